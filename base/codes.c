@@ -12,6 +12,23 @@ static float e4m3_value(unsigned code)
     return 256 * f16_to_float((uint16_t)((code & 0x80) << 8 | (code & 0x7f) << 7)); /* the same, but for the bias */
 }
 
+uint8_t float_to_e4m3(float x)
+{
+    const float largest = 448, smallest_normal = 0x1p-6f, step = 0x1p-9f; /* step: from one subnormal to the next */
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    uint8_t sign = (uint8_t)(bits >> 24 & 0x80);
+    bits &= 0x7fffffffu;
+    if (isnan(x))
+        return sign | 0x7f;
+    if (fabsf(x) >= largest)
+        return sign | 0x7e;
+    if (fabsf(x) < smallest_normal)
+        return (uint8_t)(sign | lrintf(fabsf(x) / step));
+    bits += 0x7ffffu + (bits >> 20 & 1); /* 20 bits of the mantissa go */
+    return (uint8_t)(sign | ((bits >> 20) - ((127 - 7) << 3)));
+}
+
 float code_value(enum codes codes, unsigned code)
 {
     static const float e2m1[8] = {0, 0.5f, 1, 1.5f, 2, 3, 4, 6};

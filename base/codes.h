@@ -95,6 +95,9 @@ static inline bool code_form_equal(const struct code_form *a, const struct code_
 /* The number that a code stands for, without zero and scale. NaN for the two codes of E4M3 that are none. */
 float code_value(enum codes codes, unsigned code);
 
+/* The nearest code of E4M3, of two the even one; beyond the largest number that one, for NaN a code that is none. */
+uint8_t float_to_e4m3(float x);
+
 /* 2^(b - 127); NaN for 255. */
 static inline float e8m0_value(uint8_t b)
 {

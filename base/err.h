@@ -18,7 +18,7 @@ enum err_code {
     ERR_RESUME = 75      /* the job was told to end before all was done: start it again (EX_TEMPFAIL) */
 };
 
-#define ERR_TEXT_BYTES 480
+#define ERR_TEXT_BYTES 640
 
 struct err {
     enum err_code code; /* ERR_NONE: nothing has failed */

@@ -42,12 +42,15 @@ enum rope_growth {
 /* Which experts of a mixture take a token, and by how much their results count. An expert's score is its part of a softmax over
  * the logits of all, or a sigmoid of its own logit. Those of the highest scores are chosen; a bias is part of the logit of a
  * softmax, but corrects a sigmoid's score for the choice alone. With groups, experts [0, n_experts / n_groups) are the first
- * one and so on; a group is as good as its two best experts together, and all others' than the n_kept best groups' are
- * left out. A share is the score of a chosen expert, times scale. */
+ * one and so on; a group is as good as its two best experts together, or its best one, and all others' than the n_kept best
+ * groups' are left out. A share is the score of a chosen expert, times scale. */
 struct routing {
     int n_experts, n_chosen; /* 1 <= n_chosen <= n_experts <= ROUTING_MAX_EXPERTS */
     int n_groups, n_kept;    /* n_groups 0 or 1: there are none */
+    bool groups_by_best;     /* a group is as good as its best expert */
     bool sigmoid;
+    bool by_logits;  /* of sigmoids: the highest logits are chosen, of which several may have a sigmoid of 1 */
+    bool of_input;   /* shares are factors of the input of an expert, not of its result (Llama 4); n_chosen is 1 */
     bool normalised; /* the scores of the chosen ones are divided by their sum */
     float scale;
 };
@@ -59,13 +62,14 @@ struct routing {
 struct rope {
     enum rope_layout layout;
     enum rope_growth growth;
-    int dims;      /* even, 2..2*ROPE_MAX_PAIRS */
+    int dims;      /* even, 2..2*ROPE_MAX_PAIRS; 0: nothing rotates, queries may grow all the same */
     int long_from; /* tokens; unused when fixed */
     float attention_scaling;
     float theta, factor; /* ROPE_DYNAMIC only */
     float
-        query_growth; /* beta: queries are multiplied by 1 + beta ln(1 + floor(position / query_period)); 0: they are not */
-    int query_period;                    /* tokens; unused when beta is 0 */
+        query_growth; /* beta: queries are multiplied by 1 + beta ln(1 + floor((position + query_shift) / query_period)); 0: they
+                         are not */
+    int query_period, query_shift;       /* tokens; unused when beta is 0 */
     float inv_freq[ROPE_MAX_PAIRS];      /* [dims/2] */
     float inv_freq_long[ROPE_MAX_PAIRS]; /* [dims/2], ROPE_LONG only */
 };

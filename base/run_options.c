@@ -20,6 +20,13 @@ static const struct opt device_rows[] = {
 };
 const struct opt_rows run_device_rows = OPT_ROWS(device_rows);
 
+static const struct opt kv_rows[] = {
+    CHOICE("kv-cache-dtype", kv_dtype, "auto|fp8|fp8_e4m3",
+           "how keys and values are kept: fp8 (E4M3, also called fp8_e4m3) halves their memory, with the checkpoint's "
+           "scales or, where it has none, 1; results change (default auto: as activations are)"),
+};
+const struct opt_rows run_kv_rows = OPT_ROWS(kv_rows);
+
 static const struct opt json_rows[] = {
     FLAG("json", json, "print one JSON object instead of a table"),
 };

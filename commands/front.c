@@ -39,6 +39,11 @@ int front_next(void *context, struct plan *plan, struct err *e)
     return lanes_next(&f->lanes, plan, false, e);
 }
 
+void front_masks(void *context, struct plan *plan)
+{
+    lanes_masks(&((struct front *)context)->lanes, plan);
+}
+
 int front_accept(void *context, const struct step_result *result, struct err *e)
 {
     return lanes_accept(&((struct front *)context)->lanes, result, e);

@@ -29,6 +29,7 @@ int front_start(struct front *f, const struct limits *l, struct err *e);
 /* The functions of struct loop_client; and what all ranks measured. context: the struct front. */
 int front_next(void *context, struct plan *plan, struct err *e);
 int front_accept(void *context, const struct step_result *result, struct err *e);
+void front_masks(void *context, struct plan *plan);
 void front_signal(void *context, enum signal_wish wish);
 void front_ranks(void *context, const struct rank_report *report);
 

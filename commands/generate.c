@@ -279,6 +279,11 @@ int generate_next(void *context, struct plan *plan, struct err *e)
     return 0;
 }
 
+void generate_masks(void *context, struct plan *plan)
+{
+    scheduler_masks(&((struct generate *)context)->scheduler, plan);
+}
+
 int generate_accept(void *context, const struct step_result *result, struct err *e)
 {
     struct generate *g = context;

@@ -43,6 +43,7 @@ int generate_start(struct generate *g, const struct limits *l, struct err *e);
 /* The two functions of struct loop_client. */
 int generate_next(void *context, struct plan *plan, struct err *e);
 int generate_accept(void *context, const struct step_result *result, struct err *e);
+void generate_masks(void *context, struct plan *plan);
 
 /* The ranks' measurements so far. */
 void generate_report(void *context, const struct rank_report *report);

@@ -1,8 +1,10 @@
 /* commands/inspect.c - see inspect.h. */
 #include "commands/inspect.h"
+#include "base/choices.h"
 #include "base/json.h"
 #include "kernels/ops.h"
 #include "partition/checkpoint.h"
+#include "partition/kv_scales.h"
 #include "partition/weights.h"
 
 #include <stdio.h>
@@ -21,7 +23,18 @@ struct rank_share {
 /* The numbers of sequences whose decode steps are reported. */
 static const int step_sequences[N_STEPS] = {1, 8, 64};
 
-/* The type of keys and values: the CPU backend's is float, the GPUs' that of the weights. `auto` means CPU here, since
+/* The bytes of an element of keys and values, and its name. */
+static size_t kv_bytes(const struct model_config *m, enum dtype wide)
+{
+    return m->kv_fp8 ? 1 : dtype_bytes(wide);
+}
+
+static const char *kv_name(const struct model_config *m, enum dtype wide)
+{
+    return m->kv_fp8 ? "FP8" : dtype_name(wide);
+}
+
+/* The type of keys and values that are not in FP8: the CPU backend's is float, the GPUs' that of the weights. `auto` means CPU here, since
  * the devices of this machine do not determine where the model will run. */
 static enum dtype kv_type(const struct model_config *m, const struct inspect_options *o)
 {
@@ -37,8 +50,8 @@ static int fill_share(struct rank_share *r, const struct model_config *m, const 
         r->weight_bytes = weight_map_bytes(&map);
     for (int i = 0; i < N_STEPS; i++)
         r->step_bytes[i] = weight_map_step_bytes(&map, m, step_sequences[i]);
-    r->kv_bytes_per_token =
-        2 * (size_t)m->n_layers * (size_t)range_length(r->shard.kv_heads) * (size_t)m->head_dim * dtype_bytes(kv);
+    r->kv_bytes_per_token = (size_t)model_cache_arrays(m) * (size_t)m->n_layers *
+                            (size_t)range_length(r->shard.kv_heads) * (size_t)m->head_dim * kv_bytes(m, kv);
     weight_map_free(&map);
     return e->code == ERR_NONE ? 0 : -1;
 }
@@ -103,7 +116,7 @@ static int print_json(const struct model_config *m, const struct checkpoint *c, 
         "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:o, s:s, s:i, s:I, s:o, s:o, s:i, s:o}", "model_type",
         m->model_type, "layers", m->n_layers, "hidden_size", m->hidden, "heads", m->n_heads, "kv_heads", m->n_kv_heads,
         "head_dim", m->head_dim, "mlp_columns", m->ffn, "vocabulary", m->vocab, "dtype", dtype_name(m->dtype),
-        "quantization", json_quantization(&m->quantization), "kv_dtype", dtype_name(kv), "all_reduces_per_layer",
+        "quantization", json_quantization(&m->quantization), "kv_dtype", kv_name(m, kv), "all_reduces_per_layer",
         model_layer_sums(m), "checkpoint_bytes", (json_int_t)checkpoint_bytes(c), "experts", json_experts(&m->experts),
         "decode_step_weight_bytes", json_steps(r, n), "groups", n_replicas, "ranks", ranks);
     int rc = json_print(root, stdout, JSON_INDENT(2));
@@ -161,7 +174,7 @@ static void print_table(const struct model_config *m, const struct checkpoint *c
     printf("%s: %d layers, hidden %d, %d heads / %d KV heads of %d, MLP %d, vocabulary %d, %s\n", m->model_type,
            m->n_layers, m->hidden, m->n_heads, m->n_kv_heads, m->head_dim, m->ffn, m->vocab, dtype_name(m->dtype));
     printf("checkpoint: %d tensors in %d file%s, %.1f MiB; keys and values in %s; %d all-reduce%s per layer\n",
-           c->n_tensors, c->n_files, c->n_files == 1 ? "" : "s", (double)checkpoint_bytes(c) / mib, dtype_name(kv),
+           c->n_tensors, c->n_files, c->n_files == 1 ? "" : "s", (double)checkpoint_bytes(c) / mib, kv_name(m, kv),
            model_layer_sums(m), model_layer_sums(m) == 1 ? "" : "s");
     print_quantization(&m->quantization);
     print_experts(m, r, n);
@@ -218,6 +231,8 @@ int inspect_run(const struct inspect_options *o, struct err *e)
         ERR(e, ERR_USAGE, "inspect needs --model DIR");
     if (e->code == ERR_NONE && run_check_replicas(&o->run, (int)o->ranks, NULL, e) == 0 &&
         model_config_read(&m, o->run.model, e) == 0 && checkpoint_open(&c, o->run.model, e) == 0)
+        m.kv_fp8 = o->run.kv_dtype != KV_AUTO;
+    if (e->code == ERR_NONE && (!m.kv_fp8 || kv_scales_read(&c, &m, e) == 0))
         for (int i = 0; i < n && e->code == ERR_NONE; i++)
             (void)fill_share(&r[i], &m, &c, kv_type(&m, o), i, n, e);
     if (e->code == ERR_NONE)

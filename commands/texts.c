@@ -24,6 +24,7 @@ int texts_open(struct texts *t, const char *dir, const char *name, const char *c
     t->served = (struct served){.model = {.name = t->name, .vocab = m->vocab, .n_eos = ids.sampling.n_eos},
                                 .family = m->model_type,
                                 .dtype = dtype_name(m->dtype),
+                                .variant = model_variant(m),
                                 .tokenizer = t->tokenizer,
                                 .lexicon = &t->lexicon,
                                 .chat = t->chat,

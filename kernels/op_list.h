@@ -90,7 +90,8 @@ STEP(ATTENTION, head_squares, (struct queue *q, float *squares, const void *qkv,
      (q, squares, qkv, heads, kv, n_tokens))
 /* In place on qkv [n_tokens, (n_heads + 2 n_kv_heads) head_dim] = q heads, k heads, v heads: the norms of q and k,
  * rotation (rope NULL: none), then k and v into the cache.
- * k_cache, v_cache: [n_blocks, n_kv_heads, KV_BLOCK_TOKENS, head_dim] of act. */
+ * k_cache, v_cache: [n_blocks, n_kv_heads, KV_BLOCK_TOKENS, head_dim] of act, or of codes (heads->kv_scales): those nearest
+ * to k and v over their scales. */
 STEP(ATTENTION, qkv_store, (struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *heads,
                             const struct batch *batch, const struct rope *rope, const float *cos_sin,
                             const struct head_norms *norms),
@@ -100,6 +101,19 @@ STEP(ATTENTION, qkv_store, (struct queue *q, void *qkv, void *k_cache, void *v_c
 STEP(ATTENTION, attention, (struct queue *q, void *out, const void *qkv, const void *k_cache, const void *v_cache,
                             const struct heads *heads, const struct batch *batch),
      (q, out, qkv, k_cache, v_cache, heads, batch))
+
+/* Latent attention. query: [n_tokens, n_heads, query_dim], of which the last rope->dims of every head rotate; latent: [n_tokens,
+ * head_dim], of which the last rope->dims rotate and the others are normed (RMS, rounded before the weight). The former go to the
+ * end of each query head of qkv (as below, with one KV head), of which the rest stays as it is, the latter into the cache:
+ * [n_blocks, 1, KV_BLOCK_TOKENS, head_dim] of act. n_heads 0: nothing. */
+STEP(ATTENTION, latent_store, (struct queue *q, void *qkv, const void *query, int query_dim, const void *latent, void *cache,
+                               const struct heads *heads, const struct batch *batch, const struct rope *rope,
+                               const float *cos_sin, const struct weight *norm, float eps),
+     (q, qkv, query, query_dim, latent, cache, heads, batch, rope, cos_sin, norm, eps))
+/* For every head out[t][h][o] = sum_i x[t][h][i] w_h[o][i]. w: [n_heads, rows of a head, cols]. Otherwise as matmul. */
+STEP(MATMUL, matmul_heads, (struct queue *q, struct head_rows out, struct head_rows x, const struct weight *w, int n_heads,
+                            int n_tokens),
+     (q, out, x, w, n_heads, n_tokens))
 
 /* gated: x is [n_tokens, 2 cols] = gate then up (ACTIVATION_SWIGLU: gate 0, up 0, gate 1, ..), out[t][c] = act(gate) * up;
  * else x is [n_tokens, cols], out[t][c] = act(x). out: [n_tokens, cols], may alias x only when not gated. */
@@ -126,6 +140,9 @@ STEP(MATMUL, experts_first, (struct queue *q, void *out, const void *x, const st
 STEP(MATMUL, experts_second, (struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                               const struct routes *r, const struct routing *how, void *work, int n_tokens, bool accumulate),
      (q, out, x, w, bias, r, how, work, n_tokens, accumulate))
+/* Of the one expert that was chosen for each token: out[t] = share[t] x[t], then share[t] = 1. x, out: [n_tokens, dim] */
+STEP(OTHER, weigh_input, (struct queue *q, void *out, const void *x, const struct routes *r, int n_tokens, int dim),
+     (q, out, x, r, n_tokens, dim))
 /* x[t] *= sigmoid(in[t] . w). x: [n_tokens, dim], in: [n_tokens, w->cols], w: [1, cols] */
 STEP(OTHER, gate, (struct queue *q, void *x, const void *in, const struct weight *w, int n_tokens, int dim),
      (q, x, in, w, n_tokens, dim))

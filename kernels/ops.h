@@ -73,7 +73,17 @@ struct heads {
     const void
         *sinks; /* [n_heads] device memory: one score more for the softmax, of a key without a value; NULL: none */
     enum dtype sinks_type;
+    int chunk; /* keys k with k / chunk == pos / chunk alone are seen; 0: all. Not with a window */
     float cap; /* c: c tanh(score / c) instead of the score, before what is not seen is left out; 0: the score itself */
+    /* [2, n_kv_heads] device memory, of keys and then of values: the cache holds codes of E4M3, of which each counts this
+     * much; NULL: it holds activations */
+    const float *kv_scales;
+};
+
+/* Rows of the heads of tokens: that of token t and head h begins at element t per_token + h per_head of `data`. */
+struct head_rows {
+    void *data;
+    int per_token, per_head;
 };
 
 /* Local KV heads. Half open. */
@@ -84,7 +94,8 @@ struct kv_range {
 /* The norms of q and k heads before the rotation. A weight is [1, head_dim], the same for all heads, or has that for each of
  * this rank's heads, one after the other. */
 struct head_norms {
-    const struct weight *q, *k; /* NULL: heads are not normed */
+    const struct weight *q, *k; /* NULL: heads are not normed, or */
+    bool unit;                  /* normed without weights */
     enum norm_kind kind;
     float eps;
     /* Device memory [n_tokens, 2]: the sums of the squares of all q and of all k heads of the model: they are normed as one

@@ -335,5 +335,6 @@ void checkpoint_close(struct checkpoint *c)
     free(c->tensor);
     free(c->file);
     free(c->text);
+    free(c->kv_scale);
     memset(c, 0, sizeof *c);
 }

@@ -57,6 +57,9 @@ void quantization_refuse(const struct config *c, const char *key, const char *fo
  * the list. Nothing but an array of strings, null or nothing is accepted. */
 void quantization_list(struct quantization *q, const struct config *c, const char *keys);
 
+/* Note what "kv_cache_scheme" says of keys and values: null, or compressed-tensors' description of numbers. */
+void quantization_read_kv(struct quantization *q, const struct config *c);
+
 /* The tensor of the module with this end of its name, or -1. */
 int module_tensor(const struct module *m, const char *suffix);
 

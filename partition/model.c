@@ -61,12 +61,13 @@ static void check_experts(const struct model_config *m, const struct config *c)
     if (r->n_chosen > r->n_experts)
         ERR(c->e, ERR_INPUT, "%s: \"num_experts_per_tok\" is %d, expected at most the %d experts of a layer", c->what,
             r->n_chosen, r->n_experts);
-    if (r->n_groups > 1 && (r->n_experts % r->n_groups != 0 || r->n_experts / r->n_groups < 2 ||
-                            r->n_kept > r->n_groups || r->n_kept * (r->n_experts / r->n_groups) < r->n_chosen))
+    if (r->n_groups > 1 &&
+        (r->n_experts % r->n_groups != 0 || r->n_experts / r->n_groups < (r->groups_by_best ? 1 : 2) ||
+         r->n_kept > r->n_groups || r->n_kept * (r->n_experts / r->n_groups) < r->n_chosen))
         ERR(c->e, ERR_INPUT,
-            "%s: \"n_group\" is %d, \"topk_group\" %d: expected equal groups of the %d experts, two in each at least, "
+            "%s: \"n_group\" is %d, \"topk_group\" %d: expected equal groups of the %d experts, %s in each at least, "
             "and %d experts in those that are kept",
-            c->what, r->n_groups, r->n_kept, r->n_experts, r->n_chosen);
+            c->what, r->n_groups, r->n_kept, r->n_experts, r->groups_by_best ? "one" : "two", r->n_chosen);
     if (r->n_experts * widest > INT_MAX)
         ERR(c->e, ERR_UNSUPPORTED,
             "%s: %d experts of %d columns, hidden size %d: expected fewer than 2^31 rows a layer", c->what,
@@ -198,9 +199,26 @@ float model_attention_scale(const struct model_config *m, int layer)
 
 const struct rope *model_rope(const struct model_config *m, int layer)
 {
+    if (m->position == POSITION_ROPE && m->layer[layer].unrotated && m->unrotated_rope.query_growth > 0)
+        return &m->unrotated_rope;
     if (m->position != POSITION_ROPE || m->layer[layer].unrotated)
         return NULL;
     return m->layer[layer].window > 0 && m->window_rope.dims > 0 ? &m->window_rope : &m->rope;
+}
+
+int model_value_dim(const struct model_config *m)
+{
+    return m->latent.rank > 0 ? m->latent.value : m->head_dim;
+}
+
+int model_cache_arrays(const struct model_config *m)
+{
+    return m->latent.rank > 0 ? 1 : 2;
+}
+
+const char *model_variant(const struct model_config *m)
+{
+    return m->kv_fp8 ? "kv-fp8" : NULL;
 }
 
 int model_layer_sums(const struct model_config *m)

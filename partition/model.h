@@ -21,9 +21,21 @@ enum position_kind {
 
 /* The properties in which layers may differ. */
 struct model_layer {
-    int window;     /* sliding window in tokens; 0: full attention */
+    int window; /* sliding window in tokens; 0: full attention */
+    int chunk;  /* positions are cut into pieces of so many tokens, each of which sees itself alone; 0: they are not */
     bool unrotated; /* no rotation, though the model has one */
     bool experts;   /* its MLP is a mixture of experts, else one that all tokens go through */
+};
+
+/* Latent attention (DeepSeek-V2): keys and values of all heads are made of one latent a token, and one rotated key is shared by
+ * all heads. What the cache keeps are those two, as the one head of head_dim = rank + rotated; whose keys and values a head's
+ * queries and results are, the layer makes of them. */
+struct model_latent {
+    int rank;                /* elements of the latent; 0: the model has no such attention */
+    int query_rank;          /* of the latent that the queries are made of; 0: they are made of the layer's input */
+    int key, rotated, value; /* elements of a head: of its key but for the rotated ones, those, of its value */
+    bool biases;             /* of the products that make the latents */
+    float norm_eps;          /* of the latents' norms */
 };
 
 /* The mixtures of experts, all of one size. Every expert is a gated MLP. */
@@ -40,7 +52,8 @@ struct model_experts {
 struct model_config {
     char model_type[32]; /* as in config.json; for messages and for choosing the family, not for arithmetic */
     int n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab;
-    int embed_dim;        /* width of the embedding table; != hidden needs WEIGHT_PROJECT_IN and _OUT (OPT-350m) */
+    int n_predicting; /* layers that a checkpoint may hold behind those: they predict further tokens, and are not loaded */
+    int embed_dim;    /* width of the embedding table; != hidden needs WEIGHT_PROJECT_IN and _OUT (OPT-350m) */
     int max_positions;    /* of the config; 0: not bounded by anything (BLOOM) */
     int scaled_positions; /* their number with linear, dynamic or YaRN scaling of the rotation; 0: no scaling */
     bool positions_end;   /* beyond max_positions there is nothing: prompt + output must fit (learned tables, GPT-J) */
@@ -68,6 +81,9 @@ struct model_config {
     bool qk_norm_each; /* every head has weights of its own (Command R+, OLMo 2) */
     bool qk_norm_row;  /* all heads of q are normed as one row, those of k as another (OLMo 2) */
 
+    bool
+        qk_norm_unit; /* RMS of every head without a weight, in layers that rotate, behind or before which is the same (Llama 4) */
+
     bool sinks;          /* every head has one score more, of a key without a value (gpt-oss) */
     float attention_cap; /* c: c tanh(score / c) instead of a score (Gemma 2) */
 
@@ -77,6 +93,8 @@ struct model_config {
     float residual_scale;     /* of what attention and MLP say (Granite) */
     float logit_scale, logit_cap;
 
+    struct model_latent latent;
+
     bool qkv_bias, out_bias, mlp_bias, head_bias, norm_bias;
     bool tied_head; /* logits use the embedding table */
 
@@ -85,10 +103,13 @@ struct model_config {
     struct rope rope;        /* POSITION_ROPE */
     struct rope window_rope; /* of the layers with a window, if it is another one there; dims 0: it is not (Gemma 3) */
 
+    struct rope unrotated_rope; /* what queries grow by in layers that do not rotate; dims 0 (Llama 4) */
+
     float attention_scale;       /* of q.k in layer 0 */
     bool scale_by_inverse_layer; /* layer i: attention_scale / (i + 1) (GPT-2's scale_attn_by_inverse_layer_idx) */
     struct model_layer layer[MODEL_MAX_LAYERS];
     struct quantization quantization; /* of the weights */
+    bool kv_fp8;                      /* keys and values are kept in FP8, as the run was told */
 };
 
 /* Read MODEL_DIR/config.json. Missing keys mean the family's class defaults; contradictions, absurd sizes and
@@ -108,8 +129,17 @@ float model_alibi_slope(int head, int n_heads);
 /* Multiplier of q.k in a layer. */
 float model_attention_scale(const struct model_config *m, int layer);
 
-/* The rotation of a layer; NULL: it has none. */
+/* The rotation of a layer, or how its queries grow; NULL: it has neither. */
 const struct rope *model_rope(const struct model_config *m, int layer);
+
+/* Elements of what attention says of a head. */
+int model_value_dim(const struct model_config *m);
+
+/* Arrays of a layer in the KV cache: keys and values, or latents, which are both. */
+int model_cache_arrays(const struct model_config *m);
+
+/* How a run keeps numbers otherwise than the checkpoint and its config have them: "kv-fp8"; NULL: in no way. */
+const char *model_variant(const struct model_config *m);
 
 /* Sums over the ranks in a layer. */
 int model_layer_sums(const struct model_config *m);

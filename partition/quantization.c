@@ -65,6 +65,22 @@ void quantization_list(struct quantization *q, const struct config *c, const cha
     }
 }
 
+void quantization_read_kv(struct quantization *q, const struct config *c)
+{
+    const json_t *scheme = json_object_get(c->json, "kv_cache_scheme");
+    const struct config of = {scheme, c->what, c->e};
+    if (!config_has(c, "kv_cache_scheme"))
+        return;
+    if (!json_is_object(scheme)) {
+        quantization_refuse(c, "kv_cache_scheme", json_type_name(scheme), "an object");
+        return;
+    }
+    const char *type = json_get_string(scheme, "type", "int", c->what, c->e);
+    bool fp8 = strcmp(type, "float") == 0 && config_int(&of, "num_bits", 8, 1, 32) == 8 &&
+               json_is_false(json_object_get(scheme, "dynamic"));
+    q->kv = fp8 ? KV_DECLARED_FP8 : KV_DECLARED_OTHERWISE;
+}
+
 void quantization_read(struct quantization *q, const struct config *c)
 {
     static const char *const keys[] = {"quantization_config", "compression_config", "quantization"};

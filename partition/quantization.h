@@ -31,6 +31,13 @@ enum match_rule {
 /* What the activations of products are quantised to, as the checkpoint declares it. */
 enum declared_activations { ACTIVATIONS_WIDE, ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC };
 
+/* How the checkpoint was calibrated to have keys and values kept. */
+enum declared_kv {
+    KV_DECLARED_WIDE,
+    KV_DECLARED_FP8,      /* with scales that it holds */
+    KV_DECLARED_OTHERWISE /* in a way that is not implemented */
+};
+
 /* Flat: a part of struct model_config. */
 struct quantization {
     enum format_id format;
@@ -41,6 +48,7 @@ struct quantization {
     bool zeros;                 /* asymmetric */
     bool zero_less_one;         /* zeros are stored less one (GPTQ's first version) */
     enum declared_activations activations;
+    enum declared_kv kv;
     enum match_rule rule;
     int exempt_at; /* where in `list` the modules begin that are not quantised */
     char list

@@ -38,6 +38,16 @@ const struct role roles[WEIGHT_COUNT] = {
     [WEIGHT_SHARED_IN] = {"shared_in", AXIS_SHARED_IN, AXIS_HIDDEN},
     [WEIGHT_SHARED_OUT] = {"shared_out", AXIS_HIDDEN, AXIS_SHARED_FFN},
     [WEIGHT_SHARED_GATE] = {"shared_gate", AXIS_SINGLE, AXIS_HIDDEN},
+    [WEIGHT_QUERY] = {"query", AXIS_QUERIES, AXIS_HIDDEN},
+    [WEIGHT_QUERY_DOWN] = {"query_down", AXIS_QUERY_RANK, AXIS_HIDDEN},
+    [WEIGHT_QUERY_DOWN_BIAS] = {"query_down_bias", AXIS_QUERY_RANK, AXIS_ONE},
+    [WEIGHT_QUERY_NORM] = {"query_norm", AXIS_QUERY_RANK, AXIS_ONE},
+    [WEIGHT_QUERY_UP] = {"query_up", AXIS_QUERIES, AXIS_QUERY_RANK},
+    [WEIGHT_LATENT] = {"latent", AXIS_LATENT, AXIS_HIDDEN},
+    [WEIGHT_LATENT_BIAS] = {"latent_bias", AXIS_LATENT, AXIS_ONE},
+    [WEIGHT_LATENT_NORM] = {"latent_norm", AXIS_RANK, AXIS_ONE},
+    [WEIGHT_KEY_UP] = {"key_up", AXIS_HEADS_RANK, AXIS_KEY},
+    [WEIGHT_VALUE_UP] = {"value_up", AXIS_HEADS, AXIS_RANK},
 };
 
 const char *weight_name(enum weight_id id)
@@ -49,6 +59,7 @@ bool weight_exists(const struct model_config *m, enum weight_id id, int layer)
 {
     bool affine = m->norm_affine, bias = m->norm_affine && m->norm_bias;
     bool experts = layer >= 0 && m->layer[layer].experts, shared = experts && m->experts.shared_ffn > 0;
+    bool latent = m->latent.rank > 0, query_latent = latent && m->latent.query_rank > 0;
     switch (id) {
     case WEIGHT_POSITION:
         return m->position == POSITION_LEARNED;
@@ -107,8 +118,24 @@ bool weight_exists(const struct model_config *m, enum weight_id id, int layer)
         return shared;
     case WEIGHT_SHARED_GATE:
         return shared && m->experts.shared_gate;
-    case WEIGHT_EMBED:
     case WEIGHT_QKV:
+        return !latent;
+    case WEIGHT_QUERY:
+        return latent && !query_latent;
+    case WEIGHT_QUERY_DOWN:
+    case WEIGHT_QUERY_NORM:
+    case WEIGHT_QUERY_UP:
+        return query_latent;
+    case WEIGHT_QUERY_DOWN_BIAS:
+        return query_latent && m->latent.biases;
+    case WEIGHT_LATENT:
+    case WEIGHT_LATENT_NORM:
+    case WEIGHT_KEY_UP:
+    case WEIGHT_VALUE_UP:
+        return latent;
+    case WEIGHT_LATENT_BIAS:
+        return latent && m->latent.biases;
+    case WEIGHT_EMBED:
     case WEIGHT_OUT:
         return true;
     case WEIGHT_COUNT:
@@ -139,7 +166,19 @@ int64_t role_axis_length(const struct model_config *m, const struct shard *s, en
     case AXIS_QKV:
         return (heads + 2 * kv_heads) * m->head_dim;
     case AXIS_HEADS:
-        return heads * m->head_dim;
+        return heads * model_value_dim(m);
+    case AXIS_QUERIES:
+        return heads * (m->latent.key + m->latent.rotated);
+    case AXIS_QUERY_RANK:
+        return m->latent.query_rank;
+    case AXIS_LATENT:
+        return m->latent.rank + m->latent.rotated;
+    case AXIS_RANK:
+        return m->latent.rank;
+    case AXIS_HEADS_RANK:
+        return heads * m->latent.rank;
+    case AXIS_KEY:
+        return m->latent.key;
     case AXIS_FFN:
         return ffn;
     case AXIS_MLP_IN:

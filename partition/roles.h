@@ -16,7 +16,13 @@ enum axis {
     AXIS_Q_NORM, /* head_dim, or that for each head */
     AXIS_K_NORM,
     AXIS_QKV,
-    AXIS_HEADS, /* n_heads x head_dim */
+    AXIS_HEADS,   /* n_heads x elements of a value */
+    AXIS_QUERIES, /* n_heads x (key + rotated) */
+    AXIS_QUERY_RANK,
+    AXIS_LATENT, /* rank + rotated */
+    AXIS_RANK,
+    AXIS_HEADS_RANK, /* n_heads x rank */
+    AXIS_KEY,
     AXIS_FFN,
     AXIS_MLP_IN, /* ffn, or twice that if gated */
     AXIS_EXPERTS,

@@ -63,8 +63,8 @@ static void scale_llama3(struct rope *rope, const struct scaling *s)
     double low = config_need_real(&s->p, "low_freq_factor", 1e-6, MAX_FACTOR);
     double high = config_need_real(&s->p, "high_freq_factor", 1e-6, MAX_FACTOR);
     int original = config_need_int(&s->p, "original_max_position_embeddings", 1, CONFIG_MAX_POSITIONS);
-    if (high <= low)
-        ERR(s->p.e, ERR_INPUT, "%s: \"high_freq_factor\" is %g, expected more than \"low_freq_factor\" (%g)", s->p.what,
+    if (high < low)
+        ERR(s->p.e, ERR_INPUT, "%s: \"high_freq_factor\" is %g, expected at least \"low_freq_factor\" (%g)", s->p.what,
             high, low);
     if (s->p.e->code != ERR_NONE)
         return;
@@ -74,7 +74,7 @@ static void scale_llama3(struct rope *rope, const struct scaling *s)
         float smooth = ((float)original / wave - (float)low) / (float)(high - low);
         if (wave > longest)
             rope->inv_freq[j] = inv / factor;
-        else if (wave >= shortest)
+        else if (wave >= shortest && high > low) /* equal (Llama 4): nothing lies between */
             rope->inv_freq[j] = (1.0f - smooth) * inv / factor + smooth * inv;
     }
 }
@@ -286,4 +286,19 @@ void rope_read_kinds(struct model_config *m, const struct config *c, const struc
     }
     read_rotation(&m->rope, &m->scaled_positions, m, c, &p, keys);
     read_rotation(&m->window_rope, &window_scaled, m, c, &window, window_keys);
+}
+
+double rope_score_factor(const struct config *c)
+{
+    char what[300];
+    struct config p;
+    const char *key = config_has(c, "rope_parameters") ? "rope_parameters" : "rope_scaling";
+    if (open_dictionary(&p, c, key, NULL, what, sizeof what) != 0 || p.json == NULL)
+        return 1;
+    double all = config_real(&p, "mscale_all_dim", 0, 0, MAX_FACTOR);
+    bool scaled =
+        strcmp(json_get_string(p.json, config_has(&p, "rope_type") ? "rope_type" : "type", "default", p.what, p.e),
+               "default") != 0;
+    double factor = scaled && all > 0 ? yarn_scale(config_need_real(&p, "factor", 1, MAX_FACTOR), all) : 1;
+    return factor * factor;
 }

@@ -22,6 +22,10 @@ void rope_read(struct model_config *m, const struct config *c, const struct rope
 void rope_read_kinds(struct model_config *m, const struct config *c, const struct rope_keys *keys,
                      const struct rope_keys *window_keys);
 
+/* What DeepSeek's attention multiplies its scale by: the square of YaRN's factor for all dimensions. 1 without a scaling, or
+ * where that says nothing of all dimensions. */
+double rope_score_factor(const struct config *c);
+
 /* Unscaled frequencies: 1 / theta^(2j/dims). */
 void rope_plain(struct rope *rope, enum rope_layout layout, int dims, double theta);
 

@@ -51,6 +51,9 @@ static int64_t source_out(const struct builder *b, const struct weight_source *s
         return out / 2;
     case PART_HEAD:
         return d;
+    case PART_KEYS:
+    case PART_VALUES:
+        return (int64_t)b->m->n_heads * (b->m->latent.key + b->m->latent.value);
     case PART_QKV_GROUPS:
     case PART_QKV_BLOCKS:
     case PART_ROWS:
@@ -62,11 +65,17 @@ static int64_t source_out(const struct builder *b, const struct weight_source *s
     return out;
 }
 
+/* Inputs of a source's whole matrix. */
+static int64_t source_in(const struct builder *b, const struct weight_source *source)
+{
+    return source->part == PART_KEYS ? b->m->latent.rank : role_axis_length(b->m, &b->whole, roles[source->id].in);
+}
+
 /* The shape that a source's tensor must have; returns the number of dimensions. */
 static int source_shape(const struct builder *b, const struct weight_source *source, int64_t shape[3])
 {
     int n = 0;
-    int64_t out = source_out(b, source), in = role_axis_length(b->m, &b->whole, roles[source->id].in);
+    int64_t out = source_out(b, source), in = source_in(b, source);
     if (source->part == PART_ROWS) {
         shape[n++] = out / b->m->head_dim;
         shape[n++] = b->m->head_dim;
@@ -90,7 +99,7 @@ static int64_t first_input(const struct builder *b, enum axis axis)
 {
     switch (axis) {
     case AXIS_HEADS:
-        return (int64_t)b->s->heads.begin * b->m->head_dim;
+        return (int64_t)b->s->heads.begin * model_value_dim(b->m);
     case AXIS_FFN:
         return b->s->ffn.begin;
     case AXIS_EXPERT_FFN:
@@ -174,7 +183,7 @@ static void add_slice(struct builder *b, const struct weight_source *source, int
         return;
     if (in_axis == AXIS_ONE) {
         slice->row = b->first_row, slice->col = from, slice->rows = 1, slice->cols = count, slice->dst_col = to;
-    } else if (source->in_out) {
+    } else if (source->in_out || source->part == PART_KEYS) {
         slice->row = b->first_row + in_from, slice->col = from, slice->rows = in, slice->cols = count;
         slice->dst_row = to;
         slice->transpose = true;
@@ -221,6 +230,8 @@ static void slice_qkv(struct builder *b, const struct weight_source *source, int
         slice_groups(b, source, tensor);
         break;
     case PART_WHOLE:
+    case PART_KEYS:
+    case PART_VALUES:
     case PART_HEAD:
     case PART_ROWS:
     case PART_GATE:
@@ -268,6 +279,8 @@ static int64_t first_output(const struct builder *b, enum axis axis)
         return b->s->vocab.begin;
     case AXIS_HEAD_NUMBERS:
         return b->s->heads.begin;
+    case AXIS_QUERIES:
+        return (int64_t)b->s->heads.begin * (b->m->latent.key + b->m->latent.rotated);
     case AXIS_Q_NORM:
         return b->m->qk_norm_each ? (int64_t)b->s->heads.begin * b->m->head_dim : 0;
     case AXIS_K_NORM:
@@ -289,11 +302,26 @@ static void slice_rows(struct builder *b, const struct weight_source *source, in
     b->first_row = 0;
 }
 
+/* Of each of this rank's heads the rows that make its keys of the latent, transposed, or those that make its values. */
+static void slice_latent(struct builder *b, const struct weight_source *source, int tensor)
+{
+    const struct model_latent *l = &b->m->latent;
+    bool keys = source->part == PART_KEYS;
+    int64_t count = keys ? l->rank : l->value;
+    for (int h = b->s->heads.begin; h < b->s->heads.end; h++) {
+        b->first_row = (int64_t)h * (l->key + l->value) + (keys ? 0 : l->key);
+        add_slice(b, source, tensor, 0, (h - b->s->heads.begin) * count, count);
+    }
+    b->first_row = 0;
+}
+
 static void slice_source(struct builder *b, const struct weight_source *source, int tensor)
 {
     enum axis out = roles[source->id].out;
     if (out == AXIS_QKV)
         slice_qkv(b, source, tensor);
+    else if (source->part == PART_KEYS || source->part == PART_VALUES)
+        slice_latent(b, source, tensor);
     else if (source->part == PART_ROWS)
         slice_rows(b, source, tensor);
     else if (out == AXIS_MLP_IN)
@@ -354,7 +382,8 @@ static int check_type(const struct builder *b, struct weight_slot *slot, const s
 static bool may_be_quantised(enum weight_id id)
 {
     return id == WEIGHT_QKV || id == WEIGHT_OUT || id == WEIGHT_MLP_IN || id == WEIGHT_MLP_OUT || is_of_experts(id) ||
-           id == WEIGHT_SHARED_IN || id == WEIGHT_SHARED_OUT || id == WEIGHT_HEAD;
+           id == WEIGHT_SHARED_IN || id == WEIGHT_SHARED_OUT || id == WEIGHT_HEAD || id == WEIGHT_QUERY ||
+           id == WEIGHT_QUERY_DOWN || id == WEIGHT_QUERY_UP || id == WEIGHT_LATENT;
 }
 
 /* The slot takes its form from its first part. */
@@ -392,7 +421,7 @@ static int take_planes(struct builder *b, const struct weight_source *source, st
                                   .q = &b->m->quantization,
                                   .name = name,
                                   .out = source_out(b, source),
-                                  .in = role_axis_length(b->m, &b->whole, roles[source->id].in),
+                                  .in = source_in(b, source),
                                   .experts = (int)(source_shape(b, source, shape) == 3 ? shape[0] : 0)};
     int found = format->planes(&module, &b->planes, b->e);
     if (found <= 0) {

@@ -9,6 +9,10 @@
  *   MLP_OUT [hidden, ffn_local]                                  partial sums
  *   EXPERTS_IN  [n_experts, 2 expert_ffn_local, hidden]      of each expert gate rows, then up rows (or in pairs)
  *   EXPERTS_OUT [n_experts, hidden, expert_ffn_local]        partial sums of each
+ *   QUERY, QUERY_UP [n_heads_local (key + rotated), hidden or query_rank]
+ *   LATENT   [rank + rotated, hidden]                        the same on every rank
+ *   KEY_UP   [n_heads_local rank, key]                       of each head, transposed: from a query to what meets the latent
+ *   VALUE_UP [n_heads_local value, rank]
  *   EMBED   [vocab_local, embed_dim],  HEAD [vocab_local, embed_dim]
  *   the rest mirrored. Biases of OUT, MLP_OUT and EXPERTS_OUT exist on rank 0 only: they are added to a partial sum. */
 #ifndef PARTITION_WEIGHTS_H
@@ -58,6 +62,17 @@ enum weight_id {
     WEIGHT_SHARED_IN,
     WEIGHT_SHARED_OUT,
     WEIGHT_SHARED_GATE,
+    /* of latent attention */
+    WEIGHT_QUERY, /* queries of the layer's input, or of a latent: */
+    WEIGHT_QUERY_DOWN,
+    WEIGHT_QUERY_DOWN_BIAS,
+    WEIGHT_QUERY_NORM,
+    WEIGHT_QUERY_UP,
+    WEIGHT_LATENT,
+    WEIGHT_LATENT_BIAS,
+    WEIGHT_LATENT_NORM,
+    WEIGHT_KEY_UP,
+    WEIGHT_VALUE_UP,
     WEIGHT_COUNT
 };
 #define WEIGHT_FIRST_OF_LAYER WEIGHT_ATTN_NORM
@@ -70,6 +85,8 @@ enum weight_part {
     PART_V,
     PART_QKV_BLOCKS, /* all q, all k, all v (GPT-2, Phi-3) */
     PART_QKV_GROUPS, /* the q heads of KV head 0, its k, its v, the q heads of KV head 1, .. (Falcon, GPT-NeoX, BLOOM) */
+    PART_KEYS,       /* of each head its key rows, transposed; its value rows lie below them (DeepSeek) */
+    PART_VALUES,     /* the latter */
     PART_HEAD,       /* one head's part of a vector: the second %d of the name stands for the head (StableLM-2-12b) */
     PART_ROWS,       /* a vector stored as a matrix of a row for each head (Command R+) */
     PART_GATE,

@@ -1,5 +1,6 @@
 /* partition/weights_unknown.c - which tensors of a checkpoint nobody asks for: weight_unknown, see weights.h. */
 #include "partition/families.h"
+#include "partition/kv_scales.h"
 #include "partition/weights.h"
 
 #include <stdio.h>
@@ -11,10 +12,20 @@ static bool ends_with(const char *name, const char *end)
     return n >= n_end && strcmp(name + n - n_end, end) == 0;
 }
 
-/* A buffer, what is not of the language model, the head of a model that ties it, or the scale of quantised activations. */
+/* Of a layer behind the model's own that predicts further tokens. */
+static bool is_predicting(const struct model_config *m, const char *name)
+{
+    const char *layer = strstr(name, "layers.");
+    int number = 0;
+    return layer != NULL && sscanf(layer, "layers.%9d.", &number) == 1 && number >= m->n_layers &&
+           number < m->n_layers + m->n_predicting;
+}
+
+/* A buffer, what is not of the language model, the head of a model that ties it, or a scale of quantised
+ * activations, keys or values. */
 static bool is_ignored(const struct family *family, bool tied, const char *name)
 {
-    if (ends_with(name, ".input_scale"))
+    if (ends_with(name, ".input_scale") || ends_with(name, ".q_scale") || kv_scales_name(name))
         return true;
     for (const char *const *part = family->ignored; *part != NULL; part++)
         if (ends_with(*part, ".") ? strstr(name, *part) != NULL : ends_with(name, *part))
@@ -36,7 +47,8 @@ int weight_unknown(const struct weight_map *whole, const struct model_config *m,
         while (slice < whole->n_slices && whole->slice[slice].tensor < tensor)
             slice++;
         const char *name = checkpoint_tensor_name(c, tensor);
-        if ((slice < whole->n_slices && whole->slice[slice].tensor == tensor) || is_ignored(family, m->tied_head, name))
+        if ((slice < whole->n_slices && whole->slice[slice].tensor == tensor) ||
+            is_ignored(family, m->tied_head, name) || is_predicting(m, name))
             continue;
         const char *separator = used > 0 ? ", " : "";
         if (used + strlen(separator) + strlen(name) < names_bytes)

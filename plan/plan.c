@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define PLAN_MAGIC   0x4e414c50u /* "PLAN" */
-#define PLAN_VERSION 5
+#define PLAN_VERSION 6
 
 struct plan_header {
     uint32_t magic, version;
@@ -93,6 +93,17 @@ void plan_reset(struct plan *p, uint64_t step)
     p->kind = PLAN_STEP;
     p->model = 0;
     p->n_seqs = p->n_tokens = p->n_starts = p->n_blocks = p->n_scores = p->n_history = p->n_masks = p->report = 0;
+    p->n_late = 0;
+}
+
+uint32_t *plan_late_masks(const struct plan *p)
+{
+    return p->mask + (size_t)p->n_masks * (size_t)p->limits.mask_words;
+}
+
+size_t plan_late_bytes(const struct plan *p)
+{
+    return (size_t)p->n_late * mask_bytes(&p->limits);
 }
 
 static unsigned char *put_bytes(unsigned char *at, const void *data, size_t bytes)
@@ -164,8 +175,8 @@ static bool seq_fits(const struct plan_seq *s, const struct limits *l)
 {
     return s->slot >= 0 && s->slot < l->max_seqs && s->n_tokens >= 1 && s->pos >= 0 &&
            s->n_tokens <= l->max_len - s->pos && s->rope_len >= 1 && s->n_logits >= 0 && s->n_logits <= s->n_tokens &&
-           s->sample >= 0 && s->sample <= s->n_logits && s->masked >= 0 && s->masked <= 1 &&
-           (s->masked == 0 || (s->sample == 1 && l->mask_words > 0));
+           s->sample >= 0 && s->sample <= s->n_logits && s->masked >= MASK_NONE && s->masked <= MASK_LATE &&
+           (s->masked == MASK_NONE || (s->sample == 1 && l->mask_words > 0));
 }
 
 /* Rows that are not sampled from, each with a token that the plan names. token: [seq->n_tokens] of the sequence. */
@@ -225,7 +236,7 @@ static int check_body(const struct plan *p, int vocab, struct err *e)
             return ERR(e, ERR_INTERNAL, "plan %llu: sequence %d is out of bounds", (unsigned long long)p->step, i);
         tokens += p->seq[i].n_tokens;
         rows += p->seq[i].n_logits;
-        masks += p->seq[i].masked;
+        masks += p->seq[i].masked == MASK_HERE;
         drafts += p->seq[i].sample > 1 ? p->seq[i].sample - 1 : 0;
     }
     if (drafts > l->max_drafts)
@@ -277,10 +288,13 @@ int plan_unpack(struct plan *p, size_t bytes, int vocab, struct err *e)
     p->n_scores = h.n_scores;
     p->n_history = h.n_history;
     p->n_masks = h.n_masks;
+    p->n_late = 0;
     p->report = h.report;
     const unsigned char *at = p->message + PLAN_HEADER_BYTES;
     at = take_bytes(p->start, at, (size_t)p->n_starts * sizeof *p->start);
     at = take_bytes(p->seq, at, (size_t)p->n_seqs * sizeof *p->seq);
+    for (int i = 0; i < p->n_seqs; i++)
+        p->n_late += p->seq[i].masked == MASK_LATE;
     at = take_bytes(p->block, at, (size_t)p->n_blocks * sizeof *p->block);
     at = take_bytes(p->score, at, (size_t)p->n_scores * sizeof *p->score);
     at = take_bytes(p->mask, at, (size_t)p->n_masks * mask_bytes(&p->limits));

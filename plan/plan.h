@@ -37,6 +37,10 @@ static inline int limits_blocks_per_slot(const struct limits *l)
     return (l->max_len + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
 }
 
+/* Where the mask of a sequence's next token is. Late: it depends on the token that the step before samples, so it follows
+ * once that is known, while the device works on the rest of this step. */
+enum plan_mask { MASK_NONE, MASK_HERE, MASK_LATE };
+
 /* A sequence's share of the step: its next n_tokens tokens, at positions pos .. pos + n_tokens - 1. */
 struct plan_seq {
     int32_t slot, n_tokens, pos;
@@ -46,8 +50,7 @@ struct plan_seq {
         sample; /* a token is sampled from each of the last `sample` rows of logits. 0: none; 1: the next one; k + 1:
                          the last k tokens fed are drafts, each of which counts if the token sampled before it is the
                          same */
-    int32_t masked; /* 1: from the tokens of a mask that the plan brings; sampling.masked of the slot says the same. Not
-                         with drafts */
+    int32_t masked; /* enum plan_mask; sampling.masked of the slot says whether it is MASK_NONE. Not with drafts */
 };
 
 /* Scoring (prompt_logprobs): each of the first n_scored of the rows of logits of sequence number seq of the plan
@@ -86,16 +89,19 @@ struct plan {
     int32_t
         report; /* 1: what the ranks measured goes to rank 0 after this step (rank/measure/meter.h, which sets it); 0: not */
     int32_t n_seqs, n_tokens, n_starts, n_blocks, n_scores, n_history, n_masks;
+    int32_t n_late;           /* sequences whose masks are late */
     struct plan_seq *seq;     /* [n_seqs], capacity max_seqs */
     struct plan_start *start; /* [n_starts], capacity max_seqs */
     struct plan_block *block; /* [n_blocks], capacity max_seqs * blocks per slot */
     struct plan_score *score; /* [n_scores] in ascending order of seq, capacity max_seqs */
-    uint32_t *mask;           /* [n_masks][mask_words] of the masked sequences in order of seq: bit i of word i / 32 */
-    int32_t *history;         /* [n_history] of all starts, in their order; capacity max_len */
-    int32_t *token;           /* [n_tokens] ids to feed in order of seq; -1: the token sampled last in the slot */
-    struct limits limits;     /* of the model: what the plan is checked against */
-    struct limits capacity;   /* for which memory was taken */
-    unsigned char *message;   /* packed form, as broadcast */
+    /* [n_masks + n_late][mask_words] bit i of word i / 32: of those whose masks are here, in order of seq; then the late
+     * ones, in order of seq, which are not packed with the plan. */
+    uint32_t *mask;
+    int32_t *history;       /* [n_history] of all starts, in their order; capacity max_len */
+    int32_t *token;         /* [n_tokens] ids to feed in order of seq; -1: the token sampled last in the slot */
+    struct limits limits;   /* of the model: what the plan is checked against */
+    struct limits capacity; /* for which memory was taken */
+    unsigned char *message; /* packed form, as broadcast */
     size_t message_capacity;
 };
 
@@ -127,6 +133,10 @@ size_t plan_pack(struct plan *p);
 
 /* The reverse, from p->message; checks magic, version, sizes and every index against the limits. `vocab` bounds ids. */
 int plan_unpack(struct plan *p, size_t bytes, int vocab, struct err *e);
+
+/* The late masks; bytes of all of them. */
+uint32_t *plan_late_masks(const struct plan *p);
+size_t plan_late_bytes(const struct plan *p);
 
 /* Bytes that a packed plan claims to have, from its first PLAN_HEADER_BYTES bytes. */
 #define PLAN_HEADER_BYTES 64

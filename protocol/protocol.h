@@ -57,8 +57,21 @@ struct protocol_prompt { /* a text, or ids */
 /* What the text has to be; the grammar is made of it by a worker (text/grammar/form.h). */
 struct protocol_form {
     enum form_kind kind;        /* 0: any text */
-    const struct json_t *value; /* borrowed from the message; NULL with FORM_OBJECT */
+    const struct json_t *value; /* borrowed from the message; NULL with FORM_OBJECT, and FORM_CALLS: of the tools */
     const char *field;          /* of the message, for errors */
+};
+
+enum tool_choice {
+    TOOLS_UNSAID, /* calls are found where the template's form of them is known */
+    TOOLS_NONE,   /* the template does not get to see them */
+    TOOLS_AUTO,
+    TOOLS_REQUIRED /* a call, of any tool or of the one that is named */
+};
+
+struct protocol_tools {
+    enum tool_choice choice;
+    const char *only; /* the name of the tool that has to be called; NULL: any. Borrowed */
+    bool parallel;    /* several calls are allowed */
 };
 
 /* `generate`; of it, `tokenize` has the prompt and how to encode it. */
@@ -73,6 +86,7 @@ struct protocol_generate {
 
     struct request_rules rules; /* max_tokens may be PROTOCOL_FILL; sampling.prompt_len is 0 */
     struct protocol_form form;
+    struct protocol_tools tools;
     bool has_seed; /* else rules.sampling.seed is 0 and the server chooses */
     bool stream, echo;
     struct search search;      /* per prompt; choices[] has n_prompts x search.n */

@@ -93,6 +93,11 @@ void protocol_read_form(struct protocol_message *m, const struct fields *f, stru
     if (g->form.kind != 0 && f->value[FIELD_STRUCTURED_OUTPUTS] != NULL)
         fields_fail(f, FIELD_STRUCTURED_OUTPUTS, -1, error, "has no place beside \"response_format\"");
     read_structured_outputs(&g->form, f, error);
+    protocol_check_form(g, f, error);
+}
+
+void protocol_check_form(const struct protocol_generate *g, const struct fields *f, struct protocol_error *error)
+{
     if (g->form.kind == 0)
         return;
     if (g->rules.sampling.min_tokens > 0)

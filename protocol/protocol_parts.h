@@ -15,6 +15,12 @@ int protocol_check_limits(const struct json_limits *found, const char *field, st
 /* Reads response_format and structured_outputs, and checks that the rules, which were read before, go with them. */
 void protocol_read_form(struct protocol_message *m, const struct fields *f, struct protocol_error *error);
 
+/* Are the rules such that a form can say where the text ends? field: asks for one. */
+void protocol_check_form(const struct protocol_generate *g, const struct fields *f, struct protocol_error *error);
+
+/* Reads tool_choice and parallel_tool_calls of a chat whose tools and form have been read. */
+void protocol_read_tools(struct protocol_generate *g, const struct fields *f, struct protocol_error *error);
+
 /* Reads the rules of generation: all other fields of `generate`. */
 int protocol_read_rules(struct protocol_message *m, const struct fields *f, const struct protocol_model *model,
                         bool may_stream, struct protocol_error *error);

@@ -68,8 +68,9 @@ static json_t *choice_of(const struct reply *r, const struct reply_choice *c, bo
         reply_put_prompt_logprobs(object, r->tokenizer, c, good);
     if (at_end && c->prompt_logprobs != NULL && c->n_prompt > 0)
         reply_put(object, "prompt_first_token", reply_token_text(r->tokenizer, c->prompt_id[0]), good);
-    reply_put(object, "finish_reason", c->finish == FINISH_NONE ? json_null() : json_string(finish_name(c->finish)),
-              good);
+    if (c->said != NULL)
+        reply_put(object, at_end ? "message" : "delta", json_incref(c->said), good);
+    reply_put(object, "finish_reason", c->finish == FINISH_NONE ? json_null() : reply_finish(c), good);
     put_stop_reason(object, c, good);
     if (at_end && c->has_score)
         reply_put(object, "score", json_logprob((float)c->score), good);
@@ -222,6 +223,8 @@ static json_t *model_object(const struct reply_model *m, bool *good)
         reply_put(model, "family", reply_text(m->family), good);
         reply_put(model, "dtype", reply_text(m->dtype), good);
     }
+    if (opened && m->variant != NULL)
+        reply_put(model, "variant", reply_text(m->variant), good);
     reply_put(model, "ranks", json_integer(m->ranks), good);
     reply_put(model, "groups", json_integer(m->groups), good);
     if (opened)

@@ -24,8 +24,10 @@ struct reply_choice {
     const int32_t *prompt_id;              /* [n_prompt] */
     const struct sampled *prompt_logprobs; /* [n_prompt - 1], of tokens 1, 2, ..; NULL: not wanted */
     size_t n_prompt;
-    int n_prompt_top; /* of each */
-    bool has_score;   /* beam search */
+    int n_prompt_top;    /* of each */
+    struct json_t *said; /* "message", of an event "delta": the text taken apart; NULL: it is not */
+    bool calls;          /* it calls tools */
+    bool has_score;      /* beam search */
     double score;
 };
 
@@ -85,9 +87,10 @@ struct reply_model {
     int users, waiters; /* requests in it, and that wait for it */
     int64_t bytes;      /* that it takes; 0: not known yet; negative: there is one model, of which this is not told */
     bool has_freed;
-    int64_t freed;   /* by its last unloading, in the device's own number, if there was one */
-    double idle_s;   /* since its last use; negative: it has not been used */
-    const char *why; /* it could not be loaded; NULL: nothing is known against it */
+    int64_t freed;       /* by its last unloading, in the device's own number, if there was one */
+    double idle_s;       /* since its last use; negative: it has not been used */
+    const char *why;     /* it could not be loaded; NULL: nothing is known against it */
+    const char *variant; /* how numbers are kept otherwise than the checkpoint has them; NULL: in no way */
 };
 char *reply_models(const char *request_id, const struct reply_model *m, int n, int64_t max_message_bytes,
                    size_t *bytes);

@@ -61,14 +61,22 @@ static json_t *chat_logprobs(const struct tokenizer *t, const struct reply_choic
     return object;
 }
 
+static json_t *message_of(const struct reply_choice *c, bool *good)
+{
+    if (c->said != NULL)
+        return json_incref(c->said);
+    json_t *message = json_object();
+    reply_put(message, "role", json_string("assistant"), good);
+    reply_put(message, "content", reply_string(c->text, c->bytes), good);
+    return message;
+}
+
 static json_t *choice_of(const struct reply *r, const struct reply_choice *c, bool chat, bool *good)
 {
-    json_t *object = json_object(), *message = chat ? json_object() : NULL;
+    json_t *object = json_object();
     reply_put(object, "index", json_integer(c->index), good);
     if (chat) {
-        reply_put(message, "role", json_string("assistant"), good);
-        reply_put(message, "content", reply_string(c->text, c->bytes), good);
-        reply_put(object, "message", message, good);
+        reply_put(object, "message", message_of(c, good), good);
     } else {
         reply_put(object, "text", reply_string(c->text, c->bytes), good);
     }
@@ -78,7 +86,7 @@ static json_t *choice_of(const struct reply *r, const struct reply_choice *c, bo
     reply_put(object, "logprobs", logprobs, good);
     if (!r->echo)
         reply_put_prompt_logprobs(object, r->tokenizer, c, good);
-    reply_put(object, "finish_reason", json_string(finish_name(c->finish)), good);
+    reply_put(object, "finish_reason", reply_finish(c), good);
     if (c->has_score)
         reply_put(object, "score", json_logprob((float)c->score), good);
     return object;

@@ -55,6 +55,11 @@ json_t *reply_ids(const int32_t *id, size_t n, bool *good)
     return list;
 }
 
+json_t *reply_finish(const struct reply_choice *c)
+{
+    return json_string(c->calls && c->finish == FINISH_STOP ? "tool_calls" : finish_name(c->finish));
+}
+
 json_t *reply_token_text(const struct tokenizer *t, int32_t id)
 {
     char *text = NULL;

@@ -19,6 +19,9 @@ json_t *reply_string(const char *text, size_t bytes);
 json_t *reply_text(const char *text);
 json_t *reply_ids(const int32_t *id, size_t n, bool *good);
 
+/* "stop", or of a choice that stopped to call tools "tool_calls", ... */
+json_t *reply_finish(const struct reply_choice *c);
+
 /* The decoded text of a token alone; t NULL: null. */
 json_t *reply_token_text(const struct tokenizer *t, int32_t id);
 

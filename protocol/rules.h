@@ -32,6 +32,7 @@ struct request_rules {
     struct stop_strings *stop;                     /* NULL: none; whose it is, who made the rules says */
     const struct form *form; /* the form that the text has to have (text/grammar/form.h); NULL: any. Borrowed, too */
     bool keep_stop, skip_special;
+    bool drop_end; /* a token that ends the text is not part of it, even where special tokens are */
     bool want_logprobs;
     bool want_prompt_logprobs; /* of every token of the prompt but the first, with sampling.n_prompt_top beside each */
 };

@@ -5,7 +5,7 @@
 
 DIR gets config.json, model-0000i-of-0000n.safetensors and the index, names and shapes as Hugging Face has them (Llama,
 GPT-J, OPT, Qwen3-MoE, Mixtral, gpt-oss, Phi-3, Gemma 2 and 3, GLM-4-0414, OLMo 2, Granite, Command R7B, Phi-2, Falcon,
-GPT-Neo, Ministral 3, MiniMax-M2). The bytes are one block of 64 MiB over and over: every 16-bit number has a random sign and mantissa and an
+GPT-Neo, Ministral 3, MiniMax-M2, DeepSeek-V2 and -V3, GLM-4.7-Flash, Llama 4). The bytes are one block of 64 MiB over and over: every 16-bit number has a random sign and mantissa and an
 exponent around 2**-6. With --tokenizer it gets a tokenizer.json, too, so that `serve` and `batch` run on it: byte-level BPE of
 the config's vocabulary, whose merges make words of up to four letters. Needs nothing but Python's standard library. Put DIR
 on /dev/shm for files that are in memory.
@@ -160,6 +160,54 @@ def minimax_m2(c):
     return kin(c, q_norms="row", mlp=mlp)
 
 
+def latent(c):
+    """DeepSeek-V2, -V3 and GLM-4.7-Flash."""
+    h, v, heads, rank, q_rank = (c[k] for k in ("hidden_size", "vocab_size", "num_attention_heads", "kv_lora_rank", "q_lora_rank"))
+    key, turned, value = c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"]
+    width, n, shared = c["moe_intermediate_size"], c["n_routed_experts"], c["n_shared_experts"] * c["moe_intermediate_size"]
+    yield "model.embed_tokens.weight", [v, h]
+    for i in range(c["num_hidden_layers"]):
+        p = f"model.layers.{i}."
+        a = p + "self_attn."
+        yield from ((p + INPUT + ".weight", [h]), (p + MLP_INPUT + ".weight", [h]))
+        if q_rank:
+            yield from ((a + "q_a_proj.weight", [q_rank, h]), (a + "q_a_layernorm.weight", [q_rank]))
+        yield a + ("q_b_proj" if q_rank else "q_proj") + ".weight", [heads * (key + turned), q_rank or h]
+        yield from ((a + "kv_a_proj_with_mqa.weight", [rank + turned, h]), (a + "kv_a_layernorm.weight", [rank]))
+        yield from ((a + "kv_b_proj.weight", [heads * (key + value), rank]), (a + "o_proj.weight", [h, heads * value]))
+        if i < c["first_k_dense_replace"]:
+            yield from gated(p, h, c["intermediate_size"])
+            continue
+        yield p + "mlp.gate.weight", [n, h]
+        if c["model_type"] != "deepseek_v2":
+            yield p + "mlp.gate.e_score_correction_bias", [n]
+        for at, f in [("shared_experts", shared)] + [(f"experts.{e}", width) for e in range(n)]:
+            for name, rows, cols in (("gate", f, h), ("up", f, h), ("down", h, f)):
+                yield f"{p}mlp.{at}.{name}_proj.weight", [rows, cols]
+    yield "model.norm.weight", [h]
+    if not c.get("tie_word_embeddings", False):
+        yield "lm_head.weight", [v, h]
+
+
+def llama4(c):
+    layers = iter(range(c["num_hidden_layers"]))
+
+    def mlp(p, h, f):
+        if (next(layers) + 1) % c["interleave_moe_layer_step"]:
+            for name, rows, cols in (("gate", c["intermediate_size_mlp"], h), ("up", c["intermediate_size_mlp"], h),
+                                     ("down", h, c["intermediate_size_mlp"])):
+                yield f"{p}feed_forward.{name}_proj.weight", [rows, cols]
+            return
+        n = c["num_local_experts"]
+        yield p + "feed_forward.router.weight", [n, h]
+        yield p + "feed_forward.experts.gate_up_proj", [n, h, 2 * f]
+        yield p + "feed_forward.experts.down_proj", [n, f, h]
+        for name, rows, cols in (("gate", f, h), ("up", f, h), ("down", h, f)):
+            yield f"{p}feed_forward.shared_expert.{name}_proj.weight", [rows, cols]
+
+    return kin(c, mlp=mlp)
+
+
 def plain(p, names, h, f):
     """Two linear layers of these names, with biases."""
     for name, rows, cols in zip(names, (f, h), (h, f)):
@@ -214,7 +262,8 @@ FAMILY = {"llama": llama, "gptj": gptj, "opt": opt, "qwen3_moe": qwen3_moe, "mix
           "gemma3_text": lambda c: gemma2(c, q_norms="head"), "glm4": glm4, "phi": phi, "falcon": falcon, "gpt_neo": gpt_neo,
           "olmo2": lambda c: kin(c, q_norms="row", norms=(MLP_INPUT, "post_feedforward_layernorm"), mlp=gated),
           "granite": lambda c: kin(c, mlp=gated), "cohere2": lambda c: kin(c, norms=(INPUT,), mlp=gated),
-          "ministral3": lambda c: kin(c, mlp=gated), "minimax_m2": minimax_m2}
+          "ministral3": lambda c: kin(c, mlp=gated), "minimax_m2": minimax_m2,
+          "deepseek_v2": latent, "deepseek_v3": latent, "glm4_moe_lite": latent, "llama4_text": llama4}
 
 
 

@@ -15,6 +15,11 @@ const char *chat_template_name(const struct chat_template *chat)
     return chat->name;
 }
 
+enum calls_format chat_template_calls(const struct chat_template *chat, bool tools)
+{
+    return chat->calls[tools];
+}
+
 static uint64_t digest(uint64_t hash, const struct chat_source *s)
 {
     for (size_t i = 0; i < s->bytes; i++)
@@ -58,7 +63,9 @@ static int choose(struct chat_template *chat, const struct chat_sources *s, cons
     uint64_t hash = digest(0xcbf29ce484222325u, usual);
     if (parse_source(&chat->usual, usual, model_dir, e) != 0)
         return -1;
+    chat->calls[0] = chat->calls[1] = calls_format_of(usual->text, usual->bytes);
     if (tools != NULL) {
+        chat->calls[1] = calls_format_of(tools->text, tools->bytes);
         hash = digest(hash, tools);
         if (parse_source(&chat->with_tools, tools, model_dir, e) != 0)
             return -1;

@@ -7,6 +7,7 @@
 
 #include "base/json.h"
 #include "base/protocol_types.h"
+#include "text/calls/calls.h"
 #include "text/template/jinja.h"
 
 #define CHAT_MAX_TEMPLATES 16
@@ -24,6 +25,9 @@ void chat_template_close(struct chat_template **chat); /* safe on *chat == NULL,
 
 /* "default-008be9440142e81d": which it is, and the digest (FNV-1a) of the texts that chats are rendered by. */
 const char *chat_template_name(const struct chat_template *chat);
+
+/* The form that calls of tools have, by the text of the template that chats with tools (without: the others) have. */
+enum calls_format chat_template_calls(const struct chat_template *chat, bool tools);
 
 struct chat_request {           /* borrowed; as the client sent it */
     const json_t *messages;     /* a list of objects */

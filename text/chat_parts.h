@@ -17,6 +17,7 @@ struct chat_sources {
 
 struct chat_template {
     struct jinja *usual, *with_tools; /* with_tools may be NULL: as usual */
+    enum calls_format calls[2];       /* of these two */
     json_t *tokens;                   /* {"bos_token": "<s>", ...} */
     char name[64];
 };

@@ -94,6 +94,11 @@ int fleet_next(void *context, struct plan *plan, struct err *e)
     return 0;
 }
 
+void fleet_masks(void *context, struct plan *plan)
+{
+    lanes_masks(&((struct fleet *)context)->lanes, plan);
+}
+
 int fleet_accept(void *context, const struct step_result *result, struct err *e)
 {
     return lanes_accept(&((struct fleet *)context)->lanes, result, e);

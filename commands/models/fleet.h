@@ -55,6 +55,7 @@ void fleet_fetch(void *context, int model, struct model_config *m, struct checkp
 void fleet_hear(void *context, const struct residents_news *news);
 int fleet_next(void *context, struct plan *plan, struct err *e);
 int fleet_accept(void *context, const struct step_result *result, struct err *e);
+void fleet_masks(void *context, struct plan *plan);
 void fleet_signal(void *context, enum signal_wish wish);
 void fleet_ranks(void *context, const struct rank_report *report);
 

@@ -71,7 +71,7 @@ int serve_models(struct world *w, const struct serve_options *o, struct err *e)
     struct residents *r = err_calloc(e, 1, sizeof *r, "models");
     const struct residents_owner owner = {f, fleet_fetch, fleet_hear};
     const struct loop_client client = {
-        .context = f, .next = fleet_next, .accept = fleet_accept, .signal = fleet_signal};
+        .context = f, .next = fleet_next, .accept = fleet_accept, .masks = fleet_masks, .signal = fleet_signal};
     int status = 0;
     if (w->rank == 0 && e->code == ERR_NONE && check_options(o, w, e) == 0) {
         setup = start_setup(&o->service.run, 1, 1, false);

@@ -20,7 +20,8 @@ int run_generate(struct world *w, const struct generate_options *o, struct err *
     struct generate g = {0};
     struct instance instance;
     struct meter meter;
-    const struct loop_client client = {.context = &g, .next = generate_next, .accept = generate_accept};
+    const struct loop_client client = {
+        .context = &g, .next = generate_next, .accept = generate_accept, .masks = generate_masks};
     int status = 0;
     if (w->rank == 0 && open_generate(&g, o, &m, &c, e) == 0)
         setup = start_setup_of(&o->run, &m, g.longest, g.n, o->prompt_logprobs >= 0);

@@ -63,8 +63,9 @@ static int run_service(struct world *w, const struct service *s, struct err *e)
     struct leader leader = {0};
     struct cores cores;
     const struct loop_client mine = {
-        .context = s->front, .next = front_next, .accept = front_accept, .signal = front_signal};
-    const struct loop_client others = {.context = &leader, .next = leader_next, .accept = leader_accept};
+        .context = s->front, .next = front_next, .accept = front_accept, .masks = front_masks, .signal = front_signal};
+    const struct loop_client others = {
+        .context = &leader, .next = leader_next, .accept = leader_accept, .masks = leader_masks};
     int status = 0;
     if (w->rank == 0 && start_open_folder(&s->o->run, s->name, &m, &c, e) == 0) {
         cores_widen(&cores);

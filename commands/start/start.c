@@ -2,6 +2,7 @@
 #include "commands/start/start.h"
 #include "base/json.h"
 #include "coordinator/drafts/draft_options.h"
+#include "partition/kv_scales.h"
 #include "rank/world/device.h"
 
 #include <stdlib.h>
@@ -45,7 +46,15 @@ int start_open_model(const struct run_options *o, const char *config, struct mod
     if (o->max_model_len > model_context(m))
         return ERR(e, ERR_USAGE, "--max-model-len %lld: the model has %d positions", (long long)o->max_model_len,
                    model_context(m));
-    return o->load_format == LOAD_DUMMY ? 0 : checkpoint_open(c, o->model, e);
+    m->kv_fp8 = o->kv_dtype != KV_AUTO;
+    if (m->kv_fp8 && m->latent.rank > 0)
+        return ERR(e, ERR_UNSUPPORTED,
+                   "--kv-cache-dtype fp8: the cache of %s holds latents, which are kept as they are", m->model_type);
+    if (o->load_format == LOAD_DUMMY)
+        return 0;
+    if (checkpoint_open(c, o->model, e) != 0)
+        return -1;
+    return m->kv_fp8 ? kv_scales_read(c, m, e) : 0;
 }
 
 int start_open_folder(const struct run_options *o, const char *command, struct model_config *m, struct checkpoint *c,

@@ -59,7 +59,9 @@ static json_t *openai_line(const struct line *l, const char *file_name, const st
 static void put_plain_choice(json_t *object, const struct reply *r, const struct reply_choice *c, bool *good)
 {
     reply_put(object, "text", reply_string(c->text, c->bytes), good);
-    reply_put(object, "finish_reason", json_string(finish_name(c->finish)), good);
+    if (c->said != NULL)
+        reply_put(object, "message", json_incref(c->said), good);
+    reply_put(object, "finish_reason", reply_finish(c), good);
     if (c->logprobs != NULL)
         reply_put(object, "logprobs", reply_logprobs(r->tokenizer, c->logprobs, c->n_tokens, c->n_top, false, good),
                   good);

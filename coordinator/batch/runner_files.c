@@ -67,6 +67,8 @@ static json_t *identity_of(const struct runner *r, struct err *e)
     json_t *model = fingerprint_model(r->setup.checkpoint, e);
     if (model == NULL)
         return NULL;
+    if (r->setup.served.variant != NULL)
+        (void)json_object_set_new(model, "variant", json_string(r->setup.served.variant));
     json_t *identity = json_pack("{s:o, s:s, s:I, s:o, s:O, s:o}", "model", model, "format",
                                  r->setup.o->plain ? "plain" : "openai", "seed", (json_int_t)r->setup.o->sampling.seed,
                                  "shard", shard_of(&r->setup.share), "defaults", r->files.defaults, "chat_template",

@@ -184,6 +184,11 @@ int leader_next(void *context, struct plan *plan, struct err *e)
     return link_check(&l->alarm, e) == 0 ? steps_next(&l->steps, plan, e) : -1;
 }
 
+void leader_masks(void *context, struct plan *plan)
+{
+    scheduler_masks(&((struct leader *)context)->steps.scheduler, plan);
+}
+
 int leader_accept(void *context, const struct step_result *result, struct err *e)
 {
     return steps_accept(&((struct leader *)context)->steps, result, e);

@@ -32,6 +32,7 @@ int leader_open(struct leader *l, const struct link_card *card, int replica, con
 /* The functions of struct loop_client, and what the replica's ranks measured. context: the struct leader. */
 int leader_next(void *context, struct plan *plan, struct err *e);
 int leader_accept(void *context, const struct step_result *result, struct err *e);
+void leader_masks(void *context, struct plan *plan);
 void leader_ranks(void *context, const struct rank_report *report);
 
 /* After the loop has ended: what is left is sent. Safe on a zeroed struct. */

@@ -89,7 +89,8 @@ static int take(struct request *r, const struct tokenizer *t, const struct sampl
     bool complete = !stop_id && complete_form(r, s->token);
     bool last = stop_id || complete || (int)r->output.n >= rules->max_tokens;
     /* A token that ends the text is not part of it, unless special tokens are shown. */
-    if ((!stop_id || !rules->skip_special) && detokenizer_push(r->detokenizer, s->token, &piece, &bytes, e) != 0)
+    if ((!stop_id || !(rules->skip_special || rules->drop_end)) &&
+        detokenizer_push(r->detokenizer, s->token, &piece, &bytes, e) != 0)
         return -1;
     bool stopped = take_text(r, piece, bytes, may_stop, e);
     if (!stopped && last && e->code == ERR_NONE) {

@@ -61,6 +61,7 @@ struct request {
     int slot;             /* while running */
     int n_fed;            /* tokens of prompt and output whose keys and values exist or are planned */
     int n_in_flight;      /* tokens whose sampling was planned and whose results were not seen yet */
+    int n_void;           /* of these, the first ones: they will be dropped, since what stands there is known */
     int n_scores_planned; /* tokens of the prompt, from the second on, whose scores were */
     int n_score_flights;  /* plans with some of these whose results were not seen yet */
     bool in_slot;         /* the newest token was sampled in this slot: the device has it */

@@ -226,6 +226,7 @@ static int take_sampled(struct scheduler *s, struct request *r, const struct sam
     if (request_take(r, s->setup.tokenizer, sampled, e) != 0)
         return -1;
     s->stats.n_output_tokens += r->output.n - before;
+    form_note_jump(r, r->output.n - before);
     if (r->state == REQUEST_RUNNING)
         prefix_share(s, r);
     if (r->finish != FINISH_NONE)
@@ -258,7 +259,8 @@ static int take_scores(struct scheduler *s, const struct flight *f, const struct
 /* What a step sampled for r, which is not let go of before its last token. */
 static int take_rows(struct scheduler *s, struct request *r, const struct sampled *sampled, int n, struct err *e)
 {
-    n = drafts_settle(s, r, sampled, n);
+    bool dropped = form_drops(r);
+    n = dropped ? 0 : drafts_settle(s, r, sampled, n);
     for (int i = 0; i < n && r->finish == FINISH_NONE; i++) {
         bool last = i + 1 == n;
         if (i > 0)
@@ -270,7 +272,7 @@ static int take_rows(struct scheduler *s, struct request *r, const struct sample
             return 0; /* r may be gone */
     }
     r->n_in_flight--;
-    release_if_done(s, r); /* it ended before: this was sampled for nothing */
+    release_if_done(s, r); /* it ended before, or its text was known: this was sampled for nothing */
     return 0;
 }
 

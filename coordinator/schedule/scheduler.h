@@ -13,13 +13,14 @@
  * A prompt whose tokens are scored (rules.want_prompt_logprobs) is fed in chunks of as many tokens as max_logit_rows has
  * rows beside max_seqs, and takes from the prefix cache no token that is not scored yet.
  *
- * A request with a form (rules.form) gets each token only after the host has seen the one before it, and with it the mask of
- * tokens that may follow: while such a token is under way no further plan is made. Text that the form leaves no choice about
- * is not sampled: its tokens are fed together, like a piece of a prompt.
+ * A request with a form (rules.form) gets each token out of a mask of tokens that may follow the one before it. While that one is
+ * under way the next step is planned nevertheless, with a mask that comes late (scheduler_masks). Text that the form leaves no
+ * choice about is not sampled: its tokens are fed together, like a piece of a prompt, and what a step under way samples in
+ * their places is dropped.
  *
  * With drafts (setup.drafts) a step feeds the last token of a sequence and k more that may follow, and samples after each. What is
  * sampled is taken as far as the draft was the same, and the first token that differs: exactly the tokens that come without
- * drafts. What was fed for the rest is fed over. As with forms no further plan is made while drafts are under way, nor
+ * drafts. What was fed for the rest is fed over. No further plan is made while drafts are under way, nor
  * while a result is for whose sequence the source has a draft. Steered requests and those with a form have none.
  *
  * A pure module: no clock, no socket, no device. Times are the caller's, in seconds on any clock that does not go back.
@@ -151,6 +152,9 @@ bool scheduler_busy(const struct scheduler *s);
 
 /* Fill a reset plan with the next step. It may have no sequences. Ends requests whose deadline has passed. */
 void scheduler_plan(struct scheduler *s, struct plan *p, double now);
+
+/* Fill in the late masks of the newest plan. The results of all plans before it have been taken. */
+void scheduler_masks(const struct scheduler *s, struct plan *p);
 
 /* Take the results of the oldest outstanding plan. */
 int scheduler_accept(struct scheduler *s, const struct step_result *result, double now, struct err *e);

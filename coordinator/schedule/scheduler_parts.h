@@ -14,6 +14,12 @@ static inline int n_known(const struct request *r)
     return (int)(r->prompt.n + r->output.n);
 }
 
+/* Tokens under way that will count. */
+static inline int n_awaited(const struct request *r)
+{
+    return r->n_in_flight - r->n_void;
+}
+
 /* Tokens [begin, begin + n) of prompt and output to out. */
 static inline void copy_tokens(const struct request *r, int begin, int n, int32_t *out)
 {
@@ -45,11 +51,9 @@ static inline int n_feedable(const struct request *r)
 {
     if (r->steered)
         return n_known(r) - r->n_fed;
-    if (r->form != NULL && r->n_in_flight > 0)
+    if ((int)r->output.n + n_awaited(r) >= r->rules->max_tokens)
         return 0;
-    if ((int)r->output.n + r->n_in_flight >= r->rules->max_tokens)
-        return 0;
-    return n_known(r) + r->n_in_flight - r->n_fed;
+    return n_known(r) + n_awaited(r) - r->n_fed;
 }
 
 /* ---- scheduler_order.c: the queues of those that wait, and the list of those that run ---- */
@@ -117,6 +121,18 @@ void prefix_hold(struct scheduler *s, struct request *r);
 
 /* Put the blocks that have become full into the cache. */
 void prefix_share(struct scheduler *s, struct request *r);
+
+/* ---- scheduler_form.c: sequences whose text has to have a form ---- */
+
+/* For the newest sequence of the plan, which samples a token of r: its mask is in the plan if it is known, else it will be late. */
+void form_add_mask(const struct scheduler *s, const struct request *r, struct plan *p);
+
+/* r has taken n tokens, of which one was sampled: those behind it are fed from here, and what is sampled in their places by
+ * steps that are under way is void. */
+void form_note_jump(struct request *r, size_t n);
+
+/* The oldest token under way of r has come. Is it void? */
+bool form_drops(struct request *r);
 
 /* ---- scheduler.c ---- */
 

@@ -35,14 +35,6 @@ static void add_scores(struct scheduler *s, struct request *r, struct plan *p)
     s->score_rows -= n;
 }
 
-/* For the newest sequence of the plan. */
-static void add_mask(const struct scheduler *s, const struct request *r, struct plan *p)
-{
-    size_t words = (size_t)s->setup.limits.mask_words;
-    p->seq[p->n_seqs - 1].masked = 1;
-    memcpy(p->mask + (size_t)p->n_masks++ * words, r->mask, words * sizeof *r->mask);
-}
-
 /* Samples of the newest sequence of the plan. */
 static void note_sampled(struct scheduler *s, struct request *r, int n_rows, const struct plan *p)
 {
@@ -60,7 +52,7 @@ static void add_tokens(struct scheduler *s, struct request *r, int n, struct pla
     int32_t *token = p->token + p->n_tokens;
     p->seq[p->n_seqs++] = (struct plan_seq){r->slot, n + n_drafts, r->n_fed, (int)r->prompt.n, n_rows, n_rows, 0};
     if (last && r->form != NULL)
-        add_mask(s, r, p);
+        form_add_mask(s, r, p);
     if (r->in_slot)
         *token = -1; /* the one sampled last, which never leaves the device */
     else
@@ -69,7 +61,7 @@ static void add_tokens(struct scheduler *s, struct request *r, int n, struct pla
     p->n_tokens += n + n_drafts;
     r->n_fed += n + n_drafts;
     add_scores(s, r, p);
-    r->in_slot = last && n_drafts == 0 && !r->steered && r->form == NULL;
+    r->in_slot = last && n_drafts == 0 && !r->steered;
     if (last)
         note_sampled(s, r, n_rows, p);
     prefix_share(s, r);
@@ -273,15 +265,6 @@ static int begin_turns(struct scheduler *s)
     return kept;
 }
 
-/* Is a token under way that decides what may follow it? */
-static bool waits_for_form(const struct scheduler *s)
-{
-    for (int i = 0; i < s->n_running; i++)
-        if (s->running[i]->form != NULL && s->running[i]->n_in_flight > 0)
-            return true;
-    return false;
-}
-
 void scheduler_plan(struct scheduler *s, struct plan *p, double now)
 {
     struct flight *f = &s->flight[p->step % SCHEDULER_FLIGHTS];
@@ -292,7 +275,7 @@ void scheduler_plan(struct scheduler *s, struct plan *p, double now)
     s->n_plans++;
     s->now = now;
     scheduler_expire(s, now);
-    if (waits_for_form(s) || drafts_wait(s))
+    if (drafts_wait(s))
         return;
     int kept = begin_turns(s);
     uint64_t n_preemptions = s->stats.n_preemptions;

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "coordinator/server/server.h"
 #include "coordinator/tasks/finished.h"
+#include "protocol/reply_said.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -125,6 +126,7 @@ static struct reply_model describe(const struct server *s, int i)
         return r;
     r.family = served->family;
     r.dtype = served->dtype;
+    r.variant = served->variant;
     r.vocab = served->model.vocab;
     r.chat_template = served->chat != NULL ? chat_template_name(served->chat) : NULL;
     return r;
@@ -167,6 +169,11 @@ void answer_delta(struct server *s, const struct delta *p)
                                   .whole = p->n_ids > 0 && task_is_whole(j, p->id[p->n_ids - 1]),
                                   .logprobs = p->logprobs,
                                   .n_top = g->rules.sampling.n_top};
+    if (j->reader != NULL) {
+        choice.said =
+            reply_saying(j->reader[index], j->calls, task_salt(j), index, p->text, p->bytes, p->finish != FINISH_NONE);
+        choice.calls = calls_count(j->reader[index]) > 0;
+    }
     if (j->echo != NULL && !j->ticket.echoed[index]) {
         choice.before = j->echo[p->prompt_index].text;
         choice.n_before = j->echo[p->prompt_index].bytes;
@@ -178,7 +185,9 @@ void answer_delta(struct server *s, const struct delta *p)
                                 .n_choices = 1,
                                 .choice = &choice};
     size_t bytes = 0;
-    char *text = reply_tokens(&reply, j->ticket.n_events++, &bytes);
+    bool good = j->reader == NULL || choice.said != NULL;
+    char *text = good ? reply_tokens(&reply, j->ticket.n_events++, &bytes) : NULL;
+    json_decref(choice.said);
     send_text(s, j, text, bytes, true);
 }
 

@@ -1,5 +1,6 @@
 /* coordinator/tasks/finished.c - see finished.h. */
 #include "coordinator/tasks/finished.h"
+#include "protocol/reply_said.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -83,6 +84,19 @@ void finished_judge(struct task *j)
     }
 }
 
+/* What it says and calls, of a whole answer; a stream has said it. */
+static void take_apart(const struct task *j, struct reply_choice *choice)
+{
+    int n = 0;
+    if (j->calls == CALLS_NONE)
+        return;
+    if (j->reader != NULL)
+        n = calls_count(j->reader[choice->index]);
+    else
+        choice->said = reply_said(j->calls, task_salt(j), choice->index, choice->text, choice->bytes, &n);
+    choice->calls = n > 0;
+}
+
 /* Returns the text if it was made for this (echo); it is freed after the reply. */
 static char *fill_choice(const struct task *j, const struct tokenizer *t, int i, int c, struct reply_choice *choice)
 {
@@ -107,6 +121,7 @@ static char *fill_choice(const struct task *j, const struct tokenizer *t, int i,
     choice->prompt_id = choices->prompt.id;
     choice->n_prompt = choices->prompt.n;
     choice->n_prompt_top = g->rules.sampling.n_prompt_top;
+    take_apart(j, choice);
     char *both = g->echo && !g->stream ? with_prompt(j, t, i, choice->text, &choice->bytes) : NULL;
     if (both != NULL)
         choice->text = both;
@@ -167,8 +182,10 @@ char *finished_reply(struct finished *f, struct task *j, const struct tokenizer 
 
 void finished_close(struct finished *f)
 {
-    for (int i = 0; i < f->n_choices; i++)
+    for (int i = 0; i < f->n_choices; i++) {
         free(f->made[i]);
+        json_decref(f->choice[i].said);
+    }
     free(f->made);
     free(f->choice);
     *f = (struct finished){0};

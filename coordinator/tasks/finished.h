@@ -22,7 +22,7 @@ struct finished {
     struct reply_timing timing;
 
     /* finished_choices */
-    struct reply_choice *choice; /* [n_choices] */
+    struct reply_choice *choice; /* [n_choices], each with its own `said` */
     char **made;                 /* [n_choices] texts that were made for this (echo); NULL: the request's own */
     int n_choices;
 };

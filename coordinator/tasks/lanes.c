@@ -123,6 +123,11 @@ int lanes_next(struct lanes *l, struct plan *plan, bool hurry, struct err *e)
     return 0;
 }
 
+void lanes_masks(struct lanes *l, struct plan *plan)
+{
+    scheduler_masks(&l->lane[plan->model].steps.scheduler, plan);
+}
+
 int lanes_accept(struct lanes *l, const struct step_result *result, struct err *e)
 {
     return steps_accept(&l->lane[result->model].steps, result, e);

@@ -30,6 +30,7 @@ void lanes_end(struct lanes *l, int i);
 /* As steps_next and steps_accept, for all. hurry: something else is under way, so a sleep is short. */
 int lanes_next(struct lanes *l, struct plan *plan, bool hurry, struct err *e);
 int lanes_accept(struct lanes *l, const struct step_result *result, struct err *e);
+void lanes_masks(struct lanes *l, struct plan *plan);
 
 /* Every lane's last plan. */
 int lanes_stop(struct lanes *l, struct plan *plan, struct err *e);

@@ -10,6 +10,7 @@
 struct served { /* constant, all borrowed */
     struct protocol_model model;
     const char *family, *dtype;
+    const char *variant; /* how numbers are kept otherwise than the checkpoint has them; NULL: in no way */
     const struct tokenizer *tokenizer;
     struct lexicon_keeper *lexicon;   /* not constant; any thread may ask it */
     const struct chat_template *chat; /* NULL: none that we know */

@@ -1,5 +1,6 @@
 /* coordinator/tasks/task.c - see task.h. */
 #include "coordinator/tasks/task.h"
+#include "text/calls/calls.h"
 #include "text/grammar/form.h"
 
 #include <stdlib.h>
@@ -36,6 +37,9 @@ void task_close(struct task *j)
         if (j->echo != NULL)
             free(j->echo[i].text);
     }
+    for (int i = 0; j->reader != NULL && i < j->n_ids * j->n_choices; i++)
+        calls_close(j->reader[i]);
+    free(j->reader);
     free(j->echo);
     free(j->ids);
     free(j->choices);
@@ -90,6 +94,19 @@ static int fit(struct task *j, int i, int max_len)
                              "%lld prompt tokens + %d = %lld, expected at most %d together", (long long)n,
                              rules->max_tokens, (long long)n + rules->max_tokens, max_len);
     return 0;
+}
+
+/* Whoever takes the answers of a stream apart remembers how far it has come. */
+static int open_readers(struct task *j)
+{
+    int n = j->n_ids * j->n_choices;
+    bool good = true;
+    if (j->calls == CALLS_NONE || !j->message.generate.stream)
+        return 0;
+    j->reader = calloc((size_t)n, sizeof *j->reader);
+    for (int i = 0; j->reader != NULL && i < n; i++)
+        good = (j->reader[i] = calls_open(j->calls)) != NULL && good;
+    return j->reader != NULL && good ? 0 : protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
 }
 
 static int open_choices(struct task *j, int i)
@@ -220,7 +237,7 @@ int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed)
         if (fit(j, i, max_len) != 0)
             return -1;
     }
-    if (bound_reply(j, max_reply) != 0)
+    if (bound_reply(j, max_reply) != 0 || open_readers(j) != 0)
         return -1;
     for (int i = 0; i < j->n_ids; i++)
         if (open_choices(j, i) != 0)
@@ -254,6 +271,11 @@ bool task_is_whole(const struct task *j, int32_t last_token)
         if (r->stop_id[i] == last_token)
             return false;
     return j->form != NULL;
+}
+
+uint64_t task_salt(const struct task *j)
+{
+    return j->number * 0x9e3779b97f4a7c15u ^ (uint64_t)(j->arrived * 1e9) ^ j->seed;
 }
 
 const char *task_stop_text(const struct task *j, int number)

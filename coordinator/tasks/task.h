@@ -81,12 +81,14 @@ struct task {
 
     /* generate */
     char request_id[PROTOCOL_MAX_ID_BYTES + 1];
-    uint64_t seed;               /* of the first candidate */
-    struct form *form;           /* NULL: any text will do */
-    struct request_rules *rules; /* [n_prompts] with max_tokens and seed filled in */
-    struct choices *choices;     /* [n_prompts] one a prompt */
-    int n_prompts, n_choices;    /* n_choices: of each prompt */
-    size_t result_bytes;         /* that its results may take; task_prepare */
+    uint64_t seed;                /* of the first candidate */
+    enum calls_format calls;      /* of an answer that is taken apart; CALLS_NONE: it is not */
+    struct calls_reader **reader; /* [n_prompts * n_choices] of a stream of such; the I/O thread's */
+    struct form *form;            /* NULL: any text will do */
+    struct request_rules *rules;  /* [n_prompts] with max_tokens and seed filled in */
+    struct choices *choices;      /* [n_prompts] one a prompt */
+    int n_prompts, n_choices;     /* n_choices: of each prompt */
+    size_t result_bytes;          /* that its results may take; task_prepare */
 
     struct ticket ticket;
     struct work work;
@@ -117,6 +119,9 @@ int64_t task_text_bytes(const char *text, size_t bytes);
 
 /* Whether a choice that stopped, and not at a text, ended because its form was complete. */
 bool task_is_whole(const struct task *j, int32_t last_token);
+
+/* Of the names of its calls, which those of other tasks, also of an earlier server, shall not be. */
+uint64_t task_salt(const struct task *j);
 
 /* The stop text of this number, counted from 1; NULL: 0, none. */
 const char *task_stop_text(const struct task *j, int number);

@@ -5,6 +5,7 @@
 #include "coordinator/tasks/finished.h"
 #include "coordinator/tasks/mailbox.h"
 #include "protocol/reply.h"
+#include "text/calls/syntax.h"
 #include "text/grammar/lexicon_keeper.h"
 
 #include <malloc.h>
@@ -26,6 +27,42 @@ static int make_form(struct task *j)
     return protocol_fail(&j->error, theirs ? PROTOCOL_BAD_REQUEST : PROTOCOL_INTERNAL, asked->field, "%s", e.text);
 }
 
+/* The calls that an answer has to consist of. */
+static int make_calls(struct task *j, enum calls_format format)
+{
+    const struct protocol_generate *g = &j->message.generate;
+    struct err e = {0};
+    json_t *asked = calls_syntax(format, g->chat.tools, g->tools.only, g->tools.parallel && g->tools.only == NULL);
+    int rc = asked != NULL ? form_open(&j->form, FORM_CALLS, asked, &e) : ERR(&e, ERR_MEMORY, "out of host memory");
+    json_decref(asked);
+    if (rc == 0 && lexicon_keeper_get(j->served->lexicon, &e) != NULL)
+        return 0;
+    bool theirs = e.code == ERR_INPUT || e.code == ERR_UNSUPPORTED;
+    return protocol_fail(&j->error, theirs ? PROTOCOL_BAD_REQUEST : PROTOCOL_INTERNAL, "tools", "%s", e.text);
+}
+
+/* Is a chat's answer taken apart, and has it to be a call? The marks of it may be special tokens: they are text then. */
+static int find_calls(struct task *j)
+{
+    struct protocol_generate *g = &j->message.generate;
+    bool tools = g->chat.tools != NULL;
+    if (g->n_turns == 0)
+        return 0;
+    enum calls_format format = chat_template_calls(j->served->chat, tools);
+    if (tools && format == CALLS_NONE && g->tools.choice != TOOLS_UNSAID)
+        return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "tool_choice",
+                             "the chat template of this model writes calls in no form that is known here: only "
+                             "\"none\" is possible");
+    if (!tools && format != CALLS_HARMONY)
+        return 0;
+    j->calls = format;
+    if (format != CALLS_NONE) {
+        g->rules.skip_special = false;
+        g->rules.drop_end = true;
+    }
+    return g->form.kind == FORM_CALLS && j->form == NULL ? make_calls(j, format) : 0;
+}
+
 static int encode(struct task *j)
 {
     const struct served *v = j->served;
@@ -40,7 +77,7 @@ static int encode(struct task *j)
         if (encode_request(g, j->n_ids++, v->tokenizer, v->chat, v->model.vocab, v->bos, ids, &j->error) != 0)
             return -1;
     }
-    if (make_form(j) != 0)
+    if (find_calls(j) != 0 || make_form(j) != 0)
         return -1;
     if (g->n_turns > 0)
         protocol_forget_chat(&j->message);

@@ -10,7 +10,9 @@
 struct message {
     struct openai_request asked;
     char id[POOL_NAME_BYTES + 16];
-    bool has_begun; /* of its stream: the first events are sent */
+    bool has_begun;   /* of its stream: the first events are sent */
+    const char *open; /* the type of the block that is open; NULL: none is */
+    int n_blocks;     /* that have begun */
 };
 
 /* ---------------------------------------------------------------- failures */
@@ -67,9 +69,10 @@ static json_t *stop_of(const json_t *choice)
 {
     const char *finish = json_string_value(json_object_get(choice, "finish_reason"));
     json_t *by = json_object_get(choice, "stop_reason");
-    const char *why = finish != NULL && strcmp(finish, "length") == 0 ? "max_tokens"
-                      : json_is_string(by)                            ? "stop_sequence"
-                                                                      : "end_turn";
+    const char *why = finish != NULL && strcmp(finish, "length") == 0       ? "max_tokens"
+                      : finish != NULL && strcmp(finish, "tool_calls") == 0 ? "tool_use"
+                      : json_is_string(by)                                  ? "stop_sequence"
+                                                                            : "end_turn";
     return json_pack("{s:s, s:O?, s:n}", "stop_reason", why, "stop_sequence", json_is_string(by) ? by : NULL,
                      "stop_details");
 }
@@ -85,6 +88,45 @@ static json_t *message_of(const struct message *m, json_t *content, json_t *stop
     return message;
 }
 
+/* A call. Arguments that are no object, as a model may write them, are there as a text. */
+static json_t *use_of(const json_t *call)
+{
+    const json_t *function = json_object_get(call, "function"), *text = json_object_get(function, "arguments");
+    struct err e = {0};
+    json_t *input =
+        json_parse(json_is_string(text) ? json_string_value(text) : "", json_string_length(text), "arguments", &e);
+    if (!json_is_object(input)) {
+        json_decref(input);
+        input = json_pack("{s:O?}", "arguments", text);
+    }
+    return json_pack("{s:s, s:O?, s:O?, s:o}", "type", "tool_use", "id", json_object_get(call, "id"), "name",
+                     json_object_get(function, "name"), "input", input);
+}
+
+static json_t *text_block(json_t *text)
+{
+    return json_pack("{s:s, s:O?, s:n}", "type", "text", "text", text, "citations");
+}
+
+/* What the backend has taken apart: thoughts, words, calls; or the text. */
+static json_t *content_of(const json_t *choice)
+{
+    const json_t *said = json_object_get(choice, "message"), *call;
+    json_t *content = json_array(), *thought = json_object_get(said, "reasoning_content");
+    json_t *text = said != NULL ? json_object_get(said, "content") : json_object_get(choice, "text");
+    size_t i;
+    if (json_is_string(thought))
+        (void)json_array_append_new(
+            content, json_pack("{s:s, s:O, s:s}", "type", "thinking", "thinking", thought, "signature", ""));
+    if (json_is_string(text))
+        (void)json_array_append_new(content, text_block(text));
+    json_array_foreach(json_object_get(said, "tool_calls"), i, call)
+    {
+        (void)json_array_append_new(content, use_of(call));
+    }
+    return content;
+}
+
 static void answer_whole(struct exchange *x, void *context, json_t *reply, bool last)
 {
     const json_t *choice = json_array_get(json_object_get(reply, "choices"), 0);
@@ -93,9 +135,7 @@ static void answer_whole(struct exchange *x, void *context, json_t *reply, bool 
         exchange_fail_reply(x, reply);
         return;
     }
-    json_t *content =
-        json_pack("[{s:s, s:O?, s:n}]", "type", "text", "text", json_object_get(choice, "text"), "citations");
-    exchange_answer_json(x, 200, message_of(context, content, stop_of(choice), usage_of(reply)));
+    exchange_answer_json(x, 200, message_of(context, content_of(choice), stop_of(choice), usage_of(reply)));
 }
 
 /* ---------------------------------------------------------------- events */
@@ -109,33 +149,100 @@ static void send(struct exchange *x, const char *type, json_t *event)
     exchange_event_json(x, type, all);
 }
 
-static void begin(struct exchange *x, const struct message *m)
+static void close_block(struct exchange *x, struct message *m)
+{
+    if (m->open != NULL)
+        send(x, "content_block_stop", json_pack("{s:i}", "index", m->n_blocks - 1));
+    m->open = NULL;
+}
+
+/* The block is stolen. */
+static void open_block(struct exchange *x, struct message *m, const char *type, json_t *block)
+{
+    close_block(x, m);
+    m->open = type;
+    send(x, "content_block_start", json_pack("{s:i, s:o}", "index", m->n_blocks++, "content_block", block));
+}
+
+static bool is_open(const struct message *m, const char *type)
+{
+    return m->open != NULL && strcmp(m->open, type) == 0;
+}
+
+/* More of the open block: {"type": delta, key: text}. */
+static void send_more(struct exchange *x, const struct message *m, const char *delta, const char *key, json_t *text)
+{
+    if (json_string_length(text) > 0)
+        send(x, "content_block_delta",
+             json_pack("{s:i, s:{s:s, s:O}}", "index", m->n_blocks - 1, "delta", "type", delta, key, text));
+}
+
+static void send_text(struct exchange *x, struct message *m, json_t *text)
+{
+    if (json_string_length(text) > 0 && !is_open(m, "text"))
+        open_block(x, m, "text", json_pack("{s:s, s:s}", "type", "text", "text", ""));
+    send_more(x, m, "text_delta", "text", text);
+}
+
+static void send_thought(struct exchange *x, struct message *m, json_t *text)
+{
+    if (json_string_length(text) > 0 && !is_open(m, "thinking"))
+        open_block(x, m, "thinking", json_pack("{s:s, s:s, s:s}", "type", "thinking", "thinking", "", "signature", ""));
+    send_more(x, m, "thinking_delta", "thinking", text);
+}
+
+/* The first piece of a call has its name. */
+static void send_call(struct exchange *x, struct message *m, const json_t *call)
+{
+    const json_t *function = json_object_get(call, "function");
+    json_t *id = json_object_get(call, "id");
+    if (id != NULL)
+        open_block(x, m, "tool_use",
+                   json_pack("{s:s, s:O, s:O?, s:{}}", "type", "tool_use", "id", id, "name",
+                             json_object_get(function, "name"), "input"));
+    if (is_open(m, "tool_use"))
+        send_more(x, m, "input_json_delta", "partial_json", json_object_get(function, "arguments"));
+}
+
+static void send_choice(struct exchange *x, struct message *m, const json_t *choice)
+{
+    const json_t *delta = json_object_get(choice, "delta"), *call;
+    size_t i;
+    if (delta == NULL)
+        send_text(x, m, json_object_get(choice, "text"));
+    send_thought(x, m, json_object_get(delta, "reasoning_content"));
+    send_text(x, m, json_object_get(delta, "content"));
+    json_array_foreach(json_object_get(delta, "tool_calls"), i, call)
+    {
+        send_call(x, m, call);
+    }
+}
+
+/* Of a text that is not taken apart one block is open from the beginning. */
+static void begin(struct exchange *x, struct message *m, const json_t *choice)
 {
     json_t *stop = json_pack("{s:n, s:n, s:n}", "stop_reason", "stop_sequence", "stop_details");
     send(x, "message_start", json_pack("{s:o}", "message", message_of(m, json_array(), stop, usage_of(NULL))));
-    send(x, "content_block_start",
-         json_pack("{s:i, s:{s:s, s:s}}", "index", 0, "content_block", "type", "text", "text", ""));
+    if (json_object_get(choice, "delta") == NULL)
+        open_block(x, m, "text", json_pack("{s:s, s:s}", "type", "text", "text", ""));
     send(x, "ping", NULL);
 }
 
 static void stream(struct exchange *x, void *context, json_t *reply, bool last)
 {
     const json_t *choice = json_array_get(json_object_get(reply, "choices"), 0);
-    json_t *text = json_object_get(choice, "text");
     if (!exchange_is_good(reply)) {
         exchange_fail_reply(x, reply);
         return;
     }
     struct message *m = context;
     if (!m->has_begun)
-        begin(x, m);
+        begin(x, m, choice);
     m->has_begun = true;
-    if (json_string_length(text) > 0)
-        send(x, "content_block_delta",
-             json_pack("{s:i, s:{s:s, s:O}}", "index", 0, "delta", "type", "text_delta", "text", text));
+    send_choice(x, m, choice);
     if (!last)
         return;
-    send(x, "content_block_stop", json_pack("{s:i}", "index", 0));
+    close_block(x, m);
     send(x, "message_delta", json_pack("{s:o, s:o}", "delta", stop_of(choice), "usage", usage_of(reply)));
     send(x, "message_stop", NULL);
     exchange_end_events(x, "");

@@ -205,6 +205,21 @@ static void add_thinking(json_t *chat, const json_t *thinking, struct fault *f)
         (void)chat_wrong(f, "thinking", thinking, "one of the types enabled, disabled, adaptive");
 }
 
+/* {"format": {"type": "json_schema", "schema"}}: the form of the answer. `effort` is not ours to follow. */
+static void add_config(json_t *chat, const json_t *config, struct fault *f)
+{
+    const json_t *format = json_object_get(config, "format"), *schema = json_object_get(format, "schema");
+    if (!json_is_object(config))
+        (void)chat_wrong(f, "output_config", config, "an object");
+    else if (format != NULL && !json_is_null(format) &&
+             (!chat_is_type(format, "json_schema") || !json_is_object(schema)))
+        (void)chat_wrong(f, "output_config.format", format, "the type json_schema with \"schema\"");
+    else if (json_is_object(schema))
+        (void)json_object_set_new(
+            chat, "response_format",
+            json_pack("{s:s, s:{s:s, s:O}}", "type", "json_schema", "json_schema", "name", "output", "schema", schema));
+}
+
 static bool is_given(const json_t *body, const char *name)
 {
     const json_t *value = json_object_get(body, name);
@@ -215,8 +230,6 @@ static void check_fields(const json_t *body, bool needs_limit, struct fault *f)
 {
     if (needs_limit && !is_given(body, "max_tokens"))
         *f = fault_make(400, "max_tokens", "max_tokens: missing");
-    else if (is_given(json_object_get(body, "output_config"), "format"))
-        *f = fault_make(400, "output_config.format", "output_config.format: not implemented");
 }
 
 json_t *messages_translate(const json_t *body, bool needs_limit, struct fault *f)
@@ -235,6 +248,8 @@ json_t *messages_translate(const json_t *body, bool needs_limit, struct fault *f
         add_choice(chat, json_object_get(body, "tool_choice"), f);
     if (f->status == 0 && is_given(body, "thinking"))
         add_thinking(chat, json_object_get(body, "thinking"), f);
+    if (f->status == 0 && is_given(body, "output_config"))
+        add_config(chat, json_object_get(body, "output_config"), f);
     (void)json_object_set_new(chat, "messages", messages);
     if (f->status == 0)
         return chat;

@@ -112,15 +112,24 @@ json_t *openai_usage(const json_t *reply)
                      json_integer_value(json_object_get(usage, "cached_tokens")));
 }
 
+/* What the backend has taken apart, or the text. With the members that have nothing to say here, but are missed. */
+static json_t *message_of(const json_t *c)
+{
+    json_t *said = json_object_get(c, "message");
+    json_t *message = json_pack("{s:s, s:O?, s:n, s:[]}", "role", "assistant", "content", json_object_get(c, "text"),
+                                "refusal", "annotations");
+    if (json_is_object(said))
+        (void)json_object_update(message, said);
+    return message;
+}
+
 static json_t *choice_of(const struct openai_answer *a, const json_t *c)
 {
     int64_t offset = 0;
     json_t *choice = json_pack("{s:O?}", "index", json_object_get(c, "index"));
     json_t *text = json_object_get(c, "text"), *logprobs = openai_logprobs(c, &a->asked, &offset);
     if (a->asked.chat)
-        (void)json_object_set_new(
-            choice, "message",
-            json_pack("{s:s, s:O?, s:n, s:[]}", "role", "assistant", "content", text, "refusal", "annotations"));
+        (void)json_object_set_new(choice, "message", message_of(c));
     else
         (void)json_object_set(choice, "text", text);
     (void)json_object_set_new(choice, "logprobs", logprobs);
@@ -150,7 +159,7 @@ static void answer_whole(struct exchange *x, void *context, json_t *reply, bool 
                          json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:s}", "id", a->id, "object",
                                    a->asked.chat ? "chat.completion" : "text_completion", "created",
                                    (json_int_t)x->created, "model", a->asked.model, "choices", choices, "usage",
-                                   openai_usage(reply), "system_fingerprint", "lockstep-" LOCKSTEP_VERSION));
+                                   openai_usage(reply), "system_fingerprint", a->fingerprint));
 }
 
 static void drop_answer(void *state)
@@ -158,6 +167,18 @@ static void drop_answer(void *state)
     struct openai_answer *a = state;
     free(a->choice);
     free(a);
+}
+
+/* Who answers: the version and, where a backend says that it keeps numbers otherwise than the checkpoint, how. */
+static void name_fingerprint(const struct exchange *x, struct openai_answer *a)
+{
+    static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-";
+    const char *variant = NULL;
+    for (const struct backend *b = x->gateway->pool.first; b != NULL && variant == NULL; b = b->next)
+        variant = json_string_value(json_object_get(backend_model(b, a->asked.model), "variant"));
+    bool said = variant != NULL && variant[strspn(variant, letters)] == '\0';
+    (void)snprintf(a->fingerprint, sizeof a->fingerprint, "lockstep-" LOCKSTEP_VERSION "%s%.30s", said ? "-" : "",
+                   said ? variant : "");
 }
 
 void openai_generate(struct exchange *x, const struct openai_request *r, json_t *message)
@@ -168,6 +189,7 @@ void openai_generate(struct exchange *x, const struct openai_request *r, json_t 
         return;
     }
     a->asked = *r;
+    name_fingerprint(x, a);
     (void)snprintf(a->id, sizeof a->id, "%s-%s", r->chat ? "chatcmpl" : "cmpl", x->id);
     if (r->stream)
         exchange_will_stream(x);

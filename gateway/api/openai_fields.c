@@ -176,6 +176,9 @@ static void add_ours(json_t *message, const json_t *body)
     const json_t *messages = json_object_get(body, "messages"), *effort = json_object_get(body, "reasoning_effort");
     if (messages != NULL && !json_is_null(messages))
         (void)json_object_set_new(message, "messages", openai_messages(messages));
+    /* Tools may be called unless the client says otherwise; the backend refuses that where it cannot find calls. */
+    if (json_object_get(message, "tools") != NULL && json_object_get(message, "tool_choice") == NULL)
+        (void)json_object_set_new(message, "tool_choice", json_string("auto"));
     if (effort != NULL && !json_is_null(effort))
         chat_set_variable(message, "reasoning_effort", json_incref((json_t *)effort));
 }

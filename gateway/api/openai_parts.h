@@ -13,6 +13,7 @@ struct openai_choice {
 struct openai_answer {
     struct openai_request asked;
     char id[POOL_NAME_BYTES + 16];
+    char fingerprint[64];         /* "system_fingerprint" */
     struct openai_choice *choice; /* [n_choices], as far as they have shown themselves */
     size_t n_choices;
 };

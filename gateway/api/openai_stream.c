@@ -32,7 +32,7 @@ static struct bytes *begin_chunk(struct exchange *x, const struct openai_answer 
     bytes_format(b, ",\"object\":\"%s\",\"created\":%lld,\"model\":",
                  a->asked.chat ? "chat.completion.chunk" : "text_completion", (long long)x->created);
     bytes_json_string(b, a->asked.model, strlen(a->asked.model));
-    bytes_text(b, ",\"system_fingerprint\":\"lockstep-" LOCKSTEP_VERSION "\",\"choices\":[");
+    bytes_format(b, ",\"system_fingerprint\":\"%s\",\"choices\":[", a->fingerprint);
     return b;
 }
 
@@ -81,6 +81,21 @@ static void write_text(struct exchange *x, const struct openai_answer *a, size_t
     end_chunk(x, a);
 }
 
+/* What the backend has taken apart goes on as it is: content, reasoning, pieces of calls. */
+static void write_delta(struct exchange *x, const struct openai_answer *a, size_t index, const json_t *c,
+                        int64_t *offset)
+{
+    char *text = json_text(json_object_get(c, "delta"), JSON_COMPACT);
+    struct bytes *b = begin_chunk(x, a);
+    bytes_format(b, "{\"index\":%zu,\"delta\":", index);
+    bytes_text(b, text != NULL ? text : "{}");
+    bytes_text(b, ",\"logprobs\":");
+    write_logprobs(b, a, c, offset);
+    bytes_text(b, ",\"finish_reason\":null}");
+    end_chunk(x, a);
+    free(text);
+}
+
 static void write_finish(struct exchange *x, const struct openai_answer *a, size_t index, const char *why)
 {
     struct bytes *b = begin_chunk(x, a);
@@ -103,7 +118,11 @@ static void write_choice(struct exchange *x, struct openai_answer *a, const json
     if (a->asked.chat && !choice->begun)
         write_role(x, a, index);
     choice->begun = true;
-    if (json_string_length(json_object_get(c, "text")) > 0 || json_object_get(c, "logprobs") != NULL)
+    const json_t *delta = json_object_get(c, "delta");
+    if (json_is_object(delta) && (json_object_size(delta) > 0 || json_object_get(c, "logprobs") != NULL))
+        write_delta(x, a, index, c, &choice->offset);
+    else if (!json_is_object(delta) &&
+             (json_string_length(json_object_get(c, "text")) > 0 || json_object_get(c, "logprobs") != NULL))
         write_text(x, a, index, c, &choice->offset);
     if (finish == NULL)
         return;

@@ -19,18 +19,6 @@ json_t *response_logprobs(const struct response *r, const json_t *choice)
     return list;
 }
 
-json_t *response_part(const char *text, size_t bytes, json_t *logprobs)
-{
-    return json_pack("{s:s, s:s%, s:[], s:O}", "type", "output_text", "text", text != NULL ? text : "", bytes,
-                     "annotations", "logprobs", logprobs);
-}
-
-json_t *response_item(const struct response *r, const char *status, json_t *part)
-{
-    return json_pack("{s:s, s:s, s:s, s:s, s:o}", "type", "message", "id", r->item, "status", status, "role",
-                     "assistant", "content", part != NULL ? json_pack("[o]", part) : json_array());
-}
-
 /* A member of the request, or what stands for it if it was not given; missing is stolen. */
 static void echo(json_t *object, const json_t *request, const char *name, json_t *missing)
 {
@@ -78,12 +66,12 @@ static void echo_all(json_t *object, const json_t *request)
     (void)json_object_set_new(object, "text", text_of(request));
 }
 
-json_t *response_object(const struct exchange *x, const struct response *r, const char *status, json_t *item)
+json_t *response_object(const struct exchange *x, const struct response *r, const char *status, json_t *output)
 {
     json_t *object =
         json_pack("{s:s, s:s, s:I, s:n, s:s, s:n, s:n, s:s, s:o}", "id", r->id, "object", "response", "created_at",
                   (json_int_t)x->created, "completed_at", "status", status, "error", "incomplete_details", "model",
-                  r->asked.model, "output", item != NULL ? json_pack("[o]", item) : json_array());
+                  r->asked.model, "output", output != NULL ? output : json_array());
     echo_all(object, r->request);
     json_t *fixed = json_pack("{s:n, s:s, s:b, s:b, s:s, s:n}", "previous_response_id", "truncation", "disabled",
                               "store", 0, "background", 0, "service_tier", "default", "usage");
@@ -108,10 +96,10 @@ static json_t *usage_of(const json_t *reply)
                      0, "output_tokens", out, "output_tokens_details", "reasoning_tokens", 0, "total_tokens", in + out);
 }
 
-json_t *response_ended(const struct exchange *x, const struct response *r, const json_t *reply, json_t *item)
+json_t *response_ended(const struct exchange *x, const struct response *r, const json_t *reply, json_t *output)
 {
     const char *status = response_status(json_array_get(json_object_get(reply, "choices"), 0));
-    json_t *object = response_object(x, r, status, item);
+    json_t *object = response_object(x, r, status, output);
     if (strcmp(status, "incomplete") == 0)
         (void)json_object_set_new(object, "incomplete_details", json_pack("{s:s}", "reason", "max_output_tokens"));
     else
@@ -135,9 +123,8 @@ struct fault response_fault(const json_t *reply)
 
 static void answer_whole(struct exchange *x, void *context, json_t *reply, bool last)
 {
-    const struct response *r = context;
+    struct response *r = context;
     const json_t *choice = json_array_get(json_object_get(reply, "choices"), 0);
-    const json_t *text = json_object_get(choice, "text");
     (void)last; /* there is one reply */
     if (!exchange_is_good(reply)) {
         struct fault f = response_fault(reply);
@@ -145,9 +132,9 @@ static void answer_whole(struct exchange *x, void *context, json_t *reply, bool 
         return;
     }
     json_t *logprobs = response_logprobs(r, choice);
-    json_t *part = response_part(json_string_value(text), json_string_length(text), logprobs);
+    json_t *output = response_output(r, choice, logprobs);
     json_decref(logprobs);
-    exchange_answer_json(x, 200, response_ended(x, r, reply, response_item(r, response_status(choice), part)));
+    exchange_answer_json(x, 200, response_ended(x, r, reply, output));
 }
 
 static void drop(void *state)
@@ -155,6 +142,8 @@ static void drop(void *state)
     struct response *r = state;
     json_decref(r->request);
     json_decref(r->logprobs);
+    json_decref(r->output);
+    json_decref(r->call);
     bytes_free(&r->text);
     free(r);
 }
@@ -185,8 +174,9 @@ void responses_create(struct exchange *x)
         return;
     r->asked.chat = true;
     r->logprobs = json_array();
+    r->output = json_array();
     (void)snprintf(r->id, sizeof r->id, "resp_%s", x->id);
-    (void)snprintf(r->item, sizeof r->item, "msg_%s", x->id);
+    (void)snprintf(r->name, sizeof r->name, "%s", x->id);
     if (r->asked.stream)
         exchange_will_stream(x);
     const struct exchange_question q = {.model = r->asked.model,

@@ -10,12 +10,18 @@ void responses_create(struct exchange *x);
 /* A response that is being made; the exchange's state. */
 struct response {
     struct openai_request asked;
-    char id[POOL_NAME_BYTES + 16], item[POOL_NAME_BYTES + 16];
+    char name[POOL_NAME_BYTES + 1], id[POOL_NAME_BYTES + 16];
     json_t *request; /* what was asked */
     bool has_begun;  /* of its stream: the first events are sent */
     int sequence;    /* of the next event */
-    struct bytes text;
-    json_t *logprobs; /* of the text so far */
+
+    char item[POOL_NAME_BYTES + 32]; /* the present item of the output */
+    int n_items;                     /* that have been named */
+    enum response_kind { RESPONSE_NOTHING, RESPONSE_MESSAGE, RESPONSE_THOUGHT, RESPONSE_CALL } kind; /* of a stream */
+    struct bytes text;                                                                               /* of the item */
+    json_t *logprobs;                                                                                /* of the text */
+    json_t *call;   /* whose arguments the text is */
+    json_t *output; /* of a stream: the items that are complete */
 };
 
 /* responses_request.c: of a request's body that of a chat completion, which the caller decrefs. NULL: *f says what
@@ -25,11 +31,20 @@ json_t *responses_translate(const json_t *body, struct fault *f);
 /* The parts of a response, new references. status: "completed", "in_progress", ... */
 json_t *response_part(const char *text, size_t bytes, json_t *logprobs);
 json_t *response_item(const struct response *r, const char *status, json_t *part);
-json_t *response_object(const struct exchange *x, const struct response *r, const char *status, json_t *item);
+/* output: a list, which is stolen; NULL: empty. */
+json_t *response_object(const struct exchange *x, const struct response *r, const char *status, json_t *output);
+/* responses_items.c. text NULL: none yet. call: as a message has it, with "id" and "function": {"name"}. */
+json_t *response_thought(const struct response *r, const char *status, const char *text, size_t bytes);
+json_t *response_call(const struct response *r, const char *status, const json_t *call, const char *arguments,
+                      size_t bytes);
+/* The next item's name: what it is, and the response. */
+void response_name_item(struct response *r, const char *prefix);
+/* All items of an answer in one piece. */
+json_t *response_output(struct response *r, const json_t *choice, json_t *logprobs);
 
-/* Of an end: "completed" or "incomplete"; the object with usage, and why it is incomplete. item is stolen. */
+/* Of an end: "completed" or "incomplete"; the object with usage, and why it is incomplete. output is stolen. */
 const char *response_status(const json_t *choice);
-json_t *response_ended(const struct exchange *x, const struct response *r, const json_t *reply, json_t *item);
+json_t *response_ended(const struct exchange *x, const struct response *r, const json_t *reply, json_t *output);
 
 /* Of a choice or an event: what a chat's `logprobs.content` has. */
 json_t *response_logprobs(const struct response *r, const json_t *choice);

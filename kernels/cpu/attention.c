@@ -10,11 +10,14 @@
 
 #define QUERIES 16 /* that share a pass */
 
+#define WIDEST_CODES 1024 /* elements of a head that is kept in codes, at most */
+
 /* One query head of one token, and its sums so far. */
 struct query {
     const float *q;
     float *out;
     int slot, first, last; /* positions of the keys it sees */
+    float scale;           /* of its products with keys as the cache has them */
     float slope;
     float sink;
     float best, sum; /* the best score, and the sum of exp(score - best) */
@@ -37,31 +40,36 @@ static inline float capped(float score, float cap)
 #undef ISA
 #endif
 
-typedef void attend_function(struct query *a, const struct heads *h, const float *k, const float *v, int n, int k_pos);
+/* For one instruction set. */
+struct isa {
+    void (*attend)(struct query *a, const struct heads *h, const float *k, const float *v, int n, int k_pos);
+    void (*widen)(float *to, const uint8_t *codes, size_t n);
+};
 
 #ifndef CPU_ISA_LIMIT /* for tests of the narrower sets */
 #define CPU_ISA_LIMIT 512
 #endif
 
-static attend_function *choose_attend(void)
+static struct isa choose_isa(void)
 {
 #if defined(__x86_64__)
     if (CPU_ISA_LIMIT >= 512 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
         __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        return attend_avx512;
+        return (struct isa){attend_avx512, widen_avx512};
     if (CPU_ISA_LIMIT >= 256 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return attend_avx2;
+        return (struct isa){attend_avx2, widen_avx2};
 #endif
-    return attend_base;
+    return (struct isa){attend_base, widen_base};
 }
 
 /* One call's arguments. */
 struct pass {
-    const float *qkv, *k_cache, *v_cache;
+    const float *qkv;
+    const void *k_cache, *v_cache; /* of floats, or codes */
     float *out;
     const struct heads *heads;
     const struct batch *batch;
-    attend_function *attend;
+    struct isa isa;
 };
 
 /* Local query heads [*begin, *end) read local KV head kv. */
@@ -80,7 +88,10 @@ static void start_query(struct query *a, const struct pass *p, int t, int head)
     a->out = p->out + ((size_t)t * h->n_heads + head) * h->head_dim;
     a->slot = p->batch->slot[t];
     a->first = h->window > 0 && pos >= h->window ? pos - h->window + 1 : 0;
+    if (h->chunk > 0)
+        a->first = pos / h->chunk * h->chunk;
     a->last = a->slot >= 0 && pos / KV_BLOCK_TOKENS < p->batch->blocks_per_slot ? pos : -1; /* else a plan unchecked */
+    a->scale = h->scale;
     a->slope = h->alibi_slopes ? h->alibi_slopes[head] : 0.0f;
     a->sink = h->sinks ? dtype_load(h->sinks, h->sinks_type, (size_t)head) : -INFINITY;
     a->best = -INFINITY;
@@ -89,38 +100,52 @@ static void start_query(struct query *a, const struct pass *p, int t, int head)
         a->out[d] = 0;
 }
 
-/* A sink that is far above all scores makes the sum infinite and the result 0, as it is but for less than can be said. */
-static void finish_query(struct query *a, const struct heads *h)
+/* A sink that is far above all scores makes the sum infinite and the result 0, as it is but for less than can be said.
+ * v_scale: of the sums. */
+static void finish_query(struct query *a, const struct heads *h, float v_scale)
 {
     float all = h->sinks ? a->sum + expf(a->sink - a->best) : a->sum;
     for (int d = 0; d < h->head_dim && a->sum > 0; d++)
-        a->out[d] /= all;
+        a->out[d] = a->out[d] / all * v_scale;
+}
+
+/* n elements of the cache as floats, those themselves or codes made wide in `room`. */
+static const float *floats_at(const struct pass *p, const void *cache, size_t at, size_t n, float *room)
+{
+    if (p->heads->kv_scales == NULL)
+        return (const float *)cache + at;
+    p->isa.widen(room, (const uint8_t *)cache + at, n);
+    return room;
 }
 
 /* Queries of one slot and one KV head, over all blocks that any of them sees. */
 static void run_queries(const struct pass *p, struct query *a, int n, int kv)
 {
     const struct heads *h = p->heads;
-    int first = a[0].first, last = a[0].last;
-    for (int i = 1; i < n; i++) {
+    int first = a[0].first, last = a[0].last, dim = h->head_dim;
+    float k_room[KV_BLOCK_TOKENS * WIDEST_CODES], v_room[KV_BLOCK_TOKENS * WIDEST_CODES];
+    for (int i = 0; i < n; i++) {
         first = a[i].first < first ? a[i].first : first;
         last = a[i].last > last ? a[i].last : last;
+        a[i].scale *= h->kv_scales != NULL ? h->kv_scales[kv] : 1;
     }
     const int32_t *table = p->batch->block_table + (ptrdiff_t)a[0].slot * p->batch->blocks_per_slot;
     for (int b = first / KV_BLOCK_TOKENS; b * KV_BLOCK_TOKENS <= last; b++) {
         int begin = b * KV_BLOCK_TOKENS, end = begin + KV_BLOCK_TOKENS - 1;
         if (table[b] < 0)
             continue;
-        size_t at = ((size_t)table[b] * h->n_kv_heads + kv) * KV_BLOCK_TOKENS * h->head_dim;
+        size_t at = ((size_t)table[b] * h->n_kv_heads + kv) * KV_BLOCK_TOKENS * dim;
+        size_t seen = (size_t)((last < end ? last : end) - begin + 1) * dim; /* what nobody sees may be anything */
+        const float *k = floats_at(p, p->k_cache, at, seen, k_room), *v = floats_at(p, p->v_cache, at, seen, v_room);
         for (int i = 0; i < n; i++) {
             int lo = a[i].first > begin ? a[i].first : begin, hi = a[i].last < end ? a[i].last : end;
-            size_t skip = at + (size_t)(lo - begin) * h->head_dim;
+            size_t skip = (size_t)(lo - begin) * dim;
             if (lo <= hi)
-                p->attend(&a[i], h, p->k_cache + skip, p->v_cache + skip, hi - lo + 1, lo);
+                p->isa.attend(&a[i], h, k + skip, v + skip, hi - lo + 1, lo);
         }
     }
     for (int i = 0; i < n; i++)
-        finish_query(&a[i], h);
+        finish_query(&a[i], h, h->kv_scales != NULL ? h->kv_scales[h->n_kv_heads + kv] : 1);
 }
 
 /* Queries [i0, i0 + QUERIES) of the list that reads KV head kv: all its heads of token 0, of token 1, .. */
@@ -152,7 +177,12 @@ void cpu_attention(struct queue *q, void *out, const void *qkv, const void *k_ca
                      .out = out,
                      .heads = heads,
                      .batch = batch,
-                     .attend = choose_attend()};
+                     .isa = choose_isa()};
+    if (heads->kv_scales != NULL && heads->head_dim > WIDEST_CODES) {
+        ERR(&q->err, ERR_UNSUPPORTED, "keys and values in FP8: heads of %d, expected at most %d", heads->head_dim,
+            WIDEST_CODES);
+        return;
+    }
     int n_units = (batch->n_tokens * heads->heads_per_kv + QUERIES - 1) / QUERIES; /* of one KV head, at most */
     size_t work = (size_t)batch->n_tokens * heads->n_heads * heads->head_dim;
     int n_threads = batch->n_tokens > 0 ? cpu_threads(q, work * (size_t)(batch->pos[batch->n_tokens - 1] + 1)) : 1;

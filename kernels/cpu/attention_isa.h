@@ -57,7 +57,7 @@ TARGET static void FN(attend)(struct query *a, const struct heads *h, const floa
         FN(dot4)(score + j, a->q, key, h->head_dim);
     }
     for (int j = 0; j < n; j++)
-        score[j] = capped(h->scale * score[j], h->cap) + a->slope * (float)(k_pos + j);
+        score[j] = capped(a->scale * score[j], h->cap) + a->slope * (float)(k_pos + j);
     for (int j = 0; j < n; j++)
         best = score[j] > best ? score[j] : best;
     float keep = expf(a->best - best);
@@ -68,4 +68,15 @@ TARGET static void FN(attend)(struct query *a, const struct heads *h, const floa
     FN(mix)(a->out, v, score, n, h->head_dim, keep);
     a->sum = a->sum * keep + sum;
     a->best = best;
+}
+
+/* Codes of E4M3 as floats. A code's bits are those of a float's exponent and mantissa, but for the exponent's bias. */
+TARGET static void FN(widen)(float *to, const uint8_t *codes, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        uint32_t code = codes[i], bits = (code & 0x80) << 24 | (code & 0x7f) << 20;
+        float x;
+        memcpy(&x, &bits, sizeof x);
+        to[i] = (code & 0x7f) == 0x7f ? NAN : x * 0x1p120f;
+    }
 }

@@ -24,7 +24,7 @@ static void leave_groups_out(float *key, const struct routing *how)
             } else if (key[e] > best[1]) {
                 best[1] = key[e];
             }
-        score[g] = best[0] + best[1];
+        score[g] = how->groups_by_best ? best[0] : best[0] + best[1];
     }
     for (int g = 0; g < how->n_groups; g++) {
         int n_better = 0;
@@ -39,8 +39,9 @@ static void leave_groups_out(float *key, const struct routing *how)
 static void make_keys(float *key, const float *logits, const struct weight *bias, const struct routing *how)
 {
     for (int e = 0; e < how->n_experts; e++) {
-        float correction = how->sigmoid && bias ? dtype_load(bias->data, bias->type, (size_t)e) : 0;
-        key[e] = how->sigmoid ? sigmoid(logits[e]) + correction : logits[e];
+        bool score = how->sigmoid && !how->by_logits;
+        float correction = score && bias ? dtype_load(bias->data, bias->type, (size_t)e) : 0;
+        key[e] = score ? sigmoid(logits[e]) + correction : logits[e];
         key[e] = isnan(key[e]) ? -INFINITY : key[e];
     }
     if (how->n_groups > 1)
@@ -148,6 +149,16 @@ void cpu_experts_second(struct queue *q, void *out, const void *x, const struct 
 {
     cpu_product_of_pairs(q, work, x, w, bias, r, how, X_PAIRS, n_tokens);
     combine(q, out, work, r, how, n_tokens, w->rows / how->n_experts, accumulate);
+}
+
+void cpu_weigh_input(struct queue *q, void *out, const void *x, const struct routes *r, int n_tokens, int dim)
+{
+#pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_tokens *dim)) schedule(static)
+    for (int t = 0; t < n_tokens; t++) {
+        for (int c = 0; c < dim; c++)
+            ((float *)out)[(size_t)t * dim + c] = r->share[t] * ((const float *)x)[(size_t)t * dim + c];
+        r->share[t] = 1;
+    }
 }
 
 void cpu_gate(struct queue *q, void *x, const void *in, const struct weight *w, int n_tokens, int dim)

@@ -23,9 +23,10 @@ struct product {
     enum dtype type;
     int n_tokens, rows, cols;
     bool accumulate;
-    const int32_t *pair; /* of an expert: the rows of out that its tokens have; NULL: in order */
-    int pairs_a_row;     /* that share a row of x */
-    size_t pitch;        /* bytes from row to row of w */
+    size_t x_pitch, out_pitch; /* elements from row to row */
+    const int32_t *pair;       /* of an expert: the rows of out that its tokens have; NULL: in order */
+    int pairs_a_row;           /* that share a row of x */
+    size_t pitch;              /* bytes from row to row of w */
     /* Of quantised weights, of the first row: see base/codes.h. */
     struct code_form form;
     const uint8_t *scales, *zeros;
@@ -121,6 +122,8 @@ void cpu_matmul(struct queue *q, void *out, const void *x, const struct weight *
                         .n_tokens = n_tokens,
                         .rows = w->rows,
                         .cols = w->cols,
+                        .x_pitch = (size_t)w->cols,
+                        .out_pitch = (size_t)w->rows,
                         .accumulate = accumulate};
     point_at(&m, w, 0);
     int n_row_blocks = (m.rows + ROWS - 1) / ROWS, n_blocks = (n_tokens + TOKENS - 1) / TOKENS * n_row_blocks;
@@ -149,10 +152,34 @@ void cpu_product_of_pairs(struct queue *q, void *out, const void *x, const struc
                             .n_tokens = n,
                             .rows = rows,
                             .cols = w->cols,
+                            .x_pitch = (size_t)w->cols,
+                            .out_pitch = (size_t)rows,
                             .pair = r->pair + r->begin[e],
                             .pairs_a_row = x_rows == X_TOKENS ? how->n_chosen : 1};
         point_at(&m, w, (size_t)e * (size_t)rows);
         for (int t0 = 0; t0 < n; t0 += TOKENS)
             block(&m, t0, min(TOKENS, n - t0), r0, min(ROWS, rows - r0));
+    }
+}
+
+void cpu_matmul_heads(struct queue *q, struct head_rows out, struct head_rows x, const struct weight *w, int n_heads,
+                      int n_tokens)
+{
+    int rows = n_heads > 0 ? w->rows / n_heads : 0, n_row_blocks = (rows + ROWS - 1) / ROWS;
+    block_function *block = choose_block();
+#pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_tokens * w->rows * w->cols)) schedule(static)
+    for (int i = 0; i < n_heads * n_row_blocks; i++) {
+        int h = i / n_row_blocks, r0 = i % n_row_blocks * ROWS;
+        struct product m = {.out = (float *)out.data + (size_t)h * (size_t)out.per_head,
+                            .x = (const float *)x.data + (size_t)h * (size_t)x.per_head,
+                            .type = w->type,
+                            .n_tokens = n_tokens,
+                            .rows = rows,
+                            .cols = w->cols,
+                            .x_pitch = (size_t)x.per_token,
+                            .out_pitch = (size_t)out.per_token};
+        point_at(&m, w, (size_t)h * (size_t)rows);
+        for (int t0 = 0; t0 < n_tokens; t0 += TOKENS)
+            block(&m, t0, min(TOKENS, n_tokens - t0), r0, min(ROWS, rows - r0));
     }
 }

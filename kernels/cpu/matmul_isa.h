@@ -121,7 +121,7 @@ TARGET static void FN(widen)(float (*wide)[COLUMNS], const struct product *m, in
 static void FN(point)(const float **x, const void **w, const struct product *m, int t, int r)
 {
     for (int i = 0; i < TILE_T; i++)
-        x[i] = m->x + x_row(m, t + i < m->n_tokens ? t + i : m->n_tokens - 1) * m->cols;
+        x[i] = m->x + x_row(m, t + i < m->n_tokens ? t + i : m->n_tokens - 1) * m->x_pitch;
     for (int i = 0; i < TILE_R; i++)
         w[i] = weight_row(m, r + i < m->rows ? r + i : m->rows - 1);
 }
@@ -159,7 +159,7 @@ static void FN(finish)(const struct product *m, const float *sum, int t0, int n_
     for (int i = 0; i < n_t * TILE_R; i += 4)
         add_lanes(y + i, sum + i * SUM_LANES);
     for (int t = 0; t < n_t; t++) {
-        float *out = m->out + out_row(m, t0 + t) * m->rows + r0;
+        float *out = m->out + out_row(m, t0 + t) * m->out_pitch + r0;
         for (int r = 0; r < n_r; r++) {
             float value = y[t * TILE_R + r];
             if (m->bias)

@@ -24,13 +24,13 @@ static double mean_of(const float *x, int n)
 static void norm_head(float *x, const struct weight *w, int head, int dim, const struct head_norms *norms,
                       const float *squares, int n)
 {
-    size_t first = w->cols > dim ? (size_t)head * dim : 0;
+    size_t first = w && w->cols > dim ? (size_t)head * dim : 0;
     double mean = norms->kind == NORM_LAYER ? mean_of(x, dim) : 0;
     double variance = squares != NULL ? (double)*squares / n : sum_squares(x, dim, mean) / dim;
     double inverse = 1.0 / sqrt(variance + norms->eps);
     float offset = norms->kind == NORM_RMS_OFFSET ? 1.0f : 0.0f;
     for (int d = 0; d < dim; d++)
-        x[d] = (offset + dtype_load(w->data, w->type, first + d)) * (float)((x[d] - mean) * inverse);
+        x[d] = (w ? offset + dtype_load(w->data, w->type, first + d) : 1.0f) * (float)((x[d] - mean) * inverse);
 }
 
 static void rotate_head(float *x, const struct rope *rope, const float *cos_sin)
@@ -75,7 +75,7 @@ static float query_factor(const struct rope *rope, int pos)
 {
     if (rope->query_growth == 0)
         return 1;
-    int n_periods = pos / rope->query_period;
+    int n_periods = (pos + rope->query_shift) / rope->query_period;
     return 1 + rope->query_growth * logf((float)(1 + n_periods));
 }
 
@@ -89,7 +89,7 @@ static void finish_heads(float *row, const struct heads *heads, int t, int pos, 
         float *x = row + (size_t)h * dim;
         bool is_k = h >= n_q;
         const struct weight *w = is_k ? norms->k : norms->q;
-        if (w)
+        if (w || norms->unit)
             norm_head(x, w, is_k ? h - n_q : h, dim, norms, norms->squares ? &norms->squares[2 * t + is_k] : NULL,
                       is_k ? norms->n_k : norms->n_q);
         if (rope)
@@ -97,6 +97,52 @@ static void finish_heads(float *row, const struct heads *heads, int t, int pos, 
         for (int d = 0; d < dim && !is_k && factor != 1; d++)
             x[d] *= factor;
     }
+}
+
+/* The latent of a token into the cache: all but the last `rotated` elements normed, those turned. */
+static void store_latent(float *to, const float *from, int dim, const struct rope *rope, const float *cos_sin,
+                         const struct weight *w, float eps)
+{
+    int rank = dim - rope->dims;
+    double inverse = 1.0 / sqrt(sum_squares(from, rank, 0) / rank + eps);
+    for (int d = 0; d < rank; d++)
+        to[d] = dtype_load(w->data, w->type, (size_t)d) * (float)(from[d] * inverse);
+    memcpy(to + rank, from + rank, (size_t)rope->dims * sizeof *to);
+    rotate_head(to + rank, rope, cos_sin);
+}
+
+void cpu_latent_store(struct queue *q, void *qkv, const void *query, int query_dim, const void *latent, void *cache,
+                      const struct heads *heads, const struct batch *batch, const struct rope *rope,
+                      const float *cos_sin, const struct weight *norm, float eps)
+{
+    int dim = heads->head_dim, n_heads = heads->n_heads, turned = rope->dims;
+    size_t width = (size_t)(n_heads + 2 * heads->n_kv_heads) * dim;
+    if (n_heads == 0)
+        return;
+#pragma omp parallel for num_threads(cpu_threads(q, batch->n_tokens *width)) schedule(static)
+    for (int t = 0; t < batch->n_tokens; t++) {
+        const float *angles = cos_sin + (size_t)t * turned;
+        for (int h = 0; h < n_heads; h++) {
+            float *to = (float *)qkv + t * width + (size_t)(h + 1) * dim - turned;
+            const float *from = (const float *)query + ((size_t)t * n_heads + h + 1) * query_dim - turned;
+            memcpy(to, from, (size_t)turned * sizeof *to);
+            rotate_head(to, rope, angles);
+        }
+        int64_t at = cache_offset(heads, batch, t);
+        if (at >= 0)
+            store_latent((float *)cache + at, (const float *)latent + (size_t)t * dim, dim, rope, angles, norm, eps);
+    }
+}
+
+/* A head's k or v goes to the cache, from element `at` on. scale: of codes; NULL: it holds floats. */
+static void keep(void *cache, int64_t at, const float *x, int dim, const float *scale)
+{
+    if (scale == NULL) {
+        memcpy((float *)cache + at, x, (size_t)dim * sizeof *x);
+        return;
+    }
+    for (int d = 0; d < dim; d++)
+        ((uint8_t *)cache)[at + d] = float_to_e4m3(x[d] / *scale);
 }
 
 void cpu_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *heads,
@@ -111,8 +157,9 @@ void cpu_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, con
         finish_heads(row, heads, t, batch->pos[t], rope, cos_sin, norms);
         int64_t at = cache_offset(heads, batch, t);
         for (int h = 0; h < n_kv && at >= 0; h++, at += (int64_t)KV_BLOCK_TOKENS * dim) {
-            memcpy((float *)k_cache + at, row + (size_t)(n_q + h) * dim, (size_t)dim * sizeof *row);
-            memcpy((float *)v_cache + at, row + (size_t)(n_q + n_kv + h) * dim, (size_t)dim * sizeof *row);
+            const float *scale = heads->kv_scales != NULL ? heads->kv_scales + h : NULL;
+            keep(k_cache, at, row + (size_t)(n_q + h) * dim, dim, scale);
+            keep(v_cache, at, row + (size_t)(n_q + n_kv + h) * dim, dim, scale != NULL ? scale + n_kv : NULL);
         }
     }
 }

@@ -7,7 +7,8 @@
 #include "kernels/peer.h"
 #include "kernels/persistent.h"
 
-#define CUDA_MAX_HEAD_DIM 256 /* elements of a head, for attention */
+#define CUDA_MAX_HEAD_DIM  576 /* elements of a head, for attention */
+#define CUDA_TILE_HEAD_DIM 256 /* the same on the tensor cores */
 
 #ifdef __cplusplus
 extern "C" {

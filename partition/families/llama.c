@@ -34,28 +34,35 @@ void llama_read(struct model_config *m, const struct config *c, const struct mod
         rope_read(m, c, rope);
 }
 
-void llama_read_windows(struct model_config *m, const struct config *c, int window, int first)
+bool llama_read_kinds(const struct model_config *m, const struct config *c, const char *kind, bool *full)
 {
     const json_t *types = json_object_get(c->json, "layer_types");
-    if (types == NULL || json_is_null(types)) {
+    if (types == NULL || json_is_null(types))
+        return false;
+    if (!json_is_array(types) || json_array_size(types) != (size_t)m->n_layers)
+        ERR(c->e, ERR_INPUT, "%s: \"layer_types\" is %s of %zu, expected an array of %d strings", c->what,
+            json_type_name(types), json_array_size(types), m->n_layers);
+    for (int i = 0; i < m->n_layers && c->e->code == ERR_NONE; i++) {
+        const char *type = json_string_value(json_array_get(types, (size_t)i));
+        full[i] = type != NULL && strcmp(type, "full_attention") == 0;
+        if (!full[i] && (type == NULL || strcmp(type, kind) != 0))
+            ERR(c->e, ERR_UNSUPPORTED, "%s: \"layer_types\"[%d] is \"%.60s\", expected full_attention or %s", c->what,
+                i, type != NULL ? type : "no string", kind);
+    }
+    return true;
+}
+
+void llama_read_windows(struct model_config *m, const struct config *c, int window, int first)
+{
+    bool full[MODEL_MAX_LAYERS] = {false};
+    if (!llama_read_kinds(m, c, "sliding_attention", full)) {
         for (int i = first; i < m->n_layers; i++)
             m->layer[i].window = window;
         return;
     }
-    if (!json_is_array(types) || json_array_size(types) != (size_t)m->n_layers) {
-        ERR(c->e, ERR_INPUT, "%s: \"layer_types\" is %s of %zu, expected an array of %d strings", c->what,
-            json_type_name(types), json_array_size(types), m->n_layers);
-        return;
-    }
-    for (int i = 0; i < m->n_layers; i++) {
-        const char *type = json_string_value(json_array_get(types, (size_t)i));
-        if (type != NULL && strcmp(type, "sliding_attention") == 0)
+    for (int i = 0; i < m->n_layers && c->e->code == ERR_NONE; i++)
+        if (!full[i])
             m->layer[i].window = config_need_int(c, "sliding_window", 1, CONFIG_MAX_POSITIONS);
-        else if (type == NULL || strcmp(type, "full_attention") != 0)
-            ERR(c->e, ERR_UNSUPPORTED,
-                "%s: \"layer_types\"[%d] is \"%.60s\", expected full_attention or sliding_attention", c->what, i,
-                type != NULL ? type : "no string");
-    }
 }
 
 void llama_read_pattern(struct model_config *m, const struct config *c, int window, int period)

@@ -18,6 +18,9 @@ extern const struct rope_keys llama_rope;
  * `window`. */
 void llama_read_windows(struct model_config *m, const struct config *c, int window, int first);
 
+/* full[i]: "layer_types" calls layer i full; the others are of `kind`. false: there is no such key. */
+bool llama_read_kinds(const struct model_config *m, const struct config *c, const char *kind, bool *full);
+
 /* The same, but without the key every `period`th layer has none and the others "sliding_window", by class default `window`. */
 void llama_read_pattern(struct model_config *m, const struct config *c, int window, int period);
 

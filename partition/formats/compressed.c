@@ -102,6 +102,9 @@ static void config(struct quantization *q, const struct config *c)
     const struct config weights = {json_object_get(group, "weights"), c->what, c->e};
     q->rule = MATCH_TARGETS;
     refuse_others(c);
+    quantization_read_kv(q, c);
+    if (q->kv != KV_DECLARED_WIDE && json_is_object(groups) && json_object_size(groups) == 0)
+        return; /* keys and values alone */
     if (json_object_size(groups) != 1 || !json_is_object(group)) {
         quantization_refuse(c, "config_groups", json_object_size(groups) > 1 ? "of several schemes" : "no scheme",
                             "one scheme, spelled out");

@@ -10,6 +10,10 @@ static void config(struct quantization *q, const struct config *c)
     bool rows = strcmp(algorithm, "FP8_PER_CHANNEL_PER_TOKEN") == 0;
     if (!rows && strcmp(algorithm, "FP8") != 0)
         quantization_refuse(c, "quant_algo", algorithm, "FP8 or FP8_PER_CHANNEL_PER_TOKEN");
+    const char *kv = json_get_string(c->json, "kv_cache_quant_algo", NULL, c->what, c->e);
+    quantization_read_kv(q, c);
+    if (kv != NULL)
+        q->kv = strcmp(kv, "FP8") == 0 ? KV_DECLARED_FP8 : KV_DECLARED_OTHERWISE;
     q->format = FORMAT_FP8;
     q->bits = 8;
     q->rule = MATCH_GLOBS;

@@ -60,6 +60,19 @@ static void say_loading(const struct instance *i, const struct load_stats *stats
         load_way_name(r), r->setup.n_threads, r->setup.n_slots);
 }
 
+/* How keys and values are kept, where that is not as the checkpoint or its config has them. */
+static void say_kv(const struct instance *i, bool calibrated)
+{
+    const struct model_config *m = &i->network.config;
+    if (m->kv_fp8)
+        log_info("keys and values: FP8 (--kv-cache-dtype), scales: %s%s", calibrated ? "the checkpoint's" : "1",
+                 i->ops->shares_host_memory ? "" : "; attention is the general one, decode steps separate operations");
+    else if (m->quantization.kv != KV_DECLARED_WIDE)
+        log_info("keys and values: %s, though the checkpoint was calibrated for %s", dtype_name(i->q.act),
+                 m->quantization.kv == KV_DECLARED_FP8 ? "FP8 (--kv-cache-dtype fp8)"
+                                                       : "numbers that are not implemented");
+}
+
 static void say_memory(const struct instance *i, const struct limits *l, int rank)
 {
     size_t block = network_kv_block_bytes(&i->network.config, &i->network.shard, i->q.act);
@@ -143,10 +156,12 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
                            setup->with_bus != 0, &stats, e);
     ops_range_end(i->ops);
     fatal_agree(w, e);
+    bool calibrated = c->kv_scale != NULL;
     checkpoint_close(c);
     load_report(&i->network, &stats, w, &i->load);
     i->load.setup = setup->load;
     say_weights(i, setup->dummy != 0, w->rank);
+    say_kv(i, calibrated);
     if (!setup->dummy)
         say_loading(i, &stats, w, e);
     (void)open_engine(i, w, setup, NULL, e);

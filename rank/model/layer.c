@@ -6,6 +6,7 @@
  *
  * Of the sequential ones some norm what is added, too, or that alone: x += norm(attn(norm' x)), x += norm(attn x). */
 #include "rank/model/layer.h"
+#include "rank/model/latent.h"
 
 _Static_assert(WEIGHT_ATTN_NORM_BIAS == WEIGHT_ATTN_NORM + 1 && WEIGHT_MLP_NORM_BIAS == WEIGHT_MLP_NORM + 1,
                "a norm's bias follows its weight");
@@ -40,6 +41,7 @@ static void project(const struct layer_run *r, int layer, const void *in, const 
     const struct rope *rope = model_rope(m, layer);
     const struct head_norms norms = {.q = w[WEIGHT_Q_NORM],
                                      .k = w[WEIGHT_K_NORM],
+                                     .unit = m->qk_norm_unit && !m->layer[layer].unrotated,
                                      .kind = m->norm,
                                      .eps = m->norm_eps,
                                      .squares = m->qk_norm_row ? a->squares : NULL,
@@ -59,6 +61,10 @@ static void attention(const struct layer_run *r, int layer, const void *in)
     const struct weight *const *w = n->layer[layer];
     struct activations *a = r->act;
     struct heads heads = network_heads(n, layer);
+    if (n->config.latent.rank > 0) {
+        latent_attention(r, layer, in);
+        return;
+    }
     project(r, layer, in, &heads);
     r->ops->attention(r->q, a->attended, a->qkv, n->k_cache[layer], n->v_cache[layer], &heads, r->batch);
     r->ops->matmul(r->q, a->partial, a->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], r->batch->n_tokens, false);
@@ -85,6 +91,10 @@ static void chosen(const struct layer_run *r, int layer, const void *in, bool ac
     struct activations *a = r->act;
     int n = r->batch->n_tokens;
     r->ops->route(r->q, &a->routes, in, w[WEIGHT_ROUTER], w[WEIGHT_ROUTER_BIAS], how, n);
+    if (how->of_input) { /* `said` is free until the second product */
+        r->ops->weigh_input(r->q, a->said, in, &a->routes, n, m->hidden);
+        in = a->said;
+    }
     r->ops->experts_first(r->q, a->activated, in, w[WEIGHT_EXPERTS_IN], w[WEIGHT_EXPERTS_IN_BIAS], &a->routes, how,
                           m->activation, a->mlp, n);
     r->ops->experts_second(r->q, a->partial, a->activated, w[WEIGHT_EXPERTS_OUT], w[WEIGHT_EXPERTS_OUT_BIAS],

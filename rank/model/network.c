@@ -24,6 +24,30 @@ static int open_alibi(struct network *n, const struct ops *ops, struct queue *q,
     return 0;
 }
 
+/* What codes of keys and values count, where these are kept so: as the checkpoint says, or 1. */
+static int open_kv_scales(struct network *n, const struct checkpoint *c, const struct ops *ops, struct queue *q,
+                          struct err *e)
+{
+    int n_layers = n->config.n_layers, all = n->config.n_kv_heads, first = n->shard.kv_heads.begin;
+    int mine = range_length(n->shard.kv_heads);
+    if (!n->config.kv_fp8 || mine == 0)
+        return 0;
+    size_t count = 2 * (size_t)n_layers * (size_t)mine, bytes = count * sizeof(float);
+    float *scales = err_calloc(e, count, sizeof *scales, "scales of keys and values");
+    n->kv_scales = ops->alloc(q, bytes);
+    if (scales == NULL || n->kv_scales == NULL) {
+        free(scales);
+        return ERR(e, ERR_MEMORY, "%s", q->err.text);
+    }
+    for (int i = 0; i < 2 * n_layers; i++)
+        for (int h = 0; h < mine; h++)
+            scales[i * mine + h] = c != NULL && c->kv_scale != NULL ? c->kv_scale[(size_t)i * all + first + h] : 1;
+    ops->upload(q, n->kv_scales, bytes, scales, bytes, bytes, 1);
+    ops->wait(q);
+    free(scales);
+    return 0;
+}
+
 /* Memory for products of many tokens with quantised matrices, if there are any; on the CPU they need none. */
 static int open_wide(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
 {
@@ -65,29 +89,29 @@ int network_open(struct network *n, const struct model_config *m, const struct s
     n->layer = err_calloc(e, (size_t)m->n_layers, sizeof *n->layer, "layer table");
     if (n->weight == NULL || n->layer == NULL || open_wide(n, ops, q, e) != 0 || open_weights(n, ops, q, e) != 0)
         return -1;
-    return open_alibi(n, ops, q, e);
+    return open_alibi(n, ops, q, e) == 0 ? open_kv_scales(n, c, ops, q, e) : -1;
 }
 
 size_t network_kv_block_bytes(const struct model_config *m, const struct shard *s, enum dtype act)
 {
-    return 2 * (size_t)m->n_layers * (size_t)range_length(s->kv_heads) * KV_BLOCK_TOKENS * (size_t)m->head_dim *
-           dtype_bytes(act);
+    return (size_t)model_cache_arrays(m) * (size_t)m->n_layers * (size_t)range_length(s->kv_heads) * KV_BLOCK_TOKENS *
+           (size_t)m->head_dim * (m->kv_fp8 ? 1 : dtype_bytes(act));
 }
 
 int network_open_kv(struct network *n, int n_blocks, const struct ops *ops, struct queue *q, struct err *e)
 {
-    size_t layers = (size_t)n->config.n_layers;
-    size_t bytes = network_kv_block_bytes(&n->config, &n->shard, q->act) / layers / 2 * (size_t)n_blocks;
+    size_t layers = (size_t)n->config.n_layers, arrays = (size_t)model_cache_arrays(&n->config);
+    size_t bytes = network_kv_block_bytes(&n->config, &n->shard, q->act) / layers / arrays * (size_t)n_blocks;
     n->k_cache = err_calloc(e, layers, sizeof *n->k_cache, "KV table");
     n->v_cache = err_calloc(e, layers, sizeof *n->v_cache, "KV table");
     if (n->k_cache == NULL || n->v_cache == NULL)
         return -1;
     for (size_t i = 0; i < layers && bytes > 0; i++) {
         n->k_cache[i] = ops->alloc(q, bytes);
-        n->v_cache[i] = ops->alloc(q, bytes);
+        n->v_cache[i] = arrays > 1 ? ops->alloc(q, bytes) : n->k_cache[i];
         if (n->k_cache[i] == NULL || n->v_cache[i] == NULL)
-            return ERR(e, ERR_MEMORY, "KV cache needs %zu bytes for %d blocks of %d tokens: %s", 2 * layers * bytes,
-                       n_blocks, KV_BLOCK_TOKENS, q->err.text);
+            return ERR(e, ERR_MEMORY, "KV cache needs %zu bytes for %d blocks of %d tokens: %s",
+                       arrays * layers * bytes, n_blocks, KV_BLOCK_TOKENS, q->err.text);
     }
     return 0;
 }
@@ -98,9 +122,11 @@ void network_close(struct network *n, const struct ops *ops, struct queue *q)
         ops->free(q, n->weight[i].data);
     for (int i = 0; n->v_cache != NULL && i < n->config.n_layers; i++) {
         ops->free(q, n->k_cache[i]);
-        ops->free(q, n->v_cache[i]);
+        if (n->v_cache[i] != n->k_cache[i])
+            ops->free(q, n->v_cache[i]);
     }
     ops->free(q, n->alibi_slopes);
+    ops->free(q, n->kv_scales);
     ops->free(q, n->wide);
     free(n->k_cache);
     free(n->v_cache);
@@ -123,9 +149,12 @@ struct heads network_heads(const struct network *n, int layer)
         .heads_per_kv = m->n_heads / m->n_kv_heads,
         .scale = model_attention_scale(m, layer),
         .window = m->layer[layer].window,
+        .chunk = m->layer[layer].chunk,
         .alibi_slopes = n->alibi_slopes,
         .sinks = sinks != NULL ? sinks->data : NULL,
         .sinks_type = sinks != NULL ? sinks->type : DTYPE_F32,
         .cap = m->attention_cap,
+        .kv_scales =
+            n->kv_scales != NULL ? n->kv_scales + (size_t)layer * 2 * (size_t)range_length(n->shard.kv_heads) : NULL,
     };
 }

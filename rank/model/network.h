@@ -14,7 +14,8 @@ struct network {
     const struct weight *(*layer)[WEIGHT_COUNT]; /* [n_layers] roles of each layer */
     void *wide;                                  /* see struct weight */
     float *alibi_slopes;                         /* device [n_heads_local], or NULL */
-    void **k_cache, **v_cache;                   /* [n_layers] [n_blocks, n_kv_local, KV_BLOCK_TOKENS, head_dim] */
+    float *kv_scales;                            /* device [n_layers, 2, n_kv_local], or NULL: see struct heads */
+    void **k_cache, **v_cache; /* [n_layers] [n_blocks, n_kv_local, KV_BLOCK_TOKENS, head_dim]; of latents the same */
 };
 
 /* Take device memory for every weight of the rank (contents undefined until loaded) and resolve the roles. c may be

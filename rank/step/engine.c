@@ -74,6 +74,12 @@ static void open_activations(struct engine *g)
         a->cos_sin = take_device(g, tokens * (size_t)m->rope.dims, sizeof(float));
     if (m->window_rope.dims > 0)
         a->window_cos_sin = take_device(g, tokens * (size_t)m->window_rope.dims, sizeof(float));
+    if (m->latent.rank > 0) {
+        size_t widest = larger((size_t)(m->latent.key + m->latent.rotated), (size_t)m->latent.value);
+        a->heads = take_device(g, tokens * heads * widest, size);
+        a->latent = take_device(g, tokens * dim, size);
+        a->query_latent = take_device(g, tokens * (size_t)m->latent.query_rank, size);
+    }
     if (m->qk_norm_row)
         a->squares = take_device(g, tokens * 2, sizeof(float));
 }
@@ -195,6 +201,7 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
     g->ops = ops;
     g->q = q;
     g->limits = *l;
+    g->n_flights = ops->async != NULL ? ENGINE_FLIGHTS : 1;
     /* The largest sum of a step: the residual stream, or an embedding that is wider. */
     int widest = n->config.embed_dim > n->config.hidden ? n->config.embed_dim : n->config.hidden;
     (void)comm_open(&g->comm, w, ops, q, (size_t)l->max_batch_tokens * (size_t)widest, e);
@@ -236,6 +243,9 @@ void engine_close(struct engine *g)
                             g->act.cos_sin,
                             g->act.window_cos_sin,
                             g->act.squares,
+                            g->act.heads,
+                            g->act.latent,
+                            g->act.query_latent,
                             g->act.said,
                             g->act.routes.logits,
                             g->act.routes.expert,

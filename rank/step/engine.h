@@ -20,11 +20,15 @@
 struct decode_graph {
     int n_tokens;
     bool persistent;                             /* in which of the two ways */
+    bool late;                                   /* without its last part, which is engine_choose's */
     double separate_seconds, persistent_seconds; /* of a step on the slowest rank, measured at start; 0: it was not */
     void *graph[ENGINE_FLIGHTS];                 /* with the memory of that flight; NULL: not yet */
     int n_runs[ENGINE_FLIGHTS];                  /* without the graph */
     uint64_t n_all_reduces;
 };
+
+/* Whole steps, the same with the clocks of a profile, and steps whose tokens are chosen by engine_choose. */
+enum decode_kind { DECODE_WHOLE, DECODE_PROFILED, DECODE_LATE, DECODE_KINDS };
 
 struct engine {
     struct world *world;     /* borrowed */
@@ -57,7 +61,7 @@ struct engine {
         int n_rows, n_sampled, n_scored;
     } flight[ENGINE_FLIGHTS];
     struct persistent_step persistent;
-    /* [2][n_decode] ascending; NULL: the device has no graphs. The second row has the clocks of a profile. */
+    /* [DECODE_KINDS][n_decode] ascending; NULL: the device has no graphs. */
     struct decode_graph *decode;
     int n_decode;
     double choose_seconds, record_seconds; /* spent on measuring the two ways, and on recording */
@@ -72,6 +76,7 @@ struct engine {
     struct observers observers;
     bool profiled; /* a profile times single operations: every step runs as separate ones */
 
+    int n_flights;             /* of ENGINE_FLIGHTS, that are used: one where a step is done when it was submitted */
     uint64_t n_steps, n_taken; /* steps submitted, and those whose results were taken */
     uint64_t shift;            /* step n has flight (n + shift) % ENGINE_FLIGHTS */
 };
@@ -91,15 +96,20 @@ void engine_close(struct engine *g);
 size_t engine_bytes(struct network *n, const struct limits *l, int n_ranks, const struct ops *ops, enum dtype act,
                     struct err *e);
 
-/* How many steps may be submitted before the first one's results are taken: 1 where a step is done at once. */
+/* How many steps may be submitted before the first one's results are taken. */
 int engine_flights(const struct engine *g);
 
 /* Of several engines that share a queue no two may have a step in the same flight. The next step has that of this
  * number of a plan, unless a step is under way, after whose flight it has the other one. */
 void engine_align(struct engine *g, uint64_t step);
 
-/* Start one PLAN_STEP; it may still be under way afterwards. The plan may be reused. Collective. */
+/* Start one PLAN_STEP; it may still be under way afterwards. If it has late masks engine_choose goes on with it; else the plan may
+ * be reused. Collective. */
 void engine_submit(struct engine *g, const struct plan *p);
+
+/* Choose the tokens of the step submitted last, whose plan has late masks, which are there now: they come after the results of
+ * the step before it. */
+void engine_choose(struct engine *g, const struct plan *p);
 
 /* Wait for the oldest step under way. result->logits are its logits only when no other step was submitted since. A
  * failure ends the job (see rank/world/fatal.h). */

@@ -34,7 +34,8 @@ void graphs_record(struct engine *g, struct decode_graph *to, int flight)
 {
     uint64_t before = g->comm.n_all_reduces;
     double started = seconds_now();
-    const struct step_shape shape = step_decode_shape(to->n_tokens);
+    struct step_shape shape = step_decode_shape(to->n_tokens);
+    shape.late = to->late;
     g->ops->async->begin_capture(g->q);
     step_execute(g, &g->flight[flight], &shape, to->persistent);
     to->graph[flight] = g->ops->async->end_capture(g->q);
@@ -99,11 +100,12 @@ static int list_sizes(struct engine *g, int most, struct err *e)
 {
     for (int n = 1; n <= most; n = next_size(n, most))
         g->n_decode++;
-    g->decode = err_calloc(e, 2 * (size_t)g->n_decode, sizeof *g->decode, "graph table");
+    g->decode = err_calloc(e, DECODE_KINDS * (size_t)g->n_decode, sizeof *g->decode, "graph table");
     if (agree_failed(g->world, e))
         return -1;
     for (int n = 1, i = 0; n <= most; n = next_size(n, most), i++)
-        g->decode[i].n_tokens = g->decode[g->n_decode + i].n_tokens = n;
+        for (int kind = 0; kind < DECODE_KINDS; kind++)
+            g->decode[kind * g->n_decode + i] = (struct decode_graph){.n_tokens = n, .late = kind == DECODE_LATE};
     return 0;
 }
 
@@ -188,6 +190,8 @@ int graphs_open(struct engine *g, enum step_choice choice, struct step_ways *way
         share_ways(g, n_both, ways);
     else
         record_others(g);
+    for (int i = 0; i < g->n_decode; i++)
+        g->decode[DECODE_LATE * g->n_decode + i].persistent = g->decode[i].persistent;
     say_ways(g);
     g->comm.n_all_reduces = n_all_reduces; /* the work in here does not belong to any step */
     g->choose_seconds = seconds_now() - started - g->record_seconds;
@@ -231,21 +235,21 @@ static void free_graphs(struct engine *g, int begin, int end)
 
 void graphs_drop_profiled(struct engine *g)
 {
-    free_graphs(g, g->n_decode, 2 * g->n_decode);
+    free_graphs(g, DECODE_PROFILED * g->n_decode, (DECODE_PROFILED + 1) * g->n_decode);
 }
 
 void graphs_close(struct engine *g)
 {
-    free_graphs(g, 0, 2 * g->n_decode);
+    free_graphs(g, 0, DECODE_KINDS * g->n_decode);
     free(g->decode);
     g->decode = NULL;
     g->n_decode = 0;
 }
 
-struct decode_graph *graphs_find(const struct engine *g, int n_seqs, bool profiled)
+struct decode_graph *graphs_find(const struct engine *g, int n_seqs, enum decode_kind kind)
 {
     for (int i = 0; g->decode != NULL && i < g->n_decode; i++)
         if (g->decode[i].n_tokens >= n_seqs)
-            return &g->decode[(profiled ? g->n_decode : 0) + i];
+            return &g->decode[kind * g->n_decode + i];
     return NULL;
 }

@@ -12,9 +12,8 @@
 int graphs_open(struct engine *g, enum step_choice choice, struct step_ways *ways, struct err *e);
 void graphs_close(struct engine *g);
 
-/* The graphs for a decode step of this many sequences, which may not be recorded yet; NULL: none. profiled: those with the
- * clocks of a profile. */
-struct decode_graph *graphs_find(const struct engine *g, int n_seqs, bool profiled);
+/* The graphs for a decode step of this many sequences, which may not be recorded yet; NULL: none. */
+struct decode_graph *graphs_find(const struct engine *g, int n_seqs, enum decode_kind kind);
 
 /* "decode steps: one persistent operation for 1 to 4, separate operations for 5 to 64 sequences". decode[n]: ascending. */
 void graphs_summary(char *text, size_t bytes, const struct decode_graph *decode, int n);

@@ -177,6 +177,21 @@ static void submit(const struct loop_models *m, const struct plan *p, struct und
     u->model[u->n++] = p->model;
 }
 
+/* The late masks of the step submitted last, after the one before it was taken: its tokens are chosen. */
+static void choose(const struct loop_models *m, struct plan *p, const struct loop_client *client)
+{
+    struct engine *g = m->ground;
+    if (p->n_late == 0)
+        return;
+    if (g->world->rank == 0)
+        client->masks(client->context, p);
+    observers_tell(&g->observers, collective, COLLECTIVE_PLAN);
+    if (g->world->n_ranks > 1)
+        MPI_CHECK(MPI_Bcast(plan_late_masks(p), (int)plan_late_bytes(p), MPI_BYTE, 0, g->world->comm));
+    observers_tell(&g->observers, activity, RANK_WORKS);
+    engine_choose(m->engine[p->model], p);
+}
+
 /* On a device the plan of the next step is made and sent while a step runs: its tokens feed each other there. */
 void loop_run_models(struct loop_models *m, const struct loop_client *client, struct err *e)
 {
@@ -203,7 +218,9 @@ void loop_run_models(struct loop_models *m, const struct loop_client *client, st
             submit(m, &plan, &u);
         while (u.n > 0 && (u.n == engine_flights(g) || plan.kind != PLAN_STEP))
             take(m, &u, client, e);
-        if (plan.kind != PLAN_STEP)
+        if (plan.kind == PLAN_STEP)
+            choose(m, &plan, client);
+        else
             change(m, &plan, e);
     }
     while (u.n > 0)

@@ -15,6 +15,8 @@ struct loop_client {
     int (*next)(void *context, struct plan *plan, struct err *e);
     /* Take a step's tokens. */
     int (*accept)(void *context, const struct step_result *result, struct err *e);
+    /* Fill in the late masks of the newest plan, after the step before it was accepted. NULL: no plan has any. */
+    void (*masks)(void *context, struct plan *plan);
     /* Another rank has got a signal (rank/watch/notice.h). NULL: it does not matter. */
     void (*signal)(void *context, enum signal_wish wish);
 };

@@ -16,19 +16,25 @@ static const char *refuse_network(const struct network *n, const struct world *w
         return "an embedding of another width than the layers";
     if (m->position == POSITION_ALIBI)
         return "ALiBi";
+    if (m->latent.rank > 0)
+        return "latent attention";
     if (m->experts.routing.n_experts > 0)
         return "mixtures of experts";
     for (int i = 0; i < m->n_layers; i++)
-        if (m->layer[i].unrotated)
-            return "layers that do not rotate";
+        if (m->layer[i].unrotated || m->layer[i].chunk > 0)
+            return "layers that do not rotate, or attend in chunks";
     if (m->norm == NORM_RMS_ONCE || m->norm == NORM_RMS_OFFSET)
         return "norms that are rounded after their weight";
     if (m->output_norms || m->no_input_norms)
         return "norms of what attention and MLP say";
+    if (m->qk_norm_unit)
+        return "norms of q and k without weights";
     if (m->qk_norm && (m->norm != NORM_RMS || m->qk_norm_each || m->qk_norm_row))
         return "norms of q and k of another kind than one RMS norm for all heads";
     if (m->embed_scale > 0 || m->residual_scale > 0 || m->logit_scale > 0 || m->logit_cap > 0)
         return "factors of the embedding, the residual or the logits";
+    if (m->kv_fp8)
+        return "keys and values in FP8";
     if (m->attention_cap > 0)
         return "capped scores";
     if (m->window_rope.dims > 0 || m->rope.query_growth > 0)

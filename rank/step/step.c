@@ -41,14 +41,15 @@ static void start_sequences(struct engine *g, struct step_flight *f, const struc
     }
 }
 
-/* The masks of this step's samples. */
-static void upload_masks(struct engine *g, struct step_flight *f, const struct plan *p)
+/* The masks of this step's samples that are here, or late. */
+static void upload_masks(struct engine *g, struct step_flight *f, const struct plan *p, enum plan_mask which)
 {
-    size_t words = (size_t)p->limits.mask_words;
-    const uint32_t *mask = f->masks;
-    memcpy(f->masks, p->mask, (size_t)p->n_masks * words * sizeof *mask);
-    for (int i = 0; i < p->n_seqs && p->n_masks > 0; i++) {
-        if (p->seq[i].masked == 0)
+    size_t words = (size_t)p->limits.mask_words, first = which == MASK_LATE ? (size_t)p->n_masks * words : 0;
+    int n = which == MASK_LATE ? p->n_late : p->n_masks;
+    const uint32_t *mask = f->masks + first;
+    memcpy(f->masks + first, p->mask + first, (size_t)n * words * sizeof *mask);
+    for (int i = 0; i < p->n_seqs && n > 0; i++) {
+        if (p->seq[i].masked != (int32_t)which)
             continue;
         upload(g, g->sampler.mask + (size_t)p->seq[i].slot * words, mask, words * sizeof *mask);
         mask += words;
@@ -145,7 +146,7 @@ static void prepare(struct engine *g, struct step_flight *f, const struct plan *
     f->step = p->step;
     update_block_table(g, f, p);
     start_sequences(g, f, p);
-    upload_masks(g, f, p);
+    upload_masks(g, f, p, MASK_HERE);
 }
 
 static void make_rotations(struct engine *g, const struct batch *b)
@@ -257,6 +258,15 @@ static void score(struct engine *g, int n_sampled, int n_scored)
                   g->dev.row_token + first, &g->sampler, n_scored);
 }
 
+/* From the logits to the tokens. */
+static void choose(struct engine *g, int n_sampled, int n_scored)
+{
+    if (n_sampled > 0)
+        g->ops->sample(g->q, g->sampled_dev, g->logits, g->dev.row_slot, g->dev.row_len, &g->sampler, n_sampled);
+    if (n_scored > 0)
+        score(g, n_sampled, n_scored);
+}
+
 /* From the index arrays on the device to the sampled tokens there. */
 static void compute(struct engine *g, const struct step_shape *shape, bool persistent)
 {
@@ -280,21 +290,25 @@ static void compute(struct engine *g, const struct step_shape *shape, bool persi
         compute_logits(g, n_rows);
     if (n_rows > 0)
         gather_logits(g, n_rows);
-    if (shape->n_sampled > 0)
-        g->ops->sample(g->q, g->sampled_dev, g->logits, g->dev.row_slot, g->dev.row_len, &g->sampler, shape->n_sampled);
-    if (shape->n_scored > 0)
-        score(g, shape->n_sampled, shape->n_scored);
+    if (!shape->late)
+        choose(g, shape->n_sampled, shape->n_scored);
+}
+
+static void download_results(struct engine *g, const struct step_flight *f, int n)
+{
+    if (n > 0)
+        g->ops->download(g->q, f->sampled, g->sampled_dev, (size_t)n * sizeof *f->sampled);
 }
 
 void step_execute(struct engine *g, const struct step_flight *f, const struct step_shape *shape, bool persistent)
 {
-    int n_results = shape->n_sampled + shape->n_scored;
     upload_ints(g, f, shape->n_tokens > shape->n_rows ? shape->n_tokens : shape->n_rows);
     observers_tell(&g->observers, operations, true);
     compute(g, shape, persistent);
+    if (shape->late)
+        return;
     observers_tell(&g->observers, operations, false);
-    if (n_results > 0)
-        g->ops->download(g->q, f->sampled, g->sampled_dev, (size_t)n_results * sizeof *f->sampled);
+    download_results(g, f, shape->n_sampled + shape->n_scored);
 }
 
 /* Each sequence feeds one token and gets one. */
@@ -320,12 +334,14 @@ static void run_shape(struct engine *g, int which, const struct plan *p, struct 
     if (graph != NULL && graph->graph[which] == NULL && graph->n_runs[which]++ > 0)
         graphs_record(g, graph, which);
     if (graph == NULL) {
-        const struct step_shape shape = {p->n_tokens, count_alone(p), f->n_rows, f->n_sampled, f->n_scored};
+        const struct step_shape shape = {p->n_tokens,  count_alone(p), f->n_rows,
+                                         f->n_sampled, f->n_scored,    p->n_late > 0};
         step_execute(g, f, &shape, false);
         return;
     }
     if (graph->graph[which] == NULL) {
-        const struct step_shape shape = step_decode_shape(graph->n_tokens);
+        struct step_shape shape = step_decode_shape(graph->n_tokens);
+        shape.late = graph->late;
         step_execute(g, f, &shape, graph->persistent);
         return;
     }
@@ -335,7 +351,7 @@ static void run_shape(struct engine *g, int which, const struct plan *p, struct 
 
 int engine_flights(const struct engine *g)
 {
-    return g->ops->async != NULL ? ENGINE_FLIGHTS : 1;
+    return g->n_flights;
 }
 
 void engine_align(struct engine *g, uint64_t step)
@@ -344,13 +360,21 @@ void engine_align(struct engine *g, uint64_t step)
         g->shift = (step + ENGINE_FLIGHTS - g->n_steps % ENGINE_FLIGHTS) % ENGINE_FLIGHTS;
 }
 
+/* A profile's clocks end with the tokens: a step whose tokens come late runs without a graph then. */
+static struct decode_graph *find_graph(const struct engine *g, const struct plan *p)
+{
+    if (p->n_late > 0)
+        return g->profiled ? NULL : graphs_find(g, p->n_seqs, DECODE_LATE);
+    return graphs_find(g, p->n_seqs, g->profiled ? DECODE_PROFILED : DECODE_WHOLE);
+}
+
 void engine_submit(struct engine *g, const struct plan *p)
 {
     int which = (int)((g->n_steps + g->shift) % ENGINE_FLIGHTS);
     struct step_flight *f = &g->flight[which];
     list_rows(f, p);
     bool decode = is_decode(f, p);
-    struct decode_graph *graph = decode ? graphs_find(g, p->n_seqs, g->profiled) : NULL;
+    struct decode_graph *graph = decode ? find_graph(g, p) : NULL;
     const struct observed_step observed = {
         .plan = p,
         .flight = which,
@@ -364,10 +388,22 @@ void engine_submit(struct engine *g, const struct plan *p)
     observers_tell(&g->observers, submit, &observed);
     run_shape(g, which, p, graph);
     observers_tell(&g->observers, submitted);
-    if (g->ops->async != NULL)
+    if (g->ops->async != NULL && p->n_late == 0)
         g->ops->async->mark(g->q, which);
     ops_range_end(g->ops);
     g->n_steps++;
+}
+
+void engine_choose(struct engine *g, const struct plan *p)
+{
+    int which = (int)((g->n_steps - 1 + g->shift) % ENGINE_FLIGHTS);
+    struct step_flight *f = &g->flight[which];
+    upload_masks(g, f, p, MASK_LATE);
+    choose(g, f->n_sampled, f->n_scored);
+    observers_tell(&g->observers, operations, false);
+    download_results(g, f, f->n_sampled + f->n_scored);
+    if (g->ops->async != NULL)
+        g->ops->async->mark(g->q, which);
 }
 
 void engine_take(struct engine *g, struct step_result *result)

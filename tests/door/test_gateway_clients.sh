@@ -20,6 +20,8 @@ make_folder
 # A context for clients that ask for 1024 tokens.
 cp -r demo/lockstep-stories "$dir/lockstep-stories"
 sed -i 's/"max_position_embeddings": 1024/"max_position_embeddings": 16384/' "$dir/lockstep-stories/config.json"
+# A template that shows no tools, but has the form that Qwen's and others' calls have.
+sed -i 's/"chat_template": "/&{% if tools %}{% endif %}{# <tool_call> #}/' "$dir/lockstep-stories/tokenizer_config.json"
 mpirun -n 2 "$lockstep" serve --model "$dir/lockstep-stories" --endpoint "ipc://$dir/zmq.sock" --rendezvous "$dir/r.json" >"$dir/serve.log" 2>&1 &
 server=$!
 at_end 'kill $server 2>/dev/null; wait $server'

@@ -86,6 +86,11 @@ static void requests(void)
         "\"tool_choice\":\"auto\",\"response_format\":{\"type\":\"json_object\"},\"chat_template_kwargs\":{\"a\":1}}",
         "{\"max_tokens\":1,\"tools\":[{\"type\":\"function\"}],\"tool_choice\":\"auto\",\"response_format\":{\"type\":"
         "\"json_object\"},\"chat_template_kwargs\":{\"a\":1},\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}");
+    passed(chat,
+           "{\"messages\":[{\"role\":\"user\",\"content\":\"x\"}],\"max_tokens\":1,\"tools\":[{}],"
+           "\"parallel_tool_calls\":false}",
+           "{\"max_tokens\":1,\"tools\":[{}],\"parallel_tool_calls\":false,\"messages\":[{"
+           "\"role\":\"user\",\"content\":\"x\"}],\"tool_choice\":\"auto\"}");
     /* An answer that is sent back as it was, and names of other servers. */
     passed(
         chat,
@@ -136,6 +141,17 @@ static void answers(void)
     front_check(&a, 200,
                 "\"choices\":[{\"index\":0,\"message\":{\"role\":\"assistant\",\"content\":\"w0 w1\",\"refusal\":null,"
                 "\"annotations\":[]},\"logprobs\":null,\"finish_reason\":\"length\"}]");
+    web_free(&a);
+    case_end();
+    case_begin("a chat that calls tools");
+    web_ask(&gate, "POST", "/v1/chat/completions", "", "{\"messages\":[{\"role\":\"user\",\"content\":\"call\"}]}", &a);
+    front_check(&a, 200,
+                "\"message\":{\"role\":\"assistant\",\"content\":\"I look.\",\"refusal\":null,\"annotations\":[],"
+                "\"reasoning_content\":\"Hm.\",\"tool_calls\":[{\"id\":\"call_");
+    front_check(
+        &a, 200,
+        "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{\\\"a\\\": \\\"b c\\\"}\"}},{\"id\":");
+    front_check(&a, 200, "\"finish_reason\":\"tool_calls\"");
     web_free(&a);
     case_end();
     case_begin("models, one by its name, tokens");
@@ -195,6 +211,24 @@ static void streams(void)
     front_check(&a, 200, "{\"index\":0,\"delta\":{\"content\":\"w0\"},");
     front_check(&a, 200, "{\"index\":0,\"delta\":{},\"logprobs\":null,\"finish_reason\":\"length\"}]");
     front_check(&a, 200, "\"choices\":[],\"usage\":{\"prompt_tokens\":0,\"completion_tokens\":1,");
+    web_free(&a);
+    case_end();
+    case_begin("a stream of calls: first the name, then pieces of the arguments");
+    web_ask(&gate, "POST", "/v1/chat/completions", "",
+            "{\"messages\":[{\"role\":\"user\",\"content\":\"call\"}],\"stream\":true}", &a);
+    static const char *const calls[] = {"{\"index\":0,\"delta\":{\"role\":\"assistant\",\"content\":\"\"}",
+                                        "\"delta\":{\"reasoning_content\":\"",
+                                        "\"delta\":{\"content\":\"",
+                                        "\"delta\":{\"tool_calls\":[{\"index\":0,\"id\":\"call_",
+                                        "\"type\":\"function\",\"function\":{\"name\":\"f\",\"arguments\":",
+                                        "\"delta\":{\"tool_calls\":[{\"index\":0,\"function\":{\"arguments\":\"",
+                                        "{\"index\":1,\"id\":\"call_",
+                                        "\"delta\":{},\"logprobs\":null,\"finish_reason\":\"tool_calls\"}",
+                                        "data: [DONE]"};
+    at = a.body;
+    for (size_t i = 0; i < sizeof calls / sizeof calls[0] && at != NULL; i++)
+        at = strstr(at, calls[i]);
+    case_check(a.status == 200 && at != NULL && strstr(a.body, "<|") == NULL, "%s", a.body);
     web_free(&a);
     case_end();
     case_begin("a stream that fails ends with an error event");

@@ -56,9 +56,27 @@ static void requests(void)
                                                                         "{\"name\":\"f\",\"arguments\":{\"k\":1}}}]},{"
                                                                         "\"role\":\"tool\",\"content\":[" TEXT(
                                                                             "r") "],\"tool_call_id\":"
-                                                                                 "\"c1\"}," USER(
-                                                                                     "[" TEXT("d") "]") "]}",
+                                                                                 "\"c1\"}," USER("[" TEXT(
+                                                                                     "d") "]") "],\"tool_choice\":"
+                                                                                               "\"auto\"}",
         "\"type\":\"message\"");
+    passes(REQUEST(
+               USER("\"x\"")) ",\"output_config\":{\"effort\":\"low\",\"format\":{\"type\":\"json_schema\",\"schema\":{"
+                              "\"type\":\"object\"}}}}",
+           "{\"max_tokens\":2,\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"output\","
+           "\"schema\":{\"type\":\"object\"}}},\"messages\":[" USER("\"x\"") "]}",
+           "\"type\":\"message\"");
+    passes(REQUEST(USER("\"x\"")) ",\"tools\":[{\"name\":\"f\",\"input_schema\":{}}],\"tool_choice\":{\"type\":\"any\","
+                                  "\"disable_parallel_tool_use\":true}}",
+           "{\"max_tokens\":2,\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"f\",\"parameters\":{}}}],"
+           "\"tool_choice\":\"required\",\"parallel_tool_calls\":false,\"messages\":[" USER("\"x\"") "]}",
+           "\"type\":\"message\"");
+    front_passes(
+        &fake, &gate, PATH, "", REQUEST(USER("\"call\"")) "}", MESSAGE(USER("\"call\"")),
+        FRONT_PARTS("\"content\":[{\"type\":\"thinking\",\"thinking\":\"Hm.\",\"signature\":\"\"},{\"type\":\"text\","
+                    "\"text\":\"I look.\",\"citations\":null},{\"type\":\"tool_use\",\"id\":\"call_",
+                    "\"name\":\"f\",\"input\":{\"a\":\"b c\"}},{\"type\":\"tool_use\",\"id\":\"call_",
+                    "\"name\":\"g\",\"input\":{}}]", "\"stop_reason\":\"tool_use\""));
     passes(REQUEST(USER("\"x\"")) ",\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":1024}}",
            "{\"max_tokens\":2,\"chat_template_kwargs\":{\"enable_thinking\":true},\"messages\":[" USER("\"x\"") "]}",
            "\"type\":\"message\"");
@@ -78,7 +96,9 @@ static void refusals(void)
     refuses(REQUEST(USER("\"x\"")) ",\"tools\":[{\"type\":\"web_search_20250305\",\"name\":\"web_search\"}]}", 400,
             invalid, "tools[0]: tools that a server runs");
     refuses(REQUEST(USER("\"x\"")) ",\"output_config\":{\"format\":{\"type\":\"json_schema\"}}}", 400, invalid,
-            "output_config.format: not implemented");
+            "output_config.format: found an object, expected the type json_schema with \\\"schema\\\"");
+    refuses(REQUEST(USER("\"x\"")) ",\"tool_choice\":{\"type\":\"tool\"}}", 400, invalid,
+            "tool_choice: found an object");
     refuses(REQUEST(USER("\"refuse\"")) "}", 400, invalid, "a text that is refused");
     refuses(REQUEST(USER("\"x\"")) ",\"model\":\"other\"}", 404, "\"not_found_error\",", "not served here");
     refuses(REQUEST(USER("\"x\"")) ",\"op\":\"shutdown\"}", 400, invalid, "op: unknown field");
@@ -103,6 +123,21 @@ static void streams(void)
             "data: {\"type\":\"message_delta\",\"delta\":{\"stop_reason\":\"max_tokens\","
             "\"stop_sequence\":null,\"stop_details\":null},\"usage\":{\"input_tokens\":0,",
             "\"output_tokens\":2,", "\n\nevent: message_stop\ndata: {\"type\":\"message_stop\"}\n\n"));
+    front_passes(
+        &fake, &gate, PATH, "", REQUEST(USER("\"call\"")) ",\"stream\":true}",
+        "{\"max_tokens\":2,\"stream\":true,\"messages\":[" USER("\"call\"") "]}",
+        FRONT_PARTS(
+            "event: message_start\n", "event: ping\n",
+            "\"index\":0,\"content_block\":{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}}\n\n",
+            "\"index\":0,\"delta\":{\"type\":\"thinking_delta\",\"thinking\":\"",
+            "{\"type\":\"content_block_stop\",\"index\":0}",
+            "\"index\":1,\"content_block\":{\"type\":\"text\",\"text\":\"\"}}\n\n",
+            "{\"type\":\"content_block_stop\",\"index\":1}",
+            "\"index\":2,\"content_block\":{\"type\":\"tool_use\",\"id\":\"call_", "\"name\":\"f\",\"input\":{}}}\n\n",
+            "\"index\":2,\"delta\":{\"type\":\"input_json_delta\",\"partial_json\":\"",
+            "{\"type\":\"content_block_stop\",\"index\":2}", "\"index\":3,\"content_block\":{\"type\":\"tool_use\"",
+            "\"partial_json\":\"{}\"", "{\"type\":\"content_block_stop\",\"index\":3}",
+            "\"delta\":{\"stop_reason\":\"tool_use\",", "event: message_stop\n"));
     struct web_answer a;
     case_begin("a stream that fails ends with an error event");
     web_ask(&gate, "POST", PATH, "", REQUEST(USER("\"part\"")) ",\"stream\":true}", &a);

@@ -47,7 +47,7 @@ static void requests(void)
                          "\"id\":\"c\",\"type\":"
                          "\"function\",\"function\":{\"name\":\"f\",\"arguments\":\"{}\"}}]},{\"role\":\"tool\","
                          "\"content\":[{\"type\":"
-                         "\"text\",\"text\":\"r\"}],\"tool_call_id\":\"c\"}]}",
+                         "\"text\",\"text\":\"r\"}],\"tool_call_id\":\"c\"}],\"tool_choice\":\"auto\"}",
         "\"tools\":[{\"type\":\"function\",\"name\":\"f\"");
     /* What Codex sends. */
     passes(
@@ -65,6 +65,33 @@ static void requests(void)
         "{\"max_tokens\":1,\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"n\",\"schema\":{},"
         "\"strict\":true}},\"logprobs\":true,\"top_logprobs\":2,\"messages\":[" USER("x") "]}",
         "\"top_logprobs\":2");
+}
+
+static void calls(void)
+{
+    front_passes(
+        &fake, &gate, PATH, "", "{\"input\":\"call\"}", "{\"messages\":[" USER("call") "]}",
+        FRONT_PARTS("\"status\":\"completed\"", "\"output\":[{\"type\":\"reasoning\",\"id\":\"rs_",
+                    "\"content\":[{\"type\":\"reasoning_text\",\"text\":\"Hm.\"}]},{\"type\":\"message\",\"id\":\"msg_",
+                    "\"text\":\"I look.\"", "{\"type\":\"function_call\",\"id\":\"fc_",
+                    "\"status\":\"completed\",\"call_id\":\"call_",
+                    "\"name\":\"f\",\"arguments\":\"{\\\"a\\\": \\\"b c\\\"}\"}",
+                    "\"name\":\"g\",\"arguments\":\"{}\"}]"));
+    front_passes(
+        &fake, &gate, PATH, "", "{\"input\":\"call\",\"stream\":true}",
+        "{\"stream\":true,\"messages\":[" USER("call") "]}",
+        FRONT_PARTS(
+            "event: response.in_progress\n", "event: response.output_item.added\n",
+            "\"output_index\":0,\"item\":{\"type\":\"reasoning\",\"id\":\"rs_",
+            "event: response.reasoning_text.delta\n", "event: response.reasoning_text.done\n", "\"text\":\"Hm.\"",
+            "event: response.output_item.done\n", "\"output_index\":1,\"item\":{\"type\":\"message\"",
+            "event: response.output_text.delta\n", "\"text\":\"I look.\"", "event: response.output_item.done\n",
+            "\"output_index\":2,\"item\":{\"type\":\"function_call\",\"id\":\"fc_", "\"status\":\"in_progress\"",
+            "\"name\":\"f\",\"arguments\":\"\"}}\n\n", "event: response.function_call_arguments.delta\n",
+            "event: response.function_call_arguments.done\n",
+            "\"name\":\"f\",\"arguments\":\"{\\\"a\\\": \\\"b c\\\"}\"}\n\n", "event: response.output_item.done\n",
+            "\"output_index\":3,\"item\":{\"type\":\"function_call\"", "event: response.completed\n",
+            "\"output\":[{\"type\":\"reasoning\"", "\"name\":\"g\",\"arguments\":\"{}\"}]"));
 }
 
 static void refusals(void)
@@ -119,6 +146,7 @@ int main(void)
     fake_server_start(&fake, "tcp://127.0.0.1:*");
     web_start(&gate, true, FRONT_PARTS("--backend", fake.endpoint));
     requests();
+    calls();
     refusals();
     streams();
     case_begin("the gateway ends with status 0");

@@ -115,7 +115,22 @@ static void experts_scale_nan(const char *dir)
     patch(dir, EXPERTS "_scales", 9, "\xff", 1);
 }
 
+/* A scale of keys without one of values. */
+static void half_scales(const char *dir)
+{
+    rename_tensor(dir, "model.layers.1.input_layernorm.weight", "model.layers.1.self_attn.k_scale");
+}
+
+#define KV_FP8 .argument = {"generate", "--model", "DIR", "--prompt-ids", "1,2", "--kv-cache-dtype", "fp8"}
+
 static const struct bad_start cases[] = {
+    {"scales of keys that are as many as nothing", .damage = half_scales, CHANNEL,
+     .words = {"model.layers.1.self_attn.k_scale", "elements", "one for each KV head"}, KV_FP8},
+    {"keys and values of another kind", CONFIG, "quantization_config/kv_cache_scheme",
+     "{\"num_bits\":8,\"type\":\"int\",\"dynamic\":false}", CHANNEL,
+     .words = {"--kv-cache-dtype fp8", "quantised otherwise", "expected FP8"}, KV_FP8},
+    {"a scheme of keys and values that is none", CONFIG, "quantization_config/kv_cache_scheme", "7", CHANNEL,
+     .words = {"kv_cache_scheme", "an integer", "an object"}},
     {"a code that is no number", .damage = nan_code, BLOCKS,
      .words = {DOWN "weight", "not numbers", "expected weights"}},
     {"an exponent that is no number", .damage = exponent_255, BLOCKS,

@@ -173,7 +173,8 @@ static void check_size(struct side *a, struct side *b, const char *name, int n, 
     snprintf(reason, sizeof reason, "relative error is %.3g, allowed %.1g", worst, most);
     tap_all(worst <= most, reason, "%s: %d sequence%s on %d rank%s%s (%.1e)", name, n, n == 1 ? "" : "s",
             g->world->n_ranks, g->world->n_ranks == 1 ? "" : "s", when, worst);
-    tap_all(graphs_find(g, n, false)->persistent && !graphs_find(&a->instance.engine, n, false)->persistent,
+    tap_all(graphs_find(g, n, DECODE_WHOLE)->persistent &&
+                !graphs_find(&a->instance.engine, n, DECODE_WHOLE)->persistent,
             "the other way was taken", "%s: %d as one operation%s", name, n, when);
 }
 

@@ -84,7 +84,7 @@ static void expect_attention(double *want, const struct setup *s, int t, int h)
             score[i] = k->cap * tanh(score[i] / k->cap);
         if (k->alibi_slopes)
             score[i] += (double)k->alibi_slopes[h] * i;
-        if (k->window > 0 && i <= pos - k->window)
+        if ((k->window > 0 && i <= pos - k->window) || (k->chunk > 0 && i / k->chunk != pos / k->chunk))
             score[i] = -INFINITY;
         max = fmax(max, score[i]);
     }
@@ -145,22 +145,25 @@ static void test_attention(void **unused)
     (void)unused;
     static const float slopes[8] = {0.5f, 0.25f, 0.125f, 0.0625f, 1, 2, 0.03125f, 0.7f};
     static const float sinks[8] = {0.5f, -3, 2, 0, 80, 1, -200, 5};
-    const struct heads shapes[] = {
-        {4, 4, 8, 0, 0, 1, 0, 0, NULL, NULL, DTYPE_F32, 0},  {8, 2, 17, 0, 0, 4, 0, 0, NULL, NULL, DTYPE_F32, 0},
-        {3, 2, 64, 3, 1, 2, 0, 0, NULL, NULL, DTYPE_F32, 0}, {5, 1, 33, 0, 0, 71, 0, 0, NULL, NULL, DTYPE_F32, 0},
-        {1, 1, 1, 7, 7, 1, 0, 0, NULL, NULL, DTYPE_F32, 0},  {0, 0, 16, 0, 0, 1, 0, 0, NULL, NULL, DTYPE_F32, 0},
-        {2, 2, 128, 0, 0, 1, 0, 0, NULL, NULL, DTYPE_F32, 0}};
+    const struct heads shapes[] = {{4, 4, 8, 0, 0, 1, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {8, 2, 17, 0, 0, 4, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {3, 2, 64, 3, 1, 2, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {5, 1, 33, 0, 0, 71, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {1, 1, 1, 7, 7, 1, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {0, 0, 16, 0, 0, 1, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {2, 2, 128, 0, 0, 1, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL}};
     const int len[][SLOTS] = {{1, 1, 1}, {17, 80, 3}, {16, 33, 48}, {64, 0, 40}};
     const int n_new[][SLOTS] = {{1, 1, 1}, {1, 1, 3}, {16, 1, 48}, {2, 0, 5}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int l = 0; l < 4; l++)
-            for (int mode = 0; mode < 8; mode++) {
+            for (int mode = 0; mode < 10; mode++) {
                 struct heads heads = shapes[i];
                 heads.scale = 1.0f / sqrtf((float)heads.head_dim);
-                heads.window = (const int[]){0, 1, 20, 0, 0, 9, 0, 11}[mode];
+                heads.window = (const int[]){0, 1, 20, 0, 0, 9, 0, 11, 0, 0}[mode];
+                heads.chunk = mode < 8 ? 0 : mode == 8 ? 7 : 32;
                 heads.alibi_slopes = mode == 3 ? slopes : NULL;
                 heads.sinks = mode == 4 || mode == 5 ? sinks : NULL;
-                heads.cap = mode >= 6 ? 0.75f : 0;
+                heads.cap = mode == 6 || mode == 7 ? 0.75f : 0;
                 check_attention(heads, len[l], n_new[l]);
             }
 }
@@ -171,10 +174,12 @@ static void test_attention_many(void **unused)
     (void)unused;
     static const float sinks[20] = {0.5f, -3, 2, 0, 80, 1, -200, 5, 3, 3, 3, 1, -1, 0, 6, 2, 2, 9, 2, 1};
     static const float slopes[5] = {0.004f, 0.03f, 0.015f, 0.0078125f, 0.001f};
-    const struct heads shapes[] = {
-        {8, 2, 128, 0, 0, 4, 0, 0, NULL, NULL, DTYPE_F32, 0},    {3, 2, 64, 3, 1, 2, 0, 70, NULL, NULL, DTYPE_F32, 0},
-        {2, 2, 80, 0, 0, 1, 0, 0, slopes, NULL, DTYPE_F32, 0},   {5, 1, 96, 0, 0, 71, 0, 0, slopes, NULL, DTYPE_F32, 0},
-        {20, 1, 64, 0, 0, 20, 0, 600, NULL, NULL, DTYPE_F32, 0}, {2, 1, 256, 0, 0, 2, 0, 0, NULL, NULL, DTYPE_F32, 0}};
+    const struct heads shapes[] = {{8, 2, 128, 0, 0, 4, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {3, 2, 64, 3, 1, 2, 0, 70, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {2, 2, 80, 0, 0, 1, 0, 0, slopes, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {5, 1, 96, 0, 0, 71, 0, 0, slopes, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {20, 1, 64, 0, 0, 20, 0, 600, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {2, 1, 256, 0, 0, 2, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL}};
     int len[MANY_SLOTS], n_new[2][MANY_SLOTS], n_alone = MANY_SLOTS - 4;
     for (int i = 0; i < MANY_SLOTS; i++) {
         len[i] = (const int[]){1, 15, 16, 17, 300, 512, 513, 530, 1024, 1025, MANY_CACHED, 31}[i % 12];
@@ -206,7 +211,7 @@ static void test_attention_prompts(void **unused)
     static const float slopes[3] = {0.004f, 0.03f, 0.015f}, sinks[4] = {0.5f, -3, 4, 80};
     const int len[] = {133, 290, 17, 257}, n_new[] = {133, 45, 17, 2}, dims[] = {64, 80, 96, 128, 256};
     for (int i = 0; i < 5; i++)
-        for (int mode = 0; mode < 7; mode++) {
+        for (int mode = 0; mode < 9; mode++) {
             if (left_out())
                 continue;
             struct heads heads = {.n_heads = 4, .n_kv_heads = 1, .heads_per_kv = 4, .head_dim = dims[i]};
@@ -218,7 +223,8 @@ static void test_attention_prompts(void **unused)
                                        .first_kv_head = 1,
                                        .heads_per_kv = 2,
                                        .alibi_slopes = slopes};
-            heads.window = (const int[]){0, 1, 100, 128, 0, 60, 70}[mode];
+            heads.window = (const int[]){0, 1, 100, 128, 0, 60, 70, 0, 0}[mode];
+            heads.chunk = mode < 7 ? 0 : mode == 7 ? 48 : 101;
             heads.cap = mode == 6 ? 1.5f : 0;
             heads.sinks = mode % 2 ? NULL : sinks;
             heads.sinks_type = DTYPE_F32;
@@ -302,7 +308,7 @@ static void check_nan(struct heads heads, int n_slots, int blocks_per_slot, cons
 static void test_attention_nan(void **unused)
 {
     (void)unused;
-    const struct heads heads = {4, 2, 64, 0, 0, 2, 0.125f, 0, NULL, NULL, DTYPE_F32, 0};
+    const struct heads heads = {4, 2, 64, 0, 0, 2, 0.125f, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL};
     const int few[] = {17, 80, 3}, long_ones[] = {300, MANY_CACHED, 18}, one[] = {1, 1, 1}, more[] = {16, 1, 3};
     int many[MANY_SLOTS], ones[MANY_SLOTS];
     for (int i = 0; i < MANY_SLOTS; i++) {
@@ -323,7 +329,7 @@ static void test_attention_invariance(void **unused)
 {
     (void)unused;
     const int len[SLOTS] = {40, 60, 33}, n_new[SLOTS] = {40, 9, 33};
-    struct heads heads = {6, 3, 40, 0, 0, 2, 0.2f, 0, NULL, NULL, DTYPE_F32, 0};
+    struct heads heads = {6, 3, 40, 0, 0, 2, 0.2f, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL};
     struct setup s;
     setup_open(&s, heads, len, n_new);
     fill_cache(&s, len);
@@ -410,8 +416,8 @@ static void test_rope_table(void **unused)
 }
 
 /* What a case does with heads before they are stored. */
-enum head_mode { HEADS_PLAIN, HEADS_RMS, HEADS_OFFSET, HEADS_LAYER_EACH, HEADS_ONE_ROW, HEAD_MODES };
-static const enum norm_kind norm_of_mode[] = {NORM_RMS, NORM_RMS, NORM_RMS_OFFSET, NORM_LAYER, NORM_RMS_ONCE};
+enum head_mode { HEADS_PLAIN, HEADS_RMS, HEADS_OFFSET, HEADS_LAYER_EACH, HEADS_ONE_ROW, HEADS_UNIT, HEAD_MODES };
+static const enum norm_kind norm_of_mode[] = {NORM_RMS, NORM_RMS, NORM_RMS_OFFSET, NORM_LAYER, NORM_RMS_ONCE, NORM_RMS};
 
 /* Head h of q or k; square: the mean square of the row that it is normed with, negative: of itself. */
 static void expect_norm(double *x, int dim, const struct head_norms *n, const struct weight *w, int h, double square)
@@ -423,7 +429,7 @@ static void expect_norm(double *x, int dim, const struct head_norms *n, const st
         sum += (x[d] - mean) * (x[d] - mean) / dim;
     for (int d = 0; d < dim; d++)
         x[d] = (x[d] - mean) / sqrt((square < 0 ? sum : square) + 1e-6) *
-               ((n->kind == NORM_RMS_OFFSET) + weight_at(w, 0, w->cols > dim ? h * dim + d : d));
+               (n->unit ? 1 : (n->kind == NORM_RMS_OFFSET) + weight_at(w, 0, w->cols > dim ? h * dim + d : d));
 }
 
 static void expect_rotation(double *x, int dim, const struct rope *r, int pos, int len, bool is_q)
@@ -437,7 +443,7 @@ static void expect_rotation(double *x, int dim, const struct rope *r, int pos, i
         x[b] = y[b] * c + y[a] * sine;
     }
     for (int d = 0; d < dim && is_q && r->query_growth > 0; d++)
-        x[d] *= 1 + (double)r->query_growth * log(1 + floor((double)pos / r->query_period));
+        x[d] *= 1 + (double)r->query_growth * log(1 + floor((double)(pos + r->query_shift) / r->query_period));
 }
 
 /* The squares of a row that has as many elements again on other ranks, whose squares are all 1. */
@@ -472,7 +478,7 @@ static void expect_store(double *want, const struct setup *s, const struct rope 
         bool is_k = k >= h->n_heads;
         double *x = want + ((size_t)t * all + k) * dim;
         double square = n->squares ? (double)n->squares[2 * t + is_k] / (is_k ? n->n_k : n->n_q) : -1;
-        if (n->q)
+        if (n->q || n->unit)
             expect_norm(x, dim, n, is_k ? n->k : n->q, is_k ? k - h->n_heads : k, square);
         if (rope)
             expect_rotation(x, dim, rope, s->pos[t], s->rope_len[t], !is_k);
@@ -503,7 +509,7 @@ static void expect_cache(const struct setup *s)
 static double rounding_before_turn(const double *want, size_t n, const struct head_norms *norms)
 {
     double peak = 0;
-    for (size_t i = 0; i < n && norms->q != NULL; i++)
+    for (size_t i = 0; i < n && (norms->q != NULL || norms->unit); i++)
         peak = fmax(peak, fabs(want[i]));
     return backend_act() == DTYPE_F32 ? 0 : peak * 4 * (backend_act() == DTYPE_F16 ? 0x1p-12 : 0x1p-9);
 }
@@ -521,7 +527,8 @@ static void check_store(struct heads heads, const struct rope *rope, enum dtype 
     struct weight k_norm = random_weight(type, 1, each ? heads.n_kv_heads * dim : dim, &s.state, 1);
     struct head_norms norms = {.kind = norm_of_mode[mode], .eps = 1e-6f};
     float *squares = zeroed(2 * 200, sizeof *squares);
-    if (mode != HEADS_PLAIN) {
+    norms.unit = mode == HEADS_UNIT;
+    if (mode != HEADS_PLAIN && mode != HEADS_UNIT) {
         norms.q = &q_norm;
         norms.k = &k_norm;
     }
@@ -547,11 +554,13 @@ static void check_store(struct heads heads, const struct rope *rope, enum dtype 
 static void test_qkv_store(void **unused)
 {
     (void)unused;
-    const struct heads shapes[] = {
-        {4, 4, 8, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32, 0},  {8, 2, 18, 0, 0, 4, 1, 0, NULL, NULL, DTYPE_F32, 0},
-        {3, 2, 64, 3, 1, 2, 1, 0, NULL, NULL, DTYPE_F32, 0}, {0, 0, 16, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32, 0},
-        {2, 1, 77, 0, 0, 2, 1, 0, NULL, NULL, DTYPE_F32, 0}, {9, 3, 128, 0, 0, 3, 1, 0, NULL, NULL, DTYPE_F32, 0},
-        {2, 1, 256, 0, 0, 2, 1, 0, NULL, NULL, DTYPE_F32, 0}};
+    const struct heads shapes[] = {{4, 4, 8, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {8, 2, 18, 0, 0, 4, 1, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {3, 2, 64, 3, 1, 2, 1, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {0, 0, 16, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {2, 1, 77, 0, 0, 2, 1, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {9, 3, 128, 0, 0, 3, 1, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {2, 1, 256, 0, 0, 2, 1, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL}};
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int type = 0; type < DTYPE_COUNT; type++)
             for (int k = 0; k < 6 * HEAD_MODES; k++) {
@@ -561,6 +570,7 @@ static void test_qkv_store(void **unused)
                 make_rope(&rope, k % 3 == 1 ? ROPE_HALF : ROPE_INTERLEAVED, ROPE_FIXED, dims);
                 rope.query_growth = mode % 2 ? 0.3f : 0;
                 rope.query_period = 7;
+                rope.query_shift = mode % 3;
                 check_store(shapes[i], k % 3 == 0 ? NULL : &rope, type, mode);
             }
 }
@@ -569,7 +579,7 @@ static void test_qkv_store(void **unused)
 static void test_bad_positions(void **unused)
 {
     (void)unused;
-    struct heads heads = {1, 1, 4, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32, 0};
+    struct heads heads = {1, 1, 4, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL};
     const int len[SLOTS] = {1, 1, 1}, n_new[SLOTS] = {1, 1, 1};
     struct setup s;
     setup_open(&s, heads, len, n_new);

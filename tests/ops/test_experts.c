@@ -122,19 +122,19 @@ static void test_sigmoids(void **unused)
     }
 }
 
-/* The group's two best together. */
-static double group_score(const double *key, int g, int size)
+/* The group's two best together, or its best. */
+static double group_score(const double *key, int g, int size, bool by_best)
 {
     double best = -INFINITY, second = -INFINITY;
     for (int e = g * size; e < (g + 1) * size; e++) {
         second = fmax(second, fmin(best, key[e]));
         best = fmax(best, key[e]);
     }
-    return best + second;
+    return by_best ? best : best + second;
 }
 
 /* Of equal scores, so that the correction decides, and ties of experts and groups are many. */
-static void check_groups(int n_groups, int size, int n_kept, int n_chosen)
+static void check_groups(int n_groups, int size, int n_kept, int n_chosen, bool by_best)
 {
     enum { MOST = 256 };
     uint64_t state = 1 + (uint64_t)(n_groups * 1000 + size * 100 + n_kept * 10 + n_chosen);
@@ -149,12 +149,14 @@ static void check_groups(int n_groups, int size, int n_kept, int n_chosen)
     c.how.sigmoid = true;
     c.how.n_groups = n_groups;
     c.how.n_kept = n_kept;
+    c.how.groups_by_best = by_best;
     route_biased(&c, logits, bias);
     for (int e = 0; e < n; e++) {
         int n_before = 0, at = -1, g = e / size, better_groups = 0;
-        double score = group_score(key, g, size);
+        double score = group_score(key, g, size, by_best);
         for (int o = 0; o < n_groups; o++)
-            better_groups += group_score(key, o, size) > score || (group_score(key, o, size) == score && o < g);
+            better_groups +=
+                group_score(key, o, size, by_best) > score || (group_score(key, o, size, by_best) == score && o < g);
         for (int i = 0; i < n_chosen; i++) {
             int o = c.r.expert[i];
             at = o == e ? i : at;
@@ -171,7 +173,36 @@ static void test_groups(void **unused)
     static const int groups[][4] = {{2, 2, 1, 2}, {4, 2, 2, 3},   {8, 32, 4, 8},
                                     {5, 7, 3, 6}, {32, 8, 9, 20}, {3, 33, 2, 5}};
     for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++)
-        check_groups(groups[i][0], groups[i][1], groups[i][2], groups[i][3]);
+        for (int by_best = 0; by_best < 2; by_best++)
+            check_groups(groups[i][0], groups[i][1], groups[i][2], groups[i][3], by_best);
+    check_groups(6, 1, 3, 3, true);
+}
+
+/* Sigmoids that are all 1 choose nobody: the logits do; and the share of the one that is chosen is a factor of its input. */
+static void test_input(void **unused)
+{
+    (void)unused;
+    static const float logits[5] = {30, 40, 39, -3, 20};
+    struct choice c = choice_open(1, 5, 1, false);
+    c.how.sigmoid = c.how.by_logits = c.how.of_input = true;
+    route_by(&c, logits);
+    assert_true(c.r.expert[0] == 1 && c.r.share[0] == 1);
+    choice_close(&c);
+    enum { TOKENS = 3, DIM = 300 };
+    uint64_t state = 4;
+    float share[TOKENS] = {0.25f, 1, 0.75f};
+    struct routes r = {.share = share};
+    struct guarded x = guarded_open(TOKENS * DIM), out = guarded_open(TOKENS * DIM);
+    struct queue q = test_queue(2);
+    double want[TOKENS * DIM];
+    random_fill(x.data, x.n, &state, 1);
+    for (size_t i = 0; i < x.n; i++)
+        want[i] = (double)share[i / DIM] * x.data[i];
+    ops->weigh_input(&q, out.data, x.data, &r, TOKENS, DIM);
+    close_enough("weigh_input", out.data, want, out.n, 1e-7, 1e-6);
+    assert_true(share[0] == 1 && share[1] == 1 && share[2] == 1);
+    guarded_close(&x);
+    guarded_close(&out);
 }
 
 /* A logit that is no number is seen, wherever it is: numbers come first, and the shares are none. */
@@ -561,7 +592,7 @@ int main(void)
         cmocka_unit_test(test_ties),           cmocka_unit_test(test_shares),   cmocka_unit_test(test_nan_shows),
         cmocka_unit_test(test_routes),         cmocka_unit_test(test_products), cmocka_unit_test(test_invariance),
         cmocka_unit_test(test_uneven_experts), cmocka_unit_test(test_gate),     cmocka_unit_test(test_sigmoids),
-        cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_groups),         cmocka_unit_test(test_input),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

@@ -84,7 +84,7 @@ static const char *try_feed(enum mistake what)
 static const char *try_store(enum mistake what)
 {
     enum { DIM = 8 };
-    struct heads heads = {1, 1, DIM, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32, 0};
+    struct heads heads = {1, 1, DIM, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL};
     struct batch b = {.n_tokens = 1,
                       .slot = (int32_t[]){0},
                       .pos = (int32_t[]){2},

@@ -216,6 +216,42 @@ case("glm4moe-bias-two-shared-together", "glm4_moe", 15, dict(GLM, V=101, H=24, 
      first_k_dense_replace=2, **part(0.4)), together=True, alt=[dict(num_experts_per_tok=1), dict(norm_topk_prob=False), part(1.0)])
 case("glm4moe-bf16", "glm4_moe", 14, dict(GLM, V=103, H=28, A=7, K=7, D=8, F=53, tie=True), "bf16")
 
+# latent attention: one latent and one rotated key for all heads; a router of softmax with groups by their best, or of sigmoids
+MLA = dict(hidden_act="silu", n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=13, kv_lora_rank=9, qk_nope_head_dim=6,
+           qk_rope_head_dim=4, v_head_dim=5, first_k_dense_replace=1)
+MLA2 = dict(MLA, kv_lora_rank=10)  # transformers' rotation wants the key behind an even rank
+STRETCH = dict(factor=8.0, original_max_position_embeddings=16, mscale=0.7, mscale_all_dim=0.9)
+case("deepseek2-3-yarn", "deepseek_v2", 15, dict(MLA2, V=97, H=24, A=3, F=41, eps=1e-2, q_lora_rank=None, routed_scaling_factor=1.5,
+     **rope("yarn", 1000.0, **STRETCH)), v4="type", drop=["num_key_value_heads", "head_dim"], alt=[dict(eps=1e-6), dict(routed_scaling_factor=1.0),
+     rope("yarn", 1000.0, **dict(STRETCH, mscale_all_dim=0.4)), rope("yarn", 1000.0, **dict(STRETCH, mscale=0.0)), rope()])
+case("deepseek2-groups-bias", "deepseek_v2", 14, dict(MLA2, V=101, H=28, A=7, F=37, q_lora_rank=10, attention_bias=True, n_routed_experts=8,
+     num_experts_per_tok=3, topk_method="group_limited_greedy", n_group=4, topk_group=2, n_shared_experts=1), alt=[dict(topk_method="greedy"), dict(topk_group=3)])
+case("deepseek2-tied-bf16", "deepseek_v2", 13, dict(MLA, V=103, H=30, A=5, F=53, q_lora_rank=11, kv_lora_rank=12, n_shared_experts=1, tie=True), "bf16")
+case("deepseek3-5-groups", "deepseek_v3", 15, dict(MLA, V=97, H=26, A=5, K=5, F=41, eps=1e-2, q_lora_rank=10, n_routed_experts=8, n_group=4,
+     topk_group=2, routed_scaling_factor=1.5, **rope("yarn", 1000.0, **STRETCH)), v4="type", alt=[dict(eps=1e-6), dict(n_group=1, topk_group=1),
+     dict(topk_group=3), dict(norm_topk_prob=False), dict(rope_interleave=False), rope("yarn", 1000.0, **dict(STRETCH, mscale_all_dim=0.4))])
+case("deepseek3-6-half-together", "deepseek_v3", 14, dict(MLA, V=101, H=25, A=6, K=6, F=37, q_lora_rank=None, attention_bias=True, n_group=1,
+     topk_group=1, rope_interleave=False, n_shared_experts=2, norm_topk_prob=False), together=True, alt=[dict(rope_interleave=True),
+     dict(norm_topk_prob=True), dict(num_experts_per_tok=1)])
+case("deepseek3-f16", "deepseek_v3", 13, dict(MLA, V=103, H=28, A=4, K=4, F=53, q_lora_rank=8, kv_lora_rank=12, v_head_dim=8, n_group=1, topk_group=1,
+     tie=True), "f16")
+case("glm4lite-7", "glm4_moe_lite", 15, {**MLA, **dict(V=97, H=26, A=7, K=7, F=41, L=3, eps=1e-2, q_lora_rank=10, v_head_dim=9,
+     mlp_layer_types=["dense", "sparse", "dense"])}, drop=["first_k_dense_replace"], alt=[dict(eps=1e-6), dict(routed_scaling_factor=1.0)])
+case("glm4lite-bias-bf16", "glm4_moe_lite", 14, dict(MLA, V=101, H=28, A=4, K=4, F=53, q_lora_rank=12, kv_lora_rank=12, attention_bias=True),
+     "bf16", drop=["mlp_layer_types"])
+
+# layers that rotate and attend in chunks beside layers that do neither; an expert's input is multiplied by its share
+L4 = dict(num_local_experts=4, floor_scale=8, attn_scale=0.7, attention_chunk_size=11)
+case("llama4-5-interleaved", "llama4_text", 19, dict(L4, V=97, H=24, A=5, K=1, D=10, F=13, L=4, eps=1e-2, intermediate_size_mlp=37,
+     interleave_moe_layer_step=2, no_rope_layer_interval=2), alt=[dict(eps=1e-5), dict(attention_chunk_size=16), dict(attn_scale=0.1),
+     dict(floor_scale=9), dict(attn_temperature_tuning=False), dict(use_qk_norm=False), dict(no_rope_layer_interval=3)])
+case("llama4-6-2-plain", "llama4_text", 17, dict(L4, V=101, H=26, A=6, K=2, D=8, F=16, intermediate_size_mlp=19, no_rope_layers=[0, 1], moe_layers=[0],
+     use_qk_norm=False, attn_temperature_tuning=False, attention_bias=True, attention_chunk_size=15, num_local_experts=3,
+     **rope("llama3", original_max_position_embeddings=64, **L3)), alt=[dict(use_qk_norm=True), dict(attention_chunk_size=32), rope()])
+case("llama4-bf16", "llama4_text", 14, dict(L4, V=103, H=28, A=7, K=7, D=6, F=16, intermediate_size_mlp=19, tie=True), "bf16")
+case("llama4-pictures", "llama4_text", 15, dict(L4, V=97, H=24, A=4, K=2, D=6, F=14, intermediate_size_mlp=23),
+     wrap=("llama4", "language_model.model."))
+
 # kin of Llama's: fused tensors, LayerNorm, partial and interleaved rotations, layers that do not rotate
 LONG3 = dict(short_factor=[1.0, 1.1, 1.4], long_factor=[1.5, 3.0, 6.0], original_max_position_embeddings=24, partial_rotary_factor=0.75)
 case("phi3-longrope", "phi3", 31, dict(V=101, H=24, A=3, K=1, F=41, P=96, original_max_position_embeddings=24, **rope("longrope", **LONG3)),
@@ -381,17 +417,18 @@ def router_margin(model, sequence):
     margins = [float("inf")]
     def look(router, args):
         x = args[0].reshape(-1, args[0].shape[-1])
-        logits = logits_of(router, x).sort(-1, descending=True).values
+        logits = logits_of(router, x)
         correction = args[1] if len(args) > 1 else getattr(router, "e_score_correction_bias", None)
-        if correction is not None:  # sigmoids, a quarter as steep as logits, corrected, of the best groups
-            logits = 4 * (logits_of(router, x).sigmoid() + correction)
-            if getattr(router, "num_group", 1) > 1:
-                groups = logits.view(len(logits), router.num_group, -1).topk(2).values.sum(-1)
-                best = groups.sort(-1, descending=True).values
-                margins.append(float((best[:, router.topk_group - 1] - best[:, router.topk_group]).min()))
-                left = (groups < best[:, router.topk_group - 1 : router.topk_group]).repeat_interleave(logits.shape[-1] // router.num_group, 1)
-                logits = logits.masked_fill(left, float("-inf"))
-            logits = logits.sort(-1, descending=True).values
+        judges = 2 if correction is not None else 1 if getattr(router, "topk_method", "") == "group_limited_greedy" else 0
+        if correction is not None:  # sigmoids, a quarter as steep as logits, corrected
+            logits = 4 * (logits.sigmoid() + correction)
+        if judges > 0 and getattr(router, "num_group", 1) > 1:  # a group is as good as its best one or two
+            groups = logits.view(len(logits), router.num_group, -1).topk(judges).values.sum(-1)
+            best = groups.sort(-1, descending=True).values
+            margins.append(float((best[:, router.topk_group - 1] - best[:, router.topk_group]).min()))
+            left = (groups < best[:, router.topk_group - 1 : router.topk_group]).repeat_interleave(logits.shape[-1] // router.num_group, 1)
+            logits = logits.masked_fill(left, float("-inf"))
+        logits = logits.sort(-1, descending=True).values
         if router.top_k < logits.shape[-1]:
             margins.append(float((logits[:, router.top_k - 1] - logits[:, router.top_k]).min()))
     hooks = [m.register_forward_pre_hook(look) for m in model.modules() if hasattr(m, "top_k") and hasattr(m, "weight")]
@@ -412,11 +449,13 @@ def wrapped(sd, cfg, kind, prefix):
     """The same as the language model of a folder for pictures, with one tensor of the latter."""
     head = prefix.removesuffix("model.") if prefix.startswith("language") else ""
     sd = {(head + k if k.startswith("lm_head") else prefix + k.removeprefix("model.")): v for k, v in sd.items()}
-    tower = {"gemma3": "vision_tower.vision_model.post_layernorm.weight", "mistral3": "vision_tower.ln_pre.weight"}[kind]
+    tower = {"gemma3": "vision_tower.vision_model.post_layernorm.weight", "mistral3": "vision_tower.ln_pre.weight",
+             "llama4": "vision_model.layernorm_pre.weight"}[kind]
     sd[tower if head else "model." + tower] = torch.ones(8)
-    vision = dict(VISION, model_type="siglip_vision_model" if kind == "gemma3" else "pixtral")
+    vision = dict(VISION, model_type={"gemma3": "siglip_vision_model", "mistral3": "pixtral", "llama4": "llama4_vision_model"}[kind])
     whole = {k: cfg.pop(k) for k in ("dtype", "torch_dtype", "architectures") if k in cfg}
-    name = {"gemma3": "Gemma3ForConditionalGeneration", "mistral3": "Mistral3ForConditionalGeneration"}[kind]
+    name = {"gemma3": "Gemma3ForConditionalGeneration", "mistral3": "Mistral3ForConditionalGeneration",
+            "llama4": "Llama4ForConditionalGeneration"}[kind]
     return sd, dict(whole, architectures=[name], model_type=kind, text_config=cfg, vision_config=vision,
                     tie_word_embeddings=cfg["tie_word_embeddings"])
 
@@ -469,11 +508,11 @@ def write_folder(model, folder, family, dtype, opt):
     (folder / "config.json").write_text(json.dumps(cfg, indent=2, sort_keys=True) + "\n")
 
 def load(folder, dtype=torch.float32):
-    pictures = json.loads((folder / "config.json").read_text())["model_type"] == "mistral3"
+    pictures = json.loads((folder / "config.json").read_text())["model_type"] in ("mistral3", "llama4")
     auto = AutoModelForImageTextToText if pictures else AutoModelForCausalLM
     model, info = auto.from_pretrained(folder, dtype=dtype, attn_implementation="eager", output_loading_info=True, **EXPERTS)
     extra = [k for k in info["unexpected_keys"] if not re.search(r"\.(bias|masked_bias|inv_freq)$", k)]
-    info["missing_keys"] = [k for k in info["missing_keys"] if not re.search("vision_tower|multi_modal_projector", k)]
+    info["missing_keys"] = [k for k in info["missing_keys"] if not re.search("vision_tower|vision_model|multi_modal_projector", k)]
     if info["missing_keys"] or info["mismatched_keys"] or extra:
         raise RuntimeError(f"from_pretrained: missing {info['missing_keys']} mismatched {info['mismatched_keys']} extra {extra}")
     return model.eval()
@@ -482,7 +521,7 @@ def weakest_tensor(model, prompt, tokens, truth, family):
     """The tensor whose loss changes the logits least, and by how much."""
     worst = ("-", 1e9)
     for name, p in model.named_parameters():
-        if family in ("opt", "cohere2") and name.endswith("k_proj.bias") or re.search("vision_tower|multi_modal_projector", name):
+        if family in ("opt", "cohere2", "llama4_text") and name.endswith("k_proj.bias") or re.search("vision_tower|vision_model|multi_modal_projector", name):
             continue  # adds the same number to every score of a query: softmax does not see it
         keep = p.detach().clone()
         with torch.no_grad():

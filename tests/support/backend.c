@@ -189,7 +189,8 @@ static void rope_table(struct queue *q, float *cos_sin, const struct rope *rope,
 static void *cache(const char *name, const void *data, const struct heads *h, const struct batch *b, bool stored)
 {
     size_t row = (size_t)h->head_dim, n = (size_t)backend_n_blocks * KV_BLOCK_TOKENS * (size_t)h->n_kv_heads * row;
-    struct argument *a = argument_act(name, data, n, stored ? ARGUMENT_PARTLY : ARGUMENT_READ);
+    enum argument_use use = stored ? ARGUMENT_PARTLY : ARGUMENT_READ;
+    struct argument *a = h->kv_scales != NULL ? argument(name, data, n, 1, use) : argument_act(name, data, n, use);
     for (int t = 0; stored && t < b->n_tokens; t++) {
         int slot = b->slot[t], pos = b->pos[t];
         if (slot < 0 || slot >= backend_n_slots || pos < 0 || pos / KV_BLOCK_TOKENS >= b->blocks_per_slot)
@@ -201,6 +202,14 @@ static void *cache(const char *name, const void *data, const struct heads *h, co
                 row);
     }
     return argument_data(a);
+}
+
+static struct heads of_codes(const struct heads *h)
+{
+    struct heads d = *h;
+    size_t n = 2 * (size_t)h->n_kv_heads;
+    d.kv_scales = argument_data(argument("scales of k and v", h->kv_scales, n, sizeof *h->kv_scales, ARGUMENT_READ));
+    return d;
 }
 
 static struct batch batch(const struct batch *b)
@@ -235,6 +244,7 @@ static void qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, 
 {
     struct weight dq, dk;
     struct batch db = batch(b);
+    struct heads dh = of_codes(h);
     struct head_norms dn = *norms;
     size_t n = (size_t)b->n_tokens, angles = rope != NULL ? n * (size_t)rope->dims : 0;
     struct argument *rows = argument_act("qkv", qkv, n * qkv_row(h), ARGUMENT_PARTLY);
@@ -245,7 +255,7 @@ static void qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, 
     dn.q = weight("q norm", &dq, norms->q);
     dn.k = weight("k norm", &dk, norms->k);
     dn.squares = argument_data(argument("squares", norms->squares, 2 * n, sizeof *norms->squares, ARGUMENT_READ));
-    table->qkv_store(on(q), argument_data(rows), k, v, h, &db, rope, argument_data(given), &dn);
+    table->qkv_store(on(q), argument_data(rows), k, v, &dh, &db, rope, argument_data(given), &dn);
     finish(q);
 }
 
@@ -253,7 +263,7 @@ static void attention(struct queue *q, void *out, const void *qkv, const void *k
                       const struct heads *heads, const struct batch *b)
 {
     struct batch db = batch(b);
-    struct heads h = *heads;
+    struct heads h = of_codes(heads);
     size_t n = (size_t)b->n_tokens;
     h.alibi_slopes = argument_data(
         argument("slopes", heads->alibi_slopes, (size_t)h.n_heads, sizeof *h.alibi_slopes, ARGUMENT_READ));
@@ -262,6 +272,42 @@ static void attention(struct queue *q, void *out, const void *qkv, const void *k
     table->attention(on(q), act("result", out, n * (size_t)(h.n_heads * h.head_dim), ARGUMENT_MADE),
                      act("qkv", qkv, n * qkv_row(&h), ARGUMENT_READ), cache("k cache", k_cache, &h, b, false),
                      cache("v cache", v_cache, &h, b, false), &h, &db);
+    finish(q);
+}
+
+static void latent_store(struct queue *q, void *qkv, const void *query, int query_dim, const void *latent, void *data,
+                         const struct heads *h, const struct batch *b, const struct rope *rope, const float *cos_sin,
+                         const struct weight *w, float eps)
+{
+    struct weight dw;
+    struct batch db = batch(b);
+    size_t n = (size_t)b->n_tokens, turned = (size_t)rope->dims, dim = (size_t)h->head_dim;
+    struct argument *rows = argument_act("qkv", qkv, n * qkv_row(h), ARGUMENT_PARTLY);
+    for (size_t t = 0; t < n; t++)
+        for (size_t head = 0; head < (size_t)h->n_heads; head++)
+            argument_may_change(rows, t * qkv_row(h) + (head + 1) * dim - turned, turned);
+    struct argument *given = argument("angles", cos_sin, n * turned, sizeof *cos_sin, ARGUMENT_READ);
+    void *to = cache("cache", data, h, b, true);
+    table->latent_store(on(q), argument_data(rows),
+                        act("query", query, n * (size_t)h->n_heads * (size_t)query_dim, ARGUMENT_READ), query_dim,
+                        act("latent", latent, n * dim, ARGUMENT_READ), to, h, &db, rope, argument_data(given),
+                        weight("norm", &dw, w), eps);
+    finish(q);
+}
+
+/* A result whose rows are not side by side is part of a larger array, of which the rest stays as it is. */
+static void matmul_heads(struct queue *q, struct head_rows out, struct head_rows x, const struct weight *w, int n_heads,
+                         int n_tokens)
+{
+    struct weight dw;
+    size_t n = (size_t)n_tokens, heads = (size_t)n_heads, rows = n_heads > 0 ? (size_t)(w->rows / n_heads) : 0;
+    struct argument *made = argument_act("result", out.data, n * (size_t)out.per_token, ARGUMENT_PARTLY);
+    for (size_t t = 0; t < n; t++)
+        for (size_t h = 0; h < heads; h++)
+            argument_may_change(made, t * (size_t)out.per_token + h * (size_t)out.per_head, rows);
+    out.data = argument_data(made);
+    x.data = act("x", x.data, n * (size_t)x.per_token, ARGUMENT_READ);
+    table->matmul_heads(on(q), out, x, weight("weights", &dw, w), n_heads, n_tokens);
     finish(q);
 }
 
@@ -321,6 +367,15 @@ static void experts_second(struct queue *q, void *out, const void *x, const stru
     void *dwork = act("work", work, pairs * rows, ARGUMENT_SCRATCH);
     table->experts_second(on(q), dout, act("x", x, pairs * (size_t)w->cols, ARGUMENT_READ), weight("weights", &dw, w),
                           weight("bias", &db, bias), &d, how, dwork, n_tokens, accumulate);
+    finish(q);
+}
+
+static void weigh_input(struct queue *q, void *out, const void *x, const struct routes *r, int n_tokens, int dim)
+{
+    size_t n = (size_t)n_tokens;
+    struct routes d = {.share = argument_data(argument("shares", r->share, n, sizeof *r->share, ARGUMENT_CHANGED))};
+    table->weigh_input(on(q), act("result", out, n * (size_t)dim, ARGUMENT_MADE),
+                       act("x", x, n * (size_t)dim, ARGUMENT_READ), &d, n_tokens, dim);
     finish(q);
 }
 

@@ -1,6 +1,7 @@
 /* tests/support/fake_server.c - see fake_server.h. */
 #include "tests/support/fake_server.h"
 #include "base/clock.h"
+#include "protocol/reply_said.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -188,6 +189,38 @@ static void step(struct fake_server *s)
     s->next_step = s->next_step < seconds_now() ? seconds_now() : s->next_step;
 }
 
+/* An answer that thinks, speaks and calls twice, as a stream in pieces of some bytes. */
+static void call(struct fake_server *s, const struct peer *p, const char *id, bool stream)
+{
+    static const char text[] =
+        "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|>"
+        "<|start|>assistant<|channel|>commentary to=functions.f<|message|>{\"a\": \"b c\"}<|call|><|start|>assistant<|"
+        "channel|>commentary to=functions.g<|message|>{}<|call|>";
+    enum { PIECE = 11, N = sizeof text - 1 };
+    struct calls_reader *r = calls_open(CALLS_HARMONY);
+    int n_calls, seq = 0;
+    for (int i = 0; stream && i < N; i += PIECE, seq++)
+        answer(s, p,
+               json_pack("{s:s, s:s, s:i, s:s, s:[{s:i, s:s%, s:[], s:o, s:n}]}", "status", "ok", "event", "tokens",
+                         "seq", seq, "request_id", id, "choices", "index", 0, "text", text + i,
+                         (size_t)(N - i < PIECE ? N - i : PIECE), "token_ids", "delta",
+                         reply_saying(r, CALLS_HARMONY, 1, 0, text + i, (size_t)(N - i < PIECE ? N - i : PIECE),
+                                      i + PIECE >= N),
+                         "finish_reason"));
+    calls_close(r);
+    json_t *last = json_pack("{s:s, s:s, s:{s:i, s:i}, s:[{s:i, s:s, s:s}]}", "status", "ok", "request_id", id, "usage",
+                             "prompt_tokens", 3, "completion_tokens", 4, "choices", "index", 0, "text", text,
+                             "finish_reason", "tool_calls");
+    json_t *choice = json_array_get(json_object_get(last, "choices"), 0);
+    if (stream) {
+        (void)json_object_set_new(last, "event", json_string("final"));
+        (void)json_object_del(choice, "text");
+    } else {
+        (void)json_object_set_new(choice, "message", reply_said(CALLS_HARMONY, 1, 0, text, N, &n_calls));
+    }
+    answer(s, p, last);
+}
+
 static void generate(struct fake_server *s, const struct peer *p, json_t *m, const char *id)
 {
     const json_t *limit = member(m, "max_tokens", "max_new_tokens");
@@ -200,6 +233,8 @@ static void generate(struct fake_server *s, const struct peer *p, json_t *m, con
         (void)snprintf(s->waiting, sizeof s->waiting, "%s", id);
         memcpy(s->waiting_peer, p->id, sizeof s->waiting_peer);
         s->waiting_peer_bytes = p->bytes;
+    } else if (strcmp(prompt, "call") == 0) {
+        call(s, p, id, stream);
     } else if (strcmp(prompt, "vanish") == 0 && !s->stays) {
         s->gone = true;
     } else if (strcmp(prompt, "part") == 0) {

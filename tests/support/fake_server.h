@@ -3,7 +3,9 @@
  *
  * A prompt (its text) chooses: "refuse" an error 400 of the field "prompt"; "wait" nothing until the request is cancelled,
  * then 499 with a choice so far; "silence" nothing at all; "vanish" the server's socket is closed; "part" a stream of two
- * events, then an error; "stop text" and "stop id" that the text "q", or id 1, ended it; anything else: max_tokens tokens, the words w0 w1 ..., as events when it streams. */
+ * events, then an error; "stop text" and "stop id" that the text "q", or id 1, ended it;
+ * "call" an answer with reasoning, content and two calls, f({"a": "b c"}) and g({}), taken apart; anything else: max_tokens
+ * tokens, the words w0 w1 ..., as events when it streams. */
 #ifndef TESTS_SUPPORT_FAKE_SERVER_H
 #define TESTS_SUPPORT_FAKE_SERVER_H
 

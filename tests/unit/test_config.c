@@ -8,6 +8,11 @@
 
 static struct model_config m, other; /* its layers take kilobytes each: not on the stack */
 
+#define V2   "{\"model_type\":\"deepseek_v2\",\"num_experts_per_tok\":6,"
+#define V3   "{\"model_type\":\"deepseek_v3\","
+#define L4   "{\"model_type\":\"llama4_text\","
+#define LITE "{\"model_type\":\"glm4_moe_lite\","
+
 static void parse(struct model_config *to, const char *text)
 {
     struct err e = {0};
@@ -320,6 +325,31 @@ static void experts(void **state)
     assert_true(m.experts.routing.sigmoid && m.experts.routing.normalised && m.experts.routing.scale == 1);
     assert_true(m.experts.shared_ffn == 2816 && !m.experts.shared_gate && m.experts.router_bias && !m.experts.biases);
     assert_true(!m.layer[2].experts && m.layer[3].experts && m.rope.dims == 64 && !m.qk_norm && !m.out_bias);
+    parse(&m, V3 "\"rope_scaling\":{\"type\":\"yarn\",\"factor\":40,\"mscale\":1,\"mscale_all_dim\":1}}");
+    assert_true(fabsf(m.attention_scale * sqrtf(192) - 1.8738f) < 1e-4f && m.rope.attention_scaling == 1);
+    assert_true(m.head_dim == 576 && m.n_kv_heads == 1 && m.rope.dims == 64 && m.rope.layout == ROPE_INTERLEAVED);
+    assert_true(m.latent.query_rank == 1536 && model_value_dim(&m) == 128 && model_cache_arrays(&m) == 1);
+    assert_true(!m.layer[2].experts && m.layer[3].experts && m.experts.routing.n_groups == 8 &&
+                m.experts.routing.n_kept == 4);
+    parse(&m, V2 "\"q_lora_rank\":null,\"n_group\":8,\"topk_group\":3,\"norm_topk_prob\":false}");
+    assert_true(m.latent.query_rank == 0 && m.experts.routing.n_groups == 1 && !m.experts.routing.sigmoid);
+    assert_true(!m.experts.routing.normalised && m.experts.shared_ffn == 2 * 1407 && m.layer[0].experts);
+    parse(&m, L4 "\"interleave_moe_layer_step\":2,\"num_hidden_layers\":8}");
+    for (int i = 0; i < m.n_layers; i++) {
+        assert_true(m.layer[i].experts == (i % 2 == 1) && m.layer[i].unrotated == (i % 4 == 3));
+        assert_int_equal(m.layer[i].chunk, i % 4 == 3 ? 0 : 8192);
+    }
+    assert_true(m.experts.routing.n_experts == 16 && m.experts.routing.of_input && m.experts.routing.by_logits);
+    assert_true(m.ffn == 16384 && m.experts.ffn == 8192 && m.experts.shared_ffn == 8192 && m.qk_norm_unit);
+    assert_true(model_rope(&m, 3) == &m.unrotated_rope && m.unrotated_rope.query_shift == 1 && m.rope.dims == 128);
+    parse(&m, L4 "\"num_hidden_layers\":2,\"no_rope_layers\":[],\"no_rope_layer_interval\":2,\"moe_layers\":[],"
+                 "\"layer_types\":[\"full_attention\",\"chunked_attention\"],\"attn_temperature_tuning\":false}");
+    assert_true(m.layer[0].chunk == 0 && m.layer[1].chunk == 8192 && m.layer[1].unrotated && !m.layer[1].experts);
+    assert_null(model_rope(&m, 1));
+    parse(&m, "{\"model_type\":\"llama4\",\"text_config\":{\"attention_chunk_size\":null}}");
+    assert_true(m.layer[0].chunk == 0 && m.experts.routing.n_experts == 16);
+    parse(&m, LITE "\"num_hidden_layers\":3,\"mlp_layer_types\":[\"sparse\",\"dense\",\"sparse\"]}");
+    assert_true(m.layer[0].experts && !m.layer[1].experts && m.layer[2].experts && m.experts.routing.scale == 1.8f);
     parse(&m, "{\"model_type\":\"gpt_oss\"}");
     parse(&other,
           "{\"model_type\":\"gpt_oss\",\"rope_theta\":150000,\"rope_scaling\":{\"rope_type\":\"yarn\",\"factor\":32.0,"
@@ -382,6 +412,33 @@ static void refused(void **state)
         {"{\"model_type\":\"mistral3\",\"text_config\":{\"quantization_config\":{\"quant_method\":\"hqq\"}}}",
          ERR_UNSUPPORTED, "text_config|hqq"},
         {"{\"model_type\":\"cohere2\",\"sliding_window\":null}", ERR_UNSUPPORTED, "sliding_window|null"},
+        {V2 "\"norm_topk_prob\":true}", ERR_UNSUPPORTED, "norm_topk_prob|true|deepseek_v2"},
+        {V2 "\"mlp_bias\":true}", ERR_UNSUPPORTED, "mlp_bias|deepseek_v2"},
+        {V2 "\"topk_method\":\"noaux_tc\"}", ERR_UNSUPPORTED, "topk_method|noaux_tc|group_limited_greedy"},
+        {V2 "\"scoring_func\":\"sigmoid\"}", ERR_UNSUPPORTED, "scoring_func|sigmoid|softmax"},
+        {V2 "\"topk_method\":\"group_limited_greedy\",\"n_group\":3}", ERR_INPUT,
+         "n_group|is 3|64 experts|one in each"},
+        {"{\"model_type\":\"deepseek_v2\"}", ERR_INPUT, "num_experts_per_tok|missing"},
+        {V3 "\"scoring_func\":\"softmax\"}", ERR_UNSUPPORTED, "scoring_func|softmax|sigmoid"},
+        {V3 "\"topk_method\":\"greedy\"}", ERR_UNSUPPORTED, "topk_method|greedy|noaux_tc"},
+        {V3 "\"moe_layer_freq\":2}", ERR_UNSUPPORTED, "moe_layer_freq"},
+        {V3 "\"kv_lora_rank\":0}", ERR_INPUT, "kv_lora_rank|0|[1, 1024]"},
+        {V3 "\"kv_lora_rank\":1024}", ERR_INPUT, "1088 dimensions|[1, 1024]"},
+        {V3 "\"qk_rope_head_dim\":5}", ERR_INPUT, "5 of the 5|even"},
+        {V3 "\"partial_rotary_factor\":0.5}", ERR_UNSUPPORTED, "32 of the 64|qk_rope_head_dim|all"},
+        {V3 "\"rope_scaling\":{\"type\":\"yarn\",\"mscale_all_dim\":1}}", ERR_INPUT, "rope_scaling|factor|missing"},
+        {LITE "\"mlp_layer_types\":[\"dense\"]}", ERR_INPUT, "mlp_layer_types|of 1|47"},
+        {LITE "\"num_hidden_layers\":1,\"mlp_layer_types\":[\"moe\"]}", ERR_UNSUPPORTED,
+         "mlp_layer_types|[0]|moe|sparse"},
+        {LITE "\"first_k_dense_replace\":2}", ERR_UNSUPPORTED, "first_k_dense_replace|mlp_layer_types"},
+        {L4 "\"num_experts_per_tok\":2}", ERR_UNSUPPORTED, "num_experts_per_tok|2|expected 1"},
+        {L4 "\"no_rope_layers\":[1,0]}", ERR_INPUT, "no_rope_layers|of 2|48 numbers"},
+        {L4 "\"no_rope_layers\":7}", ERR_INPUT, "no_rope_layers|an integer"},
+        {L4 "\"num_hidden_layers\":1,\"no_rope_layers\":[2]}", ERR_INPUT, "no_rope_layers|[0]|0 or 1"},
+        {L4 "\"num_hidden_layers\":1,\"layer_types\":[\"sliding_attention\"]}", ERR_UNSUPPORTED,
+         "layer_types|[0]|sliding_attention|chunked_attention"},
+        {L4 "\"attention_chunk_size\":0}", ERR_INPUT, "attention_chunk_size|0|[1, 1073741824]"},
+        {L4 "\"moe_layers\":[\"a\"]}", ERR_INPUT, "moe_layers|[0]|a string"},
         {GLM "\"n_group\":3}", ERR_INPUT, "n_group|is 3|128 experts"},
         {GLM "\"n_group\":128}", ERR_INPUT, "n_group|128|[1, 32]"},
         {GLM "\"n_group\":8,\"topk_group\":9}", ERR_INPUT, "topk_group|9"},
@@ -441,7 +498,7 @@ static void refused(void **state)
         {LLAMA "\"head_dim\":2,\"rope_scaling\":{\"type\":\"dynamic\",\"factor\":2}}", ERR_INPUT, "dynamic|4|2"},
         {SCALING "{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":1,\"high_freq_factor\":4}}", ERR_INPUT,
          "rope_scaling|original_max_position_embeddings|missing"},
-        {SCALING "{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":4,"
+        {SCALING "{\"rope_type\":\"llama3\",\"factor\":8,\"low_freq_factor\":4,\"high_freq_factor\":3,"
                  "\"original_max_position_embeddings\":8192}}",
          ERR_INPUT, "rope_scaling|high_freq_factor|low_freq_factor"},
         {SCALING "{\"rope_type\":\"yarn\"}}", ERR_INPUT, "rope_scaling|factor|missing"},
@@ -545,7 +602,7 @@ static void alibi_slopes(void **state)
 /* The list in messages is the table. */
 static void family_list(void **state)
 {
-    char names[400];
+    char names[500];
     int n = 0;
     (void)state;
     (void)snprintf(names, sizeof names, "%s", family_names());
@@ -554,7 +611,7 @@ static void family_list(void **state)
         assert_string_equal(family_find(name)->model_type, name);
         assert_true(strlen(name) < sizeof m.model_type);
     }
-    assert_int_equal(n, 37);
+    assert_int_equal(n, 42);
     assert_null(family_find("bert"));
     assert_ptr_equal(family_of_architecture("GPTNeoXForCausalLM"), &family_gpt_neox);
     assert_ptr_equal(family_of_architecture("GPTNeoForCausalLM"), &family_gpt_neo);

@@ -132,6 +132,8 @@ static void sequences_out_of_bounds(void **state)
     REFUSED(a.seq[1].masked = 1, "1 masks, expected 2");
     REFUSED(a.seq[2].masked = 1, "sequence 2 is out of bounds"); /* nothing is sampled there */
     REFUSED(a.seq[0].masked = -1, "sequence 0 is out of bounds");
+    REFUSED(a.seq[0].masked = 3, "sequence 0 is out of bounds");
+    REFUSED(a.seq[0].masked = MASK_LATE, "1 masks, expected 0");
     REFUSED(a.n_masks = 0, "0 masks, expected 1");
     REFUSED(a.n_masks = 4, "out of bounds");
     REFUSED(a.seq[1].pos = 70, "sequence 1 is out of bounds");
@@ -244,7 +246,7 @@ static void damaged_headers(void **state)
 {
     (void)state;
     DAMAGED(0, 0, "magic 00000000");
-    DAMAGED(4, 1, "version 1, expected 4e414c50 version 5");
+    DAMAGED(4, 1, "version 1, expected 4e414c50 version 6");
     DAMAGED(16, 64, "bytes, expected");
     DAMAGED(20, 1, "bytes, expected");
     for (size_t offset = 28; offset < 44; offset += 4) {

@@ -197,8 +197,14 @@ static void operations(void **state)
         "\"family\":\"llama\",\"dtype\":\"bf16\",\"ranks\":2,\"groups\":1,\"vocab_size\":100,\"max_model_len\":64,"
         "\"chat_template\":"
         "null,\"state\":\"ready\"}]}");
+    m.variant = "kv-fp8";
+    expect(reply_model(NULL, PROTOCOL_LOAD, &m, &n), &n,
+           "{\"status\":\"ok\",\"op\":\"load\",\"model\":{\"id\":\"m\",\"family\":\"llama\",\"dtype\":\"bf16\","
+           "\"variant\":"
+           "\"kv-fp8\",\"ranks\":2,\"groups\":1,\"vocab_size\":100,\"max_model_len\":64,\"chat_template\":null,"
+           "\"state\":\"ready\"}}");
     const struct reply_model many[2] = {
-        {"a", "gpt2", "f32", 1, 1, 9, 8, "default", "ready", true, 2, 1, 4096, true, 0, 0.5, NULL},
+        {"a", "gpt2", "f32", 1, 1, 9, 8, "default", "ready", true, 2, 1, 4096, true, 0, 0.5, NULL, NULL},
         {"b", .ranks = 1, .groups = 1, .state = "failed", .idle_s = -1, .why = "no config.json"}};
     expect(
         reply_models(NULL, many, 2, 1024, &n), &n,

@@ -18,7 +18,8 @@ struct play {
     struct request_rules rules[2]; /* free, of the form */
     struct request request[N];
     bool released[N];
-    int n_released, n_masks, n_preempted;
+    int n_released, n_masks, n_late, n_preempted, n_sampled[2];
+    struct sampled sampled[2][5];
     uint64_t seed;
     bool same; /* a sequence's token depends on itself and its place alone, as a model's would */
 };
@@ -116,25 +117,54 @@ static int32_t sample(struct play *p, const struct plan_seq *s, const uint32_t *
             return id;
 }
 
-/* The plan as another rank would get it; its samples. */
-static int execute(struct play *p, struct sampled *out)
+/* The plan as another rank would get it. */
+static void copy_plan(struct play *p)
 {
     struct err e = {0};
     size_t bytes = plan_pack(&p->plan);
     assert_true(bytes <= p->plan.message_capacity);
     memcpy(p->copy.message, p->plan.message, bytes);
     assert_int_equal(plan_unpack(&p->copy, bytes, p->keeper.n_tokens, &e), 0);
-    const uint32_t *mask = p->copy.mask;
-    int n = 0;
+}
+
+/* Its samples, when its late masks are there. */
+static int execute(struct play *p, struct sampled *out)
+{
+    scheduler_masks(&p->scheduler, &p->plan);
+    memcpy(plan_late_masks(&p->copy), plan_late_masks(&p->plan), plan_late_bytes(&p->plan));
+    const uint32_t *here = p->copy.mask, *late = plan_late_masks(&p->copy);
+    int n = 0, words = p->copy.limits.mask_words;
     for (int i = 0; i < p->copy.n_seqs; i++) {
         const struct plan_seq *s = &p->copy.seq[i];
         if (s->sample == 0)
             continue;
-        out[n++] = (struct sampled){.token = sample(p, s, s->masked ? mask : NULL), .slot = s->slot};
-        mask += s->masked ? p->copy.limits.mask_words : 0;
-        p->n_masks += s->masked;
+        const uint32_t *mask = s->masked == MASK_LATE ? late : s->masked == MASK_HERE ? here : NULL;
+        out[n++] = (struct sampled){.token = sample(p, s, mask), .slot = s->slot};
+        here += s->masked == MASK_HERE ? words : 0;
+        late += s->masked == MASK_LATE ? words : 0;
+        p->n_masks += s->masked == MASK_HERE;
+        p->n_late += s->masked == MASK_LATE;
     }
     return n;
+}
+
+/* A step of an engine with one or two flights: the results of the step before come after the plan, or before the next one. */
+static void one_step(struct play *p, uint64_t step, int flights)
+{
+    struct err e = {0};
+    plan_reset(&p->plan, step);
+    scheduler_plan(&p->scheduler, &p->plan, 0);
+    copy_plan(p);
+    if (flights == 1)
+        p->n_sampled[step % 2] = execute(p, p->sampled[step % 2]);
+    if (flights == 1 || step > 0) {
+        uint64_t old = step + 1 - (uint64_t)flights;
+        const struct step_result result = {
+            .step = old, .n_sampled = p->n_sampled[old % 2], .sampled = p->sampled[old % 2]};
+        assert_int_equal(scheduler_accept(&p->scheduler, &result, 0, &e), 0);
+    }
+    if (flights == 2)
+        p->n_sampled[step % 2] = execute(p, p->sampled[step % 2]);
 }
 
 static void check_texts(const struct play *p, int *n_complete)
@@ -157,9 +187,7 @@ static void check_texts(const struct play *p, int *n_complete)
 static void one_play(uint64_t seed, int flights, int n_blocks, int *n_complete, int *n_masks, int *n_preempted)
 {
     struct play p;
-    struct sampled out[2][5];
-    struct err e = {0};
-    int n_sampled[2] = {0}, added = 0;
+    int added = 0;
     open_play(&p, short_keys, seed, n_blocks);
     for (uint64_t step = 0; p.n_released < N; step++) {
         assert_true(step < STEPS);
@@ -170,17 +198,11 @@ static void one_play(uint64_t seed, int flights, int n_blocks, int *n_complete, 
             if (!p.released[i])
                 scheduler_cancel(&p.scheduler, &p.request[i], FINISH_CANCELLED, 0);
         }
-        plan_reset(&p.plan, step);
-        scheduler_plan(&p.scheduler, &p.plan, 0);
-        n_sampled[step % 2] = execute(&p, out[step % 2]);
-        if (step + 1 < (uint64_t)flights)
-            continue;
-        uint64_t old = step + 1 - (uint64_t)flights;
-        const struct step_result result = {.step = old, .n_sampled = n_sampled[old % 2], .sampled = out[old % 2]};
-        assert_int_equal(scheduler_accept(&p.scheduler, &result, 0, &e), 0);
+        one_step(&p, step, flights);
     }
     check_texts(&p, n_complete);
-    *n_masks += p.n_masks;
+    *n_masks += flights == 1 ? p.n_masks : p.n_late;
+    assert_int_equal(p.n_late > 0, flights == 2);
     *n_preempted += p.n_preempted;
     close_play(&p);
 }
@@ -205,9 +227,6 @@ struct outcome {
 static void play_same(struct outcome *out, const char *source, uint64_t seed, int flights, int n_blocks, bool logprobs)
 {
     struct play p;
-    struct sampled sampled[2][5];
-    struct err e = {0};
-    int n_sampled[2] = {0};
     *out = (struct outcome){0};
     open_play(&p, source, seed, n_blocks);
     p.same = true;
@@ -216,14 +235,7 @@ static void play_same(struct outcome *out, const char *source, uint64_t seed, in
         add(&p, i);
     for (uint64_t step = 0; p.n_released < N; step++, out->n_steps++) {
         assert_true(step < STEPS);
-        plan_reset(&p.plan, step);
-        scheduler_plan(&p.scheduler, &p.plan, 0);
-        n_sampled[step % 2] = execute(&p, sampled[step % 2]);
-        if (step + 1 < (uint64_t)flights)
-            continue;
-        uint64_t old = step + 1 - (uint64_t)flights;
-        const struct step_result result = {.step = old, .n_sampled = n_sampled[old % 2], .sampled = sampled[old % 2]};
-        assert_int_equal(scheduler_accept(&p.scheduler, &result, 0, &e), 0);
+        one_step(&p, step, flights);
     }
     for (int i = 0; i < N; i++) {
         out->n_tokens[i] = (int)p.request[i].output.n;

@@ -125,6 +125,23 @@ static const struct size sizes[] = {
      ",\"head_dim\":128,\"attention_bias\":true,\"use_qk_norm\":true,\"n_routed_experts\":160,"
      "\"moe_intermediate_size\":1536,\"first_k_dense_replace\":3",
      352797814784 + 89 * 160},
+    {"deepseek-v2-lite", "deepseek_v2", 27, 2048, 16, 0, 10944, 102400, 163840,
+     ",\"q_lora_rank\":null,\"num_experts_per_tok\":6,\"moe_intermediate_size\":1408,\"first_k_dense_replace\":1",
+     15706484224},
+    {"deepseek-v2", "deepseek_v2", 60, 5120, 128, 0, 12288, 102400, 163840,
+     ",\"num_experts_per_tok\":6,\"moe_intermediate_size\":1536,\"first_k_dense_replace\":1,\"n_routed_experts\":160,"
+     "\"topk_method\":\"group_limited_greedy\",\"n_group\":8,\"topk_group\":3",
+     235741434880},
+    /* with corrections, too */
+    {"deepseek-v3", "deepseek_v3", 61, 7168, 128, 0, 18432, 129280, 163840, "", 671026404352 + 58 * 256},
+    {"moonlight-16b-a3b", "deepseek_v3", 27, 2048, 16, 0, 11264, 163840, 8192,
+     ",\"q_lora_rank\":null,\"n_routed_experts\":64,\"num_experts_per_tok\":6,\"moe_intermediate_size\":1408,"
+     "\"n_shared_experts\":2,\"first_k_dense_replace\":1,\"n_group\":1,\"topk_group\":1",
+     15960108544 + 26 * 64},
+    {"glm-4.7-flash", "glm4_moe_lite", 47, 2048, 20, 0, 10240, 154880, 202752, "", 29943390976 + 46 * 64},
+    {"llama-4-scout", "llama4_text", 48, 5120, 40, 8, 8192, 202048, 131072, "", 107769861120},
+    {"llama-4-maverick", "llama4_text", 48, 5120, 40, 8, 8192, 202048, 131072,
+     ",\"num_local_experts\":128,\"interleave_moe_layer_step\":2", 400711848960},
     {"gpt-oss-20b", "gpt_oss", 24, 2880, 64, 8, 2880, 201088, 131072, ",\"num_local_experts\":32", 20914757184},
     {"gpt-oss-120b", "gpt_oss", 36, 2880, 64, 8, 2880, 201088, 131072, "", 116829156672},
 };
@@ -194,7 +211,7 @@ static void shares_add_up(void **state)
             int64_t total = 0;
             write_config(&sizes[i], text, sizeof text);
             assert_int_equal(model_config_parse(&m, text, strlen(text), sizes[i].name, &e), 0);
-            bool replicates = m.n_kv_heads != m.n_heads;
+            bool replicates = m.n_kv_heads != m.n_heads && m.latent.rank == 0;
             for (int rank = 0; rank < ranks; rank++) {
                 shard_make(&s, &m, rank, ranks);
                 assert_int_equal(weight_map_build(&map, &m, &s, NULL, &e), 0);
@@ -206,7 +223,8 @@ static void shares_add_up(void **state)
                                id == WEIGHT_MLP_IN || id == WEIGHT_MLP_IN_BIAS || id == WEIGHT_MLP_OUT ||
                                id == WEIGHT_MLP_OUT_BIAS || id == WEIGHT_EXPERTS_IN || id == WEIGHT_EXPERTS_OUT ||
                                id == WEIGHT_SHARED_IN || id == WEIGHT_SHARED_OUT || id == WEIGHT_EXPERTS_IN_BIAS ||
-                               id == WEIGHT_EXPERTS_OUT_BIAS || id == WEIGHT_SINKS ||
+                               id == WEIGHT_EXPERTS_OUT_BIAS || id == WEIGHT_SINKS || id == WEIGHT_QUERY ||
+                               id == WEIGHT_QUERY_UP || id == WEIGHT_KEY_UP || id == WEIGHT_VALUE_UP ||
                                (m.qk_norm_each && (id == WEIGHT_Q_NORM || id == WEIGHT_K_NORM));
                     if (cut || rank == 0)
                         total += (int64_t)map.slot[j].rows * map.slot[j].cols;

@@ -15,6 +15,8 @@ static int make_grammar(struct form *f, const json_t *value, struct err *e)
         return grammar_of_choice(&f->grammar, value, e);
     case FORM_OBJECT:
         return grammar_of_object(&f->grammar, e);
+    case FORM_CALLS:
+        return grammar_of_calls(&f->grammar, value, e);
     default:
         break;
     }

@@ -5,11 +5,11 @@
 
 #include "text/grammar/grammar.h"
 
-enum form_kind { FORM_SCHEMA = 1, FORM_REGEX, FORM_CHOICE, FORM_OBJECT, FORM_KINDS };
+enum form_kind { FORM_SCHEMA = 1, FORM_REGEX, FORM_CHOICE, FORM_OBJECT, FORM_CALLS, FORM_KINDS };
 
 struct form { /* constant once open */
     enum form_kind kind;
-    char *source; /* [bytes] JSON: the schema, a string, an array of strings, null */
+    char *source; /* [bytes] JSON: the schema, a string, an array of strings, null, calls (calls.h) */
     size_t bytes;
     struct grammar grammar;
 };

@@ -2,6 +2,7 @@
 #include "text/grammar/grammar.h"
 
 #include "base/json.h"
+#include "text/grammar/calls.h"
 #include "text/grammar/choice.h"
 #include "text/grammar/regex.h"
 #include "text/grammar/schema.h"
@@ -61,6 +62,12 @@ int grammar_of_choice(struct grammar *g, const json_t *texts, struct err *e)
     int start = e->code == ERR_NONE ? choice_graph(&g->graph, text, n, graph_return(&g->graph)) : -1;
     free(text);
     return finish(g, start, e);
+}
+
+int grammar_of_calls(struct grammar *g, const json_t *asked, struct err *e)
+{
+    graph_open(&g->graph, e);
+    return finish(g, calls_graph(&g->graph, asked, graph_return(&g->graph)), e);
 }
 
 void grammar_close(struct grammar *g)

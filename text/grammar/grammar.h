@@ -18,6 +18,7 @@ struct grammar {
 int grammar_of_schema(struct grammar *g, const json_t *schema, struct err *e);
 int grammar_of_regex(struct grammar *g, const char *regex, size_t bytes, struct err *e);
 int grammar_of_choice(struct grammar *g, const json_t *texts, struct err *e);
+int grammar_of_calls(struct grammar *g, const json_t *asked, struct err *e); /* calls.h */
 /* Any JSON object. */
 int grammar_of_object(struct grammar *g, struct err *e);
 void grammar_close(struct grammar *g);

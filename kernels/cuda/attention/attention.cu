@@ -1,9 +1,10 @@
 /* kernels/cuda/attention/attention.cu - attention over the paged cache. 16-bit heads of a multiple of 8:
  * attention_many.cuh for tokens that stand alone; for those with neighbours of their own sequence
- * attention_prompts.cuh, or attention_prefill.cuh where that has no code for the device or the heads. Which is which
+ * attention_prompts.cuh, or attention_prefill.cuh where that has no code for the device or the heads, or they see chunks. Which is which
  * is seen on the device, but for tokens of which the batch says so. A few tokens (EVERY_TOKEN_ALONE) all count as
  * standing alone and go through attention_decode.cuh, so that a result has the same bits whatever else is in such a
- * batch. Float, and other heads: a plain kernel. */
+ * batch. Float, heads of other sizes, and of more than 256 elements, as latents have: a plain kernel. A cache of codes
+ * (struct heads' kv_scales) takes the same ways, but for attention_prompts.cuh. */
 #include "kernels/cuda/attention/attention_many.cuh"
 #include "kernels/cuda/attention/attention_prefill.cuh"
 #include "kernels/cuda/attention/attention_prompts_host.cuh"
@@ -23,9 +24,9 @@ struct attention_state {
 };
 
 /* The warps' sums become the result. */
-template <typename T, int N>
-__device__ static inline void plain_finish(const attention_args<T> &a, int t, int head, float best, float sum,
-                                           const float (&out)[N])
+template <typename T, int N, typename C>
+__device__ static inline void plain_finish(const attention_args<T, C> &a, int t, int head, int kv, float best,
+                                           float sum, const float (&out)[N])
 {
     __shared__ float best_of[ATTENTION_WARPS], sum_of[ATTENTION_WARPS], out_of[ATTENTION_WARPS][32 * N];
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, dim = a.heads.head_dim;
@@ -52,16 +53,27 @@ __device__ static inline void plain_finish(const attention_args<T> &a, int t, in
         for (int v = 0; v < ATTENTION_WARPS; v++)
             s = fmaf(out_of[v][d], scale[v], s);
         a.out[((size_t)t * a.heads.n_heads + head) * dim + d] =
-            from_float<T>(all_sum == 0 ? 0.0f : s / all); /* NaN stays */
+            from_float<T>(all_sum == 0 ? 0.0f : s / all * value_scale(a, kv)); /* NaN stays */
     }
+}
+
+/* An element of the cache. */
+template <typename T>
+__device__ static inline float cached(T x)
+{
+    return to_float(x);
+}
+__device__ static inline float cached(uint8_t code)
+{
+    return coded_value(CODES_E4M3, code);
 }
 
 /* One query head of one token by one block: the warps take keys in turn, PLAIN_KEYS at a time; lanes hold elements
  * lane, lane + 32, .. of the head, N of them. What lies outside is read from inside and counts nothing, so that loads wait
  * for no test. grid: n_tokens, n_heads */
 #define PLAIN_KEYS 4
-template <typename T, int N>
-__global__ void __launch_bounds__(ATTENTION_WARPS * 32) attention_plain(attention_args<T> a)
+template <typename T, int N, typename C>
+__global__ void __launch_bounds__(ATTENTION_WARPS * 32) attention_plain(attention_args<T, C> a)
 {
     int t = (int)blockIdx.x, head = (int)blockIdx.y, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     int dim = a.heads.head_dim, kv = (a.heads.first_head + head) / a.heads.heads_per_kv - a.heads.first_kv_head;
@@ -69,7 +81,7 @@ __global__ void __launch_bounds__(ATTENTION_WARPS * 32) attention_plain(attentio
     const int32_t *table = a.block_table + (ptrdiff_t)a.slot[t] * a.blocks_per_slot;
     const T *query = query_row(a, t, head);
     float slope = a.heads.alibi_slopes ? a.heads.alibi_slopes[head] : 0.0f, best = -INFINITY, sum = 0;
-    float q[N], out[N];
+    float q[N], out[N], scale = key_scale(a, kv);
     int element[N];
 #pragma unroll
     for (int i = 0; i < N; i++) {
@@ -89,8 +101,8 @@ __global__ void __launch_bounds__(ATTENTION_WARPS * 32) attention_plain(attentio
 #pragma unroll
             for (int i = 0; i < N; i++) {
                 int row = min(max(key0 + j, seen.first), seen.last) % KV_BLOCK_TOKENS;
-                k[j][i] = to_float(a.k_cache[block + row * dim + element[i]]);
-                v[j][i] = to_float(a.v_cache[block + row * dim + element[i]]);
+                k[j][i] = cached(a.k_cache[block + row * dim + element[i]]);
+                v[j][i] = cached(a.v_cache[block + row * dim + element[i]]);
             }
 #pragma unroll
         for (int j = 0; j < PLAIN_KEYS; j++) {
@@ -101,10 +113,10 @@ __global__ void __launch_bounds__(ATTENTION_WARPS * 32) attention_plain(attentio
             s = warp_sum(s);
             bool wanted = key0 + j >= seen.first && key0 + j <= seen.last;
             if (a.heads.cap > 0) {
-                float capped = a.heads.cap * tanhf(a.heads.scale * s / a.heads.cap);
+                float capped = a.heads.cap * tanhf(scale * s / a.heads.cap);
                 score[j] = wanted ? fmaf(slope, (float)(key0 + j - seen.last), capped) : -INFINITY;
             } else {
-                score[j] = wanted ? fmaf(a.heads.scale, s, slope * (float)(key0 + j - seen.last)) : -INFINITY;
+                score[j] = wanted ? fmaf(scale, s, slope * (float)(key0 + j - seen.last)) : -INFINITY;
             }
             top = fmaxf(top, score[j]);
         }
@@ -123,24 +135,25 @@ __global__ void __launch_bounds__(ATTENTION_WARPS * 32) attention_plain(attentio
         }
         best = top;
     }
-    plain_finish<T, N>(a, t, head, best, sum, out);
+    plain_finish<T, N>(a, t, head, kv, best, sum, out);
 }
 
-/* f(type, width) with the narrowest kernel that the head fits in. */
+/* f(type, width) with the narrowest kernel that the head fits in; fewer for a cache C of codes. */
 template <int HD>
 struct width {
     static const int value = HD;
 };
 
-template <typename F>
+template <typename C, typename F>
 static void with_width(int dim, F f)
 {
+    const bool codes = sizeof(C) == 1;
     if (dim <= 64)
         f(width<64>());
-    else if (dim <= 80)
-        f(width<80>());
-    else if (dim <= 96)
-        f(width<96>());
+    else if (dim <= 80 && !codes)
+        f(width < codes ? 64 : 80 > ());
+    else if (dim <= 96 && !codes)
+        f(width < codes ? 64 : 96 > ());
     else if (dim <= 128)
         f(width<128>());
     else
@@ -154,8 +167,9 @@ static size_t items_of(const struct heads *h)
 }
 
 /* Items of n_tokens tokens have up to max_parts parts where there is memory for their sums, and else one. */
-template <typename T>
-static void divide_items(attention_args<T> *a, const struct attention_state *s, int n_tokens, int max_parts, int width)
+template <typename T, typename C>
+static void divide_items(attention_args<T, C> *a, const struct attention_state *s, int n_tokens, int max_parts,
+                         int width)
 {
     size_t n_items = (size_t)n_tokens * items_of(&a->heads);
     a->head_parts = (a->heads.heads_per_kv + DECODE_ROWS - 1) / DECODE_ROWS;
@@ -168,18 +182,18 @@ static void divide_items(attention_args<T> *a, const struct attention_state *s, 
     a->n_arrived = s->n_arrived;
 }
 
-template <typename T, int HD>
-static void decode(struct queue *q, attention_args<T> a)
+template <typename T, int HD, typename C>
+static void decode(struct queue *q, attention_args<T, C> a)
 {
     const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
     divide_items(&a, s, a.n_tokens, DECODE_MAX_PARTS, HD);
     dim3 grid((unsigned)a.max_parts, (unsigned)items_of(&a.heads), (unsigned)a.n_tokens);
-    launch_early(q, s->launches_early, attention_decode<T, HD>, grid, ATTENTION_WARPS * 32,
+    launch_early(q, s->launches_early, attention_decode<T, HD, C>, grid, ATTENTION_WARPS * 32,
                  sizeof(decode_shared<T, HD>), a);
 }
 
-template <typename T, int HD>
-static void decode_many(struct queue *q, attention_args<T> a)
+template <typename T, int HD, typename C>
+static void decode_many(struct queue *q, attention_args<T, C> a)
 {
     using warp = many_warp<T, HD>;
     const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
@@ -187,21 +201,21 @@ static void decode_many(struct queue *q, attention_args<T> a)
     divide_items(&a, s, a.n_alone, most < 1 ? 1 : most < MANY_PARTS ? most : MANY_PARTS, HD);
     size_t n_bundles = (size_t)(a.n_tokens - a.n_alone + MANY_TOKENS - 1) / MANY_TOKENS;
     size_t n_warps = ((size_t)a.n_alone * (size_t)a.max_parts + n_bundles) * items_of(&a.heads);
-    launch_early(q, s->launches_early, attention_many<T, HD>,
+    launch_early(q, s->launches_early, attention_many<T, HD, C>,
                  dim3((unsigned)((n_warps + warp::WARPS - 1) / warp::WARPS)), warp::WARPS * 32,
                  sizeof(warp) * warp::WARPS, a);
 }
 
-template <typename T, int HD>
-static void prefill(struct queue *q, const attention_args<T> &a)
+template <typename T, int HD, typename C>
+static void prefill(struct queue *q, const attention_args<T, C> &a)
 {
     dim3 grid((unsigned)(a.n_tokens - a.n_alone + PREFILL_TOKENS - 1) / PREFILL_TOKENS, (unsigned)a.heads.n_heads);
-    attention_prefill<T, HD><<<grid, ATTENTION_WARPS * 32, sizeof(prefill_shared<T, HD>), cuda_stream(q)>>>(a);
+    attention_prefill<T, HD, C><<<grid, ATTENTION_WARPS * 32, sizeof(prefill_shared<T, HD>), cuda_stream(q)>>>(a);
     CUDA_TRY(q, cudaGetLastError());
 }
 
-template <typename T>
-static void plain(struct queue *q, const attention_args<T> &a)
+template <typename T, typename C>
+static void plain(struct queue *q, const attention_args<T, C> &a)
 {
     dim3 grid((unsigned)a.n_tokens, (unsigned)a.heads.n_heads);
     int threads = ATTENTION_WARPS * 32;
@@ -211,36 +225,74 @@ static void plain(struct queue *q, const attention_args<T> &a)
         attention_plain<T, 2><<<grid, threads, 0, cuda_stream(q)>>>(a);
     else if (a.heads.head_dim <= 128)
         attention_plain<T, 4><<<grid, threads, 0, cuda_stream(q)>>>(a);
+    else if (a.heads.head_dim <= CUDA_TILE_HEAD_DIM)
+        attention_plain<T, CUDA_TILE_HEAD_DIM / 32><<<grid, threads, 0, cuda_stream(q)>>>(a);
     else
         attention_plain<T, CUDA_MAX_HEAD_DIM / 32><<<grid, threads, 0, cuda_stream(q)>>>(a);
     CUDA_TRY(q, cudaGetLastError());
 }
 
-static bool on_tensor_cores(struct queue *, const attention_args<float> &)
+template <typename C>
+static bool on_tensor_cores(struct queue *, const attention_args<float, C> &)
 {
     return false;
 }
 
-template <typename T>
-static bool on_tensor_cores(struct queue *q, const attention_args<T> &a)
+/* Tokens with neighbours of their own sequence. */
+template <typename T, int HD>
+static void attend_prompts(struct queue *q, struct prompts_state *prompts, const attention_args<T> &a)
 {
-    const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
-    if (!s->tensor_cores || a.heads.head_dim % 8 != 0 ||
+    if (a.heads.chunk == 0 && takes_prompts(prompts, a, HD))
+        launch_prompts<T, HD>(q, prompts, a);
+    else
+        prefill<T, HD>(q, a);
+}
+template <typename T, int HD>
+static void attend_prompts(struct queue *q, struct prompts_state *, const attention_args<T, uint8_t> &a)
+{
+    prefill<T, HD>(q, a);
+}
+
+template <typename T, typename C>
+static bool on_tensor_cores(struct queue *q, const attention_args<T, C> &a)
+{
+    struct attention_state *s = (struct attention_state *)cuda_state(q)->attention;
+    if (!s->tensor_cores || a.heads.head_dim % 8 != 0 || a.heads.head_dim > CUDA_TILE_HEAD_DIM ||
         ((uintptr_t)a.k_cache | (uintptr_t)a.v_cache | (uintptr_t)a.qkv) % 16 != 0 || (uintptr_t)a.out % 4 != 0)
         return false;
-    with_width(a.heads.head_dim, [&](auto w) {
+    with_width<C>(a.heads.head_dim, [&](auto w) {
         const int HD = decltype(w)::value;
         if (a.n_tokens <= EVERY_TOKEN_ALONE) {
             decode<T, HD>(q, a);
             return;
         }
         decode_many<T, HD>(q, a);
-        if (a.n_alone < a.n_tokens && takes_prompts(&s->prompts, a, HD))
-            launch_prompts<T, HD>(q, &s->prompts, a);
-        else if (a.n_alone < a.n_tokens)
-            prefill<T, HD>(q, a);
+        if (a.n_alone < a.n_tokens)
+            attend_prompts<T, HD>(q, &s->prompts, a);
     });
     return true;
+}
+
+template <typename T, typename C>
+static void attend(struct queue *q, void *out, const void *qkv, const void *k_cache, const void *v_cache,
+                   const struct heads *heads, const struct batch *batch)
+{
+    attention_args<T, C> a = {};
+    a.out = (T *)out;
+    a.qkv = (const T *)qkv;
+    a.k_cache = (const C *)k_cache;
+    a.v_cache = (const C *)v_cache;
+    a.heads = *heads;
+    if (a.heads.chunk >= batch->blocks_per_slot * KV_BLOCK_TOKENS) /* than which no sequence is longer */
+        a.heads.chunk = 0;
+    a.slot = batch->slot;
+    a.pos = batch->pos;
+    a.block_table = batch->block_table;
+    a.n_tokens = batch->n_tokens;
+    a.n_alone = batch->n_alone;
+    a.blocks_per_slot = batch->blocks_per_slot;
+    if (!on_tensor_cores(q, a))
+        plain(q, a);
 }
 
 extern "C" void cuda_attention(struct queue *q, void *out, const void *qkv, const void *k_cache, const void *v_cache,
@@ -255,35 +307,35 @@ extern "C" void cuda_attention(struct queue *q, void *out, const void *qkv, cons
     }
     with_type(q->act, [&](auto act) {
         using T = decltype(act);
-        attention_args<T> a = {};
-        a.out = (T *)out;
-        a.qkv = (const T *)qkv;
-        a.k_cache = (const T *)k_cache;
-        a.v_cache = (const T *)v_cache;
-        a.heads = *heads;
-        a.slot = batch->slot;
-        a.pos = batch->pos;
-        a.block_table = batch->block_table;
-        a.n_tokens = batch->n_tokens;
-        a.n_alone = batch->n_alone;
-        a.blocks_per_slot = batch->blocks_per_slot;
-        if (on_tensor_cores(q, a))
-            return;
-        plain(q, a);
+        if (heads->kv_scales != NULL)
+            attend<T, uint8_t>(q, out, qkv, k_cache, v_cache, heads, batch);
+        else
+            attend<T, T>(q, out, qkv, k_cache, v_cache, heads, batch);
     });
+}
+
+/* Let the kernels for a cache C have as much shared memory as they want. */
+template <typename T, int HD, typename C>
+static cudaError_t allow_cache()
+{
+    const cudaFuncAttribute most = cudaFuncAttributeMaxDynamicSharedMemorySize;
+    cudaError_t rc = cudaFuncSetAttribute((const void *)attention_decode<T, HD, C>, most, sizeof(decode_shared<T, HD>));
+    if (rc == cudaSuccess)
+        rc = cudaFuncSetAttribute((const void *)attention_many<T, HD, C>, most,
+                                  sizeof(many_warp<T, HD>) * many_warp<T, HD>::WARPS);
+    if (rc == cudaSuccess)
+        rc = cudaFuncSetAttribute((const void *)attention_prefill<T, HD, C>, most, sizeof(prefill_shared<T, HD>));
+    return rc;
 }
 
 template <typename T, int HD>
 static cudaError_t allow_shared(bool prompts)
 {
-    cudaError_t rc = cudaFuncSetAttribute((const void *)attention_decode<T, HD>,
-                                          cudaFuncAttributeMaxDynamicSharedMemorySize, sizeof(decode_shared<T, HD>));
-    if (rc == cudaSuccess)
-        rc = cudaFuncSetAttribute((const void *)attention_many<T, HD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  sizeof(many_warp<T, HD>) * many_warp<T, HD>::WARPS);
-    if (rc == cudaSuccess)
-        rc = cudaFuncSetAttribute((const void *)attention_prefill<T, HD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                  sizeof(prefill_shared<T, HD>));
+    cudaError_t rc = allow_cache<T, HD, T>();
+    with_width<uint8_t>(HD, [&](auto w) {
+        if (rc == cudaSuccess)
+            rc = allow_cache<T, decltype(w)::value, uint8_t>();
+    });
     if (rc == cudaSuccess && prompts)
         rc = allow_prompts<T, HD>();
     return rc;
@@ -298,8 +350,8 @@ extern "C" int cuda_attention_open(struct queue *q, struct err *e)
     int shared_bytes = 0, device = cuda_state(q)->device;
     cudaError_t rc = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     s->launches_early = cuda_state(q)->launches_early;
-    s->tensor_cores = (size_t)shared_bytes >= sizeof(decode_shared<__half, CUDA_MAX_HEAD_DIM>) &&
-                      (size_t)shared_bytes >= sizeof(prefill_shared<__half, CUDA_MAX_HEAD_DIM>);
+    s->tensor_cores = (size_t)shared_bytes >= sizeof(decode_shared<__half, CUDA_TILE_HEAD_DIM>) &&
+                      (size_t)shared_bytes >= sizeof(prefill_shared<__half, CUDA_TILE_HEAD_DIM>);
     if (rc == cudaSuccess)
         rc = cudaMalloc(&s->partial, PARTIAL_BYTES);
     if (rc == cudaSuccess)
@@ -310,7 +362,7 @@ extern "C" int cuda_attention_open(struct queue *q, struct err *e)
         rc = open_prompts(q, &s->prompts);
     const int dims[] = {64, 80, 96, 128, 256};
     for (int dim : dims)
-        with_width(dim, [&](auto w) {
+        with_width<__half>(dim, [&](auto w) {
             if (rc == cudaSuccess && s->tensor_cores)
                 rc = allow_shared<__half, decltype(w)::value>(s->prompts.tiles);
             if (rc == cudaSuccess && s->tensor_cores)

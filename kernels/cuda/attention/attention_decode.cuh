@@ -38,9 +38,9 @@ struct decode_item {
 };
 
 /* A warp's sums over an item: nothing yet; which keys its rows see, and how they are biased. row: the lane's first. */
-template <typename T, int HD>
-__device__ static inline void begin_sums(attention_sums<T, HD> &sums, const attention_args<T> &a, const decode_item &m,
-                                         int row)
+template <typename T, int HD, typename C>
+__device__ static inline void begin_sums(attention_sums<T, HD> &sums, const attention_args<T, C> &a,
+                                         const decode_item &m, int row)
 {
     sums.clear();
     sums.cap = a.heads.cap * ATTENTION_LOG2_E;
@@ -54,9 +54,9 @@ __device__ static inline void begin_sums(attention_sums<T, HD> &sums, const atte
 }
 
 /* All keys of [begin, end), the warps taking blocks in turn. */
-template <typename T, int HD>
+template <typename T, int HD, typename C>
 __device__ static inline void attend_item(decode_shared<T, HD> *sh, attention_sums<T, HD> &sums,
-                                          const attention_args<T> &a, const decode_item &m)
+                                          const attention_args<T, C> &a, const decode_item &m)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = lane / 4;
     attention_query<T, HD> query;
@@ -87,11 +87,11 @@ __device__ static inline void attend_item(decode_shared<T, HD> *sh, attention_su
         bool whole = key0 >= m.seen.first && key0 + KV_BLOCK_TOKENS - 1 <= m.seen.last;
         if (id >= 0)
             sums.template attend<1>(query, w->k[stage ^ 1], w->v[stage ^ 1], key0, !whole, 1,
-                                    a.heads.scale * ATTENTION_LOG2_E);
+                                    key_scale(a, m.kv) * ATTENTION_LOG2_E);
         __syncwarp();
     }
     async_wait<0>();
-    sums.finish();
+    sums.finish(value_scale(a, m.kv));
 }
 
 /* The sums of the block's warps as one: sh->out[0], and sh->sums[0] relative to the best of all. */
@@ -139,8 +139,8 @@ __device__ static inline void add_warps(decode_shared<T, HD> *sh, const attentio
 }
 
 /* Leave this block's part for the last one; true in the block that is the last. */
-template <typename T, int HD>
-__device__ static inline bool hand_in(decode_shared<T, HD> *sh, const attention_args<T> &a, const decode_item &m)
+template <typename T, int HD, typename C>
+__device__ static inline bool hand_in(decode_shared<T, HD> *sh, const attention_args<T, C> &a, const decode_item &m)
 {
     size_t at = ((size_t)m.index * a.max_parts + m.part) * a.rows_per_item;
     for (int i = threadIdx.x; i < m.n_rows * HD; i += ATTENTION_WARPS * 32)
@@ -158,8 +158,8 @@ __device__ static inline bool hand_in(decode_shared<T, HD> *sh, const attention_
 }
 
 /* out = the parts' sums in order, each scaled to the best of all, over the sum of the weights. */
-template <typename T, int HD>
-__device__ static inline void add_parts(decode_shared<T, HD> *sh, const attention_args<T> &a, const decode_item &m)
+template <typename T, int HD, typename C>
+__device__ static inline void add_parts(decode_shared<T, HD> *sh, const attention_args<T, C> &a, const decode_item &m)
 {
     int lane = threadIdx.x % 32;
     size_t at = (size_t)m.index * a.max_parts * a.rows_per_item;
@@ -199,8 +199,8 @@ __device__ static inline void add_parts(decode_shared<T, HD> *sh, const attentio
 }
 
 /* The whole item by this block alone. */
-template <typename T, int HD>
-__device__ static inline void store_item(decode_shared<T, HD> *sh, const attention_args<T> &a, const decode_item &m)
+template <typename T, int HD, typename C>
+__device__ static inline void store_item(decode_shared<T, HD> *sh, const attention_args<T, C> &a, const decode_item &m)
 {
     for (int i = threadIdx.x; i < m.n_rows * HD; i += ATTENTION_WARPS * 32) {
         int row = i / HD, column = i % HD;
@@ -212,8 +212,8 @@ __device__ static inline void store_item(decode_shared<T, HD> *sh, const attenti
 }
 
 /* Item number `which` of token t, with all keys that it sees; n_rows <= 0: none, as ranks have parts of groups. */
-template <typename T>
-__device__ static inline decode_item find_item(const attention_args<T> &a, int t, int which)
+template <typename T, typename C>
+__device__ static inline decode_item find_item(const attention_args<T, C> &a, int t, int which)
 {
     decode_item m;
     int slot = a.slot[t];
@@ -244,8 +244,8 @@ __device__ static inline bool take_part(decode_item *m, int part, int length)
 }
 
 /* grid: parts of the keys, items of a token, tokens */
-template <typename T, int HD>
-__global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 1) attention_decode(attention_args<T> a)
+template <typename T, int HD, typename C>
+__global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 1) attention_decode(attention_args<T, C> a)
 {
     extern __shared__ uint4 shared[];
     decode_shared<T, HD> *sh = (decode_shared<T, HD> *)shared;

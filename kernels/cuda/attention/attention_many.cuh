@@ -19,9 +19,9 @@ struct many_warp {
     uint4 query[attention_query<T, HD>::shared_bytes / 16 + 1];
 };
 
-template <typename T, int HD>
+template <typename T, int HD, typename C>
 __device__ static inline void load_item(attention_query<T, HD> &query, attention_sums<T, HD> &sums,
-                                        const attention_args<T> &a, const decode_item &m)
+                                        const attention_args<T, C> &a, const decode_item &m)
 {
     int row = threadIdx.x % 32 / 4;
     query.load(row < m.n_rows ? query_row(a, m.t, m.head0 + row) : NULL,
@@ -30,9 +30,9 @@ __device__ static inline void load_item(attention_query<T, HD> &query, attention
 }
 
 /* All keys of [begin, end). */
-template <typename T, int HD>
-__device__ static inline void attend_alone(many_warp<T, HD> *w, attention_sums<T, HD> &sums, const attention_args<T> &a,
-                                           const decode_item &m)
+template <typename T, int HD, typename C>
+__device__ static inline void attend_alone(many_warp<T, HD> *w, attention_sums<T, HD> &sums,
+                                           const attention_args<T, C> &a, const decode_item &m)
 {
     const int BLOCKS = many_warp<T, HD>::BLOCKS, BLOCK = many_warp<T, HD>::BLOCK, STEP = BLOCKS * KV_BLOCK_TOKENS;
     int lane = threadIdx.x % 32, ids = -1, stage = 0; /* ids: a lane's entry of the table */
@@ -64,16 +64,16 @@ __device__ static inline void attend_alone(many_warp<T, HD> *w, attention_sums<T
         int key0 = b * KV_BLOCK_TOKENS;
         bool whole = key0 >= m.seen.first && key0 + STEP - 1 <= m.seen.last && present == (1u << BLOCKS) - 1;
         sums.template attend<BLOCKS>(query, w->k[stage], w->v[stage], key0, !whole, present,
-                                     a.heads.scale * ATTENTION_LOG2_E);
+                                     key_scale(a, m.kv) * ATTENTION_LOG2_E);
         __syncwarp(); /* the place may be filled anew */
     }
     async_wait<0>();
-    sums.finish();
+    sums.finish(value_scale(a, m.kv));
 }
 
 /* Leave this warp's part for the last one; true in the warp that is the last. */
-template <typename T, int HD>
-__device__ static inline bool hand_in_alone(const attention_sums<T, HD> &sums, const attention_args<T> &a,
+template <typename T, int HD, typename C>
+__device__ static inline bool hand_in_alone(const attention_sums<T, HD> &sums, const attention_args<T, C> &a,
                                             const decode_item &m)
 {
     int lane = threadIdx.x % 32;
@@ -104,8 +104,8 @@ __device__ static inline bool hand_in_alone(const attention_sums<T, HD> &sums, c
 }
 
 /* The sums of all parts, added in order. */
-template <typename T, int HD>
-__device__ static inline void add_parts_alone(attention_sums<T, HD> &sums, const attention_args<T> &a,
+template <typename T, int HD, typename C>
+__device__ static inline void add_parts_alone(attention_sums<T, HD> &sums, const attention_args<T, C> &a,
                                               const decode_item &m)
 {
     int lane = threadIdx.x % 32;
@@ -133,8 +133,9 @@ __device__ static inline void add_parts_alone(attention_sums<T, HD> &sums, const
     }
 }
 
-template <typename T, int HD>
-__device__ static inline void store_alone(attention_sums<T, HD> &sums, const attention_args<T> &a, const decode_item &m)
+template <typename T, int HD, typename C>
+__device__ static inline void store_alone(attention_sums<T, HD> &sums, const attention_args<T, C> &a,
+                                          const decode_item &m)
 {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -146,8 +147,8 @@ __device__ static inline void store_alone(attention_sums<T, HD> &sums, const att
     }
 }
 
-template <typename T, int HD>
-__device__ static inline void run_item(many_warp<T, HD> *w, const attention_args<T> &a, const decode_item &m)
+template <typename T, int HD, typename C>
+__device__ static inline void run_item(many_warp<T, HD> *w, const attention_args<T, C> &a, const decode_item &m)
 {
     attention_sums<T, HD> sums;
     attend_alone(w, sums, a, m);
@@ -160,16 +161,17 @@ __device__ static inline void run_item(many_warp<T, HD> *w, const attention_args
 }
 
 /* Has token t no neighbour of its own sequence? */
-template <typename T>
-__device__ static inline bool is_alone(const attention_args<T> &a, int t)
+template <typename T, typename C>
+__device__ static inline bool is_alone(const attention_args<T, C> &a, int t)
 {
     int slot = a.slot[t];
     return !(t > 0 && a.slot[t - 1] == slot) && !(t + 1 < a.n_tokens && a.slot[t + 1] == slot);
 }
 
 /* A warp's number: first [n_alone][max_parts][items of a token], then [bundles of MANY_TOKENS others][items]. */
-template <typename T, int HD>
-__global__ void __launch_bounds__(many_warp<T, HD>::WARPS * 32, HD <= 128 ? 3 : 2) attention_many(attention_args<T> a)
+template <typename T, int HD, typename C>
+__global__ void __launch_bounds__(many_warp<T, HD>::WARPS * 32, HD <= 128 ? 3 : 2)
+    attention_many(attention_args<T, C> a)
 {
     extern __shared__ uint4 shared[];
     int n_items = a.heads.n_kv_heads * a.head_parts, warp = (int)threadIdx.x / 32, lane = threadIdx.x % 32;

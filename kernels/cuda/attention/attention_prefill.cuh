@@ -28,8 +28,8 @@ struct prefill_run {
 };
 
 /* Start the copies of the blocks from key0 on; the warps share out keys and values. */
-template <typename T, int HD>
-__device__ static inline void fetch_keys(prefill_shared<T, HD> *sh, int stage, const attention_args<T> &a,
+template <typename T, int HD, typename C>
+__device__ static inline void fetch_keys(prefill_shared<T, HD> *sh, int stage, const attention_args<T, C> &a,
                                          const prefill_run &run, int key0)
 {
     const int BLOCKS = prefill_shared<T, HD>::BLOCKS, BLOCK = prefill_shared<T, HD>::BLOCK;
@@ -47,9 +47,9 @@ __device__ static inline void fetch_keys(prefill_shared<T, HD> *sh, int stage, c
 }
 
 /* slot, pos: of the block's tokens, in shared memory */
-template <typename T, int HD>
-__device__ static inline void attend_run(prefill_shared<T, HD> *sh, const attention_args<T> &a, const prefill_run &run,
-                                         const int *slot, const int *pos)
+template <typename T, int HD, typename C>
+__device__ static inline void attend_run(prefill_shared<T, HD> *sh, const attention_args<T, C> &a,
+                                         const prefill_run &run, const int *slot, const int *pos)
 {
     const int BLOCKS = prefill_shared<T, HD>::BLOCKS, STEP = BLOCKS * KV_BLOCK_TOKENS;
     int warp = threadIdx.x / 32, row0 = warp * 16 + threadIdx.x % 32 / 4;
@@ -96,9 +96,9 @@ __device__ static inline void attend_run(prefill_shared<T, HD> *sh, const attent
         bool whole = key0 >= all_first && key0 + STEP - 1 <= all_last && present == (1u << BLOCKS) - 1;
         if (key0 <= any_last && key0 + STEP > any_first)
             sums.template attend<BLOCKS>(query, sh->k[stage], sh->v[stage], key0, !whole, present,
-                                         a.heads.scale * ATTENTION_LOG2_E);
+                                         key_scale(a, run.kv) * ATTENTION_LOG2_E);
     }
-    sums.finish();
+    sums.finish(value_scale(a, run.kv));
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         if (!q[i])
@@ -110,8 +110,8 @@ __device__ static inline void attend_run(prefill_shared<T, HD> *sh, const attent
 }
 
 /* grid: windows of the tokens of which nobody knows that they are alone, n_heads */
-template <typename T, int HD>
-__global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 2) attention_prefill(attention_args<T> a)
+template <typename T, int HD, typename C>
+__global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 2) attention_prefill(attention_args<T, C> a)
 {
     extern __shared__ uint4 shared[];
     prefill_shared<T, HD> *sh = (prefill_shared<T, HD> *)shared;

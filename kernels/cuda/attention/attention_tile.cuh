@@ -4,15 +4,18 @@
 #ifndef ATTENTION_ATTENTION_TILE_CUH
 #define ATTENTION_ATTENTION_TILE_CUH
 
+#include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/tensor.cuh"
 
 #define ATTENTION_WARPS  4
 #define ATTENTION_LOG2_E 1.4426950408889634f
 
-template <typename T>
+/* C: what the cache holds, T or uint8_t: codes of E4M3. */
+template <typename T, typename C = T>
 struct attention_args {
     T *out;
-    const T *qkv, *k_cache, *v_cache;
+    const T *qkv;
+    const C *k_cache, *v_cache;
     struct heads heads;
     const int32_t *slot, *pos, *block_table;
     int n_tokens, blocks_per_slot;
@@ -30,16 +33,18 @@ struct attention_range {
     int first, last;
 };
 
-template <typename T>
-__device__ static inline attention_range visible(const attention_args<T> &a, int slot, int pos)
+template <typename T, typename C>
+__device__ static inline attention_range visible(const attention_args<T, C> &a, int slot, int pos)
 {
     bool valid = slot >= 0 && pos >= 0 && pos / KV_BLOCK_TOKENS < a.blocks_per_slot; /* else a plan unchecked */
-    int window = a.heads.window;
-    return {window > 0 && pos >= window ? pos - window + 1 : 0, valid ? pos : -1};
+    int window = a.heads.window, first = window > 0 && pos >= window ? pos - window + 1 : 0;
+    if (a.heads.chunk > 0)
+        first = pos / a.heads.chunk * a.heads.chunk;
+    return {first, valid ? pos : -1};
 }
 
-template <typename T>
-__device__ static inline const T *query_row(const attention_args<T> &a, int t, int head)
+template <typename T, typename C>
+__device__ static inline const T *query_row(const attention_args<T, C> &a, int t, int head)
 {
     const struct heads &h = a.heads;
     return a.qkv + ((size_t)t * (h.n_heads + 2 * h.n_kv_heads) + head) * h.head_dim;
@@ -48,8 +53,8 @@ __device__ static inline const T *query_row(const attention_args<T> &a, int t, i
 /* What the sink of a head adds to a sum of weights relative to 2^best; 0 where there are none. The bias of scores
  * counts from the last key that the row sees, so the sink, which has none, is that much further away. A sink that is
  * far above all scores makes the sum infinite and the result 0, as it is but for less than can be said. */
-template <typename T>
-__device__ static inline float sink_weight(const attention_args<T> &a, int head, int last, float best)
+template <typename T, typename C>
+__device__ static inline float sink_weight(const attention_args<T, C> &a, int head, int last, float best)
 {
     if (a.heads.sinks == NULL)
         return 0;
@@ -57,6 +62,28 @@ __device__ static inline float sink_weight(const attention_args<T> &a, int head,
     if (a.heads.alibi_slopes)
         sink = fmaf(-a.heads.alibi_slopes[head], (float)last, sink);
     return exp2f(sink * ATTENTION_LOG2_E - best);
+}
+
+/* What counts products with keys as the cache has them, and sums of its values. */
+template <typename T>
+__device__ static inline float key_scale(const attention_args<T> &a, int)
+{
+    return a.heads.scale;
+}
+template <typename T>
+__device__ static inline float key_scale(const attention_args<T, uint8_t> &a, int kv)
+{
+    return a.heads.scale * a.heads.kv_scales[kv];
+}
+template <typename T>
+__device__ static inline float value_scale(const attention_args<T> &, int)
+{
+    return 1;
+}
+template <typename T>
+__device__ static inline float value_scale(const attention_args<T, uint8_t> &a, int kv)
+{
+    return a.heads.kv_scales[a.heads.n_kv_heads + kv];
 }
 
 /* Elements from one row of a block in shared memory to the next: an odd number of 16-byte units, against conflicts. */
@@ -92,6 +119,31 @@ __device__ static inline void copy_block(T *to, const T *cache, const attention_
         int row = (lane + i * 32) / PIECES, column = (lane + i * 32) % PIECES * 8;
         bool wanted = id >= 0 && column < dim && pos + row >= seen.first && pos + row <= seen.last;
         async_copy(to + row * PITCH + column, wanted ? from + row * dim + column : cache, wanted);
+    }
+}
+
+/* The same of codes, which become numbers on their way: the copy is done when the warp comes back. Eight lie in a row whose
+ * length is a multiple of that. */
+template <typename T, int HD>
+__device__ static inline void copy_block(T *to, const uint8_t *cache, const attention_args<T, uint8_t> &a, int id,
+                                         int kv, int pos, attention_range seen)
+{
+    const int PIECES = HD / 8, N = KV_BLOCK_TOKENS * PIECES / 32, PITCH = attention_tile<HD>::pitch;
+    int dim = a.heads.head_dim, lane = threadIdx.x % 32;
+    const uint8_t *from = cache + ((size_t)(id < 0 ? 0 : id) * a.heads.n_kv_heads + kv) * KV_BLOCK_TOKENS * dim;
+#pragma unroll
+    for (int i = 0; i < N; i++) {
+        int row = (lane + i * 32) / PIECES, column = (lane + i * 32) % PIECES * 8;
+        bool wanted = id >= 0 && column < dim && pos + row >= seen.first && pos + row <= seen.last;
+        uint2 codes = wanted ? *(const uint2 *)(from + row * dim + column) : make_uint2(0, 0);
+        uint32_t pair[4] = {codes.x & 0xffff, codes.x >> 16, codes.y & 0xffff, codes.y >> 16};
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            __half2_raw x = __nv_cvt_fp8x2_to_halfraw2((__nv_fp8x2_storage_t)pair[j], __NV_E4M3);
+            float2 wide = __half22float2(__half2(x));
+            pair[j] = tensor_pack<T>(wide.x, wide.y);
+        }
+        *(uint4 *)(to + row * PITCH + column) = make_uint4(pair[0], pair[1], pair[2], pair[3]);
     }
 }
 
@@ -273,9 +325,15 @@ struct attention_sums {
         }
     }
 
-    /* The rows' sums over all lanes. */
-    __device__ void finish()
+    /* The rows' sums over all lanes. scale: of values */
+    __device__ void finish(float scale)
     {
+        if (scale != 1)
+#pragma unroll
+            for (int j = 0; j < HD / 8; j++)
+#pragma unroll
+                for (int i = 0; i < 4; i++)
+                    out[j][i] *= scale;
         for (int i = 0; i < 2; i++) {
             sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 1);
             sum[i] += __shfl_xor_sync(0xffffffffu, sum[i], 2);

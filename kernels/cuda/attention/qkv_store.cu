@@ -1,5 +1,6 @@
 /* kernels/cuda/attention/qkv_store.cu - from the projections of q, k and v to what attention reads: norms of heads, rotation,
  * and k and v in the cache, all in one kernel. */
+#include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/rotation.cuh"
 
 #define HEADS_PER_BLOCK 4 /* a warp each */
@@ -12,13 +13,15 @@ struct store {
     int blocks_per_slot;
     const void *norm[2]; /* q, k */
     enum dtype norm_type[2];
+    bool unit;    /* normed without weights */
     bool each[2]; /* every head has weights of its own */
     enum norm_kind kind;
     float eps;
     const float *squares; /* struct head_norms */
     int n[2];             /* elements of those rows */
     float query_growth;
-    int query_period;
+    int query_period, query_shift;
+    const float *kv_scales; /* struct heads */
 };
 
 /* Where the cache keeps local KV head 0 of token t, in elements; -1: nowhere (a plan that was not checked). */
@@ -54,9 +57,22 @@ __device__ static void norm_head(float *x, const struct store &s, int t, int hea
     }
 }
 
-/* One warp a head: q heads, then k heads, then v heads. Between load and store the head is in shared memory. */
+/* An element goes to the cache: y, which is x rounded, or the code nearest to x over its scale. */
 template <typename T>
-__global__ void store_kernel(T *qkv, T *k_cache, T *v_cache, const __grid_constant__ struct store s)
+__device__ static inline void keep(T *to, float, T y, float)
+{
+    *to = y;
+}
+template <typename T>
+__device__ static inline void keep(uint8_t *to, float x, T, float scale)
+{
+    *to = __nv_cvt_float_to_fp8(x / scale, __NV_SATFINITE, __NV_E4M3);
+}
+
+/* One warp a head: q heads, then k heads, then v heads. Between load and store the head is in shared memory. C: T, or uint8_t
+ * for codes. */
+template <typename T, typename C>
+__global__ void store_kernel(T *qkv, C *k_cache, C *v_cache, const __grid_constant__ struct store s)
 {
     extern __shared__ float heads[];
     after_previous();
@@ -68,13 +84,14 @@ __global__ void store_kernel(T *qkv, T *k_cache, T *v_cache, const __grid_consta
     for (int d = lane; d < s.dim; d += 32)
         x[d] = to_float(row[d]);
     bool is_k = h >= s.n_q, is_v = h >= s.n_q + s.n_kv;
-    if (!is_v && s.norm[is_k] != nullptr)
+    if (!is_v && (s.norm[is_k] != nullptr || s.unit))
         norm_head<T>(x, s, t, is_k ? h - s.n_q : h, is_k);
     if (!is_k && s.query_growth != 0)
-        factor = 1 + s.query_growth * logf((float)(1 + s.pos[t] / s.query_period));
+        factor = 1 + s.query_growth * logf((float)(1 + (s.pos[t] + s.query_shift) / s.query_period));
     __syncwarp();
     int64_t at = h >= s.n_q ? cache_offset(s, t) : -1;
-    T *cache = nullptr;
+    C *cache = nullptr;
+    float scale = s.kv_scales != nullptr && h >= s.n_q ? s.kv_scales[h - s.n_q] : 1; /* of k heads, then of v heads */
     if (at >= 0)
         cache = (is_v ? v_cache : k_cache) + at + (int64_t)((h - s.n_q) % s.n_kv) * KV_BLOCK_TOKENS * s.dim;
     for (int d = lane; d < s.dim; d += 32) {
@@ -83,7 +100,7 @@ __global__ void store_kernel(T *qkv, T *k_cache, T *v_cache, const __grid_consta
         if (!is_v)
             row[d] = y;
         if (cache != nullptr)
-            cache[d] = y;
+            keep(cache + d, turned * factor, y, scale);
     }
 }
 
@@ -140,8 +157,8 @@ static bool store_many(struct queue *, float *, float *, float *, const struct s
 template <typename T>
 static bool store_many(struct queue *q, T *qkv, T *k_cache, T *v_cache, const struct store &s, int n_tokens)
 {
-    if (n_tokens <= FEW_TOKENS || !s.half || s.dims != s.dim || s.query_growth != 0 || s.norm[0] != nullptr ||
-        s.norm[1] != nullptr || !vectors_fit<T>((size_t)s.dim, qkv, k_cache, v_cache))
+    if (n_tokens <= FEW_TOKENS || s.kv_scales != nullptr || !s.half || s.dims != s.dim || s.query_growth != 0 ||
+        s.norm[0] != nullptr || s.norm[1] != nullptr || s.unit || !vectors_fit<T>((size_t)s.dim, qkv, k_cache, v_cache))
         return false;
     void (*kernel)(T *, T *, T *, struct store) = s.dim == 64    ? rotate_and_store<T, 64>
                                                   : s.dim == 128 ? rotate_and_store<T, 128>
@@ -160,6 +177,7 @@ static void set_norms(struct store *s, const struct head_norms *norms)
         s->norm_type[i] = w[i] != nullptr ? w[i]->type : DTYPE_F32;
         s->each[i] = w[i] != nullptr && w[i]->cols > s->dim;
     }
+    s->unit = norms->unit;
     s->kind = norms->kind;
     s->eps = norms->eps;
     s->squares = norms->squares;
@@ -223,6 +241,8 @@ void cuda_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, co
     s.blocks_per_slot = batch->blocks_per_slot;
     s.query_growth = rope != nullptr ? rope->query_growth : 0;
     s.query_period = rope != nullptr ? rope->query_period : 0;
+    s.query_shift = rope != nullptr ? rope->query_shift : 0;
+    s.kv_scales = heads->kv_scales;
     set_norms(&s, norms);
     size_t shared = HEADS_PER_BLOCK * (size_t)s.dim * sizeof(float);
     unsigned n_blocks = (unsigned)((n_heads + HEADS_PER_BLOCK - 1) / HEADS_PER_BLOCK);
@@ -237,8 +257,13 @@ void cuda_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, co
             part.slot += t;
             part.squares = s.squares != nullptr ? s.squares + 2 * (size_t)t : nullptr;
             part.pos += t;
-            launch(q, store_kernel<T>, dim3(n_blocks, (unsigned)n), dim3(32 * HEADS_PER_BLOCK), shared,
-                   (T *)qkv + (size_t)t * n_heads * s.dim, (T *)k_cache, (T *)v_cache, part);
+            dim3 grid(n_blocks, (unsigned)n), block(32 * HEADS_PER_BLOCK);
+            T *rows = (T *)qkv + (size_t)t * n_heads * s.dim;
+            if (s.kv_scales != nullptr)
+                launch(q, store_kernel<T, uint8_t>, grid, block, shared, rows, (uint8_t *)k_cache, (uint8_t *)v_cache,
+                       part);
+            else
+                launch(q, store_kernel<T, T>, grid, block, shared, rows, (T *)k_cache, (T *)v_cache, part);
         }
     });
 }

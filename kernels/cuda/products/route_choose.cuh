@@ -44,7 +44,9 @@ struct route_keys {
             int e = (int)threadIdx.x % 32 + 32 * j;
             key[j] = 0;
             if (e < how.n_experts)
-                key[j] = ordered(how.sigmoid ? sigmoid(logits[e]) + weight_at(bias, bias_type, e, 0.0f) : logits[e]);
+                key[j] =
+                    ordered(how.sigmoid && !how.by_logits ? sigmoid(logits[e]) + weight_at(bias, bias_type, e, 0.0f)
+                                                          : logits[e]);
         }
     }
     /* The best of the warp's experts, of equal ones the lower. */
@@ -78,14 +80,16 @@ struct route_keys {
         replace(e, 0);
         return e;
     }
-    /* As good as the group's two best experts together. */
-    __device__ float group_score(int group, int size) const
+    /* As good as the group's two best experts together, or the best one. */
+    __device__ float group_score(int group, int size, bool by_best) const
     {
         route_keys own = *this;
 #pragma unroll
         for (int j = 0; j < PER; j++)
             own.key[j] = ((int)threadIdx.x % 32 + 32 * j) / size == group ? key[j] : 0;
         uint32_t first = own.replace(own.best(), 0), second = own.replace(own.best(), 0);
+        if (by_best)
+            return of_ordered(first);
         return of_ordered(first) + (second > 0 ? of_ordered(second) : -INFINITY);
     }
     /* Experts of others than the n_kept best groups come last. */
@@ -94,7 +98,7 @@ struct route_keys {
         int lane = (int)threadIdx.x % 32, size = how.n_experts / how.n_groups;
         uint32_t score = 0, kept = 0;
         for (int g = 0; g < how.n_groups; g++) {
-            uint32_t of_group = ordered(group_score(g, size));
+            uint32_t of_group = ordered(group_score(g, size, how.groups_by_best));
             score = lane == g ? of_group : score;
         }
         for (int i = 0; i < how.n_kept; i++) {

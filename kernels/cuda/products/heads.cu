@@ -1,0 +1,111 @@
+/* kernels/cuda/products/heads.cu - the products of latent attention: every head has a small matrix of its own. Few tokens: a warp
+ * a row of a head's weights. Many: the tensor cores, where types and sizes fit. */
+#include "kernels/cuda/products/row_dots.cuh"
+#include "kernels/cuda/tensor.cuh"
+
+#define WARPS      8
+#define FEW_TOKENS 16
+
+template <typename T, typename W>
+struct heads_args {
+    T *out;
+    const T *x;
+    const W *w;                               /* [n_heads, rows, cols] */
+    int out_token, out_head, x_token, x_head; /* elements from one to the next */
+    int n_tokens, rows, cols;
+};
+
+/* grid: rows / WARPS, heads */
+template <typename T, typename W, int N>
+__global__ void __launch_bounds__(WARPS * 32) heads_rows(heads_args<T, W> a)
+{
+    after_previous();
+    int row = (int)(blockIdx.x * WARPS + threadIdx.x / 32), h = (int)blockIdx.y;
+    if (row >= a.rows)
+        return;
+    const W *w = a.w + ((size_t)h * a.rows + row) * a.cols;
+    for (int t0 = 0; t0 < a.n_tokens; t0 += DOT_TOKENS) {
+        const T *x[DOT_TOKENS];
+        float sum[DOT_TOKENS];
+#pragma unroll
+        for (int t = 0; t < DOT_TOKENS; t++)
+            x[t] = a.x + (size_t)min(t0 + t, a.n_tokens - 1) * a.x_token + (size_t)h * a.x_head;
+        row_dots<T, W, N>(sum, x, w, a.cols);
+#pragma unroll
+        for (int t = 0; t < DOT_TOKENS; t++)
+            if (threadIdx.x % 32 == 0 && t0 + t < a.n_tokens)
+                a.out[(size_t)(t0 + t) * a.out_token + (size_t)h * a.out_head + row] = from_float<T>(sum[t]);
+    }
+}
+
+#define TILE_TOKENS 16
+#define TILE_ROWS   (WARPS * 16)
+
+/* A warp has TILE_TOKENS tokens and 16 rows of a head. Lanes hold 16 bytes of a row of each operand, which puts the columns of 32 in
+ * another order, the same for both. grid: tokens / TILE_TOKENS, rows / TILE_ROWS, heads */
+template <typename T>
+__global__ void __launch_bounds__(WARPS * 32) heads_tiles(heads_args<T, T> a)
+{
+    after_previous();
+    int lane = threadIdx.x % 32, g = lane / 4, t0 = (int)blockIdx.x * TILE_TOKENS, h = (int)blockIdx.z;
+    int r0 = (int)blockIdx.y * TILE_ROWS + (int)threadIdx.x / 32 * 16;
+    float sum[2][4] = {}; /* of 8 rows each */
+    const T *x[2], *w[2];
+    for (int i = 0; i < 2; i++) {
+        x[i] = a.x + (size_t)min(t0 + i * 8 + g, a.n_tokens - 1) * a.x_token + (size_t)h * a.x_head;
+        w[i] = a.w + ((size_t)h * a.rows + min(r0 + i * 8 + g, a.rows - 1)) * a.cols;
+    }
+#pragma unroll 4
+    for (int k = lane % 4 * 8; k < (a.cols + 31) / 32 * 32; k += 32) {
+        uint4 of_x[2], of_w[2], none = make_uint4(0, 0, 0, 0);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            of_x[i] = k < a.cols ? *(const uint4 *)(x[i] + k) : none;
+            of_w[i] = k < a.cols ? *(const uint4 *)(w[i] + k) : none;
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            tensor_mma<T>(sum[i], of_x[0].x, of_x[1].x, of_x[0].y, of_x[1].y, of_w[i].x, of_w[i].y);
+            tensor_mma<T>(sum[i], of_x[0].z, of_x[1].z, of_x[0].w, of_x[1].w, of_w[i].z, of_w[i].w);
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int c = 0; c < 4; c++) {
+            int t = t0 + c / 2 * 8 + g, row = r0 + i * 8 + lane % 4 * 2 + c % 2;
+            if (t < a.n_tokens && row < a.rows)
+                a.out[(size_t)t * a.out_token + (size_t)h * a.out_head + row] = from_float<T>(sum[i][c]);
+        }
+}
+
+template <typename T, typename W, int N>
+static void launch_heads(struct queue *q, const heads_args<T, W> &a, unsigned n_heads)
+{
+    if constexpr (std::is_same<T, W>::value && sizeof(T) == 2 && N == 8) {
+        if (a.n_tokens > FEW_TOKENS) {
+            dim3 grid((unsigned)(a.n_tokens + TILE_TOKENS - 1) / TILE_TOKENS,
+                      (unsigned)(a.rows + TILE_ROWS - 1) / TILE_ROWS, n_heads);
+            launch(q, heads_tiles<T>, grid, dim3(WARPS * 32), 0, a);
+            return;
+        }
+    }
+    launch(q, heads_rows<T, W, N>, dim3((unsigned)(a.rows + WARPS - 1) / WARPS, n_heads), dim3(WARPS * 32), 0, a);
+}
+
+extern "C" void cuda_matmul_heads(struct queue *q, struct head_rows out, struct head_rows x, const struct weight *w,
+                                  int n_heads, int n_tokens)
+{
+    nvtx_range range("matmul_heads");
+    if (n_tokens < 1 || n_heads < 1 || w->rows < 1)
+        return;
+    int pitches = w->cols | x.per_token | x.per_head; /* multiples of what is loaded together, all or none */
+    with_dots(q->act, w->type, pitches, x.data, w->data, [&](auto t, auto v, auto n) {
+        using T = decltype(t);
+        using W = decltype(v);
+        const heads_args<T, W> a = {
+            (T *)out.data, (const T *)x.data, (const W *)w->data, out.per_token,     out.per_head,
+            x.per_token,   x.per_head,        n_tokens,           w->rows / n_heads, w->cols};
+        launch_heads<T, W, decltype(n)::value>(q, a, (unsigned)n_heads);
+    });
+}

@@ -1,0 +1,68 @@
+/* tests/fuzz/fuzz_tool_calls.c - an answer of a model taken apart: the first byte chooses the form of calls, the second
+ * where the text, the rest, is cut.
+ *
+ * clang -fsanitize=fuzzer,address,undefined ... ; corpus: tests/fuzz/corpus/tool_calls, words: tests/fuzz/tool_calls.dict.
+ * Besides memory safety: the parts are the same wherever the text is cut, calls are told of in order, their names are
+ * UTF-8 of bounded length, and together they are no longer than the text but for the braces of calls without arguments. */
+#include "base/utf8.h"
+#include "text/calls/call_json.h"
+#include "text/calls/calls.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(bool good)
+{
+    if (!good)
+        abort();
+}
+
+struct seen {
+    uint64_t hash[4]; /* of each kind of part */
+    size_t bytes;
+    int n_calls;
+};
+
+static void see(void *context, enum calls_part part, int call, const char *text, size_t bytes)
+{
+    struct seen *s = context;
+    check(bytes > 0);
+    if (part == CALLS_NAME) {
+        check(call == s->n_calls++ && bytes <= CALL_NAME_BYTES);
+        s->hash[CALLS_ARGUMENTS] =
+            s->hash[CALLS_ARGUMENTS] * 31 + 1; /* where one call's end and the next one's begin */
+    }
+    check(part != CALLS_ARGUMENTS || call == s->n_calls - 1);
+    for (size_t i = 0; i < bytes; i++)
+        s->hash[part] = (s->hash[part] ^ (unsigned char)text[i]) * 0x100000001b3u;
+    s->bytes += bytes;
+}
+
+static struct seen read_cut(enum calls_format format, const char *text, size_t bytes, size_t step)
+{
+    struct seen s = {0};
+    struct calls_reader *r = calls_open(format);
+    const struct calls_sink sink = {see, &s};
+    for (size_t i = 0; i < bytes; i += step)
+        calls_read(r, text + i, bytes - i < step ? bytes - i : step, &sink);
+    calls_end(r, &sink);
+    check(calls_count(r) == s.n_calls);
+    calls_close(r);
+    return s;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    if (size < 2)
+        return 0;
+    enum calls_format format = data[0] % CALLS_FORMATS;
+    const char *text = (const char *)data + 2;
+    size_t bytes = size - 2;
+    struct seen whole = read_cut(format, text, bytes, bytes + 1), cut = read_cut(format, text, bytes, 1 + data[1] % 32);
+    check(memcmp(whole.hash, cut.hash, sizeof whole.hash) == 0 && whole.n_calls == cut.n_calls);
+    check(whole.bytes == cut.bytes && whole.bytes <= bytes + 2 * (size_t)whole.n_calls);
+    check(calls_format_of(text, bytes) < CALLS_FORMATS);
+    return 0;
+}

@@ -1,0 +1,181 @@
+/* tests/spmd/test_masks.c - sequences whose text has to have a form, among free ones, on an engine that has one step under way or
+ * two: with two the masks come late, between a step's logits and its tokens. The same tokens, and every form is kept. */
+#include "coordinator/schedule/scheduler.h"
+#include "rank/instance/instance.h"
+#include "rank/step/loop.h"
+#include "rank/world/fatal.h"
+#include "tests/support/tap.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL      "demo/lockstep-stories"
+#define N_REQUESTS 14
+#define MAX_TOKENS 60
+
+struct run {
+    struct scheduler scheduler;
+    struct request request[N_REQUESTS];
+    int n_here, n_late;
+};
+
+static struct tokenizer *tokenizer;
+static struct lexicon_keeper keeper;
+static struct form *form[3];
+
+static void open_forms(int32_t vocab)
+{
+    static const struct {
+        enum form_kind kind;
+        const char *source;
+    } rows[3] = {
+        {FORM_SCHEMA, "{\"type\":\"object\",\"properties\":{\"little_dragon\":{\"type\":\"integer\",\"maximum\":99},"
+                      "\"story\":{\"type\":\"string\",\"maxLength\":20},\"end\":{\"const\":\"once upon a time\"}},"
+                      "\"required\":[\"little_dragon\",\"story\",\"end\"],\"additionalProperties\":false}"},
+        {FORM_REGEX, "\"[a-c]{3}-[0-9]{2} and so on\""},
+        {FORM_CHOICE, "[\"a little dragon\",\"a little cloud\",\"nobody\"]"},
+    };
+    struct err e = {0};
+    if (tokenizer_open(&tokenizer, MODEL, &e) != 0)
+        fatal(&e);
+    lexicon_keeper_open(&keeper, tokenizer, vocab);
+    for (int i = 0; i < 3; i++)
+        if (form_open_text(&form[i], rows[i].kind, rows[i].source, strlen(rows[i].source), &e) != 0)
+            fatal(&e);
+}
+
+static int next(void *context, struct plan *plan, struct err *e)
+{
+    struct run *r = context;
+    (void)e;
+    if (!scheduler_busy(&r->scheduler))
+        plan->kind = PLAN_STOP;
+    else
+        scheduler_plan(&r->scheduler, plan, 0);
+    r->n_here += plan->n_masks;
+    r->n_late += plan->n_late;
+    return 0;
+}
+
+static int accept(void *context, const struct step_result *result, struct err *e)
+{
+    return scheduler_accept(&((struct run *)context)->scheduler, result, 0, e);
+}
+
+static void masks(void *context, struct plan *plan)
+{
+    scheduler_masks(&((struct run *)context)->scheduler, plan);
+}
+
+/* Every second one is free; some are scored, some want log-probabilities of a form's tokens. */
+static void make_rules(struct request_rules *rules)
+{
+    for (int i = 0; i < N_REQUESTS; i++)
+        rules[i] = (struct request_rules){
+            .max_tokens = i == 5 ? 7 : MAX_TOKENS,
+            .skip_special = true,
+            .want_logprobs = i % 4 == 3,
+            .want_prompt_logprobs = i % 5 == 4,
+            .form = i % 2 == 1 ? form[i / 2 % 3] : NULL,
+            .n_stop_ids = 1,
+            .stop_id = {0},
+            .sampling = {
+                .temperature = i % 3 == 0 ? 0 : 1.5f, .top_p = 1, .repetition_penalty = i == 7 ? 1.2f : 1, .seed = 5}};
+}
+
+static void play(struct instance *i, struct run *r, const struct request_rules *rules, int flights)
+{
+    struct err e = {0};
+    const struct loop_client client = {.context = r, .next = next, .accept = accept, .masks = masks};
+    const struct scheduler_setup setup = {.limits = i->engine.limits, .tokenizer = tokenizer, .lexicon = &keeper};
+    *r = (struct run){0};
+    if (i->engine.world->rank == 0 && scheduler_open(&r->scheduler, &setup, &e) != 0)
+        fatal(&e);
+    for (int k = 0; k < N_REQUESTS && i->engine.world->rank == 0; k++) {
+        struct request *q = &r->request[k];
+        int n = 3 + 5 * (k % 4);
+        *q = (struct request){.rules = &rules[k], .index = k};
+        q->prompt = (struct token_list){calloc((size_t)n, sizeof(int32_t)), (size_t)n, (size_t)n};
+        for (int t = 0; t < n; t++)
+            q->prompt.id[t] = 40 + (k * 7 + t * 11) % 900;
+        if (scheduler_add(&r->scheduler, q, 0, &e) != 0)
+            fatal(&e);
+    }
+    i->engine.n_flights = flights;
+    loop_run(&i->engine, &client, &e);
+}
+
+static void end(struct run *r)
+{
+    for (int k = 0; k < N_REQUESTS; k++)
+        request_close(&r->request[k]);
+    scheduler_close(&r->scheduler);
+}
+
+static bool has_form(const struct request *r)
+{
+    struct err e = {0};
+    const struct grammar *g = r->rules->form != NULL ? &r->rules->form->grammar : NULL;
+    return r->finish == FINISH_LENGTH || g == NULL ||
+           machine_matches(&g->graph, g->start, r->text.data, r->text.bytes, &e);
+}
+
+static bool same_output(const struct request *a, const struct request *b)
+{
+    if (a->output.n != b->output.n || a->finish != b->finish ||
+        memcmp(a->output.id, b->output.id, a->output.n * sizeof *a->output.id) != 0)
+        return false;
+    for (size_t i = 0; i < a->output.n && a->logprobs != NULL; i++)
+        if (a->logprobs[i].logprob != b->logprobs[i].logprob)
+            return false;
+    return true;
+}
+
+static void compare(const struct world *w, const struct run *one, const struct run *two)
+{
+    int n_bad = 0, n_other = 0, n_stopped = 0;
+    for (int k = 0; k < N_REQUESTS && w->rank == 0; k++) {
+        const struct request *a = &one->request[k], *b = &two->request[k];
+        n_bad += !has_form(a) || !has_form(b);
+        n_stopped += a->rules->form != NULL && a->finish == FINISH_STOP;
+        n_other += !same_output(a, b);
+    }
+    tap_all(n_bad == 0, "another text", "texts have their forms on %d ranks", w->n_ranks);
+    tap_all(n_other == 0, "other tokens", "two steps under way make the tokens of one on %d ranks", w->n_ranks);
+    tap_all(w->rank != 0 || (one->n_late == 0 && one->n_here > 50 && two->n_late > 50 && n_stopped > 3), "few masks",
+            "masks come with the plan, or late");
+}
+
+int main(int argc, char **argv)
+{
+    struct err e = {0};
+    struct world w;
+    struct model_config m = {0};
+    struct checkpoint c = {0};
+    struct instance instance;
+    struct request_rules rules[N_REQUESTS];
+    struct run one, two;
+    struct instance_setup setup = {
+        .limits = {6, 40, 96, 12, 44}, .kv_bytes = -1, .threads = 1, .progress = PROGRESS_NEVER};
+    if (world_open(&w, &argc, &argv, &e) != 0)
+        fatal(&e);
+    if (w.rank == 0 && model_config_read(&m, MODEL, &e) == 0)
+        (void)checkpoint_open(&c, MODEL, &e);
+    fatal_agree(&w, &e);
+    instance_open(&instance, &w, &m, &c, &setup, &e);
+    open_forms(instance.network.config.vocab);
+    make_rules(rules);
+    play(&instance, &one, rules, 1);
+    play(&instance, &two, rules, 2);
+    compare(&w, &one, &two);
+    end(&one);
+    end(&two);
+    for (int i = 0; i < 3; i++)
+        form_close(form[i]);
+    lexicon_keeper_close(&keeper);
+    tokenizer_close(&tokenizer);
+    instance_close(&instance);
+    int status = tap_done();
+    world_close(&w);
+    return status;
+}

@@ -1,0 +1,58 @@
+/* text/calls/calls.h - a model's answer taken apart while it comes: what it says, what it thinks, which tools it calls
+ * and with which arguments. Pure; a reader has a fixed size, whatever the text is.
+ *
+ * The text is a model's and may be anything, cut anywhere: the parts put together are the same wherever it was cut.
+ * What looks like a call and turns out to be none before its name and the beginning of its arguments are there is
+ * content; after that it stays a call, whose arguments are then no JSON. */
+#ifndef CALLS_CALLS_H
+#define CALLS_CALLS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum calls_format {
+    CALLS_NONE,         /* no form of calls that is known here */
+    CALLS_HERMES,       /* <tool_call>{"name", "arguments"}</tool_call> */
+    CALLS_LLAMA3,       /* {"name", "parameters"}, perhaps behind <|python_tag|>, several with ; between them */
+    CALLS_MISTRAL,      /* [TOOL_CALLS][{"name", "arguments"}, ..] */
+    CALLS_MISTRAL_ARGS, /* [TOOL_CALLS]name[ARGS]{..}, repeated */
+    CALLS_HARMONY,      /* messages in channels: <|channel|>commentary to=functions.name<|message|>{..}<|call|> */
+    CALLS_FORMATS       /* their number */
+};
+
+/* The form that a chat template writes calls in, by its text. */
+enum calls_format calls_format_of(const char *source, size_t bytes);
+const char *calls_format_name(enum calls_format format);
+
+enum calls_part {
+    CALLS_CONTENT,
+    CALLS_REASONING,
+    CALLS_NAME,     /* whole: the next call begins */
+    CALLS_ARGUMENTS /* a piece, of the call that has begun last */
+};
+
+/* Takes the parts in their order, some bytes at a time; call counts from 0. */
+struct calls_sink {
+    void (*take)(void *context, enum calls_part part, int call, const char *text, size_t bytes);
+    void *context;
+};
+
+struct calls_reader;
+
+/* NULL: out of memory. */
+struct calls_reader *calls_open(enum calls_format format);
+void calls_close(struct calls_reader *r);
+void calls_read(struct calls_reader *r, const char *text, size_t bytes, const struct calls_sink *to);
+/* The text is complete. */
+void calls_end(struct calls_reader *r, const struct calls_sink *to);
+/* Calls that have begun. */
+int calls_count(const struct calls_reader *r);
+
+#define CALLS_ID_BYTES 40
+
+/* A name for call number `call`: the same for the same salt, otherwise unlikely to be the same. Templates of Mistral
+ * want nine letters and digits. */
+void calls_id(char id[CALLS_ID_BYTES], enum calls_format format, uint64_t salt, int call);
+
+#endif
