@@ -323,6 +323,7 @@ format:
 # Other versions of clang-format break some lines differently: only 14 (Debian 12) judges.
 check-format:
 	@scripts/check-lines.py
+	@scripts/check-comments.py
 	@if clang-format --version | grep -q 'version 14'; then clang-format --dry-run -Werror $(STYLED) && \
 	  echo "check-format: ok"; else echo "check-format: sources skipped, clang-format 14 is not installed"; fi
 TIDY_OPTIONS = -include scripts/tidy.h -std=c17 -fopenmp $(ALL_CPPFLAGS) $(shell mpicc --showme:compile)

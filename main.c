@@ -48,8 +48,8 @@ static int run_alone(const struct options *o)
     return e.code != ERR_NONE ? fatal_local(&e) : 0;
 }
 
-/* Rank 0 checks what the ranks that there are can do with its options, and fills in what depends on devices; all learn the
- * command. *e: what has gone wrong so far, on rank 0. Collective. */
+/* Rank 0 checks what the ranks that there are can do with its options, and fills in what depends on devices; all learn
+ * the command. *e: what has gone wrong so far, on rank 0. Collective. */
 static enum command agree_on_command(struct world *w, struct options *o, struct err *e)
 {
     struct run_options *run = options_run(o);

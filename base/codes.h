@@ -107,7 +107,7 @@ static inline float e8m0_value(uint8_t b)
     return x;
 }
 
-/* Of a matrix at `data`: a code, the scale and the zero of a group, and an element. For one at a time. */
+/* A code of a matrix at `data`, the scale and the zero of a group, and an element, one at a time. */
 unsigned code_at(const void *data, const struct code_form *f, int cols, int row, int col);
 float code_scale(const void *data, const struct code_form *f, int rows, int cols, int row, int group);
 int code_zero_at(const void *data, const struct code_form *f, int rows, int cols, int row, int group);

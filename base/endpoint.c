@@ -41,7 +41,8 @@ static bool is_ipv6(const char *host)
     return inet_pton(AF_INET6, text, address) == 1;
 }
 
-/* A name of a host or of a network interface, or an address in full: "127.1" and "010.0.0.1" mean something else elsewhere. */
+/* A name of a host or of a network interface, or an address in full: "127.1" and "010.0.0.1" mean something else
+ * elsewhere. */
 static bool is_host(const char *host, bool to_bind)
 {
     unsigned char address[sizeof(struct in_addr)];

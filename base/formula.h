@@ -39,7 +39,7 @@ enum rope_growth {
 
 #define ROUTING_MAX_GROUPS 32
 
-/* Which experts of a mixture take a token, and by how much their results count. An expert's score is its part of a softmax over
+/* The choice of the experts that take a token, and the weights of their results. An expert's score is its part of a softmax over
  * the logits of all, or a sigmoid of its own logit. Those of the highest scores are chosen; a bias is part of the logit of a
  * softmax, but corrects a sigmoid's score for the choice alone. With groups, experts [0, n_experts / n_groups) are the first
  * one and so on; a group is as good as its two best experts together, or its best one, and all others' than the n_kept best

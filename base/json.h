@@ -42,7 +42,8 @@ json_t *json_parse_limited(const char *text, size_t bytes, const char *what, con
 /* About the bytes of memory that a value takes with all that is in it; at most 2048 levels deep. */
 size_t json_memory(const json_t *value);
 
-/* json_parse for a file of at most max_bytes bytes, which may begin with a byte order mark. A missing file is ERR_IO. */
+/* json_parse for a file of at most max_bytes bytes, which may begin with a byte order mark. A missing file is
+ * ERR_IO. */
 json_t *json_read_file(const char *path, size_t max_bytes, struct err *e);
 
 /* The same for the files of a model's folder, in which transformers writes integers beyond 64 bits for "not known"
@@ -67,13 +68,13 @@ bool json_get_bool(const json_t *object, const char *key, bool missing, const ch
 const char *json_get_string(const json_t *object, const char *key, const char *missing, const char *what,
                             struct err *e);
 
-/* json_dumps with real numbers in the fewest digits that read back as the same: 0.004, not 0.0040000000000000001. The caller
- * frees; NULL on failure. And the same to a stream: 0, or -1. */
+/* json_dumps with real numbers in the fewest digits that read back as the same: 0.004, not 0.0040000000000000001. The
+ * caller frees; NULL on failure. And the same to a stream: 0, or -1. */
 char *json_text(const json_t *value, size_t flags);
 int json_print(const json_t *value, FILE *f, size_t flags);
 
-/* A log-probability as a value: JSON has no infinities, so that of a forbidden token is -9999, as vLLM writes it. No digits
- * beyond those that a float has. */
+/* A log-probability as a value: JSON has no infinities, so that of a forbidden token is -9999, as vLLM writes it. No
+ * digits beyond those that a float has. */
 json_t *json_logprob(float x);
 
 /* Whether the value is a JSON integer, or a real without fraction, and which. */

@@ -57,8 +57,8 @@ static bool may_wait(struct log_writer *w)
     return until <= 0 || seconds_now() < until;
 }
 
-/* Up to PIPE_BUF bytes are one write: lines of several processes never mix. Returns an errno, 0: written; *done: how many
- * bytes are. */
+/* Up to PIPE_BUF bytes are one write: lines of several processes never mix. Returns an errno, 0: written; *done: how
+ * many bytes are. */
 static int write_bytes(struct log_writer *w, const char *text, size_t bytes, size_t *done)
 {
     for (*done = 0; *done < bytes;) {

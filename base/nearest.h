@@ -4,10 +4,11 @@
 
 #include <stddef.h>
 
-/* Letters to change, add, leave out or swap with their neighbour, case aside; words longer than 63 letters are far apart. */
+/* Letters to change, add, leave out or swap with their neighbour, case aside; words longer than 63 letters are far
+ * apart. */
 int nearest_distance(const char *a, const char *b);
 
-/* How many changes a word of this length may have and still be taken for a slip. */
+/* The number of changes that a word of this length may have and still count as a slip. */
 int nearest_limit(const char *word);
 
 #endif

@@ -1,4 +1,5 @@
-/* base/number.h - numbers as text: the fewest digits that read back as the same number, 0.004 and not 0.0040000000000000001. */
+/* base/number.h - numbers as text: the fewest digits that read back as the same number, 0.004 and not
+ * 0.0040000000000000001. */
 #ifndef BASE_NUMBER_H
 #define BASE_NUMBER_H
 

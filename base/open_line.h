@@ -1,15 +1,15 @@
-/* base/open_line.h - text that streams to a terminal: a signal that ends the process ends the line first, so that the prompt of the
- * shell does not stand behind it. */
+/* base/open_line.h - text that streams to a terminal: a signal that ends the process ends the line first, so that the
+ * prompt of the shell does not stand behind it. */
 #ifndef BASE_OPEN_LINE_H
 #define BASE_OPEN_LINE_H
 
 #include <stddef.h>
 
-/* From now on SIGINT and SIGTERM (unless they are ignored) end a line that is open on this descriptor, then the process as
- * before. Once a process. */
+/* From now on SIGINT and SIGTERM (unless they are ignored) end a line that is open on this descriptor, then the process
+ * as before. Once a process. */
 void open_line_guard(int fd);
 
-/* So much was written there, whole: is the line open? Cheap. */
+/* This text was written there, all of it: is the line open? Cheap. */
 void open_line_note(const char *text, size_t bytes);
 
 #endif

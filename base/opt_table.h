@@ -1,7 +1,7 @@
 /* base/opt_table.h - the command line of a program, by tables: reading argv and the environment, help, man pages,
- * completions. A record has its rows (base/opt_rows.h), a command a record; a program's table says which rows fill which
- * record for which command, so that commands share records and rows: commands/options.c (lockstep), client/options.c
- * (lockstep-client). */
+ * completions. A record has its rows (base/opt_rows.h), a command a record; a program's table says which rows fill
+ * which record for which command, so that commands share records and rows: commands/options.c (lockstep),
+ * client/options.c (lockstep-client). */
 #ifndef BASE_OPT_TABLE_H
 #define BASE_OPT_TABLE_H
 

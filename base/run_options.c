@@ -27,6 +27,15 @@ static const struct opt kv_rows[] = {
 };
 const struct opt_rows run_kv_rows = OPT_ROWS(kv_rows);
 
+static const struct opt fp8_rows[] = {
+    CHOICE("quantization", quantise, "none|fp8",
+           "fp8: weights of 16 or 32 bits become FP8 with a scale for each row when they are loaded, but for the head "
+           "and the embedding; results change (default none: as the checkpoint has them)"),
+    CHOICE("head-dtype", head_dtype, "auto|fp8",
+           "the same for the head alone (default auto: as the checkpoint has it)"),
+};
+const struct opt_rows run_fp8_rows = OPT_ROWS(fp8_rows);
+
 static const struct opt json_rows[] = {
     FLAG("json", json, "print one JSON object instead of a table"),
 };

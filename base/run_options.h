@@ -1,5 +1,5 @@
-/* base/run_options.h - options that several commands share, since they say where and how a model runs. Each command's record
- * holds this one. */
+/* base/run_options.h - options that several commands share, since they say where and how a model runs. Each command's
+ * record holds this one. */
 #ifndef BASE_RUN_OPTIONS_H
 #define BASE_RUN_OPTIONS_H
 
@@ -19,7 +19,7 @@ struct run_options {
     int64_t device, threads;
     bool json, verbose;
 
-    int64_t max_batch, max_batch_tokens, max_model_len, kv_cache_bytes, kv_dtype, step, progress;
+    int64_t max_batch, max_batch_tokens, max_model_len, kv_cache_bytes, kv_dtype, quantise, head_dtype, step, progress;
     double step_timeout;
     bool no_prefix_caching;
 
@@ -38,6 +38,7 @@ struct run_options {
 extern const struct opt_rows run_model_rows;  /* --model, --tensor-parallel */
 extern const struct opt_rows run_device_rows; /* --device */
 extern const struct opt_rows run_kv_rows;     /* --kv-cache-dtype */
+extern const struct opt_rows run_fp8_rows;    /* --quantization, --head-dtype: weights at load */
 extern const struct opt_rows run_json_rows;   /* --json, instead of a table */
 extern const struct opt_rows run_host_rows;   /* threads, and what a preflight accepts */
 extern const struct opt_rows run_load_rows;   /* commands that load a model on all ranks */
@@ -47,8 +48,8 @@ extern const struct opt_rows run_draft_rows;  /* those that may verify several t
 /* The number of ranks that share a model, of n_ranks. */
 int run_replica_size(const struct run_options *o, int n_ranks);
 
-/* Whether the options divide this number of ranks into whole replicas. alone: the name of a command that runs one model
- * on all ranks; NULL: it can use replicas. */
+/* Whether the options divide this number of ranks into whole replicas. alone: the name of a command that runs one
+ * model on all ranks; NULL: it can use replicas. */
 int run_check_replicas(const struct run_options *o, int n_ranks, const char *alone, struct err *e);
 
 /* Do options of loading go together? */

@@ -13,7 +13,8 @@
 #define SAMPLING_MAX_TOP  20
 
 /* How one sequence is sampled. Flat: rides in the plan. Order of application (Hugging Face's): logit_bias,
- * repetition_penalty, frequency and presence penalty, min_tokens (eos ids forbidden), mask, temperature, top_k, top_p, min_p. */
+ * repetition_penalty, frequency and presence penalty, min_tokens (eos ids forbidden), mask, temperature, top_k, top_p,
+ * min_p. */
 struct sampling {
     uint64_t seed;
     float temperature;        /* 0: greedy, the lowest id among equals */
@@ -33,8 +34,9 @@ struct sampling {
     float bias[SAMPLING_MAX_BIAS];
 };
 
-/* One sampled or scored token, as the host reads it. Log-probabilities are log_softmax of the logits before any of the above.
- */
+/* One sampled or scored token, as the host reads it. Log-probabilities are log_softmax of the logits before any of the
+ * above.
+ * */
 struct sampled {
     int32_t token;
     int32_t slot;

@@ -16,8 +16,9 @@ enum signal_wish { /* the stronger ones later */
                    WISH_FAIL   /* no signal: the job is about to be ended by a failure (signals_fail) */
 };
 
-/* Take SIGUSR1, SIGTERM, SIGINT and SIGHUP (unless it is ignored, as nohup has it) from now on, and if `journal`, SIGUSR2 and SIGCONT, which mean something to a job that keeps
- * one. Before MPI_Init: mpirun passes them on at any time. */
+/* Take SIGUSR1, SIGTERM, SIGINT and SIGHUP (unless it is ignored, as nohup has it) from now on, and if `journal`,
+ * SIGUSR2 and SIGCONT, which mean something to a job that keeps one. Before MPI_Init: mpirun passes them on at any
+ * time. */
 int signals_open(bool journal, struct err *e);
 
 /* A descriptor that becomes readable when a signal has come; -1 before signals_open. Any thread. */

@@ -14,8 +14,8 @@ int utf8_next(const char *s, int32_t *cp);
 size_t utf8_put(char *out, int32_t cp);
 /* Offset of the first byte that is not valid UTF-8, or n. */
 size_t utf8_invalid_at(const char *s, size_t n);
-/* The text with U+FFFD for every byte that is not part of a character, as far as whole characters of it fit into so much room.
- * Returns bytes written, no NUL behind them. Three times the text's bytes are always enough. */
+/* The text with U+FFFD for every byte that is not part of a character, as far as whole characters of it fit into so
+ * much room. Returns bytes written, no NUL behind them. Three times the text's bytes are always enough. */
 size_t utf8_repair(char *out, size_t room, const char *s, size_t n);
 
 #endif

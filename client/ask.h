@@ -10,8 +10,8 @@
  * request and is not a failure here: see interrupt_came(). */
 int ask(struct connection *c, const struct client_options *o, struct err *e);
 
-/* Stream the answer to a chat to standard output, and its text to copy as well. turns: [{"role", "content"}, ...]; the rest of the request
- * is what the options say. As ask. */
+/* Stream the answer to a chat to standard output, and its text to copy as well. turns: [{"role", "content"}, ...]; the
+ * rest of the request is what the options say. As ask. */
 int ask_chat(struct connection *c, const struct client_options *o, json_t *turns, FILE *copy, struct err *e);
 
 /* {"role": ..., "content": ...} at the end of the turns. ERR_INPUT: it is not UTF-8. */

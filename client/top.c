@@ -92,7 +92,8 @@ static double growth(const struct samples *now, const struct samples *before, co
     return samples_sum(now, name, "rank", rank) - (isnan(then) ? 0 : then);
 }
 
-/* A row a rank, of the interval's steps: their mean time, of it in all-reduces (waiting for the others, too) and outside. */
+/* A row a rank, of the interval's steps: their mean time, of it in all-reduces (waiting for the others, too) and
+ * outside. */
 static void print_ranks(const struct samples *now, const struct samples *before)
 {
     double slowest = samples_sum(now, "slowest_rank", NULL, NULL);
@@ -112,7 +113,7 @@ static void print_ranks(const struct samples *now, const struct samples *before)
     }
 }
 
-/* Where drafts are made: what they have brought since the start. */
+/* The drafts, if any are made: their yield since the start. */
 static void print_drafts(const struct samples *now)
 {
     double n = samples_sum(now, "spec_decode_num_drafts_total", NULL, NULL);

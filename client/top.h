@@ -4,8 +4,8 @@
 
 #include "client/options.h"
 
-/* Every o->interval seconds until interrupted; with o->once one view of one interval. Rates and latencies are those of the
- * interval. On a terminal each view takes the place of the last. ERR_COMM: the server is gone. */
+/* Every o->interval seconds until interrupted; with o->once one view of one interval. Rates and latencies are those of
+ * the interval. On a terminal each view takes the place of the last. ERR_COMM: the server is gone. */
 int client_top(struct connection *c, const struct client_options *o, struct err *e);
 
 #endif

@@ -1,5 +1,5 @@
-/* commands/batch.h - `lockstep batch` on rank 0: the batch thread with its files (coordinator/batch/runner.h) and the main
- * thread's part (commands/front.h). */
+/* commands/batch.h - `lockstep batch` on rank 0: the batch thread with its files (coordinator/batch/runner.h) and the
+ * main thread's part (commands/front.h). */
 #ifndef COMMANDS_BATCH_H
 #define COMMANDS_BATCH_H
 
@@ -19,16 +19,16 @@ struct batch_run { /* zeroed at first */
     struct runner runner;
 };
 
-/* Read tokenizer and chat template, check and open all files: whatever is wrong shows before the model is loaded. Rank 0.
- * batch: the struct batch_run, as in all three; options: struct batch_options. */
+/* Read tokenizer and chat template, check and open all files: whatever is wrong shows before the model is loaded. Rank
+ * 0. batch: the struct batch_run, as in all three; options: struct batch_options. */
 int batch_open(void *batch, const void *options, const struct model_config *m, const struct checkpoint *c, int n_ranks,
                struct err *e);
 
 /* The model is loaded. */
 int batch_start(void *batch, const struct limits *l, struct err *e);
 
-/* After the loop has ended: the last results are written and safe. Returns the exit status; a failure of input or output is
- * in *e. */
+/* After the loop has ended: the last results are written and safe. Returns the exit status; a failure of input or
+ * output is in *e. */
 int batch_close(void *batch, struct err *e);
 
 /* The job is about to be ended by this failure at its start, of any rank. */

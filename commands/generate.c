@@ -123,7 +123,8 @@ static json_t *json_logprobs(const struct request *r)
     return list;
 }
 
-/* An entry a token of the prompt; null for the first, before which there is nothing. None when the prompt did not run. */
+/* An entry a token of the prompt; null for the first, before which there is nothing. None when the prompt did not
+ * run. */
 static json_t *json_prompt_logprobs(const struct request *r)
 {
     json_t *list = json_array();

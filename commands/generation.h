@@ -1,4 +1,5 @@
-/* commands/generation.h - how text is generated: options of the command line over generation_config.json over defaults. */
+/* commands/generation.h - how text is generated: options of the command line over generation_config.json over
+ * defaults. */
 #ifndef COMMANDS_GENERATION_H
 #define COMMANDS_GENERATION_H
 

@@ -34,8 +34,8 @@ static const char *kv_name(const struct model_config *m, enum dtype wide)
     return m->kv_fp8 ? "FP8" : dtype_name(wide);
 }
 
-/* The type of keys and values that are not in FP8: the CPU backend's is float, the GPUs' that of the weights. `auto` means CPU here, since
- * the devices of this machine do not determine where the model will run. */
+/* The type of keys and values that are not in FP8: the CPU backend's is float, the GPUs' that of the weights. `auto`
+ * means CPU here, since the devices of this machine do not determine where the model will run. */
 static enum dtype kv_type(const struct model_config *m, const struct inspect_options *o)
 {
     return o->run.device == DEVICE_CUDA ? m->dtype : ops_cpu.act_type(m->dtype);

@@ -24,6 +24,7 @@ static const struct opt_rows preflight_rows = OPT_ROWS(preflight_row);
 #define IN(member) offsetof(struct options, member)
 static const struct opt_part parts[] = {
     {&run_kv_rows, IN(generate.run), COMMAND_GENERATE},
+    {&run_fp8_rows, IN(generate.run), COMMAND_GENERATE},
     {&run_model_rows, IN(generate.run), COMMAND_GENERATE},
     {&generate_rows, IN(generate), COMMAND_GENERATE},
     {&run_load_rows, IN(generate.run), COMMAND_GENERATE},
@@ -33,6 +34,7 @@ static const struct opt_part parts[] = {
     {&run_device_rows, IN(generate.run), COMMAND_GENERATE},
 
     {&run_kv_rows, IN(serve.service.run), COMMAND_SERVE},
+    {&run_fp8_rows, IN(serve.service.run), COMMAND_SERVE},
     {&run_model_rows, IN(serve.service.run), COMMAND_SERVE},
     {&serve_rows, IN(serve), COMMAND_SERVE},
     {&service_rows, IN(serve.service), COMMAND_SERVE},
@@ -43,6 +45,7 @@ static const struct opt_part parts[] = {
     {&run_device_rows, IN(serve.service.run), COMMAND_SERVE},
 
     {&run_kv_rows, IN(batch.service.run), COMMAND_BATCH},
+    {&run_fp8_rows, IN(batch.service.run), COMMAND_BATCH},
     {&run_model_rows, IN(batch.service.run), COMMAND_BATCH},
     {&batch_rows, IN(batch), COMMAND_BATCH},
     {&service_rows, IN(batch.service), COMMAND_BATCH},
@@ -72,7 +75,7 @@ static const struct opt_part parts[] = {
     {&run_device_rows, IN(preflight), COMMAND_PREFLIGHT},
 };
 
-/* Those of llama.cpp, and of its llama-bench, where they mean the same; -n of mpirun. */
+/* The letters of llama.cpp and its llama-bench where they mean the same; mpirun's -n. */
 static const struct opt_letter letters[] = {
     {'m', "model"}, {'p', "prompt"},  {'n', "max-tokens"}, {'p', "n-prompt"}, {'n', "n-gen"},
     {'n', "ranks"}, {'t', "threads"}, {'i', "input"},      {'o', "output"},   {'v', "verbose"},

@@ -1,5 +1,5 @@
-/* commands/options.h - the command line of lockstep: which commands there are, and which rows each of them has. The rows stand
- * with the records that they fill: base/run_options.h and those of the commands. */
+/* commands/options.h - the command line of lockstep: which commands there are, and which rows each of them has. The
+ * rows stand with the records that they fill: base/run_options.h and those of the commands. */
 #ifndef COMMANDS_OPTIONS_H
 #define COMMANDS_OPTIONS_H
 
@@ -27,7 +27,7 @@ struct inspect_options {
 struct options {
     enum command command;
     enum command help_for; /* with COMMAND_HELP: the subcommand, or COMMAND_HELP for the overview */
-    /* That of the command is filled, the others have their defaults. */
+    /* The command's own is filled in, the others have their defaults. */
     struct generate_options generate;
     struct inspect_options inspect;
     struct bench_options bench;

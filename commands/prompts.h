@@ -17,7 +17,8 @@ struct prompt_list {
     struct prompt *prompt;
 };
 
-/* Exactly one of --prompt, --prompts and --prompt-ids. vocab bounds ids. A malformed file ends the run, naming the line. */
+/* Exactly one of --prompt, --prompts and --prompt-ids. vocab bounds ids. A malformed file ends the run, naming the
+ * line. */
 int prompts_read(struct prompt_list *list, const struct generate_options *o, int vocab, struct err *e);
 
 /* Token ids of one prompt. bos (or -1) stands in for an empty prompt, as Hugging Face does. */

@@ -22,6 +22,9 @@ static int check_many(const struct serve_options *o, struct err *e)
                                                      : NULL;
     if (given != NULL)
         return ERR(e, ERR_USAGE, "--%s needs --models-dir DIR", given);
+    if (o->models_dir != NULL &&
+        (o->service.run.quantise != WEIGHTS_AS_THEY_ARE || o->service.run.head_dtype != WEIGHTS_AS_THEY_ARE))
+        return ERR(e, ERR_USAGE, "--quantization and --head-dtype are for one model, not for those of --models-dir");
     if (o->models_cache_bytes >= 0 && o->models_cache == NULL)
         return ERR(e, ERR_USAGE, "--models-cache-bytes needs --models-cache DIR");
     return 0;

@@ -17,7 +17,7 @@
 #define OTHER_FILES   1024      /* that are no connection of a client */
 #define MAPPED_BYTES  (1 << 20) /* larger buffers are the system's, and go back to it */
 
-/* As many descriptors as the system allows. */
+/* Raises the number of descriptors to what the system allows. */
 static void raise_files(int64_t connections)
 {
     struct rlimit r;

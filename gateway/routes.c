@@ -22,7 +22,7 @@
         method, path, start, &openai_dialect, ROUTE_OPEN \
     }
 
-/* Of a model, or of a version of it: there is one. */
+/* Routes of a model, or of its only version. */
 #define TRITON(method, what, start)                                          \
     KEYED(method, "/v2/models/{}/versions/{}/" what, start, triton_dialect), \
         KEYED(method, "/v2/models/{}/" what, start, triton_dialect)

@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* What a scale is where random codes are to be like uniform numbers of [-range, range]; of SCALE_E8M0 the power of two below. */
+/* The scale that makes random codes like uniform numbers of [-range, range]; for SCALE_E8M0 the power of two below. */
 static inline float code_noise_scale(enum codes codes, float range)
 {
     static const float deviation[CODES_COUNT] = {1, 130, 74, 4.6f, 2.9f}; /* of all codes alike */

@@ -127,7 +127,7 @@ STEP(OTHER, activate, (struct queue *q, void *out, const void *x, enum activatio
 STEP(OTHER, route, (struct queue *q, const struct routes *r, const void *x, const struct weight *router,
                     const struct weight *bias, const struct routing *how, int n_tokens),
      (q, r, x, router, bias, how, n_tokens))
-/* Of every pair p of a token and an expert e that was chosen for it: out[p] = activate(x[token] w_e^T (+ bias[e])), gated. w:
+/* For every pair p of a token and an expert e that was chosen for it: out[p] = activate(x[token] w_e^T (+ bias[e])), gated. w:
  * [n_experts, 2 cols, hidden] as one matrix of all their rows, in the order that activate wants; bias: NULL or [n_experts, 2 cols];
  * x: [n_tokens, hidden]; out: [n_pairs, cols]; work: [n_pairs, 2 cols], of no matter afterwards. Only the chosen experts are read.
  * Otherwise as matmul. */
@@ -140,7 +140,7 @@ STEP(MATMUL, experts_first, (struct queue *q, void *out, const void *x, const st
 STEP(MATMUL, experts_second, (struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                               const struct routes *r, const struct routing *how, void *work, int n_tokens, bool accumulate),
      (q, out, x, w, bias, r, how, work, n_tokens, accumulate))
-/* Of the one expert that was chosen for each token: out[t] = share[t] x[t], then share[t] = 1. x, out: [n_tokens, dim] */
+/* For the one expert that was chosen for each token: out[t] = share[t] x[t], then share[t] = 1. x, out: [n_tokens, dim] */
 STEP(OTHER, weigh_input, (struct queue *q, void *out, const void *x, const struct routes *r, int n_tokens, int dim),
      (q, out, x, r, n_tokens, dim))
 /* x[t] *= sigmoid(in[t] . w). x: [n_tokens, dim], in: [n_tokens, w->cols], w: [1, cols] */

@@ -42,7 +42,7 @@ struct weight {
     void *wide;            /* of a quantised one: memory of WIDE_BYTES that such matrices share; NULL on the CPU */
 };
 
-/* Where products of many tokens make codes numbers of the activations' type, some rows at a time. */
+/* Memory in which products of many tokens turn codes into the activations' type, some rows at a time. */
 #define WIDE_BYTES ((size_t)64 << 20)
 
 static inline bool weight_is_quantised(const struct weight *w)
@@ -104,7 +104,7 @@ struct head_norms {
     int n_q, n_k; /* elements of those rows */
 };
 
-/* Which experts take a step's tokens. Token t and its i-th expert are pair t * n_chosen + i. Device memory. */
+/* The experts that take a step's tokens. Token t and its i-th expert are pair t * n_chosen + i. Device memory. */
 struct routes {
     float *logits;   /* [n_tokens, n_experts] */
     int32_t *expert; /* [n_tokens, n_chosen] the chosen ones, the likeliest first */

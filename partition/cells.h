@@ -1,5 +1,5 @@
-/* partition/cells.h - the tensors of a quantised matrix on their way into its slot: elements of a file become codes, scales and
- * zeros as base/codes.h has them, and are checked. Pure. Only for partition/ and who loads. */
+/* partition/cells.h - the tensors of a quantised matrix on their way into its slot: elements of a file become codes,
+ * scales and zeros as base/codes.h has them, and are checked. Pure. Only for partition/ and who loads. */
 #ifndef PARTITION_CELLS_H
 #define PARTITION_CELLS_H
 
@@ -13,7 +13,8 @@ struct cells_source {
     int64_t ld;        /* elements from row to row */
 };
 
-/* Bytes for the slot's memory: `rows` rows of `width` bytes at `at` there, `pitch` apart; at `bytes` here, src_pitch apart. */
+/* Bytes for the slot's memory: `rows` rows of `width` bytes at `at` there, `pitch` apart; at `bytes` here, src_pitch
+ * apart. */
 struct cells_piece {
     size_t at, pitch, width, rows, src_pitch;
     const void *bytes;
@@ -22,8 +23,9 @@ struct cells_piece {
 /* The bytes of scratch memory that cells_place needs. */
 size_t cells_scratch(const struct weight_slot *slot, const struct cells_source *from);
 
-/* What the rows say of the slot's memory; piece->rows == 0: nothing. piece->bytes points into them or into scratch. Refuses
- * numbers that no checkpoint means: scales that are not positive, codes that are not numbers, groups in another order. */
+/* The part of the slot's memory that the rows hold; piece->rows == 0: none. piece->bytes points into them or into
+ * scratch. Refuses numbers that no checkpoint means: scales that are not positive, codes that are not numbers, groups
+ * in another order. */
 int cells_place(struct cells_piece *piece, const struct weight_slot *slot, const struct cells_source *from,
                 unsigned char *scratch, int n_threads, struct err *e);
 

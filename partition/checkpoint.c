@@ -247,7 +247,8 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-/* Whether a path that is not there reads like the name of a repository of the Hugging Face Hub: "meta-llama/Llama-3.2-1B". */
+/* Whether a path that is not there reads like the name of a repository of the Hugging Face Hub:
+ * "meta-llama/Llama-3.2-1B". */
 static bool is_repository(const char *path)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.";

@@ -47,8 +47,8 @@ static inline const char *checkpoint_tensor_name(const struct checkpoint *c, int
     return c->text + c->tensor[tensor].name;
 }
 
-/* Elements of a row of a tensor, of which all dimensions but the last are rows; of four dimensions the last two are a row: the
- * blocks of gpt-oss' experts and the bytes of a block. A vector is one row. */
+/* Elements of a row of a tensor, of which all dimensions but the last are rows; of four dimensions the last two are a
+ * row: the blocks of gpt-oss' experts and the bytes of a block. A vector is one row. */
 static inline int64_t tensor_row_elements(const struct tensor_info *t)
 {
     if (t->n_dims == 4)
@@ -71,8 +71,8 @@ const char *checkpoint_short_path(const char *path);
 /* Add a string to c->text; its offset goes to *offset. */
 int checkpoint_add_text(struct checkpoint *c, const char *text, uint32_t *offset, struct err *e);
 
-/* Parse one safetensors header: `head` holds the first head_bytes = 8 + N bytes of a file of file_bytes bytes. Appends to
- * *c the tensors with file index `file`, in order of their offsets; checkpoint_open sorts them by name later. `what`
+/* Parse one safetensors header: `head` holds the first head_bytes = 8 + N bytes of a file of file_bytes bytes. Appends
+ * to *c the tensors with file index `file`, in order of their offsets; checkpoint_open sorts them by name later. `what`
  * names the file in messages. Exposed for tests and fuzzing. */
 int checkpoint_parse_header(struct checkpoint *c, int file, const char *what, const unsigned char *head,
                             size_t head_bytes, uint64_t file_bytes, struct err *e);

@@ -18,8 +18,7 @@ struct family {
     const char *const *outside_prefix;  /* names that never carry the prefix ("lm_head.weight"); NULL-terminated */
     const char *const *ignored;         /* no weights of ours: how names end, or (with a dot at the end) parts of them;
                                  * NULL-terminated */
-    bool
-        wrapped; /* a language model among others: its config is "text_config", its names begin with "language_model." or
+    bool wrapped; /* a model among others: its config is "text_config", its names begin with "language_model." or
                    * "model.language_model." */
 };
 

@@ -1,5 +1,5 @@
-/* partition/formats.h - the table of quantised formats. A format says two things: how its "quantization_config" reads, and
- * in which tensors a matrix lies. A new one is a file in partition/formats/ and a line in formats.c. */
+/* partition/formats.h - the table of quantised formats. A format says two things: how its "quantization_config" reads,
+ * and in which tensors a matrix lies. A new one is a file in partition/formats/ and a line in formats.c. */
 #ifndef PARTITION_FORMATS_H
 #define PARTITION_FORMATS_H
 
@@ -63,8 +63,8 @@ void quantization_read_kv(struct quantization *q, const struct config *c);
 /* The tensor of the module with this end of its name, or -1. */
 int module_tensor(const struct module *m, const char *suffix);
 
-/* One plane more, whose tensor must have one of the types ("F32|BF16") and the shape; -1 and *e. Sets what the type says:
- * bytes and, for scales, how numbers are read. The caller fills in the cells' sizes. */
+/* One plane more, whose tensor must have one of the types ("F32|BF16") and the shape; -1 and *e. Sets what the type
+ * says: bytes and, for scales, how numbers are read. The caller fills in the cells' sizes. */
 struct plane_source *planes_add(struct planes *p, const struct module *m, enum weight_plane plane, int tensor,
                                 const char *types, int n_dims, const int64_t *shape, struct err *e);
 

@@ -1,5 +1,5 @@
-/* partition/kv_scales.c - see kv_scales.h. Writers put them beside the projections or the attention, under names of their
- * own; the layer is the number in the name. */
+/* partition/kv_scales.c - see kv_scales.h. Writers put them beside the projections or the attention, under names of
+ * their own; the layer is the number in the name. */
 #include "partition/kv_scales.h"
 #include "base/dtype.h"
 

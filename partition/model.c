@@ -218,7 +218,9 @@ int model_cache_arrays(const struct model_config *m)
 
 const char *model_variant(const struct model_config *m)
 {
-    return m->kv_fp8 ? "kv-fp8" : NULL;
+    static const char *const names[8] = {NULL,       "kv-fp8",          "weights-fp8",      "weights-fp8-kv-fp8",
+                                         "head-fp8", "head-fp8-kv-fp8", "weights-head-fp8", "weights-head-kv-fp8"};
+    return names[m->kv_fp8 + 2 * m->weights_fp8 + 4 * m->head_fp8];
 }
 
 int model_layer_sums(const struct model_config *m)

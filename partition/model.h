@@ -27,9 +27,9 @@ struct model_layer {
     bool experts;   /* its MLP is a mixture of experts, else one that all tokens go through */
 };
 
-/* Latent attention (DeepSeek-V2): keys and values of all heads are made of one latent a token, and one rotated key is shared by
- * all heads. What the cache keeps are those two, as the one head of head_dim = rank + rotated; whose keys and values a head's
- * queries and results are, the layer makes of them. */
+/* Latent attention (DeepSeek-V2): keys and values of all heads are made of one latent a token, and one rotated key is
+ * shared by all heads. What the cache keeps are those two, as the one head of head_dim = rank + rotated; whose keys and
+ * values a head's queries and results are, the layer makes of them. */
 struct model_latent {
     int rank;                /* elements of the latent; 0: the model has no such attention */
     int query_rank;          /* of the latent that the queries are made of; 0: they are made of the layer's input */
@@ -52,8 +52,8 @@ struct model_experts {
 struct model_config {
     char model_type[32]; /* as in config.json; for messages and for choosing the family, not for arithmetic */
     int n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab;
-    int n_predicting; /* layers that a checkpoint may hold behind those: they predict further tokens, and are not loaded */
-    int embed_dim;    /* width of the embedding table; != hidden needs WEIGHT_PROJECT_IN and _OUT (OPT-350m) */
+    int n_predicting;     /* layers of the checkpoint behind them that predict further tokens, and are not loaded */
+    int embed_dim;        /* width of the embedding table; != hidden needs WEIGHT_PROJECT_IN and _OUT (OPT-350m) */
     int max_positions;    /* of the config; 0: not bounded by anything (BLOOM) */
     int scaled_positions; /* their number with linear, dynamic or YaRN scaling of the rotation; 0: no scaling */
     bool positions_end;   /* beyond max_positions there is nothing: prompt + output must fit (learned tables, GPT-J) */
@@ -81,8 +81,7 @@ struct model_config {
     bool qk_norm_each; /* every head has weights of its own (Command R+, OLMo 2) */
     bool qk_norm_row;  /* all heads of q are normed as one row, those of k as another (OLMo 2) */
 
-    bool
-        qk_norm_unit; /* RMS of every head without a weight, in layers that rotate, behind or before which is the same (Llama 4) */
+    bool qk_norm_unit; /* RMS of every head without a weight, in layers that rotate: before or after (Llama 4) */
 
     bool sinks;          /* every head has one score more, of a key without a value (gpt-oss) */
     float attention_cap; /* c: c tanh(score / c) instead of a score (Gemma 2) */
@@ -109,7 +108,9 @@ struct model_config {
     bool scale_by_inverse_layer; /* layer i: attention_scale / (i + 1) (GPT-2's scale_attn_by_inverse_layer_idx) */
     struct model_layer layer[MODEL_MAX_LAYERS];
     struct quantization quantization; /* of the weights */
-    bool kv_fp8;                      /* keys and values are kept in FP8, as the run was told */
+    /* Kept in FP8, as the run was told: keys and values; weights that the checkpoint has in 16 or 32 bits, but for the
+     * head; the head */
+    bool kv_fp8, weights_fp8, head_fp8;
 };
 
 /* Read MODEL_DIR/config.json. Missing keys mean the family's class defaults; contradictions, absurd sizes and
@@ -119,8 +120,8 @@ int model_config_read(struct model_config *m, const char *model_dir, struct err 
 /* The same from memory; `what` names the text in messages. */
 int model_config_parse(struct model_config *m, const char *text, size_t bytes, const char *what, struct err *e);
 
-/* How many tokens a sequence may have, prompt and output: max_position_embeddings, or what the scaling of the rope stretches
- * it to; INT_MAX: any number. */
+/* The most tokens of a sequence, prompt and output: max_position_embeddings, or the length to which the rope's scaling
+ * stretches it to; INT_MAX: any number. */
 int model_context(const struct model_config *m);
 
 /* Slope of ALiBi for global head h of n_heads (Press et al. 2021; the code's rule for other than powers of two). */

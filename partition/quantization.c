@@ -32,7 +32,7 @@ static bool append(struct quantization *q, size_t *used, const char *text)
     return true;
 }
 
-/* Where the list ends that is under way: the targets, until exempt_at says that they are closed. */
+/* The end of the list under way: the targets, until exempt_at says that they are closed. */
 static size_t list_end(const struct quantization *q)
 {
     size_t at = (size_t)q->exempt_at;

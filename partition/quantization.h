@@ -1,5 +1,5 @@
-/* partition/quantization.h - what a checkpoint says of its quantised weights: "quantization_config" of config.json, read
- * strictly. What is not read is refused by name, with what is read instead. */
+/* partition/quantization.h - what a checkpoint says of its quantised weights: "quantization_config" of config.json,
+ * read strictly. What is not read is refused by name, with what is read instead. */
 #ifndef PARTITION_QUANTIZATION_H
 #define PARTITION_QUANTIZATION_H
 
@@ -22,13 +22,13 @@ enum format_id {
 
 /* How an entry of a list names modules. */
 enum match_rule {
-    MATCH_PARTS, /* transformers': the name, its beginning or end at a dot, or a regular expression from its beginning */
+    MATCH_PARTS, /* transformers': the name, its beginning or end at a dot, or a regular expression from the start */
     MATCH_SUBSTRING, /* AutoAWQ's */
     MATCH_GLOBS,     /* ModelOpt's: shell patterns */
     MATCH_TARGETS    /* compressed-tensors': the name, "re:" and a regular expression from its beginning, a class */
 };
 
-/* What the activations of products are quantised to, as the checkpoint declares it. */
+/* The activations of products as the checkpoint declares them: quantised or not. */
 enum declared_activations { ACTIVATIONS_WIDE, ACTIVATIONS_DYNAMIC, ACTIVATIONS_STATIC };
 
 /* How the checkpoint was calibrated to have keys and values kept. */

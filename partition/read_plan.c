@@ -73,8 +73,8 @@ static size_t element_bytes(const struct tensor_info *t)
     return (size_t)(t->bytes / (uint64_t)(tensor_rows(t) * tensor_row_elements(t)));
 }
 
-/* Two rows of [in, out] may share the bytes of a quantised matrix: a block that does not end with the rows has an even number
- * of them, where that is any. */
+/* Two rows of [in, out] may share the bytes of a quantised matrix: a block that does not end with the rows has an even
+ * number of them, where that is any. */
 static int64_t even_rows(int64_t n)
 {
     return n > 1 ? n / 2 * 2 : n;

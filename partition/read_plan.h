@@ -56,12 +56,12 @@ int read_plan_build_own(struct read_plan *p, const struct checkpoint *c, const s
 int read_plan_deal(struct read_plan *p, int n_shards, struct err *e);
 void read_plan_free(struct read_plan *p);
 
-/* Receives rows [row, row + n_rows) of the slice, of the columns that it wants; src need not be aligned (a file may place a
- * tensor anywhere), and has a row pitch of src_ld elements of the tensor. */
+/* Receives rows [row, row + n_rows) of the slice, of the columns that it wants; src need not be aligned (a file may
+ * place a tensor anywhere), and has a row pitch of src_ld elements of the tensor. */
 typedef void read_sink(void *context, const struct weight_slice *slice, int64_t row, const void *src, int64_t src_ld,
                        int64_t n_rows);
 
-/* Where those rows of a slice that is not quantised belong in its slot, which they do transposed if slice->transpose (then
+/* The place in its slot of those rows of a slice that is not quantised; transposed if slice->transpose (then
  * they become columns there). */
 static inline void read_target(const struct weight_slice *s, int64_t row, int64_t *dst_row, int64_t *dst_col)
 {

@@ -230,7 +230,8 @@ static int scaled_positions(const struct scaling *s, void (*scale)(struct rope *
     return longest < CONFIG_MAX_POSITIONS ? (int)longest : CONFIG_MAX_POSITIONS;
 }
 
-/* One rotation, half-split, from its dictionary and the keys; *scaled: positions that a scaling stretches to, else 0. */
+/* One rotation, half-split, from its dictionary and the keys; *scaled: positions that a scaling stretches to, else
+ * 0. */
 static void read_rotation(struct rope *to, int *scaled, const struct model_config *m, const struct config *c,
                           const struct config *p, const struct rope_keys *keys)
 {

@@ -1,4 +1,5 @@
-/* partition/shard.h - THE split rule: which heads, columns and vocabulary rows a rank holds. The only place that knows. */
+/* partition/shard.h - THE split rule: which heads, columns and vocabulary rows a rank holds. The only place that
+ * knows. */
 #ifndef PARTITION_SHARD_H
 #define PARTITION_SHARD_H
 

@@ -14,7 +14,8 @@ static bool in_list(const char *const *list, const char *name)
     return false;
 }
 
-/* The name in the file of a source's name: prefix, the layer in place of the first %d, the expert in that of the second. */
+/* The name in the file of a source's name: prefix, the layer in place of the first %d, the expert in that of the
+ * second. */
 static void file_name(const struct family *family, const struct tensor_prefixes *prefixes, const char *name,
                       struct tensor_place at, char *to, size_t bytes)
 {

@@ -1,4 +1,5 @@
-/* partition/tensor_names.h - under which names a checkpoint has the weights of a family's sources. Only for partition/. */
+/* partition/tensor_names.h - under which names a checkpoint has the weights of a family's sources. Only for
+ * partition/. */
 #ifndef PARTITION_TENSOR_NAMES_H
 #define PARTITION_TENSOR_NAMES_H
 

@@ -242,8 +242,8 @@ static void slice_qkv(struct builder *b, const struct weight_source *source, int
     }
 }
 
-/* The rank's columns of an MLP that is `width` wide: gate rows, up rows or both (what is not gated has one kind), from row
- * `to` of the slot on. */
+/* The rank's columns of an MLP that is `width` wide: gate rows, up rows or both (what is not gated has one kind), from
+ * row `to` of the slot on. */
 static void slice_mlp(struct builder *b, const struct weight_source *source, int tensor, int64_t to,
                       struct range columns, int width)
 {
@@ -302,7 +302,8 @@ static void slice_rows(struct builder *b, const struct weight_source *source, in
     b->first_row = 0;
 }
 
-/* Of each of this rank's heads the rows that make its keys of the latent, transposed, or those that make its values. */
+/* The rows that make, for each of this rank's heads, its keys of the latent, transposed, or those that make its
+ * values. */
 static void slice_latent(struct builder *b, const struct weight_source *source, int tensor)
 {
     const struct model_latent *l = &b->m->latent;
@@ -379,7 +380,7 @@ static int check_type(const struct builder *b, struct weight_slot *slot, const s
 
 /* ---- what is quantised ---- */
 
-static bool may_be_quantised(enum weight_id id)
+bool weight_may_be_quantised(enum weight_id id)
 {
     return id == WEIGHT_QKV || id == WEIGHT_OUT || id == WEIGHT_MLP_IN || id == WEIGHT_MLP_OUT || is_of_experts(id) ||
            id == WEIGHT_SHARED_IN || id == WEIGHT_SHARED_OUT || id == WEIGHT_HEAD || id == WEIGHT_QUERY ||
@@ -392,7 +393,7 @@ static int check_form(const struct builder *b, const struct weight_source *sourc
 {
     const char *folder = checkpoint_short_path(b->c->dir);
     struct code_form form = b->planes.form;
-    if (!may_be_quantised(slot->id) || (source->in_out && !is_of_experts(slot->id)))
+    if (!weight_may_be_quantised(slot->id) || (source->in_out && !is_of_experts(slot->id)))
         return ERR(b->e, ERR_UNSUPPORTED, "%s: \"%s\" is quantised (%s), expected %s of %s in 16 or 32 bits", folder,
                    module, b->m->quantization.method, weight_name(slot->id), b->m->model_type);
     if (quantization_exempts(&b->m->quantization, module))
@@ -433,7 +434,8 @@ static int take_planes(struct builder *b, const struct weight_source *source, st
 
 /* ---- the map ---- */
 
-/* The source's tensor in its place, checked, or -1; first: of the slot. Of a quantised matrix: b->planes, and the codes'. */
+/* The source's tensor in its place, checked, or -1; first: of the slot. Of a quantised matrix: b->planes, and the
+ * codes'. */
 static int take_tensor(struct builder *b, const struct weight_source *source, struct weight_slot *slot, int expert,
                        bool first)
 {
@@ -512,7 +514,7 @@ static int add_slot(struct builder *b, enum weight_id id, int layer)
     int64_t out = role_axis_length(b->m, b->s, roles[id].out), in = role_axis_length(b->m, b->s, roles[id].in);
     bool vector = roles[id].in == AXIS_ONE;
     *slot = (struct weight_slot){id, layer, b->m->dtype, vector ? 1 : (int)out, vector ? (int)out : (int)in, {0}};
-    if (b->c == NULL && may_be_quantised(id) && id != WEIGHT_HEAD) {
+    if (b->c == NULL && weight_may_be_quantised(id) && id != WEIGHT_HEAD) {
         slot->form = quantization_form(&b->m->quantization, is_of_experts(id));
         slot->form.first = (int)(slot->form.codes != CODES_NONE ? first_input(b, roles[id].in) % slot->form.group : 0);
     }

@@ -11,10 +11,9 @@
  *   EXPERTS_OUT [n_experts, hidden, expert_ffn_local]        partial sums of each
  *   QUERY, QUERY_UP [n_heads_local (key + rotated), hidden or query_rank]
  *   LATENT   [rank + rotated, hidden]                        the same on every rank
- *   KEY_UP   [n_heads_local rank, key]                       of each head, transposed: from a query to what meets the latent
- *   VALUE_UP [n_heads_local value, rank]
- *   EMBED   [vocab_local, embed_dim],  HEAD [vocab_local, embed_dim]
- *   the rest mirrored. Biases of OUT, MLP_OUT and EXPERTS_OUT exist on rank 0 only: they are added to a partial sum. */
+ *   KEY_UP [n_heads_local rank, key] of each head, transposed: from a query to what meets the latent VALUE_UP
+ *   [n_heads_local value, rank] EMBED [vocab_local, embed_dim], HEAD [vocab_local, embed_dim] the rest mirrored. Biases
+ *   of OUT, MLP_OUT and EXPERTS_OUT exist on rank 0 only: they are added to a partial sum. */
 #ifndef PARTITION_WEIGHTS_H
 #define PARTITION_WEIGHTS_H
 
@@ -84,7 +83,7 @@ enum weight_part {
     PART_K,
     PART_V,
     PART_QKV_BLOCKS, /* all q, all k, all v (GPT-2, Phi-3) */
-    PART_QKV_GROUPS, /* the q heads of KV head 0, its k, its v, the q heads of KV head 1, .. (Falcon, GPT-NeoX, BLOOM) */
+    PART_QKV_GROUPS, /* the q heads of KV head 0, its k, its v, those of KV head 1, .. (Falcon, GPT-NeoX, BLOOM) */
     PART_KEYS,       /* of each head its key rows, transposed; its value rows lie below them (DeepSeek) */
     PART_VALUES,     /* the latter */
     PART_HEAD,       /* one head's part of a vector: the second %d of the name stands for the head (StableLM-2-12b) */
@@ -101,7 +100,7 @@ struct weight_source {
     enum weight_part part;
     const char *name; /* without the prefix; %d stands for the layer, a second %d for the expert */
     bool in_out;      /* stored [in, out] (GPT-2's Conv1D) */
-    int form; /* 0: in every checkpoint; 1, 2 ..: stored in one of several ways; one is there, and its first line tells */
+    int form; /* 0: in every checkpoint; 1, 2 ..: stored in one of several ways, told by the first line that is there */
 };
 
 /* One array on one rank. */
@@ -126,8 +125,8 @@ enum weight_plane {
     WEIGHT_PLANES
 };
 
-/* How an element of a tensor says something of the matrix. It covers cell_rows outputs times cell_cols inputs; of codes and
- * zeros it has `fields` of `bits` bits, the first in the lowest, for that many outputs or inputs. */
+/* How an element of a tensor says something of the matrix. It covers cell_rows outputs times cell_cols inputs; of codes
+ * and zeros it has `fields` of `bits` bits, the first in the lowest, for that many outputs or inputs. */
 struct weight_cells {
     enum weight_plane plane;
     enum cell_number { CELL_BITS, CELL_F32, CELL_F16, CELL_BF16, CELL_E8M0, CELL_I64 } number;
@@ -158,6 +157,9 @@ struct weight_map {
     struct weight_slice *slice; /* sorted by tensor, then row */
 };
 
+/* Is it a matrix of products, which may be kept in codes? */
+bool weight_may_be_quantised(enum weight_id id);
+
 /* Does the config have this role at all, in this layer? layer -1 for the model's own. */
 bool weight_exists(const struct model_config *m, enum weight_id id, int layer);
 
@@ -180,8 +182,9 @@ int weight_unknown(const struct weight_map *whole, const struct model_config *m,
 size_t weight_slot_bytes(const struct weight_slot *slot);
 size_t weight_map_bytes(const struct weight_map *map);
 
-/* Bytes of a rank's weights that a decode step of n_sequences reads: all but the tables that a token takes a row of; of the
- * experts as many as that many tokens choose on average, if all are chosen equally often (if they are not: fewer). */
+/* Bytes of a rank's weights that a decode step of n_sequences reads: all but the tables that a token takes a row of; of
+ * the experts as many as that many tokens choose on average, if all are chosen equally often (if they are not:
+ * fewer). */
 double weight_map_step_bytes(const struct weight_map *map, const struct model_config *m, int n_sequences);
 
 /* "mlp_in", "attn_norm": for tables and messages. */

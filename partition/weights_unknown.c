@@ -12,7 +12,7 @@ static bool ends_with(const char *name, const char *end)
     return n >= n_end && strcmp(name + n - n_end, end) == 0;
 }
 
-/* Of a layer behind the model's own that predicts further tokens. */
+/* Does it belong to a layer behind the model's own, which predicts further tokens? */
 static bool is_predicting(const struct model_config *m, const char *name)
 {
     const char *layer = strstr(name, "layers.");

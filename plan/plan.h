@@ -37,8 +37,8 @@ static inline int limits_blocks_per_slot(const struct limits *l)
     return (l->max_len + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
 }
 
-/* Where the mask of a sequence's next token is. Late: it depends on the token that the step before samples, so it follows
- * once that is known, while the device works on the rest of this step. */
+/* The place of the mask of a sequence's next token. Late: it depends on the token that the step before samples, so it
+ * follows once that is known, while the device works on the rest of this step. */
 enum plan_mask { MASK_NONE, MASK_HERE, MASK_LATE };
 
 /* A sequence's share of the step: its next n_tokens tokens, at positions pos .. pos + n_tokens - 1. */
@@ -87,15 +87,15 @@ struct plan {
     int32_t kind;  /* enum plan_kind */
     int32_t model; /* number of the one that it is about */
     int32_t
-        report; /* 1: what the ranks measured goes to rank 0 after this step (rank/measure/meter.h, which sets it); 0: not */
+        report; /* 1: the ranks' measures go to rank 0 after this step (rank/measure/meter.h, which sets it); 0: not */
     int32_t n_seqs, n_tokens, n_starts, n_blocks, n_scores, n_history, n_masks;
     int32_t n_late;           /* sequences whose masks are late */
     struct plan_seq *seq;     /* [n_seqs], capacity max_seqs */
     struct plan_start *start; /* [n_starts], capacity max_seqs */
     struct plan_block *block; /* [n_blocks], capacity max_seqs * blocks per slot */
     struct plan_score *score; /* [n_scores] in ascending order of seq, capacity max_seqs */
-    /* [n_masks + n_late][mask_words] bit i of word i / 32: of those whose masks are here, in order of seq; then the late
-     * ones, in order of seq, which are not packed with the plan. */
+    /* [n_masks + n_late][mask_words] bit i of word i / 32: of those whose masks are here, in order of seq; then the
+     * late ones, in order of seq, which are not packed with the plan. */
     uint32_t *mask;
     int32_t *history;       /* [n_history] of all starts, in their order; capacity max_len */
     int32_t *token;         /* [n_tokens] ids to feed in order of seq; -1: the token sampled last in the slot */

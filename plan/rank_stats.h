@@ -6,9 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Sums over steps. On CPU ranks every step is timed, by the host's clock. On GPUs a sample is, by the device's clock: about
- * one step a second; and of these, time within collectives only where the step ran as separate operations without a graph
- * (prompts do, decode steps do not: clocks within a graph would slow all of them). */
+/* Sums over steps. On CPU ranks every step is timed, by the host's clock. On GPUs a sample is, by the device's clock:
+ * about one step a second; and of these, time within collectives only where the step ran as separate operations without
+ * a graph (prompts do, decode steps do not: clocks within a graph would slow all of them). */
 struct rank_stats {
     char host[64];
     int32_t pid;
@@ -28,7 +28,7 @@ struct rank_report {
     int n_ranks;
     const struct rank_stats *total;  /* [n_ranks] since the start */
     const struct rank_stats *recent; /* [n_ranks] since the report before */
-    int slowest; /* of the recent steps: the rank that computed longest, outside of collectives; -1: not known, or alone */
+    int slowest; /* the rank that computed longest in the recent steps, outside collectives; -1: not known, or alone */
 };
 
 /* Means over steps, in seconds; NAN: not measured. */
@@ -46,8 +46,8 @@ int rank_stats_slowest(const struct rank_stats *s, int n_ranks);
 /* Into the digest: a token that was sampled. */
 void rank_stats_digest(struct rank_stats *s, int slot, int token);
 
-/* The lowest rank whose tokens are not those of most ranks; where no majority is, not those of rank 0, and *known is false:
- * nobody can tell which of them are wrong. -1: all agree. */
+/* The lowest rank whose tokens are not those of most ranks; where no majority is, not those of rank 0, and *known is
+ * false: nobody can tell which of them are wrong. -1: all agree. */
 int rank_stats_diverged(const struct rank_stats *s, int n_ranks, bool *known);
 
 /* The difference of two snapshots of the same rank. */

@@ -54,7 +54,7 @@ struct protocol_prompt { /* a text, or ids */
     size_t n_ids;
 };
 
-/* What the text has to be; the grammar is made of it by a worker (text/grammar/form.h). */
+/* The form that the text must have; a worker makes the grammar of it (text/grammar/form.h). */
 struct protocol_form {
     enum form_kind kind;        /* 0: any text */
     const struct json_t *value; /* borrowed from the message; NULL with FORM_OBJECT, and FORM_CALLS: of the tools */

@@ -9,7 +9,8 @@
 int protocol_read_prompt(struct protocol_message *m, const struct fields *f, int vocab, bool many,
                          struct protocol_error *error);
 
-/* Has this, of several texts together, more of anything than a message may have? Then -1, and *error names the field. */
+/* Has this, of several texts together, more of anything than a message may have? Then -1, and *error names the
+ * field. */
 int protocol_check_limits(const struct json_limits *found, const char *field, struct protocol_error *error);
 
 /* Reads response_format and structured_outputs, and checks that the rules, which were read before, go with them. */

@@ -194,7 +194,7 @@ static int read_calls(json_t *object, size_t turn, struct protocol_error *error)
     return 0;
 }
 
-/* What a turn may have beside its role and what is said; the template gets it as it is. */
+/* A member of a turn beside its role and content; the template gets it as it is. */
 static int read_member(json_t *object, size_t turn, const char *key, const json_t *value, struct protocol_error *error)
 {
     static const char *const texts[] = {"name", "tool_call_id", "reasoning_content"};

@@ -18,7 +18,7 @@ static bool is_name(const char *name)
     return name != NULL && name[0] != '\0' && strlen(name) <= NAME_BYTES && strspn(name, signs) == strlen(name);
 }
 
-/* Whoever has to call one of them needs their names. */
+/* A model that has to call one of them needs their names. */
 static void check_names(const struct protocol_generate *g, struct protocol_error *error)
 {
     char field[64];

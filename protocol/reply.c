@@ -45,7 +45,7 @@ static void put_logprobs(json_t *object, const struct tokenizer *t, const struct
 
 /* ---------------------------------------------------------------- generate */
 
-/* Which text or token ended it. Beams end in several ways at once. */
+/* The text or token that ended it. Beams end in several ways at once. */
 static void put_stop_reason(json_t *object, const struct reply_choice *c, bool *good)
 {
     if (c->finish != FINISH_STOP || c->has_score || (c->whole && c->stop_text == NULL) ||

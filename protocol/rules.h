@@ -40,9 +40,9 @@ struct request_rules {
 /* "stop", "length", "cancelled", "timeout", "error" */
 const char *finish_name(enum finish_reason f);
 
-/* Have these n ids end a sequence, and sampling.eos unless ignored; min_tokens then forbids all of them. Both fields are set
- * before. -1: more than there is room for; beside the eos ids there is room for REQUEST_MAX_STOP_IDS - SAMPLING_MAX_EOS, under
- * min_tokens for what SAMPLING_MAX_EOS leaves. */
+/* Have these n ids end a sequence, and sampling.eos unless ignored; min_tokens then forbids all of them. Both fields
+ * are set before. -1: more than there is room for; beside the eos ids there is room for REQUEST_MAX_STOP_IDS -
+ * SAMPLING_MAX_EOS, under min_tokens for what SAMPLING_MAX_EOS leaves. */
 int request_rules_stop(struct request_rules *rules, const int32_t *id, int n);
 
 #define BEAM_MAX (SAMPLING_MAX_TOP / 2)

@@ -16,14 +16,14 @@ struct stop_strings { /* from 1 to STOP_MAX_STRINGS of them */
     struct stop_string {
         const char *text; /* [bytes], NUL-terminated */
         size_t bytes;
-        /* [bytes] of the first k + 1 bytes: the longest beginning of the string, other than these themselves, that they end in.
-         * Knuth, Morris and Pratt's failure function. */
+        /* [bytes] of the first k + 1 bytes: the longest beginning of the string, other than these themselves, that they
+         * end in. Knuth, Morris and Pratt's failure function. */
         const uint16_t *border;
     } string[STOP_MAX_STRINGS];
 };
 
-/* Copies the texts, of which each has 1 to STOP_MAX_BYTES bytes, and prepares matching them, all in one piece of memory. NULL, and *e:
- * out of host memory. */
+/* Copies the texts, of which each has 1 to STOP_MAX_BYTES bytes, and prepares matching them, all in one piece of
+ * memory. NULL, and *e: out of host memory. */
 struct stop_strings *stop_open(int n, const char *const *text, struct err *e);
 void stop_close(struct stop_strings *s); /* safe on NULL */
 
@@ -33,10 +33,11 @@ struct stop_state {
     int found;                          /* 1 + the number of the string that has been found; 0: none */
 };
 
-/* Append a piece to `text`, whose first *released bytes are final. Its cost is that of the piece alone, however long the strings and what
- * is held back are. Where s is NULL nothing is looked for, as the bytes so far never were by `state`. Afterwards either a stop string has been found: true is
- * returned, the text ends before it (after it if keep_stop) and is all released; or *released covers all but the longest
- * tail that begins a stop string. Once the last piece is in, release the rest by setting *released = text->bytes. */
+/* Append a piece to `text`, whose first *released bytes are final. Its cost is that of the piece alone, however long
+ * the strings and what is held back are. Where s is NULL nothing is looked for, as the bytes so far never were by
+ * `state`. Afterwards either a stop string has been found: true is returned, the text ends before it (after it if
+ * keep_stop) and is all released; or *released covers all but the longest tail that begins a stop string. Once the last
+ * piece is in, release the rest by setting *released = text->bytes. */
 bool stop_append(const struct stop_strings *s, struct stop_state *state, struct text_buffer *text, size_t *released,
                  const char *piece, size_t bytes, bool keep_stop, struct err *e);
 

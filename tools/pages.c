@@ -1,6 +1,6 @@
 /* tools/pages.c - man pages and bash completions, made from the tables that the programs read their command lines by.
- * Usage: pages FOLDER; writes lockstep.1, lockstep-COMMAND.1, lockstep-client.1, lockstep-client-COMMAND.1, lockstep-gateway.1 and
- * the completions lockstep.bash, lockstep-client.bash and lockstep-gateway.bash into it. */
+ * Usage: pages FOLDER; writes lockstep.1, lockstep-COMMAND.1, lockstep-client.1, lockstep-client-COMMAND.1,
+ * lockstep-gateway.1 and the completions lockstep.bash, lockstep-client.bash and lockstep-gateway.bash into it. */
 #include "base/opt_table.h"
 #include "client/options.h"
 #include "commands/options.h"

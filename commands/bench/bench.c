@@ -1,5 +1,5 @@
-/* commands/bench/bench.c - see bench.h: from options to workloads, everything measured in order. Loading is measured by the way when
- * there is a checkpoint. */
+/* commands/bench/bench.c - see bench.h: from options to workloads, everything measured in order. Loading is measured by
+ * the way when there is a checkpoint. */
 #include "commands/bench/bench.h"
 #include "base/clock.h"
 #include "commands/bench/profile.h"
@@ -235,7 +235,8 @@ static int open_traffic(struct traffic *t, const struct workload *k, const struc
     return traffic_open(t, k->n_requests, k->n_prompt, k->n_steps + 1, &limits, i->network.config.vocab, e);
 }
 
-/* Of a decode step of what is measured; all that generate have the same batch, but for --throughput's largest. */
+/* The sequences of a decode step of the measurements: the same batch in all that generate, or --throughput's
+ * largest. */
 static int step_sequences(const struct measurements *wanted)
 {
     static const enum workload_kind order[] = {WORK_TG, WORK_LATENCY, WORK_THROUGHPUT};

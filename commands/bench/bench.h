@@ -1,5 +1,5 @@
-/* commands/bench/bench.h - `lockstep bench`: prefill, decode, latency and throughput of all ranks together, beside the read
- * bandwidth of the machine. */
+/* commands/bench/bench.h - `lockstep bench`: prefill, decode, latency and throughput of all ranks together, beside the
+ * read bandwidth of the machine. */
 #ifndef BENCH_BENCH_H
 #define BENCH_BENCH_H
 

@@ -14,8 +14,8 @@ struct traffic {
     struct scheduler scheduler;
 };
 
-/* Requests of n_input tokens in and n_output out, at most l->max_seqs of them at once. ERR_MEMORY if the KV cache does not
- * hold even one. *t is zeroed. */
+/* Requests of n_input tokens in and n_output out, at most l->max_seqs of them at once. ERR_MEMORY if the KV cache does
+ * not hold even one. *t is zeroed. */
 int traffic_open(struct traffic *t, int n_requests, int n_input, int n_output, const struct limits *l, int vocab,
                  struct err *e);
 void traffic_close(struct traffic *t);

@@ -1,5 +1,5 @@
-/* commands/bench/workload.c - see bench_workload.h. Random token ids throughout. PP and TG choose the likeliest token, as
- * llama-bench samples nothing; LATENCY samples at temperature 1 and ignores the end of text, as vLLM does. */
+/* commands/bench/workload.c - see bench_workload.h. Random token ids throughout. PP and TG choose the likeliest token,
+ * as llama-bench samples nothing; LATENCY samples at temperature 1 and ignores the end of text, as vLLM does. */
 #include "commands/bench/workload.h"
 #include "base/clock.h"
 #include "rank/step/loop.h"
@@ -60,7 +60,7 @@ static void start_all(const struct run *r, struct plan *p)
     }
 }
 
-/* As much of the prompts as fits into a step. */
+/* Feeds the part of the prompts that fits into a step. */
 static void feed_prompts(struct run *r, struct plan *p)
 {
     int n_prompt = r->work->n_prompt;

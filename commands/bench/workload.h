@@ -8,9 +8,9 @@
 
 #define WORKLOAD_MAX_REPETITIONS 1000
 
-/* PP: prompts of n_prompt tokens, up to their first token. TG: n_steps tokens of each sequence, one by one, after a context
- * of n_prompt tokens that is not timed; 0: from nothing. LATENCY: a whole batch, prompts and n_steps + 1 tokens each.
- * THROUGHPUT: n_requests of n_prompt tokens in and n_steps + 1 out, all queued at once. */
+/* PP: prompts of n_prompt tokens, up to their first token. TG: n_steps tokens of each sequence, one by one, after a
+ * context of n_prompt tokens that is not timed; 0: from nothing. LATENCY: a whole batch, prompts and n_steps + 1 tokens
+ * each. THROUGHPUT: n_requests of n_prompt tokens in and n_steps + 1 out, all queued at once. */
 enum workload_kind { WORK_PP, WORK_TG, WORK_LATENCY, WORK_THROUGHPUT, N_WORKLOADS };
 
 /* Flat: broadcast. */

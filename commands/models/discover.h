@@ -1,4 +1,5 @@
-/* commands/models/discover.h - the models of a folder, by name: its subfolders that have a config.json, and archives. */
+/* commands/models/discover.h - the models of a folder, by name: its subfolders that have a config.json, and
+ * archives. */
 #ifndef MODELS_DISCOVER_H
 #define MODELS_DISCOVER_H
 
@@ -17,9 +18,9 @@ struct discovered {
 };
 
 /* Names are UTF-8 without control characters, do not begin with a point, and are no longer than above; what else
- * lies in the folder is named in a warning, but for files and hidden things. Links count where they are the server's user's, or
- * root's. archives: they are models, too; a folder goes before an archive of its name. At least one model is there,
- * or -1 and *e. */
+ * lies in the folder is named in a warning, but for files and hidden things. Links count where they are the server's
+ * user's, or root's. archives: they are models, too; a folder goes before an archive of its name. At least one model is
+ * there, or -1 and *e. */
 int discover_models(const char *dir, bool archives, struct discovered *d, struct err *e);
 void discover_close(struct discovered *d);
 

@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* Of the files of a folder: their names, sizes and times, and the text of config.json. 0: the folder cannot be read, and
- * nothing that depends on its files should be kept. Any thread. */
+/* A number made of the names, sizes and times of a folder's files, and the text of config.json. 0: the folder cannot be
+ * read, and nothing that depends on its files should be kept. Any thread. */
 uint64_t identity_of_folder(const char *dir);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where its files are: for an archive, when it is unpacked. dir: PATH_MAX bytes. */
+/* Finds the folder of its files; an archive is unpacked first. dir: PATH_MAX bytes. */
 static int find_files(struct opened_model *m, const struct model_place *p, char *dir, struct err *e)
 {
     char archive[PATH_MAX];

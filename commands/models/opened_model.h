@@ -18,7 +18,7 @@ struct opened_model {
     struct instance_setup setup;
 };
 
-/* Which, and where. Borrowed. */
+/* The model's name and place. Borrowed. */
 struct model_place {
     const struct serve_options *o;
     const char *name, *archive;  /* archive: its file in --models-dir; NULL: its folder has its name */
@@ -28,8 +28,8 @@ struct model_place {
     int n_ranks;
 };
 
-/* What does not change is from the shelf, if it is there. *bytes: that it takes on the rank that holds most. Any thread, one at
- * a time. */
+/* Opens a model; the shelf provides what does not change, if it is there. *bytes: its bytes on the rank that holds
+ * most. Any thread, one at a time. */
 struct opened_model *opened_model_open(const struct model_place *p, int64_t *bytes, struct err *e);
 /* Tokenizer and template go to the shelf. */
 void opened_model_close(struct opened_model *m, struct shelf *shelf);

@@ -26,7 +26,7 @@ static int check_options(const struct serve_options *o, const struct world *w, s
     return serve_check(o, e);
 }
 
-/* Of a rank: that of the one that has least. Collective. */
+/* The memory of the rank that has the least. Collective. */
 static int64_t memory_of_rank(const struct instance *ground, const struct world *w)
 {
     const struct ops *ops = ground->ops;

@@ -1,5 +1,5 @@
-/* commands/models/shelf.h - tokenizers and templates of the models that were unloaded last, for their next load: to open
- * them takes tenths of a second. */
+/* commands/models/shelf.h - tokenizers and templates of the models that were unloaded last, for their next load: to
+ * open them takes tenths of a second. */
 #ifndef MODELS_SHELF_H
 #define MODELS_SHELF_H
 
@@ -10,7 +10,7 @@
 
 #define SHELF_TEXTS 8 /* that are kept; then those that have lain longest go */
 
-/* What requests need of a model, from its first opening on. */
+/* The parts of a model that requests need, from its first opening on. */
 struct shelved {
     struct texts texts;
     char
@@ -28,7 +28,7 @@ struct shelf {
 void shelf_open(struct shelf *s);
 void shelf_close(struct shelf *s);
 
-/* Those of this name and identity, which are the caller's then; NULL: there are none. */
+/* The parts of this name and identity, which are the caller's then; NULL: there are none. */
 struct shelved *shelf_take(struct shelf *s, const char *name, uint64_t identity);
 /* Takes it over. NULL: nothing. */
 void shelf_put(struct shelf *s, struct shelved *one);

@@ -9,7 +9,7 @@ struct verdict {
     int n, n_left_out;
 };
 
-/* Where the next problem goes. One that is only reported gives way to one that refuses; NULL: no place is left. */
+/* The place of the next problem. One that is only reported gives way to one that refuses; NULL: no place is left. */
 static struct preflight_problem *next_problem(struct verdict *v, bool refuses)
 {
     if (v->n < PREFLIGHT_MAX_PROBLEMS)

@@ -54,8 +54,8 @@ struct preflight_problem {
     char text[240];
 };
 
-/* Bytes per second that the ranks of a host read of the checkpoint together. False when rank `first` is not the host's first
- * one, or nothing was read there. */
+/* Bytes per second that the ranks of a host read of the checkpoint together. False when rank `first` is not the host's
+ * first one, or nothing was read there. */
 bool preflight_file_rate(const struct preflight *p, int first, double *rate);
 
 /* The problems, at most PREFLIGHT_MAX_PROBLEMS, those that refuse first; the last one gives the number of further

@@ -29,7 +29,8 @@ struct service {
     int (*close)(void *context, struct err *e);
 };
 
-/* Rank 0 opens the way to the leaders of the other replicas, and they to rank 0; nothing where there is one replica. Collective. */
+/* Rank 0 opens the way to the leaders of the other replicas, and they to rank 0; nothing where there is one replica.
+ * Collective. */
 static void link_replicas(struct world *w, const struct instance *i, const struct instance_setup *setup,
                           const struct service *s, int32_t vocab, struct leader *leader, struct err *e)
 {

@@ -47,6 +47,12 @@ int start_open_model(const struct run_options *o, const char *config, struct mod
         return ERR(e, ERR_USAGE, "--max-model-len %lld: the model has %d positions", (long long)o->max_model_len,
                    model_context(m));
     m->kv_fp8 = o->kv_dtype != KV_AUTO;
+    m->weights_fp8 = o->quantise == WEIGHTS_FP8;
+    m->head_fp8 = o->head_dtype == WEIGHTS_FP8;
+    if (m->weights_fp8 && m->quantization.format != FORMAT_NONE)
+        return ERR(e, ERR_USAGE,
+                   "--quantization fp8: the checkpoint is quantised already (%s), expected one that is not",
+                   m->quantization.method);
     if (m->kv_fp8 && m->latent.rank > 0)
         return ERR(e, ERR_UNSUPPORTED,
                    "--kv-cache-dtype fp8: the cache of %s holds latents, which are kept as they are", m->model_type);

@@ -1,5 +1,5 @@
-/* commands/start/start.h - from options to a model that can be opened: what rank 0 checks before anything large is read, and
- * what it tells every rank. */
+/* commands/start/start.h - from options to a model that can be opened: what rank 0 checks before anything large is
+ * read, and what it tells every rank. */
 #ifndef START_START_H
 #define START_START_H
 
@@ -18,8 +18,8 @@ int start_open_folder(const struct run_options *o, const char *command, struct m
 /* The setup of every rank, for at most n_seqs sequences of n_tokens at once. scores: prompts may be scored. Rank 0. */
 struct instance_setup start_setup(const struct run_options *o, int n_seqs, int n_tokens, bool scores);
 
-/* The same with sequences and their length as far as options and the model allow them: at most n_seqs, of `longest` tokens if the
- * options do not say it. */
+/* The same with sequences and their length as far as options and the model allow them: at most n_seqs, of `longest`
+ * tokens if the options do not say it. */
 struct instance_setup start_setup_of(const struct run_options *o, const struct model_config *m, int longest, int n_seqs,
                                      bool scores);
 

@@ -1,5 +1,6 @@
-/* coordinator/archives/cache.c - see cache.h. A folder is unpacked under a name that begins with a point, and renamed when it
- * is whole; it is renamed so, too, before it is removed. So what has a model's name is whole, whenever a job ends. */
+/* coordinator/archives/cache.c - see cache.h. A folder is unpacked under a name that begins with a point, and renamed
+ * when it is whole; it is renamed so, too, before it is removed. So what has a model's name is whole, whenever a job
+ * ends. */
 #include "coordinator/archives/cache.h"
 #include "base/clock.h"
 #include "base/files.h"
@@ -148,7 +149,7 @@ static bool is_ours(const char *name)
            strspn(name + n - DIGITS, "0123456789abcdef") == DIGITS;
 }
 
-/* What the folder holds, in the order of use. */
+/* The contents of the folder, in the order of use. */
 struct found {
     char name[ARCHIVES_NAME_BYTES];
     struct timespec used;
@@ -301,7 +302,7 @@ static int name_folder(const char *archive, const char *name, char *out, struct 
     return 0;
 }
 
-/* Where config.json is: in the folder, or in the only one in it. */
+/* The folder of config.json: this one, or the only one in it. */
 static void find_files(const char *folder, char *path)
 {
     char inner[PATH_MAX], only[NAME_MAX + 1] = "";

@@ -35,15 +35,15 @@ struct archive_cache {
     atomic_bool cancel; /* what is being unpacked is given up */
 };
 
-/* dir is made if it is not there; what an earlier job has left half done is removed. limit: bytes; negative: 9/10 of what
- * is free there and what it holds. */
+/* dir is made if it is not there; what an earlier job has left half done is removed. limit: bytes; negative: 9/10 of
+ * what is free there and what it holds. */
 int archive_cache_open(struct archive_cache *c, const char *dir, int64_t limit, struct err *e);
 /* Safe on a zeroed struct. */
 void archive_cache_close(struct archive_cache *c);
 
 /* The folder of the archive of this model, which is unpacked if that has not been done; it stays until it is released.
- * path: at least PATH_MAX bytes, where the model's files are. *seconds: that unpacking took, 0: it was there. One thread at
- * a time. NULL: *e, ERR_MEMORY where room is short. */
+ * path: at least PATH_MAX bytes, where the model's files are. *seconds: that unpacking took, 0: it was there. One
+ * thread at a time. NULL: *e, ERR_MEMORY where room is short. */
 struct archive_folder *archive_cache_take(struct archive_cache *c, const char *archive, const char *name, char *path,
                                           double *seconds, struct err *e);
 /* Any thread. NULL: nothing. */

@@ -1,4 +1,5 @@
-/* coordinator/archives/tar.c - see tar.h. Headers are POSIX ustar or GNU, with long names by GNU's entries or by pax. */
+/* coordinator/archives/tar.c - see tar.h. Headers are POSIX ustar or GNU, with long names by GNU's entries or by
+ * pax. */
 #include "coordinator/archives/tar.h"
 #include "base/utf8.h"
 
@@ -24,7 +25,7 @@ struct header {
 };
 _Static_assert(sizeof(struct header) == BLOCK, "a header is a block");
 
-/* What entries before a file say of it. */
+/* The words of entries before a file about it. */
 struct more {
     char path[TAR_PATH_BYTES]; /* "": nothing */
     bool has_size;

@@ -1,5 +1,5 @@
-/* coordinator/archives/tar.h - a tar archive, compressed by gzip or not, read once from front to back. Files and folders
- * are all that it may hold; everything in it is hostile until checked. */
+/* coordinator/archives/tar.h - a tar archive, compressed by gzip or not, read once from front to back. Files and
+ * folders are all that it may hold; everything in it is hostile until checked. */
 #ifndef ARCHIVES_TAR_H
 #define ARCHIVES_TAR_H
 

@@ -1,4 +1,5 @@
-/* coordinator/archives/unpack.c - see unpack.h. Nothing but files and folders is made here, so no path leads through a link. */
+/* coordinator/archives/unpack.c - see unpack.h. Nothing but files and folders is made here, so no path leads through a
+ * link. */
 #include "coordinator/archives/unpack.h"
 #include "coordinator/archives/tar.h"
 
@@ -35,7 +36,7 @@ static int fail(const struct unpacking *u, const char *path, struct err *e)
                path, (long long)u->bytes, strerror(why));
 }
 
-/* So much more is to be written. */
+/* Claims the room for this number of bytes before they are written. */
 static int claim(struct unpacking *u, const char *path, uint64_t bytes, struct err *e)
 {
     if (bytes > MOST_BYTES)
@@ -68,7 +69,7 @@ static int make_folder(struct unpacking *u, const char *path, struct err *e)
     return mkdirat(u->folder, path, 0755) == 0 ? 0 : fail(u, path, e);
 }
 
-/* Those that lead to the path; no entry has to make them. */
+/* Makes the folders that lead to the path; no entry has to. */
 static int make_parents(struct unpacking *u, char *path, struct err *e)
 {
     for (char *slash = strchr(path, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {

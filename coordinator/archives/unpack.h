@@ -10,7 +10,7 @@
 #define UNPACK_MOST_RATIO 100                  /* bytes of a byte of the archive: weights have less than 3 */
 #define UNPACK_FREE_BYTES ((uint64_t)64 << 20) /* that need no such proportion */
 
-/* Who says whether there is room. */
+/* The owner says whether there is room. */
 struct unpack_owner {
     void *context;
     /* The folder is to take so many bytes in all, `more` of them are to come now; -1: it may not, and why. */
@@ -18,11 +18,11 @@ struct unpack_owner {
     const atomic_bool *cancel; /* give up */
 };
 
-/* Into the folder that is open here, new, empty and the caller's alone. What was written stays there on failure: disk full is
- * ERR_MEMORY. *bytes: what the folder takes. On disk when this returns. */
+/* Into the folder that is open here, new, empty and the caller's alone. What was written stays there on failure: disk
+ * full is ERR_MEMORY. *bytes: what the folder takes. On disk when this returns. */
 int unpack_archive(const char *archive, int folder, const struct unpack_owner *owner, int64_t *bytes, struct err *e);
 
-/* What a file of so many bytes takes on disk, a folder with 0. */
+/* The bytes that a file of this size takes on disk; 0: a folder. */
 int64_t unpack_on_disk(int64_t bytes);
 
 #endif

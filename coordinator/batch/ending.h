@@ -1,5 +1,5 @@
-/* coordinator/batch/ending.h - when and how a batch ends before its work is done: the job's walltime, signals, and the exit
- * status that follows. Pure: the time (seconds_now()) is an argument.
+/* coordinator/batch/ending.h - when and how a batch ends before its work is done: the job's walltime, signals, and the
+ * exit status that follows. Pure: the time (seconds_now()) is an argument.
  *
  *   RUN    what fits before the limit may start; what does not is left for the next run
  *   DRAIN  nothing starts any more, what has not begun is taken back, what runs may finish until `until`
@@ -38,8 +38,8 @@ struct ending {
 
 void ending_open(struct ending *g, const struct ending_setup *setup);
 
-/* The wish of a signal that this process has got, or (own: false) another rank, which may be the same one once more. A second
- * SIGTERM or SIGINT of this process, a second and more after the first, ends the draining. */
+/* The wish of a signal that this process has got, or (own: false) another rank, which may be the same one once more. A
+ * second SIGTERM or SIGINT of this process, a second and more after the first, ends the draining. */
 void ending_signal(struct ending *g, enum signal_wish wish, bool own, double now);
 
 /* Time passes: an earlier state never comes back. Returns the state. */
@@ -51,7 +51,8 @@ void ending_nothing_fits(struct ending *g);
 /* Whether a request that needs this many seconds may start now. */
 bool ending_fits(const struct ending *g, double need, double now);
 
-/* Seconds that the end itself takes: learned from the slowest sync and step so far, unless --walltime-reserve says it. */
+/* Seconds that the end itself takes: learned from the slowest sync and step so far, unless --walltime-reserve says
+ * it. */
 double ending_reserve(const struct ending *g);
 void ending_learn(struct ending *g, double sync_seconds, double step_seconds);
 

@@ -1,6 +1,6 @@
-/* coordinator/batch/ids.h - every id of a run: whether its result is in the output and where, and where it stands in the input.
- * 32 bytes an id, whatever its length: ids are known by 128 bits of a keyed hash (two of 10^9 are equal with a chance of
- * 10^-21). */
+/* coordinator/batch/ids.h - every id of a run: whether its result is in the output and where, and where it stands in
+ * the input. 32 bytes an id, whatever its length: ids are known by 128 bits of a keyed hash (two of 10^9 are equal with
+ * a chance of 10^-21). */
 #ifndef BATCH_IDS_H
 #define BATCH_IDS_H
 

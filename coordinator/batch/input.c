@@ -66,7 +66,7 @@ static int add(struct inputs *in, const char *path, struct err *e)
     return 0;
 }
 
-/* What a batch has written, or writes at this moment, before its manifest is there even: another share's, say. Named as an input
+/* A file that a batch has written or is writing, even before it has a manifest: another share's, say. Named as an input
  * it is a mistake, and a pattern does not mean it. */
 static bool is_output(const char *path, const struct stat *st)
 {

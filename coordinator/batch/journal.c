@@ -39,7 +39,8 @@ static int lock(struct journal *j, double until, struct err *e)
     return 0;
 }
 
-/* A file is read, too, to go on with it. A pipe is not: opened for both it would be its own reader, and all results lost. */
+/* A file is read, too, to go on with it. A pipe is not: opened for both it would be its own reader, and all results
+ * lost. */
 static int open_output(const struct journal *j, struct err *e)
 {
     struct stat st;
@@ -303,8 +304,8 @@ static int write_all(struct journal *j, const char *line, size_t bytes, struct e
     return 0;
 }
 
-/* Standard output's file may be shared with others, so it is not made O_NONBLOCK: a pipe that can be written takes PIPE_BUF
- * bytes without blocking. */
+/* Standard output's file may be shared with others, so it is not made O_NONBLOCK: a pipe that can be written takes
+ * PIPE_BUF bytes without blocking. */
 int journal_flush(struct journal *j, struct err *e)
 {
     struct pollfd ready = {.fd = j->fd, .events = POLLOUT};

@@ -1,4 +1,5 @@
-/* coordinator/batch/journal.h - the output: whole lines, appended in the order in which they come, safe on disk in batches. */
+/* coordinator/batch/journal.h - the output: whole lines, appended in the order in which they come, safe on disk in
+ * batches. */
 #ifndef BATCH_JOURNAL_H
 #define BATCH_JOURNAL_H
 
@@ -19,8 +20,8 @@ struct journal {
 
     /* A regular file only. */
     struct prefix *prefix; /* of its whole lines; owned */
-    json_t *
-        synced; /* prefix_json of what the last sync has put on disk; owned, NULL: none since it was opened or replaced */
+    json_t
+        *synced; /* prefix_json of what the last sync put on disk; owned, NULL: none since it was opened or replaced */
     int64_t intact; /* number of bytes that earlier runs wrote */
 
     /* No regular file: what nobody has taken yet, so that a reader who stalls stops nobody but himself. */
@@ -36,8 +37,9 @@ int journal_open(struct journal *j, const char *path, double patience, struct er
  * a crash. */
 int journal_refuse_other(const struct journal *j, const char *begin, struct err *e);
 
-/* Are the bytes still those that an earlier run has recorded (was: journal.synced of then; NULL: not known)? Sets intact. A file that
- * has become shorter is no failure: results that are gone run again. Damage is ERR_INPUT and named by bytes and lines. */
+/* Are the bytes still those that an earlier run has recorded (was: journal.synced of then; NULL: not known)? Sets
+ * intact. A file that has become shorter is no failure: results that are gone run again. Damage is ERR_INPUT and named
+ * by bytes and lines. */
 int journal_check(struct journal *j, const json_t *was, struct err *e);
 
 #define JOURNAL_FOREIGN INT64_MAX /* trusted: nothing is known of the file, which may be another's */
@@ -49,14 +51,15 @@ struct journal_reader {
     void *context;
 };
 
-/* What is in it. Lines behind journal.intact have to be JSON, too. The first `trusted` bytes were known to be on disk. Cut off is only what
- * a crash leaves: a line that was begun, and behind `trusted` all from the first line on that has a hole (zeros). Any other line
- * that is not ours is a mistake, and *e: nothing is changed. *cut: bytes that were cut off. */
+/* Reads what is in it. Lines behind journal.intact must be JSON, too. The first `trusted` bytes were known to be on
+ * disk. Cut off is only what a crash leaves: a line that was begun, and behind `trusted` all from the first line on
+ * that has a hole (zeros). Any other line that is not ours is a mistake, and *e: nothing is changed. *cut: bytes that
+ * were cut off. */
 int journal_recover(struct journal *j, int64_t trusted, const struct journal_reader *reader, int64_t *cut,
                     struct err *e);
 
-/* Append a line (its newline included) as a whole, or not at all. To what is no regular file it never waits: n_pending bytes may
- * be left, for journal_flush. */
+/* Append a line (its newline included) as a whole, or not at all. To what is no regular file it never waits: n_pending
+ * bytes may be left, for journal_flush. */
 int journal_append(struct journal *j, const char *line, size_t bytes, double now, struct err *e);
 
 /* Write what is pending, as far as that does not block: to be called when fd can be written. */
@@ -65,14 +68,15 @@ int journal_flush(struct journal *j, struct err *e);
 /* Lines that were appended and are not written as a whole. */
 int64_t journal_pending_lines(const struct journal *j);
 
-/* Whatever was appended is on disk when this returns, and journal.synced says what that is. */
+/* All that was appended is on disk when this returns, and journal.synced describes it. */
 int journal_sync(struct journal *j, struct err *e);
 
 /* The file is about to be replaced: journal.synced does not describe it any more, until the next sync. */
 void journal_forget(struct journal *j);
 
-/* Put the synced file `temporary`, of which fd (taken over on success) is, in the place of `target`, where the journal's own path
- * leads. Locked before it is there: who waits for the journal finds it in use until journal_close. -1: errno says why not. */
+/* Put the synced file `temporary`, of which fd (taken over on success) is, in the place of `target`, where the
+ * journal's own path leads. Locked before it is there: who waits for the journal finds it in use until journal_close.
+ * -1: errno says why not. */
 int journal_replace(struct journal *j, const char *temporary, const char *target, int fd);
 
 /* Pending lines are lost. Safe on a struct whose fd is -1. */

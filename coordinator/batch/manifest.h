@@ -1,7 +1,8 @@
-/* coordinator/batch/manifest.h - OUTPUT.manifest.json beside the output: what made it and how far it is. Replaced as a whole.
+/* coordinator/batch/manifest.h - OUTPUT.manifest.json beside the output: what made it and how far it is. Replaced as a
+ * whole.
  *
- * What decides over the text of results ("identity": model, format, seed, defaults, chat template) must be the same when a run
- * goes on with an output; the rest is for people. */
+ * What decides over the text of results ("identity": model, format, seed, defaults, chat template) must be the same
+ * when a run goes on with an output; the rest is for people. */
 #ifndef BATCH_MANIFEST_H
 #define BATCH_MANIFEST_H
 
@@ -32,7 +33,8 @@ int64_t manifest_synced(const struct manifest *m);
 /* The part of the output that was on disk, for journal_check; borrowed. NULL: unknown. */
 const json_t *manifest_output(const struct manifest *m);
 
-/* The output of the earlier run is about to be replaced: its manifest says no more what is in it, on disk when this returns. */
+/* The output of the earlier run is about to be replaced: its manifest says no more what is in it, on disk when this
+ * returns. */
 int manifest_forget_output(struct manifest *m, struct err *e);
 
 /* Write it: the identity and `rest` (taken over; NULL: out of memory), on disk when this returns. */

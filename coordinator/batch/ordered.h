@@ -5,8 +5,8 @@
 #include "coordinator/batch/ids.h"
 #include "coordinator/batch/journal.h"
 
-/* Rewrite a synced journal (coordinator/batch/rewrite.h): its lines in the order of their places in the input, those of no place
- * there behind them in the order in which they came. Memory: 16 bytes a result. */
+/* Rewrite a synced journal (coordinator/batch/rewrite.h): its lines in the order of their places in the input, those of
+ * no place there behind them in the order in which they came. Memory: 16 bytes a result. */
 int ordered_rewrite(struct journal *j, const struct ids *ids, struct err *e);
 
 #endif

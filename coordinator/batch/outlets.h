@@ -1,6 +1,6 @@
-/* coordinator/batch/outlets.h - where operators look while a batch runs: a bar on a terminal or a line a minute, the status file,
- * the metrics file, the Slurm job's comment. Whatever goes wrong with one of them is said once and never ends the job. The
- * batch thread's. */
+/* coordinator/batch/outlets.h - where operators look while a batch runs: a bar on a terminal or a line a minute, the
+ * status file, the metrics file, the Slurm job's comment. Whatever goes wrong with one of them is said once and never
+ * ends the job. The batch thread's. */
 #ifndef BATCH_OUTLETS_H
 #define BATCH_OUTLETS_H
 
@@ -38,7 +38,8 @@ void outlets_soon(struct outlets *out);
 /* Somebody has asked (SIGUSR2): line and files now. */
 void outlets_tell(struct outlets *out, const struct status *s, const struct metrics *m, double now);
 
-/* The job is about to be ended by a failure, which says its own line: the status file says so, the metrics file is removed. */
+/* The job is about to be ended by a failure, which says its own line: the status file says so, the metrics file is
+ * removed. */
 void outlets_fail(struct outlets *out, const struct status *s, double now);
 
 /* The bar goes away for a line of another's; the next outlets_show draws it again. */

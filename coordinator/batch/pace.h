@@ -1,9 +1,10 @@
-/* coordinator/batch/pace.h - how long a request takes, learned from those that have finished: with it is judged what still fits
- * before the job's end. Pure; times in seconds.
+/* coordinator/batch/pace.h - how long a request takes, learned from those that have finished: with it is judged what
+ * still fits before the job's end. Pure; times in seconds.
  *
- * The estimate is what 19 of 20 recent requests did not exceed, for each part of it: the time to the first token (longer prompts
- * in proportion), the time of a further token, and the share of max_tokens that was used. A request that takes longer all the
- * same is cut at the job's end and runs again in the next one: nothing is lost but its time. */
+ * The estimate is what 19 of 20 recent requests did not exceed, for each part of it: the time to the first token
+ * (longer prompts in proportion), the time of a further token, and the share of max_tokens that was used. A request
+ * that takes longer all the same is cut at the job's end and runs again in the next one: nothing is lost but its
+ * time. */
 #ifndef BATCH_PACE_H
 #define BATCH_PACE_H
 
@@ -36,9 +37,9 @@ void pace_open(struct pace *p);
 
 void pace_learn(struct pace *p, const struct pace_sample *s);
 
-/* How many steps there were since the start, and their time; decode: the newest fed no prompts. A further token takes at least
- * such a step, which counts until requests have finished. Before there was one nothing is known: prompts are fed in steps that
- * take much longer, and a run that begins nothing for that reason would never get anywhere. */
+/* The number of steps since the start, and their time; decode: the newest fed no prompts. A further token takes at
+ * least such a step, which counts until requests have finished. Before there was one nothing is known: prompts are fed
+ * in steps that take much longer, and a run that begins nothing for that reason would never get anywhere. */
 void pace_steps(struct pace *p, uint64_t n_steps, double step_seconds, bool decode);
 
 /* The share of their max_tokens that outputs are expected to use; 1 while little is known. */

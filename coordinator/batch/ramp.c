@@ -12,8 +12,8 @@ void ramp_open(struct ramp *r, int n_replicas)
     *r = (struct ramp){.n_replicas = n_replicas};
 }
 
-/* All time counts for the outputs, which is too much where prompts were fed, too: such a period can only lower the estimate. A
- * prompt's token is taken to cost what the mean of all tokens does. */
+/* All time counts for the outputs, which is too much where prompts were fed, too: such a period can only lower the
+ * estimate. A prompt's token is taken to cost what the mean of all tokens does. */
 void ramp_learn(struct ramp *r, const struct ramp_counts *now)
 {
     double n_prompt = now->n_prompt - r->before.n_prompt, n_output = now->n_output - r->before.n_output;

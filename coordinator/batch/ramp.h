@@ -2,9 +2,10 @@
  * each replica, and goes on to as many as would end in time at the speed that was measured until then. Pure; times in
  * seconds.
  *
- * Were everything begun at once, a first wave that is longer than the walltime would be cut whole, in every run anew. A token
- * costs less the more sequences there are in a step, so what is measured with few of them is a bound for many. Tokens are
- * measured from the first steps on: where the walltime is far away, a run has all that replicas hold within a few steps. */
+ * Were everything begun at once, a first wave that is longer than the walltime would be cut whole, in every run anew. A
+ * token costs less the more sequences there are in a step, so what is measured with few of them is a bound for many.
+ * Tokens are measured from the first steps on: where the walltime is far away, a run has all that replicas hold within
+ * a few steps. */
 #ifndef BATCH_RAMP_H
 #define BATCH_RAMP_H
 
@@ -35,8 +36,8 @@ void ramp_open(struct ramp *r, int n_replicas);
 /* The work that the replicas have done so far. */
 void ramp_learn(struct ramp *r, const struct ramp_counts *now);
 
-/* May this line begin beside those under way? share: of n_output that sequences are expected to use; left: until all has to be
- * over. A line for each replica always may: whether it fits by itself is said by pace.h. */
+/* May this line begin beside those under way? share: of n_output that sequences are expected to use; left: until all
+ * has to be over. A line for each replica always may: whether it fits by itself is said by pace.h. */
 bool ramp_allows(const struct ramp *r, const struct ramp_work *w, double share, double left);
 
 /* It has begun; it is over, with this many output tokens. */

@@ -1,5 +1,5 @@
-/* coordinator/batch/result.c - see result.h. Every line begins with its id, so that a run that goes on with the output finds the
- * ids without parsing the texts. */
+/* coordinator/batch/result.c - see result.h. Every line begins with its id, so that a run that goes on with the output
+ * finds the ids without parsing the texts. */
 #include "coordinator/batch/result.h"
 #include "coordinator/tasks/finished.h"
 #include "protocol/reply_parts.h"

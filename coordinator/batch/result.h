@@ -14,15 +14,15 @@ struct result_count {
     int64_t prompt_tokens, cached_tokens, output_tokens;
 };
 
-/* malloc'ed, its newline included; NULL: out of memory. What went wrong with a job is in l->task->error before. file_name: of
- * the line's file, for errors. */
+/* malloc'ed, its newline included; NULL: out of memory. What went wrong with a job is in l->task->error before.
+ * file_name: of the line's file, for errors. */
 char *result_line(const struct line *l, const char *file_name, const struct result_style *s, double now, size_t *bytes,
                   struct result_count *count);
 
 #define RESULT_BEGIN "{\"id\":" /* every line of either style begins so */
 
-/* The id of a line that result_line has made in either style (without its newline), and whether it is an error. false: it is
- * no such line. */
+/* The id of a line that result_line has made in either style (without its newline), and whether it is an error. false:
+ * it is no such line. */
 bool result_read(const char *line, size_t bytes, char id[LINE_MAX_ID_BYTES + 1], bool *failed);
 
 #endif

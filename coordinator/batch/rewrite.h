@@ -1,5 +1,5 @@
-/* coordinator/batch/rewrite.h - the output once more, as another file that takes its place as a whole: whatever ends the program
- * meanwhile, the one or the other is there. */
+/* coordinator/batch/rewrite.h - the output once more, as another file that takes its place as a whole: whatever ends
+ * the program meanwhile, the one or the other is there. */
 #ifndef BATCH_REWRITE_H
 #define BATCH_REWRITE_H
 
@@ -14,8 +14,8 @@ struct rewrite {
     void *context;
 };
 
-/* The journal, a file, is the new one then, with all of it on disk, and as locked as before. On failure it is what it was (unless
- * the folder could not be synced: then it is the new one, too). */
+/* The journal, a file, is the new one then, with all of it on disk, and as locked as before. On failure it is what it
+ * was (unless the folder could not be synced: then it is the new one, too). */
 int rewrite_run(struct journal *j, const struct rewrite *w, struct err *e);
 
 #endif

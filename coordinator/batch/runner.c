@@ -33,7 +33,7 @@ static const char *file_of(const struct runner *r, const struct line *l)
     return inputs_name(&r->files.inputs, l->file);
 }
 
-/* Whatever is said of lines: the first few, then that there are more. */
+/* Messages about lines: the first few are printed, then that there are more. */
 static bool may_tell(struct runner *r)
 {
     if (r->lines.n_told <= MAX_TOLD)

@@ -69,7 +69,7 @@ struct runner_files {
     int64_t recorded_bytes; /* and so much of it */
     bool nameless;          /* lines without an id have results, of this run or an earlier one */
     json_t *defaults;
-    int max_len; /* tokens of prompt and output together, if lines without max_tokens were seen by this run or an earlier one; else 0 */
+    int max_len; /* tokens of prompt and output together, if any run has seen lines without max_tokens; else 0 */
 };
 
 /* The lines under way: runner.c's. */

@@ -1,5 +1,5 @@
-/* coordinator/batch/runner_end.c - when a run ends, and what has to happen now and then until it does. See runner.h. What is
- * decided is in ending.c and pace.c; here it is done. */
+/* coordinator/batch/runner_end.c - when a run ends, and what has to happen now and then until it does. See runner.h.
+ * What is decided is in ending.c and pace.c; here it is done. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/batch/runner.h"
@@ -152,8 +152,8 @@ void runner_note_steps(struct runner *r, bool decode)
     ramp_learn(&r->end.ramp, &counts);
 }
 
-/* Lines wait in the engine for their turn, and meanwhile time passes. Those that have begun stay: they may be faster than it
- * seems, and if not, they are cut at the limit. */
+/* Lines wait in the engine for their turn, and meanwhile time passes. Those that have begun stay: they may be faster
+ * than it seems, and if not, they are cut at the limit. */
 static void withdraw_misfits(struct runner *r, double now)
 {
     if (isinf(ending_limit(&r->end.ending)) || now < r->end.withdraw_due || r->state != RUNNER_RUNNING)

@@ -301,7 +301,7 @@ int runner_files_check_len(struct runner *r, struct err *e)
     return 0;
 }
 
-/* How long it takes is learned: as much is kept of the walltime for the end. */
+/* Learns how long a sync takes, and keeps that much of the walltime for the end. */
 void runner_files_sync(struct runner *r)
 {
     struct err e = {0};

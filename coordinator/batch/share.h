@@ -1,9 +1,9 @@
-/* coordinator/batch/share.h - which lines of the input a job takes when several share it: the tasks of a Slurm job array, or
- * --shard K/N. Line i (from 0, over all input files, empty ones counted) belongs to share i mod N. Pure: the environment is the
- * caller's.
+/* coordinator/batch/share.h - which lines of the input a job takes when several share it: the tasks of a Slurm job
+ * array, or --shard K/N. Line i (from 0, over all input files, empty ones counted) belongs to share i mod N. Pure: the
+ * environment is the caller's.
  *
- * Nothing is shared out unasked: in an array an output with {task} (or Slurm's %a) in its name asks for it, else the user has to
- * say. The share is part of the manifest, so an output that belongs to another share is refused there. */
+ * Nothing is shared out unasked: in an array an output with {task} (or Slurm's %a) in its name asks for it, else the
+ * user has to say. The share is part of the manifest, so an output that belongs to another share is refused there. */
 #ifndef BATCH_SHARE_H
 #define BATCH_SHARE_H
 

@@ -22,9 +22,9 @@ struct slurm_job {
 /* option: what needs the job, for messages. Refused outside of Slurm. */
 int slurm_job_open(struct slurm_job *j, const struct slurm_environment *v, const char *option, struct err *e);
 
-/* May a job that ends with something left be queued again? NULL: yes; else why not. n_new: results that this run has added:
- * without progress a job that fails at its start would be queued for ever. told_to_end: SIGTERM or SIGINT came, as from
- * scancel, which means it. */
+/* May a job that ends with something left be queued again? NULL: yes; else why not. n_new: results that this run has
+ * added: without progress a job that fails at its start would be queued for ever. told_to_end: SIGTERM or SIGINT came,
+ * as from scancel, which means it. */
 const char *slurm_requeue_obstacle(const struct slurm_job *j, int64_t max_restarts, uint64_t n_new, bool told_to_end);
 
 /* scontrol requeue; waits for it, up to 20 s. From its success on Slurm may end this job at any time. */

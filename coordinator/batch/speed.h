@@ -22,8 +22,8 @@ struct speed {
 /* The counts so far; zero it at first. Cheap enough to be called at any rate. */
 void speed_note(struct speed *s, const struct speed_counts *counts, double now);
 
-/* A second, from the oldest of the noted counts that is at most a minute old to these; NAN before there is a second to look
- * back upon. */
+/* A second, from the oldest of the noted counts that is at most a minute old to these; NAN before there is a second to
+ * look back upon. */
 struct speed_counts speed_of(const struct speed *s, const struct speed_counts *counts, double now);
 
 #endif

@@ -64,7 +64,7 @@ static void add_time(const struct status *s, char *text, size_t bytes)
             eta > s->walltime_left ? ": not all will be done" : "");
 }
 
-/* As many as are in the output: what is said to be done counts earlier runs as well. */
+/* The number in the output: the count of what is done includes earlier runs. */
 static int64_t n_failed(const struct status *s)
 {
     return s->n_failed_before + s->n_failed;

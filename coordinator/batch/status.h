@@ -1,5 +1,5 @@
-/* coordinator/batch/status.h - how far a batch is: one picture, and its forms for people, files and Slurm. Pure. What is not known
- * or was not measured is absent (null in JSON), never 0. */
+/* coordinator/batch/status.h - how far a batch is: one picture, and its forms for people, files and Slurm. Pure. What
+ * is not known or was not measured is absent (null in JSON), never 0. */
 #ifndef BATCH_STATUS_H
 #define BATCH_STATUS_H
 
@@ -39,7 +39,8 @@ struct status { /* strings are borrowed */
     double joules; /* of all ranks' devices, this run; NAN: not measured */
 };
 
-/* How many lines there will be: n_read at the end of the input, before that by the share of the bytes that were read. */
+/* The number of lines to come in all: n_read at the end of the input, an estimate by the share of its bytes before
+ * that. */
 double status_total(int64_t n_read, bool at_end, int64_t input_bytes, int64_t input_bytes_read);
 
 /* Seconds until all is done at the present speed; NAN: not known. */

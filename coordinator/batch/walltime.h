@@ -1,5 +1,5 @@
-/* coordinator/batch/walltime.h - when the job will be ended by who started it: --max-walltime, counted from the process's
- * start, or SLURM_JOB_END_TIME, whichever comes first. Pure: clocks and environment are the caller's. */
+/* coordinator/batch/walltime.h - when the job will be ended by who started it: --max-walltime, counted from the
+ * process's start, or SLURM_JOB_END_TIME, whichever comes first. Pure: clocks and environment are the caller's. */
 #ifndef BATCH_WALLTIME_H
 #define BATCH_WALLTIME_H
 
@@ -17,16 +17,17 @@ struct walltime_now {
     double since_started; /* since the process was started; negative: not known, then it counts from this moment */
 };
 
-/* Seconds ("90", "0.5"), or as Slurm writes times: MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS. Parts but the first have their
- * usual bounds (59:60 is refused). "UNLIMITED", which squeue may say, is INFINITY. name: of the option, for messages. */
+/* Seconds ("90", "0.5"), or as Slurm writes times: MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS. Parts but the first have
+ * their usual bounds (59:60 is refused). "UNLIMITED", which squeue may say, is INFINITY. name: of the option, for
+ * messages. */
 int walltime_parse(double *seconds, const char *text, const char *name, struct err *e);
 
 /* limit: of --max-walltime, job_end: of SLURM_JOB_END_TIME (seconds since 1970); NULL: not given. */
 int walltime_open(struct walltime *w, const char *limit, const char *job_end, const struct walltime_now *now,
                   struct err *e);
 
-/* "1-02:03:04", "2:03:04" or "3:04", the form that walltime_parse reads; "unlimited" for what is not finite. Negative: "0:00".
- * Returns text. */
+/* "1-02:03:04", "2:03:04" or "3:04", the form that walltime_parse reads; "unlimited" for what is not finite. Negative:
+ * "0:00". Returns text. */
 #define WALLTIME_TEXT_BYTES 32
 char *walltime_say(char text[WALLTIME_TEXT_BYTES], double seconds);
 

@@ -171,8 +171,8 @@ static bool is_unloading(const struct deploy *d)
     return false;
 }
 
-/* The next to go for `bytes`: the least recently used idle one, if all idle ones that have been there for long enough make
- * room together. -1: none. */
+/* The next to go for `bytes`: the least recently used idle one, if all idle ones that have been there for long enough
+ * make room together. -1: none. */
 static int choose_victim(const struct deploy *d, int64_t bytes, double now)
 {
     int oldest = -1, n_idle = 0;
@@ -189,8 +189,8 @@ static int choose_victim(const struct deploy *d, int64_t bytes, double now)
     return fits_after(d, bytes, idle, n_idle) ? oldest : -1;
 }
 
-/* The busy model that has been loaded longest, and will go when it is idle. -1: all that are loaded are pinned, or have not
- * been there for long enough. */
+/* The busy model that has been loaded longest, and will go when it is idle. -1: all that are loaded are pinned, or have
+ * not been there for long enough. */
 static int choose_yielding(const struct deploy *d, double now)
 {
     int oldest = -1;

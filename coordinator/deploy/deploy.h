@@ -1,8 +1,9 @@
 /* coordinator/deploy/deploy.h - which of many models are loaded: asked for, counted in bytes, loaded, evicted.
  *
- * The owner tells what happens (someone asks, leaves, has been served; a load has ended) and asks deploy_next() what to do
- * until it has nothing more to say. Rules:
- * - Many who ask for one model wait for one load. Models are loaded one at a time, in the order of those who have waited
+ * The owner tells what happens (someone asks, leaves, has been served; a load has ended) and asks deploy_next() what to
+ * do until it has nothing more to say. Rules:
+ * - Many who ask for one model wait for one load. Models are loaded one at a time, in the order of those who have
+ * waited
  *   longest; nobody overtakes.
  * - Room is counted in bytes before anything is read. A model that cannot fit beside the pinned ones is refused, and
  *   nothing is evicted for it. Victims are the least recently used among those that are idle and not pinned, and only
@@ -10,8 +11,10 @@
  * - A model that somebody uses or waits for is never a victim. Where the room is taken by busy models only, and the
  *   first in line has waited `patience`, the models longest loaded yield: who asks for one from then on waits in line
  *   like others, and it is unloaded when the last of those who use it is done. So nobody starves.
- * - A model that was just loaded stays for `residence` times as long as its load took, at most `patience`, before it makes
- *   way for another one, idle or busy: else two models that do not fit beside each other would be loaded for each request.
+ * - A model that was just loaded stays for `residence` times as long as its load took, at most `patience`, before it
+ * makes
+ *   way for another one, idle or busy: else two models that do not fit beside each other would be loaded for each
+ *   request.
  * - Who leaves while waiting costs nothing: a load that nobody waits for any more is not begun.
  * - A load that failed is the answer for `hold` seconds; then the next one who asks has it tried again.
  *
@@ -81,8 +84,8 @@ struct deploy {
 int deploy_open(struct deploy *d, const struct deploy_setup *setup, struct err *e);
 void deploy_close(struct deploy *d);
 
-/* Somebody wants model i. DEPLOY_ENTER: it is loaded, and the one who asked a user of it from now on; DEPLOY_WAIT: the one is a
- * waiter; DEPLOY_REFUSE: the last load failed a moment ago. */
+/* Somebody wants model i. DEPLOY_ENTER: it is loaded, and the one who asked a user of it from now on; DEPLOY_WAIT: the
+ * one is a waiter; DEPLOY_REFUSE: the last load failed a moment ago. */
 enum deploy_answer { DEPLOY_ENTER, DEPLOY_WAIT, DEPLOY_REFUSE };
 enum deploy_answer deploy_ask(struct deploy *d, int i, double now);
 
@@ -95,7 +98,8 @@ void deploy_leave(struct deploy *d, int i);
 /* A user is done. */
 void deploy_done(struct deploy *d, int i, double now);
 
-/* An operator's wishes. Load it though nobody waits. Unload it when its users are done: false if it is pinned or not loaded. */
+/* An operator's wishes. Load it though nobody waits. Unload it when its users are done: false if it is pinned or not
+ * loaded. */
 void deploy_want(struct deploy *d, int i, double now);
 bool deploy_unload(struct deploy *d, int i);
 void deploy_pin(struct deploy *d, int i, bool pinned);
@@ -105,7 +109,7 @@ enum deploy_act {
     DEPLOY_NOTHING,
     DEPLOY_OPEN,    /* read the model's headers, then deploy_sized or deploy_failed */
     DEPLOY_ABANDON, /* nobody waits any more: close what was opened. It is done when this is returned */
-    DEPLOY_REFUSED, /* it is larger than all that may be had: answer those who wait, each with deploy_leave. Done, too */
+    DEPLOY_REFUSED, /* it is larger than all there is: answer those who wait, each with deploy_leave. Done, too */
     DEPLOY_LOAD,    /* into its slot, then deploy_loaded or deploy_failed */
     DEPLOY_UNLOAD   /* out of its slot, then deploy_unloaded */
 };

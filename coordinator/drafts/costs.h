@@ -1,4 +1,5 @@
-/* coordinator/drafts/costs.h - how long a step of so many tokens takes, by those that were measured: what a draft more costs. Pure. */
+/* coordinator/drafts/costs.h - how long a step of so many tokens takes, by those that were measured: what a draft more
+ * costs. Pure. */
 #ifndef DRAFTS_COSTS_H
 #define DRAFTS_COSTS_H
 

@@ -1,4 +1,5 @@
-/* coordinator/drafts/draft_options.h - how drafts are made, by the options: vLLM's --speculative-config and short ones beside it. */
+/* coordinator/drafts/draft_options.h - how drafts are made, by the options: vLLM's --speculative-config and short ones
+ * beside it. */
 #ifndef DRAFTS_DRAFT_OPTIONS_H
 #define DRAFTS_DRAFT_OPTIONS_H
 

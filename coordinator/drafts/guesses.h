@@ -1,6 +1,6 @@
-/* coordinator/drafts/guesses.h - the tokens that may follow a sequence's, by what followed them before (suffixes.h), and how often
- * such guesses were right. Every token that comes is compared with the guess that there was, whether it was fed as a draft
- * or not: so the chances are known where no drafts are fed, too. Pure. */
+/* coordinator/drafts/guesses.h - the tokens that may follow a sequence's, by what followed them before (suffixes.h),
+ * and how often such guesses were right. Every token that comes is compared with the guess that there was, whether it
+ * was fed as a draft or not: so the chances are known where no drafts are fed, too. Pure. */
 #ifndef DRAFTS_GUESSES_H
 #define DRAFTS_GUESSES_H
 

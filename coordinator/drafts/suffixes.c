@@ -1,5 +1,6 @@
-/* coordinator/drafts/suffixes.c - see suffixes.h. A state stands for ends of the text that occur at the same places: those of
- * link's length + 1 to its own length. The link of the whole text's state is the longest end that was there before. */
+/* coordinator/drafts/suffixes.c - see suffixes.h. A state stands for ends of the text that occur at the same places:
+ * those of link's length + 1 to its own length. The link of the whole text's state is the longest end that was there
+ * before. */
 #include "coordinator/drafts/suffixes.h"
 
 #include <stdlib.h>
@@ -94,7 +95,8 @@ static void connect(struct suffixes *x, int32_t from, int32_t token, int32_t to)
     *bucket = i + 1;
 }
 
-/* The state of the beginning of `of` that is one token longer than p takes the place of `of` for all shorter texts. */
+/* The state of the beginning of `of` that is one token longer than p takes the place of `of` for all shorter
+ * texts. */
 static int32_t divide(struct suffixes *x, int32_t p, int32_t token, int32_t of)
 {
     int32_t half = x->n_states++;

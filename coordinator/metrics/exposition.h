@@ -14,8 +14,8 @@ struct exposition {
 
 void exposition_open(struct exposition *x, struct text_buffer *out, const char *prefix, struct err *e);
 
-/* One more label of all samples that follow; backslashes, quotes and ends of lines in the value are escaped, and what is no UTF-8
- * becomes U+FFFD. */
+/* One more label of all samples that follow; backslashes, quotes and ends of lines in the value are escaped, and what
+ * is no UTF-8 becomes U+FFFD. */
 void exposition_label(struct exposition *x, const char *name, const char *value);
 
 void exposition_head(struct exposition *x, const char *name, const char *type, const char *help);

@@ -108,7 +108,7 @@ static struct replica_label label_of(const struct metrics *m, int i)
     return label;
 }
 
-/* Of a group of ranks: where each is a replica. */
+/* The label of a group of ranks, each of which is a replica. */
 static struct replica_label ranks_label(const struct metrics *m, int i)
 {
     const struct replica_label none = {""};
@@ -250,7 +250,7 @@ static void write_accepted(struct exposition *x, const struct metrics *m)
         }
 }
 
-/* Where drafts are made. */
+/* Nothing if no drafts are made. */
 static void write_drafts(struct exposition *x, const struct metrics *m)
 {
     double n_places = 0;

@@ -58,7 +58,7 @@ void metrics_take(struct metrics *m, struct report *r, int replica);
 /* A generate was answered, by this replica if it got so far. g: NULL when it could not be parsed. */
 void metrics_count(struct metrics *m, const struct outcome *o, const struct protocol_generate *g, int replica);
 
-/* How long a request takes, in the mean of all; 1 while there was none. */
+/* The mean time of a request; 1 while there was none. */
 double metrics_mean_seconds(const struct metrics *m);
 
 /* Parts of it: what vLLM tells of replicas, what it does not, and every rank's steps. */

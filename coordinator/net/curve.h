@@ -19,8 +19,9 @@ struct curve {
     unsigned long n_refused;
 };
 
-/* New key pairs; the job's client and those of `clients` (a file with a Z85 public key a line, # comments; NULL: none) may
- * connect. zmq_context: of a libzmq socket that is to ask for the list (curve_answer), which is bound later; NULL: there is none. */
+/* New key pairs; the job's client and those of `clients` (a file with a Z85 public key a line, # comments; NULL: none)
+ * may connect. zmq_context: of a libzmq socket that is to ask for the list (curve_answer), which is bound later; NULL:
+ * there is none. */
 int curve_open(struct curve *c, void *zmq_context, const char *clients, struct err *e);
 void curve_close(struct curve *c);
 

@@ -25,7 +25,7 @@ struct parcel *parcels_add(struct parcels *p, unsigned char *body, size_t bytes)
 /* The pieces to be written next, at most `most`. Returns their number. */
 int parcels_list(const struct parcels *p, struct iovec *piece, int most);
 
-/* So many bytes are written. */
+/* This number of bytes was written. */
 void parcels_pass(struct parcels *p, size_t n);
 
 void parcels_free(struct parcels *p);

@@ -141,7 +141,8 @@ static int watch_room(const struct transport *t, struct channel *c, bool for_roo
     return epoll_ctl(t->poll, EPOLL_CTL_MOD, c->fd, &what);
 }
 
-/* Greeting, handshake, answers to heartbeats: in the order in which they were made, since sealed frames are numbered. */
+/* Greeting, handshake, answers to heartbeats: in the order in which they were made, since sealed frames are
+ * numbered. */
 static int take_protocol_bytes(struct transport *t, struct channel *c)
 {
     struct zmtp *z = &c->zmtp;
@@ -224,8 +225,8 @@ static void turn_away(struct transport *t, int fd)
     t->n_turned_away++;
 }
 
-/* Clients beyond what descriptors allow wait in the kernel's queue until others leave; those beyond what the user allows hear at
- * once, but no more than a turn's number of them before the listener rests: they come again. */
+/* Clients beyond what descriptors allow wait in the kernel's queue until others leave; those beyond what the user
+ * allows hear at once, but no more than a turn's number of them before the listener rests: they come again. */
 static void accept_clients(struct transport *t)
 {
     uint64_t n_turned_away = t->n_turned_away;
@@ -456,7 +457,8 @@ enum happening transport_happening(struct transport *t, struct channel_name *cha
     struct channel *c = t->gone;
     if (c == NULL)
         return HAPPENING_NONE;
-    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): leave_list() frees a channel that is in no list, and this one is in one */
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): leave_list() frees a channel that is in no list, and this one is in
+     * one */
     enum happening what = c->was_open ? HAPPENING_GONE : HAPPENING_REFUSED;
     *channel = (struct channel_name){c->number, -1};
     t->gone = c->next_gone;

@@ -1,7 +1,8 @@
-/* coordinator/net/transport.h - the socket that clients talk to: it listens, takes connections, reads their messages in turn and
- * writes replies. It speaks ZMTP as a ROUTER does (coordinator/net/zmtp.h), but a reply belongs to a connection and to nothing else:
- * a client cannot name itself, so it cannot name itself like another one. One thread's, after transport_open. Nothing here blocks,
- * and nothing is dropped in silence: a message that cannot go out is reported to who sends it. */
+/* coordinator/net/transport.h - the socket that clients talk to: it listens, takes connections, reads their messages in
+ * turn and writes replies. It speaks ZMTP as a ROUTER does (coordinator/net/zmtp.h), but a reply belongs to a
+ * connection and to nothing else: a client cannot name itself, so it cannot name itself like another one. One thread's,
+ * after transport_open. Nothing here blocks, and nothing is dropped in silence: a message that cannot go out is
+ * reported to who sends it. */
 #ifndef NET_TRANSPORT_H
 #define NET_TRANSPORT_H
 
@@ -61,12 +62,12 @@ enum happening { HAPPENING_NONE, HAPPENING_GONE, HAPPENING_REFUSED };
 /* A context, no socket yet. */
 int transport_context(struct transport *t, struct err *e);
 
-/* Is this an endpoint to bind? Refused: other transports than tcp and ipc, ports that are none, and endpoints that others can reach
- * (of other hosts; an abstract ipc name) unless there is CURVE or `insecure`. */
+/* Is this an endpoint to bind? Refused: other transports than tcp and ipc, ports that are none, and endpoints that
+ * others can reach (of other hosts; an abstract ipc name) unless there is CURVE or `insecure`. */
 int transport_check(const char *endpoint, bool curve, bool insecure, struct err *e);
 
-/* Bind. A message of more than max_bytes ends its connection, and so does coming when there are max_connections (0: any number).
- * curve (or NULL) is open already, and borrowed. */
+/* Bind. A message of more than max_bytes ends its connection, and so does coming when there are max_connections (0: any
+ * number). curve (or NULL) is open already, and borrowed. */
 int transport_open(struct transport *t, const char *endpoint, int64_t max_bytes, int64_t max_connections,
                    const struct curve *curve, struct err *e);
 
@@ -77,8 +78,8 @@ void transport_unlink(const struct transport *t);
  * before. */
 void transport_close(struct transport *t, int linger_ms);
 
-/* Take new connections, read what has come, write what is to go out, end who is silent for too long. To be called in every turn of
- * the loop; a client gets as much of a turn as any other. */
+/* Take new connections, read what has come, write what is to go out, end who is silent for too long. To be called in
+ * every turn of the loop; a client gets as much of a turn as any other. */
 void transport_turn(struct transport *t);
 
 /* Seconds until transport_turn is due, though `poll` is quiet. */

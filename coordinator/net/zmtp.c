@@ -87,8 +87,8 @@ static int take_greeting(struct zmtp *z)
     return 0;
 }
 
-/* Its properties are name and value, one after the other; all that matters is what kind of socket it is: one that a ROUTER may
- * talk to. An identity means nothing here. */
+/* Its properties are name and value, one after the other; all that matters is what kind of socket it is: one that a
+ * ROUTER may talk to. An identity means nothing here. */
 static bool good_metadata(const unsigned char *at, size_t n)
 {
     bool good = false;

@@ -1,8 +1,10 @@
-/* coordinator/net/zmtp.h - ZMTP 3.1, ZeroMQ's wire protocol (RFC 37; CURVE: RFC 26): the server's end of one connection, from the
- * greeting to whole messages. Pure: bytes in, messages and bytes out; no socket, no clock, no thread of its own.
+/* coordinator/net/zmtp.h - ZMTP 3.1, ZeroMQ's wire protocol (RFC 37; CURVE: RFC 26): the server's end of one
+ * connection, from the greeting to whole messages. Pure: bytes in, messages and bytes out; no socket, no clock, no
+ * thread of its own.
  *
- * Why libzmq's ROUTER does not do this: docs/decisions/transport.md. In short, it files connections under ids that clients may
- * choose, so one client can get another's replies or abort the process. Here a connection has no id but itself. */
+ * Why libzmq's ROUTER does not do this: docs/decisions/transport.md. In short, it files connections under ids that
+ * clients may choose, so one client can get another's replies or abort the process. Here a connection has no id but
+ * itself. */
 #ifndef NET_ZMTP_H
 #define NET_ZMTP_H
 
@@ -73,9 +75,9 @@ size_t zmtp_wanted(const struct zmtp *z);
 /* Bytes that this connection holds of messages which nobody has taken, whole or not. */
 size_t zmtp_pending(const struct zmtp *z);
 
-/* The frames of a reply as they go over the wire: its head, and for CURVE the encrypted body too. *body: what follows the head;
- * `text` itself, which stays the caller's, or (CURVE) malloc'ed memory that the caller frees. NULL mechanism: head alone is
- * written. Returns bytes of head, 0 when out of memory. head: [ZMTP_REPLY_HEAD]. */
+/* The frames of a reply as they go over the wire: its head, and for CURVE the encrypted body too. *body: what follows
+ * the head; `text` itself, which stays the caller's, or (CURVE) malloc'ed memory that the caller frees. NULL mechanism:
+ * head alone is written. Returns bytes of head, 0 when out of memory. head: [ZMTP_REPLY_HEAD]. */
 #define ZMTP_REPLY_HEAD 64
 size_t zmtp_reply(struct zmtp *z, bool delimiter, const char *text, size_t bytes, unsigned char *head,
                   unsigned char **body, size_t *body_bytes);

@@ -1,5 +1,5 @@
-/* coordinator/net/zmtp_curve.c - see zmtp_curve.h. Names in comments are the RFC's: C and S are the long-term keys of client and
- * server, C' and S' those of this connection. */
+/* coordinator/net/zmtp_curve.c - see zmtp_curve.h. Names in comments are the RFC's: C and S are the long-term keys of
+ * client and server, C' and S' those of this connection. */
 #include "coordinator/net/zmtp_curve.h"
 
 #include <sodium.h>
@@ -48,7 +48,8 @@ void zmtp_curve_close(struct zmtp_curve *c)
     sodium_memzero(c, sizeof *c);
 }
 
-/* [S' + cookie](S->C'). The cookie lets a server forget a client meanwhile; this one remembers, so it is random bytes. */
+/* [S' + cookie](S->C'). The cookie lets a server forget a client meanwhile; this one remembers, so it is random
+ * bytes. */
 static int welcome(struct zmtp_curve *c, const struct zmtp_keys *keys, unsigned char *out)
 {
     unsigned char plain[ZMTP_KEY_BYTES + ZMTP_COOKIE];

@@ -1,5 +1,5 @@
-/* coordinator/net/zmtp_curve.h - CURVE (ZeroMQ RFC 26), the server's end: a handshake that proves both sides' keys, then messages
- * in boxes. Over libsodium. Pure. */
+/* coordinator/net/zmtp_curve.h - CURVE (ZeroMQ RFC 26), the server's end: a handshake that proves both sides' keys,
+ * then messages in boxes. Over libsodium. Pure. */
 #ifndef NET_ZMTP_CURVE_H
 #define NET_ZMTP_CURVE_H
 
@@ -34,8 +34,8 @@ void zmtp_curve_close(struct zmtp_curve *c);
 int zmtp_curve_hello(struct zmtp_curve *c, const struct zmtp_keys *keys, const unsigned char *command, size_t n,
                      unsigned char *out);
 
-/* The client's INITIATE. *metadata, *n_metadata: its properties, within `command`, which is decrypted in place. Returns 0; -1: it is
- * none; 1: it is, but this client's key is not on the list. */
+/* The client's INITIATE. *metadata, *n_metadata: its properties, within `command`, which is decrypted in place. Returns
+ * 0; -1: it is none; 1: it is, but this client's key is not on the list. */
 int zmtp_curve_initiate(struct zmtp_curve *c, const struct zmtp_keys *keys, unsigned char *command, size_t n,
                         const unsigned char **metadata, size_t *n_metadata);
 

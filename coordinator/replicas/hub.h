@@ -1,6 +1,6 @@
-/* coordinator/replicas/hub.h - rank 0's end of the links: a thread between the mailboxes of the replicas that run elsewhere and
- * their leaders. Orders go out as bytes, reports come in; the tasks themselves stay here, and whoever posted them cannot tell
- * such a replica from the one of this process. */
+/* coordinator/replicas/hub.h - rank 0's end of the links: a thread between the mailboxes of the replicas that run
+ * elsewhere and their leaders. Orders go out as bytes, reports come in; the tasks themselves stay here, and whoever
+ * posted them cannot tell such a replica from the one of this process. */
 #ifndef REPLICAS_HUB_H
 #define REPLICAS_HUB_H
 
@@ -31,14 +31,15 @@ struct hub {
     bool running;
 };
 
-/* Bind, make the keys, start the thread. card: model, vocab, n_replicas, replica_size, timeout and what the schedulers need are set;
- * the rest is filled in, for the leaders. local: they are all on this host. */
+/* Bind, make the keys, start the thread. card: model, vocab, n_replicas, replica_size, timeout and what the schedulers
+ * need are set; the rest is filled in, for the leaders. local: they are all on this host. */
 int hub_open(struct hub *h, const struct replicas *replicas, struct link_card *card, bool local, struct err *e);
 
 /* Has a replica failed? -1 and *e, for the main thread to end the job with. */
 int hub_check(struct hub *h, struct err *e);
 
-/* Waits for the thread, which ends when all replicas have; -1 and *e if one was lost instead. Safe on a zeroed struct. */
+/* Waits for the thread, which ends when all replicas have; -1 and *e if one was lost instead. Safe on a zeroed
+ * struct. */
 int hub_close(struct hub *h, struct err *e);
 
 #endif

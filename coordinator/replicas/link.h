@@ -1,5 +1,5 @@
-/* coordinator/replicas/link.h - the connection between rank 0 and the leader of another replica: its address and keys, what both
- * ends set on their sockets, and how either notices that the other one is gone. */
+/* coordinator/replicas/link.h - the connection between rank 0 and the leader of another replica: its address and keys,
+ * what both ends set on their sockets, and how either notices that the other one is gone. */
 #ifndef REPLICAS_LINK_H
 #define REPLICAS_LINK_H
 
@@ -37,8 +37,8 @@ int link_addresses(struct link_card *card, bool local, struct err *e);
 /* "tcp://ADDRESS:PORT" of the first address with a listener. */
 int link_find(const struct link_card *card, char *endpoint, size_t bytes, struct err *e);
 
-/* Options that both ends have: no bound on messages under way (rank 0 bounds the tasks) but on each frame's size, little time to
- * show a key, TCP notices a lost host. */
+/* Options that both ends have: no bound on messages under way (rank 0 bounds the tasks) but on each frame's size,
+ * little time to show a key, TCP notices a lost host. */
 int link_configure(void *socket, struct err *e);
 
 /* A monitor of the socket's connections, at this in-process address. */
@@ -50,8 +50,8 @@ int link_ended(void *monitor);
 /* Send what has been written, and free it. id: for a ROUTER, NULL: none. false: nobody is there, or out of memory. */
 bool link_send(void *socket, const char *id, struct wire_out *w);
 
-/* Append the frames of a message, behind its id if there is one, that are there already; w->failed: out of memory, and the rest
- * is gone. fd: of its connection. false: nothing has come. */
+/* Append the frames of a message, behind its id if there is one, that are there already; w->failed: out of memory, and
+ * the rest is gone. fd: of its connection. false: nothing has come. */
 bool link_receive(void *socket, struct wire_out *w, int *fd);
 
 /* Signs of life, of this end and of others. */

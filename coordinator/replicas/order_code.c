@@ -57,7 +57,8 @@ static void put_search(struct wire_out *w, const struct search *s)
     wire_put_i32(w, (int32_t)s->beam.early_stopping);
 }
 
-/* The rules of a task's prompts differ in max_tokens and seed only (task_prepare), its replicas share priority and deadline. */
+/* The rules of a task's prompts differ in max_tokens and seed only (task_prepare), its replicas share priority and
+ * deadline. */
 static void put_task(struct wire_out *w, const struct task *j, double now)
 {
     const struct choices *first = &j->choices[0];

@@ -1,6 +1,6 @@
-/* coordinator/replicas/order_code.h - orders (coordinator/tasks/steps.h) as bytes, on their way from rank 0 to the leader of a
- * replica. A task goes out as what the scheduler needs of it: token ids, rules, search, priority, how long it has; it is another
- * struct task there, of the same number. */
+/* coordinator/replicas/order_code.h - orders (coordinator/tasks/steps.h) as bytes, on their way from rank 0 to the
+ * leader of a replica. A task goes out as what the scheduler needs of it: token ids, rules, search, priority, how long
+ * it has; it is another struct task there, of the same number. */
 #ifndef REPLICAS_ORDER_CODE_H
 #define REPLICAS_ORDER_CODE_H
 
@@ -25,8 +25,8 @@ struct order_rules { /* limits for orders */
     int vocab, max_len;
 };
 
-/* Decode a message of LINK_SUBMIT, LINK_CANCEL, LINK_WITHDRAW or LINK_STOP. malloc'ed, with a new task if there is one; NULL and *e if it does
- * not fit. Any thread. */
+/* Decode a message of LINK_SUBMIT, LINK_CANCEL, LINK_WITHDRAW or LINK_STOP. malloc'ed, with a new task if there is one;
+ * NULL and *e if it does not fit. Any thread. */
 struct order *order_decode(const void *data, size_t bytes, const struct order_rules *rules, double now, struct err *e);
 
 /* With its task. */

@@ -38,7 +38,7 @@ struct replicas {
 int replicas_open(struct replicas *set, void *zmq_context, int n, int n_groups, int n_ranks, struct err *err);
 void replicas_close(struct replicas *set);
 
-/* Of the replicas that run the model the one with the fewest sequences under way, among equals with the fewest
+/* The replica that runs the model and has the fewest sequences under way, among equals with the fewest
  * tokens, then the first. spare: how many sequences it may have beyond those that it runs at once, with any number
  * allowed to one that has none; negative: no bound. -1: all have as many as they may. */
 int replicas_choose(const struct replicas *set, int model, int spare);

@@ -1,6 +1,6 @@
-/* coordinator/replicas/report_code.h - reports (coordinator/tasks/steps.h) as bytes, on their way from the leader of a replica to
- * rank 0: deltas of streams, finished tasks with all that was generated, numbers. What a task came to is put into rank 0's own
- * struct task, so that whoever answers does not see where it ran. */
+/* coordinator/replicas/report_code.h - reports (coordinator/tasks/steps.h) as bytes, on their way from the leader of a
+ * replica to rank 0: deltas of streams, finished tasks with all that was generated, numbers. What a task came to is put
+ * into rank 0's own struct task, so that whoever answers does not see where it ran. */
 #ifndef REPLICAS_REPORT_CODE_H
 #define REPLICAS_REPORT_CODE_H
 
@@ -17,7 +17,8 @@ struct report_rules { /* limits for reports */
     void *context;
 };
 
-/* Decode a message of LINK_REPORT; its tasks and deltas point to tasks that `find` gave. NULL and *e if it does not fit. */
+/* Decode a message of LINK_REPORT; its tasks and deltas point to tasks that `find` gave. NULL and *e if it does not
+ * fit. */
 struct report *report_decode(const void *data, size_t bytes, const struct report_rules *rules, double now,
                              struct err *e);
 

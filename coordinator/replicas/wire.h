@@ -1,6 +1,7 @@
-/* coordinator/replicas/wire.h - numbers, texts and arrays as bytes and back, for what the replicas of a job tell each other. Ranks
- * of a job run one program on machines of one kind, so numbers are written as they lie in memory. Reading trusts nothing: a
- * length is held against the bytes that are there, and the first thing that does not fit is remembered. */
+/* coordinator/replicas/wire.h - numbers, texts and arrays as bytes and back, for what the replicas of a job tell each
+ * other. Ranks of a job run one program on machines of one kind, so numbers are written as they lie in memory. Reading
+ * trusts nothing: a length is held against the bytes that are there, and the first thing that does not fit is
+ * remembered. */
 #ifndef REPLICAS_WIRE_H
 #define REPLICAS_WIRE_H
 
@@ -52,7 +53,8 @@ bool wire_get_bool(struct wire_in *w);
 /* A length of at most `most`, each element of which has at least `least` bytes still to come. */
 size_t wire_get_count(struct wire_in *w, size_t most, size_t least, const char *what);
 
-/* An array: *data is malloc'ed with room for one more byte, which is 0, and the caller frees it; NULL when something is wrong. */
+/* An array: *data is malloc'ed with room for one more byte, which is 0, and the caller frees it; NULL when something is
+ * wrong. */
 void *wire_get_array(struct wire_in *w, size_t *n, size_t most, size_t size, const char *what);
 
 /* The message has been read to its end: -1 and *e if something was wrong, or bytes are left. */

@@ -1,9 +1,9 @@
-/* coordinator/schedule/beam.h - beam search as Hugging Face transformers' generate does it: which continuations of the beams go on,
- * which are finished hypotheses, and when it is over. Arithmetic alone, in float32 as there; coordinator/schedule/choices.c runs the
- * sequences.
+/* coordinator/schedule/beam.h - beam search as Hugging Face transformers' generate does it: which continuations of the
+ * beams go on, which are finished hypotheses, and when it is over. Arithmetic alone, in float32 as there;
+ * coordinator/schedule/choices.c runs the sequences.
  *
- * With B beams and n_eos ids that end a hypothesis, the best B + n_eos continuations of each beam are enough: the best B
- * that do not end, and of those that end the ones among the best B of all. */
+ * With B beams and n_eos ids that end a hypothesis, the best B + n_eos continuations of each beam are enough: the best
+ * B that do not end, and of those that end the ones among the best B of all. */
 #ifndef SCHEDULE_BEAM_H
 #define SCHEDULE_BEAM_H
 

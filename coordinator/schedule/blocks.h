@@ -1,13 +1,14 @@
 /* coordinator/schedule/blocks.h - the owners of KV blocks, and the contents of those without an owner: the prefix
  * cache.
  *
- * A full block's keys and values follow from its own tokens and all before them. So a block in the cache has a name, a number
- * that is given once, and is found by the name of the block before it and its own tokens, all of them compared: by
- * induction two sequences that find the same block begin with the same tokens, whatever their hashes are. 0 is the name of
- * the beginning; sequences that are to share among themselves only begin with a name of their own (blocks_name).
+ * A full block's keys and values follow from its own tokens and all before them. So a block in the cache has a name, a
+ * number that is given once, and is found by the name of the block before it and its own tokens, all of them compared:
+ * by induction two sequences that find the same block begin with the same tokens, whatever their hashes are. 0 is the
+ * name of the beginning; sequences that are to share among themselves only begin with a name of their own
+ * (blocks_name).
  *
- * A block that nobody holds is free. What is in it stays until it is taken for something else: blocks with nothing to keep
- * first, then those given back longest ago. Rank 0 only. */
+ * A block that nobody holds is free. What is in it stays until it is taken for something else: blocks with nothing to
+ * keep first, then those given back longest ago. Rank 0 only. */
 #ifndef SCHEDULE_BLOCKS_H
 #define SCHEDULE_BLOCKS_H
 
@@ -39,7 +40,8 @@ void blocks_close(struct blocks *b);
 /* A free block, held once and out of the cache; -1: none is free. */
 int blocks_take(struct blocks *b);
 
-/* One holder more, one holder less. A sequence gives its last block back first: a block is of no use without those before. */
+/* One holder more, one holder less. A sequence gives its last block back first: a block is of no use without those
+ * before. */
 void blocks_hold(struct blocks *b, int block);
 void blocks_give_back(struct blocks *b, int block);
 
@@ -50,8 +52,8 @@ uint64_t blocks_name(struct blocks *b);
  * -1: there is none. It is not held yet. */
 int blocks_find(const struct blocks *b, uint64_t before, const int32_t *token, uint64_t step);
 
-/* Put a held block into the cache, filled by `step` at the latest. Returns its name, or that of another block that is the
- * same and was there before; then this one stays outside. */
+/* Put a held block into the cache, filled by `step` at the latest. Returns its name, or that of another block that is
+ * the same and was there before; then this one stays outside. */
 uint64_t blocks_share(struct blocks *b, int block, uint64_t before, const int32_t *token, uint64_t step);
 
 #endif

@@ -1,9 +1,11 @@
-/* coordinator/schedule/choices.h - one prompt and what was asked for it: `n` choices, the n best of `best_of`, or beam search. Such
- * a set is a handful of requests of the scheduler; with n = 1 it is one. A server queues sets. Rank 0 only.
+/* coordinator/schedule/choices.h - one prompt and what was asked for it: `n` choices, the n best of `best_of`, or beam
+ * search. Such a set is a handful of requests of the scheduler; with n = 1 it is one. A server queues sets. Rank 0
+ * only.
  *
- * The sequences of one prompt share its prompt's blocks: the others start when the first one has its first token, and find
- * them in the prefix cache (in a part of it of their own when prefix_caching is off). A beam that goes on in two ways is two
- * sequences from then on, one of which is new, finds the full blocks of the common beginning, and feeds the rest again. */
+ * The sequences of one prompt share its prompt's blocks: the others start when the first one has its first token, and
+ * find them in the prefix cache (in a part of it of their own when prefix_caching is off). A beam that goes on in two
+ * ways is two sequences from then on, one of which is new, finds the full blocks of the common beginning, and feeds the
+ * rest again. */
 #ifndef SCHEDULE_CHOICES_H
 #define SCHEDULE_CHOICES_H
 
@@ -20,8 +22,8 @@ struct choices {
     double deadline;
     enum finish_reason
         finish; /* FINISH_NONE while anything is under way; FINISH_STOP when all is done; or why it was ended */
-    /* [search.n] once finished, best first where they are ranked, else in order of their seeds; a choice's own finish is in
-     * it. Before that, without best_of and beams, choice[i] is sequence i as far as it has come. */
+    /* [search.n] once finished, best first where they are ranked, else in order of their seeds; a choice's own finish
+     * is in it. Before that, without best_of and beams, choice[i] is sequence i as far as it has come. */
     struct request **choice;
     float *score;                    /* [search.n] of beam search's choices, as beam.h says; else NULL */
     struct request_times times;      /* of the first sequence; finished: of the whole */
@@ -45,7 +47,8 @@ struct choices {
 };
 
 struct choices_events {
-    /* Choice i has one more token or has ended. Not called with best_of > n or beams, whose choices are known at the end. */
+    /* Choice i has one more token or has ended. Not called with best_of > n or beams, whose choices are known at the
+     * end. */
     void (*on_choice)(void *context, struct choices *set, int i);
     /* All choices are there, or the set has timed out, with what there was. Not called for what choices_cancel ends. */
     void (*on_finish)(void *context, struct choices *set);
@@ -58,8 +61,8 @@ struct choices_events {
 int choices_open(struct choices *set, const struct search *how, const struct request_rules *rules,
                  struct token_list *prompt, struct err *e);
 
-/* Queue it; owner, client, priority and deadline are set. Prompt and max_tokens fit scheduler_max_len. Returns 0, SCHEDULER_FULL,
- * or -1 and *e; only after 0 there are events. */
+/* Queue it; owner, client, priority and deadline are set. Prompt and max_tokens fit scheduler_max_len. Returns 0,
+ * SCHEDULER_FULL, or -1 and *e; only after 0 there are events. */
 int choices_submit(struct choices *set, struct scheduler *s, double now, struct err *e);
 
 /* End it with what there is. on_release follows, maybe within this call, if it was submitted and had not finished. */
@@ -70,8 +73,8 @@ void choices_close(struct choices *set);
 /* Has it been in a step? Submitted before. */
 bool choices_begun(const struct choices *set);
 
-/* A scheduler all of whose requests belong to such sets calls these: setup.on_progress = choices_on_progress, setup.on_release =
- * choices_on_release, setup.context = a struct choices_events. */
+/* A scheduler all of whose requests belong to such sets calls these: setup.on_progress = choices_on_progress,
+ * setup.on_release = choices_on_release, setup.context = a struct choices_events. */
 void choices_on_progress(void *events, struct request *r);
 void choices_on_release(void *events, struct request *r);
 

@@ -20,7 +20,8 @@ struct request {
     uint64_t client;                   /* whose it is: clients take turns. 0: the caller has one only */
     int priority;                      /* lower runs first; among equals, whose turn it is */
     double deadline;                   /* on the same clock: ends as FINISH_TIMEOUT then; 0: never */
-    /* Its tokens are not taken as they come: after each one the sequence waits for scheduler_continue. For beam search. */
+    /* Its tokens are not taken as they come: after each one the sequence waits for scheduler_continue. For beam
+     * search. */
     bool steered;
     bool ranked; /* its logprob_sum is wanted, of all tokens */
     struct token_list prompt, output;
@@ -74,9 +75,9 @@ struct request {
     uint64_t chain;          /* name of the last of them, or family */
 };
 
-/* Take a token into the output: text, stop rules; and with it those that the form leaves no choice about behind it, unless
- * someone wants to know how likely they are. Sets r->finish when the sequence is done. t NULL: no text is made, and
- * only rules->max_tokens ends the sequence. Returns -1 and *e only when the host is out of memory. */
+/* Take a token into the output: text, stop rules; and with it those that the form leaves no choice about behind it,
+ * unless someone wants to know how likely they are. Sets r->finish when the sequence is done. t NULL: no text is made,
+ * and only rules->max_tokens ends the sequence. Returns -1 and *e only when the host is out of memory. */
 int request_take(struct request *r, const struct tokenizer *t, const struct sampled *s, struct err *e);
 
 /* With rules->form: the mask of the first token. n_words: of a mask over the model's vocabulary. */

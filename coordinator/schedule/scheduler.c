@@ -1,4 +1,5 @@
-/* coordinator/schedule/scheduler.c - how requests come, get their results and go: scheduler.h but for scheduler_plan. */
+/* coordinator/schedule/scheduler.c - how requests come, get their results and go: scheduler.h but for
+ * scheduler_plan. */
 #include "coordinator/schedule/scheduler_parts.h"
 
 #include <math.h>
@@ -256,7 +257,7 @@ static int take_scores(struct scheduler *s, const struct flight *f, const struct
     return 0;
 }
 
-/* What a step sampled for r, which is not let go of before its last token. */
+/* The tokens that a step sampled for r, which is not let go of before its last token. */
 static int take_rows(struct scheduler *s, struct request *r, const struct sampled *sampled, int n, struct err *e)
 {
     bool dropped = form_drops(r);

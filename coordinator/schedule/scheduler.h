@@ -1,27 +1,27 @@
 /* coordinator/schedule/scheduler.h - which sequences run in which step.
  *
- * Order: by `priority`, the lower value first; among equals clients take turns: everybody's first sequence goes before anybody's
- * second one, and so on; then who came first. Priorities are strict: what has a higher value waits as long as lower ones fill
- * the engine. Among equals of one client nobody is overtaken.
- * A step carries one token of each running sequence and, in what is left of max_batch_tokens, chunks of prompts. Clients with
- * prompts share that room, and the rows of logits for scores: a quarter is theirs however many there are.
- * Memory: a sequence starts when there are KV blocks for what is to be fed, and gets further ones as it grows. When there
- * are none the last running one in the order gives its blocks away, waits, and is fed again later: prompt and output.
- * Where slots or blocks are taken when a client's turn comes, sequences of clients that run more than it then does give way,
- * for one sequence a plan, and none again before it has grown by an eighth: what is fed anew stays a part of the work.
- * Full blocks of a prompt or output are found again by any sequence that begins with the same tokens (coordinator/schedule/blocks.h).
- * A prompt whose tokens are scored (rules.want_prompt_logprobs) is fed in chunks of as many tokens as max_logit_rows has
- * rows beside max_seqs, and takes from the prefix cache no token that is not scored yet.
+ * Order: by `priority`, the lower value first; among equals clients take turns: everybody's first sequence goes before
+ * anybody's second one, and so on; then who came first. Priorities are strict: what has a higher value waits as long as
+ * lower ones fill the engine. Among equals of one client nobody is overtaken. A step carries one token of each running
+ * sequence and, in what is left of max_batch_tokens, chunks of prompts. Clients with prompts share that room, and the
+ * rows of logits for scores: a quarter is theirs however many there are. Memory: a sequence starts when there are KV
+ * blocks for what is to be fed, and gets further ones as it grows. When there are none the last running one in the
+ * order gives its blocks away, waits, and is fed again later: prompt and output. Where slots or blocks are taken when a
+ * client's turn comes, sequences of clients that run more than it then does give way, for one sequence a plan, and none
+ * again before it has grown by an eighth: what is fed anew stays a part of the work. Full blocks of a prompt or output
+ * are found again by any sequence that begins with the same tokens (coordinator/schedule/blocks.h). A prompt whose
+ * tokens are scored (rules.want_prompt_logprobs) is fed in chunks of as many tokens as max_logit_rows has rows beside
+ * max_seqs, and takes from the prefix cache no token that is not scored yet.
  *
- * A request with a form (rules.form) gets each token out of a mask of tokens that may follow the one before it. While that one is
- * under way the next step is planned nevertheless, with a mask that comes late (scheduler_masks). Text that the form leaves no
- * choice about is not sampled: its tokens are fed together, like a piece of a prompt, and what a step under way samples in
- * their places is dropped.
+ * A request with a form (rules.form) gets each token out of a mask of tokens that may follow the one before it. While
+ * that one is under way the next step is planned nevertheless, with a mask that comes late (scheduler_masks). Text that
+ * the form leaves no choice about is not sampled: its tokens are fed together, like a piece of a prompt, and what a
+ * step under way samples in their places is dropped.
  *
- * With drafts (setup.drafts) a step feeds the last token of a sequence and k more that may follow, and samples after each. What is
- * sampled is taken as far as the draft was the same, and the first token that differs: exactly the tokens that come without
- * drafts. What was fed for the rest is fed over. No further plan is made while drafts are under way, nor
- * while a result is for whose sequence the source has a draft. Steered requests and those with a form have none.
+ * With drafts (setup.drafts) a step feeds the last token of a sequence and k more that may follow, and samples after
+ * each. What is sampled is taken as far as the draft was the same, and the first token that differs: exactly the tokens
+ * that come without drafts. What was fed for the rest is fed over. No further plan is made while drafts are under way,
+ * nor while a result is for whose sequence the source has a draft. Steered requests and those with a form have none.
  *
  * A pure module: no clock, no socket, no device. Times are the caller's, in seconds on any clock that does not go back.
  * Rank 0 only, one thread. Nothing is allocated but in scheduler_open, scheduler_add and scheduler_fork,
@@ -38,10 +38,10 @@
 #define SCHEDULER_FLIGHTS 2 /* plans whose results may be outstanding */
 #define SCHEDULER_FULL    1 /* scheduler_add: the queue has no place */
 
-/* Who guesses what a sequence goes on with, if not what was there before (coordinator/drafts/guesses.h). */
+/* The guesser of a sequence's next tokens, instead of what was there before (coordinator/drafts/guesses.h). */
 struct draft_source {
-    /* Tokens that may follow those of r that are known, at most n <= DRAFTS_MAX, to *token; returns their number. The scheduler
-     * asks once for each plan and sequence, and once more while a result is under way. NULL: guesses */
+    /* Tokens that may follow those of r that are known, at most n <= DRAFTS_MAX, to *token; returns their number. The
+     * scheduler asks once for each plan and sequence, and once more while a result is under way. NULL: guesses */
     int (*propose)(void *context, struct request *r, int n, int32_t *token);
     void *context;
 };
@@ -73,7 +73,8 @@ struct scheduler_setup {
     /* After every token, and when a request ends otherwise; r->finish says whether that was all. May be NULL. */
     void (*on_progress)(void *context, struct request *r);
     /* The scheduler has let go of a finished request: its memory may be given back, not before. Always after its last
-     * on_progress, often within the same call. May be NULL. Both may call scheduler_add, _cancel, _continue and _fork. */
+     * on_progress, often within the same call. May be NULL. Both may call scheduler_add, _cancel, _continue and
+     * _fork. */
     void (*on_release)(void *context, struct request *r);
     void *context;
 };
@@ -138,13 +139,13 @@ void scheduler_close(struct scheduler *s);
 /* Longest sequence (prompt and output) that can ever run under the limits. */
 int scheduler_max_len(const struct scheduler *s);
 
-/* Queue a request; borrowed until on_release. The caller has set rules, prompt, client, priority, deadline, steered, index and
- * owner, the rest is zero. Prompt (not empty) and max_tokens must fit scheduler_max_len. Returns 0, SCHEDULER_FULL (nothing
- * was taken), or -1 and *e. */
+/* Queue a request; borrowed until on_release. The caller has set rules, prompt, client, priority, deadline, steered,
+ * index and owner, the rest is zero. Prompt (not empty) and max_tokens must fit scheduler_max_len. Returns 0,
+ * SCHEDULER_FULL (nothing was taken), or -1 and *e. */
 int scheduler_add(struct scheduler *s, struct request *r, double now, struct err *e);
 
-/* End a request now as FINISH_CANCELLED, or as another reason; nothing happens if it has ended. Its blocks are free at once
- * if it waits; if it runs they are free for the next plan. on_progress is not called for it, on_release is. */
+/* End a request now as FINISH_CANCELLED, or as another reason; nothing happens if it has ended. Its blocks are free at
+ * once if it waits; if it runs they are free for the next plan. on_progress is not called for it, on_release is. */
 void scheduler_cancel(struct scheduler *s, struct request *r, enum finish_reason why, double now);
 
 /* Anything waiting or running? */
@@ -162,8 +163,8 @@ int scheduler_accept(struct scheduler *s, const struct step_result *result, doub
 /* The next token of a steered request whose newest result was seen: the sequence goes on with it. */
 int scheduler_continue(struct scheduler *s, struct request *r, const struct sampled *token, struct err *e);
 
-/* Queue `child`, to which the caller has given all of the parent's tokens, prompt and output, or fewer, and its family. It has
- * the parent's client and arrival and does not count against max_waiting; otherwise as scheduler_add. */
+/* Queue `child`, to which the caller has given all of the parent's tokens, prompt and output, or fewer, and its family.
+ * It has the parent's client and arrival and does not count against max_waiting; otherwise as scheduler_add. */
 int scheduler_fork(struct scheduler *s, struct request *child, const struct request *parent, double now, struct err *e);
 
 /* A family for requests that find each other's blocks whether prefix_caching is on or not: 0 if it is on. */

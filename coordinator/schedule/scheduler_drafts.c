@@ -1,4 +1,5 @@
-/* coordinator/schedule/scheduler_drafts.c - tokens that are guessed, and verified by the step that feeds them; see scheduler_parts.h. */
+/* coordinator/schedule/scheduler_drafts.c - tokens that are guessed, and verified by the step that feeds them; see
+ * scheduler_parts.h. */
 #include "coordinator/schedule/scheduler_parts.h"
 
 #define GUESS_TOKENS 4096 /* that a plan looks at to make guesses of: a fraction of a millisecond */
@@ -20,7 +21,8 @@ static int n_useful(const struct request *r)
     return r->rules->max_tokens - (int)r->output.n - 1;
 }
 
-/* The number of n drafts for which there is memory that nobody else needs: in r's blocks and *spare further ones, which it takes. */
+/* The number of n drafts for which there is memory that nobody else needs: in r's blocks and *spare further ones,
+ * which it takes. */
 static int n_stored(const struct request *r, int n, int *spare)
 {
     int own = blocks_for(r->n_fed + 1) > r->n_blocks ? blocks_for(r->n_fed + 1) : r->n_blocks;
@@ -88,8 +90,8 @@ static double speed(const struct scheduler *s, struct request *const *list, int 
     return tokens / costs_seconds(&s->costs, rows);
 }
 
-/* The number of drafts of a sequence with which the next step is fastest: 0 where they lose. What they cost is known beside
- * the time of a step without them. */
+/* The number of drafts of a sequence with which the next step is fastest: 0 where they lose. What they cost is known
+ * beside the time of a step without them. */
 static int choose_most(const struct scheduler *s, struct request *const *list, int n, int n_decodes)
 {
     int best = 0;
@@ -114,8 +116,8 @@ static void keep_most(struct request *const *list, int n, int most)
         list[i]->n_drafts = smaller(list[i]->n_drafts, most);
 }
 
-/* Sequences that decode come first, then drafts, for which half of what is left may be used, so that prompts go on. Every
- * running sequence may need a block for its next token. */
+/* Sequences that decode come first, then drafts, for which half of what is left may be used, so that prompts go on.
+ * Every running sequence may need a block for its next token. */
 static int divide_room(struct scheduler *s, int n_decodes)
 {
     const struct limits *l = &s->setup.limits;

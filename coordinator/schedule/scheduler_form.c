@@ -1,5 +1,5 @@
-/* coordinator/schedule/scheduler_form.c - sequences whose text has to have a form: where their masks travel, and what becomes of
- * steps under way when text is known before it is sampled. See scheduler_parts.h. */
+/* coordinator/schedule/scheduler_form.c - sequences whose text has to have a form: where their masks travel, and what
+ * becomes of steps under way when text is known before it is sampled. See scheduler_parts.h. */
 #include "coordinator/schedule/scheduler_parts.h"
 
 void form_add_mask(const struct scheduler *s, const struct request *r, struct plan *p)

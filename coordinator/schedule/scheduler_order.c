@@ -1,4 +1,5 @@
-/* coordinator/schedule/scheduler_order.c - the queues of those that wait and the list of those that run; see scheduler_parts.h. */
+/* coordinator/schedule/scheduler_order.c - the queues of those that wait and the list of those that run; see
+ * scheduler_parts.h. */
 #include "coordinator/schedule/scheduler_parts.h"
 
 #include <stdlib.h>

@@ -45,8 +45,8 @@ static inline int blocks_for(int n_tokens)
     return (n_tokens + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
 }
 
-/* How many tokens the sequence could feed now. The last one that it may get is never fed, and what a steered one gets is
- * not known before its owner says so. */
+/* The number of tokens that the sequence could feed now. The last one that it may get is never fed, and what a steered
+ * one gets is not known before its owner says so. */
 static inline int n_feedable(const struct request *r)
 {
     if (r->steered)
@@ -58,8 +58,8 @@ static inline int n_feedable(const struct request *r)
 
 /* ---- scheduler_order.c: the queues of those that wait, and the list of those that run ---- */
 
-/* The request joins its client's queue, with a place in the heap for all of them, so that nothing has to be allocated when one is
- * preempted; and leaves it for ever. */
+/* The request joins its client's queue, with a place in the heap for all of them, so that nothing has to be allocated
+ * when one is preempted; and leaves it for ever. */
 int order_join(struct scheduler *s, struct request *r, struct err *e);
 void order_leave(struct scheduler *s, struct request *r);
 void order_close(struct scheduler *s);
@@ -78,14 +78,15 @@ void order_turns(struct scheduler *s);
 void order_wait(struct scheduler *s, struct request *r);
 void order_leave_queue(struct scheduler *s, struct request *r);
 
-/* To those that run, with the slot and blocks that it has; and away from them: it gives both back. A plan that still carries
- * the sequence writes into its blocks before any later plan does, since steps run in order. */
+/* To those that run, with the slot and blocks that it has; and away from them: it gives both back. A plan that still
+ * carries the sequence writes into its blocks before any later plan does, since steps run in order. */
 void order_run(struct scheduler *s, struct request *r);
 void order_stop(struct scheduler *s, struct request *r);
 
 /* ---- scheduler_turns.c: what clients leave each other ---- */
 
-/* Sequences of clients that run more than their share make room for the one whose turn it is to start, if it has none. */
+/* Sequences of clients that run more than their share make room for the one whose turn it is to start, if it has
+ * none. */
 void turns_give_way(struct scheduler *s);
 
 /* Divide this many tokens and rows of logits among the queues that need them. */
@@ -102,16 +103,17 @@ bool scheduler_reserve(struct scheduler *s, struct request *r);
 
 /* ---- scheduler_drafts.c: tokens that are guessed ---- */
 
-/* Set n_drafts and draft of those in s->turn, for a plan in which n_decodes sequences feed one token. Returns their sum. */
+/* Set n_drafts and draft of those in s->turn, for a plan in which n_decodes sequences feed one token. Returns their
+ * sum. */
 int drafts_plan(struct scheduler *s, int n_decodes);
 
 /* Is a result under way that decides what is guessed next? */
 bool drafts_wait(struct scheduler *s);
 
-/* How long the step took. */
+/* Note the time that the step took. */
 void drafts_measure(struct scheduler *s, const struct flight *f, double now);
 
-/* Of n tokens sampled for r: how many count. The others' places are given back. */
+/* The number of n tokens sampled for r that count. The others' places are given back. */
 int drafts_settle(struct scheduler *s, struct request *r, const struct sampled *sampled, int n);
 
 /* ---- scheduler_prefix.c: the prefix cache ---- */
@@ -124,11 +126,12 @@ void prefix_share(struct scheduler *s, struct request *r);
 
 /* ---- scheduler_form.c: sequences whose text has to have a form ---- */
 
-/* For the newest sequence of the plan, which samples a token of r: its mask is in the plan if it is known, else it will be late. */
+/* For the newest sequence of the plan, which samples a token of r: its mask is in the plan if it is known, else it
+ * will be late. */
 void form_add_mask(const struct scheduler *s, const struct request *r, struct plan *p);
 
-/* r has taken n tokens, of which one was sampled: those behind it are fed from here, and what is sampled in their places by
- * steps that are under way is void. */
+/* r has taken n tokens, of which one was sampled: those behind it are fed from here, and what is sampled in their
+ * places by steps that are under way is void. */
 void form_note_jump(struct request *r, size_t n);
 
 /* The oldest token under way of r has come. Is it void? */

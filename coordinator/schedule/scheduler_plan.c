@@ -1,4 +1,5 @@
-/* coordinator/schedule/scheduler_plan.c - which tokens of which sequences a step feeds: scheduler_plan of scheduler.h. */
+/* coordinator/schedule/scheduler_plan.c - which tokens of which sequences a step feeds: scheduler_plan of
+ * scheduler.h. */
 #include "coordinator/schedule/scheduler_parts.h"
 
 static void add_block(struct request *r, int block, struct plan *p)
@@ -7,7 +8,8 @@ static void add_block(struct request *r, int block, struct plan *p)
     r->block[r->n_blocks++] = block;
 }
 
-/* The number of the next n tokens of r for which there are rows of logits. The row of a token scores the one after it. */
+/* The number of the next n tokens of r for which there are rows of logits. The row of a token scores the one after
+ * it. */
 static int n_scorable(const struct scheduler *s, const struct request *r, int n)
 {
     int rows = r->queue->left[ROOM_ROWS] < s->score_rows ? r->queue->left[ROOM_ROWS] : s->score_rows;
@@ -45,7 +47,8 @@ static void note_sampled(struct scheduler *s, struct request *r, int n_rows, con
     r->n_in_flight++;
 }
 
-/* The next n tokens of a running sequence; if they are all that there are, its drafts follow, and tokens are sampled. */
+/* The next n tokens of a running sequence; if they are all that there are, its drafts follow, and tokens are
+ * sampled. */
 static void add_tokens(struct scheduler *s, struct request *r, int n, struct plan *p)
 {
     int last = n == n_feedable(r), n_drafts = last ? r->n_drafts : 0, n_rows = last + n_drafts;
@@ -81,8 +84,8 @@ void scheduler_preempt(struct scheduler *s, struct request *r)
     }
 }
 
-/* Steered sequences keep slots and blocks while they wait for their owner, who may wait for one in line: the last of those
- * that do not go before r makes room for it. False: there is none. */
+/* Steered sequences keep slots and blocks while they wait for their owner, who may wait for one in line: the last of
+ * those that do not go before r makes room for it. False: there is none. */
 static bool park_for(struct scheduler *s, const struct request *r)
 {
     for (int i = s->n_running - 1; i >= 0 && !order_before(s->running[i], r); i--) {
@@ -127,7 +130,7 @@ static int n_fitting(const struct scheduler *s, const struct request *r, int n, 
     return n_scorable(s, r, n < left ? n : left);
 }
 
-/* Those that run, in their order: a token each, and chunks that leave room for the tokens of those behind them. */
+/* Running sequences in their order: a token each, and chunks that leave room for the tokens of those behind them. */
 static void plan_running(struct scheduler *s, int kept, struct plan *p)
 {
     for (int i = 0; i < s->n_turns; i++) {
@@ -215,7 +218,8 @@ static bool can_be_fed(const struct scheduler *s, const struct request *r)
            !(wants_scores(r) && (left[ROOM_ROWS] <= 0 || s->score_rows == 0));
 }
 
-/* Those whose turn it is have no place; nor has anybody behind them, but sequences of one owner may wait for each other. */
+/* The sequences whose turn it is have no place, nor has any behind them, but those of one owner may wait for each
+ * other. */
 static bool park_for_any(struct scheduler *s)
 {
     for (int i = 0; i < s->n_queues; i++)
@@ -247,8 +251,8 @@ static void plan_waiting(struct scheduler *s, struct plan *p)
     }
 }
 
-/* The plan is still empty, so a preempted sequence has no tokens in it. Returns the number of tokens kept for sequences
- * that feed one, and its drafts. */
+/* The plan is still empty, so a preempted sequence has no tokens in it. Returns the number of tokens kept for
+ * sequences that feed one, and its drafts. */
 static int begin_turns(struct scheduler *s)
 {
     const struct limits *l = &s->setup.limits;

@@ -1,7 +1,7 @@
 /* coordinator/schedule/scheduler_prefix.c - blocks that are found again by the same tokens; see scheduler_parts.h. */
 #include "coordinator/schedule/scheduler_parts.h"
 
-/* How many of its first tokens have keys and values that any sequence with the same tokens would have. */
+/* The number of its first tokens whose keys and values any sequence with the same tokens would have. */
 static int n_sharable(const struct scheduler *s, const struct request *r)
 {
     int limit = s->setup.rope_changes_at;
@@ -26,7 +26,7 @@ void prefix_share(struct scheduler *s, struct request *r)
     }
 }
 
-/* How many of its tokens need not be fed if their blocks are there. */
+/* The number of its tokens that need not be fed if their blocks are there. */
 static int n_skippable(const struct scheduler *s, const struct request *r)
 {
     int n = n_known(r) - 1;                         /* the last one is fed: its logits are wanted */

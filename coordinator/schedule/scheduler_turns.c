@@ -36,7 +36,7 @@ static int n_missing(struct scheduler *s, struct request *r)
     return 0;
 }
 
-/* How many of the last turns have to be looked at until those that may give way have a slot and the blocks; 0: all are too few. */
+/* The number of last turns, of which those that may give way have a slot and the blocks; 0: all of them are too few. */
 static int n_to_ask(const struct scheduler *s, const struct request *r, int n_blocks)
 {
     bool slot = s->n_free_slots > 0;

@@ -1,5 +1,5 @@
-/* coordinator/server/access_log.h - one JSON line a message: who asked for what, how it ended, where the time went. No text
- * of prompts unless asked for. The I/O thread's. */
+/* coordinator/server/access_log.h - one JSON line a message: who asked for what, how it ended, where the time went. No
+ * text of prompts unless asked for. The I/O thread's. */
 #ifndef SERVER_ACCESS_LOG_H
 #define SERVER_ACCESS_LOG_H
 

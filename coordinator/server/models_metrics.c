@@ -1,5 +1,5 @@
-/* coordinator/server/models_metrics.c - the counts of several models as Prometheus text: our names, and beside them those
- * that CloudWatch has for SageMaker's multi-model endpoints. See models.h. */
+/* coordinator/server/models_metrics.c - the counts of several models as Prometheus text: our names, and beside them
+ * those that CloudWatch has for SageMaker's multi-model endpoints. See models.h. */
 #include "coordinator/metrics/exposition.h"
 #include "coordinator/server/models.h"
 
@@ -8,7 +8,7 @@
 #define MOST_LABELS 256 /* models that are told one by one; those behind them are told together */
 #define REST        "(others)"
 
-/* Of a model; CloudWatch's name for it, NULL: none, and how many of its units one of ours is. */
+/* A figure of a model; CloudWatch's name for it, NULL: none, and the number of its units that one of ours is. */
 struct figure {
     const char *name, *type, *help, *cloud;
     double factor;
@@ -91,7 +91,7 @@ static void write_figure(struct exposition *x, const struct models *m, const str
         put_sample(x, name, REST, rest);
 }
 
-/* Where the time of all loads of a model went. */
+/* The time of all loads of a model, by phase. */
 static void write_phases(struct exposition *x, const struct models *m)
 {
     static const char name[] = "model_load_phase_seconds_total";

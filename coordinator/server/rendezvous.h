@@ -1,4 +1,5 @@
-/* coordinator/server/rendezvous.h - a file by which clients find the server: no fixed port, no host name in a script. */
+/* coordinator/server/rendezvous.h - a file by which clients find the server: no fixed port, no host name in a
+ * script. */
 #ifndef SERVER_RENDEZVOUS_H
 #define SERVER_RENDEZVOUS_H
 

@@ -1,7 +1,7 @@
-/* coordinator/server/server.h - the I/O thread of the server and all that belongs to it. It owns the transport: it takes
- * messages, sends them through workers and the replicas (coordinator/replicas/replicas.h), and writes the replies. Cut
- * into io.c (the thread, its loop and how it ends), dispatch.c (what each message leads to), admission.c (what is
- * accepted), enter.c and models.c (models that come and go), ending.c and answer.c (replies). */
+/* coordinator/server/server.h - the I/O thread of the server and all that belongs to it. It owns the transport: it
+ * takes messages, sends them through workers and the replicas (coordinator/replicas/replicas.h), and writes the
+ * replies. Cut into io.c (the thread, its loop and how it ends), dispatch.c (what each message leads to), admission.c
+ * (what is accepted), enter.c and models.c (models that come and go), ending.c and answer.c (replies). */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 

@@ -84,7 +84,7 @@ void finished_judge(struct task *j)
     }
 }
 
-/* What it says and calls, of a whole answer; a stream has said it. */
+/* The text and the calls of a whole answer; those of a stream were sent as they came. */
 static void take_apart(const struct task *j, struct reply_choice *choice)
 {
     int n = 0;

@@ -96,7 +96,7 @@ static int fit(struct task *j, int i, int max_len)
     return 0;
 }
 
-/* Whoever takes the answers of a stream apart remembers how far it has come. */
+/* The answers of a stream are taken apart by readers, which remember how far each has come. */
 static int open_readers(struct task *j)
 {
     int n = j->n_ids * j->n_choices;

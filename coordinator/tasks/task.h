@@ -120,7 +120,7 @@ int64_t task_text_bytes(const char *text, size_t bytes);
 /* Whether a choice that stopped, and not at a text, ended because its form was complete. */
 bool task_is_whole(const struct task *j, int32_t last_token);
 
-/* Of the names of its calls, which those of other tasks, also of an earlier server, shall not be. */
+/* The beginning of the names of its calls, which those of other tasks, also of an earlier server, shall not be. */
 uint64_t task_salt(const struct task *j);
 
 /* The stop text of this number, counted from 1; NULL: 0, none. */

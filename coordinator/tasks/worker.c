@@ -41,7 +41,8 @@ static int make_calls(struct task *j, enum calls_format format)
     return protocol_fail(&j->error, theirs ? PROTOCOL_BAD_REQUEST : PROTOCOL_INTERNAL, "tools", "%s", e.text);
 }
 
-/* Is a chat's answer taken apart, and has it to be a call? The marks of it may be special tokens: they are text then. */
+/* Is a chat's answer taken apart, and has it to be a call? The marks of it may be special tokens: they are text
+ * then. */
 static int find_calls(struct task *j)
 {
     struct protocol_generate *g = &j->message.generate;

@@ -13,7 +13,7 @@
 
 /* ---------------------------------------------------------------- failures */
 
-/* Of the model's own failures the client sees 424. */
+/* The client sees 424 for failures of the model itself. */
 static int status_of(const struct fault *f)
 {
     return f->status == 500 || f->status == 502 ? 424 : f->status == 429 ? 503 : f->status;

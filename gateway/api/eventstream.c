@@ -1,5 +1,6 @@
 /* gateway/api/eventstream.c - see eventstream.h. A message: its length and that of its headers, a checksum of these
- * eight bytes, headers, payload, a checksum of all before. Big-endian; a header is a name, a type (7: text), a value. */
+ * eight bytes, headers, payload, a checksum of all before. Big-endian; a header is a name, a type (7: text), a
+ * value. */
 #include "gateway/api/eventstream.h"
 #include "gateway/exchange/fault.h"
 

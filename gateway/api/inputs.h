@@ -19,7 +19,7 @@ struct inputs_style {
     void (*fail)(struct exchange *x, const struct fault *f); /* of a stream that has begun: the piece, not the end */
 };
 
-/* What was asked for, and how far its stream is; the exchange's state. */
+/* The request, and the state of its stream; the exchange's state. */
 struct inputs {
     const struct inputs_style *style;
     char model[EXCHANGE_TAIL_BYTES];
@@ -32,7 +32,7 @@ struct inputs {
     json_t *held; /* the last event's choice, until the end is there */
 };
 
-/* Of the body the backend's message, which the caller decrefs; NULL: *f says what is refused. */
+/* Makes the backend's message of the body; the caller decrefs it. NULL: *f says what is refused. */
 json_t *inputs_translate(struct inputs *in, const json_t *body, struct fault *f);
 
 /* Answer a body, which is decref'ed, as the style has it. model: "" is the only one. as_list: an answer that is alone

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Of the event's text what belongs to token i of n: its own text as far as that is how the event's goes on, and the
+/* The part of the event's text that is token i's of n: its own text as far as the event's goes on like it, and the
  * last one's is the rest. (Parts of characters are held back, and have no text that they could be known by.) */
 static json_t *cut(const char **rest, size_t *bytes, const json_t *token, bool last)
 {

@@ -108,7 +108,7 @@ static json_t *text_block(json_t *text)
     return json_pack("{s:s, s:O?, s:n}", "type", "text", "text", text, "citations");
 }
 
-/* What the backend has taken apart: thoughts, words, calls; or the text. */
+/* The parts that the backend made of the answer: thoughts, words, calls; or the text. */
 static json_t *content_of(const json_t *choice)
 {
     const json_t *said = json_object_get(choice, "message"), *call;
@@ -218,7 +218,7 @@ static void send_choice(struct exchange *x, struct message *m, const json_t *cho
     }
 }
 
-/* Of a text that is not taken apart one block is open from the beginning. */
+/* A text that is not taken apart has one block, open from the beginning. */
 static void begin(struct exchange *x, struct message *m, const json_t *choice)
 {
     json_t *stop = json_pack("{s:n, s:n, s:n}", "stop_reason", "stop_sequence", "stop_details");
@@ -250,7 +250,7 @@ static void stream(struct exchange *x, void *context, json_t *reply, bool last)
 
 /* ---------------------------------------------------------------- requests */
 
-/* Of the body the backend's message; NULL: the client has been told. */
+/* Makes the backend's message of the body; NULL: the client has been told. */
 static json_t *read_body(struct exchange *x, bool needs_limit, struct openai_request *r)
 {
     struct fault f = {0};
@@ -293,7 +293,7 @@ static void counted(struct exchange *x, void *context, json_t *reply, bool last)
         exchange_answer_json(x, 200, json_pack("{s:O?}", "input_tokens", json_object_get(reply, "count")));
 }
 
-/* What tokens depend on, and no more: the rest of the fields may be there, as in a request. */
+/* Reads the fields that tokens depend on; the others of a request may be there. */
 void messages_count(struct exchange *x)
 {
     static const char *const needed[] = {"messages", "tools", "chat_template_kwargs"};

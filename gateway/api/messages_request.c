@@ -85,7 +85,7 @@ static void add_text(json_t *message, const json_t *block)
                                 json_pack("{s:s, s:O}", "type", "text", "text", json_object_get(block, "text")));
 }
 
-/* What an assistant thought goes to the template as one text. */
+/* The template gets the assistant's thoughts as one text. */
 static void add_thought(json_t *message, const json_t *block)
 {
     const json_t *before = json_object_get(message, "reasoning_content"), *more = json_object_get(block, "thinking");

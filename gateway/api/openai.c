@@ -112,7 +112,8 @@ json_t *openai_usage(const json_t *reply)
                      json_integer_value(json_object_get(usage, "cached_tokens")));
 }
 
-/* What the backend has taken apart, or the text. With the members that have nothing to say here, but are missed. */
+/* The parts that the backend made of the answer, or the text. With the members that have nothing to say here, but are
+ * missed. */
 static json_t *message_of(const json_t *c)
 {
     json_t *said = json_object_get(c, "message");
@@ -169,7 +170,8 @@ static void drop_answer(void *state)
     free(a);
 }
 
-/* Who answers: the version and, where a backend says that it keeps numbers otherwise than the checkpoint, how. */
+/* The answering server's fingerprint: the version and, where a backend says that it keeps numbers otherwise than the
+ * checkpoint, how. */
 static void name_fingerprint(const struct exchange *x, struct openai_answer *a)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-";

@@ -15,18 +15,18 @@ void openai_chat(struct exchange *x);
 /* Answer the body of one of the two, which is decref'ed. */
 void openai_answer(struct exchange *x, json_t *body, bool chat);
 
-/* What a request for text asked for beside the message to the backend. */
+/* The wishes of a request for text that are not in the message to the backend. */
 struct openai_request {
     bool chat, stream, include_usage, echo;
     bool ids_as_tokens;              /* "token_id:5" in place of texts */
     char model[EXCHANGE_TAIL_BYTES]; /* for answers */
 };
 
-/* Of a request's body (docs/gateway.md) the backend's message, which the caller decrefs; what has no meaning here
+/* Makes the backend's message of a request's body (docs/gateway.md); the caller decrefs it. What has no meaning here
  * is left out. NULL: *f says what is refused. */
 json_t *openai_translate(struct exchange *x, const json_t *body, struct openai_request *r, struct fault *f);
 
-/* Of the reply's choices and usage those of OpenAI. New references; NULL: out of memory. */
+/* The reply's choices and usage as OpenAI has them. New references; NULL: out of memory. */
 json_t *openai_usage(const json_t *reply);
 json_t *openai_logprobs(const json_t *choice, const struct openai_request *r, int64_t *offset);
 

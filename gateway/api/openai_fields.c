@@ -170,7 +170,7 @@ static int read_ours(struct exchange *x, const json_t *body, struct openai_reque
     return 0;
 }
 
-/* What is not the backend's as it came. */
+/* Fields that differ from the backend's. */
 static void add_ours(json_t *message, const json_t *body)
 {
     const json_t *messages = json_object_get(body, "messages"), *effort = json_object_get(body, "reasoning_effort");

@@ -26,7 +26,7 @@ static json_t *name_of(const json_t *entry, const struct openai_request *r)
 
 /* ---------------------------------------------------------------- chats */
 
-/* What a token's text is made of; null for a part of a character, whose text is U+FFFD. */
+/* The bytes of a token's text; null for a part of a character, whose text is U+FFFD. */
 static json_t *bytes_of(const char *text)
 {
     if (text == NULL || strstr(text, "\xef\xbf\xbd") != NULL)

@@ -23,7 +23,7 @@ static struct openai_choice *find_choice(struct openai_answer *a, const json_t *
     return &a->choice[i];
 }
 
-/* What all chunks of the answer have in common, up to the choices. */
+/* The beginning of every chunk of the answer, up to the choices. */
 static struct bytes *begin_chunk(struct exchange *x, const struct openai_answer *a)
 {
     struct bytes *b = exchange_open_event(x, NULL);
@@ -81,7 +81,7 @@ static void write_text(struct exchange *x, const struct openai_answer *a, size_t
     end_chunk(x, a);
 }
 
-/* What the backend has taken apart goes on as it is: content, reasoning, pieces of calls. */
+/* The parts that the backend made of the answer go on as they are: content, reasoning, pieces of calls. */
 static void write_delta(struct exchange *x, const struct openai_answer *a, size_t index, const json_t *c,
                         int64_t *offset)
 {

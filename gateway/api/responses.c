@@ -148,7 +148,7 @@ static void drop(void *state)
     free(r);
 }
 
-/* Of the body the backend's message; NULL: the client has been told. */
+/* Makes the backend's message of the body; NULL: the client has been told. */
 static json_t *read_body(struct exchange *x, struct response *r)
 {
     struct fault f = {0};

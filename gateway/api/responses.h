@@ -42,14 +42,14 @@ void response_name_item(struct response *r, const char *prefix);
 /* All items of an answer in one piece. */
 json_t *response_output(struct response *r, const json_t *choice, json_t *logprobs);
 
-/* Of an end: "completed" or "incomplete"; the object with usage, and why it is incomplete. output is stolen. */
+/* The end's status: "completed" or "incomplete"; the object with usage, and why it is incomplete. output is stolen. */
 const char *response_status(const json_t *choice);
 json_t *response_ended(const struct exchange *x, const struct response *r, const json_t *reply, json_t *output);
 
-/* Of a choice or an event: what a chat's `logprobs.content` has. */
+/* The entries of a chat's `logprobs.content`, for a choice or an event. */
 json_t *response_logprobs(const struct response *r, const json_t *choice);
 
-/* What a reply fails with, by the names of this API's fields. */
+/* The reply's failure, with the names of this API's fields. */
 struct fault response_fault(const json_t *reply);
 
 /* responses_stream.c: what an event, or the last reply, gives to the stream. */

@@ -13,7 +13,7 @@
 
 /* ---------------------------------------------------------------- failures of an endpoint */
 
-/* What the container says is told as an error of the model, with what it said. */
+/* A message of the container is passed on as an error of the model, with its text. */
 static const struct {
     int from, status;
     const char *type;

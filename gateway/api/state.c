@@ -24,7 +24,7 @@ void state_version(struct exchange *x)
 
 /* ---------------------------------------------------------------- metrics */
 
-/* What the backends say, until all have. */
+/* The backends' answers, until all have come. */
 struct scrape {
     struct samples samples;
     int n_open;

@@ -11,7 +11,7 @@ void triton_server(struct exchange *x); /* GET /v2 */
 void triton_live(struct exchange *x);
 void triton_ready(struct exchange *x);
 
-/* Of tail[0], a model: */
+/* Requests about the model tail[0]: */
 void triton_model(struct exchange *x);
 void triton_model_ready(struct exchange *x);
 void triton_config(struct exchange *x);

@@ -94,7 +94,7 @@ static json_t *stats_of(const char *name, const struct model_count *m)
                      "memory_usage");
 }
 
-/* Of a model, or of all. */
+/* Statistics of one model, or of all. */
 void triton_stats(struct exchange *x)
 {
     json_t *names = x->tail[0][0] != '\0' ? json_pack("[s]", x->tail[0]) : models_names(x), *list = json_array();

@@ -76,7 +76,7 @@ void exchange_fail(struct exchange *x, const struct fault *f);
 /* Fails as a whole, or with an event where a stream has begun. */
 void exchange_fail_anywhere(struct exchange *x, const struct fault *f);
 
-/* What an error of a backend says. Within a stream of events it is one more event, and the end; a stream of
+/* Passes a backend's error on. Within a stream of events it is one more event, and the end; a stream of
  * something else has to tell of it by itself (has_begun). */
 void exchange_fail_reply(struct exchange *x, const json_t *reply);
 

@@ -24,7 +24,7 @@ static void count_held(struct http_conn *c)
     c->held = held;
 }
 
-/* How many bytes may be read now: of a body as they come, of the next requests a few. */
+/* The number of bytes that may be read now: all of a body, a few of the next requests. */
 static size_t room(const struct http_conn *c)
 {
     if (c->state == HTTP_READS_BODY && !c->body.done)
@@ -189,7 +189,7 @@ static void read_head(struct http_conn *c, struct http_refusal *r)
         take_head(c, bytes, r);
 }
 
-/* What has come, as far as it goes: up to one request. true: something was done, look again. */
+/* Reads what has come, up to one request. true: something was done, look again. */
 static bool read_request(struct http_conn *c)
 {
     struct http_refusal r = {0};

@@ -163,7 +163,7 @@ static int read_length(struct http_head *h, const char *text, struct http_refusa
     return 0;
 }
 
-/* How long the body is: said once, in one way. */
+/* The length of the body: given once, in one way. */
 static int read_framing(struct http_head *h, struct http_refusal *r)
 {
     const char *length = http_head_get(h, "content-length"), *coding = http_head_get(h, "transfer-encoding");

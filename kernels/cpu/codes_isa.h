@@ -91,7 +91,7 @@ INLINE float FN(scale_of)(const struct product *m, int row, int group)
 }
 
 #if ISA == 512
-/* Of 4 bits there are 16 codes: the weights of a group as a table, and 16 of them looked up in it. */
+/* There are 16 codes of 4 bits: the weights of a group as a table, and 16 of them looked up in it. */
 TARGET INLINE FN(vec) FN(table_of)(enum codes codes, float zero, float scale)
 {
     const FN(words) index = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};

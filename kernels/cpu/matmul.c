@@ -1,4 +1,4 @@
-/* kernels/cpu/matmul.c - the matrix product, with one matrix or with those of the experts that took a token. One token: the weights stream through at the speed of memory. Many tokens:
+/* kernels/cpu/matmul.c - matrix products, also with the experts' matrices. One token: the weights stream at memory speed. Many tokens:
  * a block of weights is made float, and tiles of tokens by rows are summed in registers. A result has the same bits
  * whatever else is in the batch, wherever its row lies and however many threads work. Built with -O3
  * -ffp-contract=fast: the sums are meant to be fused. */
@@ -27,7 +27,7 @@ struct product {
     const int32_t *pair;       /* of an expert: the rows of out that its tokens have; NULL: in order */
     int pairs_a_row;           /* that share a row of x */
     size_t pitch;              /* bytes from row to row of w */
-    /* Of quantised weights, of the first row: see base/codes.h. */
+    /* The form of quantised weights, from the first row: see base/codes.h. */
     struct code_form form;
     const uint8_t *scales, *zeros;
     int n_groups;

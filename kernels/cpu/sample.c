@@ -1,5 +1,6 @@
-/* kernels/cpu/sample.c - one token out of one row of logits, or how likely a given one is. No sorting: a cut (top_k, top_p) is found by the digits of
- * the logits, so a row costs a few passes over the vocabulary whatever the values are. */
+/* kernels/cpu/sample.c - one token out of one row of logits, or how likely a given one is. No sorting: a cut (top_k,
+ * top_p) is found by the digits of the logits, so a row costs a few passes over the vocabulary whatever the values are.
+ * */
 #include "kernels/cpu/cpu.h"
 #include "kernels/philox.h"
 

@@ -22,7 +22,7 @@ __device__ static inline float activation(enum activation kind, float x)
     return x;
 }
 
-/* What most gates make of what they multiply, without a branch: (max(min(up, limit), -limit) + offset) gate / (1 +
+/* The formula of most gates, without a branch: (max(min(up, limit), -limit) + offset) gate / (1 +
  * exp(-slope gate)), of min(gate, limit). */
 struct gate_formula {
     float limit, slope, offset;

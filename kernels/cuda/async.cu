@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of a slice of a card (MIG) its own, which the runtime's properties need not say. */
+/* A slice of a card (MIG) has its own, which the runtime's properties need not say. */
 static cudaUUID_t uuid_of(int device, const struct cudaDeviceProp *properties)
 {
     typedef int (*get_uuid)(cudaUUID_t * uuid, int device);

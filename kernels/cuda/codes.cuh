@@ -15,7 +15,7 @@ struct coded {
     struct code_form form;
 };
 
-/* Of a matrix from row `first` on. */
+/* The codes of a matrix from row `first` on. */
 static inline struct coded coded_rows(const struct weight *w, size_t first)
 {
     struct coded m = {};

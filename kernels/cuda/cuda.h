@@ -19,7 +19,7 @@ struct cuda_fault {
     int n_rows, slot; /* n_rows > 0: there are some; slot: of the first */
 };
 
-/* What the persistent kernel waited for in vain before it gave up, for the message: see words.cuh. */
+/* The thing that the persistent kernel waited for in vain before it gave up, for the message: see words.cuh. */
 struct cuda_vain {
     /* For another rank's words, for those of this device: the epoch, 0 for nothing; and the rank in the upper half of a
      * word, in the lower one the block that waited. */

@@ -123,7 +123,7 @@ __global__ void copy_kernel(uint32_t *dst, size_t dst_pitch, const uint32_t *src
         dst[blockIdx.y * dst_pitch + i] = __ldcv(src + blockIdx.y * src_pitch + i);
 }
 
-/* What a recorded step takes from pinned host memory, or leaves there, are some words: a kernel has copied them before a copy
+/* A recorded step takes some words from pinned host memory, or leaves them there: a kernel has copied them before a copy
  * engine would have begun. All in bytes; pitches and width: multiples of 4. */
 static void copy_recorded(struct queue *q, void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
                           size_t rows)
@@ -205,7 +205,7 @@ void cuda_download(struct queue *q, void *dst, const void *src, size_t bytes)
         CUDA_TRY(q, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, cuda_stream(q)));
 }
 
-/* What the sampling kernel found wrong becomes an error here, where the host first knows of it. */
+/* A fault that the sampling kernel found becomes an error here, where the host first knows of it. */
 static void take_fault(struct queue *q)
 {
     volatile struct cuda_fault *fault = cuda_state(q)->fault;

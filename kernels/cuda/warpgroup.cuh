@@ -63,7 +63,7 @@ __device__ static inline void products_see_stores(void)
 #endif
 }
 
-/* Of a product's instruction: the names of its N / 2 accumulators, and the list of them. */
+/* The names of the N / 2 accumulators of a product's instruction, and the list of them. */
 #define NAMES_8  "%0, %1, %2, %3, %4, %5, %6, %7"
 #define NAMES_16 NAMES_8 ", %8, %9, %10, %11, %12, %13, %14, %15"
 #define NAMES_32 NAMES_16 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"

@@ -1,6 +1,6 @@
-/* partition/families/cohere.c - Command R and R7B (Cohere and Cohere2): one norm, a LayerNorm without bias, feeds attention and
- * MLP in parallel; neighbouring pairs rotate; a factor of the logits. Cohere may norm each q and k head with weights of its
- * own; Cohere2 has windows in three of four layers and does not rotate in the others. */
+/* partition/families/cohere.c - Command R and R7B (Cohere and Cohere2): one norm, a LayerNorm without bias, feeds
+ * attention and MLP in parallel; neighbouring pairs rotate; a factor of the logits. Cohere may norm each q and k head
+ * with weights of its own; Cohere2 has windows in three of four layers and does not rotate in the others. */
 #include "partition/families/llama.h"
 
 static const struct model_config missing = {

@@ -1,5 +1,6 @@
-/* partition/families/deepseek.c - DeepSeek-V2, -V3 and R1, and GLM-4.7-Flash: latent attention, shared experts, the first layers
- * dense. V2's router takes a softmax's best, of the best groups or of all; the others' is that of GLM-4.5. */
+/* partition/families/deepseek.c - DeepSeek-V2, -V3 and R1, and GLM-4.7-Flash: latent attention, shared experts, the
+ * first layers dense. V2's router takes a softmax's best, of the best groups or of all; the others' is that of
+ * GLM-4.5. */
 #include "partition/families/llama.h"
 
 #include <math.h>
@@ -117,7 +118,7 @@ static void config_v2(struct model_config *m, const struct config *c)
         ERR(c->e, ERR_UNSUPPORTED, "%s: \"mlp_bias\" is true, which is not implemented for deepseek_v2", c->what);
 }
 
-/* What V3 and GLM-4.7-Flash have in common. */
+/* The fields that V3 and GLM-4.7-Flash share. */
 static void read_sigmoid(struct model_config *m, const struct config *c, const struct defaults *missing)
 {
     read_all(m, c, missing);

@@ -1,5 +1,5 @@
-/* partition/families/falcon.c - Falcon 7b, 40b, 180b and 11b: attention and MLP in parallel, with one norm or one each; q, k and v
- * in one tensor, by KV head. */
+/* partition/families/falcon.c - Falcon 7b, 40b, 180b and 11b: attention and MLP in parallel, with one norm or one each;
+ * q, k and v in one tensor, by KV head. */
 #include "partition/families.h"
 #include "partition/rope.h"
 

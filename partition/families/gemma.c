@@ -1,6 +1,6 @@
-/* partition/families/gemma.c - Gemma 1, 2 and 3: scaled embeddings, norms whose weights are kept less one, tanh GELU. Gemma 2
- * norms what attention and MLP say, too, caps scores and logits and has a window in every second layer; Gemma 3 norms q and k
- * instead of the caps, and its layers with a window, five of six, rotate faster. */
+/* partition/families/gemma.c - Gemma 1, 2 and 3: scaled embeddings, norms whose weights are kept less one, tanh GELU.
+ * Gemma 2 norms what attention and MLP say, too, caps scores and logits and has a window in every second layer; Gemma 3
+ * norms q and k instead of the caps, and its layers with a window, five of six, rotate faster. */
 #include "partition/families/llama.h"
 
 #include <math.h>
@@ -40,7 +40,7 @@ static void config_gemma(struct model_config *m, const struct config *c)
     rope_read(m, c, &llama_rope);
 }
 
-/* What Gemma 2 and 3 have in common; the caps' defaults are those of the class. */
+/* The fields that Gemma 2 and 3 share; the caps' defaults are those of the class. */
 static void read_later(struct model_config *m, const struct config *c, double score_cap, double logit_cap)
 {
     m->output_norms = true;

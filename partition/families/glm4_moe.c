@@ -1,5 +1,5 @@
-/* partition/families/glm4_moe.c - GLM-4.5 to 4.7: a router of sigmoids with a correction, shared experts, the first layers dense;
- * half of every head rotates. */
+/* partition/families/glm4_moe.c - GLM-4.5 to 4.7: a router of sigmoids with a correction, shared experts, the first
+ * layers dense; half of every head rotates. */
 #include "partition/families/llama.h"
 
 static void read_experts(struct model_config *m, const struct config *c)

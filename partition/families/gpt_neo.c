@@ -1,5 +1,5 @@
-/* partition/families/gpt_neo.c - GPT-Neo: GPT-2 with q, k and v apart and without bias, scores that are not scaled, and a window in
- * every second layer. */
+/* partition/families/gpt_neo.c - GPT-Neo: GPT-2 with q, k and v apart and without bias, scores that are not scaled, and
+ * a window in every second layer. */
 #include "partition/families.h"
 
 /* "attention_types": [[["global", "local"], 12]] says the kinds of layers, and how often they follow one another. */

@@ -1,4 +1,5 @@
-/* partition/families/gpt_neox.c - GPT-NeoX and Pythia: parallel residual with two norms, q, k, v interleaved by head. */
+/* partition/families/gpt_neox.c - GPT-NeoX and Pythia: parallel residual with two norms, q, k, v interleaved by
+ * head. */
 #include "partition/families.h"
 #include "partition/rope.h"
 

@@ -1,5 +1,5 @@
-/* partition/families/gpt_oss.c - gpt-oss: experts with biases and a clamped activation, attention sinks, a window in every
- * second layer, YaRN. Experts are stored [in, out], all of a layer as one tensor. */
+/* partition/families/gpt_oss.c - gpt-oss: experts with biases and a clamped activation, attention sinks, a window in
+ * every second layer, YaRN. Experts are stored [in, out], all of a layer as one tensor. */
 #include "partition/families/llama.h"
 
 /* The same config with the released models' YaRN where it says nothing of the rotation; the caller gives json back. */

@@ -1,13 +1,15 @@
-/* partition/families/llama.h - what Llama's many kin share: the keys of their configs and the names of their tensors. */
+/* partition/families/llama.h - what Llama's many kin share: the keys of their configs and the names of their
+ * tensors. */
 #ifndef PARTITION_FAMILIES_LLAMA_H
 #define PARTITION_FAMILIES_LLAMA_H
 
 #include "partition/families.h"
 #include "partition/rope.h"
 
-/* Fill in what all kin read alike: sizes, RMS norms, gated SiLU MLP, half-split rope, grouped KV heads. Biases, windows,
- * norms of q and k, and experts are each family's own. `missing` holds the class defaults; those that are 0 there mean:
- * n_kv_heads as many as heads, head_dim hidden / n_heads, norm_eps 1e-6. rope NULL: the family reads its rotation itself. */
+/* Fill in what all kin read alike: sizes, RMS norms, gated SiLU MLP, half-split rope, grouped KV heads. Biases,
+ * windows, norms of q and k, and experts are each family's own. `missing` holds the class defaults; those that are 0
+ * there mean: n_kv_heads as many as heads, head_dim hidden / n_heads, norm_eps 1e-6. rope NULL: the family reads its
+ * rotation itself. */
 void llama_read(struct model_config *m, const struct config *c, const struct model_config *missing,
                 const struct rope_keys *rope);
 
@@ -21,7 +23,8 @@ void llama_read_windows(struct model_config *m, const struct config *c, int wind
 /* full[i]: "layer_types" calls layer i full; the others are of `kind`. false: there is no such key. */
 bool llama_read_kinds(const struct model_config *m, const struct config *c, const char *kind, bool *full);
 
-/* The same, but without the key every `period`th layer has none and the others "sliding_window", by class default `window`. */
+/* The same, but without the key every `period`th layer has none and the others "sliding_window", by class default
+ * `window`. */
 void llama_read_pattern(struct model_config *m, const struct config *c, int window, int period);
 
 /* m->experts.routing: `n_chosen` of `n` experts, by class default; `least`: how few may be. */
@@ -31,7 +34,8 @@ void llama_read_routing(struct model_config *m, const struct config *c, int n, i
 /* The window of Qwen's families: 0 unless "use_sliding_window". */
 int qwen_window(const struct config *c);
 
-/* Lines of the tables of sources: what is outside of layers; q, k and v; attention's output; norms of q and k; a gated MLP. */
+/* Lines of the tables of sources: what is outside of layers; q, k and v; attention's output; norms of q and k; a gated
+ * MLP. */
 /* clang-format off */
 #define LLAMA_AROUND                                             \
     {WEIGHT_EMBED, PART_WHOLE, "embed_tokens.weight", false, 0}, \

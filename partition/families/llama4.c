@@ -1,5 +1,5 @@
-/* partition/families/llama4.c - the language model of Llama 4: layers that rotate and attend in chunks, and layers that do neither,
- * whose queries grow; one expert a token, whose share is a factor of its input, beside a shared one. */
+/* partition/families/llama4.c - the language model of Llama 4: layers that rotate and attend in chunks, and layers that
+ * do neither, whose queries grow; one expert a token, whose share is a factor of its input, beside a shared one. */
 #include "partition/families/llama.h"
 
 /* Layers that rotate: "no_rope_layers" has a 1 for them, else all but every "no_rope_layer_interval"th. */

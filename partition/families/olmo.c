@@ -1,5 +1,6 @@
-/* partition/families/olmo.c - OLMo 2 and 3: norms of what attention and MLP say and none before them, all heads of q and of k
- * normed as a row. OLMo 3 has windows in three of four layers; scalings of the rotation are of the others alone. */
+/* partition/families/olmo.c - OLMo 2 and 3: norms of what attention and MLP say and none before them, all heads of q
+ * and of k normed as a row. OLMo 3 has windows in three of four layers; scalings of the rotation are of the others
+ * alone. */
 #include "partition/families/llama.h"
 
 static const struct model_config missing = {.n_layers = 32,

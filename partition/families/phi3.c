@@ -1,4 +1,5 @@
-/* partition/families/phi3.c - Phi-3, -3.5 and -4: Llama with q, k, v in one tensor, gate and up in another; LongRoPE. */
+/* partition/families/phi3.c - Phi-3, -3.5 and -4: Llama with q, k, v in one tensor, gate and up in another;
+ * LongRoPE. */
 #include "partition/families/llama.h"
 
 static void config(struct model_config *m, const struct config *c)

@@ -1,4 +1,5 @@
-/* partition/families/starcoder2.c - StarCoder2: LayerNorm and biases, an MLP without gates, grouped KV heads, a window. */
+/* partition/families/starcoder2.c - StarCoder2: LayerNorm and biases, an MLP without gates, grouped KV heads, a
+ * window. */
 #include "partition/families/llama.h"
 
 static void config(struct model_config *m, const struct config *c)

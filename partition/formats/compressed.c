@@ -67,7 +67,7 @@ static void read_activations(struct quantization *q, const struct config *scheme
         quantization_refuse(&c, "num_bits", "not 8 in input_activations", "8");
 }
 
-/* Which tensors, by the name of the format and what the numbers are. */
+/* Chooses the tensors by the name of the format and the type of the numbers. */
 static void choose_format(struct quantization *q, const struct config *c, const char *format)
 {
     bool floats = q->format == FORMAT_FP8;

@@ -1,5 +1,6 @@
-/* partition/formats/gptq.c - GPTQ's: integers of 4 or 8 bits, stored [in, out] and packed along the inputs; scales of groups of
- * inputs, [groups, out], and their zeros, packed along the outputs. The first version stores zeros less one. */
+/* partition/formats/gptq.c - GPTQ's: integers of 4 or 8 bits, stored [in, out] and packed along the inputs; scales of
+ * groups of inputs, [groups, out], and their zeros, packed along the outputs. The first version stores zeros less
+ * one. */
 #include "partition/formats.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* partition/formats/modelopt.c - ModelOpt's FP8: E4M3 with a scale for the matrix or for each row, as other FP8 files. Its config
- * is a "quantization_config" or, in older exports alone, hf_quant_config.json. */
+/* partition/formats/modelopt.c - ModelOpt's FP8: E4M3 with a scale for the matrix or for each row, as other FP8 files.
+ * Its config is a "quantization_config" or, in older exports alone, hf_quant_config.json. */
 #include "partition/formats.h"
 
 #include <string.h>

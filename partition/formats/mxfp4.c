@@ -1,5 +1,5 @@
-/* partition/formats/mxfp4.c - gpt-oss' experts: FP4 in blocks of 32 inputs, each with an exponent; all experts of a layer in one
- * tensor, [experts, out, in], unlike the same weights in 16 bits. */
+/* partition/formats/mxfp4.c - gpt-oss' experts: FP4 in blocks of 32 inputs, each with an exponent; all experts of a
+ * layer in one tensor, [experts, out, in], unlike the same weights in 16 bits. */
 #include "partition/formats.h"
 
 #define BLOCK 32

@@ -1,5 +1,6 @@
-/* partition/formats/packed.c - integers of 4 or 8 bits, packed into words along the inputs, with a scale for each group of
- * inputs or for each row: compressed-tensors' pack-quantized. Zeros, where there are any, are packed along the outputs. */
+/* partition/formats/packed.c - integers of 4 or 8 bits, packed into words along the inputs, with a scale for each group
+ * of inputs or for each row: compressed-tensors' pack-quantized. Zeros, where there are any, are packed along the
+ * outputs. */
 #include "partition/formats.h"
 
 static int add_codes(struct planes *p, const struct module *m, int packed, struct err *e)
@@ -34,7 +35,7 @@ static int add_zeros(struct planes *p, const struct module *m, int group, struct
     return 0;
 }
 
-/* What is beside the codes and must say what is known already. */
+/* Tensors beside the codes that must agree with what is known already. */
 static int add_checks(struct planes *p, const struct module *m, int group, struct err *e)
 {
     int shape = module_tensor(m, ".weight_shape"), index = module_tensor(m, ".weight_g_idx");

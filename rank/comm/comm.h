@@ -11,8 +11,8 @@ struct observers;
 
 struct comm_ops {
     const char *name;
-    /* Sum n elements of the queue's activation type over the ranks, in place; every rank gets the same bits, and on up to
-     * two ranks an element's sum does not depend on n. Enqueued; collective: all ranks, same n, same order. */
+    /* Sum n elements of the queue's activation type over the ranks, in place; every rank gets the same bits, and on up
+     * to two ranks an element's sum does not depend on n. Enqueued; collective: all ranks, same n, same order. */
     void (*all_reduce)(struct comm *c, struct queue *q, void *data, size_t n);
     /* The same of floats, whatever the activation type: a few, whose sum must not be rounded to it. */
     void (*all_reduce_floats)(struct comm *c, struct queue *q, float *data, size_t n);

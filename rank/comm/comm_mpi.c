@@ -3,7 +3,8 @@
  * MPI promises neither that MPI_Allreduce hands every rank the same bits nor that a sum's order is the same for every
  * count. Both matter here: ranks sample for themselves, and a request's output must not depend on its batch. So the
  * ranks exchange parts and add them themselves, always in rank order: small messages are gathered and added by every
- * rank; for large ones each rank adds its own stretch and the sums are gathered. An element's sum is the same in both. */
+ * rank; for large ones each rank adds its own stretch and the sums are gathered. An element's sum is the same in
+ * both. */
 #include "rank/comm/comm.h"
 #include "rank/world/fatal.h"
 

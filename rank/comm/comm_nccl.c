@@ -1,8 +1,8 @@
 /* rank/comm/comm_nccl.c - collectives over NCCL on device memory, enqueued on the queue's stream.
  *
  * NCCL gives all ranks the same bits. On up to two ranks an element's sum does not depend on the number of elements
- * either; on more it may, by the rounding of the activation type, because a ring starts an element's sum at the rank that
- * its place in the message says. */
+ * either; on more it may, by the rounding of the activation type, because a ring starts an element's sum at the rank
+ * that its place in the message says. */
 #include "rank/comm/comm.h"
 #include "rank/world/fatal.h"
 

@@ -1,5 +1,5 @@
-/* rank/comm/comm_peer.c - sums and the gathering of columns over memory that the devices of a host share (kernels/peer.h),
- * before another transport, which is left what these do not take. */
+/* rank/comm/comm_peer.c - sums and the gathering of columns over memory that the devices of a host share
+ * (kernels/peer.h), before another transport, which is left what these do not take. */
 #include "base/log.h"
 #include "rank/comm/comm.h"
 #include "rank/comm/peers.h"

@@ -1,5 +1,5 @@
-/* rank/comm/peers.h - memory of each rank's device that the others' devices write to (kernels/peer.h): all ranks reach all,
- * or none. */
+/* rank/comm/peers.h - memory of each rank's device that the others' devices write to (kernels/peer.h): all ranks reach
+ * all, or none. */
 #ifndef COMM_PEERS_H
 #define COMM_PEERS_H
 

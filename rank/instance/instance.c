@@ -1,7 +1,9 @@
 /* rank/instance/instance.c - see instance.h. Every phase ends in an agreement of all ranks. */
 #include "rank/instance/instance.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "rank/instance/fit.h"
+#include "rank/load/quantise.h"
 #include "rank/watch/watch.h"
 #include "rank/world/agree.h"
 #include "rank/world/cores.h"
@@ -156,6 +158,15 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
                            setup->with_bus != 0, &stats, e);
     ops_range_end(i->ops);
     fatal_agree(w, e);
+    double began = seconds_now();
+    (void)load_quantise(&i->network, &i->world, i->ops, &i->q, e);
+    fatal_agree(w, e);
+    if (m->weights_fp8 || m->head_fp8)
+        log_info("%s became FP8 with a scale for each row, in %.3f s",
+                 !m->weights_fp8 ? "the head (--head-dtype)"
+                 : m->head_fp8   ? "weights and the head"
+                                 : "weights (--quantization)",
+                 seconds_now() - began);
     bool calibrated = c->kv_scale != NULL;
     checkpoint_close(c);
     load_report(&i->network, &stats, w, &i->load);

@@ -232,7 +232,7 @@ static struct load_phases complete_phases(const struct loading *l, double second
     return p;
 }
 
-/* Where the model is loaded for the first time, what it measures is kept. */
+/* If the model is loaded for the first time, its measures are kept. */
 static int complete(struct residents *r, struct loading *l, struct err *e)
 {
     struct step_ways ways = step_ways_find(&r->book, l->setup.identity);

@@ -1,5 +1,5 @@
-/* rank/load/block_file.h - reads blocks of a read plan, or parts of them, for one thread. Local: knows neither MPI nor a
- * device. */
+/* rank/load/block_file.h - reads blocks of a read plan, or parts of them, for one thread. Local: knows neither MPI nor
+ * a device. */
 #ifndef LOAD_BLOCK_FILE_H
 #define LOAD_BLOCK_FILE_H
 
@@ -7,8 +7,8 @@
 #include "partition/checkpoint.h"
 #include "partition/read_plan.h"
 
-/* Every thread opens the files for itself: each request counts the users of the open file, so threads that share one hold
- * each other up. Requests of 2 KiB by 60 threads took 6 us with one open file, 1.2 us with one each. */
+/* Every thread opens the files for itself: each request counts the users of the open file, so threads that share one
+ * hold each other up. Requests of 2 KiB by 60 threads took 6 us with one open file, 1.2 us with one each. */
 struct block_file {
     const struct checkpoint *c; /* borrowed */
     int fd, file;               /* open; -1: none */

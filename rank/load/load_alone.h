@@ -1,4 +1,5 @@
-/* rank/load/load_alone.h - a rank reads what it holds, and nothing else, without regard to others, but for their failures. */
+/* rank/load/load_alone.h - a rank reads what it holds, and nothing else, without regard to others, but for their
+ * failures. */
 #ifndef LOAD_LOAD_ALONE_H
 #define LOAD_LOAD_ALONE_H
 

@@ -1,9 +1,10 @@
-/* rank/load/load_together.c - see load_together.h, partition/read_plan.h for the blocks and rank/load/reader.h for their reading.
+/* rank/load/load_together.c - see load_together.h, partition/read_plan.h for the blocks and rank/load/reader.h for
+ * their reading.
  *
- * Round i: every rank of the node has one block read into slot i % n_slots of its part of a shared-memory window, and takes
- * its slices out of the blocks of all. No barrier holds the rounds together: words in the window say which block lies in a
- * slot and how many rounds each rank has done with, so a rank may be n_slots rounds ahead of the slowest, and its
- * reader's threads as far ahead of it. */
+ * Round i: every rank of the node has one block read into slot i % n_slots of its part of a shared-memory window, and
+ * takes its slices out of the blocks of all. No barrier holds the rounds together: words in the window say which block
+ * lies in a slot and how many rounds each rank has done with, so a rank may be n_slots rounds ahead of the slowest, and
+ * its reader's threads as far ahead of it. */
 #include "rank/load/load_together.h"
 #include "rank/world/fatal.h"
 

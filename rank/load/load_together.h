@@ -16,8 +16,8 @@ struct together {
     bool registered;      /* with the device, for copies at full speed */
 };
 
-/* Make the window for the loader's plan, which is the same on all ranks. Collective; together_run and together_close are over
- * the node. Lack of memory on a rank ends the job. */
+/* Make the window for the loader's plan, which is the same on all ranks. Collective; together_run and together_close
+ * are over the node. Lack of memory on a rank ends the job. */
 void together_open(struct together *t, struct loader *l, struct world *w, struct err *e);
 
 /* The beginning of this rank's slots, which are contiguous; *bytes: their size. */

@@ -1,4 +1,5 @@
-/* rank/load/reader.c - see reader.h. Every thread takes a piece of the next block, reads it without the lock, and hands it in. */
+/* rank/load/reader.c - see reader.h. Every thread takes a piece of the next block, reads it without the lock, and hands
+ * it in. */
 #include "rank/load/reader.h"
 #include "base/clock.h"
 #include "rank/load/block_file.h"

@@ -1,5 +1,5 @@
-/* rank/load/reader.h - threads that read a rank's blocks of the checkpoint, in order and ahead of their use, into a ring of
- * slots. Local: knows neither MPI nor a device. */
+/* rank/load/reader.h - threads that read a rank's blocks of the checkpoint, in order and ahead of their use, into a
+ * ring of slots. Local: knows neither MPI nor a device. */
 #ifndef LOAD_READER_H
 #define LOAD_READER_H
 
@@ -21,7 +21,7 @@ struct reader_setup {
     int n_slots;                            /* READER_MIN_SLOTS .. READER_MAX_SLOTS */
     unsigned char *bytes[READER_MAX_SLOTS]; /* [n_slots] memory for plan->max_block_bytes each */
     _Atomic int *
-        ready; /* [n_slots] the last complete block in each; -1 at the start. Other threads and processes may read it; it orders the block's bytes */
+        ready; /* [n_slots] the last complete block in each; -1 at the start. It orders the block's bytes for readers */
     int n_threads;
     size_t piece_bytes; /* that a thread reads at a time if there are several; a single thread reads whole blocks */
     /* s that a thread looks for what it waits for before it sleeps: to be woken takes longer than to read */

@@ -1,5 +1,5 @@
-/* rank/measure/nvml.c - see nvml.h. The few declarations that are needed of NVML stand here: its binary interface does not change
- * under a name, and toolkits without its header are common. */
+/* rank/measure/nvml.c - see nvml.h. The few declarations that are needed of NVML stand here: its binary interface does
+ * not change under a name, and toolkits without its header are common. */
 #include "rank/measure/nvml.h"
 
 #include <dlfcn.h>
@@ -32,7 +32,7 @@ struct nvml_calls {
     int (*mig_mode)(void *device, unsigned *now, unsigned *pending);
 };
 
-/* Those that every driver has come first; an older one may lack the others. */
+/* Functions that every driver has come first; an older one may lack the others. */
 static const struct {
     const char *name;
     size_t place;

@@ -1,6 +1,6 @@
-/* rank/measure/profile.h - how long each kind of work of a step takes on this rank's device. The profile stands between the engine
- * and its operations: each says to which phase it belongs, and where the phase changes a clock is put into the queue (also
- * into graphs: a replayed step is timed as it runs). Without a profile nothing of this is in the way.
+/* rank/measure/profile.h - how long each kind of work of a step takes on this rank's device. The profile stands between
+ * the engine and its operations: each says to which phase it belongs, and where the phase changes a clock is put into
+ * the queue (also into graphs: a replayed step is timed as it runs). Without a profile nothing of this is in the way.
  *
  * The clocks keep neighbouring kernels from overlapping, so a profiled step is a little longer than others. */
 #ifndef MEASURE_PROFILE_H

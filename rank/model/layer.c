@@ -18,8 +18,8 @@ static void norm(const struct layer_run *r, int layer, enum weight_id id, void *
     r->ops->norm(r->q, out, r->act->x, add, m->norm, w[id], w[id + 1], r->batch->n_tokens, m->hidden, m->norm_eps);
 }
 
-/* The squares of all q and k heads of the model; of the KV heads that ranks share each counts once, where its first query
- * head is. */
+/* The squares of all q and k heads of the model; of the KV heads that ranks share each counts once, where its first
+ * query head is. */
 static void sum_squares(const struct layer_run *r, const struct heads *heads)
 {
     const struct shard *s = &r->network->shard;
@@ -101,8 +101,8 @@ static void chosen(const struct layer_run *r, int layer, const void *in, bool ac
                            &a->routes, how, a->said, n, accumulate);
 }
 
-/* partial += this rank's share of what the expert says that takes every token. Its gate is a factor of the whole sum, and so
- * of every part of it. */
+/* partial += this rank's share of what the expert says that takes every token. Its gate is a factor of the whole sum,
+ * and so of every part of it. */
 static void shared(const struct layer_run *r, int layer, const void *in)
 {
     const struct model_config *m = &r->network->config;

@@ -34,8 +34,8 @@ struct layer_run {
     const struct batch *batch;
 };
 
-/* Run layer `layer` on act->x. `pending` is a reduced sum [tokens, hidden] that is still to be added to x, or NULL; so is
- * the result: the next norm adds it, which saves a pass over memory. Enqueued; collective over comm. */
+/* Run layer `layer` on act->x. `pending` is a reduced sum [tokens, hidden] that is still to be added to x, or NULL; so
+ * is the result: the next norm adds it, which saves a pass over memory. Enqueued; collective over comm. */
 const void *layer_forward(const struct layer_run *r, int layer, const void *pending);
 
 #endif

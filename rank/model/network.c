@@ -24,7 +24,7 @@ static int open_alibi(struct network *n, const struct ops *ops, struct queue *q,
     return 0;
 }
 
-/* What codes of keys and values count, where these are kept so: as the checkpoint says, or 1. */
+/* The scales of keys and values that are kept as codes: as the checkpoint says, or 1. */
 static int open_kv_scales(struct network *n, const struct checkpoint *c, const struct ops *ops, struct queue *q,
                           struct err *e)
 {
@@ -51,8 +51,9 @@ static int open_kv_scales(struct network *n, const struct checkpoint *c, const s
 /* Memory for products of many tokens with quantised matrices, if there are any; on the CPU they need none. */
 static int open_wide(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
 {
+    bool all = n->config.weights_fp8 || n->config.head_fp8;
     for (int i = 0; i < n->map.n_slots && n->wide == NULL && !ops->shares_host_memory; i++)
-        if (n->map.slot[i].form.codes != CODES_NONE && (n->wide = ops->alloc(q, WIDE_BYTES)) == NULL)
+        if ((all || n->map.slot[i].form.codes != CODES_NONE) && (n->wide = ops->alloc(q, WIDE_BYTES)) == NULL)
             return ERR(e, ERR_MEMORY, "working memory of quantised weights: %s", q->err.text);
     return 0;
 }
@@ -125,6 +126,7 @@ void network_close(struct network *n, const struct ops *ops, struct queue *q)
         if (n->v_cache[i] != n->k_cache[i])
             ops->free(q, n->v_cache[i]);
     }
+    ops->free(q, n->tied_head.data);
     ops->free(q, n->alibi_slopes);
     ops->free(q, n->kv_scales);
     ops->free(q, n->wide);

@@ -12,6 +12,7 @@ struct network {
     struct weight *weight;                       /* [map.n_slots] on the device */
     const struct weight *once[WEIGHT_COUNT];     /* roles of the model itself; NULL: the config has none */
     const struct weight *(*layer)[WEIGHT_COUNT]; /* [n_layers] roles of each layer */
+    struct weight tied_head;                     /* once[WEIGHT_HEAD], where the run made it of the embedding */
     void *wide;                                  /* see struct weight */
     float *alibi_slopes;                         /* device [n_heads_local], or NULL */
     float *kv_scales;                            /* device [n_layers, 2, n_kv_local], or NULL: see struct heads */
@@ -30,6 +31,12 @@ void network_close(struct network *n, const struct ops *ops, struct queue *q);
 
 /* Bytes of one KV block over all layers on a rank with this shard. */
 size_t network_kv_block_bytes(const struct model_config *m, const struct shard *s, enum dtype act);
+
+/* The matrix of the logits: the head, or the embedding. */
+static inline const struct weight *network_head(const struct network *n)
+{
+    return n->once[n->once[WEIGHT_HEAD] != NULL ? WEIGHT_HEAD : WEIGHT_EMBED];
+}
 
 /* The heads of a layer as the operations want them. */
 struct heads network_heads(const struct network *n, int layer);

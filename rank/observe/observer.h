@@ -39,17 +39,17 @@ struct observer_hooks {
     /* A collective begins; the next activity ends it. */
     void (*collective)(struct observer *o, enum collective kind);
 
-    /* The loop's. Step number `step` begins, with this activity; rank 0 is about to share a plan, and the observer may ask for
-     * figures in it (plan->report); a step's tokens are known; all ranks are between two steps (last: and the loop ends; collective);
-     * rank 0 has nothing to do (local). */
+    /* The loop's. Step number `step` begins, with this activity; rank 0 is about to share a plan, and the observer may
+     * ask for figures in it (plan->report); a step's tokens are known; all ranks are between two steps (last: and the
+     * loop ends; collective); rank 0 has nothing to do (local). */
     void (*next_step)(struct observer *o, enum rank_activity activity, uint64_t step);
     void (*plan)(struct observer *o, struct plan *plan);
     void (*tokens)(struct observer *o, const struct step_result *result);
     void (*between_steps)(struct observer *o, bool last);
     void (*idle)(struct observer *o);
 
-    /* The engine's. A step is about to be enqueued; its operations begin and end (also while a graph is recorded); it is enqueued;
-     * the device has finished it. */
+    /* The engine's. A step is about to be enqueued; its operations begin and end (also while a graph is recorded); it
+     * is enqueued; the device has finished it. */
     void (*submit)(struct observer *o, const struct observed_step *step);
     void (*operations)(struct observer *o, bool begin);
     void (*submitted)(struct observer *o);

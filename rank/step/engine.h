@@ -96,19 +96,19 @@ void engine_close(struct engine *g);
 size_t engine_bytes(struct network *n, const struct limits *l, int n_ranks, const struct ops *ops, enum dtype act,
                     struct err *e);
 
-/* How many steps may be submitted before the first one's results are taken. */
+/* The number of steps that may be submitted before the first one's results are taken. */
 int engine_flights(const struct engine *g);
 
-/* Of several engines that share a queue no two may have a step in the same flight. The next step has that of this
+/* No two of several engines that share a queue may have a step in the same flight. The next step has that of this
  * number of a plan, unless a step is under way, after whose flight it has the other one. */
 void engine_align(struct engine *g, uint64_t step);
 
-/* Start one PLAN_STEP; it may still be under way afterwards. If it has late masks engine_choose goes on with it; else the plan may
- * be reused. Collective. */
+/* Start one PLAN_STEP; it may still be under way afterwards. If it has late masks engine_choose goes on with it; else
+ * the plan may be reused. Collective. */
 void engine_submit(struct engine *g, const struct plan *p);
 
-/* Choose the tokens of the step submitted last, whose plan has late masks, which are there now: they come after the results of
- * the step before it. */
+/* Choose the tokens of the step submitted last, whose plan has late masks, which are there now: they come after the
+ * results of the step before it. */
 void engine_choose(struct engine *g, const struct plan *p);
 
 /* Wait for the oldest step under way. result->logits are its logits only when no other step was submitted since. A

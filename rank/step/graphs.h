@@ -1,5 +1,6 @@
-/* rank/step/graphs.h - decode steps recorded at start or at their second run: for a series of batch sizes a graph each, in the faster of the two ways to
- * run a step, which is measured. A batch between two sizes runs as the larger one, the rest of it empty. */
+/* rank/step/graphs.h - decode steps recorded at start or at their second run: for a series of batch sizes a graph each,
+ * in the faster of the two ways to run a step, which is measured. A batch between two sizes runs as the larger one, the
+ * rest of it empty. */
 #ifndef STEP_GRAPHS_H
 #define STEP_GRAPHS_H
 
@@ -7,15 +8,16 @@
 #include "rank/step/engine.h"
 
 /* Run every size once, record it, and choose; with `ways` only what has to be measured is run, and what is known is not
- * measured again (see engine_open). Nothing that sequences need is touched. Does nothing without ops->async. Collective; a
- * failure ends the job in here. */
+ * measured again (see engine_open). Nothing that sequences need is touched. Does nothing without ops->async.
+ * Collective; a failure ends the job in here. */
 int graphs_open(struct engine *g, enum step_choice choice, struct step_ways *ways, struct err *e);
 void graphs_close(struct engine *g);
 
 /* The graphs for a decode step of this many sequences, which may not be recorded yet; NULL: none. */
 struct decode_graph *graphs_find(const struct engine *g, int n_seqs, enum decode_kind kind);
 
-/* "decode steps: one persistent operation for 1 to 4, separate operations for 5 to 64 sequences". decode[n]: ascending. */
+/* "decode steps: one persistent operation for 1 to 4, separate operations for 5 to 64 sequences". decode[n]:
+ * ascending. */
 void graphs_summary(char *text, size_t bytes, const struct decode_graph *decode, int n);
 
 /* Record to->n_tokens tokens in the way that to->persistent says, with the memory of that flight. */

@@ -90,7 +90,7 @@ static struct decode_model describe(const struct network *n, const struct decode
         .position_offset = m->position_offset,
         .final_norm = n->once[WEIGHT_FINAL_NORM],
         .final_norm_bias = n->once[WEIGHT_FINAL_NORM_BIAS],
-        .head = n->once[m->tied_head ? WEIGHT_EMBED : WEIGHT_HEAD],
+        .head = network_head(n),
         .head_bias = n->once[WEIGHT_HEAD_BIAS],
         .layer = layer,
         .rank = n->shard.rank,

@@ -1,5 +1,5 @@
-/* rank/step/persistent_step.h - whole decode steps as one operation (kernels/persistent.h): the network in the form of that
- * operation, and the memory that the ranks' devices share for it. */
+/* rank/step/persistent_step.h - whole decode steps as one operation (kernels/persistent.h): the network in the form of
+ * that operation, and the memory that the ranks' devices share for it. */
 #ifndef STEP_PERSISTENT_STEP_H
 #define STEP_PERSISTENT_STEP_H
 
@@ -16,8 +16,8 @@ struct persistent_step {
     struct peers peers; /* each other's memory for sums */
 };
 
-/* Open it where the backend has it and all ranks can; else p->step is NULL on all ranks alike and p->why_not says why. The
- * network must stay where it is. Collective; memory that is missing is an error, to be agreed on. */
+/* Open it where the backend has it and all ranks can; else p->step is NULL on all ranks alike and p->why_not says why.
+ * The network must stay where it is. Collective; memory that is missing is an error, to be agreed on. */
 int persistent_step_open(struct persistent_step *p, const struct network *n, const struct world *w,
                          const struct ops *ops, struct queue *q, struct err *e);
 /* Collective: nobody's memory may go while another device still writes to it. */

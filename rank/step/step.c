@@ -127,8 +127,8 @@ void step_fill_empty(struct engine *g, int n)
         fill_empty(&g->flight[i].host, 0, n);
 }
 
-/* The plan's arrays in the flight's memory, what lasts for more than a step on the device; graph: that will run the step, or
- * NULL. */
+/* The plan's arrays in the flight's memory, what lasts for more than a step on the device; graph: that will run the
+ * step, or NULL. */
 static void prepare(struct engine *g, struct step_flight *f, const struct plan *p, const struct decode_graph *graph)
 {
     struct step_ints *host = &f->host;
@@ -201,7 +201,7 @@ static void compute_logits(struct engine *g, int n_rows)
 {
     const struct network *n = g->network;
     const struct model_config *m = &n->config;
-    const struct weight *head = n->once[m->tied_head ? WEIGHT_EMBED : WEIGHT_HEAD];
+    const struct weight *head = network_head(n);
     void *in = g->rows;
     g->ops->gather_rows(g->q, g->rows, g->act.x, g->dev.row, n_rows, m->hidden);
     if (m->embed_dim != m->hidden) {
@@ -326,8 +326,8 @@ static int count_alone(const struct plan *p)
     return n;
 }
 
-/* A size that was not recorded when the engine was opened, or has the clocks of a profile: its first step of each flight
- * goes without a graph, and its second one is recorded. */
+/* A size that was not recorded when the engine was opened, or has the clocks of a profile: its first step of each
+ * flight goes without a graph, and its second one is recorded. */
 static void run_shape(struct engine *g, int which, const struct plan *p, struct decode_graph *graph)
 {
     const struct step_flight *f = &g->flight[which];

@@ -1,5 +1,5 @@
-/* rank/step/step_ways.h - which of the two ways to run a decode step is the faster one, for each number of sequences: what
- * a rank measured when it opened a model first, kept for the next time. */
+/* rank/step/step_ways.h - which of the two ways to run a decode step is the faster one, for each number of sequences:
+ * what a rank measured when it opened a model first, kept for the next time. */
 #ifndef STEP_STEP_WAYS_H
 #define STEP_STEP_WAYS_H
 
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Of one model. */
+/* The ways of one model. */
 struct step_ways {
     bool measured;
     struct step_way {
@@ -19,7 +19,8 @@ struct step_ways {
 
 #define STEP_WAYS_MODELS 256 /* that are remembered; then the oldest is forgotten */
 
-/* Of many. It depends on the order of calls alone, so it is equal on ranks that open and close the same models. */
+/* The ways of many models. The book depends on the order of calls alone, so it is equal on ranks that open and close
+ * the same models. */
 struct step_ways_book {
     struct {
         uint64_t identity;
@@ -28,7 +29,7 @@ struct step_ways_book {
     int n, next; /* pages in use, and the one to be written next */
 };
 
-/* What is known of the model of this identity; of one that is new, or 0: nothing. */
+/* The ways known of the model of this identity; none of one that is new, or 0. */
 struct step_ways step_ways_find(const struct step_ways_book *b, uint64_t identity);
 void step_ways_keep(struct step_ways_book *b, uint64_t identity, const struct step_ways *ways);
 

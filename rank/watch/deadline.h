@@ -35,8 +35,7 @@ struct deadline {
     bool running;
     pthread_mutex_t lock; /* of all that follows */
     pthread_cond_t wake;
-    double
-        left; /* s, for the part that is under way, less the time in which this process was stopped; INFINITY: none is */
+    double left; /* s, for the part under way, less the time in which this process was stopped; INFINITY: none is */
     bool closing;
 };
 

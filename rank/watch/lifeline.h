@@ -35,8 +35,8 @@ enum lifeline_event {
 int lifeline_open(struct lifeline **l, const struct world *w, void (*state)(void *context, struct lifeline_state *),
                   void *context, struct err *e);
 
-/* Serve the connections up to `seconds`, or until something has happened. Each rank is reported once. Rank 0 hears of all
- * ranks, the others of rank 0. */
+/* Serve the connections up to `seconds`, or until something has happened. Each rank is reported once. Rank 0 hears of
+ * all ranks, the others of rank 0. */
 enum lifeline_event lifeline_wait(struct lifeline *l, double seconds, int *rank);
 
 /* The last state of that rank; false: none yet. */

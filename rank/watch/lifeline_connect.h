@@ -1,5 +1,5 @@
-/* rank/watch/lifeline_connect.h - how the connections of lifeline.h come about: rank 0 listens and says where (over MPI), the others
- * try all its addresses at once. A random token keeps strangers out. No MPI here. */
+/* rank/watch/lifeline_connect.h - how the connections of lifeline.h come about: rank 0 listens and says where (over
+ * MPI), the others try all its addresses at once. A random token keeps strangers out. No MPI here. */
 #ifndef WATCH_LIFELINE_CONNECT_H
 #define WATCH_LIFELINE_CONNECT_H
 

@@ -271,9 +271,9 @@ static void end_failed_job(struct watch *w, const struct err *e)
     end_job(w, w->rank, 0, e);
 }
 
-/* Seconds that mpirun has to end the job when a host is lost. MPI_Abort would leave that of Open MPI 4.1 waiting for the lost
- * host's daemon for ever, while with the keepalive settings of docs/cluster.md it notices by itself and ends what it still
- * reaches. srun has no such daemons. */
+/* Seconds that mpirun has to end the job when a host is lost. MPI_Abort would leave that of Open MPI 4.1 waiting for
+ * the lost host's daemon for ever, while with the keepalive settings of docs/cluster.md it notices by itself and ends
+ * what it still reaches. srun has no such daemons. */
 static double launcher_time(bool lost)
 {
     return lost && environment_value("OMPI_COMM_WORLD_RANK") != NULL ? LAUNCHER : 0;

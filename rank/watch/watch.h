@@ -28,8 +28,8 @@ struct watch_question {
     void *context; /* borrowed */
 };
 
-/* Begin to look on, with no deadline until watch_enter. device: in words, for messages. timeout 0: no deadline. w: the rank's replica. Collective over the job; returns
- * -1 and *e. */
+/* Begin to look on, with no deadline until watch_enter. device: in words, for messages. timeout 0: no deadline. w: the
+ * rank's replica. Collective over the job; returns -1 and *e. */
 int watch_open(struct watch **watch, const struct world *w, const char *device, struct watch_question question,
                double timeout, struct err *e);
 /* Collective; accepts NULL. */
@@ -54,7 +54,8 @@ int watch_judge(const struct watch_view *view, int n, int self, double timeout);
 struct lifeline_state;
 
 /* Describes a rank whose process ended or whose host is lost; state NULL: it never sent its state. "its process ended
- * without a word (killed? out of memory?): step 57, computing; last collective: all-reduce 12 of step 57; device cpu" */
+ * without a word (killed? out of memory?): step 57, computing; last collective: all-reduce 12 of step 57; device
+ * cpu" */
 void watch_say_gone(char *text, size_t bytes, bool lost, const struct lifeline_state *state, const char *device);
 
 /* In words: "step 57 has made no progress for 3 s (--step-timeout 3): no sign of life since it was computing". */

@@ -6,8 +6,8 @@
 
 #include "rank/world/world.h"
 
-/* Warn once, in the name of the lowest rank that has more threads that compute (n_compute) than cores that it may use; or more
- * with the others that work beside them (n_beside), where its host has more cores. Collective over the job. */
+/* Warn once, in the name of the lowest rank that has more threads that compute (n_compute) than cores that it may use;
+ * or more with the others that work beside them (n_beside), where its host has more cores. Collective over the job. */
 void cores_check(const struct world *w, int n_compute, int n_beside);
 
 #endif

@@ -86,8 +86,8 @@ static void leave_at_once(int signal_number)
     _exit(end_code);
 }
 
-/* All is said and agreed: whatever happens in MPI_Finalize, the status stays the documented one, and the line the only one
- * (what used to happen there: world.c, let_mpi_settle). */
+/* All is said and agreed: whatever happens in MPI_Finalize, the status stays the documented one, and the line the only
+ * one (what used to happen there: world.c, let_mpi_settle). */
 static void hold_end(int code)
 {
     static const int fatal_signals[] = {SIGSEGV, SIGBUS, SIGABRT};
@@ -116,7 +116,8 @@ void fatal_agree(struct world *w, const struct err *e)
     _exit((int)why.code);
 }
 
-/* A thread that is not affected informs a server's clients, or updates a batch's status file, before the process ends. */
+/* A thread that is not affected informs a server's clients, or updates a batch's status file, before the process
+ * ends. */
 static void tell_others(const struct err *why)
 {
     const struct timespec pause = {0, 250000000};
@@ -136,8 +137,8 @@ static _Noreturn void end_job(int code)
 
 _Noreturn void fatal(const struct err *e)
 {
-    /* A failure that every rank of a replica sees at once (NaN logits, for example) is reported by its first rank, whose
-     * MPI_Abort ends the others in this pause. */
+    /* A failure that every rank of a replica sees at once (NaN logits, for example) is reported by its first rank,
+     * whose MPI_Abort ends the others in this pause. */
     const struct timespec pause = {1, 500000000};
     if (!self.leads)
         (void)nanosleep(&pause, NULL);
@@ -151,8 +152,8 @@ _Noreturn void fatal(const struct err *e)
     end_job(e->code);
 }
 
-/* The main thread may be anywhere within MPI. MPI_Abort talks to the launcher only and takes no part in what that thread
- * does; should it hang all the same, the alarm ends this process, and the launcher then the others. */
+/* The main thread may be anywhere within MPI. MPI_Abort talks to the launcher only and takes no part in what that
+ * thread does; should it hang all the same, the alarm ends this process, and the launcher then the others. */
 _Noreturn void fatal_for(int rank, const char *host, double launcher, bool said, const struct err *e)
 {
     const struct timespec pause = {(time_t)launcher, 0};

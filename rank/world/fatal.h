@@ -13,19 +13,21 @@ struct world;
  * rank/world/world.c. */
 void fatal_identify(int rank, int n_ranks, const char *host, bool leads);
 
-/* The end of a start-up phase: agree (rank/world/agree.h), and the end of the job if any rank has failed. Collective over all ranks
- * of the job, whether w is its world or a replica's. When no rank has failed, returns. Else the lowest failing rank prints its line, and all ranks leave through MPI_Finalize with its code. */
+/* The end of a start-up phase: agree (rank/world/agree.h), and the end of the job if any rank has failed. Collective
+ * over all ranks of the job, whether w is its world or a replica's. When no rank has failed, returns. Else the lowest
+ * failing rank prints its line, and all ranks leave through MPI_Finalize with its code. */
 void fatal_agree(struct world *w, const struct err *e);
 
-/* Called on this rank when fatal_agree or its own fatal ends the job, after the line, with what the job ends of. NULL: nothing. */
+/* Called on this rank when fatal_agree or its own fatal ends the job, after the line, with what the job ends of. NULL:
+ * nothing. */
 void fatal_farewell(void (*say)(void *context, const struct err *why), void *context);
 
 /* A failure within a step or in MPI: print the line, then MPI_Abort with the code. Local; never returns. */
 _Noreturn void fatal(const struct err *e);
 
-/* A failure of `rank`, this one or another, on `host` (NULL: this one), as a thread beside the main one sees it (rank/watch/watch.c): the same,
- * without regard to where the main thread is. launcher: seconds that the launcher has to end the job by itself. said: another
- * rank has printed the line. */
+/* A failure of `rank`, this one or another, on `host` (NULL: this one), as a thread beside the main one sees it
+ * (rank/watch/watch.c): the same, without regard to where the main thread is. launcher: seconds that the launcher has
+ * to end the job by itself. said: another rank has printed the line. */
 _Noreturn void fatal_for(int rank, const char *host, double launcher, bool said, const struct err *e);
 
 /* The same of the main thread. */

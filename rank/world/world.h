@@ -1,4 +1,5 @@
-/* rank/world/world.h - the ranks of the job: MPI, the node's ranks, and the cores that this rank may use; and their replicas.
+/* rank/world/world.h - the ranks of the job: MPI, the node's ranks, and the cores that this rank may use; and their
+ * replicas.
  *
  * A replica is the consecutive ranks that share one model. The job as a whole is a struct world, and so is each rank's
  * replica: whatever computes together (engine, communicator, loop) gets the replica's, whatever concerns all (devices,
@@ -22,15 +23,15 @@ struct world {
     int node_rank, n_node_ranks;
     int n_cpus;     /* cores of this rank's affinity mask */
     int n_threads;  /* the share of these cores that is this rank's when node mates have them too; >= 1 */
-    int n_restless; /* ranks where a thread of MPI was still at work a second after MPI_Init (world.c, let_mpi_settle) */
+    int n_restless; /* ranks where a thread of MPI still worked a second after MPI_Init (world.c, let_mpi_settle) */
     char host[64];
     int device;      /* this rank's, among those that it sees; -1: it computes on the CPU, or none is open yet */
     bool told;       /* the placement has been printed, or will be */
     bool gpus_apart; /* found by device_open: two ranks' GPUs in one host do not reach each other's memory */
 };
 
-/* MPI_Init (FUNNELED) and its threads at rest, errors returned instead of fatal, node communicator, host name, cores. Collective,
- * for the first thread of each process. */
+/* MPI_Init (FUNNELED) and its threads at rest, errors returned instead of fatal, node communicator, host name, cores.
+ * Collective, for the first thread of each process. */
 int world_open(struct world *w, int *argc, char ***argv, struct err *e);
 void world_close(struct world *w);
 

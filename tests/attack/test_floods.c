@@ -1,6 +1,7 @@
-/* tests/attack/test_floods.c - clients that want all of the server for themselves: ten thousand requests at once, replies of tens of
- * megabytes for a small message, megabytes of work whose client has left, urgency that nobody gave them, prompts hidden from the log.
- * An honest client asks beside them and must be answered, in time. Memory goes back to where it was. */
+/* tests/attack/test_floods.c - clients that want all of the server for themselves: ten thousand requests at once,
+ * replies of tens of megabytes for a small message, megabytes of work whose client has left, urgency that nobody gave
+ * them, prompts hidden from the log. An honest client asks beside them and must be answered, in time. Memory goes back
+ * to where it was. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -226,7 +227,7 @@ static double turned_away(struct talk *t)
     return n;
 }
 
-/* As many as may come are served; all others hear that they are not, and cost little. */
+/* All that may come are served; all others hear that they are not, and cost little. */
 static void crowd(int most)
 {
     enum { COMERS = 300 };

@@ -395,7 +395,7 @@ static void renamed(void)
     case_end();
 }
 
-/* As many as this process may have open. */
+/* Idle connections, as many as this process may have open. */
 static void idle(void)
 {
     struct rlimit r;

@@ -1,6 +1,6 @@
-/* tests/attack/test_identities.c - clients of one server that want each other's replies, or its end: made-up identities, those that
- * libzmq would give next, thousands held at once, guessed names of requests. Over plain sockets and CURVE, on 1 and 3 ranks; an honest
- * client's streams go on beside them and must be whole. */
+/* tests/attack/test_identities.c - clients of one server that want each other's replies, or its end: made-up
+ * identities, those that libzmq would give next, thousands held at once, guessed names of requests. Over plain sockets
+ * and CURVE, on 1 and 3 ranks; an honest client's streams go on beside them and must be whole. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/serving.h"
@@ -87,7 +87,8 @@ static int read_streams(void *socket, int n)
     return n_whole;
 }
 
-/* An id that a thief may hope for: what libzmq would give somebody next, in its order or near it; another client's; long ones. */
+/* An id that a thief may hope for: what libzmq would give somebody next, in its order or near it; another client's;
+ * long ones. */
 static size_t make_id(int i, unsigned char *id)
 {
     uint32_t number = FIRST_ID + (uint32_t)(i / 3);

@@ -1,6 +1,6 @@
-/* tests/attack/test_oversized.c - small messages that ask for replies of many gigabytes, by every way there is; and many at once of
- * the largest that is allowed, in a server that may have little more address space than it had when it was ready. An honest
- * client's answers stay right and in time, and the memory is given back. */
+/* tests/attack/test_oversized.c - small messages that ask for replies of many gigabytes, by every way there is; and
+ * many at once of the largest that is allowed, in a server that may have little more address space than it had when it
+ * was ready. An honest client's answers stay right and in time, and the memory is given back. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/honest.h"
@@ -156,7 +156,8 @@ static void at_the_limit(void)
     case_end();
 }
 
-/* All of an engine for one client, for many seconds: another one's request is there after a few steps more than it needs itself. */
+/* All of an engine for one client, for many seconds: another one's request is there after a few steps more than it
+ * needs itself. */
 static void beside_a_greedy_client(void)
 {
     enum { REQUESTS = 24, TOKENS = 8, ASKED = 5, WAIT = 25 };

@@ -1,6 +1,7 @@
-/* tests/attack/test_sessions.c - whole sessions at random: hostile clients of several kinds beside one honest client, whose answers must
- * stay right and in time. At the end nothing is held, and memory is where it was. Each kind has a number of sessions, whatever the
- * machine's speed; SESSION_SECONDS in the environment: as many as fit into that time. SESSION_SEED: 1. */
+/* tests/attack/test_sessions.c - whole sessions at random: hostile clients of several kinds beside one honest client,
+ * whose answers must stay right and in time. At the end nothing is held, and memory is where it was. Each kind has a
+ * number of sessions, whatever the machine's speed; SESSION_SECONDS in the environment: as many as fit into that time.
+ * SESSION_SEED: 1. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/serving.h"

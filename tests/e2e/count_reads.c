@@ -1,5 +1,5 @@
-/* tests/e2e/count_reads.c - preloaded into the ranks: counts the bytes and requests that read(2) and pread(2) bring from
- * *.safetensors files, and appends "bytes requests largest" to $COUNT_READS_FILE at exit. */
+/* tests/e2e/count_reads.c - preloaded into the ranks: counts the bytes and requests that read(2) and pread(2) bring
+ * from *.safetensors files, and appends "bytes requests largest" to $COUNT_READS_FILE at exit. */
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
-/* tests/e2e/test_batch_end.c - a batch on two ranks that is told to end before its work is done: signals to the launcher and to
- * either rank, a walltime. Every time the exit status is the documented one, the output is whole, and the next run goes on to
- * the same texts that an undisturbed run gives. */
+/* tests/e2e/test_batch_end.c - a batch on two ranks that is told to end before its work is done: signals to the
+ * launcher and to either rank, a walltime. Every time the exit status is the documented one, the output is whole, and
+ * the next run goes on to the same texts that an undisturbed run gives. */
 #include "base/clock.h"
 #include "tests/support/batching.h"
 #include "tests/support/cases.h"
@@ -169,7 +169,8 @@ static void walltime(void)
     case_end();
 }
 
-/* Everything at once would take longer than the job may: each run has results all the same, and the next one goes on. */
+/* Everything at once would take longer than the job may: each run has results all the same, and the next one goes
+ * on. */
 static void long_wave(void)
 {
     const char *const more[] = {"--max-batch",        "2000", "--max-batch-tokens", "2000", "--max-walltime", "0:10",

@@ -1,4 +1,5 @@
-/* tests/e2e/test_batch_refused.c - batches that are refused, each by one line that says why; what is there is left alone. */
+/* tests/e2e/test_batch_refused.c - batches that are refused, each by one line that says why; what is there is left
+ * alone. */
 #include "tests/support/batching.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"

@@ -1,5 +1,5 @@
-/* tests/e2e/test_batch_resume.c - a batch that goes on with an output: inputs that grow, lines without ids, failures, and starts
- * and runs that fail. */
+/* tests/e2e/test_batch_resume.c - a batch that goes on with an output: inputs that grow, lines without ids, failures,
+ * and starts and runs that fail. */
 #include "tests/support/batching.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -302,8 +302,8 @@ static void lost_input(void)
     case_end();
 }
 
-/* The model does not fit: the status file says so, no metrics file stays, and the empty output is in nobody's way. Its name is no
- * UTF-8. */
+/* The model does not fit: the status file says so, no metrics file stays, and the empty output is in nobody's way. Its
+ * name is no UTF-8. */
 static void failed_start(void)
 {
     struct process p;

@@ -171,8 +171,8 @@ static void measures(int ranks, bool dummy)
     process_free(&p);
 }
 
-/* Checkpoints that scripts/make-dummy-checkpoint.py writes: the names and shapes that the family wants, and loading alone is
- * something to measure. */
+/* Checkpoints that scripts/make-dummy-checkpoint.py writes: the names and shapes that the family wants, and loading
+ * alone is something to measure. */
 static void loads(const char *family, const char *config, double bytes)
 {
     char dir[256], made[300], command[900];

@@ -1,5 +1,5 @@
-/* tests/e2e/test_client.c - lockstep-client against a server of the test's own: signals, keys, rendezvous files, bench, top, help. No
- * sleep: the server's thread tells what it has received. */
+/* tests/e2e/test_client.c - lockstep-client against a server of the test's own: signals, keys, rendezvous files, bench,
+ * top, help. No sleep: the server's thread tells what it has received. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "tests/support/cases.h"

@@ -1,5 +1,5 @@
-/* tests/e2e/test_client_chat.c - lockstep-client chat against a server of the test's own: what goes along with every turn, commands,
- * refusals, ^C, a server that is gone. */
+/* tests/e2e/test_client_chat.c - lockstep-client chat against a server of the test's own: what goes along with every
+ * turn, commands, refusals, ^C, a server that is gone. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "tests/support/cases.h"

@@ -1,5 +1,5 @@
-/* tests/e2e/test_forms.c - answers in a given form, by generate, serve and batch, on 1 to 3 ranks and on two replicas: they have
- * it, are the same alone and in company, and what cannot be is refused by name. */
+/* tests/e2e/test_forms.c - answers in a given form, by generate, serve and batch, on 1 to 3 ranks and on two replicas:
+ * they have it, are the same alone and in company, and what cannot be is refused by name. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/serving.h"
@@ -191,7 +191,8 @@ static void streams(void)
     talk_close(&t);
 }
 
-/* Text that the form leaves no choice about is not sampled, unless log-probabilities are wanted: the outcome is the same. */
+/* Text that the form leaves no choice about is not sampled, unless log-probabilities are wanted: the outcome is the
+ * same. */
 static void jumps(void)
 {
     static const char *const rest[] = {

@@ -51,7 +51,7 @@ static void nap(double seconds)
 
 /* ---------------------------------------------------------------- requests and answers */
 
-/* What a body becomes on its way to the backend. */
+/* The message that a body becomes on its way to the backend. */
 static void passed(const char *path, const char *body, const char *message)
 {
     front_passes(&fake, &gate, path, "", body, message, FRONT_PARTS("\"id\":"));
@@ -526,7 +526,7 @@ static void graceful(void)
     stop_fake(&fake);
 }
 
-/* What a browser gets: the page, and what it names; nothing that would run a script of somebody else. */
+/* A browser gets the page and what it names, and nothing that would run somebody else's script. */
 static void page(void)
 {
     static const struct {

@@ -49,7 +49,7 @@ static void requests(void)
                          "\"content\":[{\"type\":"
                          "\"text\",\"text\":\"r\"}],\"tool_call_id\":\"c\"}],\"tool_choice\":\"auto\"}",
         "\"tools\":[{\"type\":\"function\",\"name\":\"f\"");
-    /* What Codex sends. */
+    /* A request as Codex sends it. */
     passes(
         "{\"model\":\"fake\",\"instructions\":\"i\",\"input\":[],\"tools\":[{\"type\":\"custom\",\"name\":\"x\"}],"
         "\"tool_choice\":\"auto\",\"parallel_tool_calls\":true,\"reasoning\":{\"effort\":\"low\",\"summary\":\"auto\"},"

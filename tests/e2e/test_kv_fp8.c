@@ -1,5 +1,5 @@
-/* tests/e2e/test_kv_fp8.c - --kv-cache-dtype fp8: a prompt gets the same bits fresh, in chunks, in company and from the prefix
- * cache; the checkpoint's scales count; what it is is said, and halves the memory. */
+/* tests/e2e/test_kv_fp8.c - --kv-cache-dtype fp8: a prompt gets the same bits fresh, in chunks, in company and from the
+ * prefix cache; the checkpoint's scales count; what it is is said, and halves the memory. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"

@@ -1,5 +1,6 @@
-/* tests/e2e/test_models_archives.c - `lockstep serve --models-dir --models-cache`: models as archives, unpacked once, into a
- * folder that is bounded; archives that nobody should unpack, and a disk that is full, are answers to who asks. */
+/* tests/e2e/test_models_archives.c - `lockstep serve --models-dir --models-cache`: models as archives, unpacked once,
+ * into a folder that is bounded; archives that nobody should unpack, and a disk that is full, are answers to who
+ * asks. */
 #include "tests/support/archive.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"

@@ -1,5 +1,5 @@
-/* tests/e2e/test_odd_files.c - files that are none: pipes, devices, links that lead nowhere or in a circle, folders that are not there.
- * Each is refused by name, before anything is loaded, within seconds, and lies there as before. */
+/* tests/e2e/test_odd_files.c - files that are none: pipes, devices, links that lead nowhere or in a circle, folders
+ * that are not there. Each is refused by name, before anything is loaded, within seconds, and lies there as before. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"

@@ -1,5 +1,5 @@
-/* tests/e2e/test_preflight.c - `lockstep preflight` and --preflight at a start: what is measured, within its time, who is refused
- * by which threshold and with which status. */
+/* tests/e2e/test_preflight.c - `lockstep preflight` and --preflight at a start: what is measured, within its time, who
+ * is refused by which threshold and with which status. */
 #include "base/err.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"

@@ -1,5 +1,5 @@
-/* tests/e2e/test_prompt_logprobs.c - generate --prompt-logprobs: what the prompt's tokens get is log_softmax of the logits of
- * Hugging Face transformers, on 1 to 3 ranks, and does not depend on chunks or company. */
+/* tests/e2e/test_prompt_logprobs.c - generate --prompt-logprobs: what the prompt's tokens get is log_softmax of the
+ * logits of Hugging Face transformers, on 1 to 3 ranks, and does not depend on chunks or company. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"

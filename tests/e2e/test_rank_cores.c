@@ -1,5 +1,5 @@
-/* tests/e2e/test_rank_cores.c - a rank that may use fewer cores than it has threads that work at once is warned of; one that has
- * all cores of its host, or enough, is not. */
+/* tests/e2e/test_rank_cores.c - a rank that may use fewer cores than it has threads that work at once is warned of; one
+ * that has all cores of its host, or enough, is not. */
 #include "tests/support/cases.h"
 #include "tests/support/models.h"
 #include "tests/support/process.h"

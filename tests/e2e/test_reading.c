@@ -1,5 +1,6 @@
-/* tests/e2e/test_reading.c - the checkpoint is read about once by all ranks of a node together, in large requests, or each
- * rank reads what it holds; and `inspect` says what every rank would hold, so that all ranks together hold the checkpoint. */
+/* tests/e2e/test_reading.c - the checkpoint is read about once by all ranks of a node together, in large requests, or
+ * each rank reads what it holds; and `inspect` says what every rank would hold, so that all ranks together hold the
+ * checkpoint. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"

@@ -1,5 +1,6 @@
-/* tests/e2e/test_replicas.c - replicas of `lockstep serve` and `lockstep batch` under mpirun with the demo model: the same
- * answers as from one replica, work for all of them, and that what concerns one neither waits for the others nor misses them. */
+/* tests/e2e/test_replicas.c - replicas of `lockstep serve` and `lockstep batch` under mpirun with the demo model: the
+ * same answers as from one replica, work for all of them, and that what concerns one neither waits for the others nor
+ * misses them. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "tests/support/cases.h"
@@ -129,7 +130,8 @@ static void answers(void)
         json_decref(want[i]);
 }
 
-/* Two long stories as streams, one in each replica; both have begun. Each is told in four ways at once, so that it takes a while. */
+/* Two long stories as streams, one in each replica; both have begun. Each is told in four ways at once, so that it
+ * takes a while. */
 static bool begin_two(struct talk *t, int n_tokens)
 {
     talk_open(t, ZMQ_DEALER, s.endpoint, NULL, NULL);
@@ -187,8 +189,8 @@ static void cancelled(void)
     case_end();
 }
 
-/* The second replica stands still in the middle of a story: the first one's requests are answered meanwhile, and the story
- * goes on when the replica does. */
+/* The second replica stands still in the middle of a story: the first one's requests are answered meanwhile, and the
+ * story goes on when the replica does. */
 static void stuck(void)
 {
     struct talk t;
@@ -401,7 +403,8 @@ int main(void)
     cancelled();
     stuck();
     drained();
-    /* The watch names a rank that was killed, or is stopped while others of its replica wait for it; else rank 0 its replica. */
+    /* The watch names a rank that was killed, or is stopped while others of its replica wait for it; else rank 0 its
+     * replica. */
     failed(4, "2", 3, SIGKILL, (const char *[]){"lockstep: fatal: rank 3/4 on ", "its process ended", NULL});
     failed(2, "1", 1, SIGKILL, (const char *[]){"lockstep: fatal: rank 1/2 on ", "its process ended", NULL});
     failed(4, "2", 3, SIGSTOP, (const char *[]){"lockstep: fatal: rank 3/4 on ", "no sign of life", NULL});

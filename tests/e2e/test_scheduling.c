@@ -1,6 +1,6 @@
 /* tests/e2e/test_scheduling.c - a request's tokens are the same alone, in a busy batch, with a KV cache so small that
- * sequences are preempted, with the prefix cache and without, on 1 to 3 ranks; greedy, and sampled with penalties. The demo
- * model, sums in float32. */
+ * sequences are preempted, with the prefix cache and without, on 1 to 3 ranks; greedy, and sampled with penalties. The
+ * demo model, sums in float32. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"
@@ -16,8 +16,8 @@
 #define N_NEW        44
 #define SMALL_BLOCKS 13 /* for prompts of 3 or 4 blocks that become 6 */
 
-/* One KV block on each of 1, 2 and 3 ranks: 6 layers, 16 tokens, 32 elements, keys and values of 4 bytes, times 3, 2 or 1 of
- * the 3 KV heads. */
+/* One KV block on each of 1, 2 and 3 ranks: 6 layers, 16 tokens, 32 elements, keys and values of 4 bytes, times 3, 2 or
+ * 1 of the 3 KV heads. */
 #define BLOCK_BYTES(ranks) (6 * 16 * 32 * 2 * 4 * (4 - (ranks)))
 
 static const struct shape {

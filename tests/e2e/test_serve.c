@@ -1,5 +1,5 @@
-/* tests/e2e/test_serve.c - `lockstep serve` under mpirun with the demo model, on 1, 2 and 3 ranks (arguments: a device and the
- * most ranks, else the CPU and 3): what clients get, and that nobody's affairs change anybody else's. */
+/* tests/e2e/test_serve.c - `lockstep serve` under mpirun with the demo model, on 1, 2 and 3 ranks (arguments: a device
+ * and the most ranks, else the CPU and 3): what clients get, and that nobody's affairs change anybody else's. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -235,8 +235,8 @@ static void same_name(void)
     talk_close(&t);
 }
 
-/* A text of megabytes is parsed, encoded and refused, or its tokens are written, while another client's tokens and health go
- * on: the longest wait for one of either, in seconds. */
+/* A text of megabytes is parsed, encoded and refused, or its tokens are written, while another client's tokens and
+ * health go on: the longest wait for one of either, in seconds. */
 static double wait_beside_large_text(bool tokenize)
 {
     enum { BYTES = 4 << 20 };

@@ -95,7 +95,7 @@ static void streams(void)
     case_end();
 }
 
-/* How many end-of-text tokens the server makes of a chat in which the user writes one. */
+/* The number of end-of-text tokens that the server makes of a chat in which the user writes one. */
 static int count_ends(const char *more)
 {
     char request[600];

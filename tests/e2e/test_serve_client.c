@@ -1,5 +1,5 @@
-/* tests/e2e/test_serve_client.c - lockstep-client and `lockstep serve` together, under mpirun on 1, 2 and 3 ranks: what the
- * client prints is what `lockstep generate` prints; keys by the rendezvous file; bench and top of a real server. */
+/* tests/e2e/test_serve_client.c - lockstep-client and `lockstep serve` together, under mpirun on 1, 2 and 3 ranks: what
+ * the client prints is what `lockstep generate` prints; keys by the rendezvous file; bench and top of a real server. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"

@@ -1,5 +1,5 @@
-/* tests/e2e/test_serve_cores.c - where mpirun binds rank 0 to a core by its default, the server's threads use the launcher's
- * cores, and only these; where it was asked to bind they do not. */
+/* tests/e2e/test_serve_cores.c - where mpirun binds rank 0 to a core by its default, the server's threads use the
+ * launcher's cores, and only these; where it was asked to bind they do not. */
 #include "tests/support/cases.h"
 #include "tests/support/serving.h"
 

@@ -1,4 +1,5 @@
-/* tests/e2e/test_serve_end.c - how `lockstep serve` begins, idles and ends: the rendezvous file, signals, draining, files. */
+/* tests/e2e/test_serve_end.c - how `lockstep serve` begins, idles and ends: the rendezvous file, signals, draining,
+ * files. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -64,7 +65,7 @@ static void keep_busy(struct talk *t, int n, int n_tokens)
     await_taken(n);
 }
 
-/* How many last replies come, and how many of them have the code (200: none). */
+/* The number of last replies with the code (200: without one); all n must come. */
 static int count_last(struct talk *t, int n, int code, double *last)
 {
     int good = 0;
@@ -82,7 +83,8 @@ static int count_last(struct talk *t, int n, int code, double *last)
     return good;
 }
 
-/* The ranks get SIGTERM as mpirun hands it on; what it leaves them is a second. SIGHUP, of a terminal that closes, is no different. */
+/* The ranks get SIGTERM as mpirun hands it on; what it leaves them is a second. SIGHUP, of a terminal that closes, is
+ * no different. */
 static void terminate(int ranks, int number, const char *name)
 {
     struct talk t;
@@ -112,7 +114,7 @@ static void terminate(int ranks, int number, const char *name)
     (void)serving_stop(&s);
 }
 
-/* Where the launcher leaves time (srun does), SIGTERM drains; all ranks get it, and it counts once. */
+/* If the launcher leaves time (srun does), SIGTERM drains; all ranks get it, and it counts once. */
 static void terminate_slowly(void)
 {
     struct talk t;
@@ -377,8 +379,8 @@ static void newer_server(void)
     case_end();
 }
 
-/* Stop rank 1 as soon as rank 0 has opened its socket, a good while before the model is loaded: what do clients hear? Returns
- * whether it was stopped in time. */
+/* Stop rank 1 as soon as rank 0 has opened its socket, a good while before the model is loaded: what do clients hear?
+ * Returns whether it was stopped in time. */
 static bool ask_while_loading(const char *endpoint, const char *path)
 {
     struct process_setup setup = {.ranks = 2};
@@ -475,8 +477,9 @@ static double naps_of(int rank)
     return (double)naps;
 }
 
-/* An idle rank uses less than 5 % of a core since it sleeps 0.5 ms at a time: at most 2000 naps a second, 25 us for each. Where
- * the machine is busy and waking up costs more, naps may take four times that. A rank that spins never naps. */
+/* An idle rank uses less than 5 % of a core since it sleeps 0.5 ms at a time: at most 2000 naps a second, 25 us for
+ * each. Where the machine is busy and waking up costs more, naps may take four times that. A rank that spins never
+ * naps. */
 static void check_idle(int rank, double naps, double cpu, double seconds)
 {
     double share = cpu / seconds;

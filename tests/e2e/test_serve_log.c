@@ -1,5 +1,5 @@
-/* tests/e2e/test_serve_log.c - --access-log of `lockstep serve`: a pipe that nobody reads holds up nobody, and a file with
- * prompts is its owner's alone. */
+/* tests/e2e/test_serve_log.c - --access-log of `lockstep serve`: a pipe that nobody reads holds up nobody, and a file
+ * with prompts is its owner's alone. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -18,7 +18,7 @@
 static struct serving s;
 static char folder[256], path[300];
 
-/* As many messages as fill the pipe and all that may wait. */
+/* Sends messages until the pipe and the room for waiting lines are full. */
 static double fill(struct talk *t, double *worst)
 {
     enum { ROUNDS = 200, EACH = 500 };

@@ -158,7 +158,7 @@ static bool is_right(const json_t *reply, const struct model *m)
     return same;
 }
 
-/* What the reply to a request for model i should be. */
+/* Is this the right reply to a request for model i? */
 static bool judge(const json_t *reply, int i)
 {
     int code = (int)talk_number(reply, "code");
@@ -203,7 +203,7 @@ static void traffic(const struct serving *s)
 
 /* ---- operations ---- */
 
-/* Of `models`: a number of model i. */
+/* A number of model i in the answer to `models`. */
 static double number_of(const struct serving *s, int i, const char *member)
 {
     json_t *reply = talk_ask(s->endpoint, "{\"op\":\"models\"}");
@@ -301,7 +301,7 @@ static bool answers_as(const struct serving *s, int i, const struct model *expec
     return right;
 }
 
-/* What was kept of a model's first load is of its files, not of its name. */
+/* The parts kept of a model's first load belong to its files, not to its name. */
 static void replaced(const struct serving *s)
 {
     case_begin("a model whose files were replaced while it was unloaded, on %d ranks", s->ranks);

@@ -1,6 +1,6 @@
-/* tests/e2e/test_serve_order.c - whose turn it is: requests run in the order of their priorities, and one that is cancelled, or
- * whose client leaves, is out of the engine within two steps, counted by another stream's tokens. One of a dozen may take longer:
- * on a busy machine the server's I/O thread may be held up between two looks at a step. */
+/* tests/e2e/test_serve_order.c - whose turn it is: requests run in the order of their priorities, and one that is
+ * cancelled, or whose client leaves, is out of the engine within two steps, counted by another stream's tokens. One of
+ * a dozen may take longer: on a busy machine the server's I/O thread may be held up between two looks at a step. */
 #include "tests/support/cases.h"
 #include "tests/support/serving.h"
 #include "tests/support/talk.h"
@@ -47,9 +47,9 @@ static void priorities(void)
     case_end();
 }
 
-/* Both are streams of one connection, so their messages come in the order in which the server sends them: every step brings
- * a token of the other one. The answer to `cancel` goes out when the server has read it, the last event of the cancelled one
- * when slot and blocks are free. */
+/* Both are streams of one connection, so their messages come in the order in which the server sends them: every step
+ * brings a token of the other one. The answer to `cancel` goes out when the server has read it, the last event of the
+ * cancelled one when slot and blocks are free. */
 static int steps_to_free(struct talk *t, int round)
 {
     int between = -1, seen = 0;

@@ -1,6 +1,6 @@
-/* tests/e2e/test_serve_pitfalls.c - where ZeroMQ servers go wrong, each tried on `lockstep serve` under mpirun: replies that
- * a default ROUTER drops in silence, clients that do not read, clients that are gone or frozen or flood, two of one identity,
- * linger at the end. */
+/* tests/e2e/test_serve_pitfalls.c - where ZeroMQ servers go wrong, each tried on `lockstep serve` under mpirun: replies
+ * that a default ROUTER drops in silence, clients that do not read, clients that are gone or frozen or flood, two of
+ * one identity, linger at the end. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/serving.h"
@@ -70,8 +70,8 @@ static bool is_tokens(const json_t *m)
     return event != NULL && strcmp(event, "tokens") == 0;
 }
 
-/* The rest of a stream from event `seq` on; the last message, which the caller decrefs. *n_tokens: that came; *gaps: events
- * out of order. */
+/* The rest of a stream from event `seq` on; the last message, which the caller decrefs. *n_tokens: that came; *gaps:
+ * events out of order. */
 static json_t *read_stream(void *socket, int seq, long *n_tokens, int *gaps)
 {
     json_t *m = NULL;
@@ -110,8 +110,8 @@ static void check_empty(void)
     case_check(serving_await(&server, "open_requests", 1, SECONDS), "requests are open");
 }
 
-/* A default ROUTER drops what does not fit into a client's queue, and says that it was sent. Here a client reads nothing
- * until all is made: nothing may be missing. */
+/* A default ROUTER drops what does not fit into a client's queue, and says that it was sent. Here a client reads
+ * nothing until all is made: nothing may be missing. */
 static void late_reader(void)
 {
     long n_tokens = 0;
@@ -174,8 +174,9 @@ static int read_last_messages(void *socket, int n)
     return n_slow;
 }
 
-/* More than --max-client-backlog waits for a client: its streams are cancelled, others are served. It hears so when it reads. All
- * that they would have is some 30 MB: it reads few MB a second, and some streams may yet run to their end. */
+/* More than --max-client-backlog waits for a client: its streams are cancelled, others are served. It hears so when it
+ * reads. All that they would have is some 30 MB: it reads few MB a second, and some streams may yet run to their
+ * end. */
 static void client_that_does_not_read(void)
 {
     enum { N = 16, TOKENS = 100 };
@@ -281,8 +282,8 @@ static void client_that_leaves(void)
     case_end();
 }
 
-/* A frozen process keeps its connection: only its heartbeats tell, of which there has to have been one, a second after the
- * beginning. */
+/* A frozen process keeps its connection: only its heartbeats tell, of which there has to have been one, a second after
+ * the beginning. */
 static void client_that_is_frozen(void)
 {
     struct process p;
@@ -307,8 +308,8 @@ static void client_that_is_frozen(void)
     process_free(&p);
 }
 
-/* With libzmq's ROUTER a second client of an identity is ignored without a word, or takes over what the first one has asked for.
- * tests/attack/test_identities.c has all that is not friendly. */
+/* With libzmq's ROUTER a second client of an identity is ignored without a word, or takes over what the first one has
+ * asked for. tests/attack/test_identities.c has all that is not friendly. */
 static void same_identity(void)
 {
     void *client[2];
@@ -351,8 +352,8 @@ static void clients_that_ask_and_leave(void)
     case_end();
 }
 
-/* More messages than libzmq takes in at once, and gone before they are read, while another client is served: with heartbeats of
- * the server's own libzmq would abort it within a second or two. */
+/* More messages than libzmq takes in at once, and gone before they are read, while another client is served: with
+ * heartbeats of the server's own libzmq would abort it within a second or two. */
 static void clients_that_flood_and_vanish(void)
 {
     enum { N = 40, EACH = 3000, TIMES = 4 };

@@ -115,7 +115,8 @@ static void check_end(struct serving *s, int rank, double stopped)
     case_check(s->p.n_left == 0, "%d processes are left running", s->p.n_left);
 }
 
-/* Idle for longer than the deadline it still answers. Then a rank is stopped: while it works, or (rank 0) while it waits. */
+/* Idle for longer than the deadline it still answers. Then a rank is stopped: while it works, or (rank 0) while it
+ * waits. */
 static void deadline(int rank, bool busy)
 {
     struct serving s;

@@ -1,5 +1,5 @@
-/* tests/e2e/test_serve_same.c - the tokens of a request to `lockstep serve` are the same alone, within a busy batch, with the
- * prefix cache and without, and after it was preempted, on 1, 2 and 3 ranks. Greedy, sums in float32. */
+/* tests/e2e/test_serve_same.c - the tokens of a request to `lockstep serve` are the same alone, within a busy batch,
+ * with the prefix cache and without, and after it was preempted, on 1, 2 and 3 ranks. Greedy, sums in float32. */
 #include "tests/support/cases.h"
 #include "tests/support/serving.h"
 #include "tests/support/talk.h"
@@ -15,8 +15,8 @@
 #define N_NOISE      10 /* sampled ones beside them */
 #define SMALL_BLOCKS 13 /* for prompts of 3 or 4 blocks that become 6 */
 
-/* One KV block on each of 1, 2 and 3 ranks: 6 layers, 16 tokens, 32 elements, keys and values of 4 bytes, times 3, 2 or 1 of
- * the 3 KV heads. */
+/* One KV block on each of 1, 2 and 3 ranks: 6 layers, 16 tokens, 32 elements, keys and values of 4 bytes, times 3, 2 or
+ * 1 of the 3 KV heads. */
 #define BLOCK_BYTES(ranks) (6 * 16 * 32 * 2 * 4 * (4 - (ranks)))
 
 static const struct shape {

@@ -1,5 +1,6 @@
-/* tests/e2e/test_tools.c - tools: answers of the demo model, which a form makes say what a test wants, are taken apart in
- * every form of calls, whole and as streams; calls that are required fit the tools' schemas; what cannot be is refused. */
+/* tests/e2e/test_tools.c - tools: answers of the demo model, which a form makes say what a test wants, are taken apart
+ * in every form of calls, whole and as streams; calls that are required fit the tools' schemas; what cannot be is
+ * refused. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/process.h"
@@ -22,7 +23,7 @@
 static struct serving s;
 static char dir[256];
 
-/* What each template says of its form, and an answer with a call in it. */
+/* The words of each template about its form, and an answer with a call in it. */
 static const struct form {
     const char *name, *mark, *answer, *content, *reasoning;
 } forms[] = {

@@ -1,7 +1,7 @@
-/* tests/fail/late_event.c - preloaded into the ranks: Open MPI's own thread comes late to the event that MPI_Init leaves to it,
- * as if it had got no processor for $LATE_EVENT_SECONDS. Its handler reads OMPI_SHOW_MODEL_CALLBACK from the environment: there it is
- * held, and the file $LATE_EVENT_MARK tells that it was. A program that goes on meanwhile has it held until MPI_Finalize is
- * under way, however long that takes. */
+/* tests/fail/late_event.c - preloaded into the ranks: Open MPI's own thread comes late to the event that MPI_Init
+ * leaves to it, as if it had got no processor for $LATE_EVENT_SECONDS. Its handler reads OMPI_SHOW_MODEL_CALLBACK from
+ * the environment: there it is held, and the file $LATE_EVENT_MARK tells that it was. A program that goes on meanwhile
+ * has it held until MPI_Finalize is under way, however long that takes. */
 #include <fcntl.h>
 #include <math.h>
 #include <mpi.h>

@@ -1,5 +1,5 @@
-/* tests/fail/test_bad_quantised.c - quantised checkpoints whose config and tensors contradict each other, and numbers in them
- * that no checkpoint means. */
+/* tests/fail/test_bad_quantised.c - quantised checkpoints whose config and tensors contradict each other, and numbers
+ * in them that no checkpoint means. */
 #include "base/err.h"
 #include "tests/support/bad_start.h"
 #include "tests/support/cases.h"

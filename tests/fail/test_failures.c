@@ -90,8 +90,8 @@ static void failing_read(const char *dir, const char *way, int ranks, int rank, 
     process_free(&p);
 }
 
-/* One rank cannot read, and the others, which read more than a hundred times for a second each, end with it. Reading together they do on one
- * host in any case, since they wait for its blocks. */
+/* One rank cannot read, and the others, which read more than a hundred times for a second each, end with it. Reading
+ * together they do on one host in any case, since they wait for its blocks. */
 static void failing_read_of_slow_ranks(const char *dir)
 {
     char preload[PATH_MAX + 20];
@@ -158,8 +158,8 @@ static void dying_finalize(int ranks, int rank, int signal)
     process_free(&p);
 }
 
-/* One token of a model while Open MPI's own thread comes so late to what MPI_Init leaves to it. false: this MPI has no such
- * event, and nothing was late. */
+/* One token of a model while Open MPI's own thread comes so late to what MPI_Init leaves to it. false: this MPI has no
+ * such event, and nothing was late. */
 static bool run_late(struct process *p, int ranks, const char *seconds)
 {
     char preload[PATH_MAX + 20], dir[256], mark[300], held[330], late[60];
@@ -179,8 +179,8 @@ static bool run_late(struct process *p, int ranks, const char *seconds)
     return was_late;
 }
 
-/* Without the wait for it (rank/world/world.c, let_mpi_settle) that thread uses what MPI_Finalize freed, and a rank dies at the end of
- * a good run. */
+/* Without the wait for it (rank/world/world.c, let_mpi_settle) that thread uses what MPI_Finalize freed, and a rank
+ * dies at the end of a good run. */
 static void late_event(int ranks)
 {
     struct process p;

@@ -1,8 +1,8 @@
-/* tests/fail/test_step_timeout.c - --step-timeout: ranks that are stopped or stuck are named, and the job ends in time; and so
- * is one that samples other tokens, and one whose transport knows of an error by itself, as NCCL does.
+/* tests/fail/test_step_timeout.c - --step-timeout: ranks that are stopped or stuck are named, and the job ends in time;
+ * and so is one that samples other tokens, and one whose transport knows of an error by itself, as NCCL does.
  *
- * With arguments this program is a rank itself: its norms hang on the rank that the first one says, or are slow on all, or that
- * rank's tokens change, or its transport fails. */
+ * With arguments this program is a rank itself: its norms hang on the rank that the first one says, or are slow on all,
+ * or that rank's tokens change, or its transport fails. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "rank/instance/instance.h"

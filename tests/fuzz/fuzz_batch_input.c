@@ -1,6 +1,6 @@
-/* tests/fuzz/fuzz_batch_input.c - libFuzzer target for a batch's input: its lines, and the requests in them. Each line becomes a request
- * or an error with a message; each has an id that fits; bytes and lines are counted right. Only another encoding's byte order mark ends
- * the reading. */
+/* tests/fuzz/fuzz_batch_input.c - libFuzzer target for a batch's input: its lines, and the requests in them. Each line
+ * becomes a request or an error with a message; each has an id that fits; bytes and lines are counted right. Only
+ * another encoding's byte order mark ends the reading. */
 #include "base/bom.h"
 #include "coordinator/batch/line.h"
 #include "tests/fuzz/scratch.h"

@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_config.c - libFuzzer target for config.json. A config that is accepted must be usable: sizes in range,
- * and on any rank count a weight map that holds together. */
+/* tests/fuzz/fuzz_config.c - libFuzzer target for config.json. A config that is accepted must be usable: sizes in
+ * range, and on any rank count a weight map that holds together. */
 #include "partition/weights.h"
 
 #include <math.h>

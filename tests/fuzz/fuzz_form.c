@@ -1,7 +1,8 @@
-/* tests/fuzz/fuzz_form.c - the form of an answer from anywhere: a schema, an expression or a choice becomes a grammar or is refused
- * in one line; texts that follow its masks have the form, and those of schemas are JSON.
+/* tests/fuzz/fuzz_form.c - the form of an answer from anywhere: a schema, an expression or a choice becomes a grammar
+ * or is refused in one line; texts that follow its masks have the form, and those of schemas are JSON.
  *
- * The first byte of the input is the kind and how tokens are chosen, the rest the source. Corpus: tests/fuzz/corpus/form. */
+ * The first byte of the input is the kind and how tokens are chosen, the rest the source. Corpus:
+ * tests/fuzz/corpus/form. */
 #include "base/utf8.h"
 #include "text/grammar/form.h"
 #include "text/tokenizer/unicode.h"

@@ -1,7 +1,8 @@
-/* tests/fuzz/fuzz_replicas.c - an order or a report from another replica's leader, as bytes from anywhere: decoded, used, freed.
+/* tests/fuzz/fuzz_replicas.c - an order or a report from another replica's leader, as bytes from anywhere: decoded,
+ * used, freed.
  *
- * Besides memory safety: a refusal says why in one line; an accepted order keeps to the limits; what an accepted order says is
- * said by its own encoding again. */
+ * Besides memory safety: a refusal says why in one line; an accepted order keeps to the limits; what an accepted order
+ * says is said by its own encoding again. */
 #include "coordinator/replicas/order_code.h"
 #include "coordinator/replicas/report_code.h"
 

@@ -1,5 +1,6 @@
-/* tests/fuzz/fuzz_suffixes.c - libFuzzer target for what is guessed from a text's own repetitions: whatever the tokens are, the longest
- * end that was there before is found as a plain search finds it, and what is said to follow did follow. */
+/* tests/fuzz/fuzz_suffixes.c - libFuzzer target for what is guessed from a text's own repetitions: whatever the tokens
+ * are, the longest end that was there before is found as a plain search finds it, and what is said to follow did
+ * follow. */
 #include "coordinator/drafts/suffixes.h"
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_tar.c - libFuzzer target for archives of models: whatever the bytes are, compressed or not, a path that comes
- * out of them leads downwards, sizes are what is read, and what is refused is named. */
+/* tests/fuzz/fuzz_tar.c - libFuzzer target for archives of models: whatever the bytes are, compressed or not, a path
+ * that comes out of them leads downwards, sizes are what is read, and what is refused is named. */
 #include "coordinator/archives/tar.h"
 #include "tests/fuzz/scratch.h"
 

@@ -1,9 +1,10 @@
 /* tests/fuzz/fuzz_tool_calls.c - an answer of a model taken apart: the first byte chooses the form of calls, the second
  * where the text, the rest, is cut.
  *
- * clang -fsanitize=fuzzer,address,undefined ... ; corpus: tests/fuzz/corpus/tool_calls, words: tests/fuzz/tool_calls.dict.
- * Besides memory safety: the parts are the same wherever the text is cut, calls are told of in order, their names are
- * UTF-8 of bounded length, and together they are no longer than the text but for the braces of calls without arguments. */
+ * clang -fsanitize=fuzzer,address,undefined ... ; corpus: tests/fuzz/corpus/tool_calls, words:
+ * tests/fuzz/tool_calls.dict. Besides memory safety: the parts are the same wherever the text is cut, calls are told of
+ * in order, their names are UTF-8 of bounded length, and together they are no longer than the text but for the braces
+ * of calls without arguments. */
 #include "base/utf8.h"
 #include "text/calls/call_json.h"
 #include "text/calls/calls.h"

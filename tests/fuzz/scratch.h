@@ -1,4 +1,5 @@
-/* tests/fuzz/scratch.h - a folder in memory for fuzzers of what is read from files by their names; gone when the fuzzer ends. */
+/* tests/fuzz/scratch.h - a folder in memory for fuzzers of what is read from files by their names; gone when the fuzzer
+ * ends. */
 #ifndef TESTS_FUZZ_SCRATCH_H
 #define TESTS_FUZZ_SCRATCH_H
 

@@ -1,5 +1,5 @@
-/* tests/gpu/fail_graph.c - preloaded into the ranks, in front of CUDA's function of that name: on rank $FAIL_GRAPH_RANK no
- * graph is launched, and an error of the device is told instead. */
+/* tests/gpu/fail_graph.c - preloaded into the ranks, in front of CUDA's function of that name: on rank $FAIL_GRAPH_RANK
+ * no graph is launched, and an error of the device is told instead. */
 #include <dlfcn.h>
 #include <stdlib.h>
 

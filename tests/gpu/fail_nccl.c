@@ -1,6 +1,6 @@
-/* tests/gpu/fail_nccl.c - preloaded into the ranks, in front of NCCL's function of that name: on rank $FAIL_NCCL_RANK NCCL
- * knows of an error of its own when a thread beside the main one asks for the third time. NCCL asks itself, too, when it
- * opens things, and gets the truth. */
+/* tests/gpu/fail_nccl.c - preloaded into the ranks, in front of NCCL's function of that name: on rank $FAIL_NCCL_RANK
+ * NCCL knows of an error of its own when a thread beside the main one asks for the third time. NCCL asks itself, too,
+ * when it opens things, and gets the truth. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,8 +1,9 @@
 /* tests/gpu/share_gpus.c - preloaded into ranks that are more than the GPUs there are, in front of the CUDA runtime's
- * functions that name a device: $SHARE_GPUS devices seem to be there, of which several are one GPU, in turn. The driver gives
- * ranks that share a GPU slices of time (milliseconds), so what they wait for each other comes, only slowly: what is computed
- * on 3 and 4 ranks can be seen on one GPU, how fast it is cannot. NCCL, which has its own copy of the runtime, refuses ranks
- * of one GPU within a host: it is told that they are on different ones, and its messages go over sockets. */
+ * functions that name a device: $SHARE_GPUS devices seem to be there, of which several are one GPU, in turn. The driver
+ * gives ranks that share a GPU slices of time (milliseconds), so what they wait for each other comes, only slowly: what
+ * is computed on 3 and 4 ranks can be seen on one GPU, how fast it is cannot. NCCL, which has its own copy of the
+ * runtime, refuses ranks of one GPU within a host: it is told that they are on different ones, and its messages go over
+ * sockets. */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <stdio.h>

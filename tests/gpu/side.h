@@ -1,5 +1,5 @@
-/* tests/gpu/side.h - one engine on the GPUs, driven plan by plan, with a choice of the way its decode steps run: what the
- * tests of the persistent step compare. Its sequences' KV blocks are scattered, and some blocks are nobody's. */
+/* tests/gpu/side.h - one engine on the GPUs, driven plan by plan, with a choice of the way its decode steps run: what
+ * the tests of the persistent step compare. Its sequences' KV blocks are scattered, and some blocks are nobody's. */
 #ifndef TESTS_GPU_SIDE_H
 #define TESTS_GPU_SIDE_H
 

@@ -1,7 +1,8 @@
-/* tests/gpu/test_in_vain.c - devices that wait in vain end the job with one line and the documented status, in the documented
- * time: the persistent kernels for their own results, and for another rank's; a sum over peer memory for another rank's part; NCCL,
- * when its own threads know of an error; steps that are timed at start, when another rank's device has failed. argv: the most ranks (1). As "child own", "child wide", "child other", "child sum"
- * or "child stopped" it is the job: an engine, a step of which cannot end. */
+/* tests/gpu/test_in_vain.c - devices that wait in vain end the job with one line and the documented status, in the
+ * documented time: the persistent kernels for their own results, and for another rank's; a sum over peer memory for
+ * another rank's part; NCCL, when its own threads know of an error; steps that are timed at start, when another rank's
+ * device has failed. argv: the most ranks (1). As "child own", "child wide", "child other", "child sum" or "child
+ * stopped" it is the job: an engine, a step of which cannot end. */
 #include "kernels/cuda/cuda.h"
 #include "rank/watch/watch.h"
 #include "tests/gpu/side.h"

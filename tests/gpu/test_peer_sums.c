@@ -1,7 +1,7 @@
-/* tests/gpu/test_peer_sums.c - sums over memory that the ranks' GPUs share: every element against a sum in the order of the ranks
- * made here, of every type, of odd and large sizes, many in a row of changing sizes while ranks are held up, replayed in
- * graphs, with values that are no numbers; the ranks' columns side by side; and how long sums take beside NCCL's. argv: "quick"
- * leaves that out, "times" does nothing else. */
+/* tests/gpu/test_peer_sums.c - sums over memory that the ranks' GPUs share: every element against a sum in the order of
+ * the ranks made here, of every type, of odd and large sizes, many in a row of changing sizes while ranks are held up,
+ * replayed in graphs, with values that are no numbers; the ranks' columns side by side; and how long sums take beside
+ * NCCL's. argv: "quick" leaves that out, "times" does nothing else. */
 #include "base/clock.h"
 #include "rank/comm/comm.h"
 #include "rank/comm/peers.h"
@@ -42,7 +42,7 @@ static void fill(void *data, int r, uint64_t seed, size_t n)
         dtype_store(data, q.act, i, awkward(r, seed, i));
 }
 
-/* How many of n elements are not the rounded sum in the order of the ranks. */
+/* The number of n elements that are not the rounded sum in the order of the ranks. */
 static size_t wrong(const void *data, uint64_t seed, size_t n)
 {
     size_t bad = 0, size = dtype_bytes(q.act);

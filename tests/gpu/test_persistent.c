@@ -1,9 +1,8 @@
-/* tests/gpu/test_persistent.c - decode steps as one operation against the separate operations, on as many ranks as mpirun
- * gives: the same noise for weights, the same prompts, then the same tokens fed to both. Compared is every logit of every
- * step, at every batch size that the whole step has room for, with contexts from one block to several parts. Then the
- * operation alone, with arguments between guard bytes: what it writes, and what it leaves as it was. And steps that come after
- * days of others.
- * argv: a part of the names of the models to run, and of batch sizes the largest. */
+/* tests/gpu/test_persistent.c - decode steps as one operation against the separate operations, on as many ranks as
+ * mpirun gives: the same noise for weights, the same prompts, then the same tokens fed to both. Compared is every logit
+ * of every step, at every batch size that the whole step has room for, with contexts from one block to several parts.
+ * Then the operation alone, with arguments between guard bytes: what it writes, and what it leaves as it was. And steps
+ * that come after days of others. argv: a part of the names of the models to run, and of batch sizes the largest. */
 #include "kernels/cuda/cuda.h"
 #include "tests/gpu/side.h"
 
@@ -13,7 +12,8 @@
 
 static const int prompt_length[N_SEQS] = {5, 300, 1, 1040, 17, 130, 33, 600, 2, 64, 16, 257, 90, 1023, 31, 700};
 
-/* Models of bf16 with RMSNorm whose columns are multiples of 64 on 1 and 2 ranks have the wide kernel, up to 16 sequences. */
+/* Models of bf16 with RMSNorm whose columns are multiples of 64 on 1 and 2 ranks have the wide kernel, up to 16
+ * sequences. */
 static const struct {
     const char *name, *json;
     bool wide;
@@ -370,9 +370,9 @@ static void count_from(struct side *s, uint32_t step)
     g->ops->wait(g->q);
 }
 
-/* A step has n_layers + 1 epochs of 32 bits. What a step of `most` sequences has left on the device is old for the next one of
- * them, however many of one sequence lie between: here three quarters of all epochs, a difference that is positive as an int whatever
- * ran before. Then steps at whose epochs counting begins anew. */
+/* A step has n_layers + 1 epochs of 32 bits. What a step of `most` sequences has left on the device is old for the next
+ * one of them, however many of one sequence lie between: here three quarters of all epochs, a difference that is
+ * positive as an int whatever ran before. Then steps at whose epochs counting begins anew. */
 static void check_late(struct side *a, struct side *b, const char *name, int most)
 {
     uint64_t epochs = (uint64_t)a->instance.network.config.n_layers + 1;

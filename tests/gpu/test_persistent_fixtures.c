@@ -1,14 +1,14 @@
-/* tests/gpu/test_persistent_fixtures.c - decode steps against Hugging Face transformers, by one operation and by separate
- * ones, on as many ranks as mpirun gives: the fixtures whose heads the persistent step takes (those with `others`, see
- * tests/parity/make_fixtures.py). Prompts are prefilled to different lengths, then the fixture's sequences are decoded
- * alone and together, teacher-forced; every logit of every position is compared.
+/* tests/gpu/test_persistent_fixtures.c - decode steps against Hugging Face transformers, by one operation and by
+ * separate ones, on as many ranks as mpirun gives: the fixtures whose heads the persistent step takes (those with
+ * `others`, see tests/parity/make_fixtures.py). Prompts are prefilled to different lengths, then the fixture's
+ * sequences are decoded alone and together, teacher-forced; every logit of every position is compared.
  *
  * Allowed: transformers computed in float32 with the file's 16-bit weights, we round every activation to 16 bits too. A
  * rounding is off by up to 2^-9 in bf16, 2^-12 in f16, and some ten of them follow each other in a layer. transformers'
- * own run in bf16 is 5e-3 to 9e-3 off these answers in the 2-norm of all, in f16 6e-4 to 1.1e-3 (make_fixtures.py says so).
- * A row may have 2e-2 (as in tests/parity) and 4e-3; one of its logits three times that of the row's root mean square.
- * Seen on an H200, either way: rows up to 1.3e-2 and 1.5e-3, logits 4.1e-2 and 5.3e-3.
- * argv: a part of the names of the fixtures to run; "persistent": not by separate ones. */
+ * own run in bf16 is 5e-3 to 9e-3 off these answers in the 2-norm of all, in f16 6e-4 to 1.1e-3 (make_fixtures.py says
+ * so). A row may have 2e-2 (as in tests/parity) and 4e-3; one of its logits three times that of the row's root mean
+ * square. Seen on an H200, either way: rows up to 1.3e-2 and 1.5e-3, logits 4.1e-2 and 5.3e-3. argv: a part of the
+ * names of the fixtures to run; "persistent": not by separate ones. */
 #include "tests/gpu/side.h"
 #include "tests/support/files.h"
 

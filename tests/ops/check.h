@@ -1,4 +1,5 @@
-/* tests/ops/check.h - shared by the tests of operations: seeded inputs, guarded outputs, comparison of every element. */
+/* tests/ops/check.h - shared by the tests of operations: seeded inputs, guarded outputs, comparison of every
+ * element. */
 #ifndef TESTS_OPS_CHECK_H
 #define TESTS_OPS_CHECK_H
 
@@ -105,8 +106,8 @@ static inline double weight_at(const struct weight *w, int r, int c)
     return dtype_load(w->data, w->type, (size_t)r * w->cols + c);
 }
 
-/* For slow tools: LOCKSTEP_CASE_STRIDE=7 runs every seventh of a test's cases. The strides go through all loops, so every
- * kind of case is among them. */
+/* For slow tools: LOCKSTEP_CASE_STRIDE=7 runs every seventh of a test's cases. The strides go through all loops, so
+ * every kind of case is among them. */
 static inline int case_stride(void)
 {
     const char *stride = getenv("LOCKSTEP_CASE_STRIDE");
@@ -119,7 +120,8 @@ static inline bool left_out(void)
     return n_cases++ % case_stride() != 0;
 }
 
-/* Every element within atol + rtol |want|, and a few roundings where activations have 16 bits; NaN on either side fails. */
+/* Every element within atol + rtol |want|, and a few roundings where activations have 16 bits; NaN on either side
+ * fails. */
 static inline void close_enough(const char *what, const float *got, const double *want, size_t n, double atol,
                                 double rtol)
 {

@@ -168,7 +168,8 @@ static void test_attention(void **unused)
             }
 }
 
-/* More single tokens than a few, alone and with longer pieces behind them; what the batch says of them changes nothing. */
+/* More single tokens than a few, alone and with longer pieces behind them; what the batch says of them changes
+ * nothing. */
 static void test_attention_many(void **unused)
 {
     (void)unused;
@@ -415,7 +416,7 @@ static void test_rope_table(void **unused)
     }
 }
 
-/* What a case does with heads before they are stored. */
+/* The treatment of heads before they are stored. */
 enum head_mode { HEADS_PLAIN, HEADS_RMS, HEADS_OFFSET, HEADS_LAYER_EACH, HEADS_ONE_ROW, HEADS_UNIT, HEAD_MODES };
 static const enum norm_kind norm_of_mode[] = {NORM_RMS, NORM_RMS, NORM_RMS_OFFSET, NORM_LAYER, NORM_RMS_ONCE, NORM_RMS};
 
@@ -504,8 +505,8 @@ static void expect_cache(const struct setup *s)
     assert_int_equal(n_written, 0);
 }
 
-/* With 16 bits a normed element is rounded before it is rotated, as transformers does: a small result may have the rounding of
- * a large partner. */
+/* With 16 bits a normed element is rounded before it is rotated, as transformers does: a small result may have the
+ * rounding of a large partner. */
 static double rounding_before_turn(const double *want, size_t n, const struct head_norms *norms)
 {
     double peak = 0;

@@ -1,5 +1,6 @@
-/* tests/ops/test_codes.c - products with quantised weights: against sums in double of what base/codes.c says of each element,
- * for every kind of code, of groups and of places where a rank's inputs begin in them; and their bits against the batch. */
+/* tests/ops/test_codes.c - products with quantised weights: against sums in double of what base/codes.c says of each
+ * element, for every kind of code, of groups and of places where a rank's inputs begin in them; and their bits against
+ * the batch. */
 #include "tests/ops/check.h"
 
 #include <limits.h>

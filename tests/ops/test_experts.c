@@ -1,5 +1,5 @@
-/* tests/ops/test_experts.c - mixtures of experts: who is chosen, by what share, in which order; the products of the chosen
- * ones; and that nobody else's weights are looked at. */
+/* tests/ops/test_experts.c - mixtures of experts: who is chosen, by what share, in which order; the products of the
+ * chosen ones; and that nobody else's weights are looked at. */
 #include "tests/ops/check.h"
 
 struct choice {
@@ -98,7 +98,8 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
-/* The correction chooses and does not count; of negative corrected scores, too, none of a group that is left out is chosen. */
+/* The correction chooses and does not count; of negative corrected scores, too, none of a group that is left out is
+ * chosen. */
 static void test_sigmoids(void **unused)
 {
     (void)unused;
@@ -133,7 +134,7 @@ static double group_score(const double *key, int g, int size, bool by_best)
     return by_best ? best : best + second;
 }
 
-/* Of equal scores, so that the correction decides, and ties of experts and groups are many. */
+/* Scores are equal, so that the correction decides, and ties of experts and groups are many. */
 static void check_groups(int n_groups, int size, int n_kept, int n_chosen, bool by_best)
 {
     enum { MOST = 256 };
@@ -178,7 +179,8 @@ static void test_groups(void **unused)
     check_groups(6, 1, 3, 3, true);
 }
 
-/* Sigmoids that are all 1 choose nobody: the logits do; and the share of the one that is chosen is a factor of its input. */
+/* Sigmoids that are all 1 choose nobody: the logits do; and the share of the one that is chosen is a factor of its
+ * input. */
 static void test_input(void **unused)
 {
     (void)unused;
@@ -221,7 +223,7 @@ static void test_nan_shows(void **unused)
         }
 }
 
-/* Of small integers, whose sums are exact: ties are many. */
+/* Logits are sums of small integers, which are exact: ties are many. */
 static void check_routes(int n_tokens, int n_experts, int n_chosen, int cols)
 {
     if (left_out())
@@ -336,7 +338,8 @@ static double said(const struct choice *c, const struct weight *w, const struct 
     return sum;
 }
 
-/* A result, and how far off it may be: where activations have 16 bits, what it is made of may have been rounded on its way. */
+/* A result, and how far off it may be: where activations have 16 bits, what it is made of may have been rounded on its
+ * way. */
 struct bound {
     double want, slack;
 };
@@ -509,8 +512,8 @@ static void test_invariance(void **unused)
     }
 }
 
-/* The same n_chosen experts, from `first` on, take all tokens; a single one leaves the last token to another. A weight that is no
- * number shows in the tokens of its expert only. */
+/* The same n_chosen experts, from `first` on, take all tokens; a single one leaves the last token to another. A weight
+ * that is no number shows in the tokens of its expert only. */
 static void check_uneven(int first, int n_chosen)
 {
     enum { MANY = 40, TOKENS = 16, HIDDEN = 64, COLUMNS = 16, PAIRS = TOKENS * MANY };

@@ -1,5 +1,5 @@
-/* tests/ops/test_guard.c - the shell that all tests of operations go through (tests/support/backend.h): operations with a
- * mistake each, made of the right ones, and what the shell says of them. */
+/* tests/ops/test_guard.c - the shell that all tests of operations go through (tests/support/backend.h): operations with
+ * a mistake each, made of the right ones, and what the shell says of them. */
 #include "tests/ops/check.h"
 
 enum { ROWS = 3, COLS = 21, N = ROWS * COLS };

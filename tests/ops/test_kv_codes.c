@@ -1,5 +1,5 @@
-/* tests/ops/test_kv_codes.c - keys and values in FP8: what is stored is the nearest code, and attention over codes is attention
- * over the numbers that they stand for. */
+/* tests/ops/test_kv_codes.c - keys and values in FP8: what is stored is the nearest code, and attention over codes is
+ * attention over the numbers that they stand for. */
 #include "tests/ops/check.h"
 
 enum { MOST_SLOTS = 24, BLOCKS_PER_SLOT = 20, MOST_TOKENS = 400 };

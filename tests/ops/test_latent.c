@@ -1,5 +1,5 @@
-/* tests/ops/test_latent.c - the operations of latent attention against formulas in double: a product for each head, what goes into
- * the cache, attention whose values are its keys. */
+/* tests/ops/test_latent.c - the operations of latent attention against formulas in double: a product for each head,
+ * what goes into the cache, attention whose values are its keys. */
 #include "tests/ops/check.h"
 
 /* ---- a product for each head ---- */

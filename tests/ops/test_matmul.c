@@ -1,4 +1,5 @@
-/* tests/ops/test_matmul.c - the matrix product against sums in double, and its bits against batch, threads and slices. */
+/* tests/ops/test_matmul.c - the matrix product against sums in double, and its bits against batch, threads and
+ * slices. */
 #include "tests/ops/check.h"
 
 static const int sizes[] = {0, 1, 2, 3, 6, 15, 16, 17, 31, 33, 64, 77};

@@ -268,8 +268,8 @@ static void check_stamps(const struct ops *real, struct queue *q, int set, doubl
     assert_true(seconds[0] + seconds[1] < wall);
 }
 
-/* Clocks tell times when they are enqueued, and at every launch of a graph that they are recorded into; two such graphs,
- * each with its own set, may be under way. */
+/* Clocks tell times when they are enqueued, and at every launch of a graph that they are recorded into; two such
+ * graphs, each with its own set, may be under way. */
 static void test_stamps(void **unused)
 {
     (void)unused;

@@ -411,9 +411,9 @@ static double log_sum(const float *logits, int n)
     return log(sum);
 }
 
-/* Vocabularies of real sizes, of which a device's blocks may look through a part each: the best logit in every part in turn, an
- * equal one later in the row; in between a row of no sequence, as recorded steps have, which only devices know; then a row with one
- * bad number at its end. */
+/* Vocabularies of real sizes, of which a device's blocks may look through a part each: the best logit in every part in
+ * turn, an equal one later in the row; in between a row of no sequence, as recorded steps have, which only devices
+ * know; then a row with one bad number at its end. */
 static void test_wide_rows(void **unused)
 {
     (void)unused;
@@ -458,7 +458,8 @@ static void test_wide_rows(void **unused)
     }
 }
 
-/* Rows of random lengths and types against the formula; last tokens and the neighbours of the results stay as they are. */
+/* Rows of random lengths and types against the formula; last tokens and the neighbours of the results stay as they
+ * are. */
 static void test_score(void **unused)
 {
     (void)unused;

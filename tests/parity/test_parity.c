@@ -1,8 +1,9 @@
 /* tests/parity/test_parity.c - every fixture against Hugging Face transformers, on as many ranks as mpirun gives.
  *
  * Each case runs the prompt in chunks and then 32 greedy tokens, every one fed back on the device. Compared are: every
- * logit at every position, the score of every token of the prompt, every token, the bits of the last logits over all ranks, the number of all-reduces, and the
- * bytes read from the checkpoint. argv: nothing, or a part of the names of the cases to run, and "cpu" or "cuda". */
+ * logit at every position, the score of every token of the prompt, every token, the bits of the last logits over all
+ * ranks, the number of all-reduces, and the bytes read from the checkpoint. argv: nothing, or a part of the names of
+ * the cases to run, and "cpu" or "cuda". */
 #include "base/choices.h"
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
@@ -118,7 +119,8 @@ static void run_case(struct run *r)
     plan_close(&plan);
 }
 
-/* max |difference|, or for 16-bit weights the relative 2-norm of the worst row; infinite if anything is not a number. */
+/* max |difference|, or for 16-bit weights the relative 2-norm of the worst row; infinite if anything is not a
+ * number. */
 static double difference(const struct run *r, bool wide)
 {
     double worst = 0;
@@ -150,8 +152,8 @@ static double beside(double x, const float *logits, int vocab, int id)
     return isfinite(d) ? d : INFINITY;
 }
 
-/* How far the prompt's scores are from log_softmax of these logits; infinite when one is missing, of another token, or not
- * in order. */
+/* How far the prompt's scores are from log_softmax of these logits; infinite when one is missing, of another token, or
+ * not in order. */
 static double score_difference(const struct run *r, const float *logits)
 {
     double worst = r->n_scored == r->x->n_prompt - 1 ? 0 : INFINITY;
@@ -221,8 +223,9 @@ static double file_bytes(const char *dir)
     return bytes;
 }
 
-/* All ranks' bytes: of ranks that read together against the bytes of the roles, which one rank of one would hold; where each reads
- * for itself against what they hold. Quantised weights are kept otherwise than they lie in the files: against these. */
+/* All ranks' bytes: of ranks that read together against the bytes of the roles, which one rank of one would hold; where
+ * each reads for itself against what they hold. Quantised weights are kept otherwise than they lie in the files:
+ * against these. */
 static bool read_once(const struct instance *i, const char *dir)
 {
     struct shard one;

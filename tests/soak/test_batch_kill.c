@@ -1,7 +1,7 @@
-/* tests/soak/test_batch_kill.c - a batch on two ranks that is ended at random moments, again and again: a rank killed, the
- * launcher, all of them at once, SIGUSR1, a disk that is full; then the next run goes on with what is there. At the end every
- * id is in the output exactly once, with the text that a run without interruptions gives it. In between, whatever stands in
- * the output is whole and right.
+/* tests/soak/test_batch_kill.c - a batch on two ranks that is ended at random moments, again and again: a rank killed,
+ * the launcher, all of them at once, SIGUSR1, a disk that is full; then the next run goes on with what is there. At the
+ * end every id is in the output exactly once, with the text that a run without interruptions gives it. In between,
+ * whatever stands in the output is whole and right.
  *
  * In the environment: BATCH_KILLS, runs that are ended so (8 if not set); BATCH_PROMPTS, lines of the input (200);
  * BATCH_SEED. */
@@ -170,8 +170,8 @@ static double age_of(pid_t pid)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - (double)started / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* Waits for the rank to be there, if its launcher is, and to have connected to it: Open MPI 4.1.4's waits for ever at times
- * (PMIx_server_finalize, one time in 60) when a rank dies in the midst of that. */
+/* Waits for the rank to be there, if its launcher is, and to have connected to it: Open MPI 4.1.4's waits for ever at
+ * times (PMIx_server_finalize, one time in 60) when a rank dies in the midst of that. */
 static bool kill_rank(struct process *p, int rank)
 {
     for (;; process_watch(p, 0.002, SIZE_MAX)) {
@@ -192,7 +192,7 @@ static bool strike(struct process *p, enum kind kind)
         return kill_rank(p, kind == RANK_0 ? 0 : 1);
     case LAUNCHER:
         return !p->ended && kill(p->pid, SIGKILL) == 0;
-    case ALL: /* the launcher first: Open MPI 4.1.4's hangs at times when all of its ranks die at once while they start */
+    case ALL: /* the launcher first: Open MPI 4.1.4's hangs at times if all of its ranks die at once while they start */
         if (p->ended || kill(p->pid, SIGKILL) != 0)
             return false;
         for (int rank = 0; rank < RANKS; rank++)

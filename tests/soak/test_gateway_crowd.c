@@ -1,5 +1,5 @@
-/* tests/soak/test_gateway_crowd.c - lockstep-gateway with a crowd: 10,000 connections that say nothing, and 2,000 streams at
- * once, of which 1 % are never read. Honest clients are served, and what the crowd took is given back.
+/* tests/soak/test_gateway_crowd.c - lockstep-gateway with a crowd: 10,000 connections that say nothing, and 2,000
+ * streams at once, of which 1 % are never read. Honest clients are served, and what the crowd took is given back.
  *
  * GATEWAY_IDLE, GATEWAY_CROWD in the environment: other numbers. */
 #include "base/clock.h"
@@ -31,7 +31,7 @@ static int from_environment(const char *name, int missing)
     return text != NULL ? atoi(text) : missing;
 }
 
-/* As many as this process, and the gateway, may have open beside what they need themselves. */
+/* The most connections that this process and the gateway may have open beside what they need themselves. */
 static int at_most(int wanted)
 {
     struct rlimit r;
@@ -113,7 +113,7 @@ static void take(struct stream *s, const char *text, size_t n)
     s->whole = memcmp(s->tail, END, sizeof END - 1) == 0;
 }
 
-/* Those that are read, to their ends. Returns how many came to theirs. */
+/* Reads the streams that are read, to their ends. Returns the number of those that came to theirs. */
 static int read_all(struct pollfd *p, struct stream *s, int n, int n_read)
 {
     static char piece[65536];

@@ -4,8 +4,8 @@
  *
  * GATEWAY_STREAMS, GATEWAY_TOKENS in the environment: streams at once, tokens of each; 256, 200 if not set.
  * GATEWAY_ENDPOINT: a server that runs, in place of the one that makes no text.
- * GATEWAY_BESIDE: HOST:PORT of another HTTP server that streams completions, measured in the same turns with the same client;
- * GATEWAY_BESIDE_PIDS: its processes, "12,13", whose CPU counts (scripts/echo-server.py). */
+ * GATEWAY_BESIDE: HOST:PORT of another HTTP server that streams completions, measured in the same turns with the same
+ * client; GATEWAY_BESIDE_PIDS: its processes, "12,13", whose CPU counts (scripts/echo-server.py). */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/fake_server.h"
@@ -128,7 +128,7 @@ static void first_token(void)
     case_end();
 }
 
-/* What a stream's last bytes were, to find the end over two pieces. */
+/* A stream's last bytes, to find the end over two pieces. */
 struct reader {
     char tail[2 * sizeof DONE];
     size_t n;
@@ -250,8 +250,8 @@ static void events(void)
     case_end();
 }
 
-/* The same in front of a server that makes tokens in steps, as a model of 8 billion parameters does on one GPU: what of its
- * speed is lost. */
+/* The same in front of a server that makes tokens in steps, as a model of 8 billion parameters does on one GPU: what of
+ * its speed is lost. */
 static void paced(void)
 {
     enum { N = 256, TOKENS = 100 };

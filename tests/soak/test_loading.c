@@ -1,8 +1,8 @@
-/* tests/soak/test_loading.c - loading as rank/load/load.c does it, together and alone, beside a plain program in which every
- * rank reads the pieces that it needs, a request for each row of a matrix that is cut along its inputs: all give the same
- * bytes, and how long each takes with a cold page cache is printed. Run under mpirun; $LOADING_MODEL is a folder, else the
- * demo model is loaded. LOADING_ROUNDS (1) repeats it; LOADING_AHEAD=0 reads the pieces without the kernel's read-ahead,
- * which hides small requests on a local disk and on many shared file systems does not. */
+/* tests/soak/test_loading.c - loading as rank/load/load.c does it, together and alone, beside a plain program in which
+ * every rank reads the pieces that it needs, a request for each row of a matrix that is cut along its inputs: all give
+ * the same bytes, and how long each takes with a cold page cache is printed. Run under mpirun; $LOADING_MODEL is a
+ * folder, else the demo model is loaded. LOADING_ROUNDS (1) repeats it; LOADING_AHEAD=0 reads the pieces without the
+ * kernel's read-ahead, which hides small requests on a local disk and on many shared file systems does not. */
 #include "base/clock.h"
 #include "rank/load/load.h"
 #include "rank/world/fatal.h"

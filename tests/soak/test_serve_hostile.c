@@ -1,6 +1,7 @@
-/* tests/soak/test_serve_hostile.c - messages that no client would send: `lockstep serve` answers each as docs/protocol.md says,
- * and serves on. Every message of one frame gets exactly one reply (a stream its events before it); any other number of
- * frames gets none and is counted; what exceeds --max-message-bytes costs the connection and nothing else.
+/* tests/soak/test_serve_hostile.c - messages that no client would send: `lockstep serve` answers each as
+ * docs/protocol.md says, and serves on. Every message of one frame gets exactly one reply (a stream its events before
+ * it); any other number of frames gets none and is counted; what exceeds --max-message-bytes costs the connection and
+ * nothing else.
  *
  * SERVE_MESSAGES in the environment: how many, 100000 if not set. HOSTILE_SEED: 1. HOSTILE_WINDOW: messages sent before
  * their replies are taken, 128; with 1 the message that is not answered is printed. */
@@ -257,8 +258,8 @@ static void make_message(void)
         h.bytes = LIMIT_BYTES;
 }
 
-/* Frames that make no message, together within the limit of one. A first empty frame is REQ's delimiter, so that two frames are one
- * message then. */
+/* Frames that make no message, together within the limit of one. A first empty frame is REQ's delimiter, so that two
+ * frames are one message then. */
 static void send_frames(void)
 {
     int n = 2 + below(MAX_FRAMES - 1), empty = below(2);

@@ -1,6 +1,7 @@
-/* tests/soak/test_serve_load.c - a thousand clients of `lockstep serve` at once, for minutes: requests of mixed lengths, streamed
- * or not; some are cancelled, some clients leave in the middle. Every request is answered once, in order and with the
- * tokens that its prompt always gets; what the server holds is at the end what it was; health is answered meanwhile.
+/* tests/soak/test_serve_load.c - a thousand clients of `lockstep serve` at once, for minutes: requests of mixed
+ * lengths, streamed or not; some are cancelled, some clients leave in the middle. Every request is answered once, in
+ * order and with the tokens that its prompt always gets; what the server holds is at the end what it was; health is
+ * answered meanwhile.
  *
  * SOAK_SECONDS in the environment: how long the load lasts, 120 if not set. SERVE_CLIENTS, SERVE_RANKS: 1000, 2. */
 #include "base/clock.h"
@@ -40,7 +41,7 @@ struct caller {
     double sent;
 };
 
-/* What is counted. */
+/* The counts. */
 struct tally {
     long sent, done, cancelled, refused, left, tokens;
     long strange, lost, unordered, changed, short_ones; /* all must stay 0 */

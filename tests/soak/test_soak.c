@@ -1,11 +1,11 @@
-/* tests/soak/test_soak.c - a long run of mixed work: memory, of the device and of the host, is at the end what it was once
- * everything had been used, and what repeats gives the same tokens.
+/* tests/soak/test_soak.c - a long run of mixed work: memory, of the device and of the host, is at the end what it was
+ * once everything had been used, and what repeats gives the same tokens.
  *
- * Under mpirun. argv: "cpu" (or nothing) or "cuda". SOAK_SECONDS in the environment: how long, 600 if not set; never less
- * than three rounds of everything. Half of it with decode steps as separate operations, half with the way that is measured
- * to be the faster one when an instance is opened: two ways that are equal but for rounding, so that there the tokens of
- * two instances may differ. In each half an instance of the demo model is opened, runs mixed batches for a twelfth of the
- * time, and is closed; the next one has another shape. */
+ * Under mpirun. argv: "cpu" (or nothing) or "cuda". SOAK_SECONDS in the environment: how long, 600 if not set; never
+ * less than three rounds of everything. Half of it with decode steps as separate operations, half with the way that is
+ * measured to be the faster one when an instance is opened: two ways that are equal but for rounding, so that there the
+ * tokens of two instances may differ. In each half an instance of the demo model is opened, runs mixed batches for a
+ * twelfth of the time, and is closed; the next one has another shape. */
 #include "base/choices.h"
 #include "base/clock.h"
 #include "coordinator/schedule/scheduler.h"
@@ -194,7 +194,8 @@ static double resident_bytes(void)
     return 1024.0 * (double)kib;
 }
 
-/* Collective. Host memory that a CPU backend has is in what is resident, so the free memory of the host says nothing. */
+/* Collective. Host memory that a CPU backend has is in what is resident, so the free memory of the host says
+ * nothing. */
 static struct memory measure(const struct instance *i)
 {
     double mine[2] = {i->ops->shares_host_memory ? 0 : -(double)i->ops->free_memory((struct queue *)&i->q),

@@ -152,8 +152,8 @@ static void run_some(struct instance *i, struct run *r, int first, int n)
     scheduler_close(&r->scheduler);
 }
 
-/* All of them, and then all of them again in the same memory, with the prefix cache: the outcome is the second one's. *n_found:
- * tokens of the second round that were not fed again. */
+/* All of them, and then all of them again in the same memory, with the prefix cache: the outcome is the second one's.
+ * *n_found: tokens of the second round that were not fed again. */
 static void run_twice(struct world *w, const char *fixture, struct run *r, int *n_found)
 {
     struct err e = {0};

@@ -1,6 +1,6 @@
 /* tests/spmd/test_beams.c - beam search finds what Hugging Face transformers finds (tests/parity/beams.json, made by
- * make_beams.py): the same hypotheses in the same order with the same scores, on any number of ranks; all searches at once,
- * with room for all of them, and with so little that their sequences are parked and preempted. */
+ * make_beams.py): the same hypotheses in the same order with the same scores, on any number of ranks; all searches at
+ * once, with room for all of them, and with so little that their sequences are parked and preempted. */
 #include "coordinator/schedule/choices.h"
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"

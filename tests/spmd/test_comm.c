@@ -1,4 +1,5 @@
-/* tests/spmd/test_comm.c - rank/comm/comm_mpi.c: exact sums, equal bits, and sums that do not depend on the message's size. */
+/* tests/spmd/test_comm.c - rank/comm/comm_mpi.c: exact sums, equal bits, and sums that do not depend on the message's
+ * size. */
 #include "rank/comm/comm.h"
 #include "rank/world/fatal.h"
 #include "tests/support/tap.h"

@@ -1,6 +1,7 @@
-/* tests/spmd/test_drafts.c - drafts change nothing: the real scheduler and engine get the same tokens with the same bits of
- * log-probability for every request, greedy or sampled, with penalties, biases and ends, whatever is drafted. What is drafted here
- * is what came without drafts, right up to a random place: so how often a draft is accepted is known, too. */
+/* tests/spmd/test_drafts.c - drafts change nothing: the real scheduler and engine get the same tokens with the same
+ * bits of log-probability for every request, greedy or sampled, with penalties, biases and ends, whatever is drafted.
+ * What is drafted here is what came without drafts, right up to a random place: so how often a draft is accepted is
+ * known, too. */
 #include "base/clock.h"
 #include "coordinator/schedule/scheduler.h"
 #include "rank/instance/instance.h"

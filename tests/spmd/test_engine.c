@@ -1,5 +1,5 @@
-/* tests/spmd/test_engine.c - rank/step/engine.c and step.c: a step takes no memory, and what was taken at the start suffices and
- * was foretold. */
+/* tests/spmd/test_engine.c - rank/step/engine.c and step.c: a step takes no memory, and what was taken at the start
+ * suffices and was foretold. */
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
 #include "rank/step/step.h"
@@ -182,7 +182,8 @@ static void check_counter(void)
     tap_all(n_ours == (COUNTS ? 2 : 0), reason, "allocations of this program are counted");
 }
 
-/* An embedding wider than the rest of the model (OPT-350m has a narrower one): its all-reduce is the largest of a step. */
+/* An embedding wider than the rest of the model (OPT-350m has a narrower one): its all-reduce is the largest of a
+ * step. */
 static void check_wide_embedding(struct world *w)
 {
     static const char config[] =
@@ -325,7 +326,7 @@ static void paper_download(struct queue *q, void *dst, const void *src, size_t b
         ops_cpu.download(q, dst, src, bytes);
 }
 
-/* What it recorded is done anew, with the memory of the step that is being submitted. */
+/* The recorded work is done anew, with the memory of the step that is being submitted. */
 static void paper_launch(struct queue *q, void *graph)
 {
     struct engine *g = paper.g;
@@ -449,8 +450,8 @@ static void open_paper(struct run *r, struct ops *ops, bool persistent, struct s
         fatal(&e);
 }
 
-/* With ways to be kept, nothing is recorded at first: each flight's first run goes without, its second one records, and all
- * others are launched; tokens are the same. Without them all is there from the start. */
+/* With ways to be kept, nothing is recorded at first: each flight's first run goes without, its second one records, and
+ * all others are launched; tokens are the same. Without them all is there from the start. */
 static void check_recorded_later(struct world *w)
 {
     enum { N = 12 };

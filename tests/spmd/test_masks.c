@@ -1,5 +1,6 @@
-/* tests/spmd/test_masks.c - sequences whose text has to have a form, among free ones, on an engine that has one step under way or
- * two: with two the masks come late, between a step's logits and its tokens. The same tokens, and every form is kept. */
+/* tests/spmd/test_masks.c - sequences whose text has to have a form, among free ones, on an engine that has one step
+ * under way or two: with two the masks come late, between a step's logits and its tokens. The same tokens, and every
+ * form is kept. */
 #include "coordinator/schedule/scheduler.h"
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"

@@ -1,5 +1,5 @@
-/* tests/spmd/test_meter.c - rank/measure/meter.c: every rank's figures arrive on rank 0, they add up, and the rank that is slow is
- * named. The slowness is a hook of this test: one rank's norms take longer. */
+/* tests/spmd/test_meter.c - rank/measure/meter.c: every rank's figures arrive on rank 0, they add up, and the rank that
+ * is slow is named. The slowness is a hook of this test: one rank's norms take longer. */
 #include "rank/instance/instance.h"
 #include "rank/measure/meter.h"
 #include "rank/step/loop.h"

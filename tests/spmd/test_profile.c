@@ -1,4 +1,5 @@
-/* tests/spmd/test_profile.c - rank/measure/profile.c: the phases of a step add up to it, and being watched changes no token. */
+/* tests/spmd/test_profile.c - rank/measure/profile.c: the phases of a step add up to it, and being watched changes no
+ * token. */
 #include "base/clock.h"
 #include "rank/instance/instance.h"
 #include "rank/measure/profile.h"

@@ -1,5 +1,5 @@
-/* tests/spmd/test_replicas.c - rank/world/world.c: the job's ranks in replicas; what a replica computes stays within it, and replicas do not
- * wait for each other. */
+/* tests/spmd/test_replicas.c - rank/world/world.c: the job's ranks in replicas; what a replica computes stays within
+ * it, and replicas do not wait for each other. */
 #include "rank/comm/comm.h"
 #include "rank/world/fatal.h"
 #include "tests/support/tap.h"

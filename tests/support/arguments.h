@@ -1,6 +1,6 @@
-/* tests/support/arguments.h - the arrays that one operation gets, as copies in the memory of the backend under test: each
- * between guard bytes, results poisoned beforehand, and afterwards every byte looked at that the operation had no business
- * with. An array of activations is float on the host and the queue's type there. */
+/* tests/support/arguments.h - the arrays that one operation gets, as copies in the memory of the backend under test:
+ * each between guard bytes, results poisoned beforehand, and afterwards every byte looked at that the operation had no
+ * business with. An array of activations is float on the host and the queue's type there. */
 #ifndef TESTS_SUPPORT_ARGUMENTS_H
 #define TESTS_SUPPORT_ARGUMENTS_H
 
@@ -17,8 +17,8 @@ enum argument_use {
 
 struct argument;
 
-/* Memory for the arguments of one operation after the other. forbid: where AddressSanitizer is compiled in and the memory is
- * the host's, it ends the program at a read or a write beside an argument. */
+/* Memory for the arguments of one operation after the other. forbid: where AddressSanitizer is compiled in and the
+ * memory is the host's, it ends the program at a read or a write beside an argument. */
 void arguments_open(const struct ops *real, struct queue *q, bool forbid);
 void arguments_close(void);
 
@@ -28,8 +28,8 @@ struct argument *argument_act(const char *name, const void *host, size_t n, enum
 void argument_may_change(struct argument *a, size_t first, size_t n);
 void *argument_data(const struct argument *a); /* NULL for NULL */
 
-/* The operation is done: waits, copies what it wrote to the host's arrays, forgets all arguments. Returns the first thing
- * that is wrong, as a sentence in memory of its own; NULL: nothing. */
+/* The operation is done: waits, copies what it wrote to the host's arrays, forgets all arguments. Returns the first
+ * thing that is wrong, as a sentence in memory of its own; NULL: nothing. */
 const char *arguments_return(void);
 
 #endif

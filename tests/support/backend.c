@@ -79,7 +79,7 @@ static void *act(const char *name, const void *x, size_t n, enum argument_use us
     return argument_data(argument_act(name, x, n, use));
 }
 
-/* What network_open takes for quantised weights: none on the CPU. */
+/* The memory that network_open takes for quantised weights: none on the CPU. */
 static void *wide_memory(void)
 {
     static void *memory;
@@ -185,7 +185,7 @@ static void rope_table(struct queue *q, float *cos_sin, const struct rope *rope,
     finish(q);
 }
 
-/* Of a KV cache only the rows of the step's tokens may change; tokens that no plan could contain write nothing. */
+/* Only the rows of the step's tokens may change in a KV cache; tokens that no plan could contain write nothing. */
 static void *cache(const char *name, const void *data, const struct heads *h, const struct batch *b, bool stored)
 {
     size_t row = (size_t)h->head_dim, n = (size_t)backend_n_blocks * KV_BLOCK_TOKENS * (size_t)h->n_kv_heads * row;

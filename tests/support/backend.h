@@ -1,7 +1,7 @@
-/* tests/support/backend.h - one test of operations, every backend that is compiled in. `ops` takes host memory and floats: it
- * is a shell that carries every argument into the backend's memory and every result back, in the activation type under
- * test. The test fails when an operation writes beside an argument or to one that it only reads, or leaves an element of a
- * result as it was (tests/support/arguments.h). */
+/* tests/support/backend.h - one test of operations, every backend that is compiled in. `ops` takes host memory and
+ * floats: it is a shell that carries every argument into the backend's memory and every result back, in the activation
+ * type under test. The test fails when an operation writes beside an argument or to one that it only reads, or leaves
+ * an element of a result as it was (tests/support/arguments.h). */
 #ifndef TESTS_SUPPORT_BACKEND_H
 #define TESTS_SUPPORT_BACKEND_H
 
@@ -15,8 +15,8 @@ extern int backend_n_blocks, backend_n_slots;
 /* Backend and activation type number i, e.g. "cuda f16"; NULL when there are no more. Exits when a device fails. */
 const char *backend_select(int i);
 
-/* For the test of the shell itself: until the next backend_select operations are those of `other`, and what is wrong fails
- * nothing but is told by backend_fault, the first since it was asked; "": nothing. */
+/* For the test of the shell itself: until the next backend_select operations are those of `other`, and what is wrong
+ * fails nothing but is told by backend_fault, the first since it was asked; "": nothing. */
 void backend_try(const struct ops *other);
 const char *backend_fault(void);
 

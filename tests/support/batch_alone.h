@@ -1,5 +1,6 @@
-/* tests/support/batch_alone.h - `lockstep batch` on the demo model in a cmocka test's own process, on a device that takes no time:
- * every sequence of a plan gets a token, which comes from nowhere. It moves when the test has it moved. */
+/* tests/support/batch_alone.h - `lockstep batch` on the demo model in a cmocka test's own process, on a device that
+ * takes no time: every sequence of a plan gets a token, which comes from nowhere. It moves when the test has it
+ * moved. */
 #ifndef TESTS_SUPPORT_BATCH_ALONE_H
 #define TESTS_SUPPORT_BATCH_ALONE_H
 
@@ -17,8 +18,8 @@ struct batch_alone {
     char input[600], output[600];
 };
 
-/* dir: of in.jsonl, and of the output by its name. more: options, NULL at the end. n_seqs run at once. The process has to have
- * called signals_open. Whatever fails here and below fails the test. */
+/* dir: of in.jsonl, and of the output by its name. more: options, NULL at the end. n_seqs run at once. The process has
+ * to have called signals_open. Whatever fails here and below fails the test. */
 void batch_alone_open(struct batch_alone *a, const char *dir, const char *output, const char *const *more, int n_seqs);
 
 /* The next action: a step, a wait for work (0.1 s at most), or, if false is returned, the end. */

@@ -11,8 +11,8 @@
 /* n plain lines "r0", "r1", .. of sampled requests, max_tokens each. */
 void batching_prompts(const char *dir, const char *name, int n, int max_tokens);
 
-/* Run `lockstep batch` on the demo model until it ends: one thread a rank, no bar. words: more options, NULL at the end; "@x" is
- * the file x of dir, at most 8 of them. input: standard input; NULL: none. */
+/* Run `lockstep batch` on the demo model until it ends: one thread a rank, no bar. words: more options, NULL at the
+ * end; "@x" is the file x of dir, at most 8 of them. input: standard input; NULL: none. */
 void batching_run(struct process *p, const char *dir, int ranks, const char *input, const char *const *words);
 #define BATCHING_RUN(p, dir, ranks, input, ...) \
     batching_run((p), (dir), (ranks), (input), (const char *const[]){__VA_ARGS__, NULL})
@@ -35,7 +35,7 @@ void batching_free(struct batch_results *r);
 /* The text of a plain result, or of an OpenAI one; "" if there is none. */
 const char *batching_text(const json_t *result);
 
-/* How many of a's results are not b's, by id and text. */
+/* The number of a's results that are not b's, by id and text. */
 int batching_differences(const struct batch_results *a, const struct batch_results *b);
 
 /* A member of OUTPUT.manifest.json by its path "counts/failed"; NULL: none. The caller decrefs. */

@@ -1,4 +1,5 @@
-/* tests/support/core_file.c - reads the name of a dead process from the notes of its core file (elf.h, sys/procfs.h). */
+/* tests/support/core_file.c - reads the name of a dead process from the notes of its core file (elf.h,
+ * sys/procfs.h). */
 #include "tests/support/core_file.h"
 
 #include <dirent.h>

@@ -123,7 +123,7 @@ static const json_t *first_text(const json_t *m)
     return json_is_array(prompt) ? json_array_get(prompt, 0) : prompt != NULL ? prompt : text;
 }
 
-/* What chooses the answer. */
+/* The text that chooses the answer. */
 static const char *prompt_of(const json_t *m)
 {
     const json_t *turns = json_object_get(m, "messages");

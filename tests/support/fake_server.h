@@ -1,11 +1,11 @@
-/* tests/support/fake_server.h - a ROUTER socket on a thread of the test that speaks docs/protocol.md as far as a client can
- * tell: it makes no text, but answers as it is told by the prompt. What it was sent is kept.
+/* tests/support/fake_server.h - a ROUTER socket on a thread of the test that speaks docs/protocol.md as far as a client
+ * can tell: it makes no text, but answers as it is told by the prompt. What it was sent is kept.
  *
- * A prompt (its text) chooses: "refuse" an error 400 of the field "prompt"; "wait" nothing until the request is cancelled,
- * then 499 with a choice so far; "silence" nothing at all; "vanish" the server's socket is closed; "part" a stream of two
- * events, then an error; "stop text" and "stop id" that the text "q", or id 1, ended it;
- * "call" an answer with reasoning, content and two calls, f({"a": "b c"}) and g({}), taken apart; anything else: max_tokens
- * tokens, the words w0 w1 ..., as events when it streams. */
+ * A prompt (its text) chooses: "refuse" an error 400 of the field "prompt"; "wait" nothing until the request is
+ * cancelled, then 499 with a choice so far; "silence" nothing at all; "vanish" the server's socket is closed; "part" a
+ * stream of two events, then an error; "stop text" and "stop id" that the text "q", or id 1, ended it; "call" an answer
+ * with reasoning, content and two calls, f({"a": "b c"}) and g({}), taken apart; anything else: max_tokens tokens, the
+ * words w0 w1 ..., as events when it streams. */
 #ifndef TESTS_SUPPORT_FAKE_SERVER_H
 #define TESTS_SUPPORT_FAKE_SERVER_H
 
@@ -19,10 +19,9 @@ struct fake_server {
     char endpoint[256];
     const char *model;         /* before the start; NULL: "fake" */
     const char *_Atomic state; /* of health; NULL: the word "health" */
-    double
-        step_seconds; /* before the start: streams get a token each in steps of this time, as a model's; 0: all at once */
-    bool stays;       /* "vanish" is answered as any other prompt */
-    bool curve;       /* before the start: with keys, and one client's allowed */
+    double step_seconds;       /* before the start: streams get a token each in steps of this time; 0: all at once */
+    bool stays;                /* "vanish" is answered as any other prompt */
+    bool curve;                /* before the start: with keys, and one client's allowed */
     char public_key[41], secret_key[41], client_public[41], client_secret[41];
     void *context, *router, *zap, *control[2];
     pthread_t thread;

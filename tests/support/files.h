@@ -18,8 +18,8 @@ char *files_read(const char *dir, const char *name, size_t *bytes);
 
 void files_copy(const char *from_dir, const char *to_dir, const char *name);
 
-/* A named tensor of a safetensors file of the test's own (trusted): its bytes (borrowed from `file`) and, in shape, up to
- * two dimensions. NULL when it is not there. */
+/* A named tensor of a safetensors file of the test's own (trusted): its bytes (borrowed from `file`) and, in shape, up
+ * to two dimensions. NULL when it is not there. */
 const void *files_tensor(const char *file, size_t file_bytes, const char *name, long shape[2]);
 
 /* Split from_dir/model.safetensors into n shards with an index, tensors dealt out in turn, in to_dir. */

@@ -1,5 +1,5 @@
-/* tests/support/honest.h - a client that asks for the same short story again and again while others attack the server: every answer
- * has to be right, and it is known how long each took. A thread of its own. */
+/* tests/support/honest.h - a client that asks for the same short story again and again while others attack the server:
+ * every answer has to be right, and it is known how long each took. A thread of its own. */
 #ifndef TESTS_SUPPORT_HONEST_H
 #define TESTS_SUPPORT_HONEST_H
 

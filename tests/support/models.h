@@ -11,7 +11,8 @@
  * there. */
 const char *models_demo(void);
 
-/* A copy of it with positions enough for stories that do not end by themselves; it is removed at the end of the process. */
+/* A copy of it with positions enough for stories that do not end by themselves; it is removed at the end of the
+ * process. */
 const char *models_endless(void);
 
 /* A new folder with the fixture's config.json and model.safetensors, and a tokenizer.json for its vocabulary.
@@ -31,9 +32,10 @@ void models_write_big(char *dir);
 /* The demo with every bfloat16 widened to float32, the same numbers, into dir. */
 void models_write_wide(const char *dir);
 
-/* For a test of the program whose arguments are a device and, perhaps, the most ranks: commands compute there from now on, and
- * models_demo is a float32 copy in a new folder dir, in which every device gives the same tokens. Without arguments all
- * stays as it is. Returns the most ranks. dir: at least 256 bytes, remove with files_remove_dir unless it is "". */
+/* For a test of the program whose arguments are a device and, perhaps, the most ranks: commands compute there from now
+ * on, and models_demo is a float32 copy in a new folder dir, in which every device gives the same tokens. Without
+ * arguments all stays as it is. Returns the most ranks. dir: at least 256 bytes, remove with files_remove_dir unless it
+ * is "". */
 int models_for_device(char *dir, int argc, char **argv, int most);
 
 /* Bytes of the folder's model.safetensors. */

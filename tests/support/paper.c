@@ -91,7 +91,8 @@ static void best_tokens(struct sampled *out, uint64_t read, int n_top, int vocab
     }
 }
 
-/* read: made of the cells; history: [n] as the slot has it. Steps of the vocabulary's end are likelier: stop rules are met. */
+/* read: made of the cells; history: [n] as the slot has it. Steps of the vocabulary's end are likelier: stop rules are
+ * met. */
 static void choose(struct sampled *out, uint64_t read, const int32_t *history, int n, const struct sampling *s,
                    int vocab)
 {

@@ -1,10 +1,11 @@
 /* tests/support/paper.h - a device made of paper: it executes plans as an engine does, on a KV cache of numbers.
  *
- * What is stored at a position is a number made of the token and of what is stored at the position before, read through the
- * block table, as a real cache's keys and values follow from all tokens before. What is sampled is made of all numbers up
- * to the position. So a block shared wrongly, overwritten, read before it is filled, a token fed twice or left out gives
- * other tokens than paper_next, which knows the tokens alone. Penalties read the tokens that were fed in the slot, as the
- * engine's do. Sequences of a step run in a random order: one may not read what another writes in the same step. */
+ * What is stored at a position is a number made of the token and of what is stored at the position before, read through
+ * the block table, as a real cache's keys and values follow from all tokens before. What is sampled is made of all
+ * numbers up to the position. So a block shared wrongly, overwritten, read before it is filled, a token fed twice or
+ * left out gives other tokens than paper_next, which knows the tokens alone. Penalties read the tokens that were fed in
+ * the slot, as the engine's do. Sequences of a step run in a random order: one may not read what another writes in the
+ * same step. */
 #ifndef TESTS_SUPPORT_PAPER_H
 #define TESTS_SUPPORT_PAPER_H
 
@@ -28,8 +29,8 @@ struct paper {
 int paper_open(struct paper *d, const struct limits *l, int vocab, struct err *e);
 void paper_close(struct paper *d);
 
-/* Send the plan through its packed form and execute it. NULL when all is well, else what is wrong with the plan. The result
- * is valid until the step after the next one. */
+/* Send the plan through its packed form and execute it. NULL when all is well, else what is wrong with the plan. The
+ * result is valid until the step after the next one. */
 const char *paper_execute(struct paper *d, struct plan *p, struct step_result *result);
 
 /* The token that the device must sample after token[0, n), prompt_len of them prompt. Log-probabilities follow from
@@ -37,7 +38,7 @@ const char *paper_execute(struct paper *d, struct plan *p, struct step_result *r
 int32_t paper_next(const int32_t *token, int n, int prompt_len, const struct sampling *s, int vocab,
                    struct sampled *out);
 
-/* Those of all tokens, before any rule. */
+/* The log-probabilities of all tokens, before any rule. */
 void paper_logprobs(const int32_t *token, int n, int vocab, float *logprob);
 
 #endif

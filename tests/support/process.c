@@ -19,7 +19,8 @@
 #include <termios.h>
 #include <unistd.h>
 
-/* After the launcher's end its ranks may take this long: those of a killed one notice it by themselves, in about a second. */
+/* After the launcher's end its ranks may take this long: those of a killed one notice it by themselves, in about a
+ * second. */
 #define LEFT_SECONDS 5
 
 #define MAX_ACTIVE    32
@@ -38,7 +39,7 @@ bool process_sanitized(void)
     return getenv("LOCKSTEP_SANITIZED") != NULL;
 }
 
-/* How many processes want each core, or wait for a disk: over the last minute or at this moment, whichever is more. */
+/* The number of processes that want each core or wait for a disk: over the last minute or now, whichever is more. */
 static double crowding(void)
 {
     double minute = 0, now = 0;
@@ -340,7 +341,8 @@ static void pump(void)
     }
 }
 
-/* Open MPI 5 cannot be told to be quiet: the page that its mpirun adds where a rank has failed is no part of what is tested. */
+/* Open MPI 5 cannot be told to be quiet: the page that its mpirun adds where a rank has failed is no part of what is
+ * tested. */
 static void drop_page_of_launcher(char *text)
 {
     char *said = strstr(text, "\nprterun detected that"), *begin, *end;

@@ -56,9 +56,9 @@ int process_count_lines(const char *text);
 /* Is the program built with sanitizers (LOCKSTEP_SANITIZED)? Times mean nothing then. */
 bool process_sanitized(void);
 
-/* Is what took so long done in time, where `most` seconds are what it may take on a machine that does nothing else? Four times
- * that are granted, and as many times more as there are processes that want each core (/proc/loadavg): other work, or a disk
- * that is busy, must not fail a test; what hangs takes longer. */
+/* Is what took so long done in time, where `most` seconds are what it may take on a machine that does nothing else?
+ * Four times that are granted, and as many times more as there are processes that want each core (/proc/loadavg): other
+ * work, or a disk that is busy, must not fail a test; what hangs takes longer. */
 bool process_in_time(double seconds, double most);
 
 #endif

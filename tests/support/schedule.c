@@ -218,7 +218,8 @@ static bool is_overtaken(const struct schedule *run, const struct request *w, co
     return w->queue->n_running < place_in_queue(run, r);
 }
 
-/* No waiting request is overtaken, and a new sequence's parameters are the request's own, in terms of its own prompt. */
+/* No waiting request is overtaken, and a new sequence's parameters are the request's own, in terms of its own
+ * prompt. */
 static void check_starts(struct schedule *run, const struct plan *p)
 {
     for (int i = 0; i < p->n_starts; i++) {

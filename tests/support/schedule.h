@@ -1,5 +1,6 @@
-/* tests/support/schedule.h - a run of coordinator/schedule/scheduler.c on a device made of paper (paper.h), for cmocka tests: every request
- * must get exactly what it gets alone, and every plan is judged: its order, its limits, its memory, and that nobody starves. */
+/* tests/support/schedule.h - a run of coordinator/schedule/scheduler.c on a device made of paper (paper.h), for cmocka
+ * tests: every request must get exactly what it gets alone, and every plan is judged: its order, its limits, its
+ * memory, and that nobody starves. */
 #ifndef TESTS_SUPPORT_SCHEDULE_H
 #define TESTS_SUPPORT_SCHEDULE_H
 
@@ -49,8 +50,8 @@ extern const struct request_rules schedule_plain;
 void schedule_open(struct schedule *run, const struct scheduler_setup *setup);
 void schedule_close(struct schedule *run);
 
-/* A draft_source (setup.drafts.propose): what the request gets alone, of a random length, and wrong from a random place on in
- * half of all cases; also beyond its end. */
+/* A draft_source (setup.drafts.propose): what the request gets alone, of a random length, and wrong from a random place
+ * on in half of all cases; also beyond its end. */
 int schedule_propose(void *run, struct request *r, int n, int32_t *token);
 
 /* A request that the scheduler does not have yet; it is the run's. */

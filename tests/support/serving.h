@@ -1,4 +1,5 @@
-/* tests/support/serving.h - `lockstep serve` under mpirun with the demo model, on a free port, and what it tells of itself. */
+/* tests/support/serving.h - `lockstep serve` under mpirun with the demo model, on a free port, and what it tells of
+ * itself. */
 #ifndef TESTS_SUPPORT_SERVING_H
 #define TESTS_SUPPORT_SERVING_H
 
@@ -13,9 +14,9 @@ struct serving {
 
 #define SERVING_IPC "ipc"
 
-/* Start it and wait until it is ready. more: further options, NULL at the end, or NULL; endpoint NULL: tcp, a free port;
- * SERVING_IPC: a Unix socket in a folder of its own, over which it obeys drain and shutdown.
- * false: it did not come up; the reason is printed as a TAP comment, and serving_stop has been called. */
+/* Start it and wait until it is ready. more: further options, NULL at the end, or NULL; endpoint NULL: tcp, a free
+ * port; SERVING_IPC: a Unix socket in a folder of its own, over which it obeys drain and shutdown. false: it did not
+ * come up; the reason is printed as a TAP comment, and serving_stop has been called. */
 bool serving_start(struct serving *s, int ranks, const char *endpoint, const char *const *more);
 
 /* The same with the model in this folder. */
@@ -44,7 +45,8 @@ bool serving_await(const struct serving *s, const char *name, double limit, doub
 /* Resident memory of a rank's process, bytes. */
 double serving_resident(const struct serving *s, int rank);
 
-/* The greedy token ids of a prompt, as text "[1,2,3]"; the caller frees. NULL: no good answer, the reason is printed. */
+/* The greedy token ids of a prompt, as text "[1,2,3]"; the caller frees. NULL: no good answer, the reason is
+ * printed. */
 char *serving_story(const struct serving *s, const char *prompt, int n_tokens);
 
 #endif

@@ -1,4 +1,5 @@
-/* tests/support/talk.h - a client of `lockstep serve` as bare as ZeroMQ allows, to do what our own client never would. */
+/* tests/support/talk.h - a client of `lockstep serve` as bare as ZeroMQ allows, to do what our own client never
+ * would. */
 #ifndef TESTS_SUPPORT_TALK_H
 #define TESTS_SUPPORT_TALK_H
 

@@ -4,8 +4,8 @@
 
 #include <stdbool.h>
 
-/* Collective over MPI_COMM_WORLD: the case passes when `ok` holds on every rank; a rank that failed says why on standard
- * error. All ranks get the verdict, so none leaves the others in a collective. */
+/* Collective over MPI_COMM_WORLD: the case passes when `ok` holds on every rank; a rank that failed says why on
+ * standard error. All ranks get the verdict, so none leaves the others in a collective. */
 bool tap_all(bool ok, const char *reason, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* The plan line at the end; returns the exit status: 0 when no case failed. */

@@ -60,8 +60,8 @@ static inline void folder_remove(const struct folder *f)
     assert_int_equal(rmdir(f->path), 0);
 }
 
-/* A tensor to be written; rows 0: a vector; matrices > 0: so many of rows x cols, as three dimensions. Its bytes are random but
- * for their seed. */
+/* A tensor to be written; rows 0: a vector; matrices > 0: so many of rows x cols, as three dimensions. Its bytes are
+ * random but for their seed. */
 struct tensor_spec {
     char name[100];
     const char *dtype;

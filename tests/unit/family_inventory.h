@@ -7,8 +7,8 @@
 
 /* The contents of a tensor: w the whole role; q, k, v; B three blocks; P three a head; g, u gate and up, G both; A all
  * experts (of gate, then up; or of down), I all experts (of gate and up in turns), one below the other as three
- * dimensions. A name with a second %d is of one expert. Its size in letters: V E P(ositions) H D Q(ueries) K(eys) T(hree of
- * them) h(eads) F, G twice F, X (experts), M (columns of one), N twice M, S(hared), 1; 0 rows: a vector. */
+ * dimensions. A name with a second %d is of one expert. Its size in letters: V E P(ositions) H D Q(ueries) K(eys)
+ * T(hree of them) h(eads) F, G twice F, X (experts), M (columns of one), N twice M, S(hared), 1; 0 rows: a vector. */
 struct inventory {
     enum weight_id id;
     char part;

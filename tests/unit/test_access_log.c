@@ -87,7 +87,7 @@ static void cut_between_characters(void **state)
             check_cut(character[i], before);
 }
 
-/* Nothing but characters of four bytes, shifted against the cut in every way. */
+/* Characters of four bytes, shifted against the cut in every way. */
 static void cut_in_long_rows(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* tests/unit/test_archives.c - archives of models: what is read of tar, what is refused, that nothing is written beside the
- * folder, and the folder of unpacked ones: bounds, order of leaving, half things of an earlier job. */
+/* tests/unit/test_archives.c - archives of models: what is read of tar, what is refused, that nothing is written beside
+ * the folder, and the folder of unpacked ones: bounds, order of leaving, half things of an earlier job. */
 #include "coordinator/archives/cache.h"
 #include "coordinator/archives/tar.h"
 #include "coordinator/archives/unpack.h"

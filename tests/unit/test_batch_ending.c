@@ -1,4 +1,5 @@
-/* tests/unit/test_batch_ending.c - coordinator/batch/ending.c and pace.c: what still starts, when it is cut, with which status. */
+/* tests/unit/test_batch_ending.c - coordinator/batch/ending.c and pace.c: what still starts, when it is cut, with which
+ * status. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/ending.h"

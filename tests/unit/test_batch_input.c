@@ -50,7 +50,7 @@ static void input_lines(void **state)
     expect_lines((const char *[]){folder_path("a?")}, 1, "a*:1/0:star|a2:1/3:x|");
 }
 
-/* Where a file begins; its bytes count as they are. */
+/* Marks at the beginning of a file; its bytes count as they are. */
 static void input_marks(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* tests/unit/test_batch_journal.c - coordinator/batch/journal.c: what a crash has left of an output, and who may write to it; disks
- * and readers that do not take what is written. */
+/* tests/unit/test_batch_journal.c - coordinator/batch/journal.c: what a crash has left of an output, and who may write
+ * to it; disks and readers that do not take what is written. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/ids.h"

@@ -1,4 +1,5 @@
-/* tests/unit/test_batch_manifest.c - coordinator/batch/manifest.c: what made an output, and what another run may not change. */
+/* tests/unit/test_batch_manifest.c - coordinator/batch/manifest.c: what made an output, and what another run may not
+ * change. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/manifest.h"

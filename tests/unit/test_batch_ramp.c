@@ -1,5 +1,5 @@
-/* tests/unit/test_batch_ramp.c - coordinator/batch/ramp.c against a replica on paper: what every run of a requeued job gets done, and
- * that a long job loses nothing. */
+/* tests/unit/test_batch_ramp.c - coordinator/batch/ramp.c against a replica on paper: what every run of a requeued job
+ * gets done, and that a long job loses nothing. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/ramp.h"
@@ -7,8 +7,8 @@
 #define MAX_SEQS 256
 #define PROMPT   20.0
 
-/* A replica whose steps take `step` seconds, `sequence` for each sequence and `prompt` for each token of prompts. From `late` on
- * everything takes `slower` times as long. */
+/* A replica whose steps take `step` seconds, `sequence` for each sequence and `prompt` for each token of prompts. From
+ * `late` on everything takes `slower` times as long. */
 struct paper_engine {
     double step, sequence, prompt, late, slower;
 };

@@ -1,5 +1,5 @@
-/* tests/unit/test_batch_recorded.c - coordinator/batch/recorded.c and prefix.c: whether inputs are what they were as far as an
- * earlier run has read them. */
+/* tests/unit/test_batch_recorded.c - coordinator/batch/recorded.c and prefix.c: whether inputs are what they were as
+ * far as an earlier run has read them. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/input.h"

@@ -1,4 +1,5 @@
-/* tests/unit/test_batch_share.c - coordinator/batch/share.c: shares are disjoint and whole, and nothing is shared unasked. */
+/* tests/unit/test_batch_share.c - coordinator/batch/share.c: shares are disjoint and whole, and nothing is shared
+ * unasked. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/share.h"

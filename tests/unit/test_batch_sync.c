@@ -1,6 +1,6 @@
-/* tests/unit/test_batch_sync.c - a disk that fails while a batch runs: the first sync of its output says so. The batch thread has
- * nothing to do from then on but to wait for the device, which may be in the midst of a long step, and must not keep a core
- * busy meanwhile; the run then ends with that failure. */
+/* tests/unit/test_batch_sync.c - a disk that fails while a batch runs: the first sync of its output says so. The batch
+ * thread has nothing to do from then on but to wait for the device, which may be in the midst of a long step, and must
+ * not keep a core busy meanwhile; the run then ends with that failure. */
 #include "tests/unit/unit.h"
 
 #include "base/clock.h"
@@ -27,7 +27,8 @@ static sem_t woken;        /* every time that it has waited after that */
 static atomic_int n_syncs;
 static _Thread_local bool has_failed; /* a sync of this thread */
 
-/* In place of the C library's: the disk is broken. A second try would succeed, as Linux has it, and have written nothing. */
+/* In place of the C library's: the disk is broken. A second try would succeed, as Linux has it, and have written
+ * nothing. */
 int fdatasync(int fd)
 {
     (void)fd;

@@ -1,5 +1,5 @@
-/* tests/unit/test_blocks.c - coordinator/schedule/blocks.c: what is found is what was put in, whatever the hashes are; who holds what;
- * which block is taken next. */
+/* tests/unit/test_blocks.c - coordinator/schedule/blocks.c: what is found is what was put in, whatever the hashes are;
+ * who holds what; which block is taken next. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/schedule/blocks.h"

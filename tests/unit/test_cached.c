@@ -1,6 +1,7 @@
-/* tests/unit/test_cached.c - rank/load/cached.c: files in memory are known as such; of a file on a disk the first byte of each of a
- * rank's blocks is asked for, by reads that may not wait; what cannot be opened is not there. The system's answers are the
- * test's own (preadv2 below): a real disk may read a page while it is asked whether it has been read. */
+/* tests/unit/test_cached.c - rank/load/cached.c: files in memory are known as such; of a file on a disk the first byte
+ * of each of a rank's blocks is asked for, by reads that may not wait; what cannot be opened is not there. The system's
+ * answers are the test's own (preadv2 below): a real disk may read a page while it is asked whether it has been
+ * read. */
 #include "tests/unit/unit.h"
 
 #include "rank/load/cached.h"

@@ -155,7 +155,7 @@ static void users_cannot_inject(void **state)
     chat_template_close(&chat);
 }
 
-/* What the template makes of the request, "refused: ..." if it does not. */
+/* Expects this text of the template, or "refused: ...". */
 static void expect_rendered(const char *which, const char *request, const char *want)
 {
     struct chat_template *chat = NULL;

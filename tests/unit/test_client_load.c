@@ -57,7 +57,8 @@ static void lengths_in_a_range(void **state)
     bench_load_close(&l);
 }
 
-/* Ascending, ending when the rate says, and irregular as a Poisson process is: the gaps' deviation is about their mean. */
+/* Ascending, ending when the rate says, and irregular as a Poisson process is: the gaps' deviation is about their
+ * mean. */
 static void arrivals(void **state)
 {
     struct client_options o = options(4000);

@@ -1,5 +1,5 @@
-/* tests/unit/test_deploy.c - which models are loaded: each race by itself, then random schedules against what must always
- * hold. Loads and unloads take a while; clients come, wait, leave, use. */
+/* tests/unit/test_deploy.c - which models are loaded: each race by itself, then random schedules against what must
+ * always hold. Loads and unloads take a while; clients come, wait, leave, use. */
 #include "coordinator/deploy/deploy.h"
 #include "tests/unit/unit.h"
 
@@ -114,7 +114,7 @@ static void nothing_in_vain(void **state)
     deploy_close(&d);
 }
 
-/* Who leaves costs nothing: neither a load nor a place in the line nor a victim. */
+/* A client that leaves costs nothing: neither a load nor a place in the line nor a victim. */
 static void leavers(void **state)
 {
     (void)state;
@@ -201,8 +201,8 @@ static void yielding(void **state)
     deploy_close(&d);
 }
 
-/* What was just loaded stays for twice the time that its load took, idle or busy; who waits is served then, by the clock
- * alone. An operator need not wait. */
+/* A model just loaded stays for twice the time that its load took, idle or busy; those who wait are served then, by
+ * the clock alone. An operator need not wait. */
 static void residence(void **state)
 {
     (void)state;

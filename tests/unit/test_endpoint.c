@@ -1,4 +1,5 @@
-/* tests/unit/test_endpoint.c - base/endpoint.c: what libzmq would take in silence; base/nearest.c: slips of the keyboard. */
+/* tests/unit/test_endpoint.c - base/endpoint.c: what libzmq would take in silence; base/nearest.c: slips of the
+ * keyboard. */
 #include "tests/unit/unit.h"
 
 #include "base/endpoint.h"

@@ -1,5 +1,5 @@
-/* tests/unit/test_grammar_mask.c - text/grammar/: masks over the demo's vocabulary against every token tried by itself; runs
- * that follow their masks end in texts of the form; memory and effort are bounded. */
+/* tests/unit/test_grammar_mask.c - text/grammar/: masks over the demo's vocabulary against every token tried by itself;
+ * runs that follow their masks end in texts of the form; memory and effort are bounded. */
 #include "tests/unit/unit.h"
 
 #include "base/utf8.h"
@@ -32,7 +32,7 @@ static int close_model(void **state)
     return 0;
 }
 
-/* What a token stands for is what decoding it behind another one adds. */
+/* A token stands for the bytes that decoding it behind another one adds. */
 static void bytes_of_tokens(void **state)
 {
     (void)state;
@@ -61,7 +61,7 @@ static bool has(const uint32_t *mask, int32_t id)
     return mask[id / 32] >> id % 32 & 1;
 }
 
-/* What is forced is the mask alone, and may come. */
+/* A forced token is the mask's only one, and may come. */
 static void check_forced(struct grammar_run *r, const uint32_t *mask, int32_t forced)
 {
     int n = 0;
@@ -145,6 +145,13 @@ static void masks_are_exact(void **state)
         {FORM_SCHEMA,
          "{\"anyOf\":[{\"type\":\"string\",\"maxLength\":4},{\"type\":\"string\",\"pattern\":\"^[a-z ]{3,30}$\"}]}"},
         {FORM_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[^o]*$\",\"maxLength\":25}"},
+        {FORM_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[^o]*$\"}"},
+        {FORM_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[a-z_ ]+$\"}"},
+        {FORM_SCHEMA, "{\"type\":\"string\",\"pattern\":\"^[A-Z][a-z]*[0-9]\"}"},
+        {FORM_SCHEMA,
+         "{\"type\":\"object\",\"properties\":{\"once\":{\"type\":\"null\"},\"\\u00e9t\":{\"type\":\"null\"}},"
+         "\"additionalProperties\":{\"type\":\"string\",\"pattern\":\"^\\\\S+@\\\\S+$\"}}"},
+        {FORM_REGEX, "\"([a-z ]|[A-Z]\\\\.)*\""},
         {FORM_SCHEMA,
          "{\"type\":\"object\",\"properties\":{\"once\":{\"type\":\"integer\"},\"on\":{\"type\":\"string\"}},"
          "\"required\":[\"on\"]}"},

@@ -1,5 +1,5 @@
-/* tests/unit/test_guesses.c - coordinator/drafts/: guesses and their chances, times of steps, the options; and with the scheduler:
- * drafts are made where they pay and rest where they lose. */
+/* tests/unit/test_guesses.c - coordinator/drafts/: guesses and their chances, times of steps, the options; and with
+ * the scheduler: drafts are made where they pay and rest where they lose. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/drafts/costs.h"
@@ -106,8 +106,8 @@ static void options_are_refused_by_name(void **state)
     refuse((struct run_options){.speculative = SPECULATIVE_ALWAYS}, "--speculative always needs");
 }
 
-/* Few letters, so that guesses are made, and are mostly wrong. per_token: of a step, beside 100 for the step. Returns steps that
- * verified drafts, in percent. */
+/* Few letters, so that guesses are made, and are mostly wrong. per_token: of a step, beside 100 for the step. Returns
+ * steps that verified drafts, in percent. */
 static int drafted_percent(int per_token, bool always)
 {
     struct scheduler_setup setup = schedule_setup(2, 64, 40);

@@ -1,4 +1,5 @@
-/* tests/unit/test_hardening.c - the built programs are what the Makefile's HARDEN and PIE_LINK say; read with readelf. */
+/* tests/unit/test_hardening.c - the built programs are what the Makefile's HARDEN and PIE_LINK say; read with
+ * readelf. */
 #include "tests/unit/unit.h"
 
 #include <stdio.h>

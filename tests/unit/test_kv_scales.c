@@ -1,5 +1,5 @@
-/* tests/unit/test_kv_scales.c - scales of keys and values in FP8: names, shapes, and what is refused; and E4M3 codes of floats
- * against the table of what codes stand for. */
+/* tests/unit/test_kv_scales.c - scales of keys and values in FP8: names, shapes, and what is refused; and E4M3 codes of
+ * floats against the table of what codes stand for. */
 #include "partition/kv_scales.h"
 #include "tests/unit/checkpoint_folder.h"
 #include "tests/unit/unit.h"

@@ -1,6 +1,6 @@
-/* tests/unit/test_lanes.c - coordinator/tasks/lanes.c on devices of paper that are one step behind: models take turns by
- * tokens, whatever each has to do; a model that comes late, or was idle, gets no more than its share from then on; every
- * output is right; a lane ends and begins anew while others run. */
+/* tests/unit/test_lanes.c - coordinator/tasks/lanes.c on devices of paper that are one step behind: models take turns
+ * by tokens, whatever each has to do; a model that comes late, or was idle, gets no more than its share from then on;
+ * every output is right; a lane ends and begins anew while others run. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/tasks/lanes.h"

@@ -1,4 +1,5 @@
-/* tests/unit/test_lifeline_connect.c - rank/watch/lifeline_connect.c: ranks are let in by socket and by TCP, strangers are not. */
+/* tests/unit/test_lifeline_connect.c - rank/watch/lifeline_connect.c: ranks are let in by socket and by TCP, strangers
+ * are not. */
 #include "tests/unit/unit.h"
 
 #include "rank/watch/lifeline_connect.h"
@@ -63,7 +64,8 @@ static void all_come(void **unused)
     }
 }
 
-/* A wrong token, a rank that does not exist, one that is there already, one that says nothing: the others are not harmed. */
+/* A wrong token, a rank that does not exist, one that is there already, one that says nothing: the others are not
+ * harmed. */
 static void strangers(void **unused)
 {
     (void)unused;

@@ -76,8 +76,8 @@ static void refusals(void **state)
     expect_text(&e, ERR_DEVICE, "NVML: the driver's library has no nvmlInit_v2");
 }
 
-/* A slice of a card (MIG) is asked for by its card's address; what is said is the card's, and only that it is a slice is known
- * of it. A driver without that call knows no slices. */
+/* A slice of a card (MIG) is asked for by its card's address; what is said is the card's, and only that it is a slice
+ * is known of it. A driver without that call knows no slices. */
 static void slices(void **state)
 {
     (void)state;

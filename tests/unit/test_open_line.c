@@ -1,4 +1,5 @@
-/* tests/unit/test_open_line.c - base/open_line.c: a signal that ends the process ends an open line, and then does what it did before. */
+/* tests/unit/test_open_line.c - base/open_line.c: a signal that ends the process ends an open line, and then does what
+ * it did before. */
 #include "tests/unit/unit.h"
 
 #include "base/open_line.h"
@@ -19,7 +20,7 @@ static void tell_others(int number)
     (void)raise(number);
 }
 
-/* What a child writes that gets SIGTERM after this text; how it ended is in *status. */
+/* The output of a child that gets SIGTERM after this text; *status says how it ended. */
 static void die(const char *text, void (*before)(int), char *said, size_t room, int *status)
 {
     int end[2];

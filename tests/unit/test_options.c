@@ -1,4 +1,5 @@
-/* tests/unit/test_options.c - commands/options.c: every option, where it may stand, and what is said when it is wrong. */
+/* tests/unit/test_options.c - commands/options.c: every option, where it may stand, and what is said when it is
+ * wrong. */
 #include "tests/unit/unit.h"
 
 #include "base/progress.h"

@@ -269,7 +269,7 @@ static void damaged_headers(void **state)
     plan_close(&a);
 }
 
-/* Whatever the bytes are: refused, or within all bounds. */
+/* Any bytes are refused, or within all bounds. */
 static void random_damage(void **state)
 {
     (void)state;

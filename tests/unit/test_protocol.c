@@ -103,7 +103,7 @@ static void takes_chats(void **state)
     close_trial(&t);
 }
 
-/* What else templates look at goes to them, arguments of calls as objects. */
+/* Other members that templates look at go to them, arguments of calls as objects. */
 static void takes_tools(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* tests/unit/test_protocol_fields.c - protocol/protocol_fields.c and _rules.c: every field of `generate`: type, range, names,
- * default and error text, and fields that look at each other. */
+/* tests/unit/test_protocol_fields.c - protocol/protocol_fields.c and _rules.c: every field of `generate`: type, range,
+ * names, default and error text, and fields that look at each other. */
 #include "tests/unit/trial.h"
 
 #include "base/json.h"

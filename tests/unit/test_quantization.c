@@ -128,7 +128,7 @@ static void lists(void **state)
     assert_false(quantization_exempts(&q, "model.layers.0.mlp.up_proj"));
 }
 
-/* What writers put beside config.json. */
+/* Files that writers put beside config.json. */
 static void files_beside(void **state)
 {
     static const struct {

@@ -444,8 +444,8 @@ static void gaps_are_skipped(void **state)
     read_plan_free(&p);
 }
 
-/* However far the ranks have read, none has got more than a block of a matrix more than another; without dealing the first
- * one has half of it before the second has any. */
+/* However far the ranks have read, none has got more than a block of a matrix more than another; without dealing the
+ * first one has half of it before the second has any. */
 static void ranks_get_their_parts_together(void **state)
 {
     enum { ROWS = 64, ROW_BYTES = 32, ROWS_OF_BLOCK = 4, N_TENSORS = 3 };

@@ -1,5 +1,5 @@
-/* tests/unit/test_reader.c - rank/load/reader.c: every byte of every block arrives in its slot and stays there until it is
- * released, with any number of threads; what cannot be read is named, and what was read before it is still given. */
+/* tests/unit/test_reader.c - rank/load/reader.c: every byte of every block arrives in its slot and stays there until it
+ * is released, with any number of threads; what cannot be read is named, and what was read before it is still given. */
 #include "tests/unit/unit.h"
 
 #include "rank/load/reader.h"
@@ -111,7 +111,8 @@ static void check_block(const struct read_block *b, const unsigned char *got)
         assert_memory_equal(got + row * b->width, want + row * (b->width + b->gap), b->width);
 }
 
-/* Read as rank `first` of `stride`, releasing two blocks late as rank/load/load_together.c does. Returns how many blocks came. */
+/* Read as rank `first` of `stride`, releasing two blocks late as rank/load/load_together.c does. Returns how many
+ * blocks came. */
 static int read_all(int first, int stride, int n_threads, struct err *e, uint64_t *bytes_read)
 {
     struct reader r;

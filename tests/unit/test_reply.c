@@ -229,7 +229,7 @@ static void operations(void **state)
            "{\"status\":\"ok\",\"request_id\":\"x\",\"op\":\"drain\",\"state\":\"draining\"}");
 }
 
-/* Whatever bytes come: what goes out is UTF-8. */
+/* Any bytes leave as UTF-8. */
 static void repairs_text(void **state)
 {
     (void)state;

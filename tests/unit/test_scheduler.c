@@ -1,5 +1,5 @@
-/* tests/unit/test_scheduler.c - coordinator/schedule/scheduler.c: thousands of random schedules in which every request must get exactly
- * what it gets alone, and every plan is judged (tests/support/schedule.h). */
+/* tests/unit/test_scheduler.c - coordinator/schedule/scheduler.c: thousands of random schedules in which every request
+ * must get exactly what it gets alone, and every plan is judged (tests/support/schedule.h). */
 #include "tests/unit/unit.h"
 
 #include "tests/support/schedule.h"
@@ -46,7 +46,8 @@ static void random_rules(struct request_rules *rules, uint64_t *seed)
         p->min_tokens = random_below(seed, rules->max_tokens + 1);
 }
 
-/* Prompts have beginnings in common: of two texts, up to a random place. Some consist of the same few blocks in any order. */
+/* Prompts have beginnings in common: of two texts, up to a random place. Some consist of the same few blocks in any
+ * order. */
 static int random_prompt(int32_t prompt[SCHEDULE_MAX_LEN], uint64_t *seed)
 {
     int n = 1 + random_below(seed, random_below(seed, 2) == 0 ? 70 : 20), common = random_below(seed, n + 1);
@@ -164,7 +165,7 @@ static void random_schedules(void **state)
     assert_int_equal(sums[0].drafts + sums[1].drafts, 0);
 }
 
-/* Of every length, right up to every place. */
+/* Guesses of every length, right up to every place. */
 static void random_schedules_with_drafts(void **state)
 {
     (void)state;

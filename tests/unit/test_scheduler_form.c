@@ -1,6 +1,6 @@
-/* tests/unit/test_scheduler_form.c - requests with a form among free ones, on an engine that is a step ahead or not: every
- * plan that samples such a sequence brings its mask, tokens of the mask make texts of the form, whatever is preempted or
- * cancelled beside them. */
+/* tests/unit/test_scheduler_form.c - requests with a form among free ones, on an engine that is a step ahead or not:
+ * every plan that samples such a sequence brings its mask, tokens of the mask make texts of the form, whatever is
+ * preempted or cancelled beside them. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/schedule/scheduler.h"
@@ -148,7 +148,8 @@ static int execute(struct play *p, struct sampled *out)
     return n;
 }
 
-/* A step of an engine with one or two flights: the results of the step before come after the plan, or before the next one. */
+/* A step of an engine with one or two flights: the results of the step before come after the plan, or before the next
+ * one. */
 static void one_step(struct play *p, uint64_t step, int flights)
 {
     struct err e = {0};

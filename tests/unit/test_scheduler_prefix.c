@@ -1,5 +1,5 @@
-/* tests/unit/test_scheduler_prefix.c - coordinator/schedule/scheduler.c and its blocks, the prefix cache: what is found again, given up,
- * and never shared. */
+/* tests/unit/test_scheduler_prefix.c - coordinator/schedule/scheduler.c and its blocks, the prefix cache: what is found
+ * again, given up, and never shared. */
 #include "tests/unit/unit.h"
 
 #include "tests/support/schedule.h"

@@ -1,6 +1,6 @@
-/* tests/unit/test_scheduler_scores.c - coordinator/schedule/scheduler.c, prompts that are scored: every token of them once, with its own
- * score, in plans that a rank accepts; among sequences that are not, that preempt each other, share prefixes, are cancelled.
- * The device is faked: a token's score is its position. */
+/* tests/unit/test_scheduler_scores.c - coordinator/schedule/scheduler.c, prompts that are scored: every token of them
+ * once, with its own score, in plans that a rank accepts; among sequences that are not, that preempt each other, share
+ * prefixes, are cancelled. The device is faked: a token's score is its position. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/schedule/scheduler.h"
@@ -194,7 +194,8 @@ static void every_token_is_scored_once(void **unused)
     assert_true(n_preemptions > 20 && n_hits > 1000); /* the case of this test did occur */
 }
 
-/* A second request with the same prompt finds nothing in the cache until it has its scores, an unscored one everything. */
+/* A second request with the same prompt finds nothing in the cache until it has its scores, an unscored one
+ * everything. */
 static void the_prefix_cache_hides_no_token(void **unused)
 {
     (void)unused;

@@ -32,7 +32,7 @@ static void on_release(void *context, struct request *r)
     c->idle[c->n_idle++] = r;
 }
 
-/* As many requests as run at once, and as many again that wait. */
+/* Adds requests until as many wait as run at once. */
 static void refill(struct client *c)
 {
     struct err e = {0};

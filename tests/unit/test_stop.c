@@ -181,8 +181,8 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Every string is as long as may be and differs from the text in its last byte only: a text of nothing but beginnings. Sequences of
- * one step together, in milliseconds: the worst step, and the mean. */
+/* Every string is as long as may be and differs from the text in its last byte only: a text of nothing but beginnings.
+ * Sequences of one step together, in milliseconds: the worst step, and the mean. */
 static void long_strings(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* tests/unit/test_suffixes.c - coordinator/drafts/suffixes.c against a search of the whole text, after every token. */
+/* tests/unit/test_suffixes.c - coordinator/drafts/suffixes.c against a search of the whole text, after every
+ * token. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/drafts/suffixes.h"

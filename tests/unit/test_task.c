@@ -1,5 +1,5 @@
-/* tests/unit/test_task.c - coordinator/tasks/task.c: what a reply may have at most, reckoned before anything is computed; its parts, its
- * edges, and the largest numbers that a message can ask for. */
+/* tests/unit/test_task.c - coordinator/tasks/task.c: what a reply may have at most, reckoned before anything is
+ * computed; its parts, its edges, and the largest numbers that a message can ask for. */
 #include "coordinator/tasks/task.h"
 #include "tests/unit/unit.h"
 
@@ -89,7 +89,7 @@ static void bounds(void **state)
     }
 }
 
-/* What is held until the reply is written: candidates that are not in it, too; never less than nothing. */
+/* The bytes held until the reply is written, with candidates that are not in it; never less than nothing. */
 static void holds(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-/* tests/unit/test_template.c - text/template/: what jinja2 makes of templates, who wrote which words, refusals, limits. */
+/* tests/unit/test_template.c - text/template/: what jinja2 makes of templates, who wrote which words, refusals,
+ * limits. */
 #include "tests/unit/unit.h"
 
 #include "text/template/jinja.h"
@@ -96,7 +97,7 @@ static void expect_marked(const char *source, const char *variables, const char 
     json_decref(v);
 }
 
-/* Whatever is done with a client's words, they stay the client's. */
+/* A client's words stay the client's in all operations. */
 static void marks_the_words_of_clients(void **state)
 {
     (void)state;
@@ -135,7 +136,7 @@ static void expect_refused(const char *source, enum err_code code, const char *p
     assert_null(t);
 }
 
-/* What is not known is said when the template is opened, wherever it stands. */
+/* Unknown features are refused when the template is opened, wherever they stand. */
 static void refuses_by_name(void **state)
 {
     (void)state;

@@ -1,5 +1,6 @@
-/* tests/unit/test_tokenizer_errors.c - tokenizer files that must be refused, each with one line that names the file, the
- * thing, what was found and what was expected; and the corners of the parts that the reference library cannot check. */
+/* tests/unit/test_tokenizer_errors.c - tokenizer files that must be refused, each with one line that names the file,
+ * the thing, what was found and what was expected; and the corners of the parts that the reference library cannot
+ * check. */
 #include "tests/unit/unit.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -376,7 +377,8 @@ static void replace_all(char *text, const char *from, const char *to)
     memcpy(text, out, n + 1);
 }
 
-/* Texts of the characters that count, whole and as streams, with a decoder and without: what transformers makes of them. */
+/* Texts of the characters that count, whole and as streams, with a decoder and without: what transformers makes of
+ * them. */
 static void test_clean_up(void **state)
 {
     (void)state;

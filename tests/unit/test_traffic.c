@@ -1,5 +1,5 @@
-/* tests/unit/test_traffic.c - commands/bench/traffic.c: every request of it is served whole, whatever the limits and however
- * late the results come. */
+/* tests/unit/test_traffic.c - commands/bench/traffic.c: every request of it is served whole, whatever the limits and
+ * however late the results come. */
 #include "tests/unit/unit.h"
 
 #include "commands/bench/traffic.h"

@@ -1,5 +1,6 @@
-/* tests/unit/test_zmtp.c - ZMTP's server end on bytes alone: whole messages whatever the pieces in which they come, and the end of a
- * connection for everything that is not allowed, before memory is taken for it. tests/e2e and tests/attack have it talk to libzmq. */
+/* tests/unit/test_zmtp.c - ZMTP's server end on bytes alone: whole messages whatever the pieces in which they come, and
+ * the end of a connection for everything that is not allowed, before memory is taken for it. tests/e2e and tests/attack
+ * have it talk to libzmq. */
 #include "coordinator/net/zmtp.h"
 #include "tests/unit/unit.h"
 

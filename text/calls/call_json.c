@@ -10,7 +10,7 @@ static bool is_space(char c)
     return c == ' ' || c == '\n' || c == '\t' || c == '\r';
 }
 
-/* What may stand outside of strings. */
+/* The characters that may stand outside of strings. */
 static bool is_json(char c)
 {
     return is_space(c) || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||

@@ -56,7 +56,7 @@ void calls_begin(struct calls_reader *r, const char *name, size_t bytes);
 void calls_take_harmony(struct calls_reader *r, char c);
 void calls_end_harmony(struct calls_reader *r);
 
-/* What the held bytes are: the number of one of n markers, which is complete, and nothing is held any more; or the
+/* The marker that the held bytes are: the number of one of n, which is complete, and nothing is held any more; or the
  * beginning of one; or their first byte is part of none. */
 enum { MARKER_MORE = -1, MARKER_NONE = -2 };
 int calls_match(struct calls_reader *r, const char *const *marker, int n);

@@ -23,7 +23,7 @@ struct magnitudes {
     const struct decimal *low, *high;
     bool low_open, high_open, integer;
     int next;
-    /* Of numbers with n digits before the point, and n_digits in all at most. */
+    /* The digits before the point, and the most digits in all. */
     int n, n_digits;
     char lowest[DECIMAL_DIGITS + FRACTION], highest[DECIMAL_DIGITS + FRACTION];
     int n_bound; /* digits of these two */
@@ -142,7 +142,7 @@ static void align(char *to, const struct decimal *d, int n, int n_bound)
         memcpy(to + n - d->n_before, d->digit, (size_t)(d->n_before + d->n_after));
 }
 
-/* Those with n digits before the point. */
+/* Emits the numbers with n digits before the point. */
 static int emit_length(struct magnitudes *m, int n)
 {
     const struct decimal *low = m->low, *high = m->high;

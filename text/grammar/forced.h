@@ -15,8 +15,8 @@ struct forced { /* zeroed = empty */
     size_t at; /* list.id[at, list.n) are still to come */
 };
 
-/* The tokens of what is forced in a state; none if nothing is, or if it takes too much effort (machine_tired), or without
- * memory for them. */
+/* The tokens of what is forced in a state; none if nothing is, or if it takes too much effort (machine_tired), or
+ * without memory for them. */
 void forced_find(struct forced *f, const struct lexicon *l, struct machine *m, int state);
 void forced_close(struct forced *f);
 

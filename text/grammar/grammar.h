@@ -43,8 +43,8 @@ struct grammar_run {
 int grammar_run_open(struct grammar_run *r, const struct grammar *g, const struct lexicon *l, struct err *e);
 void grammar_run_close(struct grammar_run *r);
 
-/* The next token, where the text that has to follow leaves no choice (text/grammar/forced.h); -1: there is one. The mask has
- * this token alone then. */
+/* The next token, where the text that has to follow leaves no choice (text/grammar/forced.h); -1: there is one. The
+ * mask has this token alone then. */
 int32_t grammar_run_forced(struct grammar_run *r);
 
 /* The tokens that may come next, and the ids in end[0, n_end), which end a text, if it may end here. ERR_INPUT: no

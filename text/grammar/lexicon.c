@@ -3,15 +3,22 @@
 
 #include "base/text_buffer.h"
 #include "base/utf8.h"
+#include "text/grammar/loops.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define MAX_DEPTH 1024 /* bytes of a token; longer ones are never chosen */
+#define FEW_BYTES 8    /* of ASCII: too few to look for more than the paths that they begin */
 
 static inline void set_bit(uint32_t *mask, int32_t token)
 {
     mask[token / 32] |= 1u << token % 32;
+}
+
+static inline void clear_bit(uint32_t *mask, int32_t token)
+{
+    mask[token / 32] &= ~(1u << token % 32);
 }
 
 static size_t length(const struct lexicon *l, int32_t token)
@@ -137,6 +144,42 @@ static int list_plain(struct lexicon *l, struct err *e)
     return 0;
 }
 
+/* The node for a byte behind a node (-1: the root); -1: there is none. */
+static int child(const struct lexicon_tree *tree, int node, unsigned char byte)
+{
+    int end = node < 0 ? tree->n : tree->node[node].skip, i = node + 1;
+    while (i < end && tree->node[i].byte != byte)
+        i = tree->node[i].skip;
+    return i < end ? i : -1;
+}
+
+/* The edges that lead from the tree of all tokens to the plain ones and to the others. */
+static int link_trees(struct lexicon *l, struct err *e)
+{
+    int at[MAX_DEPTH + 1] = {-1}, n = 0;
+    l->other_of = err_calloc(e, (size_t)l->all.n + 1, sizeof *l->other_of, "vocabulary of grammars");
+    l->plain_before = err_calloc(e, (size_t)l->all.n + 1, sizeof *l->plain_before, "vocabulary of grammars");
+    l->in_order = err_calloc(e, (size_t)l->n_plain + 1, sizeof *l->in_order, "vocabulary of grammars");
+    if (l->in_order == NULL || l->other_of == NULL || l->plain_before == NULL)
+        return -1;
+    memset(l->other_of, 0xff, (size_t)l->all.n * sizeof *l->other_of);
+    for (int i = 0; i < l->other.n; i++) {
+        const struct lexicon_node *node = &l->other.node[i];
+        at[node->depth + 1] = child(&l->all, at[node->depth], node->byte);
+        l->other_of[at[node->depth + 1]] = i;
+    }
+    for (int i = 0; i < l->all.n; i++) {
+        l->plain_before[i] = n;
+        for (int32_t token = l->all.node[i].token; token >= 0; token = l->same[token]) {
+            int chars = plain_chars(l->bytes + l->first[token], length(l, token));
+            if (chars > 0)
+                l->in_order[n++] = (struct lexicon_plain){token, chars};
+        }
+    }
+    l->plain_before[l->all.n] = n;
+    return 0;
+}
+
 /* Both trees and the plain ones, of keys that are sorted; keeps the others in their place at the front. */
 static int sort_out(struct lexicon *l, struct sort_key *key, int n, struct err *e)
 {
@@ -150,7 +193,7 @@ static int sort_out(struct lexicon *l, struct sort_key *key, int n, struct err *
         else
             key[n_other++] = key[i];
     }
-    return build_tree(l, &l->other, key, n_other, e) != 0 ? -1 : list_plain(l, e);
+    return build_tree(l, &l->other, key, n_other, e) != 0 || link_trees(l, e) != 0 ? -1 : list_plain(l, e);
 }
 
 int lexicon_open(struct lexicon *l, const struct tokenizer *t, int32_t n_tokens, struct err *e)
@@ -160,7 +203,8 @@ int lexicon_open(struct lexicon *l, const struct tokenizer *t, int32_t n_tokens,
     l->same = err_calloc(e, (size_t)n_tokens, sizeof *l->same, "vocabulary of grammars");
     l->plain = err_calloc(e, (size_t)n_tokens, sizeof *l->plain, "vocabulary of grammars");
     int n = 0, rc = -1;
-    if (key != NULL && l->same != NULL && l->plain != NULL && read_tokens(l, t, e) == 0) {
+    l->loops = err_calloc(e, 1, sizeof *l->loops, "vocabulary of grammars");
+    if (l->loops != NULL && key != NULL && l->same != NULL && l->plain != NULL && read_tokens(l, t, e) == 0) {
         memset(l->same, 0xff, (size_t)n_tokens * sizeof *l->same);
         for (int32_t i = 0; i < n_tokens; i++)
             if (length(l, i) > 0)
@@ -178,6 +222,10 @@ void lexicon_close(struct lexicon *l)
     free(l->all.node);
     free(l->other.node);
     free(l->plain);
+    free(l->other_of);
+    free(l->plain_before);
+    free(l->in_order);
+    loops_close(l->loops);
     free(l->up_to);
     free(l->bytes);
     free(l->first);
@@ -192,12 +240,14 @@ static void set_all(const struct lexicon *l, uint32_t *mask, int32_t token)
         set_bit(mask, token);
 }
 
-/* Along all paths that do not end dead. */
-static int walk(const struct lexicon *l, const struct lexicon_tree *tree, struct machine *m, int state, uint32_t *mask)
+/* Along all paths of tree->node[begin, end), which lie behind a node of this depth, that do not end dead. Returns how
+ * many nodes were visited. */
+static int walk(const struct lexicon *l, const struct lexicon_tree *tree, int begin, int end, int depth,
+                struct machine *m, int state, uint32_t *mask)
 {
     int at[MAX_DEPTH + 1], n_visited = 0;
-    at[0] = state;
-    for (int i = 0; i < tree->n; n_visited++) {
+    at[depth] = state;
+    for (int i = begin; i < end; n_visited++) {
         const struct lexicon_node *node = &tree->node[i];
         int next = machine_next(m, at[node->depth], node->byte);
         if (next < 0) {
@@ -228,16 +278,163 @@ static void set_plain(const struct lexicon *l, uint32_t *mask, int chars)
             set_bit(mask, l->plain[i].token);
 }
 
+/* In this state all plain characters may come, up to a number that is known and fits all plain tokens, or belongs to
+ * all that may come. */
+static bool is_free(const struct lexicon *l, const struct machine_state *s)
+{
+    return s->free_chars >= l->longest || (s->free_chars >= 0 && s->only_free);
+}
+
+/* The plain tokens behind a node whose bytes are so many characters, with at most free_chars more. */
+static void set_behind(const struct lexicon *l, uint32_t *mask, int node, int chars, int free_chars)
+{
+    bool all = free_chars >= l->longest;
+    for (int i = l->plain_before[node]; i < l->plain_before[l->all.node[node].skip]; i++)
+        if (all || l->in_order[i].chars - chars <= free_chars)
+            set_bit(mask, l->in_order[i].token);
+}
+
+/* The tokens that are not plain behind a node. */
+static int walk_others(const struct lexicon *l, int node, struct machine *m, int state, uint32_t *mask)
+{
+    int other = l->other_of[node];
+    if (other < 0)
+        return 1;
+    const struct lexicon_node *first = &l->other.node[other];
+    return 1 + walk(l, &l->other, other + 1, first->skip, first->depth + 1, m, state, mask);
+}
+
+/* Along all paths of all.node[begin, end), whose first nodes have this depth and lie behind so many characters, up to
+ * where plain characters may come. */
+static int walk_to_free(const struct lexicon *l, int begin, int end, int depth, int n_chars, struct machine *m,
+                        int state, uint32_t *mask)
+{
+    int at[MAX_DEPTH + 1], chars[MAX_DEPTH + 1], n_visited = 0;
+    at[depth] = state;
+    chars[depth] = n_chars;
+    for (int i = begin; i < end; n_visited++) {
+        const struct lexicon_node *node = &l->all.node[i];
+        int next = machine_next(m, at[node->depth], node->byte), behind = node->depth + 1;
+        at[behind] = next;
+        chars[behind] = chars[node->depth] + ((node->byte & 0xc0) != 0x80);
+        if (next >= 0 && node->token >= 0)
+            set_all(l, mask, node->token);
+        if (next >= 0 && !is_free(l, &m->state[next])) {
+            i++;
+            continue;
+        }
+        if (next >= 0) {
+            set_behind(l, mask, i, chars[behind], m->state[next].free_chars);
+            n_visited += walk_others(l, i, m, next, mask);
+        }
+        i = node->skip;
+    }
+    return n_visited;
+}
+
+/* The set over which a machine stays in a state; NULL: there is none worth the memory. */
+static const struct loop_set *loop_of(const struct lexicon *l, struct machine *m, int state)
+{
+    const uint64_t *live = m->state[state].live;
+    if (__builtin_popcountll(live[0]) + __builtin_popcountll(live[1]) < FEW_BYTES)
+        return NULL;
+    const uint64_t *loop = machine_loop(m, state), bytes[4] = {loop[0], loop[1]};
+    if (__builtin_popcountll(bytes[0]) + __builtin_popcountll(bytes[1]) < FEW_BYTES)
+        return NULL;
+    return loops_get(l->loops, l, bytes);
+}
+
+/* Tokens that begin with the byte of a node at the root, which leads to a state that the machine stays in over the set.
+ * inner: those that stay within the set are in the mask already. */
+static int set_looping(const struct lexicon *l, const struct loop_set *set, unsigned char byte, bool inner,
+                       struct machine *m, int state, uint32_t *mask)
+{
+    int n_visited = 0;
+    for (int i = set->token_begin[byte]; i < set->token_begin[byte + 1] && !inner; i++)
+        set_bit(mask, set->token[i]);
+    for (int i = set->leaving_begin[byte]; i < set->leaving_begin[byte + 1]; i++) {
+        int node = set->leaving[i], depth = l->all.node[node].depth; /* as many characters: they are ASCII */
+        n_visited += walk_to_free(l, node, l->all.node[node].skip, depth, depth, m, state, mask);
+    }
+    return n_visited;
+}
+
+/* May all plain tokens that begin with the byte of a node at the root come, if the machine is in this state behind
+ * it? */
+static bool frees_all(const struct lexicon *l, const struct machine *m, int state)
+{
+    return state >= 0 && m->state[state].free_chars >= l->longest;
+}
+
+/* All plain tokens to the mask, where that is less work than setting those that may come one by one; then the others
+ * are taken out again. */
+static bool set_most(const struct lexicon *l, struct machine *m, int state, uint32_t *mask)
+{
+    const uint64_t *live = m->state[state].live;
+    int n_free = 0;
+    if (__builtin_popcountll(live[0]) + __builtin_popcountll(live[1]) < FEW_BYTES)
+        return false;
+    for (int i = 0, end; i < l->all.n; i = end) {
+        end = l->all.node[i].skip;
+        if (frees_all(l, m, machine_next(m, state, l->all.node[i].byte)))
+            n_free += l->plain_before[end] - l->plain_before[i];
+    }
+    if (2 * n_free <= l->n_plain)
+        return false;
+    set_plain(l, mask, l->longest);
+    for (int i = 0, end; i < l->all.n; i = end) {
+        end = l->all.node[i].skip;
+        for (int k = l->plain_before[i];
+             k < l->plain_before[end] && !frees_all(l, m, machine_next(m, state, l->all.node[i].byte)); k++)
+            clear_bit(mask, l->in_order[k].token);
+    }
+    return true;
+}
+
+/* The tokens that begin with the byte of a node at the root. most: those that frees_all tells of are in the mask, and
+ * own: so are those over whose bytes the machine stays in `state`. */
+static int set_root(const struct lexicon *l, int node, bool most, bool own, struct machine *m, int state,
+                    uint32_t *mask)
+{
+    enum { MANY = 64 };
+    int end = l->all.node[node].skip;
+    unsigned char byte = l->all.node[node].byte;
+    int next = machine_next(m, state, byte);
+    if (most && frees_all(l, m, next)) {
+        set_all(l, mask, l->all.node[node].token);
+        return walk_others(l, node, m, next, mask);
+    }
+    bool looks = next >= 0 && end - node > MANY && byte < 0x80 && !is_free(l, &m->state[next]);
+    const struct loop_set *set = looks ? loop_of(l, m, next) : NULL;
+    if (set != NULL)
+        return set_looping(l, set, byte, own && next == state, m, next, mask);
+    return walk_to_free(l, node, end, 0, 0, m, state, mask);
+}
+
+static int set_by_roots(const struct lexicon *l, struct machine *m, int state, uint32_t *mask)
+{
+    bool most = set_most(l, m, state, mask);
+    const struct loop_set *own = loop_of(l, m, state);
+    int n_visited = 0;
+    for (int i = 0; own != NULL && i < l->n_words; i++)
+        mask[i] |= own->inner[i];
+    const struct machine_state s = m->state[state];
+    for (int i = 0; i < l->all.n; i = l->all.node[i].skip)
+        if (s.live[l->all.node[i].byte / 64] >> l->all.node[i].byte % 64 & 1)
+            n_visited += set_root(l, i, most, own != NULL, m, state, mask);
+    return n_visited;
+}
+
 int lexicon_mask(const struct lexicon *l, struct machine *m, int state, uint32_t *mask)
 {
     memset(mask, 0, (size_t)l->n_words * sizeof *mask);
     if (state < 0)
         return 0;
     struct machine_state s = m->state[state];
-    bool all_known = s.free_chars >= l->longest || (s.free_chars >= 0 && s.only_free);
-    if (all_known)
-        set_plain(l, mask, s.free_chars);
-    return walk(l, all_known ? &l->other : &l->all, m, state, mask);
+    if (!is_free(l, &s))
+        return set_by_roots(l, m, state, mask);
+    set_plain(l, mask, s.free_chars);
+    return walk(l, &l->other, 0, l->other.n, 0, m, state, mask);
 }
 
 int lexicon_take(const struct lexicon *l, struct machine *m, int state, int32_t token)
@@ -257,21 +454,12 @@ const unsigned char *lexicon_bytes(const struct lexicon *l, int32_t token, size_
     return *n > 0 ? l->bytes + l->first[token] : NULL;
 }
 
-/* The node for a byte behind a node (-1: the root); -1: there is none. */
-static int child(const struct lexicon_tree *tree, int node, char byte)
-{
-    int end = node < 0 ? tree->n : tree->node[node].skip, i = node + 1;
-    while (i < end && tree->node[i].byte != (unsigned char)byte)
-        i = tree->node[i].skip;
-    return i < end ? i : -1;
-}
-
 int32_t lexicon_longest(const struct lexicon *l, const char *text, size_t n, size_t *bytes)
 {
     int32_t token = -1;
     int node = -1;
     *bytes = 0;
-    for (size_t i = 0; i < n && (node = child(&l->all, node, text[i])) >= 0; i++)
+    for (size_t i = 0; i < n && (node = child(&l->all, node, (unsigned char)text[i])) >= 0; i++)
         if (l->all.node[node].token >= 0) {
             token = l->all.node[node].token;
             *bytes = i + 1;
@@ -284,7 +472,7 @@ bool lexicon_reaches(const struct lexicon *l, struct machine *m, int state, cons
     const struct lexicon_tree *tree = &l->all;
     int node = -1, at[MAX_DEPTH + 1];
     for (size_t i = 0; i < n; i++)
-        if ((node = child(tree, node, text[i])) < 0)
+        if ((node = child(tree, node, (unsigned char)text[i])) < 0)
             return false;
     if (n > MAX_DEPTH || n == 0)
         return false;

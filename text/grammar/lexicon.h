@@ -3,7 +3,9 @@
  *
  * Most tokens are pieces of ordinary text: whole characters without quotes, backslashes and control characters
  * ("plain"). Within a JSON string all of them are allowed, as far as its length is not limited, so they are one
- * bitmap and only the others are walked over. */
+ * bitmap and only the others are walked over. Where a path through the tree of all tokens comes to such a place (the
+ * name of a member, once it differs from those that are listed; what follows a backslash), the plain ones behind it
+ * are taken together, too. */
 #ifndef GRAMMAR_LEXICON_H
 #define GRAMMAR_LEXICON_H
 
@@ -28,12 +30,18 @@ struct lexicon_plain { /* a plain token */
     int32_t token, chars;
 };
 
+struct loops;
+
 struct lexicon {                       /* constant once open */
     const struct tokenizer *tokenizer; /* borrowed */
     int32_t n_tokens;                  /* the vocabulary's size */
     int n_words;                       /* of 32 bits, of a mask over it */
     int32_t *same;                     /* [n_tokens] the next token of the same bytes, -1: none */
     struct lexicon_tree all, other;    /* other: those that are not plain */
+    int32_t *other_of;                 /* [all.n] the node of `other` with the same bytes, -1: there is none */
+    int32_t *plain_before;             /* [all.n + 1] plain tokens of the nodes before it */
+    struct lexicon_plain *in_order;    /* [n_plain] by nodes */
+    struct loops *loops;               /* kept between masks: the only part that changes */
     struct lexicon_plain *plain;       /* [n_plain] the shortest first */
     int n_plain, longest;              /* characters of the longest one */
     uint32_t *up_to;      /* [LEXICON_LENGTHS + 1][n_words]: plain ones of at most i + 1 characters; the last: of all */
@@ -41,11 +49,13 @@ struct lexicon {                       /* constant once open */
     size_t *first;        /* [n_tokens + 1] where each begins */
 };
 
-/* Of a vocabulary of n_tokens ids, at least the tokenizer's. ERR_UNSUPPORTED: its tokens have no bytes of their own. */
+/* Opens the lexicon of a vocabulary of n_tokens ids, at least the tokenizer's. ERR_UNSUPPORTED: its tokens have no
+ * bytes of their own. */
 int lexicon_open(struct lexicon *l, const struct tokenizer *t, int32_t n_tokens, struct err *e);
 void lexicon_close(struct lexicon *l);
 
-/* Set the bits of all tokens that may come in a state; those of others are 0. Returns how many nodes were visited. */
+/* Set the bits of all tokens that may come in a state, by one thread at a time; those of others are 0. Returns how many
+ * nodes were visited. */
 int lexicon_mask(const struct lexicon *l, struct machine *m, int state, uint32_t *mask);
 
 /* The state behind a token. MACHINE_DEAD: it cannot come, or has no text. */

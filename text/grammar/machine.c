@@ -345,6 +345,20 @@ static int remember_in_table(struct machine *m, int state, int byte, int to)
     return to;
 }
 
+/* A byte, and those around it which all places of a state read or do not read like it. */
+struct byte_range {
+    int byte, low, high;
+};
+
+static void narrow(struct byte_range *range, const struct node *node)
+{
+    bool within = range->byte >= node->low && range->byte <= node->high;
+    int low = within ? node->low : range->byte > node->high ? node->high + 1 : 0;
+    int high = within ? node->high : range->byte < node->low ? node->low - 1 : 255;
+    range->low = range->low > low ? range->low : low;
+    range->high = range->high < high ? range->high : high;
+}
+
 /* A state with many steps gets a row for them. */
 static void add_row(struct machine *m, struct machine_state *s)
 {
@@ -355,24 +369,30 @@ static void add_row(struct machine *m, struct machine_state *s)
     s->row = m->n_rows++;
 }
 
-static int remember_step(struct machine *m, int state, int byte, int to)
+/* Edges of the bytes of a range, which lead to the same. */
+static int remember_step(struct machine *m, int state, const struct byte_range *range, int to)
 {
     struct machine_state *s = &m->state[state];
-    if (++s->n_steps == ROW_FROM)
+    if ((++s->n_steps == ROW_FROM || range->low < range->high) && s->row < 0)
         add_row(m, s);
     if (s->row < 0)
-        return remember_in_table(m, state, byte, to);
-    return m->row[s->row][byte] = to;
+        return remember_in_table(m, state, range->byte, to);
+    for (int byte = range->low; byte <= range->high; byte++)
+        m->row[s->row][byte] = to;
+    return to;
 }
 
-static int make_step(struct machine *m, int state, unsigned char byte)
+static int make_step(struct machine *m, int state, struct byte_range *range)
 {
     struct machine_state from = m->state[state];
     begin_work(m);
     for (int i = 0; i < from.n; i++) {
         struct machine_place at = m->place[from.first + i];
         const struct node *node = &m->graph->node[at.node];
-        if (node->kind == NODE_BYTES && byte >= node->low && byte <= node->high)
+        if (node->kind != NODE_BYTES)
+            continue;
+        narrow(range, node);
+        if (range->byte >= node->low && range->byte <= node->high)
             add_work(m, node->next, at.frame);
     }
     m->effort += (uint64_t)from.n;
@@ -394,8 +414,22 @@ int machine_next(struct machine *m, int state, unsigned char byte)
     }
     if (m->e->code != ERR_NONE || machine_tired(m))
         return MACHINE_DEAD;
-    int to = make_step(m, state, byte);
-    return machine_tired(m) ? MACHINE_DEAD : remember_step(m, state, byte, to);
+    struct byte_range range = {byte, 0, 255};
+    int to = make_step(m, state, &range);
+    return machine_tired(m) ? MACHINE_DEAD : remember_step(m, state, &range, to);
+}
+
+const uint64_t *machine_loop(struct machine *m, int state)
+{
+    uint64_t loop[2] = {0};
+    for (int byte = 0; byte < 128 && !m->state[state].loop_known; byte++)
+        if (machine_next(m, state, (unsigned char)byte) == state)
+            loop[byte / 64] |= 1ull << byte % 64;
+    struct machine_state *s = &m->state[state];
+    if (!s->loop_known)
+        memcpy(s->loop, loop, sizeof loop);
+    s->loop_known = true;
+    return s->loop;
 }
 
 int machine_begin(struct machine *m, int start)

@@ -139,7 +139,7 @@ static enum json_kind kind_of(const json_t *value)
     }
 }
 
-/* What beside enum and const limits the values that they list; closed by judge_close. */
+/* The rest of a schema, which limits the values that enum and const list; closed by judge_close. */
 struct judge {
     struct graph graph;
     int start;
@@ -196,7 +196,7 @@ static char *allowed_text(struct schema_builder *b, const struct judge *j, const
     return NULL;
 }
 
-/* Those of the listed values that the rest of the schema allows. */
+/* Builds the listed values that the rest of the schema allows. */
 static int one_of_values(struct schema_builder *b, const json_t *schema, const json_t *values, const bool *kinds,
                          int next)
 {

@@ -8,8 +8,8 @@
 
 struct jinja; /* constant once open: any number of threads may render it at the same time */
 
-/* `name` stands in messages. ERR_INPUT: malformed; ERR_UNSUPPORTED: has something in it that we do not have. The message
- * says which template, which line, what was found and what is supported. */
+/* `name` stands in messages. ERR_INPUT: malformed; ERR_UNSUPPORTED: has something in it that we do not have. The
+ * message says which template, which line, what was found and what is supported. */
 int jinja_open(struct jinja **t, const char *name, const char *source, size_t bytes, struct err *e);
 void jinja_close(struct jinja **t); /* safe on *t == NULL, which it becomes */
 
@@ -34,8 +34,8 @@ struct jinja_text { /* zeroed = empty */
     struct work *work; /* all of it lies there */
 };
 
-/* The pieces borrow nothing, not even from the variables. On failure nothing is to be freed. ERR_INPUT: the template refuses
- * the chat (raise_exception), cannot deal with it, or takes more than the limits allow. */
+/* The pieces borrow nothing, not even from the variables. On failure nothing is to be freed. ERR_INPUT: the template
+ * refuses the chat (raise_exception), cannot deal with it, or takes more than the limits allow. */
 int jinja_render(const struct jinja *t, const struct jinja_variables *variables, struct jinja_text *out, struct err *e);
 void jinja_text_free(struct jinja_text *t);
 

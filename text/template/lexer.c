@@ -45,7 +45,8 @@ static size_t skip_blanks(const struct lexer *l, size_t at)
     return at;
 }
 
-/* Text up to the tag at `end`, of which `sign` is the white space control; a tag alone on its line takes its indentation. */
+/* Text up to the tag at `end`, of which `sign` is the white space control; a tag alone on its line takes its
+ * indentation. */
 static void emit_text(struct lexer *l, size_t end, char sign, bool lstrip)
 {
     struct text t = text_slice(l->source, l->at, end);

@@ -24,8 +24,8 @@ struct token {
     struct text text; /* the characters; of TOKEN_STRING what they mean */
 };
 
-/* The last is TOKEN_END. As jinja2 does with trim_blocks and lstrip_blocks: line ends become line feeds, and one at the end
- * of the source is dropped. */
+/* The last is TOKEN_END. As jinja2 does with trim_blocks and lstrip_blocks: line ends become line feeds, and one at the
+ * end of the source is dropped. */
 const struct token *lex(struct work *w, const char *source, size_t bytes);
 
 #endif

@@ -82,8 +82,8 @@ struct seen { /* a name, somewhere in the template */
     struct seen *next;
 };
 
-/* The statements of the source; *read: all names that it reads. Fails with the template's name, the line, what was found and
- * what is supported. */
+/* The statements of the source; *read: all names that it reads. Fails with the template's name, the line, what was
+ * found and what is supported. */
 struct node *parse(struct work *w, const char *source, size_t bytes, const struct seen **read);
 
 #endif

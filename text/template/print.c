@@ -1,4 +1,5 @@
-/* text/template/print.c - str(), repr() and json.dumps(). What they write between a user's words counts as the request's. */
+/* text/template/print.c - str(), repr() and json.dumps(). What they write between a user's words counts as the
+ * request's. */
 #include "text/template/machine.h"
 
 #include <math.h>

@@ -23,7 +23,7 @@ struct builder { /* {w} = empty */
     bool foreign; /* while there is no mark: as all bytes so far */
 };
 
-/* Of the template. */
+/* A text of the template. */
 struct text text_of(const char *string);
 struct text text_slice(struct text t, size_t from, size_t to);
 bool text_equal(struct text a, struct text b);

@@ -77,7 +77,7 @@ struct value value_dict(struct work *w);
 
 void list_add(struct work *w, struct list *l, struct value v);
 
-/* Of a VALUE_DICT or VALUE_NAMESPACE; NULL: no such key. */
+/* The value of a key of a VALUE_DICT or VALUE_NAMESPACE; NULL: no such key. */
 const struct value *dict_find(struct machine *m, const struct dict *d, struct value key);
 const struct value *dict_find_string(struct machine *m, const struct dict *d, struct text key);
 void dict_put(struct machine *m, struct dict *d, struct value key, struct value value);

@@ -1,7 +1,7 @@
 /* text/template/work.h - the memory of one parse or one rendering, and the one way out of it.
  *
- * All is allocated from chunks that are freed together, up to a limit; whatever fails, deep in a recursion, jumps to who
- * began, with *e set. So nothing in between checks, and nothing in between owns anything. */
+ * All is allocated from chunks that are freed together, up to a limit; whatever fails, deep in a recursion, jumps to
+ * who began, with *e set. So nothing in between checks, and nothing in between owns anything. */
 #ifndef TEXT_TEMPLATE_WORK_H
 #define TEXT_TEMPLATE_WORK_H
 

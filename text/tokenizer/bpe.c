@@ -209,7 +209,7 @@ static int merge_long(const struct bpe *b, struct bpe_scratch *s, int32_t *id, s
     return 0;
 }
 
-/* Where the part that begins at symbol `start` ends: no merge joins across. */
+/* The end of the part that begins at symbol `start`: no merge joins across. */
 static size_t end_of_part(const struct bpe *b, const int32_t *id, size_t start, size_t n)
 {
     size_t at = start + 1, n_left = 0, n_right = 0;

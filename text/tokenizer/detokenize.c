@@ -131,7 +131,8 @@ static int feed_byte_fallback(struct decoder_run *run, size_t i, const char *tex
     return run->eager && run->decoder->step[i].to_joined ? feed_run_early(run, i, e) : 0;
 }
 
-/* How many copies of the step's content text[0, bytes) starts with, at most `most`; ends with, if `back`. */
+/* The number of copies of the step's content at the beginning of text[0, bytes), or its end if `back`; at most
+ * `most`. */
 static size_t count_copies(const struct decoder_step *step, const char *text, size_t bytes, size_t most, bool back)
 {
     size_t n = 0, w = step->content_bytes;

@@ -1,6 +1,7 @@
 /* text/tokenizer/detokenize.h - the "decoder" part: a chain that token texts are pushed through, one by one.
  *
- * Whole-text decoding pushes everything through the same chain, so that streamed and whole text agree by construction. */
+ * Whole-text decoding pushes everything through the same chain, so that streamed and whole text agree by
+ * construction. */
 #ifndef TOKENIZER_DETOKENIZE_H
 #define TOKENIZER_DETOKENIZE_H
 
@@ -20,8 +21,8 @@ enum decoder_kind {
 
 struct decoder_step {
     enum decoder_kind kind;
-    /* An earlier step has joined all tokens (Fuse, ByteLevel), or they are joined for this one (decoder_clean_up): it sees a
-     * single text that arrives in parts. */
+    /* An earlier step has joined all tokens (Fuse, ByteLevel), or they are joined for this one (decoder_clean_up): it
+     * sees a single text that arrives in parts. */
     bool joined;
     bool to_joined;         /* the next step does not care where tokens end */
     struct pattern pattern; /* Replace */
@@ -56,7 +57,8 @@ struct decoder_run { /* zeroed, then decoder and eager set: one sequence in prog
 int decoder_load(struct decoder *d, const struct source *l, const json_t *part);
 /* GPT-2's: ByteLevel. */
 int decoder_load_gpt2(struct decoder *d, const struct source *l);
-/* Behind what is loaded, transformers' clean_up_tokenization: replacements one after the other, each over the whole text. */
+/* Behind what is loaded, transformers' clean_up_tokenization: replacements one after the other, each over the whole
+ * text. */
 int decoder_clean_up(struct decoder *d, struct err *e);
 void decoder_close(struct decoder *d);
 

@@ -2,7 +2,8 @@
  *
  * Differences that matter, each measured against the reference library: \s has 25 members (PCRE2: also U+180E); newer
  * general categories; {m,n}+ repeats the group greedily (PCRE2: possessive); {n}? makes the group optional; {,n} counts
- * from 0; \h is a hexadecimal digit; \v is U+000B; [a[b]] is a union; ^ and $ are line anchors; (?m) is dot-matches-all. */
+ * from 0; \h is a hexadecimal digit; \v is U+000B; [a[b]] is a union; ^ and $ are line anchors; (?m) is
+ * dot-matches-all. */
 #include "text/tokenizer/pattern.h"
 #include "text/tokenizer/unicode.h"
 

@@ -53,7 +53,8 @@ int tokenizer_encode_parts(const struct tokenizer *t, const struct text_part *pa
                            struct token_list *out, struct err *e);
 
 /* The text of ids[0, n): *text is malloc'ed, NUL-terminated, *bytes long without that NUL, and the caller frees it. Ids
- * outside the vocabulary decode to nothing. If the configuration has clean_up_tokenization_spaces, the text is cleaned up, streamed or not. */
+ * outside the vocabulary decode to nothing. If the configuration has clean_up_tokenization_spaces, the text is cleaned
+ * up, streamed or not. */
 int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bool skip_special, char **text,
                      size_t *bytes, struct err *e);
 
@@ -73,8 +74,8 @@ int32_t tokenizer_find(const struct tokenizer *t, const char *content, size_t by
 /* The content of a token, borrowed, NOT NUL-terminated; NULL if no token has this id. */
 const char *tokenizer_token_text(const struct tokenizer *t, int32_t id, size_t *bytes);
 bool tokenizer_is_special(const struct tokenizer *t, int32_t id);
-/* Append the bytes that a token stands for within a text; they need not be whole characters. Nothing for special tokens and
- * ids without a token. ERR_UNSUPPORTED: they depend on the tokens around it. */
+/* Append the bytes that a token stands for within a text; they need not be whole characters. Nothing for special tokens
+ * and ids without a token. ERR_UNSUPPORTED: they depend on the tokens around it. */
 
 int tokenizer_token_bytes(const struct tokenizer *t, int32_t id, struct text_buffer *out, struct err *e);
 

@@ -11,7 +11,7 @@
 #define MANY_PART_BLOCKS 16 /* of the cache in a part, at least */
 #define MANY_TOKENS      16 /* tokens that a warp looks through where nobody knows which ones are alone */
 
-/* What a warp has of shared memory: BLOCKS of the cache, worked on at a time, twice. WARPS: of a block of the grid. */
+/* A warp's part of shared memory: BLOCKS of the cache, worked on at a time, twice. WARPS: of a block of the grid. */
 template <typename T, int HD>
 struct many_warp {
     static const int BLOCKS = HD <= 128 ? 2 : 1, WARPS = 2, BLOCK = KV_BLOCK_TOKENS * attention_tile<HD>::pitch;

@@ -20,7 +20,7 @@ struct prefill_shared {
     unsigned char present[2][BLOCKS];
 };
 
-/* What a run of tokens of one sequence needs: tokens [t0 + begin, t0 + end). */
+/* The needs of a run of tokens of one sequence: tokens [t0 + begin, t0 + end). */
 struct prefill_run {
     int t0, begin, end, head, kv;
     const int32_t *table; /* of the slot */

@@ -45,14 +45,14 @@ struct prompt_layout {
     static const int STEP = HD <= 128 ? 128 : 64, PAGES = STEP / KV_BLOCK_TOKENS; /* keys, blocks of the cache */
     static const int PAGE = KV_BLOCK_TOKENS * HD * 2, ALONG = 8 * SPAN, ACROSS = 16 * HD, TILES = HD <= 128 ? 2 : 1;
 
-    /* Of element `column` of a row, in bytes. */
+    /* The place of element `column` of a row, in bytes. */
     __device__ static int at(int row, int column)
     {
         int byte = column * 2;
         int offset = row / 8 * ACROSS + byte / SPAN * ALONG + row % 8 * SPAN + byte % SPAN;
         return offset ^ (offset >> 7 & (SPAN / 16 - 1)) << 4;
     }
-    /* Of the matrix of columns [16 i, 16 i + 16). */
+    /* The place of the matrix of columns [16 i, 16 i + 16). */
     __device__ static int columns(int i)
     {
         return 32 * i / SPAN * ALONG + 32 * i % SPAN;
@@ -227,7 +227,7 @@ struct prompt_bringer {
             sh->present[place] = present;
         copy_pages(sh->k[place], k_map, id, -1, shared_address(&sh->k_full[place]));
     }
-    /* Of the last block that anybody sees only those rows: what nobody has written must not meet a product. */
+    /* Only the rows that a token sees of the last block: unwritten memory must not meet a product. */
     __device__ void bring_values(int step, int id) const
     {
         int place = ring_place<PROMPT_STAGES>(done + step), phase = ring_phase<PROMPT_STAGES>(done + step);
@@ -470,7 +470,7 @@ struct prompt_worker {
     {
         return warpgroup * 64 + (int)threadIdx.x % 128 / 32 * 16 + (int)threadIdx.x % 32 / 4 + i * 8;
     }
-    /* Where row i belongs; NULL: nowhere. */
+    /* The place of row i; NULL: none. */
     __device__ __forceinline__ T *find_row(const prompt_unit &u, int i)
     {
         const attention_args<T> &a = p->a;

@@ -32,7 +32,7 @@ static cudaError_t allow_prompts(void)
                                 sizeof(prompt_shared<T, HD>) + PROMPT_ALIGN);
 }
 
-/* As many of the query heads that share a KV head as fill a tile's rows but for a twentieth, with whole tokens. */
+/* The number of query heads of a KV head that fill a tile's rows but for a twentieth, with whole tokens. */
 static inline int heads_of_tile(int heads_per_kv)
 {
     int packed = heads_per_kv < PROMPT_ROWS ? heads_per_kv : PROMPT_ROWS;

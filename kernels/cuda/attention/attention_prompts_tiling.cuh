@@ -14,7 +14,7 @@ struct prompt_tile {
     int t0, n_tokens;
 };
 
-/* What tile_prompts leaves for the kernel; zeros at first. */
+/* The output of tile_prompts for the kernel; zeros at first. */
 struct prompt_tiles {
     int n_tiles;
     unsigned n_taken; /* units */
@@ -101,7 +101,7 @@ __device__ static inline int share_of_heads(int n_heads, int n_steps, int l2_ste
     return (n_heads + n_turns - 1) / n_turns;
 }
 
-/* What a thread of the tiling has: 32 tokens, or 32 times as many as TILING_THREADS are too few for. */
+/* A thread of the tiling has 32 tokens, or a multiple of 32 if TILING_THREADS are too few for that. */
 template <typename F>
 __device__ static inline void for_own_tiles(const tiling_args &a, const unsigned *starts, int n_words, int share,
                                             int start, F f)

@@ -50,7 +50,7 @@ __device__ static inline const T *query_row(const attention_args<T, C> &a, int t
     return a.qkv + ((size_t)t * (h.n_heads + 2 * h.n_kv_heads) + head) * h.head_dim;
 }
 
-/* What the sink of a head adds to a sum of weights relative to 2^best; 0 where there are none. The bias of scores
+/* The part of a head's sink in a sum of weights relative to 2^best; 0 where there are none. The bias of scores
  * counts from the last key that the row sees, so the sink, which has none, is that much further away. A sink that is
  * far above all scores makes the sum infinite and the result 0, as it is but for less than can be said. */
 template <typename T, typename C>
@@ -64,7 +64,7 @@ __device__ static inline float sink_weight(const attention_args<T, C> &a, int he
     return exp2f(sink * ATTENTION_LOG2_E - best);
 }
 
-/* What counts products with keys as the cache has them, and sums of its values. */
+/* The scale of products with keys as the cache has them, and of sums of its values. */
 template <typename T>
 __device__ static inline float key_scale(const attention_args<T> &a, int)
 {

@@ -15,7 +15,7 @@ struct latent {
     float eps;
 };
 
-/* Where the cache keeps token t, in elements; -1: nowhere (a plan that was not checked). */
+/* The place of token t in the cache, in elements; -1: none (a plan that was not checked). */
 __device__ static int64_t cache_offset(const struct latent &s, int t)
 {
     int slot = s.slot[t], pos = s.pos[t];

@@ -24,7 +24,7 @@ struct store {
     const float *kv_scales; /* struct heads */
 };
 
-/* Where the cache keeps local KV head 0 of token t, in elements; -1: nowhere (a plan that was not checked). */
+/* The place of local KV head 0 of token t in the cache, in elements; -1: none (a plan that was not checked). */
 __device__ static int64_t cache_offset(const struct store &s, int t)
 {
     int slot = s.slot[t], pos = s.pos[t];

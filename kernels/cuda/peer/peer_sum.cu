@@ -13,7 +13,7 @@
 /* Looks at a part: some 6 minutes, longer than the default deadline of a step, which says more (rank/watch/watch.h). */
 #define PATIENCE 1000000000u
 
-/* What cuda_peer_open makes. */
+/* The record that cuda_peer_open makes. */
 struct peer {
     struct peer_args args;
     size_t one_step_bytes; /* up to which a sum takes one step */
@@ -95,7 +95,7 @@ __global__ void __launch_bounds__(THREADS) sum_kernel(peer_args a, T *data, size
     peer_end(a, half);
 }
 
-/* Which vectors of a sum each rank adds: [begin[r], begin[r + 1]). */
+/* The vectors of a sum that each rank adds: [begin[r], begin[r + 1]). */
 struct stretches {
     unsigned begin[PEER_MAX_RANKS + 1], longest;
 };
@@ -136,7 +136,7 @@ __global__ void __launch_bounds__(THREADS) stretch_sum_kernel(peer_args a, T *da
     peer_end(a, half);
 }
 
-/* Where the ranks' columns begin, and their number. */
+/* The beginnings of the ranks' columns, and their number. */
 struct column_begins {
     int at[PEER_MAX_RANKS + 1];
 };

@@ -38,7 +38,7 @@ struct codes_args {
     struct coded w;
     int n_tokens, rows, cols;
     bool accumulate;
-    /* Of experts, each with so many rows, see product_of_pairs; n_tokens: unused */
+    /* For experts, each with `rows` rows, see product_of_pairs; n_tokens: unused */
     const int32_t *begin, *pair;
     int n_experts, pairs_a_row;
 };
@@ -90,7 +90,7 @@ struct codes_stream {
         int row;              /* the tile's first, of the expert's rows */
         int expert, first, n; /* the chunk */
     };
-    /* What a step's codes are multiplied with. */
+    /* The activations that a step's codes are multiplied with. */
     struct part {
         uint4 x[PIECES][LANE / 8][X];
         float scale[OCTETS][2]; /* of the lane's two rows of sums, or of its row in each piece */

@@ -24,7 +24,7 @@ struct expert_args {
     int pairs_a_row; /* that share a row of x */
 };
 
-/* Of the block's expert. */
+/* The weights of the block's expert. */
 template <typename T, typename W>
 __device__ static inline float bias_of(const expert_args<T, W> &a, int row)
 {

@@ -5,7 +5,7 @@
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/tensor.cuh"
 
-/* Of the first product, whose results are activated, and of the second one, whose results are added up; T: of all arrays but
+/* The first product, whose results are activated, and the second one, whose results are added up; T: of all arrays but
  * the biases. */
 template <typename T>
 struct expert_product {

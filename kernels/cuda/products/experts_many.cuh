@@ -190,7 +190,7 @@ struct many_work {
     {
         return (int)threadIdx.x / 128 - 1;
     }
-    /* Of the results in a box, this thread's: rows 0 and 8 after it, see warpgroup.cuh. */
+    /* This thread's results in a box: rows 0 and 8 after it, see warpgroup.cuh. */
     __device__ int row_in_box() const
     {
         return half() * 64 + (int)threadIdx.x % 128 / 32 * 16 + (int)threadIdx.x % 32 / 4;

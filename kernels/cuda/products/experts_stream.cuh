@@ -275,7 +275,7 @@ __global__ void __launch_bounds__(EXPERT_THREADS, 1) experts_first(expert_produc
 
 /* ---- the second product ---- */
 
-/* Which pair a token has with an expert, -1: none; and what it counts. */
+/* The pair of a token and an expert, -1: none; and its weight. */
 template <int NT>
 struct expert_pairs {
     int16_t of[NT * EXPERT_MAX_CHOSEN][NT];

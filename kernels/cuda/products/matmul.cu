@@ -13,7 +13,7 @@
 #define WORKSPACE_BYTES ((size_t)32 << 20)
 #define CHOICES         1024 /* products that are remembered, a power of two */
 
-/* What cuBLASLt's choice depends on. Compared as bytes: no padding. */
+/* The properties on which cuBLASLt's choice depends. Compared as bytes: no padding. */
 struct shape {
     int32_t rows, cols, n_tokens, type;
     int32_t bias, accumulate, ld;

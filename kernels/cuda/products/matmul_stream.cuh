@@ -17,7 +17,7 @@
  * of an A100 has no more to give. */
 #define STREAM_RING_BYTES(R) ((R) > 2 ? 96 * 1024 : 128 * 1024)
 
-/* What suits a number type (measured on an H200, 2026-11-20). The warps are part of the order of summation. */
+/* The settings that suit a number type (measured on an H200, 2026-11-20). The warps are part of the order of summation. */
 template <typename T>
 struct stream_shape {
     static const int WARPS = 16, AHEAD = 2; /* AHEAD: steps that x is loaded ahead */
@@ -51,7 +51,7 @@ struct stream_sums {
             for (int i = 0; i < 4; i++)
                 sum[r][i] = 0;
     }
-    /* What P pieces of weights are multiplied with; k: this lane's first column. */
+    /* The activations that P pieces of weights are multiplied with; k: this lane's first column. */
     __device__ part load(const stream_args<T> &a, int k) const
     {
         part p;
@@ -153,7 +153,7 @@ struct stream_sums<float, NT, R, P> {
     }
 };
 
-/* Where a lane's next copy comes from. */
+/* The source of a lane's next copy. */
 template <typename T, int R, int P>
 struct stream_cursor {
     static const int PIECE = 64 / sizeof(T); /* columns in 64 bytes */

@@ -21,7 +21,7 @@ struct route_args {
     int n_tokens, cols;
 };
 
-/* What chooses, once there are logits. */
+/* The choice, once there are logits. */
 struct choose_args {
     struct routes to;
     const void *bias;
@@ -65,7 +65,7 @@ __device__ static inline void make_logits(const route_args<T, W> &a, int e, int 
 #define FEW_THREADS      512
 #define FEW_SHARED_BYTES ((size_t)48 << 10)
 
-/* What is needed soon, on its way to L2 while the kernel before ends. */
+/* Weights that are needed soon, on their way to L2 while the kernel before ends. */
 template <typename T, typename W>
 __device__ static inline void prefetch_row(const route_args<T, W> &a, int e)
 {

@@ -24,14 +24,14 @@ __device__ static inline float of_ordered(uint32_t key)
     return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key);
 }
 
-/* Of the lanes with the largest key the lowest `at`. */
+/* The lowest `at` of the lanes with the largest key. */
 __device__ static inline int best_of_warp(uint32_t key, int at)
 {
     uint32_t best = __reduce_max_sync(0xffffffffu, key);
     return (int)__reduce_min_sync(0xffffffffu, key == best ? (uint32_t)at : 0x7fffffffu);
 }
 
-/* What a token's experts are chosen by: key[j] of lane l is that of expert l + 32 j, 0 for one that is taken or that does not
+/* The keys by which a token's experts are chosen: key[j] of lane l is that of expert l + 32 j, 0 for one that is taken or that does not
  * exist. PER: for how many experts a lane has room. */
 template <int PER>
 struct route_keys {
@@ -113,7 +113,7 @@ struct route_keys {
     }
 };
 
-/* Where a token's choice goes, and what decides. */
+/* The place of a token's choice, and what decides it. */
 struct route_choice {
     int32_t *expert; /* [n_chosen] */
     float *share;    /* [n_chosen] */

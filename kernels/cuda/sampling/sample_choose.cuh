@@ -1,5 +1,5 @@
-/* kernels/cuda/sampling/sample_choose.cuh - the choice of a token of one row, by one block: penalties and biases, top_k, top_p and min_p, and the id
- * at which a uniform number falls. The weights that top_p adds are integers, 2^-44 each: exact, so that atomic sums have no
+/* kernels/cuda/sampling/sample_choose.cuh - the choice of a token of one row, by one block: penalties and biases, top_k, top_p and min_p,
+ * and the id at which a uniform number falls. The weights that top_p adds are integers, 2^-44 each: exact, so that atomic sums have no
  * order. */
 #ifndef SAMPLING_SAMPLE_CHOOSE_CUH
 #define SAMPLING_SAMPLE_CHOOSE_CUH
@@ -100,7 +100,7 @@ __device__ static void forbid(struct row *r, const uint32_t *mask)
     __syncthreads();
 }
 
-/* What is left of probability i after the cuts that are known. */
+/* The rest of probability i after the cuts that are known. */
 __device__ static double weight(const struct row *r, int i)
 {
     uint32_t key = order(r->score[i]);

@@ -1,5 +1,5 @@
-/* kernels/cuda/sampling/sample_survey.cuh - a row of logits looked through: its best ones, and the sum of all exponentials. By one block, or by
- * a cluster of blocks that share the row out. */
+/* kernels/cuda/sampling/sample_survey.cuh - a row of logits looked through: its best ones, and the sum of all exponentials. By one block,
+ * or by a cluster of blocks that share the row out. */
 #ifndef SAMPLING_SAMPLE_SURVEY_CUH
 #define SAMPLING_SAMPLE_SURVEY_CUH
 

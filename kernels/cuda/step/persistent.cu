@@ -18,7 +18,7 @@ static bool fits_type(const struct queue *q, const struct weight *w)
     return w == nullptr || weight_is_quantised(w) || w->type == q->act;
 }
 
-/* Of a product's weights. */
+/* Refuses a product's weights by name. */
 static const char *refuse_codes(const struct weight *w)
 {
     const struct code_form *f = &w->form;
@@ -29,7 +29,7 @@ static const char *refuse_codes(const struct weight *w)
     return w->cols % (2 * STEP_COLUMNS) != 0 ? "quantised weights in rows that are not multiples of 128" : nullptr;
 }
 
-/* Of a layer beside the first one. */
+/* Compares a layer with the first one. */
 static bool alike(const struct decode_layer *a, const struct decode_layer *b)
 {
     const struct weight *const pairs[][2] = {
@@ -187,7 +187,7 @@ static void open_maps(struct queue *q, struct persistent *p, const struct decode
     p->args.maps = p->maps;
 }
 
-/* Where each product's rows have their scales. */
+/* The places of the scales of each product's rows. */
 static void open_scales(struct queue *q, struct persistent *p, const struct decode_model *m)
 {
     size_t n = (size_t)m->n_layers * CHAIN_PRODUCTS + 1, bytes = n * sizeof(const float *);
@@ -249,7 +249,7 @@ static void open_steps(struct queue *q, struct persistent *p)
     cuda_wait(q);
 }
 
-/* Where things lie in shared memory in a step of n tokens, with a ring of so many slots. */
+/* The layout of shared memory in a step of n tokens, with a ring of `slots` slots. */
 static struct chain_layout make_layout(const struct persistent *p, int n_blocks, int slots, int n_tokens)
 {
     const struct chain_args *a = &p->args;

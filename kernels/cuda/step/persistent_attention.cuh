@@ -240,7 +240,7 @@ __device__ static inline void attend_part(const chain_args &a, const chain_share
     chain_sync(); /* the scratch is the next input's place */
 }
 
-/* Where no sequence is divided, and items are few: the blocks that have none, numbered; -1: this one has. n_free: how many
+/* If no sequence is divided and items are few: the blocks that have none, numbered; -1: this one has. n_free: how many
  * there are; 0: it is otherwise. */
 __device__ static inline int attend_free(const chain_args &a, const chain_shared &sh, int *n_free)
 {

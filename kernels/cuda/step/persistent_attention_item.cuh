@@ -48,7 +48,7 @@ static inline int attend_scratch_bytes(int head_dim)
                              : (int)sizeof(attend_scratch<__half, 256>);
 }
 
-/* Which token, heads and part item i is. The same in all layers of a step; many divisions, so a block's first one is kept. */
+/* The token, heads and part that are item i. The same in all layers of a step; many divisions, so a block's first one is kept. */
 struct attend_target {
     int t, kv, head0, n_rows; /* query heads [head0, head0 + n_rows) */
     int part, slot, pos;
@@ -69,7 +69,7 @@ struct attend_target {
     }
 };
 
-/* What a step's attention is divided into, in shared memory. */
+/* The shares of a step's attention, in shared memory. */
 struct attend_shares {
     int n, max_parts;    /* items times parts; parts of each */
     attend_target first; /* this block's, if it has any */

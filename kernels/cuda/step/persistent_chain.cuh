@@ -43,7 +43,7 @@ static_assert(CHAIN_THREADS * CHAIN_REGISTERS + STREAM_THREADS * STREAM_REGISTER
 #define WIDE_BLOCKS   160 /* of a wide step at most */
 
 enum chain_input { INPUT_NORMED, INPUT_SAME /* as the product before */, INPUT_ATTENDED, INPUT_ACTIVATED };
-/* What a wide step hands over as it is, and not as words. */
+/* The vectors that a wide step hands over as they are, and not as words. */
 enum chain_vector { VECTOR_AFTER_ATTENTION, VECTOR_AFTER_MLP, VECTOR_ATTENDED, VECTOR_ACTIVATED, CHAIN_VECTORS };
 enum chain_output {
     OUTPUT_QKV,
@@ -96,7 +96,7 @@ struct chain_layout {
     int bias_rows, x_rows;
 };
 
-/* What a wide step has instead of words, see persistent_wide.cuh. */
+/* The arrays that a wide step has instead of words, see persistent_wide.cuh. */
 struct chain_wide {
     const CUtensorMap *inputs;   /* device [2][CHAIN_PRODUCTS + 1]: of 8 and of 16 tokens */
     void *vector[CHAIN_VECTORS]; /* device [PERSISTENT_MAX_TOKENS][columns] */
@@ -140,14 +140,14 @@ struct chain_args {
     void *logits;
 };
 
-/* What a block has of a product: results [begin, end), in n_tiles tiles, each of n_steps. In a narrow step a warp multiplies
+/* A block's share of a product: results [begin, end), in n_tiles tiles, each of n_steps. In a narrow step a warp multiplies
  * STEP_COLUMNS columns of a step by itself, as two pieces of 32; of codes twice as many. */
 struct chain_share {
     int begin, end, n_tiles, n_steps, tile_rows;
     int n_spans; /* of a warp's STEP_COLUMNS columns: n_steps, or twice that */
 };
 
-/* Which of a layer's products, or the head, is the product of that number, counted through all layers. */
+/* The kind of a product by its number through all layers: one of a layer's, or the head. */
 __device__ static inline int chain_index(const chain_args &a, int product)
 {
     return product == a.n_layers * CHAIN_PRODUCTS ? CHAIN_HEAD : product % CHAIN_PRODUCTS;
@@ -201,7 +201,7 @@ struct chain_shared {
     }
 };
 
-/* Where a product's input has a token's share of a warp's piece, in elements: [CHAIN_WARPS][2 n_spans][n_tokens][32]. */
+/* The place of a token's share of a warp's piece in a product's input, in elements: [CHAIN_WARPS][2 n_spans][n_tokens][32]. */
 __device__ static inline int chain_input_at(int warp, int n_spans, int piece, int n_tokens, int t)
 {
     return ((warp * 2 * n_spans + piece) * n_tokens + t) * 32;

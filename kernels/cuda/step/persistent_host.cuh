@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/step/persistent_chain.cuh"
 
-/* What cuda_persistent_open makes. */
+/* The record that cuda_persistent_open makes. */
 struct persistent {
     struct chain_args args, wide; /* but for the step's */
     int max_tokens, max_shared;   /* max_tokens: of the narrow kernel */

@@ -53,7 +53,7 @@ struct input_units {
         float2 x = tensor_unpack<T>(pair);
         return tensor_pack<__half>(x.x * INPUT_HALF_SCALE, x.y * INPUT_HALF_SCALE);
     }
-    /* Of every 8 columns the middle pairs change places, as chain_tile has them. */
+    /* The middle pairs of every 8 columns change places, as chain_tile has them. */
     __device__ void store(int i, int t, uint2 bits) const
     {
         uint32_t *to = (uint32_t *)(place + i * stride + t * 32);
@@ -140,7 +140,7 @@ struct norm_weights {
     }
 };
 
-/* How many columns a warp has, as a number and its inverse; and how many units the lane. */
+/* The number of a warp's columns, with its inverse, and that of the lane's units. */
 struct norm_columns {
     int n_mine;
     float n, inverse;

@@ -12,7 +12,7 @@
 #define FINISH_LANES 8                   /* a pair of rows each: all of a tile */
 #define FINISH_PARTS (32 / FINISH_LANES) /* of the warps' sums; the lanes of a pair then know the same */
 
-/* What the lanes of equal `pair` have summed up, for all of them. */
+/* The sum over the lanes of equal `pair`, for all of them. */
 __device__ static inline float chain_join(float x)
 {
 #pragma unroll
@@ -64,14 +64,14 @@ __device__ static inline void chain_finish_tile(const chain_args &a, const chain
         chain_result<T, false>(a, sh, p, t, row, s.x, s.y, part, FINISH_PARTS, epoch);
 }
 
-/* Which row of weights is element i of a block's share: gated ones are the gate's, then those of up. */
+/* The row of weights that is element i of a block's share: of gated ones the gate's come first, then those of up. */
 __device__ static inline int chain_row(const chain_product &p, const chain_share &share, int i)
 {
     int n = share.end - share.begin;
     return i < n ? share.begin + i : p.rows + share.begin + i - n;
 }
 
-/* Of a bias. As it is: made a float here it would be waited for here. */
+/* An element of a bias, as it is: made a float here it would be waited for here. */
 template <typename T>
 __device__ static inline T chain_bias(const chain_product &p, const chain_share &share, const void *bias, int i)
 {
@@ -139,7 +139,7 @@ __device__ static inline void chain_sum_ranks(const chain_args &a, const chain_s
         *hold = 0;
 }
 
-/* How many tiles the block has finished, for the choice of buffers and of the warps that finish a tile; and products. */
+/* The numbers of tiles (for the choice of buffers and of the warps that finish a tile) and products that the block has done. */
 struct chain_count {
     int tiles, products;
 };
@@ -217,7 +217,7 @@ __device__ static inline void chain_open_step(const chain_args &a, const chain_s
     chain_sync();
 }
 
-/* Where a block's shares depend on the step's tokens, those who compute say that they are known, and who asks for weights waits for
+/* If a block's shares depend on the step's tokens, the warps that compute say that they are known, and those that load weights wait for
  * that. */
 __device__ static inline void chain_tell_shares(const chain_args &a)
 {

@@ -13,13 +13,13 @@ __device__ static inline void wide_store(const chain_args &a, int vector, size_t
     *(uint32_t *)((T *)a.wide.vector[vector] + at) = tensor_pack<T>(x0, x1);
 }
 
-/* Where rank `from`'s partial sums lie in a rank's memory: floats [2][n_ranks][PERSISTENT_MAX_TOKENS][hidden]. */
+/* The place of rank `from`'s partial sums in a rank's memory: floats [2][n_ranks][PERSISTENT_MAX_TOKENS][hidden]. */
 __device__ static inline size_t chain_sum_at(const chain_args &a, int x, int from, int t, int row)
 {
     return (((size_t)x * a.n_ranks + from) * PERSISTENT_MAX_TOKENS + t) * a.hidden + row;
 }
 
-/* Which of the two places a sum takes: the other ranks may still read the one before. A parallel layer has one sum only, so
+/* The one of two places that a sum takes: the other ranks may still read the one before. A parallel layer has one sum only, so
  * there the layers take turns. In sequential layers the last sum of a step and the embedding of the next take the same place: see
  * `run` of kernels/persistent.h. */
 __device__ static inline int chain_sum_place(const chain_args &a, int x, uint32_t epoch)

@@ -124,7 +124,7 @@ struct stream_cursor {
     }
 };
 
-/* Of a step; the narrow kernel's are known to the compiler. */
+/* The columns of a step; the narrow kernel's are known to the compiler. */
 template <bool WIDE>
 __device__ static inline int stream_pieces(const chain_product &p)
 {
@@ -229,7 +229,7 @@ __device__ static inline void stream_weights(const chain_args &a, const chain_sh
     }
 }
 
-/* Where in a slot, or in its half, a warp finds row r of n: bytes to the part that belongs to the lane. Rows that were
+/* The place of row r of n of a warp in a slot, or in its half: bytes to the part that belongs to the lane. Rows that were
  * not asked for: anywhere. */
 __device__ static inline int weight_at(int n, int r)
 {
@@ -237,7 +237,7 @@ __device__ static inline int weight_at(int n, int r)
     return row * 128 + (part ^ row % 8) * 16;
 }
 
-/* Which of 8 rows the lanes of a quad read: those that read at once must meet different banks. */
+/* The one of 8 rows that the lanes of a quad read: those that read at once must meet different banks. */
 __device__ static inline int weight_row(int quad)
 {
     return quad / 2 + quad % 2 * 4;

@@ -35,7 +35,7 @@ static void make_wide_tiles(struct chain_product *p, int n_blocks)
     p->last_rows = max(2, rows - (rows - 1) / p->tile_rows * p->tile_rows);
 }
 
-/* Where things lie in shared memory in a step of n tokens. */
+/* The layout of shared memory in a step of n tokens. */
 static struct chain_layout make_layout(const struct chain_args *a, int n_blocks, int n_tokens)
 {
     struct chain_layout l = {};

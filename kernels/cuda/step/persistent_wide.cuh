@@ -20,7 +20,7 @@
 #define WIDE_POLL_READS 8 /* of a word that take as long as a look at all blocks */
 #define WIDE_TEAMS      4 /* of warps that have slots in turn */
 
-/* Where shared memory begins, behind what CUDA keeps for itself: as a constant it takes no register, and the kernel spills none.
+/* The beginning of shared memory, behind what CUDA keeps for itself: as a constant it takes no register, and the kernel spills none.
  * (The narrow one was slower that way.) persistent_wide.cu asks the device whether that is so. */
 #define WIDE_SHARED_BEGIN 1024
 
@@ -151,7 +151,7 @@ struct wide_tile {
         part = i % parts;
         team = i / parts;
     }
-    /* Where `partial` has the sums for a token of part `which` of all teams' parts; of a gated tile 8 rows of gate and 8 of up
+    /* The place in `partial` of the sums for a token of part `which` of all teams' parts; of a gated tile 8 rows of gate and 8 of up
      * take turns. */
     __device__ int at(int which, int t) const
     {

@@ -1,0 +1,47 @@
+#!/usr/bin/env python3
+"""Comments of the sources begin with their subject, and their lines have at most 120 columns.
+
+A comment that opens with "What ..", "Of a ..", "Where .." or the like names neither what it is about nor who acts. Say "The bytes of ..",
+"The place of ..", "If ..", or begin with the verb.
+
+    scripts/check-comments.py [SOURCE...]        without one: every .c, .h, .cu and .cuh file that git knows"""
+import pathlib
+import re
+import subprocess
+import sys
+
+HEADLESS = re.compile(r"(What|Who|Whom|Whose|Whoever|Whatever|Whichever|Which|Of|Where|Wherever|Those|That of|Nothing but"
+                      r"|(So|As|How) (many|much|long))\b")
+COMMENT = re.compile(r"/\*+\s+(?:\S+\.(?:c|h|cu|cuh) - )?(.*?)\*/", re.S)
+COLUMNS = 120
+# A line more in these compiles every kernel again, which takes minutes; they are narrowed when they are edited.
+WIDER = {"kernels/": 140, "base/formula.h": 140}
+
+
+def sources():
+    names = subprocess.run(["git", "ls-files", "*.c", "*.h", "*.cu", "*.cuh"], capture_output=True, text=True, check=True).stdout
+    return [name for name in names.split() if pathlib.Path(name).exists()]
+
+
+def findings(name):
+    text = pathlib.Path(name).read_text(encoding="utf-8")
+    most = next((columns for prefix, columns in WIDER.items() if name.startswith(prefix)), COLUMNS)
+    for number, line in enumerate(text.splitlines(), 1):
+        if len(line) > most and re.search(r"^\s*(/?\*|//)|/\*|//", line):
+            yield f"{number}: {len(line)} columns; at most {most} are allowed"
+    for comment in COMMENT.finditer(text):
+        words = " ".join(re.sub(r"\n\s*\*", " ", comment[1]).split())
+        if HEADLESS.match(words):
+            yield f"{text.count(chr(10), 0, comment.start()) + 1}: a comment opens with its subject, found \"{words[:60]}\""
+
+
+def main():
+    bad = 0
+    for name in sys.argv[1:] or sources():
+        for finding in findings(name):
+            print(f"{name}:{finding}")
+            bad += 1
+    return 1 if bad else 0
+
+
+sys.exit(main())
