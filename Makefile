@@ -320,6 +320,7 @@ check-layers:
 STYLED = $(shell find main.c tools $(ROOMS) tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
 format:
 	clang-format -i $(STYLED)
+	scripts/wrap-comments.py $(STYLED)
 # Other versions of clang-format break some lines differently: only 14 (Debian 12) judges.
 check-format:
 	@scripts/check-lines.py

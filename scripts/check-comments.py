@@ -28,7 +28,7 @@ def findings(name):
     most = next((columns for prefix, columns in WIDER.items() if name.startswith(prefix)), COLUMNS)
     for number, line in enumerate(text.splitlines(), 1):
         if len(line) > most and re.search(r"^\s*(/?\*|//)|/\*|//", line):
-            yield f"{number}: {len(line)} columns; at most {most} are allowed"
+            yield f"{number}: {len(line)} columns; at most {most} are allowed, and `make format` wraps comments"
     for comment in COMMENT.finditer(text):
         words = " ".join(re.sub(r"\n\s*\*", " ", comment[1]).split())
         if HEADLESS.match(words):
