@@ -15,7 +15,7 @@
 #include <string.h>
 
 #define FIXTURES   "tests/parity/fixtures"
-#define N_REQUESTS 1200
+#define N_REQUESTS 500
 #define MAX_TOKENS 24
 #define MAX_PROMPT 30
 #define MAX_LEN    56 /* positions of the shortest model used here */
