@@ -1,6 +1,7 @@
 /* tests/e2e/test_models_archives.c - `lockstep serve --models-dir --models-cache`: models as archives, unpacked once,
  * into a folder that is bounded; archives that nobody should unpack, and a disk that is full, are answers to who
  * asks. */
+#include "base/clock.h"
 #include "tests/support/archive.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -134,6 +135,9 @@ static void served(int ranks)
         case_check(n_unpacked() == 2, "%d folders, expected 2", n_unpacked());
         double took = unpacking(&s, "one");
         case_check(took > 0, "ModelDownloadingTime %g", took);
+        double disk = serving_metric(&s, "DiskUtilization"), unpacked = serving_metric(&s, "models_unpacked_bytes");
+        case_check(disk > 0 && disk <= 100, "DiskUtilization %g", disk);
+        case_check(unpacked > (double)one_bytes && unpacked < 8 << 20, "%g bytes unpacked", unpacked);
         operate(&s, "unload", "one");
         expect(&s, "one", "llama-bf16", 200, NULL);
         case_check(unpacking(&s, "one") == took, "unpacked twice: %g and %g us", took, unpacking(&s, "one"));
@@ -206,6 +210,43 @@ static void disk_full(void)
     case_end();
 }
 
+/* KiB that a rank has locked. */
+static long locked(const struct serving *s, int rank)
+{
+    char path[60], line[200];
+    long kib = -1;
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)process_of_rank(&s->p, rank));
+    FILE *f = fopen(path, "re");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        (void)sscanf(line, "VmLck: %ld", &kib);
+    if (f != NULL)
+        (void)fclose(f);
+    return kib;
+}
+
+static void host_cache(void)
+{
+    const char *const more[] = {"--models-cache", cache, "--host-cache", "1M", NULL};
+    struct serving s;
+    case_begin("--host-cache: files of a model that was unloaded are locked in memory, once a host");
+    if (case_check(serving_start_models(&s, dir, 2, more, NULL), "no server")) {
+        expect(&s, "two", "gpt2-3h", 200, NULL);
+        case_check(locked(&s, 0) == 0, "%ld KiB locked before", locked(&s, 0));
+        operate(&s, "unload", "two");
+        for (double until = seconds_now() + 30; locked(&s, 0) <= 0 && seconds_now() < until;)
+            (void)usleep(1000);
+        case_check(locked(&s, 0) == 76 && locked(&s, 1) == 0, "%ld and %ld KiB locked, expected 76 and 0",
+                   locked(&s, 0), locked(&s, 1));
+        for (double until = seconds_now() + 30;
+             serving_metric(&s, "models_host_cache_bytes") <= 0 && seconds_now() < until;)
+            (void)usleep(1000);
+        case_check(serving_metric(&s, "models_host_cache_bytes") == 76 * 1024, "models_host_cache_bytes");
+        expect(&s, "two", "gpt2-3h", 200, NULL);
+        case_check(serving_stop(&s) == 0, "status");
+    }
+    case_end();
+}
+
 int main(void)
 {
     make_models();
@@ -213,6 +254,7 @@ int main(void)
     files_remove_dir(cache);
     served(3);
     bounded();
+    host_cache();
     disk_full();
     files_remove_dir(cache);
     files_remove_dir(dir);

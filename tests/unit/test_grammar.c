@@ -2,13 +2,66 @@
 #include "tests/unit/unit.h"
 
 #include "text/grammar/form.h"
+#include "text/grammar/lexicon_keeper.h"
 
 #include <stdlib.h>
+
+static struct tokenizer *tokenizer;
+static struct lexicon_keeper keeper;
+static const struct lexicon *lexicon;
+
+static int open_model(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    assert_int_equal(tokenizer_open(&tokenizer, "demo/lockstep-stories", &e), 0);
+    lexicon_keeper_open(&keeper, tokenizer, tokenizer_vocab_size(tokenizer));
+    lexicon = lexicon_keeper_get(&keeper, &e);
+    expect_none(&e);
+    return 0;
+}
+
+static int close_model(void **state)
+{
+    (void)state;
+    lexicon_keeper_close(&keeper);
+    tokenizer_close(&tokenizer);
+    return 0;
+}
 
 struct row {
     const char *source;
     const char *yes[8], *no[8]; /* texts that it allows, and others */
 };
+
+/* Is the token in the mask? Where text is forced another cut of the same text may come in its place. */
+static bool may_come(struct grammar_run *r, int32_t token, uint32_t *mask)
+{
+    struct err e = {0};
+    if (grammar_run_mask(r, NULL, 0, mask, &e) != 0)
+        return false; /* nothing can follow */
+    if (grammar_run_forced(r) >= 0)
+        return lexicon_take(lexicon, &r->machine, r->state, token) >= 0;
+    return mask[token / 32] >> token % 32 & 1;
+}
+
+/* Does the form allow the tokens of the text, one by one, and then its end? What is no UTF-8 has none: no. */
+static bool allows_tokens(const struct form *form, const char *text)
+{
+    struct grammar_run r;
+    struct err e = {0};
+    struct token_list list = {0};
+    uint32_t *mask = calloc((size_t)lexicon->n_words, sizeof *mask);
+    assert_int_equal(grammar_run_open(&r, &form->grammar, lexicon, &e), 0);
+    bool allowed = tokenizer_encode(tokenizer, text, strlen(text), TOKENIZER_PLAIN, &list, &e) == 0;
+    for (size_t i = 0; i < list.n && allowed; i++)
+        allowed = may_come(&r, list.id[i], mask) && grammar_run_take(&r, list.id[i], &e) == 0;
+    allowed = allowed && r.machine.state[r.state].complete;
+    token_list_free(&list);
+    grammar_run_close(&r);
+    free(mask);
+    return allowed;
+}
 
 static void check_rows(enum form_kind kind, const struct row *row, size_t n)
 {
@@ -26,6 +79,10 @@ static void check_rows(enum form_kind kind, const struct row *row, size_t n)
             if (matches != (k < 8))
                 print_error("%s: %s %s\n", row[i].source, text, matches ? "is allowed" : "is not allowed");
             assert_int_equal(matches, k < 8);
+            if (allows_tokens(form, text) != matches)
+                print_error("%s: %s, token by token, is %s\n", row[i].source, text,
+                            matches ? "not allowed" : "allowed");
+            assert_int_equal(allows_tokens(form, text), matches);
         }
         form_close(form);
     }
@@ -96,6 +153,30 @@ static void strings(void **state)
          {"\"abc\"", "2", "{\"k\":[2]}"}},
         {"{\"type\":\"string\",\"enum\":[\"a\",1,\"bcd\"],\"maxLength\":2}", {"\"a\""}, {"1", "\"bcd\""}},
         {"{\"const\":\"x\\\"\\n\"}", {"\"x\\\"\\n\""}, {"\"x\""}},
+    };
+    CHECK(FORM_SCHEMA, rows);
+}
+
+#define FORMAT(name) "{\"type\":\"string\",\"format\":\"" name "\"}"
+
+static void formats(void **state)
+{
+    (void)state;
+    static const struct row rows[] = {
+        {FORMAT("date-time"),
+         {"\"2026-11-24T08:09:10Z\"", "\"1999-01-28T23:59:59.123+05:30\""},
+         {"\"2026-11-24\"", "\"2026-11-24 08:09:10Z\"", "\"2026-11-24T24:00:00Z\"", "\"2026-11-24T08:09:10\""}},
+        {FORMAT("time"), {"\"08:09:10Z\"", "\"23:59:59-01:00\""}, {"\"08:09Z\"", "\"8:09:10Z\"", "\"08:60:00Z\""}},
+        {FORMAT("date"), {"\"2026-02-28\""}, {"\"2026-00-10\"", "\"26-01-01\"", "\"2026-01-32\""}},
+        {FORMAT("duration"), {"\"P3D\"", "\"PT5M\"", "\"P2W\""}, {"\"P\"", "\"3D\"", "\"P0D\"", "\"PT\""}},
+        {FORMAT("email"), {"\"a@b.cd\"", "\"a.b+c@d-e.org\""}, {"\"a\"", "\"a@b\"", "\"@b.cd\"", "\"a b@c.de\""}},
+        {FORMAT("hostname"), {"\"a\"", "\"a-b.example\""}, {"\"\"", "\"-a\"", "\"a..b\"", "\"a_b\""}},
+        {FORMAT("ipv4"), {"\"0.0.0.0\"", "\"192.168.10.255\""}, {"\"256.0.0.1\"", "\"1.2.3\"", "\"01.2.3.4\""}},
+        {FORMAT("ipv6"), {"\"2001:db8:0:0:0:0:0:1\""}, {"\"1:2:3\"", "\"g:0:0:0:0:0:0:0\""}},
+        {FORMAT("uuid"),
+         {"\"123e4567-e89b-12d3-a456-426614174000\""},
+         {"\"123e4567e89b12d3a456426614174000\"", "\"123e4567-e89b-12d3-a456-42661417400\""}},
+        {FORMAT("uri"), {"\"http://a.b/c?d=e#f\"", "\"mailto:a\""}, {"\"a\"", "\"http://a b\"", "\"://x\""}},
     };
     CHECK(FORM_SCHEMA, rows);
 }
@@ -282,9 +363,10 @@ static void hostile_schemas(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kinds),       cmocka_unit_test(numbers),  cmocka_unit_test(strings),
-        cmocka_unit_test(lists),       cmocka_unit_test(objects),  cmocka_unit_test(several_schemas),
-        cmocka_unit_test(expressions), cmocka_unit_test(refusals), cmocka_unit_test(hostile_schemas),
+        cmocka_unit_test(kinds),           cmocka_unit_test(numbers),     cmocka_unit_test(strings),
+        cmocka_unit_test(formats),         cmocka_unit_test(lists),       cmocka_unit_test(objects),
+        cmocka_unit_test(several_schemas), cmocka_unit_test(expressions), cmocka_unit_test(refusals),
+        cmocka_unit_test(hostile_schemas),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, open_model, close_model);
 }
