@@ -44,6 +44,7 @@ static size_t pack(const char *fixture, const char *name, const char *prefix)
 
 static void make_models(void)
 {
+    char made[256];
     struct archive a = {0};
     files_make_dir(dir);
     (void)snprintf(cache, sizeof cache, "%s-cache", dir);
@@ -64,6 +65,13 @@ static void make_models(void)
     archive_write(&a, true, in("large.tar"));
     files_remove_dir(cache);
     files_write_text(dir, "notes.txt", "no model");
+    models_fixture(made, "llama-bf16");
+    files_write_text(made, "serving.properties", "option.max_model_len=80\nbatch_size=2\nload_on_devices=0\n");
+    files_write_text(made, "config.pbtxt", "name: \"folder\"\nmax_batch_size: 8\n");
+    (void)rename(made, in("folder"));
+    models_fixture(made, "llama-bf16");
+    files_write_text(made, "serving.properties", "option.model_id=s3://elsewhere/model\n");
+    (void)rename(made, in("elsewhere"));
 }
 
 /* The code of an answer, and this part in its message. The tokens are the fixture's. */
@@ -156,6 +164,34 @@ static void served(int ranks)
     case_end();
 }
 
+/* The number of positions that a model is served with. */
+static double positions(const struct serving *s, const char *name)
+{
+    json_t *reply = talk_ask(s->endpoint, "{\"op\":\"models\"}");
+    double n = -1;
+    for (size_t k = 0; k < json_array_size(json_object_get(reply, "models")); k++) {
+        const json_t *m = json_array_get(json_object_get(reply, "models"), k);
+        if (strcmp(talk_text(m, "id"), name) == 0)
+            n = talk_number(m, "max_model_len");
+    }
+    json_decref(reply);
+    return n;
+}
+
+static void files_of_others(void)
+{
+    struct serving s;
+    case_begin("serving.properties and config.pbtxt in a model's folder are obeyed, or refused by name");
+    if (case_check(serving_start_models(&s, dir, 2, NULL, NULL), "no server")) {
+        expect(&s, "folder", "llama-bf16", 200, NULL);
+        case_check(positions(&s, "folder") == 80, "%g positions, expected 80", positions(&s, "folder"));
+        expect(&s, "elsewhere", NULL, 500, "option.model_id");
+        expect(&s, "folder", "llama-bf16", 200, NULL);
+        case_check(serving_stop(&s) == 0, "status");
+    }
+    case_end();
+}
+
 /* The second one makes room by the first one's leaving; what a job has unpacked is there for the next. */
 static void bounded(void)
 {
@@ -198,8 +234,6 @@ static void disk_full(void)
     (void)snprintf(preload, sizeof preload, "LD_PRELOAD=%s", real != NULL ? real : "");
     free(real);
     files_remove_dir(cache);
-    models_fixture(path, "llama-bf16");
-    (void)rename(path, in("folder"));
     case_begin("a disk that is full while an archive is unpacked is a 507; nothing half done stays, the job goes on");
     if (case_check(serving_start_models(&s, dir, 2, more, env), "no server")) {
         expect(&s, "one", NULL, 507, "No space left on device");
@@ -254,6 +288,7 @@ int main(void)
     files_remove_dir(cache);
     served(3);
     bounded();
+    files_of_others();
     host_cache();
     disk_full();
     files_remove_dir(cache);
