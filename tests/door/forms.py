@@ -119,7 +119,7 @@ def validator():
         import jsonschema
     except ImportError:
         return None
-    return lambda schema, value: jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker()).validate(value)
+    return lambda schema, value: jsonschema.Draft202012Validator(schema, format_checker=jsonschema.Draft202012Validator.FORMAT_CHECKER).validate(value)
 
 
 def report(number, bad, what, skip=""):
