@@ -49,7 +49,10 @@ size_t message_n_choices(const json_t *reply)
 
 void message_write_text(const json_t *reply, size_t i, FILE *f)
 {
-    const json_t *text = json_object_get(json_array_get(json_object_get(reply, "choices"), i), "text");
+    const json_t *choice = json_array_get(json_object_get(reply, "choices"), i);
+    const json_t *message = json_object_get(choice, "message"), *delta = json_object_get(choice, "delta");
+    const json_t *said = message != NULL ? message : delta; /* without thoughts and calls */
+    const json_t *text = said != NULL ? json_object_get(said, "content") : json_object_get(choice, "text");
     if (json_is_string(text))
         (void)fwrite(json_string_value(text), 1, json_string_length(text), f);
 }

@@ -17,6 +17,7 @@ static int check_many(const struct serve_options *o, struct err *e)
                         : o->pin != NULL             ? "pin"
                         : o->model_memory >= 0       ? "model-memory"
                         : o->keep_alive > 0          ? "keep-alive"
+                        : o->host_cache > 0          ? "host-cache"
                         : o->models_cache != NULL    ? "models-cache"
                         : o->models_cache_bytes >= 0 ? "models-cache-bytes"
                                                      : NULL;

@@ -22,6 +22,7 @@ struct builder {
     struct tensor_names names;
     int64_t first_row;    /* where in its tensor, as that is stored, the matrix begins that is sliced */
     int64_t first_out;    /* the same, counted in outputs */
+    int64_t first_in;     /* and in inputs: of a matrix that lies transposed in its tensor */
     struct planes planes; /* of the matrix that is sliced; n 0: it is not quantised */
     size_t capacity;      /* of map->slice */
     struct err *e;
@@ -156,7 +157,7 @@ static void add_planes(struct builder *b, int64_t from, int64_t to, int64_t coun
         slice->cells = plane->cells;
         slice->cells.out = b->first_out + from;
         slice->cells.n_out = count;
-        slice->cells.in = in_from;
+        slice->cells.in = b->first_in + in_from;
         slice->cells.n_in = in;
         cover(slice, b->c);
         if (plane->cells.plane == PLANE_CODES && plane->cells.in_first && plane->cells.bits == 4 && in_from % 2 != 0)
@@ -311,9 +312,11 @@ static void slice_latent(struct builder *b, const struct weight_source *source, 
     int64_t count = keys ? l->rank : l->value;
     for (int h = b->s->heads.begin; h < b->s->heads.end; h++) {
         b->first_row = (int64_t)h * (l->key + l->value) + (keys ? 0 : l->key);
+        b->first_out = keys ? 0 : b->first_row;
+        b->first_in = keys ? b->first_row : 0;
         add_slice(b, source, tensor, 0, (h - b->s->heads.begin) * count, count);
     }
-    b->first_row = 0;
+    b->first_row = b->first_out = b->first_in = 0;
 }
 
 static void slice_source(struct builder *b, const struct weight_source *source, int tensor)
@@ -384,7 +387,8 @@ bool weight_may_be_quantised(enum weight_id id)
 {
     return id == WEIGHT_QKV || id == WEIGHT_OUT || id == WEIGHT_MLP_IN || id == WEIGHT_MLP_OUT || is_of_experts(id) ||
            id == WEIGHT_SHARED_IN || id == WEIGHT_SHARED_OUT || id == WEIGHT_HEAD || id == WEIGHT_QUERY ||
-           id == WEIGHT_QUERY_DOWN || id == WEIGHT_QUERY_UP || id == WEIGHT_LATENT;
+           id == WEIGHT_QUERY_DOWN || id == WEIGHT_QUERY_UP || id == WEIGHT_LATENT || id == WEIGHT_KEY_UP ||
+           id == WEIGHT_VALUE_UP;
 }
 
 /* The slot takes its form from its first part. */
@@ -404,6 +408,31 @@ static int check_form(const struct builder *b, const struct weight_source *sourc
         return ERR(b->e, ERR_UNSUPPORTED, "%s: \"%s\" is quantised otherwise than the other parts of %s (%s)", folder,
                    module, weight_name(slot->id), b->m->quantization.method);
     slot->form = form;
+    return 0;
+}
+
+/* The planes of a matrix whose heads' rows become columns: of codes of 8 bits, with scales of blocks, of which one
+ * begins with every head. */
+static int transpose_planes(struct builder *b, const char *module)
+{
+    const struct model_latent *l = &b->m->latent;
+    for (int i = 0; i < b->planes.n; i++) {
+        struct weight_cells *k = &b->planes.plane[i].cells;
+        int64_t rows = k->cell_rows;
+        k->cell_rows = k->cell_cols;
+        k->cell_cols = rows;
+        k->in_first = !k->in_first;
+        if (k->plane == PLANE_SCALES)
+            b->planes.form.group = (int)k->cell_cols;
+        if (k->plane != PLANE_SCALES && (k->plane != PLANE_CODES || k->fields > 1 || k->bits != 8))
+            b->planes.form.group = 0;
+    }
+    if (b->planes.form.group < 32 || (l->key + l->value) % b->planes.form.group != 0)
+        return ERR(
+            b->e, ERR_UNSUPPORTED,
+            "%s: \"%s\" is quantised (%s), expected codes of 8 bits, scales of blocks of 32 rows or more, of which the "
+            "%d of a head are a multiple",
+            checkpoint_short_path(b->c->dir), module, b->m->quantization.method, l->key + l->value);
     return 0;
 }
 
@@ -429,6 +458,8 @@ static int take_planes(struct builder *b, const struct weight_source *source, st
         b->planes.n = 0;
         return found;
     }
+    if (source->part == PART_KEYS && transpose_planes(b, name) != 0)
+        return -1;
     return check_form(b, source, slot, name, first);
 }
 

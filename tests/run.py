@@ -119,6 +119,7 @@ class Plan:
                                  ("test_serve_hostile", 360, {"SERVE_MESSAGES": "3000"}),
                                  ("test_gateway_load", 300, {}),
                                  ("test_gateway_crowd", 300, {}),
+                                 ("test_models_crowd", 300, {"SOAK_SECONDS": "4", "MODELS_ROUNDS": "80"}),
                                  ("test_batch_kill", 480, {"BATCH_KILLS": "6", "BATCH_PROMPTS": "200"})):
             self.add(f"soak/{name}", [f"{soak}/{name}"], limit, env=env, seconds=40)
 
@@ -150,6 +151,7 @@ class Plan:
                  figures="# ")
         self.add("soak/test_gateway_load", [f"{soak}/test_gateway_load"], 600, load=load, figures="# ")
         self.add("soak/test_gateway_crowd", [f"{soak}/test_gateway_crowd"], 600, load=load, figures="# ")
+        self.add("soak/test_models_crowd", [f"{soak}/test_models_crowd"], 900, env=seconds, load=load, figures="# ")
         forms = {"FORMS": os.environ.get("FORMS", "2000"), "FORMS_SEED": seed}
         self.add("door/test_forms", ["tests/door/test_forms.sh"], 1800, env=forms, load=load, figures="# ")
         self.fuzz()

@@ -203,7 +203,7 @@ static int find_pinned(struct fleet *f, struct err *e)
 }
 
 int fleet_open(struct fleet *f, const struct serve_options *o, const struct ops *ops, int n_ranks, int64_t memory,
-               struct err *e)
+               struct host_use *host, struct err *e)
 {
     f->o = o;
     f->ops = ops;
@@ -213,6 +213,8 @@ int fleet_open(struct fleet *f, const struct serve_options *o, const struct ops 
         return -1;
     if (discover_models(o->models_dir, o->models_cache != NULL, &f->found, e) != 0 || find_pinned(f, e) != 0)
         return -1;
+    host->disk = o->models_cache != NULL ? o->models_cache : o->models_dir;
+    host->archives = o->models_cache != NULL ? &f->archives : NULL;
     const struct deploy_setup deploy = {.n_models = f->found.n,
                                         .n_slots = (int)o->max_models,
                                         .memory = o->model_memory > 0 ? o->model_memory : memory,
@@ -226,7 +228,8 @@ int fleet_open(struct fleet *f, const struct serve_options *o, const struct ops 
                                                   .name = (const char *const *)f->found.name,
                                                   .pinned = f->pinned,
                                                   .deploy = deploy,
-                                                  .source = {f, open_model, close_model}},
+                                                  .source = {f, open_model, close_model},
+                                                  .host = {host, host_use_look}},
                                        .n_ranks = n_ranks,
                                        .n_replicas = 1,
                                        .end_seconds = service_end_seconds(&o->service)};

@@ -5,6 +5,7 @@
 #define MODELS_FLEET_H
 
 #include "commands/models/discover.h"
+#include "commands/models/host_use.h"
 #include "commands/models/shelf.h"
 #include "coordinator/archives/cache.h"
 #include "coordinator/server/server.h"
@@ -40,9 +41,9 @@ struct fleet { /* zeroed at first */
 };
 
 /* Find the models, open the socket: from now on clients hear that nothing is there yet. memory: bytes of a rank for
- * models where the options do not say. */
+ * models where the options do not say. host: borrowed; its disk and archives are set here. */
 int fleet_open(struct fleet *f, const struct serve_options *o, const struct ops *ops, int n_ranks, int64_t memory,
-               struct err *e);
+               struct host_use *host, struct err *e);
 
 /* The loop is about to run. */
 void fleet_start(struct fleet *f);

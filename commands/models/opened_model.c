@@ -1,6 +1,7 @@
 /* commands/models/opened_model.c - see opened_model.h. */
 #include "commands/models/opened_model.h"
 #include "commands/models/identity.h"
+#include "commands/models/wishes.h"
 #include "rank/instance/fit.h"
 
 #include <limits.h>
@@ -41,24 +42,40 @@ static int open_texts(struct opened_model *m, const struct model_place *p, const
     return 0;
 }
 
+/* The lowest of what is asked for by options, by the folder, and of what the model can. */
+static void obey(const struct wishes *w, const struct run_options *o, const struct model_config *m,
+                 struct run_options *run)
+{
+    int64_t length = o->max_model_len > 0 ? o->max_model_len : w->max_model_len;
+    if (w->max_model_len > 0 && w->max_model_len < length)
+        length = w->max_model_len;
+    if (length > 0)
+        run->max_model_len = length < model_context(m) ? length : model_context(m);
+    if (w->max_batch > 0 && (run->max_batch < 0 || w->max_batch < run->max_batch))
+        run->max_batch = w->max_batch < run->max_batch_tokens ? w->max_batch : run->max_batch_tokens;
+}
+
 static int open_parts(struct opened_model *m, const struct model_place *p, int64_t *bytes, struct err *e)
 {
     char dir[PATH_MAX];
     struct run_options run = p->o->service.run;
+    struct wishes wishes;
     if (find_files(m, p, dir, e) != 0)
         return -1;
     run.model = dir;
     run.max_model_len = -1; /* a model that has fewer positions has fewer */
     if (start_open_model(&run, NULL, &m->config, &m->checkpoint, e) != 0)
         return -1;
-    if (p->o->service.run.max_model_len > 0)
-        run.max_model_len = p->o->service.run.max_model_len < model_context(&m->config)
-                                ? p->o->service.run.max_model_len
-                                : model_context(&m->config);
+    if (wishes_read(&wishes, dir, p->name, p->n_ranks, e) != 0)
+        return -1;
+    obey(&wishes, &p->o->service.run, &m->config, &run);
     m->setup = start_service_setup(&run, &m->config);
     if (open_texts(m, p, dir, e) != 0)
         return -1;
-    return fit_need(&m->config, &m->checkpoint, &m->setup.limits, p->n_ranks, p->ops, &m->setup.kv_bytes, bytes, e);
+    if (fit_need(&m->config, &m->checkpoint, &m->setup.limits, p->n_ranks, p->ops, &m->setup.kv_bytes, bytes, e) != 0)
+        return -1;
+    *bytes = wishes.memory > *bytes ? wishes.memory : *bytes;
+    return 0;
 }
 
 struct opened_model *opened_model_open(const struct model_place *p, int64_t *bytes, struct err *e)

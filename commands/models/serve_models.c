@@ -1,6 +1,7 @@
 /* commands/models/serve_models.c - see serve_models.h. */
 #include "commands/models/serve_models.h"
 #include "commands/models/fleet.h"
+#include "commands/models/host_cache.h"
 #include "commands/serve.h"
 #include "commands/start/start.h"
 #include "commands/thread_cores.h"
@@ -37,13 +38,13 @@ static int64_t memory_of_rank(const struct instance *ground, const struct world 
 }
 
 static void open_fleet(struct fleet *f, struct instance *ground, const struct serve_options *o, int64_t memory,
-                       const struct world *w, struct err *e)
+                       struct host_use *host, const struct world *w, struct err *e)
 {
     struct cores cores;
     if (w->rank != 0)
         return;
     cores_widen(&cores);
-    (void)fleet_open(f, o, ground->ops, w->n_ranks, memory, e);
+    (void)fleet_open(f, o, ground->ops, w->n_ranks, memory, host, e);
     cores_restore(&cores);
 }
 
@@ -62,11 +63,24 @@ static void check_cache(const struct fleet *f, const struct serve_options *o, co
         (void)archive_cache_check(cache.dir, cache.token, e);
 }
 
+/* The first rank of each host keeps files for all. Collective. */
+static void open_host_cache(struct host_cache *c, struct residents *r, const struct serve_options *o,
+                            const struct world *w, struct err *e)
+{
+    long long limit = w->rank == 0 ? (long long)o->host_cache : 0;
+    MPI_CHECK(MPI_Bcast(&limit, 1, MPI_LONG_LONG, 0, w->comm));
+    if (limit == 0 || w->node_rank != 0 || host_cache_check(limit, e) != 0 || host_cache_open(c, limit, e) != 0)
+        return;
+    r->files = (struct residents_files){c, host_cache_loaded, host_cache_dropped};
+}
+
 int serve_models(struct world *w, const struct serve_options *o, struct err *e)
 {
     struct instance_setup setup = {0};
     struct instance ground;
     struct meter meter;
+    struct host_cache host_cache = {0};
+    struct host_use host = {.host_cache = &host_cache};
     struct fleet *f = err_calloc(e, 1, sizeof *f, "models");
     struct residents *r = err_calloc(e, 1, sizeof *r, "models");
     const struct residents_owner owner = {f, fleet_fetch, fleet_hear};
@@ -81,18 +95,23 @@ int serve_models(struct world *w, const struct serve_options *o, struct err *e)
     (void)rank_log_open(w, w->rank == 0 ? o->service.log_dir : NULL, e);
     fatal_agree(w, e);
     instance_open_ground(&ground, w, &setup, e);
-    open_fleet(f, &ground, o, memory_of_rank(&ground, w), w, e);
+    host_use_open(&host, &ground, w);
+    open_fleet(f, &ground, o, memory_of_rank(&ground, w), &host, w, e);
     check_cache(f, o, w, e);
     fatal_agree(w, e);
     (void)meter_open(&meter, &ground.engine, METER_INTERVAL, fleet_ranks, f, e);
     fatal_agree(w, e);
     residents_open(r, w, &ground, &owner);
+    open_host_cache(&host_cache, r, o, w, e);
+    fatal_agree(w, e);
     if (w->rank == 0)
         fleet_start(f);
     loop_run_models(&r->models, &client, e);
     if (w->rank == 0)
         status = fleet_close(f);
     residents_close(r);
+    host_cache_close(&host_cache);
+    host_use_close(&host);
     meter_close(&meter);
     MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
     instance_close(&ground);

@@ -152,11 +152,6 @@ static double settled_at(const struct deploy *d, const struct deployment *m)
     return m->loaded_at + fmin(d->setup.residence * (m->loaded_at - m->reading_since), d->setup.patience);
 }
 
-static bool may_make_way(const struct deploy *d, const struct deployment *m, double now)
-{
-    return may_go(m) && now >= settled_at(d, m);
-}
-
 static bool fits_after(const struct deploy *d, int64_t bytes, int64_t freed, int n_freed)
 {
     return d->used - freed + bytes <= d->setup.memory && d->n_resident - n_freed < d->setup.n_slots;
@@ -171,22 +166,23 @@ static bool is_unloading(const struct deploy *d)
     return false;
 }
 
-/* The next to go for `bytes`: the least recently used idle one, if all idle ones that have been there for long enough
- * make room together. -1: none. */
+/* The next to go for `bytes`: the least recently used idle one, if all idle ones together make room, and once it has
+ * been there for long enough. -1: none. */
 static int choose_victim(const struct deploy *d, int64_t bytes, double now)
 {
     int oldest = -1, n_idle = 0;
     int64_t idle = 0;
     for (int i = 0; i < d->setup.n_models; i++) {
         const struct deployment *m = &d->model[i];
-        if (!may_make_way(d, m, now))
+        if (!may_go(m))
             continue;
         n_idle++;
         idle += m->bytes;
         if (oldest < 0 || m->last_used < d->model[oldest].last_used)
             oldest = i;
     }
-    return fits_after(d, bytes, idle, n_idle) ? oldest : -1;
+    bool goes = oldest >= 0 && now >= settled_at(d, &d->model[oldest]) && fits_after(d, bytes, idle, n_idle);
+    return goes ? oldest : -1;
 }
 
 /* The busy model that has been loaded longest, and will go when it is idle. -1: all that are loaded are pinned, or have

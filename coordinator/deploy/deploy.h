@@ -3,8 +3,7 @@
  * The owner tells what happens (someone asks, leaves, has been served; a load has ended) and asks deploy_next() what to
  * do until it has nothing more to say. Rules:
  * - Many who ask for one model wait for one load. Models are loaded one at a time, in the order of those who have
- * waited
- *   longest; nobody overtakes.
+ *   waited longest; nobody overtakes.
  * - Room is counted in bytes before anything is read. A model that cannot fit beside the pinned ones is refused, and
  *   nothing is evicted for it. Victims are the least recently used among those that are idle and not pinned, and only
  *   when together they make enough room.
@@ -12,9 +11,8 @@
  *   first in line has waited `patience`, the models longest loaded yield: who asks for one from then on waits in line
  *   like others, and it is unloaded when the last of those who use it is done. So nobody starves.
  * - A model that was just loaded stays for `residence` times as long as its load took, at most `patience`, before it
- * makes
- *   way for another one, idle or busy: else two models that do not fit beside each other would be loaded for each
- *   request.
+ *   makes way for another one, idle or busy: else two models that do not fit beside each other would be loaded for
+ *   each request.
  * - Who leaves while waiting costs nothing: a load that nobody waits for any more is not begun.
  * - A load that failed is the answer for `hold` seconds; then the next one who asks has it tried again.
  *

@@ -12,6 +12,17 @@ struct server;
 struct task;
 struct text_buffer;
 
+/* How full and how busy the host of this process is. */
+struct host_figures {
+    double gpu_memory, gpu_busy;  /* of its ranks' GPUs, each 0 to 1, added; NAN: not known, or none */
+    double disk;                  /* the share of the models' file system that is taken; NAN: not known */
+    int64_t host_cache, archives; /* bytes of files of unloaded models in memory, of unpacked archives */
+};
+struct models_host {
+    void *context;
+    void (*look)(void *context, struct host_figures *f);
+};
+
 /* Several models; n 0: there is one, which is being loaded already. Borrowed. */
 struct models_setup {
     int n;
@@ -19,6 +30,7 @@ struct models_setup {
     const bool *pinned;      /* [n] to be loaded at once, and kept */
     struct deploy_setup deploy;
     struct models_source source;
+    struct models_host host;
 };
 
 /* Counts of a model, under names of SageMaker's multi-model endpoints. */

@@ -3,6 +3,7 @@
 #include "coordinator/metrics/exposition.h"
 #include "coordinator/server/models.h"
 
+#include <math.h>
 #include <string.h>
 
 #define MOST_LABELS 256 /* models that are told one by one; those behind them are told together */
@@ -117,10 +118,28 @@ static void write_total(struct exposition *x, const char *name, double value, co
     exposition_one(x, name, "gauge", value, help);
 }
 
+/* A number that is known. */
+static void write_known(struct exposition *x, const char *name, double value, const char *help)
+{
+    if (!isnan(value))
+        write_total(x, name, value, help);
+}
+
+/* CloudWatch adds the GPUs of a host: 200 per cent are two busy ones. */
+static void write_host(struct exposition *x, const struct host_figures *f)
+{
+    write_known(x, "GPUMemoryUtilization", 100 * f->gpu_memory,
+                "Per cent of a GPU's memory, this host's ranks' together.");
+    write_known(x, "GPUUtilization", 100 * f->gpu_busy, "Per cent of the time, this host's ranks' GPUs together.");
+    write_known(x, "DiskUtilization", 100 * f->disk,
+                "Per cent of the file system where archives are unpacked, or models are.");
+}
+
 void models_write_metrics(const struct models *m, struct text_buffer *out, struct err *e)
 {
     const struct deploy *d = &m->deploy;
     struct exposition x;
+    struct host_figures f;
     int n_ready = 0;
     if (!models_are_many(m))
         return;
@@ -133,7 +152,11 @@ void models_write_metrics(const struct models *m, struct text_buffer *out, struc
     write_total(&x, "models_known", m->n, "Models of the folder.");
     write_total(&x, "models_memory_bytes", (double)d->setup.memory, "That loaded models may take on a rank.");
     write_total(&x, "models_used_bytes", (double)d->used, "That they take.");
+    m->setup.host.look(m->setup.host.context, &f);
+    write_total(&x, "models_host_cache_bytes", (double)f.host_cache, "Of files that --host-cache keeps on this host.");
+    write_total(&x, "models_unpacked_bytes", (double)f.archives, "Of unpacked archives.");
     x.prefix = "";
+    write_host(&x, &f);
     for (size_t k = 0; k < sizeof figures / sizeof figures[0]; k++)
         if (figures[k].cloud != NULL)
             write_figure(&x, m, &figures[k], figures[k].cloud, figures[k].factor);

@@ -44,6 +44,11 @@ static const struct opt rows[] = {
      NULL},
     INTEGER("max-models", max_models, 1, SERVE_MAX_MODELS, 16,
             "with --models-dir: models that are loaded at once, at most (default 16)"),
+    {"host-cache", "BYTES", OPT_BYTES, AT(host_cache), 0, 1e18, 0, NULL,
+     "with --models-dir: keep files of unloaded models in each host's memory, locked, up to so many bytes, so that "
+     "they are "
+     "loaded again at memory's speed (default 0: as the system likes)",
+     NULL},
     {"keep-alive", "TIME", OPT_CALL, 0, 0, 0, 0, NULL,
      "with --models-dir: unload a model that nobody has used for this time: 90s, 30m, 2h (default 0: only to make "
      "room)",

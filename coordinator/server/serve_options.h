@@ -18,6 +18,7 @@ struct serve_options {
     int64_t model_memory, max_models; /* bytes of a rank; -1: most of what is free */
     const char *models_cache;         /* where archives are unpacked; NULL: nowhere */
     int64_t models_cache_bytes;       /* -1: most of what is free there */
+    int64_t host_cache;               /* bytes of each host's memory for files of unloaded models; 0: none */
     double keep_alive;                /* s; 0: for ever */
 };
 

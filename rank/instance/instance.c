@@ -186,7 +186,8 @@ void instance_open_ground(struct instance *i, struct world *w, struct instance_s
     memset(i, 0, sizeof *i);
     MPI_CHECK(MPI_Bcast(setup, sizeof *setup, MPI_BYTE, 0, w->comm));
     open_ground(i, w, DTYPE_BF16, setup, e);
-    i->engine = (struct engine){.world = &i->world, .ops = i->ops, .q = &i->q};
+    i->engine = (struct engine){
+        .world = &i->world, .ops = i->ops, .q = &i->q, .n_flights = i->ops->async != NULL ? ENGINE_FLIGHTS : 1};
     observers_add(&i->engine.observers, watch_observer(i->watch));
 }
 

@@ -261,6 +261,8 @@ static void commit_model(struct residents *r, int model)
         r->models.engine[model] = &i->engine;
         log_info("model %d: %.1f MiB of weights on rank 0, read in %.3f s beside steps", model,
                  (double)weight_map_bytes(&i->network.map) / MIB, l->stats.seconds);
+        if (r->files.loaded != NULL)
+            r->files.loaded(r->files.context, model, &l->checkpoint);
         close_loading(r);
         tell(r, news);
         return;
@@ -284,6 +286,13 @@ static void drop_model(struct residents *r, int model, struct instance **i)
     drop_instance(i);
     news.freed = free_bytes(r) - before;
     tell(r, news);
+}
+
+static void unload_model(struct residents *r, int model)
+{
+    drop_model(r, model, &r->resident[model]);
+    if (r->files.dropped != NULL)
+        r->files.dropped(r->files.context, model);
 }
 
 static void roll_back(struct residents *r, int model)
@@ -323,7 +332,7 @@ static void change(void *context, const struct plan *p)
     else if (p->kind == PLAN_ROLLBACK)
         roll_back(r, p->model);
     else
-        drop_model(r, p->model, &r->resident[p->model]);
+        unload_model(r, p->model);
 }
 
 void residents_open(struct residents *r, struct world *w, struct instance *ground, const struct residents_owner *owner)

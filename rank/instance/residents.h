@@ -40,12 +40,20 @@ struct residents_owner {
     void (*hear)(void *context, const struct residents_news *news);
 };
 
+/* A keeper of the files of models, on any rank; both are NULL where there is none. Neither waits. */
+struct residents_files {
+    void *context;
+    void (*loaded)(void *context, int model, const struct checkpoint *c);
+    void (*dropped)(void *context, int model);
+};
+
 struct loading;
 
 struct residents {
     struct world *world;     /* borrowed: the job's */
     struct instance *ground; /* borrowed */
     struct residents_owner owner;
+    struct residents_files files;           /* to be set behind residents_open */
     struct instance *resident[PLAN_MODELS]; /* NULL: the number is free */
     struct loading *loading;                /* NULL: nothing is being read */
     struct step_ways_book book;             /* equal on all ranks, as plans and measurements are */

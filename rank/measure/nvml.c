@@ -3,6 +3,7 @@
 #include "rank/measure/nvml.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,13 @@
 #define TEMPERATURE_GPU   0
 #define ERROR_UNCORRECTED 1
 #define SINCE_DRIVER      0 /* "volatile" counters */
+
+struct memory {
+    unsigned long long total, free, used; /* bytes */
+};
+struct rates {
+    unsigned gpu, memory; /* per cent of the time */
+};
 
 /* Every call returns 0 when it has done what it was asked. */
 struct nvml_calls {
@@ -30,6 +38,8 @@ struct nvml_calls {
     int (*ecc_errors)(void *device, int kind, int counter, unsigned long long *n);
     int (*remapped)(void *device, unsigned *corrected, unsigned *uncorrected, unsigned *pending, unsigned *failed);
     int (*mig_mode)(void *device, unsigned *now, unsigned *pending);
+    int (*memory)(void *device, struct memory *m);
+    int (*rates)(void *device, struct rates *r);
 };
 
 /* Functions that every driver has come first; an older one may lack the others. */
@@ -50,7 +60,9 @@ static const struct {
             {"nvmlDeviceGetEccMode", offsetof(struct nvml_calls, ecc_mode), false},
             {"nvmlDeviceGetTotalEccErrors", offsetof(struct nvml_calls, ecc_errors), false},
             {"nvmlDeviceGetRemappedRows", offsetof(struct nvml_calls, remapped), false},
-            {"nvmlDeviceGetMigMode", offsetof(struct nvml_calls, mig_mode), false}};
+            {"nvmlDeviceGetMigMode", offsetof(struct nvml_calls, mig_mode), false},
+            {"nvmlDeviceGetMemoryInfo", offsetof(struct nvml_calls, memory), false},
+            {"nvmlDeviceGetUtilizationRates", offsetof(struct nvml_calls, rates), false}};
 
 static int find_calls(void *library, struct nvml_calls *calls, struct err *e)
 {
@@ -157,6 +169,18 @@ int64_t nvml_power(const struct nvml *n)
     if (n->calls == NULL || n->calls->power == NULL || n->calls->power(n->device, &milliwatts) != 0)
         return -1;
     return milliwatts;
+}
+
+void nvml_use(const struct nvml *n, double *memory, double *busy)
+{
+    const struct nvml_calls *c = n->calls;
+    struct memory m = {0};
+    struct rates r = {0};
+    *memory = *busy = NAN;
+    if (c != NULL && c->memory != NULL && c->memory(n->device, &m) == 0 && m.total > 0)
+        *memory = (double)m.used / (double)m.total;
+    if (c != NULL && c->rates != NULL && c->rates(n->device, &r) == 0)
+        *busy = r.gpu / 100.0;
 }
 
 void nvml_reasons(char *text, unsigned long bytes, int64_t reasons)

@@ -57,6 +57,9 @@ void nvml_look(const struct nvml *n, struct nvml_state *s);
 int64_t nvml_energy(const struct nvml *n);
 int64_t nvml_power(const struct nvml *n);
 
+/* The shares of its memory that is taken, by everybody, and of the last moments in which it computed. NAN: not said. */
+void nvml_use(const struct nvml *n, double *memory, double *busy);
+
 /* "hw slowdown, power cap"; "none"; "?" for -1. */
 void nvml_reasons(char *text, unsigned long bytes, int64_t reasons);
 

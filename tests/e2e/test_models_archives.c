@@ -1,6 +1,7 @@
 /* tests/e2e/test_models_archives.c - `lockstep serve --models-dir --models-cache`: models as archives, unpacked once,
  * into a folder that is bounded; archives that nobody should unpack, and a disk that is full, are answers to who
  * asks. */
+#include "base/clock.h"
 #include "tests/support/archive.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -43,6 +44,7 @@ static size_t pack(const char *fixture, const char *name, const char *prefix)
 
 static void make_models(void)
 {
+    char made[256];
     struct archive a = {0};
     files_make_dir(dir);
     (void)snprintf(cache, sizeof cache, "%s-cache", dir);
@@ -63,6 +65,13 @@ static void make_models(void)
     archive_write(&a, true, in("large.tar"));
     files_remove_dir(cache);
     files_write_text(dir, "notes.txt", "no model");
+    models_fixture(made, "llama-bf16");
+    files_write_text(made, "serving.properties", "option.max_model_len=80\nbatch_size=2\nload_on_devices=0\n");
+    files_write_text(made, "config.pbtxt", "name: \"folder\"\nmax_batch_size: 8\n");
+    (void)rename(made, in("folder"));
+    models_fixture(made, "llama-bf16");
+    files_write_text(made, "serving.properties", "option.model_id=s3://elsewhere/model\n");
+    (void)rename(made, in("elsewhere"));
 }
 
 /* The code of an answer, and this part in its message. The tokens are the fixture's. */
@@ -134,6 +143,9 @@ static void served(int ranks)
         case_check(n_unpacked() == 2, "%d folders, expected 2", n_unpacked());
         double took = unpacking(&s, "one");
         case_check(took > 0, "ModelDownloadingTime %g", took);
+        double disk = serving_metric(&s, "DiskUtilization"), unpacked = serving_metric(&s, "models_unpacked_bytes");
+        case_check(disk > 0 && disk <= 100, "DiskUtilization %g", disk);
+        case_check(unpacked > (double)one_bytes && unpacked < 8 << 20, "%g bytes unpacked", unpacked);
         operate(&s, "unload", "one");
         expect(&s, "one", "llama-bf16", 200, NULL);
         case_check(unpacking(&s, "one") == took, "unpacked twice: %g and %g us", took, unpacking(&s, "one"));
@@ -147,6 +159,34 @@ static void served(int ranks)
         expect(&s, "large", NULL, 507, "--models-cache may hold 8388608");
         expect(&s, "two", "gpt2-3h", 200, NULL);
         case_check(n_unpacked() == 2, "%d folders, expected 2", n_unpacked());
+        case_check(serving_stop(&s) == 0, "status");
+    }
+    case_end();
+}
+
+/* The number of positions that a model is served with. */
+static double positions(const struct serving *s, const char *name)
+{
+    json_t *reply = talk_ask(s->endpoint, "{\"op\":\"models\"}");
+    double n = -1;
+    for (size_t k = 0; k < json_array_size(json_object_get(reply, "models")); k++) {
+        const json_t *m = json_array_get(json_object_get(reply, "models"), k);
+        if (strcmp(talk_text(m, "id"), name) == 0)
+            n = talk_number(m, "max_model_len");
+    }
+    json_decref(reply);
+    return n;
+}
+
+static void files_of_others(void)
+{
+    struct serving s;
+    case_begin("serving.properties and config.pbtxt in a model's folder are obeyed, or refused by name");
+    if (case_check(serving_start_models(&s, dir, 2, NULL, NULL), "no server")) {
+        expect(&s, "folder", "llama-bf16", 200, NULL);
+        case_check(positions(&s, "folder") == 80, "%g positions, expected 80", positions(&s, "folder"));
+        expect(&s, "elsewhere", NULL, 500, "option.model_id");
+        expect(&s, "folder", "llama-bf16", 200, NULL);
         case_check(serving_stop(&s) == 0, "status");
     }
     case_end();
@@ -194,13 +234,48 @@ static void disk_full(void)
     (void)snprintf(preload, sizeof preload, "LD_PRELOAD=%s", real != NULL ? real : "");
     free(real);
     files_remove_dir(cache);
-    models_fixture(path, "llama-bf16");
-    (void)rename(path, in("folder"));
     case_begin("a disk that is full while an archive is unpacked is a 507; nothing half done stays, the job goes on");
     if (case_check(serving_start_models(&s, dir, 2, more, env), "no server")) {
         expect(&s, "one", NULL, 507, "No space left on device");
         case_check(n_unpacked() == 0, "%d folders, expected none", n_unpacked());
         expect(&s, "folder", "llama-bf16", 200, NULL);
+        case_check(serving_stop(&s) == 0, "status");
+    }
+    case_end();
+}
+
+/* KiB that a rank has locked. */
+static long locked(const struct serving *s, int rank)
+{
+    char path[60], line[200];
+    long kib = -1;
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)process_of_rank(&s->p, rank));
+    FILE *f = fopen(path, "re");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL)
+        (void)sscanf(line, "VmLck: %ld", &kib);
+    if (f != NULL)
+        (void)fclose(f);
+    return kib;
+}
+
+static void host_cache(void)
+{
+    const char *const more[] = {"--models-cache", cache, "--host-cache", "1M", NULL};
+    struct serving s;
+    case_begin("--host-cache: files of a model that was unloaded are locked in memory, once a host");
+    if (case_check(serving_start_models(&s, dir, 2, more, NULL), "no server")) {
+        expect(&s, "two", "gpt2-3h", 200, NULL);
+        case_check(locked(&s, 0) == 0, "%ld KiB locked before", locked(&s, 0));
+        operate(&s, "unload", "two");
+        for (double until = seconds_now() + 30; locked(&s, 0) <= 0 && seconds_now() < until;)
+            (void)usleep(1000);
+        case_check(locked(&s, 0) == 76 && locked(&s, 1) == 0, "%ld and %ld KiB locked, expected 76 and 0",
+                   locked(&s, 0), locked(&s, 1));
+        for (double until = seconds_now() + 30;
+             serving_metric(&s, "models_host_cache_bytes") <= 0 && seconds_now() < until;)
+            (void)usleep(1000);
+        case_check(serving_metric(&s, "models_host_cache_bytes") == 76 * 1024, "models_host_cache_bytes");
+        expect(&s, "two", "gpt2-3h", 200, NULL);
         case_check(serving_stop(&s) == 0, "status");
     }
     case_end();
@@ -213,6 +288,8 @@ int main(void)
     files_remove_dir(cache);
     served(3);
     bounded();
+    files_of_others();
+    host_cache();
     disk_full();
     files_remove_dir(cache);
     files_remove_dir(dir);

@@ -3,6 +3,7 @@
  * refused. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
+#include "tests/support/models.h"
 #include "tests/support/process.h"
 #include "tests/support/serving.h"
 #include "tests/support/talk.h"
@@ -267,6 +268,42 @@ static void unknown(void)
     case_end();
 }
 
+/* Marks that are special tokens: the demo model's first one is called like a mark, and likelier than all others. */
+static void special(void)
+{
+    static const char *const names[] = {"config.json", "generation_config.json", "model.safetensors",
+                                        "tokenizer_config.json"};
+    static const char begin[] = "<|begin_of_text|>", mark[] = "[TOOL_CALLS]";
+    char file[300];
+    size_t bytes = 0, n = strlen(begin);
+    (void)snprintf(file, sizeof file, "%s/chat.jinja", dir);
+    const char *const more[] = {"--chat-template", file, NULL};
+    case_begin("a mark that is a special token");
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        files_copy(models_demo(), dir, names[i]);
+    char *text = files_read(models_demo(), "tokenizer.json", &bytes), *named = malloc(bytes + 1), *to = named;
+    for (const char *at = text; *at != '\0';) {
+        bool here = strncmp(at, begin, n) == 0;
+        to += sprintf(to, "%.*s", here ? (int)strlen(mark) : 1, here ? mark : at);
+        at += here ? n : 1;
+    }
+    files_write(dir, "tokenizer.json", named, (size_t)(to - named));
+    write_template(mark);
+    if (case_check(serving_start_model(&s, dir, 1, NULL, more), "no server")) {
+        json_t *reply = talk_ask(s.endpoint, "{" CHAT ",\"tool_choice\":\"required\",\"parallel_tool_calls\":false,"
+                                             "\"logit_bias\":{\"0\":100}}");
+        json_t *choice = json_array_get(json_object_get(reply, "choices"), 0);
+        case_check(talk_number(choice, "token_ids/0") == 0 && fits(call_of(json_object_get(choice, "message"), 0)) &&
+                       strncmp(talk_text(choice, "text"), mark, strlen(mark)) == 0,
+                   "%s: %s", talk_text(choice, "text"), talk_text(reply, "error/message"));
+        json_decref(reply);
+        case_check(serving_stop(&s) == 0, "another status than 0");
+    }
+    free(text);
+    free(named);
+    case_end();
+}
+
 /* A line of a batch, whose body has the message. */
 static void batches(void)
 {
@@ -309,6 +346,7 @@ int main(void)
         serves(f, 1, NULL);
     serves(&forms[4], 2, "--tensor-parallel");
     unknown();
+    special();
     batches();
     files_remove_dir(dir);
     return cases_done();

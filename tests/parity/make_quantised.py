@@ -238,6 +238,10 @@ case("q-fp8-block64-32-ue8m0", "llama", 15, SMALL, dict(BLOCK, weight_block_size
 case("q-fp8-block32-qwen3moe", "qwen3_moe", 14, dict(SMALL, **MOE), dict(BLOCK, weight_block_size=[32, 32],
      modules_to_not_convert=["lm_head", "model.layers.0.mlp.gate", "model.layers.1.mlp.gate"]), write_fp8, read_fp8,
      block=(32, 32), scale="f32", scale_name="weight_scale_inv")
+LATENT = dict(V=97, H=48, A=3, K=3, F=88, moe_intermediate_size=40, n_routed_experts=5, num_experts_per_tok=2, kv_lora_rank=40, qk_nope_head_dim=32,
+              qk_rope_head_dim=8, v_head_dim=32, first_k_dense_replace=1, n_group=1, topk_group=1)
+case("q-fp8-block32-deepseek3", "deepseek_v3", 14, dict(LATENT, q_lora_rank=44), dict(BLOCK, weight_block_size=[32, 32],
+     modules_to_not_convert=["lm_head", "model.layers.1.mlp.gate"]), write_fp8, read_fp8, block=(32, 32), scale="f32", scale_name="weight_scale_inv")
 case("q-fp8-autofp8-static", "mistral", 16, dict(SMALL, sliding_window=None), dict(quant_method="fp8", activation_scheme="static",
      ignored_layers=["lm_head"]), write_fp8, read_fp8, scale="f32", scale_name="weight_scale", shape=[], input_scale=True)
 case("q-fp8-fbgemm", "llama", 18, dict(SMALL, A=3, K=1), dict(quant_method="fbgemm_fp8", activation_scale_ub=1200.0,
@@ -281,7 +285,7 @@ case("q-w4-asym-g64-f16", "llama", 21, BIG, compressed("pack-quantized", dict(W4
 case("q-w4-g128-bf16", "qwen3", 18, BIG, dict(GPTQ, group_size=128), write_gptq, read_gptq, "bf16", bits=4, group=128, sym=True, v2=False)
 case("q-mxfp4-bf16", "gpt_oss", 16, dict(OSS, A=4, D=64, F=64, L=1), MX, write_mxfp4, read_mxfp4, "bf16", experts=True)
 
-MATRIX = r"\.(q|k|v|o|gate|up|down|w1|w2|w3)(_proj)?\.weight$"
+MATRIX = r"\.((q|k|v|o|q_a|q_b|kv_b|gate|up|down|w1|w2|w3)(_proj)?|kv_a_proj_with_mqa)\.weight$"
 
 def is_quantised(name, t, o):
     if o.get("experts"):

@@ -464,7 +464,7 @@ static void check_recorded_later(struct world *w)
     if (w->n_ranks > 1)
         return;
     open_run(&r, w, &m, "tests/parity/fixtures/llama-14-2-gelu",
-             (struct limits){N_SEQS, N_SEQS * CHUNK, 64, N_SEQS, 4 * N_SEQS, 0});
+             (struct limits){N_SEQS, N_SEQS * CHUNK, 64, N_SEQS, 4 * N_SEQS, 0, 0});
     decode(&r, N, plain);
     open_paper(&r, &ops, false, &ways);
     int at_first = paper.n_recorded;
@@ -497,7 +497,7 @@ static void check_known_ways(struct world *w)
     if (w->n_ranks > 1)
         return;
     open_run(&r, w, &m, "tests/parity/fixtures/llama-14-2-gelu",
-             (struct limits){N_SEQS, N_SEQS * CHUNK, 64, N_SEQS, 4 * N_SEQS, 0});
+             (struct limits){N_SEQS, N_SEQS * CHUNK, 64, N_SEQS, 4 * N_SEQS, 0, 0});
     open_paper(&r, &ops, true, &ways);
     const struct decode_graph *g = &r.instance.engine.decode[N_SEQS - 1];
     (void)snprintf(reason, sizeof reason, "measured %d, %d runs, %g s and %g s", ways.measured, paper.n_persistent,

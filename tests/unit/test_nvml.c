@@ -23,10 +23,11 @@ static void everything(void **state)
     (void)state;
     struct nvml n;
     struct nvml_state s;
+    double memory, busy;
     struct err e = {0};
     says("sm=1755,max_sm=1980,memory=3201,max_memory=3202,celsius=41,reasons=4,power=612345,ecc=1,errors=2,rows=3,"
          "pending=1,"
-         "failed=0,energy=123,mig=0");
+         "failed=0,energy=123,mig=0,used=250,busy=75");
     assert_int_equal(nvml_open(&n, library, GPU, &e), 0);
     expect_none(&e);
     nvml_look(&n, &s);
@@ -35,7 +36,11 @@ static void everything(void **state)
     assert_true(s.ecc == 1 && s.uncorrected_errors == 2 && s.rows_remapped == 4 && s.remap_pending == 1 &&
                 s.remap_failed == 0);
     assert_true(nvml_energy(&n) == 123 && !n.is_slice);
+    nvml_use(&n, &memory, &busy);
+    assert_true(memory == 0.25 && busy == 0.75);
     nvml_close(&n);
+    nvml_use(&n, &memory, &busy);
+    assert_true(isnan(memory) && isnan(busy));
     nvml_look(&n, &s); /* closed: it says nothing, and does no harm */
     assert_true(s.sm_mhz == -1 && nvml_energy(&n) == -1);
     nvml_close(&n);
@@ -46,6 +51,7 @@ static void nothing(void **state)
     (void)state;
     struct nvml n;
     struct nvml_state s;
+    double memory, busy;
     struct err e = {0};
     says("");
     assert_int_equal(nvml_open(&n, library, GPU, &e), 0);
@@ -53,6 +59,8 @@ static void nothing(void **state)
     assert_true(s.sm_mhz == -1 && s.max_sm_mhz == -1 && s.memory_mhz == -1 && s.max_memory_mhz == -1 &&
                 s.celsius == -1 && s.reasons == -1 && s.milliwatts == -1 && s.uncorrected_errors == -1 &&
                 s.rows_remapped == -1 && s.remap_pending == -1 && s.remap_failed == -1 && s.ecc == -1);
+    nvml_use(&n, &memory, &busy);
+    assert_true(isnan(memory) && isnan(busy));
     nvml_close(&n);
 }
 

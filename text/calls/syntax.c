@@ -7,12 +7,25 @@
 static const struct syntax {
     const char *begin, *before, *after, *between, *end;
     bool many;
+    const char *marks[4]; /* which may be special tokens */
 } syntaxes[CALLS_FORMATS] = {
-    [CALLS_HERMES] = {"", "<tool_call>\n{\"name\": \"%s\", \"arguments\": ", "}\n</tool_call>", "\n", "", true},
-    [CALLS_LLAMA3] = {"", "{\"name\": \"%s\", \"parameters\": ", "}", "; ", "", true},
-    [CALLS_MISTRAL] = {"[TOOL_CALLS][", "{\"name\": \"%s\", \"arguments\": ", "}", ", ", "]", true},
-    [CALLS_MISTRAL_ARGS] = {"", "[TOOL_CALLS]%s[ARGS]", "", "", "", true},
-    [CALLS_HARMONY] = {"", "<|channel|>commentary to=functions.%s <|constrain|>json<|message|>", "", "", "", false},
+    [CALLS_HERMES] = {"",
+                      "<tool_call>\n{\"name\": \"%s\", \"arguments\": ",
+                      "}\n</tool_call>",
+                      "\n",
+                      "",
+                      true,
+                      {"<tool_call>", "</tool_call>"}},
+    [CALLS_LLAMA3] = {"", "{\"name\": \"%s\", \"parameters\": ", "}", "; ", "", true, {NULL}},
+    [CALLS_MISTRAL] = {"[TOOL_CALLS][", "{\"name\": \"%s\", \"arguments\": ", "}", ", ", "]", true, {"[TOOL_CALLS]"}},
+    [CALLS_MISTRAL_ARGS] = {"", "[TOOL_CALLS]%s[ARGS]", "", "", "", true, {"[TOOL_CALLS]", "[ARGS]"}},
+    [CALLS_HARMONY] = {"",
+                       "<|channel|>commentary to=functions.%s <|constrain|>json<|message|>",
+                       "",
+                       "",
+                       "",
+                       false,
+                       {"<|channel|>", "<|constrain|>", "<|message|>"}},
 };
 
 /* A function without parameters takes none. */
@@ -36,7 +49,7 @@ static json_t *call_of(const struct syntax *s, const json_t *function)
 json_t *calls_syntax(enum calls_format format, const json_t *tools, const char *only, bool many)
 {
     const struct syntax *s = &syntaxes[format];
-    json_t *calls = json_array();
+    json_t *calls = json_array(), *marks = json_array();
     const json_t *tool;
     size_t i;
     json_array_foreach(tools, i, tool)
@@ -46,6 +59,8 @@ json_t *calls_syntax(enum calls_format format, const json_t *tools, const char *
         if (name != NULL && (only == NULL || strcmp(only, name) == 0))
             (void)json_array_append_new(calls, call_of(s, function));
     }
-    return json_pack("{s:s, s:s, s:s, s:b, s:o}", "begin", s->begin, "between", s->between, "end", s->end, "many",
-                     many && s->many, "calls", calls);
+    for (i = 0; i < sizeof s->marks / sizeof s->marks[0] && s->marks[i] != NULL; i++)
+        (void)json_array_append_new(marks, json_string(s->marks[i]));
+    return json_pack("{s:s, s:s, s:s, s:b, s:o, s:o}", "begin", s->begin, "between", s->between, "end", s->end, "many",
+                     many && s->many, "marks", marks, "calls", calls);
 }

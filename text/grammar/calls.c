@@ -1,29 +1,62 @@
 /* text/grammar/calls.c - see calls.h. */
 #include "text/grammar/calls.h"
 
+#include "text/grammar/lexicon.h"
 #include "text/grammar/schema.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-/* A text of the object, then next. */
-static int fixed(struct graph *g, const json_t *object, const char *name, int next)
+/* The mark that the text begins with; NULL: none. */
+static const json_t *mark_at(const json_t *marks, const char *text, size_t bytes)
 {
-    const json_t *text = json_object_get(object, name);
-    if (!json_is_string(text)) {
-        ERR(g->e, ERR_INPUT, "calls: \"%s\" is no text", name);
-        return -1;
+    const json_t *mark;
+    size_t i;
+    json_array_foreach(marks, i, mark)
+    {
+        size_t n = json_string_length(mark);
+        if (n > 0 && n <= bytes && memcmp(text, json_string_value(mark), n) == 0)
+            return mark;
     }
-    return graph_text(g, json_string_value(text), json_string_length(text), next);
+    return NULL;
 }
 
-static int call_graph(struct graph *g, const json_t *call, int next)
+/* A text of the object, then next: from its end, every byte of it, and around each mark the special token's way. */
+static int fixed(struct graph *g, const json_t *marks, const json_t *object, const char *name, int next)
+{
+    const json_t *value = json_object_get(object, name);
+    const char *text = json_string_value(value);
+    size_t bytes = json_string_length(value);
+    int *from = text != NULL ? err_calloc(g->e, bytes + 1, sizeof *from, "calls") : NULL;
+    if (text == NULL)
+        ERR(g->e, ERR_INPUT, "calls: \"%s\" is no text", name);
+    if (from == NULL)
+        return -1;
+    from[bytes] = next;
+    for (size_t i = bytes; i-- > 0;) {
+        const json_t *mark = mark_at(marks, text + i, bytes - i);
+        size_t n = json_string_length(mark);
+        from[i] = graph_text(g, text + i, 1, from[i + 1]);
+        if (mark != NULL) {
+            int end = graph_bytes(g, LEXICON_SPECIAL, LEXICON_SPECIAL, from[i + n]);
+            int special = graph_bytes(g, LEXICON_SPECIAL, LEXICON_SPECIAL, graph_text(g, text + i, n, end));
+            from[i] = graph_either(g, special, from[i]);
+        }
+    }
+    int start = from[0];
+    free(from);
+    return start;
+}
+
+static int call_graph(struct graph *g, const json_t *marks, const json_t *call, int next)
 {
     const char *name = json_string_value(json_object_get(call, "name"));
     const json_t *schema = json_object_get(call, "schema");
     bool was_good = g->e->code == ERR_NONE;
     if (schema == NULL)
         ERR(g->e, ERR_INPUT, "no schema");
-    int value = schema == NULL ? -1 : schema_graph(g, schema, fixed(g, call, "after", next));
+    int value = schema == NULL ? -1 : schema_graph(g, schema, fixed(g, marks, call, "after", next));
     if (was_good && g->e->code != ERR_NONE) { /* whose schema it is */
         char text[ERR_TEXT_BYTES];
         (void)snprintf(text, sizeof text, "%.128s: %.*s", name != NULL ? name : "?", (int)sizeof text - 140,
@@ -31,21 +64,22 @@ static int call_graph(struct graph *g, const json_t *call, int next)
         (void)snprintf(g->e->text, sizeof g->e->text, "%s", text);
         return -1;
     }
-    return fixed(g, call, "before", value);
+    return fixed(g, marks, call, "before", value);
 }
 
 int calls_graph(struct graph *g, const json_t *asked, int next)
 {
-    const json_t *calls = json_object_get(asked, "calls"), *call;
+    const json_t *calls = json_object_get(asked, "calls"), *marks = json_object_get(asked, "marks"), *call;
     size_t i, n = json_array_size(calls);
-    int any = -1, again = graph_ahead(g), behind = fixed(g, asked, "end", next);
-    if (n == 0 || n > CALLS_MAX) {
-        ERR(g->e, ERR_INPUT, "%zu tools, expected 1 to %d", n, CALLS_MAX);
+    if (n == 0 || n > CALLS_MAX || json_array_size(marks) > CALLS_MAX_MARKS) {
+        ERR(g->e, ERR_INPUT, "%zu tools and %zu marks, expected 1 to %d and at most %d", n, json_array_size(marks),
+            CALLS_MAX, CALLS_MAX_MARKS);
         return -1;
     }
+    int any = -1, again = graph_ahead(g), behind = fixed(g, marks, asked, "end", next);
     if (json_is_true(json_object_get(asked, "many")))
-        behind = graph_either(g, fixed(g, asked, "between", again), behind);
-    json_array_foreach(calls, i, call) any = graph_either(g, call_graph(g, call, behind), any);
+        behind = graph_either(g, fixed(g, marks, asked, "between", again), behind);
+    json_array_foreach(calls, i, call) any = graph_either(g, call_graph(g, marks, call, behind), any);
     graph_lead(g, again, any);
-    return fixed(g, asked, "begin", any);
+    return fixed(g, marks, asked, "begin", any);
 }

@@ -6,10 +6,12 @@
 
 #include <jansson.h>
 
-#define CALLS_MAX 1000 /* of one form */
+#define CALLS_MAX       1000 /* of one form */
+#define CALLS_MAX_MARKS 8
 
-/* {"begin", "between", "end": texts, "many": more than one call, "calls": [{"name", "before", "schema", "after"}]},
- * then next. -1 and g->e: malformed, or a schema is not supported, which the message then names. */
+/* {"begin", "between", "end": texts, "many": more than one call, "marks": [texts], "calls": [{"name", "before",
+ * "schema", "after"}]}, then next. Where a mark stands in one of the texts, a special token of this text may stand as
+ * well. -1 and g->e: malformed, or a schema is not supported, which the message then names. */
 int calls_graph(struct graph *g, const json_t *asked, int next);
 
 #endif

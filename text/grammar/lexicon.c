@@ -28,7 +28,20 @@ static size_t length(const struct lexicon *l, int32_t token)
 
 /* ---- opening ---- */
 
-/* The bytes of every token; none for special tokens and ids without a token. */
+/* A special token is its text between bytes that no other token has: those that have it are in no text. */
+static int read_special(const struct tokenizer *t, int32_t id, struct text_buffer *all, struct err *e)
+{
+    static const char mark[] = {(char)LEXICON_SPECIAL};
+    size_t bytes = 0;
+    const char *text = tokenizer_token_text(t, id, &bytes);
+    if (text == NULL || !tokenizer_is_special(t, id))
+        return 0;
+    (void)text_append(all, mark, 1, e);
+    (void)text_append(all, text, bytes, e);
+    return text_append(all, mark, 1, e);
+}
+
+/* The bytes of every token; none for ids without a token. */
 static int read_tokens(struct lexicon *l, const struct tokenizer *t, struct err *e)
 {
     struct text_buffer all = {0};
@@ -36,6 +49,10 @@ static int read_tokens(struct lexicon *l, const struct tokenizer *t, struct err 
     for (int32_t i = 0; l->first != NULL && i < l->n_tokens; i++) {
         size_t begin = all.bytes;
         if (tokenizer_token_bytes(t, i, &all, e) != 0)
+            break;
+        if (all.bytes > begin && memchr(all.data + begin, LEXICON_SPECIAL, all.bytes - begin) != NULL)
+            all.bytes = begin;
+        if (read_special(t, i, &all, e) != 0)
             break;
         if (all.bytes - begin > MAX_DEPTH)
             all.bytes = begin;

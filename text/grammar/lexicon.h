@@ -14,6 +14,10 @@
 
 #define LEXICON_LENGTHS 16
 
+/* In UTF-8 there is no such byte. Between two of them stands the text of a special token, which so is in no text but
+ * where a form asks for it (calls.h). */
+#define LEXICON_SPECIAL 0xff
+
 struct lexicon_node { /* of a tree, in depth-first order */
     int32_t token;    /* the first token of just these bytes, -1: none; see lexicon.same */
     int32_t skip;     /* the node behind all that begin with these bytes */

@@ -1,5 +1,6 @@
 /* kernels/cuda/products/heads.cu - the products of latent attention: every head has a small matrix of its own. Few tokens: a warp
  * a row of a head's weights. Many: the tensor cores, where types and sizes fit. */
+#include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/products/row_dots.cuh"
 #include "kernels/cuda/tensor.cuh"
 
@@ -79,6 +80,40 @@ __global__ void __launch_bounds__(WARPS * 32) heads_tiles(heads_args<T, T> a)
         }
 }
 
+/* Quantised weights, one element after the other. grid: rows / WARPS, heads */
+template <typename T>
+__global__ void __launch_bounds__(WARPS * 32) heads_coded(heads_args<T, T> a, coded w)
+{
+    after_previous();
+    int row = (int)(blockIdx.x * WARPS + threadIdx.x / 32), h = (int)blockIdx.y, lane = threadIdx.x % 32;
+    if (row >= a.rows)
+        return;
+    for (int t0 = 0; t0 < a.n_tokens; t0 += DOT_TOKENS) {
+        float sum[DOT_TOKENS] = {};
+        for (int k = lane; k < a.cols; k += 32) {
+            float weight = coded_element(w, h * a.rows + row, k);
+#pragma unroll
+            for (int t = 0; t < DOT_TOKENS; t++)
+                sum[t] = fmaf(weight,
+                              to_float(a.x[(size_t)min(t0 + t, a.n_tokens - 1) * a.x_token + (size_t)h * a.x_head + k]),
+                              sum[t]);
+        }
+#pragma unroll
+        for (int t = 0; t < DOT_TOKENS; t++) {
+            sum[t] = warp_sum(sum[t]);
+            if (lane == 0 && t0 + t < a.n_tokens)
+                a.out[(size_t)(t0 + t) * a.out_token + (size_t)h * a.out_head + row] = from_float<T>(sum[t]);
+        }
+    }
+}
+
+template <typename T>
+static void launch_coded(struct queue *q, const heads_args<T, T> &a, const struct weight *w, unsigned n_heads)
+{
+    launch(q, heads_coded<T>, dim3((unsigned)(a.rows + WARPS - 1) / WARPS, n_heads), dim3(WARPS * 32), 0, a,
+           coded_rows(w, 0));
+}
+
 template <typename T, typename W, int N>
 static void launch_heads(struct queue *q, const heads_args<T, W> &a, unsigned n_heads)
 {
@@ -99,6 +134,16 @@ extern "C" void cuda_matmul_heads(struct queue *q, struct head_rows out, struct 
     nvtx_range range("matmul_heads");
     if (n_tokens < 1 || n_heads < 1 || w->rows < 1)
         return;
+    if (weight_is_quantised(w)) {
+        with_type(q->act, [&](auto type) {
+            using T = decltype(type);
+            launch_coded<T>(q,
+                            {(T *)out.data, (const T *)x.data, nullptr, out.per_token, out.per_head, x.per_token,
+                             x.per_head, n_tokens, w->rows / n_heads, w->cols},
+                            w, (unsigned)n_heads);
+        });
+        return;
+    }
     int pitches = w->cols | x.per_token | x.per_head; /* multiples of what is loaded together, all or none */
     with_dots(q->act, w->type, pitches, x.data, w->data, [&](auto t, auto v, auto n) {
         using T = decltype(t);

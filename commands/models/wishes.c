@@ -1,0 +1,298 @@
+/* commands/models/wishes.c - see wishes.h. */
+#include "commands/models/wishes.h"
+#include "base/files.h"
+#include "base/json.h"
+#include "base/log.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_NESTED 64
+#define MIB         ((int64_t)1 << 20)
+
+static void add_unread(struct wishes *w, const char *key)
+{
+    size_t n = strlen(w->unread);
+    if (strlen(key) + 3 < sizeof w->unread - n)
+        (void)snprintf(w->unread + n, sizeof w->unread - n, "%s%.80s", n > 0 ? ", " : "", key);
+}
+
+static int read_number(const char *what, const char *key, const char *value, int64_t low, int64_t high, int64_t *out,
+                       struct err *e)
+{
+    char *end = NULL;
+    long long n = strtoll(value, &end, 10);
+    if (end == value || *end != '\0' || n < low || n > high)
+        return ERR(e, ERR_INPUT, "%.200s: %.60s: found \"%.40s\", expected a number from %lld to %lld", what, key,
+                   value, (long long)low, (long long)high);
+    *out = n;
+    return 0;
+}
+
+static int64_t lower(int64_t a, int64_t b)
+{
+    return a == 0 || b < a ? b : a;
+}
+
+/* ---- serving.properties ---- */
+
+enum kind { LENGTH, BATCH, MEMORY, RANKS, PLACE, CODE, MEANT };
+
+static const struct key {
+    const char *name;
+    enum kind kind;
+} keys[] = {{"option.max_model_len", LENGTH},
+            {"option.n_positions", LENGTH},
+            {"batch_size", BATCH},
+            {"option.max_rolling_batch_size", BATCH},
+            {"required_memory_mb", MEMORY},
+            {"gpu.required_memory_mb", MEMORY},
+            {"option.tensor_parallel_degree", RANKS},
+            {"option.model_id", PLACE},
+            {"option.entryPoint", CODE},
+            {"option.handler", CODE},
+            {"engine", MEANT}, /* what follows asks for what is here anyway */
+            {"option.rolling_batch", MEANT},
+            {"max_batch_delay", MEANT}};
+
+/* The folder that the file is in, as containers name it. */
+static bool is_here(const char *place)
+{
+    static const char *const here[] = {".", "./", "/opt/ml/model", "/opt/ml/model/"};
+    for (size_t i = 0; i < sizeof here / sizeof here[0]; i++)
+        if (strcmp(place, here[i]) == 0)
+            return true;
+    return false;
+}
+
+static int take_number(struct wishes *w, enum kind kind, const char *what, const char *key, const char *value,
+                       struct err *e)
+{
+    int64_t n = 0;
+    if (read_number(what, key, value, 1, INT32_MAX, &n, e) != 0)
+        return -1;
+    if (kind == LENGTH)
+        w->max_model_len = lower(w->max_model_len, n);
+    else if (kind == BATCH)
+        w->max_batch = lower(w->max_batch, n);
+    else
+        w->memory = n * MIB > w->memory ? n * MIB : w->memory;
+    return 0;
+}
+
+static int take(struct wishes *w, const char *what, const char *key, const char *value, int n_ranks, struct err *e)
+{
+    const struct key *k = keys, *end = keys + sizeof keys / sizeof keys[0];
+    char all[24];
+    while (k < end && strcmp(k->name, key) != 0)
+        k++;
+    if (k == end) {
+        add_unread(w, key);
+        return 0;
+    }
+    switch (k->kind) {
+    case LENGTH:
+    case BATCH:
+    case MEMORY:
+        return take_number(w, k->kind, what, key, value, e);
+    case RANKS:
+        (void)snprintf(all, sizeof all, "%d", n_ranks);
+        if (strcmp(value, "max") != 0 && strcmp(value, all) != 0)
+            add_unread(w, key); /* the job says on how many ranks models are */
+        return 0;
+    case PLACE:
+        return is_here(value)
+                   ? 0
+                   : ERR(e, ERR_UNSUPPORTED,
+                         "%.200s: %s: found \"%.80s\", expected the model's files beside this one, and \".\" "
+                         "or no such key",
+                         what, key, value);
+    case CODE:
+        return strncmp(value, "djl_python.", 11) == 0
+                   ? 0
+                   : ERR(e, ERR_UNSUPPORTED, "%.200s: %s: found \"%.80s\": Python code of a model is not run", what,
+                         key, value);
+    case MEANT:
+        return 0;
+    }
+    return 0;
+}
+
+static char *trim(char *text)
+{
+    while (isspace((unsigned char)*text))
+        text++;
+    for (size_t n = strlen(text); n > 0 && isspace((unsigned char)text[n - 1]); n--)
+        text[n - 1] = '\0';
+    return text;
+}
+
+int wishes_read_properties(struct wishes *w, char *text, const char *what, int n_ranks, struct err *e)
+{
+    for (char *line = text, *next; line != NULL; line = next) {
+        next = strchr(line, '\n');
+        if (next != NULL)
+            *next++ = '\0';
+        line = trim(line);
+        size_t n = strcspn(line, "=:");
+        if (*line == '\0' || *line == '#' || *line == '!')
+            continue;
+        if (line[n] == '\0' || n == 0)
+            return ERR(e, ERR_INPUT, "%.200s: found \"%.60s\", expected KEY=VALUE", what, line);
+        line[n] = '\0';
+        if (take(w, what, trim(line), trim(line + n + 1), n_ranks, e) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- config.pbtxt ---- */
+
+/* The text format of protocol buffers, of which only the outermost fields are looked at. */
+struct pbtxt {
+    char *at;
+    const char *what;
+};
+
+static void skip_space(struct pbtxt *p)
+{
+    for (;; p->at++) {
+        if (*p->at == '#')
+            p->at += strcspn(p->at, "\n");
+        if (*p->at == '\0' || (!isspace((unsigned char)*p->at) && *p->at != ',' && *p->at != ';'))
+            return;
+    }
+}
+
+/* A text in quotes, without its escapes: *end is behind it. NULL: it does not end. */
+static char *skip_text(char *at)
+{
+    char quote = *at++;
+    while (*at != quote && *at != '\0' && *at != '\n')
+        at += at[0] == '\\' && at[1] != '\0' ? 2 : 1;
+    return *at == quote ? at + 1 : NULL;
+}
+
+/* Braces and brackets with all that is in them. */
+static int skip_block(struct pbtxt *p, struct err *e)
+{
+    int depth = 0;
+    do {
+        skip_space(p);
+        char c = *p->at;
+        depth += c == '{' || c == '[';
+        depth -= c == '}' || c == ']';
+        if (depth > MOST_NESTED)
+            return ERR(e, ERR_INPUT, "%.200s: nested deeper than %d", p->what, MOST_NESTED);
+        char *next = c == '"' || c == '\'' ? skip_text(p->at) : p->at + 1;
+        if (c == '\0' || next == NULL)
+            return ERR(e, ERR_INPUT, "%.200s: a block or a text does not end", p->what);
+        p->at = next;
+    } while (depth > 0);
+    return 0;
+}
+
+/* A value that is no block, NUL-terminated; *behind: where reading goes on, with the byte that stood there. */
+static char *read_value(struct pbtxt *p, struct err *e)
+{
+    char *from = p->at;
+    if (*from == '"' || *from == '\'') {
+        char *end = skip_text(from);
+        if (end == NULL) {
+            ERR(e, ERR_INPUT, "%.200s: a text does not end", p->what);
+            return NULL;
+        }
+        end[-1] = '\0';
+        p->at = end;
+        return from + 1;
+    }
+    p->at += strcspn(p->at, " \t\r\n,;#{}[]\"'");
+    if (p->at == from) {
+        ERR(e, ERR_INPUT, "%.200s: found \"%.20s\", expected a value", p->what, from);
+        return NULL;
+    }
+    if (*p->at != '\0')
+        *p->at++ = '\0';
+    return from;
+}
+
+static int take_field(struct wishes *w, struct pbtxt *p, const char *key, const char *name, struct err *e)
+{
+    int64_t n = 0;
+    if (*p->at == '{' || *p->at == '[') {
+        add_unread(w, key);
+        return skip_block(p, e);
+    }
+    const char *value = read_value(p, e);
+    if (value == NULL)
+        return -1;
+    if (strcmp(key, "max_batch_size") == 0) {
+        if (read_number(p->what, key, value, 0, INT32_MAX, &n, e) != 0)
+            return -1;
+        w->max_batch = n > 0 ? lower(w->max_batch, n) : w->max_batch; /* 0: it says nothing of sequences */
+    } else if (strcmp(key, "name") != 0 || strcmp(value, name) != 0) {
+        add_unread(w, key);
+    }
+    return 0;
+}
+
+int wishes_read_pbtxt(struct wishes *w, char *text, const char *what, const char *name, struct err *e)
+{
+    struct pbtxt p = {text, what};
+    char key[64];
+    for (skip_space(&p); *p.at != '\0'; skip_space(&p)) {
+        size_t n = 0;
+        while (isalnum((unsigned char)p.at[n]) || p.at[n] == '_')
+            n++;
+        if (n == 0 || n >= sizeof key)
+            return ERR(e, ERR_INPUT, "%.200s: found \"%.20s\", expected the name of a field", what, p.at);
+        (void)snprintf(key, sizeof key, "%.*s", (int)n, p.at);
+        p.at += n;
+        skip_space(&p);
+        if (*p.at == ':')
+            p.at++;
+        skip_space(&p);
+        if (take_field(w, &p, key, name, e) != 0)
+            return -1;
+    }
+    return 0;
+}
+
+/* ---- both ---- */
+
+/* The text of a file of the folder; NULL: there is none, or *e. */
+static char *open_text(const char *dir, const char *file, char *path, struct err *e)
+{
+    size_t bytes = 0;
+    int n = snprintf(path, PATH_MAX, "%s/%s", dir, file);
+    if (n < 0 || n >= PATH_MAX || !files_present(path))
+        return NULL;
+    char *text = file_read_text(path, WISHES_MAX_BYTES, &bytes, e);
+    if (text != NULL && strlen(text) != bytes)
+        ERR(e, ERR_INPUT, "%.200s: found NUL in it, expected a text", path);
+    return text;
+}
+
+int wishes_read(struct wishes *w, const char *dir, const char *name, int n_ranks, struct err *e)
+{
+    char path[PATH_MAX];
+    *w = (struct wishes){0};
+    char *text = open_text(dir, "serving.properties", path, e);
+    if (text != NULL && e->code == ERR_NONE)
+        (void)wishes_read_properties(w, text, path, n_ranks, e);
+    free(text);
+    text = e->code == ERR_NONE ? open_text(dir, "config.pbtxt", path, e) : NULL;
+    if (text != NULL && e->code == ERR_NONE)
+        (void)wishes_read_pbtxt(w, text, path, name, e);
+    free(text);
+    for (char *c = w->unread; *c != '\0'; c++)
+        if ((unsigned char)*c < 0x20 || *c >= 0x7f)
+            *c = '?';
+    if (w->unread[0] != '\0' && e->code == ERR_NONE)
+        log_warn("model %s: its serving.properties or config.pbtxt has keys that mean nothing here: %s", name,
+                 w->unread);
+    return e->code == ERR_NONE ? 0 : -1;
+}
