@@ -1,6 +1,6 @@
 /* commands/bench/traffic.h - requests of random tokens, all of one shape and queued at once, for the scheduler that
- * serves real requests; `bench --throughput` measures them. Text is made if there is a tokenizer; nothing comes from a prefix cache:
- * the same requests are queued again and again. Rank 0 only. */
+ * serves real requests; `bench --throughput` measures them. Text is made if there is a tokenizer; nothing comes from a
+ * prefix cache: the same requests are queued again and again. Rank 0 only. */
 #ifndef BENCH_TRAFFIC_H
 #define BENCH_TRAFFIC_H
 
@@ -17,8 +17,8 @@ struct traffic {
     struct scheduler scheduler;
 };
 
-/* Before traffic_open: text is made with the tokenizer in a folder and, unless it is NULL, has the form of the JSON schema in a file.
- * *t is zeroed. */
+/* Before traffic_open: text is made with the tokenizer in a folder and, unless it is NULL, has the form of the JSON
+ * schema in a file. *t is zeroed. */
 int traffic_speak(struct traffic *t, const char *folder, const char *schema, int vocab, struct err *e);
 
 /* Requests of n_input tokens in and n_output out, at most l->max_seqs of them at once. ERR_MEMORY if the KV cache does
