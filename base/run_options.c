@@ -112,6 +112,24 @@ static const struct opt prefix_rows[] = {
 };
 const struct opt_rows run_prefix_rows = OPT_ROWS(prefix_rows);
 
+static const struct opt draft_rows[] = {
+    TEXT("speculative-config", "JSON", speculative_config,
+         "drafts, as vLLM has them: {\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, "
+         "\"prompt_lookup_min\": 2}. What followed the same tokens before, in prompt or output, is verified in one "
+         "step; "
+         "the text stays the same. Other methods are refused"),
+    INTEGER("num-speculative-tokens", num_speculative_tokens, 1, 15, -1,
+            "drafts of a sequence and step at most: the same as --speculative-config with method ngram"),
+    INTEGER("prompt-lookup-max", prompt_lookup_max, 1, 64, -1, "last tokens that are looked for before (default 5)"),
+    INTEGER("prompt-lookup-min", prompt_lookup_min, 1, 64, -1,
+            "as many of them have to be there (default: as --prompt-lookup-max)"),
+    CHOICE(
+        "speculative", speculative, "auto|always|off",
+        "auto: as many drafts as make the next tokens come sooner, by the times of steps and by how many were right of "
+        "late, or none; always: as many as there are; off: none (default auto)"),
+};
+const struct opt_rows run_draft_rows = OPT_ROWS(draft_rows);
+
 int run_replica_size(const struct run_options *o, int n_ranks)
 {
     return o->tensor_parallel > 0 ? (int)o->tensor_parallel : n_ranks;

@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+enum speculative_choice { SPECULATIVE_AUTO, SPECULATIVE_ALWAYS, SPECULATIVE_OFF };
+
 /* Strings are borrowed from argv or the environment. Numbers that were not given are negative unless said. */
 struct run_options {
     const char *model;
@@ -20,6 +22,10 @@ struct run_options {
     int64_t max_batch, max_batch_tokens, max_model_len, kv_cache_bytes, kv_dtype, quantise, head_dtype, step, progress;
     double step_timeout;
     bool no_prefix_caching;
+
+    const char *speculative_config; /* NULL: not given */
+    int64_t speculative;            /* enum speculative_choice */
+    int64_t num_speculative_tokens, prompt_lookup_max, prompt_lookup_min;
 
     int64_t load_format, load_way, load_threads, load_slots, load_piece_bytes; /* 0: not given */
 
@@ -37,12 +43,13 @@ extern const struct opt_rows run_json_rows;   /* --json, instead of a table */
 extern const struct opt_rows run_host_rows;   /* threads, and what a preflight accepts */
 extern const struct opt_rows run_load_rows;   /* commands that load a model on all ranks */
 extern const struct opt_rows run_prefix_rows; /* those that keep prefixes */
+extern const struct opt_rows run_draft_rows;  /* those that may verify several tokens of a sequence in one step */
 
 /* The number of ranks that share a model, of n_ranks. */
 int run_replica_size(const struct run_options *o, int n_ranks);
 
-/* Whether the options divide this number of ranks into whole replicas. alone: the name of a command that runs one model
- * on all ranks; NULL: it can use replicas. */
+/* Whether the options divide this number of ranks into whole replicas. alone: the name of a command that runs one
+ * model on all ranks; NULL: it can use replicas. */
 int run_check_replicas(const struct run_options *o, int n_ranks, const char *alone, struct err *e);
 
 /* Do options of loading go together? */

@@ -113,6 +113,19 @@ static void print_ranks(const struct samples *now, const struct samples *before)
     }
 }
 
+/* The drafts, if any are made: their yield since the start. */
+static void print_drafts(const struct samples *now)
+{
+    double n = samples_sum(now, "spec_decode_num_drafts_total", NULL, NULL);
+    double accepted = samples_sum(now, "spec_decode_num_accepted_tokens_total", NULL, NULL);
+    char text[3][32];
+    if (isnan(n))
+        return;
+    printf("drafts     %s of %s accepted; %s tokens a step with drafts\n", number(text[0], accepted, "%.0f"),
+           number(text[1], samples_sum(now, "spec_decode_num_draft_tokens_total", NULL, NULL), "%.0f"),
+           number(text[2], n > 0 ? 1 + accepted / n : NAN, "%.2f"));
+}
+
 static void print_view(const struct connection *c, const struct samples *now, const struct samples *before)
 {
     double groups = samples_sum(now, "groups", NULL, NULL); /* each with a KV cache of its own */
@@ -124,6 +137,7 @@ static void print_view(const struct connection *c, const struct samples *now, co
     print_bar("KV cache", samples_sum(now, "kv_cache_usage_perc", NULL, NULL) / (groups > 1 ? groups : 1));
     print_bar("prefix hit", samples_sum(now, "prefix_cache_hits_total", NULL, NULL) /
                                 samples_sum(now, "prefix_cache_queries_total", NULL, NULL));
+    print_drafts(now);
     printf("tokens/s   %s prompt, %s generated; %s requests/s done\n",
            number(text[0], rate(now, before, "prompt_tokens_total"), "%.1f"),
            number(text[1], rate(now, before, "generation_tokens_total"), "%.1f"),

@@ -1,5 +1,6 @@
 /* commands/front.c - see front.h. */
 #include "commands/front.h"
+#include "coordinator/drafts/draft_options.h"
 
 #include <string.h>
 
@@ -18,7 +19,11 @@ int front_open(struct front *f, const struct service_options *o, const struct mo
 
 int front_start(struct front *f, const struct limits *l, struct err *e)
 {
+    struct guess_rules guesses;
+    if (draft_rules(&guesses, &f->o->run, e) != 0)
+        return -1;
     const struct scheduler_setup setup = {.limits = *l,
+                                          .guesses = guesses,
                                           .tokenizer = f->texts.tokenizer,
                                           .lexicon = &f->texts.lexicon,
                                           .prefix_caching = !f->o->run.no_prefix_caching,

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "base/open_line.h"
 #include "commands/generation.h"
+#include "coordinator/drafts/draft_options.h"
 #include "protocol/reply_parts.h"
 
 #include <errno.h>
@@ -229,8 +230,12 @@ static void on_progress(void *context, struct request *r)
 
 int generate_start(struct generate *g, const struct limits *l, struct err *e)
 {
+    struct guess_rules guesses;
+    if (draft_rules(&guesses, &g->o->run, e) != 0)
+        return -1;
     const struct scheduler_setup setup = {
         .limits = *l,
+        .guesses = guesses,
         .tokenizer = g->tokenizer,
         .lexicon = &g->lexicon,
         .prefix_caching = !g->o->run.no_prefix_caching,
@@ -315,6 +320,17 @@ void generate_report(void *context, const struct rank_report *report)
                        1e3 * rank_stats_compute(&report->total[slowest]));
 }
 
+static void report_drafts(const struct scheduler_stats *s)
+{
+    uint64_t n_accepted = 0;
+    for (int i = 0; i < DRAFTS_MAX; i++)
+        n_accepted += s->n_accepted[i];
+    if (s->n_drafts > 0)
+        log_info("%llu of %llu drafts accepted in %llu steps of a sequence, which got %.2f tokens each",
+                 (unsigned long long)n_accepted, (unsigned long long)s->n_draft_tokens, (unsigned long long)s->n_drafts,
+                 1 + (double)n_accepted / (double)s->n_drafts);
+}
+
 int generate_status(struct generate *g, struct err *e)
 {
     /* Some file systems report a full disk or a quota only now. */
@@ -335,6 +351,7 @@ int generate_status(struct generate *g, struct err *e)
     log_info("%llu sequences preempted; %llu of %llu prompt tokens found in the prefix cache",
              (unsigned long long)stats.n_preemptions, (unsigned long long)stats.prefix_hits,
              (unsigned long long)stats.prefix_queries);
+    report_drafts(&stats);
     return g->n_failed > 0 ? ERR_REQUEST : ERR_NONE;
 }
 

@@ -29,6 +29,7 @@ static const struct opt_part parts[] = {
     {&generate_rows, IN(generate), COMMAND_GENERATE},
     {&run_load_rows, IN(generate.run), COMMAND_GENERATE},
     {&run_prefix_rows, IN(generate.run), COMMAND_GENERATE},
+    {&run_draft_rows, IN(generate.run), COMMAND_GENERATE},
     {&run_host_rows, IN(generate.run), COMMAND_GENERATE},
     {&run_device_rows, IN(generate.run), COMMAND_GENERATE},
 
@@ -39,6 +40,7 @@ static const struct opt_part parts[] = {
     {&service_rows, IN(serve.service), COMMAND_SERVE},
     {&run_load_rows, IN(serve.service.run), COMMAND_SERVE},
     {&run_prefix_rows, IN(serve.service.run), COMMAND_SERVE},
+    {&run_draft_rows, IN(serve.service.run), COMMAND_SERVE},
     {&run_host_rows, IN(serve.service.run), COMMAND_SERVE},
     {&run_device_rows, IN(serve.service.run), COMMAND_SERVE},
 
@@ -49,6 +51,7 @@ static const struct opt_part parts[] = {
     {&service_rows, IN(batch.service), COMMAND_BATCH},
     {&run_load_rows, IN(batch.service.run), COMMAND_BATCH},
     {&run_prefix_rows, IN(batch.service.run), COMMAND_BATCH},
+    {&run_draft_rows, IN(batch.service.run), COMMAND_BATCH},
     {&run_host_rows, IN(batch.service.run), COMMAND_BATCH},
     {&run_device_rows, IN(batch.service.run), COMMAND_BATCH},
 

@@ -7,7 +7,7 @@
 /* Strings are borrowed from argv or the environment. */
 struct bench_options {
     struct run_options run;
-    const char *config, *quantization, *latency, *throughput;
+    const char *config, *quantization, *latency, *throughput, *tokenizer, *json_schema;
     int64_t n_prompt, n_gen, n_depth, batch;
     int64_t repetitions, warmup, num_prompts, max_batch; /* -1: not given */
     bool profile;

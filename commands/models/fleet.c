@@ -1,6 +1,7 @@
 /* commands/models/fleet.c - see fleet.h. */
 #include "commands/models/fleet.h"
 #include "commands/models/opened_model.h"
+#include "coordinator/drafts/draft_options.h"
 #include "coordinator/tasks/mailbox.h"
 
 #include <stdatomic.h>
@@ -129,7 +130,10 @@ void fleet_fetch(void *context, int model, struct model_config *m, struct checkp
 static void begin(struct fleet *f, const struct residents_news *news)
 {
     struct texts *texts = &f->slot[news->model].model->lasting->texts;
+    struct guess_rules guesses;
+    (void)draft_rules(&guesses, &f->o->service.run, &f->failure);
     const struct scheduler_setup setup = {.limits = news->limits,
+                                          .guesses = guesses,
                                           .tokenizer = texts->tokenizer,
                                           .lexicon = &texts->lexicon,
                                           .prefix_caching = !f->o->service.run.no_prefix_caching,

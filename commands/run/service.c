@@ -5,6 +5,7 @@
 #include "commands/serve.h"
 #include "commands/start/start.h"
 #include "commands/thread_cores.h"
+#include "coordinator/drafts/draft_options.h"
 #include "coordinator/replicas/leader.h"
 #include "rank/measure/meter.h"
 #include "rank/step/loop.h"
@@ -40,6 +41,7 @@ static void link_replicas(struct world *w, const struct instance *i, const struc
     if (i->world.n_replicas == 1)
         return;
     if (w->rank == 0) {
+        (void)draft_rules(&card.guesses, &s->o->run, e);
         card.prefix_caching = !s->o->run.no_prefix_caching;
         card.rope_changes_at = s->front->texts.rope_changes_at;
         (void)snprintf(card.model, sizeof card.model, "%s", s->o->run.model);

@@ -1,6 +1,7 @@
 /* commands/start/start.c - see start.h. */
 #include "commands/start/start.h"
 #include "base/json.h"
+#include "coordinator/drafts/draft_options.h"
 #include "partition/kv_scales.h"
 #include "rank/world/device.h"
 
@@ -11,8 +12,15 @@
 /* Tokens of prompts that one step may score: a row of logits each, beside those that are sampled from. */
 #define SCORE_ROWS 256
 
+#define DRAFT_ROWS 64 /* drafts of a step at most, of all sequences: a row of logits each */
+
 #define SERVE_BATCH  256  /* sequences that a server runs at once by default */
 #define SERVE_LENGTH 2048 /* and their length when the model has no bound */
+
+static int32_t smaller(int64_t a, int32_t b)
+{
+    return a < b ? (int32_t)a : b;
+}
 
 static int read_config(struct model_config *m, const char *path, struct err *e)
 {
@@ -26,7 +34,8 @@ static int read_config(struct model_config *m, const char *path, struct err *e)
 int start_open_model(const struct run_options *o, const char *config, struct model_config *m, struct checkpoint *c,
                      struct err *e)
 {
-    if (device_check((enum device_choice)o->device, e) != 0)
+    struct guess_rules rules;
+    if (device_check((enum device_choice)o->device, e) != 0 || draft_rules(&rules, o, e) != 0)
         return -1;
     if (o->max_batch_tokens < o->max_batch)
         return ERR(e, ERR_USAGE,
@@ -82,6 +91,11 @@ struct instance_setup start_setup(const struct run_options *o, int n_seqs, int n
     struct limits *l = &setup.limits;
     if (scores)
         l->max_logit_rows += l->max_batch_tokens < SCORE_ROWS ? l->max_batch_tokens : SCORE_ROWS;
+    struct guess_rules rules;
+    struct err checked = {0}; /* in start_open_model */
+    (void)draft_rules(&rules, o, &checked);
+    l->max_drafts = smaller((int64_t)n_seqs * rules.most, DRAFT_ROWS);
+    l->max_logit_rows += l->max_drafts;
     int64_t blocks = (int64_t)l->max_seqs * limits_blocks_per_slot(l);
     l->n_blocks = blocks < INT32_MAX ? (int32_t)blocks : INT32_MAX;
     return setup;

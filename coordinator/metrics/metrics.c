@@ -142,6 +142,14 @@ static void histograms(struct exposition *x, const struct metrics *m, const char
 
 #define OF(member) offsetof(struct replica_metrics, member)
 
+static uint64_t accepted_of(const struct scheduler_stats *s)
+{
+    uint64_t n = 0;
+    for (int i = 0; i < DRAFTS_MAX; i++)
+        n += s->n_accepted[i];
+    return n;
+}
+
 /* A number of replica i. */
 #define VALUE(name, expression)                             \
     static double name(const struct metrics *m, int i)      \
@@ -164,6 +172,10 @@ VALUE(prefix_queries, e->stats.prefix_queries)
 VALUE(prefix_hits, e->stats.prefix_hits)
 VALUE(prompt_cached, e->stats.n_prompt_cached)
 VALUE(prompt_computed, e->stats.n_prompt_tokens - e->stats.n_prompt_cached)
+VALUE(n_drafts, e->stats.n_drafts)
+VALUE(draft_tokens, e->stats.n_draft_tokens)
+VALUE(draft_places, e->stats.n_draft_places)
+VALUE(accepted_tokens, accepted_of(&e->stats))
 VALUE(nothing, 0)
 VALUE(n_steps, e->n_steps)
 VALUE(step_seconds, e->step_seconds)
@@ -226,6 +238,33 @@ static void write_sources(struct exposition *x, const struct metrics *m)
     of_kind(x, m, name, "source", "external_kv_transfer", nothing);
 }
 
+static void write_accepted(struct exposition *x, const struct metrics *m)
+{
+    static const char name[] = "spec_decode_num_accepted_tokens_per_pos_total";
+    char extra[80];
+    exposition_head(x, name, "counter", "Accepted drafts by their place, from 0.");
+    for (int i = 0; i < m->replicas->n; i++)
+        for (int k = 0; k < m->replicas->replica[i].stats.n_draft_places; k++) {
+            (void)snprintf(extra, sizeof extra, "%s,position=\"%d\"", label_of(m, i).text, k);
+            exposition_sample(x, name, extra, (double)m->replicas->replica[i].stats.n_accepted[k]);
+        }
+}
+
+/* Nothing if no drafts are made. */
+static void write_drafts(struct exposition *x, const struct metrics *m)
+{
+    double n_places = 0;
+    for (int i = 0; i < m->replicas->n; i++)
+        n_places += draft_places(m, i);
+    if (n_places == 0)
+        return;
+    of_replicas(x, m, "spec_decode_num_drafts_total", "counter", n_drafts,
+                "Times that a step verified drafts of a sequence.");
+    of_replicas(x, m, "spec_decode_num_draft_tokens_total", "counter", draft_tokens, "Tokens drafted.");
+    of_replicas(x, m, "spec_decode_num_accepted_tokens_total", "counter", accepted_tokens, "Drafts that were right.");
+    write_accepted(x, m);
+}
+
 void metrics_write_replicas(struct exposition *x, const struct metrics *m)
 {
     of_replicas(x, m, "num_requests_running", "gauge", n_running, "Sequences in the engine.");
@@ -240,6 +279,7 @@ void metrics_write_replicas(struct exposition *x, const struct metrics *m)
     of_replicas(x, m, "num_preemptions_total", "counter", preemptions, "Times that a sequence gave its memory away.");
     of_replicas(x, m, "prefix_cache_queries_total", "counter", prefix_queries, "Tokens looked up in the prefix cache.");
     of_replicas(x, m, "prefix_cache_hits_total", "counter", prefix_hits, "Tokens found there.");
+    write_drafts(x, m);
     write_finished(x, m);
     histograms(x, m, "iteration_tokens_total", OF(iteration), "Tokens of a step.");
 }

@@ -163,6 +163,7 @@ int leader_open(struct leader *l, const struct link_card *card, int replica, con
         return -1;
     lexicon_keeper_open(&l->lexicon, l->tokenizer, card->vocab);
     const struct scheduler_setup setup = {.limits = *limits,
+                                          .guesses = card->guesses,
                                           .tokenizer = l->tokenizer,
                                           .lexicon = &l->lexicon,
                                           .prefix_caching = card->prefix_caching != 0,

@@ -84,6 +84,11 @@ static void add_counts(struct scheduler_stats *sum, const struct scheduler_stats
     sum->n_preemptions += s->n_preemptions;
     sum->prefix_queries += s->prefix_queries;
     sum->prefix_hits += s->prefix_hits;
+    sum->n_draft_places = s->n_draft_places > sum->n_draft_places ? s->n_draft_places : sum->n_draft_places;
+    sum->n_drafts += s->n_drafts;
+    sum->n_draft_tokens += s->n_draft_tokens;
+    for (int i = 0; i < DRAFTS_MAX; i++)
+        sum->n_accepted[i] += s->n_accepted[i];
     sum->n_prompt_tokens += s->n_prompt_tokens;
     sum->n_prompt_cached += s->n_prompt_cached;
     sum->n_output_tokens += s->n_output_tokens;

@@ -150,6 +150,7 @@ void request_close(struct request *r)
         grammar_run_close(r->form);
     free(r->form);
     free(r->mask);
+    guesses_close(&r->guesses);
     r->form = NULL;
     r->mask = NULL;
     r->prompt_text = NULL;

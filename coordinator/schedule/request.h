@@ -2,6 +2,7 @@
 #ifndef SCHEDULE_REQUEST_H
 #define SCHEDULE_REQUEST_H
 
+#include "coordinator/drafts/guesses.h"
 #include "protocol/rules.h"
 #include "text/grammar/form.h"
 #include "text/stop.h"
@@ -11,8 +12,6 @@
 struct request_times {
     double arrived, scheduled, first_token, finished; /* scheduled: its first tokens are in a plan */
 };
-
-#define DRAFTS_MAX 15 /* tokens of a sequence that one step may verify besides its last one */
 
 struct request {
     const struct request_rules *rules; /* borrowed, until the request is closed */
@@ -69,9 +68,11 @@ struct request {
     bool in_slot;         /* the newest token was sampled in this slot: the device has it */
     int n_drafts;         /* of the plan that is being made, or of the step whose result was not seen yet */
     int32_t draft[DRAFTS_MAX];
-    int n_blocks, *block; /* KV blocks held; room for the longest that the request may get */
-    int n_shared;         /* of these, the first ones that are in the prefix cache or equal to one there */
-    uint64_t chain;       /* name of the last of them, or family */
+    struct guesses *guesses; /* NULL: there are none */
+    int n_guessed_from;      /* tokens of prompt and output that they know; -1: no memory for them */
+    int n_blocks, *block;    /* KV blocks held; room for the longest that the request may get */
+    int n_shared;            /* of these, the first ones that are in the prefix cache or equal to one there */
+    uint64_t chain;          /* name of the last of them, or family */
 };
 
 /* Take a token into the output: text, stop rules; and with it those that the form leaves no choice about behind it,

@@ -67,6 +67,7 @@ struct scheduler_stats scheduler_stats(const struct scheduler *s)
     stats.n_running = s->n_running;
     stats.n_waiting = s->n_waiting;
     stats.n_blocks = s->blocks.n;
+    stats.n_draft_places = s->setup.limits.max_drafts > 0 ? s->setup.guesses.most : 0;
     stats.n_blocks_used = s->blocks.n - s->blocks.n_free;
     return stats;
 }
@@ -145,6 +146,7 @@ void scheduler_note_finish(struct scheduler *s, enum finish_reason why)
 static void end(struct scheduler *s, struct request *r)
 {
     leave(s, r);
+    guesses_close(&r->guesses);
     r->times.finished = s->now;
     if (!r->steered)
         scheduler_note_finish(s, r->finish);
@@ -282,6 +284,7 @@ int scheduler_accept(struct scheduler *s, const struct step_result *result, doub
         return ERR(e, ERR_INTERNAL, "results of step %llu: %d tokens, expected %d of step %llu",
                    (unsigned long long)result->step, result->n_sampled, f->n_rows, (unsigned long long)f->step);
     s->now = now;
+    drafts_measure(s, f, now);
     if (take_scores(s, f, result, e) != 0)
         return -1;
     for (int i = 0, row = 0; i < f->n; row += f->rows[i], i++)

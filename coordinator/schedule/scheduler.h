@@ -25,10 +25,11 @@
  *
  * A pure module: no clock, no socket, no device. Times are the caller's, in seconds on any clock that does not go back.
  * Rank 0 only, one thread. Nothing is allocated but in scheduler_open, scheduler_add and scheduler_fork,
- * and by outputs that grow. */
+ * by outputs that grow, and when a sequence begins to have guesses. */
 #ifndef SCHEDULE_SCHEDULER_H
 #define SCHEDULE_SCHEDULER_H
 
+#include "coordinator/drafts/costs.h"
 #include "coordinator/schedule/blocks.h"
 #include "coordinator/schedule/request.h"
 #include "plan/plan.h"
@@ -37,14 +38,12 @@
 #define SCHEDULER_FLIGHTS 2 /* plans whose results may be outstanding */
 #define SCHEDULER_FULL    1 /* scheduler_add: the queue has no place */
 
-/* The guesser of a sequence's next tokens. */
+/* The guesser of a sequence's next tokens, instead of what was there before (coordinator/drafts/guesses.h). */
 struct draft_source {
-    /* Tokens that may follow those of r that are known, at most n <= DRAFTS_MAX, to *token; returns their number. NULL:
-     * there are no drafts. The scheduler asks once for each plan and sequence, and once more while a result is under
-     * way. */
+    /* Tokens that may follow those of r that are known, at most n <= DRAFTS_MAX, to *token; returns their number. The
+     * scheduler asks once for each plan and sequence, and once more while a result is under way. NULL: guesses */
     int (*propose)(void *context, struct request *r, int n, int32_t *token);
     void *context;
-    int most; /* of a sequence and step */
 };
 
 /* The room of a plan for prompts: tokens, and rows of logits for scores. */
@@ -67,7 +66,8 @@ struct scheduler_setup {
     struct lexicon_keeper *lexicon;    /* borrowed; NULL: no request has a form */
     bool prefix_caching;
     int max_waiting;            /* requests that scheduler_add lets wait; 0: any number */
-    struct draft_source drafts; /* limits.max_drafts says how many a step may have */
+    struct guess_rules guesses; /* limits.max_drafts says how many drafts a step may have */
+    struct draft_source drafts;
     int rope_changes_at; /* longest sequence whose rotation does not depend on its length; 0: it never does. Blocks of
                              longer ones are not shared */
     /* After every token, and when a request ends otherwise; r->finish says whether that was all. May be NULL. */
@@ -82,6 +82,7 @@ struct scheduler_setup {
 struct scheduler_stats {
     int n_running, n_waiting;    /* now */
     int n_blocks, n_blocks_used; /* used: held by sequences; what is only kept for reuse counts as free */
+    int n_draft_places;          /* drafts of a sequence and step at most; 0: none are made */
     uint64_t n_preemptions;      /* from here on: since the start */
     uint64_t prefix_queries;     /* tokens of requests that started, and were looked up in the prefix cache */
     uint64_t prefix_hits;        /* of these, found; preempted ones that start again are not counted, as in vLLM */
@@ -111,13 +112,18 @@ struct scheduler {
         int n;
         struct request **request; /* [n], capacity max_seqs */
         int *rows, n_rows;        /* [n] that are sampled of each, and of all */
+        int n_tokens;             /* fed; 0: prompts, too */
+        double planned;           /* when */
         int n_scores;
         struct scores { /* whose prompt is scored there: entries [first, first + n) of prompt_logprobs */
             struct request *request;
             int first, n;
         } * scores; /* [n_scores], capacity max_seqs */
     } flight[SCHEDULER_FLIGHTS];
-    int score_rows; /* rows of logits that the plan which is being made has left for scores */
+    struct costs costs; /* of steps without prompts */
+    double accepted;    /* when the last results came */
+    int guess_tokens;   /* that the plan which is being made may still look at to make guesses of */
+    int score_rows;     /* rows of logits that the plan which is being made has left for scores */
     uint64_t n_plans, n_arrived;
     double now;                     /* the time last told */
     double next_deadline;           /* no request has an earlier one */

@@ -2,6 +2,8 @@
  * scheduler_parts.h. */
 #include "coordinator/schedule/scheduler_parts.h"
 
+#define GUESS_TOKENS 4096 /* that a plan looks at to make guesses of: a fraction of a millisecond */
+
 static int smaller(int a, int b)
 {
     return a < b ? a : b;
@@ -19,8 +21,8 @@ static int n_useful(const struct request *r)
     return r->rules->max_tokens - (int)r->output.n - 1;
 }
 
-/* The number of n drafts for which there is memory that nobody else needs: in r's blocks and *spare further ones, which
- * it takes. */
+/* The number of n drafts for which there is memory that nobody else needs: in r's blocks and *spare further ones,
+ * which it takes. */
 static int n_stored(const struct request *r, int n, int *spare)
 {
     int own = blocks_for(r->n_fed + 1) > r->n_blocks ? blocks_for(r->n_fed + 1) : r->n_blocks;
@@ -31,27 +33,99 @@ static int n_stored(const struct request *r, int n, int *spare)
     return n;
 }
 
-static int propose(const struct scheduler *s, struct request *r, int n, int32_t *token)
+/* Without memory for guesses a sequence has none. */
+static bool has_guesses(const struct scheduler *s, struct request *r)
+{
+    struct err e = {0};
+    if (r->guesses == NULL && r->n_guessed_from == 0)
+        (void)guesses_open(&r->guesses, &s->setup.guesses, (int64_t)r->prompt.n + r->rules->max_tokens, &e);
+    if (r->guesses == NULL)
+        r->n_guessed_from = -1;
+    return r->guesses != NULL;
+}
+
+/* The guesses get to know prompt and output, a piece of a long one in each plan. */
+static bool knows_all(struct scheduler *s, struct request *r)
+{
+    for (; r->n_guessed_from < n_known(r) && s->guess_tokens > 0; r->n_guessed_from++, s->guess_tokens--) {
+        int32_t token;
+        copy_tokens(r, r->n_guessed_from, 1, &token);
+        guesses_add(r->guesses, token, r->n_guessed_from >= (int)r->prompt.n);
+    }
+    return r->n_guessed_from == n_known(r);
+}
+
+static int propose(struct scheduler *s, struct request *r, int n)
 {
     const struct draft_source *source = &s->setup.drafts;
-    n = smaller(n, smaller(source->most, DRAFTS_MAX));
-    return n > 0 ? source->propose(source->context, r, n, token) : 0;
+    n = smaller(n, smaller(s->setup.guesses.most, DRAFTS_MAX));
+    if (n <= 0)
+        return 0;
+    if (source->propose != NULL)
+        return source->propose(source->context, r, n, r->draft);
+    return has_guesses(s, r) && knows_all(s, r) ? guesses_make(r->guesses, n, r->draft) : 0;
+}
+
+/* Tokens that a step is expected to get of r with n drafts. */
+static double expect(const struct request *r, int n)
+{
+    double sum = 1, chance = 1;
+    for (int i = 0; i < n; i++) {
+        chance *= r->guesses != NULL ? guesses_chance(r->guesses, i) : 1;
+        sum += chance;
+    }
+    return sum;
+}
+
+/* Tokens a second of a step of n_decodes sequences, with at most `most` drafts of each one. */
+static double speed(const struct scheduler *s, struct request *const *list, int n, int n_decodes, int most)
+{
+    double tokens = n_decodes;
+    int rows = n_decodes;
+    for (int i = 0; i < n; i++) {
+        int n_drafts = smaller(list[i]->n_drafts, most);
+        rows += n_drafts;
+        tokens += n_drafts > 0 ? expect(list[i], n_drafts) - 1 : 0;
+    }
+    return tokens / costs_seconds(&s->costs, rows);
+}
+
+/* The number of drafts of a sequence with which the next step is fastest: 0 where they lose. What they cost is known
+ * beside the time of a step without them. */
+static int choose_most(const struct scheduler *s, struct request *const *list, int n, int n_decodes)
+{
+    int best = 0;
+    if (s->setup.guesses.always || s->setup.drafts.propose != NULL)
+        return DRAFTS_MAX;
+    if (!costs_known(&s->costs, n_decodes))
+        return 0;
+    double fastest = speed(s, list, n, n_decodes, 0);
+    for (int most = 1; most <= s->setup.guesses.most; most++) {
+        double now = speed(s, list, n, n_decodes, most);
+        if (now > fastest) {
+            fastest = now;
+            best = most;
+        }
+    }
+    return best;
+}
+
+static void keep_most(struct request *const *list, int n, int most)
+{
+    for (int i = 0; i < n; i++)
+        list[i]->n_drafts = smaller(list[i]->n_drafts, most);
 }
 
 /* Sequences that decode come first, then drafts, for which half of what is left may be used, so that prompts go on.
  * Every running sequence may need a block for its next token. */
-int drafts_plan(struct scheduler *s, int n_decodes)
+static int divide_room(struct scheduler *s, int n_decodes)
 {
     const struct limits *l = &s->setup.limits;
     int left = smaller(l->max_drafts, (l->max_batch_tokens - n_decodes) / 2), sum = 0;
     int spare = s->blocks.n_free - s->n_running - s->blocks.n / 100;
     for (int i = 0; i < s->n_turns; i++) {
         struct request *r = s->turn[i];
-        r->n_drafts = 0;
-        if (s->setup.drafts.propose == NULL || !is_drafted(r) || n_feedable(r) != 1 || r->n_in_flight > 0 ||
-            r->output.n == 0)
-            continue;
-        int n = propose(s, r, smaller(left, n_useful(r)), r->draft);
+        int n = smaller(r->n_drafts, left);
         r->n_drafts = n > 0 ? n_stored(r, n, &spare) : 0;
         left -= r->n_drafts;
         sum += r->n_drafts;
@@ -59,18 +133,54 @@ int drafts_plan(struct scheduler *s, int n_decodes)
     return sum;
 }
 
-bool drafts_wait(const struct scheduler *s)
+static bool makes_drafts(const struct scheduler *s)
 {
-    int32_t token[DRAFTS_MAX];
-    if (s->setup.drafts.propose == NULL)
+    return s->setup.guesses.most > 0 && s->setup.limits.max_drafts > 0;
+}
+
+int drafts_plan(struct scheduler *s, int n_decodes)
+{
+    bool any = false;
+    if (!makes_drafts(s))
+        return 0;
+    for (int i = 0; i < s->n_turns; i++) {
+        struct request *r = s->turn[i];
+        bool now = is_drafted(r) && n_feedable(r) == 1 && r->n_in_flight == 0 && r->output.n > 0;
+        r->n_drafts = now ? propose(s, r, n_useful(r)) : 0;
+        any = any || r->n_drafts > 0;
+    }
+    if (!any)
+        return 0;
+    keep_most(s->turn, s->n_turns, choose_most(s, s->turn, s->n_turns, n_decodes));
+    return divide_room(s, n_decodes);
+}
+
+bool drafts_wait(struct scheduler *s)
+{
+    bool any = false;
+    s->guess_tokens = GUESS_TOKENS;
+    if (!makes_drafts(s))
         return false;
+    for (int i = 0; i < s->n_running; i++)
+        if (s->running[i]->n_in_flight > 0 && s->running[i]->n_drafts > 0)
+            return true;
     for (int i = 0; i < s->n_running; i++) {
         struct request *r = s->running[i];
-        if (r->n_in_flight > 0 && is_drafted(r) &&
-            (r->n_drafts > 0 || (r->output.n > 0 && propose(s, r, n_useful(r), token) > 1)))
-            return true;
+        int n = r->n_in_flight > 0 && is_drafted(r) && r->output.n > 0 ? propose(s, r, n_useful(r)) : 0;
+        r->n_drafts = n > 1 ? n - 1 : 0; /* the first one is under way */
+        any = any || r->n_drafts > 0;
     }
-    return false;
+    any = any && choose_most(s, s->running, s->n_running, s->n_running) > 0;
+    keep_most(s->running, s->n_running, 0);
+    return any;
+}
+
+void drafts_measure(struct scheduler *s, const struct flight *f, double now)
+{
+    double began = f->planned > s->accepted ? f->planned : s->accepted;
+    if (f->n_tokens > 0)
+        costs_add(&s->costs, f->n_tokens, now - began);
+    s->accepted = now;
 }
 
 int drafts_settle(struct scheduler *s, struct request *r, const struct sampled *sampled, int n)

@@ -108,7 +108,10 @@ bool scheduler_reserve(struct scheduler *s, struct request *r);
 int drafts_plan(struct scheduler *s, int n_decodes);
 
 /* Is a result under way that decides what is guessed next? */
-bool drafts_wait(const struct scheduler *s);
+bool drafts_wait(struct scheduler *s);
+
+/* Note the time that the step took. */
+void drafts_measure(struct scheduler *s, const struct flight *f, double now);
 
 /* The number of n tokens sampled for r that count. The others' places are given back. */
 int drafts_settle(struct scheduler *s, struct request *r, const struct sampled *sampled, int n);
@@ -123,8 +126,8 @@ void prefix_share(struct scheduler *s, struct request *r);
 
 /* ---- scheduler_form.c: sequences whose text has to have a form ---- */
 
-/* For the newest sequence of the plan, which samples a token of r: its mask is in the plan if it is known, else it will
- * be late. */
+/* For the newest sequence of the plan, which samples a token of r: its mask is in the plan if it is known, else it
+ * will be late. */
 void form_add_mask(const struct scheduler *s, const struct request *r, struct plan *p);
 
 /* r has taken n tokens, of which one was sampled: those behind it are fed from here, and what is sampled in their

@@ -251,8 +251,8 @@ static void plan_waiting(struct scheduler *s, struct plan *p)
     }
 }
 
-/* The plan is still empty, so a preempted sequence has no tokens in it. Returns the number of tokens kept for sequences
- * that feed one, and its drafts. */
+/* The plan is still empty, so a preempted sequence has no tokens in it. Returns the number of tokens kept for
+ * sequences that feed one, and its drafts. */
 static int begin_turns(struct scheduler *s)
 {
     const struct limits *l = &s->setup.limits;
@@ -273,6 +273,8 @@ void scheduler_plan(struct scheduler *s, struct plan *p, double now)
 {
     struct flight *f = &s->flight[p->step % SCHEDULER_FLIGHTS];
     f->step = p->step;
+    f->planned = now;
+    f->n_tokens = 0;
     f->n = f->n_rows = f->n_scores = 0;
     s->n_plans++;
     s->now = now;
@@ -284,4 +286,5 @@ void scheduler_plan(struct scheduler *s, struct plan *p, double now)
     plan_running(s, kept, p);
     if (s->stats.n_preemptions == n_preemptions)
         plan_waiting(s, p);
+    f->n_tokens = p->n_tokens == f->n_rows ? p->n_tokens : 0;
 }

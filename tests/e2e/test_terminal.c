@@ -25,7 +25,8 @@ static bool has_bar(const char *text)
            strstr(at, "iB/s") != NULL;
 }
 
-/* Text that streams comes in many pieces. One thread a rank: waiting threads spin, which is slow on a busy machine. */
+/* Text that streams comes in many pieces. One thread a rank: waiting threads spin, which is slow on a busy
+ * machine. */
 static void check_view(const struct view *v)
 {
     struct process_setup setup = {.ranks = v->ranks, .terminal = {v->terminal[0], v->terminal[1]}};
@@ -177,6 +178,11 @@ static const char *const generate_options[] = {"model",
                                                "max-batch-tokens",
                                                "no-enable-prefix-caching",
                                                "enable-prefix-caching",
+                                               "speculative-config",
+                                               "num-speculative-tokens",
+                                               "prompt-lookup-max",
+                                               "prompt-lookup-min",
+                                               "speculative",
                                                "max-model-len",
                                                "kv-cache-memory-bytes",
                                                "kv-cache-dtype",
@@ -216,6 +222,8 @@ static const char *const bench_options[] = {"model",
                                             "throughput",
                                             "num-prompts",
                                             "max-batch",
+                                            "tokenizer",
+                                            "json-schema",
                                             "repetitions",
                                             "warmup",
                                             "profile",

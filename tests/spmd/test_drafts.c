@@ -2,6 +2,7 @@
  * bits of log-probability for every request, greedy or sampled, with penalties, biases and ends, whatever is drafted.
  * What is drafted here is what came without drafts, right up to a random place: so how often a draft is accepted is
  * known, too. */
+#include "base/clock.h"
 #include "coordinator/schedule/scheduler.h"
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
@@ -14,7 +15,7 @@
 #include <string.h>
 
 #define FIXTURES   "tests/parity/fixtures"
-#define N_REQUESTS 1200
+#define N_REQUESTS 500
 #define MAX_TOKENS 24
 #define MAX_PROMPT 30
 #define MAX_LEN    56 /* positions of the shortest model used here */
@@ -37,6 +38,7 @@ struct run {
     const struct run *plain; /* whose outcomes are drafted */
     uint64_t random;
     uint64_t n_expected; /* drafts that will be accepted */
+    struct guess_rules guesses;
     int vocab;
 };
 
@@ -117,7 +119,7 @@ static int next(void *context, struct plan *plan, struct err *e)
     if (!scheduler_busy(&r->scheduler))
         plan->kind = PLAN_STOP;
     else
-        scheduler_plan(&r->scheduler, plan, 0);
+        scheduler_plan(&r->scheduler, plan, seconds_now());
     return 0;
 }
 
@@ -126,18 +128,18 @@ static int accept(void *context, const struct step_result *result, struct err *e
 {
     struct run *r = context;
     const struct flight *f = &r->scheduler.flight[result->step % SCHEDULER_FLIGHTS];
-    for (int i = 0; i < f->n; i++) {
+    for (int i = 0; i < f->n && r->plain != NULL; i++) {
         const struct request *q = f->request[i];
         int at = (int)q->output.n;
         for (int k = 0; k < q->n_drafts && at + k + 1 < r->plain->outcome[q->index].n; k++, r->n_expected++)
             if (q->draft[k] != r->plain->outcome[q->index].token[at + k].token)
                 break;
     }
-    return scheduler_accept(&r->scheduler, result, 0, e);
+    return scheduler_accept(&r->scheduler, result, seconds_now(), e);
 }
 
-/* Collective over w; outcomes on its rank 0. plain: NULL without drafts. */
-static void run_all(struct instance *i, struct run *r, const struct run *plain)
+/* Collective over w; outcomes on its rank 0. plain: what is drafted if there are no guesses. NULL: without drafts. */
+static void run_all(struct instance *i, struct run *r, const struct run *plain, const struct guess_rules *guesses)
 {
     struct err e = {0};
     uint64_t seed = 5;
@@ -152,8 +154,9 @@ static void run_all(struct instance *i, struct run *r, const struct run *plain)
     r->vocab = i->network.config.vocab;
     r->plain = plain;
     r->random = 77;
-    if (plain != NULL)
-        setup.drafts = (struct draft_source){propose, r, DRAFTS_MAX};
+    if (plain != NULL && guesses->longest == 0)
+        setup.drafts = (struct draft_source){propose, r};
+    setup.guesses = *guesses;
     if (i->engine.world->rank == 0) {
         if (scheduler_open(&r->scheduler, &setup, &e) != 0)
             fatal(&e);
@@ -199,13 +202,43 @@ static int count_different(const struct run *a, const struct run *b)
     return n;
 }
 
+/* Guesses by what was there before: small models repeat themselves. */
+static void check_guesses(struct instance *i, const char *fixture, const struct run *plain)
+{
+    const struct world *w = i->engine.world;
+    for (int always = 0; always < 2; always++) {
+        const struct guess_rules rules = {.most = 7, .shortest = 1, .longest = 5, .always = always};
+        struct run *guessed = calloc(1, sizeof *guessed);
+        run_all(i, guessed, plain, &rules);
+        const struct scheduler_stats *s = &guessed->scheduler.stats;
+        int different = w->rank == 0 ? count_different(plain, guessed) : 0;
+        const char *how = always ? "always" : "where it pays";
+        tap_all(different == 0, "other tokens or bits", "%s, %d ranks, guesses %s: the same tokens", fixture,
+                w->n_ranks, how);
+        tap_all(w->rank != 0 || !always || s->n_accepted[0] > 100, "too few",
+                "%s, %d ranks, guesses %s: some are right", fixture, w->n_ranks, how);
+        uint64_t n_accepted = 0;
+        for (int k = 0; k < DRAFTS_MAX; k++)
+            n_accepted += s->n_accepted[k];
+        tap_all(w->rank != 0 || n_accepted == guessed->n_expected, "another number",
+                "%s, %d ranks, guesses %s: as many are accepted as are right", fixture, w->n_ranks, how);
+        if (w->rank == 0)
+            printf("# %llu of %llu drafts accepted in %llu steps\n", (unsigned long long)n_accepted,
+                   (unsigned long long)s->n_draft_tokens, (unsigned long long)s->n_drafts);
+        scheduler_close(&guessed->scheduler);
+        free(guessed);
+    }
+}
+
 static void check_fixture(struct world *w, const char *fixture)
 {
+    const struct guess_rules none = {0}, replayed = {.most = DRAFTS_MAX};
     struct instance i;
     struct run *plain = calloc(1, sizeof *plain), *drafted = calloc(1, sizeof *drafted);
     open_instance(&i, w, fixture);
-    run_all(&i, plain, NULL);
-    run_all(&i, drafted, plain);
+    run_all(&i, plain, NULL, &none);
+    run_all(&i, drafted, plain, &replayed);
+    check_guesses(&i, fixture, plain);
     instance_close(&i);
     const struct scheduler_stats *s = &drafted->scheduler.stats;
     uint64_t n_accepted = 0, n_output = s->n_output_tokens;

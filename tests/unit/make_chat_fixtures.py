@@ -3,7 +3,7 @@
 
     make_chat_fixtures.py     -> fixtures/chat/cases.json
 
-Templates of our own, in the formats of ChatML, Llama 3 and Mistral, are rendered as make_template_fixtures.py does; token ids are those
+Templates of our own, in the formats of ChatML, Llama 3, Mistral and DeepSeek, are rendered as make_template_fixtures.py does; token ids are those
 of the reference library for the rendered text, with the vocabularies of fixtures/tokenizer."""
 import json
 import os
@@ -19,6 +19,12 @@ TEMPLATES = {
                           "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n<think>{% endif %}"),
     "header": ("llama3", "{{ bos_token }}{% for m in messages %}<|start_header_id|>{{ m.role }}<|end_header_id|>\n\n{{ m.content | trim }}<|eot_id|>"
                          "{% endfor %}{% if add_generation_prompt %}<|start_header_id|>assistant<|end_header_id|>\n\n{% endif %}"),
+    "bars": ("deepseek", "{% set ns = namespace(system='') %}{% for m in messages %}{% if m['role'] == 'system' %}"
+                         "{% set ns.system = ns.system + ('\\n\\n' if ns.system else '') + m['content'] %}{% endif %}{% endfor %}{{ bos_token }}{{ ns.system }}"
+                         "{% for m in messages %}{% if m['role'] == 'user' %}{{ '<\uff5cUser\uff5c>' + m['content'] }}{% elif m['role'] == 'assistant' %}"
+                         "{% set content = m['content'] %}{% if '</think>' in content %}{% set content = content.split('</think>')[-1] %}{% endif %}"
+                         "{{ '<\uff5cAssistant\uff5c>' + content + '<\uff5cend\u2581of\u2581sentence\uff5c>' }}{% endif %}{% endfor %}"
+                         "{% if add_generation_prompt %}{{ '<\uff5cAssistant\uff5c>' }}{% endif %}"),
     "inst": ("llama2", "{{ bos_token }}{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('take turns') }}"
                        "{% endif %}{{ '[INST] ' ~ m.content ~ ' [/INST]' if m.role == 'user' else m.content ~ eos_token }}{% endfor %}"),
 }

@@ -162,7 +162,7 @@ static void expect_rendered(const char *which, const char *request, const char *
     struct jinja_text text = {0};
     struct protocol_error error = {0};
     struct err e = {0};
-    char why[200], got[600] = "";
+    char why[200], got[ERR_TEXT_BYTES + 100] = "";
     json_t *r = json_loads(request, 0, NULL);
     const struct chat_request chats = {json_object_get(r, "messages"), json_object_get(r, "tools"),
                                        json_object_get(r, "documents"), json_object_get(r, "variables"), true};

@@ -105,7 +105,8 @@ static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, bool dr
     l->max_drafts = drafts ? 1 + random_below(seed, 40) : 0;
     l->max_logit_rows = l->max_seqs + l->max_drafts;
     if (drafts)
-        setup.drafts = (struct draft_source){.propose = schedule_propose, .most = 1 + random_below(seed, DRAFTS_MAX)};
+        setup.drafts.propose = schedule_propose;
+    setup.guesses.most = drafts ? 1 + random_below(seed, DRAFTS_MAX) : 0;
     l->n_blocks = (SCHEDULE_MAX_LEN + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS +
                   random_below(seed, random_below(seed, 4) != 0 ? 4 : 40);
     struct schedule run;

@@ -205,6 +205,10 @@ static const char *const vllms[] = {"num_requests_running",
                                     "num_preemptions_total",
                                     "prefix_cache_queries_total",
                                     "prefix_cache_hits_total",
+                                    "spec_decode_num_drafts_total",
+                                    "spec_decode_num_draft_tokens_total",
+                                    "spec_decode_num_accepted_tokens_total",
+                                    "spec_decode_num_accepted_tokens_per_pos_total",
                                     "request_success_total",
                                     "iteration_tokens_total",
                                     "time_to_first_token_seconds",
@@ -299,6 +303,10 @@ static void exposition(void **state)
                          0);
         r.stats.n_blocks = 64;
         r.stats.n_blocks_used = 16;
+        r.stats.n_draft_places = 2;
+        r.stats.n_drafts = 3;
+        r.stats.n_accepted[0] = 2;
+        r.stats.n_accepted[1] = 1;
         histogram_add(&r.between_tokens, 0.02);
         r.ranks = calloc(2, sizeof *r.ranks); /* nothing measured: absent, not NaN */
         r.recent = calloc(2, sizeof *r.recent);
@@ -329,6 +337,8 @@ static void exposition(void **state)
                        k == 0 ? "" : ",engine=\"0\"");
         assert_non_null(strstr(text.data, want));
         assert_non_null(strstr(text.data, ",code=\"408\"} 1\n"));
+        assert_non_null(strstr(text.data, "position=\"1\"} 1\n"));
+        assert_null(strstr(text.data, "position=\"2\""));
         if (k == 0)
             assert_non_null(strstr(text.data, ",rank=\"0\",host=\"\"} 12.5\n"));
         else /* one rank does not know: no sum that is none */

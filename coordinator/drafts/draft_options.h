@@ -1,0 +1,12 @@
+/* coordinator/drafts/draft_options.h - how drafts are made, by the options: vLLM's --speculative-config and short ones
+ * beside it. */
+#ifndef DRAFTS_DRAFT_OPTIONS_H
+#define DRAFTS_DRAFT_OPTIONS_H
+
+#include "base/run_options.h"
+#include "coordinator/drafts/guesses.h"
+
+/* rules->most is 0 where no drafts are asked for. ERR_USAGE: what is asked for is not there, by its name. */
+int draft_rules(struct guess_rules *rules, const struct run_options *o, struct err *e);
+
+#endif

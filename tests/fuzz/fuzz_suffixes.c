@@ -1,0 +1,64 @@
+/* tests/fuzz/fuzz_suffixes.c - libFuzzer target for what is guessed from a text's own repetitions: whatever the tokens
+ * are, the longest end that was there before is found as a plain search finds it, and what is said to follow did
+ * follow. */
+#include "coordinator/drafts/suffixes.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST 150
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void check(bool good)
+{
+    if (!good)
+        abort();
+}
+
+static void check(bool good)
+{
+    if (!good)
+        abort();
+}
+
+/* Tokens from a border to the end are compared like others: there is one kind of them. */
+static int longest_end(const int32_t *text, int n)
+{
+    int best = 0;
+    for (int end = n - 1; end > best; end--) {
+        int length = 0;
+        while (length < end && text[end - 1 - length] == text[n - 1 - length])
+            length++;
+        best = length > best ? length : best;
+    }
+    return best;
+}
+
+static bool was_there(const int32_t *text, int n, int n_equal, int32_t next)
+{
+    for (int end = n_equal; end < n; end++)
+        if (text[end] == next && memcmp(text + end - n_equal, text + n - n_equal, (size_t)n_equal * sizeof *text) == 0)
+            return true;
+    return false;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct suffixes *x = NULL;
+    struct err e = {0};
+    int32_t text[MOST], token[4];
+    int n_equal, longest = size > 0 ? 1 + data[0] % 40 : 1;
+    check(suffixes_open(&x, MOST, &e) == 0);
+    for (int n = 1; n <= MOST && n < (int)size; n++) {
+        text[n - 1] = data[n] % 32 - 1;
+        suffixes_add(x, text[n - 1]);
+        int got = suffixes_follow(x, 1, MOST, 4, token, &n_equal);
+        check(n_equal == longest_end(text, n) && got <= 4);
+        got = suffixes_follow(x, 1, longest, 4, token, &n_equal);
+        check(got == 0 || was_there(text, n, n_equal, token[0]));
+    }
+    suffixes_close(&x);
+    return 0;
+}

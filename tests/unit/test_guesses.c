@@ -1,0 +1,154 @@
+/* tests/unit/test_guesses.c - coordinator/drafts/: guesses and their chances, times of steps, the options; and with
+ * the scheduler: drafts are made where they pay and rest where they lose. */
+#include "tests/unit/unit.h"
+
+#include "coordinator/drafts/costs.h"
+#include "coordinator/drafts/draft_options.h"
+#include "coordinator/drafts/guesses.h"
+#include "tests/support/schedule.h"
+
+static const struct guess_rules short_ends = {.most = 4, .shortest = 1, .longest = 3};
+
+static void chances_follow_what_came(void **state)
+{
+    (void)state;
+    struct guesses *g;
+    struct err e = {0};
+    int32_t token[4];
+    assert_int_equal(guesses_open(&g, &short_ends, 1000, &e), 0);
+    assert_int_equal(guesses_make(g, 4, token), 0);
+    for (int i = 0; i < 30; i++)
+        guesses_add(g, i % 3, i >= 3);
+    assert_int_equal(guesses_make(g, 4, token), 4);
+    assert_int_equal(token[3], 0);
+    assert_true(guesses_chance(g, 0) > 0.95 && guesses_chance(g, 1) > 0.95);
+    for (int i = 0; i < 60; i++) /* 1, and then never again what followed it */
+        guesses_add(g, i % 2 == 0 ? 1 : 100 + i, true);
+    assert_true(guesses_chance(g, 0) < 0.3);
+    guesses_close(&g);
+    guesses_close(&g); /* harmless */
+}
+
+static void times_between_known_ones(void **state)
+{
+    (void)state;
+    static struct costs c;
+    assert_true(costs_seconds(&c, 5) == 1);
+    costs_add(&c, 1, 0.010);
+    assert_true(costs_seconds(&c, 9) == 0.010); /* as if a row more cost nothing: it is tried */
+    costs_add(&c, 5, 0.030);
+    assert_float_equal(costs_seconds(&c, 3), 0.020, 1e-9);
+    assert_true(costs_seconds(&c, 200) == 0.030 && costs_seconds(&c, 5000) == 0.030);
+    costs_add(&c, 5, 0.070);
+    assert_float_equal(costs_seconds(&c, 5), 0.040, 1e-9); /* a single slow step counts a quarter */
+    costs_add(&c, 0, 1);
+    costs_add(&c, COSTS_ROWS + 1, 1);
+    costs_add(&c, 7, 0);
+    assert_false(costs_known(&c, 7) || costs_known(&c, COSTS_ROWS + 1));
+    for (int i = 0; i < 2000; i++)
+        costs_add(&c, 2, 0.015);
+    assert_false(costs_known(&c, 1)); /* too long ago */
+}
+
+static struct guess_rules rules_of(struct run_options o)
+{
+    struct guess_rules rules;
+    struct err e = {0};
+    assert_int_equal(draft_rules(&rules, &o, &e), 0);
+    return rules;
+}
+
+#define CONFIG(json)       \
+    ((struct run_options){ \
+        .speculative_config = (json), .num_speculative_tokens = -1, .prompt_lookup_max = -1, .prompt_lookup_min = -1})
+
+static void options_say_how(void **state)
+{
+    (void)state;
+    struct guess_rules r = rules_of((struct run_options){.num_speculative_tokens = -1, .prompt_lookup_max = -1});
+    assert_int_equal(r.most, 0);
+    r = rules_of((struct run_options){.num_speculative_tokens = 3});
+    assert_true(r.most == 3 && r.shortest == 5 && r.longest == 5 && !r.always);
+    r = rules_of(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4}"));
+    assert_true(r.most == 5 && r.shortest == 4 && r.longest == 4);
+    struct run_options o = CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_min\": 2}");
+    o.prompt_lookup_max = 9; /* an option wins */
+    o.speculative = SPECULATIVE_ALWAYS;
+    r = rules_of(o);
+    assert_true(r.most == 5 && r.shortest == 2 && r.longest == 9 && r.always);
+    o.speculative = SPECULATIVE_OFF;
+    assert_int_equal(rules_of(o).most, 0);
+}
+
+static void refuse(struct run_options o, const char *why)
+{
+    struct guess_rules rules;
+    struct err e = {0};
+    assert_int_equal(draft_rules(&rules, &o, &e), -1);
+    EXPECT_PARTS(&e, ERR_USAGE, why);
+}
+
+static void options_are_refused_by_name(void **state)
+{
+    (void)state;
+    refuse(CONFIG("{\"method\": \"eagle3\", \"num_speculative_tokens\": 3}"), "\"eagle3\", only \"ngram\"");
+    refuse(CONFIG("{\"num_speculative_tokens\": 3}"), "\"method\" is \"\"");
+    refuse(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 3, \"model\": \"x\"}"),
+           "\"model\" is not supported");
+    refuse(CONFIG("{\"method\": \"ngram\"}"), "the number of drafts is missing");
+    refuse(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 16}"), "num_speculative_tokens");
+    refuse(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": \"3\"}"), "num_speculative_tokens");
+    refuse(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 3, \"prompt_lookup_max\": 2, "
+                  "\"prompt_lookup_min\": 3}"),
+           "prompt_lookup_min 3 is more than prompt_lookup_max 2");
+    refuse(CONFIG("[]"), "expected an object");
+    refuse(CONFIG("{"), "--speculative-config: not valid JSON");
+    refuse((struct run_options){.speculative = SPECULATIVE_ALWAYS}, "--speculative always needs");
+}
+
+/* Few letters, so that guesses are made, and are mostly wrong. per_token: of a step, beside 100 for the step. Returns
+ * steps that verified drafts, in percent. */
+static int drafted_percent(int per_token, bool always)
+{
+    struct scheduler_setup setup = schedule_setup(2, 64, 40);
+    struct schedule run;
+    struct request_rules rules = schedule_plain;
+    int n_steps = 0;
+    rules.max_tokens = 60;
+    setup.limits.max_drafts = 16;
+    setup.limits.max_logit_rows += 16;
+    setup.guesses = short_ends;
+    setup.guesses.always = always;
+    schedule_open(&run, &setup);
+    for (int i = 0; i < 20; i++)
+        schedule_add(&run, &rules, 20, (uint64_t)i);
+    for (; scheduler_busy(&run.s); n_steps += run.plan.n_tokens > 0) {
+        schedule_plan(&run);
+        run.now += 100 + per_token * run.plan.n_tokens;
+        schedule_accept(&run);
+    }
+    int percent = (int)(100 * run.s.stats.n_drafts / run.s.stats.n_output_tokens);
+    print_message("# %d a token, %s: %d steps, %d %% of their tokens with drafts\n", per_token,
+                  always ? "always" : "where it pays", n_steps, percent);
+    schedule_close(&run);
+    return percent;
+}
+
+static void rest_where_they_lose(void **state)
+{
+    (void)state;
+    int always = drafted_percent(100, true), cheap = drafted_percent(0, false), dear = drafted_percent(100, false);
+    assert_true(always > 50);
+    assert_true(cheap > always * 3 / 4);
+    assert_true(dear < always / 8);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(chances_follow_what_came), cmocka_unit_test(times_between_known_ones),
+        cmocka_unit_test(options_say_how),          cmocka_unit_test(options_are_refused_by_name),
+        cmocka_unit_test(rest_where_they_lose),
+    };
+    return cmocka_run_group_tests(tests, schedule_open_letters, schedule_close_letters);
+}
