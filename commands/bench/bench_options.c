@@ -10,7 +10,7 @@ static const struct opt rows[] = {
            "dummy: random weights, no checkpoint is read (default auto: safetensors)"),
     TEXT("quantization", "FORMAT", quantization,
          "of the random weights: none, fp8 (a scale for each row), fp8-block (128 x 128), int8, int4 (groups of 128), "
-         "int4-zeros, mxfp4 (experts)"),
+         "int4-zeros, nvfp4, mxfp4 (experts)"),
     INTEGER("n-prompt", n_prompt, 0, 1 << 24, 512, "tokens of the prefill measurement (default 512; 0: none)"),
     INTEGER("n-gen", n_gen, 0, 1 << 24, 128, "tokens of the decode measurement (default 128; 0: none)"),
     INTEGER("n-depth", n_depth, 0, 1 << 24, 0,
