@@ -151,6 +151,10 @@ static void not_permitted(void **state)
 
 int main(void)
 {
+#ifdef __SANITIZE_ADDRESS__ /* whose mlock does nothing */
+    puts("1..1\nok 1 - files in memory # SKIP AddressSanitizer ignores mlock");
+    return 0;
+#endif
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
     const struct CMUnitTest tests[] = {CASE(unloaded_models_are_kept), CASE(files_that_change), CASE(not_permitted)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
