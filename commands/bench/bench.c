@@ -70,6 +70,11 @@ static int check_unused(const struct bench_options *o, struct err *e)
         return ERR(e, ERR_USAGE, "--num-prompts belongs to --throughput, which is not given");
     if (o->throughput == NULL && o->max_batch >= 0)
         return ERR(e, ERR_USAGE, "--max-batch belongs to --throughput, which is not given (see --batch)");
+    if (o->throughput == NULL && (o->run.num_speculative_tokens > 0 || o->draft_acceptance >= 0))
+        return ERR(e, ERR_USAGE,
+                   "--num-speculative-tokens and --draft-acceptance belong to --throughput, which is not given");
+    if (o->run.num_speculative_tokens <= 0 && o->draft_acceptance >= 0)
+        return ERR(e, ERR_USAGE, "--draft-acceptance belongs to --num-speculative-tokens, which is not given");
     if (o->n_gen == 0 && o->latency == NULL && o->batch != 1)
         return ERR(e, ERR_USAGE, "--batch belongs to --n-gen and --latency, and neither is measured");
     if (o->n_gen == 0 && o->n_depth != 0)
@@ -226,12 +231,15 @@ static void measure(struct bench_rig *rig, const struct measurements *wanted, st
     profile_close(&profile);
 }
 
-static int open_traffic(struct traffic *t, const struct workload *k, const struct instance *i, struct err *e)
+static int open_traffic(struct traffic *t, const struct bench_options *o, const struct workload *k,
+                        const struct instance *i, struct err *e)
 {
     struct limits limits = i->engine.limits;
     if (k->n_seqs == 0)
         return 0;
     limits.max_seqs = k->n_seqs;
+    t->drafts.most = o->run.num_speculative_tokens > 0 ? (int)o->run.num_speculative_tokens : 0;
+    t->drafts.acceptance = o->draft_acceptance > 0 ? o->draft_acceptance : 0;
     return traffic_open(t, k->n_requests, k->n_prompt, k->n_steps + 1, &limits, i->network.config.vocab, e);
 }
 
@@ -276,7 +284,7 @@ int bench_run(struct world *w, const struct bench_options *o, struct err *e)
     instance_open(&instance, w, &m, &c, &setup, e);
     f.ready_seconds = ready_after_exec(started);
     if (w->rank == 0 && check_room(wanted.work, &setup.limits, e) == 0)
-        (void)open_traffic(&traffic, &wanted.work[WORK_THROUGHPUT], &instance, e);
+        (void)open_traffic(&traffic, o, &wanted.work[WORK_THROUGHPUT], &instance, e);
     fatal_agree(w, e);
     memcpy(f.work, wanted.work, sizeof f.work);
     f.repetitions = wanted.repetitions;

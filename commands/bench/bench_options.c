@@ -26,6 +26,11 @@ static const struct opt rows[] = {
     INTEGER("max-batch", max_batch, 1, 4096, -1,
             "requests of --throughput that run at once, if the KV cache has room (default 256, at most "
             "--max-batch-tokens)"),
+    INTEGER("num-speculative-tokens", run.num_speculative_tokens, 1, 15, -1,
+            "drafts of each sequence and step in --throughput, any tokens, verified as always (default: none)"),
+    REAL("draft-acceptance", draft_acceptance, 0, 1, -1,
+         "the outcome that is played for these drafts: the probability that one is accepted if the one before it was "
+         "(default 0)"),
     INTEGER("repetitions", repetitions, 1, 1000, -1, "measurements of each kind (default 5)"),
     INTEGER("warmup", warmup, 0, 1000, -1, "runs of each kind before its measurements (default 1)"),
     FLAG("profile", profile,
