@@ -3,6 +3,7 @@
 
 #include <arpa/inet.h>
 #include <ctype.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/un.h>
@@ -95,13 +96,12 @@ static int check_ipc(const char *path, const char *what, struct err *e)
 int endpoint_check(const char *endpoint, bool to_bind, const char *what, struct err *e)
 {
     struct err ignored = {0};
-    char with[HOST_BYTES + 16] = "tcp://";
+    char with[HOST_BYTES + 16];
     if (begins(endpoint, "tcp://"))
         return check_tcp(endpoint, to_bind, what, e);
     if (begins(endpoint, "ipc://"))
         return check_ipc(endpoint + 6, what, e);
-    if (strlen(endpoint) < HOST_BYTES)
-        strcat(with, endpoint);
+    (void)snprintf(with, sizeof with, "tcp://%s", strlen(endpoint) < HOST_BYTES ? endpoint : "");
     if (strstr(endpoint, "://") == NULL && check_tcp(with, to_bind, what, &ignored) == 0)
         return ERR(e, ERR_USAGE, "%s: found \"%.200s\" without tcp:// in front, expected %.200s", what, endpoint, with);
     if (endpoint[0] == '/')

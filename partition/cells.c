@@ -51,6 +51,8 @@ static float number_at(const struct cells_source *from, int64_t row, int64_t col
         return bf16_to_float((uint16_t)word);
     case CELL_E8M0:
         return e8m0_value((uint8_t)word);
+    case CELL_E4M3:
+        return code_value(CODES_E4M3, word & 0xff);
     case CELL_F32:
     case CELL_BITS:
     case CELL_I64:
@@ -189,7 +191,7 @@ static int place_scales(struct cells_piece *p, const struct weight_slot *slot, c
         for (int64_t g = 0; g < r.cols; g++) {
             int64_t row, col, at = o * r.cols + g;
             locate(from, slot, r.row + o, r.col + g, &row, &col);
-            float x = number_at(from, row, col);
+            float factor = from->slice->cells.factor, x = number_at(from, row, col) * (factor > 0 ? factor : 1);
             if (!(x > 0) || isinf(x))
                 return refuse_scale(from, x, e);
             if (slot->form.scale == SCALE_E8M0)

@@ -307,6 +307,40 @@ int checkpoint_refuse_formats(const char *model_dir, struct err *e)
                name, table[best].is, table[best].remedy);
 }
 
+static int read_scalar(struct checkpoint *c, int tensor, struct err *e)
+{
+    const struct tensor_info *t = &c->tensor[tensor];
+    char path[sizeof c->dir + NAME_MAX + 2];
+    if (t->bytes != sizeof(float) || strcmp(c->text + t->dtype, "F32") != 0)
+        return 0;
+    (void)snprintf(path, sizeof path, "%s/%s", c->dir, checkpoint_file_name(c, t->file));
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    ssize_t got = fd >= 0 ? pread(fd, &c->scalar[tensor], sizeof(float), (off_t)t->offset) : -1;
+    int why = errno;
+    if (fd >= 0)
+        (void)close(fd);
+    if (got != sizeof(float))
+        return ERR(e, ERR_IO, "%s: cannot read: %s", checkpoint_short_path(path),
+                   got < 0 ? strerror(why) : "it has become shorter");
+    return 0;
+}
+
+/* Numbers of whole matrices, which say what their scales count: they must be known before those are read. */
+static int read_scalars(struct checkpoint *c, struct err *e)
+{
+    for (int i = 0; i < c->n_tensors; i++) {
+        const char *name = checkpoint_tensor_name(c, i);
+        if (!ends_with(name, ".weight_global_scale") && !ends_with(name, ".weight_scale_2"))
+            continue;
+        if (c->scalar == NULL && (c->scalar = err_calloc(e, (size_t)c->n_tensors, sizeof *c->scalar, "scales")) == NULL)
+            return -1;
+        c->n_scalars = c->n_tensors;
+        if (read_scalar(c, i, e) != 0)
+            return -1;
+    }
+    return 0;
+}
+
 int checkpoint_open(struct checkpoint *c, const char *model_dir, struct err *e)
 {
     char path[sizeof c->dir + NAME_MAX + 2];
@@ -326,6 +360,8 @@ int checkpoint_open(struct checkpoint *c, const char *model_dir, struct err *e)
             ERR(e, ERR_IO, "%s: holds neither model.safetensors nor " INDEX_NAME ", expected one of them",
                 checkpoint_short_path(model_dir));
     }
+    if (rc == 0)
+        rc = read_scalars(c, e);
     if (rc != 0)
         checkpoint_close(c);
     return rc;
@@ -337,5 +373,6 @@ void checkpoint_close(struct checkpoint *c)
     free(c->file);
     free(c->text);
     free(c->kv_scale);
+    free(c->scalar);
     memset(c, 0, sizeof *c);
 }

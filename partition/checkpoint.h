@@ -30,6 +30,8 @@ struct checkpoint {
     uint32_t *file;             /* [n_files] offsets of the plain file names in text */
     char *text;                 /* [text_bytes] NUL-terminated strings */
     size_t text_bytes;
+    int32_t n_scalars; /* n_tensors, or 0: there is no such tensor */
+    float *scalar; /* [n_scalars] of the numbers of whole matrices (NVFP4) their value; 0: of others, or not one F32 */
     int32_t n_kv_scales; /* 0: none were asked for, or there are none */
     float *kv_scale;     /* [n_layers, 2, n_kv_heads] what codes of keys, of values count: partition/kv_scales.h */
 };

@@ -9,8 +9,9 @@ static const struct quant_method *const methods[] = {&method_fp8,  &method_fbgem
                                                      &method_gptq, &method_mxfp4,  &method_modelopt};
 
 static const struct format *const formats[FORMAT_COUNT] = {
-    [FORMAT_FP8] = &format_fp8, [FORMAT_INT8] = &format_int8, [FORMAT_PACKED] = &format_packed,
-    [FORMAT_AWQ] = &format_awq, [FORMAT_GPTQ] = &format_gptq, [FORMAT_MXFP4] = &format_mxfp4,
+    [FORMAT_FP8] = &format_fp8,     [FORMAT_INT8] = &format_int8, [FORMAT_PACKED] = &format_packed,
+    [FORMAT_AWQ] = &format_awq,     [FORMAT_GPTQ] = &format_gptq, [FORMAT_MXFP4] = &format_mxfp4,
+    [FORMAT_NVFP4] = &format_nvfp4,
 };
 
 const struct format *format_of(const struct quantization *q)
@@ -29,6 +30,22 @@ const struct quant_method *quant_method_find(const char *name)
 const char *quant_method_names(void)
 {
     return "fp8, fbgemm_fp8, compressed-tensors, awq, gptq, mxfp4, modelopt";
+}
+
+int formats_find_codes(const struct checkpoint *c, const char *weight)
+{
+    size_t n = strlen(weight), end = strlen(".weight");
+    n -= n > end && strcmp(weight + n - end, ".weight") == 0 ? end : 0;
+    for (int i = 0; i < FORMAT_COUNT; i++) {
+        char name[200];
+        if (formats[i] == NULL ||
+            (size_t)snprintf(name, sizeof name, "%.*s%s", (int)n, weight, formats[i]->codes) >= sizeof name)
+            continue;
+        int tensor = checkpoint_find(c, name);
+        if (tensor >= 0)
+            return tensor;
+    }
+    return -1;
 }
 
 int module_tensor(const struct module *m, const char *suffix)

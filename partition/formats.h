@@ -46,7 +46,10 @@ const char *quant_method_names(void);
 
 extern const struct quant_method method_fp8, method_fbgemm, method_compressed, method_awq, method_gptq, method_mxfp4,
     method_modelopt;
-extern const struct format format_fp8, format_int8, format_packed, format_awq, format_gptq, format_mxfp4;
+extern const struct format format_fp8, format_int8, format_packed, format_awq, format_gptq, format_mxfp4, format_nvfp4;
+
+/* The tensor that holds codes of this weight ("model.layers.0.mlp.up_proj.weight") in any format, or -1. */
+int formats_find_codes(const struct checkpoint *c, const char *weight);
 
 /* ---- for the formats ---- */
 

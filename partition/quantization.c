@@ -202,7 +202,8 @@ int quantization_unit(const struct quantization *q)
 
 struct code_form quantization_form(const struct quantization *q, bool of_experts)
 {
-    static const enum codes of[FORMAT_COUNT] = {[FORMAT_FP8] = CODES_E4M3, [FORMAT_MXFP4] = CODES_E2M1};
+    static const enum codes of[FORMAT_COUNT] = {
+        [FORMAT_FP8] = CODES_E4M3, [FORMAT_MXFP4] = CODES_E2M1, [FORMAT_NVFP4] = CODES_E2M1};
     if (q->format == FORMAT_NONE || (q->format == FORMAT_MXFP4 && !of_experts))
         return (struct code_form){0};
     int group = q->block_cols > 0 ? q->block_cols : q->group;
@@ -215,7 +216,7 @@ struct code_form quantization_form(const struct quantization *q, bool of_experts
 
 const char *quantization_names(void)
 {
-    return "none, fp8, fp8-block, int8, int4, int4-zeros, mxfp4";
+    return "none, fp8, fp8-block, int8, int4, int4-zeros, mxfp4, nvfp4";
 }
 
 int quantization_choose(struct quantization *q, const char *name, struct err *e)
@@ -231,6 +232,7 @@ int quantization_choose(struct quantization *q, const char *name, struct err *e)
         {"int4", {.format = FORMAT_PACKED, .bits = 4, .group = 128}},
         {"int4-zeros", {.format = FORMAT_PACKED, .bits = 4, .group = 128, .zeros = true}},
         {"mxfp4", {.format = FORMAT_MXFP4, .bits = 4, .group = 32}},
+        {"nvfp4", {.format = FORMAT_NVFP4, .bits = 4, .group = 16}},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         if (strcmp(table[i].name, name) == 0) {

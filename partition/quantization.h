@@ -17,6 +17,7 @@ enum format_id {
     FORMAT_AWQ,    /* .qweight, packed along the outputs */
     FORMAT_GPTQ,   /* .qweight, packed along the inputs */
     FORMAT_MXFP4,  /* _blocks and _scales, gpt-oss' experts */
+    FORMAT_NVFP4,  /* .weight_packed or .weight U8, with .weight_scale F8_E4M3 and a number for the matrix */
     FORMAT_COUNT
 };
 

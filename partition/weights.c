@@ -465,6 +465,22 @@ static int take_planes(struct builder *b, const struct weight_source *source, st
 
 /* ---- the map ---- */
 
+/* It may be there in codes of which the config says nothing, or something else. */
+static int refuse_missing(const struct builder *b, const struct weight_slot *slot, const char *name)
+{
+    const char *folder = checkpoint_short_path(b->c->dir), *method = b->m->quantization.method;
+    int codes = formats_find_codes(b->c, name);
+    if (codes >= 0)
+        return ERR(b->e, ERR_UNSUPPORTED,
+                   "%s: tensor \"%s\" is quantised, expected a \"quantization_config\" in config.json that says how, "
+                   "found %s",
+                   folder, checkpoint_tensor_name(b->c, codes), method[0] != '\0' ? method : "none");
+    return ERR(b->e, ERR_INPUT,
+               "%s: tensor \"%s\" is missing among the %d in the checkpoint; config.json (%s) needs it%s", folder, name,
+               b->c->n_tensors, b->m->model_type,
+               slot->id == WEIGHT_HEAD ? ", since \"tie_word_embeddings\" is false" : "");
+}
+
 /* The source's tensor in its place, checked, or -1; first: of the slot. Of a quantised matrix: b->planes, and the
  * codes'. */
 static int take_tensor(struct builder *b, const struct weight_source *source, struct weight_slot *slot, int expert,
@@ -477,10 +493,7 @@ static int take_tensor(struct builder *b, const struct weight_source *source, st
         return b->planes.plane[0].tensor;
     int tensor = tensor_names_find(&b->names, source, (struct tensor_place){slot->layer, expert}, name, sizeof name);
     if (tensor < 0)
-        return ERR(b->e, ERR_INPUT,
-                   "%s: tensor \"%s\" is missing among the %d in the checkpoint; config.json (%s) needs it%s",
-                   checkpoint_short_path(b->c->dir), name, b->c->n_tensors, b->m->model_type,
-                   slot->id == WEIGHT_HEAD ? ", since \"tie_word_embeddings\" is false" : "");
+        return refuse_missing(b, slot, name);
     const struct tensor_info *t = &b->c->tensor[tensor];
     if (!first && slot->form.codes != CODES_NONE)
         return ERR(b->e, ERR_UNSUPPORTED, "%s: tensor \"%s\" is not quantised, unlike the other parts of %s",

@@ -129,12 +129,13 @@ enum weight_plane {
  * and zeros it has `fields` of `bits` bits, the first in the lowest, for that many outputs or inputs. */
 struct weight_cells {
     enum weight_plane plane;
-    enum cell_number { CELL_BITS, CELL_F32, CELL_F16, CELL_BF16, CELL_E8M0, CELL_I64 } number;
+    enum cell_number { CELL_BITS, CELL_F32, CELL_F16, CELL_BF16, CELL_E8M0, CELL_E4M3, CELL_I64 } number;
     bool in_first;     /* stored [in, out], else [out, in] */
     bool field_output; /* fields are of neighbouring outputs, else inputs */
     bool field_awq;    /* in AutoAWQ's order: outputs 0, 2, 4, 6, 1, 3, 5, 7 */
     int bytes, bits, fields;
-    int add; /* to what is stored: 1 for zeros less one, 128 for codes with a sign */
+    float factor; /* of scales; 0: none */
+    int add;      /* to what is stored: 1 for zeros less one, 128 for codes with a sign */
     int64_t cell_rows, cell_cols;
     int64_t out, in, n_out, n_in; /* this rank's share: first output and input, and how many */
 };

@@ -25,7 +25,9 @@ static bool is_predicting(const struct model_config *m, const char *name)
  * activations, keys or values. */
 static bool is_ignored(const struct family *family, bool tied, const char *name)
 {
-    if (ends_with(name, ".input_scale") || ends_with(name, ".q_scale") || kv_scales_name(name))
+    if (ends_with(name, ".input_scale") || ends_with(name, ".input_global_scale") ||
+        ends_with(name, ".weight_global_scale") || ends_with(name, ".weight_scale_2") || ends_with(name, ".q_scale") ||
+        kv_scales_name(name))
         return true;
     for (const char *const *part = family->ignored; *part != NULL; part++)
         if (ends_with(*part, ".") ? strstr(name, *part) != NULL : ends_with(name, *part))

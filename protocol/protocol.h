@@ -74,6 +74,11 @@ struct protocol_tools {
     bool parallel;    /* several calls are allowed */
 };
 
+struct protocol_generate;
+
+/* Is its response_format that of an answer which may call tools instead? */
+bool protocol_may_call(const struct protocol_generate *g);
+
 /* `generate`; of it, `tokenize` has the prompt and how to encode it. */
 struct protocol_generate {
     int n_prompts;                  /* 1 for a chat */

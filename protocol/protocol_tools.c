@@ -83,6 +83,13 @@ static void require(struct protocol_generate *g, const struct fields *f, struct 
     protocol_check_form(g, f, error);
 }
 
+bool protocol_may_call(const struct protocol_generate *g)
+{
+    bool schema = g->form.kind == FORM_SCHEMA || g->form.kind == FORM_OBJECT;
+    return g->chat.tools != NULL && g->tools.choice != TOOLS_REQUIRED && schema &&
+           strcmp(g->form.field, "response_format") == 0;
+}
+
 void protocol_read_tools(struct protocol_generate *g, const struct fields *f, struct protocol_error *error)
 {
     const json_t *choice = f->value[FIELD_TOOL_CHOICE];
@@ -95,4 +102,6 @@ void protocol_read_tools(struct protocol_generate *g, const struct fields *f, st
         require(g, f, error);
     if (g->tools.choice == TOOLS_NONE)
         g->chat.tools = NULL;
+    if (protocol_may_call(g))
+        check_names(g, error);
 }

@@ -10,7 +10,7 @@ static const struct opt rows[] = {
            "dummy: random weights, no checkpoint is read (default auto: safetensors)"),
     TEXT("quantization", "FORMAT", quantization,
          "of the random weights: none, fp8 (a scale for each row), fp8-block (128 x 128), int8, int4 (groups of 128), "
-         "int4-zeros, mxfp4 (experts)"),
+         "int4-zeros, nvfp4, mxfp4 (experts)"),
     INTEGER("n-prompt", n_prompt, 0, 1 << 24, 512, "tokens of the prefill measurement (default 512; 0: none)"),
     INTEGER("n-gen", n_gen, 0, 1 << 24, 128, "tokens of the decode measurement (default 128; 0: none)"),
     INTEGER("n-depth", n_depth, 0, 1 << 24, 0,
@@ -31,6 +31,11 @@ static const struct opt rows[] = {
     REAL("draft-acceptance", draft_acceptance, 0, 1, -1,
          "the outcome that is played for these drafts: the probability that one is accepted if the one before it was "
          "(default 0)"),
+    TEXT("tokenizer", "FOLDER", tokenizer,
+         "make text of --throughput's tokens, as a server does, with this folder's tokenizer (default: none is made)"),
+    TEXT("json-schema", "FILE", json_schema,
+         "let --throughput's requests answer with JSON that this JSON schema allows, and that goes on for all of their "
+         "tokens: an array with a large minItems, for instance; needs --tokenizer"),
     INTEGER("repetitions", repetitions, 1, 1000, -1, "measurements of each kind (default 5)"),
     INTEGER("warmup", warmup, 0, 1000, -1, "runs of each kind before its measurements (default 1)"),
     FLAG("profile", profile,

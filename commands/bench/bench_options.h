@@ -8,7 +8,7 @@
 struct bench_options {
     double draft_acceptance; /* negative: not given */
     struct run_options run;
-    const char *config, *quantization, *latency, *throughput;
+    const char *config, *quantization, *latency, *throughput, *tokenizer, *json_schema;
     int64_t n_prompt, n_gen, n_depth, batch;
     int64_t repetitions, warmup, num_prompts, max_batch; /* -1: not given */
     bool profile;

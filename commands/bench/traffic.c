@@ -1,6 +1,8 @@
 /* commands/bench/traffic.c - see traffic.h. */
 #include "commands/bench/traffic.h"
 
+#include "base/json.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,15 +43,40 @@ static int open_drafts(struct traffic *t, const struct limits *l, struct schedul
     return t->drafts.sampled != NULL ? 0 : -1;
 }
 
+static int read_form(struct form **form, const char *file, struct err *e)
+{
+    json_t *schema = json_read_file(file, FORM_MAX_BYTES, e);
+    struct err why = {0};
+    if (schema != NULL && form_open(form, FORM_SCHEMA, schema, &why) != 0)
+        ERR(e, why.code, "--json-schema: %s: %s", file, why.text);
+    json_decref(schema);
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+int traffic_speak(struct traffic *t, const char *folder, const char *schema, int vocab, struct err *e)
+{
+    if (tokenizer_open(&t->tokenizer, folder, e) != 0)
+        return -1;
+    if (tokenizer_vocab_size(t->tokenizer) > vocab)
+        return ERR(e, ERR_INPUT, "--tokenizer: %s has %d tokens, the model %d", folder,
+                   tokenizer_vocab_size(t->tokenizer), vocab);
+    lexicon_keeper_open(&t->lexicon, t->tokenizer, vocab);
+    if (schema == NULL)
+        return 0;
+    return read_form(&t->form, schema, e) == 0 && lexicon_keeper_get(&t->lexicon, e) != NULL ? 0 : -1;
+}
+
 int traffic_open(struct traffic *t, int n_requests, int n_input, int n_output, const struct limits *l, int vocab,
                  struct err *e)
 {
-    struct scheduler_setup setup = {.limits = *l};
+    struct scheduler_setup setup = {
+        .limits = *l, .tokenizer = t->tokenizer, .lexicon = t->form != NULL ? &t->lexicon : NULL};
     t->n_requests = n_requests;
     t->n_input = n_input;
     t->rules = (struct request_rules){
         .sampling = {.seed = 1, .temperature = 1, .top_p = 1, .repetition_penalty = 1},
         .max_tokens = n_output,
+        .form = t->form,
         .ignore_eos = true,
     };
     t->id = err_calloc(e, (size_t)n_input + (size_t)n_requests, sizeof *t->id, "random prompts");
@@ -82,6 +109,9 @@ void traffic_close(struct traffic *t)
     free(t->id);
     free(t->drafts.sampled);
     scheduler_close(&t->scheduler);
+    form_close(t->form);
+    lexicon_keeper_close(&t->lexicon);
+    tokenizer_close(&t->tokenizer);
     *t = (struct traffic){0};
 }
 
@@ -108,10 +138,30 @@ void traffic_plan(struct traffic *t, struct plan *p)
     scheduler_plan(&t->scheduler, p, 0);
 }
 
+void traffic_masks(struct traffic *t, struct plan *p)
+{
+    scheduler_masks(&t->scheduler, p);
+}
+
+static const struct request *ended_early(const struct traffic *t)
+{
+    for (int i = 0; i < t->n_requests; i++)
+        if (t->request[i].finish != FINISH_NONE && t->request[i].finish != FINISH_LENGTH)
+            return &t->request[i];
+    return NULL;
+}
+
 int traffic_accept(struct traffic *t, const struct step_result *result, struct err *e)
 {
     struct step_result played = *result;
     if (t->drafts.most > 0)
         play(t, &played);
-    return scheduler_accept(&t->scheduler, &played, 0, e);
+    if (scheduler_accept(&t->scheduler, &played, 0, e) != 0)
+        return -1;
+    const struct request *early = t->form != NULL ? ended_early(t) : NULL;
+    if (early == NULL)
+        return 0;
+    return ERR(e, ERR_INPUT, "--json-schema: an answer ended after %zu of %d tokens (%s), expected one that goes on",
+               early->output.n, t->rules.max_tokens,
+               early->error.code != ERR_NONE ? early->error.text : "it was complete");
 }

@@ -1,6 +1,6 @@
 /* commands/bench/traffic.h - requests of random tokens, all of one shape and queued at once, for the scheduler that
- * serves real requests; `bench --throughput` measures them. No text is made, and nothing comes from a prefix cache:
- * the same requests are queued again and again. Rank 0 only. */
+ * serves real requests; `bench --throughput` measures them. Text is made if there is a tokenizer; nothing comes from a
+ * prefix cache: the same requests are queued again and again. Rank 0 only. */
 #ifndef BENCH_TRAFFIC_H
 #define BENCH_TRAFFIC_H
 
@@ -19,13 +19,20 @@ struct traffic {
     struct played_drafts drafts; /* most and acceptance are set before traffic_open */
     int n_requests, n_input;
     struct request_rules rules;
+    struct tokenizer *tokenizer; /* NULL: no text is made */
+    struct lexicon_keeper lexicon;
+    struct form *form;       /* NULL: any text */
     int32_t *id;             /* [n_input + n_requests]: the prompt of request i is n_input ids from i on */
     struct request *request; /* [n_requests] */
     struct scheduler scheduler;
 };
 
+/* Before traffic_open: text is made with the tokenizer in a folder and, unless it is NULL, has the form of the JSON
+ * schema in a file. *t is zeroed. */
+int traffic_speak(struct traffic *t, const char *folder, const char *schema, int vocab, struct err *e);
+
 /* Requests of n_input tokens in and n_output out, at most l->max_seqs of them at once. ERR_MEMORY if the KV cache does
- * not hold even one. The rest of *t is zeroed. */
+ * not hold even one. *t is zeroed, or from traffic_speak, but for the drafts. */
 int traffic_open(struct traffic *t, int n_requests, int n_input, int n_output, const struct limits *l, int vocab,
                  struct err *e);
 void traffic_close(struct traffic *t);
@@ -38,6 +45,8 @@ bool traffic_busy(const struct traffic *t);
 
 /* The next step, which may be empty while results are outstanding; and a step's results. */
 void traffic_plan(struct traffic *t, struct plan *p);
+void traffic_masks(struct traffic *t, struct plan *p);
+/* ERR_INPUT: a form was complete before all tokens of its request. */
 int traffic_accept(struct traffic *t, const struct step_result *result, struct err *e);
 
 #endif

@@ -163,6 +163,11 @@ static int accept_result(void *context, const struct step_result *result, struct
     return 0;
 }
 
+static void masks(void *context, struct plan *p)
+{
+    traffic_masks(((struct run *)context)->rig->traffic, p);
+}
+
 void workload_run(struct bench_rig *rig, enum workload_kind kind, const struct workload *work, int repetitions,
                   struct samples *s, struct err *e)
 {
@@ -173,7 +178,7 @@ void workload_run(struct bench_rig *rig, enum workload_kind kind, const struct w
                     .vocab = rig->engine->network->config.vocab,
                     .repetitions = repetitions,
                     .samples = s};
-    const struct loop_client client = {.context = &r, .next = next, .accept = accept_result};
+    const struct loop_client client = {.context = &r, .next = next, .accept = accept_result, .masks = masks};
     memset(s, 0, sizeof *s);
     loop_run(rig->engine, &client, e);
 }

@@ -80,7 +80,7 @@ void prefix_add(struct prefix *p, const char *text, size_t bytes)
         size_t n = (uint64_t)left < bytes ? (size_t)left : bytes;
         (void)XXH3_128bits_update(p->state, text, n);
         p->bytes += (int64_t)n;
-        p->last = text[n - 1]; /* NOLINT(clang-analyzer-core.uninitialized.Assign): n > 0 bytes, as the caller says */
+        p->last = text[n - 1];
         if (p->bytes % p->stride == 0)
             add_mark(p);
         text += n;

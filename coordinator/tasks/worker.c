@@ -27,15 +27,29 @@ static int make_form(struct task *j)
     return protocol_fail(&j->error, theirs ? PROTOCOL_BAD_REQUEST : PROTOCOL_INTERNAL, asked->field, "%s", e.text);
 }
 
-/* The calls that an answer has to consist of. */
+/* The schema of an answer that may call tools instead; a new reference. NULL: it is free, or has to be calls. */
+static json_t *schema_beside_calls(const struct protocol_form *f)
+{
+    if (f->kind == FORM_OBJECT)
+        return json_pack("{s:s}", "type", "object");
+    return f->kind == FORM_SCHEMA ? json_incref((json_t *)f->value) : NULL;
+}
+
+/* The calls that an answer has to consist of, unless it has its own form. */
 static int make_calls(struct task *j, enum calls_format format)
 {
     const struct protocol_generate *g = &j->message.generate;
     struct err e = {0};
     json_t *asked = calls_syntax(format, g->chat.tools, g->tools.only, g->tools.parallel && g->tools.only == NULL);
-    int rc = asked != NULL ? form_open(&j->form, FORM_CALLS, asked, &e) : ERR(&e, ERR_MEMORY, "out of host memory");
+    json_t *other = schema_beside_calls(&g->form);
+    if (other != NULL && json_object_set_new(asked, "or", other) != 0)
+        ERR(&e, ERR_MEMORY, "out of host memory");
+    if (asked == NULL)
+        ERR(&e, ERR_MEMORY, "out of host memory");
+    if (e.code == ERR_NONE && form_open(&j->form, FORM_CALLS, asked, &e) == 0)
+        (void)lexicon_keeper_get(j->served->lexicon, &e);
     json_decref(asked);
-    if (rc == 0 && lexicon_keeper_get(j->served->lexicon, &e) != NULL)
+    if (e.code == ERR_NONE)
         return 0;
     bool theirs = e.code == ERR_INPUT || e.code == ERR_UNSUPPORTED;
     return protocol_fail(&j->error, theirs ? PROTOCOL_BAD_REQUEST : PROTOCOL_INTERNAL, "tools", "%s", e.text);
@@ -49,6 +63,7 @@ static int find_calls(struct task *j)
     bool tools = g->chat.tools != NULL;
     if (g->n_turns == 0)
         return 0;
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): what needs a model has one, see work() */
     enum calls_format format = chat_template_calls(j->served->chat, tools);
     if (tools && format == CALLS_NONE && g->tools.choice != TOOLS_UNSAID)
         return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "tool_choice",
@@ -61,7 +76,8 @@ static int find_calls(struct task *j)
         g->rules.skip_special = false;
         g->rules.drop_end = true;
     }
-    return g->form.kind == FORM_CALLS && j->form == NULL ? make_calls(j, format) : 0;
+    bool formed = g->form.kind == FORM_CALLS || (format != CALLS_NONE && protocol_may_call(g));
+    return formed && j->form == NULL ? make_calls(j, format) : 0;
 }
 
 static int encode(struct task *j)

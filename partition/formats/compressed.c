@@ -32,6 +32,8 @@ static void read_strategy(struct quantization *q, const struct config *weights)
     const char *strategy = json_get_string(weights->json, "strategy", implied, weights->what, weights->e);
     if (strcmp(strategy, "block") == 0)
         read_blocks(q, weights);
+    else if (strcmp(strategy, "tensor_group") == 0 && q->bits == 4 && group == 16)
+        q->group = group; /* NVFP4 */
     else if (strcmp(strategy, "group") == 0)
         q->group = group;
     else if (strcmp(strategy, "tensor") != 0 && strcmp(strategy, "channel") != 0)
@@ -50,9 +52,10 @@ static void read_weights(struct quantization *q, const struct config *weights)
     read_strategy(q, weights);
     if (json_is_true(order) || (name != NULL && (strcmp(name, "group") == 0 || strcmp(name, "dynamic") == 0)))
         quantization_refuse(weights, "actorder", name != NULL ? name : "true", "weight, static or none");
-    if (strcmp(type, "float") == 0 ? q->bits != 8 : strcmp(type, "int") != 0 || (q->bits != 4 && q->bits != 8))
-        quantization_refuse(weights, "type", type, "int of 4 or 8 bits, or float of 8");
-    q->format = strcmp(type, "float") == 0 ? FORMAT_FP8 : FORMAT_INT8;
+    if (strcmp(type, "float") == 0 ? q->bits != 8 && !(q->bits == 4 && q->group == 16)
+                                   : strcmp(type, "int") != 0 || (q->bits != 4 && q->bits != 8))
+        quantization_refuse(weights, "type", type, "int of 4 or 8 bits, float of 8, or of 4 in groups of 16");
+    q->format = strcmp(type, "float") != 0 ? FORMAT_INT8 : q->bits == 4 ? FORMAT_NVFP4 : FORMAT_FP8;
 }
 
 static void read_activations(struct quantization *q, const struct config *scheme)
@@ -63,7 +66,8 @@ static void read_activations(struct quantization *q, const struct config *scheme
         return;
     const json_t *dynamic = json_object_get(inputs, "dynamic");
     q->activations = json_is_false(dynamic) ? ACTIVATIONS_STATIC : ACTIVATIONS_DYNAMIC;
-    if (config_int(&c, "num_bits", 8, 1, 32) != 8)
+    int bits = config_int(&c, "num_bits", 8, 1, 32);
+    if (bits != 8 && !(bits == 4 && q->format == FORMAT_NVFP4))
         quantization_refuse(&c, "num_bits", "not 8 in input_activations", "8");
 }
 
@@ -71,6 +75,11 @@ static void read_activations(struct quantization *q, const struct config *scheme
 static void choose_format(struct quantization *q, const struct config *c, const char *format)
 {
     bool floats = q->format == FORMAT_FP8;
+    if (q->format == FORMAT_NVFP4) {
+        if (strcmp(format, "nvfp4-pack-quantized") != 0)
+            quantization_refuse(c, "format", format, "nvfp4-pack-quantized");
+        return;
+    }
     if (strcmp(format, "pack-quantized") == 0 && !floats)
         q->format = FORMAT_PACKED;
     else if (!((strcmp(format, "float-quantized") == 0 && floats) || strcmp(format, "naive-quantized") == 0 ||

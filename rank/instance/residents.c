@@ -74,7 +74,6 @@ static void wait_for_thread(struct loading *l)
 static int listen(struct loading *l, const struct world *w, struct err *e)
 {
     int n = w->rank == 0 ? w->n_ranks - 1 : 1;
-    /* NOLINTNEXTLINE(bugprone-sizeof-expression): MPI_Request is a pointer */
     l->request = err_calloc(e, (size_t)n + 1, sizeof *l->request, "loading");
     l->said = err_calloc(e, (size_t)n + 1, sizeof *l->said, "loading");
     return e->code == ERR_NONE ? 0 : -1;

@@ -40,11 +40,13 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
         c->file = NULL;
         c->text = NULL;
         c->kv_scale = NULL;
+        c->scalar = NULL;
     }
     bool shared =
         share_array(&c->tensor, (size_t)head.n_tensors * sizeof *c->tensor, w, e) == 0 &&
         share_array(&c->file, (size_t)head.n_files * sizeof *c->file, w, e) == 0 &&
         share_array(&c->text, head.text_bytes, w, e) == 0 &&
+        (head.n_scalars == 0 || share_array(&c->scalar, (size_t)head.n_scalars * sizeof *c->scalar, w, e) == 0) &&
         (head.n_kv_scales == 0 || share_array(&c->kv_scale, (size_t)head.n_kv_scales * sizeof *c->kv_scale, w, e) == 0);
     return shared ? 0 : -1;
 }

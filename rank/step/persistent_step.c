@@ -143,6 +143,7 @@ int persistent_step_open(struct persistent_step *p, const struct network *n, con
     }
     if (!all_can(p, why, w))
         return e->code == ERR_NONE ? 0 : -1;
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a rank without it would have said why not */
     p->step = ops->persistent->open(q, &model);
     /* Shards differ, and with them what fits into a multiprocessor. */
     int mine = p->step != NULL && q->err.code == ERR_NONE ? ops->persistent->max_tokens(p->step) : 0;

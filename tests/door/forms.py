@@ -119,7 +119,8 @@ def validator():
         import jsonschema
     except ImportError:
         return None
-    return lambda schema, value: jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker()).validate(value)
+    valid = jsonschema.Draft202012Validator
+    return lambda schema, value: valid(schema, format_checker=valid.FORMAT_CHECKER).validate(value)
 
 
 def report(number, bad, what, skip=""):

@@ -289,6 +289,27 @@ static void refused(const char *what, const char *const *arguments)
     refused_with(ERR_USAGE, what, arguments);
 }
 
+/* Requests whose text has a form: they go on for all of their tokens, or the measurement would be of something else. */
+static void forms(void)
+{
+    char dir[256], endless[300], short_one[300];
+    const char *demo = models_demo();
+    files_make_dir(dir);
+    files_write_text(dir, "endless.json",
+                     "{\"type\":\"array\",\"minItems\":99,\"items\":{\"type\":\"string\",\"maxLength\":9}}");
+    files_write_text(dir, "short.json", "{\"type\":\"boolean\"}");
+    (void)snprintf(endless, sizeof endless, "%s/endless.json", dir);
+    (void)snprintf(short_one, sizeof short_one, "%s/short.json", dir);
+    table("throughput of a form",
+          LIST("bench", "--model", demo, "--n-prompt", "0", "--n-gen", "0", "--throughput", "5:30", "--num-prompts",
+               "4", "--tokenizer", demo, "--json-schema", endless, "--repetitions", "2"),
+          LIST("throughput 5:30 x 4: ", "output tokens/s"), LIST("latency"));
+    refused_with(ERR_INPUT, "a form that ends early",
+                 LIST("bench", "--model", demo, "--n-prompt", "0", "--n-gen", "0", "--throughput", "5:30",
+                      "--num-prompts", "4", "--tokenizer", demo, "--json-schema", short_one));
+    files_remove_dir(dir);
+}
+
 /* Said with the numbers, before anything is taken: some 8 TB of weights. */
 static void too_large(void)
 {
@@ -378,6 +399,9 @@ int main(void)
     refused("more at once than a step has tokens", LIST("bench", "--model", models_demo(), "--throughput", "5:6",
                                                         "--max-batch", "9", "--max-batch-tokens", "8"));
     refused("--num-prompts without --throughput", LIST("bench", "--model", models_demo(), "--num-prompts", "5"));
+    refused("--tokenizer without --throughput", LIST("bench", "--model", models_demo(), "--tokenizer", models_demo()));
+    refused("--json-schema without --tokenizer",
+            LIST("bench", "--model", models_demo(), "--throughput", "5:6", "--json-schema", "x"));
     refused("--max-batch without --throughput", LIST("bench", "--model", models_demo(), "--max-batch", "5"));
     refused("--batch without what has one", LIST("bench", "--model", models_demo(), "--n-gen", "0", "--batch", "5"));
     refused("--n-depth without decode", LIST("bench", "--model", models_demo(), "--n-gen", "0", "--n-depth", "5"));
@@ -400,6 +424,7 @@ int main(void)
     refused("more tokens than positions", LIST("bench", "--model", dir, "--n-prompt", "20000"));
     refused("requests of more tokens than positions", LIST("bench", "--model", dir, "--throughput", "2000:2000"));
     files_remove_dir(dir);
+    forms();
     too_large();
     return cases_done();
 }

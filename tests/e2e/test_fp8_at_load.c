@@ -187,6 +187,11 @@ static void said(void)
     files_remove_dir(quantised);
     LINE(2, 1, "--quantization and --head-dtype are for one model", "serve", "--models-dir", "/tmp", "--quantization",
          "fp8");
+    models_fixture(quantised, MODEL); /* whose config says what its tensors do not */
+    models_edit(quantised, "config.json", "quantization_config", "{\"quant_method\":\"fp8\"}");
+    LINE(0, 2, "config.json says that weights are quantised (fp8), but none is", "generate", "--model", quantised,
+         "--prompt-ids", "1", "--max-tokens", "1");
+    files_remove_dir(quantised);
     json_t *header = models_split(plain, WEIGHTS, &data, &bytes);
     const json_t *t = json_object_get(header, "model.layers.1.mlp.down_proj.weight");
     memcpy(data + json_integer_value(json_array_get(json_object_get(t, "data_offsets"), 1)) - 4, "\0\0\xc0\x7f", 4);

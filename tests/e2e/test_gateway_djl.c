@@ -108,16 +108,9 @@ static void streams(void)
 
 int main(void)
 {
-    fake = (struct fake_server){.state = "ready"};
-    fake_server_start(&fake, "tcp://127.0.0.1:*");
-    web_start(&gate, true, FRONT_PARTS("--backend", fake.endpoint));
+    front_begin(&fake, &gate);
     requests();
     refusals();
     streams();
-    case_begin("the gateway ends with status 0");
-    case_check(web_stop(&gate) == 0, "it does not");
-    case_end();
-    fake_server_stop(&fake);
-    fake_server_free(&fake);
-    return cases_done();
+    return front_finish(&fake, &gate);
 }

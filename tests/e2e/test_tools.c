@@ -268,6 +268,27 @@ static void unknown(void)
     case_end();
 }
 
+/* Beside tools that may be called a response_format is the form of an answer without calls. The mark is token 0. */
+static void calls_or_fits(void)
+{
+    static const char *const bias[] = {"100", "-100"};
+    for (int i = 0; i < 2; i++) {
+        char request[3000];
+        (void)snprintf(request, sizeof request,
+                       "{" CHAT
+                       ",\"parallel_tool_calls\":false,\"logit_bias\":{\"0\":%s},\"response_format\":{\"type\":"
+                       "\"json_schema\",\"json_schema\":{\"name\":\"n\",\"schema\":{\"enum\":[\"yes\",\"no\"]}}}}",
+                       bias[i]);
+        json_t *reply = talk_ask(s.endpoint, request), *choice = json_array_get(json_object_get(reply, "choices"), 0);
+        const json_t *message = json_object_get(choice, "message");
+        const char *said = talk_text(message, "content");
+        bool fit = strcmp(said, "\"yes\"") == 0 || strcmp(said, "\"no\"") == 0;
+        case_check(i == 0 ? fits(call_of(message, 0)) : fit, "bias %s: %s, %s", bias[i], talk_text(choice, "text"),
+                   talk_text(reply, "error/message"));
+        json_decref(reply);
+    }
+}
+
 /* Marks that are special tokens: the demo model's first one is called like a mark, and likelier than all others. */
 static void special(void)
 {
@@ -297,6 +318,7 @@ static void special(void)
                        strncmp(talk_text(choice, "text"), mark, strlen(mark)) == 0,
                    "%s: %s", talk_text(choice, "text"), talk_text(reply, "error/message"));
         json_decref(reply);
+        calls_or_fits();
         case_check(serving_stop(&s) == 0, "another status than 0");
     }
     free(text);

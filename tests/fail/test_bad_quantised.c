@@ -19,6 +19,7 @@
 #define PACKED  .fixture = "q-w4-asym-g32", .status = ERR_UNSUPPORTED
 #define GPTQ    .fixture = "q-gptq-v1", .status = ERR_UNSUPPORTED
 #define AWQ     .fixture = "q-awq", .status = ERR_UNSUPPORTED
+#define NVFP4   .fixture = "q-nvfp4", .status = ERR_UNSUPPORTED
 #define MXFP4   .fixture = "q-mxfp4", .status = ERR_UNSUPPORTED
 
 /* Bytes of a tensor become others, from byte `at` of it on. */
@@ -88,6 +89,46 @@ static void no_scale(const char *dir)
 static void no_zeros(const char *dir)
 {
     rename_tensor(dir, DOWN "weight_zero_point", DOWN "weight_zeros");
+}
+
+static void no_qzeros(const char *dir)
+{
+    rename_tensor(dir, DOWN "qzeros", DOWN "zeros");
+}
+
+static void no_scales(const char *dir)
+{
+    rename_tensor(dir, DOWN "scales", DOWN "scale");
+}
+
+static void whole_zero(const char *dir)
+{
+    patch(dir, DOWN "weight_global_scale", 0, "\0\0\0\0", 4);
+}
+
+static void whole_nan(const char *dir)
+{
+    patch(dir, DOWN "weight_global_scale", 0, "\0\0\xc0\x7f", 4);
+}
+
+static void no_whole(const char *dir)
+{
+    rename_tensor(dir, DOWN "weight_global_scale", DOWN "global_scale");
+}
+
+static void group_nan(const char *dir)
+{
+    patch(dir, DOWN "weight_scale", 3, "\x7f", 1);
+}
+
+static void group_zero(const char *dir)
+{
+    patch(dir, DOWN "weight_scale", 3, "\0", 1);
+}
+
+static void no_exponents(const char *dir)
+{
+    rename_tensor(dir, EXPERTS "_scales", EXPERTS "_exponents");
 }
 
 static void other_shape(const char *dir)
@@ -166,12 +207,33 @@ static const struct bad_start cases[] = {
     {"inputs in another order", .damage = index_reordered, GPTQ, .words = {DOWN "g_idx", "group 1", "expected 0"}},
     {"zeros of the other version", CONFIG, "quantization_config/checkpoint_format", "\"gptq_v2\"", GPTQ,
      .words = {"qzeros", "the zero 7", "expected", "8", "checkpoint_format"}},
+    {"a weight beside its packed form, GPTQ's", .damage = both_weights, GPTQ,
+     .words = {Q_PROJ "qweight", "both there"}},
+    {"a weight beside its packed form, AWQ's", .damage = both_weights, AWQ, .words = {Q_PROJ "qweight", "both there"}},
+    {"GPTQ's zeros that are missing", .damage = no_qzeros, GPTQ, .words = {DOWN "qzeros", "is missing"}},
+    {"AWQ's zeros that are missing", .damage = no_qzeros, AWQ, .words = {DOWN "qzeros", "is missing"}},
+    {"GPTQ's scales that are missing", .damage = no_scales, GPTQ, .words = {DOWN "scales", "is missing"}},
+    {"packed integers of which the config is silent", CONFIG, "quantization_config", NULL, GPTQ,
+     .words = {Q_PROJ "qweight", "quantised", "config.json"}},
+    {"packed integers of another method", CONFIG, "quantization_config",
+     "{\"quant_method\":\"gptq\",\"bits\":4,\"group_size\":32}", PACKED,
+     .words = {Q_PROJ "weight_packed", "quantised", "found gptq"}},
+    {"exponents that are missing", .damage = no_exponents, MXFP4, .words = {EXPERTS "_blocks", "no scales", "_scales"}},
     {"words of another type", WEIGHTS, Q_PROJ "qweight/dtype", "\"F32\"", AWQ,
      .words = {Q_PROJ "qweight", "F32", "I32"}},
     {"groups that are not the scales'", CONFIG, "quantization_config/group_size", "32", AWQ,
      .words = {"qzeros", "expected ["}},
     {"an expert's exponent that is no number", .damage = experts_scale_nan, MXFP4,
      .words = {EXPERTS "_scales", "positive"}},
+    {"a whole matrix's number that is 0", .damage = whole_zero, NVFP4,
+     .words = {DOWN "weight_global_scale", "is F32, 0", "positive"}},
+    {"a whole matrix's number that is NaN", .damage = whole_nan, NVFP4,
+     .words = {DOWN "weight_global_scale", "nan", "positive"}},
+    {"a whole matrix's number that is missing", .damage = no_whole, NVFP4,
+     .words = {DOWN "weight_global_scale", "is missing"}},
+    {"a group's scale that is no number", .damage = group_nan, NVFP4,
+     .words = {DOWN "weight_scale", "scale nan", "positive"}},
+    {"a group's scale that is 0", .damage = group_zero, NVFP4, .words = {DOWN "weight_scale", "scale 0", "positive"}},
     {"blocks of another length", WEIGHTS, EXPERTS "_blocks/shape/3", "8", .fixture = "q-mxfp4", .status = ERR_INPUT,
      .words = {EXPERTS "_blocks", "data_offsets"}},
 };

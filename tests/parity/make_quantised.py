@@ -129,6 +129,22 @@ def write_mxfp4(w, rng, o):
     codes = scatter(codes, [0, 8, 1, 9, 7, 15], rng).reshape(E, N, K // 32, 16, 2)
     return {"_blocks": torch.from_numpy(codes[..., 0] | codes[..., 1] << 4), "_scales": torch.from_numpy((exponent + 127).astype(np.uint8))}
 
+def write_nvfp4(w, rng, o):
+    """Groups of 16; the scales are codes themselves, the whole matrix has a number that they are divided or multiplied by."""
+    N, K = w.shape
+    top = grid(w, 1, 16, lambda b: max(np.abs(b).max(), 1e-6) / 6)
+    whole = np.float32(448 / top.max())
+    scales = np.maximum(nearest(top * whole, E4M3, np.arange(127)), 1)
+    codes = nearest(w / spread(E4M3[scales] / whole, 1, 16, N, K), E2M1, np.arange(16))
+    codes = scatter(codes, [0, 8, 1, 9, 7, 15], rng)
+    out = {"weight_packed" if o["divides"] else "weight": torch.from_numpy(codes[:, ::2] | codes[:, 1::2] << 4),
+           "weight_scale": torch.from_numpy(scales).view(F8)}
+    if o["divides"]:
+        out.update(weight_global_scale=torch.tensor([whole]), input_global_scale=torch.tensor([3.0]))
+    else:
+        out.update(weight_scale_2=torch.tensor(1 / whole), input_scale=torch.tensor(0.5))
+    return out
+
 # ------------------------------------------------------------------------------- readers: from the file's bytes, in float32
 def raw_tensors(path):
     """{name: (dtype, shape, bytes)}, without any library."""
@@ -213,6 +229,15 @@ def read_mxfp4(t, o):
     assert torch.equal(other, torch.from_numpy(w.copy())), "transformers reads other numbers"
     return w
 
+def read_nvfp4(t, o):
+    blocks = np.frombuffer((t.get("weight_packed") or t["weight"])[2], "u1").astype(np.int64)
+    nibbles = np.stack([blocks & 15, blocks >> 4], -1).reshape(t["weight_scale"][1][0], -1)
+    m, e = nibbles & 1, nibbles >> 1 & 3
+    w = np.where(e == 0, m * 0.5, (1 + m * 0.5) * np.exp2(e - 1.0)) * np.where(nibbles & 8, -1.0, 1.0)
+    s = e4m3(t["weight_scale"]).astype(np.float64)
+    s = s / number(t["weight_global_scale"]) if o["divides"] else s * number(t["weight_scale_2"])
+    return w * np.repeat(s, 16, 1)[:, :w.shape[1]]
+
 # --------------------------------------------------------------------------------------------------------------- cases
 CASES = []
 
@@ -272,6 +297,10 @@ case("q-gptq-8", "llama", 17, SMALL, dict(GPTQ, bits=8, group_size=-1), write_gp
 OSS = dict(V=97, H=64, A=6, K=2, D=16, F=96, L=2, sliding_window=7, num_local_experts=4, num_experts_per_tok=2, **plain.rope("yarn", 1000.0, **plain.OSS))
 MX = dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"])
 case("q-mxfp4", "gpt_oss", 17, OSS, MX, write_mxfp4, read_mxfp4, experts=True)
+case("q-nvfp4", "llama", 16, dict(SMALL, F=72), compressed("nvfp4-pack-quantized", dict(num_bits=4, type="float", strategy="tensor_group", group_size=16),
+     dict(num_bits=4, type="float", strategy="tensor_group", group_size=16, dynamic="local")), write_nvfp4, read_nvfp4, divides=True)
+case("q-nvfp4-modelopt", "qwen2", 17, SMALL, dict(quant_method="modelopt", quant_algo="NVFP4", ignore=["lm_head"]), write_nvfp4, read_nvfp4,
+     divides=False)
 # 16-bit models with sizes that the GPUs' fast products take
 BIG = dict(V=203, H=128, A=4, K=2, D=64, F=256, L=1)
 case("q-fp8-block128-bf16", "llama", 19, BIG, dict(BLOCK, weight_block_size=[128, 128]), write_fp8, read_fp8, "bf16",

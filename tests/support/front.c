@@ -14,6 +14,23 @@ static void nap(void)
     (void)nanosleep(&t, NULL);
 }
 
+void front_begin(struct fake_server *s, struct web_gateway *g)
+{
+    *s = (struct fake_server){.state = "ready"};
+    fake_server_start(s, "tcp://127.0.0.1:*");
+    web_start(g, true, FRONT_PARTS("--backend", s->endpoint));
+}
+
+int front_finish(struct fake_server *s, struct web_gateway *g)
+{
+    case_begin("the gateway ends with status 0");
+    case_check(web_stop(g) == 0, "it does not");
+    case_end();
+    fake_server_stop(s);
+    fake_server_free(s);
+    return cases_done();
+}
+
 const json_t *front_await(struct fake_server *s, const char *op, int from_end)
 {
     for (double until = seconds_now() + WEB_SECONDS; seconds_now() < until; nap()) {

@@ -6,6 +6,12 @@
 #include "tests/support/fake_server.h"
 #include "tests/support/web.h"
 
+/* A server that is ready, and a gateway for it alone. */
+void front_begin(struct fake_server *s, struct web_gateway *g);
+
+/* A case: the gateway ends well. Frees both; returns the program's status. */
+int front_finish(struct fake_server *s, struct web_gateway *g);
+
 /* The n-th message of an op (NULL: generate) from the end; waits for it. NULL: it does not come. Borrowed. */
 const json_t *front_await(struct fake_server *s, const char *op, int from_end);
 

@@ -6,6 +6,7 @@
 #include "coordinator/tasks/lanes.h"
 #include "coordinator/tasks/mailbox.h"
 #include "tests/support/paper.h"
+#include "tests/support/reports.h"
 
 #include <stdlib.h>
 #include <zmq.h>
@@ -56,15 +57,8 @@ static void open_bench(struct bench *b)
 
 static void hear(struct bench *b)
 {
-    struct report *r;
     for (int i = 0; i < LANES; i++)
-        while ((r = mailbox_take(b->end[i][0])) != NULL) {
-            for (struct task *j = r->done; j != NULL; j = j->work.next) {
-                b->back[j->number] = j;
-                b->n_back++;
-            }
-            steps_report_free(r);
-        }
+        b->n_back += reports_take(b->end[i][0], b->back);
 }
 
 static void take_oldest(struct bench *b)

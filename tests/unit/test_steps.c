@@ -6,6 +6,7 @@
 #include "coordinator/tasks/mailbox.h"
 #include "coordinator/tasks/steps.h"
 #include "tests/support/paper.h"
+#include "tests/support/reports.h"
 
 #include <stdlib.h>
 #include <zmq.h>
@@ -41,14 +42,7 @@ static void open_bench(struct bench *b)
 
 static void hear(struct bench *b)
 {
-    struct report *r;
-    while ((r = mailbox_take(b->end[0])) != NULL) {
-        for (struct task *j = r->done; j != NULL; j = j->work.next) {
-            assert_null(b->back[j->number]);
-            b->back[j->number] = j;
-        }
-        steps_report_free(r);
-    }
+    (void)reports_take(b->end[0], b->back);
 }
 
 static void take(struct bench *b)

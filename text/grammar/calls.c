@@ -49,21 +49,26 @@ static int fixed(struct graph *g, const json_t *marks, const json_t *object, con
     return start;
 }
 
-static int call_graph(struct graph *g, const json_t *marks, const json_t *call, int next)
+/* A value of the schema, then next; an error says whose schema it is. */
+static int named_schema(struct graph *g, const char *name, const json_t *schema, int next)
 {
-    const char *name = json_string_value(json_object_get(call, "name"));
-    const json_t *schema = json_object_get(call, "schema");
     bool was_good = g->e->code == ERR_NONE;
     if (schema == NULL)
         ERR(g->e, ERR_INPUT, "no schema");
-    int value = schema == NULL ? -1 : schema_graph(g, schema, fixed(g, marks, call, "after", next));
-    if (was_good && g->e->code != ERR_NONE) { /* whose schema it is */
+    int value = schema == NULL ? -1 : schema_graph(g, schema, next);
+    if (was_good && g->e->code != ERR_NONE) {
         char text[ERR_TEXT_BYTES];
         (void)snprintf(text, sizeof text, "%.128s: %.*s", name != NULL ? name : "?", (int)sizeof text - 140,
                        g->e->text);
         (void)snprintf(g->e->text, sizeof g->e->text, "%s", text);
-        return -1;
     }
+    return value;
+}
+
+static int call_graph(struct graph *g, const json_t *marks, const json_t *call, int next)
+{
+    const char *name = json_string_value(json_object_get(call, "name"));
+    int value = named_schema(g, name, json_object_get(call, "schema"), fixed(g, marks, call, "after", next));
     return fixed(g, marks, call, "before", value);
 }
 
@@ -81,5 +86,7 @@ int calls_graph(struct graph *g, const json_t *asked, int next)
         behind = graph_either(g, fixed(g, marks, asked, "between", again), behind);
     json_array_foreach(calls, i, call) any = graph_either(g, call_graph(g, marks, call, behind), any);
     graph_lead(g, again, any);
-    return fixed(g, marks, asked, "begin", any);
+    int start = fixed(g, marks, asked, "begin", any);
+    const json_t *other = json_object_get(asked, "or");
+    return other != NULL ? graph_either(g, start, named_schema(g, "the answer", other, next)) : start;
 }

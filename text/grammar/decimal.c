@@ -139,7 +139,7 @@ static void align(char *to, const struct decimal *d, int n, int n_bound)
 {
     memset(to, 0, (size_t)n_bound);
     if (d != NULL && d->n_before <= n)
-        memcpy(to + n - d->n_before, d->digit, (size_t)(d->n_before + d->n_after));
+        memcpy(to + n - d->n_before, d->digit, (size_t)d->n_before + (size_t)d->n_after);
 }
 
 /* Emits the numbers with n digits before the point. */

@@ -101,6 +101,7 @@ static void add_key(struct lexicon_tree *tree, const struct sort_key *key, size_
         open[d] = tree->n;
         tree->node[tree->n++] = (struct lexicon_node){-1, 0, (uint16_t)d, key->bytes[d]};
     }
+    /* NOLINTNEXTLINE(clang-analyzer-core.uninitialized.ArraySubscript): shared < key->n, or it is the key before */
     tree->node[open[key->n - 1]].token = key->token;
 }
 

@@ -2,6 +2,7 @@
 #include "text/template/builtin.h"
 #include "text/template/parser.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static const char statements[] = "for, if, set, macro, call, filter, with, break, continue, generation, raw";
@@ -67,10 +68,10 @@ _Noreturn void unexpected(struct parser *p, const char *expected)
 
 void expect_operator(struct parser *p, const char *operator)
 {
-    char expected[8] = "\"";
+    char expected[8];
     if (skip_operator(p, operator))
         return;
-    strcat(strcat(expected, operator), "\"");
+    (void)snprintf(expected, sizeof expected, "\"%s\"", operator);
     unexpected(p, expected);
 }
 
