@@ -71,6 +71,12 @@ static void find_request_id(struct protocol_message *m)
         m->request_id = json_string_value(id);
 }
 
+/* A string without NUL, whose text is all of it. */
+static bool is_plain(const json_t *s)
+{
+    return json_is_string(s) && strlen(json_string_value(s)) == json_string_length(s);
+}
+
 static int check_common(struct protocol_message *m, const struct fields *f, const struct protocol_model *model,
                         struct protocol_error *error)
 {
@@ -83,6 +89,8 @@ static int check_common(struct protocol_message *m, const struct fields *f, cons
         return fields_fail(f, FIELD_REQUEST_ID, -1, error, "missing: which request is to end?");
     if (name != NULL && !json_is_string(name))
         return fields_fail(f, FIELD_MODEL, -1, error, "found %s, expected a string", json_type_name(name));
+    if (name != NULL && !is_plain(name))
+        return fields_fail(f, FIELD_MODEL, -1, error, "found a string with NUL in it");
     if (name != NULL && model->name != NULL && strcmp(json_string_value(name), model->name) != 0 &&
         (model->path == NULL || strcmp(json_string_value(name), model->path) != 0))
         return protocol_fail(error, PROTOCOL_NOT_FOUND, "model", "found \"%.80s\", this server has \"%.80s\"",
@@ -144,7 +152,7 @@ int protocol_read(struct protocol_message *m, const char *json, size_t bytes, st
     m->memory = json_memory(m->root);
     find_request_id(m);
     const json_t *name = json_object_get(m->root, "model");
-    m->model = json_is_string(name) ? json_string_value(name) : NULL;
+    m->model = is_plain(name) ? json_string_value(name) : NULL;
     m->wait = !json_is_false(json_object_get(m->root, "wait"));
     m->generate.timeout_ms =
         json_integer_value(json_object_get(m->root, "timeout_ms")); /* also of waiting for a model */
