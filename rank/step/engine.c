@@ -75,7 +75,7 @@ static void open_activations(struct engine *g)
     if (m->window_rope.dims > 0)
         a->window_cos_sin = take_device(g, tokens * (size_t)m->window_rope.dims, sizeof(float));
     if (m->latent.rank > 0) {
-        size_t widest = larger((size_t)(m->latent.key + m->latent.rotated), (size_t)m->latent.value);
+        size_t widest = larger((size_t)m->latent.key + (size_t)m->latent.rotated, (size_t)m->latent.value);
         a->heads = take_device(g, tokens * heads * widest, size);
         a->latent = take_device(g, tokens * dim, size);
         a->query_latent = take_device(g, tokens * (size_t)m->latent.query_rank, size);
