@@ -51,6 +51,8 @@ static void close_task(struct task *t)
 static void find_largest(struct task *t)
 {
     const struct weight *w = t->from;
+    if (t->dense == NULL) /* the rank has no inputs */
+        return;
 #pragma omp parallel for num_threads(t->q->n_threads) schedule(static)
     for (int r = 0; r < w->rows; r++) {
         float most = 0;
@@ -102,7 +104,7 @@ static int run_task(struct task *t, enum weight_id id, const struct world *w, st
     (void)check_numbers(t, id, e); /* before the largest of all ranks is found: NaN may get lost then */
     if (is_cut_along_inputs(id))
         MPI_CHECK(MPI_Allreduce(MPI_IN_PLACE, t->largest, t->from->rows, MPI_FLOAT, MPI_MAX, w->comm));
-    if (e->code == ERR_NONE && t->to.data != NULL) {
+    if (e->code == ERR_NONE && t->to.data != NULL && t->dense != NULL) {
         encode(t);
         size_t bytes = code_bytes(&t->to.form, t->to.rows, t->to.cols);
         if (!t->ops->shares_host_memory)
