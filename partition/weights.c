@@ -6,7 +6,6 @@
 #include "partition/roles.h"
 #include "partition/tensor_names.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -383,14 +382,6 @@ static int check_type(const struct builder *b, struct weight_slot *slot, const s
 
 /* ---- what is quantised ---- */
 
-bool weight_may_be_quantised(enum weight_id id)
-{
-    return id == WEIGHT_QKV || id == WEIGHT_OUT || id == WEIGHT_MLP_IN || id == WEIGHT_MLP_OUT || is_of_experts(id) ||
-           id == WEIGHT_SHARED_IN || id == WEIGHT_SHARED_OUT || id == WEIGHT_HEAD || id == WEIGHT_QUERY ||
-           id == WEIGHT_QUERY_DOWN || id == WEIGHT_QUERY_UP || id == WEIGHT_LATENT || id == WEIGHT_KEY_UP ||
-           id == WEIGHT_VALUE_UP;
-}
-
 /* The slot takes its form from its first part. */
 static int check_form(const struct builder *b, const struct weight_source *source, struct weight_slot *slot,
                       const char *module, bool first)
@@ -604,55 +595,4 @@ int weight_map_build(struct weight_map *map, const struct model_config *m, const
     if (map->n_slices > 1)
         qsort(map->slice, (size_t)map->n_slices, sizeof map->slice[0], by_tensor);
     return 0;
-}
-
-void weight_map_free(struct weight_map *map)
-{
-    free(map->slot);
-    free(map->slice);
-    memset(map, 0, sizeof *map);
-}
-
-int weight_map_find(const struct weight_map *map, enum weight_id id, int layer)
-{
-    int low = 0, high = map->n_slots - 1;
-    while (low <= high) {
-        int middle = low + (high - low) / 2;
-        const struct weight_slot *slot = &map->slot[middle];
-        if (slot->layer == layer && slot->id == id)
-            return middle;
-        if (slot->layer < layer || (slot->layer == layer && slot->id < id))
-            low = middle + 1;
-        else
-            high = middle - 1;
-    }
-    return -1;
-}
-
-size_t weight_slot_bytes(const struct weight_slot *slot)
-{
-    if (slot->form.codes != CODES_NONE)
-        return code_bytes(&slot->form, slot->rows, slot->cols);
-    return (size_t)slot->rows * (size_t)slot->cols * dtype_bytes(slot->type);
-}
-
-size_t weight_map_bytes(const struct weight_map *map)
-{
-    size_t bytes = 0;
-    for (int i = 0; i < map->n_slots; i++)
-        bytes += weight_slot_bytes(&map->slot[i]);
-    return bytes;
-}
-
-double weight_map_step_bytes(const struct weight_map *map, const struct model_config *m, int n_sequences)
-{
-    const struct routing *how = &m->experts.routing;
-    double left_out = how->n_experts > 0 ? 1 - (double)how->n_chosen / how->n_experts : 0, bytes = 0;
-    for (int i = 0; i < map->n_slots; i++) {
-        const struct weight_slot *slot = &map->slot[i];
-        bool row_only = (slot->id == WEIGHT_EMBED && !m->tied_head) || slot->id == WEIGHT_POSITION;
-        double part = row_only ? 0 : is_of_experts(slot->id) ? 1 - pow(left_out, n_sequences) : 1;
-        bytes += part * (double)weight_slot_bytes(slot);
-    }
-    return bytes;
 }

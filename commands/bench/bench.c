@@ -70,6 +70,11 @@ static int check_unused(const struct bench_options *o, struct err *e)
         return ERR(e, ERR_USAGE, "--num-prompts belongs to --throughput, which is not given");
     if (o->throughput == NULL && o->max_batch >= 0)
         return ERR(e, ERR_USAGE, "--max-batch belongs to --throughput, which is not given (see --batch)");
+    if (o->throughput == NULL && (o->run.num_speculative_tokens > 0 || o->draft_acceptance >= 0))
+        return ERR(e, ERR_USAGE,
+                   "--num-speculative-tokens and --draft-acceptance belong to --throughput, which is not given");
+    if (o->run.num_speculative_tokens <= 0 && o->draft_acceptance >= 0)
+        return ERR(e, ERR_USAGE, "--draft-acceptance belongs to --num-speculative-tokens, which is not given");
     if (o->throughput == NULL && o->tokenizer != NULL)
         return ERR(e, ERR_USAGE, "--tokenizer belongs to --throughput, which is not given");
     if (o->tokenizer == NULL && o->json_schema != NULL)
@@ -237,6 +242,8 @@ static int open_traffic(struct traffic *t, const struct bench_options *o, const 
     if (k->n_seqs == 0)
         return 0;
     limits.max_seqs = k->n_seqs;
+    t->drafts.most = o->run.num_speculative_tokens > 0 ? (int)o->run.num_speculative_tokens : 0;
+    t->drafts.acceptance = o->draft_acceptance > 0 ? o->draft_acceptance : 0;
     if (o->tokenizer != NULL && traffic_speak(t, o->tokenizer, o->json_schema, i->network.config.vocab, e) != 0)
         return -1;
     return traffic_open(t, k->n_requests, k->n_prompt, k->n_steps + 1, &limits, i->network.config.vocab, e);

@@ -26,6 +26,11 @@ static const struct opt rows[] = {
     INTEGER("max-batch", max_batch, 1, 4096, -1,
             "requests of --throughput that run at once, if the KV cache has room (default 256, at most "
             "--max-batch-tokens)"),
+    INTEGER("num-speculative-tokens", run.num_speculative_tokens, 1, 15, -1,
+            "drafts of each sequence and step in --throughput, any tokens, verified as always (default: none)"),
+    REAL("draft-acceptance", draft_acceptance, 0, 1, -1,
+         "the outcome that is played for these drafts: the probability that one is accepted if the one before it was "
+         "(default 0)"),
     TEXT("tokenizer", "FOLDER", tokenizer,
          "make text of --throughput's tokens, as a server does, with this folder's tokenizer (default: none is made)"),
     TEXT("json-schema", "FILE", json_schema,

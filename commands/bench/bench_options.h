@@ -6,6 +6,7 @@
 
 /* Strings are borrowed from argv or the environment. */
 struct bench_options {
+    double draft_acceptance; /* negative: not given */
     struct run_options run;
     const char *config, *quantization, *latency, *throughput, *tokenizer, *json_schema;
     int64_t n_prompt, n_gen, n_depth, batch;

@@ -4,6 +4,44 @@
 #include "base/json.h"
 
 #include <stdlib.h>
+#include <string.h>
+
+/* Any tokens: what they are worth is played. */
+static int propose(void *context, struct request *r, int n, int32_t *token)
+{
+    (void)context;
+    for (int i = 0; i < n; i++)
+        token[i] = r->prompt.id[0];
+    return n;
+}
+
+static bool chance(struct played_drafts *d)
+{
+    d->random = d->random * 6364136223846793005u + 1442695040888963407u;
+    return (double)(d->random >> 11) * 0x1p-53 < d->acceptance;
+}
+
+/* The sampled token is the draft, or another one. */
+static void play(struct traffic *t, struct step_result *result)
+{
+    struct played_drafts *d = &t->drafts;
+    const struct flight *f = &t->scheduler.flight[result->step % SCHEDULER_FLIGHTS];
+    memcpy(d->sampled, result->sampled, (size_t)result->n_sampled * sizeof *d->sampled);
+    for (int i = 0, row = 0; i < f->n; row += f->rows[i], i++)
+        for (int k = 0; k + 1 < f->rows[i]; k++)
+            d->sampled[row + k].token = f->request[i]->draft[k] ^ (chance(d) ? 0 : 1);
+    result->sampled = d->sampled;
+}
+
+static int open_drafts(struct traffic *t, const struct limits *l, struct scheduler_setup *setup, struct err *e)
+{
+    if (t->drafts.most == 0)
+        return 0;
+    setup->guesses.most = t->drafts.most;
+    setup->drafts.propose = propose;
+    t->drafts.sampled = err_calloc(e, (size_t)l->max_logit_rows, sizeof *t->drafts.sampled, "drafts");
+    return t->drafts.sampled != NULL ? 0 : -1;
+}
 
 static int read_form(struct form **form, const char *file, struct err *e)
 {
@@ -31,7 +69,7 @@ int traffic_speak(struct traffic *t, const char *folder, const char *schema, int
 int traffic_open(struct traffic *t, int n_requests, int n_input, int n_output, const struct limits *l, int vocab,
                  struct err *e)
 {
-    const struct scheduler_setup setup = {
+    struct scheduler_setup setup = {
         .limits = *l, .tokenizer = t->tokenizer, .lexicon = t->form != NULL ? &t->lexicon : NULL};
     t->n_requests = n_requests;
     t->n_input = n_input;
@@ -43,7 +81,8 @@ int traffic_open(struct traffic *t, int n_requests, int n_input, int n_output, c
     };
     t->id = err_calloc(e, (size_t)n_input + (size_t)n_requests, sizeof *t->id, "random prompts");
     t->request = err_calloc(e, (size_t)n_requests, sizeof *t->request, "requests");
-    if (t->id == NULL || t->request == NULL || scheduler_open(&t->scheduler, &setup, e) != 0)
+    if (t->id == NULL || t->request == NULL || open_drafts(t, l, &setup, e) != 0 ||
+        scheduler_open(&t->scheduler, &setup, e) != 0)
         return -1;
     for (int i = 0; i < n_input + n_requests; i++) {
         uint64_t x = (uint64_t)(i + 1) * 0x9e3779b97f4a7c15u;
@@ -68,6 +107,7 @@ void traffic_close(struct traffic *t)
         release(&t->request[i]);
     free(t->request);
     free(t->id);
+    free(t->drafts.sampled);
     scheduler_close(&t->scheduler);
     form_close(t->form);
     lexicon_keeper_close(&t->lexicon);
@@ -113,7 +153,10 @@ static const struct request *ended_early(const struct traffic *t)
 
 int traffic_accept(struct traffic *t, const struct step_result *result, struct err *e)
 {
-    if (scheduler_accept(&t->scheduler, result, 0, e) != 0)
+    struct step_result played = *result;
+    if (t->drafts.most > 0)
+        play(t, &played);
+    if (scheduler_accept(&t->scheduler, &played, 0, e) != 0)
         return -1;
     const struct request *early = t->form != NULL ? ended_early(t) : NULL;
     if (early == NULL)

@@ -6,7 +6,17 @@
 
 #include "coordinator/schedule/scheduler.h"
 
+/* Drafts whose outcome is played: they are verified like others, and then each counts with this probability if the one
+ * before it did. */
+struct played_drafts {
+    int most; /* of a sequence and step; 0: none are made */
+    double acceptance;
+    uint64_t random;
+    struct sampled *sampled; /* of a step, as it is told */
+};
+
 struct traffic {
+    struct played_drafts drafts; /* most and acceptance are set before traffic_open */
     int n_requests, n_input;
     struct request_rules rules;
     struct tokenizer *tokenizer; /* NULL: no text is made */
@@ -22,7 +32,7 @@ struct traffic {
 int traffic_speak(struct traffic *t, const char *folder, const char *schema, int vocab, struct err *e);
 
 /* Requests of n_input tokens in and n_output out, at most l->max_seqs of them at once. ERR_MEMORY if the KV cache does
- * not hold even one. *t is zeroed, or from traffic_speak. */
+ * not hold even one. *t is zeroed, or from traffic_speak, but for the drafts. */
 int traffic_open(struct traffic *t, int n_requests, int n_input, int n_output, const struct limits *l, int vocab,
                  struct err *e);
 void traffic_close(struct traffic *t);

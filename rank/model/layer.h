@@ -18,11 +18,11 @@ struct activations {
     void *partial;         /* [tokens, hidden] this rank's share of a sum, then the sum */
     float *cos_sin;        /* [tokens, rope dims] */
     float *window_cos_sin; /* [tokens, window_rope dims] of the layers with a window, where these differ */
+    float *squares;        /* [tokens, 2] of all q and all k heads, where they are normed as rows */
     /* of latent attention */
     void *heads;        /* [tokens, n_heads_local (key + rotated)], then [tokens, n_heads_local value] */
     void *latent;       /* [tokens, head_dim] */
     void *query_latent; /* [tokens, query_rank] */
-    float *squares;     /* [tokens, 2] of all q and all k heads, where they are normed as rows */
 };
 
 struct layer_run {

@@ -108,6 +108,43 @@ static void check(int n, int in, int out, struct limits l, int flights, int64_t 
     traffic_close(&t);
 }
 
+/* One sequence of 2,000 steps or so: a draft counts with probability a if the one before it did, so a step gets
+ * (1 - a^(k+1)) / (1 - a) tokens. */
+static void drafts_are_played(void **state)
+{
+    (void)state;
+    static const struct {
+        double acceptance, tokens;
+    } known[] = {{0, 1}, {0.75, 3.0508}, {1, 5}};
+    for (int i = 0; i < 3; i++) {
+        enum { OUT = 5001 };
+        const struct limits l = {1, 64, OUT + 16, 5, OUT / 16 + 2, 0, 4};
+        static struct sampled sampled[2][5];
+        struct step_result result[2];
+        struct plan plan;
+        struct traffic t = {.drafts = {.most = 4, .acceptance = known[i].acceptance}};
+        struct err e = {0};
+        assert_int_equal(plan_open(&plan, &l, &e), 0);
+        assert_int_equal(traffic_open(&t, 1, 8, OUT, &l, VOCAB, &e), 0);
+        assert_int_equal(traffic_queue(&t, &e), 0);
+        for (uint64_t step = 0; traffic_busy(&t); step++) { /* a result comes a step late */
+            plan_reset(&plan, step);
+            traffic_plan(&t, &plan);
+            result[step % 2] = (struct step_result){.step = step, .sampled = sampled[step % 2]};
+            for (int k = 0; k < plan.n_seqs; k++)
+                result[step % 2].n_sampled += plan.seq[k].sample;
+            if (step > 0)
+                assert_int_equal(traffic_accept(&t, &result[(step + 1) % 2], &e), 0);
+        }
+        const struct scheduler_stats *s = &t.scheduler.stats;
+        assert_int_equal(t.request[0].output.n, OUT);
+        double tokens = (double)s->n_output_tokens / (double)s->n_drafts;
+        assert_true(tokens > known[i].tokens - 0.1 && tokens < known[i].tokens + 0.1);
+        plan_close(&plan);
+        traffic_close(&t);
+    }
+}
+
 static void all_are_served(void **state)
 {
     (void)state;
@@ -151,6 +188,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(all_are_served),
+        cmocka_unit_test(drafts_are_played),
         cmocka_unit_test(prompts_differ),
         cmocka_unit_test(refuses_what_never_runs),
     };
