@@ -17,12 +17,6 @@ static void check(bool good)
         abort();
 }
 
-static void check(bool good)
-{
-    if (!good)
-        abort();
-}
-
 /* Tokens from a border to the end are compared like others: there is one kind of them. */
 static int longest_end(const int32_t *text, int n)
 {
