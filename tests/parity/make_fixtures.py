@@ -248,7 +248,7 @@ case("llama4-5-interleaved", "llama4_text", 19, dict(L4, V=97, H=24, A=5, K=1, D
 case("llama4-6-2-plain", "llama4_text", 17, dict(L4, V=101, H=26, A=6, K=2, D=8, F=16, intermediate_size_mlp=19, no_rope_layers=[0, 1], moe_layers=[0],
      use_qk_norm=False, attn_temperature_tuning=False, attention_bias=True, attention_chunk_size=15, num_local_experts=3,
      **rope("llama3", original_max_position_embeddings=64, **L3)), alt=[dict(use_qk_norm=True), dict(attention_chunk_size=32), rope()])
-case("llama4-bf16", "llama4_text", 14, dict(L4, V=103, H=28, A=7, K=7, D=6, F=16, intermediate_size_mlp=19, tie=True), "bf16")
+case("llama4-bf16", "llama4_text", 14, dict(L4, V=103, H=28, A=7, K=7, D=6, F=16, intermediate_size_mlp=19, tie=True), "bf16", gap=0.12)  # logits reach 10, where bf16 steps by 0.06
 case("llama4-pictures", "llama4_text", 15, dict(L4, V=97, H=24, A=4, K=2, D=6, F=14, intermediate_size_mlp=23),
      wrap=("llama4", "language_model.model."))
 
