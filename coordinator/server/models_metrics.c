@@ -1,5 +1,6 @@
 /* coordinator/server/models_metrics.c - the counts of several models as Prometheus text: our names, and beside them
  * those that CloudWatch has for SageMaker's multi-model endpoints. See models.h. */
+#include "base/clock.h"
 #include "coordinator/metrics/exposition.h"
 #include "coordinator/server/models.h"
 
@@ -92,6 +93,35 @@ static void write_figure(struct exposition *x, const struct models *m, const str
         put_sample(x, name, REST, rest);
 }
 
+/* Each model's state, as a label. What it would be of several together says nothing. */
+static void write_states(struct exposition *x, const struct models *m)
+{
+    int n = 0;
+    exposition_head(x, "model_state", "gauge", "1: the model is in this state.");
+    for (int i = 0; i < m->n && n < MOST_LABELS; i++) {
+        if (!is_told(m, i))
+            continue;
+        n++;
+        x->labels[0] = '\0';
+        exposition_label(x, "model", m->entry[i].name);
+        exposition_label(x, "state", deploy_state_name(m->deploy.model[i].state));
+        exposition_sample(x, "model_state", "", 1);
+    }
+}
+
+/* Of models that have been used. */
+static void write_idle(struct exposition *x, const struct models *m)
+{
+    double now = seconds_now();
+    int n = 0;
+    exposition_head(x, "model_idle_seconds", "gauge", "Since its last use.");
+    for (int i = 0; i < m->n && n < MOST_LABELS; i++) {
+        n += is_told(m, i);
+        if (is_told(m, i) && m->deploy.model[i].last_used > 0)
+            put_sample(x, "model_idle_seconds", m->entry[i].name, now - m->deploy.model[i].last_used);
+    }
+}
+
 /* The time of all loads of a model, by phase. */
 static void write_phases(struct exposition *x, const struct models *m)
 {
@@ -148,6 +178,8 @@ void models_write_metrics(const struct models *m, struct text_buffer *out, struc
     exposition_open(&x, out, "lockstep_", e);
     for (size_t k = 0; k < sizeof figures / sizeof figures[0]; k++)
         write_figure(&x, m, &figures[k], figures[k].name, 1);
+    write_states(&x, m);
+    write_idle(&x, m);
     write_phases(&x, m);
     write_total(&x, "models_known", m->n, "Models of the folder.");
     write_total(&x, "models_memory_bytes", (double)d->setup.memory, "That loaded models may take on a rank.");

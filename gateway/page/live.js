@@ -5,6 +5,8 @@ import { Samples } from "./samples.js";
 
 const EVERY = 1000; // ms
 const KEPT = 120;   // figures of a chart
+const MODELS = 16;  // of a job that has more
+const MIB = 1048576;
 const NONE = "–";
 
 const cards = document.getElementById("live-cards");
@@ -73,6 +75,41 @@ function ranks(now, backend) {
     make("tbody", {}, ...all.map(({ labels: { rank: number, host } }) => rank(now, { backend, rank: number, host }, power)))))];
 }
 
+// What is told of each model of a job that has several; those in use and used last come first.
+function readModels(now, backend) {
+  const of = (name) => new Map(now.all(name, { backend }).map(({ labels, value }) => [labels.model, value]));
+  const running = of("model_running"), waiting = of("model_waiting"), idle = of("model_idle_seconds");
+  const bytes = of("model_bytes"), loads = of("model_loads_total");
+  const all = now.all("model_state", { backend }).map(({ labels: { model, state } }) => {
+    const busy = running.get(model) > 0 || waiting.get(model) > 0;
+    return { name: model, state, busy, idle: busy ? 0 : idle.get(model) ?? Number.MAX_VALUE, bytes: bytes.get(model),
+      loads: loads.get(model) };
+  });
+  return all.sort((a, b) => a.idle - b.idle);
+}
+
+function modelRow({ name, state, busy, idle, bytes, loads }) {
+  const cell = (value) => make("td", { class: "number" }, value);
+  const used = busy ? "now" : idle === Number.MAX_VALUE ? NONE : `${show(idle, 0)} s`;
+  return make("tr", {}, make("td", {}, make("bdi", {}, name)), make("td", {}, state),
+    cell(bytes > 0 ? show(bytes / MIB, 1) : NONE), cell(used), cell(show(loads, 0)));
+}
+
+function models(now, backend) {
+  const known = now.sum("models_known", { backend }), loaded = now.sum("LoadedModelCount", { backend });
+  if (Number.isNaN(known)) return [];
+  const shown = readModels(now, backend).slice(0, MODELS);
+  const mebibytes = (name) => show(now.sum(name, { backend }) / MIB, 1);
+  const heads = ["Model", "State", "MiB", "Last use", "Loads"];
+  const more = known - shown.length, moreLoaded = loaded - shown.filter(({ state }) => state === "ready").length;
+  return [make("p", { class: "chart-title" }, make("span", {}, `${show(loaded, 0)} of ${show(known, 0)} models loaded`),
+    make("span", {}, `${mebibytes("models_used_bytes")} of ${mebibytes("models_memory_bytes")} MiB on a rank`)),
+  make("div", { class: "models" }, make("table", {},
+    make("thead", {}, make("tr", {}, ...heads.map((head, i) => make("th", i > 1 ? { class: "number" } : {}, head)))),
+    make("tbody", {}, ...shown.map(modelRow)))),
+  ...(more > 0 ? [make("p", { class: "faint" }, `and ${show(more, 0)} more, ${show(moreLoaded, 0)} of them loaded`)] : [])];
+}
+
 function cacheFigure(share) {
   const shown = figure("KV cache", show(100 * share, 1), "%");
   shown.append(make("meter", { min: "0", max: "1", high: "0.9", value: String(share || 0), "aria-label": "KV cache" }));
@@ -83,8 +120,8 @@ function backendCard(now, backend) {
   const of = { backend };
   const tokens = now.rate(before, "generation_tokens_total", of);
   const power = now.rate(before, "energy_joules_total", of);
-  const models = now.all("num_requests_running", of).map(({ labels }) => labels.model_name);
-  const model = [...new Set(models)].filter((name) => name !== undefined).join(", ");
+  const names = now.all("num_requests_running", of).map(({ labels }) => labels.model_name);
+  const model = [...new Set(names)].filter((name) => name !== undefined).join(", ");
   const energy = now.all("energy_joules_total", of).length === 0 ? [] :
     [figure("Power", number(power), "W"), figure("Energy", number(power / tokens), "J/token")];
   return make("section", { class: "card" }, make("h2", {}, model, " ", make("span", {}, backend)),
@@ -97,7 +134,8 @@ function backendCard(now, backend) {
       figure("Between tokens", milliseconds(now.meanSince(before, "inter_token_latency_seconds", of)), "ms"),
       ...energy,
       cacheFigure(now.mean("kv_cache_usage_perc", of))),
-    ...chart(track(backend, tokens), "Generated tokens/s, last two minutes"), ...ranks(now, backend));
+    ...chart(track(backend, tokens), "Generated tokens/s, last two minutes"), ...models(now, backend),
+    ...ranks(now, backend));
 }
 
 function gatewayCard(now) {

@@ -238,6 +238,43 @@ def lives(page):
     check("Stop still stops", page.wait(IDLE))
 
 
+def metrics_of_models(n):
+    """A job of n models, of which the first 20 were used, the last one first; the first one has a name that is HTML."""
+    lines = [f'lockstep_models_known{{backend="b",endpoint="AllModels"}} {n}', 'LoadedModelCount{backend="b",endpoint="AllModels"} 20',
+             'lockstep_models_used_bytes{backend="b",endpoint="AllModels"} 3145728',
+             'lockstep_models_memory_bytes{backend="b",endpoint="AllModels"} 4194304', 'lockstep_num_requests_running{backend="b"} 1']
+    for i in range(20):
+        name = '<img src=x onerror=\'window.hit = 1\'>\\"\\\\' if i == 0 else f"m{i}"
+        labels = f'backend="b",model="{name}"'
+        lines += [f'lockstep_model_state{{{labels},state="ready"}} 1', f'lockstep_model_idle_seconds{{{labels}}} {100 - i}',
+                  f'lockstep_model_running{{{labels}}} {int(i == 0)}', f'lockstep_model_bytes{{{labels}}} 1572864',
+                  f'lockstep_model_loads_total{{{labels}}} {i + 1}']
+    return "\n".join(lines) + "\n"
+
+
+def lists_models(page):
+    page.go(url + "/")
+    page.wait("document.querySelector('#model').value === 'lockstep-stories'")
+    page.run("(() => { const real = window.fetch; window.fetch = (at, ...more) => String(at).includes('metrics') ? "
+             f"Promise.resolve(new Response({json.dumps(metrics_of_models(40))})) : real(at, ...more); }})()")
+    page.click("#tab-live")
+    rows = "[...document.querySelectorAll('#live .models tbody tr')].map((row) => [...row.children].map((cell) => cell.textContent).join('|'))"
+    page.wait(f"({rows}).length > 0")
+    found = page.run(rows)
+    check("the models in use and used last are shown", len(found) == 16 and found[:2] == [
+        "<img src=x onerror='window.hit = 1'>\"\\|ready|1.5|now|1", "m19|ready|1.5|81 s|20"] and found[15].startswith("m5|"), found)
+    text = page.run("document.querySelector('#live-cards').textContent")
+    check("and the others are counted", "20 of 40 models loaded" in text and "3 of 4 MiB on a rank" in text
+          and "and 24 more, 4 of them loaded" in text, text)
+    check("a model's name is no HTML", page.run("window.hit === undefined && document.querySelector('#live img') === null"))
+    for name, size in (("wide", (1280, 800)), ("phone", (390, 844))):
+        page.look(*size, dark=name == "phone", phone=name == "phone")
+        wide = page.run("document.documentElement.scrollWidth")
+        check(f"the models are not wider than the screen: {name}", wide <= size[0], wide)
+        keep(page, f"models-{name}")
+    page.look(1280, 800)
+
+
 def asks_for_key(page):
     page.go(guarded + "/")
     check("a key is asked for", page.wait("document.querySelector('#key-dialog').open"))
@@ -264,6 +301,7 @@ def main():
         fails(page)
         shows_safely(page)
         lives(page)
+        lists_models(page)
         refused = [c for c in page.complaints if "400" not in str(c.get("text", ""))]
         check("the browser complains of nothing but the refused request", refused == [], refused)
         asks_for_key(page)

@@ -181,6 +181,9 @@ static void metrics(const struct serving *s)
     case_check(phases > 0 && phases < loading / 1e6, "phases of %g s, expected less than the %g s of loading", phases,
                loading / 1e6);
     case_check(failed >= 1, "%g failures of the broken model", failed);
+    double ready = serving_metric_of(s, "model_state", "state", "ready");
+    case_check(ready == serving_metric(s, "LoadedModelCount"), "%g models in the state ready", ready);
+    case_check(serving_metric(s, "model_idle_seconds") >= 0, "no time since the last use");
     case_check(serving_metric(s, "models_used_bytes") <= serving_metric(s, "models_memory_bytes"),
                "more is used than may be");
     case_end();
