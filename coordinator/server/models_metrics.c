@@ -109,7 +109,7 @@ static void write_states(struct exposition *x, const struct models *m)
     }
 }
 
-/* Of models that have been used. */
+/* The time since the last use of each model that has been used. */
 static void write_idle(struct exposition *x, const struct models *m)
 {
     double now = seconds_now();
