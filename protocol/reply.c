@@ -111,6 +111,7 @@ static void put_end(json_t *root, const struct reply *r, bool with_text, bool *g
         reply_put_usage(root, r->usage, good);
     if (r->timing != NULL)
         reply_put_timing(root, r->timing, good);
+    reply_put_drafts(root, r->drafts, good);
     reply_put(root, "seed", json_integer((json_int_t)r->seed), good);
 }
 

@@ -115,6 +115,7 @@ json_t *reply_openai_body(const struct reply *r, bool chat, const char *id, int6
     reply_put(body, "choices", choices, good);
     reply_put(body, "usage", usage_of(r->usage, good), good);
     reply_put_timing(body, r->timing, good);
+    reply_put_drafts(body, r->drafts, good);
     reply_put(body, "seed", json_integer((json_int_t)r->seed), good);
     return body;
 }

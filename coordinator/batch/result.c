@@ -107,6 +107,7 @@ char *result_line(const struct line *l, const char *file_name, const struct resu
                             .choice = f.choice,
                             .usage = &f.usage,
                             .timing = &f.timing,
+                            .drafts = &f.drafts,
                             .seed = j->seed,
                             .echo = j->message.generate.echo};
     json_t *root = s->plain ? plain_line(l, file_name, &r, &good) : openai_line(l, file_name, &r, &good);

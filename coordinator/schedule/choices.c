@@ -189,6 +189,9 @@ static void finish(struct choices *set, enum finish_reason why)
         else if (m->finish == FINISH_NONE && !has_beams(set))
             m->finish = why; /* never queued */
     }
+    set->drafts.n_places = scheduler_draft_places(set->scheduler);
+    for (int i = 0; i < set->n_members; i++)
+        draft_counts_add(&set->drafts, &set->member[i].drafts);
     if (has_beams(set))
         make_results(set, why);
     else if (is_ranked(set))

@@ -28,6 +28,7 @@ struct choices {
     float *score;                    /* [search.n] of beam search's choices, as beam.h says; else NULL */
     struct request_times times;      /* of the first sequence; finished: of the whole */
     int n_cached;                    /* prompt tokens that the first sequence had from the prefix cache */
+    struct draft_counts drafts;      /* of all sequences, once finished */
     struct sampled *prompt_logprobs; /* [prompt.n - 1] if they are wanted; owned */
 
     /* Private. */

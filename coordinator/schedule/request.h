@@ -2,7 +2,7 @@
 #ifndef SCHEDULE_REQUEST_H
 #define SCHEDULE_REQUEST_H
 
-#include "coordinator/drafts/guesses.h"
+#include "coordinator/drafts/draft_counts.h"
 #include "protocol/rules.h"
 #include "text/grammar/form.h"
 #include "text/stop.h"
@@ -68,11 +68,12 @@ struct request {
     bool in_slot;         /* the newest token was sampled in this slot: the device has it */
     int n_drafts;         /* of the plan that is being made, or of the step whose result was not seen yet */
     int32_t draft[DRAFTS_MAX];
-    struct guesses *guesses; /* NULL: there are none */
-    int n_guessed_from;      /* tokens of prompt and output that they know; -1: no memory for them */
-    int n_blocks, *block;    /* KV blocks held; room for the longest that the request may get */
-    int n_shared;            /* of these, the first ones that are in the prefix cache or equal to one there */
-    uint64_t chain;          /* name of the last of them, or family */
+    struct guesses *guesses;    /* NULL: there are none */
+    struct draft_counts drafts; /* n_places is 0 */
+    int n_guessed_from;         /* tokens of prompt and output that they know; -1: no memory for them */
+    int n_blocks, *block;       /* KV blocks held; room for the longest that the request may get */
+    int n_shared;               /* of these, the first ones that are in the prefix cache or equal to one there */
+    uint64_t chain;             /* name of the last of them, or family */
 };
 
 /* Take a token into the output: text, stop rules; and with it those that the form leaves no choice about behind it,

@@ -135,7 +135,7 @@ static int divide_room(struct scheduler *s, int n_decodes)
 
 static bool makes_drafts(const struct scheduler *s)
 {
-    return s->setup.guesses.most > 0 && s->setup.limits.max_drafts > 0;
+    return scheduler_draft_places(s) > 0;
 }
 
 int drafts_plan(struct scheduler *s, int n_decodes)
@@ -194,5 +194,7 @@ int drafts_settle(struct scheduler *s, struct request *r, const struct sampled *
     r->n_drafts = 0;
     s->stats.n_drafts++;
     s->stats.n_draft_tokens += (uint64_t)n - 1;
+    r->drafts.n_steps++;
+    r->drafts.n_tokens += n - 1;
     return n_right;
 }

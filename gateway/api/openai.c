@@ -157,10 +157,11 @@ static void answer_whole(struct exchange *x, void *context, json_t *reply, bool 
         (void)json_array_append_new(choices, choice_of(a, c));
     }
     exchange_answer_json(x, 200,
-                         json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:s}", "id", a->id, "object",
+                         json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:s, s:O*}", "id", a->id, "object",
                                    a->asked.chat ? "chat.completion" : "text_completion", "created",
                                    (json_int_t)x->created, "model", a->asked.model, "choices", choices, "usage",
-                                   openai_usage(reply), "system_fingerprint", a->fingerprint));
+                                   openai_usage(reply), "system_fingerprint", a->fingerprint, "metrics",
+                                   json_object_get(reply, "metrics")));
 }
 
 static void drop_answer(void *state)
