@@ -100,8 +100,11 @@ void samples_label(const struct sample *sample, const char *label, char *text, s
             at = *at == '\0' ? NULL : *at == '\\' && at[1] != '\0' ? at + 2 : at + 1;
         at = at != NULL ? at + 1 + strspn(at + 1, ", ") : NULL;
     }
-    for (at = at != NULL ? at + n + 2 : NULL; at != NULL && *at != '"' && *at != '\0' && used + 1 < bytes; at++)
-        text[used++] = *at;
+    for (at = at != NULL ? at + n + 2 : NULL; at != NULL && *at != '"' && *at != '\0' && used + 1 < bytes; at++) {
+        bool escaped = *at == '\\' && at[1] != '\0';
+        at += escaped;
+        text[used++] = escaped && *at == 'n' ? '\n' : *at;
+    }
     text[used] = '\0';
 }
 

@@ -31,7 +31,7 @@ void samples_close(struct samples *m);
 /* The sum of a name's samples whose labels have name="value" (label NULL: all of them); NAN: there is none. */
 double samples_sum(const struct samples *m, const char *name, const char *label, const char *value);
 
-/* The value of a sample's label; "" if it has none. text: [bytes]. */
+/* The value of a sample's label, its escapes read; "" if it has none. text: [bytes]. */
 void samples_label(const struct sample *sample, const char *label, char *text, size_t bytes);
 
 /* For a histogram, between two readings (before NULL: since the start) and over all its label sets: the mean, and the

@@ -5,6 +5,7 @@
 #include "client/ask.h"
 #include "client/interrupt.h"
 #include "client/samples.h"
+#include "client/top_models.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -26,6 +27,19 @@ static int read_metrics(struct connection *c, struct samples *m, struct err *e)
     m->at = seconds_now();
     json_decref(reply);
     return status;
+}
+
+/* The reply to `models` if the job has several; NULL: it has one, or *e. The caller decrefs. */
+static json_t *read_models(struct connection *c, const struct samples *now, struct err *e)
+{
+    if (isnan(samples_sum(now, "models_known", NULL, NULL)))
+        return NULL;
+    json_t *reply = ask_op(c, "models", ASK_SECONDS, e);
+    if (reply == NULL || json_is_array(json_object_get(reply, "models")))
+        return reply;
+    (void)ERR(e, ERR_COMM, "%s: the reply to models has no models", c->endpoint);
+    json_decref(reply);
+    return NULL;
 }
 
 /* "12.3 ms", or "-" when nothing was observed. text: 32 bytes. */
@@ -126,7 +140,9 @@ static void print_drafts(const struct samples *now)
            number(text[2], n > 0 ? 1 + accepted / n : NAN, "%.2f"));
 }
 
-static void print_view(const struct connection *c, const struct samples *now, const struct samples *before)
+/* models: the reply, NULL: the job has one model. */
+static void print_view(const struct connection *c, const struct samples *now, const struct samples *before,
+                       const json_t *models)
 {
     double groups = samples_sum(now, "groups", NULL, NULL); /* each with a KV cache of its own */
     char text[4][32];
@@ -148,6 +164,8 @@ static void print_view(const struct connection *c, const struct samples *now, co
     print_histogram(now, before, "E2E", "e2e_request_latency_seconds");
     print_histogram(now, before, "queue", "request_queue_time_seconds");
     print_ranks(now, before);
+    if (models != NULL)
+        top_print_models(json_object_get(models, "models"), now);
 }
 
 /* false: interrupted */
@@ -164,9 +182,13 @@ int client_top(struct connection *c, const struct client_options *o, struct err 
     bool terminal = terminal_behind(STDOUT_FILENO);
     (void)read_metrics(c, &before, e);
     while (e->code == ERR_NONE && pause_until(before.at + o->interval) && read_metrics(c, &now, e) == 0) {
+        json_t *models = read_models(c, &now, e);
+        if (e->code != ERR_NONE || interrupt_came())
+            break;
         if (terminal && !o->once)
             printf("\x1b[H\x1b[2J");
-        print_view(c, &now, &before);
+        print_view(c, &now, &before, models);
+        json_decref(models);
         if (fflush(stdout) != 0)
             (void)ERR(e, ERR_IO, "cannot write to standard output");
         samples_close(&before);

@@ -13,6 +13,11 @@
 #include <string.h>
 #include <zmq.h>
 
+/* It clears the screen, and turns the direction of what follows; as itself and as a label of metrics. */
+#define TURNED        "\xe2\x80\xaegpj.exe\xc2\x9b"
+#define HOSTILE_NAME  "\x1b[2Jevil\"\\" TURNED
+#define HOSTILE_LABEL "\x1b[2Jevil\\\"\\\\" TURNED
+
 static char folder[256];
 
 /* Until the server has this many messages. */
@@ -293,6 +298,54 @@ static void top(void)
     process_free(&p);
 }
 
+/* Forty models, of which half are loaded; the first has a name that would clear the screen. */
+static json_t *many_models(void)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < 40; i++) {
+        bool ready = i < 20, wanted = i == 30;
+        json_t *m = json_pack("{s:s, s:o, s:i, s:i, s:i}", "state",
+                              ready    ? "ready"
+                              : wanted ? "loading"
+                                       : "known",
+                              "id", i == 0 ? json_string(HOSTILE_NAME) : json_sprintf("m%02d", i), "bytes",
+                              ready ? 1572864 : 0, "running", 0, "waiting", wanted);
+        (void)json_object_set_new(m, "idle_s", i == 0 ? json_real(0.5) : ready ? json_integer(100 - i) : json_null());
+        (void)json_array_append_new(list, m);
+    }
+    return list;
+}
+
+static void top_of_models(void)
+{
+    struct fake_server s = {.models = many_models(),
+                            .metrics = "lockstep_models_known{endpoint=\"AllModels\"} 40\n"
+                                       "lockstep_models_used_bytes{endpoint=\"AllModels\"} 3145728\n"
+                                       "lockstep_models_memory_bytes{endpoint=\"AllModels\"} 4194304\n"
+                                       "lockstep_model_loads_total{model=\"" HOSTILE_LABEL "\"} 3\n"
+                                       "lockstep_model_loads_total{model=\"m19\"} 2\n"};
+    struct process p;
+    case_begin("top of many models: those in use and used last, a count of the rest, no control characters");
+    fake_server_start(&s, "tcp://127.0.0.1:*");
+    client_start(&p, &s, NULL, CLIENT_WORDS("top", "--endpoint", "E", "--once", "--interval", "0.1"));
+    process_wait(&p);
+    fake_server_stop(&s);
+    case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    const char *want = "\nmodels     20 of 40 loaded, 3.0 of 4.0 MiB on a rank\n"
+                       "state             bytes     last use        loads  model\n"
+                       "loading               -          now            -  m30\n"
+                       "ready           1.5 MiB        0.5 s            3  ?[2Jevil\"\\?gpj.exe?\n"
+                       "ready           1.5 MiB       81.0 s            2  m19\n"
+                       "ready           1.5 MiB       82.0 s            -  m18\n";
+    case_check(strstr(p.text[PROCESS_OUT], want) != NULL, "%s", p.text[PROCESS_OUT]);
+    case_check(strstr(p.text[PROCESS_OUT], "  m06\nand 24 more, 5 of them loaded\n") != NULL, "%s",
+               p.text[PROCESS_OUT]);
+    case_end();
+    json_decref(s.models);
+    fake_server_free(&s);
+    process_free(&p);
+}
+
 static void help(void)
 {
     static const char *const commands[] = {"generate",   "send",  "health",   "models", "metrics", "tokenize",
@@ -345,6 +398,7 @@ int main(void)
     bench_random();
     bench_dataset();
     top();
+    top_of_models();
     help();
     libraries();
     files_remove_dir(folder);

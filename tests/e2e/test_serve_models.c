@@ -186,6 +186,33 @@ static void metrics(const struct serving *s)
     case_end();
 }
 
+/* The client's `top` shows the models of a real job. */
+static void top(const struct serving *s)
+{
+    static const char *const argument[] = {"top", "--rendezvous", NULL, "--once", "--interval", "0.1", NULL};
+    const char *words[7];
+    struct process p;
+    char want[100];
+    case_begin("top shows the models, on %d ranks", s->ranks);
+    case_check(zoo_story(s, 0, "") == 200, "%s is used", zoo.model[0].name);
+    memcpy(words, argument, sizeof words);
+    words[2] = s->rendezvous;
+    process_run(&p, &(struct process_setup){.program = "lockstep-client"}, words);
+    (void)snprintf(want, sizeof want, "\nmodels     %.0f of %.0f loaded, ", serving_metric(s, "LoadedModelCount"),
+                   serving_metric(s, "models_known"));
+    const char *at = strstr(p.text[PROCESS_OUT], want);
+    case_check(p.status == 0 && at != NULL, "status %d, not \"%s\": %s", p.status, want + 1, p.text[PROCESS_OUT]);
+    char state[20] = "", name[64] = "";
+    double bytes = 0, idle = -1, loads = 0;
+    at = at != NULL ? strstr(at, "  model\n") : NULL; /* the heads; the first row is the model that was used last */
+    case_check(
+        at != NULL && sscanf(at, "  model %19s %lf MiB %lf s %lf %63s", state, &bytes, &idle, &loads, name) == 5 &&
+            strcmp(state, "ready") == 0 && bytes > 0 && idle >= 0 && loads >= 1 && strcmp(name, zoo.model[0].name) == 0,
+        "%s", p.text[PROCESS_OUT]);
+    case_end();
+    process_free(&p);
+}
+
 static void endpoint(int ranks)
 {
     static const char *const more[] = {"--model-memory",     ZOO_MEMORY, "--max-models",    "4",  "--max-batch", "8",
@@ -199,6 +226,7 @@ static void endpoint(int ranks)
     if (!started)
         return;
     metrics(&s);
+    top(&s);
     operations(&s);
     replaced(&s);
     two_managers(&s);

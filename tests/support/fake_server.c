@@ -277,7 +277,11 @@ static void operate(struct fake_server *s, const struct peer *p, json_t *m)
         cancel(s, p, id);
     } else if (strcmp(op, "metrics") == 0) {
         (void)snprintf(text, sizeof text, METRICS, 7 * s->n_received, 100 * s->n_received);
-        answer(s, p, json_pack("{s:s, s:s?, s:s}", "status", "ok", "request_id", id, "text", text));
+        answer(s, p,
+               json_pack("{s:s, s:s?, s:o}", "status", "ok", "request_id", id, "text",
+                         json_sprintf("%s%s", text, s->metrics != NULL ? s->metrics : "")));
+    } else if (strcmp(op, "models") == 0 && s->models != NULL) {
+        answer(s, p, json_pack("{s:s, s:s?, s:O}", "status", "ok", "request_id", id, "models", s->models));
     } else if (strcmp(op, "models") == 0) {
         answer(s, p,
                json_pack("{s:s, s:s?, s:[{s:s, s:i}]}", "status", "ok", "request_id", id, "models", "id",

@@ -18,6 +18,8 @@
 struct fake_server {
     char endpoint[256];
     const char *model;         /* before the start; NULL: "fake" */
+    json_t *models;            /* before the start, borrowed: the list that `models` answers; NULL: the model alone */
+    const char *metrics;       /* before the start: further lines of `metrics`, or NULL */
     const char *_Atomic state; /* of health; NULL: the word "health" */
     double step_seconds;       /* before the start: streams get a token each in steps of this time; 0: all at once */
     bool stays;                /* "vanish" is answered as any other prompt */

@@ -45,7 +45,8 @@ static void reads(void **state)
     assert_true(isnan(samples_sum(&m, "v", NULL, NULL)));
     assert_true(isnan(samples_sum(&m, "absent", NULL, NULL)));
     samples_label(&m.sample[0], "what", label, sizeof label);
-    assert_string_equal(label, "a } b\\");
+    assert_string_equal(label, "a } b\" \\");
+    NEAR(samples_sum(&m, "x", "what", "a } b\" \\"), 1.5);
     samples_label(&m.sample[0], "rank", label, sizeof label);
     assert_string_equal(label, "0");
     samples_label(&m.sample[0], "none", label, sizeof label);
