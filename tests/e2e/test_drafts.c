@@ -43,7 +43,7 @@ static const char *const requests[] = {
 
 #define N_REQUESTS (sizeof requests / sizeof requests[0])
 
-/* Of all replies of a server with drafts. */
+/* The sums over all replies of a server with drafts. */
 static struct sums {
     double steps, tokens, accepted;
 } sums;
