@@ -55,6 +55,7 @@ struct reply {
     const struct reply_drafts *drafts;  /* NULL: left out */
     const struct protocol_error *error; /* NULL or code 0: all is well */
     uint64_t seed;                      /* that was used */
+    bool predicted;                     /* a prediction was given: usage tells what became of drafts */
     bool echo;                          /* texts begin with the prompt's */
 };
 

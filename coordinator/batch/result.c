@@ -109,6 +109,7 @@ char *result_line(const struct line *l, const char *file_name, const struct resu
                             .timing = &f.timing,
                             .drafts = &f.drafts,
                             .seed = j->seed,
+                            .predicted = j->message.generate.prediction != NULL,
                             .echo = j->message.generate.echo};
     json_t *root = s->plain ? plain_line(l, file_name, &r, &good) : openai_line(l, file_name, &r, &good);
     char *text = reply_dump(root, good, bytes);

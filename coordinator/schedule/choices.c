@@ -48,6 +48,7 @@ static void init_member(struct choices *set, struct request *m, const struct req
                           .steered = has_beams(set),
                           .ranked = is_ranked(set),
                           .prompt = set->prompt,
+                          .prediction = set->prediction,
                           .slot = -1};
 }
 

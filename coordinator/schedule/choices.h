@@ -16,8 +16,9 @@ struct choices {
     void *owner;                       /* the caller's */
     const struct request_rules *rules; /* borrowed until choices_close */
     struct search search;
-    struct token_list prompt; /* owned */
-    uint64_t client;          /* as struct request has these three */
+    struct token_list prompt;            /* owned */
+    const struct token_list *prediction; /* as struct request has it */
+    uint64_t client;                     /* as struct request has these three */
     int priority;
     double deadline;
     enum finish_reason

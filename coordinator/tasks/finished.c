@@ -186,7 +186,8 @@ char *finished_reply(struct finished *f, struct task *j, const struct tokenizer 
                                 .timing = &f->timing,
                                 .drafts = &f->drafts,
                                 .error = &j->error,
-                                .seed = j->seed};
+                                .seed = j->seed,
+                                .predicted = j->message.generate.prediction != NULL};
     return j->message.generate.stream ? reply_final(&reply, j->ticket.n_events++, bytes)
                                       : reply_generate(&reply, bytes);
 }

@@ -112,6 +112,51 @@ static char *answer(const struct serving *s, size_t i, bool drafted)
     return text;
 }
 
+#define DETAILS "usage/completion_tokens_details/"
+
+/* A request for a text of which this is known; *text, if it is not NULL, is the answer's, which the caller frees. Returns
+ * the reply. */
+static json_t *ask_predicted(const struct serving *s, const char *known, char **text)
+{
+    json_t *request = json_pack("{s:s, s:i, s:i}", "prompt", "One day the small dragon", "max_tokens", 60, "seed", 4);
+    if (known != NULL)
+        (void)json_object_set_new(
+            request, "prediction",
+            json_pack("{s:s, s:[{s:s, s:s}]}", "type", "content", "content", "type", "text", "text", known));
+    char *message = json_dumps(request, JSON_COMPACT);
+    json_t *reply = talk_ask(s->endpoint, message);
+    const json_t *choice = json_array_get(json_object_get(reply, "choices"), 0);
+    case_check(json_string_length(json_object_get(choice, "text")) > 0, "no text: %s",
+               talk_text(reply, "error/message"));
+    *text = strdup(talk_text(choice, "text"));
+    free(message);
+    json_decref(request);
+    return reply;
+}
+
+/* The predicted text comes as it does without, and with few drafts that are wrong; where there are none, 0 is told. */
+static void predicted(const struct serving *s, bool drafted)
+{
+    char *text, *again, *other;
+    json_t *plain = ask_predicted(s, NULL, &text), *reply = ask_predicted(s, text, &again);
+    double accepted = talk_number(reply, DETAILS "accepted_prediction_tokens"),
+           rejected = talk_number(reply, DETAILS "rejected_prediction_tokens");
+    case_check(json_object_get(json_object_get(plain, "usage"), "completion_tokens_details") == NULL, "details");
+    case_check(strcmp(text, again) == 0, "%s, expected %s", again, text);
+    case_check(drafted ? accepted > 40 && rejected < 20 : accepted == 0 && rejected == 0, "%g accepted, %g rejected",
+               accepted, rejected);
+    json_decref(reply);
+    reply = ask_predicted(s, "Another text that has nothing to do with what comes.", &other);
+    case_check(strcmp(text, other) == 0, "%s, expected %s", other, text);
+    accepted = talk_number(reply, DETAILS "accepted_prediction_tokens");
+    case_check(accepted >= 0 && accepted < 20, "%g accepted", accepted);
+    json_decref(reply);
+    json_decref(plain);
+    free(text);
+    free(again);
+    free(other);
+}
+
 /* The gateway hands on what the server tells. */
 static void through_gateway(const struct serving *s)
 {
@@ -125,6 +170,15 @@ static void through_gateway(const struct serving *s)
     web_ask(&g, "POST", "/v1/completions", "",
             "{" ONCE ONE "\"max_tokens\": 30, \"stream\": true, \"stream_options\": {\"include_usage\": true}}", &a);
     case_check(a.status == 200 && strstr(a.body, names) != NULL, "%d: %s", a.status, a.body);
+    web_free(&a);
+    web_ask(
+        &g, "POST", "/v1/chat/completions", "",
+        "{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}], \"max_tokens\": 8, \"prediction\": {\"type\": "
+        "\"content\", \"content\": \"Once upon a time\"}}",
+        &a);
+    case_check(a.status == 200 &&
+                   strstr(a.body, "\"completion_tokens_details\":{\"accepted_prediction_tokens\":") != NULL,
+               "%d: %s", a.status, a.body);
     web_free(&a);
     case_check(web_stop(&g) == 0, "the gateway's status");
 }
@@ -140,6 +194,7 @@ static void served(int ranks, const char *size)
                    "no server without drafts")) {
         for (size_t i = 0; i < N_REQUESTS; i++)
             known[i] = answer(&s, i, false);
+        predicted(&s, false);
         case_check(serving_stop(&s) == 0, "another status than 0");
     }
     if (case_check(serving_start(&s, ranks, NULL,
@@ -157,6 +212,7 @@ static void served(int ranks, const char *size)
                        serving_metric(&s, "spec_decode_num_draft_tokens_total") == sums.tokens &&
                        serving_metric(&s, "spec_decode_num_accepted_tokens_total") == sums.accepted,
                    "the server has counted others than %g, %g, %g", sums.steps, sums.tokens, sums.accepted);
+        predicted(&s, true);
         if (ranks == 1)
             through_gateway(&s);
         case_check(serving_stop(&s) == 0, "another status than 0");

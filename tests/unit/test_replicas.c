@@ -53,6 +53,8 @@ static struct task *make_task(uint64_t number, bool beams)
     r->stop = j->message.stop = beams ? NULL : stop_open(2, stop_text, &e);
     r->keep_stop = r->skip_special = r->want_logprobs = r->want_prompt_logprobs = true;
     j->n_choices = 2;
+    j->prediction = (struct token_list){calloc(2, sizeof(int32_t)), 2, 2};
+    j->prediction.id[1] = 998;
     j->rules = calloc(2, sizeof *j->rules);
     j->choices = calloc(2, sizeof *j->choices);
     j->work.progress = calloc(4, sizeof *j->work.progress);
@@ -67,6 +69,7 @@ static struct task *make_task(uint64_t number, bool beams)
         j->n_prompts++;
         j->choices[i].owner = j;
         j->choices[i].priority = -3;
+        j->choices[i].prediction = &j->prediction;
         j->choices[i].deadline = 130;
     }
     return j;
@@ -114,6 +117,8 @@ static void orders(void **state)
         for (int i = 0; i < 2; i++) {
             const struct choices *a = &j->choices[i], *b = &k->choices[i];
             expect_rules(b->rules, a->rules);
+            assert_ptr_equal(b->prediction, &k->prediction);
+            assert_true(b->prediction->n == 2 && b->prediction->id[0] == 0 && b->prediction->id[1] == 998);
             assert_int_equal(b->prompt.n, a->prompt.n);
             assert_memory_equal(b->prompt.id, a->prompt.id, a->prompt.n * sizeof *a->prompt.id);
             assert_int_equal(b->priority, -3);

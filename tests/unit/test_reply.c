@@ -118,7 +118,17 @@ static void drafts(void **state)
                    "\"num_accepted_draft_tokens\":0,\"num_draft_tokens\":0,\"num_spec_tokens\":1}},\"seed\":0}",
                    before);
     expect(reply_generate(&r, &n), &n, want);
-    d.n_places = 0; /* drafts are off */
+    d = (struct reply_drafts){.n_places = 2, .n_steps = 4, .n_tokens = 8, .n_accepted = (const int64_t[]){3, 2}};
+    const struct reply predicted = {.drafts = &d, .usage = &usage, .predicted = true};
+    char *text = reply_generate(&predicted, &n);
+    assert_non_null(strstr(text, "\"total_tokens\":7,\"completion_tokens_details\":{\"accepted_prediction_tokens\":5,"
+                                 "\"rejected_prediction_tokens\":3}}"));
+    free(text);
+    d = (struct reply_drafts){0}; /* drafts are off */
+    text = reply_generate(&predicted, &n);
+    assert_non_null(strstr(text, "{\"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0}}"));
+    assert_null(strstr(text, "metrics"));
+    free(text);
     (void)snprintf(want, sizeof want, "%s,\"seed\":0}", before);
     expect(reply_generate(&r, &n), &n, want);
 }
