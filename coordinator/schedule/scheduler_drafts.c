@@ -33,7 +33,8 @@ static int n_stored(const struct request *r, int n, int *spare)
     return n;
 }
 
-/* Guesses get to know the prediction as what followed the prompt's end before: then this end, these tokens, a border. */
+/* Guesses get to know the prediction as what followed the end of the prompt before: this end, the prediction, a
+ * border. */
 static int n_prompt_end(const struct scheduler *s, const struct request *r)
 {
     return smaller(s->setup.guesses.longest, (int)r->prompt.n);

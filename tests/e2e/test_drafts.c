@@ -114,8 +114,8 @@ static char *answer(const struct serving *s, size_t i, bool drafted)
 
 #define DETAILS "usage/completion_tokens_details/"
 
-/* A request for a text of which this is known; *text, if it is not NULL, is the answer's, which the caller frees. Returns
- * the reply. */
+/* The reply to a request for a text of which this is known (NULL: nothing); *text is the answer, which the caller
+ * frees. */
 static json_t *ask_predicted(const struct serving *s, const char *known, char **text)
 {
     json_t *request = json_pack("{s:s, s:i, s:i}", "prompt", "One day the small dragon", "max_tokens", 60, "seed", 4);
