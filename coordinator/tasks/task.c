@@ -220,6 +220,15 @@ static int bound_reply(struct task *j, int64_t max_reply)
                          (long long)d.of_echo, (long long)max_reply);
 }
 
+static void shorten(struct token_list *list, size_t most)
+{
+    if (list->n <= most)
+        return;
+    int32_t *less = realloc(list->id, most * sizeof *less);
+    list->id = less != NULL ? less : list->id;
+    list->n = list->capacity = most;
+}
+
 int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed)
 {
     const struct protocol_generate *g = &j->message.generate;
@@ -232,8 +241,7 @@ int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed)
     j->ticket.echoed = calloc(choices, sizeof *j->ticket.echoed);
     if (j->rules == NULL || j->choices == NULL || j->work.progress == NULL || j->ticket.echoed == NULL)
         return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
-    if (j->prediction.n > (size_t)max_len) /* no answer gets that far */
-        j->prediction.n = (size_t)max_len;
+    shorten(&j->prediction, (size_t)max_len); /* no answer gets further */
     for (int i = 0; i < j->n_ids; i++) {
         j->rules[i] = g->rules;
         j->rules[i].form = j->form;
