@@ -87,7 +87,9 @@ struct protocol_generate {
     struct protocol_turn *turn; /* [n_turns] "messages" */
     struct chat_request chat;   /* the same for the template, and what else it gets */
     bool add_special_tokens;    /* bos and eos as the tokenizer's template has them */
-    bool parse_special;         /* special tokens written out in prompts and contents become such tokens */
+    const char *prediction;     /* [prediction_bytes] text that the answer may have in it; NULL: none was given */
+    size_t prediction_bytes;
+    bool parse_special; /* special tokens written out in prompts and contents become such tokens */
 
     struct request_rules rules; /* max_tokens may be PROTOCOL_FILL; sampling.prompt_len is 0 */
     struct protocol_form form;

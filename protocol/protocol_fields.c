@@ -94,6 +94,7 @@ static const struct row {
     {"add_special_tokens", FIELD_ADD_SPECIAL_TOKENS, GEN | TOK, NESTED},
     {"parse_special", FIELD_PARSE_SPECIAL, GEN | TOK, NESTED},
     {"add_generation_prompt", FIELD_ADD_GENERATION_PROMPT, GEN | TOK, NESTED},
+    {"prediction", FIELD_PREDICTION, GEN, TOP},
     {"tools", FIELD_TOOLS, GEN | TOK, TOP},
     {"tool_choice", FIELD_TOOL_CHOICE, GEN, TOP},
     {"parallel_tool_calls", FIELD_PARALLEL_TOOL_CALLS, GEN, TOP},

@@ -108,31 +108,31 @@ static int turn_fail(struct protocol_error *error, size_t turn, const char *memb
 }
 
 /* A part of another kind than text, by its name. */
-static int part_fail(struct protocol_error *error, size_t turn, const char *type)
+static int part_fail(struct protocol_error *error, const char *name, const char *type)
 {
-    char name[64];
-    (void)snprintf(name, sizeof name, "messages[%zu].content", turn);
     return protocol_fail(error, PROTOCOL_BAD_REQUEST, name,
                          "found a part of type \"%.40s\", expected \"text\": pictures, sounds and files are refused",
                          type);
 }
 
 /* Text parts become one text, a line feed between them, which takes the list's place in the message. */
-static int join_parts(json_t *object, size_t turn, const json_t *list, struct protocol_error *error)
+static int join_parts(json_t *object, const char *name, const json_t *list, struct protocol_error *error)
 {
-    static const char wanted[] = "a list of {\"type\": \"text\", \"text\": a string}";
+    static const char wanted[] = "found %s, expected a list of {\"type\": \"text\", \"text\": a string}";
     struct text_buffer all = {0};
     struct err e = {0};
     size_t i;
     const json_t *part;
-    int rc = json_array_size(list) > 0 ? 0 : turn_fail(error, turn, "content", list, wanted);
+    int rc = 0;
+    if (json_array_size(list) == 0)
+        rc = protocol_fail(error, PROTOCOL_BAD_REQUEST, name, wanted, json_type_name(list));
     json_array_foreach(list, i, part)
     {
         const json_t *text = json_object_get(part, "text"), *type = json_object_get(part, "type");
         if (rc == 0 && json_is_string(type) && strcmp(json_string_value(type), "text") != 0)
-            rc = part_fail(error, turn, json_string_value(type));
+            rc = part_fail(error, name, json_string_value(type));
         if (rc == 0 && (!json_is_string(text) || !json_is_string(type) || json_object_size(part) != 2))
-            rc = turn_fail(error, turn, "content", list, wanted);
+            rc = protocol_fail(error, PROTOCOL_BAD_REQUEST, name, wanted, json_type_name(list));
         if (rc == 0 && ((i > 0 && text_append(&all, "\n", 1, &e) != 0) ||
                         text_append(&all, json_string_value(text), json_string_length(text), &e) != 0))
             rc = out_of_memory(error);
@@ -222,7 +222,9 @@ static int read_turn(struct protocol_turn *t, json_t *object, size_t i, struct p
     if (!json_is_string(role))
         return turn_fail(error, i, "role", role, "a string");
     if (json_is_array(content)) {
-        if (join_parts(object, i, content, error) != 0)
+        char name[64];
+        (void)snprintf(name, sizeof name, "messages[%zu].content", i);
+        if (join_parts(object, name, content, error) != 0)
             return -1;
         content = json_object_get(object, "content");
     }
@@ -298,6 +300,25 @@ static int check_chat_fields(const struct fields *f, struct protocol_error *erro
     return 0;
 }
 
+/* {"type": "content", "content": ..}, as OpenAI has it. */
+static int read_prediction(struct protocol_message *m, const struct fields *f, struct protocol_error *error)
+{
+    json_t *object = f->value[FIELD_PREDICTION] != NULL ? json_object_get(m->root, f->name[FIELD_PREDICTION]) : NULL;
+    const json_t *type = json_object_get(object, "type"), *content = json_object_get(object, "content");
+    if (object == NULL)
+        return 0;
+    if (!json_is_string(type) || strcmp(json_string_value(type), "content") != 0 || json_object_size(object) != 2 ||
+        (!json_is_string(content) && !json_is_array(content)))
+        return fields_fail(f, FIELD_PREDICTION, -1, error,
+                           "expected {\"type\": \"content\", \"content\": a string or a list of text parts}");
+    if (json_is_array(content) && join_parts(object, "prediction.content", content, error) != 0)
+        return -1;
+    content = json_object_get(object, "content");
+    m->generate.prediction = json_string_value(content);
+    m->generate.prediction_bytes = json_string_length(content);
+    return 0;
+}
+
 int protocol_read_prompt(struct protocol_message *m, const struct fields *f, int vocab, bool many,
                          struct protocol_error *error)
 {
@@ -315,7 +336,7 @@ int protocol_read_prompt(struct protocol_message *m, const struct fields *f, int
     g->add_special_tokens = fields_bool(f, FIELD_ADD_SPECIAL_TOKENS, !chat, error);
     g->parse_special = fields_bool(f, FIELD_PARSE_SPECIAL, !chat, error);
     g->chat.add_generation_prompt = fields_bool(f, FIELD_ADD_GENERATION_PROMPT, chat, error);
-    if (error->code != 0)
+    if (error->code != 0 || read_prediction(m, f, error) != 0)
         return -1;
     return chat ? read_turns(g, f, error) : read_prompts(m, f, vocab, many, error);
 }

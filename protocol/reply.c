@@ -108,9 +108,10 @@ static void put_end(json_t *root, const struct reply *r, bool with_text, bool *g
         reply_put(root, "model", reply_text(r->model), good);
     put_choices(root, r, with_text, true, good);
     if (r->usage != NULL)
-        reply_put_usage(root, r->usage, good);
+        reply_put_usage(root, r, good);
     if (r->timing != NULL)
         reply_put_timing(root, r->timing, good);
+    reply_put_drafts(root, r->drafts, good);
     reply_put(root, "seed", json_integer((json_int_t)r->seed), good);
 }
 

@@ -35,6 +35,12 @@ struct reply_usage {
     int64_t prompt_tokens, cached_tokens, completion_tokens; /* cached: of the prompt's, found in the prefix cache */
 };
 
+struct reply_drafts {          /* of all sequences */
+    int n_places;              /* drafts of a sequence and step at most; 0: none are made, and nothing is told */
+    int64_t n_steps, n_tokens; /* times that a step verified drafts of a sequence, and those tokens */
+    const int64_t *n_accepted; /* [n_places] drafts that were right and taken, by their place */
+};
+
 struct reply_timing { /* milliseconds: waiting, prompt, tokens after the first, from arrival to this reply */
     double queue, prefill, decode, total;
 };
@@ -46,8 +52,10 @@ struct reply {
     const struct reply_choice *choice;  /* [n_choices] */
     const struct reply_usage *usage;    /* NULL: left out */
     const struct reply_timing *timing;  /* NULL: left out */
+    const struct reply_drafts *drafts;  /* NULL: left out */
     const struct protocol_error *error; /* NULL or code 0: all is well */
     uint64_t seed;                      /* that was used */
+    bool predicted;                     /* a prediction was given: usage tells what became of drafts */
     bool echo;                          /* texts begin with the prompt's */
 };
 

@@ -92,14 +92,16 @@ static json_t *choice_of(const struct reply *r, const struct reply_choice *c, bo
     return object;
 }
 
-static json_t *usage_of(const struct reply_usage *u, bool *good)
+static json_t *usage_of(const struct reply *r, bool *good)
 {
+    const struct reply_usage *u = r->usage;
     json_t *usage = json_object(), *details = json_object();
     reply_put(usage, "prompt_tokens", json_integer(u->prompt_tokens), good);
     reply_put(usage, "completion_tokens", json_integer(u->completion_tokens), good);
     reply_put(usage, "total_tokens", json_integer(u->prompt_tokens + u->completion_tokens), good);
     reply_put(details, "cached_tokens", json_integer(u->cached_tokens), good);
     reply_put(usage, "prompt_tokens_details", details, good);
+    reply_put_predicted(usage, r, good);
     return usage;
 }
 
@@ -113,8 +115,9 @@ json_t *reply_openai_body(const struct reply *r, bool chat, const char *id, int6
     reply_put(body, "created", json_integer(created), good);
     reply_put(body, "model", reply_text(r->model), good);
     reply_put(body, "choices", choices, good);
-    reply_put(body, "usage", usage_of(r->usage, good), good);
+    reply_put(body, "usage", usage_of(r, good), good);
     reply_put_timing(body, r->timing, good);
+    reply_put_drafts(body, r->drafts, good);
     reply_put(body, "seed", json_integer((json_int_t)r->seed), good);
     return body;
 }

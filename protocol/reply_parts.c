@@ -110,13 +110,35 @@ void reply_put_prompt_logprobs(json_t *object, const struct tokenizer *t, const 
               reply_logprobs(t, c->prompt_logprobs, c->n_prompt - 1, c->n_prompt_top, true, good), good);
 }
 
-void reply_put_usage(json_t *root, const struct reply_usage *u, bool *good)
+static int64_t n_accepted(const struct reply_drafts *d)
 {
+    int64_t sum = 0;
+    for (int i = 0; i < d->n_places; i++)
+        sum += d->n_accepted[i];
+    return sum;
+}
+
+void reply_put_predicted(json_t *usage, const struct reply *r, bool *good)
+{
+    int64_t accepted = r->drafts != NULL ? n_accepted(r->drafts) : 0;
+    if (!r->predicted)
+        return;
+    json_t *details = json_object();
+    reply_put(details, "accepted_prediction_tokens", json_integer(accepted), good);
+    reply_put(details, "rejected_prediction_tokens",
+              json_integer(r->drafts != NULL ? r->drafts->n_tokens - accepted : 0), good);
+    reply_put(usage, "completion_tokens_details", details, good);
+}
+
+void reply_put_usage(json_t *root, const struct reply *r, bool *good)
+{
+    const struct reply_usage *u = r->usage;
     json_t *usage = json_object();
     reply_put(usage, "prompt_tokens", json_integer(u->prompt_tokens), good);
     reply_put(usage, "cached_tokens", json_integer(u->cached_tokens), good);
     reply_put(usage, "completion_tokens", json_integer(u->completion_tokens), good);
     reply_put(usage, "total_tokens", json_integer(u->prompt_tokens + u->completion_tokens), good);
+    reply_put_predicted(usage, r, good);
     reply_put(root, "usage", usage, good);
 }
 
@@ -133,4 +155,31 @@ void reply_put_timing(json_t *root, const struct reply_timing *t, bool *good)
     reply_put(timing, "decode_ms", milliseconds(t->decode), good);
     reply_put(timing, "total_ms", milliseconds(t->total), good);
     reply_put(root, "timing", timing, good);
+}
+
+static json_t *ratio(int64_t n, int64_t of, double more)
+{
+    return of > 0 ? json_real(more + (double)n / (double)of) : json_null();
+}
+
+/* {"speculative_decoding": {..}}, with vLLM's names */
+void reply_put_drafts(json_t *root, const struct reply_drafts *d, bool *good)
+{
+    if (d == NULL || d->n_places == 0)
+        return;
+    json_t *metrics = json_object(), *drafts = json_object(), *histogram = json_array();
+    int64_t sum = n_accepted(d);
+    for (int i = 0; i <= d->n_places; i++) {
+        int64_t reached = i > 0 ? d->n_accepted[i - 1] : d->n_steps, next = i < d->n_places ? d->n_accepted[i] : 0;
+        reply_append(histogram, json_integer(reached - next), good);
+    }
+    reply_put(drafts, "mean_acceptance_length", ratio(sum, d->n_steps, 1), good);
+    reply_put(drafts, "draft_acceptance_rate", ratio(sum, d->n_tokens, 0), good);
+    reply_put(drafts, "acceptance_histogram", histogram, good);
+    reply_put(drafts, "num_spec_steps", json_integer(d->n_steps), good);
+    reply_put(drafts, "num_accepted_draft_tokens", json_integer(sum), good);
+    reply_put(drafts, "num_draft_tokens", json_integer(d->n_tokens), good);
+    reply_put(drafts, "num_spec_tokens", json_integer(d->n_places), good);
+    reply_put(metrics, "speculative_decoding", drafts, good);
+    reply_put(root, "metrics", metrics, good);
 }

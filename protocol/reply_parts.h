@@ -31,11 +31,15 @@ json_t *reply_logprobs(const struct tokenizer *t, const struct sampled *s, size_
 /* "prompt_token_ids" and "prompt_logprobs", if they are wanted. */
 void reply_put_prompt_logprobs(json_t *object, const struct tokenizer *t, const struct reply_choice *c, bool *good);
 
-void reply_put_usage(json_t *root, const struct reply_usage *u, bool *good);
+void reply_put_usage(json_t *root, const struct reply *r, bool *good);
+/* "completion_tokens_details", if a prediction was given. */
+void reply_put_predicted(json_t *usage, const struct reply *r, bool *good);
 void reply_put_timing(json_t *root, const struct reply_timing *t, bool *good);
+/* "metrics", if drafts are made. */
+void reply_put_drafts(json_t *root, const struct reply_drafts *d, bool *good);
 
 /* reply_openai.c: the body of a completion (chat: a chat completion) as the OpenAI API has it; id: "cmpl-..". With
- * "timing" and "seed" beside it. */
+ * "timing", "metrics" and "seed" beside it. */
 json_t *reply_openai_body(const struct reply *r, bool chat, const char *id, int64_t created, bool *good);
 
 #endif

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Comments of the sources begin with their subject, and their lines have at most 120 columns.
+"""Comments of the sources begin with their subject, and their lines have at most 120 columns. NOLINTNEXTLINE, which speaks of
+the line that follows, has one.
 
 A comment that opens with "What ..", "Of a ..", "Where .." or the like names neither what it is about nor who acts. Say "The bytes of ..",
 "The place of ..", "If ..", or begin with the verb.
@@ -31,6 +32,8 @@ def findings(name):
             yield f"{number}: {len(line)} columns; at most {most} are allowed, and `make format` wraps comments"
     for comment in COMMENT.finditer(text):
         words = " ".join(re.sub(r"\n\s*\*", " ", comment[1]).split())
+        if words.startswith("NOLINTNEXTLINE") and "\n" in comment[0]:
+            yield f"{text.count(chr(10), 0, comment.start()) + 1}: NOLINTNEXTLINE of several lines speaks of its own second one"
         if HEADLESS.match(words):
             yield f"{text.count(chr(10), 0, comment.start()) + 1}: a comment opens with its subject, found \"{words[:60]}\""
 

@@ -107,7 +107,9 @@ char *result_line(const struct line *l, const char *file_name, const struct resu
                             .choice = f.choice,
                             .usage = &f.usage,
                             .timing = &f.timing,
+                            .drafts = &f.drafts,
                             .seed = j->seed,
+                            .predicted = j->message.generate.prediction != NULL,
                             .echo = j->message.generate.echo};
     json_t *root = s->plain ? plain_line(l, file_name, &r, &good) : openai_line(l, file_name, &r, &good);
     char *text = reply_dump(root, good, bytes);

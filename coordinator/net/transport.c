@@ -457,8 +457,7 @@ enum happening transport_happening(struct transport *t, struct channel_name *cha
     struct channel *c = t->gone;
     if (c == NULL)
         return HAPPENING_NONE;
-    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): leave_list() frees a channel that is in no list, and this one is in
-     * one */
+    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): leave_list() frees a channel that is in no list; this one is */
     enum happening what = c->was_open ? HAPPENING_GONE : HAPPENING_REFUSED;
     *channel = (struct channel_name){c->number, -1};
     t->gone = c->next_gone;

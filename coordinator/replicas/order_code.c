@@ -71,6 +71,7 @@ static void put_task(struct wire_out *w, const struct task *j, double now)
     wire_put_f64(w, first->deadline > 0 ? first->deadline - now : 0);
     put_search(w, &first->search);
     put_rules(w, first->rules);
+    wire_put_array(w, j->prediction.id, j->prediction.n, sizeof j->prediction.id[0]);
     wire_put_u64(w, (uint64_t)j->n_prompts);
     for (int i = 0; i < j->n_prompts; i++) {
         const struct choices *set = &j->choices[i];
@@ -232,6 +233,10 @@ static void get_task(struct wire_in *w, struct task *j, const struct order_rules
     double deadline = now + wire_get_f64(w);
     get_search(w, &g->search);
     get_rules(w, j, is->vocab);
+    j->prediction.id =
+        wire_get_array(w, &j->prediction.n, (size_t)is->max_len, sizeof j->prediction.id[0], "a prediction");
+    j->prediction.capacity = j->prediction.n;
+    check_ids(w, j->prediction.id, j->prediction.n, is->vocab, "a prediction's token");
     /* A prompt has at least max_tokens, seed, a length and an id. */
     size_t n = wire_get_count(w, MAX_PROMPTS, 4 + 8 + 8 + 4, "the number of prompts");
     if (n < 1 || n * (size_t)g->search.n > MAX_PROMPTS)
@@ -251,6 +256,7 @@ static void get_task(struct wire_in *w, struct task *j, const struct order_rules
         get_choices(w, j, (int)i, is);
     for (int i = 0; i < j->n_prompts; i++) {
         j->choices[i].owner = j;
+        j->choices[i].prediction = &j->prediction;
         j->choices[i].client = j->asker;
         j->choices[i].priority = g->priority;
         j->choices[i].deadline = bounded ? deadline : 0;

@@ -82,6 +82,15 @@ static void put_choice(struct wire_out *w, const struct choices *set, int c)
     wire_put_f32(w, set->score != NULL ? set->score[c] : 0);
 }
 
+static void put_drafts(struct wire_out *w, const struct draft_counts *c)
+{
+    wire_put_i32(w, c->n_places);
+    wire_put_u64(w, (uint64_t)c->n_steps);
+    wire_put_u64(w, (uint64_t)c->n_tokens);
+    for (int i = 0; i < c->n_places; i++)
+        wire_put_u64(w, (uint64_t)c->n_accepted[i]);
+}
+
 static void put_choices(struct wire_out *w, const struct choices *set, double now)
 {
     const double at[] = {set->times.arrived, set->times.scheduled, set->times.first_token, set->times.finished};
@@ -89,6 +98,7 @@ static void put_choices(struct wire_out *w, const struct choices *set, double no
     for (size_t i = 0; i < sizeof at / sizeof at[0]; i++)
         put_age(w, at[i], now);
     wire_put_i32(w, set->n_cached);
+    put_drafts(w, &set->drafts);
     put_sampled(w, set->prompt_logprobs, set->prompt_logprobs != NULL ? set->prompt.n - 1 : 0,
                 set->rules->sampling.n_prompt_top);
     for (int c = 0; c < set->search.n; c++)
@@ -269,6 +279,25 @@ static void get_choice(struct wire_in *w, struct choices *set, int c, int vocab)
         set->score[c] = score;
 }
 
+/* No more were right than were fed, and at no place more than at the one before. */
+static void get_drafts(struct wire_in *w, struct draft_counts *c)
+{
+    c->n_places = wire_get_i32(w, 0, DRAFTS_MAX, "drafts of a step");
+    uint64_t steps = wire_get_u64(w), tokens = wire_get_u64(w), most = steps, right = 0;
+    bool good = tokens <= INT64_MAX && steps <= tokens;
+    for (int i = 0; i < c->n_places; i++) {
+        uint64_t n = wire_get_u64(w);
+        good = good && n <= most && n <= tokens - right;
+        most = n;
+        right += n;
+        c->n_accepted[i] = good ? (int64_t)n : 0;
+    }
+    c->n_steps = good ? (int64_t)steps : 0;
+    c->n_tokens = good ? (int64_t)tokens : 0;
+    if (!good)
+        wire_fail(w, "drafts that were right");
+}
+
 static void get_choices(struct wire_in *w, struct choices *set, int vocab, double now)
 {
     set->finish = get_finish(w, "how a prompt ended");
@@ -277,6 +306,7 @@ static void get_choices(struct wire_in *w, struct choices *set, int vocab, doubl
     set->times.first_token = get_time(w, now);
     set->times.finished = get_time(w, now);
     set->n_cached = wire_get_i32(w, 0, (int32_t)set->prompt.n, "tokens from the cache");
+    get_drafts(w, &set->drafts);
     set->prompt_logprobs = get_sampled(w, set->prompt.n - 1, set->rules->sampling.n_prompt_top, vocab);
     for (int c = 0; c < set->search.n && w->wrong == NULL; c++)
         get_choice(w, set, c, vocab);

@@ -48,6 +48,7 @@ static void init_member(struct choices *set, struct request *m, const struct req
                           .steered = has_beams(set),
                           .ranked = is_ranked(set),
                           .prompt = set->prompt,
+                          .prediction = set->prediction,
                           .slot = -1};
 }
 
@@ -189,6 +190,9 @@ static void finish(struct choices *set, enum finish_reason why)
         else if (m->finish == FINISH_NONE && !has_beams(set))
             m->finish = why; /* never queued */
     }
+    set->drafts.n_places = scheduler_draft_places(set->scheduler);
+    for (int i = 0; i < set->n_members; i++)
+        draft_counts_add(&set->drafts, &set->member[i].drafts);
     if (has_beams(set))
         make_results(set, why);
     else if (is_ranked(set))

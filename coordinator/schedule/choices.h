@@ -16,8 +16,9 @@ struct choices {
     void *owner;                       /* the caller's */
     const struct request_rules *rules; /* borrowed until choices_close */
     struct search search;
-    struct token_list prompt; /* owned */
-    uint64_t client;          /* as struct request has these three */
+    struct token_list prompt;            /* owned */
+    const struct token_list *prediction; /* as struct request has it */
+    uint64_t client;                     /* as struct request has these three */
     int priority;
     double deadline;
     enum finish_reason
@@ -28,6 +29,7 @@ struct choices {
     float *score;                    /* [search.n] of beam search's choices, as beam.h says; else NULL */
     struct request_times times;      /* of the first sequence; finished: of the whole */
     int n_cached;                    /* prompt tokens that the first sequence had from the prefix cache */
+    struct draft_counts drafts;      /* of all sequences, once finished */
     struct sampled *prompt_logprobs; /* [prompt.n - 1] if they are wanted; owned */
 
     /* Private. */

@@ -2,7 +2,7 @@
 #ifndef SCHEDULE_REQUEST_H
 #define SCHEDULE_REQUEST_H
 
-#include "coordinator/drafts/guesses.h"
+#include "coordinator/drafts/draft_counts.h"
 #include "protocol/rules.h"
 #include "text/grammar/form.h"
 #include "text/stop.h"
@@ -25,12 +25,13 @@ struct request {
     bool steered;
     bool ranked; /* its logprob_sum is wanted, of all tokens */
     struct token_list prompt, output;
-    char *prompt_text;               /* owned; NULL when the prompt came as ids */
-    size_t prompt_bytes;             /* of prompt_text */
-    struct sampled *logprobs;        /* [output.n] if rules->want_logprobs */
-    struct sampled *prompt_logprobs; /* [prompt.n - 1] if rules->want_prompt_logprobs: of prompt tokens 1, 2, .. */
-    int n_scored;                    /* how many of these there are: all, before the output's first token */
-    double logprob_sum;              /* of the output's tokens */
+    const struct token_list *prediction; /* what may come, to make drafts of; borrowed. NULL: nothing is known */
+    char *prompt_text;                   /* owned; NULL when the prompt came as ids */
+    size_t prompt_bytes;                 /* of prompt_text */
+    struct sampled *logprobs;            /* [output.n] if rules->want_logprobs */
+    struct sampled *prompt_logprobs;     /* [prompt.n - 1] if rules->want_prompt_logprobs: of prompt tokens 1, 2, .. */
+    int n_scored;                        /* how many of these there are: all, before the output's first token */
+    double logprob_sum;                  /* of the output's tokens */
     struct text_buffer text;
     size_t released; /* bytes of text that are final */
     struct stop_state stop;
@@ -68,11 +69,12 @@ struct request {
     bool in_slot;         /* the newest token was sampled in this slot: the device has it */
     int n_drafts;         /* of the plan that is being made, or of the step whose result was not seen yet */
     int32_t draft[DRAFTS_MAX];
-    struct guesses *guesses; /* NULL: there are none */
-    int n_guessed_from;      /* tokens of prompt and output that they know; -1: no memory for them */
-    int n_blocks, *block;    /* KV blocks held; room for the longest that the request may get */
-    int n_shared;            /* of these, the first ones that are in the prefix cache or equal to one there */
-    uint64_t chain;          /* name of the last of them, or family */
+    struct guesses *guesses;    /* NULL: there are none */
+    struct draft_counts drafts; /* n_places is 0 */
+    int n_guessed_from;         /* tokens of prediction, prompt and output that they know; -1: no memory for them */
+    int n_blocks, *block;       /* KV blocks held; room for the longest that the request may get */
+    int n_shared;               /* of these, the first ones that are in the prefix cache or equal to one there */
+    uint64_t chain;             /* name of the last of them, or family */
 };
 
 /* Take a token into the output: text, stop rules; and with it those that the form leaves no choice about behind it,

@@ -61,13 +61,18 @@ uint64_t scheduler_family(struct scheduler *s)
     return s->setup.prefix_caching ? 0 : blocks_name(&s->blocks);
 }
 
+int scheduler_draft_places(const struct scheduler *s)
+{
+    return s->setup.limits.max_drafts > 0 ? s->setup.guesses.most : 0;
+}
+
 struct scheduler_stats scheduler_stats(const struct scheduler *s)
 {
     struct scheduler_stats stats = s->stats;
     stats.n_running = s->n_running;
     stats.n_waiting = s->n_waiting;
     stats.n_blocks = s->blocks.n;
-    stats.n_draft_places = s->setup.limits.max_drafts > 0 ? s->setup.guesses.most : 0;
+    stats.n_draft_places = scheduler_draft_places(s);
     stats.n_blocks_used = s->blocks.n - s->blocks.n_free;
     return stats;
 }
@@ -257,6 +262,12 @@ static int take_scores(struct scheduler *s, const struct flight *f, const struct
     return 0;
 }
 
+static void note_accepted(struct scheduler *s, struct request *r, int place)
+{
+    s->stats.n_accepted[place]++;
+    r->drafts.n_accepted[place]++;
+}
+
 /* The tokens that a step sampled for r, which is not let go of before its last token. */
 static int take_rows(struct scheduler *s, struct request *r, const struct sampled *sampled, int n, struct err *e)
 {
@@ -265,7 +276,7 @@ static int take_rows(struct scheduler *s, struct request *r, const struct sample
     for (int i = 0; i < n && r->finish == FINISH_NONE; i++) {
         bool last = i + 1 == n;
         if (i > 0)
-            s->stats.n_accepted[i - 1]++;
+            note_accepted(s, r, i - 1);
         r->n_in_flight -= last;
         if (take_sampled(s, r, &sampled[i], e) != 0)
             return -1;

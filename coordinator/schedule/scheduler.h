@@ -174,6 +174,9 @@ uint64_t scheduler_family(struct scheduler *s);
 void scheduler_note_finish(struct scheduler *s, enum finish_reason why);
 
 /* A picture of now. */
+/* Drafts of a sequence and step at most; 0: none are made. */
+int scheduler_draft_places(const struct scheduler *s);
+
 struct scheduler_stats scheduler_stats(const struct scheduler *s);
 
 #endif

@@ -33,26 +33,55 @@ static int n_stored(const struct request *r, int n, int *spare)
     return n;
 }
 
+/* Guesses get to know the prediction as what followed the end of the prompt before: this end, the prediction, a
+ * border. */
+static int n_prompt_end(const struct scheduler *s, const struct request *r)
+{
+    return smaller(s->setup.guesses.longest, (int)r->prompt.n);
+}
+
+/* Tokens that guesses get to know before the prompt. */
+static int n_foreign(const struct scheduler *s, const struct request *r)
+{
+    bool some = r->prediction != NULL && r->prediction->n > 0;
+    return some ? n_prompt_end(s, r) + (int)r->prediction->n + 1 : 0;
+}
+
+/* The i-th of these. */
+static int32_t foreign_token(const struct scheduler *s, const struct request *r, int i)
+{
+    int n_end = n_prompt_end(s, r), at = i - n_end;
+    if (at < 0)
+        return r->prompt.id[(int)r->prompt.n - n_end + i];
+    return at < (int)r->prediction->n ? r->prediction->id[at] : -1;
+}
+
 /* Without memory for guesses a sequence has none. */
 static bool has_guesses(const struct scheduler *s, struct request *r)
 {
     struct err e = {0};
     if (r->guesses == NULL && r->n_guessed_from == 0)
-        (void)guesses_open(&r->guesses, &s->setup.guesses, (int64_t)r->prompt.n + r->rules->max_tokens, &e);
+        (void)guesses_open(&r->guesses, &s->setup.guesses,
+                           (int64_t)n_foreign(s, r) + (int64_t)r->prompt.n + r->rules->max_tokens, &e);
     if (r->guesses == NULL)
         r->n_guessed_from = -1;
     return r->guesses != NULL;
 }
 
-/* The guesses get to know prompt and output, a piece of a long one in each plan. */
+/* The guesses get to know prediction, prompt and output, a piece of a long one in each plan. */
 static bool knows_all(struct scheduler *s, struct request *r)
 {
-    for (; r->n_guessed_from < n_known(r) && s->guess_tokens > 0; r->n_guessed_from++, s->guess_tokens--) {
+    int n_before = n_foreign(s, r), n = n_before + n_known(r);
+    for (; r->n_guessed_from < n && s->guess_tokens > 0; r->n_guessed_from++, s->guess_tokens--) {
         int32_t token;
-        copy_tokens(r, r->n_guessed_from, 1, &token);
-        guesses_add(r->guesses, token, r->n_guessed_from >= (int)r->prompt.n);
+        int at = r->n_guessed_from - n_before;
+        if (at < 0)
+            token = foreign_token(s, r, r->n_guessed_from);
+        else
+            copy_tokens(r, at, 1, &token);
+        guesses_add(r->guesses, token, at >= (int)r->prompt.n);
     }
-    return r->n_guessed_from == n_known(r);
+    return r->n_guessed_from == n;
 }
 
 static int propose(struct scheduler *s, struct request *r, int n)
@@ -135,7 +164,7 @@ static int divide_room(struct scheduler *s, int n_decodes)
 
 static bool makes_drafts(const struct scheduler *s)
 {
-    return s->setup.guesses.most > 0 && s->setup.limits.max_drafts > 0;
+    return scheduler_draft_places(s) > 0;
 }
 
 int drafts_plan(struct scheduler *s, int n_decodes)
@@ -194,5 +223,7 @@ int drafts_settle(struct scheduler *s, struct request *r, const struct sampled *
     r->n_drafts = 0;
     s->stats.n_drafts++;
     s->stats.n_draft_tokens += (uint64_t)n - 1;
+    r->drafts.n_steps++;
+    r->drafts.n_tokens += n - 1;
     return n_right;
 }

@@ -57,6 +57,18 @@ static int encode_chat(const struct protocol_generate *g, const struct tokenizer
     return rc;
 }
 
+/* From number `first` on. */
+static int check_ids(const struct token_list *ids, size_t first, int vocab, const char *field,
+                     struct protocol_error *error)
+{
+    for (size_t i = first; i < ids->n; i++)
+        if (ids->id[i] < 0 || ids->id[i] >= vocab)
+            return protocol_fail(error, PROTOCOL_INTERNAL, field,
+                                 "the tokenizer gives id %d, the model has %d: they do not belong together", ids->id[i],
+                                 vocab);
+    return 0;
+}
+
 int encode_request(const struct protocol_generate *g, int i, const struct tokenizer *t,
                    const struct chat_template *chat, int vocab, int32_t bos, struct token_list *out,
                    struct protocol_error *error)
@@ -76,10 +88,17 @@ int encode_request(const struct protocol_generate *g, int i, const struct tokeni
     }
     if (out->n == before && !g->may_be_empty)
         return protocol_fail(error, PROTOCOL_BAD_REQUEST, field, "no token in it, expected at least one");
-    for (size_t k = before; k < out->n; k++)
-        if (out->id[k] < 0 || out->id[k] >= vocab)
-            return protocol_fail(error, PROTOCOL_INTERNAL, field,
-                                 "the tokenizer gives id %d, the model has %d: they do not belong together", out->id[k],
-                                 vocab);
-    return 0;
+    return check_ids(out, before, vocab, field, error);
+}
+
+int encode_prediction(const struct protocol_generate *g, const struct tokenizer *t, int vocab, struct token_list *out,
+                      struct protocol_error *error)
+{
+    static const char field[] = "prediction";
+    struct err e = {0};
+    if (g->prediction == NULL)
+        return 0;
+    if (tokenizer_encode(t, g->prediction, g->prediction_bytes, TOKENIZER_PLAIN, out, &e) != 0)
+        return report(error, field, &e);
+    return check_ids(out, 0, vocab, field, error);
 }

@@ -12,4 +12,8 @@ int encode_request(const struct protocol_generate *g, int i, const struct tokeni
                    const struct chat_template *chat, int vocab, int32_t bos, struct token_list *out,
                    struct protocol_error *error);
 
+/* Token ids of its prediction, in which no special token is written out; none if it has none. */
+int encode_prediction(const struct protocol_generate *g, const struct tokenizer *t, int vocab, struct token_list *out,
+                      struct protocol_error *error);
+
 #endif

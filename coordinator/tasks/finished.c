@@ -141,11 +141,21 @@ static struct reply_usage usage_of(const struct task *j)
     return u;
 }
 
+static struct draft_counts drafts_of(const struct task *j)
+{
+    struct draft_counts sum = {0};
+    for (int i = 0; i < j->n_prompts; i++)
+        draft_counts_add(&sum, &j->choices[i].drafts);
+    return sum;
+}
+
 void finished_measure(struct finished *f, const struct task *j, double now)
 {
     *f = (struct finished){.times = times_of(j)};
     f->split = split_time(j, &f->times, now);
     f->usage = usage_of(j);
+    f->counts = drafts_of(j);
+    f->drafts = (struct reply_drafts){f->counts.n_places, f->counts.n_steps, f->counts.n_tokens, f->counts.n_accepted};
     f->timing = (struct reply_timing){1e3 * f->split.queue, 1e3 * f->split.prefill, 1e3 * f->split.decode,
                                       1e3 * f->split.total};
 }
@@ -174,8 +184,10 @@ char *finished_reply(struct finished *f, struct task *j, const struct tokenizer 
                                 .choice = f->choice,
                                 .usage = &f->usage,
                                 .timing = &f->timing,
+                                .drafts = &f->drafts,
                                 .error = &j->error,
-                                .seed = j->seed};
+                                .seed = j->seed,
+                                .predicted = j->message.generate.prediction != NULL};
     return j->message.generate.stream ? reply_final(&reply, j->ticket.n_events++, bytes)
                                       : reply_generate(&reply, bytes);
 }

@@ -20,6 +20,8 @@ struct finished {
     struct time_split split;
     struct reply_usage usage;
     struct reply_timing timing;
+    struct draft_counts counts; /* over all prompts */
+    struct reply_drafts drafts;
 
     /* finished_choices */
     struct reply_choice *choice; /* [n_choices], each with its own `said` */
@@ -30,7 +32,7 @@ struct finished {
 /* How the task as a whole ended, into j->error; an error that stands there (a cancellation's reason) goes first. */
 void finished_judge(struct task *j);
 
-/* Times and usage. */
+/* Times, usage and drafts. f stays where it is. */
 void finished_measure(struct finished *f, const struct task *j, double now);
 
 /* The choices, which borrow the task's texts. -1: out of memory. */

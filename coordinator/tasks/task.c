@@ -42,6 +42,7 @@ void task_close(struct task *j)
     free(j->reader);
     free(j->echo);
     free(j->ids);
+    token_list_free(&j->prediction);
     free(j->choices);
     form_close(j->form);
     free(j->rules);
@@ -121,6 +122,7 @@ static int open_choices(struct task *j, int i)
         return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s", e.text);
     j->n_prompts++;
     choices->owner = j;
+    choices->prediction = &j->prediction;
     choices->client = j->asker;
     choices->priority = g->priority;
     choices->deadline = g->timeout_ms > 0 ? j->arrived + 1e-3 * (double)g->timeout_ms : 0;
@@ -218,6 +220,15 @@ static int bound_reply(struct task *j, int64_t max_reply)
                          (long long)d.of_echo, (long long)max_reply);
 }
 
+static void shorten(struct token_list *list, size_t most)
+{
+    if (list->n <= most)
+        return;
+    int32_t *less = realloc(list->id, most * sizeof *less);
+    list->id = less != NULL ? less : list->id;
+    list->n = list->capacity = most;
+}
+
 int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed)
 {
     const struct protocol_generate *g = &j->message.generate;
@@ -230,6 +241,7 @@ int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed)
     j->ticket.echoed = calloc(choices, sizeof *j->ticket.echoed);
     if (j->rules == NULL || j->choices == NULL || j->work.progress == NULL || j->ticket.echoed == NULL)
         return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
+    shorten(&j->prediction, (size_t)max_len); /* no answer gets further */
     for (int i = 0; i < j->n_ids; i++) {
         j->rules[i] = g->rules;
         j->rules[i].form = j->form;

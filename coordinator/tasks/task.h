@@ -74,7 +74,8 @@ struct task {
     /* A worker's results. */
     struct token_list *ids; /* [n_ids] of the prompts */
     int n_ids;
-    char *reply; /* whole, to tokenize and detokenize; malloc'ed */
+    struct token_list prediction; /* of every answer; empty: none */
+    char *reply;                  /* whole, to tokenize and detokenize; malloc'ed */
     size_t reply_bytes;
     struct characters *echo; /* [n_ids] of a stream with echo: what the first events of a prompt begin with */
     int max_len;             /* tells the worker: tokens of prompt and output together, 0: the model is being loaded */

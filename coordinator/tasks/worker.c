@@ -94,6 +94,8 @@ static int encode(struct task *j)
         if (encode_request(g, j->n_ids++, v->tokenizer, v->chat, v->model.vocab, v->bos, ids, &j->error) != 0)
             return -1;
     }
+    if (encode_prediction(g, v->tokenizer, v->model.vocab, &j->prediction, &j->error) != 0)
+        return -1;
     if (find_calls(j) != 0 || make_form(j) != 0)
         return -1;
     if (g->n_turns > 0)

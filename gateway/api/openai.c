@@ -107,9 +107,10 @@ json_t *openai_usage(const json_t *reply)
     const json_t *usage = json_object_get(reply, "usage");
     json_int_t prompt = json_integer_value(json_object_get(usage, "prompt_tokens"));
     json_int_t completion = json_integer_value(json_object_get(usage, "completion_tokens"));
-    return json_pack("{s:I, s:I, s:I, s:{s:I}}", "prompt_tokens", prompt, "completion_tokens", completion,
+    return json_pack("{s:I, s:I, s:I, s:{s:I}, s:O*}", "prompt_tokens", prompt, "completion_tokens", completion,
                      "total_tokens", prompt + completion, "prompt_tokens_details", "cached_tokens",
-                     json_integer_value(json_object_get(usage, "cached_tokens")));
+                     json_integer_value(json_object_get(usage, "cached_tokens")), "completion_tokens_details",
+                     json_object_get(usage, "completion_tokens_details"));
 }
 
 /* The parts that the backend made of the answer, or the text. With the members that have nothing to say here, but are
@@ -157,10 +158,11 @@ static void answer_whole(struct exchange *x, void *context, json_t *reply, bool 
         (void)json_array_append_new(choices, choice_of(a, c));
     }
     exchange_answer_json(x, 200,
-                         json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:s}", "id", a->id, "object",
+                         json_pack("{s:s, s:s, s:I, s:s, s:o, s:o, s:s, s:O*}", "id", a->id, "object",
                                    a->asked.chat ? "chat.completion" : "text_completion", "created",
                                    (json_int_t)x->created, "model", a->asked.model, "choices", choices, "usage",
-                                   openai_usage(reply), "system_fingerprint", a->fingerprint));
+                                   openai_usage(reply), "system_fingerprint", a->fingerprint, "metrics",
+                                   json_object_get(reply, "metrics")));
 }
 
 static void drop_answer(void *state)

@@ -42,6 +42,13 @@ static void end_chunk(struct exchange *x, const struct openai_answer *a)
     exchange_close_event(x);
 }
 
+static void write_json(struct bytes *b, const json_t *value)
+{
+    char *text = json_text(value, JSON_COMPACT);
+    bytes_text(b, text != NULL ? text : "null");
+    free(text);
+}
+
 static void write_logprobs(struct bytes *b, const struct openai_answer *a, const json_t *c, int64_t *offset)
 {
     if (json_object_get(c, "logprobs") == NULL) {
@@ -49,9 +56,7 @@ static void write_logprobs(struct bytes *b, const struct openai_answer *a, const
         return;
     }
     json_t *value = openai_logprobs(c, &a->asked, offset);
-    char *text = json_text(value, JSON_COMPACT);
-    bytes_text(b, text != NULL ? text : "null");
-    free(text);
+    write_json(b, value);
     json_decref(value);
 }
 
@@ -130,16 +135,20 @@ static void write_choice(struct exchange *x, struct openai_answer *a, const json
     write_finish(x, a, index, finish);
 }
 
+/* And what became of drafts, if the server made any. */
 static void write_usage(struct exchange *x, const struct openai_answer *a, const json_t *reply)
 {
     json_t *usage = openai_usage(reply);
-    char *text = json_text(usage, JSON_COMPACT);
+    const json_t *metrics = json_object_get(reply, "metrics");
     struct bytes *b = begin_chunk(x, a);
     bytes_text(b, "],\"usage\":");
-    bytes_text(b, text != NULL ? text : "null");
+    write_json(b, usage);
+    if (metrics != NULL) {
+        bytes_text(b, ",\"metrics\":");
+        write_json(b, metrics);
+    }
     bytes_text(b, "}");
     exchange_close_event(x);
-    free(text);
     json_decref(usage);
 }
 

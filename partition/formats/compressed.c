@@ -30,11 +30,10 @@ static void read_strategy(struct quantization *q, const struct config *weights)
     int group = config_int(weights, "group_size", 0, -1, 1 << 20);
     const char *implied = group > 0 ? "group" : group == -1 ? "channel" : "tensor";
     const char *strategy = json_get_string(weights->json, "strategy", implied, weights->what, weights->e);
+    bool nvfp4 = strcmp(strategy, "tensor_group") == 0 && q->bits == 4 && group == 16;
     if (strcmp(strategy, "block") == 0)
         read_blocks(q, weights);
-    else if (strcmp(strategy, "tensor_group") == 0 && q->bits == 4 && group == 16)
-        q->group = group; /* NVFP4 */
-    else if (strcmp(strategy, "group") == 0)
+    else if (strcmp(strategy, "group") == 0 || nvfp4)
         q->group = group;
     else if (strcmp(strategy, "tensor") != 0 && strcmp(strategy, "channel") != 0)
         quantization_refuse(weights, "strategy", strategy, "tensor, channel, group or block");

@@ -117,8 +117,23 @@ static void check_injection(const struct protocol_generate *g, const struct toke
     check(n == want - replaced);
 }
 
+/* A prediction's words are never special tokens. */
+static void encode_predicted(const struct protocol_generate *g, const struct tokenizer *t)
+{
+    struct token_list ids = {0};
+    struct protocol_error error = {0};
+    if (encode_prediction(g, t, VOCAB, &ids, &error) == 0)
+        check_ids(ids.id, ids.n);
+    else
+        check(error.code == 400 && error.message[0] != '\0');
+    for (size_t i = 0; i < ids.n; i++)
+        check(!tokenizer_is_special(t, ids.id[i]));
+    token_list_free(&ids);
+}
+
 static void encode(const struct protocol_generate *g, const struct tokenizer *t, const struct chat_template *chat)
 {
+    encode_predicted(g, t);
     for (int i = 0; i < g->n_prompts && i < 4; i++) {
         struct token_list ids = {0};
         struct protocol_error error = {0};

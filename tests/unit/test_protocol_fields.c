@@ -42,6 +42,7 @@
     X(add_special_tokens, g->add_special_tokens)                                            \
     X(parse_special, g->parse_special)                                                      \
     X(stream, g->stream)                                                                    \
+    X(prediction, g->prediction != NULL ? (double)g->prediction_bytes : -1)                 \
     X(priority, g->priority)                                                                \
     X(timeout_ms, (double)g->timeout_ms)
 
@@ -266,6 +267,24 @@ static const struct {
      {NULL}},
     {"parse_special", V_parse_special, 1, {{"false", 0}}, {{"1", "found an integer, expected true or false"}}, {NULL}},
     {"stream", V_stream, 0, {{"true", 1}}, {{"\"yes\"", "found a string, expected true or false"}}, {"streaming"}},
+    {"prediction",
+     V_prediction,
+     -1,
+     {{"{\"type\": \"content\", \"content\": \"abc\"}", 3},
+      {"{\"type\": \"content\", \"content\": \"\"}", 0},
+      {"{\"type\": \"content\", \"content\": [{\"type\": \"text\", \"text\": \"ab\"}]}", 2},
+      {"{\"type\": \"content\", \"content\": [{\"type\": \"text\", \"text\": \"ab\"}, {\"type\": \"text\", "
+       "\"text\": \"c\"}]}",
+       4}},
+     {{"\"abc\"", "expected {\"type\": \"content\", \"content\": a string or a list of text parts}"},
+      {"{\"content\": \"abc\"}", "expected {\"type\": \"content\", \"content\": a string or a list of text parts}"},
+      {"{\"type\": \"content\", \"content\": 1}",
+       "expected {\"type\": \"content\", \"content\": a string or a list of text parts}"},
+      {"{\"type\": \"tokens\", \"content\": \"abc\"}",
+       "expected {\"type\": \"content\", \"content\": a string or a list of text parts}"},
+      {"{\"type\": \"content\", \"content\": \"abc\", \"more\": 1}",
+       "expected {\"type\": \"content\", \"content\": a string or a list of text parts}"}},
+     {NULL}},
     {"priority",
      V_priority,
      0,

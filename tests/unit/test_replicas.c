@@ -53,6 +53,8 @@ static struct task *make_task(uint64_t number, bool beams)
     r->stop = j->message.stop = beams ? NULL : stop_open(2, stop_text, &e);
     r->keep_stop = r->skip_special = r->want_logprobs = r->want_prompt_logprobs = true;
     j->n_choices = 2;
+    j->prediction = (struct token_list){calloc(2, sizeof(int32_t)), 2, 2};
+    j->prediction.id[1] = 998;
     j->rules = calloc(2, sizeof *j->rules);
     j->choices = calloc(2, sizeof *j->choices);
     j->work.progress = calloc(4, sizeof *j->work.progress);
@@ -67,6 +69,7 @@ static struct task *make_task(uint64_t number, bool beams)
         j->n_prompts++;
         j->choices[i].owner = j;
         j->choices[i].priority = -3;
+        j->choices[i].prediction = &j->prediction;
         j->choices[i].deadline = 130;
     }
     return j;
@@ -114,6 +117,8 @@ static void orders(void **state)
         for (int i = 0; i < 2; i++) {
             const struct choices *a = &j->choices[i], *b = &k->choices[i];
             expect_rules(b->rules, a->rules);
+            assert_ptr_equal(b->prediction, &k->prediction);
+            assert_true(b->prediction->n == 2 && b->prediction->id[0] == 0 && b->prediction->id[1] == 998);
             assert_int_equal(b->prompt.n, a->prompt.n);
             assert_memory_equal(b->prompt.id, a->prompt.id, a->prompt.n * sizeof *a->prompt.id);
             assert_int_equal(b->priority, -3);
@@ -230,6 +235,11 @@ static void finish_choice(struct request *r, const struct request_rules *rules, 
     r->finish = FINISH_LENGTH;
 }
 
+static struct draft_counts make_drafts(void)
+{
+    return (struct draft_counts){.n_places = 3, .n_steps = 5, .n_tokens = 15, .n_accepted = {4, 4, 1}};
+}
+
 static void finish_task(struct task *j)
 {
     for (int i = 0; i < j->n_prompts; i++) {
@@ -237,6 +247,7 @@ static void finish_task(struct task *j)
         set->finish = FINISH_STOP;
         set->times = (struct request_times){.arrived = 95, .scheduled = 96, .first_token = 97.5, .finished = 99};
         set->n_cached = 1;
+        set->drafts = make_drafts();
         set->prompt_logprobs = calloc(set->prompt.n, sizeof *set->prompt_logprobs);
         set->prompt_logprobs[0] = make_sampled(77);
         for (int c = 0; c < 2; c++)
@@ -311,6 +322,9 @@ static void expect_task(const struct task *j, const struct task *want)
         assert_true(set->times.arrived == 1095 && set->times.scheduled == 1096 && set->times.first_token == 1097.5 &&
                     set->times.finished == 1099);
         assert_int_equal(set->n_cached, 1);
+        const struct draft_counts drafts = make_drafts();
+        assert_true(set->drafts.n_places == 3 && set->drafts.n_steps == 5 && set->drafts.n_tokens == 15);
+        assert_memory_equal(set->drafts.n_accepted, drafts.n_accepted, sizeof drafts.n_accepted);
         assert_int_equal(set->prompt_logprobs[0].token, 77);
         for (int c = 0; c < 2; c++)
             expect_choice(set->choice[c], want->choices[i].choice[c]);
@@ -391,6 +405,32 @@ static void bad_reports(void **state)
     task_close(a);
     task_close(b);
     wire_free(&w);
+}
+
+/* More drafts that were right than steps, than at the place before, or than drafts. */
+static void bad_drafts(void **state)
+{
+    (void)state;
+    static const struct draft_counts bad[] = {{3, 5, 15, {6}}, {3, 5, 15, {3, 4}}, {2, 5, 6, {4, 3}}, {1, 5, 4, {0}}};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct delta p;
+        struct rank_stats ranks[2];
+        struct task *a = make_task(1, false), *b = make_task(2, true);
+        const struct report r = make_report(a, b, &p, ranks);
+        struct wire_out w = {0};
+        struct err e = {0};
+        a->choices[1].drafts = bad[i];
+        report_encode(&w, &r, 100);
+        struct task *const mine[2] = {known[0] = make_task(1, false), known[1] = make_task(2, true)};
+        assert_null(report_decode(w.data, w.bytes, &report_rules, 1100, &e));
+        EXPECT_PARTS(&e, ERR_COMM, "a report of a replica", "drafts that were right");
+        known[0] = known[1] = NULL;
+        for (int k = 0; k < 2; k++)
+            task_close(mine[k]);
+        task_close(a);
+        task_close(b);
+        wire_free(&w);
+    }
 }
 
 /* ---- which replica ---- */
@@ -493,7 +533,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(orders),      cmocka_unit_test(bad_orders), cmocka_unit_test(reports),
-        cmocka_unit_test(bad_reports), cmocka_unit_test(choice),     cmocka_unit_test(figures),
+        cmocka_unit_test(bad_reports), cmocka_unit_test(bad_drafts), cmocka_unit_test(choice),
+        cmocka_unit_test(figures),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,6 +94,45 @@ static void generate(void **state)
            "b\",\"token_ids\":[0,1],\"finish_reason\":\"stop\",\"stop_reason\":\"c\"}],\"seed\":0}");
 }
 
+/* With vLLM's names. At no place more drafts are right than at the one before. */
+static void drafts(void **state)
+{
+    (void)state;
+    size_t n = 0;
+    struct reply_drafts d = {.n_places = 3, .n_steps = 4, .n_tokens = 10, .n_accepted = (const int64_t[]){3, 1, 1}};
+    const struct reply r = {.timing = &timing, .drafts = &d, .usage = &usage};
+    const char *before = "{\"status\":\"ok\",\"choices\":[],\"usage\":{\"prompt_tokens\":5,\"cached_tokens\":3,"
+                         "\"completion_tokens\":2,\"total_tokens\":7},\"timing\":{\"queue_ms\":0.123,"
+                         "\"prefill_ms\":1.0,\"decode_ms\":20.5,\"total_ms\":21.624}";
+    char want[1000];
+    (void)snprintf(want, sizeof want,
+                   "%s,\"metrics\":{\"speculative_decoding\":{\"mean_acceptance_length\":2.25,"
+                   "\"draft_acceptance_rate\":0.5,\"acceptance_histogram\":[1,2,0,1],\"num_spec_steps\":4,"
+                   "\"num_accepted_draft_tokens\":5,\"num_draft_tokens\":10,\"num_spec_tokens\":3}},\"seed\":0}",
+                   before);
+    expect(reply_generate(&r, &n), &n, want);
+    d = (struct reply_drafts){.n_places = 1, .n_accepted = (const int64_t[]){0}};
+    (void)snprintf(want, sizeof want,
+                   "%s,\"metrics\":{\"speculative_decoding\":{\"mean_acceptance_length\":null,"
+                   "\"draft_acceptance_rate\":null,\"acceptance_histogram\":[0,0],\"num_spec_steps\":0,"
+                   "\"num_accepted_draft_tokens\":0,\"num_draft_tokens\":0,\"num_spec_tokens\":1}},\"seed\":0}",
+                   before);
+    expect(reply_generate(&r, &n), &n, want);
+    d = (struct reply_drafts){.n_places = 2, .n_steps = 4, .n_tokens = 8, .n_accepted = (const int64_t[]){3, 2}};
+    const struct reply predicted = {.drafts = &d, .usage = &usage, .predicted = true};
+    char *text = reply_generate(&predicted, &n);
+    assert_non_null(strstr(text, "\"total_tokens\":7,\"completion_tokens_details\":{\"accepted_prediction_tokens\":5,"
+                                 "\"rejected_prediction_tokens\":3}}"));
+    free(text);
+    d = (struct reply_drafts){0}; /* drafts are off */
+    text = reply_generate(&predicted, &n);
+    assert_non_null(strstr(text, "{\"accepted_prediction_tokens\":0,\"rejected_prediction_tokens\":0}}"));
+    assert_null(strstr(text, "metrics"));
+    free(text);
+    (void)snprintf(want, sizeof want, "%s,\"seed\":0}", before);
+    expect(reply_generate(&r, &n), &n, want);
+}
+
 static void logprobs(void **state)
 {
     (void)state;
@@ -263,9 +302,13 @@ static void repairs_text(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(generate),   cmocka_unit_test(logprobs),
-        cmocka_unit_test(events),     cmocka_unit_test(events_after_a_prompt),
-        cmocka_unit_test(operations), cmocka_unit_test(repairs_text),
+        cmocka_unit_test(generate),
+        cmocka_unit_test(drafts),
+        cmocka_unit_test(logprobs),
+        cmocka_unit_test(events),
+        cmocka_unit_test(events_after_a_prompt),
+        cmocka_unit_test(operations),
+        cmocka_unit_test(repairs_text),
     };
     return cmocka_run_group_tests(tests, open_tokenizer, close_tokenizer);
 }
