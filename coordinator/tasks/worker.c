@@ -94,6 +94,7 @@ static int encode(struct task *j)
         if (encode_request(g, j->n_ids++, v->tokenizer, v->chat, v->model.vocab, v->bos, ids, &j->error) != 0)
             return -1;
     }
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): as above */
     if (encode_prediction(g, v->tokenizer, v->model.vocab, &j->prediction, &j->error) != 0)
         return -1;
     if (find_calls(j) != 0 || make_form(j) != 0)
