@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "kernels/ops.h"
 #include "partition/checkpoint.h"
-#include "partition/kv_scales.h"
+#include "partition/side_tensors.h"
 #include "partition/weights.h"
 
 #include <stdio.h>
@@ -232,7 +232,7 @@ int inspect_run(const struct inspect_options *o, struct err *e)
     if (e->code == ERR_NONE && run_check_replicas(&o->run, (int)o->ranks, NULL, e) == 0 &&
         model_config_read(&m, o->run.model, e) == 0 && checkpoint_open(&c, o->run.model, e) == 0)
         m.kv_fp8 = o->run.kv_dtype != KV_AUTO;
-    if (e->code == ERR_NONE && (!m.kv_fp8 || kv_scales_read(&c, &m, e) == 0))
+    if (e->code == ERR_NONE && side_tensors_read(&c, &m, e) == 0)
         for (int i = 0; i < n && e->code == ERR_NONE; i++)
             (void)fill_share(&r[i], &m, &c, kv_type(&m, o), i, n, e);
     if (e->code == ERR_NONE)
