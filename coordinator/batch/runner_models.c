@@ -17,7 +17,7 @@ bool runner_has_many(const struct runner *r)
 
 /* ---- lines ---- */
 
-/* Which model the line names, as its number; -1: its error says what is wrong. */
+/* The number of the model that the line names; -1: its error says what is wrong. */
 static int find_model(struct runner *r, struct line *l)
 {
     const struct models *m = &r->models;
@@ -64,7 +64,7 @@ void runner_forget(struct runner *r, struct line *l)
     l->entered = l->asks = false;
 }
 
-/* Of all loaded models, the line that stands first in the input. -1: none waits. */
+/* The loaded model whose line stands first in the input; -1: no line waits for one. */
 static int next_model(const struct runner *r)
 {
     const struct held_queue *queue = r->lines.held.queue;

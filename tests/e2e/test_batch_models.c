@@ -77,7 +77,7 @@ static void run(struct process *p, int ranks, const char *input, const char *out
     process_wait(p);
 }
 
-/* What each model says alone. */
+/* The texts of each model alone. */
 static void alone(void)
 {
     wanted.by_id = json_object();
