@@ -99,7 +99,8 @@ static const struct opt_command commands[] = {
     {COMMAND_INSPECT, "inspect", "lockstep inspect --model DIR --ranks N [--json]",
      "Show the share of every rank: the shard table, bytes per rank, KV bytes per token. Reads headers only; runs "
      "without mpirun."},
-    {COMMAND_BENCH, "bench", "mpirun -n N lockstep bench --model DIR | --config FILE --load-format dummy [options]",
+    {COMMAND_BENCH, "bench",
+     "mpirun -n N lockstep bench --model DIR | --config FILE --load-format dummy | --model-switch A,B [options]",
      "Measure prefill, decode, latency and throughput, compared with the machine's read bandwidth in the same run."},
     {COMMAND_PREFLIGHT, "preflight", "mpirun -n N lockstep preflight [--model DIR] [--json] [options]",
      "Check every node within a few seconds: placement, P2P, sums over the ranks, memory, files, clocks and memory "
