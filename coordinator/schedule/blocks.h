@@ -22,7 +22,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* Where more blocks come from when too few are free. more: some have been added (blocks_add); false: there are none to
+/* The source of more blocks, when too few are free. more: some have been added (blocks_add); false: there are none to
  * be had. urgent: none is free; else the next one that is free has contents worth keeping. */
 struct blocks_source {
     void *context;
@@ -36,11 +36,11 @@ struct blocks {
         int n_holders;
         int32_t token[KV_BLOCK_TOKENS]; /* of a block in the cache */
         uint64_t name, before;          /* name 0: not in the cache */
-        uint64_t step;          /* the last step that writes into it was planned as this one or an earlier one */
-        int next_in_bucket;     /* -1: none */
-        int older, newer;       /* neighbours among the free ones; -1: none */
-        bool away;              /* not there; with holders: not there any more when they have given it back */
-    } * block;                  /* [most] */
+        uint64_t step;      /* the last step that writes into it was planned as this one or an earlier one */
+        int next_in_bucket; /* -1: none */
+        int older, newer;   /* neighbours among the free ones; -1: none */
+        bool away;          /* not there; with holders: not there any more when they have given it back */
+    } * block;              /* [most] */
     int *bucket;            /* [n_buckets] first block of a hash, or -1 */
     int n_buckets;          /* a power of two */
     int oldest, newest;     /* of the free ones; the oldest is taken first */
@@ -58,7 +58,8 @@ int blocks_take(struct blocks *b);
 /* Are n blocks free, or can the source make them so? */
 bool blocks_have(struct blocks *b, int n);
 
-/* Blocks [first, first + n) come, free and with nothing to keep; or go, those that are held when they are given back. */
+/* Blocks [first, first + n) come, free and with nothing to keep; or go, those that are held when they are given
+ * back. */
 void blocks_add(struct blocks *b, int first, int n);
 void blocks_withdraw(struct blocks *b, int first, int n);
 

@@ -44,7 +44,7 @@ static int larger(int a, int b)
     return a > b ? a : b;
 }
 
-/* What is left of the arena beside the `least` of idle models, for each that has requests. */
+/* The units of each model that has requests, if they share equally what the `least` of idle models leaves. */
 static int equal_part(const struct units *u)
 {
     int n = u->n, n_busy = 0;
@@ -162,7 +162,7 @@ static bool take_unused(struct units *u, struct unit_holder *from, int k)
     return true;
 }
 
-/* Of models without requests. */
+/* Units of models without requests. */
 static bool take_of_idle(struct units *u)
 {
     struct unit_holder *from = NULL;
@@ -176,7 +176,7 @@ static bool take_of_idle(struct units *u)
     return k >= 0 && take_unused(u, from, k);
 }
 
-/* Of models with requests, what these do not use. `least` is theirs, and one unused unit if they have no more than their
+/* Unused units of models with requests, which keep `least`, and one unused unit if they have no more than their
  * part. */
 static bool take_of_busy(struct units *u, const struct unit_holder *asks, int part)
 {
@@ -192,7 +192,7 @@ static bool take_of_busy(struct units *u, const struct unit_holder *asks, int pa
     return false;
 }
 
-/* Whoever has most above what it may keep withdraws a unit in use. */
+/* The model that has most above what it may keep withdraws a unit in use. */
 static void ask_to_leave(struct units *u, const struct unit_holder *asks, int part)
 {
     struct unit_holder *from = NULL;

@@ -3,9 +3,10 @@
  *
  * A model gets a unit when it needs a block and none of its own is free. It comes from, in this order:
  * - what nobody holds;
- * - models without requests, those that have been idle longest first: their least recently used unit;
+ * - models without requests, those idle longest first: their least recently used unit;
  * - models with requests that have units of which no block is held: more than one, or more units than their part;
- * - if the one that asks has less than its part: models that have more than theirs. The unit with the fewest held blocks
+ * - if the one that asks has less than its part: models that have more than theirs. The unit with the fewest held
+ * blocks
  *   is withdrawn: it gets no new holders, and is free when its last block is given back. No block moves.
  * A model's part is the arena divided among those with requests, and never less than `least`: what one request of any
  * length needs. The `least` of all models together are in the arena (coordinator/deploy/deploy.h sees to it), so each
@@ -18,7 +19,7 @@
 #include "coordinator/schedule/blocks.h"
 #include "plan/plan.h"
 
-/* What a model wants of the arena. */
+/* A model's part of the arena. */
 struct unit_share {
     int per_unit;    /* blocks of the model in a unit; 0: the model has no part in an arena */
     int least, most; /* units */

@@ -1,7 +1,7 @@
-/* tests/unit/test_units.c - coordinator/schedule/units.c: models that share one arena of KV memory. Each rule by itself;
- * then thousands of random schedules, in which every request must get exactly what it gets alone though all models
- * read and write the same memory (tests/support/schedule.h): no unit is held twice, none is lost, no block of a running
- * sequence goes to another model, and everybody gets to the end. */
+/* tests/unit/test_units.c - coordinator/schedule/units.c: models that share one arena of KV memory. Each rule by
+ * itself; then thousands of random schedules, in which every request must get exactly what it gets alone though all
+ * models read and write the same memory (tests/support/schedule.h): no unit is held twice, none is lost, no block of a
+ * running sequence goes to another model, and everybody gets to the end. */
 #include "coordinator/schedule/units.h"
 #include "tests/unit/unit.h"
 
@@ -14,7 +14,7 @@
 #define PER_UNIT 3
 #define LEAST    3 /* units: blocks for SCHEDULE_MAX_LEN tokens */
 
-_Static_assert(LEAST * PER_UNIT * KV_BLOCK_TOKENS >= SCHEDULE_MAX_LEN, "one request can always run");
+_Static_assert(LEAST *PER_UNIT *KV_BLOCK_TOKENS >= SCHEDULE_MAX_LEN, "one request can always run");
 
 /* ---- rules, one by one ---- */
 
@@ -43,7 +43,7 @@ static int take(struct part *p, int n)
     return got;
 }
 
-/* Those that were taken first. */
+/* The blocks that were taken first. */
 static void give_back(struct part *p, int n)
 {
     for (int i = 0; i < n; i++)
