@@ -1,5 +1,5 @@
-/* kernels/cuda/products/experts.cu - the products of the experts that the router chose. The host never learns whom: grids are as
- * large as any choice needs, or as the device, and so a recorded step serves every choice. Few tokens go through
+/* kernels/cuda/products/experts.cu - the products of the experts that the router chose. The host never learns which:
+ * grids suit any choice, or are as large as the device, so a recorded step serves every choice. Few tokens go through
  * experts_stream.cuh, many through experts_many.cuh where the device can; the kernels here take what neither does. */
 #include "kernels/cuda/products/experts_many_host.cuh"
 #include "kernels/cuda/products/experts_stream_host.cuh"
