@@ -5,7 +5,7 @@
 #define MAX_GROUPS 16 /* of ASCII bytes that lead to the same; of more the first ones count */
 #define MAX_CLOSED 6  /* states among which plain text stays */
 
-/* What the bytes of a character in UTF-8 may be, beyond ASCII. */
+/* Bytes that a character beyond ASCII may have in UTF-8. */
 static const struct wide {
     uint8_t first_low, first_high, second_low, second_high, n_more;
 } wides[] = {{0xc2, 0xdf, 0x80, 0xbf, 1}, {0xe0, 0xe0, 0xa0, 0xbf, 2}, {0xe1, 0xec, 0x80, 0xbf, 2},
@@ -157,7 +157,7 @@ static bool is_plain(int byte)
     return byte >= 0x20 && byte < 0x80 && byte != '"' && byte != '\\';
 }
 
-/* Of the bytes that begin a plain character every one may come. */
+/* Every byte that begins a plain character may come. */
 static bool begins_all(const struct machine_state *s)
 {
     for (int byte = 0x20; byte < 0x80; byte++)

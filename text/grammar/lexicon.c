@@ -351,8 +351,8 @@ static int walk_to_free(const struct lexicon *l, int begin, int end, int depth, 
     return n_visited;
 }
 
-/* Tokens that begin with a byte: those that stay within the set of the chain, which begins behind their first character,
- * and what follows where they leave it. inner: those that stay are in the mask already. */
+/* Tokens that begin with a byte: those that stay within the set of the chain, which begins behind their first
+ * character, and what follows where they leave it. inner: those that stay are in the mask already. */
 static int set_along(const struct lexicon *l, const struct loop_chain *c, unsigned char byte, bool inner,
                      struct machine *m, uint32_t *mask)
 {

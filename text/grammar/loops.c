@@ -19,7 +19,7 @@ static void free_set(struct loop_set *set)
     free(set);
 }
 
-/* Where a path through the tree is: between characters (n_more 0), or within one. */
+/* A place on a path through the tree: between characters (n_more 0), or within one. */
 struct spot {
     int16_t chars;             /* that have begun */
     uint8_t n_more, low, high; /* bytes that the last one still needs; the next of them is of [low, high] */

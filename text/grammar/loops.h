@@ -1,6 +1,6 @@
-/* text/grammar/loops.h - tokens whose characters, all but the first, belong to one set. Within a pattern like [a-z0-9_]+
- * a machine stays in one state over such a set, within [0-9]{1,9} it goes along a chain of states, so that these tokens
- * are found once for a set, not once for a state. The sets of many patterns are the same. */
+/* text/grammar/loops.h - tokens whose characters, all but the first, belong to one set. Within a pattern like
+ * [a-z0-9_]+ a machine stays in one state over such a set, within [0-9]{1,9} it goes along a chain of states, so that
+ * these tokens are found once for a set, not once for a state. The sets of many patterns are the same. */
 #ifndef GRAMMAR_LOOPS_H
 #define GRAMMAR_LOOPS_H
 
