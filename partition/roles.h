@@ -26,12 +26,13 @@ enum axis {
     AXIS_FFN,
     AXIS_MLP_IN, /* ffn, or twice that if gated */
     AXIS_EXPERTS,
-    AXIS_EXPERTS_IN,   /* experts x 2 x expert_ffn */
-    AXIS_EXPERTS_ONCE, /* rank 0 only */
+    AXIS_EXPERTS_HELD, /* those of the rank */
+    AXIS_EXPERTS_IN,   /* they x 2 x expert_ffn */
+    AXIS_EXPERTS_ONCE, /* the same; where all ranks have columns of all: rank 0 only */
     AXIS_EXPERT_FFN,
     AXIS_EXPERT_PAIRS, /* 2 x expert_ffn, in pairs */
     AXIS_HEAD_NUMBERS,
-    AXIS_EXPERTS_HIDDEN, /* experts x hidden */
+    AXIS_EXPERTS_HIDDEN, /* the rank's experts x hidden */
     AXIS_SHARED_IN,      /* 2 x shared_ffn */
     AXIS_SHARED_FFN
 };
@@ -41,6 +42,11 @@ struct role {
     enum axis out, in;
 };
 extern const struct role roles[WEIGHT_COUNT];
+
+static inline bool role_is_of_experts(enum weight_id id)
+{
+    return id == WEIGHT_EXPERTS_IN || id == WEIGHT_EXPERTS_OUT;
+}
 
 /* Length of an axis on the rank of s. */
 int64_t role_axis_length(const struct model_config *m, const struct shard *s, enum axis axis);

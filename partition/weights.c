@@ -27,18 +27,13 @@ struct builder {
     struct err *e;
 };
 
-static bool is_of_experts(enum weight_id id)
-{
-    return id == WEIGHT_EXPERTS_IN || id == WEIGHT_EXPERTS_OUT;
-}
-
 /* ---- shapes ---- */
 
 /* Out features of a source's whole matrix, of one expert where it is of experts. */
 static int64_t source_out(const struct builder *b, const struct weight_source *source)
 {
     int64_t d = b->m->head_dim, out = role_axis_length(b->m, &b->whole, roles[source->id].out);
-    if (is_of_experts(source->id))
+    if (role_is_of_experts(source->id))
         out /= b->m->experts.routing.n_experts;
     switch (source->part) {
     case PART_Q:
@@ -81,7 +76,7 @@ static int source_shape(const struct builder *b, const struct weight_source *sou
         shape[n++] = b->m->head_dim;
         return n;
     }
-    if (is_of_experts(source->id) && !tensor_names_expert(source))
+    if (role_is_of_experts(source->id) && !tensor_names_expert(source))
         shape[n++] = b->m->experts.routing.n_experts;
     if (roles[source->id].in == AXIS_ONE) {
         shape[n++] = out;
@@ -260,14 +255,14 @@ static void slice_mlp(struct builder *b, const struct weight_source *source, int
 /* One expert of a tensor that holds this one only, or all of them one below the other. */
 static void slice_expert(struct builder *b, const struct weight_source *source, int tensor, int expert)
 {
-    int64_t hidden = b->m->hidden, columns = range_length(b->s->expert_ffn);
+    int64_t hidden = b->m->hidden, columns = range_length(b->s->expert_ffn), at = expert - b->s->experts.begin;
     int64_t shape[3];
     if (source_shape(b, source, shape) == 3)
         b->first_row = expert * shape[1], b->first_out = expert * source_out(b, source);
     if (source->id == WEIGHT_EXPERTS_IN)
-        slice_mlp(b, source, tensor, expert * 2 * columns, b->s->expert_ffn, b->m->experts.ffn);
+        slice_mlp(b, source, tensor, at * 2 * columns, b->s->expert_ffn, b->m->experts.ffn);
     else
-        add_slice(b, source, tensor, 0, expert * hidden, hidden);
+        add_slice(b, source, tensor, 0, at * hidden, hidden);
     b->first_row = b->first_out = 0;
 }
 
@@ -279,6 +274,9 @@ static int64_t first_output(const struct builder *b, enum axis axis)
         return b->s->vocab.begin;
     case AXIS_HEAD_NUMBERS:
         return b->s->heads.begin;
+    case AXIS_EXPERTS_HELD:
+    case AXIS_EXPERTS_ONCE:
+        return b->s->experts.begin;
     case AXIS_QUERIES:
         return (int64_t)b->s->heads.begin * (b->m->latent.key + b->m->latent.rotated);
     case AXIS_Q_NORM:
@@ -388,7 +386,7 @@ static int check_form(const struct builder *b, const struct weight_source *sourc
 {
     const char *folder = checkpoint_short_path(b->c->dir);
     struct code_form form = b->planes.form;
-    if (!weight_may_be_quantised(slot->id) || (source->in_out && !is_of_experts(slot->id)))
+    if (!weight_may_be_quantised(slot->id) || (source->in_out && !role_is_of_experts(slot->id)))
         return ERR(b->e, ERR_UNSUPPORTED, "%s: \"%s\" is quantised (%s), expected %s of %s in 16 or 32 bits", folder,
                    module, b->m->quantization.method, weight_name(slot->id), b->m->model_type);
     if (quantization_exempts(&b->m->quantization, module))
@@ -494,8 +492,8 @@ static int take_tensor(struct builder *b, const struct weight_source *source, st
 
 static int add_experts(struct builder *b, const struct weight_source *source, struct weight_slot *slot, bool first)
 {
-    for (int expert = 0; expert < b->m->experts.routing.n_experts; expert++) {
-        int tensor = take_tensor(b, source, slot, expert, first && expert == 0);
+    for (int expert = b->s->experts.begin; expert < b->s->experts.end; expert++) {
+        int tensor = take_tensor(b, source, slot, expert, first && expert == b->s->experts.begin);
         if (tensor < 0)
             return -1;
         slice_expert(b, source, tensor, expert);
@@ -524,7 +522,7 @@ static int add_sources(struct builder *b, struct weight_slot *slot)
     for (const struct weight_source *source = b->family->source; source->name != NULL; source++) {
         if (source->id != slot->id || (source->form > 0 && source->form != b->names.form))
             continue;
-        if (is_of_experts(slot->id)) {
+        if (role_is_of_experts(slot->id)) {
             if (add_experts(b, source, slot, first) != 0)
                 return -1;
         } else if (source->part == PART_HEAD) {
@@ -550,7 +548,7 @@ static int add_slot(struct builder *b, enum weight_id id, int layer)
     bool vector = roles[id].in == AXIS_ONE;
     *slot = (struct weight_slot){id, layer, b->m->dtype, vector ? 1 : (int)out, vector ? (int)out : (int)in, {0}};
     if (b->c == NULL && weight_may_be_quantised(id) && id != WEIGHT_HEAD) {
-        slot->form = quantization_form(&b->m->quantization, is_of_experts(id));
+        slot->form = quantization_form(&b->m->quantization, role_is_of_experts(id));
         slot->form.first = (int)(slot->form.codes != CODES_NONE ? first_input(b, roles[id].in) % slot->form.group : 0);
     }
     if (b->c != NULL && add_sources(b, slot) != 0)
