@@ -43,11 +43,6 @@ struct role {
 };
 extern const struct role roles[WEIGHT_COUNT];
 
-static inline bool role_is_of_experts(enum weight_id id)
-{
-    return id == WEIGHT_EXPERTS_IN || id == WEIGHT_EXPERTS_OUT;
-}
-
 /* Length of an axis on the rank of s. */
 int64_t role_axis_length(const struct model_config *m, const struct shard *s, enum axis axis);
 

@@ -162,6 +162,9 @@ struct weight_map {
 /* Is it a matrix of products, which may be kept in codes? */
 bool weight_may_be_quantised(enum weight_id id);
 
+/* Is it of one expert below the other? */
+bool weight_is_of_experts(enum weight_id id);
+
 /* Does the config have this role at all, in this layer? layer -1 for the model's own. */
 bool weight_exists(const struct model_config *m, enum weight_id id, int layer);
 

@@ -1,15 +1,20 @@
 /* partition/weights_map.c - which roles may be quantised; what a built map holds, and how much a step reads of it: see
  * weights.h. */
-#include "partition/roles.h"
+#include "partition/weights.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+bool weight_is_of_experts(enum weight_id id)
+{
+    return id == WEIGHT_EXPERTS_IN || id == WEIGHT_EXPERTS_OUT;
+}
+
 bool weight_may_be_quantised(enum weight_id id)
 {
     return id == WEIGHT_QKV || id == WEIGHT_OUT || id == WEIGHT_MLP_IN || id == WEIGHT_MLP_OUT ||
-           role_is_of_experts(id) || id == WEIGHT_SHARED_IN || id == WEIGHT_SHARED_OUT || id == WEIGHT_HEAD ||
+           weight_is_of_experts(id) || id == WEIGHT_SHARED_IN || id == WEIGHT_SHARED_OUT || id == WEIGHT_HEAD ||
            id == WEIGHT_QUERY || id == WEIGHT_QUERY_DOWN || id == WEIGHT_QUERY_UP || id == WEIGHT_LATENT ||
            id == WEIGHT_KEY_UP || id == WEIGHT_VALUE_UP;
 }
@@ -59,7 +64,7 @@ double weight_map_step_bytes(const struct weight_map *map, const struct model_co
     for (int i = 0; i < map->n_slots; i++) {
         const struct weight_slot *slot = &map->slot[i];
         bool row_only = (slot->id == WEIGHT_EMBED && !m->tied_head) || slot->id == WEIGHT_POSITION;
-        double part = row_only ? 0 : role_is_of_experts(slot->id) ? 1 - pow(left_out, n_sequences) : 1;
+        double part = row_only ? 0 : weight_is_of_experts(slot->id) ? 1 - pow(left_out, n_sequences) : 1;
         bytes += part * (double)weight_slot_bytes(slot);
     }
     return bytes;
