@@ -1,6 +1,6 @@
-/* kernels/cpu/matmul.c - matrix products, also with the experts' matrices. One token: the weights stream at memory speed. Many tokens:
- * a block of weights is made float, and tiles of tokens by rows are summed in registers. A result has the same bits
- * whatever else is in the batch, wherever its row lies and however many threads work. Built with -O3
+/* kernels/cpu/matmul.c - matrix products, also with the experts' matrices. One token: the weights stream at memory
+ * speed. Many tokens: a block of weights is made float, and tiles of tokens by rows are summed in registers. A result
+ * has the same bits whatever else is in the batch, wherever its row lies and however many threads work. Built with -O3
  * -ffp-contract=fast: the sums are meant to be fused. */
 #include "kernels/cpu/cpu.h"
 

@@ -1,9 +1,9 @@
-/* kernels/cuda/products/codes_stream.cuh - the product of quantised weights for few tokens: matmul_stream.cuh's, with codes that
- * become operands of the tensor cores between shared memory and the product. Activations are of 16 bits.
+/* kernels/cuda/products/codes_stream.cuh - the product of quantised weights for few tokens: matmul_stream.cuh's, with
+ * codes that become operands of the tensor cores between shared memory and the product. Activations are of 16 bits.
  *
- * A step of a warp is 128 columns of 16 rows. A scale that is a whole row's multiplies the sum in the end, one of 128 columns
- * or more the sum of a step, a finer one each weight, which is then rounded once more. A lane's 16 bytes are 16 or 32
- * neighbouring columns, which are also those of its share of x. */
+ * A step of a warp is 128 columns of 16 rows. A scale that is a whole row's multiplies the sum in the end, one of 128
+ * columns or more the sum of a step, a finer one each weight, which is then rounded once more. A lane's 16 bytes are 16
+ * or 32 neighbouring columns, which are also those of its share of x. */
 #ifndef PRODUCTS_CODES_STREAM_CUH
 #define PRODUCTS_CODES_STREAM_CUH
 
@@ -48,7 +48,7 @@ struct codes_chunk {
     int expert, first; /* of the pairs */
 };
 
-/* By all threads of the block: the chunks of all experts' tokens, `most` in each. chunk: in shared memory. Returns their number. */
+/* All threads of a block list the chunks, each up to `most` tokens of an expert, in shared memory. Returns a count. */
 __device__ static inline int codes_list(codes_chunk *chunk, const int32_t *begin, int n_held, int most)
 {
     __shared__ int n_chunks;

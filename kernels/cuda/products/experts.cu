@@ -1,5 +1,5 @@
-/* kernels/cuda/products/experts.cu - the products of the experts that the router chose. The host never learns whom: grids are as
- * large as any choice needs, or as the device, and so a recorded step serves every choice. Few tokens go through
+/* kernels/cuda/products/experts.cu - the products of the experts that the router chose. The host never learns which:
+ * grids suit any choice, or are as large as the device, so a recorded step serves every choice. Few tokens go through
  * experts_stream.cuh, many through experts_many.cuh where the device can; the kernels here take what neither does. */
 #include "kernels/cuda/products/experts_many_host.cuh"
 #include "kernels/cuda/products/experts_stream_host.cuh"
@@ -192,8 +192,8 @@ static void product_of_pairs(struct queue *q, void *out, const void *x, const st
 
 #define THREADS 128
 
-/* out[t] (+)= sum_i share[t][i] y[t n_chosen + i], in the order of i, N columns a thread; SOME: without experts that are
- * not held. grid: columns, tokens */
+/* out[t] (+)= sum_i share[t][i] y[t n_chosen + i], in the order of i, N columns a thread; SOME: without experts that
+ * are not held. grid: columns, tokens */
 template <typename T, int N, bool SOME>
 __global__ void combine_kernel(T *out, const T *y, const struct routes r, int n_chosen, int n_tokens, int dim,
                                bool accumulate)

@@ -1,5 +1,5 @@
-/* kernels/cuda/products/experts_codes.cu - products of experts whose weights are quantised: codes_stream.cuh over the chosen
- * experts' rows, up to EIGHT or SIXTEEN of an expert's tokens at once. What that cannot do a plain kernel does. */
+/* kernels/cuda/products/experts_codes.cu - products of experts whose weights are quantised: codes_stream.cuh over the
+ * chosen experts' rows, up to EIGHT or SIXTEEN tokens of an expert at once. A plain kernel does what that cannot. */
 #include "kernels/cuda/products/codes_stream.cuh"
 #include "kernels/cuda/products/products.cuh"
 

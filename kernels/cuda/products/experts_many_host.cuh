@@ -21,7 +21,7 @@ static PFN_cuTensorMapEncodeTiled_v12000 prepare_many_experts(struct queue *q)
     return find_encoder(q);
 }
 
-/* The weights as [n_held][gates, ups][rows][cols], or all rows of an expert in one. A box: MANY_BOX rows of one kind. */
+/* The weights: [n_held][gates, ups][rows][cols], or all rows of an expert in one. A box: MANY_BOX rows of a kind */
 template <typename T>
 static CUtensorMap expert_map(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, const expert_product<T> &a,
                               bool first)

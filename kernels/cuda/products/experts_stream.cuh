@@ -1,14 +1,14 @@
-/* kernels/cuda/products/experts_stream.cuh - the products of experts for few tokens, where reading the chosen ones' weights
- * is all that counts. As in matmul_stream.cuh warps share out the columns, lanes keep rings of copies under way, the
- * tensor cores take tokens as rows of one operand and 8 rows of weights as the other, and the warps' sums are added in
- * order. What differs: which matrices are read is known on the device only; and x, which differs from tile to tile, comes
- * through the ring, too: a load would wait for all copies that are under way before it.
+/* kernels/cuda/products/experts_stream.cuh - the products of experts for few tokens, where reading the chosen ones'
+ * weights is all that counts. As in matmul_stream.cuh warps share out the columns, lanes keep rings of copies under
+ * way, the tensor cores take tokens as rows of one operand and 8 rows of weights as the other, and the warps' sums are
+ * added in order. What differs: which matrices are read is known on the device only; and x, which differs from tile to
+ * tile, comes through the ring, too: a load would wait for all copies that are under way before it.
  *
  * The first product works through the chosen experts, 8 gates and the 8 rows that they multiply at a time, with the
  * expert's own tokens. The second one gives a block a share of the rows of the result, and works through all chosen
  * experts for each of them, in order of their numbers: what a token's experts say is added up without leaving the
- * registers. Its copies begin while the first product ends. So a token's result has the same bits whatever else is in the
- * batch. */
+ * registers. Its copies begin while the first product ends. So a token's result has the same bits whatever else is in
+ * the batch. */
 #ifndef PRODUCTS_EXPERTS_STREAM_CUH
 #define PRODUCTS_EXPERTS_STREAM_CUH
 
