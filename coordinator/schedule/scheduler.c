@@ -6,6 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+static int open_blocks(struct scheduler *s, struct err *e)
+{
+    int n = s->setup.limits.n_blocks;
+    return s->setup.source == NULL ? blocks_open(&s->blocks, n, e)
+                                   : blocks_open_shared(&s->blocks, n, s->setup.source, e);
+}
+
 int scheduler_open(struct scheduler *s, const struct scheduler_setup *setup, struct err *e)
 {
     const struct limits *l = &setup->limits;
@@ -23,7 +30,7 @@ int scheduler_open(struct scheduler *s, const struct scheduler_setup *setup, str
         s->flight[i].rows = err_calloc(e, (size_t)l->max_seqs, sizeof *s->flight[i].rows, "scheduler");
         s->flight[i].scores = err_calloc(e, (size_t)l->max_seqs, sizeof *s->flight[i].scores, "scheduler");
     }
-    if (e->code != ERR_NONE || blocks_open(&s->blocks, l->n_blocks, e) != 0)
+    if (e->code != ERR_NONE || open_blocks(s, e) != 0)
         return -1;
     for (int i = l->max_seqs - 1; i >= 0; i--)
         s->free_slot[s->n_free_slots++] = i;

@@ -148,16 +148,16 @@ static void plan_running(struct scheduler *s, int kept, struct plan *p)
 
 bool scheduler_reserve(struct scheduler *s, struct request *r)
 {
-    int n_free = s->blocks.n_free, spare = s->n_running > 0 ? s->blocks.n / 100 : 0;
-    if (s->blocked == r && n_free < s->blocked_until && s->n_running > 0)
+    if (s->blocked == r && s->n_running > 0 && !blocks_have(&s->blocks, s->blocked_until))
         return false;
+    int n_free = s->blocks.n_free, spare = s->n_running > 0 ? s->blocks.n / 100 : 0;
     prefix_hold(s, r);
-    int missing = blocks_for(n_known(r)) - r->n_blocks;
+    int missing = blocks_for(n_known(r)) - r->n_blocks, found = n_free - s->blocks.n_free;
     s->blocked = NULL;
-    if (s->blocks.n_free >= missing + spare)
+    if (blocks_have(&s->blocks, missing + spare))
         return true;
     s->blocked = r;
-    s->blocked_until = n_free - s->blocks.n_free + missing + spare;
+    s->blocked_until = found + missing + spare;
     while (r->n_blocks > 0)
         blocks_give_back(&s->blocks, r->block[--r->n_blocks]);
     return false;
