@@ -128,18 +128,20 @@ STEP(OTHER, route, (struct queue *q, const struct routes *r, const void *x, cons
                     const struct weight *bias, const struct routing *how, int n_tokens),
      (q, r, x, router, bias, how, n_tokens))
 /* For every pair p of a token and an expert e that was chosen for it: out[p] = activate(x[token] w_e^T (+ bias[e])),
- * gated. w: [n_experts, 2 cols, hidden] as one matrix of all their rows, in the order that activate wants; bias: NULL
- * or [n_experts, 2 cols]; x: [n_tokens, hidden]; out: [n_pairs, cols]; work: [n_pairs, 2 cols], of no matter
- * afterwards. Only the chosen experts are read. Otherwise as matmul. */
+ * gated. w: [n_held, 2 cols, hidden] as one matrix of all their rows, in the order that activate wants; bias: NULL
+ * or [n_held, 2 cols]; x: [n_tokens, hidden]; out: [n_pairs, cols], of pairs whose expert is not held of no matter;
+ * work: [n_pairs, 2 cols], of no matter afterwards. Only the chosen experts are read. Otherwise as matmul. */
 STEP(MATMUL, experts_first, (struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                              const struct routes *r, const struct routing *how, enum activation kind, void *work, int n_tokens),
      (q, out, x, w, bias, r, how, kind, work, n_tokens))
-/* out[t] (+)= the sum over its pairs p of share[p] (x[p] w_e^T (+ bias[e])), in an order that only the token's experts
- * decide. w: [n_experts, dim, cols]; bias: NULL or [n_experts, dim]; x: [n_pairs, cols]; out: [n_tokens, dim]; work:
- * [n_pairs, dim]. The routes, too, may be read before the preceding operation is done. Otherwise as experts_first. */
+/* out[t] (+)= the sum over its pairs p with a held expert of share[p] (x[p] w_e^T (+ bias[e])), in an order that only
+ * the token's experts decide. w: [n_held, dim, cols]; bias: NULL or [n_held, dim]; x: [n_pairs, cols]; out: [n_tokens,
+ * dim]; work: [n_pairs, dim]. The routes, too, may be read before the preceding operation is done. Otherwise as
+ * experts_first. */
 STEP(MATMUL, experts_second, (struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
-                              const struct routes *r, const struct routing *how, void *work, int n_tokens, bool accumulate),
-     (q, out, x, w, bias, r, how, work, n_tokens, accumulate))
+                              const struct routes *r, const struct routing *how, void *work, int n_tokens, int dim,
+                              bool accumulate),
+     (q, out, x, w, bias, r, how, work, n_tokens, dim, accumulate))
 /* For the one expert chosen for each token: out[t] = share[t] x[t], then share[t] = 1. x, out: [n_tokens, dim] */
 STEP(OTHER, weigh_input, (struct queue *q, void *out, const void *x, const struct routes *r, int n_tokens, int dim),
      (q, out, x, r, n_tokens, dim))

@@ -111,6 +111,8 @@ struct routes {
     float *share;    /* [n_tokens, n_chosen] what the expert's result counts */
     int32_t *begin;  /* [n_experts + 1] where each expert's pairs begin in `pair` */
     int32_t *pair;   /* [n_tokens n_chosen] the pairs by expert, those of one expert by token */
+    /* The experts that are here: the products' weights are theirs, and pairs of others are left alone. */
+    int first_held, n_held;
 };
 
 /* The state that the device keeps per slot between steps. */

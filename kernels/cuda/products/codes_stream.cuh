@@ -40,7 +40,7 @@ struct codes_args {
     bool accumulate;
     /* For experts, each with `rows` rows, see product_of_pairs; n_tokens: unused */
     const int32_t *begin, *pair;
-    int n_experts, pairs_a_row;
+    int n_held, pairs_a_row;
 };
 
 /* Tokens of one expert that go through its weights together. */
@@ -49,13 +49,13 @@ struct codes_chunk {
 };
 
 /* All threads of a block list the chunks, each up to `most` tokens of an expert, in shared memory. Returns a count. */
-__device__ static inline int codes_list(codes_chunk *chunk, const int32_t *begin, int n_experts, int most)
+__device__ static inline int codes_list(codes_chunk *chunk, const int32_t *begin, int n_held, int most)
 {
     __shared__ int n_chunks;
     if (threadIdx.x == 0)
         n_chunks = 0;
     __syncthreads();
-    for (int e = threadIdx.x; e < n_experts; e += blockDim.x) {
+    for (int e = threadIdx.x; e < n_held; e += blockDim.x) {
         int first = begin[e], end = begin[e + 1], before = 0;
         for (int i = 0; i < e && first > 0 && first < end; i++)
             before += (begin[i + 1] - begin[i] + most - 1) / most;
@@ -293,7 +293,7 @@ struct codes_stream {
         wait_for_previous();
         if (EXPERTS) {
             codes_chunk *list = (codes_chunk *)(partial + 2 * PARTIAL);
-            n_items = codes_list(list, a.begin, a.n_experts, NT) * n_tiles;
+            n_items = codes_list(list, a.begin, a.n_held, NT) * n_tiles;
             chunk = list;
             asked = begin(ring);
         }

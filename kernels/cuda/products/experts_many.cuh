@@ -121,7 +121,7 @@ struct many_work {
     __device__ bool next_tile(many_tile &tile, int &i) const
     {
         i = i < 0 ? (int)blockIdx.x : i + (int)gridDim.x;
-        return find_tile(tile, sh, a.n_experts, per_run, TILE_ROWS, i);
+        return find_tile(tile, sh, a.n_held, per_run, TILE_ROWS, i);
     }
 
     /* ---- who brings ---- */
@@ -318,11 +318,11 @@ __global__ void __launch_bounds__(MANY_THREADS, 1)
         box_map_prefetch(&map);
     }
     after_previous();
-    for (int e = threadIdx.x; e <= a.n_experts; e += MANY_THREADS)
+    for (int e = threadIdx.x; e <= a.n_held; e += MANY_THREADS)
         sh->begin[e] = a.r.begin[e];
     __syncthreads();
     if (threadIdx.x < 32)
-        count_runs(sh, a.n_experts);
+        count_runs(sh, a.n_held);
     __syncthreads();
     const int TILE_ROWS = many_work<T, FIRST>::TILE_ROWS;
     many_work<T, FIRST> work = {a, &map, sh, (a.rows + TILE_ROWS - 1) / TILE_ROWS,
