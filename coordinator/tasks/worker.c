@@ -56,7 +56,8 @@ static int make_calls(struct task *j, enum calls_format format)
     return protocol_fail(&j->error, theirs ? PROTOCOL_BAD_REQUEST : PROTOCOL_INTERNAL, "tools", "%s", e.text);
 }
 
-/* Where a chat's answer may think. One in a given form begins with the form, whatever the prompt ends with. */
+/* The place where a chat's answer may think. One in a given form begins with the form, whatever the prompt ends
+ * with. */
 static int find_thoughts(struct task *j)
 {
     const struct protocol_generate *g = &j->message.generate;
