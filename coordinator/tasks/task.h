@@ -84,7 +84,7 @@ struct task {
     /* generate */
     char request_id[PROTOCOL_MAX_ID_BYTES + 1];
     uint64_t seed;                /* of the first candidate */
-    enum calls_format calls;      /* of an answer that is taken apart; CALLS_NONE: it is not */
+    struct calls_way calls;       /* how an answer is taken apart, if calls_any */
     struct calls_reader **reader; /* [n_prompts * n_choices] of a stream of such; the I/O thread's */
     struct form *form;            /* NULL: any text will do */
     struct request_rules *rules;  /* [n_prompts] with max_tokens and seed filled in */
