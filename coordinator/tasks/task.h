@@ -41,6 +41,7 @@ struct ticket {
     int model;         /* number of the one that it is about; -1: none */
     bool entered;      /* it uses that model, which stays as long */
     bool awaits_model; /* it waits until that model is loaded */
+    bool warms;        /* nobody asked: it warms the model up (coordinator/models/warmup.h) */
     bool answered;     /* its last reply is out: whatever comes back is dropped */
     bool writes;       /* finished, at a worker which writes its large reply */
     bool unread;       /* at the worker for large messages, which parses it: nothing but its client is known */
