@@ -280,7 +280,7 @@ static void check_case(struct world *w, const char *dir, const char *name, const
     free(x.file);
 }
 
-static bool has_experts(const struct world *w, const char *dir)
+static bool has_experts(struct world *w, const char *dir)
 {
     struct err e = {0};
     struct model_config m = {0};
