@@ -157,8 +157,8 @@ static bool starts(const struct plan *p, int slot)
     return false;
 }
 
-/* Of the sequences that go on those with one token come first, so that text which follows together beside them does
- * not change how a step computes them. */
+/* Sequences that go on with one token come before those that go on with several, so that text which follows together
+ * beside them does not change how a step computes them. */
 static void check_front(struct play *p)
 {
     int n_alone = 0, n_several = 0;
