@@ -28,6 +28,8 @@ static int open_model(void *context, int model, struct opened *o, struct err *e)
         return -1;
     o->unpacking = m->unpacking;
     o->served = &m->lasting->texts.served;
+    o->warmup = m->wishes.warmup;
+    o->n_warmups = m->wishes.n_warmups;
     if (f->setup.identify != NULL && (o->made_of = f->setup.identify(&m->checkpoint, o->served, e)) == NULL) {
         opened_model_close(m, &f->shelf);
         return -1;

@@ -4,6 +4,7 @@
 #define MODELS_OPENED_MODEL_H
 
 #include "commands/models/shelf.h"
+#include "commands/models/wishes.h"
 #include "commands/start/start.h"
 #include "coordinator/archives/cache.h"
 #include "coordinator/tasks/service_options.h"
@@ -16,6 +17,7 @@ struct opened_model {
     struct model_config config;
     struct checkpoint checkpoint; /* until it is fetched */
     struct instance_setup setup;
+    struct wishes wishes; /* of its folder */
 };
 
 /* The model's name and place. Borrowed. */
