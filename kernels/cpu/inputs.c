@@ -33,7 +33,7 @@ static float scale_of(const struct input_form *f, float largest)
     return scale > 0 ? scale : 1; /* of zeros, or of subnormal numbers of which nothing is left */
 }
 
-/* What the code nearest to x counts. */
+/* The number of the code nearest to x. */
 static float nearest(enum codes codes, float x)
 {
     if (codes == CODES_E4M3)

@@ -28,7 +28,7 @@ static void say_quantization(const struct model_config *m)
              m->quantised_inputs ? "quantised" : "not quantised");
 }
 
-/* What became of the option, with the reason where activations are not quantised after all. */
+/* The outcome of the option, with the reason where activations are not quantised after all. */
 static void say_inputs(const struct model_config *m, const struct instance_setup *setup)
 {
     const struct quantization *q = &m->quantization;

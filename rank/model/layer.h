@@ -15,11 +15,9 @@ struct activations {
     void *activated; /* [tokens, ffn_local], the same */
     void *said;      /* [tokens n_chosen, hidden] what each expert says, where a layer has any */
     struct routes routes;
-    void *ordered; /* [tokens, columns of the widest matrix whose inputs are reordered] */
-    /* Of runs that quantise activations: what the codes of a product's inputs count, and the largest magnitudes of their
-     * groups */
-    void *coded;
-    float *largest;
+    void *ordered;         /* [tokens, columns of the widest matrix whose inputs are reordered] */
+    void *coded;           /* inputs of a product, quantised, where the run wants that */
+    float *largest;        /* the largest magnitudes of their groups */
     void *partial;         /* [tokens, hidden] this rank's share of a sum, then the sum */
     float *cos_sin;        /* [tokens, rope dims] */
     float *window_cos_sin; /* [tokens, window_rope dims] of the layers with a window, where these differ */

@@ -196,7 +196,7 @@ static void said(void)
     memcpy(data + json_integer_value(json_array_get(json_object_get(t, "data_offsets"), 1)) - 4, "\0\0\xc0\x7f", 4);
     char *text = json_dumps(header, JSON_COMPACT);
     models_join(plain, WEIGHTS, text, -1, data, bytes);
-    LINE(3, 3, "mlp_out has a weight that is no number", "generate", "--model", plain, "--prompt-ids", "1",
+    LINE(3, 3, "mlp_out has a weight that is not a number", "generate", "--model", plain, "--prompt-ids", "1",
          "--quantization", "fp8");
     case_end();
     free(text);

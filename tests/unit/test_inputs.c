@@ -105,7 +105,7 @@ static void parts(void **state)
     assert_true(largest[1] == 0);
 }
 
-/* What is no number stays none, and does not become a large one. */
+/* A NaN stays one, and does not become a large one. */
 static void no_numbers(void **state)
 {
     struct queue q = {.act = DTYPE_F32, .n_threads = 1};
