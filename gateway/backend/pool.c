@@ -191,7 +191,7 @@ static struct backend *add_backend(struct pool *p, const char *name, bool is_fil
     struct backend *b = p->n_backends < POOL_MAX_BACKENDS ? calloc(1, sizeof *b) : NULL;
     if (b == NULL) {
         if (!p->said_full)
-            log_warn("backend %s is left out: %d are the most", name, POOL_MAX_BACKENDS);
+            log_warn("backend %s is ignored: at most %d are used", name, POOL_MAX_BACKENDS);
         p->said_full = true;
         return NULL;
     }
@@ -373,7 +373,7 @@ int pool_open(struct pool *p, struct loop *l, const char *const *sources, int n,
     for (int i = 0; i < n; i++) {
         p->source[i] = sources[i];
         if (is_endpoint(sources[i]) && add_backend(p, sources[i], false, &none)->state == BACKEND_BROKEN)
-            return ERR(e, ERR_USAGE, "--backend %s: it cannot be connected to", sources[i]);
+            return ERR(e, ERR_USAGE, "--backend %s: cannot connect to it", sources[i]);
     }
     come(&p->tick);
     return 0;
