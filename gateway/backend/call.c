@@ -95,7 +95,7 @@ static bool has_less_to_do(const struct backend *a, const struct backend *b)
     return a->tokens < b->tokens || (a->tokens <= b->tokens && a->n_calls < b->n_calls);
 }
 
-/* Where it is loaded; else where the fewest models are; then where there is less to do. */
+/* a is the better place for the model: it is loaded there, or fewer models are, or there is less to do. */
 static bool suits_better(const struct backend *a, const struct backend *b, const char *model)
 {
     bool here = residence_has(a, model), there = residence_has(b, model);
