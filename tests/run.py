@@ -84,7 +84,7 @@ class Plan:
         self.each("e2e", 600, seconds=30, load=0.5)
 
     def attack(self):
-        self.each("attack", 600, seconds=30, load=0.5)
+        self.each("attack", 1000, seconds=30, load=0.5)
 
     def quick(self):
         self.unit()
