@@ -25,11 +25,13 @@ static int open_model(void *context, int model, struct opened *o, struct err *e)
                                       .cache = &f->archives,
                                       .shelf = &f->shelf,
                                       .ops = f->ops,
-                                      .n_ranks = f->n_ranks};
+                                      .n_ranks = f->n_ranks,
+                                      .kv_bytes = f->kv_bytes};
     struct opened_model *m = opened_model_open(&place, &o->bytes, e);
     if (m == NULL)
         return -1;
     o->unpacking = m->unpacking;
+    o->units = m->share.least;
     o->handle = m;
     o->served = &m->lasting->texts.served;
     return 0;
@@ -129,6 +131,8 @@ void fleet_fetch(void *context, int model, struct model_config *m, struct checkp
 
 static void begin(struct fleet *f, const struct residents_news *news)
 {
+    const struct kv_share *kv = &f->slot[news->model].model->share;
+    const struct unit_share share = {kv->per_unit, kv->least, kv->most};
     struct texts *texts = &f->slot[news->model].model->lasting->texts;
     struct guess_rules guesses;
     (void)draft_rules(&guesses, &f->o->service.run, &f->failure);
@@ -139,7 +143,8 @@ static void begin(struct fleet *f, const struct residents_news *news)
                                           .prefix_caching = !f->o->service.run.no_prefix_caching,
                                           .rope_changes_at = texts->rope_changes_at};
     f->loading = false;
-    if (lanes_start(&f->lanes, news->model, f->server.replicas.replica[news->model].end[1], &setup, &f->failure) == 0)
+    if (lanes_start(&f->lanes, news->model, f->server.replicas.replica[news->model].end[1], &setup, &share,
+                    &f->failure) == 0)
         say(f, (struct model_word){.kind = MODEL_READY, .slot = news->model, .phases = news->phases});
 }
 
@@ -206,12 +211,14 @@ static int find_pinned(struct fleet *f, struct err *e)
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-int fleet_open(struct fleet *f, const struct serve_options *o, const struct ops *ops, int n_ranks, int64_t memory,
-               struct host_use *host, struct err *e)
+int fleet_open(struct fleet *f, const struct serve_options *o, const struct ops *ops, int n_ranks,
+               const struct model_memory *memory, struct host_use *host, struct err *e)
 {
+    int n_units = kv_arena_units(memory->kv);
     f->o = o;
     f->ops = ops;
     f->n_ranks = n_ranks;
+    f->kv_bytes = (size_t)memory->kv;
     shelf_open(&f->shelf);
     if (o->models_cache != NULL && archive_cache_open(&f->archives, o->models_cache, o->models_cache_bytes, e) != 0)
         return -1;
@@ -221,7 +228,8 @@ int fleet_open(struct fleet *f, const struct serve_options *o, const struct ops 
     host->archives = o->models_cache != NULL ? &f->archives : NULL;
     const struct deploy_setup deploy = {.n_models = f->found.n,
                                         .n_slots = (int)o->max_models,
-                                        .memory = o->model_memory > 0 ? o->model_memory : memory,
+                                        .memory = memory->all - memory->kv,
+                                        .units = n_units,
                                         .keep_alive = o->keep_alive,
                                         .patience = PATIENCE,
                                         .hold = HOLD,
@@ -232,6 +240,7 @@ int fleet_open(struct fleet *f, const struct serve_options *o, const struct ops 
                                                   .name = (const char *const *)f->found.name,
                                                   .pinned = f->pinned,
                                                   .deploy = deploy,
+                                                  .unit_bytes = (int64_t)kv_arena_unit_bytes(f->kv_bytes),
                                                   .source = {f, open_model, close_model},
                                                   .host = {host, host_use_look}},
                                        .n_ranks = n_ranks,
@@ -239,7 +248,9 @@ int fleet_open(struct fleet *f, const struct serve_options *o, const struct ops 
                                        .end_seconds = service_end_seconds(&o->service)};
     if (server_open(&f->server, &setup, e) != 0)
         return -1;
-    return lanes_open(&f->lanes, (int)o->max_models, f->server.models.control[1], e);
+    if (lanes_open(&f->lanes, (int)o->max_models, f->server.models.control[1], e) != 0)
+        return -1;
+    return lanes_share(&f->lanes, n_units, e);
 }
 
 void fleet_start(struct fleet *f)

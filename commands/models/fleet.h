@@ -23,6 +23,7 @@ struct fleet { /* zeroed at first */
     struct discovered found;
     struct archive_cache archives; /* not open: there is no --models-cache */
     bool *pinned;                  /* [found.n] */
+    size_t kv_bytes;               /* of a rank, which models share */
     struct shelf shelf;
     struct server server;
     struct lanes lanes;
@@ -40,10 +41,14 @@ struct fleet { /* zeroed at first */
     struct err failure; /* within an event that cannot fail: the job ends */
 };
 
-/* Find the models, open the socket: from now on clients hear that nothing is there yet. memory: bytes of a rank for
- * models where the options do not say. host: borrowed; its disk and archives are set here. */
-int fleet_open(struct fleet *f, const struct serve_options *o, const struct ops *ops, int n_ranks, int64_t memory,
-               struct host_use *host, struct err *e);
+/* Memory of a rank for models, in bytes. */
+struct model_memory {
+    int64_t all, kv; /* kv: of these, for keys and values */
+};
+
+/* Find the models, open the socket: from now on clients hear that nothing is there yet. host: borrowed; its disk and archives are set here. */
+int fleet_open(struct fleet *f, const struct serve_options *o, const struct ops *ops, int n_ranks,
+               const struct model_memory *memory, struct host_use *host, struct err *e);
 
 /* The loop is about to run. */
 void fleet_start(struct fleet *f);

@@ -27,7 +27,7 @@ static int check_options(const struct serve_options *o, const struct world *w, s
     return serve_check(o, e);
 }
 
-/* The memory of the rank that has the least. Collective. */
+/* Eight tenths of what is free on the rank that has the least. Collective. */
 static int64_t memory_of_rank(const struct instance *ground, const struct world *w)
 {
     const struct ops *ops = ground->ops;
@@ -37,8 +37,34 @@ static int64_t memory_of_rank(const struct instance *ground, const struct world 
     return least;
 }
 
-static void open_fleet(struct fleet *f, struct instance *ground, const struct serve_options *o, int64_t memory,
-                       struct host_use *host, const struct world *w, struct err *e)
+/* Weights and working memory get one half, keys and values the other, where the options do not say. */
+static int divide_memory(struct model_memory *m, const struct serve_options *o, struct err *e)
+{
+    int64_t kv = o->service.run.kv_cache_bytes;
+    m->all = o->model_memory > 0 ? o->model_memory : m->all;
+    m->kv = kv >= 0 ? kv : m->all / 2;
+    if (m->kv < (int64_t)KV_UNIT_LEAST)
+        return ERR(e, ERR_USAGE, "%lld bytes for keys and values of all models (--kv-cache-memory-bytes, or half of "
+                   "--model-memory): expected %zu at least", (long long)m->kv, KV_UNIT_LEAST);
+    if (m->kv >= m->all)
+        return ERR(e, ERR_USAGE, "--kv-cache-memory-bytes %lld: the keys and values of all models are a part of the %lld "
+                   "bytes that models may take (--model-memory)", (long long)m->kv, (long long)m->all);
+    return 0;
+}
+
+/* Collective. */
+static void share_memory(struct model_memory *m, const struct instance *ground, const struct serve_options *o,
+                         struct world *w, struct err *e)
+{
+    m->all = memory_of_rank(ground, w);
+    if (w->rank == 0)
+        (void)divide_memory(m, o, e);
+    fatal_agree(w, e);
+    MPI_CHECK(MPI_Bcast(m, sizeof *m, MPI_BYTE, 0, w->comm));
+}
+
+static void open_fleet(struct fleet *f, struct instance *ground, const struct serve_options *o,
+                       const struct model_memory *memory, struct host_use *host, const struct world *w, struct err *e)
 {
     struct cores cores;
     if (w->rank != 0)
@@ -79,6 +105,7 @@ int serve_models(struct world *w, const struct serve_options *o, struct err *e)
     struct instance_setup setup = {0};
     struct instance ground;
     struct meter meter;
+    struct model_memory memory;
     struct host_cache host_cache = {0};
     struct host_use host = {.host_cache = &host_cache};
     struct fleet *f = err_calloc(e, 1, sizeof *f, "models");
@@ -96,12 +123,13 @@ int serve_models(struct world *w, const struct serve_options *o, struct err *e)
     fatal_agree(w, e);
     instance_open_ground(&ground, w, &setup, e);
     host_use_open(&host, &ground, w);
-    open_fleet(f, &ground, o, memory_of_rank(&ground, w), &host, w, e);
+    share_memory(&memory, &ground, o, w, e);
+    open_fleet(f, &ground, o, &memory, &host, w, e);
     check_cache(f, o, w, e);
     fatal_agree(w, e);
     (void)meter_open(&meter, &ground.engine, METER_INTERVAL, fleet_ranks, f, e);
     fatal_agree(w, e);
-    residents_open(r, w, &ground, &owner);
+    (void)residents_open(r, w, &ground, (size_t)memory.kv, &owner, e);
     open_host_cache(&host_cache, r, o, w, e);
     fatal_agree(w, e);
     if (w->rank == 0)

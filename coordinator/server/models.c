@@ -19,7 +19,7 @@ static int open_one(struct models *m, const struct served *one, struct err *e)
         return -1;
     deploy_want(&m->deploy, 0, 0);
     (void)deploy_next(&m->deploy, 0);
-    deploy_sized(&m->deploy, 0, 0);
+    deploy_sized(&m->deploy, 0, 0, 0);
     (void)deploy_next(&m->deploy, 0);
     deploy_loaded(&m->deploy, 0, 0);
     deploy_pin(&m->deploy, 0, true);
@@ -127,12 +127,24 @@ static void fail_model(struct server *s, int i, enum protocol_code code, const c
 
 static void refuse_size(struct server *s, int i)
 {
-    char text[240];
+    char text[300];
     const struct deploy *d = &s->models.deploy;
+    const struct deployment *m = &d->model[i];
+    int64_t unit = s->models.setup.unit_bytes;
+    if (m->units > deploy_room_units(d, i)) {
+        (void)snprintf(text, sizeof text,
+                       "needed on a rank for keys and values: %lld bytes (%.2f GiB); %lld (%.2f GiB) is all that it may "
+                       "have of %lld beside pinned models (--kv-cache-memory-bytes)",
+                       (long long)(m->units * unit), (double)m->units * (double)unit / GIB,
+                       (long long)(deploy_room_units(d, i) * unit), deploy_room_units(d, i) * (double)unit / GIB,
+                       (long long)(d->setup.units * unit));
+        fail_model(s, i, PROTOCOL_NO_ROOM, text);
+        return;
+    }
     (void)snprintf(text, sizeof text,
-                   "needed on a rank: %lld bytes (%.2f GiB); %lld (%.2f GiB) is all that it may have of %lld beside "
-                   "pinned models (--model-memory), or all --max-models %d are pinned",
-                   (long long)d->model[i].bytes, (double)d->model[i].bytes / GIB, (long long)deploy_room(d, i),
+                   "needed on a rank, without keys and values: %lld bytes (%.2f GiB); %lld (%.2f GiB) is all that it may "
+                   "have of %lld beside pinned models (--model-memory), or all --max-models %d are pinned",
+                   (long long)m->bytes, (double)m->bytes / GIB, (long long)deploy_room(d, i),
                    (double)deploy_room(d, i) / GIB, (long long)d->setup.memory, d->setup.n_slots);
     fail_model(s, i, PROTOCOL_NO_ROOM, text);
 }
@@ -193,7 +205,7 @@ static void take_opening(struct server *s, struct opening *one)
         entry->handle = one->opened.handle;
         entry->served = one->opened.served;
         entry->counts.unpacking += one->opened.unpacking;
-        deploy_sized(&m->deploy, one->model, one->opened.bytes);
+        deploy_sized(&m->deploy, one->model, one->opened.bytes, one->opened.units);
     } else {
         deploy_failed(&m->deploy, one->model, seconds_now());
         fail_model(s, one->model, code_of(&one->why), one->why.text);
