@@ -107,11 +107,12 @@ static int print_json(const struct model_config *m, const struct checkpoint *c, 
     json_t *ranks = json_array();
     for (int i = 0; i < n; i++)
         (void)json_array_append_new(
-            ranks, json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "rank", i, "heads",
-                             json_range(r[i].shard.heads), "kv_heads", json_range(r[i].shard.kv_heads), "mlp_columns",
-                             json_range(r[i].shard.ffn), "expert_columns", json_range(r[i].shard.expert_ffn),
-                             "vocabulary", json_range(r[i].shard.vocab), "weight_bytes", (json_int_t)r[i].weight_bytes,
-                             "kv_bytes_per_token", (json_int_t)r[i].kv_bytes_per_token));
+            ranks,
+            json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "rank", i, "heads", json_range(r[i].shard.heads),
+                      "kv_heads", json_range(r[i].shard.kv_heads), "mlp_columns", json_range(r[i].shard.ffn), "experts",
+                      json_range(r[i].shard.experts), "expert_columns", json_range(r[i].shard.expert_ffn), "vocabulary",
+                      json_range(r[i].shard.vocab), "weight_bytes", (json_int_t)r[i].weight_bytes, "kv_bytes_per_token",
+                      (json_int_t)r[i].kv_bytes_per_token));
     json_t *root = json_pack(
         "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:o, s:s, s:i, s:I, s:o, s:o, s:i, s:o}", "model_type",
         m->model_type, "layers", m->n_layers, "hidden_size", m->hidden, "heads", m->n_heads, "kv_heads", m->n_kv_heads,
@@ -183,14 +184,17 @@ static void print_table(const struct model_config *m, const struct checkpoint *c
     if (n_replicas > 1)
         printf("%d replicas of %d rank%s, each with all of the model; a replica:\n\n", n_replicas, n,
                n == 1 ? "" : "s");
-    printf("%5s  %13s  %13s  %15s%s  %17s  %12s  %12s\n", "rank", "heads", "KV heads", "MLP columns",
-           experts ? "   expert columns" : "", "vocabulary", "weights MiB", "KV B/token");
+    printf("%5s  %13s  %13s  %15s%s%s  %17s  %12s  %12s\n", "rank", "heads", "KV heads", "MLP columns",
+           m->whole_experts ? "          experts" : "", experts ? "   expert columns" : "", "vocabulary", "weights MiB",
+           "KV B/token");
     for (int i = 0; i < n; i++) {
         const struct shard *s = &r[i].shard;
         printf("%5d", i);
         print_range(13, s->heads);
         print_range(13, s->kv_heads);
         print_range(15, s->ffn);
+        if (m->whole_experts)
+            print_range(15, s->experts);
         if (experts)
             print_range(15, s->expert_ffn);
         print_range(17, s->vocab);
@@ -232,6 +236,8 @@ int inspect_run(const struct inspect_options *o, struct err *e)
     if (e->code == ERR_NONE && run_check_replicas(&o->run, (int)o->ranks, NULL, e) == 0 &&
         model_config_read(&m, o->run.model, e) == 0 && checkpoint_open(&c, o->run.model, e) == 0)
         m.kv_fp8 = o->run.kv_dtype != KV_AUTO;
+    if (e->code == ERR_NONE && o->run.expert_parallel)
+        (void)model_hold_whole_experts(&m, e);
     if (e->code == ERR_NONE && (!m.kv_fp8 || kv_scales_read(&c, &m, e) == 0))
         for (int i = 0; i < n && e->code == ERR_NONE; i++)
             (void)fill_share(&r[i], &m, &c, kv_type(&m, o), i, n, e);

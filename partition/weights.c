@@ -42,8 +42,9 @@ static int take_tensor(struct map_builder *b, const struct weight_source *source
 
 static int add_experts(struct map_builder *b, const struct weight_source *source, struct weight_slot *slot, bool first)
 {
-    for (int expert = 0; expert < b->m->experts.routing.n_experts; expert++) {
-        int tensor = take_tensor(b, source, slot, expert, first && expert == 0);
+    const struct range mine = b->s->experts;
+    for (int expert = mine.begin; expert < mine.end; expert++) {
+        int tensor = take_tensor(b, source, slot, expert, first && expert == mine.begin);
         if (tensor < 0)
             return -1;
         slice_expert(b, source, tensor, expert);

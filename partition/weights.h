@@ -7,13 +7,14 @@
  *   OUT     [hidden, n_heads_local head_dim]                     partial sums
  *   MLP_IN  [(gated ? 2 : 1) ffn_local, hidden]                  gate rows, then up rows
  *   MLP_OUT [hidden, ffn_local]                                  partial sums
- *   EXPERTS_IN  [n_experts, 2 expert_ffn_local, hidden]      of each expert gate rows, then up rows (or in pairs)
- *   EXPERTS_OUT [n_experts, hidden, expert_ffn_local]        partial sums of each
+ *   EXPERTS_IN  [experts_local, 2 expert_ffn_local, hidden]  of each expert gate rows, then up rows (or in pairs)
+ *   EXPERTS_OUT [experts_local, hidden, expert_ffn_local]    partial sums: columns of all experts, or some whole ones
  *   QUERY, QUERY_UP [n_heads_local (key + rotated), hidden or query_rank]
  *   LATENT   [rank + rotated, hidden]                        the same on every rank
  *   KEY_UP [n_heads_local rank, key] of each head, transposed: from a query to what meets the latent VALUE_UP
  *   [n_heads_local value, rank] EMBED [vocab_local, embed_dim], HEAD [vocab_local, embed_dim] the rest mirrored. Biases
- *   of OUT, MLP_OUT and EXPERTS_OUT exist on rank 0 only: they are added to a partial sum. */
+ *   of OUT, MLP_OUT and EXPERTS_OUT exist on rank 0 only: they are added to a partial sum. Those of whole experts are
+ *   where these are. */
 #ifndef PARTITION_WEIGHTS_H
 #define PARTITION_WEIGHTS_H
 

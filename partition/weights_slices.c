@@ -169,14 +169,14 @@ static void slice_mlp(struct map_builder *b, const struct weight_source *source,
 /* One expert of a tensor that holds this one only, or all of them one below the other. */
 void slice_expert(struct map_builder *b, const struct weight_source *source, int tensor, int expert)
 {
-    int64_t hidden = b->m->hidden, columns = range_length(b->s->expert_ffn);
+    int64_t hidden = b->m->hidden, columns = range_length(b->s->expert_ffn), at = expert - b->s->experts.begin;
     int64_t shape[3];
     if (source_shape(b, source, shape) == 3)
         b->first_row = expert * shape[1], b->first_out = expert * source_outputs(b, source);
     if (source->id == WEIGHT_EXPERTS_IN)
-        slice_mlp(b, source, tensor, expert * 2 * columns, b->s->expert_ffn, b->m->experts.ffn);
+        slice_mlp(b, source, tensor, at * 2 * columns, b->s->expert_ffn, b->m->experts.ffn);
     else
-        add_slice(b, source, tensor, 0, expert * hidden, hidden);
+        add_slice(b, source, tensor, 0, at * hidden, hidden);
     b->first_row = b->first_out = 0;
 }
 
@@ -188,6 +188,9 @@ int64_t shard_first_output(const struct map_builder *b, enum axis axis)
         return b->s->vocab.begin;
     case AXIS_HEAD_NUMBERS:
         return b->s->heads.begin;
+    case AXIS_EXPERTS_HELD:
+    case AXIS_EXPERTS_ONCE:
+        return b->s->experts.begin;
     case AXIS_QUERIES:
         return (int64_t)b->s->heads.begin * (b->m->latent.key + b->m->latent.rotated);
     case AXIS_Q_NORM:

@@ -1,6 +1,7 @@
 /* commands/run/service.c - see service.h. */
 #include "commands/run/service.h"
 #include "commands/batch.h"
+#include "commands/models/batch_models.h"
 #include "commands/models/serve_models.h"
 #include "commands/serve.h"
 #include "commands/start/start.h"
@@ -105,7 +106,7 @@ static int run_service(struct world *w, const struct service *s, struct err *e)
 
 int run_serve(struct world *w, const struct serve_options *o, struct err *e)
 {
-    int many = w->rank == 0 && o->models_dir != NULL;
+    int many = w->rank == 0 && o->models.dir != NULL;
     MPI_CHECK(MPI_Bcast(&many, 1, MPI_INT, 0, w->comm));
     if (many)
         return serve_models(w, o, e);
@@ -118,8 +119,10 @@ int run_batch(struct world *w, const struct batch_options *o, struct err *e)
 {
     struct batch_run b = {0};
     const struct service s = {"batch", &o->service, o, &b.front, &b, batch_open, batch_start, batch_close};
+    int many = w->rank == 0 && o->models.dir != NULL;
+    MPI_CHECK(MPI_Bcast(&many, 1, MPI_INT, 0, w->comm));
     fatal_farewell(batch_give_up, &b);
-    int status = run_service(w, &s, e);
+    int status = many ? batch_models(w, &b, o, e) : run_service(w, &s, e);
     fatal_farewell(NULL, NULL);
     return status;
 }

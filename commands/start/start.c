@@ -46,6 +46,8 @@ int start_open_model(const struct run_options *o, const char *config, struct mod
     if (o->max_model_len > model_context(m))
         return ERR(e, ERR_USAGE, "--max-model-len %lld: the model has %d positions", (long long)o->max_model_len,
                    model_context(m));
+    if (o->expert_parallel && model_hold_whole_experts(m, e) != 0)
+        return -1;
     m->kv_fp8 = o->kv_dtype != KV_AUTO;
     m->weights_fp8 = o->quantise == WEIGHTS_FP8;
     m->head_fp8 = o->head_dtype == WEIGHTS_FP8;

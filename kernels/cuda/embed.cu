@@ -1,5 +1,5 @@
-/* kernels/cuda/embed.cu - what moves or adds whole rows: tokens in, embeddings, residual sums, rows and columns of logits.
- */
+/* kernels/cuda/embed.cu - operations that move or add whole rows: tokens in, embeddings, residual sums, rows and
+ * columns of logits */
 #include "kernels/cuda/device.cuh"
 
 #define THREADS 128

@@ -82,7 +82,8 @@ static void dense(const struct layer_run *r, int layer, const void *in, bool acc
     r->ops->matmul(r->q, a->partial, a->activated, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], n, accumulate);
 }
 
-/* partial (+)= this rank's share of what the experts say whom the router chose for each token */
+/* partial (+)= this rank's share of what the experts say whom the router chose for each token: all of those that are
+ * here, or its columns of every one */
 static void chosen(const struct layer_run *r, int layer, const void *in, bool accumulate)
 {
     const struct model_config *m = &r->network->config;
@@ -98,7 +99,7 @@ static void chosen(const struct layer_run *r, int layer, const void *in, bool ac
     r->ops->experts_first(r->q, a->activated, in, w[WEIGHT_EXPERTS_IN], w[WEIGHT_EXPERTS_IN_BIAS], &a->routes, how,
                           m->activation, a->mlp, n);
     r->ops->experts_second(r->q, a->partial, a->activated, w[WEIGHT_EXPERTS_OUT], w[WEIGHT_EXPERTS_OUT_BIAS],
-                           &a->routes, how, a->said, n, accumulate);
+                           &a->routes, how, a->said, n, m->hidden, accumulate);
 }
 
 /* partial += this rank's share of what the expert says that takes every token. Its gate is a factor of the whole sum,

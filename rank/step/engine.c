@@ -50,6 +50,8 @@ static void open_routes(struct engine *g)
     r->share = take_device(g, pairs, sizeof *r->share);
     r->begin = take_device(g, experts + 1, sizeof *r->begin);
     r->pair = take_device(g, pairs, sizeof *r->pair);
+    r->first_held = g->network->shard.experts.begin;
+    r->n_held = range_length(g->network->shard.experts);
 }
 
 static void open_activations(struct engine *g)

@@ -1,7 +1,7 @@
-/* coordinator/server/opener.h - a thread that opens models: headers, tokenizer, template, in tenths of a second,
+/* coordinator/models/opener.h - a thread that opens models: headers, tokenizer, template, in tenths of a second,
  * which the I/O thread has not. One at a time, in order. */
-#ifndef SERVER_OPENER_H
-#define SERVER_OPENER_H
+#ifndef MODELS_OPENER_H
+#define MODELS_OPENER_H
 
 #include "coordinator/tasks/served.h"
 
@@ -14,6 +14,7 @@ struct opened {
     int64_t bytes;               /* that it takes when it is loaded, on the rank that holds most */
     int units;                   /* of KV memory that it needs at least */
     double unpacking;            /* s that its archive took */
+    struct json_t *made_of;      /* what identifies its files; owned; NULL: nobody wants to know */
     void *handle;
 };
 
