@@ -30,6 +30,8 @@ static int open_model(void *context, int model, struct opened *o, struct err *e)
     o->unpacking = m->unpacking;
     o->units = m->share.least;
     o->served = &m->lasting->texts.served;
+    o->warmup = m->wishes.warmup;
+    o->n_warmups = m->wishes.n_warmups;
     if (f->setup.identify != NULL && (o->made_of = f->setup.identify(&m->checkpoint, o->served, e)) == NULL) {
         opened_model_close(m, &f->shelf);
         return -1;
@@ -144,8 +146,8 @@ static void begin(struct fleet *f, const struct residents_news *news)
                                           .prefix_caching = !f->setup.service->run.no_prefix_caching,
                                           .rope_changes_at = texts->rope_changes_at};
     f->loading = false;
-    if (lanes_start(&f->lanes, news->model, f->setup.front.replicas->replica[news->model].end[1], &setup,
-                    &share, &f->failure) == 0)
+    if (lanes_start(&f->lanes, news->model, f->setup.front.replicas->replica[news->model].end[1], &setup, &share,
+                    &f->failure) == 0)
         say(f, (struct model_word){.kind = MODEL_READY, .slot = news->model, .phases = news->phases});
 }
 

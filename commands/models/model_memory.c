@@ -18,10 +18,11 @@ static int check(const struct model_memory *m, struct err *e)
 {
     if (m->kv >= (int64_t)KV_UNIT_LEAST && m->kv < m->all)
         return 0;
-    return ERR(e, ERR_USAGE,
-               "keys and values of all models: found %lld bytes (--kv-cache-memory-bytes), expected %zu at least, and less "
-               "than the %lld that models may take in all (--model-memory)",
-               (long long)m->kv, KV_UNIT_LEAST, (long long)m->all);
+    return ERR(
+        e, ERR_USAGE,
+        "keys and values of all models: found %lld bytes (--kv-cache-memory-bytes), expected %zu at least, and less "
+        "than the %lld that models may take in all (--model-memory)",
+        (long long)m->kv, KV_UNIT_LEAST, (long long)m->all);
 }
 
 void model_memory_share(struct model_memory *m, const struct instance *ground, int64_t all, int64_t kv, struct world *w,

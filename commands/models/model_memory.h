@@ -1,5 +1,5 @@
-/* commands/models/model_memory.h - the memory of a rank for models: weights and working memory of each, and one arena for
- * the keys and values of all (rank/model/kv_arena.h). */
+/* commands/models/model_memory.h - the memory of a rank for models: weights and working memory of each, and one arena
+ * for the keys and values of all (rank/model/kv_arena.h). */
 #ifndef MODELS_MODEL_MEMORY_H
 #define MODELS_MODEL_MEMORY_H
 

@@ -1,7 +1,6 @@
 /* commands/models/opened_model.c - see opened_model.h. */
 #include "commands/models/opened_model.h"
 #include "commands/models/identity.h"
-#include "commands/models/wishes.h"
 #include "rank/instance/fit.h"
 
 #include <limits.h>
@@ -59,16 +58,15 @@ static int open_parts(struct opened_model *m, const struct model_place *p, int64
 {
     char dir[PATH_MAX];
     struct run_options run = p->service->run;
-    struct wishes wishes;
     if (find_files(m, p, dir, e) != 0)
         return -1;
     run.model = dir;
     run.max_model_len = -1; /* a model that has fewer positions has fewer */
     if (start_open_model(&run, NULL, &m->config, &m->checkpoint, e) != 0)
         return -1;
-    if (wishes_read(&wishes, dir, p->name, p->n_ranks, e) != 0)
+    if (wishes_read(&m->wishes, dir, p->name, p->n_ranks, e) != 0)
         return -1;
-    obey(&wishes, &p->service->run, &m->config, &run);
+    obey(&m->wishes, &p->service->run, &m->config, &run);
     m->setup = start_service_setup(&run, &m->config);
     if (open_texts(m, p, dir, e) != 0)
         return -1;
@@ -78,7 +76,7 @@ static int open_parts(struct opened_model *m, const struct model_place *p, int64
         return -1;
     m->setup.kv_bytes = 0;
     m->setup.per_unit = m->share.per_unit;
-    *bytes = wishes.memory > *bytes ? wishes.memory : *bytes;
+    *bytes = m->wishes.memory > *bytes ? m->wishes.memory : *bytes;
     return 0;
 }
 

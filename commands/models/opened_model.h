@@ -4,6 +4,7 @@
 #define MODELS_OPENED_MODEL_H
 
 #include "commands/models/shelf.h"
+#include "commands/models/wishes.h"
 #include "commands/start/start.h"
 #include "coordinator/archives/cache.h"
 #include "coordinator/tasks/service_options.h"
@@ -17,6 +18,7 @@ struct opened_model {
     struct checkpoint checkpoint; /* until it is fetched */
     struct instance_setup setup;
     struct kv_share share; /* of the memory for keys and values */
+    struct wishes wishes;  /* of its folder */
 };
 
 /* The model's name and place. Borrowed. */

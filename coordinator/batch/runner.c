@@ -217,7 +217,8 @@ static void take_report(struct runner *r, struct report *report, int replica)
     metrics_take(&r->metrics, report, replica);
     for (struct task *j = report->done, *next; j != NULL; j = next) {
         next = j->work.next;
-        returned(r, j->owner);
+        if (!models_take_back(&r->models, j))
+            returned(r, j->owner);
     }
     if (!runner_has_many(r) && r->state == RUNNER_LOADING && replicas_loaded(&r->replicas)) {
         r->state = RUNNER_RUNNING;

@@ -294,7 +294,8 @@ static bool is_too_large(const struct deploy *d, int i)
     int n_pinned = 0;
     for (int k = 0; k < d->setup.n_models; k++)
         n_pinned += k != i && d->model[k].pinned && d->model[k].slot >= 0;
-    return d->model[i].bytes > deploy_room(d, i) || d->model[i].units > deploy_room_units(d, i) || n_pinned >= d->setup.n_slots;
+    return d->model[i].bytes > deploy_room(d, i) || d->model[i].units > deploy_room_units(d, i) ||
+           n_pinned >= d->setup.n_slots;
 }
 
 /* The model that is sized: is there room, can there be? */

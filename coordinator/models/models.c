@@ -134,10 +134,11 @@ static void refuse_units(struct models *m, int i)
     const struct deploy *d = &m->deploy;
     double unit = (double)m->setup.unit_bytes / GIB;
     int room = deploy_room_units(d, i);
-    (void)snprintf(text, sizeof text,
-                   "keys and values of one request need %.3f GiB on a rank; %.3f is all that they may have of %.3f beside "
-                   "pinned models (--kv-cache-memory-bytes)",
-                   d->model[i].units * unit, room * unit, d->setup.units * unit);
+    (void)snprintf(
+        text, sizeof text,
+        "keys and values of one request need %.3f GiB on a rank; %.3f is all that they may have of %.3f beside "
+        "pinned models (--kv-cache-memory-bytes)",
+        d->model[i].units * unit, room * unit, d->setup.units * unit);
     fail_model(m, i, PROTOCOL_NO_ROOM, text);
 }
 
@@ -150,7 +151,8 @@ static void refuse_size(struct models *m, int i)
         return;
     }
     (void)snprintf(text, sizeof text,
-                   "needed on a rank beside keys and values: %lld bytes (%.2f GiB); %lld (%.2f GiB) is all that it may have of %lld beside "
+                   "needed on a rank beside keys and values: %lld bytes (%.2f GiB); %lld (%.2f GiB) is all that it may "
+                   "have of %lld beside "
                    "pinned models (--model-memory), or all --max-models %d are pinned",
                    (long long)d->model[i].bytes, (double)d->model[i].bytes / GIB, (long long)deploy_room(d, i),
                    (double)deploy_room(d, i) / GIB, (long long)d->setup.memory, d->setup.n_slots);
@@ -210,6 +212,7 @@ static void take_opening(struct models *m, struct opening *one)
     if (one->why.code == ERR_NONE) {
         entry->handle = one->opened.handle;
         entry->served = one->opened.served;
+        entry->warming = (struct warming){.warmup = one->opened.warmup, .n = one->opened.n_warmups};
         json_decref(entry->made_of);
         entry->made_of = one->opened.made_of;
         entry->counts.unpacking += one->opened.unpacking;
@@ -236,19 +239,69 @@ static void describe_phases(char *text, size_t bytes, const struct load_phases *
                                  load_phase_name((enum load_phase)i), p->seconds[i]);
 }
 
-static void take_ready(struct models *m, int i, struct load_phases phases)
+/* It is there, and warm. */
+static void admit(struct models *m, int i)
 {
     struct model_entry *entry = &m->entry[i];
+    struct load_phases *phases = &entry->warming.phases;
     double now = seconds_now();
-    char text[200];
-    phases.seconds[LOAD_PHASE_OPEN] = entry->opening;
-    add_phases(entry, &phases);
-    describe_phases(text, sizeof text, &phases);
+    char text[240];
+    phases->seconds[LOAD_PHASE_WARMUP] = entry->warming.n > 0 ? now - entry->warming.since : 0;
+    add_phases(entry, phases);
+    describe_phases(text, sizeof text, phases);
     entry->counts.loads++;
     entry->counts.loading += now - entry->since;
     log_note("model %s is loaded in %.3f s: %s", entry->name, now - entry->since, text);
     deploy_loaded(&m->deploy, i, now);
     m->owner.admit(m->owner.context, i);
+}
+
+/* The next request that warms it up; false: there is none any more. */
+static bool warm(struct models *m, int i)
+{
+    struct model_entry *entry = &m->entry[i];
+    struct warming *w = &entry->warming;
+    int slot = m->deploy.model[i].slot;
+    if (w->at < w->n && w->turn == w->warmup[w->at].count) {
+        w->at++;
+        w->turn = 0;
+    }
+    if (w->at == w->n)
+        return false;
+    struct err e = {0};
+    struct task *j = warmup_task(&w->warmup[w->at], w->turn++, entry->served, m->replicas->replica[slot].max_len,
+                                 m->replicas->replica[slot].max_seqs, &e);
+    if (j == NULL) {
+        log_warn("model %s: model_warmup %s is left out: %s", entry->name, w->warmup[w->at].name, e.text);
+        w->at = w->n;
+        return false;
+    }
+    j->ticket.warms = true;
+    j->ticket.model = i;
+    replicas_submit(m->replicas, j, slot);
+    return true;
+}
+
+bool models_take_back(struct models *m, struct task *j)
+{
+    int i = j->ticket.model;
+    if (!j->ticket.warms)
+        return false;
+    bool cut = j->choices[0].finish == FINISH_CANCELLED; /* the job ends */
+    task_close(j);
+    if (!cut && !warm(m, i))
+        admit(m, i);
+    return true;
+}
+
+static void take_ready(struct models *m, int i, const struct load_phases *phases)
+{
+    struct warming *w = &m->entry[i].warming;
+    w->phases = *phases;
+    w->phases.seconds[LOAD_PHASE_OPEN] = m->entry[i].opening;
+    w->since = seconds_now();
+    if (!warm(m, i))
+        admit(m, i);
 }
 
 static void take_gone(struct models *m, int i, const struct model_word *w)
@@ -277,7 +330,7 @@ static void take_word(struct models *m, const struct model_word *w)
         m->owner.running(m->owner.context);
         return;
     case MODEL_READY:
-        take_ready(m, i, w->phases);
+        take_ready(m, i, &w->phases);
         return;
     case MODEL_FAILED:
         replicas_clear(m->replicas, w->slot);

@@ -64,9 +64,15 @@ struct models {
         const struct served *served; /* NULL: it is not opened */
         void *handle;
         struct protocol_error why; /* it failed last */
-        double since;              /* its loading or unloading began */
-        struct json_t *made_of;    /* of the files it was opened from last; owned; NULL: nobody wants to know */
-        double opening;            /* s that the last opening took, with the wait for the opener */
+        struct warming {           /* what it answers before it counts as loaded */
+            const struct warmup *warmup;
+            int n, at, turn;           /* of them; the one that is next, and how often it has been */
+            double since;              /* seconds_now() */
+            struct load_phases phases; /* of the load, until then */
+        } warming;
+        double since;           /* its loading or unloading began */
+        struct json_t *made_of; /* of the files it was opened from last; owned; NULL: nobody wants to know */
+        double opening;         /* s that the last opening took, with the wait for the opener */
         struct model_counts counts;
     } * entry; /* [n] */
     struct deploy deploy;
@@ -87,6 +93,10 @@ int models_find(const struct models *m, const char *name);
 /* The thread's turn: take what opener and main thread say, do what the table decides. */
 void models_take(struct models *m);
 void models_decide(struct models *m);
+
+/* A task that a replica has given back: is it a warm-up? Then it is taken over, and the model goes on with the next
+ * one, or counts as loaded. */
+bool models_take_back(struct models *m, struct task *j);
 
 /* The loop runs: load what is pinned. */
 void models_start(struct models *m);

@@ -3,7 +3,7 @@
 #ifndef MODELS_OPENER_H
 #define MODELS_OPENER_H
 
-#include "coordinator/tasks/served.h"
+#include "coordinator/models/warmup.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -14,7 +14,9 @@ struct opened {
     int64_t bytes;               /* that it takes when it is loaded, on the rank that holds most */
     int units;                   /* of KV memory that it needs at least */
     double unpacking;            /* s that its archive took */
-    struct json_t *made_of;      /* what identifies its files; owned; NULL: nobody wants to know */
+    const struct warmup *warmup; /* [n_warmups] before it counts as loaded; of the handle */
+    int n_warmups;
+    struct json_t *made_of; /* what identifies its files; owned; NULL: nobody wants to know */
     void *handle;
 };
 

@@ -90,8 +90,8 @@ int fit_need(const struct model_config *m, const struct checkpoint *c, const str
     for (int r = 0; r < n_ranks && e->code == ERR_NONE; r++) {
         struct shard s;
         shard_make(&s, m, r, n_ranks);
-        int64_t bytes = (int64_t)(expected_bytes(m, &s, c, e) + wide_bytes(m, ops) +
-                                  working_bytes(m, &s, l, ops, act, e));
+        int64_t bytes =
+            (int64_t)(expected_bytes(m, &s, c, e) + wide_bytes(m, ops) + working_bytes(m, &s, l, ops, act, e));
         *need = bytes > *need ? bytes : *need;
     }
     return e->code == ERR_NONE ? 0 : -1;
@@ -127,9 +127,8 @@ int fit_share(const struct model_config *m, const struct checkpoint *c, struct l
     size_t tokens = useful * per * KV_BLOCK_TOKENS;
     l->max_len = tokens < (size_t)l->max_len ? (int32_t)tokens : l->max_len;
     size_t one = (size_t)limits_blocks_per_slot(l), all = ((size_t)l->max_seqs * one + per - 1) / per;
-    *share = (struct kv_share){.per_unit = (int)per,
-                               .least = (int)((one + per - 1) / per),
-                               .most = (int)(all < n_units ? all : n_units)};
+    *share = (struct kv_share){
+        .per_unit = (int)per, .least = (int)((one + per - 1) / per), .most = (int)(all < n_units ? all : n_units)};
     l->n_blocks = share->most * share->per_unit;
     return 0;
 }

@@ -217,8 +217,8 @@ static void stand_on(struct instance *i, const struct instance *ground, enum dty
     i->q.act = ground->ops->act_type(dtype);
 }
 
-int instance_begin(struct instance *i, const struct instance *ground, struct kv_arena *arena, struct world *w, struct model_config *m,
-                   struct checkpoint *c, struct instance_setup *setup, struct err *e)
+int instance_begin(struct instance *i, const struct instance *ground, struct kv_arena *arena, struct world *w,
+                   struct model_config *m, struct checkpoint *c, struct instance_setup *setup, struct err *e)
 {
     struct shard shard;
     memset(i, 0, sizeof *i);

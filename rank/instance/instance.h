@@ -57,8 +57,8 @@ void instance_open_ground(struct instance *i, struct world *w, struct instance_s
 /* The parts of opening a model on the ground. A failure is no end: each returns -1 on all ranks, with *e equal on
  * all, and the instance is to be closed. First share setup, config and headers, and see whether the model fits:
  * collective. */
-int instance_begin(struct instance *i, const struct instance *ground, struct kv_arena *arena, struct world *w, struct model_config *m,
-                   struct checkpoint *c, struct instance_setup *setup, struct err *e);
+int instance_begin(struct instance *i, const struct instance *ground, struct kv_arena *arena, struct world *w,
+                   struct model_config *m, struct checkpoint *c, struct instance_setup *setup, struct err *e);
 /* Last: keys and values, working memory. ways: as in engine_open. Collective. */
 int instance_complete(struct instance *i, struct instance_setup *setup, struct step_ways *ways, struct err *e);
 

@@ -61,7 +61,8 @@ struct residents {
     struct loop_models models;              /* for loop_run_models */
 };
 
-/* Nothing is held but kv_bytes for keys and values, equal on all ranks. The residents must stay where they are. Local. */
+/* Nothing is held but kv_bytes for keys and values, equal on all ranks. The residents must stay where they are.
+ * Local. */
 int residents_open(struct residents *r, struct world *w, struct instance *ground, size_t kv_bytes,
                    const struct residents_owner *owner, struct err *e);
 

@@ -31,7 +31,8 @@ int kv_arena_open(struct kv_arena *a, size_t bytes, const struct ops *ops, struc
         a->user[i] = UNIT_BLANK;
     a->base = ops->alloc(q, n * unit);
     if (a->base == NULL)
-        return ERR(e, ERR_MEMORY, "keys and values of all models need %zu bytes on this rank: %s", n * unit, q->err.text);
+        return ERR(e, ERR_MEMORY, "keys and values of all models need %zu bytes on this rank: %s", n * unit,
+                   q->err.text);
     return 0;
 }
 

@@ -30,7 +30,8 @@ int network_open(struct network *n, const struct model_config *m, const struct s
 /* Take device memory for n_blocks KV blocks in every layer. Local. */
 int network_open_kv(struct network *n, int n_blocks, const struct ops *ops, struct queue *q, struct err *e);
 
-/* Instead: blocks are in units of an arena, per_unit in each. Those of unit u have the numbers u per_unit and on. Local. */
+/* Instead: blocks are in units of an arena, per_unit in each. Those of unit u have the numbers u per_unit and on.
+ * Local. */
 int network_share_kv(struct network *n, struct kv_arena *arena, int per_unit, struct queue *q, struct err *e);
 
 /* The number by which k_cache and v_cache have a block of a plan for this model; a unit that another model has used is
