@@ -10,6 +10,11 @@
 #define AT(member) offsetof(struct inspect_options, member)
 static const struct opt inspect_row[] = {
     INTEGER("ranks", ranks, 1, 65536, 1, "number of ranks to split for, all replicas together (default 1)"),
+    {"read-rate", "BYTES", OPT_BYTES, AT(read_rate), 1, 1e15, -1, NULL,
+     "bytes that a rank reads per second; K, M, G, T are accepted (default 10G, GPUs 4500G): for the estimate of how "
+     "many ranks had best share a mixture of experts; `preflight` measures it",
+     NULL},
+    REAL("sum-us", sum_us, 0, 1e9, -1, "microseconds of a sum over ranks, for the same (default 20, GPUs 8)"),
 };
 static const struct opt_rows inspect_rows = OPT_ROWS(inspect_row);
 #undef AT

@@ -154,6 +154,11 @@ STEP(OTHER, gate, (struct queue *q, void *x, const void *in, const struct weight
 /* out[i] = x[row[i]]. x: [.., dim], out: [n_rows, dim]; row: device memory. */
 STEP(OTHER, gather_rows, (struct queue *q, void *out, const void *x, const int32_t *row, int n_rows, int dim),
      (q, out, x, row, n_rows, dim))
+/* out[t][c] = x[t][order[c]], or 0 where order[c] < 0. x: [n_tokens, dim], out: [n_tokens, cols]; order: device
+ * memory. */
+STEP(OTHER, gather_columns, (struct queue *q, void *out, const void *x, const int32_t *order, int n_tokens, int dim,
+                             int cols),
+     (q, out, x, order, n_tokens, dim, cols))
 /* Column blocks of the ranks, one after the other, become rows: out[i][begin_r + c] = in_r[i][c] where in_r, at
  * element offset n_rows * begin_r of `in`, is [n_rows, begin_{r+1} - begin_r]. begin: host [n_ranks + 1]. */
 STEP(ALL_GATHER, join_columns, (struct queue *q, void *out, const void *in, const int *begin, int n_ranks, int n_rows),

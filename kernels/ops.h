@@ -32,6 +32,8 @@ struct queue {
     struct err err; /* sticky: the first failure */
 };
 
+struct input_form;
+
 /* A matrix or vector of weights in the checkpoint's type. Vectors have rows == 1. data may be NULL when empty. Only
  * matrices of products may be quantised: data is then as base/codes.h says. */
 struct weight {
@@ -39,7 +41,12 @@ struct weight {
     enum dtype type; /* of what is not quantised */
     int rows, cols;
     struct code_form form; /* form.codes CODES_NONE: dense, row-major */
-    void *wide;            /* of a quantised one: memory of WIDE_BYTES that such matrices share; NULL on the CPU */
+    /* Device memory [cols]: column c takes input order[c] of n_inputs, -1: none. Products are of activations that
+     * gather_columns has put into this order. NULL: columns are inputs. */
+    const int32_t *order;
+    int n_inputs;
+    const struct input_form *inputs; /* how activations are quantised before a product; NULL: they are not */
+    void *wide; /* of a quantised one: memory of WIDE_BYTES that such matrices share; NULL on the CPU */
 };
 
 /* Memory in which products of many tokens turn codes into the activations' type, some rows at a time. */
@@ -171,6 +178,7 @@ struct async_ops {
 
 struct peer_ops;
 struct persistent_ops;
+struct input_ops;
 
 /* The operations themselves, and what each computes: kernels/op_list.h. */
 struct ops {
@@ -178,6 +186,7 @@ struct ops {
     const struct async_ops *async;           /* NULL: everything is done when an operation returns */
     const struct peer_ops *peer;             /* memory that devices share, see kernels/peer.h; NULL: none */
     const struct persistent_ops *persistent; /* whole decode steps, see kernels/persistent.h; NULL: none */
+    const struct input_ops *inputs;          /* activations quantised, see kernels/inputs.h; NULL: they cannot be */
     bool shares_host_memory;
     int max_head_dim; /* elements of a head that attention takes at most; 0: any number */
 #define DEVICE(result, name, parameters)         result(*name) parameters;

@@ -97,14 +97,20 @@ static int add_slot(struct map_builder *b, enum weight_id id, int layer)
     struct weight_slot *slot = &b->map->slot[b->map->n_slots];
     int64_t out = role_axis_length(b->m, b->s, roles[id].out), in = role_axis_length(b->m, b->s, roles[id].in);
     bool vector = roles[id].in == AXIS_ONE;
-    *slot = (struct weight_slot){id, layer, b->m->dtype, vector ? 1 : (int)out, vector ? (int)out : (int)in, {0}};
+    *slot = (struct weight_slot){.id = id,
+                                 .layer = layer,
+                                 .type = b->m->dtype,
+                                 .rows = vector ? 1 : (int)out,
+                                 .cols = vector ? (int)out : (int)in};
     if (b->c == NULL && weight_may_be_quantised(id) && id != WEIGHT_HEAD) {
         slot->form = quantization_form(&b->m->quantization, weight_is_of_experts(id));
         slot->form.first =
             (int)(slot->form.codes != CODES_NONE ? shard_first_input(b, roles[id].in) % slot->form.group : 0);
     }
-    if (b->c != NULL && add_sources(b, slot) != 0)
+    if (b->c != NULL && add_sources(b, slot) != 0) {
+        free(slot->order);
         return -1;
+    }
     b->map->n_slots++;
     return 0;
 }

@@ -104,6 +104,14 @@ struct weight_source {
     int form; /* 0: in every checkpoint; 1, 2 ..: stored in one of several ways, told by the first line that is there */
 };
 
+/* The columns of a quantised matrix whose inputs are not in the order of their groups: on a rank they are sorted by
+ * group, and groups of columns are filled up where the rank has not all inputs of one. */
+struct input_order {
+    int inputs;     /* of this rank: the width of the activations */
+    int32_t *input; /* [cols] the input that a column takes; -1: none */
+    int32_t *group; /* [code_groups] the checkpoint's group that a group of columns belongs to, in ascending order */
+};
+
 /* One array on one rank. */
 struct weight_slot {
     enum weight_id id;
@@ -111,6 +119,7 @@ struct weight_slot {
     enum dtype type; /* of what is not quantised */
     int rows, cols;  /* this rank's; either may be 0 */
     struct code_form form;
+    struct input_order *order; /* NULL: columns are inputs; otherwise the map's */
 };
 
 /* The parts of a quantised matrix, each in a tensor of its own. */
@@ -121,7 +130,7 @@ enum weight_plane {
     PLANE_ZEROS,
     /* what must agree with what is known, and is not kept */
     PLANE_SAME_ZEROS, /* every zero is that of a symmetric matrix */
-    PLANE_INDEX,      /* every input is of the group in which it stands */
+    PLANE_INDEX,      /* every input is of the group in which it stands, unless the slot has an order */
     PLANE_SHAPE,      /* outputs and inputs */
     WEIGHT_PLANES
 };
@@ -183,7 +192,8 @@ int weight_map_find(const struct weight_map *map, enum weight_id id, int layer);
 int weight_unknown(const struct weight_map *whole, const struct model_config *m, const struct checkpoint *c,
                    char *names, size_t names_bytes);
 
-/* Bytes of one slot, and of all. */
+/* Bytes of one slot, and of all. With an order they end with the inputs of its columns, int32, from order_at on. */
+size_t weight_slot_order_at(const struct weight_slot *slot);
 size_t weight_slot_bytes(const struct weight_slot *slot);
 size_t weight_map_bytes(const struct weight_map *map);
 

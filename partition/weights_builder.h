@@ -60,4 +60,10 @@ void slice_expert(struct map_builder *b, const struct weight_source *source, int
 int take_planes(struct map_builder *b, const struct weight_source *source, struct weight_slot *slot, int expert,
                 bool first);
 
+/* ---- weights_order.c ---- */
+
+/* slot->order of the matrix whose planes are b->planes, where its inputs are not in the order of their groups, and
+ * what that makes of its form; first: of the slot. -1 and b->e, or 0. */
+int take_order(struct map_builder *b, struct weight_slot *slot, const char *module, bool first, struct code_form *form);
+
 #endif

@@ -21,6 +21,8 @@ bool weight_may_be_quantised(enum weight_id id)
 
 void weight_map_free(struct weight_map *map)
 {
+    for (int i = 0; i < map->n_slots; i++)
+        free(map->slot[i].order);
     free(map->slot);
     free(map->slice);
     memset(map, 0, sizeof *map);
@@ -42,8 +44,15 @@ int weight_map_find(const struct weight_map *map, enum weight_id id, int layer)
     return -1;
 }
 
+size_t weight_slot_order_at(const struct weight_slot *slot)
+{
+    return (code_bytes(&slot->form, slot->rows, slot->cols) + CODES_ALIGN - 1) / CODES_ALIGN * CODES_ALIGN;
+}
+
 size_t weight_slot_bytes(const struct weight_slot *slot)
 {
+    if (slot->order != NULL)
+        return weight_slot_order_at(slot) + (size_t)slot->cols * sizeof *slot->order->input;
     if (slot->form.codes != CODES_NONE)
         return code_bytes(&slot->form, slot->rows, slot->cols);
     return (size_t)slot->rows * (size_t)slot->cols * dtype_bytes(slot->type);

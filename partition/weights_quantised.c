@@ -3,7 +3,7 @@
 #include "partition/weights_builder.h"
 
 /* The slot takes its form from its first part. */
-static int check_form(const struct map_builder *b, const struct weight_source *source, struct weight_slot *slot,
+static int check_form(struct map_builder *b, const struct weight_source *source, struct weight_slot *slot,
                       const char *module, bool first)
 {
     const char *folder = checkpoint_short_path(b->c->dir);
@@ -15,6 +15,8 @@ static int check_form(const struct map_builder *b, const struct weight_source *s
         return ERR(b->e, ERR_UNSUPPORTED, "%s: \"%s\" is quantised, but config.json (%s) leaves it out", folder, module,
                    b->m->quantization.method);
     form.first = (int)(shard_first_input(b, roles[slot->id].in) % form.group);
+    if (take_order(b, slot, module, first, &form) != 0)
+        return -1;
     if (!first && !code_form_equal(&form, &slot->form))
         return ERR(b->e, ERR_UNSUPPORTED, "%s: \"%s\" is quantised otherwise than the other parts of %s (%s)", folder,
                    module, weight_name(slot->id), b->m->quantization.method);

@@ -54,10 +54,14 @@ static void cover(struct weight_slice *slice, const struct checkpoint *c)
 }
 
 /* The same outputs and inputs of every plane of a quantised matrix. */
-static void add_planes(struct map_builder *b, int64_t from, int64_t to, int64_t count, int64_t in_from, int64_t in)
+static void add_planes(struct map_builder *b, int64_t from, int64_t to, int64_t count, int64_t in_from, int64_t in,
+                       int64_t all_in)
 {
     for (int i = 0; i < b->planes.n; i++) {
         const struct plane_source *plane = &b->planes.plane[i];
+        bool ordered = b->map->slot[b->map->n_slots].order != NULL, codes = plane->cells.plane == PLANE_CODES;
+        if (ordered && plane->cells.plane == PLANE_INDEX)
+            continue;
         struct weight_slice *slice = new_slice(b, plane->tensor);
         if (slice == NULL)
             return;
@@ -65,10 +69,10 @@ static void add_planes(struct map_builder *b, int64_t from, int64_t to, int64_t 
         slice->cells = plane->cells;
         slice->cells.out = b->first_out + from;
         slice->cells.n_out = count;
-        slice->cells.in = b->first_in + in_from;
-        slice->cells.n_in = in;
+        slice->cells.in = ordered && !codes ? 0 : b->first_in + in_from; /* the rank's inputs may be of any group */
+        slice->cells.n_in = ordered && !codes ? all_in : in;
         cover(slice, b->c);
-        if (plane->cells.plane == PLANE_CODES && plane->cells.in_first && plane->cells.bits == 4 && in_from % 2 != 0)
+        if (codes && plane->cells.in_first && plane->cells.bits == 4 && in_from % 2 != 0)
             ERR(b->e, ERR_UNSUPPORTED, "%s: %s: rank %d begins at input %lld, expected an even one: codes of 4 bits",
                 checkpoint_short_path(b->c->dir), weight_name(b->map->slot[b->map->n_slots].id), b->s->rank,
                 (long long)in_from);
@@ -84,7 +88,7 @@ void add_slice(struct map_builder *b, const struct weight_source *source, int te
     if (count == 0 || in == 0 || b->e->code != ERR_NONE)
         return;
     if (b->planes.n > 0) {
-        add_planes(b, from, to, count, in_from, in);
+        add_planes(b, from, to, count, in_from, in, source_inputs(b, source));
         return;
     }
     struct weight_slice *slice = new_slice(b, tensor);

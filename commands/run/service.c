@@ -9,6 +9,7 @@
 #include "coordinator/drafts/draft_options.h"
 #include "coordinator/replicas/leader.h"
 #include "rank/measure/meter.h"
+#include "rank/measure/ranks_pace.h"
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"
 #include "rank/world/rank_log.h"
@@ -80,6 +81,8 @@ static int run_service(struct world *w, const struct service *s, struct err *e)
     (void)rank_log_open(w, w->rank == 0 ? s->o->log_dir : NULL, e);
     fatal_agree(w, e);
     instance_open(&instance, w, &m, &c, &setup, e);
+    if (setup.with_bus)
+        ranks_pace_say(&instance.engine, w->n_ranks);
     bool first = instance.world.replica == 0;
     (void)meter_open(&meter, &instance.engine, METER_INTERVAL, first ? front_ranks : leader_ranks,
                      first ? (void *)s->front : (void *)&leader, e);

@@ -2,7 +2,7 @@
 #include "commands/start/start.h"
 #include "base/json.h"
 #include "coordinator/drafts/draft_options.h"
-#include "partition/kv_scales.h"
+#include "partition/side_tensors.h"
 #include "rank/world/device.h"
 
 #include <stdlib.h>
@@ -62,7 +62,7 @@ int start_open_model(const struct run_options *o, const char *config, struct mod
         return 0;
     if (checkpoint_open(c, o->model, e) != 0)
         return -1;
-    return m->kv_fp8 ? kv_scales_read(c, m, e) : 0;
+    return side_tensors_read(c, m, e);
 }
 
 int start_open_folder(const struct run_options *o, const char *command, struct model_config *m, struct checkpoint *c,

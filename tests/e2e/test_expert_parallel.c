@@ -79,6 +79,33 @@ static void shares(void)
     case_end();
 }
 
+/* Sums that cost a second, and none. */
+static void pace(void)
+{
+    static const char *const sum_us[2] = {"1e6", "0"};
+    static const char *const said[2] = {"--tensor-parallel 1 would be faster", "no smaller or larger number is faster"};
+    struct process p;
+    for (int i = 0; i < 2; i++) {
+        case_begin("inspect with sums of %s us: %s", sum_us[i], said[i]);
+        process_run(&p, &(struct process_setup){.ranks = 0},
+                    (const char *[]){"inspect", "--model", dir, "--ranks", "2", "--read-rate", "1M", "--sum-us",
+                                     sum_us[i], NULL});
+        case_check(p.status == 0 && strstr(p.text[PROCESS_OUT], said[i]) != NULL, "status %d: %s", p.status,
+                   p.text[PROCESS_OUT]);
+        process_free(&p);
+        case_end();
+    }
+    case_begin("generate --verbose says what sums cost");
+    process_run(&p, &(struct process_setup){.ranks = 2},
+                (const char *[]){"generate", "--model", dir, "--prompt-ids", "5,1", "--max-tokens", "2", "--verbose",
+                                 "--device", "cpu", NULL});
+    case_check(p.status == 0 && strstr(p.text[PROCESS_ERR], "with --tensor-parallel 2: ") != NULL &&
+                   strstr(p.text[PROCESS_ERR], "us a sum (measured)") != NULL,
+               "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    process_free(&p);
+    case_end();
+}
+
 static void refused(void)
 {
     static const char *const command[] = {"generate", "inspect"};
@@ -103,6 +130,7 @@ int main(void)
     same_text(3, "fp8");
     same_text(8, "none");
     shares();
+    pace();
     refused();
     files_remove_dir(dir);
     return cases_done();

@@ -212,6 +212,8 @@ static const char *const inspect_options[] = {"model",
                                               "enable-expert-parallel",
                                               "device",
                                               "kv-cache-dtype",
+                                              "read-rate",
+                                              "sum-us",
                                               NULL};
 static const char *const bench_options[] = {"model",
                                             "json",

@@ -5,6 +5,7 @@
  * ranks, the number of all-reduces, and the bytes read from the checkpoint. argv: nothing, or a part of the names of
  * the cases to run, and "cpu" or "cuda". */
 #include "base/choices.h"
+#include "partition/side_tensors.h"
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"
@@ -200,7 +201,7 @@ static void open_instance(struct instance *i, struct world *w, const char *dir, 
                                    .device = device,
                                    .step = STEP_SEPARATE}; /* tests/gpu/test_persistent_fixtures.c has both ways */
     if (w->rank == 0 && model_config_read(&m, dir, &e) == 0 && (!whole || model_hold_whole_experts(&m, &e) == 0))
-        (void)checkpoint_open(&c, dir, &e);
+        (void)(checkpoint_open(&c, dir, &e) == 0 && side_tensors_read(&c, &m, &e) == 0);
     fatal_agree(w, &e);
     instance_open(i, w, &m, &c, &setup, &e);
     if (i->network.config.vocab != vocab)
@@ -280,7 +281,7 @@ static void check_case(struct world *w, const char *dir, const char *name, const
     free(x.file);
 }
 
-static bool has_experts(const struct world *w, const char *dir)
+static bool has_experts(struct world *w, const char *dir)
 {
     struct err e = {0};
     struct model_config m = {0};

@@ -404,6 +404,15 @@ static void gather_rows(struct queue *q, void *out, const void *x, const int32_t
     finish(q);
 }
 
+static void gather_columns(struct queue *q, void *out, const void *x, const int32_t *order, int n_tokens, int dim,
+                           int cols)
+{
+    table->gather_columns(on(q), act("result", out, (size_t)n_tokens * (size_t)cols, ARGUMENT_MADE),
+                          act("x", x, (size_t)n_tokens * (size_t)dim, ARGUMENT_READ),
+                          ints("order", order, (size_t)cols), n_tokens, dim, cols);
+    finish(q);
+}
+
 static void join_columns(struct queue *q, void *out, const void *in, const int *begin, int n_ranks, int n_rows)
 {
     size_t n = (size_t)n_rows * (size_t)begin[n_ranks];
