@@ -105,11 +105,11 @@ int many_run(struct world *w, const struct fleet_setup *fleet, struct err *e)
     loop_run_models(&r->models, &client, e);
     if (w->rank == 0)
         status = fleet_close(f, e);
-    fatal_agree(w, e);
     residents_close(r);
     host_cache_close(&host_cache);
     host_use_close(&host);
     meter_close(&meter);
+    fatal_agree(w, e);
     MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
     instance_close(&ground);
     free(r);

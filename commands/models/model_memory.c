@@ -1,7 +1,9 @@
 /* commands/models/model_memory.c - see model_memory.h. */
 #include "commands/models/model_memory.h"
+#include "base/log.h"
 #include "rank/world/fatal.h"
 
+#define GIB   (1024.0 * 1024.0 * 1024.0)
 #define SHARE 8 /* of ten parts of the free memory, for models */
 
 /* The memory of the rank that has the least. Collective. */
@@ -12,6 +14,15 @@ static int64_t memory_of_rank(const struct instance *ground, const struct world 
     long long mine = (long long)(available / (ops->shares_host_memory ? (size_t)w->n_node_ranks : 1)), least = 0;
     MPI_CHECK(MPI_Allreduce(&mine, &least, 1, MPI_LONG_LONG, MPI_MIN, w->comm));
     return least;
+}
+
+/* memory: that models have by default. */
+static void warn_of_memory(int64_t given, int64_t memory)
+{
+    double most = (double)memory / SHARE * 10;
+    if ((double)given > most)
+        log_warn("--model-memory: found %.2f GiB, but the rank that has least has %.2f GiB free: loads may fail",
+                 (double)given / GIB, most / GIB);
 }
 
 static int check(const struct model_memory *m, struct err *e)
@@ -29,6 +40,8 @@ void model_memory_share(struct model_memory *m, const struct instance *ground, i
                         struct err *e)
 {
     int64_t there = memory_of_rank(ground, w);
+    if (w->rank == 0)
+        warn_of_memory(all, there);
     m->all = all > 0 ? all : there;
     m->kv = kv >= 0 ? kv : m->all / 2;
     MPI_CHECK(MPI_Bcast(m, sizeof *m, MPI_BYTE, 0, w->comm));
