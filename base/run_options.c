@@ -86,8 +86,8 @@ static const struct opt load_rows[] = {
             "tokens of one step, prefill and decode together; longer prompts are fed in chunks (default 2048 on GPUs, "
             "512 on CPUs)"),
     {"kv-cache-memory-bytes", "BYTES", OPT_BYTES, AT(kv_cache_bytes), 1 << 10, 1e18, -1, NULL,
-     "memory of a rank for keys and values; K, M, G, T are accepted (default: as much as needed, up to half of the "
-     "free memory)",
+     "memory of a rank for keys and values, with --models-dir of all models; K, M, G, T are accepted (default: as much "
+     "as needed, up to half of the free memory; with --models-dir half of --model-memory)",
      NULL},
     FLAG("preflight", preflight,
          "first check every rank's memory, sums, messages and files for a few seconds, and end with status 9 if a node "

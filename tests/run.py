@@ -84,7 +84,7 @@ class Plan:
         self.each("e2e", 600, seconds=30, load=0.5)
 
     def attack(self):
-        self.each("attack", 600, seconds=30, load=0.5)
+        self.each("attack", 1000, seconds=30, load=0.5)
 
     def quick(self):
         self.unit()
@@ -97,7 +97,7 @@ class Plan:
     def door(self):
         """What a newcomer does before the first run: packages, installing, pages, documents."""
         for script in sorted(glob.glob("tests/door/test_*.sh")):
-            self.add(f"door/{os.path.basename(script)[:-len('.sh')]}", [script], 600, seconds=30, load=0.5)
+            self.add(f"door/{os.path.basename(script)[:-len('.sh')]}", [script], 1000, seconds=30, load=0.5)
         for proxy in ("nginx", "haproxy"):
             self.add(f"door/test_gateway_smuggling {proxy}", ["tests/door/test_gateway_smuggling.sh", proxy], 300, load=0.25)
 

@@ -66,6 +66,13 @@ void cpu_free(struct queue *q, void *p)
     free(base);
 }
 
+void cpu_clear(struct queue *q, void *p, size_t bytes)
+{
+    (void)q;
+    if (bytes > 0)
+        memset(p, 0, bytes);
+}
+
 /* MemAvailable of /proc/meminfo: what can be had without swapping; 0 if it cannot be read. */
 size_t cpu_free_memory(struct queue *q)
 {

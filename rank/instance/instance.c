@@ -149,16 +149,31 @@ static int check_fit(const struct model_config *m, const struct shard *s, const 
                      setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
 }
 
-/* Keys and values; then working memory. -1 on all ranks if one has failed. */
-static int open_engine(struct instance *i, const struct world *w, struct instance_setup *setup, struct step_ways *ways,
-                       struct err *e)
+/* All blocks of the arena may be this model's. */
+static int share_kv(struct instance *i, const struct world *w, struct instance_setup *setup, struct err *e)
+{
+    setup->limits.n_blocks = i->arena->n_units * setup->per_unit;
+    (void)network_share_kv(&i->network, i->arena, setup->per_unit, &i->q, e);
+    return agree_failed(w, e) ? -1 : 0;
+}
+
+static int open_kv(struct instance *i, const struct world *w, struct instance_setup *setup, struct err *e)
 {
     const struct network *n = &i->network;
+    if (i->arena != NULL)
+        return share_kv(i, w, setup, e);
     (void)fit_kv(&setup->limits, &n->config, &n->shard, w, i->ops, &i->q, setup->kv_bytes, e);
     if (agree_failed(w, e))
         return -1;
     (void)network_open_kv(&i->network, setup->limits.n_blocks, i->ops, &i->q, e);
-    if (agree_failed(w, e))
+    return agree_failed(w, e) ? -1 : 0;
+}
+
+/* Keys and values; then working memory. -1 on all ranks if one has failed. */
+static int open_engine(struct instance *i, const struct world *w, struct instance_setup *setup, struct step_ways *ways,
+                       struct err *e)
+{
+    if (open_kv(i, w, setup, e) != 0)
         return -1;
     return engine_open(&i->engine, &i->world, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step,
                        ways, e);
@@ -234,8 +249,8 @@ static void stand_on(struct instance *i, const struct instance *ground, enum dty
     i->q.act = ground->ops->act_type(dtype);
 }
 
-int instance_begin(struct instance *i, const struct instance *ground, struct world *w, struct model_config *m,
-                   struct checkpoint *c, struct instance_setup *setup, struct err *e)
+int instance_begin(struct instance *i, const struct instance *ground, struct kv_arena *arena, struct world *w,
+                   struct model_config *m, struct checkpoint *c, struct instance_setup *setup, struct err *e)
 {
     struct shard shard;
     memset(i, 0, sizeof *i);
@@ -244,6 +259,7 @@ int instance_begin(struct instance *i, const struct instance *ground, struct wor
     if (agree(w, e) >= 0)
         return -1;
     stand_on(i, ground, m->dtype);
+    i->arena = arena;
     shard_make(&shard, m, i->world.rank, i->world.n_ranks);
     (void)check_fit(m, &shard, c, setup, w, i, e);
     if (agree(w, e) >= 0)

@@ -4,6 +4,7 @@
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"
+#include "tests/support/outputs.h"
 #include "tests/support/process.h"
 
 #include <math.h>
@@ -84,16 +85,9 @@ static char *generate(const char *dir, int ranks, const char *const *words)
     const char *all[24] = {"generate", "--model",      dir, "--prompt-ids",      "5,9,17,33,2,60,41",
                            "--json",   "--max-tokens", "8", "--ignore-eos",      "--temperature",
                            "0",        "--logprobs",   "4", "--prompt-logprobs", "2"};
-    struct process_setup setup = {.ranks = ranks};
-    struct process p;
-    size_t n = 15;
-    for (size_t i = 0; words[i] != NULL; i++)
+    for (size_t n = 15, i = 0; words[i] != NULL && n < sizeof all / sizeof all[0] - 1; i++)
         all[n++] = words[i];
-    process_run(&p, &setup, all);
-    case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
-    char *out = strdup(p.text[PROCESS_OUT]);
-    process_free(&p);
-    return out;
+    return case_output(ranks, all);
 }
 
 #define GENERATE(dir, ranks, ...) generate((dir), (ranks), (const char *const[]){__VA_ARGS__, NULL})
