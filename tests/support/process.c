@@ -147,8 +147,7 @@ static int list_ranks(const char **argv, int n, const struct process_setup *s, c
     return n;
 }
 
-/* Whether mpirun is that of Open MPI 5, whose launcher is prterun. */
-static bool is_open_mpi_5(void)
+bool process_has_open_mpi_5(void)
 {
     static int known = -1;
     if (known < 0) {
@@ -168,7 +167,7 @@ static void list_arguments(const char **argv, const struct process_setup *s, cha
 {
     /* Open MPI 5 mixes the streams of a rank unless it is told not to (base/progress.c). */
     static const char *const launcher[] = {"mpirun", "--oversubscribe", "--output", ":raw"};
-    int n = 0, n_launcher = is_open_mpi_5() ? 4 : 2;
+    int n = 0, n_launcher = process_has_open_mpi_5() ? 4 : 2;
     (void)snprintf(ranks, ranks_bytes, "%d", s->last_env != NULL ? s->ranks - 1 : s->ranks);
     for (int i = 0; s->ranks > 0 && i < n_launcher; i++)
         argv[n++] = launcher[i];
@@ -389,7 +388,7 @@ static void drop_words_of_launcher(char *text)
                                         "-\nMPI_ABORT was invoked"};
     char *said;
     for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++)
-        while (is_open_mpi_5() && (said = strstr(text, pages[i])) != NULL)
+        while (process_has_open_mpi_5() && (said = strstr(text, pages[i])) != NULL)
             drop_page(text, said + 2);
     drop_lines(text, "] PMIX ERROR: ");
 }
