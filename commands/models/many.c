@@ -23,8 +23,10 @@ int many_check(const struct service_options *service, const struct models_option
     if (run_replica_size(run, w->n_ranks) != w->n_ranks)
         return ERR(e, ERR_USAGE, "--tensor-parallel %lld and --models-dir: every model is on all %d ranks",
                    (long long)run->tensor_parallel, w->n_ranks);
-    if (run->quantise != WEIGHTS_AS_THEY_ARE || run->head_dtype != WEIGHTS_AS_THEY_ARE)
-        return ERR(e, ERR_USAGE, "--quantization and --head-dtype are for one model, not for those of --models-dir");
+    if (run->quantise != WEIGHTS_AS_THEY_ARE || run->head_dtype != WEIGHTS_AS_THEY_ARE || run->inputs != INPUTS_OFF)
+        return ERR(e, ERR_USAGE,
+                   "--quantization, --head-dtype and --quantized-activations are for one model, not for those of "
+                   "--models-dir");
     return models_options_check(models, e);
 }
 

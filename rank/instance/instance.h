@@ -23,6 +23,7 @@ struct instance_setup {
     int32_t dummy;        /* weights are random, there is no checkpoint */
     int32_t device;       /* enum device_choice */
     int32_t step;         /* enum step_choice */
+    int32_t inputs;       /* enum inputs_choice, where the config says that activations are quantised */
     int32_t with_bus;     /* measure the way to the device before loading */
     struct load_setup load;
     uint64_t dummy_seed;

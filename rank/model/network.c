@@ -1,6 +1,7 @@
 /* rank/model/network.c - see network.h. */
 #include "rank/model/network.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,6 +59,34 @@ static int open_wide(struct network *n, const struct ops *ops, struct queue *q, 
     return 0;
 }
 
+/* How the activations are quantised that meet a slot, which has codes. */
+static struct input_form input_form_of(const struct network *n, const struct weight_slot *slot)
+{
+    const struct quantization *q = &n->config.quantization;
+    int whole = weight_inputs(&n->config, slot->id), group = q->input_group > 0 ? q->input_group : INT_MAX;
+    return (struct input_form){.codes = slot->form.codes,
+                               .scale = slot->input_scale,
+                               .most = q->input_most,
+                               .group = group,
+                               .first = weight_first_input(&n->config, &n->shard, slot->id),
+                               .n_groups = group < whole ? (whole + group - 1) / group : 1,
+                               .shared = weight_is_cut_along_inputs(&n->config, slot->id)};
+}
+
+/* The weights whose activations are quantised point to how. */
+static int open_inputs(struct network *n, struct err *e)
+{
+    if (!n->config.quantised_inputs)
+        return 0;
+    n->input_form = err_calloc(e, (size_t)n->map.n_slots, sizeof *n->input_form, "forms of activations");
+    for (int i = 0; i < n->map.n_slots && n->input_form != NULL; i++)
+        if (n->map.slot[i].form.codes == CODES_E4M3 || n->map.slot[i].form.codes == CODES_INT8) {
+            n->input_form[i] = input_form_of(n, &n->map.slot[i]);
+            n->weight[i].inputs = &n->input_form[i];
+        }
+    return n->input_form != NULL ? 0 : -1;
+}
+
 static int open_weights(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
 {
     for (int i = 0; i < n->map.n_slots; i++) {
@@ -93,7 +122,8 @@ int network_open(struct network *n, const struct model_config *m, const struct s
         return -1;
     n->weight = err_calloc(e, (size_t)n->map.n_slots, sizeof *n->weight, "weight table");
     n->layer = err_calloc(e, (size_t)m->n_layers, sizeof *n->layer, "layer table");
-    if (n->weight == NULL || n->layer == NULL || open_wide(n, ops, q, e) != 0 || open_weights(n, ops, q, e) != 0)
+    if (n->weight == NULL || n->layer == NULL || open_wide(n, ops, q, e) != 0 || open_weights(n, ops, q, e) != 0 ||
+        open_inputs(n, e) != 0)
         return -1;
     return open_alibi(n, ops, q, e) == 0 ? open_kv_scales(n, c, ops, q, e) : -1;
 }
@@ -176,6 +206,7 @@ void network_close(struct network *n, const struct ops *ops, struct queue *q)
     ops->free(q, n->wide);
     free(n->k_cache);
     free(n->v_cache);
+    free(n->input_form);
     free(n->weight);
     free(n->layer);
     weight_map_free(&n->map);

@@ -2,6 +2,7 @@
 #ifndef MODEL_NETWORK_H
 #define MODEL_NETWORK_H
 
+#include "kernels/inputs.h"
 #include "kernels/ops.h"
 #include "partition/weights.h"
 #include "rank/model/kv_arena.h"
@@ -13,6 +14,7 @@ struct network {
     struct weight *weight;                       /* [map.n_slots] on the device */
     const struct weight *once[WEIGHT_COUNT];     /* roles of the model itself; NULL: the config has none */
     const struct weight *(*layer)[WEIGHT_COUNT]; /* [n_layers] roles of each layer */
+    struct input_form *input_form;               /* [map.n_slots] of weights whose activations are quantised, or NULL */
     struct weight tied_head;                     /* once[WEIGHT_HEAD], where the run made it of the embedding */
     void *wide;                                  /* see struct weight */
     float *alibi_slopes;                         /* device [n_heads_local], or NULL */

@@ -210,7 +210,8 @@ static void compute_logits(struct engine *g, int n_rows)
         in = g->projected;
         g->ops->matmul(g->q, in, g->rows, n->once[WEIGHT_PROJECT_OUT], NULL, n_rows, false);
     }
-    g->ops->matmul(g->q, g->logits_local, in, head, n->once[WEIGHT_HEAD_BIAS], n_rows, false);
+    const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, NULL};
+    layer_product(&run, g->logits_local, in, head, n->once[WEIGHT_HEAD_BIAS], n_rows, false);
     if (m->logit_scale > 0 || m->logit_cap > 0)
         g->ops->scale(g->q, g->logits_local, m->logit_scale > 0 ? m->logit_scale : 1, m->logit_cap,
                       (size_t)n_rows * (size_t)head->rows);
