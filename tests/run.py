@@ -23,7 +23,7 @@ import time
 WAITING = {"fail/test_step_timeout", "fail/test_failures", "e2e/test_batch_refused", "e2e/test_serve_network",
            "e2e/test_serve_ranks", "unit/test_lifeline_connect"}
 # What takes longer than its suite's others, where no run before tells: seconds on two cores.
-LONG = {"e2e/test_bench": 70, "e2e/test_serve_end": 45, "fail/test_failures": 45, "fail/test_step_timeout": 45,
+LONG = {"e2e/test_bench": 70, "e2e/test_serve_end": 45, "e2e/test_models_arena": 30, "fail/test_failures": 45, "fail/test_step_timeout": 45,
         "unit/test_tokenizer": 25}
 # `make test`: one end-to-end program a command.
 QUICK_E2E = {"e2e/test_batch", "e2e/test_bench", "e2e/test_client", "e2e/test_gateway", "e2e/test_preflight",
