@@ -38,11 +38,15 @@ static const struct opt fp8_rows[] = {
            "embedding; results change (default none: the checkpoint's types)"),
     CHOICE("head-dtype", head_dtype, "auto|fp8",
            "fp8: the same for the head alone (default auto: the checkpoint's type)"),
+};
+const struct opt_rows run_fp8_rows = OPT_ROWS(fp8_rows);
+
+static const struct opt inputs_rows[] = {
     CHOICE("quantized-activations", inputs, "off|auto|on",
            "quantise activations before products of quantised weights: auto where the checkpoint declares it and that "
            "is implemented (FP8 and INT8, on CPUs), on: or fail; results change (default off: more accurate)"),
 };
-const struct opt_rows run_fp8_rows = OPT_ROWS(fp8_rows);
+const struct opt_rows run_inputs_rows = OPT_ROWS(inputs_rows);
 
 static const struct opt json_rows[] = {
     FLAG("json", json, "print one JSON object instead of a table"),
