@@ -137,6 +137,28 @@ struct FN(group) {
 #endif
 };
 
+#define SCALES     64 /* of a row that are made float at once */
+#define LINE_BYTES 64 /* that come from memory together */
+
+/* Scales and zeros of the rows of a tile, and a group, whose scales and zeros are number i of these. */
+struct FN(scales) {
+    float scale[TILE_R][SCALES], zero[TILE_R][SCALES];
+};
+
+TARGET INLINE void FN(open_group)(struct FN(group) * g, const struct FN(scales) * s, enum codes codes, int i)
+{
+    UNROLL for (int r = 0; r < TILE_R; r++)
+    {
+#if ISA == 512
+        if (FN(looks_up)(codes))
+            g->table[r] = FN(table_of)(codes, s->zero[r][i], s->scale[r][i]);
+#endif
+        g->scale[r] = s->scale[r][i];
+        g->zero[r] = s->zero[r][i];
+    }
+    (void)codes;
+}
+
 /* LANES weights of row r of the group from column c on, and activations in the same order. */
 TARGET INLINE FN(vec) FN(weights_of)(const struct FN(group) * g, int r, const uint8_t *row, enum codes codes, size_t c)
 {
@@ -160,16 +182,23 @@ TARGET INLINE FN(vec) FN(values_of)(const float *x, enum codes codes)
     return v;
 }
 
-#define SCALES     64 /* of a row that are made float at once */
-#define LINE_BYTES 64 /* that come from memory together */
+/* A sum with its lanes in the order of the columns. */
+TARGET INLINE FN(vec) FN(sum_of)(FN(vec) v, enum codes codes)
+{
+#if ISA == 512
+    v = FN(looks_up)(codes) ? FN(put_back)(v) : v;
+#endif
+    (void)codes;
+    return v;
+}
 
-/* tile (see matmul_isa.h) over whole rows of codes, whose groups are multiples of 16 columns. The rows of the next tile
- * are asked for meanwhile: rows are too short for the processor to see where they lead. */
+/* tile (see matmul_isa.h) over whole rows of codes, whose groups are multiples of 16 columns. The rows of the tile
+ * after the next are asked for meanwhile: rows are too short for the processor to see where they lead. */
 TARGET INLINE void FN(tile_codes)(float *sum, const float *const *x, const struct product *m, int r0, enum codes codes,
                                   int n_t, int n_cols)
 {
     FN(vec) s[TILE_T][TILE_R][PARTS];
-    float scale[TILE_R][SCALES], zero[TILE_R][SCALES];
+    struct FN(scales) scales;
     const uint8_t *w[TILE_R];
     int row[TILE_R], asked = 0;
     size_t ahead = 2 * TILE_R * m->pitch;
@@ -187,17 +216,9 @@ TARGET INLINE void FN(tile_codes)(float *sum, const float *const *x, const struc
         int end = next < n_cols ? (int)next : n_cols, i = group % SCALES, left = m->n_groups - group;
         if (i == 0)
             for (int r = 0; r < TILE_R; r++)
-                FN(take_scales)(scale[r], zero[r], m, row[r], group, left < SCALES ? left : SCALES);
+                FN(take_scales)(scales.scale[r], scales.zero[r], m, row[r], group, left < SCALES ? left : SCALES);
         struct FN(group) g;
-        UNROLL for (int r = 0; r < TILE_R; r++)
-        {
-#if ISA == 512
-            if (FN(looks_up)(codes))
-                g.table[r] = FN(table_of)(codes, zero[r][i], scale[r][i]);
-#endif
-            g.scale[r] = scale[r][i];
-            g.zero[r] = zero[r][i];
-        }
+        FN(open_group)(&g, &scales, codes, i);
         while (c < end) {
             if (c >= asked) {
                 UNROLL for (int r = 0; r < TILE_R; r++)
@@ -224,13 +245,7 @@ TARGET INLINE void FN(tile_codes)(float *sum, const float *const *x, const struc
         UNROLL for (int r = 0; r < TILE_R; r++)
         {
             UNROLL for (int p = 0; p < PARTS; p++)
-            {
-                FN(vec) v = s[t][r][p];
-#if ISA == 512
-                v = FN(looks_up)(codes) ? FN(put_back)(v) : v;
-#endif
-                FN(store)(sum + ((t * TILE_R + r) * PARTS + p) * LANES, v);
-            }
+                FN(store)(sum + ((t * TILE_R + r) * PARTS + p) * LANES, FN(sum_of)(s[t][r][p], codes));
         }
     }
 }
