@@ -119,6 +119,7 @@ struct weight_slot {
     enum dtype type; /* of what is not quantised */
     int rows, cols;  /* this rank's; either may be 0 */
     struct code_form form;
+    float input_scale; /* of activations, the largest of its parts'; 0: the checkpoint has none, or none is used */
     struct input_order *order; /* NULL: columns are inputs; otherwise the map's */
 };
 
@@ -173,6 +174,13 @@ bool weight_may_be_quantised(enum weight_id id);
 
 /* Is it of one expert below the other? */
 bool weight_is_of_experts(enum weight_id id);
+
+/* Has every rank some of its inputs, and all of its outputs? */
+bool weight_is_cut_along_inputs(const struct model_config *m, enum weight_id id);
+
+/* The inputs of the whole matrix, and the first of them that a rank has. */
+int weight_inputs(const struct model_config *m, enum weight_id id);
+int weight_first_input(const struct model_config *m, const struct shard *s, enum weight_id id);
 
 /* Does the config have this role at all, in this layer? layer -1 for the model's own. */
 bool weight_exists(const struct model_config *m, enum weight_id id, int layer);

@@ -19,6 +19,12 @@ bool weight_may_be_quantised(enum weight_id id)
            id == WEIGHT_KEY_UP || id == WEIGHT_VALUE_UP;
 }
 
+bool weight_is_cut_along_inputs(const struct model_config *m, enum weight_id id)
+{
+    return id == WEIGHT_OUT || id == WEIGHT_MLP_OUT || (id == WEIGHT_EXPERTS_OUT && !m->whole_experts) ||
+           id == WEIGHT_SHARED_OUT;
+}
+
 void weight_map_free(struct weight_map *map)
 {
     for (int i = 0; i < map->n_slots; i++)

@@ -9,8 +9,8 @@
 static int open_blocks(struct scheduler *s, struct err *e)
 {
     int n = s->setup.limits.n_blocks;
-    return s->setup.source == NULL ? blocks_open(&s->blocks, n, e)
-                                   : blocks_open_shared(&s->blocks, n, s->setup.source, e);
+    return s->setup.source.more == NULL ? blocks_open(&s->blocks, n, e)
+                                        : blocks_open_shared(&s->blocks, n, &s->setup.source, e);
 }
 
 int scheduler_open(struct scheduler *s, const struct scheduler_setup *setup, struct err *e)

@@ -67,18 +67,22 @@ int fit_heads(const struct model_config *m, const struct ops *ops, struct err *e
                m->head_dim, ops->name, ops->max_head_dim);
 }
 
-#define KV_USEFUL ((int64_t)64 << 20)
-
-static int64_t choose_kv(int64_t given, int64_t weights, int64_t wanted)
+/* Bytes of weights on the rank that holds most. */
+static size_t most_weights(const struct model_config *m, const struct checkpoint *c, int n_ranks, struct err *e)
 {
-    int64_t kv = given >= 0 ? given : weights > KV_USEFUL ? weights : KV_USEFUL;
-    return kv < wanted ? kv : wanted;
+    size_t most = 0;
+    for (int r = 0; r < n_ranks && e->code == ERR_NONE; r++) {
+        struct shard s;
+        shard_make(&s, m, r, n_ranks);
+        size_t bytes = expected_bytes(m, &s, c, e);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
 }
 
 int fit_need(const struct model_config *m, const struct checkpoint *c, const struct limits *l, int n_ranks,
-             const struct ops *ops, int64_t *kv_bytes, int64_t *need, struct err *e)
+             const struct ops *ops, int64_t *need, struct err *e)
 {
-    int64_t most_kv = 0;
     enum dtype act = ops->act_type(m->dtype);
     *need = 0;
     if (fit_heads(m, ops, e) != 0)
@@ -86,15 +90,47 @@ int fit_need(const struct model_config *m, const struct checkpoint *c, const str
     for (int r = 0; r < n_ranks && e->code == ERR_NONE; r++) {
         struct shard s;
         shard_make(&s, m, r, n_ranks);
-        int64_t weights = (int64_t)(expected_bytes(m, &s, c, e) + wide_bytes(m, ops)),
-                working = (int64_t)working_bytes(m, &s, l, ops, act, e);
-        int64_t wanted = (int64_t)network_kv_block_bytes(m, &s, act) * l->n_blocks;
-        int64_t kv = choose_kv(*kv_bytes, weights, wanted);
-        most_kv = kv > most_kv ? kv : most_kv;
-        *need = weights + working + kv > *need ? weights + working + kv : *need;
+        int64_t bytes =
+            (int64_t)(expected_bytes(m, &s, c, e) + wide_bytes(m, ops) + working_bytes(m, &s, l, ops, act, e));
+        *need = bytes > *need ? bytes : *need;
     }
-    *kv_bytes = *kv_bytes < 0 ? most_kv : *kv_bytes;
     return e->code == ERR_NONE ? 0 : -1;
+}
+
+#define KV_USEFUL ((size_t)64 << 20)
+
+/* Numbers of blocks, and of what is in them, are 32 bits. */
+static bool are_countable(const struct model_config *m, enum dtype act, size_t kv_bytes, size_t n_blocks)
+{
+    size_t part = KV_BLOCK_TOKENS * (size_t)m->head_dim * (m->kv_fp8 ? 1 : dtype_bytes(act));
+    return kv_bytes / part <= INT32_MAX && n_blocks <= INT32_MAX;
+}
+
+int fit_share(const struct model_config *m, const struct checkpoint *c, struct limits *l, int n_ranks,
+              const struct ops *ops, size_t kv_bytes, struct kv_share *share, struct err *e)
+{
+    enum dtype act = ops->act_type(m->dtype);
+    size_t unit = kv_arena_unit_bytes(kv_bytes), n_units = kv_bytes / unit, weights = most_weights(m, c, n_ranks, e);
+    size_t useful = (weights > KV_USEFUL ? weights : KV_USEFUL) / unit;
+    size_t per = (size_t)kv_arena_per_unit(unit, m, n_ranks, act);
+    if (e->code != ERR_NONE)
+        return -1;
+    if (per == 0)
+        return ERR(e, ERR_MEMORY,
+                   "keys and values of %d tokens do not fit into a unit of %zu bytes; models share %zu bytes "
+                   "(--kv-cache-memory-bytes) in units of a hundredth of that",
+                   KV_BLOCK_TOKENS, unit, kv_bytes);
+    if (!are_countable(m, act, kv_bytes, n_units * per))
+        return ERR(e, ERR_UNSUPPORTED, "%zu bytes for keys and values of all models are too many to count blocks in",
+                   kv_bytes);
+    useful = useful < 1 ? 1 : useful < n_units ? useful : n_units;
+    size_t tokens = useful * per * KV_BLOCK_TOKENS;
+    l->max_len = tokens < (size_t)l->max_len ? (int32_t)tokens : l->max_len;
+    size_t one = (size_t)limits_blocks_per_slot(l), all = ((size_t)l->max_seqs * one + per - 1) / per;
+    *share = (struct kv_share){
+        .per_unit = (int)per, .least = (int)((one + per - 1) / per), .most = (int)(all < n_units ? all : n_units)};
+    l->n_blocks = share->most * share->per_unit;
+    return 0;
 }
 
 int fit_check(const struct model_config *m, const struct shard *s, const struct checkpoint *c, const struct limits *l,

@@ -89,13 +89,6 @@ static int check_numbers(const struct task *t, enum weight_id id, struct err *e)
     return 0;
 }
 
-/* Rows of these are cut among the ranks, each of which has some of the inputs. */
-static bool is_cut_along_inputs(const struct model_config *m, enum weight_id id)
-{
-    return id == WEIGHT_OUT || id == WEIGHT_MLP_OUT || (id == WEIGHT_EXPERTS_OUT && !m->whole_experts) ||
-           id == WEIGHT_SHARED_OUT;
-}
-
 /* t->to of t->from. Collective. */
 static int run_task(struct task *t, enum weight_id id, const struct world *w, struct err *e)
 {
@@ -122,7 +115,7 @@ static int run_task(struct task *t, enum weight_id id, const struct world *w, st
 static int make_fp8(const struct model_config *m, const struct weight *from, struct weight *to, enum weight_id id,
                     const struct world *w, const struct ops *ops, struct queue *q, struct err *e)
 {
-    struct task t = {.from = from, .to = *from, .ops = ops, .q = q, .cut = is_cut_along_inputs(m, id)};
+    struct task t = {.from = from, .to = *from, .ops = ops, .q = q, .cut = weight_is_cut_along_inputs(m, id)};
     t.to.data = NULL;
     t.to.form = (struct code_form){.codes = CODES_E4M3, .scale = SCALE_F32, .group = INT_MAX};
     int rc = run_task(&t, id, w, e);

@@ -40,5 +40,5 @@ void latent_attention(const struct layer_run *r, int layer, const void *in)
                          a->cos_sin, w[WEIGHT_LATENT_NORM], l->norm_eps);
     r->ops->attention(r->q, a->attended, a->qkv, net->k_cache[layer], net->v_cache[layer], &heads, r->batch);
     r->ops->matmul_heads(r->q, value, said, w[WEIGHT_VALUE_UP], heads.n_heads, n);
-    layer_product(r, a->partial, a->heads, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], false);
+    layer_product(r, a->partial, a->heads, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], n, false);
 }
