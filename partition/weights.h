@@ -205,6 +205,14 @@ size_t weight_slot_order_at(const struct weight_slot *slot);
 size_t weight_slot_bytes(const struct weight_slot *slot);
 size_t weight_map_bytes(const struct weight_map *map);
 
+/* Does a run make FP8 of the slot at load (weights_fp8, head_fp8 of the config), with a scale for each row? */
+bool weight_becomes_fp8(const struct model_config *m, const struct weight_slot *slot);
+struct code_form weight_fp8_form(void);
+
+/* The bytes of all once that is done, as of a map as the checkpoint has it, and the most while it is done: one matrix
+ * after the other, in order, each beside its new form. */
+size_t weight_map_fp8_bytes(const struct weight_map *map, const struct model_config *m, size_t *most);
+
 /* Bytes of a rank's weights that a decode step of n_sequences reads: all but the tables that a token takes a row of; of
  * the experts as many as that many tokens choose on average, if all are chosen equally often (if they are not:
  * fewer). */

@@ -8,13 +8,16 @@
 
 #define GIB (1024.0 * 1024.0 * 1024.0)
 
-/* Bytes of every role on this rank, in the checkpoint's types. A config that contradicts the checkpoint fails here, by
- * the tensor's name, before its sizes are called too large for this machine. */
+/* Bytes of every role on this rank once loaded, and the most before. A config that contradicts the checkpoint fails
+ * here, by the tensor's name, before its sizes are called too large for this machine. */
 static size_t expected_bytes(const struct model_config *m, const struct shard *s, const struct checkpoint *c,
-                             struct err *e)
+                             size_t *most, struct err *e)
 {
     struct weight_map map = {0};
-    size_t bytes = weight_map_build(&map, m, s, c, e) == 0 ? weight_map_bytes(&map) : 0;
+    size_t bytes = 0;
+    *most = 0;
+    if (weight_map_build(&map, m, s, c, e) == 0)
+        bytes = weight_map_fp8_bytes(&map, m, most);
     weight_map_free(&map);
     return bytes;
 }
@@ -22,7 +25,8 @@ static size_t expected_bytes(const struct model_config *m, const struct shard *s
 /* The memory that network_open takes beside quantised weights. */
 static size_t wide_bytes(const struct model_config *m, const struct ops *ops)
 {
-    return m->quantization.format != FORMAT_NONE && !ops->shares_host_memory ? WIDE_BYTES : 0;
+    bool any = m->quantization.format != FORMAT_NONE || m->weights_fp8 || m->head_fp8;
+    return any && !ops->shares_host_memory ? WIDE_BYTES : 0;
 }
 
 static size_t working_bytes(const struct model_config *m, const struct shard *s, const struct limits *l,
@@ -49,8 +53,14 @@ static size_t least_blocks(const struct limits *l, size_t block, int64_t kv_byte
 int fit_judge(const struct fit *f, bool host, struct err *e)
 {
     size_t all = f->weights + f->working + f->kv_least;
-    if (f->available == 0 || all <= f->available)
+    if (f->available == 0 || (all <= f->available && f->loading <= f->available))
         return 0;
+    if (all <= f->available)
+        return ERR(e, ERR_MEMORY,
+                   "needed on this %s while weights become FP8: %.2f GiB, %.2f afterwards; %.2f GiB are free: use more "
+                   "%s, or a checkpoint that is quantised",
+                   host ? "host" : "device", (double)f->loading / GIB, (double)all / GIB, (double)f->available / GIB,
+                   host ? "nodes" : "ranks");
     return ERR(e, ERR_MEMORY,
                "needed on this %s: %.2f GiB = %.2f of weights + %.2f of working memory + %.2f for keys and values "
                "(%.2f wanted); %.2f GiB are free: use more %s, a smaller model, or a smaller --max-batch-tokens",
@@ -74,7 +84,7 @@ static size_t most_weights(const struct model_config *m, const struct checkpoint
     for (int r = 0; r < n_ranks && e->code == ERR_NONE; r++) {
         struct shard s;
         shard_make(&s, m, r, n_ranks);
-        size_t bytes = expected_bytes(m, &s, c, e);
+        size_t loading, bytes = expected_bytes(m, &s, c, &loading, e);
         most = bytes > most ? bytes : most;
     }
     return most;
@@ -90,8 +100,8 @@ int fit_need(const struct model_config *m, const struct checkpoint *c, const str
     for (int r = 0; r < n_ranks && e->code == ERR_NONE; r++) {
         struct shard s;
         shard_make(&s, m, r, n_ranks);
-        int64_t bytes =
-            (int64_t)(expected_bytes(m, &s, c, e) + wide_bytes(m, ops) + working_bytes(m, &s, l, ops, act, e));
+        size_t loading, weights = expected_bytes(m, &s, c, &loading, e);
+        int64_t bytes = (int64_t)(weights + wide_bytes(m, ops) + working_bytes(m, &s, l, ops, act, e));
         *need = bytes > *need ? bytes : *need;
     }
     return e->code == ERR_NONE ? 0 : -1;
@@ -137,13 +147,19 @@ int fit_check(const struct model_config *m, const struct shard *s, const struct 
               const struct world *w, const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e)
 {
     size_t block = network_kv_block_bytes(m, s, q->act);
-    unsigned long long mine[4] = {expected_bytes(m, s, c, e) + wide_bytes(m, ops),
-                                  working_bytes(m, s, l, ops, q->act, e), least_blocks(l, block, kv_bytes) * block,
-                                  (size_t)l->n_blocks * block};
-    unsigned long long all[4] = {mine[0], mine[1], mine[2], mine[3]};
+    size_t loading, weights = expected_bytes(m, s, c, &loading, e), wide = wide_bytes(m, ops);
+    unsigned long long mine[5] = {weights + wide, working_bytes(m, s, l, ops, q->act, e),
+                                  least_blocks(l, block, kv_bytes) * block, (size_t)l->n_blocks * block,
+                                  loading + wide};
+    unsigned long long all[5] = {mine[0], mine[1], mine[2], mine[3], mine[4]};
     if (ops->shares_host_memory)
-        MPI_CHECK(MPI_Allreduce(mine, all, 4, MPI_UNSIGNED_LONG_LONG, MPI_SUM, w->node));
-    const struct fit f = {all[0], all[1], all[2], all[3], ops->free_memory(q)};
+        MPI_CHECK(MPI_Allreduce(mine, all, 5, MPI_UNSIGNED_LONG_LONG, MPI_SUM, w->node));
+    const struct fit f = {.weights = all[0],
+                          .working = all[1],
+                          .kv_least = all[2],
+                          .kv_wanted = all[3],
+                          .loading = all[4],
+                          .available = ops->free_memory(q)};
     if (fit_heads(m, ops, e) == 0)
         (void)fit_judge(&f, ops->shares_host_memory, e);
     return e->code == ERR_NONE ? 0 : -1;

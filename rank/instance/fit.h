@@ -11,6 +11,7 @@ struct fit {
     size_t weights, working; /* working: see engine_bytes */
     size_t kv_least;         /* one block of 16 tokens; with kv_bytes >= 0 what is certain to be taken */
     size_t kv_wanted;        /* all that the limits ask for */
+    size_t loading; /* the most that weights take on their way, before there is any of the rest; 0: no more than then */
     size_t available;
 };
 
