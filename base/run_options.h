@@ -26,6 +26,7 @@ struct run_options {
     bool no_prefix_caching;
 
     const char *speculative_config; /* NULL: not given */
+    const char *draft_model;        /* NULL: not given */
     int64_t speculative;            /* enum speculative_choice */
     int64_t num_speculative_tokens, prompt_lookup_max, prompt_lookup_min;
 

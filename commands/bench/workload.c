@@ -129,7 +129,8 @@ static int next_of_traffic(struct run *r, struct plan *p, struct err *e)
         r->started = seconds_now();
     }
     traffic_plan(r->rig->traffic, p);
-    count_step(r, p);
+    if (p->model != PLAN_DRAFT_MODEL)
+        count_step(r, p);
     return 0;
 }
 
@@ -180,5 +181,5 @@ void workload_run(struct bench_rig *rig, enum workload_kind kind, const struct w
                     .samples = s};
     const struct loop_client client = {.context = &r, .next = next, .accept = accept_result, .masks = masks};
     memset(s, 0, sizeof *s);
-    loop_run(rig->engine, &client, e);
+    instance_run(rig->instance, rig->draft_model, &client, e);
 }

@@ -44,10 +44,42 @@ static size_t working_bytes(const struct model_config *m, const struct shard *s,
 
 /* Blocks that are certain to be allocated: the requested number, as far as a given size has room; one if the size is
  * chosen here. */
-static size_t least_blocks(const struct limits *l, size_t block, int64_t kv_bytes)
+static size_t least_blocks(int32_t n_blocks, size_t block, int64_t kv_bytes)
 {
     size_t held = block > 0 && kv_bytes >= 0 ? (size_t)kv_bytes / block : 1;
-    return held < (size_t)l->n_blocks ? held : (size_t)l->n_blocks;
+    return held < (size_t)n_blocks ? held : (size_t)n_blocks;
+}
+
+/* The bytes of one block of each model. */
+static size_t block_bytes(const struct fit_part *part, int n_parts)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < n_parts; i++)
+        bytes += network_kv_block_bytes(part[i].model, part[i].shard, part[i].act);
+    return bytes;
+}
+
+static size_t working_of_all(const struct fit_part *part, int n_parts, const struct ops *ops, struct err *e)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < n_parts; i++)
+        bytes += working_bytes(part[i].model, part[i].shard, &part[i].limits, ops, part[i].act, e);
+    return bytes;
+}
+
+/* *most: the bytes that they take at most on their way, one model after the other. */
+static size_t weights_of_all(const struct fit_part *part, int n_parts, const struct ops *ops, size_t *most,
+                             struct err *e)
+{
+    size_t bytes = 0;
+    *most = 0;
+    for (int i = 0; i < n_parts; i++) {
+        size_t loading, own = expected_bytes(part[i].model, part[i].shard, part[i].checkpoint, &loading, e);
+        size_t wide = wide_bytes(part[i].model, ops), then = bytes + loading + wide;
+        *most = then > *most ? then : *most;
+        bytes += own + wide;
+    }
+    return bytes;
 }
 
 int fit_judge(const struct fit *f, bool host, struct err *e)
@@ -143,14 +175,13 @@ int fit_share(const struct model_config *m, const struct checkpoint *c, struct l
     return 0;
 }
 
-int fit_check(const struct model_config *m, const struct shard *s, const struct checkpoint *c, const struct limits *l,
-              const struct world *w, const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e)
+int fit_check(const struct fit_part *part, int n_parts, const struct world *w, const struct ops *ops, struct queue *q,
+              int64_t kv_bytes, struct err *e)
 {
-    size_t block = network_kv_block_bytes(m, s, q->act);
-    size_t loading, weights = expected_bytes(m, s, c, &loading, e), wide = wide_bytes(m, ops);
-    unsigned long long mine[5] = {weights + wide, working_bytes(m, s, l, ops, q->act, e),
-                                  least_blocks(l, block, kv_bytes) * block, (size_t)l->n_blocks * block,
-                                  loading + wide};
+    size_t block = block_bytes(part, n_parts), loading, weights = weights_of_all(part, n_parts, ops, &loading, e);
+    int32_t n_blocks = part[0].limits.n_blocks;
+    unsigned long long mine[5] = {weights, working_of_all(part, n_parts, ops, e),
+                                  least_blocks(n_blocks, block, kv_bytes) * block, (size_t)n_blocks * block, loading};
     unsigned long long all[5] = {mine[0], mine[1], mine[2], mine[3], mine[4]};
     if (ops->shares_host_memory)
         MPI_CHECK(MPI_Allreduce(mine, all, 5, MPI_UNSIGNED_LONG_LONG, MPI_SUM, w->node));
@@ -160,16 +191,18 @@ int fit_check(const struct model_config *m, const struct shard *s, const struct 
                           .kv_wanted = all[3],
                           .loading = all[4],
                           .available = ops->free_memory(q)};
-    if (fit_heads(m, ops, e) == 0)
+    for (int i = 0; i < n_parts && e->code == ERR_NONE; i++)
+        (void)fit_heads(part[i].model, ops, e);
+    if (e->code == ERR_NONE)
         (void)fit_judge(&f, ops->shares_host_memory, e);
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-int fit_kv(struct limits *l, const struct model_config *m, const struct shard *s, const struct world *w,
-           const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e)
+int fit_kv(int32_t *n_blocks, const struct fit_part *part, int n_parts, const struct world *w, const struct ops *ops,
+           struct queue *q, int64_t kv_bytes, struct err *e)
 {
-    size_t block = network_kv_block_bytes(m, s, q->act);
-    size_t working = working_bytes(m, s, l, ops, q->act, e);
+    size_t block = block_bytes(part, n_parts);
+    size_t working = working_of_all(part, n_parts, ops, e);
     size_t available = (size_t)kv_bytes;
     if (kv_bytes < 0) {
         size_t share = ops->free_memory(q) / (ops->shares_host_memory ? (size_t)w->n_node_ranks : 1);
@@ -177,9 +210,9 @@ int fit_kv(struct limits *l, const struct model_config *m, const struct shard *s
         available = rest < share / 2 ? rest : share / 2;
     }
     size_t blocks = block > 0 ? available / block : INT_MAX;
-    int mine = blocks < (size_t)l->n_blocks ? (int)blocks : l->n_blocks, all = mine;
+    int mine = blocks < (size_t)*n_blocks ? (int)blocks : *n_blocks, all = mine;
     MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->comm));
-    l->n_blocks = all;
+    *n_blocks = all;
     if (all < 1 && mine < 1)
         return ERR(e, ERR_MEMORY, "KV cache: 16 tokens need %zu bytes on this rank, %zu are available%s", block,
                    available, kv_bytes >= 0 ? " (--kv-cache-memory-bytes)" : "");

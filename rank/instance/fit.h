@@ -15,10 +15,20 @@ struct fit {
     size_t available;
 };
 
+/* A model as a rank is to hold it. */
+struct fit_part {
+    const struct model_config *model;
+    const struct shard *shard;
+    const struct checkpoint *checkpoint; /* NULL: weights are not read */
+    struct limits limits;
+    enum dtype act; /* of activations */
+};
+
 /* Refuse a run that cannot be, for its heads, or cannot fit: weights, working memory and the least of keys and
- * values against what is free. c: NULL when weights are not read. kv_bytes: as in fit_kv. Collective over the node. */
-int fit_check(const struct model_config *m, const struct shard *s, const struct checkpoint *c, const struct limits *l,
-              const struct world *w, const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e);
+ * values of n_parts models, which have equally many blocks, against what is free. kv_bytes: as in fit_kv. Collective
+ * over the node. */
+int fit_check(const struct fit_part *part, int n_parts, const struct world *w, const struct ops *ops, struct queue *q,
+              int64_t kv_bytes, struct err *e);
 
 /* The bytes of weights and working memory that a model takes on the rank that holds most of it, before anything is
  * read. Local; any thread. */
@@ -36,10 +46,10 @@ int fit_heads(const struct model_config *m, const struct ops *ops, struct err *e
 /* The line of a refusal, or nothing when it fits. */
 int fit_judge(const struct fit *f, bool host, struct err *e);
 
-/* Reduce l->n_blocks (in: wanted; out: equal on all ranks) to what kv_bytes of every rank hold, or, with kv_bytes <
- * 0, to half of a rank's share of the free memory, less where the working memory needs more than the other half.
- * Fails when not even one sequence of 16 tokens fits. Collective. */
-int fit_kv(struct limits *l, const struct model_config *m, const struct shard *s, const struct world *w,
-           const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e);
+/* Reduce *n_blocks (in: wanted; out: equal on all ranks), which every one of the models has, to what kv_bytes of every
+ * rank hold, or, with kv_bytes < 0, to half of a rank's share of the free memory, less where the working memory needs
+ * more than the other half. Fails when not even one sequence of 16 tokens fits. Collective. */
+int fit_kv(int32_t *n_blocks, const struct fit_part *part, int n_parts, const struct world *w, const struct ops *ops,
+           struct queue *q, int64_t kv_bytes, struct err *e);
 
 #endif

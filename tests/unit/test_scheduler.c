@@ -90,23 +90,30 @@ static void random_cancel(struct schedule *run, uint64_t *seed)
     schedule_check_memory(run);
 }
 
+/* The makers of drafts. */
+enum drafts { NO_DRAFTS, RANDOM_DRAFTS, MODEL_DRAFTS };
+
 struct sums {
     uint64_t preemptions, hits, queries, drafts, drafted, accepted[DRAFTS_MAX];
     int ended[FINISH_REASONS];
 };
 
-static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, bool drafts, struct sums *sums)
+static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, enum drafts drafts, struct sums *sums)
 {
     struct scheduler_setup setup = {.prefix_caching = prefix_caching};
     struct limits *l = &setup.limits;
     l->max_seqs = 1 + random_below(seed, 12);
     l->max_batch_tokens = l->max_seqs + random_below(seed, random_below(seed, 2) == 0 ? 10 : 90);
     l->max_len = SCHEDULE_MAX_LEN;
-    l->max_drafts = drafts ? 1 + random_below(seed, 40) : 0;
+    l->max_drafts = drafts != NO_DRAFTS ? 1 + random_below(seed, 40) : 0;
     l->max_logit_rows = l->max_seqs + l->max_drafts;
-    if (drafts)
+    if (drafts == RANDOM_DRAFTS)
         setup.drafts.propose = schedule_propose;
-    setup.guesses.most = drafts ? 1 + random_below(seed, DRAFTS_MAX) : 0;
+    if (drafts == MODEL_DRAFTS) {
+        l->draft_len = 20 + random_below(seed, SCHEDULE_MAX_LEN - 19);
+        setup.guesses.always = random_below(seed, 3) != 0;
+    }
+    setup.guesses.most = drafts != NO_DRAFTS ? 1 + random_below(seed, DRAFTS_MAX) : 0;
     l->n_blocks = (SCHEDULE_MAX_LEN + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS +
                   random_below(seed, random_below(seed, 4) != 0 ? 4 : 40);
     struct schedule run;
@@ -138,7 +145,7 @@ static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, bool dr
     schedule_close(&run);
 }
 
-static void all_schedules(uint64_t seed, bool drafts, struct sums sums[2])
+static void all_schedules(uint64_t seed, enum drafts drafts, struct sums sums[2])
 {
     int n = getenv("LOCKSTEP_SANITIZED") != NULL ? 500 : 4000;
     for (int trial = 0; trial < n; trial++)
@@ -161,7 +168,7 @@ static void random_schedules(void **state)
 {
     (void)state;
     struct sums sums[2] = {0};
-    all_schedules(11, false, sums);
+    all_schedules(11, NO_DRAFTS, sums);
     assert_int_equal(sums[0].drafts + sums[1].drafts, 0);
 }
 
@@ -170,7 +177,7 @@ static void random_schedules_with_drafts(void **state)
 {
     (void)state;
     struct sums sums[2] = {0};
-    all_schedules(12, true, sums);
+    all_schedules(12, RANDOM_DRAFTS, sums);
     for (int k = 0; k < 2; k++) {
         print_message("# %llu times %llu tokens drafted, right at place 1: %llu, 15: %llu\n",
                       (unsigned long long)sums[k].drafts, (unsigned long long)sums[k].drafted,
@@ -181,11 +188,29 @@ static void random_schedules_with_drafts(void **state)
     }
 }
 
+/* The same model drafts: beside preemption, shared prefixes and ends of all kinds its drafts are right wherever they
+ * can be (tests/support/schedule.c). */
+static void random_schedules_with_a_draft_model(void **state)
+{
+    (void)state;
+    struct sums sums[2] = {0};
+    all_schedules(13, MODEL_DRAFTS, sums);
+    for (int k = 0; k < 2; k++) {
+        print_message("# %llu times %llu tokens drafted, right at place 1: %llu, 15: %llu\n",
+                      (unsigned long long)sums[k].drafts, (unsigned long long)sums[k].drafted,
+                      (unsigned long long)sums[k].accepted[0], (unsigned long long)sums[k].accepted[DRAFTS_MAX - 1]);
+        assert_true(sums[k].drafts > 1000 && sums[k].drafted > sums[k].drafts);
+        assert_true(sums[k].accepted[0] > sums[k].drafts / 2 && sums[k].accepted[0] < sums[k].drafts);
+        assert_true(sums[k].accepted[DRAFTS_MAX - 1] > 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_schedules),
         cmocka_unit_test(random_schedules_with_drafts),
+        cmocka_unit_test(random_schedules_with_a_draft_model),
     };
     return cmocka_run_group_tests(tests, open_stops, close_stops);
 }
