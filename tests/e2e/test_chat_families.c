@@ -59,8 +59,8 @@ static void tokenizes(const json_t *c)
     web_free(&a);
 }
 
-/* The ids in a list of log probabilities: of a prompt, whose first entry is null and stands for `first`; or of an answer,
- * whose tokens are "token_id:5". */
+/* The ids in a list of log probabilities: of a prompt, whose first entry is null and stands for `first`; or of an
+ * answer, whose tokens are "token_id:5". */
 static json_t *ids_in(const json_t *entries, const json_t *first)
 {
     json_t *ids = json_array();

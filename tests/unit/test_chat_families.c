@@ -1,5 +1,5 @@
-/* tests/unit/test_chat_families.c - chats in the formats of harmony, Qwen3 and Gemma 3, with tools, thoughts and several
- * turns: the text and the token ids are those of transformers' apply_chat_template. */
+/* tests/unit/test_chat_families.c - chats in the formats of harmony, Qwen3 and Gemma 3, with tools, thoughts and
+ * several turns: the text and the token ids are those of transformers' apply_chat_template. */
 #include "tests/unit/unit.h"
 
 #include "base/json.h"
