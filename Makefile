@@ -233,6 +233,22 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.c.o $(TEST_LIB) $(ARCHIVE)
 	@echo "  LINK $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) $(LDFLAGS) -o $@ $^ $(shell $(PKG_CONFIG) --libs cmocka) $(LIBS)
 
+# What computes products and attention on CPUs, again with no wider instructions than AVX2 and than every x86-64 has, in
+# the place of the archive's: tests/ops/test_matmul_256.
+NARROW_TESTS := codes matmul attention
+NARROW_BIN   := $(foreach bits,128 256,$(NARROW_TESTS:%=$(BUILD)/tests/ops/test_%_$(bits)))
+define NARROW
+$(BUILD)/narrow/%.$(1).o: OPTIMISE := -O3 -ffp-contract=fast
+$(BUILD)/narrow/%.$(1).o: kernels/cpu/%.c $(BUILD)/flags
+	@mkdir -p $$(@D)
+	@echo "  CC   $$< ($(1))"
+	$$(Q)$$(CC) $$(ALL_CPPFLAGS) -DCPU_ISA_LIMIT=$(1) $$(ALL_CFLAGS) -fPIE -MMD -MP -c -o $$@ $$<
+$(BUILD)/tests/ops/test_%_$(1): $(BUILD)/tests/ops/test_%.c.o $(BUILD)/narrow/matmul.$(1).o $(BUILD)/narrow/attention.$(1).o $(TEST_LIB) $(ARCHIVE)
+	@echo "  LINK $$@"
+	$$(Q)$$(CC) $$(ALL_CFLAGS) $$(PIE_LINK) $$(LDFLAGS) -o $$@ $$^ $$(shell $$(PKG_CONFIG) --libs cmocka) $$(LIBS)
+endef
+$(foreach bits,128 256,$(eval $(call NARROW,$(bits))))
+
 # Loaded into ranks by tests: to count what they really read, to make reading, writing, MPI_Finalize, NCCL and graphs fail, to hold a
 # thread of MPI back, in place of a driver's library, and to let them share GPUs.
 PRELOAD := $(addprefix $(BUILD)/tests/,count_reads.so fail_read.so fail_write.so fail_finalize.so late_event.so fake_nvml.so $(if $(filter 1,$(CUDA)),fail_nccl.so fail_graph.so share_gpus.so))
@@ -251,7 +267,7 @@ $(PRELOAD): $(BUILD)/flags
 	@echo "  LINK $@"
 	$(Q)$(CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(LDFLAGS) -fPIC -shared -o $@ $(filter %.c,$^) -ldl
 
-tests: $(TEST_BIN) preload
+tests: $(TEST_BIN) $(if $(filter 1,$(CUDA) $(SAN)),,$(NARROW_BIN)) preload
 
 fuzzers: $(FUZZ_BIN)
 $(FUZZ_OBJ): build/fuzz/%.o: %

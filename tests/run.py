@@ -68,6 +68,13 @@ class Plan:
         self.each("unit", 300, seconds=2)
         self.each("ops", 300)
 
+    def narrow(self):
+        """Products and attention as CPUs without AVX-512 (256), and without AVX2 (128), compute them."""
+        for bits in (256, 128):
+            for name in ("codes", "matmul", "attention"):
+                stem = f"ops/test_{name}_{bits}"
+                self.add(stem, [f"{self.build}/tests/{stem}"], 600, seconds=15)
+
     def spmd(self, ranks=(1, 2, 3, 4)):
         for name, path in self.programs("spmd"):
             for n in ranks:
@@ -189,12 +196,12 @@ class Plan:
             self.add(f"fuzz/{name}", ["tests/fuzz/run.sh", self.build, name, unit, str(count)], limit, seconds=10)
 
     def all(self):
-        for suite in ("unit", "spmd", "parity", "fail", "e2e", "attack", "door", "cluster", "soak", "sanitizers"):
+        for suite in ("unit", "narrow", "spmd", "parity", "fail", "e2e", "attack", "door", "cluster", "soak", "sanitizers"):
             getattr(self, suite)()
         self.fuzzers("inputs", 30000, 600) # from a fixed seed; `make soak` searches further
 
 
-SUITES = ("all", "quick", "unit", "spmd", "parity", "fail", "e2e", "attack", "door", "cluster", "soak", "sanitizers", "fuzz",
+SUITES = ("all", "quick", "unit", "narrow", "spmd", "parity", "fail", "e2e", "attack", "door", "cluster", "soak", "sanitizers", "fuzz",
           "long",
           "soak-batch")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs the tests of some suites side by side (tests/run.py), and counts.
-# Usage: tests/run.sh BUILD_DIR [all|quick|unit|spmd|parity|fail|e2e|attack|door|cluster|soak|sanitizers|fuzz ... | long | soak-batch]
+# Usage: tests/run.sh BUILD_DIR [all|quick|unit|narrow|spmd|parity|fail|e2e|attack|door|cluster|soak|sanitizers|fuzz ... | long | soak-batch]
 # Ends with a line "N passed, M failed", after "K SKIPPED" if there are any, and after the ten slowest.
 set -u
 cd "$(dirname "$0")/.."
