@@ -56,7 +56,7 @@ static void start_all(const struct run *r, struct plan *p)
                                                                    .repetition_penalty = 1,
                                                                    .prompt_len = r->work->n_prompt}};
         for (int i = 0; i < n_blocks; i++)
-            p->block[p->n_blocks++] = (struct plan_block){s, i, s * n_blocks + i};
+            p->block[p->n_blocks++] = (struct plan_block){s, i, s * n_blocks + i, KV_MAIN};
     }
 }
 

@@ -82,6 +82,7 @@ struct scheduler_setup {
 struct scheduler_stats {
     int n_running, n_waiting;    /* now */
     int n_blocks, n_blocks_used; /* used: held by sequences; what is only kept for reuse counts as free */
+    int n_window_blocks, n_window_blocks_used; /* the same of kind KV_WINDOWED; 0: there is none */
     int n_draft_places;          /* drafts of a sequence and step at most; 0: none are made */
     uint64_t n_preemptions;      /* from here on: since the start */
     uint64_t prefix_queries;     /* tokens of requests that started, and were looked up in the prefix cache */
@@ -106,7 +107,8 @@ struct scheduler {
     int n_waiting;                /* in all queues */
     int n_parked;                 /* neither running nor waiting, see REQUEST_PARKED */
     int *free_slot, n_free_slots; /* stack */
-    struct blocks blocks;
+    int n_kinds;                    /* of KV blocks, each with owners and a cache of its own */
+    struct blocks blocks[KV_KINDS]; /* [n_kinds] */
     struct flight { /* the sequences that an outstanding plan samples */
         uint64_t step;
         int n;
@@ -128,7 +130,7 @@ struct scheduler {
     double now;                     /* the time last told */
     double next_deadline;           /* no request has an earlier one */
     struct request *blocked;        /* the next one did not fit; it is looked at again when */
-    int blocked_until;              /* this many blocks are free */
+    int blocked_until[KV_KINDS];    /* this many blocks are free */
     const struct request *in_event; /* on_progress is running for it */
     struct scheduler_stats stats;
 };
@@ -178,5 +180,13 @@ void scheduler_note_finish(struct scheduler *s, enum finish_reason why);
 int scheduler_draft_places(const struct scheduler *s);
 
 struct scheduler_stats scheduler_stats(const struct scheduler *s);
+
+/* The used share of the kind of KV blocks of which the larger share is used. */
+static inline double scheduler_kv_usage(const struct scheduler_stats *s)
+{
+    double all = s->n_blocks > 0 ? (double)s->n_blocks_used / s->n_blocks : 0;
+    double windowed = s->n_window_blocks > 0 ? (double)s->n_window_blocks_used / s->n_window_blocks : 0;
+    return windowed > all ? windowed : all;
+}
 
 #endif

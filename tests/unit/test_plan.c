@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #define VOCAB 50
-static const struct limits limits = {4, 32, 70, 6, 11, 2, 3}; /* 5 blocks a slot */
+static const struct limits limits = {4, 32, 70, 6, 11, 2, 3, 0, 0}; /* 5 blocks a slot */
 
 static void fill(struct plan *p)
 {
@@ -24,7 +24,7 @@ static void fill(struct plan *p)
     p->seq[p->n_seqs++] = (struct plan_seq){1, 4, 12, 30, 0, 0, 0};
     p->score[p->n_scores++] = (struct plan_score){0, 1, -1};
     for (int i = 0; i < 5; i++)
-        p->block[p->n_blocks++] = (struct plan_block){3, i, 10 - i};
+        p->block[p->n_blocks++] = (struct plan_block){3, i, 10 - i, KV_MAIN};
     for (int i = 0; i < 14; i++)
         p->token[p->n_tokens++] = i == 9 ? -1 : i == 13 ? VOCAB - 1 : i;
 }
@@ -93,7 +93,7 @@ static void the_largest_plan_fits(void **state)
         a.seq[a.n_seqs++] = (struct plan_seq){i, 8, 62, 70, 1, 1, 1};
         a.score[a.n_scores++] = (struct plan_score){i, 0, -1};
         for (int k = 0; k < limits_blocks_per_slot(&limits); k++)
-            a.block[a.n_blocks++] = (struct plan_block){i, k, 0};
+            a.block[a.n_blocks++] = (struct plan_block){i, k, 0, KV_MAIN};
     }
     a.n_masks = limits.max_seqs;
     a.start[0].n_history = a.n_history = limits.max_len;
@@ -347,7 +347,7 @@ static void reserves(void **state)
     (void)state;
     struct plan p;
     struct err e = {0};
-    const struct limits none = {0}, small = {2, 4, 100, 4, 7, 1, 0}, wide = {1, 50, 10, 60, 3, 5, 8};
+    const struct limits none = {0}, small = {2, 4, 100, 4, 7, 1, 0, 0, 0}, wide = {1, 50, 10, 60, 3, 5, 8, 0, 0};
     assert_int_equal(plan_open(&p, &none, &e), 0);
     size_t bytes = plan_pack(&p);
     assert_int_equal(bytes, PLAN_HEADER_BYTES);
