@@ -23,7 +23,7 @@ static size_t mask_bytes(const struct limits *l)
 
 static size_t max_blocks(const struct limits *l)
 {
-    return (size_t)limits_kinds(l) * (size_t)l->max_seqs * (size_t)limits_blocks_per_slot(l);
+    return (size_t)limits_kinds(l) * (size_t)limits_table_entries(l);
 }
 
 int plan_open(struct plan *p, const struct limits *l, struct err *e)

@@ -30,16 +30,35 @@ struct limits {
     int32_t n_blocks;         /* KV blocks of KV_BLOCK_TOKENS tokens, of kind KV_MAIN */
     int32_t mask_words;       /* of 32 bits, of a mask over the model's vocabulary; 0: no plan brings masks */
     int32_t max_drafts;       /* drafted tokens of one step, of all sequences together; 0: none are drafted */
-    int32_t n_window_blocks;  /* the same of kind KV_WINDOWED; 0: there is one kind only */
+    int32_t n_window_blocks;  /* KV blocks of kind KV_WINDOWED; 0: there is one kind only */
     int32_t window; /* a token of windowed layers sees itself and at most window - 1 before it; 0: no layer is windowed.
                        With one kind of blocks: all of them are, or none */
 };
 
+static inline int limits_blocks_per_slot(const struct limits *l)
+{
+    return (l->max_len + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+}
+
+/* Entries of the block table of a kind: [max_seqs, blocks per slot]. */
+static inline int64_t limits_table_entries(const struct limits *l)
+{
+    return (int64_t)l->max_seqs * limits_blocks_per_slot(l);
+}
+
+/* Kinds of KV blocks. */
 static inline int limits_kinds(const struct limits *l)
 {
     return l->n_window_blocks > 0 ? KV_KINDS : 1;
 }
 
+/* Blocks of a kind with this window that a sequence has to hold to feed a block's tokens, wherever they begin. */
+static inline int limits_window_blocks(int window)
+{
+    return (window - 1 + 2 * KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS + 1;
+}
+
+/* Of this kind. */
 static inline int limits_blocks(const struct limits *l, int kind)
 {
     return kind == KV_WINDOWED ? l->n_window_blocks : l->n_blocks;
@@ -49,11 +68,6 @@ static inline int limits_blocks(const struct limits *l, int kind)
 static inline int limits_window(const struct limits *l, int kind)
 {
     return kind + 1 == limits_kinds(l) ? l->window : 0;
-}
-
-static inline int limits_blocks_per_slot(const struct limits *l)
-{
-    return (l->max_len + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
 }
 
 /* The place of the mask of a sequence's next token. Late: it depends on the token that the step before samples, so it

@@ -30,19 +30,36 @@ int held_begin(const struct scheduler *s, int kind, int pos)
     return window > 0 && first > 0 ? first / KV_BLOCK_TOKENS : 0;
 }
 
+static bool is_before(const struct scheduler *s, int kind, int place, int end)
+{
+    return place < end && place >= held_begin(s, kind, end * KV_BLOCK_TOKENS);
+}
+
+/* Is it worth keeping the windowed block at this place? Who begins as others do goes on where two sequences parted, at
+ * the end of a prompt, or of a sequence, and finds the window before it; all places between would drive those out of
+ * the cache. */
+static bool is_worth_keeping(const struct scheduler *s, const struct request *r, int kind, int place)
+{
+    int end_of_prompt = ((int)r->prompt.n - 1) / KV_BLOCK_TOKENS;
+    return kind == KV_MAIN || is_before(s, kind, place, r->n_alike) || is_before(s, kind, place, end_of_prompt);
+}
+
+static void pass(struct scheduler *s, struct request *r, int kind)
+{
+    struct held_blocks *held = &r->held[kind];
+    int begin = held_begin(s, kind, r->n_fed);
+    for (; held->begin < begin && held->begin < held->end; held->begin++)
+        if (is_worth_keeping(s, r, kind, held->begin))
+            blocks_give_back(&s->blocks[kind], held->block[held->begin]);
+        else
+            blocks_give_up(&s->blocks[kind], held->block[held->begin]);
+}
+
 void held_pass(struct scheduler *s)
 {
-    for (int kind = 0; kind < s->n_kinds; kind++) {
-        if (limits_window(&s->setup.limits, kind) == 0)
-            continue;
-        for (int i = 0; i < s->n_running; i++) {
-            struct request *r = s->running[i];
-            struct held_blocks *held = &r->held[kind];
-            int begin = held_begin(s, kind, r->n_fed);
-            for (; held->begin < begin && held->begin < held->end; held->begin++)
-                blocks_give_back(&s->blocks[kind], held->block[held->begin]);
-        }
-    }
+    for (int kind = 0; kind < s->n_kinds; kind++)
+        for (int i = 0; i < s->n_running && limits_window(&s->setup.limits, kind) > 0; i++)
+            pass(s, s->running[i], kind);
 }
 
 void held_add(struct request *r, int kind, int block, struct plan *p)
@@ -78,7 +95,7 @@ int held_missing(const struct scheduler *s, const struct request *r, int kind)
     int all = blocks_for(n_known(r)) - held->end, window = limits_window(&s->setup.limits, kind);
     if (window == 0)
         return all;
-    int most = window_blocks(window) - (held->end - held->begin);
+    int most = limits_window_blocks(window) - (held->end - held->begin);
     return all < most ? all : most > 0 ? most : 0;
 }
 
@@ -88,7 +105,7 @@ int held_longest(const struct scheduler *s)
     int64_t longest = l->max_len;
     for (int kind = 0; kind < s->n_kinds; kind++) {
         int n = limits_blocks(l, kind), window = limits_window(l, kind);
-        bool moves = window > 0 && n >= window_blocks(window);
+        bool moves = window > 0 && n >= limits_window_blocks(window);
         if (!moves && (int64_t)n * KV_BLOCK_TOKENS < longest)
             longest = (int64_t)n * KV_BLOCK_TOKENS;
     }

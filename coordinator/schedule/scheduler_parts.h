@@ -58,12 +58,6 @@ static inline int n_feedable(const struct request *r)
 
 /* ---- scheduler_blocks.c: the KV blocks of a sequence ---- */
 
-/* Blocks of a windowed kind that a sequence has to hold to feed a block's tokens, wherever they begin. */
-static inline int window_blocks(int window)
-{
-    return blocks_for(window - 1 + KV_BLOCK_TOKENS) + 1;
-}
-
 /* Memory for the numbers of all blocks that r may hold; request_close frees it. */
 int held_open(const struct scheduler *s, struct request *r, struct err *e);
 

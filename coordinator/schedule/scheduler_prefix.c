@@ -76,10 +76,10 @@ void prefix_hold(struct scheduler *s, struct request *r)
 {
     int n = n_skippable(s, r) / KV_BLOCK_TOKENS, run[KV_KINDS] = {0};
     uint64_t chain = r->chain = r->family;
-    r->n_shared = 0;
-    for (int i = 0; i < n && find_block(s, r, i, &chain, run); i++)
-        if (all_seen(s, i + 1, run)) {
-            r->n_shared = i + 1;
+    r->n_shared = r->n_alike = 0;
+    while (r->n_alike < n && find_block(s, r, r->n_alike, &chain, run))
+        if (all_seen(s, ++r->n_alike, run)) {
+            r->n_shared = r->n_alike;
             r->chain = chain;
         }
     for (int kind = 0; kind < s->n_kinds; kind++) {

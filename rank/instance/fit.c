@@ -3,7 +3,6 @@
 #include "rank/step/engine.h"
 #include "rank/world/fatal.h"
 
-#include <limits.h>
 #include <stdlib.h>
 
 #define GIB (1024.0 * 1024.0 * 1024.0)
@@ -38,12 +37,70 @@ static size_t working_bytes(const struct model_config *m, const struct shard *s,
     return bytes;
 }
 
-/* Blocks that are certain to be allocated: the requested number, as far as a given size has room; one if the size is
- * chosen here. */
-static size_t least_blocks(const struct limits *l, size_t block, int64_t kv_bytes)
+static int64_t smaller(int64_t a, int64_t b)
 {
-    size_t held = block > 0 && kv_bytes >= 0 ? (size_t)kv_bytes / block : 1;
-    return held < (size_t)l->n_blocks ? held : (size_t)l->n_blocks;
+    return a < b ? a : b;
+}
+
+void fit_kinds(struct limits *l, const struct model_config *m)
+{
+    int n_windowed, window = model_window(m, l->max_len, &n_windowed);
+    int64_t step = (l->max_batch_tokens + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+    int64_t wanted = 2 * ((int64_t)l->max_seqs * limits_window_blocks(window) + step);
+    bool mixed = n_windowed > 0 && n_windowed < m->n_layers, pays = wanted < l->n_blocks;
+    l->window = mixed && !pays ? 0 : window;
+    l->n_window_blocks = mixed && pays ? (int32_t)wanted : 0;
+}
+
+void fit_block_bytes(const struct model_config *m, const struct shard *s, const struct limits *l, enum dtype act,
+                     size_t block[KV_KINDS])
+{
+    for (int kind = 0; kind < KV_KINDS; kind++)
+        block[kind] = network_kv_block_bytes(m, s, limits_window(l, KV_WINDOWED), (enum kv_kind)kind, act);
+}
+
+static size_t sum_bytes(const struct limits *l, const size_t block[KV_KINDS])
+{
+    return (size_t)l->n_blocks * block[KV_MAIN] + (size_t)l->n_window_blocks * block[KV_WINDOWED];
+}
+
+size_t fit_kv_bytes(const struct model_config *m, const struct shard *s, const struct limits *l, enum dtype act)
+{
+    size_t block[KV_KINDS];
+    fit_block_bytes(m, s, l, act, block);
+    return sum_bytes(l, block);
+}
+
+/* The number of `wanted` blocks that so many bytes hold. */
+static int32_t n_held(size_t bytes, size_t block, int32_t wanted)
+{
+    return block == 0 || bytes / block >= (size_t)wanted ? wanted : (int32_t)(bytes / block);
+}
+
+void fit_divide(struct limits *l, const size_t block[KV_KINDS], size_t available)
+{
+    size_t wanted = sum_bytes(l, block), windows = (size_t)l->n_window_blocks * block[KV_WINDOWED];
+    if (wanted <= available)
+        return;
+    double share = (double)windows / (double)wanted;
+    size_t most = (size_t)((double)available * (share > 0.5 ? share : 0.5));
+    int32_t all = l->n_blocks, windowed = l->n_window_blocks, both = n_held(available, block[0] + block[1], all);
+    int32_t n = n_held(most, block[KV_WINDOWED], windowed);
+    int32_t least = (int32_t)smaller(smaller(limits_window_blocks(l->window), both), windowed);
+    n = n > least ? n : least;
+    l->n_blocks = n_held(available - (size_t)n * block[KV_WINDOWED], block[KV_MAIN], all);
+    l->n_window_blocks = n_held(available - (size_t)l->n_blocks * block[KV_MAIN], block[KV_WINDOWED], windowed);
+}
+
+/* Bytes that are certain to be allocated: of the requested blocks, as far as a given size has room; of one of each kind
+ * if the size is chosen here. */
+static size_t least_bytes(const struct limits *l, const size_t block[KV_KINDS], int64_t kv_bytes)
+{
+    struct limits held = *l;
+    if (kv_bytes < 0)
+        return block[KV_MAIN] + block[KV_WINDOWED];
+    fit_divide(&held, block, (size_t)kv_bytes);
+    return sum_bytes(&held, block);
 }
 
 int fit_judge(const struct fit *f, bool host, struct err *e)
@@ -79,6 +136,8 @@ int fit_need(const struct model_config *m, const struct checkpoint *c, const str
              const struct ops *ops, int64_t *kv_bytes, int64_t *need, struct err *e)
 {
     int64_t most_kv = 0;
+    struct limits own = *l;
+    fit_kinds(&own, m);
     enum dtype act = ops->act_type(m->dtype);
     *need = 0;
     if (fit_heads(m, ops, e) != 0)
@@ -87,8 +146,8 @@ int fit_need(const struct model_config *m, const struct checkpoint *c, const str
         struct shard s;
         shard_make(&s, m, r, n_ranks);
         int64_t weights = (int64_t)(expected_bytes(m, &s, c, e) + wide_bytes(m, ops)),
-                working = (int64_t)working_bytes(m, &s, l, ops, act, e);
-        int64_t wanted = (int64_t)network_kv_block_bytes(m, &s, act) * l->n_blocks;
+                working = (int64_t)working_bytes(m, &s, &own, ops, act, e);
+        int64_t wanted = (int64_t)fit_kv_bytes(m, &s, &own, act);
         int64_t kv = choose_kv(*kv_bytes, weights, wanted);
         most_kv = kv > most_kv ? kv : most_kv;
         *need = weights + working + kv > *need ? weights + working + kv : *need;
@@ -100,10 +159,11 @@ int fit_need(const struct model_config *m, const struct checkpoint *c, const str
 int fit_check(const struct model_config *m, const struct shard *s, const struct checkpoint *c, const struct limits *l,
               const struct world *w, const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e)
 {
-    size_t block = network_kv_block_bytes(m, s, q->act);
+    size_t block[KV_KINDS];
+    fit_block_bytes(m, s, l, q->act, block);
     unsigned long long mine[4] = {expected_bytes(m, s, c, e) + wide_bytes(m, ops),
-                                  working_bytes(m, s, l, ops, q->act, e), least_blocks(l, block, kv_bytes) * block,
-                                  (size_t)l->n_blocks * block};
+                                  working_bytes(m, s, l, ops, q->act, e), least_bytes(l, block, kv_bytes),
+                                  sum_bytes(l, block)};
     unsigned long long all[4] = {mine[0], mine[1], mine[2], mine[3]};
     if (ops->shares_host_memory)
         MPI_CHECK(MPI_Allreduce(mine, all, 4, MPI_UNSIGNED_LONG_LONG, MPI_SUM, w->node));
@@ -116,7 +176,8 @@ int fit_check(const struct model_config *m, const struct shard *s, const struct 
 int fit_kv(struct limits *l, const struct model_config *m, const struct shard *s, const struct world *w,
            const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e)
 {
-    size_t block = network_kv_block_bytes(m, s, q->act);
+    size_t block[KV_KINDS];
+    fit_block_bytes(m, s, l, q->act, block);
     size_t working = working_bytes(m, s, l, ops, q->act, e);
     size_t available = (size_t)kv_bytes;
     if (kv_bytes < 0) {
@@ -124,12 +185,14 @@ int fit_kv(struct limits *l, const struct model_config *m, const struct shard *s
         size_t rest = share > working ? share - working : 0;
         available = rest < share / 2 ? rest : share / 2;
     }
-    size_t blocks = block > 0 ? available / block : INT_MAX;
-    int mine = blocks < (size_t)l->n_blocks ? (int)blocks : l->n_blocks, all = mine;
-    MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->comm));
-    l->n_blocks = all;
-    if (all < 1 && mine < 1)
-        return ERR(e, ERR_MEMORY, "KV cache: 16 tokens need %zu bytes on this rank, %zu are available%s", block,
-                   available, kv_bytes >= 0 ? " (--kv-cache-memory-bytes)" : "");
+    bool two = limits_kinds(l) > 1;
+    fit_divide(l, block, available);
+    int mine[KV_KINDS] = {l->n_blocks, l->n_window_blocks}, all[KV_KINDS];
+    MPI_CHECK(MPI_Allreduce(mine, all, KV_KINDS, MPI_INT, MPI_MIN, w->comm));
+    l->n_blocks = all[KV_MAIN];
+    l->n_window_blocks = all[KV_WINDOWED];
+    if (mine[KV_MAIN] < 1 || (two && mine[KV_WINDOWED] < 1))
+        return ERR(e, ERR_MEMORY, "KV cache: 16 tokens need %zu bytes on this rank, %zu are available%s",
+                   block[KV_MAIN] + block[KV_WINDOWED], available, kv_bytes >= 0 ? " (--kv-cache-memory-bytes)" : "");
     return e->code == ERR_NONE ? 0 : -1;
 }

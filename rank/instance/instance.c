@@ -77,11 +77,12 @@ static void say_kv(const struct instance *i, bool calibrated)
 
 static void say_memory(const struct instance *i, const struct limits *l, int rank)
 {
-    size_t block = network_kv_block_bytes(&i->network.config, &i->network.shard, i->q.act);
+    size_t bytes = fit_kv_bytes(&i->network.config, &i->network.shard, l, i->q.act);
     log_info(
         "KV cache: %d blocks of %d tokens, %.1f MiB on rank %d; %d sequences of up to %d tokens, %d tokens per step",
-        l->n_blocks, KV_BLOCK_TOKENS, (double)block * l->n_blocks / MIB, rank, l->max_seqs, l->max_len,
-        l->max_batch_tokens);
+        l->n_blocks, KV_BLOCK_TOKENS, (double)bytes / MIB, rank, l->max_seqs, l->max_len, l->max_batch_tokens);
+    if (limits_kinds(l) > 1)
+        log_info("KV cache: %d more blocks for layers that see %d tokens", l->n_window_blocks, l->window);
 }
 
 static int ask_transport(void *comm, struct err *e)
@@ -116,6 +117,7 @@ static int check_fit(const struct model_config *m, const struct shard *s, const 
                      struct instance_setup *setup, const struct world *w, struct instance *i, struct err *e)
 {
     setup->limits.mask_words = (m->vocab + 31) / 32;
+    fit_kinds(&setup->limits, m);
     return fit_check(m, s, c, &setup->limits, w, i->ops, &i->q,
                      setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
 }
@@ -128,7 +130,9 @@ static int open_engine(struct instance *i, const struct world *w, struct instanc
     (void)fit_kv(&setup->limits, &n->config, &n->shard, w, i->ops, &i->q, setup->kv_bytes, e);
     if (agree_failed(w, e))
         return -1;
-    (void)network_open_kv(&i->network, setup->limits.n_blocks, i->ops, &i->q, e);
+    const struct limits *l = &setup->limits;
+    const int n_blocks[KV_KINDS] = {l->n_blocks, l->n_window_blocks};
+    (void)network_open_kv(&i->network, n_blocks, limits_kinds(l) > 1 ? l->window : 0, i->ops, &i->q, e);
     if (agree_failed(w, e))
         return -1;
     return engine_open(&i->engine, &i->world, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step,

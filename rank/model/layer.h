@@ -32,7 +32,14 @@ struct layer_run {
     struct comm *comm;
     struct activations *act;
     const struct batch *batch;
+    const struct batch *windowed; /* the same with the block table of windowed layers */
 };
+
+/* The batch with the blocks of the layer's kind. */
+static inline const struct batch *layer_batch(const struct layer_run *r, int layer)
+{
+    return network_kv_kind(r->network, layer) == KV_WINDOWED ? r->windowed : r->batch;
+}
 
 /* Run layer `layer` on act->x. `pending` is a reduced sum [tokens, hidden] that is still to be added to x, or NULL; so
  * is the result: the next norm adds it, which saves a pass over memory. Enqueued; collective over comm. */

@@ -323,8 +323,7 @@ void schedule_check_memory(struct schedule *run)
 static int blocks_to_start(const struct scheduler *s, int kind, int n)
 {
     int all = (n + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS, window = limits_window(&s->setup.limits, kind);
-    int most = (window - 1 + 2 * KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS + 1;
-    return window > 0 && most < all ? most : all;
+    return window > 0 && limits_window_blocks(window) < all ? limits_window_blocks(window) : all;
 }
 
 static bool has_room(const struct scheduler *s, const struct request *r)

@@ -105,8 +105,7 @@ static void random_windows(struct limits *l, enum sight sight, uint64_t *seed)
     if (sight == ALL_SEE_ALL)
         return;
     l->window = 2 + random_below(seed, random_below(seed, 2) == 0 ? 20 : SCHEDULE_MAX_LEN);
-    int least = (l->window - 1 + 2 * KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS + 1;
-    int n = least + random_below(seed, random_below(seed, 4) != 0 ? 4 : 40);
+    int n = limits_window_blocks(l->window) + random_below(seed, random_below(seed, 4) != 0 ? 4 : 40);
     *(sight == ALL_ARE_WINDOWED ? &l->n_blocks : &l->n_window_blocks) = n;
 }
 
