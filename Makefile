@@ -297,7 +297,7 @@ check-gpu:
 	@scripts/check-gpu.sh build/cuda
 
 # Tarballs for machines without a package registry: one for users, one with the tests.
-BUNDLED := $(filter $(BUILD)/tests/ops/% $(BUILD)/tests/parity/% $(BUILD)/tests/gpu/% $(BUILD)/tests/soak/% $(BUILD)/tests/e2e/test_serve,$(TEST_BIN)) $(PRELOAD)
+BUNDLED := $(filter $(BUILD)/tests/ops/% $(BUILD)/tests/parity/% $(BUILD)/tests/gpu/% $(BUILD)/tests/soak/% $(BUILD)/tests/e2e/test_serve $(BUILD)/tests/spmd/test_masks,$(TEST_BIN)) $(PRELOAD)
 bundle: all pages $(BUNDLED)
 	@scripts/bundle.sh $(BUILD) $(BUNDLED)
 

@@ -2,10 +2,10 @@
 #include "base/environment.h"
 #include "base/log.h"
 #include "base/signals.h"
-#include "commands/bench/bench.h"
 #include "commands/inspect.h"
 #include "commands/options.h"
 #include "commands/preflight/preflight.h"
+#include "commands/run/bench.h"
 #include "commands/run/generate.h"
 #include "commands/run/service.h"
 #include "rank/world/device.h"
@@ -83,7 +83,7 @@ static int run_command(struct world *w, enum command command, struct options *o,
     return command == COMMAND_GENERATE ? run_generate(w, &o->generate, e)
            : command == COMMAND_SERVE  ? run_serve(w, &o->serve, e)
            : command == COMMAND_BATCH  ? run_batch(w, &o->batch, e)
-                                       : bench_run(w, &o->bench, e);
+                                       : run_bench(w, &o->bench, e);
 }
 
 int main(int argc, char **argv)

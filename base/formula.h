@@ -1,5 +1,5 @@
-/* base/formula.h - names of the formulas that a checkpoint's config chooses (partition/) and that the operations compute
- * (kernels/). Neither folder includes the other; both include this. */
+/* base/formula.h - names of the formulas that a checkpoint's config chooses (partition/) and that the operations
+ * compute (kernels/). Neither folder includes the other; both include this. */
 #ifndef BASE_FORMULA_H
 #define BASE_FORMULA_H
 
@@ -31,7 +31,7 @@ enum rope_layout {
 /* How the rotation changes when a sequence is longer than `long_from` tokens. */
 enum rope_growth {
     ROPE_FIXED,   /* nothing changes */
-    ROPE_DYNAMIC, /* NTK: the base grows with the length n: theta * (factor n / long_from - (factor-1))^(dims/(dims-2)) */
+    ROPE_DYNAMIC, /* NTK: the base grows with the length n: theta (factor n / long_from - factor+1)^(dims / (dims-2)) */
     ROPE_LONG     /* inv_freq_long replaces inv_freq */
 };
 
@@ -39,11 +39,11 @@ enum rope_growth {
 
 #define ROUTING_MAX_GROUPS 32
 
-/* The choice of the experts that take a token, and the weights of their results. An expert's score is its part of a softmax over
- * the logits of all, or a sigmoid of its own logit. Those of the highest scores are chosen; a bias is part of the logit of a
- * softmax, but corrects a sigmoid's score for the choice alone. With groups, experts [0, n_experts / n_groups) are the first
- * one and so on; a group is as good as its two best experts together, or its best one, and all others' than the n_kept best
- * groups' are left out. A share is the score of a chosen expert, times scale. */
+/* The choice of the experts that take a token, and the weights of their results. An expert's score is its part of a
+ * softmax over the logits of all, or a sigmoid of its own logit. Those of the highest scores are chosen; a bias is part
+ * of the logit of a softmax, but corrects a sigmoid's score for the choice alone. With groups, experts [0, n_experts /
+ * n_groups) are the first one and so on; a group is as good as its two best experts together, or its best one, and all
+ * others' than the n_kept best groups' are left out. A share is the score of a chosen expert, times scale. */
 struct routing {
     int n_experts, n_chosen; /* 1 <= n_chosen <= n_experts <= ROUTING_MAX_EXPERTS */
     int n_groups, n_kept;    /* n_groups 0 or 1: there are none */
@@ -57,8 +57,8 @@ struct routing {
 
 #define ROPE_MAX_PAIRS 256
 
-/* Rotary embedding of the first `dims` of every head. angle = position * inv_freq[j] in float; cos and sin are multiplied
- * by attention_scaling. Flat: it is broadcast as it is. */
+/* Rotary embedding of the first `dims` of every head. angle = position * inv_freq[j] in float; cos and sin are
+ * multiplied by attention_scaling. Flat: it is broadcast as it is. */
 struct rope {
     enum rope_layout layout;
     enum rope_growth growth;
@@ -67,8 +67,8 @@ struct rope {
     float attention_scaling;
     float theta, factor; /* ROPE_DYNAMIC only */
     float
-        query_growth; /* beta: queries are multiplied by 1 + beta ln(1 + floor((position + query_shift) / query_period)); 0: they
-                         are not */
+        query_growth; /* beta: queries are multiplied by 1 + beta ln(1 + floor((position + query_shift) / query_period))
+                         unless it is 0 */
     int query_period, query_shift;       /* tokens; unused when beta is 0 */
     float inv_freq[ROPE_MAX_PAIRS];      /* [dims/2] */
     float inv_freq_long[ROPE_MAX_PAIRS]; /* [dims/2], ROPE_LONG only */

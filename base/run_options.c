@@ -11,6 +11,11 @@ static const struct opt model_rows[] = {
             "`batch` and `serve`: rank 0 dispatches the requests, and limits apply to each replica. It must divide the "
             "number of ranks"),
     INTEGER("tensor-parallel-size", tensor_parallel, 1, 65536, -1, "the same under vLLM's name"),
+    FLAG(
+        "expert-parallel", expert_parallel,
+        "mixtures of experts: a rank holds some experts whole, not its columns of every one. Ranks then read different "
+        "amounts, by whom a step chooses (default: columns of every expert, of which all ranks read the same)"),
+    FLAG("enable-expert-parallel", expert_parallel, "the same under vLLM's name"),
 };
 const struct opt_rows run_model_rows = OPT_ROWS(model_rows);
 

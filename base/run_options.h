@@ -16,6 +16,7 @@ enum speculative_choice { SPECULATIVE_AUTO, SPECULATIVE_ALWAYS, SPECULATIVE_OFF 
 struct run_options {
     const char *model;
     int64_t tensor_parallel; /* ranks that share a model; -1: all */
+    bool expert_parallel;    /* ranks hold whole experts */
     int64_t device, threads;
     bool json, verbose;
 
@@ -35,7 +36,7 @@ struct run_options {
 };
 
 /* The subset that a command may have. */
-extern const struct opt_rows run_model_rows;  /* --model, --tensor-parallel */
+extern const struct opt_rows run_model_rows;  /* --model, --tensor-parallel, --expert-parallel */
 extern const struct opt_rows run_device_rows; /* --device */
 extern const struct opt_rows run_kv_rows;     /* --kv-cache-dtype */
 extern const struct opt_rows run_fp8_rows;    /* --quantization, --head-dtype: weights at load */

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/environment.h"
 #include "base/log.h"
+#include "coordinator/batch/fingerprint.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -155,14 +156,36 @@ int batch_open(void *batch, const void *options, const struct model_config *m, c
     b->front.replicas = &b->runner.replicas;
     setup.served = b->front.texts.served;
     setup.served.model.path = b->o.service.run.model;
+    setup.name = setup.served.model.name;
     setup.n_replicas = b->front.n_replicas;
     return runner_open(&b->runner, &setup, e);
+}
+
+int batch_open_many(struct batch_run *b, const struct batch_options *o, const struct models_setup *models, int n_ranks,
+                    struct err *e)
+{
+    b->o = *o;
+    struct runner_setup setup = {
+        .o = &b->o, .name = b->o.models.dir, .models = *models, .n_ranks = n_ranks, .n_replicas = 1};
+    return open_surroundings(b, &setup, e) == 0 ? runner_open(&b->runner, &setup, e) : -1;
+}
+
+json_t *batch_identify(const struct checkpoint *c, const struct served *served, struct err *e)
+{
+    json_t *model = fingerprint_model(c, e);
+    const char *chat = served->chat != NULL ? chat_template_name(served->chat) : NULL;
+    if (model == NULL)
+        return NULL;
+    if (served->variant != NULL)
+        (void)json_object_set_new(model, "variant", json_string(served->variant));
+    (void)json_object_set_new(model, "chat_template", chat != NULL ? json_string(chat) : json_null());
+    return model;
 }
 
 int batch_start(void *batch, const struct limits *l, struct err *e)
 {
     struct batch_run *b = batch;
-    return front_start(&b->front, l, e) == 0 ? runner_start(&b->runner, l->max_seqs, e) : -1;
+    return front_start(&b->front, l, e) == 0 ? runner_start(&b->runner, e) : -1;
 }
 
 int batch_close(void *batch, struct err *e)

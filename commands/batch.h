@@ -24,6 +24,14 @@ struct batch_run { /* zeroed at first */
 int batch_open(void *batch, const void *options, const struct model_config *m, const struct checkpoint *c, int n_ranks,
                struct err *e);
 
+/* The same for several models, which are opened later: files only. */
+int batch_open_many(struct batch_run *b, const struct batch_options *o, const struct models_setup *models, int n_ranks,
+                    struct err *e);
+
+/* Hashes and names that have to be the same when a run goes on with results of a model. The caller's; NULL and *e on
+ * failure. */
+struct json_t *batch_identify(const struct checkpoint *c, const struct served *served, struct err *e);
+
 /* The model is loaded. */
 int batch_start(void *batch, const struct limits *l, struct err *e);
 

@@ -4,7 +4,8 @@
 #include "base/json.h"
 #include "kernels/ops.h"
 #include "partition/checkpoint.h"
-#include "partition/kv_scales.h"
+#include "partition/pace.h"
+#include "partition/side_tensors.h"
 #include "partition/weights.h"
 
 #include <stdio.h>
@@ -100,25 +101,74 @@ static json_t *json_quantization(const struct quantization *q)
                      "declared_activations", quantization_activations_name(q));
 }
 
+/* Costs of reading and of sums are assumed: on GPUs as measured on H200s of one host, on CPUs as on a small one. */
+static struct pace_costs assumed_costs(const struct inspect_options *o)
+{
+    bool gpu = o->run.device == DEVICE_CUDA;
+    return (struct pace_costs){.bytes_per_second = o->read_rate > 0 ? (double)o->read_rate
+                                                   : gpu            ? 4500e9
+                                                                    : 10e9,
+                               .sum_seconds = 1e-6 * (o->sum_us >= 0 ? o->sum_us
+                                                      : gpu          ? 8
+                                                                     : 20)};
+}
+
+/* Returns the number of choices for a mixture of experts, or -1 where there is nothing to choose. */
+static int find_paces(struct pace *p, const struct inspect_options *o, const struct model_config *m)
+{
+    struct err e = {0};
+    const struct pace_costs costs = assumed_costs(o);
+    bool choose = m->experts.routing.n_experts > 0 && o->ranks > 1;
+    return choose ? pace_choices(p, m, (int)o->ranks, &costs, &e) : -1;
+}
+
+/* [{"tensor_parallel": T, ..}, ..] */
+static json_t *json_paces(const struct inspect_options *o, const struct model_config *m)
+{
+    struct pace p[PACE_MAX_CHOICES];
+    int n = find_paces(p, o, m);
+    json_t *all = json_array();
+    for (int i = 0; i < n; i++)
+        (void)json_array_append_new(all, json_pack("{s:i, s:I, s:i, s:f}", "tensor_parallel", p[i].n_ranks,
+                                                   "bytes_of_slowest_rank", (json_int_t)p[i].bytes, "sums", p[i].n_sums,
+                                                   "ms", 1e3 * p[i].seconds));
+    return all;
+}
+
+static void print_paces(const struct inspect_options *o, const struct model_config *m, int n_ranks)
+{
+    char line[400];
+    struct pace p[PACE_MAX_CHOICES];
+    const struct pace_costs costs = assumed_costs(o);
+    int n = find_paces(p, o, m);
+    if (n < 1)
+        return;
+    pace_describe(p, n, n_ranks, &costs, line, sizeof line);
+    printf("\n%s\n", line);
+}
+
 /* n: ranks of a replica. */
-static int print_json(const struct model_config *m, const struct checkpoint *c, enum dtype kv,
+static int print_json(const struct inspect_options *o, const struct model_config *m, const struct checkpoint *c,
                       const struct rank_share *r, int n, int n_replicas)
 {
+    enum dtype kv = kv_type(m, o);
     json_t *ranks = json_array();
     for (int i = 0; i < n; i++)
         (void)json_array_append_new(
-            ranks, json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "rank", i, "heads",
-                             json_range(r[i].shard.heads), "kv_heads", json_range(r[i].shard.kv_heads), "mlp_columns",
-                             json_range(r[i].shard.ffn), "expert_columns", json_range(r[i].shard.expert_ffn),
-                             "vocabulary", json_range(r[i].shard.vocab), "weight_bytes", (json_int_t)r[i].weight_bytes,
-                             "kv_bytes_per_token", (json_int_t)r[i].kv_bytes_per_token));
-    json_t *root = json_pack(
-        "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:o, s:s, s:i, s:I, s:o, s:o, s:i, s:o}", "model_type",
-        m->model_type, "layers", m->n_layers, "hidden_size", m->hidden, "heads", m->n_heads, "kv_heads", m->n_kv_heads,
-        "head_dim", m->head_dim, "mlp_columns", m->ffn, "vocabulary", m->vocab, "dtype", dtype_name(m->dtype),
-        "quantization", json_quantization(&m->quantization), "kv_dtype", kv_name(m, kv), "all_reduces_per_layer",
-        model_layer_sums(m), "checkpoint_bytes", (json_int_t)checkpoint_bytes(c), "experts", json_experts(&m->experts),
-        "decode_step_weight_bytes", json_steps(r, n), "groups", n_replicas, "ranks", ranks);
+            ranks,
+            json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:o, s:I, s:I}", "rank", i, "heads", json_range(r[i].shard.heads),
+                      "kv_heads", json_range(r[i].shard.kv_heads), "mlp_columns", json_range(r[i].shard.ffn), "experts",
+                      json_range(r[i].shard.experts), "expert_columns", json_range(r[i].shard.expert_ffn), "vocabulary",
+                      json_range(r[i].shard.vocab), "weight_bytes", (json_int_t)r[i].weight_bytes, "kv_bytes_per_token",
+                      (json_int_t)r[i].kv_bytes_per_token));
+    json_t *root =
+        json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:o, s:s, s:i, s:I, s:o, s:o, s:o, s:i, s:o}",
+                  "model_type", m->model_type, "layers", m->n_layers, "hidden_size", m->hidden, "heads", m->n_heads,
+                  "kv_heads", m->n_kv_heads, "head_dim", m->head_dim, "mlp_columns", m->ffn, "vocabulary", m->vocab,
+                  "dtype", dtype_name(m->dtype), "quantization", json_quantization(&m->quantization), "kv_dtype",
+                  kv_name(m, kv), "all_reduces_per_layer", model_layer_sums(m), "checkpoint_bytes",
+                  (json_int_t)checkpoint_bytes(c), "experts", json_experts(&m->experts), "decode_step_weight_bytes",
+                  json_steps(r, n), "decode_step_choices", json_paces(o, m), "groups", n_replicas, "ranks", ranks);
     int rc = json_print(root, stdout, JSON_INDENT(2));
     (void)putchar('\n');
     json_decref(root);
@@ -183,14 +233,17 @@ static void print_table(const struct model_config *m, const struct checkpoint *c
     if (n_replicas > 1)
         printf("%d replicas of %d rank%s, each with all of the model; a replica:\n\n", n_replicas, n,
                n == 1 ? "" : "s");
-    printf("%5s  %13s  %13s  %15s%s  %17s  %12s  %12s\n", "rank", "heads", "KV heads", "MLP columns",
-           experts ? "   expert columns" : "", "vocabulary", "weights MiB", "KV B/token");
+    printf("%5s  %13s  %13s  %15s%s%s  %17s  %12s  %12s\n", "rank", "heads", "KV heads", "MLP columns",
+           m->whole_experts ? "          experts" : "", experts ? "   expert columns" : "", "vocabulary", "weights MiB",
+           "KV B/token");
     for (int i = 0; i < n; i++) {
         const struct shard *s = &r[i].shard;
         printf("%5d", i);
         print_range(13, s->heads);
         print_range(13, s->kv_heads);
         print_range(15, s->ffn);
+        if (m->whole_experts)
+            print_range(15, s->experts);
         if (experts)
             print_range(15, s->expert_ffn);
         print_range(17, s->vocab);
@@ -214,11 +267,13 @@ static void print(const struct inspect_options *o, const struct model_config *m,
 {
     int n = run_replica_size(&o->run, (int)o->ranks), n_replicas = (int)o->ranks / n;
     if (o->run.json)
-        (void)print_json(m, c, kv_type(m, o), r, n, n_replicas);
+        (void)print_json(o, m, c, r, n, n_replicas);
     else
         print_table(m, c, kv_type(m, o), r, n, n_replicas);
-    if (!o->run.json)
+    if (!o->run.json) {
         print_idle(r, n);
+        print_paces(o, m, n);
+    }
 }
 
 int inspect_run(const struct inspect_options *o, struct err *e)
@@ -232,7 +287,9 @@ int inspect_run(const struct inspect_options *o, struct err *e)
     if (e->code == ERR_NONE && run_check_replicas(&o->run, (int)o->ranks, NULL, e) == 0 &&
         model_config_read(&m, o->run.model, e) == 0 && checkpoint_open(&c, o->run.model, e) == 0)
         m.kv_fp8 = o->run.kv_dtype != KV_AUTO;
-    if (e->code == ERR_NONE && (!m.kv_fp8 || kv_scales_read(&c, &m, e) == 0))
+    if (e->code == ERR_NONE && o->run.expert_parallel)
+        (void)model_hold_whole_experts(&m, e);
+    if (e->code == ERR_NONE && side_tensors_read(&c, &m, e) == 0)
         for (int i = 0; i < n && e->code == ERR_NONE; i++)
             (void)fill_share(&r[i], &m, &c, kv_type(&m, o), i, n, e);
     if (e->code == ERR_NONE)

@@ -10,6 +10,11 @@
 #define AT(member) offsetof(struct inspect_options, member)
 static const struct opt inspect_row[] = {
     INTEGER("ranks", ranks, 1, 65536, 1, "number of ranks to split for, all replicas together (default 1)"),
+    {"read-rate", "BYTES", OPT_BYTES, AT(read_rate), 1, 1e15, -1, NULL,
+     "bytes that a rank reads per second; K, M, G, T are accepted (default 10G, GPUs 4500G): for the estimate of how "
+     "many ranks had best share a mixture of experts; `preflight` measures it",
+     NULL},
+    REAL("sum-us", sum_us, 0, 1e9, -1, "microseconds of a sum over ranks, for the same (default 20, GPUs 8)"),
 };
 static const struct opt_rows inspect_rows = OPT_ROWS(inspect_row);
 #undef AT
@@ -36,6 +41,7 @@ static const struct opt_part parts[] = {
     {&run_kv_rows, IN(serve.service.run), COMMAND_SERVE},
     {&run_fp8_rows, IN(serve.service.run), COMMAND_SERVE},
     {&run_model_rows, IN(serve.service.run), COMMAND_SERVE},
+    {&models_rows, IN(serve.models), COMMAND_SERVE},
     {&serve_rows, IN(serve), COMMAND_SERVE},
     {&service_rows, IN(serve.service), COMMAND_SERVE},
     {&run_load_rows, IN(serve.service.run), COMMAND_SERVE},
@@ -48,6 +54,7 @@ static const struct opt_part parts[] = {
     {&run_fp8_rows, IN(batch.service.run), COMMAND_BATCH},
     {&run_model_rows, IN(batch.service.run), COMMAND_BATCH},
     {&batch_rows, IN(batch), COMMAND_BATCH},
+    {&models_rows, IN(batch.models), COMMAND_BATCH},
     {&service_rows, IN(batch.service), COMMAND_BATCH},
     {&run_load_rows, IN(batch.service.run), COMMAND_BATCH},
     {&run_prefix_rows, IN(batch.service.run), COMMAND_BATCH},
@@ -90,13 +97,15 @@ static const struct opt_command commands[] = {
     {COMMAND_SERVE, "serve", "mpirun -n N lockstep serve --model DIR [--endpoint ADDRESS] [options]",
      "Answer requests over ZeroMQ. docs/protocol.md specifies the messages, docs/serve.md explains how to run a "
      "server."},
-    {COMMAND_BATCH, "batch", "mpirun -n N lockstep batch --model DIR --input FILE --output FILE [options]",
+    {COMMAND_BATCH, "batch",
+     "mpirun -n N lockstep batch --model DIR | --models-dir DIR --input FILE --output FILE [options]",
      "Process files of requests. Finished results are kept when a job ends early, and the next run continues; nothing "
      "is lost or done twice. docs/batch.md describes the lines."},
     {COMMAND_INSPECT, "inspect", "lockstep inspect --model DIR --ranks N [--json]",
      "Show the share of every rank: the shard table, bytes per rank, KV bytes per token. Reads headers only; runs "
      "without mpirun."},
-    {COMMAND_BENCH, "bench", "mpirun -n N lockstep bench --model DIR | --config FILE --load-format dummy [options]",
+    {COMMAND_BENCH, "bench",
+     "mpirun -n N lockstep bench --model DIR | --config FILE --load-format dummy | --model-switch A,B [options]",
      "Measure prefill, decode, latency and throughput, compared with the machine's read bandwidth in the same run."},
     {COMMAND_PREFLIGHT, "preflight", "mpirun -n N lockstep preflight [--model DIR] [--json] [options]",
      "Check every node within a few seconds: placement, P2P, sums over the ranks, memory, files, clocks and memory "

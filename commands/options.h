@@ -22,6 +22,8 @@ enum command {
 struct inspect_options {
     struct run_options run;
     int64_t ranks;
+    int64_t read_rate; /* bytes per second; -1: not given */
+    double sum_us;     /* the same */
 };
 
 struct options {

@@ -13,22 +13,10 @@ static bool is_utf8(const char *text)
 /* Options that mean nothing for one model. */
 static int check_many(const struct serve_options *o, struct err *e)
 {
-    const char *given = o->models_dir != NULL        ? NULL
-                        : o->pin != NULL             ? "pin"
-                        : o->model_memory >= 0       ? "model-memory"
-                        : o->keep_alive > 0          ? "keep-alive"
-                        : o->host_cache > 0          ? "host-cache"
-                        : o->models_cache != NULL    ? "models-cache"
-                        : o->models_cache_bytes >= 0 ? "models-cache-bytes"
-                                                     : NULL;
+    const char *given = o->models.dir != NULL ? NULL : o->pin != NULL ? "pin" : o->keep_alive > 0 ? "keep-alive" : NULL;
     if (given != NULL)
         return ERR(e, ERR_USAGE, "--%s needs --models-dir DIR", given);
-    if (o->models_dir != NULL &&
-        (o->service.run.quantise != WEIGHTS_AS_THEY_ARE || o->service.run.head_dtype != WEIGHTS_AS_THEY_ARE))
-        return ERR(e, ERR_USAGE, "--quantization and --head-dtype are for one model, not for those of --models-dir");
-    if (o->models_cache_bytes >= 0 && o->models_cache == NULL)
-        return ERR(e, ERR_USAGE, "--models-cache-bytes needs --models-cache DIR");
-    return 0;
+    return models_options_check(&o->models, e);
 }
 
 int serve_check(const struct serve_options *o, struct err *e)

@@ -1,5 +1,5 @@
-/* kernels/op_list.h - the list of operations. From it come the type of the table (kernels/ops.h), the prototypes and the
- * tables of the backends, the wrappers of the profile (rank/measure/profile.c) and the table that tests call
+/* kernels/op_list.h - the list of operations. From it come the type of the table (kernels/ops.h), the prototypes and
+ * the tables of the backends, the wrappers of the profile (rank/measure/profile.c) and the table that tests call
  * (tests/support/backend.c). Include it with one or both macros defined, as often as needed; it undefines them.
  *
  * DEVICE(result, name, parameters)           what a device does outside of steps
@@ -29,8 +29,8 @@ DEVICE(void, free, (struct queue *q, void *p))
 /* Bytes that could be allocated now. On the CPU the ranks of a node share them. */
 DEVICE(size_t, free_memory, (struct queue *q))
 /* Host to device, `rows` rows of `width` bytes, pitches in bytes. The source may be reused after ops->wait. Between
- * async->begin_capture and end_capture, here and in download: the host's memory is of async->host_alloc; every launch of
- * the graph reads or writes it, until the launch is over; addresses, pitches and widths are multiples of 4. */
+ * async->begin_capture and end_capture, here and in download: the host's memory is of async->host_alloc; every launch
+ * of the graph reads or writes it, until the launch is over; addresses, pitches and widths are multiples of 4. */
 DEVICE(void, upload, (struct queue *q, void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
                       size_t rows))
 /* The same with a transposition: src is [rows, cols] with row pitch src_ld, dst becomes [cols, rows] with row pitch
@@ -84,28 +84,28 @@ STEP(MATMUL, matmul, (struct queue *q, void *out, const void *x, const struct we
 STEP(ATTENTION, rope_table, (struct queue *q, float *cos_sin, const struct rope *rope, const int32_t *pos,
                              const int32_t *rope_len, int n_tokens),
      (q, cos_sin, rope, pos, rope_len, n_tokens))
-/* squares[t] = { sum of the squares of the q heads, of the local KV heads [kv.begin, kv.end) of k }, in float. qkv as below. */
+/* squares[t] = { sum of squares of q heads, of the local KV heads [kv.begin, kv.end) of k }, in float; qkv as below */
 STEP(ATTENTION, head_squares, (struct queue *q, float *squares, const void *qkv, const struct heads *heads, struct kv_range kv,
                                int n_tokens),
      (q, squares, qkv, heads, kv, n_tokens))
 /* In place on qkv [n_tokens, (n_heads + 2 n_kv_heads) head_dim] = q heads, k heads, v heads: the norms of q and k,
  * rotation (rope NULL: none), then k and v into the cache.
- * k_cache, v_cache: [n_blocks, n_kv_heads, KV_BLOCK_TOKENS, head_dim] of act, or of codes (heads->kv_scales): those nearest
- * to k and v over their scales. */
+ * k_cache, v_cache: [n_blocks, n_kv_heads, KV_BLOCK_TOKENS, head_dim] of act, or of codes (heads->kv_scales): those
+ * nearest to k and v over their scales. */
 STEP(ATTENTION, qkv_store, (struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *heads,
                             const struct batch *batch, const struct rope *rope, const float *cos_sin,
                             const struct head_norms *norms),
      (q, qkv, k_cache, v_cache, heads, batch, rope, cos_sin, norms))
-/* out[t][h] = sum_k softmax_k(cap(scale q.k) + slope k) v over the cached positions of slot[t] that pos[t] may see, and the sink.
- * qkv as above; out: [n_tokens, n_heads head_dim]. Softmax in float. */
+/* out[t][h] = sum_k softmax_k(cap(scale q.k) + slope k) v over the cached positions of slot[t] that pos[t] may see, and
+ * the sink. qkv as above; out: [n_tokens, n_heads head_dim]. Softmax in float. */
 STEP(ATTENTION, attention, (struct queue *q, void *out, const void *qkv, const void *k_cache, const void *v_cache,
                             const struct heads *heads, const struct batch *batch),
      (q, out, qkv, k_cache, v_cache, heads, batch))
 
-/* Latent attention. query: [n_tokens, n_heads, query_dim], of which the last rope->dims of every head rotate; latent: [n_tokens,
- * head_dim], of which the last rope->dims rotate and the others are normed (RMS, rounded before the weight). The former go to the
- * end of each query head of qkv (as below, with one KV head), of which the rest stays as it is, the latter into the cache:
- * [n_blocks, 1, KV_BLOCK_TOKENS, head_dim] of act. n_heads 0: nothing. */
+/* Latent attention. query: [n_tokens, n_heads, query_dim], of which the last rope->dims of every head rotate; latent:
+ * [n_tokens, head_dim], of which the last rope->dims rotate and the others are normed (RMS, rounded before the weight).
+ * The former go to the end of each query head of qkv (as below, with one KV head), of which the rest stays as it is,
+ * the latter into the cache: [n_blocks, 1, KV_BLOCK_TOKENS, head_dim] of act. n_heads 0: nothing. */
 STEP(ATTENTION, latent_store, (struct queue *q, void *qkv, const void *query, int query_dim, const void *latent, void *cache,
                                const struct heads *heads, const struct batch *batch, const struct rope *rope,
                                const float *cos_sin, const struct weight *norm, float eps),
@@ -115,32 +115,34 @@ STEP(MATMUL, matmul_heads, (struct queue *q, struct head_rows out, struct head_r
                             int n_tokens),
      (q, out, x, w, n_heads, n_tokens))
 
-/* gated: x is [n_tokens, 2 cols] = gate then up (ACTIVATION_SWIGLU: gate 0, up 0, gate 1, ..), out[t][c] = act(gate) * up;
- * else x is [n_tokens, cols], out[t][c] = act(x). out: [n_tokens, cols], may alias x only when not gated. */
+/* gated: x is [n_tokens, 2 cols] = gate then up (ACTIVATION_SWIGLU: gate 0, up 0, gate 1, ..), out[t][c] = act(gate) *
+ * up; else x is [n_tokens, cols], out[t][c] = act(x). out: [n_tokens, cols], may alias x only when not gated. */
 STEP(OTHER, activate, (struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens,
                        int cols),
      (q, out, x, kind, gated, n_tokens, cols))
 
-/* Fill *r: for each token the experts that `how` chooses by logits[t][e] = x[t] . router[e], of equal ones the lower e, and
- * their shares, in float throughout. x: [n_tokens, router->cols]; bias: NULL or [1, n_experts], of which struct routing
- * says what it changes. A token's routes do not depend on what else is in the batch (on GPUs: for up to 16 tokens). */
+/* Fill *r: for each token the experts that `how` chooses by logits[t][e] = x[t] . router[e] (of equal ones the lower
+ * e), and their shares, in float throughout. x: [n_tokens, router->cols]; bias: NULL or [1, n_experts], used as struct
+ * routing says. A token's routes do not depend on what else is in the batch (on GPUs: for up to 16 tokens). */
 STEP(OTHER, route, (struct queue *q, const struct routes *r, const void *x, const struct weight *router,
                     const struct weight *bias, const struct routing *how, int n_tokens),
      (q, r, x, router, bias, how, n_tokens))
-/* For every pair p of a token and an expert e that was chosen for it: out[p] = activate(x[token] w_e^T (+ bias[e])), gated. w:
- * [n_experts, 2 cols, hidden] as one matrix of all their rows, in the order that activate wants; bias: NULL or [n_experts, 2 cols];
- * x: [n_tokens, hidden]; out: [n_pairs, cols]; work: [n_pairs, 2 cols], of no matter afterwards. Only the chosen experts are read.
- * Otherwise as matmul. */
+/* For every pair p of a token and an expert e that was chosen for it: out[p] = activate(x[token] w_e^T (+ bias[e])),
+ * gated. w: [n_held, 2 cols, hidden] as one matrix of all their rows, in the order that activate wants; bias: NULL
+ * or [n_held, 2 cols]; x: [n_tokens, hidden]; out: [n_pairs, cols], of pairs whose expert is not held of no matter;
+ * work: [n_pairs, 2 cols], of no matter afterwards. Only the chosen experts are read. Otherwise as matmul. */
 STEP(MATMUL, experts_first, (struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                              const struct routes *r, const struct routing *how, enum activation kind, void *work, int n_tokens),
      (q, out, x, w, bias, r, how, kind, work, n_tokens))
-/* out[t] (+)= the sum over its pairs p of share[p] (x[p] w_e^T (+ bias[e])), in an order that depends on nothing but the token's
- * experts. w: [n_experts, dim, cols]; bias: NULL or [n_experts, dim]; x: [n_pairs, cols]; out: [n_tokens, dim]; work: [n_pairs,
- * dim]. The routes, too, may be read before the operation that precedes this one is done. Otherwise as experts_first. */
+/* out[t] (+)= the sum over its pairs p with a held expert of share[p] (x[p] w_e^T (+ bias[e])), in an order that only
+ * the token's experts decide. w: [n_held, dim, cols]; bias: NULL or [n_held, dim]; x: [n_pairs, cols]; out: [n_tokens,
+ * dim]; work: [n_pairs, dim]. The routes, too, may be read before the preceding operation is done. Otherwise as
+ * experts_first. */
 STEP(MATMUL, experts_second, (struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
-                              const struct routes *r, const struct routing *how, void *work, int n_tokens, bool accumulate),
-     (q, out, x, w, bias, r, how, work, n_tokens, accumulate))
-/* For the one expert that was chosen for each token: out[t] = share[t] x[t], then share[t] = 1. x, out: [n_tokens, dim] */
+                              const struct routes *r, const struct routing *how, void *work, int n_tokens, int dim,
+                              bool accumulate),
+     (q, out, x, w, bias, r, how, work, n_tokens, dim, accumulate))
+/* For the one expert chosen for each token: out[t] = share[t] x[t], then share[t] = 1. x, out: [n_tokens, dim] */
 STEP(OTHER, weigh_input, (struct queue *q, void *out, const void *x, const struct routes *r, int n_tokens, int dim),
      (q, out, x, r, n_tokens, dim))
 /* x[t] *= sigmoid(in[t] . w). x: [n_tokens, dim], in: [n_tokens, w->cols], w: [1, cols] */
@@ -150,6 +152,11 @@ STEP(OTHER, gate, (struct queue *q, void *x, const void *in, const struct weight
 /* out[i] = x[row[i]]. x: [.., dim], out: [n_rows, dim]; row: device memory. */
 STEP(OTHER, gather_rows, (struct queue *q, void *out, const void *x, const int32_t *row, int n_rows, int dim),
      (q, out, x, row, n_rows, dim))
+/* out[t][c] = x[t][order[c]], or 0 where order[c] < 0. x: [n_tokens, dim], out: [n_tokens, cols]; order: device
+ * memory. */
+STEP(OTHER, gather_columns, (struct queue *q, void *out, const void *x, const int32_t *order, int n_tokens, int dim,
+                             int cols),
+     (q, out, x, order, n_tokens, dim, cols))
 /* Column blocks of the ranks, one after the other, become rows: out[i][begin_r + c] = in_r[i][c] where in_r, at
  * element offset n_rows * begin_r of `in`, is [n_rows, begin_{r+1} - begin_r]. begin: host [n_ranks + 1]. */
 STEP(ALL_GATHER, join_columns, (struct queue *q, void *out, const void *in, const int *begin, int n_ranks, int n_rows),

@@ -1,6 +1,6 @@
-/* kernels/ops.h - the table of operations, which kernels/op_list.h lists. kernels/cpu/ and kernels/cuda/ are twins behind
- * it: the CPU twin is the readable reference. An operation never allocates, never waits and never fails by itself: what
- * goes wrong is recorded in queue.err, later operations go on, and the step looks at it once.
+/* kernels/ops.h - the table of operations, which kernels/op_list.h lists. kernels/cpu/ and kernels/cuda/ are twins
+ * behind it: the CPU twin is the readable reference. An operation never allocates, never waits and never fails by
+ * itself: what goes wrong is recorded in queue.err, later operations go on, and the step looks at it once.
  *
  * Shapes are row-major. "act" is the queue's activation type: every `void *` activation below is an array of it.
  * Dimensions are this rank's share unless said; any of them may be 0 (a rank without heads or columns is legal). */
@@ -32,14 +32,21 @@ struct queue {
     struct err err; /* sticky: the first failure */
 };
 
-/* A matrix or vector of weights in the checkpoint's type. Vectors have rows == 1. data may be NULL when empty. Only matrices
- * of products may be quantised: data is then as base/codes.h says. */
+struct input_form;
+
+/* A matrix or vector of weights in the checkpoint's type. Vectors have rows == 1. data may be NULL when empty. Only
+ * matrices of products may be quantised: data is then as base/codes.h says. */
 struct weight {
     void *data;
     enum dtype type; /* of what is not quantised */
     int rows, cols;
     struct code_form form; /* form.codes CODES_NONE: dense, row-major */
-    void *wide;            /* of a quantised one: memory of WIDE_BYTES that such matrices share; NULL on the CPU */
+    /* Device memory [cols]: column c takes input order[c] of n_inputs, -1: none. Products are of activations that
+     * gather_columns has put into this order. NULL: columns are inputs. */
+    const int32_t *order;
+    int n_inputs;
+    const struct input_form *inputs; /* how activations are quantised before a product; NULL: they are not */
+    void *wide; /* of a quantised one: memory of WIDE_BYTES that such matrices share; NULL on the CPU */
 };
 
 /* Memory in which products of many tokens turn codes into the activations' type, some rows at a time. */
@@ -78,8 +85,8 @@ struct heads {
     enum dtype sinks_type;
     int chunk; /* keys k with k / chunk == pos / chunk alone are seen; 0: all. Not with a window */
     float cap; /* c: c tanh(score / c) instead of the score, before what is not seen is left out; 0: the score itself */
-    /* [2, n_kv_heads] device memory, of keys and then of values: the cache holds codes of E4M3, of which each counts this
-     * much; NULL: it holds activations */
+    /* [2, n_kv_heads] device memory, of keys and then of values: the cache holds codes of E4M3, of which each counts
+     * this much; NULL: it holds activations */
     const float *kv_scales;
 };
 
@@ -94,15 +101,15 @@ struct kv_range {
     int begin, end;
 };
 
-/* The norms of q and k heads before the rotation. A weight is [1, head_dim], the same for all heads, or has that for each of
- * this rank's heads, one after the other. */
+/* The norms of q and k heads before the rotation. A weight is [1, head_dim], the same for all heads, or has that for
+ * each of this rank's heads, one after the other. */
 struct head_norms {
     const struct weight *q, *k; /* NULL: heads are not normed, or */
     bool unit;                  /* normed without weights */
     enum norm_kind kind;
     float eps;
-    /* Device memory [n_tokens, 2]: the sums of the squares of all q and of all k heads of the model: they are normed as one
-     * row (RMS kinds). NULL: each head by itself. */
+    /* Device memory [n_tokens, 2]: the sums of the squares of all q and of all k heads of the model: they are normed as
+     * one row (RMS kinds). NULL: each head by itself. */
     const float *squares;
     int n_q, n_k; /* elements of those rows */
 };
@@ -114,6 +121,8 @@ struct routes {
     float *share;    /* [n_tokens, n_chosen] what the expert's result counts */
     int32_t *begin;  /* [n_experts + 1] where each expert's pairs begin in `pair` */
     int32_t *pair;   /* [n_tokens n_chosen] the pairs by expert, those of one expert by token */
+    /* The experts that are here: the products' weights are theirs, and pairs of others are left alone. */
+    int first_held, n_held;
 };
 
 /* The state that the device keeps per slot between steps. */
@@ -138,7 +147,7 @@ struct async_ops {
     /* The way to another one, by its id. PEER_UNKNOWN: this process does not see that one. */
     enum peer_link (*peer_link)(struct queue *q, const char *id);
 
-    /* Host memory that copies reach at full speed and without waiting: zeroed; NULL (and queue.err) when there is none. */
+    /* Host memory that copies reach at full speed and without waiting: zeroed; NULL (and queue.err) if there is none */
     void *(*host_alloc)(struct queue *q, size_t bytes);
     void (*host_free)(struct queue *q, void *p);
     /* The same for memory that is there already. A refusal only makes copies slower. */
@@ -156,22 +165,23 @@ struct async_ops {
     void (*mark)(struct queue *q, int which);
     void (*wait_mark)(struct queue *q, int which);
 
-    /* Clocks in the queue, two sets of n, from open_stamps (returns -1 and queue.err on failure) to close_stamps. stamp has
-     * the device write the time down when it comes to this place; recorded into a graph, at every launch of it.
-     * read_stamps, once the device has passed the first n of a set: seconds[i] lie between i and i + 1, 0 <= i < n - 1. */
+    /* Clocks in the queue, two sets of n, from open_stamps (returns -1 and queue.err on failure) to close_stamps.
+     * stamp: the device writes the time when it comes to this place; recorded into a graph, at every launch of it.
+     * read_stamps, once the device has passed the first n of a set: seconds[i] lie between i and i + 1, i < n - 1. */
     int (*open_stamps)(struct queue *q, int n);
     void (*close_stamps)(struct queue *q);
     void (*stamp)(struct queue *q, int set, int i);
     void (*read_stamps)(struct queue *q, int set, int n, double *seconds);
 
-    /* A range with a number beside its name on the time line of a profiler that is attached to the process (NVTX): what is
-     * enqueued between the two. They nest. The operations themselves are ranges too. */
+    /* A range with a number beside its name on the time line of a profiler that is attached to the process (NVTX): what
+     * is enqueued between the two. They nest. The operations themselves are ranges too. */
     void (*range_begin)(const char *name, int64_t number);
     void (*range_end)(void);
 };
 
 struct peer_ops;
 struct persistent_ops;
+struct input_ops;
 
 /* The operations themselves, and what each computes: kernels/op_list.h. */
 struct ops {
@@ -179,6 +189,7 @@ struct ops {
     const struct async_ops *async;           /* NULL: everything is done when an operation returns */
     const struct peer_ops *peer;             /* memory that devices share, see kernels/peer.h; NULL: none */
     const struct persistent_ops *persistent; /* whole decode steps, see kernels/persistent.h; NULL: none */
+    const struct input_ops *inputs;          /* activations quantised, see kernels/inputs.h; NULL: they cannot be */
     bool shares_host_memory;
     int max_head_dim; /* elements of a head that attention takes at most; 0: any number */
 #define DEVICE(result, name, parameters)         result(*name) parameters;

@@ -32,8 +32,8 @@ struct peer_ops {
     void *(*memory)(void *p);
     void (*attach)(void *p, void *const *memory);
 
-    /* Enqueued. All ranks must enqueue the same operations in the same order: a device waits for the others within them.
-     * Pointers: at multiples of 16 bytes. */
+    /* Enqueued. All ranks must enqueue the same operations in the same order: a device waits for the others within
+     * them. Pointers: at multiples of 16 bytes. */
 
     /* data[i] = the ranks' data[i], added up. */
     void (*sum)(struct queue *q, void *p, void *data, size_t n);

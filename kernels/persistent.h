@@ -1,6 +1,6 @@
-/* kernels/persistent.h - a whole decode step, one token for each of a few sequences, as one operation: the second way to
- * run a step, beside the separate operations of ops.h and equal to them within rounding. A backend may have it or not
- * (ops->persistent), and may refuse a model, which then runs by the separate operations.
+/* kernels/persistent.h - a whole decode step, one token for each of a few sequences, as one operation: the second way
+ * to run a step, beside the separate operations of ops.h and equal to them within rounding. A backend may have it or
+ * not (ops->persistent), and may refuse a model, which then runs by the separate operations.
  *
  * The step: embedding | SUM, then for every layer
  *   sequential  x += attn(norm x) | SUM;  x += mlp(norm' x) | SUM
@@ -47,7 +47,7 @@ struct decode_model {
 };
 
 struct persistent_ops {
-    /* Why this device cannot run the model so, as the end of a sentence ("heads of 80 elements"); NULL: it can. Local. */
+    /* Why this device cannot run the model so, as a sentence's end ("heads of 80 elements"); NULL: it can. Local */
     const char *(*refusal)(struct queue *q, const struct decode_model *m);
     /* Takes the device's memory for steps of up to PERSISTENT_MAX_TOKENS tokens, less if the device has no room in its
      * multiprocessors. NULL (and queue.err) on failure. close accepts NULL. */
@@ -59,9 +59,9 @@ struct persistent_ops {
     void *(*memory)(void *p);
     void (*attach)(void *p, void *const *memory);
     /* logits: [n_tokens, vocab of this rank]. Every token belongs to another sequence. cos_sin: of ops->rope_table.
-     * Enqueued. All ranks must run the same steps: a device waits for the others within it. Between two steps a rank must have
-     * waited for something that every other rank does after the first one, as gathering the logits is: the next step's
-     * first words go where the others may else still read the last step's last ones. */
+     * Enqueued. All ranks must run the same steps: a device waits for the others within it. Between two steps a rank
+     * must have waited for something that every other rank does after the first one, as gathering the logits is: the
+     * next step's first words go where the others may else still read the last step's last ones. */
     void (*run)(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin);
 };
 

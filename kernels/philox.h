@@ -1,5 +1,5 @@
-/* kernels/philox.h - the counter-based generator Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel Random Numbers: As
- * Easy as 1, 2, 3", SC 2011), for CPU and CUDA alike: a number depends on (seed, counter) and on nothing else. */
+/* kernels/philox.h - the counter-based generator Philox4x32-10 (Salmon, Moraes, Dror, Shaw: "Parallel Random Numbers:
+ * As Easy as 1, 2, 3", SC 2011), for CPU and CUDA alike: a number depends on (seed, counter) and on nothing else. */
 #ifndef KERNELS_PHILOX_H
 #define KERNELS_PHILOX_H
 

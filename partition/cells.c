@@ -149,15 +149,27 @@ static int place_codes(struct cells_piece *p, const struct weight_slot *slot, co
 
 /* ---- scales and zeros ---- */
 
+/* Groups of columns that belong to groups of the file before this one. */
+static int64_t groups_before(const struct weight_slot *slot, int64_t group)
+{
+    int64_t n = 0, all = code_groups(&slot->form, slot->cols);
+    while (n < all && slot->order->group[n] < group)
+        n++;
+    return n;
+}
+
 /* Groups that the rows at hand say something of, counted from the rank's first one. */
 static struct rectangle covered_groups(const struct cells_source *from, const struct weight_slot *slot)
 {
     const struct weight_cells *k = &from->slice->cells;
     struct rectangle r = covered(from);
     int64_t n_groups = code_groups(&slot->form, slot->cols), first = k->in / slot->form.group;
-    if (k->cell_cols < slot->form.group || !k->in_first) { /* a row says all of its outputs */
+    if (!k->in_first || (k->cell_cols < slot->form.group && slot->order == NULL)) { /* a row says all of its outputs */
         r.col = 0;
         r.cols = n_groups;
+    } else if (slot->order != NULL) {
+        r.col = groups_before(slot, from->row);
+        r.cols = groups_before(slot, from->row + from->rows) - r.col;
     } else {
         r.col = clip(from->row - first, 0, n_groups);
         r.cols = clip(from->row + from->rows - first, 0, n_groups) - r.col;
@@ -170,7 +182,9 @@ static void locate(const struct cells_source *from, const struct weight_slot *sl
                    int64_t *row, int64_t *col)
 {
     const struct weight_cells *k = &from->slice->cells;
-    int64_t in = (k->in / slot->form.group + group) * slot->form.group; /* the group's first input */
+    int64_t in = slot->order != NULL
+                     ? slot->order->group[group] * k->cell_cols
+                     : (k->in / slot->form.group + group) * slot->form.group; /* the group's first one */
     int64_t o = (k->out + out) / k->cell_rows, i = in / k->cell_cols;
     *row = (k->in_first ? i : o) - from->row;
     *col = (k->in_first ? o : i) - from->slice->col;
@@ -262,7 +276,7 @@ static int check_index(const struct cells_source *from, struct err *e)
         if (found != in / k->cell_cols && found != -1) /* -1: not set */
             return ERR(e, ERR_UNSUPPORTED,
                        "says that input %lld is of group %lld, expected %lld (inputs in the order of "
-                       "their groups; reordered ones are not read)",
+                       "their groups)",
                        (long long)in, (long long)found, (long long)(in / k->cell_cols));
     }
     return 0;

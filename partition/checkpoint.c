@@ -307,22 +307,28 @@ int checkpoint_refuse_formats(const char *model_dir, struct err *e)
                name, table[best].is, table[best].remedy);
 }
 
-static int read_scalar(struct checkpoint *c, int tensor, struct err *e)
+int checkpoint_read_tensor(const struct checkpoint *c, int tensor, void *to, struct err *e)
 {
     const struct tensor_info *t = &c->tensor[tensor];
     char path[sizeof c->dir + NAME_MAX + 2];
-    if (t->bytes != sizeof(float) || strcmp(c->text + t->dtype, "F32") != 0)
-        return 0;
     (void)snprintf(path, sizeof path, "%s/%s", c->dir, checkpoint_file_name(c, t->file));
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    ssize_t got = fd >= 0 ? pread(fd, &c->scalar[tensor], sizeof(float), (off_t)t->offset) : -1;
+    ssize_t got = fd >= 0 ? pread(fd, to, t->bytes, (off_t)t->offset) : -1;
     int why = errno;
     if (fd >= 0)
         (void)close(fd);
-    if (got != sizeof(float))
+    if (got != (ssize_t)t->bytes)
         return ERR(e, ERR_IO, "%s: cannot read: %s", checkpoint_short_path(path),
                    got < 0 ? strerror(why) : "it has become shorter");
     return 0;
+}
+
+static int read_scalar(struct checkpoint *c, int tensor, struct err *e)
+{
+    const struct tensor_info *t = &c->tensor[tensor];
+    if (t->bytes != sizeof(float) || strcmp(c->text + t->dtype, "F32") != 0)
+        return 0;
+    return checkpoint_read_tensor(c, tensor, &c->scalar[tensor], e);
 }
 
 /* Numbers of whole matrices, which say what their scales count: they must be known before those are read. */
@@ -374,5 +380,7 @@ void checkpoint_close(struct checkpoint *c)
     free(c->text);
     free(c->kv_scale);
     free(c->scalar);
+    free(c->order_at);
+    free(c->order);
     memset(c, 0, sizeof *c);
 }

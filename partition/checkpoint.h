@@ -32,6 +32,10 @@ struct checkpoint {
     size_t text_bytes;
     int32_t n_scalars; /* n_tensors, or 0: there is no such tensor */
     float *scalar; /* [n_scalars] of the numbers of whole matrices (NVFP4) their value; 0: of others, or not one F32 */
+    int64_t *order_at; /* [n_orders] where in `order` a tensor's numbers begin; -1: they were not read */
+    int32_t n_orders;  /* n_tensors, or 0: none were read */
+    int32_t *order;    /* [n_order] groups of inputs (g_idx) of the tensors: partition/side_tensors.h */
+    int64_t n_order;
     int32_t n_kv_scales; /* 0: none were asked for, or there are none */
     float *kv_scale;     /* [n_layers, 2, n_kv_heads] what codes of keys, of values count: partition/kv_scales.h */
 };
@@ -66,6 +70,9 @@ static inline const char *checkpoint_file_name(const struct checkpoint *c, int f
 /* Set *e and return -1 if the folder holds weights only in a format that we do not read (pickles, GGUF, adapters, ...);
  * 0 if it does not. */
 int checkpoint_refuse_formats(const char *model_dir, struct err *e);
+
+/* Read all bytes of a tensor to `to`. */
+int checkpoint_read_tensor(const struct checkpoint *c, int tensor, void *to, struct err *e);
 
 /* The path, or its last part if it is too long for a message of one line. */
 const char *checkpoint_short_path(const char *path);

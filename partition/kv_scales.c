@@ -3,13 +3,10 @@
 #include "partition/kv_scales.h"
 #include "base/dtype.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Ends of names, and of what they are the scales. */
 static const struct {
@@ -58,21 +55,6 @@ static int refuse(const struct checkpoint *c, int tensor, const char *found, con
                checkpoint_short_path(c->dir), checkpoint_tensor_name(c, tensor), found, expected);
 }
 
-static int read_bytes(const struct checkpoint *c, const struct tensor_info *t, void *to, struct err *e)
-{
-    char path[sizeof c->dir + 256];
-    (void)snprintf(path, sizeof path, "%s/%s", c->dir, checkpoint_file_name(c, t->file));
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    ssize_t got = fd >= 0 ? pread(fd, to, t->bytes, (off_t)t->offset) : -1;
-    int why = errno;
-    if (fd >= 0)
-        (void)close(fd);
-    if (got != (ssize_t)t->bytes)
-        return ERR(e, ERR_IO, "%s: cannot read: %s", checkpoint_short_path(path),
-                   got < 0 ? strerror(why) : "it has become shorter");
-    return 0;
-}
-
 /* The tensor's numbers, one or n_heads, as n_heads floats. */
 static int read_numbers(const struct checkpoint *c, int tensor, int n_heads, float *to, struct err *e)
 {
@@ -94,7 +76,7 @@ static int read_numbers(const struct checkpoint *c, int tensor, int n_heads, flo
         return refuse(c, tensor, found, "one, or one for each KV head", e);
     }
     unsigned char *bytes = err_calloc(e, (size_t)n, sizeof(float), "scales of keys and values");
-    int rc = bytes == NULL ? -1 : read_bytes(c, t, bytes, e);
+    int rc = bytes == NULL ? -1 : checkpoint_read_tensor(c, tensor, bytes, e);
     for (int h = 0; h < n_heads && rc == 0; h++) {
         to[h] = dtype_load(bytes, is, n == 1 ? 0 : (size_t)h);
         if (!(to[h] > 0) || !isfinite(to[h])) {

@@ -237,6 +237,15 @@ const char *model_variant(const struct model_config *m)
     return names[m->kv_fp8 + 2 * m->weights_fp8 + 4 * m->head_fp8];
 }
 
+int model_hold_whole_experts(struct model_config *m, struct err *e)
+{
+    if (m->experts.routing.n_experts == 0)
+        return ERR(e, ERR_USAGE, "--expert-parallel: the model (%s) has no experts, expected a mixture of them",
+                   m->model_type);
+    m->whole_experts = true;
+    return 0;
+}
+
 int model_layer_sums(const struct model_config *m)
 {
     return (m->parallel_residual ? 1 : 2) + (m->qk_norm_row ? 1 : 0);

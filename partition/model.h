@@ -111,6 +111,7 @@ struct model_config {
     /* Kept in FP8, as the run was told: keys and values; weights that the checkpoint has in 16 or 32 bits, but for the
      * head; the head */
     bool kv_fp8, weights_fp8, head_fp8;
+    bool whole_experts; /* as the run was told: ranks hold some experts whole, not columns of every one */
 };
 
 /* Read MODEL_DIR/config.json. Missing keys mean the family's class defaults; contradictions, absurd sizes and
@@ -157,6 +158,9 @@ int model_cache_arrays(const struct model_config *m);
 
 /* How a run keeps numbers otherwise than the checkpoint and its config have them: "kv-fp8"; NULL: in no way. */
 const char *model_variant(const struct model_config *m);
+
+/* Have ranks hold whole experts (--expert-parallel); -1 and *e for a model without any. */
+int model_hold_whole_experts(struct model_config *m, struct err *e);
 
 /* Sums over the ranks in a layer. */
 int model_layer_sums(const struct model_config *m);

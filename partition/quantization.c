@@ -255,7 +255,8 @@ void quantization_describe(const struct quantization *q, char *to, size_t bytes)
         (void)snprintf(parts, sizeof parts, " in blocks of %d x %d", q->block_rows, q->block_cols);
     else if (q->group > 0)
         (void)snprintf(parts, sizeof parts, " in groups of %d", q->group);
-    (void)snprintf(to, bytes, "%s of %d bits%s (%s)", format->name, q->bits, parts, q->method);
+    (void)snprintf(to, bytes, "%s of %d bits%s%s (%s)", format->name, q->bits, parts,
+                   q->reordered ? ", inputs reordered" : "", q->method);
 }
 
 const char *quantization_activations_name(const struct quantization *q)

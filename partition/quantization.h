@@ -47,6 +47,7 @@ struct quantization {
     int group;                  /* inputs that share a scale; 0: all of a row */
     int block_rows, block_cols; /* of FP8 in blocks; 0: none */
     bool zeros;                 /* asymmetric */
+    bool reordered;             /* inputs are not in the order of their groups (desc_act, actorder "group") */
     bool zero_less_one;         /* zeros are stored less one (GPTQ's first version) */
     enum declared_activations activations;
     enum declared_kv kv;

@@ -32,7 +32,7 @@ const struct role roles[WEIGHT_COUNT] = {
     [WEIGHT_ROUTER] = {"router", AXIS_EXPERTS, AXIS_HIDDEN},
     [WEIGHT_ROUTER_BIAS] = {"router_bias", AXIS_EXPERTS, AXIS_ONE},
     [WEIGHT_EXPERTS_IN] = {"experts_in", AXIS_EXPERTS_IN, AXIS_HIDDEN},
-    [WEIGHT_EXPERTS_IN_BIAS] = {"experts_in_bias", AXIS_EXPERTS, AXIS_EXPERT_PAIRS},
+    [WEIGHT_EXPERTS_IN_BIAS] = {"experts_in_bias", AXIS_EXPERTS_HELD, AXIS_EXPERT_PAIRS},
     [WEIGHT_EXPERTS_OUT] = {"experts_out", AXIS_EXPERTS_HIDDEN, AXIS_EXPERT_FFN},
     [WEIGHT_EXPERTS_OUT_BIAS] = {"experts_out_bias", AXIS_EXPERTS_ONCE, AXIS_HIDDEN},
     [WEIGHT_SHARED_IN] = {"shared_in", AXIS_SHARED_IN, AXIS_HIDDEN},
@@ -147,7 +147,7 @@ bool weight_exists(const struct model_config *m, enum weight_id id, int layer)
 int64_t role_axis_length(const struct model_config *m, const struct shard *s, enum axis axis)
 {
     int64_t heads = range_length(s->heads), kv_heads = range_length(s->kv_heads), ffn = range_length(s->ffn);
-    int64_t experts = m->experts.routing.n_experts, expert_ffn = range_length(s->expert_ffn);
+    int64_t experts = range_length(s->experts), expert_ffn = range_length(s->expert_ffn);
     switch (axis) {
     case AXIS_HIDDEN:
         return m->hidden;
@@ -184,11 +184,13 @@ int64_t role_axis_length(const struct model_config *m, const struct shard *s, en
     case AXIS_MLP_IN:
         return m->gated_mlp ? 2 * ffn : ffn;
     case AXIS_EXPERTS:
+        return m->experts.routing.n_experts;
+    case AXIS_EXPERTS_HELD:
         return experts;
     case AXIS_EXPERTS_IN:
         return experts * 2 * expert_ffn;
     case AXIS_EXPERTS_ONCE:
-        return s->rank == 0 ? experts : 0;
+        return s->rank == 0 || m->whole_experts ? experts : 0;
     case AXIS_EXPERT_FFN:
         return expert_ffn;
     case AXIS_EXPERT_PAIRS:

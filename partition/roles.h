@@ -26,12 +26,13 @@ enum axis {
     AXIS_FFN,
     AXIS_MLP_IN, /* ffn, or twice that if gated */
     AXIS_EXPERTS,
-    AXIS_EXPERTS_IN,   /* experts x 2 x expert_ffn */
-    AXIS_EXPERTS_ONCE, /* rank 0 only */
+    AXIS_EXPERTS_HELD, /* those of the rank */
+    AXIS_EXPERTS_IN,   /* they x 2 x expert_ffn */
+    AXIS_EXPERTS_ONCE, /* the same; where all ranks have columns of all: rank 0 only */
     AXIS_EXPERT_FFN,
     AXIS_EXPERT_PAIRS, /* 2 x expert_ffn, in pairs */
     AXIS_HEAD_NUMBERS,
-    AXIS_EXPERTS_HIDDEN, /* experts x hidden */
+    AXIS_EXPERTS_HIDDEN, /* the rank's experts x hidden */
     AXIS_SHARED_IN,      /* 2 x shared_ffn */
     AXIS_SHARED_FFN
 };

@@ -40,7 +40,12 @@ void shard_make(struct shard *s, const struct model_config *m, int rank, int n_r
     int block = quantization_unit(&m->quantization), least = m->quantization.format != FORMAT_NONE ? CODES_UNIT : 1;
     int unit = block > COLUMNS_UNIT && block <= LARGEST_UNIT ? block : COLUMNS_UNIT;
     s->ffn = shard_blocks(m->ffn, unit, least, rank, n_ranks);
+    s->experts = (struct range){0, m->experts.routing.n_experts};
     s->expert_ffn = shard_blocks(m->experts.ffn, unit, least, rank, n_ranks);
+    if (m->whole_experts) {
+        s->experts = shard_units(m->experts.routing.n_experts, rank, n_ranks);
+        s->expert_ffn = (struct range){0, m->experts.ffn};
+    }
     s->shared_ffn = shard_blocks(m->experts.shared_ffn, unit, least, rank, n_ranks);
     s->vocab = shard_columns(m->vocab, rank, n_ranks);
 }

@@ -15,7 +15,8 @@ struct shard {
     struct range heads;                  /* query heads */
     struct range kv_heads;               /* every KV head that these query heads read; ranks may share one */
     struct range ffn;                    /* columns of the MLP */
-    struct range expert_ffn, shared_ffn; /* columns of every expert, and of the shared one */
+    struct range experts;                /* those whose weights the rank has: all, or some of them whole */
+    struct range expert_ffn, shared_ffn; /* their columns, and those of the shared one */
     struct range vocab;                  /* rows of the embedding and of the head */
 };
 

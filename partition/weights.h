@@ -7,13 +7,14 @@
  *   OUT     [hidden, n_heads_local head_dim]                     partial sums
  *   MLP_IN  [(gated ? 2 : 1) ffn_local, hidden]                  gate rows, then up rows
  *   MLP_OUT [hidden, ffn_local]                                  partial sums
- *   EXPERTS_IN  [n_experts, 2 expert_ffn_local, hidden]      of each expert gate rows, then up rows (or in pairs)
- *   EXPERTS_OUT [n_experts, hidden, expert_ffn_local]        partial sums of each
+ *   EXPERTS_IN  [experts_local, 2 expert_ffn_local, hidden]  of each expert gate rows, then up rows (or in pairs)
+ *   EXPERTS_OUT [experts_local, hidden, expert_ffn_local]    partial sums: columns of all experts, or some whole ones
  *   QUERY, QUERY_UP [n_heads_local (key + rotated), hidden or query_rank]
  *   LATENT   [rank + rotated, hidden]                        the same on every rank
  *   KEY_UP [n_heads_local rank, key] of each head, transposed: from a query to what meets the latent VALUE_UP
  *   [n_heads_local value, rank] EMBED [vocab_local, embed_dim], HEAD [vocab_local, embed_dim] the rest mirrored. Biases
- *   of OUT, MLP_OUT and EXPERTS_OUT exist on rank 0 only: they are added to a partial sum. */
+ *   of OUT, MLP_OUT and EXPERTS_OUT exist on rank 0 only: they are added to a partial sum. Those of whole experts are
+ *   where these are. */
 #ifndef PARTITION_WEIGHTS_H
 #define PARTITION_WEIGHTS_H
 
@@ -103,6 +104,14 @@ struct weight_source {
     int form; /* 0: in every checkpoint; 1, 2 ..: stored in one of several ways, told by the first line that is there */
 };
 
+/* The columns of a quantised matrix whose inputs are not in the order of their groups: on a rank they are sorted by
+ * group, and groups of columns are filled up where the rank has not all inputs of one. */
+struct input_order {
+    int inputs;     /* of this rank: the width of the activations */
+    int32_t *input; /* [cols] the input that a column takes; -1: none */
+    int32_t *group; /* [code_groups] the checkpoint's group that a group of columns belongs to, in ascending order */
+};
+
 /* One array on one rank. */
 struct weight_slot {
     enum weight_id id;
@@ -110,6 +119,7 @@ struct weight_slot {
     enum dtype type; /* of what is not quantised */
     int rows, cols;  /* this rank's; either may be 0 */
     struct code_form form;
+    struct input_order *order; /* NULL: columns are inputs; otherwise the map's */
 };
 
 /* The parts of a quantised matrix, each in a tensor of its own. */
@@ -120,7 +130,7 @@ enum weight_plane {
     PLANE_ZEROS,
     /* what must agree with what is known, and is not kept */
     PLANE_SAME_ZEROS, /* every zero is that of a symmetric matrix */
-    PLANE_INDEX,      /* every input is of the group in which it stands */
+    PLANE_INDEX,      /* every input is of the group in which it stands, unless the slot has an order */
     PLANE_SHAPE,      /* outputs and inputs */
     WEIGHT_PLANES
 };
@@ -161,6 +171,9 @@ struct weight_map {
 /* Is it a matrix of products, which may be kept in codes? */
 bool weight_may_be_quantised(enum weight_id id);
 
+/* Is it of one expert below the other? */
+bool weight_is_of_experts(enum weight_id id);
+
 /* Does the config have this role at all, in this layer? layer -1 for the model's own. */
 bool weight_exists(const struct model_config *m, enum weight_id id, int layer);
 
@@ -179,7 +192,8 @@ int weight_map_find(const struct weight_map *map, enum weight_id id, int layer);
 int weight_unknown(const struct weight_map *whole, const struct model_config *m, const struct checkpoint *c,
                    char *names, size_t names_bytes);
 
-/* Bytes of one slot, and of all. */
+/* Bytes of one slot, and of all. With an order they end with the inputs of its columns, int32, from order_at on. */
+size_t weight_slot_order_at(const struct weight_slot *slot);
 size_t weight_slot_bytes(const struct weight_slot *slot);
 size_t weight_map_bytes(const struct weight_map *map);
 

@@ -6,21 +6,23 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_of_experts(enum weight_id id)
+bool weight_is_of_experts(enum weight_id id)
 {
     return id == WEIGHT_EXPERTS_IN || id == WEIGHT_EXPERTS_OUT;
 }
 
 bool weight_may_be_quantised(enum weight_id id)
 {
-    return id == WEIGHT_QKV || id == WEIGHT_OUT || id == WEIGHT_MLP_IN || id == WEIGHT_MLP_OUT || is_of_experts(id) ||
-           id == WEIGHT_SHARED_IN || id == WEIGHT_SHARED_OUT || id == WEIGHT_HEAD || id == WEIGHT_QUERY ||
-           id == WEIGHT_QUERY_DOWN || id == WEIGHT_QUERY_UP || id == WEIGHT_LATENT || id == WEIGHT_KEY_UP ||
-           id == WEIGHT_VALUE_UP;
+    return id == WEIGHT_QKV || id == WEIGHT_OUT || id == WEIGHT_MLP_IN || id == WEIGHT_MLP_OUT ||
+           weight_is_of_experts(id) || id == WEIGHT_SHARED_IN || id == WEIGHT_SHARED_OUT || id == WEIGHT_HEAD ||
+           id == WEIGHT_QUERY || id == WEIGHT_QUERY_DOWN || id == WEIGHT_QUERY_UP || id == WEIGHT_LATENT ||
+           id == WEIGHT_KEY_UP || id == WEIGHT_VALUE_UP;
 }
 
 void weight_map_free(struct weight_map *map)
 {
+    for (int i = 0; i < map->n_slots; i++)
+        free(map->slot[i].order);
     free(map->slot);
     free(map->slice);
     memset(map, 0, sizeof *map);
@@ -42,8 +44,15 @@ int weight_map_find(const struct weight_map *map, enum weight_id id, int layer)
     return -1;
 }
 
+size_t weight_slot_order_at(const struct weight_slot *slot)
+{
+    return (code_bytes(&slot->form, slot->rows, slot->cols) + CODES_ALIGN - 1) / CODES_ALIGN * CODES_ALIGN;
+}
+
 size_t weight_slot_bytes(const struct weight_slot *slot)
 {
+    if (slot->order != NULL)
+        return weight_slot_order_at(slot) + (size_t)slot->cols * sizeof *slot->order->input;
     if (slot->form.codes != CODES_NONE)
         return code_bytes(&slot->form, slot->rows, slot->cols);
     return (size_t)slot->rows * (size_t)slot->cols * dtype_bytes(slot->type);
@@ -64,7 +73,7 @@ double weight_map_step_bytes(const struct weight_map *map, const struct model_co
     for (int i = 0; i < map->n_slots; i++) {
         const struct weight_slot *slot = &map->slot[i];
         bool row_only = (slot->id == WEIGHT_EMBED && !m->tied_head) || slot->id == WEIGHT_POSITION;
-        double part = row_only ? 0 : is_of_experts(slot->id) ? 1 - pow(left_out, n_sequences) : 1;
+        double part = row_only ? 0 : weight_is_of_experts(slot->id) ? 1 - pow(left_out, n_sequences) : 1;
         bytes += part * (double)weight_slot_bytes(slot);
     }
     return bytes;

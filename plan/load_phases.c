@@ -3,6 +3,7 @@
 
 const char *load_phase_name(enum load_phase phase)
 {
-    static const char *const name[N_LOAD_PHASES] = {"open", "begin", "read", "upload", "commit", "choose", "record"};
+    static const char *const name[N_LOAD_PHASES] = {"open",   "begin",  "read",   "upload",
+                                                    "commit", "choose", "record", "warmup"};
     return name[phase];
 }

@@ -10,6 +10,7 @@ enum load_phase {
     LOAD_PHASE_COMMIT, /* between steps of others, as the next one: keys and values, working memory */
     LOAD_PHASE_CHOOSE, /* running decode steps in both ways, at a model's first load */
     LOAD_PHASE_RECORD, /* recording decode steps: then, and when a batch size comes for the second time */
+    LOAD_PHASE_WARMUP, /* beside steps of others: what the model's folder asks for before it counts as loaded */
     N_LOAD_PHASES
 };
 

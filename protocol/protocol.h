@@ -94,7 +94,8 @@ struct protocol_generate {
     struct request_rules rules; /* max_tokens may be PROTOCOL_FILL; sampling.prompt_len is 0 */
     struct protocol_form form;
     struct protocol_tools tools;
-    bool has_seed; /* else rules.sampling.seed is 0 and the server chooses */
+    bool hide_thoughts; /* of an answer that is taken apart */
+    bool has_seed;      /* else rules.sampling.seed is 0 and the server chooses */
     bool stream, echo;
     struct search search;      /* per prompt; choices[] has n_prompts x search.n */
     int priority;              /* lower first */

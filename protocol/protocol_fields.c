@@ -98,6 +98,7 @@ static const struct row {
     {"tools", FIELD_TOOLS, GEN | TOK, TOP},
     {"tool_choice", FIELD_TOOL_CHOICE, GEN, TOP},
     {"parallel_tool_calls", FIELD_PARALLEL_TOOL_CALLS, GEN, TOP},
+    {"include_reasoning", FIELD_INCLUDE_REASONING, GEN, TOP},
     {"documents", FIELD_DOCUMENTS, GEN | TOK, TOP},
     {"chat_template_kwargs", FIELD_CHAT_TEMPLATE_KWARGS, GEN | TOK, TOP},
     {"response_format", FIELD_RESPONSE_FORMAT, GEN, NESTED},

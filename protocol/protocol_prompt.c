@@ -292,8 +292,9 @@ static int read_turns(struct protocol_generate *g, const struct fields *f, struc
 /* Fields that only chats have. */
 static int check_chat_fields(const struct fields *f, struct protocol_error *error)
 {
-    static const enum field_id only[] = {FIELD_ADD_GENERATION_PROMPT, FIELD_TOOLS,     FIELD_TOOL_CHOICE,
-                                         FIELD_PARALLEL_TOOL_CALLS,   FIELD_DOCUMENTS, FIELD_CHAT_TEMPLATE_KWARGS};
+    static const enum field_id only[] = {
+        FIELD_ADD_GENERATION_PROMPT, FIELD_TOOLS,     FIELD_TOOL_CHOICE,         FIELD_PARALLEL_TOOL_CALLS,
+        FIELD_INCLUDE_REASONING,     FIELD_DOCUMENTS, FIELD_CHAT_TEMPLATE_KWARGS};
     for (size_t i = 0; i < sizeof only / sizeof only[0]; i++)
         if (f->value[only[i]] != NULL)
             return fields_fail(f, only[i], -1, error, "only chats (\"messages\") have it");

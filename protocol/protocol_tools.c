@@ -94,6 +94,7 @@ void protocol_read_tools(struct protocol_generate *g, const struct fields *f, st
 {
     const json_t *choice = f->value[FIELD_TOOL_CHOICE];
     g->tools.parallel = fields_bool(f, FIELD_PARALLEL_TOOL_CALLS, true, error);
+    g->hide_thoughts = !fields_bool(f, FIELD_INCLUDE_REASONING, true, error);
     if (json_is_string(choice))
         read_word(&g->tools, f, json_string_value(choice), error);
     else if (choice != NULL)

@@ -96,10 +96,10 @@ static struct said begin(enum calls_format format, uint64_t salt, int choice, bo
         .calls = json_array(), .whole = whole, .good = true, .format = format, .salt = salt, .choice = choice};
 }
 
-json_t *reply_said(enum calls_format format, uint64_t salt, int choice, const char *text, size_t bytes, int *n_calls)
+json_t *reply_said(struct calls_way way, uint64_t salt, int choice, const char *text, size_t bytes, int *n_calls)
 {
-    struct said s = begin(format, salt, choice, true);
-    struct calls_reader *r = calls_open(format);
+    struct said s = begin(way.format, salt, choice, true);
+    struct calls_reader *r = calls_open(way);
     const struct calls_sink sink = {take, &s};
     s.good = r != NULL;
     if (r != NULL) {
@@ -111,10 +111,10 @@ json_t *reply_said(enum calls_format format, uint64_t salt, int choice, const ch
     return finish(&s);
 }
 
-json_t *reply_saying(struct calls_reader *r, enum calls_format format, uint64_t salt, int choice, const char *text,
+json_t *reply_saying(struct calls_reader *r, struct calls_way way, uint64_t salt, int choice, const char *text,
                      size_t bytes, bool ends)
 {
-    struct said s = begin(format, salt, choice, false);
+    struct said s = begin(way.format, salt, choice, false);
     const struct calls_sink sink = {take, &s};
     calls_read(r, text, bytes, &sink);
     if (ends)

@@ -8,11 +8,11 @@
 
 /* {"role", "content" (null if there are only calls), "reasoning_content"?, "tool_calls"?} of a whole answer. salt, and
  * choice: of the names of calls. *n_calls: their number. NULL: out of memory. */
-json_t *reply_said(enum calls_format format, uint64_t salt, int choice, const char *text, size_t bytes, int *n_calls);
+json_t *reply_said(struct calls_way way, uint64_t salt, int choice, const char *text, size_t bytes, int *n_calls);
 
 /* {"content"?, "reasoning_content"?, "tool_calls"?} of the next piece, its calls with their "index"; the first piece of
  * a call has its name. ends: nothing follows. NULL: out of memory. */
-json_t *reply_saying(struct calls_reader *r, enum calls_format format, uint64_t salt, int choice, const char *text,
+json_t *reply_saying(struct calls_reader *r, struct calls_way way, uint64_t salt, int choice, const char *text,
                      size_t bytes, bool ends);
 
 #endif

@@ -8,7 +8,8 @@
 #              leaves; sums over the memory that GPUs share; how a job ends whose devices wait in vain
 #   parity     every fixture on 1, 2, 3 and 4 ranks, as many as there are GPUs; those that the persistent step takes also
 #              with several sequences at once, by that step and by separate operations
-#   tokens     the demo in float32: the CPU's tokens, greedy and sampled, on as many ranks
+#   tokens     the demo in float32: the CPU's tokens, greedy and sampled, on as many ranks; answers in a form, whose masks come
+#              with the plan or while the device computes
 #   serve      the server's own tests with the demo in float32: replies, streams, busy batches, cancels, clients that leave
 #   sanitizer  compute-sanitizer: memcheck on all tests of operations, racecheck and synccheck on those that share memory in
 #              blocks, memcheck and synccheck on the persistent step of a fixture (under racecheck its blocks, which wait for
@@ -268,7 +269,13 @@ if wants parity; then
             "$build/tests/gpu/test_persistent_fixtures"
     done
 fi
-wants tokens && run "tokens" 500 "$build/tests/gpu/test_same_tokens" "$device" "$most"
+if wants tokens; then
+    run "tokens" 500 "$build/tests/gpu/test_same_tokens" "$device" "$most"
+    for n in $ranks; do
+        launch "$n"
+        run "masks on $n" 200 "${mpi[@]}" "$build/tests/spmd/test_masks" "$device"
+    done
+fi
 wants serve && run "serve" 300 "$build/tests/e2e/test_serve" "$device" "$most"
 [ "$device" = cuda ] && wants sanitizer && check_sanitizer
 wants soak && run "soak on $most" $((${SOAK_SECONDS:-600} + 300)) mpirun -n "$most" "$build/tests/soak/test_soak" "$device"

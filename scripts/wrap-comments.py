@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Wraps comments with lines of more than 120 columns: from such a line to the end of its paragraph. Those behind code on the same line
-stay as they are, and so do those whose width scripts/check-comments.py does not limit to 120.
+stay as they are.
 
     scripts/wrap-comments.py SOURCE..."""
 import pathlib
@@ -8,7 +8,6 @@ import re
 import sys
 
 COLUMNS = 120
-WIDER = ("kernels/", "base/formula.h")
 EDGE = len(" * ") # as wide as "/* " and " */"
 
 
@@ -78,7 +77,7 @@ def main():
         path = pathlib.Path(name)
         before = path.read_text(encoding="utf-8")
         after = "\n".join(wrapped(before.split("\n")))
-        if after != before and not name.startswith(WIDER):
+        if after != before:
             path.write_text(after, encoding="utf-8")
 
 

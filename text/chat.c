@@ -20,6 +20,11 @@ enum calls_format chat_template_calls(const struct chat_template *chat, bool too
     return chat->calls[tools];
 }
 
+bool chat_template_thinks(const struct chat_template *chat, bool tools)
+{
+    return chat->thinks[tools];
+}
+
 static uint64_t digest(uint64_t hash, const struct chat_source *s)
 {
     for (size_t i = 0; i < s->bytes; i++)
@@ -64,8 +69,10 @@ static int choose(struct chat_template *chat, const struct chat_sources *s, cons
     if (parse_source(&chat->usual, usual, model_dir, e) != 0)
         return -1;
     chat->calls[0] = chat->calls[1] = calls_format_of(usual->text, usual->bytes);
+    chat->thinks[0] = chat->thinks[1] = calls_thinks(usual->text, usual->bytes);
     if (tools != NULL) {
         chat->calls[1] = calls_format_of(tools->text, tools->bytes);
+        chat->thinks[1] = calls_thinks(tools->text, tools->bytes);
         hash = digest(hash, tools);
         if (parse_source(&chat->with_tools, tools, model_dir, e) != 0)
             return -1;

@@ -29,6 +29,8 @@ const char *chat_template_name(const struct chat_template *chat);
 
 /* The form that calls of tools have, by the text of the template that chats with tools (without: the others) have. */
 enum calls_format chat_template_calls(const struct chat_template *chat, bool tools);
+/* Whether answers may begin with a thought, likewise. */
+bool chat_template_thinks(const struct chat_template *chat, bool tools);
 
 struct chat_request {           /* borrowed; as the client sent it */
     const json_t *messages;     /* a list of objects */

@@ -36,6 +36,10 @@ static const struct opt rows[] = {
     TEXT("json-schema", "FILE", json_schema,
          "let --throughput's requests answer with JSON that this JSON schema allows, and that goes on for all of their "
          "tokens: an array with a large minItems, for instance; needs --tokenizer"),
+    TEXT(
+        "model-switch", "A,B", model_switch,
+        "instead of all else measure how long it takes from a request for a model to its first token where another one "
+        "is loaded that has to go: two folders of models, in turn; --n-prompt, --repetitions and --warmup count"),
     INTEGER("repetitions", repetitions, 1, 1000, -1, "measurements of each kind (default 5)"),
     INTEGER("warmup", warmup, 0, 1000, -1, "runs of each kind before its measurements (default 1)"),
     FLAG("profile", profile,

@@ -9,6 +9,7 @@ struct bench_options {
     double draft_acceptance; /* negative: not given */
     struct run_options run;
     const char *config, *quantization, *latency, *throughput, *tokenizer, *json_schema;
+    const char *model_switch; /* two folders with a comma between them; NULL: one model is measured */
     int64_t n_prompt, n_gen, n_depth, batch;
     int64_t repetitions, warmup, num_prompts, max_batch; /* -1: not given */
     bool profile;

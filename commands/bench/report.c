@@ -1,6 +1,7 @@
 /* commands/bench/report.c - see bench_report.h. */
 #include "commands/bench/report.h"
 #include "base/json.h"
+#include "commands/bench/spread.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -8,49 +9,6 @@
 #include <string.h>
 
 #define ENOUGH_FOR_PERCENTILES 10
-
-static const int percentile[] = {10, 25, 50, 75, 90, 99};
-#define N_PERCENTILES (sizeof percentile / sizeof percentile[0])
-
-/* Statistics of n samples, in their unit. */
-struct spread {
-    int n;
-    double median, lowest, highest, mean, deviation; /* deviation: of a sample, 0 for one */
-    double at[N_PERCENTILES];                        /* between two samples: linear, as numpy has it */
-};
-
-static int ascending(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return (x > y) - (x < y);
-}
-
-/* x ascending */
-static double quantile(const double *x, int n, double share)
-{
-    double place = share * (n - 1);
-    int below = (int)place, above = below + 1 < n ? below + 1 : below;
-    return x[below] + (place - below) * (x[above] - x[below]);
-}
-
-static struct spread spread_of(const double *sample, int n)
-{
-    double x[WORKLOAD_MAX_REPETITIONS], squares = 0;
-    struct spread s = {.n = n};
-    memcpy(x, sample, (size_t)n * sizeof *x);
-    qsort(x, (size_t)n, sizeof *x, ascending);
-    for (int i = 0; i < n; i++)
-        s.mean += x[i] / n;
-    for (int i = 0; i < n; i++)
-        squares += (x[i] - s.mean) * (x[i] - s.mean);
-    s.deviation = n > 1 ? sqrt(squares / (n - 1)) : 0;
-    s.median = quantile(x, n, 0.5);
-    s.lowest = x[0];
-    s.highest = x[n - 1];
-    for (size_t i = 0; i < N_PERCENTILES; i++)
-        s.at[i] = quantile(x, n, percentile[i] / 100.0);
-    return s;
-}
 
 static struct spread total_of(const struct figures *f, enum workload_kind kind)
 {
@@ -151,8 +109,8 @@ static void print_latency(const struct figures *f, const char *name)
            1e3 * s.mean, 1e3 * s.deviation);
     if (s.n >= ENOUGH_FOR_PERCENTILES) {
         printf("  ");
-        for (size_t i = 0; i < N_PERCENTILES; i++)
-            printf("p%d %.1f%s", percentile[i], 1e3 * s.at[i], i + 1 < N_PERCENTILES ? ", " : " ms\n");
+        for (size_t i = 0; i < SPREAD_N_PERCENTILES; i++)
+            printf("p%d %.1f%s", spread_percentile[i], 1e3 * s.at[i], i + 1 < SPREAD_N_PERCENTILES ? ", " : " ms\n");
     }
     if (k->n_steps > 0)
         printf("  prompts %.1f ms, then %.3f ms per step, %.1f %% of the read limit\n", 1e3 * p.median,
@@ -325,8 +283,8 @@ static json_t *json_percentiles(const struct spread *s)
 {
     json_t *object = json_object();
     char name[16];
-    for (size_t i = 0; i < N_PERCENTILES; i++) {
-        (void)snprintf(name, sizeof name, "p%d", percentile[i]);
+    for (size_t i = 0; i < SPREAD_N_PERCENTILES; i++) {
+        (void)snprintf(name, sizeof name, "p%d", spread_percentile[i]);
         put_member(object, name, json_real(1e3 * s->at[i]));
     }
     return object;

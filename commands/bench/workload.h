@@ -3,10 +3,11 @@
 #define BENCH_WORKLOAD_H
 
 #include "base/progress.h"
+#include "commands/bench/spread.h"
 #include "commands/bench/traffic.h"
 #include "rank/step/engine.h"
 
-#define WORKLOAD_MAX_REPETITIONS 1000
+#define WORKLOAD_MAX_REPETITIONS SPREAD_MOST
 
 /* PP: prompts of n_prompt tokens, up to their first token. TG: n_steps tokens of each sequence, one by one, after a
  * context of n_prompt tokens that is not timed; 0: from nothing. LATENCY: a whole batch, prompts and n_steps + 1 tokens

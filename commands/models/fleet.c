@@ -8,18 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PATIENCE 5.0 /* s that the first in line waits before busy models yield */
-#define HOLD     5.0 /* s that a failure is the answer */
-#define STAY     2.0 /* times as long as its load took that a model stays before it makes way for another one */
-
-_Static_assert(SERVE_MAX_MODELS == PLAN_MODELS, "plans have a number for every model that may be loaded");
+_Static_assert(MODELS_MOST == PLAN_MODELS, "plans have a number for every model that may be loaded");
 
 /* ---- the opener's thread ---- */
 
 static int open_model(void *context, int model, struct opened *o, struct err *e)
 {
     struct fleet *f = context;
-    const struct model_place place = {.o = f->o,
+    const struct model_place place = {.service = f->setup.service,
+                                      .models_dir = f->setup.models->dir,
                                       .name = f->found.name[model],
                                       .archive = f->found.archive[model],
                                       .cache = &f->archives,
@@ -30,8 +27,14 @@ static int open_model(void *context, int model, struct opened *o, struct err *e)
     if (m == NULL)
         return -1;
     o->unpacking = m->unpacking;
-    o->handle = m;
     o->served = &m->lasting->texts.served;
+    o->warmup = m->wishes.warmup;
+    o->n_warmups = m->wishes.n_warmups;
+    if (f->setup.identify != NULL && (o->made_of = f->setup.identify(&m->checkpoint, o->served, e)) == NULL) {
+        opened_model_close(m, &f->shelf);
+        return -1;
+    }
+    o->handle = m;
     return 0;
 }
 
@@ -48,7 +51,7 @@ static void say(struct fleet *f, struct model_word what)
     struct model_word *w = malloc(sizeof *w);
     if (w != NULL)
         *w = what;
-    if (w == NULL || !mailbox_post(f->server.models.control[1], w)) {
+    if (w == NULL || !mailbox_post(f->setup.front.models->control[1], w)) {
         free(w);
         ERR(&f->failure, ERR_MEMORY, "out of host memory: word of a model");
     }
@@ -63,7 +66,7 @@ static void wish(struct fleet *f, enum plan_kind kind, int slot)
 
 static void take_orders(struct fleet *f)
 {
-    for (struct model_order *o; (o = mailbox_take(f->server.models.control[1])) != NULL; free(o))
+    for (struct model_order *o; (o = mailbox_take(f->setup.front.models->control[1])) != NULL; free(o))
         if (o->kind == MODEL_STOP) {
             f->stopping = true;
             atomic_store(&f->archives.cancel, true);
@@ -131,15 +134,16 @@ static void begin(struct fleet *f, const struct residents_news *news)
 {
     struct texts *texts = &f->slot[news->model].model->lasting->texts;
     struct guess_rules guesses;
-    (void)draft_rules(&guesses, &f->o->service.run, &f->failure);
+    (void)draft_rules(&guesses, &f->setup.service->run, &f->failure);
     const struct scheduler_setup setup = {.limits = news->limits,
                                           .guesses = guesses,
                                           .tokenizer = texts->tokenizer,
                                           .lexicon = &texts->lexicon,
-                                          .prefix_caching = !f->o->service.run.no_prefix_caching,
+                                          .prefix_caching = !f->setup.service->run.no_prefix_caching,
                                           .rope_changes_at = texts->rope_changes_at};
     f->loading = false;
-    if (lanes_start(&f->lanes, news->model, f->server.replicas.replica[news->model].end[1], &setup, &f->failure) == 0)
+    if (lanes_start(&f->lanes, news->model, f->setup.front.replicas->replica[news->model].end[1], &setup,
+                    &f->failure) == 0)
         say(f, (struct model_word){.kind = MODEL_READY, .slot = news->model, .phases = news->phases});
 }
 
@@ -193,68 +197,74 @@ void fleet_hear(void *context, const struct residents_news *news)
 static int find_pinned(struct fleet *f, struct err *e)
 {
     f->pinned = err_calloc(e, (size_t)f->found.n, sizeof *f->pinned, "pinned models");
-    const char *at = f->o->pin;
+    const char *at = f->setup.pin;
     while (at != NULL && f->pinned != NULL) {
         size_t n = strcspn(at, ",");
         int i = discover_find(&f->found, at, n);
         if (i < 0)
             return ERR(e, ERR_USAGE, "--pin: found \"%.*s\", which is no model of --models-dir %s", (int)n, at,
-                       f->o->models_dir);
+                       f->setup.models->dir);
         f->pinned[i] = true;
         at = at[n] == ',' ? at + n + 1 : NULL;
     }
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-int fleet_open(struct fleet *f, const struct serve_options *o, const struct ops *ops, int n_ranks, int64_t memory,
+/* The front, by the models that there are. */
+static int open_front(struct fleet *f, int64_t memory, struct host_use *host, struct err *e)
+{
+    const struct models_options *o = f->setup.models;
+    const struct deploy_setup deploy = {.n_models = f->found.n,
+                                        .n_slots = (int)o->max_loaded,
+                                        .memory = o->memory > 0 ? o->memory : memory,
+                                        .keep_alive = f->setup.keep_alive,
+                                        .patience = f->setup.patience,
+                                        .hold = f->setup.hold,
+                                        .residence = f->setup.residence};
+    const struct models_setup models = {.n = f->found.n,
+                                        .name = (const char *const *)f->found.name,
+                                        .pinned = f->pinned,
+                                        .deploy = deploy,
+                                        .source = {f, open_model, close_model},
+                                        .host = {host, host_use_look}};
+    return f->setup.front.open(f->setup.front.context, &models, e);
+}
+
+int fleet_open(struct fleet *f, const struct fleet_setup *setup, const struct ops *ops, int n_ranks, int64_t memory,
                struct host_use *host, struct err *e)
 {
-    f->o = o;
+    const struct models_options *o = setup->models;
+    f->setup = *setup;
     f->ops = ops;
     f->n_ranks = n_ranks;
     shelf_open(&f->shelf);
-    if (o->models_cache != NULL && archive_cache_open(&f->archives, o->models_cache, o->models_cache_bytes, e) != 0)
+    if (o->cache != NULL && archive_cache_open(&f->archives, o->cache, o->cache_bytes, e) != 0)
         return -1;
-    if (discover_models(o->models_dir, o->models_cache != NULL, &f->found, e) != 0 || find_pinned(f, e) != 0)
+    if (discover_models(o->dir, o->cache != NULL, &f->found, e) != 0 || find_pinned(f, e) != 0)
         return -1;
-    host->disk = o->models_cache != NULL ? o->models_cache : o->models_dir;
-    host->archives = o->models_cache != NULL ? &f->archives : NULL;
-    const struct deploy_setup deploy = {.n_models = f->found.n,
-                                        .n_slots = (int)o->max_models,
-                                        .memory = o->model_memory > 0 ? o->model_memory : memory,
-                                        .keep_alive = o->keep_alive,
-                                        .patience = PATIENCE,
-                                        .hold = HOLD,
-                                        .residence = STAY};
-    const struct server_setup setup = {.o = o,
-                                       .name = o->models_dir,
-                                       .models = {.n = f->found.n,
-                                                  .name = (const char *const *)f->found.name,
-                                                  .pinned = f->pinned,
-                                                  .deploy = deploy,
-                                                  .source = {f, open_model, close_model},
-                                                  .host = {host, host_use_look}},
-                                       .n_ranks = n_ranks,
-                                       .n_replicas = 1,
-                                       .end_seconds = service_end_seconds(&o->service)};
-    if (server_open(&f->server, &setup, e) != 0)
+    host->disk = o->cache != NULL ? o->cache : o->dir;
+    host->archives = o->cache != NULL ? &f->archives : NULL;
+    if (open_front(f, memory, host, e) != 0)
         return -1;
-    return lanes_open(&f->lanes, (int)o->max_models, f->server.models.control[1], e);
+    return lanes_open(&f->lanes, (int)o->max_loaded, f->setup.front.models->control[1], e);
 }
 
-void fleet_start(struct fleet *f)
+int fleet_start(struct fleet *f, struct err *e)
 {
+    if (f->setup.front.start != NULL && f->setup.front.start(f->setup.front.context, e) != 0)
+        return -1;
     say(f, (struct model_word){.kind = MODEL_RUNNING});
+    return 0;
 }
 
-int fleet_close(struct fleet *f)
+int fleet_close(struct fleet *f, struct err *e)
 {
-    bool opened = f->server.models.control[1] != NULL;
+    bool opened = f->setup.front.models != NULL && f->setup.front.models->control[1] != NULL;
     lanes_close(&f->lanes);
     if (opened)
         say(f, (struct model_word){.kind = MODEL_ENDED});
     atomic_store(&f->archives.cancel, true);
-    int status = server_close(&f->server);
+    int status = f->setup.front.close != NULL ? f->setup.front.close(f->setup.front.context, e) : 0;
     archive_cache_close(&f->archives);
     shelf_close(&f->shelf);
     free(f->pinned);

@@ -5,7 +5,7 @@
 
 #include "commands/models/host_cache.h"
 #include "coordinator/archives/cache.h"
-#include "coordinator/server/models.h"
+#include "coordinator/models/models.h"
 #include "rank/instance/instance.h"
 #include "rank/measure/nvml.h"
 

@@ -1,7 +1,6 @@
 /* commands/models/opened_model.c - see opened_model.h. */
 #include "commands/models/opened_model.h"
 #include "commands/models/identity.h"
-#include "commands/models/wishes.h"
 #include "rank/instance/fit.h"
 
 #include <limits.h>
@@ -13,7 +12,7 @@
 static int find_files(struct opened_model *m, const struct model_place *p, char *dir, struct err *e)
 {
     char archive[PATH_MAX];
-    int n = snprintf(dir, PATH_MAX, "%s/%s", p->o->models_dir, p->archive != NULL ? p->archive : p->name);
+    int n = snprintf(dir, PATH_MAX, "%s/%s", p->models_dir, p->archive != NULL ? p->archive : p->name);
     if (n < 0 || n >= PATH_MAX)
         return ERR(e, ERR_INPUT, "%s: the path is too long", p->name);
     if (p->archive == NULL)
@@ -33,7 +32,7 @@ static int open_texts(struct opened_model *m, const struct model_place *p, const
         return 0;
     m->lasting = err_calloc(e, 1, sizeof *m->lasting, "model");
     if (m->lasting == NULL ||
-        texts_open(&m->lasting->texts, dir, p->name, p->o->service.chat_template, &m->config, e) != 0)
+        texts_open(&m->lasting->texts, dir, p->name, p->service->chat_template, &m->config, e) != 0)
         return -1;
     m->lasting->identity = m->setup.identity; /* from now on it is worth keeping */
     (void)snprintf(m->lasting->archive, sizeof m->lasting->archive, "%s%s", p->name,
@@ -58,23 +57,22 @@ static void obey(const struct wishes *w, const struct run_options *o, const stru
 static int open_parts(struct opened_model *m, const struct model_place *p, int64_t *bytes, struct err *e)
 {
     char dir[PATH_MAX];
-    struct run_options run = p->o->service.run;
-    struct wishes wishes;
+    struct run_options run = p->service->run;
     if (find_files(m, p, dir, e) != 0)
         return -1;
     run.model = dir;
     run.max_model_len = -1; /* a model that has fewer positions has fewer */
     if (start_open_model(&run, NULL, &m->config, &m->checkpoint, e) != 0)
         return -1;
-    if (wishes_read(&wishes, dir, p->name, p->n_ranks, e) != 0)
+    if (wishes_read(&m->wishes, dir, p->name, p->n_ranks, e) != 0)
         return -1;
-    obey(&wishes, &p->o->service.run, &m->config, &run);
+    obey(&m->wishes, &p->service->run, &m->config, &run);
     m->setup = start_service_setup(&run, &m->config);
     if (open_texts(m, p, dir, e) != 0)
         return -1;
     if (fit_need(&m->config, &m->checkpoint, &m->setup.limits, p->n_ranks, p->ops, &m->setup.kv_bytes, bytes, e) != 0)
         return -1;
-    *bytes = wishes.memory > *bytes ? wishes.memory : *bytes;
+    *bytes = m->wishes.memory > *bytes ? m->wishes.memory : *bytes;
     return 0;
 }
 

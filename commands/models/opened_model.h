@@ -4,9 +4,10 @@
 #define MODELS_OPENED_MODEL_H
 
 #include "commands/models/shelf.h"
+#include "commands/models/wishes.h"
 #include "commands/start/start.h"
 #include "coordinator/archives/cache.h"
-#include "coordinator/server/serve_options.h"
+#include "coordinator/tasks/service_options.h"
 
 struct opened_model {
     struct shelved *lasting;       /* tokenizer, template; owned */
@@ -16,13 +17,14 @@ struct opened_model {
     struct model_config config;
     struct checkpoint checkpoint; /* until it is fetched */
     struct instance_setup setup;
+    struct wishes wishes; /* of its folder */
 };
 
 /* The model's name and place. Borrowed. */
 struct model_place {
-    const struct serve_options *o;
-    const char *name, *archive;  /* archive: its file in --models-dir; NULL: its folder has its name */
-    struct archive_cache *cache; /* for archives */
+    const struct service_options *service;
+    const char *models_dir, *name, *archive; /* archive: its file in models_dir; NULL: its folder has its name */
+    struct archive_cache *cache;             /* for archives */
     struct shelf *shelf;
     const struct ops *ops; /* of the ranks' devices */
     int n_ranks;

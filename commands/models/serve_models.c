@@ -1,121 +1,53 @@
 /* commands/models/serve_models.c - see serve_models.h. */
 #include "commands/models/serve_models.h"
-#include "commands/models/fleet.h"
-#include "commands/models/host_cache.h"
+#include "commands/models/many.h"
 #include "commands/serve.h"
-#include "commands/start/start.h"
-#include "commands/thread_cores.h"
-#include "rank/measure/meter.h"
-#include "rank/world/fatal.h"
-#include "rank/world/rank_log.h"
 
-#include <stdlib.h>
-#include <string.h>
+#define PATIENCE 5.0 /* s that the first in line waits before busy models yield */
+#define HOLD     5.0 /* s that a failure is the answer */
+#define STAY     2.0 /* times as long as its load took that a model stays before it makes way for another one */
 
-#define HOST_THREADS 4 /* for sockets, two that tokenize, one that opens models */
-#define SHARE        8 /* of ten parts of the free memory, for models */
+struct serving {
+    const struct serve_options *o;
+    int n_ranks;
+    struct server server;
+};
 
-static int check_options(const struct serve_options *o, const struct world *w, struct err *e)
+/* Clients hear from now on that nothing is there yet. */
+static int open_server(void *context, const struct models_setup *models, struct err *e)
 {
-    if (o->service.run.model != NULL)
-        return ERR(e, ERR_USAGE, "--model and --models-dir: expected one of them");
-    if (o->service.served_name != NULL)
-        return ERR(e, ERR_USAGE, "--served-model-name and --models-dir: models have the names of their folders");
-    if (run_replica_size(&o->service.run, w->n_ranks) != w->n_ranks)
-        return ERR(e, ERR_USAGE, "--tensor-parallel %lld and --models-dir: every model is on all %d ranks",
-                   (long long)o->service.run.tensor_parallel, w->n_ranks);
-    return serve_check(o, e);
+    struct serving *v = context;
+    const struct server_setup setup = {.o = v->o,
+                                       .name = v->o->models.dir,
+                                       .models = *models,
+                                       .n_ranks = v->n_ranks,
+                                       .n_replicas = 1,
+                                       .end_seconds = service_end_seconds(&v->o->service)};
+    return server_open(&v->server, &setup, e);
 }
 
-/* The memory of the rank that has the least. Collective. */
-static int64_t memory_of_rank(const struct instance *ground, const struct world *w)
+static int close_server(void *context, struct err *e)
 {
-    const struct ops *ops = ground->ops;
-    size_t available = ops->free_memory((struct queue *)&ground->q) / 10 * SHARE;
-    long long mine = (long long)(available / (ops->shares_host_memory ? (size_t)w->n_node_ranks : 1)), least = 0;
-    MPI_CHECK(MPI_Allreduce(&mine, &least, 1, MPI_LONG_LONG, MPI_MIN, w->comm));
-    return least;
-}
-
-static void open_fleet(struct fleet *f, struct instance *ground, const struct serve_options *o, int64_t memory,
-                       struct host_use *host, const struct world *w, struct err *e)
-{
-    struct cores cores;
-    if (w->rank != 0)
-        return;
-    cores_widen(&cores);
-    (void)fleet_open(f, o, ground->ops, w->n_ranks, memory, host, e);
-    cores_restore(&cores);
-}
-
-/* Rank 0 unpacks archives, and all ranks read what is there. Collective. */
-static void check_cache(const struct fleet *f, const struct serve_options *o, const struct world *w, struct err *e)
-{
-    struct {
-        char dir[sizeof f->archives.dir], token[sizeof f->archives.token];
-    } cache = {0};
-    if (w->rank == 0 && e->code == ERR_NONE && o->models_cache != NULL) {
-        memcpy(cache.dir, f->archives.dir, sizeof cache.dir);
-        memcpy(cache.token, f->archives.token, sizeof cache.token);
-    }
-    MPI_CHECK(MPI_Bcast(&cache, sizeof cache, MPI_BYTE, 0, w->comm));
-    if (cache.dir[0] != '\0')
-        (void)archive_cache_check(cache.dir, cache.token, e);
-}
-
-/* The first rank of each host keeps files for all. Collective. */
-static void open_host_cache(struct host_cache *c, struct residents *r, const struct serve_options *o,
-                            const struct world *w, struct err *e)
-{
-    long long limit = w->rank == 0 ? (long long)o->host_cache : 0;
-    MPI_CHECK(MPI_Bcast(&limit, 1, MPI_LONG_LONG, 0, w->comm));
-    if (limit == 0 || w->node_rank != 0 || host_cache_check(limit, e) != 0 || host_cache_open(c, limit, e) != 0)
-        return;
-    r->files = (struct residents_files){c, host_cache_loaded, host_cache_dropped};
+    (void)e;
+    return server_close(&((struct serving *)context)->server);
 }
 
 int serve_models(struct world *w, const struct serve_options *o, struct err *e)
 {
-    struct instance_setup setup = {0};
-    struct instance ground;
-    struct meter meter;
-    struct host_cache host_cache = {0};
-    struct host_use host = {.host_cache = &host_cache};
-    struct fleet *f = err_calloc(e, 1, sizeof *f, "models");
-    struct residents *r = err_calloc(e, 1, sizeof *r, "models");
-    const struct residents_owner owner = {f, fleet_fetch, fleet_hear};
-    const struct loop_client client = {
-        .context = f, .next = fleet_next, .accept = fleet_accept, .masks = fleet_masks, .signal = fleet_signal};
-    int status = 0;
-    if (w->rank == 0 && e->code == ERR_NONE && check_options(o, w, e) == 0) {
-        setup = start_setup(&o->service.run, 1, 1, false);
-        setup.host_threads = HOST_THREADS;
-    }
-    fatal_agree(w, e);
-    (void)rank_log_open(w, w->rank == 0 ? o->service.log_dir : NULL, e);
-    fatal_agree(w, e);
-    instance_open_ground(&ground, w, &setup, e);
-    host_use_open(&host, &ground, w);
-    open_fleet(f, &ground, o, memory_of_rank(&ground, w), &host, w, e);
-    check_cache(f, o, w, e);
-    fatal_agree(w, e);
-    (void)meter_open(&meter, &ground.engine, METER_INTERVAL, fleet_ranks, f, e);
-    fatal_agree(w, e);
-    residents_open(r, w, &ground, &owner);
-    open_host_cache(&host_cache, r, o, w, e);
-    fatal_agree(w, e);
-    if (w->rank == 0)
-        fleet_start(f);
-    loop_run_models(&r->models, &client, e);
-    if (w->rank == 0)
-        status = fleet_close(f);
-    residents_close(r);
-    host_cache_close(&host_cache);
-    host_use_close(&host);
-    meter_close(&meter);
-    MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
-    instance_close(&ground);
-    free(r);
-    free(f);
-    return status;
+    struct serving v = {.o = o, .n_ranks = w->n_ranks};
+    const struct fleet_setup setup = {.service = &o->service,
+                                      .models = &o->models,
+                                      .pin = o->pin,
+                                      .keep_alive = o->keep_alive,
+                                      .patience = PATIENCE,
+                                      .hold = HOLD,
+                                      .residence = STAY,
+                                      .front = {.context = &v,
+                                                .open = open_server,
+                                                .close = close_server,
+                                                .models = &v.server.models,
+                                                .replicas = &v.server.replicas}};
+    if (w->rank == 0 && many_check(&o->service, &o->models, w, e) == 0)
+        (void)serve_check(o, e);
+    return many_run(w, &setup, e);
 }

@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "commands/models/warmups.h"
 
 #include <ctype.h>
 #include <limits.h>
@@ -10,10 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_NESTED 64
-#define MIB         ((int64_t)1 << 20)
+#define MIB ((int64_t)1 << 20)
 
-static void add_unread(struct wishes *w, const char *key)
+void wishes_leave(struct wishes *w, const char *key)
 {
     size_t n = strlen(w->unread);
     if (strlen(key) + 3 < sizeof w->unread - n)
@@ -90,7 +90,7 @@ static int take(struct wishes *w, const char *what, const char *key, const char 
     while (k < end && strcmp(k->name, key) != 0)
         k++;
     if (k == end) {
-        add_unread(w, key);
+        wishes_leave(w, key);
         return 0;
     }
     switch (k->kind) {
@@ -101,7 +101,7 @@ static int take(struct wishes *w, const char *what, const char *key, const char 
     case RANKS:
         (void)snprintf(all, sizeof all, "%d", n_ranks);
         if (strcmp(value, "max") != 0 && strcmp(value, all) != 0)
-            add_unread(w, key); /* the job says on how many ranks models are */
+            wishes_leave(w, key); /* the job says on how many ranks models are */
         return 0;
     case PLACE:
         return is_here(value)
@@ -151,114 +151,39 @@ int wishes_read_properties(struct wishes *w, char *text, const char *what, int n
 
 /* ---- config.pbtxt ---- */
 
-/* The text format of protocol buffers, of which only the outermost fields are looked at. */
-struct pbtxt {
-    char *at;
-    const char *what;
-};
-
-static void skip_space(struct pbtxt *p)
-{
-    for (;; p->at++) {
-        if (*p->at == '#')
-            p->at += strcspn(p->at, "\n");
-        if (*p->at == '\0' || (!isspace((unsigned char)*p->at) && *p->at != ',' && *p->at != ';'))
-            return;
-    }
-}
-
-/* A text in quotes, without its escapes: *end is behind it. NULL: it does not end. */
-static char *skip_text(char *at)
-{
-    char quote = *at++;
-    while (*at != quote && *at != '\0' && *at != '\n')
-        at += at[0] == '\\' && at[1] != '\0' ? 2 : 1;
-    return *at == quote ? at + 1 : NULL;
-}
-
-/* Braces and brackets with all that is in them. */
-static int skip_block(struct pbtxt *p, struct err *e)
-{
-    int depth = 0;
-    do {
-        skip_space(p);
-        char c = *p->at;
-        depth += c == '{' || c == '[';
-        depth -= c == '}' || c == ']';
-        if (depth > MOST_NESTED)
-            return ERR(e, ERR_INPUT, "%.200s: nested deeper than %d", p->what, MOST_NESTED);
-        char *next = c == '"' || c == '\'' ? skip_text(p->at) : p->at + 1;
-        if (c == '\0' || next == NULL)
-            return ERR(e, ERR_INPUT, "%.200s: a block or a text does not end", p->what);
-        p->at = next;
-    } while (depth > 0);
-    return 0;
-}
-
-/* A value that is no block, NUL-terminated; *behind: where reading goes on, with the byte that stood there. */
-static char *read_value(struct pbtxt *p, struct err *e)
-{
-    char *from = p->at;
-    if (*from == '"' || *from == '\'') {
-        char *end = skip_text(from);
-        if (end == NULL) {
-            ERR(e, ERR_INPUT, "%.200s: a text does not end", p->what);
-            return NULL;
-        }
-        end[-1] = '\0';
-        p->at = end;
-        return from + 1;
-    }
-    p->at += strcspn(p->at, " \t\r\n,;#{}[]\"'");
-    if (p->at == from) {
-        ERR(e, ERR_INPUT, "%.200s: found \"%.20s\", expected a value", p->what, from);
-        return NULL;
-    }
-    if (*p->at != '\0')
-        *p->at++ = '\0';
-    return from;
-}
-
 static int take_field(struct wishes *w, struct pbtxt *p, const char *key, const char *name, struct err *e)
 {
+    char value[PBTXT_VALUE_BYTES];
     int64_t n = 0;
-    if (*p->at == '{' || *p->at == '[') {
-        add_unread(w, key);
-        return skip_block(p, e);
+    if (strcmp(key, "model_warmup") == 0)
+        return warmups_read(w, p, e);
+    if (strcmp(key, "name") != 0 && strcmp(key, "max_batch_size") != 0) {
+        wishes_leave(w, key);
+        return pbtxt_skip(p, e);
     }
-    const char *value = read_value(p, e);
-    if (value == NULL)
+    if (pbtxt_value(p, value, e) != 0)
         return -1;
-    if (strcmp(key, "max_batch_size") == 0) {
-        if (read_number(p->what, key, value, 0, INT32_MAX, &n, e) != 0)
-            return -1;
-        w->max_batch = n > 0 ? lower(w->max_batch, n) : w->max_batch; /* 0: it says nothing of sequences */
-    } else if (strcmp(key, "name") != 0 || strcmp(value, name) != 0) {
-        add_unread(w, key);
+    if (strcmp(key, "name") == 0) {
+        if (strcmp(value, name) != 0)
+            wishes_leave(w, key);
+        return 0;
     }
+    if (read_number(p->what, key, value, 0, INT32_MAX, &n, e) != 0)
+        return -1;
+    w->max_batch = n > 0 ? lower(w->max_batch, n) : w->max_batch; /* 0: it says nothing of sequences */
     return 0;
 }
 
-int wishes_read_pbtxt(struct wishes *w, char *text, const char *what, const char *name, struct err *e)
+int wishes_read_pbtxt(struct wishes *w, const char *text, const char *what, const char *name, struct err *e)
 {
     struct pbtxt p = {text, what};
-    char key[64];
-    for (skip_space(&p); *p.at != '\0'; skip_space(&p)) {
-        size_t n = 0;
-        while (isalnum((unsigned char)p.at[n]) || p.at[n] == '_')
-            n++;
-        if (n == 0 || n >= sizeof key)
-            return ERR(e, ERR_INPUT, "%.200s: found \"%.20s\", expected the name of a field", what, p.at);
-        (void)snprintf(key, sizeof key, "%.*s", (int)n, p.at);
-        p.at += n;
-        skip_space(&p);
-        if (*p.at == ':')
-            p.at++;
-        skip_space(&p);
+    char key[PBTXT_KEY_BYTES];
+    while (pbtxt_field(&p, key, e))
         if (take_field(w, &p, key, name, e) != 0)
             return -1;
-    }
-    return 0;
+    if (e->code == ERR_NONE && *p.at != '\0')
+        ERR(e, ERR_INPUT, "%.200s: found \"%.20s\", expected the name of a field", what, p.at);
+    return e->code == ERR_NONE ? 0 : -1;
 }
 
 /* ---- both ---- */

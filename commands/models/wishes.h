@@ -4,25 +4,32 @@
 #ifndef MODELS_WISHES_H
 #define MODELS_WISHES_H
 
-#include "base/err.h"
+#include "coordinator/models/warmup.h"
 
 #include <stddef.h>
 #include <stdint.h>
 
 #define WISHES_MAX_BYTES ((size_t)64 << 10) /* of a file */
+#define WISHES_WARMUPS   16
 
 struct wishes {
-    int64_t max_model_len, max_batch; /* 0: not said */
-    int64_t memory;                   /* bytes that are counted for it on a rank, at least */
-    char unread[400];                 /* "KEY, KEY, ..." that mean nothing here; cut off where it is full */
+    int64_t max_model_len, max_batch;     /* 0: not said */
+    int64_t memory;                       /* bytes that are counted for it on a rank, at least */
+    struct warmup warmup[WISHES_WARMUPS]; /* [n_warmups] before it counts as loaded */
+    int n_warmups;
+    char unread[400]; /* "KEY, KEY, ..." that mean nothing here; cut off where it is full */
 };
 
 /* Reads what there is of the two files. Refuses by name what would be another model than that of the folder:
  * weights that lie elsewhere, Python code. name: the model's. */
 int wishes_read(struct wishes *w, const char *dir, const char *name, int n_ranks, struct err *e);
 
-/* The two formats. `what` names the text in messages; text is NUL-terminated, and changed. Exposed for tests. */
+/* The two formats. `what` names the text in messages; text is NUL-terminated; that of properties is changed. Exposed
+ * for tests. */
 int wishes_read_properties(struct wishes *w, char *text, const char *what, int n_ranks, struct err *e);
-int wishes_read_pbtxt(struct wishes *w, char *text, const char *what, const char *name, struct err *e);
+int wishes_read_pbtxt(struct wishes *w, const char *text, const char *what, const char *name, struct err *e);
+
+/* A key that means nothing here. */
+void wishes_leave(struct wishes *w, const char *key);
 
 #endif

@@ -3,6 +3,7 @@
 #include "commands/generate.h"
 #include "commands/start/start.h"
 #include "rank/measure/meter.h"
+#include "rank/measure/ranks_pace.h"
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"
 
@@ -27,6 +28,8 @@ int run_generate(struct world *w, const struct generate_options *o, struct err *
         setup = start_setup_of(&o->run, &m, g.longest, g.n, o->prompt_logprobs >= 0);
     fatal_agree(w, e);
     instance_open(&instance, w, &m, &c, &setup, e);
+    if (setup.with_bus)
+        ranks_pace_say(&instance.engine, w->n_ranks);
     if (w->rank == 0)
         (void)generate_start(&g, &setup.limits, e);
     (void)meter_open(&meter, &instance.engine, METER_INTERVAL, generate_report, &g, e);

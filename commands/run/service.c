@@ -1,6 +1,7 @@
 /* commands/run/service.c - see service.h. */
 #include "commands/run/service.h"
 #include "commands/batch.h"
+#include "commands/models/batch_models.h"
 #include "commands/models/serve_models.h"
 #include "commands/serve.h"
 #include "commands/start/start.h"
@@ -8,6 +9,7 @@
 #include "coordinator/drafts/draft_options.h"
 #include "coordinator/replicas/leader.h"
 #include "rank/measure/meter.h"
+#include "rank/measure/ranks_pace.h"
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"
 #include "rank/world/rank_log.h"
@@ -79,6 +81,8 @@ static int run_service(struct world *w, const struct service *s, struct err *e)
     (void)rank_log_open(w, w->rank == 0 ? s->o->log_dir : NULL, e);
     fatal_agree(w, e);
     instance_open(&instance, w, &m, &c, &setup, e);
+    if (setup.with_bus)
+        ranks_pace_say(&instance.engine, w->n_ranks);
     bool first = instance.world.replica == 0;
     (void)meter_open(&meter, &instance.engine, METER_INTERVAL, first ? front_ranks : leader_ranks,
                      first ? (void *)s->front : (void *)&leader, e);
@@ -105,7 +109,7 @@ static int run_service(struct world *w, const struct service *s, struct err *e)
 
 int run_serve(struct world *w, const struct serve_options *o, struct err *e)
 {
-    int many = w->rank == 0 && o->models_dir != NULL;
+    int many = w->rank == 0 && o->models.dir != NULL;
     MPI_CHECK(MPI_Bcast(&many, 1, MPI_INT, 0, w->comm));
     if (many)
         return serve_models(w, o, e);
@@ -118,8 +122,10 @@ int run_batch(struct world *w, const struct batch_options *o, struct err *e)
 {
     struct batch_run b = {0};
     const struct service s = {"batch", &o->service, o, &b.front, &b, batch_open, batch_start, batch_close};
+    int many = w->rank == 0 && o->models.dir != NULL;
+    MPI_CHECK(MPI_Bcast(&many, 1, MPI_INT, 0, w->comm));
     fatal_farewell(batch_give_up, &b);
-    int status = run_service(w, &s, e);
+    int status = many ? batch_models(w, &b, o, e) : run_service(w, &s, e);
     fatal_farewell(NULL, NULL);
     return status;
 }

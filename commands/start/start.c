@@ -2,7 +2,7 @@
 #include "commands/start/start.h"
 #include "base/json.h"
 #include "coordinator/drafts/draft_options.h"
-#include "partition/kv_scales.h"
+#include "partition/side_tensors.h"
 #include "rank/world/device.h"
 
 #include <stdlib.h>
@@ -46,6 +46,8 @@ int start_open_model(const struct run_options *o, const char *config, struct mod
     if (o->max_model_len > model_context(m))
         return ERR(e, ERR_USAGE, "--max-model-len %lld: the model has %d positions", (long long)o->max_model_len,
                    model_context(m));
+    if (o->expert_parallel && model_hold_whole_experts(m, e) != 0)
+        return -1;
     m->kv_fp8 = o->kv_dtype != KV_AUTO;
     m->weights_fp8 = o->quantise == WEIGHTS_FP8;
     m->head_fp8 = o->head_dtype == WEIGHTS_FP8;
@@ -60,7 +62,7 @@ int start_open_model(const struct run_options *o, const char *config, struct mod
         return 0;
     if (checkpoint_open(c, o->model, e) != 0)
         return -1;
-    return m->kv_fp8 ? kv_scales_read(c, m, e) : 0;
+    return side_tensors_read(c, m, e);
 }
 
 int start_open_folder(const struct run_options *o, const char *command, struct model_config *m, struct checkpoint *c,

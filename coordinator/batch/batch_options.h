@@ -3,6 +3,7 @@
 #define BATCH_BATCH_OPTIONS_H
 
 #include "base/sampling_options.h"
+#include "coordinator/models/models_options.h"
 #include "coordinator/tasks/service_options.h"
 
 #define BATCH_MAX_INPUT 256
@@ -12,6 +13,7 @@ enum resume_choice { RESUME_AUTO, RESUME_ALWAYS, RESUME_NEVER };
 /* Strings are borrowed from argv or the environment. Numbers that were not given are negative. */
 struct batch_options {
     struct service_options service;
+    struct models_options models;
     struct sampling_options sampling;   /* of lines that do not say */
     const char *input[BATCH_MAX_INPUT]; /* [n_input] */
     const char *output;

@@ -105,42 +105,60 @@ void line_name_field(struct line *l)
     memcpy(error->field, field, sizeof field);
 }
 
-static void parse_openai(struct line *l, json_t *object, const struct line_rules *rules)
+/* The request within the line, which has its id then; borrowed. NULL: it is in task->error why not. */
+static json_t *find_request(struct line *l, json_t *object)
 {
-    struct task *j = l->task;
-    take_id(l, object, "custom_id", &j->error);
-    json_t *body = j->error.code == 0 ? find_body(l, object, &j->error) : NULL;
-    if (body == NULL)
-        return;
-    l->in_body = true;
-    (void)protocol_parse_generate(&j->message, body, rules->defaults, &rules->served->model, &j->error);
-    line_name_field(l);
+    struct protocol_error *error = &l->task->error;
+    if (!is_openai(object)) {
+        take_id(l, object, "id", error);
+        (void)json_object_del(object, "id");
+        return error->code == 0 ? object : NULL;
+    }
+    take_id(l, object, "custom_id", error);
+    json_t *body = error->code == 0 ? find_body(l, object, error) : NULL;
+    l->in_body = body != NULL;
+    return body;
 }
 
-static void parse_plain(struct line *l, json_t *object, const struct line_rules *rules)
+/* The model's name, and the text for later. */
+static void put_off(struct line *l, const json_t *request, const char *text)
 {
-    struct task *j = l->task;
-    take_id(l, object, "id", &j->error);
-    (void)json_object_del(object, "id");
-    if (j->error.code == 0)
-        (void)protocol_parse_generate(&j->message, object, rules->defaults, &rules->served->model, &j->error);
-    l->chat = j->message.generate.n_turns > 0;
-}
-
-static void parse(struct line *l, const struct input_line *from, const struct line_rules *rules)
-{
-    struct task *j = l->task;
-    if (from->text == NULL) {
-        (void)protocol_fail(&j->error, PROTOCOL_TOO_LARGE, "", "the line has more than %zu bytes",
-                            INPUT_MAX_LINE_BYTES);
+    struct protocol_error *error = &l->task->error;
+    const json_t *name = json_object_get(request, "model");
+    if (name != NULL && !json_is_null(name) && !json_is_string(name)) {
+        (void)protocol_fail(error, PROTOCOL_BAD_REQUEST, "model", "found %s, expected a string", json_type_name(name));
         return;
     }
-    json_t *object = protocol_json(from->text, from->bytes, "text", &j->error);
-    if (object != NULL && is_openai(object))
-        parse_openai(l, object, rules);
-    else if (object != NULL)
-        parse_plain(l, object, rules);
+    l->model_name = json_is_string(name) ? strdup(json_string_value(name)) : NULL;
+    l->text = malloc(l->bytes);
+    if (l->text == NULL || (json_is_string(name) && l->model_name == NULL))
+        (void)protocol_fail(error, PROTOCOL_INTERNAL, "", "out of host memory");
+    else
+        memcpy(l->text, text, l->bytes);
+}
+
+static void parse(struct line *l, const char *text, const struct line_rules *rules)
+{
+    struct task *j = l->task;
+    json_t *object = protocol_json(text, l->bytes, "text", &j->error);
+    json_t *request = object != NULL ? find_request(l, object) : NULL;
+    if (request != NULL && rules->served == NULL)
+        put_off(l, request, text);
+    else if (request != NULL)
+        (void)protocol_parse_generate(&j->message, request, rules->defaults, &rules->served->model, &j->error);
+    if (!l->in_body)
+        l->chat = j->message.generate.n_turns > 0;
+    line_name_field(l);
     json_decref(object);
+}
+
+void line_check(struct line *l, const struct line_rules *rules)
+{
+    char *text = l->text;
+    l->text = NULL;
+    l->task->served = rules->served;
+    parse(l, text, rules);
+    free(text);
 }
 
 /* A name so long that ids of its lines would be too long is identified by its end. In UTF-8 whatever the name is in,
@@ -173,7 +191,11 @@ struct line *line_open(const struct input_line *from, const char *file_name, con
     j->owner = l;
     j->parsed = j->checked = true;
     j->served = rules->served;
-    parse(l, from, rules);
+    if (from->text != NULL)
+        parse(l, from->text, rules);
+    else
+        (void)protocol_fail(&j->error, PROTOCOL_TOO_LARGE, "", "the line has more than %zu bytes",
+                            INPUT_MAX_LINE_BYTES);
     return l;
 }
 
@@ -183,6 +205,8 @@ void line_close(struct line *l)
         return;
     task_close(l->task);
     free(l->id);
+    free(l->text);
+    free(l->model_name);
     free(l);
 }
 

@@ -16,25 +16,33 @@ struct line {
     size_t bytes;        /* of its text, for bounds on what is under way */
     char *id;            /* owned; where the line has none of its own: FILE:LINE */
     bool id_is_number;
-    bool nameless; /* an object that has no id: FILE:LINE is all that tells its result from others */
-    bool in_body;  /* the request is a member of the line, "body" */
-    bool chat;     /* the result is a chat's */
+    bool nameless;    /* an object that has no id: FILE:LINE is all that tells its result from others */
+    bool in_body;     /* the request is a member of the line, "body" */
+    bool chat;        /* the result is a chat's */
+    char *text;       /* owned; [bytes] while it is not known which model it is for; NULL: it is checked */
+    char *model_name; /* owned; as it stands in such a line; NULL: none does */
+    int model;        /* its number, among several */
 
     /* The runner's, while the engine has it. */
     struct line *previous, *next;
-    bool withdrawn; /* the engine was told to give it back unless it has begun */
+    bool withdrawn;     /* the engine was told to give it back unless it has begun */
+    bool asks, entered; /* of several models: it waits for its own, uses it */
 };
 
-struct line_rules { /* shared by all lines; borrowed, constant */
-    const struct served *served;
+struct line_rules {                /* shared by all lines; borrowed, constant */
+    const struct served *served;   /* NULL: that depends on the line */
     const struct json_t *defaults; /* of fields that a line does not have, by canonical name */
 };
 
-/* Never fails for what the line says: that is in task->error. file_name is for a line without an id. NULL: out of
+/* Never fails for what the line says: that is in task->error. file_name is for a line without an id. Where the model
+ * depends on the line, id and model_name are all that is looked at, and line_check does the rest. NULL: out of
  * memory. */
 struct line *line_open(const struct input_line *from, const char *file_name, const struct line_rules *rules,
                        uint64_t number, double now);
 void line_close(struct line *l);
+
+/* The model is known: check the text, which is given back. What is wrong is in task->error. */
+void line_check(struct line *l, const struct line_rules *rules);
 
 /* An error was found after line_open: name its field as it stands in the line. */
 void line_name_field(struct line *l);

@@ -47,7 +47,7 @@ static int differ(const char *output, const char *key, const json_t *was, const 
 }
 
 /* Member by member, so that the message names the smallest thing that differs. prefix: "model." */
-static int compare(const char *output, const char *prefix, const json_t *was, const json_t *is, struct err *e)
+int manifest_compare(const char *output, const char *prefix, const json_t *was, const json_t *is, struct err *e)
 {
     json_t *all = json_object(), *value;
     const char *key;
@@ -61,7 +61,7 @@ static int compare(const char *output, const char *prefix, const json_t *was, co
         (void)snprintf(name, sizeof name, "%s%s", prefix, key);
         (void)snprintf(inner, sizeof inner, "%s.", name);
         if (json_is_object(old) && json_is_object(now))
-            (void)compare(output, inner, old, now, e);
+            (void)manifest_compare(output, inner, old, now, e);
         else if (old == NULL || now == NULL || !json_equal(old, now))
             (void)differ(output, name, old, now, e);
     }
@@ -76,7 +76,7 @@ int manifest_check(const struct manifest *m, const char *output, struct err *e)
                    "--output %.160s: there are results, but no %.160s that records what made them: use --force to "
                    "continue all the same",
                    output, m->path);
-    return compare(output, "", m->previous, m->identity, e);
+    return manifest_compare(output, "", m->previous, m->identity, e);
 }
 
 int64_t manifest_number(const struct manifest *m, const char *group, const char *key)

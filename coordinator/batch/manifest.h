@@ -23,6 +23,9 @@ void manifest_close(struct manifest *m);
 /* Is the output of the same making? If not, *e names the first difference. */
 int manifest_check(const struct manifest *m, const char *output, struct err *e);
 
+/* The same for a part: are these two equal? prefix: its name before those of its members, "model."; NULL: nothing. */
+int manifest_compare(const char *output, const char *prefix, const json_t *was, const json_t *is, struct err *e);
+
 /* A number of the earlier runs, 0 where there is none: manifest_number(m, "tokens", "prompt"). */
 int64_t manifest_number(const struct manifest *m, const char *group, const char *key);
 double manifest_real(const struct manifest *m, const char *key);

@@ -17,6 +17,7 @@
 #define MAX_TOLD            5  /* bad lines that are shown one by one */
 
 enum poll_item { POLL_SIGNAL, POLL_WORKER, POLL_REPLICAS /* then input and output, when they are waited for */ };
+#define POLL_MODELS 2 /* of several */
 
 void runner_order_withdraw(struct runner *r, const struct task *j)
 {
@@ -25,7 +26,10 @@ void runner_order_withdraw(struct runner *r, const struct task *j)
 
 void runner_order_stop(struct runner *r)
 {
-    replicas_stop(&r->replicas);
+    if (runner_has_many(r))
+        models_stop(&r->models);
+    else
+        replicas_stop(&r->replicas);
 }
 
 static const char *file_of(const struct runner *r, const struct line *l)
@@ -48,11 +52,12 @@ static void finish(struct runner *r, struct line *l)
 {
     r->progress.n_open--;
     r->lines.open_bytes -= l->bytes;
+    runner_forget(r, l);
     line_close(l);
 }
 
 /* Left to the next run: nothing is written. */
-static void leave(struct runner *r, struct line *l)
+void runner_leave(struct runner *r, struct line *l)
 {
     r->progress.n_left++;
     finish(r, l);
@@ -76,20 +81,23 @@ static void note_result(struct runner *r, const struct line *l, const struct res
 }
 
 /* Its result, an error perhaps, is appended. */
-static void append(struct runner *r, struct line *l)
+void runner_append(struct runner *r, struct line *l)
 {
     struct err e = {0};
     struct result_count count;
+    const struct served *served = l->task->served;
+    const struct result_style style = {r->setup.o->plain, served != NULL ? served->model.name : NULL,
+                                       served != NULL ? served->tokenizer : NULL};
     size_t bytes = 0;
     int64_t offset = r->files.journal.bytes;
     double now = seconds_now();
     if (r->end.failure.code != ERR_NONE) {
-        leave(r, l);
+        runner_leave(r, l);
         return;
     }
     if (l->nameless)
         runner_files_place(r, l, &e);
-    char *text = e.code == ERR_NONE ? result_line(l, file_of(r, l), &r->lines.style, now, &bytes, &count) : NULL;
+    char *text = e.code == ERR_NONE ? result_line(l, file_of(r, l), &style, now, &bytes, &count) : NULL;
     if (text == NULL)
         ERR(&e, ERR_MEMORY, "out of host memory: the result of %.200s", l->id); /* the first failure wins */
     else if (journal_append(&r->files.journal, text, bytes, now, &e) == 0)
@@ -125,23 +133,30 @@ static void disengage(struct runner *r, struct line *l)
  * more than it runs, so that it need not wait for us. */
 void runner_hand_out(struct runner *r)
 {
-    int spare = replicas_max_seqs(&r->replicas) / r->replicas.n / SPARE_PART, replica = 0;
-    while (r->lines.ready != NULL) {
-        struct line *l = r->lines.ready;
-        if (r->state < RUNNER_DRAINING &&
-            (replica = replicas_choose(&r->replicas, 0, spare > LEAST_SPARE ? spare : LEAST_SPARE)) < 0)
+    int n = replicas_running(&r->replicas);
+    int spare = n > 0 ? replicas_max_seqs(&r->replicas) / n / SPARE_PART : 0;
+    spare = spare > LEAST_SPARE ? spare : LEAST_SPARE;
+    for (struct line **at = &r->lines.ready, *before = NULL, *l; (l = *at) != NULL;) {
+        bool goes_on = r->state < RUNNER_DRAINING;
+        int replica = goes_on ? replicas_choose(&r->replicas, l->model, spare) : 0;
+        if (replica < 0 && !runner_has_many(r))
             return;
-        bool fits = r->state < RUNNER_DRAINING && runner_fits(r, l);
+        if (replica < 0) { /* its model has no room, another one's may */
+            before = l;
+            at = &l->next;
+            continue;
+        }
+        bool fits = goes_on && runner_fits(r, l);
         if (fits && !runner_allows(r, l))
             return;
-        r->lines.ready = l->next;
-        r->lines.last_ready = r->lines.ready != NULL ? r->lines.last_ready : NULL;
+        *at = l->next;
+        r->lines.last_ready = l->next != NULL ? r->lines.last_ready : before;
         l->next = NULL;
         r->lines.n_ready--;
         if (fits)
             engage(r, l, replica);
         else
-            leave(r, l);
+            runner_leave(r, l);
     }
 }
 
@@ -151,16 +166,16 @@ static void prepared(struct runner *r, struct line *l)
     struct task *j = l->task;
     struct err e = {0};
     if (r->state < RUNNER_DRAINING && j->error.code == 0 && j->message.generate.rules.max_tokens == PROTOCOL_FILL)
-        runner_files_filled(r, &e);
+        runner_files_filled(r, l->model, &e);
     if (e.code != ERR_NONE)
         runner_fail(r, &e);
     if (r->state >= RUNNER_DRAINING) {
-        leave(r, l);
+        runner_leave(r, l);
     } else if (j->error.code != 0 ||
-               task_prepare(j, replicas_max_len(&r->replicas, 0), r->setup.o->service.max_reply_bytes,
+               task_prepare(j, replicas_max_len(&r->replicas, l->model), r->setup.o->service.max_reply_bytes,
                             line_seed((uint64_t)r->setup.o->sampling.seed, l->id)) != 0) {
         line_name_field(l);
-        append(r, l);
+        runner_append(r, l);
     } else {
         if (r->lines.last_ready != NULL)
             r->lines.last_ready->next = l;
@@ -183,9 +198,9 @@ static void returned(struct runner *r, struct line *l)
     line_name_field(l);
     runner_learn(r, l, !cancelled);
     if (cancelled)
-        leave(r, l);
+        runner_leave(r, l);
     else
-        append(r, l);
+        runner_append(r, l);
 }
 
 /* Steps of no more tokens than there are sequences. */
@@ -202,9 +217,10 @@ static void take_report(struct runner *r, struct report *report, int replica)
     metrics_take(&r->metrics, report, replica);
     for (struct task *j = report->done, *next; j != NULL; j = next) {
         next = j->work.next;
-        returned(r, j->owner);
+        if (!models_take_back(&r->models, j))
+            returned(r, j->owner);
     }
-    if (r->state == RUNNER_LOADING && replicas_loaded(&r->replicas)) {
+    if (!runner_has_many(r) && r->state == RUNNER_LOADING && replicas_loaded(&r->replicas)) {
         r->state = RUNNER_RUNNING;
         r->progress.loaded = seconds_now();
         if (runner_files_check_len(r, &e) != 0)
@@ -213,27 +229,41 @@ static void take_report(struct runner *r, struct report *report, int replica)
     }
     if (report->wish != WISH_NONE)
         runner_signal(r, report->wish, false);
-    if (report->ended && replicas_ended(&r->replicas))
+    if (!runner_has_many(r) && report->ended && replicas_ended(&r->replicas))
         r->state = RUNNER_ENDED;
     steps_report_free(report);
 }
 
-static void take_mail(struct runner *r)
+void runner_take_reports(struct runner *r)
 {
     struct report *report;
-    struct task *j;
     int replica = 0;
-    while ((j = mailbox_take(r->worker.end[0])) != NULL)
-        prepared(r, j->owner);
     while ((report = replicas_take(&r->replicas, &replica)) != NULL)
         take_report(r, report, replica);
+}
+
+static void take_mail(struct runner *r)
+{
+    struct task *j;
+    while ((j = mailbox_take(r->worker.end[0])) != NULL)
+        prepared(r, j->owner);
+    runner_take_reports(r);
     runner_hand_out(r);
+}
+
+int runner_window(const struct runner *r)
+{
+    int n = WINDOW_PER_SEQUENCE * replicas_max_seqs(&r->replicas);
+    return r->lines.window > 0 ? r->lines.window : n > 0 ? n : 1;
 }
 
 static bool has_room(const struct runner *r)
 {
-    return r->state == RUNNER_RUNNING && !r->progress.at_end && r->progress.n_open < r->lines.window &&
-           r->files.journal.n_pending == 0 && (r->progress.n_open == 0 || r->lines.open_bytes < MAX_OPEN_BYTES);
+    if (r->state != RUNNER_RUNNING || r->progress.at_end || r->files.journal.n_pending > 0)
+        return false;
+    if (runner_has_many(r))
+        return runner_reads_ahead(r);
+    return r->progress.n_open < runner_window(r) && (r->progress.n_open == 0 || r->lines.open_bytes < MAX_OPEN_BYTES);
 }
 
 static void tell_duplicate(struct runner *r, const struct line *l, uint64_t position)
@@ -273,8 +303,10 @@ static void admit(struct runner *r, const struct input_line *from, struct err *e
     r->lines.open_bytes += l->bytes;
     if (!is_wanted(r, l, e))
         finish(r, l);
-    else if (l->task->error.code != 0)
-        append(r, l);
+    else if (l->task->error.code != 0 || (runner_has_many(r) && !runner_hold(r, l)))
+        runner_append(r, l);
+    else if (runner_has_many(r))
+        r->lines.open_bytes -= l->bytes; /* counted by those who hold it */
     else
         (void)mailbox_post(r->worker.end[0], l->task);
 }
@@ -314,12 +346,18 @@ static void *run_batch(void *context)
     zmq_pollitem_t *item = r->poll;
     item[POLL_SIGNAL] = (zmq_pollitem_t){.fd = signals_fd(), .events = ZMQ_POLLIN};
     item[POLL_WORKER] = (zmq_pollitem_t){.socket = r->worker.end[0], .events = ZMQ_POLLIN};
+    int n_always = POLL_REPLICAS;
     for (int i = 0; i < r->replicas.n; i++)
-        item[POLL_REPLICAS + i] = (zmq_pollitem_t){.socket = r->replicas.replica[i].end[0], .events = ZMQ_POLLIN};
+        item[n_always++] = (zmq_pollitem_t){.socket = r->replicas.replica[i].end[0], .events = ZMQ_POLLIN};
+    if (runner_has_many(r)) {
+        item[n_always++] = (zmq_pollitem_t){.socket = r->models.opener.end[0], .events = ZMQ_POLLIN};
+        item[n_always++] = (zmq_pollitem_t){.socket = r->models.control[0], .events = ZMQ_POLLIN};
+    }
     while (r->state != RUNNER_ENDED) {
         bool waiting = read_lines(r);
+        runner_switch(r, has_room(r) && !waiting);
         long wait = runner_keep_time(r);
-        int n = POLL_REPLICAS + r->replicas.n;
+        int n = n_always;
         if (waiting)
             item[n++] = (zmq_pollitem_t){.fd = r->files.inputs.fd, .events = ZMQ_POLLIN};
         if (r->files.journal.n_pending > 0 && r->end.failure.code == ERR_NONE)
@@ -337,20 +375,21 @@ static void *run_batch(void *context)
 int runner_open(struct runner *r, const struct runner_setup *setup, struct err *e)
 {
     const struct worker_setup work = {setup->o->service.max_reply_bytes};
+    int n_replicas = setup->models.n > 0 ? setup->models.deploy.n_slots : setup->n_replicas;
     memset(r, 0, sizeof *r);
     r->setup = *setup;
     r->files.journal.fd = r->files.inputs.fd = -1;
     r->context = zmq_ctx_new();
-    r->poll = err_calloc(e, POLL_REPLICAS + (unsigned long)setup->n_replicas + 2, sizeof *r->poll, "sockets");
+    r->poll = err_calloc(e, POLL_REPLICAS + POLL_MODELS + (unsigned long)n_replicas + 2, sizeof *r->poll, "sockets");
     if (r->context == NULL || r->poll == NULL)
         return ERR(e, ERR_MEMORY, "no ZeroMQ context for the batch's mailboxes");
     if (ids_open(&r->files.ids, e) != 0 || runner_files_open(r, e) != 0)
         return -1;
-    r->lines.rules = (struct line_rules){&r->setup.served, r->files.defaults};
-    r->lines.style = (struct result_style){setup->o->plain, r->setup.served.model.name, setup->served.tokenizer};
-    if (replicas_open(&r->replicas, r->context, setup->n_replicas, setup->n_replicas, setup->n_ranks, e) != 0 ||
-        metrics_open(&r->metrics, METRICS_LOCKSTEP, r->setup.served.model.name, &r->replicas,
-                     !setup->o->service.run.no_prefix_caching, e) != 0)
+    r->lines.rules = (struct line_rules){setup->models.n == 0 ? &r->setup.served : NULL, r->files.defaults};
+    if (replicas_open(&r->replicas, r->context, n_replicas, setup->n_replicas, setup->n_ranks, e) != 0 ||
+        runner_models_open(r, e) != 0 ||
+        metrics_open(&r->metrics, METRICS_LOCKSTEP, setup->name, &r->replicas, !setup->o->service.run.no_prefix_caching,
+                     e) != 0)
         return -1;
     ending_open(&r->end.ending, &setup->ending);
     pace_open(&r->end.pace);
@@ -359,10 +398,10 @@ int runner_open(struct runner *r, const struct runner_setup *setup, struct err *
     return worker_open(&r->worker, r->context, "texts", &work, e);
 }
 
-int runner_start(struct runner *r, int max_seqs, struct err *e)
+int runner_start(struct runner *r, struct err *e)
 {
     const struct batch_options *o = r->setup.o;
-    r->lines.window = o->max_inflight > 0 ? (int)o->max_inflight : WINDOW_PER_SEQUENCE * max_seqs * r->replicas.n;
+    r->lines.window = o->max_inflight > 0 ? (int)o->max_inflight : 0;
     r->progress.started = seconds_now();
     if (runner_files_start(r, e) != 0)
         return -1;
@@ -386,6 +425,7 @@ struct runner_outcome runner_close(struct runner *r, struct err *e)
         (void)pthread_join(r->thread, NULL);
     worker_close(&r->worker);
     runner_files_close(r);
+    held_close(&r->lines.held);
     if (e->code == ERR_NONE)
         *e = r->end.failure;
     /* Errors that are tried again in every run are no progress. */
@@ -395,6 +435,7 @@ struct runner_outcome runner_close(struct runner *r, struct err *e)
         runner_show_end(r, e->code != ERR_NONE ? (int)e->code : outcome.status);
     ids_close(&r->files.ids);
     metrics_close(&r->metrics);
+    models_close(&r->models);
     replicas_say(&r->replicas);
     replicas_close(&r->replicas); /* their last words are in what was written until here */
     free(r->poll);

@@ -97,7 +97,7 @@ bool runner_fits(struct runner *r, const struct line *l)
         r->end.n_misfits = 0;
         return true;
     }
-    if (++r->end.n_misfits >= r->lines.window) /* number of consecutive misfits after which reading stops */
+    if (++r->end.n_misfits >= runner_window(r)) /* number of consecutive misfits after which reading stops */
         ending_nothing_fits(&r->end.ending);
     return false;
 }
@@ -147,7 +147,7 @@ void runner_note_steps(struct runner *r, bool decode)
     double seconds = 0;
     uint64_t n_steps = replicas_steps(&r->replicas, &seconds);
     const struct ramp_counts counts = {(double)(stats.n_prompt_tokens - stats.n_prompt_cached),
-                                       (double)stats.n_output_tokens, seconds / r->replicas.n};
+                                       (double)stats.n_output_tokens, seconds / r->replicas.n_groups};
     pace_steps(&r->end.pace, n_steps, seconds, decode);
     ramp_learn(&r->end.ramp, &counts);
 }

@@ -64,7 +64,8 @@ static json_t *shard_of(const struct share *s)
 static json_t *identity_of(const struct runner *r, struct err *e)
 {
     const struct chat_template *chat = r->setup.served.chat;
-    json_t *model = fingerprint_model(r->setup.checkpoint, e);
+    bool many = r->setup.models.n > 0; /* each is identified when it is loaded */
+    json_t *model = many ? json_null() : fingerprint_model(r->setup.checkpoint, e);
     if (model == NULL)
         return NULL;
     if (r->setup.served.variant != NULL)
@@ -125,19 +126,41 @@ static json_t *synced_of(const struct journal *j)
     return j->synced != NULL ? json_incref(j->synced) : json_null();
 }
 
+/* Records of several models: the making of each, how often they were loaded, and what that cost; of all runs. */
+static int put_models(json_t *all, const struct runner *r)
+{
+    const struct manifest *was = &r->files.manifest;
+    json_int_t loads = manifest_number(was, "switches", "loads"), unloads = manifest_number(was, "switches", "unloads");
+    const json_t *before = json_object_get(was->previous, "switches");
+    double seconds = json_number_value(json_object_get(before, "seconds")),
+           idle = json_number_value(json_object_get(before, "idle_seconds"));
+    for (int i = 0; i < r->models.n; i++) {
+        const struct model_counts *c = &r->models.entry[i].counts;
+        loads += (json_int_t)c->loads;
+        unloads += (json_int_t)c->unloads;
+        seconds += c->unloading;
+        for (int p = 0; p < N_LOAD_PHASES; p++)
+            seconds += c->phases.seconds[p];
+    }
+    json_t *switches = json_pack("{s:I, s:I, s:f, s:f}", "loads", loads, "unloads", unloads, "seconds", seconds,
+                                 "idle_seconds", idle + r->lines.idle_seconds);
+    return json_object_set_new(all, "switches", switches) | json_object_set(all, "models", r->files.models);
+}
+
 static int write_manifest(struct runner *r, const char *state, struct err *e)
 {
+    const char *path = r->setup.models.n > 0 ? r->setup.o->models.dir : r->setup.o->service.run.model;
     json_t *work = work_of(r),
            *rest = json_pack(
                "{s:s, s:s, s:o, s:o, s:i, s:i, s:o, s:b, s:o, s:o, s:I, s:I, s:o, s:o}", "state", state, "build",
-               LOCKSTEP_VERSION, "name", reply_text(r->setup.served.model.name), "path",
-               reply_text(r->setup.o->service.run.model), "ranks", r->setup.n_ranks, "groups", r->setup.n_replicas,
-               "inputs", recorded_inputs(&r->files.inputs), "lines_without_id", r->files.nameless, "max_model_len",
-               r->files.max_len > 0 ? json_integer(r->files.max_len) : json_null(), "counts", counts_of(&r->progress),
-               "runs", (json_int_t)(manifest_real(&r->files.manifest, "runs") + 1), "synced_bytes",
-               (json_int_t)(r->files.journal.bytes - r->files.journal.unsynced), "synced", synced_of(&r->files.journal),
-               "updated", now_as_text());
-    if (rest != NULL && (work == NULL || json_object_update(rest, work) != 0)) {
+               LOCKSTEP_VERSION, "name", reply_text(r->setup.name), "path", reply_text(path), "ranks", r->setup.n_ranks,
+               "groups", r->setup.n_replicas, "inputs", recorded_inputs(&r->files.inputs), "lines_without_id",
+               r->files.nameless, "max_model_len", r->files.max_len > 0 ? json_integer(r->files.max_len) : json_null(),
+               "counts", counts_of(&r->progress), "runs", (json_int_t)(manifest_real(&r->files.manifest, "runs") + 1),
+               "synced_bytes", (json_int_t)(r->files.journal.bytes - r->files.journal.unsynced), "synced",
+               synced_of(&r->files.journal), "updated", now_as_text());
+    if (rest != NULL &&
+        (work == NULL || json_object_update(rest, work) != 0 || (r->setup.models.n > 0 && put_models(rest, r) != 0))) {
         json_decref(rest);
         rest = NULL;
     }
@@ -242,7 +265,8 @@ int runner_files_open(struct runner *r, struct err *e)
 {
     const struct batch_options *o = r->setup.o;
     r->files.defaults = defaults_of(&o->sampling);
-    if (r->files.defaults == NULL)
+    r->files.models = json_object();
+    if (r->files.defaults == NULL || r->files.models == NULL)
         return ERR(e, ERR_MEMORY, "out of host memory: defaults");
     if (inputs_open(&r->files.inputs, o->input, (int)o->n_input, e) != 0 || check_output(r, e) != 0 ||
         journal_open(&r->files.journal, o->output, LOCK_SECONDS, e) != 0)
@@ -256,10 +280,14 @@ int runner_files_open(struct runner *r, struct err *e)
     json_t *identity = identity_of(r, e);
     if (identity == NULL || manifest_open(&r->files.manifest, o->output, identity, e) != 0)
         return -1;
+    const json_t *models = json_object_get(r->files.manifest.previous, "models");
+    if (models != NULL && json_object_update(r->files.models, (json_t *)models) != 0)
+        return ERR(e, ERR_MEMORY, "out of host memory: manifest");
     if (r->files.journal.bytes > 0)
         return find_results(r, e);
     json_decref(r->files.manifest.previous); /* of an output that is gone */
     r->files.manifest.previous = NULL;
+    json_object_clear(r->files.models);
     return 0;
 }
 
@@ -280,25 +308,70 @@ void runner_files_place(struct runner *r, const struct line *l, struct err *e)
         (void)write_manifest(r, "running", e);
 }
 
-void runner_files_filled(struct runner *r, struct err *e)
+/* A model among several has lines whose max_tokens is what fits. */
+static void fill_model(struct runner *r, int model, struct err *e)
 {
+    json_t *record = json_object_get(r->files.models, r->models.entry[model].name);
+    bool known = json_is_integer(json_object_get(record, "max_model_len"));
+    if (known || record == NULL)
+        return;
+    (void)json_object_set_new(record, "max_model_len", json_integer(replicas_max_len(&r->replicas, model)));
+    if (r->files.has_manifest)
+        (void)write_manifest(r, "running", e);
+}
+
+void runner_files_filled(struct runner *r, int model, struct err *e)
+{
+    if (r->setup.models.n > 0) {
+        fill_model(r, model, e);
+        return;
+    }
     bool known = r->files.max_len > 0;
     r->files.max_len = replicas_max_len(&r->replicas, 0);
     if (!known && r->files.has_manifest)
         (void)write_manifest(r, "running", e);
 }
 
-int runner_files_check_len(struct runner *r, struct err *e)
+static int compare_len(const struct runner *r, int was, int now, struct err *e)
 {
-    int now = replicas_max_len(&r->replicas, 0);
-    if (r->files.max_len > 0 && r->files.max_len != now && !r->setup.o->force)
+    if (was > 0 && was != now && !r->setup.o->force)
         return ERR(
             e, ERR_INPUT,
             "--output %.120s was begun with prompt and output of up to %d tokens together, which is what lines without "
             "max_tokens may take, this run has %d: see --max-model-len, or use --force to continue all the same",
-            r->setup.o->output, r->files.max_len, now);
+            r->setup.o->output, was, now);
+    return 0;
+}
+
+int runner_files_check_len(struct runner *r, struct err *e)
+{
+    int now = replicas_max_len(&r->replicas, 0);
+    if (compare_len(r, r->files.max_len, now, e) != 0)
+        return -1;
     r->files.max_len = r->files.max_len > 0 ? now : 0;
     return 0;
+}
+
+int runner_files_model(struct runner *r, int model, struct err *e)
+{
+    const struct model_entry *entry = &r->models.entry[model];
+    json_t *is = entry->made_of, *was = json_object_get(r->files.models, entry->name);
+    char name[200];
+    if (is == NULL || !r->files.has_manifest)
+        return 0;
+    int len = (int)json_integer_value(json_object_get(was, "max_model_len"));
+    (void)json_object_del(was, "max_model_len");
+    (void)snprintf(name, sizeof name, "models.%s.", entry->name);
+    if (was != NULL && !r->setup.o->force && manifest_compare(r->setup.o->output, name, was, is, e) != 0)
+        return -1;
+    int now = replicas_max_len(&r->replicas, model);
+    if (compare_len(r, len, now, e) != 0)
+        return -1;
+    if (len > 0)
+        (void)json_object_set_new(is, "max_model_len", json_integer(now));
+    if (json_object_set(r->files.models, entry->name, is) != 0)
+        return ERR(e, ERR_MEMORY, "out of host memory: manifest");
+    return write_manifest(r, "running", e);
 }
 
 /* Learns how long a sync takes, and keeps that much of the walltime for the end. */
@@ -373,4 +446,5 @@ void runner_files_close(struct runner *r)
     if (r->files.has_manifest)
         manifest_close(&r->files.manifest);
     json_decref(r->files.defaults);
+    json_decref(r->files.models);
 }

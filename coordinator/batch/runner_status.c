@@ -34,7 +34,7 @@ static struct status picture(struct runner *r, enum status_state state, double n
         speed_note(&r->view.speed, &counts, now);
     return (struct status){.state = state,
                            .cause = cause,
-                           .model = r->setup.served.model.name,
+                           .model = r->setup.name,
                            .output = r->setup.o->output,
                            .host = r->view.host,
                            .job = environment_value("SLURM_JOB_ID"),
@@ -51,7 +51,7 @@ static struct status picture(struct runner *r, enum status_state state, double n
                            .n_duplicates = p->n_duplicates,
                            .n_open = p->n_open,
                            .n_running = stats.n_running,
-                           .n_waiting = stats.n_waiting + r->lines.n_ready,
+                           .n_waiting = stats.n_waiting + r->lines.n_ready + r->lines.held.n,
                            .n_left = p->n_left,
                            .total = total,
                            .total_is_known = p->at_end,

@@ -32,18 +32,36 @@ static void unlink_free(struct blocks *b, int i)
     b->n_free--;
 }
 
-int blocks_open(struct blocks *b, int n, struct err *e)
+static int open_list(struct blocks *b, int most, struct err *e)
 {
-    *b = (struct blocks){.n = n, .n_buckets = 64, .oldest = -1, .newest = -1};
-    while (b->n_buckets < n)
+    *b = (struct blocks){.most = most, .n_buckets = 64, .oldest = -1, .newest = -1};
+    while (b->n_buckets < most)
         b->n_buckets *= 2;
-    b->block = err_calloc(e, (size_t)n, sizeof *b->block, "KV block list");
+    b->block = err_calloc(e, (size_t)most, sizeof *b->block, "KV block list");
     b->bucket = err_calloc(e, (size_t)b->n_buckets, sizeof *b->bucket, "KV block list");
     if (b->block == NULL || b->bucket == NULL)
         return -1;
     memset(b->bucket, 0xff, (size_t)b->n_buckets * sizeof *b->bucket);
+    return 0;
+}
+
+int blocks_open(struct blocks *b, int n, struct err *e)
+{
+    if (open_list(b, n, e) != 0)
+        return -1;
+    b->n = n;
     for (int i = 0; i < n; i++)
         append(b, i);
+    return 0;
+}
+
+int blocks_open_shared(struct blocks *b, int most, const struct blocks_source *source, struct err *e)
+{
+    if (open_list(b, most, e) != 0)
+        return -1;
+    b->source = *source;
+    for (int i = 0; i < most; i++)
+        b->block[i].away = true;
     return 0;
 }
 
@@ -79,8 +97,44 @@ static void forget(struct blocks *b, int i)
     k->name = 0;
 }
 
+static bool more(struct blocks *b, bool urgent)
+{
+    return b->source.more != NULL && b->source.more(b->source.context, urgent);
+}
+
+bool blocks_have(struct blocks *b, int n)
+{
+    while (b->n_free < n && more(b, true))
+        continue;
+    return b->n_free >= n;
+}
+
+void blocks_add(struct blocks *b, int first, int n)
+{
+    for (int i = first + n - 1; i >= first; i--) {
+        b->block[i].away = false;
+        prepend(b, i);
+    }
+    b->n += n;
+}
+
+void blocks_withdraw(struct blocks *b, int first, int n)
+{
+    for (int i = first; i < first + n; i++) {
+        if (b->block[i].name != 0)
+            forget(b, i);
+        b->block[i].away = true;
+        if (b->block[i].n_holders > 0)
+            continue;
+        unlink_free(b, i);
+        b->n--;
+    }
+}
+
 int blocks_take(struct blocks *b)
 {
+    if (b->oldest < 0 || b->block[b->oldest].name != 0)
+        (void)more(b, b->oldest < 0);
     int i = b->oldest;
     if (i < 0)
         return -1;
@@ -101,7 +155,9 @@ void blocks_give_back(struct blocks *b, int block)
 {
     if (--b->block[block].n_holders > 0)
         return;
-    if (b->block[block].name != 0)
+    if (b->block[block].away)
+        b->n--;
+    else if (b->block[block].name != 0)
         append(b, block);
     else
         prepend(b, block);
@@ -109,7 +165,11 @@ void blocks_give_back(struct blocks *b, int block)
 
 void blocks_give_up(struct blocks *b, int block)
 {
-    if (--b->block[block].n_holders == 0)
+    if (--b->block[block].n_holders > 0)
+        return;
+    if (b->block[block].away)
+        b->n--;
+    else
         prepend(b, block);
 }
 
@@ -133,6 +193,8 @@ uint64_t blocks_share(struct blocks *b, int block, uint64_t before, const int32_
     for (int i = *bucket; i >= 0; i = b->block[i].next_in_bucket)
         if (is_same(&b->block[i], before, token))
             return b->block[i].name;
+    if (k->away)
+        return blocks_name(b);
     memcpy(k->token, token, sizeof k->token);
     k->before = before;
     k->step = step;

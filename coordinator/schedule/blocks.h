@@ -8,7 +8,11 @@
  * (blocks_name).
  *
  * A block that nobody holds is free. What is in it stays until it is taken for something else: blocks with nothing to
- * keep first, then those given back longest ago. Rank 0 only. */
+ * keep first, then those given back longest ago.
+ *
+ * Where several models share memory (coordinator/schedule/units.h) the blocks of a list come and go: those that are
+ * there are counted in n, of all that there may be. A block that is to go while somebody holds it goes when it is given
+ * back, and is not found again meanwhile. Rank 0 only. */
 #ifndef SCHEDULE_BLOCKS_H
 #define SCHEDULE_BLOCKS_H
 
@@ -18,8 +22,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+/* The source of more blocks, when too few are free. more: some have been added (blocks_add); false: there are none to
+ * be had. urgent: none is free; else the next one that is free has contents worth keeping. */
+struct blocks_source {
+    void *context;
+    bool (*more)(void *context, bool urgent);
+};
+
 struct blocks {
-    int n, n_free;
+    int n, n_free, most; /* that are there, of these free; that there may be */
+    struct blocks_source source;
     struct block {
         int n_holders;
         int32_t token[KV_BLOCK_TOKENS]; /* of a block in the cache */
@@ -27,7 +39,8 @@ struct blocks {
         uint64_t step;      /* the last step that writes into it was planned as this one or an earlier one */
         int next_in_bucket; /* -1: none */
         int older, newer;   /* neighbours among the free ones; -1: none */
-    } * block;              /* [n] */
+        bool away;          /* not there; with holders: not there any more when they have given it back */
+    } * block;              /* [most] */
     int *bucket;            /* [n_buckets] first block of a hash, or -1 */
     int n_buckets;          /* a power of two */
     int oldest, newest;     /* of the free ones; the oldest is taken first */
@@ -35,10 +48,20 @@ struct blocks {
 };
 
 int blocks_open(struct blocks *b, int n, struct err *e);
+/* None is there, up to `most` may come. */
+int blocks_open_shared(struct blocks *b, int most, const struct blocks_source *source, struct err *e);
 void blocks_close(struct blocks *b);
 
 /* A free block, held once and out of the cache; -1: none is free. */
 int blocks_take(struct blocks *b);
+
+/* Are n blocks free, or can the source make them so? */
+bool blocks_have(struct blocks *b, int n);
+
+/* Blocks [first, first + n) come, free and with nothing to keep; or go, those that are held when they are given
+ * back. */
+void blocks_add(struct blocks *b, int first, int n);
+void blocks_withdraw(struct blocks *b, int first, int n);
 
 /* One holder more, one holder less. A sequence gives its last block back first: a block is of no use without those
  * before. */

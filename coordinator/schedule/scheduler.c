@@ -8,10 +8,15 @@
 
 static int open_blocks(struct scheduler *s, struct err *e)
 {
-    s->n_kinds = limits_kinds(&s->setup.limits);
-    for (int kind = 0; kind < s->n_kinds; kind++)
-        if (blocks_open(&s->blocks[kind], limits_blocks(&s->setup.limits, kind), e) != 0)
+    const struct limits *l = &s->setup.limits;
+    s->n_kinds = limits_kinds(l);
+    for (int kind = 0; kind < s->n_kinds; kind++) {
+        struct blocks *b = &s->blocks[kind];
+        bool shared = kind == KV_MAIN && s->setup.source != NULL;
+        int n = limits_blocks(l, kind);
+        if ((shared ? blocks_open_shared(b, n, s->setup.source, e) : blocks_open(b, n, e)) != 0)
             return -1;
+    }
     return 0;
 }
 
@@ -57,7 +62,7 @@ void scheduler_close(struct scheduler *s)
 
 int scheduler_max_len(const struct scheduler *s)
 {
-    return held_longest(s);
+    return kv_longest(s);
 }
 
 bool scheduler_busy(const struct scheduler *s)
@@ -117,7 +122,7 @@ static int enqueue(struct scheduler *s, struct request *r, double now, struct er
 {
     s->now = now;
     r->slot = -1;
-    if (held_open(s, r, e) != 0 || begin_form(s, r, e) != 0 || order_join(s, r, e) != 0)
+    if (kv_open(s, r, e) != 0 || begin_form(s, r, e) != 0 || order_join(s, r, e) != 0)
         return -1;
     r->times.arrived = now;
     order_wait(s, r);

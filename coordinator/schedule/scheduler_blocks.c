@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-int held_open(const struct scheduler *s, struct request *r, struct err *e)
+int kv_open(const struct scheduler *s, struct request *r, struct err *e)
 {
     size_t n = (size_t)blocks_for((int)r->prompt.n + r->rules->max_tokens);
     for (int kind = 0; kind < s->n_kinds; kind++) {
@@ -14,7 +14,7 @@ int held_open(const struct scheduler *s, struct request *r, struct err *e)
     return 0;
 }
 
-void held_give_back(struct scheduler *s, struct request *r)
+void kv_give_back(struct scheduler *s, struct request *r)
 {
     for (int kind = 0; kind < s->n_kinds; kind++) {
         struct held_blocks *held = &r->held[kind];
@@ -24,7 +24,7 @@ void held_give_back(struct scheduler *s, struct request *r)
     }
 }
 
-int held_begin(const struct scheduler *s, int kind, int pos)
+int kv_begin(const struct scheduler *s, int kind, int pos)
 {
     int window = limits_window(&s->setup.limits, kind), first = pos - window + 1;
     return window > 0 && first > 0 ? first / KV_BLOCK_TOKENS : 0;
@@ -32,7 +32,7 @@ int held_begin(const struct scheduler *s, int kind, int pos)
 
 static bool is_before(const struct scheduler *s, int kind, int place, int end)
 {
-    return place < end && place >= held_begin(s, kind, end * KV_BLOCK_TOKENS);
+    return place < end && place >= kv_begin(s, kind, end * KV_BLOCK_TOKENS);
 }
 
 /* Is it worth keeping the windowed block at this place? Who begins as others do goes on where two sequences parted, at
@@ -47,7 +47,7 @@ static bool is_worth_keeping(const struct scheduler *s, const struct request *r,
 static void pass(struct scheduler *s, struct request *r, int kind)
 {
     struct held_blocks *held = &r->held[kind];
-    int begin = held_begin(s, kind, r->n_fed);
+    int begin = kv_begin(s, kind, r->n_fed);
     for (; held->begin < begin && held->begin < held->end; held->begin++)
         if (is_worth_keeping(s, r, kind, held->begin))
             blocks_give_back(&s->blocks[kind], held->block[held->begin]);
@@ -55,28 +55,28 @@ static void pass(struct scheduler *s, struct request *r, int kind)
             blocks_give_up(&s->blocks[kind], held->block[held->begin]);
 }
 
-void held_pass(struct scheduler *s)
+void kv_pass(struct scheduler *s)
 {
     for (int kind = 0; kind < s->n_kinds; kind++)
         for (int i = 0; i < s->n_running && limits_window(&s->setup.limits, kind) > 0; i++)
             pass(s, s->running[i], kind);
 }
 
-void held_add(struct request *r, int kind, int block, struct plan *p)
+void kv_add(struct request *r, int kind, int block, struct plan *p)
 {
     struct held_blocks *held = &r->held[kind];
     p->block[p->n_blocks++] = (struct plan_block){r->slot, held->end, block, kind};
     held->block[held->end++] = block;
 }
 
-void held_place(struct scheduler *s, struct request *r, int n, struct plan *p)
+void kv_place(struct scheduler *s, struct request *r, int n, struct plan *p)
 {
     for (int kind = 0; kind < s->n_kinds; kind++)
         while (r->held[kind].end < blocks_for(r->n_fed + n))
-            held_add(r, kind, blocks_take(&s->blocks[kind]), p);
+            kv_add(r, kind, blocks_take(&s->blocks[kind]), p);
 }
 
-int held_placed(const struct scheduler *s, const struct request *r, int n)
+int kv_placed(const struct scheduler *s, const struct request *r, int n)
 {
     for (int kind = 0; kind < s->n_kinds; kind++) {
         if (limits_window(&s->setup.limits, kind) == 0)
@@ -89,7 +89,7 @@ int held_placed(const struct scheduler *s, const struct request *r, int n)
     return n;
 }
 
-int held_missing(const struct scheduler *s, const struct request *r, int kind)
+int kv_missing(const struct scheduler *s, const struct request *r, int kind)
 {
     const struct held_blocks *held = &r->held[kind];
     int all = blocks_for(n_known(r)) - held->end, window = limits_window(&s->setup.limits, kind);
@@ -99,7 +99,7 @@ int held_missing(const struct scheduler *s, const struct request *r, int kind)
     return all < most ? all : most > 0 ? most : 0;
 }
 
-int held_longest(const struct scheduler *s)
+int kv_longest(const struct scheduler *s)
 {
     const struct limits *l = &s->setup.limits;
     int64_t longest = l->max_len;

@@ -205,7 +205,7 @@ void order_stop(struct scheduler *s, struct request *r)
     r->queue->n_running--;
     memmove(&s->running[at], &s->running[at + 1], (size_t)(s->n_running - at) * sizeof(struct request *));
     s->free_slot[s->n_free_slots++] = r->slot;
-    held_give_back(s, r);
+    kv_give_back(s, r);
     r->slot = -1;
     r->n_fed = 0;
     r->state = REQUEST_IDLE;

@@ -59,34 +59,34 @@ static inline int n_feedable(const struct request *r)
 /* ---- scheduler_blocks.c: the KV blocks of a sequence ---- */
 
 /* Memory for the numbers of all blocks that r may hold; request_close frees it. */
-int held_open(const struct scheduler *s, struct request *r, struct err *e);
+int kv_open(const struct scheduler *s, struct request *r, struct err *e);
 
 /* All of them, the last one first. */
-void held_give_back(struct scheduler *s, struct request *r);
+void kv_give_back(struct scheduler *s, struct request *r);
 
 /* The first place whose block a token at position `pos` and all behind it may still see. */
-int held_begin(const struct scheduler *s, int kind, int pos);
+int kv_begin(const struct scheduler *s, int kind, int pos);
 
 /* Those that run give back the blocks that no token to come will see. What is under way reads them before a later
  * plan's step writes, since steps run in order. No drafts may be under way: what is fed over comes at lower positions. */
-void held_pass(struct scheduler *s);
+void kv_pass(struct scheduler *s);
 
 /* r holds a block more, and the plan says so. */
-void held_add(struct request *r, int kind, int block, struct plan *p);
+void kv_add(struct request *r, int kind, int block, struct plan *p);
 
 /* Blocks for the next n tokens of r, which are free. */
-void held_place(struct scheduler *s, struct request *r, int n, struct plan *p);
+void kv_place(struct scheduler *s, struct request *r, int n, struct plan *p);
 
 /* The number of r's next n tokens, for which windowed layers have blocks that nobody else is about to need; a block's
  * at least, which others may have to make room for. */
-int held_placed(const struct scheduler *s, const struct request *r, int n);
+int kv_placed(const struct scheduler *s, const struct request *r, int n);
 
 /* Blocks that r has to find free to start, beside those that it holds: for all that is known of it, or what a window
  * takes. */
-int held_missing(const struct scheduler *s, const struct request *r, int kind);
+int kv_missing(const struct scheduler *s, const struct request *r, int kind);
 
 /* Longest sequence for which the blocks suffice. */
-int held_longest(const struct scheduler *s);
+int kv_longest(const struct scheduler *s);
 
 /* ---- scheduler_order.c: the queues of those that wait, and the list of those that run ---- */
 

@@ -103,7 +103,7 @@ static bool grow_kind(struct scheduler *s, struct request *r, int kind, int n, i
     while (r->held[kind].end < blocks_for(r->n_fed + n)) {
         int block = blocks_take(&s->blocks[kind]);
         if (block >= 0) {
-            held_add(r, kind, block, p);
+            kv_add(r, kind, block, p);
             continue;
         }
         struct request *last = s->turn[--s->n_turns];
@@ -129,7 +129,7 @@ static bool grow(struct scheduler *s, struct request *r, int n, int *kept, struc
 static int n_fitting(const struct scheduler *s, const struct request *r, int n, int room)
 {
     int left = r->queue->left[ROOM_TOKENS] < room ? r->queue->left[ROOM_TOKENS] : room;
-    return n_scorable(s, r, held_placed(s, r, n < left ? n : left));
+    return n_scorable(s, r, kv_placed(s, r, n < left ? n : left));
 }
 
 /* Running sequences in their order: a token each, and chunks that leave room for the tokens of those behind them. */
@@ -148,32 +148,31 @@ static void plan_running(struct scheduler *s, int kept, struct plan *p)
     }
 }
 
-/* Are so many blocks of each kind free? */
-static bool are_free(const struct scheduler *s, const int *n)
+/* Are so many blocks of each kind free, or can be made so? */
+static bool have_blocks(struct scheduler *s, const int *n)
 {
     for (int kind = 0; kind < s->n_kinds; kind++)
-        if (s->blocks[kind].n_free < n[kind])
+        if (!blocks_have(&s->blocks[kind], n[kind]))
             return false;
     return true;
 }
 
 bool scheduler_reserve(struct scheduler *s, struct request *r)
 {
-    int n_free[KV_KINDS];
-    if (s->blocked == r && s->n_running > 0 && !are_free(s, s->blocked_until))
+    int n_free[KV_KINDS], wanted[KV_KINDS];
+    if (s->blocked == r && s->n_running > 0 && !have_blocks(s, s->blocked_until))
         return false;
     for (int kind = 0; kind < s->n_kinds; kind++)
         n_free[kind] = s->blocks[kind].n_free;
     prefix_hold(s, r);
-    int wanted[KV_KINDS];
     for (int kind = 0; kind < s->n_kinds; kind++) {
-        wanted[kind] = held_missing(s, r, kind) + (s->n_running > 0 ? s->blocks[kind].n / 100 : 0);
+        wanted[kind] = kv_missing(s, r, kind) + (s->n_running > 0 ? s->blocks[kind].n / 100 : 0);
         s->blocked_until[kind] = n_free[kind] - s->blocks[kind].n_free + wanted[kind];
     }
-    bool fits = are_free(s, wanted);
+    bool fits = have_blocks(s, wanted);
     s->blocked = fits ? NULL : r;
     if (!fits)
-        held_give_back(s, r);
+        kv_give_back(s, r);
     return fits;
 }
 
@@ -220,8 +219,8 @@ static void start(struct scheduler *s, struct request *r, struct plan *p)
         for (int i = r->held[kind].begin; i < r->held[kind].end; i++)
             p->block[p->n_blocks++] = (struct plan_block){r->slot, i, r->held[kind].block[i], kind};
     for (int kind = 0; kind < s->n_kinds; kind++)
-        for (int i = held_missing(s, r, kind); i > 0; i--)
-            held_add(r, kind, blocks_take(&s->blocks[kind]), p);
+        for (int i = kv_missing(s, r, kind); i > 0; i--)
+            kv_add(r, kind, blocks_take(&s->blocks[kind]), p);
     order_run(s, r);
     note_start(s, r);
 }
@@ -263,7 +262,7 @@ static void plan_waiting(struct scheduler *s, struct plan *p)
         start(s, r, p);
         int n = n_fitting(s, r, n_feedable(r), room);
         r->queue->left[ROOM_TOKENS] -= n;
-        held_place(s, r, n, p);
+        kv_place(s, r, n, p);
         add_tokens(s, r, n, p);
     }
 }
@@ -298,7 +297,7 @@ void scheduler_plan(struct scheduler *s, struct plan *p, double now)
     scheduler_expire(s, now);
     if (drafts_wait(s))
         return;
-    held_pass(s);
+    kv_pass(s);
     int kept = begin_turns(s);
     uint64_t n_preemptions = s->stats.n_preemptions;
     plan_running(s, kept, p);

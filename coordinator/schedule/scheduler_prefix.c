@@ -67,7 +67,7 @@ static bool find_block(const struct scheduler *s, struct request *r, int i, uint
 static bool all_seen(const struct scheduler *s, int n, const int *run)
 {
     for (int kind = 0; kind < s->n_kinds; kind++)
-        if (run[kind] < n - held_begin(s, kind, n * KV_BLOCK_TOKENS))
+        if (run[kind] < n - kv_begin(s, kind, n * KV_BLOCK_TOKENS))
             return false;
     return true;
 }
@@ -84,7 +84,7 @@ void prefix_hold(struct scheduler *s, struct request *r)
         }
     for (int kind = 0; kind < s->n_kinds; kind++) {
         struct held_blocks *held = &r->held[kind];
-        held->begin = held_begin(s, kind, r->n_shared * KV_BLOCK_TOKENS);
+        held->begin = kv_begin(s, kind, r->n_shared * KV_BLOCK_TOKENS);
         held->end = r->n_shared;
         for (int i = held->begin; i < held->end; i++)
             blocks_hold(&s->blocks[kind], held->block[i]);

@@ -31,7 +31,7 @@ static void find_missing(struct scheduler *s, struct request *r, int *n)
 {
     bool fits = scheduler_reserve(s, r);
     if (fits)
-        held_give_back(s, r);
+        kv_give_back(s, r);
     for (int kind = 0; kind < s->n_kinds; kind++)
         n[kind] = fits ? 0 : s->blocked_until[kind] - s->blocks[kind].n_free;
 }

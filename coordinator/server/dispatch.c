@@ -429,6 +429,8 @@ void server_report(struct server *s, struct report *r, int replica)
     }
     for (struct task *j = r->done, *next; j != NULL; j = next) {
         next = j->work.next;
+        if (models_take_back(&s->models, j))
+            continue;
         if (j->ticket.client != NULL)
             dispatch_take_from_replicas(s, j->ticket.client, j->ticket.n_sequences);
         if (j->ticket.cancel_step > 0)

@@ -95,7 +95,7 @@ static void take_tasks(struct server *s)
         while ((j = mailbox_take(s->worker[i].end[0])) != NULL)
             server_returned(s, j, i);
     server_take_reports(s);
-    models_take(s);
+    models_take(&s->models);
 }
 
 static void take_messages(struct server *s)
@@ -212,7 +212,8 @@ static void *run_io(void *context)
         take_tasks(s);
         set_gauges(s);
         take_messages(s);
-        models_decide(s);
+        if (s->state == SERVER_READY || s->state == SERVER_DRAINING)
+            models_decide(&s->models);
         server_feed(s);
         transport_flush(&s->transport);
         clients_flush(&s->clients, &s->transport);
@@ -238,24 +239,66 @@ static int open_sockets(struct server *s, struct err *e)
                           o->curve ? &s->curve : NULL, e);
 }
 
+/* ---- struct models_owner ---- */
+
+static void take_reports(void *s)
+{
+    server_take_reports(s);
+}
+
+static void models_running(void *context)
+{
+    struct server *s = context;
+    if (s->state != SERVER_LOADING)
+        return;
+    s->state = SERVER_READY;
+    rendezvous_ready(s);
+    models_start(&s->models);
+}
+
+static void admit_model(void *s, int model)
+{
+    server_admit_model(s, model);
+}
+
+static void refuse_model(void *s, int model, const struct protocol_error *why)
+{
+    server_refuse_model(s, model, why);
+}
+
+static void unloaded_model(void *s, int model)
+{
+    server_unloaded_model(s, model);
+}
+
+static void hear_signal(void *s, enum signal_wish wish)
+{
+    server_signal(s, wish, false);
+}
+
+static void hear_end(void *s)
+{
+    server_ended(s);
+}
+
 /* Sockets and threads; libzmq makes its own with the first socket. */
 static int open_threads(struct server *s, struct err *e)
 {
     const struct server_setup *setup = &s->setup;
     const struct worker_setup work = {setup->o->service.max_reply_bytes};
+    const struct models_owner owner = {
+        s, take_reports, models_running, admit_model, refuse_model, unloaded_model, hear_signal, hear_end};
     int n_replicas = setup->models.n > 0 ? setup->models.deploy.n_slots : setup->n_replicas;
     s->poll = err_calloc(e, POLL_REPLICAS + (unsigned long)n_replicas + POLL_MODELS + 1, sizeof *s->poll, "sockets");
     if (s->poll == NULL || access_log_open(&s->log, setup->o->access_log, setup->o->access_log_prompts, e) != 0 ||
         open_sockets(s, e) != 0 ||
         replicas_open(&s->replicas, s->transport.context, n_replicas, setup->n_replicas, setup->n_ranks, e) != 0 ||
-        models_open(&s->models, s->transport.context, &setup->models, setup->served, e) != 0 ||
+        models_open(&s->models, s->transport.context, &setup->models, setup->served, &owner, &s->replicas, e) != 0 ||
         metrics_open(&s->metrics, (enum metrics_names)setup->o->metrics_names, setup->name, &s->replicas,
                      !setup->o->service.run.no_prefix_caching, e) != 0 ||
         worker_open(&s->worker[0], s->transport.context, "texts", &work, e) != 0 ||
         worker_open(&s->worker[1], s->transport.context, "large-messages", &work, e) != 0)
         return -1;
-    for (int i = 0; setup->models.n > 0 && i < n_replicas; i++)
-        replicas_clear(&s->replicas, i);
     if (pthread_create(&s->thread, NULL, run_io, s) != 0)
         return ERR(e, ERR_MEMORY, "cannot start the I/O thread");
     s->running = true;

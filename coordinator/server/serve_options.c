@@ -24,31 +24,7 @@ static int read_keep_alive(void *record, const struct opt *row, const char *text
 }
 
 static const struct opt rows[] = {
-    TEXT("models-dir", "DIR", models_dir,
-         "serve all models whose folders are in DIR, each loaded when it is asked for, instead of --model; see "
-         "docs/models-serving.md"),
     TEXT("pin", "NAME,...", pin, "with --models-dir: load these models at once, and never unload them"),
-    {"model-memory", "BYTES", OPT_BYTES, AT(model_memory), 1 << 20, 1e18, -1, NULL,
-     "with --models-dir: memory of a rank for all loaded models together, weights, keys and values, working memory; K, "
-     "M, "
-     "G, T are accepted (default: 8/10 of what is free at start)",
-     NULL},
-    TEXT("models-cache", "DIR", models_cache,
-         "with --models-dir: unpack archives of models, NAME.tar.gz and NAME.tar, into folders in DIR, which all hosts "
-         "see "
-         "and one job uses"),
-    {"models-cache-bytes", "BYTES", OPT_BYTES, AT(models_cache_bytes), 0, 1e18, -1, NULL,
-     "with --models-cache: what all unpacked archives may take there; those least recently used are removed (default: "
-     "9/10 "
-     "of what is free there at start)",
-     NULL},
-    INTEGER("max-models", max_models, 1, SERVE_MAX_MODELS, 16,
-            "with --models-dir: models that are loaded at once, at most (default 16)"),
-    {"host-cache", "BYTES", OPT_BYTES, AT(host_cache), 0, 1e18, 0, NULL,
-     "with --models-dir: keep files of unloaded models in each host's memory, locked, up to so many bytes, so that "
-     "they are "
-     "loaded again at memory's speed (default 0: as the system likes)",
-     NULL},
     {"keep-alive", "TIME", OPT_CALL, 0, 0, 0, 0, NULL,
      "with --models-dir: unload a model that nobody has used for this time: 90s, 30m, 2h (default 0: only to make "
      "room)",

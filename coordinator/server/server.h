@@ -7,10 +7,10 @@
 
 #include "base/files.h"
 #include "base/signals.h"
+#include "coordinator/models/models.h"
 #include "coordinator/replicas/replicas.h"
 #include "coordinator/server/access_log.h"
 #include "coordinator/server/clients.h"
-#include "coordinator/server/models.h"
 #include "coordinator/server/serve_options.h"
 #include "coordinator/server/turns.h"
 #include "coordinator/tasks/worker.h"

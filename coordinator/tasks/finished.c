@@ -88,7 +88,7 @@ void finished_judge(struct task *j)
 static void take_apart(const struct task *j, struct reply_choice *choice)
 {
     int n = 0;
-    if (j->calls == CALLS_NONE)
+    if (!calls_any(j->calls))
         return;
     if (j->reader != NULL)
         n = calls_count(j->reader[choice->index]);

@@ -102,7 +102,7 @@ static int open_readers(struct task *j)
 {
     int n = j->n_ids * j->n_choices;
     bool good = true;
-    if (j->calls == CALLS_NONE || !j->message.generate.stream)
+    if (!calls_any(j->calls) || !j->message.generate.stream)
         return 0;
     j->reader = calloc((size_t)n, sizeof *j->reader);
     for (int i = 0; j->reader != NULL && i < n; i++)

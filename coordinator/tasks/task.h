@@ -41,6 +41,7 @@ struct ticket {
     int model;         /* number of the one that it is about; -1: none */
     bool entered;      /* it uses that model, which stays as long */
     bool awaits_model; /* it waits until that model is loaded */
+    bool warms;        /* nobody asked: it warms the model up (coordinator/models/warmup.h) */
     bool answered;     /* its last reply is out: whatever comes back is dropped */
     bool writes;       /* finished, at a worker which writes its large reply */
     bool unread;       /* at the worker for large messages, which parses it: nothing but its client is known */
@@ -83,7 +84,7 @@ struct task {
     /* generate */
     char request_id[PROTOCOL_MAX_ID_BYTES + 1];
     uint64_t seed;                /* of the first candidate */
-    enum calls_format calls;      /* of an answer that is taken apart; CALLS_NONE: it is not */
+    struct calls_way calls;       /* how an answer is taken apart, if calls_any */
     struct calls_reader **reader; /* [n_prompts * n_choices] of a stream of such; the I/O thread's */
     struct form *form;            /* NULL: any text will do */
     struct request_rules *rules;  /* [n_prompts] with max_tokens and seed filled in */

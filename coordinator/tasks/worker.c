@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TRIM_BYTES ((size_t)1 << 20)
+#define TRIM_BYTES     ((size_t)1 << 20)
+#define THOUGHT_TOKENS 16 /* of a prompt's end, which has the mark of a thought, letter by letter perhaps */
 
 /* The grammar of the form that is asked for, and the lexicon that it will be used with. */
 static int make_form(struct task *j)
@@ -55,6 +56,27 @@ static int make_calls(struct task *j, enum calls_format format)
     return protocol_fail(&j->error, theirs ? PROTOCOL_BAD_REQUEST : PROTOCOL_INTERNAL, "tools", "%s", e.text);
 }
 
+/* The place where a chat's answer may think. One in a given form begins with the form, whatever the prompt ends
+ * with. */
+static int find_thoughts(struct task *j)
+{
+    const struct protocol_generate *g = &j->message.generate;
+    const struct token_list *ids = &j->ids[0];
+    size_t n = ids->n < THOUGHT_TOKENS ? ids->n : THOUGHT_TOKENS, bytes;
+    struct err e = {0};
+    char *end;
+    j->calls.hidden = g->hide_thoughts;
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): what needs a model has one, see work() */
+    if (!chat_template_thinks(j->served->chat, g->chat.tools != NULL) || j->calls.format == CALLS_HARMONY)
+        return 0;
+    if (tokenizer_decode(j->served->tokenizer, ids->id + ids->n - n, n, false, &end, &bytes, &e) != 0)
+        return protocol_fail(&j->error, PROTOCOL_INTERNAL, "messages", "%s", e.text);
+    bool begun = g->form.kind == 0 && calls_begins_thought(end, bytes);
+    j->calls.thoughts = begun ? THOUGHTS_BEGUN : THOUGHTS_MARKED;
+    free(end);
+    return 0;
+}
+
 /* Is a chat's answer taken apart, and has it to be a call? The marks of it may be special tokens: they are text
  * then. */
 static int find_calls(struct task *j)
@@ -69,14 +91,14 @@ static int find_calls(struct task *j)
         return protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "tool_choice",
                              "the chat template of this model writes calls in no form that is known here: only "
                              "\"none\" is possible");
-    if (!tools && format != CALLS_HARMONY)
-        return 0;
-    j->calls = format;
-    if (format != CALLS_NONE) {
+    j->calls.format = tools || format == CALLS_HARMONY ? format : CALLS_NONE;
+    if (find_thoughts(j) != 0)
+        return -1;
+    if (calls_any(j->calls)) {
         g->rules.skip_special = false;
         g->rules.drop_end = true;
     }
-    bool formed = g->form.kind == FORM_CALLS || (format != CALLS_NONE && protocol_may_call(g));
+    bool formed = g->form.kind == FORM_CALLS || (j->calls.format != CALLS_NONE && protocol_may_call(g));
     return formed && j->form == NULL ? make_calls(j, format) : 0;
 }
 

@@ -1,5 +1,5 @@
-/* kernels/cpu/codes_isa.h - rows of quantised weights for one instruction set (see vector_isa.h); included by matmul_isa.h. A
- * weight is (code - zero) x scale, rounded once, in every path. */
+/* kernels/cpu/codes_isa.h - rows of quantised weights for one instruction set (see vector_isa.h); included by
+ * matmul_isa.h. A weight is (code - zero) x scale, rounded once, in every path. */
 
 /* LANES codes from column c on, a multiple of LANES, of a row: their indices. */
 TARGET INLINE FN(words) FN(load_nibbles)(const uint8_t *row, size_t c)

@@ -32,6 +32,18 @@ void cpu_embed(struct queue *q, void *out, const int32_t *token, const struct we
     }
 }
 
+void cpu_gather_columns(struct queue *q, void *out, const void *x, const int32_t *order, int n_tokens, int dim,
+                        int cols)
+{
+#pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_tokens *cols)) schedule(static)
+    for (int t = 0; t < n_tokens; t++) {
+        const float *from = (const float *)x + (size_t)t * dim;
+        float *to = (float *)out + (size_t)t * cols;
+        for (int c = 0; c < cols; c++)
+            to[c] = order[c] >= 0 ? from[order[c]] : 0;
+    }
+}
+
 void cpu_add_position(struct queue *q, void *x, const struct weight *table, const int32_t *pos, int offset,
                       int n_tokens)
 {

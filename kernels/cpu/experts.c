@@ -118,7 +118,12 @@ void cpu_route(struct queue *q, const struct routes *r, const void *x, const str
     sort_pairs(r, how, n_tokens * how->n_chosen);
 }
 
-/* out[t] (+)= sum_i share[t][i] y[t n_chosen + i], in the order of i. */
+static bool is_held(const struct routes *r, int expert)
+{
+    return expert >= r->first_held && expert < r->first_held + r->n_held;
+}
+
+/* out[t] (+)= the sum over i of share[t][i] y[t n_chosen + i], of held experts, in the order of i. */
 static void combine(struct queue *q, void *out, const void *y, const struct routes *r, const struct routing *how,
                     int n_tokens, int dim, bool accumulate)
 {
@@ -127,10 +132,11 @@ static void combine(struct queue *q, void *out, const void *y, const struct rout
     for (int t = 0; t < n_tokens; t++) {
         float *to = (float *)out + (size_t)t * dim;
         const float *from = (const float *)y + (size_t)t * n_chosen * dim, *share = r->share + (size_t)t * n_chosen;
+        const int32_t *expert = r->expert + (size_t)t * n_chosen;
         for (int c = 0; c < dim; c++) {
             float sum = 0;
             for (size_t i = 0; i < n_chosen; i++)
-                sum += share[i] * from[i * dim + c];
+                sum = is_held(r, expert[i]) ? sum + share[i] * from[i * dim + c] : sum;
             to[c] = accumulate ? to[c] + sum : sum;
         }
     }
@@ -141,14 +147,16 @@ void cpu_experts_first(struct queue *q, void *out, const void *x, const struct w
                        int n_tokens)
 {
     cpu_product_of_pairs(q, work, x, w, bias, r, how, X_TOKENS, n_tokens);
-    cpu_activate(q, out, work, kind, true, n_tokens * how->n_chosen, w->rows / how->n_experts / 2);
+    if (r->n_held > 0) /* also of pairs whose experts are elsewhere, which nobody looks at */
+        cpu_activate(q, out, work, kind, true, n_tokens * how->n_chosen, w->rows / r->n_held / 2);
 }
 
 void cpu_experts_second(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
-                        const struct routes *r, const struct routing *how, void *work, int n_tokens, bool accumulate)
+                        const struct routes *r, const struct routing *how, void *work, int n_tokens, int dim,
+                        bool accumulate)
 {
     cpu_product_of_pairs(q, work, x, w, bias, r, how, X_PAIRS, n_tokens);
-    combine(q, out, work, r, how, n_tokens, w->rows / how->n_experts, accumulate);
+    combine(q, out, work, r, how, n_tokens, dim, accumulate);
 }
 
 void cpu_weigh_input(struct queue *q, void *out, const void *x, const struct routes *r, int n_tokens, int dim)

@@ -1,6 +1,6 @@
-/* kernels/cpu/matmul.c - matrix products, also with the experts' matrices. One token: the weights stream at memory speed. Many tokens:
- * a block of weights is made float, and tiles of tokens by rows are summed in registers. A result has the same bits
- * whatever else is in the batch, wherever its row lies and however many threads work. Built with -O3
+/* kernels/cpu/matmul.c - matrix products, also with the experts' matrices. One token: the weights stream at memory
+ * speed. Many tokens: a block of weights is made float, and tiles of tokens by rows are summed in registers. A result
+ * has the same bits whatever else is in the batch, wherever its row lies and however many threads work. Built with -O3
  * -ffp-contract=fast: the sums are meant to be fused. */
 #include "kernels/cpu/cpu.h"
 
@@ -138,12 +138,14 @@ void cpu_matmul(struct queue *q, void *out, const void *x, const struct weight *
 void cpu_product_of_pairs(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                           const struct routes *r, const struct routing *how, enum x_rows x_rows, int n_tokens)
 {
-    int rows = w->rows / how->n_experts, n_row_blocks = (rows + ROWS - 1) / ROWS, n_pairs = n_tokens * how->n_chosen;
+    int rows = r->n_held > 0 ? w->rows / r->n_held : 0, n_row_blocks = (rows + ROWS - 1) / ROWS;
+    int n_pairs = n_tokens * how->n_chosen;
+    const int32_t *begin = r->begin + r->first_held;
     block_function *block = choose_block();
     /* A block of rows of one expert after the other, for all of its tokens; experts differ in how many they have. */
 #pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_pairs *rows * w->cols)) schedule(dynamic)
-    for (int i = 0; i < how->n_experts * n_row_blocks; i++) {
-        int e = i / n_row_blocks, r0 = i % n_row_blocks * ROWS, n = r->begin[e + 1] - r->begin[e];
+    for (int i = 0; i < r->n_held * n_row_blocks; i++) {
+        int e = i / n_row_blocks, r0 = i % n_row_blocks * ROWS, n = begin[e + 1] - begin[e];
         struct product m = {.out = out,
                             .x = x,
                             .bias = bias,
@@ -154,7 +156,7 @@ void cpu_product_of_pairs(struct queue *q, void *out, const void *x, const struc
                             .cols = w->cols,
                             .x_pitch = (size_t)w->cols,
                             .out_pitch = (size_t)rows,
-                            .pair = r->pair + r->begin[e],
+                            .pair = r->pair + begin[e],
                             .pairs_a_row = x_rows == X_TOKENS ? how->n_chosen : 1};
         point_at(&m, w, (size_t)e * (size_t)rows);
         for (int t0 = 0; t0 < n; t0 += TOKENS)

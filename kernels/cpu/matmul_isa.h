@@ -1,6 +1,6 @@
-/* kernels/cpu/matmul_isa.h - the matrix product for one instruction set (see vector_isa.h); included by matmul.c once for
- * each. Every element of the result is summed in the same order in both paths: 16 lanes step through all the columns,
- * then the lanes are added (matmul.c: add_lanes). TILE_T tokens times TILE_R rows of sums fill the registers. */
+/* kernels/cpu/matmul_isa.h - the matrix product for one instruction set (see vector_isa.h); matmul.c includes it once
+ * for each. Both paths sum every element of the result in the same order: 16 lanes step through all the columns, then
+ * the lanes are added (matmul.c: add_lanes). TILE_T tokens times TILE_R rows of sums fill the registers. */
 #include "kernels/cpu/vector_isa.h"
 
 #undef TILE_T

@@ -35,8 +35,8 @@ void cpu_close(struct queue *q)
     (void)q;
 }
 
-/* calloc, because fresh pages are zero already: what is never used is never touched. The word before the aligned address
- * keeps calloc's. */
+/* calloc, because fresh pages are zero already: what is never used is never touched. The word before the aligned
+ * address keeps calloc's. */
 void *cpu_alloc(struct queue *q, size_t bytes)
 {
     size_t extra = ALIGNMENT + sizeof(void *);

@@ -1,5 +1,5 @@
-/* kernels/cpu/read_stream.c - a read of memory and nothing else, for the measured limit of decode. Eight distant streams a
- * thread: more loads are under way than one stream's prefetcher starts (on a Cascade Lake 15 % more than one stream). */
+/* kernels/cpu/read_stream.c - only reads memory, for the measured limit of decoding. Each thread has eight distant
+ * streams, so more loads are under way than one stream's prefetcher starts (15 % more on a Cascade Lake). */
 #include "kernels/cpu/cpu.h"
 
 #define STREAMS 8

@@ -125,8 +125,8 @@ static inline double weigh(const struct row *r, int i, bool count)
     return count ? 1.0 : r->probability[i];
 }
 
-/* The score at which the descending sum of weights (of 1 each, if `count`) reaches `goal`, one digit of 8 bits after the
- * other; *above becomes the sum over better scores, which is less than goal. */
+/* The score at which the descending sum of weights (of 1 each, if `count`) reaches `goal`, one digit of 8 bits after
+ * the other; *above becomes the sum over better scores, which is less than goal. */
 static uint32_t find_cut(const struct row *r, double goal, bool count, double *above)
 {
     uint32_t prefix = 0, known = 0; /* the digits found, and the mask of their bits */
@@ -248,7 +248,7 @@ static void sample_row(struct sampled *out, struct row *r, const struct sampling
         best_tokens(out, r->logits, r->vocab, n_top, norm);
 }
 
-/* A row whose logits are not numbers. Rows are looked at in order, so that the failure told is the same on every rank. */
+/* Records a row whose logits are not numbers. Rows are checked in order, so every rank reports the same failure. */
 static void report(struct queue *q, struct sampled *out)
 {
     if (out->token >= 0)

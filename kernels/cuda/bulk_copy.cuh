@@ -1,5 +1,5 @@
-/* kernels/cuda/bulk_copy.cuh - copies of boxes of a matrix to shared memory by the tensor memory accelerator, and the
- * barriers that tell of their arrival. From compute capability 9.0 on; code for older devices compiles and must not run. */
+/* kernels/cuda/bulk_copy.cuh - the tensor memory accelerator copies boxes of a matrix to shared memory; barriers report
+ * their arrival. Requires compute capability 9.0; code for older devices compiles and must not run. */
 #ifndef KERNELS_CUDA_BULK_COPY_CUH
 #define KERNELS_CUDA_BULK_COPY_CUH
 
@@ -13,7 +13,7 @@ __device__ static inline uint32_t shared_address(const void *shared)
     return (uint32_t)__cvta_generic_to_shared(shared);
 }
 
-/* A barrier of 8 bytes: each of its phases ends when it has been arrived at so often and all bytes expected have come. */
+/* A barrier of 8 bytes. A phase ends when as many arrivals and bytes have come as were expected of it. */
 __device__ static inline void barrier_open(uint32_t barrier, int arrivals)
 {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -79,8 +79,8 @@ __device__ static inline void barrier_wait(uint32_t barrier, int phase)
 #endif
 }
 
-/* The map's box that begins at (x, y, z): what lies outside the matrix comes as zeros and counts as bytes all the same. Read
- * once only: in L2 it makes room for others first. */
+/* The map's box that begins at (x, y, z): what lies outside the matrix comes as zeros and counts as bytes all the same.
+ * Read once only: in L2 it makes room for others first. */
 __device__ static inline void box_copy(uint32_t into, const CUtensorMap *map, int x, int y, int z, uint32_t barrier)
 {
 #if __CUDA_ARCH__ >= 900

@@ -1,5 +1,5 @@
-/* kernels/cuda/codes.cuh - quantised weights (base/codes.h) on the device: one at a time for what is rare, and as operands of
- * the tensor cores, which take two neighbouring columns as a pair of 16-bit numbers. */
+/* kernels/cuda/codes.cuh - quantised weights (base/codes.h) on the device: one at a time for what is rare, and as
+ * operands of the tensor cores, which take two neighbouring columns as a pair of 16-bit numbers. */
 #ifndef CUDA_CODES_CUH
 #define CUDA_CODES_CUH
 
@@ -67,8 +67,8 @@ __device__ static inline float coded_element(const coded &m, int row, int col)
 
 /* ---- operands of products ----
  *
- * A word of 4 bytes has 4 columns of 8 bits, or 8 of 4. code_pairs<T, C>::decode makes WORDS pairs of it: columns (0, 1), (2, 3)
- * of 8 bits; (0, 4), (1, 5), (2, 6), (3, 7) of 4, whose bits are 16 apart already. zero: what code_pairs::zero makes of one. */
+ * A word of 4 bytes has 4 columns of 8 bits, or 8 of 4. code_pairs<T, C>::decode makes WORDS pairs of it: (0, 1), (2,
+ * 3) for 8 bits; (0, 4), (1, 5), (2, 6), (3, 7) for 4, whose bits are 16 apart already. zero: from code_pairs::zero. */
 template <typename T, enum codes C>
 struct code_pairs;
 

@@ -1,5 +1,5 @@
-/* kernels/cuda/cuda.h - the operations of ops_cuda, one family a file, twins of kernels/cpu/; kernels/op_list.h says what each
- * computes. Included by C and by CUDA files: nothing of CUDA itself here, see device.cuh. */
+/* kernels/cuda/cuda.h - the operations of ops_cuda, one family a file, twins of kernels/cpu/; kernels/op_list.h says
+ * what each computes. Included by C and by CUDA files: nothing of CUDA itself here, see device.cuh. */
 #ifndef KERNELS_CUDA_CUDA_H
 #define KERNELS_CUDA_CUDA_H
 
@@ -51,7 +51,7 @@ static inline struct cuda_state *cuda_state(const struct queue *q)
     return (struct cuda_state *)q->impl;
 }
 
-/* Called by the table's open and close, after the stream exists and before it goes; *_close accepts what was not opened. */
+/* The table's open calls *_open once the stream exists; its close calls *_close before it goes, even without *_open. */
 int cuda_matmul_open(struct queue *q, struct err *e);
 void cuda_matmul_close(struct queue *q);
 int cuda_attention_open(struct queue *q, struct err *e);
@@ -107,7 +107,7 @@ void *cuda_persistent_memory(void *p);
 void cuda_persistent_attach(void *p, void *const *memory);
 /* How often a word is read before the kernel gives up: another rank's, and its own, which may wait for these. */
 void cuda_persistent_patience(struct queue *q, uint32_t for_others, uint32_t for_own);
-/* For tests: the counts of steps, [*n_blocks] on the device. A block whose count is not that of the others keeps all waiting. */
+/* For tests: the counts of steps, [*n_blocks] on the device. A block whose count differs keeps all others waiting. */
 uint32_t *cuda_persistent_steps(struct queue *q, void *p, int *n_blocks);
 void cuda_persistent_run(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin);
 

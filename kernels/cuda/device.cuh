@@ -177,8 +177,8 @@ __device__ static inline void take_registers(void)
 #endif
 }
 
-/* Start a kernel whose first line is after_previous: where the device can, while the kernel before it ends. cluster: so many
- * neighbouring blocks of the grid's x come together; 1 where kernels cannot begin early. */
+/* Start a kernel whose first line is after_previous: where the device can, while the kernel before it ends. cluster: so
+ * many neighbouring blocks of the grid's x come together; 1 where kernels cannot begin early. */
 template <typename... P, typename... A>
 static inline void launch_clusters(struct queue *q, int cluster, void (*kernel)(P...), dim3 grid, dim3 block,
                                    size_t shared_bytes, A... args)

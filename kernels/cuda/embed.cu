@@ -1,5 +1,5 @@
-/* kernels/cuda/embed.cu - what moves or adds whole rows: tokens in, embeddings, residual sums, rows and columns of logits.
- */
+/* kernels/cuda/embed.cu - operations that move or add whole rows: tokens in, embeddings, residual sums, rows and
+ * columns of logits */
 #include "kernels/cuda/device.cuh"
 
 #define THREADS 128
@@ -182,6 +182,29 @@ void cuda_gather_rows(struct queue *q, void *out, const void *x, const int32_t *
                    (const T *)x, row, dim);
         else
             launch(q, gather_kernel<T, 1>, dim3((unsigned)n_rows), dim3(THREADS), 0, (T *)out, (const T *)x, row, dim);
+    });
+}
+
+/* A block's token is blockIdx.x. */
+template <typename T>
+__global__ void gather_columns_kernel(T *out, const T *x, const int32_t *order, int dim, int cols)
+{
+    const T *from = x + (size_t)blockIdx.x * dim;
+    after_previous();
+    for (int c = blockIdx.y * blockDim.x + threadIdx.x; c < cols; c += gridDim.y * blockDim.x)
+        out[(size_t)blockIdx.x * cols + c] = order[c] >= 0 ? from[order[c]] : from_float<T>(0.0f);
+}
+
+void cuda_gather_columns(struct queue *q, void *out, const void *x, const int32_t *order, int n_tokens, int dim,
+                         int cols)
+{
+    nvtx_range range("gather_columns");
+    if (n_tokens == 0 || cols == 0)
+        return;
+    with_type(q->act, [&](auto t) {
+        using T = decltype(t);
+        launch(q, gather_columns_kernel<T>, dim3((unsigned)n_tokens, (unsigned)((cols + 1023) / 1024)), dim3(256), 0,
+               (T *)out, (const T *)x, order, dim, cols);
     });
 }
 

@@ -123,8 +123,8 @@ __global__ void copy_kernel(uint32_t *dst, size_t dst_pitch, const uint32_t *src
         dst[blockIdx.y * dst_pitch + i] = __ldcv(src + blockIdx.y * src_pitch + i);
 }
 
-/* A recorded step takes some words from pinned host memory, or leaves them there: a kernel has copied them before a copy
- * engine would have begun. All in bytes; pitches and width: multiples of 4. */
+/* A recorded step takes some words from pinned host memory, or leaves them there: a kernel has copied them before a
+ * copy engine would have begun. All in bytes; pitches and width: multiples of 4. */
 static void copy_recorded(struct queue *q, void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
                           size_t rows)
 {
@@ -224,7 +224,7 @@ static void say_layer(char *text, size_t bytes, unsigned long long epoch, int n_
         (void)snprintf(text, bytes, "layer %d", layer - 1);
 }
 
-/* Work that was enqueued has failed, which the host learns when it waits; the device can do nothing more in this process. */
+/* Enqueued work has failed, and the host learns it when it waits. The device is lost for the rest of this process. */
 static void take_failure(struct queue *q, cudaError_t rc)
 {
     if (rc == cudaSuccess)

@@ -4,8 +4,8 @@
 
 #include <math.h>
 
-/* splitmix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014): output number i of the
- * generator that starts from the seed. Its four 16-bit parts serve the elements 4i .. 4i+3. */
+/* splitmix64 (Steele, Lea, Flood: "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014): output number i of
+ * the generator that starts from the seed. Its four 16-bit parts serve the elements 4i .. 4i+3. */
 __device__ static uint64_t splitmix64(uint64_t seed, uint64_t i)
 {
     uint64_t z = seed + (i + 1) * 0x9E3779B97F4A7C15u;

@@ -31,8 +31,8 @@ void cuda_close_stamps(struct queue *q)
     s->n_stamps = 0;
 }
 
-/* Within a recording only an external event becomes a node that writes the time down at every launch; outside of one the
- * flag is refused. */
+/* Within a recording only an external event becomes a node that writes the time down at every launch; outside of one
+ * the flag is refused. */
 void cuda_stamp(struct queue *q, int set, int i)
 {
     cudaEvent_t event = (cudaEvent_t)cuda_state(q)->stamp[set][i];

@@ -4,7 +4,7 @@
 
 #include "kernels/cuda/device.cuh"
 
-/* Element d of the head in x after the rotation of its first `dims`; pair j = (x[ia], x[ib]). half: enum rope_layout. */
+/* Element d of the head in x after the rotation of its first `dims`; pair j = (x[ia], x[ib]). half: enum rope_layout */
 __device__ static inline float rotated(const float *x, const float *cos_sin, int dims, bool half, int d)
 {
     int pairs = dims / 2;

@@ -1,5 +1,5 @@
-/* kernels/cuda/tensor.cuh - what matmul, attention and the persistent kernel share: tensor-core products of 16-bit
- * numbers, copies that arrive in shared memory by themselves, and launches that overlap the end of the kernel before. */
+/* kernels/cuda/tensor.cuh - shared by matmul, attention and the persistent kernel: tensor-core products of 16-bit
+ * numbers, asynchronous copies to shared memory, and launches that overlap the end of the kernel before */
 #ifndef CUDA_TENSOR_CUH
 #define CUDA_TENSOR_CUH
 
@@ -30,8 +30,8 @@ __device__ inline void tensor_mma<__nv_bfloat16>(float (&c)[4], uint32_t a0, uin
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
-/* The same with half the columns of a and rows of b, of which a lane holds a0 = a[g][p..], a1 = a[g + 8][p..]; b0 = b[p..][g].
- * (mma.m16n8k8.) */
+/* The same with half the columns of a and rows of b, of which a lane holds a0 = a[g][p..], a1 = a[g + 8][p..]; b0 =
+ * b[p..][g]. (mma.m16n8k8.) */
 template <typename T>
 __device__ static inline void tensor_mma_narrow(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t b0);
 template <>
@@ -145,8 +145,8 @@ __device__ static inline float fast_exp2(float x)
     return y;
 }
 
-/* In a kernel that may begin early: until this point a thread may only touch what no kernel before it in the stream writes. One
- * that touches nothing else need not come here, but some thread of every block must. */
+/* In a kernel that may begin early: until this point a thread may only touch what no kernel before it in the stream
+ * writes. One that touches nothing else need not come here, but some thread of every block must. */
 __device__ static inline void wait_for_previous(void)
 {
 #if __CUDA_ARCH__ >= 900

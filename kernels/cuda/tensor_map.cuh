@@ -1,4 +1,4 @@
-/* kernels/cuda/tensor_map.cuh - the driver's function that makes the maps by which copies of boxes know an array. Host only. */
+/* kernels/cuda/tensor_map.cuh - makes tensor maps, by which box copies know an array, with the driver. Host only */
 #ifndef KERNELS_CUDA_TENSOR_MAP_CUH
 #define KERNELS_CUDA_TENSOR_MAP_CUH
 

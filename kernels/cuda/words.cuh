@@ -9,8 +9,8 @@
 #define WORD_PAUSE 120u /* clocks between two loads of the same words of other devices, at least */
 #define WORD_RANKS 4    /* ranks whose words are loaded twice at once: registers set the limit */
 
-/* After how many reads of a word a kernel gives up, and the host memory where the host looks when a launch has failed (memory.cu).
- * A peer is gone, or a mistake of ours: the launch fails, and with it the job, instead of hanging. */
+/* After how many reads of a word a kernel gives up, and the host memory where the host looks when a launch has failed
+ * (memory.cu). A peer is gone, or a mistake of ours: the launch fails, and with it the job, instead of hanging. */
 static __constant__ struct {
     struct cuda_vain *vain;
     uint32_t for_others, for_own;
@@ -76,9 +76,9 @@ __device__ static inline void word_give_up(uint32_t from, uint32_t epoch)
     __builtin_unreachable(); /* the compiler takes a trap for something that returns, and keeps registers for that */
 }
 
-/* v[i] = the two words at at(i) of this device, once they are there; all loads are under way at once. Zeros where they are not
- * wanted(i). one: NULL, or two words that are awaited by all lanes. While they are not there no others are read again: so many
- * reads in vain would slow down what they wait for. */
+/* v[i] = the two words at at(i) of this device, once they are there; all loads are under way at once. Zeros where they
+ * are not wanted(i). one: NULL, or two words that are awaited by all lanes. While they are not there no others are read
+ * again: so many reads in vain would slow down what they wait for. */
 template <int N, typename WANTED, typename AT>
 __device__ static inline void word_await(ulonglong2 (&v)[N], WANTED wanted, AT at, uint32_t epoch,
                                          const unsigned long long *one = nullptr)
@@ -105,9 +105,9 @@ __device__ static inline void word_await(ulonglong2 (&v)[N], WANTED wanted, AT a
     }
 }
 
-/* The same of words that other devices write, v[r] rank r's. Few wait for them, and all others for those few; a load takes 700 to
- * 1900 clocks beside weights on their way. So two loads of each are under way, one after the other: what comes just too late
- * for one is seen by the next. */
+/* The same of words that other devices write, v[r] rank r's. Few wait for them, and all others for those few; a load
+ * takes 700 to 1900 clocks beside weights on their way. So two loads of each are under way, one after the other: what
+ * comes just too late for one is seen by the next. */
 template <int N, typename WANTED, typename AT>
 __device__ static inline void word_await_ranks(ulonglong2 (&v)[N], WANTED wanted, AT at, uint32_t epoch)
 {

@@ -49,8 +49,8 @@ static void read_weights(struct quantization *q, const struct config *weights)
     q->bits = config_int(weights, "num_bits", 8, 1, 32);
     q->zeros = !config_bool(weights, "symmetric", true);
     read_strategy(q, weights);
-    if (json_is_true(order) || (name != NULL && (strcmp(name, "group") == 0 || strcmp(name, "dynamic") == 0)))
-        quantization_refuse(weights, "actorder", name != NULL ? name : "true", "weight, static or none");
+    q->reordered =
+        json_is_true(order) || (name != NULL && (strcmp(name, "group") == 0 || strcmp(name, "dynamic") == 0));
     if (strcmp(type, "float") == 0 ? q->bits != 8 && !(q->bits == 4 && q->group == 16)
                                    : strcmp(type, "int") != 0 || (q->bits != 4 && q->bits != 8))
         quantization_refuse(weights, "type", type, "int of 4 or 8 bits, float of 8, or of 4 in groups of 16");
@@ -81,6 +81,8 @@ static void choose_format(struct quantization *q, const struct config *c, const 
     }
     if (strcmp(format, "pack-quantized") == 0 && !floats)
         q->format = FORMAT_PACKED;
+    else if (q->reordered)
+        quantization_refuse(c, "actorder", "group", "pack-quantized with it, or weight, static or none");
     else if (!((strcmp(format, "float-quantized") == 0 && floats) || strcmp(format, "naive-quantized") == 0 ||
                (strcmp(format, "int-quantized") == 0 && !floats)))
         quantization_refuse(c, "format", format, "float-quantized, int-quantized, naive-quantized or pack-quantized");

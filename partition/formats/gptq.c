@@ -34,8 +34,7 @@ static void config(struct quantization *q, const struct config *c)
         quantization_refuse(c, key, version, "gptq or gptq_v2");
     if (q->bits != 4 && q->bits != 8)
         quantization_refuse(c, "bits", "another number", "4 or 8");
-    if (config_bool(c, "desc_act", false) && q->group != -1)
-        quantization_refuse(c, "desc_act", "true", "false (inputs in the order of their groups)");
+    q->reordered = config_bool(c, "desc_act", false) && q->group != -1;
     if (q->group == -1)
         q->group = 0;
     else if (q->group < 16)
@@ -80,6 +79,8 @@ static int add_index(struct planes *p, const struct module *m, int64_t group, st
 {
     int index = module_tensor(m, ".g_idx");
     const int64_t inputs[1] = {m->in};
+    if (index < 0 && m->q->reordered)
+        return module_refuse(m, e, ".g_idx", "is missing", "it beside qweight, since \"desc_act\" is true");
     if (index < 0)
         return 0;
     struct plane_source *s = planes_add(p, m, PLANE_INDEX, index, "I32", 1, inputs, e);

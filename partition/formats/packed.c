@@ -47,6 +47,8 @@ static int add_checks(struct planes *p, const struct module *m, int group, struc
         s->cells.cell_rows = m->out;
         s->cells.cell_cols = m->in;
     }
+    if (index < 0 && m->q->reordered)
+        return module_refuse(m, e, ".weight_g_idx", "is missing", "it beside the codes, since \"actorder\" is group");
     if (index >= 0 && (s = planes_add(p, m, PLANE_INDEX, index, "I32", 1, inputs, e)) == NULL)
         return -1;
     if (index >= 0) {

@@ -5,6 +5,7 @@
 #include "rank/load/cached.h"
 #include "rank/load/load_alone.h"
 #include "rank/load/load_together.h"
+#include "rank/load/reorder.h"
 #include "rank/world/agree.h"
 #include "rank/world/fatal.h"
 
@@ -41,12 +42,16 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
         c->text = NULL;
         c->kv_scale = NULL;
         c->scalar = NULL;
+        c->order_at = NULL;
+        c->order = NULL;
     }
     bool shared =
         share_array(&c->tensor, (size_t)head.n_tensors * sizeof *c->tensor, w, e) == 0 &&
         share_array(&c->file, (size_t)head.n_files * sizeof *c->file, w, e) == 0 &&
         share_array(&c->text, head.text_bytes, w, e) == 0 &&
         (head.n_scalars == 0 || share_array(&c->scalar, (size_t)head.n_scalars * sizeof *c->scalar, w, e) == 0) &&
+        (head.n_orders == 0 || share_array(&c->order_at, (size_t)head.n_orders * sizeof *c->order_at, w, e) == 0) &&
+        (head.n_order == 0 || share_array(&c->order, (size_t)head.n_order * sizeof *c->order, w, e) == 0) &&
         (head.n_kv_scales == 0 || share_array(&c->kv_scale, (size_t)head.n_kv_scales * sizeof *c->kv_scale, w, e) == 0);
     return shared ? 0 : -1;
 }
@@ -294,6 +299,8 @@ int load_beside(struct network *n, const struct checkpoint *c, const struct worl
         ERR(e, q->err.code, "%s", q->err.text);
     if (e->code == ERR_NONE && atomic_load(cancel))
         ERR(e, ERR_IO, "the server is ending");
+    if (e->code == ERR_NONE)
+        (void)load_reorder(n, ops, q, e);
     return e->code == ERR_NONE ? 0 : -1;
 }
 
@@ -327,6 +334,8 @@ int load_weights(struct network *n, const struct checkpoint *c, struct world *w,
         ERR(e, l.refused.code, "%s", l.refused.text);
     free(l.scratch);
     read_plan_free(&plan);
+    if (e->code == ERR_NONE)
+        (void)load_reorder(n, ops, q, e);
     return e->code == ERR_NONE ? 0 : -1;
 }
 

@@ -17,6 +17,7 @@ struct task {
     unsigned char *codes;  /* of `to`, in host memory */
     void *room[2];         /* the same, where they are this task's own */
     float *largest;        /* [rows] */
+    bool cut;              /* every rank has some of the inputs of all rows */
     const struct ops *ops; /* and its queue */
     struct queue *q;
 };
@@ -89,9 +90,10 @@ static int check_numbers(const struct task *t, enum weight_id id, struct err *e)
 }
 
 /* Rows of these are cut among the ranks, each of which has some of the inputs. */
-static bool is_cut_along_inputs(enum weight_id id)
+static bool is_cut_along_inputs(const struct model_config *m, enum weight_id id)
 {
-    return id == WEIGHT_OUT || id == WEIGHT_MLP_OUT || id == WEIGHT_EXPERTS_OUT || id == WEIGHT_SHARED_OUT;
+    return id == WEIGHT_OUT || id == WEIGHT_MLP_OUT || (id == WEIGHT_EXPERTS_OUT && !m->whole_experts) ||
+           id == WEIGHT_SHARED_OUT;
 }
 
 /* t->to of t->from. Collective. */
@@ -102,7 +104,7 @@ static int run_task(struct task *t, enum weight_id id, const struct world *w, st
         return -1;
     find_largest(t);
     (void)check_numbers(t, id, e); /* before the largest of all ranks is found: NaN may get lost then */
-    if (is_cut_along_inputs(id))
+    if (t->cut)
         MPI_CHECK(MPI_Allreduce(MPI_IN_PLACE, t->largest, t->from->rows, MPI_FLOAT, MPI_MAX, w->comm));
     if (e->code == ERR_NONE && t->to.data != NULL && t->dense != NULL) {
         encode(t);
@@ -117,10 +119,10 @@ static int run_task(struct task *t, enum weight_id id, const struct world *w, st
 }
 
 /* A new matrix in FP8 in *to. Collective. */
-static int make_fp8(const struct weight *from, struct weight *to, enum weight_id id, const struct world *w,
-                    const struct ops *ops, struct queue *q, struct err *e)
+static int make_fp8(const struct model_config *m, const struct weight *from, struct weight *to, enum weight_id id,
+                    const struct world *w, const struct ops *ops, struct queue *q, struct err *e)
 {
-    struct task t = {.from = from, .to = *from, .ops = ops, .q = q};
+    struct task t = {.from = from, .to = *from, .ops = ops, .q = q, .cut = is_cut_along_inputs(m, id)};
     t.to.data = NULL;
     t.to.form = (struct code_form){.codes = CODES_E4M3, .scale = SCALE_F32, .group = INT_MAX};
     int rc = run_task(&t, id, w, e);
@@ -145,14 +147,14 @@ int load_quantise(struct network *n, const struct world *w, const struct ops *op
         struct weight old = n->weight[i];
         if (!is_wanted(&n->config, &n->map.slot[i]))
             continue;
-        if (make_fp8(&old, &n->weight[i], n->map.slot[i].id, w, ops, q, e) != 0)
+        if (make_fp8(&n->config, &old, &n->weight[i], n->map.slot[i].id, w, ops, q, e) != 0)
             return -1;
         n->map.slot[i].form = n->weight[i].form;
         ops->free(q, old.data);
     }
     if (!n->config.head_fp8 || !n->config.tied_head)
         return 0;
-    if (make_fp8(n->once[WEIGHT_EMBED], &n->tied_head, WEIGHT_HEAD, w, ops, q, e) != 0)
+    if (make_fp8(&n->config, n->once[WEIGHT_EMBED], &n->tied_head, WEIGHT_HEAD, w, ops, q, e) != 0)
         return -1;
     n->once[WEIGHT_HEAD] = &n->tied_head;
     return 0;

@@ -18,6 +18,17 @@ static void norm(const struct layer_run *r, int layer, enum weight_id id, void *
     r->ops->norm(r->q, out, r->act->x, add, m->norm, w[id], w[id + 1], r->batch->n_tokens, m->hidden, m->norm_eps);
 }
 
+void layer_product(const struct layer_run *r, void *out, const void *in, const struct weight *w,
+                   const struct weight *bias, bool accumulate)
+{
+    int n = r->batch->n_tokens;
+    if (w->order != NULL) {
+        r->ops->gather_columns(r->q, r->act->ordered, in, w->order, n, w->n_inputs, w->cols);
+        in = r->act->ordered;
+    }
+    r->ops->matmul(r->q, out, in, w, bias, n, accumulate);
+}
+
 /* The squares of all q and k heads of the model; of the KV heads that ranks share each counts once, where its first
  * query head is. */
 static void sum_squares(const struct layer_run *r, const struct heads *heads)
@@ -47,7 +58,7 @@ static void project(const struct layer_run *r, int layer, const void *in, const 
                                      .squares = m->qk_norm_row ? a->squares : NULL,
                                      .n_q = m->n_heads * m->head_dim,
                                      .n_k = m->n_kv_heads * m->head_dim};
-    r->ops->matmul(r->q, a->qkv, in, w[WEIGHT_QKV], w[WEIGHT_QKV_BIAS], r->batch->n_tokens, false);
+    layer_product(r, a->qkv, in, w[WEIGHT_QKV], w[WEIGHT_QKV_BIAS], false);
     if (m->qk_norm_row)
         sum_squares(r, heads);
     r->ops->qkv_store(r->q, a->qkv, r->network->k_cache[layer], r->network->v_cache[layer], heads, layer_batch(r, layer),
@@ -67,7 +78,7 @@ static void attention(const struct layer_run *r, int layer, const void *in)
     }
     project(r, layer, in, &heads);
     r->ops->attention(r->q, a->attended, a->qkv, n->k_cache[layer], n->v_cache[layer], &heads, layer_batch(r, layer));
-    r->ops->matmul(r->q, a->partial, a->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], r->batch->n_tokens, false);
+    layer_product(r, a->partial, a->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], false);
 }
 
 /* partial (+)= this rank's share of what the MLP says that takes every token */
@@ -77,12 +88,13 @@ static void dense(const struct layer_run *r, int layer, const void *in, bool acc
     const struct weight *const *w = r->network->layer[layer];
     struct activations *a = r->act;
     int n = r->batch->n_tokens;
-    r->ops->matmul(r->q, a->mlp, in, w[WEIGHT_MLP_IN], w[WEIGHT_MLP_IN_BIAS], n, false);
+    layer_product(r, a->mlp, in, w[WEIGHT_MLP_IN], w[WEIGHT_MLP_IN_BIAS], false);
     r->ops->activate(r->q, a->activated, a->mlp, m->activation, m->gated_mlp, n, range_length(r->network->shard.ffn));
-    r->ops->matmul(r->q, a->partial, a->activated, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], n, accumulate);
+    layer_product(r, a->partial, a->activated, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], accumulate);
 }
 
-/* partial (+)= this rank's share of what the experts say whom the router chose for each token */
+/* partial (+)= this rank's share of what the experts say whom the router chose for each token: all of those that are
+ * here, or its columns of every one */
 static void chosen(const struct layer_run *r, int layer, const void *in, bool accumulate)
 {
     const struct model_config *m = &r->network->config;
@@ -98,7 +110,7 @@ static void chosen(const struct layer_run *r, int layer, const void *in, bool ac
     r->ops->experts_first(r->q, a->activated, in, w[WEIGHT_EXPERTS_IN], w[WEIGHT_EXPERTS_IN_BIAS], &a->routes, how,
                           m->activation, a->mlp, n);
     r->ops->experts_second(r->q, a->partial, a->activated, w[WEIGHT_EXPERTS_OUT], w[WEIGHT_EXPERTS_OUT_BIAS],
-                           &a->routes, how, a->said, n, accumulate);
+                           &a->routes, how, a->said, n, m->hidden, accumulate);
 }
 
 /* partial += this rank's share of what the expert says that takes every token. Its gate is a factor of the whole sum,
@@ -109,11 +121,11 @@ static void shared(const struct layer_run *r, int layer, const void *in)
     const struct weight *const *w = r->network->layer[layer];
     struct activations *a = r->act;
     int n = r->batch->n_tokens, columns = range_length(r->network->shard.shared_ffn);
-    r->ops->matmul(r->q, a->mlp, in, w[WEIGHT_SHARED_IN], NULL, n, false);
+    layer_product(r, a->mlp, in, w[WEIGHT_SHARED_IN], NULL, false);
     r->ops->activate(r->q, a->activated, a->mlp, m->activation, true, n, columns);
     if (m->experts.shared_gate)
         r->ops->gate(r->q, a->activated, in, w[WEIGHT_SHARED_GATE], n, columns);
-    r->ops->matmul(r->q, a->partial, a->activated, w[WEIGHT_SHARED_OUT], NULL, n, true);
+    layer_product(r, a->partial, a->activated, w[WEIGHT_SHARED_OUT], NULL, true);
 }
 
 /* partial (+)= this rank's share of mlp(in) */

@@ -15,6 +15,7 @@ struct activations {
     void *activated; /* [tokens, ffn_local], the same */
     void *said;      /* [tokens n_chosen, hidden] what each expert says, where a layer has any */
     struct routes routes;
+    void *ordered;         /* [tokens, columns of the widest matrix whose inputs are reordered] */
     void *partial;         /* [tokens, hidden] this rank's share of a sum, then the sum */
     float *cos_sin;        /* [tokens, rope dims] */
     float *window_cos_sin; /* [tokens, window_rope dims] of the layers with a window, where these differ */
@@ -40,6 +41,11 @@ static inline const struct batch *layer_batch(const struct layer_run *r, int lay
 {
     return network_kv_kind(r->network, layer) == KV_WINDOWED ? r->windowed : r->batch;
 }
+
+/* out = in w^T (+ bias) (+ out if accumulate) of all tokens: ops->matmul, after the inputs were put into the order of
+ * the matrix's columns where that is another. Enqueued. */
+void layer_product(const struct layer_run *r, void *out, const void *in, const struct weight *w,
+                   const struct weight *bias, bool accumulate);
 
 /* Run layer `layer` on act->x. `pending` is a reduced sum [tokens, hidden] that is still to be added to x, or NULL; so
  * is the result: the next norm adds it, which saves a pass over memory. Enqueued; collective over comm. */

@@ -64,10 +64,15 @@ static int open_weights(struct network *n, const struct ops *ops, struct queue *
         const struct weight_slot *slot = &n->map.slot[i];
         struct weight *w = &n->weight[i];
         size_t bytes = weight_slot_bytes(slot);
-        *w = (struct weight){NULL, slot->type, slot->rows, slot->cols, slot->form, n->wide};
+        *w = (struct weight){
+            .type = slot->type, .rows = slot->rows, .cols = slot->cols, .form = slot->form, .wide = n->wide};
         if (bytes > 0 && (w->data = ops->alloc(q, bytes)) == NULL)
             return ERR(e, ERR_MEMORY, "weights need %zu bytes in all; layer %d, %s: %s", weight_map_bytes(&n->map),
                        slot->layer, weight_name(slot->id), q->err.text);
+        if (slot->order != NULL && w->data != NULL) {
+            w->order = (const int32_t *)(const void *)((const char *)w->data + weight_slot_order_at(slot));
+            w->n_inputs = slot->order->inputs;
+        }
         if ((slot->rows == 1 && slot->cols == 0) || (slot->rows == 0 && slot->id == WEIGHT_EXPERTS_OUT_BIAS))
             continue; /* a bias that another rank adds: to the layer it is as if the model had none */
         if (slot->layer < 0)

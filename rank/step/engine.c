@@ -50,6 +50,23 @@ static void open_routes(struct engine *g)
     r->share = take_device(g, pairs, sizeof *r->share);
     r->begin = take_device(g, experts + 1, sizeof *r->begin);
     r->pair = take_device(g, pairs, sizeof *r->pair);
+    r->first_held = g->network->shard.experts.begin;
+    r->n_held = range_length(g->network->shard.experts);
+}
+
+/* Columns of the widest matrix whose inputs are reordered, at most: each group of the whole matrix may be filled up on
+ * the rank (partition/weights_order.c). */
+static size_t ordered_columns(const struct model_config *m, const struct shard *s)
+{
+    const size_t fill = 32, group = (size_t)m->quantization.group;
+    const size_t whole[] = {(size_t)m->hidden, (size_t)m->n_heads * (size_t)model_value_dim(m), (size_t)m->ffn,
+                            (size_t)m->experts.shared_ffn};
+    const size_t mine[] = {whole[0], (size_t)range_length(s->heads) * (size_t)model_value_dim(m),
+                           (size_t)range_length(s->ffn), (size_t)range_length(s->shared_ffn)};
+    size_t most = 0;
+    for (size_t i = 0; i < sizeof whole / sizeof whole[0] && m->quantization.reordered; i++)
+        most = larger(most, mine[i] + fill * ((whole[i] + group - 1) / group));
+    return most;
 }
 
 static void open_activations(struct engine *g)
@@ -80,6 +97,7 @@ static void open_activations(struct engine *g)
         a->latent = take_device(g, tokens * dim, size);
         a->query_latent = take_device(g, tokens * (size_t)m->latent.query_rank, size);
     }
+    a->ordered = take_device(g, tokens * ordered_columns(m, s), size);
     if (m->qk_norm_row)
         a->squares = take_device(g, tokens * 2, sizeof(float));
 }

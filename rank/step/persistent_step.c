@@ -36,6 +36,8 @@ static const char *refuse_network(const struct network *n, const struct world *w
         return "norms of q and k of another kind than one RMS norm for all heads";
     if (m->embed_scale > 0 || m->residual_scale > 0 || m->logit_scale > 0 || m->logit_cap > 0)
         return "factors of the embedding, the residual or the logits";
+    if (m->quantization.reordered)
+        return "inputs that are not in the order of their groups";
     if (m->kv_fp8)
         return "keys and values in FP8";
     if (m->attention_cap > 0)

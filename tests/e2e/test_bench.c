@@ -361,9 +361,50 @@ static void quantised(void)
     }
 }
 
+/* Two models in turn: every part of each switch is told, and lies between its lowest and its highest. */
+static void switches(int ranks)
+{
+    const struct process_setup setup = {.ranks = ranks};
+    struct process p;
+    char dir[256], both[800];
+    models_fixture(dir, "gpt2-3h");
+    (void)snprintf(both, sizeof both, "%s,%s", models_demo(), dir);
+    case_begin("bench of switches between two models on %d rank(s)", ranks);
+    process_run(&p, &setup, LIST("bench", "--model-switch", both, "--n-prompt", "5", "--repetitions", "3", "--json"));
+    json_t *o = json_loads(p.text[PROCESS_OUT], 0, NULL);
+    const json_t *list = json_object_get(o, "model_switch");
+    case_check(p.status == 0 && json_array_size(list) == 2, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *one = json_array_get(list, i), *part;
+        json_t *parts = json_object_get(one, "parts_milliseconds");
+        const char *name = json_string_value(json_object_get(one, "model")), *key;
+        double all[3] = {0};
+        for (size_t k = 0; k < 3; k++)
+            all[k] = json_number_value(json_array_get(json_object_get(one, "milliseconds"), k));
+        case_check(name != NULL && strstr(i == 0 ? models_demo() : dir, name) != NULL, "switch %zu: to %s", i, name);
+        case_check(all[1] > 0 && all[1] <= all[0] && all[0] <= all[2], "%g [%g .. %g] ms", all[0], all[1], all[2]);
+        case_check(json_object_size(parts) == 10, "%zu parts", json_object_size(parts));
+        json_object_foreach(parts, key, part)
+        {
+            double median = json_number_value(json_array_get(part, 0)),
+                   least = json_number_value(json_array_get(part, 1)),
+                   most = json_number_value(json_array_get(part, 2));
+            bool recorded = strcmp(key, "choose") == 0 || strcmp(key, "record") == 0 || strcmp(key, "warmup") == 0;
+            case_check((least > 0 || recorded) && least <= median && median <= most && most <= all[2],
+                       "%s: %g [%g .. %g] of %g ms", key, median, least, most, all[2]);
+        }
+    }
+    json_decref(o);
+    process_free(&p);
+    files_remove_dir(dir);
+    case_end();
+}
+
 int main(void)
 {
     quantised();
+    switches(1);
+    switches(2);
     measures(1, false);
     measures(3, false);
     measures(2, true);
@@ -390,6 +431,9 @@ int main(void)
           2.0 * (300 * 64 + 2 * (64 * 64 * 3 + 3 * 160 * 64 + 4 * 64 + 2 * 16) + 64));
     refused("--config without noise", LIST("bench", "--config", "scripts/configs/llama-1b.json"));
     refused("no model", LIST("bench"));
+    refused("a switch to nothing", LIST("bench", "--model-switch", models_demo()));
+    refused("a switch beside a model", LIST("bench", "--model-switch", "a,b", "--model", models_demo()));
+    refused("a switch beside decode steps", LIST("bench", "--model-switch", "a,b", "--n-gen", "7"));
     refused("half a latency", LIST("bench", "--model", models_demo(), "--latency", "5:x"));
     refused("a latency with a tail", LIST("bench", "--model", models_demo(), "--latency", "5:6 "));
     refused("a throughput of nothing", LIST("bench", "--model", models_demo(), "--throughput", "5:0"));

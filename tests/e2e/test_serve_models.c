@@ -189,6 +189,28 @@ static void metrics(const struct serving *s)
     case_end();
 }
 
+/* Requests of its own before it counts as loaded: three times two prompts of 16 tokens, four generated each. */
+static void warmups(const struct serving *s)
+{
+    char path[600];
+    case_begin("model_warmup runs before a model counts as loaded, on %d ranks", s->ranks);
+    (void)snprintf(path, sizeof path, "%s/%s", zoo.dir, zoo.model[0].name);
+    files_write_text(path, "config.pbtxt",
+                     "model_warmup { name: \"ids\" batch_size: 2 count: 3 inputs { key: \"ids\" value { data_type: "
+                     "TYPE_INT32 dims: [ 16 ] random_data: true } } }\n");
+    (void)zoo_operate(s, "unload", 0, "");
+    double fed = serving_metric(s, "prompt_tokens_total"), made = serving_metric(s, "generation_tokens_total");
+    case_check(zoo_operate(s, "load", 0, "") == 200, "load");
+    fed = serving_metric(s, "prompt_tokens_total") - fed;
+    made = serving_metric(s, "generation_tokens_total") - made;
+    case_check(fed == 3 * 2 * 16 && made == 3 * 2 * 4, "%g tokens fed, %g made", fed, made);
+    case_check(serving_metric_of(s, "model_load_phase_seconds_total", "phase", "warmup") > 0, "no time for it");
+    case_check(zoo_answers_as(s, 0, &zoo.model[0]), "%s answers", zoo.model[0].name);
+    (void)snprintf(path, sizeof path, "%s/%s/config.pbtxt", zoo.dir, zoo.model[0].name);
+    case_check(unlink(path) == 0 && zoo_operate(s, "unload", 0, "") == 200, "unload");
+    case_end();
+}
+
 /* The client's `top` shows the models of a real job. */
 static void top(const struct serving *s)
 {
@@ -230,6 +252,7 @@ static void endpoint(int ranks)
         return;
     metrics(&s);
     top(&s);
+    warmups(&s);
     operations(&s);
     replaced(&s);
     two_managers(&s);

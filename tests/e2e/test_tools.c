@@ -51,6 +51,11 @@ static const struct form {
      "{\\\"city\\\": \\\"Oslo\\\", \\\"days\\\": 2}<|call|><|start|>assistant to=functions.now<|channel|>commentary"
      "<|message|>",
      "I look.", "Hm."},
+    {"hermes that thinks", "<tool_call></think>",
+     "<think>\\nHm.\\n</think>\\n\\nI look.\\n<tool_call>\\n{\\\"name\\\": \\\"weather\\\", \\\"arguments\\\": "
+     "{\\\"city\\\": \\\"Oslo\\\", \\\"days\\\": 2}}\\n</tool_call>\\n<tool_call>{\\\"name\\\": \\\"now\\\"}"
+     "</tool_call>",
+     "I look.", "Hm."},
 };
 enum { N_FORMS = sizeof forms / sizeof forms[0] };
 
@@ -326,6 +331,46 @@ static void special(void)
     case_end();
 }
 
+#define STORY "\"messages\":[{\"role\":\"user\",\"content\":\"Once\"}],\"max_tokens\":24,\"seed\":3"
+
+/* A prompt that ends within a thought, without tools: all that the demo says is one, unless it has to have a form. */
+static void thinks(void)
+{
+    char file[300];
+    (void)snprintf(file, sizeof file, "%s/chat.jinja", dir);
+    const char *const more[] = {"--chat-template", file, NULL};
+    case_begin("a prompt that ends within a thought");
+    files_write_text(dir, "chat.jinja", "{{ messages[0].content }}{# </think> #}<think>\n");
+    if (case_check(serving_start(&s, 1, NULL, more), "no server")) {
+        json_t *reply = talk_ask(s.endpoint, "{" STORY "}"),
+               *choice = json_array_get(json_object_get(reply, "choices"), 0);
+        json_t *last, *whole = streamed("{" STORY ",\"stream\":true}", &last);
+        const char *thought = talk_text(choice, "message/reasoning_content");
+        case_check(strlen(thought) > 20 && strstr(talk_text(choice, "text"), thought) != NULL &&
+                       strcmp(talk_text(choice, "message/content"), "") == 0,
+                   "thought \"%s\" of \"%s\"", thought, talk_text(choice, "text"));
+        case_check(strcmp(talk_text(whole, "reasoning_content"), thought) == 0 &&
+                       strcmp(talk_text(whole, "content"), "") == 0,
+                   "streamed \"%s\"", talk_text(whole, "reasoning_content"));
+        json_decref(whole);
+        json_decref(last);
+        json_decref(reply);
+        reply = talk_ask(s.endpoint, "{" STORY ",\"include_reasoning\":false}");
+        choice = json_array_get(json_object_get(reply, "choices"), 0);
+        case_check(json_object_get(json_object_get(choice, "message"), "reasoning_content") == NULL &&
+                       strlen(talk_text(choice, "text")) > 20,
+                   "without thoughts: %s", talk_text(choice, "message/reasoning_content"));
+        json_decref(reply);
+        reply = talk_ask(s.endpoint, "{" STORY ",\"structured_outputs\":{\"choice\":[\"yes\"]}}");
+        choice = json_array_get(json_object_get(reply, "choices"), 0);
+        case_check(strcmp(talk_text(choice, "message/content"), "yes") == 0, "a form: %s",
+                   talk_text(choice, "message/reasoning_content"));
+        json_decref(reply);
+        case_check(serving_stop(&s) == 0, "another status than 0");
+    }
+    case_end();
+}
+
 /* A line of a batch, whose body has the message. */
 static void batches(void)
 {
@@ -368,6 +413,7 @@ int main(void)
         serves(f, 1, NULL);
     serves(&forms[4], 2, "--tensor-parallel");
     unknown();
+    thinks();
     special();
     batches();
     files_remove_dir(dir);

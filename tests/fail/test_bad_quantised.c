@@ -18,6 +18,7 @@
 #define CHANNEL .fixture = "q-fp8-channel", .status = ERR_UNSUPPORTED
 #define PACKED  .fixture = "q-w4-asym-g32", .status = ERR_UNSUPPORTED
 #define GPTQ    .fixture = "q-gptq-v1", .status = ERR_UNSUPPORTED
+#define ORDER   .fixture = "q-gptq-order-v1", .status = ERR_UNSUPPORTED
 #define AWQ     .fixture = "q-awq", .status = ERR_UNSUPPORTED
 #define NVFP4   .fixture = "q-nvfp4", .status = ERR_UNSUPPORTED
 #define MXFP4   .fixture = "q-mxfp4", .status = ERR_UNSUPPORTED
@@ -151,6 +152,25 @@ static void index_reordered(const char *dir)
     patch(dir, DOWN "g_idx", 0, "\x01\0\0\0", 4);
 }
 
+static void index_negative(const char *dir)
+{
+    patch(dir, DOWN "g_idx", 4, "\xff\xff\xff\xff", 4);
+}
+
+static void no_index(const char *dir)
+{
+    rename_tensor(dir, DOWN "g_idx", DOWN "g_index");
+}
+
+/* Queries and keys are of one input: 16 inputs of which are of the first group, as the config says. */
+static void keys_in_order(const char *dir)
+{
+    int32_t groups[48];
+    for (int i = 0; i < 48; i++)
+        groups[i] = i / 16;
+    patch(dir, "model.layers.0.self_attn.k_proj.g_idx", 0, groups, sizeof groups);
+}
+
 static void experts_scale_nan(const char *dir)
 {
     patch(dir, EXPERTS "_scales", 9, "\xff", 1);
@@ -205,6 +225,18 @@ static const struct bad_start cases[] = {
     {"a group that is not there", .damage = index_of_nothing, GPTQ,
      .words = {DOWN "g_idx", "2147483647", "expected 0"}},
     {"inputs in another order", .damage = index_reordered, GPTQ, .words = {DOWN "g_idx", "group 1", "expected 0"}},
+    {"a group that is not there, of reordered inputs", .damage = index_of_nothing, ORDER,
+     .words = {DOWN "g_idx", "group 2147483647", "expected 0 to 5"}},
+    {"a group below all, of reordered inputs", .damage = index_negative, ORDER,
+     .words = {DOWN "g_idx", "group -1", "expected 0 to 5"}},
+    {"groups of reordered inputs that are missing", .damage = no_index, ORDER,
+     .words = {DOWN "g_idx", "is missing", "desc_act"}},
+    {"groups of reordered inputs of another type", WEIGHTS, DOWN "g_idx/dtype", "\"F32\"", ORDER,
+     .words = {DOWN "g_idx", "is F32", "I32"}},
+    {"groups of fewer inputs", WEIGHTS, DOWN "g_idx/shape/0", "87", .fixture = "q-gptq-order-v1", .status = ERR_INPUT,
+     .words = {DOWN "g_idx", "data_offsets"}},
+    {"parts of a matrix in different orders", .damage = keys_in_order, ORDER,
+     .words = {"model.layers.0.self_attn.k_proj", "another order", "qkv"}},
     {"zeros of the other version", CONFIG, "quantization_config/checkpoint_format", "\"gptq_v2\"", GPTQ,
      .words = {"qzeros", "the zero 7", "expected", "8", "checkpoint_format"}},
     {"a weight beside its packed form, GPTQ's", .damage = both_weights, GPTQ,

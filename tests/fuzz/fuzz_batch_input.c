@@ -7,9 +7,14 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static void check_line(const struct input_line *from, const struct line_rules *rules)
+/* late: the model is known only when the line has said its name. */
+static void check_line(const struct input_line *from, const struct line_rules *rules, bool late)
 {
-    struct line *l = line_open(from, "in.jsonl", rules, (uint64_t)from->number, 1);
+    const struct line_rules unknown = {NULL, rules->defaults};
+    struct line *l = line_open(from, "in.jsonl", late ? &unknown : rules, (uint64_t)from->number, 1);
+    scratch_check(l == NULL || !late || (l->text != NULL) == (l->task->error.code == 0));
+    if (l != NULL && late && l->text != NULL)
+        line_check(l, rules);
     scratch_check(l != NULL && l->id != NULL && l->id[0] != '\0' && strlen(l->id) <= LINE_MAX_ID_BYTES + 32);
     if (l->task->error.code != 0)
         scratch_check(l->task->error.message[0] != '\0');
@@ -20,7 +25,7 @@ static void check_line(const struct input_line *from, const struct line_rules *r
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
-    static const struct protocol_model model = {.name = "m", .vocab = 100};
+    static const struct served model = {.model = {.name = "m", .vocab = 100}};
     struct inputs in;
     struct input_line line;
     struct err e = {0}, again = {0};
@@ -39,7 +44,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         scratch_check(line.text == NULL || memchr(line.text, '\n', line.bytes) == NULL);
         number = line.number;
         end = line.end;
-        check_line(&line, &rules);
+        check_line(&line, &rules, false);
+        check_line(&line, &rules, true);
     }
     scratch_check(in.bytes_read == (int64_t)size && end <= (int64_t)size + 1);
 out:

@@ -41,10 +41,10 @@ static void see(void *context, enum calls_part part, int call, const char *text,
     s->bytes += bytes;
 }
 
-static struct seen read_cut(enum calls_format format, const char *text, size_t bytes, size_t step)
+static struct seen read_cut(struct calls_way way, const char *text, size_t bytes, size_t step)
 {
     struct seen s = {0};
-    struct calls_reader *r = calls_open(format);
+    struct calls_reader *r = calls_open(way);
     const struct calls_sink sink = {see, &s};
     for (size_t i = 0; i < bytes; i += step)
         calls_read(r, text + i, bytes - i < step ? bytes - i : step, &sink);
@@ -58,12 +58,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2)
         return 0;
-    enum calls_format format = data[0] % CALLS_FORMATS;
+    const struct calls_way way = {.format = data[0] % CALLS_FORMATS,
+                                  .thoughts = data[0] / CALLS_FORMATS % (THOUGHTS_BEGUN + 1),
+                                  .hidden = data[0] >= 128};
     const char *text = (const char *)data + 2;
     size_t bytes = size - 2;
-    struct seen whole = read_cut(format, text, bytes, bytes + 1), cut = read_cut(format, text, bytes, 1 + data[1] % 32);
+    struct seen whole = read_cut(way, text, bytes, bytes + 1), cut = read_cut(way, text, bytes, 1 + data[1] % 32);
     check(memcmp(whole.hash, cut.hash, sizeof whole.hash) == 0 && whole.n_calls == cut.n_calls);
     check(whole.bytes == cut.bytes && whole.bytes <= bytes + 2 * (size_t)whole.n_calls);
     check(calls_format_of(text, bytes) < CALLS_FORMATS);
+    check(!calls_begins_thought(text, bytes) || bytes >= 7);
+    (void)calls_thinks(text, bytes);
     return 0;
 }

@@ -9,6 +9,7 @@
  * so). A row may have 2e-2 (as in tests/parity) and 4e-3; one of its logits three times that of the row's root mean
  * square. Seen on an H200, either way: rows up to 1.3e-2 and 1.5e-3, logits 4.1e-2 and 5.3e-3. argv: a part of the
  * names of the fixtures to run; "persistent": not by separate ones. */
+#include "partition/side_tensors.h"
 #include "tests/gpu/side.h"
 #include "tests/support/files.h"
 
@@ -134,7 +135,7 @@ static void check_way(struct world *w, const char *dir, const char *name, const 
     const char *way_name = way == STEP_PERSISTENT ? "persistent" : "separate";
     char what[80];
     if (w->rank == 0 && model_config_read(&m, dir, &e) == 0)
-        (void)checkpoint_open(&c, dir, &e);
+        (void)(checkpoint_open(&c, dir, &e) == 0 && side_tensors_read(&c, &m, &e) == 0);
     fatal_agree(w, &e);
     side_open(&s, w, &m, &c, &setup);
     for (int seq = 0; seq < a->n_seqs; seq++)

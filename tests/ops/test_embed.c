@@ -127,6 +127,34 @@ static void test_gather_rows(void **unused)
     }
 }
 
+static void test_gather_columns(void **unused)
+{
+    (void)unused;
+    enum { COLS = 2311 }; /* more than a block of a device takes at once */
+    static const int widths[] = {0, 1, 7, 31, COLS};
+    int32_t order[COLS];
+    for (size_t d = 0; d < N_DIMS; d++)
+        for (size_t k = 0; k < sizeof widths / sizeof widths[0]; k++)
+            for (int n_tokens = 0; n_tokens < 4; n_tokens++) {
+                uint64_t state = 8;
+                struct queue q = test_queue(2);
+                size_t cols = (size_t)widths[k];
+                struct guarded x = guarded_open((size_t)n_tokens * (size_t)dims[d]);
+                struct guarded out = guarded_open((size_t)n_tokens * cols);
+                random_fill(x.data, x.n, &state, 1);
+                for (int c = 0; c < COLS; c++)
+                    order[c] = c % 5 == 4 || dims[d] == 0 ? -1 : (int32_t)(random_bits(&state) % (uint32_t)dims[d]);
+                ops->gather_columns(&q, out.data, x.data, order, n_tokens, dims[d], widths[k]);
+                for (size_t i = 0; i < out.n; i++) {
+                    int32_t from = order[i % cols];
+                    assert_true(out.data[i] == (from < 0 ? 0.0f : x.data[i / cols * (size_t)dims[d] + (size_t)from]));
+                }
+                assert_int_equal(q.err.code, ERR_NONE);
+                guarded_close(&x);
+                guarded_close(&out);
+            }
+}
+
 static void test_join_columns(void **unused)
 {
     (void)unused;
@@ -174,9 +202,9 @@ static void test_feed(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embed), cmocka_unit_test(test_add_position), cmocka_unit_test(test_add),
-        cmocka_unit_test(test_scale), cmocka_unit_test(test_gather_rows),  cmocka_unit_test(test_join_columns),
-        cmocka_unit_test(test_feed),
+        cmocka_unit_test(test_embed), cmocka_unit_test(test_add_position),   cmocka_unit_test(test_add),
+        cmocka_unit_test(test_scale), cmocka_unit_test(test_gather_rows),    cmocka_unit_test(test_join_columns),
+        cmocka_unit_test(test_feed),  cmocka_unit_test(test_gather_columns),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

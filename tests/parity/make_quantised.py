@@ -96,12 +96,23 @@ def integers(w, rng, o):
     codes = np.rint(w / spread(scale.float().numpy(), 1, g, N, K) + spread(zero, 1, g, N, K))
     return scatter(np.clip(codes, 0, top).astype(np.int64), [0, top], rng), scale, zero
 
+def ordered(w, rng, o):
+    """The same of inputs whose groups are scattered, and the group of every input; matrices of one input share the order."""
+    K, g = w.shape[1], o["group"] if o["group"] > 0 else w.shape[1]
+    order = np.random.default_rng(K).permutation(K) if o.get("reordered") else np.arange(K)
+    codes, scale, zero = integers(w[:, order].copy(), rng, o)
+    back, index = np.empty_like(codes), np.empty(K, np.int32)
+    back[:, order], index[order] = codes, np.arange(K) // g
+    return back, scale, zero, torch.from_numpy(index)
+
 def write_packed(w, rng, o):
-    codes, scale, zero = integers(w, rng, o)
+    codes, scale, zero, index = ordered(w, rng, o)
     out = {"weight_packed": torch.from_numpy(pack(codes, o["bits"])), "weight_scale": scale,
            "weight_shape": torch.tensor(w.shape)}
     if not o["sym"]:
         out["weight_zero_point"] = torch.from_numpy(pack(zero.T, o["bits"]).T.copy())
+    if o.get("reordered"):
+        out["weight_g_idx"] = index
     return out
 
 AWQ = [0, 2, 4, 6, 1, 3, 5, 7]
@@ -114,11 +125,10 @@ def write_awq(w, rng, o):
             "scales": scale.T.contiguous()}
 
 def write_gptq(w, rng, o):
-    codes, scale, zero = integers(w, rng, o)
+    codes, scale, zero, index = ordered(w, rng, o)
     stored = zero - (0 if o["v2"] else 1)
-    K, g = w.shape[1], o["group"] if o["group"] > 0 else w.shape[1]
     return {"qweight": torch.from_numpy(pack(codes, o["bits"]).T.copy()), "qzeros": torch.from_numpy(pack(stored.T.copy(), o["bits"])),
-            "scales": scale.T.contiguous(), "g_idx": torch.from_numpy((np.arange(K) // g).astype(np.int32))}
+            "scales": scale.T.contiguous(), "g_idx": index}
 
 def write_mxfp4(w, rng, o):
     """w: [experts, out, in]"""
@@ -194,7 +204,7 @@ def read_int8(t, o):
 def read_packed(t, o):
     N, K = np.frombuffer(t["weight_shape"][2], "<i8")
     u, s = fields(t["weight_packed"], o["bits"], 1)[:, :K], number(t["weight_scale"])
-    gamma = np.arange(K) // (o["group"] if o["group"] > 0 else K)
+    gamma = np.frombuffer(t["weight_g_idx"][2], "<i4") if "weight_g_idx" in t else np.arange(K) // (o["group"] if o["group"] > 0 else K)
     z = np.full(s.shape, 1 << (o["bits"] - 1)) if o["sym"] else fields(t["weight_zero_point"], o["bits"], 0)[:N]
     return (u - z[:, gamma]).astype(np.float32) * s[:, gamma]
 
@@ -294,6 +304,16 @@ case("q-gptq-v1-asym", "llama", 15, SMALL, dict(GPTQ, sym=False, checkpoint_form
      least_zero=1)
 case("q-gptq-v2-asym", "llama", 15, SMALL, dict(GPTQ, sym=False, checkpoint_format="gptq_v2"), write_gptq, read_gptq, bits=4, group=16, sym=False, v2=True)
 case("q-gptq-8", "llama", 17, SMALL, dict(GPTQ, bits=8, group_size=-1), write_gptq, read_gptq, bits=8, group=-1, sym=True, v2=False)
+# inputs whose groups are scattered; sizes that are no multiple of a group
+ODD = dict(V=97, H=56, A=7, K=1, D=16, F=72)
+ORDER = dict(GPTQ, desc_act=True)
+case("q-gptq-order-v1", "llama", 16, SMALL, ORDER, write_gptq, read_gptq, bits=4, group=16, sym=True, v2=False, reordered=True)
+case("q-gptq-order-v2-asym", "qwen2", 17, ODD, dict(ORDER, sym=False, group_size=32, checkpoint_format="gptq_v2"), write_gptq, read_gptq, bits=4,
+     group=32, sym=False, v2=True, reordered=True)
+case("q-gptq-order-8-asym", "llama", 15, SMALL, dict(ORDER, bits=8, sym=False, group_size=32), write_gptq, read_gptq, bits=8, group=32, sym=False,
+     v2=False, least_zero=1, reordered=True)
+case("q-w4-order-asym", "qwen2", 18, ODD, compressed("pack-quantized", dict(W4, symmetric=False, actorder="group")), write_packed, read_packed, bits=4,
+     group=16, sym=False, reordered=True)
 OSS = dict(V=97, H=64, A=6, K=2, D=16, F=96, L=2, sliding_window=7, num_local_experts=4, num_experts_per_tok=2, **plain.rope("yarn", 1000.0, **plain.OSS))
 MX = dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn", "model.layers.*.mlp.router", "model.embed_tokens", "lm_head"])
 case("q-mxfp4", "gpt_oss", 17, OSS, MX, write_mxfp4, read_mxfp4, experts=True)
@@ -312,6 +332,8 @@ case("q-fp8-tensor-bf16", "qwen3", 20, dict(BIG, H=256, tie=True), dict(quant_me
 case("q-w4-asym-g64-f16", "llama", 21, BIG, compressed("pack-quantized", dict(W4, group_size=64, symmetric=False)), write_packed, read_packed, "f16",
      bits=4, group=64, sym=False)
 case("q-w4-g128-bf16", "qwen3", 18, BIG, dict(GPTQ, group_size=128), write_gptq, read_gptq, "bf16", bits=4, group=128, sym=True, v2=False)
+case("q-gptq-order-f16", "llama", 17, BIG, dict(ORDER, group_size=64), write_gptq, read_gptq, "f16", bits=4, group=64, sym=True, v2=False,
+     reordered=True)
 case("q-mxfp4-bf16", "gpt_oss", 16, dict(OSS, A=4, D=64, F=64, L=1), MX, write_mxfp4, read_mxfp4, "bf16", experts=True)
 
 MATRIX = r"\.((q|k|v|o|q_a|q_b|kv_b|gate|up|down|w1|w2|w3)(_proj)?|kv_a_proj_with_mqa)\.weight$"

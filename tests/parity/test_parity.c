@@ -5,6 +5,7 @@
  * ranks, the number of all-reduces, and the bytes read from the checkpoint. argv: nothing, or a part of the names of
  * the cases to run, and "cpu" or "cuda". */
 #include "base/choices.h"
+#include "partition/side_tensors.h"
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"
@@ -187,7 +188,8 @@ static bool same_bits_everywhere(const struct run *r)
 
 static int32_t device = DEVICE_AUTO; /* enum device_choice */
 
-static void open_instance(struct instance *i, struct world *w, const char *dir, int vocab)
+/* whole: ranks hold whole experts */
+static void open_instance(struct instance *i, struct world *w, const char *dir, int vocab, bool whole)
 {
     struct err e = {0};
     struct model_config m = {0};
@@ -198,8 +200,8 @@ static void open_instance(struct instance *i, struct world *w, const char *dir, 
                                    .progress = PROGRESS_NEVER,
                                    .device = device,
                                    .step = STEP_SEPARATE}; /* tests/gpu/test_persistent_fixtures.c has both ways */
-    if (w->rank == 0 && model_config_read(&m, dir, &e) == 0)
-        (void)checkpoint_open(&c, dir, &e);
+    if (w->rank == 0 && model_config_read(&m, dir, &e) == 0 && (!whole || model_hold_whole_experts(&m, &e) == 0))
+        (void)(checkpoint_open(&c, dir, &e) == 0 && side_tensors_read(&c, &m, &e) == 0);
     fatal_agree(w, &e);
     instance_open(i, w, &m, &c, &setup, &e);
     if (i->network.config.vocab != vocab)
@@ -244,12 +246,12 @@ static bool read_once(const struct instance *i, const char *dir)
     return all <= 1.1 * whole && all >= whole;
 }
 
-static void check_case(struct world *w, const char *dir, const char *name, const char *layout)
+static void check_case(struct world *w, const char *dir, const char *name, const char *layout, bool whole)
 {
     char reason[200], where[64];
     struct expected x = read_expected(dir);
     struct instance instance;
-    open_instance(&instance, w, dir, x.vocab);
+    open_instance(&instance, w, dir, x.vocab, whole);
     snprintf(where, sizeof where, "%s, %d %s rank%s", layout, w->n_ranks, instance.ops->name,
              w->n_ranks > 1 ? "s" : "");
     const struct model_config *m = &instance.network.config;
@@ -277,6 +279,18 @@ static void check_case(struct world *w, const char *dir, const char *name, const
     free(r.logits);
     free(r.scored);
     free(x.file);
+}
+
+static bool has_experts(struct world *w, const char *dir)
+{
+    struct err e = {0};
+    struct model_config m = {0};
+    int n = 0;
+    if (w->rank == 0 && model_config_read(&m, dir, &e) == 0)
+        n = m.experts.routing.n_experts;
+    fatal_agree(w, &e);
+    MPI_CHECK(MPI_Bcast(&n, 1, MPI_INT, 0, w->comm));
+    return n > 0;
 }
 
 static int by_name(const void *a, const void *b)
@@ -310,7 +324,9 @@ int main(int argc, char **argv)
     for (int i = 0; i < n; i++) {
         char dir[256], sharded[256] = "";
         snprintf(dir, sizeof dir, "%s/%.63s", FIXTURES, name[i]);
-        check_case(&w, dir, name[i], "one file");
+        check_case(&w, dir, name[i], "one file", false);
+        if (has_experts(&w, dir))
+            check_case(&w, dir, name[i], "whole experts", true);
         if (w.rank == 0) {
             files_make_dir(sharded);
             files_copy(dir, sharded, "config.json");
@@ -318,7 +334,7 @@ int main(int argc, char **argv)
             files_shard(dir, sharded, 3);
         }
         MPI_CHECK(MPI_Bcast(sharded, sizeof sharded, MPI_BYTE, 0, w.comm));
-        check_case(&w, sharded, name[i], "sharded");
+        check_case(&w, sharded, name[i], "sharded", false);
         if (w.rank == 0)
             files_remove_dir(sharded);
     }

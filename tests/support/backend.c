@@ -331,6 +331,8 @@ static struct routes routes(const struct routes *r, const struct routing *how, i
         .share = argument_data(argument("shares", r->share, pairs, sizeof *r->share, use)),
         .begin = argument_data(argument("beginnings", r->begin, experts + 1, sizeof *r->begin, use)),
         .pair = argument_data(argument("pairs", r->pair, pairs, sizeof *r->pair, use)),
+        .first_held = r->first_held,
+        .n_held = r->n_held,
     };
 }
 
@@ -350,23 +352,26 @@ static void experts_first(struct queue *q, void *out, const void *x, const struc
 {
     struct weight dw, db;
     struct routes d = routes(r, how, n_tokens, ARGUMENT_READ);
-    size_t n = (size_t)n_tokens, both = n * (size_t)how->n_chosen * (size_t)(w->rows / how->n_experts);
-    void *dout = act("result", out, both / 2, ARGUMENT_MADE), *dwork = act("work", work, both, ARGUMENT_SCRATCH);
+    size_t n = (size_t)n_tokens, both = n * (size_t)how->n_chosen * (size_t)(w->rows / (r->n_held > 0 ? r->n_held : 1));
+    bool some = r->n_held < how->n_experts; /* then rows of other pairs are of no matter */
+    void *dout = act("result", out, both / 2, some ? ARGUMENT_CHANGED : ARGUMENT_MADE),
+         *dwork = act("work", work, both, ARGUMENT_SCRATCH);
     table->experts_first(on(q), dout, act("x", x, n * (size_t)w->cols, ARGUMENT_READ), weight("weights", &dw, w),
                          weight("bias", &db, bias), &d, how, kind, dwork, n_tokens);
     finish(q);
 }
 
 static void experts_second(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
-                           const struct routes *r, const struct routing *how, void *work, int n_tokens, bool accumulate)
+                           const struct routes *r, const struct routing *how, void *work, int n_tokens, int dim,
+                           bool accumulate)
 {
     struct weight dw, db;
     struct routes d = routes(r, how, n_tokens, ARGUMENT_READ);
-    size_t n = (size_t)n_tokens, rows = (size_t)(w->rows / how->n_experts), pairs = n * (size_t)how->n_chosen;
+    size_t n = (size_t)n_tokens, rows = (size_t)dim, pairs = n * (size_t)how->n_chosen;
     void *dout = act("result", out, n * rows, accumulate ? ARGUMENT_CHANGED : ARGUMENT_MADE);
     void *dwork = act("work", work, pairs * rows, ARGUMENT_SCRATCH);
     table->experts_second(on(q), dout, act("x", x, pairs * (size_t)w->cols, ARGUMENT_READ), weight("weights", &dw, w),
-                          weight("bias", &db, bias), &d, how, dwork, n_tokens, accumulate);
+                          weight("bias", &db, bias), &d, how, dwork, n_tokens, dim, accumulate);
     finish(q);
 }
 
@@ -396,6 +401,15 @@ static void gather_rows(struct queue *q, void *out, const void *x, const int32_t
     table->gather_rows(on(q), act("result", out, (size_t)n_rows * (size_t)dim, ARGUMENT_MADE),
                        act("x", x, (size_t)(last + 1) * (size_t)dim, ARGUMENT_READ), ints("rows", row, (size_t)n_rows),
                        n_rows, dim);
+    finish(q);
+}
+
+static void gather_columns(struct queue *q, void *out, const void *x, const int32_t *order, int n_tokens, int dim,
+                           int cols)
+{
+    table->gather_columns(on(q), act("result", out, (size_t)n_tokens * (size_t)cols, ARGUMENT_MADE),
+                          act("x", x, (size_t)n_tokens * (size_t)dim, ARGUMENT_READ),
+                          ints("order", order, (size_t)cols), n_tokens, dim, cols);
     finish(q);
 }
 

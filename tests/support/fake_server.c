@@ -192,21 +192,22 @@ static void step(struct fake_server *s)
 /* An answer that thinks, speaks and calls twice, as a stream in pieces of some bytes. */
 static void call(struct fake_server *s, const struct peer *p, const char *id, bool stream)
 {
+    static const struct calls_way harmony = {.format = CALLS_HARMONY};
     static const char text[] =
         "<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>I look.<|end|>"
         "<|start|>assistant<|channel|>commentary to=functions.f<|message|>{\"a\": \"b c\"}<|call|><|start|>assistant<|"
         "channel|>commentary to=functions.g<|message|>{}<|call|>";
     enum { PIECE = 11, N = sizeof text - 1 };
-    struct calls_reader *r = calls_open(CALLS_HARMONY);
+    struct calls_reader *r = calls_open(harmony);
     int n_calls, seq = 0;
     for (int i = 0; stream && i < N; i += PIECE, seq++)
-        answer(s, p,
-               json_pack("{s:s, s:s, s:i, s:s, s:[{s:i, s:s%, s:[], s:o, s:n}]}", "status", "ok", "event", "tokens",
-                         "seq", seq, "request_id", id, "choices", "index", 0, "text", text + i,
-                         (size_t)(N - i < PIECE ? N - i : PIECE), "token_ids", "delta",
-                         reply_saying(r, CALLS_HARMONY, 1, 0, text + i, (size_t)(N - i < PIECE ? N - i : PIECE),
-                                      i + PIECE >= N),
-                         "finish_reason"));
+        answer(
+            s, p,
+            json_pack("{s:s, s:s, s:i, s:s, s:[{s:i, s:s%, s:[], s:o, s:n}]}", "status", "ok", "event", "tokens", "seq",
+                      seq, "request_id", id, "choices", "index", 0, "text", text + i,
+                      (size_t)(N - i < PIECE ? N - i : PIECE), "token_ids", "delta",
+                      reply_saying(r, harmony, 1, 0, text + i, (size_t)(N - i < PIECE ? N - i : PIECE), i + PIECE >= N),
+                      "finish_reason"));
     calls_close(r);
     json_t *last = json_pack("{s:s, s:s, s:{s:i, s:i}, s:[{s:i, s:s, s:s}]}", "status", "ok", "request_id", id, "usage",
                              "prompt_tokens", 3, "completion_tokens", 4, "choices", "index", 0, "text", text,
@@ -216,7 +217,7 @@ static void call(struct fake_server *s, const struct peer *p, const char *id, bo
         (void)json_object_set_new(last, "event", json_string("final"));
         (void)json_object_del(choice, "text");
     } else {
-        (void)json_object_set_new(choice, "message", reply_said(CALLS_HARMONY, 1, 0, text, N, &n_calls));
+        (void)json_object_set_new(choice, "message", reply_said(harmony, 1, 0, text, N, &n_calls));
     }
     answer(s, p, last);
 }

@@ -119,9 +119,11 @@ static void on_release(void *context, struct request *r)
     free(r);
 }
 
-void schedule_open(struct schedule *run, const struct scheduler_setup *setup)
+static void open_run(struct schedule *run, const struct scheduler_setup *setup, int n_blocks)
 {
     struct err e = {0};
+    struct limits device = setup->limits;
+    device.n_blocks = n_blocks;
     memset(run, 0, sizeof *run);
     struct scheduler_setup own = *setup;
     own.tokenizer = tokenizer;
@@ -129,8 +131,29 @@ void schedule_open(struct schedule *run, const struct scheduler_setup *setup)
     own.on_release = on_release;
     own.context = own.drafts.context = run;
     assert_int_equal(plan_open(&run->plan, &own.limits, &e), 0);
-    assert_int_equal(paper_open(&run->device, &own.limits, N_LETTERS, &e), 0);
+    assert_int_equal(paper_open(&run->device, &device, N_LETTERS, &e), 0);
     assert_int_equal(scheduler_open(&run->s, &own, &e), 0);
+}
+
+void schedule_open(struct schedule *run, const struct scheduler_setup *setup)
+{
+    open_run(run, setup, setup->limits.n_blocks);
+}
+
+void schedule_open_shared(struct schedule *run, const struct scheduler_setup *setup, const struct units *u, int number,
+                          uint64_t *kv)
+{
+    open_run(run, setup, u->n * u->holder[number].share.per_unit);
+    free(run->device.kv[KV_MAIN]);
+    run->device.kv[KV_MAIN] = kv;
+    run->units = u;
+    run->number = number;
+}
+
+void schedule_close_shared(struct schedule *run)
+{
+    run->device.kv[KV_MAIN] = NULL;
+    schedule_close(run);
 }
 
 void schedule_close(struct schedule *run)
@@ -284,18 +307,21 @@ static void check_sequences(struct schedule *run, const struct plan *p)
 static void check_kind(const struct scheduler *s, int kind)
 {
     const struct blocks *b = &s->blocks[kind];
-    int holders[512] = {0}, n_free = 0, in_list = 0;
+    int holders[512] = {0}, n_free = 0, n_there = 0, in_list = 0;
     for (int i = 0; i < s->n_running; i++) {
         const struct held_blocks *held = &s->running[i]->held[kind];
         for (int k = held->begin; k < held->end; k++)
             holders[held->block[k]]++;
     }
-    for (int i = 0; i < b->n; i++) {
+    for (int i = 0; i < b->most; i++) {
+        bool away = b->block[i].away;
         assert_int_equal(b->block[i].n_holders, holders[i]);
-        n_free += holders[i] == 0;
+        n_free += holders[i] == 0 && !away;
+        n_there += holders[i] > 0 || !away;
     }
+    assert_int_equal(b->n, n_there);
     for (int i = b->oldest; i >= 0; i = b->block[i].newer, in_list++)
-        assert_int_equal(holders[i], 0);
+        assert_true(holders[i] == 0 && !b->block[i].away);
     assert_int_equal(b->n_free, n_free);
     assert_int_equal(in_list, n_free);
 }
@@ -379,12 +405,20 @@ static void check_progress(struct schedule *run, const struct plan *p, uint64_t 
 
 /* ---- steps ---- */
 
+/* The blocks of the plan as the arena numbers them. */
+static void place_blocks(const struct schedule *run, struct plan *p)
+{
+    for (int i = 0; i < p->n_blocks && run->units != NULL; i++)
+        p->block[i].block = units_block(run->units, run->number, p->block[i].block);
+}
+
 void schedule_plan(struct schedule *run)
 {
     uint64_t n_preempted = run->s.stats.n_preemptions;
     assert_true(run->n_steps < MAX_STEPS);
     plan_reset(&run->plan, (uint64_t)run->n_steps++);
     scheduler_plan(&run->s, &run->plan, run->now);
+    place_blocks(run, &run->plan);
     const char *wrong = paper_execute(&run->device, &run->plan, &run->queue[run->n_queued++]);
     if (wrong != NULL)
         fail_msg("%s", wrong);

@@ -5,6 +5,7 @@
 #define TESTS_SUPPORT_SCHEDULE_H
 
 #include "coordinator/schedule/scheduler.h"
+#include "coordinator/schedule/units.h"
 #include "tests/support/paper.h"
 
 #define SCHEDULE_MAX_REQUESTS 40
@@ -34,6 +35,8 @@ struct schedule {
     int n_queued;
     bool drafted[SCHEDULE_MAX_REQUESTS]; /* in the last step with it */
     uint64_t draft_seed;
+    const struct units *units; /* whose blocks are those of the device; NULL: the scheduler's own are */
+    int number;                /* of the scheduler there */
 };
 
 /* The tokenizer that all runs have (tests/unit/letters.h): set-up and tear-down of a group of tests. */
@@ -49,6 +52,11 @@ extern const struct request_rules schedule_plain;
 /* setup: without tokenizer and callbacks. */
 void schedule_open(struct schedule *run, const struct scheduler_setup *setup);
 void schedule_close(struct schedule *run);
+
+/* One of several schedulers in one arena: its device has the arena's memory, kv, which holds all blocks of u. */
+void schedule_open_shared(struct schedule *run, const struct scheduler_setup *setup, const struct units *u, int number,
+                          uint64_t *kv);
+void schedule_close_shared(struct schedule *run);
 
 /* A draft_source (setup.drafts.propose): what the request gets alone, of a random length, and wrong from a random place
  * on in half of all cases; also beyond its end. */

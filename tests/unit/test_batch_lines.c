@@ -80,6 +80,39 @@ static void bad_lines(void **state)
     line_close(l);
 }
 
+/* The name of one of several models is all that is looked at until the model is there. */
+static void late_lines(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *name, *field;
+    } rows[] = {{"{\"prompt\":\"a\",\"id\":\"x\",\"model\":\"demo\"}", "demo", ""},
+                {LINE("{\"prompt\":\"a\",\"model\":\"/models/demo\"}"), "/models/demo", ""},
+                {CHAT("{" TURNS "}"), NULL, ""},
+                {"{\"prompt\":\"a\",\"top_p\":3}", NULL, "top_p"},
+                {LINE("{\"prompt\":\"a\",\"top_p\":3}"), NULL, "body.top_p"},
+                {LINE("{\"prompt\":\"a\",\"model\":\"other\"}"), "other", "body.model"}};
+    const struct line_rules unknown = {NULL, NULL}, rules = {&served, NULL};
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct input_line from = {rows[i].text, strlen(rows[i].text), 0, 3, 2, 100};
+        struct line *l = line_open(&from, "in.jsonl", &unknown, 1, 0);
+        assert_int_equal(l->task->error.code, 0);
+        assert_true((l->model_name == NULL) == (rows[i].name == NULL));
+        if (rows[i].name != NULL)
+            assert_string_equal(l->model_name, rows[i].name);
+        line_check(l, &rules);
+        assert_string_equal(l->task->error.field, rows[i].field);
+        assert_true((l->task->error.code == 0) == (rows[i].field[0] == '\0'));
+        assert_int_equal(l->chat, strstr(rows[i].text, "chat") != NULL);
+        line_close(l);
+    }
+    static const char number[] = LINE("{\"prompt\":\"a\",\"model\":7}");
+    const struct input_line from = {number, strlen(number), 0, 3, 2, 100};
+    struct line *l = line_open(&from, "in.jsonl", &unknown, 1, 0);
+    assert_string_equal(l->task->error.field, "body.model");
+    line_close(l);
+}
+
 static void good_lines(void **state)
 {
     (void)state;
@@ -241,8 +274,9 @@ static void mutated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bad_lines), cmocka_unit_test(good_lines), cmocka_unit_test(defaults),
-        cmocka_unit_test(seeds),     cmocka_unit_test(results),    cmocka_unit_test(mutated),
+        cmocka_unit_test(bad_lines), cmocka_unit_test(good_lines), cmocka_unit_test(late_lines),
+        cmocka_unit_test(defaults),  cmocka_unit_test(seeds),      cmocka_unit_test(results),
+        cmocka_unit_test(mutated),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,9 +38,9 @@ static void see(void *context, enum calls_part part, int call, const char *text,
     }
 }
 
-static void read_cut(struct seen *s, enum calls_format format, const char *text, size_t bytes, size_t cut, size_t again)
+static void read_cut(struct seen *s, struct calls_way way, const char *text, size_t bytes, size_t cut, size_t again)
 {
-    struct calls_reader *r = calls_open(format);
+    struct calls_reader *r = calls_open(way);
     const struct calls_sink sink = {see, s};
     *s = (struct seen){0};
     calls_read(r, text, cut, &sink);
@@ -52,16 +52,21 @@ static void read_cut(struct seen *s, enum calls_format format, const char *text,
     calls_close(r);
 }
 
+static struct calls_way of(enum calls_format format)
+{
+    return (struct calls_way){.format = format};
+}
+
 static void expect(enum calls_format format, const char *text, const char *content, const char *calls)
 {
     size_t n = strlen(text);
     struct seen s;
     for (size_t cut = 0; cut <= n; cut++) {
-        read_cut(&s, format, text, n, cut, n - cut);
+        read_cut(&s, of(format), text, n, cut, n - cut);
         assert_string_equal(s.content, content);
         assert_string_equal(s.calls, calls);
     }
-    read_cut(&s, format, text, n, 0, 0);
+    read_cut(&s, of(format), text, n, 0, 0);
     assert_string_equal(s.content, content);
     assert_string_equal(s.calls, calls);
 }
@@ -136,7 +141,7 @@ static void harmony(void **state)
     (void)state;
     expect(f, "<|channel|>final<|message|>Hello <|there.<|return|>", "Hello <|there.", "");
     expect(f, both, "", "|f {\"a\": 1}");
-    read_cut(&s, f, both, strlen(both), 40, 3);
+    read_cut(&s, of(f), both, strlen(both), 40, 3);
     assert_string_equal(s.reasoning, "Two < three.");
     expect(f, " to=functions.g<|channel|>commentary json<|message|><|call|>", "", "|g {}");
     expect(f,
@@ -145,6 +150,54 @@ static void harmony(void **state)
            "I will look.", "|browser.open {}");
     expect(f, "<|channel|>analysis<|message|>a<|channel|>final<|message|>b<|start|>assistant<|channel|>fin", "b", "");
     expect(f, "Just words", "Just words", "");
+}
+
+/* One piece, and cut at every place: a thought, what is said, the calls. */
+static void expect_thought(enum calls_format format, enum calls_thoughts thoughts, const char *text,
+                           const char *reasoning, const char *content, const char *calls)
+{
+    struct calls_way way = {.format = format, .thoughts = thoughts};
+    size_t n = strlen(text);
+    struct seen s;
+    for (size_t cut = 0; cut <= n; cut++) {
+        read_cut(&s, way, text, n, cut, cut % 2 == 0 ? n - cut : 0);
+        assert_string_equal(s.reasoning, reasoning);
+        assert_string_equal(s.content, content);
+        assert_string_equal(s.calls, calls);
+    }
+    way.hidden = true;
+    read_cut(&s, way, text, n, n / 2, 1);
+    assert_string_equal(s.reasoning, "");
+    assert_string_equal(s.content, content);
+}
+
+static void thoughts(void **state)
+{
+    const enum calls_thoughts marked = THOUGHTS_MARKED, begun = THOUGHTS_BEGUN;
+    (void)state;
+    expect_thought(CALLS_NONE, marked, "<think>\nTwo < three.\n\n</think>\n\nFive.\n", "Two < three.", "Five.\n", "");
+    expect_thought(CALLS_NONE, begun, "\nTwo\n or </thin.\n</think>\n\nFive.", "Two\n or </thin.", "Five.", "");
+    expect_thought(CALLS_NONE, begun, "Two, and so", "Two, and so", "", "");
+    expect_thought(CALLS_NONE, begun, "Two </thi", "Two </thi", "", "");
+    expect_thought(CALLS_NONE, marked, "<think>\n\n</think>\n\nFive.", "", "Five.", "");
+    expect_thought(CALLS_NONE, marked, " \n<think>a</think>b", "a", "b", "");
+    expect_thought(CALLS_NONE, marked, " \nFive <think>a</think>", "", " \nFive <think>a</think>", "");
+    expect_thought(CALLS_NONE, marked, " <thin", "", " <thin", "");
+    expect_thought(CALLS_NONE, marked, "<th<think>", "", "<th<think>", "");
+    expect_thought(CALLS_NONE, THOUGHTS_NONE, "<think>a</think>b ", "", "<think>a</think>b ", "");
+    expect_thought(CALLS_NONE, marked, "<think>a</think>b</think>c<think>", "a", "b</think>c<think>", "");
+    expect_thought(CALLS_HERMES, marked, "<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>", "", "",
+                   "|f {}");
+    expect_thought(CALLS_HERMES, begun,
+                   "I <tool_call>.</think>\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}\n</tool_call>",
+                   "I <tool_call>.", "", "|f {}");
+    expect_thought(CALLS_LLAMA3, marked, "<think>a</think>{\"name\": \"f\", \"parameters\": {}}", "a", "", "|f {}");
+    assert_true(calls_thinks("{% if '</think>' in content %}", 29));
+    assert_false(calls_thinks("<think>", 7));
+    assert_true(calls_begins_thought("assistant\n<think>\n", 18));
+    assert_false(calls_begins_thought("<think>\n\n</think>\n\n", 19));
+    assert_false(calls_begins_thought("think>", 6));
+    assert_false(calls_begins_thought("", 0));
 }
 
 static void long_ones(void **state)
@@ -156,19 +209,21 @@ static void long_ones(void **state)
     memset(text, 'a', sizeof text);
     memcpy(text, begin, strlen(begin));
     memcpy(text + sizeof text - strlen(end), end, strlen(end));
-    read_cut(&s, CALLS_HERMES, text, sizeof text, 3, 100); /* more than is held back for a name */
+    read_cut(&s, of(CALLS_HERMES), text, sizeof text, 3, 100); /* more than is held back for a name */
     assert_int_equal(strlen(s.content), sizeof text);
     assert_memory_equal(s.content, text, sizeof text);
     assert_int_equal(s.last, 0);
     memset(text, 'h', sizeof text);
-    read_cut(&s, CALLS_HARMONY, text, sizeof text, 3, 100);
+    read_cut(&s, of(CALLS_HARMONY), text, sizeof text, 3, 100);
     assert_int_equal(strlen(s.content), sizeof text);
 }
 
 /* Texts of pieces that matter, in any order: one piece or many, the parts are the same. */
 static void any_text(void **state)
 {
-    static const char *const piece[] = {"<tool_call>",
+    static const char *const piece[] = {"<think>",
+                                        "</think>",
+                                        "<tool_call>",
                                         "</tool_call>",
                                         "{",
                                         "}",
@@ -208,7 +263,8 @@ static void any_text(void **state)
         struct seen whole, cut;
         for (int i = random_below(&seed, 14); i >= 0; i--)
             strcat(text, piece[random_below(&seed, (int)(sizeof piece / sizeof piece[0]))]);
-        enum calls_format f = (enum calls_format)(1 + random_below(&seed, CALLS_FORMATS - 1));
+        const struct calls_way f = {.format = (enum calls_format)random_below(&seed, CALLS_FORMATS),
+                                    .thoughts = (enum calls_thoughts)random_below(&seed, THOUGHTS_BEGUN + 1)};
         size_t n = strlen(text), at = (size_t)random_below(&seed, (int)n + 1);
         read_cut(&whole, f, text, n, n, 0);
         read_cut(&cut, f, text, n, at, (size_t)random_below(&seed, (int)(n - at) + 1));
@@ -252,7 +308,7 @@ static void formats(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(hermes),    cmocka_unit_test(llama),    cmocka_unit_test(mistral), cmocka_unit_test(harmony),
-        cmocka_unit_test(long_ones), cmocka_unit_test(any_text), cmocka_unit_test(formats)};
+        cmocka_unit_test(hermes),   cmocka_unit_test(llama),     cmocka_unit_test(mistral),  cmocka_unit_test(harmony),
+        cmocka_unit_test(thoughts), cmocka_unit_test(long_ones), cmocka_unit_test(any_text), cmocka_unit_test(formats)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -8,6 +8,8 @@
 
 #include <stdlib.h>
 
+enum { END = 0 }; /* of the demo's texts */
+
 static struct tokenizer *tokenizer;
 static struct lexicon_keeper keeper;
 static const struct lexicon *lexicon;
@@ -98,23 +100,22 @@ static int32_t choose(const uint32_t *mask, uint64_t *seed)
             return id;
 }
 
-/* Follow random tokens of the masks, each of which is checked; true: the form was complete within `most` tokens. */
-static bool follow(const struct form *form, int most, uint64_t *seed, bool every)
+/* Follow random tokens of the masks, each of which is checked; true: the form was complete within `most` tokens. end: a
+ * special token, as a text's end is; -1: none. */
+static bool follow(const struct form *form, int most, uint64_t *seed, bool every, int32_t end)
 {
-    enum { END = 0 }; /* a special token, as a text's end is */
     struct grammar_run r;
     struct err e = {0};
     struct text_buffer text = {0};
-    const int32_t end = END;
     uint32_t *mask = calloc((size_t)lexicon->n_words, sizeof *mask);
     bool ended = false;
     assert_int_equal(grammar_run_open(&r, &form->grammar, lexicon, &e), 0);
     for (int i = 0; i < most && !ended; i++) {
         assert_int_equal(grammar_run_mask(&r, &end, 1, mask, &e), 0);
         if (every || i % 7 == 0)
-            check_mask(&r, mask, END);
+            check_mask(&r, mask, end);
         int32_t id = choose(mask, seed);
-        if (id == END)
+        if (id == end)
             break;
         assert_int_equal(tokenizer_token_bytes(tokenizer, id, &text, &e), 0);
         assert_int_equal(grammar_run_take(&r, id, &e), 0);
@@ -169,10 +170,88 @@ static void masks_are_exact(void **state)
         struct err e = {0};
         assert_int_equal(form_open_text(&form, rows[i].kind, rows[i].source, strlen(rows[i].source), &e), 0);
         for (int k = 0; k < 3; k++)
-            n_complete += follow(form, 40, &seed, k == 0);
+            n_complete += follow(form, 40, &seed, k == 0, END);
         form_close(form);
     }
     assert_true(n_complete > 15);
+}
+
+/* A vocabulary of many tokens of one kind: numbers of up to three digits, pairs of capital letters, triples of small
+ * ones, pairs of Cyrillic letters (two bytes each), pairs of all four kinds, and what stands around values in JSON. */
+static size_t crowded_json(char *text)
+{
+    static const char *const alphabet[] = {"0123456789", "ABCDEFGHIJKL", "abcdefgh"};
+    static const char *const json[] = {"\\\"", "\\\",", ",", "{", "}", "[",     "]",      ":",
+                                       "\\\\", ".",     "-", "_", "@", "5\\\"", "AB\\\"", "a\\\""};
+    size_t n =
+        (size_t)sprintf(text, "{\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"added_tokens\":[],"
+                              "\"normalizer\":null,\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":"
+                              "false,\"use_regex\":false},\"post_processor\":null,\"decoder\":{\"type\":"
+                              "\"ByteLevel\"},\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{\"\\u0120\":0");
+    int id = 1;
+    for (size_t i = 0; i < sizeof json / sizeof *json; i++)
+        n += (size_t)sprintf(text + n, ",\"%s\":%d", json[i], id++);
+    for (int k = 0; k < 3; k++)
+        for (const char *a = alphabet[k]; *a != 0; a++)
+            n += (size_t)sprintf(text + n, ",\"%c\":%d", *a, id++);
+    for (int k = 0; k < 9; k++)
+        for (const char *a = alphabet[k / 3]; *a != 0; a++)
+            for (const char *b = alphabet[k % 3]; *b != 0; b++) {
+                n += (size_t)sprintf(text + n, ",\"%c%c\":%d", *a, *b, id++);
+                for (const char *c = alphabet[k / 3]; *c != 0; c++)
+                    n += (size_t)sprintf(text + n, ",\"%c%c%c\":%d", *a, *b, *c, id++);
+            }
+    for (int a = 0; a < 29; a++) { /* the bytes d0 90 to d0 ac, each written as the letter of its code or 0x100 above */
+        n += (size_t)sprintf(text + n, ",\"\\u00d0\\u%04x\":%d", a < 17 ? 0x132 + a : 0xa1 + a - 17, id++);
+        n += (size_t)sprintf(text + n, ",\"a\\u00d0\\u%04x\":%d", a < 17 ? 0x132 + a : 0xa1 + a - 17, id++);
+        for (int b = 0; b < 17; b++)
+            n += (size_t)sprintf(text + n, ",\"\\u00d0\\u%04x\\u00d0\\u%04x%s\":%d", a < 17 ? 0x132 + a : 0xa1 + a - 17,
+                                 0x132 + b, b % 3 == 0 ? "7" : "", id++);
+    }
+    n += (size_t)sprintf(text + n, ",\"\\u00d0\":%d,\"A\\u00d0\":%d", id, id + 1);
+    return n + (size_t)sprintf(text + n, "}}}");
+}
+
+/* Chains of states over sets of characters, among which are all of other alphabets; states that any text keeps. */
+static void chains_are_exact(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {
+        "{\"type\":\"integer\"}",
+        "{\"type\":\"number\",\"minimum\":-53,\"maximum\":76543}",
+        "{\"type\":\"string\",\"pattern\":\"[A-Z]{2}$\"}",
+        "{\"type\":\"string\",\"pattern\":\"a\"}",
+        "{\"type\":\"string\",\"pattern\":\"a\",\"maxLength\":7}",
+        "{\"type\":\"string\",\"pattern\":\"^[^ab]*$\"}",
+        "{\"type\":\"string\",\"pattern\":\"^[^ab]{2,5}$\"}",
+        "{\"type\":\"string\",\"pattern\":\"^\\\\S+@\\\\S+$\"}",
+        "{\"type\":\"string\",\"pattern\":\"^.{2,5}$\"}",
+        "{\"type\":\"string\",\"pattern\":\"^[A-Z][a-z]*[0-9]{1,9}$\"}",
+        "{\"type\":\"string\",\"pattern\":\"^[a-h0-9]{4,9}[A-Z]$\"}",
+    };
+    struct tokenizer *kept = tokenizer;
+    struct lexicon_keeper crowd;
+    const struct lexicon *demo = lexicon;
+    struct err e = {0};
+    uint64_t seed = 3;
+    char *text = malloc(1 << 20);
+    assert_int_equal(tokenizer_open_memory(&tokenizer, text, crowded_json(text), "crowded", &e), 0);
+    lexicon_keeper_open(&crowd, tokenizer, tokenizer_vocab_size(tokenizer));
+    lexicon = lexicon_keeper_get(&crowd, &e);
+    expect_none(&e);
+    assert_true(lexicon->n_tokens > 5000);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        for (int k = 0; k < 6; k++) {
+            struct form *form;
+            assert_int_equal(form_open_text(&form, FORM_SCHEMA, rows[i], strlen(rows[i]), &e), 0);
+            (void)follow(form, 12, &seed, true, -1);
+            form_close(form);
+        }
+    lexicon_keeper_close(&crowd);
+    tokenizer_close(&tokenizer);
+    free(text);
+    tokenizer = kept;
+    lexicon = demo;
 }
 
 /* The forced text that follows once `begin` has been taken, as its tokens' texts with a bar behind each. */
@@ -224,7 +303,7 @@ static void long_runs(void **state)
     struct err e = {0};
     uint64_t seed = 5;
     assert_int_equal(form_open_text(&form, FORM_SCHEMA, source, sizeof source - 1, &e), 0);
-    (void)follow(form, 3000, &seed, false);
+    (void)follow(form, 3000, &seed, false, END);
     form_close(form);
 }
 
@@ -275,8 +354,9 @@ static void no_token_leads_on(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_of_tokens), cmocka_unit_test(masks_are_exact),   cmocka_unit_test(forced_text),
-        cmocka_unit_test(long_runs),       cmocka_unit_test(effort_is_bounded), cmocka_unit_test(no_token_leads_on),
+        cmocka_unit_test(bytes_of_tokens),   cmocka_unit_test(masks_are_exact), cmocka_unit_test(chains_are_exact),
+        cmocka_unit_test(forced_text),       cmocka_unit_test(long_runs),       cmocka_unit_test(effort_is_bounded),
+        cmocka_unit_test(no_token_leads_on),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

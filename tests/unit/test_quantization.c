@@ -47,7 +47,6 @@ static void refused(void **state)
         {"\"quant_method\":\"awq\",\"group_size\":0", "group_size", "16 or more"},
         {"\"quant_method\":\"gptq\",\"bits\":3", "\"bits\"", "4 or 8"},
         {"\"quant_method\":\"gptq\",\"checkpoint_format\":\"marlin\"", "\"checkpoint_format\" is marlin", "gptq_v2"},
-        {"\"quant_method\":\"gptq\",\"desc_act\":true", "\"desc_act\" is true", "false"},
         {"\"quant_method\":\"gptq\",\"dynamic\":{\"+:.*down.*\":{\"bits\":8}}",
          "\"dynamic\" is +:", "leave modules out"},
         {"\"quant_method\":\"modelopt\",\"quant_algo\":\"NVFP4_AWQ\"", "\"quant_algo\" is NVFP4_AWQ", "FP8"},
@@ -56,7 +55,9 @@ static void refused(void **state)
         {CT "\"config_groups\":{\"W4A16\":[\"Linear\"]}", "\"config_groups\" is no scheme", "spelled out"},
         {CT "\"config_groups\":{\"a\":{},\"b\":{}}", "several schemes", "one scheme"},
         {CT GROUPS("\"weights\":7"), "\"weights\" is an integer", "an object"},
-        {CT GROUPS(W4 ",\"actorder\":\"group\"}"), "\"actorder\" is group", "weight"},
+        {"\"quant_method\":\"compressed-tensors\",\"format\":\"int-quantized\"," GROUPS(
+             "\"weights\":{\"num_bits\":8,\"group_size\":32,\"actorder\":\"group\"}"),
+         "\"actorder\" is group", "pack-quantized"},
         {CT GROUPS("\"weights\":{\"num_bits\":3,\"type\":\"int\"}"), "\"type\" is int", "4 or 8"},
         {CT GROUPS("\"weights\":{\"num_bits\":4,\"type\":\"float\",\"group_size\":32}"), "\"type\" is float",
          "float of 8"},
@@ -97,6 +98,13 @@ static void accepted(void **state)
     expect_text(&e, ERR_NONE, "");
     assert_int_equal(q.group, 0);
     assert_true(q.zero_less_one);
+    assert_false(q.reordered);
+    read("\"quant_method\":\"gptq\",\"group_size\":64,\"desc_act\":true", &e);
+    expect_text(&e, ERR_NONE, "");
+    assert_true(q.reordered);
+    read(CT GROUPS(W4 ",\"actorder\":\"group\"}"), &e);
+    expect_text(&e, ERR_NONE, "");
+    assert_true(q.reordered);
 }
 
 static void lists(void **state)

@@ -90,12 +90,56 @@ static void keys_of_triton(void **state)
     assert_string_equal(w.unread, "name");
 }
 
+static void warmups(void **state)
+{
+    (void)state;
+    struct wishes w;
+    struct err e;
+    (void)pbtxt(
+        &w,
+        "model_warmup [ { name: \"long\" batch_size: 4 count: 3 inputs { key: \"input_ids\" value: { data_type: "
+        "TYPE_INT32 dims: [ 2, 128 ] random_data: true } } inputs { key: \"lengths\" value { data_type: "
+        "TYPE_INT64 dims: 1 zero_data: true } } }, { name: 'text' inputs { key: \"text_input\" value { data_type: "
+        "TYPE_STRING dims: [ 900 ] input_data_file: \"hello\" } } strange: { a: 1 } } ]\n"
+        "model_warmup { batch_size: 0 }",
+        &e);
+    expect_none(&e);
+    assert_int_equal(w.n_warmups, 3);
+    assert_string_equal(w.warmup[0].name, "long");
+    assert_true(w.warmup[0].n_tokens == 256 && w.warmup[0].batch == 4 && w.warmup[0].count == 3);
+    assert_string_equal(w.warmup[1].name, "text");
+    assert_true(w.warmup[1].n_tokens == 8 && w.warmup[1].batch == 1 && w.warmup[1].count == 1);
+    assert_true(w.warmup[2].n_tokens == 8 && w.warmup[2].batch == 1);
+    assert_string_equal(w.unread, "model_warmup.inputs.input_data_file, model_warmup.?");
+    (void)pbtxt(&w, "model_warmup { inputs { value { data_type: TYPE_INT32 dims: [ 1048576, 1048576, 1048576 ] } } }",
+                &e);
+    expect_none(&e);
+    assert_int_equal(w.warmup[0].n_tokens, 1 << 20);
+    static const char *const bad[] = {"model_warmup",
+                                      "model_warmup: 5",
+                                      "model_warmup { count: -1 }",
+                                      "model_warmup { batch_size: 99999 }",
+                                      "model_warmup { inputs: 5 }",
+                                      "model_warmup { inputs { value { dims: [ 1, ",
+                                      "model_warmup [ { count: 1 }",
+                                      "model_warmup [ { count: 1"};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        (void)pbtxt(&w, bad[i], &e);
+        EXPECT_PARTS(&e, ERR_INPUT, "config.pbtxt");
+    }
+    char many[40 * (WISHES_WARMUPS + 1)] = "";
+    for (int i = 0; i <= WISHES_WARMUPS; i++)
+        strcat(many, "model_warmup { count: 1 } ");
+    (void)pbtxt(&w, many, &e);
+    EXPECT_PARTS(&e, ERR_INPUT, "more than 16");
+}
+
 static void no_texts(void **state)
 {
     (void)state;
     struct wishes w;
     struct err e;
-    char deep[400], any[64];
+    char deep[400], any[64], warm[200];
     uint64_t seed = 3;
     memset(deep, '{', sizeof deep - 1);
     deep[sizeof deep - 1] = '\0';
@@ -118,6 +162,8 @@ static void no_texts(void **state)
         any[n] = '\0';
         (void)pbtxt(&w, any, &e);
         (void)properties(&w, any, &e);
+        (void)snprintf(warm, sizeof warm, "model_warmup %s { inputs { %s } }", any, any);
+        (void)pbtxt(&w, warm, &e);
     }
 }
 
@@ -154,9 +200,9 @@ static void files(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(keys_of_djl), cmocka_unit_test(refused),
-                                       cmocka_unit_test(keys_of_triton), cmocka_unit_test(no_texts),
-                                       cmocka_unit_test(files)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(keys_of_djl),    cmocka_unit_test(refused),
+                                       cmocka_unit_test(keys_of_triton), cmocka_unit_test(warmups),
+                                       cmocka_unit_test(no_texts),       cmocka_unit_test(files)};
     cmocka_set_message_output(CM_OUTPUT_TAP);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

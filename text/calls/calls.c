@@ -12,7 +12,7 @@ static const char *const hermes_markers[] = {"<tool_call>"}, *const hermes_tail[
 
 void calls_flush(struct calls_reader *r)
 {
-    if (r->n_out > 0)
+    if (r->n_out > 0 && !(r->hidden && r->out_part == CALLS_REASONING))
         r->to->take(r->to->context, r->out_part, r->n_calls - 1, r->out, r->n_out);
     r->n_out = 0;
 }
@@ -324,27 +324,41 @@ static void take_behind(struct calls_reader *r, char c)
         take_next(r, c);
 }
 
+static void take_said(struct calls_reader *r, char c)
+{
+    if (r->format == CALLS_NONE)
+        say(r, c);
+    else
+        take_text(r, c);
+}
+
+static void take_thought(struct calls_reader *r, char c)
+{
+    calls_take_thought(r, c, take_said);
+}
+
 static void take(struct calls_reader *r, char c)
 {
     static void (*const by_mode[])(struct calls_reader * r,
-                                   char c) = {[MODE_TEXT] = take_text,         [MODE_OPEN] = take_open,
+                                   char c) = {[MODE_TEXT] = take_said,         [MODE_START] = take_thought,
+                                              [MODE_THOUGHT] = take_thought,   [MODE_OPEN] = take_open,
                                               [MODE_OBJECT] = take_object,     [MODE_BETWEEN] = take_next,
                                               [MODE_NAME] = take_name,         [MODE_VALUE] = take_value,
                                               [MODE_TAIL] = take_tail,         [MODE_HEADER] = calls_take_harmony,
                                               [MODE_BODY] = calls_take_harmony};
-    if (r->format == CALLS_NONE)
-        calls_put(r, CALLS_CONTENT, c);
-    else
-        by_mode[r->mode](r, c);
+    by_mode[r->mode](r, c);
 }
 
-struct calls_reader *calls_open(enum calls_format format)
+struct calls_reader *calls_open(struct calls_way way)
 {
+    static const enum calls_mode begins[] = {
+        [THOUGHTS_NONE] = MODE_TEXT, [THOUGHTS_MARKED] = MODE_START, [THOUGHTS_BEGUN] = MODE_THOUGHT};
     struct calls_reader *r = calloc(1, sizeof *r);
     if (r == NULL)
         return NULL;
-    r->format = format;
-    r->mode = format == CALLS_HARMONY ? MODE_HEADER : MODE_TEXT;
+    r->format = way.format;
+    r->hidden = way.hidden;
+    r->mode = way.format == CALLS_HARMONY ? MODE_HEADER : begins[way.thoughts];
     return r;
 }
 
@@ -368,6 +382,7 @@ void calls_end(struct calls_reader *r, const struct calls_sink *to)
         calls_end_harmony(r);
     } else {
         bool opened = r->mode == MODE_OPEN || r->mode == MODE_NAME || (r->mode == MODE_OBJECT && !r->committed);
+        calls_end_thought(r, take_said);
         size_t n = r->mode != MODE_TAIL && r->mode != MODE_VALUE ? r->n_held : 0;
         if (opened && r->n_raw > 0)
             give_back(r);

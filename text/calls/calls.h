@@ -21,8 +21,29 @@ enum calls_format {
     CALLS_FORMATS       /* their number */
 };
 
-/* The form that a chat template writes calls in, by its text. */
+enum calls_thoughts {                  /* between <think> and </think>, in front of what an answer says */
+                      THOUGHTS_NONE,   /* such marks are text */
+                      THOUGHTS_MARKED, /* an answer may begin with them */
+                      THOUGHTS_BEGUN   /* the prompt ends with the first mark: an answer begins within */
+};
+
+/* How an answer is taken apart. */
+struct calls_way {
+    enum calls_format format;
+    enum calls_thoughts thoughts;
+    bool hidden; /* what it thinks is not handed on */
+};
+
+static inline bool calls_any(struct calls_way way)
+{
+    return way.format != CALLS_NONE || way.thoughts != THOUGHTS_NONE;
+}
+
+/* The form that a chat template writes calls in, and whether it knows of thoughts, by its text. */
 enum calls_format calls_format_of(const char *source, size_t bytes);
+bool calls_thinks(const char *source, size_t bytes);
+/* Whether a prompt that ends with this text has begun a thought. */
+bool calls_begins_thought(const char *end, size_t bytes);
 const char *calls_format_name(enum calls_format format);
 
 enum calls_part {
@@ -41,7 +62,7 @@ struct calls_sink {
 struct calls_reader;
 
 /* NULL: out of memory. */
-struct calls_reader *calls_open(enum calls_format format);
+struct calls_reader *calls_open(struct calls_way way);
 void calls_close(struct calls_reader *r);
 void calls_read(struct calls_reader *r, const char *text, size_t bytes, const struct calls_sink *to);
 /* The text is complete. */

@@ -10,6 +10,8 @@
 
 enum calls_mode {
     MODE_TEXT,    /* content, until a marker */
+    MODE_START,   /* in front of the marker of a thought, or of content */
+    MODE_THOUGHT, /* until the marker that closes it */
     MODE_OPEN,    /* behind a marker, in front of the call */
     MODE_OBJECT,  /* within a call that is an object */
     MODE_BETWEEN, /* behind an object, where another one may follow */
@@ -22,6 +24,7 @@ enum calls_mode {
 
 struct calls_reader {
     enum calls_format format;
+    bool hidden; /* thoughts are not handed on */
     enum calls_mode mode;
     const struct calls_sink *to; /* during a call */
     int n_calls;
@@ -34,11 +37,12 @@ struct calls_reader {
     size_t argument_at, n_argument; /* its arguments in raw, as far as they have come */
     struct call_json json;
 
-    bool in_list;   /* MISTRAL: a list is open */
-    bool had_text;  /* something that is not white space has come */
-    char space[64]; /* [n_space] white space that is content if no call follows */
+    bool in_list;     /* MISTRAL: a list is open */
+    bool had_thought; /* the same, of a thought */
+    bool had_text;    /* something that is not white space has come */
+    char space[64];   /* [n_space] white space that is content if no call follows */
     size_t n_space;
-    bool behind_call;        /* white space that follows is none */
+    bool behind_call;        /* or behind a thought: white space that follows is none */
     enum calls_part channel; /* HARMONY: what the body is */
 
     char out[512]; /* [n_out] of one part, to be handed on together */
@@ -51,6 +55,11 @@ void calls_put(struct calls_reader *r, enum calls_part part, char c);
 void calls_flush(struct calls_reader *r);
 /* A call of this name begins. */
 void calls_begin(struct calls_reader *r, const char *name, size_t bytes);
+
+/* calls_thoughts.c: a byte of a thought or in front of one; the first one of what is said is left to `text`, which
+ * takes a byte of content. The end of the text. */
+void calls_take_thought(struct calls_reader *r, char c, void (*text)(struct calls_reader *r, char c));
+void calls_end_thought(struct calls_reader *r, void (*text)(struct calls_reader *r, char c));
 
 /* calls_harmony.c: a byte of a message in a channel, and the end of the text. */
 void calls_take_harmony(struct calls_reader *r, char c);

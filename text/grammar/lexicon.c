@@ -8,8 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_DEPTH 1024 /* bytes of a token; longer ones are never chosen */
-#define FEW_BYTES 8    /* of ASCII: too few to look for more than the paths that they begin */
+#define MAX_DEPTH LEXICON_MAX_DEPTH
+#define FEW_BYTES 8 /* of ASCII: too few to look for more than the paths that they begin */
 
 static inline void set_bit(uint32_t *mask, int32_t token)
 {
@@ -298,9 +298,10 @@ static void set_plain(const struct lexicon *l, uint32_t *mask, int chars)
 
 /* In this state all plain characters may come, up to a number that is known and fits all plain tokens, or belongs to
  * all that may come. */
-static bool is_free(const struct lexicon *l, const struct machine_state *s)
+static bool is_free(const struct lexicon *l, struct machine *m, int state)
 {
-    return s->free_chars >= l->longest || (s->free_chars >= 0 && s->only_free);
+    const struct machine_state *s = &m->state[state];
+    return s->free_chars >= l->longest || (s->free_chars >= 0 && s->only_free) || alike_free(m, state);
 }
 
 /* The plain tokens behind a node whose bytes are so many characters, with at most free_chars more. */
@@ -337,7 +338,7 @@ static int walk_to_free(const struct lexicon *l, int begin, int end, int depth, 
         chars[behind] = chars[node->depth] + ((node->byte & 0xc0) != 0x80);
         if (next >= 0 && node->token >= 0)
             set_all(l, mask, node->token);
-        if (next >= 0 && !is_free(l, &m->state[next])) {
+        if (next >= 0 && !is_free(l, m, next)) {
             i++;
             continue;
         }
@@ -350,38 +351,31 @@ static int walk_to_free(const struct lexicon *l, int begin, int end, int depth, 
     return n_visited;
 }
 
-/* The set over which a machine stays in a state; NULL: there is none worth the memory. */
-static const struct loop_set *loop_of(const struct lexicon *l, struct machine *m, int state)
+/* Tokens that begin with a byte: those that stay within the set of the chain, which begins behind their first
+ * character, and what follows where they leave it. inner: those that stay are in the mask already. */
+static int set_along(const struct lexicon *l, const struct loop_chain *c, unsigned char byte, bool inner,
+                     struct machine *m, uint32_t *mask)
 {
-    const uint64_t *live = m->state[state].live;
-    if (__builtin_popcountll(live[0]) + __builtin_popcountll(live[1]) < FEW_BYTES)
-        return NULL;
-    const uint64_t *loop = machine_loop(m, state), bytes[4] = {loop[0], loop[1]};
-    if (__builtin_popcountll(bytes[0]) + __builtin_popcountll(bytes[1]) < FEW_BYTES)
-        return NULL;
-    return loops_get(l->loops, l, bytes);
-}
-
-/* Tokens that begin with the byte of a node at the root, which leads to a state that the machine stays in over the set.
- * inner: those that stay within the set are in the mask already. */
-static int set_looping(const struct lexicon *l, const struct loop_set *set, unsigned char byte, bool inner,
-                       struct machine *m, int state, uint32_t *mask)
-{
-    int n_visited = 0;
+    const struct loop_set *set = c->set;
+    int n_visited = set->leaving_begin[byte + 1] - set->leaving_begin[byte];
     for (int i = set->token_begin[byte]; i < set->token_begin[byte + 1] && !inner; i++)
-        set_bit(mask, set->token[i]);
+        if (loops_state(c, set->token[i].chars - 1) >= 0)
+            set_bit(mask, set->token[i].token);
     for (int i = set->leaving_begin[byte]; i < set->leaving_begin[byte + 1]; i++) {
-        int node = set->leaving[i], depth = l->all.node[node].depth; /* as many characters: they are ASCII */
-        n_visited += walk_to_free(l, node, l->all.node[node].skip, depth, depth, m, state, mask);
+        const struct loop_leaving *at = &set->leaving[i];
+        int state = loops_state(c, at->chars - 1), node = at->node;
+        if (state >= 0 && m->state[state].live[at->byte / 64] >> at->byte % 64 & 1)
+            n_visited +=
+                walk_to_free(l, node, l->all.node[node].skip, l->all.node[node].depth, at->chars, m, state, mask);
     }
     return n_visited;
 }
 
 /* May all plain tokens that begin with the byte of a node at the root come, if the machine is in this state behind
  * it? */
-static bool frees_all(const struct lexicon *l, const struct machine *m, int state)
+static bool frees_all(const struct lexicon *l, struct machine *m, int state)
 {
-    return state >= 0 && m->state[state].free_chars >= l->longest;
+    return state >= 0 && (m->state[state].free_chars >= l->longest || alike_free(m, state));
 }
 
 /* All plain tokens to the mask, where that is less work than setting those that may come one by one; then the others
@@ -409,37 +403,53 @@ static bool set_most(const struct lexicon *l, struct machine *m, int state, uint
     return true;
 }
 
-/* The tokens that begin with the byte of a node at the root. most: those that frees_all tells of are in the mask, and
- * own: so are those over whose bytes the machine stays in `state`. */
-static int set_root(const struct lexicon *l, int node, bool most, bool own, struct machine *m, int state,
-                    uint32_t *mask)
+/* The state behind the first character of the tokens of a node at the root, and the chain that begins there, if a chain
+ * knows all that follows. MACHINE_DEAD: it does not. */
+static int begin_chain(const struct lexicon *l, int node, struct loop_chain *c, struct machine *m, int state)
 {
     enum { MANY = 64 };
-    int end = l->all.node[node].skip;
     unsigned char byte = l->all.node[node].byte;
-    int next = machine_next(m, state, byte);
-    if (most && frees_all(l, m, next)) {
+    int next = byte < 0x80 ? machine_next(m, state, byte) : alike_find(m, state)->wide ? m->state[state].alike.to : -1;
+    if (next < 0 || l->all.node[node].skip - node <= MANY || is_free(l, m, next))
+        return MACHINE_DEAD;
+    int to = alike_find(m, next)->to;
+    if (to < 0 || is_free(l, m, to))
+        return MACHINE_DEAD;
+    if (c->n == 0 || c->state[0] != next)
+        loops_chain(l->loops, l, m, next, c);
+    return c->set != NULL && (byte < 0x80 || c->set->wide) ? next : MACHINE_DEAD;
+}
+
+/* The tokens that begin with the byte of a node at the root. most: those that frees_all tells of are in the mask, and
+ * own: so are those that stay in `state` all along. */
+static int set_root(const struct lexicon *l, int node, bool most, bool own, struct loop_chain *c, struct machine *m,
+                    int state, uint32_t *mask)
+{
+    unsigned char byte = l->all.node[node].byte;
+    if (most && frees_all(l, m, machine_next(m, state, byte))) {
         set_all(l, mask, l->all.node[node].token);
-        return walk_others(l, node, m, next, mask);
+        return walk_others(l, node, m, machine_next(m, state, byte), mask);
     }
-    bool looks = next >= 0 && end - node > MANY && byte < 0x80 && !is_free(l, &m->state[next]);
-    const struct loop_set *set = looks ? loop_of(l, m, next) : NULL;
-    if (set != NULL)
-        return set_looping(l, set, byte, own && next == state, m, next, mask);
-    return walk_to_free(l, node, end, 0, 0, m, state, mask);
+    int next = begin_chain(l, node, c, m, state);
+    if (next >= 0)
+        return set_along(l, c, byte, own && next == state, m, mask);
+    return walk_to_free(l, node, l->all.node[node].skip, 0, 0, m, state, mask);
 }
 
 static int set_by_roots(const struct lexicon *l, struct machine *m, int state, uint32_t *mask)
 {
+    struct loop_chain c = {0};
     bool most = set_most(l, m, state, mask);
-    const struct loop_set *own = loop_of(l, m, state);
     int n_visited = 0;
-    for (int i = 0; own != NULL && i < l->n_words; i++)
-        mask[i] |= own->inner[i];
+    bool own = alike_find(m, state)->to == state;
+    if (own)
+        loops_chain(l->loops, l, m, state, &c);
+    for (int i = 0; own && c.set != NULL && i < l->n_words; i++)
+        mask[i] |= c.set->inner[i];
     const struct machine_state s = m->state[state];
     for (int i = 0; i < l->all.n; i = l->all.node[i].skip)
         if (s.live[l->all.node[i].byte / 64] >> l->all.node[i].byte % 64 & 1)
-            n_visited += set_root(l, i, most, own != NULL, m, state, mask);
+            n_visited += set_root(l, i, most, own, &c, m, state, mask);
     return n_visited;
 }
 
@@ -448,10 +458,9 @@ int lexicon_mask(const struct lexicon *l, struct machine *m, int state, uint32_t
     memset(mask, 0, (size_t)l->n_words * sizeof *mask);
     if (state < 0)
         return 0;
-    struct machine_state s = m->state[state];
-    if (!is_free(l, &s))
+    if (!is_free(l, m, state))
         return set_by_roots(l, m, state, mask);
-    set_plain(l, mask, s.free_chars);
+    set_plain(l, mask, m->state[state].free_chars);
     return walk(l, &l->other, 0, l->other.n, 0, m, state, mask);
 }
 

@@ -12,7 +12,8 @@
 #include "text/grammar/machine.h"
 #include "text/tokenizer/tokenizer.h"
 
-#define LEXICON_LENGTHS 16
+#define LEXICON_LENGTHS   16
+#define LEXICON_MAX_DEPTH 1024 /* bytes of a token; longer ones are never chosen */
 
 /* In UTF-8 there is no such byte. Between two of them stands the text of a special token, which so is in no text but
  * where a form asks for it (calls.h). */

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool has(const uint64_t bytes[4], unsigned char byte)
+static bool has(const uint64_t ascii[2], unsigned char byte)
 {
-    return bytes[byte / 64] >> byte % 64 & 1;
+    return byte < 0x80 && (ascii[byte / 64] >> byte % 64 & 1);
 }
 
 static void free_set(struct loop_set *set)
@@ -19,71 +19,128 @@ static void free_set(struct loop_set *set)
     free(set);
 }
 
+/* A place on a path through the tree: between characters (n_more 0), or within one. */
+struct spot {
+    int16_t chars;             /* that have begun */
+    uint8_t n_more, low, high; /* bytes that the last one still needs; the next of them is of [low, high] */
+};
+
+enum way { INSIDE, LEAVES, NOWHERE };
+
+static struct spot begin_wide(int chars, unsigned char byte)
+{
+    struct spot s = {(int16_t)(chars + 1), byte < 0xe0 ? 1 : byte < 0xf0 ? 2 : 3, 0x80, 0xbf};
+    if (byte == 0xe0 || byte == 0xf0)
+        s.low = byte == 0xe0 ? 0xa0 : 0x90;
+    if (byte == 0xed || byte == 0xf4)
+        s.high = byte == 0xed ? 0x9f : 0x8f;
+    return s;
+}
+
+/* Behind one more byte. */
+static enum way go_on(const struct loop_set *set, struct spot at, bool first, unsigned char byte, struct spot *next)
+{
+    if (at.n_more > 0) {
+        *next = (struct spot){at.chars, at.n_more - 1, 0x80, 0xbf};
+        return byte >= at.low && byte <= at.high ? INSIDE : NOWHERE;
+    }
+    bool begins_wide = byte >= 0xc2 && byte <= 0xf4;
+    *next = begins_wide ? begin_wide(at.chars, byte) : (struct spot){at.chars + 1, 0, 0, 0};
+    if (set->wide && begins_wide)
+        return INSIDE;
+    if (first)
+        return byte < 0x80 ? INSIDE : NOWHERE;
+    return has(set->ascii, byte) ? INSIDE : LEAVES;
+}
+
 /* The tokens of a node, and of the same bytes. */
-static void take_tokens(struct loop_set *set, const struct lexicon *l, int node, bool inner)
+static void take_tokens(struct loop_set *set, const struct lexicon *l, int node, int chars, bool inner)
 {
     for (int32_t token = l->all.node[node].token; token >= 0; token = l->same[token]) {
-        set->token[set->n_tokens++] = token;
+        set->token[set->n_tokens++] = (struct loop_token){token, chars};
         if (inner)
             set->inner[token / 32] |= 1u << token % 32;
+        set->longest = chars > set->longest ? chars : set->longest;
     }
 }
 
-/* Paths through the tree as far as their bytes belong to the set. */
-static void fill(struct loop_set *set, const struct lexicon *l)
+static void begin_byte(struct loop_set *set, int from, int to)
 {
-    int byte = 0;
-    bool inner = false;
-    for (int i = 0; i < l->all.n;) {
-        const struct lexicon_node *node = &l->all.node[i];
-        if (node->depth == 0) {
-            for (; byte <= node->byte; byte++) {
-                set->token_begin[byte] = set->n_tokens;
-                set->leaving_begin[byte] = set->n_leaving;
-            }
-            inner = has(set->bytes, node->byte);
-        } else if (!has(set->bytes, node->byte)) {
-            set->leaving[set->n_leaving++] = i;
-            i = node->skip;
-            continue;
-        }
-        take_tokens(set, l, i, inner);
-        i++;
-    }
-    for (; byte <= 256; byte++) {
+    for (int byte = from; byte <= to; byte++) {
         set->token_begin[byte] = set->n_tokens;
         set->leaving_begin[byte] = set->n_leaving;
     }
 }
 
-static struct loop_set *make_set(const struct lexicon *l, const uint64_t bytes[4])
+/* Paths through the tree as far as their characters belong to the set. */
+static void fill(struct loop_set *set, const struct lexicon *l)
 {
-    struct loop_set *set = calloc(1, sizeof *set);
-    if (set == NULL)
-        return NULL;
-    memcpy(set->bytes, bytes, sizeof set->bytes);
-    set->inner = calloc((size_t)l->n_words, sizeof *set->inner);
-    set->token = malloc(((size_t)l->n_tokens + 1) * sizeof *set->token);
-    set->leaving = malloc(((size_t)l->all.n + 1) * sizeof *set->leaving);
-    if (set->inner == NULL || set->token == NULL || set->leaving == NULL) {
-        free_set(set);
-        return NULL;
+    struct spot at[LEXICON_MAX_DEPTH + 1] = {{0}};
+    int byte = -1;
+    bool inner = false;
+    for (int i = 0; i < l->all.n;) {
+        const struct lexicon_node *node = &l->all.node[i];
+        if (node->depth == 0) {
+            begin_byte(set, byte + 1, node->byte);
+            byte = node->byte;
+            inner = has(set->ascii, node->byte) || node->byte >= 0x80;
+        }
+        enum way way = go_on(set, at[node->depth], node->depth == 0, node->byte, &at[node->depth + 1]);
+        if (way == LEAVES)
+            set->leaving[set->n_leaving++] = (struct loop_leaving){i, (uint16_t)at[node->depth].chars, node->byte};
+        if (way == INSIDE && node->token >= 0)
+            take_tokens(set, l, i, at[node->depth + 1].chars, inner);
+        i = way == INSIDE ? i + 1 : node->skip;
     }
-    fill(set, l);
-    int32_t *token = realloc(set->token, ((size_t)set->n_tokens + 1) * sizeof *token);
-    int32_t *leaving = realloc(set->leaving, ((size_t)set->n_leaving + 1) * sizeof *leaving);
-    set->token = token != NULL ? token : set->token;
-    set->leaving = leaving != NULL ? leaving : set->leaving;
-    return set;
+    begin_byte(set, byte + 1, 256);
 }
 
-const struct loop_set *loops_get(struct loops *loops, const struct lexicon *l, const uint64_t bytes[4])
+/* The room in which a set is found. */
+static int make_room(struct loops *loops, const struct lexicon *l)
+{
+    if (loops->token == NULL)
+        loops->token = malloc(((size_t)l->n_tokens + 1) * sizeof *loops->token);
+    if (loops->leaving == NULL)
+        loops->leaving = malloc(((size_t)l->all.n + 1) * sizeof *loops->leaving);
+    return loops->token != NULL && loops->leaving != NULL ? 0 : -1;
+}
+
+static void *copy(const void *from, size_t bytes)
+{
+    void *to = malloc(bytes + 1);
+    if (to != NULL && bytes > 0)
+        memcpy(to, from, bytes);
+    return to;
+}
+
+static struct loop_set *make_set(struct loops *loops, const struct lexicon *l, const struct machine_alike *alike)
+{
+    struct loop_set *set = make_room(loops, l) == 0 ? calloc(1, sizeof *set) : NULL;
+    if (set == NULL)
+        return NULL;
+    memcpy(set->ascii, alike->ascii, sizeof set->ascii);
+    set->wide = alike->wide;
+    set->inner = calloc((size_t)l->n_words, sizeof *set->inner);
+    set->token = loops->token;
+    set->leaving = loops->leaving;
+    if (set->inner != NULL)
+        fill(set, l);
+    set->token = copy(loops->token, (size_t)set->n_tokens * sizeof *set->token);
+    set->leaving = copy(loops->leaving, (size_t)set->n_leaving * sizeof *set->leaving);
+    if (set->inner != NULL && set->token != NULL && set->leaving != NULL)
+        return set;
+    free_set(set);
+    return NULL;
+}
+
+/* The set of these characters, found now if it is not kept. NULL: no memory. */
+static const struct loop_set *get_set(struct loops *loops, const struct lexicon *l, const struct machine_alike *alike)
 {
     int oldest = 0;
     loops->clock++;
     for (int i = 0; i < LOOPS_KEPT; i++) {
         struct loop_set *set = loops->set[i];
-        if (set != NULL && memcmp(set->bytes, bytes, sizeof set->bytes) == 0) {
+        if (set != NULL && memcmp(set->ascii, alike->ascii, sizeof set->ascii) == 0 && set->wide == alike->wide) {
             set->used = loops->clock;
             return set;
         }
@@ -91,15 +148,56 @@ const struct loop_set *loops_get(struct loops *loops, const struct lexicon *l, c
             oldest = i;
     }
     free_set(loops->set[oldest]);
-    loops->set[oldest] = make_set(l, bytes);
+    loops->set[oldest] = make_set(loops, l, alike);
     if (loops->set[oldest] != NULL)
         loops->set[oldest]->used = loops->clock;
     return loops->set[oldest];
+}
+
+/* state[0] and state[1] are there. -1: the characters of the set lead to different states somewhere. */
+static int go_along(struct machine *m, struct loop_chain *c)
+{
+    while (c->n <= c->set->longest && !c->endless) {
+        int last = c->state[c->n - 1], next = alike_next(m, last, c->set->ascii, c->set->wide);
+        if (next == MACHINE_UNKNOWN || (next >= 0 && next != last && c->n == LOOPS_MAX_CHAIN))
+            return -1;
+        if (next < 0)
+            break;
+        c->endless = next == last;
+        if (!c->endless)
+            c->state[c->n++] = next;
+    }
+    return 0;
+}
+
+void loops_chain(struct loops *loops, const struct lexicon *l, struct machine *m, int state, struct loop_chain *chain)
+{
+    const struct machine_alike alike = *alike_find(m, state);
+    chain->set = NULL;
+    chain->n = 1;
+    chain->endless = false;
+    chain->state[0] = state;
+    if (alike.to < 0 || alike_next(m, alike.to, alike.ascii, alike.wide) < 0)
+        return;
+    chain->set = get_set(loops, l, &alike);
+    if (chain->set != NULL && go_along(m, chain) != 0)
+        chain->set = NULL;
+}
+
+int loops_state(const struct loop_chain *chain, int chars)
+{
+    if (chars < chain->n)
+        return chain->state[chars];
+    return chain->endless ? chain->state[chain->n - 1] : MACHINE_DEAD;
 }
 
 void loops_close(struct loops *loops)
 {
     for (int i = 0; loops != NULL && i < LOOPS_KEPT; i++)
         free_set(loops->set[i]);
+    if (loops != NULL) {
+        free(loops->token);
+        free(loops->leaving);
+    }
     free(loops);
 }

@@ -6,7 +6,7 @@
 
 #define MAX_DEPTH   256   /* frames of a stack: some 64 levels of JSON */
 #define MAX_PLACES  4096  /* of a state */
-#define MAX_STATES  16384 /* while a vocabulary is walked over */
+#define MAX_STATES  16384 /* while a vocabulary is walked over; numbers of 16 bits */
 #define MAX_STEPS   262144
 #define MAX_KEPT    1048576 /* places of all states */
 #define MAX_FRAMES  65536
@@ -241,6 +241,21 @@ static void follow(struct machine *m, struct machine_place at)
         add_work(m, node->next, frame);
 }
 
+/* Few as a rule, and nearly in order. */
+static void sort_places(struct machine_place *place, int n)
+{
+    enum { FEW = 40 };
+    if (n > FEW)
+        qsort(place, (size_t)n, sizeof *place, compare_places);
+    for (int i = 1; i < n && n <= FEW; i++) {
+        struct machine_place one = place[i];
+        int k = i;
+        for (; k > 0 && compare_places(&place[k - 1], &one) > 0; k--)
+            place[k] = place[k - 1];
+        place[k] = one;
+    }
+}
+
 /* The places that read a byte, or tell of a loop, to be reached from those in the work: they are left in m->work[0,
  * n), sorted; returns n. */
 static int close_work(struct machine *m)
@@ -253,7 +268,7 @@ static int close_work(struct machine *m)
         if (kind == NODE_BYTES || kind == NODE_FREE)
             m->work[n++] = m->work[i];
     }
-    qsort(m->work, (size_t)n, sizeof *m->work, compare_places);
+    sort_places(m->work, n);
     return n;
 }
 
@@ -381,7 +396,7 @@ static int remember_step(struct machine *m, int state, const struct byte_range *
     if (s->row < 0)
         return remember_in_table(m, state, range->byte, to);
     for (int byte = range->low; byte <= range->high; byte++)
-        m->row[s->row][byte] = to;
+        m->row[s->row][byte] = (int16_t)to;
     return to;
 }
 
@@ -420,19 +435,6 @@ int machine_next(struct machine *m, int state, unsigned char byte)
     struct byte_range range = {byte, 0, 255};
     int to = make_step(m, state, &range);
     return machine_tired(m) ? MACHINE_DEAD : remember_step(m, state, &range, to);
-}
-
-const uint64_t *machine_loop(struct machine *m, int state)
-{
-    uint64_t loop[2] = {0};
-    for (int byte = 0; byte < 128 && !m->state[state].loop_known; byte++)
-        if (machine_next(m, state, (unsigned char)byte) == state)
-            loop[byte / 64] |= 1ull << byte % 64;
-    struct machine_state *s = &m->state[state];
-    if (!s->loop_known)
-        memcpy(s->loop, loop, sizeof loop);
-    s->loop_known = true;
-    return s->loop;
 }
 
 int machine_begin(struct machine *m, int start)

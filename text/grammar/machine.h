@@ -31,8 +31,11 @@ struct machine_state {
     uint64_t live[4];   /* the bytes that lead anywhere */
     int32_t n_steps;    /* that are remembered */
     int32_t row;        /* of machine.row, once there are many; -1 */
-    bool loop_known;
-    uint64_t loop[2]; /* see machine_loop */
+    struct machine_alike {
+        bool known, free_tried, wide;
+        uint64_t ascii[2];
+        int32_t to;
+    } alike; /* see alike.h */
 };
 
 struct machine_table { /* open addressing: index of what has this hash, -1: free */
@@ -59,7 +62,7 @@ struct machine {
     int n_states, state_capacity;
     struct machine_step *step;
     int n_steps, step_capacity;
-    int32_t (*row)[256]; /* the steps of states that have many, by byte; MACHINE_UNKNOWN: not made yet */
+    int16_t (*row)[256]; /* the steps of states that have many, by byte; MACHINE_UNKNOWN: not made yet */
     int n_rows, row_capacity;
     struct machine_table frames, states, steps;
     struct machine_place *work; /* of the state that is being made */
@@ -80,9 +83,6 @@ int machine_begin(struct machine *m, int start);
 
 /* The state behind one more byte; MACHINE_DEAD: it cannot come. */
 int machine_next(struct machine *m, int state, unsigned char byte);
-
-/* The bytes below 0x80 that lead from the state to itself. Valid until the next call. */
-const uint64_t *machine_loop(struct machine *m, int state);
 
 /* From here on this many places may be visited. Whether they did not suffice. */
 void machine_rest(struct machine *m, uint64_t effort);

@@ -1,6 +1,6 @@
-/* kernels/cuda/attention/attention_decode.cuh - attention of a few single tokens. An item is one token and up to 16 query heads that
- * read the same KV head. Its keys are divided among blocks, in a way that depends on their number only, and among a
- * block's warps; the last block to finish adds the parts in order. */
+/* kernels/cuda/attention/attention_decode.cuh - attention of a few single tokens. An item is one token and up to 16
+ * query heads that read the same KV head. Its keys are divided among blocks, in a way that depends on their number
+ * only, and among a block's warps; the last block to finish adds the parts in order. */
 #ifndef ATTENTION_ATTENTION_DECODE_CUH
 #define ATTENTION_ATTENTION_DECODE_CUH
 

@@ -1,7 +1,7 @@
 /* kernels/cuda/attention/attention_many.cuh - attention of single tokens in large batches. A warp takes an item (see
- * attention_decode.cuh), or a part of its keys if they are very many, and goes through it without another warp's help: no
- * barrier, a ring of copies of its own. Parts depend on the number of keys only, unless there are so many items that none is divided;
- * the last warp to finish adds them. */
+ * attention_decode.cuh), or a part of its keys if they are very many, and goes through it without another warp's help:
+ * no barrier, a ring of copies of its own. Parts depend on the number of keys only, unless there are so many items that
+ * none is divided; the last warp to finish adds them. */
 #ifndef ATTENTION_ATTENTION_MANY_CUH
 #define ATTENTION_ATTENTION_MANY_CUH
 

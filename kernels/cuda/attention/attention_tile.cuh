@@ -1,6 +1,6 @@
-/* kernels/cuda/attention/attention_tile.cuh - 16 queries of one warp against blocks of the cache, on the tensor cores. Scores are
- * kept in units of log 2; softmax runs along, so no score leaves the registers. HD: head_dim, or the next width that
- * there is code for; what lies beyond head_dim is zeros. */
+/* kernels/cuda/attention/attention_tile.cuh - 16 queries of one warp against blocks of the cache, on the tensor cores.
+ * Scores are kept in units of log 2; softmax runs along, so no score leaves the registers. HD: head_dim, or the next
+ * width that there is code for; what lies beyond head_dim is zeros. */
 #ifndef ATTENTION_ATTENTION_TILE_CUH
 #define ATTENTION_ATTENTION_TILE_CUH
 
@@ -92,8 +92,8 @@ struct attention_tile {
     static const int pitch = HD + 8;
 };
 
-/* One warp starts the copy of the keys or values of cache block `id` (< 0: zeros), zeros for positions that nobody sees.
- * to: [16][pitch]; pos: of the block's first row. A whole block of heads without padding needs no test of each piece. */
+/* One warp starts to copy the keys or values of cache block `id` (< 0: zeros), with zeros where no query looks.
+ * to: [16][pitch]; pos: of the block's first row. A whole block of unpadded heads needs no test of each piece. */
 template <typename T, int HD>
 __device__ static inline void copy_block(T *to, const T *cache, const attention_args<T> &a, int id, int kv, int pos,
                                          attention_range seen)
@@ -122,8 +122,8 @@ __device__ static inline void copy_block(T *to, const T *cache, const attention_
     }
 }
 
-/* The same of codes, which become numbers on their way: the copy is done when the warp comes back. Eight lie in a row whose
- * length is a multiple of that. */
+/* The same of codes, which become numbers on their way: the copy is done when the warp comes back. Eight lie in a row
+ * whose length is a multiple of that. */
 template <typename T, int HD>
 __device__ static inline void copy_block(T *to, const uint8_t *cache, const attention_args<T, uint8_t> &a, int id,
                                          int kv, int pos, attention_range seen)
@@ -213,8 +213,8 @@ struct attention_sums {
         }
     }
 
-    /* Products to scores: scaled, capped, biased, masked. present: a bit for every block. The bias counts from the last key that
-     * the row sees, which the softmax does not notice: near it scores are small and exact. */
+    /* Products to scores: scaled, capped, biased, masked. present: a bit for every block. The bias counts from the last
+     * key that the row sees, which the softmax does not notice: near it scores are small and exact. */
     template <int BLOCKS>
     __device__ void score(float (&s)[2 * BLOCKS][4], int key0, bool masked, unsigned present, float scale) const
     {

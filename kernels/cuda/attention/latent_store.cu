@@ -1,5 +1,5 @@
-/* kernels/cuda/attention/latent_store.cu - latent attention: the latent and the rotated key of a token into the cache, and the
- * rotated part of its queries to where attention reads them. */
+/* kernels/cuda/attention/latent_store.cu - latent attention: the latent and the rotated key of a token into the cache,
+ * and the rotated part of its queries to where attention reads them. */
 #include "kernels/cuda/rotation.cuh"
 
 #define THREADS 256

@@ -1,5 +1,5 @@
-/* kernels/cuda/attention/qkv_store.cu - from the projections of q, k and v to what attention reads: norms of heads, rotation,
- * and k and v in the cache, all in one kernel. */
+/* kernels/cuda/attention/qkv_store.cu - from the projections of q, k and v to what attention reads: norms of heads,
+ * rotation, and k and v in the cache, all in one kernel. */
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/rotation.cuh"
 
@@ -69,8 +69,8 @@ __device__ static inline void keep(uint8_t *to, float x, T, float scale)
     *to = __nv_cvt_float_to_fp8(x / scale, __NV_SATFINITE, __NV_E4M3);
 }
 
-/* One warp a head: q heads, then k heads, then v heads. Between load and store the head is in shared memory. C: T, or uint8_t
- * for codes. */
+/* One warp a head: q heads, then k heads, then v heads. Between load and store the head is in shared memory. C: T, or
+ * uint8_t for codes. */
 template <typename T, typename C>
 __global__ void store_kernel(T *qkv, C *k_cache, C *v_cache, const __grid_constant__ struct store s)
 {

@@ -1,6 +1,6 @@
-/* kernels/cuda/products/codes.cu - the product of quantised weights. Up to CODES_MAX_TOKENS tokens: codes_stream.cuh, at the speed of
- * memory. More: some rows at a time become numbers of the activations' type, in memory that stays in the L2 cache, and go through
- * the product for these. What the first cannot do - float activations, groups that lanes do not see whole - a plain kernel does. */
+/* kernels/cuda/products/codes.cu - the product of quantised weights. Up to CODES_MAX_TOKENS tokens: codes_stream.cuh,
+ * at the speed of memory. For more, some rows at a time become 16-bit numbers in memory that stays in L2, for the
+ * ordinary product. A plain kernel takes the rest: float activations, and groups that lanes do not see whole. */
 #include "kernels/cuda/products/codes_stream.cuh"
 #include "kernels/cuda/products/products.cuh"
 

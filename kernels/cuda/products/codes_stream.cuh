@@ -1,9 +1,9 @@
-/* kernels/cuda/products/codes_stream.cuh - the product of quantised weights for few tokens: matmul_stream.cuh's, with codes that
- * become operands of the tensor cores between shared memory and the product. Activations are of 16 bits.
+/* kernels/cuda/products/codes_stream.cuh - the product of quantised weights for few tokens: matmul_stream.cuh's, with
+ * codes that become operands of the tensor cores between shared memory and the product. Activations are of 16 bits.
  *
- * A step of a warp is 128 columns of 16 rows. A scale that is a whole row's multiplies the sum in the end, one of 128 columns
- * or more the sum of a step, a finer one each weight, which is then rounded once more. A lane's 16 bytes are 16 or 32
- * neighbouring columns, which are also those of its share of x. */
+ * A step of a warp is 128 columns of 16 rows. A scale that is a whole row's multiplies the sum in the end, one of 128
+ * columns or more the sum of a step, a finer one each weight, which is then rounded once more. A lane's 16 bytes are 16
+ * or 32 neighbouring columns, which are also those of its share of x. */
 #ifndef PRODUCTS_CODES_STREAM_CUH
 #define PRODUCTS_CODES_STREAM_CUH
 
@@ -40,7 +40,7 @@ struct codes_args {
     bool accumulate;
     /* For experts, each with `rows` rows, see product_of_pairs; n_tokens: unused */
     const int32_t *begin, *pair;
-    int n_experts, pairs_a_row;
+    int n_held, pairs_a_row;
 };
 
 /* Tokens of one expert that go through its weights together. */
@@ -48,14 +48,14 @@ struct codes_chunk {
     int expert, first; /* of the pairs */
 };
 
-/* By all threads of the block: the chunks of all experts' tokens, `most` in each. chunk: in shared memory. Returns their number. */
-__device__ static inline int codes_list(codes_chunk *chunk, const int32_t *begin, int n_experts, int most)
+/* All threads of a block list the chunks, each up to `most` tokens of an expert, in shared memory. Returns a count. */
+__device__ static inline int codes_list(codes_chunk *chunk, const int32_t *begin, int n_held, int most)
 {
     __shared__ int n_chunks;
     if (threadIdx.x == 0)
         n_chunks = 0;
     __syncthreads();
-    for (int e = threadIdx.x; e < n_experts; e += blockDim.x) {
+    for (int e = threadIdx.x; e < n_held; e += blockDim.x) {
         int first = begin[e], end = begin[e + 1], before = 0;
         for (int i = 0; i < e && first > 0 && first < end; i++)
             before += (begin[i + 1] - begin[i] + most - 1) / most;
@@ -293,7 +293,7 @@ struct codes_stream {
         wait_for_previous();
         if (EXPERTS) {
             codes_chunk *list = (codes_chunk *)(partial + 2 * PARTIAL);
-            n_items = codes_list(list, a.begin, a.n_experts, NT) * n_tiles;
+            n_items = codes_list(list, a.begin, a.n_held, NT) * n_tiles;
             chunk = list;
             asked = begin(ring);
         }

@@ -1,5 +1,5 @@
-/* kernels/cuda/products/experts.cu - the products of the experts that the router chose. The host never learns whom: grids are as
- * large as any choice needs, or as the device, and so a recorded step serves every choice. Few tokens go through
+/* kernels/cuda/products/experts.cu - the products of the experts that the router chose. The host never learns which:
+ * grids suit any choice, or are as large as the device, so a recorded step serves every choice. Few tokens go through
  * experts_stream.cuh, many through experts_many.cuh where the device can; the kernels here take what neither does. */
 #include "kernels/cuda/products/experts_many_host.cuh"
 #include "kernels/cuda/products/experts_stream_host.cuh"
@@ -16,10 +16,10 @@ template <typename T, typename W>
 struct expert_args {
     T *out;
     const T *x;
-    const W *w;       /* [n_experts, rows, cols] */
-    const void *bias; /* [n_experts, rows]; NULL: none */
+    const W *w;       /* [n_held, rows, cols] */
+    const void *bias; /* [n_held, rows]; NULL: none */
     enum dtype bias_type;
-    const int32_t *begin, *pair;
+    const int32_t *begin, *pair; /* begin: of the first held expert */
     int rows, cols;
     int pairs_a_row; /* that share a row of x */
 };
@@ -148,25 +148,25 @@ __global__ void __launch_bounds__(TILE_THREADS) experts_tiles(expert_args<T, T> 
 }
 
 template <typename T>
-static void tiles(struct queue *q, const expert_args<T, T> &a, int n_experts)
+static void tiles(struct queue *q, const expert_args<T, T> &a, int n_held)
 {
-    launch(q, experts_tiles<T>, dim3((unsigned)(a.rows + TILE - 1) / TILE, (unsigned)n_experts, TILE_SPREAD),
+    launch(q, experts_tiles<T>, dim3((unsigned)(a.rows + TILE - 1) / TILE, (unsigned)n_held, TILE_SPREAD),
            dim3(TILE_THREADS), 0, a);
 }
 
 enum x_rows { X_TOKENS, X_PAIRS }; /* x has a row for each token, or for each pair */
 
-/* out[p] = x[row of p] w_e^T (+ bias[e]) for every pair p and its expert e. */
+/* out[p] = x[row of p] w_e^T (+ bias[e]) for every pair p whose expert e is held. */
 static void product_of_pairs(struct queue *q, void *out, const void *x, const struct weight *w,
                              const struct weight *bias, const struct routes *r, const struct routing *how,
                              enum x_rows x_rows, int n_tokens)
 {
-    int rows = w->rows / how->n_experts, pairs_a_row = x_rows == X_TOKENS ? how->n_chosen : 1;
+    int rows = w->rows / r->n_held, pairs_a_row = x_rows == X_TOKENS ? how->n_chosen : 1;
     if (weight_is_quantised(w)) {
         experts_of_codes(q, out, x, w, bias, r, how, pairs_a_row, n_tokens, products_stream(q));
         return;
     }
-    dim3 grid((unsigned)(rows + WARPS - 1) / WARPS, (unsigned)how->n_experts);
+    dim3 grid((unsigned)(rows + WARPS - 1) / WARPS, (unsigned)r->n_held);
     with_dots(q->act, w->type, w->cols, x, w->data, [&](auto t, auto v, auto n) {
         using T = decltype(t);
         using W = decltype(v);
@@ -175,14 +175,14 @@ static void product_of_pairs(struct queue *q, void *out, const void *x, const st
                                      (const W *)w->data,
                                      bias ? (const void *)bias->data : NULL,
                                      bias ? bias->type : DTYPE_F32,
-                                     r->begin,
+                                     r->begin + r->first_held,
                                      r->pair,
                                      rows,
                                      w->cols,
                                      pairs_a_row};
         if constexpr (std::is_same<T, W>::value && sizeof(T) == 2 && decltype(n)::value == 8) {
             if (n_tokens > EXPERT_MAX_TOKENS && w->cols > 0) {
-                tiles<T>(q, a, how->n_experts);
+                tiles<T>(q, a, r->n_held);
                 return;
             }
         }
@@ -192,9 +192,10 @@ static void product_of_pairs(struct queue *q, void *out, const void *x, const st
 
 #define THREADS 128
 
-/* out[t] (+)= sum_i share[t][i] y[t n_chosen + i], in the order of i, N columns a thread. grid: columns, tokens */
-template <typename T, int N>
-__global__ void combine_kernel(T *out, const T *y, const float *share, int n_chosen, int n_tokens, int dim,
+/* out[t] (+)= sum_i share[t][i] y[t n_chosen + i], in the order of i, N columns a thread; SOME: without experts that
+ * are not held. grid: columns, tokens */
+template <typename T, int N, bool SOME>
+__global__ void combine_kernel(T *out, const T *y, const struct routes r, int n_chosen, int n_tokens, int dim,
                                bool accumulate)
 {
     using V = vec<T, N>;
@@ -206,9 +207,12 @@ __global__ void combine_kernel(T *out, const T *y, const float *share, int n_cho
         float sum[N] = {};
 #pragma unroll 4
         for (int i = 0; i < n_chosen; i++) {
+            size_t pair = (size_t)t * n_chosen + i;
+            if (SOME && (unsigned)(r.expert[pair] - r.first_held) >= (unsigned)r.n_held)
+                continue;
             V v = *(const V *)(from + (size_t)i * dim);
             for (int k = 0; k < N; k++)
-                sum[k] = fmaf(share[(size_t)t * n_chosen + i], to_float(v.e[k]), sum[k]);
+                sum[k] = fmaf(r.share[pair], to_float(v.e[k]), sum[k]);
         }
         V v = {};
         if (accumulate)
@@ -228,8 +232,10 @@ static void combine(struct queue *q, void *out, const void *y, const struct rout
         bool wide = vectors_fit<T>(dim, out, y);
         int columns = THREADS * (wide ? WIDE : 1);
         dim3 grid((unsigned)((dim + columns - 1) / columns), (unsigned)(n_tokens < 65535 ? n_tokens : 65535));
-        launch(q, wide ? combine_kernel<T, WIDE> : combine_kernel<T, 1>, grid, dim3(THREADS), 0, (T *)out, (const T *)y,
-               (const float *)r->share, how->n_chosen, n_tokens, dim, accumulate);
+        auto all = wide ? combine_kernel<T, WIDE, false> : combine_kernel<T, 1, false>;
+        auto some = wide ? combine_kernel<T, WIDE, true> : combine_kernel<T, 1, true>;
+        launch(q, r->n_held < how->n_experts ? some : all, grid, dim3(THREADS), 0, (T *)out, (const T *)y, *r,
+               how->n_chosen, n_tokens, dim, accumulate);
     });
 }
 
@@ -274,10 +280,11 @@ static bool with_product(struct queue *q, void *out, const void *x, const struct
         a.bias = bias ? bias->data : NULL;
         a.bias_type = bias ? bias->type : DTYPE_F32;
         a.r = *r;
-        a.n_experts = how->n_experts;
+        a.r.begin += r->first_held;
+        a.n_held = r->n_held;
         a.n_chosen = how->n_chosen;
         a.n_tokens = n_tokens;
-        a.rows = w->rows / how->n_experts;
+        a.rows = w->rows / r->n_held;
         a.cols = w->cols;
         return f(a);
     };
@@ -290,8 +297,7 @@ extern "C" void cuda_experts_first(struct queue *q, void *out, const void *x, co
 {
     nvtx_range range("experts_first");
     const struct experts_state *experts = (const struct experts_state *)cuda_state(q)->experts;
-    int cols = w->rows / how->n_experts / 2;
-    if (n_tokens < 1 || cols < 1)
+    if (n_tokens < 1 || w->rows < 2)
         return;
     bool done = with_product(q, out, x, w, bias, r, how, n_tokens, [&](auto a) {
         a.rows /= 2;
@@ -307,18 +313,21 @@ extern "C" void cuda_experts_first(struct queue *q, void *out, const void *x, co
     if (done)
         return;
     product_of_pairs(q, work, x, w, bias, r, how, X_TOKENS, n_tokens);
-    cuda_activate(q, out, work, kind, true, n_tokens * how->n_chosen, cols);
+    cuda_activate(q, out, work, kind, true, n_tokens * how->n_chosen, w->rows / r->n_held / 2);
 }
 
 extern "C" void cuda_experts_second(struct queue *q, void *out, const void *x, const struct weight *w,
                                     const struct weight *bias, const struct routes *r, const struct routing *how,
-                                    void *work, int n_tokens, bool accumulate)
+                                    void *work, int n_tokens, int dim, bool accumulate)
 {
     nvtx_range range("experts_second");
     const struct experts_state *experts = (const struct experts_state *)cuda_state(q)->experts;
-    int rows = w->rows / how->n_experts;
-    if (n_tokens < 1 || rows < 1)
+    if (n_tokens < 1 || dim < 1)
         return;
+    if (r->n_held < 1) {
+        combine(q, out, work, r, how, n_tokens, dim, accumulate); /* of nobody's results */
+        return;
+    }
     bool sums = true;
     bool done = with_product(q, out, x, w, bias, r, how, n_tokens, [&](auto a) {
         a.accumulate = accumulate;
@@ -337,7 +346,7 @@ extern "C" void cuda_experts_second(struct queue *q, void *out, const void *x, c
         return;
     if (!done)
         product_of_pairs(q, work, x, w, bias, r, how, X_PAIRS, n_tokens);
-    combine(q, out, work, r, how, n_tokens, rows, accumulate);
+    combine(q, out, work, r, how, n_tokens, dim, accumulate);
 }
 
 /* grid: tokens */

@@ -12,13 +12,13 @@ struct expert_product {
     using type = T;
     T *out;
     const T *x;       /* a row a token in the first, a row a pair in the second */
-    const T *w;       /* [n_experts, rows, cols]; the first: twice as many rows, a gate and an up for each of `rows` */
-    const void *bias; /* [n_experts, rows], or twice as many; NULL: none */
+    const T *w;       /* [n_held, rows, cols]; the first: twice as many rows, a gate and an up for each of `rows` */
+    const void *bias; /* [n_held, rows], or twice as many; NULL: none */
     enum dtype bias_type;
-    struct routes r;
-    int n_experts, n_chosen, n_tokens, rows, cols;
-    enum activation kind; /* of the first */
-    bool accumulate;      /* of the second */
+    struct routes r;                            /* begin: of the first held expert */
+    int n_held, n_chosen, n_tokens, rows, cols; /* experts are counted from the first held one on */
+    enum activation kind;                       /* of the first */
+    bool accumulate;                            /* of the second */
 };
 
 /* The row of an expert's first matrix that has the gate (which 0) or the up (1) of its column f. */

@@ -1,5 +1,5 @@
-/* kernels/cuda/products/experts_codes.cu - products of experts whose weights are quantised: codes_stream.cuh over the chosen
- * experts' rows, up to EIGHT or SIXTEEN of an expert's tokens at once. What that cannot do a plain kernel does. */
+/* kernels/cuda/products/experts_codes.cu - products of experts whose weights are quantised: codes_stream.cuh over the
+ * chosen experts' rows, up to EIGHT or SIXTEEN tokens of an expert at once. A plain kernel does what that cannot. */
 #include "kernels/cuda/products/codes_stream.cuh"
 #include "kernels/cuda/products/products.cuh"
 
@@ -31,16 +31,16 @@ __global__ void plain_experts(T *out, const T *x, coded w, const void *bias, enu
 }
 
 static void plain(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
-                  const struct routes *r, const struct routing *how, int pairs_a_row)
+                  const struct routes *r, int pairs_a_row)
 {
-    int rows = w->rows / how->n_experts;
-    dim3 grid((unsigned)(rows + PLAIN_WARPS - 1) / PLAIN_WARPS, (unsigned)how->n_experts);
+    int rows = w->rows / r->n_held;
+    dim3 grid((unsigned)(rows + PLAIN_WARPS - 1) / PLAIN_WARPS, (unsigned)r->n_held);
     coded codes = w->cols > 0 ? coded_rows(w, 0) : coded{};
     with_type(q->act, [&](auto act) {
         using T = decltype(act);
         plain_experts<<<grid, PLAIN_WARPS * 32, 0, cuda_stream(q)>>>(
-            (T *)out, (const T *)x, codes, bias ? bias->data : NULL, bias ? bias->type : DTYPE_F32, r->begin, r->pair,
-            rows, w->cols, pairs_a_row);
+            (T *)out, (const T *)x, codes, bias ? bias->data : NULL, bias ? bias->type : DTYPE_F32,
+            r->begin + r->first_held, r->pair, rows, w->cols, pairs_a_row);
     });
     CUDA_TRY(q, cudaGetLastError());
 }
@@ -107,11 +107,11 @@ void experts_of_codes(struct queue *q, void *out, const void *x, const struct we
 {
     enum code_scaling way;
     int n_pairs = n_tokens * how->n_chosen, most = n_tokens > 8 ? 16 : 8;
-    bool fits = n_pairs / most + (how->n_experts < n_pairs ? how->n_experts : n_pairs) <= CODES_CHUNKS;
+    bool fits = n_pairs / most + (r->n_held < n_pairs ? r->n_held : n_pairs) <= CODES_CHUNKS;
     bool types = q->act != DTYPE_F32 && (!bias || bias->type == q->act);
     if (!streams || !fits || !types || w->cols < 1 || w->cols % 8 != 0 || (uintptr_t)x % 16 != 0 ||
         !codes_scaling(w, &way)) {
-        plain(q, out, x, w, bias, r, how, pairs_a_row);
+        plain(q, out, x, w, bias, r, pairs_a_row);
         return;
     }
     with_type(q->act, [&](auto act) {
@@ -120,8 +120,8 @@ void experts_of_codes(struct queue *q, void *out, const void *x, const struct we
             codes_args<T> a = {};
             a.out = (T *)out, a.x = (const T *)x, a.bias = bias ? (const T *)bias->data : NULL;
             a.w = coded_rows(w, 0);
-            a.rows = w->rows / how->n_experts, a.cols = w->cols;
-            a.begin = r->begin, a.pair = r->pair, a.n_experts = how->n_experts, a.pairs_a_row = pairs_a_row;
+            a.rows = w->rows / r->n_held, a.cols = w->cols;
+            a.begin = r->begin + r->first_held, a.pair = r->pair, a.n_held = r->n_held, a.pairs_a_row = pairs_a_row;
             stream(q, a, way, n_tokens);
         }
     });

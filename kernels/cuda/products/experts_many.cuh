@@ -1,10 +1,10 @@
-/* kernels/cuda/products/experts_many.cuh - the products of experts for many tokens, on Hopper. A tile is 256 rows of one
+/* kernels/cuda/products/experts_many.cuh - the products of experts for many tokens, on Hopper. A tile is 256 rows of an
  * expert's weights times up to MANY_WIDTH of its tokens; a block takes one after the other, as many blocks as there are
  * multiprocessors. In it, one warpgroup brings what is multiplied: a thread has boxes of weights copied by the tensor
  * memory accelerator, all of them copy rows of x, which lie where their tokens are. Two warpgroups multiply, 64 rows of
- * each of a tile's two boxes each: rows of weights are the products' rows and tokens their columns, so that a tile is no
- * wider than its tokens need. The boxes of the first product are 128 gates and the rows that they multiply; so both of a
- * result's parts meet in a thread's registers. Nothing depends on a capacity: an expert with more tokens has more tiles.
+ * each of a tile's two boxes each: rows of weights are the products' rows and tokens their columns, so that a tile is
+ * no wider than its tokens need. The boxes of the first product are 128 gates and the rows that they multiply, so both
+ * parts of a result meet in a thread's registers. There is no capacity: an expert with more tokens has more tiles.
  *
  * A result depends on the expert's weights and the token alone: columns are added in order. */
 #ifndef PRODUCTS_EXPERTS_MANY_CUH
@@ -63,8 +63,8 @@ __device__ static inline void count_runs(many_shared *sh, int n_experts)
         sh->before[n_experts] = before;
 }
 
-/* Tile i: expert after expert, and of an expert rows after rows, for all of its tokens. Returns false after the last one.
- * per_run: tiles of a run of tokens, of tile_rows rows each. */
+/* Tile i: expert after expert, and of an expert rows after rows, for all of its tokens. Returns false after the last
+ * one. per_run: tiles of a run of tokens, of tile_rows rows each. */
 __device__ static inline bool find_tile(many_tile &tile, const many_shared *sh, int n_experts, int per_run,
                                         int tile_rows, int i)
 {
@@ -121,7 +121,7 @@ struct many_work {
     __device__ bool next_tile(many_tile &tile, int &i) const
     {
         i = i < 0 ? (int)blockIdx.x : i + (int)gridDim.x;
-        return find_tile(tile, sh, a.n_experts, per_run, TILE_ROWS, i);
+        return find_tile(tile, sh, a.n_held, per_run, TILE_ROWS, i);
     }
 
     /* ---- who brings ---- */
@@ -229,8 +229,8 @@ struct many_work {
         warpgroup_results(sum[0]);
         warpgroup_results(sum[1]);
     }
-    /* The results of 8 tokens, from column 8 j on, for 8 rows from `row` on: low and high belong to this thread's tokens p and
-     * p + 1. What the matrix becomes when it is turned has neighbouring rows in a thread. */
+    /* The results of 8 tokens, from column 8 j on, for 8 rows from `row` on: low and high belong to this thread's
+     * tokens p and p + 1. What the matrix becomes when it is turned has neighbouring rows in a thread. */
     __device__ void store(int j, int row, float low, float high, const many_tile &tile) const
     {
         uint32_t x = tensor_pack<T>(low, high);
@@ -318,11 +318,11 @@ __global__ void __launch_bounds__(MANY_THREADS, 1)
         box_map_prefetch(&map);
     }
     after_previous();
-    for (int e = threadIdx.x; e <= a.n_experts; e += MANY_THREADS)
+    for (int e = threadIdx.x; e <= a.n_held; e += MANY_THREADS)
         sh->begin[e] = a.r.begin[e];
     __syncthreads();
     if (threadIdx.x < 32)
-        count_runs(sh, a.n_experts);
+        count_runs(sh, a.n_held);
     __syncthreads();
     const int TILE_ROWS = many_work<T, FIRST>::TILE_ROWS;
     many_work<T, FIRST> work = {a, &map, sh, (a.rows + TILE_ROWS - 1) / TILE_ROWS,

@@ -21,14 +21,14 @@ static PFN_cuTensorMapEncodeTiled_v12000 prepare_many_experts(struct queue *q)
     return find_encoder(q);
 }
 
-/* The weights as [n_experts][gates, ups][rows][cols], or all rows of an expert in one. A box: MANY_BOX rows of one kind. */
+/* The weights: [n_held][gates, ups][rows][cols], or all rows of an expert in one. A box: MANY_BOX rows of a kind */
 template <typename T>
 static CUtensorMap expert_map(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, const expert_product<T> &a,
                               bool first)
 {
     const cuuint64_t row = (cuuint64_t)a.cols * sizeof(T), rows = (cuuint64_t)a.rows, kinds = first ? 2 : 1;
     bool in_turn = first && a.kind == ACTIVATION_SWIGLU;
-    const cuuint64_t size[] = {(cuuint64_t)a.cols, rows, kinds, (cuuint64_t)a.n_experts};
+    const cuuint64_t size[] = {(cuuint64_t)a.cols, rows, kinds, (cuuint64_t)a.n_held};
     const cuuint64_t pitch[] = {in_turn ? 2 * row : row, in_turn ? row : rows * row, kinds * rows * row};
     const cuuint32_t box[] = {MANY_COLS, MANY_BOX, 1, 1}, stride[] = {1, 1, 1, 1};
     CUtensorMap map = {};
@@ -37,8 +37,8 @@ static CUtensorMap expert_map(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000
         (void *)a.w, size, pitch, box, stride, CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B,
         CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (rc != CUDA_SUCCESS)
-        ERR(&q->err, ERR_INTERNAL, "cuTensorMapEncodeTiled of %d experts' [%d, %d]: error %d", a.n_experts, a.rows,
-            a.cols, (int)rc);
+        ERR(&q->err, ERR_INTERNAL, "cuTensorMapEncodeTiled of %d experts' [%d, %d]: error %d", a.n_held, a.rows, a.cols,
+            (int)rc);
     return map;
 }
 

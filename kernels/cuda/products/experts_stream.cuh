@@ -1,14 +1,14 @@
-/* kernels/cuda/products/experts_stream.cuh - the products of experts for few tokens, where reading the chosen ones' weights
- * is all that counts. As in matmul_stream.cuh warps share out the columns, lanes keep rings of copies under way, the
- * tensor cores take tokens as rows of one operand and 8 rows of weights as the other, and the warps' sums are added in
- * order. What differs: which matrices are read is known on the device only; and x, which differs from tile to tile, comes
- * through the ring, too: a load would wait for all copies that are under way before it.
+/* kernels/cuda/products/experts_stream.cuh - the products of experts for few tokens, where reading the chosen ones'
+ * weights is all that counts. As in matmul_stream.cuh warps share out the columns, lanes keep rings of copies under
+ * way, the tensor cores take tokens as rows of one operand and 8 rows of weights as the other, and the warps' sums are
+ * added in order. What differs: which matrices are read is known on the device only; and x, which differs from tile to
+ * tile, comes through the ring, too: a load would wait for all copies that are under way before it.
  *
  * The first product works through the chosen experts, 8 gates and the 8 rows that they multiply at a time, with the
  * expert's own tokens. The second one gives a block a share of the rows of the result, and works through all chosen
  * experts for each of them, in order of their numbers: what a token's experts say is added up without leaving the
- * registers. Its copies begin while the first product ends. So a token's result has the same bits whatever else is in the
- * batch. */
+ * registers. Its copies begin while the first product ends. So a token's result has the same bits whatever else is in
+ * the batch. */
 #ifndef PRODUCTS_EXPERTS_STREAM_CUH
 #define PRODUCTS_EXPERTS_STREAM_CUH
 
@@ -22,7 +22,7 @@
 #define EXPERT_RING_BYTES (144 * 1024)
 #define EXPERT_MAX_ROWS   32 /* of a tile of the second product */
 
-/* The experts that have tokens, in order of their numbers, and which. NT: tokens there is room for. */
+/* The held experts that have tokens, in order of their numbers, and which. NT: tokens there is room for. */
 template <int NT>
 struct expert_table {
     static const int PAIRS = NT * EXPERT_MAX_CHOSEN;
@@ -33,14 +33,14 @@ struct expert_table {
 
     /* By all threads of the block; f(i): for the i-th expert, by one of them, when its pairs are known. */
     template <typename F>
-    __device__ void fill(const struct routes &r, int n_experts, int n_pairs, F f)
+    __device__ void fill(const struct routes &r, int n_held, int n_pairs, F f)
     {
         int warp = threadIdx.x / 32, lane = threadIdx.x % 32, before = 0;
         for (int p = threadIdx.x; p < n_pairs; p += EXPERT_THREADS)
             pair[p] = __ldcg(&r.pair[p]);
-        for (int e0 = 0; e0 < n_experts; e0 += EXPERT_THREADS) {
+        for (int e0 = 0; e0 < n_held; e0 += EXPERT_THREADS) {
             int e = e0 + (int)threadIdx.x, first = 0, end = 0;
-            if (e < n_experts) {
+            if (e < n_held) {
                 first = __ldcg(&r.begin[e]);
                 end = __ldcg(&r.begin[e + 1]);
             }
@@ -61,7 +61,7 @@ struct expert_table {
             __syncthreads();
         }
         n = before;
-        begin[before] = n_pairs;
+        begin[before] = __ldcg(&r.begin[n_held]);
         __syncthreads();
     }
 };
@@ -239,7 +239,7 @@ __global__ void __launch_bounds__(EXPERT_THREADS, 1) experts_first(expert_produc
     float *partial = (float *)((char *)shared + EXPERT_RING_BYTES);
     wait_for_previous();
     let_next_begin(); /* it may read the routes, which are there, and weights */
-    table.fill(a.r, a.n_experts, a.n_tokens * a.n_chosen, [](int, int, int) {});
+    table.fill(a.r, a.n_held, a.n_tokens * a.n_chosen, [](int, int, int) {});
     int tiles = (a.rows + 7) / 8, n_steps = (a.cols + EXPERT_STEP - 1) / EXPERT_STEP, k = expert_column();
     first_place<T, NT> now = {a, table, tiles, table.n * tiles, n_steps, (int)blockIdx.x, 0}, copied = now;
     const T *row[2], *token[NT / 8];
@@ -288,7 +288,7 @@ struct second_place {
     const expert_product<T> &a;
     const expert_table<NT> &table;
     const expert_pairs<NT> &pairs;
-    int tile_rows, n_tiles, n_steps;
+    int tile_rows, n_tiles, n_steps; /* tiles: whose weights are read; none if no held expert has tokens */
     int tile, which, step;
 
     __device__ void find(const T *(&row)[R]) const
@@ -335,7 +335,9 @@ __device__ static inline void store_second(const second_place<T, NT, R> &at, con
             continue;
         float sum = 0;
         for (int c = 0; c < a.n_chosen && a.bias != nullptr; c++) {
-            int e = a.r.expert[t * a.n_chosen + c];
+            int e = a.r.expert[t * a.n_chosen + c] - a.r.first_held;
+            if (e < 0 || e >= a.n_held)
+                continue;
             sum = fmaf(at.pairs.share[t * a.n_chosen + c], weight_at(a.bias, a.bias_type, e * a.rows + o, 0.0f), sum);
         }
 #pragma unroll
@@ -366,14 +368,14 @@ __global__ void __launch_bounds__(EXPERT_THREADS, 1) experts_second(expert_produ
     int n_pairs = a.n_tokens * a.n_chosen, n_steps = (a.cols + EXPERT_STEP - 1) / EXPERT_STEP, k = expert_column();
     for (int p = threadIdx.x; p < n_pairs; p += EXPERT_THREADS)
         pairs.share[p] = __ldcg(&a.r.share[p]);
-    table.fill(a.r, a.n_experts, n_pairs, [&](int i, int first, int end) {
+    table.fill(a.r, a.n_held, n_pairs, [&](int i, int first, int end) {
         for (int t = 0; t < NT; t++)
             pairs.of[i][t] = -1;
         for (int p = first; p < end; p++)
             pairs.of[i][table.pair[p] / a.n_chosen] = (int16_t)table.pair[p];
     });
-    int n_tiles = (a.rows + tile_rows - 1) / tile_rows;
-    second_place<T, NT, R> now = {a, table, pairs, tile_rows, n_tiles, n_steps, (int)blockIdx.x, 0, 0};
+    int n_tiles = (a.rows + tile_rows - 1) / tile_rows, n_read = table.n > 0 ? n_tiles : 0;
+    second_place<T, NT, R> now = {a, table, pairs, tile_rows, n_read, n_steps, (int)blockIdx.x, 0, 0};
     second_place<T, NT, R> copied = now, early = now;
     const T *row[R], *token[NT / 8];
     early.find(row);

@@ -1,4 +1,4 @@
-/* kernels/cuda/products/experts_stream_host.cuh - which products experts_stream.cuh is for, and its launches. Host only. */
+/* kernels/cuda/products/experts_stream_host.cuh - what experts_stream.cuh can do, and its launches. Host only */
 #ifndef PRODUCTS_EXPERTS_STREAM_HOST_CUH
 #define PRODUCTS_EXPERTS_STREAM_HOST_CUH
 

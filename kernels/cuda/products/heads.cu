@@ -1,5 +1,5 @@
-/* kernels/cuda/products/heads.cu - the products of latent attention: every head has a small matrix of its own. Few tokens: a warp
- * a row of a head's weights. Many: the tensor cores, where types and sizes fit. */
+/* kernels/cuda/products/heads.cu - the products of latent attention: every head has a small matrix of its own. Few
+ * tokens: a warp a row of a head's weights. Many: the tensor cores, where types and sizes fit. */
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/products/row_dots.cuh"
 #include "kernels/cuda/tensor.cuh"
@@ -42,8 +42,8 @@ __global__ void __launch_bounds__(WARPS * 32) heads_rows(heads_args<T, W> a)
 #define TILE_TOKENS 16
 #define TILE_ROWS   (WARPS * 16)
 
-/* A warp has TILE_TOKENS tokens and 16 rows of a head. Lanes hold 16 bytes of a row of each operand, which puts the columns of 32 in
- * another order, the same for both. grid: tokens / TILE_TOKENS, rows / TILE_ROWS, heads */
+/* A warp has TILE_TOKENS tokens and 16 rows of a head. Lanes hold 16 bytes of a row of each operand, which puts the
+ * columns of 32 in another order, the same for both. grid: tokens / TILE_TOKENS, rows / TILE_ROWS, heads */
 template <typename T>
 __global__ void __launch_bounds__(WARPS * 32) heads_tiles(heads_args<T, T> a)
 {

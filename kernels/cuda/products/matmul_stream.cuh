@@ -1,11 +1,11 @@
 /* kernels/cuda/products/matmul_stream.cuh - the product for few tokens, where reading the weights is all that counts.
  *
- * A block works through tiles of 8 R rows of weights. Its warps share out the columns, 128 bytes of every row at a time,
- * and each lane keeps a ring of copies under way from the weights to its own piece of shared memory: no barrier stands
- * between a load and its use, and the ring runs ahead over the ends of tiles. The tensor cores take the tokens as the
- * rows of their [16, 16] operand and 8 rows of weights as the other; the order of the columns within 32 is that in which
- * lanes hold 16 bytes, the same for both. Float weights are multiplied by hand. The partial sums of the warps are added
- * in order, so that a token's result is the same whatever the number of tokens, of rows in a tile or of blocks. */
+ * A block works through tiles of 8 R rows of weights. Its warps share out the columns, 128 bytes of every row at a
+ * time, and each lane keeps a ring of copies under way from the weights to its own piece of shared memory: no barrier
+ * stands between a load and its use, and the ring runs ahead over the ends of tiles. The tensor cores take the tokens
+ * as rows of their [16, 16] operand and 8 rows of weights as the other; the order of the columns within 32 is that in
+ * which lanes hold 16 bytes, the same for both. Float weights are multiplied without them. The warps' partial sums are
+ * added in order, so a token's result does not depend on the number of tokens, of rows in a tile or of blocks. */
 #ifndef PRODUCTS_MATMUL_STREAM_CUH
 #define PRODUCTS_MATMUL_STREAM_CUH
 
@@ -13,11 +13,11 @@
 
 #define STREAM_MAX_TOKENS 16
 
-/* Bytes on their way to each multiprocessor. More than 128 KiB leaves x too little cache, and with 4 groups of rows a block
- * of an A100 has no more to give. */
+/* Bytes on their way to each multiprocessor. More than 128 KiB leaves x too little cache, and with 4 groups of rows a
+ * block of an A100 has no more to give. */
 #define STREAM_RING_BYTES(R) ((R) > 2 ? 96 * 1024 : 128 * 1024)
 
-/* The settings that suit a number type (measured on an H200, 2026-11-20). The warps are part of the order of summation. */
+/* The settings for a number type (measured on an H200, 2026-11-20). The warps determine the order of summation. */
 template <typename T>
 struct stream_shape {
     static const int WARPS = 16, AHEAD = 2; /* AHEAD: steps that x is loaded ahead */

@@ -19,7 +19,7 @@ void product_of_many(struct queue *q, product_out out, const void *x, const stru
 void product_of_codes(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                       int n_tokens, bool accumulate, bool streams, bool early);
 
-/* Once, at start: the kernels of product_of_codes may use the shared memory that they need. false: the device has too little. */
+/* Once, at start: lets the kernels of product_of_codes use their shared memory; false: the device has too little. */
 bool product_of_codes_open(cudaError_t *rc, size_t shared_bytes);
 
 /* The same two for experts; pairs_a_row: that share a row of x. */

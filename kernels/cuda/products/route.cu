@@ -1,6 +1,6 @@
-/* kernels/cuda/products/route.cu - the router: every expert's logit for every token, the experts chosen by them, and the pairs
- * of tokens and experts in the order of the experts. The host never learns them. Few tokens take one launch, in which the
- * blocks of a cluster share out the logits and the first one chooses; more take three. */
+/* kernels/cuda/products/route.cu - the router: every expert's logit for every token, the experts chosen by them, and
+ * the pairs of tokens and experts in the order of the experts. The host never learns them. Few tokens take one launch,
+ * in which the blocks of a cluster share out the logits and the first one chooses; more take three. */
 #include "kernels/cuda/products/route_choose.cuh"
 #include "kernels/cuda/products/row_dots.cuh"
 #include "kernels/cuda/tensor.cuh"
@@ -169,9 +169,9 @@ __global__ void route_logits(route_args<T, W> a)
 #define TILE_TOKENS  16
 #define TILE_EXPERTS (WARPS * 16)
 
-/* The same on the tensor cores: a warp has TILE_TOKENS tokens and 16 experts. As in matmul_stream.cuh lanes hold 16 bytes of a row
- * of each operand, which puts the columns of 32 in another order, the same for both. grid: tokens / TILE_TOKENS, experts /
- * TILE_EXPERTS */
+/* The same on the tensor cores: a warp has TILE_TOKENS tokens and 16 experts. As in matmul_stream.cuh lanes hold 16
+ * bytes of a row of each operand, which puts the columns of 32 in another order, the same for both. grid: tokens /
+ * TILE_TOKENS, experts / TILE_EXPERTS */
 template <typename T>
 __global__ void __launch_bounds__(WARPS * 32) route_logits_tiles(route_args<T, T> a)
 {
@@ -237,8 +237,8 @@ __device__ static inline void each_pair(const int32_t *expert, int e, int begin,
     }
 }
 
-/* The pairs of one expert, in order: where they begin is how many pairs lower experts have. Each warp looks through a part of
- * all pairs, twice: for how many there are, and for where they are. grid: experts */
+/* The pairs of one expert, in order: where they begin is how many pairs lower experts have. Each warp looks through a
+ * part of all pairs, twice: for how many there are, and for where they are. grid: experts */
 __global__ void __launch_bounds__(SORT_THREADS) route_sort(struct routes r, struct routing how, int n_pairs)
 {
     after_previous();

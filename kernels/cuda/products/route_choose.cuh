@@ -1,5 +1,5 @@
-/* kernels/cuda/products/route_choose.cuh - the best experts of one token, by one warp, which keeps what it chooses by in
- * registers. */
+/* kernels/cuda/products/route_choose.cuh - the best experts of one token, by one warp, which keeps what it chooses by
+ * in registers. */
 #ifndef PRODUCTS_ROUTE_CHOOSE_CUH
 #define PRODUCTS_ROUTE_CHOOSE_CUH
 
@@ -31,8 +31,8 @@ __device__ static inline int best_of_warp(uint32_t key, int at)
     return (int)__reduce_min_sync(0xffffffffu, key == best ? (uint32_t)at : 0x7fffffffu);
 }
 
-/* The keys by which a token's experts are chosen: key[j] of lane l is that of expert l + 32 j, 0 for one that is taken or that does not
- * exist. PER: for how many experts a lane has room. */
+/* The keys by which a token's experts are chosen: key[j] of lane l is that of expert l + 32 j, 0 for one that is taken
+ * or that does not exist. PER: for how many experts a lane has room. */
 template <int PER>
 struct route_keys {
     uint32_t key[PER];

@@ -1,5 +1,5 @@
-/* kernels/cuda/products/row_dots.cuh - a row of weights times some rows of x, by one warp, in float. The order of summation
- * depends on the number types and on the columns, not on the number of rows of x. */
+/* kernels/cuda/products/row_dots.cuh - a row of weights times some rows of x, by one warp, in float. The order of
+ * summation depends on the number types and on the columns, not on the number of rows of x. */
 #ifndef PRODUCTS_ROW_DOTS_CUH
 #define PRODUCTS_ROW_DOTS_CUH
 
@@ -30,7 +30,7 @@ __device__ static inline void row_dots(float (&sum)[TOKENS], const T *const (&x)
         sum[t] = warp_sum(sum[t]);
 }
 
-/* f(T(), W(), elements loaded together) for the types of activations and weights; both begin and all rows are as given. */
+/* f(T(), W(), elements loaded together): 16 bytes of the wider type where the rows of x and w allow, otherwise one */
 template <typename F>
 static inline void with_dots(enum dtype act, enum dtype type, int cols, const void *x, const void *w, F f)
 {

@@ -1,6 +1,6 @@
-/* kernels/cuda/sampling/sample_choose.cuh - the choice of a token of one row, by one block: penalties and biases, top_k, top_p and min_p,
- * and the id at which a uniform number falls. The weights that top_p adds are integers, 2^-44 each: exact, so that atomic sums have no
- * order. */
+/* kernels/cuda/sampling/sample_choose.cuh - the choice of a token of one row, by one block: penalties and biases,
+ * top_k, top_p and min_p, and the id at which a uniform number falls. The weights that top_p adds are integers, 2^-44
+ * each: exact, so that atomic sums have no order. */
 #ifndef SAMPLING_SAMPLE_CHOOSE_CUH
 #define SAMPLING_SAMPLE_CHOOSE_CUH
 
@@ -10,7 +10,7 @@
 #define ONE  17592186044416.0 /* 2^44: 2^19 weights of at most 1 fit into 64 bits */
 #define SEEN (1 << 30)
 
-/* One row's work; every thread has its copy. `probability` doubles as the table of counts while penalties are applied. */
+/* One row's work; each thread has its copy. `probability` doubles as the table of counts while penalties are applied */
 struct row {
     float *score;        /* [vocab] after penalties; -inf: forbidden */
     double *probability; /* [vocab] relative to the best score's */
@@ -125,8 +125,8 @@ __device__ static unsigned long long total_units(const struct row *r, bool count
     return block_sum(sum);
 }
 
-/* bucket[digit] += u, which is at most ONE; digit < 0: nowhere. Lanes with equal digits, often all of a warp, add theirs
- * before: a bucket in shared memory takes one lane's 64 bits at a time. All lanes. */
+/* bucket[digit] += u, which is at most ONE; digit < 0: nowhere. Lanes with equal digits, often all of a warp, add
+ * theirs before: a bucket in shared memory takes one lane's 64 bits at a time. All lanes. */
 __device__ static void add_to_bucket(unsigned long long *bucket, int digit, unsigned long long u)
 {
     unsigned same = __match_any_sync(0xffffffffu, digit);
@@ -136,8 +136,8 @@ __device__ static void add_to_bucket(unsigned long long *bucket, int digit, unsi
         atomicAdd(&bucket[digit], ((unsigned long long)high << 22) + low);
 }
 
-/* The score at which the descending sum of units reaches `goal`, one digit of 8 bits after the other; *above becomes the
- * sum over better scores, which is less than goal. If all together are less, the lowest score. */
+/* The score at which the descending sum of units reaches `goal`, one digit of 8 bits after the other; *above becomes
+ * the sum over better scores, which is less than goal. If all together are less, the lowest score. */
 __device__ static uint32_t find_cut(const struct row *r, unsigned long long goal, bool count, unsigned long long *above)
 {
     __shared__ unsigned long long bucket[256], sum;
@@ -184,9 +184,9 @@ __device__ static int stretch(int vocab)
     return ((vocab + SAMPLE_WARPS - 1) / SAMPLE_WARPS + 31) / 32 * 32;
 }
 
-/* The first id, in order of ids, at which the sum of value(id) exceeds goal(total); the last id with a value when rounding
- * lets none; -1 when there is no value. Sums by warps, each over a stretch of ids, find the stretch; then the block looks
- * into it. */
+/* The first id, in order of ids, at which the sum of value(id) exceeds goal(total); the last id with a value when
+ * rounding lets none; -1 when there is no value. Sums by warps, each over a stretch of ids, find the stretch; then the
+ * block looks into it. */
 template <typename X, typename VALUE, typename GOAL>
 __device__ static int find_id(int vocab, VALUE value, GOAL goal_of)
 {

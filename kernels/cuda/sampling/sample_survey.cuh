@@ -1,5 +1,5 @@
-/* kernels/cuda/sampling/sample_survey.cuh - a row of logits looked through: its best ones, and the sum of all exponentials. By one block,
- * or by a cluster of blocks that share the row out. */
+/* kernels/cuda/sampling/sample_survey.cuh - a row of logits looked through: its best ones, and the sum of all
+ * exponentials. By one block, or by a cluster of blocks that share the row out. */
 #ifndef SAMPLING_SAMPLE_SURVEY_CUH
 #define SAMPLING_SAMPLE_SURVEY_CUH
 
@@ -74,14 +74,14 @@ __device__ static void take_in(struct best *best, float *sum, const vec<T, N> &v
     *best = top;
 }
 
-/* A block's share of a row: its best logit, id -1 if it has none above -inf, and the sum of exponentials relative to that. */
+/* A block's share of a row: its best logit (id -1: none above -inf) and the sum of exponentials relative to that. */
 struct share {
     struct best best;
     double sum;
 };
 
-/* The share of block `part` of C. One pass; a thread's sum is relative to the best that it has seen. The exponentials are
- * float: only a reported log-probability depends on them. */
+/* The share of block `part` of C. One pass; a thread's sum is relative to the best that it has seen. The exponentials
+ * are float: only a reported log-probability depends on them. */
 template <typename T, int N, int C>
 __device__ static struct share survey(const T *x, int n, int part)
 {
@@ -103,8 +103,8 @@ __device__ static struct share survey(const T *x, int n, int part)
     return share{top, block_sum((double)(sum * expf(a.x - top.x)))};
 }
 
-/* The best logit, and log sum exp of all: not finite when one of them is NaN or +inf, or when all are -inf. The blocks of a
- * cluster share the row; only the first one, to which the others hand their shares, comes to know: id -1 for the others. */
+/* The best logit, and log sum exp of all: not finite if one of them is NaN or +inf, or if all are -inf. The blocks of a
+ * cluster share the row and hand their shares to the first one, which alone learns the result: id -1 in the others. */
 template <typename T, int C>
 __device__ static struct best survey_row(const T *logits, int vocab, double *norm)
 {

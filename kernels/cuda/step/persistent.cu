@@ -1,5 +1,5 @@
-/* kernels/cuda/step/persistent.cu - the host's side of the persistent kernel: which models it can run, its tables and memory, the
- * memory that ranks share, its launch. */
+/* kernels/cuda/step/persistent.cu - the host's side of the persistent kernel: which models it can run, its tables and
+ * memory, the memory that ranks share, its launch. */
 #include "kernels/cuda/attention/attention_tile.cuh"
 #include "kernels/cuda/step/persistent_host.cuh"
 #include "kernels/cuda/step/persistent_kernel.cuh"
@@ -7,9 +7,9 @@
 
 #define MAX_HIDDEN (NORM_UNITS * UNIT_COLUMNS * CHAIN_THREADS) /* what the norms keep in registers */
 #define MAX_LAYERS 256
-#define WIDE_FROM  4 /* tokens that the wide kernel is good for, if there is one: measured, see docs/log/2026-11-22.md */
+#define WIDE_FROM  4 /* fewest tokens for the wide kernel, if there is one: measured, see docs/log/2026-11-22.md */
 
-/* Longer than the default deadline of a step, which says more (rank/watch/watch.h): on an H200 some 6 minutes, and some 9. */
+/* Longer than the default deadline of a step, which says more (rank/watch/watch.h): some 6 and 9 minutes on an H200. */
 #define PATIENCE     1000000000u
 #define PATIENCE_OWN 4000000000u
 

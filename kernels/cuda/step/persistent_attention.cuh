@@ -1,14 +1,14 @@
-/* kernels/cuda/step/persistent_attention.cuh - attention within the persistent kernel, item by item (persistent_attention_item.cuh): the
- * queries, and the token's own key and value to the cache; the warps take octets of keys in turn (persistent_attention_sums.cuh); their
- * sums become the item's result. A long sequence is divided among up to CHAIN_PARTS blocks, in a way that depends on their number
- * only; its parts exchange their sums as words, and each adds its share of the result. */
+/* kernels/cuda/step/persistent_attention.cuh - attention within the persistent kernel, item by item: the queries, and
+ * the token's own key and value to the cache (persistent_attention_item.cuh); warps take octets of keys in turn
+ * (persistent_attention_sums.cuh); their sums become the item's result. Up to CHAIN_PARTS blocks share a long sequence,
+ * by their number only; its parts exchange their sums as words, and each adds its share of the result. */
 #ifndef STEP_PERSISTENT_ATTENTION_CUH
 #define STEP_PERSISTENT_ATTENTION_CUH
 
 #include "kernels/cuda/step/persistent_attention_sums.cuh"
 
-/* Four neighbouring elements d .. of a head, rotated. x: the head [HD], in shared memory; cos_sin: the token's. The rotation has
- * multiples of 8 elements, so that a pair's other four are neighbours, too. */
+/* Four neighbouring elements d .. of a head, rotated. x: the head [HD], in shared memory; cos_sin: the token's. The
+ * rotation has multiples of 8 elements, so that a pair's other four are neighbours, too. */
 __device__ static inline float4 attend_rotate(const chain_args &a, const float *cos_sin, const float *x, float4 e,
                                               int d)
 {
@@ -29,8 +29,8 @@ __device__ static inline float4 attend_rotate(const chain_args &a, const float *
                        e.z * c.z + sign * (other.z * s.z), e.w * c.w + sign * (other.w * s.w));
 }
 
-/* One warp: a head's words, their norm and rotation, by way of `x` (float [HD], shared). which: 0 q, 1 k, 2 v. to: NULL: nowhere.
- * Of every 8 elements of a query the middle pairs change places, as score_keys has them. */
+/* One warp: a head's words, their norm and rotation, by way of `x` (float [HD], shared). which: 0 q, 1 k, 2 v. to:
+ * NULL: nowhere. Of every 8 elements of a query the middle pairs change places, as score_keys has them. */
 template <typename T, int HD>
 __device__ static inline void attend_vector(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
                                             const attend_item &m, int head, int which, float *x, T *to, uint32_t epoch)
@@ -140,8 +140,8 @@ __device__ static inline void attend_result(const chain_args &a, const attend_it
         word_publish(a.attended + at / 2, word_pair<T>(x, y, epoch));
 }
 
-/* The warps' sums become the item's result, or the part's words. A warp has pairs of elements of one head; its lanes know
- * one warp's share of the head each, what that weighs in the whole, and tell each other. */
+/* The warps' sums become the item's result, or the part's words. A warp has pairs of elements of one head; its lanes
+ * know one warp's share of the head each, what that weighs in the whole, and tell each other. */
 template <typename T, bool WIDE, int HD>
 __device__ static inline void attend_finish(attend_scratch<T, HD> *s, const chain_args &a, const attend_item &m,
                                             uint32_t epoch)

@@ -1,6 +1,6 @@
-/* kernels/cuda/step/persistent_attention_item.cuh - what the persistent kernel's attention is divided into: an item is one token and one
- * KV head with some of the query heads that read it; a long sequence's keys are divided among several blocks, its parts. And
- * an item's scratch in shared memory. */
+/* kernels/cuda/step/persistent_attention_item.cuh - what the persistent kernel's attention is divided into: an item is
+ * one token and one KV head with some of the query heads that read it; a long sequence's keys are divided among several
+ * blocks, its parts. And an item's scratch in shared memory. */
 #ifndef STEP_PERSISTENT_ATTENTION_ITEM_CUH
 #define STEP_PERSISTENT_ATTENTION_ITEM_CUH
 
@@ -9,7 +9,7 @@
 #define ATTEND_KEYS  8                 /* of an octet */
 #define ATTEND_HEADS 8                 /* query heads of an item at most: rows of the tensor cores' result */
 #define PART_OCTETS  CHAIN_WARPS       /* one for every warp */
-#define MIN_OCTETS   (2 * CHAIN_WARPS) /* of a sequence that is divided: less is not worth the hand-over between parts */
+#define MIN_OCTETS   (2 * CHAIN_WARPS) /* of a divided sequence: fewer are not worth the hand-over between parts */
 
 /* Query heads of an item at most, if heads have so many elements: registers set the limit. */
 __host__ __device__ constexpr int attend_heads(int head_dim)
@@ -48,7 +48,7 @@ static inline int attend_scratch_bytes(int head_dim)
                              : (int)sizeof(attend_scratch<__half, 256>);
 }
 
-/* The token, heads and part that are item i. The same in all layers of a step; many divisions, so a block's first one is kept. */
+/* The token, heads and part of item i, the same in all layers of a step. Many divisions: a block keeps its first. */
 struct attend_target {
     int t, kv, head0, n_rows; /* query heads [head0, head0 + n_rows) */
     int part, slot, pos;

@@ -1,14 +1,14 @@
-/* kernels/cuda/step/persistent_attention_sums.cuh - what one warp makes of its octets of keys and values: scores on the tensor cores,
- * with the keys as the narrow operand straight from the cache; values there, too, with the heads as the narrow operand (heads of
- * 256 elements: by hand). */
+/* kernels/cuda/step/persistent_attention_sums.cuh - what one warp makes of its octets of keys and values: scores on the
+ * tensor cores, with the keys as the narrow operand straight from the cache; values there, too, with the heads as the
+ * narrow operand (heads of 256 elements: by hand). */
 #ifndef STEP_PERSISTENT_ATTENTION_SUMS_CUH
 #define STEP_PERSISTENT_ATTENTION_SUMS_CUH
 
 #include "kernels/cuda/step/persistent_attention_item.cuh"
 
-/* A warp's sums of values over its octets, and the values of the octet under way; g = lane / 4, p = lane % 4. On the tensor
- * cores, the heads as the narrow side: lane (g, p) has elements 8 (8 i + g) .. of heads 2 p and 2 p + 1, and brings those
- * elements of keys 2 p and 2 p + 1. A weight is two numbers of T, rounded and what is left of it. */
+/* A warp's sums of values over its octets, and the values of the octet under way; g = lane / 4, p = lane % 4. On the
+ * tensor cores, the heads as the narrow side: lane (g, p) has elements 8 (8 i + g) .. of heads 2 p and 2 p + 1, and
+ * brings those elements of keys 2 p and 2 p + 1. A weight is two numbers of T, rounded and what is left of it. */
 template <typename T, int HD>
 struct attend_values {
     static const int CHUNKS = HD / 64;
@@ -21,7 +21,7 @@ struct attend_values {
         for (int i = 0; i < 4 * CHUNKS; i++)
             out[i][0] = out[i][1] = out[i][2] = out[i][3] = 0;
     }
-    /* v: the octet's first key's, which is key0. What lies at keys that are not seen must not meet their weight of 0. */
+    /* v: of the octet's first key, key0. Values of unseen keys may be NaN: they must not meet their weight of 0. */
     __device__ void load(const T *v, const attend_item &m, int key0)
     {
         int g = threadIdx.x % 32 / 4, p = threadIdx.x % 4;
@@ -77,7 +77,7 @@ struct attend_values {
     }
 };
 
-/* Heads of 256 elements have too many sums for that: by hand, lane l elements 8 l .. of up to two heads, four keys at once. */
+/* Heads of 256 elements have too many sums for that: lane l adds elements 8 l .. of up to two heads, 4 keys a time. */
 template <typename T>
 struct attend_values<T, 256> {
     static const int KEYS = 4;
@@ -146,8 +146,8 @@ struct attend_values<T, 256> {
     }
 };
 
-/* A warp's sums over its octets. Lane (g, p) knows best score and sum of weights of query head g, the sum over its own keys
- * only. Lanes of heads that the item does not have know somebody else's, which nobody reads. */
+/* A warp's sums over its octets. Lane (g, p) knows best score and sum of weights of query head g, the sum over its own
+ * keys only. Lanes of heads that the item does not have know somebody else's, which nobody reads. */
 template <typename T, int HD>
 struct attend_sums {
     static const int CHUNKS = HD > 128 ? HD / 64 : HD / 32; /* of a key's 32 elements, at once */
@@ -161,8 +161,8 @@ struct attend_sums {
         values.clear();
     }
 
-    /* score += q.k over CHUNKS times 32 elements from column c0 on. As in chain_tile the query's registers are an operand as
-     * they come (attend_vector), and half of each result is right. */
+    /* score += q.k over CHUNKS times 32 elements from column c0 on. As in chain_tile the query's registers are an
+     * operand as they come (attend_vector), and half of each result is right. */
     __device__ static void score_keys(float (&first)[4], float (&second)[4], const T *query, const T *k, int c0)
     {
         int g = threadIdx.x % 32 / 4, p = threadIdx.x % 4;

@@ -1,11 +1,11 @@
-/* kernels/cuda/step/persistent_chain.cuh - what the parts of the persistent kernel share: its arguments, how the products of a
- * layer follow each other, how a block's share of each is cut, and where things lie in shared memory.
+/* kernels/cuda/step/persistent_chain.cuh - what the parts of the persistent kernel share: its arguments, how the
+ * products of a layer follow each other, how a block's share of each is cut, and where things lie in shared memory.
  *
  * A block owns the same rows of a product in every step, all columns of them; its warps share out the columns. What a
- * product needs arrives as words (words.cuh) from all blocks, what it makes leaves as words: there is no barrier over the
- * grid. (The wide kernel has vectors with an epoch a block instead of most words; the rest of this holds there, too.) Every kind
- * of vector has one buffer of words, used once a layer. That suffices: who writes layer l + 1's has, over
- * the chain of what needs what, waited for all who read layer l's.
+ * product needs arrives as words (words.cuh) from all blocks, what it makes leaves as words: there is no barrier over
+ * the grid. (The wide kernel has vectors with an epoch a block instead of most words; the rest of this holds there,
+ * too.) Every kind of vector has one buffer of words, used once a layer. That suffices: a block that writes
+ * layer l + 1's has waited, through the chain of dependencies, for all blocks that read layer l's.
  *
  * Limits: 16-bit weights and activations of one type, rows of weights that are multiples of 16 bytes. */
 #ifndef STEP_PERSISTENT_CHAIN_CUH
@@ -39,7 +39,7 @@ static_assert(CHAIN_THREADS * CHAIN_REGISTERS + STREAM_THREADS * STREAM_REGISTER
 
 #define NARROW_TOKENS 8   /* of a narrow step at most */
 #define WIDE_ROWS     128 /* of weights in a wide step's tile at most */
-#define WIDE_BOXES    3 /* heights of a wide step's boxes: all tiles but the last, the last of larger and smaller shares */
+#define WIDE_BOXES    3   /* heights of a wide step's boxes: all tiles but the last; the last, of large, small shares */
 #define WIDE_BLOCKS   160 /* of a wide step at most */
 
 enum chain_input { INPUT_NORMED, INPUT_SAME /* as the product before */, INPUT_ATTENDED, INPUT_ACTIVATED };
@@ -140,8 +140,8 @@ struct chain_args {
     void *logits;
 };
 
-/* A block's share of a product: results [begin, end), in n_tiles tiles, each of n_steps. In a narrow step a warp multiplies
- * STEP_COLUMNS columns of a step by itself, as two pieces of 32; of codes twice as many. */
+/* A block's share of a product: results [begin, end), in n_tiles tiles, each of n_steps. In a narrow step a warp
+ * multiplies STEP_COLUMNS columns of a step by itself, as two pieces of 32; of codes twice as many. */
 struct chain_share {
     int begin, end, n_tiles, n_steps, tile_rows;
     int n_spans; /* of a warp's STEP_COLUMNS columns: n_steps, or twice that */
@@ -201,7 +201,7 @@ struct chain_shared {
     }
 };
 
-/* The place of a token's share of a warp's piece in a product's input, in elements: [CHAIN_WARPS][2 n_spans][n_tokens][32]. */
+/* The offset of a token's share of a warp's piece in an input, in elements: [CHAIN_WARPS][2 n_spans][n_tokens][32] */
 __device__ static inline int chain_input_at(int warp, int n_spans, int piece, int n_tokens, int t)
 {
     return ((warp * 2 * n_spans + piece) * n_tokens + t) * 32;

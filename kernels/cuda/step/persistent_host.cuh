@@ -1,4 +1,4 @@
-/* kernels/cuda/step/persistent_host.cuh - what the host's sides of the narrow and of the wide persistent kernel share. */
+/* kernels/cuda/step/persistent_host.cuh - shared by the host's sides of the narrow and of the wide persistent kernel */
 #ifndef STEP_PERSISTENT_HOST_CUH
 #define STEP_PERSISTENT_HOST_CUH
 
@@ -17,14 +17,14 @@ struct persistent {
     uint32_t *step;
 };
 
-/* The wide kernel, for a model that the narrow one can run: has_wide, if it can, too. After all but this of p has been opened. */
+/* Opens the wide kernel after the rest of p, for a model that the narrow one can run; sets has_wide if it can, too. */
 void wide_open(struct queue *q, struct persistent *p, const struct decode_model *m);
 void wide_close(struct queue *q, struct persistent *p);
 void wide_patience(struct queue *q, uint32_t for_others, uint32_t for_own);
 /* a: persistent.wide with the step's arguments. Enqueued. */
 void wide_run(struct queue *q, struct chain_args *a);
 
-/* Parts of shared memory of these sizes, one after the other from `at` on: *offset[i] = where, the last one: the end. */
+/* Places parts of these sizes in shared memory, one after the other from `at` on: *offset[i] = start; the last: end. */
 template <size_t N>
 static inline void place_shared(int *const (&offset)[N], const int (&size)[N - 1], int at)
 {
@@ -35,8 +35,8 @@ static inline void place_shared(int *const (&offset)[N], const int (&size)[N - 1
     *offset[N - 1] = at;
 }
 
-/* All blocks wait for each other, so all must be resident: a cooperative launch promises it. It begins while the kernels
- * before it end, where the device can. */
+/* All blocks wait for each other, so all must be resident: a cooperative launch promises it. It begins while the
+ * kernels before it end, where the device can. */
 static inline void launch_chain(struct queue *q, void (*kernel)(struct chain_args), const struct chain_args &a)
 {
     cudaLaunchAttribute attribute[2] = {};

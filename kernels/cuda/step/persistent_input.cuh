@@ -1,5 +1,5 @@
-/* kernels/cuda/step/persistent_input.cuh - a product's activations, from words to shared memory. A warp waits only for the
- * columns that it multiplies; the norms' statistics need a barrier of the block for every group of tokens that is awaited at once.
+/* kernels/cuda/step/persistent_input.cuh - a product's activations, from words to shared memory. A warp waits only for
+ * the columns that it multiplies; the norms' statistics need a barrier of the block for every group of tokens.
  *
  * All warps do this at once, so that every instruction after a wait takes four clocks: what can be known before is
  * found before, values stay in registers, and what differs from model to model is known to the compiler. */
@@ -11,8 +11,8 @@
 #define UNIT_COLUMNS  4                      /* of a unit: two words, 8 bytes in shared memory */
 #define UNIT_STRIDE   (2 * CHAIN_WARPS * 64) /* columns from a lane's unit to its next one, two steps further */
 #define UNITS_AT_ONCE 8                      /* a lane waits for so many at most, of one token or several */
-/* Codes are multiplied as f16, which costs half of what bf16 costs to make of them. Activations of bf16 are then f16, times
- * 2^-6: exact from 2^-11 to 2^22, and never off by more than 2^-19. Rows' scales make up for it. */
+/* Codes are multiplied as f16, which costs half of what bf16 costs to make of them. Activations of bf16 are then f16,
+ * times 2^-6: exact from 2^-11 to 2^22, and never off by more than 2^-19. Rows' scales make up for it. */
 #define INPUT_HALF_SCALE 0.015625f
 #define NORM_UNITS       4 /* of a lane, which a norm keeps in registers: 8192 columns */
 
@@ -64,8 +64,8 @@ struct input_units {
     }
 };
 
-/* The bits of N units of each of G tokens from token t on, once they are there; zeros for those outside. words: [n_tokens]
- * [columns / 2] */
+/* The bits of N units of each of G tokens from token t on, once they are there; zeros for those outside. words:
+ * [n_tokens] [columns / 2] */
 template <typename T, int N, int G>
 __device__ static inline void input_await(const chain_args &a, const input_units<T> &units,
                                           const unsigned long long *words, int t, uint32_t epoch, uint2 (&bits)[G][N])
@@ -190,8 +190,8 @@ __device__ static inline float norm_sum(float x)
     return x;
 }
 
-/* Mean and 1 / deviation out of the warps' shares, one for each lane: one after the other they took longer than the rest of
- * an input. */
+/* Mean and 1 / deviation out of the warps' shares, one for each lane: one after the other they took longer than the
+ * rest of an input. */
 template <norm_kind KIND>
 __device__ static inline float2 norm_whole(const float4 *part, float inverse_hidden, float eps)
 {

@@ -1,6 +1,6 @@
-/* kernels/cuda/step/persistent_kernel.cuh - the persistent kernel: one block a multiprocessor goes through all products of a
- * decode step. This is the narrow one, for few tokens (persistent_wide.cuh: for more). See persistent_chain.cuh for the idea, the
- * other persistent_*.cuh for the parts. */
+/* kernels/cuda/step/persistent_kernel.cuh - the persistent kernel: one block a multiprocessor goes through all products
+ * of a decode step. This is the narrow one, for few tokens (persistent_wide.cuh: for more). See persistent_chain.cuh
+ * for the idea, the other persistent_*.cuh for the parts. */
 #ifndef STEP_PERSISTENT_KERNEL_CUH
 #define STEP_PERSISTENT_KERNEL_CUH
 
@@ -21,8 +21,8 @@ __device__ static inline float chain_join(float x)
     return x;
 }
 
-/* The warps' sums of one tile, with the bias; a warp has a token, they take turns: `turn` is the first one. Each lane adds the
- * sums of a part of the warps in one pair of rows. partial: [CHAIN_WARPS][n_tokens][CHAIN_ROWS] */
+/* The warps' sums of one tile, with the bias; a warp has a token, they take turns: `turn` is the first one. Each lane
+ * adds the sums of a part of the warps in one pair of rows. partial: [CHAIN_WARPS][n_tokens][CHAIN_ROWS] */
 template <typename T>
 __device__ static inline void chain_finish_tile(const chain_args &a, const chain_shared &sh, const chain_product &p,
                                                 const chain_share &share, int tile, int turn, const float *partial,
@@ -78,7 +78,7 @@ __device__ static inline T chain_bias(const chain_product &p, const chain_share 
     return ((const T *)bias)[chain_row(p, share, i)];
 }
 
-/* The scales of the block's rows on their way to shared memory, as the bias is: fetched before the input is waited for. */
+/* Copies the scales of the block's rows to shared memory, as the bias is copied: before the wait for the input. */
 template <typename T, bool CODES>
 struct chain_scales {
     static constexpr float GAIN = std::is_same<T, __nv_bfloat16>::value ? 1 / INPUT_HALF_SCALE : 1;
@@ -126,8 +126,8 @@ __device__ static inline void chain_input(const chain_args &a, const chain_share
     __syncwarp();
 }
 
-/* The sum over the ranks. Until the first token's words are there weights come no nearer than L2: the other ranks' words would
- * queue behind them. */
+/* The sum over the ranks. Until the first token's words are there weights come no nearer than L2: the other ranks'
+ * words would queue behind them. */
 template <typename T>
 __device__ static inline void chain_sum_ranks(const chain_args &a, const chain_shared &sh, int x, uint32_t epoch)
 {
@@ -139,7 +139,7 @@ __device__ static inline void chain_sum_ranks(const chain_args &a, const chain_s
         *hold = 0;
 }
 
-/* The numbers of tiles (for the choice of buffers and of the warps that finish a tile) and products that the block has done. */
+/* Numbers of tiles (for the choice of buffers and of the warps that finish a tile) and products done by the block */
 struct chain_count {
     int tiles, products;
 };
@@ -210,15 +210,15 @@ __device__ static inline void chain_open_step(const chain_args &a, const chain_s
     chain_sync();
     if (threadIdx.x == 0)
         sh.at<attend_shares>(a.at.attend)->make(a, sh);
-    /* In a parallel layer attention runs beside the MLP, whose first product is for those blocks that have none of it. */
+    /* In a parallel layer attention runs beside the MLP; blocks without attention do the MLP's first product. */
     int n_free, number = attend_free(a, sh, &n_free);
     if (threadIdx.x == 1 && a.attention_before == 2 && n_free > 0)
         sh.share[1] = chain_make_share(a.product[1], number, n_free);
     chain_sync();
 }
 
-/* If a block's shares depend on the step's tokens, the warps that compute say that they are known, and those that load weights wait for
- * that. */
+/* If a block's shares depend on the step's tokens, the warps that compute say that they are known, and those that load
+ * weights wait for that. */
 __device__ static inline void chain_tell_shares(const chain_args &a)
 {
     if (a.attention_before == 2)
@@ -231,7 +231,7 @@ __device__ static inline void chain_await_shares(const chain_args &a)
         asm volatile("bar.sync 2, %0;" ::"n"(CHAIN_THREADS + STREAM_THREADS) : "memory");
 }
 
-/* grid: one block a multiprocessor, all of them resident. SLOTS: of the ring. CODES: some products' weights are codes. */
+/* grid: one block a multiprocessor, all resident. SLOTS: of the ring. CODES: the weights of some products are codes. */
 template <typename T, int SLOTS, bool CODES>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     persistent_kernel(const __grid_constant__ chain_args a)
@@ -246,8 +246,8 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     }
     chain_open_tables(a, sh);
     __syncthreads();
-    /* Weights are on their way while the kernels before this one end, since nobody writes them; in parallel layers only once
-     * the step's tokens are known. */
+    /* Weights are on their way while the kernels before this one end, since nobody writes them; in parallel layers only
+     * once the step's tokens are known. */
     if (threadIdx.x >= CHAIN_THREADS) {
         give_registers<STREAM_REGISTERS>();
         chain_await_shares(a);

@@ -1,4 +1,4 @@
-/* kernels/cuda/step/persistent_maps.cuh - the tensor maps by which the persistent kernels' copies know the matrices. Host only. */
+/* kernels/cuda/step/persistent_maps.cuh - the tensor maps of the matrices that persistent kernels read. Host only */
 #ifndef STEP_PERSISTENT_MAPS_CUH
 #define STEP_PERSISTENT_MAPS_CUH
 
@@ -16,8 +16,8 @@ struct boxed {
     size_t pitch; /* of codes, bytes from row to row; 0: they are none */
 };
 
-/* How copies see a matrix, in boxes of so many rows and pieces: as pieces of STEP_COLUMNS columns, [pieces][rows][..], or,
- * where there would be part of a piece, as it is. See stream_rows. */
+/* How copies see a matrix, in boxes of so many rows and pieces: as pieces of STEP_COLUMNS columns, [pieces][rows][..],
+ * or, where there would be part of a piece, as it is. See stream_rows. */
 static inline void make_map(struct queue *q, CUtensorMap *to, PFN_cuTensorMapEncodeTiled_v12000 encode, struct boxed w,
                             int rows, int n_pieces)
 {

@@ -1,5 +1,5 @@
-/* kernels/cuda/step/persistent_results.cuh - where the results of a product go: to the blocks that need them, to the other ranks, to
- * the logits; and the residual stream, of which a block keeps the rows whose sums it makes. */
+/* kernels/cuda/step/persistent_results.cuh - where the results of a product go: to the blocks that need them, to the
+ * other ranks, to the logits; and the residual stream, of which a block keeps the rows whose sums it makes. */
 #ifndef STEP_PERSISTENT_RESULTS_CUH
 #define STEP_PERSISTENT_RESULTS_CUH
 
@@ -19,16 +19,16 @@ __device__ static inline size_t chain_sum_at(const chain_args &a, int x, int fro
     return (((size_t)x * a.n_ranks + from) * PERSISTENT_MAX_TOKENS + t) * a.hidden + row;
 }
 
-/* The one of two places that a sum takes: the other ranks may still read the one before. A parallel layer has one sum only, so
- * there the layers take turns. In sequential layers the last sum of a step and the embedding of the next take the same place: see
- * `run` of kernels/persistent.h. */
+/* The one of two places that a sum takes: the other ranks may still read the one before. A parallel layer has one sum
+ * only, so there the layers take turns. In sequential layers the last sum of a step and the embedding of the next take
+ * the same place: see `run` of kernels/persistent.h. */
 __device__ static inline int chain_sum_place(const chain_args &a, int x, uint32_t epoch)
 {
     return a.attention_before == 1 ? x : (int)(epoch & 1);
 }
 
-/* Two neighbouring rows of the residual stream are known: kept for the next sum, told to all blocks; in a wide step already
- * multiplied with the weights of the norm that comes next, and the sum of their squares returned. */
+/* Two neighbouring rows of the residual stream are known: kept for the next sum, told to all blocks; in a wide step
+ * already multiplied with the weights of the norm that comes next, and the sum of their squares returned. */
 template <typename T, bool WIDE>
 __device__ static inline float chain_set_x(const chain_args &a, const chain_shared &sh, int x, int t, int row, float x0,
                                            float x1, uint32_t epoch)
@@ -73,8 +73,8 @@ __device__ static inline float chain_embedded(const chain_args &a, const chain_s
 
 static_assert(PERSISTENT_MAX_TOKENS <= CHAIN_WARPS, "every token has a warp");
 
-/* The shares of up to N ranks in this block's rows, added in order of the ranks. A warp has a token. Returns what chain_set_x
- * did, added up, as all these functions do. */
+/* The shares of up to N ranks in this block's rows, added in order of the ranks. A warp has a token. Returns what
+ * chain_set_x did, added up, as all these functions do. */
 template <typename T, bool WIDE, int N>
 __device__ static inline float chain_reduce_ranks(const chain_args &a, const chain_shared &sh, int x, bool embedding,
                                                   uint32_t epoch)
@@ -142,7 +142,7 @@ __device__ static inline float chain_embed(const chain_args &a, const chain_shar
     return a.n_ranks > 1 ? chain_reduce<T, WIDE>(a, sh, 1, true, epoch) : squares;
 }
 
-/* Two neighbouring results of a product: on to whoever needs them. So many lanes, `parts`, know them; this one is `part`. */
+/* Hands two neighbouring results of a product on to all who need them. `parts` lanes know them; this one is `part`. */
 template <typename T, bool WIDE>
 __device__ static inline float chain_result(const chain_args &a, const chain_shared &sh, const chain_product &p, int t,
                                             int row, float s0, float s1, int part, int parts, uint32_t epoch)

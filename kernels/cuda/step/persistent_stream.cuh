@@ -1,13 +1,13 @@
-/* kernels/cuda/step/persistent_stream.cuh - the weights' way through the persistent kernel: one warp of a block does nothing
- * but ask for weights, a ring of copies to shared memory ahead of the others, through all products of all layers
- * without a pause, also while they wait for activations.
+/* kernels/cuda/step/persistent_stream.cuh - the weights' way through the persistent kernel: one warp of a block does
+ * nothing but ask for weights, a ring of copies to shared memory ahead of the others, through all products of all
+ * layers without a pause, also while they wait for activations.
  *
- * The copies are the tensor memory accelerator's, asked for by one thread, one large box a step (two of a gated product, one
- * for every warp where columns are no multiple of 64): where every warp asked for its own, the asking took longer than the
- * memory. Few are under way at once: the words that blocks wait for queue behind all weights asked for before them, so
- * weights beyond what keeps the memory busy are asked for too early.
- * While the ring is full, or copies are held back (chain_sum_ranks), the memory would rest: then a few of the next slots are asked
- * for into L2, one after the other, which tells nobody when they have come; their copies later come from there. */
+ * The copies are the tensor memory accelerator's, asked for by one thread, one large box a step (two of a gated
+ * product, one for every warp where columns are no multiple of 64): where every warp asked for its own, the asking took
+ * longer than the memory. Few are under way at once: the words that blocks wait for queue behind all weights asked for
+ * before them, so weights beyond what keeps the memory busy are asked for too early. While the ring is full, or copies
+ * are held back (chain_sum_ranks), the memory would rest: then a few of the next slots are asked for into L2, one after
+ * the other, which tells nobody when they have come; their copies later come from there. */
 #ifndef STEP_PERSISTENT_STREAM_CUH
 #define STEP_PERSISTENT_STREAM_CUH
 
@@ -21,9 +21,9 @@
 #define WIDE_AHEAD       3    /* the same of a wide step */
 #define STREAM_PACE      1750 /* clocks between two of them: what the memory needs for one of every block */
 
-/* A slot of the ring holds a step's weights: up to CHAIN_ROWS rows of CHAIN_WARPS times STEP_COLUMNS columns, as one box,
- * [CHAIN_WARPS][rows][STEP_COLUMNS]; of a gated product gate's first, that of up from the middle on. (What a wide step's
- * has: persistent_wide.cuh.) Its 128-byte rows have their 16-byte parts exchanged by the row's place in 1024 bytes. */
+/* A slot of the ring holds a step's weights: up to CHAIN_ROWS rows of CHAIN_WARPS times STEP_COLUMNS columns, as one
+ * box, [CHAIN_WARPS][rows][STEP_COLUMNS]; of a gated product gate's first, up's from the middle on. (Slots of a wide
+ * step: persistent_wide.cuh.) The 16-byte parts of its 128-byte rows are exchanged by the row's place in 1024 bytes. */
 template <int SLOTS>
 struct weight_ring {
     uint32_t full;   /* barriers [2][SLOTS]: the weights have come; all warps have read them */
@@ -141,8 +141,8 @@ __device__ static inline const CUtensorMap *stream_map(const chain_args &a, int 
     return a.maps + product * WIDE_BOXES + (n == p.tile_rows ? 0 : height);
 }
 
-/* f(into, map, x, y, z) for the box of a step's columns of n rows from row `first` on; n: even. Where columns are no multiple
- * of STEP_COLUMNS every warp's have a box of their own. */
+/* f(into, map, x, y, z) for the box of a step's columns of n rows from row `first` on; n: even. Where columns are no
+ * multiple of STEP_COLUMNS every warp's have a box of their own. */
 template <bool WIDE, typename F>
 __device__ static inline void stream_rows(const CUtensorMap *map, const chain_product &p, uint32_t into, int step,
                                           int first, int n, F f)
@@ -229,8 +229,8 @@ __device__ static inline void stream_weights(const chain_args &a, const chain_sh
     }
 }
 
-/* The place of row r of n of a warp in a slot, or in its half: bytes to the part that belongs to the lane. Rows that were
- * not asked for: anywhere. */
+/* The place of row r of n of a warp in a slot, or in its half: bytes to the part that belongs to the lane. Rows that
+ * were not asked for: anywhere. */
 __device__ static inline int weight_at(int n, int r)
 {
     int row = (int)threadIdx.x / 32 * n + r, part = threadIdx.x % 4;
@@ -257,9 +257,9 @@ __device__ static inline void chain_keep(float *to, const float (&first)[2][4], 
 /* One tile's products over this warp's columns, for up to 8 tokens: to the warp's part of `partial`. n: rows of weights
  * in the tile, of each half where it is gated.
  *
- * The middle pairs of a lane's 8 columns have changed places (input_units::store), so that its four registers are one operand as
- * they come: its upper rows are columns 0 to 3, the lower ones 4 to 7. `first` is the product with the weights' columns 0 to 3,
- * right in its upper rows; `second` that with 4 to 7, right in its lower ones. The other halves are nobody's. */
+ * The middle pairs of a lane's 8 columns have changed places (input_units::store), so its four registers are an operand
+ * as they come: columns 0 to 3 in the upper rows, 4 to 7 in the lower. `first`, the product with the weights' columns 0
+ * to 3, is right in its upper rows, `second`, with 4 to 7, in its lower ones. The other halves are not used. */
 template <typename T, int SLOTS>
 __device__ __forceinline__ static void chain_tile(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
                                                   int n_steps, int n, bool gated, float *partial)
@@ -300,7 +300,7 @@ __device__ __forceinline__ static void chain_tile(weight_ring<SLOTS> &ring, cons
         chain_keep(partial + (warp * a.n_tokens + t) * CHAIN_ROWS, first, second);
 }
 
-/* The same with weights of 8 bits: a step has 128 of a warp's columns, a lane's 16 bytes are 16 of them, and x is four parts. */
+/* The same with 8-bit weights: a step has 128 of a warp's columns, a lane's 16 bytes are 16 of them, x has 4 parts. */
 template <typename T, int SLOTS>
 __device__ __forceinline__ static void chain_tile_codes(weight_ring<SLOTS> &ring, const chain_args &a,
                                                         const chain_shared &sh, const chain_share &share, int n,

@@ -1,5 +1,5 @@
-/* kernels/cuda/step/persistent_wide.cu - the host's side of the wide persistent kernel: which models it can run, how their products
- * are cut, its memory, its launch. */
+/* kernels/cuda/step/persistent_wide.cu - the host's side of the wide persistent kernel: which models it can run, how
+ * their products are cut, its memory, its launch. */
 #include "kernels/cuda/step/persistent_host.cuh"
 #include "kernels/cuda/step/persistent_maps.cuh"
 #include "kernels/cuda/step/persistent_wide.cuh"

@@ -1,15 +1,15 @@
-/* kernels/cuda/step/persistent_wide.cuh - the persistent kernel for more tokens than the narrow one (persistent_kernel.cuh) is good
- * for: up to 16, of models with RMSNorm in bf16.
+/* kernels/cuda/step/persistent_wide.cuh - the persistent kernel for more tokens than suit the narrow one
+ * (persistent_kernel.cuh): up to 16, of models with RMSNorm in bf16.
  *
- * Words cost every block a load for every two activations, and a narrow block keeps all activations of a product. Here they
- * pass between blocks as plain vectors; who has left its part of one says so with the epoch (`ready`), and who needs the vector
- * waits for all blocks' epochs. Then the tensor memory accelerator brings it, beside the weights that it is to be multiplied with:
- * a slot of the ring has the same columns of up to WIDE_ROWS rows of weights and of 8 or 16 tokens. (Words are left for what
- * few blocks read: queries, keys and values, parts of sequences, sums over the ranks.)
+ * Words cost every block a load for every two activations, and a narrow block keeps all activations of a product. Here
+ * they pass between blocks as plain vectors: a block announces its part with the epoch (`ready`), and a reader waits
+ * for the epochs of all blocks. Then the tensor memory accelerator brings the vector beside the weights that multiply
+ * it: a slot of the ring has the same columns of up to WIDE_ROWS rows of weights and of 8 or 16 tokens. Words remain
+ * for what few blocks read: queries, keys and values, parts of sequences, sums over the ranks.
  *
- * Nobody has a whole vector to norm. So the residual stream is handed over multiplied with the norm's weights, together with the
- * sum of squares of every block's rows, and a product's results are divided by the root of their mean. In f16 the unnormed
- * numbers might overflow. */
+ * No block has a whole vector to norm. So the residual stream is handed over multiplied by the norm's weights, with the
+ * sum of squares of every block's rows, and a product's results are divided by the root of their mean. In f16 the
+ * unnormed numbers might overflow. */
 #ifndef STEP_PERSISTENT_WIDE_CUH
 #define STEP_PERSISTENT_WIDE_CUH
 
@@ -20,8 +20,8 @@
 #define WIDE_POLL_READS 8 /* of a word that take as long as a look at all blocks */
 #define WIDE_TEAMS      4 /* of warps that have slots in turn */
 
-/* The beginning of shared memory, behind what CUDA keeps for itself: as a constant it takes no register, and the kernel spills none.
- * (The narrow one was slower that way.) persistent_wide.cu asks the device whether that is so. */
+/* The beginning of shared memory, behind what CUDA keeps for itself: as a constant it takes no register, and the kernel
+ * spills none. (The narrow one was slower that way.) persistent_wide.cu asks the device whether that is so. */
 #define WIDE_SHARED_BEGIN 1024
 
 /* The narrow kernel's would have the copying warps spill theirs, and that costs more here than anything else did. */
@@ -31,7 +31,7 @@ static_assert(CHAIN_THREADS * WIDE_CHAIN_REGISTERS + STREAM_THREADS * WIDE_STREA
                   (CHAIN_THREADS + STREAM_THREADS) * BLOCK_REGISTERS,
               "who takes more registers than are given waits for ever");
 
-/* A slot: weights [pieces][rows][STEP_COLUMNS], up's after gate's; at its end activations [pieces][8 or 16][STEP_COLUMNS]. */
+/* A slot: weights [pieces][rows][STEP_COLUMNS], gate's before up's, then activations [pieces][8 or 16][STEP_COLUMNS] */
 template <int SLOTS>
 struct wide_ring : weight_ring<SLOTS> {
     using weight_ring<SLOTS>::weight_ring;
@@ -66,8 +66,8 @@ __device__ static inline void wide_ready(const chain_args &a, int vector, uint32
                      : "memory");
 }
 
-/* Until all blocks have. One warp. Who has no share of what lies between is up to n_layers ahead of us, and no further: what is beyond
- * that is from a wide step long ago, between which and this one there may have been any number of narrow ones. */
+/* One warp waits until all blocks have. A block that takes no part in between is at most n_layers ahead of this one;
+ * larger differences are left from an earlier wide step, since which there may have been any number of narrow ones. */
 __device__ static inline void wide_await(const chain_args &a, int vector, uint32_t epoch)
 {
     const uint32_t *ready = a.wide.ready + vector * gridDim.x;
@@ -132,8 +132,8 @@ __device__ static inline void wide_inputs(const chain_args &a, const chain_share
     }
 }
 
-/* How the warps share a tile: 16 rows of weights each; as many warps as that takes are a team, and teams have slots in turn.
- * Where warps are left, a team is several times as many, `parts`, who share out the halves of a slot's pieces. */
+/* How the warps share a tile: 16 rows of weights each; as many warps as that takes are a team, and teams have slots in
+ * turn. Where warps are left, a team is several times as many, `parts`, who share out the halves of a slot's pieces. */
 struct wide_tile {
     int height; /* rows of the boxes */
     int n_sixteens, teams, parts, pitch;
@@ -151,8 +151,8 @@ struct wide_tile {
         part = i % parts;
         team = i / parts;
     }
-    /* The place in `partial` of the sums for a token of part `which` of all teams' parts; of a gated tile 8 rows of gate and 8 of up
-     * take turns. */
+    /* The place in `partial` of the sums for a token of part `which` of all teams' parts; of a gated tile 8 rows of
+     * gate and 8 of up take turns. */
     __device__ int at(int which, int t) const
     {
         return (which * PERSISTENT_MAX_TOKENS + t) * pitch;
@@ -188,8 +188,8 @@ __device__ static inline void wide_multiply(float (&sum)[2][4], const wide_tile 
     }
 }
 
-/* One tile's products, all steps, to the warp's part of `partial`. A warp knows only its own slots: before it can tell by the
- * parity of a phase whether the weights are there, those of the round before must have been read. */
+/* One tile's products, all steps, to the warp's part of `partial`. A warp knows only its own slots: before it can tell
+ * by the parity of a phase whether the weights are there, those of the round before must have been read. */
 template <typename T, bool SECOND, int SLOTS>
 __device__ static inline void wide_products(wide_ring<SLOTS> &ring, const chain_shared &sh, const wide_tile &tile,
                                             const chain_product &p, int n_steps, float *partial)

@@ -1,11 +1,10 @@
-/* coordinator/server/models.c - see models.h. */
-#include "coordinator/server/models.h"
+/* coordinator/models/models.c - see models.h. */
+#include "coordinator/models/models.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "coordinator/server/rendezvous.h"
-#include "coordinator/server/server.h"
 #include "coordinator/tasks/mailbox.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -28,9 +27,9 @@ static int open_one(struct models *m, const struct served *one, struct err *e)
 }
 
 int models_open(struct models *m, void *zmq_context, const struct models_setup *setup, const struct served *one,
-                struct err *e)
+                const struct models_owner *owner, struct replicas *replicas, struct err *e)
 {
-    *m = (struct models){.setup = *setup, .n = setup->n > 0 ? setup->n : 1};
+    *m = (struct models){.setup = *setup, .owner = *owner, .replicas = replicas, .n = setup->n > 0 ? setup->n : 1};
     m->entry = err_calloc(e, (size_t)m->n, sizeof *m->entry, "table of models");
     if (m->entry == NULL)
         return -1;
@@ -38,6 +37,8 @@ int models_open(struct models *m, void *zmq_context, const struct models_setup *
         return open_one(m, one, e);
     for (int i = 0; i < m->n; i++)
         m->entry[i].name = setup->name[i];
+    for (int i = 0; i < replicas->n; i++)
+        replicas_clear(replicas, i);
     if (deploy_open(&m->deploy, &setup->deploy, e) != 0)
         return -1;
     if (mailbox_open(zmq_context, "models", m->control, e) != 0)
@@ -56,8 +57,10 @@ static void shut(struct models *m, struct model_entry *entry)
 void models_close(struct models *m)
 {
     opener_close(&m->opener);
-    for (int i = 0; m->entry != NULL && i < m->n; i++)
+    for (int i = 0; m->entry != NULL && i < m->n; i++) {
         shut(m, &m->entry[i]);
+        json_decref(m->entry[i].made_of);
+    }
     for (void *w; m->control[0] != NULL && (w = mailbox_take(m->control[0])) != NULL;)
         free(w);
     for (int i = 0; i < 2; i++)
@@ -114,32 +117,31 @@ static void order(struct models *m, struct model_order what)
 }
 
 /* A failure of model i is the answer to all who wait for it, and to others for a while. */
-static void fail_model(struct server *s, int i, enum protocol_code code, const char *text)
+static void fail_model(struct models *m, int i, enum protocol_code code, const char *text)
 {
-    struct model_entry *entry = &s->models.entry[i];
+    struct model_entry *entry = &m->entry[i];
     entry->why = (struct protocol_error){0};
     (void)protocol_fail(&entry->why, code, "model", "\"%.80s\": %s", entry->name, text);
     entry->counts.failures++;
     log_warn("model %s is not loaded: %s", entry->name, text);
-    shut(&s->models, entry);
-    server_refuse_model(s, i, &entry->why);
+    shut(m, entry);
+    m->owner.refuse(m->owner.context, i, &entry->why);
 }
 
-static void refuse_size(struct server *s, int i)
+static void refuse_size(struct models *m, int i)
 {
     char text[240];
-    const struct deploy *d = &s->models.deploy;
+    const struct deploy *d = &m->deploy;
     (void)snprintf(text, sizeof text,
                    "needed on a rank: %lld bytes (%.2f GiB); %lld (%.2f GiB) is all that it may have of %lld beside "
                    "pinned models (--model-memory), or all --max-models %d are pinned",
                    (long long)d->model[i].bytes, (double)d->model[i].bytes / GIB, (long long)deploy_room(d, i),
                    (double)deploy_room(d, i) / GIB, (long long)d->setup.memory, d->setup.n_slots);
-    fail_model(s, i, PROTOCOL_NO_ROOM, text);
+    fail_model(m, i, PROTOCOL_NO_ROOM, text);
 }
 
-static void carry_out(struct server *s, struct deploy_decision it)
+static void carry_out(struct models *m, struct deploy_decision it)
 {
-    struct models *m = &s->models;
     struct model_entry *entry = &m->entry[it.model];
     const struct deployment *d = &m->deploy.model[it.model];
     switch (it.act) {
@@ -147,17 +149,17 @@ static void carry_out(struct server *s, struct deploy_decision it)
         entry->since = seconds_now();
         if (!opener_ask(&m->opener, it.model)) {
             deploy_failed(&m->deploy, it.model, seconds_now());
-            fail_model(s, it.model, PROTOCOL_INTERNAL, "out of host memory");
+            fail_model(m, it.model, PROTOCOL_INTERNAL, "out of host memory");
         }
         return;
     case DEPLOY_ABANDON:
         shut(m, entry);
         return;
     case DEPLOY_REFUSED:
-        refuse_size(s, it.model);
+        refuse_size(m, it.model);
         return;
     case DEPLOY_LOAD:
-        replicas_place(&s->replicas, d->slot, it.model);
+        replicas_place(m->replicas, d->slot, it.model);
         order(m, (struct model_order){MODEL_LOAD, d->slot, entry->handle});
         return;
     case DEPLOY_UNLOAD:
@@ -169,12 +171,12 @@ static void carry_out(struct server *s, struct deploy_decision it)
     }
 }
 
-void models_decide(struct server *s)
+void models_decide(struct models *m)
 {
-    if (!models_are_many(&s->models) || (s->state != SERVER_READY && s->state != SERVER_DRAINING))
+    if (!models_are_many(m))
         return;
-    for (struct deploy_decision it; (it = deploy_next(&s->models.deploy, seconds_now())).act != DEPLOY_NOTHING;)
-        carry_out(s, it);
+    for (struct deploy_decision it; (it = deploy_next(&m->deploy, seconds_now())).act != DEPLOY_NOTHING;)
+        carry_out(m, it);
 }
 
 /* ---- what opener and main thread say ---- */
@@ -184,19 +186,21 @@ static enum protocol_code code_of(const struct err *e)
     return e->code == ERR_MEMORY ? PROTOCOL_NO_ROOM : PROTOCOL_INTERNAL;
 }
 
-static void take_opening(struct server *s, struct opening *one)
+static void take_opening(struct models *m, struct opening *one)
 {
-    struct models *m = &s->models;
     struct model_entry *entry = &m->entry[one->model];
     entry->opening = seconds_now() - entry->since;
     if (one->why.code == ERR_NONE) {
         entry->handle = one->opened.handle;
         entry->served = one->opened.served;
+        entry->warming = (struct warming){.warmup = one->opened.warmup, .n = one->opened.n_warmups};
+        json_decref(entry->made_of);
+        entry->made_of = one->opened.made_of;
         entry->counts.unpacking += one->opened.unpacking;
         deploy_sized(&m->deploy, one->model, one->opened.bytes);
     } else {
         deploy_failed(&m->deploy, one->model, seconds_now());
-        fail_model(s, one->model, code_of(&one->why), one->why.text);
+        fail_model(m, one->model, code_of(&one->why), one->why.text);
     }
     free(one);
 }
@@ -216,24 +220,74 @@ static void describe_phases(char *text, size_t bytes, const struct load_phases *
                                  load_phase_name((enum load_phase)i), p->seconds[i]);
 }
 
-static void take_ready(struct server *s, int i, struct load_phases phases)
+/* It is there, and warm. */
+static void admit(struct models *m, int i)
 {
-    struct model_entry *entry = &s->models.entry[i];
+    struct model_entry *entry = &m->entry[i];
+    struct load_phases *phases = &entry->warming.phases;
     double now = seconds_now();
-    char text[200];
-    phases.seconds[LOAD_PHASE_OPEN] = entry->opening;
-    add_phases(entry, &phases);
-    describe_phases(text, sizeof text, &phases);
+    char text[240];
+    phases->seconds[LOAD_PHASE_WARMUP] = entry->warming.n > 0 ? now - entry->warming.since : 0;
+    add_phases(entry, phases);
+    describe_phases(text, sizeof text, phases);
     entry->counts.loads++;
     entry->counts.loading += now - entry->since;
     log_note("model %s is loaded in %.3f s: %s", entry->name, now - entry->since, text);
-    deploy_loaded(&s->models.deploy, i, now);
-    server_admit_model(s, i);
+    deploy_loaded(&m->deploy, i, now);
+    m->owner.admit(m->owner.context, i);
 }
 
-static void take_gone(struct server *s, int i, const struct model_word *w)
+/* The next request that warms it up; false: there is none any more. */
+static bool warm(struct models *m, int i)
 {
-    struct model_entry *entry = &s->models.entry[i];
+    struct model_entry *entry = &m->entry[i];
+    struct warming *w = &entry->warming;
+    int slot = m->deploy.model[i].slot;
+    if (w->at < w->n && w->turn == w->warmup[w->at].count) {
+        w->at++;
+        w->turn = 0;
+    }
+    if (w->at == w->n)
+        return false;
+    struct err e = {0};
+    struct task *j = warmup_task(&w->warmup[w->at], w->turn++, entry->served, m->replicas->replica[slot].max_len,
+                                 m->replicas->replica[slot].max_seqs, &e);
+    if (j == NULL) {
+        log_warn("model %s: model_warmup %s is left out: %s", entry->name, w->warmup[w->at].name, e.text);
+        w->at = w->n;
+        return false;
+    }
+    j->ticket.warms = true;
+    j->ticket.model = i;
+    replicas_submit(m->replicas, j, slot);
+    return true;
+}
+
+bool models_take_back(struct models *m, struct task *j)
+{
+    int i = j->ticket.model;
+    if (!j->ticket.warms)
+        return false;
+    bool cut = j->choices[0].finish == FINISH_CANCELLED; /* the job ends */
+    task_close(j);
+    if (!cut && !warm(m, i))
+        admit(m, i);
+    return true;
+}
+
+static void take_ready(struct models *m, int i, const struct load_phases *phases)
+{
+    struct warming *w = &m->entry[i].warming;
+    w->phases = *phases;
+    w->phases.seconds[LOAD_PHASE_OPEN] = m->entry[i].opening;
+    w->since = seconds_now();
+    if (!warm(m, i))
+        admit(m, i);
+}
+
+static void take_gone(struct models *m, int i, const struct model_word *w)
+{
+    struct model_entry *entry = &m->entry[i];
     double now = seconds_now();
     int64_t freed = w->freed;
     add_phases(entry, &w->phases);
@@ -241,59 +295,53 @@ static void take_gone(struct server *s, int i, const struct model_word *w)
     entry->counts.unloading += now - entry->since;
     entry->counts.freed = freed;
     log_note("model %s is unloaded in %.3f s: %lld bytes counted, %lld more are free", entry->name, now - entry->since,
-             (long long)s->models.deploy.model[i].bytes, (long long)freed);
-    replicas_clear(&s->replicas, w->slot);
-    shut(&s->models, entry);
-    deploy_unloaded(&s->models.deploy, i);
-    server_unloaded_model(s, i);
+             (long long)m->deploy.model[i].bytes, (long long)freed);
+    replicas_clear(m->replicas, w->slot);
+    shut(m, entry);
+    deploy_unloaded(&m->deploy, i);
+    m->owner.unloaded(m->owner.context, i);
 }
 
-static void take_word(struct server *s, const struct model_word *w)
+static void take_word(struct models *m, const struct model_word *w)
 {
-    int i = w->kind >= MODEL_READY && w->kind <= MODEL_GONE ? s->replicas.replica[w->slot].model : -1;
-    server_take_reports(s); /* what replicas said before */
+    int i = w->kind >= MODEL_READY && w->kind <= MODEL_GONE ? m->replicas->replica[w->slot].model : -1;
+    m->owner.reports(m->owner.context);
     switch (w->kind) {
     case MODEL_RUNNING:
-        if (s->state == SERVER_LOADING) {
-            s->state = SERVER_READY;
-            rendezvous_ready(s);
-            models_start(s);
-        }
+        m->owner.running(m->owner.context);
         return;
     case MODEL_READY:
-        take_ready(s, i, w->phases);
+        take_ready(m, i, &w->phases);
         return;
     case MODEL_FAILED:
-        replicas_clear(&s->replicas, w->slot);
-        deploy_failed(&s->models.deploy, i, seconds_now());
-        fail_model(s, i, code_of(&w->why), w->why.text);
+        replicas_clear(m->replicas, w->slot);
+        deploy_failed(&m->deploy, i, seconds_now());
+        fail_model(m, i, code_of(&w->why), w->why.text);
         return;
     case MODEL_GONE:
-        take_gone(s, i, w);
+        take_gone(m, i, w);
         return;
     case MODEL_SIGNAL:
-        server_signal(s, w->wish, false);
+        m->owner.signal(m->owner.context, w->wish);
         return;
     case MODEL_ENDED:
-        server_ended(s);
+        m->owner.ended(m->owner.context);
         return;
     }
 }
 
-void models_take(struct server *s)
+void models_take(struct models *m)
 {
-    struct models *m = &s->models;
     if (!models_are_many(m))
         return;
     for (struct opening *one; (one = opener_take(&m->opener)) != NULL;)
-        take_opening(s, one);
+        take_opening(m, one);
     for (struct model_word *w; (w = mailbox_take(m->control[0])) != NULL; free(w))
-        take_word(s, w);
+        take_word(m, w);
 }
 
-void models_start(struct server *s)
+void models_start(struct models *m)
 {
-    struct models *m = &s->models;
     for (int i = 0; i < m->n; i++)
         if (m->setup.pinned[i]) {
             deploy_pin(&m->deploy, i, true);

@@ -1,9 +1,9 @@
-/* coordinator/server/opener.h - a thread that opens models: headers, tokenizer, template, in tenths of a second,
+/* coordinator/models/opener.h - a thread that opens models: headers, tokenizer, template, in tenths of a second,
  * which the I/O thread has not. One at a time, in order. */
-#ifndef SERVER_OPENER_H
-#define SERVER_OPENER_H
+#ifndef MODELS_OPENER_H
+#define MODELS_OPENER_H
 
-#include "coordinator/tasks/served.h"
+#include "coordinator/models/warmup.h"
 
 #include <pthread.h>
 #include <stdbool.h>
@@ -13,6 +13,9 @@ struct opened {
     const struct served *served; /* belongs to the handle */
     int64_t bytes;               /* that it takes when it is loaded, on the rank that holds most */
     double unpacking;            /* s that its archive took */
+    const struct warmup *warmup; /* [n_warmups] before it counts as loaded; of the handle */
+    int n_warmups;
+    struct json_t *made_of; /* what identifies its files; owned; NULL: nobody wants to know */
     void *handle;
 };
 

@@ -1,15 +1,14 @@
-/* coordinator/server/models.h - the models of a server, as its I/O thread knows them: by name, with their state
- * (coordinator/deploy/), and for those that are loaded the way to text. Cut off from dispatch.c: how models come and
- * go, and who waits for them. A server of one model has a table of one, which is always ready. */
-#ifndef SERVER_MODELS_H
-#define SERVER_MODELS_H
+/* coordinator/models/models.h - the models of a job, as the thread of rank 0 that hands out work (the server's I/O
+ * thread, the batch thread) knows them: by name, with their state (coordinator/deploy/), and for those that are loaded
+ * the way to text. A server of one model has a table of one, which is always ready. */
+#ifndef MODELS_MODELS_H
+#define MODELS_MODELS_H
 
 #include "coordinator/deploy/deploy.h"
-#include "coordinator/server/opener.h"
+#include "coordinator/models/opener.h"
+#include "coordinator/replicas/replicas.h"
 #include "coordinator/tasks/model_orders.h"
 
-struct server;
-struct task;
 struct text_buffer;
 
 /* How full and how busy the host of this process is. */
@@ -21,6 +20,18 @@ struct host_figures {
 struct models_host {
     void *context;
     void (*look)(void *context, struct host_figures *f);
+};
+
+/* The thread whose models these are, and what it does when one comes or goes. */
+struct models_owner {
+    void *context;
+    void (*reports)(void *context);          /* take those of replicas: they come before what is said of a model */
+    void (*running)(void *context);          /* the loop has begun */
+    void (*admit)(void *context, int model); /* it is loaded: who waits for it may enter */
+    void (*refuse)(void *context, int model, const struct protocol_error *why);
+    void (*unloaded)(void *context, int model);
+    void (*signal)(void *context, enum signal_wish wish); /* of another rank */
+    void (*ended)(void *context);                         /* the main thread has: nothing more comes */
 };
 
 /* Several models; n 0: there is one, which is being loaded already. Borrowed. */
@@ -44,14 +55,23 @@ struct model_counts {
 
 struct models {
     struct models_setup setup;
+    struct models_owner owner;
+    struct replicas *replicas; /* borrowed: a place for each that may be loaded */
     int n;
     struct model_entry {
         const char *name;
         const struct served *served; /* NULL: it is not opened */
         void *handle;
         struct protocol_error why; /* it failed last */
-        double since;              /* its loading or unloading began */
-        double opening;            /* s that the last opening took, with the wait for the opener */
+        struct warming {           /* what it answers before it counts as loaded */
+            const struct warmup *warmup;
+            int n, at, turn;           /* of them; the one that is next, and how often it has been */
+            double since;              /* seconds_now() */
+            struct load_phases phases; /* of the load, until then */
+        } warming;
+        double since;           /* its loading or unloading began */
+        struct json_t *made_of; /* of the files it was opened from last; owned; NULL: nobody wants to know */
+        double opening;         /* s that the last opening took, with the wait for the opener */
         struct model_counts counts;
     } * entry; /* [n] */
     struct deploy deploy;
@@ -59,9 +79,9 @@ struct models {
     void *control[2]; /* mailbox: the I/O thread's, the main thread's; NULL: one model */
 };
 
-/* one: of a server that has one model. */
+/* one: of a server that has one model. The replicas are open. */
 int models_open(struct models *m, void *zmq_context, const struct models_setup *setup, const struct served *one,
-                struct err *e);
+                const struct models_owner *owner, struct replicas *replicas, struct err *e);
 void models_close(struct models *m);
 
 bool models_are_many(const struct models *m);
@@ -69,12 +89,16 @@ bool models_are_many(const struct models *m);
 /* The number of this name, which may have ".tar.gz" or ".tar" behind it; -1: there is no such model. */
 int models_find(const struct models *m, const char *name);
 
-/* The I/O thread's turn: take what opener and main thread say, do what the table decides. */
-void models_take(struct server *s);
-void models_decide(struct server *s);
+/* The thread's turn: take what opener and main thread say, do what the table decides. */
+void models_take(struct models *m);
+void models_decide(struct models *m);
+
+/* A task that a replica has given back: is it a warm-up? Then it is taken over, and the model goes on with the next
+ * one, or counts as loaded. */
+bool models_take_back(struct models *m, struct task *j);
 
 /* The loop runs: load what is pinned. */
-void models_start(struct server *s);
+void models_start(struct models *m);
 
 /* Counts of every model that was asked for or loaded, appended to *out as Prometheus text; of one model: nothing. */
 void models_write_metrics(const struct models *m, struct text_buffer *out, struct err *e);

@@ -1,7 +1,8 @@
-/* coordinator/server/opener.c - see opener.h. */
-#include "coordinator/server/opener.h"
+/* coordinator/models/opener.c - see opener.h. */
+#include "coordinator/models/opener.h"
 #include "coordinator/tasks/mailbox.h"
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,9 +38,11 @@ void opener_close(struct opener *o)
 {
     if (o->running && mailbox_post(o->end[0], o))
         (void)pthread_join(o->thread, NULL);
-    for (struct opening *one; o->running && (one = opener_take(o)) != NULL; free(one))
+    for (struct opening *one; o->running && (one = opener_take(o)) != NULL; free(one)) {
         if (one->opened.handle != NULL)
             o->source.close(o->source.context, one->opened.handle);
+        json_decref(one->opened.made_of);
+    }
     for (int i = 0; i < 2; i++)
         mailbox_close(&o->end[i]);
     memset(o, 0, sizeof *o);

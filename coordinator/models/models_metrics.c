@@ -1,8 +1,8 @@
-/* coordinator/server/models_metrics.c - the counts of several models as Prometheus text: our names, and beside them
+/* coordinator/models/models_metrics.c - the counts of several models as Prometheus text: our names, and beside them
  * those that CloudWatch has for SageMaker's multi-model endpoints. See models.h. */
 #include "base/clock.h"
 #include "coordinator/metrics/exposition.h"
-#include "coordinator/server/models.h"
+#include "coordinator/models/models.h"
 
 #include <math.h>
 #include <string.h>

@@ -1,0 +1,16 @@
+/* commands/models/many.h - a job of many models on all ranks: ground, loop, what comes and goes. Where requests come
+ * from is the front's (commands/models/fleet.h). */
+#ifndef MODELS_MANY_H
+#define MODELS_MANY_H
+
+#include "commands/models/fleet.h"
+#include "rank/world/world.h"
+
+/* Do options for several models go together? Rank 0. */
+int many_check(const struct service_options *service, const struct models_options *models, const struct world *w,
+               struct err *e);
+
+/* Returns the exit status; a failure ends the job. setup: of rank 0, where all of it was checked, or *e. Collective. */
+int many_run(struct world *w, const struct fleet_setup *setup, struct err *e);
+
+#endif

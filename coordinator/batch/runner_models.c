@@ -1,0 +1,196 @@
+/* coordinator/batch/runner_models.c - a batch of several models: lines wait, as texts, until the one that they name is
+ * loaded. A model stays as long as any line that was read wants it, and another one takes its place only when reading
+ * cannot go on; so switches are few. See runner.h. */
+#include "base/clock.h"
+#include "coordinator/batch/runner.h"
+#include "coordinator/tasks/mailbox.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define HELD_BYTES ((size_t)256 << 20) /* of lines that wait for models */
+
+bool runner_has_many(const struct runner *r)
+{
+    return models_are_many(&r->models);
+}
+
+/* ---- lines ---- */
+
+/* The number of the model that the line names; -1: its error says what is wrong. */
+static int find_model(struct runner *r, struct line *l)
+{
+    const struct models *m = &r->models;
+    struct protocol_error *error = &l->task->error;
+    if (l->model_name == NULL && m->n == 1)
+        return 0;
+    if (l->model_name == NULL)
+        return protocol_fail(error, PROTOCOL_BAD_REQUEST, "model", "missing: --models-dir has %d models", m->n);
+    int i = models_find(m, l->model_name);
+    if (i < 0)
+        (void)protocol_fail(error, PROTOCOL_NOT_FOUND, "model", "found \"%.80s\", which is no model of --models-dir",
+                            l->model_name);
+    return i;
+}
+
+bool runner_hold(struct runner *r, struct line *l)
+{
+    int i = find_model(r, l);
+    if (i < 0) {
+        line_name_field(l);
+        return false;
+    }
+    enum deploy_answer answer = deploy_ask(&r->models.deploy, i, seconds_now());
+    r->models.entry[i].counts.invocations++;
+    r->models.entry[i].counts.hits += answer == DEPLOY_ENTER;
+    if (answer == DEPLOY_REFUSE) {
+        l->task->error = r->models.entry[i].why;
+        line_name_field(l);
+        return false;
+    }
+    l->model = i;
+    l->asks = true;
+    l->entered = answer == DEPLOY_ENTER;
+    held_put(&r->lines.held, l);
+    return true;
+}
+
+void runner_forget(struct runner *r, struct line *l)
+{
+    if (l->entered)
+        deploy_done(&r->models.deploy, l->model, seconds_now());
+    else if (l->asks)
+        deploy_leave(&r->models.deploy, l->model);
+    l->entered = l->asks = false;
+}
+
+/* The loaded model whose line stands first in the input; -1: no line waits for one. */
+static int next_model(const struct runner *r)
+{
+    const struct held_queue *queue = r->lines.held.queue;
+    int best = -1;
+    for (int i = 0; i < r->replicas.n; i++) {
+        int model = r->replicas.replica[i].model;
+        if (model < 0 || queue[model].first == NULL || !deploy_admits(&r->models.deploy, model))
+            continue;
+        if (best < 0 || queue[model].first->task->number < queue[best].first->task->number)
+            best = model;
+    }
+    return best;
+}
+
+void runner_release(struct runner *r)
+{
+    struct runner_lines *n = &r->lines;
+    for (int i; r->state == RUNNER_RUNNING && r->progress.n_open - n->held.n < runner_window(r) &&
+                (n->open_bytes == 0 || n->open_bytes < HELD_BYTES) && (i = next_model(r)) >= 0;) {
+        struct line *l = held_take(&n->held, i);
+        const struct line_rules rules = {r->models.entry[i].served, r->files.defaults};
+        n->open_bytes += l->bytes;
+        line_check(l, &rules);
+        if (l->task->error.code != 0)
+            runner_append(r, l);
+        else
+            (void)mailbox_post(r->worker.end[0], l->task);
+    }
+    for (int i = 0; r->state >= RUNNER_DRAINING && n->held.n > 0 && i < n->held.n_models; i++)
+        for (struct line *l; (l = held_take(&n->held, i)) != NULL;) {
+            n->open_bytes += l->bytes;
+            runner_leave(r, l);
+        }
+}
+
+bool runner_reads_ahead(const struct runner *r)
+{
+    return r->lines.held.bytes < HELD_BYTES || r->progress.n_open == 0;
+}
+
+/* ---- models ---- */
+
+/* Nothing runs, for want of a model. */
+static void count_idle(struct runner *r)
+{
+    double now = seconds_now();
+    if (r->lines.idle_since > 0)
+        r->lines.idle_seconds += now - r->lines.idle_since;
+    bool idle = r->state == RUNNER_RUNNING && r->lines.held.n > 0 && r->progress.n_open == r->lines.held.n;
+    r->lines.idle_since = idle ? now : 0;
+}
+
+void runner_switch(struct runner *r, bool reading)
+{
+    if (!runner_has_many(r))
+        return;
+    models_take(&r->models);
+    runner_release(r);
+    if (r->state == RUNNER_RUNNING && !reading)
+        models_decide(&r->models);
+    count_idle(r);
+}
+
+static void running(void *context)
+{
+    struct runner *r = context;
+    if (r->state != RUNNER_LOADING)
+        return;
+    r->state = RUNNER_RUNNING;
+    r->progress.loaded = seconds_now();
+    outlets_soon(&r->view.outlets);
+}
+
+/* It is loaded: those who wait are its users, and what made it has to be what made earlier results. */
+static void admit(void *context, int model)
+{
+    struct runner *r = context;
+    struct err e = {0};
+    for (struct line *l = r->lines.held.queue[model].first; l != NULL; l = l->next) {
+        if (!l->entered)
+            deploy_enter(&r->models.deploy, model, seconds_now());
+        l->entered = true;
+    }
+    if (runner_files_model(r, model, &e) != 0)
+        runner_fail(r, &e);
+}
+
+/* It cannot be loaded: that is the result of all lines that name it. */
+static void refuse(void *context, int model, const struct protocol_error *why)
+{
+    struct runner *r = context;
+    for (struct line *l; (l = held_take(&r->lines.held, model)) != NULL;) {
+        r->lines.open_bytes += l->bytes;
+        l->task->error = *why;
+        line_name_field(l);
+        runner_append(r, l);
+    }
+}
+
+static void unloaded(void *context, int model)
+{
+    (void)context;
+    (void)model;
+}
+
+static void hear_signal(void *context, enum signal_wish wish)
+{
+    runner_signal(context, wish, false);
+}
+
+static void ended(void *context)
+{
+    ((struct runner *)context)->state = RUNNER_ENDED;
+}
+
+static void reports(void *context)
+{
+    runner_take_reports(context);
+}
+
+int runner_models_open(struct runner *r, struct err *e)
+{
+    const struct models_owner owner = {r, reports, running, admit, refuse, unloaded, hear_signal, ended};
+    if (r->setup.models.n == 0)
+        return 0;
+    if (held_open(&r->lines.held, r->setup.models.n, e) != 0)
+        return -1;
+    return models_open(&r->models, r->context, &r->setup.models, NULL, &owner, &r->replicas, e);
+}

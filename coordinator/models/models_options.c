@@ -1,0 +1,45 @@
+/* coordinator/models/models_options.c - see models_options.h. */
+#include "coordinator/models/models_options.h"
+#include "base/opt_rows.h"
+
+#define AT(member) offsetof(struct models_options, member)
+
+static const struct opt rows[] = {
+    TEXT("models-dir", "DIR", dir,
+         "all models whose folders are in DIR, each loaded when it is asked for, instead of --model; see "
+         "docs/models-serving.md"),
+    {"model-memory", "BYTES", OPT_BYTES, AT(memory), 1 << 20, 1e18, -1, NULL,
+     "with --models-dir: memory of a rank for all loaded models together, weights, keys and values, working memory; K, "
+     "M, G, T are accepted (default: 8/10 of what is free at start)",
+     NULL},
+    TEXT("models-cache", "DIR", cache,
+         "with --models-dir: unpack archives of models, NAME.tar.gz and NAME.tar, into folders in DIR, which all hosts "
+         "see and one job uses"),
+    {"models-cache-bytes", "BYTES", OPT_BYTES, AT(cache_bytes), 0, 1e18, -1, NULL,
+     "with --models-cache: what all unpacked archives may take there; those least recently used are removed (default: "
+     "9/10 of what is free there at start)",
+     NULL},
+    INTEGER("max-models", max_loaded, 1, MODELS_MOST, 16,
+            "with --models-dir: models that are loaded at once, at most (default 16)"),
+    {"host-cache", "BYTES", OPT_BYTES, AT(host_cache), 0, 1e18, 0, NULL,
+     "with --models-dir: keep files of unloaded models in each host's memory, locked, up to so many bytes, so that "
+     "they are loaded again at memory's speed (default 0: as the system likes)",
+     NULL},
+};
+
+const struct opt_rows models_rows = OPT_ROWS(rows);
+
+int models_options_check(const struct models_options *o, struct err *e)
+{
+    const char *given = o->dir != NULL        ? NULL
+                        : o->memory >= 0      ? "model-memory"
+                        : o->host_cache > 0   ? "host-cache"
+                        : o->cache != NULL    ? "models-cache"
+                        : o->cache_bytes >= 0 ? "models-cache-bytes"
+                                              : NULL;
+    if (given != NULL)
+        return ERR(e, ERR_USAGE, "--%s needs --models-dir DIR", given);
+    if (o->cache_bytes >= 0 && o->cache == NULL)
+        return ERR(e, ERR_USAGE, "--models-cache-bytes needs --models-cache DIR");
+    return 0;
+}

@@ -1,0 +1,25 @@
+/* coordinator/models/models_options.h - options of `serve` and `batch` with several models. */
+#ifndef MODELS_MODELS_OPTIONS_H
+#define MODELS_MODELS_OPTIONS_H
+
+#include "base/opt_table.h"
+
+#include <stdint.h>
+
+#define MODELS_MOST 64 /* loaded at once; plans have numbers for so many */
+
+/* Strings are borrowed from argv or the environment. */
+struct models_options {
+    const char *dir;            /* their folder; NULL: there is one model, --model */
+    int64_t memory, max_loaded; /* bytes of a rank; -1: most of what is free. Models */
+    const char *cache;          /* where archives are unpacked; NULL: nowhere */
+    int64_t cache_bytes;        /* -1: most of what is free there */
+    int64_t host_cache;         /* bytes of each host's memory for files of unloaded models; 0: none */
+};
+
+extern const struct opt_rows models_rows;
+
+/* Refuses what means nothing for one model, or what lacks something. */
+int models_options_check(const struct models_options *o, struct err *e);
+
+#endif

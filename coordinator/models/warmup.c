@@ -1,0 +1,65 @@
+/* coordinator/models/warmup.c - see warmup.h. */
+#include "coordinator/models/warmup.h"
+#include "base/clock.h"
+#include "coordinator/tasks/encode.h"
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdlib.h>
+
+#define MOST_TOKENS (1 << 16) /* of all prompts of a batch together, which are made on the thread that has no time */
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+/* {"prompt": [[..], ..], "max_tokens": 4, ..}; NULL: out of memory. */
+static json_t *message_of(int n_prompts, int n_tokens, int turn, int vocab)
+{
+    json_t *prompts = json_array();
+    for (int i = 0; i < n_prompts; i++) {
+        json_t *ids = json_array();
+        for (int k = 0; k < n_tokens; k++)
+            (void)json_array_append_new(ids, json_integer(((int64_t)k * 7919 + turn * 101 + i * 31 + 1) % vocab));
+        (void)json_array_append_new(prompts, ids);
+    }
+    return json_pack("{s:o, s:i, s:f, s:b}", "prompt", prompts, "max_tokens", WARMUP_TOKENS, "temperature", 0.0,
+                     "ignore_eos", 1);
+}
+
+/* A worker's part, which takes no time for ids. */
+static void encode(struct task *j, const struct served *served)
+{
+    const struct protocol_generate *g = &j->message.generate;
+    struct err e = {0};
+    j->ids = err_calloc(&e, (size_t)g->n_prompts, sizeof *j->ids, "warm-up");
+    for (; j->ids != NULL && j->n_ids < g->n_prompts && j->error.code == 0; j->n_ids++)
+        (void)encode_request(g, j->n_ids, served->tokenizer, served->chat, served->model.vocab, served->bos,
+                             &j->ids[j->n_ids], &j->error);
+    if (e.code != ERR_NONE)
+        (void)protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "%s", e.text);
+}
+
+struct task *warmup_task(const struct warmup *w, int turn, const struct served *served, int max_len, int max_seqs,
+                         struct err *e)
+{
+    int n_prompts = smaller(w->batch, max_seqs);
+    int n_tokens = smaller(smaller(w->n_tokens, max_len - WARMUP_TOKENS), MOST_TOKENS / n_prompts);
+    json_t *message = message_of(n_prompts, n_tokens > 0 ? n_tokens : 1, turn, served->model.vocab);
+    struct task *j = message != NULL ? task_open(UINT64_MAX - (uint64_t)turn, NULL, false, seconds_now()) : NULL;
+    if (j != NULL) {
+        j->parsed = j->checked = true;
+        j->served = served;
+        if (protocol_parse_generate(&j->message, message, NULL, &served->model, &j->error) == 0)
+            encode(j, served);
+        if (j->error.code == 0)
+            (void)task_prepare(j, max_len, INT64_MAX, 0);
+    }
+    json_decref(message);
+    if (j != NULL && j->error.code == 0)
+        return j;
+    ERR(e, ERR_MEMORY, "%s", j != NULL ? j->error.message : "out of host memory");
+    task_close(j);
+    return NULL;
+}

@@ -1,0 +1,69 @@
+/* partition/weights_builder.h - a weight map while it is built: what its parts share. Only for partition/weights*.c. */
+#ifndef PARTITION_WEIGHTS_BUILDER_H
+#define PARTITION_WEIGHTS_BUILDER_H
+
+#include "partition/families.h"
+#include "partition/formats.h"
+#include "partition/roles.h"
+#include "partition/tensor_names.h"
+
+/* While a map is built. */
+struct map_builder {
+    struct weight_map *map;
+    const struct model_config *m;
+    const struct shard *s; /* this rank */
+    struct shard whole;    /* rank 0 of 1 */
+    const struct checkpoint *c;
+    const struct family *family;
+    struct tensor_names names;
+    int64_t first_row;    /* where in its tensor, as that is stored, the matrix begins that is sliced */
+    int64_t first_out;    /* the same, counted in outputs */
+    int64_t first_in;     /* and in inputs: of a matrix that lies transposed in its tensor */
+    struct planes planes; /* of the matrix that is sliced; n 0: it is not quantised */
+    size_t capacity;      /* of map->slice */
+    struct err *e;
+};
+
+/* ---- weights_shapes.c: the tensor that a source names ---- */
+
+/* Out features of a source's whole matrix, of one expert where it is of experts; its inputs. */
+int64_t source_outputs(const struct map_builder *b, const struct weight_source *source);
+int64_t source_inputs(const struct map_builder *b, const struct weight_source *source);
+
+/* The shape that a source's tensor must have; returns the number of dimensions. */
+int source_shape(const struct map_builder *b, const struct weight_source *source, int64_t shape[3]);
+
+/* Refuse a tensor of another shape or of a type that is not read. The slot takes its type from its first part. */
+int check_shape(const struct map_builder *b, const struct weight_source *source, const struct tensor_info *t,
+                const char *name);
+int check_type(const struct map_builder *b, struct weight_slot *slot, const struct tensor_info *t, const char *name,
+               bool first);
+
+/* ---- weights_slices.c: this rank's share of it ---- */
+
+/* This rank's first input of a matrix, its first output of what is in one piece. */
+int64_t shard_first_input(const struct map_builder *b, enum axis axis);
+int64_t shard_first_output(const struct map_builder *b, enum axis axis);
+
+/* `count` out features of the source, from `from` on, go to the slot's rows (or columns, of a vector) from `to` on. */
+void add_slice(struct map_builder *b, const struct weight_source *source, int tensor, int64_t from, int64_t to,
+               int64_t count);
+
+/* All that this rank takes of a source; of one expert, whose tensor holds this one only, or all of them one below the
+ * other. Failures go to b->e. */
+void slice_source(struct map_builder *b, const struct weight_source *source, int tensor);
+void slice_expert(struct map_builder *b, const struct weight_source *source, int tensor, int expert);
+
+/* ---- weights_quantised.c ---- */
+
+/* b->planes of the source's matrix, n 0 if it is not quantised; first: of the slot. -1 and b->e, or 0. */
+int take_planes(struct map_builder *b, const struct weight_source *source, struct weight_slot *slot, int expert,
+                bool first);
+
+/* ---- weights_order.c ---- */
+
+/* slot->order of the matrix whose planes are b->planes, where its inputs are not in the order of their groups, and
+ * what that makes of its form; first: of the slot. -1 and b->e, or 0. */
+int take_order(struct map_builder *b, struct weight_slot *slot, const char *module, bool first, struct code_form *form);
+
+#endif

@@ -1,0 +1,77 @@
+/* partition/weights_quantised.c - the tensors of a quantised matrix, and whether the parts of a role agree: see
+ * weights_builder.h. */
+#include "partition/weights_builder.h"
+
+/* The slot takes its form from its first part. */
+static int check_form(struct map_builder *b, const struct weight_source *source, struct weight_slot *slot,
+                      const char *module, bool first)
+{
+    const char *folder = checkpoint_short_path(b->c->dir);
+    struct code_form form = b->planes.form;
+    if (!weight_may_be_quantised(slot->id) || (source->in_out && !weight_is_of_experts(slot->id)))
+        return ERR(b->e, ERR_UNSUPPORTED, "%s: \"%s\" is quantised (%s), expected %s of %s in 16 or 32 bits", folder,
+                   module, b->m->quantization.method, weight_name(slot->id), b->m->model_type);
+    if (quantization_exempts(&b->m->quantization, module))
+        return ERR(b->e, ERR_UNSUPPORTED, "%s: \"%s\" is quantised, but config.json (%s) leaves it out", folder, module,
+                   b->m->quantization.method);
+    form.first = (int)(shard_first_input(b, roles[slot->id].in) % form.group);
+    if (take_order(b, slot, module, first, &form) != 0)
+        return -1;
+    if (!first && !code_form_equal(&form, &slot->form))
+        return ERR(b->e, ERR_UNSUPPORTED, "%s: \"%s\" is quantised otherwise than the other parts of %s (%s)", folder,
+                   module, weight_name(slot->id), b->m->quantization.method);
+    slot->form = form;
+    return 0;
+}
+
+/* The planes of a matrix whose heads' rows become columns: of codes of 8 bits, with scales of blocks, of which one
+ * begins with every head. */
+static int transpose_planes(struct map_builder *b, const char *module)
+{
+    const struct model_latent *l = &b->m->latent;
+    for (int i = 0; i < b->planes.n; i++) {
+        struct weight_cells *k = &b->planes.plane[i].cells;
+        int64_t rows = k->cell_rows;
+        k->cell_rows = k->cell_cols;
+        k->cell_cols = rows;
+        k->in_first = !k->in_first;
+        if (k->plane == PLANE_SCALES)
+            b->planes.form.group = (int)k->cell_cols;
+        if (k->plane != PLANE_SCALES && (k->plane != PLANE_CODES || k->fields > 1 || k->bits != 8))
+            b->planes.form.group = 0;
+    }
+    if (b->planes.form.group < 32 || (l->key + l->value) % b->planes.form.group != 0)
+        return ERR(
+            b->e, ERR_UNSUPPORTED,
+            "%s: \"%s\" is quantised (%s), expected codes of 8 bits, scales of blocks of 32 rows or more, of which the "
+            "%d of a head are a multiple",
+            checkpoint_short_path(b->c->dir), module, b->m->quantization.method, l->key + l->value);
+    return 0;
+}
+
+/* b->planes of the source's matrix. -1 and b->e, or 0. */
+int take_planes(struct map_builder *b, const struct weight_source *source, struct weight_slot *slot, int expert,
+                bool first)
+{
+    const struct format *format = format_of(&b->m->quantization);
+    char name[128];
+    int64_t shape[3];
+    b->planes.n = 0;
+    if (format == NULL || roles[source->id].in == AXIS_ONE)
+        return 0;
+    tensor_names_module(&b->names, source, (struct tensor_place){slot->layer, expert}, name, sizeof name);
+    const struct module module = {.c = b->c,
+                                  .q = &b->m->quantization,
+                                  .name = name,
+                                  .out = source_outputs(b, source),
+                                  .in = source_inputs(b, source),
+                                  .experts = (int)(source_shape(b, source, shape) == 3 ? shape[0] : 0)};
+    int found = format->planes(&module, &b->planes, b->e);
+    if (found <= 0) {
+        b->planes.n = 0;
+        return found;
+    }
+    if (source->part == PART_KEYS && transpose_planes(b, name) != 0)
+        return -1;
+    return check_form(b, source, slot, name, first);
+}

@@ -1,0 +1,137 @@
+/* tests/e2e/test_expert_parallel.c - --expert-parallel: greedy text is the same with columns of every expert and with
+ * whole experts, also of more ranks than experts; what a rank holds is said; a model without experts is refused. */
+#include "tests/support/cases.h"
+#include "tests/support/files.h"
+#include "tests/support/models.h"
+#include "tests/support/process.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MODEL "qwen2moe-6" /* a shared expert with its gate */
+
+static char dir[256];
+
+/* The token ids of a greedy completion; the caller frees them. */
+static char *generate(int ranks, const char *weights, const char *option)
+{
+    struct process_setup setup = {.ranks = ranks};
+    struct process p;
+    process_run(&p, &setup,
+                (const char *[]){"generate", "--model", dir, "--prompt-ids", "5,1,17,9,30,2", "--max-tokens", "20",
+                                 "--ignore-eos", "--temperature", "0", "--json", "--device", "cpu", "--quantization",
+                                 weights, option, NULL});
+    case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    json_t *o = json_loads(p.text[PROCESS_OUT], 0, NULL);
+    char *ids = json_dumps(json_object_get(o, "token_ids"), JSON_ENCODE_ANY | JSON_COMPACT);
+    case_check(ids != NULL && strlen(ids) > 40, "no tokens: %s", p.text[PROCESS_OUT]);
+    json_decref(o);
+    process_free(&p);
+    return ids != NULL ? ids : strdup("");
+}
+
+/* weights: "fp8", whose scales are those of whole rows however these are cut, or "none" */
+static void same_text(int ranks, const char *weights)
+{
+    case_begin("whole experts on %d ranks, quantised: %s: the text that one rank gives", ranks, weights);
+    char *one = generate(1, weights, NULL), *columns = generate(ranks, weights, NULL);
+    char *whole = generate(ranks, weights, "--expert-parallel");
+    case_check(strcmp(one, columns) == 0 && strcmp(one, whole) == 0, "%s, in columns %s, whole %s", one, columns,
+               whole);
+    free(one);
+    free(columns);
+    free(whole);
+    case_end();
+}
+
+/* Every expert is on one rank, all its columns there, and all weights are as many bytes as in columns. */
+static void shares(void)
+{
+    json_int_t bytes[2] = {0, 0};
+    case_begin("inspect --expert-parallel");
+    for (int whole = 0; whole < 2; whole++) {
+        struct process p;
+        process_run(&p, &(struct process_setup){.ranks = 0},
+                    (const char *[]){"inspect", "--model", dir, "--ranks", "4", "--json",
+                                     whole ? "--enable-expert-parallel" : NULL, NULL});
+        json_t *o = json_loads(p.text[PROCESS_OUT], 0, NULL), *x = json_object_get(o, "experts"), *rank;
+        json_int_t next = 0, all = json_integer_value(json_object_get(x, "number"));
+        size_t i;
+        json_array_foreach(json_object_get(o, "ranks"), i, rank)
+        {
+            json_t *mine = json_object_get(rank, "experts"), *columns = json_object_get(rank, "expert_columns");
+            json_int_t begin = json_integer_value(json_array_get(mine, 0));
+            case_check(begin == (whole ? next : 0), "rank %zu begins at expert %lld", i, (long long)begin);
+            next = json_integer_value(json_array_get(mine, 1));
+            if (whole)
+                case_check(json_integer_value(json_array_get(columns, 0)) == 0 &&
+                               json_equal(json_array_get(columns, 1), json_object_get(x, "columns")),
+                           "rank %zu has not all columns", i);
+            bytes[whole] += json_integer_value(json_object_get(rank, "weight_bytes"));
+        }
+        case_check(p.status == 0 && all > 0 && next == all, "the last expert is %lld of %lld", (long long)next,
+                   (long long)all);
+        json_decref(o);
+        process_free(&p);
+    }
+    case_check(bytes[0] == bytes[1], "%lld bytes in columns, %lld whole", (long long)bytes[0], (long long)bytes[1]);
+    case_end();
+}
+
+/* Sums that cost a second, and none. */
+static void pace(void)
+{
+    static const char *const sum_us[2] = {"1e6", "0"};
+    static const char *const said[2] = {"--tensor-parallel 1 would be faster", "no smaller or larger number is faster"};
+    struct process p;
+    for (int i = 0; i < 2; i++) {
+        case_begin("inspect with sums of %s us: %s", sum_us[i], said[i]);
+        process_run(&p, &(struct process_setup){.ranks = 0},
+                    (const char *[]){"inspect", "--model", dir, "--ranks", "2", "--read-rate", "1M", "--sum-us",
+                                     sum_us[i], NULL});
+        case_check(p.status == 0 && strstr(p.text[PROCESS_OUT], said[i]) != NULL, "status %d: %s", p.status,
+                   p.text[PROCESS_OUT]);
+        process_free(&p);
+        case_end();
+    }
+    case_begin("generate --verbose says what sums cost");
+    process_run(&p, &(struct process_setup){.ranks = 2},
+                (const char *[]){"generate", "--model", dir, "--prompt-ids", "5,1", "--max-tokens", "2", "--verbose",
+                                 "--device", "cpu", NULL});
+    case_check(p.status == 0 && strstr(p.text[PROCESS_ERR], "with --tensor-parallel 2: ") != NULL &&
+                   strstr(p.text[PROCESS_ERR], "us a sum (measured)") != NULL,
+               "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    process_free(&p);
+    case_end();
+}
+
+static void refused(void)
+{
+    static const char *const command[] = {"generate", "inspect"};
+    for (int i = 0; i < 2; i++) {
+        struct process p;
+        case_begin("%s refuses whole experts of a model without any", command[i]);
+        process_run(&p, &(struct process_setup){.ranks = i == 0 ? 2 : 0},
+                    (const char *[]){command[i], "--model", models_demo(), "--expert-parallel",
+                                     i == 0 ? "--prompt" : NULL, "Once", NULL});
+        case_check(p.status == 2 && strstr(p.text[PROCESS_ERR], "--expert-parallel: the model (llama) has no experts"),
+                   "status %d: %s", p.status, p.text[PROCESS_ERR]);
+        process_free(&p);
+        case_end();
+    }
+}
+
+int main(void)
+{
+    models_fixture(dir, MODEL);
+    same_text(2, "none");
+    same_text(3, "none");
+    same_text(3, "fp8");
+    same_text(8, "none");
+    shares();
+    pace();
+    refused();
+    files_remove_dir(dir);
+    return cases_done();
+}

@@ -1,0 +1,303 @@
+/* tests/unit/test_units.c - coordinator/schedule/units.c: models that share one arena of KV memory. Each rule by
+ * itself; then thousands of random schedules, in which every request must get exactly what it gets alone though all
+ * models read and write the same memory (tests/support/schedule.h): no unit is held twice, none is lost, no block of a
+ * running sequence goes to another model, and everybody gets to the end. */
+#include "coordinator/schedule/units.h"
+#include "tests/unit/unit.h"
+
+#include "tests/support/schedule.h"
+#include "tests/unit/letters.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PER_UNIT 3
+#define LEAST    3 /* units: blocks for SCHEDULE_MAX_LEN tokens */
+
+_Static_assert(LEAST *PER_UNIT *KV_BLOCK_TOKENS >= SCHEDULE_MAX_LEN, "one request can always run");
+
+/* ---- rules, one by one ---- */
+
+/* A list of blocks with units, without a scheduler. */
+struct part {
+    struct blocks blocks;
+    int taken[200], n;
+};
+
+static void join(struct units *u, int i, struct part *p, int least, int most)
+{
+    struct err e = {0};
+    struct blocks_source source;
+    const struct unit_share share = {PER_UNIT, least, most};
+    memset(p, 0, sizeof *p);
+    assert_int_equal(units_join(u, i, &p->blocks, &share, &source, &e), 0);
+    assert_int_equal(blocks_open_shared(&p->blocks, PER_UNIT * most, &source, &e), 0);
+}
+
+/* Take n blocks; returns how many there were. */
+static int take(struct part *p, int n)
+{
+    int got = 0;
+    for (int block; got < n && (block = blocks_take(&p->blocks)) >= 0; got++)
+        p->taken[p->n++] = block;
+    return got;
+}
+
+/* The blocks that were taken first. */
+static void give_back(struct part *p, int n)
+{
+    for (int i = 0; i < n; i++)
+        blocks_give_back(&p->blocks, p->taken[i]);
+    p->n -= n;
+    memmove(p->taken, p->taken + n, (size_t)p->n * sizeof *p->taken);
+}
+
+static void end(struct units *u, int i, struct part *p)
+{
+    units_leave(u, i);
+    blocks_close(&p->blocks);
+}
+
+static void grows_until_the_arena_is_full(void **state)
+{
+    (void)state;
+    struct units u;
+    struct part a;
+    struct err e = {0};
+    assert_int_equal(units_open(&u, 4, &e), 0);
+    join(&u, 0, &a, 1, 10);
+    units_note(&u, 0, true);
+    assert_int_equal(a.blocks.n, 0);
+    assert_int_equal(take(&a, 1), 1);
+    assert_int_equal(a.blocks.n, PER_UNIT);
+    assert_int_equal(take(&a, 100), 4 * PER_UNIT - 1);
+    assert_int_equal(u.n_free, 0);
+    end(&u, 0, &a);
+    assert_int_equal(u.n_free, 4);
+    join(&u, 0, &a, 1, 2); /* its own limit */
+    units_note(&u, 0, true);
+    assert_int_equal(take(&a, 100), 2 * PER_UNIT);
+    assert_int_equal(u.n_free, 2);
+    end(&u, 0, &a);
+    units_close(&u);
+}
+
+/* The least recently used unit goes first, and what was cached in it is not found any more. */
+static void idle_models_give_what_they_used_least(void **state)
+{
+    (void)state;
+    struct units u;
+    struct part a, b;
+    struct err e = {0};
+    int32_t token[KV_BLOCK_TOKENS] = {0};
+    assert_int_equal(units_open(&u, 4, &e), 0);
+    join(&u, 0, &a, 1, 10);
+    join(&u, 1, &b, 1, 10);
+    units_note(&u, 0, true);
+    assert_int_equal(take(&a, 4 * PER_UNIT), 4 * PER_UNIT);
+    for (int i = 0; i < 4 * PER_UNIT; i++) {
+        token[0] = i;
+        (void)blocks_share(&a.blocks, a.taken[i], 0, token, 1);
+    }
+    int block[4 * PER_UNIT];
+    memcpy(block, a.taken, sizeof block);
+    give_back(&a, 4 * PER_UNIT);
+    units_note(&u, 0, false);
+    units_note(&u, 1, true);
+    assert_int_equal(take(&b, 1), 1);
+    for (int i = 0; i < 4 * PER_UNIT; i++) {
+        token[0] = i;
+        assert_int_equal(blocks_find(&a.blocks, 0, token, 9), i < PER_UNIT ? -1 : block[i]);
+    }
+    assert_int_equal(take(&b, 100), 3 * PER_UNIT - 1); /* but for a's `least` */
+    assert_int_equal(a.blocks.n, PER_UNIT);
+    end(&u, 0, &a);
+    end(&u, 1, &b);
+    units_close(&u);
+}
+
+/* A busy model that has more than its part withdraws units in use: they are free when their blocks are, not before. */
+static void a_part_of_what_is_in_use(void **state)
+{
+    (void)state;
+    struct units u;
+    struct part a, b;
+    struct err e = {0};
+    assert_int_equal(units_open(&u, 4, &e), 0);
+    join(&u, 0, &a, 1, 10);
+    join(&u, 1, &b, 1, 10);
+    units_note(&u, 0, true);
+    units_note(&u, 1, true);
+    assert_int_equal(take(&a, 100), 4 * PER_UNIT);
+    assert_int_equal(take(&b, 1), 0);
+    assert_int_equal(u.holder[0].n_leaving, 1);
+    assert_int_equal(take(&b, 1), 0);
+    assert_int_equal(u.holder[0].n_leaving, 1); /* no more than is wanted */
+    while (take(&b, 1) == 0) {
+        assert_true(a.n > 0);
+        give_back(&a, 1);
+        assert_int_equal(take(&a, 1), 0); /* what is given back is not taken again while b waits for it */
+    }
+    assert_true(u.holder[0].n_held == 3 && u.holder[1].n_held == 1);
+    assert_int_equal(take(&b, 100), PER_UNIT - 1); /* one unit more is its part */
+    assert_int_equal(u.holder[0].n_leaving, 1);
+    give_back(&a, a.n);
+    units_note(&u, 0, false);
+    assert_int_equal(take(&b, 100), 2 * PER_UNIT);
+    assert_int_equal(u.holder[0].n_held, 1);
+    end(&u, 0, &a);
+    end(&u, 1, &b);
+    assert_int_equal(u.n_free, 4);
+    units_close(&u);
+}
+
+/* Three models that are busy and have all: a fourth one gets its `least` before they get anything. */
+static void least_goes_first(void **state)
+{
+    (void)state;
+    struct units u;
+    struct part part[4];
+    struct err e = {0};
+    assert_int_equal(units_open(&u, 8, &e), 0);
+    for (int i = 0; i < 4; i++) {
+        join(&u, i, &part[i], 2, 8);
+        units_note(&u, i, true);
+        if (i < 3)
+            (void)take(&part[i], 100);
+    }
+    assert_int_equal(u.n_free, 0);
+    assert_int_equal(take(&part[3], 1), 0);
+    for (int round = 0; round < 1000 && u.holder[3].n_held < 2; round++)
+        for (int i = 0; i < 3; i++) { /* sequences end, and others begin at once */
+            int n = part[i].n < 2 ? part[i].n : 2;
+            give_back(&part[i], n);
+            units_note(&u, 3, true);
+            (void)take(&part[3], 1);
+            units_note(&u, i, true);
+            (void)take(&part[i], n + 1);
+        }
+    assert_int_equal(u.holder[3].n_held, 2);
+    for (int i = 0; i < 4; i++) {
+        assert_true(u.holder[i].n_held - u.holder[i].n_leaving >= 0);
+        end(&u, i, &part[i]);
+    }
+    units_close(&u);
+}
+
+/* ---- random schedules ---- */
+
+#define MODELS 3
+
+/* Each unit has one holder or none, and each held block's unit is its holder's. */
+static void check_units(const struct units *u, struct schedule *const run[MODELS])
+{
+    int held[64] = {0}, n_held = 0;
+    for (int i = 0; i < MODELS; i++) {
+        const struct unit_holder *h = &u->holder[i];
+        int mine = 0, leaving = 0;
+        for (int k = 0; run[i] != NULL && k < h->share.most; k++) {
+            for (int b = k * PER_UNIT; b < (k + 1) * PER_UNIT; b++) {
+                assert_true(h->unit[k] >= 0 || run[i]->s.blocks[KV_MAIN].block[b].n_holders == 0);
+                assert_int_equal(run[i]->s.blocks[KV_MAIN].block[b].away, h->unit[k] < 0 || h->leaving[k]);
+            }
+            if (h->unit[k] < 0)
+                continue;
+            assert_int_equal(u->owner[h->unit[k]], i);
+            assert_int_equal(held[h->unit[k]]++, 0);
+            mine++;
+            leaving += h->leaving[k];
+        }
+        assert_true(run[i] == NULL || (mine == h->n_held && leaving == h->n_leaving));
+        n_held += mine;
+    }
+    assert_int_equal(n_held + u->n_free, u->n);
+}
+
+static struct schedule *begin(struct units *u, int i, uint64_t *seed, uint64_t *kv)
+{
+    struct err e = {0};
+    struct schedule *run = calloc(1, sizeof *run);
+    struct blocks_source source;
+    const struct unit_share share = {PER_UNIT, LEAST, LEAST + random_below(seed, 6)};
+    struct scheduler_setup setup = schedule_setup(1 + random_below(seed, 8), 0, PER_UNIT * share.most);
+    setup.limits.max_batch_tokens = setup.limits.max_seqs + random_below(seed, 40);
+    setup.prefix_caching = random_below(seed, 4) != 0;
+    setup.source = &source;
+    assert_int_equal(units_join(u, i, &run->s.blocks[KV_MAIN], &share, &source, &e), 0);
+    schedule_open_shared(run, &setup, u, i, kv);
+    return run;
+}
+
+static uint64_t n_taken; /* units that one model has got of another, in all schedules */
+
+static void finish(struct units *u, struct schedule **run, int i)
+{
+    n_taken += u->holder[i].n_taken;
+    assert_int_equal((*run)->n_released, (*run)->n);
+    units_leave(u, i);
+    schedule_close_shared(*run);
+    free(*run);
+    *run = NULL;
+}
+
+static void add_request(struct schedule *run, uint64_t *seed)
+{
+    struct request_rules rules = schedule_plain;
+    int n = 1 + random_below(seed, random_below(seed, 3) == 0 ? 100 : 30);
+    rules.max_tokens = 1 + random_below(seed, SCHEDULE_MAX_LEN - n < 60 ? SCHEDULE_MAX_LEN - n : 60);
+    (void)schedule_add(run, &rules, n, (uint64_t)random_below(seed, 5));
+}
+
+/* Models come, get requests, give up some of them, are done and go. */
+static void random_schedule(uint64_t seed)
+{
+    struct units u;
+    struct err e = {0};
+    struct schedule *run[MODELS] = {0};
+    int depth = random_below(&seed, SCHEDULER_FLIGHTS), n_steps = 0;
+    assert_int_equal(units_open(&u, LEAST * MODELS + random_below(&seed, 6), &e), 0);
+    uint64_t *kv = calloc((size_t)u.n * PER_UNIT * KV_BLOCK_TOKENS, sizeof *kv);
+    for (bool last = false; !last || run[0] != NULL || run[1] != NULL || run[2] != NULL; n_steps++) {
+        last = last || n_steps > 150 + random_below(&seed, 100);
+        int i = random_below(&seed, MODELS);
+        if (run[i] == NULL && !last)
+            run[i] = begin(&u, i, &seed, kv);
+        if (run[i] == NULL)
+            continue;
+        struct schedule *r = run[i];
+        if (!last && r->n < SCHEDULE_MAX_REQUESTS && random_below(&seed, 3) == 0)
+            add_request(r, &seed);
+        if (r->n > 0 && random_below(&seed, 30) == 0 && r->request[r->n - 1] != NULL)
+            scheduler_cancel(&r->s, r->request[r->n - 1], FINISH_CANCELLED, r->now);
+        units_note(&u, i, scheduler_busy(&r->s));
+        schedule_step(r, depth);
+        check_units(&u, run);
+        bool done = !scheduler_busy(&r->s) && r->n_queued == 0;
+        if (done && (last || r->n == SCHEDULE_MAX_REQUESTS || random_below(&seed, 50) == 0))
+            finish(&u, &run[i], i);
+        assert_true(n_steps < 30000);
+    }
+    assert_int_equal(u.n_free, u.n);
+    units_close(&u);
+    free(kv);
+}
+
+static void random_schedules(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 600; i++)
+        random_schedule((uint64_t)i + 1);
+    assert_true(n_taken > 1000);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(grows_until_the_arena_is_full),
+        cmocka_unit_test(idle_models_give_what_they_used_least),
+        cmocka_unit_test(a_part_of_what_is_in_use),
+        cmocka_unit_test(least_goes_first),
+        cmocka_unit_test(random_schedules),
+    };
+    return cmocka_run_group_tests(tests, schedule_open_letters, schedule_close_letters);
+}

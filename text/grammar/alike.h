@@ -1,0 +1,18 @@
+/* text/grammar/alike.h - characters that a machine does not tell apart: those that lead from a state to another one,
+ * and states in which any plain text may come. With them a mask is found for many tokens at once. */
+#ifndef GRAMMAR_ALIKE_H
+#define GRAMMAR_ALIKE_H
+
+#include "text/grammar/machine.h"
+
+/* The largest set of ASCII characters that lead from the state to the same one, `to`; wide: so do all other characters.
+ * Empty where there are few. Found once for a state; valid until the machine makes another. */
+const struct machine_alike *alike_find(struct machine *m, int state);
+
+/* The state that all characters of the set lead to; MACHINE_DEAD: none may come; MACHINE_UNKNOWN: they differ. */
+int alike_next(struct machine *m, int state, const uint64_t ascii[2], bool wide);
+
+/* Whether any number of plain characters (lexicon.h) may come in the state; then it has free_chars without limit. */
+bool alike_free(struct machine *m, int state);
+
+#endif
