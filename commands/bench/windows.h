@@ -1,5 +1,5 @@
-/* commands/bench/windows.h - the blocks of windowed layers that the sequences of a batch hold, where layers have two kinds
- * of blocks. Rank 0. */
+/* commands/bench/windows.h - the blocks of windowed layers that the sequences of a batch hold, where layers have two
+ * kinds of blocks. Rank 0. */
 #ifndef BENCH_WINDOWS_H
 #define BENCH_WINDOWS_H
 

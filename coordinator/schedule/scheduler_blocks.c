@@ -1,4 +1,5 @@
-/* coordinator/schedule/scheduler_blocks.c - the KV blocks that a sequence holds, of both kinds; see scheduler_parts.h. */
+/* coordinator/schedule/scheduler_blocks.c - the KV blocks that a sequence holds, of both kinds; see
+ * scheduler_parts.h. */
 #include "coordinator/schedule/scheduler_parts.h"
 
 #include <stdlib.h>

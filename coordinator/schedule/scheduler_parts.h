@@ -68,7 +68,8 @@ void kv_give_back(struct scheduler *s, struct request *r);
 int kv_begin(const struct scheduler *s, int kind, int pos);
 
 /* Those that run give back the blocks that no token to come will see. What is under way reads them before a later
- * plan's step writes, since steps run in order. No drafts may be under way: what is fed over comes at lower positions. */
+ * plan's step writes, since steps run in order. No drafts may be under way: what is fed over comes at lower
+ * positions. */
 void kv_pass(struct scheduler *s);
 
 /* r holds a block more, and the plan says so. */

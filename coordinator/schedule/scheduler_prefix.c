@@ -47,8 +47,8 @@ static int n_skippable(const struct scheduler *s, const struct request *r)
     return n < sharable ? n : sharable;
 }
 
-/* Look for block number i of r, behind those named *chain, in every kind. run: [KV_KINDS] found in a row. False: KV_MAIN
- * does not have it. */
+/* Look for block number i of r, behind those named *chain, in every kind. run: [KV_KINDS] found in a row. False:
+ * KV_MAIN does not have it. */
 static bool find_block(const struct scheduler *s, struct request *r, int i, uint64_t *chain, int *run)
 {
     int32_t token[KV_BLOCK_TOKENS];

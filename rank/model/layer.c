@@ -61,8 +61,8 @@ static void project(const struct layer_run *r, int layer, const void *in, const 
     layer_product(r, a->qkv, in, w[WEIGHT_QKV], w[WEIGHT_QKV_BIAS], false);
     if (m->qk_norm_row)
         sum_squares(r, heads);
-    r->ops->qkv_store(r->q, a->qkv, r->network->k_cache[layer], r->network->v_cache[layer], heads, layer_batch(r, layer),
-                      rope, rope == &m->window_rope ? a->window_cos_sin : a->cos_sin, &norms);
+    r->ops->qkv_store(r->q, a->qkv, r->network->k_cache[layer], r->network->v_cache[layer], heads,
+                      layer_batch(r, layer), rope, rope == &m->window_rope ? a->window_cos_sin : a->cos_sin, &norms);
 }
 
 /* partial = this rank's share of attn(in) */

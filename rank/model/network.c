@@ -118,8 +118,8 @@ static size_t kv_bytes(const struct network *n, const int n_blocks[KV_KINDS], en
 {
     size_t sum = 0;
     for (int kind = 0; kind < KV_KINDS; kind++)
-        sum += (size_t)n_blocks[kind] *
-               network_kv_block_bytes(&n->config, &n->shard, n->window, (enum kv_kind)kind, act);
+        sum +=
+            (size_t)n_blocks[kind] * network_kv_block_bytes(&n->config, &n->shard, n->window, (enum kv_kind)kind, act);
     return sum;
 }
 

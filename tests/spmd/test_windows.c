@@ -187,7 +187,8 @@ static int count_different(const struct run *a, const struct run *b, bool logits
 }
 
 /* mixed: some layers see everything. */
-static void check_shape(struct world *w, const char *fixture, const struct run *whole, const struct shape *s, bool mixed)
+static void check_shape(struct world *w, const char *fixture, const struct run *whole, const struct shape *s,
+                        bool mixed)
 {
     struct instance i;
     struct run *r = calloc(1, sizeof *r);

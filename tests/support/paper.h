@@ -7,9 +7,9 @@
  * the slot, as the engine's do. Sequences of a step run in a random order: one may not read what another writes in the
  * same step.
  *
- * Blocks of kind KV_WINDOWED have a copy of these numbers, and every token that is fed compares the copies of its window
- * with the numbers themselves. Where there is one kind only, and it is windowed, what is sampled is made of the numbers
- * in the window alone; so does paper_next then, which follows the device opened last. */
+ * Blocks of kind KV_WINDOWED have a copy of these numbers, and every token that is fed compares the copies of its
+ * window with the numbers themselves. Where there is one kind only, and it is windowed, what is sampled is made of the
+ * numbers in the window alone; so does paper_next then, which follows the device opened last. */
 #ifndef TESTS_SUPPORT_PAPER_H
 #define TESTS_SUPPORT_PAPER_H
 

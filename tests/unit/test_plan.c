@@ -198,6 +198,37 @@ static void scores_out_of_bounds(void **state)
     plan_close(&b);
 }
 
+/* A second kind of blocks has a table and numbers of its own. */
+static void two_kinds_of_blocks(void **state)
+{
+    (void)state;
+    struct plan a, b;
+    struct err e = {0};
+    struct limits two = limits;
+    two.n_window_blocks = 3;
+    two.window = 20;
+    assert_int_equal(plan_open(&a, &two, &e), 0);
+    assert_int_equal(plan_open(&b, &two, &e), 0);
+    plan_reset(&a, 1);
+    for (int i = 0; i < 4 * 5; i++) { /* all entries of both */
+        a.block[a.n_blocks++] = (struct plan_block){i / 5, i % 5, 10, KV_MAIN};
+        a.block[a.n_blocks++] = (struct plan_block){i / 5, i % 5, 2, KV_WINDOWED};
+    }
+    assert_int_equal(transfer(&a, &b, &e), 0);
+    assert_int_equal(b.n_blocks, 40);
+    assert_memory_equal(a.block, b.block, 40 * sizeof *a.block);
+    a.block[7].block = 3;
+    assert_int_equal(transfer(&a, &b, &e), -1);
+    assert_non_null(strstr(e.text, "block entry 7 is out of bounds"));
+    a.block[7].block = 2;
+    e = (struct err){0};
+    a.block[6].kind = KV_KINDS;
+    assert_int_equal(transfer(&a, &b, &e), -1);
+    assert_non_null(strstr(e.text, "block entry 6 is out of bounds"));
+    plan_close(&a);
+    plan_close(&b);
+}
+
 static void the_rest_out_of_bounds(void **state)
 {
     (void)state;
@@ -214,6 +245,8 @@ static void the_rest_out_of_bounds(void **state)
     REFUSED(a.block[4].index = 5, "block entry 4 is out of bounds");
     REFUSED(a.block[2].block = -1, "block entry 2 is out of bounds");
     REFUSED(a.block[2].block = 11, "block entry 2 is out of bounds");
+    REFUSED(a.block[1].kind = KV_WINDOWED, "block entry 1 is out of bounds");
+    REFUSED(a.block[1].kind = -1, "block entry 1 is out of bounds");
     REFUSED(a.token[0] = -2, "token id -2, vocabulary 50");
     REFUSED(a.token[13] = 50, "token id 50, vocabulary 50");
     REFUSED(a.kind = 0, "has kind 0");
@@ -375,6 +408,7 @@ int main(void)
         cmocka_unit_test(drafts_out_of_bounds),
         cmocka_unit_test(scores_out_of_bounds),
         cmocka_unit_test(the_rest_out_of_bounds),
+        cmocka_unit_test(two_kinds_of_blocks),
         cmocka_unit_test(damaged_headers),
         cmocka_unit_test(changes),
         cmocka_unit_test(reserves),

@@ -153,7 +153,8 @@ static void all_are_served(void **state)
         check(1, 7, 5, (struct limits){1, 4, 12, 1, 1, 0, 0, 0, 0}, flights, 2 + 4);
         check(9, 10, 6, (struct limits){4, 16, 16, 4, 4, 0, 0, 0, 0}, flights, 0);
         check(20, 33, 17, (struct limits){MAX_SEQS, 8, 50, MAX_SEQS, 32, 0, 0, 0, 0}, flights, 0);
-        check(20, 33, 17, (struct limits){MAX_SEQS, 64, 50, MAX_SEQS, 9, 0, 0, 0, 0}, flights, 0); /* KV for two at once */
+        check(20, 33, 17, (struct limits){MAX_SEQS, 64, 50, MAX_SEQS, 9, 0, 0, 0, 0}, flights,
+              0); /* KV for two at once */
         check(5, 3, 1, (struct limits){2, 2, 4, 2, 2, 0, 0, 0, 0}, flights, 0);
     }
     /* Two at once, results at once: 3 pairs of 1 prompt step and 3 decode steps. */
