@@ -3,8 +3,7 @@
 #ifndef BENCH_WINDOWS_H
 #define BENCH_WINDOWS_H
 
-#include "coordinator/schedule/blocks.h"
-#include "plan/plan.h"
+#include "coordinator/schedule/scheduler.h"
 
 struct windows {
     struct limits limits; /* limits_kinds is 1: there is nothing to do */
