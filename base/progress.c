@@ -9,19 +9,27 @@
 
 #define BAR_CELLS 24
 
-/* The launcher that started this process directly, by its name; Slurm's step daemon copies to srun, which has no file
- * descriptor here: no terminal then. */
-static bool parent_is_launcher(void)
+#define NAME_BYTES 64
+
+/* Reads a file of /proc about the parent process. Returns the number of bytes, and ends them with a NUL. */
+static size_t read_of_parent(const char *file, char *text, size_t bytes)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "/proc/%d/%s", (int)getppid(), file);
+    FILE *f = fopen(path, "re");
+    size_t n = f != NULL ? fread(text, 1, bytes - 1, f) : 0;
+    if (f != NULL)
+        (void)fclose(f);
+    text[n] = '\0';
+    return n;
+}
+
+/* The name of the parent, if it is the launcher that started this process directly. Slurm's step daemon copies to
+ * srun, which has no file descriptor here: no terminal then. */
+static bool parent_is_launcher(char name[NAME_BYTES])
 {
     static const char *const names[] = {"mpirun", "orterun", "mpiexec", "prterun", "orted", "prted", "slurmstepd"};
-    char path[64], name[64] = "";
-    (void)snprintf(path, sizeof path, "/proc/%d/comm", (int)getppid());
-    FILE *f = fopen(path, "re");
-    if (f == NULL)
-        return false;
-    if (fgets(name, sizeof name, f) == NULL)
-        name[0] = '\0';
-    (void)fclose(f);
+    (void)read_of_parent("comm", name, NAME_BYTES);
     name[strcspn(name, "\n")] = '\0';
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
         if (strncmp(name, names[i], 15) == 0)
@@ -29,11 +37,25 @@ static bool parent_is_launcher(void)
     return false;
 }
 
+/* Open MPI 5's launcher forwards the beginning of a line to whichever stream its process writes to next, unless it was
+ * started with --output :raw (seen with 5.0.7). */
+static bool launcher_mixes_streams(void)
+{
+    char name[NAME_BYTES], line[4096];
+    if (!parent_is_launcher(name) || strncmp(name, "prte", 4) != 0)
+        return false;
+    size_t n = read_of_parent("cmdline", line, sizeof line);
+    for (size_t at = 0; at < n; at += strlen(line + at) + 1)
+        if (strcmp(line + at, "--output") == 0 && at + strlen("--output") + 1 < n)
+            return strcasestr(line + at + strlen("--output") + 1, ":raw") == NULL;
+    return true;
+}
+
 bool terminal_behind(int fd)
 {
-    if (!parent_is_launcher())
+    char name[NAME_BYTES], path[64], target[64];
+    if (!parent_is_launcher(name))
         return isatty(fd) == 1;
-    char path[64], target[64];
     (void)snprintf(path, sizeof path, "/proc/%d/fd/%d", (int)getppid(), fd);
     ssize_t n = readlink(path, target, sizeof target - 1);
     if (n < 0)
@@ -60,7 +82,8 @@ static void quantity(char *text, size_t bytes, double n, const char *unit)
 void progress_open(struct progress *p, enum progress_mode mode, const char *what, const char *unit, uint64_t total)
 {
     *p = (struct progress){.what = what, .unit = unit, .total = total, .started = seconds_now()};
-    p->shown = mode == PROGRESS_ALWAYS || (mode == PROGRESS_AUTO && terminal_behind(STDERR_FILENO));
+    p->shown = mode == PROGRESS_ALWAYS ||
+               (mode == PROGRESS_AUTO && terminal_behind(STDERR_FILENO) && !launcher_mixes_streams());
 }
 
 void progress_update(struct progress *p, uint64_t done, const char *note)

@@ -27,17 +27,17 @@ const struct opt_rows run_device_rows = OPT_ROWS(device_rows);
 
 static const struct opt kv_rows[] = {
     CHOICE("kv-cache-dtype", kv_dtype, "auto|fp8|fp8_e4m3",
-           "how keys and values are kept: fp8 (E4M3, also called fp8_e4m3) halves their memory, with the checkpoint's "
-           "scales or, where it has none, 1; results change (default auto: as activations are)"),
+           "the type of keys and values: fp8 (E4M3; fp8_e4m3 is the same) takes half the memory of 16 bits, with the "
+           "checkpoint's scales, or with 1 if it has none; results change (default auto: the type of activations)"),
 };
 const struct opt_rows run_kv_rows = OPT_ROWS(kv_rows);
 
 static const struct opt fp8_rows[] = {
     CHOICE("quantization", quantise, "none|fp8",
-           "fp8: weights of 16 or 32 bits become FP8 with a scale for each row when they are loaded, but for the head "
-           "and the embedding; results change (default none: as the checkpoint has them)"),
+           "fp8: convert 16-bit and 32-bit weights to FP8 at load, with a scale for each row, except the head and the "
+           "embedding; results change (default none: the checkpoint's types)"),
     CHOICE("head-dtype", head_dtype, "auto|fp8",
-           "the same for the head alone (default auto: as the checkpoint has it)"),
+           "fp8: the same for the head alone (default auto: the checkpoint's type)"),
 };
 const struct opt_rows run_fp8_rows = OPT_ROWS(fp8_rows);
 
@@ -119,19 +119,18 @@ const struct opt_rows run_prefix_rows = OPT_ROWS(prefix_rows);
 
 static const struct opt draft_rows[] = {
     TEXT("speculative-config", "JSON", speculative_config,
-         "drafts, as vLLM has them: {\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, "
-         "\"prompt_lookup_min\": 2}. What followed the same tokens before, in prompt or output, is verified in one "
-         "step; "
-         "the text stays the same. Other methods are refused"),
+         "drafts, in vLLM's form: {\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, "
+         "\"prompt_lookup_min\": 2}. A step verifies the tokens that followed the same tokens before, in prompt or "
+         "output; the text stays the same. Other methods are refused"),
     INTEGER("num-speculative-tokens", num_speculative_tokens, 1, 15, -1,
-            "drafts of a sequence and step at most: the same as --speculative-config with method ngram"),
-    INTEGER("prompt-lookup-max", prompt_lookup_max, 1, 64, -1, "last tokens that are looked for before (default 5)"),
+            "most drafts per sequence and step: the same as --speculative-config with method ngram"),
+    INTEGER("prompt-lookup-max", prompt_lookup_max, 1, 64, -1,
+            "compare at most this many of the last tokens with earlier ones (default 5)"),
     INTEGER("prompt-lookup-min", prompt_lookup_min, 1, 64, -1,
-            "as many of them have to be there (default: as --prompt-lookup-max)"),
-    CHOICE(
-        "speculative", speculative, "auto|always|off",
-        "auto: as many drafts as make the next tokens come sooner, by the times of steps and by how many were right of "
-        "late, or none; always: as many as there are; off: none (default auto)"),
+            "at least this many of them must match (default: as --prompt-lookup-max)"),
+    CHOICE("speculative", speculative, "auto|always|off",
+           "auto: the number of drafts, or none, that gives most tokens per second, judged by measured step times and "
+           "recent acceptance; always: all that are found; off: none (default auto)"),
 };
 const struct opt_rows run_draft_rows = OPT_ROWS(draft_rows);
 

@@ -270,7 +270,7 @@ static const struct opt text_row[] = {
           "tokens to generate at most; -1: as many as fit (default 16; in streams and chats -1)"),
     FIELD("min-tokens", "N", put_integer, "forbid the end before this many tokens (default 0)"),
     FIELD("temperature", "X", put_number, "0 is greedy (default 1)"),
-    FIELD("top-k", "N", put_integer, "keep the K likeliest tokens (default 0: all)"),
+    FIELD("top-k", "N", put_integer, "keep the N likeliest tokens (default 0: all)"),
     FIELD("top-p", "X", put_number, "keep the smallest set with this probability (default 1)"),
     FIELD("min-p", "X", put_number, "drop tokens below this share of the likeliest one (default 0)"),
     FIELD("seed", "N", put_integer, "the same seed gives the same text (default: chosen by the server)"),

@@ -161,13 +161,11 @@ int batch_open(void *batch, const void *options, const struct model_config *m, c
     return runner_open(&b->runner, &setup, e);
 }
 
-int batch_open_many(struct batch_run *b, const struct batch_options *o, const struct models_setup *models, int n_ranks,
-                    struct err *e)
+int batch_prepare_many(struct batch_run *b, const struct batch_options *o, struct runner_setup *setup, struct err *e)
 {
     b->o = *o;
-    struct runner_setup setup = {
-        .o = &b->o, .name = b->o.models.dir, .models = *models, .n_ranks = n_ranks, .n_replicas = 1};
-    return open_surroundings(b, &setup, e) == 0 ? runner_open(&b->runner, &setup, e) : -1;
+    *setup = (struct runner_setup){.o = &b->o, .name = b->o.models.dir, .n_replicas = 1};
+    return open_surroundings(b, setup, e);
 }
 
 json_t *batch_identify(const struct checkpoint *c, const struct served *served, struct err *e)

@@ -24,9 +24,8 @@ struct batch_run { /* zeroed at first */
 int batch_open(void *batch, const void *options, const struct model_config *m, const struct checkpoint *c, int n_ranks,
                struct err *e);
 
-/* The same for several models, which are opened later: files only. */
-int batch_open_many(struct batch_run *b, const struct batch_options *o, const struct models_setup *models, int n_ranks,
-                    struct err *e);
+/* The same for several models, which are opened later: options and names of files, before runner_open. */
+int batch_prepare_many(struct batch_run *b, const struct batch_options *o, struct runner_setup *setup, struct err *e);
 
 /* Hashes and names that have to be the same when a run goes on with results of a model. The caller's; NULL and *e on
  * failure. */

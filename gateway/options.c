@@ -12,7 +12,7 @@
 static int add(const char **list, int *n, int most, const struct opt *o, const char *text, struct err *e)
 {
     if (*n == most)
-        return ERR(e, ERR_USAGE, "--%s: found more than %d, expected at most so many", o->name, most);
+        return ERR(e, ERR_USAGE, "--%s: found more than %d, expected at most %d", o->name, most, most);
     if (text[0] == '\0')
         return ERR(e, ERR_USAGE, "--%s: found an empty text, expected %s", o->name, o->argument);
     list[(*n)++] = text;
@@ -43,37 +43,35 @@ static int add_listen(void *record, const struct opt *o, const char *text, struc
 
 static const struct opt row[] = {
     MANY("backend", "FILE|DIR|E", add_backend,
-         "where jobs are: a rendezvous file (it is waited for), a folder in which jobs drop theirs (*.json), or an "
-         "endpoint tcp://HOST:PORT, ipc:///PATH; may be given up to 64 times"),
+         "a job to ask: its rendezvous file, which may appear later, a folder in which jobs write theirs (*.json), or "
+         "an endpoint tcp://HOST:PORT, ipc:///PATH; may be repeated up to 64 times"),
     TEXT("curve-key", "FILE", client_key,
-         "our keys for CURVE: JSON with client_public_key, client_secret_key and server_public_key (default: the file "
-         "that a rendezvous file names)"),
+         "keys for CURVE: JSON with client_public_key, client_secret_key and server_public_key (default: the file that "
+         "the rendezvous file names)"),
     MANY("listen", "WHERE", add_listen,
-         "HOST:PORT, or unix:PATH; may be given up to 8 times (default 127.0.0.1:8080; all addresses are :PORT)"),
-    TEXT("api-keys", "FILE", api_keys,
-         "keys that clients need, one a line, in a file of mode 0600 (default: none is needed)"),
-    FLAG("open-metrics", open_metrics, "/metrics needs no key"),
-    FLAG("no-page", no_page, "GET / serves no page to browsers"),
+         "HOST:PORT, :PORT for all addresses, or unix:PATH; may be repeated up to 8 times (default 127.0.0.1:8080)"),
+    TEXT("api-keys", "FILE", api_keys, "keys that clients need, one per line, in a file of mode 0600 (default: none)"),
+    FLAG("open-metrics", open_metrics, "let clients read /metrics without a key"),
+    FLAG("no-page", no_page, "do not serve the page for browsers at /"),
     TEXT("allow-origin", "ORIGIN", allow_origin,
-         "pages of this origin, or of all with *, may ask from a browser (default: none)"),
-    TEXT("access-log", "FILE", access_log, "a line of JSON for every request, without texts; - is standard output"),
-    BYTES("max-body", max_body, 1 << 10, 1LL << 30, 16 << 20, "of a request (default 16M)"),
+         "let pages of this origin, or of any with *, send requests from a browser (default: only the gateway's own)"),
+    TEXT("access-log", "FILE", access_log, "append one JSON line per request, without texts; - is standard output"),
+    BYTES("max-body", max_body, 1 << 10, 1LL << 30, 16 << 20, "largest body of a request (default 16M)"),
     BYTES("max-client-backlog", max_backlog, 1 << 10, 1LL << 30, 4 << 20,
-          "of a stream that its client does not read; beyond, it is cancelled (default 4M)"),
-    BYTES(
-        "max-buffered", max_buffered, 1 << 20, 1LL << 40, 1 << 30,
-        "of all requests and unread answers together; beyond, 503, and the largest answer that nobody reads is dropped "
-        "(default 1G)"),
+          "unread bytes of a stream; above this it is cancelled (default 4M)"),
+    BYTES("max-buffered", max_buffered, 1 << 20, 1LL << 40, 1 << 30,
+          "bytes of all requests and unread answers together; above this bodies get 503, and the connection with the "
+          "largest unread answer ends (default 1G)"),
     INTEGER("max-connections", max_connections, 1, 1 << 20, 10000,
-            "of clients; others wait to be accepted (default 10000)"),
+            "connections at once; further clients wait to be accepted (default 10000)"),
     REAL("head-timeout", head_seconds, 0.1, 3600, 10, "seconds for a request's head (default 10)"),
     REAL("body-timeout", body_seconds, 0.1, 3600, 60, "seconds for a request's body (default 60)"),
     REAL("idle-timeout", idle_seconds, 0.1, 86400, 75,
-         "seconds between two requests, or without a byte taken of an answer (default 75)"),
+         "seconds between two requests, or without progress of an unread answer (default 75)"),
     REAL("comment-interval", comment_seconds, 0.1, 3600, 10,
          "seconds without a token after which a stream gets a comment (default 10)"),
     REAL("grace", grace_seconds, 0, 86400, 30,
-         "seconds that answers have to end in after SIGTERM; a second signal ends at once (default 30)"),
+         "after SIGTERM: seconds for answers to finish; a second signal ends at once (default 30)"),
 };
 
 static const struct opt_rows rows = OPT_ROWS(row);
@@ -90,7 +88,7 @@ static const struct opt_status statuses[] = {
     {ERR_USAGE, "an option is unknown, missing or out of range, or an address is taken"},
     {ERR_INPUT, "a file is malformed"},
     {ERR_IO, "cannot open a file or a socket"},
-    {ERR_MEMORY, "memory does not suffice"},
+    {ERR_MEMORY, "out of memory"},
 };
 
 #define N_STATUSES (sizeof statuses / sizeof statuses[0])
@@ -113,7 +111,7 @@ int gateway_options_parse(struct gateway_options *o, int argc, char **argv, stru
         return -1;
     opt_warn_unknown(&table, NULL);
     if (o->n_backends == 0)
-        return ERR(e, ERR_USAGE, "which jobs? --backend FILE, folder or endpoint (see: lockstep-gateway --help)");
+        return ERR(e, ERR_USAGE, "no job named: use --backend FILE, DIR or E (see: lockstep-gateway --help)");
     if (o->n_listen == 0)
         o->listen[o->n_listen++] = "127.0.0.1:8080";
     return 0;

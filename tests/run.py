@@ -151,7 +151,9 @@ class Plan:
                  figures="# ")
         self.add("soak/test_gateway_load", [f"{soak}/test_gateway_load"], 600, load=load, figures="# ")
         self.add("soak/test_gateway_crowd", [f"{soak}/test_gateway_crowd"], 600, load=load, figures="# ")
-        self.add("soak/test_models_crowd", [f"{soak}/test_models_crowd"], 900, env=seconds, load=load, figures="# ")
+        for n in (1, 2, 3):
+            self.add(f"soak/test_models_crowd on {n} ranks", [f"{soak}/test_models_crowd"], 900,
+                     env={**seconds, "MODELS_RANKS": str(n)}, load=load, figures="# ")
         forms = {"FORMS": os.environ.get("FORMS", "2000"), "FORMS_SEED": seed}
         self.add("door/test_forms", ["tests/door/test_forms.sh"], 1800, env=forms, load=load, figures="# ")
         self.fuzz()

@@ -9,8 +9,8 @@ static const struct opt rows[] = {
     CHOICE("load-format", run.load_format, "auto|safetensors|dummy",
            "dummy: random weights, no checkpoint is read (default auto: safetensors)"),
     TEXT("quantization", "FORMAT", quantization,
-         "of the random weights: none, fp8 (a scale for each row), fp8-block (128 x 128), int8, int4 (groups of 128), "
-         "int4-zeros, nvfp4, mxfp4 (experts)"),
+         "format of the random weights: none, fp8 (a scale for each row), fp8-block (128 x 128), int8, int4 (groups of "
+         "128), int4-zeros, nvfp4, mxfp4 (experts)"),
     INTEGER("n-prompt", n_prompt, 0, 1 << 24, 512, "tokens of the prefill measurement (default 512; 0: none)"),
     INTEGER("n-gen", n_gen, 0, 1 << 24, 128, "tokens of the decode measurement (default 128; 0: none)"),
     INTEGER("n-depth", n_depth, 0, 1 << 24, 0,
@@ -27,24 +27,24 @@ static const struct opt rows[] = {
             "requests of --throughput that run at once, if the KV cache has room (default 256, at most "
             "--max-batch-tokens)"),
     INTEGER("num-speculative-tokens", run.num_speculative_tokens, 1, 15, -1,
-            "drafts of each sequence and step in --throughput, any tokens, verified as always (default: none)"),
+            "drafts per sequence and step in --throughput, of arbitrary tokens, verified as always (default: none)"),
     REAL("draft-acceptance", draft_acceptance, 0, 1, -1,
-         "the outcome that is played for these drafts: the probability that one is accepted if the one before it was "
+         "the simulated outcome of these drafts: the probability that one is accepted if the one before it was "
          "(default 0)"),
     TEXT("tokenizer", "FOLDER", tokenizer,
-         "make text of --throughput's tokens, as a server does, with this folder's tokenizer (default: none is made)"),
+         "turn --throughput's tokens into text, as a server does, with this folder's tokenizer (default: no text)"),
     TEXT("json-schema", "FILE", json_schema,
-         "let --throughput's requests answer with JSON that this JSON schema allows, and that goes on for all of their "
-         "tokens: an array with a large minItems, for instance; needs --tokenizer"),
+         "constrain --throughput's answers to this JSON schema, which must allow answers that fill all their tokens, "
+         "such as an array with a large minItems; needs --tokenizer"),
     TEXT(
         "model-switch", "A,B", model_switch,
-        "instead of all else measure how long it takes from a request for a model to its first token where another one "
-        "is loaded that has to go: two folders of models, in turn; --n-prompt, --repetitions and --warmup count"),
+        "measure only the switch between two folders of models, in turn: the time from a request for the one that is "
+        "not loaded to its first token, unloading of the other included; --n-prompt, --repetitions and --warmup apply"),
     INTEGER("repetitions", repetitions, 1, 1000, -1, "measurements of each kind (default 5)"),
     INTEGER("warmup", warmup, 0, 1000, -1, "runs of each kind before its measurements (default 1)"),
     FLAG("profile", profile,
-         "then run each kind again with clocks between its phases: matrix products, attention, sums over the ranks, "
-         "sampling, the rest, and the host's share"),
+         "afterwards run each kind again with clocks between its phases: matrix products, attention, sums over the "
+         "ranks, sampling, the rest, and the host's share"),
 };
 
 const struct opt_rows bench_rows = OPT_ROWS(rows);

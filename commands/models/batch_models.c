@@ -7,14 +7,14 @@
 
 struct batching {
     struct batch_run *b;
-    const struct batch_options *o;
-    int n_ranks;
+    struct runner_setup setup;
 };
 
 static int open_batch(void *context, const struct models_setup *models, struct err *e)
 {
     struct batching *v = context;
-    return batch_open_many(v->b, v->o, models, v->n_ranks, e);
+    v->setup.models = *models;
+    return runner_open(&v->b->runner, &v->setup, e);
 }
 
 static int start_batch(void *context, struct err *e)
@@ -30,9 +30,9 @@ static int close_batch(void *context, struct err *e)
 /* A model that is wanted stays until no line wants it any more; one that cannot be loaded is not tried again. */
 int batch_models(struct world *w, struct batch_run *b, const struct batch_options *o, struct err *e)
 {
-    struct batching v = {b, o, w->n_ranks};
+    struct batching v = {.b = b};
     const struct fleet_setup setup = {.service = &b->o.service,
-                                      .models = &o->models,
+                                      .models = &b->o.models,
                                       .patience = INFINITY,
                                       .hold = INFINITY,
                                       .identify = batch_identify,
@@ -42,8 +42,8 @@ int batch_models(struct world *w, struct batch_run *b, const struct batch_option
                                                 .close = close_batch,
                                                 .models = &b->runner.models,
                                                 .replicas = &b->runner.replicas}};
-    b->o = *o;
-    if (w->rank == 0)
-        (void)many_check(&o->service, &o->models, w, e);
+    if (w->rank == 0 && many_check(&o->service, &o->models, w, e) == 0)
+        (void)batch_prepare_many(b, o, &v.setup, e);
+    v.setup.n_ranks = w->n_ranks;
     return many_run(w, &setup, e);
 }

@@ -202,7 +202,7 @@ static int find_pinned(struct fleet *f, struct err *e)
         size_t n = strcspn(at, ",");
         int i = discover_find(&f->found, at, n);
         if (i < 0)
-            return ERR(e, ERR_USAGE, "--pin: found \"%.*s\", which is no model of --models-dir %s", (int)n, at,
+            return ERR(e, ERR_USAGE, "--pin: found \"%.*s\", which is not a model in --models-dir %s", (int)n, at,
                        f->setup.models->dir);
         f->pinned[i] = true;
         at = at[n] == ',' ? at + n + 1 : NULL;

@@ -1,5 +1,6 @@
 /* commands/models/many.c - see many.h. */
 #include "commands/models/many.h"
+#include "base/log.h"
 #include "commands/models/host_cache.h"
 #include "commands/start/start.h"
 #include "commands/thread_cores.h"
@@ -11,6 +12,7 @@
 #include <string.h>
 
 #define HOST_THREADS 4 /* for sockets or files, two that tokenize, one that opens models */
+#define GIB          (1024.0 * 1024.0 * 1024.0)
 #define SHARE        8 /* of ten parts of the free memory, for models */
 
 int many_check(const struct service_options *service, const struct models_options *models, const struct world *w,
@@ -39,12 +41,22 @@ static int64_t memory_of_rank(const struct instance *ground, const struct world 
     return least;
 }
 
+/* memory: that models have by default. */
+static void warn_of_memory(const struct models_options *o, int64_t memory)
+{
+    double most = (double)memory / SHARE * 10;
+    if ((double)o->memory > most)
+        log_warn("--model-memory: found %.2f GiB, but the rank that has least has %.2f GiB free: loads may fail",
+                 (double)o->memory / GIB, most / GIB);
+}
+
 static void open_fleet(struct fleet *f, struct instance *ground, const struct fleet_setup *setup, int64_t memory,
                        struct host_use *host, const struct world *w, struct err *e)
 {
     struct cores cores;
     if (w->rank != 0)
         return;
+    warn_of_memory(setup->models, memory);
     cores_widen(&cores);
     (void)fleet_open(f, setup, ground->ops, w->n_ranks, memory, host, e);
     cores_restore(&cores);
@@ -113,11 +125,11 @@ int many_run(struct world *w, const struct fleet_setup *fleet, struct err *e)
     loop_run_models(&r->models, &client, e);
     if (w->rank == 0)
         status = fleet_close(f, e);
-    fatal_agree(w, e);
     residents_close(r);
     host_cache_close(&host_cache);
     host_use_close(&host);
     meter_close(&meter);
+    fatal_agree(w, e);
     MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
     instance_close(&ground);
     free(r);

@@ -217,7 +217,6 @@ int wishes_read(struct wishes *w, const char *dir, const char *name, int n_ranks
         if ((unsigned char)*c < 0x20 || *c >= 0x7f)
             *c = '?';
     if (w->unread[0] != '\0' && e->code == ERR_NONE)
-        log_warn("model %s: its serving.properties or config.pbtxt has keys that mean nothing here: %s", name,
-                 w->unread);
+        log_warn("model %s: its serving.properties or config.pbtxt has keys that have no effect: %s", name, w->unread);
     return e->code == ERR_NONE ? 0 : -1;
 }

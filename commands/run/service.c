@@ -78,7 +78,7 @@ static int run_service(struct world *w, const struct service *s, struct err *e)
         cores_restore(&cores);
     }
     fatal_agree(w, e);
-    (void)rank_log_open(w, w->rank == 0 ? s->o->log_dir : NULL, e);
+    (void)rank_log_open(w, w->rank == 0 ? s->front->o->log_dir : NULL, e);
     fatal_agree(w, e);
     instance_open(&instance, w, &m, &c, &setup, e);
     if (setup.with_bus)

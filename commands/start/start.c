@@ -6,6 +6,7 @@
 #include "rank/world/device.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define MAX_CONFIG_BYTES ((size_t)4 << 20)
 
@@ -69,7 +70,8 @@ int start_open_folder(const struct run_options *o, const char *command, struct m
                       struct err *e)
 {
     if (o->model == NULL)
-        return ERR(e, ERR_USAGE, "%s needs --model DIR", command);
+        return ERR(e, ERR_USAGE, "%s needs --model DIR%s", command,
+                   strcmp(command, "generate") != 0 ? " or --models-dir DIR" : "");
     return start_open_model(o, NULL, m, c, e);
 }
 

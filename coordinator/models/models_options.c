@@ -6,24 +6,24 @@
 
 static const struct opt rows[] = {
     TEXT("models-dir", "DIR", dir,
-         "all models whose folders are in DIR, each loaded when it is asked for, instead of --model; see "
+         "instead of --model: all models whose folders are in DIR, each loaded when a request names it; see "
          "docs/models-serving.md"),
     {"model-memory", "BYTES", OPT_BYTES, AT(memory), 1 << 20, 1e18, -1, NULL,
-     "with --models-dir: memory of a rank for all loaded models together, weights, keys and values, working memory; K, "
-     "M, G, T are accepted (default: 8/10 of what is free at start)",
+     "with --models-dir: a rank's memory for all loaded models together: weights, keys and values, working memory; K, "
+     "M, G, T are accepted (default: 8/10 of the free memory at start)",
      NULL},
     TEXT("models-cache", "DIR", cache,
          "with --models-dir: unpack archives of models, NAME.tar.gz and NAME.tar, into folders in DIR, which all hosts "
          "see and one job uses"),
     {"models-cache-bytes", "BYTES", OPT_BYTES, AT(cache_bytes), 0, 1e18, -1, NULL,
-     "with --models-cache: what all unpacked archives may take there; those least recently used are removed (default: "
-     "9/10 of what is free there at start)",
+     "with --models-cache: limit of all unpacked archives together; the least recently used ones are removed (default: "
+     "9/10 of the free space there at start)",
      NULL},
     INTEGER("max-models", max_loaded, 1, MODELS_MOST, 16,
-            "with --models-dir: models that are loaded at once, at most (default 16)"),
+            "with --models-dir: limit of models loaded at once (default 16)"),
     {"host-cache", "BYTES", OPT_BYTES, AT(host_cache), 0, 1e18, 0, NULL,
-     "with --models-dir: keep files of unloaded models in each host's memory, locked, up to so many bytes, so that "
-     "they are loaded again at memory's speed (default 0: as the system likes)",
+     "with --models-dir: lock up to this much of unloaded models' files in each host's memory, so that they are loaded "
+     "again at memory speed (default 0: the system's page cache decides)",
      NULL},
 };
 

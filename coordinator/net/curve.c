@@ -61,7 +61,7 @@ int curve_open(struct curve *c, void *zmq_context, const char *clients, struct e
     c->zap = zmq_socket(zmq_context, ZMQ_REP);
     if (c->zap == NULL || zmq_setsockopt(c->zap, ZMQ_LINGER, &none, sizeof none) != 0 ||
         zmq_bind(c->zap, "inproc://zeromq.zap.01") != 0)
-        return ERR(e, ERR_IO, "--curve: who asks for the list of clients: %s", zmq_strerror(errno));
+        return ERR(e, ERR_IO, "--curve: no socket for checking clients: %s", zmq_strerror(errno));
     return 0;
 }
 
@@ -109,7 +109,7 @@ int curve_keys(const struct curve *c, struct zmtp_keys *keys, struct err *e)
 {
     if (zmq_z85_decode(keys->public_key, c->public_key) == NULL ||
         zmq_z85_decode(keys->secret_key, c->secret_key) == NULL)
-        return ERR(e, ERR_INTERNAL, "--curve: a key pair of our own is no Z85 text");
+        return ERR(e, ERR_INTERNAL, "--curve: a key pair that libzmq made is not Z85");
     keys->allows = allows;
     keys->context = (void *)c;
     return 0;

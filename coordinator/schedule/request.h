@@ -67,6 +67,7 @@ struct request {
     int n_scores_planned; /* tokens of the prompt, from the second on, whose scores were */
     int n_score_flights;  /* plans with some of these whose results were not seen yet */
     bool in_slot;         /* the newest token was sampled in this slot: the device has it */
+    int n_behind;         /* tokens of the plan that is being made that come behind those of sequences which feed one */
     int n_drafts;         /* of the plan that is being made, or of the step whose result was not seen yet */
     int32_t draft[DRAFTS_MAX];
     struct guesses *guesses;    /* NULL: there are none */

@@ -132,20 +132,43 @@ static int n_fitting(const struct scheduler *s, const struct request *r, int n, 
     return n_scorable(s, r, kv_placed(s, r, n < left ? n : left));
 }
 
+/* Tokens of several for one sequence come behind those of sequences that feed one, which a step computes as it does
+ * those of a decode step (rank/step/step.c, count_alone). Where a prompt is scored the next one's room depends on it,
+ * so it stays in its place. */
+static bool comes_behind(const struct request *r, int n)
+{
+    return n + r->n_drafts > 1 && !wants_scores(r);
+}
+
+static void add_behind(struct scheduler *s, struct plan *p)
+{
+    for (int i = 0; i < s->n_turns; i++)
+        if (s->turn[i]->n_behind > 0)
+            add_tokens(s, s->turn[i], s->turn[i]->n_behind, p);
+}
+
 /* Running sequences in their order: a token each, and chunks that leave room for the tokens of those behind them. */
 static void plan_running(struct scheduler *s, int kept, struct plan *p)
 {
+    int n_behind = 0;
     for (int i = 0; i < s->n_turns; i++) {
         struct request *r = s->turn[i];
-        int n = n_feedable(r), room = s->setup.limits.max_batch_tokens - p->n_tokens - kept, mine = n_kept(r);
+        int n = n_feedable(r), mine = n_kept(r);
+        int room = s->setup.limits.max_batch_tokens - p->n_tokens - n_behind - kept;
         bool decodes = n == 1;
         n = decodes ? n_scorable(s, r, n) : n_fitting(s, r, n, room);
+        r->n_behind = 0;
         if (n <= 0 || !grow(s, r, decodes ? mine : n, &kept, p))
             continue;
         kept -= mine;
         r->queue->left[ROOM_TOKENS] -= decodes ? 0 : n;
-        add_tokens(s, r, n, p);
+        if (comes_behind(r, n))
+            r->n_behind = n;
+        else
+            add_tokens(s, r, n, p);
+        n_behind += r->n_behind > 0 ? n + (decodes ? r->n_drafts : 0) : 0;
     }
+    add_behind(s, p);
 }
 
 /* Are so many blocks of each kind free, or can be made so? */

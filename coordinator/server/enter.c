@@ -114,8 +114,10 @@ static bool awaits_unloading(const void *model, const struct task *j)
     return j->ticket.model == *(const int *)model && !j->ticket.awaits_model;
 }
 
+/* It is no user of the model itself. */
 static void answer_state(struct server *s, struct task *j, int i)
 {
+    enter_leave(s, j);
     answer_model(s, j, i);
     dispatch_finish(s, j, PROTOCOL_OK);
 }

@@ -26,14 +26,13 @@ static int read_keep_alive(void *record, const struct opt *row, const char *text
 static const struct opt rows[] = {
     TEXT("pin", "NAME,...", pin, "with --models-dir: load these models at once, and never unload them"),
     {"keep-alive", "TIME", OPT_CALL, 0, 0, 0, 0, NULL,
-     "with --models-dir: unload a model that nobody has used for this time: 90s, 30m, 2h (default 0: only to make "
-     "room)",
+     "with --models-dir: unload a model that has been idle for this time: 90s, 30m, 2h (default 0: only to make room)",
      read_keep_alive},
     TEXT("endpoint", "ADDRESS", endpoint,
          "where clients connect: tcp://127.0.0.1:PORT, tcp://127.0.0.1:* (a free port, see --rendezvous), or "
          "ipc://PATH, a Unix socket of mode 0600 (default tcp://127.0.0.1:5555)"),
     FLAG("insecure", insecure,
-         "permit an --endpoint that others can reach without --curve: everyone who can reach it may connect"),
+         "without --curve, permit an --endpoint beyond this host: everyone who can reach it may connect"),
     FLAG("curve", curve,
          "encrypt, and admit only clients with a known key: makes a key pair for the job and one for its clients, "
          "which is written to FILE.client (mode 0600) beside --rendezvous FILE"),
@@ -50,17 +49,18 @@ static const struct opt rows[] = {
             "connections at once; further ones are closed at once and counted (default 0: the limit of open files less "
             "64, above which clients wait)"),
     INTEGER("max-queue", max_queue, 0, 1 << 20, 2048,
-            "waiting sequences beside the running ones; further requests are refused with 429, those of the client "
-            "with the most first (default 2048)"),
+            "limit of waiting sequences, beside the running ones; further requests are refused with 429, those of the "
+            "client with the most first (default 2048)"),
     INTEGER("max-queue-per-client", max_queue_per_client, 0, 1 << 20, 0,
-            "the same for one connection (default 0: as many as others leave)"),
+            "the same for one connection (default 0: whatever others leave)"),
     INTEGER("max-priority", max_priority, INT32_MIN, INT32_MAX, 0,
             "the most urgent \"priority\" that a request may have; lower is more urgent (default 0: no request goes "
             "before others)"),
     INTEGER("drain-seconds", drain_seconds, 0, 1 << 20, 30,
             "after SIGUSR1 or a drain message: seconds for open requests to finish (default 30)"),
-    CHOICE("metrics-names", metrics_names, "lockstep|vllm",
-           "lockstep_NAME, or vllm:NAME for metrics that vLLM also has, for dashboards made for it (default lockstep)"),
+    CHOICE(
+        "metrics-names", metrics_names, "lockstep|vllm",
+        "lockstep_NAME, or vllm:NAME for metrics that vLLM has, too, so that its dashboards work (default lockstep)"),
     TEXT("access-log", "FILE", access_log, "append one JSON line per message; - is standard output"),
     FLAG("access-log-prompts", access_log_prompts,
          "include the prompts' texts in the access log, which then has mode 0600"),

@@ -112,6 +112,18 @@ static void take_models(struct backend *b, json_t *reply)
         ask_health(b);
 }
 
+/* A model that was loaded, unloaded or pinned: its state is known before the list is asked for again. */
+static void take_model(struct backend *b, const json_t *reply)
+{
+    json_t *list = json_object_get(b->models, "models"), *model = json_object_get(reply, "model");
+    const char *name = json_string_value(json_object_get(model, "id"));
+    for (size_t i = 0; name != NULL && i < json_array_size(list); i++) {
+        const char *id = json_string_value(json_object_get(json_array_get(list, i), "id"));
+        if (id != NULL && strcmp(id, name) == 0)
+            (void)json_array_set(list, i, model);
+    }
+}
+
 static void take_reply(struct backend *b, json_t *reply)
 {
     const char *id = json_string_value(json_object_get(reply, "request_id"));
@@ -124,6 +136,7 @@ static void take_reply(struct backend *b, json_t *reply)
         take_models(b, reply);
     } else {
         struct call *c = call_find(b->pool, id);
+        take_model(b, reply);
         if (c != NULL && c->backend == b)
             call_reply(b->pool, c, reply);
     }
@@ -170,7 +183,7 @@ static struct backend *add_backend(struct pool *p, const char *name, bool is_fil
     struct backend *b = p->n_backends < POOL_MAX_BACKENDS ? calloc(1, sizeof *b) : NULL;
     if (b == NULL) {
         if (!p->said_full)
-            log_warn("backend %s is left out: %d are the most", name, POOL_MAX_BACKENDS);
+            log_warn("backend %s is ignored: at most %d are used", name, POOL_MAX_BACKENDS);
         p->said_full = true;
         return NULL;
     }
@@ -350,7 +363,7 @@ int pool_open(struct pool *p, struct loop *l, const char *const *sources, int n,
     for (int i = 0; i < n; i++) {
         p->source[i] = sources[i];
         if (is_endpoint(sources[i]) && add_backend(p, sources[i], false, &none)->state == BACKEND_BROKEN)
-            return ERR(e, ERR_USAGE, "--backend %s: it cannot be connected to", sources[i]);
+            return ERR(e, ERR_USAGE, "--backend %s: cannot connect to it", sources[i]);
     }
     come(&p->tick);
     return 0;

@@ -12,7 +12,7 @@ static int check_mode(const char *path, struct err *e)
 {
     struct stat s;
     if (stat(path, &s) == 0 && (s.st_mode & 077) != 0)
-        return ERR(e, ERR_USAGE, "--api-keys %.200s: found mode %04o, expected 0600: it has secrets in it", path,
+        return ERR(e, ERR_USAGE, "--api-keys %.200s: found mode %04o, expected 0600: it contains secrets", path,
                    (unsigned)s.st_mode & 07777);
     return 0;
 }

@@ -108,7 +108,7 @@ static int read_request_line(struct http_head *h, char *line, struct http_refusa
     *version++ = '\0';
     if (strcmp(version, "HTTP/1.1") != 0 && strcmp(version, "HTTP/1.0") != 0)
         return strncmp(version, "HTTP/", 5) == 0 && isdigit((unsigned char)version[5])
-                   ? refuse(r, 505, "HTTP/1.1 and HTTP/1.0 are spoken here")
+                   ? refuse(r, 505, "only HTTP/1.1 and HTTP/1.0 are supported")
                    : refuse(r, 400, "the request's line is not \"METHOD TARGET HTTP/1.1\"");
     if (!all_token(line))
         return refuse(r, 400, "the request's method is not a word");
@@ -178,7 +178,7 @@ static int read_framing(struct http_head *h, struct http_refusal *r)
     if (coding != NULL && h->minor == 0)
         return refuse(r, 400, "HTTP/1.0 has no Transfer-Encoding");
     if (coding != NULL && strcasecmp(coding, "chunked") != 0)
-        return refuse(r, 400, "of Transfer-Encoding only \"chunked\" is implemented");
+        return refuse(r, 400, "of Transfer-Encoding only \"chunked\" is supported");
     if (coding != NULL)
         h->framing = HTTP_CHUNKED;
     return length != NULL ? read_length(h, length, r) : 0;
@@ -213,7 +213,7 @@ static int read_connection(struct http_head *h, struct http_refusal *r)
     if (h->minor == 1 && count(h, "host") == 0)
         return refuse(r, 400, "HTTP/1.1 needs a Host");
     if (expect != NULL && strcasecmp(expect, "100-continue") != 0)
-        return refuse(r, 417, "of Expect only \"100-continue\" is known");
+        return refuse(r, 417, "of Expect only \"100-continue\" is supported");
     h->expects = expect != NULL && h->minor == 1;
     return 0;
 }

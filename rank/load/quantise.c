@@ -84,7 +84,7 @@ static int check_numbers(const struct task *t, enum weight_id id, struct err *e)
 {
     for (int r = 0; r < t->from->rows; r++)
         if (!isfinite(t->largest[r]))
-            return ERR(e, ERR_INPUT, "--quantization fp8: %s has a weight that is no number, expected finite ones",
+            return ERR(e, ERR_INPUT, "--quantization fp8: %s has a weight that is not a number, expected finite ones",
                        weight_name(id));
     return 0;
 }

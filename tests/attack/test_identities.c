@@ -52,8 +52,9 @@ static json_t *hear(void *socket, double seconds)
     if (zmq_poll(&item, 1, (long)(1e3 * seconds)) != 1)
         return NULL;
     (void)zmq_msg_init(&frame);
-    json_t *m =
-        zmq_msg_recv(&frame, socket, 0) >= 0 ? json_loadb(zmq_msg_data(&frame), zmq_msg_size(&frame), 0, NULL) : NULL;
+    json_t *m = zmq_msg_recv(&frame, socket, 0) >= 0
+                    ? json_loadb(zmq_msg_data(&frame), zmq_msg_size(&frame), JSON_ALLOW_NUL, NULL)
+                    : NULL;
     (void)zmq_msg_close(&frame);
     return m;
 }

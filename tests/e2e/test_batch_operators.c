@@ -184,9 +184,13 @@ static void shares(void)
                                    "SLURM_ARRAY_TASK_MAX=5",
                                    "SLURM_ARRAY_TASK_STEP=2",
                                    NULL};
-        start(&p, "few.jsonl", "part-{task}.jsonl", env, false, NULL);
+        char logs[300], log[400];
+        (void)snprintf(logs, sizeof logs, "%s", in_dir("logs-{task}"));
+        start(&p, "few.jsonl", "part-{task}.jsonl", env, false, (const char *const[]){"--log-dir", logs, NULL});
         process_wait(&p);
         case_check(p.status == 0, "task %d: status %d: %s", i, p.status, p.text[PROCESS_ERR]);
+        (void)snprintf(log, sizeof log, "%s/logs-%d/rank-1.log", dir, 1 + 2 * i);
+        case_check(access(log, R_OK) == 0, "there is no %s", log);
         process_free(&p);
         batching_read(&part[i], dir, name);
         n += part[i].n;

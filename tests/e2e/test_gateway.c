@@ -579,7 +579,7 @@ static void options(void)
         const char *const *words;
         const char *text;
     } bad[] = {
-        {WORDS("--listen", "127.0.0.1:0"), "which jobs? --backend FILE"},
+        {WORDS("--listen", "127.0.0.1:0"), "no job named: use --backend FILE"},
         {WORDS("--backend", "tcp://nowhere"), "--backend tcp://nowhere"},
         {WORDS("--backend", "x", "--listen", "80"), "found \"80\", expected HOST:PORT or unix:PATH"},
         {WORDS("--backend", "x", "--api-keys", "/dev/null/x"), "/dev/null/x"},

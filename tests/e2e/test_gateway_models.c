@@ -74,7 +74,7 @@ static void requests(void)
 static void management(void)
 {
     expect("DELETE", "/models/two", "", "", 200, "{\"status\":");
-    await("/v1/models/two", "\"state\":\"known\"");
+    expect("GET", "/v1/models/two", "", "", 200, "\"state\":\"known\"");
     expect("DELETE", "/models/two", "", "", 404, "not loaded");
     expect("POST", "/models", "", "{\"model_name\":\"two\",\"url\":\"/opt/ml/models/two/model\"}", 200, "{\"status\":");
     expect("POST", "/models", "", "{\"model_name\":\"two\",\"url\":\"/opt/ml/models/two/model\"}", 409,
@@ -83,9 +83,10 @@ static void management(void)
     expect("POST", "/models", "", "{\"model_name\":\"broken\",\"url\":\"x\"}", 500, "config.json");
     expect("DELETE", "/models/three", "", "", 404, "not served");
     expect("POST", "/v2/repository/models/two/unload", "", "{}", 200, "");
-    await("/v2/repository/index", "\"name\":\"two\",\"version\":\"1\",\"state\":\"UNAVAILABLE\"");
+    expect("POST", "/v2/repository/index", "", "{}", 200,
+           "\"name\":\"two\",\"version\":\"1\",\"state\":\"UNAVAILABLE\"");
     expect("POST", "/v2/repository/models/two/load", "", "{}", 200, "");
-    await("/v2/repository/index", "\"name\":\"two\",\"version\":\"1\",\"state\":\"READY\"");
+    expect("POST", "/v2/repository/index", "", "{}", 200, "\"name\":\"two\",\"version\":\"1\",\"state\":\"READY\"");
 }
 
 static void make_models(char *dir)

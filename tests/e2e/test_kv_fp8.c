@@ -43,7 +43,7 @@ static json_t *line_of(const char *out, int line)
 {
     for (; line > 0 && out != NULL; line--)
         out = strchr(out, '\n') != NULL ? strchr(out, '\n') + 1 : NULL;
-    json_t *o = out != NULL ? json_loadb(out, strcspn(out, "\n"), 0, NULL) : NULL;
+    json_t *o = out != NULL ? json_loadb(out, strcspn(out, "\n"), JSON_ALLOW_NUL, NULL) : NULL;
     case_check(json_object_get(o, "logprobs") != NULL, "no results: %s", out != NULL ? out : "");
     (void)json_object_del(o, "index");
     return o;

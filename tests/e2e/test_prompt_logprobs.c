@@ -88,7 +88,7 @@ static json_t *read_line(const struct process *p, int line)
     case_check(p->status == 0, "status %d: %s", p->status, p->text[PROCESS_ERR]);
     for (; line > 0 && at != NULL; line--)
         at = strchr(at, '\n') != NULL ? strchr(at, '\n') + 1 : NULL;
-    json_t *o = at != NULL ? json_loadb(at, strcspn(at, "\n"), 0, NULL) : NULL;
+    json_t *o = at != NULL ? json_loadb(at, strcspn(at, "\n"), JSON_ALLOW_NUL, NULL) : NULL;
     case_check(o != NULL, "no such line: %s", p->text[PROCESS_OUT]);
     return o;
 }

@@ -26,7 +26,7 @@ static char *texts[N_PROMPTS]; /* of the reference run */
 static json_t *read_line(const char **at)
 {
     size_t n = strcspn(*at, "\n");
-    json_t *o = n > 0 ? json_loadb(*at, n, 0, NULL) : NULL;
+    json_t *o = n > 0 ? json_loadb(*at, n, JSON_ALLOW_NUL, NULL) : NULL;
     *at += n + ((*at)[n] == '\n');
     return o;
 }

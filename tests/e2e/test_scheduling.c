@@ -90,7 +90,7 @@ static char *tokens_of(const struct process *p)
     const char *line = p->text[PROCESS_OUT];
     for (size_t n; *line != '\0'; line += n + (line[n] == '\n')) {
         n = strcspn(line, "\n");
-        json_t *object = json_loadb(line, n, 0, NULL);
+        json_t *object = json_loadb(line, n, JSON_ALLOW_NUL, NULL);
         case_check(json_array_size(json_object_get(object, "token_ids")) == N_NEW, "a line without %d tokens: %s",
                    N_NEW, line);
         (void)json_array_append(all, json_object_get(object, "token_ids"));

@@ -59,7 +59,12 @@ static void operations(const struct serving *s)
     for (int i = 0; i < ZOO_GOOD; i++) /* whatever the traffic has left */
         (void)zoo_operate(s, "unload", i, "");
     case_check(zoo_operate(s, "unload", 0, "") == 404, "unload of a model that is not loaded");
-    case_check(zoo_operate(s, "load", 0, "") == 200 && zoo_is(s, 0, "ready"), "load");
+    char text[100];
+    (void)snprintf(text, sizeof text, "{\"op\":\"load\",\"model\":\"%s\"}", zoo.model[0].name);
+    json_t *loaded = talk_ask(s->endpoint, text), *state = json_object_get(loaded, "model");
+    case_check(strcmp(talk_text(state, "state"), "ready") == 0 && talk_number(state, "running") == 0,
+               "load: state %s, %g running", talk_text(state, "state"), talk_number(state, "running"));
+    json_decref(loaded);
     case_check(zoo_operate(s, "load", 0, "") == 409, "load once more");
     case_check(zoo_number(s, 0, "bytes") > 0, "bytes");
     case_check(zoo_operate(s, "pin", 0, "") == 200 && zoo_operate(s, "unload", 0, "") == 409, "pinned");

@@ -59,7 +59,7 @@ static json_t *receive(void *socket, double seconds)
         return NULL;
     (void)zmq_msg_init(&frame);
     if (zmq_msg_recv(&frame, socket, 0) >= 0)
-        m = json_loadb(zmq_msg_data(&frame), zmq_msg_size(&frame), 0, NULL);
+        m = json_loadb(zmq_msg_data(&frame), zmq_msg_size(&frame), JSON_ALLOW_NUL, NULL);
     (void)zmq_msg_close(&frame);
     return m;
 }

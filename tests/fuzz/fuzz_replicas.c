@@ -1,11 +1,15 @@
 /* tests/fuzz/fuzz_replicas.c - an order or a report from another replica's leader, as bytes from anywhere: decoded,
  * used, freed.
  *
+ * Its seeds are not kept as files, which would be of an old format once that changes: with FUZZ_SEEDS=FOLDER it begins
+ * by writing them there, each of which is read again, or the fuzzer aborts. tests/fuzz/run.sh does so.
+ *
  * Besides memory safety: a refusal says why in one line; an accepted order keeps to the limits; what an accepted order
  * says is said by its own encoding again. */
 #include "coordinator/replicas/order_code.h"
 #include "coordinator/replicas/report_code.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +17,7 @@
 #define MAX_LEN 200
 #define N_JOBS  2
 
+int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const struct order_rules rules = {VOCAB, MAX_LEN};
@@ -109,5 +114,127 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         report(data, size);
     else
         order(data, size);
+    return 0;
+}
+
+/* ---- seeds ---- */
+
+/* Rules with something in every array, but for those that a search excludes. */
+static void set_rules(struct task *j, bool beams)
+{
+    static const char *const stop[] = {"\n\n", "ab"};
+    static const char schema[] = "{\"type\":\"integer\"}";
+    struct request_rules *r = j->rules;
+    struct err e = {0};
+    j->parsed = true; /* the message is the task's to free */
+    j->prediction = (struct token_list){calloc(2, sizeof(int32_t)), 2, 2};
+    r->stop_id[r->n_stop_ids++] = 7;
+    r->sampling.eos[r->sampling.n_eos++] = 2;
+    if (beams)
+        return;
+    r->sampling.temperature = 0.7f;
+    r->sampling.top_p = 0.9f;
+    r->sampling.bias_id[r->sampling.n_bias] = 9;
+    r->sampling.bias[r->sampling.n_bias++] = -1;
+    r->want_prompt_logprobs = true;
+    check(form_open_text(&j->form, FORM_SCHEMA, schema, sizeof schema - 1, &e) == 0);
+    r->form = j->form;
+    r->stop = j->message.stop = stop_open(2, stop, &e);
+    check(r->stop != NULL);
+}
+
+static void finish_choices(struct choices *set)
+{
+    struct err e = {0};
+    set->finish = FINISH_LENGTH;
+    set->times = (struct request_times){.arrived = 1, .scheduled = 2, .first_token = 3, .finished = 4};
+    set->drafts = (struct draft_counts){.n_places = 2, .n_steps = 3, .n_tokens = 6, .n_accepted = {2, 1}};
+    set->prompt_logprobs = calloc(set->prompt.n, sizeof *set->prompt_logprobs);
+    for (int c = 0; c < 2; c++) {
+        struct request *r = set->choice[c];
+        const struct sampled token = {.token = 60 + c, .logprob = -0.5f};
+        r->rules = set->rules;
+        check(request_append(r, &token, &e) == 0 && text_append(&r->text, "a b", 3, &e) == 0);
+        r->released = 2;
+        r->finish = FINISH_LENGTH;
+    }
+}
+
+static void write_seed(const char *folder, const char *name, struct wire_out *w)
+{
+    char path[4096];
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *file = fopen(path, "wb");
+    check(file != NULL && !w->failed && fwrite(w->data, 1, w->bytes, file) == w->bytes && fclose(file) == 0);
+    wire_free(w);
+}
+
+static void seed_order(const char *folder, const char *name, const struct order *o)
+{
+    struct wire_out w = {0};
+    struct err e = {0};
+    order_encode(&w, o, 0);
+    struct order *again = order_decode(w.data, w.bytes, &rules, 0, &e);
+    check(again != NULL);
+    order_free(again);
+    write_seed(folder, name, &w);
+}
+
+/* A piece of task a, and the ends of both. */
+static void seed_report(const char *folder, struct task *a, struct task *b)
+{
+    char text[] = "pi\0e";
+    int32_t ids[] = {4};
+    struct sampled logprobs[1] = {{.token = 4, .logprob = -1}};
+    struct rank_stats ranks[2] = {{.host = "node1"}, {.host = "node2"}};
+    struct delta p = {.task = a, .choice = 1, .text = text, .bytes = 4, .id = ids, .n_ids = 1, .logprobs = logprobs};
+    struct report r = {.loaded = true,
+                       .max_len = MAX_LEN,
+                       .n_blocks = 5,
+                       .max_seqs = 6,
+                       .first = &p,
+                       .last = &p,
+                       .done = a,
+                       .between_tokens.buckets = &buckets_token,
+                       .iteration.buckets = &buckets_iteration,
+                       .ranks = ranks,
+                       .recent = ranks,
+                       .n_ranks = 2};
+    const struct report_rules is = {VOCAB, 2, find, NULL};
+    struct wire_out w = {0};
+    struct err e = {0};
+    a->work.next = b;
+    finish_choices(&a->choices[0]);
+    finish_choices(&b->choices[0]);
+    report_encode(&w, &r, 5);
+    for (int i = 0; i < N_JOBS; i++)
+        known[i] = make_task((uint64_t)i);
+    struct task *const mine[N_JOBS] = {known[0], known[1]};
+    struct report *again = report_decode(w.data, w.bytes, &is, 5, &e);
+    check(again != NULL);
+    steps_report_free(again);
+    for (int i = 0; i < N_JOBS; i++)
+        task_close(mine[i]);
+    write_seed(folder, "report", &w);
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv)
+{
+    const char *folder = getenv("FUZZ_SEEDS");
+    (void)argc;
+    (void)argv;
+    if (folder == NULL)
+        return 0;
+    struct task *a = make_task(0), *b = make_task(1);
+    set_rules(a, false);
+    set_rules(b, true);
+    seed_order(folder, "order", &(struct order){.kind = ORDER_SUBMIT, .task = a});
+    seed_order(folder, "order-beams", &(struct order){.kind = ORDER_SUBMIT, .task = b});
+    seed_order(folder, "cancel", &(struct order){.kind = ORDER_CANCEL, .number = 7, .why = FINISH_TIMEOUT});
+    seed_order(folder, "withdraw", &(struct order){.kind = ORDER_WITHDRAW, .number = 8});
+    seed_order(folder, "stop", &(struct order){.kind = ORDER_STOP});
+    seed_report(folder, a, b);
+    task_close(a);
+    task_close(b);
     return 0;
 }

@@ -16,6 +16,7 @@ if [ "$unit" = inputs ]; then
     rm -rf "$learnt"
 fi
 mkdir -p "$learnt"
+export FUZZ_SEEDS="$learnt" # for a fuzzer that makes its seeds
 set -- "$learnt"
 [ -d "$seeds" ] && set -- "$@" "$seeds"
 [ -e "$words" ] && set -- "-dict=$words" "$@"

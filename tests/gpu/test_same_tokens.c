@@ -54,7 +54,7 @@ static long count_tokens(const char *text)
     int lines = 0;
     for (const char *at = text; *at != '\0'; lines++) {
         size_t length = strcspn(at, "\n");
-        json_t *o = json_loadb(at, length, 0, NULL);
+        json_t *o = json_loadb(at, length, JSON_ALLOW_NUL, NULL);
         if (o == NULL)
             return -1;
         n += (long)json_array_size(json_object_get(o, "token_ids"));

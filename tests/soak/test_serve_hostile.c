@@ -289,7 +289,7 @@ static void open_socket(void)
 /* A reply: what it says must make sense by itself. An event is none. */
 static void take(const char *text, size_t bytes)
 {
-    json_t *m = json_loadb(text, bytes, 0, NULL);
+    json_t *m = json_loadb(text, bytes, JSON_ALLOW_NUL, NULL);
     const char *status = json_string_value(json_object_get(m, "status"));
     const char *event = json_string_value(json_object_get(m, "event"));
     json_int_t code = json_integer_value(json_object_get(m, "code"));

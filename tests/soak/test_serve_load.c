@@ -211,7 +211,7 @@ static void drain(struct caller *c)
     zmq_msg_t frame;
     (void)zmq_msg_init(&frame);
     while (zmq_msg_recv(&frame, c->socket, ZMQ_DONTWAIT) >= 0) {
-        json_t *message = json_loadb(zmq_msg_data(&frame), zmq_msg_size(&frame), 0, NULL);
+        json_t *message = json_loadb(zmq_msg_data(&frame), zmq_msg_size(&frame), JSON_ALLOW_NUL, NULL);
         if (message == NULL || zmq_msg_more(&frame))
             load.tally.strange++;
         else

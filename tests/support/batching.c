@@ -54,7 +54,7 @@ void batching_forget(const char *dir, const char *output)
 
 static void take(struct batch_results *r, const char *line, size_t bytes)
 {
-    json_t *object = json_loadb(line, bytes, 0, NULL), *id = json_object_get(object, "custom_id");
+    json_t *object = json_loadb(line, bytes, JSON_ALLOW_NUL, NULL), *id = json_object_get(object, "custom_id");
     char number[32];
     id = id != NULL ? id : json_object_get(object, "id");
     const char *name = json_string_value(id);

@@ -310,7 +310,7 @@ static void take_message(struct fake_server *s)
         (void)zmq_getsockopt(s->router, ZMQ_RCVMORE, &more, &bytes);
         p.delimiter = p.delimiter || (n == 0 && more);
     } while (more);
-    json_t *m = n >= 0 ? json_loadb(text, (size_t)n, 0, NULL) : NULL;
+    json_t *m = n >= 0 ? json_loadb(text, (size_t)n, JSON_ALLOW_NUL, NULL) : NULL;
     if (m == NULL) {
         answer_error(s, &p, NULL, 400, "", "not valid JSON");
         return;

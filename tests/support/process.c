@@ -147,13 +147,30 @@ static int list_ranks(const char **argv, int n, const struct process_setup *s, c
     return n;
 }
 
+/* Whether mpirun is that of Open MPI 5, whose launcher is prterun. */
+static bool is_open_mpi_5(void)
+{
+    static int known = -1;
+    if (known < 0) {
+        char line[128] = "";
+        FILE *f = popen("mpirun --version 2>/dev/null", "re"); /* NOLINT(cert-env33-c): a test's own command */
+        if (f != NULL && fgets(line, sizeof line, f) == NULL)
+            line[0] = '\0';
+        if (f != NULL)
+            (void)pclose(f);
+        known = strstr(line, "(Open MPI) 5.") != NULL;
+    }
+    return known == 1;
+}
+
 static void list_arguments(const char **argv, const struct process_setup *s, char *ranks, size_t ranks_bytes,
                            const char *const *arguments)
 {
-    static const char *const launcher[] = {"mpirun", "--oversubscribe"};
-    int n = 0;
+    /* Open MPI 5 mixes the streams of a rank unless it is told not to (base/progress.c). */
+    static const char *const launcher[] = {"mpirun", "--oversubscribe", "--output", ":raw"};
+    int n = 0, n_launcher = is_open_mpi_5() ? 4 : 2;
     (void)snprintf(ranks, ranks_bytes, "%d", s->last_env != NULL ? s->ranks - 1 : s->ranks);
-    for (int i = 0; s->ranks > 0 && i < 2; i++)
+    for (int i = 0; s->ranks > 0 && i < n_launcher; i++)
         argv[n++] = launcher[i];
     if (s->ranks > 0)
         n = list_ranks(argv, n, s, ranks);
@@ -341,19 +358,40 @@ static void pump(void)
     }
 }
 
-/* Open MPI 5 cannot be told to be quiet: the page that its mpirun adds where a rank has failed is no part of what is
- * tested. */
-static void drop_page_of_launcher(char *text)
+/* Removes from text the page, between lines of dashes, whose first line is at `said`. */
+static void drop_page(const char *text, char *said)
 {
-    char *said = strstr(text, "\nprterun detected that"), *begin, *end;
-    if (said == NULL)
-        return;
-    for (begin = said; begin > text && begin[-1] == '-';)
+    char *begin = said - 1, *end = strstr(said, "\n----");
+    while (begin > text && begin[-1] == '-')
         begin--;
-    end = strstr(said, "\n----");
     end = end != NULL ? end + 1 + strspn(end + 1, "-") : said + strlen(said);
     end += *end == '\n';
     memmove(begin, end, strlen(end) + 1);
+}
+
+/* Removes each line that has `mark` in it. */
+static void drop_lines(char *text, const char *mark)
+{
+    for (char *at; (at = strstr(text, mark)) != NULL;) {
+        while (at > text && at[-1] != '\n')
+            at--;
+        char *end = strchrnul(at, '\n');
+        end += *end == '\n';
+        memmove(at, end, strlen(end) + 1);
+    }
+}
+
+/* Open MPI 5 cannot be told to be quiet: pages and lines that its mpirun adds where a rank has failed are no part of
+ * what is tested. */
+static void drop_words_of_launcher(char *text)
+{
+    static const char *const pages[] = {"-\nprterun detected that", "-\nprterun has exited due to",
+                                        "-\nMPI_ABORT was invoked"};
+    char *said;
+    for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++)
+        while (is_open_mpi_5() && (said = strstr(text, pages[i])) != NULL)
+            drop_page(text, said + 2);
+    drop_lines(text, "] PMIX ERROR: ");
 }
 
 void process_wait(struct process *p)
@@ -374,7 +412,7 @@ void process_wait(struct process *p)
         if (p->text[k] == NULL)
             p->text[k] = calloc(1, 1);
     }
-    drop_page_of_launcher(p->text[PROCESS_ERR]);
+    drop_words_of_launcher(p->text[PROCESS_ERR]);
     p->core = core_file_of_program(p->dir);
 }
 

@@ -68,7 +68,7 @@ json_t *talk_hear(struct talk *t, double seconds)
         (void)zmq_msg_init(&m);
         must(zmq_msg_recv(&m, t->socket, 0) >= 0, "receive");
         bool more = zmq_msg_more(&m) != 0;
-        json_t *o = more ? NULL : json_loadb(zmq_msg_data(&m), zmq_msg_size(&m), 0, NULL);
+        json_t *o = more ? NULL : json_loadb(zmq_msg_data(&m), zmq_msg_size(&m), JSON_ALLOW_NUL, NULL);
         (void)zmq_msg_close(&m);
         if (!more)
             return o;

@@ -18,6 +18,7 @@ struct play {
     struct request_rules rules[2]; /* free, of the form */
     struct request request[N];
     bool released[N];
+    int n_mixed; /* plans with a sequence of one token and one of several, both begun before */
     int n_released, n_masks, n_late, n_preempted, n_sampled[2];
     struct sampled sampled[2][5];
     uint64_t seed;
@@ -148,6 +149,30 @@ static int execute(struct play *p, struct sampled *out)
     return n;
 }
 
+static bool starts(const struct plan *p, int slot)
+{
+    for (int i = 0; i < p->n_starts; i++)
+        if (p->start[i].slot == slot)
+            return true;
+    return false;
+}
+
+/* Sequences that go on with one token come before those that go on with several, so that text which follows together
+ * beside them does not change how a step computes them. */
+static void check_front(struct play *p)
+{
+    int n_alone = 0, n_several = 0;
+    for (int i = 0; i < p->copy.n_seqs; i++) {
+        const struct plan_seq *s = &p->copy.seq[i];
+        if (starts(&p->copy, s->slot))
+            continue;
+        assert_true(s->n_tokens > 1 || n_several == 0);
+        n_alone += s->n_tokens == 1;
+        n_several += s->n_tokens > 1;
+    }
+    p->n_mixed += n_alone > 0 && n_several > 0;
+}
+
 /* A step of an engine with one or two flights: the results of the step before come after the plan, or before the next
  * one. */
 static void one_step(struct play *p, uint64_t step, int flights)
@@ -156,6 +181,7 @@ static void one_step(struct play *p, uint64_t step, int flights)
     plan_reset(&p->plan, step);
     scheduler_plan(&p->scheduler, &p->plan, 0);
     copy_plan(p);
+    check_front(p);
     if (flights == 1)
         p->n_sampled[step % 2] = execute(p, p->sampled[step % 2]);
     if (flights == 1 || step > 0) {
@@ -220,7 +246,7 @@ static void forms_among_free_ones(void **state)
 }
 
 struct outcome {
-    int n_steps, n_preempted, n_tokens[N];
+    int n_steps, n_mixed, n_preempted, n_tokens[N];
     int32_t id[N][MAX_LEN];
 };
 
@@ -243,6 +269,7 @@ static void play_same(struct outcome *out, const char *source, uint64_t seed, in
         memcpy(out->id[i], p.request[i].output.id, p.request[i].output.n * sizeof(int32_t));
     }
     out->n_preempted = p.n_preempted;
+    out->n_mixed = p.n_mixed;
     close_play(&p);
 }
 
@@ -264,6 +291,7 @@ static void forced_text_takes_fewer_steps(void **state)
             if (n_blocks > 9)
                 assert_true(jumped.n_steps * 5 < sampled.n_steps * 4);
             n_preempted += jumped.n_preempted;
+            assert_true(jumped.n_mixed > 20);
         }
     assert_true(n_preempted > 5);
 }
