@@ -38,6 +38,9 @@ static const struct opt fp8_rows[] = {
            "embedding; results change (default none: the checkpoint's types)"),
     CHOICE("head-dtype", head_dtype, "auto|fp8",
            "fp8: the same for the head alone (default auto: the checkpoint's type)"),
+    CHOICE("quantized-activations", inputs, "off|auto|on",
+           "quantise activations before products of quantised weights: auto where the checkpoint declares it and that "
+           "is implemented (FP8 and INT8, on CPUs), on: or fail; results change (default off: more accurate)"),
 };
 const struct opt_rows run_fp8_rows = OPT_ROWS(fp8_rows);
 
@@ -83,8 +86,8 @@ static const struct opt load_rows[] = {
             "tokens of one step, prefill and decode together; longer prompts are fed in chunks (default 2048 on GPUs, "
             "512 on CPUs)"),
     {"kv-cache-memory-bytes", "BYTES", OPT_BYTES, AT(kv_cache_bytes), 1 << 10, 1e18, -1, NULL,
-     "memory of a rank for keys and values; K, M, G, T are accepted (default: as much as needed, up to half of the "
-     "free memory)",
+     "memory of a rank for keys and values, with --models-dir of all models; K, M, G, T are accepted (default: as much "
+     "as needed, up to half of the free memory; with --models-dir half of --model-memory)",
      NULL},
     FLAG("preflight", preflight,
          "first check every rank's memory, sums, messages and files for a few seconds, and end with status 9 if a node "

@@ -20,7 +20,8 @@ struct run_options {
     int64_t device, threads;
     bool json, verbose;
 
-    int64_t max_batch, max_batch_tokens, max_model_len, kv_cache_bytes, kv_dtype, quantise, head_dtype, step, progress;
+    int64_t max_batch, max_batch_tokens, max_model_len, kv_cache_bytes, kv_dtype, quantise, head_dtype, inputs, step,
+        progress;
     double step_timeout;
     bool no_prefix_caching;
 
@@ -39,7 +40,7 @@ struct run_options {
 extern const struct opt_rows run_model_rows;  /* --model, --tensor-parallel, --expert-parallel */
 extern const struct opt_rows run_device_rows; /* --device */
 extern const struct opt_rows run_kv_rows;     /* --kv-cache-dtype */
-extern const struct opt_rows run_fp8_rows;    /* --quantization, --head-dtype: weights at load */
+extern const struct opt_rows run_fp8_rows;    /* --quantization, --head-dtype, --quantized-activations */
 extern const struct opt_rows run_json_rows;   /* --json, instead of a table */
 extern const struct opt_rows run_host_rows;   /* threads, and what a preflight accepts */
 extern const struct opt_rows run_load_rows;   /* commands that load a model on all ranks */

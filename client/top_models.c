@@ -82,9 +82,10 @@ static void print_row(const json_t *model, const struct samples *now)
 {
     const char *name = text_of(model, "id");
     double bytes = json_number_value(json_object_get(model, "bytes"));
-    char state[NAME_BYTES], shown[NAME_BYTES], text[3][32];
-    printf("%-10s %12s %12s %12s  %s\n", printed(state, text_of(model, "state"), 10),
+    char state[NAME_BYTES], shown[NAME_BYTES], text[4][32];
+    printf("%-10s %12s %12s %12s %12s  %s\n", printed(state, text_of(model, "state"), 10),
            bytes > 0 ? number(text[0], bytes / MIB, "%.1f MiB") : "-",
+           number(text[3], samples_sum(now, "model_kv_bytes", "model", name) / MIB, "%.1f MiB"),
            in_use(model) ? "now" : number(text[1], idle(model), "%.1f s"),
            number(text[2], samples_sum(now, "model_loads_total", "model", name), "%.0f"),
            printed(shown, name, NAME_CHARACTERS));
@@ -94,16 +95,19 @@ void top_print_models(const json_t *list, const struct samples *now)
 {
     const json_t *shown[TOP_MODELS], *model;
     size_t n = 0, n_ready = 0, n_shown_ready = 0, i;
-    char text[2][32];
+    char text[4][32];
+    double kv = samples_sum(now, "models_kv_memory_bytes", NULL, NULL);
     json_array_foreach(list, i, model)
     {
         n = insert(shown, n, model);
         n_ready += is_ready(model);
     }
-    printf("models     %zu of %zu loaded, %s of %s MiB on a rank\n", n_ready, json_array_size(list),
-           number(text[0], samples_sum(now, "models_used_bytes", NULL, NULL) / MIB, "%.1f"),
-           number(text[1], samples_sum(now, "models_memory_bytes", NULL, NULL) / MIB, "%.1f"));
-    printf("%-10s %12s %12s %12s  %s\n", "state", "bytes", "last use", "loads", "model");
+    printf("models     %zu of %zu loaded, %s of %s MiB on a rank; keys and values %s of %s\n", n_ready,
+           json_array_size(list), number(text[0], samples_sum(now, "models_used_bytes", NULL, NULL) / MIB, "%.1f"),
+           number(text[1], samples_sum(now, "models_memory_bytes", NULL, NULL) / MIB, "%.1f"),
+           number(text[2], (kv - samples_sum(now, "models_kv_free_bytes", NULL, NULL)) / MIB, "%.1f"),
+           number(text[3], kv / MIB, "%.1f"));
+    printf("%-10s %12s %12s %12s %12s  %s\n", "state", "bytes", "keys, values", "last use", "loads", "model");
     for (i = 0; i < n; i++) {
         print_row(shown[i], now);
         n_shown_ready += is_ready(shown[i]);

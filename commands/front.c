@@ -28,7 +28,7 @@ int front_start(struct front *f, const struct limits *l, struct err *e)
                                           .lexicon = &f->texts.lexicon,
                                           .prefix_caching = !f->o->run.no_prefix_caching,
                                           .rope_changes_at = f->texts.rope_changes_at};
-    return lanes_start(&f->lanes, 0, f->replicas->replica[0].end[1], &setup, e);
+    return lanes_start(&f->lanes, 0, f->replicas->replica[0].end[1], &setup, NULL, e);
 }
 
 int front_next(void *context, struct plan *plan, struct err *e)

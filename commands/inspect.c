@@ -222,7 +222,7 @@ static void print_quantization(const struct quantization *q)
     if (q->format == FORMAT_NONE)
         return;
     quantization_describe(q, text, sizeof text);
-    printf("quantised: %s; activations declared: %s, computed: not quantised\n", text,
+    printf("quantised: %s; activations declared: %s, quantised only with --quantized-activations\n", text,
            quantization_activations_name(q));
 }
 

@@ -26,6 +26,8 @@ DEVICE(void, close, (struct queue *q))
 /* Memory of the device. alloc: 256-byte aligned, zeroed, NULL (and queue.err) when there is none. These may wait. */
 DEVICE(void *, alloc, (struct queue *q, size_t bytes))
 DEVICE(void, free, (struct queue *q, void *p))
+/* Zeros, enqueued. */
+DEVICE(void, clear, (struct queue *q, void *p, size_t bytes))
 /* Bytes that could be allocated now. On the CPU the ranks of a node share them. */
 DEVICE(size_t, free_memory, (struct queue *q))
 /* Host to device, `rows` rows of `width` bytes, pitches in bytes. The source may be reused after ops->wait. Between

@@ -380,6 +380,7 @@ void checkpoint_close(struct checkpoint *c)
     free(c->text);
     free(c->kv_scale);
     free(c->scalar);
+    free(c->input_scale);
     free(c->order_at);
     free(c->order);
     memset(c, 0, sizeof *c);

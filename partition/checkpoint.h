@@ -32,9 +32,11 @@ struct checkpoint {
     size_t text_bytes;
     int32_t n_scalars; /* n_tensors, or 0: there is no such tensor */
     float *scalar; /* [n_scalars] of the numbers of whole matrices (NVFP4) their value; 0: of others, or not one F32 */
-    int64_t *order_at; /* [n_orders] where in `order` a tensor's numbers begin; -1: they were not read */
-    int32_t n_orders;  /* n_tensors, or 0: none were read */
-    int32_t *order;    /* [n_order] groups of inputs (g_idx) of the tensors: partition/side_tensors.h */
+    int32_t n_input_scales; /* n_tensors, or 0: none were read */
+    float *input_scale;     /* [n_input_scales] of the scales of activations their value; 0: of other tensors */
+    int64_t *order_at;      /* [n_orders] where in `order` a tensor's numbers begin; -1: they were not read */
+    int32_t n_orders;       /* n_tensors, or 0: none were read */
+    int32_t *order;         /* [n_order] groups of inputs (g_idx) of the tensors: partition/side_tensors.h */
     int64_t n_order;
     int32_t n_kv_scales; /* 0: none were asked for, or there are none */
     float *kv_scale;     /* [n_layers, 2, n_kv_heads] what codes of keys, of values count: partition/kv_scales.h */

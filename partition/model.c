@@ -234,6 +234,9 @@ const char *model_variant(const struct model_config *m)
 {
     static const char *const names[8] = {NULL,       "kv-fp8",          "weights-fp8",      "weights-fp8-kv-fp8",
                                          "head-fp8", "head-fp8-kv-fp8", "weights-head-fp8", "weights-head-kv-fp8"};
+    static const char *const inputs[4] = {"w8a8", "w8a8-kv-fp8", "head-fp8-w8a8", "head-fp8-w8a8-kv-fp8"};
+    if (m->quantised_inputs)
+        return inputs[m->kv_fp8 + 2 * m->head_fp8];
     return names[m->kv_fp8 + 2 * m->weights_fp8 + 4 * m->head_fp8];
 }
 

@@ -111,7 +111,8 @@ struct model_config {
     /* Kept in FP8, as the run was told: keys and values; weights that the checkpoint has in 16 or 32 bits, but for the
      * head; the head */
     bool kv_fp8, weights_fp8, head_fp8;
-    bool whole_experts; /* as the run was told: ranks hold some experts whole, not columns of every one */
+    bool whole_experts;    /* as the run was told: ranks hold some experts whole, not columns of every one */
+    bool quantised_inputs; /* activations are quantised before products, as `quantization` declares them */
 };
 
 /* Read MODEL_DIR/config.json. Missing keys mean the family's class defaults; contradictions, absurd sizes and

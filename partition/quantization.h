@@ -50,6 +50,9 @@ struct quantization {
     bool reordered;             /* inputs are not in the order of their groups (desc_act, actorder "group") */
     bool zero_less_one;         /* zeros are stored less one (GPTQ's first version) */
     enum declared_activations activations;
+    bool inputs_known; /* declared in a way that is implemented: */
+    int input_group;   /* inputs of a token that share a scale; 0: all of them */
+    float input_most;  /* the bound of a token's largest magnitude; 0: none */
     enum declared_kv kv;
     enum match_rule rule;
     int exempt_at; /* where in `list` the modules begin that are not quantised */

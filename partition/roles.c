@@ -209,3 +209,33 @@ int64_t role_axis_length(const struct model_config *m, const struct shard *s, en
     }
     return 1;
 }
+
+int64_t role_first_input(const struct model_config *m, const struct shard *s, enum axis axis)
+{
+    switch (axis) {
+    case AXIS_HEADS:
+        return (int64_t)s->heads.begin * model_value_dim(m);
+    case AXIS_FFN:
+        return s->ffn.begin;
+    case AXIS_EXPERT_FFN:
+        return s->expert_ffn.begin;
+    case AXIS_EXPERT_PAIRS:
+        return 2 * (int64_t)s->expert_ffn.begin;
+    case AXIS_SHARED_FFN:
+        return s->shared_ffn.begin;
+    default:
+        return 0;
+    }
+}
+
+int weight_inputs(const struct model_config *m, enum weight_id id)
+{
+    struct shard whole;
+    shard_make(&whole, m, 0, 1);
+    return (int)role_axis_length(m, &whole, roles[id].in);
+}
+
+int weight_first_input(const struct model_config *m, const struct shard *s, enum weight_id id)
+{
+    return (int)role_first_input(m, s, roles[id].in);
+}

@@ -46,4 +46,7 @@ extern const struct role roles[WEIGHT_COUNT];
 /* Length of an axis on the rank of s. */
 int64_t role_axis_length(const struct model_config *m, const struct shard *s, enum axis axis);
 
+/* The first input of a matrix that the rank of s has, if that is what the axis means. */
+int64_t role_first_input(const struct model_config *m, const struct shard *s, enum axis axis);
+
 #endif

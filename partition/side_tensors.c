@@ -1,7 +1,10 @@
 /* partition/side_tensors.c - see side_tensors.h. */
 #include "partition/side_tensors.h"
+#include "base/dtype.h"
 #include "partition/kv_scales.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -47,9 +50,51 @@ static int read_orders(struct checkpoint *c, struct err *e)
     return c->order != NULL ? 0 : -1;
 }
 
+static int refuse_scale(const struct checkpoint *c, int tensor, const char *found, struct err *e)
+{
+    return ERR(e, ERR_UNSUPPORTED, "%s: tensor \"%.120s\" %s, expected one positive number, F32, F16 or BF16",
+               checkpoint_short_path(c->dir), checkpoint_tensor_name(c, tensor), found);
+}
+
+/* The scale of a matrix's activations. */
+static int read_input_scale(struct checkpoint *c, int tensor, struct err *e)
+{
+    const struct tensor_info *t = &c->tensor[tensor];
+    unsigned char bytes[sizeof(float)];
+    char found[80];
+    enum dtype is = DTYPE_F32;
+    while (is < DTYPE_COUNT && strcmp(c->text + t->dtype, dtype_name(is)) != 0)
+        is++;
+    if (is == DTYPE_COUNT || t->bytes != dtype_bytes(is)) {
+        (void)snprintf(found, sizeof found, "is %.20s of %llu bytes", c->text + t->dtype, (unsigned long long)t->bytes);
+        return refuse_scale(c, tensor, found, e);
+    }
+    if (checkpoint_read_tensor(c, tensor, bytes, e) != 0)
+        return -1;
+    c->input_scale[tensor] = dtype_load(bytes, is, 0);
+    if (c->input_scale[tensor] > 0 && isfinite(c->input_scale[tensor]))
+        return 0;
+    (void)snprintf(found, sizeof found, "is %g", (double)c->input_scale[tensor]);
+    return refuse_scale(c, tensor, found, e);
+}
+
+static int read_input_scales(struct checkpoint *c, struct err *e)
+{
+    c->input_scale = err_calloc(e, (size_t)c->n_tensors + 1, sizeof *c->input_scale, "scales of activations");
+    if (c->input_scale == NULL)
+        return -1;
+    c->n_input_scales = c->n_tensors;
+    for (int i = 0; i < c->n_tensors; i++)
+        if (ends_with(checkpoint_tensor_name(c, i), ".input_scale") && read_input_scale(c, i, e) != 0)
+            return -1;
+    return 0;
+}
+
 int side_tensors_read(struct checkpoint *c, const struct model_config *m, struct err *e)
 {
     if (m->kv_fp8 && kv_scales_read(c, m, e) != 0)
+        return -1;
+    if (m->quantised_inputs && m->quantization.activations == ACTIVATIONS_STATIC && read_input_scales(c, e) != 0)
         return -1;
     return m->quantization.reordered ? read_orders(c, e) : 0;
 }

@@ -105,7 +105,7 @@ static int add_slot(struct map_builder *b, enum weight_id id, int layer)
     if (b->c == NULL && weight_may_be_quantised(id) && id != WEIGHT_HEAD) {
         slot->form = quantization_form(&b->m->quantization, weight_is_of_experts(id));
         slot->form.first =
-            (int)(slot->form.codes != CODES_NONE ? shard_first_input(b, roles[id].in) % slot->form.group : 0);
+            (int)(slot->form.codes != CODES_NONE ? role_first_input(b->m, b->s, roles[id].in) % slot->form.group : 0);
     }
     if (b->c != NULL && add_sources(b, slot) != 0) {
         free(slot->order);

@@ -119,6 +119,7 @@ struct weight_slot {
     enum dtype type; /* of what is not quantised */
     int rows, cols;  /* this rank's; either may be 0 */
     struct code_form form;
+    float input_scale; /* of activations, the largest of its parts'; 0: the checkpoint has none, or none is used */
     struct input_order *order; /* NULL: columns are inputs; otherwise the map's */
 };
 
@@ -174,6 +175,13 @@ bool weight_may_be_quantised(enum weight_id id);
 /* Is it of one expert below the other? */
 bool weight_is_of_experts(enum weight_id id);
 
+/* Has every rank some of its inputs, and all of its outputs? */
+bool weight_is_cut_along_inputs(const struct model_config *m, enum weight_id id);
+
+/* The inputs of the whole matrix, and the first of them that a rank has. */
+int weight_inputs(const struct model_config *m, enum weight_id id);
+int weight_first_input(const struct model_config *m, const struct shard *s, enum weight_id id);
+
 /* Does the config have this role at all, in this layer? layer -1 for the model's own. */
 bool weight_exists(const struct model_config *m, enum weight_id id, int layer);
 
@@ -196,6 +204,14 @@ int weight_unknown(const struct weight_map *whole, const struct model_config *m,
 size_t weight_slot_order_at(const struct weight_slot *slot);
 size_t weight_slot_bytes(const struct weight_slot *slot);
 size_t weight_map_bytes(const struct weight_map *map);
+
+/* Does a run make FP8 of the slot at load (weights_fp8, head_fp8 of the config), with a scale for each row? */
+bool weight_becomes_fp8(const struct model_config *m, const struct weight_slot *slot);
+struct code_form weight_fp8_form(void);
+
+/* The bytes of all once that is done, as of a map as the checkpoint has it, and the most while it is done: one matrix
+ * after the other, in order, each beside its new form. */
+size_t weight_map_fp8_bytes(const struct weight_map *map, const struct model_config *m, size_t *most);
 
 /* Bytes of a rank's weights that a decode step of n_sequences reads: all but the tables that a token takes a row of; of
  * the experts as many as that many tokens choose on average, if all are chosen equally often (if they are not:

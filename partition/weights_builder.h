@@ -41,8 +41,7 @@ int check_type(const struct map_builder *b, struct weight_slot *slot, const stru
 
 /* ---- weights_slices.c: this rank's share of it ---- */
 
-/* This rank's first input of a matrix, its first output of what is in one piece. */
-int64_t shard_first_input(const struct map_builder *b, enum axis axis);
+/* This rank's first output of what is in one piece. */
 int64_t shard_first_output(const struct map_builder *b, enum axis axis);
 
 /* `count` out features of the source, from `from` on, go to the slot's rows (or columns, of a vector) from `to` on. */

@@ -2,6 +2,7 @@
  * weights.h. */
 #include "partition/weights.h"
 
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,6 +18,12 @@ bool weight_may_be_quantised(enum weight_id id)
            weight_is_of_experts(id) || id == WEIGHT_SHARED_IN || id == WEIGHT_SHARED_OUT || id == WEIGHT_HEAD ||
            id == WEIGHT_QUERY || id == WEIGHT_QUERY_DOWN || id == WEIGHT_QUERY_UP || id == WEIGHT_LATENT ||
            id == WEIGHT_KEY_UP || id == WEIGHT_VALUE_UP;
+}
+
+bool weight_is_cut_along_inputs(const struct model_config *m, enum weight_id id)
+{
+    return id == WEIGHT_OUT || id == WEIGHT_MLP_OUT || (id == WEIGHT_EXPERTS_OUT && !m->whole_experts) ||
+           id == WEIGHT_SHARED_OUT;
 }
 
 void weight_map_free(struct weight_map *map)
@@ -63,6 +70,38 @@ size_t weight_map_bytes(const struct weight_map *map)
     size_t bytes = 0;
     for (int i = 0; i < map->n_slots; i++)
         bytes += weight_slot_bytes(&map->slot[i]);
+    return bytes;
+}
+
+bool weight_becomes_fp8(const struct model_config *m, const struct weight_slot *slot)
+{
+    if (slot->form.codes != CODES_NONE || !weight_may_be_quantised(slot->id))
+        return false;
+    return slot->id == WEIGHT_HEAD ? m->head_fp8 : m->weights_fp8;
+}
+
+struct code_form weight_fp8_form(void)
+{
+    return (struct code_form){.codes = CODES_E4M3, .scale = SCALE_F32, .group = INT_MAX};
+}
+
+size_t weight_map_fp8_bytes(const struct weight_map *map, const struct model_config *m, size_t *most)
+{
+    const struct code_form form = weight_fp8_form();
+    size_t bytes = weight_map_bytes(map);
+    *most = bytes;
+    for (int i = 0; i < map->n_slots; i++) {
+        const struct weight_slot *slot = &map->slot[i];
+        if (!weight_becomes_fp8(m, slot))
+            continue;
+        size_t made = code_bytes(&form, slot->rows, slot->cols);
+        *most = bytes + made > *most ? bytes + made : *most;
+        bytes += made - weight_slot_bytes(slot);
+    }
+    /* A head that is the embedding becomes a second matrix, last. */
+    int embed = m->head_fp8 && m->tied_head ? weight_map_find(map, WEIGHT_EMBED, -1) : -1;
+    bytes += embed >= 0 ? code_bytes(&form, map->slot[embed].rows, map->slot[embed].cols) : 0;
+    *most = bytes > *most ? bytes : *most;
     return bytes;
 }
 

@@ -157,5 +157,5 @@ int take_order(struct map_builder *b, struct weight_slot *slot, const char *modu
                    checkpoint_short_path(b->c->dir), module, b->m->quantization.method);
     if (check_groups(b, index->tensor, all, n_groups) != 0)
         return -1;
-    return order_share(b, slot, module, first, form, groups + shard_first_input(b, axis), (int)n_groups);
+    return order_share(b, slot, module, first, form, groups + role_first_input(b->m, b->s, axis), (int)n_groups);
 }

@@ -14,7 +14,7 @@ static int check_form(struct map_builder *b, const struct weight_source *source,
     if (quantization_exempts(&b->m->quantization, module))
         return ERR(b->e, ERR_UNSUPPORTED, "%s: \"%s\" is quantised, but config.json (%s) leaves it out", folder, module,
                    b->m->quantization.method);
-    form.first = (int)(shard_first_input(b, roles[slot->id].in) % form.group);
+    form.first = (int)(role_first_input(b->m, b->s, roles[slot->id].in) % form.group);
     if (take_order(b, slot, module, first, &form) != 0)
         return -1;
     if (!first && !code_form_equal(&form, &slot->form))
@@ -49,6 +49,20 @@ static int transpose_planes(struct map_builder *b, const char *module)
     return 0;
 }
 
+/* Parts that share their inputs share a scale of these: the largest, so that nothing is cut off. */
+static int take_input_scale(struct map_builder *b, struct weight_slot *slot, const struct module *module)
+{
+    int tensor = module_tensor(module, ".input_scale");
+    if (b->c->n_input_scales == 0)
+        return 0;
+    if (tensor < 0)
+        return module_refuse(module, b->e, ".input_scale", "is missing",
+                             "it, since activations are declared static (--quantized-activations off: not needed)");
+    float scale = b->c->input_scale[tensor];
+    slot->input_scale = scale > slot->input_scale ? scale : slot->input_scale;
+    return 0;
+}
+
 /* b->planes of the source's matrix. -1 and b->e, or 0. */
 int take_planes(struct map_builder *b, const struct weight_source *source, struct weight_slot *slot, int expert,
                 bool first)
@@ -73,5 +87,5 @@ int take_planes(struct map_builder *b, const struct weight_source *source, struc
     }
     if (source->part == PART_KEYS && transpose_planes(b, name) != 0)
         return -1;
-    return check_form(b, source, slot, name, first);
+    return check_form(b, source, slot, name, first) == 0 ? take_input_scale(b, slot, &module) : -1;
 }

@@ -3,25 +3,6 @@
 
 #include <stdlib.h>
 
-/* This rank's first input. */
-int64_t shard_first_input(const struct map_builder *b, enum axis axis)
-{
-    switch (axis) {
-    case AXIS_HEADS:
-        return (int64_t)b->s->heads.begin * model_value_dim(b->m);
-    case AXIS_FFN:
-        return b->s->ffn.begin;
-    case AXIS_EXPERT_FFN:
-        return b->s->expert_ffn.begin;
-    case AXIS_EXPERT_PAIRS:
-        return 2 * (int64_t)b->s->expert_ffn.begin;
-    case AXIS_SHARED_FFN:
-        return b->s->shared_ffn.begin;
-    default:
-        return 0;
-    }
-}
-
 /* One slice more of the slot that is under way, or NULL. */
 static struct weight_slice *new_slice(struct map_builder *b, int tensor)
 {
@@ -84,7 +65,7 @@ void add_slice(struct map_builder *b, const struct weight_source *source, int te
                int64_t count)
 {
     enum axis in_axis = roles[source->id].in;
-    int64_t in = role_axis_length(b->m, b->s, in_axis), in_from = shard_first_input(b, in_axis);
+    int64_t in = role_axis_length(b->m, b->s, in_axis), in_from = role_first_input(b->m, b->s, in_axis);
     if (count == 0 || in == 0 || b->e->code != ERR_NONE)
         return;
     if (b->planes.n > 0) {

@@ -23,7 +23,7 @@ import time
 WAITING = {"fail/test_step_timeout", "fail/test_failures", "e2e/test_batch_refused", "e2e/test_serve_network",
            "e2e/test_serve_ranks", "unit/test_lifeline_connect"}
 # What takes longer than its suite's others, where no run before tells: seconds on two cores.
-LONG = {"e2e/test_bench": 70, "e2e/test_serve_end": 45, "fail/test_failures": 45, "fail/test_step_timeout": 45,
+LONG = {"e2e/test_bench": 70, "e2e/test_serve_end": 45, "e2e/test_models_arena": 30, "fail/test_failures": 45, "fail/test_step_timeout": 45,
         "unit/test_tokenizer": 25}
 # `make test`: one end-to-end program a command.
 QUICK_E2E = {"e2e/test_batch", "e2e/test_bench", "e2e/test_client", "e2e/test_gateway", "e2e/test_preflight",
@@ -84,7 +84,7 @@ class Plan:
         self.each("e2e", 600, seconds=30, load=0.5)
 
     def attack(self):
-        self.each("attack", 600, seconds=30, load=0.5)
+        self.each("attack", 1000, seconds=30, load=0.5)
 
     def quick(self):
         self.unit()
@@ -97,7 +97,7 @@ class Plan:
     def door(self):
         """What a newcomer does before the first run: packages, installing, pages, documents."""
         for script in sorted(glob.glob("tests/door/test_*.sh")):
-            self.add(f"door/{os.path.basename(script)[:-len('.sh')]}", [script], 600, seconds=30, load=0.5)
+            self.add(f"door/{os.path.basename(script)[:-len('.sh')]}", [script], 1000, seconds=30, load=0.5)
         for proxy in ("nginx", "haproxy"):
             self.add(f"door/test_gateway_smuggling {proxy}", ["tests/door/test_gateway_smuggling.sh", proxy], 300, load=0.25)
 

@@ -22,11 +22,13 @@ static int open_model(void *context, int model, struct opened *o, struct err *e)
                                       .cache = &f->archives,
                                       .shelf = &f->shelf,
                                       .ops = f->ops,
-                                      .n_ranks = f->n_ranks};
+                                      .n_ranks = f->n_ranks,
+                                      .kv_bytes = (size_t)f->memory.kv};
     struct opened_model *m = opened_model_open(&place, &o->bytes, e);
     if (m == NULL)
         return -1;
     o->unpacking = m->unpacking;
+    o->units = m->share.least;
     o->served = &m->lasting->texts.served;
     o->warmup = m->wishes.warmup;
     o->n_warmups = m->wishes.n_warmups;
@@ -132,6 +134,8 @@ void fleet_fetch(void *context, int model, struct model_config *m, struct checkp
 
 static void begin(struct fleet *f, const struct residents_news *news)
 {
+    const struct kv_share *kv = &f->slot[news->model].model->share;
+    const struct unit_share share = {kv->per_unit, kv->least, kv->most};
     struct texts *texts = &f->slot[news->model].model->lasting->texts;
     struct guess_rules guesses;
     (void)draft_rules(&guesses, &f->setup.service->run, &f->failure);
@@ -142,7 +146,7 @@ static void begin(struct fleet *f, const struct residents_news *news)
                                           .prefix_caching = !f->setup.service->run.no_prefix_caching,
                                           .rope_changes_at = texts->rope_changes_at};
     f->loading = false;
-    if (lanes_start(&f->lanes, news->model, f->setup.front.replicas->replica[news->model].end[1], &setup,
+    if (lanes_start(&f->lanes, news->model, f->setup.front.replicas->replica[news->model].end[1], &setup, &share,
                     &f->failure) == 0)
         say(f, (struct model_word){.kind = MODEL_READY, .slot = news->model, .phases = news->phases});
 }
@@ -211,32 +215,36 @@ static int find_pinned(struct fleet *f, struct err *e)
 }
 
 /* The front, by the models that there are. */
-static int open_front(struct fleet *f, int64_t memory, struct host_use *host, struct err *e)
+static int open_front(struct fleet *f, struct host_use *host, struct err *e)
 {
+    size_t kv = (size_t)f->memory.kv;
     const struct models_options *o = f->setup.models;
     const struct deploy_setup deploy = {.n_models = f->found.n,
                                         .n_slots = (int)o->max_loaded,
-                                        .memory = o->memory > 0 ? o->memory : memory,
+                                        .memory = f->memory.all - f->memory.kv,
                                         .keep_alive = f->setup.keep_alive,
                                         .patience = f->setup.patience,
                                         .hold = f->setup.hold,
-                                        .residence = f->setup.residence};
+                                        .residence = f->setup.residence,
+                                        .units = kv_arena_units(kv)};
     const struct models_setup models = {.n = f->found.n,
                                         .name = (const char *const *)f->found.name,
                                         .pinned = f->pinned,
                                         .deploy = deploy,
+                                        .unit_bytes = (int64_t)kv_arena_unit_bytes(kv),
                                         .source = {f, open_model, close_model},
                                         .host = {host, host_use_look}};
     return f->setup.front.open(f->setup.front.context, &models, e);
 }
 
-int fleet_open(struct fleet *f, const struct fleet_setup *setup, const struct ops *ops, int n_ranks, int64_t memory,
-               struct host_use *host, struct err *e)
+int fleet_open(struct fleet *f, const struct fleet_setup *setup, const struct ops *ops, int n_ranks,
+               const struct model_memory *memory, struct host_use *host, struct err *e)
 {
     const struct models_options *o = setup->models;
     f->setup = *setup;
     f->ops = ops;
     f->n_ranks = n_ranks;
+    f->memory = *memory;
     shelf_open(&f->shelf);
     if (o->cache != NULL && archive_cache_open(&f->archives, o->cache, o->cache_bytes, e) != 0)
         return -1;
@@ -244,9 +252,11 @@ int fleet_open(struct fleet *f, const struct fleet_setup *setup, const struct op
         return -1;
     host->disk = o->cache != NULL ? o->cache : o->dir;
     host->archives = o->cache != NULL ? &f->archives : NULL;
-    if (open_front(f, memory, host, e) != 0)
+    if (open_front(f, host, e) != 0)
         return -1;
-    return lanes_open(&f->lanes, (int)o->max_loaded, f->setup.front.models->control[1], e);
+    if (lanes_open(&f->lanes, (int)o->max_loaded, f->setup.front.models->control[1], e) != 0)
+        return -1;
+    return lanes_share(&f->lanes, kv_arena_units((size_t)memory->kv), e);
 }
 
 int fleet_start(struct fleet *f, struct err *e)

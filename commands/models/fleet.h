@@ -6,6 +6,7 @@
 
 #include "commands/models/discover.h"
 #include "commands/models/host_use.h"
+#include "commands/models/model_memory.h"
 #include "commands/models/shelf.h"
 #include "coordinator/archives/cache.h"
 #include "coordinator/models/models.h"
@@ -48,6 +49,7 @@ struct fleet { /* zeroed at first */
     struct discovered found;
     struct archive_cache archives; /* not open: there is no --models-cache */
     bool *pinned;                  /* [found.n] */
+    struct model_memory memory;
     struct shelf shelf;
     struct lanes lanes;
     struct fleet_slot {
@@ -64,10 +66,9 @@ struct fleet { /* zeroed at first */
     struct err failure; /* within an event that cannot fail: the job ends */
 };
 
-/* Find the models, open the front. memory: bytes of a rank for models where the options do not say. host: borrowed;
- * its disk and archives are set here. */
-int fleet_open(struct fleet *f, const struct fleet_setup *setup, const struct ops *ops, int n_ranks, int64_t memory,
-               struct host_use *host, struct err *e);
+/* Find the models, open the front. host: borrowed; its disk and archives are set here. */
+int fleet_open(struct fleet *f, const struct fleet_setup *setup, const struct ops *ops, int n_ranks,
+               const struct model_memory *memory, struct host_use *host, struct err *e);
 
 /* The loop is about to run. */
 int fleet_start(struct fleet *f, struct err *e);

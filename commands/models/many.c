@@ -1,6 +1,5 @@
 /* commands/models/many.c - see many.h. */
 #include "commands/models/many.h"
-#include "base/log.h"
 #include "commands/models/host_cache.h"
 #include "commands/start/start.h"
 #include "commands/thread_cores.h"
@@ -12,8 +11,6 @@
 #include <string.h>
 
 #define HOST_THREADS 4 /* for sockets or files, two that tokenize, one that opens models */
-#define GIB          (1024.0 * 1024.0 * 1024.0)
-#define SHARE        8 /* of ten parts of the free memory, for models */
 
 int many_check(const struct service_options *service, const struct models_options *models, const struct world *w,
                struct err *e)
@@ -26,37 +23,19 @@ int many_check(const struct service_options *service, const struct models_option
     if (run_replica_size(run, w->n_ranks) != w->n_ranks)
         return ERR(e, ERR_USAGE, "--tensor-parallel %lld and --models-dir: every model is on all %d ranks",
                    (long long)run->tensor_parallel, w->n_ranks);
-    if (run->quantise != WEIGHTS_AS_THEY_ARE || run->head_dtype != WEIGHTS_AS_THEY_ARE)
-        return ERR(e, ERR_USAGE, "--quantization and --head-dtype are for one model, not for those of --models-dir");
+    if (run->quantise != WEIGHTS_AS_THEY_ARE || run->head_dtype != WEIGHTS_AS_THEY_ARE || run->inputs != INPUTS_OFF)
+        return ERR(e, ERR_USAGE,
+                   "--quantization, --head-dtype and --quantized-activations are for one model, not for those of "
+                   "--models-dir");
     return models_options_check(models, e);
 }
 
-/* The memory of the rank that has the least. Collective. */
-static int64_t memory_of_rank(const struct instance *ground, const struct world *w)
-{
-    const struct ops *ops = ground->ops;
-    size_t available = ops->free_memory((struct queue *)&ground->q) / 10 * SHARE;
-    long long mine = (long long)(available / (ops->shares_host_memory ? (size_t)w->n_node_ranks : 1)), least = 0;
-    MPI_CHECK(MPI_Allreduce(&mine, &least, 1, MPI_LONG_LONG, MPI_MIN, w->comm));
-    return least;
-}
-
-/* memory: that models have by default. */
-static void warn_of_memory(const struct models_options *o, int64_t memory)
-{
-    double most = (double)memory / SHARE * 10;
-    if ((double)o->memory > most)
-        log_warn("--model-memory: found %.2f GiB, but the rank that has least has %.2f GiB free: loads may fail",
-                 (double)o->memory / GIB, most / GIB);
-}
-
-static void open_fleet(struct fleet *f, struct instance *ground, const struct fleet_setup *setup, int64_t memory,
-                       struct host_use *host, const struct world *w, struct err *e)
+static void open_fleet(struct fleet *f, struct instance *ground, const struct fleet_setup *setup,
+                       const struct model_memory *memory, struct host_use *host, const struct world *w, struct err *e)
 {
     struct cores cores;
     if (w->rank != 0)
         return;
-    warn_of_memory(setup->models, memory);
     cores_widen(&cores);
     (void)fleet_open(f, setup, ground->ops, w->n_ranks, memory, host, e);
     cores_restore(&cores);
@@ -94,6 +73,7 @@ int many_run(struct world *w, const struct fleet_setup *fleet, struct err *e)
     const struct service_options *o = fleet->service;
     struct instance ground;
     struct meter meter;
+    struct model_memory memory;
     struct host_cache host_cache = {0};
     struct host_use host = {.host_cache = &host_cache};
     struct fleet *f = err_calloc(e, 1, sizeof *f, "models");
@@ -111,12 +91,14 @@ int many_run(struct world *w, const struct fleet_setup *fleet, struct err *e)
     fatal_agree(w, e);
     instance_open_ground(&ground, w, &setup, e);
     host_use_open(&host, &ground, w);
-    open_fleet(f, &ground, fleet, memory_of_rank(&ground, w), &host, w, e);
+    model_memory_share(&memory, &ground, w->rank == 0 ? fleet->models->memory : -1,
+                       w->rank == 0 ? o->run.kv_cache_bytes : -1, w, e);
+    open_fleet(f, &ground, fleet, &memory, &host, w, e);
     check_cache(f, fleet->models, w, e);
     fatal_agree(w, e);
     (void)meter_open(&meter, &ground.engine, METER_INTERVAL, fleet_ranks, f, e);
     fatal_agree(w, e);
-    residents_open(r, w, &ground, &owner);
+    (void)residents_open(r, w, &ground, (size_t)memory.kv, &owner, e);
     open_host_cache(&host_cache, r, fleet->models, w, e);
     fatal_agree(w, e);
     if (w->rank == 0)

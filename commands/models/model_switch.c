@@ -3,6 +3,7 @@
 #include "commands/models/model_switch.h"
 #include "base/clock.h"
 #include "commands/bench/traffic.h"
+#include "commands/models/model_memory.h"
 #include "commands/models/opened_model.h"
 #include "commands/models/switch_report.h"
 #include "rank/instance/residents.h"
@@ -33,6 +34,7 @@ struct model_switch { /* rank 0's */
     const char *name[2];
     const struct ops *ops;
     int n_ranks;
+    struct model_memory memory;
     struct shelf shelf;
     struct opened_model *opened, *loaded; /* on its way in; and there */
     struct traffic traffic;
@@ -109,7 +111,8 @@ static int open_next(struct model_switch *s, struct err *e)
                                       .name = s->name[i],
                                       .shelf = &s->shelf,
                                       .ops = s->ops,
-                                      .n_ranks = s->n_ranks};
+                                      .n_ranks = s->n_ranks,
+                                      .kv_bytes = (size_t)s->memory.kv};
     int64_t bytes = 0;
     memset(s->part, 0, sizeof s->part);
     s->began = seconds_now();
@@ -287,7 +290,9 @@ int model_switch_run(struct world *w, const struct bench_options *o, struct err 
     instance_open_ground(&ground, w, &setup, e);
     s->ops = ground.ops;
     s->n_ranks = w->n_ranks;
-    residents_open(r, w, &ground, &owner);
+    model_memory_share(&s->memory, &ground, -1, w->rank == 0 ? o->run.kv_cache_bytes : -1, w, e);
+    (void)residents_open(r, w, &ground, (size_t)s->memory.kv, &owner, e);
+    fatal_agree(w, e);
     loop_run_models(&r->models, &client, e);
     if (w->rank == 0)
         report(s, &ground, w, e);

@@ -70,8 +70,12 @@ static int open_parts(struct opened_model *m, const struct model_place *p, int64
     m->setup = start_service_setup(&run, &m->config);
     if (open_texts(m, p, dir, e) != 0)
         return -1;
-    if (fit_need(&m->config, &m->checkpoint, &m->setup.limits, p->n_ranks, p->ops, &m->setup.kv_bytes, bytes, e) != 0)
+    struct limits *l = &m->setup.limits;
+    if (fit_share(&m->config, &m->checkpoint, l, p->n_ranks, p->ops, p->kv_bytes, &m->share, e) != 0 ||
+        fit_need(&m->config, &m->checkpoint, l, p->n_ranks, p->ops, bytes, e) != 0)
         return -1;
+    m->setup.kv_bytes = 0;
+    m->setup.per_unit = m->share.per_unit;
     *bytes = m->wishes.memory > *bytes ? m->wishes.memory : *bytes;
     return 0;
 }

@@ -17,7 +17,8 @@ struct opened_model {
     struct model_config config;
     struct checkpoint checkpoint; /* until it is fetched */
     struct instance_setup setup;
-    struct wishes wishes; /* of its folder */
+    struct kv_share share; /* of the memory for keys and values */
+    struct wishes wishes;  /* of its folder */
 };
 
 /* The model's name and place. Borrowed. */
@@ -28,10 +29,11 @@ struct model_place {
     struct shelf *shelf;
     const struct ops *ops; /* of the ranks' devices */
     int n_ranks;
+    size_t kv_bytes; /* of a rank, which models share */
 };
 
 /* Opens a model; the shelf provides what does not change, if it is there. *bytes: its bytes on the rank that holds
- * most. Any thread, one at a time. */
+ * most, without keys and values. Any thread, one at a time. */
 struct opened_model *opened_model_open(const struct model_place *p, int64_t *bytes, struct err *e);
 /* Tokenizer and template go to the shelf. */
 void opened_model_close(struct opened_model *m, struct shelf *shelf);

@@ -32,6 +32,29 @@ static int read_config(struct model_config *m, const char *path, struct err *e)
     return rc;
 }
 
+/* Why activations cannot be quantised; NULL: they can, as far as the model is concerned. */
+static const char *refuse_inputs(const struct run_options *o, const struct model_config *m)
+{
+    if (m->quantization.activations == ACTIVATIONS_WIDE)
+        return "the checkpoint declares none";
+    if (!m->quantization.inputs_known)
+        return "the checkpoint declares them in a way that is not implemented, expected FP8 or symmetric INT8, static "
+               "or for each token";
+    if (m->latent.rank > 0)
+        return "latent attention computes with other activations than the checkpoint declares";
+    return o->load_format == LOAD_DUMMY ? "weights are random" : NULL;
+}
+
+static int choose_inputs(const struct run_options *o, struct model_config *m, struct err *e)
+{
+    const char *why = refuse_inputs(o, m);
+    m->quantised_inputs = o->inputs != INPUTS_OFF && why == NULL;
+    if (o->inputs == INPUTS_ON && why != NULL)
+        return ERR(e, ERR_UNSUPPORTED, "--quantized-activations on: %s (%s)", why,
+                   m->quantization.method[0] != '\0' ? m->quantization.method : "not quantised");
+    return 0;
+}
+
 int start_open_model(const struct run_options *o, const char *config, struct model_config *m, struct checkpoint *c,
                      struct err *e)
 {
@@ -52,6 +75,8 @@ int start_open_model(const struct run_options *o, const char *config, struct mod
     m->kv_fp8 = o->kv_dtype != KV_AUTO;
     m->weights_fp8 = o->quantise == WEIGHTS_FP8;
     m->head_fp8 = o->head_dtype == WEIGHTS_FP8;
+    if (choose_inputs(o, m, e) != 0)
+        return -1;
     if (m->weights_fp8 && m->quantization.format != FORMAT_NONE)
         return ERR(e, ERR_USAGE,
                    "--quantization fp8: the checkpoint is quantised already (%s), expected one that is not",
@@ -86,6 +111,7 @@ struct instance_setup start_setup(const struct run_options *o, int n_seqs, int n
         .threads = (int32_t)o->threads,
         .replica_size = o->tensor_parallel > 0 ? (int32_t)o->tensor_parallel : 0,
         .step = (int32_t)o->step,
+        .inputs = (int32_t)o->inputs,
         .progress = (int32_t)o->progress,
         .device = (int32_t)o->device,
         .with_bus = o->verbose,

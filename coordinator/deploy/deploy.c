@@ -136,6 +136,15 @@ int64_t deploy_room(const struct deploy *d, int i)
     return room;
 }
 
+int deploy_room_units(const struct deploy *d, int i)
+{
+    int room = d->setup.units;
+    for (int k = 0; k < d->setup.n_models; k++)
+        if (k != i && d->model[k].pinned && d->model[k].slot >= 0)
+            room -= d->model[k].units;
+    return room;
+}
+
 static bool is_idle(const struct deployment *m)
 {
     return m->state == DEPLOY_READY && m->n_users == 0 && (m->n_waiters == 0 || m->leaving);
@@ -152,9 +161,24 @@ static double settled_at(const struct deploy *d, const struct deployment *m)
     return m->loaded_at + fmin(d->setup.residence * (m->loaded_at - m->reading_since), d->setup.patience);
 }
 
-static bool fits_after(const struct deploy *d, int64_t bytes, int64_t freed, int n_freed)
+/* All that some models hold together. */
+struct holdings {
+    int64_t bytes;
+    int units, n;
+};
+
+static void add_holdings(struct holdings *h, const struct deployment *m)
 {
-    return d->used - freed + bytes <= d->setup.memory && d->n_resident - n_freed < d->setup.n_slots;
+    h->bytes += m->bytes;
+    h->units += m->units;
+    h->n++;
+}
+
+/* Is there room for m once these are given back? */
+static bool fits_after(const struct deploy *d, const struct deployment *m, const struct holdings *freed)
+{
+    return d->used - freed->bytes + m->bytes <= d->setup.memory &&
+           d->used_units - freed->units + m->units <= d->setup.units && d->n_resident - freed->n < d->setup.n_slots;
 }
 
 /* Is some model on its way out? Room is looked at again when it is gone. */
@@ -166,22 +190,21 @@ static bool is_unloading(const struct deploy *d)
     return false;
 }
 
-/* The next to go for `bytes`: the least recently used idle one, if all idle ones together make room, and once it has
+/* The next to go for `coming`: the least recently used idle one, if all idle ones together make room, and once it has
  * been there for long enough. -1: none. */
-static int choose_victim(const struct deploy *d, int64_t bytes, double now)
+static int choose_victim(const struct deploy *d, const struct deployment *coming, double now)
 {
-    int oldest = -1, n_idle = 0;
-    int64_t idle = 0;
+    int oldest = -1;
+    struct holdings idle = {0};
     for (int i = 0; i < d->setup.n_models; i++) {
         const struct deployment *m = &d->model[i];
         if (!may_go(m))
             continue;
-        n_idle++;
-        idle += m->bytes;
+        add_holdings(&idle, m);
         if (oldest < 0 || m->last_used < d->model[oldest].last_used)
             oldest = i;
     }
-    bool goes = oldest >= 0 && now >= settled_at(d, &d->model[oldest]) && fits_after(d, bytes, idle, n_idle);
+    bool goes = oldest >= 0 && now >= settled_at(d, &d->model[oldest]) && fits_after(d, coming, &idle);
     return goes ? oldest : -1;
 }
 
@@ -200,18 +223,15 @@ static int choose_yielding(const struct deploy *d, double now)
 }
 
 /* Busy models yield, one after the other, until those on their way out make room together. */
-static void ask_to_yield(struct deploy *d, int64_t bytes, double now)
+static void ask_to_yield(struct deploy *d, const struct deployment *coming, double now)
 {
-    int64_t going = 0;
-    int n_going = 0;
+    struct holdings going = {0};
     for (int i = 0; i < d->setup.n_models; i++)
-        if ((d->model[i].state == DEPLOY_READY && d->model[i].leaving) || may_go(&d->model[i])) {
-            going += d->model[i].bytes;
-            n_going++;
-        }
-    for (int i; !fits_after(d, bytes, going, n_going) && (i = choose_yielding(d, now)) >= 0;) {
-        going += may_go(&d->model[i]) ? 0 : d->model[i].bytes;
-        n_going += may_go(&d->model[i]) ? 0 : 1;
+        if ((d->model[i].state == DEPLOY_READY && d->model[i].leaving) || may_go(&d->model[i]))
+            add_holdings(&going, &d->model[i]);
+    for (int i; !fits_after(d, coming, &going) && (i = choose_yielding(d, now)) >= 0;) {
+        if (!may_go(&d->model[i]))
+            add_holdings(&going, &d->model[i]);
         d->model[i].leaving = true;
     }
 }
@@ -245,6 +265,7 @@ static void take_slot(struct deploy *d, struct deployment *m)
     d->slot_taken[m->slot] = true;
     d->n_resident++;
     d->used += m->bytes;
+    d->used_units += m->units;
 }
 
 static void give_slot_back(struct deploy *d, struct deployment *m)
@@ -254,6 +275,7 @@ static void give_slot_back(struct deploy *d, struct deployment *m)
     d->slot_taken[m->slot] = false;
     d->n_resident--;
     d->used -= m->bytes;
+    d->used_units -= m->units;
     m->slot = -1;
 }
 
@@ -272,7 +294,8 @@ static bool is_too_large(const struct deploy *d, int i)
     int n_pinned = 0;
     for (int k = 0; k < d->setup.n_models; k++)
         n_pinned += k != i && d->model[k].pinned && d->model[k].slot >= 0;
-    return d->model[i].bytes > deploy_room(d, i) || n_pinned >= d->setup.n_slots;
+    return d->model[i].bytes > deploy_room(d, i) || d->model[i].units > deploy_room_units(d, i) ||
+           n_pinned >= d->setup.n_slots;
 }
 
 /* The model that is sized: is there room, can there be? */
@@ -290,18 +313,18 @@ static struct deploy_decision make_room(struct deploy *d, int i, double now)
         leave_line(m);
         return (struct deploy_decision){DEPLOY_REFUSED, i};
     }
-    if (fits_after(d, m->bytes, 0, 0)) {
+    if (fits_after(d, m, &(struct holdings){0})) {
         m->phase = PHASE_READ;
         m->reading_since = now;
         take_slot(d, m);
         d->n_loads++;
         return (struct deploy_decision){DEPLOY_LOAD, i};
     }
-    int victim = is_unloading(d) ? -1 : choose_victim(d, m->bytes, now);
+    int victim = is_unloading(d) ? -1 : choose_victim(d, m, now);
     if (victim >= 0)
         return unload(d, victim);
     if (now - m->waiting_since >= d->setup.patience)
-        ask_to_yield(d, m->bytes, now);
+        ask_to_yield(d, m, now);
     int gone = find_departure(d, now);
     return gone >= 0 ? unload(d, gone) : (struct deploy_decision){DEPLOY_NOTHING, -1};
 }
@@ -334,9 +357,10 @@ struct deploy_decision deploy_next(struct deploy *d, double now)
 
 /* ---- how it ended ---- */
 
-void deploy_sized(struct deploy *d, int i, int64_t bytes)
+void deploy_sized(struct deploy *d, int i, int64_t bytes, int units)
 {
     d->model[i].bytes = bytes;
+    d->model[i].units = units;
     d->model[i].phase = PHASE_ROOM;
 }
 

@@ -4,7 +4,8 @@
  * do until it has nothing more to say. Rules:
  * - Many who ask for one model wait for one load. Models are loaded one at a time, in the order of those who have
  *   waited longest; nobody overtakes.
- * - Room is counted in bytes before anything is read. A model that cannot fit beside the pinned ones is refused, and
+ * - Room is counted in bytes, and in units of KV memory, before anything is read. A model that cannot fit beside the
+ * pinned ones is refused, and
  *   nothing is evicted for it. Victims are the least recently used among those that are idle and not pinned, and only
  *   when together they make enough room.
  * - A model that somebody uses or waits for is never a victim. Where the room is taken by busy models only, and the
@@ -46,6 +47,7 @@ struct deploy_setup {
     double patience;   /* s that the first in line waits before busy models yield */
     double hold;       /* s that a failure is the answer */
     double residence;  /* times as long as its load took a model stays before it makes way; 0: as short as may be */
+    int units;         /* of KV memory, for as many as all that are loaded need at least */
 };
 
 struct deployment {
@@ -56,6 +58,7 @@ struct deployment {
                         PHASE_READ  /* memory is taken */
     } phase;
     int64_t bytes; /* of a load: known from PHASE_ROOM on, and of the last one otherwise; 0: never sized */
+    int units;     /* likewise: of KV memory that it needs at least */
     bool pinned;
     bool leaving;   /* READY: unloaded as soon as it is idle; who asks waits for the next load */
     int n_users;    /* requests that were let in and have not ended */
@@ -74,6 +77,7 @@ struct deploy {
     int loading;              /* the model in DEPLOY_LOADING, -1: none */
     int n_resident;           /* that hold a slot */
     int64_t used;             /* bytes of these */
+    int used_units;           /* at least */
     uint64_t n_asked;         /* orders given out */
     double decided;           /* when deploy_next was asked last */
     uint64_t n_loads, n_unloads;
@@ -118,13 +122,14 @@ struct deploy_decision {
 struct deploy_decision deploy_next(struct deploy *d, double now);
 
 /* How what was decided has ended. */
-void deploy_sized(struct deploy *d, int i, int64_t bytes);
+void deploy_sized(struct deploy *d, int i, int64_t bytes, int units);
 void deploy_loaded(struct deploy *d, int i, double now);
 void deploy_failed(struct deploy *d, int i, double now); /* DEPLOY_OPEN or DEPLOY_LOAD; waiters leave by deploy_leave */
 void deploy_unloaded(struct deploy *d, int i);
 
-/* Bytes that a model may have at most: all but those of the pinned others. */
+/* Bytes, and units, that a model may have at most: all but those of the pinned others. */
 int64_t deploy_room(const struct deploy *d, int i);
+int deploy_room_units(const struct deploy *d, int i);
 
 /* When deploy_next may say something new though nothing has happened, by the clock; INFINITY: never. */
 double deploy_due(const struct deploy *d);

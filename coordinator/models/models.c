@@ -18,7 +18,7 @@ static int open_one(struct models *m, const struct served *one, struct err *e)
         return -1;
     deploy_want(&m->deploy, 0, 0);
     (void)deploy_next(&m->deploy, 0);
-    deploy_sized(&m->deploy, 0, 0);
+    deploy_sized(&m->deploy, 0, 0, 0);
     (void)deploy_next(&m->deploy, 0);
     deploy_loaded(&m->deploy, 0, 0);
     deploy_pin(&m->deploy, 0, true);
@@ -128,12 +128,31 @@ static void fail_model(struct models *m, int i, enum protocol_code code, const c
     m->owner.refuse(m->owner.context, i, &entry->why);
 }
 
+static void refuse_units(struct models *m, int i)
+{
+    char text[240];
+    const struct deploy *d = &m->deploy;
+    double unit = (double)m->setup.unit_bytes / GIB;
+    int room = deploy_room_units(d, i);
+    (void)snprintf(
+        text, sizeof text,
+        "keys and values of one request need %.3f GiB on a rank; %.3f is all that they may have of %.3f beside "
+        "pinned models (--kv-cache-memory-bytes)",
+        d->model[i].units * unit, room * unit, d->setup.units * unit);
+    fail_model(m, i, PROTOCOL_NO_ROOM, text);
+}
+
 static void refuse_size(struct models *m, int i)
 {
     char text[240];
     const struct deploy *d = &m->deploy;
+    if (d->model[i].units > deploy_room_units(d, i)) {
+        refuse_units(m, i);
+        return;
+    }
     (void)snprintf(text, sizeof text,
-                   "needed on a rank: %lld bytes (%.2f GiB); %lld (%.2f GiB) is all that it may have of %lld beside "
+                   "needed on a rank beside keys and values: %lld bytes (%.2f GiB); %lld (%.2f GiB) is all that it may "
+                   "have of %lld beside "
                    "pinned models (--model-memory), or all --max-models %d are pinned",
                    (long long)d->model[i].bytes, (double)d->model[i].bytes / GIB, (long long)deploy_room(d, i),
                    (double)deploy_room(d, i) / GIB, (long long)d->setup.memory, d->setup.n_slots);
@@ -197,7 +216,7 @@ static void take_opening(struct models *m, struct opening *one)
         json_decref(entry->made_of);
         entry->made_of = one->opened.made_of;
         entry->counts.unpacking += one->opened.unpacking;
-        deploy_sized(&m->deploy, one->model, one->opened.bytes);
+        deploy_sized(&m->deploy, one->model, one->opened.bytes, one->opened.units);
     } else {
         deploy_failed(&m->deploy, one->model, seconds_now());
         fail_model(m, one->model, code_of(&one->why), one->why.text);

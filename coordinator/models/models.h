@@ -40,6 +40,7 @@ struct models_setup {
     const char *const *name; /* [n] in ascending order of bytes */
     const bool *pinned;      /* [n] to be loaded at once, and kept */
     struct deploy_setup deploy;
+    int64_t unit_bytes; /* of the memory that models share for keys and values */
     struct models_source source;
     struct models_host host;
 };

@@ -41,6 +41,19 @@ VALUE(running, d->n_users)
 VALUE(waiting, d->n_waiters)
 #undef VALUE
 
+static int units_of(const struct models *m, int i)
+{
+    int n = 0;
+    for (int k = 0; k < m->replicas->n; k++)
+        n += m->replicas->replica[k].model == i ? m->replicas->replica[k].n_units : 0;
+    return n;
+}
+
+static double kv_held(const struct models *m, int i)
+{
+    return (double)m->setup.unit_bytes * units_of(m, i);
+}
+
 static const struct figure figures[] = {
     {"model_invocations_total", "counter", "Requests for a model.", "Invocations", 1, invocations},
     {"model_cache_hits_total", "counter", "Of these, found it loaded.", "ModelCacheHit", 1, hits},
@@ -55,7 +68,8 @@ static const struct figure figures[] = {
      unloading},
     {"model_load_failures_total", "counter", "Loads that failed or were refused.", NULL, 1, failures},
     {"model_loaded", "gauge", "1: requests for it run.", NULL, 1, is_loaded},
-    {"model_bytes", "gauge", "Memory that it holds on a rank.", NULL, 1, held},
+    {"model_bytes", "gauge", "Memory that it holds on a rank, beside keys and values.", NULL, 1, held},
+    {"model_kv_bytes", "gauge", "Units of the memory for keys and values that it holds on a rank.", NULL, 1, kv_held},
     {"model_running", "gauge", "Requests in it.", NULL, 1, running},
     {"model_waiting", "gauge", "Requests that wait for it.", NULL, 1, waiting},
 };
@@ -165,6 +179,19 @@ static void write_host(struct exposition *x, const struct host_figures *f)
                 "Per cent of the file system where archives are unpacked, or models are.");
 }
 
+/* The memory of a rank that models share. */
+static void write_arena(struct exposition *x, const struct models *m)
+{
+    double unit = (double)m->setup.unit_bytes;
+    int n_free = m->deploy.setup.units;
+    for (int i = 0; i < m->n; i++)
+        n_free -= units_of(m, i);
+    write_total(x, "models_kv_memory_bytes", unit * m->deploy.setup.units,
+                "For keys and values of all models on a rank.");
+    write_total(x, "models_kv_free_bytes", unit * n_free, "Of these, no model holds them.");
+    write_total(x, "models_kv_unit_bytes", unit, "In so much they go from model to model.");
+}
+
 void models_write_metrics(const struct models *m, struct text_buffer *out, struct err *e)
 {
     const struct deploy *d = &m->deploy;
@@ -182,8 +209,10 @@ void models_write_metrics(const struct models *m, struct text_buffer *out, struc
     write_idle(&x, m);
     write_phases(&x, m);
     write_total(&x, "models_known", m->n, "Models of the folder.");
-    write_total(&x, "models_memory_bytes", (double)d->setup.memory, "That loaded models may take on a rank.");
+    write_total(&x, "models_memory_bytes", (double)d->setup.memory,
+                "That loaded models may take on a rank, beside keys and values.");
     write_total(&x, "models_used_bytes", (double)d->used, "That they take.");
+    write_arena(&x, m);
     m->setup.host.look(m->setup.host.context, &f);
     write_total(&x, "models_host_cache_bytes", (double)f.host_cache, "Of files that --host-cache keeps on this host.");
     write_total(&x, "models_unpacked_bytes", (double)f.archives, "Of unpacked archives.");

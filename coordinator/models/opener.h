@@ -12,6 +12,7 @@
 struct opened {
     const struct served *served; /* belongs to the handle */
     int64_t bytes;               /* that it takes when it is loaded, on the rank that holds most */
+    int units;                   /* of KV memory that it needs at least */
     double unpacking;            /* s that its archive took */
     const struct warmup *warmup; /* [n_warmups] before it counts as loaded; of the handle */
     int n_warmups;

@@ -105,7 +105,7 @@ void replicas_clear(struct replicas *set, int replica)
     one->stats = (struct scheduler_stats){0};
     one->n_steps = 0;
     one->step_seconds = 0;
-    one->max_len = one->n_blocks = one->max_seqs = 0;
+    one->max_len = one->n_blocks = one->max_seqs = one->n_units = 0;
     one->model = -1;
 }
 
@@ -165,6 +165,7 @@ static void note(struct replica *from, const struct report *r)
         from->max_seqs = r->max_seqs;
     }
     from->stats = r->stats;
+    from->n_units = r->n_units;
     from->n_steps = r->n_steps;
     from->step_seconds = r->step_seconds;
     from->loaded = from->loaded || r->loaded;

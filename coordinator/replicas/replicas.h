@@ -20,6 +20,7 @@ struct replicas {
         bool loaded, ended;
         int64_t n_done;                  /* tasks that it has given back */
         int max_len, n_blocks, max_seqs; /* as in struct report; 0: it is not loaded yet */
+        int n_units;                     /* likewise: now */
         struct scheduler_stats stats;    /* its last word */
         uint64_t n_steps;
         double step_seconds;

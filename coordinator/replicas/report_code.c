@@ -9,7 +9,7 @@
 #define MAX_BYTES ((size_t)1 << 40) /* no bound but that of the message */
 
 /* A field more has to travel, too: see to it, then change the size. */
-_Static_assert(sizeof(struct report) == 928 && sizeof(struct delta) == 72 && sizeof(struct sampled) == 172,
+_Static_assert(sizeof(struct report) == 936 && sizeof(struct delta) == 72 && sizeof(struct sampled) == 172,
                "put_... and get_... know every field");
 
 /* ---- out ---- */
@@ -124,6 +124,7 @@ void report_encode(struct wire_out *w, const struct report *r, double now)
     wire_put_i32(w, r->max_len);
     wire_put_i32(w, r->n_blocks);
     wire_put_i32(w, r->max_seqs);
+    wire_put_i32(w, r->n_units);
     put_numbers(w, r);
     for (const struct delta *p = r->first; p != NULL; p = p->next)
         n_deltas++;
@@ -345,6 +346,7 @@ static void get_report(struct wire_in *w, struct report *r, const struct report_
     r->max_len = wire_get_i32(w, 0, INT32_MAX, "the context's length");
     r->n_blocks = wire_get_i32(w, 0, INT32_MAX, "the number of blocks");
     r->max_seqs = wire_get_i32(w, 0, INT32_MAX, "the number of sequences");
+    r->n_units = wire_get_i32(w, 0, INT32_MAX, "the number of units");
     get_numbers(w, r, is->n_ranks);
     size_t n = wire_get_count(w, MAX_BYTES, 8, "the number of deltas");
     for (size_t i = 0; i < n && w->wrong == NULL; i++)

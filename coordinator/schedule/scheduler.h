@@ -64,8 +64,8 @@ struct scheduler_setup {
     struct limits limits; /* max_batch_tokens >= max_seqs, so that every running sequence moves in every step */
     const struct tokenizer *tokenizer; /* borrowed; NULL: requests get no text */
     struct lexicon_keeper *lexicon;    /* borrowed; NULL: no request has a form */
-    const struct blocks_source
-        *source; /* of KV blocks of kind KV_MAIN, at most limits.n_blocks; NULL: they are all there */
+    /* Of KV blocks of kind KV_MAIN, limits.n_blocks at most; without a function: they are all there. */
+    struct blocks_source source;
     bool prefix_caching;
     int max_waiting;            /* requests that scheduler_add lets wait; 0: any number */
     struct guess_rules guesses; /* limits.max_drafts says how many drafts a step may have */

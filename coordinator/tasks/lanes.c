@@ -13,27 +13,44 @@ int lanes_open(struct lanes *l, int n, void *control, struct err *e)
     return e->code == ERR_NONE ? 0 : -1;
 }
 
+int lanes_share(struct lanes *l, int n_units, struct err *e)
+{
+    return units_open(&l->units, n_units, e);
+}
+
 void lanes_close(struct lanes *l)
 {
     for (int i = 0; l->lane != NULL && i < l->n; i++)
         lanes_end(l, i);
     free(l->lane);
     free(l->item);
+    units_close(&l->units);
     memset(l, 0, sizeof *l);
 }
 
-int lanes_start(struct lanes *l, int i, void *mailbox, const struct scheduler_setup *setup, struct err *e)
+int lanes_start(struct lanes *l, int i, void *mailbox, const struct scheduler_setup *setup,
+                const struct unit_share *share, struct err *e)
 {
     struct lane *x = &l->lane[i];
+    struct scheduler_setup mine = *setup;
     x->open = true;
+    x->shares = share != NULL;
     x->served = l->clock;
-    return steps_open(&x->steps, mailbox, setup, e);
+    if (x->shares) {
+        if (units_join(&l->units, i, &x->steps.scheduler.blocks[KV_MAIN], share, &mine.source, e) != 0)
+            return -1;
+        mine.limits.n_blocks = share->most * share->per_unit;
+    }
+    return steps_open(&x->steps, mailbox, &mine, e);
 }
 
 void lanes_end(struct lanes *l, int i)
 {
-    if (l->lane[i].open)
+    if (l->lane[i].open) {
         steps_close(&l->lane[i].steps);
+        if (l->lane[i].shares)
+            units_leave(&l->units, i);
+    }
     l->lane[i].open = false;
 }
 
@@ -96,6 +113,21 @@ int lanes_stop(struct lanes *l, struct plan *plan, struct err *e)
     return 0;
 }
 
+/* A lane's next plan, its blocks by the arena's numbers. */
+static int plan_lane(struct lanes *l, struct lane *x, struct plan *plan, struct err *e)
+{
+    int i = (int)(x - l->lane);
+    if (!x->shares)
+        return steps_plan(&x->steps, plan, e);
+    units_note(&l->units, i, scheduler_busy(&x->steps.scheduler));
+    x->steps.n_units = l->units.holder[i].n_held;
+    if (steps_plan(&x->steps, plan, e) != 0)
+        return -1;
+    for (int k = 0; k < plan->n_blocks; k++)
+        plan->block[k].block = units_block(&l->units, i, plan->block[k].block);
+    return 0;
+}
+
 int lanes_next(struct lanes *l, struct plan *plan, bool hurry, struct err *e)
 {
     uint64_t step = plan->step;
@@ -106,7 +138,7 @@ int lanes_next(struct lanes *l, struct plan *plan, bool hurry, struct err *e)
         x->tried = true;
         plan_reset(plan, step);
         plan->model = (int32_t)(x - l->lane);
-        if (steps_plan(&x->steps, plan, e) != 0)
+        if (plan_lane(l, x, plan, e) != 0)
             return -1;
         if (plan->n_seqs > 0) {
             l->clock = x->served;

@@ -4,16 +4,18 @@
 #ifndef TASKS_LANES_H
 #define TASKS_LANES_H
 
+#include "coordinator/schedule/units.h"
 #include "coordinator/tasks/steps.h"
 
 struct lanes {
     int n;
     struct lane {
         struct steps steps;
-        bool open, tried;
+        bool open, tried, shares;
         double served;    /* tokens */
     } * lane;             /* [n], by the number that plans have for the model */
     double clock;         /* tokens served of the lane that had the last step */
+    struct units units;   /* of KV memory that lanes share; none: each has its own */
     void *control;        /* borrowed: a mailbox that ends a sleep as well; NULL: none */
     zmq_pollitem_t *item; /* [n + 1] */
 };
@@ -23,8 +25,13 @@ int lanes_open(struct lanes *l, int n, void *control, struct err *e);
 /* All are ended. Safe on a zeroed struct. */
 void lanes_close(struct lanes *l);
 
-/* A model is loaded; or goes, when nothing of it is under way: what its lane still has comes back unfinished. */
-int lanes_start(struct lanes *l, int i, void *mailbox, const struct scheduler_setup *setup, struct err *e);
+/* Models will share so many units of KV memory. The lanes must stay where they are from now on. */
+int lanes_share(struct lanes *l, int n_units, struct err *e);
+
+/* A model is loaded, with a part of the units, or (NULL) blocks of its own; or goes, when nothing of it is under way:
+ * what its lane still has comes back unfinished. */
+int lanes_start(struct lanes *l, int i, void *mailbox, const struct scheduler_setup *setup,
+                const struct unit_share *share, struct err *e);
 void lanes_end(struct lanes *l, int i);
 
 /* As steps_next and steps_accept, for all. hurry: something else is under way, so a sleep is short. */

@@ -29,6 +29,7 @@ static int post(struct steps *s, bool all, struct err *e)
     histogram_move(&r->between_tokens, &s->between_tokens);
     histogram_move(&r->iteration, &s->iteration);
     r->n_steps = s->n_steps;
+    r->n_units = s->n_units;
     r->step_seconds = s->step_seconds;
     (void)mailbox_post(s->mailbox, r);
     return new_report(s, e);

@@ -30,6 +30,7 @@ struct report {
     bool ended;                 /* the last one: the main thread takes no more orders */
     int max_len;                /* tokens of prompt and output together, at most */
     int n_blocks, max_seqs;     /* of the KV cache; sequences that run at once */
+    int n_units;                /* of KV memory that it holds now; 0: nothing is shared */
     struct delta *first, *last; /* of streams, in order */
     struct task *done;          /* finished, linked by replica_next; with all that was generated */
     struct scheduler_stats stats;
@@ -49,6 +50,7 @@ struct steps {
     struct report *report; /* being filled; NULL: out of memory */
     double reported;       /* when the last one went */
     bool stopping, idle;
+    int n_units;       /* of KV memory that it holds, where several models share that: for reports */
     int n_outstanding; /* plans with sequences, results not taken */
     struct histogram between_tokens, iteration;
     uint64_t n_steps;

@@ -1,6 +1,7 @@
 /* gateway/backend/call.c - a question on its way: chosen backend, sent, answered, asked again elsewhere. See pool.h. */
 #include "base/json.h"
 #include "gateway/backend/pool_parts.h"
+#include "gateway/backend/residence.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,14 +90,29 @@ static json_t *failure(int code, const char *field, const char *message, int ret
     return reply;
 }
 
-/* The one with the least to do that has the model. `not`: not this one. */
+static bool has_less_to_do(const struct backend *a, const struct backend *b)
+{
+    return a->tokens < b->tokens || (a->tokens <= b->tokens && a->n_calls < b->n_calls);
+}
+
+/* a is the better place for the model: it is loaded there, or fewer models are, or there is less to do. */
+static bool suits_better(const struct backend *a, const struct backend *b, const char *model)
+{
+    bool here = residence_has(a, model), there = residence_has(b, model);
+    if (here != there)
+        return here;
+    int n = here ? 0 : residence_count(a) - residence_count(b);
+    return n != 0 ? n < 0 : has_less_to_do(a, b);
+}
+
+/* The one that suits best among those that have the model. `not`: not this one. */
 static struct backend *choose(const struct pool *p, const char *model, const struct backend * not )
 {
     struct backend *best = NULL;
     for (struct backend *b = p->first; b != NULL; b = b->next) {
         if (b == not || !backend_takes(b) || backend_model(b, model) == NULL)
             continue;
-        if (best == NULL || b->tokens < best->tokens || (b->tokens <= best->tokens && b->n_calls < best->n_calls))
+        if (best == NULL || suits_better(b, best, model))
             best = b;
     }
     return best;
@@ -142,8 +158,10 @@ static bool dispatch(struct pool *p, struct call *c, struct backend *b)
     }
     c->n_tries++;
     join_backend(c, b);
-    if (connection_send_text(&b->connection, c->text, c->bytes, &e) == 0)
+    if (connection_send_text(&b->connection, c->text, c->bytes, &e) == 0) {
+        residence_sent(b, c->model);
         return true;
+    }
     end(p, c, failure(502, "", e.text, 0));
     return false;
 }

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "gateway/backend/pool_parts.h"
+#include "gateway/backend/residence.h"
 
 #include <dirent.h>
 #include <stdio.h>
@@ -96,6 +97,8 @@ static void take_health(struct backend *b, const json_t *reply)
 static void ask_models(struct backend *b)
 {
     b->asked_models = b->pool->loop->now;
+    b->list_asked = b->n_lists == 0 ? b->pool->loop->now : b->list_asked;
+    b->n_lists++;
     ask_op(b, "models", MODELS_ID);
 }
 
@@ -103,11 +106,13 @@ static void take_models(struct backend *b, json_t *reply)
 {
     const json_t *most = json_object_get(reply, "max_message_bytes");
     bool first = b->models == NULL;
+    b->n_lists--;
     if (!json_is_array(json_object_get(reply, "models")))
         return; /* an error: it is asked again */
     json_decref(b->models);
     b->models = json_incref(reply);
     b->max_message_bytes = json_is_integer(most) ? (size_t)json_integer_value(most) : DEFAULT_MAX_BYTES;
+    residence_listed(b, b->list_asked);
     if (first)
         ask_health(b);
 }
@@ -122,6 +127,8 @@ static void take_model(struct backend *b, const json_t *reply)
         if (id != NULL && strcmp(id, name) == 0)
             (void)json_array_set(list, i, model);
     }
+    if (name != NULL)
+        residence_told(b, name);
 }
 
 static void take_reply(struct backend *b, json_t *reply)
@@ -158,6 +165,7 @@ static void remove_backend(struct pool *p, struct backend *b)
     p->n_backends--;
     unwatch(b);
     json_decref(b->models);
+    json_decref(b->sent);
     loop_bury(p->loop, b);
 }
 
@@ -219,7 +227,9 @@ static void lose_backend(struct backend *b, const char *why)
         call_lost(p, b->first, why);
     unwatch(b);
     json_decref(b->models);
-    b->models = NULL;
+    json_decref(b->sent);
+    b->models = b->sent = NULL;
+    b->n_lists = 0;
     b->heard = p->loop->now;
     if (b->retired || connect_backend(b, &e) == 0)
         return;

@@ -38,12 +38,15 @@ struct backend {
     struct watch messages, state_changes;
     enum backend_state state;
     json_t *models; /* its reply to `models`; NULL: not yet */
+    json_t *sent;   /* {model: when a request for it went there last}; NULL: none did */
     size_t max_message_bytes;
     struct call *first;
     int n_calls;
     double tokens;       /* that its calls may still cost */
     double asked, heard; /* its health: when */
     double asked_models;
+    int n_lists;       /* of models, that were asked for and have not come */
+    double list_asked; /* when the first of these was */
 };
 
 struct pool {

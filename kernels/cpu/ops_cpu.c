@@ -1,5 +1,6 @@
 /* kernels/cpu/ops_cpu.c - the table of the CPU's operations, and its memory. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/inputs.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -63,6 +64,13 @@ void cpu_free(struct queue *q, void *p)
     void *base;
     memcpy(&base, (char *)p - sizeof(void *), sizeof base);
     free(base);
+}
+
+void cpu_clear(struct queue *q, void *p, size_t bytes)
+{
+    (void)q;
+    if (bytes > 0)
+        memset(p, 0, bytes);
 }
 
 /* MemAvailable of /proc/meminfo: what can be had without swapping; 0 if it cannot be read. */
@@ -139,6 +147,7 @@ void cpu_wait(struct queue *q)
 
 const struct ops ops_cpu = {
     .name = "cpu",
+    .inputs = &input_ops_cpu,
     .shares_host_memory = true,
 #define DEVICE(result, name, parameters)         .name = cpu_##name,
 #define STEP(phase, name, parameters, arguments) .name = cpu_##name,

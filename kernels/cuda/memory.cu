@@ -108,6 +108,12 @@ void cuda_free(struct queue *q, void *p)
         CUDA_TRY(q, cudaFree(p));
 }
 
+void cuda_clear(struct queue *q, void *p, size_t bytes)
+{
+    if (bytes > 0)
+        CUDA_TRY(q, cudaMemsetAsync(p, 0, bytes, cuda_stream(q)));
+}
+
 size_t cuda_free_memory(struct queue *q)
 {
     size_t free_bytes = 0, all = 0;

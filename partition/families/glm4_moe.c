@@ -38,6 +38,7 @@ static void config(struct model_config *m, const struct config *c)
 
 enum { EXPERTS_APART = 1, EXPERTS_TOGETHER }; /* forms */
 
+/* clang-format off */
 static const struct weight_source source[] = {
     LLAMA_AROUND,
     {WEIGHT_ATTN_NORM, PART_WHOLE, "layers.%d.input_layernorm.weight", false, 0},
@@ -46,18 +47,10 @@ static const struct weight_source source[] = {
     LLAMA_OUT,
     {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
     LLAMA_MLP,
-    {WEIGHT_EXPERTS_IN, PART_GATE, "layers.%d.mlp.experts.%d.gate_proj.weight", false, EXPERTS_APART},
-    {WEIGHT_EXPERTS_IN, PART_UP, "layers.%d.mlp.experts.%d.up_proj.weight", false, EXPERTS_APART},
-    {WEIGHT_EXPERTS_OUT, PART_WHOLE, "layers.%d.mlp.experts.%d.down_proj.weight", false, EXPERTS_APART},
-    {WEIGHT_EXPERTS_IN, PART_GATE_UP, "layers.%d.mlp.experts.gate_up_proj", false, EXPERTS_TOGETHER},
-    {WEIGHT_EXPERTS_OUT, PART_WHOLE, "layers.%d.mlp.experts.down_proj", false, EXPERTS_TOGETHER},
-    {WEIGHT_ROUTER, PART_WHOLE, "layers.%d.mlp.gate.weight", false, 0},
-    {WEIGHT_ROUTER_BIAS, PART_WHOLE, "layers.%d.mlp.gate.e_score_correction_bias", false, 0},
-    {WEIGHT_SHARED_IN, PART_GATE, "layers.%d.mlp.shared_experts.gate_proj.weight", false, 0},
-    {WEIGHT_SHARED_IN, PART_UP, "layers.%d.mlp.shared_experts.up_proj.weight", false, 0},
-    {WEIGHT_SHARED_OUT, PART_WHOLE, "layers.%d.mlp.shared_experts.down_proj.weight", false, 0},
+    LLAMA_SHARED_EXPERTS,
     {0},
 };
+/* clang-format on */
 
 const struct family family_glm4_moe = {"glm4_moe", "Glm4MoeFor",  "model.",      config,
                                        source,     llama_outside, llama_ignored, false};

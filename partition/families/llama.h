@@ -62,6 +62,19 @@ int qwen_window(const struct config *c);
     {WEIGHT_MLP_IN_BIAS, PART_UP, "layers.%d.mlp.up_proj.bias", false, 0},     \
     {WEIGHT_MLP_OUT, PART_WHOLE, "layers.%d.mlp.down_proj.weight", false, 0},  \
     {WEIGHT_MLP_OUT_BIAS, PART_WHOLE, "layers.%d.mlp.down_proj.bias", false, 0}
+/* The experts of DeepSeek and GLM with their router and the shared ones. The forms EXPERTS_APART and EXPERTS_TOGETHER
+ * are numbers of the file that uses this. */
+#define LLAMA_SHARED_EXPERTS                                                                                      \
+    {WEIGHT_EXPERTS_IN, PART_GATE, "layers.%d.mlp.experts.%d.gate_proj.weight", false, EXPERTS_APART},            \
+    {WEIGHT_EXPERTS_IN, PART_UP, "layers.%d.mlp.experts.%d.up_proj.weight", false, EXPERTS_APART},                \
+    {WEIGHT_EXPERTS_OUT, PART_WHOLE, "layers.%d.mlp.experts.%d.down_proj.weight", false, EXPERTS_APART},          \
+    {WEIGHT_EXPERTS_IN, PART_GATE_UP, "layers.%d.mlp.experts.gate_up_proj", false, EXPERTS_TOGETHER},             \
+    {WEIGHT_EXPERTS_OUT, PART_WHOLE, "layers.%d.mlp.experts.down_proj", false, EXPERTS_TOGETHER},                 \
+    {WEIGHT_ROUTER, PART_WHOLE, "layers.%d.mlp.gate.weight", false, 0},                                           \
+    {WEIGHT_ROUTER_BIAS, PART_WHOLE, "layers.%d.mlp.gate.e_score_correction_bias", false, 0},                     \
+    {WEIGHT_SHARED_IN, PART_GATE, "layers.%d.mlp.shared_experts.gate_proj.weight", false, 0},                     \
+    {WEIGHT_SHARED_IN, PART_UP, "layers.%d.mlp.shared_experts.up_proj.weight", false, 0},                         \
+    {WEIGHT_SHARED_OUT, PART_WHOLE, "layers.%d.mlp.shared_experts.down_proj.weight", false, 0}
 /* clang-format on */
 
 /* The sources of all kin: roles that a config has not are skipped. And the rest of struct family. */

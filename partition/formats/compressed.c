@@ -57,6 +57,17 @@ static void read_weights(struct quantization *q, const struct config *weights)
     q->format = strcmp(type, "float") != 0 ? FORMAT_INT8 : q->bits == 4 ? FORMAT_NVFP4 : FORMAT_FP8;
 }
 
+/* Is it a way that is implemented? A scale that all tokens of a step shared would make results depend on the batch. */
+static bool read_input_strategy(struct quantization *q, const struct config *inputs)
+{
+    int group = config_int(inputs, "group_size", 0, -1, 1 << 20);
+    const char *implied = group > 0 ? "group" : "tensor";
+    const char *strategy = json_get_string(inputs->json, "strategy", implied, inputs->what, inputs->e);
+    bool fixed = q->activations == ACTIVATIONS_STATIC;
+    q->input_group = strcmp(strategy, "group") == 0 && group > 0 ? group : 0;
+    return strcmp(strategy, "tensor") == 0 ? fixed : !fixed && (strcmp(strategy, "token") == 0 || q->input_group > 0);
+}
+
 static void read_activations(struct quantization *q, const struct config *scheme)
 {
     const json_t *inputs = json_object_get(scheme->json, "input_activations");
@@ -64,10 +75,13 @@ static void read_activations(struct quantization *q, const struct config *scheme
     if (!config_has(scheme, "input_activations"))
         return;
     const json_t *dynamic = json_object_get(inputs, "dynamic");
+    const char *type = json_get_string(inputs, "type", "int", c.what, c.e);
     q->activations = json_is_false(dynamic) ? ACTIVATIONS_STATIC : ACTIVATIONS_DYNAMIC;
     int bits = config_int(&c, "num_bits", 8, 1, 32);
     if (bits != 8 && !(bits == 4 && q->format == FORMAT_NVFP4))
         quantization_refuse(&c, "num_bits", "not 8 in input_activations", "8");
+    bool floats = strcmp(type, "float") == 0, same = q->format == (floats ? FORMAT_FP8 : FORMAT_INT8);
+    q->inputs_known = same && q->bits == 8 && config_bool(&c, "symmetric", true) && read_input_strategy(q, &c);
 }
 
 /* Chooses the tensors by the name of the format and the type of the numbers. */

@@ -43,6 +43,8 @@ static void config_fp8(struct quantization *q, const struct config *c)
         quantization_refuse(c, "activation_scheme", scheme, "static or dynamic");
     q->activations = strcmp(scheme, "static") == 0 ? ACTIVATIONS_STATIC : ACTIVATIONS_DYNAMIC;
     read_block(q, c);
+    q->inputs_known = q->activations == ACTIVATIONS_DYNAMIC || q->block_cols == 0;
+    q->input_group = q->block_cols;
     quantization_list(q, c, "modules_to_not_convert|ignored_layers");
 }
 
@@ -52,6 +54,8 @@ static void config_fbgemm(struct quantization *q, const struct config *c)
     q->bits = 8;
     q->rule = MATCH_PARTS;
     q->activations = ACTIVATIONS_DYNAMIC;
+    q->inputs_known = true;
+    q->input_most = (float)config_real(c, "activation_scale_ub", 0, 0, 1e30);
     quantization_list(q, c, "modules_to_not_convert");
 }
 

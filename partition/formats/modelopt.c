@@ -22,6 +22,7 @@ static void config(struct quantization *q, const struct config *c)
     q->group = nvfp4 ? 16 : 0;
     q->rule = MATCH_GLOBS;
     q->activations = wide ? ACTIVATIONS_WIDE : rows || nvfp4 ? ACTIVATIONS_DYNAMIC : ACTIVATIONS_STATIC;
+    q->inputs_known = !nvfp4;
     quantization_list(q, c, "ignore|exclude_modules");
 }
 

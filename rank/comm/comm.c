@@ -53,6 +53,17 @@ void comm_all_reduce_floats(struct comm *c, struct queue *q, float *data, size_t
     end_collective(c);
 }
 
+void comm_all_reduce_largest(struct comm *c, struct queue *q, float *data, size_t n)
+{
+    if (c->n_ranks == 1 || n == 0) {
+        end_collective(c);
+        return;
+    }
+    begin_collective(c, COLLECTIVE_ALL_REDUCE);
+    c->ops->all_reduce_largest(c, q, data, n);
+    end_collective(c);
+}
+
 void comm_all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n)
 {
     begin_collective(c, COLLECTIVE_ALL_GATHER);

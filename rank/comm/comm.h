@@ -16,6 +16,8 @@ struct comm_ops {
     void (*all_reduce)(struct comm *c, struct queue *q, void *data, size_t n);
     /* The same of floats, whatever the activation type: a few, whose sum must not be rounded to it. */
     void (*all_reduce_floats)(struct comm *c, struct queue *q, float *data, size_t n);
+    /* The largest of each over the ranks, in place. NULL: not available. */
+    void (*all_reduce_largest)(struct comm *c, struct queue *q, float *data, size_t n);
     /* out = the ranks' `in` one after the other; rank r gives n[r] elements of the activation type. */
     void (*all_gather)(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n);
     /* ops->join_columns of the ranks' `in`, each of n_rows rows of its begin[rank + 1] - begin[rank] columns, as one
@@ -57,6 +59,8 @@ int comm_open(struct comm *c, const struct world *w, const struct ops *ops, stru
 /* data: at a multiple of 16 bytes. */
 void comm_all_reduce(struct comm *c, struct queue *q, void *data, size_t n);
 void comm_all_reduce_floats(struct comm *c, struct queue *q, float *data, size_t n);
+/* The largest of each over the ranks, where the backend quantises activations; not counted in n_all_reduces. */
+void comm_all_reduce_largest(struct comm *c, struct queue *q, float *data, size_t n);
 void comm_all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n);
 /* The same where the transport can; false: it cannot, and nothing is enqueued. */
 bool comm_all_gather_columns(struct comm *c, struct queue *q, void *out, const void *in, const int *begin, int n_rows);

@@ -7,13 +7,16 @@
 
 #define GIB (1024.0 * 1024.0 * 1024.0)
 
-/* Bytes of every role on this rank, in the checkpoint's types. A config that contradicts the checkpoint fails here, by
- * the tensor's name, before its sizes are called too large for this machine. */
+/* Bytes of every role on this rank once loaded, and the most before. A config that contradicts the checkpoint fails
+ * here, by the tensor's name, before its sizes are called too large for this machine. */
 static size_t expected_bytes(const struct model_config *m, const struct shard *s, const struct checkpoint *c,
-                             struct err *e)
+                             size_t *most, struct err *e)
 {
     struct weight_map map = {0};
-    size_t bytes = weight_map_build(&map, m, s, c, e) == 0 ? weight_map_bytes(&map) : 0;
+    size_t bytes = 0;
+    *most = 0;
+    if (weight_map_build(&map, m, s, c, e) == 0)
+        bytes = weight_map_fp8_bytes(&map, m, most);
     weight_map_free(&map);
     return bytes;
 }
@@ -21,7 +24,8 @@ static size_t expected_bytes(const struct model_config *m, const struct shard *s
 /* The memory that network_open takes beside quantised weights. */
 static size_t wide_bytes(const struct model_config *m, const struct ops *ops)
 {
-    return m->quantization.format != FORMAT_NONE && !ops->shares_host_memory ? WIDE_BYTES : 0;
+    bool any = m->quantization.format != FORMAT_NONE || m->weights_fp8 || m->head_fp8;
+    return any && !ops->shares_host_memory ? WIDE_BYTES : 0;
 }
 
 static size_t working_bytes(const struct model_config *m, const struct shard *s, const struct limits *l,
@@ -106,8 +110,14 @@ static size_t least_bytes(const struct limits *l, const size_t block[KV_KINDS], 
 int fit_judge(const struct fit *f, bool host, struct err *e)
 {
     size_t all = f->weights + f->working + f->kv_least;
-    if (f->available == 0 || all <= f->available)
+    if (f->available == 0 || (all <= f->available && f->loading <= f->available))
         return 0;
+    if (all <= f->available)
+        return ERR(e, ERR_MEMORY,
+                   "needed on this %s while weights become FP8: %.2f GiB, %.2f afterwards; %.2f GiB are free: use more "
+                   "%s, or a checkpoint that is quantised",
+                   host ? "host" : "device", (double)f->loading / GIB, (double)all / GIB, (double)f->available / GIB,
+                   host ? "nodes" : "ranks");
     return ERR(e, ERR_MEMORY,
                "needed on this %s: %.2f GiB = %.2f of weights + %.2f of working memory + %.2f for keys and values "
                "(%.2f wanted); %.2f GiB are free: use more %s, a smaller model, or a smaller --max-batch-tokens",
@@ -124,20 +134,22 @@ int fit_heads(const struct model_config *m, const struct ops *ops, struct err *e
                m->head_dim, ops->name, ops->max_head_dim);
 }
 
-#define KV_USEFUL ((int64_t)64 << 20)
-
-static int64_t choose_kv(int64_t given, int64_t weights, int64_t wanted)
+/* Bytes of weights on the rank that holds most. */
+static size_t most_weights(const struct model_config *m, const struct checkpoint *c, int n_ranks, struct err *e)
 {
-    int64_t kv = given >= 0 ? given : weights > KV_USEFUL ? weights : KV_USEFUL;
-    return kv < wanted ? kv : wanted;
+    size_t most = 0;
+    for (int r = 0; r < n_ranks && e->code == ERR_NONE; r++) {
+        struct shard s;
+        shard_make(&s, m, r, n_ranks);
+        size_t loading, bytes = expected_bytes(m, &s, c, &loading, e);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
 }
 
 int fit_need(const struct model_config *m, const struct checkpoint *c, const struct limits *l, int n_ranks,
-             const struct ops *ops, int64_t *kv_bytes, int64_t *need, struct err *e)
+             const struct ops *ops, int64_t *need, struct err *e)
 {
-    int64_t most_kv = 0;
-    struct limits own = *l;
-    fit_kinds(&own, m);
     enum dtype act = ops->act_type(m->dtype);
     *need = 0;
     if (fit_heads(m, ops, e) != 0)
@@ -145,29 +157,65 @@ int fit_need(const struct model_config *m, const struct checkpoint *c, const str
     for (int r = 0; r < n_ranks && e->code == ERR_NONE; r++) {
         struct shard s;
         shard_make(&s, m, r, n_ranks);
-        int64_t weights = (int64_t)(expected_bytes(m, &s, c, e) + wide_bytes(m, ops)),
-                working = (int64_t)working_bytes(m, &s, &own, ops, act, e);
-        int64_t wanted = (int64_t)fit_kv_bytes(m, &s, &own, act);
-        int64_t kv = choose_kv(*kv_bytes, weights, wanted);
-        most_kv = kv > most_kv ? kv : most_kv;
-        *need = weights + working + kv > *need ? weights + working + kv : *need;
+        size_t loading, weights = expected_bytes(m, &s, c, &loading, e);
+        int64_t bytes = (int64_t)(weights + wide_bytes(m, ops) + working_bytes(m, &s, l, ops, act, e));
+        *need = bytes > *need ? bytes : *need;
     }
-    *kv_bytes = *kv_bytes < 0 ? most_kv : *kv_bytes;
     return e->code == ERR_NONE ? 0 : -1;
+}
+
+#define KV_USEFUL ((size_t)64 << 20)
+
+/* Numbers of blocks, and of what is in them, are 32 bits. */
+static bool are_countable(const struct model_config *m, enum dtype act, size_t kv_bytes, size_t n_blocks)
+{
+    size_t part = KV_BLOCK_TOKENS * (size_t)m->head_dim * (m->kv_fp8 ? 1 : dtype_bytes(act));
+    return kv_bytes / part <= INT32_MAX && n_blocks <= INT32_MAX;
+}
+
+int fit_share(const struct model_config *m, const struct checkpoint *c, struct limits *l, int n_ranks,
+              const struct ops *ops, size_t kv_bytes, struct kv_share *share, struct err *e)
+{
+    enum dtype act = ops->act_type(m->dtype);
+    size_t unit = kv_arena_unit_bytes(kv_bytes), n_units = kv_bytes / unit, weights = most_weights(m, c, n_ranks, e);
+    size_t useful = (weights > KV_USEFUL ? weights : KV_USEFUL) / unit;
+    size_t per = (size_t)kv_arena_per_unit(unit, m, n_ranks, act);
+    if (e->code != ERR_NONE)
+        return -1;
+    if (per == 0)
+        return ERR(e, ERR_MEMORY,
+                   "keys and values of %d tokens do not fit into a unit of %zu bytes; models share %zu bytes "
+                   "(--kv-cache-memory-bytes) in units of a hundredth of that",
+                   KV_BLOCK_TOKENS, unit, kv_bytes);
+    if (!are_countable(m, act, kv_bytes, n_units * per))
+        return ERR(e, ERR_UNSUPPORTED, "%zu bytes for keys and values of all models are too many to count blocks in",
+                   kv_bytes);
+    useful = useful < 1 ? 1 : useful < n_units ? useful : n_units;
+    size_t tokens = useful * per * KV_BLOCK_TOKENS;
+    l->max_len = tokens < (size_t)l->max_len ? (int32_t)tokens : l->max_len;
+    size_t one = (size_t)limits_blocks_per_slot(l), all = ((size_t)l->max_seqs * one + per - 1) / per;
+    *share = (struct kv_share){
+        .per_unit = (int)per, .least = (int)((one + per - 1) / per), .most = (int)(all < n_units ? all : n_units)};
+    l->n_blocks = share->most * share->per_unit;
+    return 0;
 }
 
 int fit_check(const struct model_config *m, const struct shard *s, const struct checkpoint *c, const struct limits *l,
               const struct world *w, const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e)
 {
-    size_t block[KV_KINDS];
+    size_t block[KV_KINDS], loading, weights = expected_bytes(m, s, c, &loading, e), wide = wide_bytes(m, ops);
     fit_block_bytes(m, s, l, q->act, block);
-    unsigned long long mine[4] = {expected_bytes(m, s, c, e) + wide_bytes(m, ops),
-                                  working_bytes(m, s, l, ops, q->act, e), least_bytes(l, block, kv_bytes),
-                                  sum_bytes(l, block)};
-    unsigned long long all[4] = {mine[0], mine[1], mine[2], mine[3]};
+    unsigned long long mine[5] = {weights + wide, working_bytes(m, s, l, ops, q->act, e),
+                                  least_bytes(l, block, kv_bytes), sum_bytes(l, block), loading + wide};
+    unsigned long long all[5] = {mine[0], mine[1], mine[2], mine[3], mine[4]};
     if (ops->shares_host_memory)
-        MPI_CHECK(MPI_Allreduce(mine, all, 4, MPI_UNSIGNED_LONG_LONG, MPI_SUM, w->node));
-    const struct fit f = {all[0], all[1], all[2], all[3], ops->free_memory(q)};
+        MPI_CHECK(MPI_Allreduce(mine, all, 5, MPI_UNSIGNED_LONG_LONG, MPI_SUM, w->node));
+    const struct fit f = {.weights = all[0],
+                          .working = all[1],
+                          .kv_least = all[2],
+                          .kv_wanted = all[3],
+                          .loading = all[4],
+                          .available = ops->free_memory(q)};
     if (fit_heads(m, ops, e) == 0)
         (void)fit_judge(&f, ops->shares_host_memory, e);
     return e->code == ERR_NONE ? 0 : -1;

@@ -11,12 +11,13 @@ struct fit {
     size_t weights, working; /* working: see engine_bytes */
     size_t kv_least;         /* one block of 16 tokens; with kv_bytes >= 0 what is certain to be taken */
     size_t kv_wanted;        /* all that the limits ask for */
+    size_t loading; /* the most that weights take on their way, before there is any of the rest; 0: no more than then */
     size_t available;
 };
 
-/* What l->window and l->n_window_blocks, wanted, follow from the model and the other limits: a window for each sequence
- * and the tokens of a step, twice, so that as much again is kept for the prefix cache. Layers that see everything
- * within max_len count as such. One kind of blocks remains where two would take no less. */
+/* Set l->window, and l->n_window_blocks as wanted, by the model and the other limits: a window for each sequence and
+ * the tokens of a step, twice, so that as much again is kept for the prefix cache. Layers that see everything within
+ * max_len count as such. One kind of blocks remains where two would take no less. */
 void fit_kinds(struct limits *l, const struct model_config *m);
 
 /* Reduce the numbers of blocks to what `available` bytes hold. block: [KV_KINDS] bytes of one of each kind; 0: any
@@ -35,11 +36,15 @@ void fit_block_bytes(const struct model_config *m, const struct shard *s, const 
 int fit_check(const struct model_config *m, const struct shard *s, const struct checkpoint *c, const struct limits *l,
               const struct world *w, const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e);
 
-/* The bytes that a model takes on the rank that holds most of it, before anything is read: weights, working memory,
- * keys and values. *kv_bytes of a rank, in: as in fit_kv, out: if that was negative, as much as its weights, but no
- * more than the limits ask for and no less than a model of any use has. Local; any thread. */
+/* The bytes of weights and working memory that a model takes on the rank that holds most of it, before anything is
+ * read. Local; any thread. */
 int fit_need(const struct model_config *m, const struct checkpoint *c, const struct limits *l, int n_ranks,
-             const struct ops *ops, int64_t *kv_bytes, int64_t *need, struct err *e);
+             const struct ops *ops, int64_t *need, struct err *e);
+
+/* Its part of an arena of kv_bytes. One sequence has as many bytes as the weights, or as a model of any use has:
+ * l->max_len is lowered where that is too little. Local; any thread. */
+int fit_share(const struct model_config *m, const struct checkpoint *c, struct limits *l, int n_ranks,
+              const struct ops *ops, size_t kv_bytes, struct kv_share *share, struct err *e);
 
 /* Refuse heads that the device's attention does not take. */
 int fit_heads(const struct model_config *m, const struct ops *ops, struct err *e);

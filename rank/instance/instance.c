@@ -17,19 +17,35 @@
 #define GPU_THREADS     2 /* of a rank with a GPU: one that enqueues, and NCCL's */
 #define HOST_LINE_BYTES 160
 
-static void say_quantization(const struct quantization *q)
+static void say_quantization(const struct model_config *m)
 {
+    const struct quantization *q = &m->quantization;
     char text[140];
     if (q->format == FORMAT_NONE)
         return;
     quantization_describe(q, text, sizeof text);
-    log_info("weights are quantised: %s; activations: declared %s, not quantised", text,
-             quantization_activations_name(q));
+    log_info("weights are quantised: %s; activations: declared %s, %s", text, quantization_activations_name(q),
+             m->quantised_inputs ? "quantised" : "not quantised");
+}
+
+/* The outcome of the option, with the reason where activations are not quantised after all. */
+static void say_inputs(const struct model_config *m, const struct instance_setup *setup)
+{
+    const struct quantization *q = &m->quantization;
+    if (setup->inputs == INPUTS_OFF)
+        return;
+    const char *why = m->quantised_inputs                  ? ""
+                      : q->activations == ACTIVATIONS_WIDE ? ": the checkpoint declares none"
+                      : !q->inputs_known                   ? ": declared in a way that is not implemented"
+                      : m->latent.rank > 0                 ? ": not implemented with latent attention"
+                      : setup->dummy                       ? ": weights are random"
+                                                           : ": not implemented on GPUs";
+    log_note("--quantized-activations: activations are %s%s", m->quantised_inputs ? "quantised" : "not quantised", why);
 }
 
 static void say_weights(const struct instance *i, bool dummy, int rank)
 {
-    say_quantization(&i->network.config.quantization);
+    say_quantization(&i->network.config);
     const struct load_report *r = &i->load;
     double mine = (double)weight_map_bytes(&i->network.map) / MIB;
     if (dummy) {
@@ -113,27 +129,56 @@ static void open_ground(struct instance *i, struct world *w, enum dtype dtype, c
     fatal_agree(w, e);
 }
 
+/* Whether the device quantises activations, where the run is to. */
+static int check_inputs(struct model_config *m, const struct instance_setup *setup, const struct ops *ops,
+                        struct err *e)
+{
+    bool wanted = m->quantised_inputs;
+    m->quantised_inputs = wanted && ops->inputs != NULL;
+    if (wanted && !m->quantised_inputs && setup->inputs == INPUTS_ON)
+        return ERR(e, ERR_UNSUPPORTED,
+                   "--quantized-activations on: not implemented on %s, expected --device cpu, or auto or off",
+                   ops->name);
+    return 0;
+}
+
 static int check_fit(const struct model_config *m, const struct shard *s, const struct checkpoint *c,
                      struct instance_setup *setup, const struct world *w, struct instance *i, struct err *e)
 {
     setup->limits.mask_words = (m->vocab + 31) / 32;
-    fit_kinds(&setup->limits, m);
+    if (i->arena == NULL) /* an arena has blocks of one kind */
+        fit_kinds(&setup->limits, m);
     return fit_check(m, s, c, &setup->limits, w, i->ops, &i->q,
                      setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
 }
 
-/* Keys and values; then working memory. -1 on all ranks if one has failed. */
-static int open_engine(struct instance *i, const struct world *w, struct instance_setup *setup, struct step_ways *ways,
-                       struct err *e)
+/* All blocks of the arena may be this model's. */
+static int share_kv(struct instance *i, const struct world *w, struct instance_setup *setup, struct err *e)
+{
+    setup->limits.n_blocks = i->arena->n_units * setup->per_unit;
+    (void)network_share_kv(&i->network, i->arena, setup->per_unit, &i->q, e);
+    return agree_failed(w, e) ? -1 : 0;
+}
+
+static int open_kv(struct instance *i, const struct world *w, struct instance_setup *setup, struct err *e)
 {
     const struct network *n = &i->network;
+    if (i->arena != NULL)
+        return share_kv(i, w, setup, e);
     (void)fit_kv(&setup->limits, &n->config, &n->shard, w, i->ops, &i->q, setup->kv_bytes, e);
     if (agree_failed(w, e))
         return -1;
     const struct limits *l = &setup->limits;
     const int n_blocks[KV_KINDS] = {l->n_blocks, l->n_window_blocks};
     (void)network_open_kv(&i->network, n_blocks, limits_kinds(l) > 1 ? l->window : 0, i->ops, &i->q, e);
-    if (agree_failed(w, e))
+    return agree_failed(w, e) ? -1 : 0;
+}
+
+/* Keys and values; then working memory. -1 on all ranks if one has failed. */
+static int open_engine(struct instance *i, const struct world *w, struct instance_setup *setup, struct step_ways *ways,
+                       struct err *e)
+{
+    if (open_kv(i, w, setup, e) != 0)
         return -1;
     return engine_open(&i->engine, &i->world, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step,
                        ways, e);
@@ -148,6 +193,8 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     (void)load_share_headers(m, c, w, e);
     fatal_agree(w, e);
     open_ground(i, w, m->dtype, setup, e);
+    (void)check_inputs(m, setup, i->ops, e);
+    fatal_agree(w, e);
     shard_make(&shard, m, i->world.rank, i->world.n_ranks);
     (void)check_fit(m, &shard, setup->dummy ? NULL : c, setup, w, i, e);
     fatal_agree(w, e);
@@ -176,6 +223,7 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     load_report(&i->network, &stats, w, &i->load);
     i->load.setup = setup->load;
     say_weights(i, setup->dummy != 0, w->rank);
+    say_inputs(&i->network.config, setup);
     say_kv(i, calibrated);
     if (!setup->dummy)
         say_loading(i, &stats, w, e);
@@ -206,8 +254,8 @@ static void stand_on(struct instance *i, const struct instance *ground, enum dty
     i->q.act = ground->ops->act_type(dtype);
 }
 
-int instance_begin(struct instance *i, const struct instance *ground, struct world *w, struct model_config *m,
-                   struct checkpoint *c, struct instance_setup *setup, struct err *e)
+int instance_begin(struct instance *i, const struct instance *ground, struct kv_arena *arena, struct world *w,
+                   struct model_config *m, struct checkpoint *c, struct instance_setup *setup, struct err *e)
 {
     struct shard shard;
     memset(i, 0, sizeof *i);
@@ -216,6 +264,7 @@ int instance_begin(struct instance *i, const struct instance *ground, struct wor
     if (agree(w, e) >= 0)
         return -1;
     stand_on(i, ground, m->dtype);
+    i->arena = arena;
     shard_make(&shard, m, i->world.rank, i->world.n_ranks);
     (void)check_fit(m, &shard, c, setup, w, i, e);
     if (agree(w, e) >= 0)

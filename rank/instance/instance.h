@@ -13,7 +13,8 @@
  * to an instance without a model, the ground, on which the others stand (rank/instance/residents.h). */
 struct instance_setup {
     struct limits limits; /* n_blocks: wanted; instance_open reduces it to what fits */
-    int64_t kv_bytes;     /* of a rank; -1: half of what is free */
+    int64_t kv_bytes;     /* of a rank; -1: half of what is free; 0: they are in an arena */
+    int32_t per_unit;     /* blocks in a unit of the arena; 0: there is none */
     int32_t kv_whole;     /* fewer blocks than wanted will not do: known before loading */
     int32_t threads;      /* of a rank; -1: its share of the cores */
     int32_t host_threads; /* of rank 0, beside them: sockets or files, tokenizing */
@@ -22,6 +23,7 @@ struct instance_setup {
     int32_t dummy;        /* weights are random, there is no checkpoint */
     int32_t device;       /* enum device_choice */
     int32_t step;         /* enum step_choice */
+    int32_t inputs;       /* enum inputs_choice, where the config says that activations are quantised */
     int32_t with_bus;     /* measure the way to the device before loading */
     struct load_setup load;
     uint64_t dummy_seed;
@@ -33,6 +35,7 @@ struct instance {
     struct world world; /* the ranks that this one computes with */
     const struct ops *ops;
     struct queue q;
+    struct kv_arena *arena; /* borrowed; NULL: the model has memory of its own for keys and values */
     struct network network;
     struct engine engine;
     struct load_report load;
@@ -55,8 +58,8 @@ void instance_open_ground(struct instance *i, struct world *w, struct instance_s
 /* The parts of opening a model on the ground. A failure is no end: each returns -1 on all ranks, with *e equal on
  * all, and the instance is to be closed. First share setup, config and headers, and see whether the model fits:
  * collective. */
-int instance_begin(struct instance *i, const struct instance *ground, struct world *w, struct model_config *m,
-                   struct checkpoint *c, struct instance_setup *setup, struct err *e);
+int instance_begin(struct instance *i, const struct instance *ground, struct kv_arena *arena, struct world *w,
+                   struct model_config *m, struct checkpoint *c, struct instance_setup *setup, struct err *e);
 /* Last: keys and values, working memory. ways: as in engine_open. Collective. */
 int instance_complete(struct instance *i, struct instance_setup *setup, struct step_ways *ways, struct err *e);
 

@@ -202,7 +202,7 @@ static void load_model(struct residents *r, int model)
     double started = seconds_now();
     if (open_loading(r, model, &e) == 0) {
         l = r->loading;
-        if (instance_begin(l->instance, r->ground, r->world, &l->config, &l->checkpoint, &l->setup, &e) == 0)
+        if (instance_begin(l->instance, r->ground, &r->arena, r->world, &l->config, &l->checkpoint, &l->setup, &e) == 0)
             (void)start_reading(r, l, &e);
         l->phases.seconds[LOAD_PHASE_BEGIN] = seconds_now() - started;
     }
@@ -283,6 +283,7 @@ static void drop_model(struct residents *r, int model, struct instance **i)
     news.phases.seconds[LOAD_PHASE_RECORD] = (*i)->engine.record_seconds - (*i)->told_record;
     r->models.engine[model] = NULL;
     drop_instance(i);
+    kv_arena_forget(&r->arena, model);
     news.freed = free_bytes(r) - before;
     tell(r, news);
 }
@@ -334,12 +335,14 @@ static void change(void *context, const struct plan *p)
         unload_model(r, p->model);
 }
 
-void residents_open(struct residents *r, struct world *w, struct instance *ground, const struct residents_owner *owner)
+int residents_open(struct residents *r, struct world *w, struct instance *ground, size_t kv_bytes,
+                   const struct residents_owner *owner, struct err *e)
 {
     *r = (struct residents){.world = w,
                             .ground = ground,
                             .owner = *owner,
                             .models = {.ground = &ground->engine, .change = change, .poll = poll, .context = r}};
+    return kv_arena_open(&r->arena, kv_bytes, ground->ops, &ground->q, e);
 }
 
 void residents_close(struct residents *r)
@@ -356,4 +359,5 @@ void residents_close(struct residents *r)
     }
     for (int i = 0; i < PLAN_MODELS; i++)
         drop_instance(&r->resident[i]);
+    kv_arena_close(&r->arena, r->ground->ops, &r->ground->q);
 }

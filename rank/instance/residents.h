@@ -52,6 +52,7 @@ struct loading;
 struct residents {
     struct world *world;     /* borrowed: the job's */
     struct instance *ground; /* borrowed */
+    struct kv_arena arena;   /* keys and values of all */
     struct residents_owner owner;
     struct residents_files files;           /* to be set behind residents_open */
     struct instance *resident[PLAN_MODELS]; /* NULL: the number is free */
@@ -60,8 +61,10 @@ struct residents {
     struct loop_models models;              /* for loop_run_models */
 };
 
-/* Nothing is held. The residents must stay where they are. Local. */
-void residents_open(struct residents *r, struct world *w, struct instance *ground, const struct residents_owner *owner);
+/* Nothing is held but kv_bytes for keys and values, equal on all ranks. The residents must stay where they are.
+ * Local. */
+int residents_open(struct residents *r, struct world *w, struct instance *ground, size_t kv_bytes,
+                   const struct residents_owner *owner, struct err *e);
 
 /* Give up what is being read, close all. No step is under way. Collective. */
 void residents_close(struct residents *r);

@@ -42,6 +42,7 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
         c->text = NULL;
         c->kv_scale = NULL;
         c->scalar = NULL;
+        c->input_scale = NULL;
         c->order_at = NULL;
         c->order = NULL;
     }
@@ -50,6 +51,8 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
         share_array(&c->file, (size_t)head.n_files * sizeof *c->file, w, e) == 0 &&
         share_array(&c->text, head.text_bytes, w, e) == 0 &&
         (head.n_scalars == 0 || share_array(&c->scalar, (size_t)head.n_scalars * sizeof *c->scalar, w, e) == 0) &&
+        (head.n_input_scales == 0 ||
+         share_array(&c->input_scale, (size_t)head.n_input_scales * sizeof *c->input_scale, w, e) == 0) &&
         (head.n_orders == 0 || share_array(&c->order_at, (size_t)head.n_orders * sizeof *c->order_at, w, e) == 0) &&
         (head.n_order == 0 || share_array(&c->order, (size_t)head.n_order * sizeof *c->order, w, e) == 0) &&
         (head.n_kv_scales == 0 || share_array(&c->kv_scale, (size_t)head.n_kv_scales * sizeof *c->kv_scale, w, e) == 0);

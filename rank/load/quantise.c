@@ -3,7 +3,6 @@
 #include "rank/world/agree.h"
 #include "rank/world/fatal.h"
 
-#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
@@ -89,13 +88,6 @@ static int check_numbers(const struct task *t, enum weight_id id, struct err *e)
     return 0;
 }
 
-/* Rows of these are cut among the ranks, each of which has some of the inputs. */
-static bool is_cut_along_inputs(const struct model_config *m, enum weight_id id)
-{
-    return id == WEIGHT_OUT || id == WEIGHT_MLP_OUT || (id == WEIGHT_EXPERTS_OUT && !m->whole_experts) ||
-           id == WEIGHT_SHARED_OUT;
-}
-
 /* t->to of t->from. Collective. */
 static int run_task(struct task *t, enum weight_id id, const struct world *w, struct err *e)
 {
@@ -122,9 +114,9 @@ static int run_task(struct task *t, enum weight_id id, const struct world *w, st
 static int make_fp8(const struct model_config *m, const struct weight *from, struct weight *to, enum weight_id id,
                     const struct world *w, const struct ops *ops, struct queue *q, struct err *e)
 {
-    struct task t = {.from = from, .to = *from, .ops = ops, .q = q, .cut = is_cut_along_inputs(m, id)};
+    struct task t = {.from = from, .to = *from, .ops = ops, .q = q, .cut = weight_is_cut_along_inputs(m, id)};
     t.to.data = NULL;
-    t.to.form = (struct code_form){.codes = CODES_E4M3, .scale = SCALE_F32, .group = INT_MAX};
+    t.to.form = weight_fp8_form();
     int rc = run_task(&t, id, w, e);
     if (rc == 0)
         *to = t.to;
@@ -134,18 +126,11 @@ static int make_fp8(const struct model_config *m, const struct weight *from, str
     return rc;
 }
 
-static bool is_wanted(const struct model_config *m, const struct weight_slot *slot)
-{
-    if (slot->form.codes != CODES_NONE || !weight_may_be_quantised(slot->id))
-        return false;
-    return slot->id == WEIGHT_HEAD ? m->head_fp8 : m->weights_fp8;
-}
-
 int load_quantise(struct network *n, const struct world *w, const struct ops *ops, struct queue *q, struct err *e)
 {
     for (int i = 0; i < n->map.n_slots; i++) {
         struct weight old = n->weight[i];
-        if (!is_wanted(&n->config, &n->map.slot[i]))
+        if (!weight_becomes_fp8(&n->config, &n->map.slot[i]))
             continue;
         if (make_fp8(&n->config, &old, &n->weight[i], n->map.slot[i].id, w, ops, q, e) != 0)
             return -1;

@@ -59,6 +59,7 @@ static struct profile *enter(struct queue *q, enum profile_phase phase)
 /* clang-format off */
 COLLECTIVE(ALL_REDUCE, all_reduce, (struct comm *c, struct queue *q, void *data, size_t n), (c, q, data, n))
 COLLECTIVE(ALL_REDUCE, all_reduce_floats, (struct comm *c, struct queue *q, float *data, size_t n), (c, q, data, n))
+COLLECTIVE(ALL_REDUCE, all_reduce_largest, (struct comm *c, struct queue *q, float *data, size_t n), (c, q, data, n))
 COLLECTIVE(ALL_GATHER, all_gather, (struct comm *c, struct queue *q, void *out, const void *in, const size_t *n),
            (c, q, out, in, n))
 COLLECTIVE(ALL_GATHER, all_gather_columns, (struct comm *c, struct queue *q, void *out, const void *in,
@@ -73,6 +74,7 @@ static void wrap(struct profile *p)
     p->comm_ops = *p->inner_comm;
     p->comm_ops.all_reduce = profiled_all_reduce;
     p->comm_ops.all_reduce_floats = profiled_all_reduce_floats;
+    p->comm_ops.all_reduce_largest = profiled_all_reduce_largest;
     p->comm_ops.all_gather = profiled_all_gather;
     p->comm_ops.all_gather_columns = profiled_all_gather_columns;
 }

@@ -41,5 +41,5 @@ void latent_attention(const struct layer_run *r, int layer, const void *in)
     r->ops->attention(r->q, a->attended, a->qkv, net->k_cache[layer], net->v_cache[layer], &heads,
                       layer_batch(r, layer));
     r->ops->matmul_heads(r->q, value, said, w[WEIGHT_VALUE_UP], heads.n_heads, n);
-    layer_product(r, a->partial, a->heads, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], false);
+    layer_product(r, a->partial, a->heads, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], n, false);
 }

@@ -6,6 +6,7 @@
  *
  * Of the sequential ones some norm what is added, too, or that alone: x += norm(attn(norm' x)), x += norm(attn x). */
 #include "rank/model/layer.h"
+#include "kernels/inputs.h"
 #include "rank/model/latent.h"
 
 _Static_assert(WEIGHT_ATTN_NORM_BIAS == WEIGHT_ATTN_NORM + 1 && WEIGHT_MLP_NORM_BIAS == WEIGHT_MLP_NORM + 1,
@@ -18,15 +19,28 @@ static void norm(const struct layer_run *r, int layer, enum weight_id id, void *
     r->ops->norm(r->q, out, r->act->x, add, m->norm, w[id], w[id + 1], r->batch->n_tokens, m->hidden, m->norm_eps);
 }
 
-void layer_product(const struct layer_run *r, void *out, const void *in, const struct weight *w,
-                   const struct weight *bias, bool accumulate)
+const void *layer_inputs(const struct layer_run *r, const void *in, const struct weight *w, int n_rows)
 {
-    int n = r->batch->n_tokens;
+    const struct input_form *f = w->inputs;
+    struct activations *a = r->act;
+    if (f == NULL)
+        return in;
+    if (f->scale == 0)
+        r->ops->inputs->find_largest(r->q, a->largest, in, f, n_rows, w->cols);
+    if (f->scale == 0 && f->shared)
+        comm_all_reduce_largest(r->comm, r->q, a->largest, (size_t)n_rows * (size_t)f->n_groups);
+    r->ops->inputs->quantise(r->q, a->coded, in, a->largest, f, n_rows, w->cols);
+    return a->coded;
+}
+
+void layer_product(const struct layer_run *r, void *out, const void *in, const struct weight *w,
+                   const struct weight *bias, int n, bool accumulate)
+{
     if (w->order != NULL) {
         r->ops->gather_columns(r->q, r->act->ordered, in, w->order, n, w->n_inputs, w->cols);
         in = r->act->ordered;
     }
-    r->ops->matmul(r->q, out, in, w, bias, n, accumulate);
+    r->ops->matmul(r->q, out, layer_inputs(r, in, w, n), w, bias, n, accumulate);
 }
 
 /* The squares of all q and k heads of the model; of the KV heads that ranks share each counts once, where its first
@@ -58,7 +72,7 @@ static void project(const struct layer_run *r, int layer, const void *in, const 
                                      .squares = m->qk_norm_row ? a->squares : NULL,
                                      .n_q = m->n_heads * m->head_dim,
                                      .n_k = m->n_kv_heads * m->head_dim};
-    layer_product(r, a->qkv, in, w[WEIGHT_QKV], w[WEIGHT_QKV_BIAS], false);
+    layer_product(r, a->qkv, in, w[WEIGHT_QKV], w[WEIGHT_QKV_BIAS], r->batch->n_tokens, false);
     if (m->qk_norm_row)
         sum_squares(r, heads);
     r->ops->qkv_store(r->q, a->qkv, r->network->k_cache[layer], r->network->v_cache[layer], heads,
@@ -78,7 +92,7 @@ static void attention(const struct layer_run *r, int layer, const void *in)
     }
     project(r, layer, in, &heads);
     r->ops->attention(r->q, a->attended, a->qkv, n->k_cache[layer], n->v_cache[layer], &heads, layer_batch(r, layer));
-    layer_product(r, a->partial, a->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], false);
+    layer_product(r, a->partial, a->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], r->batch->n_tokens, false);
 }
 
 /* partial (+)= this rank's share of what the MLP says that takes every token */
@@ -88,9 +102,9 @@ static void dense(const struct layer_run *r, int layer, const void *in, bool acc
     const struct weight *const *w = r->network->layer[layer];
     struct activations *a = r->act;
     int n = r->batch->n_tokens;
-    layer_product(r, a->mlp, in, w[WEIGHT_MLP_IN], w[WEIGHT_MLP_IN_BIAS], false);
+    layer_product(r, a->mlp, in, w[WEIGHT_MLP_IN], w[WEIGHT_MLP_IN_BIAS], n, false);
     r->ops->activate(r->q, a->activated, a->mlp, m->activation, m->gated_mlp, n, range_length(r->network->shard.ffn));
-    layer_product(r, a->partial, a->activated, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], accumulate);
+    layer_product(r, a->partial, a->activated, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], n, accumulate);
 }
 
 /* partial (+)= this rank's share of what the experts say whom the router chose for each token: all of those that are
@@ -107,10 +121,12 @@ static void chosen(const struct layer_run *r, int layer, const void *in, bool ac
         r->ops->weigh_input(r->q, a->said, in, &a->routes, n, m->hidden);
         in = a->said;
     }
+    in = layer_inputs(r, in, w[WEIGHT_EXPERTS_IN], n);
     r->ops->experts_first(r->q, a->activated, in, w[WEIGHT_EXPERTS_IN], w[WEIGHT_EXPERTS_IN_BIAS], &a->routes, how,
                           m->activation, a->mlp, n);
-    r->ops->experts_second(r->q, a->partial, a->activated, w[WEIGHT_EXPERTS_OUT], w[WEIGHT_EXPERTS_OUT_BIAS],
-                           &a->routes, how, a->said, n, m->hidden, accumulate);
+    in = layer_inputs(r, a->activated, w[WEIGHT_EXPERTS_OUT], n * how->n_chosen);
+    r->ops->experts_second(r->q, a->partial, in, w[WEIGHT_EXPERTS_OUT], w[WEIGHT_EXPERTS_OUT_BIAS], &a->routes, how,
+                           a->said, n, m->hidden, accumulate);
 }
 
 /* partial += this rank's share of what the expert says that takes every token. Its gate is a factor of the whole sum,
@@ -121,11 +137,11 @@ static void shared(const struct layer_run *r, int layer, const void *in)
     const struct weight *const *w = r->network->layer[layer];
     struct activations *a = r->act;
     int n = r->batch->n_tokens, columns = range_length(r->network->shard.shared_ffn);
-    layer_product(r, a->mlp, in, w[WEIGHT_SHARED_IN], NULL, false);
+    layer_product(r, a->mlp, in, w[WEIGHT_SHARED_IN], NULL, n, false);
     r->ops->activate(r->q, a->activated, a->mlp, m->activation, true, n, columns);
     if (m->experts.shared_gate)
         r->ops->gate(r->q, a->activated, in, w[WEIGHT_SHARED_GATE], n, columns);
-    layer_product(r, a->partial, a->activated, w[WEIGHT_SHARED_OUT], NULL, true);
+    layer_product(r, a->partial, a->activated, w[WEIGHT_SHARED_OUT], NULL, n, true);
 }
 
 /* partial (+)= this rank's share of mlp(in) */

@@ -16,6 +16,8 @@ struct activations {
     void *said;      /* [tokens n_chosen, hidden] what each expert says, where a layer has any */
     struct routes routes;
     void *ordered;         /* [tokens, columns of the widest matrix whose inputs are reordered] */
+    void *coded;           /* inputs of a product, quantised, where the run wants that */
+    float *largest;        /* the largest magnitudes of their groups */
     void *partial;         /* [tokens, hidden] this rank's share of a sum, then the sum */
     float *cos_sin;        /* [tokens, rope dims] */
     float *window_cos_sin; /* [tokens, window_rope dims] of the layers with a window, where these differ */
@@ -42,10 +44,14 @@ static inline const struct batch *layer_batch(const struct layer_run *r, int lay
     return network_kv_kind(r->network, layer) == KV_WINDOWED ? r->windowed : r->batch;
 }
 
-/* out = in w^T (+ bias) (+ out if accumulate) of all tokens: ops->matmul, after the inputs were put into the order of
- * the matrix's columns where that is another. Enqueued. */
+/* The n_rows inputs of a product with w as that takes them: quantised where w->inputs says how. Enqueued; collective
+ * over comm where other ranks have inputs of the same rows. */
+const void *layer_inputs(const struct layer_run *r, const void *in, const struct weight *w, int n_rows);
+
+/* out = in w^T (+ bias) (+ out if accumulate) of n rows: ops->matmul, after the inputs were quantised, or put into the
+ * order of the matrix's columns, where w says so. r->batch is not read. As layer_inputs. */
 void layer_product(const struct layer_run *r, void *out, const void *in, const struct weight *w,
-                   const struct weight *bias, bool accumulate);
+                   const struct weight *bias, int n, bool accumulate);
 
 /* Run layer `layer` on act->x. `pending` is a reduced sum [tokens, hidden] that is still to be added to x, or NULL; so
  * is the result: the next norm adds it, which saves a pass over memory. Enqueued; collective over comm. */

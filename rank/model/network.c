@@ -1,6 +1,7 @@
 /* rank/model/network.c - see network.h. */
 #include "rank/model/network.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -58,6 +59,34 @@ static int open_wide(struct network *n, const struct ops *ops, struct queue *q, 
     return 0;
 }
 
+/* How the activations are quantised that meet a slot, which has codes. */
+static struct input_form input_form_of(const struct network *n, const struct weight_slot *slot)
+{
+    const struct quantization *q = &n->config.quantization;
+    int whole = weight_inputs(&n->config, slot->id), group = q->input_group > 0 ? q->input_group : INT_MAX;
+    return (struct input_form){.codes = slot->form.codes,
+                               .scale = slot->input_scale,
+                               .most = q->input_most,
+                               .group = group,
+                               .first = weight_first_input(&n->config, &n->shard, slot->id),
+                               .n_groups = group < whole ? (whole + group - 1) / group : 1,
+                               .shared = weight_is_cut_along_inputs(&n->config, slot->id)};
+}
+
+/* The weights whose activations are quantised point to how. */
+static int open_inputs(struct network *n, struct err *e)
+{
+    if (!n->config.quantised_inputs)
+        return 0;
+    n->input_form = err_calloc(e, (size_t)n->map.n_slots, sizeof *n->input_form, "forms of activations");
+    for (int i = 0; i < n->map.n_slots && n->input_form != NULL; i++)
+        if (n->map.slot[i].form.codes == CODES_E4M3 || n->map.slot[i].form.codes == CODES_INT8) {
+            n->input_form[i] = input_form_of(n, &n->map.slot[i]);
+            n->weight[i].inputs = &n->input_form[i];
+        }
+    return n->input_form != NULL ? 0 : -1;
+}
+
 static int open_weights(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
 {
     for (int i = 0; i < n->map.n_slots; i++) {
@@ -93,7 +122,8 @@ int network_open(struct network *n, const struct model_config *m, const struct s
         return -1;
     n->weight = err_calloc(e, (size_t)n->map.n_slots, sizeof *n->weight, "weight table");
     n->layer = err_calloc(e, (size_t)m->n_layers, sizeof *n->layer, "layer table");
-    if (n->weight == NULL || n->layer == NULL || open_wide(n, ops, q, e) != 0 || open_weights(n, ops, q, e) != 0)
+    if (n->weight == NULL || n->layer == NULL || open_wide(n, ops, q, e) != 0 || open_weights(n, ops, q, e) != 0 ||
+        open_inputs(n, e) != 0)
         return -1;
     return open_alibi(n, ops, q, e) == 0 ? open_kv_scales(n, c, ops, q, e) : -1;
 }
@@ -123,15 +153,21 @@ static size_t kv_bytes(const struct network *n, const int n_blocks[KV_KINDS], en
     return sum;
 }
 
+static int open_tables(struct network *n, struct err *e)
+{
+    size_t layers = (size_t)n->config.n_layers;
+    n->k_cache = err_calloc(e, layers, sizeof *n->k_cache, "KV table");
+    n->v_cache = err_calloc(e, layers, sizeof *n->v_cache, "KV table");
+    return n->k_cache != NULL && n->v_cache != NULL ? 0 : -1;
+}
+
 int network_open_kv(struct network *n, const int n_blocks[KV_KINDS], int window, const struct ops *ops, struct queue *q,
                     struct err *e)
 {
     size_t layers = (size_t)n->config.n_layers, arrays = (size_t)model_cache_arrays(&n->config);
     size_t block = block_bytes(&n->config, &n->shard, q->act);
     n->window = window;
-    n->k_cache = err_calloc(e, layers, sizeof *n->k_cache, "KV table");
-    n->v_cache = err_calloc(e, layers, sizeof *n->v_cache, "KV table");
-    if (n->k_cache == NULL || n->v_cache == NULL)
+    if (open_tables(n, e) != 0)
         return -1;
     for (size_t i = 0; i < layers && block > 0; i++) {
         size_t bytes = block * (size_t)n_blocks[network_kv_kind(n, (int)i)];
@@ -145,11 +181,44 @@ int network_open_kv(struct network *n, const int n_blocks[KV_KINDS], int window,
     return 0;
 }
 
+/* Bytes of a block in one of the caches. */
+static size_t part_bytes(const struct network *n, enum dtype act)
+{
+    return network_kv_block_bytes(&n->config, &n->shard, 0, KV_MAIN, act) / (size_t)n->config.n_layers /
+           (size_t)model_cache_arrays(&n->config);
+}
+
+/* A block of all caches is one piece: the first layer's keys, its values, the next layer's keys, ... So to each cache
+ * blocks are a number of parts apart, and that cache begins where its part of the first block would. */
+int network_share_kv(struct network *n, struct kv_arena *arena, int per_unit, struct queue *q, struct err *e)
+{
+    size_t arrays = (size_t)model_cache_arrays(&n->config), part = part_bytes(n, q->act);
+    if (open_tables(n, e) != 0)
+        return -1;
+    n->arena = arena;
+    n->per_unit = per_unit;
+    for (size_t i = 0; i < (size_t)n->config.n_layers && part > 0; i++) {
+        n->k_cache[i] = arena->base + arrays * i * part;
+        n->v_cache[i] = arena->base + (arrays * i + arrays - 1) * part;
+    }
+    return 0;
+}
+
+int32_t network_find_block(struct network *n, int32_t block, int model, const struct ops *ops, struct queue *q)
+{
+    int unit = block / n->per_unit, parts = n->config.n_layers * model_cache_arrays(&n->config);
+    size_t part = part_bytes(n, q->act);
+    if (part == 0)
+        return 0; /* no head is here */
+    kv_arena_claim(n->arena, unit, model, ops, q);
+    return (int32_t)(kv_arena_first(n->arena, unit, part) + (size_t)(block % n->per_unit) * (size_t)parts);
+}
+
 void network_close(struct network *n, const struct ops *ops, struct queue *q)
 {
     for (int i = 0; n->weight != NULL && i < n->map.n_slots; i++)
         ops->free(q, n->weight[i].data);
-    for (int i = 0; n->v_cache != NULL && i < n->config.n_layers; i++) {
+    for (int i = 0; n->v_cache != NULL && n->arena == NULL && i < n->config.n_layers; i++) {
         ops->free(q, n->k_cache[i]);
         if (n->v_cache[i] != n->k_cache[i])
             ops->free(q, n->v_cache[i]);
@@ -160,6 +229,7 @@ void network_close(struct network *n, const struct ops *ops, struct queue *q)
     ops->free(q, n->wide);
     free(n->k_cache);
     free(n->v_cache);
+    free(n->input_form);
     free(n->weight);
     free(n->layer);
     weight_map_free(&n->map);

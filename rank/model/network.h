@@ -2,8 +2,10 @@
 #ifndef MODEL_NETWORK_H
 #define MODEL_NETWORK_H
 
+#include "kernels/inputs.h"
 #include "kernels/ops.h"
 #include "partition/weights.h"
+#include "rank/model/kv_arena.h"
 
 struct network {
     struct model_config config;
@@ -12,10 +14,13 @@ struct network {
     struct weight *weight;                       /* [map.n_slots] on the device */
     const struct weight *once[WEIGHT_COUNT];     /* roles of the model itself; NULL: the config has none */
     const struct weight *(*layer)[WEIGHT_COUNT]; /* [n_layers] roles of each layer */
+    struct input_form *input_form;               /* [map.n_slots] of weights whose activations are quantised, or NULL */
     struct weight tied_head;                     /* once[WEIGHT_HEAD], where the run made it of the embedding */
     void *wide;                                  /* see struct weight */
     float *alibi_slopes;                         /* device [n_heads_local], or NULL */
     float *kv_scales;                            /* device [n_layers, 2, n_kv_local], or NULL: see struct heads */
+    struct kv_arena *arena;    /* borrowed: keys and values are in its units; NULL: in memory of their own */
+    int per_unit;              /* blocks in a unit, equal on all ranks */
     void **k_cache, **v_cache; /* [n_layers] [n_blocks, n_kv_local, KV_BLOCK_TOKENS, head_dim]; of latents the same */
     int window; /* layers that see so many tokens at most have blocks of kind KV_WINDOWED; 0: there are none */
 };
@@ -28,6 +33,14 @@ int network_open(struct network *n, const struct model_config *m, const struct s
 /* Take device memory for n_blocks[kind] KV blocks in every layer of a kind. window: see above. Local. */
 int network_open_kv(struct network *n, const int n_blocks[KV_KINDS], int window, const struct ops *ops, struct queue *q,
                     struct err *e);
+
+/* Instead: blocks are in units of an arena, per_unit in each. Those of unit u have the numbers u per_unit and on.
+ * Local. */
+int network_share_kv(struct network *n, struct kv_arena *arena, int per_unit, struct queue *q, struct err *e);
+
+/* The number by which k_cache and v_cache have a block of a plan for this model; a unit that another model has used is
+ * cleared first. */
+int32_t network_find_block(struct network *n, int32_t block, int model, const struct ops *ops, struct queue *q);
 
 void network_close(struct network *n, const struct ops *ops, struct queue *q);
 

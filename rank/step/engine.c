@@ -69,6 +69,28 @@ static size_t ordered_columns(const struct model_config *m, const struct shard *
     return most;
 }
 
+/* Memory for the inputs of any product, quantised: all rows of the widest. */
+static void open_coded(struct engine *g)
+{
+    const struct model_config *m = &g->network->config;
+    const struct shard *s = &g->network->shard;
+    size_t rows = larger((size_t)g->limits.max_batch_tokens, (size_t)g->limits.max_logit_rows);
+    size_t pairs = rows * (size_t)m->experts.routing.n_chosen, group = (size_t)m->quantization.input_group;
+    size_t heads = (size_t)m->n_heads * (size_t)model_value_dim(m);
+    size_t mine = (size_t)range_length(s->heads) * (size_t)model_value_dim(m);
+    mine = larger(larger(mine, (size_t)m->hidden), larger((size_t)m->embed_dim, (size_t)range_length(s->ffn)));
+    mine = larger(mine, (size_t)range_length(s->shared_ffn));
+    size_t all = larger(larger(heads, (size_t)m->hidden), larger((size_t)m->embed_dim, (size_t)m->ffn));
+    all = larger(all, (size_t)m->experts.shared_ffn);
+    if (!m->quantised_inputs)
+        return;
+    size_t groups = group > 0 ? (all + group - 1) / group : 1;
+    size_t expert_groups = group > 0 ? ((size_t)m->experts.ffn + group - 1) / group : 1;
+    g->act.coded =
+        take_device(g, larger(rows * mine, pairs * (size_t)range_length(s->expert_ffn)), dtype_bytes(g->q->act));
+    g->act.largest = take_device(g, larger(rows * groups, pairs * expert_groups), sizeof(float));
+}
+
 static void open_activations(struct engine *g)
 {
     const struct model_config *m = &g->network->config;
@@ -174,6 +196,7 @@ static void open_sampler(struct engine *g)
 static void take_all(struct engine *g, struct err *e)
 {
     open_activations(g);
+    open_coded(g);
     open_routes(g);
     open_ints(g, e);
     open_logits(g, e);

@@ -21,7 +21,9 @@ static void update_block_table(struct engine *g, struct step_flight *f, const st
 {
     size_t width = (size_t)limits_blocks_per_slot(&g->limits), entries = (size_t)limits_table_entries(&g->limits);
     for (int i = 0; i < p->n_blocks; i++)
-        f->blocks[i] = p->block[i].block;
+        f->blocks[i] = g->network->arena == NULL
+                           ? p->block[i].block
+                           : network_find_block(g->network, p->block[i].block, p->model, g->ops, g->q);
     for (int i = 0, n; i < p->n_blocks; i += n) {
         const struct plan_block *first = &p->block[i];
         for (n = 1; i + n < p->n_blocks && follows(&first[n - 1], &first[n]);)
@@ -213,7 +215,8 @@ static void compute_logits(struct engine *g, int n_rows)
         in = g->projected;
         g->ops->matmul(g->q, in, g->rows, n->once[WEIGHT_PROJECT_OUT], NULL, n_rows, false);
     }
-    g->ops->matmul(g->q, g->logits_local, in, head, n->once[WEIGHT_HEAD_BIAS], n_rows, false);
+    const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, NULL, NULL};
+    layer_product(&run, g->logits_local, in, head, n->once[WEIGHT_HEAD_BIAS], n_rows, false);
     if (m->logit_scale > 0 || m->logit_cap > 0)
         g->ops->scale(g->q, g->logits_local, m->logit_scale > 0 ? m->logit_scale : 1, m->logit_cap,
                       (size_t)n_rows * (size_t)head->rows);

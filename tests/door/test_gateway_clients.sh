@@ -29,4 +29,4 @@ at_end 'kill $server 2>/dev/null; wait $server'
 gateway=$!
 at_end 'kill $gateway 2>/dev/null; wait $gateway'
 wait_until 30 grep -qs 'is ready' "$dir/gateway.log"
-timeout 400 "$python" tests/door/gateway_clients.py "$(sed -n 's/.*listening at //p' "$dir/gateway.log")"
+timeout 800 "$python" tests/door/gateway_clients.py "$(sed -n 's/.*listening at //p' "$dir/gateway.log")"

@@ -222,6 +222,27 @@ static void changed(void)
     case_end();
 }
 
+/* Options that do not go together, and one that cannot be kept. */
+static void options(void)
+{
+    struct process p;
+    case_begin("batch of many models: options");
+    start(&p, 1, "kill.jsonl", "options.out", "--model-memory", "1G", NULL);
+    process_wait(&p);
+    case_check(p.status == 2 && strstr(p.text[PROCESS_ERR], "batch needs --model DIR or --models-dir DIR") != NULL,
+               "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    process_free(&p);
+    run(&p, 1, "kill.jsonl", "options.out", "--model-memory=900T");
+    case_check(p.status == 0 && strstr(p.text[PROCESS_ERR], "--model-memory: found 921600.00 GiB") != NULL,
+               "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    process_free(&p);
+    run(&p, 1, "kill.jsonl", "options.out", "--model=x");
+    case_check(p.status == 2 && strstr(p.text[PROCESS_ERR], "expected one of them") != NULL, "status %d: %s", p.status,
+               p.text[PROCESS_ERR]);
+    process_free(&p);
+    case_end();
+}
+
 int main(void)
 {
     files_make_dir(dir);
@@ -231,6 +252,7 @@ int main(void)
         in_turn(ranks);
     side_by_side();
     killed();
+    options();
     changed();
     batching_free(&wanted);
     files_remove_dir(dir);

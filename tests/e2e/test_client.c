@@ -323,6 +323,9 @@ static void top_of_models(void)
                                        "lockstep_models_used_bytes{endpoint=\"AllModels\"} 3145728\n"
                                        "lockstep_models_memory_bytes{endpoint=\"AllModels\"} 4194304\n"
                                        "lockstep_model_loads_total{model=\"" HOSTILE_LABEL "\"} 3\n"
+                                       "lockstep_models_kv_memory_bytes{endpoint=\"AllModels\"} 2097152\n"
+                                       "lockstep_models_kv_free_bytes{endpoint=\"AllModels\"} 1572864\n"
+                                       "lockstep_model_kv_bytes{model=\"m19\"} 524288\n"
                                        "lockstep_model_loads_total{model=\"m19\"} 2\n"};
     struct process p;
     case_begin("top of many models: those in use and used last, a count of the rest, no control characters");
@@ -331,12 +334,12 @@ static void top_of_models(void)
     process_wait(&p);
     fake_server_stop(&s);
     case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
-    const char *want = "\nmodels     20 of 40 loaded, 3.0 of 4.0 MiB on a rank\n"
-                       "state             bytes     last use        loads  model\n"
-                       "loading               -          now            -  m30\n"
-                       "ready           1.5 MiB        0.5 s            3  ?[2Jevil\"\\?gpj.exe?\n"
-                       "ready           1.5 MiB       81.0 s            2  m19\n"
-                       "ready           1.5 MiB       82.0 s            -  m18\n";
+    const char *want = "\nmodels     20 of 40 loaded, 3.0 of 4.0 MiB on a rank; keys and values 0.5 of 2.0\n"
+                       "state             bytes keys, values     last use        loads  model\n"
+                       "loading               -            -          now            -  m30\n"
+                       "ready           1.5 MiB            -        0.5 s            3  ?[2Jevil\"\\?gpj.exe?\n"
+                       "ready           1.5 MiB      0.5 MiB       81.0 s            2  m19\n"
+                       "ready           1.5 MiB            -       82.0 s            -  m18\n";
     case_check(strstr(p.text[PROCESS_OUT], want) != NULL, "%s", p.text[PROCESS_OUT]);
     case_check(strstr(p.text[PROCESS_OUT], "  m06\nand 24 more, 5 of them loaded\n") != NULL, "%s",
                p.text[PROCESS_OUT]);

@@ -4,6 +4,7 @@
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"
+#include "tests/support/outputs.h"
 #include "tests/support/process.h"
 
 #include <math.h>
@@ -84,16 +85,9 @@ static char *generate(const char *dir, int ranks, const char *const *words)
     const char *all[24] = {"generate", "--model",      dir, "--prompt-ids",      "5,9,17,33,2,60,41",
                            "--json",   "--max-tokens", "8", "--ignore-eos",      "--temperature",
                            "0",        "--logprobs",   "4", "--prompt-logprobs", "2"};
-    struct process_setup setup = {.ranks = ranks};
-    struct process p;
-    size_t n = 15;
-    for (size_t i = 0; words[i] != NULL; i++)
+    for (size_t n = 15, i = 0; words[i] != NULL && n < sizeof all / sizeof all[0] - 1; i++)
         all[n++] = words[i];
-    process_run(&p, &setup, all);
-    case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
-    char *out = strdup(p.text[PROCESS_OUT]);
-    process_free(&p);
-    return out;
+    return case_output(ranks, all);
 }
 
 #define GENERATE(dir, ranks, ...) generate((dir), (ranks), (const char *const[]){__VA_ARGS__, NULL})
@@ -185,8 +179,7 @@ static void said(void)
     LINE(2, 2, "the checkpoint is quantised already (fp8)", "generate", "--model", quantised, "--prompt-ids", "1",
          "--quantization", "fp8");
     files_remove_dir(quantised);
-    LINE(2, 1, "--quantization and --head-dtype are for one model", "serve", "--models-dir", "/tmp", "--quantization",
-         "fp8");
+    LINE(2, 1, "are for one model", "serve", "--models-dir", "/tmp", "--quantization", "fp8");
     models_fixture(quantised, MODEL); /* whose config says what its tensors do not */
     models_edit(quantised, "config.json", "quantization_config", "{\"quant_method\":\"fp8\"}");
     LINE(0, 2, "config.json says that weights are quantised (fp8), but none is", "generate", "--model", quantised,
@@ -197,12 +190,40 @@ static void said(void)
     memcpy(data + json_integer_value(json_array_get(json_object_get(t, "data_offsets"), 1)) - 4, "\0\0\xc0\x7f", 4);
     char *text = json_dumps(header, JSON_COMPACT);
     models_join(plain, WEIGHTS, text, -1, data, bytes);
-    LINE(3, 3, "mlp_out has a weight that is no number", "generate", "--model", plain, "--prompt-ids", "1",
+    LINE(3, 3, "mlp_out has a weight that is not a number", "generate", "--model", plain, "--prompt-ids", "1",
          "--quantization", "fp8");
     case_end();
     free(text);
     free(data);
     json_decref(header);
+}
+
+/* Quantised activations change results, auto means what the checkpoint declares, and all of it is said. */
+static void activations(void)
+{
+    char dir[256];
+    models_fixture(dir, "q-fp8-channel");
+    case_begin("--quantized-activations: off by default, auto as declared, the same tokens on 1 and 3 ranks");
+    char *none = GENERATE(dir, 2, "--step", "auto"), *off = GENERATE(dir, 2, "--quantized-activations", "off");
+    char *on = GENERATE(dir, 2, "--quantized-activations", "on");
+    char *declared = GENERATE(dir, 2, "--quantized-activations", "auto");
+    case_check(strcmp(none, off) == 0 && strcmp(on, off) != 0 && strcmp(on, declared) == 0, "off %s, on %s", off, on);
+    char *one = tokens(GENERATE(dir, 1, "--quantized-activations", "on"));
+    char *three = tokens(GENERATE(dir, 3, "--quantized-activations", "on"));
+    case_check(one[0] == '[' && strcmp(one, three) == 0, "%s, on 3 ranks %s", one, three);
+    LINE(0, 2, "--quantized-activations: activations are quantised", "generate", "--model", dir, "--prompt-ids", "1",
+         "--max-tokens", "1", "--quantized-activations", "auto");
+    LINE(0, 2, "activations are not quantised: the checkpoint declares none", "generate", "--model", plain,
+         "--prompt-ids", "1", "--max-tokens", "1", "--quantized-activations", "auto");
+    LINE(2, 1, "are for one model", "serve", "--models-dir", "/tmp", "--quantized-activations", "auto");
+    case_end();
+    free(none);
+    free(off);
+    free(on);
+    free(declared);
+    free(one);
+    free(three);
+    files_remove_dir(dir);
 }
 
 int main(void)
@@ -212,6 +233,7 @@ int main(void)
     same_as_checkpoint(true);
     same_everywhere();
     tied();
+    activations();
     said();
     files_remove_dir(plain);
     return cases_done();

@@ -108,6 +108,35 @@ static void make_models(char *dir)
     }
 }
 
+/* Two jobs serve one folder: each model is loaded in one of them, and not both in the same; one that is loaded in both
+ * gets its requests in both. */
+static void two_jobs(const char *dir)
+{
+    struct serving s[2];
+    double loads = 0;
+    bool ready = serving_start_models(&s[0], dir, 1, NULL, NULL) && serving_start_models(&s[1], dir, 1, NULL, NULL);
+    if (!case_check(ready, "no two jobs"))
+        return;
+    const char *const more[] = {"--backend", s[0].rendezvous, "--backend", s[1].rendezvous, NULL};
+    web_start(&gate, true, more);
+    await("/metrics", "lockstep_gateway_backends 2");
+    for (int i = 0; i < 12; i++)
+        ask(i % 2 == 0 ? "one" : "two", 200, "\"text\":\", there was a\"");
+    case_begin("two jobs behind a gateway: each model is loaded once, in a job of its own");
+    for (int k = 0; k < 2; k++) {
+        double here = serving_metric(&s[k], "model_loads_total");
+        case_check(here == 1, "%g loads in job %d", here, k);
+        loads += here;
+    }
+    case_check(loads == 2, "%g loads", loads);
+    case_end();
+    case_begin("the end of two jobs");
+    case_check(web_stop(&gate) == 0, "the gateway");
+    for (int k = 0; k < 2; k++)
+        case_check(serving_stop(&s[k]) == 0, "server %d", k);
+    case_end();
+}
+
 int main(void)
 {
     char dir[256];
@@ -123,6 +152,7 @@ int main(void)
     case_check(web_stop(&gate) == 0, "the gateway");
     case_check(serving_stop(&s) == 0, "the server");
     case_end();
+    two_jobs(dir);
     files_remove_dir(dir);
     return cases_done();
 }

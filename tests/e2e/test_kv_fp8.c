@@ -3,6 +3,7 @@
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"
+#include "tests/support/outputs.h"
 #include "tests/support/process.h"
 #include "tests/support/serving.h"
 #include "tests/support/web.h"
@@ -24,16 +25,9 @@ static char *generate(int ranks, const char *prompts, const char *const *words)
     const char *all[24] = {"generate", "--model",           dir,      "--prompts",     prompts, "--max-tokens",
                            "5",        "--ignore-eos",      "--json", "--temperature", "0",     "--logprobs",
                            "3",        "--prompt-logprobs", "3"};
-    struct process_setup setup = {.ranks = ranks};
-    struct process p;
-    size_t n = 15;
-    for (size_t i = 0; words[i] != NULL; i++)
+    for (size_t n = 15, i = 0; words[i] != NULL && n < sizeof all / sizeof all[0] - 1; i++)
         all[n++] = words[i];
-    process_run(&p, &setup, all);
-    case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
-    char *out = strdup(p.text[PROCESS_OUT]);
-    process_free(&p);
-    return out;
+    return case_output(ranks, all);
 }
 
 #define GENERATE(ranks, prompts, ...) generate((ranks), (prompts), (const char *const[]){__VA_ARGS__, NULL})

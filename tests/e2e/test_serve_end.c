@@ -65,6 +65,22 @@ static void keep_busy(struct talk *t, int n, int n_tokens)
     await_taken(n);
 }
 
+/* Waits for the server's end, for a minute at most. */
+static void wait_for_end(void)
+{
+    s.p.limit = seconds_now() - s.p.started + 60;
+    process_wait(&s.p);
+}
+
+/* The server ends by itself, with this status. */
+static void end_with(struct talk *t, int status)
+{
+    wait_for_end();
+    case_check(s.p.status == status && !s.p.timed_out, "status %d, expected %d", s.p.status, status);
+    talk_close(t);
+    (void)serving_stop(&s);
+}
+
 /* The number of last replies with the code (200: without one); all n must come. */
 static int count_last(struct talk *t, int n, int code, double *last)
 {
@@ -104,8 +120,7 @@ static void terminate(int ranks, int number, const char *name)
     while (process_of_rank(&s.p, 0) != 0 && seconds_now() - began < 20)
         continue;
     case_check(process_in_time(seconds_now() - began, 1), "rank 0 ended after %.3f s", seconds_now() - began);
-    s.p.limit = seconds_now() - s.p.started + 60;
-    process_wait(&s.p);
+    wait_for_end();
     case_check(s.p.status == 1, "status %d, expected 1: requests were cut short", s.p.status);
     case_check(s.p.n_left == 0 && !s.p.core, "processes or a core are left");
     case_check(!exists(s.rendezvous), "the rendezvous file is still there");
@@ -126,11 +141,7 @@ static void terminate_slowly(void)
             (void)kill(process_of_rank(&s.p, r), SIGTERM);
         int answered = count_last(&t, 3, 200, &last);
         case_check(answered == 3, "%d of 3 finished", answered);
-        s.p.limit = seconds_now() - s.p.started + 60;
-        process_wait(&s.p);
-        case_check(s.p.status == 0, "status %d", s.p.status);
-        talk_close(&t);
-        (void)serving_stop(&s);
+        end_with(&t, 0);
     }
     case_end();
 }
@@ -146,8 +157,7 @@ static void terminate_launcher(void)
         (void)kill(s.p.pid, SIGTERM);
         int answered = count_last(&t, 4, 503, &last);
         case_check(answered == 4, "%d of 4 were answered with 503", answered);
-        s.p.limit = seconds_now() - s.p.started + 60;
-        process_wait(&s.p); /* with a status of mpirun's own */
+        wait_for_end(); /* with a status of mpirun's own */
         (void)serving_stop(&s);
         talk_close(&t);
     }
@@ -192,8 +202,7 @@ static void drain(int ranks, bool by_message)
     int done = count_last(&t, 4, 200, &last);
     case_check(done == 4, "%d of 4 finished", done);
     talk_say(&t, "{\"op\": \"cancel\", \"request_id\": \"held\"}");
-    s.p.limit = seconds_now() - s.p.started + 60;
-    process_wait(&s.p);
+    wait_for_end();
     case_check(s.p.status == 0 && !s.p.timed_out, "status %d", s.p.status);
     case_end();
     talk_close(&t);
@@ -229,11 +238,7 @@ static void drain_at_tokenizer(void)
             json_decref(o);
         }
         case_check(finished, "it did not finish");
-        s.p.limit = seconds_now() - s.p.started + 60;
-        process_wait(&s.p);
-        case_check(s.p.status == 0, "status %d", s.p.status);
-        talk_close(&t);
-        (void)serving_stop(&s);
+        end_with(&t, 0);
     }
     case_end();
     free(text);
@@ -251,11 +256,7 @@ static void another_rank(int rank, int number, int status, bool busy)
         (void)kill(process_of_rank(&s.p, rank), number);
         int answered = busy ? count_last(&t, 2, number == SIGTERM ? 503 : 200, &last) : 2;
         case_check(answered == 2, "%d of 2 were answered as expected", answered);
-        s.p.limit = seconds_now() - s.p.started + 60;
-        process_wait(&s.p);
-        case_check(s.p.status == status && !s.p.timed_out, "status %d, expected %d", s.p.status, status);
-        talk_close(&t);
-        (void)serving_stop(&s);
+        end_with(&t, status);
     }
     case_end();
 }
@@ -291,11 +292,7 @@ static void drain_too_long(void)
         (void)kill(s.p.pid, SIGUSR1);
         int answered = count_last(&t, 4, 503, &last);
         case_check(answered == 4, "%d of 4 were answered with 503", answered);
-        s.p.limit = seconds_now() - s.p.started + 60;
-        process_wait(&s.p);
-        case_check(s.p.status == 1, "status %d", s.p.status);
-        talk_close(&t);
-        (void)serving_stop(&s);
+        end_with(&t, 1);
     }
     case_end();
 }
@@ -328,8 +325,7 @@ static void rendezvous_and_path(void)
         o = talk_ask(endpoint, "{\"op\": \"shutdown\"}");
         case_check(strcmp(talk_text(o, "state"), "stopping") == 0, "no answer to shutdown");
         json_decref(o);
-        s.p.limit = seconds_now() - s.p.started + 60;
-        process_wait(&s.p);
+        wait_for_end();
         case_check(s.p.status == 0, "status %d", s.p.status);
         case_check(!exists(path) && !exists(s.rendezvous), "socket or rendezvous file are left");
         (void)serving_stop(&s);
@@ -366,8 +362,7 @@ static void newer_server(void)
         case_check(newer, "the newer server does not write the file: %s",
                    p.text[PROCESS_ERR] != NULL ? p.text[PROCESS_ERR] : "");
         (void)kill(process_of_rank(&s.p, 0), SIGUSR1);
-        s.p.limit = seconds_now() - s.p.started + 60;
-        process_wait(&s.p);
+        wait_for_end();
         case_check(s.p.status == 0 && exists(s.rendezvous), "status %d, or the newer file is gone", s.p.status);
         if (newer)
             (void)kill(process_of_rank(&p, 0), SIGUSR1);
@@ -552,8 +547,7 @@ static void files(bool with_prompts)
         json_decref(talk_ask(s.endpoint, "{\"prompt\": \"Once a zebra\", \"max_tokns\": 3}"));
         json_decref(talk_ask(s.endpoint, "{\"op\": \"health\"}"));
         (void)kill(s.p.pid, SIGUSR1);
-        s.p.limit = seconds_now() - s.p.started + 60;
-        process_wait(&s.p);
+        wait_for_end();
         char *text = files_read(folder, "access.jsonl", &bytes);
         case_check(count(text, "\n") == 3 && count(text, "{\"time\":") == 3, "the log: %s", text);
         case_check(count(text, "\"code\":400") == 1 && count(text, "\"request_id\":\"z\"") == 1, "the log: %s", text);

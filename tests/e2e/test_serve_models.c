@@ -233,10 +233,11 @@ static void top(const struct serving *s)
     const char *at = strstr(p.text[PROCESS_OUT], want);
     case_check(p.status == 0 && at != NULL, "status %d, not \"%s\": %s", p.status, want + 1, p.text[PROCESS_OUT]);
     char state[20] = "", name[64] = "";
-    double bytes = 0, idle = -1, loads = 0;
+    double bytes = 0, kv = -1, idle = -1, loads = 0;
     at = at != NULL ? strstr(at, "  model\n") : NULL; /* the heads; the first row is the model that was used last */
     case_check(
-        at != NULL && sscanf(at, "  model %19s %lf MiB %lf s %lf %63s", state, &bytes, &idle, &loads, name) == 5 &&
+        at != NULL &&
+            sscanf(at, "  model %19s %lf MiB %lf MiB %lf s %lf %63s", state, &bytes, &kv, &idle, &loads, name) == 6 &&
             strcmp(state, "ready") == 0 && bytes > 0 && idle >= 0 && loads >= 1 && strcmp(name, zoo.model[0].name) == 0,
         "%s", p.text[PROCESS_OUT]);
     case_end();

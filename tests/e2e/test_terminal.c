@@ -95,6 +95,10 @@ static void interrupted(int ranks)
 {
     struct process_setup setup = {.ranks = ranks, .terminal = {true, true}};
     struct process p;
+    if (ranks > 0 && process_has_open_mpi_5()) {
+        case_skip("^C while text streams, under mpirun", "Open MPI 5's drops what ranks write after ^C");
+        return;
+    }
     case_begin("^C while text streams%s: the line is ended", ranks > 0 ? ", under mpirun" : "");
     process_start(&p, &setup,
                   (const char *[]){"generate", "--model", models_demo(), "--prompt", "Once upon a time", "--ignore-eos",
@@ -190,6 +194,7 @@ static const char *const generate_options[] = {"model",
                                                "kv-cache-dtype",
                                                "quantization",
                                                "head-dtype",
+                                               "quantized-activations",
                                                "preflight",
                                                "min-read-share",
                                                "max-broadcast-us",

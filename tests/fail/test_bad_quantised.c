@@ -18,6 +18,7 @@
 #define CHANNEL .fixture = "q-fp8-channel", .status = ERR_UNSUPPORTED
 #define PACKED  .fixture = "q-w4-asym-g32", .status = ERR_UNSUPPORTED
 #define GPTQ    .fixture = "q-gptq-v1", .status = ERR_UNSUPPORTED
+#define STATIC  .fixture = "q-fp8-autofp8-static", .status = ERR_UNSUPPORTED
 #define ORDER   .fixture = "q-gptq-order-v1", .status = ERR_UNSUPPORTED
 #define AWQ     .fixture = "q-awq", .status = ERR_UNSUPPORTED
 #define NVFP4   .fixture = "q-nvfp4", .status = ERR_UNSUPPORTED
@@ -184,7 +185,38 @@ static void half_scales(const char *dir)
 
 #define KV_FP8 .argument = {"generate", "--model", "DIR", "--prompt-ids", "1,2", "--kv-cache-dtype", "fp8"}
 
+#define INPUTS .argument = {"generate", "--model", "DIR", "--prompt-ids", "1,2", "--quantized-activations", "on"}
+
+static void input_scale_zero(const char *dir)
+{
+    patch(dir, DOWN "input_scale", 0, "\0\0\0\0", 4);
+}
+
+static void input_scale_nan(const char *dir)
+{
+    patch(dir, DOWN "input_scale", 0, "\0\0\xc0\x7f", 4);
+}
+
+static void no_input_scale(const char *dir)
+{
+    rename_tensor(dir, DOWN "input_scale", DOWN "input_scales");
+}
+
 static const struct bad_start cases[] = {
+    {"a scale of activations that is 0", .damage = input_scale_zero, STATIC, INPUTS,
+     .words = {DOWN "input_scale", "is 0", "positive"}},
+    {"a scale of activations that is NaN", .damage = input_scale_nan, STATIC, INPUTS,
+     .words = {DOWN "input_scale", "is nan", "positive"}},
+    {"a scale of activations that is missing", .damage = no_input_scale, STATIC, INPUTS,
+     .words = {DOWN "input_scale", "is missing", "--quantized-activations off"}},
+    {"a scale of activations of another type", WEIGHTS, DOWN "input_scale/dtype", "\"I32\"", STATIC, INPUTS,
+     .words = {DOWN "input_scale", "is I32", "F32, F16 or BF16"}},
+    {"activations that nobody declares", .fixture = "q-awq", .status = ERR_UNSUPPORTED, INPUTS,
+     .words = {"--quantized-activations on", "declares none", "awq"}},
+    {"activations of another kind", CONFIG, "quantization_config/config_groups/group_0/input_activations/strategy",
+     "\"tensor\"", CHANNEL, INPUTS, .words = {"--quantized-activations on", "not implemented", "for each token"}},
+    {"activations with zeros", CONFIG, "quantization_config/config_groups/group_0/input_activations/symmetric", "false",
+     CHANNEL, INPUTS, .words = {"--quantized-activations on", "not implemented", "symmetric"}},
     {"scales of keys that are as many as nothing", .damage = half_scales, CHANNEL,
      .words = {"model.layers.1.self_attn.k_scale", "elements", "one for each KV head"}, KV_FP8},
     {"keys and values of another kind", CONFIG, "quantization_config/kv_cache_scheme",

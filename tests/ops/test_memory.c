@@ -43,6 +43,28 @@ static void test_alloc(void **unused)
     q->err = (struct err){0};
 }
 
+/* Zeros where they are asked for, and nowhere else; in the queue's order. */
+static void test_clear(void **unused)
+{
+    (void)unused;
+    const struct ops *real = backend_real_ops();
+    struct queue *q = backend_real_queue();
+    enum { BYTES = 5000000, FIRST = 12, LAST = BYTES - 7 };
+    unsigned char *seen = zeroed(BYTES, 1);
+    void *p = real->alloc(q, BYTES);
+    memset(seen, 0xAB, BYTES);
+    real->upload(q, p, BYTES, seen, BYTES, BYTES, 1);
+    real->clear(q, (char *)p + FIRST, LAST - FIRST);
+    real->clear(q, (char *)p + 3, 0);
+    real->clear(q, NULL, 0);
+    down(seen, p, BYTES);
+    for (int i = 0; i < BYTES; i++)
+        assert_int_equal(seen[i], i >= FIRST && i < LAST ? 0 : 0xAB);
+    real->free(q, p);
+    free(seen);
+    assert_int_equal(q->err.code, ERR_NONE);
+}
+
 static void test_copy(void **unused)
 {
     (void)unused;
@@ -319,7 +341,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_alloc),       cmocka_unit_test(test_copy),
         cmocka_unit_test(test_transposed),  cmocka_unit_test(test_noise),
-        cmocka_unit_test(test_read_stream),
+        cmocka_unit_test(test_read_stream), cmocka_unit_test(test_clear),
 #ifdef LOCKSTEP_CUDA
         cmocka_unit_test(test_graph),       cmocka_unit_test(test_recorded_copies),
         cmocka_unit_test(test_stamps),

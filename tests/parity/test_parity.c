@@ -18,6 +18,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define FIXTURES  "tests/parity/fixtures"
 #define N_NEW     32
@@ -188,8 +189,8 @@ static bool same_bits_everywhere(const struct run *r)
 
 static int32_t device = DEVICE_AUTO; /* enum device_choice */
 
-/* whole: ranks hold whole experts */
-static void open_instance(struct instance *i, struct world *w, const char *dir, int vocab, bool whole)
+/* whole: ranks hold whole experts; inputs: activations are quantised as the checkpoint declares. */
+static void open_instance(struct instance *i, struct world *w, const char *dir, int vocab, bool whole, bool inputs)
 {
     struct err e = {0};
     struct model_config m = {0};
@@ -200,8 +201,10 @@ static void open_instance(struct instance *i, struct world *w, const char *dir, 
                                    .progress = PROGRESS_NEVER,
                                    .device = device,
                                    .step = STEP_SEPARATE}; /* tests/gpu/test_persistent_fixtures.c has both ways */
-    if (w->rank == 0 && model_config_read(&m, dir, &e) == 0 && (!whole || model_hold_whole_experts(&m, &e) == 0))
+    if (w->rank == 0 && model_config_read(&m, dir, &e) == 0 && (!whole || model_hold_whole_experts(&m, &e) == 0)) {
+        m.quantised_inputs = inputs;
         (void)(checkpoint_open(&c, dir, &e) == 0 && side_tensors_read(&c, &m, &e) == 0);
+    }
     fatal_agree(w, &e);
     instance_open(i, w, &m, &c, &setup, &e);
     if (i->network.config.vocab != vocab)
@@ -251,7 +254,7 @@ static void check_case(struct world *w, const char *dir, const char *name, const
     char reason[200], where[64];
     struct expected x = read_expected(dir);
     struct instance instance;
-    open_instance(&instance, w, dir, x.vocab, whole);
+    open_instance(&instance, w, dir, x.vocab, whole, false);
     snprintf(where, sizeof where, "%s, %d %s rank%s", layout, w->n_ranks, instance.ops->name,
              w->n_ranks > 1 ? "s" : "");
     const struct model_config *m = &instance.network.config;
@@ -279,6 +282,69 @@ static void check_case(struct world *w, const char *dir, const char *name, const
     free(r.logits);
     free(r.scored);
     free(x.file);
+}
+
+/* The root of the mean square of a - b. */
+static double distance(const float *a, const float *b, size_t n)
+{
+    double sum = 0;
+    for (size_t i = 0; i < n; i++)
+        sum += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+    return isfinite(sum) ? sqrt(sum / (double)n) : INFINITY;
+}
+
+static int likeliest(const float *logits, int vocab)
+{
+    int best = 0;
+    for (int i = 1; i < vocab; i++)
+        best = logits[i] > logits[best] ? i : best;
+    return best;
+}
+
+/* Activations quantised: an input that a sum in another order puts beside a code's edge becomes another code, so logits
+ * are compared as a whole. They must be nearer to transformers' with quantised activations than to those without, and
+ * name the same likeliest token at almost every position of the prompt. */
+static void check_inputs(struct world *w, const char *dir, const char *name)
+{
+    char reason[200];
+    long shape[2];
+    size_t bytes;
+    char *file = files_read(dir, "inputs.safetensors", &bytes);
+    const float *want = files_tensor(file, bytes, "logits", shape);
+    struct expected x = read_expected(dir);
+    struct instance instance;
+    size_t n = (size_t)x.n_prompt * (size_t)x.vocab;
+    if (want == NULL || shape[0] != x.n_prompt || shape[1] != x.vocab)
+        exit(96);
+    open_instance(&instance, w, dir, x.vocab, false, true);
+    struct run r = {.x = &x, .instance = &instance};
+    r.scored = calloc((size_t)x.n_prompt, sizeof *r.scored);
+    r.logits = calloc((size_t)(x.n_prompt + N_NEW) * (size_t)x.vocab, sizeof(float));
+    run_case(&r);
+    double off = distance(r.logits, want, n), moved = distance(want, x.logits, n);
+    int same = 0;
+    for (int i = 0; i < x.n_prompt; i++)
+        same += likeliest(r.logits + (size_t)i * (size_t)x.vocab, x.vocab) ==
+                likeliest(want + (size_t)i * (size_t)x.vocab, x.vocab);
+    snprintf(reason, sizeof reason, "%.3g from transformers', which quantised activations moved by %.3g", off, moved);
+    tap_all(off <= moved / 2, reason, "%s, %d ranks: quantised activations (%.1e of %.1e)", name, w->n_ranks, off,
+            moved);
+    snprintf(reason, sizeof reason, "%d of %d", same, x.n_prompt);
+    tap_all(same >= x.n_prompt - 1, reason, "%s, %d ranks: likeliest tokens, %d of %d", name, w->n_ranks, same,
+            x.n_prompt);
+    tap_all(same_bits_everywhere(&r), "hashes differ", "%s, %d ranks: equal bits", name, w->n_ranks);
+    instance_close(&instance);
+    free(r.logits);
+    free(r.scored);
+    free(x.file);
+    free(file);
+}
+
+static bool has_inputs(const char *dir)
+{
+    char path[300];
+    snprintf(path, sizeof path, "%s/inputs.safetensors", dir);
+    return access(path, F_OK) == 0;
 }
 
 static bool has_experts(struct world *w, const char *dir)
@@ -327,6 +393,8 @@ int main(int argc, char **argv)
         check_case(&w, dir, name[i], "one file", false);
         if (has_experts(&w, dir))
             check_case(&w, dir, name[i], "whole experts", true);
+        if (has_inputs(dir) && device != DEVICE_CUDA)
+            check_inputs(&w, dir, name[i]);
         if (w.rank == 0) {
             files_make_dir(sharded);
             files_copy(dir, sharded, "config.json");

@@ -13,6 +13,7 @@
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"
 #include "tests/support/models.h"
+#include "tests/support/scheduled.h"
 #include "tests/support/tap.h"
 
 #include <stdio.h>
@@ -131,23 +132,6 @@ static void make_program(struct run *r, int k, int vocab)
     }
 }
 
-static int next(void *context, struct plan *plan, struct err *e)
-{
-    struct run *r = context;
-    (void)e;
-    if (!scheduler_busy(&r->scheduler))
-        plan->kind = PLAN_STOP;
-    else
-        scheduler_plan(&r->scheduler, plan, 0);
-    return 0;
-}
-
-static int accept(void *context, const struct step_result *result, struct err *e)
-{
-    struct run *r = context;
-    return scheduler_accept(&r->scheduler, result, 0, e);
-}
-
 static uint64_t digest_of(const struct request *r)
 {
     uint64_t hash = 1469598103934665603u ^ (uint64_t)r->finish;
@@ -161,7 +145,7 @@ static void run_program(struct soak *s, struct instance *i, int k, struct outcom
 {
     static struct run r;
     struct err e = {0};
-    const struct loop_client client = {.context = &r, .next = next, .accept = accept};
+    const struct loop_client client = {.context = &r.scheduler, .next = scheduled_next, .accept = scheduled_accept};
     const struct scheduler_setup setup = {.limits = i->engine.limits, .tokenizer = s->tokenizer};
     memset(o, 0, sizeof *o);
     make_program(&r, k, i->network.config.vocab);

@@ -4,6 +4,8 @@
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"
+#include "tests/support/fixture.h"
+#include "tests/support/scheduled.h"
 #include "tests/support/tap.h"
 #include "tests/unit/letters.h"
 
@@ -11,7 +13,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIXTURES   "tests/parity/fixtures"
 #define N_REQUESTS 9
 #define MAX_TOKENS 30
 #define MAX_LEN    56 /* positions of the shortest model used here */
@@ -79,11 +80,7 @@ static void make_prompt(struct request *r, int index, int vocab)
 static int next(void *context, struct plan *plan, struct err *e)
 {
     struct run *r = context;
-    (void)e;
-    if (!scheduler_busy(&r->scheduler))
-        plan->kind = PLAN_STOP;
-    else
-        scheduler_plan(&r->scheduler, plan, 0);
+    (void)scheduled_next(&r->scheduler, plan, e);
     if (plan->n_seqs > r->most_at_once)
         r->most_at_once = plan->n_seqs;
     return 0;
@@ -112,19 +109,12 @@ struct shape {
 
 static void open_instance(struct instance *i, struct world *w, const char *fixture, const struct shape *s)
 {
-    char dir[256];
-    struct err e = {0};
-    struct model_config m = {0};
-    struct checkpoint c = {0};
-    struct instance_setup setup = {.limits = {s->max_seqs, s->max_batch_tokens, MAX_LEN, s->max_seqs, s->n_blocks},
-                                   .kv_bytes = -1,
-                                   .threads = 1,
-                                   .progress = PROGRESS_NEVER};
-    (void)snprintf(dir, sizeof dir, "%s/%s", FIXTURES, fixture);
-    if (w->rank == 0 && model_config_read(&m, dir, &e) == 0)
-        (void)checkpoint_open(&c, dir, &e);
-    fatal_agree(w, &e);
-    instance_open(i, w, &m, &c, &setup, &e);
+    const struct instance_setup setup = {
+        .limits = {s->max_seqs, s->max_batch_tokens, MAX_LEN, s->max_seqs, s->n_blocks},
+        .kv_bytes = -1,
+        .threads = 1,
+        .progress = PROGRESS_NEVER};
+    fixture_open(i, w, fixture, &setup);
 }
 
 /* Requests [first, first + n) together. Collective over w; outcomes on its rank 0. */

@@ -5,6 +5,7 @@
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"
+#include "tests/support/scheduled.h"
 #include "tests/support/tap.h"
 
 #include <jansson.h>
@@ -88,23 +89,6 @@ static void on_release(void *context, struct choices *set)
 
 /* ---- the run ---- */
 
-static int next(void *context, struct plan *plan, struct err *e)
-{
-    struct run *r = context;
-    (void)e;
-    if (!scheduler_busy(&r->scheduler))
-        plan->kind = PLAN_STOP;
-    else
-        scheduler_plan(&r->scheduler, plan, 0);
-    return 0;
-}
-
-static int accept(void *context, const struct step_result *result, struct err *e)
-{
-    struct run *r = context;
-    return scheduler_accept(&r->scheduler, result, 0, e);
-}
-
 static void submit(struct run *run, const json_t *json)
 {
     struct err e = {0};
@@ -153,7 +137,7 @@ static void check(struct world *w, const json_t *cases, const char *model, const
     static struct run run;
     struct err e = {0};
     struct instance instance;
-    const struct loop_client client = {.context = &run, .next = next, .accept = accept};
+    const struct loop_client client = {.context = &run.scheduler, .next = scheduled_next, .accept = scheduled_accept};
     memset(&run, 0, sizeof run);
     run.events = (struct choices_events){on_choice, on_finish, on_release, &run};
     const struct scheduler_setup setup = {.limits = *l,

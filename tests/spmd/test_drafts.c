@@ -7,6 +7,7 @@
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"
+#include "tests/support/fixture.h"
 #include "tests/support/tap.h"
 #include "tests/unit/letters.h"
 
@@ -14,7 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIXTURES   "tests/parity/fixtures"
 #define N_REQUESTS 500
 #define MAX_TOKENS 24
 #define MAX_PROMPT 30
@@ -171,24 +171,16 @@ static void run_all(struct instance *i, struct run *r, const struct run *plain, 
 
 static void open_instance(struct instance *i, struct world *w, const char *fixture)
 {
-    char dir[256];
-    struct err e = {0};
-    struct model_config m = {0};
-    struct checkpoint c = {0};
-    struct instance_setup setup = {.limits = {.max_seqs = MAX_SEQS,
-                                              .max_batch_tokens = 90,
-                                              .max_len = MAX_LEN,
-                                              .max_logit_rows = MAX_SEQS + MAX_DRAFTS,
-                                              .n_blocks = 9,
-                                              .max_drafts = MAX_DRAFTS},
-                                   .kv_bytes = -1,
-                                   .threads = 1,
-                                   .progress = PROGRESS_NEVER};
-    (void)snprintf(dir, sizeof dir, "%s/%s", FIXTURES, fixture);
-    if (w->rank == 0 && model_config_read(&m, dir, &e) == 0)
-        (void)checkpoint_open(&c, dir, &e);
-    fatal_agree(w, &e);
-    instance_open(i, w, &m, &c, &setup, &e);
+    const struct instance_setup setup = {.limits = {.max_seqs = MAX_SEQS,
+                                                    .max_batch_tokens = 90,
+                                                    .max_len = MAX_LEN,
+                                                    .max_logit_rows = MAX_SEQS + MAX_DRAFTS,
+                                                    .n_blocks = 9,
+                                                    .max_drafts = MAX_DRAFTS},
+                                         .kv_bytes = -1,
+                                         .threads = 1,
+                                         .progress = PROGRESS_NEVER};
+    fixture_open(i, w, fixture, &setup);
 }
 
 static int count_different(const struct run *a, const struct run *b)

@@ -8,6 +8,7 @@
 #include "rank/world/fatal.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"
+#include "tests/support/scheduled.h"
 #include "tests/support/tap.h"
 
 #include <stdlib.h>
@@ -51,11 +52,7 @@ static void open_forms(int32_t vocab)
 static int next(void *context, struct plan *plan, struct err *e)
 {
     struct run *r = context;
-    (void)e;
-    if (!scheduler_busy(&r->scheduler))
-        plan->kind = PLAN_STOP;
-    else
-        scheduler_plan(&r->scheduler, plan, 0);
+    (void)scheduled_next(&r->scheduler, plan, e);
     r->n_here += plan->n_masks;
     r->n_late += plan->n_late;
     return 0;

@@ -147,8 +147,7 @@ static int list_ranks(const char **argv, int n, const struct process_setup *s, c
     return n;
 }
 
-/* Whether mpirun is that of Open MPI 5, whose launcher is prterun. */
-static bool is_open_mpi_5(void)
+bool process_has_open_mpi_5(void)
 {
     static int known = -1;
     if (known < 0) {
@@ -168,7 +167,7 @@ static void list_arguments(const char **argv, const struct process_setup *s, cha
 {
     /* Open MPI 5 mixes the streams of a rank unless it is told not to (base/progress.c). */
     static const char *const launcher[] = {"mpirun", "--oversubscribe", "--output", ":raw"};
-    int n = 0, n_launcher = is_open_mpi_5() ? 4 : 2;
+    int n = 0, n_launcher = process_has_open_mpi_5() ? 4 : 2;
     (void)snprintf(ranks, ranks_bytes, "%d", s->last_env != NULL ? s->ranks - 1 : s->ranks);
     for (int i = 0; s->ranks > 0 && i < n_launcher; i++)
         argv[n++] = launcher[i];
@@ -381,17 +380,24 @@ static void drop_lines(char *text, const char *mark)
     }
 }
 
-/* Open MPI 5 cannot be told to be quiet: pages and lines that its mpirun adds where a rank has failed are no part of
- * what is tested. */
-static void drop_words_of_launcher(char *text)
+/* Open MPI 5 cannot be told to be quiet: pages, the zero byte behind a page, and lines that its mpirun adds where a
+ * rank has failed are no part of what is tested. */
+static void drop_words_of_launcher(char *text, size_t *bytes)
 {
     static const char *const pages[] = {"-\nprterun detected that", "-\nprterun has exited due to",
                                         "-\nMPI_ABORT was invoked"};
-    char *said;
+    size_t n = 0;
+    if (!process_has_open_mpi_5())
+        return;
+    for (size_t i = 0; i < *bytes; i++)
+        if (text[i] != '\0')
+            text[n++] = text[i];
+    text[n] = '\0';
     for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++)
-        while (is_open_mpi_5() && (said = strstr(text, pages[i])) != NULL)
+        for (char *said; (said = strstr(text, pages[i])) != NULL;)
             drop_page(text, said + 2);
     drop_lines(text, "] PMIX ERROR: ");
+    *bytes = strlen(text);
 }
 
 void process_wait(struct process *p)
@@ -412,7 +418,7 @@ void process_wait(struct process *p)
         if (p->text[k] == NULL)
             p->text[k] = calloc(1, 1);
     }
-    drop_words_of_launcher(p->text[PROCESS_ERR]);
+    drop_words_of_launcher(p->text[PROCESS_ERR], &p->bytes[PROCESS_ERR]);
     p->core = core_file_of_program(p->dir);
 }
 

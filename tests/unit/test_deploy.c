@@ -10,7 +10,7 @@
 
 static void open_table(struct deploy *d, int n_models, int n_slots, int64_t memory)
 {
-    const struct deploy_setup setup = {n_models, n_slots, memory, 0, 10, 5, 0};
+    const struct deploy_setup setup = {n_models, n_slots, memory, 0, 10, 5, 0, 0};
     struct err e = {0};
     assert_int_equal(deploy_open(d, &setup, &e), 0);
 }
@@ -27,7 +27,7 @@ static void expect(struct deploy *d, double now, enum deploy_act act, int model)
 static void load(struct deploy *d, int i, int64_t bytes, double now)
 {
     expect(d, now, DEPLOY_OPEN, i);
-    deploy_sized(d, i, bytes);
+    deploy_sized(d, i, bytes, 0);
     expect(d, now, DEPLOY_LOAD, i);
     deploy_loaded(d, i, now);
     while (d->model[i].n_waiters > 0)
@@ -52,7 +52,7 @@ static void many_askers_one_load(void **state)
     expect(&d, 0, DEPLOY_OPEN, 0);
     assert_int_equal(deploy_ask(&d, 0, 0), DEPLOY_WAIT);
     expect(&d, 0, DEPLOY_NOTHING, -1);
-    deploy_sized(&d, 0, GIB);
+    deploy_sized(&d, 0, GIB, 0);
     expect(&d, 0, DEPLOY_LOAD, 0);
     assert_int_equal(deploy_ask(&d, 0, 0), DEPLOY_WAIT);
     expect(&d, 0, DEPLOY_NOTHING, -1);
@@ -80,7 +80,7 @@ static void victims(void **state)
     deploy_done(&d, 2, 6);
     assert_int_equal(deploy_ask(&d, 5, 7), DEPLOY_WAIT);
     expect(&d, 7, DEPLOY_OPEN, 5);
-    deploy_sized(&d, 5, 4 * GIB);
+    deploy_sized(&d, 5, 4 * GIB, 0);
     expect(&d, 7, DEPLOY_UNLOAD, 3);
     expect(&d, 7, DEPLOY_NOTHING, -1);
     deploy_unloaded(&d, 3);
@@ -102,7 +102,7 @@ static void nothing_in_vain(void **state)
     load(&d, 1, 8 * GIB, 1);
     assert_int_equal(deploy_ask(&d, 2, 2), DEPLOY_WAIT);
     expect(&d, 2, DEPLOY_OPEN, 2);
-    deploy_sized(&d, 2, 3 * GIB);
+    deploy_sized(&d, 2, 3 * GIB, 0);
     expect(&d, 2, DEPLOY_NOTHING, -1);
     assert_int_equal(d.model[0].state, DEPLOY_READY);
     deploy_done(&d, 1, 3);
@@ -129,7 +129,7 @@ static void leavers(void **state)
     expect(&d, 2, DEPLOY_OPEN, 1);
     assert_int_equal(deploy_ask(&d, 2, 2), DEPLOY_WAIT);
     deploy_leave(&d, 1);
-    deploy_sized(&d, 1, GIB);
+    deploy_sized(&d, 1, GIB, 0);
     expect(&d, 2, DEPLOY_ABANDON, 1);
     assert_int_equal(d.model[1].state, DEPLOY_KNOWN);
     assert_int_equal(d.model[0].state, DEPLOY_READY);
@@ -146,11 +146,11 @@ static void first_waiter(void **state)
     assert_int_equal(deploy_ask(&d, 0, 0), DEPLOY_WAIT);
     assert_int_equal(deploy_ask(&d, 1, 0), DEPLOY_WAIT);
     expect(&d, 0, DEPLOY_OPEN, 0);
-    deploy_sized(&d, 0, GIB);
+    deploy_sized(&d, 0, GIB, 0);
     expect(&d, 0, DEPLOY_LOAD, 0);
     deploy_loaded(&d, 0, 1);
     expect(&d, 1, DEPLOY_OPEN, 1);
-    deploy_sized(&d, 1, GIB);
+    deploy_sized(&d, 1, GIB, 0);
     expect(&d, 1, DEPLOY_NOTHING, -1);
     deploy_enter(&d, 0, 1);
     expect(&d, 1, DEPLOY_NOTHING, -1);
@@ -163,7 +163,7 @@ static void first_waiter(void **state)
     deploy_enter(&d, 1, 3);
     deploy_done(&d, 1, 3);
     expect(&d, 3, DEPLOY_OPEN, 0);
-    deploy_sized(&d, 0, GIB);
+    deploy_sized(&d, 0, GIB, 0);
     expect(&d, 3, DEPLOY_UNLOAD, 1);
     deploy_unloaded(&d, 1);
     expect(&d, 3, DEPLOY_LOAD, 0);
@@ -180,7 +180,7 @@ static void yielding(void **state)
     load(&d, 0, GIB, 0);
     assert_int_equal(deploy_ask(&d, 1, 1), DEPLOY_WAIT);
     expect(&d, 1, DEPLOY_OPEN, 1);
-    deploy_sized(&d, 1, GIB);
+    deploy_sized(&d, 1, GIB, 0);
     expect(&d, 5, DEPLOY_NOTHING, -1);
     assert_int_equal(deploy_ask(&d, 0, 5), DEPLOY_ENTER);
     assert_true(deploy_due(&d) == 11);
@@ -211,14 +211,14 @@ static void residence(void **state)
     d.setup.residence = 2;
     assert_int_equal(deploy_ask(&d, 0, 0), DEPLOY_WAIT);
     expect(&d, 0, DEPLOY_OPEN, 0);
-    deploy_sized(&d, 0, GIB);
+    deploy_sized(&d, 0, GIB, 0);
     expect(&d, 1, DEPLOY_LOAD, 0);
     deploy_loaded(&d, 0, 3); /* in 2 s */
     deploy_enter(&d, 0, 3);
     deploy_done(&d, 0, 3);
     assert_int_equal(deploy_ask(&d, 1, 4), DEPLOY_WAIT);
     expect(&d, 4, DEPLOY_OPEN, 1);
-    deploy_sized(&d, 1, GIB);
+    deploy_sized(&d, 1, GIB, 0);
     expect(&d, 4, DEPLOY_NOTHING, -1);
     assert_true(deploy_due(&d) == 7);
     assert_int_equal(deploy_ask(&d, 0, 6), DEPLOY_ENTER); /* and is used meanwhile */
@@ -231,7 +231,7 @@ static void residence(void **state)
     deploy_enter(&d, 1, 27);
     assert_int_equal(deploy_ask(&d, 0, 27), DEPLOY_WAIT);
     expect(&d, 27, DEPLOY_OPEN, 0);
-    deploy_sized(&d, 0, GIB);
+    deploy_sized(&d, 0, GIB, 0);
     assert_int_equal(deploy_ask(&d, 1, 28), DEPLOY_ENTER); /* never idle from here on */
     expect(&d, 36.9, DEPLOY_NOTHING, -1);
     assert_true(deploy_due(&d) == 37);
@@ -260,7 +260,7 @@ static void too_large(void **state)
     have(&d, 0, 4 * GIB, 0);
     assert_int_equal(deploy_ask(&d, 1, 1), DEPLOY_WAIT);
     expect(&d, 1, DEPLOY_OPEN, 1);
-    deploy_sized(&d, 1, 11 * GIB);
+    deploy_sized(&d, 1, 11 * GIB, 0);
     expect(&d, 1, DEPLOY_REFUSED, 1);
     deploy_leave(&d, 1);
     assert_int_equal(d.model[0].state, DEPLOY_READY);
@@ -269,7 +269,7 @@ static void too_large(void **state)
     assert_true(deploy_room(&d, 1) == 6 * GIB);
     assert_int_equal(deploy_ask(&d, 1, 20), DEPLOY_WAIT); /* tried anew */
     expect(&d, 20, DEPLOY_OPEN, 1);
-    deploy_sized(&d, 1, 7 * GIB);
+    deploy_sized(&d, 1, 7 * GIB, 0);
     expect(&d, 20, DEPLOY_REFUSED, 1);
     deploy_leave(&d, 1);
     assert_false(deploy_unload(&d, 0));
@@ -277,7 +277,7 @@ static void too_large(void **state)
     deploy_pin(&d, 2, true);
     assert_int_equal(deploy_ask(&d, 1, 50), DEPLOY_WAIT);
     expect(&d, 50, DEPLOY_OPEN, 1);
-    deploy_sized(&d, 1, GIB);
+    deploy_sized(&d, 1, GIB, 0);
     expect(&d, 50, DEPLOY_REFUSED, 1); /* both slots are pinned */
     deploy_close(&d);
 }
@@ -295,7 +295,7 @@ static void failures(void **state)
     assert_int_equal(deploy_ask(&d, 0, 4), DEPLOY_REFUSE);
     assert_int_equal(deploy_ask(&d, 0, 5), DEPLOY_WAIT);
     expect(&d, 5, DEPLOY_OPEN, 0);
-    deploy_sized(&d, 0, GIB);
+    deploy_sized(&d, 0, GIB, 0);
     expect(&d, 5, DEPLOY_LOAD, 0);
     assert_int_equal(d.used, GIB);
     deploy_failed(&d, 0, 6);
@@ -312,7 +312,7 @@ static void operators(void **state)
 {
     (void)state;
     struct deploy d;
-    const struct deploy_setup setup = {2, 2, 10 * GIB, 60, 10, 5, 0};
+    const struct deploy_setup setup = {2, 2, 10 * GIB, 60, 10, 5, 0, 0};
     struct err e = {0};
     assert_int_equal(deploy_open(&d, &setup, &e), 0);
     assert_int_equal(deploy_ask(&d, 0, 0), DEPLOY_WAIT);
@@ -339,6 +339,41 @@ static void operators(void **state)
     deploy_close(&d);
 }
 
+/* Units of KV memory are counted like bytes. */
+static void units_are_room(void **state)
+{
+    (void)state;
+    struct deploy d;
+    open_table(&d, 3, 3, 10 * GIB);
+    d.setup.units = 5;
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(deploy_ask(&d, i, i), DEPLOY_WAIT);
+        expect(&d, i, DEPLOY_OPEN, i);
+        deploy_sized(&d, i, GIB, 2);
+        expect(&d, i, DEPLOY_LOAD, i);
+        deploy_loaded(&d, i, i);
+        deploy_enter(&d, i, i);
+        deploy_done(&d, i, i);
+    }
+    assert_int_equal(d.used_units, 4);
+    deploy_pin(&d, 1, true);
+    assert_int_equal(deploy_ask(&d, 2, 2), DEPLOY_WAIT);
+    expect(&d, 2, DEPLOY_OPEN, 2);
+    deploy_sized(&d, 2, GIB, 3);
+    expect(&d, 2, DEPLOY_UNLOAD, 0); /* the bytes would fit */
+    deploy_unloaded(&d, 0);
+    expect(&d, 2, DEPLOY_LOAD, 2);
+    deploy_failed(&d, 2, 3);
+    deploy_leave(&d, 2);
+    assert_int_equal(d.used_units, 2);
+    assert_int_equal(deploy_room_units(&d, 2), 3);
+    deploy_want(&d, 2, 10);
+    expect(&d, 10, DEPLOY_OPEN, 2);
+    deploy_sized(&d, 2, GIB, 4); /* more than the pinned one leaves */
+    expect(&d, 10, DEPLOY_REFUSED, 2);
+    deploy_close(&d);
+}
+
 /* ---- random schedules ---- */
 
 #define MODELS  12
@@ -356,6 +391,7 @@ struct sim {
     struct deploy d;
     struct client client[CLIENTS];
     int64_t size[MODELS];
+    int units[MODELS];
     bool broken[MODELS], first_served[MODELS], had_waiter[MODELS];
     double order[MODELS]; /* since when it has been waited for */
     enum deploy_act pending[MODELS];
@@ -375,7 +411,7 @@ static int pick(int n)
 static void check(const struct sim *s)
 {
     int64_t used = 0;
-    int resident = 0, users[MODELS] = {0}, waiters[MODELS] = {0};
+    int resident = 0, units = 0, users[MODELS] = {0}, waiters[MODELS] = {0};
     for (int c = 0; c < CLIENTS; c++)
         if (s->client[c].model >= 0)
             (s->client[c].uses ? users : waiters)[s->client[c].model]++;
@@ -384,6 +420,7 @@ static void check(const struct sim *s)
         assert_int_equal(m->n_users, users[i]);
         assert_int_equal(m->n_waiters, waiters[i]);
         used += m->slot >= 0 ? m->bytes : 0;
+        units += m->slot >= 0 ? m->units : 0;
         resident += m->slot >= 0;
         if (users[i] > 0)
             assert_int_equal(m->state, DEPLOY_READY);
@@ -392,6 +429,7 @@ static void check(const struct sim *s)
         for (int k = 0; k < i; k++)
             assert_true(m->slot < 0 || m->slot != s->d.model[k].slot);
     }
+    assert_true(units == s->d.used_units && units <= s->d.setup.units);
     assert_true(used == s->d.used && used <= s->d.setup.memory);
     assert_true(resident == s->d.n_resident && resident <= s->d.setup.n_slots);
     assert_true(s->n_open <= 1);
@@ -467,7 +505,7 @@ static void end_pending(struct sim *s, int i)
         deploy_failed(&s->d, i, s->now);
         refuse_all(s, i);
     } else if (act == DEPLOY_OPEN) {
-        deploy_sized(&s->d, i, s->size[i]);
+        deploy_sized(&s->d, i, s->size[i], s->units[i]);
     } else {
         deploy_loaded(&s->d, i, s->now);
         s->stays_until[i] = s->now + fmin(s->d.setup.residence * (s->now - s->read_at[i]), s->d.setup.patience);
@@ -575,10 +613,13 @@ static void run(unsigned seed)
     s.d.setup.hold = 0.1 * pick(10);
     s.d.setup.residence = pick(4);
     for (int i = 0; i < MODELS; i++) {
+        s.units[i] = pick(4);
         s.size[i] = GIB + (int64_t)pick(1000) * GIB / 200;
         s.broken[i] = pick(8) == 0;
     }
     s.size[pick(MODELS)] = 11 * GIB;
+    s.units[pick(MODELS)] = 9;
+    s.d.setup.units = 8;
     for (int c = 0; c < CLIENTS; c++)
         s.client[c].model = -1;
     for (int k = 0; k < STEPS; k++)
@@ -617,6 +658,7 @@ int main(void)
         cmocka_unit_test(first_waiter),
         cmocka_unit_test(yielding),
         cmocka_unit_test(residence),
+        cmocka_unit_test(units_are_room),
         cmocka_unit_test(too_large),
         cmocka_unit_test(failures),
         cmocka_unit_test(operators),

@@ -31,6 +31,44 @@ static void judgement(void **state)
     assert_int_equal(fit_judge(&f, false, &e), 0);
 }
 
+/* Weights that become FP8 need more room before they are it. */
+static void loading(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct fit f = {.weights = 8 * GIB, .kv_least = GIB, .kv_wanted = GIB, .loading = 16 * GIB, .available = 16 * GIB};
+    assert_int_equal(fit_judge(&f, false, &e), 0);
+    f.available--;
+    assert_int_equal(fit_judge(&f, false, &e), -1);
+    expect_text(&e, ERR_MEMORY,
+                "needed on this device while weights become FP8: 16.00 GiB, 9.00 afterwards; 16.00 GiB are free: use "
+                "more ranks, or a checkpoint that is quantised");
+}
+
+/* Two matrices and a norm, in BF16; the head is the embedding, or one of its own. */
+static void fp8_at_load(void **state)
+{
+    (void)state;
+    struct weight_slot slot[] = {{.id = WEIGHT_EMBED, .layer = -1, .type = DTYPE_BF16, .rows = 100, .cols = 64},
+                                 {.id = WEIGHT_ATTN_NORM, .layer = 0, .type = DTYPE_BF16, .rows = 1, .cols = 64},
+                                 {.id = WEIGHT_QKV, .layer = 0, .type = DTYPE_BF16, .rows = 192, .cols = 64},
+                                 {.id = WEIGHT_MLP_OUT, .layer = 0, .type = DTYPE_BF16, .rows = 64, .cols = 128}};
+    const struct weight_map map = {.n_slots = 4, .slot = slot};
+    struct model_config m = {.tied_head = true};
+    size_t most, wide = 2 * (100 * 64 + 64 + 192 * 64 + 64 * 128);
+    size_t qkv = 192 * 64 + 192 * 4, out = 64 * 128 + 64 * 4, head = 6400 + 512; /* codes, scales */
+    assert_int_equal(weight_map_fp8_bytes(&map, &m, &most), wide);
+    assert_int_equal(most, wide);
+    m.weights_fp8 = true;
+    assert_int_equal(weight_map_fp8_bytes(&map, &m, &most), 2 * (6400 + 64) + qkv + out);
+    assert_int_equal(most, wide + qkv); /* the first one, beside all as the checkpoint has it */
+    m.head_fp8 = true;
+    assert_int_equal(weight_map_fp8_bytes(&map, &m, &most), 2 * (6400 + 64) + qkv + out + head);
+    m.weights_fp8 = false;
+    assert_int_equal(weight_map_fp8_bytes(&map, &m, &most), wide + head);
+    assert_int_equal(most, wide + head);
+}
+
 static void heads(void **state)
 {
     (void)state;
@@ -109,7 +147,8 @@ static void divided_memory(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(judgement), cmocka_unit_test(heads),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(judgement),       cmocka_unit_test(heads),
+                                       cmocka_unit_test(loading),         cmocka_unit_test(fp8_at_load),
                                        cmocka_unit_test(kinds_of_blocks), cmocka_unit_test(divided_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -38,7 +38,7 @@ static void start(struct bench *b, int lane)
 {
     struct err e = {0};
     assert_int_equal(paper_open(&b->paper[lane], &setup.limits, VOCAB, &e), 0);
-    assert_int_equal(lanes_start(&b->lanes, lane, b->end[lane][1], &setup, &e), 0);
+    assert_int_equal(lanes_start(&b->lanes, lane, b->end[lane][1], &setup, NULL, &e), 0);
 }
 
 static void open_bench(struct bench *b)

@@ -97,7 +97,7 @@ struct sums {
     int ended[FINISH_REASONS];
 };
 
-/* What layers see in a schedule. */
+/* The layers of a schedule by what they see. */
 enum sight { ALL_SEE_ALL, SOME_ARE_WINDOWED, ALL_ARE_WINDOWED, SIGHTS };
 
 static void random_windows(struct limits *l, enum sight sight, uint64_t *seed)

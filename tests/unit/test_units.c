@@ -217,13 +217,11 @@ static struct schedule *begin(struct units *u, int i, uint64_t *seed, uint64_t *
 {
     struct err e = {0};
     struct schedule *run = calloc(1, sizeof *run);
-    struct blocks_source source;
     const struct unit_share share = {PER_UNIT, LEAST, LEAST + random_below(seed, 6)};
     struct scheduler_setup setup = schedule_setup(1 + random_below(seed, 8), 0, PER_UNIT * share.most);
     setup.limits.max_batch_tokens = setup.limits.max_seqs + random_below(seed, 40);
     setup.prefix_caching = random_below(seed, 4) != 0;
-    setup.source = &source;
-    assert_int_equal(units_join(u, i, &run->s.blocks[KV_MAIN], &share, &source, &e), 0);
+    assert_int_equal(units_join(u, i, &run->s.blocks[KV_MAIN], &share, &setup.source, &e), 0);
     schedule_open_shared(run, &setup, u, i, kv);
     return run;
 }

@@ -1,0 +1,34 @@
+/* kernels/inputs.h - activations that are quantised before a product, as a checkpoint was calibrated for (W8A8): each
+ * becomes what the nearest code counts, times a scale. The product is then that of those numbers. A backend may have
+ * it or not (ops->inputs). */
+#ifndef KERNELS_INPUTS_H
+#define KERNELS_INPUTS_H
+
+#include "kernels/ops.h"
+
+/* The inputs of one matrix; flat. The scale of a row or of a group of a row is its largest magnitude over 448 (E4M3) or
+ * 127.5 (INT8, codes of -128 to 127), which is compressed-tensors' rule. */
+struct input_form {
+    enum codes codes; /* CODES_E4M3 or CODES_INT8 */
+    float scale;      /* of all inputs, from the checkpoint; 0: each row has its own */
+    float most;       /* a magnitude counts as this at most; 0: there is no bound */
+    int group;        /* inputs of a row that share a scale */
+    int first;        /* of this rank's inputs, the place in the whole row */
+    int n_groups;     /* of a whole row */
+    bool shared;      /* other ranks have the row's other inputs */
+};
+
+struct input_ops {
+    /* largest[t][g] = the largest magnitude of row t's inputs in group g of the whole row, 0 where this rank has none.
+     * x: [n_rows, cols]; largest: [n_rows, n_groups]. What is no number does not count. */
+    void (*find_largest)(struct queue *q, float *largest, const void *x, const struct input_form *f, int n_rows,
+                         int cols);
+    /* out[t][i] = scale x code nearest to x[t][i] / scale, of two the even one, beyond the last code that one. What is
+     * no number stays none. largest: as above, of all ranks; not read where f->scale is given. out may alias x. */
+    void (*quantise)(struct queue *q, void *out, const void *x, const float *largest, const struct input_form *f,
+                     int n_rows, int cols);
+};
+
+extern const struct input_ops input_ops_cpu;
+
+#endif

@@ -1,0 +1,50 @@
+/* rank/model/kv_arena.h - memory for the keys and values of several models on a rank, in units of equal size. Which
+ * model holds which unit is rank 0's to decide (coordinator/schedule/units.h); a rank hears of it by the blocks that
+ * plans name. */
+#ifndef MODEL_KV_ARENA_H
+#define MODEL_KV_ARENA_H
+
+#include "kernels/ops.h"
+#include "partition/model.h"
+
+#define KV_ARENA_UNITS ((size_t)128)      /* at least, if they are not too small then */
+#define KV_UNIT_LEAST  ((size_t)64 << 10) /* bytes */
+
+/* Users of a unit that are no model: nobody yet, one that is gone. */
+enum { UNIT_BLANK = -1, UNIT_LEFT = -2 };
+
+struct kv_arena {
+    char *base; /* device */
+    size_t unit_bytes;
+    int n_units;
+    int *user; /* [n_units] number of the model that used it last; UNIT_BLANK, UNIT_LEFT */
+};
+
+/* A model's part of an arena. */
+struct kv_share {
+    int per_unit;    /* blocks in a unit */
+    int least, most; /* units: for one sequence, for as many as it may have at once */
+};
+
+/* An arena of so many bytes: those of a unit, a power of two; the number of units. */
+size_t kv_arena_unit_bytes(size_t bytes);
+int kv_arena_units(size_t bytes);
+
+/* Take the memory. Local. */
+int kv_arena_open(struct kv_arena *a, size_t bytes, const struct ops *ops, struct queue *q, struct err *e);
+void kv_arena_close(struct kv_arena *a, const struct ops *ops, struct queue *q); /* safe on a zeroed struct */
+
+/* Blocks of a model in a unit, on the rank of n_ranks that has room for the fewest; 0: a unit is too small. */
+int kv_arena_per_unit(size_t unit_bytes, const struct model_config *m, int n_ranks, enum dtype act);
+
+/* The first whole part of so many bytes in a unit, counted from the beginning of the arena. */
+size_t kv_arena_first(const struct kv_arena *a, int unit, size_t part);
+
+/* A model is about to use a unit. Its own numbers may stay in it, another model's are cleared: they could be no
+ * numbers. Enqueued. */
+void kv_arena_claim(struct kv_arena *a, int unit, int model, const struct ops *ops, struct queue *q);
+
+/* The model of this number is gone: the next one of the number is another model. */
+void kv_arena_forget(struct kv_arena *a, int model);
+
+#endif

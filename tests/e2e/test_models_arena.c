@@ -1,0 +1,204 @@
+/* tests/e2e/test_models_arena.c - the memory for keys and values that models of one job share: two models, which
+ * together need more than there is, get it in turn and at once; every answer is what the
+ * model says that is served alone. */
+#include "base/clock.h"
+#include "tests/support/cases.h"
+#include "tests/support/files.h"
+#include "tests/support/models.h"
+#include "tests/support/serving.h"
+#include "tests/support/talk.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <zmq.h>
+
+#define N_REQUESTS 8
+#define N_TOKENS   240
+#define ARENA      (640 << 10)
+#define MODEL_LEN  "300" /* most prompt and output */
+
+static const char *const model[] = {"llama-bf16", "qwen3-f16"};
+static char folder[256];
+static char *alone[2][N_REQUESTS]; /* the token ids of each request, as text */
+
+/* Prompts share their beginnings in pairs, so the prefix cache has a part in it. */
+static void ask(struct talk *t, int i, int number)
+{
+    char ids[400] = "5";
+    int length = 3 + 5 * number;
+    for (int k = 1, n = 1; k < length; k++)
+        n += snprintf(ids + n, sizeof ids - (size_t)n, ",%d", 6 + (number / 2 * 7 + k) % 90);
+    talk_say(t,
+             "{\"request_id\":\"%d.%d\",\"model\":\"%s\",\"prompt\":[%s],\"max_tokens\":%d,\"temperature\":0,"
+             "\"ignore_eos\":true}",
+             i, number, model[i], ids, N_TOKENS);
+}
+
+/* The token ids of the next reply, and which request it is to. The caller frees. */
+static char *hear(struct talk *t, int *i, int *number)
+{
+    json_t *reply = talk_hear(t, 120);
+    const json_t *ids = json_object_get(json_array_get(json_object_get(reply, "choices"), 0), "token_ids");
+    char *text = ids != NULL ? json_dumps(ids, JSON_COMPACT) : NULL;
+    *i = *number = -1;
+    (void)sscanf(talk_text(reply, "request_id"), "%d.%d", i, number);
+    if (text == NULL) {
+        char *said = reply != NULL ? json_dumps(reply, JSON_COMPACT) : NULL;
+        printf("# %.300s\n", said != NULL ? said : "no reply");
+        free(said);
+    }
+    json_decref(reply);
+    return text;
+}
+
+/* The answers of a server that has model i alone, and memory for all of it. */
+static void hear_alone(int i, int ranks)
+{
+    const char *const more[] = {"--served-model-name", model[i],  "--max-batch", "8", "--max-batch-tokens", "64",
+                                "--max-model-len",     MODEL_LEN, NULL};
+    char path[600];
+    struct serving s;
+    struct talk t;
+    (void)snprintf(path, sizeof path, "%s/%s", folder, model[i]);
+    case_begin("%s alone, on %d ranks", model[i], ranks);
+    if (case_check(serving_start_model(&s, path, ranks, SERVING_IPC, more), "no server")) {
+        talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
+        for (int k = 0; k < N_REQUESTS; k++)
+            ask(&t, i, k);
+        for (int k = 0, m, number; k < N_REQUESTS; k++) {
+            char *ids = hear(&t, &m, &number);
+            if (!case_check(ids != NULL && number >= 0 && number < N_REQUESTS, "no answer"))
+                break;
+            free(alone[i][number]);
+            alone[i][number] = ids;
+        }
+        talk_close(&t);
+        case_check(serving_stop(&s) == 0, "status");
+    }
+    case_end();
+}
+
+/* N_REQUESTS for each model of those that are named, all at once. */
+static void traffic(const struct serving *s, bool first, bool second)
+{
+    struct talk t;
+    int n = (first + second) * N_REQUESTS, n_wrong = 0;
+    talk_open(&t, ZMQ_DEALER, s->endpoint, NULL, NULL);
+    for (int k = 0; k < N_REQUESTS; k++) {
+        if (first)
+            ask(&t, 0, k);
+        if (second)
+            ask(&t, 1, k);
+    }
+    for (int k = 0, i, number; k < n; k++) {
+        char *ids = hear(&t, &i, &number);
+        bool known = i >= 0 && i < 2 && number >= 0 && number < N_REQUESTS;
+        n_wrong += ids == NULL || !known || alone[i][number] == NULL || strcmp(ids, alone[i][number]) != 0;
+        free(ids);
+    }
+    case_check(n_wrong == 0, "%d of %d answers are not those of the model alone", n_wrong, n);
+    talk_close(&t);
+}
+
+static double held(const struct serving *s, int i)
+{
+    return serving_metric_of(s, "model_kv_bytes", "model", model[i]);
+}
+
+/* Numbers of the metrics come a moment later than answers. */
+static bool comes_to_hold(const struct serving *s, int i, double least, double most)
+{
+    for (double until = seconds_now() + 30; seconds_now() < until;)
+        if (held(s, i) >= least && held(s, i) <= most)
+            return true;
+    printf("# %s holds %g bytes, expected %g to %g\n", model[i], held(s, i), least, most);
+    return false;
+}
+
+static void share(int ranks)
+{
+    static const char *const more[] = {
+        "--kv-cache-memory-bytes", "640K", "--model-memory",  "64M",     "--max-batch", "8",
+        "--max-batch-tokens",      "64",   "--max-model-len", MODEL_LEN, NULL};
+    struct serving s;
+    case_begin("two models that need more than there is get it in turn and at once, on %d ranks", ranks);
+    if (case_check(serving_start_models(&s, folder, ranks, more, NULL), "no server")) {
+        case_check(serving_metric(&s, "models_kv_memory_bytes") == ARENA, "the arena");
+        case_check(serving_metric(&s, "models_kv_free_bytes") == ARENA, "all is free");
+        for (int round = 0; round < 2; round++) {
+            traffic(&s, true, false);
+            case_check(comes_to_hold(&s, 0, 0.3 * ARENA, ARENA), "the first model has what it needs");
+            traffic(&s, false, true);
+            case_check(comes_to_hold(&s, 1, 0.6 * ARENA, ARENA), "the second model has what it needs");
+            case_check(comes_to_hold(&s, 0, 1, 0.25 * ARENA), "the first one has given units back");
+        }
+        traffic(&s, true, true);
+        case_check(serving_metric(&s, "models_used_bytes") > 0, "both are loaded");
+        for (int i = 0; i < 2; i++) {
+            char text[100];
+            (void)snprintf(text, sizeof text, "{\"op\":\"unload\",\"model\":\"%s\"}", model[i]);
+            json_decref(talk_ask(s.endpoint, text));
+        }
+        case_check(serving_metric(&s, "models_kv_free_bytes") == ARENA, "%g bytes are free, expected all",
+                   serving_metric(&s, "models_kv_free_bytes"));
+        case_check(serving_stop(&s) == 0, "status");
+    }
+    case_end();
+}
+
+/* Memory that is none, or leaves none for weights; a model for which there is none. */
+static void refused(void)
+{
+    static const char *const wrong[] = {"64M", "1K"};
+    struct serving s;
+    for (int k = 0; k < 2; k++) {
+        struct process p;
+        const char *const words[] = {
+            "serve", "--models-dir", folder, "--model-memory", "64M", "--kv-cache-memory-bytes", wrong[k], NULL};
+        case_begin("--kv-cache-memory-bytes %s is refused", wrong[k]);
+        process_run(&p, &(struct process_setup){.ranks = 2}, words);
+        case_check(p.status == 2 && strstr(p.text[PROCESS_ERR], "--kv-cache-memory-bytes") != NULL, "status %d: %s",
+                   p.status, p.text[PROCESS_ERR]);
+        process_free(&p);
+        case_end();
+    }
+    case_begin("a model for which pinned ones leave no unit is a 507 with the numbers");
+    static const char *const more[] = {"--kv-cache-memory-bytes", "64K", "--pin", "llama-bf16", NULL};
+    if (case_check(serving_start_models(&s, folder, 1, more, NULL), "no server")) {
+        char text[200];
+        (void)snprintf(text, sizeof text, "{\"model\":\"%s\",\"prompt\":[5],\"max_tokens\":2}", model[0]);
+        json_t *reply = talk_ask(s.endpoint, text);
+        case_check(strcmp(talk_text(reply, "status"), "ok") == 0, "%s", talk_text(reply, "error/message"));
+        json_decref(reply);
+        (void)snprintf(text, sizeof text, "{\"op\":\"load\",\"model\":\"%s\"}", model[1]);
+        reply = talk_ask(s.endpoint, text);
+        case_check(talk_number(reply, "code") == 507 &&
+                       strstr(talk_text(reply, "error/message"), "(--kv-cache-memory-bytes)") != NULL,
+                   "%g: %s", talk_number(reply, "code"), talk_text(reply, "error/message"));
+        json_decref(reply);
+        case_check(serving_stop(&s) == 0, "status");
+    }
+    case_end();
+}
+
+int main(int argc, char **argv)
+{
+    int most = argc > 1 ? atoi(argv[1]) : 3;
+    files_make_dir(folder);
+    for (int i = 0; i < 2; i++) {
+        char made[256], path[600];
+        models_fixture(made, model[i]);
+        (void)snprintf(path, sizeof path, "%s/%s", folder, model[i]);
+        if (rename(made, path) != 0)
+            return 99;
+    }
+    for (int ranks = 1; ranks <= most; ranks++) {
+        for (int i = 0; i < 2; i++)
+            hear_alone(i, ranks);
+        share(ranks);
+    }
+    refused();
+    files_remove_dir(folder);
+    return cases_done();
+}
