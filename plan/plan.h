@@ -58,7 +58,7 @@ static inline int limits_window_blocks(int window)
     return (window - 1 + 2 * KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS + 1;
 }
 
-/* Of this kind. */
+/* Blocks of this kind. */
 static inline int limits_blocks(const struct limits *l, int kind)
 {
     return kind == KV_WINDOWED ? l->n_window_blocks : l->n_blocks;
