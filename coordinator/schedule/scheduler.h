@@ -64,7 +64,7 @@ struct scheduler_setup {
     struct limits limits; /* max_batch_tokens >= max_seqs, so that every running sequence moves in every step */
     const struct tokenizer *tokenizer; /* borrowed; NULL: requests get no text */
     struct lexicon_keeper *lexicon;    /* borrowed; NULL: no request has a form */
-    /* Of KV blocks of kind KV_MAIN, limits.n_blocks at most; without a function: they are all there. */
+    /* The source of KV blocks of kind KV_MAIN, limits.n_blocks at most; without a function: they are all there. */
     struct blocks_source source;
     bool prefix_caching;
     int max_waiting;            /* requests that scheduler_add lets wait; 0: any number */
