@@ -38,11 +38,15 @@ static const struct opt fp8_rows[] = {
            "embedding; results change (default none: the checkpoint's types)"),
     CHOICE("head-dtype", head_dtype, "auto|fp8",
            "fp8: the same for the head alone (default auto: the checkpoint's type)"),
+};
+const struct opt_rows run_fp8_rows = OPT_ROWS(fp8_rows);
+
+static const struct opt inputs_rows[] = {
     CHOICE("quantized-activations", inputs, "off|auto|on",
            "quantise activations before products of quantised weights: auto where the checkpoint declares it and that "
            "is implemented (FP8 and INT8, on CPUs), on: or fail; results change (default off: more accurate)"),
 };
-const struct opt_rows run_fp8_rows = OPT_ROWS(fp8_rows);
+const struct opt_rows run_inputs_rows = OPT_ROWS(inputs_rows);
 
 static const struct opt json_rows[] = {
     FLAG("json", json, "print one JSON object instead of a table"),
@@ -123,10 +127,14 @@ const struct opt_rows run_prefix_rows = OPT_ROWS(prefix_rows);
 static const struct opt draft_rows[] = {
     TEXT("speculative-config", "JSON", speculative_config,
          "drafts, in vLLM's form: {\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, "
-         "\"prompt_lookup_min\": 2}. A step verifies the tokens that followed the same tokens before, in prompt or "
-         "output; the text stays the same. Other methods are refused"),
+         "\"prompt_lookup_min\": 2}, or {\"method\": \"draft_model\", \"model\": \"DIR\", \"num_speculative_tokens\": "
+         "5}. "
+         "A step verifies the tokens that followed the same tokens before, in prompt or output, or those of the draft "
+         "model; the text stays the same. Other methods are refused"),
+    TEXT("draft-model", "DIR", draft_model,
+         "a small model of the same vocabulary, on the same ranks, that makes the drafts"),
     INTEGER("num-speculative-tokens", num_speculative_tokens, 1, 15, -1,
-            "most drafts per sequence and step: the same as --speculative-config with method ngram"),
+            "most drafts per sequence and step: of --draft-model, or as --speculative-config with method ngram"),
     INTEGER("prompt-lookup-max", prompt_lookup_max, 1, 64, -1,
             "compare at most this many of the last tokens with earlier ones (default 5)"),
     INTEGER("prompt-lookup-min", prompt_lookup_min, 1, 64, -1,

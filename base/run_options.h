@@ -26,6 +26,7 @@ struct run_options {
     bool no_prefix_caching;
 
     const char *speculative_config; /* NULL: not given */
+    const char *draft_model;        /* NULL: not given */
     int64_t speculative;            /* enum speculative_choice */
     int64_t num_speculative_tokens, prompt_lookup_max, prompt_lookup_min;
 
@@ -40,7 +41,8 @@ struct run_options {
 extern const struct opt_rows run_model_rows;  /* --model, --tensor-parallel, --expert-parallel */
 extern const struct opt_rows run_device_rows; /* --device */
 extern const struct opt_rows run_kv_rows;     /* --kv-cache-dtype */
-extern const struct opt_rows run_fp8_rows;    /* --quantization, --head-dtype, --quantized-activations */
+extern const struct opt_rows run_fp8_rows;    /* --quantization, --head-dtype: weights at load */
+extern const struct opt_rows run_inputs_rows; /* --quantized-activations */
 extern const struct opt_rows run_json_rows;   /* --json, instead of a table */
 extern const struct opt_rows run_host_rows;   /* threads, and what a preflight accepts */
 extern const struct opt_rows run_load_rows;   /* commands that load a model on all ranks */

@@ -46,9 +46,13 @@ static int fill_share(struct rank_share *r, const struct model_config *m, const 
                       int rank, int n_ranks, struct err *e)
 {
     struct weight_map map = {0};
+    size_t loading;
     shard_make(&r->shard, m, rank, n_ranks);
     if (weight_map_build(&map, m, &r->shard, c, e) == 0)
-        r->weight_bytes = weight_map_bytes(&map);
+        r->weight_bytes = weight_map_fp8_bytes(&map, m, &loading);
+    for (int i = 0; i < map.n_slots; i++)
+        if (weight_becomes_fp8(m, &map.slot[i]))
+            map.slot[i].form = weight_fp8_form();
     for (int i = 0; i < N_STEPS; i++)
         r->step_bytes[i] = weight_map_step_bytes(&map, m, step_sequences[i]);
     r->kv_bytes_per_token = (size_t)model_cache_arrays(m) * (size_t)m->n_layers *
@@ -294,6 +298,16 @@ static void print(const struct inspect_options *o, const struct model_config *m,
     }
 }
 
+static void choose_fp8(const struct inspect_options *o, struct model_config *m, struct err *e)
+{
+    m->kv_fp8 = o->run.kv_dtype != KV_AUTO;
+    m->weights_fp8 = o->run.quantise == WEIGHTS_FP8;
+    m->head_fp8 = o->run.head_dtype == WEIGHTS_FP8;
+    if (m->weights_fp8 && m->quantization.format != FORMAT_NONE)
+        ERR(e, ERR_USAGE, "--quantization fp8: the checkpoint is quantised already (%s), expected one that is not",
+            m->quantization.method);
+}
+
 int inspect_run(const struct inspect_options *o, struct err *e)
 {
     struct model_config m = {0};
@@ -304,7 +318,7 @@ int inspect_run(const struct inspect_options *o, struct err *e)
         ERR(e, ERR_USAGE, "inspect needs --model DIR");
     if (e->code == ERR_NONE && run_check_replicas(&o->run, (int)o->ranks, NULL, e) == 0 &&
         model_config_read(&m, o->run.model, e) == 0 && checkpoint_open(&c, o->run.model, e) == 0)
-        m.kv_fp8 = o->run.kv_dtype != KV_AUTO;
+        choose_fp8(o, &m, e);
     if (e->code == ERR_NONE && o->run.expert_parallel)
         (void)model_hold_whole_experts(&m, e);
     if (e->code == ERR_NONE && side_tensors_read(&c, &m, e) == 0)

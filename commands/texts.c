@@ -4,8 +4,41 @@
 #include "base/log.h"
 #include "base/utf8.h"
 #include "commands/generation.h"
+#include "coordinator/drafts/draft_options.h"
 
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
+
+/* Both have the same text for each id. */
+static int compare_tokens(const struct tokenizer *t, const struct tokenizer *other, const char *folder, struct err *e)
+{
+    int32_t n = tokenizer_vocab_size(t), n_other = tokenizer_vocab_size(other);
+    for (int32_t id = 0; id < n && id < n_other; id++) {
+        size_t bytes = 0, bytes_other = 0;
+        const char *text = tokenizer_token_text(t, id, &bytes);
+        const char *text_other = tokenizer_token_text(other, id, &bytes_other);
+        if (text != NULL && text_other != NULL && (bytes != bytes_other || memcmp(text, text_other, bytes) != 0))
+            return ERR(e, ERR_INPUT, "draft model %s: token %d is \"%.*s\", expected the model's \"%.*s\"", folder, id,
+                       bytes_other < 40 ? (int)bytes_other : 40, text_other, bytes < 40 ? (int)bytes : 40, text);
+    }
+    return 0;
+}
+
+int texts_check_draft_model(const struct tokenizer *t, const struct run_options *o, struct err *e)
+{
+    char folder[DRAFT_FOLDER_BYTES], path[DRAFT_FOLDER_BYTES + sizeof "/tokenizer.json"];
+    struct tokenizer *other = NULL;
+    if (draft_folder(folder, o, e) != 0)
+        return -1;
+    (void)snprintf(path, sizeof path, "%s/tokenizer.json", folder);
+    if (folder[0] == '\0' || access(path, F_OK) != 0)
+        return 0;
+    if (tokenizer_open(&other, folder, e) == 0)
+        (void)compare_tokens(t, other, folder, e);
+    tokenizer_close(&other);
+    return e->code == ERR_NONE ? 0 : -1;
+}
 
 int texts_open(struct texts *t, const char *dir, const char *name, const char *chat_template,
                const struct model_config *m, struct err *e)

@@ -3,6 +3,7 @@
 #ifndef COMMANDS_TEXTS_H
 #define COMMANDS_TEXTS_H
 
+#include "base/run_options.h"
 #include "coordinator/tasks/served.h"
 #include "partition/model.h"
 #include "text/grammar/lexicon_keeper.h"
@@ -20,6 +21,9 @@ struct texts {
  * Any thread. */
 int texts_open(struct texts *t, const char *dir, const char *name, const char *chat_template,
                const struct model_config *m, struct err *e);
+/* Refuse the draft model of the options, if there is one, where its tokenizer says that it has other tokens. A folder
+ * without a tokenizer says nothing. */
+int texts_check_draft_model(const struct tokenizer *t, const struct run_options *o, struct err *e);
 /* Safe on a zeroed struct. */
 void texts_close(struct texts *t);
 

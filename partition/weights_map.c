@@ -108,10 +108,13 @@ size_t weight_map_fp8_bytes(const struct weight_map *map, const struct model_con
 double weight_map_step_bytes(const struct weight_map *map, const struct model_config *m, int n_sequences)
 {
     const struct routing *how = &m->experts.routing;
+    const struct code_form form = weight_fp8_form();
     double left_out = how->n_experts > 0 ? 1 - (double)how->n_chosen / how->n_experts : 0, bytes = 0;
     for (int i = 0; i < map->n_slots; i++) {
         const struct weight_slot *slot = &map->slot[i];
-        bool row_only = (slot->id == WEIGHT_EMBED && !m->tied_head) || slot->id == WEIGHT_POSITION;
+        bool row_only = (slot->id == WEIGHT_EMBED && (!m->tied_head || m->head_fp8)) || slot->id == WEIGHT_POSITION;
+        if (slot->id == WEIGHT_EMBED && m->tied_head && m->head_fp8)
+            bytes += (double)code_bytes(&form, slot->rows, slot->cols);
         double part = row_only ? 0 : weight_is_of_experts(slot->id) ? 1 - pow(left_out, n_sequences) : 1;
         bytes += part * (double)weight_slot_bytes(slot);
     }

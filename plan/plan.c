@@ -16,6 +16,16 @@ struct plan_header {
 _Static_assert(sizeof(struct plan_header) <= PLAN_HEADER_BYTES, "the header must fit its slot");
 _Static_assert(sizeof(struct plan_seq) % 4 == 0 && sizeof(struct plan_start) % 8 == 0, "arrays stay aligned");
 
+struct limits limits_of_draft_model(const struct limits *l)
+{
+    return (struct limits){.max_seqs = l->max_seqs,
+                           .max_batch_tokens = l->max_batch_tokens,
+                           .max_len = l->draft_len,
+                           .max_logit_rows = l->max_seqs,
+                           .n_blocks = l->n_blocks,
+                           .mask_words = l->mask_words};
+}
+
 static size_t mask_bytes(const struct limits *l)
 {
     return (size_t)l->mask_words * sizeof(uint32_t);
@@ -74,6 +84,7 @@ int plan_reserve(struct plan *p, const struct limits *l, struct err *e)
         .n_blocks = larger(has->n_blocks, l->n_blocks),
         .mask_words = larger(has->mask_words, l->mask_words),
         .max_drafts = larger(has->max_drafts, l->max_drafts),
+        .draft_len = larger(has->draft_len, l->draft_len),
         .n_window_blocks = larger(has->n_window_blocks, l->n_window_blocks),
         .window = larger(has->window, l->window),
     };

@@ -30,10 +30,16 @@ struct limits {
     int32_t n_blocks;         /* KV blocks of KV_BLOCK_TOKENS tokens, of kind KV_MAIN */
     int32_t mask_words;       /* of 32 bits, of a mask over the model's vocabulary; 0: no plan brings masks */
     int32_t max_drafts;       /* drafted tokens of one step, of all sequences together; 0: none are drafted */
+    int32_t draft_len;        /* tokens of a sequence that the draft model takes; 0: there is none */
     int32_t n_window_blocks;  /* KV blocks of kind KV_WINDOWED; 0: there is one kind only */
     int32_t window; /* a token of windowed layers sees itself and at most window - 1 before it; 0: no layer is windowed.
                        With one kind of blocks: all of them are, or none */
 };
+
+/* The number that plans of a draft model have, and its limits beside a model of these: it has as many blocks of kind
+ * KV_MAIN, with numbers of its own, and no others, so that its windowed layers keep everything. */
+#define PLAN_DRAFT_MODEL 1
+struct limits limits_of_draft_model(const struct limits *l);
 
 static inline int limits_blocks_per_slot(const struct limits *l)
 {

@@ -74,6 +74,8 @@ static int check_unused(const struct bench_options *o, struct err *e)
     if (o->throughput == NULL && (o->run.num_speculative_tokens > 0 || o->draft_acceptance >= 0))
         return ERR(e, ERR_USAGE,
                    "--num-speculative-tokens and --draft-acceptance belong to --throughput, which is not given");
+    if (o->run.num_speculative_tokens <= 0 && o->run.draft_model != NULL)
+        return ERR(e, ERR_USAGE, "--draft-model needs --num-speculative-tokens, which is not given");
     if (o->run.num_speculative_tokens <= 0 && o->draft_acceptance >= 0)
         return ERR(e, ERR_USAGE, "--draft-acceptance belongs to --num-speculative-tokens, which is not given");
     if (o->throughput == NULL && o->tokenizer != NULL)
@@ -249,6 +251,7 @@ static int open_traffic(struct traffic *t, const struct bench_options *o, const 
     limits.max_seqs = k->n_seqs;
     t->drafts.most = o->run.num_speculative_tokens > 0 ? (int)o->run.num_speculative_tokens : 0;
     t->drafts.acceptance = o->draft_acceptance > 0 ? o->draft_acceptance : 0;
+    t->drafts.come_true = limits.draft_len > 0 && o->draft_acceptance < 0;
     if (o->tokenizer != NULL && traffic_speak(t, o->tokenizer, o->json_schema, i->network.config.vocab, e) != 0)
         return -1;
     return traffic_open(t, k->n_requests, k->n_prompt, k->n_steps + 1, &limits, i->network.config.vocab, e);
@@ -281,18 +284,22 @@ int bench_run(struct world *w, const struct bench_options *o, struct err *e)
     struct model_config m = {0};
     struct checkpoint c = {0};
     struct instance instance;
+    struct draft_model draft = {0};
     struct measurements wanted = {0};
     struct figures f = {0};
     struct read_limit limit;
     struct instance_setup setup = {0};
-    struct bench_rig rig = {.engine = &instance.engine, .traffic = &traffic};
+    struct bench_rig rig = {
+        .engine = &instance.engine, .instance = &instance, .draft_model = &draft, .traffic = &traffic};
     double started = seconds_now();
     if (w->rank == 0 && make_measurements(&wanted, o, e) == 0 && open_given(o, &m, &c, e) == 0 &&
-        check_positions(wanted.work, &m, e) == 0)
+        check_positions(wanted.work, &m, e) == 0) {
         setup = setup_of(o, wanted.work);
+        (void)start_open_draft_model(&draft, &setup, &o->run, &m, e);
+    }
     fatal_agree(w, e);
     MPI_CHECK(MPI_Bcast(&wanted, sizeof wanted, MPI_BYTE, 0, w->comm));
-    instance_open(&instance, w, &m, &c, &setup, e);
+    instance_open_drafted(&instance, &draft, w, &m, &c, &setup, e);
     f.ready_seconds = ready_after_exec(started);
     if (w->rank == 0 && check_room(wanted.work, &setup.limits, e) == 0)
         (void)open_traffic(&traffic, o, &wanted.work[WORK_THROUGHPUT], &instance, e);
@@ -311,10 +318,12 @@ int bench_run(struct world *w, const struct bench_options *o, struct err *e)
     progress_update(&rig.bar, 0, NULL);
     measure(&rig, &wanted, &f, e);
     progress_close(&rig.bar);
+    traffic_drafts(&traffic, &f.drafts);
     if (w->rank == 0)
         report(o, &instance, &f, e);
     fatal_agree(w, e);
     traffic_close(&traffic);
+    instance_close(&draft.instance);
     instance_close(&instance);
     return 0;
 }

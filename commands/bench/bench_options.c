@@ -27,10 +27,13 @@ static const struct opt rows[] = {
             "requests of --throughput that run at once, if the KV cache has room (default 256, at most "
             "--max-batch-tokens)"),
     INTEGER("num-speculative-tokens", run.num_speculative_tokens, 1, 15, -1,
-            "drafts per sequence and step in --throughput, of arbitrary tokens, verified as always (default: none)"),
+            "drafts per sequence and step in --throughput, of arbitrary tokens or --draft-model's, verified as always "
+            "(default: none)"),
+    TEXT("draft-model", "DIR", run.draft_model,
+         "the model that makes these drafts, on the same ranks; with --load-format dummy its weights are random"),
     REAL("draft-acceptance", draft_acceptance, 0, 1, -1,
          "the simulated outcome of these drafts: the probability that one is accepted if the one before it was "
-         "(default 0)"),
+         "(default 0; drafts of --draft-model count as they are unless it is given)"),
     TEXT("tokenizer", "FOLDER", tokenizer,
          "turn --throughput's tokens into text, as a server does, with this folder's tokenizer (default: no text)"),
     TEXT("json-schema", "FILE", json_schema,

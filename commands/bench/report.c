@@ -117,6 +117,26 @@ static void print_latency(const struct figures *f, const char *name)
                1e3 * d.median / k->n_steps, 100 * read_share(f, k->n_steps, d.median));
 }
 
+static int64_t accepted_drafts(const struct draft_counts *c)
+{
+    int64_t n = 0;
+    for (int i = 0; i < c->n_places; i++)
+        n += c->n_accepted[i];
+    return n;
+}
+
+static void print_drafts(const struct draft_counts *c)
+{
+    int64_t n = accepted_drafts(c);
+    if (c->n_steps == 0)
+        return;
+    printf("  drafts: %lld of %lld accepted, %.2f tokens a step of a sequence; by place:", (long long)n,
+           (long long)c->n_tokens, 1 + (double)n / (double)c->n_steps);
+    for (int i = 0; i < c->n_places; i++)
+        printf(" %.1f", 100 * (double)c->n_accepted[i] / (double)c->n_steps);
+    printf(" %%\n");
+}
+
 static void print_throughput(const struct figures *f, const char *name)
 {
     const struct workload *k = &f->work[WORK_THROUGHPUT];
@@ -132,6 +152,7 @@ static void print_throughput(const struct figures *f, const char *name)
     }
     printf("  %.0f steps, %.3f ms each, %.1f %% of the read limit\n", steps, 1e3 * s.median / steps,
            100 * read_share(f, steps, s.median));
+    print_drafts(&f->drafts);
 }
 
 static double host_gap(const struct phases *p)
@@ -307,6 +328,16 @@ static void put_latency(json_t *root, const struct figures *f)
     put_member(root, "latency", l);
 }
 
+/* The drafts of all runs; of those accepted, the number at each place. */
+static json_t *json_drafts(const struct draft_counts *c)
+{
+    json_t *places = json_array();
+    for (int i = 0; i < c->n_places; i++)
+        (void)json_array_append_new(places, json_integer(c->n_accepted[i]));
+    return json_pack("{s:I, s:I, s:I, s:o}", "steps", (json_int_t)c->n_steps, "tokens", (json_int_t)c->n_tokens,
+                     "accepted", (json_int_t)accepted_drafts(c), "accepted_by_place", places);
+}
+
 static void put_throughput(json_t *root, const struct figures *f)
 {
     const struct workload *k = &f->work[WORK_THROUGHPUT];
@@ -321,6 +352,8 @@ static void put_throughput(json_t *root, const struct figures *f)
                          json_rates(f, WORK_THROUGHPUT, k->n_requests * out), "total_tokens_per_second",
                          json_rates(f, WORK_THROUGHPUT, k->n_requests * all), "share_of_read_limit",
                          read_share(f, steps, s.median)));
+    if (f->drafts.n_places > 0)
+        put_member(json_object_get(root, "throughput"), "drafts", json_drafts(&f->drafts));
 }
 
 /* Microseconds: of phases [mean, lowest, highest over the ranks]. */

@@ -21,6 +21,11 @@ static bool chance(struct played_drafts *d)
     return (double)(d->random >> 11) * 0x1p-53 < d->acceptance;
 }
 
+static int32_t other(int32_t token)
+{
+    return token > 0 ? token - 1 : 1;
+}
+
 /* The sampled token is the draft, or another one. */
 static void play(struct traffic *t, struct step_result *result)
 {
@@ -29,7 +34,7 @@ static void play(struct traffic *t, struct step_result *result)
     memcpy(d->sampled, result->sampled, (size_t)result->n_sampled * sizeof *d->sampled);
     for (int i = 0, row = 0; i < f->n; row += f->rows[i], i++)
         for (int k = 0; k + 1 < f->rows[i]; k++)
-            d->sampled[row + k].token = f->request[i]->draft[k] ^ (chance(d) ? 0 : 1);
+            d->sampled[row + k].token = chance(d) ? f->request[i]->draft[k] : other(f->request[i]->draft[k]);
     result->sampled = d->sampled;
 }
 
@@ -38,7 +43,10 @@ static int open_drafts(struct traffic *t, const struct limits *l, struct schedul
     if (t->drafts.most == 0)
         return 0;
     setup->guesses.most = t->drafts.most;
-    setup->drafts.propose = propose;
+    if (l->draft_len > 0)
+        setup->guesses.always = 1;
+    else
+        setup->drafts.propose = propose;
     t->drafts.sampled = err_calloc(e, (size_t)l->max_logit_rows, sizeof *t->drafts.sampled, "drafts");
     return t->drafts.sampled != NULL ? 0 : -1;
 }
@@ -154,7 +162,7 @@ static const struct request *ended_early(const struct traffic *t)
 int traffic_accept(struct traffic *t, const struct step_result *result, struct err *e)
 {
     struct step_result played = *result;
-    if (t->drafts.most > 0)
+    if (t->drafts.most > 0 && !t->drafts.come_true)
         play(t, &played);
     if (scheduler_accept(&t->scheduler, &played, 0, e) != 0)
         return -1;
@@ -164,4 +172,12 @@ int traffic_accept(struct traffic *t, const struct step_result *result, struct e
     return ERR(e, ERR_INPUT, "--json-schema: an answer ended after %zu of %d tokens (%s), expected one that goes on",
                early->output.n, t->rules.max_tokens,
                early->error.code != ERR_NONE ? early->error.text : "it was complete");
+}
+
+void traffic_drafts(const struct traffic *t, struct draft_counts *c)
+{
+    const struct scheduler_stats *s = &t->scheduler.stats;
+    *c = (struct draft_counts){t->drafts.most, (int64_t)s->n_drafts, (int64_t)s->n_draft_tokens, {0}};
+    for (int i = 0; i < DRAFTS_MAX; i++)
+        c->n_accepted[i] = (int64_t)s->n_accepted[i];
 }

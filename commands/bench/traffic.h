@@ -9,14 +9,15 @@
 /* Drafts whose outcome is played: they are verified like others, and then each counts with this probability if the one
  * before it did. */
 struct played_drafts {
-    int most; /* of a sequence and step; 0: none are made */
+    int most;       /* of a sequence and step; 0: none are made */
+    bool come_true; /* nothing is played: a draft model's drafts count as they are */
     double acceptance;
     uint64_t random;
     struct sampled *sampled; /* of a step, as it is told */
 };
 
 struct traffic {
-    struct played_drafts drafts; /* most and acceptance are set before traffic_open */
+    struct played_drafts drafts; /* most, come_true and acceptance are set before traffic_open */
     int n_requests, n_input;
     struct request_rules rules;
     struct tokenizer *tokenizer; /* NULL: no text is made */
@@ -48,5 +49,8 @@ void traffic_plan(struct traffic *t, struct plan *p);
 void traffic_masks(struct traffic *t, struct plan *p);
 /* ERR_INPUT: a form was complete before all tokens of its request. */
 int traffic_accept(struct traffic *t, const struct step_result *result, struct err *e);
+
+/* The drafts of all requests up to now; none, if it is not open. */
+void traffic_drafts(const struct traffic *t, struct draft_counts *c);
 
 #endif

@@ -134,7 +134,8 @@ static int next_of_traffic(struct run *r, struct plan *p, struct err *e)
         r->started = seconds_now();
     }
     traffic_plan(r->rig->traffic, p);
-    count_step(r, p);
+    if (p->model != PLAN_DRAFT_MODEL)
+        count_step(r, p);
     return 0;
 }
 
@@ -187,6 +188,6 @@ void workload_run(struct bench_rig *rig, enum workload_kind kind, const struct w
     memset(s, 0, sizeof *s);
     if (windows_open(&r.windows, &r.limits, e) != 0)
         fatal(e);
-    loop_run(rig->engine, &client, e);
+    instance_run(rig->instance, rig->draft_model, &client, e);
     windows_close(&r.windows);
 }

@@ -5,6 +5,7 @@
 #include "base/progress.h"
 #include "commands/bench/spread.h"
 #include "commands/bench/traffic.h"
+#include "rank/instance/instance.h"
 #include "rank/step/engine.h"
 
 #define WORKLOAD_MAX_REPETITIONS SPREAD_MOST
@@ -33,9 +34,11 @@ struct samples {
 /* The means by which workloads are run. */
 struct bench_rig {
     struct engine *engine;
-    struct traffic *traffic; /* open where it is wanted */
-    struct progress bar;     /* of repetitions, drawn between them: not while a clock runs. Zeroed: none */
-    uint64_t n_done;         /* of these */
+    struct instance *instance;       /* whose engine it is */
+    struct draft_model *draft_model; /* beside it, open or not */
+    struct traffic *traffic;         /* open where it is wanted */
+    struct progress bar;             /* of repetitions, drawn between them: not while a clock runs. Zeroed: none */
+    uint64_t n_done;                 /* of these */
 };
 
 /* Run a workload this often. Collective; *s counts on rank 0. */

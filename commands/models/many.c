@@ -3,6 +3,7 @@
 #include "commands/models/host_cache.h"
 #include "commands/start/start.h"
 #include "commands/thread_cores.h"
+#include "coordinator/drafts/draft_options.h"
 #include "rank/measure/meter.h"
 #include "rank/world/fatal.h"
 #include "rank/world/rank_log.h"
@@ -18,6 +19,11 @@ int many_check(const struct service_options *service, const struct models_option
     const struct run_options *run = &service->run;
     if (run->model != NULL)
         return ERR(e, ERR_USAGE, "--model and --models-dir: expected one of them");
+    char folder[DRAFT_FOLDER_BYTES];
+    if (draft_folder(folder, run, e) != 0)
+        return -1;
+    if (folder[0] != '\0')
+        return ERR(e, ERR_USAGE, "a draft model (%s) and --models-dir: it drafts for the one model of --model", folder);
     if (service->served_name != NULL)
         return ERR(e, ERR_USAGE, "--served-model-name and --models-dir: models have the names of their folders");
     if (run_replica_size(run, w->n_ranks) != w->n_ranks)

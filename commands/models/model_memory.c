@@ -21,8 +21,9 @@ static void warn_of_memory(int64_t given, int64_t memory)
 {
     double most = (double)memory / SHARE * 10;
     if ((double)given > most)
-        log_warn("--model-memory: found %.2f GiB, but the rank that has least has %.2f GiB free: loads may fail",
-                 (double)given / GIB, most / GIB);
+        log_warn(
+            "--model-memory: found %.2f GiB, expected at most the %.2f GiB that are free on the rank that has least",
+            (double)given / GIB, most / GIB);
 }
 
 static int check(const struct model_memory *m, struct err *e)

@@ -2,6 +2,7 @@
 #include "commands/run/generate.h"
 #include "commands/generate.h"
 #include "commands/start/start.h"
+#include "commands/texts.h"
 #include "rank/measure/meter.h"
 #include "rank/measure/ranks_pace.h"
 #include "rank/step/loop.h"
@@ -20,27 +21,32 @@ int run_generate(struct world *w, const struct generate_options *o, struct err *
     struct checkpoint c = {0};
     struct generate g = {0};
     struct instance instance;
+    struct draft_model draft = {0};
     struct meter meter;
     const struct loop_client client = {
         .context = &g, .next = generate_next, .accept = generate_accept, .masks = generate_masks};
     int status = 0;
-    if (w->rank == 0 && open_generate(&g, o, &m, &c, e) == 0)
+    if (w->rank == 0 && open_generate(&g, o, &m, &c, e) == 0) {
         setup = start_setup_of(&o->run, &m, g.longest, g.n, o->prompt_logprobs >= 0);
+        if (start_open_draft_model(&draft, &setup, &o->run, &m, e) == 0)
+            (void)texts_check_draft_model(g.tokenizer, &o->run, e);
+    }
     fatal_agree(w, e);
-    instance_open(&instance, w, &m, &c, &setup, e);
+    instance_open_drafted(&instance, &draft, w, &m, &c, &setup, e);
     if (setup.with_bus)
         ranks_pace_say(&instance.engine, w->n_ranks);
     if (w->rank == 0)
         (void)generate_start(&g, &setup.limits, e);
     (void)meter_open(&meter, &instance.engine, METER_INTERVAL, generate_report, &g, e);
     fatal_agree(w, e);
-    loop_run(&instance.engine, &client, e);
+    instance_run(&instance, &draft, &client, e);
     meter_close(&meter);
     if (w->rank == 0)
         status = generate_status(&g, e);
     fatal_agree(w, e);
     MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
     generate_close(&g);
+    instance_close(&draft.instance);
     instance_close(&instance);
     return status;
 }

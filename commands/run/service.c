@@ -62,6 +62,7 @@ static int run_service(struct world *w, const struct service *s, struct err *e)
     struct model_config m = {0};
     struct checkpoint c = {0};
     struct instance instance;
+    struct draft_model draft = {0};
     struct meter meter;
     struct leader leader = {0};
     struct cores cores;
@@ -72,15 +73,18 @@ static int run_service(struct world *w, const struct service *s, struct err *e)
     int status = 0;
     if (w->rank == 0 && start_open_folder(&s->o->run, s->name, &m, &c, e) == 0) {
         cores_widen(&cores);
-        if (s->open(s->context, s->options, &m, &c, w->n_ranks, e) == 0)
+        if (s->open(s->context, s->options, &m, &c, w->n_ranks, e) == 0) {
             setup = start_service_setup(&s->o->run, &m);
+            if (start_open_draft_model(&draft, &setup, &s->o->run, &m, e) == 0)
+                (void)texts_check_draft_model(s->front->texts.tokenizer, &s->o->run, e);
+        }
         setup.host_threads = cores.widened ? 0 : HOST_THREADS;
         cores_restore(&cores);
     }
     fatal_agree(w, e);
     (void)rank_log_open(w, w->rank == 0 ? s->front->o->log_dir : NULL, e);
     fatal_agree(w, e);
-    instance_open(&instance, w, &m, &c, &setup, e);
+    instance_open_drafted(&instance, &draft, w, &m, &c, &setup, e);
     if (setup.with_bus)
         ranks_pace_say(&instance.engine, w->n_ranks);
     bool first = instance.world.replica == 0;
@@ -94,7 +98,7 @@ static int run_service(struct world *w, const struct service *s, struct err *e)
         cores_restore(&cores);
     }
     fatal_agree(w, e);
-    loop_run(&instance.engine, first ? &mine : &others, e);
+    instance_run(&instance, &draft, first ? &mine : &others, e);
     leader_close(&leader);
     if (w->rank == 0)
         status = s->close(s->context, e);
@@ -103,6 +107,7 @@ static int run_service(struct world *w, const struct service *s, struct err *e)
     fatal_agree(w, e);
     meter_close(&meter);
     MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
+    instance_close(&draft.instance);
     instance_close(&instance);
     return status;
 }

@@ -100,6 +100,31 @@ int start_open_folder(const struct run_options *o, const char *command, struct m
     return start_open_model(o, NULL, m, c, e);
 }
 
+/* Sequences for which it needs no positions that it does not have, and no other rotation than the first ones. */
+static int draft_positions(const struct model_config *m)
+{
+    int longest = m->max_positions > 0 ? m->max_positions : INT32_MAX;
+    bool changes = m->position == POSITION_ROPE && m->rope.growth != ROPE_FIXED;
+    return changes && m->rope.long_from < longest ? m->rope.long_from : longest;
+}
+
+int start_open_draft_model(struct draft_model *d, struct instance_setup *setup, const struct run_options *o,
+                           const struct model_config *m, struct err *e)
+{
+    char folder[DRAFT_FOLDER_BYTES];
+    if (draft_folder(folder, o, e) != 0)
+        return -1;
+    if (folder[0] == '\0')
+        return 0;
+    if (model_config_read(&d->config, folder, e) != 0)
+        return -1;
+    if (d->config.vocab != m->vocab)
+        return ERR(e, ERR_USAGE, "draft model %s: a vocabulary of %d tokens, expected the model's %d", folder,
+                   d->config.vocab, m->vocab);
+    setup->limits.draft_len = smaller(draft_positions(&d->config), setup->limits.max_len);
+    return o->load_format == LOAD_DUMMY ? 0 : checkpoint_open(&d->checkpoint, folder, e);
+}
+
 struct instance_setup start_setup(const struct run_options *o, int n_seqs, int n_tokens, bool scores)
 {
     struct instance_setup setup = {

@@ -15,6 +15,11 @@ int start_open_model(const struct run_options *o, const char *config, struct mod
 int start_open_folder(const struct run_options *o, const char *command, struct model_config *m, struct checkpoint *c,
                       struct err *e);
 
+/* Open the draft model that the options ask for, if any, beside one of config m, and note in the setup how long the
+ * sequences are that it takes. ERR_USAGE where their vocabularies differ. Rank 0. */
+int start_open_draft_model(struct draft_model *d, struct instance_setup *setup, const struct run_options *o,
+                           const struct model_config *m, struct err *e);
+
 /* The setup of every rank, for at most n_seqs sequences of n_tokens at once. scores: prompts may be scored. Rank 0. */
 struct instance_setup start_setup(const struct run_options *o, int n_seqs, int n_tokens, bool scores);
 

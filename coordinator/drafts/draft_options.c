@@ -2,6 +2,7 @@
 #include "coordinator/drafts/draft_options.h"
 #include "base/json.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define CONFIG        "--speculative-config"
@@ -11,7 +12,8 @@
 /* A field that this program does not know, or does not have. */
 static int check_fields(const json_t *config, struct err *e)
 {
-    static const char *const known[] = {"method", "num_speculative_tokens", "prompt_lookup_max", "prompt_lookup_min"};
+    static const char *const known[] = {"method", "model", "num_speculative_tokens", "prompt_lookup_max",
+                                        "prompt_lookup_min"};
     const char *key;
     json_t *value;
     json_object_foreach((json_t *)config, key, value)
@@ -21,8 +23,8 @@ static int check_fields(const json_t *config, struct err *e)
             is_known = is_known || strcmp(key, known[i]) == 0;
         if (!is_known)
             return ERR(e, ERR_USAGE,
-                       CONFIG ": \"%.40s\" is not supported, expected \"method\", \"num_speculative_tokens\", "
-                              "\"prompt_lookup_max\" and \"prompt_lookup_min\"",
+                       CONFIG ": \"%.40s\" is not supported, expected \"method\", \"model\", "
+                              "\"num_speculative_tokens\", \"prompt_lookup_max\" and \"prompt_lookup_min\"",
                        key);
     }
     return 0;
@@ -33,24 +35,47 @@ static int64_t number(const json_t *config, const char *key, int64_t most, struc
     return json_get_int(config, key, -1, 1, most, CONFIG, e);
 }
 
-/* Fields of the config, into the options that say the same unless these are given. */
-static int read_config(struct run_options *o, struct err *e)
+/* The options, and those that the config says where they are not given. */
+struct wishes {
+    int64_t most, longest, shortest;
+    char folder[DRAFT_FOLDER_BYTES];
+};
+
+/* "draft_model" needs "model" and makes it the folder; a model without a method is one, too. */
+static int read_method(struct wishes *w, const json_t *config, struct err *e)
 {
-    json_t *config = json_parse(o->speculative_config, strlen(o->speculative_config), CONFIG, e);
+    const char *model = json_get_string(config, "model", "", CONFIG, e);
+    const char *method = json_get_string(config, "method", model[0] != '\0' ? "draft_model" : "", CONFIG, e);
+    if (e->code != ERR_NONE)
+        return -1;
+    bool drafts = strcmp(method, "draft_model") == 0;
+    if (!drafts && strcmp(method, "ngram") != 0)
+        return ERR(e, ERR_USAGE, CONFIG ": \"method\" is \"%.40s\", expected \"ngram\" or \"draft_model\"", method);
+    if (drafts != (model[0] != '\0'))
+        return ERR(e, ERR_USAGE, CONFIG ": \"model\" belongs to the method \"draft_model\", which needs it");
+    if (drafts && w->folder[0] != '\0')
+        return ERR(e, ERR_USAGE, "--draft-model and \"model\" in " CONFIG ": expected one of them");
+    if (strlen(model) >= sizeof w->folder)
+        return ERR(e, ERR_USAGE, CONFIG ": \"model\" has %zu bytes, expected fewer than %zu", strlen(model),
+                   sizeof w->folder);
+    if (drafts)
+        (void)snprintf(w->folder, sizeof w->folder, "%s", model);
+    return 0;
+}
+
+/* Fields of the config, where no option says the same. */
+static int read_config(struct wishes *w, const char *text, struct err *e)
+{
+    json_t *config = json_parse(text, strlen(text), CONFIG, e);
     if (config != NULL && !json_is_object(config))
         ERR(e, ERR_USAGE, CONFIG ": found %s, expected an object", json_type_name(config));
-    const char *method = "";
-    if (e->code == ERR_NONE && check_fields(config, e) == 0)
-        method = json_get_string(config, "method", "", CONFIG, e);
-    if (e->code == ERR_NONE && strcmp(method, "ngram") != 0)
-        ERR(e, ERR_USAGE, CONFIG ": \"method\" is \"%.40s\", only \"ngram\" is supported", method);
-    if (e->code == ERR_NONE) {
+    if (e->code == ERR_NONE && check_fields(config, e) == 0 && read_method(w, config, e) == 0) {
         int64_t most = number(config, "num_speculative_tokens", DRAFTS_MAX, e);
         int64_t longest = number(config, "prompt_lookup_max", LOOKUP, e);
         int64_t shortest = number(config, "prompt_lookup_min", LOOKUP, e);
-        o->num_speculative_tokens = o->num_speculative_tokens < 0 ? most : o->num_speculative_tokens;
-        o->prompt_lookup_max = o->prompt_lookup_max < 0 ? longest : o->prompt_lookup_max;
-        o->prompt_lookup_min = o->prompt_lookup_min < 0 ? shortest : o->prompt_lookup_min;
+        w->most = w->most < 0 ? most : w->most;
+        w->longest = w->longest < 0 ? longest : w->longest;
+        w->shortest = w->shortest < 0 ? shortest : w->shortest;
     }
     json_decref(config);
     if (e->code == ERR_NONE)
@@ -59,35 +84,64 @@ static int read_config(struct run_options *o, struct err *e)
     return -1;
 }
 
+static int read_wishes(struct wishes *w, const struct run_options *o, struct err *e)
+{
+    *w = (struct wishes){o->num_speculative_tokens, o->prompt_lookup_max, o->prompt_lookup_min, ""};
+    if (o->draft_model != NULL && (o->draft_model[0] == '\0' || strlen(o->draft_model) >= sizeof w->folder))
+        return ERR(e, ERR_USAGE, "--draft-model: a name of %zu bytes, expected 1 to %zu", strlen(o->draft_model),
+                   sizeof w->folder - 1);
+    if (o->draft_model != NULL)
+        (void)snprintf(w->folder, sizeof w->folder, "%s", o->draft_model);
+    if (o->speculative_config != NULL && read_config(w, o->speculative_config, e) != 0)
+        return -1;
+    if (w->folder[0] != '\0' && (w->longest > 0 || w->shortest > 0))
+        return ERR(e, ERR_USAGE,
+                   "prompt_lookup_max and prompt_lookup_min are of the method \"ngram\", not of a draft "
+                   "model");
+    return 0;
+}
+
 static bool asks_for_drafts(const struct run_options *o)
 {
-    return o->speculative_config != NULL || o->num_speculative_tokens > 0 || o->prompt_lookup_max > 0 ||
-           o->prompt_lookup_min > 0;
+    return o->speculative_config != NULL || o->draft_model != NULL || o->num_speculative_tokens > 0 ||
+           o->prompt_lookup_max > 0 || o->prompt_lookup_min > 0;
+}
+
+int draft_folder(char folder[DRAFT_FOLDER_BYTES], const struct run_options *o, struct err *e)
+{
+    struct wishes w;
+    folder[0] = '\0';
+    if (o->speculative == SPECULATIVE_OFF)
+        return 0;
+    if (read_wishes(&w, o, e) != 0)
+        return -1;
+    memcpy(folder, w.folder, DRAFT_FOLDER_BYTES);
+    return 0;
 }
 
 /* Lengths that are missing are vLLM's: 5 if both are, else each the other one. */
 int draft_rules(struct guess_rules *rules, const struct run_options *o, struct err *e)
 {
-    struct run_options mine = *o;
+    struct wishes w;
     *rules = (struct guess_rules){0};
     if (o->speculative == SPECULATIVE_ALWAYS && !asks_for_drafts(o))
-        return ERR(e, ERR_USAGE, "--speculative always needs --speculative-config or --num-speculative-tokens");
+        return ERR(e, ERR_USAGE,
+                   "--speculative always needs --speculative-config, --draft-model or --num-speculative-tokens");
     if (!asks_for_drafts(o))
         return 0;
-    if (o->speculative_config != NULL && read_config(&mine, e) != 0)
+    if (read_wishes(&w, o, e) != 0)
         return -1;
-    if (mine.num_speculative_tokens <= 0)
+    if (w.most <= 0)
         return ERR(e, ERR_USAGE,
                    "the number of drafts is missing: --num-speculative-tokens, or "
                    "\"num_speculative_tokens\" in " CONFIG);
-    int64_t longest = mine.prompt_lookup_max, shortest = mine.prompt_lookup_min;
-    longest = longest > 0 ? longest : shortest > 0 ? shortest : LOOKUP_TOKENS;
-    shortest = shortest > 0 ? shortest : longest;
+    int64_t longest = w.longest > 0 ? w.longest : w.shortest > 0 ? w.shortest : LOOKUP_TOKENS;
+    int64_t shortest = w.shortest > 0 ? w.shortest : longest;
     if (shortest > longest)
         return ERR(e, ERR_USAGE, "prompt_lookup_min %lld is more than prompt_lookup_max %lld", (long long)shortest,
                    (long long)longest);
     if (o->speculative != SPECULATIVE_OFF)
-        *rules = (struct guess_rules){(int32_t)mine.num_speculative_tokens, (int32_t)shortest, (int32_t)longest,
+        *rules = (struct guess_rules){(int32_t)w.most, (int32_t)shortest, (int32_t)longest,
                                       o->speculative == SPECULATIVE_ALWAYS};
     return 0;
 }

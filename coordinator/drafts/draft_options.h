@@ -6,6 +6,12 @@
 #include "base/run_options.h"
 #include "coordinator/drafts/guesses.h"
 
+/* The longest name of a draft model's folder, its end included. */
+#define DRAFT_FOLDER_BYTES 4096
+
+/* The folder of the draft model, "" where none is asked for. ERR_USAGE as draft_rules. */
+int draft_folder(char folder[DRAFT_FOLDER_BYTES], const struct run_options *o, struct err *e);
+
 /* rules->most is 0 where no drafts are asked for. ERR_USAGE: what is asked for is not there, by its name. */
 int draft_rules(struct guess_rules *rules, const struct run_options *o, struct err *e);
 

@@ -41,7 +41,7 @@ int scheduler_open(struct scheduler *s, const struct scheduler_setup *setup, str
         return -1;
     for (int i = l->max_seqs - 1; i >= 0; i--)
         s->free_slot[s->n_free_slots++] = i;
-    return 0;
+    return drafter_open(s, e);
 }
 
 void scheduler_close(struct scheduler *s)
@@ -55,6 +55,7 @@ void scheduler_close(struct scheduler *s)
         free(s->flight[i].rows);
         free(s->flight[i].scores);
     }
+    drafter_close(s);
     for (int kind = 0; kind < KV_KINDS; kind++)
         blocks_close(&s->blocks[kind]);
     memset(s, 0, sizeof *s);
@@ -309,6 +310,10 @@ int scheduler_accept(struct scheduler *s, const struct step_result *result, doub
         return ERR(e, ERR_INTERNAL, "results of step %llu: %d tokens, expected %d of step %llu",
                    (unsigned long long)result->step, result->n_sampled, f->n_rows, (unsigned long long)f->step);
     s->now = now;
+    if (f->of_draft_model) {
+        drafter_accept(s, result);
+        return 0;
+    }
     drafts_measure(s, f, now);
     if (take_scores(s, f, result, e) != 0)
         return -1;

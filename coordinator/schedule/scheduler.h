@@ -31,6 +31,7 @@
 
 #include "coordinator/drafts/costs.h"
 #include "coordinator/schedule/blocks.h"
+#include "coordinator/schedule/drafter.h"
 #include "coordinator/schedule/request.h"
 #include "plan/plan.h"
 #include "text/grammar/lexicon_keeper.h"
@@ -68,7 +69,8 @@ struct scheduler_setup {
     struct blocks_source source;
     bool prefix_caching;
     int max_waiting;            /* requests that scheduler_add lets wait; 0: any number */
-    struct guess_rules guesses; /* limits.max_drafts says how many drafts a step may have */
+    struct guess_rules guesses; /* limits.max_drafts says how many drafts a step may have, limits.draft_len whether a
+                                   model makes them */
     struct draft_source drafts;
     int rope_changes_at; /* longest sequence whose rotation does not depend on its length; 0: it never does. Blocks of
                              longer ones are not shared */
@@ -113,6 +115,7 @@ struct scheduler {
     struct blocks blocks[KV_KINDS]; /* [n_kinds] */
     struct flight {                 /* the sequences that an outstanding plan samples */
         uint64_t step;
+        bool of_draft_model; /* it samples drafts: see drafter.h */
         int n;
         struct request **request; /* [n], capacity max_seqs */
         int *rows, n_rows;        /* [n] that are sampled of each, and of all */
@@ -125,9 +128,10 @@ struct scheduler {
         } * scores; /* [n_scores], capacity max_seqs */
     } flight[SCHEDULER_FLIGHTS];
     struct costs costs; /* of steps without prompts */
-    double accepted;    /* when the last results came */
-    int guess_tokens;   /* that the plan which is being made may still look at to make guesses of */
-    int score_rows;     /* rows of logits that the plan which is being made has left for scores */
+    struct drafter drafter;
+    double accepted;  /* when the last results came */
+    int guess_tokens; /* that the plan which is being made may still look at to make guesses of */
+    int score_rows;   /* rows of logits that the plan which is being made has left for scores */
     uint64_t n_plans, n_arrived;
     double now;                     /* the time last told */
     double next_deadline;           /* no request has an earlier one */

@@ -9,18 +9,6 @@ static int smaller(int a, int b)
     return a < b ? a : b;
 }
 
-/* Can r have drafts at all? Its owner or its form decides what follows in the other cases. */
-static bool is_drafted(const struct request *r)
-{
-    return !r->steered && r->form == NULL;
-}
-
-/* Drafts whose sampled token would still be taken, behind the token that is sampled first. */
-static int n_useful(const struct request *r)
-{
-    return r->rules->max_tokens - (int)r->output.n - 1;
-}
-
 /* Blocks of r, with that of its next token. */
 static int n_own(const struct request *r, int kind)
 {
@@ -100,6 +88,8 @@ static int propose(struct scheduler *s, struct request *r, int n)
         return 0;
     if (source->propose != NULL)
         return source->propose(source->context, r, n, r->draft);
+    if (s->drafter.slot != NULL)
+        return drafter_take(s, r, n, r->draft);
     return has_guesses(s, r) && knows_all(s, r) ? guesses_make(r->guesses, n, r->draft) : 0;
 }
 
@@ -132,7 +122,7 @@ static double speed(const struct scheduler *s, struct request *const *list, int 
 static int choose_most(const struct scheduler *s, struct request *const *list, int n, int n_decodes)
 {
     int best = 0;
-    if (s->setup.guesses.always || s->setup.drafts.propose != NULL)
+    if (s->setup.guesses.always || s->setup.drafts.propose != NULL || s->drafter.slot != NULL)
         return DRAFTS_MAX;
     if (!costs_known(&s->costs, n_decodes))
         return 0;
@@ -231,6 +221,8 @@ int drafts_settle(struct scheduler *s, struct request *r, const struct sampled *
         n_right++;
     r->n_fed -= n - n_right;
     r->n_drafts = 0;
+    if (s->drafter.slot != NULL)
+        payoff_judge(&s->drafter.payoff, n - 1, n_right - 1);
     s->stats.n_drafts++;
     s->stats.n_draft_tokens += (uint64_t)n - 1;
     r->drafts.n_steps++;

@@ -204,6 +204,7 @@ void order_stop(struct scheduler *s, struct request *r)
     s->n_running--;
     r->queue->n_running--;
     memmove(&s->running[at], &s->running[at + 1], (size_t)(s->n_running - at) * sizeof(struct request *));
+    drafter_end(s, r);
     s->free_slot[s->n_free_slots++] = r->slot;
     kv_give_back(s, r);
     r->slot = -1;

@@ -56,6 +56,25 @@ static inline int n_feedable(const struct request *r)
     return n_known(r) + n_awaited(r) - r->n_fed;
 }
 
+/* Can r have drafts at all? Its owner or its form decides what follows in the other cases. */
+static inline bool is_drafted(const struct request *r)
+{
+    return !r->steered && r->form == NULL;
+}
+
+/* Penalties look at the tokens of the slot, also at those that are not fed. */
+static inline bool needs_history(const struct request *r)
+{
+    const struct sampling *p = &r->rules->sampling;
+    return p->repetition_penalty != 1.0f || p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f;
+}
+
+/* Drafts whose sampled token would still be taken, behind the token that is sampled first. */
+static inline int n_useful(const struct request *r)
+{
+    return r->rules->max_tokens - (int)r->output.n - 1;
+}
+
 /* ---- scheduler_blocks.c: the KV blocks of a sequence ---- */
 
 /* Memory for the numbers of all blocks that r may hold; request_close frees it. */
@@ -148,6 +167,25 @@ void drafts_measure(struct scheduler *s, const struct flight *f, double now);
 
 /* The number of n tokens sampled for r that count. The others' places are given back. */
 int drafts_settle(struct scheduler *s, struct request *r, const struct sampled *sampled, int n);
+
+/* ---- scheduler_drafter.c: the draft model, if there is one ---- */
+
+int drafter_open(struct scheduler *s, struct err *e);
+void drafter_close(struct scheduler *s);
+
+/* r has got a slot; and r gives its slot back. */
+void drafter_begin(struct scheduler *s, const struct request *r);
+void drafter_end(struct scheduler *s, const struct request *r);
+
+/* Fill the plan with a step of the draft model. True: with that, or with nothing since results are awaited; false: the
+ * next step of the other model can be planned, with the drafts that there are. */
+bool drafter_plan(struct scheduler *s, struct plan *p);
+
+/* Take the results of a step of the draft model. */
+void drafter_accept(struct scheduler *s, const struct step_result *result);
+
+/* At most n of r's drafts to *token; returns their number. They are handed out once. */
+int drafter_take(struct scheduler *s, const struct request *r, int n, int32_t *token);
 
 /* ---- scheduler_prefix.c: the prefix cache ---- */
 

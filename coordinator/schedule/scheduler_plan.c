@@ -211,13 +211,6 @@ static void note_start(struct scheduler *s, struct request *r)
     }
 }
 
-/* Penalties look at the tokens of the slot, also at those that are not fed. */
-static bool needs_history(const struct request *r)
-{
-    const struct sampling *p = &r->rules->sampling;
-    return p->repetition_penalty != 1.0f || p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f;
-}
-
 static void add_history(const struct request *r, struct plan *p)
 {
     struct plan_start *start = &p->start[p->n_starts - 1];
@@ -245,6 +238,7 @@ static void start(struct scheduler *s, struct request *r, struct plan *p)
         for (int i = kv_missing(s, r, kind); i > 0; i--)
             kv_add(r, kind, blocks_take(&s->blocks[kind]), p);
     order_run(s, r);
+    drafter_begin(s, r);
     note_start(s, r);
 }
 
@@ -314,11 +308,12 @@ void scheduler_plan(struct scheduler *s, struct plan *p, double now)
     f->step = p->step;
     f->planned = now;
     f->n_tokens = 0;
+    f->of_draft_model = false;
     f->n = f->n_rows = f->n_scores = 0;
     s->n_plans++;
     s->now = now;
     scheduler_expire(s, now);
-    if (drafts_wait(s))
+    if (s->drafter.slot != NULL ? drafter_plan(s, p) : drafts_wait(s))
         return;
     kv_pass(s);
     int kept = begin_turns(s);

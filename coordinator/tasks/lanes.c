@@ -162,5 +162,6 @@ void lanes_masks(struct lanes *l, struct plan *plan)
 
 int lanes_accept(struct lanes *l, const struct step_result *result, struct err *e)
 {
-    return steps_accept(&l->lane[result->model].steps, result, e);
+    int lane = l->n == 1 ? 0 : result->model; /* a single one plans for its draft model, too */
+    return steps_accept(&l->lane[lane].steps, result, e);
 }

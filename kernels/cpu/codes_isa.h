@@ -77,43 +77,131 @@ TARGET INLINE FN(vec) FN(decode)(const uint8_t *row, enum codes codes, size_t c)
     return codes == CODES_E2M1 ? FN(decode_e2m1)(index) : __builtin_convertvector((FN(ints))index, FN(vec));
 }
 
-/* Zero and scale of a row's group, as decode wants them. */
-INLINE float FN(zero_of)(const struct product *m, int row, int group)
+/* Scales and zeros, as decode wants them, of n groups of a row from `group` on; m->n_groups of them at most. */
+TARGET INLINE void FN(take_scales)(float *scale, float *zero, const struct product *m, int row, int group, int n)
 {
-    return m->zeros != NULL ? (float)m->zeros[(size_t)row * m->n_groups + group] : (float)code_zero(m->form.codes);
+    size_t first = (size_t)row * m->n_groups + group;
+    float factor = m->form.codes == CODES_E4M3 ? 256 : 1, same = (float)code_zero(m->form.codes);
+    const float *floats = (const float *)(const void *)m->scales + first;
+    for (int i = 0; i < n; i++)
+        scale[i] = factor * (m->form.scale == SCALE_E8M0 ? e8m0_value(m->scales[first + i]) : floats[i]);
+    for (int i = 0; i < n; i++)
+        zero[i] = m->zeros != NULL ? (float)m->zeros[first + i] : same;
 }
 
-INLINE float FN(scale_of)(const struct product *m, int row, int group)
-{
-    size_t i = (size_t)row * m->n_groups + group;
-    float x = m->form.scale == SCALE_E8M0 ? e8m0_value(m->scales[i]) : ((const float *)(const void *)m->scales)[i];
-    return m->form.codes == CODES_E4M3 ? 256 * x : x;
-}
-
+/* Codes of 4 bits are looked up in a table of the group's 16 weights. Eight bytes in every lane of 64 bits, shifted by
+ * 4 i bits in lane i, have code i in the low bits of its first half and code i + 8 in those of its second one: weights
+ * come in this order, so activations are dealt so, too, and the sums are put back in the end. */
 #if ISA == 512
-/* There are 16 codes of 4 bits: the weights of a group as a table, and 16 of them looked up in it. */
 TARGET INLINE FN(vec) FN(table_of)(enum codes codes, float zero, float scale)
 {
     const FN(words) index = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-    FN(vec) values = codes == CODES_INT4 ? __builtin_convertvector((FN(ints))index, FN(vec)) : FN(decode_e2m1)(index);
-    return (values - zero) * scale;
+    if (codes == CODES_E2M1)
+        return FN(decode_e2m1)(index) * scale;
+    return (__builtin_convertvector((FN(ints))index, FN(vec)) - zero) * scale;
 }
 
 TARGET INLINE FN(vec) FN(look_up)(const uint8_t *row, FN(vec) table, size_t c)
 {
-    __m128i pairs = _mm_cvtepu8_epi16(_mm_loadl_epi64((const __m128i *)(row + c / 2)));
-    pairs = _mm_or_si128(pairs, _mm_slli_epi16(pairs, 4)); /* what is above an index is ignored */
-    return (FN(vec))_mm512_permutexvar_ps(_mm512_cvtepu8_epi32(pairs), (__m512)table);
+    const __m512i shifts = _mm512_setr_epi64(0, 4, 8, 12, 16, 20, 24, 28);
+    int64_t eight;
+    memcpy(&eight, row + c / 2, sizeof eight);
+    __m512i index = _mm512_srlv_epi64(_mm512_set1_epi64(eight), shifts); /* what is above 4 bits is ignored */
+    return (FN(vec))_mm512_permutexvar_ps(index, (__m512)table);
+}
+
+TARGET INLINE FN(vec) FN(deal)(FN(vec) v)
+{
+    const __m512i order = _mm512_setr_epi32(0, 8, 1, 9, 2, 10, 3, 11, 4, 12, 5, 13, 6, 14, 7, 15);
+    return (FN(vec))_mm512_permutexvar_ps(order, (__m512)v);
+}
+
+TARGET INLINE FN(vec) FN(put_back)(FN(vec) v)
+{
+    const __m512i order = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 1, 3, 5, 7, 9, 11, 13, 15);
+    return (FN(vec))_mm512_permutexvar_ps(order, (__m512)v);
 }
 #endif
 
-/* tile (see matmul_isa.h) over whole rows of codes, whose groups are multiples of 16 columns. */
+/* Do weights of these codes, which are a constant, come out of tables? */
+INLINE bool FN(looks_up)(enum codes codes)
+{
+    return ISA == 512 && code_bits(codes) == 4;
+}
+
+/* The weights of TILE_R rows in a group. */
+struct FN(group) {
+    float scale[TILE_R], zero[TILE_R];
+#if ISA == 512
+    FN(vec) table[TILE_R];
+#endif
+};
+
+#define SCALES     64 /* of a row that are made float at once */
+#define LINE_BYTES 64 /* that come from memory together */
+
+/* Scales and zeros of the rows of a tile, and a group, whose scales and zeros are number i of these. */
+struct FN(scales) {
+    float scale[TILE_R][SCALES], zero[TILE_R][SCALES];
+};
+
+TARGET INLINE void FN(open_group)(struct FN(group) * g, const struct FN(scales) * s, enum codes codes, int i)
+{
+    UNROLL for (int r = 0; r < TILE_R; r++)
+    {
+#if ISA == 512
+        if (FN(looks_up)(codes))
+            g->table[r] = FN(table_of)(codes, s->zero[r][i], s->scale[r][i]);
+#endif
+        g->scale[r] = s->scale[r][i];
+        g->zero[r] = s->zero[r][i];
+    }
+    (void)codes;
+}
+
+/* LANES weights of row r of the group from column c on, and activations in the same order. */
+TARGET INLINE FN(vec) FN(weights_of)(const struct FN(group) * g, int r, const uint8_t *row, enum codes codes, size_t c)
+{
+#if ISA == 512
+    if (FN(looks_up)(codes))
+        return FN(look_up)(row, g->table[r], c);
+#endif
+    FN(vec) v = FN(decode)(row, codes, c);
+    if (codes == CODES_INT8 || codes == CODES_INT4)
+        v -= g->zero[r];
+    return v * g->scale[r];
+}
+
+TARGET INLINE FN(vec) FN(values_of)(const float *x, enum codes codes)
+{
+    FN(vec) v = FN(load_f32)(x);
+#if ISA == 512
+    v = FN(looks_up)(codes) ? FN(deal)(v) : v;
+#endif
+    (void)codes;
+    return v;
+}
+
+/* A sum with its lanes in the order of the columns. */
+TARGET INLINE FN(vec) FN(sum_of)(FN(vec) v, enum codes codes)
+{
+#if ISA == 512
+    v = FN(looks_up)(codes) ? FN(put_back)(v) : v;
+#endif
+    (void)codes;
+    return v;
+}
+
+/* tile (see matmul_isa.h) over whole rows of codes, whose groups are multiples of 16 columns. The rows of the tile
+ * after the next are asked for meanwhile: rows are too short for the processor to see where they lead. */
 TARGET INLINE void FN(tile_codes)(float *sum, const float *const *x, const struct product *m, int r0, enum codes codes,
                                   int n_t, int n_cols)
 {
     FN(vec) s[TILE_T][TILE_R][PARTS];
+    struct FN(scales) scales;
     const uint8_t *w[TILE_R];
-    int row[TILE_R];
+    int row[TILE_R], asked = 0;
+    size_t ahead = 2 * TILE_R * m->pitch;
     UNROLL for (int r = 0; r < TILE_R; r++)
     {
         row[r] = r0 + r < m->rows ? r0 + r : m->rows - 1;
@@ -123,39 +211,31 @@ TARGET INLINE void FN(tile_codes)(float *sum, const float *const *x, const struc
             UNROLL for (int p = 0; p < PARTS; p++) s[t][r][p] = (FN(vec)){0};
         }
     }
-    for (int c = 0, group = 0; c < n_cols; group++) {
-        int64_t next = ((int64_t)group + 1) * m->form.group - m->form.first;
-        int end = next < n_cols ? (int)next : n_cols;
-        float scale[TILE_R], zero[TILE_R];
-        for (int r = 0; r < TILE_R; r++) {
-            scale[r] = FN(scale_of)(m, row[r], group);
-            zero[r] = FN(zero_of)(m, row[r], group);
-        }
-#if ISA == 512
-        FN(vec) table[TILE_R];
-        UNROLL for (int r = 0; r < TILE_R; r++) table[r] = FN(table_of)(codes, zero[r], scale[r]);
-#endif
-        for (; c < end; c += SUM_LANES) {
-            UNROLL for (int p = 0; p < PARTS; p++)
-            {
-                FN(vec) weight[TILE_R];
+    int64_t next = m->form.group - m->form.first;
+    for (int c = 0, group = 0; c < n_cols; group++, next += m->form.group) {
+        int end = next < n_cols ? (int)next : n_cols, i = group % SCALES, left = m->n_groups - group;
+        if (i == 0)
+            for (int r = 0; r < TILE_R; r++)
+                FN(take_scales)(scales.scale[r], scales.zero[r], m, row[r], group, left < SCALES ? left : SCALES);
+        struct FN(group) g;
+        FN(open_group)(&g, &scales, codes, i);
+        while (c < end) {
+            if (c >= asked) {
                 UNROLL for (int r = 0; r < TILE_R; r++)
+                    __builtin_prefetch(w[r] + ahead + (size_t)c * code_bits(codes) / 8);
+                asked = c + LINE_BYTES * 8 / code_bits(codes);
+            }
+            for (int stop = asked < end ? asked : end; c < stop; c += SUM_LANES) {
+                UNROLL for (int p = 0; p < PARTS; p++)
                 {
-#if ISA == 512
-                    if (codes == CODES_INT4 || codes == CODES_E2M1) {
-                        weight[r] = FN(look_up)(w[r], table[r], (size_t)(c + p * LANES));
-                        continue;
+                    FN(vec) weight[TILE_R];
+                    UNROLL for (int r = 0; r < TILE_R; r++) weight[r] =
+                        FN(weights_of)(&g, r, w[r], codes, (size_t)(c + p * LANES));
+                    UNROLL for (int t = 0; t < n_t; t++)
+                    {
+                        FN(vec) value = FN(values_of)(x[t] + c + p * LANES, codes);
+                        UNROLL for (int r = 0; r < TILE_R; r++) s[t][r][p] += value * weight[r];
                     }
-#endif
-                    FN(vec) v = FN(decode)(w[r], codes, (size_t)(c + p * LANES));
-                    if (codes == CODES_INT8 || codes == CODES_INT4)
-                        v -= zero[r];
-                    weight[r] = v * scale[r];
-                }
-                UNROLL for (int t = 0; t < n_t; t++)
-                {
-                    FN(vec) value = FN(load_f32)(x[t] + c + p * LANES);
-                    UNROLL for (int r = 0; r < TILE_R; r++) s[t][r][p] += value * weight[r];
                 }
             }
         }
@@ -164,7 +244,8 @@ TARGET INLINE void FN(tile_codes)(float *sum, const float *const *x, const struc
     {
         UNROLL for (int r = 0; r < TILE_R; r++)
         {
-            UNROLL for (int p = 0; p < PARTS; p++) FN(store)(sum + ((t * TILE_R + r) * PARTS + p) * LANES, s[t][r][p]);
+            UNROLL for (int p = 0; p < PARTS; p++)
+                FN(store)(sum + ((t * TILE_R + r) * PARTS + p) * LANES, FN(sum_of)(s[t][r][p], codes));
         }
     }
 }
@@ -198,7 +279,8 @@ TARGET INLINE void FN(widen_row)(float *wide, const struct product *m, int row, 
     for (int c = begin; c < end;) {
         int group = (int)(((int64_t)m->form.first + c) / m->form.group);
         int64_t next = ((int64_t)group + 1) * m->form.group - m->form.first;
-        float scale = FN(scale_of)(m, row, group), zero = FN(zero_of)(m, row, group);
+        float scale, zero;
+        FN(take_scales)(&scale, &zero, m, row, group, 1);
         for (int to = next < end ? (int)next : end; c < to; c += LANES) {
             FN(vec) v = FN(decode)(w, codes, (size_t)c);
             if (codes == CODES_INT8 || codes == CODES_INT4)

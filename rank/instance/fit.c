@@ -4,6 +4,7 @@
 #include "rank/world/fatal.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define GIB (1024.0 * 1024.0 * 1024.0)
 
@@ -107,6 +108,41 @@ static size_t least_bytes(const struct limits *l, const size_t block[KV_KINDS], 
     return sum_bytes(&held, block);
 }
 
+/* The bytes of one block of each kind, of all models together. */
+static void block_bytes(const struct fit_part *part, int n_parts, size_t block[KV_KINDS])
+{
+    memset(block, 0, KV_KINDS * sizeof *block);
+    for (int i = 0; i < n_parts; i++) {
+        size_t own[KV_KINDS];
+        fit_block_bytes(part[i].model, part[i].shard, &part[i].limits, part[i].act, own);
+        for (int kind = 0; kind < KV_KINDS; kind++)
+            block[kind] += own[kind];
+    }
+}
+
+static size_t working_of_all(const struct fit_part *part, int n_parts, const struct ops *ops, struct err *e)
+{
+    size_t bytes = 0;
+    for (int i = 0; i < n_parts; i++)
+        bytes += working_bytes(part[i].model, part[i].shard, &part[i].limits, ops, part[i].act, e);
+    return bytes;
+}
+
+/* *most: the bytes that they take at most on their way, one model after the other. */
+static size_t weights_of_all(const struct fit_part *part, int n_parts, const struct ops *ops, size_t *most,
+                             struct err *e)
+{
+    size_t bytes = 0;
+    *most = 0;
+    for (int i = 0; i < n_parts; i++) {
+        size_t loading, own = expected_bytes(part[i].model, part[i].shard, part[i].checkpoint, &loading, e);
+        size_t wide = wide_bytes(part[i].model, ops), then = bytes + loading + wide;
+        *most = then > *most ? then : *most;
+        bytes += own + wide;
+    }
+    return bytes;
+}
+
 int fit_judge(const struct fit *f, bool host, struct err *e)
 {
     size_t all = f->weights + f->working + f->kv_least;
@@ -200,13 +236,14 @@ int fit_share(const struct model_config *m, const struct checkpoint *c, struct l
     return 0;
 }
 
-int fit_check(const struct model_config *m, const struct shard *s, const struct checkpoint *c, const struct limits *l,
-              const struct world *w, const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e)
+int fit_check(const struct fit_part *part, int n_parts, const struct world *w, const struct ops *ops, struct queue *q,
+              int64_t kv_bytes, struct err *e)
 {
-    size_t block[KV_KINDS], loading, weights = expected_bytes(m, s, c, &loading, e), wide = wide_bytes(m, ops);
-    fit_block_bytes(m, s, l, q->act, block);
-    unsigned long long mine[5] = {weights + wide, working_bytes(m, s, l, ops, q->act, e),
-                                  least_bytes(l, block, kv_bytes), sum_bytes(l, block), loading + wide};
+    const struct limits *l = &part[0].limits;
+    size_t block[KV_KINDS], loading, weights = weights_of_all(part, n_parts, ops, &loading, e);
+    block_bytes(part, n_parts, block);
+    unsigned long long mine[5] = {weights, working_of_all(part, n_parts, ops, e), least_bytes(l, block, kv_bytes),
+                                  sum_bytes(l, block), loading};
     unsigned long long all[5] = {mine[0], mine[1], mine[2], mine[3], mine[4]};
     if (ops->shares_host_memory)
         MPI_CHECK(MPI_Allreduce(mine, all, 5, MPI_UNSIGNED_LONG_LONG, MPI_SUM, w->node));
@@ -216,17 +253,19 @@ int fit_check(const struct model_config *m, const struct shard *s, const struct 
                           .kv_wanted = all[3],
                           .loading = all[4],
                           .available = ops->free_memory(q)};
-    if (fit_heads(m, ops, e) == 0)
+    for (int i = 0; i < n_parts && e->code == ERR_NONE; i++)
+        (void)fit_heads(part[i].model, ops, e);
+    if (e->code == ERR_NONE)
         (void)fit_judge(&f, ops->shares_host_memory, e);
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-int fit_kv(struct limits *l, const struct model_config *m, const struct shard *s, const struct world *w,
-           const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e)
+int fit_kv(struct limits *l, const struct fit_part *part, int n_parts, const struct world *w, const struct ops *ops,
+           struct queue *q, int64_t kv_bytes, struct err *e)
 {
     size_t block[KV_KINDS];
-    fit_block_bytes(m, s, l, q->act, block);
-    size_t working = working_bytes(m, s, l, ops, q->act, e);
+    block_bytes(part, n_parts, block);
+    size_t working = working_of_all(part, n_parts, ops, e);
     size_t available = (size_t)kv_bytes;
     if (kv_bytes < 0) {
         size_t share = ops->free_memory(q) / (ops->shares_host_memory ? (size_t)w->n_node_ranks : 1);

@@ -15,6 +15,15 @@ struct fit {
     size_t available;
 };
 
+/* A model as a rank is to hold it. */
+struct fit_part {
+    const struct model_config *model;
+    const struct shard *shard;
+    const struct checkpoint *checkpoint; /* NULL: weights are not read */
+    struct limits limits;
+    enum dtype act; /* of activations */
+};
+
 /* Set l->window, and l->n_window_blocks as wanted, by the model and the other limits: a window for each sequence and
  * the tokens of a step, twice, so that as much again is kept for the prefix cache. Layers that see everything within
  * max_len count as such. One kind of blocks remains where two would take no less. */
@@ -32,9 +41,10 @@ void fit_block_bytes(const struct model_config *m, const struct shard *s, const 
                      size_t block[KV_KINDS]);
 
 /* Refuse a run that cannot be, for its heads, or cannot fit: weights, working memory and the least of keys and
- * values against what is free. c: NULL when weights are not read. kv_bytes: as in fit_kv. Collective over the node. */
-int fit_check(const struct model_config *m, const struct shard *s, const struct checkpoint *c, const struct limits *l,
-              const struct world *w, const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e);
+ * values of n_parts models, which have equally many blocks, against what is free. kv_bytes: as in fit_kv. Collective
+ * over the node. */
+int fit_check(const struct fit_part *part, int n_parts, const struct world *w, const struct ops *ops, struct queue *q,
+              int64_t kv_bytes, struct err *e);
 
 /* The bytes of weights and working memory that a model takes on the rank that holds most of it, before anything is
  * read. Local; any thread. */
@@ -54,8 +64,9 @@ int fit_judge(const struct fit *f, bool host, struct err *e);
 
 /* Reduce l->n_blocks and n_window_blocks (in: wanted; out: equal on all ranks) to what kv_bytes of every rank hold, or,
  * with kv_bytes < 0, to half of a rank's share of the free memory, less where the working memory needs more than the
- * other half. Fails when not even one sequence of 16 tokens fits. Collective. */
-int fit_kv(struct limits *l, const struct model_config *m, const struct shard *s, const struct world *w,
-           const struct ops *ops, struct queue *q, int64_t kv_bytes, struct err *e);
+ * other half. Every one of the models has n_blocks, by the limits of its part windowed ones, too. Fails when not even
+ * one sequence of 16 tokens fits. Collective. */
+int fit_kv(struct limits *l, const struct fit_part *part, int n_parts, const struct world *w, const struct ops *ops,
+           struct queue *q, int64_t kv_bytes, struct err *e);
 
 #endif

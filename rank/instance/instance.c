@@ -142,13 +142,11 @@ static int check_inputs(struct model_config *m, const struct instance_setup *set
     return 0;
 }
 
-static int check_fit(const struct model_config *m, const struct shard *s, const struct checkpoint *c,
-                     struct instance_setup *setup, const struct world *w, struct instance *i, struct err *e)
+/* part: of this model, and of others that are opened with it. */
+static int check_fit(const struct fit_part *part, int n_parts, const struct instance_setup *setup,
+                     const struct world *w, struct instance *i, struct err *e)
 {
-    setup->limits.mask_words = (m->vocab + 31) / 32;
-    if (i->arena == NULL) /* an arena has blocks of one kind */
-        fit_kinds(&setup->limits, m);
-    return fit_check(m, s, c, &setup->limits, w, i->ops, &i->q,
+    return fit_check(part, n_parts, w, i->ops, &i->q,
                      setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
 }
 
@@ -160,47 +158,64 @@ static int share_kv(struct instance *i, const struct world *w, struct instance_s
     return agree_failed(w, e) ? -1 : 0;
 }
 
-static int open_kv(struct instance *i, const struct world *w, struct instance_setup *setup, struct err *e)
+static struct fit_part part_of(const struct instance *i, const struct limits *l)
 {
-    const struct network *n = &i->network;
+    return (struct fit_part){&i->network.config, &i->network.shard, NULL, *l, i->q.act};
+}
+
+/* Blocks for keys and values, of the draft model too unless it is NULL: equally many. -1 on all ranks if one failed. */
+static int open_blocks(struct instance *i, struct instance *draft, const struct world *w, struct instance_setup *setup,
+                       struct err *e)
+{
+    const struct limits small = limits_of_draft_model(&setup->limits);
+    struct fit_part part[2] = {part_of(i, &setup->limits)};
     if (i->arena != NULL)
         return share_kv(i, w, setup, e);
-    (void)fit_kv(&setup->limits, &n->config, &n->shard, w, i->ops, &i->q, setup->kv_bytes, e);
+    if (draft != NULL)
+        part[1] = part_of(draft, &small);
+    (void)fit_kv(&setup->limits, part, draft != NULL ? 2 : 1, w, i->ops, &i->q, setup->kv_bytes, e);
     if (agree_failed(w, e))
         return -1;
     const struct limits *l = &setup->limits;
     const int n_blocks[KV_KINDS] = {l->n_blocks, l->n_window_blocks};
     (void)network_open_kv(&i->network, n_blocks, limits_kinds(l) > 1 ? l->window : 0, i->ops, &i->q, e);
+    if (draft != NULL && e->code == ERR_NONE)
+        (void)network_open_kv(&draft->network, (const int[KV_KINDS]){l->n_blocks}, 0, i->ops, &draft->q, e);
     return agree_failed(w, e) ? -1 : 0;
 }
 
-/* Keys and values; then working memory. -1 on all ranks if one has failed. */
-static int open_engine(struct instance *i, const struct world *w, struct instance_setup *setup, struct step_ways *ways,
-                       struct err *e)
+/* Keys and values; then working memory. */
+static int open_engines(struct instance *i, struct instance *draft, const struct world *w, struct instance_setup *setup,
+                        struct step_ways *ways, struct err *e)
 {
-    if (open_kv(i, w, setup, e) != 0)
+    enum step_choice step = (enum step_choice)setup->step;
+    if (open_blocks(i, draft, w, setup, e) != 0 ||
+        engine_open(&i->engine, &i->world, &i->network, &setup->limits, i->ops, &i->q, step, ways, e) != 0)
         return -1;
-    return engine_open(&i->engine, &i->world, &i->network, &setup->limits, i->ops, &i->q, (enum step_choice)setup->step,
-                       ways, e);
+    const struct limits small = limits_of_draft_model(&setup->limits);
+    return draft == NULL ? 0
+                         : engine_open(&draft->engine, &draft->world, &draft->network, &small, draft->ops, &draft->q,
+                                       step, NULL, e);
 }
 
-void instance_open(struct instance *i, struct world *w, struct model_config *m, struct checkpoint *c,
-                   struct instance_setup *setup, struct err *e)
+/* The queue of its own has the ground's stream, but the type of activations that its weights want, and failures of
+ * its own. */
+static void stand_on(struct instance *i, const struct instance *ground, enum dtype dtype)
 {
-    struct shard shard;
-    memset(i, 0, sizeof *i);
-    MPI_CHECK(MPI_Bcast(setup, sizeof *setup, MPI_BYTE, 0, w->comm));
-    (void)load_share_headers(m, c, w, e);
-    fatal_agree(w, e);
-    open_ground(i, w, m->dtype, setup, e);
-    (void)check_inputs(m, setup, i->ops, e);
-    fatal_agree(w, e);
-    shard_make(&shard, m, i->world.rank, i->world.n_ranks);
-    (void)check_fit(m, &shard, setup->dummy ? NULL : c, setup, w, i, e);
-    fatal_agree(w, e);
-    (void)network_open(&i->network, m, &shard, setup->dummy ? NULL : c, i->ops, &i->q, e);
-    fatal_agree(w, e);
+    i->on_ground = true;
+    i->world = ground->world;
+    i->ops = ground->ops;
+    i->q = ground->q;
+    i->q.act = ground->ops->act_type(dtype);
+}
+
+/* The weights, and what there is to be said about them. c is closed. Collective; a failure ends the job. */
+static void load(struct instance *i, struct world *w, const struct model_config *m, struct checkpoint *c,
+                 const struct shard *shard, struct instance_setup *setup, struct err *e)
+{
     struct load_stats stats = {0};
+    (void)network_open(&i->network, m, shard, setup->dummy ? NULL : c, i->ops, &i->q, e);
+    fatal_agree(w, e);
     ops_range_begin(i->ops, "load", (int64_t)weight_map_bytes(&i->network.map));
     if (setup->dummy)
         load_dummy(&i->network, i->ops, &i->q, setup->dummy_seed);
@@ -227,10 +242,62 @@ void instance_open(struct instance *i, struct world *w, struct model_config *m, 
     say_kv(i, calibrated);
     if (!setup->dummy)
         say_loading(i, &stats, w, e);
-    (void)open_engine(i, w, setup, NULL, e);
+}
+
+void instance_open(struct instance *i, struct world *w, struct model_config *m, struct checkpoint *c,
+                   struct instance_setup *setup, struct err *e)
+{
+    instance_open_drafted(i, NULL, w, m, c, setup, e);
+}
+
+void instance_open_drafted(struct instance *i, struct draft_model *d, struct world *w, struct model_config *m,
+                           struct checkpoint *c, struct instance_setup *setup, struct err *e)
+{
+    struct shard shard, small;
+    memset(i, 0, sizeof *i);
+    MPI_CHECK(MPI_Bcast(setup, sizeof *setup, MPI_BYTE, 0, w->comm));
+    bool drafted = setup->limits.draft_len > 0;
+    (void)load_share_headers(m, c, w, e);
+    fatal_agree(w, e);
+    if (drafted)
+        (void)load_share_headers(&d->config, &d->checkpoint, w, e);
+    fatal_agree(w, e);
+    open_ground(i, w, m->dtype, setup, e);
+    (void)check_inputs(m, setup, i->ops, e);
+    fatal_agree(w, e);
+    setup->limits.mask_words = (m->vocab + 31) / 32;
+    fit_kinds(&setup->limits, m);
+    shard_make(&shard, m, i->world.rank, i->world.n_ranks);
+    struct fit_part part[2] = {{m, &shard, setup->dummy ? NULL : c, setup->limits, i->q.act}};
+    if (drafted) {
+        stand_on(&d->instance, i, d->config.dtype);
+        shard_make(&small, &d->config, i->world.rank, i->world.n_ranks);
+        part[1] = (struct fit_part){&d->config, &small, setup->dummy ? NULL : &d->checkpoint,
+                                    limits_of_draft_model(&setup->limits), d->instance.q.act};
+    }
+    (void)check_fit(part, drafted ? 2 : 1, setup, w, i, e);
+    fatal_agree(w, e);
+    load(i, w, m, c, &shard, setup, e);
+    if (drafted)
+        load(&d->instance, w, &d->config, &d->checkpoint, &small, setup, e);
+    (void)open_engines(i, drafted ? &d->instance : NULL, w, setup, NULL, e);
     fatal_agree(w, e);
     observers_add(&i->engine.observers, watch_observer(i->watch));
     say_memory(i, &setup->limits, w->rank);
+    if (drafted)
+        say_memory(&d->instance, &d->instance.engine.limits, w->rank);
+}
+
+void instance_run(struct instance *i, struct draft_model *d, const struct loop_client *client, struct err *e)
+{
+    struct loop_models models = {.ground = &i->engine, .engine = {&i->engine}};
+    if (i->engine.limits.draft_len > 0) {
+        models.engine[PLAN_DRAFT_MODEL] = &d->instance.engine;
+        d->instance.engine.observers = i->engine.observers;
+    }
+    loop_run_models(&models, client, e);
+    if (models.engine[PLAN_DRAFT_MODEL] != NULL)
+        d->instance.engine.observers = (struct observers){0}; /* they end before it does */
 }
 
 void instance_open_ground(struct instance *i, struct world *w, struct instance_setup *setup, struct err *e)
@@ -241,17 +308,6 @@ void instance_open_ground(struct instance *i, struct world *w, struct instance_s
     i->engine = (struct engine){
         .world = &i->world, .ops = i->ops, .q = &i->q, .n_flights = i->ops->async != NULL ? ENGINE_FLIGHTS : 1};
     observers_add(&i->engine.observers, watch_observer(i->watch));
-}
-
-/* The queue of its own has the ground's stream, but the type of activations that its weights want, and failures of
- * its own. */
-static void stand_on(struct instance *i, const struct instance *ground, enum dtype dtype)
-{
-    i->on_ground = true;
-    i->world = ground->world;
-    i->ops = ground->ops;
-    i->q = ground->q;
-    i->q.act = ground->ops->act_type(dtype);
 }
 
 int instance_begin(struct instance *i, const struct instance *ground, struct kv_arena *arena, struct world *w,
@@ -266,7 +322,8 @@ int instance_begin(struct instance *i, const struct instance *ground, struct kv_
     stand_on(i, ground, m->dtype);
     i->arena = arena;
     shard_make(&shard, m, i->world.rank, i->world.n_ranks);
-    (void)check_fit(m, &shard, c, setup, w, i, e);
+    setup->limits.mask_words = (m->vocab + 31) / 32;
+    (void)check_fit(&(struct fit_part){m, &shard, c, setup->limits, i->q.act}, 1, setup, w, i, e);
     if (agree(w, e) >= 0)
         return -1;
     (void)network_open(&i->network, m, &shard, c, i->ops, &i->q, e);
@@ -276,7 +333,7 @@ int instance_begin(struct instance *i, const struct instance *ground, struct kv_
 
 int instance_complete(struct instance *i, struct instance_setup *setup, struct step_ways *ways, struct err *e)
 {
-    (void)open_engine(i, &i->world, setup, ways, e);
+    (void)open_engines(i, NULL, &i->world, setup, ways, e);
     if (agree(&i->world, e) >= 0)
         return -1;
     return 0;

@@ -6,6 +6,7 @@
 #include "base/progress.h"
 #include "rank/load/load.h"
 #include "rank/step/engine.h"
+#include "rank/step/loop.h"
 
 /* Equal on all ranks. Flat: rank 0 broadcasts it.
  *
@@ -44,11 +45,24 @@ struct instance {
     double told_record;  /* s of recording decode steps that were reported already */
 };
 
+/* A small model that drafts for an instance, on the same ranks. Zeroed: not there. */
+struct draft_model {
+    struct model_config config; /* of rank 0, as is the checkpoint, until it is opened */
+    struct checkpoint checkpoint;
+    struct instance instance; /* on the other one as its ground; it is the one to be closed first */
+};
+
 /* Collective over the job; every replica loads the model. Rank 0 has *m and (unless dummy) *c; they are shared with
  * all ranks, and c is closed. A failure on any rank ends the job with one line. The instance must stay where it is
  * while it is open. */
 void instance_open(struct instance *i, struct world *w, struct model_config *m, struct checkpoint *c,
                    struct instance_setup *setup, struct err *e);
+/* The same, and beside it the draft model if setup->limits.draft_len says that there is one. Both are counted before
+ * either is read, and have equally many blocks. */
+void instance_open_drafted(struct instance *i, struct draft_model *d, struct world *w, struct model_config *m,
+                           struct checkpoint *c, struct instance_setup *setup, struct err *e);
+/* Run the loop on i and the draft model, if it is open; both have the observers that i has. Collective. */
+void instance_run(struct instance *i, struct draft_model *d, const struct loop_client *client, struct err *e);
 void instance_close(struct instance *i);
 
 /* The ground alone: its engine has no network, but the observers that all engines on it share. Collective over the

@@ -1,5 +1,5 @@
 /* tests/e2e/test_drafts.c - `serve` and `batch` with drafts give the tokens that they give without, a batch also when
- * it is killed and goes on; and what a reply tells of its drafts is what the server has counted. */
+ * it is killed and goes on, whoever makes them; and what a reply tells of its drafts is what the server has counted. */
 #include "tests/support/batching.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -27,8 +27,17 @@
 #define ONE   "\"logit_bias\": {\"341\": 100}, "
 #define THREE "\"logit_bias\": {\"13\": 40, \"341\": 40, \"286\": 40}, "
 
-#define CONFIG \
-    "{\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_min\": 1, \"prompt_lookup_max\": 4}"
+static const char ngrams[] =
+    "{\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_min\": 1, \"prompt_lookup_max\": 4}";
+
+/* The model drafts for itself. */
+static const char *by_model(void)
+{
+    static char config[400];
+    (void)snprintf(config, sizeof config,
+                   "{\"method\": \"draft_model\", \"model\": \"%s\", \"num_speculative_tokens\": 5}", models_demo());
+    return config;
+}
 
 static const char *const requests[] = {
     "{" ONCE "\"max_tokens\": 60, \"temperature\": 0}",
@@ -185,13 +194,14 @@ static void through_gateway(const struct serving *s)
     case_check(web_stop(&g) == 0, "the gateway's status");
 }
 
-/* size: ranks that share a model; fewer than all: there are replicas. */
-static void served(int ranks, const char *size)
+/* size: ranks that share a model; fewer than all: there are replicas. config: of the drafts. */
+static void served(int ranks, const char *size, const char *config)
 {
     struct serving s;
     char *known[N_REQUESTS] = {NULL};
     sums = (struct sums){0};
-    case_begin("serve on %d ranks, %s for a model: the same tokens with drafts, replies count theirs", ranks, size);
+    case_begin("serve on %d ranks, %s for a model: the same tokens with drafts %s, replies count theirs", ranks, size,
+               config == ngrams ? "of n-grams" : "of a model");
     if (case_check(serving_start(&s, ranks, NULL, (const char *[]){"--tensor-parallel", size, NULL}),
                    "no server without drafts")) {
         for (size_t i = 0; i < N_REQUESTS; i++)
@@ -200,7 +210,7 @@ static void served(int ranks, const char *size)
         case_check(serving_stop(&s) == 0, "another status than 0");
     }
     if (case_check(serving_start(&s, ranks, NULL,
-                                 (const char *[]){"--tensor-parallel", size, "--speculative-config", CONFIG,
+                                 (const char *[]){"--tensor-parallel", size, "--speculative-config", config,
                                                   "--speculative", "always", NULL}),
                    "no server with drafts")) {
         for (size_t i = 0; i < N_REQUESTS; i++) {
@@ -214,8 +224,9 @@ static void served(int ranks, const char *size)
                        serving_metric(&s, "spec_decode_num_draft_tokens_total") == sums.tokens &&
                        serving_metric(&s, "spec_decode_num_accepted_tokens_total") == sums.accepted,
                    "the server has counted others than %g, %g, %g", sums.steps, sums.tokens, sums.accepted);
-        predicted(&s, true);
-        if (ranks == 1)
+        if (config == ngrams)
+            predicted(&s, true);
+        if (ranks == 1 && config == ngrams)
             through_gateway(&s);
         case_check(serving_stop(&s) == 0, "another status than 0");
     }
@@ -243,7 +254,7 @@ static void write_lines(void)
     free(text);
 }
 
-static void start_batch(struct process *p, const char *output)
+static void start_batch(struct process *p, const char *output, const char *config)
 {
     char input[300], path[300];
     (void)snprintf(input, sizeof input, "%s/in.jsonl", dir);
@@ -265,17 +276,17 @@ static void start_batch(struct process *p, const char *output)
                                      "--sync-seconds",
                                      "0.1",
                                      "--speculative-config",
-                                     CONFIG,
+                                     config,
                                      "--speculative",
                                      strcmp(output, "plain.jsonl") == 0 ? "off" : "always",
                                      NULL};
     process_start(p, &setup, arguments);
 }
 
-static void run_batch(const char *output, struct batch_results *r)
+static void run_batch(const char *output, const char *config, struct batch_results *r)
 {
     struct process p;
-    start_batch(&p, output);
+    start_batch(&p, output, config);
     process_wait(&p);
     case_check(p.status == 0, "%s: status %d: %s", output, p.status, p.text[PROCESS_ERR]);
     process_free(&p);
@@ -302,14 +313,14 @@ static double sum_accepted(const struct batch_results *r)
 }
 
 /* As soon as some results are there. */
-static void kill_batch(void)
+static void kill_batch(const char *config)
 {
     struct process p;
     struct stat st;
     struct batch_results r;
     char path[300];
     (void)snprintf(path, sizeof path, "%s/drafted.jsonl", dir);
-    start_batch(&p, "drafted.jsonl");
+    start_batch(&p, "drafted.jsonl", config);
     while (!p.ended && (stat(path, &st) != 0 || st.st_size == 0))
         process_watch(&p, 0.002, SIZE_MAX);
     pid_t pid = process_of_rank(&p, 0);
@@ -322,15 +333,16 @@ static void kill_batch(void)
     batching_free(&r);
 }
 
-static void batched(void)
+static void batched(const char *config)
 {
     struct batch_results plain, drafted;
-    case_begin("batch: the same texts with drafts, killed and gone on with");
+    case_begin("batch: the same texts with drafts %s, killed and gone on with",
+               config == ngrams ? "of n-grams" : "of a model");
     files_make_dir(dir);
     write_lines();
-    run_batch("plain.jsonl", &plain);
-    kill_batch();
-    run_batch("drafted.jsonl", &drafted);
+    run_batch("plain.jsonl", config, &plain);
+    kill_batch(config);
+    run_batch("drafted.jsonl", config, &drafted);
     case_check(batching_differences(&drafted, &plain) == 0, "%d texts differ", batching_differences(&drafted, &plain));
     case_check(sum_accepted(&plain) < 0 && sum_accepted(&drafted) > N_LINES, "%g and %g drafts accepted",
                sum_accepted(&plain), sum_accepted(&drafted));
@@ -342,10 +354,13 @@ static void batched(void)
 
 int main(void)
 {
-    served(1, "1");
-    served(2, "2");
-    served(3, "3");
-    served(2, "1");
-    batched();
+    served(1, "1", ngrams);
+    served(2, "2", ngrams);
+    served(3, "3", ngrams);
+    served(2, "1", ngrams);
+    served(2, "2", by_model());
+    served(2, "1", by_model());
+    batched(ngrams);
+    batched(by_model());
     return cases_done();
 }

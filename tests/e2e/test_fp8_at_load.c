@@ -92,6 +92,26 @@ static char *generate(const char *dir, int ranks, const char *const *words)
 
 #define GENERATE(dir, ranks, ...) generate((dir), (ranks), (const char *const[]){__VA_ARGS__, NULL})
 
+/* The bytes of the ranks' weights and of a step, as inspect says; the caller frees. On more than 2 ranks columns are
+ * dealt out otherwise. */
+static char *inspected(const char *dir, const char *option, const char *choice)
+{
+    const char *words[] = {"inspect", "--model", dir, "--ranks", "2", "--json", option, choice, NULL};
+    struct process_setup setup = {.ranks = 1};
+    struct process p;
+    process_run(&p, &setup, words);
+    json_t *o = json_loads(p.text[PROCESS_OUT], JSON_DISABLE_EOF_CHECK, NULL), *rank, *bytes = json_array();
+    size_t i;
+    json_array_foreach(json_object_get(o, "ranks"), i, rank)(void)
+        json_array_append(bytes, json_object_get(rank, "weight_bytes"));
+    (void)json_array_append(bytes, json_object_get(o, "decode_step_weight_bytes"));
+    char *text = json_dumps(bytes, JSON_COMPACT);
+    process_free(&p);
+    json_decref(bytes);
+    json_decref(o);
+    return text;
+}
+
 static void same_as_checkpoint(bool head)
 {
     const char *option = head ? "--head-dtype" : "--quantization";
@@ -108,6 +128,15 @@ static void same_as_checkpoint(bool head)
         free(before);
         free(none);
     }
+    case_begin("inspect %s fp8: the bytes of that checkpoint", option);
+    char *at_load = inspected(plain, option, "fp8"), *before = inspected(quantised, "--device", "cpu");
+    char *none = inspected(plain, "--device", "cpu");
+    case_check(strlen(none) > 20 && strcmp(at_load, before) == 0 && strcmp(at_load, none) != 0, "%s, expected %s",
+               at_load, before);
+    case_end();
+    free(at_load);
+    free(before);
+    free(none);
     files_remove_dir(quantised);
 }
 

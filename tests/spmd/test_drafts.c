@@ -1,13 +1,13 @@
 /* tests/spmd/test_drafts.c - drafts change nothing: the real scheduler and engine get the same tokens with the same
  * bits of log-probability for every request, greedy or sampled, with penalties, biases and ends, whatever is drafted.
  * What is drafted here is what came without drafts, right up to a random place: so how often a draft is accepted is
- * known, too. */
+ * known, too. Guesses and draft models are tried as well: a model that drafts for itself is right wherever likelihood
+ * alone chooses. */
 #include "base/clock.h"
 #include "coordinator/schedule/scheduler.h"
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"
-#include "tests/support/fixture.h"
 #include "tests/support/tap.h"
 #include "tests/unit/letters.h"
 
@@ -15,6 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define FIXTURES   "tests/parity/fixtures"
 #define N_REQUESTS 500
 #define MAX_TOKENS 24
 #define MAX_PROMPT 30
@@ -37,7 +38,8 @@ struct run {
     struct outcome outcome[N_REQUESTS];
     const struct run *plain; /* whose outcomes are drafted */
     uint64_t random;
-    uint64_t n_expected; /* drafts that will be accepted */
+    uint64_t n_expected;              /* drafts that will be accepted */
+    uint64_t n_likeliest, n_unlikely; /* drafts in places where the likeliest token comes; those that are another one */
     struct guess_rules guesses;
     int vocab;
 };
@@ -123,6 +125,12 @@ static int next(void *context, struct plan *plan, struct err *e)
     return 0;
 }
 
+/* The likeliest token comes; penalties may look at tokens that a plan had no room for. */
+static bool is_likeliest(const struct sampling *p)
+{
+    return p->temperature == 0 && p->repetition_penalty == 1 && p->presence_penalty == 0 && p->frequency_penalty == 0;
+}
+
 /* Before the scheduler does: how many drafts have to be accepted, by what came without them. */
 static int accept(void *context, const struct step_result *result, struct err *e)
 {
@@ -131,6 +139,9 @@ static int accept(void *context, const struct step_result *result, struct err *e
     for (int i = 0; i < f->n && r->plain != NULL; i++) {
         const struct request *q = f->request[i];
         int at = (int)q->output.n;
+        for (int k = 0; k < q->n_drafts && at + k < r->plain->outcome[q->index].n && is_likeliest(&q->rules->sampling);
+             k++, r->n_likeliest++)
+            r->n_unlikely += q->draft[k] != r->plain->outcome[q->index].token[at + k].token;
         for (int k = 0; k < q->n_drafts && at + k + 1 < r->plain->outcome[q->index].n; k++, r->n_expected++)
             if (q->draft[k] != r->plain->outcome[q->index].token[at + k].token)
                 break;
@@ -138,8 +149,10 @@ static int accept(void *context, const struct step_result *result, struct err *e
     return scheduler_accept(&r->scheduler, result, seconds_now(), e);
 }
 
-/* Collective over w; outcomes on its rank 0. plain: what is drafted if there are no guesses. NULL: without drafts. */
-static void run_all(struct instance *i, struct run *r, const struct run *plain, const struct guess_rules *guesses)
+/* Collective over w; outcomes on its rank 0. plain: what is drafted if there are no guesses. NULL: without drafts. d:
+ * the draft model that makes them, or NULL. */
+static void run_all(struct instance *i, struct draft_model *d, struct run *r, const struct run *plain,
+                    const struct guess_rules *guesses)
 {
     struct err e = {0};
     uint64_t seed = 5;
@@ -154,6 +167,8 @@ static void run_all(struct instance *i, struct run *r, const struct run *plain, 
     r->vocab = i->network.config.vocab;
     r->plain = plain;
     r->random = 77;
+    if (d == NULL)
+        setup.limits.draft_len = 0;
     if (plain != NULL && guesses->longest == 0)
         setup.drafts = (struct draft_source){propose, r};
     setup.guesses = *guesses;
@@ -166,21 +181,41 @@ static void run_all(struct instance *i, struct run *r, const struct run *plain, 
                 fatal(&e);
         }
     }
-    loop_run(&i->engine, &client, &e);
+    if (d != NULL)
+        instance_run(i, d, &client, &e);
+    else
+        loop_run(&i->engine, &client, &e);
 }
 
-static void open_instance(struct instance *i, struct world *w, const char *fixture)
+/* drafts: the draft model's fixture, for sequences of draft_len tokens; NULL: there is none. */
+static void open_instance(struct instance *i, struct draft_model *d, struct world *w, const char *fixture,
+                          const char *drafts, int draft_len)
 {
-    const struct instance_setup setup = {.limits = {.max_seqs = MAX_SEQS,
-                                                    .max_batch_tokens = 90,
-                                                    .max_len = MAX_LEN,
-                                                    .max_logit_rows = MAX_SEQS + MAX_DRAFTS,
-                                                    .n_blocks = 9,
-                                                    .max_drafts = MAX_DRAFTS},
-                                         .kv_bytes = -1,
-                                         .threads = 1,
-                                         .progress = PROGRESS_NEVER};
-    fixture_open(i, w, fixture, &setup);
+    char dir[256];
+    struct err e = {0};
+    struct model_config m = {0};
+    struct checkpoint c = {0};
+    struct instance_setup setup = {.limits = {.max_seqs = MAX_SEQS,
+                                              .max_batch_tokens = 90,
+                                              .max_len = MAX_LEN,
+                                              .max_logit_rows = MAX_SEQS + MAX_DRAFTS,
+                                              .n_blocks = 9,
+                                              .max_drafts = MAX_DRAFTS,
+                                              .draft_len = draft_len},
+                                   .kv_bytes = -1,
+                                   .threads = 1,
+                                   .progress = PROGRESS_NEVER};
+    (void)snprintf(dir, sizeof dir, "%s/%s", FIXTURES, fixture);
+    if (w->rank == 0 && model_config_read(&m, dir, &e) == 0)
+        (void)checkpoint_open(&c, dir, &e);
+    fatal_agree(w, &e);
+    if (drafts != NULL && w->rank == 0) {
+        (void)snprintf(dir, sizeof dir, "%s/%s", FIXTURES, drafts);
+        if (model_config_read(&d->config, dir, &e) == 0)
+            (void)checkpoint_open(&d->checkpoint, dir, &e);
+    }
+    fatal_agree(w, &e);
+    instance_open_drafted(i, d, w, &m, &c, &setup, &e);
 }
 
 static int count_different(const struct run *a, const struct run *b)
@@ -194,6 +229,14 @@ static int count_different(const struct run *a, const struct run *b)
     return n;
 }
 
+static uint64_t all_accepted(const struct scheduler_stats *s)
+{
+    uint64_t n = 0;
+    for (int k = 0; k < DRAFTS_MAX; k++)
+        n += s->n_accepted[k];
+    return n;
+}
+
 /* Guesses by what was there before: small models repeat themselves. */
 static void check_guesses(struct instance *i, const char *fixture, const struct run *plain)
 {
@@ -201,7 +244,7 @@ static void check_guesses(struct instance *i, const char *fixture, const struct 
     for (int always = 0; always < 2; always++) {
         const struct guess_rules rules = {.most = 7, .shortest = 1, .longest = 5, .always = always};
         struct run *guessed = calloc(1, sizeof *guessed);
-        run_all(i, guessed, plain, &rules);
+        run_all(i, NULL, guessed, plain, &rules);
         const struct scheduler_stats *s = &guessed->scheduler.stats;
         int different = w->rank == 0 ? count_different(plain, guessed) : 0;
         const char *how = always ? "always" : "where it pays";
@@ -209,9 +252,7 @@ static void check_guesses(struct instance *i, const char *fixture, const struct 
                 w->n_ranks, how);
         tap_all(w->rank != 0 || !always || s->n_accepted[0] > 100, "too few",
                 "%s, %d ranks, guesses %s: some are right", fixture, w->n_ranks, how);
-        uint64_t n_accepted = 0;
-        for (int k = 0; k < DRAFTS_MAX; k++)
-            n_accepted += s->n_accepted[k];
+        uint64_t n_accepted = all_accepted(s);
         tap_all(w->rank != 0 || n_accepted == guessed->n_expected, "another number",
                 "%s, %d ranks, guesses %s: as many are accepted as are right", fixture, w->n_ranks, how);
         if (w->rank == 0)
@@ -222,20 +263,58 @@ static void check_guesses(struct instance *i, const char *fixture, const struct 
     }
 }
 
-static void check_fixture(struct world *w, const char *fixture)
+/* A model drafts, for itself or for another one. */
+static void check_model(struct world *w, const char *fixture, const char *drafts, int draft_len,
+                        const struct run *plain)
+{
+    struct instance i;
+    bool same = strcmp(fixture, drafts) == 0;
+    for (int always = 0; always < 2; always++) {
+        const struct guess_rules rules = {.most = 1 + 5 * always, .longest = 1, .shortest = 1, .always = always};
+        struct draft_model d = {0};
+        struct run *run = calloc(1, sizeof *run);
+        open_instance(&i, &d, w, fixture, drafts, draft_len);
+        run_all(&i, &d, run, plain, &rules);
+        instance_close(&d.instance);
+        instance_close(&i);
+        const struct scheduler_stats *s = &run->scheduler.stats;
+        uint64_t n_accepted = all_accepted(s);
+        bool me = w->rank == 0;
+        tap_all(!me || count_different(plain, run) == 0, "other tokens or bits",
+                "%s, %d ranks, %s drafts%s: the same tokens", fixture, w->n_ranks, drafts, always ? " always" : "");
+        tap_all(!me || n_accepted == run->n_expected, "another number",
+                "%s, %d ranks: as many are accepted as are right", fixture, w->n_ranks);
+        if (always)
+            tap_all(!me || s->n_draft_tokens > 2000, "few drafts", "%s, %d ranks: drafts", fixture, w->n_ranks);
+        if (always && same)
+            tap_all(!me || (run->n_likeliest > 100 && run->n_unlikely == 0), "another token is likeliest",
+                    "%s, %d ranks: the same model makes the same tokens", fixture, w->n_ranks);
+        if (always && !same)
+            tap_all(!me || n_accepted < s->n_draft_tokens / 4, "too many",
+                    "%s, %d ranks: another model is seldom right", fixture, w->n_ranks);
+        if (me)
+            printf("# %s for %s: %llu of %llu drafts accepted in %llu steps; %llu of %llu likeliest wrong\n", drafts,
+                   fixture, (unsigned long long)n_accepted, (unsigned long long)s->n_draft_tokens,
+                   (unsigned long long)s->n_drafts, (unsigned long long)run->n_unlikely,
+                   (unsigned long long)run->n_likeliest);
+        scheduler_close(&run->scheduler);
+        free(run);
+    }
+}
+
+/* other: of the same vocabulary, or NULL. draft_len: the positions before the rotation changes. */
+static void check_fixture(struct world *w, const char *fixture, const char *other, int draft_len)
 {
     const struct guess_rules none = {0}, replayed = {.most = DRAFTS_MAX};
     struct instance i;
     struct run *plain = calloc(1, sizeof *plain), *drafted = calloc(1, sizeof *drafted);
-    open_instance(&i, w, fixture);
-    run_all(&i, plain, NULL, &none);
-    run_all(&i, drafted, plain, &replayed);
+    open_instance(&i, NULL, w, fixture, NULL, 0);
+    run_all(&i, NULL, plain, NULL, &none);
+    run_all(&i, NULL, drafted, plain, &replayed);
     check_guesses(&i, fixture, plain);
     instance_close(&i);
     const struct scheduler_stats *s = &drafted->scheduler.stats;
-    uint64_t n_accepted = 0, n_output = s->n_output_tokens;
-    for (int k = 0; k < DRAFTS_MAX; k++)
-        n_accepted += s->n_accepted[k];
+    uint64_t n_accepted = all_accepted(s), n_output = s->n_output_tokens;
     bool me = w->rank == 0;
     int different = me ? count_different(plain, drafted) : 0;
     tap_all(different == 0, "other tokens or bits", "%s, %d ranks: %d requests have the same tokens with drafts",
@@ -246,6 +325,9 @@ static void check_fixture(struct world *w, const char *fixture)
             "too few or too many", "%s, %d ranks: drafts of all kinds", fixture, w->n_ranks);
     tap_all(!me || (s->n_preemptions > 0 && s->prefix_hits > 0), "none", "%s, %d ranks: beside preemption and sharing",
             fixture, w->n_ranks);
+    check_model(w, fixture, fixture, draft_len, plain);
+    if (other != NULL)
+        check_model(w, fixture, other, draft_len, plain);
     scheduler_close(&plain->scheduler);
     scheduler_close(&drafted->scheduler);
     free(plain);
@@ -254,7 +336,12 @@ static void check_fixture(struct world *w, const char *fixture)
 
 int main(int argc, char **argv)
 {
-    static const char *const fixture[] = {"llama-14-2-gelu", "llama-dynamic-cross", "mistral-window"};
+    static const struct {
+        const char *name, *other;
+        int draft_len;
+    } fixture[] = {{"llama-14-2-gelu", "qwen3-f16", 40},
+                   {"llama-dynamic-cross", NULL, 24},
+                   {"mistral-window", "qwen3-tied", MAX_LEN}};
     struct err e = {0};
     struct world w;
     if (world_open(&w, &argc, &argv, &e) != 0)
@@ -263,7 +350,7 @@ int main(int argc, char **argv)
     if (tokenizer == NULL)
         return 98;
     for (size_t i = 0; i < sizeof fixture / sizeof fixture[0]; i++)
-        check_fixture(&w, fixture[i]);
+        check_fixture(&w, fixture[i].name, fixture[i].other, fixture[i].draft_len);
     tokenizer_close(&tokenizer);
     int status = tap_done();
     world_close(&w);

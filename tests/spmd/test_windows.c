@@ -1,6 +1,7 @@
 /* tests/spmd/test_windows.c - layers with a window keep only that in the cache, and nothing else changes: the real
  * scheduler and engine get the same tokens and the same bits of logits from contexts of many windows as when all layers
- * keep everything; with chunks longer than the window, the prefix cache, too few blocks, drafts, and FP8 keys. */
+ * keep everything; with chunks longer than the window, the prefix cache, too few blocks, drafts, a draft model, and FP8
+ * keys. */
 #include "coordinator/schedule/scheduler.h"
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
@@ -29,6 +30,7 @@ struct outcome {
 
 struct run {
     struct scheduler scheduler;
+    struct draft_model draft_model;
     struct request request[N_REQUESTS];
     struct outcome outcome[N_REQUESTS];
     int vocab;
@@ -41,6 +43,7 @@ struct shape {
     int max_batch_tokens, max_seqs, n_blocks;
     bool kv_fp8, prefix_caching, drafts;
     int64_t kv_blocks; /* memory for so many blocks of each kind; 0: enough */
+    bool draft_model;  /* the same model drafts, and keeps everything */
 };
 
 static uint64_t digest(uint64_t hash, const void *data, size_t bytes)
@@ -106,7 +109,8 @@ static void on_release(void *context, struct request *q)
     request_close(q);
 }
 
-static void open_instance(struct instance *i, struct world *w, const char *fixture, const struct shape *s)
+static void open_instance(struct instance *i, struct draft_model *d, struct world *w, const char *fixture,
+                          const struct shape *s)
 {
     char dir[256];
     struct err e = {0};
@@ -117,13 +121,16 @@ static void open_instance(struct instance *i, struct world *w, const char *fixtu
                                               .max_len = MAX_LEN,
                                               .max_logit_rows = s->max_seqs + (s->drafts ? 20 : 0),
                                               .n_blocks = s->n_blocks,
-                                              .max_drafts = s->drafts ? 20 : 0},
+                                              .max_drafts = s->drafts ? 20 : 0,
+                                              .draft_len = s->draft_model ? MAX_LEN : 0},
                                    .kv_bytes = -1,
                                    .threads = 1,
                                    .progress = PROGRESS_NEVER};
     (void)snprintf(dir, sizeof dir, "%s/%s", FIXTURES, fixture);
     if (w->rank == 0 && model_config_read(&m, dir, &e) == 0)
         (void)checkpoint_open(&c, dir, &e);
+    if (s->draft_model && w->rank == 0 && e.code == ERR_NONE && model_config_read(&d->config, dir, &e) == 0)
+        (void)checkpoint_open(&d->checkpoint, dir, &e);
     fatal_agree(w, &e);
     m.kv_fp8 = s->kv_fp8;
     for (int k = 0; k < w->n_ranks && s->kv_blocks > 0 && w->rank == 0; k++) { /* of the rank that has the most heads */
@@ -132,7 +139,7 @@ static void open_instance(struct instance *i, struct world *w, const char *fixtu
         int64_t block = (int64_t)network_kv_block_bytes(&m, &shard, 0, KV_MAIN, DTYPE_F32);
         setup.kv_bytes = s->kv_blocks * block > setup.kv_bytes ? s->kv_blocks * block : setup.kv_bytes;
     }
-    instance_open(i, w, &m, &c, &setup, &e);
+    instance_open_drafted(i, d, w, &m, &c, &setup, &e);
 }
 
 static void run_round(struct instance *i, struct run *r)
@@ -149,7 +156,7 @@ static void run_round(struct instance *i, struct run *r)
         if (scheduler_add(&r->scheduler, &r->request[k], 0, &e) != 0)
             fatal(&e);
     }
-    loop_run(&i->engine, &client, &e);
+    instance_run(i, &r->draft_model, &client, &e);
 }
 
 /* With the prefix cache two rounds in the same memory; the outcome is the second one's. */
@@ -157,7 +164,7 @@ static void run_shape(struct instance *i, struct run *r, struct world *w, const 
 {
     struct err e = {0};
     memset(r, 0, sizeof *r);
-    open_instance(i, w, fixture, s);
+    open_instance(i, &r->draft_model, w, fixture, s);
     r->vocab = i->network.config.vocab;
     const struct rope *rope = &i->network.config.rope;
     const struct scheduler_setup setup = {
@@ -216,6 +223,7 @@ static void check_shape(struct world *w, const char *fixture, const struct run *
                l->n_blocks, l->n_window_blocks, r->n_held, (int)stats.prefix_hits, (int)stats.n_preemptions,
                (int)stats.n_draft_tokens);
     scheduler_close(&r->scheduler);
+    instance_close(&r->draft_model.instance);
     instance_close(&i);
     free(r);
 }
@@ -223,10 +231,11 @@ static void check_shape(struct world *w, const char *fixture, const struct run *
 static void check_fixture(struct world *w, const char *fixture, bool mixed, bool kv_fp8)
 {
     /* Steps so long that a second kind of blocks would take no less. */
-    const struct shape all = {"whole", MAX_LEN, 4, 110, kv_fp8, false, false, 0};
-    const struct shape shape[] = {{"long steps", 64, 4, 188, kv_fp8, false, false, 0},
-                                  {"prefix cache", 24, 4, 188, kv_fp8, true, false, 0},
-                                  {"few blocks and drafts", 40, 4, 188, kv_fp8, false, true, 41}};
+    const struct shape all = {"whole", MAX_LEN, 4, 110, kv_fp8, false, false, 0, false};
+    const struct shape shape[] = {{"long steps", 64, 4, 188, kv_fp8, false, false, 0, false},
+                                  {"prefix cache", 24, 4, 188, kv_fp8, true, false, 0, false},
+                                  {"few blocks and drafts", 40, 4, 188, kv_fp8, false, true, 41, false},
+                                  {"a draft model", 40, 4, 188, kv_fp8, false, true, 0, true}};
     struct instance i;
     struct run *whole = calloc(1, sizeof *whole);
     run_shape(&i, whole, w, fixture, &all);

@@ -131,7 +131,10 @@ static void open_run(struct schedule *run, const struct scheduler_setup *setup, 
     own.on_release = on_release;
     own.context = own.drafts.context = run;
     assert_int_equal(plan_open(&run->plan, &own.limits, &e), 0);
-    assert_int_equal(paper_open(&run->device, &device, N_LETTERS, &e), 0);
+    const struct limits small = limits_of_draft_model(&own.limits);
+    if (small.max_len > 0)
+        assert_int_equal(paper_open(&run->draft_device, &small, N_LETTERS, &e), 0);
+    assert_int_equal(paper_open(&run->device, &device, N_LETTERS, &e), 0); /* both sample as the last one does */
     assert_int_equal(scheduler_open(&run->s, &own, &e), 0);
 }
 
@@ -166,6 +169,7 @@ void schedule_close(struct schedule *run)
     }
     plan_close(&run->plan);
     paper_close(&run->device);
+    paper_close(&run->draft_device);
     scheduler_close(&run->s);
 }
 
@@ -268,6 +272,16 @@ static void check_starts(struct schedule *run, const struct plan *p)
     }
 }
 
+/* Drafts of the same model are right, unless penalties look at tokens that a plan had no room for. */
+static void check_drafts(const struct schedule *run, const struct request *r, int n)
+{
+    const struct sampling *p = &r->rules->sampling;
+    const struct schedule_outcome *want = &run->want[r->index];
+    bool sure = p->repetition_penalty == 1 && p->presence_penalty == 0 && p->frequency_penalty == 0;
+    for (int i = 0; i < n && run->s.drafter.slot != NULL && sure && (int)r->output.n + i < want->n; i++)
+        assert_int_equal(r->draft[i], want->token[(int)r->output.n + i]);
+}
+
 /* Every token goes in once, in order, at its position, and never into a block that another sequence may read. */
 static void check_sequences(struct schedule *run, const struct plan *p)
 {
@@ -281,6 +295,7 @@ static void check_sequences(struct schedule *run, const struct plan *p)
         assert_int_equal(s->pos, run->drafted[r->index] ? known - 1 : run->last_fed[r->index]);
         run->last_fed[r->index] = end;
         run->drafted[r->index] = n_drafts > 0;
+        check_drafts(run, r, n_drafts);
         assert_int_equal(s->n_logits, s->sample);
         assert_int_equal(s->sample - n_drafts, end - n_drafts >= known);
         assert_true(n_drafts == 0 || (s->pos == known - 1 && s->n_tokens == 1 + n_drafts));
@@ -326,8 +341,27 @@ static void check_kind(const struct scheduler *s, int kind)
     assert_int_equal(in_list, n_free);
 }
 
+/* The draft model's blocks belong to the same sequences. */
+static void check_draft_memory(const struct schedule *run)
+{
+    const struct drafter *d = &run->s.drafter;
+    int holders[512] = {0}, n_free = 0;
+    for (int i = 0; i < run->s.n_running; i++) {
+        const struct drafted *x = &d->slot[run->s.running[i]->slot];
+        for (int k = 0; k < x->n_blocks; k++)
+            holders[x->block[k]]++;
+    }
+    for (int i = 0; i < d->blocks.n; i++) {
+        assert_int_equal(d->blocks.block[i].n_holders, holders[i]);
+        n_free += holders[i] == 0;
+    }
+    assert_int_equal(d->blocks.n_free, n_free);
+}
+
 void schedule_check_memory(struct schedule *run)
 {
+    if (run->s.drafter.slot != NULL)
+        check_draft_memory(run);
     struct scheduler *s = &run->s;
     bool slot[64] = {false};
     for (int i = 0; i < s->n_running; i++) {
@@ -377,7 +411,8 @@ static void check_progress(struct schedule *run, const struct plan *p, uint64_t 
     int n_blocked = 0, n_in_flight = 0;
     for (int i = 0; i < s->n_running; i++)
         n_in_flight += s->running[i]->n_in_flight;
-    if (s->setup.drafts.propose != NULL && p->n_seqs == 0 && n_in_flight > 0)
+    n_in_flight += s->drafter.n_under_way;
+    if ((s->setup.drafts.propose != NULL || s->drafter.slot != NULL) && p->n_seqs == 0 && n_in_flight > 0)
         return; /* what is under way decides what may follow */
     /* Blocks that were kept for a sequence which is then preempted are not given to others in the same step. */
     bool full = p->n_tokens == s->setup.limits.max_batch_tokens || s->stats.n_preemptions != n_preempted;
@@ -418,10 +453,16 @@ void schedule_plan(struct schedule *run)
     assert_true(run->n_steps < MAX_STEPS);
     plan_reset(&run->plan, (uint64_t)run->n_steps++);
     scheduler_plan(&run->s, &run->plan, run->now);
-    place_blocks(run, &run->plan);
-    const char *wrong = paper_execute(&run->device, &run->plan, &run->queue[run->n_queued++]);
+    struct paper *device = run->plan.model == PLAN_DRAFT_MODEL ? &run->draft_device : &run->device;
+    if (device == &run->device)
+        place_blocks(run, &run->plan);
+    const char *wrong = paper_execute(device, &run->plan, &run->queue[run->n_queued++]);
     if (wrong != NULL)
         fail_msg("%s", wrong);
+    if (device == &run->draft_device) {
+        schedule_check_memory(run);
+        return;
+    }
     check_starts(run, &run->plan);
     check_sequences(run, &run->plan);
     schedule_check_memory(run);

@@ -23,6 +23,7 @@ struct schedule_outcome {
 struct schedule {
     struct scheduler s;
     struct paper device;
+    struct paper draft_device; /* of the draft model, which is the same model, if limits.draft_len is not 0 */
     struct plan plan;
     struct request *request[SCHEDULE_MAX_REQUESTS]; /* NULL once given back */
     struct request_rules rules[SCHEDULE_MAX_REQUESTS];

@@ -5,6 +5,7 @@
 #include "coordinator/drafts/costs.h"
 #include "coordinator/drafts/draft_options.h"
 #include "coordinator/drafts/guesses.h"
+#include "coordinator/drafts/payoff.h"
 #include "tests/support/schedule.h"
 
 static const struct guess_rules short_ends = {.most = 4, .shortest = 1, .longest = 3};
@@ -80,6 +81,64 @@ static void options_say_how(void **state)
     assert_int_equal(rules_of(o).most, 0);
 }
 
+static void expect_folder(struct run_options o, const char *expected)
+{
+    char folder[DRAFT_FOLDER_BYTES];
+    struct err e = {0};
+    assert_int_equal(draft_folder(folder, &o, &e), 0);
+    assert_string_equal(folder, expected);
+}
+
+static void options_name_a_draft_model(void **state)
+{
+    (void)state;
+    struct run_options o = {.draft_model = "small", .num_speculative_tokens = 4};
+    assert_int_equal(rules_of(o).most, 4);
+    expect_folder(o, "small");
+    o.speculative = SPECULATIVE_OFF;
+    expect_folder(o, "");
+    expect_folder(CONFIG("{\"method\": \"draft_model\", \"model\": \"a/b\", \"num_speculative_tokens\": 2}"), "a/b");
+    expect_folder(CONFIG("{\"model\": \"a/b\", \"num_speculative_tokens\": 2}"), "a/b");
+    expect_folder(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 5}"), "");
+}
+
+/* Steps take a tenth longer for each row; each draft takes `making` s and is right with this probability in a row. */
+static int chosen(double making, int n_right)
+{
+    struct payoff p;
+    struct costs steps = {0};
+    payoff_open(&p);
+    for (int rows = 1; rows <= 9; rows++)
+        costs_add(&steps, rows, 1 + 0.1 * rows);
+    for (int n = 1; n <= 8; n++)
+        costs_add(&p.rounds, n, making * n);
+    for (int i = 0; i < 200; i++)
+        payoff_judge(&p, 8, n_right);
+    return payoff_choose(&p, &steps, 1, 1, 8);
+}
+
+static void a_draft_model_pays_or_rests(void **state)
+{
+    (void)state;
+    assert_int_equal(chosen(0.01, 8), 8);
+    assert_int_equal(chosen(0.01, 3), 3);
+    assert_int_equal(chosen(0.01, 0), 0);
+    assert_int_equal(chosen(2, 8), 0); /* it is slower than the model */
+    struct payoff p;
+    struct costs steps = {0};
+    payoff_open(&p);
+    assert_int_equal(payoff_choose(&p, &steps, 1, 1, 8), 0); /* a step without drafts is measured first */
+    costs_add(&steps, 1, 1);
+    assert_true(payoff_choose(&p, &steps, 1, 1, 8) > 0);
+    for (int i = 0; i < 200; i++)
+        payoff_judge(&p, 1, 0);
+    costs_add(&p.rounds, 1, 0.5);
+    int tries = 0;
+    for (int i = 0; i < 4000; i++)
+        tries += payoff_choose(&p, &steps, 1, 1, 8);
+    assert_true(tries >= 5 && tries < 20);
+}
+
 static void refuse(struct run_options o, const char *why)
 {
     struct guess_rules rules;
@@ -91,10 +150,22 @@ static void refuse(struct run_options o, const char *why)
 static void options_are_refused_by_name(void **state)
 {
     (void)state;
-    refuse(CONFIG("{\"method\": \"eagle3\", \"num_speculative_tokens\": 3}"), "\"eagle3\", only \"ngram\"");
+    refuse(CONFIG("{\"method\": \"eagle3\", \"num_speculative_tokens\": 3}"),
+           "\"eagle3\", expected \"ngram\" or \"draft_model\"");
     refuse(CONFIG("{\"num_speculative_tokens\": 3}"), "\"method\" is \"\"");
     refuse(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 3, \"model\": \"x\"}"),
-           "\"model\" is not supported");
+           "\"model\" belongs to the method \"draft_model\"");
+    refuse(CONFIG("{\"method\": \"draft_model\", \"num_speculative_tokens\": 3}"), "which needs it");
+    refuse(CONFIG("{\"method\": \"draft_model\", \"num_speculative_tokens\": 3, \"model\": 5}"), "\"model\"");
+    refuse(CONFIG("{\"num_speculative_tokens\": 3, \"model\": \"x\", \"draft_tensor_parallel_size\": 1}"),
+           "\"draft_tensor_parallel_size\" is not supported");
+    refuse(CONFIG("{\"model\": \"x\", \"num_speculative_tokens\": 3, \"prompt_lookup_max\": 2}"),
+           "are of the method \"ngram\"");
+    struct run_options both = CONFIG("{\"model\": \"x\", \"num_speculative_tokens\": 3}");
+    both.draft_model = "y";
+    refuse(both, "expected one of them");
+    refuse((struct run_options){.draft_model = "y"}, "the number of drafts is missing");
+    refuse((struct run_options){.draft_model = "", .num_speculative_tokens = 2}, "a name of 0 bytes");
     refuse(CONFIG("{\"method\": \"ngram\"}"), "the number of drafts is missing");
     refuse(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 16}"), "num_speculative_tokens");
     refuse(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": \"3\"}"), "num_speculative_tokens");
@@ -146,8 +217,12 @@ static void rest_where_they_lose(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chances_follow_what_came), cmocka_unit_test(times_between_known_ones),
-        cmocka_unit_test(options_say_how),          cmocka_unit_test(options_are_refused_by_name),
+        cmocka_unit_test(chances_follow_what_came),
+        cmocka_unit_test(times_between_known_ones),
+        cmocka_unit_test(options_say_how),
+        cmocka_unit_test(options_are_refused_by_name),
+        cmocka_unit_test(options_name_a_draft_model),
+        cmocka_unit_test(a_draft_model_pays_or_rests),
         cmocka_unit_test(rest_where_they_lose),
     };
     return cmocka_run_group_tests(tests, schedule_open_letters, schedule_close_letters);

@@ -92,6 +92,9 @@ static void random_cancel(struct schedule *run, uint64_t *seed)
     schedule_check_memory(run);
 }
 
+/* The makers of drafts. */
+enum drafts { NO_DRAFTS, RANDOM_DRAFTS, MODEL_DRAFTS };
+
 struct sums {
     uint64_t preemptions, hits, queries, drafts, drafted, accepted[DRAFTS_MAX];
     int ended[FINISH_REASONS];
@@ -109,7 +112,7 @@ static void random_windows(struct limits *l, enum sight sight, uint64_t *seed)
     *(sight == ALL_ARE_WINDOWED ? &l->n_blocks : &l->n_window_blocks) = n;
 }
 
-static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, bool drafts, enum sight sight,
+static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, enum drafts drafts, enum sight sight,
                          struct sums *sums)
 {
     struct scheduler_setup setup = {.prefix_caching = prefix_caching};
@@ -117,11 +120,15 @@ static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, bool dr
     l->max_seqs = 1 + random_below(seed, 12);
     l->max_batch_tokens = l->max_seqs + random_below(seed, random_below(seed, 2) == 0 ? 10 : 90);
     l->max_len = SCHEDULE_MAX_LEN;
-    l->max_drafts = drafts ? 1 + random_below(seed, 40) : 0;
+    l->max_drafts = drafts != NO_DRAFTS ? 1 + random_below(seed, 40) : 0;
     l->max_logit_rows = l->max_seqs + l->max_drafts;
-    if (drafts)
+    if (drafts == RANDOM_DRAFTS)
         setup.drafts.propose = schedule_propose;
-    setup.guesses.most = drafts ? 1 + random_below(seed, DRAFTS_MAX) : 0;
+    if (drafts == MODEL_DRAFTS) {
+        l->draft_len = 20 + random_below(seed, SCHEDULE_MAX_LEN - 19);
+        setup.guesses.always = random_below(seed, 3) != 0;
+    }
+    setup.guesses.most = drafts != NO_DRAFTS ? 1 + random_below(seed, DRAFTS_MAX) : 0;
     l->n_blocks = (SCHEDULE_MAX_LEN + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS +
                   random_below(seed, random_below(seed, 4) != 0 ? 4 : 40);
     random_windows(l, sight, seed);
@@ -154,7 +161,7 @@ static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, bool dr
     schedule_close(&run);
 }
 
-static void all_schedules(uint64_t seed, bool drafts, enum sight sight, struct sums sums[2])
+static void all_schedules(uint64_t seed, enum drafts drafts, enum sight sight, struct sums sums[2])
 {
     int n = getenv("LOCKSTEP_SANITIZED") != NULL ? 500 : 4000;
     for (int trial = 0; trial < n; trial++)
@@ -177,7 +184,7 @@ static void random_schedules(void **state)
 {
     (void)state;
     struct sums sums[2] = {0};
-    all_schedules(11, false, ALL_SEE_ALL, sums);
+    all_schedules(11, NO_DRAFTS, ALL_SEE_ALL, sums);
     assert_int_equal(sums[0].drafts + sums[1].drafts, 0);
 }
 
@@ -186,7 +193,7 @@ static void random_schedules_with_drafts(void **state)
 {
     (void)state;
     struct sums sums[2] = {0};
-    all_schedules(12, true, ALL_SEE_ALL, sums);
+    all_schedules(12, RANDOM_DRAFTS, ALL_SEE_ALL, sums);
     for (int k = 0; k < 2; k++) {
         print_message("# %llu times %llu tokens drafted, right at place 1: %llu, 15: %llu\n",
                       (unsigned long long)sums[k].drafts, (unsigned long long)sums[k].drafted,
@@ -197,15 +204,32 @@ static void random_schedules_with_drafts(void **state)
     }
 }
 
-/* The device compares what windowed layers see. */
+/* The device compares what windowed layers see. A draft model keeps everything. */
 static void random_schedules_with_windows(void **state)
 {
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 6; i++) {
         struct sums sums[2] = {0};
-        enum sight sight = i / 2 == 0 ? SOME_ARE_WINDOWED : ALL_ARE_WINDOWED;
-        all_schedules(13 + (uint64_t)i, i % 2 != 0, sight, sums);
-        assert_true((sums[0].drafts + sums[1].drafts > 1000) == (i % 2 != 0));
+        enum sight sight = i / 3 == 0 ? SOME_ARE_WINDOWED : ALL_ARE_WINDOWED;
+        all_schedules(14 + (uint64_t)i, (enum drafts)(i % 3), sight, sums);
+        assert_true((sums[0].drafts + sums[1].drafts > 1000) == (i % 3 != NO_DRAFTS));
+    }
+}
+
+/* The same model drafts: beside preemption, shared prefixes and ends of all kinds its drafts are right wherever they
+ * can be (tests/support/schedule.c). */
+static void random_schedules_with_a_draft_model(void **state)
+{
+    (void)state;
+    struct sums sums[2] = {0};
+    all_schedules(13, MODEL_DRAFTS, ALL_SEE_ALL, sums);
+    for (int k = 0; k < 2; k++) {
+        print_message("# %llu times %llu tokens drafted, right at place 1: %llu, 15: %llu\n",
+                      (unsigned long long)sums[k].drafts, (unsigned long long)sums[k].drafted,
+                      (unsigned long long)sums[k].accepted[0], (unsigned long long)sums[k].accepted[DRAFTS_MAX - 1]);
+        assert_true(sums[k].drafts > 1000 && sums[k].drafted > sums[k].drafts);
+        assert_true(sums[k].accepted[0] > sums[k].drafts / 2 && sums[k].accepted[0] < sums[k].drafts);
+        assert_true(sums[k].accepted[DRAFTS_MAX - 1] > 0);
     }
 }
 
@@ -215,6 +239,7 @@ int main(void)
         cmocka_unit_test(random_schedules),
         cmocka_unit_test(random_schedules_with_drafts),
         cmocka_unit_test(random_schedules_with_windows),
+        cmocka_unit_test(random_schedules_with_a_draft_model),
     };
     return cmocka_run_group_tests(tests, open_stops, close_stops);
 }

@@ -1,0 +1,47 @@
+/* coordinator/schedule/drafter.h - a draft model's view of the sequences that run: its own KV blocks, and the drafts
+ * that it makes before each step that verifies them (scheduler_drafter.c).
+ *
+ * A sequence has the same slot in both models. The draft model is fed what is known of it and not in its blocks yet,
+ * and samples the token that is likeliest by the request's own rules, which it is fed in turn: a round for each draft.
+ * Keys of drafts that turn out to be wrong are overwritten when the tokens that came instead are fed. Where its blocks
+ * are short a sequence has no drafts. For the scheduler only. */
+#ifndef SCHEDULE_DRAFTER_H
+#define SCHEDULE_DRAFTER_H
+
+#include "coordinator/drafts/payoff.h"
+#include "coordinator/schedule/blocks.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* A sequence that runs. */
+struct drafted {
+    bool begun;           /* the draft model has been told of it */
+    int n_blocks, *block; /* held; room for all of draft_len */
+    int n_told;           /* of these, that the draft model knows */
+    int n_shared;         /* of these, in the prefix cache or equal to one there */
+    uint64_t chain;       /* name of the last of them */
+    int n_fed;            /* tokens of prompt and output whose keys it has */
+    int n_wanted;         /* drafts of the next step */
+    int n_planned;        /* of these, sampled by plans that were made */
+    int n_made;           /* of these, whose results are there and not handed out */
+    int first;            /* tokens that were known when they were made */
+    int n_ahead;          /* drafts that were fed, behind these tokens */
+    int32_t draft[DRAFTS_MAX];
+};
+
+struct drafter {
+    struct blocks blocks;
+    struct drafted *slot; /* [max_seqs]; NULL: there is no draft model */
+    bool drafting;        /* rounds are being planned, or their results awaited */
+    int round, n_rounds;
+    int n_under_way; /* plans that sample drafts, and whose results are awaited */
+    bool measured;   /* no prompt is fed in these rounds, so their time counts */
+    double began, ended;
+    struct drafter_flight { /* the slots that an outstanding plan samples */
+        int n, *slot;       /* [n], capacity max_seqs */
+    } flight[2];            /* SCHEDULER_FLIGHTS */
+    struct payoff payoff;
+};
+
+#endif

@@ -1,0 +1,352 @@
+/* coordinator/schedule/scheduler_drafter.c - the steps of a draft model; see drafter.h and scheduler_parts.h. */
+#include "coordinator/schedule/scheduler_parts.h"
+
+#include <stdlib.h>
+
+#define SHORT_GAP (DRAFTS_MAX + 1) /* tokens behind which a sequence that was drafted in the last step can be */
+
+static int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
+int drafter_open(struct scheduler *s, struct err *e)
+{
+    const struct limits *l = &s->setup.limits;
+    struct drafter *d = &s->drafter;
+    if (l->draft_len == 0 || s->setup.guesses.most == 0)
+        return 0;
+    payoff_open(&d->payoff);
+    d->slot = err_calloc(e, (size_t)l->max_seqs, sizeof *d->slot, "draft model");
+    for (int i = 0; i < l->max_seqs && e->code == ERR_NONE; i++)
+        d->slot[i].block = err_calloc(e, (size_t)blocks_for(l->draft_len), sizeof *d->slot[i].block, "draft model");
+    for (int i = 0; i < SCHEDULER_FLIGHTS; i++)
+        d->flight[i].slot = err_calloc(e, (size_t)l->max_seqs, sizeof *d->flight[i].slot, "draft model");
+    return e->code == ERR_NONE ? blocks_open(&d->blocks, l->n_blocks, e) : -1;
+}
+
+void drafter_close(struct scheduler *s)
+{
+    struct drafter *d = &s->drafter;
+    for (int i = 0; d->slot != NULL && i < s->setup.limits.max_seqs; i++)
+        free(d->slot[i].block);
+    for (int i = 0; i < SCHEDULER_FLIGHTS; i++)
+        free(d->flight[i].slot);
+    free(d->slot);
+    blocks_close(&d->blocks);
+    *d = (struct drafter){0};
+}
+
+/* Is r the draft model's business? Of a prompt that is too long for drafts it is fed nothing: its rotation could be
+ * another one, too. */
+static bool is_followed(const struct scheduler *s, const struct request *r)
+{
+    return is_drafted(r) && (int)r->prompt.n < s->setup.limits.draft_len;
+}
+
+/* ---- blocks ---- */
+
+/* draft_len is not above the length from which on the rotation changes. */
+static bool is_shared(const struct scheduler *s, const struct request *r)
+{
+    return s->setup.prefix_caching && r->family == 0;
+}
+
+static void hold_prefix(struct scheduler *s, const struct request *r, struct drafted *x)
+{
+    struct drafter *d = &s->drafter;
+    int n = is_shared(s, r) ? smaller(n_known(r) - 1, s->setup.limits.draft_len) / KV_BLOCK_TOKENS : 0;
+    for (; x->n_blocks < n; x->n_blocks++) {
+        int32_t token[KV_BLOCK_TOKENS];
+        copy_tokens(r, x->n_blocks * KV_BLOCK_TOKENS, KV_BLOCK_TOKENS, token);
+        int block = blocks_find(&d->blocks, x->chain, token, s->n_plans);
+        if (block < 0)
+            break;
+        blocks_hold(&d->blocks, block);
+        x->chain = d->blocks.block[block].name;
+        x->block[x->n_blocks] = block;
+    }
+    x->n_shared = x->n_blocks;
+    x->n_fed = x->n_blocks * KV_BLOCK_TOKENS;
+}
+
+static void share_prefix(struct scheduler *s, const struct request *r, struct drafted *x)
+{
+    struct drafter *d = &s->drafter;
+    for (; is_shared(s, r) && (x->n_shared + 1) * KV_BLOCK_TOKENS <= x->n_fed; x->n_shared++) {
+        int32_t token[KV_BLOCK_TOKENS];
+        copy_tokens(r, x->n_shared * KV_BLOCK_TOKENS, KV_BLOCK_TOKENS, token);
+        x->chain = blocks_share(&d->blocks, x->block[x->n_shared], x->chain, token, s->n_plans);
+    }
+}
+
+/* Blocks for n tokens; returns for how many there are. */
+static int grow(struct drafter *d, struct drafted *x, int n)
+{
+    while (x->n_blocks < blocks_for(n)) {
+        int block = blocks_take(&d->blocks);
+        if (block < 0)
+            return smaller(n, x->n_blocks * KV_BLOCK_TOKENS);
+        x->block[x->n_blocks++] = block;
+    }
+    return n;
+}
+
+void drafter_begin(struct scheduler *s, const struct request *r)
+{
+    if (s->drafter.slot == NULL)
+        return;
+    struct drafted *x = &s->drafter.slot[r->slot];
+    *x = (struct drafted){.block = x->block};
+    if (is_followed(s, r))
+        hold_prefix(s, r, x);
+}
+
+void drafter_end(struct scheduler *s, const struct request *r)
+{
+    if (s->drafter.slot == NULL)
+        return;
+    struct drafted *x = &s->drafter.slot[r->slot];
+    while (x->n_blocks > 0)
+        blocks_give_back(&s->drafter.blocks, x->block[--x->n_blocks]);
+    *x = (struct drafted){.block = x->block};
+}
+
+/* ---- plans ---- */
+
+/* The likeliest token by the request's own rules: biases, penalties, ends. */
+static struct sampling draft_sampling(const struct request *r)
+{
+    struct sampling p = r->rules->sampling;
+    p.temperature = 0;
+    p.n_top = 0;
+    p.prompt_len = (int)r->prompt.n;
+    return p;
+}
+
+/* Tokens that are not fed are told for penalties as far as the plan has room for them. */
+static void add_start(const struct scheduler *s, const struct drafted *x, const struct request *r, struct plan *p)
+{
+    struct plan_start *start = &p->start[p->n_starts++];
+    bool told = needs_history(r) && p->n_history + x->n_fed <= s->setup.limits.draft_len;
+    *start = (struct plan_start){r->slot, told ? x->n_fed : 0, draft_sampling(r)};
+    copy_tokens(r, 0, start->n_history, p->history + p->n_history);
+    p->n_history += start->n_history;
+}
+
+static void tell_start(const struct scheduler *s, struct drafted *x, const struct request *r, struct plan *p)
+{
+    if (!x->begun)
+        add_start(s, x, r, p);
+    x->begun = true;
+    for (; x->n_told < x->n_blocks; x->n_told++)
+        p->block[p->n_blocks++] = (struct plan_block){r->slot, x->n_told, x->block[x->n_told], KV_MAIN};
+}
+
+static void note_sampled(struct scheduler *s, const struct request *r, const struct plan *p)
+{
+    struct drafter_flight *f = &s->drafter.flight[p->step % SCHEDULER_FLIGHTS];
+    f->slot[f->n++] = r->slot;
+    s->drafter.slot[r->slot].n_planned++;
+}
+
+/* The next n tokens that are known; the last of all samples the first draft. */
+static void feed_known(struct scheduler *s, const struct request *r, int n, struct plan *p)
+{
+    struct drafted *x = &s->drafter.slot[r->slot];
+    bool last = x->n_wanted > 0 && x->n_fed + n == n_known(r);
+    tell_start(s, x, r, p);
+    p->seq[p->n_seqs++] = (struct plan_seq){r->slot, n, x->n_fed, (int)r->prompt.n, last, last, MASK_NONE};
+    copy_tokens(r, x->n_fed, n, p->token + p->n_tokens);
+    p->n_tokens += n;
+    x->n_fed += n;
+    share_prefix(s, r, x);
+    if (last)
+        note_sampled(s, r, p);
+}
+
+/* The draft sampled last, which never leaves the device. */
+static void feed_draft(struct scheduler *s, const struct request *r, struct plan *p)
+{
+    struct drafted *x = &s->drafter.slot[r->slot];
+    int pos = x->first + x->n_ahead++;
+    tell_start(s, x, r, p);
+    p->seq[p->n_seqs++] = (struct plan_seq){r->slot, 1, pos, (int)r->prompt.n, 1, 1, MASK_NONE};
+    p->token[p->n_tokens++] = -1;
+    note_sampled(s, r, p);
+}
+
+/* Tokens of r that the draft model is to be fed now, as far as there are blocks for them: all that is known where
+ * drafts are wanted, else what the other model has been fed. */
+static int gap(struct scheduler *s, const struct request *r)
+{
+    struct drafted *x = &s->drafter.slot[r->slot];
+    int end = x->n_wanted > 0 ? n_known(r) : smaller(r->n_fed, n_known(r));
+    return grow(&s->drafter, x, smaller(end, s->setup.limits.draft_len)) - x->n_fed;
+}
+
+/* Tokens that are known: first of those that were drafted in the last step, then prompts in what is left of the room.
+ */
+static void plan_known(struct scheduler *s, struct plan *p)
+{
+    s->drafter.measured = true;
+    for (int pass = 0; pass < 2; pass++)
+        for (int i = 0; i < s->n_running; i++) {
+            const struct request *r = s->running[i];
+            const struct drafted *x = &s->drafter.slot[r->slot];
+            int n = is_followed(s, r) ? gap(s, r) : 0, room = s->setup.limits.max_batch_tokens - p->n_tokens;
+            bool is_short = x->n_wanted > 0 && n <= SHORT_GAP;
+            if (n <= 0 || room <= 0 || is_short != (pass == 0))
+                continue;
+            feed_known(s, r, smaller(n, room), p);
+            s->drafter.measured = s->drafter.measured && is_short;
+        }
+}
+
+static void plan_drafts(struct scheduler *s, struct plan *p)
+{
+    for (int i = 0; i < s->n_running; i++) {
+        const struct drafted *x = &s->drafter.slot[s->running[i]->slot];
+        if (x->n_planned == s->drafter.round && x->n_wanted > x->n_planned)
+            feed_draft(s, s->running[i], p);
+    }
+}
+
+/* ---- which sequences, and how many drafts ---- */
+
+/* Drafts that have become part of the text were fed already. Then nothing is left of the last drafts. */
+static void settle(const struct request *r, struct drafted *x)
+{
+    for (int32_t token; x->n_ahead > 0 && x->n_fed < n_known(r) - 1; x->n_ahead--, x->n_fed++) {
+        copy_tokens(r, x->n_fed, 1, &token);
+        if (token != x->draft[x->n_fed - x->first])
+            break;
+    }
+    x->n_wanted = x->n_planned = x->n_made = x->n_ahead = 0;
+    x->first = n_known(r);
+}
+
+static bool can_be_drafted(const struct scheduler *s, const struct request *r)
+{
+    return is_followed(s, r) && n_feedable(r) == 1 && r->n_in_flight == 0 && r->output.n > 0 && n_useful(r) > 0 &&
+           n_known(r) < s->setup.limits.draft_len;
+}
+
+static int choose(struct scheduler *s)
+{
+    int n_decodes = 0, n_drafted = 0, most = s->setup.guesses.most;
+    for (int i = 0; i < s->n_running; i++) {
+        n_decodes += n_feedable(s->running[i]) == 1;
+        n_drafted += can_be_drafted(s, s->running[i]);
+    }
+    if (s->setup.guesses.always)
+        return most;
+    if (n_drafted == 0)
+        return s->drafter.payoff.rest > 0 ? 0 : most;
+    return payoff_choose(&s->drafter.payoff, &s->costs, n_decodes, n_drafted, most);
+}
+
+/* Returns the largest number of drafts of a sequence. The room of a step for drafts goes to those that come first. */
+static int want(struct scheduler *s, int most)
+{
+    const struct limits *l = &s->setup.limits;
+    int left = smaller(l->max_drafts, (l->max_batch_tokens - s->n_running) / 2), largest = 0;
+    for (int i = 0; i < s->n_running; i++) {
+        const struct request *r = s->running[i];
+        struct drafted *x = &s->drafter.slot[r->slot];
+        if (!is_followed(s, r))
+            continue;
+        settle(r, x);
+        if (!can_be_drafted(s, r))
+            continue;
+        int n = smaller(smaller(n_useful(r), most), smaller(left, l->draft_len - n_known(r)));
+        n = n > 0 ? grow(&s->drafter, x, n_known(r) + n - 1) - n_known(r) + 1 : 0;
+        x->n_wanted = n > 0 ? n : 0;
+        left -= x->n_wanted;
+        largest = x->n_wanted > largest ? x->n_wanted : largest;
+    }
+    return largest;
+}
+
+/* Is a result under way that decides what is drafted next? While drafts rest none is awaited. */
+static bool awaits_tokens(const struct scheduler *s)
+{
+    bool rests = !s->setup.guesses.always && s->drafter.payoff.rest > 1;
+    for (int i = 0; i < s->n_running; i++) {
+        const struct request *r = s->running[i];
+        if (r->n_in_flight > 0 && (r->n_drafts > 0 || (!rests && is_drafted(r))))
+            return true;
+    }
+    return false;
+}
+
+static void begin_rounds(struct scheduler *s)
+{
+    struct drafter *d = &s->drafter;
+    int most = choose(s);
+    d->round = 0;
+    d->n_rounds = most > 0 ? want(s, most) : 0;
+    if (most > 0 && d->n_rounds == 0)
+        d->n_rounds = 1; /* prompts */
+    d->began = s->now;
+    d->drafting = d->n_rounds > 0;
+    for (int i = 0; i < s->n_running; i++)
+        d->slot[s->running[i]->slot].n_made = 0; /* those of another step, if it had no room for them */
+}
+
+/* The next round that has any sequence. */
+static void plan_round(struct scheduler *s, struct plan *p)
+{
+    struct drafter *d = &s->drafter;
+    for (; d->round < d->n_rounds && p->n_seqs == 0; d->round++) {
+        if (d->round == 0)
+            plan_known(s, p);
+        else
+            plan_drafts(s, p);
+    }
+    if (p->n_seqs == 0)
+        return;
+    p->model = PLAN_DRAFT_MODEL;
+    s->flight[p->step % SCHEDULER_FLIGHTS].of_draft_model = true;
+    s->flight[p->step % SCHEDULER_FLIGHTS].n_rows = d->flight[p->step % SCHEDULER_FLIGHTS].n;
+    d->n_under_way += d->flight[p->step % SCHEDULER_FLIGHTS].n > 0;
+}
+
+bool drafter_plan(struct scheduler *s, struct plan *p)
+{
+    struct drafter *d = &s->drafter;
+    d->flight[p->step % SCHEDULER_FLIGHTS].n = 0;
+    if (!d->drafting && awaits_tokens(s))
+        return true;
+    if (!d->drafting)
+        begin_rounds(s);
+    plan_round(s, p);
+    if (p->n_seqs > 0 || d->n_under_way > 0)
+        return true;
+    if (d->drafting && d->measured && d->n_rounds > 0)
+        costs_add(&d->payoff.rounds, d->n_rounds, d->ended - d->began);
+    d->drafting = false;
+    return false;
+}
+
+void drafter_accept(struct scheduler *s, const struct step_result *result)
+{
+    struct drafter *d = &s->drafter;
+    const struct drafter_flight *f = &d->flight[result->step % SCHEDULER_FLIGHTS];
+    for (int i = 0; i < f->n; i++) {
+        struct drafted *x = &d->slot[f->slot[i]];
+        if (x->n_made < x->n_planned)
+            x->draft[x->n_made++] = result->sampled[i].token;
+    }
+    d->n_under_way -= f->n > 0;
+    d->ended = s->now;
+}
+
+int drafter_take(struct scheduler *s, const struct request *r, int n, int32_t *token)
+{
+    struct drafted *x = &s->drafter.slot[r->slot];
+    n = smaller(n, x->n_made);
+    memcpy(token, x->draft, (size_t)n * sizeof *token);
+    x->n_made = 0;
+    return n;
+}
