@@ -101,9 +101,9 @@ def int4(w, group, symmetric):
     return out
 
 
-def scheme(format, **weights):
-    return {"quant_method": "compressed-tensors", "format": format, "ignore": ["lm_head"],
-            "config_groups": {"all": {"targets": ["Linear"], "weights": weights}}}
+def scheme(format, inputs=None, **weights):
+    group = {"targets": ["Linear"], "weights": weights, **({"input_activations": inputs} if inputs else {})}
+    return {"quant_method": "compressed-tensors", "format": format, "ignore": ["lm_head"], "config_groups": {"all": group}}
 
 
 def packed(group, symmetric):
@@ -112,6 +112,8 @@ def packed(group, symmetric):
 
 
 WIDE = (None, None)
+A_TOKEN = {"num_bits": 8, "type": "int", "strategy": "token", "dynamic": True, "symmetric": True}
+QUANTISED_INPUTS = ["--quantized-activations", "on"]
 # name, (writer of a matrix, "quantization_config"), options of the command
 FORMATS = [
     ("BF16, the checkpoint", WIDE, []),
@@ -122,7 +124,12 @@ FORMATS = [
     ("FP8, one scale", (lambda w: fp8(w, *w.shape, ".weight_scale"), {"quant_method": "fp8"}), []),
     ("FP8, blocks of 128 x 128", (lambda w: fp8(w, 128, 128, ".weight_scale_inv"),
                                   {"quant_method": "fp8", "weight_block_size": [128, 128]}), []),
+    ("the same, activations FP8, a scale for 128 of a token",
+     (lambda w: fp8(w, 128, 128, ".weight_scale_inv"),
+      {"quant_method": "fp8", "weight_block_size": [128, 128], "activation_scheme": "dynamic"}), QUANTISED_INPUTS),
     ("INT8, a scale a row", (int8, scheme("int-quantized", num_bits=8, type="int", strategy="channel")), []),
+    ("the same, activations INT8, a scale a token",
+     (int8, scheme("int-quantized", A_TOKEN, num_bits=8, type="int", strategy="channel")), QUANTISED_INPUTS),
     ("INT4, groups of 32, symmetric", packed(32, True), []),
     ("INT4, groups of 32, zeros", packed(32, False), []),
     ("INT4, groups of 64, symmetric", packed(64, True), []),
