@@ -78,7 +78,7 @@ static int next(void *context, struct plan *plan, struct err *e)
     scheduler_plan(&r->scheduler, plan, 0);
     int kind = r->scheduler.n_kinds - 1, window = limits_window(&r->scheduler.setup.limits, kind);
     for (int i = 0; i < plan->n_seqs && window > 0 && plan->model != PLAN_DRAFT_MODEL; i++)
-        if (plan->seq[i].n_tokens == 1 && plan->seq[i].pos > FAR)
+        if (plan->seq[i].n_tokens == plan->seq[i].sample && plan->seq[i].pos > FAR)
             for (int k = 0; k < r->scheduler.n_running; k++) {
                 const struct request *q = r->scheduler.running[k];
                 int n = q->slot == plan->seq[i].slot ? q->held[kind].end - q->held[kind].begin : 0;
