@@ -7,6 +7,9 @@
 #include <stdint.h>
 
 #define KV_BLOCK_TOKENS 16
+/* Kinds of KV blocks. A model whose layers differ in what they see has both: of windowed layers only the blocks that
+ * may still be seen are kept. Otherwise all layers have blocks of the first kind. */
+enum kv_kind { KV_MAIN, KV_WINDOWED, KV_KINDS };
 
 #define SAMPLING_MAX_BIAS 300
 #define SAMPLING_MAX_EOS  16

@@ -151,11 +151,20 @@ static void print_paces(const struct inspect_options *o, const struct model_conf
     printf("\n%s\n", line);
 }
 
+/* Layers that see less than the longest sequence; *window: the most that one of them sees. */
+static int count_windowed(const struct model_config *m, int *window)
+{
+    int n;
+    *window = model_window(m, m->max_positions > 0 ? m->max_positions : INT32_MAX, &n);
+    return n;
+}
+
 /* n: ranks of a replica. */
 static int print_json(const struct inspect_options *o, const struct model_config *m, const struct checkpoint *c,
                       const struct rank_share *r, int n, int n_replicas)
 {
     enum dtype kv = kv_type(m, o);
+    int window, n_windowed = count_windowed(m, &window);
     json_t *ranks = json_array();
     for (int i = 0; i < n; i++)
         (void)json_array_append_new(
@@ -165,14 +174,15 @@ static int print_json(const struct inspect_options *o, const struct model_config
                       json_range(r[i].shard.experts), "expert_columns", json_range(r[i].shard.expert_ffn), "vocabulary",
                       json_range(r[i].shard.vocab), "weight_bytes", (json_int_t)r[i].weight_bytes, "kv_bytes_per_token",
                       (json_int_t)r[i].kv_bytes_per_token));
-    json_t *root =
-        json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:o, s:s, s:i, s:I, s:o, s:o, s:o, s:i, s:o}",
-                  "model_type", m->model_type, "layers", m->n_layers, "hidden_size", m->hidden, "heads", m->n_heads,
-                  "kv_heads", m->n_kv_heads, "head_dim", m->head_dim, "mlp_columns", m->ffn, "vocabulary", m->vocab,
-                  "dtype", dtype_name(m->dtype), "quantization", json_quantization(&m->quantization), "kv_dtype",
-                  kv_name(m, kv), "all_reduces_per_layer", model_layer_sums(m), "checkpoint_bytes",
-                  (json_int_t)checkpoint_bytes(c), "experts", json_experts(&m->experts), "decode_step_weight_bytes",
-                  json_steps(r, n), "decode_step_choices", json_paces(o, m), "groups", n_replicas, "ranks", ranks);
+    json_t *root = json_pack(
+        "{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:o, s:s, s:i, s:i, s:i, s:I, s:o, s:o, s:o, s:i, s:o}",
+        "model_type", m->model_type, "layers", m->n_layers, "hidden_size", m->hidden, "heads", m->n_heads, "kv_heads",
+        m->n_kv_heads, "head_dim", m->head_dim, "mlp_columns", m->ffn, "vocabulary", m->vocab, "dtype",
+        dtype_name(m->dtype), "quantization", json_quantization(&m->quantization), "kv_dtype", kv_name(m, kv),
+        "windowed_layers", n_windowed, "window", window, "all_reduces_per_layer", model_layer_sums(m),
+        "checkpoint_bytes", (json_int_t)checkpoint_bytes(c), "experts", json_experts(&m->experts),
+        "decode_step_weight_bytes", json_steps(r, n), "decode_step_choices", json_paces(o, m), "groups", n_replicas,
+        "ranks", ranks);
     int rc = json_print(root, stdout, JSON_INDENT(2));
     (void)putchar('\n');
     json_decref(root);
@@ -201,6 +211,13 @@ static void print_experts(const struct model_config *m, const struct rank_share 
                bytes / 1048576.0);
     }
     printf(" (where experts are chosen equally often)\n");
+}
+
+static void print_windows(const struct model_config *m)
+{
+    int window, n = count_windowed(m, &window);
+    if (n > 0)
+        printf("windows: %d of %d layers keep keys and values of the last %d tokens only\n", n, m->n_layers, window);
 }
 
 static void print_quantization(const struct quantization *q)
@@ -232,6 +249,7 @@ static void print_table(const struct model_config *m, const struct checkpoint *c
            model_layer_sums(m), model_layer_sums(m) == 1 ? "" : "s");
     print_quantization(&m->quantization);
     print_experts(m, r, n);
+    print_windows(m);
     bool experts = m->experts.routing.n_experts > 0;
     (void)putchar('\n');
     if (n_replicas > 1)

@@ -211,6 +211,20 @@ int model_value_dim(const struct model_config *m)
     return m->latent.rank > 0 ? m->latent.value : m->head_dim;
 }
 
+int model_window(const struct model_config *m, int len, int *n)
+{
+    int window = 0;
+    *n = 0;
+    for (int i = 0; i < m->n_layers; i++) {
+        int reach = model_layer_reach(m, i);
+        if (reach == 0 || reach >= len)
+            continue;
+        window = reach > window ? reach : window;
+        ++*n;
+    }
+    return window;
+}
+
 int model_cache_arrays(const struct model_config *m)
 {
     return m->latent.rank > 0 ? 1 : 2;

@@ -138,6 +138,22 @@ const struct rope *model_rope(const struct model_config *m, int layer);
 /* Elements of what attention says of a head. */
 int model_value_dim(const struct model_config *m);
 
+/* Tokens that a layer sees at most, counted back from the one that looks; 0: all. */
+static inline int model_layer_reach(const struct model_config *m, int layer)
+{
+    return m->layer[layer].window > 0 ? m->layer[layer].window : m->layer[layer].chunk;
+}
+
+/* Does the layer see `window` tokens or fewer? */
+static inline bool model_layer_is_windowed(const struct model_config *m, int layer, int window)
+{
+    int reach = model_layer_reach(m, layer);
+    return reach > 0 && reach <= window;
+}
+
+/* The largest reach of layers that do not see the whole of a sequence of `len` tokens; 0: all do. *n: their number */
+int model_window(const struct model_config *m, int len, int *n);
+
 /* Arrays of a layer in the KV cache: keys and values, or latents, which are both. */
 int model_cache_arrays(const struct model_config *m);
 

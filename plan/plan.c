@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define PLAN_MAGIC   0x4e414c50u /* "PLAN" */
-#define PLAN_VERSION 6
+#define PLAN_VERSION 7
 
 struct plan_header {
     uint32_t magic, version;
@@ -33,7 +33,7 @@ static size_t mask_bytes(const struct limits *l)
 
 static size_t max_blocks(const struct limits *l)
 {
-    return (size_t)l->max_seqs * (size_t)limits_blocks_per_slot(l);
+    return (size_t)limits_kinds(l) * (size_t)limits_table_entries(l);
 }
 
 int plan_open(struct plan *p, const struct limits *l, struct err *e)
@@ -85,6 +85,8 @@ int plan_reserve(struct plan *p, const struct limits *l, struct err *e)
         .mask_words = larger(has->mask_words, l->mask_words),
         .max_drafts = larger(has->max_drafts, l->max_drafts),
         .draft_len = larger(has->draft_len, l->draft_len),
+        .n_window_blocks = larger(has->n_window_blocks, l->n_window_blocks),
+        .window = larger(has->window, l->window),
     };
     struct plan grown;
     if (memcmp(&most, has, sizeof most) == 0)
@@ -238,6 +240,12 @@ static int check_starts(const struct plan *p, int vocab, struct err *e)
     return 0;
 }
 
+static bool block_fits(const struct plan_block *b, const struct limits *l)
+{
+    return b->slot >= 0 && b->slot < l->max_seqs && b->index >= 0 && b->index < limits_blocks_per_slot(l) &&
+           b->kind >= KV_MAIN && b->kind < limits_kinds(l) && b->block >= 0 && b->block < limits_blocks(l, b->kind);
+}
+
 static int check_body(const struct plan *p, int vocab, struct err *e)
 {
     const struct limits *l = &p->limits;
@@ -261,12 +269,9 @@ static int check_body(const struct plan *p, int vocab, struct err *e)
                    (unsigned long long)p->step, (long long)tokens, (long long)rows, p->n_tokens, l->max_logit_rows);
     if (check_starts(p, vocab, e) != 0)
         return -1;
-    for (int i = 0; i < p->n_blocks; i++) {
-        const struct plan_block *b = &p->block[i];
-        if (b->slot < 0 || b->slot >= l->max_seqs || b->index < 0 || b->index >= limits_blocks_per_slot(l) ||
-            b->block < 0 || b->block >= l->n_blocks)
+    for (int i = 0; i < p->n_blocks; i++)
+        if (!block_fits(&p->block[i], l))
             return ERR(e, ERR_INTERNAL, "plan %llu: block entry %d is out of bounds", (unsigned long long)p->step, i);
-    }
     for (int i = 0; i < p->n_tokens; i++)
         if (p->token[i] < -1 || p->token[i] >= vocab)
             return ERR(e, ERR_INTERNAL, "plan %llu: token id %d, vocabulary %d", (unsigned long long)p->step,

@@ -27,19 +27,53 @@ struct limits {
     int32_t max_batch_tokens; /* tokens of one step, prefill and decode together */
     int32_t max_len;          /* tokens of one sequence, prompt and output */
     int32_t max_logit_rows;   /* rows of logits of one step */
-    int32_t n_blocks;         /* KV blocks of KV_BLOCK_TOKENS tokens */
+    int32_t n_blocks;         /* KV blocks of KV_BLOCK_TOKENS tokens, of kind KV_MAIN */
     int32_t mask_words;       /* of 32 bits, of a mask over the model's vocabulary; 0: no plan brings masks */
     int32_t max_drafts;       /* drafted tokens of one step, of all sequences together; 0: none are drafted */
     int32_t draft_len;        /* tokens of a sequence that the draft model takes; 0: there is none */
+    int32_t n_window_blocks;  /* KV blocks of kind KV_WINDOWED; 0: there is one kind only */
+    int32_t window; /* a token of windowed layers sees itself and at most window - 1 before it; 0: no layer is windowed.
+                       With one kind of blocks: all of them are, or none */
 };
 
-/* The number that plans of a draft model have, and its limits beside a model of these: it has as many blocks. */
+/* The number that plans of a draft model have, and its limits beside a model of these: it has as many blocks of kind
+ * KV_MAIN, with numbers of its own, and no others, so that its windowed layers keep everything. */
 #define PLAN_DRAFT_MODEL 1
 struct limits limits_of_draft_model(const struct limits *l);
 
 static inline int limits_blocks_per_slot(const struct limits *l)
 {
     return (l->max_len + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+}
+
+/* Entries of the block table of a kind: [max_seqs, blocks per slot]. */
+static inline int64_t limits_table_entries(const struct limits *l)
+{
+    return (int64_t)l->max_seqs * limits_blocks_per_slot(l);
+}
+
+/* Kinds of KV blocks. */
+static inline int limits_kinds(const struct limits *l)
+{
+    return l->n_window_blocks > 0 ? KV_KINDS : 1;
+}
+
+/* Blocks of a kind with this window that a sequence has to hold to feed a block's tokens, wherever they begin. */
+static inline int limits_window_blocks(int window)
+{
+    return (window - 1 + 2 * KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS + 1;
+}
+
+/* Blocks of this kind. */
+static inline int limits_blocks(const struct limits *l, int kind)
+{
+    return kind == KV_WINDOWED ? l->n_window_blocks : l->n_blocks;
+}
+
+/* The window of the layers with blocks of this kind; 0: they see everything. */
+static inline int limits_window(const struct limits *l, int kind)
+{
+    return kind + 1 == limits_kinds(l) ? l->window : 0;
 }
 
 /* The place of the mask of a sequence's next token. Late: it depends on the token that the step before samples, so it
@@ -79,9 +113,10 @@ struct plan_start {
     struct sampling sampling;
 };
 
-/* block_table[slot][index] = block */
+/* block_table[kind][slot][index] = block */
 struct plan_block {
     int32_t slot, index, block;
+    int32_t kind; /* enum kv_kind */
 };
 
 /* Returned instead of a plan when there is nothing to do yet: ask again. */
@@ -97,7 +132,7 @@ struct plan {
     int32_t n_late;           /* sequences whose masks are late */
     struct plan_seq *seq;     /* [n_seqs], capacity max_seqs */
     struct plan_start *start; /* [n_starts], capacity max_seqs */
-    struct plan_block *block; /* [n_blocks], capacity max_seqs * blocks per slot */
+    struct plan_block *block; /* [n_blocks], capacity max_seqs * blocks per slot, for each kind */
     struct plan_score *score; /* [n_scores] in ascending order of seq, capacity max_seqs */
     /* [n_masks + n_late][mask_words] bit i of word i / 32: of those whose masks are here, in order of seq; then the
      * late ones, in order of seq, which are not packed with the plan. */

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "commands/bench/profile.h"
 #include "commands/bench/report.h"
+#include "commands/bench/windows.h"
 #include "commands/start/start.h"
 #include "rank/instance/instance.h"
 #include "rank/measure/energy.h"
@@ -180,6 +181,10 @@ static int check_room(const struct workload *work, const struct limits *l, struc
         if (l->n_blocks < needed)
             return ERR(e, ERR_MEMORY, "KV cache: %d blocks fit, %lld are needed for %d sequences of %d tokens",
                        l->n_blocks, (long long)needed, work[i].n_seqs, l->max_len);
+        needed = windows_needed(l, work[i].n_seqs);
+        if (l->n_window_blocks < needed)
+            return ERR(e, ERR_MEMORY, "KV cache: %d blocks of windows fit, %lld are needed for %d sequences",
+                       l->n_window_blocks, (long long)needed, work[i].n_seqs);
     }
     return 0;
 }

@@ -2,7 +2,9 @@
  * as llama-bench samples nothing; LATENCY samples at temperature 1 and ignores the end of text, as vLLM does. */
 #include "commands/bench/workload.h"
 #include "base/clock.h"
+#include "commands/bench/windows.h"
 #include "rank/step/loop.h"
+#include "rank/world/fatal.h"
 
 #include <string.h>
 
@@ -11,6 +13,7 @@ struct run {
     const struct workload *work;
     struct bench_rig *rig;
     struct limits limits;
+    struct windows windows;
     int vocab, repetition, repetitions;
     bool begun;                          /* this repetition */
     int64_t fed, done;                   /* its progress: prompt tokens, then decode steps; planned, and accepted */
@@ -56,7 +59,7 @@ static void start_all(const struct run *r, struct plan *p)
                                                                    .repetition_penalty = 1,
                                                                    .prompt_len = r->work->n_prompt}};
         for (int i = 0; i < n_blocks; i++)
-            p->block[p->n_blocks++] = (struct plan_block){s, i, s * n_blocks + i};
+            p->block[p->n_blocks++] = (struct plan_block){s, i, s * n_blocks + i, KV_MAIN};
     }
 }
 
@@ -67,6 +70,7 @@ static void feed_prompts(struct run *r, struct plan *p)
     while (r->fed < prompt_tokens(r) && p->n_tokens < r->limits.max_batch_tokens) {
         int seq = (int)(r->fed / n_prompt), pos = (int)(r->fed % n_prompt), left = n_prompt - pos;
         int room = r->limits.max_batch_tokens - p->n_tokens, n = left < room ? left : room, last = n == left;
+        windows_feed(&r->windows, seq, pos, n, p);
         p->seq[p->n_seqs++] = (struct plan_seq){seq, n, pos, n_prompt, last, last, 0};
         for (int i = 0; i < n; i++)
             p->token[p->n_tokens++] = (int32_t)((r->fed + i) * 7919 % r->vocab);
@@ -79,6 +83,7 @@ static void feed_decode(struct run *r, struct plan *p)
 {
     int pos = r->work->n_prompt + (int)(r->fed - prompt_tokens(r));
     for (int s = 0; s < r->work->n_seqs; s++) {
+        windows_feed(&r->windows, s, pos, 1, p);
         p->seq[p->n_seqs++] = (struct plan_seq){s, 1, pos, pos + 1, 1, 1, 0};
         p->token[p->n_tokens++] = pos == 0 ? s * 7919 % r->vocab : -1;
     }
@@ -181,5 +186,8 @@ void workload_run(struct bench_rig *rig, enum workload_kind kind, const struct w
                     .samples = s};
     const struct loop_client client = {.context = &r, .next = next, .accept = accept_result, .masks = masks};
     memset(s, 0, sizeof *s);
+    if (windows_open(&r.windows, &r.limits, e) != 0)
+        fatal(e);
     instance_run(rig->instance, rig->draft_model, &client, e);
+    windows_close(&r.windows);
 }

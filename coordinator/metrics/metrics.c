@@ -162,9 +162,11 @@ static uint64_t accepted_of(const struct scheduler_stats *s)
     }
 VALUE(n_running, e->stats.n_running)
 VALUE(n_waiting, e->stats.n_waiting + (i == 0 ? m->n_unassigned : 0))
-VALUE(kv_usage, e->stats.n_blocks > 0 ? (double)e->stats.n_blocks_used / e->stats.n_blocks : 0)
+VALUE(kv_usage, scheduler_kv_usage(&e->stats))
 VALUE(kv_blocks, e->stats.n_blocks)
 VALUE(kv_blocks_used, e->stats.n_blocks_used)
+VALUE(kv_window_blocks, e->stats.n_window_blocks)
+VALUE(kv_window_blocks_used, e->stats.n_window_blocks_used)
 VALUE(prompt_tokens, e->stats.n_prompt_tokens)
 VALUE(output_tokens, e->stats.n_output_tokens)
 VALUE(preemptions, e->stats.n_preemptions)
@@ -288,6 +290,9 @@ void metrics_write_steps(struct exposition *x, const struct metrics *m)
 {
     of_replicas(x, m, "kv_blocks", "gauge", kv_blocks, "KV blocks in total.");
     of_replicas(x, m, "kv_blocks_used", "gauge", kv_blocks_used, "KV blocks that sequences hold.");
+    of_replicas(x, m, "kv_window_blocks", "gauge", kv_window_blocks,
+                "KV blocks of windowed layers, where other layers see everything.");
+    of_replicas(x, m, "kv_window_blocks_used", "gauge", kv_window_blocks_used, "Of these, what sequences hold.");
     of_replicas(x, m, "engine_steps_total", "counter", n_steps, "Steps with tokens.");
     of_replicas(x, m, "engine_step_seconds_total", "counter", step_seconds, "Time from a step's plan to its results.");
 }

@@ -245,6 +245,8 @@ struct scheduler_stats replicas_stats(const struct replicas *set)
         sum.n_waiting += s->n_waiting;
         sum.n_blocks += s->n_blocks;
         sum.n_blocks_used += s->n_blocks_used;
+        sum.n_window_blocks += s->n_window_blocks;
+        sum.n_window_blocks_used += s->n_window_blocks_used;
         add_counts(&sum, s);
     }
     return sum;

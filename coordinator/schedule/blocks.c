@@ -163,6 +163,16 @@ void blocks_give_back(struct blocks *b, int block)
         prepend(b, block);
 }
 
+void blocks_give_up(struct blocks *b, int block)
+{
+    if (--b->block[block].n_holders > 0)
+        return;
+    if (b->block[block].away)
+        b->n--;
+    else
+        prepend(b, block);
+}
+
 uint64_t blocks_name(struct blocks *b)
 {
     return ++b->n_names;

@@ -68,6 +68,9 @@ void blocks_withdraw(struct blocks *b, int first, int n);
 void blocks_hold(struct blocks *b, int block);
 void blocks_give_back(struct blocks *b, int block);
 
+/* One holder less of a block that will hardly be found again: it is taken for something else before all others. */
+void blocks_give_up(struct blocks *b, int block);
+
 /* A name that no block has. */
 uint64_t blocks_name(struct blocks *b);
 

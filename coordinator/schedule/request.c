@@ -145,7 +145,8 @@ void request_close(struct request *r)
     free(r->prompt_logprobs);
     text_free(&r->text);
     detokenizer_close(&r->detokenizer);
-    free(r->block);
+    for (int kind = 0; kind < KV_KINDS; kind++)
+        free(r->held[kind].block);
     if (r->form != NULL)
         grammar_run_close(r->form);
     free(r->form);
@@ -156,5 +157,5 @@ void request_close(struct request *r)
     r->prompt_text = NULL;
     r->logprobs = NULL;
     r->prompt_logprobs = NULL;
-    r->block = NULL;
+    memset(r->held, 0, sizeof r->held);
 }

@@ -73,8 +73,11 @@ struct request {
     struct guesses *guesses;    /* NULL: there are none */
     struct draft_counts drafts; /* n_places is 0 */
     int n_guessed_from;         /* tokens of prediction, prompt and output that they know; -1: no memory for them */
-    int n_blocks, *block;       /* KV blocks held; room for the longest that the request may get */
-    int n_shared;               /* of these, the first ones that are in the prefix cache or equal to one there */
+    struct held_blocks {
+        int begin, end, *block; /* block[begin .. end) by place in the sequence; room for the longest that it may get */
+    } held[KV_KINDS];           /* KV blocks of each kind; begin > 0: of windowed layers, which see no more before it */
+    int n_alike;                /* its first blocks that were found when it began to run: others may begin as it does */
+    int n_shared;               /* its first blocks that are in the prefix cache or equal to one there */
     uint64_t chain;             /* name of the last of them, or family */
 };
 

@@ -8,9 +8,16 @@
 
 static int open_blocks(struct scheduler *s, struct err *e)
 {
-    int n = s->setup.limits.n_blocks;
-    return s->setup.source.more == NULL ? blocks_open(&s->blocks, n, e)
-                                        : blocks_open_shared(&s->blocks, n, &s->setup.source, e);
+    const struct limits *l = &s->setup.limits;
+    s->n_kinds = limits_kinds(l);
+    for (int kind = 0; kind < s->n_kinds; kind++) {
+        struct blocks *b = &s->blocks[kind];
+        bool shared = kind == KV_MAIN && s->setup.source.more != NULL;
+        int n = limits_blocks(l, kind);
+        if ((shared ? blocks_open_shared(b, n, &s->setup.source, e) : blocks_open(b, n, e)) != 0)
+            return -1;
+    }
+    return 0;
 }
 
 int scheduler_open(struct scheduler *s, const struct scheduler_setup *setup, struct err *e)
@@ -49,14 +56,14 @@ void scheduler_close(struct scheduler *s)
         free(s->flight[i].scores);
     }
     drafter_close(s);
-    blocks_close(&s->blocks);
+    for (int kind = 0; kind < KV_KINDS; kind++)
+        blocks_close(&s->blocks[kind]);
     memset(s, 0, sizeof *s);
 }
 
 int scheduler_max_len(const struct scheduler *s)
 {
-    int64_t held = (int64_t)s->setup.limits.n_blocks * KV_BLOCK_TOKENS;
-    return held < s->setup.limits.max_len ? (int)held : s->setup.limits.max_len;
+    return kv_longest(s);
 }
 
 bool scheduler_busy(const struct scheduler *s)
@@ -66,7 +73,7 @@ bool scheduler_busy(const struct scheduler *s)
 
 uint64_t scheduler_family(struct scheduler *s)
 {
-    return s->setup.prefix_caching ? 0 : blocks_name(&s->blocks);
+    return s->setup.prefix_caching ? 0 : blocks_name(&s->blocks[KV_MAIN]);
 }
 
 int scheduler_draft_places(const struct scheduler *s)
@@ -79,9 +86,11 @@ struct scheduler_stats scheduler_stats(const struct scheduler *s)
     struct scheduler_stats stats = s->stats;
     stats.n_running = s->n_running;
     stats.n_waiting = s->n_waiting;
-    stats.n_blocks = s->blocks.n;
+    stats.n_blocks = s->blocks[KV_MAIN].n;
+    stats.n_window_blocks = s->blocks[KV_WINDOWED].n;
+    stats.n_window_blocks_used = s->blocks[KV_WINDOWED].n - s->blocks[KV_WINDOWED].n_free;
     stats.n_draft_places = scheduler_draft_places(s);
-    stats.n_blocks_used = s->blocks.n - s->blocks.n_free;
+    stats.n_blocks_used = s->blocks[KV_MAIN].n - s->blocks[KV_MAIN].n_free;
     return stats;
 }
 
@@ -114,9 +123,7 @@ static int enqueue(struct scheduler *s, struct request *r, double now, struct er
 {
     s->now = now;
     r->slot = -1;
-    r->block =
-        err_calloc(e, (size_t)blocks_for((int)r->prompt.n + r->rules->max_tokens), sizeof *r->block, "KV block list");
-    if (r->block == NULL || begin_form(s, r, e) != 0 || order_join(s, r, e) != 0)
+    if (kv_open(s, r, e) != 0 || begin_form(s, r, e) != 0 || order_join(s, r, e) != 0)
         return -1;
     r->times.arrived = now;
     order_wait(s, r);

@@ -65,7 +65,8 @@ struct scheduler_setup {
     struct limits limits; /* max_batch_tokens >= max_seqs, so that every running sequence moves in every step */
     const struct tokenizer *tokenizer; /* borrowed; NULL: requests get no text */
     struct lexicon_keeper *lexicon;    /* borrowed; NULL: no request has a form */
-    struct blocks_source source; /* of KV blocks, limits.n_blocks at most; without a function: they are all there */
+    /* The source of KV blocks of kind KV_MAIN, limits.n_blocks at most; without a function: they are all there. */
+    struct blocks_source source;
     bool prefix_caching;
     int max_waiting;            /* requests that scheduler_add lets wait; 0: any number */
     struct guess_rules guesses; /* limits.max_drafts says how many drafts a step may have, limits.draft_len whether a
@@ -83,14 +84,15 @@ struct scheduler_setup {
 };
 
 struct scheduler_stats {
-    int n_running, n_waiting;    /* now */
-    int n_blocks, n_blocks_used; /* used: held by sequences; what is only kept for reuse counts as free */
-    int n_draft_places;          /* drafts of a sequence and step at most; 0: none are made */
-    uint64_t n_preemptions;      /* from here on: since the start */
-    uint64_t prefix_queries;     /* tokens of requests that started, and were looked up in the prefix cache */
-    uint64_t prefix_hits;        /* of these, found; preempted ones that start again are not counted, as in vLLM */
-    uint64_t n_prompt_tokens;    /* of requests that got their first token */
-    uint64_t n_prompt_cached;    /* of these tokens, found in the prefix cache */
+    int n_running, n_waiting;                  /* now */
+    int n_blocks, n_blocks_used;               /* used: held by sequences; what is only kept for reuse counts as free */
+    int n_window_blocks, n_window_blocks_used; /* the same of kind KV_WINDOWED; 0: there is none */
+    int n_draft_places;                        /* drafts of a sequence and step at most; 0: none are made */
+    uint64_t n_preemptions;                    /* from here on: since the start */
+    uint64_t prefix_queries;  /* tokens of requests that started, and were looked up in the prefix cache */
+    uint64_t prefix_hits;     /* of these, found; preempted ones that start again are not counted, as in vLLM */
+    uint64_t n_prompt_tokens; /* of requests that got their first token */
+    uint64_t n_prompt_cached; /* of these tokens, found in the prefix cache */
     uint64_t n_output_tokens;
     uint64_t n_drafts, n_draft_tokens;   /* sequences that a step verified drafts of, and those tokens */
     uint64_t n_accepted[DRAFTS_MAX];     /* drafts that were right, by their place */
@@ -106,11 +108,12 @@ struct scheduler {
     int n_turns;
     struct client_queue **queue; /* [n_queues] one for each client that has requests here */
     int n_queues, queue_capacity;
-    int n_waiting;                /* in all queues */
-    int n_parked;                 /* neither running nor waiting, see REQUEST_PARKED */
-    int *free_slot, n_free_slots; /* stack */
-    struct blocks blocks;
-    struct flight { /* the sequences that an outstanding plan samples */
+    int n_waiting;                  /* in all queues */
+    int n_parked;                   /* neither running nor waiting, see REQUEST_PARKED */
+    int *free_slot, n_free_slots;   /* stack */
+    int n_kinds;                    /* of KV blocks, each with owners and a cache of its own */
+    struct blocks blocks[KV_KINDS]; /* [n_kinds] */
+    struct flight {                 /* the sequences that an outstanding plan samples */
         uint64_t step;
         bool of_draft_model; /* it samples drafts: see drafter.h */
         int n;
@@ -133,7 +136,7 @@ struct scheduler {
     double now;                     /* the time last told */
     double next_deadline;           /* no request has an earlier one */
     struct request *blocked;        /* the next one did not fit; it is looked at again when */
-    int blocked_until;              /* this many blocks are free */
+    int blocked_until[KV_KINDS];    /* this many blocks are free */
     const struct request *in_event; /* on_progress is running for it */
     struct scheduler_stats stats;
 };
@@ -183,5 +186,13 @@ void scheduler_note_finish(struct scheduler *s, enum finish_reason why);
 int scheduler_draft_places(const struct scheduler *s);
 
 struct scheduler_stats scheduler_stats(const struct scheduler *s);
+
+/* The used share of the kind of KV blocks of which the larger share is used. */
+static inline double scheduler_kv_usage(const struct scheduler_stats *s)
+{
+    double all = s->n_blocks > 0 ? (double)s->n_blocks_used / s->n_blocks : 0;
+    double windowed = s->n_window_blocks > 0 ? (double)s->n_window_blocks_used / s->n_window_blocks : 0;
+    return windowed > all ? windowed : all;
+}
 
 #endif

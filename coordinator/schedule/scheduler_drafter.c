@@ -140,7 +140,7 @@ static void tell_start(const struct scheduler *s, struct drafted *x, const struc
         add_start(s, x, r, p);
     x->begun = true;
     for (; x->n_told < x->n_blocks; x->n_told++)
-        p->block[p->n_blocks++] = (struct plan_block){r->slot, x->n_told, x->block[x->n_told]};
+        p->block[p->n_blocks++] = (struct plan_block){r->slot, x->n_told, x->block[x->n_told], KV_MAIN};
 }
 
 static void note_sampled(struct scheduler *s, const struct request *r, const struct plan *p)

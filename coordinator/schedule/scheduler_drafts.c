@@ -9,15 +9,23 @@ static int smaller(int a, int b)
     return a < b ? a : b;
 }
 
-/* The number of n drafts for which there is memory that nobody else needs: in r's blocks and *spare further ones,
- * which it takes. */
-static int n_stored(const struct request *r, int n, int *spare)
+/* Blocks of r, with that of its next token. */
+static int n_own(const struct request *r, int kind)
 {
-    int own = blocks_for(r->n_fed + 1) > r->n_blocks ? blocks_for(r->n_fed + 1) : r->n_blocks;
-    int most = (own + (*spare > 0 ? *spare : 0)) * KV_BLOCK_TOKENS - r->n_fed - 1;
-    n = smaller(n, most);
-    int more = blocks_for(r->n_fed + 1 + n) - own;
-    *spare -= more > 0 ? more : 0;
+    int end = r->held[kind].end, next = blocks_for(r->n_fed + 1);
+    return next > end ? next : end;
+}
+
+/* The number of n drafts for which there is memory that nobody else needs: in r's blocks and spare further ones of each
+ * kind, which it takes. */
+static int n_stored(const struct scheduler *s, const struct request *r, int n, int *spare)
+{
+    for (int kind = 0; kind < s->n_kinds; kind++)
+        n = smaller(n, (n_own(r, kind) + (spare[kind] > 0 ? spare[kind] : 0)) * KV_BLOCK_TOKENS - r->n_fed - 1);
+    for (int kind = 0; kind < s->n_kinds; kind++) {
+        int more = blocks_for(r->n_fed + 1 + n) - n_own(r, kind);
+        spare[kind] -= more > 0 ? more : 0;
+    }
     return n;
 }
 
@@ -141,11 +149,13 @@ static int divide_room(struct scheduler *s, int n_decodes)
 {
     const struct limits *l = &s->setup.limits;
     int left = smaller(l->max_drafts, (l->max_batch_tokens - n_decodes) / 2), sum = 0;
-    int spare = s->blocks.n_free - s->n_running - s->blocks.n / 100;
+    int spare[KV_KINDS];
+    for (int kind = 0; kind < s->n_kinds; kind++)
+        spare[kind] = s->blocks[kind].n_free - s->n_running - s->blocks[kind].n / 100;
     for (int i = 0; i < s->n_turns; i++) {
         struct request *r = s->turn[i];
         int n = smaller(r->n_drafts, left);
-        r->n_drafts = n > 0 ? n_stored(r, n, &spare) : 0;
+        r->n_drafts = n > 0 ? n_stored(s, r, n, spare) : 0;
         left -= r->n_drafts;
         sum += r->n_drafts;
     }

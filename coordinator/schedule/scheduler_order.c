@@ -206,8 +206,7 @@ void order_stop(struct scheduler *s, struct request *r)
     memmove(&s->running[at], &s->running[at + 1], (size_t)(s->n_running - at) * sizeof(struct request *));
     drafter_end(s, r);
     s->free_slot[s->n_free_slots++] = r->slot;
-    while (r->n_blocks > 0)
-        blocks_give_back(&s->blocks, r->block[--r->n_blocks]);
+    kv_give_back(s, r);
     r->slot = -1;
     r->n_fed = 0;
     r->state = REQUEST_IDLE;

@@ -75,6 +75,39 @@ static inline int n_useful(const struct request *r)
     return r->rules->max_tokens - (int)r->output.n - 1;
 }
 
+/* ---- scheduler_blocks.c: the KV blocks of a sequence ---- */
+
+/* Memory for the numbers of all blocks that r may hold; request_close frees it. */
+int kv_open(const struct scheduler *s, struct request *r, struct err *e);
+
+/* All of them, the last one first. */
+void kv_give_back(struct scheduler *s, struct request *r);
+
+/* The first place whose block a token at position `pos` and all behind it may still see. */
+int kv_begin(const struct scheduler *s, int kind, int pos);
+
+/* Give back, for all running sequences, the blocks that no token to come will see. What is under way reads them before
+ * a later plan's step writes, since steps run in order. No drafts may be under way: what is fed over comes at lower
+ * positions. */
+void kv_pass(struct scheduler *s);
+
+/* r holds a block more, and the plan says so. */
+void kv_add(struct request *r, int kind, int block, struct plan *p);
+
+/* Blocks for the next n tokens of r, which are free. */
+void kv_place(struct scheduler *s, struct request *r, int n, struct plan *p);
+
+/* The number of r's next n tokens, for which windowed layers have blocks that nobody else is about to need; a block's
+ * at least, which others may have to make room for. */
+int kv_placed(const struct scheduler *s, const struct request *r, int n);
+
+/* Blocks that r has to find free to start, beside those that it holds: for all that is known of it, or what a window
+ * takes. */
+int kv_missing(const struct scheduler *s, const struct request *r, int kind);
+
+/* Longest sequence for which the blocks suffice. */
+int kv_longest(const struct scheduler *s);
+
 /* ---- scheduler_order.c: the queues of those that wait, and the list of those that run ---- */
 
 /* The request joins its client's queue, with a place in the heap for all of them, so that nothing has to be allocated

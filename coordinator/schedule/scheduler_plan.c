@@ -2,12 +2,6 @@
  * scheduler.h. */
 #include "coordinator/schedule/scheduler_parts.h"
 
-static void add_block(struct request *r, int block, struct plan *p)
-{
-    p->block[p->n_blocks++] = (struct plan_block){r->slot, r->n_blocks, block};
-    r->block[r->n_blocks++] = block;
-}
-
 /* The number of the next n tokens of r for which there are rows of logits. The row of a token scores the one after
  * it. */
 static int n_scorable(const struct scheduler *s, const struct request *r, int n)
@@ -104,14 +98,12 @@ static int n_kept(const struct request *r)
     return n_feedable(r) == 1 ? 1 + r->n_drafts : 0;
 }
 
-/* Blocks for the next n tokens of r, at the cost of those behind it. False: r itself was the last and had to go. *kept
- * counts the tokens kept for sequences from r on. */
-static bool grow(struct scheduler *s, struct request *r, int n, int *kept, struct plan *p)
+static bool grow_kind(struct scheduler *s, struct request *r, int kind, int n, int *kept, struct plan *p)
 {
-    while (r->n_blocks < blocks_for(r->n_fed + n)) {
-        int block = blocks_take(&s->blocks);
+    while (r->held[kind].end < blocks_for(r->n_fed + n)) {
+        int block = blocks_take(&s->blocks[kind]);
         if (block >= 0) {
-            add_block(r, block, p);
+            kv_add(r, kind, block, p);
             continue;
         }
         struct request *last = s->turn[--s->n_turns];
@@ -123,11 +115,21 @@ static bool grow(struct scheduler *s, struct request *r, int n, int *kept, struc
     return true;
 }
 
-/* The number of n tokens of a prompt for which there is room, in the step and in its client's part. */
+/* Blocks for the next n tokens of r, at the cost of those behind it. False: r itself was the last and had to go. *kept
+ * counts the tokens kept for sequences from r on. */
+static bool grow(struct scheduler *s, struct request *r, int n, int *kept, struct plan *p)
+{
+    for (int kind = 0; kind < s->n_kinds; kind++)
+        if (!grow_kind(s, r, kind, n, kept, p))
+            return false;
+    return true;
+}
+
+/* The number of n tokens of a prompt for which there is room, in the step, in its client's part and in windows. */
 static int n_fitting(const struct scheduler *s, const struct request *r, int n, int room)
 {
     int left = r->queue->left[ROOM_TOKENS] < room ? r->queue->left[ROOM_TOKENS] : room;
-    return n_scorable(s, r, n < left ? n : left);
+    return n_scorable(s, r, kv_placed(s, r, n < left ? n : left));
 }
 
 /* Tokens of several for one sequence come behind those of sequences that feed one, which a step computes as it does
@@ -169,21 +171,32 @@ static void plan_running(struct scheduler *s, int kept, struct plan *p)
     add_behind(s, p);
 }
 
+/* Are so many blocks of each kind free, or can be made so? */
+static bool have_blocks(struct scheduler *s, const int *n)
+{
+    for (int kind = 0; kind < s->n_kinds; kind++)
+        if (!blocks_have(&s->blocks[kind], n[kind]))
+            return false;
+    return true;
+}
+
 bool scheduler_reserve(struct scheduler *s, struct request *r)
 {
-    if (s->blocked == r && s->n_running > 0 && !blocks_have(&s->blocks, s->blocked_until))
+    int n_free[KV_KINDS], wanted[KV_KINDS];
+    if (s->blocked == r && s->n_running > 0 && !have_blocks(s, s->blocked_until))
         return false;
-    int n_free = s->blocks.n_free, spare = s->n_running > 0 ? s->blocks.n / 100 : 0;
+    for (int kind = 0; kind < s->n_kinds; kind++)
+        n_free[kind] = s->blocks[kind].n_free;
     prefix_hold(s, r);
-    int missing = blocks_for(n_known(r)) - r->n_blocks, found = n_free - s->blocks.n_free;
-    s->blocked = NULL;
-    if (blocks_have(&s->blocks, missing + spare))
-        return true;
-    s->blocked = r;
-    s->blocked_until = found + missing + spare;
-    while (r->n_blocks > 0)
-        blocks_give_back(&s->blocks, r->block[--r->n_blocks]);
-    return false;
+    for (int kind = 0; kind < s->n_kinds; kind++) {
+        wanted[kind] = kv_missing(s, r, kind) + (s->n_running > 0 ? s->blocks[kind].n / 100 : 0);
+        s->blocked_until[kind] = n_free[kind] - s->blocks[kind].n_free + wanted[kind];
+    }
+    bool fits = have_blocks(s, wanted);
+    s->blocked = fits ? NULL : r;
+    if (!fits)
+        kv_give_back(s, r);
+    return fits;
 }
 
 static void note_start(struct scheduler *s, struct request *r)
@@ -212,16 +225,18 @@ static void start(struct scheduler *s, struct request *r, struct plan *p)
     r->slot = s->free_slot[--s->n_free_slots];
     r->in_slot = false;
     r->n_drafts = 0;
-    r->n_fed = r->n_blocks * KV_BLOCK_TOKENS;
+    r->n_fed = r->n_shared * KV_BLOCK_TOKENS;
     p->start[p->n_starts] = (struct plan_start){.slot = r->slot, .sampling = r->rules->sampling};
     p->start[p->n_starts].sampling.masked = r->form != NULL;
     p->start[p->n_starts++].sampling.prompt_len = (int)r->prompt.n;
     if (needs_history(r))
         add_history(r, p);
-    for (int i = 0; i < r->n_blocks; i++)
-        p->block[p->n_blocks++] = (struct plan_block){r->slot, i, r->block[i]};
-    while (r->n_blocks < blocks_for(n_known(r)))
-        add_block(r, blocks_take(&s->blocks), p);
+    for (int kind = 0; kind < s->n_kinds; kind++)
+        for (int i = r->held[kind].begin; i < r->held[kind].end; i++)
+            p->block[p->n_blocks++] = (struct plan_block){r->slot, i, r->held[kind].block[i], kind};
+    for (int kind = 0; kind < s->n_kinds; kind++)
+        for (int i = kv_missing(s, r, kind); i > 0; i--)
+            kv_add(r, kind, blocks_take(&s->blocks[kind]), p);
     order_run(s, r);
     drafter_begin(s, r);
     note_start(s, r);
@@ -264,6 +279,7 @@ static void plan_waiting(struct scheduler *s, struct plan *p)
         start(s, r, p);
         int n = n_fitting(s, r, n_feedable(r), room);
         r->queue->left[ROOM_TOKENS] -= n;
+        kv_place(s, r, n, p);
         add_tokens(s, r, n, p);
     }
 }
@@ -299,6 +315,7 @@ void scheduler_plan(struct scheduler *s, struct plan *p, double now)
     scheduler_expire(s, now);
     if (s->drafter.slot != NULL ? drafter_plan(s, p) : drafts_wait(s))
         return;
+    kv_pass(s);
     int kept = begin_turns(s);
     uint64_t n_preemptions = s->stats.n_preemptions;
     plan_running(s, kept, p);

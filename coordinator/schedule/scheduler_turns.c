@@ -18,34 +18,43 @@ static bool may_give_way(const struct request *running, const struct request *r)
     return running->priority >= r->priority && running->rank > r->queue->n_running && has_grown(running);
 }
 
-static int n_held_alone(const struct scheduler *s, const struct request *r)
+static int n_held_alone(const struct scheduler *s, const struct request *r, int kind)
 {
     int n = 0;
-    for (int i = 0; i < r->n_blocks; i++)
-        n += s->blocks.block[r->block[i]].n_holders == 1;
+    for (int i = r->held[kind].begin; i < r->held[kind].end; i++)
+        n += s->blocks[kind].block[r->held[kind].block[i]].n_holders == 1;
     return n;
 }
 
-/* Blocks that are missing for r to start; 0: none. */
-static int n_missing(struct scheduler *s, struct request *r)
+/* Blocks of each kind that are missing for r to start; 0 or less: none. */
+static void find_missing(struct scheduler *s, struct request *r, int *n)
 {
-    if (!scheduler_reserve(s, r))
-        return s->blocked_until - s->blocks.n_free;
-    while (r->n_blocks > 0)
-        blocks_give_back(&s->blocks, r->block[--r->n_blocks]);
-    return 0;
+    bool fits = scheduler_reserve(s, r);
+    if (fits)
+        kv_give_back(s, r);
+    for (int kind = 0; kind < s->n_kinds; kind++)
+        n[kind] = fits ? 0 : s->blocked_until[kind] - s->blocks[kind].n_free;
+}
+
+static bool any_missing(const struct scheduler *s, const int *n)
+{
+    for (int kind = 0; kind < s->n_kinds; kind++)
+        if (n[kind] > 0)
+            return true;
+    return false;
 }
 
 /* The number of last turns, of which those that may give way have a slot and the blocks; 0: all of them are too few. */
-static int n_to_ask(const struct scheduler *s, const struct request *r, int n_blocks)
+static int n_to_ask(const struct scheduler *s, const struct request *r, int *missing)
 {
     bool slot = s->n_free_slots > 0;
     for (int i = s->n_turns - 1; i >= 0; i--) {
         if (!may_give_way(s->turn[i], r))
             continue;
         slot = true;
-        n_blocks -= n_held_alone(s, s->turn[i]);
-        if (slot && n_blocks <= 0)
+        for (int kind = 0; kind < s->n_kinds; kind++)
+            missing[kind] -= n_held_alone(s, s->turn[i], kind);
+        if (slot && !any_missing(s, missing))
             return s->n_turns - i;
     }
     return 0;
@@ -64,8 +73,9 @@ void turns_give_way(struct scheduler *s)
     struct request *r = s->n_queues > 1 ? order_next(s) : NULL;
     if (r == NULL || r->n_in_flight > 0 || !anybody_may(s, r))
         return;
-    int missing = n_missing(s, r);
-    if (s->n_free_slots > 0 && missing <= 0)
+    int missing[KV_KINDS];
+    find_missing(s, r, missing);
+    if (s->n_free_slots > 0 && !any_missing(s, missing))
         return;
     int first = s->n_turns - n_to_ask(s, r, missing);
     for (int i = s->n_turns - 1; i >= first; i--)

@@ -84,7 +84,7 @@ void answer_health(struct server *s, struct task *j)
                                    .groups = s->setup.n_replicas,
                                    .running = stats.n_running,
                                    .waiting = stats.n_waiting + s->turns[TURN_REPLICA].n_sequences,
-                                   .kv_usage = stats.n_blocks > 0 ? (double)stats.n_blocks_used / stats.n_blocks : 0,
+                                   .kv_usage = scheduler_kv_usage(&stats),
                                    .uptime_s = seconds_now() - s->metrics.started};
     size_t bytes = 0;
     char *text = reply_health(id_of(j), &h, &bytes);

@@ -37,7 +37,7 @@ int lanes_start(struct lanes *l, int i, void *mailbox, const struct scheduler_se
     x->shares = share != NULL;
     x->served = l->clock;
     if (x->shares) {
-        if (units_join(&l->units, i, &x->steps.scheduler.blocks, share, &mine.source, e) != 0)
+        if (units_join(&l->units, i, &x->steps.scheduler.blocks[KV_MAIN], share, &mine.source, e) != 0)
             return -1;
         mine.limits.n_blocks = share->most * share->per_unit;
     }

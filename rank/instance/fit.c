@@ -3,8 +3,8 @@
 #include "rank/step/engine.h"
 #include "rank/world/fatal.h"
 
-#include <limits.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define GIB (1024.0 * 1024.0 * 1024.0)
 
@@ -42,21 +42,82 @@ static size_t working_bytes(const struct model_config *m, const struct shard *s,
     return bytes;
 }
 
-/* Blocks that are certain to be allocated: the requested number, as far as a given size has room; one if the size is
- * chosen here. */
-static size_t least_blocks(int32_t n_blocks, size_t block, int64_t kv_bytes)
+static int64_t smaller(int64_t a, int64_t b)
 {
-    size_t held = block > 0 && kv_bytes >= 0 ? (size_t)kv_bytes / block : 1;
-    return held < (size_t)n_blocks ? held : (size_t)n_blocks;
+    return a < b ? a : b;
 }
 
-/* The bytes of one block of each model. */
-static size_t block_bytes(const struct fit_part *part, int n_parts)
+void fit_kinds(struct limits *l, const struct model_config *m)
 {
-    size_t bytes = 0;
-    for (int i = 0; i < n_parts; i++)
-        bytes += network_kv_block_bytes(part[i].model, part[i].shard, part[i].act);
-    return bytes;
+    int n_windowed, window = model_window(m, l->max_len, &n_windowed);
+    int64_t step = (l->max_batch_tokens + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
+    int64_t wanted = 2 * ((int64_t)l->max_seqs * limits_window_blocks(window) + step);
+    bool mixed = n_windowed > 0 && n_windowed < m->n_layers, pays = wanted < l->n_blocks;
+    l->window = mixed && !pays ? 0 : window;
+    l->n_window_blocks = mixed && pays ? (int32_t)wanted : 0;
+}
+
+void fit_block_bytes(const struct model_config *m, const struct shard *s, const struct limits *l, enum dtype act,
+                     size_t block[KV_KINDS])
+{
+    for (int kind = 0; kind < KV_KINDS; kind++)
+        block[kind] = network_kv_block_bytes(m, s, limits_window(l, KV_WINDOWED), (enum kv_kind)kind, act);
+}
+
+static size_t sum_bytes(const struct limits *l, const size_t block[KV_KINDS])
+{
+    return (size_t)l->n_blocks * block[KV_MAIN] + (size_t)l->n_window_blocks * block[KV_WINDOWED];
+}
+
+size_t fit_kv_bytes(const struct model_config *m, const struct shard *s, const struct limits *l, enum dtype act)
+{
+    size_t block[KV_KINDS];
+    fit_block_bytes(m, s, l, act, block);
+    return sum_bytes(l, block);
+}
+
+/* The number of `wanted` blocks that so many bytes hold. */
+static int32_t n_held(size_t bytes, size_t block, int32_t wanted)
+{
+    return block == 0 || bytes / block >= (size_t)wanted ? wanted : (int32_t)(bytes / block);
+}
+
+void fit_divide(struct limits *l, const size_t block[KV_KINDS], size_t available)
+{
+    size_t wanted = sum_bytes(l, block), windows = (size_t)l->n_window_blocks * block[KV_WINDOWED];
+    if (wanted <= available)
+        return;
+    double share = (double)windows / (double)wanted;
+    size_t most = (size_t)((double)available * (share > 0.5 ? share : 0.5));
+    int32_t all = l->n_blocks, windowed = l->n_window_blocks, both = n_held(available, block[0] + block[1], all);
+    int32_t n = n_held(most, block[KV_WINDOWED], windowed);
+    int32_t least = (int32_t)smaller(smaller(limits_window_blocks(l->window), both), windowed);
+    n = n > least ? n : least;
+    l->n_blocks = n_held(available - (size_t)n * block[KV_WINDOWED], block[KV_MAIN], all);
+    l->n_window_blocks = n_held(available - (size_t)l->n_blocks * block[KV_MAIN], block[KV_WINDOWED], windowed);
+}
+
+/* Bytes that are certain to be allocated: of the requested blocks, as far as a given size has room; of one of each kind
+ * if the size is chosen here. */
+static size_t least_bytes(const struct limits *l, const size_t block[KV_KINDS], int64_t kv_bytes)
+{
+    struct limits held = *l;
+    if (kv_bytes < 0)
+        return block[KV_MAIN] + block[KV_WINDOWED];
+    fit_divide(&held, block, (size_t)kv_bytes);
+    return sum_bytes(&held, block);
+}
+
+/* The bytes of one block of each kind, of all models together. */
+static void block_bytes(const struct fit_part *part, int n_parts, size_t block[KV_KINDS])
+{
+    memset(block, 0, KV_KINDS * sizeof *block);
+    for (int i = 0; i < n_parts; i++) {
+        size_t own[KV_KINDS];
+        fit_block_bytes(part[i].model, part[i].shard, &part[i].limits, part[i].act, own);
+        for (int kind = 0; kind < KV_KINDS; kind++)
+            block[kind] += own[kind];
+    }
 }
 
 static size_t working_of_all(const struct fit_part *part, int n_parts, const struct ops *ops, struct err *e)
@@ -178,10 +239,11 @@ int fit_share(const struct model_config *m, const struct checkpoint *c, struct l
 int fit_check(const struct fit_part *part, int n_parts, const struct world *w, const struct ops *ops, struct queue *q,
               int64_t kv_bytes, struct err *e)
 {
-    size_t block = block_bytes(part, n_parts), loading, weights = weights_of_all(part, n_parts, ops, &loading, e);
-    int32_t n_blocks = part[0].limits.n_blocks;
-    unsigned long long mine[5] = {weights, working_of_all(part, n_parts, ops, e),
-                                  least_blocks(n_blocks, block, kv_bytes) * block, (size_t)n_blocks * block, loading};
+    const struct limits *l = &part[0].limits;
+    size_t block[KV_KINDS], loading, weights = weights_of_all(part, n_parts, ops, &loading, e);
+    block_bytes(part, n_parts, block);
+    unsigned long long mine[5] = {weights, working_of_all(part, n_parts, ops, e), least_bytes(l, block, kv_bytes),
+                                  sum_bytes(l, block), loading};
     unsigned long long all[5] = {mine[0], mine[1], mine[2], mine[3], mine[4]};
     if (ops->shares_host_memory)
         MPI_CHECK(MPI_Allreduce(mine, all, 5, MPI_UNSIGNED_LONG_LONG, MPI_SUM, w->node));
@@ -198,10 +260,11 @@ int fit_check(const struct fit_part *part, int n_parts, const struct world *w, c
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-int fit_kv(int32_t *n_blocks, const struct fit_part *part, int n_parts, const struct world *w, const struct ops *ops,
+int fit_kv(struct limits *l, const struct fit_part *part, int n_parts, const struct world *w, const struct ops *ops,
            struct queue *q, int64_t kv_bytes, struct err *e)
 {
-    size_t block = block_bytes(part, n_parts);
+    size_t block[KV_KINDS];
+    block_bytes(part, n_parts, block);
     size_t working = working_of_all(part, n_parts, ops, e);
     size_t available = (size_t)kv_bytes;
     if (kv_bytes < 0) {
@@ -209,12 +272,14 @@ int fit_kv(int32_t *n_blocks, const struct fit_part *part, int n_parts, const st
         size_t rest = share > working ? share - working : 0;
         available = rest < share / 2 ? rest : share / 2;
     }
-    size_t blocks = block > 0 ? available / block : INT_MAX;
-    int mine = blocks < (size_t)*n_blocks ? (int)blocks : *n_blocks, all = mine;
-    MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->comm));
-    *n_blocks = all;
-    if (all < 1 && mine < 1)
-        return ERR(e, ERR_MEMORY, "KV cache: 16 tokens need %zu bytes on this rank, %zu are available%s", block,
-                   available, kv_bytes >= 0 ? " (--kv-cache-memory-bytes)" : "");
+    bool two = limits_kinds(l) > 1;
+    fit_divide(l, block, available);
+    int mine[KV_KINDS] = {l->n_blocks, l->n_window_blocks}, all[KV_KINDS];
+    MPI_CHECK(MPI_Allreduce(mine, all, KV_KINDS, MPI_INT, MPI_MIN, w->comm));
+    l->n_blocks = all[KV_MAIN];
+    l->n_window_blocks = all[KV_WINDOWED];
+    if (mine[KV_MAIN] < 1 || (two && mine[KV_WINDOWED] < 1))
+        return ERR(e, ERR_MEMORY, "KV cache: 16 tokens need %zu bytes on this rank, %zu are available%s",
+                   block[KV_MAIN] + block[KV_WINDOWED], available, kv_bytes >= 0 ? " (--kv-cache-memory-bytes)" : "");
     return e->code == ERR_NONE ? 0 : -1;
 }

@@ -24,6 +24,22 @@ struct fit_part {
     enum dtype act; /* of activations */
 };
 
+/* Set l->window, and l->n_window_blocks as wanted, by the model and the other limits: a window for each sequence and
+ * the tokens of a step, twice, so that as much again is kept for the prefix cache. Layers that see everything within
+ * max_len count as such. One kind of blocks remains where two would take no less. */
+void fit_kinds(struct limits *l, const struct model_config *m);
+
+/* Reduce the numbers of blocks to what `available` bytes hold. block: [KV_KINDS] bytes of one of each kind; 0: any
+ * number is there. If not all fits, windowed layers get what they want up to half of the bytes, or to their share of
+ * all that is wanted, if that is more; and in any case the window of one sequence, as long as that takes no more than
+ * the others have. Sequences of any length then find both. */
+void fit_divide(struct limits *l, const size_t block[KV_KINDS], size_t available);
+
+/* Bytes of the blocks that the limits want, and of one block of each kind, on a rank with this shard. */
+size_t fit_kv_bytes(const struct model_config *m, const struct shard *s, const struct limits *l, enum dtype act);
+void fit_block_bytes(const struct model_config *m, const struct shard *s, const struct limits *l, enum dtype act,
+                     size_t block[KV_KINDS]);
+
 /* Refuse a run that cannot be, for its heads, or cannot fit: weights, working memory and the least of keys and
  * values of n_parts models, which have equally many blocks, against what is free. kv_bytes: as in fit_kv. Collective
  * over the node. */
@@ -46,10 +62,11 @@ int fit_heads(const struct model_config *m, const struct ops *ops, struct err *e
 /* The line of a refusal, or nothing when it fits. */
 int fit_judge(const struct fit *f, bool host, struct err *e);
 
-/* Reduce *n_blocks (in: wanted; out: equal on all ranks), which every one of the models has, to what kv_bytes of every
- * rank hold, or, with kv_bytes < 0, to half of a rank's share of the free memory, less where the working memory needs
- * more than the other half. Fails when not even one sequence of 16 tokens fits. Collective. */
-int fit_kv(int32_t *n_blocks, const struct fit_part *part, int n_parts, const struct world *w, const struct ops *ops,
+/* Reduce l->n_blocks and n_window_blocks (in: wanted; out: equal on all ranks) to what kv_bytes of every rank hold, or,
+ * with kv_bytes < 0, to half of a rank's share of the free memory, less where the working memory needs more than the
+ * other half. Every one of the models has n_blocks, by the limits of its part windowed ones, too. Fails when not even
+ * one sequence of 16 tokens fits. Collective. */
+int fit_kv(struct limits *l, const struct fit_part *part, int n_parts, const struct world *w, const struct ops *ops,
            struct queue *q, int64_t kv_bytes, struct err *e);
 
 #endif

@@ -93,11 +93,12 @@ static void say_kv(const struct instance *i, bool calibrated)
 
 static void say_memory(const struct instance *i, const struct limits *l, int rank)
 {
-    size_t block = network_kv_block_bytes(&i->network.config, &i->network.shard, i->q.act);
+    size_t bytes = fit_kv_bytes(&i->network.config, &i->network.shard, l, i->q.act);
     log_info(
         "KV cache: %d blocks of %d tokens, %.1f MiB on rank %d; %d sequences of up to %d tokens, %d tokens per step",
-        l->n_blocks, KV_BLOCK_TOKENS, (double)block * l->n_blocks / MIB, rank, l->max_seqs, l->max_len,
-        l->max_batch_tokens);
+        l->n_blocks, KV_BLOCK_TOKENS, (double)bytes / MIB, rank, l->max_seqs, l->max_len, l->max_batch_tokens);
+    if (limits_kinds(l) > 1)
+        log_info("KV cache: %d more blocks for layers that see %d tokens", l->n_window_blocks, l->window);
 }
 
 static int ask_transport(void *comm, struct err *e)
@@ -172,12 +173,14 @@ static int open_blocks(struct instance *i, struct instance *draft, const struct 
         return share_kv(i, w, setup, e);
     if (draft != NULL)
         part[1] = part_of(draft, &small);
-    (void)fit_kv(&setup->limits.n_blocks, part, draft != NULL ? 2 : 1, w, i->ops, &i->q, setup->kv_bytes, e);
+    (void)fit_kv(&setup->limits, part, draft != NULL ? 2 : 1, w, i->ops, &i->q, setup->kv_bytes, e);
     if (agree_failed(w, e))
         return -1;
-    (void)network_open_kv(&i->network, setup->limits.n_blocks, i->ops, &i->q, e);
+    const struct limits *l = &setup->limits;
+    const int n_blocks[KV_KINDS] = {l->n_blocks, l->n_window_blocks};
+    (void)network_open_kv(&i->network, n_blocks, limits_kinds(l) > 1 ? l->window : 0, i->ops, &i->q, e);
     if (draft != NULL && e->code == ERR_NONE)
-        (void)network_open_kv(&draft->network, setup->limits.n_blocks, i->ops, &draft->q, e);
+        (void)network_open_kv(&draft->network, (const int[KV_KINDS]){l->n_blocks}, 0, i->ops, &draft->q, e);
     return agree_failed(w, e) ? -1 : 0;
 }
 
@@ -263,6 +266,7 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
     (void)check_inputs(m, setup, i->ops, e);
     fatal_agree(w, e);
     setup->limits.mask_words = (m->vocab + 31) / 32;
+    fit_kinds(&setup->limits, m);
     shard_make(&shard, m, i->world.rank, i->world.n_ranks);
     struct fit_part part[2] = {{m, &shard, setup->dummy ? NULL : c, setup->limits, i->q.act}};
     if (drafted) {

@@ -57,7 +57,7 @@ int kv_arena_per_unit(size_t unit_bytes, const struct model_config *m, int n_ran
     for (int r = 0; r < n_ranks; r++) {
         struct shard s;
         shard_make(&s, m, r, n_ranks);
-        size_t block = network_kv_block_bytes(m, &s, act);
+        size_t block = network_kv_block_bytes(m, &s, 0, KV_MAIN, act);
         size_t part = block / (size_t)m->n_layers / (size_t)model_cache_arrays(m);
         size_t n = block > 0 ? blocks_of_rank(unit_bytes, block, part) : least;
         least = n < least ? n : least;

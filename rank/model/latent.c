@@ -36,9 +36,10 @@ void latent_attention(const struct layer_run *r, int layer, const void *in)
     make_queries(r, w, in);
     r->ops->matmul(r->q, a->latent, in, w[WEIGHT_LATENT], w[WEIGHT_LATENT_BIAS], n, false);
     r->ops->matmul_heads(r->q, absorbed, query, w[WEIGHT_KEY_UP], heads.n_heads, n);
-    r->ops->latent_store(r->q, a->qkv, a->heads, query_dim, a->latent, net->k_cache[layer], &heads, r->batch, &m->rope,
-                         a->cos_sin, w[WEIGHT_LATENT_NORM], l->norm_eps);
-    r->ops->attention(r->q, a->attended, a->qkv, net->k_cache[layer], net->v_cache[layer], &heads, r->batch);
+    r->ops->latent_store(r->q, a->qkv, a->heads, query_dim, a->latent, net->k_cache[layer], &heads,
+                         layer_batch(r, layer), &m->rope, a->cos_sin, w[WEIGHT_LATENT_NORM], l->norm_eps);
+    r->ops->attention(r->q, a->attended, a->qkv, net->k_cache[layer], net->v_cache[layer], &heads,
+                      layer_batch(r, layer));
     r->ops->matmul_heads(r->q, value, said, w[WEIGHT_VALUE_UP], heads.n_heads, n);
     layer_product(r, a->partial, a->heads, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], n, false);
 }

@@ -75,8 +75,8 @@ static void project(const struct layer_run *r, int layer, const void *in, const 
     layer_product(r, a->qkv, in, w[WEIGHT_QKV], w[WEIGHT_QKV_BIAS], r->batch->n_tokens, false);
     if (m->qk_norm_row)
         sum_squares(r, heads);
-    r->ops->qkv_store(r->q, a->qkv, r->network->k_cache[layer], r->network->v_cache[layer], heads, r->batch, rope,
-                      rope == &m->window_rope ? a->window_cos_sin : a->cos_sin, &norms);
+    r->ops->qkv_store(r->q, a->qkv, r->network->k_cache[layer], r->network->v_cache[layer], heads,
+                      layer_batch(r, layer), rope, rope == &m->window_rope ? a->window_cos_sin : a->cos_sin, &norms);
 }
 
 /* partial = this rank's share of attn(in) */
@@ -91,7 +91,7 @@ static void attention(const struct layer_run *r, int layer, const void *in)
         return;
     }
     project(r, layer, in, &heads);
-    r->ops->attention(r->q, a->attended, a->qkv, n->k_cache[layer], n->v_cache[layer], &heads, r->batch);
+    r->ops->attention(r->q, a->attended, a->qkv, n->k_cache[layer], n->v_cache[layer], &heads, layer_batch(r, layer));
     layer_product(r, a->partial, a->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], r->batch->n_tokens, false);
 }
 

@@ -35,7 +35,14 @@ struct layer_run {
     struct comm *comm;
     struct activations *act;
     const struct batch *batch;
+    const struct batch *windowed; /* the same with the block table of windowed layers */
 };
+
+/* The batch with the blocks of the layer's kind. */
+static inline const struct batch *layer_batch(const struct layer_run *r, int layer)
+{
+    return network_kv_kind(r->network, layer) == KV_WINDOWED ? r->windowed : r->batch;
+}
 
 /* The n_rows inputs of a product with w as that takes them: quantised where w->inputs says how. Enqueued; collective
  * over comm where other ranks have inputs of the same rows. */

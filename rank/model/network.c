@@ -128,10 +128,29 @@ int network_open(struct network *n, const struct model_config *m, const struct s
     return open_alibi(n, ops, q, e) == 0 ? open_kv_scales(n, c, ops, q, e) : -1;
 }
 
-size_t network_kv_block_bytes(const struct model_config *m, const struct shard *s, enum dtype act)
+/* Bytes of one KV block in one array of one layer. */
+static size_t block_bytes(const struct model_config *m, const struct shard *s, enum dtype act)
 {
-    return (size_t)model_cache_arrays(m) * (size_t)m->n_layers * (size_t)range_length(s->kv_heads) * KV_BLOCK_TOKENS *
-           (size_t)m->head_dim * (m->kv_fp8 ? 1 : dtype_bytes(act));
+    return (size_t)range_length(s->kv_heads) * KV_BLOCK_TOKENS * (size_t)m->head_dim *
+           (m->kv_fp8 ? 1 : dtype_bytes(act));
+}
+
+size_t network_kv_block_bytes(const struct model_config *m, const struct shard *s, int window, enum kv_kind kind,
+                              enum dtype act)
+{
+    size_t n_layers = 0;
+    for (int i = 0; i < m->n_layers; i++)
+        n_layers += model_layer_is_windowed(m, i, window) == (kind == KV_WINDOWED);
+    return n_layers * (size_t)model_cache_arrays(m) * block_bytes(m, s, act);
+}
+
+static size_t kv_bytes(const struct network *n, const int n_blocks[KV_KINDS], enum dtype act)
+{
+    size_t sum = 0;
+    for (int kind = 0; kind < KV_KINDS; kind++)
+        sum +=
+            (size_t)n_blocks[kind] * network_kv_block_bytes(&n->config, &n->shard, n->window, (enum kv_kind)kind, act);
+    return sum;
 }
 
 static int open_tables(struct network *n, struct err *e)
@@ -142,18 +161,22 @@ static int open_tables(struct network *n, struct err *e)
     return n->k_cache != NULL && n->v_cache != NULL ? 0 : -1;
 }
 
-int network_open_kv(struct network *n, int n_blocks, const struct ops *ops, struct queue *q, struct err *e)
+int network_open_kv(struct network *n, const int n_blocks[KV_KINDS], int window, const struct ops *ops, struct queue *q,
+                    struct err *e)
 {
     size_t layers = (size_t)n->config.n_layers, arrays = (size_t)model_cache_arrays(&n->config);
-    size_t bytes = network_kv_block_bytes(&n->config, &n->shard, q->act) / layers / arrays * (size_t)n_blocks;
+    size_t block = block_bytes(&n->config, &n->shard, q->act);
+    n->window = window;
     if (open_tables(n, e) != 0)
         return -1;
-    for (size_t i = 0; i < layers && bytes > 0; i++) {
+    for (size_t i = 0; i < layers && block > 0; i++) {
+        size_t bytes = block * (size_t)n_blocks[network_kv_kind(n, (int)i)];
         n->k_cache[i] = ops->alloc(q, bytes);
         n->v_cache[i] = arrays > 1 ? ops->alloc(q, bytes) : n->k_cache[i];
         if (n->k_cache[i] == NULL || n->v_cache[i] == NULL)
-            return ERR(e, ERR_MEMORY, "KV cache needs %zu bytes for %d blocks of %d tokens: %s",
-                       arrays * layers * bytes, n_blocks, KV_BLOCK_TOKENS, q->err.text);
+            return ERR(e, ERR_MEMORY, "KV cache needs %zu bytes for %d and %d blocks of %d tokens: %s",
+                       kv_bytes(n, n_blocks, q->act), n_blocks[KV_MAIN], n_blocks[KV_WINDOWED], KV_BLOCK_TOKENS,
+                       q->err.text);
     }
     return 0;
 }
@@ -161,7 +184,7 @@ int network_open_kv(struct network *n, int n_blocks, const struct ops *ops, stru
 /* Bytes of a block in one of the caches. */
 static size_t part_bytes(const struct network *n, enum dtype act)
 {
-    return network_kv_block_bytes(&n->config, &n->shard, act) / (size_t)n->config.n_layers /
+    return network_kv_block_bytes(&n->config, &n->shard, 0, KV_MAIN, act) / (size_t)n->config.n_layers /
            (size_t)model_cache_arrays(&n->config);
 }
 

@@ -22,6 +22,7 @@ struct network {
     struct kv_arena *arena;    /* borrowed: keys and values are in its units; NULL: in memory of their own */
     int per_unit;              /* blocks in a unit, equal on all ranks */
     void **k_cache, **v_cache; /* [n_layers] [n_blocks, n_kv_local, KV_BLOCK_TOKENS, head_dim]; of latents the same */
+    int window; /* layers that see so many tokens at most have blocks of kind KV_WINDOWED; 0: there are none */
 };
 
 /* Take device memory for every weight of the rank (contents undefined until loaded) and resolve the roles. c may be
@@ -29,8 +30,9 @@ struct network {
 int network_open(struct network *n, const struct model_config *m, const struct shard *s, const struct checkpoint *c,
                  const struct ops *ops, struct queue *q, struct err *e);
 
-/* Take device memory for n_blocks KV blocks in every layer. Local. */
-int network_open_kv(struct network *n, int n_blocks, const struct ops *ops, struct queue *q, struct err *e);
+/* Take device memory for n_blocks[kind] KV blocks in every layer of a kind. window: see above. Local. */
+int network_open_kv(struct network *n, const int n_blocks[KV_KINDS], int window, const struct ops *ops, struct queue *q,
+                    struct err *e);
 
 /* Instead: blocks are in units of an arena, per_unit in each. Those of unit u have the numbers u per_unit and on.
  * Local. */
@@ -42,8 +44,15 @@ int32_t network_find_block(struct network *n, int32_t block, int model, const st
 
 void network_close(struct network *n, const struct ops *ops, struct queue *q);
 
-/* Bytes of one KV block over all layers on a rank with this shard. */
-size_t network_kv_block_bytes(const struct model_config *m, const struct shard *s, enum dtype act);
+/* Bytes of one KV block over all layers of a kind on a rank with this shard. window: see above. */
+size_t network_kv_block_bytes(const struct model_config *m, const struct shard *s, int window, enum kv_kind kind,
+                              enum dtype act);
+
+/* The kind of KV blocks that a layer has. */
+static inline enum kv_kind network_kv_kind(const struct network *n, int layer)
+{
+    return model_layer_is_windowed(&n->config, layer, n->window) ? KV_WINDOWED : KV_MAIN;
+}
 
 /* The matrix of the logits: the head, or the embedding. */
 static inline const struct weight *network_head(const struct network *n)

@@ -137,7 +137,7 @@ static void open_ints(struct engine *g, struct err *e)
 {
     const struct limits *l = &g->limits;
     g->ints_pitch = (size_t)(l->max_batch_tokens > l->max_logit_rows ? l->max_batch_tokens : l->max_logit_rows);
-    size_t n = (STEP_ARRAYS + 1) * g->ints_pitch, n_blocks = (size_t)l->max_seqs * (size_t)limits_blocks_per_slot(l);
+    size_t n = (STEP_ARRAYS + 1) * g->ints_pitch, n_blocks = (size_t)limits_kinds(l) * (size_t)limits_table_entries(l);
     g->ints_dev = take_device(g, n, sizeof *g->ints_dev);
     for (int i = 0; i < ENGINE_FLIGHTS; i++) {
         g->flight[i].ints = take_host(g, n, sizeof *g->ints_dev, e);

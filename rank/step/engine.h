@@ -52,7 +52,7 @@ struct engine {
         step_flight { /* the host's side of a step that is under way: pinned memory where the device has a use for it */
         int32_t *ints; /* as ints_dev, without token; `host` points into it */
         struct step_ints host;
-        int32_t *blocks;         /* [max_seqs * blocks per slot] on their way to the block table */
+        int32_t *blocks;         /* [kinds * max_seqs * blocks per slot] on their way to the block table */
         struct sampling *params; /* [max_seqs] of sequences that begin, */
         int32_t *history;        /* [max_len] and their tokens, on their way to the sampler */
         uint32_t *masks;         /* [max_seqs, mask_words] likewise */
@@ -65,7 +65,7 @@ struct engine {
     struct decode_graph *decode;
     int n_decode;
     double choose_seconds, record_seconds; /* spent on measuring the two ways, and on recording */
-    int32_t *block_table;                  /* device [max_seqs, blocks per slot] */
+    int32_t *block_table;                  /* device [kinds of KV blocks, max_seqs, blocks per slot] */
     void *rows;                            /* device [max_logit_rows, hidden], and projected */
     void *projected;                       /* device [max_batch_tokens or max_logit_rows, embed_dim], if it differs */
     void *logits_local, *logits_parts, *logits; /* device; the same memory on one rank */

@@ -23,6 +23,9 @@ static const char *refuse_network(const struct network *n, const struct world *w
     for (int i = 0; i < m->n_layers; i++)
         if (m->layer[i].unrotated || m->layer[i].chunk > 0)
             return "layers that do not rotate, or attend in chunks";
+    for (int i = 0; i < m->n_layers; i++)
+        if (n->window > 0 && m->layer[i].window > n->window)
+            return "windows of which some are as long as the context";
     if (m->norm == NORM_RMS_ONCE || m->norm == NORM_RMS_OFFSET)
         return "norms that are rounded after their weight";
     if (m->output_norms || m->no_input_norms)

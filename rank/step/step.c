@@ -11,20 +11,25 @@ static void upload(struct engine *g, void *dst, const void *src, size_t bytes)
         g->ops->upload(g->q, dst, bytes, src, bytes, bytes, 1);
 }
 
+static bool follows(const struct plan_block *a, const struct plan_block *b)
+{
+    return b->kind == a->kind && b->slot == a->slot && b->index == a->index + 1;
+}
+
 /* Neighbouring entries of the table travel in one copy: a new sequence's blocks come in order. */
 static void update_block_table(struct engine *g, struct step_flight *f, const struct plan *p)
 {
-    size_t width = (size_t)limits_blocks_per_slot(&g->limits);
+    size_t width = (size_t)limits_blocks_per_slot(&g->limits), entries = (size_t)limits_table_entries(&g->limits);
     for (int i = 0; i < p->n_blocks; i++)
         f->blocks[i] = g->network->arena == NULL
                            ? p->block[i].block
                            : network_find_block(g->network, p->block[i].block, p->model, g->ops, g->q);
     for (int i = 0, n; i < p->n_blocks; i += n) {
         const struct plan_block *first = &p->block[i];
-        for (n = 1; i + n < p->n_blocks && first[n].slot == first->slot && first[n].index == first->index + n;)
+        for (n = 1; i + n < p->n_blocks && follows(&first[n - 1], &first[n]);)
             n++;
-        upload(g, g->block_table + (size_t)first->slot * width + (size_t)first->index, f->blocks + i,
-               (size_t)n * sizeof *f->blocks);
+        size_t at = (size_t)first->kind * entries + (size_t)first->slot * width + (size_t)first->index;
+        upload(g, g->block_table + at, f->blocks + i, (size_t)n * sizeof *f->blocks);
     }
 }
 
@@ -210,7 +215,7 @@ static void compute_logits(struct engine *g, int n_rows)
         in = g->projected;
         g->ops->matmul(g->q, in, g->rows, n->once[WEIGHT_PROJECT_OUT], NULL, n_rows, false);
     }
-    const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, NULL};
+    const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, NULL, NULL};
     layer_product(&run, g->logits_local, in, head, n->once[WEIGHT_HEAD_BIAS], n_rows, false);
     if (m->logit_scale > 0 || m->logit_cap > 0)
         g->ops->scale(g->q, g->logits_local, m->logit_scale > 0 ? m->logit_scale : 1, m->logit_cap,
@@ -232,7 +237,9 @@ static void gather_logits(struct engine *g, int n_rows)
 /* Embedding, layers, and the last norm where it is wanted. */
 static void run_layers(struct engine *g, const struct batch *batch, bool wants_logits)
 {
-    const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, batch};
+    struct batch windowed = *batch;
+    windowed.block_table += batch->windowed_table;
+    const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, batch, &windowed};
     const void *pending = NULL;
     embed(g, batch);
     for (int layer = 0; layer < g->network->config.n_layers; layer++) {
@@ -283,6 +290,7 @@ static void compute(struct engine *g, const struct step_shape *shape, bool persi
         .rope_len = g->dev.rope_len,
         .block_table = g->block_table,
         .blocks_per_slot = limits_blocks_per_slot(&g->limits),
+        .windowed_table = limits_kinds(&g->limits) > 1 ? (int)limits_table_entries(&g->limits) : 0,
     };
     g->ops->feed(g->q, g->dev.token, g->dev.planned, g->dev.slot, g->dev.pos, &g->sampler, n_tokens);
     if (persistent)

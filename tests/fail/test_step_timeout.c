@@ -136,7 +136,7 @@ static int next(void *context, struct plan *p, struct err *e)
         return 0;
     }
     p->start[p->n_starts++] = (struct plan_start){.slot = 0, .sampling = {.top_p = 1, .repetition_penalty = 1}};
-    p->block[p->n_blocks++] = (struct plan_block){0, 0, 0};
+    p->block[p->n_blocks++] = (struct plan_block){0, 0, 0, KV_MAIN};
     p->seq[p->n_seqs++] = (struct plan_seq){0, 1, 0, 1, 1, 1, 0};
     p->token[p->n_tokens++] = 1;
     return 0;

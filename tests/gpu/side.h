@@ -95,7 +95,7 @@ static inline void side_feed(struct side *s, int seq, const int32_t *token, int 
     if (pos == 0) {
         p->start[p->n_starts++] = (struct plan_start){.slot = seq, .sampling = {.top_p = 1, .repetition_penalty = 1}};
         for (int i = 0; i < limits_blocks_per_slot(&p->limits); i++)
-            p->block[p->n_blocks++] = (struct plan_block){seq, i, side_block(s, seq, i)};
+            p->block[p->n_blocks++] = (struct plan_block){seq, i, side_block(s, seq, i), KV_MAIN};
     }
     p->seq[p->n_seqs++] = (struct plan_seq){seq, n, pos, n > 1 ? prompt : pos + 1, n_logits, sample, 0};
     memcpy(p->token + p->n_tokens, token, (size_t)n * sizeof *token);

@@ -70,7 +70,7 @@ static void fill_plan(struct run *r, struct plan *p)
             .sampling = {.top_p = 1, .repetition_penalty = 1, .prompt_len = x->n_prompt, .n_prompt_top = N_TOP}};
         /* Blocks in descending order: a kernel that ignores the table fails. */
         for (int i = 0; i < limits_blocks_per_slot(&r->instance->engine.limits); i++)
-            p->block[p->n_blocks++] = (struct plan_block){1, i, r->instance->engine.limits.n_blocks - 1 - i};
+            p->block[p->n_blocks++] = (struct plan_block){1, i, r->instance->engine.limits.n_blocks - 1 - i, KV_MAIN};
     }
     p->seq[p->n_seqs++] =
         (struct plan_seq){1, n, r->fed, left > 0 ? x->n_prompt : r->fed + 1, n, r->fed + n >= x->n_prompt, 0};

@@ -11,7 +11,7 @@
 
 #define VOCAB 50000
 
-static const struct limits limits = {64, 8192, 4096, 64, 5000, 0, 0, 0};
+static const struct limits limits = {64, 8192, 4096, 64, 5000, 0, 0, 0, 0, 0};
 
 /* A plan of n tokens over as many sequences as it takes, the same on every rank that computes it. */
 static void fill(struct plan *p, uint64_t step, int n_tokens, int n_blocks)
@@ -28,7 +28,7 @@ static void fill(struct plan *p, uint64_t step, int n_tokens, int n_blocks)
     for (int i = 0; i < n_tokens; i++)
         p->token[p->n_tokens++] = (int32_t)((uint64_t)i * 7919 + step) % VOCAB;
     for (int i = 0; i < n_blocks; i++)
-        p->block[p->n_blocks++] = (struct plan_block){i % 64, i / 64, (i * 31) % 5000};
+        p->block[p->n_blocks++] = (struct plan_block){i % 64, i / 64, (i * 31) % 5000, KV_MAIN};
 }
 
 static bool same_plan(const struct plan *a, const struct plan *b)

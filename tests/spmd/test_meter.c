@@ -46,7 +46,7 @@ static int next(void *context, struct plan *p, struct err *e)
         p->start[p->n_starts++] =
             (struct plan_start){.slot = 0, .sampling = {.top_p = 1, .repetition_penalty = 1, .prompt_len = PROMPT}};
     for (int i = 0; pos == 0 && i < limits_blocks_per_slot(&p->limits); i++)
-        p->block[p->n_blocks++] = (struct plan_block){0, i, i};
+        p->block[p->n_blocks++] = (struct plan_block){0, i, i, KV_MAIN};
     p->seq[p->n_seqs++] = (struct plan_seq){0, n, pos, pos + n, 1, 1, 0};
     for (int i = 0; i < n; i++)
         p->token[p->n_tokens++] = pos == 0 ? i : -1;

@@ -34,7 +34,7 @@ static void step(struct run *r, int pos, int32_t *out)
             p->start[p->n_starts++] = (struct plan_start){
                 .slot = slot, .sampling = {.top_p = 1, .repetition_penalty = 1, .prompt_len = PROMPT}};
             for (int i = 0; i < limits_blocks_per_slot(&p->limits); i++)
-                p->block[p->n_blocks++] = (struct plan_block){slot, i, i * N_SEQS + slot};
+                p->block[p->n_blocks++] = (struct plan_block){slot, i, i * N_SEQS + slot, KV_MAIN};
         }
         p->seq[p->n_seqs++] = (struct plan_seq){slot, n, pos, pos + n, 1, 1, 0};
         for (int i = 0; i < n; i++)

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+static int sampled_window; /* of the device opened last; 0: it has one that sees everything */
+
 static uint64_t mix(uint64_t hash, uint64_t x)
 {
     hash = (hash ^ x) * 0x9e3779b97f4a7c15u;
@@ -13,12 +15,18 @@ static uint64_t mix(uint64_t hash, uint64_t x)
 
 int paper_open(struct paper *d, const struct limits *l, int vocab, struct err *e)
 {
-    size_t seqs = (size_t)l->max_seqs, cells = (size_t)l->n_blocks * KV_BLOCK_TOKENS;
+    size_t seqs = (size_t)l->max_seqs, entries = seqs * (size_t)limits_blocks_per_slot(l);
     memset(d, 0, sizeof *d);
     d->limits = *l;
     d->vocab = vocab;
-    d->table = err_calloc(e, seqs * (size_t)limits_blocks_per_slot(l), sizeof *d->table, "table");
-    d->kv = err_calloc(e, cells, sizeof *d->kv, "cells");
+    sampled_window = limits_window(l, KV_MAIN);
+    for (int kind = 0; kind < limits_kinds(l); kind++) {
+        size_t cells = (size_t)limits_blocks(l, kind) * KV_BLOCK_TOKENS;
+        d->table[kind] = err_calloc(e, entries, sizeof *d->table[kind], "table");
+        d->kv[kind] = err_calloc(e, cells, sizeof *d->kv[kind], "cells");
+        if (d->table[kind] != NULL)
+            memset(d->table[kind], 0xff, entries * sizeof *d->table[kind]);
+    }
     d->history = err_calloc(e, seqs * (size_t)l->max_len, sizeof *d->history, "history");
     d->last = err_calloc(e, seqs, sizeof *d->last, "last");
     d->params = err_calloc(e, seqs, sizeof *d->params, "params");
@@ -27,14 +35,15 @@ int paper_open(struct paper *d, const struct limits *l, int vocab, struct err *e
         d->sampled[i] = err_calloc(e, seqs + (size_t)l->max_drafts, sizeof *d->sampled[i], "sampled");
     if (e->code != ERR_NONE || plan_open(&d->plan, l, e) != 0)
         return -1;
-    memset(d->table, 0xff, seqs * (size_t)limits_blocks_per_slot(l) * sizeof *d->table);
     return 0;
 }
 
 void paper_close(struct paper *d)
 {
-    free(d->table);
-    free(d->kv);
+    for (int kind = 0; kind < KV_KINDS; kind++) {
+        free(d->table[kind]);
+        free(d->kv[kind]);
+    }
     free(d->history);
     free(d->last);
     free(d->params);
@@ -111,12 +120,19 @@ static void choose(struct sampled *out, uint64_t read, const int32_t *history, i
     best_tokens(out, read, s->n_top, vocab);
 }
 
+/* The first of n positions that is read for the next one. */
+static int first_read(int n)
+{
+    return sampled_window > 0 && n > sampled_window ? n - sampled_window : 0;
+}
+
 static uint64_t read_of(const int32_t *token, int n)
 {
     uint64_t cell = 0, read = 0;
     for (int i = 0; i < n; i++) {
         cell = mix(cell, (uint64_t)token[i]);
-        read = mix(read, cell);
+        if (i >= first_read(n))
+            read = mix(read, cell);
     }
     return read;
 }
@@ -143,10 +159,24 @@ void paper_logprobs(const int32_t *token, int n, int vocab, float *logprob)
 
 /* ---- plans ---- */
 
-static uint64_t *cell_of(struct paper *d, int slot, int pos)
+static uint64_t *cell_of(struct paper *d, int kind, int slot, int pos)
 {
-    int block = d->table[slot * limits_blocks_per_slot(&d->limits) + pos / KV_BLOCK_TOKENS];
-    return block < 0 ? NULL : &d->kv[block * KV_BLOCK_TOKENS + pos % KV_BLOCK_TOKENS];
+    int block = d->table[kind][slot * limits_blocks_per_slot(&d->limits) + pos / KV_BLOCK_TOKENS];
+    return block < 0 ? NULL : &d->kv[kind][block * KV_BLOCK_TOKENS + pos % KV_BLOCK_TOKENS];
+}
+
+/* The copy for windowed layers, and what they see. */
+static const char *write_window(struct paper *d, int slot, int pos)
+{
+    int window = limits_window(&d->limits, KV_WINDOWED), first = pos - window + 1;
+    uint64_t *copy = cell_of(d, KV_WINDOWED, slot, pos);
+    if (copy == NULL)
+        return "a position without a windowed block";
+    *copy = *cell_of(d, KV_MAIN, slot, pos);
+    for (int i = first > 0 ? first : 0; i < pos; i++)
+        if ((copy = cell_of(d, KV_WINDOWED, slot, i)) == NULL || *copy != *cell_of(d, KV_MAIN, slot, i))
+            return "a windowed layer does not find its keys";
+    return NULL;
 }
 
 static const char *write_tokens(struct paper *d, const struct plan_seq *s, const int32_t *token)
@@ -154,11 +184,15 @@ static const char *write_tokens(struct paper *d, const struct plan_seq *s, const
     for (int j = 0; j < s->n_tokens; j++) {
         int pos = s->pos + j;
         int32_t id = token[j] >= 0 ? token[j] : d->last[s->slot];
-        uint64_t *cell = cell_of(d, s->slot, pos), *before = pos > 0 ? cell_of(d, s->slot, pos - 1) : NULL;
+        uint64_t *cell = cell_of(d, KV_MAIN, s->slot, pos);
+        const uint64_t *before = pos > 0 ? cell_of(d, KV_MAIN, s->slot, pos - 1) : NULL;
         if (cell == NULL || (pos > 0 && before == NULL))
             return "a position without a block";
         *cell = mix(before != NULL ? *before : 0, (uint64_t)id);
         d->history[s->slot * d->limits.max_len + pos] = id;
+        const char *wrong = d->kv[KV_WINDOWED] != NULL ? write_window(d, s->slot, pos) : NULL;
+        if (wrong != NULL)
+            return wrong;
     }
     return NULL;
 }
@@ -167,8 +201,8 @@ static const char *write_tokens(struct paper *d, const struct plan_seq *s, const
 static const char *sample(struct paper *d, const struct plan_seq *s, int n, struct sampled *out)
 {
     uint64_t read = 0;
-    for (int pos = 0; pos < n; pos++) {
-        const uint64_t *cell = cell_of(d, s->slot, pos);
+    for (int pos = first_read(n); pos < n; pos++) {
+        const uint64_t *cell = cell_of(d, KV_MAIN, s->slot, pos);
         if (cell == NULL)
             return "a position without a block";
         read = mix(read, *cell);
@@ -181,8 +215,10 @@ static const char *sample(struct paper *d, const struct plan_seq *s, int n, stru
 
 static void update(struct paper *d, const struct plan *p)
 {
-    for (int i = 0; i < p->n_blocks; i++)
-        d->table[p->block[i].slot * limits_blocks_per_slot(&d->limits) + p->block[i].index] = p->block[i].block;
+    for (int i = 0; i < p->n_blocks; i++) {
+        const struct plan_block *b = &p->block[i];
+        d->table[b->kind][b->slot * limits_blocks_per_slot(&d->limits) + b->index] = b->block;
+    }
     const int32_t *history = p->history;
     for (int i = 0; i < p->n_starts; i++) {
         int slot = p->start[i].slot;

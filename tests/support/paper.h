@@ -5,7 +5,11 @@
  * numbers up to the position. So a block shared wrongly, overwritten, read before it is filled, a token fed twice or
  * left out gives other tokens than paper_next, which knows the tokens alone. Penalties read the tokens that were fed in
  * the slot, as the engine's do. Sequences of a step run in a random order: one may not read what another writes in the
- * same step. */
+ * same step.
+ *
+ * Blocks of kind KV_WINDOWED have a copy of these numbers, and every token that is fed compares the copies of its
+ * window with the numbers themselves. Where there is one kind only, and it is windowed, what is sampled is made of the
+ * numbers in the window alone; so does paper_next then, which follows the device opened last. */
 #ifndef TESTS_SUPPORT_PAPER_H
 #define TESTS_SUPPORT_PAPER_H
 
@@ -14,8 +18,8 @@
 struct paper {
     struct limits limits;
     int vocab;
-    int *table;                 /* [max_seqs][blocks per slot], -1: never set */
-    uint64_t *kv;               /* [n_blocks][KV_BLOCK_TOKENS] */
+    int *table[KV_KINDS];       /* [max_seqs][blocks per slot], -1: never set */
+    uint64_t *kv[KV_KINDS];     /* [n_blocks][KV_BLOCK_TOKENS] */
     int32_t *history;           /* [max_seqs][max_len] */
     int32_t *last;              /* [max_seqs] */
     struct sampling *params;    /* [max_seqs] */

@@ -243,9 +243,9 @@ static void check_memory(const struct run *run)
     const struct scheduler *s = &run->s;
     int held = 0, holders = 0;
     for (int i = 0; i < s->n_running; i++)
-        held += s->running[i]->n_blocks;
-    for (int i = 0; i < s->blocks.n; i++)
-        holders += s->blocks.block[i].n_holders;
+        held += s->running[i]->held[KV_MAIN].end;
+    for (int i = 0; i < s->blocks[KV_MAIN].n; i++)
+        holders += s->blocks[KV_MAIN].block[i].n_holders;
     assert_int_equal(held, holders);
     assert_int_equal(s->n_running + s->n_free_slots, s->setup.limits.max_seqs);
 }
@@ -279,7 +279,7 @@ static void drain(struct run *run, int depth)
     while (scheduler_busy(&run->s) || run->n_queued > 0)
         step(run, depth);
     assert_int_equal(run->n_released, run->n);
-    assert_int_equal(run->s.blocks.n_free, run->s.blocks.n);
+    assert_int_equal(run->s.blocks[KV_MAIN].n_free, run->s.blocks[KV_MAIN].n);
     assert_int_equal(run->s.n_parked, 0);
 }
 
@@ -311,6 +311,8 @@ static void one_mixture(uint64_t *seed, int depth, uint64_t *preemptions, int *f
                              MAX_LEN,
                              max_seqs,
                              MAX_LEN / KV_BLOCK_TOKENS + 1 + random_below(seed, tight ? 3 : 60),
+                             0,
+                             0,
                              0,
                              0,
                              0};
@@ -349,7 +351,7 @@ static void random_mixtures(void **state)
 /* ---- single rules ---- */
 
 static const struct request_rules plain = {.sampling = {.repetition_penalty = 1, .seed = 3}, .max_tokens = 10};
-static const struct limits roomy = {16, 128, MAX_LEN, 16, 100, 0, 0, 0};
+static const struct limits roomy = {16, 128, MAX_LEN, 16, 100, 0, 0, 0, 0, 0};
 
 /* The prompt is fed once: 40 tokens, and 8 of them again for each further choice. */
 static void choices_share_the_prompt(void **state)
@@ -416,7 +418,7 @@ static void a_group_that_times_out_has_what_there_was(void **state)
         scheduler_plan(&run.s, &run.plan, 6);
         assert_int_equal(run.n_finished, 1);
         assert_int_equal(run.n_released, 1);
-        assert_int_equal(run.s.blocks.n_free, run.s.blocks.n);
+        assert_int_equal(run.s.blocks[KV_MAIN].n_free, run.s.blocks[KV_MAIN].n);
         assert_int_equal(scheduler_stats(&run.s).n_finished[FINISH_TIMEOUT], 2);
         run_close(&run);
     }

@@ -86,9 +86,69 @@ static void heads(void **state)
     expect_none(&e);
 }
 
+/* 24 layers like gpt-oss: every second one has a window of 128. */
+static void kinds_of_blocks(void **state)
+{
+    (void)state;
+    struct model_config m = {.n_layers = 24};
+    struct limits l = {.max_seqs = 64, .max_batch_tokens = 2048, .max_len = 131072, .n_blocks = 64 * 8192};
+    fit_kinds(&l, &m);
+    assert_int_equal(l.n_window_blocks + l.window, 0);
+    for (int i = 0; i < m.n_layers; i += 2)
+        m.layer[i].window = 128;
+    fit_kinds(&l, &m);
+    assert_int_equal(l.window, 128);
+    assert_int_equal(limits_window_blocks(128), 10); /* 127 keys before 16 tokens, anywhere */
+    assert_int_equal(l.n_window_blocks, 2 * (64 * 10 + 128));
+    l.max_len = 128; /* all is seen */
+    fit_kinds(&l, &m);
+    assert_int_equal(l.n_window_blocks + l.window, 0);
+    l = (struct limits){.max_seqs = 4, .max_batch_tokens = 2048, .max_len = 256, .n_blocks = 64};
+    fit_kinds(&l, &m); /* two kinds would take more */
+    assert_int_equal(l.n_window_blocks + l.window, 0);
+    for (int i = 1; i < m.n_layers; i += 2)
+        m.layer[i].chunk = 100;
+    fit_kinds(&l, &m);
+    assert_int_equal(l.n_window_blocks, 0);
+    assert_int_equal(l.window, 128);
+}
+
+static void divided_memory(void **state)
+{
+    (void)state;
+    const size_t block[KV_KINDS] = {1000, 5000};
+    const struct limits wanted = {.n_blocks = 10000, .n_window_blocks = 400, .window = 128};
+    struct limits l = wanted;
+    fit_divide(&l, block, 12000000); /* all of it, to the byte */
+    assert_true(l.n_blocks == 10000 && l.n_window_blocks == 400);
+    fit_divide(&l, block, 11999999); /* windows are a small part */
+    assert_true(l.n_blocks == 9999 && l.n_window_blocks == 400);
+    l = wanted;
+    fit_divide(&l, block, 2000000); /* half of it is less than all windows */
+    assert_true(l.n_blocks == 1000 && l.n_window_blocks == 200);
+    l = (struct limits){.n_blocks = 1000, .n_window_blocks = 400, .window = 128};
+    fit_divide(&l, block, 1500000); /* half of all that is wanted, windows two thirds of that */
+    assert_true(l.n_blocks == 500 && l.n_window_blocks == 200);
+    l = wanted;
+    fit_divide(&l, block, 66000); /* one window, as long as that takes no more than the rest */
+    assert_true(l.n_blocks == 16 && l.n_window_blocks == 10);
+    l = wanted;
+    fit_divide(&l, block, 30000);
+    assert_true(l.n_blocks == 5 && l.n_window_blocks == 5);
+    l = wanted;
+    fit_divide(&l, block, 5999);
+    assert_true(l.n_window_blocks == 0 || l.n_blocks == 0);
+    l = (struct limits){.n_blocks = 1000};
+    fit_divide(&l, (const size_t[KV_KINDS]){1000, 0}, 700500);
+    assert_true(l.n_blocks == 700 && l.n_window_blocks == 0);
+    fit_divide(&l, (const size_t[KV_KINDS]){0, 0}, 0); /* a rank without heads */
+    assert_int_equal(l.n_blocks, 700);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(judgement), cmocka_unit_test(heads), cmocka_unit_test(loading),
-                                       cmocka_unit_test(fp8_at_load)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(judgement),       cmocka_unit_test(heads),
+                                       cmocka_unit_test(loading),         cmocka_unit_test(fp8_at_load),
+                                       cmocka_unit_test(kinds_of_blocks), cmocka_unit_test(divided_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

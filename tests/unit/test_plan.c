@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #define VOCAB 50
-static const struct limits limits = {4, 32, 70, 6, 11, 2, 3, 0}; /* 5 blocks a slot */
+static const struct limits limits = {4, 32, 70, 6, 11, 2, 3, 0, 0, 0}; /* 5 blocks a slot */
 
 static void fill(struct plan *p)
 {
@@ -24,7 +24,7 @@ static void fill(struct plan *p)
     p->seq[p->n_seqs++] = (struct plan_seq){1, 4, 12, 30, 0, 0, 0};
     p->score[p->n_scores++] = (struct plan_score){0, 1, -1};
     for (int i = 0; i < 5; i++)
-        p->block[p->n_blocks++] = (struct plan_block){3, i, 10 - i};
+        p->block[p->n_blocks++] = (struct plan_block){3, i, 10 - i, KV_MAIN};
     for (int i = 0; i < 14; i++)
         p->token[p->n_tokens++] = i == 9 ? -1 : i == 13 ? VOCAB - 1 : i;
 }
@@ -93,7 +93,7 @@ static void the_largest_plan_fits(void **state)
         a.seq[a.n_seqs++] = (struct plan_seq){i, 8, 62, 70, 1, 1, 1};
         a.score[a.n_scores++] = (struct plan_score){i, 0, -1};
         for (int k = 0; k < limits_blocks_per_slot(&limits); k++)
-            a.block[a.n_blocks++] = (struct plan_block){i, k, 0};
+            a.block[a.n_blocks++] = (struct plan_block){i, k, 0, KV_MAIN};
     }
     a.n_masks = limits.max_seqs;
     a.start[0].n_history = a.n_history = limits.max_len;
@@ -198,6 +198,37 @@ static void scores_out_of_bounds(void **state)
     plan_close(&b);
 }
 
+/* A second kind of blocks has a table and numbers of its own. */
+static void two_kinds_of_blocks(void **state)
+{
+    (void)state;
+    struct plan a, b;
+    struct err e = {0};
+    struct limits two = limits;
+    two.n_window_blocks = 3;
+    two.window = 20;
+    assert_int_equal(plan_open(&a, &two, &e), 0);
+    assert_int_equal(plan_open(&b, &two, &e), 0);
+    plan_reset(&a, 1);
+    for (int i = 0; i < 4 * 5; i++) { /* all entries of both */
+        a.block[a.n_blocks++] = (struct plan_block){i / 5, i % 5, 10, KV_MAIN};
+        a.block[a.n_blocks++] = (struct plan_block){i / 5, i % 5, 2, KV_WINDOWED};
+    }
+    assert_int_equal(transfer(&a, &b, &e), 0);
+    assert_int_equal(b.n_blocks, 40);
+    assert_memory_equal(a.block, b.block, 40 * sizeof *a.block);
+    a.block[7].block = 3;
+    assert_int_equal(transfer(&a, &b, &e), -1);
+    assert_non_null(strstr(e.text, "block entry 7 is out of bounds"));
+    a.block[7].block = 2;
+    e = (struct err){0};
+    a.block[6].kind = KV_KINDS;
+    assert_int_equal(transfer(&a, &b, &e), -1);
+    assert_non_null(strstr(e.text, "block entry 6 is out of bounds"));
+    plan_close(&a);
+    plan_close(&b);
+}
+
 static void the_rest_out_of_bounds(void **state)
 {
     (void)state;
@@ -214,6 +245,8 @@ static void the_rest_out_of_bounds(void **state)
     REFUSED(a.block[4].index = 5, "block entry 4 is out of bounds");
     REFUSED(a.block[2].block = -1, "block entry 2 is out of bounds");
     REFUSED(a.block[2].block = 11, "block entry 2 is out of bounds");
+    REFUSED(a.block[1].kind = KV_WINDOWED, "block entry 1 is out of bounds");
+    REFUSED(a.block[1].kind = -1, "block entry 1 is out of bounds");
     REFUSED(a.token[0] = -2, "token id -2, vocabulary 50");
     REFUSED(a.token[13] = 50, "token id 50, vocabulary 50");
     REFUSED(a.kind = 0, "has kind 0");
@@ -246,7 +279,7 @@ static void damaged_headers(void **state)
 {
     (void)state;
     DAMAGED(0, 0, "magic 00000000");
-    DAMAGED(4, 1, "version 1, expected 4e414c50 version 6");
+    DAMAGED(4, 1, "version 1, expected 4e414c50 version 7");
     DAMAGED(16, 64, "bytes, expected");
     DAMAGED(20, 1, "bytes, expected");
     for (size_t offset = 28; offset < 44; offset += 4) {
@@ -347,7 +380,7 @@ static void reserves(void **state)
     (void)state;
     struct plan p;
     struct err e = {0};
-    const struct limits none = {0}, small = {2, 4, 100, 4, 7, 1, 0, 0}, wide = {1, 50, 10, 60, 3, 5, 8, 0};
+    const struct limits none = {0}, small = {2, 4, 100, 4, 7, 1, 0, 0, 0, 0}, wide = {1, 50, 10, 60, 3, 5, 8, 0, 0, 0};
     assert_int_equal(plan_open(&p, &none, &e), 0);
     size_t bytes = plan_pack(&p);
     assert_int_equal(bytes, PLAN_HEADER_BYTES);
@@ -375,6 +408,7 @@ int main(void)
         cmocka_unit_test(drafts_out_of_bounds),
         cmocka_unit_test(scores_out_of_bounds),
         cmocka_unit_test(the_rest_out_of_bounds),
+        cmocka_unit_test(two_kinds_of_blocks),
         cmocka_unit_test(damaged_headers),
         cmocka_unit_test(changes),
         cmocka_unit_test(reserves),

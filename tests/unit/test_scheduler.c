@@ -82,10 +82,12 @@ static void random_cancel(struct schedule *run, uint64_t *seed)
     struct request *r = run->request[random_below(seed, run->n)];
     if (r == NULL)
         return;
-    int before = run->s.blocks.n_free, held = r->finish == FINISH_NONE ? r->n_blocks : 0, index = r->index;
+    const struct held_blocks *all = &r->held[KV_MAIN];
+    int before = run->s.blocks[KV_MAIN].n_free, held = r->finish == FINISH_NONE ? all->end - all->begin : 0;
+    int index = r->index;
     bool in_flight = r->n_in_flight > 0;
     scheduler_cancel(&run->s, r, FINISH_CANCELLED, run->now);
-    assert_true(run->s.blocks.n_free <= before + held);
+    assert_true(run->s.blocks[KV_MAIN].n_free <= before + held);
     assert_true(in_flight == (run->request[index] != NULL)); /* let go of at once, or with its last result */
     schedule_check_memory(run);
 }
@@ -98,7 +100,20 @@ struct sums {
     int ended[FINISH_REASONS];
 };
 
-static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, enum drafts drafts, struct sums *sums)
+/* The layers of a schedule by what they see. */
+enum sight { ALL_SEE_ALL, SOME_ARE_WINDOWED, ALL_ARE_WINDOWED, SIGHTS };
+
+static void random_windows(struct limits *l, enum sight sight, uint64_t *seed)
+{
+    if (sight == ALL_SEE_ALL)
+        return;
+    l->window = 2 + random_below(seed, random_below(seed, 2) == 0 ? 20 : SCHEDULE_MAX_LEN);
+    int n = limits_window_blocks(l->window) + random_below(seed, random_below(seed, 4) != 0 ? 4 : 40);
+    *(sight == ALL_ARE_WINDOWED ? &l->n_blocks : &l->n_window_blocks) = n;
+}
+
+static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, enum drafts drafts, enum sight sight,
+                         struct sums *sums)
 {
     struct scheduler_setup setup = {.prefix_caching = prefix_caching};
     struct limits *l = &setup.limits;
@@ -116,6 +131,7 @@ static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, enum dr
     setup.guesses.most = drafts != NO_DRAFTS ? 1 + random_below(seed, DRAFTS_MAX) : 0;
     l->n_blocks = (SCHEDULE_MAX_LEN + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS +
                   random_below(seed, random_below(seed, 4) != 0 ? 4 : 40);
+    random_windows(l, sight, seed);
     struct schedule run;
     schedule_open(&run, &setup);
     run.draft_seed = *seed;
@@ -130,7 +146,7 @@ static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, enum dr
     }
     schedule_drain(&run, depth);
     struct scheduler_stats stats = scheduler_stats(&run.s);
-    assert_int_equal(stats.n_running + stats.n_waiting + stats.n_blocks_used, 0);
+    assert_int_equal(stats.n_running + stats.n_waiting + stats.n_blocks_used + stats.n_window_blocks_used, 0);
     sums->preemptions += stats.n_preemptions;
     sums->hits += stats.prefix_hits;
     sums->queries += stats.prefix_queries;
@@ -145,11 +161,11 @@ static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, enum dr
     schedule_close(&run);
 }
 
-static void all_schedules(uint64_t seed, enum drafts drafts, struct sums sums[2])
+static void all_schedules(uint64_t seed, enum drafts drafts, enum sight sight, struct sums sums[2])
 {
     int n = getenv("LOCKSTEP_SANITIZED") != NULL ? 500 : 4000;
     for (int trial = 0; trial < n; trial++)
-        one_schedule(&seed, trial % 2, trial / 2 % 2 != 0, drafts, &sums[trial / 2 % 2]);
+        one_schedule(&seed, trial % 2, trial / 2 % 2 != 0, drafts, sight, &sums[trial / 2 % 2]);
     for (int i = 0; i < 2; i++) {
         print_message("# prefix cache %s: %llu preemptions, %llu of %llu tokens found, %d cancelled, %d timed out\n",
                       i == 0 ? "off" : "on", (unsigned long long)sums[i].preemptions, (unsigned long long)sums[i].hits,
@@ -168,7 +184,7 @@ static void random_schedules(void **state)
 {
     (void)state;
     struct sums sums[2] = {0};
-    all_schedules(11, NO_DRAFTS, sums);
+    all_schedules(11, NO_DRAFTS, ALL_SEE_ALL, sums);
     assert_int_equal(sums[0].drafts + sums[1].drafts, 0);
 }
 
@@ -177,7 +193,7 @@ static void random_schedules_with_drafts(void **state)
 {
     (void)state;
     struct sums sums[2] = {0};
-    all_schedules(12, RANDOM_DRAFTS, sums);
+    all_schedules(12, RANDOM_DRAFTS, ALL_SEE_ALL, sums);
     for (int k = 0; k < 2; k++) {
         print_message("# %llu times %llu tokens drafted, right at place 1: %llu, 15: %llu\n",
                       (unsigned long long)sums[k].drafts, (unsigned long long)sums[k].drafted,
@@ -188,13 +204,25 @@ static void random_schedules_with_drafts(void **state)
     }
 }
 
+/* The device compares what windowed layers see. A draft model keeps everything. */
+static void random_schedules_with_windows(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 6; i++) {
+        struct sums sums[2] = {0};
+        enum sight sight = i / 3 == 0 ? SOME_ARE_WINDOWED : ALL_ARE_WINDOWED;
+        all_schedules(14 + (uint64_t)i, (enum drafts)(i % 3), sight, sums);
+        assert_true((sums[0].drafts + sums[1].drafts > 1000) == (i % 3 != NO_DRAFTS));
+    }
+}
+
 /* The same model drafts: beside preemption, shared prefixes and ends of all kinds its drafts are right wherever they
  * can be (tests/support/schedule.c). */
 static void random_schedules_with_a_draft_model(void **state)
 {
     (void)state;
     struct sums sums[2] = {0};
-    all_schedules(13, MODEL_DRAFTS, sums);
+    all_schedules(13, MODEL_DRAFTS, ALL_SEE_ALL, sums);
     for (int k = 0; k < 2; k++) {
         print_message("# %llu times %llu tokens drafted, right at place 1: %llu, 15: %llu\n",
                       (unsigned long long)sums[k].drafts, (unsigned long long)sums[k].drafted,
@@ -210,6 +238,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_schedules),
         cmocka_unit_test(random_schedules_with_drafts),
+        cmocka_unit_test(random_schedules_with_windows),
         cmocka_unit_test(random_schedules_with_a_draft_model),
     };
     return cmocka_run_group_tests(tests, open_stops, close_stops);

@@ -18,7 +18,7 @@ static void a_prompt_is_found_again(void **state)
     struct request *c = schedule_add(&run, &schedule_plain, 48, 7), *d = schedule_add(&run, &schedule_plain, 49, 7);
     schedule_step(&run, 0);
     assert_int_equal(c->n_cached, 32);
-    assert_int_equal(c->block[1], a->block[1]);
+    assert_int_equal(c->held[KV_MAIN].block[1], a->held[KV_MAIN].block[1]);
     assert_int_equal(d->n_cached, 48);
     assert_int_equal(run.s.stats.prefix_queries, 48 + 48 + 48 + 49);
     assert_int_equal(run.s.stats.prefix_hits, 32 + 48);

@@ -47,7 +47,7 @@ static void the_youngest_is_preempted(void **state)
             schedule_step(&run, depth);
         assert_int_equal(first->n_preempted, 0);
         assert_int_equal(second->state, REQUEST_WAITING);
-        assert_int_equal(second->n_blocks, 0);
+        assert_int_equal(second->held[KV_MAIN].end, 0);
         int had = (int)second->output.n + second->n_in_flight;
         assert_true(had >= 15);
         while (run.request[first_index] != NULL)
@@ -119,7 +119,7 @@ static void the_queue_is_bounded(void **state)
     schedule_add(&run, &schedule_plain, 4, 2);
     struct request *r = schedule_make(&run, &schedule_plain, (int32_t[]){1, 2}, 2);
     assert_int_equal(scheduler_add(&run.s, r, 0, &e), SCHEDULER_FULL);
-    assert_null(r->block);
+    assert_null(r->held[KV_MAIN].block);
     expect_none(&e);
     schedule_step(&run, 0); /* the first one runs: there is a place */
     assert_int_equal(first->state, REQUEST_RUNNING);
@@ -171,9 +171,9 @@ static void cancelling_frees_the_blocks(void **state)
     schedule_step(&run, 1);
     schedule_step(&run, 1);
     assert_int_equal(r->n_in_flight, 1);
-    assert_true(run.s.blocks.n_free <= 4);
+    assert_true(run.s.blocks[KV_MAIN].n_free <= 4);
     scheduler_cancel(&run.s, r, FINISH_CANCELLED, run.now);
-    assert_int_equal(run.s.blocks.n_free, 8);
+    assert_int_equal(run.s.blocks[KV_MAIN].n_free, 8);
     assert_int_equal(run.s.n_running, 0);
     assert_int_equal(run.n_released, 0); /* a result is still under way */
     schedule_add(&run, &rules, 60, 2);

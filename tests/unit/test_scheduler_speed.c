@@ -39,7 +39,7 @@ static void refill(struct client *c)
     while (c->n_idle > 0) {
         struct request *r = c->idle[--c->n_idle];
         int i = (int)(r - c->request);
-        free(r->block);
+        free(r->held[KV_MAIN].block);
         free(r->output.id);
         *r = (struct request){.rules = &c->rules, .index = i, .prompt = {c->prompt[i], N_PROMPT, N_PROMPT}};
         assert_int_equal(scheduler_add(&c->s, r, 0, &e), 0);
@@ -100,7 +100,7 @@ static double steps_per_second(bool prefix_caching)
     assert_true(full > N_STEPS * 9 / 10);
     assert_true(c->n_finished > N_STEPS / N_OUTPUT * N_SEQS * 8 / 10);
     for (int i = 0; i < 2 * N_SEQS; i++) {
-        free(c->request[i].block);
+        free(c->request[i].held[KV_MAIN].block);
         free(c->request[i].output.id);
     }
     plan_close(&plan);

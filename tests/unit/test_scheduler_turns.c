@@ -74,7 +74,7 @@ static void gets_blocks(void **state)
     for (int i = 0; i < 12; i++)
         ask(&run, GREEDY, 60, 60, false);
     step_often(&run, 8);
-    assert_true(run.s.blocks.n_free < 4 && run.s.n_free_slots > 0);
+    assert_true(run.s.blocks[KV_MAIN].n_free < 4 && run.s.n_free_slots > 0);
     await_token(&run, ask(&run, HONEST, 60, 40, false), AT_ONCE + 2); /* the prompt is shared out over steps */
     schedule_drain(&run, 1);
     schedule_close(&run);

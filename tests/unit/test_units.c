@@ -197,8 +197,8 @@ static void check_units(const struct units *u, struct schedule *const run[MODELS
         int mine = 0, leaving = 0;
         for (int k = 0; run[i] != NULL && k < h->share.most; k++) {
             for (int b = k * PER_UNIT; b < (k + 1) * PER_UNIT; b++) {
-                assert_true(h->unit[k] >= 0 || run[i]->s.blocks.block[b].n_holders == 0);
-                assert_int_equal(run[i]->s.blocks.block[b].away, h->unit[k] < 0 || h->leaving[k]);
+                assert_true(h->unit[k] >= 0 || run[i]->s.blocks[KV_MAIN].block[b].n_holders == 0);
+                assert_int_equal(run[i]->s.blocks[KV_MAIN].block[b].away, h->unit[k] < 0 || h->leaving[k]);
             }
             if (h->unit[k] < 0)
                 continue;
@@ -221,7 +221,7 @@ static struct schedule *begin(struct units *u, int i, uint64_t *seed, uint64_t *
     struct scheduler_setup setup = schedule_setup(1 + random_below(seed, 8), 0, PER_UNIT * share.most);
     setup.limits.max_batch_tokens = setup.limits.max_seqs + random_below(seed, 40);
     setup.prefix_caching = random_below(seed, 4) != 0;
-    assert_int_equal(units_join(u, i, &run->s.blocks, &share, &setup.source, &e), 0);
+    assert_int_equal(units_join(u, i, &run->s.blocks[KV_MAIN], &share, &setup.source, &e), 0);
     schedule_open_shared(run, &setup, u, i, kv);
     return run;
 }

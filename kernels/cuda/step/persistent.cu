@@ -419,6 +419,7 @@ extern "C" void cuda_persistent_run(struct queue *q, void *opened, void *logits,
     a.pos = batch->pos;
     a.block_table = batch->block_table;
     a.blocks_per_slot = batch->blocks_per_slot;
+    a.windowed_table = batch->windowed_table;
     a.cos_sin = cos_sin;
     a.logits = logits;
     int n_blocks = cuda_state(q)->n_multiprocessors;

@@ -98,7 +98,7 @@ struct attend_item : attend_target {
         bool valid = slot >= 0 && pos >= 0 && pos / KV_BLOCK_TOKENS < a.blocks_per_slot;
         first = layer.window > 0 && pos >= layer.window ? pos - layer.window + 1 : 0;
         last = valid ? pos : -1;
-        table = a.block_table + (ptrdiff_t)slot * a.blocks_per_slot;
+        table = a.block_table + (layer.window > 0 ? a.windowed_table : 0) + (ptrdiff_t)slot * a.blocks_per_slot;
         begin = valid ? first / ATTEND_KEYS : 0;
         end = valid ? last / ATTEND_KEYS + 1 : 0;
         int n = end - begin;

@@ -135,7 +135,7 @@ struct chain_args {
     /* of the step */
     int n_tokens;
     const int32_t *token, *slot, *pos, *block_table;
-    int blocks_per_slot;
+    int blocks_per_slot, windowed_table;
     const float *cos_sin;
     void *logits;
 };
