@@ -89,7 +89,7 @@ static bool takes_order(enum weight_id id)
            id == WEIGHT_SHARED_IN || id == WEIGHT_SHARED_OUT;
 }
 
-/* The parts of a slot share its inputs, and so must have one order of them. */
+/* The parts of a slot share its inputs, and so must have one order of them. order: NULL for the file's. */
 static int keep_order(struct map_builder *b, struct weight_slot *slot, const char *module, bool first, int cols,
                       struct input_order *order)
 {
@@ -98,7 +98,7 @@ static int keep_order(struct map_builder *b, struct weight_slot *slot, const cha
         slot->cols = cols;
         return 0;
     }
-    bool same = slot->order != NULL && slot->cols == cols &&
+    bool same = slot->order != NULL && order != NULL && slot->cols == cols &&
                 memcmp(slot->order->input, order->input, (size_t)cols * sizeof *order->input) == 0;
     free(order);
     return same ? 0

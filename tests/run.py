@@ -78,7 +78,7 @@ class Plan:
     def spmd(self, ranks=(1, 2, 3, 4)):
         for name, path in self.programs("spmd"):
             for n in ranks:
-                self.add_ranks(name, n, path, 240)
+                self.add_ranks(name, n, path, 600)
 
     def parity(self, ranks=(1, 2, 3, 4, 5, 8)):
         for n in ranks:

@@ -82,6 +82,7 @@ static int run_service(struct world *w, const struct service *s, struct err *e)
         cores_restore(&cores);
     }
     fatal_agree(w, e);
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): rank 0's open() has set it, or the job has ended */
     (void)rank_log_open(w, w->rank == 0 ? s->front->o->log_dir : NULL, e);
     fatal_agree(w, e);
     instance_open_drafted(&instance, &draft, w, &m, &c, &setup, e);

@@ -256,7 +256,7 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
     struct shard shard, small;
     memset(i, 0, sizeof *i);
     MPI_CHECK(MPI_Bcast(setup, sizeof *setup, MPI_BYTE, 0, w->comm));
-    bool drafted = setup->limits.draft_len > 0;
+    bool drafted = d != NULL && setup->limits.draft_len > 0;
     (void)load_share_headers(m, c, w, e);
     fatal_agree(w, e);
     if (drafted)
