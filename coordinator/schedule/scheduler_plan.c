@@ -182,7 +182,7 @@ static bool have_blocks(struct scheduler *s, const int *n)
 
 bool scheduler_reserve(struct scheduler *s, struct request *r)
 {
-    int n_free[KV_KINDS], wanted[KV_KINDS];
+    int n_free[KV_KINDS] = {0}, wanted[KV_KINDS] = {0};
     if (s->blocked == r && s->n_running > 0 && !have_blocks(s, s->blocked_until))
         return false;
     for (int kind = 0; kind < s->n_kinds; kind++)
