@@ -188,6 +188,15 @@ static void random_schedules(void **state)
     assert_int_equal(sums[0].drafts + sums[1].drafts, 0);
 }
 
+/* Drafts were many, and often of several tokens. */
+static void check_drafted(const struct sums *sum)
+{
+    print_message("# %llu times %llu tokens drafted, right at place 1: %llu, 15: %llu\n",
+                  (unsigned long long)sum->drafts, (unsigned long long)sum->drafted,
+                  (unsigned long long)sum->accepted[0], (unsigned long long)sum->accepted[DRAFTS_MAX - 1]);
+    assert_true(sum->drafts > 1000 && sum->drafted > sum->drafts);
+}
+
 /* Guesses of every length, right up to every place. */
 static void random_schedules_with_drafts(void **state)
 {
@@ -195,10 +204,7 @@ static void random_schedules_with_drafts(void **state)
     struct sums sums[2] = {0};
     all_schedules(12, RANDOM_DRAFTS, ALL_SEE_ALL, sums);
     for (int k = 0; k < 2; k++) {
-        print_message("# %llu times %llu tokens drafted, right at place 1: %llu, 15: %llu\n",
-                      (unsigned long long)sums[k].drafts, (unsigned long long)sums[k].drafted,
-                      (unsigned long long)sums[k].accepted[0], (unsigned long long)sums[k].accepted[DRAFTS_MAX - 1]);
-        assert_true(sums[k].drafts > 1000 && sums[k].drafted > sums[k].drafts);
+        check_drafted(&sums[k]);
         for (int i = 0; i < DRAFTS_MAX; i++)
             assert_true(sums[k].accepted[i] > 0 && (i == 0 || sums[k].accepted[i] <= sums[k].accepted[i - 1]));
     }
@@ -224,10 +230,7 @@ static void random_schedules_with_a_draft_model(void **state)
     struct sums sums[2] = {0};
     all_schedules(13, MODEL_DRAFTS, ALL_SEE_ALL, sums);
     for (int k = 0; k < 2; k++) {
-        print_message("# %llu times %llu tokens drafted, right at place 1: %llu, 15: %llu\n",
-                      (unsigned long long)sums[k].drafts, (unsigned long long)sums[k].drafted,
-                      (unsigned long long)sums[k].accepted[0], (unsigned long long)sums[k].accepted[DRAFTS_MAX - 1]);
-        assert_true(sums[k].drafts > 1000 && sums[k].drafted > sums[k].drafts);
+        check_drafted(&sums[k]);
         assert_true(sums[k].accepted[0] > sums[k].drafts / 2 && sums[k].accepted[0] < sums[k].drafts);
         assert_true(sums[k].accepted[DRAFTS_MAX - 1] > 0);
     }
