@@ -31,12 +31,13 @@ static int launched_as(void)
     return 0;
 }
 
-/* Commands that need no ranks: every process gets the same result, and the first one prints it. */
+/* Commands that need no ranks: the first process does them alone. Another one's failure would have the launcher end all
+ * of them, perhaps before the first has said why. */
 static int run_alone(const struct options *o)
 {
     struct err e = {0};
-    if (launched_as() > 0 && (freopen("/dev/null", "w", stdout) == NULL || freopen("/dev/null", "w", stderr) == NULL))
-        return ERR_IO;
+    if (launched_as() > 0)
+        return 0;
     if (o->command == COMMAND_HELP)
         options_help(o->help_for);
     else if (o->command == COMMAND_VERSION)

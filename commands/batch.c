@@ -27,7 +27,7 @@ static int check_options(const struct batch_options *o, struct err *e)
         return ERR(e, ERR_USAGE, "--status-seconds and --progress always: a bar is shown instead of lines");
     if (o->max_restarts >= 0 && !o->requeue_self)
         return ERR(e, ERR_USAGE, "--max-restarts belongs to --requeue-self, which is not given");
-    return 0;
+    return models_options_check(&o->models, e);
 }
 
 static void set_defaults(struct batch_options *o)

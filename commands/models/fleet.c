@@ -220,7 +220,7 @@ static int open_front(struct fleet *f, struct host_use *host, struct err *e)
     size_t kv = (size_t)f->memory.kv;
     const struct models_options *o = f->setup.models;
     const struct deploy_setup deploy = {.n_models = f->found.n,
-                                        .n_slots = (int)o->max_loaded,
+                                        .n_slots = models_options_most(o),
                                         .memory = f->memory.all - f->memory.kv,
                                         .keep_alive = f->setup.keep_alive,
                                         .patience = f->setup.patience,
@@ -254,7 +254,7 @@ int fleet_open(struct fleet *f, const struct fleet_setup *setup, const struct op
     host->archives = o->cache != NULL ? &f->archives : NULL;
     if (open_front(f, host, e) != 0)
         return -1;
-    if (lanes_open(&f->lanes, (int)o->max_loaded, f->setup.front.models->control[1], e) != 0)
+    if (lanes_open(&f->lanes, models_options_most(o), f->setup.front.models->control[1], e) != 0)
         return -1;
     return lanes_share(&f->lanes, kv_arena_units((size_t)memory->kv), e);
 }

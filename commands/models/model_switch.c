@@ -212,8 +212,8 @@ static int find_models(struct model_switch *s, struct err *e)
     return 0;
 }
 
-/* Options of other measurements. */
-static int check_options(const struct bench_options *o, struct err *e)
+/* Options of other measurements, and of models that are alone. */
+static int check_options(const struct bench_options *o, int n_ranks, struct err *e)
 {
     const char *given = o->run.model != NULL                ? "model"
                         : o->config != NULL                 ? "config"
@@ -223,6 +223,7 @@ static int check_options(const struct bench_options *o, struct err *e)
                         : o->throughput != NULL             ? "throughput"
                         : o->num_prompts >= 0               ? "num-prompts"
                         : o->max_batch >= 0                 ? "max-batch"
+                        : o->run.draft_model != NULL        ? "draft-model"
                         : o->run.num_speculative_tokens > 0 ? "num-speculative-tokens"
                         : o->draft_acceptance >= 0          ? "draft-acceptance"
                         : o->tokenizer != NULL              ? "tokenizer"
@@ -236,10 +237,18 @@ static int check_options(const struct bench_options *o, struct err *e)
         return ERR(e, ERR_USAGE, "--%s and --model-switch: expected one of them", given);
     if (o->n_prompt == 0)
         return ERR(e, ERR_USAGE, "--n-prompt 0: --model-switch needs a token at least");
+    if (run_replica_size(&o->run, n_ranks) != n_ranks)
+        return ERR(e, ERR_USAGE, "--tensor-parallel %lld and --model-switch: every model is on all %d ranks",
+                   (long long)o->run.tensor_parallel, n_ranks);
+    if (o->run.quantise != WEIGHTS_AS_THEY_ARE || o->run.head_dtype != WEIGHTS_AS_THEY_ARE ||
+        o->run.inputs != INPUTS_OFF)
+        return ERR(e, ERR_USAGE,
+                   "--quantization, --head-dtype and --quantized-activations are for one model, not for those of "
+                   "--model-switch");
     return 0;
 }
 
-static int open_switch(struct model_switch *s, const struct bench_options *o, struct err *e)
+static int open_switch(struct model_switch *s, const struct bench_options *o, int n_ranks, struct err *e)
 {
     s->o = o;
     s->service.run = o->run;
@@ -249,7 +258,7 @@ static int open_switch(struct model_switch *s, const struct bench_options *o, st
     s->round = -1;
     s->n_rounds = 2 * (s->figures.warmups + s->figures.repetitions);
     shelf_open(&s->shelf);
-    return check_options(o, e) == 0 ? find_models(s, e) : -1;
+    return check_options(o, n_ranks, e) == 0 ? find_models(s, e) : -1;
 }
 
 static void report(struct model_switch *s, const struct instance *ground, const struct world *w, struct err *e)
@@ -284,7 +293,7 @@ int model_switch_run(struct world *w, const struct bench_options *o, struct err 
     struct residents *r = err_calloc(e, 1, sizeof *r, "models");
     const struct residents_owner owner = {s, fetch, hear};
     const struct loop_client client = {.context = s, .next = next, .accept = take, .masks = masks};
-    if (w->rank == 0 && e->code == ERR_NONE && open_switch(s, o, e) == 0)
+    if (w->rank == 0 && e->code == ERR_NONE && open_switch(s, o, w->n_ranks, e) == 0)
         setup = start_setup(&o->run, 1, 1, false);
     fatal_agree(w, e);
     instance_open_ground(&ground, w, &setup, e);

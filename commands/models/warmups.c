@@ -37,8 +37,9 @@ static int read_dims(struct pbtxt *p, int64_t *product, struct err *e)
     return 0;
 }
 
-/* { key: "input_ids" value { data_type: TYPE_INT32 dims: [ 128 ] random_data: true } }, and the value within it. */
-static int read_input(struct wishes *w, struct pbtxt *p, struct warmup *u, struct err *e)
+/* { key: "input_ids" value { data_type: TYPE_INT32 dims: [ 128 ] random_data: true } }, and the value within it, which
+ * has none of its own. */
+static int read_input(struct wishes *w, struct pbtxt *p, struct warmup *u, bool within, struct err *e)
 {
     char key[PBTXT_KEY_BYTES], value[PBTXT_VALUE_BYTES] = "";
     int64_t tokens = 1;
@@ -47,8 +48,8 @@ static int read_input(struct wishes *w, struct pbtxt *p, struct warmup *u, struc
         return ERR(e, ERR_INPUT, "%.200s: model_warmup: an input: found \"%.20s\", expected {", p->what, p->at);
     while (pbtxt_field(p, key, e)) {
         int rc = 0;
-        if (strcmp(key, "value") == 0)
-            rc = read_input(w, p, u, e);
+        if (strcmp(key, "value") == 0 && !within)
+            rc = read_input(w, p, u, true, e);
         else if (strcmp(key, "dims") == 0)
             rc = read_dims(p, &tokens, e);
         else if (strcmp(key, "data_type") == 0)
@@ -73,7 +74,7 @@ static int read_field(struct wishes *w, struct pbtxt *p, const char *key, struct
     char value[PBTXT_VALUE_BYTES];
     int64_t n = 0;
     if (strcmp(key, "inputs") == 0)
-        return read_input(w, p, u, e);
+        return read_input(w, p, u, false, e);
     if (strcmp(key, "name") == 0) {
         int rc = pbtxt_value(p, value, e);
         (void)snprintf(u->name, sizeof u->name, "%.39s", value);

@@ -55,6 +55,17 @@ static int choose_inputs(const struct run_options *o, struct model_config *m, st
     return 0;
 }
 
+/* Nothing of it is read if weights are made. */
+static int open_checkpoint(struct checkpoint *c, const struct run_options *o, const char *folder,
+                           const struct model_config *m, struct err *e)
+{
+    if (o->load_format == LOAD_DUMMY)
+        return 0;
+    if (checkpoint_open(c, folder, e) != 0)
+        return -1;
+    return side_tensors_read(c, m, e);
+}
+
 int start_open_model(const struct run_options *o, const char *config, struct model_config *m, struct checkpoint *c,
                      struct err *e)
 {
@@ -84,11 +95,7 @@ int start_open_model(const struct run_options *o, const char *config, struct mod
     if (m->kv_fp8 && m->latent.rank > 0)
         return ERR(e, ERR_UNSUPPORTED,
                    "--kv-cache-dtype fp8: the cache of %s holds latents, which are kept as they are", m->model_type);
-    if (o->load_format == LOAD_DUMMY)
-        return 0;
-    if (checkpoint_open(c, o->model, e) != 0)
-        return -1;
-    return side_tensors_read(c, m, e);
+    return open_checkpoint(c, o, o->model, m, e);
 }
 
 int start_open_folder(const struct run_options *o, const char *command, struct model_config *m, struct checkpoint *c,
@@ -122,7 +129,7 @@ int start_open_draft_model(struct draft_model *d, struct instance_setup *setup, 
         return ERR(e, ERR_USAGE, "draft model %s: a vocabulary of %d tokens, expected the model's %d", folder,
                    d->config.vocab, m->vocab);
     setup->limits.draft_len = smaller(draft_positions(&d->config), setup->limits.max_len);
-    return o->load_format == LOAD_DUMMY ? 0 : checkpoint_open(&d->checkpoint, folder, e);
+    return open_checkpoint(&d->checkpoint, o, folder, &d->config, e);
 }
 
 struct instance_setup start_setup(const struct run_options *o, int n_seqs, int n_tokens, bool scores)

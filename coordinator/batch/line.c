@@ -129,6 +129,10 @@ static void put_off(struct line *l, const json_t *request, const char *text)
         (void)protocol_fail(error, PROTOCOL_BAD_REQUEST, "model", "found %s, expected a string", json_type_name(name));
         return;
     }
+    if (json_is_string(name) && strlen(json_string_value(name)) != json_string_length(name)) {
+        (void)protocol_fail(error, PROTOCOL_BAD_REQUEST, "model", "found a name with NUL in it, expected one without");
+        return;
+    }
     l->model_name = json_is_string(name) ? strdup(json_string_value(name)) : NULL;
     l->text = malloc(l->bytes);
     if (l->text == NULL || (json_is_string(name) && l->model_name == NULL))

@@ -19,7 +19,7 @@ static const struct opt rows[] = {
      "with --models-cache: limit of all unpacked archives together; the least recently used ones are removed (default: "
      "9/10 of the free space there at start)",
      NULL},
-    INTEGER("max-models", max_loaded, 1, MODELS_MOST, 16,
+    INTEGER("max-models", max_loaded, 1, MODELS_MOST, -1,
             "with --models-dir: limit of models loaded at once (default 16)"),
     {"host-cache", "BYTES", OPT_BYTES, AT(host_cache), 0, 1e18, 0, NULL,
      "with --models-dir: lock up to this much of unloaded models' files in each host's memory, so that they are loaded "
@@ -29,10 +29,16 @@ static const struct opt rows[] = {
 
 const struct opt_rows models_rows = OPT_ROWS(rows);
 
+int models_options_most(const struct models_options *o)
+{
+    return o->max_loaded >= 0 ? (int)o->max_loaded : 16;
+}
+
 int models_options_check(const struct models_options *o, struct err *e)
 {
     const char *given = o->dir != NULL        ? NULL
                         : o->memory >= 0      ? "model-memory"
+                        : o->max_loaded >= 0  ? "max-models"
                         : o->host_cache > 0   ? "host-cache"
                         : o->cache != NULL    ? "models-cache"
                         : o->cache_bytes >= 0 ? "models-cache-bytes"

@@ -19,6 +19,9 @@ struct models_options {
 
 extern const struct opt_rows models_rows;
 
+/* Models that may be loaded at once. */
+int models_options_most(const struct models_options *o);
+
 /* Refuses what means nothing for one model, or what lacks something. */
 int models_options_check(const struct models_options *o, struct err *e);
 

@@ -190,9 +190,9 @@ static void killed(void)
     while (!p.ended && (stat(path, &st) != 0 || st.st_size < 500))
         process_watch(&p, 0.005, SIZE_MAX);
     pid_t rank = process_of_rank(&p, 1);
-    if (rank > 0)
-        (void)kill(rank, SIGKILL);
+    case_check(rank > 0 && kill(rank, SIGKILL) == 0, "it was over before it was killed");
     process_wait(&p);
+    case_check(p.status != 0, "status %d", p.status);
     process_free(&p);
     run(&p, 3, "kill.jsonl", "kill.out", "--max-models=1");
     batching_read(&r, dir, "kill.out");
@@ -232,6 +232,15 @@ static void options(void)
     case_check(p.status == 2 && strstr(p.text[PROCESS_ERR], "batch needs --model DIR or --models-dir DIR") != NULL,
                "status %d: %s", p.status, p.text[PROCESS_ERR]);
     process_free(&p);
+    static const char *const lonely[] = {"--model-memory=1G", "--max-models=3", "--host-cache=1G",
+                                         "--models-cache-bytes=1G"};
+    for (size_t i = 0; i < sizeof lonely / sizeof *lonely; i++) {
+        start(&p, 1, "kill.jsonl", "options.out", "--model", models_demo(), lonely[i]);
+        process_wait(&p);
+        case_check(p.status == 2 && strstr(p.text[PROCESS_ERR], "needs --models-dir DIR") != NULL, "%s: status %d: %s",
+                   lonely[i], p.status, p.text[PROCESS_ERR]);
+        process_free(&p);
+    }
     run(&p, 1, "kill.jsonl", "options.out", "--model-memory=900T");
     case_check(p.status != 2 && strstr(p.text[PROCESS_ERR], "--model-memory: found 921600.00 GiB") != NULL,
                "status %d: %s", p.status, p.text[PROCESS_ERR]);

@@ -184,6 +184,9 @@ int main(void)
     {
         serve_family(family);
     }
+    case_begin("three families");
+    case_check(i == 3, "%zu", i);
+    case_end();
     json_decref(families);
     return cases_done();
 }

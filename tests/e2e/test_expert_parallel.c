@@ -75,7 +75,8 @@ static void shares(void)
         json_decref(o);
         process_free(&p);
     }
-    case_check(bytes[0] == bytes[1], "%lld bytes in columns, %lld whole", (long long)bytes[0], (long long)bytes[1]);
+    case_check(bytes[0] > 0 && bytes[0] == bytes[1], "%lld bytes in columns, %lld whole", (long long)bytes[0],
+               (long long)bytes[1]);
     case_end();
 }
 

@@ -114,8 +114,14 @@ static void two_jobs(const char *dir)
 {
     struct serving s[2];
     double loads = 0;
-    bool ready = serving_start_models(&s[0], dir, 1, NULL, NULL) && serving_start_models(&s[1], dir, 1, NULL, NULL);
-    if (!case_check(ready, "no two jobs"))
+    case_begin("two jobs start");
+    bool first = serving_start_models(&s[0], dir, 1, NULL, NULL);
+    bool both = first && serving_start_models(&s[1], dir, 1, NULL, NULL);
+    case_check(both, "no two jobs");
+    case_end();
+    if (first && !both)
+        (void)serving_stop(&s[0]);
+    if (!both)
         return;
     const char *const more[] = {"--backend", s[0].rendezvous, "--backend", s[1].rendezvous, NULL};
     web_start(&gate, true, more);

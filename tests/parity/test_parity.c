@@ -209,6 +209,8 @@ static void open_instance(struct instance *i, struct world *w, const char *dir, 
     instance_open(i, w, &m, &c, &setup, &e);
     if (i->network.config.vocab != vocab)
         exit(97);
+    if (i->network.config.whole_experts != whole || i->network.config.quantised_inputs != inputs)
+        exit(95);
 }
 
 /* Bytes of the files of a folder's weights. */
@@ -327,8 +329,8 @@ static void check_inputs(struct world *w, const char *dir, const char *name)
         same += likeliest(r.logits + (size_t)i * (size_t)x.vocab, x.vocab) ==
                 likeliest(want + (size_t)i * (size_t)x.vocab, x.vocab);
     snprintf(reason, sizeof reason, "%.3g from transformers', which quantised activations moved by %.3g", off, moved);
-    tap_all(off <= moved / 2, reason, "%s, %d ranks: quantised activations (%.1e of %.1e)", name, w->n_ranks, off,
-            moved);
+    tap_all(moved > 0 && off <= moved / 2, reason, "%s, %d ranks: quantised activations (%.1e of %.1e)", name,
+            w->n_ranks, off, moved);
     snprintf(reason, sizeof reason, "%d of %d", same, x.n_prompt);
     tap_all(same >= x.n_prompt - 1, reason, "%s, %d ranks: likeliest tokens, %d of %d", name, w->n_ranks, same,
             x.n_prompt);

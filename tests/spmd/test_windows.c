@@ -188,7 +188,7 @@ static int count_different(const struct run *a, const struct run *b, bool logits
     for (int k = 0; k < N_REQUESTS; k++) {
         const struct outcome *x = &a->outcome[k], *y = &b->outcome[k];
         n += x->n != y->n || x->n == 0 || memcmp(x->token, y->token, (size_t)x->n * sizeof x->token[0]) != 0 ||
-             (logits && x->logits != y->logits);
+             (logits && (x->logits == 0 || x->logits != y->logits));
     }
     return n;
 }

@@ -323,6 +323,7 @@ static void check_kind(const struct scheduler *s, int kind)
 {
     const struct blocks *b = &s->blocks[kind];
     int holders[512] = {0}, n_free = 0, n_there = 0, in_list = 0;
+    assert_true((size_t)b->most <= sizeof holders / sizeof *holders);
     for (int i = 0; i < s->n_running; i++) {
         const struct held_blocks *held = &s->running[i]->held[kind];
         for (int k = held->begin; k < held->end; k++)
@@ -346,6 +347,7 @@ static void check_draft_memory(const struct schedule *run)
 {
     const struct drafter *d = &run->s.drafter;
     int holders[512] = {0}, n_free = 0;
+    assert_true((size_t)d->blocks.n <= sizeof holders / sizeof *holders);
     for (int i = 0; i < run->s.n_running; i++) {
         const struct drafted *x = &d->slot[run->s.running[i]->slot];
         for (int k = 0; k < x->n_blocks; k++)

@@ -106,11 +106,14 @@ static void late_lines(void **state)
         assert_int_equal(l->chat, strstr(rows[i].text, "chat") != NULL);
         line_close(l);
     }
-    static const char number[] = LINE("{\"prompt\":\"a\",\"model\":7}");
-    const struct input_line from = {number, strlen(number), 0, 3, 2, 100};
-    struct line *l = line_open(&from, "in.jsonl", &unknown, 1, 0);
-    assert_string_equal(l->task->error.field, "body.model");
-    line_close(l);
+    static const char *const bad[] = {LINE("{\"prompt\":\"a\",\"model\":7}"),
+                                      LINE("{\"prompt\":\"a\",\"model\":\"demo\\u0000b\"}")};
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        const struct input_line from = {bad[i], strlen(bad[i]), 0, 3, 2, 100};
+        struct line *l = line_open(&from, "in.jsonl", &unknown, 1, 0);
+        assert_string_equal(l->task->error.field, "body.model");
+        line_close(l);
+    }
 }
 
 static void good_lines(void **state)

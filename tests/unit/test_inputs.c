@@ -8,7 +8,7 @@
 #include <math.h>
 #include <stdbool.h>
 
-enum { ROWS = 5, COLS = 203 };
+enum { ROWS = 5, COLS = 203, PAST = 16 /* elements that nobody writes */ };
 
 /* The magnitudes of E4M3's codes 0 to 126, by the definition of the format; of INT8 the whole numbers. */
 static double code_magnitude(enum codes codes, int code)
@@ -60,9 +60,13 @@ static float expected_scale(const struct input_form *f, const float *row, int co
 
 static void check(struct input_form f)
 {
-    static float x[ROWS * COLS], out[ROWS * COLS], largest[ROWS * 16];
+    static float x[ROWS * COLS], out[ROWS * COLS + PAST], largest[ROWS * 16 + PAST];
     struct queue q = {.act = DTYPE_F32, .n_threads = 2};
     fill(x);
+    for (size_t i = 0; i < sizeof out / sizeof *out; i++)
+        out[i] = NAN;
+    for (size_t i = 0; i < sizeof largest / sizeof *largest; i++)
+        largest[i] = NAN;
     input_ops_cpu.find_largest(&q, largest, x, &f, ROWS, COLS);
     for (int g = 0; g < f.n_groups; g++)
         assert_true(largest[3 * f.n_groups + g] == 0);
@@ -74,6 +78,8 @@ static void check(struct input_form f)
             fail_msg("element %d, %g with the scale %g: %.9g, expected %.9g", i, (double)x[i], (double)scale,
                      (double)out[i], (double)want);
     }
+    for (int i = 0; i < PAST; i++)
+        assert_true(isnan(out[ROWS * COLS + i]) && isnan(largest[ROWS * f.n_groups + i]));
 }
 
 static void every_code(void **state)

@@ -127,6 +127,14 @@ static void warmups(void **state)
         (void)pbtxt(&w, bad[i], &e);
         EXPECT_PARTS(&e, ERR_INPUT, "config.pbtxt");
     }
+    (void)pbtxt(&w, "model_warmup { inputs { value { value { dims: [ 900 ] data_type: TYPE_INT32 } } } }", &e);
+    expect_none(&e);
+    assert_int_equal(w.warmup[0].n_tokens, 8);
+    char deep[sizeof "model_warmup { inputs { " + 100 * sizeof "value { "] = "model_warmup { inputs { ";
+    for (int i = 0; i < 100; i++)
+        strcat(deep, "value { ");
+    (void)pbtxt(&w, deep, &e);
+    EXPECT_PARTS(&e, ERR_INPUT, "nested");
     char many[40 * (WISHES_WARMUPS + 1)] = "";
     for (int i = 0; i <= WISHES_WARMUPS; i++)
         strcat(many, "model_warmup { count: 1 } ");
