@@ -10,17 +10,11 @@
 static void *run_opener(void *context)
 {
     struct opener *o = context;
-    for (;;) {
-        (void)mailbox_wait(o->end[1], -1);
-        void *message = mailbox_take(o->end[1]);
-        if (message == o)
-            return NULL;
-        struct opening *one = message;
-        if (one == NULL)
-            continue;
+    for (struct opening *one; (one = mailbox_next(o->end[1], o)) != NULL;) {
         (void)o->source.open(o->source.context, one->model, &one->opened, &one->why);
         (void)mailbox_post(o->end[1], one);
     }
+    return NULL;
 }
 
 int opener_open(struct opener *o, void *zmq_context, const struct models_source *source, struct err *e)

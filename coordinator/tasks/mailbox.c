@@ -53,3 +53,13 @@ bool mailbox_wait(void *end, long milliseconds)
     zmq_pollitem_t item = {.socket = end, .events = ZMQ_POLLIN};
     return zmq_poll(&item, 1, milliseconds) > 0;
 }
+
+void *mailbox_next(void *end, const void *last)
+{
+    for (;;) {
+        (void)mailbox_wait(end, -1);
+        void *message = mailbox_take(end);
+        if (message != NULL)
+            return message == last ? NULL : message;
+    }
+}

@@ -22,4 +22,7 @@ void *mailbox_take(void *end);
 /* Wait until there is one, up to this many milliseconds (-1: for ever). false: there is none yet. */
 bool mailbox_wait(void *end, long milliseconds);
 
+/* Waits for the next message; NULL: it was `last`. */
+void *mailbox_next(void *end, const void *last);
+
 #endif

@@ -280,17 +280,12 @@ static void work_and_tidy(struct task *j, const struct worker_setup *s)
 static void *run_worker(void *context)
 {
     struct worker *w = context;
-    for (;;) {
-        (void)mailbox_wait(w->end[1], -1);
-        void *message = mailbox_take(w->end[1]);
-        if (message == w)
-            return NULL;
-        if (message == NULL)
-            continue;
-        if (!atomic_load(&w->stopping) && !atomic_load(&((struct task *)message)->abandoned))
-            work_and_tidy(message, &w->setup);
-        (void)mailbox_post(w->end[1], message);
+    for (struct task *j; (j = mailbox_next(w->end[1], w)) != NULL;) {
+        if (!atomic_load(&w->stopping) && !atomic_load(&j->abandoned))
+            work_and_tidy(j, &w->setup);
+        (void)mailbox_post(w->end[1], j);
     }
+    return NULL;
 }
 
 int worker_open(struct worker *w, void *zmq_context, const char *name, const struct worker_setup *setup, struct err *e)

@@ -7,7 +7,7 @@ transformers runs on weights that make_quantised.py dequantises from the file's 
 codes there its inputs become what the nearest code counts, in float32, by compressed-tensors' rules. Written are the
 logits of the prompt, "logits" [n_prompt, vocab].
 """
-import argparse, json, re, shutil
+import json, shutil
 from pathlib import Path
 
 import torch
@@ -76,16 +76,5 @@ def build(case, out):
 
 NAMES = "q-fp8-block64-32-ue8m0 q-fp8-autofp8-static q-fp8-fbgemm q-fp8-channel q-int8".split()
 
-def main():
-    ap = argparse.ArgumentParser()
-    ap.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "fixtures")
-    ap.add_argument("--only", default="")
-    args = ap.parse_args()
-    plain.transformers.utils.logging.set_verbosity_error()
-    torch.set_num_threads(1)
-    for case in quantised.CASES:
-        if case[0] in NAMES and re.search(args.only, case[0]):
-            build(case, args.out)
-
 if __name__ == "__main__":
-    main()
+    quantised.for_cases(lambda case, out: build(case, out) if case[0] in NAMES else None)

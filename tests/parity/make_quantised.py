@@ -407,7 +407,7 @@ def build(name, family, plen, cfg, config, write, read, dtype, o, out):
     save_file(answer, folder / "expected.safetensors")
     print(f"{name}: seed {attempt}, {sum(f.stat().st_size for f in folder.iterdir()) // 1024} KiB, logits' deviation {float(logits.std()):.2f}", flush=True)
 
-def main():
+def for_cases(make):
     ap = argparse.ArgumentParser()
     ap.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "fixtures")
     ap.add_argument("--only", default="")
@@ -417,7 +417,7 @@ def main():
     torch.set_num_threads(1)
     for c in CASES:
         if re.search(args.only, c[0]):
-            build(*c, args.out)
+            make(c, args.out)
 
 if __name__ == "__main__":
-    main()
+    for_cases(lambda case, out: build(*case, out))
