@@ -50,9 +50,7 @@ static int fill_share(struct rank_share *r, const struct model_config *m, const 
     shard_make(&r->shard, m, rank, n_ranks);
     if (weight_map_build(&map, m, &r->shard, c, e) == 0)
         r->weight_bytes = weight_map_fp8_bytes(&map, m, &loading);
-    for (int i = 0; i < map.n_slots; i++)
-        if (weight_becomes_fp8(m, &map.slot[i]))
-            map.slot[i].form = weight_fp8_form();
+    weight_map_make_fp8(&map, m);
     for (int i = 0; i < N_STEPS; i++)
         r->step_bytes[i] = weight_map_step_bytes(&map, m, step_sequences[i]);
     r->kv_bytes_per_token = (size_t)model_cache_arrays(m) * (size_t)m->n_layers *

@@ -49,6 +49,7 @@ static int read_bytes(double *bytes, const struct model_config *m, int rank, int
     shard_make(&s, m, rank, n_ranks);
     if (weight_map_build(&map, m, &s, NULL, e) != 0)
         return -1;
+    weight_map_make_fp8(&map, m);
     *bytes = weight_map_step_bytes(&map, m, 1);
     for (int i = 0; i < map.n_slots; i++)
         if (weight_is_of_experts(map.slot[i].id))

@@ -49,6 +49,7 @@ static int add_experts(struct map_builder *b, const struct weight_source *source
             return -1;
         slice_expert(b, source, tensor, expert);
     }
+    take_experts_scale(b, source, slot);
     return 0;
 }
 

@@ -11,10 +11,13 @@
  *   EXPERTS_OUT [experts_local, hidden, expert_ffn_local]    partial sums: columns of all experts, or some whole ones
  *   QUERY, QUERY_UP [n_heads_local (key + rotated), hidden or query_rank]
  *   LATENT   [rank + rotated, hidden]                        the same on every rank
- *   KEY_UP [n_heads_local rank, key] of each head, transposed: from a query to what meets the latent VALUE_UP
- *   [n_heads_local value, rank] EMBED [vocab_local, embed_dim], HEAD [vocab_local, embed_dim] the rest mirrored. Biases
- *   of OUT, MLP_OUT and EXPERTS_OUT exist on rank 0 only: they are added to a partial sum. Those of whole experts are
- *   where these are. */
+ *   KEY_UP   [n_heads_local rank, key]                       of each head, transposed: a query becomes what meets latents
+ *   VALUE_UP [n_heads_local value, rank]
+ *   EMBED, HEAD [vocab_local, embed_dim]
+ *   the rest                                                 mirrored
+ *
+ * Biases of OUT, MLP_OUT and EXPERTS_OUT exist on rank 0 only: they are added to a partial sum. Those of whole experts
+ * are where these are. */
 #ifndef PARTITION_WEIGHTS_H
 #define PARTITION_WEIGHTS_H
 
@@ -212,6 +215,9 @@ struct code_form weight_fp8_form(void);
 /* The bytes of all once that is done, as of a map as the checkpoint has it, and the most while it is done: one matrix
  * after the other, in order, each beside its new form. */
 size_t weight_map_fp8_bytes(const struct weight_map *map, const struct model_config *m, size_t *most);
+
+/* The map as it is once weights have become FP8, those that do. */
+void weight_map_make_fp8(struct weight_map *map, const struct model_config *m);
 
 /* Bytes of a rank's weights that a decode step of n_sequences reads: all but the tables that a token takes a row of; of
  * the experts as many as that many tokens choose on average, if all are chosen equally often (if they are not:

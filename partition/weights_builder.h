@@ -59,6 +59,9 @@ void slice_expert(struct map_builder *b, const struct weight_source *source, int
 int take_planes(struct map_builder *b, const struct weight_source *source, struct weight_slot *slot, int expert,
                 bool first);
 
+/* The largest scale of inputs of all experts of a layer, also of those of other ranks; none if the slot has none. */
+void take_experts_scale(const struct map_builder *b, const struct weight_source *source, struct weight_slot *slot);
+
 /* ---- weights_order.c ---- */
 
 /* slot->order of the matrix whose planes are b->planes, where its inputs are not in the order of their groups, and

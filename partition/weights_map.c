@@ -105,6 +105,13 @@ size_t weight_map_fp8_bytes(const struct weight_map *map, const struct model_con
     return bytes;
 }
 
+void weight_map_make_fp8(struct weight_map *map, const struct model_config *m)
+{
+    for (int i = 0; i < map->n_slots; i++)
+        if (weight_becomes_fp8(m, &map->slot[i]))
+            map->slot[i].form = weight_fp8_form();
+}
+
 double weight_map_step_bytes(const struct weight_map *map, const struct model_config *m, int n_sequences)
 {
     const struct routing *how = &m->experts.routing;

@@ -89,17 +89,25 @@ static bool takes_order(enum weight_id id)
            id == WEIGHT_SHARED_IN || id == WEIGHT_SHARED_OUT;
 }
 
-/* The parts of a slot share its inputs, and so must have one order of them. order: NULL for the file's. */
+static bool same_order(const struct weight_slot *slot, const struct input_order *order, const struct code_form *form,
+                       int cols)
+{
+    return slot->order != NULL && order != NULL && slot->cols == cols && code_form_equal(&slot->form, form) &&
+           memcmp(slot->order->input, order->input, (size_t)cols * sizeof *order->input) == 0 &&
+           memcmp(slot->order->group, order->group, (size_t)code_groups(form, cols) * sizeof *order->group) == 0;
+}
+
+/* The parts of a slot share its inputs, and so must have one order of them, in the same groups. order: NULL for the
+ * file's. */
 static int keep_order(struct map_builder *b, struct weight_slot *slot, const char *module, bool first, int cols,
-                      struct input_order *order)
+                      const struct code_form *form, struct input_order *order)
 {
     if (first) {
         slot->order = order;
         slot->cols = cols;
         return 0;
     }
-    bool same = slot->order != NULL && order != NULL && slot->cols == cols &&
-                memcmp(slot->order->input, order->input, (size_t)cols * sizeof *order->input) == 0;
+    bool same = same_order(slot, order, form, cols);
     free(order);
     return same ? 0
                 : ERR(b->e, ERR_UNSUPPORTED,
@@ -125,7 +133,7 @@ static int order_share(struct map_builder *b, struct weight_slot *slot, const ch
     int cols = whole ? s.n : (int)filled_columns(&s, form->group);
     struct input_order *order = make_order(&s, form->group, cols, b->e);
     free(s.count);
-    return order != NULL ? keep_order(b, slot, module, first, cols, order) : -1;
+    return order != NULL ? keep_order(b, slot, module, first, cols, form, order) : -1;
 }
 
 static const struct plane_source *find_index(const struct map_builder *b)
@@ -146,7 +154,7 @@ int take_order(struct map_builder *b, struct weight_slot *slot, const char *modu
     int64_t all = role_axis_length(b->m, &b->whole, axis), group = index->cells.cell_cols;
     if (!is_reordered(groups, all, group)) {
         if (!first && slot->order != NULL)
-            return keep_order(b, slot, module, false, -1, NULL);
+            return keep_order(b, slot, module, false, -1, form, NULL);
         return 0;
     }
     int64_t n_groups = (all + group - 1) / group;

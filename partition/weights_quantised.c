@@ -49,7 +49,8 @@ static int transpose_planes(struct map_builder *b, const char *module)
     return 0;
 }
 
-/* Parts that share their inputs share a scale of these: the largest, so that nothing is cut off. */
+/* Parts that share their inputs share a scale of these: the largest, so that nothing is cut off. Experts do, those of
+ * other ranks too, so that the scale is the same however they are dealt. */
 static int take_input_scale(struct map_builder *b, struct weight_slot *slot, const struct module *module)
 {
     int tensor = module_tensor(module, ".input_scale");
@@ -61,6 +62,18 @@ static int take_input_scale(struct map_builder *b, struct weight_slot *slot, con
     float scale = b->c->input_scale[tensor];
     slot->input_scale = scale > slot->input_scale ? scale : slot->input_scale;
     return 0;
+}
+
+void take_experts_scale(const struct map_builder *b, const struct weight_source *source, struct weight_slot *slot)
+{
+    char name[128];
+    struct module module = {.c = b->c, .name = name};
+    for (int expert = 0; expert < b->m->experts.routing.n_experts && slot->input_scale > 0; expert++) {
+        tensor_names_module(&b->names, source, (struct tensor_place){slot->layer, expert}, name, sizeof name);
+        int tensor = module_tensor(&module, ".input_scale");
+        float scale = tensor >= 0 ? b->c->input_scale[tensor] : 0;
+        slot->input_scale = scale > slot->input_scale ? scale : slot->input_scale;
+    }
 }
 
 /* b->planes of the source's matrix. -1 and b->e, or 0. */

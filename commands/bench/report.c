@@ -1,4 +1,4 @@
-/* commands/bench/report.c - see bench_report.h. */
+/* commands/bench/report.c - see report.h. */
 #include "commands/bench/report.h"
 #include "base/json.h"
 #include "commands/bench/spread.h"

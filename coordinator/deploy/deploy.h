@@ -5,9 +5,8 @@
  * - Many who ask for one model wait for one load. Models are loaded one at a time, in the order of those who have
  *   waited longest; nobody overtakes.
  * - Room is counted in bytes, and in units of KV memory, before anything is read. A model that cannot fit beside the
- * pinned ones is refused, and
- *   nothing is evicted for it. Victims are the least recently used among those that are idle and not pinned, and only
- *   when together they make enough room.
+ *   pinned ones is refused, and nothing is evicted for it. Victims are the least recently used among those that are
+ *   idle and not pinned, and only when together they make enough room.
  * - A model that somebody uses or waits for is never a victim. Where the room is taken by busy models only, and the
  *   first in line has waited `patience`, the models longest loaded yield: who asks for one from then on waits in line
  *   like others, and it is unloaded when the last of those who use it is done. So nobody starves.

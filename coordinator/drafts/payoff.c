@@ -41,6 +41,11 @@ static int fastest(const struct payoff *p, const struct costs *steps, int n_deco
     return best;
 }
 
+void payoff_pass(struct payoff *p)
+{
+    p->rest -= p->rest > 1; /* at the last one it is tried again */
+}
+
 int payoff_choose(struct payoff *p, const struct costs *steps, int n_decodes, int n_drafted, int most)
 {
     if (!costs_known(steps, n_decodes))

@@ -18,6 +18,9 @@ void payoff_open(struct payoff *p);
 /* The first n_right of n drafts of a sequence were right. */
 void payoff_judge(struct payoff *p, int n, int n_right);
 
+/* A step for which nothing is chosen: it counts as one of the pause. */
+void payoff_pass(struct payoff *p);
+
 /* The number of drafts, at most `most`, of each of n_drafted sequences with which a step of n_decodes is expected to
  * give the most tokens a second. Counts pauses: once for each step. */
 int payoff_choose(struct payoff *p, const struct costs *steps, int n_decodes, int n_drafted, int most);

@@ -312,6 +312,7 @@ int scheduler_accept(struct scheduler *s, const struct step_result *result, doub
     s->now = now;
     if (f->of_draft_model) {
         drafter_accept(s, result);
+        s->accepted = now; /* the main step that was planned behind it begins now */
         return 0;
     }
     drafts_measure(s, f, now);

@@ -181,10 +181,10 @@ uint64_t scheduler_family(struct scheduler *s);
 /* Count a request that the caller made of steered ones, which are not counted themselves. */
 void scheduler_note_finish(struct scheduler *s, enum finish_reason why);
 
-/* A picture of now. */
 /* Drafts of a sequence and step at most; 0: none are made. */
 int scheduler_draft_places(const struct scheduler *s);
 
+/* A picture of now. */
 struct scheduler_stats scheduler_stats(const struct scheduler *s);
 
 /* The used share of the kind of KV blocks of which the larger share is used. */

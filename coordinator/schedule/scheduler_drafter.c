@@ -5,11 +5,6 @@
 
 #define SHORT_GAP (DRAFTS_MAX + 1) /* tokens behind which a sequence that was drafted in the last step can be */
 
-static int smaller(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 int drafter_open(struct scheduler *s, struct err *e)
 {
     const struct limits *l = &s->setup.limits;
@@ -241,6 +236,11 @@ static int choose(struct scheduler *s)
     }
     if (s->setup.guesses.always)
         return most;
+    if (s->drafter.payoff.rest > 1) { /* no result is awaited meanwhile, so perhaps nobody could be drafted */
+        if (n_decodes > 0)
+            payoff_pass(&s->drafter.payoff);
+        return 0;
+    }
     if (n_drafted == 0)
         return s->drafter.payoff.rest > 0 ? 0 : most;
     return payoff_choose(&s->drafter.payoff, &s->costs, n_decodes, n_drafted, most);

@@ -4,11 +4,6 @@
 
 #define GUESS_TOKENS 4096 /* that a plan looks at to make guesses of: a fraction of a millisecond */
 
-static int smaller(int a, int b)
-{
-    return a < b ? a : b;
-}
-
 /* Blocks of r, with that of its next token. */
 static int n_own(const struct request *r, int kind)
 {

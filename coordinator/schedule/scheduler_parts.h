@@ -39,6 +39,11 @@ static inline bool wants_scores(const struct request *r)
     return r->rules->want_prompt_logprobs && r->n_scores_planned + 1 < (int)r->prompt.n;
 }
 
+static inline int smaller(int a, int b)
+{
+    return a < b ? a : b;
+}
+
 /* KV blocks that this many tokens fill. */
 static inline int blocks_for(int n_tokens)
 {

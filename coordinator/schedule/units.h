@@ -6,8 +6,7 @@
  * - models without requests, those idle longest first: their least recently used unit;
  * - models with requests that have units of which no block is held: more than one, or more units than their part;
  * - if the one that asks has less than its part: models that have more than theirs. The unit with the fewest held
- * blocks
- *   is withdrawn: it gets no new holders, and is free when its last block is given back. No block moves.
+ *   blocks is withdrawn: it gets no new holders, and is free when its last block is given back. No block moves.
  * A model's part is the arena divided among those with requests, and never less than `least`: what one request of any
  * length needs. The `least` of all models together are in the arena (coordinator/deploy/deploy.h sees to it), so each
  * can run: nobody is asked to go below its `least`, and whoever has less goes before all others.

@@ -51,6 +51,8 @@ static void read_weights(struct quantization *q, const struct config *weights)
     read_strategy(q, weights);
     q->reordered =
         json_is_true(order) || (name != NULL && (strcmp(name, "group") == 0 || strcmp(name, "dynamic") == 0));
+    if (q->reordered && q->group < 1)
+        quantization_refuse(weights, "actorder", name != NULL ? name : "true", "strategy group with it");
     if (strcmp(type, "float") == 0 ? q->bits != 8 && !(q->bits == 4 && q->group == 16)
                                    : strcmp(type, "int") != 0 || (q->bits != 4 && q->bits != 8))
         quantization_refuse(weights, "type", type, "int of 4 or 8 bits, float of 8, or of 4 in groups of 16");
@@ -64,7 +66,7 @@ static bool read_input_strategy(struct quantization *q, const struct config *inp
     const char *implied = group > 0 ? "group" : "tensor";
     const char *strategy = json_get_string(inputs->json, "strategy", implied, inputs->what, inputs->e);
     bool fixed = q->activations == ACTIVATIONS_STATIC;
-    q->input_group = strcmp(strategy, "group") == 0 && group > 0 ? group : 0;
+    q->input_group = strcmp(strategy, "group") == 0 && group >= 16 ? group : 0;
     return strcmp(strategy, "tensor") == 0 ? fixed : !fixed && (strcmp(strategy, "token") == 0 || q->input_group > 0);
 }
 
@@ -81,7 +83,8 @@ static void read_activations(struct quantization *q, const struct config *scheme
     if (bits != 8 && !(bits == 4 && q->format == FORMAT_NVFP4))
         quantization_refuse(&c, "num_bits", "not 8 in input_activations", "8");
     bool floats = strcmp(type, "float") == 0, same = q->format == (floats ? FORMAT_FP8 : FORMAT_INT8);
-    q->inputs_known = same && q->bits == 8 && config_bool(&c, "symmetric", true) && read_input_strategy(q, &c);
+    q->inputs_known =
+        same && !q->reordered && q->bits == 8 && config_bool(&c, "symmetric", true) && read_input_strategy(q, &c);
 }
 
 /* Chooses the tensors by the name of the format and the type of the numbers. */

@@ -238,7 +238,6 @@ static void load(struct instance *i, struct world *w, const struct model_config 
     load_report(&i->network, &stats, w, &i->load);
     i->load.setup = setup->load;
     say_weights(i, setup->dummy != 0, w->rank);
-    say_inputs(&i->network.config, setup);
     say_kv(i, calibrated);
     if (!setup->dummy)
         say_loading(i, &stats, w, e);
@@ -278,6 +277,7 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
     (void)check_fit(part, drafted ? 2 : 1, setup, w, i, e);
     fatal_agree(w, e);
     load(i, w, m, c, &shard, setup, e);
+    say_inputs(&i->network.config, setup);
     if (drafted)
         load(&d->instance, w, &d->config, &d->checkpoint, &small, setup, e);
     (void)open_engines(i, drafted ? &d->instance : NULL, w, setup, NULL, e);

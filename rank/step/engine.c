@@ -64,7 +64,9 @@ static size_t ordered_columns(const struct model_config *m, const struct shard *
     const size_t mine[] = {whole[0], (size_t)range_length(s->heads) * (size_t)model_value_dim(m),
                            (size_t)range_length(s->ffn), (size_t)range_length(s->shared_ffn)};
     size_t most = 0;
-    for (size_t i = 0; i < sizeof whole / sizeof whole[0] && m->quantization.reordered; i++)
+    if (!m->quantization.reordered)
+        return 0;
+    for (size_t i = 0; i < sizeof whole / sizeof whole[0]; i++)
         most = larger(most, mine[i] + fill * ((whole[i] + group - 1) / group));
     return most;
 }

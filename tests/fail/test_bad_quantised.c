@@ -172,6 +172,19 @@ static void keys_in_order(const char *dir)
     patch(dir, "model.layers.0.self_attn.k_proj.g_idx", 0, groups, sizeof groups);
 }
 
+/* All three take their inputs as they are; keys have theirs in groups 0 and 2, the others in 0 and 1. */
+static void keys_in_other_groups(const char *dir)
+{
+    static const char *const part[] = {"model.layers.0.self_attn.q_proj.g_idx", "model.layers.0.self_attn.v_proj.g_idx",
+                                       "model.layers.0.self_attn.k_proj.g_idx"};
+    int32_t groups[48];
+    for (int k = 0; k < 3; k++) {
+        for (int i = 0; i < 48; i++)
+            groups[i] = i < 32 ? 0 : k == 2 ? 2 : 1;
+        patch(dir, part[k], 0, groups, sizeof groups);
+    }
+}
+
 static void experts_scale_nan(const char *dir)
 {
     patch(dir, EXPERTS "_scales", 9, "\xff", 1);
@@ -267,6 +280,8 @@ static const struct bad_start cases[] = {
      .words = {DOWN "g_idx", "is F32", "I32"}},
     {"groups of fewer inputs", WEIGHTS, DOWN "g_idx/shape/0", "87", .fixture = "q-gptq-order-v1", .status = ERR_INPUT,
      .words = {DOWN "g_idx", "data_offsets"}},
+    {"parts of a matrix in different groups", .damage = keys_in_other_groups, ORDER,
+     .words = {"model.layers.0.self_attn.k_proj", "another order", "qkv"}},
     {"parts of a matrix in different orders", .damage = keys_in_order, ORDER,
      .words = {"model.layers.0.self_attn.k_proj", "another order", "qkv"}},
     {"zeros of the other version", CONFIG, "quantization_config/checkpoint_format", "\"gptq_v2\"", GPTQ,

@@ -1,4 +1,4 @@
-/* tests/unit/test_deploy.c - which models are loaded: each race by itself. test_deploy_random.c has random schedules. */
+/* tests/unit/test_deploy.c - which models are loaded: each race by itself. Random schedules: test_deploy_random.c. */
 #include "coordinator/deploy/deploy.h"
 #include "tests/unit/unit.h"
 

@@ -137,6 +137,10 @@ static void a_draft_model_pays_or_rests(void **state)
     for (int i = 0; i < 4000; i++)
         tries += payoff_choose(&p, &steps, 1, 1, 8);
     assert_true(tries >= 5 && tries < 20);
+    while (p.rest > 1)
+        payoff_pass(&p);
+    payoff_pass(&p); /* waits for one that can be drafted */
+    assert_int_equal(payoff_choose(&p, &steps, 1, 1, 8), 1);
 }
 
 static void refuse(struct run_options o, const char *why)

@@ -58,6 +58,10 @@ static void refused(void **state)
         {"\"quant_method\":\"compressed-tensors\",\"format\":\"int-quantized\"," GROUPS(
              "\"weights\":{\"num_bits\":8,\"group_size\":32,\"actorder\":\"group\"}"),
          "\"actorder\" is group", "pack-quantized"},
+        {CT GROUPS("\"weights\":{\"num_bits\":8,\"strategy\":\"channel\",\"actorder\":\"group\"}"),
+         "\"actorder\" is group", "strategy group"},
+        {CT GROUPS("\"weights\":{\"num_bits\":4,\"strategy\":\"channel\",\"actorder\":true}"), "\"actorder\" is true",
+         "strategy group"},
         {CT GROUPS("\"weights\":{\"num_bits\":3,\"type\":\"int\"}"), "\"type\" is int", "4 or 8"},
         {CT GROUPS("\"weights\":{\"num_bits\":4,\"type\":\"float\",\"group_size\":32}"), "\"type\" is float",
          "float of 8"},
@@ -105,6 +109,19 @@ static void accepted(void **state)
     read(CT GROUPS(W4 ",\"actorder\":\"group\"}"), &e);
     expect_text(&e, ERR_NONE, "");
     assert_true(q.reordered);
+#define W8     "\"weights\":{\"num_bits\":8,\"group_size\":32"
+#define INPUTS ",\"input_activations\":{\"dynamic\":true,\"strategy\":\"token\"}"
+    read(CT GROUPS(W8 "}" INPUTS), &e);
+    expect_text(&e, ERR_NONE, "");
+    assert_true(q.inputs_known);
+    read(CT GROUPS(W8 ",\"actorder\":\"group\"}" INPUTS), &e); /* codes of inputs in another order: not implemented */
+    expect_text(&e, ERR_NONE, "");
+    assert_true(q.reordered && !q.inputs_known);
+    read(CT GROUPS(W8 "}"
+                      ",\"input_activations\":{\"dynamic\":true,\"strategy\":\"group\",\"group_size\":1}"),
+         &e);
+    expect_text(&e, ERR_NONE, "");
+    assert_false(q.inputs_known);
 }
 
 static void lists(void **state)

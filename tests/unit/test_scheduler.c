@@ -236,11 +236,38 @@ static void random_schedules_with_a_draft_model(void **state)
     }
 }
 
+/* A device that always has a step in the queue never shows the scheduler a sequence that could be drafted: the pause
+ * must pass all the same. */
+static void a_resting_draft_model_is_tried_again(void **state)
+{
+    (void)state;
+    struct scheduler_setup setup = schedule_setup(2, 32, 40);
+    setup.limits.max_drafts = 8;
+    setup.limits.max_logit_rows = 10;
+    setup.limits.draft_len = SCHEDULE_MAX_LEN;
+    setup.guesses.most = 3;
+    for (int depth = 0; depth < SCHEDULER_FLIGHTS; depth++) {
+        struct schedule run;
+        struct request_rules rules = schedule_plain;
+        rules.max_tokens = 60;
+        schedule_open(&run, &setup);
+        costs_add(&run.s.costs, 1, 1); /* a step on paper takes no time */
+        run.s.drafter.payoff.pause = run.s.drafter.payoff.rest = 16;
+        (void)schedule_add(&run, &rules, 5, 1);
+        for (int i = 0; i < 50 && scheduler_stats(&run.s).n_drafts == 0; i++)
+            schedule_step(&run, depth);
+        assert_true(scheduler_stats(&run.s).n_drafts > 0);
+        schedule_drain(&run, depth);
+        schedule_close(&run);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_schedules),
         cmocka_unit_test(random_schedules_with_drafts),
+        cmocka_unit_test(a_resting_draft_model_is_tried_again),
         cmocka_unit_test(random_schedules_with_windows),
         cmocka_unit_test(random_schedules_with_a_draft_model),
     };
