@@ -132,7 +132,8 @@ static const struct opt draft_rows[] = {
          "A step verifies the tokens that followed the same tokens before, in prompt or output, or those of the draft "
          "model; the text stays the same. Other methods are refused"),
     TEXT("draft-model", "DIR", draft_model,
-         "a small model of the same vocabulary, on the same ranks, that makes the drafts; it runs as its checkpoint is, so "
+         "a small model of the same vocabulary, on the same ranks, that makes the drafts; it runs as its checkpoint "
+         "is, so "
          "options on weights, activations, keys and experts are for the other model alone"),
     INTEGER("num-speculative-tokens", num_speculative_tokens, 1, 15, -1,
             "most drafts per sequence and step: of --draft-model, or as --speculative-config with method ngram"),

@@ -11,7 +11,7 @@
  *   EXPERTS_OUT [experts_local, hidden, expert_ffn_local]    partial sums: columns of all experts, or some whole ones
  *   QUERY, QUERY_UP [n_heads_local (key + rotated), hidden or query_rank]
  *   LATENT   [rank + rotated, hidden]                        the same on every rank
- *   KEY_UP   [n_heads_local rank, key]                       of each head, transposed: a query becomes what meets latents
+ *   KEY_UP   [n_heads_local rank, key]                       of each head, transposed: queries meet latents by it
  *   VALUE_UP [n_heads_local value, rank]
  *   EMBED, HEAD [vocab_local, embed_dim]
  *   the rest                                                 mirrored
