@@ -2,6 +2,7 @@
 #include "coordinator/deploy/deploy.h"
 #include "tests/unit/unit.h"
 
+#include <math.h>
 #include <stdlib.h>
 
 #define GIB ((int64_t)1 << 30)
