@@ -5,21 +5,21 @@ the line that follows, has one.
 A comment that opens with "What ..", "Of a ..", "Where .." or the like names neither what it is about nor who acts. Say "The bytes of ..",
 "The place of ..", "If ..", or begin with the verb.
 
-    scripts/check-comments.py [SOURCE...]        without one: every .c, .h, .cu and .cuh file that git knows"""
+    scripts/check-comments.py [SOURCE...]        without one: every .c, .h, .cu and .cuh file of the sources,
+                                                outside shared/ and build/"""
 import pathlib
 import re
-import subprocess
 import sys
 
 HEADLESS = re.compile(r"(What|Who|Whom|Whose|Whoever|Whatever|Whichever|Which|Of|Where|Wherever|Those|That of|Nothing but"
                       r"|(So|As|How) (many|much|long))\b")
 COMMENT = re.compile(r"/\*+\s+(?:\S+\.(?:c|h|cu|cuh) - )?(.*?)\*/", re.S)
 COLUMNS = 120
+SUFFIXES = (".c", ".h", ".cu", ".cuh")
 
 
 def sources():
-    names = subprocess.run(["git", "ls-files", "*.c", "*.h", "*.cu", "*.cuh"], capture_output=True, text=True, check=True).stdout
-    return [name for name in names.split() if pathlib.Path(name).exists()]
+    return [s for s in sorted(pathlib.Path(".").rglob("*.*")) if s.suffix in SUFFIXES and s.parts[0] not in ("build", "shared")]
 
 
 def findings(name):
