@@ -13,7 +13,9 @@ found+=$'\n'$(tests/door/quotes.py "$dir/bad.md")
 check "what does not is found: in tables, prose, JSON and output" "$found" [ "$(grep -c 'but the source does not say' <<<"$found")" = 4 ]
 log=$(scripts/check-lines.py)
 check "lines of documents have at most 120 columns" "$log" [ $? = 0 ]
-log=$(PATH=$dir "$(command -v python3)" scripts/check-comments.py 2>&1)
+printf '#!/bin/sh\nexit 127\n' >"$dir/git"
+chmod +x "$dir/git"
+log=$(PATH=$dir:$PATH scripts/check-comments.py 2>&1)
 check "comments are checked without git" "$log" [ $? = 0 ]
 long=$(printf 'x%.0s' {1..121})
 printf '| %s |\n```\n%s\n```\n[x](%s)\n' "$long" "$long" "$long" >"$dir/long.md"
