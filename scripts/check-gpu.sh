@@ -147,8 +147,8 @@ check_start() {
     expect "start of two on one GPU" 7 'ranks 0 and 1 have the same GPU .*CUDA_VISIBLE_DEVICES being "0" and "0"' \
         $(story 2 CUDA_VISIBLE_DEVICES=0)
     echo '{"model_type":"llama","vocab_size":64,"hidden_size":1024,"intermediate_size":64,"num_hidden_layers":1,' \
-        '"num_attention_heads":2,"head_dim":512,"rms_norm_eps":1e-5,"torch_dtype":"bfloat16"}' >"$logs/heads.json"
-    expect "start with heads that are too large" 4 'head_dim 512: attention on cuda takes up to 256' mpirun -n 1 \
+        '"num_attention_heads":2,"head_dim":768,"rms_norm_eps":1e-5,"torch_dtype":"bfloat16"}' >"$logs/heads.json"
+    expect "start with heads that are too large" 4 'head_dim 768: attention on cuda takes up to 576' mpirun -n 1 \
         "$build/lockstep" bench --device cuda --config "$logs/heads.json" --load-format dummy --n-prompt 0 --n-gen 4
     for n in $ranks; do
         expect "start on $n, the table" 0 "^lockstep: +$((n - 1))  .* [0-9A-Fa-f]+:[0-9A-Fa-f]+:[0-9A-Fa-f]+\.0 " \
@@ -169,7 +169,7 @@ check_start() {
     expect "start, the second GPU by its number" 0 '^lockstep: +0  ' $(story 1 CUDA_VISIBLE_DEVICES=1)
     expect "start with peer memory" 0 "NCCL [0-9.]+; sums within the host over the GPUs' own memory" $(story 2)
     expect "start without P2P" 0 'NCCL [0-9.]+: P2P is switched off' $(story 2 NCCL_P2P_DISABLE=1)
-    expect "no persistent step without P2P" 4 'step persistent: not with P2P switched off' \
+    expect "no persistent step without P2P" 4 'step persistent does not work with P2P switched off' \
         env NCCL_P2P_DISABLE=1 mpirun -n 2 "$build/lockstep" bench --device cuda --step persistent \
         --config tests/parity/fixtures/llama-heads64-bf16/config.json --load-format dummy --n-prompt 0 --n-gen 4
     [ "$gpus" -lt 3 ] ||

@@ -231,18 +231,19 @@ static double file_bytes(const char *dir)
 }
 
 /* All ranks' bytes: of ranks that read together against the bytes of the roles, which one rank of one would hold; where
- * each reads for itself against what they hold. Quantised weights are kept otherwise than they lie in the files:
- * against these. */
+ * each reads for itself against what they hold. Quantised weights are kept otherwise than they lie in the files, and
+ * ranks that read for themselves repeat what all of them hold: against the larger of the two. */
 static bool read_once(const struct instance *i, const char *dir)
 {
     struct shard one;
     struct weight_map map = {0};
     struct err e = {0};
     double all = i->load.bytes_read, held = i->load.bytes_held;
-    if (i->load.setup.way == LOAD_ALONE)
-        return all >= held && all <= 1.1 * held;
+    bool alone = i->load.setup.way == LOAD_ALONE;
     if (i->network.config.quantization.format != FORMAT_NONE)
-        return all <= file_bytes(dir) && all >= 0.6 * file_bytes(dir);
+        return all <= (alone ? 1.1 * fmax(held, file_bytes(dir)) : file_bytes(dir)) && all >= 0.6 * file_bytes(dir);
+    if (alone)
+        return all >= held && all <= 1.1 * held;
     shard_make(&one, &i->network.config, 0, 1);
     if (weight_map_build(&map, &i->network.config, &one, NULL, &e) != 0)
         return false;
