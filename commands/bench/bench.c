@@ -73,6 +73,8 @@ static int check_unused(const struct bench_options *o, struct err *e)
         return ERR(e, ERR_USAGE, "--max-batch belongs to --throughput, which is not given (see --batch)");
     if (o->throughput == NULL && o->shared_prefix >= 0)
         return ERR(e, ERR_USAGE, "--shared-prefix belongs to --throughput, which is not given");
+    if (o->throughput == NULL && o->run.max_step_ms > 0)
+        return ERR(e, ERR_USAGE, "--max-step-ms belongs to --throughput, which is not given");
     if (o->throughput == NULL && (o->run.num_speculative_tokens > 0 || o->draft_acceptance >= 0))
         return ERR(e, ERR_USAGE,
                    "--num-speculative-tokens and --draft-acceptance belong to --throughput, which is not given");
@@ -260,6 +262,7 @@ static int open_traffic(struct traffic *t, const struct bench_options *o, const 
     t->drafts.acceptance = o->draft_acceptance > 0 ? o->draft_acceptance : 0;
     t->drafts.come_true = limits.draft_len > 0 && o->draft_acceptance < 0;
     t->n_shared = k->n_shared;
+    t->max_step = run_max_step(&o->run);
     if (o->tokenizer != NULL && traffic_speak(t, o->tokenizer, o->json_schema, i->network.config.vocab, e) != 0)
         return -1;
     return traffic_open(t, k->n_requests, k->n_prompt, k->n_steps + 1, &limits, i->network.config.vocab, e);

@@ -120,6 +120,7 @@ int traffic_open(struct traffic *t, int n_requests, int n_input, int n_output, c
                                     .tokenizer = t->tokenizer,
                                     .lexicon = t->form != NULL ? &t->lexicon : NULL,
                                     .prefix_caching = t->n_shared > 0,
+                                    .max_step = t->max_step,
                                     .on_progress = note_token,
                                     .context = t};
     t->n_requests = n_requests;

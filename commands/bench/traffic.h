@@ -20,7 +20,8 @@ struct played_drafts {
 
 struct traffic {
     struct played_drafts drafts; /* most, come_true and acceptance are set before traffic_open */
-    int n_shared; /* first tokens that all prompts have in common, below n_input; 0: none. Set before traffic_open */
+    int n_shared;    /* first tokens that all prompts have in common, below n_input; 0: none. Set before traffic_open */
+    double max_step; /* s, of struct scheduler_setup; set before traffic_open */
     int n_requests, n_input, vocab;
     struct request_rules rules;
     struct tokenizer *tokenizer; /* NULL: no text is made */

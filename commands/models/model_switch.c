@@ -225,6 +225,7 @@ static int check_options(const struct bench_options *o, int n_ranks, struct err 
                         : o->max_batch >= 0                 ? "max-batch"
                         : o->shared_prefix >= 0             ? "shared-prefix"
                         : o->step_times                     ? "step-times"
+                        : o->run.max_step_ms > 0            ? "max-step-ms"
                         : o->run.draft_model != NULL        ? "draft-model"
                         : o->run.num_speculative_tokens > 0 ? "num-speculative-tokens"
                         : o->draft_acceptance >= 0          ? "draft-acceptance"

@@ -289,7 +289,8 @@ static void tables(void)
           LIST("up to 6 at once", "prefix cache", "decode steps", "steps with prompts"));
     table("requests that share a prefix, and the times of steps",
           LIST("bench", "--model", demo, "--n-prompt", "9", "--n-gen", "4", "--throughput", "40:3", "--num-prompts",
-               "4", "--shared-prefix", "33", "--max-batch-tokens", "40", "--repetitions", "2", "--step-times"),
+               "4", "--shared-prefix", "33", "--max-batch-tokens", "40", "--repetitions", "2", "--step-times",
+               "--max-step-ms", "1000"),
           LIST("  33 of 40 tokens shared: 60.0 % of all prompts' tokens came from the prefix cache",
                "steps with prompts ", "decode steps "),
           LIST("profile"));
@@ -474,6 +475,8 @@ int main(void)
     refused("--json-schema without --tokenizer",
             LIST("bench", "--model", models_demo(), "--throughput", "5:6", "--json-schema", "x"));
     refused("--shared-prefix without --throughput", LIST("bench", "--model", models_demo(), "--shared-prefix", "5"));
+    refused("--max-step-ms without --throughput", LIST("bench", "--model", models_demo(), "--max-step-ms", "5"));
+    refused("steps of no time", LIST("bench", "--model", models_demo(), "--throughput", "5:6", "--max-step-ms", "0"));
     refused("a shared prefix of whole prompts",
             LIST("bench", "--model", models_demo(), "--throughput", "5:6", "--shared-prefix", "5"));
     refused("times of no steps",
