@@ -58,7 +58,7 @@ static int below(uint64_t *seed, int n)
     return (int)((*seed >> 33) % (uint64_t)n);
 }
 
-/* What came without drafts, up to a random place, and then anything, which a form may forbid. */
+/* Tokens that came without drafts, up to a random place, and then any, which a form may forbid. */
 static int propose(void *context, struct request *q, int n, int32_t *token)
 {
     struct run *r = context;

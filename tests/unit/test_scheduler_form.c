@@ -50,7 +50,7 @@ static const char long_keys[] =
     "\"kind_of_story\":{\"const\":\"once upon a time, there was\"}},"
     "\"required\":[\"the_little_dragon\",\"kind_of_story\"],\"additionalProperties\":false}";
 
-/* What comes, up to a random place, and then anything. */
+/* Tokens that come without drafts, up to a random place, and then any. */
 static int propose(void *context, struct request *r, int n, int32_t *token)
 {
     struct play *p = context;
