@@ -162,6 +162,8 @@ bool placement_admits(const struct placement *p, int i)
 int placement_enter(struct placement *p, int i, double now)
 {
     int from = waiting_set(p, i), to = least_used(p, i);
+    if (at(p, i, to)->n_users > 0)
+        spread(p, i, now);
     if (from == to) {
         deploy_enter(&p->set[to], i, now);
         return to;

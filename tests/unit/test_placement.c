@@ -195,6 +195,23 @@ static void replicas_when_hot(void **state)
     placement_close(&p);
 }
 
+/* The same of those who have waited: the second one that enters finds it in use. */
+static void replicas_for_many(void **state)
+{
+    (void)state;
+    static const int replicas[] = {2};
+    struct placement p;
+    open_sets(&p, 2, 1, 10 * GIB, replicas);
+    ask(&p, 0, 0, DEPLOY_WAIT, 0);
+    ask(&p, 0, 0, DEPLOY_WAIT, 0);
+    load(&p, 0, 0, 4 * GIB, 0);
+    assert_int_equal(placement_enter(&p, 0, 1), 0);
+    expect(&p, 1, DEPLOY_NOTHING, -1, -1);
+    assert_int_equal(placement_enter(&p, 0, 1), 0);
+    load(&p, 0, 1, 4 * GIB, 1);
+    placement_close(&p);
+}
+
 /* An operator's load brings all replicas, and an unload takes all, also one that is being read. */
 static void operators(void **state)
 {
@@ -539,9 +556,10 @@ static void random_schedules(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(free_room_first), cmocka_unit_test(oldest_goes),       cmocka_unit_test(sized_too_late),
-        cmocka_unit_test(pinned_beside),   cmocka_unit_test(sets_load_at_once), cmocka_unit_test(replicas_when_hot),
-        cmocka_unit_test(operators),       cmocka_unit_test(replica_fails),     cmocka_unit_test(random_schedules)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(free_room_first),   cmocka_unit_test(oldest_goes),
+                                       cmocka_unit_test(sized_too_late),    cmocka_unit_test(pinned_beside),
+                                       cmocka_unit_test(sets_load_at_once), cmocka_unit_test(replicas_when_hot),
+                                       cmocka_unit_test(operators),         cmocka_unit_test(replica_fails),
+                                       cmocka_unit_test(replicas_for_many), cmocka_unit_test(random_schedules)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
