@@ -145,6 +145,7 @@ static void begin(struct crew *c, const struct residents_news *news)
                                           .tokenizer = texts->tokenizer,
                                           .lexicon = &texts->lexicon,
                                           .prefix_caching = c->setup.prefix_caching,
+                                          .max_step = c->setup.max_step,
                                           .rope_changes_at = texts->rope_changes_at};
     c->loading = false;
     if (lanes_start(&c->lanes, news->model, c->setup.mailbox[news->model], &setup, &share, &c->failure) == 0)

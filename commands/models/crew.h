@@ -27,6 +27,7 @@ struct crew_setup { /* all that is pointed to is borrowed */
     void *control, *mailbox[PLAN_MODELS]; /* the main thread's ends; mailbox: [n_slots] */
     struct guess_rules guesses;
     bool prefix_caching;
+    double max_step;                            /* of struct scheduler_setup */
     struct crew_source source;                  /* ask NULL: orders bring models */
     int (*check)(void *context, struct err *e); /* -1: the link to other sets has failed */
     void *check_context;

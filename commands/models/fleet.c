@@ -135,6 +135,7 @@ static int open_crew(struct fleet *f, struct err *e)
                                .n_units = kv_arena_units((size_t)f->memory.kv),
                                .control = f->setup.front.models->control[0].end[1],
                                .prefix_caching = !f->setup.service->run.no_prefix_caching,
+                               .max_step = run_max_step(&f->setup.service->run),
                                .check = check_hub,
                                .check_context = f,
                                .stopping = stop_unpacking,
@@ -174,6 +175,7 @@ int fleet_link(struct fleet *f, struct link_card *card, bool local, double timeo
                                .n_places = f->crew.setup.n_slots,
                                .guesses = f->crew.setup.guesses,
                                .prefix_caching = f->crew.setup.prefix_caching,
+                               .max_step = f->crew.setup.max_step,
                                .timeout = timeout};
     for (int k = 0; control != NULL && k < f->n_sets; k++)
         control[k] = f->setup.front.models->control[k].end[1];

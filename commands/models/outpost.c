@@ -96,6 +96,7 @@ int outpost_open(struct outpost *o, const struct link_card *card, const struct w
                                .control = o->link.control[1],
                                .guesses = card->guesses,
                                .prefix_caching = card->prefix_caching != 0,
+                               .max_step = card->max_step,
                                .source = {o, ask, take, close_model},
                                .check = check_link,
                                .check_context = o};
