@@ -19,7 +19,7 @@ struct outpost { /* zeroed at first */
     bool open;
 };
 
-/* Rank 0's options for opening models, on the first rank of each set. speculative: storage for a text. Collective over
+/* Rank 0's options for opening models, on the first rank of each set. text: storage for one of them. Collective over
  * the job. */
 #define OUTPOST_TEXT_BYTES 4096
 void outpost_share_options(struct outpost *o, const struct service_options *mine, char text[OUTPOST_TEXT_BYTES],
