@@ -234,27 +234,38 @@ static int resettle(struct placement *p, int set, double now)
     return i;
 }
 
-/* Does model i stand in line behind a load of this set, and would set `to` have room for it? */
+/* Does model i stand in line in this set, and would set `to` have room for it? */
 static bool may_come(const struct placement *p, int i, int set, int to, double now)
 {
     double cost;
-    return p->set[set].loading >= 0 && at(p, i, set)->state == DEPLOY_WAITING && !holds(p, i, to) &&
-           !deploy_failed_lately(&p->set[to], i, now) && deploy_ease(&p->set[to], i, &cost) == DEPLOY_FREE;
+    return at(p, i, set)->state == DEPLOY_WAITING && !holds(p, i, to) && !deploy_failed_lately(&p->set[to], i, now) &&
+           deploy_ease(&p->set[to], i, &cost) == DEPLOY_FREE;
 }
 
-/* A set that loads nothing takes from the lines of others what it has room for: who has waited longest. */
+/* The model that has waited longest behind the load of a set, of those that may come to another one; -1: none. */
+static int first_to_come(const struct placement *p, int set, int to, double now)
+{
+    int first = -1;
+    for (int i = 0; i < p->n_models && p->set[set].loading >= 0; i++)
+        if (may_come(p, i, set, to, now) &&
+            (first < 0 || at(p, i, set)->waiting_since < at(p, first, set)->waiting_since))
+            first = i;
+    return first;
+}
+
+/* A set that loads nothing takes from the lines of others what it has room for. */
 static void relieve(struct placement *p, int set, double now)
 {
     int model = -1, from = -1;
-    if (deploy_line(&p->set[set]) > 0)
+    if (p->n_sets == 1 || deploy_line(&p->set[set]) > 0)
         return;
-    for (int k = 0; k < p->n_sets; k++)
-        for (int i = 0; i < p->n_models; i++)
-            if (may_come(p, i, k, set, now) &&
-                (model < 0 || at(p, i, k)->waiting_since < at(p, model, from)->waiting_since)) {
-                model = i;
-                from = k;
-            }
+    for (int k = 0; k < p->n_sets; k++) {
+        int i = k != set ? first_to_come(p, k, set, now) : -1;
+        if (i < 0 || (model >= 0 && at(p, i, k)->waiting_since >= at(p, model, from)->waiting_since))
+            continue;
+        model = i;
+        from = k;
+    }
     if (model >= 0)
         deploy_hand_over(&p->set[from], &p->set[set], model, now);
 }
