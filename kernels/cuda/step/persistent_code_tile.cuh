@@ -7,7 +7,7 @@
 #ifndef STEP_PERSISTENT_CODE_TILE_CUH
 #define STEP_PERSISTENT_CODE_TILE_CUH
 
-#include "kernels/cuda/step/persistent_stream.cuh"
+#include "kernels/cuda/step/persistent_kernel.cuh"
 
 /* Number i of a quad's 16 words. */
 __device__ static inline uint32_t quad_word(const uint4 &w, int i)

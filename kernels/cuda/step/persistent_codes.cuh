@@ -6,7 +6,6 @@
 
 #include "kernels/cuda/step/persistent_code_tile.cuh"
 #include "kernels/cuda/step/persistent_host.cuh"
-#include "kernels/cuda/step/persistent_kernel.cuh"
 
 typedef void (*chain_kernel)(struct chain_args);
 
