@@ -105,6 +105,8 @@ static const struct {
     {"llama, bfloat16, FP8, a scale a row", CODED("llama", "1024", "4864", "8", "bfloat16"), "fp8"},
     {"llama, bfloat16, FP8 in blocks", CODED("llama", "2048", "6144", "16", "bfloat16"), "fp8-block"},
     {"llama, float16, FP8 in blocks", CODED("llama", "1024", "3072", "8", "float16"), "fp8-block"},
+    {"llama, bfloat16, INT8", CODED("llama", "2048", "6144", "16", "bfloat16"), "int8"},
+    {"llama, float16, INT8", CODED("llama", "1024", "4864", "8", "float16"), "int8"},
     {"llama, bfloat16, INT4", CODED("llama", "2048", "6144", "16", "bfloat16"), "int4"},
     {"llama, float16, INT4", CODED("llama", "4096", "14336", "32", "float16"), "int4"},
     {"llama, bfloat16, INT4 with zeros", CODED("llama", "4096", "8192", "32", "bfloat16"), "int4-zeros"},

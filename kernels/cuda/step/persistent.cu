@@ -19,17 +19,22 @@ static bool fits_type(const struct queue *q, const struct weight *w)
     return w == nullptr || weight_is_quantised(w) || w->type == q->act;
 }
 
+static bool has_groups(const struct weight *w)
+{
+    return code_groups(&w->form, w->cols) > 1;
+}
+
 /* FORM_NONE: 16-bit weights, or codes that no kernel takes. */
 static enum chain_form form_of(const struct weight *w)
 {
     const struct code_form *f = &w->form;
-    if (!weight_is_quantised(w) || f->scale != SCALE_F32)
+    if (!weight_is_quantised(w) || f->scale != SCALE_F32 ||
+        (has_groups(w) ? f->group != GROUP_COLUMNS || f->first != 0 : f->zeros))
         return FORM_NONE;
-    if (f->codes == CODES_E4M3 && code_groups(f, w->cols) == 1)
-        return FORM_ROWS;
-    if (f->group != GROUP_COLUMNS || f->first != 0)
-        return FORM_NONE;
-    return f->codes == CODES_E4M3 ? FORM_E4M3 : f->codes == CODES_INT4 ? FORM_INT4 : FORM_NONE;
+    return f->codes == CODES_E4M3   ? FORM_E4M3
+           : f->codes == CODES_INT8 ? FORM_INT8
+           : f->codes == CODES_INT4 ? FORM_INT4
+                                    : FORM_NONE;
 }
 
 /* Refuses a product's weights by name. */
@@ -37,13 +42,12 @@ static const char *refuse_codes(const struct weight *w)
 {
     if (!weight_is_quantised(w))
         return nullptr;
-    enum chain_form form = form_of(w);
-    int groups = code_groups(&w->form, w->cols);
-    if (form == FORM_NONE)
-        return "quantised weights other than FP8 with a scale for each row or for 128 inputs, or INT4 with one for 128";
+    if (form_of(w) == FORM_NONE)
+        return "quantised weights other than FP8, INT8 and INT4 with scales of rows or of whole groups of 128 inputs";
     if (w->cols * code_bits(w->form.codes) % 1024 != 0)
         return "quantised weights in rows that are not multiples of 128 bytes";
-    if (form != FORM_ROWS && (groups % 4 != 0 || (w->form.zeros && groups % 16 != 0)))
+    int groups = code_groups(&w->form, w->cols);
+    if (groups > 1 && (groups % 4 != 0 || (w->form.zeros && groups % 16 != 0)))
         return "scales or zeros in rows that are not multiples of 16 bytes";
     return nullptr;
 }
@@ -63,7 +67,8 @@ static const struct weight *find_codes(const struct decode_model *m)
 static bool another_form(const struct decode_model *m, const struct weight *w)
 {
     const struct weight *first = find_codes(m);
-    return weight_is_quantised(w) && (form_of(w) != form_of(first) || w->form.zeros != first->form.zeros);
+    return weight_is_quantised(w) &&
+           (form_of(w) != form_of(first) || w->form.zeros != first->form.zeros || has_groups(w) != has_groups(first));
 }
 
 /* Compares a layer with the first one. */
@@ -223,7 +228,7 @@ static void open_maps(struct queue *q, struct persistent *p, const struct decode
 static void open_scales(struct queue *q, struct persistent *p, const struct decode_model *m)
 {
     size_t n = (size_t)m->n_layers * CHAIN_PRODUCTS + 1, bytes = n * sizeof(const float *);
-    if (p->form != FORM_ROWS)
+    if (p->form == FORM_NONE || has_groups(find_codes(m)))
         return;
     const float **host = (const float **)err_calloc(&q->err, n, sizeof *host, "table of scales"), **at = host;
     p->scales = (const float **)cuda_alloc(q, bytes);
@@ -243,7 +248,7 @@ static void open_scales(struct queue *q, struct persistent *p, const struct deco
 /* The maps of each product's scales and zeros of groups. */
 static void open_groups(struct queue *q, struct persistent *p, const struct decode_model *m)
 {
-    if (p->form < FORM_E4M3)
+    if (p->form == FORM_NONE || !has_groups(find_codes(m)))
         return;
     const int n = group_count(p->form);
     struct chain_args *a = &p->args;
@@ -301,7 +306,19 @@ static void open_steps(struct queue *q, struct persistent *p)
     cuda_wait(q);
 }
 
-/* The layout of shared memory in a step of n tokens, with a ring of `slots` slots. */
+static bool has_bias(const struct decode_model *m)
+{
+    bool has = m->head_bias != nullptr;
+    for (int l = 0; l < m->n_layers; l++) {
+        const struct decode_layer *d = &m->layer[l];
+        has = has || d->qkv_bias != nullptr || d->out_bias != nullptr || d->mlp_in_bias != nullptr ||
+              d->mlp_out_bias != nullptr;
+    }
+    return has;
+}
+
+/* The layout of shared memory in a step of n tokens, with a ring of `slots` slots. Before: args.at.bias_rows is 0 where
+ * no product has a bias. */
 static struct chain_layout make_layout(const struct persistent *p, int n_blocks, int slots, int n_tokens)
 {
     const struct chain_args *a = &p->args;
@@ -319,12 +336,12 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
     int *const offset[] = {&l.groups, &l.sums,     &l.input,    &l.partial, &l.stats,  &l.bias,
                            &l.scales, &l.residual, &l.kept,     &l.cos_sin, &l.layers, &l.tokens,
                            &l.shares, &l.attend,   &l.barriers, &l.hold,    &l.bytes};
-    const int size[] = {slots * (group_scale_bytes(p->form) + (a->group_zeros ? group_zero_bytes(p->form) : 0)),
-                        p->form == FORM_INT4 ? spans / 2 * CHAIN_WARPS * CHAIN_OCTET * 4 : 0,
+    const int size[] = {slots * group_bytes(p->form, a->group_maps != nullptr, a->group_zeros),
+                        p->form == FORM_INT8 || p->form == FORM_INT4 ? spans / 2 * CHAIN_WARPS * CHAIN_OCTET * 4 : 0,
                         input,
                         2 * CHAIN_WARPS * n_tokens * CHAIN_ROWS * 4,
                         n_tokens * CHAIN_WARPS * 16,
-                        2 * l.bias_rows * 4,
+                        a->at.bias_rows > 0 ? 2 * l.bias_rows * 4 : 0,
                         a->scales != nullptr ? 2 * l.bias_rows * 4 : 0,
                         n_tokens * l.x_rows * 4,
                         n_tokens * l.x_rows * 4,
@@ -369,7 +386,8 @@ extern "C" void cuda_persistent_patience(struct queue *q, uint32_t for_others, u
     const decltype(word_patience) patience = {cuda_state(q)->vain, for_others, for_own};
     CUDA_TRY(q, cudaMemcpyToSymbol(word_patience, &patience, sizeof patience));
     wide_patience(q, for_others, for_own);
-    find_code_kernels(q)->patience(q, for_others, for_own);
+    for (int form = FORM_E4M3; form <= FORM_INT4; form++)
+        find_code_kernels((enum chain_form)form)->patience(q, for_others, for_own);
 }
 
 extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model *m)
@@ -402,6 +420,7 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     a->position_offset = m->position_offset;
     a->rank = m->rank;
     a->n_ranks = m->n_ranks;
+    a->at.bias_rows = has_bias(m);
     int limit = 0, n_blocks = cuda_state(q)->n_multiprocessors;
     p->form = find_codes(m) != nullptr ? form_of(find_codes(m)) : FORM_NONE;
     open_scales(q, p, m);
@@ -421,7 +440,7 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2)
-            p->form == FORM_NONE ? prepare<T>(q, p) : find_code_kernels(q)->open(q, p);
+            p->form == FORM_NONE ? prepare<T>(q, p) : find_code_kernels(p->form)->open(q, p->max_shared);
     });
     return p;
 }
@@ -495,7 +514,7 @@ extern "C" void cuda_persistent_run(struct queue *q, void *opened, void *logits,
                 if (p->form == FORM_NONE)
                     launch_chain(q, persistent_kernel<T, slots, FORM_NONE>, a);
                 else
-                    find_code_kernels(q)->run(q, p, slots, &a);
+                    find_code_kernels(p->form)->run(q, slots, &a);
             });
     });
 }

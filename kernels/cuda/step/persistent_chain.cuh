@@ -42,13 +42,9 @@ static_assert(CHAIN_THREADS * CHAIN_REGISTERS + STREAM_THREADS * STREAM_REGISTER
 #define WIDE_BOXES    3   /* heights of a wide step's boxes: all tiles but the last; the last, of large, small shares */
 #define WIDE_BLOCKS   160 /* of a wide step at most */
 
-/* What weights are, where a kernel has any that are codes; it knows one of these besides 16-bit numbers. */
-enum chain_form {
-    FORM_NONE,
-    FORM_ROWS, /* E4M3, a scale for each row */
-    FORM_E4M3, /* the same, for each GROUP_COLUMNS of a row */
-    FORM_INT4  /* INT4, the same; there may be zeros */
-};
+/* What weights are, where a kernel has any that are codes; it knows one of these besides 16-bit numbers. A scale is of
+ * a row or, where there are `group_maps`, of GROUP_COLUMNS of it; then there may be zeros, too, of INT8 and INT4. */
+enum chain_form { FORM_NONE, FORM_E4M3, FORM_INT8, FORM_INT4 };
 #define GROUP_COLUMNS 128
 
 enum chain_input { INPUT_NORMED, INPUT_SAME /* as the product before */, INPUT_ATTENDED, INPUT_ACTIVATED };
@@ -98,7 +94,7 @@ struct chain_layout {
     int shares;   /* chain_share [CHAIN_PRODUCTS + 1] */
     int attend;   /* attend_shares */
     int groups;   /* scales and zeros of groups, see persistent_groups.cuh */
-    int sums;     /* of INT4's activations: float [CHAIN_WARPS][groups of a warp][CHAIN_OCTET] */
+    int sums;     /* of activations, of INT8 and INT4: float [CHAIN_WARPS][groups of a warp][CHAIN_OCTET] */
     int barriers; /* of the ring, [2][slots] */
     int hold;     /* int: not 0 while no copies to shared memory are to be asked for */
     int tokens;   /* int [3][n_tokens]: id, slot, pos */

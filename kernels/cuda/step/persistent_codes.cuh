@@ -1,6 +1,6 @@
-/* kernels/cuda/step/persistent_codes.cuh - the narrow kernels for weights that are codes, of activations of type T: what
- * persistent_codes_f16.cu and persistent_codes_bf16.cu have in common, each for its own, since they take long to
- * compile. */
+/* kernels/cuda/step/persistent_codes.cuh - the narrow kernels for weights that are codes of one form: what
+ * persistent_e4m3.cu, persistent_int8.cu and persistent_int4.cu have in common, each for itself, since they take long
+ * to compile. */
 #ifndef STEP_PERSISTENT_CODES_CUH
 #define STEP_PERSISTENT_CODES_CUH
 
@@ -18,20 +18,18 @@ static chain_kernel find_kernel(int slots)
                         : persistent_kernel<T, 2, FORM>;
 }
 
-template <typename T>
-static chain_kernel find_codes(enum chain_form form, int slots)
+template <chain_form FORM>
+static chain_kernel find_kernel(const struct queue *q, int slots)
 {
-    return form == FORM_ROWS   ? find_kernel<T, FORM_ROWS>(slots)
-           : form == FORM_E4M3 ? find_kernel<T, FORM_E4M3>(slots)
-                               : find_kernel<T, FORM_INT4>(slots);
+    return q->act == DTYPE_BF16 ? find_kernel<__nv_bfloat16, FORM>(slots) : find_kernel<__half, FORM>(slots);
 }
 
-template <typename T>
-static void codes_open(struct queue *q, const struct persistent *p)
+template <chain_form FORM>
+static void codes_open(struct queue *q, int max_shared)
 {
     for (int slots : {5, 3, 2})
-        CUDA_TRY(q, cudaFuncSetAttribute((const void *)find_codes<T>(p->form, slots),
-                                         cudaFuncAttributeMaxDynamicSharedMemorySize, p->max_shared));
+        CUDA_TRY(q, cudaFuncSetAttribute((const void *)find_kernel<FORM>(q, slots),
+                                         cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared));
 }
 
 static void codes_patience(struct queue *q, uint32_t for_others, uint32_t for_own)
@@ -40,10 +38,10 @@ static void codes_patience(struct queue *q, uint32_t for_others, uint32_t for_ow
     CUDA_TRY(q, cudaMemcpyToSymbol(word_patience, &patience, sizeof patience));
 }
 
-template <typename T>
-static void codes_run(struct queue *q, const struct persistent *p, int slots, const struct chain_args *a)
+template <chain_form FORM>
+static void codes_run(struct queue *q, int slots, const struct chain_args *a)
 {
-    launch_chain(q, find_codes<T>(p->form, slots), *a);
+    launch_chain(q, find_kernel<FORM>(q, slots), *a);
 }
 
 #endif

@@ -1,7 +1,7 @@
-/* kernels/cuda/step/persistent_groups.cuh - codes whose scales are of GROUP_COLUMNS columns of a row: where a narrow
- * step keeps scales, zeros and activations for them. What multiplies them: persistent_code_tile.cuh.
+/* kernels/cuda/step/persistent_groups.cuh - where a narrow step keeps activations for codes, and scales and zeros of
+ * groups of columns. What multiplies them: persistent_code_tile.cuh.
  *
- * A slot's scales come with its weights, as a box of all groups of a step of CHAIN_ROWS rows (gate's half of them
+ * A slot's scales of groups come with its weights, as a box of all groups of a step of CHAIN_ROWS rows (gate's half of them
  * before up's), and so do zeros, a byte each. They lie behind the ring, one slot's after the other. */
 #ifndef STEP_PERSISTENT_GROUPS_CUH
 #define STEP_PERSISTENT_GROUPS_CUH
@@ -10,13 +10,19 @@
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/step/persistent_chain.cuh"
 
-/* What INT4's products are multiplied with in the end: see code_multiply. */
-#define INT4_UNIT 16777216.0f
+/* What products of integers are multiplied with in the end: see code_multiply. */
+#define INTEGER_UNIT 16777216.0f
 
-/* Of a row in a step. */
+/* Columns of a lane's 16 bytes of codes. */
+__host__ __device__ constexpr int code_columns(chain_form form)
+{
+    return form == FORM_INT4 ? 32 : 16;
+}
+
+/* Groups of a row in a step. */
 __host__ __device__ constexpr int group_count(chain_form form)
 {
-    return form == FORM_INT4 ? 2 * CHAIN_WARPS : form == FORM_E4M3 ? CHAIN_WARPS : 0;
+    return CHAIN_WARPS * code_columns(form) / 16;
 }
 
 /* Bytes of a slot's scales, and of its zeros. */
@@ -27,7 +33,7 @@ __host__ __device__ constexpr int group_scale_bytes(chain_form form)
 
 __host__ __device__ constexpr int group_zero_bytes(chain_form form)
 {
-    return form == FORM_INT4 ? CHAIN_ROWS * group_count(form) : 0;
+    return form == FORM_E4M3 ? 0 : CHAIN_ROWS * group_count(form);
 }
 
 /* Where a slot's are, as copies name it. */
@@ -44,10 +50,9 @@ __device__ static inline group_place group_place_of(const chain_args &a, const c
 }
 
 /* Bytes that come with a slot of codes. */
-template <chain_form FORM>
-__device__ static inline int group_bytes(const chain_args &a)
+__host__ __device__ static inline int group_bytes(chain_form form, bool scales, bool zeros)
 {
-    return group_scale_bytes(FORM) + (a.group_zeros ? group_zero_bytes(FORM) : 0);
+    return (scales ? group_scale_bytes(form) : 0) + (zeros ? group_zero_bytes(form) : 0);
 }
 
 /* f(into, map, x, y, z) for the boxes that a slot's codes need: step `step` of rows from `row` on. */
@@ -55,6 +60,8 @@ template <chain_form FORM, typename F>
 __device__ static inline void group_boxes(const chain_args &a, const chain_product &p, int product, int step, int row,
                                           const group_place &into, F f)
 {
+    if (a.group_maps == nullptr)
+        return;
     const CUtensorMap *map = a.group_maps + product * 2;
     int first = step * group_count(FORM);
     f(into.scales, map, first, row, 0);
@@ -72,7 +79,7 @@ __device__ static inline void group_boxes(const chain_args &a, const chain_produ
 template <chain_form FORM>
 __device__ static inline int code_input_at(const chain_args &a, const chain_share &s, int warp, int column)
 {
-    const int LANE = FORM == FORM_INT4 ? 32 : 16; /* columns */
+    const int LANE = code_columns(FORM);
     int part = column / LANE % 4, eight = column / (4 * LANE) * (LANE / 8) + column % LANE / 8;
     return chain_input_at(warp, s.n_spans, eight, a.n_tokens, 0) + part * 8 + column % 8;
 }

@@ -25,17 +25,21 @@ void wide_patience(struct queue *q, uint32_t for_others, uint32_t for_own);
 /* a: persistent.wide with the step's arguments. Enqueued. */
 void wide_run(struct queue *q, struct chain_args *a);
 
-/* The same of the narrow kernels for codes. slots: of the ring */
+/* The narrow kernels for codes of one form. slots: of the ring */
 struct code_kernels {
-    void (*open)(struct queue *q, const struct persistent *p);
+    void (*open)(struct queue *q, int max_shared);
     void (*patience)(struct queue *q, uint32_t for_others, uint32_t for_own);
-    void (*run)(struct queue *q, const struct persistent *p, int slots, const struct chain_args *a);
+    void (*run)(struct queue *q, int slots, const struct chain_args *a);
 };
-extern const struct code_kernels code_kernels_f16, code_kernels_bf16;
+extern const struct code_kernels code_kernels_e4m3, code_kernels_int8, code_kernels_int4;
 
-static inline const struct code_kernels *find_code_kernels(const struct queue *q)
+/* NULL: FORM_NONE */
+static inline const struct code_kernels *find_code_kernels(enum chain_form form)
 {
-    return q->act == DTYPE_BF16 ? &code_kernels_bf16 : &code_kernels_f16;
+    return form == FORM_E4M3   ? &code_kernels_e4m3
+           : form == FORM_INT8 ? &code_kernels_int8
+           : form == FORM_INT4 ? &code_kernels_int4
+                               : nullptr;
 }
 
 /* Places parts of these sizes in shared memory, one after the other from `at` on: *offset[i] = start; the last: end. */

@@ -20,6 +20,7 @@
 template <typename T, chain_form FORM>
 struct input_units {
     static constexpr bool CODES = FORM != FORM_NONE, FINE = FORM == FORM_INT4;
+    static constexpr bool INTEGERS = FORM == FORM_INT8 || FORM == FORM_INT4;
     static constexpr int SPANS = FINE ? 4 : 2; /* of a step, where weights are codes */
 
     int n;               /* of the warp's lane that has most */
@@ -27,7 +28,7 @@ struct input_units {
     int column, columns; /* unit 0's first one; of the matrix */
     int stride;          /* elements from a unit's place to the next unit's */
     T *place;            /* unit 0's of token 0 */
-    float *sums;         /* FINE: see keep_sum */
+    float *sums;         /* INTEGERS: see keep_sum */
     bool coded, halves;  /* the product's weights are codes; bf16 is to be f16 */
 
     __device__ input_units(const chain_args &a, const chain_shared &sh, const chain_share &s, int n_columns)
@@ -79,22 +80,22 @@ struct input_units {
         uint32_t low = odd ? other : even_two, high = odd ? odd_two : other;
         return make_uint2(codes_pick(low, high, 0x5410), codes_pick(low, high, 0x7632));
     }
-    /* Keeps the sum of unit i over all lanes, which is a group's, times -1 / INT4_UNIT. */
+    /* Keeps the sum of unit i over all lanes, which is a group's, times -1 / INTEGER_UNIT. */
     __device__ void keep_sum(int i, int t, uint2 x) const
     {
         float2 a = tensor_unpack<__half>(x.x), b = tensor_unpack<__half>(x.y);
         float sum = warp_sum(a.x + a.y + (b.x + b.y));
         if (threadIdx.x % 32 == 0 && i < n_places)
-            sums[i * CHAIN_OCTET + t] = sum * (-1 / INT4_UNIT);
+            sums[i * CHAIN_OCTET + t] = sum * (-1 / INTEGER_UNIT);
     }
     __device__ void store_coded(int i, int t, uint2 x) const
     {
         if (halves)
             x = make_uint2(half_pair(x.x), half_pair(x.y));
-        if (FINE) {
+        if (INTEGERS)
             keep_sum(i, t, x);
+        if (FINE)
             x = pair_up(x);
-        }
         if (i < n_places)
             *(uint2 *)(place + i * stride + t * 32) = x;
     }

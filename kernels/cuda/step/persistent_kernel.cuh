@@ -79,20 +79,20 @@ __device__ static inline T chain_bias(const chain_product &p, const chain_share 
 }
 
 /* Copies the scales of the block's rows to shared memory, as the bias is copied: before the wait for the input. */
-template <typename T, bool CODES>
+template <bool CODES>
 struct chain_scales {
-    static constexpr float GAIN = std::is_same<T, __nv_bfloat16>::value ? 1 / INPUT_HALF_SCALE : 1;
     const float *from;
     float *to, mine;
     int n;
 
     __device__ chain_scales(const chain_args &a, const chain_shared &sh, const chain_product &p,
                             const chain_share &share, int product, int buffer)
-        : from(CODES ? a.scales[product] : nullptr), to(sh.at<float>(a.at.scales) + buffer * a.at.bias_rows), mine(0),
+        : from(CODES && a.scales != nullptr ? a.scales[product] : nullptr),
+          to(sh.at<float>(a.at.scales) + buffer * a.at.bias_rows), mine(0),
           n(from == nullptr ? 0 : (share.end - share.begin) * (p.gated ? 2 : 1))
     {
         if (CODES && (int)threadIdx.x < n)
-            mine = from[chain_row(p, share, threadIdx.x)] * GAIN;
+            mine = from[chain_row(p, share, threadIdx.x)];
     }
     __device__ void store(const chain_product &p, const chain_share &share) const
     {
@@ -100,7 +100,7 @@ struct chain_scales {
             to[threadIdx.x] = mine;
 #pragma unroll 1
         for (int i = threadIdx.x + CHAIN_THREADS; CODES && i < n; i += CHAIN_THREADS)
-            to[i] = from[chain_row(p, share, i)] * GAIN;
+            to[i] = from[chain_row(p, share, i)];
     }
     __device__ const float *kept() const
     {
@@ -173,7 +173,7 @@ __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, cons
         return;
     const void *weights = layer.bias[k % CHAIN_PRODUCTS];
     int n_bias = weights == nullptr ? 0 : (share.end - share.begin) * (p.gated ? 2 : 1);
-    const chain_scales<T, FORM == FORM_ROWS> scales(a, sh, p, share, product, count.products % 2);
+    const chain_scales<FORM != FORM_NONE> scales(a, sh, p, share, product, count.products % 2);
     float *bias = sh.at<float>(a.at.bias) + count.products++ % 2 * a.at.bias_rows;
     T mine = {};
     if ((int)threadIdx.x < n_bias)

@@ -165,7 +165,7 @@ __device__ static inline void stream_slot(const chain_args &a, const stream_curs
     if (p.gated)
         stream_rows<WIDE>(map, p, into + (WIDE ? c.n * p.pieces * 128 : RING_SLOT_BYTES / 2), c.step, p.rows + c.row,
                           c.n, f);
-    if constexpr (FORM >= FORM_E4M3)
+    if constexpr (FORM != FORM_NONE)
         if (p.spans > 1)
             group_boxes<FORM>(a, p, c.product, c.step, c.row, groups, f);
 }
@@ -180,7 +180,7 @@ __device__ static inline void stream_announce(const chain_args &a, const chain_s
         return;
     box_map_prefetch(stream_map<WIDE>(a, product, a.product[k], chain_tile_rows(share, 0)));
     box_map_prefetch(stream_map<WIDE>(a, product, a.product[k], chain_tile_rows(share, share.n_tiles - 1)));
-    if (FORM >= FORM_E4M3 && a.product[k].spans > 1)
+    if (FORM != FORM_NONE && a.group_maps != nullptr && a.product[k].spans > 1)
         box_map_prefetch(a.group_maps + product * 2);
 }
 
@@ -221,8 +221,8 @@ __device__ static inline void stream_weights(const chain_args &a, const chain_sh
                 later.next(a, sh);
                 n_ahead++;
             }
-        bool grouped = FORM >= FORM_E4M3 && a.product[now.k].spans > 1;
-        barrier_expect(barrier, lines * 128 + (grouped ? group_bytes<FORM>(a) : 0));
+        bool grouped = FORM != FORM_NONE && a.group_maps != nullptr && a.product[now.k].spans > 1;
+        barrier_expect(barrier, lines * 128 + (grouped ? group_bytes(FORM, true, a.group_zeros) : 0));
         stream_slot<WIDE, FORM>(
             a, now, shared_address(sh.base) + ring.slot * RING_SLOT_BYTES,
             group_place_of<FORM>(a, sh, SLOTS, ring.slot),
