@@ -230,7 +230,8 @@ void scheduler_expire(struct scheduler *s, double now)
 
 /* ---- results ---- */
 
-static int take_sampled(struct scheduler *s, struct request *r, const struct sampled *sampled, struct err *e)
+/* more: the step has further tokens of r. */
+static int take_sampled(struct scheduler *s, struct request *r, const struct sampled *sampled, bool more, struct err *e)
 {
     if (r->output.n == 0) {
         r->times.first_token = s->now;
@@ -244,7 +245,7 @@ static int take_sampled(struct scheduler *s, struct request *r, const struct sam
         tell_progress(s, r);
         return 0;
     }
-    if (request_take(r, s->setup.tokenizer, sampled, e) != 0)
+    if (request_take(r, s->setup.tokenizer, sampled, more, e) != 0)
         return -1;
     s->stats.n_output_tokens += r->output.n - before;
     form_note_jump(r, r->output.n - before);
@@ -293,7 +294,7 @@ static int take_rows(struct scheduler *s, struct request *r, const struct sample
         if (i > 0)
             note_accepted(s, r, i - 1);
         r->n_in_flight -= last;
-        if (take_sampled(s, r, &sampled[i], e) != 0)
+        if (take_sampled(s, r, &sampled[i], !last, e) != 0)
             return -1;
         if (last)
             return 0; /* r may be gone */
@@ -301,6 +302,15 @@ static int take_rows(struct scheduler *s, struct request *r, const struct sample
     r->n_in_flight--;
     release_if_done(s, r); /* it ended before, or its text was known: this was sampled for nothing */
     return 0;
+}
+
+/* Note how long the step took, whose results have come: it began with those of the one before, or with its plan. */
+static void measure(struct scheduler *s, const struct flight *f)
+{
+    double seconds = s->now - (f->planned > s->accepted ? f->planned : s->accepted);
+    drafts_measure(s, f, seconds);
+    bound_measure(s, f, seconds);
+    s->accepted = s->now;
 }
 
 int scheduler_accept(struct scheduler *s, const struct step_result *result, double now, struct err *e)
@@ -315,7 +325,7 @@ int scheduler_accept(struct scheduler *s, const struct step_result *result, doub
         s->accepted = now; /* the main step that was planned behind it begins now */
         return 0;
     }
-    drafts_measure(s, f, now);
+    measure(s, f);
     if (take_scores(s, f, result, e) != 0)
         return -1;
     for (int i = 0, row = 0; i < f->n; row += f->rows[i], i++)

@@ -61,10 +61,10 @@ static inline int n_feedable(const struct request *r)
     return n_known(r) + n_awaited(r) - r->n_fed;
 }
 
-/* Can r have drafts at all? Its owner or its form decides what follows in the other cases. */
+/* Can r have drafts at all? Else its owner decides what follows. */
 static inline bool is_drafted(const struct request *r)
 {
-    return !r->steered && r->form == NULL;
+    return !r->steered;
 }
 
 /* Penalties look at the tokens of the slot, also at those that are not fed. */
@@ -168,7 +168,7 @@ int drafts_plan(struct scheduler *s, int n_decodes);
 bool drafts_wait(struct scheduler *s);
 
 /* Note the time that the step took. */
-void drafts_measure(struct scheduler *s, const struct flight *f, double now);
+void drafts_measure(struct scheduler *s, const struct flight *f, double seconds);
 
 /* The number of n tokens sampled for r that count. The others' places are given back. */
 int drafts_settle(struct scheduler *s, struct request *r, const struct sampled *sampled, int n);
@@ -192,6 +192,26 @@ void drafter_accept(struct scheduler *s, const struct step_result *result);
 /* At most n of r's drafts to *token; returns their number. They are handed out once. */
 int drafter_take(struct scheduler *s, const struct request *r, int n, int32_t *token);
 
+/* ---- scheduler_bound.c: the time that a step may take ---- */
+
+/* A plan begins, in which those of s->turn that decode take n_rows rows. */
+void bound_begin(struct scheduler *s, int n_rows);
+
+/* Is there time for prompts, or for more of them? */
+bool bound_has_room(const struct scheduler *s);
+
+/* The number of n tokens of a prompt, behind `pos` tokens, for which there is time: a block's at least, if there is
+ * room at all. And they have been planned. */
+int bound_fit(const struct scheduler *s, int pos, int n);
+void bound_note(struct scheduler *s, int pos, int n);
+
+/* The number of n tokens that clients divide, so that the first of them does not take all the time there is. */
+int bound_part(const struct scheduler *s, int n);
+
+/* The plan is complete; and its step has taken so long. */
+void bound_end(struct scheduler *s, struct flight *f, const struct plan *p);
+void bound_measure(struct scheduler *s, const struct flight *f, double seconds);
+
 /* ---- scheduler_prefix.c: the prefix cache ---- */
 
 /* Hold the blocks of the longest known beginning of a sequence that has none. */
@@ -202,9 +222,12 @@ void prefix_share(struct scheduler *s, struct request *r);
 
 /* ---- scheduler_form.c: sequences whose text has to have a form ---- */
 
-/* For the newest sequence of the plan, which samples a token of r: its mask is in the plan if it is known, else it
- * will be late. */
-void form_add_mask(const struct scheduler *s, const struct request *r, struct plan *p);
+/* The number of r's n drafts up to the one that its form forbids, or that would complete it. */
+int form_allows(struct request *r, int n);
+
+/* The place of the masks of r's next token and of those behind its drafts, of which it loses those that have none: they
+ * go into the plan where the next one's is known, else that one will be late. */
+enum plan_mask form_add_masks(const struct scheduler *s, struct request *r, struct plan *p);
 
 /* r has taken n tokens, of which one was sampled: those behind it are fed from here, and what is sampled in their
  * places by steps that are under way is void. */
