@@ -52,7 +52,7 @@ static const char *refuse_codes(const struct weight *w)
     return nullptr;
 }
 
-/* Of the first product whose weights are codes; NULL: none are. */
+/* The first product's weights that are codes; NULL: none are. */
 static const struct weight *find_codes(const struct decode_model *m)
 {
     const struct decode_layer *l = &m->layer[0];

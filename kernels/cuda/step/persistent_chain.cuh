@@ -42,7 +42,7 @@ static_assert(CHAIN_THREADS * CHAIN_REGISTERS + STREAM_THREADS * STREAM_REGISTER
 #define WIDE_BOXES    3   /* heights of a wide step's boxes: all tiles but the last; the last, of large, small shares */
 #define WIDE_BLOCKS   160 /* of a wide step at most */
 
-/* What weights are, where a kernel has any that are codes; it knows one of these besides 16-bit numbers. A scale is of
+/* The form of weights that are codes: a kernel knows one besides 16-bit numbers. A scale is of
  * a row or, where there are `group_maps`, of GROUP_COLUMNS of it; then there may be zeros, too, of INT8 and INT4. */
 enum chain_form { FORM_NONE, FORM_E4M3, FORM_INT8, FORM_INT4 };
 #define GROUP_COLUMNS 128

@@ -9,8 +9,8 @@
 
 #include "kernels/cuda/step/persistent_kernel.cuh"
 
-/* Number i of a quad's 16 words. */
-__device__ static inline uint32_t quad_word(const uint4 &w, int i)
+/* Word i of four. */
+__device__ static inline uint32_t word_of(const uint4 &w, int i)
 {
     return i == 0 ? w.x : i == 1 ? w.y : i == 2 ? w.z : w.w;
 }
@@ -28,16 +28,17 @@ __device__ static inline void code_multiply(float (&sum)[4], const uint4 (&w)[2]
 #pragma unroll
         for (int r = 0; r < 2; r++)
             if constexpr (FORM == FORM_E4M3) {
-                code_pairs<__half, CODES_E4M3>::decode(a[r], quad_word(w[r], k), 0);
+                code_pairs<__half, CODES_E4M3>::decode(a[r], word_of(w[r], k), 0);
             } else {
-                a[r][0] = codes_pick(quad_word(w[r], k), 0, 0x4140);
-                a[r][1] = codes_pick(quad_word(w[r], k), 0, 0x4342);
+                a[r][0] = codes_pick(word_of(w[r], k), 0, 0x4140);
+                a[r][1] = codes_pick(word_of(w[r], k), 0, 0x4342);
             }
         tensor_mma<__half>(sum, a[0][0], a[1][0], a[0][1], a[1][1], k % 2 == 0 ? v.x : v.z, k % 2 == 0 ? v.y : v.w);
     }
 }
 
-/* The same of INT4. Every other nibble stands 4 bits higher and counts 16 times as much: they have sums of their own. */
+/* The same of INT4. Every other nibble stands 4 bits higher and counts 16 times as much: they have sums of their
+ * own. */
 template <chain_form FORM>
 __device__ static inline void code_multiply(float (&sum)[4], const uint4 (&w)[2], const uint4 (&x)[4])
 {
@@ -45,7 +46,7 @@ __device__ static inline void code_multiply(float (&sum)[4], const uint4 (&w)[2]
     float high[4] = {};
 #pragma unroll
     for (int k = 0; k < 4; k++) {
-        uint32_t a = quad_word(w[0], k), b = quad_word(w[1], k), a8 = a >> 8, b8 = b >> 8;
+        uint32_t a = word_of(w[0], k), b = word_of(w[1], k), a8 = a >> 8, b8 = b >> 8;
         tensor_mma<__half>(sum, a & LOW, b & LOW, a8 & LOW, b8 & LOW, x[k].x, x[k].y);
         tensor_mma<__half>(high, a & HIGH, b & HIGH, a8 & HIGH, b8 & HIGH, x[k].z, x[k].w);
     }
@@ -69,7 +70,7 @@ struct code_groups_at {
         scale = row * ROW + part * 16 + group % 4 * 4;
         zero = row * COUNT + group;
     }
-    /* What products of integers begin with: less the zeros. sums: of x of the lane's two tokens, see keep_sum. */
+    /* The beginning of products of integers: less the zeros. sums: of x of the lane's two tokens, see keep_sum. */
     __device__ void begin(float (&part)[4], float2 sums, const char *zeros, bool own) const
     {
 #pragma unroll

@@ -1,8 +1,8 @@
 /* kernels/cuda/step/persistent_groups.cuh - where a narrow step keeps activations for codes, and scales and zeros of
  * groups of columns. What multiplies them: persistent_code_tile.cuh.
  *
- * A slot's scales of groups come with its weights, as a box of all groups of a step of CHAIN_ROWS rows (gate's half of them
- * before up's), and so do zeros, a byte each. They lie behind the ring, one slot's after the other. */
+ * A slot's scales of groups come with its weights, as a box of all groups of a step of CHAIN_ROWS rows (gate's half of
+ * them before up's), and so do zeros, a byte each. They lie behind the ring, one slot's after the other. */
 #ifndef STEP_PERSISTENT_GROUPS_CUH
 #define STEP_PERSISTENT_GROUPS_CUH
 
@@ -10,7 +10,7 @@
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/step/persistent_chain.cuh"
 
-/* What products of integers are multiplied with in the end: see code_multiply. */
+/* The factor of products of integers in the end: see code_multiply. */
 #define INTEGER_UNIT 16777216.0f
 
 /* Columns of a lane's 16 bytes of codes. */
@@ -36,7 +36,7 @@ __host__ __device__ constexpr int group_zero_bytes(chain_form form)
     return form == FORM_E4M3 ? 0 : CHAIN_ROWS * group_count(form);
 }
 
-/* Where a slot's are, as copies name it. */
+/* The place of a slot's, as copies name it. */
 struct group_place {
     uint32_t scales, zeros;
 };

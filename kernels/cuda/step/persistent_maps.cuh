@@ -42,7 +42,7 @@ static inline void make_map(struct queue *q, CUtensorMap *to, PFN_cuTensorMapEnc
     memcpy((void *)to, &map, sizeof map);
 }
 
-/* Of codes bytes are the columns. */
+/* Columns of codes are bytes. */
 static inline struct boxed boxed_weight(const struct weight *w)
 {
     if (!weight_is_quantised(w))
