@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #define VOCAB 50
-static const struct limits limits = {4, 32, 70, 6, 11, 2, 3, 0, 0, 0}; /* 5 blocks a slot */
+static const struct limits limits = {4, 32, 70, 6, 11, 2, 3, 0, 0, 0, 0}; /* 5 blocks a slot */
 
 static void fill(struct plan *p)
 {
