@@ -159,21 +159,6 @@ STEP(OTHER, gather_rows, (struct queue *q, void *out, const void *x, const int32
 STEP(OTHER, gather_columns, (struct queue *q, void *out, const void *x, const int32_t *order, int n_tokens, int dim,
                              int cols),
      (q, out, x, order, n_tokens, dim, cols))
-/* out[row[i]] = x[i], but for row[i] < 0; equal rows: of no matter which. x: [n_rows, dim], out: [.., dim]; row: device
- * memory. */
-STEP(OTHER, scatter_rows, (struct queue *q, void *out, const void *x, const int32_t *row, int n_rows, int dim),
-     (q, out, x, row, n_rows, dim))
-/* out[t][first + c] = x[t][x_first + c] (+ add[t][x_first + c]), c < cols, rounded once. out: [n_tokens, out_dim],
- * whose other columns stay; x, add: [n_tokens, x_dim]; add NULL: nothing. */
-STEP(OTHER, copy_columns, (struct queue *q, void *out, int out_dim, int first, const void *x, int x_dim, int x_first,
-                           const void *add, int n_tokens, int cols),
-     (q, out, out_dim, first, x, x_dim, x_first, add, n_tokens, cols))
-/* place[t] = the token's place in the blocks of its sequence, block x KV_BLOCK_TOKENS + pos[t] % KV_BLOCK_TOKENS; where
- * planned != NULL and planned[t] < 0 it is n_places + slot[t]. -1: of a token without a sequence, or beyond the
- * table. */
-STEP(OTHER, find_places, (struct queue *q, int32_t *place, const int32_t *planned, const struct batch *batch,
-                          int n_places),
-     (q, place, planned, batch, n_places))
 /* Column blocks of the ranks, one after the other, become rows: out[i][begin_r + c] = in_r[i][c] where in_r, at
  * element offset n_rows * begin_r of `in`, is [n_rows, begin_{r+1} - begin_r]. begin: host [n_ranks + 1]. */
 STEP(ALL_GATHER, join_columns, (struct queue *q, void *out, const void *in, const int *begin, int n_ranks, int n_rows),

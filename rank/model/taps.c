@@ -30,7 +30,7 @@ int taps_open(struct taps *t, const struct network *model, const struct network 
               int n_tokens, const struct ops *ops, struct queue *q, struct err *e)
 {
     size_t row = (size_t)range_length(head->shard.states) * dtype_bytes(q->act);
-    *t = (struct taps){.model = model, .head = head, .n_places = n_blocks * KV_BLOCK_TOKENS};
+    *t = (struct taps){.ops = state_ops_of(ops), .model = model, .head = head, .n_places = n_blocks * KV_BLOCK_TOKENS};
     t->tapped = ops->alloc(q, tapped_bytes(&head->config, n_tokens, q->act));
     t->place = ops->alloc(q, (size_t)n_tokens * sizeof *t->place);
     if (row > 0) {
@@ -61,7 +61,7 @@ void taps_note(const struct layer_run *r, int layer, const void *pending)
     const struct model_drafting *d = &t->head->config.drafting;
     for (int i = 0; i < d->n_taps; i++)
         if (d->tap[i] == layer)
-            r->ops->copy_columns(r->q, t->tapped, d->n_taps * d->tapped, i * d->tapped, r->act->x, d->tapped, 0,
+            t->ops->copy_columns(r->q, t->tapped, d->n_taps * d->tapped, i * d->tapped, r->act->x, d->tapped, 0,
                                  pending, r->batch->n_tokens, d->tapped);
 }
 
@@ -71,9 +71,9 @@ void taps_keep(const struct layer_run *r)
     int n = r->batch->n_tokens;
     if (t == NULL || t->model != r->network)
         return;
-    r->ops->find_places(r->q, t->place, NULL, r->batch, t->n_places);
+    t->ops->find_places(r->q, t->place, NULL, r->batch, t->n_places);
     r->ops->matmul(r->q, t->narrow, t->tapped, t->head->once[WEIGHT_TAPS], NULL, n, false);
-    r->ops->scatter_rows(r->q, t->states, t->narrow, t->place, n, n_columns(t));
+    t->ops->scatter_rows(r->q, t->states, t->narrow, t->place, n, n_columns(t));
 }
 
 void taps_fetch(const struct layer_run *r, const int32_t *planned)
@@ -83,14 +83,14 @@ void taps_fetch(const struct layer_run *r, const int32_t *planned)
     struct batch of_model = *r->batch;
     of_model.block_table = t->block_table;
     of_model.blocks_per_slot = t->blocks_per_slot;
-    r->ops->find_places(r->q, t->place, planned, &of_model, t->n_places);
+    t->ops->find_places(r->q, t->place, planned, &of_model, t->n_places);
     if (r->comm->n_ranks == 1) {
         r->ops->gather_rows(r->q, r->act->x, t->states, t->place, n, hidden);
         return;
     }
     r->ops->clear(r->q, r->act->x, (size_t)n * (size_t)hidden * dtype_bytes(r->q->act));
     r->ops->gather_rows(r->q, t->narrow, t->states, t->place, n, cols);
-    r->ops->copy_columns(r->q, r->act->x, hidden, t->head->shard.states.begin, t->narrow, cols, 0, NULL, n, cols);
+    t->ops->copy_columns(r->q, r->act->x, hidden, t->head->shard.states.begin, t->narrow, cols, 0, NULL, n, cols);
     comm_all_reduce(r->comm, r->q, r->act->x, (size_t)n * (size_t)hidden);
 }
 
@@ -101,7 +101,7 @@ void taps_hold(const struct layer_run *r, const void *rows, const int32_t *slot,
     if (cols == 0)
         return;
     char *held = (char *)t->states + (size_t)t->n_places * (size_t)cols * dtype_bytes(r->q->act);
-    r->ops->copy_columns(r->q, t->narrow, cols, 0, rows, r->network->config.hidden, t->head->shard.states.begin, NULL,
+    t->ops->copy_columns(r->q, t->narrow, cols, 0, rows, r->network->config.hidden, t->head->shard.states.begin, NULL,
                          n, cols);
-    r->ops->scatter_rows(r->q, held, t->narrow, slot, n, cols);
+    t->ops->scatter_rows(r->q, held, t->narrow, slot, n, cols);
 }

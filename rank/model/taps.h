@@ -7,9 +7,11 @@
 #ifndef MODEL_TAPS_H
 #define MODEL_TAPS_H
 
+#include "kernels/states.h"
 #include "rank/model/layer.h"
 
 struct taps {
+    const struct state_ops *ops;
     const struct network *model, *head; /* borrowed */
     const int32_t *block_table;         /* the model's, [max_seqs, blocks_per_slot]: borrowed from its engine */
     int blocks_per_slot;

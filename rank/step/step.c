@@ -199,6 +199,7 @@ static void embed(struct engine *g, const struct batch *b)
 static void embed_states(const struct layer_run *r, const int32_t *planned)
 {
     const struct model_config *m = &r->network->config;
+    const struct state_ops *ops = r->network->taps->ops;
     const struct network *embeds = m->drafting.embeds ? r->network : r->network->taps->model;
     const struct weight *const *w = r->network->layer[0];
     void *x = r->act->x, *normed = r->act->normed;
@@ -206,12 +207,12 @@ static void embed_states(const struct layer_run *r, const int32_t *planned)
     r->ops->embed(r->q, normed, r->batch->token, embeds->once[WEIGHT_EMBED], embeds->shard.vocab.begin, n);
     comm_all_reduce(r->comm, r->q, normed, (size_t)n * (size_t)hidden);
     r->ops->norm(r->q, normed, normed, NULL, m->norm, w[WEIGHT_ATTN_NORM], NULL, n, hidden, m->norm_eps);
-    r->ops->copy_columns(r->q, r->act->joined, 2 * hidden, 0, normed, hidden, 0, NULL, n, hidden);
+    ops->copy_columns(r->q, r->act->joined, 2 * hidden, 0, normed, hidden, 0, NULL, n, hidden);
     taps_fetch(r, planned);
     r->ops->norm(r->q, normed, x, NULL, m->norm, w[WEIGHT_STATE_NORM], NULL, n, hidden, m->norm_eps);
-    r->ops->copy_columns(r->q, r->act->joined, 2 * hidden, hidden, normed, hidden, 0, NULL, n, hidden);
+    ops->copy_columns(r->q, r->act->joined, 2 * hidden, hidden, normed, hidden, 0, NULL, n, hidden);
     if (m->drafting.normed_stream)
-        r->ops->copy_columns(r->q, x, hidden, 0, normed, hidden, 0, NULL, n, hidden);
+        ops->copy_columns(r->q, x, hidden, 0, normed, hidden, 0, NULL, n, hidden);
 }
 
 /* act.x for the logits. A drafting head's stream is a state, too, and normed where logits are computed. */

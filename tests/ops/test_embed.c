@@ -127,94 +127,6 @@ static void test_gather_rows(void **unused)
     }
 }
 
-static void test_scatter_rows(void **unused)
-{
-    (void)unused;
-    const int32_t row[] = {4, 0, -1, 2};
-    for (size_t d = 0; d < N_DIMS; d++) {
-        uint64_t state = 6;
-        struct queue q = test_queue(1);
-        struct guarded x = guarded_open(4 * (size_t)dims[d]), out = guarded_open(6 * (size_t)dims[d]);
-        random_fill(x.data, x.n, &state, 1);
-        for (size_t i = 0; i < out.n; i++)
-            out.data[i] = 7;
-        ops->scatter_rows(&q, out.data, x.data, row, 4, dims[d]);
-        for (size_t i = 0; i < out.n; i++) {
-            int from = -1;
-            for (int k = 0; k < 4; k++)
-                from = row[k] == (int)(i / dims[d]) ? k : from;
-            assert_true(out.data[i] == (from < 0 ? 7.0f : x.data[(size_t)from * dims[d] + i % dims[d]]));
-        }
-        ops->scatter_rows(&q, out.data, x.data, row, 0, dims[d]);
-        guarded_close(&x);
-        guarded_close(&out);
-    }
-}
-
-static void test_copy_columns(void **unused)
-{
-    (void)unused;
-    enum { N = 3 };
-    static const int firsts[] = {0, 5, 8, 64};
-    for (size_t d = 0; d < N_DIMS; d++)
-        for (int k = 0; k < 8; k++) {
-            uint64_t state = 9;
-            struct queue q = test_queue(1);
-            int cols = dims[d], first = firsts[k / 2], dim = cols + first + 8 * (k / 2), x_dim = cols + 16;
-            struct guarded x = guarded_open((size_t)N * x_dim), add = guarded_open((size_t)N * x_dim);
-            struct guarded out = guarded_open((size_t)N * dim);
-            random_fill(x.data, x.n, &state, 1);
-            random_fill(add.data, add.n, &state, 1);
-            for (size_t i = 0; i < out.n; i++)
-                out.data[i] = 7;
-            ops->copy_columns(&q, out.data, dim, first, x.data, x_dim, 8, k % 2 ? add.data : NULL, N, cols);
-            for (size_t i = 0; i < out.n; i++) {
-                int t = (int)i / dim, c = (int)i % dim - first;
-                size_t from = (size_t)t * x_dim + 8 + (size_t)c;
-                float want = c < 0 || c >= cols ? 7 : k % 2 ? as_act(x.data[from] + add.data[from]) : x.data[from];
-                assert_true(out.data[i] == want);
-            }
-            guarded_close(&x);
-            guarded_close(&add);
-            guarded_close(&out);
-        }
-}
-
-static void test_find_places(void **unused)
-{
-    (void)unused;
-    enum { N = 7, SLOTS = 3, PER_SLOT = 4 };
-    static const int32_t planned[N] = {1, 2, -1, 4, -1, 6, 7}, slot[N] = {0, 2, 1, -1, -1, 2, 0},
-                         pos[N] = {0, 33, 63, 5, 5, 63, 64};
-    static const int32_t paged[N] = {11 * KV_BLOCK_TOKENS,
-                                     31 * KV_BLOCK_TOKENS + 33 % KV_BLOCK_TOKENS,
-                                     24 * KV_BLOCK_TOKENS + 15,
-                                     -1,
-                                     -1,
-                                     34 * KV_BLOCK_TOKENS + 15,
-                                     -1};
-    int32_t table[SLOTS * PER_SLOT];
-    struct queue q = test_queue(1);
-    backend_n_slots = SLOTS;
-    for (int i = 0; i < SLOTS * PER_SLOT; i++)
-        table[i] = 10 * (i / PER_SLOT + 1) + i % PER_SLOT + 1;
-    table[2 * PER_SLOT + 2] = 31;
-    struct guarded place = guarded_open(N);
-    const struct batch b = {.n_tokens = N,
-                            .token = planned,
-                            .slot = slot,
-                            .pos = pos,
-                            .rope_len = pos,
-                            .block_table = table,
-                            .blocks_per_slot = PER_SLOT};
-    ops->find_places(&q, (int32_t *)place.data, NULL, &b, 900);
-    assert_memory_equal(place.data, paged, sizeof paged);
-    ops->find_places(&q, (int32_t *)place.data, planned, &b, 900);
-    for (int t = 0; t < N; t++)
-        assert_int_equal(((int32_t *)place.data)[t], t == 2 ? 901 : paged[t]);
-    guarded_close(&place);
-}
-
 static void test_gather_columns(void **unused)
 {
     (void)unused;
@@ -290,10 +202,9 @@ static void test_feed(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_embed),       cmocka_unit_test(test_add_position),   cmocka_unit_test(test_add),
-        cmocka_unit_test(test_scale),       cmocka_unit_test(test_scatter_rows),   cmocka_unit_test(test_copy_columns),
-        cmocka_unit_test(test_find_places), cmocka_unit_test(test_gather_rows),    cmocka_unit_test(test_join_columns),
-        cmocka_unit_test(test_feed),        cmocka_unit_test(test_gather_columns),
+        cmocka_unit_test(test_embed), cmocka_unit_test(test_add_position),   cmocka_unit_test(test_add),
+        cmocka_unit_test(test_scale), cmocka_unit_test(test_gather_rows),    cmocka_unit_test(test_join_columns),
+        cmocka_unit_test(test_feed),  cmocka_unit_test(test_gather_columns),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

@@ -413,41 +413,6 @@ static void gather_columns(struct queue *q, void *out, const void *x, const int3
     finish(q);
 }
 
-static void scatter_rows(struct queue *q, void *out, const void *x, const int32_t *row, int n_rows, int dim)
-{
-    int last = -1;
-    for (int i = 0; i < n_rows; i++)
-        last = row[i] > last ? row[i] : last;
-    struct argument *to = argument_act("result", out, (size_t)(last + 1) * (size_t)dim, ARGUMENT_PARTLY);
-    for (int i = 0; i < n_rows; i++)
-        if (row[i] >= 0)
-            argument_may_change(to, (size_t)row[i] * (size_t)dim, (size_t)dim);
-    table->scatter_rows(on(q), argument_data(to), act("x", x, (size_t)n_rows * (size_t)dim, ARGUMENT_READ),
-                        ints("rows", row, (size_t)n_rows), n_rows, dim);
-    finish(q);
-}
-
-static void copy_columns(struct queue *q, void *out, int out_dim, int first, const void *x, int x_dim, int x_first,
-                         const void *add, int n_tokens, int cols)
-{
-    size_t n = (size_t)n_tokens, read = n * (size_t)x_dim;
-    struct argument *to = argument_act("result", out, n * (size_t)out_dim, ARGUMENT_PARTLY);
-    for (size_t t = 0; t < n; t++)
-        argument_may_change(to, t * (size_t)out_dim + (size_t)first, (size_t)cols);
-    table->copy_columns(on(q), argument_data(to), out_dim, first, act("x", x, read, ARGUMENT_READ), x_dim, x_first,
-                        act("addend", add, read, ARGUMENT_READ), n_tokens, cols);
-    finish(q);
-}
-
-static void find_places(struct queue *q, int32_t *place, const int32_t *planned, const struct batch *b, int n_places)
-{
-    struct batch db = batch(b);
-    size_t n = (size_t)b->n_tokens;
-    table->find_places(on(q), argument_data(argument("places", place, n, sizeof *place, ARGUMENT_MADE)),
-                       ints("planned tokens", planned, n), &db, n_places);
-    finish(q);
-}
-
 static void join_columns(struct queue *q, void *out, const void *in, const int *begin, int n_ranks, int n_rows)
 {
     size_t n = (size_t)n_rows * (size_t)begin[n_ranks];
