@@ -150,7 +150,8 @@ static void open_ints(struct engine *g, struct err *e)
         g->flight[i].blocks = take_host(g, n_blocks, sizeof *g->block_table, e);
         g->flight[i].params = take_host(g, (size_t)l->max_seqs, sizeof *g->flight[i].params, e);
         g->flight[i].history = take_host(g, (size_t)l->max_len, sizeof *g->flight[i].history, e);
-        g->flight[i].masks = take_host(g, (size_t)l->max_seqs * (size_t)l->mask_words, sizeof *g->flight[i].masks, e);
+        g->flight[i].masks =
+            take_host(g, (size_t)limits_sampled(l) * (size_t)l->mask_words, sizeof *g->flight[i].masks, e);
         g->flight[i].sampled = take_host(g, (size_t)l->max_logit_rows, sizeof *g->sampled_dev, e);
     }
     place_ints(&g->dev, g->ints_dev, g->ints_pitch);
@@ -193,10 +194,8 @@ static void open_sampler(struct engine *g)
     s->last_token = take_device(g, (size_t)l->max_seqs, sizeof *s->last_token);
     s->params = take_device(g, (size_t)l->max_seqs, sizeof *s->params);
     s->mask_words = model_logits(&g->network->config) < s->vocab ? (s->vocab + 31) / 32 : l->mask_words;
-    s->mask = take_device(g, (size_t)l->max_seqs * (size_t)s->mask_words, sizeof *s->mask);
-    /* A sequence is sampled from one row, and one for each of its drafts. */
-    int rows = l->max_seqs + l->max_drafts < l->max_logit_rows ? l->max_seqs + l->max_drafts : l->max_logit_rows;
-    s->scratch = take_device(g, (size_t)rows, g->ops->sample_scratch_bytes(s->vocab));
+    s->mask = take_device(g, (size_t)limits_sampled(l) * (size_t)s->mask_words, sizeof *s->mask);
+    s->scratch = take_device(g, (size_t)limits_sampled(l), g->ops->sample_scratch_bytes(s->vocab));
 }
 
 static void take_all(struct engine *g, struct err *e)
@@ -209,7 +208,7 @@ static void take_all(struct engine *g, struct err *e)
     open_sampler(g);
 }
 
-/* A head that drafts some tokens only: the others are forbidden in every slot. */
+/* A head that drafts some tokens only: the others are forbidden in every row. */
 static void forbid_others(struct engine *g, struct err *e)
 {
     const int32_t *row = g->network->drafted;
@@ -217,7 +216,7 @@ static void forbid_others(struct engine *g, struct err *e)
     uint32_t *mask = row != NULL ? err_calloc(e, words, sizeof *mask, "tokens that are drafted") : NULL;
     for (int i = 0; mask != NULL && i < g->sampler.vocab; i++)
         mask[i / 32] |= (uint32_t)(row[i] >= 0) << i % 32;
-    for (int i = 0; mask != NULL && i < g->limits.max_seqs; i++)
+    for (int i = 0; mask != NULL && i < limits_sampled(&g->limits); i++)
         g->ops->upload(g->q, g->sampler.mask + (size_t)i * words, bytes, mask, bytes, bytes, 1);
     g->ops->wait(g->q);
     free(mask);
