@@ -150,6 +150,44 @@ class Layer:
         return add(x, self.mlp(norm(x, self.w["post_attention_layernorm.weight"], self.c["rms_norm_eps"])))
 
 
+class LatentLayer(Layer):
+    """A layer of DeepSeek-V3: keys and values of all heads are made of one latent a token."""
+
+    def turned(self, x, pos):
+        out = list(x)
+        for j in range(0, len(x), 2):
+            angle = pos * self.c["rope_theta"] ** (-j / len(x))
+            c, s = math.cos(angle), math.sin(angle)
+            out[j], out[j + 1] = x[j] * c - x[j + 1] * s, x[j + 1] * c + x[j] * s
+        return out
+
+    def attend(self, x, pos):
+        c, w = self.c, self.w
+        key, turned, value, rank = c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"], c["kv_lora_rank"]
+        del self.keys[pos:], self.values[pos:]
+        latent = product(w["self_attn.kv_a_proj_with_mqa.weight"], x)
+        shared = self.turned(latent[rank:], pos)
+        up = product(w["self_attn.kv_b_proj.weight"], norm(latent[:rank], w["self_attn.kv_a_layernorm.weight"], 1e-6))
+        up = [up[i:i + key + value] for i in range(0, len(up), key + value)]
+        self.keys.append([h[:key] + shared for h in up])
+        self.values.append([h[key:] for h in up])
+        query = norm(product(w["self_attn.q_a_proj.weight"], x), w["self_attn.q_a_layernorm.weight"], 1e-6)
+        query = product(w["self_attn.q_b_proj.weight"], query)
+        out = []
+        for h in range(c["num_attention_heads"]):
+            q = query[h * (key + turned):(h + 1) * (key + turned)]
+            q = q[:key] + self.turned(q[key:], pos)
+            score = [sum(a * b for a, b in zip(q, k[h])) / math.sqrt(key + turned) for k in self.keys]
+            weight = [math.exp(s - max(score)) for s in score]
+            total = sum(weight)
+            out += [sum(u * v[h][j] for u, v in zip(weight, self.values)) / total for j in range(value)]
+        return product(w["self_attn.o_proj.weight"], out)
+
+
+def make_layer(weights, at, config):
+    return (LatentLayer if "kv_lora_rank" in config else Layer)(weights, at, config)
+
+
 def read_config(path):
     c = json.loads((path / "config.json").read_text())
     for key, value in c.get("rope_parameters", {}).items():
@@ -161,7 +199,7 @@ def taps_of(model, tokens, taps):
     """What enters the layers `taps` of the model, one after the other, at every token; None: what the last norm says."""
     c = read_config(model)
     weights = load(model / "model.safetensors")
-    layers = [Layer(weights, "model.layers.%d." % i, c) for i in range(c["num_hidden_layers"])]
+    layers = [make_layer(weights, "model.layers.%d." % i, c) for i in range(c["num_hidden_layers"])]
     out, expected = [], load(model / "expected.safetensors")["logits"]
     for pos, token in enumerate(tokens):
         x = row(weights["model.embed_tokens.weight"], token)
@@ -198,7 +236,7 @@ class Predicting:
     """A layer that predicts further tokens; embedding and head are the model's."""
 
     def __init__(self, case, weights, model, config):
-        self.layer, self.model, self.eps = Layer(weights, case["at"], config), model, config["rms_norm_eps"]
+        self.layer, self.model, self.eps = make_layer(weights, case["at"], config), model, config["rms_norm_eps"]
 
     def state(self, taps):
         return taps
@@ -241,6 +279,7 @@ CASES = [
 
 PREDICTING = [
     {"name": "mtp-glm4moe-groups", "model": "glm4moe-groups", "at": "model.layers.2."},
+    {"name": "mtp-deepseek3", "model": "deepseek3-f16", "at": "model.layers.2."},
 ]
 
 
@@ -253,16 +292,26 @@ def random_tensor(shape):
     return "F16", shape, list(struct.unpack("<%de" % n, struct.pack("<%de" % n, *values)))
 
 
+def latent_shapes(c, h):
+    n, rank, queries = c["num_attention_heads"], c["kv_lora_rank"], c["q_lora_rank"]
+    key, turned, value = c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"]
+    return {"self_attn.q_a_proj.weight": [queries, h], "self_attn.q_a_layernorm.weight": [queries],
+            "self_attn.q_b_proj.weight": [n * (key + turned), queries],
+            "self_attn.kv_a_proj_with_mqa.weight": [rank + turned, h], "self_attn.kv_a_layernorm.weight": [rank],
+            "self_attn.kv_b_proj.weight": [n * (key + value), rank], "self_attn.o_proj.weight": [h, n * value]}
+
+
 def predicting_weights(case, c):
     random.seed(case["name"])
     h, d, f = c["hidden_size"], c["head_dim"], c["moe_intermediate_size"]
     q, kv, experts = c["num_attention_heads"] * d, c["num_key_value_heads"] * d, c["n_routed_experts"]
+    plain = {"self_attn.q_proj.weight": [q, h], "self_attn.k_proj.weight": [kv, h],
+             "self_attn.v_proj.weight": [kv, h], "self_attn.o_proj.weight": [h, q],
+             "self_attn.q_norm.weight": [d], "self_attn.k_norm.weight": [d]}
     shapes = {"enorm.weight": [h], "hnorm.weight": [h], "eh_proj.weight": [h, 2 * h], "shared_head.norm.weight": [h],
               "input_layernorm.weight": [h], "post_attention_layernorm.weight": [h],
-              "self_attn.q_proj.weight": [q, h], "self_attn.k_proj.weight": [kv, h],
-              "self_attn.v_proj.weight": [kv, h], "self_attn.o_proj.weight": [h, q],
-              "self_attn.q_norm.weight": [d], "self_attn.k_norm.weight": [d],
               "mlp.gate.weight": [experts, h], "mlp.gate.e_score_correction_bias": [experts]}
+    shapes.update(latent_shapes(c, h) if "kv_lora_rank" in c else plain)
     for at in ["mlp.shared_experts."] + ["mlp.experts.%d." % e for e in range(experts)]:
         width = f * c["n_shared_experts"] if "shared" in at else f
         shapes.update({at + "gate_proj.weight": [width, h], at + "up_proj.weight": [width, h],

@@ -427,7 +427,8 @@ int main(int argc, char **argv)
                    {"mistral-window", "qwen3-tied", NULL, MAX_LEN},
                    {"llama-f16", NULL, "eagle3-llama", MAX_LEN},
                    {"qwen3-f16", NULL, "eagle3-speculators-qwen3", MAX_LEN},
-                   {"glm4moe-groups", NULL, "mtp-glm4moe-groups", MAX_LEN}};
+                   {"glm4moe-groups", NULL, "mtp-glm4moe-groups", MAX_LEN},
+                   {"deepseek3-f16", NULL, "mtp-deepseek3", MAX_LEN}};
     struct err e = {0};
     struct world w;
     if (world_open(&w, &argc, &argv, &e) != 0)

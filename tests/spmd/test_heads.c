@@ -216,6 +216,7 @@ int main(int argc, char **argv)
     check(&w, "llama-f16", "eagle3-llama");
     check(&w, "qwen3-f16", "eagle3-speculators-qwen3");
     check(&w, "glm4moe-groups", "mtp-glm4moe-groups");
+    check(&w, "deepseek3-f16", "mtp-deepseek3");
     int status = tap_done();
     world_close(&w);
     return status;
