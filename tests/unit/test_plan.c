@@ -380,7 +380,8 @@ static void reserves(void **state)
     (void)state;
     struct plan p;
     struct err e = {0};
-    const struct limits none = {0}, small = {2, 4, 100, 4, 7, 1, 0, 0, 0, 0}, wide = {1, 50, 10, 60, 3, 5, 8, 0, 0, 0};
+    const struct limits none = {0}, small = {2, 4, 100, 4, 7, 1, 0, 0, 0, 0, 0},
+                        wide = {1, 50, 10, 60, 3, 5, 8, 0, 0, 0, 0};
     assert_int_equal(plan_open(&p, &none, &e), 0);
     size_t bytes = plan_pack(&p);
     assert_int_equal(bytes, PLAN_HEADER_BYTES);

@@ -182,7 +182,7 @@ static void prompts_differ(void **state)
 static void a_prefix_is_shared(void **state)
 {
     (void)state;
-    const struct limits l = {4, 40, 64, 4, 16, 0, 0, 0, 0, 0};
+    const struct limits l = {4, 40, 64, 4, 16, 0, 0, 0, 0, 0, 0};
     struct traffic t = {.n_shared = 33};
     struct device d = {.finds = true};
     struct err e = {0};
@@ -211,7 +211,7 @@ static void a_prefix_is_shared(void **state)
 static void waits_are_counted(void **state)
 {
     (void)state;
-    const struct limits l = {2, 16, 8, 2, 2, 0, 0, 0, 0, 0};
+    const struct limits l = {2, 16, 8, 2, 2, 0, 0, 0, 0, 0, 0};
     struct traffic t = {0};
     struct device d = {0};
     struct err e = {0};
