@@ -128,7 +128,9 @@ static const struct opt draft_rows[] = {
     TEXT("speculative-config", "JSON", speculative_config,
          "drafts, in vLLM's form: {\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, "
          "\"prompt_lookup_min\": 2}, or {\"method\": \"draft_model\", \"model\": \"DIR\", \"num_speculative_tokens\": "
-         "5}, or the same with \"eagle3\". "
+         "5}, the same with \"eagle3\", or {\"method\": \"mtp\", \"num_speculative_tokens\": 1} where the model's "
+         "checkpoint "
+         "has layers that predict further tokens. "
          "A step verifies the tokens that followed the same tokens before, in prompt or output, or those of the draft "
          "model; the text stays the same. Other methods are refused"),
     TEXT("draft-model", "DIR", draft_model,

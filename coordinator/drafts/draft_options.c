@@ -50,14 +50,18 @@ static int read_method(struct wishes *w, const json_t *config, struct err *e)
     if (e->code != ERR_NONE)
         return -1;
     bool head = strcmp(method, "eagle3") == 0, drafts = head || strcmp(method, "draft_model") == 0;
-    if (!drafts && strcmp(method, "ngram") != 0)
-        return ERR(e, ERR_USAGE, CONFIG ": \"method\" is \"%.40s\", expected \"ngram\", \"draft_model\" or \"eagle3\"",
+    bool layer = strcmp(method, "mtp") == 0;
+    if (!drafts && !layer && strcmp(method, "ngram") != 0)
+        return ERR(e, ERR_USAGE,
+                   CONFIG ": \"method\" is \"%.40s\", expected \"ngram\", \"draft_model\", \"eagle3\" or \"mtp\"",
                    method);
     if (drafts != (model[0] != '\0'))
         return ERR(e, ERR_USAGE,
                    CONFIG ": \"model\" belongs to the methods \"draft_model\" and \"eagle3\", which need it");
     if (json_object_get(config, "method") != NULL)
-        w->kind = head ? DRAFT_HEAD : drafts ? DRAFT_MODEL : DRAFT_ANY;
+        w->kind = head ? DRAFT_HEAD : drafts ? DRAFT_MODEL : layer ? DRAFT_LAYER : DRAFT_ANY;
+    if (layer && w->folder[0] != '\0')
+        return ERR(e, ERR_USAGE, "--draft-model and \"method\" \"mtp\" in " CONFIG ": expected one of them");
     if (drafts && w->folder[0] != '\0')
         return ERR(e, ERR_USAGE, "--draft-model and \"model\" in " CONFIG ": expected one of them");
     if (strlen(model) >= sizeof w->folder)
@@ -99,7 +103,7 @@ static int read_wishes(struct wishes *w, const struct run_options *o, struct err
         (void)snprintf(w->folder, sizeof w->folder, "%s", o->draft_model);
     if (o->speculative_config != NULL && read_config(w, o->speculative_config, e) != 0)
         return -1;
-    if (w->folder[0] != '\0' && (w->longest > 0 || w->shortest > 0))
+    if ((w->folder[0] != '\0' || w->kind == DRAFT_LAYER) && (w->longest > 0 || w->shortest > 0))
         return ERR(e, ERR_USAGE,
                    "prompt_lookup_max and prompt_lookup_min are of the method \"ngram\", not of a draft "
                    "model");
@@ -128,6 +132,8 @@ int draft_kind(enum draft_kind *kind, const struct run_options *o, struct err *e
 {
     struct wishes w;
     *kind = DRAFT_ANY;
+    if (o->speculative == SPECULATIVE_OFF)
+        return 0;
     if (read_wishes(&w, o, e) != 0)
         return -1;
     *kind = w.kind;

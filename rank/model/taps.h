@@ -1,5 +1,6 @@
-/* rank/model/taps.h - the states that a drafting head (EAGLE-3) is fed: what another model computes between its layers,
- * made narrower by the head's matrix, of every token that this model was fed.
+/* rank/model/taps.h - the states that a drafting head is fed, of every token that another model was fed: of EAGLE-3
+ * what this model computes between its layers, made narrower by the head's matrix; of a layer that predicts (MTP) what
+ * its last norm says.
  *
  * They are kept by the blocks of the model's own keys: a state belongs to its token's place there, so it is there
  * whenever the keys are, also for sequences that share a beginning. A rank keeps its columns of all states. What the
@@ -44,14 +45,23 @@ size_t taps_block_bytes(const struct model_config *head, const struct shard *s, 
  * sum, which stay as they are. Enqueued. */
 void taps_note(const struct layer_run *r, int layer, const void *pending);
 
-/* After the last of these: the step's states, to their places. Enqueued. */
+/* Behind the layers, and the last norm where taps_after_norm: the step's states, to their places. Enqueued. */
 void taps_keep(const struct layer_run *r);
+
+/* Are states what the last norm says? */
+static inline bool taps_after_norm(const struct network *n)
+{
+    return n->taps != NULL && n->taps->model == n && n->taps->head->config.drafting.predicts;
+}
 
 /* ---- steps of the head ---- */
 
 /* act->x = the states that the step's tokens are fed with, complete on every rank: those at their places, where the
  * token was planned; of drafts (planned < 0) what taps_hold kept in the slot. Enqueued; collective over comm. */
 void taps_fetch(const struct layer_run *r, const int32_t *planned);
+
+/* act->x = joined w^T, cut by outputs, of an input of the layer that is made of embedding and state. As taps_fetch. */
+void taps_join(const struct layer_run *r, const struct weight *w);
 
 /* Keep these rows [n, hidden] as the states of their slots; no two are of one. Enqueued. */
 void taps_hold(const struct layer_run *r, const void *rows, const int32_t *slot, int n);

@@ -207,11 +207,13 @@ static void embed_states(const struct layer_run *r, const int32_t *planned)
     int n = r->batch->n_tokens, hidden = m->hidden;
     r->ops->embed(r->q, normed, r->batch->token, embeds->once[WEIGHT_EMBED], embeds->shard.vocab.begin, n);
     comm_all_reduce(r->comm, r->q, normed, (size_t)n * (size_t)hidden);
-    r->ops->norm(r->q, normed, normed, NULL, m->norm, w[WEIGHT_ATTN_NORM], NULL, n, hidden, m->norm_eps);
+    r->ops->norm(r->q, normed, normed, NULL, m->norm, w[WEIGHT_TOKEN_NORM], NULL, n, hidden, m->norm_eps);
     ops->copy_columns(r->q, r->act->joined, 2 * hidden, 0, normed, hidden, 0, NULL, n, hidden);
     taps_fetch(r, planned);
     r->ops->norm(r->q, normed, x, NULL, m->norm, w[WEIGHT_STATE_NORM], NULL, n, hidden, m->norm_eps);
     ops->copy_columns(r->q, r->act->joined, 2 * hidden, hidden, normed, hidden, 0, NULL, n, hidden);
+    if (m->drafting.predicts)
+        taps_join(r, w[WEIGHT_JOIN]);
     if (m->drafting.normed_stream)
         ops->copy_columns(r->q, x, hidden, 0, normed, hidden, 0, NULL, n, hidden);
 }
@@ -228,13 +230,19 @@ static void finish(struct engine *g, const struct batch *b, const void *pending)
         g->ops->add(g->q, g->act.x, pending, (size_t)b->n_tokens * (size_t)m->hidden);
 }
 
-/* g->rows, of a drafting head: the first n_sampled become the states of the drafts that they choose; then normed. */
+/* g->rows, of a drafting head, are normed; the first n_sampled become the states of the drafts that they choose, as
+ * they are before, or behind the norm of a layer that predicts, as the model's states are. */
 static void hold_states(const struct layer_run *r, void *rows, const int32_t *slot, int n_rows, int n_sampled)
 {
-    const struct model_config *m = &r->network->config;
-    taps_hold(r, rows, slot, n_sampled);
-    r->ops->norm(r->q, rows, rows, NULL, m->norm, r->network->once[WEIGHT_FINAL_NORM], NULL, n_rows, m->hidden,
-                 m->norm_eps);
+    const struct network *n = r->network;
+    const struct model_config *m = &n->config;
+    bool behind = m->drafting.predicts;
+    const struct weight *w = behind ? n->layer[0][WEIGHT_PREDICT_NORM] : n->once[WEIGHT_FINAL_NORM];
+    if (!behind)
+        taps_hold(r, rows, slot, n_sampled);
+    r->ops->norm(r->q, rows, rows, NULL, m->norm, w, NULL, n_rows, m->hidden, m->norm_eps);
+    if (behind)
+        taps_hold(r, rows, slot, n_sampled);
 }
 
 /* g->logits_local = [n_rows, this rank's vocabulary] */
@@ -242,7 +250,7 @@ static void compute_logits(struct engine *g, int n_rows, int n_sampled)
 {
     const struct network *n = g->network;
     const struct model_config *m = &n->config;
-    const struct weight *head = network_head(n);
+    const struct weight *head = network_head(m->drafting.predicts ? n->taps->model : n);
     const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, NULL, NULL};
     void *in = g->rows;
     g->ops->gather_rows(g->q, g->rows, g->act.x, g->dev.row, n_rows, m->hidden);
@@ -290,9 +298,9 @@ static void run_layers(struct engine *g, const struct batch *batch, bool wants_l
         ops_range_end(g->ops);
     }
     taps_note(&run, g->network->config.n_layers, pending);
-    taps_keep(&run);
-    if (wants_logits)
+    if (wants_logits || taps_after_norm(g->network))
         finish(g, batch, pending);
+    taps_keep(&run);
 }
 
 /* The same and this rank's logits, as one operation. */

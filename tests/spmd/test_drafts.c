@@ -206,13 +206,15 @@ static void run_all(struct instance *i, struct draft_model *d, struct run *r, co
 
 static bool is_head(const char *drafts)
 {
-    return drafts != NULL && strncmp(drafts, "eagle3", strlen("eagle3")) == 0;
+    return drafts != NULL && (strncmp(drafts, "eagle3", 6) == 0 || strncmp(drafts, "mtp", 3) == 0);
 }
 
 static int open_drafts(struct draft_model *d, const struct model_config *m, const char *drafts, struct err *e)
 {
     char dir[256];
     (void)snprintf(dir, sizeof dir, "%s/%s", is_head(drafts) ? HEADS : FIXTURES, drafts);
+    if (strncmp(drafts, "mtp", 3) == 0)
+        return model_predicting(&d->config, m, drafts, e) == 0 ? checkpoint_open(&d->checkpoint, dir, e) : -1;
     if (model_config_read(&d->config, dir, e) != 0 || checkpoint_open(&d->checkpoint, dir, e) != 0 ||
         drafting_read(&d->checkpoint, &d->config, e) != 0)
         return -1;
@@ -424,7 +426,9 @@ int main(int argc, char **argv)
                    {"llama-dynamic-cross", NULL, NULL, 24},
                    {"mistral-window", "qwen3-tied", NULL, MAX_LEN},
                    {"llama-f16", NULL, "eagle3-llama", MAX_LEN},
-                   {"qwen3-f16", NULL, "eagle3-speculators-qwen3", MAX_LEN}};
+                   {"qwen3-f16", NULL, "eagle3-speculators-qwen3", MAX_LEN},
+                   {"glm4moe-groups", NULL, "mtp-glm4moe-groups", MAX_LEN},
+                   {"deepseek3-f16", NULL, "mtp-deepseek3", MAX_LEN}};
     struct err e = {0};
     struct world w;
     if (world_open(&w, &argc, &argv, &e) != 0)

@@ -1,7 +1,7 @@
-/* tests/spmd/test_heads.c - heads that draft (EAGLE-3): every logit of a head after a prompt, and the drafts of a chain
- * behind it with their logits, as the oracle of tests/parity/make_heads.py has them; on as many ranks as mpirun gives,
- * with chunks of several lengths in both models, scattered blocks, and another sequence beside. argv: nothing, or "cpu"
- * or "cuda". */
+/* tests/spmd/test_heads.c - heads that draft (EAGLE-3), and layers that predict further tokens (MTP): every logit of a
+ * head after a prompt, and the drafts of a chain behind it with their logits, as the oracle of
+ * tests/parity/make_heads.py has them; on as many ranks as mpirun gives, with chunks of several lengths in both models,
+ * scattered blocks, and another sequence beside. argv: nothing, or "cpu" or "cuda". */
 #include "base/choices.h"
 #include "partition/drafting.h"
 #include "rank/instance/instance.h"
@@ -55,6 +55,18 @@ static struct expected read_expected(const char *dir)
     return x;
 }
 
+/* The drafting side's config and checkpoint. */
+static int open_head(struct draft_model *d, const struct model_config *m, const char *head, const char *dir,
+                     struct err *e)
+{
+    if (strncmp(head, "mtp", 3) == 0)
+        return model_predicting(&d->config, m, head, e) == 0 ? checkpoint_open(&d->checkpoint, dir, e) : -1;
+    if (model_config_read(&d->config, dir, e) != 0 || checkpoint_open(&d->checkpoint, dir, e) != 0 ||
+        drafting_read(&d->checkpoint, &d->config, e) != 0)
+        return -1;
+    return model_draft_for(&d->config, m, head, e);
+}
+
 static void open_run(struct run *r, struct world *w, const char *model, const char *head)
 {
     char dir[256], head_dir[256];
@@ -75,11 +87,8 @@ static void open_run(struct run *r, struct world *w, const char *model, const ch
     (void)snprintf(dir, sizeof dir, "tests/parity/fixtures/%s", model);
     (void)snprintf(head_dir, sizeof head_dir, "tests/parity/heads/%s", head);
     r->x = read_expected(head_dir);
-    if (w->rank == 0 && model_config_read(&m, dir, &e) == 0 && checkpoint_open(&c, dir, &e) == 0 &&
-        model_config_read(&r->draft.config, head_dir, &e) == 0 &&
-        checkpoint_open(&r->draft.checkpoint, head_dir, &e) == 0 &&
-        drafting_read(&r->draft.checkpoint, &r->draft.config, &e) == 0)
-        (void)model_draft_for(&r->draft.config, &m, head, &e);
+    if (w->rank == 0 && model_config_read(&m, dir, &e) == 0 && checkpoint_open(&c, dir, &e) == 0)
+        (void)open_head(&r->draft, &m, head, head_dir, &e);
     fatal_agree(w, &e);
     instance_open_drafted(&r->model, &r->draft, w, &m, &c, &setup, &e);
     if (plan_open(&r->plan, &r->model.engine.limits, &e) != 0)
@@ -206,6 +215,8 @@ int main(int argc, char **argv)
         device = strcmp(argv[1], "cuda") == 0 ? DEVICE_CUDA : DEVICE_CPU;
     check(&w, "llama-f16", "eagle3-llama");
     check(&w, "qwen3-f16", "eagle3-speculators-qwen3");
+    check(&w, "glm4moe-groups", "mtp-glm4moe-groups");
+    check(&w, "deepseek3-f16", "mtp-deepseek3");
     int status = tap_done();
     world_close(&w);
     return status;

@@ -156,7 +156,7 @@ static void options_are_refused_by_name(void **state)
 {
     (void)state;
     refuse(CONFIG("{\"method\": \"eagle\", \"num_speculative_tokens\": 3}"),
-           "\"eagle\", expected \"ngram\", \"draft_model\" or \"eagle3\"");
+           "\"eagle\", expected \"ngram\", \"draft_model\", \"eagle3\" or \"mtp\"");
     refuse(CONFIG("{\"num_speculative_tokens\": 3}"), "\"method\" is \"\"");
     refuse(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 3, \"model\": \"x\"}"),
            "\"model\" belongs to the methods \"draft_model\" and \"eagle3\"");
