@@ -98,6 +98,7 @@ static void options_name_a_draft_model(void **state)
     o.speculative = SPECULATIVE_OFF;
     expect_folder(o, "");
     expect_folder(CONFIG("{\"method\": \"draft_model\", \"model\": \"a/b\", \"num_speculative_tokens\": 2}"), "a/b");
+    expect_folder(CONFIG("{\"method\": \"eagle3\", \"model\": \"a/b\", \"num_speculative_tokens\": 2}"), "a/b");
     expect_folder(CONFIG("{\"model\": \"a/b\", \"num_speculative_tokens\": 2}"), "a/b");
     expect_folder(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 5}"), "");
 }
@@ -154,12 +155,12 @@ static void refuse(struct run_options o, const char *why)
 static void options_are_refused_by_name(void **state)
 {
     (void)state;
-    refuse(CONFIG("{\"method\": \"eagle3\", \"num_speculative_tokens\": 3}"),
-           "\"eagle3\", expected \"ngram\" or \"draft_model\"");
+    refuse(CONFIG("{\"method\": \"eagle\", \"num_speculative_tokens\": 3}"),
+           "\"eagle\", expected \"ngram\", \"draft_model\", \"eagle3\" or \"mtp\"");
     refuse(CONFIG("{\"num_speculative_tokens\": 3}"), "\"method\" is \"\"");
     refuse(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 3, \"model\": \"x\"}"),
-           "\"model\" belongs to the method \"draft_model\"");
-    refuse(CONFIG("{\"method\": \"draft_model\", \"num_speculative_tokens\": 3}"), "which needs it");
+           "\"model\" belongs to the methods \"draft_model\" and \"eagle3\"");
+    refuse(CONFIG("{\"method\": \"draft_model\", \"num_speculative_tokens\": 3}"), "which need it");
     refuse(CONFIG("{\"method\": \"draft_model\", \"num_speculative_tokens\": 3, \"model\": 5}"), "\"model\"");
     refuse(CONFIG("{\"num_speculative_tokens\": 3, \"model\": \"x\", \"draft_tensor_parallel_size\": 1}"),
            "\"draft_tensor_parallel_size\" is not supported");
