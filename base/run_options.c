@@ -147,6 +147,18 @@ static const struct opt draft_rows[] = {
 };
 const struct opt_rows run_draft_rows = OPT_ROWS(draft_rows);
 
+static const struct opt bound_rows[] = {
+    REAL("max-step-ms", max_step_ms, 0.1, 1e6, -1,
+         "longest step, in milliseconds, while sequences wait for their next token: prompts are fed in smaller chunks, "
+         "by measured step times, 32 tokens a step at least (default: as much as --max-batch-tokens allows)"),
+};
+const struct opt_rows run_bound_rows = OPT_ROWS(bound_rows);
+
+double run_max_step(const struct run_options *o)
+{
+    return o->max_step_ms > 0 ? 1e-3 * o->max_step_ms : 0;
+}
+
 int run_replica_size(const struct run_options *o, int n_ranks)
 {
     return o->tensor_parallel > 0 ? (int)o->tensor_parallel : n_ranks;

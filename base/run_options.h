@@ -23,6 +23,7 @@ struct run_options {
     int64_t max_batch, max_batch_tokens, max_model_len, kv_cache_bytes, kv_dtype, quantise, head_dtype, inputs, step,
         progress;
     double step_timeout;
+    double max_step_ms;
     bool no_prefix_caching;
 
     const char *speculative_config; /* NULL: not given */
@@ -48,6 +49,10 @@ extern const struct opt_rows run_host_rows;   /* threads, and what a preflight a
 extern const struct opt_rows run_load_rows;   /* commands that load a model on all ranks */
 extern const struct opt_rows run_prefix_rows; /* those that keep prefixes */
 extern const struct opt_rows run_draft_rows;  /* those that may verify several tokens of a sequence in one step */
+extern const struct opt_rows run_bound_rows;  /* --max-step-ms */
+
+/* The longest step in seconds; 0: there is no bound. */
+double run_max_step(const struct run_options *o);
 
 /* The number of ranks that share a model, of n_ranks. */
 int run_replica_size(const struct run_options *o, int n_ranks);

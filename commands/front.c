@@ -27,6 +27,7 @@ int front_start(struct front *f, const struct limits *l, struct err *e)
                                           .tokenizer = f->texts.tokenizer,
                                           .lexicon = &f->texts.lexicon,
                                           .prefix_caching = !f->o->run.no_prefix_caching,
+                                          .max_step = run_max_step(&f->o->run),
                                           .rope_changes_at = f->texts.rope_changes_at};
     return lanes_start(&f->lanes, 0, f->replicas->replica[0].end[1], &setup, NULL, e);
 }

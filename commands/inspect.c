@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "kernels/ops.h"
 #include "partition/checkpoint.h"
+#include "partition/drafting.h"
 #include "partition/pace.h"
 #include "partition/side_tensors.h"
 #include "partition/weights.h"
@@ -54,7 +55,8 @@ static int fill_share(struct rank_share *r, const struct model_config *m, const 
     for (int i = 0; i < N_STEPS; i++)
         r->step_bytes[i] = weight_map_step_bytes(&map, m, step_sequences[i]);
     r->kv_bytes_per_token = (size_t)model_cache_arrays(m) * (size_t)m->n_layers *
-                            (size_t)range_length(r->shard.kv_heads) * (size_t)m->head_dim * kv_bytes(m, kv);
+                                (size_t)range_length(r->shard.kv_heads) * (size_t)m->head_dim * kv_bytes(m, kv) +
+                            (size_t)range_length(r->shard.states) * dtype_bytes(kv);
     weight_map_free(&map);
     return e->code == ERR_NONE ? 0 : -1;
 }
@@ -91,6 +93,11 @@ static json_t *json_experts(const struct model_experts *x)
 {
     return json_pack("{s:i, s:i, s:i, s:i}", "number", x->routing.n_experts, "chosen", x->routing.n_chosen, "columns",
                      x->ffn, "shared_columns", x->shared_ffn);
+}
+
+static json_t *json_drafting(const struct model_drafting *d)
+{
+    return json_pack("{s:i, s:i, s:b}", "vocabulary", d->vocab, "target_hidden_size", d->tapped, "embeds", d->embeds);
 }
 
 static json_t *json_quantization(const struct quantization *q)
@@ -181,6 +188,8 @@ static int print_json(const struct inspect_options *o, const struct model_config
         "checkpoint_bytes", (json_int_t)checkpoint_bytes(c), "experts", json_experts(&m->experts),
         "decode_step_weight_bytes", json_steps(r, n), "decode_step_choices", json_paces(o, m), "groups", n_replicas,
         "ranks", ranks);
+    if (m->drafting.n_taps > 0)
+        (void)json_object_set_new(root, "drafting", json_drafting(&m->drafting));
     int rc = json_print(root, stdout, JSON_INDENT(2));
     (void)putchar('\n');
     json_decref(root);
@@ -218,6 +227,15 @@ static void print_windows(const struct model_config *m)
         printf("windows: %d of %d layers keep keys and values of the last %d tokens only\n", n, m->n_layers, window);
 }
 
+static void print_drafting(const struct model_config *m)
+{
+    const struct model_drafting *d = &m->drafting;
+    if (d->n_taps > 0)
+        printf("drafts %d of %d tokens for a model of hidden size %d, with %s embedding; reads what enters %s\n",
+               d->vocab, m->vocab, d->tapped, d->embeds ? "its own" : "that model's",
+               d->taps_known ? "the layers of its config" : "layer 2, the middle one and the last but two");
+}
+
 static void print_quantization(const struct quantization *q)
 {
     char text[120];
@@ -248,6 +266,7 @@ static void print_table(const struct model_config *m, const struct checkpoint *c
     print_quantization(&m->quantization);
     print_experts(m, r, n);
     print_windows(m);
+    print_drafting(m);
     bool experts = m->experts.routing.n_experts > 0;
     (void)putchar('\n');
     if (n_replicas > 1)
@@ -319,7 +338,7 @@ int inspect_run(const struct inspect_options *o, struct err *e)
         choose_fp8(o, &m, e);
     if (e->code == ERR_NONE && o->run.expert_parallel)
         (void)model_hold_whole_experts(&m, e);
-    if (e->code == ERR_NONE && side_tensors_read(&c, &m, e) == 0)
+    if (e->code == ERR_NONE && drafting_read(&c, &m, e) == 0 && side_tensors_read(&c, &m, e) == 0)
         for (int i = 0; i < n && e->code == ERR_NONE; i++)
             (void)fill_share(&r[i], &m, &c, kv_type(&m, o), i, n, e);
     if (e->code == ERR_NONE)

@@ -382,6 +382,7 @@ void checkpoint_close(struct checkpoint *c)
     free(c->scalar);
     free(c->input_scale);
     free(c->order_at);
+    free(c->drafted);
     free(c->order);
     memset(c, 0, sizeof *c);
 }

@@ -40,6 +40,8 @@ struct checkpoint {
     int64_t n_order;
     int32_t n_kv_scales; /* 0: none were asked for, or there are none */
     float *kv_scale;     /* [n_layers, 2, n_kv_heads] what codes of keys, of values count: partition/kv_scales.h */
+    int32_t n_drafted;   /* 0: none were read */
+    int32_t *drafted;    /* [n_drafted] the token that a row of a drafting head's logits stands for: "d2t" */
 };
 
 /* Open model_dir. Refuses by name: pickle-only folders (with what to do), GGUF, and everything malformed. The caller

@@ -112,6 +112,21 @@ enum activation config_activation(const struct config *c, const char *key, enum 
     return missing;
 }
 
+void config_dtype(struct model_config *m, const struct config *c)
+{
+    const char *key = config_has(c, "dtype") ? "dtype" : "torch_dtype";
+    const char *name = json_get_string(c->json, key, "float32", c->what, c->e);
+    if (strcmp(name, "float32") == 0)
+        m->dtype = DTYPE_F32;
+    else if (strcmp(name, "float16") == 0)
+        m->dtype = DTYPE_F16;
+    else if (strcmp(name, "bfloat16") == 0)
+        m->dtype = DTYPE_BF16;
+    else
+        ERR(c->e, ERR_UNSUPPORTED, "%s: \"%s\" is \"%.60s\", expected float32, float16 or bfloat16", c->what, key,
+            name);
+}
+
 void config_sizes(struct model_config *m, const struct config *c, const struct model_config *missing)
 {
     m->n_layers = config_int(c, "n_layer|num_hidden_layers|num_layers", missing->n_layers, 1, MODEL_MAX_LAYERS);

@@ -41,6 +41,9 @@ bool config_is_null(const struct config *c, const char *key);
 /* The key is there and is not null. */
 bool config_has(const struct config *c, const char *key);
 
+/* m->dtype: "dtype" or "torch_dtype", float32 where both are missing. */
+void config_dtype(struct model_config *m, const struct config *c);
+
 /* Sizes that every family has, under all their spellings; `missing` holds the class defaults of the family in
  * n_layers, hidden, n_heads and vocab. Sets embed_dim = hidden, n_kv_heads = n_heads and head_dim = hidden / n_heads
  * (0 when that is not whole: see config_divide_heads). */

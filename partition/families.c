@@ -12,7 +12,7 @@ static const struct family *const all[] = {
     &family_olmo2,       &family_olmo3,      &family_granite,     &family_granitemoe,  &family_cohere,
     &family_cohere2,     &family_phi,        &family_falcon,      &family_gpt_neo,     &family_ministral3,
     &family_mistral3,    &family_minimax_m2, &family_deepseek_v2, &family_deepseek_v3, &family_glm4_moe_lite,
-    &family_llama4_text, &family_llama4};
+    &family_llama4_text, &family_llama4,     &family_eagle3};
 #define N_FAMILIES (sizeof all / sizeof all[0])
 
 const struct family *family_find(const char *model_type)

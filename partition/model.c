@@ -18,6 +18,8 @@
 static const struct family *find_family(const struct config *c)
 {
     const struct family *family = NULL;
+    if (eagle3_is(c))
+        return &family_eagle3;
     const char *type = json_get_string(c->json, "model_type", NULL, c->what, c->e);
     const char *architecture = json_string_value(json_array_get(json_object_get(c->json, "architectures"), 0));
     if (type != NULL)
@@ -34,21 +36,6 @@ static const struct family *find_family(const struct config *c)
             type != NULL ? "model_type" : "architectures", type != NULL ? type : architecture,
             config_has(c, "text_config") ? " (a wrapper around \"text_config\")" : "", family_names());
     return NULL;
-}
-
-static void read_dtype(struct model_config *m, const struct config *c)
-{
-    const char *key = config_has(c, "dtype") ? "dtype" : "torch_dtype";
-    const char *name = json_get_string(c->json, key, "float32", c->what, c->e);
-    if (strcmp(name, "float32") == 0)
-        m->dtype = DTYPE_F32;
-    else if (strcmp(name, "float16") == 0)
-        m->dtype = DTYPE_F16;
-    else if (strcmp(name, "bfloat16") == 0)
-        m->dtype = DTYPE_BF16;
-    else
-        ERR(c->e, ERR_UNSUPPORTED, "%s: \"%s\" is \"%.60s\", expected float32, float16 or bfloat16", c->what, key,
-            name);
 }
 
 /* The matrices of a layer's experts are one array with an int's number of rows. */
@@ -118,7 +105,7 @@ static int open_text_config(struct config *text, const struct config *c, char *w
 static void read_family(struct model_config *m, const struct config *c, const struct family *family)
 {
     (void)snprintf(m->model_type, sizeof m->model_type, "%s", family->model_type);
-    read_dtype(m, c);
+    config_dtype(m, c);
     family->config(m, c);
     check_sizes(m, c);
 }

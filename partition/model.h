@@ -48,6 +48,19 @@ struct model_experts {
     bool shared_gate; /* what that one says is multiplied by sigmoid(x . w) (Qwen2-MoE) */
 };
 
+/* A head that drafts for another model (EAGLE-3): one layer, which reads what that one computes between its layers
+ * beside the embedding of a token. It is no model by itself. */
+#define MODEL_TAPS 3
+struct model_drafting {
+    int n_taps;          /* states of the other model that are read at each token; 0: this is no such head */
+    int tap[MODEL_TAPS]; /* each is what enters this layer of it; the number of its layers: what leaves the last */
+    bool taps_known;     /* by the config; else model_draft_for chooses */
+    int tapped;          /* elements of a state: the other model's hidden size */
+    int vocab;           /* tokens that can be drafted: rows of the matrix of logits */
+    bool normed_stream;  /* the residual stream begins with the normed state */
+    bool embeds;         /* it has an embedding of its own, else the other model's is used */
+};
+
 /* Whole-model sizes; flat: rank 0 reads it and broadcasts it as it is. */
 struct model_config {
     char model_type[32]; /* as in config.json; for messages and for choosing the family, not for arithmetic */
@@ -93,6 +106,7 @@ struct model_config {
     float logit_scale, logit_cap;
 
     struct model_latent latent;
+    struct model_drafting drafting;
 
     bool qkv_bias, out_bias, mlp_bias, head_bias, norm_bias;
     bool tied_head; /* logits use the embedding table */
@@ -162,6 +176,16 @@ const char *model_variant(const struct model_config *m);
 
 /* Have ranks hold whole experts (--expert-parallel); -1 and *e for a model without any. */
 int model_hold_whole_experts(struct model_config *m, struct err *e);
+
+/* Whether `head`, of the folder `name`, drafts for m: vocabularies and sizes fit, and m's embedding is a plain one if
+ * it has to serve both; -1 and *e if not. Sets the taps where its config does not. */
+int model_draft_for(struct model_config *head, const struct model_config *m, const char *name, struct err *e);
+
+/* Rows of the matrix of logits. */
+static inline int model_logits(const struct model_config *m)
+{
+    return m->drafting.n_taps > 0 ? m->drafting.vocab : m->vocab;
+}
 
 /* Sums over the ranks in a layer. */
 int model_layer_sums(const struct model_config *m);

@@ -10,11 +10,12 @@ const struct role roles[WEIGHT_COUNT] = {
     [WEIGHT_PROJECT_OUT] = {"project_out", AXIS_EMBED, AXIS_HIDDEN},
     [WEIGHT_FINAL_NORM] = {"final_norm", AXIS_HIDDEN, AXIS_ONE},
     [WEIGHT_FINAL_NORM_BIAS] = {"final_norm_bias", AXIS_HIDDEN, AXIS_ONE},
-    [WEIGHT_HEAD] = {"head", AXIS_VOCAB, AXIS_EMBED},
-    [WEIGHT_HEAD_BIAS] = {"head_bias", AXIS_VOCAB, AXIS_ONE},
+    [WEIGHT_HEAD] = {"head", AXIS_LOGITS, AXIS_EMBED},
+    [WEIGHT_HEAD_BIAS] = {"head_bias", AXIS_LOGITS, AXIS_ONE},
+    [WEIGHT_TAPS] = {"taps", AXIS_STATES, AXIS_TAPS},
     [WEIGHT_ATTN_NORM] = {"attn_norm", AXIS_HIDDEN, AXIS_ONE},
     [WEIGHT_ATTN_NORM_BIAS] = {"attn_norm_bias", AXIS_HIDDEN, AXIS_ONE},
-    [WEIGHT_QKV] = {"qkv", AXIS_QKV, AXIS_HIDDEN},
+    [WEIGHT_QKV] = {"qkv", AXIS_QKV, AXIS_LAYER},
     [WEIGHT_QKV_BIAS] = {"qkv_bias", AXIS_QKV, AXIS_ONE},
     [WEIGHT_Q_NORM] = {"q_norm", AXIS_Q_NORM, AXIS_ONE},
     [WEIGHT_K_NORM] = {"k_norm", AXIS_K_NORM, AXIS_ONE},
@@ -29,6 +30,7 @@ const struct role roles[WEIGHT_COUNT] = {
     [WEIGHT_MLP_OUT] = {"mlp_out", AXIS_HIDDEN, AXIS_FFN},
     [WEIGHT_MLP_OUT_BIAS] = {"mlp_out_bias", AXIS_HIDDEN_ONCE, AXIS_ONE},
     [WEIGHT_MLP_OUT_NORM] = {"mlp_out_norm", AXIS_HIDDEN, AXIS_ONE},
+    [WEIGHT_STATE_NORM] = {"state_norm", AXIS_HIDDEN, AXIS_ONE},
     [WEIGHT_ROUTER] = {"router", AXIS_EXPERTS, AXIS_HIDDEN},
     [WEIGHT_ROUTER_BIAS] = {"router_bias", AXIS_EXPERTS, AXIS_ONE},
     [WEIGHT_EXPERTS_IN] = {"experts_in", AXIS_EXPERTS_IN, AXIS_HIDDEN},
@@ -135,7 +137,11 @@ bool weight_exists(const struct model_config *m, enum weight_id id, int layer)
         return latent;
     case WEIGHT_LATENT_BIAS:
         return latent && m->latent.biases;
+    case WEIGHT_TAPS:
+    case WEIGHT_STATE_NORM:
+        return m->drafting.n_taps > 0;
     case WEIGHT_EMBED:
+        return m->drafting.n_taps == 0 || m->drafting.embeds;
     case WEIGHT_OUT:
         return true;
     case WEIGHT_COUNT:
@@ -157,6 +163,14 @@ int64_t role_axis_length(const struct model_config *m, const struct shard *s, en
         return m->embed_dim;
     case AXIS_VOCAB:
         return range_length(s->vocab);
+    case AXIS_LOGITS:
+        return range_length(s->logits);
+    case AXIS_STATES:
+        return range_length(s->states);
+    case AXIS_TAPS:
+        return (int64_t)m->drafting.n_taps * m->drafting.tapped;
+    case AXIS_LAYER:
+        return m->drafting.n_taps > 0 ? 2 * (int64_t)m->hidden : m->hidden;
     case AXIS_POSITIONS:
         return (int64_t)m->max_positions + m->position_offset;
     case AXIS_Q_NORM:

@@ -12,6 +12,10 @@ enum axis {
     AXIS_HIDDEN_ONCE, /* rank 0 only: added to a partial sum */
     AXIS_EMBED,
     AXIS_VOCAB,
+    AXIS_LOGITS, /* rows of the head */
+    AXIS_STATES, /* the rank's columns of a drafting head's states */
+    AXIS_TAPS,   /* n_taps x elements of what is read of the other model */
+    AXIS_LAYER,  /* inputs of q, k and v: hidden; of a drafting head the embedding, then the state */
     AXIS_POSITIONS,
     AXIS_Q_NORM, /* head_dim, or that for each head */
     AXIS_K_NORM,

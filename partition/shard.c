@@ -48,4 +48,7 @@ void shard_make(struct shard *s, const struct model_config *m, int rank, int n_r
     }
     s->shared_ffn = shard_blocks(m->experts.shared_ffn, unit, least, rank, n_ranks);
     s->vocab = shard_columns(m->vocab, rank, n_ranks);
+    s->logits = shard_columns(model_logits(m), rank, n_ranks);
+    if (m->drafting.n_taps > 0)
+        s->states = shard_columns(m->hidden, rank, n_ranks);
 }

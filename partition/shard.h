@@ -17,7 +17,9 @@ struct shard {
     struct range ffn;                    /* columns of the MLP */
     struct range experts;                /* those whose weights the rank has: all, or some of them whole */
     struct range expert_ffn, shared_ffn; /* their columns, and those of the shared one */
-    struct range vocab;                  /* rows of the embedding and of the head */
+    struct range vocab;                  /* rows of the embedding */
+    struct range logits;                 /* rows of the head: `vocab`, unless it drafts fewer tokens than there are */
+    struct range states;                 /* columns of the states that a drafting head is fed */
 };
 
 static inline int range_length(struct range r)

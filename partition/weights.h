@@ -14,6 +14,7 @@
  *   KEY_UP   [n_heads_local rank, key]                       of each head, transposed: queries meet latents by it
  *   VALUE_UP [n_heads_local value, rank]
  *   EMBED, HEAD [vocab_local, embed_dim]
+ *   TAPS    [states_local, n_taps hidden of the other model]   of a drafting head, whose QKV has 2 hidden inputs
  *   the rest                                                 mirrored
  *
  * Biases of OUT, MLP_OUT and EXPERTS_OUT exist on rank 0 only: they are added to a partial sum. Those of whole experts
@@ -38,6 +39,7 @@ enum weight_id {
     WEIGHT_FINAL_NORM_BIAS,
     WEIGHT_HEAD,
     WEIGHT_HEAD_BIAS,
+    WEIGHT_TAPS, /* of a drafting head: its states of what is read of the other model ("fc") */
     /* once a layer */
     WEIGHT_ATTN_NORM,
     WEIGHT_ATTN_NORM_BIAS,
@@ -56,6 +58,7 @@ enum weight_id {
     WEIGHT_MLP_OUT,
     WEIGHT_MLP_OUT_BIAS,
     WEIGHT_MLP_OUT_NORM,
+    WEIGHT_STATE_NORM, /* of a drafting head; WEIGHT_ATTN_NORM is that of the embedding */
     WEIGHT_ROUTER,
     WEIGHT_ROUTER_BIAS,
     WEIGHT_EXPERTS_IN,

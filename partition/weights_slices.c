@@ -171,6 +171,10 @@ int64_t shard_first_output(const struct map_builder *b, enum axis axis)
     switch (axis) {
     case AXIS_VOCAB:
         return b->s->vocab.begin;
+    case AXIS_LOGITS:
+        return b->s->logits.begin;
+    case AXIS_STATES:
+        return b->s->states.begin;
     case AXIS_HEAD_NUMBERS:
         return b->s->heads.begin;
     case AXIS_EXPERTS_HELD:

@@ -71,6 +71,10 @@ static int check_unused(const struct bench_options *o, struct err *e)
         return ERR(e, ERR_USAGE, "--num-prompts belongs to --throughput, which is not given");
     if (o->throughput == NULL && o->max_batch >= 0)
         return ERR(e, ERR_USAGE, "--max-batch belongs to --throughput, which is not given (see --batch)");
+    if (o->throughput == NULL && o->shared_prefix >= 0)
+        return ERR(e, ERR_USAGE, "--shared-prefix belongs to --throughput, which is not given");
+    if (o->throughput == NULL && o->run.max_step_ms > 0)
+        return ERR(e, ERR_USAGE, "--max-step-ms belongs to --throughput, which is not given");
     if (o->throughput == NULL && (o->run.num_speculative_tokens > 0 || o->draft_acceptance >= 0))
         return ERR(e, ERR_USAGE,
                    "--num-speculative-tokens and --draft-acceptance belong to --throughput, which is not given");
@@ -98,9 +102,10 @@ static int check_unused(const struct bench_options *o, struct err *e)
             e, ERR_USAGE,
             "nothing to measure: nothing is loaded, --n-prompt and --n-gen are 0, --latency and --throughput are "
             "not given");
-    if (o->profile)
+    if (o->profile || o->step_times)
         return ERR(e, ERR_USAGE,
-                   "--profile belongs to --n-prompt, --n-gen, --latency and --throughput, and none is measured");
+                   "--%s belongs to --n-prompt, --n-gen, --latency and --throughput, and none is measured",
+                   o->profile ? "profile" : "step-times");
     if (o->repetitions >= 0 || o->warmup >= 0)
         return ERR(e, ERR_USAGE, "--repetitions and --warmup: nothing but loading is measured, which happens once");
     return 0;
@@ -120,7 +125,11 @@ static int make_throughput(struct workload *k, const struct bench_options *o, st
     if (most > o->run.max_batch_tokens)
         return ERR(e, ERR_USAGE, "--max-batch-tokens %lld is less than --max-batch %lld: each sequence needs one token",
                    (long long)o->run.max_batch_tokens, (long long)most);
-    *k = (struct workload){(int32_t)(most < n ? most : n), shape[0], shape[1] - 1, (int32_t)n};
+    if (o->shared_prefix >= shape[0])
+        return ERR(e, ERR_USAGE, "--shared-prefix %lld: found prompts of %d tokens, expected longer ones",
+                   (long long)o->shared_prefix, shape[0]);
+    *k = (struct workload){(int32_t)(most < n ? most : n), shape[0], shape[1] - 1, (int32_t)n,
+                           o->shared_prefix > 0 ? (int32_t)o->shared_prefix : 0};
     return 0;
 }
 
@@ -136,11 +145,11 @@ static int make_measurements(struct measurements *wanted, const struct bench_opt
         return ERR(e, ERR_USAGE, "--max-batch-tokens %lld is less than --batch %d: each sequence needs one token",
                    (long long)o->run.max_batch_tokens, batch);
     if (o->n_prompt > 0)
-        wanted->work[WORK_PP] = (struct workload){1, (int32_t)o->n_prompt, 0, 0};
+        wanted->work[WORK_PP] = (struct workload){1, (int32_t)o->n_prompt, 0, 0, 0};
     if (o->n_gen > 0)
-        wanted->work[WORK_TG] = (struct workload){batch, (int32_t)o->n_depth, (int32_t)o->n_gen, 0};
+        wanted->work[WORK_TG] = (struct workload){batch, (int32_t)o->n_depth, (int32_t)o->n_gen, 0, 0};
     if (o->latency != NULL)
-        wanted->work[WORK_LATENCY] = (struct workload){batch, shape[0], shape[1] - 1, 0};
+        wanted->work[WORK_LATENCY] = (struct workload){batch, shape[0], shape[1] - 1, 0, 0};
     wanted->repetitions = o->repetitions >= 0 ? (int32_t)o->repetitions : DEFAULT_REPETITIONS;
     wanted->warmups = o->warmup >= 0 ? (int32_t)o->warmup : DEFAULT_WARMUPS;
     wanted->profile = o->profile;
@@ -252,6 +261,8 @@ static int open_traffic(struct traffic *t, const struct bench_options *o, const 
     t->drafts.most = o->run.num_speculative_tokens > 0 ? (int)o->run.num_speculative_tokens : 0;
     t->drafts.acceptance = o->draft_acceptance > 0 ? o->draft_acceptance : 0;
     t->drafts.come_true = limits.draft_len > 0 && o->draft_acceptance < 0;
+    t->n_shared = k->n_shared;
+    t->max_step = run_max_step(&o->run);
     if (o->tokenizer != NULL && traffic_speak(t, o->tokenizer, o->json_schema, i->network.config.vocab, e) != 0)
         return -1;
     return traffic_open(t, k->n_requests, k->n_prompt, k->n_steps + 1, &limits, i->network.config.vocab, e);
@@ -307,6 +318,7 @@ int bench_run(struct world *w, const struct bench_options *o, struct err *e)
     memcpy(f.work, wanted.work, sizeof f.work);
     f.repetitions = wanted.repetitions;
     f.warmups = wanted.warmups;
+    f.step_times = o->step_times;
     double mine = weight_map_step_bytes(&instance.network.map, &instance.network.config, step_sequences(&wanted));
     MPI_CHECK(MPI_Allreduce(&mine, &f.weight_bytes, 1, MPI_DOUBLE, MPI_SUM, w->comm));
     read_limit_measure(&limit, w, instance.ops, &instance.q, STREAM_BYTES,
@@ -319,6 +331,7 @@ int bench_run(struct world *w, const struct bench_options *o, struct err *e)
     measure(&rig, &wanted, &f, e);
     progress_close(&rig.bar);
     traffic_drafts(&traffic, &f.drafts);
+    f.cached = traffic_cached(&traffic);
     if (w->rank == 0)
         report(o, &instance, &f, e);
     fatal_agree(w, e);

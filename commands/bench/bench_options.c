@@ -26,6 +26,10 @@ static const struct opt rows[] = {
     INTEGER("max-batch", max_batch, 1, 4096, -1,
             "requests of --throughput that run at once, if the KV cache has room (default 256, at most "
             "--max-batch-tokens)"),
+    INTEGER(
+        "shared-prefix", shared_prefix, 1, 1 << 24, -1,
+        "the first N of --throughput's IN tokens are the same in all requests of a run, and the prefix cache is on: "
+        "the first request feeds them, the others find them (default: no two prompts begin alike, no cache)"),
     INTEGER("num-speculative-tokens", run.num_speculative_tokens, 1, 15, -1,
             "drafts per sequence and step in --throughput, of arbitrary tokens or --draft-model's, verified as always "
             "(default: none)"),
@@ -45,6 +49,8 @@ static const struct opt rows[] = {
         "not loaded to its first token, unloading of the other included; --n-prompt, --repetitions and --warmup apply"),
     INTEGER("repetitions", repetitions, 1, 1000, -1, "measurements of each kind (default 5)"),
     INTEGER("warmup", warmup, 0, 1000, -1, "runs of each kind before its measurements (default 1)"),
+    FLAG("step-times", step_times,
+         "also show the percentiles of the steps' times, of those that only decode and those that feed prompts"),
     FLAG("profile", profile,
          "afterwards run each kind again with clocks between its phases: matrix products, attention, sums over the "
          "ranks, sampling, the rest, and the host's share"),

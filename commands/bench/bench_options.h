@@ -11,8 +11,8 @@ struct bench_options {
     const char *config, *quantization, *latency, *throughput, *tokenizer, *json_schema;
     const char *model_switch; /* two folders with a comma between them; NULL: one model is measured */
     int64_t n_prompt, n_gen, n_depth, batch;
-    int64_t repetitions, warmup, num_prompts, max_batch; /* -1: not given */
-    bool profile;
+    int64_t repetitions, warmup, num_prompts, max_batch, shared_prefix; /* -1: not given */
+    bool profile, step_times;
 };
 
 extern const struct opt_rows bench_rows;

@@ -152,6 +152,10 @@ static void print_throughput(const struct figures *f, const char *name)
     }
     printf("  %.0f steps, %.3f ms each, %.1f %% of the read limit\n", steps, 1e3 * s.median / steps,
            100 * read_share(f, steps, s.median));
+    waits_print(&m->waits);
+    if (k->n_shared > 0)
+        printf("  %d of %d tokens shared: %.1f %% of all prompts' tokens came from the prefix cache\n", k->n_shared,
+               k->n_prompt, 100 * f->cached);
     print_drafts(&f->drafts);
 }
 
@@ -223,6 +227,8 @@ void report_table(const struct world *w, const struct instance *i, const struct 
         if (f->work[k].n_seqs == 0)
             continue;
         print[k](f, name[k]);
+        if (f->step_times)
+            step_times_print(&f->samples[k].steps);
         if (!isnan(f->joules[k]))
             printf("  %.3f J per token on all devices\n", f->joules[k] / tokens_of(f, (enum workload_kind)k));
     }
@@ -352,8 +358,15 @@ static void put_throughput(json_t *root, const struct figures *f)
                          json_rates(f, WORK_THROUGHPUT, k->n_requests * out), "total_tokens_per_second",
                          json_rates(f, WORK_THROUGHPUT, k->n_requests * all), "share_of_read_limit",
                          read_share(f, steps, s.median)));
+    json_t *t = json_object_get(root, "throughput");
+    put_member(t, "time_to_first_token_milliseconds", waits_json(&m->waits.first_token));
+    put_member(t, "time_between_tokens_milliseconds", waits_json(&m->waits.between_tokens));
+    if (k->n_shared > 0) {
+        put_member(t, "shared_prefix", json_integer(k->n_shared));
+        put_member(t, "share_of_prompts_cached", json_real(f->cached));
+    }
     if (f->drafts.n_places > 0)
-        put_member(json_object_get(root, "throughput"), "drafts", json_drafts(&f->drafts));
+        put_member(t, "drafts", json_drafts(&f->drafts));
 }
 
 /* Microseconds: of phases [mean, lowest, highest over the ranks]. */
@@ -402,6 +415,15 @@ static void put_profile(json_t *root, const struct figures *f)
         json_decref(profile);
 }
 
+static void put_step_times(json_t *root, const struct figures *f)
+{
+    json_t *times = json_object();
+    for (int k = 0; k < N_WORKLOADS; k++)
+        if (f->work[k].n_seqs > 0)
+            put_member(times, kind_name[k], step_times_json(&f->samples[k].steps));
+    put_member(root, "step_milliseconds", times);
+}
+
 static json_t *json_milliseconds(double seconds)
 {
     return seconds > 0 ? json_real(1e3 * seconds) : json_null();
@@ -437,6 +459,8 @@ void report_json(const struct world *w, const struct instance *i, const struct f
     for (int k = 0; k < N_WORKLOADS; k++)
         if (f->work[k].n_seqs > 0)
             add[k](root, f);
+    if (f->step_times)
+        put_step_times(root, f);
     put_energy(root, f);
     put_profile(root, f);
     (void)json_print(root, stdout, JSON_INDENT(2));

@@ -22,6 +22,8 @@ struct figures {
     struct samples samples[N_WORKLOADS];
     struct phases phases[N_WORKLOADS][N_PARTS];
     int repetitions, warmups;
+    bool step_times;            /* are wanted */
+    double cached;              /* share of WORK_THROUGHPUT's prompts that came from the prefix cache, all runs */
     struct draft_counts drafts; /* of WORK_THROUGHPUT, all runs; n_places 0: none are made */
     double read_rate;           /* bytes/s of all ranks */
     double weight_bytes;        /* of all ranks: the bytes that one decode step reads, of experts on average */

@@ -74,28 +74,67 @@ int traffic_speak(struct traffic *t, const char *folder, const char *schema, int
     return read_form(&t->form, schema, e) == 0 && lexicon_keeper_get(&t->lexicon, e) != NULL ? 0 : -1;
 }
 
+/* Token number n of all that are ever made. */
+static int32_t random_token(const struct traffic *t, uint64_t n)
+{
+    uint64_t x = (n + 1) * 0x9e3779b97f4a7c15u;
+    return (int32_t)((x ^ x >> 32) % (uint64_t)t->vocab);
+}
+
+/* The prompts' tokens, from number `first` on. */
+static void fill(struct traffic *t, uint64_t first)
+{
+    for (size_t i = 0; i < t->n_ids; i++) {
+        size_t place = i % t->stride;
+        bool shared = t->n_shared > 0 && place < (size_t)t->n_shared;
+        t->id[i] = random_token(t, first + (shared ? place : i));
+    }
+}
+
+/* A token of a request has come. */
+static void note_token(void *context, struct request *r)
+{
+    struct traffic *t = context;
+    double now = t->scheduler.now, *newest = &t->newest[r->index];
+    if (r->output.n == 1)
+        durations_add(&t->waits.first_token, now - r->times.arrived);
+    else if (now > *newest)
+        durations_add(&t->waits.between_tokens, now - *newest);
+    *newest = now;
+}
+
+static int open_requests(struct traffic *t, struct err *e)
+{
+    t->stride = t->n_shared > 0 ? (size_t)t->n_input : 1;
+    t->n_ids = (size_t)t->n_input + (size_t)(t->n_requests - 1) * t->stride;
+    t->id = err_calloc(e, t->n_ids, sizeof *t->id, "random prompts");
+    t->request = err_calloc(e, (size_t)t->n_requests, sizeof *t->request, "requests");
+    t->newest = err_calloc(e, (size_t)t->n_requests, sizeof *t->newest, "requests");
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
 int traffic_open(struct traffic *t, int n_requests, int n_input, int n_output, const struct limits *l, int vocab,
                  struct err *e)
 {
-    struct scheduler_setup setup = {
-        .limits = *l, .tokenizer = t->tokenizer, .lexicon = t->form != NULL ? &t->lexicon : NULL};
+    struct scheduler_setup setup = {.limits = *l,
+                                    .tokenizer = t->tokenizer,
+                                    .lexicon = t->form != NULL ? &t->lexicon : NULL,
+                                    .prefix_caching = t->n_shared > 0,
+                                    .max_step = t->max_step,
+                                    .on_progress = note_token,
+                                    .context = t};
     t->n_requests = n_requests;
     t->n_input = n_input;
+    t->vocab = vocab;
     t->rules = (struct request_rules){
         .sampling = {.seed = 1, .temperature = 1, .top_p = 1, .repetition_penalty = 1},
         .max_tokens = n_output,
         .form = t->form,
         .ignore_eos = true,
     };
-    t->id = err_calloc(e, (size_t)n_input + (size_t)n_requests, sizeof *t->id, "random prompts");
-    t->request = err_calloc(e, (size_t)n_requests, sizeof *t->request, "requests");
-    if (t->id == NULL || t->request == NULL || open_drafts(t, l, &setup, e) != 0 ||
-        scheduler_open(&t->scheduler, &setup, e) != 0)
+    if (open_requests(t, e) != 0 || open_drafts(t, l, &setup, e) != 0 || scheduler_open(&t->scheduler, &setup, e) != 0)
         return -1;
-    for (int i = 0; i < n_input + n_requests; i++) {
-        uint64_t x = (uint64_t)(i + 1) * 0x9e3779b97f4a7c15u;
-        t->id[i] = (int32_t)((x ^ x >> 32) % (uint64_t)vocab);
-    }
+    fill(t, 0);
     if (n_input + n_output > scheduler_max_len(&t->scheduler))
         return ERR(e, ERR_MEMORY, "a request of %d + %d tokens: the KV cache holds %d", n_input, n_output,
                    scheduler_max_len(&t->scheduler));
@@ -114,6 +153,7 @@ void traffic_close(struct traffic *t)
     for (int i = 0; t->request != NULL && i < t->n_requests; i++)
         release(&t->request[i]);
     free(t->request);
+    free(t->newest);
     free(t->id);
     free(t->drafts.sampled);
     scheduler_close(&t->scheduler);
@@ -123,14 +163,21 @@ void traffic_close(struct traffic *t)
     *t = (struct traffic){0};
 }
 
-int traffic_queue(struct traffic *t, struct err *e)
+void traffic_renew(struct traffic *t)
 {
+    if (t->n_shared > 0 && t->n_queued > 0)
+        fill(t, t->n_queued * t->n_ids);
+}
+
+int traffic_queue(struct traffic *t, double now, struct err *e)
+{
+    t->n_queued++;
     for (int i = 0; i < t->n_requests; i++) {
         struct request *r = &t->request[i];
         release(r);
         *r = (struct request){.rules = &t->rules, .index = i};
-        r->prompt = (struct token_list){t->id + i, (size_t)t->n_input, (size_t)t->n_input};
-        if (scheduler_add(&t->scheduler, r, 0, e) != 0)
+        r->prompt = (struct token_list){t->id + (size_t)i * t->stride, (size_t)t->n_input, (size_t)t->n_input};
+        if (scheduler_add(&t->scheduler, r, now, e) != 0)
             return -1;
     }
     return 0;
@@ -141,9 +188,9 @@ bool traffic_busy(const struct traffic *t)
     return scheduler_busy(&t->scheduler);
 }
 
-void traffic_plan(struct traffic *t, struct plan *p)
+void traffic_plan(struct traffic *t, struct plan *p, double now)
 {
-    scheduler_plan(&t->scheduler, p, 0);
+    scheduler_plan(&t->scheduler, p, now);
 }
 
 void traffic_masks(struct traffic *t, struct plan *p)
@@ -159,12 +206,12 @@ static const struct request *ended_early(const struct traffic *t)
     return NULL;
 }
 
-int traffic_accept(struct traffic *t, const struct step_result *result, struct err *e)
+int traffic_accept(struct traffic *t, const struct step_result *result, double now, struct err *e)
 {
     struct step_result played = *result;
     if (t->drafts.most > 0 && !t->drafts.come_true)
         play(t, &played);
-    if (scheduler_accept(&t->scheduler, &played, 0, e) != 0)
+    if (scheduler_accept(&t->scheduler, &played, now, e) != 0)
         return -1;
     const struct request *early = t->form != NULL ? ended_early(t) : NULL;
     if (early == NULL)
@@ -180,4 +227,10 @@ void traffic_drafts(const struct traffic *t, struct draft_counts *c)
     *c = (struct draft_counts){t->drafts.most, (int64_t)s->n_drafts, (int64_t)s->n_draft_tokens, {0}};
     for (int i = 0; i < DRAFTS_MAX; i++)
         c->n_accepted[i] = (int64_t)s->n_accepted[i];
+}
+
+double traffic_cached(const struct traffic *t)
+{
+    const struct scheduler_stats *s = &t->scheduler.stats;
+    return s->n_prompt_tokens > 0 ? (double)s->n_prompt_cached / (double)s->n_prompt_tokens : 0;
 }

@@ -1,9 +1,11 @@
 /* commands/bench/traffic.h - requests of random tokens, all of one shape and queued at once, for the scheduler that
- * serves real requests; `bench --throughput` measures them. Text is made if there is a tokenizer; nothing comes from a
- * prefix cache: the same requests are queued again and again. Rank 0 only. */
+ * serves real requests; `bench --throughput` measures them. Text is made if there is a tokenizer. Nothing comes from a
+ * prefix cache, and the same requests are queued again and again, unless prompts share their first tokens: then there
+ * is one, and every time the prompts are new. Times are the caller's, as the scheduler's are. Rank 0 only. */
 #ifndef BENCH_TRAFFIC_H
 #define BENCH_TRAFFIC_H
 
+#include "commands/bench/waits.h"
 #include "coordinator/schedule/scheduler.h"
 
 /* Drafts whose outcome is played: they are verified like others, and then each counts with this probability if the one
@@ -18,13 +20,19 @@ struct played_drafts {
 
 struct traffic {
     struct played_drafts drafts; /* most, come_true and acceptance are set before traffic_open */
-    int n_requests, n_input;
+    int n_shared;    /* first tokens that all prompts have in common, below n_input; 0: none. Set before traffic_open */
+    double max_step; /* s, of struct scheduler_setup; set before traffic_open */
+    int n_requests, n_input, vocab;
     struct request_rules rules;
     struct tokenizer *tokenizer; /* NULL: no text is made */
     struct lexicon_keeper lexicon;
-    struct form *form;       /* NULL: any text */
-    int32_t *id;             /* [n_input + n_requests]: the prompt of request i is n_input ids from i on */
+    struct form *form; /* NULL: any text */
+    int32_t *id;       /* [n_ids]: the prompt of request i is n_input ids from i * stride on */
+    size_t n_ids, stride;
+    uint64_t n_queued;       /* times that all of them were queued */
     struct request *request; /* [n_requests] */
+    double *newest;          /* [n_requests] when a token of it came last */
+    struct waits waits;      /* since they were last zeroed */
     struct scheduler scheduler;
 };
 
@@ -38,19 +46,25 @@ int traffic_open(struct traffic *t, int n_requests, int n_input, int n_output, c
                  struct err *e);
 void traffic_close(struct traffic *t);
 
+/* Tokens for the next traffic_queue, which may take milliseconds: nothing is measured meanwhile. */
+void traffic_renew(struct traffic *t);
+
 /* All of them into the queue, once more. Nothing may be running. */
-int traffic_queue(struct traffic *t, struct err *e);
+int traffic_queue(struct traffic *t, double now, struct err *e);
 
 /* Anything waiting or running? */
 bool traffic_busy(const struct traffic *t);
 
 /* The next step, which may be empty while results are outstanding; and a step's results. */
-void traffic_plan(struct traffic *t, struct plan *p);
+void traffic_plan(struct traffic *t, struct plan *p, double now);
 void traffic_masks(struct traffic *t, struct plan *p);
 /* ERR_INPUT: a form was complete before all tokens of its request. */
-int traffic_accept(struct traffic *t, const struct step_result *result, struct err *e);
+int traffic_accept(struct traffic *t, const struct step_result *result, double now, struct err *e);
 
 /* The drafts of all requests up to now; none, if it is not open. */
 void traffic_drafts(const struct traffic *t, struct draft_counts *c);
+
+/* The share of all prompts' tokens that came from the prefix cache, up to now. */
+double traffic_cached(const struct traffic *t);
 
 #endif

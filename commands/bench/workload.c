@@ -19,6 +19,12 @@ struct run {
     int64_t fed, done;                   /* its progress: prompt tokens, then decode steps; planned, and accepted */
     int64_t planned[ENGINE_FLIGHTS + 1]; /* `fed` after each of the steps under way; -1: it feeds nothing */
     double started, prompts_done;        /* prompts_done: 0 before */
+    struct planned_step {                /* under way */
+        bool timed;                      /* has tokens, and is not a draft model's */
+        enum step_load load;
+        double planned; /* when */
+    } step[ENGINE_FLIGHTS + 1];
+    double accepted; /* when the newest results came */
     struct samples *samples;
 };
 
@@ -42,10 +48,33 @@ static void finish_repetition(struct run *r)
     progress_update(&r->rig->bar, ++r->rig->n_done, name[r->kind]);
 }
 
+/* A prompt's tokens are fed without a row for each; those of sequences that decode are not. */
+static enum step_load load_of(const struct plan *p)
+{
+    for (int i = 0; i < p->n_seqs; i++)
+        if (p->seq[i].n_tokens > p->seq[i].sample)
+            return STEPS_WITH_PROMPTS;
+    return STEPS_DECODE;
+}
+
 static void count_step(struct run *r, const struct plan *p)
 {
-    r->samples->n_steps += p->n_tokens > 0;
+    bool works = p->n_tokens > 0 && p->model != PLAN_DRAFT_MODEL;
+    r->step[p->step % (ENGINE_FLIGHTS + 1)] = (struct planned_step){works, load_of(p), seconds_now()};
+    if (!works)
+        return;
+    r->samples->n_steps++;
     r->samples->most_seqs = p->n_seqs > r->samples->most_seqs ? p->n_seqs : r->samples->most_seqs;
+}
+
+/* The step has its results. It began when those of the one before came, or when it was planned. */
+static void time_step(struct run *r, const struct step_result *result)
+{
+    const struct planned_step *step = &r->step[result->step % (ENGINE_FLIGHTS + 1)];
+    double now = seconds_now(), began = step->planned > r->accepted ? step->planned : r->accepted;
+    r->accepted = now;
+    if (step->timed)
+        durations_add(&r->samples->steps.of[step->load], now - began);
 }
 
 static void start_all(const struct run *r, struct plan *p)
@@ -110,7 +139,6 @@ static void next_of_batch(struct run *r, struct plan *p)
     else if (!begins)
         feed_decode(r, p);
     *planned = r->fed;
-    count_step(r, p);
 }
 
 static void accept_of_batch(struct run *r, const struct step_result *result)
@@ -127,21 +155,21 @@ static void accept_of_batch(struct run *r, const struct step_result *result)
 
 static int next_of_traffic(struct run *r, struct plan *p, struct err *e)
 {
+    struct traffic *t = r->rig->traffic;
     if (!r->begun) {
-        if (traffic_queue(r->rig->traffic, e) != 0)
-            return -1;
+        traffic_renew(t);
         r->begun = true;
         r->started = seconds_now();
+        if (traffic_queue(t, r->started, e) != 0)
+            return -1;
     }
-    traffic_plan(r->rig->traffic, p);
-    if (p->model != PLAN_DRAFT_MODEL)
-        count_step(r, p);
+    traffic_plan(t, p, seconds_now());
     return 0;
 }
 
 static int accept_of_traffic(struct run *r, const struct step_result *result, struct err *e)
 {
-    if (traffic_accept(r->rig->traffic, result, e) != 0)
+    if (traffic_accept(r->rig->traffic, result, seconds_now(), e) != 0)
         return -1;
     if (r->begun && !traffic_busy(r->rig->traffic))
         finish_repetition(r);
@@ -151,18 +179,21 @@ static int accept_of_traffic(struct run *r, const struct step_result *result, st
 static int next(void *context, struct plan *p, struct err *e)
 {
     struct run *r = context;
+    int rc = 0;
     if (r->repetition == r->repetitions)
         p->kind = PLAN_STOP;
     else if (r->kind == WORK_THROUGHPUT)
-        return next_of_traffic(r, p, e);
+        rc = next_of_traffic(r, p, e);
     else
         next_of_batch(r, p);
-    return 0;
+    count_step(r, p);
+    return rc;
 }
 
 static int accept_result(void *context, const struct step_result *result, struct err *e)
 {
     struct run *r = context;
+    time_step(r, result);
     if (r->kind == WORK_THROUGHPUT)
         return accept_of_traffic(r, result, e);
     accept_of_batch(r, result);
@@ -186,8 +217,11 @@ void workload_run(struct bench_rig *rig, enum workload_kind kind, const struct w
                     .samples = s};
     const struct loop_client client = {.context = &r, .next = next, .accept = accept_result, .masks = masks};
     memset(s, 0, sizeof *s);
+    memset(&rig->traffic->waits, 0, sizeof rig->traffic->waits);
     if (windows_open(&r.windows, &r.limits, e) != 0)
         fatal(e);
     instance_run(rig->instance, rig->draft_model, &client, e);
+    if (kind == WORK_THROUGHPUT)
+        s->waits = rig->traffic->waits;
     windows_close(&r.windows);
 }

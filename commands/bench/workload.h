@@ -20,6 +20,7 @@ struct workload {
     int32_t n_seqs; /* at once; 0: this kind is not measured */
     int32_t n_prompt, n_steps;
     int32_t n_requests; /* THROUGHPUT */
+    int32_t n_shared;   /* of its n_prompt tokens, the same in all requests */
 };
 
 /* On rank 0: seconds of each repetition. */
@@ -29,6 +30,8 @@ struct samples {
     double decode[WORKLOAD_MAX_REPETITIONS]; /* LATENCY: of the total, what came after all first tokens */
     uint64_t n_steps;                        /* with tokens, of all repetitions together */
     int most_seqs;                           /* in one step */
+    struct step_times steps;
+    struct waits waits; /* THROUGHPUT */
 };
 
 /* The means by which workloads are run. */

@@ -144,6 +144,7 @@ static void begin(struct fleet *f, const struct residents_news *news)
                                           .tokenizer = texts->tokenizer,
                                           .lexicon = &texts->lexicon,
                                           .prefix_caching = !f->setup.service->run.no_prefix_caching,
+                                          .max_step = run_max_step(&f->setup.service->run),
                                           .rope_changes_at = texts->rope_changes_at};
     f->loading = false;
     if (lanes_start(&f->lanes, news->model, f->setup.front.replicas->replica[news->model].end[1], &setup, &share,

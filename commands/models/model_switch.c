@@ -133,11 +133,11 @@ static int say(struct model_switch *s, struct plan *p, enum plan_kind kind)
 /* Its steps; empty ones wait for what is under way. */
 static int ask_for_token(struct model_switch *s, struct plan *p, struct err *e)
 {
-    if (!s->queued && traffic_queue(&s->traffic, e) != 0)
+    if (!s->queued && traffic_queue(&s->traffic, seconds_now(), e) != 0)
         return -1;
     s->queued = true;
     p->model = SLOT;
-    traffic_plan(&s->traffic, p);
+    traffic_plan(&s->traffic, p, seconds_now());
     return 0;
 }
 
@@ -177,7 +177,7 @@ static int take(void *context, const struct step_result *result, struct err *e)
     struct model_switch *s = context;
     if (s->stage != STAGE_TOKEN) /* empty, and behind the token */
         return 0;
-    if (traffic_accept(&s->traffic, result, e) != 0)
+    if (traffic_accept(&s->traffic, result, seconds_now(), e) != 0)
         return -1;
     if (!s->queued || traffic_busy(&s->traffic))
         return 0;
@@ -223,6 +223,9 @@ static int check_options(const struct bench_options *o, int n_ranks, struct err 
                         : o->throughput != NULL             ? "throughput"
                         : o->num_prompts >= 0               ? "num-prompts"
                         : o->max_batch >= 0                 ? "max-batch"
+                        : o->shared_prefix >= 0             ? "shared-prefix"
+                        : o->step_times                     ? "step-times"
+                        : o->run.max_step_ms > 0            ? "max-step-ms"
                         : o->run.draft_model != NULL        ? "draft-model"
                         : o->run.num_speculative_tokens > 0 ? "num-speculative-tokens"
                         : o->draft_acceptance >= 0          ? "draft-acceptance"

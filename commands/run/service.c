@@ -45,6 +45,7 @@ static void link_replicas(struct world *w, const struct instance *i, const struc
     if (w->rank == 0) {
         (void)draft_rules(&card.guesses, &s->o->run, e);
         card.prefix_caching = !s->o->run.no_prefix_caching;
+        card.max_step = run_max_step(&s->o->run);
         card.rope_changes_at = s->front->texts.rope_changes_at;
         (void)snprintf(card.model, sizeof card.model, "%s", s->o->run.model);
         (void)hub_open(&s->front->hub, s->front->replicas, &card, w->on_one_host, e);

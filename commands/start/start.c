@@ -2,6 +2,7 @@
 #include "commands/start/start.h"
 #include "base/json.h"
 #include "coordinator/drafts/draft_options.h"
+#include "partition/drafting.h"
 #include "partition/side_tensors.h"
 #include "rank/world/device.h"
 
@@ -57,11 +58,11 @@ static int choose_inputs(const struct run_options *o, struct model_config *m, st
 
 /* Nothing of it is read if weights are made. */
 static int open_checkpoint(struct checkpoint *c, const struct run_options *o, const char *folder,
-                           const struct model_config *m, struct err *e)
+                           struct model_config *m, struct err *e)
 {
     if (o->load_format == LOAD_DUMMY)
         return 0;
-    if (checkpoint_open(c, folder, e) != 0)
+    if (checkpoint_open(c, folder, e) != 0 || drafting_read(c, m, e) != 0)
         return -1;
     return side_tensors_read(c, m, e);
 }
@@ -78,6 +79,10 @@ int start_open_model(const struct run_options *o, const char *config, struct mod
                    (long long)o->max_batch_tokens, (long long)o->max_batch);
     if ((config != NULL ? read_config(m, config, e) : model_config_read(m, o->model, e)) != 0)
         return -1;
+    if (m->drafting.n_taps > 0)
+        return ERR(e, ERR_USAGE,
+                   "%s: a head that drafts for another model (EAGLE-3), expected a model; --draft-model takes heads",
+                   config != NULL ? config : o->model);
     if (o->max_model_len > model_context(m))
         return ERR(e, ERR_USAGE, "--max-model-len %lld: the model has %d positions", (long long)o->max_model_len,
                    model_context(m));
@@ -125,11 +130,13 @@ int start_open_draft_model(struct draft_model *d, struct instance_setup *setup, 
         return 0;
     if (model_config_read(&d->config, folder, e) != 0)
         return -1;
-    if (d->config.vocab != m->vocab)
-        return ERR(e, ERR_USAGE, "draft model %s: a vocabulary of %d tokens, expected the model's %d", folder,
-                   d->config.vocab, m->vocab);
+    if (open_checkpoint(&d->checkpoint, o, folder, &d->config, e) != 0 ||
+        model_draft_for(&d->config, m, folder, e) != 0)
+        return -1;
+    if (d->config.drafting.n_taps > 0)
+        return ERR(e, ERR_UNSUPPORTED, "draft model %s: heads that draft (EAGLE-3) are read, but not run yet", folder);
     setup->limits.draft_len = smaller(draft_positions(&d->config), setup->limits.max_len);
-    return open_checkpoint(&d->checkpoint, o, folder, &d->config, e);
+    return 0;
 }
 
 struct instance_setup start_setup(const struct run_options *o, int n_seqs, int n_tokens, bool scores)

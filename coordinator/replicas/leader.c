@@ -167,6 +167,7 @@ int leader_open(struct leader *l, const struct link_card *card, int replica, con
                                           .tokenizer = l->tokenizer,
                                           .lexicon = &l->lexicon,
                                           .prefix_caching = card->prefix_caching != 0,
+                                          .max_step = card->max_step,
                                           .rope_changes_at = card->rope_changes_at};
     if (steps_open(&l->steps, l->end[1], &setup, e) != 0)
         return -1;

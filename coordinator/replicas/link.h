@@ -26,7 +26,8 @@ struct link_card {
     char server_key[CURVE_TEXT], public_key[CURVE_TEXT], secret_key[CURVE_TEXT]; /* rank 0's; the leaders' pair */
     int32_t n_replicas, replica_size, vocab;
     int32_t prefix_caching, rope_changes_at; /* of struct scheduler_setup */
-    struct guess_rules guesses;              /* likewise */
+    struct guess_rules guesses;              /* likewise, */
+    double max_step;                         /* and this */
     double timeout;                          /* s without a sign of life after which a process is given up; 0: never */
     char model[PATH_MAX];
 };

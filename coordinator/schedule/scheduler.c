@@ -304,6 +304,15 @@ static int take_rows(struct scheduler *s, struct request *r, const struct sample
     return 0;
 }
 
+/* Note how long the step took, whose results have come: it began with those of the one before, or with its plan. */
+static void measure(struct scheduler *s, const struct flight *f)
+{
+    double seconds = s->now - (f->planned > s->accepted ? f->planned : s->accepted);
+    drafts_measure(s, f, seconds);
+    bound_measure(s, f, seconds);
+    s->accepted = s->now;
+}
+
 int scheduler_accept(struct scheduler *s, const struct step_result *result, double now, struct err *e)
 {
     struct flight *f = &s->flight[result->step % SCHEDULER_FLIGHTS];
@@ -316,7 +325,7 @@ int scheduler_accept(struct scheduler *s, const struct step_result *result, doub
         s->accepted = now; /* the main step that was planned behind it begins now */
         return 0;
     }
-    drafts_measure(s, f, now);
+    measure(s, f);
     if (take_scores(s, f, result, e) != 0)
         return -1;
     for (int i = 0, row = 0; i < f->n; row += f->rows[i], i++)

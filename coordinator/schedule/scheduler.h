@@ -18,6 +18,9 @@
  * the form leaves no choice about is not sampled: its tokens are fed together, like a piece of a prompt, and what a
  * step under way samples in their places is dropped.
  *
+ * With setup.max_step a step that carries sequences which decode feeds so much of prompts as it is expected to have
+ * time for, by the steps that were measured (coordinator/schedule/step_model.h), but 32 tokens at least.
+ *
  * With drafts (setup.drafts) a step feeds the last token of a sequence and k more that may follow, and samples after
  * each. What is sampled is taken as far as the draft was the same, and the first token that differs: exactly the tokens
  * that come without drafts. What was fed for the rest is fed over. No further plan is made while drafts are under way,
@@ -34,6 +37,7 @@
 #include "coordinator/schedule/blocks.h"
 #include "coordinator/schedule/drafter.h"
 #include "coordinator/schedule/request.h"
+#include "coordinator/schedule/step_model.h"
 #include "plan/plan.h"
 #include "text/grammar/lexicon_keeper.h"
 
@@ -69,6 +73,7 @@ struct scheduler_setup {
     /* The source of KV blocks of kind KV_MAIN, limits.n_blocks at most; without a function: they are all there. */
     struct blocks_source source;
     bool prefix_caching;
+    double max_step;            /* s that a step with sequences that decode may take; 0: any time */
     int max_waiting;            /* requests that scheduler_add lets wait; 0: any number */
     struct guess_rules guesses; /* limits.max_drafts says how many drafts a step may have, limits.draft_len whether a
                                    model makes them */
@@ -122,13 +127,18 @@ struct scheduler {
         int *rows, n_rows;        /* [n] that are sampled of each, and of all */
         int n_tokens;             /* fed; 0: prompts, too */
         double planned;           /* when */
+        bool bounded;             /* its prompts by max_step */
+        struct step_work work;
         int n_scores;
         struct scores { /* whose prompt is scored there: entries [first, first + n) of prompt_logprobs */
             struct request *request;
             int first, n;
         } * scores; /* [n_scores], capacity max_seqs */
     } flight[SCHEDULER_FLIGHTS];
-    struct costs costs; /* of steps without prompts */
+    struct costs costs;           /* of steps without prompts */
+    struct step_model step_model; /* nothing is known without max_step */
+    struct step_work work;        /* of the plan that is being made, */
+    bool bounded;                 /* and whether max_step is its bound */
     struct drafter drafter;
     double accepted;  /* when the last results came */
     int guess_tokens; /* that the plan which is being made may still look at to make guesses of */

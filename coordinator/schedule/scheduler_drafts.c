@@ -206,12 +206,10 @@ bool drafts_wait(struct scheduler *s)
     return any;
 }
 
-void drafts_measure(struct scheduler *s, const struct flight *f, double now)
+void drafts_measure(struct scheduler *s, const struct flight *f, double seconds)
 {
-    double began = f->planned > s->accepted ? f->planned : s->accepted;
     if (f->n_tokens > 0)
-        costs_add(&s->costs, f->n_tokens, now - began);
-    s->accepted = now;
+        costs_add(&s->costs, f->n_tokens, seconds);
 }
 
 int drafts_settle(struct scheduler *s, struct request *r, const struct sampled *sampled, int n)

@@ -168,7 +168,7 @@ int drafts_plan(struct scheduler *s, int n_decodes);
 bool drafts_wait(struct scheduler *s);
 
 /* Note the time that the step took. */
-void drafts_measure(struct scheduler *s, const struct flight *f, double now);
+void drafts_measure(struct scheduler *s, const struct flight *f, double seconds);
 
 /* The number of n tokens sampled for r that count. The others' places are given back. */
 int drafts_settle(struct scheduler *s, struct request *r, const struct sampled *sampled, int n);
@@ -191,6 +191,26 @@ void drafter_accept(struct scheduler *s, const struct step_result *result);
 
 /* At most n of r's drafts to *token; returns their number. They are handed out once. */
 int drafter_take(struct scheduler *s, const struct request *r, int n, int32_t *token);
+
+/* ---- scheduler_bound.c: the time that a step may take ---- */
+
+/* A plan begins, in which those of s->turn that decode take n_rows rows. */
+void bound_begin(struct scheduler *s, int n_rows);
+
+/* Is there time for prompts, or for more of them? */
+bool bound_has_room(const struct scheduler *s);
+
+/* The number of n tokens of a prompt, behind `pos` tokens, for which there is time: a block's at least, if there is
+ * room at all. And they have been planned. */
+int bound_fit(const struct scheduler *s, int pos, int n);
+void bound_note(struct scheduler *s, int pos, int n);
+
+/* The number of n tokens that clients divide, so that the first of them does not take all the time there is. */
+int bound_part(const struct scheduler *s, int n);
+
+/* The plan is complete; and its step has taken so long. */
+void bound_end(struct scheduler *s, struct flight *f, const struct plan *p);
+void bound_measure(struct scheduler *s, const struct flight *f, double seconds);
 
 /* ---- scheduler_prefix.c: the prefix cache ---- */
 

@@ -125,11 +125,19 @@ static bool grow(struct scheduler *s, struct request *r, int n, int *kept, struc
     return true;
 }
 
-/* The number of n tokens of a prompt for which there is room, in the step, in its client's part and in windows. */
+/* The number of n tokens of a prompt for which there is room, in the step and its time, in its client's part and in
+ * windows. */
 static int n_fitting(const struct scheduler *s, const struct request *r, int n, int room)
 {
     int left = r->queue->left[ROOM_TOKENS] < room ? r->queue->left[ROOM_TOKENS] : room;
-    return n_scorable(s, r, kv_placed(s, r, n < left ? n : left));
+    return n_scorable(s, r, kv_placed(s, r, bound_fit(s, r->n_fed, n < left ? n : left)));
+}
+
+/* Its next n tokens are in the plan, or will be. */
+static void note_prompt(struct scheduler *s, struct request *r, int n)
+{
+    r->queue->left[ROOM_TOKENS] -= n;
+    bound_note(s, r->n_fed, n);
 }
 
 /* Tokens of several for one sequence come behind those of sequences that feed one, which a step computes as it does
@@ -161,7 +169,8 @@ static void plan_running(struct scheduler *s, int kept, struct plan *p)
         if (n <= 0 || !grow(s, r, decodes ? mine : n, &kept, p))
             continue;
         kept -= mine;
-        r->queue->left[ROOM_TOKENS] -= decodes ? 0 : n;
+        if (!decodes)
+            note_prompt(s, r, n);
         if (comes_behind(r, n))
             r->n_behind = n;
         else
@@ -264,7 +273,8 @@ static bool park_for_any(struct scheduler *s)
 static void plan_waiting(struct scheduler *s, struct plan *p)
 {
     struct request *r;
-    for (int room; (r = order_next(s)) != NULL && (room = s->setup.limits.max_batch_tokens - p->n_tokens) > 0;) {
+    for (int room; (r = order_next(s)) != NULL && (room = s->setup.limits.max_batch_tokens - p->n_tokens) > 0 &&
+                   bound_has_room(s);) {
         if (!can_be_fed(s, r)) {
             r->queue->passed = true;
             continue;
@@ -278,7 +288,7 @@ static void plan_waiting(struct scheduler *s, struct plan *p)
         }
         start(s, r, p);
         int n = n_fitting(s, r, n_feedable(r), room);
-        r->queue->left[ROOM_TOKENS] -= n;
+        note_prompt(s, r, n);
         kv_place(s, r, n, p);
         add_tokens(s, r, n, p);
     }
@@ -298,7 +308,8 @@ static int begin_turns(struct scheduler *s)
         n_decodes += n_feedable(s->turn[i]) == 1;
     int kept = n_decodes + drafts_plan(s, n_decodes);
     s->score_rows = l->max_logit_rows - l->max_seqs - l->max_drafts;
-    turns_share(s, l->max_batch_tokens - kept, s->score_rows);
+    bound_begin(s, kept);
+    turns_share(s, bound_part(s, l->max_batch_tokens - kept), s->score_rows);
     return kept;
 }
 
@@ -310,6 +321,7 @@ void scheduler_plan(struct scheduler *s, struct plan *p, double now)
     f->n_tokens = 0;
     f->of_draft_model = false;
     f->n = f->n_rows = f->n_scores = 0;
+    f->work = (struct step_work){0};
     s->n_plans++;
     s->now = now;
     scheduler_expire(s, now);
@@ -322,4 +334,5 @@ void scheduler_plan(struct scheduler *s, struct plan *p, double now)
     if (s->stats.n_preemptions == n_preemptions)
         plan_waiting(s, p);
     f->n_tokens = p->n_tokens == f->n_rows ? p->n_tokens : 0;
+    bound_end(s, f, p);
 }

@@ -45,6 +45,7 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
         c->input_scale = NULL;
         c->order_at = NULL;
         c->order = NULL;
+        c->drafted = NULL;
     }
     bool shared =
         share_array(&c->tensor, (size_t)head.n_tensors * sizeof *c->tensor, w, e) == 0 &&
@@ -54,6 +55,7 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
         (head.n_input_scales == 0 ||
          share_array(&c->input_scale, (size_t)head.n_input_scales * sizeof *c->input_scale, w, e) == 0) &&
         (head.n_orders == 0 || share_array(&c->order_at, (size_t)head.n_orders * sizeof *c->order_at, w, e) == 0) &&
+        (head.n_drafted == 0 || share_array(&c->drafted, (size_t)head.n_drafted * sizeof *c->drafted, w, e) == 0) &&
         (head.n_order == 0 || share_array(&c->order, (size_t)head.n_order * sizeof *c->order, w, e) == 0) &&
         (head.n_kv_scales == 0 || share_array(&c->kv_scale, (size_t)head.n_kv_scales * sizeof *c->kv_scale, w, e) == 0);
     return shared ? 0 : -1;
@@ -423,7 +425,8 @@ void load_dummy(struct network *n, const struct ops *ops, struct queue *q, uint6
         const struct weight_slot *slot = &n->map.slot[i];
         struct weight *w = &n->weight[i];
         bool is_norm = slot->id == WEIGHT_ATTN_NORM || slot->id == WEIGHT_MLP_NORM || slot->id == WEIGHT_FINAL_NORM ||
-                       slot->id == WEIGHT_EMBED_NORM || slot->id == WEIGHT_Q_NORM || slot->id == WEIGHT_K_NORM;
+                       slot->id == WEIGHT_EMBED_NORM || slot->id == WEIGHT_STATE_NORM || slot->id == WEIGHT_Q_NORM ||
+                       slot->id == WEIGHT_K_NORM;
         float scale = is_norm ? 0.1f : sqrtf(3.0f / (float)(w->cols > 0 ? w->cols : 1));
         ops->fill_noise(q, w, seed + (uint64_t)i, is_norm ? 1.0f : 0.0f, scale);
     }

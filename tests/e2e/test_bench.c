@@ -53,6 +53,15 @@ static void check_latency(const json_t *l)
     check_rates(l, "prompts_milliseconds");
 }
 
+/* Percentiles of n times in order, the mean within them. */
+static void check_times(const json_t *t, double n)
+{
+    double median = number(t, "median"), p99 = number(t, "p99"), highest = number(t, "highest");
+    case_check(number(t, "n") == n && median > 0 && median <= number(t, "p90") && number(t, "p90") <= p99 &&
+                   p99 <= highest && number(t, "mean") > 0 && number(t, "mean") <= highest,
+               "times: n %g of %g, median %g, p99 %g, highest %g", number(t, "n"), n, median, p99, highest);
+}
+
 /* 5 requests of 6 + 4 tokens, 2 at once, 9 tokens a step: a token costs at most one step. */
 static void check_throughput(const json_t *t)
 {
@@ -69,6 +78,8 @@ static void check_throughput(const json_t *t)
                  *all = json_object_get(t, "total_tokens_per_second");
     double ratio = json_number_value(json_array_get(all, 0)) / json_number_value(json_array_get(requests, 0));
     case_check(ratio > 9.999 && ratio < 10.001, "%g tokens a request", ratio);
+    check_times(json_object_get(t, "time_to_first_token_milliseconds"), 3 * 5);
+    check_times(json_object_get(t, "time_between_tokens_milliseconds"), 3 * 5 * 3);
 }
 
 /* Every phase that there is on this many ranks took time, and they are not far from the wall time together: rank 0's,
@@ -123,6 +134,10 @@ static void check_json(const struct process *p, int ranks, bool dummy)
     check_latency(json_object_get(o, "latency"));
     check_throughput(json_object_get(o, "throughput"));
     check_profile(json_object_get(o, "profile_microseconds"), ranks);
+    const json_t *times = json_object_get(o, "step_milliseconds");
+    check_times(json_object_get(json_object_get(times, "tg"), "decode"), 3 * 5);
+    check_times(json_object_get(json_object_get(times, "pp"), "with_prompts"), 3 * 3);
+    case_check(json_is_null(json_object_get(json_object_get(times, "pp"), "decode")), "pp decodes");
     const json_t *load = json_object_get(o, "load");
     case_check(dummy ? load == NULL : number(load, "bytes_read") > 5e6, "load: %s", p->text[PROCESS_OUT]);
     json_decref(o);
@@ -164,6 +179,7 @@ static void measures(int ranks, bool dummy)
                                  "--warmup",
                                  "2",
                                  "--profile",
+                                 "--step-times",
                                  "--json",
                                  NULL});
     check_json(&p, ranks, dummy);
@@ -269,7 +285,15 @@ static void tables(void)
     table("more requests than the KV cache holds at once",
           LIST("bench", "--model", demo, "--n-prompt", "0", "--n-gen", "0", "--throughput", "20:12", "--num-prompts",
                "6", "--kv-cache-memory-bytes", "300K", "--repetitions", "1"),
-          LIST("throughput 20:12 x 6: ", "at once"), LIST("up to 6 at once"));
+          LIST("throughput 20:12 x 6: ", "at once", "time to first token  ", "time between tokens  "),
+          LIST("up to 6 at once", "prefix cache", "decode steps", "steps with prompts"));
+    table("requests that share a prefix, and the times of steps",
+          LIST("bench", "--model", demo, "--n-prompt", "9", "--n-gen", "4", "--throughput", "40:3", "--num-prompts",
+               "4", "--shared-prefix", "33", "--max-batch-tokens", "40", "--repetitions", "2", "--step-times",
+               "--max-step-ms", "1000"),
+          LIST("  33 of 40 tokens shared: 60.0 % of all prompts' tokens came from the prefix cache",
+               "steps with prompts ", "decode steps "),
+          LIST("profile"));
 }
 
 static void refused_with(enum err_code status, const char *what, const char *const *arguments)
@@ -450,6 +474,13 @@ int main(void)
     refused("--tokenizer without --throughput", LIST("bench", "--model", models_demo(), "--tokenizer", models_demo()));
     refused("--json-schema without --tokenizer",
             LIST("bench", "--model", models_demo(), "--throughput", "5:6", "--json-schema", "x"));
+    refused("--shared-prefix without --throughput", LIST("bench", "--model", models_demo(), "--shared-prefix", "5"));
+    refused("--max-step-ms without --throughput", LIST("bench", "--model", models_demo(), "--max-step-ms", "5"));
+    refused("steps of no time", LIST("bench", "--model", models_demo(), "--throughput", "5:6", "--max-step-ms", "0"));
+    refused("a shared prefix of whole prompts",
+            LIST("bench", "--model", models_demo(), "--throughput", "5:6", "--shared-prefix", "5"));
+    refused("times of no steps",
+            LIST("bench", "--model", models_demo(), "--n-prompt", "0", "--n-gen", "0", "--step-times"));
     refused("--max-batch without --throughput", LIST("bench", "--model", models_demo(), "--max-batch", "5"));
     refused("--batch without what has one", LIST("bench", "--model", models_demo(), "--n-gen", "0", "--batch", "5"));
     refused("--n-depth without decode", LIST("bench", "--model", models_demo(), "--n-gen", "0", "--n-depth", "5"));

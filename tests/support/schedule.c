@@ -417,7 +417,8 @@ static void check_progress(struct schedule *run, const struct plan *p, uint64_t 
     if ((s->setup.drafts.propose != NULL || s->drafter.slot != NULL) && p->n_seqs == 0 && n_in_flight > 0)
         return; /* what is under way decides what may follow */
     /* Blocks that were kept for a sequence which is then preempted are not given to others in the same step. */
-    bool full = p->n_tokens == s->setup.limits.max_batch_tokens || s->stats.n_preemptions != n_preempted;
+    bool full = p->n_tokens == s->setup.limits.max_batch_tokens || s->stats.n_preemptions != n_preempted ||
+                (s->bounded && s->work.tokens > 0);
     for (int i = 0; i < s->n_running; i++) {
         struct request *r = s->running[i];
         int known = (int)(r->prompt.n + r->output.n);

@@ -155,10 +155,11 @@ static void every_option_of_the_others(void **state)
     assert_string_equal(o.inspect.run.model, "m");
     assert_int_equal(o.inspect.ranks, 3);
     assert_true(o.inspect.run.json);
-    o = good(
-        "bench --model m --config c --load-format dummy --n-prompt 0 --n-gen 7 --repetitions 2 "
-        "--n-depth 3 --batch 4 --latency 1:2 --throughput 3:4 --num-prompts 100 --max-batch 5 --warmup 0 --profile "
-        "--max-batch-tokens 9 --kv-cache-memory-bytes 1M --threads 1 --device cuda --progress always --json");
+    o = good("bench --model m --config c --load-format dummy --n-prompt 0 --n-gen 7 --repetitions 2 "
+             "--n-depth 3 --batch 4 --latency 1:2 --throughput 3:4 --num-prompts 100 --max-batch 5 --shared-prefix 2 "
+             "--warmup 0 --profile "
+             "--step-times --max-step-ms 2.5 "
+             "--max-batch-tokens 9 --kv-cache-memory-bytes 1M --threads 1 --device cuda --progress always --json");
     assert_string_equal(o.bench.config, "c");
     assert_int_equal(o.bench.run.load_format, LOAD_DUMMY);
     assert_int_equal(o.bench.n_prompt, 0);
@@ -169,6 +170,9 @@ static void every_option_of_the_others(void **state)
     assert_string_equal(o.bench.throughput, "3:4");
     assert_int_equal(o.bench.num_prompts, 100);
     assert_int_equal(o.bench.max_batch, 5);
+    assert_int_equal(o.bench.shared_prefix, 2);
+    assert_true(o.bench.step_times);
+    assert_true(o.bench.run.max_step_ms == 2.5 && run_max_step(&o.bench.run) == 0.0025);
     assert_int_equal(o.generate.run.max_batch, 16); /* generate's option of the same name */
     assert_int_equal(o.bench.repetitions, 2);
     assert_int_equal(o.bench.warmup, 0);
@@ -181,6 +185,8 @@ static void every_option_of_the_others(void **state)
 static void forms_of_values(void **state)
 {
     (void)state;
+    assert_true(good("serve --max-step-ms 40").serve.service.run.max_step_ms == 40);
+    assert_true(good("batch").batch.service.run.max_step_ms < 0);
     struct options o = good("generate --model=a=b --prompt= --max-tokens=5 --max-tokens 6 --stop --json");
     assert_string_equal(o.generate.run.model, "a=b");
     assert_string_equal(o.generate.prompt, "");

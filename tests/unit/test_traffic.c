@@ -17,6 +17,7 @@ struct device {
     struct sampled sampled[2][MAX_SEQS];
     struct step_result result[2];
     int fed[MAX_SEQS]; /* tokens of the sequence in a slot */
+    bool finds;        /* there is a prefix cache */
     int64_t n_started, n_fed, n_sampled, n_steps;
     int most;
 };
@@ -37,11 +38,13 @@ static void compute(struct device *d, const struct limits *l, int n_input)
     *r = (struct step_result){.step = p->step, .sampled = d->sampled[p->step % 2]};
     assert_true(p->n_tokens <= l->max_batch_tokens && p->n_seqs <= l->max_seqs);
     for (int i = 0; i < p->n_starts; i++) {
-        d->fed[p->start[i].slot] = 0;
+        d->fed[p->start[i].slot] = -1;
         assert_true(p->start[i].sampling.temperature == 1 && p->start[i].sampling.prompt_len == n_input);
     }
     for (int i = 0; i < p->n_seqs; i++) {
         const struct plan_seq *s = &p->seq[i];
+        if (d->fed[s->slot] < 0) /* begins, behind what the prefix cache had */
+            d->fed[s->slot] = d->finds ? s->pos : 0;
         assert_int_equal(s->pos, d->fed[s->slot]);
         for (int j = 0; j < s->n_tokens; j++)
             check_token(p, t++, s->pos + j, n_input);
@@ -62,16 +65,16 @@ static void serve(struct traffic *t, struct device *d, const struct limits *l, i
 {
     struct err e = {0};
     uint64_t step = 0, taken = 0;
-    assert_int_equal(traffic_queue(t, &e), 0);
+    assert_int_equal(traffic_queue(t, 0, &e), 0);
     while (traffic_busy(t) && step < MAX_STEPS) {
         plan_reset(&d->plan, step++);
-        traffic_plan(t, &d->plan);
+        traffic_plan(t, &d->plan, (double)step);
         compute(d, l, n_input);
         if (step - taken == (uint64_t)flights)
-            assert_int_equal(traffic_accept(t, &d->result[taken++ % 2], &e), 0);
+            assert_int_equal(traffic_accept(t, &d->result[taken++ % 2], (double)step, &e), 0);
     }
     for (; taken < step; taken++)
-        assert_int_equal(traffic_accept(t, &d->result[taken % 2], &e), 0);
+        assert_int_equal(traffic_accept(t, &d->result[taken % 2], (double)step, &e), 0);
     expect_none(&e);
     assert_false(traffic_busy(t));
 }
@@ -126,15 +129,15 @@ static void drafts_are_played(void **state)
         struct err e = {0};
         assert_int_equal(plan_open(&plan, &l, &e), 0);
         assert_int_equal(traffic_open(&t, 1, 8, OUT, &l, VOCAB, &e), 0);
-        assert_int_equal(traffic_queue(&t, &e), 0);
+        assert_int_equal(traffic_queue(&t, 0, &e), 0);
         for (uint64_t step = 0; traffic_busy(&t); step++) { /* a result comes a step late */
             plan_reset(&plan, step);
-            traffic_plan(&t, &plan);
+            traffic_plan(&t, &plan, (double)step);
             result[step % 2] = (struct step_result){.step = step, .sampled = sampled[step % 2]};
             for (int k = 0; k < plan.n_seqs; k++)
                 result[step % 2].n_sampled += plan.seq[k].sample;
             if (step > 0)
-                assert_int_equal(traffic_accept(&t, &result[(step + 1) % 2], &e), 0);
+                assert_int_equal(traffic_accept(&t, &result[(step + 1) % 2], (double)step, &e), 0);
         }
         const struct scheduler_stats *s = &t.scheduler.stats;
         assert_int_equal(t.request[0].output.n, OUT);
@@ -168,10 +171,60 @@ static void prompts_differ(void **state)
     struct err e = {0};
     const struct limits l = {2, 64, 64, 2, 8, 0, 0, 0, 0, 0};
     assert_int_equal(traffic_open(&t, 5, 20, 2, &l, VOCAB, &e), 0);
-    assert_int_equal(traffic_queue(&t, &e), 0);
+    assert_int_equal(traffic_queue(&t, 0, &e), 0);
     for (int i = 1; i < 5; i++)
         assert_memory_not_equal(t.request[0].prompt.id, t.request[i].prompt.id, 20 * sizeof(int32_t));
     traffic_close(&t); /* with all of them waiting */
+}
+
+/* 4 requests of 40 + 3 tokens that share 33, a step of 40 tokens a second: the first feeds 40 tokens, the others find
+ * two blocks and feed 8. */
+static void a_prefix_is_shared(void **state)
+{
+    (void)state;
+    const struct limits l = {4, 40, 64, 4, 16, 0, 0, 0, 0, 0};
+    struct traffic t = {.n_shared = 33};
+    struct device d = {.finds = true};
+    struct err e = {0};
+    static int32_t first[40];
+    assert_int_equal(traffic_open(&t, 4, 40, 3, &l, VOCAB, &e), 0);
+    assert_int_equal(plan_open(&d.plan, &l, &e), 0);
+    for (int round = 1; round <= 3; round++) {
+        traffic_renew(&t);
+        for (size_t i = 1; i < 4; i++) {
+            assert_memory_equal(t.id, t.id + i * t.stride, 33 * sizeof(int32_t));
+            assert_memory_not_equal(t.id + 33, t.id + i * t.stride + 33, 7 * sizeof(int32_t));
+        }
+        assert_memory_not_equal(t.id, first, sizeof first);
+        memcpy(first, t.id, sizeof first);
+        d.n_fed = 0;
+        serve(&t, &d, &l, 40, 1);
+        assert_int_equal(d.n_fed, 40 + 3 * 8 + 4 * 2);
+        assert_true(traffic_cached(&t) == 96.0 / 160);
+    }
+    plan_close(&d.plan);
+    traffic_close(&t);
+}
+
+/* Two of four requests at once, 3 tokens each, a step a second and results at once: two first tokens a second after
+ * all were queued, two after 4 seconds. */
+static void waits_are_counted(void **state)
+{
+    (void)state;
+    const struct limits l = {2, 16, 8, 2, 2, 0, 0, 0, 0, 0};
+    struct traffic t = {0};
+    struct device d = {0};
+    struct err e = {0};
+    assert_int_equal(traffic_open(&t, 4, 5, 3, &l, VOCAB, &e), 0);
+    assert_int_equal(plan_open(&d.plan, &l, &e), 0);
+    serve(&t, &d, &l, 5, 1);
+    const struct waits *w = &t.waits;
+    assert_int_equal(w->first_token.n, 4);
+    assert_true(w->first_token.sum == 1 + 1 + 4 + 4 && w->first_token.highest == 4);
+    assert_int_equal(w->between_tokens.n, 4 * 2);
+    assert_true(w->between_tokens.sum == 8 && w->between_tokens.highest == 1);
+    plan_close(&d.plan);
+    traffic_close(&t);
 }
 
 static void refuses_what_never_runs(void **state)
@@ -188,10 +241,9 @@ static void refuses_what_never_runs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_are_served),
-        cmocka_unit_test(drafts_are_played),
-        cmocka_unit_test(prompts_differ),
-        cmocka_unit_test(refuses_what_never_runs),
+        cmocka_unit_test(all_are_served),    cmocka_unit_test(drafts_are_played),
+        cmocka_unit_test(prompts_differ),    cmocka_unit_test(a_prefix_is_shared),
+        cmocka_unit_test(waits_are_counted), cmocka_unit_test(refuses_what_never_runs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,33 @@
+/* commands/bench/waits.h - how long requests wait for their tokens, and how long steps take: recorded, as lines of a
+ * table and as JSON. Rank 0. */
+#ifndef BENCH_WAITS_H
+#define BENCH_WAITS_H
+
+#include "commands/bench/durations.h"
+
+#include <jansson.h>
+
+/* Waiting times of requests that are all queued at once: to the first token, and between results that bring tokens;
+ * those that a step brings together count as one. */
+struct waits {
+    struct durations first_token, between_tokens;
+};
+
+/* Rank 0's view of steps, from the results of the one before, or the plan if that came later, to their own. */
+enum step_load { STEPS_DECODE, STEPS_WITH_PROMPTS, N_STEP_LOADS };
+
+struct step_times {
+    struct durations of[N_STEP_LOADS];
+};
+
+/* Lines of what there is. */
+void waits_print(const struct waits *w);
+void step_times_print(const struct step_times *t);
+
+/* {"n", "mean", "median", "p90", "p99", "highest"} in milliseconds; null: there is none. */
+json_t *waits_json(const struct durations *h);
+
+/* {"decode": .., "with_prompts": ..} */
+json_t *step_times_json(const struct step_times *t);
+
+#endif
