@@ -1,5 +1,5 @@
-/* kernels/cuda/persistent_any.h - the persistent step of any model: of dense layers as persistent.cu has it, of mixtures
- * of experts (kernels/decode_mixture.h) as persistent_experts.cu has; the functions of struct persistent_ops. */
+/* kernels/cuda/persistent_any.h - the persistent step of any model: functions of struct persistent_ops that leave dense
+ * layers to persistent.cu's, and are persistent_experts.cu's for mixtures of experts (kernels/decode_mixture.h). */
 #ifndef KERNELS_CUDA_PERSISTENT_ANY_H
 #define KERNELS_CUDA_PERSISTENT_ANY_H
 

@@ -93,8 +93,8 @@ static const struct {
      false},
 };
 
-/* Mixtures of experts. A router chooses otherwise out of another rounding of its input, where experts are nearly as good
- * as each other; what follows differs then, and rightly. `choices`: rows of a hundred that may; where all experts are
+/* Mixtures of experts. A router chooses otherwise out of another rounding of its input, where experts are nearly alike;
+ * what follows differs then, and rightly. `choices`: rows of a hundred that may; where all experts are
  * chosen none may. */
 static const struct {
     const char *name, *json;
@@ -186,7 +186,7 @@ static double row_difference(const struct side *a, const struct side *b, int row
     return fmax(sqrt(error / norm), most / sqrt(norm / (double)vocab) / SPREAD);
 }
 
-/* That of the worst row. Rows that are further off than `most` may be another choice. */
+/* The worst row's. Rows that are further off than `most` may be another choice. */
 static double difference(const struct side *a, const struct side *b, int n_rows, double most, struct tally *t)
 {
     double worst = 0;

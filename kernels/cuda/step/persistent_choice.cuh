@@ -1,7 +1,7 @@
-/* kernels/cuda/step/persistent_choice.cuh - mixtures of experts in the persistent kernel: what it is given beyond what
- * dense layers need, and the router's choice, which every block makes for itself out of the same logits. It is made by counting: an expert
- * is chosen if fewer than n_chosen come before it. (route_choose.cuh takes one after the other, which is too slow where
- * everybody waits.) */
+/* kernels/cuda/step/persistent_choice.cuh - mixtures of experts in the persistent kernel: its additional arguments, and
+ * the router's choice, which every block makes for itself out of the same logits. It is made by counting: an expert is
+ * chosen if fewer than n_chosen come before it. (route_choose.cuh takes one after the other, too slow where all wait.)
+ */
 #ifndef STEP_PERSISTENT_CHOICE_CUH
 #define STEP_PERSISTENT_CHOICE_CUH
 
@@ -61,7 +61,7 @@ struct expert_tiles {
     }
 };
 
-/* What the router chose for the step's tokens. Pair p = token n_chosen + i is that of a token and its i-th expert. In
+/* The router's choice for the step's tokens. Pair p = token n_chosen + i is that of a token and its i-th expert. In
  * shared memory: written between barriers of the warps that compute, read by the thread that asks for weights, too.
  * Behind it lie its arrays. */
 struct alignas(16) expert_choice {
@@ -212,7 +212,7 @@ __device__ static inline void expert_list(const expert_args &a, expert_choice *c
     c->n = n;
 }
 
-/* What the chosen experts of a token count, as choose_experts has it. A warp has a token. */
+/* The shares of a token's chosen experts, as choose_experts has it. A warp has a token. */
 __device__ static inline void expert_shares(const expert_args &a, const expert_choice *c, int t)
 {
     int lane = threadIdx.x % 32, k = a.how.n_chosen;

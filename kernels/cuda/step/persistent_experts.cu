@@ -1,6 +1,6 @@
 /* kernels/cuda/step/persistent_experts.cu - the host's side of the persistent kernel for mixtures of experts: which
- * models it can run, its tables and memory, its launch. What it shares with dense layers (products, layers, maps, words)
- * persistent.cu opens, which takes one expert for the MLP: the matrices of all experts are ones of more rows. */
+ * models it can run, its memory, its launch. Products, layers, maps and words, as dense layers have them, persistent.cu
+ * opens, which takes one expert for the MLP: the matrices of all experts are ones of more rows. */
 #include "kernels/cuda/persistent_any.h"
 #include "kernels/cuda/step/persistent_attention_item.cuh"
 #include "kernels/cuda/step/persistent_experts_kernels.h"
@@ -12,7 +12,7 @@
 #define PATIENCE     1000000000u
 #define PATIENCE_OWN 4000000000u
 
-/* What there is of a mixture beside `p`, which cuda_persistent_open returned. */
+/* A step that is open: what a mixture has beside `p`, which cuda_persistent_open returned. */
 struct expert_step {
     struct persistent *p;
     struct expert_args args; /* but for the chain_args that change */
@@ -20,7 +20,7 @@ struct expert_step {
     struct expert_step *next;
 };
 
-static struct expert_step *steps; /* that are open */
+static struct expert_step *steps; /* all that are open */
 
 /* NULL: the layers are dense. */
 static struct expert_step *find_step(const void *p)
@@ -152,7 +152,7 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
     return l;
 }
 
-/* Of the deepest ring that leaves room for n tokens; 0: there is none. */
+/* The slots of the deepest ring that leaves room for n tokens; 0: there is none. */
 static int find_slots(const struct expert_step *x, int n_blocks, int n_tokens)
 {
     int choice;

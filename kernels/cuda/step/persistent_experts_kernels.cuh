@@ -1,4 +1,4 @@
-/* kernels/cuda/step/persistent_experts_kernels.cuh - the kernels for mixtures of experts, of activations of type T: what
+/* kernels/cuda/step/persistent_experts_kernels.cuh - kernels for mixtures of experts, of activations of type T: what
  * persistent_experts_f16.cu and persistent_experts_bf16.cu have in common, each for its own, since they take long to
  * compile. */
 #ifndef STEP_PERSISTENT_EXPERTS_KERNELS_CUH

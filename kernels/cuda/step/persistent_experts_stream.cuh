@@ -179,7 +179,7 @@ __device__ static inline void expert_announce_after(const expert_args &a, const 
     }
 }
 
-/* What is asked for into L2 before there is room for it. */
+/* The slots that are asked for into L2 before there is room for them. */
 struct expert_lookahead {
     struct expert_cursor later;
     int n;       /* slots between the one that is next and `later`, less those of experts that were left out */
