@@ -106,11 +106,6 @@ static const struct {
      "layers\":"
      "3,\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":64,\"torch_dtype\":\"bfloat16\"}",
      0},
-    {"qwen3_moe, all of 5 experts, float16",
-     "{\"model_type\":\"qwen3_moe\",\"vocab_size\":900,\"hidden_size\":1280,\"intermediate_size\":1024,\"moe_"
-     "intermediate_size\":1344,\"num_experts\":5,\"num_experts_per_tok\":5,\"num_hidden_layers\":2,\"num_attention_"
-     "heads\":8,\"num_key_value_heads\":2,\"head_dim\":128,\"torch_dtype\":\"float16\"}",
-     0},
     {"mixtral, 2 of 4 experts, bfloat16",
      "{\"model_type\":\"mixtral\",\"vocab_size\":700,\"hidden_size\":1024,\"intermediate_size\":1792,\"num_local_"
      "experts\":4,\"num_experts_per_tok\":2,\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":"

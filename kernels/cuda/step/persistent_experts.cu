@@ -47,6 +47,8 @@ static const char *refuse_layer(struct queue *q, const struct decode_layer *l, c
 static const char *refuse_mixture(struct queue *q, const struct decode_mixture *m)
 {
     const struct routing *how = m->routing;
+    if (q->act != DTYPE_BF16)
+        return "mixtures of experts in another type than bfloat16";
     if (how->sigmoid || how->n_groups > 1 || m->router_bias)
         return "routers with sigmoids, groups or biases";
     if (how->n_experts > EXPERT_MAX || how->n_chosen > MAX_CHOSEN)
@@ -81,11 +83,6 @@ extern "C" const char *cuda_any_refusal(struct queue *q, const struct decode_mod
     struct decode_model dense = dense_model(mixture);
     const char *why = refuse_mixture(q, mixture);
     return why != nullptr ? why : cuda_persistent_refusal(q, &dense);
-}
-
-static const struct expert_kernels *find_kernels(const struct queue *q)
-{
-    return q->act == DTYPE_BF16 ? &expert_kernels_bf16 : &expert_kernels_f16;
 }
 
 /* The most rows that a block has of a product; 0 where it has no bias. */
@@ -184,8 +181,8 @@ static void open_mixture(struct queue *q, struct persistent *p, const struct dec
     fill_args(q, x, m);
     while (x->max_tokens < NARROW_TOKENS && find_slots(x, n_blocks, x->max_tokens + 1) > 0)
         x->max_tokens++;
-    find_kernels(q)->open(q, p->max_shared);
-    find_kernels(q)->patience(q, PATIENCE, PATIENCE_OWN);
+    expert_kernels_bf16.open(q, p->max_shared);
+    expert_kernels_bf16.patience(q, PATIENCE, PATIENCE_OWN);
 }
 
 extern "C" void *cuda_any_open(struct queue *q, const struct decode_model *m)
@@ -241,5 +238,5 @@ extern "C" void cuda_any_run(struct queue *q, void *p, void *logits, const struc
     a.windowed_table = batch->windowed_table;
     a.cos_sin = cos_sin;
     a.logits = logits;
-    find_kernels(q)->run(q, slots, &a);
+    expert_kernels_bf16.run(q, slots, &a);
 }

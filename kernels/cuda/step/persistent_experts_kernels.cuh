@@ -1,6 +1,6 @@
-/* kernels/cuda/step/persistent_experts_kernels.cuh - kernels for mixtures of experts, of activations of type T: what
- * persistent_experts_f16.cu and persistent_experts_bf16.cu have in common, each for its own, since they take long to
- * compile. */
+/* kernels/cuda/step/persistent_experts_kernels.cuh - kernels for mixtures of experts, of activations of type T. A type
+ * has a file of its own, as persistent_experts_bf16.cu, since they take long to compile: so far there is that one.
+ */
 #ifndef STEP_PERSISTENT_EXPERTS_KERNELS_CUH
 #define STEP_PERSISTENT_EXPERTS_KERNELS_CUH
 

@@ -11,6 +11,6 @@ struct expert_kernels {
     /* slots: of the ring; 5, 3 or 2. Enqueued. */
     void (*run)(struct queue *q, int slots, const struct expert_args *a);
 };
-extern const struct expert_kernels expert_kernels_f16, expert_kernels_bf16;
+extern const struct expert_kernels expert_kernels_bf16;
 
 #endif
