@@ -240,7 +240,7 @@ __device__ __forceinline__ static void expert_step(weight_ring<SLOTS> &ring, con
                                                    const chain_shared &sh, const chain_layer &layer, chain_count &count,
                                                    uint32_t epoch)
 {
-    chain_input<T>(a, sh, a.product[2], sh.share[2], layer, epoch);
+    chain_input<T, FORM_NONE>(a, sh, a.product[2], sh.share[2], layer, epoch);
     expert_router<T>(ring, a, sh, count, epoch);
     expert_choose(a, sh, epoch);
     expert_first<T>(ring, a, sh, count, epoch);
@@ -297,7 +297,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         if (k == 2)
             expert_step<T>(ring, a, sh, layer, count, epoch);
         else if (k != 3)
-            chain_step<T, SLOTS, false>(ring, a, sh, product, k, layer, count, epoch);
+            chain_step<T, SLOTS, FORM_NONE>(ring, a, sh, product, k, layer, count, epoch);
     }
     if (threadIdx.x == 0)
         a.step[blockIdx.x] = step + 1;

@@ -152,7 +152,7 @@ __device__ static inline void expert_announce(const expert_args &a, const chain_
 {
     if (layer == a.n_layers) {
         if (kind == OF_QKV)
-            stream_announce<false>(a, sh, layer * CHAIN_PRODUCTS);
+            stream_announce<false, FORM_NONE>(a, sh, layer * CHAIN_PRODUCTS);
         return;
     }
     const CUtensorMap *maps = a.maps + layer * CHAIN_PRODUCTS * BOX_SIZES;
@@ -162,7 +162,7 @@ __device__ static inline void expert_announce(const expert_args &a, const chain_
         for (int n = 2; n <= CHAIN_OCTET; n += 2)
             box_map_prefetch(maps + 2 * BOX_SIZES + n / 2 - 1);
     } else {
-        stream_announce<false>(a, sh, layer * CHAIN_PRODUCTS + (kind == OF_SECOND ? 3 : kind));
+        stream_announce<false, FORM_NONE>(a, sh, layer * CHAIN_PRODUCTS + (kind == OF_SECOND ? 3 : kind));
     }
 }
 
