@@ -156,7 +156,7 @@ static const struct opt bound_rows[] = {
 };
 const struct opt_rows run_bound_rows = OPT_ROWS(bound_rows);
 
-/* On one H200 requests of Llama-3-8B get within 2 % of the most tokens/s that any limits give, with steps half as long
+/* On one H200 requests of Llama-3-8B get within 4 % of the most tokens/s that any limits give, with steps half as long
  * as those of the fastest ones (docs/performance.md). Many models each have working memory of their own. CPUs are as
  * fast with small steps, which let other sequences go on. */
 void run_choose_limits(struct run_options *o, bool on_gpus, bool many)

@@ -132,8 +132,9 @@ struct sampler {
     int32_t *last_token;         /* [n_slots] the token sampled last; any of them where a step samples several */
     struct sampling *params;     /* [n_slots] */
     int mask_words;
-    uint32_t
-        *mask; /* [n_slots, mask_words] of slots whose params are masked: bit i of word i / 32 lets token i be chosen */
+    /* [rows that are sampled at once, mask_words] of rows whose slot's params are masked: bit i of word i / 32 lets
+     * token i be chosen */
+    uint32_t *mask;
     void *scratch; /* ops->sample_scratch_bytes(vocab) bytes for every row that is sampled at once */
 };
 

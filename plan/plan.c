@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define PLAN_MAGIC   0x4e414c50u /* "PLAN" */
-#define PLAN_VERSION 7
+#define PLAN_VERSION 8
 
 struct plan_header {
     uint32_t magic, version;
@@ -31,6 +31,11 @@ static size_t mask_bytes(const struct limits *l)
     return (size_t)l->mask_words * sizeof(uint32_t);
 }
 
+static size_t all_mask_bytes(const struct limits *l)
+{
+    return (size_t)limits_sampled(l) * mask_bytes(l);
+}
+
 static size_t max_blocks(const struct limits *l)
 {
     return (size_t)limits_kinds(l) * (size_t)limits_table_entries(l);
@@ -42,13 +47,13 @@ int plan_open(struct plan *p, const struct limits *l, struct err *e)
     p->limits = p->capacity = *l;
     size_t seqs = (size_t)l->max_seqs, tokens = (size_t)l->max_batch_tokens;
     p->message_capacity = PLAN_HEADER_BYTES + seqs * (sizeof *p->start + sizeof *p->seq + sizeof *p->score) +
-                          seqs * mask_bytes(l) + max_blocks(l) * sizeof *p->block +
+                          all_mask_bytes(l) + max_blocks(l) * sizeof *p->block +
                           (tokens + (size_t)l->max_len) * sizeof *p->token;
     p->seq = err_calloc(e, seqs, sizeof *p->seq, "plan");
     p->start = err_calloc(e, seqs, sizeof *p->start, "plan");
     p->block = err_calloc(e, max_blocks(l), sizeof *p->block, "plan");
     p->score = err_calloc(e, seqs, sizeof *p->score, "plan");
-    p->mask = err_calloc(e, seqs, mask_bytes(l), "plan");
+    p->mask = err_calloc(e, 1, all_mask_bytes(l), "plan");
     p->history = err_calloc(e, (size_t)l->max_len, sizeof *p->history, "plan");
     p->token = err_calloc(e, tokens, sizeof *p->token, "plan");
     p->message = err_calloc(e, p->message_capacity, 1, "plan");
@@ -169,8 +174,8 @@ static int check_header(const struct plan *p, const struct plan_header *h, size_
                    h->model, h->report);
     if (h->n_seqs < 0 || h->n_seqs > l->max_seqs || h->n_starts < 0 || h->n_starts > l->max_seqs || h->n_tokens < 0 ||
         h->n_tokens > l->max_batch_tokens || h->n_blocks < 0 || (size_t)h->n_blocks > max_blocks(l) ||
-        h->n_scores < 0 || h->n_scores > h->n_seqs || h->n_masks < 0 || h->n_masks > h->n_seqs || h->n_history < 0 ||
-        h->n_history > l->max_len)
+        h->n_scores < 0 || h->n_scores > h->n_seqs || h->n_masks < 0 || h->n_masks > limits_sampled(l) ||
+        h->n_history < 0 || h->n_history > l->max_len)
         return ERR(e, ERR_INTERNAL,
                    "plan %llu is out of bounds: %d sequences, %d of them scored, %d starts, %d tokens, %d blocks",
                    (unsigned long long)h->step, h->n_seqs, h->n_scores, h->n_starts, h->n_tokens, h->n_blocks);
@@ -189,7 +194,8 @@ static bool seq_fits(const struct plan_seq *s, const struct limits *l)
     return s->slot >= 0 && s->slot < l->max_seqs && s->n_tokens >= 1 && s->pos >= 0 &&
            s->n_tokens <= l->max_len - s->pos && s->rope_len >= 1 && s->n_logits >= 0 && s->n_logits <= s->n_tokens &&
            s->sample >= 0 && s->sample <= s->n_logits && s->masked >= MASK_NONE && s->masked <= MASK_LATE &&
-           (s->masked == MASK_NONE || (s->sample == 1 && l->mask_words > 0));
+           (s->masked == MASK_NONE || (s->sample >= 1 && l->mask_words > 0)) &&
+           (s->masked != MASK_LATE || s->sample == 1);
 }
 
 /* Rows that are not sampled from, each with a token that the plan names. token: [seq->n_tokens] of the sequence. */
@@ -255,7 +261,7 @@ static int check_body(const struct plan *p, int vocab, struct err *e)
             return ERR(e, ERR_INTERNAL, "plan %llu: sequence %d is out of bounds", (unsigned long long)p->step, i);
         tokens += p->seq[i].n_tokens;
         rows += p->seq[i].n_logits;
-        masks += p->seq[i].masked == MASK_HERE;
+        masks += p->seq[i].masked == MASK_HERE ? p->seq[i].sample : 0;
         drafts += p->seq[i].sample > 1 ? p->seq[i].sample - 1 : 0;
     }
     if (drafts > l->max_drafts)

@@ -52,6 +52,13 @@ static inline int64_t limits_table_entries(const struct limits *l)
     return (int64_t)l->max_seqs * limits_blocks_per_slot(l);
 }
 
+/* Rows that a step samples at most: one of each sequence, and one for each draft. */
+static inline int limits_sampled(const struct limits *l)
+{
+    int rows = l->max_seqs + l->max_drafts;
+    return rows < l->max_logit_rows ? rows : l->max_logit_rows;
+}
+
 /* Kinds of KV blocks. */
 static inline int limits_kinds(const struct limits *l)
 {
@@ -76,8 +83,8 @@ static inline int limits_window(const struct limits *l, int kind)
     return kind + 1 == limits_kinds(l) ? l->window : 0;
 }
 
-/* The place of the mask of a sequence's next token. Late: it depends on the token that the step before samples, so it
- * follows once that is known, while the device works on the rest of this step. */
+/* The place of the masks of a sequence's sampled rows, one for each. Late: they depend on the token that the step
+ * before samples, so they follow once that is known, while the device works on the rest of this step. */
 enum plan_mask { MASK_NONE, MASK_HERE, MASK_LATE };
 
 /* A sequence's share of the step: its next n_tokens tokens, at positions pos .. pos + n_tokens - 1. */
@@ -89,7 +96,8 @@ struct plan_seq {
         sample; /* a token is sampled from each of the last `sample` rows of logits. 0: none; 1: the next one; k + 1:
                          the last k tokens fed are drafts, each of which counts if the token sampled before it is the
                          same */
-    int32_t masked; /* enum plan_mask; sampling.masked of the slot says whether it is MASK_NONE. Not with drafts */
+    int32_t masked; /* enum plan_mask; sampling.masked of the slot says whether it is MASK_NONE. MASK_LATE: one row
+                         is sampled */
 };
 
 /* Scoring (prompt_logprobs): each of the first n_scored of the rows of logits of sequence number seq of the plan
@@ -134,8 +142,8 @@ struct plan {
     struct plan_start *start; /* [n_starts], capacity max_seqs */
     struct plan_block *block; /* [n_blocks], capacity max_seqs * blocks per slot, for each kind */
     struct plan_score *score; /* [n_scores] in ascending order of seq, capacity max_seqs */
-    /* [n_masks + n_late][mask_words] bit i of word i / 32: of those whose masks are here, in order of seq; then the
-     * late ones, in order of seq, which are not packed with the plan. */
+    /* [n_masks + n_late][mask_words] bit i of word i / 32: of the sampled rows whose masks are here, in order of seq;
+     * then the late ones, in order of seq, which are not packed with the plan. Capacity limits_sampled */
     uint32_t *mask;
     int32_t *history;       /* [n_history] of all starts, in their order; capacity max_len */
     int32_t *token;         /* [n_tokens] ids to feed in order of seq; -1: the token sampled last in the slot */

@@ -126,7 +126,7 @@ static void make_result(struct choices *set, int i, int node, int n, enum finish
     if (path != NULL)
         beam_path(&set->beam, node, n, path);
     for (int k = 0; k < n && e.code == ERR_NONE; k++)
-        (void)request_take(r, set->scheduler->setup.tokenizer, &path[k], &e);
+        (void)request_take(r, set->scheduler->setup.tokenizer, &path[k], false, &e);
     free(path);
     if (e.code != ERR_NONE) {
         r->finish = FINISH_ERROR;

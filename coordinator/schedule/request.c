@@ -119,7 +119,7 @@ static bool jumps(struct request *r, struct sampled *s)
     return s->token >= 0;
 }
 
-int request_take(struct request *r, const struct tokenizer *t, const struct sampled *s, struct err *e)
+int request_take(struct request *r, const struct tokenizer *t, const struct sampled *s, bool more, struct err *e)
 {
     struct sampled forced = {.slot = s->slot};
     if (t == NULL) {
@@ -128,6 +128,8 @@ int request_take(struct request *r, const struct tokenizer *t, const struct samp
     }
     if (take(r, t, s, e) != 0)
         return -1;
+    if (more)
+        return 0;
     while (jumps(r, &forced))
         if (take(r, t, &forced, e) != 0)
             return -1;

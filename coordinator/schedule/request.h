@@ -70,6 +70,7 @@ struct request {
     int n_behind;         /* tokens of the plan that is being made that come behind those of sequences which feed one */
     int n_drafts;         /* of the plan that is being made, or of the step whose result was not seen yet */
     int32_t draft[DRAFTS_MAX];
+    int barred; /* 1 + the place of the draft that its form forbade, and so was not fed; 0: there was none */
     struct guesses *guesses;    /* NULL: there are none */
     struct draft_counts drafts; /* n_places is 0 */
     int n_guessed_from;         /* tokens of prediction, prompt and output that they know; -1: no memory for them */
@@ -81,10 +82,11 @@ struct request {
     uint64_t chain;             /* name of the last of them, or family */
 };
 
-/* Take a token into the output: text, stop rules; and with it those that the form leaves no choice about behind it,
- * unless someone wants to know how likely they are. Sets r->finish when the sequence is done. t NULL: no text is made,
- * and only rules->max_tokens ends the sequence. Returns -1 and *e only when the host is out of memory. */
-int request_take(struct request *r, const struct tokenizer *t, const struct sampled *s, struct err *e);
+/* Take a token into the output: text, stop rules. Sets r->finish when the sequence is done. t NULL: no text is made,
+ * and only rules->max_tokens ends the sequence. Unless more tokens are there already, those come with it that the form
+ * leaves no choice about behind it, if nobody wants to know how likely they are; and its mask is that of the next one.
+ * Returns -1 and *e only when the host is out of memory. */
+int request_take(struct request *r, const struct tokenizer *t, const struct sampled *s, bool more, struct err *e);
 
 /* With rules->form: the mask of the first token. n_words: of a mask over the model's vocabulary. */
 int request_begin_form(struct request *r, const struct lexicon *l, int n_words, struct err *e);

@@ -230,7 +230,8 @@ void scheduler_expire(struct scheduler *s, double now)
 
 /* ---- results ---- */
 
-static int take_sampled(struct scheduler *s, struct request *r, const struct sampled *sampled, struct err *e)
+/* more: the step has further tokens of r. */
+static int take_sampled(struct scheduler *s, struct request *r, const struct sampled *sampled, bool more, struct err *e)
 {
     if (r->output.n == 0) {
         r->times.first_token = s->now;
@@ -244,7 +245,7 @@ static int take_sampled(struct scheduler *s, struct request *r, const struct sam
         tell_progress(s, r);
         return 0;
     }
-    if (request_take(r, s->setup.tokenizer, sampled, e) != 0)
+    if (request_take(r, s->setup.tokenizer, sampled, more, e) != 0)
         return -1;
     s->stats.n_output_tokens += r->output.n - before;
     form_note_jump(r, r->output.n - before);
@@ -293,7 +294,7 @@ static int take_rows(struct scheduler *s, struct request *r, const struct sample
         if (i > 0)
             note_accepted(s, r, i - 1);
         r->n_in_flight -= last;
-        if (take_sampled(s, r, &sampled[i], e) != 0)
+        if (take_sampled(s, r, &sampled[i], !last, e) != 0)
             return -1;
         if (last)
             return 0; /* r may be gone */

@@ -24,7 +24,8 @@
  * With drafts (setup.drafts) a step feeds the last token of a sequence and k more that may follow, and samples after
  * each. What is sampled is taken as far as the draft was the same, and the first token that differs: exactly the tokens
  * that come without drafts. What was fed for the rest is fed over. No further plan is made while drafts are under way,
- * nor while a result is for whose sequence the source has a draft. Steered requests and those with a form have none.
+ * nor while a result is for whose sequence the source has a draft. Of a request with a form the draft that the form
+ * forbids is the last one, and is not fed. Steered requests have none.
  *
  * A pure module: no clock, no socket, no device. Times are the caller's, in seconds on any clock that does not go back.
  * Rank 0 only, one thread. Nothing is allocated but in scheduler_open, scheduler_add and scheduler_fork,

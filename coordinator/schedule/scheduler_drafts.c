@@ -75,17 +75,23 @@ static bool knows_all(struct scheduler *s, struct request *r)
     return r->n_guessed_from == n;
 }
 
-static int propose(struct scheduler *s, struct request *r, int n)
+static int make_drafts(struct scheduler *s, struct request *r, int n)
 {
     const struct draft_source *source = &s->setup.drafts;
-    n = smaller(n, smaller(s->setup.guesses.most, DRAFTS_MAX));
-    if (n <= 0)
-        return 0;
     if (source->propose != NULL)
         return source->propose(source->context, r, n, r->draft);
     if (s->drafter.slot != NULL)
         return drafter_take(s, r, n, r->draft);
     return has_guesses(s, r) && knows_all(s, r) ? guesses_make(r->guesses, n, r->draft) : 0;
+}
+
+static int propose(struct scheduler *s, struct request *r, int n)
+{
+    n = smaller(n, smaller(s->setup.guesses.most, DRAFTS_MAX));
+    if (n <= 0)
+        return 0;
+    n = make_drafts(s, r, n);
+    return r->form != NULL ? form_allows(r, n) : n;
 }
 
 /* Tokens that a step is expected to get of r with n drafts. */
@@ -170,6 +176,7 @@ int drafts_plan(struct scheduler *s, int n_decodes)
     for (int i = 0; i < s->n_turns; i++) {
         struct request *r = s->turn[i];
         bool now = is_drafted(r) && n_feedable(r) == 1 && r->n_in_flight == 0 && r->output.n > 0;
+        r->barred = 0;
         r->n_drafts = now ? propose(s, r, n_useful(r)) : 0;
         any = any || r->n_drafts > 0;
     }
@@ -190,7 +197,7 @@ bool drafts_wait(struct scheduler *s)
             return true;
     for (int i = 0; i < s->n_running; i++) {
         struct request *r = s->running[i];
-        int n = r->n_in_flight > 0 && is_drafted(r) && r->output.n > 0 ? propose(s, r, n_useful(r)) : 0;
+        int n = n_awaited(r) > 0 && is_drafted(r) && r->output.n > 0 ? propose(s, r, n_useful(r)) : 0;
         r->n_drafts = n > 1 ? n - 1 : 0; /* the first one is under way */
         any = any || r->n_drafts > 0;
     }
@@ -207,15 +214,15 @@ void drafts_measure(struct scheduler *s, const struct flight *f, double seconds)
 
 int drafts_settle(struct scheduler *s, struct request *r, const struct sampled *sampled, int n)
 {
-    int n_right = 1;
-    if (n == 1)
-        return 1;
+    int n_right = 1, n_barred = r->barred == n;
     while (n_right < n && sampled[n_right - 1].token == r->draft[n_right - 1])
         n_right++;
+    if (s->drafter.slot != NULL)
+        payoff_judge(&s->drafter.payoff, n - 1 + n_barred, n_right - 1);
+    if (n == 1)
+        return 1;
     r->n_fed -= n - n_right;
     r->n_drafts = 0;
-    if (s->drafter.slot != NULL)
-        payoff_judge(&s->drafter.payoff, n - 1, n_right - 1);
     s->stats.n_drafts++;
     s->stats.n_draft_tokens += (uint64_t)n - 1;
     r->drafts.n_steps++;

@@ -2,15 +2,53 @@
  * becomes of steps under way when text is known before it is sampled. See scheduler_parts.h. */
 #include "coordinator/schedule/scheduler_parts.h"
 
-void form_add_mask(const struct scheduler *s, const struct request *r, struct plan *p)
+/* Did the attempt end since the text would be complete? */
+static bool completes(const struct grammar_run *form)
+{
+    return form->ahead.state >= 0 && grammar_run_ended(form);
+}
+
+int form_allows(struct request *r, int n)
+{
+    int i = 0;
+    grammar_run_try(r->form);
+    while (i < n && grammar_run_goes_on(r->form, r->draft[i]))
+        i++;
+    r->barred = i < n && !completes(r->form) ? i + 1 : 0;
+    grammar_run_return(r->form);
+    return i;
+}
+
+/* A form that cannot go on behind a draft ends the request only if the draft is right. */
+static int add_draft_masks(const struct request *r, const struct plan *p, uint32_t *mask)
+{
+    size_t words = (size_t)p->limits.mask_words;
+    struct err why = {0};
+    int n = 0;
+    grammar_run_try(r->form);
+    while (n < r->n_drafts && (mask[r->draft[n] / 32] >> r->draft[n] % 32 & 1) != 0 &&
+           grammar_run_goes_on(r->form, r->draft[n]) &&
+           grammar_run_mask(r->form, r->rules->stop_id, r->rules->n_stop_ids, mask + words, &why) == 0) {
+        mask += words;
+        n++;
+    }
+    grammar_run_return(r->form);
+    return n;
+}
+
+enum plan_mask form_add_masks(const struct scheduler *s, struct request *r, struct plan *p)
 {
     size_t words = (size_t)s->setup.limits.mask_words;
-    struct plan_seq *seq = &p->seq[p->n_seqs - 1];
-    seq->masked = n_awaited(r) > 0 ? MASK_LATE : MASK_HERE;
-    if (seq->masked == MASK_LATE)
+    uint32_t *mask = p->mask + (size_t)p->n_masks * words;
+    if (n_awaited(r) > 0) {
         p->n_late++;
-    else
-        memcpy(p->mask + (size_t)p->n_masks++ * words, r->mask, words * sizeof *r->mask);
+        return MASK_LATE;
+    }
+    memcpy(mask, r->mask, words * sizeof *mask);
+    if (r->n_drafts > 0)
+        r->n_drafts = add_draft_masks(r, p, mask);
+    p->n_masks += 1 + r->n_drafts;
+    return MASK_HERE;
 }
 
 void scheduler_masks(const struct scheduler *s, struct plan *p)

@@ -61,10 +61,10 @@ static inline int n_feedable(const struct request *r)
     return n_known(r) + n_awaited(r) - r->n_fed;
 }
 
-/* Can r have drafts at all? Its owner or its form decides what follows in the other cases. */
+/* Can r have drafts at all? Else its owner decides what follows. */
 static inline bool is_drafted(const struct request *r)
 {
-    return !r->steered && r->form == NULL;
+    return !r->steered;
 }
 
 /* Penalties look at the tokens of the slot, also at those that are not fed. */
@@ -222,9 +222,12 @@ void prefix_share(struct scheduler *s, struct request *r);
 
 /* ---- scheduler_form.c: sequences whose text has to have a form ---- */
 
-/* For the newest sequence of the plan, which samples a token of r: its mask is in the plan if it is known, else it
- * will be late. */
-void form_add_mask(const struct scheduler *s, const struct request *r, struct plan *p);
+/* The number of r's n drafts up to the one that its form forbids, or that would complete it. */
+int form_allows(struct request *r, int n);
+
+/* The place of the masks of r's next token and of those behind its drafts, of which it loses those that have none: they
+ * go into the plan where the next one's is known, else that one will be late. */
+enum plan_mask form_add_masks(const struct scheduler *s, struct request *r, struct plan *p);
 
 /* r has taken n tokens, of which one was sampled: those behind it are fed from here, and what is sampled in their
  * places by steps that are under way is void. */

@@ -45,11 +45,11 @@ static void note_sampled(struct scheduler *s, struct request *r, int n_rows, con
  * sampled. */
 static void add_tokens(struct scheduler *s, struct request *r, int n, struct plan *p)
 {
-    int last = n == n_feedable(r), n_drafts = last ? r->n_drafts : 0, n_rows = last + n_drafts;
+    int last = n == n_feedable(r);
+    enum plan_mask masked = last && r->form != NULL ? form_add_masks(s, r, p) : MASK_NONE;
+    int n_drafts = last ? r->n_drafts : 0, n_rows = last + n_drafts;
     int32_t *token = p->token + p->n_tokens;
-    p->seq[p->n_seqs++] = (struct plan_seq){r->slot, n + n_drafts, r->n_fed, (int)r->prompt.n, n_rows, n_rows, 0};
-    if (last && r->form != NULL)
-        form_add_mask(s, r, p);
+    p->seq[p->n_seqs++] = (struct plan_seq){r->slot, n + n_drafts, r->n_fed, (int)r->prompt.n, n_rows, n_rows, masked};
     if (r->in_slot)
         *token = -1; /* the one sampled last, which never leaves the device */
     else

@@ -224,7 +224,7 @@ static int choose(struct row *r, const struct sampling *p, int len)
     return draw(r, philox_uniform(p->seed, (uint64_t)len));
 }
 
-/* token is -1 when the logits are not numbers. mask: of a masked slot. */
+/* token is -1 when the logits are not numbers. mask: of the row, if its slot is masked. */
 static void sample_row(struct sampled *out, struct row *r, const struct sampling *p, const int32_t *history,
                        const uint32_t *mask, int len)
 {
@@ -257,9 +257,9 @@ static void report(struct queue *q, struct sampled *out)
     out->token = 0;
 }
 
-static const uint32_t *mask_of(const struct sampler *s, int slot)
+static const uint32_t *mask_of(const struct sampler *s, int row)
 {
-    return s->mask != NULL ? s->mask + (size_t)slot * s->mask_words : NULL;
+    return s->mask != NULL ? s->mask + (size_t)row * s->mask_words : NULL;
 }
 
 void cpu_sample(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
@@ -277,7 +277,7 @@ void cpu_sample(struct queue *q, struct sampled *out, const void *logits, const 
         int slot = row_slot[i];
         out[i] = (struct sampled){.token = -1, .slot = slot};
         if (slot >= 0 && slot < s->n_slots)
-            sample_row(&out[i], &r, &s->params[slot], s->history + (size_t)slot * s->max_len, mask_of(s, slot),
+            sample_row(&out[i], &r, &s->params[slot], s->history + (size_t)slot * s->max_len, mask_of(s, i),
                        row_len[i] < s->max_len ? row_len[i] : s->max_len);
     }
     for (int i = 0; i < n_rows; i++) {

@@ -147,7 +147,8 @@ static void open_ints(struct engine *g, struct err *e)
         g->flight[i].blocks = take_host(g, n_blocks, sizeof *g->block_table, e);
         g->flight[i].params = take_host(g, (size_t)l->max_seqs, sizeof *g->flight[i].params, e);
         g->flight[i].history = take_host(g, (size_t)l->max_len, sizeof *g->flight[i].history, e);
-        g->flight[i].masks = take_host(g, (size_t)l->max_seqs * (size_t)l->mask_words, sizeof *g->flight[i].masks, e);
+        g->flight[i].masks =
+            take_host(g, (size_t)limits_sampled(l) * (size_t)l->mask_words, sizeof *g->flight[i].masks, e);
         g->flight[i].sampled = take_host(g, (size_t)l->max_logit_rows, sizeof *g->sampled_dev, e);
     }
     place_ints(&g->dev, g->ints_dev, g->ints_pitch);
@@ -189,10 +190,8 @@ static void open_sampler(struct engine *g)
     s->last_token = take_device(g, (size_t)l->max_seqs, sizeof *s->last_token);
     s->params = take_device(g, (size_t)l->max_seqs, sizeof *s->params);
     s->mask_words = l->mask_words;
-    s->mask = take_device(g, (size_t)l->max_seqs * (size_t)l->mask_words, sizeof *s->mask);
-    /* A sequence is sampled from one row, and one for each of its drafts. */
-    int rows = l->max_seqs + l->max_drafts < l->max_logit_rows ? l->max_seqs + l->max_drafts : l->max_logit_rows;
-    s->scratch = take_device(g, (size_t)rows, g->ops->sample_scratch_bytes(s->vocab));
+    s->mask = take_device(g, (size_t)limits_sampled(l) * (size_t)l->mask_words, sizeof *s->mask);
+    s->scratch = take_device(g, (size_t)limits_sampled(l), g->ops->sample_scratch_bytes(s->vocab));
 }
 
 static void take_all(struct engine *g, struct err *e)

@@ -55,7 +55,7 @@ struct engine {
         int32_t *blocks;         /* [kinds * max_seqs * blocks per slot] on their way to the block table */
         struct sampling *params; /* [max_seqs] of sequences that begin, */
         int32_t *history;        /* [max_len] and their tokens, on their way to the sampler */
-        uint32_t *masks;         /* [max_seqs, mask_words] likewise */
+        uint32_t *masks;         /* [limits_sampled, mask_words] likewise */
         struct sampled *sampled; /* [max_logit_rows] the sampled ones, then the scored ones */
         uint64_t step;
         int n_rows, n_sampled, n_scored;

@@ -48,18 +48,19 @@ static void start_sequences(struct engine *g, struct step_flight *f, const struc
     }
 }
 
-/* The masks of this step's samples that are here, or late. */
+/* The masks of this step's sampled rows that are here, or late. */
 static void upload_masks(struct engine *g, struct step_flight *f, const struct plan *p, enum plan_mask which)
 {
     size_t words = (size_t)p->limits.mask_words, first = which == MASK_LATE ? (size_t)p->n_masks * words : 0;
     int n = which == MASK_LATE ? p->n_late : p->n_masks;
     const uint32_t *mask = f->masks + first;
     memcpy(f->masks + first, p->mask + first, (size_t)n * words * sizeof *mask);
-    for (int i = 0; i < p->n_seqs && n > 0; i++) {
+    for (int i = 0, row = 0; i < p->n_seqs && n > 0; row += p->seq[i++].sample) {
+        size_t rows = (size_t)p->seq[i].sample;
         if (p->seq[i].masked != (int32_t)which)
             continue;
-        upload(g, g->sampler.mask + (size_t)p->seq[i].slot * words, mask, words * sizeof *mask);
-        mask += words;
+        upload(g, g->sampler.mask + (size_t)row * words, mask, rows * words * sizeof *mask);
+        mask += rows * words;
     }
 }
 

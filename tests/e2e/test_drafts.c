@@ -27,6 +27,13 @@
 #define ONE   "\"logit_bias\": {\"341\": 100}, "
 #define THREE "\"logit_bias\": {\"13\": 40, \"341\": 40, \"286\": 40}, "
 
+/* Records, which begin alike; and few words. */
+#define RECORDS                                                                                                    \
+    "{\"type\": \"array\", \"minItems\": 2, \"items\": {\"type\": \"object\", \"properties\": {\"name\": "         \
+    "{\"type\": \"string\", \"maxLength\": 9}, \"age\": {\"type\": \"integer\", \"maximum\": 99}}, \"required\": " \
+    "[\"name\", \"age\"], \"additionalProperties\": false}}"
+#define WORDS "(there |was |a ){9,25}end"
+
 static const char ngrams[] =
     "{\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_min\": 1, \"prompt_lookup_max\": 4}";
 
@@ -48,6 +55,15 @@ static const char *const requests[] = {
     "{" ONCE THREE "\"max_tokens\": 40, \"seed\": 5, \"stop\": [\" there there\"], \"min_tokens\": 12}",
     "{" ONCE "\"max_tokens\": 12, \"num_beams\": 2}",
     "{" ONCE THREE "\"max_tokens\": 40, \"seed\": 9, \"stream\": true, \"repetition_penalty\": 1.05}",
+    "{" ONCE "\"max_tokens\": 90, \"seed\": 2, \"n\": 2, \"best_of\": 3, \"structured_outputs\": {\"json\": " RECORDS
+    "}}",
+    "{" ONCE
+    "\"max_tokens\": 70, \"temperature\": 0.7, \"seed\": 6, \"n\": 2, \"structured_outputs\": {\"json\": " RECORDS "}}",
+    "{" ONCE
+    "\"max_tokens\": 60, \"temperature\": 1.5, \"seed\": 8, \"logprobs\": 1, \"structured_outputs\": {\"regex\": "
+    "\"" WORDS "\"}}",
+    "{" ONCE "\"max_tokens\": 60, \"seed\": 8, \"stream\": true, \"prediction\": {\"type\": \"content\", \"content\": "
+    "\"there was a there was\"}, \"structured_outputs\": {\"regex\": \"" WORDS "\"}}",
 };
 
 #define N_REQUESTS (sizeof requests / sizeof requests[0])
@@ -115,6 +131,8 @@ static char *answer(const struct serving *s, size_t i, bool drafted)
     case_check((json_object_get(reply, "metrics") != NULL) == drafted, "request %zu: metrics", i);
     if (drafted)
         check_metrics(reply, i);
+    if (drafted && strstr(requests[i], "structured_outputs") != NULL)
+        case_check(talk_number(reply, METRICS "num_accepted_draft_tokens") > 0, "request %zu: no draft was right", i);
     char *text = json_dumps(ids, JSON_COMPACT);
     json_decref(ids);
     json_decref(reply);
@@ -246,9 +264,10 @@ static void write_lines(void)
     FILE *f = open_memstream(&text, &bytes);
     for (int i = 0; i < N_LINES; i++)
         fprintf(f,
-                "{\"custom_id\": \"r%d\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {" ONCE THREE
-                "\"max_tokens\": %d, \"temperature\": %s}}\n",
-                i, N_NEW + i % 5, i % 2 == 0 ? "0.4" : "0.8");
+                "{\"custom_id\": \"r%d\", \"method\": \"POST\", \"url\": \"/v1/completions\", \"body\": {" ONCE
+                "%s\"max_tokens\": %d, \"temperature\": %s}}\n",
+                i, i % 3 > 0 ? THREE : "\"structured_outputs\": {\"json\": " RECORDS "}, ", N_NEW + i % 5,
+                i % 2 == 0 ? "0.4" : "0.8");
     fclose(f);
     files_write(dir, "in.jsonl", text, bytes);
     free(text);

@@ -11,6 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #define N_REQUESTS 8
@@ -190,6 +191,31 @@ static void refused(void)
     case_end();
 }
 
+/* The demo model's keys and values of a block, 72 KiB in float32 on one rank, in units of 64 KiB. */
+static void block_too_large(void)
+{
+    static const char *const more[] = {"--kv-cache-memory-bytes", "640K", "--model-memory", "64M", NULL};
+    char path[600];
+    struct serving s;
+    case_begin("a model whose block is larger than a unit is a 507 with the numbers; another one runs");
+    (void)snprintf(path, sizeof path, "%s/stories", folder);
+    case_check(symlink(models_demo(), path) == 0, "cannot make %s", path);
+    if (case_check(serving_start_models(&s, folder, 1, more, NULL), "no server")) {
+        json_t *reply = talk_ask(s.endpoint, "{\"model\":\"stories\",\"prompt\":\"Once\",\"max_tokens\":2}");
+        case_check(talk_number(reply, "code") == 507 &&
+                       strstr(talk_text(reply, "error/message"),
+                              "keys and values of 16 tokens do not fit into a unit of 65536 bytes") != NULL,
+                   "%g: %s", talk_number(reply, "code"), talk_text(reply, "error/message"));
+        json_decref(reply);
+        reply = talk_ask(s.endpoint, "{\"model\":\"llama-bf16\",\"prompt\":[5],\"max_tokens\":2}");
+        case_check(strcmp(talk_text(reply, "status"), "ok") == 0, "%s", talk_text(reply, "error/message"));
+        json_decref(reply);
+        case_check(serving_stop(&s) == 0, "status");
+    }
+    case_check(unlink(path) == 0, "cannot remove %s", path);
+    case_end();
+}
+
 int main(int argc, char **argv)
 {
     int most = argc > 1 ? atoi(argv[1]) : 3;
@@ -207,6 +233,8 @@ int main(int argc, char **argv)
         share(ranks);
     }
     refused();
+    if (most == 3) /* float32 */
+        block_too_large();
     files_remove_dir(folder);
     return cases_done();
 }

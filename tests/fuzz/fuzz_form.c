@@ -82,6 +82,19 @@ static void check_text(const struct form *form, const struct text_buffer *text)
     json_decref(value);
 }
 
+/* An attempt by tokens that may be forbidden leaves nothing behind. */
+static void attempt(struct grammar_run *run, int32_t n, uint64_t seed)
+{
+    struct err why = {0};
+    uint32_t mask[16];
+    grammar_run_try(run);
+    for (int i = 0; i < 4 && grammar_run_mask(run, NULL, 0, mask, &why) == 0 &&
+                    grammar_run_goes_on(run, i < 3 ? choose(mask, n, seed) : (int32_t)(seed % (uint64_t)n));
+         i++)
+        seed /= 3;
+    grammar_run_return(run);
+}
+
 static void follow(const struct form *form, const struct lexicon *lexicon, uint64_t seed)
 {
     struct grammar_run run;
@@ -92,12 +105,13 @@ static void follow(const struct form *form, const struct lexicon *lexicon, uint6
     for (int i = 0; i < MOST_TOKENS && grammar_run_mask(&run, NULL, 0, mask, &e) == 0; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
         int32_t id = choose(mask, lexicon->n_tokens, seed >> 33);
+        attempt(&run, lexicon->n_tokens, seed >> 23);
         size_t n;
         const unsigned char *bytes = lexicon_bytes(lexicon, id, &n);
         check(text_append(&text, (const char *)bytes, n, &e) == 0);
         if (grammar_run_take(&run, id, &e) != 0)
             break; /* too many ways */
-        if (run.machine.state[run.state].complete)
+        if (run.machine.state[run.now.state].complete)
             check_text(form, &text);
         if (grammar_run_ended(&run))
             break;

@@ -310,41 +310,45 @@ static void test_penalties(void **unused)
     }
 }
 
-/* A masked slot's token is one of its mask, and which one is as if the others had a score of -infinity. */
+/* The token of a masked slot's row is one of the row's mask, and which one is as if the others had a score of
+ * -infinity. The slot has two rows, with masks of their own. */
 static void check_mask(uint64_t *state, int vocab)
 {
     struct scene c;
     scene_open(&c, vocab, 8, 2);
-    uint32_t mask[2 * (MAX_VOCAB / 32)];
-    float logits[2 * MAX_VOCAB], forbidden[2 * MAX_VOCAB];
-    int words = (vocab + 31) / 32, kept = random_int(state, vocab), n = 0;
-    memset(mask, 0, sizeof mask); /* slot 0 is not masked: its mask is not looked at */
-    for (int i = 0; i < vocab; i++) {
-        bool set = i == kept || random_int(state, 4) == 0;
-        mask[words + i / 32] |= (uint32_t)set << i % 32;
-        n += set;
-        logits[i] = logits[vocab + i] = forbidden[i] = as_act(2 * random_float(state));
-        forbidden[vocab + i] = set ? logits[i] : -INFINITY;
-    }
+    uint32_t mask[3 * (MAX_VOCAB / 32)];
+    float logits[3 * MAX_VOCAB], forbidden[3 * MAX_VOCAB];
+    int words = (vocab + 31) / 32, n[3] = {0};
+    memset(mask, 0, sizeof mask); /* slot 0 is not masked: its row's mask is not looked at */
+    for (int row = 0; row < 3; row++)
+        for (int i = 0, kept = random_int(state, vocab); i < vocab; i++) {
+            bool set = row > 0 && (i == kept || random_int(state, 4) == 0);
+            mask[row * words + i / 32] |= (uint32_t)set << i % 32;
+            n[row] += set;
+            logits[row * vocab + i] = row == 0 ? as_act(2 * random_float(state)) : logits[i];
+            forbidden[row * vocab + i] = set || row == 0 ? logits[i] : -INFINITY;
+        }
     c.s.mask = mask;
     c.s.mask_words = words;
     struct sampling *k = c.params;
     k[0].temperature = k[1].temperature = random_int(state, 2) ? 1 : 0;
     k[0].top_p = k[1].top_p = random_int(state, 2) ? 0.9f : 1;
     k[0].top_k = k[1].top_k = random_int(state, 3) ? 0 : 1 + random_int(state, vocab);
-    const int32_t slot[2] = {0, 1}, len[2] = {3, 4};
-    struct sampled out[2], want[2];
+    const int32_t slot[3] = {0, 1, 1}, len[3] = {3, 4, 5};
+    struct sampled out[3], want[3];
     struct queue q = test_queue(2);
     k[1].masked = 1;
-    ops->sample(&q, out, logits, slot, len, &c.s, 2);
+    ops->sample(&q, out, logits, slot, len, &c.s, 3);
     k[1].masked = 0;
-    ops->sample(&q, want, forbidden, slot, len, &c.s, 2);
+    ops->sample(&q, want, forbidden, slot, len, &c.s, 3);
     assert_int_equal(q.err.code, ERR_NONE);
     assert_int_equal(out[0].token, want[0].token);
-    assert_int_equal(out[1].token, want[1].token);
-    assert_true(mask[words + out[1].token / 32] >> out[1].token % 32 & 1);
-    assert_true(out[1].logprob <= want[1].logprob + 1e-6f); /* of the logits as the model gave them */
-    assert_true(n < vocab || fabsf(out[1].logprob - want[1].logprob) < 1e-5f);
+    for (int row = 1; row < 3; row++) {
+        assert_int_equal(out[row].token, want[row].token);
+        assert_true(mask[row * words + out[row].token / 32] >> out[row].token % 32 & 1);
+        assert_true(out[row].logprob <= want[row].logprob + 1e-6f); /* of the logits as the model gave them */
+        assert_true(n[row] < vocab || fabsf(out[row].logprob - want[row].logprob) < 1e-5f);
+    }
     scene_close(&c);
 }
 

@@ -1,7 +1,7 @@
 /* tests/spmd/test_masks.c - sequences whose text has to have a form, among free ones, on an engine that has one step
- * under way or two: with two the masks come late, between a step's logits and its tokens. The same tokens, and every
- * form is kept. argument: a device, there with the demo in float32, whose tokens are the same by any rounding that is
- * near. */
+ * under way or two: with two the masks come late, between a step's logits and its tokens. With drafts, each of which
+ * has a mask of its own, too. The same tokens, and every form is kept. argument: a device, there with the demo in
+ * float32, whose tokens are the same by any rounding that is near. */
 #include "coordinator/schedule/scheduler.h"
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
@@ -17,10 +17,13 @@
 #define MODEL      "demo/lockstep-stories"
 #define N_REQUESTS 14
 #define MAX_TOKENS 60
+#define MAX_DRAFTS 12
 
 struct run {
     struct scheduler scheduler;
     struct request request[N_REQUESTS];
+    const struct run *plain; /* whose tokens are drafted; NULL: without drafts */
+    uint64_t random;
     int n_here, n_late;
 };
 
@@ -47,6 +50,25 @@ static void open_forms(int32_t vocab)
     for (int i = 0; i < 3; i++)
         if (form_open_text(&form[i], rows[i].kind, rows[i].source, strlen(rows[i].source), &e) != 0)
             fatal(&e);
+}
+
+static int below(uint64_t *seed, int n)
+{
+    *seed = *seed * 6364136223846793005u + 1442695040888963407u;
+    return (int)((*seed >> 33) % (uint64_t)n);
+}
+
+/* Tokens that came without drafts, up to a random place, and then any, which a form may forbid. */
+static int propose(void *context, struct request *q, int n, int32_t *token)
+{
+    struct run *r = context;
+    const struct token_list *plain = &r->plain->request[q->index].output;
+    int n_right = below(&r->random, 2) == 0 ? n : below(&r->random, n);
+    for (int i = 0; i < n; i++) {
+        size_t at = q->output.n + (size_t)i;
+        token[i] = i < n_right && at < plain->n ? plain->id[at] : 1 + below(&r->random, keeper.n_tokens - 1);
+    }
+    return n;
 }
 
 static int next(void *context, struct plan *plan, struct err *e)
@@ -84,12 +106,17 @@ static void make_rules(struct request_rules *rules)
                 .temperature = i % 3 == 0 ? 0 : 1.5f, .top_p = 1, .repetition_penalty = i == 7 ? 1.2f : 1, .seed = 5}};
 }
 
-static void play(struct instance *i, struct run *r, const struct request_rules *rules, int flights)
+static void play(struct instance *i, struct run *r, const struct request_rules *rules, int flights,
+                 const struct run *plain)
 {
     struct err e = {0};
     const struct loop_client client = {.context = r, .next = next, .accept = accept, .masks = masks};
-    const struct scheduler_setup setup = {.limits = i->engine.limits, .tokenizer = tokenizer, .lexicon = &keeper};
-    *r = (struct run){0};
+    struct scheduler_setup setup = {.limits = i->engine.limits, .tokenizer = tokenizer, .lexicon = &keeper};
+    *r = (struct run){.plain = plain, .random = 9};
+    if (plain != NULL) {
+        setup.guesses.most = 5;
+        setup.drafts = (struct draft_source){propose, r};
+    }
     if (i->engine.world->rank == 0 && scheduler_open(&r->scheduler, &setup, &e) != 0)
         fatal(&e);
     for (int k = 0; k < N_REQUESTS && i->engine.world->rank == 0; k++) {
@@ -148,6 +175,17 @@ static void compare(const struct world *w, const struct run *one, const struct r
             "masks come with the plan, or late");
 }
 
+static void compare_drafted(const struct world *w, const struct run *plain, const struct run *drafted, bool exact)
+{
+    const struct scheduler_stats *s = &drafted->scheduler.stats;
+    int n_other = 0;
+    for (int k = 0; k < N_REQUESTS && w->rank == 0; k++)
+        n_other += !same_output(&plain->request[k], &drafted->request[k], exact);
+    tap_all(n_other == 0, "other tokens", "drafts change no token on %d ranks", w->n_ranks);
+    tap_all(w->rank != 0 || (s->n_accepted[0] > 20 && s->n_accepted[2] > 5 && s->n_draft_tokens > s->n_accepted[0]),
+            "few drafts", "drafts of all kinds have masks");
+}
+
 int main(int argc, char **argv)
 {
     struct err e = {0};
@@ -156,9 +194,9 @@ int main(int argc, char **argv)
     struct checkpoint c = {0};
     struct instance instance;
     struct request_rules rules[N_REQUESTS];
-    struct run one, two;
+    struct run one, two, drafted[2];
     struct instance_setup setup = {
-        .limits = {6, 40, 96, 12, 44}, .kv_bytes = -1, .threads = 1, .progress = PROGRESS_NEVER};
+        .limits = {6, 40, 96, 24, 44, 0, MAX_DRAFTS}, .kv_bytes = -1, .threads = 1, .progress = PROGRESS_NEVER};
     char dir[256] = "";
     if (world_open(&w, &argc, &argv, &e) != 0)
         fatal(&e);
@@ -171,9 +209,14 @@ int main(int argc, char **argv)
     instance_open(&instance, &w, &m, &c, &setup, &e);
     open_forms(instance.network.config.vocab);
     make_rules(rules);
-    play(&instance, &one, rules, 1);
-    play(&instance, &two, rules, 2);
+    play(&instance, &one, rules, 1, NULL);
+    play(&instance, &two, rules, 2, NULL);
     compare(&w, &one, &two, setup.device == DEVICE_CPU);
+    for (int i = 0; i < 2; i++) {
+        play(&instance, &drafted[i], rules, 1 + i, &one);
+        compare_drafted(&w, &one, &drafted[i], setup.device == DEVICE_CPU);
+        end(&drafted[i]);
+    }
     end(&one);
     end(&two);
     for (int i = 0; i < 3; i++)

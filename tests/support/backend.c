@@ -421,14 +421,16 @@ static void join_columns(struct queue *q, void *out, const void *in, const int *
     finish(q);
 }
 
-/* The sampler as scoring needs it: nothing of it changes, and it has no scratch. */
-static struct sampler sampler(const struct sampler *s)
+/* The sampler as scoring needs it: nothing of it changes, and it has no scratch. masked: the number of rows that have
+ * masks. */
+static struct sampler sampler(const struct sampler *s, int masked)
 {
     struct sampler d = *s;
     size_t slots = (size_t)s->n_slots;
     d.history = ints("history", s->history, slots * (size_t)s->max_len);
     d.params = argument_data(argument("parameters", s->params, slots, sizeof *s->params, ARGUMENT_READ));
-    d.mask = argument_data(argument("masks", s->mask, slots * (size_t)s->mask_words, sizeof *s->mask, ARGUMENT_READ));
+    d.mask = argument_data(
+        argument("masks", s->mask, (size_t)masked * (size_t)s->mask_words, sizeof *s->mask, ARGUMENT_READ));
     d.scratch = NULL;
     return d;
 }
@@ -437,7 +439,7 @@ static void sample(struct queue *q, struct sampled *out, const void *logits, con
                    const int32_t *row_len, const struct sampler *s, int n_rows)
 {
     size_t n = (size_t)n_rows;
-    struct sampler d = sampler(s);
+    struct sampler d = sampler(s, n_rows);
     struct argument *last =
         argument("last tokens", s->last_token, (size_t)s->n_slots, sizeof *s->last_token, ARGUMENT_PARTLY);
     for (size_t i = 0; i < n; i++)
@@ -456,7 +458,7 @@ static void score(struct queue *q, struct sampled *out, const void *logits, cons
                   const int32_t *row_token, const struct sampler *s, int n_rows)
 {
     size_t n = (size_t)n_rows;
-    struct sampler d = sampler(s);
+    struct sampler d = sampler(s, 0);
     d.last_token = ints("last tokens", s->last_token, (size_t)s->n_slots);
     table->score(on(q), argument_data(argument("result", out, n, sizeof *out, ARGUMENT_MADE)),
                  act("logits", logits, n * (size_t)s->vocab, ARGUMENT_READ), ints("slots", row_slot, n),

@@ -70,7 +70,7 @@ static void check_forced(struct grammar_run *r, const uint32_t *mask, int32_t fo
     for (int i = 0; i < lexicon->n_words; i++)
         n += __builtin_popcount(mask[i]);
     assert_int_equal(n, 1);
-    assert_true(has(mask, forced) && lexicon_take(lexicon, &r->machine, r->state, forced) >= 0);
+    assert_true(has(mask, forced) && lexicon_take(lexicon, &r->machine, r->now.state, forced) >= 0);
 }
 
 static int n_full; /* masks that were compared token by token */
@@ -83,9 +83,9 @@ static void check_mask(struct grammar_run *r, const uint32_t *mask, int32_t end)
     }
     n_full++;
     for (int32_t id = 0; id < lexicon->n_tokens; id++) {
-        bool may = lexicon_take(lexicon, &r->machine, r->state, id) >= 0;
+        bool may = lexicon_take(lexicon, &r->machine, r->now.state, id) >= 0;
         if (id == end)
-            may = r->machine.state[r->state].complete;
+            may = r->machine.state[r->now.state].complete;
         if (has(mask, id) != may)
             print_error("token %d is %s\n", id, may ? "missing" : "too much");
         assert_int_equal(has(mask, id), may);
@@ -124,7 +124,7 @@ static bool follow(const struct form *form, int most, uint64_t *seed, bool every
         assert_int_equal(grammar_run_take(&r, id, &e), 0);
         ended = grammar_run_ended(&r);
     }
-    bool complete = r.machine.state[r.state].complete;
+    bool complete = r.machine.state[r.now.state].complete;
     if (complete)
         assert_true(machine_matches(&form->grammar.graph, form->grammar.start, text.data != NULL ? text.data : "",
                                     text.bytes, &e));
@@ -356,12 +356,85 @@ static void no_token_leads_on(void **state)
     form_close(form);
 }
 
+enum { ATTEMPT = 8 }; /* tokens of one */
+
+/* Try random tokens of the masks, each of which is noted: token[i] is from mask[i]; returns how many of the first
+ * tokens the attempt went on by. */
+static int attempt(struct grammar_run *r, int32_t *token, uint32_t *mask, uint64_t *seed)
+{
+    struct err e = {0};
+    int n = 0;
+    grammar_run_try(r);
+    do {
+        assert_int_equal(grammar_run_mask(r, &(int32_t){END}, 1, mask + n * lexicon->n_words, &e), 0);
+        token[n] = choose(mask + n * lexicon->n_words, seed);
+    } while (n + 1 < ATTEMPT && grammar_run_goes_on(r, token[n]) && ++n > 0);
+    grammar_run_return(r);
+    return n;
+}
+
+/* A token that may not come ends an attempt. */
+static void check_forbidden(struct grammar_run *r, const uint32_t *mask, uint64_t *seed)
+{
+    int32_t id = random_below(seed, lexicon->n_tokens);
+    if (has(mask, id))
+        return;
+    grammar_run_try(r);
+    assert_false(grammar_run_goes_on(r, id));
+    assert_false(grammar_run_goes_on(r, id));
+    grammar_run_return(r);
+}
+
+/* The run goes on by tokens that were tried before: the masks are those of the attempt, also where states were
+ * forgotten meanwhile. */
+static void attempts_tell_the_masks(void **state)
+{
+    (void)state;
+    static const char *const rows[] = {
+        "{\"type\":\"array\",\"minItems\":900,\"items\":{\"type\":\"object\",\"properties\":{\"little_name\":{\"type\":"
+        "\"string\","
+        "\"maxLength\":60},\"value\":{\"type\":\"number\",\"maximum\":99999}},\"required\":[\"little_name\",\"value\"],"
+        "\"additionalProperties\":{\"type\":\"string\",\"pattern\":\"^([a-z]{2,7} ){1,6}end$\"}}}",
+        "{\"type\":\"array\",\"items\":{\"enum\":[\"little\",\"lit\",\"once upon a time\"]},\"minItems\":70}",
+    };
+    uint64_t seed = 8;
+    int n_tidied = 0, n_tried = 0, words = lexicon->n_words;
+    uint32_t *tried = calloc((size_t)(ATTEMPT * words), sizeof *tried), *mask = calloc((size_t)words, sizeof *mask);
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        struct form *form;
+        struct grammar_run r;
+        struct err e = {0};
+        assert_int_equal(form_open_text(&form, FORM_SCHEMA, rows[i], strlen(rows[i]), &e), 0);
+        assert_int_equal(grammar_run_open(&r, &form->grammar, lexicon, &e), 0);
+        for (int k = 0, n = 1; k < 900 && n > 0; k++) {
+            int32_t token[ATTEMPT];
+            n = attempt(&r, token, tried, &seed);
+            for (int t = 0; t <= n; t++) {
+                assert_int_equal(grammar_run_mask(&r, &(int32_t){END}, 1, mask, &e), 0);
+                assert_memory_equal(mask, tried + t * words, (size_t)words * sizeof *mask);
+                check_forbidden(&r, mask, &seed);
+                if (t < n)
+                    assert_int_equal(grammar_run_take(&r, token[t], &e), 0);
+            }
+            n_tried += n;
+        }
+        n_tidied += r.machine.n_tidied;
+        grammar_run_close(&r);
+        form_close(form);
+    }
+    print_message("%d tokens tried, states forgotten %d times\n", n_tried, n_tidied);
+    assert_true(n_tried > 1000 && n_tidied >= 5);
+    free(tried);
+    free(mask);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_of_tokens),   cmocka_unit_test(masks_are_exact), cmocka_unit_test(chains_are_exact),
-        cmocka_unit_test(forced_text),       cmocka_unit_test(long_runs),       cmocka_unit_test(effort_is_bounded),
-        cmocka_unit_test(no_token_leads_on),
+        cmocka_unit_test(bytes_of_tokens),   cmocka_unit_test(masks_are_exact),
+        cmocka_unit_test(chains_are_exact),  cmocka_unit_test(forced_text),
+        cmocka_unit_test(long_runs),         cmocka_unit_test(effort_is_bounded),
+        cmocka_unit_test(no_token_leads_on), cmocka_unit_test(attempts_tell_the_masks),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

@@ -90,12 +90,13 @@ static void the_largest_plan_fits(void **state)
     plan_reset(&a, UINT64_MAX);
     for (int i = 0; i < limits.max_seqs; i++) {
         a.start[a.n_starts++] = (struct plan_start){.slot = i};
-        a.seq[a.n_seqs++] = (struct plan_seq){i, 8, 62, 70, 1, 1, 1};
+        int n_rows = i == 0 ? 3 : 1; /* with masks of their own */
+        a.seq[a.n_seqs++] = (struct plan_seq){i, 8, 62, 70, n_rows, n_rows, MASK_HERE};
         a.score[a.n_scores++] = (struct plan_score){i, 0, -1};
         for (int k = 0; k < limits_blocks_per_slot(&limits); k++)
             a.block[a.n_blocks++] = (struct plan_block){i, k, 0, KV_MAIN};
     }
-    a.n_masks = limits.max_seqs;
+    a.n_masks = limits_sampled(&limits);
     a.start[0].n_history = a.n_history = limits.max_len;
     memset(a.history, 0, sizeof *a.history * (size_t)limits.max_len);
     a.n_tokens = limits.max_batch_tokens;
@@ -135,7 +136,8 @@ static void sequences_out_of_bounds(void **state)
     REFUSED(a.seq[0].masked = 3, "sequence 0 is out of bounds");
     REFUSED(a.seq[0].masked = MASK_LATE, "1 masks, expected 0");
     REFUSED(a.n_masks = 0, "0 masks, expected 1");
-    REFUSED(a.n_masks = 4, "out of bounds");
+    REFUSED(a.n_masks = 4, "4 masks, expected 1");
+    REFUSED(a.n_masks = -1, "out of bounds");
     REFUSED(a.seq[1].pos = 70, "sequence 1 is out of bounds");
     REFUSED(a.seq[1].pos = -1, "sequence 1 is out of bounds");
     REFUSED(a.seq[2].pos = 67, "sequence 2 is out of bounds");
@@ -146,7 +148,8 @@ static void sequences_out_of_bounds(void **state)
     REFUSED(a.seq[0].n_logits = 10, "sequence 0 is out of bounds");
     REFUSED(a.seq[0].n_logits = 6, "14 tokens and 7 rows of logits");
     REFUSED(a.seq[2].sample = 1, "sequence 2 is out of bounds"); /* without a row of logits */
-    REFUSED(a.seq[0].sample = 2, "sequence 0 is out of bounds");
+    REFUSED(a.seq[0].sample = 2, "1 masks, expected 2");
+    REFUSED(a.seq[0].sample = 3, "sequence 0 is out of bounds");
     REFUSED(a.seq[0].sample = -1, "sequence 0 is out of bounds");
 }
 
@@ -159,13 +162,18 @@ static void drafts_out_of_bounds(void **state)
     REFUSED((a.seq[2].n_logits = a.seq[2].sample = a.seq[2].n_tokens = 5, a.n_tokens = 15, a.seq[0].n_logits = 1,
              a.n_scores = 0, a.token[14] = 0, a.seq[1].n_logits = a.seq[1].sample = 0),
             "4 drafted tokens, expected at most 3");
-    REFUSED((a.n_masks = 2, a.seq[2].n_logits = a.seq[2].sample = 2, a.seq[2].masked = 1),
-            "sequence 2 is out of bounds");
+    REFUSED((a.n_masks = 2, a.seq[2].n_logits = a.seq[2].sample = 2, a.seq[2].masked = MASK_HERE),
+            "2 masks, expected 3");
+    REFUSED((a.seq[2].n_logits = a.seq[2].sample = 2, a.seq[2].masked = MASK_LATE), "sequence 2 is out of bounds");
     struct plan a = make(), b = make();
     struct err e = {0};
     a.seq[2].n_logits = a.seq[2].sample = 3;
+    a.seq[2].masked = MASK_HERE;
+    a.n_masks = 4;
+    a.mask[7] = 0x1234;
     assert_int_equal(transfer(&a, &b, &e), 0);
     assert_int_equal(b.seq[2].sample, 3);
+    assert_int_equal(b.mask[7], 0x1234);
     plan_close(&a);
     plan_close(&b);
 }
@@ -279,7 +287,7 @@ static void damaged_headers(void **state)
 {
     (void)state;
     DAMAGED(0, 0, "magic 00000000");
-    DAMAGED(4, 1, "version 1, expected 4e414c50 version 7");
+    DAMAGED(4, 1, "version 1, expected 4e414c50 version 8");
     DAMAGED(16, 64, "bytes, expected");
     DAMAGED(20, 1, "bytes, expected");
     for (size_t offset = 28; offset < 44; offset += 4) {
@@ -293,6 +301,9 @@ static void damaged_headers(void **state)
     DAMAGED(48, -1, "is out of bounds");
     DAMAGED(48, 71, "is out of bounds");
     DAMAGED(48, 4, "bytes, expected");
+    DAMAGED(60, -1, "is out of bounds");
+    DAMAGED(60, 7, "is out of bounds");
+    DAMAGED(60, 6, "bytes, expected");
     struct plan a = make();
     size_t bytes = plan_pack(&a);
     for (size_t n = 0; n < a.message_capacity + 5; n++) {

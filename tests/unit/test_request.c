@@ -29,7 +29,7 @@ static int take(struct request *r, const int32_t *id)
     int n = 0;
     for (; id[n] >= 0 && r->finish == FINISH_NONE; n++) {
         struct sampled s = {.token = id[n], .logprob = -0.5f * (float)n};
-        assert_int_equal(request_take(r, tokenizer, &s, &e), 0);
+        assert_int_equal(request_take(r, tokenizer, &s, false, &e), 0);
         expect_none(&e);
         assert_true(r->released <= r->text.bytes);
     }
@@ -175,7 +175,7 @@ static void without_text(void **state)
     for (int i = 0; i < 3; i++) {
         const struct sampled s = {.token = 5 + i};
         assert_int_equal(r.finish, FINISH_NONE);
-        assert_int_equal(request_take(&r, NULL, &s, &e), 0);
+        assert_int_equal(request_take(&r, NULL, &s, false, &e), 0);
         assert_int_equal(r.output.id[i], 5 + i);
     }
     assert_int_equal(r.finish, FINISH_LENGTH);

@@ -1,13 +1,13 @@
 /* tests/unit/test_scheduler_form.c - requests with a form among free ones, on an engine that is a step ahead or not:
  * every plan that samples such a sequence brings its mask, tokens of the mask make texts of the form, whatever is
- * preempted or cancelled beside them. */
+ * preempted or cancelled beside them. With drafts the tokens are the same. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/schedule/scheduler.h"
 
 #include <stdlib.h>
 
-enum { N = 24, MAX_LEN = 96, STEPS = 20000 };
+enum { N = 24, MAX_LEN = 96, STEPS = 20000, SEQS = 5, DRAFTS = 12 };
 
 struct play {
     struct tokenizer *tokenizer;
@@ -20,9 +20,17 @@ struct play {
     bool released[N];
     int n_mixed; /* plans with a sequence of one token and one of several, both begun before */
     int n_released, n_masks, n_late, n_preempted, n_sampled[2];
-    struct sampled sampled[2][5];
+    struct sampled sampled[2][SEQS + DRAFTS];
     uint64_t seed;
-    bool same; /* a sequence's token depends on itself and its place alone, as a model's would */
+    bool same;                   /* a sequence's token depends on itself and its place alone, as a model's would */
+    const struct outcome *plain; /* whose tokens are drafted, up to a random place; NULL: no drafts */
+    int n_barred;
+};
+
+struct outcome {
+    int n_steps, n_mixed, n_preempted, n_barred, n_tokens[N];
+    uint64_t n_accepted;
+    int32_t id[N][MAX_LEN];
 };
 
 static void on_release(void *context, struct request *r)
@@ -42,6 +50,19 @@ static const char long_keys[] =
     "\"kind_of_story\":{\"const\":\"once upon a time, there was\"}},"
     "\"required\":[\"the_little_dragon\",\"kind_of_story\"],\"additionalProperties\":false}";
 
+/* Tokens that come without drafts, up to a random place, and then any. */
+static int propose(void *context, struct request *r, int n, int32_t *token)
+{
+    struct play *p = context;
+    if (p->plain == NULL)
+        return 0;
+    int n_right = random_below(&p->seed, 2) == 0 ? n : random_below(&p->seed, n);
+    for (int i = 0, at = (int)r->output.n; i < n; i++, at++)
+        token[i] = i < n_right && at < p->plain->n_tokens[r->index] ? p->plain->id[r->index][at]
+                                                                    : random_below(&p->seed, p->keeper.n_tokens);
+    return n;
+}
+
 static void open_play(struct play *p, const char *source, uint64_t seed, int n_blocks)
 {
     struct err e = {0};
@@ -51,10 +72,12 @@ static void open_play(struct play *p, const char *source, uint64_t seed, int n_b
     lexicon_keeper_open(&p->keeper, p->tokenizer, vocab);
     assert_int_equal(form_open_text(&p->form, FORM_SCHEMA, source, strlen(source), &e), 0);
     const struct scheduler_setup setup = {
-        .limits = {5, 24, MAX_LEN, 5, n_blocks, (vocab + 31) / 32},
+        .limits = {SEQS, 24, MAX_LEN, SEQS + DRAFTS, n_blocks, (vocab + 31) / 32, DRAFTS},
         .tokenizer = p->tokenizer,
         .lexicon = &p->keeper,
         .prefix_caching = seed % 2,
+        .guesses = {.most = 6},
+        .drafts = {propose, p},
         .on_release = on_release,
         .context = p,
     };
@@ -94,19 +117,20 @@ static void add(struct play *p, int i)
     assert_int_equal(scheduler_add(&p->scheduler, r, 0, &e), 0);
 }
 
-static uint64_t seed_of(const struct play *p, const struct plan_seq *s)
+/* len: tokens of the sequence up to the row. */
+static uint64_t seed_of(const struct play *p, const struct plan_seq *s, int len)
 {
     for (int i = 0; i < N; i++)
         if (p->request[i].state == REQUEST_RUNNING && p->request[i].slot == s->slot)
-            return (uint64_t)(1 + i) * 1000 + (uint64_t)(s->pos + s->n_tokens);
+            return (uint64_t)(1 + i) * 1000 + (uint64_t)len;
     return 1; /* it ended meanwhile */
 }
 
 /* A random token; one of the mask if there is one. */
-static int32_t sample(struct play *p, const struct plan_seq *s, const uint32_t *mask)
+static int32_t sample(struct play *p, const struct plan_seq *s, int len, const uint32_t *mask)
 {
     int words = p->plan.limits.mask_words, n = 0;
-    uint64_t own = seed_of(p, s), *seed = p->same ? &own : &p->seed;
+    uint64_t own = seed_of(p, s, len), *seed = p->same ? &own : &p->seed;
     if (mask == NULL)
         return 3 + random_below(seed, 100);
     for (int i = 0; i < words; i++)
@@ -137,14 +161,14 @@ static int execute(struct play *p, struct sampled *out)
     int n = 0, words = p->copy.limits.mask_words;
     for (int i = 0; i < p->copy.n_seqs; i++) {
         const struct plan_seq *s = &p->copy.seq[i];
-        if (s->sample == 0)
-            continue;
-        const uint32_t *mask = s->masked == MASK_LATE ? late : s->masked == MASK_HERE ? here : NULL;
-        out[n++] = (struct sampled){.token = sample(p, s, mask), .slot = s->slot};
-        here += s->masked == MASK_HERE ? words : 0;
-        late += s->masked == MASK_LATE ? words : 0;
-        p->n_masks += s->masked == MASK_HERE;
-        p->n_late += s->masked == MASK_LATE;
+        for (int len = s->pos + s->n_tokens - s->sample + 1; len <= s->pos + s->n_tokens; len++) {
+            const uint32_t *mask = s->masked == MASK_LATE ? late : s->masked == MASK_HERE ? here : NULL;
+            out[n++] = (struct sampled){.token = sample(p, s, len, mask), .slot = s->slot};
+            here += s->masked == MASK_HERE ? words : 0;
+            late += s->masked == MASK_LATE ? words : 0;
+            p->n_masks += s->masked == MASK_HERE;
+            p->n_late += s->masked == MASK_LATE;
+        }
     }
     return n;
 }
@@ -180,6 +204,8 @@ static void one_step(struct play *p, uint64_t step, int flights)
     struct err e = {0};
     plan_reset(&p->plan, step);
     scheduler_plan(&p->scheduler, &p->plan, 0);
+    for (int i = 0; i < p->scheduler.n_running; i++)
+        p->n_barred += p->scheduler.running[i]->barred > 0;
     copy_plan(p);
     check_front(p);
     if (flights == 1)
@@ -245,18 +271,15 @@ static void forms_among_free_ones(void **state)
     assert_true(n_complete > 150 && n_masks > 1000 && n_preempted > 10);
 }
 
-struct outcome {
-    int n_steps, n_mixed, n_preempted, n_tokens[N];
-    int32_t id[N][MAX_LEN];
-};
-
-/* All at once, with their log-probabilities or not. */
-static void play_same(struct outcome *out, const char *source, uint64_t seed, int flights, int n_blocks, bool logprobs)
+/* All at once, with their log-probabilities or not; with drafts of what comes, or without. */
+static void play_same(struct outcome *out, const char *source, uint64_t seed, int flights, int n_blocks, bool logprobs,
+                      const struct outcome *plain)
 {
     struct play p;
     *out = (struct outcome){0};
     open_play(&p, source, seed, n_blocks);
     p.same = true;
+    p.plain = plain;
     p.rules[0].want_logprobs = p.rules[1].want_logprobs = logprobs;
     for (int i = 0; i < N; i++)
         add(&p, i);
@@ -270,6 +293,9 @@ static void play_same(struct outcome *out, const char *source, uint64_t seed, in
     }
     out->n_preempted = p.n_preempted;
     out->n_mixed = p.n_mixed;
+    out->n_barred = p.n_barred;
+    for (int i = 0; i < DRAFTS_MAX; i++)
+        out->n_accepted += p.scheduler.stats.n_accepted[i];
     close_play(&p);
 }
 
@@ -283,8 +309,8 @@ static void forced_text_takes_fewer_steps(void **state)
         for (int flights = 1; flights <= 2; flights++) {
             struct outcome jumped, sampled;
             int n_blocks = seed % 3 == 0 ? 9 : 40;
-            play_same(&jumped, long_keys, seed, flights, n_blocks, false);
-            play_same(&sampled, long_keys, seed, flights, n_blocks, true);
+            play_same(&jumped, long_keys, seed, flights, n_blocks, false, NULL);
+            play_same(&sampled, long_keys, seed, flights, n_blocks, true, NULL);
             print_message("%d steps, %d token by token\n", jumped.n_steps, sampled.n_steps);
             assert_memory_equal(jumped.n_tokens, sampled.n_tokens, sizeof jumped.n_tokens);
             assert_memory_equal(jumped.id, sampled.id, sizeof jumped.id);
@@ -296,9 +322,35 @@ static void forced_text_takes_fewer_steps(void **state)
     assert_true(n_preempted > 5);
 }
 
+/* Drafts that the form forbids are not fed; the others change no token, and are as many steps saved. */
+static void drafts_change_no_token(void **state)
+{
+    (void)state;
+    int n_preempted = 0, n_barred = 0;
+    for (uint64_t seed = 1; seed <= 6; seed++)
+        for (int flights = 1; flights <= 2; flights++)
+            for (int logprobs = 0; logprobs < 2; logprobs++) {
+                struct outcome plain, drafted;
+                const char *source = seed % 2 ? short_keys : long_keys;
+                int n_blocks = seed % 3 == 0 ? 12 : 40;
+                play_same(&plain, source, seed, flights, n_blocks, logprobs, NULL);
+                play_same(&drafted, source, seed, flights, n_blocks, logprobs, &plain);
+                print_message("%d steps, %d with drafts: %d accepted, %d forbidden\n", plain.n_steps, drafted.n_steps,
+                              (int)drafted.n_accepted, drafted.n_barred);
+                assert_memory_equal(plain.n_tokens, drafted.n_tokens, sizeof plain.n_tokens);
+                assert_memory_equal(plain.id, drafted.id, sizeof plain.id);
+                assert_true(plain.n_accepted == 0 && drafted.n_accepted > 100);
+                assert_true(drafted.n_steps < plain.n_steps);
+                n_preempted += drafted.n_preempted;
+                n_barred += drafted.n_barred;
+            }
+    assert_true(n_preempted > 5 && n_barred > 500);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(forms_among_free_ones),
-                                       cmocka_unit_test(forced_text_takes_fewer_steps)};
+                                       cmocka_unit_test(forced_text_takes_fewer_steps),
+                                       cmocka_unit_test(drafts_change_no_token)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

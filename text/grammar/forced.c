@@ -93,6 +93,22 @@ void forced_find(struct forced *f, const struct lexicon *l, struct machine *m, i
     drop_behind(&f->list, l, border);
 }
 
+int forced_copy(struct forced *f, const struct forced *from)
+{
+    size_t n = from->list.n - from->at;
+    f->at = f->list.n = 0;
+    if (n > f->list.capacity) {
+        int32_t *id = realloc(f->list.id, n * sizeof *id);
+        if (id == NULL)
+            return -1;
+        f->list.id = id;
+        f->list.capacity = n;
+    }
+    for (; f->list.n < n; f->list.n++)
+        f->list.id[f->list.n] = from->list.id[from->at + f->list.n];
+    return 0;
+}
+
 void forced_close(struct forced *f)
 {
     token_list_free(&f->list);

@@ -18,6 +18,9 @@ struct forced { /* zeroed = empty */
 /* The tokens of what is forced in a state; none if nothing is, or if it takes too much effort (machine_tired), or
  * without memory for them. */
 void forced_find(struct forced *f, const struct lexicon *l, struct machine *m, int state);
+/* The tokens of another one that are still to come; -1: no memory. */
+int forced_copy(struct forced *f, const struct forced *from);
+
 void forced_close(struct forced *f);
 
 #endif

@@ -80,7 +80,9 @@ int grammar_run_open(struct grammar_run *r, const struct grammar *g, const struc
     *r = (struct grammar_run){.lexicon = l};
     if (machine_open(&r->machine, &g->graph, &r->err) != 0)
         return ERR(e, r->err.code, "%s", r->err.text);
-    r->state = machine_begin(&r->machine, g->start);
+    r->now.state = machine_begin(&r->machine, g->start);
+    r->ahead.state = MACHINE_DEAD;
+    r->at = &r->now;
     return 0;
 }
 
@@ -88,7 +90,8 @@ void grammar_run_close(struct grammar_run *r)
 {
     for (int i = 0; i < GRAMMAR_KEPT; i++)
         free(r->kept[i].mask);
-    forced_close(&r->forced);
+    forced_close(&r->now.forced);
+    forced_close(&r->ahead.forced);
     machine_close(&r->machine);
 }
 
@@ -100,7 +103,7 @@ static void keep(struct grammar_run *r, const uint32_t *mask)
     if (*kept == NULL && (*kept = malloc(bytes)) == NULL)
         return;
     memcpy(*kept, mask, bytes);
-    r->kept[r->next_kept].state = r->state;
+    r->kept[r->next_kept].state = r->at->state;
     r->kept[r->next_kept].n_tidied = r->machine.n_tidied;
     r->next_kept = (r->next_kept + 1) % GRAMMAR_KEPT;
 }
@@ -109,13 +112,16 @@ static void keep(struct grammar_run *r, const uint32_t *mask)
 static void find_mask(struct grammar_run *r, uint32_t *mask)
 {
     enum { MUCH = 1000 }; /* nodes visited: more costs more than copying a mask */
-    r->state = machine_tidy(&r->machine, r->state);
+    int *const kept[] = {&r->now.state, &r->ahead.state};
+    machine_tidy(&r->machine, kept, 2);
+    if (r->at->state < 0)
+        return; /* no memory */
     for (int i = 0; i < GRAMMAR_KEPT; i++)
-        if (r->kept[i].mask != NULL && r->kept[i].state == r->state && r->kept[i].n_tidied == r->machine.n_tidied) {
+        if (r->kept[i].mask != NULL && r->kept[i].state == r->at->state && r->kept[i].n_tidied == r->machine.n_tidied) {
             memcpy(mask, r->kept[i].mask, (size_t)r->lexicon->n_words * sizeof *mask);
             return;
         }
-    if (lexicon_mask(r->lexicon, &r->machine, r->state, mask) > MUCH && !machine_tired(&r->machine))
+    if (lexicon_mask(r->lexicon, &r->machine, r->at->state, mask) > MUCH && !machine_tired(&r->machine))
         keep(r, mask);
 }
 
@@ -138,22 +144,24 @@ static bool is_empty(const uint32_t *mask, int n_words)
 
 int32_t grammar_run_forced(struct grammar_run *r)
 {
-    if (!r->searched && r->state >= 0) {
+    struct grammar_place *at = r->at;
+    if (!at->searched && at->state >= 0) {
         machine_rest(&r->machine, MASK_EFFORT);
-        forced_find(&r->forced, r->lexicon, &r->machine, r->state);
+        forced_find(&at->forced, r->lexicon, &r->machine, at->state);
     }
-    r->searched = true;
-    return r->forced.at < r->forced.list.n ? r->forced.list.id[r->forced.at] : -1;
+    at->searched = true;
+    return at->forced.at < at->forced.list.n ? at->forced.list.id[at->forced.at] : -1;
 }
 
 /* A token has come: the next one of those that are forced, or what is forced is to be found anew. */
-static void take_forced(struct grammar_run *r, int32_t token)
+static void take_forced(struct grammar_place *at, int32_t token)
 {
-    if (r->forced.at < r->forced.list.n && r->forced.list.id[r->forced.at] == token)
-        r->forced.at++;
+    struct forced *f = &at->forced;
+    if (f->at < f->list.n && f->list.id[f->at] == token)
+        f->at++;
     else
-        r->forced.at = r->forced.list.n;
-    r->searched = r->forced.at < r->forced.list.n;
+        f->at = f->list.n;
+    at->searched = f->at < f->list.n;
 }
 
 int grammar_run_mask(struct grammar_run *r, const int32_t *end, int n_end, uint32_t *mask, struct err *e)
@@ -170,7 +178,7 @@ int grammar_run_mask(struct grammar_run *r, const int32_t *end, int n_end, uint3
     if (check(r, e) != 0)
         return -1;
     for (int i = 0; i < n_end; i++)
-        if (end[i] >= 0 && end[i] < l->n_tokens && r->machine.state[r->state].complete)
+        if (end[i] >= 0 && end[i] < l->n_tokens && r->machine.state[r->at->state].complete)
             mask[end[i] / 32] |= 1u << end[i] % 32;
     if (is_empty(mask, l->n_words))
         return ERR(e, ERR_INPUT, "no token of the vocabulary leads on in the form that was asked for");
@@ -180,17 +188,38 @@ int grammar_run_mask(struct grammar_run *r, const int32_t *end, int n_end, uint3
 int grammar_run_take(struct grammar_run *r, int32_t token, struct err *e)
 {
     machine_rest(&r->machine, MASK_EFFORT);
-    r->state = lexicon_take(r->lexicon, &r->machine, r->state, token);
-    take_forced(r, token);
+    r->at->state = lexicon_take(r->lexicon, &r->machine, r->at->state, token);
+    take_forced(r->at, token);
     if (check(r, e) != 0)
         return -1;
-    if (r->state < 0)
+    if (r->at->state < 0)
         return ERR(e, ERR_INTERNAL, "token %d is not one that its grammar allows", token);
     return 0;
 }
 
 bool grammar_run_ended(const struct grammar_run *r)
 {
-    const struct machine_state *s = &r->machine.state[r->state];
+    const struct machine_state *s = &r->machine.state[r->at->state];
     return s->complete && s->n == 0;
+}
+
+void grammar_run_try(struct grammar_run *r)
+{
+    bool copied = forced_copy(&r->ahead.forced, &r->now.forced) == 0;
+    r->ahead.state = copied ? r->now.state : MACHINE_DEAD;
+    r->ahead.searched = r->now.searched;
+    r->at = &r->ahead;
+}
+
+void grammar_run_return(struct grammar_run *r)
+{
+    r->ahead.state = MACHINE_DEAD;
+    r->at = &r->now;
+}
+
+bool grammar_run_goes_on(struct grammar_run *r, int32_t token)
+{
+    struct err why = {0};
+    int32_t forced = grammar_run_forced(r);
+    return (forced < 0 || forced == token) && grammar_run_take(r, token, &why) == 0 && !grammar_run_ended(r);
 }

@@ -26,17 +26,22 @@ void grammar_close(struct grammar *g);
 #define GRAMMAR_KEPT \
     8 /* masks that cost a walk over much of the vocabulary are kept: text goes on in the same states */
 
+struct grammar_place { /* in a text of the form */
+    int state;
+    struct forced forced;
+    bool searched; /* for what is forced in this state */
+};
+
 struct grammar_run {
     const struct lexicon *lexicon; /* borrowed */
     struct machine machine;
-    int state;
+    struct grammar_place now, ahead; /* the text's end; and where it would be if tokens came that are tried */
+    struct grammar_place *at;        /* that of the two which the functions below are about */
     struct {
         uint32_t *mask;      /* [lexicon.n_words] NULL: none */
         int state, n_tidied; /* of which state; see machine.n_tidied */
     } kept[GRAMMAR_KEPT];
     int next_kept; /* to be replaced */
-    struct forced forced;
-    bool searched; /* for what is forced in this state */
     struct err err;
 };
 
@@ -56,5 +61,14 @@ int grammar_run_take(struct grammar_run *r, int32_t token, struct err *e);
 
 /* The text is complete, and nothing can follow. */
 bool grammar_run_ended(const struct grammar_run *r);
+
+/* Try how the text might go on: until grammar_run_return the functions above are about an attempt that begins where the
+ * text ends. Without memory for an attempt it cannot go on. */
+void grammar_run_try(struct grammar_run *r);
+void grammar_run_return(struct grammar_run *r);
+
+/* The attempt goes on by any token. False: it may not come there, or the text would be complete with it; the attempt is
+ * over. */
+bool grammar_run_goes_on(struct grammar_run *r, int32_t token);
 
 #endif

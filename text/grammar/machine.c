@@ -492,27 +492,36 @@ static int copy_stack(struct machine *m, const struct machine_frame *old, int fr
     return copy;
 }
 
-int machine_tidy(struct machine *m, int state)
+/* The state of an old machine, in this one. */
+static int copy_state(struct machine *m, const struct machine *old, int state)
 {
-    if (state < 0 || (m->n_states < TIDY_STATES && m->n_steps < TIDY_STEPS && m->n_frames < MAX_FRAMES / 2 &&
-                      m->n_places < MAX_KEPT / 4))
+    if (state < 0)
         return state;
-    struct machine fresh;
-    const struct machine_state *s = &m->state[state];
-    if (machine_open(&fresh, m->graph, m->e) != 0)
-        return -1;
-    begin_work(&fresh);
+    const struct machine_state *s = &old->state[state];
+    begin_work(m);
     for (int i = 0; i < s->n; i++)
-        add_work(&fresh, m->place[s->first + i].node, copy_stack(&fresh, m->frame, m->place[s->first + i].frame));
-    fresh.work_complete = s->complete;
-    qsort(fresh.work, (size_t)fresh.n_work, sizeof *fresh.work, compare_places);
-    state = intern(&fresh, fresh.n_work);
+        add_work(m, old->place[s->first + i].node, copy_stack(m, old->frame, old->place[s->first + i].frame));
+    m->work_complete = s->complete;
+    qsort(m->work, (size_t)m->n_work, sizeof *m->work, compare_places);
+    return intern(m, m->n_work);
+}
+
+void machine_tidy(struct machine *m, int *const *state, int n)
+{
+    if (m->n_states < TIDY_STATES && m->n_steps < TIDY_STEPS && m->n_frames < MAX_FRAMES / 2 &&
+        m->n_places < MAX_KEPT / 4)
+        return;
+    struct machine fresh;
+    bool opened = machine_open(&fresh, m->graph, m->e) == 0;
+    for (int i = 0; i < n; i++)
+        *state[i] = opened ? copy_state(&fresh, m, *state[i]) : MACHINE_DEAD;
+    if (!opened)
+        return;
     fresh.n_tidied = m->n_tidied + 1;
     fresh.effort = m->effort;
     fresh.effort_limit = m->effort_limit;
     machine_close(m);
     *m = fresh;
-    return state;
 }
 
 bool machine_matches(const struct graph *graph, int start, const char *text, size_t bytes, struct err *e)

@@ -88,8 +88,9 @@ int machine_next(struct machine *m, int state, unsigned char byte);
 void machine_rest(struct machine *m, uint64_t effort);
 bool machine_tired(const struct machine *m);
 
-/* Forget all states but this one if much is remembered; its number afterwards. -1: no memory. */
-int machine_tidy(struct machine *m, int state);
+/* Forget all states but these n, whose numbers change, if much is remembered. Those that were dead stay so; without
+ * memory (machine.e) all are. */
+void machine_tidy(struct machine *m, int *const *state, int n);
 
 /* Whether the text leads from the node to an end. */
 bool machine_matches(const struct graph *graph, int start, const char *text, size_t bytes, struct err *e);

@@ -2,7 +2,7 @@
  * tokens: a warp a row of a head's weights. Many: the tensor cores, where types and sizes fit. */
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/products/row_dots.cuh"
-#include "kernels/cuda/tensor.cuh"
+#include "kernels/cuda/products/tile_dots.cuh"
 
 #define WARPS      8
 #define FEW_TOKENS 16
@@ -39,37 +39,22 @@ __global__ void __launch_bounds__(WARPS * 32) heads_rows(heads_args<T, W> a)
     }
 }
 
-#define TILE_TOKENS 16
-#define TILE_ROWS   (WARPS * 16)
+#define BLOCK_ROWS (WARPS * TILE_ROWS)
 
-/* A warp has TILE_TOKENS tokens and 16 rows of a head. Lanes hold 16 bytes of a row of each operand, which puts the
- * columns of 32 in another order, the same for both. grid: tokens / TILE_TOKENS, rows / TILE_ROWS, heads */
+/* A warp has TILE_TOKENS tokens and TILE_ROWS rows of a head. grid: tokens / TILE_TOKENS, rows / BLOCK_ROWS, heads */
 template <typename T>
 __global__ void __launch_bounds__(WARPS * 32) heads_tiles(heads_args<T, T> a)
 {
     after_previous();
     int lane = threadIdx.x % 32, g = lane / 4, t0 = (int)blockIdx.x * TILE_TOKENS, h = (int)blockIdx.z;
-    int r0 = (int)blockIdx.y * TILE_ROWS + (int)threadIdx.x / 32 * 16;
+    int r0 = (int)blockIdx.y * BLOCK_ROWS + (int)threadIdx.x / 32 * TILE_ROWS;
     float sum[2][4] = {}; /* of 8 rows each */
     const T *x[2], *w[2];
     for (int i = 0; i < 2; i++) {
         x[i] = a.x + (size_t)min(t0 + i * 8 + g, a.n_tokens - 1) * a.x_token + (size_t)h * a.x_head;
         w[i] = a.w + ((size_t)h * a.rows + min(r0 + i * 8 + g, a.rows - 1)) * a.cols;
     }
-#pragma unroll 4
-    for (int k = lane % 4 * 8; k < (a.cols + 31) / 32 * 32; k += 32) {
-        uint4 of_x[2], of_w[2], none = make_uint4(0, 0, 0, 0);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            of_x[i] = k < a.cols ? *(const uint4 *)(x[i] + k) : none;
-            of_w[i] = k < a.cols ? *(const uint4 *)(w[i] + k) : none;
-        }
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            tensor_mma<T>(sum[i], of_x[0].x, of_x[1].x, of_x[0].y, of_x[1].y, of_w[i].x, of_w[i].y);
-            tensor_mma<T>(sum[i], of_x[0].z, of_x[1].z, of_x[0].w, of_x[1].w, of_w[i].z, of_w[i].w);
-        }
-    }
+    tile_dots<T, 4>(sum, x, w, a.cols);
 #pragma unroll
     for (int i = 0; i < 2; i++)
 #pragma unroll
@@ -120,7 +105,7 @@ static void launch_heads(struct queue *q, const heads_args<T, W> &a, unsigned n_
     if constexpr (std::is_same<T, W>::value && sizeof(T) == 2 && N == 8) {
         if (a.n_tokens > FEW_TOKENS) {
             dim3 grid((unsigned)(a.n_tokens + TILE_TOKENS - 1) / TILE_TOKENS,
-                      (unsigned)(a.rows + TILE_ROWS - 1) / TILE_ROWS, n_heads);
+                      (unsigned)(a.rows + BLOCK_ROWS - 1) / BLOCK_ROWS, n_heads);
             launch(q, heads_tiles<T>, grid, dim3(WARPS * 32), 0, a);
             return;
         }

@@ -3,7 +3,7 @@
  * in which the blocks of a cluster share out the logits and the first one chooses; more take three. */
 #include "kernels/cuda/products/route_choose.cuh"
 #include "kernels/cuda/products/row_dots.cuh"
-#include "kernels/cuda/tensor.cuh"
+#include "kernels/cuda/products/tile_dots.cuh"
 
 #include <cooperative_groups.h>
 
@@ -166,38 +166,23 @@ __global__ void route_logits(route_args<T, W> a)
         make_logits<T, W, N, DOT_TOKENS>(a, e, (int)blockIdx.y * DOT_TOKENS);
 }
 
-#define TILE_TOKENS  16
-#define TILE_EXPERTS (WARPS * 16)
+#define BLOCK_EXPERTS (WARPS * TILE_ROWS)
 
-/* The same on the tensor cores: a warp has TILE_TOKENS tokens and 16 experts. As in matmul_stream.cuh lanes hold 16
- * bytes of a row of each operand, which puts the columns of 32 in another order, the same for both. grid: tokens /
- * TILE_TOKENS, experts / TILE_EXPERTS */
+/* The same on the tensor cores: a warp has TILE_TOKENS tokens and TILE_ROWS experts. grid: tokens / TILE_TOKENS,
+ * experts / BLOCK_EXPERTS */
 template <typename T>
 __global__ void __launch_bounds__(WARPS * 32) route_logits_tiles(route_args<T, T> a)
 {
     after_previous();
     int lane = threadIdx.x % 32, g = lane / 4, t0 = (int)blockIdx.x * TILE_TOKENS;
-    int e0 = (int)blockIdx.y * TILE_EXPERTS + (int)threadIdx.x / 32 * 16;
+    int e0 = (int)blockIdx.y * BLOCK_EXPERTS + (int)threadIdx.x / 32 * TILE_ROWS;
     float sum[2][4] = {}; /* of 8 experts each */
     const T *x[2], *w[2];
     for (int i = 0; i < 2; i++) {
         x[i] = a.x + (size_t)min(t0 + i * 8 + g, a.n_tokens - 1) * a.cols;
         w[i] = a.w + (size_t)min(e0 + i * 8 + g, a.how.n_experts - 1) * a.cols;
     }
-#pragma unroll 8
-    for (int k = lane % 4 * 8; k < (a.cols + 31) / 32 * 32; k += 32) {
-        uint4 of_x[2], of_w[2], none = make_uint4(0, 0, 0, 0);
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            of_x[i] = k < a.cols ? *(const uint4 *)(x[i] + k) : none;
-            of_w[i] = k < a.cols ? *(const uint4 *)(w[i] + k) : none;
-        }
-#pragma unroll
-        for (int i = 0; i < 2; i++) {
-            tensor_mma<T>(sum[i], of_x[0].x, of_x[1].x, of_x[0].y, of_x[1].y, of_w[i].x, of_w[i].y);
-            tensor_mma<T>(sum[i], of_x[0].z, of_x[1].z, of_x[0].w, of_x[1].w, of_w[i].z, of_w[i].w);
-        }
-    }
+    tile_dots<T, 8>(sum, x, w, a.cols);
 #pragma unroll
     for (int i = 0; i < 2; i++)
 #pragma unroll
@@ -286,7 +271,7 @@ static void route_some(struct queue *q, const route_args<T, W> &a)
     }
     if constexpr (std::is_same<T, W>::value && sizeof(T) == 2 && N == 8) {
         dim3 grid((unsigned)(a.n_tokens + TILE_TOKENS - 1) / TILE_TOKENS,
-                  (unsigned)(a.how.n_experts + TILE_EXPERTS - 1) / TILE_EXPERTS);
+                  (unsigned)(a.how.n_experts + BLOCK_EXPERTS - 1) / BLOCK_EXPERTS);
         if (a.n_tokens > FEW_TOKENS)
             launch(q, route_logits_tiles<T>, grid, dim3(WARPS * 32), 0, a);
         else

@@ -19,7 +19,7 @@ size_t cuda_sample_scratch_bytes(int vocab)
     return align((size_t)vocab * sizeof(double)) + align((size_t)vocab * sizeof(float));
 }
 
-/* The token, or -1 when the logits are not numbers. mask: of a masked slot. */
+/* The token, or -1 when the logits are not numbers. mask: of the row, if its slot is masked. */
 template <typename T>
 __device__ static int sample_row(struct sampled *out, struct row *r, const T *logits, struct best best, double norm,
                                  const struct sampling *p, const int32_t *history, const uint32_t *mask, int len)
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1)
     clear(result);
     if (known)
         token = sample_row(result, &r, logits + (size_t)i * s.vocab, best, norm, &s.params[slot],
-                           s.history + (size_t)slot * s.max_len, s.mask + (size_t)slot * s.mask_words,
+                           s.history + (size_t)slot * s.max_len, s.mask + (size_t)i * s.mask_words,
                            row_len[i] < s.max_len ? row_len[i] : s.max_len);
     if (threadIdx.x != 0)
         return;
