@@ -82,6 +82,13 @@ static int check_unused(const struct bench_options *o, struct err *e)
         return ERR(e, ERR_USAGE, "--draft-model needs --num-speculative-tokens, which is not given");
     if (o->run.num_speculative_tokens <= 0 && o->draft_acceptance >= 0)
         return ERR(e, ERR_USAGE, "--draft-acceptance belongs to --num-speculative-tokens, which is not given");
+    if (o->run.draft_model == NULL && o->drafts_rest != 0)
+        return ERR(e, ERR_USAGE, "--speculative auto belongs to --draft-model, which is not given");
+    if (o->json_schema != NULL && o->run.num_speculative_tokens > 0 &&
+        (o->run.draft_model == NULL || o->draft_acceptance >= 0))
+        return ERR(e, ERR_USAGE,
+                   "--json-schema: drafts whose outcome is simulated keep no form; give a --draft-model, and no "
+                   "--draft-acceptance");
     if (o->throughput == NULL && o->tokenizer != NULL)
         return ERR(e, ERR_USAGE, "--tokenizer belongs to --throughput, which is not given");
     if (o->tokenizer == NULL && o->json_schema != NULL)
@@ -260,6 +267,7 @@ static int open_traffic(struct traffic *t, const struct bench_options *o, const 
     limits.max_seqs = k->n_seqs;
     t->drafts.most = o->run.num_speculative_tokens > 0 ? (int)o->run.num_speculative_tokens : 0;
     t->drafts.acceptance = o->draft_acceptance > 0 ? o->draft_acceptance : 0;
+    t->drafts.rest = o->drafts_rest != 0;
     t->drafts.come_true = limits.draft_len > 0 && o->draft_acceptance < 0;
     t->n_shared = k->n_shared;
     t->max_step = run_max_step(&o->run);

@@ -38,6 +38,9 @@ static const struct opt rows[] = {
     REAL("draft-acceptance", draft_acceptance, 0, 1, -1,
          "the simulated outcome of these drafts: the probability that one is accepted if the one before it was "
          "(default 0; drafts of --draft-model count as they are unless it is given)"),
+    CHOICE("speculative", drafts_rest, "always|auto",
+           "always: as many drafts of --draft-model as --num-speculative-tokens says; auto: the number, or none, that "
+           "gives most tokens per second (default always)"),
     TEXT("tokenizer", "FOLDER", tokenizer,
          "turn --throughput's tokens into text, as a server does, with this folder's tokenizer (default: no text)"),
     TEXT("json-schema", "FILE", json_schema,

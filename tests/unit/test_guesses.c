@@ -140,6 +140,11 @@ static void a_draft_model_pays_or_rests(void **state)
     assert_true(tries >= 5 && tries < 20);
     while (p.rest > 1)
         payoff_pass(&p);
+    struct payoff fresh;
+    payoff_open(&fresh);
+    for (int i = 0; i < 4; i++) /* the first results count for more than later ones */
+        payoff_judge(&fresh, 1, 0);
+    assert_true(fresh.chance[0] < 0.25 && fresh.chance[1] == 0.7);
     payoff_pass(&p); /* waits for one that can be drafted */
     assert_int_equal(payoff_choose(&p, &steps, 1, 1, 8), 1);
 }

@@ -158,7 +158,7 @@ static void every_option_of_the_others(void **state)
     o = good("bench --model m --config c --load-format dummy --n-prompt 0 --n-gen 7 --repetitions 2 "
              "--n-depth 3 --batch 4 --latency 1:2 --throughput 3:4 --num-prompts 100 --max-batch 5 --shared-prefix 2 "
              "--warmup 0 --profile "
-             "--step-times --max-step-ms 2.5 "
+             "--step-times --max-step-ms 2.5 --speculative auto "
              "--max-batch-tokens 9 --kv-cache-memory-bytes 1M --threads 1 --device cuda --progress always --json");
     assert_string_equal(o.bench.config, "c");
     assert_int_equal(o.bench.run.load_format, LOAD_DUMMY);
@@ -172,6 +172,7 @@ static void every_option_of_the_others(void **state)
     assert_int_equal(o.bench.max_batch, 5);
     assert_int_equal(o.bench.shared_prefix, 2);
     assert_true(o.bench.step_times);
+    assert_int_equal(o.bench.drafts_rest, 1);
     assert_true(o.bench.run.max_step_ms == 2.5 && run_max_step(&o.bench.run) == 0.0025);
     assert_int_equal(o.generate.run.max_batch, 16); /* generate's option of the same name */
     assert_int_equal(o.bench.repetitions, 2);

@@ -3,6 +3,7 @@
 #include "tests/unit/unit.h"
 
 #include "commands/bench/traffic.h"
+#include "tests/support/files.h"
 
 #include <stdlib.h>
 
@@ -238,12 +239,84 @@ static void refuses_what_never_runs(void **state)
     traffic_close(&t);
 }
 
+/* The mask's first token. */
+static int32_t first_token(const uint32_t *mask)
+{
+    int32_t word = 0;
+    while (mask[word] == 0)
+        word++;
+    return 32 * word + __builtin_ctz(mask[word]);
+}
+
+/* A device with one step under way, whose masks may come late. */
+static void compute_masked(struct traffic *t, struct plan *p, struct step_result *r, struct sampled *sampled)
+{
+    size_t words = (size_t)p->limits.mask_words;
+    traffic_masks(t, p);
+    const uint32_t *here = p->mask, *late = plan_late_masks(p);
+    *r = (struct step_result){.step = p->step, .sampled = sampled};
+    for (int i = 0; i < p->n_seqs; i++) {
+        const uint32_t **mask = p->seq[i].masked == MASK_LATE ? &late : &here;
+        for (int k = 0; k < p->seq[i].sample; k++, *mask += words)
+            sampled[r->n_sampled++] = (struct sampled){.token = first_token(*mask), .slot = p->seq[i].slot};
+    }
+}
+
+/* Answers end with text that is forced while a step samples in its place: only when that is over all is. */
+static void steps_under_way_are_awaited(void **state)
+{
+    (void)state;
+    static const char schema[] = "{\"type\":\"array\",\"minItems\":50,\"items\":{\"const\":\"a little dragon\"}}";
+    char dir[256], path[300];
+    struct err e = {0};
+    struct traffic t = {0};
+    struct plan plan;
+    struct sampled sampled[2][3];
+    struct step_result result[2];
+    uint64_t step = 0, n_void = 0;
+    files_make_dir(dir);
+    files_write(dir, "schema.json", schema, sizeof schema - 1);
+    (void)snprintf(path, sizeof path, "%s/schema.json", dir);
+    assert_int_equal(traffic_speak(&t, "demo/lockstep-stories", path, 2048, &e), 0);
+    const struct limits l = {.max_seqs = 3,
+                             .max_batch_tokens = 64,
+                             .max_len = 64,
+                             .max_logit_rows = 3,
+                             .n_blocks = 20,
+                             .mask_words = 2048 / 32};
+    assert_int_equal(traffic_open(&t, 5, 4, 23, &l, 2048, &e), 0);
+    assert_int_equal(plan_open(&plan, &l, &e), 0);
+    for (int round = 0; round < 4; round++) {
+        assert_int_equal(traffic_queue(&t, 0, &e), 0);
+        for (; traffic_busy(&t); step++) {
+            plan_reset(&plan, step);
+            traffic_plan(&t, &plan, 0);
+            if (step > 0)
+                assert_int_equal(traffic_accept(&t, &result[(step - 1) % 2], 0, &e), 0);
+            compute_masked(&t, &plan, &result[step % 2], sampled[step % 2]);
+            for (int i = 0; i < 5; i++)
+                n_void += t.request[i].finish != FINISH_NONE && t.request[i].n_in_flight > 0;
+        }
+        for (int i = 0; i < 5; i++)
+            assert_true(t.request[i].output.n == 23 && t.request[i].n_in_flight == 0);
+    }
+    assert_true(n_void > 0);
+    expect_none(&e);
+    plan_close(&plan);
+    traffic_close(&t);
+    files_remove_dir(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_are_served),    cmocka_unit_test(drafts_are_played),
-        cmocka_unit_test(prompts_differ),    cmocka_unit_test(a_prefix_is_shared),
-        cmocka_unit_test(waits_are_counted), cmocka_unit_test(refuses_what_never_runs),
+        cmocka_unit_test(all_are_served),
+        cmocka_unit_test(drafts_are_played),
+        cmocka_unit_test(prompts_differ),
+        cmocka_unit_test(a_prefix_is_shared),
+        cmocka_unit_test(waits_are_counted),
+        cmocka_unit_test(refuses_what_never_runs),
+        cmocka_unit_test(steps_under_way_are_awaited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
