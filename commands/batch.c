@@ -164,7 +164,7 @@ int batch_open(void *batch, const void *options, const struct model_config *m, c
 int batch_prepare_many(struct batch_run *b, const struct batch_options *o, struct runner_setup *setup, struct err *e)
 {
     b->o = *o;
-    *setup = (struct runner_setup){.o = &b->o, .name = b->o.models.dir, .n_replicas = 1};
+    *setup = (struct runner_setup){.o = &b->o, .name = b->o.models.dir};
     return open_surroundings(b, setup, e);
 }
 

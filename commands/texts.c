@@ -40,18 +40,25 @@ int texts_check_draft_model(const struct tokenizer *t, const struct run_options 
     return e->code == ERR_NONE ? 0 : -1;
 }
 
+int texts_open_steps(struct texts *t, const char *dir, const char *name, const struct model_config *m, struct err *e)
+{
+    t->rope_changes_at = m->position == POSITION_ROPE && m->rope.growth != ROPE_FIXED ? m->rope.long_from : 0;
+    t->name[utf8_repair(t->name, sizeof t->name - 1, name, strlen(name))] = '\0';
+    if (tokenizer_open(&t->tokenizer, dir, e) != 0)
+        return -1;
+    lexicon_keeper_open(&t->lexicon, t->tokenizer, m->vocab);
+    return 0;
+}
+
 int texts_open(struct texts *t, const char *dir, const char *name, const char *chat_template,
                const struct model_config *m, struct err *e)
 {
     struct request_rules ids = {0};
     char why[ERR_TEXT_BYTES] = "";
     int32_t bos = -1;
-    t->rope_changes_at = m->position == POSITION_ROPE && m->rope.growth != ROPE_FIXED ? m->rope.long_from : 0;
-    t->name[utf8_repair(t->name, sizeof t->name - 1, name, strlen(name))] = '\0';
-    if (generation_ids(&ids, &bos, dir, m->vocab, e) != 0 || tokenizer_open(&t->tokenizer, dir, e) != 0 ||
+    if (generation_ids(&ids, &bos, dir, m->vocab, e) != 0 || texts_open_steps(t, dir, name, m, e) != 0 ||
         chat_template_open(&t->chat, dir, chat_template, why, sizeof why, e) != 0)
         return -1;
-    lexicon_keeper_open(&t->lexicon, t->tokenizer, m->vocab);
     if (t->chat == NULL)
         log_info("no chats: %s", why);
     t->served = (struct served){.model = {.name = t->name, .vocab = m->vocab, .n_eos = ids.sampling.n_eos},

@@ -21,6 +21,8 @@ struct texts {
  * Any thread. */
 int texts_open(struct texts *t, const char *dir, const char *name, const char *chat_template,
                const struct model_config *m, struct err *e);
+/* The part of it that steps need: tokenizer and lexicon. */
+int texts_open_steps(struct texts *t, const char *dir, const char *name, const struct model_config *m, struct err *e);
 /* Refuse the draft model of the options, if there is one, where its tokenizer says that it has other tokens. A folder
  * without a tokenizer says nothing. */
 int texts_check_draft_model(const struct tokenizer *t, const struct run_options *o, struct err *e);

@@ -239,6 +239,7 @@ static json_t *model_object(const struct reply_model *m, bool *good)
         return model;
     reply_put(model, "bytes", json_integer(m->bytes), good);
     reply_put(model, "pinned", json_boolean(m->pinned), good);
+    reply_put(model, "replicas", json_integer(m->replicas), good);
     reply_put(model, "running", json_integer(m->users), good);
     reply_put(model, "waiting", json_integer(m->waiters), good);
     reply_put(model, "idle_s", m->idle_s >= 0 ? json_real(m->idle_s) : json_null(), good);

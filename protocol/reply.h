@@ -92,6 +92,7 @@ struct reply_model {
     const char *chat_template; /* its name; NULL: none that we know */
     const char *state;         /* "ready", ...: as struct deploy has them */
     bool pinned;
+    int replicas;       /* sets of ranks on which it is ready; negative: there is one model */
     int users, waiters; /* requests in it, and that wait for it */
     int64_t bytes;      /* that it takes; 0: not known yet; negative: there is one model, of which this is not told */
     bool has_freed;

@@ -2,8 +2,10 @@
 """The README's pictures, as SVG, without any library.
 
     scripts/pictures.py decode > docs/pictures/decode.svg             from the table in docs/performance.md
+    scripts/pictures.py peers peers.json > peers.svg                  from what scripts/bench-peers.sh measured
     lockstep-client top --once ... | scripts/pictures.py terminal "lockstep-client top" > docs/pictures/top.svg
 """
+import json
 import os
 import re
 import sys
@@ -43,6 +45,36 @@ def decode():
     return out + ["</svg>"]
 
 
+def text_at(x, y, text, anchor="start", weight="normal"):
+    return (f'<text x="{x:.0f}" y="{y}" text-anchor="{anchor}" font-family="sans-serif" font-size="14" font-weight="{weight}" '
+            f'fill="#222">{escape(text)}</text>')
+
+
+def name_of(work):
+    kind, *n = work.split(":")
+    return {"l": lambda: f"latency {n[0]}:{n[1]}, batch {n[2]}", "p": lambda: f"prompt of {n[0]}",
+            "d": lambda: f"decode after {n[0]}", "t": lambda: f"{n[2]} requests {n[0]}:{n[1]}",
+            "s": lambda: f"{n[2]} requests {n[0]}:{n[1]}, {n[3]} shared"}[kind]()
+
+
+def peers(found):
+    """Speeds beside each other: the longer bar of each pair is the faster one's."""
+    rows, peer = found["rows"], found.get("peer")
+    title = f"{found['model']} on {found['machine']}"
+    out = begin(760, 62 + 52 * len(rows), title)
+    out.append('<rect width="100%" height="100%" rx="8" fill="#fff"/>')
+    out.append(text_at(16, 30, title + (f": Lockstep (blue) beside {peer} {found['peer_version']}" if peer else ""), weight="bold"))
+    for i, row in enumerate(rows):
+        y = 48 + 52 * i
+        speeds = [1 / f[0] if row["unit"] == "ms" else f[0] for f in (row["ours"], row.get("peer")) if f]
+        out.append(text_at(256, y + 26, name_of(row["work"]), "end"))
+        for k, speed in enumerate(speeds):
+            width, figure = 360 * speed / max(speeds), (row["ours"], row.get("peer"))[k]
+            out.append(f'<rect x="264" y="{y + 22 * k}" width="{width:.0f}" height="20" fill="{("#2563a8", "#b9c4d0")[k]}"/>')
+            out.append(text_at(272 + width, y + 15 + 22 * k, f"{figure[0]:.4g} {row['unit']}"))
+    return out + ["</svg>"]
+
+
 def terminal(title, lines):
     width, height = 32 + 8.43 * max(map(len, lines)), 58 + 19 * len(lines)
     out = begin(round(width), round(height), title)
@@ -56,6 +88,9 @@ def terminal(title, lines):
 
 if sys.argv[1:] == ["decode"]:
     print("\n".join(decode()))
+elif len(sys.argv) == 3 and sys.argv[1] == "peers":
+    with open(sys.argv[2]) as measured:
+        print("\n".join(peers(json.load(measured))))
 elif len(sys.argv) == 3 and sys.argv[1] == "terminal":
     print("\n".join(terminal(sys.argv[2], [line.rstrip("\n") for line in sys.stdin])))
 else:

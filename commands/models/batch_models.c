@@ -14,6 +14,7 @@ static int open_batch(void *context, const struct models_setup *models, struct e
 {
     struct batching *v = context;
     v->setup.models = *models;
+    v->setup.n_replicas = models->n_sets;
     return runner_open(&v->b->runner, &v->setup, e);
 }
 

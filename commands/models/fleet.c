@@ -1,14 +1,10 @@
 /* commands/models/fleet.c - see fleet.h. */
 #include "commands/models/fleet.h"
-#include "commands/models/opened_model.h"
 #include "coordinator/drafts/draft_options.h"
-#include "coordinator/tasks/mailbox.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-
-_Static_assert(MODELS_MOST == PLAN_MODELS, "plans have a number for every model that may be loaded");
 
 /* ---- the opener's thread ---- */
 
@@ -27,6 +23,7 @@ static int open_model(void *context, int model, struct opened *o, struct err *e)
     struct opened_model *m = opened_model_open(&place, &o->bytes, e);
     if (m == NULL)
         return -1;
+    o->dir = m->dir;
     o->unpacking = m->unpacking;
     o->units = m->share.least;
     o->served = &m->lasting->texts.served;
@@ -44,156 +41,6 @@ static void close_model(void *context, void *handle)
 {
     struct fleet *f = context;
     opened_model_close(handle, &f->shelf);
-}
-
-/* ---- words to the I/O thread ---- */
-
-static void say(struct fleet *f, struct model_word what)
-{
-    struct model_word *w = malloc(sizeof *w);
-    if (w != NULL)
-        *w = what;
-    if (w == NULL || !mailbox_post(f->setup.front.models->control[1], w)) {
-        free(w);
-        ERR(&f->failure, ERR_MEMORY, "out of host memory: word of a model");
-    }
-}
-
-static void wish(struct fleet *f, enum plan_kind kind, int slot)
-{
-    f->change[f->n_changes++] = (struct fleet_change){kind, slot};
-}
-
-/* ---- orders of the I/O thread ---- */
-
-static void take_orders(struct fleet *f)
-{
-    for (struct model_order *o; (o = mailbox_take(f->setup.front.models->control[1])) != NULL; free(o))
-        if (o->kind == MODEL_STOP) {
-            f->stopping = true;
-            atomic_store(&f->archives.cancel, true);
-        } else if (o->kind == MODEL_LOAD) {
-            f->slot[o->slot] = (struct fleet_slot){.model = o->handle};
-            f->loading = true;
-            wish(f, PLAN_LOAD, o->slot);
-        } else {
-            wish(f, PLAN_DROP, o->slot);
-        }
-}
-
-int fleet_next(void *context, struct plan *plan, struct err *e)
-{
-    struct fleet *f = context;
-    take_orders(f);
-    if (f->failure.code != ERR_NONE) {
-        *e = f->failure;
-        return -1;
-    }
-    if (f->stopping)
-        return lanes_stop(&f->lanes, plan, e);
-    if (f->n_changes == 0)
-        return lanes_next(&f->lanes, plan, f->loading, e);
-    plan->kind = f->change[0].kind;
-    plan->model = f->change[0].slot;
-    memmove(f->change, f->change + 1, (size_t)--f->n_changes * sizeof *f->change);
-    return 0;
-}
-
-void fleet_masks(void *context, struct plan *plan)
-{
-    lanes_masks(&((struct fleet *)context)->lanes, plan);
-}
-
-int fleet_accept(void *context, const struct step_result *result, struct err *e)
-{
-    return lanes_accept(&((struct fleet *)context)->lanes, result, e);
-}
-
-void fleet_signal(void *context, enum signal_wish wish_of)
-{
-    say(context, (struct model_word){.kind = MODEL_SIGNAL, .wish = wish_of});
-}
-
-void fleet_ranks(void *context, const struct rank_report *report)
-{
-    struct steps *first = lanes_first(&((struct fleet *)context)->lanes);
-    if (first != NULL)
-        steps_ranks(first, report);
-}
-
-/* ---- the ranks ---- */
-
-void fleet_fetch(void *context, int model, struct model_config *m, struct checkpoint *c, struct instance_setup *setup)
-{
-    struct opened_model *from = ((struct fleet *)context)->slot[model].model;
-    *m = from->config;
-    *c = from->checkpoint;
-    *setup = from->setup;
-    from->checkpoint = (struct checkpoint){0};
-}
-
-static void begin(struct fleet *f, const struct residents_news *news)
-{
-    const struct kv_share *kv = &f->slot[news->model].model->share;
-    const struct unit_share share = {kv->per_unit, kv->least, kv->most};
-    struct texts *texts = &f->slot[news->model].model->lasting->texts;
-    struct guess_rules guesses;
-    (void)draft_rules(&guesses, &f->setup.service->run, &f->failure);
-    const struct scheduler_setup setup = {.limits = news->limits,
-                                          .guesses = guesses,
-                                          .tokenizer = texts->tokenizer,
-                                          .lexicon = &texts->lexicon,
-                                          .prefix_caching = !f->setup.service->run.no_prefix_caching,
-                                          .max_step = run_max_step(&f->setup.service->run),
-                                          .rope_changes_at = texts->rope_changes_at};
-    f->loading = false;
-    if (lanes_start(&f->lanes, news->model, f->setup.front.replicas->replica[news->model].end[1], &setup, &share,
-                    &f->failure) == 0)
-        say(f, (struct model_word){.kind = MODEL_READY, .slot = news->model, .phases = news->phases});
-}
-
-static void give_up(struct fleet *f, int slot, const struct err *why)
-{
-    f->slot[slot] = (struct fleet_slot){0};
-    f->loading = false;
-    say(f, (struct model_word){.kind = MODEL_FAILED, .slot = slot, .why = *why});
-}
-
-static void let_go(struct fleet *f, const struct residents_news *news)
-{
-    const struct fleet_slot slot = f->slot[news->model];
-    if (slot.failed) {
-        give_up(f, news->model, &slot.why);
-        return;
-    }
-    lanes_end(&f->lanes, news->model);
-    f->slot[news->model] = (struct fleet_slot){0};
-    say(f, (struct model_word){.kind = MODEL_GONE, .slot = news->model, .freed = news->freed, .phases = news->phases});
-}
-
-void fleet_hear(void *context, const struct residents_news *news)
-{
-    struct fleet *f = context;
-    switch (news->event) {
-    case RESIDENTS_READ:
-        wish(f, PLAN_COMMIT, news->model);
-        return;
-    case RESIDENTS_READY:
-        begin(f, news);
-        return;
-    case RESIDENTS_GONE:
-        let_go(f, news);
-        return;
-    case RESIDENTS_FAILED:
-        if (!news->held) {
-            give_up(f, news->model, &news->why);
-            return;
-        }
-        f->slot[news->model].why = news->why;
-        f->slot[news->model].failed = true;
-        wish(f, PLAN_ROLLBACK, news->model);
-        return;
-    }
 }
 
 /* ---- opening and closing ---- */
@@ -215,6 +62,38 @@ static int find_pinned(struct fleet *f, struct err *e)
     return e->code == ERR_NONE ? 0 : -1;
 }
 
+/* NAME=N of --replicas. */
+static int read_replicas(struct fleet *f, const char *text, int bytes, struct err *e)
+{
+    const char *equals = memchr(text, '=', (size_t)bytes);
+    int i = equals != NULL ? discover_find(&f->found, text, (size_t)(equals - text)) : -1;
+    char *end = NULL;
+    long n = equals != NULL ? strtol(equals + 1, &end, 10) : 0;
+    if (equals == NULL || end != text + bytes || end == equals + 1)
+        return ERR(e, ERR_USAGE, "--replicas: found \"%.*s\", expected NAME=N", bytes, text);
+    if (i < 0)
+        return ERR(e, ERR_USAGE, "--replicas: found \"%.*s\", which is not a model in --models-dir %s",
+                   (int)(equals - text), text, f->setup.models->dir);
+    if (n < 1 || n > f->n_sets)
+        return ERR(e, ERR_USAGE, "--replicas %.*s: expected from 1 to %d, the sets of %d rank%s that there are", bytes,
+                   text, f->n_sets, f->n_ranks, f->n_ranks == 1 ? "" : "s");
+    f->n_replicas[i] = (int)n;
+    return 0;
+}
+
+static int find_replicas(struct fleet *f, struct err *e)
+{
+    f->n_replicas = err_calloc(e, (size_t)f->found.n, sizeof *f->n_replicas, "replicas of models");
+    for (int i = 0; f->n_replicas != NULL && i < f->found.n; i++)
+        f->n_replicas[i] = 1;
+    for (const char *at = f->setup.models->replicas; at != NULL && e->code == ERR_NONE;) {
+        size_t n = strcspn(at, ",");
+        (void)read_replicas(f, at, (int)n, e);
+        at = at[n] == ',' ? at + n + 1 : NULL;
+    }
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
 /* The front, by the models that there are. */
 static int open_front(struct fleet *f, struct host_use *host, struct err *e)
 {
@@ -231,6 +110,8 @@ static int open_front(struct fleet *f, struct host_use *host, struct err *e)
     const struct models_setup models = {.n = f->found.n,
                                         .name = (const char *const *)f->found.name,
                                         .pinned = f->pinned,
+                                        .n_replicas = f->n_replicas,
+                                        .n_sets = f->n_sets,
                                         .deploy = deploy,
                                         .unit_bytes = (int64_t)kv_arena_unit_bytes(kv),
                                         .source = {f, open_model, close_model},
@@ -238,47 +119,92 @@ static int open_front(struct fleet *f, struct host_use *host, struct err *e)
     return f->setup.front.open(f->setup.front.context, &models, e);
 }
 
-int fleet_open(struct fleet *f, const struct fleet_setup *setup, const struct ops *ops, int n_ranks,
+static int check_hub(void *context, struct err *e)
+{
+    return hub_check(&((struct fleet *)context)->hub, e);
+}
+
+static void stop_unpacking(void *context)
+{
+    atomic_store(&((struct fleet *)context)->archives.cancel, true);
+}
+
+static int open_crew(struct fleet *f, struct err *e)
+{
+    struct crew_setup setup = {.n_slots = models_options_most(f->setup.models),
+                               .n_units = kv_arena_units((size_t)f->memory.kv),
+                               .control = f->setup.front.models->control[0].end[1],
+                               .prefix_caching = !f->setup.service->run.no_prefix_caching,
+                               .max_step = run_max_step(&f->setup.service->run),
+                               .check = check_hub,
+                               .check_context = f,
+                               .stopping = stop_unpacking,
+                               .stopping_context = f};
+    if (draft_rules(&setup.guesses, &f->setup.service->run, e) != 0)
+        return -1;
+    for (int i = 0; i < setup.n_slots; i++)
+        setup.mailbox[i] = f->setup.front.replicas->replica[i].end[1];
+    return crew_open(&f->crew, &setup, e);
+}
+
+int fleet_open(struct fleet *f, const struct fleet_setup *setup, const struct ops *ops, const struct world *set,
                const struct model_memory *memory, struct host_use *host, struct err *e)
 {
     const struct models_options *o = setup->models;
     f->setup = *setup;
     f->ops = ops;
-    f->n_ranks = n_ranks;
+    f->n_sets = set->n_replicas;
+    f->n_ranks = set->n_ranks;
     f->memory = *memory;
     shelf_open(&f->shelf);
     if (o->cache != NULL && archive_cache_open(&f->archives, o->cache, o->cache_bytes, e) != 0)
         return -1;
-    if (discover_models(o->dir, o->cache != NULL, &f->found, e) != 0 || find_pinned(f, e) != 0)
+    if (discover_models(o->dir, o->cache != NULL, &f->found, e) != 0 || find_pinned(f, e) != 0 ||
+        find_replicas(f, e) != 0)
         return -1;
     host->disk = o->cache != NULL ? o->cache : o->dir;
     host->archives = o->cache != NULL ? &f->archives : NULL;
-    if (open_front(f, host, e) != 0)
-        return -1;
-    if (lanes_open(&f->lanes, models_options_most(o), f->setup.front.models->control[1], e) != 0)
-        return -1;
-    return lanes_share(&f->lanes, kv_arena_units((size_t)memory->kv), e);
+    return open_front(f, host, e) == 0 ? open_crew(f, e) : -1;
+}
+
+int fleet_link(struct fleet *f, struct link_card *card, bool local, double timeout, struct err *e)
+{
+    void **control = err_calloc(e, (size_t)f->n_sets, sizeof *control, "sets of ranks");
+    *card = (struct link_card){.n_replicas = f->n_sets,
+                               .replica_size = f->n_ranks,
+                               .n_places = f->crew.setup.n_slots,
+                               .guesses = f->crew.setup.guesses,
+                               .prefix_caching = f->crew.setup.prefix_caching,
+                               .max_step = f->crew.setup.max_step,
+                               .timeout = timeout};
+    for (int k = 0; control != NULL && k < f->n_sets; k++)
+        control[k] = f->setup.front.models->control[k].end[1];
+    int status = control != NULL ? hub_open(&f->hub, f->setup.front.replicas, control, card, local, e) : -1;
+    free(control);
+    return status;
 }
 
 int fleet_start(struct fleet *f, struct err *e)
 {
     if (f->setup.front.start != NULL && f->setup.front.start(f->setup.front.context, e) != 0)
         return -1;
-    say(f, (struct model_word){.kind = MODEL_RUNNING});
+    crew_say(&f->crew, (struct model_word){.kind = MODEL_RUNNING});
     return 0;
 }
 
+/* The other sets' last words come before rank 0's, with which the front ends. */
 int fleet_close(struct fleet *f, struct err *e)
 {
-    bool opened = f->setup.front.models != NULL && f->setup.front.models->control[1] != NULL;
-    lanes_close(&f->lanes);
-    if (opened)
-        say(f, (struct model_word){.kind = MODEL_ENDED});
+    crew_close(&f->crew);
+    (void)hub_close(&f->hub, e);
+    if (f->crew.setup.control != NULL)
+        crew_say(&f->crew, (struct model_word){.kind = MODEL_ENDED});
     atomic_store(&f->archives.cancel, true);
     int status = f->setup.front.close != NULL ? f->setup.front.close(f->setup.front.context, e) : 0;
     archive_cache_close(&f->archives);
     shelf_close(&f->shelf);
     free(f->pinned);
+    free(f->n_replicas);
     discover_close(&f->found);
     memset(f, 0, sizeof *f);
     return status;

@@ -1,6 +1,7 @@
 /* commands/models/many.c - see many.h. */
 #include "commands/models/many.h"
 #include "commands/models/host_cache.h"
+#include "commands/models/outpost.h"
 #include "commands/start/start.h"
 #include "commands/thread_cores.h"
 #include "coordinator/drafts/draft_options.h"
@@ -26,8 +27,8 @@ int many_check(const struct service_options *service, const struct models_option
         return ERR(e, ERR_USAGE, "a draft model (%s) and --models-dir: it drafts for the one model of --model", folder);
     if (service->served_name != NULL)
         return ERR(e, ERR_USAGE, "--served-model-name and --models-dir: models have the names of their folders");
-    if (run_replica_size(run, w->n_ranks) != w->n_ranks)
-        return ERR(e, ERR_USAGE, "--tensor-parallel %lld and --models-dir: every model is on all %d ranks",
+    if (run_replica_size(run, w->n_ranks) != w->n_ranks && models->host_cache > 0)
+        return ERR(e, ERR_USAGE, "--host-cache and --tensor-parallel %lld of %d ranks: it works for one set of ranks",
                    (long long)run->tensor_parallel, w->n_ranks);
     if (run->quantise != WEIGHTS_AS_THEY_ARE || run->head_dtype != WEIGHTS_AS_THEY_ARE || run->inputs != INPUTS_OFF)
         return ERR(e, ERR_USAGE,
@@ -36,14 +37,26 @@ int many_check(const struct service_options *service, const struct models_option
     return models_options_check(models, e);
 }
 
-static void open_fleet(struct fleet *f, struct instance *ground, const struct fleet_setup *setup,
-                       const struct model_memory *memory, struct host_use *host, const struct world *w, struct err *e)
+/* The parts of one job on this rank. */
+struct many {
+    struct fleet *fleet;     /* rank 0's */
+    struct outpost *outpost; /* of the first rank of another set */
+    struct crew *crew;       /* of one of the two; NULL on other ranks */
+    struct residents *residents;
+    struct instance ground;
+    struct meter meter;
+    struct model_memory memory;
+    struct host_cache host_cache;
+    struct host_use host;
+};
+
+static void open_fleet(struct many *m, const struct fleet_setup *setup, const struct world *w, struct err *e)
 {
     struct cores cores;
     if (w->rank != 0)
         return;
     cores_widen(&cores);
-    (void)fleet_open(f, setup, ground->ops, w->n_ranks, memory, host, e);
+    (void)fleet_open(m->fleet, setup, m->ground.ops, &m->ground.world, &m->memory, &m->host, e);
     cores_restore(&cores);
 }
 
@@ -73,54 +86,101 @@ static void open_host_cache(struct host_cache *c, struct residents *r, const str
     r->files = (struct residents_files){c, host_cache_loaded, host_cache_dropped};
 }
 
-int many_run(struct world *w, const struct fleet_setup *fleet, struct err *e)
+/* Rank 0 opens the way to the first ranks of other sets, and they to rank 0; nothing where there is one set.
+ * Collective. */
+static void link_sets(struct many *m, const struct service_options *o, struct world *w, double timeout, struct err *e)
 {
-    struct instance_setup setup = {0};
-    const struct service_options *o = fleet->service;
-    struct instance ground;
-    struct meter meter;
-    struct model_memory memory;
-    struct host_cache host_cache = {0};
-    struct host_use host = {.host_cache = &host_cache};
-    struct fleet *f = err_calloc(e, 1, sizeof *f, "models");
-    struct residents *r = err_calloc(e, 1, sizeof *r, "models");
-    const struct residents_owner owner = {f, fleet_fetch, fleet_hear};
-    const struct loop_client client = {
-        .context = f, .next = fleet_next, .accept = fleet_accept, .masks = fleet_masks, .signal = fleet_signal};
-    int status = 0;
+    const struct world *set = &m->ground.world;
+    struct link_card card = {0};
+    struct cores cores;
+    if (set->n_replicas == 1)
+        return;
+    outpost_share_options(m->outpost, o, w, e);
+    if (w->rank == 0 && e->code == ERR_NONE)
+        (void)fleet_link(m->fleet, &card, w->on_one_host, timeout, e);
+    fatal_agree(w, e);
+    MPI_CHECK(MPI_Bcast(&card, sizeof card, MPI_BYTE, 0, w->comm));
+    cores_widen(&cores);
+    if (set->rank == 0 && w->rank != 0)
+        (void)outpost_open(m->outpost, &card, set, m->ground.ops, (size_t)m->memory.kv, e);
+    cores_restore(&cores);
+    fatal_agree(w, e);
+}
+
+/* Zeroed parts; on rank 0 setup, too. Collective. */
+static void open_parts(struct many *m, struct instance_setup *setup, const struct service_options *o, struct world *w,
+                       struct err *e)
+{
+    m->fleet = err_calloc(e, 1, sizeof *m->fleet, "models");
+    m->outpost = err_calloc(e, 1, sizeof *m->outpost, "models");
+    m->residents = err_calloc(e, 1, sizeof *m->residents, "models");
+    m->host.host_cache = &m->host_cache;
     if (w->rank == 0 && e->code == ERR_NONE) {
-        setup = start_setup(&o->run, 1, 1, false);
-        setup.host_threads = HOST_THREADS;
+        *setup = start_setup(&o->run, 1, 1, false);
+        setup->host_threads = HOST_THREADS;
     }
     fatal_agree(w, e);
     (void)rank_log_open(w, w->rank == 0 ? o->log_dir : NULL, e);
     fatal_agree(w, e);
-    instance_open_ground(&ground, w, &setup, e);
-    host_use_open(&host, &ground, w);
-    model_memory_share(&memory, &ground, w->rank == 0 ? fleet->models->memory : -1,
+    instance_open_ground(&m->ground, w, setup, e);
+    world_part(&m->ground.world);
+    m->crew = w->rank == 0 ? &m->fleet->crew : m->ground.world.rank == 0 ? &m->outpost->crew : NULL;
+    host_use_open(&m->host, &m->ground, w);
+}
+
+static void close_parts(struct many *m)
+{
+    instance_close(&m->ground);
+    free(m->residents);
+    free(m->outpost);
+    free(m->fleet);
+    free(m);
+}
+
+/* Memory, models, and the ways to those who hold them. Collective. */
+static void open_models(struct many *m, const struct fleet_setup *fleet, double timeout, struct world *w, struct err *e)
+{
+    const struct service_options *o = fleet->service;
+    const struct residents_owner owner = {m->crew, crew_fetch, crew_hear};
+    model_memory_share(&m->memory, &m->ground, w->rank == 0 ? fleet->models->memory : -1,
                        w->rank == 0 ? o->run.kv_cache_bytes : -1, w, e);
-    open_fleet(f, &ground, fleet, &memory, &host, w, e);
-    check_cache(f, fleet->models, w, e);
+    open_fleet(m, fleet, w, e);
+    check_cache(m->fleet, fleet->models, w, e);
     fatal_agree(w, e);
-    (void)meter_open(&meter, &ground.engine, METER_INTERVAL, fleet_ranks, f, e);
+    (void)meter_open(&m->meter, &m->ground.engine, METER_INTERVAL, crew_ranks, m->crew, e);
     fatal_agree(w, e);
-    (void)residents_open(r, w, &ground, (size_t)memory.kv, &owner, e);
-    open_host_cache(&host_cache, r, fleet->models, w, e);
+    (void)residents_open(m->residents, &m->ground.world, &m->ground, (size_t)m->memory.kv, &owner, e);
+    open_host_cache(&m->host_cache, m->residents, fleet->models, w, e);
     fatal_agree(w, e);
+    link_sets(m, o, w, timeout, e);
+}
+
+int many_run(struct world *w, const struct fleet_setup *fleet, struct err *e)
+{
+    struct instance_setup setup = {0};
+    struct many *m = err_calloc(e, 1, sizeof *m, "models");
+    int status = 0;
+    fatal_agree(w, e);
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a failure has ended in fatal_agree() */
+    open_parts(m, &setup, fleet->service, w, e);
+    open_models(m, fleet, setup.step_timeout, w, e);
+    const struct loop_client client = {
+        .context = m->crew, .next = crew_next, .accept = crew_accept, .masks = crew_masks, .signal = crew_signal};
     if (w->rank == 0)
-        (void)fleet_start(f, e);
+        (void)fleet_start(m->fleet, e);
     fatal_agree(w, e);
-    loop_run_models(&r->models, &client, e);
+    loop_run_models(&m->residents->models, &client, e);
+    outpost_close(m->outpost);
     if (w->rank == 0)
-        status = fleet_close(f, e);
-    residents_close(r);
-    host_cache_close(&host_cache);
-    host_use_close(&host);
-    meter_close(&meter);
+        status = fleet_close(m->fleet, e);
+    residents_close(m->residents);
+    host_cache_close(&m->host_cache);
+    host_use_close(&m->host);
+    meter_close(&m->meter);
+    if (e->code == ERR_COMM) /* a set is lost: there is nobody to agree with */
+        fatal(e);
     fatal_agree(w, e);
     MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
-    instance_close(&ground);
-    free(r);
-    free(f);
+    close_parts(m);
     return status;
 }

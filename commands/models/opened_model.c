@@ -3,41 +3,51 @@
 #include "commands/models/identity.h"
 #include "rank/instance/fit.h"
 
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Finds the folder of its files; an archive is unpacked first. dir: PATH_MAX bytes. */
-static int find_files(struct opened_model *m, const struct model_place *p, char *dir, struct err *e)
+/* Finds the folder of its files; an archive is unpacked first. */
+static int find_files(struct opened_model *m, const struct model_place *p, struct err *e)
 {
     char archive[PATH_MAX];
-    int n = snprintf(dir, PATH_MAX, "%s/%s", p->models_dir, p->archive != NULL ? p->archive : p->name);
-    if (n < 0 || n >= PATH_MAX)
+    const char *file = p->archive != NULL ? p->archive : p->name;
+    int n = p->dir != NULL ? snprintf(m->dir, sizeof m->dir, "%s", p->dir)
+                           : snprintf(m->dir, sizeof m->dir, "%s/%s", p->models_dir, file);
+    if (n < 0 || n >= (int)sizeof m->dir)
         return ERR(e, ERR_INPUT, "%s: the path is too long", p->name);
     if (p->archive == NULL)
         return 0;
-    memcpy(archive, dir, (size_t)n + 1);
+    memcpy(archive, m->dir, (size_t)n + 1);
     m->cache = p->cache;
-    m->folder = archive_cache_take(p->cache, archive, p->name, dir, &m->unpacking, e);
+    m->folder = archive_cache_take(p->cache, archive, p->name, m->dir, &m->unpacking, e);
     return m->folder != NULL ? 0 : -1;
 }
 
-/* From the shelf, if the files are the same as before. */
-static int open_texts(struct opened_model *m, const struct model_place *p, const char *dir, struct err *e)
+static int read_texts(struct texts *t, const struct opened_model *m, const struct model_place *p, struct err *e)
 {
-    m->setup.identity = identity_of_folder(dir);
+    return p->dir != NULL ? texts_open_steps(t, m->dir, p->name, &m->config, e)
+                          : texts_open(t, m->dir, p->name, p->service->chat_template, &m->config, e);
+}
+
+/* From the shelf, if the files are the same as before. */
+static int open_texts(struct opened_model *m, const struct model_place *p, struct err *e)
+{
+    m->setup.identity = identity_of_folder(m->dir);
     m->lasting = shelf_take(p->shelf, p->name, m->setup.identity);
     if (m->lasting != NULL)
         return 0;
-    m->lasting = err_calloc(e, 1, sizeof *m->lasting, "model");
-    if (m->lasting == NULL ||
-        texts_open(&m->lasting->texts, dir, p->name, p->service->chat_template, &m->config, e) != 0)
+    struct shelved *one = err_calloc(e, 1, sizeof *one, "model");
+    if (one == NULL || read_texts(&one->texts, m, p, e) != 0) {
+        shelved_close(one);
         return -1;
-    m->lasting->identity = m->setup.identity; /* from now on it is worth keeping */
-    (void)snprintf(m->lasting->archive, sizeof m->lasting->archive, "%s%s", p->name,
+    }
+    one->identity = m->setup.identity;
+    (void)snprintf(one->archive, sizeof one->archive, "%s%s", p->name,
                    p->archive != NULL ? p->archive + strlen(p->name) : ".tar.gz");
-    m->lasting->texts.served.model.path = m->lasting->archive;
+    one->texts.served.model.path = one->archive;
+    shelf_add(p->shelf, one);
+    m->lasting = one;
     return 0;
 }
 
@@ -56,19 +66,18 @@ static void obey(const struct wishes *w, const struct run_options *o, const stru
 
 static int open_parts(struct opened_model *m, const struct model_place *p, int64_t *bytes, struct err *e)
 {
-    char dir[PATH_MAX];
     struct run_options run = p->service->run;
-    if (find_files(m, p, dir, e) != 0)
+    if (find_files(m, p, e) != 0)
         return -1;
-    run.model = dir;
+    run.model = m->dir;
     run.max_model_len = -1; /* a model that has fewer positions has fewer */
     if (start_open_model(&run, NULL, &m->config, &m->checkpoint, e) != 0)
         return -1;
-    if (wishes_read(&m->wishes, dir, p->name, p->n_ranks, e) != 0)
+    if (wishes_read(&m->wishes, m->dir, p->name, p->n_ranks, e) != 0)
         return -1;
     obey(&m->wishes, &p->service->run, &m->config, &run);
     m->setup = start_service_setup(&run, &m->config);
-    if (open_texts(m, p, dir, e) != 0)
+    if (open_texts(m, p, e) != 0)
         return -1;
     struct limits *l = &m->setup.limits;
     if (fit_share(&m->config, &m->checkpoint, l, p->n_ranks, p->ops, p->kv_bytes, &m->share, e) != 0 ||

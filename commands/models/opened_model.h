@@ -9,11 +9,14 @@
 #include "coordinator/archives/cache.h"
 #include "coordinator/tasks/service_options.h"
 
+#include <limits.h>
+
 struct opened_model {
     struct shelved *lasting;       /* tokenizer, template; owned */
     struct archive_cache *cache;   /* borrowed; that has its files, if they were an archive's */
     struct archive_folder *folder; /* there, kept until the model is closed; NULL: it is a folder of --models-dir */
     double unpacking;              /* s */
+    char dir[PATH_MAX];            /* where they are */
     struct model_config config;
     struct checkpoint checkpoint; /* until it is fetched */
     struct instance_setup setup;
@@ -25,6 +28,7 @@ struct opened_model {
 struct model_place {
     const struct service_options *service;
     const char *models_dir, *name, *archive; /* archive: its file in models_dir; NULL: its folder has its name */
+    const char *dir;                         /* its folder, where that is known: only steps of it run here; else NULL */
     struct archive_cache *cache;             /* for archives */
     struct shelf *shelf;
     const struct ops *ops; /* of the ranks' devices */

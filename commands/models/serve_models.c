@@ -21,7 +21,7 @@ static int open_server(void *context, const struct models_setup *models, struct 
                                        .name = v->o->models.dir,
                                        .models = *models,
                                        .n_ranks = v->n_ranks,
-                                       .n_replicas = 1,
+                                       .n_replicas = models->n_sets,
                                        .end_seconds = service_end_seconds(&v->o->service)};
     return server_open(&v->server, &setup, e);
 }

@@ -35,25 +35,63 @@ static struct shelved *lift(struct shelf *s, int i)
     return one;
 }
 
+static bool is_of(const struct shelved *one, const char *name, uint64_t identity)
+{
+    return one->identity == identity && strcmp(one->texts.name, name) == 0;
+}
+
+static struct shelved *use(struct shelf *s, struct shelved *one)
+{
+    one->next = s->used;
+    s->used = one;
+    return one;
+}
+
 struct shelved *shelf_take(struct shelf *s, const char *name, uint64_t identity)
 {
     struct shelved *found = NULL;
+    if (identity == 0)
+        return NULL;
     (void)pthread_mutex_lock(&s->lock);
-    for (int i = 0; i < s->n && found == NULL && identity != 0; i++)
-        if (s->kept[i]->identity == identity && strcmp(s->kept[i]->texts.name, name) == 0)
-            found = lift(s, i);
+    for (struct shelved *one = s->used; one != NULL && found == NULL; one = one->next)
+        if (is_of(one, name, identity))
+            found = one;
+    for (int i = 0; i < s->n && found == NULL; i++)
+        if (is_of(s->kept[i], name, identity))
+            found = use(s, lift(s, i));
+    if (found != NULL)
+        found->n_users++;
     (void)pthread_mutex_unlock(&s->lock);
     return found;
 }
 
-void shelf_put(struct shelf *s, struct shelved *one)
+void shelf_add(struct shelf *s, struct shelved *one)
 {
-    struct shelved *gone = one;
     (void)pthread_mutex_lock(&s->lock);
-    if (one != NULL && one->identity != 0) {
+    use(s, one)->n_users++;
+    (void)pthread_mutex_unlock(&s->lock);
+}
+
+/* It is in use no more. Returns what there is no place for. */
+static struct shelved *keep(struct shelf *s, struct shelved *one)
+{
+    struct shelved **at = &s->used, *gone = one;
+    while (*at != one)
+        at = &(*at)->next;
+    *at = one->next;
+    if (one->identity != 0) {
         gone = s->n == SHELF_TEXTS ? lift(s, 0) : NULL;
         s->kept[s->n++] = one;
     }
+    return gone;
+}
+
+void shelf_put(struct shelf *s, struct shelved *one)
+{
+    struct shelved *gone = NULL;
+    (void)pthread_mutex_lock(&s->lock);
+    if (one != NULL && --one->n_users == 0)
+        gone = keep(s, one);
     (void)pthread_mutex_unlock(&s->lock);
     shelved_close(gone);
 }

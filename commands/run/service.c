@@ -39,6 +39,7 @@ static void link_replicas(struct world *w, const struct instance *i, const struc
     struct link_card card = {.vocab = vocab,
                              .n_replicas = i->world.n_replicas,
                              .replica_size = i->world.n_ranks,
+                             .n_places = 1,
                              .timeout = setup->step_timeout};
     if (i->world.n_replicas == 1)
         return;
@@ -48,7 +49,7 @@ static void link_replicas(struct world *w, const struct instance *i, const struc
         card.max_step = run_max_step(&s->o->run);
         card.rope_changes_at = s->front->texts.rope_changes_at;
         (void)snprintf(card.model, sizeof card.model, "%s", s->o->run.model);
-        (void)hub_open(&s->front->hub, s->front->replicas, &card, w->on_one_host, e);
+        (void)hub_open(&s->front->hub, s->front->replicas, NULL, &card, w->on_one_host, e);
     }
     fatal_agree(w, e);
     MPI_CHECK(MPI_Bcast(&card, sizeof card, MPI_BYTE, 0, w->comm));

@@ -50,5 +50,14 @@ struct line *held_take(struct held *h, int model)
     l->next = NULL;
     h->n--;
     h->bytes -= bytes_of(l);
+    q->n_out++;
+    l->out = true;
     return l;
+}
+
+void held_forget(struct held *h, struct line *l)
+{
+    if (l->out)
+        h->queue[l->model].n_out--;
+    l->out = false;
 }

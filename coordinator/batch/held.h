@@ -8,7 +8,8 @@
 struct held {
     struct held_queue {
         struct line *first, *last;
-    } * queue; /* [n_models]; lines are linked by `next` */
+        int n_out; /* lines that have left and are under way */
+    } * queue;     /* [n_models]; lines are linked by `next` */
     int n_models;
     int n;        /* lines of all */
     size_t bytes; /* about what they take */
@@ -22,5 +23,7 @@ void held_close(struct held *h);
 void held_put(struct held *h, struct line *l);
 /* The first line of the model, which leaves; NULL: there is none. */
 struct line *held_take(struct held *h, int model);
+/* The life of one that may have left is over. */
+void held_forget(struct held *h, struct line *l);
 
 #endif

@@ -26,7 +26,9 @@ struct line {
     /* The runner's, while the engine has it. */
     struct line *previous, *next;
     bool withdrawn;     /* the engine was told to give it back unless it has begun */
-    bool asks, entered; /* of several models: it waits for its own, uses it */
+    bool asks, entered; /* of several models: it waits for its own, uses it, */
+    int set;            /* on this set of ranks */
+    bool out;           /* it was held, and is no more */
 };
 
 struct line_rules {                /* shared by all lines; borrowed, constant */

@@ -17,7 +17,7 @@
 #define MAX_TOLD            5  /* bad lines that are shown one by one */
 
 enum poll_item { POLL_SIGNAL, POLL_WORKER, POLL_REPLICAS /* then input and output, when they are waited for */ };
-#define POLL_MODELS 2 /* of several */
+#define POLL_MODELS 1 /* of several: their opener, and one more for each set of ranks */
 
 void runner_order_withdraw(struct runner *r, const struct task *j)
 {
@@ -116,6 +116,7 @@ static void engage(struct runner *r, struct line *l, int replica)
         l->next->previous = l;
     r->lines.engaged = l;
     runner_begin(r, l);
+    runner_settle(r, l, replica);
     replicas_submit(&r->replicas, l->task, replica);
 }
 
@@ -138,7 +139,7 @@ void runner_hand_out(struct runner *r)
     spare = spare > LEAST_SPARE ? spare : LEAST_SPARE;
     for (struct line **at = &r->lines.ready, *before = NULL, *l; (l = *at) != NULL;) {
         bool goes_on = r->state < RUNNER_DRAINING;
-        int replica = goes_on ? replicas_choose(&r->replicas, l->model, spare) : 0;
+        int replica = goes_on ? runner_choose(r, l, spare) : 0;
         if (replica < 0 && !runner_has_many(r))
             return;
         if (replica < 0) { /* its model has no room, another one's may */
@@ -351,7 +352,8 @@ static void *run_batch(void *context)
         item[n_always++] = (zmq_pollitem_t){.socket = r->replicas.replica[i].end[0], .events = ZMQ_POLLIN};
     if (runner_has_many(r)) {
         item[n_always++] = (zmq_pollitem_t){.socket = r->models.opener.end[0], .events = ZMQ_POLLIN};
-        item[n_always++] = (zmq_pollitem_t){.socket = r->models.control[0], .events = ZMQ_POLLIN};
+        for (int k = 0; k < r->models.setup.n_sets; k++)
+            item[n_always++] = (zmq_pollitem_t){.socket = r->models.control[k].end[0], .events = ZMQ_POLLIN};
     }
     while (r->state != RUNNER_ENDED) {
         bool waiting = read_lines(r);
@@ -375,12 +377,13 @@ static void *run_batch(void *context)
 int runner_open(struct runner *r, const struct runner_setup *setup, struct err *e)
 {
     const struct worker_setup work = {setup->o->service.max_reply_bytes};
-    int n_replicas = setup->models.n > 0 ? setup->models.deploy.n_slots : setup->n_replicas;
+    int places = setup->models.n > 0 ? setup->models.deploy.n_slots : 1, n_replicas = setup->n_replicas * places;
     memset(r, 0, sizeof *r);
     r->setup = *setup;
     r->files.journal.fd = r->files.inputs.fd = -1;
     r->context = zmq_ctx_new();
-    r->poll = err_calloc(e, POLL_REPLICAS + POLL_MODELS + (unsigned long)n_replicas + 2, sizeof *r->poll, "sockets");
+    r->poll = err_calloc(e, POLL_REPLICAS + POLL_MODELS + (unsigned long)(n_replicas + setup->n_replicas) + 2,
+                         sizeof *r->poll, "sockets");
     if (r->context == NULL || r->poll == NULL)
         return ERR(e, ERR_MEMORY, "no ZeroMQ context for the batch's mailboxes");
     if (ids_open(&r->files.ids, e) != 0 || runner_files_open(r, e) != 0)

@@ -164,6 +164,9 @@ int runner_models_open(struct runner *r, struct err *e);
 bool runner_hold(struct runner *r, struct line *l);
 /* Its life is over. */
 void runner_forget(struct runner *r, struct line *l);
+/* The replica that may have the line, as replicas_choose says; it goes there. */
+int runner_choose(const struct runner *r, const struct line *l, int spare);
+void runner_settle(struct runner *r, struct line *l, int replica);
 /* May more lines be read and held? */
 bool runner_reads_ahead(const struct runner *r);
 /* Lines whose model is loaded go to the worker. */

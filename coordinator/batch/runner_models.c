@@ -40,7 +40,7 @@ bool runner_hold(struct runner *r, struct line *l)
         line_name_field(l);
         return false;
     }
-    enum deploy_answer answer = deploy_ask(&r->models.deploy, i, seconds_now());
+    enum deploy_answer answer = placement_ask(&r->models.placement, i, seconds_now(), &l->set);
     r->models.entry[i].counts.invocations++;
     r->models.entry[i].counts.hits += answer == DEPLOY_ENTER;
     if (answer == DEPLOY_REFUSE) {
@@ -58,20 +58,49 @@ bool runner_hold(struct runner *r, struct line *l)
 void runner_forget(struct runner *r, struct line *l)
 {
     if (l->entered)
-        deploy_done(&r->models.deploy, l->model, seconds_now());
+        placement_done(&r->models.placement, l->model, l->set, seconds_now());
     else if (l->asks)
-        deploy_leave(&r->models.deploy, l->model);
+        placement_leave(&r->models.placement, l->model);
+    held_forget(&r->lines.held, l);
     l->entered = l->asks = false;
 }
 
-/* The loaded model whose line stands first in the input; -1: no line waits for one. */
+int runner_choose(const struct runner *r, const struct line *l, int spare)
+{
+    if (!runner_has_many(r))
+        return replicas_choose(&r->replicas, l->model, spare, NULL, NULL);
+    return models_choose(&r->models, l->model, l->set, l->task->served, spare);
+}
+
+void runner_settle(struct runner *r, struct line *l, int replica)
+{
+    int set = runner_has_many(r) ? models_set_of(&r->models, replica) : 0;
+    if (set != l->set)
+        placement_move(&r->models.placement, l->model, l->set, set, seconds_now());
+    l->set = set;
+}
+
+/* Lines of a model that may be under way: as much of the window as it has of the sequences that run at once, so that
+ * models on other ranks have lines, too. */
+static int window_of(const struct runner *r, int model)
+{
+    int64_t all = replicas_max_seqs(&r->replicas), mine = 0;
+    for (int i = 0; i < r->replicas.n; i++)
+        mine += r->replicas.replica[i].model == model ? r->replicas.replica[i].max_seqs : 0;
+    int64_t n = all > 0 ? (runner_window(r) * mine + all - 1) / all : 1;
+    return n > 0 ? (int)n : 1;
+}
+
+/* The loaded model whose line stands first in the input, of those that may have more under way; -1: no line waits for
+ * one. */
 static int next_model(const struct runner *r)
 {
     const struct held_queue *queue = r->lines.held.queue;
     int best = -1;
     for (int i = 0; i < r->replicas.n; i++) {
         int model = r->replicas.replica[i].model;
-        if (model < 0 || queue[model].first == NULL || !deploy_admits(&r->models.deploy, model))
+        if (model < 0 || queue[model].first == NULL || !placement_admits(&r->models.placement, model) ||
+            queue[model].n_out >= window_of(r, model))
             continue;
         if (best < 0 || queue[model].first->task->number < queue[best].first->task->number)
             best = model;
@@ -85,7 +114,7 @@ void runner_release(struct runner *r)
     for (int i; r->state == RUNNER_RUNNING && r->progress.n_open - n->held.n < runner_window(r) &&
                 (n->open_bytes == 0 || n->open_bytes < HELD_BYTES) && (i = next_model(r)) >= 0;) {
         struct line *l = held_take(&n->held, i);
-        const struct line_rules rules = {r->models.entry[i].served, r->files.defaults};
+        const struct line_rules rules = {r->models.entry[i].copy[l->set].served, r->files.defaults};
         n->open_bytes += l->bytes;
         line_check(l, &rules);
         if (l->task->error.code != 0)
@@ -145,7 +174,7 @@ static void admit(void *context, int model)
     struct err e = {0};
     for (struct line *l = r->lines.held.queue[model].first; l != NULL; l = l->next) {
         if (!l->entered)
-            deploy_enter(&r->models.deploy, model, seconds_now());
+            l->set = placement_enter(&r->models.placement, model, seconds_now());
         l->entered = true;
     }
     if (runner_files_model(r, model, &e) != 0)

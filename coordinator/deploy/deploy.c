@@ -55,9 +55,9 @@ static void leave_line(struct deployment *m)
         m->state = DEPLOY_KNOWN;
 }
 
-static bool failed_lately(const struct deploy *d, const struct deployment *m, double now)
+bool deploy_failed_lately(const struct deploy *d, int i, double now)
 {
-    return m->state == DEPLOY_FAILED && now - m->failed_at < d->setup.hold;
+    return d->model[i].state == DEPLOY_FAILED && now - d->model[i].failed_at < d->setup.hold;
 }
 
 bool deploy_admits(const struct deploy *d, int i)
@@ -68,7 +68,7 @@ bool deploy_admits(const struct deploy *d, int i)
 enum deploy_answer deploy_ask(struct deploy *d, int i, double now)
 {
     struct deployment *m = &d->model[i];
-    if (failed_lately(d, m, now))
+    if (deploy_failed_lately(d, i, now))
         return DEPLOY_REFUSE;
     if (deploy_admits(d, i)) {
         m->n_users++;
@@ -236,6 +236,70 @@ static void ask_to_yield(struct deploy *d, const struct deployment *coming, doub
     }
 }
 
+/* Can it never fit while the pinned models stay? */
+static bool is_too_large(const struct deploy *d, int i)
+{
+    int n_pinned = 0;
+    for (int k = 0; k < d->setup.n_models; k++)
+        n_pinned += k != i && d->model[k].pinned && d->model[k].slot >= 0;
+    return d->model[i].bytes > deploy_room(d, i) || d->model[i].units > deploy_room_units(d, i) ||
+           n_pinned >= d->setup.n_slots;
+}
+
+static bool awaits_room(const struct deployment *m)
+{
+    return m->slot < 0 && (m->state == DEPLOY_WAITING || m->state == DEPLOY_LOADING);
+}
+
+/* The idle model behind this one in the order of their last use; NULL stands before the first, and behind the last. */
+static const struct deployment *next_idle(const struct deploy *d, const struct deployment *after)
+{
+    const struct deployment *next = NULL;
+    for (int i = 0; i < d->setup.n_models; i++) {
+        const struct deployment *m = &d->model[i];
+        bool behind =
+            after == NULL || m->last_used > after->last_used || (m->last_used >= after->last_used && m > after);
+        if (may_go(m) && behind && (next == NULL || m->last_used < next->last_used))
+            next = m;
+    }
+    return next;
+}
+
+enum deploy_ease deploy_ease(const struct deploy *d, int i, double *cost)
+{
+    const struct deployment *m = &d->model[i], *last = NULL;
+    struct holdings freed = {0};
+    *cost = (double)d->used;
+    if (is_too_large(d, i))
+        return DEPLOY_NEVER;
+    for (int k = 0; k < d->setup.n_models; k++)
+        if (k != i && awaits_room(&d->model[k])) {
+            freed.bytes -= d->model[k].bytes;
+            freed.units -= d->model[k].units;
+            freed.n--;
+        }
+    for (; !fits_after(d, m, &freed); *cost = last->last_used) {
+        last = next_idle(d, last);
+        if (last == NULL)
+            return DEPLOY_BUSY;
+        add_holdings(&freed, last);
+    }
+    return last == NULL ? DEPLOY_FREE : DEPLOY_EVICTS;
+}
+
+bool deploy_fits(const struct deploy *d, int i)
+{
+    return fits_after(d, &d->model[i], &(struct holdings){0});
+}
+
+int deploy_line(const struct deploy *d)
+{
+    int n = 0;
+    for (int i = 0; i < d->setup.n_models; i++)
+        n += d->model[i].state == DEPLOY_WAITING || d->model[i].state == DEPLOY_LOADING;
+    return n;
+}
+
 static struct deploy_decision unload(struct deploy *d, int i)
 {
     struct deployment *m = &d->model[i];
@@ -285,17 +349,8 @@ static void put_down(struct deploy *d, int i, enum deploy_state state)
     struct deployment *m = &d->model[i];
     give_slot_back(d, m);
     d->loading = d->loading == i ? -1 : d->loading;
+    m->leaving = false;
     m->state = m->in_line && state == DEPLOY_KNOWN ? DEPLOY_WAITING : state;
-}
-
-/* Can it never fit while the pinned models stay? */
-static bool is_too_large(const struct deploy *d, int i)
-{
-    int n_pinned = 0;
-    for (int k = 0; k < d->setup.n_models; k++)
-        n_pinned += k != i && d->model[k].pinned && d->model[k].slot >= 0;
-    return d->model[i].bytes > deploy_room(d, i) || d->model[i].units > deploy_room_units(d, i) ||
-           n_pinned >= d->setup.n_slots;
 }
 
 /* The model that is sized: is there room, can there be? */
@@ -386,6 +441,31 @@ void deploy_failed(struct deploy *d, int i, double now)
 void deploy_unloaded(struct deploy *d, int i)
 {
     put_down(d, i, DEPLOY_KNOWN);
+}
+
+/* ---- several tables ---- */
+
+void deploy_hand_over(struct deploy *from, struct deploy *to, int i, double now)
+{
+    struct deployment *m = &from->model[i], *other = &to->model[i];
+    other->n_waiters += m->n_waiters;
+    other->wanted = other->wanted || m->wanted;
+    join_line(to, other, now);
+    other->waiting_since = fmin(other->waiting_since, m->waiting_since);
+    m->n_waiters = 0;
+    m->wanted = false;
+    leave_line(m);
+    put_down(from, i, DEPLOY_KNOWN);
+}
+
+void deploy_forgo(struct deploy *d, int i)
+{
+    struct deployment *m = &d->model[i];
+    if (m->n_waiters > 0)
+        return;
+    m->wanted = false;
+    leave_line(m);
+    m->leaving = m->leaving || (m->state == DEPLOY_LOADING && m->phase == PHASE_READ && !m->pinned);
 }
 
 /* The earlier of two times, of which the second counts only if it was not there yet at the last decision. */

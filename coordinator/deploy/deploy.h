@@ -59,7 +59,7 @@ struct deployment {
     int64_t bytes; /* of a load: known from PHASE_ROOM on, and of the last one otherwise; 0: never sized */
     int units;     /* likewise: of KV memory that it needs at least */
     bool pinned;
-    bool leaving;   /* READY: unloaded as soon as it is idle; who asks waits for the next load */
+    bool leaving;   /* READY, or LOADING: unloaded as soon as it is idle; who asks waits for the next load */
     int n_users;    /* requests that were let in and have not ended */
     int n_waiters;  /* requests that wait for it */
     bool wanted;    /* to be loaded though nobody waits: pinned at start, or by an operator */
@@ -125,6 +125,29 @@ void deploy_sized(struct deploy *d, int i, int64_t bytes, int units);
 void deploy_loaded(struct deploy *d, int i, double now);
 void deploy_failed(struct deploy *d, int i, double now); /* DEPLOY_OPEN or DEPLOY_LOAD; waiters leave by deploy_leave */
 void deploy_unloaded(struct deploy *d, int i);
+
+/* The effort of loading model i here, behind what waits in line: the less, the better. */
+enum deploy_ease {
+    DEPLOY_FREE,   /* nothing: there is room */
+    DEPLOY_EVICTS, /* idle models go */
+    DEPLOY_BUSY,   /* models that are in use have to yield */
+    DEPLOY_NEVER   /* it does not fit beside pinned models */
+};
+/* *cost tells tables apart that are equally easy: of DEPLOY_FREE the bytes in use, of DEPLOY_EVICTS when the last one
+ * to go was used last. */
+enum deploy_ease deploy_ease(const struct deploy *d, int i, double *cost);
+/* Model i is sized and is to be read next: is there room for it now? */
+bool deploy_fits(const struct deploy *d, int i);
+/* Models that wait or are being loaded. */
+int deploy_line(const struct deploy *d);
+/* Has the last load of model i failed a moment ago? */
+bool deploy_failed_lately(const struct deploy *d, int i, double now);
+
+/* For tables of the same models on other ranks. Whoever waits for model i or wants it, does so in another table from
+ * now on, for as long as before; what was opened for it here is to be closed. Nothing of it has been read here. */
+void deploy_hand_over(struct deploy *from, struct deploy *to, int i, double now);
+/* An operator wants it no more, and nobody waits: it is not loaded, or goes as soon as it is. */
+void deploy_forgo(struct deploy *d, int i);
 
 /* Bytes, and units, that a model may have at most: all but those of the pinned others. */
 int64_t deploy_room(const struct deploy *d, int i);

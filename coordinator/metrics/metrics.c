@@ -108,11 +108,15 @@ static struct replica_label label_of(const struct metrics *m, int i)
     return label;
 }
 
-/* The label of a group of ranks, each of which is a replica. */
+/* The label of a group of ranks, which is a replica, or has places for several. */
 static struct replica_label ranks_label(const struct metrics *m, int i)
 {
-    const struct replica_label none = {""};
-    return m->replicas->n_groups > 1 ? label_of(m, i) : none;
+    struct replica_label label = {""};
+    if (m->replicas->n_groups == m->replicas->n)
+        return m->replicas->n > 1 ? label_of(m, i) : label;
+    if (m->replicas->n_groups > 1)
+        (void)snprintf(label.text, sizeof label.text, ",set=\"%d\"", i);
+    return label;
 }
 
 /* A place for a model that has had none has nothing to tell. */
@@ -465,7 +469,8 @@ static void write_server(struct exposition *x, const struct metrics *m)
     exposition_one(x, "client_backlog_bytes", "gauge", (double)m->backlog,
                    "Replies that wait for their clients to read.");
     exposition_one(x, "ranks", "gauge", m->replicas->n_ranks, "Ranks of the job.");
-    exposition_one(x, "groups", "gauge", m->replicas->n_groups, "Groups of ranks, each with a model of its own.");
+    exposition_one(x, "groups", "gauge", m->replicas->n_groups,
+                   "Groups of ranks, each with a model or models of its own.");
     exposition_one(x, "draining", "gauge", m->draining, "1: no new requests are taken.");
     exposition_one(x, "uptime_seconds", "gauge", seconds_now() - m->started, "Since the socket is there.");
     if (m->loaded > 0)

@@ -5,6 +5,7 @@
 #include "coordinator/tasks/mailbox.h"
 
 #include <jansson.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,59 +15,89 @@
 static int open_one(struct models *m, const struct served *one, struct err *e)
 {
     const struct deploy_setup setup = {.n_models = 1, .n_slots = 1};
-    if (deploy_open(&m->deploy, &setup, e) != 0)
+    struct placement *p = &m->placement;
+    if (placement_open(p, &setup, 1, NULL, e) != 0)
         return -1;
-    deploy_want(&m->deploy, 0, 0);
-    (void)deploy_next(&m->deploy, 0);
-    deploy_sized(&m->deploy, 0, 0, 0);
-    (void)deploy_next(&m->deploy, 0);
-    deploy_loaded(&m->deploy, 0, 0);
-    deploy_pin(&m->deploy, 0, true);
-    m->entry[0] = (struct model_entry){.name = one->model.name, .served = one};
+    placement_want(p, 0, 0);
+    (void)placement_next(p, 0);
+    placement_sized(p, 0, 0, 0, 0);
+    (void)placement_next(p, 0);
+    placement_loaded(p, 0, 0, 0);
+    placement_pin(p, 0, true);
+    m->entry[0].name = one->model.name;
+    m->entry[0].copy[0].served = one;
     return 0;
+}
+
+static int open_table(struct models *m, int n_sets, struct err *e)
+{
+    m->entry = err_calloc(e, (size_t)m->n, sizeof *m->entry, "table of models");
+    for (int i = 0; m->entry != NULL && i < m->n; i++)
+        m->entry[i].copy = err_calloc(e, (size_t)n_sets, sizeof *m->entry[i].copy, "table of models");
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+/* The mailboxes of the sets' main threads. */
+static int open_control(struct models *m, void *zmq_context, struct err *e)
+{
+    char name[40];
+    m->control = err_calloc(e, (size_t)m->setup.n_sets, sizeof *m->control, "table of models");
+    for (int k = 0; m->control != NULL && k < m->setup.n_sets; k++) {
+        (void)snprintf(name, sizeof name, "models-%d", k);
+        if (mailbox_open(zmq_context, name, m->control[k].end, e) != 0)
+            return -1;
+    }
+    return e->code == ERR_NONE ? 0 : -1;
 }
 
 int models_open(struct models *m, void *zmq_context, const struct models_setup *setup, const struct served *one,
                 const struct models_owner *owner, struct replicas *replicas, struct err *e)
 {
     *m = (struct models){.setup = *setup, .owner = *owner, .replicas = replicas, .n = setup->n > 0 ? setup->n : 1};
-    m->entry = err_calloc(e, (size_t)m->n, sizeof *m->entry, "table of models");
-    if (m->entry == NULL)
-        return -1;
     if (setup->n == 0)
-        return open_one(m, one, e);
+        return open_table(m, 1, e) == 0 ? open_one(m, one, e) : -1;
+    m->n_slots = setup->deploy.n_slots;
+    if (open_table(m, setup->n_sets, e) != 0)
+        return -1;
     for (int i = 0; i < m->n; i++)
         m->entry[i].name = setup->name[i];
     for (int i = 0; i < replicas->n; i++)
         replicas_clear(replicas, i);
-    if (deploy_open(&m->deploy, &setup->deploy, e) != 0)
+    if (placement_open(&m->placement, &setup->deploy, setup->n_sets, setup->n_replicas, e) != 0)
         return -1;
-    if (mailbox_open(zmq_context, "models", m->control, e) != 0)
-        return -1;
-    return opener_open(&m->opener, zmq_context, &setup->source, e);
+    return open_control(m, zmq_context, e) == 0 ? opener_open(&m->opener, zmq_context, &setup->source, e) : -1;
 }
 
-static void shut(struct models *m, struct model_entry *entry)
+static void shut(struct models *m, struct model_copy *copy)
 {
-    if (entry->handle != NULL)
-        m->setup.source.close(m->setup.source.context, entry->handle);
-    entry->handle = NULL;
-    entry->served = NULL;
+    if (copy->handle != NULL)
+        m->setup.source.close(m->setup.source.context, copy->handle);
+    copy->handle = NULL;
+    copy->served = NULL;
+}
+
+static void close_control(struct models_control *c)
+{
+    for (void *w; c->end[0] != NULL && (w = mailbox_take(c->end[0])) != NULL;)
+        free(w);
+    for (int i = 0; i < 2; i++)
+        mailbox_close(&c->end[i]);
 }
 
 void models_close(struct models *m)
 {
     opener_close(&m->opener);
     for (int i = 0; m->entry != NULL && i < m->n; i++) {
-        shut(m, &m->entry[i]);
+        for (int k = 0; m->entry[i].copy != NULL && k < m->placement.n_sets; k++)
+            shut(m, &m->entry[i].copy[k]);
+        free(m->entry[i].copy);
         json_decref(m->entry[i].made_of);
     }
-    for (void *w; m->control[0] != NULL && (w = mailbox_take(m->control[0])) != NULL;)
-        free(w);
-    for (int i = 0; i < 2; i++)
-        mailbox_close(&m->control[i]);
+    for (int k = 0; m->control != NULL && k < m->setup.n_sets; k++)
+        close_control(&m->control[k]);
+    free(m->control);
     free(m->entry);
-    deploy_close(&m->deploy);
+    placement_close(&m->placement);
     memset(m, 0, sizeof *m);
 }
 
@@ -103,35 +134,79 @@ int models_find(const struct models *m, const char *name)
     return found;
 }
 
+/* ---- sets ---- */
+
+const struct served *models_served(const struct models *m, int i)
+{
+    const struct model_copy *copy = m->entry[i].copy;
+    for (int k = 0; k < m->placement.n_sets; k++)
+        if (copy[k].served != NULL)
+            return copy[k].served;
+    return NULL;
+}
+
+int models_set_of(const struct models *m, int replica)
+{
+    return models_are_many(m) ? replica / m->n_slots : 0;
+}
+
+static int replica_of(const struct models *m, int i, int set)
+{
+    return set * m->n_slots + m->placement.set[set].model[i].slot;
+}
+
+/* A user who looks for a replica. */
+struct seeker {
+    const struct models *models;
+    int model, set;
+    const struct served *served;
+};
+
+static bool may_take(const void *context, int replica)
+{
+    const struct seeker *s = context;
+    const struct models *m = s->models;
+    int set = models_set_of(m, replica);
+    return set == s->set ||
+           (deploy_admits(&m->placement.set[set], s->model) && m->entry[s->model].copy[set].served == s->served);
+}
+
+int models_choose(const struct models *m, int i, int set, const struct served *served, int spare)
+{
+    const struct seeker s = {m, i, set, served};
+    return replicas_choose(m->replicas, i, spare, models_are_many(m) ? may_take : NULL, &s);
+}
+
 /* ---- what the table decides ---- */
 
-static void order(struct models *m, struct model_order what)
+static void order(struct models *m, int set, const struct model_order *what)
 {
     struct model_order *o = malloc(sizeof *o);
     if (o != NULL)
-        *o = what;
-    if (o == NULL || !mailbox_post(m->control[0], o)) {
+        *o = *what;
+    if (o == NULL || !mailbox_post(m->control[set].end[0], o)) {
         log_warn("out of host memory: an order to load or unload a model is lost");
         free(o);
     }
 }
 
-/* A failure of model i is the answer to all who wait for it, and to others for a while. */
-static void fail_model(struct models *m, int i, enum protocol_code code, const char *text)
+/* A failure of model i in a set is the answer to all who wait for it there, and to others for a while. */
+static void fail_model(struct models *m, int i, int set, enum protocol_code code, const char *text)
 {
     struct model_entry *entry = &m->entry[i];
     entry->why = (struct protocol_error){0};
     (void)protocol_fail(&entry->why, code, "model", "\"%.80s\": %s", entry->name, text);
     entry->counts.failures++;
     log_warn("model %s is not loaded: %s", entry->name, text);
-    shut(m, entry);
-    m->owner.refuse(m->owner.context, i, &entry->why);
+    shut(m, &entry->copy[set]);
+    if (placement_waits(&m->placement, i, set))
+        m->owner.refuse(m->owner.context, i, &entry->why);
 }
 
-static void refuse_units(struct models *m, int i)
+static void refuse_units(struct models *m, int i, int set)
 {
     char text[240];
-    const struct deploy *d = &m->deploy;
+    const struct deploy *d = &m->placement.set[set];
     double unit = (double)m->setup.unit_bytes / GIB;
     int room = deploy_room_units(d, i);
     (void)snprintf(
@@ -139,15 +214,15 @@ static void refuse_units(struct models *m, int i)
         "keys and values of one request need %.3f GiB on a rank; %.3f is all that they may have of %.3f beside "
         "pinned models (--kv-cache-memory-bytes)",
         d->model[i].units * unit, room * unit, d->setup.units * unit);
-    fail_model(m, i, PROTOCOL_NO_ROOM, text);
+    fail_model(m, i, set, PROTOCOL_NO_ROOM, text);
 }
 
-static void refuse_size(struct models *m, int i)
+static void refuse_size(struct models *m, int i, int set)
 {
     char text[240];
-    const struct deploy *d = &m->deploy;
+    const struct deploy *d = &m->placement.set[set];
     if (d->model[i].units > deploy_room_units(d, i)) {
-        refuse_units(m, i);
+        refuse_units(m, i, set);
         return;
     }
     (void)snprintf(text, sizeof text,
@@ -156,34 +231,46 @@ static void refuse_size(struct models *m, int i)
                    "pinned models (--model-memory), or all --max-models %d are pinned",
                    (long long)d->model[i].bytes, (double)d->model[i].bytes / GIB, (long long)deploy_room(d, i),
                    (double)deploy_room(d, i) / GIB, (long long)d->setup.memory, d->setup.n_slots);
-    fail_model(m, i, PROTOCOL_NO_ROOM, text);
+    fail_model(m, i, set, PROTOCOL_NO_ROOM, text);
 }
 
-static void carry_out(struct models *m, struct deploy_decision it)
+/* Set 0 has the handle; the others open it for themselves, by its folder. */
+static void order_load(struct models *m, int i, int set)
 {
-    struct model_entry *entry = &m->entry[it.model];
-    const struct deployment *d = &m->deploy.model[it.model];
+    const struct model_copy *copy = &m->entry[i].copy[set];
+    int slot = m->placement.set[set].model[i].slot;
+    struct model_order o = {
+        .kind = MODEL_LOAD, .slot = slot, .handle = copy->handle, .vocab = copy->served->model.vocab};
+    (void)snprintf(o.name, sizeof o.name, "%s", m->entry[i].name);
+    (void)snprintf(o.dir, sizeof o.dir, "%s", copy->dir);
+    replicas_place(m->replicas, replica_of(m, i, set), i);
+    order(m, set, &o);
+}
+
+static void carry_out(struct models *m, struct placement_decision it)
+{
+    struct model_copy *copy = &m->entry[it.model].copy[it.set];
     switch (it.act) {
     case DEPLOY_OPEN:
-        entry->since = seconds_now();
-        if (!opener_ask(&m->opener, it.model)) {
-            deploy_failed(&m->deploy, it.model, seconds_now());
-            fail_model(m, it.model, PROTOCOL_INTERNAL, "out of host memory");
+        copy->since = seconds_now();
+        if (!opener_ask(&m->opener, it.model, it.set)) {
+            placement_failed(&m->placement, it.model, it.set, seconds_now());
+            fail_model(m, it.model, it.set, PROTOCOL_INTERNAL, "out of host memory");
         }
         return;
     case DEPLOY_ABANDON:
-        shut(m, entry);
+        shut(m, copy);
         return;
     case DEPLOY_REFUSED:
-        refuse_size(m, it.model);
+        refuse_size(m, it.model, it.set);
         return;
     case DEPLOY_LOAD:
-        replicas_place(m->replicas, d->slot, it.model);
-        order(m, (struct model_order){MODEL_LOAD, d->slot, entry->handle});
+        order_load(m, it.model, it.set);
         return;
     case DEPLOY_UNLOAD:
-        entry->since = seconds_now();
-        order(m, (struct model_order){MODEL_DROP, d->slot, NULL});
+        copy->since = seconds_now();
+        order(m, it.set,
+              &(struct model_order){.kind = MODEL_DROP, .slot = m->placement.set[it.set].model[it.model].slot});
         return;
     case DEPLOY_NOTHING:
         return;
@@ -194,11 +281,11 @@ void models_decide(struct models *m)
 {
     if (!models_are_many(m))
         return;
-    for (struct deploy_decision it; (it = deploy_next(&m->deploy, seconds_now())).act != DEPLOY_NOTHING;)
+    for (struct placement_decision it; (it = placement_next(&m->placement, seconds_now())).act != DEPLOY_NOTHING;)
         carry_out(m, it);
 }
 
-/* ---- what opener and main thread say ---- */
+/* ---- what opener and main threads say ---- */
 
 static enum protocol_code code_of(const struct err *e)
 {
@@ -208,18 +295,20 @@ static enum protocol_code code_of(const struct err *e)
 static void take_opening(struct models *m, struct opening *one)
 {
     struct model_entry *entry = &m->entry[one->model];
-    entry->opening = seconds_now() - entry->since;
+    struct model_copy *copy = &entry->copy[one->set];
+    copy->opening = seconds_now() - copy->since;
     if (one->why.code == ERR_NONE) {
-        entry->handle = one->opened.handle;
-        entry->served = one->opened.served;
-        entry->warming = (struct warming){.warmup = one->opened.warmup, .n = one->opened.n_warmups};
+        copy->handle = one->opened.handle;
+        copy->served = one->opened.served;
+        copy->dir = one->opened.dir;
+        copy->warming = (struct warming){.warmup = one->opened.warmup, .n = one->opened.n_warmups};
         json_decref(entry->made_of);
         entry->made_of = one->opened.made_of;
         entry->counts.unpacking += one->opened.unpacking;
-        deploy_sized(&m->deploy, one->model, one->opened.bytes, one->opened.units);
+        placement_sized(&m->placement, one->model, one->set, one->opened.bytes, one->opened.units);
     } else {
-        deploy_failed(&m->deploy, one->model, seconds_now());
-        fail_model(m, one->model, code_of(&one->why), one->why.text);
+        placement_failed(&m->placement, one->model, one->set, seconds_now());
+        fail_model(m, one->model, one->set, code_of(&one->why), one->why.text);
     }
     free(one);
 }
@@ -239,29 +328,39 @@ static void describe_phases(char *text, size_t bytes, const struct load_phases *
                                  load_phase_name((enum load_phase)i), p->seconds[i]);
 }
 
+/* " on set 2" where there are several. */
+static const char *name_set(const struct models *m, int set, char text[24])
+{
+    text[0] = '\0';
+    if (m->setup.n_sets > 1)
+        (void)snprintf(text, 24, " on set %d", set);
+    return text;
+}
+
 /* It is there, and warm. */
-static void admit(struct models *m, int i)
+static void admit(struct models *m, int i, int set)
 {
     struct model_entry *entry = &m->entry[i];
-    struct load_phases *phases = &entry->warming.phases;
+    struct model_copy *copy = &entry->copy[set];
+    struct load_phases *phases = &copy->warming.phases;
     double now = seconds_now();
-    char text[240];
-    phases->seconds[LOAD_PHASE_WARMUP] = entry->warming.n > 0 ? now - entry->warming.since : 0;
+    char text[240], where[24];
+    phases->seconds[LOAD_PHASE_WARMUP] = copy->warming.n > 0 ? now - copy->warming.since : 0;
     add_phases(entry, phases);
     describe_phases(text, sizeof text, phases);
     entry->counts.loads++;
-    entry->counts.loading += now - entry->since;
-    log_note("model %s is loaded in %.3f s: %s", entry->name, now - entry->since, text);
-    deploy_loaded(&m->deploy, i, now);
+    entry->counts.loading += now - copy->since;
+    log_note("model %s is loaded%s in %.3f s: %s", entry->name, name_set(m, set, where), now - copy->since, text);
+    placement_loaded(&m->placement, i, set, now);
     m->owner.admit(m->owner.context, i);
 }
 
 /* The next request that warms it up; false: there is none any more. */
-static bool warm(struct models *m, int i)
+static bool warm(struct models *m, int i, int set)
 {
-    struct model_entry *entry = &m->entry[i];
-    struct warming *w = &entry->warming;
-    int slot = m->deploy.model[i].slot;
+    struct model_copy *copy = &m->entry[i].copy[set];
+    struct warming *w = &copy->warming;
+    int replica = replica_of(m, i, set);
     if (w->at < w->n && w->turn == w->warmup[w->at].count) {
         w->at++;
         w->turn = 0;
@@ -269,82 +368,107 @@ static bool warm(struct models *m, int i)
     if (w->at == w->n)
         return false;
     struct err e = {0};
-    struct task *j = warmup_task(&w->warmup[w->at], w->turn++, entry->served, m->replicas->replica[slot].max_len,
-                                 m->replicas->replica[slot].max_seqs, &e);
+    struct task *j = warmup_task(&w->warmup[w->at], w->turn++, copy->served, m->replicas->replica[replica].max_len,
+                                 m->replicas->replica[replica].max_seqs, &e);
     if (j == NULL) {
-        log_warn("model %s: model_warmup %s is left out: %s", entry->name, w->warmup[w->at].name, e.text);
+        log_warn("model %s: model_warmup %s is left out: %s", m->entry[i].name, w->warmup[w->at].name, e.text);
         w->at = w->n;
         return false;
     }
     j->ticket.warms = true;
     j->ticket.model = i;
-    replicas_submit(m->replicas, j, slot);
+    j->ticket.set = set;
+    replicas_submit(m->replicas, j, replica);
     return true;
 }
 
 bool models_take_back(struct models *m, struct task *j)
 {
-    int i = j->ticket.model;
+    int i = j->ticket.model, set = j->ticket.set;
     if (!j->ticket.warms)
         return false;
     bool cut = j->choices[0].finish == FINISH_CANCELLED; /* the job ends */
     task_close(j);
-    if (!cut && !warm(m, i))
-        admit(m, i);
+    if (!cut && !warm(m, i, set))
+        admit(m, i, set);
     return true;
 }
 
-static void take_ready(struct models *m, int i, const struct load_phases *phases)
+static void take_ready(struct models *m, int i, int set, const struct load_phases *phases)
 {
-    struct warming *w = &m->entry[i].warming;
-    w->phases = *phases;
-    w->phases.seconds[LOAD_PHASE_OPEN] = m->entry[i].opening;
-    w->since = seconds_now();
-    if (!warm(m, i))
-        admit(m, i);
+    struct model_copy *copy = &m->entry[i].copy[set];
+    copy->warming.phases = *phases;
+    copy->warming.phases.seconds[LOAD_PHASE_OPEN] = copy->opening;
+    copy->warming.since = seconds_now();
+    if (!warm(m, i, set))
+        admit(m, i, set);
 }
 
-static void take_gone(struct models *m, int i, const struct model_word *w)
+static void take_gone(struct models *m, int i, int set, const struct model_word *w)
 {
     struct model_entry *entry = &m->entry[i];
+    struct model_copy *copy = &entry->copy[set];
     double now = seconds_now();
-    int64_t freed = w->freed;
+    char where[24];
     add_phases(entry, &w->phases);
     entry->counts.unloads++;
-    entry->counts.unloading += now - entry->since;
-    entry->counts.freed = freed;
-    log_note("model %s is unloaded in %.3f s: %lld bytes counted, %lld more are free", entry->name, now - entry->since,
-             (long long)m->deploy.model[i].bytes, (long long)freed);
-    replicas_clear(m->replicas, w->slot);
-    shut(m, entry);
-    deploy_unloaded(&m->deploy, i);
-    m->owner.unloaded(m->owner.context, i);
+    entry->counts.unloading += now - copy->since;
+    entry->counts.freed = w->freed;
+    log_note("model %s is unloaded%s in %.3f s: %lld bytes counted, %lld more are free", entry->name,
+             name_set(m, set, where), now - copy->since, (long long)m->placement.set[set].model[i].bytes,
+             (long long)w->freed);
+    replicas_clear(m->replicas, replica_of(m, i, set));
+    shut(m, copy);
+    placement_unloaded(&m->placement, i, set);
+    enum deploy_state rest = placement_look(&m->placement, i).state;
+    if (rest != DEPLOY_READY && rest != DEPLOY_UNLOADING)
+        m->owner.unloaded(m->owner.context, i);
 }
 
-static void take_word(struct models *m, const struct model_word *w)
+static void take_failure(struct models *m, int i, int set, const struct err *why)
 {
-    int i = w->kind >= MODEL_READY && w->kind <= MODEL_GONE ? m->replicas->replica[w->slot].model : -1;
+    replicas_clear(m->replicas, replica_of(m, i, set));
+    placement_failed(&m->placement, i, set, seconds_now());
+    fail_model(m, i, set, code_of(why), why->text);
+}
+
+static void take_end(struct models *m, int set)
+{
+    bool all = true;
+    m->control[set].ended = true;
+    for (int k = 0; k < m->setup.n_sets; k++)
+        all = all && m->control[k].ended;
+    if (all)
+        m->owner.ended(m->owner.context);
+}
+
+static void take_word(struct models *m, int set, const struct model_word *w)
+{
+    bool about = w->kind >= MODEL_READY && w->kind <= MODEL_GONE;
+    int i = about ? m->replicas->replica[set * m->n_slots + w->slot].model : -1;
     m->owner.reports(m->owner.context);
+    if (about && i < 0) {
+        log_warn("set %d speaks of model %d, which it does not have", set, w->slot);
+        return;
+    }
     switch (w->kind) {
     case MODEL_RUNNING:
         m->owner.running(m->owner.context);
         return;
     case MODEL_READY:
-        take_ready(m, i, &w->phases);
+        take_ready(m, i, set, &w->phases);
         return;
     case MODEL_FAILED:
-        replicas_clear(m->replicas, w->slot);
-        deploy_failed(&m->deploy, i, seconds_now());
-        fail_model(m, i, code_of(&w->why), w->why.text);
+        take_failure(m, i, set, &w->why);
         return;
     case MODEL_GONE:
-        take_gone(m, i, w);
+        take_gone(m, i, set, w);
         return;
     case MODEL_SIGNAL:
         m->owner.signal(m->owner.context, w->wish);
         return;
     case MODEL_ENDED:
-        m->owner.ended(m->owner.context);
+        take_end(m, set);
         return;
     }
 }
@@ -355,20 +479,22 @@ void models_take(struct models *m)
         return;
     for (struct opening *one; (one = opener_take(&m->opener)) != NULL;)
         take_opening(m, one);
-    for (struct model_word *w; (w = mailbox_take(m->control[0])) != NULL; free(w))
-        take_word(m, w);
+    for (int k = 0; k < m->setup.n_sets; k++)
+        for (struct model_word *w; (w = mailbox_take(m->control[k].end[0])) != NULL; free(w))
+            take_word(m, k, w);
 }
 
 void models_start(struct models *m)
 {
     for (int i = 0; i < m->n; i++)
         if (m->setup.pinned[i]) {
-            deploy_pin(&m->deploy, i, true);
-            deploy_want(&m->deploy, i, seconds_now());
+            placement_pin(&m->placement, i, true);
+            placement_want(&m->placement, i, seconds_now());
         }
 }
 
 void models_stop(struct models *m)
 {
-    order(m, (struct model_order){.kind = MODEL_STOP});
+    for (int k = 0; k < m->setup.n_sets; k++)
+        order(m, k, &(struct model_order){.kind = MODEL_STOP});
 }

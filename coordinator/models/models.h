@@ -1,10 +1,10 @@
 /* coordinator/models/models.h - the models of a job, as the thread of rank 0 that hands out work (the server's I/O
- * thread, the batch thread) knows them: by name, with their state (coordinator/deploy/), and for those that are loaded
- * the way to text. A server of one model has a table of one, which is always ready. */
+ * thread, the batch thread) knows them: by name, with their state in each set of ranks (coordinator/deploy/), and for
+ * those that are loaded the way to text. A server of one model has a table of one, which is always ready. */
 #ifndef MODELS_MODELS_H
 #define MODELS_MODELS_H
 
-#include "coordinator/deploy/deploy.h"
+#include "coordinator/deploy/placement.h"
 #include "coordinator/models/opener.h"
 #include "coordinator/replicas/replicas.h"
 #include "coordinator/tasks/model_orders.h"
@@ -31,7 +31,7 @@ struct models_owner {
     void (*refuse)(void *context, int model, const struct protocol_error *why);
     void (*unloaded)(void *context, int model);
     void (*signal)(void *context, enum signal_wish wish); /* of another rank */
-    void (*ended)(void *context);                         /* the main thread has: nothing more comes */
+    void (*ended)(void *context);                         /* the main threads have: nothing more comes */
 };
 
 /* Several models; n 0: there is one, which is being loaded already. Borrowed. */
@@ -39,8 +39,10 @@ struct models_setup {
     int n;
     const char *const *name; /* [n] in ascending order of bytes */
     const bool *pinned;      /* [n] to be loaded at once, and kept */
-    struct deploy_setup deploy;
-    int64_t unit_bytes; /* of the memory that models share for keys and values */
+    const int *n_replicas;   /* [n] sets of ranks that may have it at once */
+    int n_sets;
+    struct deploy_setup deploy; /* of each set */
+    int64_t unit_bytes;         /* of the memory that models share for keys and values */
     struct models_source source;
     struct models_host host;
 };
@@ -54,30 +56,39 @@ struct model_counts {
     struct load_phases phases;                    /* parts of `loading`, but for what is recorded later */
 };
 
+/* A model on one set of ranks. */
+struct model_copy {
+    const struct served *served; /* NULL: it is not opened */
+    void *handle;
+    const char *dir; /* of the handle */
+    double since;    /* its loading or unloading began */
+    double opening;  /* s that the last opening took, with the wait for the opener */
+    struct warming { /* what it answers before it counts as loaded */
+        const struct warmup *warmup;
+        int n, at, turn;           /* of them; the one that is next, and how often it has been */
+        double since;              /* seconds_now() */
+        struct load_phases phases; /* of the load, until then */
+    } warming;
+};
+
 struct models {
     struct models_setup setup;
     struct models_owner owner;
-    struct replicas *replicas; /* borrowed: a place for each that may be loaded */
-    int n;
+    struct replicas *replicas; /* borrowed: in each set, a place for each that may be loaded there */
+    int n, n_slots;            /* n_slots: places of a set */
     struct model_entry {
         const char *name;
-        const struct served *served; /* NULL: it is not opened */
-        void *handle;
+        struct model_copy *copy;   /* [n_sets] */
         struct protocol_error why; /* it failed last */
-        struct warming {           /* what it answers before it counts as loaded */
-            const struct warmup *warmup;
-            int n, at, turn;           /* of them; the one that is next, and how often it has been */
-            double since;              /* seconds_now() */
-            struct load_phases phases; /* of the load, until then */
-        } warming;
-        double since;           /* its loading or unloading began */
-        struct json_t *made_of; /* of the files it was opened from last; owned; NULL: nobody wants to know */
-        double opening;         /* s that the last opening took, with the wait for the opener */
+        struct json_t *made_of;    /* of the files it was opened from last; owned; NULL: nobody wants to know */
         struct model_counts counts;
     } * entry; /* [n] */
-    struct deploy deploy;
+    struct placement placement;
     struct opener opener;
-    void *control[2]; /* mailbox: the I/O thread's, the main thread's; NULL: one model */
+    struct models_control {
+        void *end[2]; /* mailbox: the I/O thread's, and the main thread's in set 0, else the hub's */
+        bool ended;   /* its main thread has */
+    } * control;      /* [n_sets]; NULL: one model */
 };
 
 /* one: of a server that has one model. The replicas are open. */
@@ -86,6 +97,15 @@ int models_open(struct models *m, void *zmq_context, const struct models_setup *
 void models_close(struct models *m);
 
 bool models_are_many(const struct models *m);
+
+/* The model as requests see it, if it is opened for any set; NULL: it is not. */
+const struct served *models_served(const struct models *m, int i);
+
+/* The replica that a user of the model in this set is given to, which may be in another set: as replicas_choose says,
+ * but none that is about to go, unless it is in its own, and none that was opened from other files. */
+int models_choose(const struct models *m, int i, int set, const struct served *served, int spare);
+/* The set of a replica. */
+int models_set_of(const struct models *m, int replica);
 
 /* The number of this name, which may have ".tar.gz" or ".tar" behind it; -1: there is no such model. */
 int models_find(const struct models *m, const char *name);
@@ -104,7 +124,7 @@ void models_start(struct models *m);
 /* Counts of every model that was asked for or loaded, appended to *out as Prometheus text; of one model: nothing. */
 void models_write_metrics(const struct models *m, struct text_buffer *out, struct err *e);
 
-/* The main thread is told to stop. */
+/* The main threads are told to stop. */
 void models_stop(struct models *m);
 
 #endif

@@ -17,14 +17,14 @@ struct figure {
     double (*value)(const struct models *m, int i);
 };
 
-#define VALUE(name, expression)                             \
-    static double name(const struct models *m, int i)       \
-    {                                                       \
-        const struct model_counts *c = &m->entry[i].counts; \
-        const struct deployment *d = &m->deploy.model[i];   \
-        (void)c;                                            \
-        (void)d;                                            \
-        return (double)(expression);                        \
+#define VALUE(name, expression)                                   \
+    static double name(const struct models *m, int i)             \
+    {                                                             \
+        const struct model_counts *c = &m->entry[i].counts;       \
+        const struct placed d = placement_look(&m->placement, i); \
+        (void)c;                                                  \
+        (void)d;                                                  \
+        return (double)(expression);                              \
     }
 VALUE(invocations, c->invocations)
 VALUE(hits, c->hits)
@@ -35,23 +35,34 @@ VALUE(unpacking, c->unpacking)
 VALUE(unloads, c->unloads)
 VALUE(unloading, c->unloading)
 VALUE(failures, c->failures)
-VALUE(is_loaded, d->state == DEPLOY_READY)
-VALUE(held, d->slot >= 0 ? d->bytes : 0)
-VALUE(running, d->n_users)
-VALUE(waiting, d->n_waiters)
+VALUE(is_loaded, d.n_ready)
+VALUE(held, d.n_held > 0 ? d.bytes : 0)
+VALUE(running, d.n_users)
+VALUE(waiting, d.n_waiters)
 #undef VALUE
 
-static int units_of(const struct models *m, int i)
-{
-    int n = 0;
-    for (int k = 0; k < m->replicas->n; k++)
-        n += m->replicas->replica[k].model == i ? m->replicas->replica[k].n_units : 0;
-    return n;
-}
-
+/* On the set where it holds most. */
 static double kv_held(const struct models *m, int i)
 {
-    return (double)m->setup.unit_bytes * units_of(m, i);
+    int most = 0;
+    for (int k = 0; k < m->replicas->n; k++) {
+        const struct replica *r = &m->replicas->replica[k];
+        most = r->model == i && r->n_units > most ? r->n_units : most;
+    }
+    return (double)m->setup.unit_bytes * most;
+}
+
+/* Units that no model holds on the set that has fewest of them. */
+static int units_free(const struct models *m)
+{
+    int least = m->setup.deploy.units;
+    for (int k = 0; k < m->setup.n_sets; k++) {
+        int n = m->setup.deploy.units;
+        for (int i = 0; i < m->n_slots; i++)
+            n -= m->replicas->replica[k * m->n_slots + i].n_units;
+        least = n < least ? n : least;
+    }
+    return least;
 }
 
 static const struct figure figures[] = {
@@ -67,7 +78,7 @@ static const struct figure figures[] = {
     {"model_unload_seconds_total", "counter", "From the decision until its memory was free.", "ModelUnloadingTime", 1e6,
      unloading},
     {"model_load_failures_total", "counter", "Loads that failed or were refused.", NULL, 1, failures},
-    {"model_loaded", "gauge", "1: requests for it run.", NULL, 1, is_loaded},
+    {"model_loaded", "gauge", "Sets of ranks on which requests for it run.", NULL, 1, is_loaded},
     {"model_bytes", "gauge", "Memory that it holds on a rank, beside keys and values.", NULL, 1, held},
     {"model_kv_bytes", "gauge", "Units of the memory for keys and values that it holds on a rank.", NULL, 1, kv_held},
     {"model_running", "gauge", "Requests in it.", NULL, 1, running},
@@ -78,7 +89,8 @@ static const struct figure figures[] = {
 static bool is_told(const struct models *m, int i)
 {
     const struct model_counts *c = &m->entry[i].counts;
-    return c->invocations > 0 || c->loads > 0 || c->failures > 0 || m->deploy.model[i].state != DEPLOY_KNOWN;
+    return c->invocations > 0 || c->loads > 0 || c->failures > 0 ||
+           placement_look(&m->placement, i).state != DEPLOY_KNOWN;
 }
 
 static void put_sample(struct exposition *x, const char *metric, const char *model, double value)
@@ -118,7 +130,7 @@ static void write_states(struct exposition *x, const struct models *m)
         n++;
         x->labels[0] = '\0';
         exposition_label(x, "model", m->entry[i].name);
-        exposition_label(x, "state", deploy_state_name(m->deploy.model[i].state));
+        exposition_label(x, "state", deploy_state_name(placement_look(&m->placement, i).state));
         exposition_sample(x, "model_state", "", 1);
     }
 }
@@ -130,9 +142,10 @@ static void write_idle(struct exposition *x, const struct models *m)
     int n = 0;
     exposition_head(x, "model_idle_seconds", "gauge", "Since its last use.");
     for (int i = 0; i < m->n && n < MOST_LABELS; i++) {
+        double used = placement_look(&m->placement, i).last_used;
         n += is_told(m, i);
-        if (is_told(m, i) && m->deploy.model[i].last_used > 0)
-            put_sample(x, "model_idle_seconds", m->entry[i].name, now - m->deploy.model[i].last_used);
+        if (is_told(m, i) && used > 0)
+            put_sample(x, "model_idle_seconds", m->entry[i].name, now - used);
     }
 }
 
@@ -183,25 +196,22 @@ static void write_host(struct exposition *x, const struct host_figures *f)
 static void write_arena(struct exposition *x, const struct models *m)
 {
     double unit = (double)m->setup.unit_bytes;
-    int n_free = m->deploy.setup.units;
-    for (int i = 0; i < m->n; i++)
-        n_free -= units_of(m, i);
-    write_total(x, "models_kv_memory_bytes", unit * m->deploy.setup.units,
+    write_total(x, "models_kv_memory_bytes", unit * m->setup.deploy.units,
                 "For keys and values of all models on a rank.");
-    write_total(x, "models_kv_free_bytes", unit * n_free, "Of these, no model holds them.");
+    write_total(x, "models_kv_free_bytes", unit * units_free(m), "Of these, no model holds them.");
     write_total(x, "models_kv_unit_bytes", unit, "In so much they go from model to model.");
 }
 
 void models_write_metrics(const struct models *m, struct text_buffer *out, struct err *e)
 {
-    const struct deploy *d = &m->deploy;
+    double memory = (double)m->setup.deploy.memory, used = (double)placement_used(&m->placement);
     struct exposition x;
     struct host_figures f;
     int n_ready = 0;
     if (!models_are_many(m))
         return;
     for (int i = 0; i < m->n; i++)
-        n_ready += d->model[i].state == DEPLOY_READY;
+        n_ready += placement_look(&m->placement, i).n_ready > 0;
     exposition_open(&x, out, "lockstep_", e);
     for (size_t k = 0; k < sizeof figures / sizeof figures[0]; k++)
         write_figure(&x, m, &figures[k], figures[k].name, 1);
@@ -209,9 +219,9 @@ void models_write_metrics(const struct models *m, struct text_buffer *out, struc
     write_idle(&x, m);
     write_phases(&x, m);
     write_total(&x, "models_known", m->n, "Models of the folder.");
-    write_total(&x, "models_memory_bytes", (double)d->setup.memory,
-                "That loaded models may take on a rank, beside keys and values.");
-    write_total(&x, "models_used_bytes", (double)d->used, "That they take.");
+    write_total(&x, "models_sets", m->setup.n_sets, "Sets of ranks, each of which loads models of its own.");
+    write_total(&x, "models_memory_bytes", memory, "That loaded models may take on a rank, beside keys and values.");
+    write_total(&x, "models_used_bytes", used, "That they take, on the rank that has most.");
     write_arena(&x, m);
     m->setup.host.look(m->setup.host.context, &f);
     write_total(&x, "models_host_cache_bytes", (double)f.host_cache, "Of files that --host-cache keeps on this host.");
@@ -222,6 +232,5 @@ void models_write_metrics(const struct models *m, struct text_buffer *out, struc
         if (figures[k].cloud != NULL)
             write_figure(&x, m, &figures[k], figures[k].cloud, figures[k].factor);
     write_total(&x, "LoadedModelCount", n_ready, "Models that are loaded.");
-    write_total(&x, "ModelMemoryUtilization", d->setup.memory > 0 ? 100 * (double)d->used / (double)d->setup.memory : 0,
-                "Per cent of --model-memory.");
+    write_total(&x, "ModelMemoryUtilization", memory > 0 ? 100 * used / memory : 0, "Per cent of --model-memory.");
 }

@@ -20,7 +20,10 @@ static const struct opt rows[] = {
      "9/10 of the free space there at start)",
      NULL},
     INTEGER("max-models", max_loaded, 1, MODELS_MOST, -1,
-            "with --models-dir: limit of models loaded at once (default 16)"),
+            "with --models-dir: limit of models loaded at once, on each set of ranks (default 16)"),
+    TEXT("replicas", "NAME=N,...", replicas,
+         "with --models-dir and --tensor-parallel below the number of ranks: load this model on up to N sets of ranks "
+         "when it is in use (default 1)"),
     {"host-cache", "BYTES", OPT_BYTES, AT(host_cache), 0, 1e18, 0, NULL,
      "with --models-dir: lock up to this much of unloaded models' files in each host's memory, so that they are loaded "
      "again at memory speed (default 0: the system's page cache decides)",
@@ -39,6 +42,7 @@ int models_options_check(const struct models_options *o, struct err *e)
     const char *given = o->dir != NULL        ? NULL
                         : o->memory >= 0      ? "model-memory"
                         : o->max_loaded >= 0  ? "max-models"
+                        : o->replicas != NULL ? "replicas"
                         : o->host_cache > 0   ? "host-cache"
                         : o->cache != NULL    ? "models-cache"
                         : o->cache_bytes >= 0 ? "models-cache-bytes"

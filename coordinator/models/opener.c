@@ -42,12 +42,13 @@ void opener_close(struct opener *o)
     memset(o, 0, sizeof *o);
 }
 
-bool opener_ask(struct opener *o, int model)
+bool opener_ask(struct opener *o, int model, int set)
 {
     struct opening *one = calloc(1, sizeof *one);
     if (one == NULL)
         return false;
     one->model = model;
+    one->set = set;
     return mailbox_post(o->end[0], one);
 }
 

@@ -11,6 +11,7 @@
 /* A model that is opened. */
 struct opened {
     const struct served *served; /* belongs to the handle */
+    const char *dir;             /* its folder; of the handle */
     int64_t bytes;               /* that it takes when it is loaded, on the rank that holds most */
     int units;                   /* of KV memory that it needs at least */
     double unpacking;            /* s that its archive took */
@@ -29,7 +30,7 @@ struct models_source {
 
 /* A model to open, and back what came of it. */
 struct opening {
-    int model;
+    int model, set; /* set: of ranks, that it is to be loaded on */
     struct opened opened;
     struct err why; /* it could not be */
 };
@@ -46,7 +47,7 @@ int opener_open(struct opener *o, void *zmq_context, const struct models_source 
 void opener_close(struct opener *o);
 
 /* Have this model opened; false: out of memory. */
-bool opener_ask(struct opener *o, int model);
+bool opener_ask(struct opener *o, int model, int set);
 /* The next one that is done, which the caller frees; NULL: none is. */
 struct opening *opener_take(struct opener *o);
 

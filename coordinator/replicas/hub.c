@@ -1,5 +1,6 @@
 /* coordinator/replicas/hub.c - see hub.h. */
 #include "coordinator/replicas/hub.h"
+#include "coordinator/replicas/model_code.h"
 #include "coordinator/replicas/order_code.h"
 #include "coordinator/replicas/report_code.h"
 #include "coordinator/tasks/mailbox.h"
@@ -67,17 +68,34 @@ static void take_ends(struct hub *h)
                 lose(h, i, "its connection has ended");
 }
 
-/* Nobody waits for the reports of a replica that is not there. */
-static void post_end(struct hub_replica *g)
+static void *mailbox_of(const struct hub *h, int replica, int place)
 {
-    struct report *r = calloc(1, sizeof *r);
+    return h->replicas->replica[replica * h->n_places + place].end[1];
+}
+
+static void say_end(struct hub_replica *g)
+{
+    struct model_word *w = calloc(1, sizeof *w);
+    if (w == NULL)
+        return;
+    w->kind = MODEL_ENDED;
+    (void)mailbox_post(g->control, w);
+}
+
+/* Nobody waits for the words of a replica that is not there. */
+static void post_end(struct hub *h, int replica)
+{
+    struct hub_replica *g = &h->replica[replica];
+    struct report *r = g->control == NULL ? calloc(1, sizeof *r) : NULL;
     g->ended = true;
+    if (g->control != NULL)
+        say_end(g);
     if (r == NULL)
         return;
     r->ended = true;
     r->between_tokens.buckets = &buckets_token;
     r->iteration.buckets = &buckets_iteration;
-    (void)mailbox_post(g->mailbox, r);
+    (void)mailbox_post(mailbox_of(h, replica, 0), r);
 }
 
 static void keep_time(struct hub *h)
@@ -91,6 +109,7 @@ static void keep_time(struct hub *h)
         char id[16];
         struct wire_out beat = {0};
         (void)snprintf(id, sizeof id, "%d", i);
+        wire_put_u8(&beat, 0);
         wire_put_u8(&beat, LINK_BEAT);
         if (due)
             (void)link_send(h->router, id, &beat); /* whom it does not reach is lost, and that is told by other means */
@@ -104,7 +123,7 @@ static void keep_time(struct hub *h)
         }
         if (g->lost >= LINK_PATIENCE) {
             fail(h, i, ERR_COMM, g->why);
-            post_end(g);
+            post_end(h, i);
         }
     }
 }
@@ -114,32 +133,45 @@ static void keep_time(struct hub *h)
 static void greet(struct hub *h, int replica, const struct wire_out *m, int fd)
 {
     struct hub_replica *g = &h->replica[replica];
-    struct wire_in in = {m->data, m->bytes, NULL};
+    struct wire_in in = {m->data + 2, m->bytes - 2, NULL};
     struct wire_out out = {0};
     char id[16];
     (void)snprintf(id, sizeof id, "%d", replica);
-    (void)wire_get_u8(&in);
     size_t n = wire_get_count(&in, LINK_HOST_BYTES - 1, 1, "a host's name");
     (void)wire_get(&in, g->host, n);
     g->host[n] = '\0';
     g->fd = fd;
     g->connected = true;
+    wire_put_u8(&out, 0);
     wire_put_u8(&out, LINK_HELLO);
     (void)link_send(h->router, id, &out);
 }
 
-static void take_report(struct hub *h, int replica, const struct wire_out *m)
+static void take_report(struct hub *h, int replica, int place, const struct wire_out *m)
 {
     struct hub_replica *g = &h->replica[replica];
     struct err e = {0};
-    const struct report_rules rules = {h->vocab, h->replica_size, find_task, g};
-    struct report *r = report_decode(m->data, m->bytes, &rules, seconds_now(), &e);
+    const struct report_rules rules = {g->vocab[place], h->replica_size, find_task, g};
+    struct report *r = report_decode(m->data + 1, m->bytes - 1, &rules, seconds_now(), &e);
     if (r == NULL) {
         fail(h, replica, e.code, e.text);
         return;
     }
-    g->ended = g->ended || r->ended;
-    (void)mailbox_post(g->mailbox, r);
+    g->ended = g->ended || (g->control == NULL && r->ended); /* of several models each ends when it goes */
+    (void)mailbox_post(mailbox_of(h, replica, place), r);
+}
+
+static void take_word(struct hub *h, int replica, const struct wire_out *m)
+{
+    struct hub_replica *g = &h->replica[replica];
+    struct err e = {0};
+    struct model_word *w = model_word_decode(m->data + 1, m->bytes - 1, h->n_places, &e);
+    if (w == NULL) {
+        fail(h, replica, e.code, e.text);
+        return;
+    }
+    g->ended = g->ended || w->kind == MODEL_ENDED;
+    (void)mailbox_post(g->control, w);
 }
 
 /* id: as the connection has it. */
@@ -147,15 +179,19 @@ static void take_message(struct hub *h, const char *id, const struct wire_out *m
 {
     char *end = NULL;
     long replica = strtol(id, &end, 10);
-    if (end == id || *end != '\0' || replica < 1 || replica >= h->n_replicas || m->bytes < 1)
+    if (end == id || *end != '\0' || replica < 1 || replica >= h->n_replicas || m->bytes < 2)
         return;
     h->replica[replica].silent = 0;
     if (m->failed)
         fail(h, (int)replica, ERR_MEMORY, "out of host memory for a report");
-    else if (*m->data == LINK_HELLO)
+    else if (m->data[0] >= h->n_places)
+        fail(h, (int)replica, ERR_COMM, "a message of a place that is not there");
+    else if (m->data[1] == LINK_HELLO)
         greet(h, (int)replica, m, fd);
-    else if (*m->data != LINK_BEAT)
-        take_report(h, (int)replica, m);
+    else if (m->data[1] == LINK_MODEL_WORD && h->replica[replica].control != NULL)
+        take_word(h, (int)replica, m);
+    else if (m->data[1] != LINK_BEAT)
+        take_report(h, (int)replica, m->data[0], m);
 }
 
 static void take_messages(struct hub *h)
@@ -177,27 +213,56 @@ static void take_messages(struct hub *h)
 
 /* ---- orders ---- */
 
-static void pass_order(struct hub *h, int replica, struct order *o)
+/* A leader that it does not reach is lost, and that is told by other means. */
+static void send_order(struct hub *h, int replica, struct wire_out *w)
 {
-    struct hub_replica *g = &h->replica[replica];
-    struct wire_out w = {0};
     char id[16];
+    bool lacks_memory = w->failed;
     (void)snprintf(id, sizeof id, "%d", replica);
-    order_encode(&w, o, seconds_now());
-    if (o->kind == ORDER_SUBMIT && tsearch(o->task, &g->tasks, compare_numbers) == NULL)
-        w.failed = true;
-    bool lacks_memory = w.failed;
-    if (!link_send(h->router, id, &w) && lacks_memory)
+    if (!link_send(h->router, id, w) && lacks_memory)
         fail(h, replica, ERR_MEMORY, "out of host memory for an order");
+}
+
+static void pass_order(struct hub *h, int replica, int place, struct order *o)
+{
+    struct wire_out w = {0};
+    wire_put_u8(&w, (unsigned)place);
+    order_encode(&w, o, seconds_now());
+    if (o->kind == ORDER_SUBMIT && tsearch(o->task, &h->replica[replica].tasks, compare_numbers) == NULL)
+        w.failed = true;
+    send_order(h, replica, &w);
     free(o);
+}
+
+static void pass_model_order(struct hub *h, int replica, struct model_order *o)
+{
+    struct wire_out w = {0};
+    wire_put_u8(&w, 0);
+    model_order_encode(&w, o);
+    if (o->kind == MODEL_LOAD)
+        h->replica[replica].vocab[o->slot] = o->vocab;
+    send_order(h, replica, &w);
+    free(o);
+}
+
+/* Tasks before what is said of models: one goes when nothing of it is under way. */
+static void pass_orders_of(struct hub *h, int replica)
+{
+    struct order *o;
+    struct model_order *m;
+    void *control = h->replica[replica].control;
+    for (int i = 0; i < h->n_places; i++)
+        while ((o = mailbox_take(mailbox_of(h, replica, i))) != NULL)
+            pass_order(h, replica, i, o);
+    while (control != NULL && (m = mailbox_take(control)) != NULL)
+        pass_model_order(h, replica, m);
 }
 
 static void pass_orders(struct hub *h)
 {
-    struct order *o;
     for (int i = 1; i < h->n_replicas; i++)
-        while (h->replica[i].connected && (o = mailbox_take(h->replica[i].mailbox)) != NULL)
-            pass_order(h, i, o);
+        if (h->replica[i].connected)
+            pass_orders_of(h, i);
 }
 
 static bool all_ended(const struct hub *h)
@@ -208,19 +273,29 @@ static bool all_ended(const struct hub *h)
     return all;
 }
 
+/* The mailboxes of who is there, from number n on. Returns how many there are then. */
+static int poll_mailboxes(const struct hub *h, zmq_pollitem_t *item, int n)
+{
+    for (int i = 1; i < h->n_replicas; i++) {
+        if (!h->replica[i].connected)
+            continue;
+        for (int k = 0; k < h->n_places; k++)
+            item[n++] = (zmq_pollitem_t){.socket = mailbox_of(h, i, k), .events = ZMQ_POLLIN};
+        if (h->replica[i].control != NULL)
+            item[n++] = (zmq_pollitem_t){.socket = h->replica[i].control, .events = ZMQ_POLLIN};
+    }
+    return n;
+}
+
 static void *run_hub(void *context)
 {
     struct hub *h = context;
-    zmq_pollitem_t *item = calloc((size_t)h->n_replicas + POLL_MAILBOXES, sizeof *item);
+    zmq_pollitem_t *item = calloc((size_t)h->n_replicas * (size_t)(h->n_places + 1) + POLL_MAILBOXES, sizeof *item);
     while (item != NULL && !all_ended(h)) {
-        int n = POLL_MAILBOXES;
         item[POLL_ROUTER] = (zmq_pollitem_t){.socket = h->router, .events = ZMQ_POLLIN};
         item[POLL_MONITOR] = (zmq_pollitem_t){.socket = h->monitor, .events = ZMQ_POLLIN};
         item[POLL_ZAP] = (zmq_pollitem_t){.socket = h->curve.zap, .events = ZMQ_POLLIN};
-        for (int i = 1; i < h->n_replicas; i++)
-            if (h->replica[i].connected)
-                item[n++] = (zmq_pollitem_t){.socket = h->replica[i].mailbox, .events = ZMQ_POLLIN};
-        (void)zmq_poll(item, n, (long)(1e3 * h->pulse.interval));
+        (void)zmq_poll(item, poll_mailboxes(h, item, POLL_MAILBOXES), (long)(1e3 * h->pulse.interval));
         curve_answer(&h->curve);
         take_ends(h);
         take_messages(h);
@@ -259,19 +334,30 @@ static int open_sockets(struct hub *h, struct link_card *card, bool local, struc
     return link_addresses(card, local, e);
 }
 
-int hub_open(struct hub *h, const struct replicas *replicas, struct link_card *card, bool local, struct err *e)
+static int open_groups(struct hub *h, void *const *control, int vocab, struct err *e)
+{
+    h->replica = err_calloc(e, (unsigned long)h->n_replicas, sizeof *h->replica, "replicas");
+    for (int i = 0; h->replica != NULL && i < h->n_replicas; i++) {
+        struct hub_replica *g = &h->replica[i];
+        g->lost = -1;
+        g->control = control != NULL ? control[i] : NULL;
+        g->vocab = err_calloc(e, (unsigned long)h->n_places, sizeof *g->vocab, "replicas");
+        for (int k = 0; g->vocab != NULL && k < h->n_places; k++)
+            g->vocab[k] = vocab;
+    }
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+int hub_open(struct hub *h, const struct replicas *replicas, void *const *control, struct link_card *card, bool local,
+             struct err *e)
 {
     memset(h, 0, sizeof *h);
     h->n_replicas = card->n_replicas;
     h->replica_size = card->replica_size;
-    h->vocab = card->vocab;
-    h->replica = err_calloc(e, (unsigned long)h->n_replicas, sizeof *h->replica, "replicas");
-    if (h->replica == NULL || open_sockets(h, card, local, e) != 0)
+    h->n_places = replicas->n / card->n_replicas;
+    h->replicas = replicas;
+    if (open_groups(h, control, card->vocab, e) != 0 || open_sockets(h, card, local, e) != 0)
         return -1;
-    for (int i = 1; i < h->n_replicas; i++) {
-        h->replica[i].mailbox = replicas->replica[i].end[1];
-        h->replica[i].lost = -1;
-    }
     link_pulse_open(&h->pulse, card->timeout);
     if (pthread_create(&h->thread, NULL, run_hub, h) != 0)
         return ERR(e, ERR_MEMORY, "cannot start a thread for the links between replicas");
@@ -293,8 +379,10 @@ int hub_close(struct hub *h, struct err *e)
 {
     if (h->running)
         (void)pthread_join(h->thread, NULL);
-    for (int i = 1; h->replica != NULL && i < h->n_replicas; i++)
+    for (int i = 0; h->replica != NULL && i < h->n_replicas; i++) {
         tdestroy(h->replica[i].tasks, forget);
+        free(h->replica[i].vocab);
+    }
     int status = link_check(&h->alarm, e);
     if (h->router != NULL) {
         (void)zmq_socket_monitor(h->router, NULL, 0);

@@ -1,6 +1,7 @@
-/* coordinator/replicas/hub.h - rank 0's end of the links: a thread between the mailboxes of the replicas that run
- * elsewhere and their leaders. Orders go out as bytes, reports come in; the tasks themselves stay here, and whoever
- * posted them cannot tell such a replica from the one of this process. */
+/* coordinator/replicas/hub.h - rank 0's end of the links: a thread between the mailboxes of the groups of ranks that
+ * run elsewhere and their leaders. Orders go out as bytes, reports come in; the tasks themselves stay here, and whoever
+ * posted them cannot tell such a group from the one of this process. A group runs one model, or has places for several
+ * that come and go by orders of their own. */
 #ifndef REPLICAS_HUB_H
 #define REPLICAS_HUB_H
 
@@ -9,9 +10,10 @@
 
 #include <pthread.h>
 
-struct hub_replica {
-    void *mailbox; /* borrowed: the replica's end[1] */
-    void *tasks;   /* of tsearch(3), by number: what the replica has */
+struct hub_replica { /* a group of ranks */
+    void *control;   /* borrowed: mailbox of orders about models; NULL: it has one */
+    int *vocab;      /* [n_places] of what runs there; 0: nothing that we know */
+    void *tasks;     /* of tsearch(3), by number: what the group has */
     char host[LINK_HOST_BYTES];
     bool connected, ended;
     int fd;        /* of the connection */
@@ -21,8 +23,9 @@ struct hub_replica {
 };
 
 struct hub {
-    int n_replicas, replica_size, vocab;
-    struct hub_replica *replica; /* [n_replicas], the first one is of no use */
+    int n_replicas, replica_size, n_places; /* n_places: of a group */
+    const struct replicas *replicas;        /* borrowed */
+    struct hub_replica *replica;            /* [n_replicas], the first one is of no use */
     void *context, *router, *monitor;
     struct curve curve;
     struct link_pulse pulse;
@@ -32,8 +35,10 @@ struct hub {
 };
 
 /* Bind, make the keys, start the thread. card: model, vocab, n_replicas, replica_size, timeout and what the schedulers
- * need are set; the rest is filled in, for the leaders. local: they are all on this host. */
-int hub_open(struct hub *h, const struct replicas *replicas, struct link_card *card, bool local, struct err *e);
+ * need are set; the rest is filled in, for the leaders. control: [card->n_replicas] the main threads' ends of mailboxes
+ * for orders about models; NULL: there is one model. local: all leaders are on this host. */
+int hub_open(struct hub *h, const struct replicas *replicas, void *const *control, struct link_card *card, bool local,
+             struct err *e);
 
 /* Has a replica failed? -1 and *e, for the main thread to end the job with. */
 int hub_check(struct hub *h, struct err *e);

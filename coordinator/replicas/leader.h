@@ -1,28 +1,16 @@
-/* coordinator/replicas/leader.h - runs on the first rank of every further replica: the main thread's scheduler
- * (coordinator/tasks/steps.h), as on rank 0, and a thread that delivers rank 0's orders to it and its reports to rank
- * 0. */
+/* coordinator/replicas/leader.h - runs on the first rank of every further replica of one model: the main thread's
+ * scheduler (coordinator/tasks/steps.h), as on rank 0, to which the link delivers rank 0's orders. */
 #ifndef REPLICAS_LEADER_H
 #define REPLICAS_LEADER_H
 
-#include "coordinator/replicas/link.h"
-#include "coordinator/replicas/order_code.h"
+#include "coordinator/replicas/leader_link.h"
 #include "coordinator/tasks/steps.h"
-
-#include <pthread.h>
 
 struct leader {
     struct lexicon_keeper lexicon;
     struct tokenizer *tokenizer; /* of outputs: stop strings are found where steps run */
     struct steps steps;
-    void *end[2]; /* mailbox: the link thread's, the main thread's */
-    void *context, *dealer, *monitor;
-    struct order_rules rules;
-    struct link_pulse pulse;
-    struct link_alarm alarm;
-    double silent, lost; /* s without a sign of life of rank 0; since its connection ended, negative: it has not */
-    bool told_to_stop, ended;
-    pthread_t thread;
-    bool running;
+    struct leader_link link;
 };
 
 /* The model is loaded: connect to rank 0 (whose hub is open) and tell it so. */

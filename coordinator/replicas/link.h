@@ -24,11 +24,11 @@ struct link_card {
                 [LINK_ADDRESS_BYTES]; /* "10.1.2.3", those of this host that others may reach; "": no more */
     int32_t port;
     char server_key[CURVE_TEXT], public_key[CURVE_TEXT], secret_key[CURVE_TEXT]; /* rank 0's; the leaders' pair */
-    int32_t n_replicas, replica_size, vocab;
-    int32_t prefix_caching, rope_changes_at; /* of struct scheduler_setup */
-    struct guess_rules guesses;              /* likewise, */
-    double max_step;                         /* and this */
-    double timeout;                          /* s without a sign of life after which a process is given up; 0: never */
+    int32_t n_replicas, replica_size, n_places;     /* n_places: for models, of a replica; 1: it has one */
+    int32_t vocab, prefix_caching, rope_changes_at; /* of that one; of struct scheduler_setup */
+    struct guess_rules guesses;                     /* likewise, */
+    double max_step;                                /* and this */
+    double timeout; /* s without a sign of life after which a process is given up; 0: never */
     char model[PATH_MAX];
 };
 

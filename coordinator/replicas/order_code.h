@@ -7,7 +7,7 @@
 #include "coordinator/replicas/wire.h"
 #include "coordinator/tasks/steps.h"
 
-/* The first byte of whatever goes over a link. */
+/* The second byte of whatever goes over a link; the first one is the number of the replica's place in its group. */
 enum link_kind {
     LINK_HELLO, /* a leader is there: then its host's name, an array of bytes; and rank 0's answer, without */
     LINK_BEAT,  /* a sign of life, both ways */
@@ -15,7 +15,9 @@ enum link_kind {
     LINK_CANCEL,
     LINK_WITHDRAW,
     LINK_STOP,
-    LINK_REPORT /* see report_code.h */
+    LINK_REPORT,      /* see report_code.h */
+    LINK_MODEL_ORDER, /* these two: see model_code.h */
+    LINK_MODEL_WORD
 };
 
 /* now: the clock that the times in the task are read on. */

@@ -58,12 +58,13 @@ static bool has_less(const struct replica_load *a, const struct replica_load *b)
     return a->n_sequences != b->n_sequences ? a->n_sequences < b->n_sequences : a->n_tokens < b->n_tokens;
 }
 
-int replicas_choose(const struct replicas *set, int model, int spare)
+int replicas_choose(const struct replicas *set, int model, int spare, bool (*may)(const void *context, int replica),
+                    const void *context)
 {
     int best = -1;
     for (int i = 0; i < set->n; i++) {
         const struct replica *one = &set->replica[i];
-        if (one->model != model)
+        if (one->model != model || (may != NULL && !may(context, i)))
             continue;
         if (spare >= 0 && one->load.n_sequences > 0 && one->load.n_sequences >= one->max_seqs + spare)
             continue;
@@ -149,7 +150,7 @@ void replicas_stop(struct replicas *set)
 
 static void note_ranks(struct replicas *set, int replica, const struct report *r)
 {
-    int size = set->n_ranks / set->n_groups, group = replica % set->n_groups;
+    int size = set->n_ranks / set->n_groups, group = replica / (set->n / set->n_groups);
     if (r->ranks == NULL || r->n_ranks != size)
         return;
     memcpy(set->ranks + group * size, r->ranks, (size_t)size * sizeof *r->ranks);
@@ -230,7 +231,7 @@ int replicas_max_len(const struct replicas *set, int model)
     int least = 0;
     for (int i = 0; i < set->n; i++) {
         const struct replica *one = &set->replica[i];
-        if (one->model == model && (least == 0 || one->max_len < least))
+        if (one->model == model && one->max_len > 0 && (least == 0 || one->max_len < least))
             least = one->max_len;
     }
     return least;
@@ -271,8 +272,9 @@ double replicas_joules(const struct replicas *set)
 void replicas_say(const struct replicas *set)
 {
     for (int i = 0; i < set->n && set->n_groups > 1; i++)
-        log_info("replica %d: %lld requests, %llu steps in %.3f s", i, (long long)set->replica[i].n_done,
-                 (unsigned long long)set->replica[i].n_steps, set->replica[i].step_seconds);
+        if (set->n == set->n_groups || set->replica[i].n_done > 0)
+            log_info("replica %d: %lld requests, %llu steps in %.3f s", i, (long long)set->replica[i].n_done,
+                     (unsigned long long)set->replica[i].n_steps, set->replica[i].step_seconds);
 }
 
 /* Considers only replicas all of whose ranks know their figures. */

@@ -1,6 +1,6 @@
-/* coordinator/replicas/replicas.h - the replicas of a job, whole models each on ranks of their own, or different models
- * that share all ranks, as the thread of rank 0 that hands out work (the server's I/O thread, the batch thread) sees
- * them: to whom the next task goes, what each has under way, what each last said. */
+/* coordinator/replicas/replicas.h - the replicas of a job, whole models each on a group of ranks of its own, or
+ * different models that share a group, as the thread of rank 0 that hands out work (the server's I/O thread, the batch
+ * thread) sees them: to whom the next task goes, what each has under way, what each last said. */
 #ifndef REPLICAS_REPLICAS_H
 #define REPLICAS_REPLICAS_H
 
@@ -15,7 +15,7 @@ struct replicas {
     int n, n_ranks, n_groups; /* of the job; each group has as many ranks as the others */
     struct replica {
         int model;    /* number of the one that it runs; -1: none */
-        void *end[2]; /* mailbox: of orders and reports; end[1] is the main thread's for replica 0, else the hub's */
+        void *end[2]; /* mailbox: of orders and reports; end[1] is the main thread's in group 0, else the hub's */
         struct replica_load load;
         bool loaded, ended;
         int64_t n_done;                  /* tasks that it has given back */
@@ -24,8 +24,8 @@ struct replicas {
         struct scheduler_stats stats;    /* its last word */
         uint64_t n_steps;
         double step_seconds;
-        bool has_ranks;                /* its ranks have told something */
-    } * replica;                       /* [n] */
+        bool has_ranks;                /* the ranks of the group with its number have told something */
+    } * replica;                       /* [n] those of a group one behind the other */
     struct rank_stats *ranks, *recent; /* [n_ranks] since the start and of late */
     struct replicas_past {             /* of models that replicas have run and run no more */
         struct scheduler_stats stats;
@@ -35,16 +35,18 @@ struct replicas {
 };
 
 /* Mailboxes in this ZeroMQ context, for n replicas: one for each of n_groups, which all run model 0 (replicas_clear:
- * not yet), or (n_groups 1) places for n models. */
+ * not yet), or as many places for models in each group. */
 int replicas_open(struct replicas *set, void *zmq_context, int n, int n_groups, int n_ranks, struct err *err);
 void replicas_close(struct replicas *set);
 
 /* The replica that runs the model and has the fewest sequences under way, among equals with the fewest
  * tokens, then the first. spare: how many sequences it may have beyond those that it runs at once, with any number
- * allowed to one that has none; negative: no bound. -1: all have as many as they may. */
-int replicas_choose(const struct replicas *set, int model, int spare);
+ * allowed to one that has none; negative: no bound. may: false excludes a replica; NULL: none is excluded. -1: all have
+ * as many as they may. */
+int replicas_choose(const struct replicas *set, int model, int spare, bool (*may)(const void *context, int replica),
+                    const void *context);
 
-/* An replica that runs none gets a model, or runs it no more: what it has done is kept. */
+/* A replica that runs none gets a model, or runs it no more: what it has done is kept. */
 void replicas_place(struct replicas *set, int replica, int model);
 void replicas_clear(struct replicas *set, int replica);
 
@@ -67,7 +69,7 @@ struct report *replicas_take(struct replicas *set, int *replica);
 bool replicas_loaded(const struct replicas *set);
 bool replicas_ended(const struct replicas *set);
 
-/* The sum over all; how many of them run something; max_len: that of each that runs the model, 0 if none does. */
+/* The sum over all; how many of them run something; max_len: what each that has loaded the model can, 0: none has. */
 int replicas_max_seqs(const struct replicas *set);
 int replicas_running(const struct replicas *set);
 int replicas_max_len(const struct replicas *set, int model);

@@ -105,22 +105,23 @@ void answer_metrics(struct server *s, struct task *j)
 static struct reply_model describe(const struct server *s, int i)
 {
     const struct models *m = &s->models;
-    const struct served *served = m->entry[i].served;
-    const struct deployment *d = &m->deploy.model[i];
+    const struct served *served = models_served(m, i);
+    const struct placed d = placement_look(&m->placement, i);
     bool many = models_are_many(m);
     struct reply_model r = {.name = m->entry[i].name,
                             .ranks = s->setup.n_ranks,
                             .groups = s->setup.n_replicas,
                             .max_model_len = replicas_max_len(&s->replicas, i),
-                            .state = deploy_state_name(d->state),
-                            .bytes = many ? d->bytes : -1,
-                            .pinned = d->pinned,
-                            .users = d->n_users,
-                            .waiters = d->n_waiters,
-                            .idle_s = many && d->last_used > 0 ? seconds_now() - d->last_used : -1,
+                            .state = deploy_state_name(d.state),
+                            .replicas = many ? d.n_ready : -1,
+                            .bytes = many ? d.bytes : -1,
+                            .pinned = d.pinned,
+                            .users = d.n_users,
+                            .waiters = d.n_waiters,
+                            .idle_s = many && d.last_used > 0 ? seconds_now() - d.last_used : -1,
                             .has_freed = m->entry[i].counts.unloads > 0,
                             .freed = m->entry[i].counts.freed};
-    if (d->state == DEPLOY_FAILED)
+    if (d.state == DEPLOY_FAILED)
         r.why = m->entry[i].why.message;
     if (served == NULL)
         return r;

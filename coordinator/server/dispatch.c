@@ -48,9 +48,19 @@ void dispatch_wait(struct server *s, struct task *j, enum turn_kind kind)
     turns_put(&s->turns[kind], j);
 }
 
-/* The task goes to a replica. */
+/* The replica that may have the task, with so many sequences to spare; -1: all that may have as many as they may. */
+static int choose_replica(const struct server *s, const struct task *j, int spare)
+{
+    return models_choose(&s->models, j->ticket.model, j->ticket.set, j->served, spare);
+}
+
+/* The task goes to a replica, on whose set it uses its model from now on. */
 static void give_replica(struct server *s, struct task *j, int replica)
 {
+    int set = models_set_of(&s->models, replica);
+    if (set != j->ticket.set)
+        placement_move(&s->models.placement, j->ticket.model, j->ticket.set, set, seconds_now());
+    j->ticket.set = set;
     s->n_at_replicas += j->ticket.client->n_in_replicas == 0;
     j->ticket.client->n_in_replicas += j->ticket.n_sequences;
     replicas_submit(&s->replicas, j, replica);
@@ -94,7 +104,7 @@ static void submit(struct server *s, struct task *j)
     }
     j->ticket.queued = seconds_now();
     if (j->ticket.client->turn[TURN_REPLICA].first == NULL && is_below_share(s, j->ticket.client))
-        give_replica(s, j, replicas_choose(&s->replicas, j->ticket.model, -1));
+        give_replica(s, j, choose_replica(s, j, -1));
     else
         dispatch_wait(s, j, TURN_REPLICA);
 }
@@ -111,7 +121,7 @@ static void feed_worker(struct server *s, int worker)
 static bool has_place(const void *server, const struct task *j)
 {
     const struct server *s = server;
-    return replicas_choose(&s->replicas, j->ticket.model, spare_places(s)) >= 0;
+    return choose_replica(s, j, spare_places(s)) >= 0;
 }
 
 /* Any model's replica? Else nobody need be looked at. */
@@ -121,7 +131,7 @@ static bool have_places(const struct server *s)
     bool any = false;
     for (int i = 0; i < s->replicas.n && !any; i++)
         any = s->replicas.replica[i].model >= 0 &&
-              replicas_choose(&s->replicas, s->replicas.replica[i].model, spare) >= 0;
+              replicas_choose(&s->replicas, s->replicas.replica[i].model, spare, NULL, NULL) >= 0;
     return any;
 }
 
@@ -130,7 +140,7 @@ static void feed_replicas(struct server *s)
     struct task *j;
     while (s->turns[TURN_REPLICA].n > 0 && have_places(s) &&
            (j = turns_take_fitting(&s->turns[TURN_REPLICA], has_place, s)) != NULL)
-        give_replica(s, j, replicas_choose(&s->replicas, j->ticket.model, spare_places(s)));
+        give_replica(s, j, choose_replica(s, j, spare_places(s)));
 }
 
 void server_feed(struct server *s)

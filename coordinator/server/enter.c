@@ -22,13 +22,13 @@ static int find(const struct models *m, struct task *j)
     return i;
 }
 
-static void enter(struct server *s, struct task *j, int i)
+static void enter(struct server *s, struct task *j, int i, int set)
 {
-    struct model_entry *entry = &s->models.entry[i];
     j->ticket.model = i;
+    j->ticket.set = set;
     j->ticket.entered = true;
     j->ticket.awaits_model = false;
-    j->served = entry->served;
+    j->served = s->models.entry[i].copy[set].served;
 }
 
 void enter_only(struct server *s, struct task *j)
@@ -36,7 +36,7 @@ void enter_only(struct server *s, struct task *j)
     if (models_are_many(&s->models))
         return;
     j->ticket.model = 0;
-    j->served = s->models.entry[0].served;
+    j->served = s->models.entry[0].copy[0].served;
 }
 
 /* It comes back when the model is there; or else it says why not. */
@@ -55,7 +55,7 @@ static int refuse_to_wait(struct server *s, struct task *j, int i)
 {
     (void)protocol_fail(&j->error, PROTOCOL_UNAVAILABLE, "model", "\"%.80s\" is being loaded", s->models.entry[i].name);
     j->error.retry_after_ms = RETRY_MS;
-    deploy_want(&s->models.deploy, i, seconds_now());
+    placement_want(&s->models.placement, i, seconds_now());
     return -1;
 }
 
@@ -63,11 +63,12 @@ static int refuse_to_wait(struct server *s, struct task *j, int i)
 static int ask(struct server *s, struct task *j, int i)
 {
     struct model_entry *entry = &s->models.entry[i];
-    enum deploy_answer answer = deploy_ask(&s->models.deploy, i, seconds_now());
+    int set;
+    enum deploy_answer answer = placement_ask(&s->models.placement, i, seconds_now(), &set);
     entry->counts.invocations++;
     entry->counts.hits += answer == DEPLOY_ENTER;
     if (answer == DEPLOY_ENTER) {
-        enter(s, j, i);
+        enter(s, j, i, set);
         return 0;
     }
     if (answer == DEPLOY_REFUSE) {
@@ -76,7 +77,7 @@ static int ask(struct server *s, struct task *j, int i)
     }
     if (j->message.wait && wait_for_model(s, j, i) == 0)
         return 0;
-    deploy_leave(&s->models.deploy, i);
+    placement_leave(&s->models.placement, i);
     return j->message.wait ? -1 : refuse_to_wait(s, j, i);
 }
 
@@ -96,9 +97,9 @@ bool enter_model(struct server *s, struct task *j)
 void enter_leave(struct server *s, struct task *j)
 {
     if (j->ticket.entered)
-        deploy_done(&s->models.deploy, j->ticket.model, seconds_now());
+        placement_done(&s->models.placement, j->ticket.model, j->ticket.set, seconds_now());
     else if (j->ticket.awaits_model)
-        deploy_leave(&s->models.deploy, j->ticket.model);
+        placement_leave(&s->models.placement, j->ticket.model);
     j->ticket.entered = j->ticket.awaits_model = false;
 }
 
@@ -125,11 +126,10 @@ static void answer_state(struct server *s, struct task *j, int i)
 void server_admit_model(struct server *s, int i)
 {
     struct task *j;
-    while (deploy_admits(&s->models.deploy, i) &&
+    while (placement_admits(&s->models.placement, i) &&
            (j = turns_take_fitting(&s->turns[TURN_MODEL], is_about, &i)) != NULL) {
         s->models.entry[i].counts.waited += seconds_now() - j->arrived;
-        deploy_enter(&s->models.deploy, i, seconds_now());
-        enter(s, j, i);
+        enter(s, j, i, placement_enter(&s->models.placement, i, seconds_now()));
         if (j->message.op == PROTOCOL_LOAD)
             answer_state(s, j, i);
         else
@@ -163,27 +163,28 @@ static int conflict(struct task *j, const char *what)
 /* 1: the answer is the model's state now; 0: it waits; -1: its error. */
 static int load(struct server *s, struct task *j, int i)
 {
-    struct deploy *d = &s->models.deploy;
-    if (deploy_admits(d, i))
+    struct placement *p = &s->models.placement;
+    int set;
+    if (placement_admits(p, i))
         return conflict(j, "is loaded already");
-    deploy_want(d, i, seconds_now()); /* although it has just failed, perhaps */
+    placement_want(p, i, seconds_now()); /* although it has just failed, perhaps */
     if (!j->message.wait)
         return 1;
-    (void)deploy_ask(d, i, seconds_now());
+    (void)placement_ask(p, i, seconds_now(), &set);
     if (wait_for_model(s, j, i) == 0)
         return 0;
-    deploy_leave(d, i);
+    placement_leave(p, i);
     return -1;
 }
 
 static int unload(struct server *s, struct task *j, int i)
 {
-    struct deploy *d = &s->models.deploy;
-    if (d->model[i].state != DEPLOY_READY && d->model[i].state != DEPLOY_UNLOADING)
+    const struct placed now = placement_look(&s->models.placement, i);
+    if (now.state != DEPLOY_READY && now.state != DEPLOY_UNLOADING)
         return protocol_fail(&j->error, PROTOCOL_NOT_FOUND, "model", "\"%.80s\" is not loaded", j->message.model);
-    if (d->model[i].pinned)
+    if (now.pinned)
         return conflict(j, "is pinned");
-    (void)deploy_unload(d, i);
+    (void)placement_unload(&s->models.placement, i);
     if (!j->message.wait)
         return 1;
     j->ticket.model = i;
@@ -194,7 +195,7 @@ static int unload(struct server *s, struct task *j, int i)
 static int pin(struct server *s, struct task *j, int i)
 {
     struct task *waits;
-    deploy_pin(&s->models.deploy, i, j->message.pinned);
+    placement_pin(&s->models.placement, i, j->message.pinned);
     while (j->message.pinned && (waits = turns_take_fitting(&s->turns[TURN_MODEL], awaits_unloading, &i)) != NULL) {
         (void)conflict(waits, "was pinned meanwhile");
         server_refuse(s, waits);

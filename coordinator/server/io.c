@@ -25,7 +25,7 @@
 #define MAPPED_BYTES    (1 << 20)
 
 enum poll_item { POLL_SIGNAL, POLL_TRANSPORT, POLL_WORKERS, POLL_REPLICAS = POLL_WORKERS + 2 };
-#define POLL_MODELS 2 /* more, where there are several: their opener, the main thread */
+#define POLL_MODELS 1 /* more, where there are several: their opener, and each set's main thread */
 
 /* Every connection is a descriptor; the usual limit of 1024 is fewer than the clients of a job array. Beyond the
  * limit libzmq takes no connection, and cannot say so: hence the warning before. */
@@ -172,7 +172,7 @@ static long poll_ms(const struct server *s)
     if (s->state == SERVER_DRAINING)
         wait = fmin(wait, s->drain_until - now);
     if (models_are_many(&s->models))
-        wait = fmin(wait, deploy_due(&s->models.deploy) - now);
+        wait = fmin(wait, placement_due(&s->models.placement) - now);
     return wait > 0 ? (long)(1e3 * wait) + 1 : 0;
 }
 
@@ -193,7 +193,8 @@ static int fill_poll(struct server *s, zmq_pollitem_t *item)
         item[n++] = (zmq_pollitem_t){.socket = s->replicas.replica[i].end[0], .events = ZMQ_POLLIN};
     if (models_are_many(&s->models)) {
         item[n++] = (zmq_pollitem_t){.socket = s->models.opener.end[0], .events = ZMQ_POLLIN};
-        item[n++] = (zmq_pollitem_t){.socket = s->models.control[0], .events = ZMQ_POLLIN};
+        for (int k = 0; k < s->models.setup.n_sets; k++)
+            item[n++] = (zmq_pollitem_t){.socket = s->models.control[k].end[0], .events = ZMQ_POLLIN};
     }
     return n;
 }
@@ -288,8 +289,9 @@ static int open_threads(struct server *s, struct err *e)
     const struct worker_setup work = {setup->o->service.max_reply_bytes};
     const struct models_owner owner = {
         s, take_reports, models_running, admit_model, refuse_model, unloaded_model, hear_signal, hear_end};
-    int n_replicas = setup->models.n > 0 ? setup->models.deploy.n_slots : setup->n_replicas;
-    s->poll = err_calloc(e, POLL_REPLICAS + (unsigned long)n_replicas + POLL_MODELS + 1, sizeof *s->poll, "sockets");
+    int places = setup->models.n > 0 ? setup->models.deploy.n_slots : 1, n_replicas = setup->n_replicas * places;
+    s->poll = err_calloc(e, POLL_REPLICAS + (unsigned long)(n_replicas + setup->n_replicas) + POLL_MODELS + 1,
+                         sizeof *s->poll, "sockets");
     if (s->poll == NULL || access_log_open(&s->log, setup->o->access_log, setup->o->access_log_prompts, e) != 0 ||
         open_sockets(s, e) != 0 ||
         replicas_open(&s->replicas, s->transport.context, n_replicas, setup->n_replicas, setup->n_ranks, e) != 0 ||

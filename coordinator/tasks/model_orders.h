@@ -1,5 +1,5 @@
-/* coordinator/tasks/model_orders.h - what the I/O thread and the main thread tell each other of models that come and
- * go, by a mailbox of its own. Who takes a message frees it. */
+/* coordinator/tasks/model_orders.h - what the I/O thread and the main thread of a set of ranks tell each other of
+ * models that come and go, by a mailbox of its own. Who takes a message frees it. */
 #ifndef TASKS_MODEL_ORDERS_H
 #define TASKS_MODEL_ORDERS_H
 
@@ -9,16 +9,23 @@
 
 #include <stdint.h>
 
+#define MODEL_NAME_BYTES 128  /* of a model's name, and */
+#define MODEL_DIR_BYTES  4096 /* of its folder's path, with the NUL */
+
 /* I/O thread to main thread. */
 struct model_order {
-    enum { MODEL_LOAD, MODEL_DROP, MODEL_STOP } kind;
-    int slot;     /* number that plans have for it */
-    void *handle; /* LOAD: of the model that is opened; borrowed until it has failed or gone */
+    enum model_order_kind { MODEL_LOAD, MODEL_DROP, MODEL_STOP } kind;
+    int slot; /* number that plans have for it */
+    void
+        *handle; /* LOAD: of the model that is opened; borrowed until it has failed or gone. NULL: it is to be opened */
+    /* LOAD, to be opened elsewhere. */
+    char name[MODEL_NAME_BYTES], dir[MODEL_DIR_BYTES];
+    int vocab;
 };
 
 /* Main thread to I/O thread. */
 struct model_word {
-    enum {
+    enum model_word_kind {
         MODEL_RUNNING, /* the loop has begun */
         MODEL_READY,
         MODEL_FAILED, /* to load; nothing of it is held */

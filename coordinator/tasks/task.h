@@ -39,7 +39,8 @@ struct ticket {
     double queued;     /* when it began to wait for a replica; 0: it has not */
     int n_sequences;   /* counted by the server */
     int model;         /* number of the one that it is about; -1: none */
-    bool entered;      /* it uses that model, which stays as long */
+    bool entered;      /* it uses that model, which stays as long, */
+    int set;           /* on this set of ranks */
     bool awaits_model; /* it waits until that model is loaded */
     bool warms;        /* nobody asked: it warms the model up (coordinator/models/warmup.h) */
     bool answered;     /* its last reply is out: whatever comes back is dropped */

@@ -79,20 +79,20 @@ function ranks(now, backend) {
 function readModels(now, backend) {
   const of = (name) => new Map(now.all(name, { backend }).map(({ labels, value }) => [labels.model, value]));
   const running = of("model_running"), waiting = of("model_waiting"), idle = of("model_idle_seconds");
-  const bytes = of("model_bytes"), loads = of("model_loads_total");
+  const bytes = of("model_bytes"), kv = of("model_kv_bytes"), sets = of("model_loaded"), loads = of("model_loads_total");
   const all = now.all("model_state", { backend }).map(({ labels: { model, state } }) => {
     const busy = running.get(model) > 0 || waiting.get(model) > 0;
     return { name: model, state, busy, idle: busy ? 0 : idle.get(model) ?? Number.MAX_VALUE, bytes: bytes.get(model),
-      loads: loads.get(model) };
+      kv: kv.get(model), sets: sets.get(model), loads: loads.get(model) };
   });
   return all.sort((a, b) => a.idle - b.idle);
 }
 
-function modelRow({ name, state, busy, idle, bytes, loads }) {
+function modelRow({ name, state, busy, idle, bytes, kv, sets, loads }) {
   const cell = (value) => make("td", { class: "number" }, value);
   const used = busy ? "now" : idle === Number.MAX_VALUE ? NONE : `${show(idle, 0)} s`;
-  return make("tr", {}, make("td", {}, make("bdi", {}, name)), make("td", {}, state),
-    cell(bytes > 0 ? show(bytes / MIB, 1) : NONE), cell(used), cell(show(loads, 0)));
+  return make("tr", {}, make("td", {}, make("bdi", {}, name)), make("td", {}, sets > 1 ? `${state} on ${sets} sets` : state),
+    cell(bytes > 0 ? show(bytes / MIB, 1) : NONE), cell(kv > 0 ? show(kv / MIB, 1) : NONE), cell(used), cell(show(loads, 0)));
 }
 
 function models(now, backend) {
@@ -100,10 +100,12 @@ function models(now, backend) {
   if (Number.isNaN(known)) return [];
   const shown = readModels(now, backend).slice(0, MODELS);
   const mebibytes = (name) => show(now.sum(name, { backend }) / MIB, 1);
-  const heads = ["Model", "State", "MiB", "Last use", "Loads"];
+  const heads = ["Model", "State", "MiB", "Keys, values", "Last use", "Loads"];
+  const kv = now.sum("models_kv_memory_bytes", { backend }), kvHeld = kv - now.sum("models_kv_free_bytes", { backend });
   const more = known - shown.length, moreLoaded = loaded - shown.filter(({ state }) => state === "ready").length;
   return [make("p", { class: "chart-title" }, make("span", {}, `${show(loaded, 0)} of ${show(known, 0)} models loaded`),
-    make("span", {}, `${mebibytes("models_used_bytes")} of ${mebibytes("models_memory_bytes")} MiB on a rank`)),
+    make("span", {}, `${mebibytes("models_used_bytes")} of ${mebibytes("models_memory_bytes")} MiB on a rank, ` +
+      `keys and values ${show(kvHeld / MIB, 1)} of ${show(kv / MIB, 1)}`)),
   make("div", { class: "models" }, make("table", {},
     make("thead", {}, make("tr", {}, ...heads.map((head, i) => make("th", i > 1 ? { class: "number" } : {}, head)))),
     make("tbody", {}, ...shown.map(modelRow)))),

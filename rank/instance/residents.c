@@ -93,7 +93,7 @@ static void send_word(struct loading *l, const struct world *w)
     l->told = true;
     if (w->rank == 0)
         return;
-    l->said[0] = agree_named(w->rank, w->n_ranks, w->host, &l->why);
+    l->said[0] = agree_named(w->job_rank, w->n_job_ranks, w->host, &l->why);
     l->n_requests = 1;
     MPI_CHECK(MPI_Isend(&l->said[0], sizeof *l->said, MPI_BYTE, 0, TAG, w->comm, &l->request[0]));
 }
@@ -110,7 +110,7 @@ static bool heard_all(struct loading *l)
 /* The lowest rank's failure, named. */
 static struct err first_failure(struct loading *l, const struct world *w)
 {
-    l->said[0] = agree_named(w->rank, w->n_ranks, w->host, &l->why);
+    l->said[0] = agree_named(w->job_rank, w->n_job_ranks, w->host, &l->why);
     for (int i = 0; i < w->n_ranks; i++)
         if (l->said[i].code != ERR_NONE)
             return l->said[i];

@@ -1,5 +1,6 @@
 /* rank/instance/residents.h - the models that this rank holds, each an instance on one ground, coming and going by plan
- * (plan/plan.h): PLAN_LOAD, PLAN_COMMIT, PLAN_ROLLBACK, PLAN_DROP.
+ * (plan/plan.h): PLAN_LOAD, PLAN_COMMIT, PLAN_ROLLBACK, PLAN_DROP. "All ranks" are those that share the ground: of the
+ * job, or of a replica that is apart (rank/world/world.h), and rank 0 is the first of them.
  *
  * A model is read by a thread of each rank, beside the steps of others and without collectives. When it has ended, the
  * rank tells rank 0; when all have, rank 0 commits or rolls back by plan. So all ranks see the change between the same
@@ -50,7 +51,7 @@ struct residents_files {
 struct loading;
 
 struct residents {
-    struct world *world;     /* borrowed: the job's */
+    struct world *world;     /* borrowed: of the ranks that hold them */
     struct instance *ground; /* borrowed */
     struct kv_arena arena;   /* keys and values of all */
     struct residents_owner owner;

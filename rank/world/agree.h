@@ -6,8 +6,8 @@
 
 /* Whether any rank has failed. -1: none has, and *e is left alone; else the lowest rank that has, and *e is its
  * error on every rank, with rank and host before its text where there are several ranks. Collective over all ranks
- * of the job, whether w is its world or a replica's. Nothing ends: for a failure that an answer can tell. One that
- * ends the job: fatal_agree. */
+ * of the job, whether w is its world or a replica's; over those of the replica if that is apart. Nothing ends: for a
+ * failure that an answer can tell. One that ends the job: fatal_agree. */
 int agree(const struct world *w, struct err *e);
 
 /* The same for who tells it to a caller that agrees in turn: whether any rank has failed, with *e as it is on each. */

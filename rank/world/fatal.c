@@ -99,12 +99,23 @@ static void hold_end(int code)
         (void)signal(fatal_signals[i], leave_at_once);
 }
 
+/* The other ranks of the job know nothing of it: the failing rank ends them, too. */
+static _Noreturn void fail_apart(const struct world *w, int failed, const struct err *e, const struct err *why)
+{
+    const struct timespec others = {5, 0};
+    if (failed != w->job_rank)
+        (void)nanosleep(&others, NULL);
+    fatal(failed == w->job_rank ? e : why);
+}
+
 void fatal_agree(struct world *w, const struct err *e)
 {
     struct err why = *e;
     int lowest = agree(w, &why);
     if (lowest < 0)
         return;
+    if (w->apart)
+        fail_apart(w, lowest, e, &why);
     (void)herald(true);
     if (lowest == w->job_rank)
         speak(e, w->n_job_ranks);

@@ -15,7 +15,8 @@ void fatal_identify(int rank, int n_ranks, const char *host, bool leads);
 
 /* The end of a start-up phase: agree (rank/world/agree.h), and the end of the job if any rank has failed. Collective
  * over all ranks of the job, whether w is its world or a replica's. When no rank has failed, returns. Else the lowest
- * failing rank prints its line, and all ranks leave through MPI_Finalize with its code. */
+ * failing rank prints its line, and all ranks leave through MPI_Finalize with its code. Over the ranks of a replica
+ * that is apart: then it is that rank's fatal(). */
 void fatal_agree(struct world *w, const struct err *e);
 
 /* Called on this rank when fatal_agree or its own fatal ends the job, after the line, with what the job ends of. NULL:

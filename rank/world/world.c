@@ -146,8 +146,22 @@ void world_split(const struct world *w, int size, struct world *replica)
     fatal_identify(w->job_rank, w->n_job_ranks, w->host, replica->rank == 0);
 }
 
+void world_part(struct world *replica)
+{
+    MPI_Comm all = replica->node;
+    if (replica->n_replicas == 1)
+        return;
+    MPI_CHECK(MPI_Comm_split(all, replica->replica, replica->job_rank, &replica->node));
+    MPI_CHECK(MPI_Comm_set_errhandler(replica->node, MPI_ERRORS_RETURN));
+    MPI_CHECK(MPI_Comm_rank(replica->node, &replica->node_rank));
+    MPI_CHECK(MPI_Comm_size(replica->node, &replica->n_node_ranks));
+    replica->apart = true;
+}
+
 void world_join(struct world *replica)
 {
+    if (replica->apart)
+        MPI_CHECK(MPI_Comm_free(&replica->node));
     if (replica->n_replicas > 1 && replica->comm != MPI_COMM_NULL)
         MPI_CHECK(MPI_Comm_free(&replica->comm));
     *replica = (struct world){.comm = MPI_COMM_NULL, .node = MPI_COMM_NULL};

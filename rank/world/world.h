@@ -3,7 +3,8 @@
  *
  * A replica is the consecutive ranks that share one model. The job as a whole is a struct world, and so is each rank's
  * replica: whatever computes together (engine, communicator, loop) gets the replica's, whatever concerns all (devices,
- * loading, memory of a node, failures) the job's. */
+ * loading, memory of a node, failures) the job's. Where replicas load models of their own, each is apart: its ranks are
+ * all that loading, memory and failures to load concern. */
 #ifndef WORLD_WORLD_H
 #define WORLD_WORLD_H
 
@@ -19,7 +20,8 @@ struct world {
     int job_rank, n_job_ranks;
     int replica, n_replicas; /* which one this is; 0 of 1 in the job's own world */
     bool on_one_host;        /* all ranks of comm */
-    MPI_Comm node;           /* the ranks of the job that share this node's memory */
+    bool apart;              /* its ranks agree among themselves, while other ranks do other things: world_part */
+    MPI_Comm node;           /* the ranks of the job, or of a replica that is apart, that share this node's memory */
     int node_rank, n_node_ranks;
     int n_cpus;     /* cores of this rank's affinity mask */
     int n_threads;  /* the share of these cores that is this rank's when node mates have them too; >= 1 */
@@ -39,5 +41,9 @@ void world_close(struct world *w);
  * Equal on all ranks; collective over the job. Call device_open before, whose findings are copied. */
 void world_split(const struct world *w, int size, struct world *replica);
 void world_join(struct world *replica);
+
+/* From now on the replica's ranks agree (rank/world/agree.h), and count the memory of a node, without others: what they
+ * do together, others do at other times. Nothing where there is one replica. Collective over the job. */
+void world_part(struct world *replica);
 
 #endif

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # tests/cluster/test_hosts_replicas.sh - replicas over two hosts, which are network namespaces (hosts.sh): the second replica
-# is on the second host. The same results as from one replica; when that host is lost the job ends in time and by name, and
-# the batch is gone on with.
+# is on the second host. The same results as from one replica, and so for models on a set of ranks of each host; when that
+# host is lost the job ends in time and by name, and the batch is gone on with.
 . "$(dirname "$0")/cluster.sh"
 . "$(dirname "$0")/hosts.sh"
 hosts_start
@@ -60,6 +60,22 @@ lost_group() {
         [ $status = 0 -a "$(wc -l <"$dir/cut")" = 400 -a "$(grep -o '"id":"p[0-9]*"' "$dir/cut" | sort -u | wc -l)" = 400 ]
 }
 
+models_on_hosts() {
+    local name="2 hosts, a set of ranks and models on each: the results of one set" status
+    mkdir "$dir/models"
+    cp -r "$model" "$dir/models/m0"
+    cp -r "$model" "$dir/models/m1"
+    make_input 60 && sed -i '1~2s/{/{"model":"m0",/; 2~2s/{/{"model":"m1",/' "$dir/in"
+    OMPI_MCA_btl=self,vader timeout 60 mpirun -np 2 "$lockstep" batch --models-dir "$dir/models" --input "$dir/in" \
+        --output "$dir/one-set" --plain >"$dir/out" 2>"$dir/err" || not_ok "$name" "one set: $(cat "$dir/err")"
+    timeout 60 "${launch[@]}" -np 4 "$lockstep" batch --models-dir "$dir/models" --input "$dir/in" --output "$dir/sets" \
+        --plain --max-batch 8 --tensor-parallel 2 >"$dir/out" 2>"$dir/err"
+    status=$?
+    check "$name" "status $status: $(cat "$dir/err")" [ $status = 0 -a "$(texts "$dir/one-set")" = "$(texts "$dir/sets")" \
+        -a "$(grep -c 'is loaded on set [01] in' "$dir/err")" = 2 -a "$(grep -o 'on set [01] in' "$dir/err" | sort -u | wc -l)" = 2 ]
+}
+
 both_hosts
+models_on_hosts
 lost_group
 done_testing

@@ -242,12 +242,15 @@ def metrics_of_models(n):
     """A job of n models, of which the first 20 were used, the last one first; the first one has a name that is HTML."""
     lines = [f'lockstep_models_known{{backend="b",endpoint="AllModels"}} {n}', 'LoadedModelCount{backend="b",endpoint="AllModels"} 20',
              'lockstep_models_used_bytes{backend="b",endpoint="AllModels"} 3145728',
-             'lockstep_models_memory_bytes{backend="b",endpoint="AllModels"} 4194304', 'lockstep_num_requests_running{backend="b"} 1']
+             'lockstep_models_memory_bytes{backend="b",endpoint="AllModels"} 4194304',
+             'lockstep_models_kv_memory_bytes{backend="b",endpoint="AllModels"} 8388608',
+             'lockstep_models_kv_free_bytes{backend="b",endpoint="AllModels"} 2097152', 'lockstep_num_requests_running{backend="b"} 1']
     for i in range(20):
         name = '<img src=x onerror=\'window.hit = 1\'>\\"\\\\' if i == 0 else f"m{i}"
         labels = f'backend="b",model="{name}"'
         lines += [f'lockstep_model_state{{{labels},state="ready"}} 1', f'lockstep_model_idle_seconds{{{labels}}} {100 - i}',
                   f'lockstep_model_running{{{labels}}} {int(i == 0)}', f'lockstep_model_bytes{{{labels}}} 1572864',
+                  f'lockstep_model_loaded{{{labels}}} {1 + int(i == 0)}', f'lockstep_model_kv_bytes{{{labels}}} {262144 * (i % 2)}',
                   f'lockstep_model_loads_total{{{labels}}} {i + 1}']
     return "\n".join(lines) + "\n"
 
@@ -262,9 +265,9 @@ def lists_models(page):
     page.wait(f"({rows}).length > 0")
     found = page.run(rows)
     check("the models in use and used last are shown", len(found) == 16 and found[:2] == [
-        "<img src=x onerror='window.hit = 1'>\"\\|ready|1.5|now|1", "m19|ready|1.5|81 s|20"] and found[15].startswith("m5|"), found)
+        "<img src=x onerror='window.hit = 1'>\"\\|ready on 2 sets|1.5|–|now|1", "m19|ready|1.5|0.3|81 s|20"] and found[15].startswith("m5|"), found)
     text = page.run("document.querySelector('#live-cards').textContent")
-    check("and the others are counted", "20 of 40 models loaded" in text and "3 of 4 MiB on a rank" in text
+    check("and the others are counted", "20 of 40 models loaded" in text and "3 of 4 MiB on a rank, keys and values 6 of 8" in text
           and "and 24 more, 4 of them loaded" in text, text)
     check("a model's name is no HTML", page.run("window.hit === undefined && document.querySelector('#live img') === null"))
     for name, size in (("wide", (1280, 800)), ("phone", (390, 844))):

@@ -58,17 +58,24 @@ static void write_lines(const char *name, int only, bool bad)
     free(text);
 }
 
-static void start(struct process *p, int ranks, const char *input, const char *output, const char *option,
-                  const char *value, const char *more)
+/* env: as in struct process_setup. */
+static void start_with(struct process *p, int ranks, const char *input, const char *output, const char *option,
+                       const char *value, const char *more, const char *const *env)
 {
     static char in[300], out[300];
     const char *const arguments[] = {"batch",       option,      value, "--input",    in,      "--output",       out,
                                      "--plain",     "--threads", "1",   "--progress", "never", "--sync-seconds", "0",
                                      "--max-batch", "4",         more,  NULL};
-    const struct process_setup setup = {.ranks = ranks, .limit = 120};
+    const struct process_setup setup = {.ranks = ranks, .limit = 120, .env = env};
     (void)snprintf(in, sizeof in, "%s/%s", dir, input);
     (void)snprintf(out, sizeof out, "%s/%s", dir, output);
     process_start(p, &setup, arguments);
+}
+
+static void start(struct process *p, int ranks, const char *input, const char *output, const char *option,
+                  const char *value, const char *more)
+{
+    start_with(p, ranks, input, output, option, value, more, NULL);
 }
 
 static void run(struct process *p, int ranks, const char *input, const char *output, const char *more)
@@ -177,6 +184,56 @@ static void side_by_side(void)
     case_end();
 }
 
+/* Sets of one rank with one place each: two models run at once. */
+static void on_sets(void)
+{
+    static const char *const env[] = {"LOCKSTEP_TENSOR_PARALLEL=1", "LOCKSTEP_MAX_MODELS=1", NULL};
+    struct process p;
+    struct batch_results r;
+    case_begin("batch of %d models on two sets of ranks", N_MODELS);
+    write_lines("sets.jsonl", -1, true);
+    start_with(&p, 2, "sets.jsonl", "sets.out", "--models-dir", models, NULL, env);
+    process_wait(&p);
+    batching_read(&r, dir, "sets.out");
+    case_check(p.status == 1 && r.n == N_LINES + 5, "status %d, %d results: %s", p.status, r.n, p.text[PROCESS_ERR]);
+    check_texts(&r);
+    case_check(code_of(&r, "cut") == 500, "code %d", code_of(&r, "cut"));
+    case_check(switches("sets.out", "loads") == N_MODELS && switches("sets.out", "unloads") == 1,
+               "%g loads, %g unloads: %s", switches("sets.out", "loads"), switches("sets.out", "unloads"),
+               p.text[PROCESS_ERR]);
+    batching_free(&r);
+    process_free(&p);
+    case_end();
+}
+
+/* Lines of one model run on two of three sets. */
+static void on_replicas(void)
+{
+    static const char *const env[] = {"LOCKSTEP_TENSOR_PARALLEL=1", "LOCKSTEP_REPLICAS=llama-bf16=2", NULL};
+    struct process p;
+    struct batch_results r;
+    char *text = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&text, &bytes);
+    case_begin("batch of one model with two replicas");
+    for (int i = 0; i < N_LINES; i++)
+        fprintf(f, "{\"id\":%d,\"model\":\"llama-bf16\",\"prompt\":[%d],\"max_tokens\":90,\"ignore_eos\":true}\n", i,
+                5 + i % 80);
+    fclose(f);
+    files_write(dir, "hot.jsonl", text, bytes);
+    free(text);
+    start_with(&p, 3, "hot.jsonl", "hot.out", "--models-dir", models, "--verbose", env);
+    process_wait(&p);
+    batching_read(&r, dir, "hot.out");
+    case_check(p.status == 0 && r.n == N_LINES, "status %d, %d results: %s", p.status, r.n, p.text[PROCESS_ERR]);
+    case_check(switches("hot.out", "loads") == 2 && strstr(p.text[PROCESS_ERR], "replica 0: ") != NULL &&
+                   strstr(p.text[PROCESS_ERR], "replica 16: ") != NULL,
+               "%g loads: %s", switches("hot.out", "loads"), p.text[PROCESS_ERR]);
+    batching_free(&r);
+    process_free(&p);
+    case_end();
+}
+
 static void killed(void)
 {
     struct process p;
@@ -233,7 +290,7 @@ static void options(void)
                "status %d: %s", p.status, p.text[PROCESS_ERR]);
     process_free(&p);
     static const char *const lonely[] = {"--model-memory=1G", "--max-models=3", "--host-cache=1G",
-                                         "--models-cache-bytes=1G"};
+                                         "--models-cache-bytes=1G", "--replicas=a=2"};
     for (size_t i = 0; i < sizeof lonely / sizeof *lonely; i++) {
         start(&p, 1, "kill.jsonl", "options.out", "--model", models_demo(), lonely[i]);
         process_wait(&p);
@@ -260,6 +317,8 @@ int main(void)
     for (int ranks = 1; ranks <= 3; ranks++)
         in_turn(ranks);
     side_by_side();
+    on_sets();
+    on_replicas();
     killed();
     options();
     changed();

@@ -244,12 +244,15 @@ static void top(const struct serving *s)
     process_free(&p);
 }
 
-static void endpoint(int ranks)
+/* size: of a set of ranks. */
+static void endpoint(int ranks, const char *size)
 {
-    static const char *const more[] = {"--model-memory",     ZOO_MEMORY, "--max-models",    "4",  "--max-batch", "8",
-                                       "--max-batch-tokens", "64",       "--max-model-len", "96", NULL};
+    const char *const more[] = {
+        "--model-memory",  ZOO_MEMORY, "--max-models",      "4",  "--max-batch", "8", "--max-batch-tokens", "64",
+        "--max-model-len", "96",       "--tensor-parallel", size, NULL};
     struct serving s;
-    case_begin("%d requests for %d models by Zipf's law, four at once, on %d ranks", N_REQUESTS, ZOO_ALL, ranks);
+    case_begin("%d requests for %d models by Zipf's law, four at once, on %d ranks in sets of %s", N_REQUESTS, ZOO_ALL,
+               ranks, size);
     bool started = serving_start_models(&s, zoo.dir, ranks, more, NULL);
     if (case_check(started, "no server"))
         traffic(&s);
@@ -399,8 +402,13 @@ int main(int argc, char **argv)
 {
     int most = argc > 1 ? atoi(argv[1]) : 3;
     zoo_open();
-    for (int ranks = 1; ranks <= most; ranks++)
-        endpoint(ranks);
+    for (int ranks = 1; ranks <= most; ranks++) {
+        char size[12];
+        (void)snprintf(size, sizeof size, "%d", ranks);
+        endpoint(ranks, size);
+    }
+    if (most > 1)
+        endpoint(2, "1");
     if (most == 3) {
         one_rank_cannot_read();
         killed_while_reading();

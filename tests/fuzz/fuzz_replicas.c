@@ -1,11 +1,12 @@
-/* tests/fuzz/fuzz_replicas.c - an order or a report from another replica's leader, as bytes from anywhere: decoded,
- * used, freed.
+/* tests/fuzz/fuzz_replicas.c - an order or a report from another replica's leader, of tasks or of models that come and
+ * go, as bytes from anywhere: decoded, used, freed.
  *
  * Its seeds are not kept as files, which would be of an old format once that changes: with FUZZ_SEEDS=FOLDER it begins
  * by writing them there, each of which is read again, or the fuzzer aborts. tests/fuzz/run.sh does so.
  *
  * Besides memory safety: a refusal says why in one line; an accepted order keeps to the limits; what an accepted order
  * says is said by its own encoding again. */
+#include "coordinator/replicas/model_code.h"
 #include "coordinator/replicas/order_code.h"
 #include "coordinator/replicas/report_code.h"
 
@@ -16,6 +17,7 @@
 #define VOCAB   300
 #define MAX_LEN 200
 #define N_JOBS  2
+#define N_SLOTS 3
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -108,10 +110,43 @@ static void report(const uint8_t *data, size_t size)
         task_close(mine[i]);
 }
 
+/* ---- of models ---- */
+
+static void model_order(const uint8_t *data, size_t size)
+{
+    struct err e = {0};
+    struct wire_out again = {0};
+    struct model_order *o = model_order_decode(data, size, N_SLOTS, &e);
+    check((o != NULL) == (e.code == ERR_NONE) && strchr(e.text, '\n') == NULL);
+    if (o == NULL)
+        return;
+    check(o->slot >= 0 && o->slot < N_SLOTS && o->handle == NULL);
+    check(o->kind != MODEL_LOAD || (o->name[0] != '\0' && o->dir[0] != '\0' && o->vocab > 0));
+    model_order_encode(&again, o);
+    check(again.bytes == size && memcmp(again.data, data, size) == 0);
+    wire_free(&again);
+    free(o);
+}
+
+static void model_word(const uint8_t *data, size_t size)
+{
+    struct err e = {0};
+    struct model_word *w = model_word_decode(data, size, N_SLOTS, &e);
+    check((w != NULL) == (e.code == ERR_NONE) && strchr(e.text, '\n') == NULL);
+    if (w != NULL)
+        check(w->slot >= 0 && w->slot < N_SLOTS && strchr(w->why.text, '\n') == NULL &&
+              (w->kind == MODEL_FAILED) == (w->why.code != ERR_NONE));
+    free(w);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size > 0 && data[0] == LINK_REPORT)
         report(data, size);
+    else if (size > 0 && data[0] == LINK_MODEL_ORDER)
+        model_order(data, size);
+    else if (size > 0 && data[0] == LINK_MODEL_WORD)
+        model_word(data, size);
     else
         order(data, size);
     return 0;
@@ -218,6 +253,20 @@ static void seed_report(const char *folder, struct task *a, struct task *b)
     write_seed(folder, "report", &w);
 }
 
+static void seed_models(const char *folder)
+{
+    const struct model_order load = {.kind = MODEL_LOAD, .slot = 1, .name = "m", .dir = "/m", .vocab = 9};
+    struct model_word failed = {.kind = MODEL_FAILED, .slot = 2};
+    struct wire_out w = {0};
+    ERR(&failed.why, ERR_INPUT, "no such file");
+    model_order_encode(&w, &load);
+    model_order(w.data, w.bytes);
+    write_seed(folder, "load", &w);
+    model_word_encode(&w, &failed);
+    model_word(w.data, w.bytes);
+    write_seed(folder, "failed", &w);
+}
+
 int LLVMFuzzerInitialize(int *argc, char ***argv)
 {
     const char *folder = getenv("FUZZ_SEEDS");
@@ -234,6 +283,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     seed_order(folder, "withdraw", &(struct order){.kind = ORDER_WITHDRAW, .number = 8});
     seed_order(folder, "stop", &(struct order){.kind = ORDER_STOP});
     seed_report(folder, a, b);
+    seed_models(folder);
     task_close(a);
     task_close(b);
     return 0;

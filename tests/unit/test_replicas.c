@@ -464,23 +464,23 @@ static void choice(void **state)
     for (int i = 0; i < 6; i++) {
         task[i] = make_task((uint64_t)i, i == 5); /* 2 prompts of 4 sequences, the last one of 3 beams */
         if (i < 3)
-            assert_int_equal(replicas_choose(&e, 0, -1), i);
+            assert_int_equal(replicas_choose(&e, 0, -1, NULL, NULL), i);
         else if (i < 5)
-            assert_int_equal(replicas_choose(&e, 0, -1), i - 3);
+            assert_int_equal(replicas_choose(&e, 0, -1, NULL, NULL), i - 3);
         replicas_submit(&e, task[i], i < 5 ? i % 3 : 2);
         assert_true(task[i]->ticket.in_replica);
     }
     assert_int_equal(e.replica[1].load.n_sequences, 16);
     assert_int_equal(e.replica[2].load.n_sequences, 14);
-    assert_int_equal(replicas_choose(&e, 0, -1), 2);
-    assert_int_equal(replicas_choose(&e, 0, 12), -1); /* 2 + 12 are there */
-    assert_int_equal(replicas_choose(&e, 0, 13), 2);
+    assert_int_equal(replicas_choose(&e, 0, -1, NULL, NULL), 2);
+    assert_int_equal(replicas_choose(&e, 0, 12, NULL, NULL), -1); /* 2 + 12 are there */
+    assert_int_equal(replicas_choose(&e, 0, 13, NULL, NULL), 2);
     task[1]->work.next = task[4];
     answer(&e, 1, task[1], false);
     assert_false(task[4]->ticket.in_replica);
     assert_int_equal(e.replica[1].load.n_sequences, 0);
     assert_int_equal(e.replica[1].load.n_tokens, 0);
-    assert_int_equal(replicas_choose(&e, 0, 0), 1);
+    assert_int_equal(replicas_choose(&e, 0, 0, NULL, NULL), 1);
     /* Orders go to the replica that has the task; withdrawing all and stopping go to all replicas. */
     replicas_cancel(&e, task[2], FINISH_CANCELLED);
     replicas_withdraw(&e, task[0]);

@@ -1,0 +1,77 @@
+/* coordinator/deploy/placement.h - many models on several sets of ranks: which set takes one. Each set has a table of
+ * its own (deploy.h), with its own memory, its own line and one load at a time; so sets load and run different models
+ * at the same time.
+ *
+ * - A request goes to the set that has the model loaded, of several the one with the fewest requests in it.
+ * - All who wait for a model wait in one set. It is the one where it is being loaded already, else one with room for
+ * it,
+ *   else the one where those that have to go were used longest ago, else one whose busy models yield; among equals the
+ *   one with the shortest line. Its size is known once it has been opened: then another set with room may still take
+ *   it, and so may one that has nothing to load while it stands in line.
+ * - A model may have several replicas, each on a set of its own: when a request finds it in use in all sets that have
+ *   it, one more set loads it, if only idle models go for that. All of them are loaded for an operator who wants it.
+ *
+ * A pure module, as deploy.h is. One set: as the table alone. */
+#ifndef DEPLOY_PLACEMENT_H
+#define DEPLOY_PLACEMENT_H
+
+#include "coordinator/deploy/deploy.h"
+
+struct placement {
+    int n_sets, n_models;
+    struct deploy *set;  /* [n_sets] of these, the functions below alone change what they say of models */
+    const int *replicas; /* [n_models] sets that may have it at once, at least 1; borrowed. NULL: one each */
+    int turn;            /* the set that is asked first for its next decision */
+};
+
+/* setup: of each set. */
+int placement_open(struct placement *p, const struct deploy_setup *setup, int n_sets, const int *replicas,
+                   struct err *e);
+void placement_close(struct placement *p);
+
+/* As of deploy.h. *set: DEPLOY_ENTER: where the one who asked is a user; DEPLOY_REFUSE: where the last load failed. */
+enum deploy_answer placement_ask(struct placement *p, int i, double now, int *set);
+bool placement_admits(const struct placement *p, int i);
+/* A waiter becomes a user, in the set that is returned. */
+int placement_enter(struct placement *p, int i, double now);
+void placement_leave(struct placement *p, int i);
+void placement_done(struct placement *p, int i, int set, double now);
+/* A user of one set becomes one of another, which admits. */
+void placement_move(struct placement *p, int i, int from, int to, double now);
+
+void placement_want(struct placement *p, int i, double now);
+bool placement_unload(struct placement *p, int i);
+void placement_pin(struct placement *p, int i, bool pinned);
+
+/* The next thing to do, in a set. DEPLOY_ABANDON: also for a model that another set takes. */
+struct placement_decision {
+    enum deploy_act act;
+    int model, set;
+};
+struct placement_decision placement_next(struct placement *p, double now);
+
+void placement_sized(struct placement *p, int i, int set, int64_t bytes, int units);
+void placement_loaded(struct placement *p, int i, int set, double now);
+void placement_failed(struct placement *p, int i, int set, double now);
+void placement_unloaded(struct placement *p, int i, int set);
+
+double placement_due(const struct placement *p);
+
+/* Does somebody wait for it in this set? */
+bool placement_waits(const struct placement *p, int i, int set);
+
+/* A model in all sets together. */
+struct placed {
+    enum deploy_state state; /* the best of them: ready, else unloading, loading, waiting, failed, known */
+    int64_t bytes;           /* on a rank that holds it */
+    int n_ready, n_held;     /* sets where it is ready, where it holds memory */
+    bool pinned;
+    int n_users, n_waiters;
+    double last_used;
+};
+struct placed placement_look(const struct placement *p, int i);
+
+/* Bytes that models hold in the set that holds most. */
+int64_t placement_used(const struct placement *p);
+
+#endif
