@@ -26,8 +26,8 @@ struct coded_asked {
 
 struct coded_shared : many_shared<CODED_STAGES, CODED_WIDTH> {
     alignas(128) char codes[CODED_SLOTS][CODED_SLOT_BYTES]; /* each [2 boxes][MANY_BOX][CODED_LOAD] */
-    uint64_t come[CODED_SLOTS], used[CODED_SLOTS];
-    coded_asked asked; /* the first thread's alone */
+    uint64_t come[CODED_SLOTS];
+    coded_asked asked; /* one thread's */
 };
 
 /* A thread's pieces of a stage are at the same columns, of rows of the tile that are as far from each other. */
@@ -38,7 +38,6 @@ struct coded_share {
     static const int COLS = CODED_PIECE * 8 / BITS, OF_ROW = ROW / CODED_PIECE;
     static const int PIECES = 2 * MANY_BOX * OF_ROW / CODED_BRINGING, APART = CODED_BRINGING / OF_ROW;
     static const bool INTEGER = C == CODES_INT8 || C == CODES_INT4;
-    size_t groups[PIECES];  /* where those of a piece's row begin */
     uint32_t scale[PIECES]; /* as they lie in memory, so that nobody waits for them before they are of use */
     uint32_t zero[INTEGER ? PIECES : 1];
 };
@@ -58,31 +57,27 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
     __device__ void open() const
     {
         if (threadIdx.x == 0)
-            for (int i = 0; i < CODED_SLOTS; i++) {
+            for (int i = 0; i < CODED_SLOTS; i++)
                 barrier_open(shared_address(&ring->come[i]), 1);
-                barrier_open(shared_address(&ring->used[i]), CODED_BRINGING / 32);
-            }
         base::open(CODED_BRINGING / 32);
     }
 
-    /* The next load is copied to its slot, when nobody needs what is there. */
-    template <enum codes C>
-    __device__ void ask() const
+    /* The next load is on its way to its slot, whose codes nobody needs. By one thread of those who multiply: who
+     * brings is busy. bits: of a code. */
+    __device__ void ask(int bits) const
     {
-        using share = coded_share<C>;
         coded_asked &at = ring->asked;
         if (!at.more)
             return;
         int slot = at.n % CODED_SLOTS;
         uint32_t come = shared_address(&ring->come[slot]);
-        barrier_wait(shared_address(&ring->used[slot]), at.n / CODED_SLOTS % 2 ^ 1);
         barrier_expect(come, CODED_SLOT_BYTES);
         for (int b = 0; b < 2; b++)
             box_of_expert(shared_address(ring->codes[slot] + b * CODED_SLOT_BYTES / 2), base::map,
-                          base::column(at.tile, at.stage) * share::BITS / 8, at.tile.row0 + (FIRST ? 0 : b * MANY_BOX),
+                          base::column(at.tile, at.stage) * bits / 8, at.tile.row0 + (FIRST ? 0 : b * MANY_BOX),
                           FIRST ? b : 0, DENSE ? 0 : at.tile.expert, come);
         at.n++;
-        at.stage += share::STAGES;
+        at.stage += CODED_LOAD * 8 / bits / MANY_COLS;
         if (at.stage >= base::stages_of(at.tile)) {
             at.stage = 0;
             at.more = base::next_tile(at.tile, at.i);
@@ -98,27 +93,28 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
             return tile.expert * 2 * a.rows + row_of_gate(a, row, r / MANY_BOX);
         return (DENSE ? 0 : tile.expert * a.rows) + row;
     }
+    /* The places at which the groups of this thread's rows begin. */
     template <enum codes C>
-    __device__ void enter(coded_share<C> &to, const many_tile &tile) const
+    __device__ void find_groups(size_t (&groups)[coded_share<C>::PIECES], const many_tile &tile) const
     {
         using share = coded_share<C>;
 #pragma unroll
         for (int q = 0; q < share::PIECES; q++)
-            to.groups[q] =
+            groups[q] =
                 (size_t)weight_row(tile, (int)threadIdx.x / share::OF_ROW + q * share::APART) * (size_t)w.n_groups;
-        load(to, tile, 0);
     }
     template <enum codes C>
-    __device__ void load(coded_share<C> &to, const many_tile &tile, int stage) const
+    __device__ void load(coded_share<C> &to, const size_t (&groups)[coded_share<C>::PIECES], const many_tile &tile,
+                         int stage) const
     {
         using share = coded_share<C>;
         int col = base::column(tile, stage) + (int)threadIdx.x % share::OF_ROW * share::COLS;
         int group = (w.form.first + (col < a.cols ? col : a.cols - 1)) / w.form.group;
 #pragma unroll
         for (int q = 0; q < share::PIECES; q++) {
-            to.scale[q] = coded_scale_word(w, to.groups[q] + (size_t)group);
+            to.scale[q] = coded_scale_word(w, groups[q] + (size_t)group);
             if (share::INTEGER)
-                to.zero[q] = (uint32_t)coded_zero(w, to.groups[q] + (size_t)group);
+                to.zero[q] = (uint32_t)coded_zero(w, groups[q] + (size_t)group);
         }
     }
 
@@ -150,60 +146,73 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
     __device__ void widen_stage(const coded_share<C> &part, int s, int end, int &n, unsigned done) const
     {
         using share = coded_share<C>;
-        int slot = n % CODED_SLOTS;
-        if (s % share::STAGES == 0)
+        int slot = n % CODED_SLOTS, half = s % share::STAGES;
+        if (half == 0)
             barrier_wait(shared_address(&ring->come[slot]), n / CODED_SLOTS % 2);
-        widen(part, ring->codes[slot] + s % share::STAGES * share::ROW, base::place_of(done));
-        if (s % share::STAGES < share::STAGES - 1 && s < end - 1)
-            return;
-        __syncwarp();
-        if (threadIdx.x % 32 == 0)
-            barrier_arrive(shared_address(&ring->used[slot]));
-        n++;
+        widen(part, ring->codes[slot] + half * share::ROW, base::place_of(done));
+        if (half == share::STAGES - 1 || s == end - 1)
+            n++;
     }
     __device__ void bring_rows_of(const int (&row)[X_ROWS], int k, unsigned stage) const
     {
         barrier_wait(shared_address(&sh->empty[base::place_of(stage)]), base::phase_of(stage) ^ 1);
         base::bring_rows(row, k, base::place_of(stage));
     }
-    /* Rows of x and scales are a stage ahead of the codes that become numbers. */
+    /* Before a stage is told of, all that is under way must have come: so rows of x are asked for after that, a stage
+     * ahead of the codes that become numbers, and scales two. */
     template <enum codes C>
     __device__ void bring() const
     {
         many_tile tile;
         int i = -1, n = 0, row[X_ROWS];
-        bool more = base::next_tile(tile, i);
-        if (threadIdx.x == 0)
-            ring->asked = {tile, i, 0, 0, more};
-        for (int slot = 0; slot < CODED_SLOTS && threadIdx.x == 0; slot++)
-            ask<C>();
-        coded_share<C> next;
-        if (more) {
+        size_t groups[coded_share<C>::PIECES];
+        coded_share<C> now, next;
+        auto enter = [&]() {
             base::find_rows(row, tile);
-            enter(next, tile);
+            find_groups<C>(groups, tile);
+            load<C>(now, groups, tile, 0);
+            load<C>(next, groups, tile, 1);
+        };
+        bool more = base::next_tile(tile, i);
+        if (more) {
+            enter();
             bring_rows_of(row, base::column(tile, 0), 0);
         }
         for (unsigned done = 0; more;)
             for (int s = 0, end = base::stages_of(tile); s < end; s++, done++) {
-                coded_share<C> now = next;
                 bool last = s + 1 == end;
-                if (!last)
-                    load(next, tile, s + 1);
-                else if ((more = base::next_tile(tile, i))) {
-                    base::find_rows(row, tile);
-                    enter(next, tile);
-                }
-                int before = n;
-                widen_stage(now, s, end, n, done);
+                coded_share<C> part = now;
+                now = next;
+                if (last && (more = base::next_tile(tile, i)))
+                    enter();
+                widen_stage(part, s, end, n, done);
+                async_wait<0>();
+                base::tell(done);
                 if (more)
                     bring_rows_of(row, base::column(tile, last ? 0 : s + 1), done + 1);
-                else
-                    async_commit();
-                async_wait<1>();
-                base::tell(done);
-                if (threadIdx.x == 0 && n > before)
-                    ask<C>();
+                if (!last)
+                    load<C>(next, groups, tile, s + 2);
             }
+    }
+    /* A stage's slot is free when the stage is full. */
+    __device__ void multiply_any() const
+    {
+        int bits = w.form.codes == CODES_E4M3 || w.form.codes == CODES_INT8 ? 8 : 4;
+        int of_slot = CODED_LOAD * 8 / bits / MANY_COLS;
+        bool asks = threadIdx.x == CODED_BRINGING;
+        if (asks) {
+            coded_asked &at = ring->asked;
+            at.i = -1, at.stage = at.n = 0;
+            at.more = base::next_tile(at.tile, at.i);
+            for (int slot = 0; slot < CODED_SLOTS; slot++)
+                ask(bits);
+        }
+        __syncwarp();
+        base::multiply_all([&](int s, int end) {
+            if (asks && (s % of_slot == of_slot - 1 || s == end - 1))
+                ask(bits);
+            __syncwarp();
+        });
     }
     __device__ void bring_any() const
     {
@@ -232,7 +241,7 @@ __global__ void __launch_bounds__(CODED_THREADS, 1)
         work.bring_any();
     } else {
         take_registers<176>();
-        work.multiply_all();
+        work.multiply_any();
     }
 }
 

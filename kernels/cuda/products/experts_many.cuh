@@ -232,8 +232,8 @@ struct many_work {
         if (threadIdx.x % 32 == 0)
             barrier_arrive(shared_address(&sh->empty[place_of(stage)]));
     }
-    template <int HALF>
-    __device__ void multiply(float (&sum)[2][HALF], int stages, unsigned &done) const
+    template <int HALF, typename F>
+    __device__ void multiply(float (&sum)[2][HALF], int stages, unsigned &done, F begun) const
     {
 #pragma unroll
         for (int b = 0; b < 2; b++)
@@ -252,6 +252,7 @@ struct many_work {
                 for (int b = 0; b < 2; b++)
                     warpgroup_product<T, true>(sum[b], w + b * (MANY_BOX * 128 / 16) + k * 2, x + k * 2);
             warpgroup_commit();
+            begun(s, stages);
             warpgroup_wait<1>();
             if (s > 0)
                 release(done - 1);
@@ -321,11 +322,11 @@ struct many_work {
             }
         }
     }
-    template <int N>
-    __device__ __forceinline__ void run_tile(const many_tile &tile, unsigned &done) const
+    template <int N, typename F>
+    __device__ __forceinline__ void run_tile(const many_tile &tile, unsigned &done, F begun) const
     {
         float sum[2][N / 2];
-        multiply(sum, stages_of(tile), done);
+        multiply(sum, stages_of(tile), done, begun);
         if (DENSE && a.sums != nullptr)
             store_part(sum, tile);
         else
@@ -338,7 +339,9 @@ struct many_work {
             sh->pair[half()][t] = a.r.pair[tile.begin + t];
         asm volatile("bar.sync %0, 128;" ::"r"(1 + half()) : "memory");
     }
-    __device__ void multiply_all() const
+    /* begun(s, n): the products of stage s of a tile's n are under way. */
+    template <typename F>
+    __device__ void multiply_all(F begun) const
     {
         many_tile tile;
         unsigned done = 0;
@@ -346,17 +349,17 @@ struct many_work {
             if (!DENSE)
                 keep_pairs(tile);
             if (tile.n_tokens <= 16)
-                run_tile<16>(tile, done);
+                run_tile<16>(tile, done, begun);
             else if (tile.n_tokens <= 32)
-                run_tile<32>(tile, done);
+                run_tile<32>(tile, done, begun);
             else if (tile.n_tokens <= 64)
-                run_tile<64>(tile, done);
+                run_tile<64>(tile, done, begun);
             else if (tile.n_tokens <= 96)
-                run_tile<96>(tile, done);
+                run_tile<96>(tile, done, begun);
             else if (WIDTH <= 128 || tile.n_tokens <= 128)
-                run_tile<128>(tile, done);
+                run_tile<128>(tile, done, begun);
             else
-                run_tile<WIDTH>(tile, done);
+                run_tile<WIDTH>(tile, done, begun);
         }
     }
 };
@@ -421,7 +424,7 @@ __global__ void __launch_bounds__(MANY_THREADS, 1)
         work.bring();
     } else {
         take_registers<224>();
-        work.multiply_all();
+        work.multiply_all([](int, int) {});
     }
 }
 

@@ -3,7 +3,7 @@
  * in which the blocks of a cluster share out the logits and the first one chooses; more take three. */
 #include "kernels/cuda/products/route_choose.cuh"
 #include "kernels/cuda/products/row_dots.cuh"
-#include "kernels/cuda/products/tile_dots.cuh"
+#include "kernels/cuda/tensor.cuh"
 
 #include <cooperative_groups.h>
 
@@ -166,31 +166,67 @@ __global__ void route_logits(route_args<T, W> a)
         make_logits<T, W, N, DOT_TOKENS>(a, e, (int)blockIdx.y * DOT_TOKENS);
 }
 
-#define BLOCK_EXPERTS (WARPS * TILE_ROWS)
+#define TILE_TOKENS  16
+#define TILE_EXPERTS 16  /* of a warp */
+#define SOME_TOKENS  512 /* so few of them that the columns are shared out, too */
 
-/* The same on the tensor cores: a warp has TILE_TOKENS tokens and TILE_ROWS experts. grid: tokens / TILE_TOKENS,
- * experts / BLOCK_EXPERTS */
+/* 16 tokens' logits of 16 experts, over columns [begin, end), which are multiples of 32. As in matmul_stream.cuh lanes
+ * hold 16 bytes of a row of each operand, which puts the columns of 32 in another order, the same for both. */
 template <typename T>
-__global__ void __launch_bounds__(WARPS * 32) route_logits_tiles(route_args<T, T> a)
+__device__ static inline void multiply_tile(float (&sum)[2][4], const route_args<T, T> &a, int t0, int e0, int begin,
+                                            int end)
 {
-    after_previous();
-    int lane = threadIdx.x % 32, g = lane / 4, t0 = (int)blockIdx.x * TILE_TOKENS;
-    int e0 = (int)blockIdx.y * BLOCK_EXPERTS + (int)threadIdx.x / 32 * TILE_ROWS;
-    float sum[2][4] = {}; /* of 8 experts each */
+    int lane = threadIdx.x % 32, g = lane / 4;
     const T *x[2], *w[2];
     for (int i = 0; i < 2; i++) {
         x[i] = a.x + (size_t)min(t0 + i * 8 + g, a.n_tokens - 1) * a.cols;
         w[i] = a.w + (size_t)min(e0 + i * 8 + g, a.how.n_experts - 1) * a.cols;
     }
-    tile_dots<T, 8>(sum, x, w, a.cols);
+#pragma unroll 8
+    for (int k = begin + lane % 4 * 8; k < end; k += 32) {
+        uint4 of_x[2], of_w[2], none = make_uint4(0, 0, 0, 0);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            of_x[i] = k < a.cols ? *(const uint4 *)(x[i] + k) : none;
+            of_w[i] = k < a.cols ? *(const uint4 *)(w[i] + k) : none;
+        }
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            tensor_mma<T>(sum[i], of_x[0].x, of_x[1].x, of_x[0].y, of_x[1].y, of_w[i].x, of_w[i].y);
+            tensor_mma<T>(sum[i], of_x[0].z, of_x[1].z, of_x[0].w, of_x[1].w, of_w[i].z, of_w[i].w);
+        }
+    }
+}
+
+/* The logits on the tensor cores: a block has TILE_TOKENS tokens and WARPS / PARTS times TILE_EXPERTS experts, and
+ * PARTS of its warps share out the columns, whose sums are added in order. grid: tokens, experts */
+template <typename T, int PARTS>
+__global__ void __launch_bounds__(WARPS * 32) route_logits_tiles(route_args<T, T> a)
+{
+    after_previous();
+    __shared__ float part[WARPS][TILE_TOKENS][TILE_EXPERTS];
+    int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, steps = (a.cols + 31) / 32;
+    int t0 = (int)blockIdx.x * TILE_TOKENS, e0 = (int)blockIdx.y * (WARPS / PARTS) * TILE_EXPERTS;
+    float sum[2][4] = {}; /* of 8 experts each */
+    multiply_tile(sum, a, t0, e0 + warp / PARTS * TILE_EXPERTS, warp % PARTS * steps / PARTS * 32,
+                  (warp % PARTS + 1) * steps / PARTS * 32);
 #pragma unroll
     for (int i = 0; i < 2; i++)
 #pragma unroll
-        for (int c = 0; c < 4; c++) {
-            int t = t0 + c / 2 * 8 + g, e = e0 + i * 8 + lane % 4 * 2 + c % 2;
-            if (t < a.n_tokens && e < a.how.n_experts)
-                a.to.logits[(size_t)t * a.how.n_experts + e] = sum[i][c] + weight_at(a.of_logits, a.bias_type, e, 0.0f);
-        }
+        for (int c = 0; c < 4; c++)
+            part[warp][c / 2 * 8 + lane / 4][i * 8 + lane % 4 * 2 + c % 2] = sum[i][c];
+    __syncthreads();
+    const int OF_BLOCK = WARPS / PARTS * TILE_EXPERTS;
+    for (int i = threadIdx.x; i < TILE_TOKENS * OF_BLOCK; i += WARPS * 32) {
+        int t = i / OF_BLOCK, e = i % OF_BLOCK;
+        float logit = 0;
+#pragma unroll
+        for (int p = 0; p < PARTS; p++)
+            logit += part[e / TILE_EXPERTS * PARTS + p][t][e % TILE_EXPERTS];
+        if (t0 + t < a.n_tokens && e0 + e < a.how.n_experts)
+            a.to.logits[(size_t)(t0 + t) * a.how.n_experts + e0 + e] =
+                logit + weight_at(a.of_logits, a.bias_type, e0 + e, 0.0f);
+    }
 }
 
 /* A warp a token. grid: tokens / WARPS */
@@ -260,6 +296,15 @@ static void launch_logits(struct queue *q, const route_args<T, W> &a)
     launch(q, route_logits<T, W, N>, grid, dim3(WARPS * 32), 0, a);
 }
 
+template <typename T, int PARTS>
+static void launch_tiles(struct queue *q, const route_args<T, T> &a)
+{
+    const int OF_BLOCK = WARPS / PARTS * TILE_EXPERTS;
+    dim3 grid((unsigned)(a.n_tokens + TILE_TOKENS - 1) / TILE_TOKENS,
+              (unsigned)(a.how.n_experts + OF_BLOCK - 1) / OF_BLOCK);
+    launch(q, route_logits_tiles<T, PARTS>, grid, dim3(WARPS * 32), 0, a);
+}
+
 template <typename T, typename W, int N>
 static void route_some(struct queue *q, const route_args<T, W> &a)
 {
@@ -270,10 +315,10 @@ static void route_some(struct queue *q, const route_args<T, W> &a)
         return;
     }
     if constexpr (std::is_same<T, W>::value && sizeof(T) == 2 && N == 8) {
-        dim3 grid((unsigned)(a.n_tokens + TILE_TOKENS - 1) / TILE_TOKENS,
-                  (unsigned)(a.how.n_experts + BLOCK_EXPERTS - 1) / BLOCK_EXPERTS);
-        if (a.n_tokens > FEW_TOKENS)
-            launch(q, route_logits_tiles<T>, grid, dim3(WARPS * 32), 0, a);
+        if (a.n_tokens > SOME_TOKENS)
+            launch_tiles<T, 1>(q, a);
+        else if (a.n_tokens > FEW_TOKENS)
+            launch_tiles<T, WARPS>(q, a);
         else
             launch_logits<T, W, N>(q, a);
     } else {
