@@ -61,8 +61,9 @@ int texts_open(struct texts *t, const char *dir, const char *name, const char *c
         return -1;
     if (t->chat == NULL)
         log_info("no chats: %s", why);
+    (void)snprintf(t->family, sizeof t->family, "%s", m->model_type);
     t->served = (struct served){.model = {.name = t->name, .vocab = m->vocab, .n_eos = ids.sampling.n_eos},
-                                .family = m->model_type,
+                                .family = t->family,
                                 .dtype = dtype_name(m->dtype),
                                 .variant = model_variant(m),
                                 .tokenizer = t->tokenizer,

@@ -12,9 +12,10 @@ struct texts {
     char name[768]; /* of the model, in UTF-8 whatever its folder is called */
     struct tokenizer *tokenizer;
     struct lexicon_keeper lexicon;
-    struct chat_template *chat; /* NULL: none that we know */
-    struct served served;       /* of these; .model.name is `name` */
-    int rope_changes_at;        /* see struct scheduler_setup */
+    struct chat_template *chat;                                /* NULL: none that we know */
+    char family[sizeof((struct model_config *)0)->model_type]; /* they outlive the config */
+    struct served served; /* of these; .model.name is `name`, .family is `family` */
+    int rope_changes_at;  /* see struct scheduler_setup */
 };
 
 /* name: to clients. chat_template: as in struct service_options. m is borrowed. The texts must stay where they are.
