@@ -35,6 +35,16 @@ static double element(const struct weight *w, int r, int c)
     return code_element(w->data, &w->form, w->rows, w->cols, r, c);
 }
 
+/* All elements. */
+static double *elements(const struct weight *w)
+{
+    double *all = zeroed((size_t)w->rows * (size_t)w->cols, sizeof *all);
+    for (int r = 0; r < w->rows; r++)
+        for (int c = 0; c < w->cols; c++)
+            all[(size_t)r * w->cols + c] = element(w, r, c);
+    return all;
+}
+
 static void check_product(struct code_form form, int n_tokens, int rows, int cols, bool with_bias, bool accumulate)
 {
     if (left_out())
@@ -44,7 +54,7 @@ static void check_product(struct code_form form, int n_tokens, int rows, int col
     struct weight w = coded_weight(form, rows, cols, &state), bias = random_weight(backend_act(), 1, rows, &state, 1);
     size_t n = (size_t)n_tokens * (size_t)rows;
     struct guarded x = guarded_open((size_t)n_tokens * cols), out = guarded_open(n);
-    double *want = zeroed(n, sizeof *want);
+    double *want = zeroed(n, sizeof *want), *weights = elements(&w);
     random_fill(x.data, x.n, &state, 1);
     if (accumulate)
         random_fill(out.data, n, &state, 1);
@@ -53,7 +63,7 @@ static void check_product(struct code_form form, int n_tokens, int rows, int col
             double sum = accumulate ? out.data[t * rows + r] : 0;
             sum += with_bias ? weight_at(&bias, 0, r) : 0;
             for (int c = 0; c < cols; c++)
-                sum += (double)x.data[t * cols + c] * element(&w, r, c);
+                sum += (double)x.data[t * cols + c] * weights[(size_t)r * cols + c];
             want[t * rows + r] = sum;
         }
     ops->matmul(&q, out.data, x.data, &w, with_bias ? &bias : NULL, n_tokens, accumulate);
@@ -64,6 +74,7 @@ static void check_product(struct code_form form, int n_tokens, int rows, int col
     assert_int_equal(q.err.code, ERR_NONE);
     free(w.data);
     free(bias.data);
+    free(weights);
     free(want);
     guarded_close(&x);
     guarded_close(&out);
@@ -116,6 +127,22 @@ static void test_many_rows(void **unused)
     const struct code_form form = {.codes = CODES_INT4, .group = 128, .zeros = true};
     check_product(form, 1, 3001, 264, true, false);
     check_product(form, 19, 3001, 264, true, true);
+}
+
+/* More rows and tokens than a tile has, columns in one part and in several: on a device where products of some tokens
+ * are a kernel's of their own, all of these are its. */
+static void check_some_tokens(struct code_form form, size_t number)
+{
+    check_product(form, 17, 264, 136, number % 2, number % 3 == 0);
+    check_product(form, 33 + 4 * (int)number, 72, 1416, number % 3 == 0, number % 2);
+    if (number % 4 == 0)
+        check_product(form, 300, 520, 264, true, false);
+}
+
+static void test_some_tokens(void **unused)
+{
+    (void)unused;
+    each_form(check_some_tokens);
 }
 
 /* Every code by itself: one is as one is told. */
@@ -192,10 +219,22 @@ static void fill_routes(struct routes *r, const struct routing *how, int n_token
     r->begin[how->n_experts] = at;
 }
 
-/* first: which of the two products. Of the first one a result is relu(row n) times row rows / 2 + n. n_held of five
- * experts, from first_held on, are here. */
-static void check_experts(struct code_form form, int n_tokens, int rows, int cols, bool first, int first_held,
-                          int n_held)
+/* The activated result of gate f and the up that it multiplies, from the `rows` results of a pair's first product. */
+static double gated(enum activation kind, const double *said, int rows, int f)
+{
+    double gate = said[f], up = said[rows / 2 + f];
+    if (kind == ACTIVATION_RELU)
+        return fmax(gate, 0) * up;
+    if (kind == ACTIVATION_SILU)
+        return gate / (1 + exp(-gate)) * up;
+    gate = fmin(said[2 * f], SWIGLU_LIMIT);
+    up = fmax(fmin(said[2 * f + 1], SWIGLU_LIMIT), -SWIGLU_LIMIT);
+    return (up + 1) * gate / (1 + exp(-1.702 * gate));
+}
+
+/* first: which of the two products. n_held of five experts, from first_held on, are here. */
+static void check_experts(struct code_form form, enum activation kind, int n_tokens, int rows, int cols, bool first,
+                          int first_held, int n_held)
 {
     if (left_out())
         return;
@@ -215,8 +254,9 @@ static void check_experts(struct code_form form, int n_tokens, int rows, int col
     fill_routes(&r, &how, n_tokens);
     struct guarded x = guarded_open((first ? (size_t)n_tokens : pairs) * cols), work = guarded_open(n_said);
     struct guarded out = guarded_open(n_said / 2);
+    double *weights = elements(&w);
     double *said = zeroed(n_said, sizeof *said), *want = zeroed(n_said / 2, sizeof *want);
-    random_fill(x.data, x.n, &state, 1);
+    random_fill(x.data, x.n, &state, first ? 0.5f : 1); /* roundings of gates and of ups multiply */
     for (size_t p = 0; p < pairs; p++)
         for (int o = 0; o < rows; o++) {
             double *sum = &said[p * rows + o];
@@ -225,17 +265,17 @@ static void check_experts(struct code_form form, int n_tokens, int rows, int col
                 continue;
             *sum = weight_at(&bias, e, o);
             for (int c = 0; c < cols; c++)
-                *sum += (double)x.data[(first ? p / 2 : p) * cols + c] * element(&w, e * rows + o, c);
+                *sum += (double)x.data[(first ? p / 2 : p) * cols + c] * weights[((size_t)e * rows + o) * cols + c];
         }
     for (size_t p = 0; p < pairs; p++) {
         r.share[p] = p % 2 == 0 ? 0.5f : 0.25f;
         for (int o = 0; o < rows / 2 && first; o++)
-            want[p * rows / 2 + o] = fmax(said[p * rows + o], 0) * said[p * rows + rows / 2 + o];
+            want[p * rows / 2 + o] = gated(kind, said + p * rows, rows, o);
         for (int o = 0; o < rows && !first; o++)
             want[p / 2 * rows + o] += r.share[p] * said[p * rows + o];
     }
     if (first)
-        ops->experts_first(&q, out.data, x.data, &w, &bias, &r, &how, ACTIVATION_RELU, work.data, n_tokens);
+        ops->experts_first(&q, out.data, x.data, &w, &bias, &r, &how, kind, work.data, n_tokens);
     else
         ops->experts_second(&q, out.data, x.data, &w, &bias, &r, &how, work.data, n_tokens, rows, false);
     for (size_t p = 0; p < pairs && first; p++) /* what is elsewhere may be anything here */
@@ -254,6 +294,7 @@ static void check_experts(struct code_form form, int n_tokens, int rows, int col
     free(r.pair);
     free(w.data);
     free(bias.data);
+    free(weights);
     free(said);
     free(want);
     guarded_close(&x);
@@ -267,8 +308,8 @@ static void check_expert_sizes(struct code_form form, size_t number)
     for (size_t t = 0; t < sizeof tokens / sizeof tokens[0]; t++)
         for (size_t c = 0; c < sizeof cols / sizeof cols[0]; c++)
             if ((t + c + number) % 2 == 0) {
-                check_experts(form, tokens[t], 20 + 16 * (int)c, cols[c], (t + c) % 2, 0, 5);
-                check_experts(form, tokens[t], 20 + 16 * (int)c, cols[c], (t + c) % 2, 1 + (int)c, 2);
+                check_experts(form, ACTIVATION_RELU, tokens[t], 20 + 16 * (int)c, cols[c], (t + c) % 2, 0, 5);
+                check_experts(form, ACTIVATION_RELU, tokens[t], 20 + 16 * (int)c, cols[c], (t + c) % 2, 1 + (int)c, 2);
             }
 }
 
@@ -278,11 +319,30 @@ static void test_experts(void **unused)
     each_form(check_expert_sizes);
 }
 
+/* More rows and columns than a tile has, of experts with less or more tokens than one: on a device where products of
+ * many tokens are a kernel's of their own, all of these are its. */
+static void check_many_experts(struct code_form form, size_t number)
+{
+    static const int tokens[] = {17, 90, 330};
+    enum activation kind = number % 2 == 0 ? ACTIVATION_SILU : ACTIVATION_SWIGLU;
+    for (size_t t = 0; t < sizeof tokens / sizeof tokens[0]; t++) {
+        check_experts(form, kind, tokens[t], 2 * 136, 136, true, 0, 5);
+        check_experts(form, kind, tokens[t], 264, 72, false, 1, 3);
+    }
+}
+
+static void test_many_experts(void **unused)
+{
+    (void)unused;
+    each_form(check_many_experts);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes), cmocka_unit_test(test_many_rows), cmocka_unit_test(test_every_code),
-        cmocka_unit_test(test_bits),  cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_sizes),        cmocka_unit_test(test_many_rows), cmocka_unit_test(test_some_tokens),
+        cmocka_unit_test(test_every_code),   cmocka_unit_test(test_bits),      cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_many_experts),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

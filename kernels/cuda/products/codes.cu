@@ -1,12 +1,14 @@
 /* kernels/cuda/products/codes.cu - the product of quantised weights. Up to CODES_MAX_TOKENS tokens: codes_stream.cuh,
- * at the speed of memory. For more, some rows at a time become 16-bit numbers in memory that stays in L2, for the
- * ordinary product. A plain kernel takes the rest: float activations, and groups that lanes do not see whole. */
+ * at the speed of memory. For more, codes_many.cu; for many, some rows at a time become 16-bit numbers in memory, for
+ * the ordinary product. A plain kernel takes the rest: float activations, and groups that lanes do not see whole. */
+#include "kernels/cuda/codes_wide.cuh"
 #include "kernels/cuda/products/codes_stream.cuh"
 #include "kernels/cuda/products/products.cuh"
 
 #define PLAIN_TOKENS  8
 #define PLAIN_WARPS   8
 #define WIDEN_THREADS 256
+#define WIDEN_AT_ONCE 4   /* rows of a thread's columns */
 #define WIDEN_ROWS    128 /* a multiple of which is made wide at a time, where there are so many */
 
 /* A warp computes one row for up to PLAIN_TOKENS tokens. grid: rows / PLAIN_WARPS, tokens / PLAIN_TOKENS */
@@ -146,13 +148,74 @@ __global__ void widen_codes(T *wide, coded w, int cols)
         wide[(size_t)row * cols + col] = from_float<T>(coded_element(w, row, col));
 }
 
+/* The same, eight columns of one group a thread. grid: columns / 8, rows / WIDEN_AT_ONCE */
+template <typename T, enum codes C>
+__global__ void widen_eights(T *wide, coded w, int rows, int cols)
+{
+    const int WORDS = bits_of_codes<C> / 4;
+    int col = (int)(blockIdx.x * WIDEN_THREADS + threadIdx.x) * 8, first = (int)blockIdx.y * WIDEN_AT_ONCE;
+    uint32_t word[WIDEN_AT_ONCE][WORDS], scale[WIDEN_AT_ONCE], zero[WIDEN_AT_ONCE];
+    if (col >= cols)
+        return;
+    unsigned group = ((unsigned)w.form.first + (unsigned)col) / (unsigned)w.form.group;
+#pragma unroll
+    for (int r = 0; r < WIDEN_AT_ONCE; r++) {
+        size_t row = (size_t)min(first + r, rows - 1), i = row * (size_t)w.n_groups + group;
+        const uint32_t *from = (const uint32_t *)(w.codes + row * w.pitch) + col / 8 * WORDS;
+#pragma unroll
+        for (int j = 0; j < WORDS; j++)
+            word[r][j] = from[j];
+        scale[r] = coded_scale_word(w, i);
+        zero[r] = (uint32_t)coded_zero(w, i);
+    }
+#pragma unroll
+    for (int r = 0; r < WIDEN_AT_ONCE; r++) {
+        uint32_t pair[4];
+        codes_wide<T, C>(pair, word[r], code_pairs<T, C>::zero((int)zero[r]), w.form.scale, scale[r]);
+        if (first + r < rows)
+            *(uint4 *)(wide + (size_t)(first + r) * cols + col) = make_uint4(pair[0], pair[1], pair[2], pair[3]);
+    }
+}
+
+/* f(kernel) for the codes. */
+template <typename T, typename F>
+static void with_eights(enum codes codes, F f)
+{
+    if (codes == CODES_E4M3)
+        f(widen_eights<T, CODES_E4M3>);
+    else if (codes == CODES_INT8)
+        f(widen_eights<T, CODES_INT8>);
+    else if (codes == CODES_INT4)
+        f(widen_eights<T, CODES_INT4>);
+    else
+        f(widen_eights<T, CODES_E2M1>);
+}
+
+static bool in_eights(const struct weight *w)
+{
+    bool one = code_groups(&w->form, w->cols) == 1;
+    return w->cols % 8 == 0 && (one || (w->form.group % 8 == 0 && w->form.first % 8 == 0));
+}
+
+/* Rows [first, first + n_rows), to the beginning of w->wide. */
 static void widen(struct queue *q, const struct weight *w, int first, int n_rows)
 {
-    unsigned n_blocks = (unsigned)(w->cols + WIDEN_THREADS - 1) / WIDEN_THREADS;
+    int threads = in_eights(w) && q->act != DTYPE_F32 ? w->cols / 8 : w->cols;
+    unsigned n_blocks = (unsigned)(threads + WIDEN_THREADS - 1) / WIDEN_THREADS;
+    coded part = coded_rows(w, (size_t)first);
     with_type(q->act, [&](auto act) {
         using T = decltype(act);
-        widen_codes<<<dim3(n_blocks, (unsigned)n_rows), WIDEN_THREADS, 0, cuda_stream(q)>>>(
-            (T *)w->wide, coded_rows(w, (size_t)first), w->cols);
+        if constexpr (sizeof(T) == 2) {
+            if (in_eights(w)) {
+                dim3 grid(n_blocks, (unsigned)(n_rows + WIDEN_AT_ONCE - 1) / WIDEN_AT_ONCE);
+                with_eights<T>(w->form.codes, [&](auto kernel) {
+                    kernel<<<grid, WIDEN_THREADS, 0, cuda_stream(q)>>>((T *)w->wide, part, n_rows, w->cols);
+                });
+                return;
+            }
+        }
+        widen_codes<<<dim3(n_blocks, (unsigned)n_rows), WIDEN_THREADS, 0, cuda_stream(q)>>>((T *)w->wide, part,
+                                                                                            w->cols);
     });
     CUDA_TRY(q, cudaGetLastError());
 }
@@ -186,6 +249,8 @@ void product_of_codes(struct queue *q, void *out, const void *x, const struct we
     if (few && streams && stream_any(q, out, x, w, bias, n_tokens, accumulate, early))
         return;
     bool fits = w->wide != NULL && w->cols > 0 && (size_t)w->cols * sizeof(float) <= WIDE_BYTES;
+    if (!few && fits && coded_product(q, out, x, w, bias, n_tokens, accumulate))
+        return;
     if (!few && fits)
         many(q, out, x, w, bias, n_tokens, accumulate);
     else

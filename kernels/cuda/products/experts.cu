@@ -258,18 +258,23 @@ extern "C" int cuda_experts_open(struct queue *q, struct err *e)
     return q->err.code == ERR_NONE ? 0 : -1;
 }
 
+PFN_cuTensorMapEncodeTiled_v12000 many_encoder(const struct queue *q)
+{
+    return ((const struct experts_state *)cuda_state(q)->experts)->encode;
+}
+
 extern "C" void cuda_experts_close(struct queue *q)
 {
     free(cuda_state(q)->experts);
     cuda_state(q)->experts = NULL;
 }
 
-/* f(product) if all is dense, of one 16-bit type, in rows of whole 16 bytes. */
+/* f(product) if all but codes is of one 16-bit type, in rows of whole 16 bytes. */
 template <typename F>
 static bool with_product(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                          const struct routes *r, const struct routing *how, int n_tokens, F f)
 {
-    if (weight_is_quantised(w) || w->type != q->act || w->type == DTYPE_F32 || w->cols < 1 || w->cols % 8 != 0 ||
+    if ((!weight_is_quantised(w) && w->type != q->act) || q->act == DTYPE_F32 || w->cols < 1 || w->cols % 8 != 0 ||
         ((uintptr_t)w->data | (uintptr_t)x) % 16 != 0)
         return false;
     auto make = [&](auto t) {
@@ -302,12 +307,9 @@ extern "C" void cuda_experts_first(struct queue *q, void *out, const void *x, co
     bool done = with_product(q, out, x, w, bias, r, how, n_tokens, [&](auto a) {
         a.rows /= 2;
         a.kind = kind;
-        if (experts->streams && takes_stream(a))
-            stream_first(q, a);
-        else if (experts->encode && takes_many(a, true))
-            launch_many<typename decltype(a)::type, true>(q, experts->encode, a);
-        else
-            return false;
+        if (!experts->streams || !takes_stream(a, w))
+            return launch_many<typename decltype(a)::type, true>(q, experts->encode, a, w);
+        stream_first(q, a);
         return true;
     });
     if (done)
@@ -331,16 +333,13 @@ extern "C" void cuda_experts_second(struct queue *q, void *out, const void *x, c
     bool sums = true;
     bool done = with_product(q, out, x, w, bias, r, how, n_tokens, [&](auto a) {
         a.accumulate = accumulate;
-        if (experts->streams && takes_stream(a)) {
+        if (experts->streams && takes_stream(a, w)) {
             stream_second(q, a);
             return true;
         }
         sums = false;
         a.out = (typename decltype(a)::type *)work;
-        if (!experts->encode || !takes_many(a, false))
-            return false;
-        launch_many<typename decltype(a)::type, false>(q, experts->encode, a);
-        return true;
+        return launch_many<typename decltype(a)::type, false>(q, experts->encode, a, w);
     });
     if (done && sums)
         return;

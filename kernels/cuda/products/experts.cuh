@@ -5,6 +5,8 @@
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/tensor.cuh"
 
+#include <cudaTypedefs.h>
+
 /* The first product, whose results are activated, and the second one, whose results are added up; T: of all arrays but
  * the biases. */
 template <typename T>
@@ -19,6 +21,9 @@ struct expert_product {
     int n_held, n_chosen, n_tokens, rows, cols; /* experts are counted from the first held one on */
     enum activation kind;                       /* of the first */
     bool accumulate;                            /* of the second */
+    /* One dense matrix instead, every token's: n_held parts of its columns, and their results, [n_held, n_tokens,
+     * rows], which others add up; NULL: there is one part, whose results are `out` (codes_many.cu) */
+    float *sums;
 };
 
 /* The row of an expert's first matrix that has the gate (which 0) or the up (1) of its column f. */
@@ -33,5 +38,18 @@ __device__ static inline float gate_bias(const expert_product<T> &a, int e, int 
 {
     return weight_at(a.bias, a.bias_type, e * 2 * a.rows + row_of_gate(a, f, which), 0.0f);
 }
+
+/* Makes maps for the kernels of many tokens; NULL: the device or this program is not capable of them. */
+PFN_cuTensorMapEncodeTiled_v12000 many_encoder(const struct queue *q);
+
+/* Once, at start, where the device is capable of it: of experts_coded.cu, and of codes_many.cu. */
+void prepare_coded_experts(struct queue *q);
+void prepare_coded_products(struct queue *q);
+
+/* A product of many tokens by experts of codes, of those that takes_many is for. Returns false for few tokens, and for
+ * groups that it cannot do. */
+template <typename T>
+bool coded_experts(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, const expert_product<T> &a,
+                   const struct weight *w, bool first);
 
 #endif

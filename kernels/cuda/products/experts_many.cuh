@@ -1,10 +1,11 @@
 /* kernels/cuda/products/experts_many.cuh - the products of experts for many tokens, on Hopper. A tile is 256 rows of an
  * expert's weights times up to MANY_WIDTH of its tokens; a block takes one after the other, as many blocks as there are
- * multiprocessors. In it, one warpgroup brings what is multiplied: a thread has boxes of weights copied by the tensor
- * memory accelerator, all of them copy rows of x, which lie where their tokens are. Two warpgroups multiply, 64 rows of
- * each of a tile's two boxes each: rows of weights are the products' rows and tokens their columns, so that a tile is
- * no wider than its tokens need. The boxes of the first product are 128 gates and the rows that they multiply, so both
- * parts of a result meet in a thread's registers. There is no capacity: an expert with more tokens has more tiles.
+ * multiprocessors. In it, the first warpgroups bring what is multiplied; all of their threads copy rows of x, which lie
+ * where their tokens are. Dense weights are brought by one warpgroup, of which a thread has boxes copied by the tensor
+ * memory accelerator; codes: coded_many.cuh. Two warpgroups multiply, 64 rows of each of a tile's two boxes
+ * each: rows of weights are the products' rows and tokens their columns, so that a tile is no wider than its tokens
+ * need. The boxes of the first product are 128 gates and the rows that they multiply, so both parts of a result meet in
+ * a thread's registers. There is no capacity: an expert with more tokens has more tiles.
  *
  * A result depends on the expert's weights and the token alone: columns are added in order. */
 #ifndef PRODUCTS_EXPERTS_MANY_CUH
@@ -14,24 +15,27 @@
 #include "kernels/cuda/products/experts.cuh"
 #include "kernels/cuda/warpgroup.cuh"
 
-#define MANY_THREADS 384 /* who brings, and twice who multiplies */
-#define MANY_COLS    64  /* of a stage: a row has 128 bytes */
-#define MANY_BOX     128 /* rows of weights */
-#define MANY_WIDTH   160 /* most tokens of a tile */
-#define MANY_STAGES  4
-#define MANY_LAG     2 /* stages whose rows of x are under way before a thread waits for the first */
-#define MANY_ALIGN   1024
+#define MANY_BRINGING    128 /* threads that bring dense weights */
+#define MANY_MULTIPLYING 256
+#define MANY_THREADS     (MANY_BRINGING + MANY_MULTIPLYING)
+#define MANY_COLS        64  /* of a stage: a row has 128 bytes */
+#define MANY_BOX         128 /* rows of weights */
+#define MANY_WIDTH       160 /* most tokens of a tile */
+#define MANY_STAGES      4
+#define MANY_LAG         2 /* stages whose rows of x are under way before a thread waits for the first */
+#define MANY_ALIGN       1024
 
-/* In shared memory, at a multiple of MANY_ALIGN. */
+/* In shared memory, at a multiple of MANY_ALIGN. WIDTH: most tokens of a tile. */
+template <int STAGES, int WIDTH>
 struct many_shared {
     struct {
         char w[2][MANY_BOX * 128];
-        char x[MANY_WIDTH * 128];
-    } stage[MANY_STAGES];
-    uint64_t full[MANY_STAGES], empty[MANY_STAGES];
+        char x[WIDTH * 128];
+    } stage[STAGES];
+    uint64_t full[STAGES], empty[STAGES];
     int32_t begin[ROUTING_MAX_EXPERTS + 1];  /* of each expert's pairs */
     int32_t before[ROUTING_MAX_EXPERTS + 1]; /* runs of tokens of lower experts, a run a tile's */
-    int32_t pair[2][MANY_WIDTH];             /* of the tile's columns, for each who multiplies */
+    int32_t pair[2][WIDTH];                  /* of the tile's columns, for each who multiplies */
 };
 
 struct many_tile {
@@ -40,17 +44,18 @@ struct many_tile {
 };
 
 /* Runs of n tokens are as many as they must be, and about as long. */
-__device__ static inline int runs_of(int n)
+__device__ static inline int runs_of(int n, int width)
 {
-    return (n + MANY_WIDTH - 1) / MANY_WIDTH;
+    return (n + width - 1) / width;
 }
 
 /* sh->before of sh->begin, by the first warp. */
-__device__ static inline void count_runs(many_shared *sh, int n_experts)
+template <int STAGES, int WIDTH>
+__device__ static inline void count_runs(many_shared<STAGES, WIDTH> *sh, int n_experts)
 {
     int lane = threadIdx.x % 32, before = 0;
     for (int e0 = 0; e0 < n_experts; e0 += 32) {
-        int e = e0 + lane, runs = e < n_experts ? runs_of(sh->begin[e + 1] - sh->begin[e]) : 0, sum = runs;
+        int e = e0 + lane, runs = e < n_experts ? runs_of(sh->begin[e + 1] - sh->begin[e], WIDTH) : 0, sum = runs;
         for (int d = 1; d < 32; d *= 2) {
             int other = __shfl_up_sync(0xffffffffu, sum, d);
             sum += lane >= d ? other : 0;
@@ -65,8 +70,9 @@ __device__ static inline void count_runs(many_shared *sh, int n_experts)
 
 /* Tile i: expert after expert, and of an expert rows after rows, for all of its tokens. Returns false after the last
  * one. per_run: tiles of a run of tokens, of tile_rows rows each. */
-__device__ static inline bool find_tile(many_tile &tile, const many_shared *sh, int n_experts, int per_run,
-                                        int tile_rows, int i)
+template <int STAGES, int WIDTH>
+__device__ static inline bool find_tile(many_tile &tile, const many_shared<STAGES, WIDTH> *sh, int n_experts,
+                                        int per_run, int tile_rows, int i)
 {
     if (i >= sh->before[n_experts] * per_run)
         return false;
@@ -98,25 +104,58 @@ __device__ static inline void box_of_expert(uint32_t into, const CUtensorMap *ma
 #endif
 }
 
-/* The place of the i-th stage since the kernel began, and the phase of its barriers. */
-__device__ static inline int many_place(unsigned i)
-{
-    return (int)(i % MANY_STAGES);
-}
-__device__ static inline int many_phase(unsigned i)
-{
-    return (int)(i / MANY_STAGES % 2);
-}
+/* One of the two products of experts, or that of a dense matrix, where experts are parts of the columns and each has
+ * every token. */
+enum many_kind { MANY_FIRST, MANY_SECOND, MANY_DENSE };
 
-/* FIRST: which of the two products. */
-template <typename T, bool FIRST>
+/* BRINGING: threads that bring. */
+template <typename T, many_kind KIND, int STAGES, int WIDTH, int BRINGING>
 struct many_work {
+    static const bool FIRST = KIND == MANY_FIRST, DENSE = KIND == MANY_DENSE;
     static const int TILE_ROWS = FIRST ? MANY_BOX : 2 * MANY_BOX; /* of the result */
+    static const int X_ROWS = WIDTH * 8 / BRINGING;               /* a piece of which a thread copies */
     const expert_product<T> &a;
     const CUtensorMap *map;
-    many_shared *sh;
-    int per_run, n_stages;
+    many_shared<STAGES, WIDTH> *sh;
+    int per_run, n_stages; /* of all columns */
 
+    __device__ many_work(const expert_product<T> &args, const CUtensorMap *of_weights,
+                         many_shared<STAGES, WIDTH> *shared)
+        : a(args), map(of_weights), sh(shared), per_run((args.rows + TILE_ROWS - 1) / TILE_ROWS),
+          n_stages((args.cols + MANY_COLS - 1) / MANY_COLS)
+    {
+    }
+    /* All threads come here first. bringing: arrivals that make a stage full. */
+    __device__ void open(int bringing) const
+    {
+        if (threadIdx.x == 0) {
+            for (int i = 0; i < STAGES; i++) {
+                barrier_open(shared_address(&sh->full[i]), bringing);
+                barrier_open(shared_address(&sh->empty[i]), MANY_MULTIPLYING / 32);
+            }
+            barriers_opened();
+            box_map_prefetch(map);
+        }
+        if (DENSE) /* which a collective may follow */
+            after_previous_alone();
+        else
+            after_previous();
+        for (int e = threadIdx.x; e <= a.n_held; e += BRINGING + MANY_MULTIPLYING)
+            sh->begin[e] = DENSE ? e * a.n_tokens : a.r.begin[e];
+        __syncthreads();
+        if (threadIdx.x < 32)
+            count_runs(sh, a.n_held);
+        __syncthreads();
+    }
+    /* The place of the i-th stage since the kernel began, and the phase of its barriers. */
+    __device__ static int place_of(unsigned i)
+    {
+        return (int)(i % STAGES);
+    }
+    __device__ static int phase_of(unsigned i)
+    {
+        return (int)(i / STAGES % 2);
+    }
     /* The block's first tile or the one after it; false: there is none. */
     __device__ bool next_tile(many_tile &tile, int &i) const
     {
@@ -124,71 +163,64 @@ struct many_work {
         return find_tile(tile, sh, a.n_held, per_run, TILE_ROWS, i);
     }
 
+    /* The stages of a tile's columns: from this one on, up to that of the next part. */
+    __device__ int first_stage(int part) const
+    {
+        return DENSE ? part * n_stages / a.n_held : part * n_stages;
+    }
+    __device__ int stages_of(const many_tile &tile) const
+    {
+        return first_stage(tile.expert + 1) - first_stage(tile.expert);
+    }
+    __device__ int column(const many_tile &tile, int stage) const
+    {
+        return ((DENSE ? first_stage(tile.expert) : 0) + stage) * MANY_COLS;
+    }
+    /* The row of x of a tile's token. */
+    __device__ int x_row(const many_tile &tile, int t) const
+    {
+        return DENSE ? tile.begin + t - tile.expert * a.n_tokens : a.r.pair[tile.begin + t] / (FIRST ? a.n_chosen : 1);
+    }
+
     /* ---- who brings ---- */
 
-    /* The rows of x that this thread copies a piece of: tokens thread / 8, and every 16th from there on. */
-    __device__ void find_rows(int (&row)[MANY_WIDTH / 16], const many_tile &tile) const
+    /* The rows of x that this thread copies a piece of: tokens thread / 8, and every (BRINGING / 8)th from there on. */
+    __device__ void find_rows(int (&row)[X_ROWS], const many_tile &tile) const
     {
 #pragma unroll
-        for (int i = 0; i < MANY_WIDTH / 16; i++) {
-            int t = (int)threadIdx.x / 8 + i * 16;
+        for (int i = 0; i < X_ROWS; i++) {
+            int t = (int)threadIdx.x / 8 + i * (BRINGING / 8);
             row[i] = -1;
             if (t < tile.n_tokens)
-                row[i] = a.r.pair[tile.begin + t] / (FIRST ? a.n_chosen : 1);
+                row[i] = x_row(tile, t);
         }
     }
-    __device__ void bring_stage(const many_tile &tile, const int (&row)[MANY_WIDTH / 16], int k, int place) const
+    __device__ void bring_rows(const int (&row)[X_ROWS], int k, int place) const
     {
-        if (threadIdx.x == 0) {
-            uint32_t full = shared_address(&sh->full[place]);
-            barrier_expect(full, 2 * MANY_BOX * 128);
-            for (int b = 0; b < 2; b++)
-                box_of_expert(shared_address(sh->stage[place].w[b]), map, k, tile.row0 + (FIRST ? 0 : b * MANY_BOX),
-                              FIRST ? b : 0, tile.expert, full);
-        }
         int piece = (int)threadIdx.x % 8, t = (int)threadIdx.x / 8;
         char *to = sh->stage[place].x + t * 128 + (piece ^ t % 8) * 16;
         k += piece * 8;
 #pragma unroll
-        for (int i = 0; i < MANY_WIDTH / 16; i++)
+        for (int i = 0; i < X_ROWS; i++)
             if (row[i] >= 0)
-                async_copy(to + i * 16 * 128, k < a.cols ? a.x + (size_t)row[i] * a.cols + k : a.x, k < a.cols);
+                async_copy(to + i * (BRINGING / 8) * 128, k < a.cols ? a.x + (size_t)row[i] * a.cols + k : a.x,
+                           k < a.cols);
         async_commit();
     }
-    /* A stage's rows of x have come, those of this warp. */
+    /* A stage's rows of x have come, those of this warp, and weights that this warp has stored. */
     __device__ void tell(unsigned stage) const
     {
         products_see_stores();
         __syncwarp();
         if (threadIdx.x % 32 == 0)
-            barrier_arrive(shared_address(&sh->full[many_place(stage)]));
-    }
-    __device__ void bring() const
-    {
-        many_tile tile;
-        unsigned done = 0;
-        for (int i = -1; next_tile(tile, i);) {
-            int row[MANY_WIDTH / 16];
-            find_rows(row, tile);
-            for (int s = 0; s < n_stages; s++, done++) {
-                barrier_wait(shared_address(&sh->empty[many_place(done)]), many_phase(done) ^ 1);
-                bring_stage(tile, row, s * MANY_COLS, many_place(done));
-                if (done < MANY_LAG)
-                    continue;
-                async_wait<MANY_LAG>();
-                tell(done - MANY_LAG);
-            }
-        }
-        async_wait<0>();
-        for (unsigned i = done < MANY_LAG ? 0 : done - MANY_LAG; i < done; i++)
-            tell(i);
+            barrier_arrive(shared_address(&sh->full[place_of(stage)]));
     }
 
     /* ---- who multiplies ---- */
 
     __device__ int half() const
     {
-        return (int)threadIdx.x / 128 - 1;
+        return (int)(threadIdx.x - BRINGING) / 128;
     }
     /* This thread's results in a box: rows 0 and 8 after it, see warpgroup.cuh. */
     __device__ int row_in_box() const
@@ -198,19 +230,19 @@ struct many_work {
     __device__ void release(unsigned stage) const
     {
         if (threadIdx.x % 32 == 0)
-            barrier_arrive(shared_address(&sh->empty[many_place(stage)]));
+            barrier_arrive(shared_address(&sh->empty[place_of(stage)]));
     }
     template <int HALF>
-    __device__ void multiply(float (&sum)[2][HALF], unsigned &done) const
+    __device__ void multiply(float (&sum)[2][HALF], int stages, unsigned &done) const
     {
 #pragma unroll
         for (int b = 0; b < 2; b++)
 #pragma unroll
             for (int i = 0; i < HALF; i++)
                 sum[b][i] = 0;
-        for (int s = 0; s < n_stages; s++, done++) {
-            int place = many_place(done);
-            barrier_wait(shared_address(&sh->full[place]), many_phase(done));
+        for (int s = 0; s < stages; s++, done++) {
+            int place = place_of(done);
+            barrier_wait(shared_address(&sh->full[place]), phase_of(done));
             uint64_t x = warpgroup_matrix<128>(shared_address(sh->stage[place].x), 16, 1024);
             uint64_t w = warpgroup_matrix<128>(shared_address(sh->stage[place].w) + half() * 64 * 128, 16, 1024);
             warpgroup_begin();
@@ -237,7 +269,26 @@ struct many_work {
         asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %0;" : "+r"(x));
         int t = j * 8 + (int)threadIdx.x % 32 / 4;
         if (t < tile.n_tokens && row < a.rows)
-            *(uint32_t *)(a.out + (size_t)sh->pair[half()][t] * a.rows + row + (int)threadIdx.x % 4 * 2) = x;
+            *(uint32_t *)(a.out + (size_t)result_row(tile, t) * a.rows + row + (int)threadIdx.x % 4 * 2) = x;
+    }
+    /* The row of the results of a tile's token. */
+    __device__ int result_row(const many_tile &tile, int t) const
+    {
+        return DENSE ? tile.begin + t : sh->pair[half()][t];
+    }
+    /* The results of a part: each thread's row of its tokens. */
+    template <int HALF>
+    __device__ void store_part(const float (&sum)[2][HALF], const many_tile &tile) const
+    {
+#pragma unroll
+        for (int b = 0; b < 2; b++)
+#pragma unroll
+            for (int i = 0; i < HALF; i++) {
+                int row = tile.row0 + b * MANY_BOX + row_in_box() + i % 4 / 2 * 8;
+                int t = i / 4 * 8 + (int)threadIdx.x % 4 * 2 + i % 2;
+                if (t < tile.n_tokens && row < a.rows)
+                    a.sums[(size_t)(tile.begin + t) * a.rows + row] = sum[b][i];
+            }
     }
     template <int HALF>
     __device__ void store_tile(const float (&sum)[2][HALF], const many_tile &tile) const
@@ -251,7 +302,8 @@ struct many_work {
                 for (int b = 0; b < 2; b++)
                     if (row + (FIRST ? 0 : b * MANY_BOX) < a.rows)
                         bias[b] = FIRST ? gate_bias(a, tile.expert, row, b)
-                                        : weight_at(a.bias, a.bias_type, tile.expert * a.rows + row + b * MANY_BOX, 0);
+                                        : weight_at(a.bias, a.bias_type,
+                                                    (DENSE ? 0 : tile.expert * a.rows) + row + b * MANY_BOX, 0);
 #pragma unroll
             for (int j = 0; j < HALF / 4; j++) {
                 float y[2][2];
@@ -269,22 +321,30 @@ struct many_work {
             }
         }
     }
-    template <int WIDTH>
+    template <int N>
     __device__ __forceinline__ void run_tile(const many_tile &tile, unsigned &done) const
     {
-        float sum[2][WIDTH / 2];
-        multiply(sum, done);
-        store_tile(sum, tile);
+        float sum[2][N / 2];
+        multiply(sum, stages_of(tile), done);
+        if (DENSE && a.sums != nullptr)
+            store_part(sum, tile);
+        else
+            store_tile(sum, tile);
+    }
+    __device__ void keep_pairs(const many_tile &tile) const
+    {
+        asm volatile("bar.sync %0, 128;" ::"r"(1 + half()) : "memory"); /* the last tile's have been used */
+        for (int t = (int)threadIdx.x % 128; t < tile.n_tokens; t += 128)
+            sh->pair[half()][t] = a.r.pair[tile.begin + t];
+        asm volatile("bar.sync %0, 128;" ::"r"(1 + half()) : "memory");
     }
     __device__ void multiply_all() const
     {
         many_tile tile;
         unsigned done = 0;
         for (int i = -1; next_tile(tile, i);) {
-            asm volatile("bar.sync %0, 128;" ::"r"(1 + half()) : "memory"); /* the last tile's pairs have been used */
-            for (int t = (int)threadIdx.x % 128; t < tile.n_tokens; t += 128)
-                sh->pair[half()][t] = a.r.pair[tile.begin + t];
-            asm volatile("bar.sync %0, 128;" ::"r"(1 + half()) : "memory");
+            if (!DENSE)
+                keep_pairs(tile);
             if (tile.n_tokens <= 16)
                 run_tile<16>(tile, done);
             else if (tile.n_tokens <= 32)
@@ -293,41 +353,70 @@ struct many_work {
                 run_tile<64>(tile, done);
             else if (tile.n_tokens <= 96)
                 run_tile<96>(tile, done);
-            else if (tile.n_tokens <= 128)
+            else if (WIDTH <= 128 || tile.n_tokens <= 128)
                 run_tile<128>(tile, done);
             else
-                run_tile<MANY_WIDTH>(tile, done);
+                run_tile<WIDTH>(tile, done);
         }
     }
 };
 
+template <typename T, many_kind KIND>
+struct many_boxes : many_work<T, KIND, MANY_STAGES, MANY_WIDTH, MANY_BRINGING> {
+    using base = many_work<T, KIND, MANY_STAGES, MANY_WIDTH, MANY_BRINGING>;
+    using base::base, base::sh, base::map, base::X_ROWS, base::FIRST;
+
+    __device__ void bring_stage(const many_tile &tile, const int (&row)[X_ROWS], int k, int place) const
+    {
+        if (threadIdx.x == 0) {
+            uint32_t full = shared_address(&sh->full[place]);
+            barrier_expect(full, 2 * MANY_BOX * 128);
+            for (int b = 0; b < 2; b++)
+                box_of_expert(shared_address(sh->stage[place].w[b]), map, k, tile.row0 + (FIRST ? 0 : b * MANY_BOX),
+                              FIRST ? b : 0, tile.expert, full);
+        }
+        this->bring_rows(row, k, place);
+    }
+    __device__ void bring() const
+    {
+        many_tile tile;
+        unsigned done = 0;
+        for (int i = -1; this->next_tile(tile, i);) {
+            int row[X_ROWS];
+            this->find_rows(row, tile);
+            for (int s = 0; s < this->n_stages; s++, done++) {
+                int place = base::place_of(done);
+                barrier_wait(shared_address(&sh->empty[place]), base::phase_of(done) ^ 1);
+                bring_stage(tile, row, s * MANY_COLS, place);
+                if (done < MANY_LAG)
+                    continue;
+                async_wait<MANY_LAG>();
+                this->tell(done - MANY_LAG);
+            }
+        }
+        async_wait<0>();
+        for (unsigned i = done < MANY_LAG ? 0 : done - MANY_LAG; i < done; i++)
+            this->tell(i);
+    }
+};
+
+/* A kernel's structure in shared memory. */
+template <typename S>
+__device__ static inline S *many_memory(uint4 *shared)
+{
+    uint32_t past = shared_address(shared) % MANY_ALIGN;
+    return (S *)((char *)shared + (past > 0 ? MANY_ALIGN - past : 0));
+}
+
 /* grid: as many blocks as there are multiprocessors. map: of the weights, see experts_many_host.cuh */
-template <typename T, bool FIRST>
+template <typename T, many_kind KIND>
 __global__ void __launch_bounds__(MANY_THREADS, 1)
     experts_many(expert_product<T> a, const __grid_constant__ CUtensorMap map)
 {
     extern __shared__ uint4 shared[];
-    uint32_t past = shared_address(shared) % MANY_ALIGN;
-    many_shared *sh = (many_shared *)((char *)shared + (past > 0 ? MANY_ALIGN - past : 0));
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < MANY_STAGES; i++) {
-            barrier_open(shared_address(&sh->full[i]), 1 + 4);
-            barrier_open(shared_address(&sh->empty[i]), 8);
-        }
-        barriers_opened();
-        box_map_prefetch(&map);
-    }
-    after_previous();
-    for (int e = threadIdx.x; e <= a.n_held; e += MANY_THREADS)
-        sh->begin[e] = a.r.begin[e];
-    __syncthreads();
-    if (threadIdx.x < 32)
-        count_runs(sh, a.n_held);
-    __syncthreads();
-    const int TILE_ROWS = many_work<T, FIRST>::TILE_ROWS;
-    many_work<T, FIRST> work = {a, &map, sh, (a.rows + TILE_ROWS - 1) / TILE_ROWS,
-                                (a.cols + MANY_COLS - 1) / MANY_COLS};
-    if (threadIdx.x < 128) {
+    many_boxes<T, KIND> work(a, &map, many_memory<many_shared<MANY_STAGES, MANY_WIDTH>>(shared));
+    work.open(1 + MANY_BRINGING / 32);
+    if (threadIdx.x < MANY_BRINGING) {
         give_registers<56>();
         work.bring();
     } else {

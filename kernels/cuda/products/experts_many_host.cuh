@@ -6,18 +6,20 @@
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/warpgroup_host.cuh"
 
-#define MANY_SHARED_BYTES (sizeof(many_shared) + MANY_ALIGN)
+#define MANY_SHARED_BYTES (sizeof(many_shared<MANY_STAGES, MANY_WIDTH>) + MANY_ALIGN)
 
 /* Returns what makes maps; NULL: the device or this program is not capable of the kernel. */
 static PFN_cuTensorMapEncodeTiled_v12000 prepare_many_experts(struct queue *q)
 {
     if (!has_warpgroups(q))
         return NULL;
-    const void *const kernel[] = {(const void *)experts_many<__half, true>, (const void *)experts_many<__half, false>,
-                                  (const void *)experts_many<__nv_bfloat16, true>,
-                                  (const void *)experts_many<__nv_bfloat16, false>};
+    const void *const kernel[] = {
+        (const void *)experts_many<__half, MANY_FIRST>, (const void *)experts_many<__half, MANY_SECOND>,
+        (const void *)experts_many<__nv_bfloat16, MANY_FIRST>, (const void *)experts_many<__nv_bfloat16, MANY_SECOND>};
     for (const void *k : kernel)
         CUDA_TRY(q, cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, MANY_SHARED_BYTES));
+    prepare_coded_experts(q);
+    prepare_coded_products(q);
     return find_encoder(q);
 }
 
@@ -49,11 +51,18 @@ static bool takes_many(const expert_product<T> &a, bool first)
     return a.rows % 8 == 0 && (uintptr_t)a.out % 16 == 0 && (!first || has_gate_formula(a.kind));
 }
 
+/* Returns false for what the kernels cannot do. */
 template <typename T, bool FIRST>
-static void launch_many(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, const expert_product<T> &a)
+static bool launch_many(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, const expert_product<T> &a,
+                        const struct weight *w)
 {
-    launch(q, experts_many<T, FIRST>, dim3((unsigned)cuda_state(q)->n_multiprocessors), dim3(MANY_THREADS),
-           MANY_SHARED_BYTES, a, expert_map(q, encode, a, FIRST));
+    if (encode == NULL || !takes_many(a, FIRST))
+        return false;
+    if (weight_is_quantised(w))
+        return coded_experts(q, encode, a, w, FIRST);
+    launch(q, experts_many < T, FIRST ? MANY_FIRST : MANY_SECOND >, dim3((unsigned)cuda_state(q)->n_multiprocessors),
+           dim3(MANY_THREADS), MANY_SHARED_BYTES, a, expert_map(q, encode, a, FIRST));
+    return true;
 }
 
 #endif

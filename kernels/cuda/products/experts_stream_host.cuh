@@ -37,11 +37,11 @@ static bool prepare_expert_streams(struct queue *q)
     return fit;
 }
 
-/* Are there so few tokens? */
+/* Are the weights dense, and are there so few tokens? */
 template <typename T>
-static bool takes_stream(const expert_product<T> &a)
+static bool takes_stream(const expert_product<T> &a, const struct weight *w)
 {
-    return a.n_tokens <= EXPERT_MAX_TOKENS && a.n_chosen <= EXPERT_MAX_CHOSEN;
+    return !weight_is_quantised(w) && a.n_tokens <= EXPERT_MAX_TOKENS && a.n_chosen <= EXPERT_MAX_CHOSEN;
 }
 
 template <typename T, int NT>

@@ -19,6 +19,11 @@ void product_of_many(struct queue *q, product_out out, const void *x, const stru
 void product_of_codes(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                       int n_tokens, bool accumulate, bool streams, bool early);
 
+/* The same for tokens that are more than few, not too many either; w has memory to make it wide in. Returns false for
+ * what it cannot do. */
+bool coded_product(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                   int n_tokens, bool accumulate);
+
 /* Once, at start: lets the kernels of product_of_codes use their shared memory; false: the device has too little. */
 bool product_of_codes_open(cudaError_t *rc, size_t shared_bytes);
 
