@@ -125,12 +125,14 @@ static const struct opt prefix_rows[] = {
 const struct opt_rows run_prefix_rows = OPT_ROWS(prefix_rows);
 
 static const struct opt draft_rows[] = {
-    TEXT("speculative-config", "JSON", speculative_config,
-         "drafts, in vLLM's form: {\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, "
-         "\"prompt_lookup_min\": 2}, or {\"method\": \"draft_model\", \"model\": \"DIR\", \"num_speculative_tokens\": "
-         "5}. "
-         "A step verifies the tokens that followed the same tokens before, in prompt or output, or those of the draft "
-         "model; the text stays the same. Other methods are refused"),
+    TEXT(
+        "speculative-config", "JSON", speculative_config,
+        "drafts, in vLLM's form: {\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, "
+        "\"prompt_lookup_min\": 2}, or {\"method\": \"draft_model\", \"model\": \"DIR\", \"num_speculative_tokens\": "
+        "5}. "
+        "A step verifies the tokens that followed the same tokens before, in prompt or output (method suffix: also in "
+        "other answers of the job; not for serve), or those of the draft model; the text stays the same. Other methods "
+        "are refused"),
     TEXT("draft-model", "DIR", draft_model,
          "a small model of the same vocabulary, on the same ranks, that makes the drafts; it runs as its checkpoint "
          "is, so "

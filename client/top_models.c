@@ -78,12 +78,22 @@ static const char *number(char text[32], double x, const char *format)
     return text;
 }
 
+/* "ready", or on two sets of ranks "ready x2". */
+static const char *state_of(char to[NAME_BYTES + 32], const json_t *model)
+{
+    long long n_sets = (long long)json_integer_value(json_object_get(model, "replicas"));
+    char state[NAME_BYTES];
+    (void)printed(state, text_of(model, "state"), 10);
+    (void)snprintf(to, NAME_BYTES + 32, n_sets > 1 ? "%s x%lld" : "%s", state, n_sets);
+    return to;
+}
+
 static void print_row(const json_t *model, const struct samples *now)
 {
     const char *name = text_of(model, "id");
     double bytes = json_number_value(json_object_get(model, "bytes"));
-    char state[NAME_BYTES], shown[NAME_BYTES], text[4][32];
-    printf("%-10s %12s %12s %12s %12s  %s\n", printed(state, text_of(model, "state"), 10),
+    char state[NAME_BYTES + 32], shown[NAME_BYTES], text[4][32];
+    printf("%-10s %12s %12s %12s %12s  %s\n", state_of(state, model),
            bytes > 0 ? number(text[0], bytes / MIB, "%.1f MiB") : "-",
            number(text[3], samples_sum(now, "model_kv_bytes", "model", name) / MIB, "%.1f MiB"),
            in_use(model) ? "now" : number(text[1], idle(model), "%.1f s"),

@@ -10,8 +10,6 @@
 #include "coordinator/tasks/model_orders.h"
 #include "rank/instance/residents.h"
 
-#include <stdatomic.h>
-
 #define CREW_CHANGES (2 * PLAN_MODELS) /* plans that wait: at most two of each number */
 
 /* Opens models where orders do not bring them opened. All functions are called by the main thread. */

@@ -48,7 +48,6 @@ struct many {
     struct model_memory memory;
     struct host_cache host_cache;
     struct host_use host;
-    char speculative[OUTPOST_TEXT_BYTES];
 };
 
 static void open_fleet(struct many *m, const struct fleet_setup *setup, const struct world *w, struct err *e)
@@ -96,7 +95,7 @@ static void link_sets(struct many *m, const struct service_options *o, struct wo
     struct cores cores;
     if (set->n_replicas == 1)
         return;
-    outpost_share_options(m->outpost, o, m->speculative, w, e);
+    outpost_share_options(m->outpost, o, w, e);
     if (w->rank == 0 && e->code == ERR_NONE)
         (void)fleet_link(m->fleet, &card, w->on_one_host, timeout, e);
     fatal_agree(w, e);

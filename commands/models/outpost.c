@@ -5,25 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-void outpost_share_options(struct outpost *o, const struct service_options *mine, char text[OUTPOST_TEXT_BYTES],
-                           const struct world *w, struct err *e)
+void outpost_share_options(struct outpost *o, const struct service_options *mine, const struct world *w, struct err *e)
 {
-    struct run_options run = {0};
-    memset(text, 0, OUTPOST_TEXT_BYTES);
-    if (w->rank == 0) {
-        const char *config = mine->run.speculative_config;
-        run = mine->run;
-        if (config != NULL && strlen(config) >= OUTPOST_TEXT_BYTES)
-            ERR(e, ERR_USAGE, "--speculative-config: %zu bytes, expected less than %d with several sets of ranks",
-                strlen(config), OUTPOST_TEXT_BYTES);
-        else if (config != NULL)
-            memcpy(text, config, strlen(config));
-    }
+    struct run_options run = w->rank == 0 ? mine->run : (struct run_options){0};
+    const char *config = run.speculative_config;
+    if (config != NULL && strlen(config) >= sizeof o->speculative)
+        ERR(e, ERR_USAGE, "--speculative-config: %zu bytes, expected less than %zu with several sets of ranks",
+            strlen(config), sizeof o->speculative);
+    else if (config != NULL)
+        memcpy(o->speculative, config, strlen(config) + 1);
     run.model = run.draft_model = run.speculative_config = NULL; /* another process's addresses */
     MPI_CHECK(MPI_Bcast(&run, sizeof run, MPI_BYTE, 0, w->comm));
-    MPI_CHECK(MPI_Bcast(text, OUTPOST_TEXT_BYTES, MPI_BYTE, 0, w->comm));
+    MPI_CHECK(MPI_Bcast(o->speculative, sizeof o->speculative, MPI_BYTE, 0, w->comm));
     o->service.run = run;
-    o->service.run.speculative_config = text[0] != '\0' ? text : NULL;
+    o->service.run.speculative_config = o->speculative[0] != '\0' ? o->speculative : NULL;
 }
 
 /* ---- the opener's thread ---- */

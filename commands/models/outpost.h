@@ -6,12 +6,15 @@
 #include "commands/models/crew.h"
 #include "coordinator/replicas/leader_link.h"
 
+#define OUTPOST_TEXT_BYTES 4096 /* of --speculative-config */
+
 struct outpost { /* zeroed at first */
     struct crew crew;
     struct leader_link link;
     struct opener opener;
     struct shelf shelf;
     struct service_options service;         /* of rank 0, as far as opening a model asks for them */
+    char speculative[OUTPOST_TEXT_BYTES];   /* text of one of these */
     const struct ops *ops;                  /* of the ranks' devices */
     int n_ranks;                            /* of a set */
     size_t kv_bytes;                        /* of a rank, which models share */
@@ -19,11 +22,8 @@ struct outpost { /* zeroed at first */
     bool open;
 };
 
-/* Rank 0's options for opening models, on the first rank of each set. text: storage for one of them. Collective over
- * the job. */
-#define OUTPOST_TEXT_BYTES 4096
-void outpost_share_options(struct outpost *o, const struct service_options *mine, char text[OUTPOST_TEXT_BYTES],
-                           const struct world *w, struct err *e);
+/* All ranks get rank 0's options for opening models; a failure is rank 0's. Collective over the job. */
+void outpost_share_options(struct outpost *o, const struct service_options *mine, const struct world *w, struct err *e);
 
 /* Connect to rank 0, whose hub is open. set: of ranks, its number and size. The outpost must stay where it is. */
 int outpost_open(struct outpost *o, const struct link_card *card, const struct world *set, const struct ops *ops,

@@ -38,6 +38,7 @@ static int64_t number(const json_t *config, const char *key, int64_t most, struc
 /* The options, and those that the config says where they are not given. */
 struct wishes {
     int64_t most, longest, shortest;
+    bool shared; /* the method "suffix" */
     char folder[DRAFT_FOLDER_BYTES];
 };
 
@@ -49,8 +50,10 @@ static int read_method(struct wishes *w, const json_t *config, struct err *e)
     if (e->code != ERR_NONE)
         return -1;
     bool drafts = strcmp(method, "draft_model") == 0;
-    if (!drafts && strcmp(method, "ngram") != 0)
-        return ERR(e, ERR_USAGE, CONFIG ": \"method\" is \"%.40s\", expected \"ngram\" or \"draft_model\"", method);
+    w->shared = strcmp(method, "suffix") == 0;
+    if (!drafts && !w->shared && strcmp(method, "ngram") != 0)
+        return ERR(e, ERR_USAGE, CONFIG ": \"method\" is \"%.40s\", expected \"ngram\", \"suffix\" or \"draft_model\"",
+                   method);
     if (drafts != (model[0] != '\0'))
         return ERR(e, ERR_USAGE, CONFIG ": \"model\" belongs to the method \"draft_model\", which needs it");
     if (drafts && w->folder[0] != '\0')
@@ -86,7 +89,7 @@ static int read_config(struct wishes *w, const char *text, struct err *e)
 
 static int read_wishes(struct wishes *w, const struct run_options *o, struct err *e)
 {
-    *w = (struct wishes){o->num_speculative_tokens, o->prompt_lookup_max, o->prompt_lookup_min, ""};
+    *w = (struct wishes){o->num_speculative_tokens, o->prompt_lookup_max, o->prompt_lookup_min, false, ""};
     if (o->draft_model != NULL && (o->draft_model[0] == '\0' || strlen(o->draft_model) >= sizeof w->folder))
         return ERR(e, ERR_USAGE, "--draft-model: a name of %zu bytes, expected 1 to %zu", strlen(o->draft_model),
                    sizeof w->folder - 1);
@@ -142,6 +145,6 @@ int draft_rules(struct guess_rules *rules, const struct run_options *o, struct e
                    (long long)longest);
     if (o->speculative != SPECULATIVE_OFF)
         *rules = (struct guess_rules){(int32_t)w.most, (int32_t)shortest, (int32_t)longest,
-                                      o->speculative == SPECULATIVE_ALWAYS};
+                                      o->speculative == SPECULATIVE_ALWAYS, w.shared};
     return 0;
 }

@@ -98,7 +98,7 @@ void models_close(struct models *m);
 
 bool models_are_many(const struct models *m);
 
-/* A set has loaded the model and takes requests: as requests see it. NULL: none. */
+/* The model as requests see it, if it is opened for any set; NULL: it is not. */
 const struct served *models_served(const struct models *m, int i);
 
 /* The replica that a user of the model in this set is given to, which may be in another set: as replicas_choose says,

@@ -338,6 +338,7 @@ static json_t *many_models(void)
                                        : "known",
                               "id", i == 0 ? json_string(HOSTILE_NAME) : json_sprintf("m%02d", i), "bytes",
                               ready ? 1572864 : 0, "running", 0, "waiting", wanted);
+        (void)json_object_set_new(m, "replicas", json_integer(i == 18 ? 2 : ready));
         (void)json_object_set_new(m, "idle_s", i == 0 ? json_real(0.5) : ready ? json_integer(100 - i) : json_null());
         (void)json_array_append_new(list, m);
     }
@@ -367,7 +368,7 @@ static void top_of_models(void)
                        "loading               -            -          now            -  m30\n"
                        "ready           1.5 MiB            -        0.5 s            3  ?[2Jevil\"\\?gpj.exe?\n"
                        "ready           1.5 MiB      0.5 MiB       81.0 s            2  m19\n"
-                       "ready           1.5 MiB            -       82.0 s            -  m18\n";
+                       "ready x2        1.5 MiB            -       82.0 s            -  m18\n";
     case_check(strstr(p.text[PROCESS_OUT], want) != NULL, "%s", p.text[PROCESS_OUT]);
     case_check(strstr(p.text[PROCESS_OUT], "  m06\nand 24 more, 5 of them loaded\n") != NULL, "%s",
                p.text[PROCESS_OUT]);
