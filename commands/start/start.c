@@ -120,22 +120,50 @@ static int draft_positions(const struct model_config *m)
     return changes && m->rope.long_from < longest ? m->rope.long_from : longest;
 }
 
+/* The folder holds what the method says; without one it may be either. */
+static int check_kind(enum draft_kind kind, const struct model_config *m, const char *folder, struct err *e)
+{
+    bool head = m->drafting.n_taps > 0;
+    if (kind == DRAFT_HEAD && !head)
+        return ERR(e, ERR_USAGE, "draft model %s: a model (%s), expected a head for the method \"eagle3\"", folder,
+                   m->model_type);
+    if (kind == DRAFT_MODEL && head)
+        return ERR(e, ERR_USAGE, "draft model %s: a head (EAGLE-3), expected a model for the method \"draft_model\"",
+                   folder);
+    return 0;
+}
+
+/* The layer of the model's own checkpoint that predicts further tokens. */
+static int open_predicting(struct draft_model *d, struct instance_setup *setup, const struct run_options *o,
+                           const struct model_config *m, struct err *e)
+{
+    if (model_predicting(&d->config, m, o->model != NULL ? o->model : "the model", e) != 0)
+        return -1;
+    setup->limits.draft_skip = 1;
+    setup->limits.draft_len = smaller(draft_positions(m), setup->limits.max_len);
+    return open_checkpoint(&d->checkpoint, o, o->model, &d->config, e);
+}
+
 int start_open_draft_model(struct draft_model *d, struct instance_setup *setup, const struct run_options *o,
                            const struct model_config *m, struct err *e)
 {
+    enum draft_kind kind;
     char folder[DRAFT_FOLDER_BYTES];
-    if (draft_folder(folder, o, e) != 0)
+    if (draft_folder(folder, o, e) != 0 || draft_kind(&kind, o, e) != 0)
         return -1;
+    if (kind == DRAFT_LAYER)
+        return open_predicting(d, setup, o, m, e);
     if (folder[0] == '\0')
         return 0;
     if (model_config_read(&d->config, folder, e) != 0)
         return -1;
-    if (open_checkpoint(&d->checkpoint, o, folder, &d->config, e) != 0 ||
+    if (check_kind(kind, &d->config, folder, e) != 0 ||
+        open_checkpoint(&d->checkpoint, o, folder, &d->config, e) != 0 ||
         model_draft_for(&d->config, m, folder, e) != 0)
         return -1;
-    if (d->config.drafting.n_taps > 0)
-        return ERR(e, ERR_UNSUPPORTED, "draft model %s: heads that draft (EAGLE-3) are read, but not run yet", folder);
-    setup->limits.draft_len = smaller(draft_positions(&d->config), setup->limits.max_len);
+    bool head = d->config.drafting.n_taps > 0; /* its "max_position_embeddings" are those of its training */
+    setup->limits.draft_skip = head;
+    setup->limits.draft_len = smaller(head ? INT32_MAX : draft_positions(&d->config), setup->limits.max_len);
     return 0;
 }
 

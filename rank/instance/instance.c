@@ -181,6 +181,11 @@ static int open_blocks(struct instance *i, struct instance *draft, const struct 
     (void)network_open_kv(&i->network, n_blocks, limits_kinds(l) > 1 ? l->window : 0, i->ops, &i->q, e);
     if (draft != NULL && e->code == ERR_NONE)
         (void)network_open_kv(&draft->network, (const int[KV_KINDS]){l->n_blocks}, 0, i->ops, &draft->q, e);
+    if (draft != NULL && draft->network.config.drafting.n_taps > 0 && e->code == ERR_NONE) {
+        (void)taps_open(&draft->taps, &i->network, &draft->network, l->n_blocks, l->max_seqs, l->max_batch_tokens,
+                        i->ops, &draft->q, e);
+        i->network.taps = draft->network.taps = &draft->taps;
+    }
     return agree_failed(w, e) ? -1 : 0;
 }
 
@@ -193,6 +198,8 @@ static int open_engines(struct instance *i, struct instance *draft, const struct
         engine_open(&i->engine, &i->world, &i->network, &setup->limits, i->ops, &i->q, step, ways, e) != 0)
         return -1;
     const struct limits small = limits_of_draft_model(&setup->limits);
+    if (draft != NULL)
+        taps_attach(&draft->taps, i->engine.block_table, limits_blocks_per_slot(&setup->limits));
     return draft == NULL ? 0
                          : engine_open(&draft->engine, &draft->world, &draft->network, &small, draft->ops, &draft->q,
                                        step, NULL, e);
@@ -207,6 +214,15 @@ static void stand_on(struct instance *i, const struct instance *ground, enum dty
     i->ops = ground->ops;
     i->q = ground->q;
     i->q.act = ground->ops->act_type(dtype);
+}
+
+/* A head's activations are the other model's. */
+static int check_head(const struct draft_model *d, const struct instance *i, struct err *e)
+{
+    if (d->config.drafting.n_taps == 0 || d->instance.q.act == i->q.act)
+        return 0;
+    return ERR(e, ERR_UNSUPPORTED, "draft model: a head of %s for a model of %s, expected the same type on %s",
+               dtype_name(d->instance.q.act), dtype_name(i->q.act), i->ops->name);
 }
 
 /* The weights, and what there is to be said about them. c is closed. Collective; a failure ends the job. */
@@ -271,6 +287,7 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
     if (drafted) {
         stand_on(&d->instance, i, d->config.dtype);
         shard_make(&small, &d->config, i->world.rank, i->world.n_ranks);
+        (void)check_head(d, i, e);
         part[1] = (struct fit_part){&d->config, &small, setup->dummy ? NULL : &d->checkpoint,
                                     limits_of_draft_model(&setup->limits), d->instance.q.act};
     }
@@ -348,6 +365,7 @@ void instance_close(struct instance *i)
     watch_close(&i->watch);
     if (i->engine.network != NULL)
         engine_close(&i->engine);
+    taps_close(&i->taps, i->ops, &i->q);
     network_close(&i->network, i->ops, &i->q);
     if (!i->on_ground) {
         i->ops->close(&i->q);

@@ -5,6 +5,7 @@
 
 #include "base/progress.h"
 #include "rank/load/load.h"
+#include "rank/model/taps.h"
 #include "rank/step/engine.h"
 #include "rank/step/loop.h"
 
@@ -40,6 +41,7 @@ struct instance {
     struct network network;
     struct engine engine;
     struct load_report load;
+    struct taps taps;    /* of a head that drafts: where it finds the states of the other model; zeroed: it is none */
     struct watch *watch; /* NULL: steps have no deadline, or another instance is the ground */
     bool on_ground;      /* group and device belong to another instance */
     double told_record;  /* s of recording decode steps that were reported already */

@@ -10,6 +10,8 @@
 static const char *refuse_network(const struct network *n, const struct world *w)
 {
     const struct model_config *m = &n->config;
+    if (n->taps != NULL)
+        return "a head that drafts";
     if (m->post_norm || m->residual_is_normed || m->embed_norm || !m->final_norm)
         return "norms elsewhere than before attention, MLP and head";
     if (m->embed_dim != m->hidden)

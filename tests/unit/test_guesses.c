@@ -150,6 +150,7 @@ static void options_name_a_draft_model(void **state)
     o.speculative = SPECULATIVE_OFF;
     expect_folder(o, "");
     expect_folder(CONFIG("{\"method\": \"draft_model\", \"model\": \"a/b\", \"num_speculative_tokens\": 2}"), "a/b");
+    expect_folder(CONFIG("{\"method\": \"eagle3\", \"model\": \"a/b\", \"num_speculative_tokens\": 2}"), "a/b");
     expect_folder(CONFIG("{\"model\": \"a/b\", \"num_speculative_tokens\": 2}"), "a/b");
     expect_folder(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 5}"), "");
 }
@@ -211,18 +212,21 @@ static void refuse(struct run_options o, const char *why)
 static void options_are_refused_by_name(void **state)
 {
     (void)state;
-    refuse(CONFIG("{\"method\": \"eagle3\", \"num_speculative_tokens\": 3}"),
-           "\"eagle3\", expected \"ngram\", \"suffix\" or \"draft_model\"");
+    refuse(CONFIG("{\"method\": \"eagle\", \"num_speculative_tokens\": 3}"),
+           "\"eagle\", expected \"ngram\", \"suffix\", \"draft_model\", \"eagle3\" or \"mtp\"");
     refuse(CONFIG("{\"num_speculative_tokens\": 3}"), "\"method\" is \"\"");
     refuse(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 3, \"model\": \"x\"}"),
-           "\"model\" belongs to the method \"draft_model\"");
-    refuse(CONFIG("{\"method\": \"draft_model\", \"num_speculative_tokens\": 3}"), "which needs it");
+           "\"model\" belongs to the methods \"draft_model\" and \"eagle3\"");
+    refuse(CONFIG("{\"method\": \"draft_model\", \"num_speculative_tokens\": 3}"), "which need it");
     refuse(CONFIG("{\"method\": \"draft_model\", \"num_speculative_tokens\": 3, \"model\": 5}"), "\"model\"");
     refuse(CONFIG("{\"num_speculative_tokens\": 3, \"model\": \"x\", \"draft_tensor_parallel_size\": 1}"),
            "\"draft_tensor_parallel_size\" is not supported");
     refuse(CONFIG("{\"model\": \"x\", \"num_speculative_tokens\": 3, \"prompt_lookup_max\": 2}"),
            "are of the method \"ngram\"");
     struct run_options both = CONFIG("{\"model\": \"x\", \"num_speculative_tokens\": 3}");
+    both.draft_model = "y";
+    refuse(both, "expected one of them");
+    both = CONFIG("{\"method\": \"suffix\", \"num_speculative_tokens\": 3}");
     both.draft_model = "y";
     refuse(both, "expected one of them");
     refuse((struct run_options){.draft_model = "y"}, "the number of drafts is missing");
