@@ -93,7 +93,53 @@ static const struct {
      false},
 };
 
-static void open_dummy(struct side *s, struct world *w, const char *json, enum step_choice step)
+#define CODED(family, hidden, ffn, heads, type)                                                                    \
+    "{\"model_type\":\"" family "\",\"vocab_size\":640,\"hidden_size\":" hidden ",\"intermediate_size\":" ffn      \
+    ",\"num_hidden_layers\":2,\"num_attention_heads\":" heads ",\"num_key_value_heads\":4,\"torch_dtype\":\"" type \
+    "\"}"
+
+/* Models whose weights are codes, in formats as bench has them. */
+static const struct {
+    const char *name, *json, *quantization;
+} coded_models[] = {
+    {"llama, bfloat16, FP8, a scale a row", CODED("llama", "1024", "4864", "8", "bfloat16"), "fp8"},
+    {"llama, bfloat16, FP8 in blocks", CODED("llama", "2048", "6144", "16", "bfloat16"), "fp8-block"},
+    {"llama, float16, FP8 in blocks", CODED("llama", "1024", "3072", "8", "float16"), "fp8-block"},
+    {"llama, bfloat16, INT8", CODED("llama", "2048", "6144", "16", "bfloat16"), "int8"},
+    {"llama, float16, INT8", CODED("llama", "1024", "4864", "8", "float16"), "int8"},
+    {"llama, bfloat16, INT4", CODED("llama", "2048", "6144", "16", "bfloat16"), "int4"},
+    {"llama, float16, INT4", CODED("llama", "4096", "14336", "32", "float16"), "int4"},
+    {"llama, bfloat16, INT4 with zeros", CODED("llama", "4096", "8192", "32", "bfloat16"), "int4-zeros"},
+    {"llama, float16, INT4 with zeros", CODED("llama", "4096", "8192", "32", "float16"), "int4-zeros"},
+    {"gpt_neox, INT4, sequential",
+     "{\"model_type\":\"gpt_neox\",\"vocab_size\":1000,\"hidden_size\":5120,\"intermediate_size\":4096,\"num_hidden_"
+     "layers\":1,"
+     "\"num_attention_heads\":40,\"use_parallel_residual\":false,\"torch_dtype\":\"bfloat16\"}",
+     "int4"},
+};
+
+/* Scales and zeros that differ from group to group: noise has one for all. */
+static void vary_groups(struct side *s, const struct weight *w, uint32_t seed)
+{
+    size_t at = code_scales_at(&w->form, w->rows, w->cols), bytes = code_bytes(&w->form, w->rows, w->cols) - at;
+    size_t zeros = code_zeros_at(&w->form, w->rows, w->cols) - at;
+    int n = w->rows * code_groups(&w->form, w->cols);
+    unsigned char *data = malloc(bytes), *there = (unsigned char *)w->data + at;
+    s->instance.ops->download(&s->instance.q, data, there, bytes);
+    s->instance.ops->wait(&s->instance.q);
+    for (int i = 0; i < n; i++) {
+        seed = seed * 1664525u + 1013904223u;
+        ((float *)data)[i] *= 0.75f + (float)(seed >> 8) / (1 << 25);
+        if (w->form.zeros)
+            data[zeros + (size_t)i] = (unsigned char)(5 + (seed >> 8) % 7);
+    }
+    s->instance.ops->upload(&s->instance.q, there, bytes, data, bytes, bytes, 1);
+    s->instance.ops->wait(&s->instance.q);
+    free(data);
+}
+
+static void open_dummy(struct side *s, struct world *w, const char *json, const char *quantization,
+                       enum step_choice step)
 {
     struct err e = {0};
     struct model_config m = {0};
@@ -102,9 +148,13 @@ static void open_dummy(struct side *s, struct world *w, const char *json, enum s
     setup.dummy = 1;
     setup.dummy_seed = 3;
     if (w->rank == 0)
-        (void)model_config_parse(&m, json, strlen(json), "config", &e);
+        (void)(model_config_parse(&m, json, strlen(json), "config", &e) == 0 && quantization != NULL &&
+               quantization_choose(&m.quantization, quantization, &e));
     fatal_agree(w, &e);
     side_open(s, w, &m, &c, &setup);
+    for (int i = 0; i < s->instance.network.map.n_slots; i++)
+        if (weight_is_quantised(&s->instance.network.weight[i]))
+            vary_groups(s, &s->instance.network.weight[i], (uint32_t)i);
 }
 
 /* The next n tokens of a sequence join the plan. */
@@ -383,11 +433,12 @@ static void check_late(struct side *a, struct side *b, const char *name, int mos
     check_size(a, b, name, 1, ", the first epochs again");
 }
 
-static void check_model(struct world *w, const char *name, const char *json, bool wide, int most)
+static void check_model(struct world *w, const char *name, const char *json, bool wide, const char *quantization,
+                        int most)
 {
     struct side a, b;
-    open_dummy(&a, w, json, STEP_SEPARATE);
-    open_dummy(&b, w, json, STEP_PERSISTENT);
+    open_dummy(&a, w, json, quantization, STEP_SEPARATE);
+    open_dummy(&b, w, json, quantization, STEP_PERSISTENT);
     prefill(&a);
     prefill(&b);
     int has = b.instance.engine.persistent.max_tokens;
@@ -412,7 +463,10 @@ int main(int argc, char **argv)
         fatal(&e);
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
         if (strstr(models[i].name, part) != NULL)
-            check_model(&w, models[i].name, models[i].json, models[i].wide, most);
+            check_model(&w, models[i].name, models[i].json, models[i].wide, NULL, most);
+    for (size_t i = 0; i < sizeof coded_models / sizeof coded_models[0]; i++)
+        if (strstr(coded_models[i].name, part) != NULL)
+            check_model(&w, coded_models[i].name, coded_models[i].json, false, coded_models[i].quantization, most);
     int status = tap_done();
     world_close(&w);
     return status;
