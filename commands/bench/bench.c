@@ -24,7 +24,6 @@
 #define DEFAULT_REPETITIONS 5
 #define DEFAULT_WARMUPS     1
 #define DEFAULT_PROMPTS     200
-#define DEFAULT_MAX_BATCH   256
 #define CLOCK_TICK          0.01 /* s, of seconds_since_exec */
 
 /* The measurements, equal on all ranks. Flat: rank 0 broadcasts it. */
@@ -126,9 +125,7 @@ static int make_throughput(struct workload *k, const struct bench_options *o, st
     if (read_pair("--throughput", o->throughput, shape, e) != 0)
         return -1;
     int64_t n = o->num_prompts >= 0 ? o->num_prompts : DEFAULT_PROMPTS;
-    int64_t most = o->max_batch >= 0 ? o->max_batch : DEFAULT_MAX_BATCH;
-    if (o->max_batch < 0 && most > o->run.max_batch_tokens)
-        most = o->run.max_batch_tokens;
+    int64_t most = o->max_batch >= 0 ? o->max_batch : o->run.usual_batch;
     if (most > o->run.max_batch_tokens)
         return ERR(e, ERR_USAGE, "--max-batch-tokens %lld is less than --max-batch %lld: each sequence needs one token",
                    (long long)o->run.max_batch_tokens, (long long)most);

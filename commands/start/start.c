@@ -16,8 +16,12 @@
 
 #define DRAFT_ROWS 64 /* drafts of a step at most, of all sequences: a row of logits each */
 
-#define SERVE_BATCH  256  /* sequences that a server runs at once by default */
-#define SERVE_LENGTH 2048 /* and their length when the model has no bound */
+#define SERVE_LENGTH 2048 /* of a sequence of a server when the model has no bound */
+
+/* Block tables of the sequences that a server runs at once by default: fewer of them where the model allows contexts so
+ * long that the tables alone would take hundreds of MiB. */
+#define TABLE_ENTRIES (1 << 22)
+#define LEAST_BATCH   256
 
 static int32_t smaller(int64_t a, int32_t b)
 {
@@ -174,6 +178,7 @@ struct instance_setup start_setup(const struct run_options *o, int n_seqs, int n
                    .max_batch_tokens = (int32_t)o->max_batch_tokens,
                    .max_len = n_tokens,
                    .max_logit_rows = n_seqs},
+        .tokens_chosen = o->tokens_chosen,
         .kv_bytes = o->kv_cache_bytes,
         .threads = (int32_t)o->threads,
         .replica_size = o->tensor_parallel > 0 ? (int32_t)o->tensor_parallel : 0,
@@ -208,10 +213,18 @@ struct instance_setup start_setup_of(const struct run_options *o, const struct m
     return start_setup(o, seqs > 0 ? (int)seqs : 1, len > 0 ? (int)len : 1, scores);
 }
 
+static int64_t usual_batch(const struct run_options *o, int64_t longest)
+{
+    int64_t fitting = TABLE_ENTRIES / ((longest + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS);
+    fitting = fitting > LEAST_BATCH ? fitting : LEAST_BATCH;
+    return o->usual_batch < fitting ? o->usual_batch : fitting;
+}
+
 struct instance_setup start_service_setup(const struct run_options *o, const struct model_config *m)
 {
     struct run_options mine = *o;
+    int longest = m->max_positions > 0 ? m->max_positions : SERVE_LENGTH;
     if (mine.max_batch < 0)
-        mine.max_batch = o->max_batch_tokens < SERVE_BATCH ? o->max_batch_tokens : SERVE_BATCH;
-    return start_setup_of(&mine, m, m->max_positions > 0 ? m->max_positions : SERVE_LENGTH, INT32_MAX, true);
+        mine.max_batch = usual_batch(o, o->max_model_len > 0 ? o->max_model_len : longest);
+    return start_setup_of(&mine, m, longest, INT32_MAX, true);
 }

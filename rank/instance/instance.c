@@ -142,6 +142,21 @@ static int check_inputs(struct model_config *m, const struct instance_setup *set
     return 0;
 }
 
+/* A step's tokens that nobody has asked for are as many as memory allows. Collective. */
+static void choose_step(struct instance *i, struct world *w, const struct fit_part *part, struct instance_setup *setup,
+                        struct err *e)
+{
+    int wanted = part->limits.max_batch_tokens, mine = wanted, all = wanted;
+    if (!setup->tokens_chosen)
+        return;
+    if (e->code == ERR_NONE)
+        mine = fit_step(part, i->ops, i->ops->free_memory(&i->q), e);
+    MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->comm));
+    if (all < wanted)
+        log_info("%d tokens per step instead of %d: memory is short", all, wanted);
+    setup->limits.max_batch_tokens = all;
+}
+
 /* part: of this model, and of others that are opened with it. */
 static int check_fit(const struct fit_part *part, int n_parts, const struct instance_setup *setup,
                      const struct world *w, struct instance *i, struct err *e)
@@ -281,8 +296,10 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
     (void)check_inputs(m, setup, i->ops, e);
     fatal_agree(w, e);
     setup->limits.mask_words = (m->vocab + 31) / 32;
-    fit_kinds(&setup->limits, m);
     shard_make(&shard, m, i->world.rank, i->world.n_ranks);
+    choose_step(i, w, &(struct fit_part){m, &shard, setup->dummy ? NULL : c, setup->limits, i->q.act}, setup, e);
+    fatal_agree(w, e);
+    fit_kinds(&setup->limits, m);
     struct fit_part part[2] = {{m, &shard, setup->dummy ? NULL : c, setup->limits, i->q.act}};
     if (drafted) {
         stand_on(&d->instance, i, d->config.dtype);

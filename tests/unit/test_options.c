@@ -198,6 +198,38 @@ static void forms_of_values(void **state)
     assert_int_equal(good("generate --device=cuda").generate.run.device, DEVICE_CUDA);
 }
 
+/* Options that are given stay, and there is a token in a step for each sequence. */
+static void limits_are_chosen(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        bool on_gpus, many;
+        int64_t tokens, batch;
+    } known[] = {
+        {"serve", false, false, 512, 256},
+        {"serve", true, false, 4096, 512},
+        {"serve --models-dir m", true, true, 2048, 256},
+        {"serve --max-batch-tokens 64", true, false, 64, 64},
+        {"serve --max-num-batched-tokens 8192", true, false, 8192, 512},
+        {"serve --max-batch-tokens 400", false, false, 400, 256},
+        {"serve --models-dir m", false, true, 512, 256},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        struct options o = good(known[i].line);
+        struct run_options *run = options_run(&o);
+        bool given = run->max_batch_tokens >= 0;
+        assert_int_equal(options_many(&o), known[i].many);
+        run_choose_limits(run, known[i].on_gpus, known[i].many);
+        assert_int_equal(run->max_batch_tokens, known[i].tokens);
+        assert_int_equal(run->usual_batch, known[i].batch);
+        assert_int_equal(run->tokens_chosen, !given);
+    }
+    assert_int_equal(good("batch --max-num-seqs 7").batch.service.run.max_batch, 7);
+    assert_true(options_many(&(struct options){.command = COMMAND_BENCH, .bench.model_switch = "a,b"}));
+    assert_false(options_many(&(struct options){.command = COMMAND_BATCH}));
+}
+
 static void letters(void **state)
 {
     (void)state;
@@ -399,6 +431,7 @@ int main(void)
         cmocka_unit_test(every_option_of_generate),
         cmocka_unit_test(every_option_of_the_others),
         cmocka_unit_test(forms_of_values),
+        cmocka_unit_test(limits_are_chosen),
         cmocka_unit_test(letters),
         cmocka_unit_test(refusals),
         cmocka_unit_test(bytes),
