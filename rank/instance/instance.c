@@ -43,6 +43,17 @@ static void say_inputs(const struct model_config *m, const struct instance_setup
     log_note("--quantized-activations: activations are %s%s", m->quantised_inputs ? "quantised" : "not quantised", why);
 }
 
+/* The states that a head is fed: with those of other layers than it was trained on its drafts are seldom right. */
+static void say_drafting(const struct model_config *m)
+{
+    const struct model_drafting *d = &m->drafting;
+    if (model_is_eagle(m))
+        log_info("drafts: an EAGLE-3 head reads what enters layers %d, %d and %d; %d of %d tokens, %s embedding",
+                 d->tap[0], d->tap[1], d->tap[2], d->vocab, m->vocab, d->embeds ? "its own" : "the model's");
+    else if (d->predicts)
+        log_info("drafts: layer %d of the checkpoint predicts further tokens", m->first_layer);
+}
+
 static void say_weights(const struct instance *i, bool dummy, int rank)
 {
     say_quantization(&i->network.config);
@@ -269,6 +280,7 @@ static void load(struct instance *i, struct world *w, const struct model_config 
     load_report(&i->network, &stats, w, &i->load);
     i->load.setup = setup->load;
     say_weights(i, setup->dummy != 0, w->rank);
+    say_drafting(m);
     say_kv(i, calibrated);
     if (!setup->dummy)
         say_loading(i, &stats, w, e);
