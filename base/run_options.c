@@ -127,14 +127,16 @@ static const struct opt prefix_rows[] = {
 const struct opt_rows run_prefix_rows = OPT_ROWS(prefix_rows);
 
 static const struct opt draft_rows[] = {
-    TEXT("speculative-config", "JSON", speculative_config,
-         "drafts, in vLLM's form: {\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, "
-         "\"prompt_lookup_min\": 2}, or {\"method\": \"draft_model\", \"model\": \"DIR\", \"num_speculative_tokens\": "
-         "5}, the same with \"eagle3\", or {\"method\": \"mtp\", \"num_speculative_tokens\": 1} where the model's "
-         "checkpoint "
-         "has layers that predict further tokens. "
-         "A step verifies the tokens that followed the same tokens before, in prompt or output, or those of the draft "
-         "model; the text stays the same. Other methods are refused"),
+    TEXT(
+        "speculative-config", "JSON", speculative_config,
+        "drafts, in vLLM's form: {\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, "
+        "\"prompt_lookup_min\": 2}, or {\"method\": \"draft_model\", \"model\": \"DIR\", \"num_speculative_tokens\": "
+        "5}, the same with \"eagle3\", or {\"method\": \"mtp\", \"num_speculative_tokens\": 1} where the model's "
+        "checkpoint "
+        "has layers that predict further tokens. "
+        "A step verifies the tokens that followed the same tokens before, in prompt or output (method suffix: also in "
+        "other answers of the job; not for serve), or those of the draft model; the text stays the same. Other methods "
+        "are refused"),
     TEXT("draft-model", "DIR", draft_model,
          "a small model of the same vocabulary, or a head for the model (EAGLE-3), on the same ranks, that makes the "
          "drafts; it runs as its checkpoint is, so options on weights, activations, keys and experts are for the other "

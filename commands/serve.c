@@ -2,6 +2,7 @@
 #include "commands/serve.h"
 #include "base/files.h"
 #include "base/utf8.h"
+#include "coordinator/drafts/draft_options.h"
 
 #include <string.h>
 
@@ -19,9 +20,22 @@ static int check_many(const struct serve_options *o, struct err *e)
     return models_options_check(&o->models, e);
 }
 
+/* Clients would see in the times of their answers what others were answered. */
+static int check_drafts(const struct serve_options *o, struct err *e)
+{
+    struct guess_rules rules;
+    if (draft_rules(&rules, &o->service.run, e) != 0)
+        return -1;
+    if (rules.shared)
+        return ERR(e, ERR_USAGE,
+                   "--speculative-config: the method \"suffix\" drafts from other answers, which serve does not do for "
+                   "different clients; expected \"ngram\" or \"draft_model\"");
+    return 0;
+}
+
 int serve_check(const struct serve_options *o, struct err *e)
 {
-    if (check_many(o, e) != 0)
+    if (check_many(o, e) != 0 || check_drafts(o, e) != 0)
         return -1;
     if (o->curve && o->insecure)
         return ERR(e, ERR_USAGE, "--insecure and --curve: expected one of them");

@@ -38,6 +38,7 @@ static int64_t number(const json_t *config, const char *key, int64_t most, struc
 /* The options, and those that the config says where they are not given. */
 struct wishes {
     int64_t most, longest, shortest;
+    bool shared;          /* the method "suffix" */
     enum draft_kind kind; /* of the folder's contents */
     char folder[DRAFT_FOLDER_BYTES];
 };
@@ -51,9 +52,11 @@ static int read_method(struct wishes *w, const json_t *config, struct err *e)
         return -1;
     bool head = strcmp(method, "eagle3") == 0, drafts = head || strcmp(method, "draft_model") == 0;
     bool layer = strcmp(method, "mtp") == 0;
-    if (!drafts && !layer && strcmp(method, "ngram") != 0)
+    w->shared = strcmp(method, "suffix") == 0;
+    if (!drafts && !layer && !w->shared && strcmp(method, "ngram") != 0)
         return ERR(e, ERR_USAGE,
-                   CONFIG ": \"method\" is \"%.40s\", expected \"ngram\", \"draft_model\", \"eagle3\" or \"mtp\"",
+                   CONFIG
+                   ": \"method\" is \"%.40s\", expected \"ngram\", \"suffix\", \"draft_model\", \"eagle3\" or \"mtp\"",
                    method);
     if (drafts != (model[0] != '\0'))
         return ERR(e, ERR_USAGE,
@@ -95,7 +98,7 @@ static int read_config(struct wishes *w, const char *text, struct err *e)
 
 static int read_wishes(struct wishes *w, const struct run_options *o, struct err *e)
 {
-    *w = (struct wishes){o->num_speculative_tokens, o->prompt_lookup_max, o->prompt_lookup_min, DRAFT_ANY, ""};
+    *w = (struct wishes){o->num_speculative_tokens, o->prompt_lookup_max, o->prompt_lookup_min, false, DRAFT_ANY, ""};
     if (o->draft_model != NULL && (o->draft_model[0] == '\0' || strlen(o->draft_model) >= sizeof w->folder))
         return ERR(e, ERR_USAGE, "--draft-model: a name of %zu bytes, expected 1 to %zu", strlen(o->draft_model),
                    sizeof w->folder - 1);
@@ -103,6 +106,8 @@ static int read_wishes(struct wishes *w, const struct run_options *o, struct err
         (void)snprintf(w->folder, sizeof w->folder, "%s", o->draft_model);
     if (o->speculative_config != NULL && read_config(w, o->speculative_config, e) != 0)
         return -1;
+    if (w->folder[0] != '\0' && w->shared)
+        return ERR(e, ERR_USAGE, "--draft-model and \"method\" \"suffix\" in " CONFIG ": expected one of them");
     if ((w->folder[0] != '\0' || w->kind == DRAFT_LAYER) && (w->longest > 0 || w->shortest > 0))
         return ERR(e, ERR_USAGE,
                    "prompt_lookup_max and prompt_lookup_min are of the method \"ngram\", not of a draft "
@@ -163,6 +168,6 @@ int draft_rules(struct guess_rules *rules, const struct run_options *o, struct e
                    (long long)longest);
     if (o->speculative != SPECULATIVE_OFF)
         *rules = (struct guess_rules){(int32_t)w.most, (int32_t)shortest, (int32_t)longest,
-                                      o->speculative == SPECULATIVE_ALWAYS};
+                                      o->speculative == SPECULATIVE_ALWAYS, w.shared};
     return 0;
 }

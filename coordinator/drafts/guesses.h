@@ -16,12 +16,15 @@ struct guess_rules {
     int32_t most;              /* drafts of a sequence and step, at most DRAFTS_MAX; 0: none are made */
     int32_t shortest, longest; /* as many of the last tokens have to have been there before; and are looked for */
     int32_t always;            /* 1: as many as there are; 0: as many as pay, by step times and chances */
+    int32_t shared;            /* 1: other answers of the job are looked into, too */
 };
 
+struct corpus;
 struct guesses;
 
-/* For a sequence of this many tokens. */
-int guesses_open(struct guesses **g, const struct guess_rules *rules, int64_t n_tokens, struct err *e);
+/* For a sequence of this many tokens. others: answers that are looked into, borrowed; NULL: none. */
+int guesses_open(struct guesses **g, const struct guess_rules *rules, int64_t n_tokens, const struct corpus *others,
+                 struct err *e);
 void guesses_close(struct guesses **g);
 
 /* The next token. A negative one is a border (suffixes.h). judged: was the guess right? */

@@ -135,12 +135,22 @@ static void append(struct suffixes *x, int32_t token)
     x->state[now].link = x->state[q].length == x->state[p].length + 1 ? q : divide(x, p, token, q);
 }
 
+void suffixes_clear(struct suffixes *x)
+{
+    memset(x->bucket, 0, x->n_buckets * sizeof *x->bucket);
+    begin(x);
+}
+
+int suffixes_room(const struct suffixes *x)
+{
+    return x->capacity - x->n;
+}
+
 /* Only the latter half stays. */
 static void forget(struct suffixes *x)
 {
     int from = x->n / 2, n = x->n - from;
-    memset(x->bucket, 0, x->n_buckets * sizeof *x->bucket);
-    begin(x);
+    suffixes_clear(x);
     for (int i = 0; i < n; i++)
         append(x, x->text[from + i]); /* which writes text[i], read before */
 }
@@ -167,5 +177,37 @@ int suffixes_follow(const struct suffixes *x, int shortest, int longest, int n, 
             break;
     }
     *n_equal = x->state[at].length;
+    return i;
+}
+
+/* The state of the longest end of text[0, n) that is in x, and its length. */
+static int32_t match(const struct suffixes *x, const int32_t *text, int n, int *length)
+{
+    int32_t at = 0;
+    *length = 0;
+    for (int i = 0; i < n; i++) {
+        const struct edge *edge = text[i] >= 0 ? find(x, at, text[i]) : NULL;
+        while (edge == NULL && at > 0) {
+            at = x->state[at].link;
+            *length = x->state[at].length;
+            edge = text[i] >= 0 ? find(x, at, text[i]) : NULL;
+        }
+        at = edge != NULL ? edge->to : 0;
+        *length += edge != NULL;
+    }
+    return at;
+}
+
+int suffixes_find(const struct suffixes *x, const struct suffixes *text, int shortest, int longest, int n,
+                  int32_t *token, int *n_equal)
+{
+    int length, n_last = text->n < longest ? text->n : longest, i = 0;
+    int32_t at = match(x, text->text + text->n - n_last, n_last, &length);
+    *n_equal = 0;
+    if (length == 0 || length < shortest)
+        return 0;
+    for (int from = x->state[at].place + 1; i < n && from + i < x->n && x->text[from + i] >= 0; i++)
+        token[i] = x->text[from + i];
+    *n_equal = i > 0 ? length : 0;
     return i;
 }

@@ -22,6 +22,18 @@ void suffixes_close(struct suffixes **x);
 /* The text goes on. A negative token is a border: what is found does not go on over it. */
 void suffixes_add(struct suffixes *x, int32_t token);
 
+/* Tokens that are added before anything is forgotten. */
+int suffixes_room(const struct suffixes *x);
+
+/* Forget all of it. */
+void suffixes_clear(struct suffixes *x);
+
+/* The tokens that followed in x where the last ones of another text are: as many of these as are there, at least
+ * `shortest` and at most `longest`, without a border between them. At most n tokens to *token; returns their number.
+ * *n_equal: how many were equal; 0: nothing was found. */
+int suffixes_find(const struct suffixes *x, const struct suffixes *text, int shortest, int longest, int n,
+                  int32_t *token, int *n_equal);
+
 /* The tokens that followed when the text's last tokens were there before: at least `shortest` of them, and no more
  * than `longest` have to be equal. At most n tokens to *token; returns their number. Where that place is so near that
  * what followed it ends with the text, the text is taken to repeat itself. *n_equal: how many were equal; 0: nothing

@@ -41,6 +41,8 @@ int scheduler_open(struct scheduler *s, const struct scheduler_setup *setup, str
         return -1;
     for (int i = l->max_seqs - 1; i >= 0; i--)
         s->free_slot[s->n_free_slots++] = i;
+    if (scheduler_draft_places(s) > 0 && setup->guesses.shared && corpus_open(&s->answers, e) != 0)
+        return -1;
     return drafter_open(s, e);
 }
 
@@ -56,6 +58,7 @@ void scheduler_close(struct scheduler *s)
         free(s->flight[i].scores);
     }
     drafter_close(s);
+    corpus_close(&s->answers);
     for (int kind = 0; kind < KV_KINDS; kind++)
         blocks_close(&s->blocks[kind]);
     memset(s, 0, sizeof *s);
@@ -167,6 +170,8 @@ static void end(struct scheduler *s, struct request *r)
 {
     leave(s, r);
     guesses_close(&r->guesses);
+    if (s->answers != NULL && !r->steered)
+        corpus_add(s->answers, r->output.id, r->output.n);
     r->times.finished = s->now;
     if (!r->steered)
         scheduler_note_finish(s, r->finish);

@@ -33,6 +33,7 @@
 #ifndef SCHEDULE_SCHEDULER_H
 #define SCHEDULE_SCHEDULER_H
 
+#include "coordinator/drafts/corpus.h"
 #include "coordinator/drafts/costs.h"
 #include "coordinator/schedule/blocks.h"
 #include "coordinator/schedule/drafter.h"
@@ -136,6 +137,7 @@ struct scheduler {
         } * scores; /* [n_scores], capacity max_seqs */
     } flight[SCHEDULER_FLIGHTS];
     struct costs costs;           /* of steps without prompts */
+    struct corpus *answers;       /* those that have ended, to draft from; NULL: no drafts look into them */
     struct step_model step_model; /* nothing is known without max_step */
     struct step_work work;        /* of the plan that is being made, */
     bool bounded;                 /* and whether max_step is its bound */

@@ -53,7 +53,7 @@ static bool has_guesses(const struct scheduler *s, struct request *r)
     struct err e = {0};
     if (r->guesses == NULL && r->n_guessed_from == 0)
         (void)guesses_open(&r->guesses, &s->setup.guesses,
-                           (int64_t)n_foreign(s, r) + (int64_t)r->prompt.n + r->rules->max_tokens, &e);
+                           (int64_t)n_foreign(s, r) + (int64_t)r->prompt.n + r->rules->max_tokens, s->answers, &e);
     if (r->guesses == NULL)
         r->n_guessed_from = -1;
     return r->guesses != NULL;

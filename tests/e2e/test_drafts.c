@@ -37,6 +37,9 @@
 static const char ngrams[] =
     "{\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_min\": 1, \"prompt_lookup_max\": 4}";
 
+static const char suffixes[] =
+    "{\"method\": \"suffix\", \"num_speculative_tokens\": 5, \"prompt_lookup_min\": 2, \"prompt_lookup_max\": 8}";
+
 /* The model drafts for itself. */
 static const char *by_model(void)
 {
@@ -381,8 +384,10 @@ static void check_manifest(const char *output, bool drafted)
 static void batched(const char *config)
 {
     struct batch_results plain, drafted;
-    case_begin("batch: the same texts with drafts %s, killed and gone on with",
-               config == ngrams ? "of n-grams" : "of a model");
+    case_begin("batch: the same texts with drafts %s, killed and gone on with", config == ngrams ? "of n-grams"
+                                                                                : config == suffixes
+                                                                                    ? "of other answers"
+                                                                                    : "of a model");
     files_make_dir(dir);
     write_lines();
     run_batch("plain.jsonl", config, &plain);
@@ -399,6 +404,20 @@ static void batched(const char *config)
     case_end();
 }
 
+/* Its clients need not be one. */
+static void refused_by_serve(void)
+{
+    struct process p;
+    const struct process_setup setup = {.ranks = 0, .limit = 60};
+    case_begin("serve refuses drafts of other answers");
+    process_run(&p, &setup,
+                (const char *const[]){"serve", "--model", models_demo(), "--speculative-config", suffixes, NULL});
+    case_check(p.status == 2 && strstr(p.text[PROCESS_ERR], "\"suffix\" drafts from other answers") != NULL,
+               "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    process_free(&p);
+    case_end();
+}
+
 int main(void)
 {
     served(1, "1", ngrams);
@@ -408,6 +427,8 @@ int main(void)
     served(2, "2", by_model());
     served(2, "1", by_model());
     batched(ngrams);
+    batched(suffixes);
+    refused_by_serve();
     batched(by_model());
     return cases_done();
 }

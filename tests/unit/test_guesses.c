@@ -2,6 +2,7 @@
  * the scheduler: drafts are made where they pay and rest where they lose. */
 #include "tests/unit/unit.h"
 
+#include "coordinator/drafts/corpus.h"
 #include "coordinator/drafts/costs.h"
 #include "coordinator/drafts/draft_options.h"
 #include "coordinator/drafts/guesses.h"
@@ -16,7 +17,7 @@ static void chances_follow_what_came(void **state)
     struct guesses *g;
     struct err e = {0};
     int32_t token[4];
-    assert_int_equal(guesses_open(&g, &short_ends, 1000, &e), 0);
+    assert_int_equal(guesses_open(&g, &short_ends, 1000, NULL, &e), 0);
     assert_int_equal(guesses_make(g, 4, token), 0);
     for (int i = 0; i < 30; i++)
         guesses_add(g, i % 3, i >= 3);
@@ -28,6 +29,55 @@ static void chances_follow_what_came(void **state)
     assert_true(guesses_chance(g, 0) < 0.3);
     guesses_close(&g);
     guesses_close(&g); /* harmless */
+}
+
+/* Other answers are looked into where the own text was shorter there; a border is not crossed; what is too old is
+ * gone. */
+static void other_answers_are_known(void **state)
+{
+    (void)state;
+    const struct guess_rules rules = {.most = 4, .shortest = 2, .longest = 3, .shared = 1};
+    static const int32_t first[] = {1, 2, 3, 4, 5, 6, 7}, second[] = {8, 3, 4, 50, 51};
+    struct corpus *c;
+    struct guesses *g;
+    struct err e = {0};
+    int32_t token[4];
+    assert_int_equal(corpus_open(&c, &e), 0);
+    assert_int_equal(guesses_open(&g, &rules, 1000, c, &e), 0);
+    corpus_add(c, first, 7);
+    corpus_add(c, second, 5);
+    guesses_add(g, 9, false);
+    guesses_add(g, 3, false);
+    assert_int_equal(guesses_make(g, 4, token), 0); /* one token is too few */
+    guesses_add(g, 4, true);
+    assert_int_equal(guesses_make(g, 4, token), 2); /* the later one of two, up to its end */
+    assert_true(token[0] == 50 && token[1] == 51);
+    for (int i = 2; i <= 4; i++)
+        guesses_add(g, i, true);
+    assert_int_equal(guesses_make(g, 4, token), 3); /* three are equal in the first one */
+    assert_true(token[0] == 5 && token[1] == 6 && token[2] == 7);
+    guesses_add(g, 60, true);
+    for (int i = 2; i <= 4; i++)
+        guesses_add(g, i, true);
+    assert_int_equal(guesses_make(g, 2, token), 2); /* the own text has as many */
+    assert_true(token[0] == 60 && token[1] == 2);
+    guesses_add(g, -1, false);
+    assert_int_equal(guesses_make(g, 4, token), 0);
+    guesses_close(&g);
+    assert_int_equal(guesses_open(&g, &rules, 1000, c, &e), 0);
+    for (int32_t i = 0; i < CORPUS_PART; i += 8) {
+        const int32_t unlike[] = {1000 + i, 1001 + i, 1002 + i, 1003 + i, 1004 + i, 1005 + i, 1006 + i};
+        corpus_add(c, unlike, 7);
+    }
+    guesses_add(g, 5, false);
+    guesses_add(g, 6, false);
+    assert_int_equal(guesses_make(g, 4, token), 1); /* in the older part */
+    for (int32_t i = 0; i < CORPUS_PART; i += 4)
+        corpus_add(c, second, 5);
+    assert_int_equal(guesses_make(g, 4, token), 0);
+    guesses_close(&g);
+    corpus_close(&c);
+    corpus_close(&c); /* harmless */
 }
 
 static void times_between_known_ones(void **state)
@@ -71,7 +121,9 @@ static void options_say_how(void **state)
     r = rules_of((struct run_options){.num_speculative_tokens = 3});
     assert_true(r.most == 3 && r.shortest == 5 && r.longest == 5 && !r.always);
     r = rules_of(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4}"));
-    assert_true(r.most == 5 && r.shortest == 4 && r.longest == 4);
+    assert_true(r.most == 5 && r.shortest == 4 && r.longest == 4 && !r.shared);
+    r = rules_of(CONFIG("{\"method\": \"suffix\", \"num_speculative_tokens\": 5}"));
+    assert_true(r.most == 5 && r.shared);
     struct run_options o = CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_min\": 2}");
     o.prompt_lookup_max = 9; /* an option wins */
     o.speculative = SPECULATIVE_ALWAYS;
@@ -161,7 +213,7 @@ static void options_are_refused_by_name(void **state)
 {
     (void)state;
     refuse(CONFIG("{\"method\": \"eagle\", \"num_speculative_tokens\": 3}"),
-           "\"eagle\", expected \"ngram\", \"draft_model\", \"eagle3\" or \"mtp\"");
+           "\"eagle\", expected \"ngram\", \"suffix\", \"draft_model\", \"eagle3\" or \"mtp\"");
     refuse(CONFIG("{\"num_speculative_tokens\": 3}"), "\"method\" is \"\"");
     refuse(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 3, \"model\": \"x\"}"),
            "\"model\" belongs to the methods \"draft_model\" and \"eagle3\"");
@@ -172,6 +224,9 @@ static void options_are_refused_by_name(void **state)
     refuse(CONFIG("{\"model\": \"x\", \"num_speculative_tokens\": 3, \"prompt_lookup_max\": 2}"),
            "are of the method \"ngram\"");
     struct run_options both = CONFIG("{\"model\": \"x\", \"num_speculative_tokens\": 3}");
+    both.draft_model = "y";
+    refuse(both, "expected one of them");
+    both = CONFIG("{\"method\": \"suffix\", \"num_speculative_tokens\": 3}");
     both.draft_model = "y";
     refuse(both, "expected one of them");
     refuse((struct run_options){.draft_model = "y"}, "the number of drafts is missing");
@@ -227,13 +282,10 @@ static void rest_where_they_lose(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chances_follow_what_came),
-        cmocka_unit_test(times_between_known_ones),
-        cmocka_unit_test(options_say_how),
-        cmocka_unit_test(options_are_refused_by_name),
-        cmocka_unit_test(options_name_a_draft_model),
-        cmocka_unit_test(a_draft_model_pays_or_rests),
-        cmocka_unit_test(rest_where_they_lose),
+        cmocka_unit_test(chances_follow_what_came),    cmocka_unit_test(other_answers_are_known),
+        cmocka_unit_test(times_between_known_ones),    cmocka_unit_test(options_say_how),
+        cmocka_unit_test(options_are_refused_by_name), cmocka_unit_test(options_name_a_draft_model),
+        cmocka_unit_test(a_draft_model_pays_or_rests), cmocka_unit_test(rest_where_they_lose),
     };
     return cmocka_run_group_tests(tests, schedule_open_letters, schedule_close_letters);
 }
