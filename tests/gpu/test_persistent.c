@@ -95,19 +95,19 @@ static const struct {
 
 /* Mixtures of experts. A router chooses otherwise out of another rounding of its input, where experts are nearly alike;
  * what follows differs then, and rightly. `choices`: rows of a hundred that may; where all experts are
- * chosen none may. */
+ * chosen none may. Sizes of experts are multiples of 64 on 1 to 4 ranks. */
 static const struct {
     const char *name, *json;
     int choices;
 } mixtures[] = {
     {"qwen3_moe, all of 6 experts, bfloat16",
      "{\"model_type\":\"qwen3_moe\",\"vocab_size\":900,\"hidden_size\":512,\"intermediate_size\":1024,\"moe_"
-     "intermediate_size\":192,\"num_experts\":6,\"num_experts_per_tok\":6,\"norm_topk_prob\":true,\"num_hidden_"
+     "intermediate_size\":768,\"num_experts\":6,\"num_experts_per_tok\":6,\"norm_topk_prob\":true,\"num_hidden_"
      "layers\":"
      "3,\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":64,\"torch_dtype\":\"bfloat16\"}",
      0},
     {"mixtral, 2 of 4 experts, bfloat16",
-     "{\"model_type\":\"mixtral\",\"vocab_size\":700,\"hidden_size\":1024,\"intermediate_size\":1792,\"num_local_"
+     "{\"model_type\":\"mixtral\",\"vocab_size\":700,\"hidden_size\":1024,\"intermediate_size\":1536,\"num_local_"
      "experts\":4,\"num_experts_per_tok\":2,\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":"
      "2,"
      "\"torch_dtype\":\"bfloat16\"}",
