@@ -17,9 +17,6 @@
 #include <string.h>
 #include <sys/prctl.h>
 
-#define GPU_TOKENS 2048 /* of a step, by default: as many as keep the matrix units busy, */
-#define CPU_TOKENS 512  /* and as few as let other sequences go on meanwhile */
-
 /* The number of this process among those that the launcher has started, by the launcher's own variables; 0: the first,
  * or the only one. */
 static int launched_as(void)
@@ -59,8 +56,8 @@ static enum command agree_on_command(struct world *w, struct options *o, struct 
         run_check_replicas(run, w->n_ranks, replicates ? NULL : command_name(o->command), e) == 0)
         (void)run_check_loading(run, e);
     fatal_agree(w, e);
-    if (w->rank == 0 && run->max_batch_tokens < 0)
-        run->max_batch_tokens = device_is_gpu((enum device_choice)run->device) ? GPU_TOKENS : CPU_TOKENS;
+    if (w->rank == 0)
+        run_choose_limits(run, device_is_gpu((enum device_choice)run->device), options_many(o));
     int command = (int)o->command;
     MPI_CHECK(MPI_Bcast(&command, 1, MPI_INT, 0, w->comm));
     return (enum command)command;

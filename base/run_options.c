@@ -86,12 +86,14 @@ static const struct opt load_rows[] = {
      "with --load-threads 2 or more, or --load-way alone: bytes that a thread reads at a time (default 512K; a single "
      "thread reads whole blocks; for ranks that read alone, with any number of threads, 1M, at most 256M in all slots)",
      NULL},
-    INTEGER("max-batch-tokens", max_batch_tokens, 1, 1 << 20, -1,
-            "tokens of one step, prefill and decode together; longer prompts are fed in chunks (default 2048 on GPUs, "
-            "512 on CPUs)"),
+    INTEGER(
+        "max-batch-tokens", max_batch_tokens, 1, 1 << 20, -1,
+        "tokens of one step, prefill and decode together; longer prompts are fed in chunks (default 512 on CPUs; on "
+        "GPUs 4096, less where memory is short, 2048 with several models)"),
+    INTEGER("max-num-batched-tokens", max_batch_tokens, 1, 1 << 20, -1, "the same under vLLM's name"),
     {"kv-cache-memory-bytes", "BYTES", OPT_BYTES, AT(kv_cache_bytes), 1 << 10, 1e18, -1, NULL,
      "memory of a rank for keys and values, with --models-dir of all models; K, M, G, T are accepted (default: as much "
-     "as needed, up to half of the free memory; with --models-dir half of --model-memory)",
+     "as needed, up to half of the free memory, on GPUs seven eighths; with --models-dir half of --model-memory)",
      NULL},
     FLAG("preflight", preflight,
          "first check every rank's memory, sums, messages and files for a few seconds, and end with status 9 if a node "
@@ -128,13 +130,15 @@ static const struct opt draft_rows[] = {
     TEXT("speculative-config", "JSON", speculative_config,
          "drafts, in vLLM's form: {\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, "
          "\"prompt_lookup_min\": 2}, or {\"method\": \"draft_model\", \"model\": \"DIR\", \"num_speculative_tokens\": "
-         "5}. "
+         "5}, the same with \"eagle3\", or {\"method\": \"mtp\", \"num_speculative_tokens\": 1} where the model's "
+         "checkpoint "
+         "has layers that predict further tokens. "
          "A step verifies the tokens that followed the same tokens before, in prompt or output, or those of the draft "
          "model; the text stays the same. Other methods are refused"),
     TEXT("draft-model", "DIR", draft_model,
-         "a small model of the same vocabulary, on the same ranks, that makes the drafts; it runs as its checkpoint "
-         "is, so "
-         "options on weights, activations, keys and experts are for the other model alone"),
+         "a small model of the same vocabulary, or a head for the model (EAGLE-3), on the same ranks, that makes the "
+         "drafts; it runs as its checkpoint is, so options on weights, activations, keys and experts are for the other "
+         "model alone"),
     INTEGER("num-speculative-tokens", num_speculative_tokens, 1, 15, -1,
             "most drafts per sequence and step: of --draft-model, or as --speculative-config with method ngram"),
     INTEGER("prompt-lookup-max", prompt_lookup_max, 1, 64, -1,
@@ -153,6 +157,20 @@ static const struct opt bound_rows[] = {
          "by measured step times, 32 tokens a step at least (default: as much as --max-batch-tokens allows)"),
 };
 const struct opt_rows run_bound_rows = OPT_ROWS(bound_rows);
+
+/* On one H200 requests of Llama-3-8B get within 4 % of the most tokens/s that any limits give, with steps half as long
+ * as those of the fastest ones (docs/performance.md). Many models each have working memory of their own. CPUs are as
+ * fast with small steps, which let other sequences go on. */
+void run_choose_limits(struct run_options *o, bool on_gpus, bool many)
+{
+    int64_t tokens = !on_gpus ? 512 : many ? 2048 : 4096;
+    o->tokens_chosen = o->max_batch_tokens < 0;
+    if (o->tokens_chosen)
+        o->max_batch_tokens = tokens;
+    o->usual_batch = on_gpus && !many ? 512 : 256;
+    if (o->usual_batch > o->max_batch_tokens)
+        o->usual_batch = o->max_batch_tokens;
+}
 
 double run_max_step(const struct run_options *o)
 {

@@ -16,6 +16,7 @@
 #define ASK_SECONDS 10.0
 #define BAR_CELLS   30
 #define MAX_RANKS   64 /* shown */
+#define MAX_PLACES  16 /* of drafts */
 
 static int read_metrics(struct connection *c, struct samples *m, struct err *e)
 {
@@ -127,6 +128,22 @@ static void print_ranks(const struct samples *now, const struct samples *before)
     }
 }
 
+/* The share of all times that drafts were verified in which the one at each place was right; fewer drafts may have been
+ * made than there are places. */
+static void print_places(const struct samples *now, double n)
+{
+    static const char name[] = "spec_decode_num_accepted_tokens_per_pos_total";
+    char position[16], text[32];
+    for (int i = 0; i < MAX_PLACES; i++) {
+        (void)snprintf(position, sizeof position, "%d", i);
+        double accepted = samples_sum(now, name, "position", position);
+        if (isnan(accepted))
+            break;
+        printf("%s%s", i == 0 ? "; by place " : " ", number(text, 100 * accepted / n, "%.0f"));
+    }
+    printf(" %%\n");
+}
+
 /* The drafts, if any are made: their yield since the start. */
 static void print_drafts(const struct samples *now)
 {
@@ -135,9 +152,11 @@ static void print_drafts(const struct samples *now)
     char text[3][32];
     if (isnan(n))
         return;
-    printf("drafts     %s of %s accepted; %s tokens a step with drafts\n", number(text[0], accepted, "%.0f"),
+    printf("drafts     %s of %s accepted; %s tokens a step with drafts%s", number(text[0], accepted, "%.0f"),
            number(text[1], samples_sum(now, "spec_decode_num_draft_tokens_total", NULL, NULL), "%.0f"),
-           number(text[2], n > 0 ? 1 + accepted / n : NAN, "%.2f"));
+           number(text[2], n > 0 ? 1 + accepted / n : NAN, "%.2f"), n > 0 ? "" : "\n");
+    if (n > 0)
+        print_places(now, n);
 }
 
 /* models: the reply, NULL: the job has one model. */

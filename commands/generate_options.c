@@ -68,6 +68,7 @@ static const struct opt rows[] = {
     FLAG("plain-text", plain_text, "treat special tokens that are spelled out in a prompt as ordinary text"),
     FLAG("keep-special-tokens", keep_special, "show special tokens in the text"),
     INTEGER("max-batch", run.max_batch, 1, 4096, 16, "sequences that run at once (default 16)"),
+    INTEGER("max-num-seqs", run.max_batch, 1, 4096, 16, "the same under vLLM's name"),
     INTEGER("max-model-len", run.max_model_len, 1, 1 << 28, -1,
             "tokens of one sequence, prompt and output (default: as the prompts need)"),
 };

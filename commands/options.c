@@ -154,6 +154,13 @@ struct run_options *options_run(struct options *o)
     return &o->generate.run;
 }
 
+bool options_many(const struct options *o)
+{
+    return (o->command == COMMAND_SERVE && o->serve.models.dir != NULL) ||
+           (o->command == COMMAND_BATCH && o->batch.models.dir != NULL) ||
+           (o->command == COMMAND_BENCH && o->bench.model_switch != NULL);
+}
+
 /* N_COMMANDS: no command has this name. */
 static size_t find_command(const char *word)
 {

@@ -45,6 +45,9 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e);
 /* The command's record of shared options; a command without them gets the defaults. */
 struct run_options *options_run(struct options *o);
 
+/* Does the command load several models? */
+bool options_many(const struct options *o);
+
 /* On rank 0: variables LOCKSTEP_* that name no option. */
 void options_warn_unknown(void);
 

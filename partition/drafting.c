@@ -32,7 +32,7 @@ static int take_tokens(struct checkpoint *c, const struct model_config *m, const
 
 int drafting_read(struct checkpoint *c, struct model_config *m, struct err *e)
 {
-    if (m->drafting.n_taps == 0)
+    if (!model_is_eagle(m))
         return 0;
     m->drafting.embeds = has_embedding(c);
     if (m->drafting.vocab == m->vocab)
@@ -68,13 +68,38 @@ static int choose_taps(struct model_drafting *d, int n_layers, const char *name,
     return 0;
 }
 
+int model_predicting(struct model_config *head, const struct model_config *m, const char *name, struct err *e)
+{
+    if (m->n_predicting == 0)
+        return ERR(
+            e, ERR_USAGE,
+            "%s: %s has no layers that predict further tokens, expected \"num_nextn_predict_layers\" in its config",
+            name, m->model_type);
+    if (m->quantised_inputs)
+        return ERR(e, ERR_UNSUPPORTED,
+                   "%s: layers that predict further tokens with --quantized-activations are not implemented", name);
+    if (m->embed_dim != m->hidden || m->embed_scale > 0 || m->parallel_residual || m->post_norm)
+        return ERR(e, ERR_UNSUPPORTED, "%s: layers of %s that predict further tokens are not implemented", name,
+                   m->model_type);
+    *head = *m;
+    head->first_layer = m->n_layers;
+    head->n_layers = 1;
+    head->n_predicting = m->n_predicting - 1;
+    head->layer[0] = m->layer[m->n_layers - 1];
+    head->final_norm = false; /* its own is of the layer */
+    head->kv_fp8 = head->weights_fp8 = head->head_fp8 = head->quantised_inputs = false;
+    head->drafting = (struct model_drafting){
+        .n_taps = 1, .taps_known = true, .tapped = m->hidden, .vocab = m->vocab, .predicts = true};
+    return 0;
+}
+
 int model_draft_for(struct model_config *head, const struct model_config *m, const char *name, struct err *e)
 {
     struct model_drafting *d = &head->drafting;
     if (head->vocab != m->vocab)
         return ERR(e, ERR_USAGE, "draft model %s: a vocabulary of %d tokens, expected the model's %d", name,
                    head->vocab, m->vocab);
-    if (d->n_taps == 0)
+    if (!model_is_eagle(head))
         return 0;
     if (d->tapped != m->hidden)
         return ERR(e, ERR_USAGE, "draft model %s: a head for a model of hidden size %d, found %d", name, d->tapped,

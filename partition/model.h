@@ -48,8 +48,9 @@ struct model_experts {
     bool shared_gate; /* what that one says is multiplied by sigmoid(x . w) (Qwen2-MoE) */
 };
 
-/* A head that drafts for another model (EAGLE-3): one layer, which reads what that one computes between its layers
- * beside the embedding of a token. It is no model by itself. */
+/* A head that drafts for another model: one layer, which reads what that one computes beside the embedding of a token.
+ * EAGLE-3 reads what enters three of its layers; a layer that predicts further tokens (MTP) lies behind the model's own
+ * in its checkpoint, and reads what the last norm says. It is no model by itself. */
 #define MODEL_TAPS 3
 struct model_drafting {
     int n_taps;          /* states of the other model that are read at each token; 0: this is no such head */
@@ -59,13 +60,15 @@ struct model_drafting {
     int vocab;           /* tokens that can be drafted: rows of the matrix of logits */
     bool normed_stream;  /* the residual stream begins with the normed state */
     bool embeds;         /* it has an embedding of its own, else the other model's is used */
+    bool predicts;       /* it is a layer of the model's checkpoint (n_taps 1), whose embedding and head it uses, too */
 };
 
 /* Whole-model sizes; flat: rank 0 reads it and broadcasts it as it is. */
 struct model_config {
     char model_type[32]; /* as in config.json; for messages and for choosing the family, not for arithmetic */
     int n_layers, hidden, n_heads, n_kv_heads, head_dim, ffn, vocab;
-    int n_predicting;     /* layers of the checkpoint behind them that predict further tokens, and are not loaded */
+    int first_layer;      /* the number in the checkpoint of the first of these; not 0: of a drafting layer */
+    int n_predicting;     /* layers of the checkpoint behind them that predict further tokens */
     int embed_dim;        /* width of the embedding table; != hidden needs WEIGHT_PROJECT_IN and _OUT (OPT-350m) */
     int max_positions;    /* of the config; 0: not bounded by anything (BLOOM) */
     int scaled_positions; /* their number with linear, dynamic or YaRN scaling of the rotation; 0: no scaling */
@@ -177,9 +180,19 @@ const char *model_variant(const struct model_config *m);
 /* Have ranks hold whole experts (--expert-parallel); -1 and *e for a model without any. */
 int model_hold_whole_experts(struct model_config *m, struct err *e);
 
+/* *head = the first layer of m's checkpoint that predicts further tokens, as a head that drafts for m; `name`: of the
+ * folder. -1 and *e where there is none. */
+int model_predicting(struct model_config *head, const struct model_config *m, const char *name, struct err *e);
+
 /* Whether `head`, of the folder `name`, drafts for m: vocabularies and sizes fit, and m's embedding is a plain one if
  * it has to serve both; -1 and *e if not. Sets the taps where its config does not. */
 int model_draft_for(struct model_config *head, const struct model_config *m, const char *name, struct err *e);
+
+/* An EAGLE-3 head, whose attention takes the embedding and the state side by side. */
+static inline bool model_is_eagle(const struct model_config *m)
+{
+    return m->drafting.n_taps > 0 && !m->drafting.predicts;
+}
 
 /* Rows of the matrix of logits. */
 static inline int model_logits(const struct model_config *m)

@@ -30,7 +30,10 @@ const struct role roles[WEIGHT_COUNT] = {
     [WEIGHT_MLP_OUT] = {"mlp_out", AXIS_HIDDEN, AXIS_FFN},
     [WEIGHT_MLP_OUT_BIAS] = {"mlp_out_bias", AXIS_HIDDEN_ONCE, AXIS_ONE},
     [WEIGHT_MLP_OUT_NORM] = {"mlp_out_norm", AXIS_HIDDEN, AXIS_ONE},
+    [WEIGHT_TOKEN_NORM] = {"token_norm", AXIS_HIDDEN, AXIS_ONE},
     [WEIGHT_STATE_NORM] = {"state_norm", AXIS_HIDDEN, AXIS_ONE},
+    [WEIGHT_JOIN] = {"join", AXIS_STATES, AXIS_JOINED},
+    [WEIGHT_PREDICT_NORM] = {"predict_norm", AXIS_HIDDEN, AXIS_ONE},
     [WEIGHT_ROUTER] = {"router", AXIS_EXPERTS, AXIS_HIDDEN},
     [WEIGHT_ROUTER_BIAS] = {"router_bias", AXIS_EXPERTS, AXIS_ONE},
     [WEIGHT_EXPERTS_IN] = {"experts_in", AXIS_EXPERTS_IN, AXIS_HIDDEN},
@@ -77,11 +80,11 @@ bool weight_exists(const struct model_config *m, enum weight_id id, int layer)
     case WEIGHT_FINAL_NORM_BIAS:
         return m->final_norm && bias;
     case WEIGHT_HEAD:
-        return !m->tied_head;
+        return !m->tied_head && !m->drafting.predicts;
     case WEIGHT_HEAD_BIAS:
         return m->head_bias;
     case WEIGHT_ATTN_NORM:
-        return !m->no_input_norms && affine;
+        return !m->no_input_norms && affine && !model_is_eagle(m);
     case WEIGHT_ATTN_NORM_BIAS:
         return !m->no_input_norms && bias;
     case WEIGHT_ATTN_OUT_NORM:
@@ -138,8 +141,13 @@ bool weight_exists(const struct model_config *m, enum weight_id id, int layer)
     case WEIGHT_LATENT_BIAS:
         return latent && m->latent.biases;
     case WEIGHT_TAPS:
+        return model_is_eagle(m);
+    case WEIGHT_TOKEN_NORM:
     case WEIGHT_STATE_NORM:
         return m->drafting.n_taps > 0;
+    case WEIGHT_JOIN:
+    case WEIGHT_PREDICT_NORM:
+        return m->drafting.predicts;
     case WEIGHT_EMBED:
         return m->drafting.n_taps == 0 || m->drafting.embeds;
     case WEIGHT_OUT:
@@ -169,8 +177,10 @@ int64_t role_axis_length(const struct model_config *m, const struct shard *s, en
         return range_length(s->states);
     case AXIS_TAPS:
         return (int64_t)m->drafting.n_taps * m->drafting.tapped;
+    case AXIS_JOINED:
+        return 2 * (int64_t)m->hidden;
     case AXIS_LAYER:
-        return m->drafting.n_taps > 0 ? 2 * (int64_t)m->hidden : m->hidden;
+        return model_is_eagle(m) ? 2 * (int64_t)m->hidden : m->hidden;
     case AXIS_POSITIONS:
         return (int64_t)m->max_positions + m->position_offset;
     case AXIS_Q_NORM:

@@ -15,7 +15,8 @@ enum axis {
     AXIS_LOGITS, /* rows of the head */
     AXIS_STATES, /* the rank's columns of a drafting head's states */
     AXIS_TAPS,   /* n_taps x elements of what is read of the other model */
-    AXIS_LAYER,  /* inputs of q, k and v: hidden; of a drafting head the embedding, then the state */
+    AXIS_JOINED, /* the embedding and the state of a drafting head: 2 x hidden */
+    AXIS_LAYER,  /* inputs of q, k and v: hidden, or joined */
     AXIS_POSITIONS,
     AXIS_Q_NORM, /* head_dim, or that for each head */
     AXIS_K_NORM,

@@ -14,6 +14,12 @@ static bool in_list(const char *const *list, const char *name)
     return false;
 }
 
+/* The layer's number in the checkpoint; -1 stands for the model's own weights. */
+static struct tensor_place in_checkpoint(const struct tensor_names *n, struct tensor_place at)
+{
+    return (struct tensor_place){at.layer >= 0 ? at.layer + n->m->first_layer : at.layer, at.expert};
+}
+
 /* The name in the file of a source's name: prefix, the layer in place of the first %d, the expert in that of the
  * second. */
 static void file_name(const struct family *family, const struct tensor_prefixes *prefixes, const char *name,
@@ -77,7 +83,8 @@ static bool in_any_layer(const struct tensor_names *n, const struct weight_sourc
 {
     for (int layer = 0; layer < n->m->n_layers; layer++) {
         char name[128];
-        file_name(n->family, &n->prefixes, source->name, (struct tensor_place){layer, 0}, name, sizeof name);
+        file_name(n->family, &n->prefixes, source->name, in_checkpoint(n, (struct tensor_place){layer, 0}), name,
+                  sizeof name);
         if (is_there(n, name, sizeof name))
             return true;
     }
@@ -97,6 +104,7 @@ static int find_form(const struct tensor_names *n)
 int tensor_names_find(const struct tensor_names *n, const struct weight_source *source, struct tensor_place at,
                       char *name, size_t bytes)
 {
+    at = in_checkpoint(n, at);
     file_name(n->family, &n->prefixes, source->name, at, name, bytes);
     int tensor = checkpoint_find(n->c, name);
     if (tensor >= 0 || source->id != WEIGHT_EMBED || !n->m->tied_head)
@@ -114,7 +122,7 @@ int tensor_names_find(const struct tensor_names *n, const struct weight_source *
 void tensor_names_module(const struct tensor_names *n, const struct weight_source *source, struct tensor_place at,
                          char *name, size_t bytes)
 {
-    file_name(n->family, &n->prefixes, source->name, at, name, bytes);
+    file_name(n->family, &n->prefixes, source->name, in_checkpoint(n, at), name, bytes);
     cut_weight(name);
 }
 

@@ -14,7 +14,8 @@
  *   KEY_UP   [n_heads_local rank, key]                       of each head, transposed: queries meet latents by it
  *   VALUE_UP [n_heads_local value, rank]
  *   EMBED, HEAD [vocab_local, embed_dim]
- *   TAPS    [states_local, n_taps hidden of the other model]   of a drafting head, whose QKV has 2 hidden inputs
+ *   TAPS    [states_local, n_taps hidden of the other model]   of an EAGLE-3 head, whose QKV has 2 hidden inputs
+ *   JOIN    [states_local, 2 hidden]                           of a layer that predicts
  *   the rest                                                 mirrored
  *
  * Biases of OUT, MLP_OUT and EXPERTS_OUT exist on rank 0 only: they are added to a partial sum. Those of whole experts
@@ -58,7 +59,12 @@ enum weight_id {
     WEIGHT_MLP_OUT,
     WEIGHT_MLP_OUT_BIAS,
     WEIGHT_MLP_OUT_NORM,
-    WEIGHT_STATE_NORM, /* of a drafting head; WEIGHT_ATTN_NORM is that of the embedding */
+    /* of a drafting head: norms of the embedding and the state; of a layer that predicts also what joins both into its
+     * input ("eh_proj"), and the norm behind it */
+    WEIGHT_TOKEN_NORM,
+    WEIGHT_STATE_NORM,
+    WEIGHT_JOIN,
+    WEIGHT_PREDICT_NORM,
     WEIGHT_ROUTER,
     WEIGHT_ROUTER_BIAS,
     WEIGHT_EXPERTS_IN,

@@ -31,6 +31,8 @@ struct limits {
     int32_t mask_words;       /* of 32 bits, of a mask over the model's vocabulary; 0: no plan brings masks */
     int32_t max_drafts;       /* drafted tokens of one step, of all sequences together; 0: none are drafted */
     int32_t draft_len;        /* tokens of a sequence that the draft model takes; 0: there is none */
+    int32_t draft_skip;       /* of these, at the beginning, that it is not fed: a head (EAGLE-3) is fed token p + 1 at
+                                 place p, beside the other model's state there: 1 */
     int32_t n_window_blocks;  /* KV blocks of kind KV_WINDOWED; 0: there is one kind only */
     int32_t window; /* a token of windowed layers sees itself and at most window - 1 before it; 0: no layer is windowed.
                        With one kind of blocks: all of them are, or none */

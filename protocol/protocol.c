@@ -207,7 +207,9 @@ void protocol_forget_chat(struct protocol_message *m)
     json_array_foreach((json_t *)chat->messages, i, turn)(void) json_object_del(turn, "tool_calls");
     for (i = 0; i < sizeof read / sizeof read[0] && m->generate.n_turns > 0; i++)
         (void)json_object_del(m->root, read[i]);
-    chat->tools = chat->documents = chat->variables = NULL;
+    chat->tools = chat->documents = chat->variables = chat->parts = NULL;
+    json_decref(m->generate.parts);
+    m->generate.parts = NULL;
     m->memory = memory_of(m);
 }
 
@@ -218,6 +220,7 @@ void protocol_message_close(struct protocol_message *m)
         free(g->prompt[i].id);
     free(g->prompt);
     free(g->turn);
+    json_decref(g->parts);
     stop_close(m->stop);
     token_list_free(&m->ids);
     json_decref(m->root);

@@ -86,6 +86,7 @@ struct protocol_generate {
     int n_turns;
     struct protocol_turn *turn; /* [n_turns] "messages" */
     struct chat_request chat;   /* the same for the template, and what else it gets */
+    struct json_t *parts;       /* chat.parts; owned */
     bool add_special_tokens;    /* bos and eos as the tokenizer's template has them */
     const char *prediction;     /* [prediction_bytes] text that the answer may have in it; NULL: none was given */
     size_t prediction_bytes;

@@ -115,7 +115,7 @@ static int part_fail(struct protocol_error *error, const char *name, const char 
                          type);
 }
 
-/* Text parts become one text, a line feed between them, which takes the list's place in the message. */
+/* Text parts become one text, a line feed between them as in vLLM, which takes the list's place in the message. */
 static int join_parts(json_t *object, const char *name, const json_t *list, struct protocol_error *error)
 {
     static const char wanted[] = "found %s, expected a list of {\"type\": \"text\", \"text\": a string}";
@@ -210,11 +210,25 @@ static int read_member(json_t *object, size_t turn, const char *key, const json_
     return protocol_fail(error, PROTOCOL_BAD_REQUEST, name, "not implemented");
 }
 
-static int read_turn(struct protocol_turn *t, json_t *object, size_t i, struct protocol_error *error)
+/* The parts of message i are kept beside their joined text, for templates that go through them. A single one is the
+ * text. */
+static int keep_parts(struct protocol_generate *g, size_t i, json_t *list, struct protocol_error *error)
+{
+    if (json_array_size(list) < 2)
+        return 0;
+    if (g->parts == NULL)
+        g->chat.parts = g->parts = json_array();
+    for (size_t n = json_array_size(g->parts); n < (size_t)g->n_turns; n++)
+        (void)json_array_append_new(g->parts, json_null());
+    return json_array_set(g->parts, i, list) == 0 ? 0 : out_of_memory(error);
+}
+
+static int read_turn(struct protocol_generate *g, size_t i, json_t *object, struct protocol_error *error)
 {
     const char *key;
     json_t *value;
-    const json_t *role = json_object_get(object, "role"), *content = json_object_get(object, "content");
+    const json_t *role = json_object_get(object, "role");
+    json_t *content = json_object_get(object, "content");
     bool calls = json_array_size(json_object_get(object, "tool_calls")) > 0;
     if (!json_is_object(object))
         return turn_fail(error, i, "", object, "an object with \"role\" and \"content\"");
@@ -224,15 +238,15 @@ static int read_turn(struct protocol_turn *t, json_t *object, size_t i, struct p
     if (json_is_array(content)) {
         char name[64];
         (void)snprintf(name, sizeof name, "messages[%zu].content", i);
-        if (join_parts(object, name, content, error) != 0)
+        if (keep_parts(g, i, content, error) != 0 || join_parts(object, name, content, error) != 0)
             return -1;
         content = json_object_get(object, "content");
     }
     if (!json_is_string(content) && !(calls && (content == NULL || json_is_null(content))))
         return turn_fail(error, i, "content", content, "a string or a list of text parts");
     bool said = json_is_string(content);
-    *t = (struct protocol_turn){json_string_value(role), said ? json_string_value(content) : "",
-                                said ? json_string_length(content) : 0};
+    g->turn[i] = (struct protocol_turn){json_string_value(role), said ? json_string_value(content) : "",
+                                        said ? json_string_length(content) : 0};
     return 0;
 }
 
@@ -285,7 +299,7 @@ static int read_turns(struct protocol_generate *g, const struct fields *f, struc
     if (check_arguments(list, error) != 0)
         return -1;
     for (size_t i = 0; i < n && error->code == 0; i++)
-        (void)read_turn(&g->turn[i], json_array_get(list, i), i, error);
+        (void)read_turn(g, i, json_array_get(list, i), error);
     return error->code == 0 ? 0 : -1;
 }
 

@@ -52,6 +52,66 @@ static json_t *read_tokens(const json_t *config, const char *path, struct err *e
     return tokens;
 }
 
+static void set(json_t *all, const char *name, const json_t *value, struct err *e)
+{
+    json_t *v = value != NULL ? json_incref((json_t *)value) : json_null();
+    if (json_object_set_new(all, name, v) != 0)
+        ERR(e, ERR_MEMORY, "out of host memory: %s", name);
+}
+
+/* As apply_chat_template has them: what is not given is none. */
+static json_t *variables_of(const struct chat_request *r, struct err *e)
+{
+    json_t *all = r->variables != NULL ? json_copy((json_t *)r->variables) : json_object();
+    set(all, "messages", r->messages, e);
+    set(all, "tools", r->tools, e);
+    set(all, "documents", r->documents, e);
+    if (json_object_set_new(all, "add_generation_prompt", json_boolean(r->add_generation_prompt)) != 0)
+        ERR(e, ERR_MEMORY, "out of host memory: chat");
+    return all;
+}
+
+static int render(const struct chat_template *chat, const struct jinja *t, const struct chat_request *request,
+                  struct jinja_text *out, struct err *e)
+{
+    json_t *all = variables_of(request, e);
+    struct jinja_variables variables = {.own = chat->tokens, .request = all, .now = time(NULL)};
+    if (e->code == ERR_NONE)
+        (void)jinja_render(t, &variables, out, e);
+    json_decref(all);
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+/* Are these two texts in it, with no more of the list between them that they were in than a template would write? */
+static bool has_both(const struct jinja_text *text, const char *first, const char *second)
+{
+    char *all = NULL;
+    size_t bytes = 0;
+    FILE *f = open_memstream(&all, &bytes);
+    for (size_t i = 0; f != NULL && i < text->n; i++)
+        (void)fwrite(text->piece[i].text, 1, text->piece[i].bytes, f);
+    bool whole = f != NULL && fclose(f) == 0;
+    const char *from = whole ? strstr(all, first) : NULL, *to = from != NULL ? strstr(from, second) : NULL;
+    bool both = to != NULL && memchr(from, '{', (size_t)(to - from)) == NULL;
+    free(all);
+    return both;
+}
+
+/* Does the template go through content that is a list of text parts? It is tried: others fail, or write the list. */
+static bool takes_parts(const struct chat_template *chat, const struct jinja *t)
+{
+    static const char first[] = "the first part", second[] = "and the second";
+    json_t *messages = json_pack("[{s:s, s:[{s:s, s:s}, {s:s, s:s}]}]", "role", "user", "content", "type", "text",
+                                 "text", first, "type", "text", "text", second);
+    const struct chat_request request = {.messages = messages, .add_generation_prompt = true};
+    struct jinja_text text = {0};
+    struct err why = {0};
+    bool takes = messages != NULL && render(chat, t, &request, &text, &why) == 0 && has_both(&text, first, second);
+    jinja_text_free(&text);
+    json_decref(messages);
+    return takes;
+}
+
 static int parse_source(struct jinja **t, const struct chat_source *s, const char *model_dir, struct err *e)
 {
     char name[4400];
@@ -70,12 +130,14 @@ static int choose(struct chat_template *chat, const struct chat_sources *s, cons
         return -1;
     chat->calls[0] = chat->calls[1] = calls_format_of(usual->text, usual->bytes);
     chat->thinks[0] = chat->thinks[1] = calls_thinks(usual->text, usual->bytes);
+    chat->takes_parts[0] = chat->takes_parts[1] = takes_parts(chat, chat->usual);
     if (tools != NULL) {
         chat->calls[1] = calls_format_of(tools->text, tools->bytes);
         chat->thinks[1] = calls_thinks(tools->text, tools->bytes);
         hash = digest(hash, tools);
         if (parse_source(&chat->with_tools, tools, model_dir, e) != 0)
             return -1;
+        chat->takes_parts[1] = takes_parts(chat, chat->with_tools);
     }
     (void)snprintf(chat->name, sizeof chat->name, "%.40s-%016" PRIx64, usual->name, hash);
     return 0;
@@ -156,25 +218,6 @@ void chat_template_close(struct chat_template **chat)
     *chat = NULL;
 }
 
-static void set(json_t *all, const char *name, const json_t *value, struct err *e)
-{
-    json_t *v = value != NULL ? json_incref((json_t *)value) : json_null();
-    if (json_object_set_new(all, name, v) != 0)
-        ERR(e, ERR_MEMORY, "out of host memory: %s", name);
-}
-
-/* As apply_chat_template has them: what is not given is none. */
-static json_t *variables_of(const struct chat_request *r, struct err *e)
-{
-    json_t *all = r->variables != NULL ? json_copy((json_t *)r->variables) : json_object();
-    set(all, "messages", r->messages, e);
-    set(all, "tools", r->tools, e);
-    set(all, "documents", r->documents, e);
-    if (json_object_set_new(all, "add_generation_prompt", json_boolean(r->add_generation_prompt)) != 0)
-        ERR(e, ERR_MEMORY, "out of host memory: chat");
-    return all;
-}
-
 /* A template that does not look at them would answer as if they had not been sent. */
 static int check_read(const struct jinja *t, const char *name, const json_t *given, struct protocol_error *error)
 {
@@ -183,19 +226,44 @@ static int check_read(const struct jinja *t, const char *name, const json_t *giv
     return protocol_fail(error, PROTOCOL_BAD_REQUEST, name, "the chat template of this model has no %s", name);
 }
 
+/* The messages, with lists of parts in the place of contents that were such. */
+static json_t *put_parts(const json_t *messages, const json_t *parts)
+{
+    json_t *list = json_copy((json_t *)messages), *content;
+    size_t i;
+    bool good = list != NULL;
+    json_array_foreach(parts, i, content)
+    {
+        if (!json_is_array(content))
+            continue;
+        json_t *message = json_copy(json_array_get(list, i));
+        good = good && json_object_set(message, "content", content) == 0 && json_array_set(list, i, message) == 0;
+        json_decref(message);
+    }
+    if (!good)
+        json_decref(list);
+    return good ? list : NULL;
+}
+
 int chat_render(const struct chat_template *chat, const struct chat_request *request, struct jinja_text *out,
                 struct protocol_error *error)
 {
     struct err e = {0};
-    const struct jinja *t = request->tools != NULL && chat->with_tools != NULL ? chat->with_tools : chat->usual;
+    struct chat_request now = *request;
+    bool tools = request->tools != NULL;
+    const struct jinja *t = tools && chat->with_tools != NULL ? chat->with_tools : chat->usual;
+    json_t *messages = NULL;
     if (check_read(t, "tools", request->tools, error) != 0 ||
         check_read(t, "documents", request->documents, error) != 0)
         return -1;
-    json_t *all = variables_of(request, &e);
-    struct jinja_variables variables = {.own = chat->tokens, .request = all, .now = time(NULL)};
+    if (request->parts != NULL && chat->takes_parts[tools]) {
+        now.messages = messages = put_parts(request->messages, request->parts);
+        if (messages == NULL)
+            ERR(&e, ERR_MEMORY, "out of host memory: chat");
+    }
     if (e.code == ERR_NONE)
-        (void)jinja_render(t, &variables, out, &e);
-    json_decref(all);
+        (void)render(chat, t, &now, out, &e);
+    json_decref(messages);
     if (e.code == ERR_NONE)
         return 0;
     return protocol_fail(error, e.code == ERR_INPUT ? PROTOCOL_BAD_REQUEST : PROTOCOL_INTERNAL, "messages", "%s",

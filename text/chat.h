@@ -34,6 +34,8 @@ bool chat_template_thinks(const struct chat_template *chat, bool tools);
 
 struct chat_request {           /* borrowed; as the client sent it */
     const json_t *messages;     /* a list of objects */
+    const json_t *parts;        /* by messages: the list of text parts that was its content, or null; NULL: all null.
+                                   Templates that go through such lists get them, the others the message's content */
     const json_t *tools;        /* a list; NULL: none */
     const json_t *documents;    /* a list; NULL: none */
     const json_t *variables;    /* an object: variables of the template beside these; NULL: none */

@@ -19,6 +19,7 @@ struct chat_template {
     struct jinja *usual, *with_tools; /* with_tools may be NULL: as usual */
     enum calls_format calls[2];       /* of these two */
     bool thinks[2];                   /* likewise */
+    bool takes_parts[2];              /* likewise: content may be a list of text parts */
     json_t *tokens;                   /* {"bos_token": "<s>", ...} */
     char name[64];
 };

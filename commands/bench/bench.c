@@ -24,7 +24,6 @@
 #define DEFAULT_REPETITIONS 5
 #define DEFAULT_WARMUPS     1
 #define DEFAULT_PROMPTS     200
-#define DEFAULT_MAX_BATCH   256
 #define CLOCK_TICK          0.01 /* s, of seconds_since_exec */
 
 /* The measurements, equal on all ranks. Flat: rank 0 broadcasts it. */
@@ -82,6 +81,13 @@ static int check_unused(const struct bench_options *o, struct err *e)
         return ERR(e, ERR_USAGE, "--draft-model needs --num-speculative-tokens, which is not given");
     if (o->run.num_speculative_tokens <= 0 && o->draft_acceptance >= 0)
         return ERR(e, ERR_USAGE, "--draft-acceptance belongs to --num-speculative-tokens, which is not given");
+    if (o->run.draft_model == NULL && o->drafts_rest != 0)
+        return ERR(e, ERR_USAGE, "--speculative auto belongs to --draft-model, which is not given");
+    if (o->json_schema != NULL && o->run.num_speculative_tokens > 0 &&
+        (o->run.draft_model == NULL || o->draft_acceptance >= 0))
+        return ERR(e, ERR_USAGE,
+                   "--json-schema: drafts whose outcome is simulated keep no form; give a --draft-model, and no "
+                   "--draft-acceptance");
     if (o->throughput == NULL && o->tokenizer != NULL)
         return ERR(e, ERR_USAGE, "--tokenizer belongs to --throughput, which is not given");
     if (o->tokenizer == NULL && o->json_schema != NULL)
@@ -119,9 +125,7 @@ static int make_throughput(struct workload *k, const struct bench_options *o, st
     if (read_pair("--throughput", o->throughput, shape, e) != 0)
         return -1;
     int64_t n = o->num_prompts >= 0 ? o->num_prompts : DEFAULT_PROMPTS;
-    int64_t most = o->max_batch >= 0 ? o->max_batch : DEFAULT_MAX_BATCH;
-    if (o->max_batch < 0 && most > o->run.max_batch_tokens)
-        most = o->run.max_batch_tokens;
+    int64_t most = o->max_batch >= 0 ? o->max_batch : o->run.usual_batch;
     if (most > o->run.max_batch_tokens)
         return ERR(e, ERR_USAGE, "--max-batch-tokens %lld is less than --max-batch %lld: each sequence needs one token",
                    (long long)o->run.max_batch_tokens, (long long)most);
@@ -260,6 +264,7 @@ static int open_traffic(struct traffic *t, const struct bench_options *o, const 
     limits.max_seqs = k->n_seqs;
     t->drafts.most = o->run.num_speculative_tokens > 0 ? (int)o->run.num_speculative_tokens : 0;
     t->drafts.acceptance = o->draft_acceptance > 0 ? o->draft_acceptance : 0;
+    t->drafts.rest = o->drafts_rest != 0;
     t->drafts.come_true = limits.draft_len > 0 && o->draft_acceptance < 0;
     t->n_shared = k->n_shared;
     t->max_step = run_max_step(&o->run);

@@ -24,8 +24,9 @@ static const struct opt rows[] = {
          "throughput` and trtllm-bench do"),
     INTEGER("num-prompts", num_prompts, 1, 100000, -1, "requests of --throughput (default 200)"),
     INTEGER("max-batch", max_batch, 1, 4096, -1,
-            "requests of --throughput that run at once, if the KV cache has room (default 256, at most "
-            "--max-batch-tokens)"),
+            "requests of --throughput that run at once, if the KV cache has room (default 512 on GPUs, 256 on CPUs, at "
+            "most --max-batch-tokens)"),
+    INTEGER("max-num-seqs", max_batch, 1, 4096, -1, "the same under vLLM's name"),
     INTEGER(
         "shared-prefix", shared_prefix, 1, 1 << 24, -1,
         "the first N of --throughput's IN tokens are the same in all requests of a run, and the prefix cache is on: "
@@ -38,6 +39,9 @@ static const struct opt rows[] = {
     REAL("draft-acceptance", draft_acceptance, 0, 1, -1,
          "the simulated outcome of these drafts: the probability that one is accepted if the one before it was "
          "(default 0; drafts of --draft-model count as they are unless it is given)"),
+    CHOICE("speculative", drafts_rest, "always|auto",
+           "always: as many drafts of --draft-model as --num-speculative-tokens says; auto: the number, or none, that "
+           "gives most tokens per second (default always)"),
     TEXT("tokenizer", "FOLDER", tokenizer,
          "turn --throughput's tokens into text, as a server does, with this folder's tokenizer (default: no text)"),
     TEXT("json-schema", "FILE", json_schema,

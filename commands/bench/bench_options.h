@@ -7,6 +7,7 @@
 /* Strings are borrowed from argv or the environment. */
 struct bench_options {
     double draft_acceptance; /* negative: not given */
+    int32_t drafts_rest;     /* 0: all drafts that there can be are made; 1: as many as pay */
     struct run_options run;
     const char *config, *quantization, *latency, *throughput, *tokenizer, *json_schema;
     const char *model_switch; /* two folders with a comma between them; NULL: one model is measured */

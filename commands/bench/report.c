@@ -452,6 +452,7 @@ void report_json(const struct world *w, const struct instance *i, const struct f
     put_member(root, "ready_seconds", f->ready_seconds >= 0 ? json_real(f->ready_seconds) : json_null());
     put_load(root, &i->load);
     put_member(root, "decode_step", report_decode_steps(i->engine.decode, i->engine.n_decode));
+    put_member(root, "max_batch_tokens", json_integer(i->engine.limits.max_batch_tokens));
     put_member(root, "n_prompt", json_integer(f->work[WORK_PP].n_prompt));
     put_member(root, "n_gen", json_integer(f->work[WORK_TG].n_steps));
     put_member(root, "n_depth", json_integer(f->work[WORK_TG].n_prompt));

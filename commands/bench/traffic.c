@@ -44,7 +44,7 @@ static int open_drafts(struct traffic *t, const struct limits *l, struct schedul
         return 0;
     setup->guesses.most = t->drafts.most;
     if (l->draft_len > 0)
-        setup->guesses.always = 1;
+        setup->guesses.always = !t->drafts.rest;
     else
         setup->drafts.propose = propose;
     t->drafts.sampled = err_calloc(e, (size_t)l->max_logit_rows, sizeof *t->drafts.sampled, "drafts");
@@ -113,6 +113,12 @@ static int open_requests(struct traffic *t, struct err *e)
     return e->code == ERR_NONE ? 0 : -1;
 }
 
+static void on_release(void *context, struct request *r)
+{
+    (void)r;
+    ((struct traffic *)context)->n_open--;
+}
+
 int traffic_open(struct traffic *t, int n_requests, int n_input, int n_output, const struct limits *l, int vocab,
                  struct err *e)
 {
@@ -122,6 +128,7 @@ int traffic_open(struct traffic *t, int n_requests, int n_input, int n_output, c
                                     .prefix_caching = t->n_shared > 0,
                                     .max_step = t->max_step,
                                     .on_progress = note_token,
+                                    .on_release = on_release,
                                     .context = t};
     t->n_requests = n_requests;
     t->n_input = n_input;
@@ -179,13 +186,14 @@ int traffic_queue(struct traffic *t, double now, struct err *e)
         r->prompt = (struct token_list){t->id + (size_t)i * t->stride, (size_t)t->n_input, (size_t)t->n_input};
         if (scheduler_add(&t->scheduler, r, now, e) != 0)
             return -1;
+        t->n_open++;
     }
     return 0;
 }
 
 bool traffic_busy(const struct traffic *t)
 {
-    return scheduler_busy(&t->scheduler);
+    return t->n_open > 0;
 }
 
 void traffic_plan(struct traffic *t, struct plan *p, double now)

@@ -12,6 +12,7 @@
  * before it did. */
 struct played_drafts {
     int most;       /* of a sequence and step; 0: none are made */
+    bool rest;      /* fewer of a draft model's, or none, where they do not pay */
     bool come_true; /* nothing is played: a draft model's drafts count as they are */
     double acceptance;
     uint64_t random;
@@ -19,7 +20,7 @@ struct played_drafts {
 };
 
 struct traffic {
-    struct played_drafts drafts; /* most, come_true and acceptance are set before traffic_open */
+    struct played_drafts drafts; /* most, rest, come_true and acceptance are set before traffic_open */
     int n_shared;    /* first tokens that all prompts have in common, below n_input; 0: none. Set before traffic_open */
     double max_step; /* s, of struct scheduler_setup; set before traffic_open */
     int n_requests, n_input, vocab;
@@ -31,6 +32,7 @@ struct traffic {
     size_t n_ids, stride;
     uint64_t n_queued;       /* times that all of them were queued */
     struct request *request; /* [n_requests] */
+    int n_open;              /* that the scheduler has not let go of */
     double *newest;          /* [n_requests] when a token of it came last */
     struct waits waits;      /* since they were last zeroed */
     struct scheduler scheduler;
@@ -52,7 +54,7 @@ void traffic_renew(struct traffic *t);
 /* All of them into the queue, once more. Nothing may be running. */
 int traffic_queue(struct traffic *t, double now, struct err *e);
 
-/* Anything waiting or running? */
+/* Anything waiting or running, or sampled by a step that is under way? */
 bool traffic_busy(const struct traffic *t);
 
 /* The next step, which may be empty while results are outstanding; and a step's results. */

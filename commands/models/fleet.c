@@ -84,7 +84,9 @@ static int read_replicas(struct fleet *f, const char *text, int bytes, struct er
 static int find_replicas(struct fleet *f, struct err *e)
 {
     f->n_replicas = err_calloc(e, (size_t)f->found.n, sizeof *f->n_replicas, "replicas of models");
-    for (int i = 0; f->n_replicas != NULL && i < f->found.n; i++)
+    if (f->n_replicas == NULL)
+        return -1;
+    for (int i = 0; i < f->found.n; i++)
         f->n_replicas[i] = 1;
     for (const char *at = f->setup.models->replicas; at != NULL && e->code == ERR_NONE;) {
         size_t n = strcspn(at, ",");

@@ -23,6 +23,11 @@ int many_check(const struct service_options *service, const struct models_option
     char folder[DRAFT_FOLDER_BYTES];
     if (draft_folder(folder, run, e) != 0)
         return -1;
+    enum draft_kind kind;
+    if (draft_kind(&kind, run, e) != 0)
+        return -1;
+    if (kind == DRAFT_LAYER)
+        return ERR(e, ERR_USAGE, "the method \"mtp\" and --models-dir: drafts are made for the one model of --model");
     if (folder[0] != '\0')
         return ERR(e, ERR_USAGE, "a draft model (%s) and --models-dir: it drafts for the one model of --model", folder);
     if (service->served_name != NULL)

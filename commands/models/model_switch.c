@@ -229,6 +229,7 @@ static int check_options(const struct bench_options *o, int n_ranks, struct err 
                         : o->run.draft_model != NULL        ? "draft-model"
                         : o->run.num_speculative_tokens > 0 ? "num-speculative-tokens"
                         : o->draft_acceptance >= 0          ? "draft-acceptance"
+                        : o->drafts_rest != 0               ? "speculative"
                         : o->tokenizer != NULL              ? "tokenizer"
                         : o->json_schema != NULL            ? "json-schema"
                         : o->n_depth != 0                   ? "n-depth"

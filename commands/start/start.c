@@ -16,8 +16,12 @@
 
 #define DRAFT_ROWS 64 /* drafts of a step at most, of all sequences: a row of logits each */
 
-#define SERVE_BATCH  256  /* sequences that a server runs at once by default */
-#define SERVE_LENGTH 2048 /* and their length when the model has no bound */
+#define SERVE_LENGTH 2048 /* of a sequence of a server when the model has no bound */
+
+/* Block tables of the sequences that a server runs at once by default: fewer of them where the model allows contexts so
+ * long that the tables alone would take hundreds of MiB. */
+#define TABLE_ENTRIES (1 << 22)
+#define LEAST_BATCH   256
 
 static int32_t smaller(int64_t a, int32_t b)
 {
@@ -120,22 +124,50 @@ static int draft_positions(const struct model_config *m)
     return changes && m->rope.long_from < longest ? m->rope.long_from : longest;
 }
 
+/* The folder holds what the method says; without one it may be either. */
+static int check_kind(enum draft_kind kind, const struct model_config *m, const char *folder, struct err *e)
+{
+    bool head = m->drafting.n_taps > 0;
+    if (kind == DRAFT_HEAD && !head)
+        return ERR(e, ERR_USAGE, "draft model %s: a model (%s), expected a head for the method \"eagle3\"", folder,
+                   m->model_type);
+    if (kind == DRAFT_MODEL && head)
+        return ERR(e, ERR_USAGE, "draft model %s: a head (EAGLE-3), expected a model for the method \"draft_model\"",
+                   folder);
+    return 0;
+}
+
+/* The layer of the model's own checkpoint that predicts further tokens. */
+static int open_predicting(struct draft_model *d, struct instance_setup *setup, const struct run_options *o,
+                           const struct model_config *m, struct err *e)
+{
+    if (model_predicting(&d->config, m, o->model != NULL ? o->model : "the model", e) != 0)
+        return -1;
+    setup->limits.draft_skip = 1;
+    setup->limits.draft_len = smaller(draft_positions(m), setup->limits.max_len);
+    return open_checkpoint(&d->checkpoint, o, o->model, &d->config, e);
+}
+
 int start_open_draft_model(struct draft_model *d, struct instance_setup *setup, const struct run_options *o,
                            const struct model_config *m, struct err *e)
 {
+    enum draft_kind kind;
     char folder[DRAFT_FOLDER_BYTES];
-    if (draft_folder(folder, o, e) != 0)
+    if (draft_folder(folder, o, e) != 0 || draft_kind(&kind, o, e) != 0)
         return -1;
+    if (kind == DRAFT_LAYER)
+        return open_predicting(d, setup, o, m, e);
     if (folder[0] == '\0')
         return 0;
     if (model_config_read(&d->config, folder, e) != 0)
         return -1;
-    if (open_checkpoint(&d->checkpoint, o, folder, &d->config, e) != 0 ||
+    if (check_kind(kind, &d->config, folder, e) != 0 ||
+        open_checkpoint(&d->checkpoint, o, folder, &d->config, e) != 0 ||
         model_draft_for(&d->config, m, folder, e) != 0)
         return -1;
-    if (d->config.drafting.n_taps > 0)
-        return ERR(e, ERR_UNSUPPORTED, "draft model %s: heads that draft (EAGLE-3) are read, but not run yet", folder);
-    setup->limits.draft_len = smaller(draft_positions(&d->config), setup->limits.max_len);
+    bool head = d->config.drafting.n_taps > 0; /* its "max_position_embeddings" are those of its training */
+    setup->limits.draft_skip = head;
+    setup->limits.draft_len = smaller(head ? INT32_MAX : draft_positions(&d->config), setup->limits.max_len);
     return 0;
 }
 
@@ -146,6 +178,7 @@ struct instance_setup start_setup(const struct run_options *o, int n_seqs, int n
                    .max_batch_tokens = (int32_t)o->max_batch_tokens,
                    .max_len = n_tokens,
                    .max_logit_rows = n_seqs},
+        .tokens_chosen = o->tokens_chosen,
         .kv_bytes = o->kv_cache_bytes,
         .threads = (int32_t)o->threads,
         .replica_size = o->tensor_parallel > 0 ? (int32_t)o->tensor_parallel : 0,
@@ -180,10 +213,18 @@ struct instance_setup start_setup_of(const struct run_options *o, const struct m
     return start_setup(o, seqs > 0 ? (int)seqs : 1, len > 0 ? (int)len : 1, scores);
 }
 
+static int64_t usual_batch(const struct run_options *o, int64_t longest)
+{
+    int64_t fitting = TABLE_ENTRIES / ((longest + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS);
+    fitting = fitting > LEAST_BATCH ? fitting : LEAST_BATCH;
+    return o->usual_batch < fitting ? o->usual_batch : fitting;
+}
+
 struct instance_setup start_service_setup(const struct run_options *o, const struct model_config *m)
 {
     struct run_options mine = *o;
+    int longest = m->max_positions > 0 ? m->max_positions : SERVE_LENGTH;
     if (mine.max_batch < 0)
-        mine.max_batch = o->max_batch_tokens < SERVE_BATCH ? o->max_batch_tokens : SERVE_BATCH;
-    return start_setup_of(&mine, m, m->max_positions > 0 ? m->max_positions : SERVE_LENGTH, INT32_MAX, true);
+        mine.max_batch = usual_batch(o, o->max_model_len > 0 ? o->max_model_len : longest);
+    return start_setup_of(&mine, m, longest, INT32_MAX, true);
 }

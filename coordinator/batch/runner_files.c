@@ -120,6 +120,30 @@ static json_t *work_of(const struct runner *r)
                      manifest_real(&r->files.manifest, "seconds") + seconds_now() - p->started);
 }
 
+/* The drafts of all runs, if any were made, with vLLM's names. */
+static int put_drafts(json_t *all, const struct runner *r)
+{
+    const struct scheduler_stats stats = replicas_stats(&r->replicas);
+    const struct manifest *was = &r->files.manifest;
+    const json_t *before = json_object_get(json_object_get(was->previous, "drafts"), "num_accepted_tokens_per_pos");
+    json_t *places = json_array();
+    json_int_t n_accepted = 0;
+    for (int i = 0; i < DRAFTS_MAX && (i < stats.n_draft_places || (size_t)i < json_array_size(before)); i++) {
+        json_int_t n = json_integer_value(json_array_get(before, (size_t)i)) + (json_int_t)stats.n_accepted[i];
+        n_accepted += n;
+        (void)json_array_append_new(places, json_integer(n));
+    }
+    if (json_array_size(places) == 0) {
+        json_decref(places);
+        return 0;
+    }
+    json_int_t drafts = manifest_number(was, "drafts", "num_drafts") + (json_int_t)stats.n_drafts;
+    json_int_t tokens = manifest_number(was, "drafts", "num_draft_tokens") + (json_int_t)stats.n_draft_tokens;
+    return json_object_set_new(all, "drafts",
+                               json_pack("{s:I, s:I, s:I, s:o}", "num_drafts", drafts, "num_draft_tokens", tokens,
+                                         "num_accepted_tokens", n_accepted, "num_accepted_tokens_per_pos", places));
+}
+
 /* The part of the output that is on disk, for journal_check; null: unknown. */
 static json_t *synced_of(const struct journal *j)
 {
@@ -159,8 +183,8 @@ static int write_manifest(struct runner *r, const char *state, struct err *e)
                "counts", counts_of(&r->progress), "runs", (json_int_t)(manifest_real(&r->files.manifest, "runs") + 1),
                "synced_bytes", (json_int_t)(r->files.journal.bytes - r->files.journal.unsynced), "synced",
                synced_of(&r->files.journal), "updated", now_as_text());
-    if (rest != NULL &&
-        (work == NULL || json_object_update(rest, work) != 0 || (r->setup.models.n > 0 && put_models(rest, r) != 0))) {
+    if (rest != NULL && (work == NULL || json_object_update(rest, work) != 0 || put_drafts(rest, r) != 0 ||
+                         (r->setup.models.n > 0 && put_models(rest, r) != 0))) {
         json_decref(rest);
         rest = NULL;
     }

@@ -38,21 +38,30 @@ static int64_t number(const json_t *config, const char *key, int64_t most, struc
 /* The options, and those that the config says where they are not given. */
 struct wishes {
     int64_t most, longest, shortest;
+    enum draft_kind kind; /* of the folder's contents */
     char folder[DRAFT_FOLDER_BYTES];
 };
 
-/* "draft_model" needs "model" and makes it the folder; a model without a method is one, too. */
+/* "draft_model" and "eagle3" need "model" and make it the folder; without a method the folder tells which it is. */
 static int read_method(struct wishes *w, const json_t *config, struct err *e)
 {
     const char *model = json_get_string(config, "model", "", CONFIG, e);
     const char *method = json_get_string(config, "method", model[0] != '\0' ? "draft_model" : "", CONFIG, e);
     if (e->code != ERR_NONE)
         return -1;
-    bool drafts = strcmp(method, "draft_model") == 0;
-    if (!drafts && strcmp(method, "ngram") != 0)
-        return ERR(e, ERR_USAGE, CONFIG ": \"method\" is \"%.40s\", expected \"ngram\" or \"draft_model\"", method);
+    bool head = strcmp(method, "eagle3") == 0, drafts = head || strcmp(method, "draft_model") == 0;
+    bool layer = strcmp(method, "mtp") == 0;
+    if (!drafts && !layer && strcmp(method, "ngram") != 0)
+        return ERR(e, ERR_USAGE,
+                   CONFIG ": \"method\" is \"%.40s\", expected \"ngram\", \"draft_model\", \"eagle3\" or \"mtp\"",
+                   method);
     if (drafts != (model[0] != '\0'))
-        return ERR(e, ERR_USAGE, CONFIG ": \"model\" belongs to the method \"draft_model\", which needs it");
+        return ERR(e, ERR_USAGE,
+                   CONFIG ": \"model\" belongs to the methods \"draft_model\" and \"eagle3\", which need it");
+    if (json_object_get(config, "method") != NULL)
+        w->kind = head ? DRAFT_HEAD : drafts ? DRAFT_MODEL : layer ? DRAFT_LAYER : DRAFT_ANY;
+    if (layer && w->folder[0] != '\0')
+        return ERR(e, ERR_USAGE, "--draft-model and \"method\" \"mtp\" in " CONFIG ": expected one of them");
     if (drafts && w->folder[0] != '\0')
         return ERR(e, ERR_USAGE, "--draft-model and \"model\" in " CONFIG ": expected one of them");
     if (strlen(model) >= sizeof w->folder)
@@ -86,7 +95,7 @@ static int read_config(struct wishes *w, const char *text, struct err *e)
 
 static int read_wishes(struct wishes *w, const struct run_options *o, struct err *e)
 {
-    *w = (struct wishes){o->num_speculative_tokens, o->prompt_lookup_max, o->prompt_lookup_min, ""};
+    *w = (struct wishes){o->num_speculative_tokens, o->prompt_lookup_max, o->prompt_lookup_min, DRAFT_ANY, ""};
     if (o->draft_model != NULL && (o->draft_model[0] == '\0' || strlen(o->draft_model) >= sizeof w->folder))
         return ERR(e, ERR_USAGE, "--draft-model: a name of %zu bytes, expected 1 to %zu", strlen(o->draft_model),
                    sizeof w->folder - 1);
@@ -94,7 +103,7 @@ static int read_wishes(struct wishes *w, const struct run_options *o, struct err
         (void)snprintf(w->folder, sizeof w->folder, "%s", o->draft_model);
     if (o->speculative_config != NULL && read_config(w, o->speculative_config, e) != 0)
         return -1;
-    if (w->folder[0] != '\0' && (w->longest > 0 || w->shortest > 0))
+    if ((w->folder[0] != '\0' || w->kind == DRAFT_LAYER) && (w->longest > 0 || w->shortest > 0))
         return ERR(e, ERR_USAGE,
                    "prompt_lookup_max and prompt_lookup_min are of the method \"ngram\", not of a draft "
                    "model");
@@ -116,6 +125,18 @@ int draft_folder(char folder[DRAFT_FOLDER_BYTES], const struct run_options *o, s
     if (read_wishes(&w, o, e) != 0)
         return -1;
     memcpy(folder, w.folder, DRAFT_FOLDER_BYTES);
+    return 0;
+}
+
+int draft_kind(enum draft_kind *kind, const struct run_options *o, struct err *e)
+{
+    struct wishes w;
+    *kind = DRAFT_ANY;
+    if (o->speculative == SPECULATIVE_OFF)
+        return 0;
+    if (read_wishes(&w, o, e) != 0)
+        return -1;
+    *kind = w.kind;
     return 0;
 }
 

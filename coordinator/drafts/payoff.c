@@ -1,7 +1,8 @@
 /* coordinator/drafts/payoff.c - see payoff.h. */
 #include "coordinator/drafts/payoff.h"
 
-#define FIRST     0.7  /* chance of a draft before anything is known */
+#define FIRST     0.7  /* chance of a draft before anything is known, worth as much as */
+#define WORTH     2    /* results */
 #define SHARE     0.05 /* of a new result: the last twenty or so count */
 #define PAUSE     16   /* steps of the first pause */
 #define PAUSE_MAX 512
@@ -15,8 +16,11 @@ void payoff_open(struct payoff *p)
 
 void payoff_judge(struct payoff *p, int n, int n_right)
 {
-    for (int i = 0; i < n && i <= n_right; i++)
-        p->chance[i] += SHARE * ((i < n_right) - p->chance[i]);
+    for (int i = 0; i < n && i <= n_right; i++) {
+        double share = 1.0 / (1 + WORTH + p->n_judged[i]);
+        p->n_judged[i] += share > SHARE;
+        p->chance[i] += (share > SHARE ? share : SHARE) * ((i < n_right) - p->chance[i]);
+    }
 }
 
 /* Times that are not known count as nothing, so that drafts are tried. */

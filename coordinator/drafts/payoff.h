@@ -9,6 +9,7 @@
 
 struct payoff {
     double chance[DRAFTS_MAX]; /* that the draft at this place is right if those before it were */
+    int n_judged[DRAFTS_MAX];  /* drafts at this place that were judged, as far as they are counted */
     struct costs rounds;       /* how long making so many drafts takes, for all sequences together */
     int pause, rest;           /* steps of the last pause; steps without drafts that are left of it */
 };

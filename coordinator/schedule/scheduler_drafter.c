@@ -32,6 +32,20 @@ void drafter_close(struct scheduler *s)
     *d = (struct drafter){0};
 }
 
+/* ---- tokens ---- */
+
+/* The tokens of r that are known to the draft model, or would be: all but those that it is never fed. */
+static int n_text(const struct scheduler *s, const struct request *r)
+{
+    return n_known(r) - s->setup.limits.draft_skip;
+}
+
+/* n of these, from the first one on. */
+static void copy_text(const struct scheduler *s, const struct request *r, int first, int n, int32_t *to)
+{
+    copy_tokens(r, first + s->setup.limits.draft_skip, n, to);
+}
+
 /* Is r the draft model's business? Of a prompt that is too long for drafts it is fed nothing: its rotation could be
  * another one, too. */
 static bool is_followed(const struct scheduler *s, const struct request *r)
@@ -40,6 +54,16 @@ static bool is_followed(const struct scheduler *s, const struct request *r)
 }
 
 /* ---- blocks ---- */
+
+/* The name of the beginning of r's blocks: a head sees a first token that is not in them, whose number no block has. */
+static uint64_t first_chain(const struct scheduler *s, const struct request *r)
+{
+    int32_t token = 0;
+    if (s->setup.limits.draft_skip == 0)
+        return 0;
+    copy_tokens(r, 0, 1, &token);
+    return UINT64_C(1) << 63 | (uint32_t)token;
+}
 
 /* draft_len is not above the length from which on the rotation changes. */
 static bool is_shared(const struct scheduler *s, const struct request *r)
@@ -50,10 +74,10 @@ static bool is_shared(const struct scheduler *s, const struct request *r)
 static void hold_prefix(struct scheduler *s, const struct request *r, struct drafted *x)
 {
     struct drafter *d = &s->drafter;
-    int n = is_shared(s, r) ? smaller(n_known(r) - 1, s->setup.limits.draft_len) / KV_BLOCK_TOKENS : 0;
+    int n = is_shared(s, r) ? smaller(n_text(s, r) - 1, s->setup.limits.draft_len) / KV_BLOCK_TOKENS : 0;
     for (; x->n_blocks < n; x->n_blocks++) {
         int32_t token[KV_BLOCK_TOKENS];
-        copy_tokens(r, x->n_blocks * KV_BLOCK_TOKENS, KV_BLOCK_TOKENS, token);
+        copy_text(s, r, x->n_blocks * KV_BLOCK_TOKENS, KV_BLOCK_TOKENS, token);
         int block = blocks_find(&d->blocks, x->chain, token, s->n_plans);
         if (block < 0)
             break;
@@ -70,7 +94,7 @@ static void share_prefix(struct scheduler *s, const struct request *r, struct dr
     struct drafter *d = &s->drafter;
     for (; is_shared(s, r) && (x->n_shared + 1) * KV_BLOCK_TOKENS <= x->n_fed; x->n_shared++) {
         int32_t token[KV_BLOCK_TOKENS];
-        copy_tokens(r, x->n_shared * KV_BLOCK_TOKENS, KV_BLOCK_TOKENS, token);
+        copy_text(s, r, x->n_shared * KV_BLOCK_TOKENS, KV_BLOCK_TOKENS, token);
         x->chain = blocks_share(&d->blocks, x->block[x->n_shared], x->chain, token, s->n_plans);
     }
 }
@@ -92,7 +116,7 @@ void drafter_begin(struct scheduler *s, const struct request *r)
     if (s->drafter.slot == NULL)
         return;
     struct drafted *x = &s->drafter.slot[r->slot];
-    *x = (struct drafted){.block = x->block};
+    *x = (struct drafted){.block = x->block, .chain = first_chain(s, r)};
     if (is_followed(s, r))
         hold_prefix(s, r, x);
 }
@@ -110,12 +134,12 @@ void drafter_end(struct scheduler *s, const struct request *r)
 /* ---- plans ---- */
 
 /* The likeliest token by the request's own rules: biases, penalties, ends. */
-static struct sampling draft_sampling(const struct request *r)
+static struct sampling draft_sampling(const struct scheduler *s, const struct request *r)
 {
     struct sampling p = r->rules->sampling;
     p.temperature = 0;
     p.n_top = 0;
-    p.prompt_len = (int)r->prompt.n;
+    p.prompt_len = (int)r->prompt.n - s->setup.limits.draft_skip;
     return p;
 }
 
@@ -124,8 +148,8 @@ static void add_start(const struct scheduler *s, const struct drafted *x, const 
 {
     struct plan_start *start = &p->start[p->n_starts++];
     bool told = needs_history(r) && p->n_history + x->n_fed <= s->setup.limits.draft_len;
-    *start = (struct plan_start){r->slot, told ? x->n_fed : 0, draft_sampling(r)};
-    copy_tokens(r, 0, start->n_history, p->history + p->n_history);
+    *start = (struct plan_start){r->slot, told ? x->n_fed : 0, draft_sampling(s, r)};
+    copy_text(s, r, 0, start->n_history, p->history + p->n_history);
     p->n_history += start->n_history;
 }
 
@@ -149,10 +173,10 @@ static void note_sampled(struct scheduler *s, const struct request *r, const str
 static void feed_known(struct scheduler *s, const struct request *r, int n, struct plan *p)
 {
     struct drafted *x = &s->drafter.slot[r->slot];
-    bool last = x->n_wanted > 0 && x->n_fed + n == n_known(r);
+    bool last = x->n_wanted > 0 && x->n_fed + n == n_text(s, r);
     tell_start(s, x, r, p);
     p->seq[p->n_seqs++] = (struct plan_seq){r->slot, n, x->n_fed, (int)r->prompt.n, last, last, MASK_NONE};
-    copy_tokens(r, x->n_fed, n, p->token + p->n_tokens);
+    copy_text(s, r, x->n_fed, n, p->token + p->n_tokens);
     p->n_tokens += n;
     x->n_fed += n;
     share_prefix(s, r, x);
@@ -172,11 +196,12 @@ static void feed_draft(struct scheduler *s, const struct request *r, struct plan
 }
 
 /* Tokens of r that the draft model is to be fed now, as far as there are blocks for them: all that is known where
- * drafts are wanted, else what the other model has been fed. */
+ * drafts are wanted, else what the other model has been fed; and of that alone a head has the states. */
 static int gap(struct scheduler *s, const struct request *r)
 {
     struct drafted *x = &s->drafter.slot[r->slot];
-    int end = x->n_wanted > 0 ? n_known(r) : smaller(r->n_fed, n_known(r));
+    bool all = x->n_wanted > 0 && s->setup.limits.draft_skip == 0;
+    int end = all ? n_text(s, r) : smaller(r->n_fed, n_text(s, r));
     return grow(&s->drafter, x, smaller(end, s->setup.limits.draft_len)) - x->n_fed;
 }
 
@@ -209,22 +234,25 @@ static void plan_drafts(struct scheduler *s, struct plan *p)
 
 /* ---- which sequences, and how many drafts ---- */
 
-/* Drafts that have become part of the text were fed already. Then nothing is left of the last drafts. */
-static void settle(const struct request *r, struct drafted *x)
+/* Drafts that have become part of the text were fed already, but to a head with other states than they have now. Then
+ * nothing is left of the last drafts. */
+static void settle(const struct scheduler *s, const struct request *r, struct drafted *x)
 {
-    for (int32_t token; x->n_ahead > 0 && x->n_fed < n_known(r) - 1; x->n_ahead--, x->n_fed++) {
-        copy_tokens(r, x->n_fed, 1, &token);
+    if (s->setup.limits.draft_skip > 0)
+        x->n_ahead = 0;
+    for (int32_t token; x->n_ahead > 0 && x->n_fed < n_text(s, r) - 1; x->n_ahead--, x->n_fed++) {
+        copy_text(s, r, x->n_fed, 1, &token);
         if (token != x->draft[x->n_fed - x->first])
             break;
     }
     x->n_wanted = x->n_planned = x->n_made = x->n_ahead = 0;
-    x->first = n_known(r);
+    x->first = n_text(s, r);
 }
 
 static bool can_be_drafted(const struct scheduler *s, const struct request *r)
 {
     return is_followed(s, r) && n_feedable(r) == 1 && r->n_in_flight == 0 && r->output.n > 0 && n_useful(r) > 0 &&
-           n_known(r) < s->setup.limits.draft_len;
+           n_text(s, r) < s->setup.limits.draft_len;
 }
 
 static int choose(struct scheduler *s)
@@ -256,11 +284,11 @@ static int want(struct scheduler *s, int most)
         struct drafted *x = &s->drafter.slot[r->slot];
         if (!is_followed(s, r))
             continue;
-        settle(r, x);
+        settle(s, r, x);
         if (!can_be_drafted(s, r))
             continue;
-        int n = smaller(smaller(n_useful(r), most), smaller(left, l->draft_len - n_known(r)));
-        n = n > 0 ? grow(&s->drafter, x, n_known(r) + n - 1) - n_known(r) + 1 : 0;
+        int n = smaller(smaller(n_useful(r), most), smaller(left, l->draft_len - n_text(s, r)));
+        n = n > 0 ? grow(&s->drafter, x, n_text(s, r) + n - 1) - n_text(s, r) + 1 : 0;
         x->n_wanted = n > 0 ? n : 0;
         left -= x->n_wanted;
         largest = x->n_wanted > largest ? x->n_wanted : largest;

@@ -31,9 +31,9 @@ static double cost_of(const struct step_model *m, const struct step_work *work)
     return sum;
 }
 
-static void add_to_sums(struct step_sums *sums, const double term[STEP_TERMS], double seconds)
+static void add_to_sums(struct step_sums *sums, const double term[STEP_TERMS], double expected, double seconds)
 {
-    double weight = 1 / (seconds * seconds);
+    double whole = fmax(expected, seconds), weight = 1 / (whole * whole);
     for (int i = 0; i < STEP_TERMS; i++) {
         for (int k = 0; k < STEP_TERMS; k++)
             sums->product[i][k] = KEPT * sums->product[i][k] + weight * term[i] * term[k];
@@ -76,7 +76,9 @@ void step_model_add(struct step_model *m, const struct step_work *work, bool bou
     if (bounded && prompts && m->n_with_prompts > 0)
         judge(m, expected, seconds);
     terms_of(work, term);
-    add_to_sums(&m->sums[prompts], term, seconds);
+    /* After a delay of the host two steps' results come at once, and the second one seems to have taken no time. */
+    seconds = fmax(seconds, expected / 2);
+    add_to_sums(&m->sums[prompts], term, expected, seconds);
     m->n_with_prompts += prompts;
     fit(m);
 }

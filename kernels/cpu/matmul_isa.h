@@ -18,10 +18,21 @@
 
 #include "kernels/cpu/codes_isa.h"
 
+/* Ask for the weights so many bytes behind those at column c of each row, a line of the cache at a time. type is a
+ * constant. */
+TARGET INLINE void FN(ask)(const void *const *w, enum dtype type, size_t c, size_t ahead)
+{
+    size_t at = c * dtype_bytes(type);
+    if (at % 64 != 0)
+        return;
+    UNROLL for (int r = 0; r < TILE_R; r++) __builtin_prefetch((const char *)w[r] + ahead + at, 0, 3);
+}
+
 /* Add columns [0, n_cols), a multiple of 16, to the sums [n_t][TILE_R][16]; x, w: pointers to rows. n_t and type are
- * constants. fresh: the sums start here. */
+ * constants. ahead: bytes to the weights that are asked for meanwhile; 0, a constant: they are in a cache. fresh: the
+ * sums start here. */
 TARGET INLINE void FN(tile)(float *sum, const float *const *x, const void *const *w, enum dtype type, int n_t,
-                            int n_cols, bool fresh)
+                            int n_cols, size_t ahead, bool fresh)
 {
     FN(vec) s[TILE_T][TILE_R][PARTS];
     UNROLL for (int t = 0; t < n_t; t++)
@@ -33,6 +44,8 @@ TARGET INLINE void FN(tile)(float *sum, const float *const *x, const void *const
         }
     }
     for (size_t c = 0; c < (size_t)n_cols; c += SUM_LANES) {
+        if (ahead > 0)
+            FN(ask)(w, type, c, ahead);
         UNROLL for (int p = 0; p < PARTS; p++)
         {
             FN(vec) weight[TILE_R];
@@ -73,27 +86,29 @@ TARGET static void FN(tail)(float *sum, const float *const *x, const struct prod
                                                               : dtype_load(weight_row(m, row), m->type, (size_t)c);
     }
     if (n_t == 1)
-        FN(tile)(sum, x_row, w_row, DTYPE_F32, 1, SUM_LANES, begin == 0);
+        FN(tile)(sum, x_row, w_row, DTYPE_F32, 1, SUM_LANES, 0, begin == 0);
     else
-        FN(tile)(sum, x_row, w_row, DTYPE_F32, TILE_T, SUM_LANES, begin == 0);
+        FN(tile)(sum, x_row, w_row, DTYPE_F32, TILE_T, SUM_LANES, 0, begin == 0);
 }
 
-/* Whole rows at once, weights going from memory to registers: what few tokens need. */
-TARGET static void FN(stream)(float *sum, const float *const *x, const void *const *w, enum dtype type, int n_t,
+/* Whole rows at once, weights going from memory to registers: what few tokens need. The next tile's rows are asked for
+ * meanwhile: each begins a page or so, where the hardware's own prefetching starts anew. */
+TARGET static void FN(stream)(float *sum, const float *const *x, const void *const *w, const struct product *m, int n_t,
                               int n_cols)
 {
-    if (n_t == 1 && type == DTYPE_F32)
-        FN(tile)(sum, x, w, DTYPE_F32, 1, n_cols, true);
-    else if (n_t == 1 && type == DTYPE_BF16)
-        FN(tile)(sum, x, w, DTYPE_BF16, 1, n_cols, true);
+    size_t next = TILE_R * m->pitch;
+    if (n_t == 1 && m->type == DTYPE_F32)
+        FN(tile)(sum, x, w, DTYPE_F32, 1, n_cols, next, true);
+    else if (n_t == 1 && m->type == DTYPE_BF16)
+        FN(tile)(sum, x, w, DTYPE_BF16, 1, n_cols, next, true);
     else if (n_t == 1)
-        FN(tile)(sum, x, w, DTYPE_F16, 1, n_cols, true);
-    else if (type == DTYPE_F32)
-        FN(tile)(sum, x, w, DTYPE_F32, TILE_T, n_cols, true);
-    else if (type == DTYPE_BF16)
-        FN(tile)(sum, x, w, DTYPE_BF16, TILE_T, n_cols, true);
+        FN(tile)(sum, x, w, DTYPE_F16, 1, n_cols, next, true);
+    else if (m->type == DTYPE_F32)
+        FN(tile)(sum, x, w, DTYPE_F32, TILE_T, n_cols, next, true);
+    else if (m->type == DTYPE_BF16)
+        FN(tile)(sum, x, w, DTYPE_BF16, TILE_T, n_cols, next, true);
     else
-        FN(tile)(sum, x, w, DTYPE_F16, TILE_T, n_cols, true);
+        FN(tile)(sum, x, w, DTYPE_F16, TILE_T, n_cols, next, true);
 }
 
 /* Columns [begin, end) of n_r rows from r0 on, as floats, side by side; whole tiles, the last row standing in. */
@@ -147,7 +162,7 @@ TARGET static void FN(columns)(float *sum, const struct product *m, int t0, int 
                 x[i] += begin;
             for (int i = 0; i < TILE_R; i++)
                 w[i] = wide[r + i];
-            FN(tile)(FN(tile_sum)(sum, t, r), x, w, DTYPE_F32, TILE_T, end - begin, begin == 0);
+            FN(tile)(FN(tile_sum)(sum, t, r), x, w, DTYPE_F32, TILE_T, end - begin, 0, begin == 0);
         }
     }
 }
@@ -188,7 +203,7 @@ TARGET static void FN(block)(const struct product *m, int t0, int n_t, int r0, i
             if (few && coded)
                 FN(stream_codes)(s, x, m, r0 + r, tile_t, whole);
             else if (few)
-                FN(stream)(s, x, w, m->type, tile_t, whole);
+                FN(stream)(s, x, w, m, tile_t, whole);
             if (whole < m->cols)
                 FN(tail)(s, x, m, r0 + r, whole, m->cols, tile_t);
             FN(finish)(m, s, t0 + t, tile_t, r0 + r, tile_r);

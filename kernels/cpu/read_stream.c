@@ -1,29 +1,50 @@
 /* kernels/cpu/read_stream.c - only reads memory, for the measured limit of decoding. Each thread has eight distant
- * streams, so more loads are under way than one stream's prefetcher starts (15 % more on a Cascade Lake). */
+ * streams, so more loads are under way than one stream's prefetcher starts, in the widest registers that there are:
+ * with others the sums do not fit, and it is no limit (10.3 instead of 13.1 GB/s a thread of a Cascade Lake). */
 #include "kernels/cpu/cpu.h"
 
-#define STREAMS 8
+#include <string.h>
 
-typedef uint64_t words __attribute__((vector_size(64)));
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#define STREAMS 8
+#define LINE    64 /* bytes */
+
+#define ISA 128
+#include "kernels/cpu/read_stream_isa.h"
+#undef ISA
+#if defined(__x86_64__)
+#define ISA 256
+#include "kernels/cpu/read_stream_isa.h"
+#undef ISA
+#define ISA 512
+#include "kernels/cpu/read_stream_isa.h"
+#undef ISA
+#endif
+
+typedef uint32_t read_function(const char *in, int64_t begin, int64_t end);
+
+static read_function *choose_read(void)
+{
+#if defined(__x86_64__)
+    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+        __builtin_cpu_supports("avx512vl"))
+        return read_avx512;
+    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
+        return read_avx2;
+#endif
+    return read_base;
+}
 
 uint64_t cpu_read_stream(struct queue *q, const void *data, size_t bytes)
 {
-    const words *in = data;
-    int64_t n = (int64_t)(bytes / sizeof *in);
+    int64_t n = (int64_t)(bytes / LINE);
     uint64_t result = 0;
+    read_function *read = choose_read();
 #pragma omp parallel for num_threads(q->n_threads) schedule(static) reduction(^ : result)
-    for (int64_t part = 0; part < 16; part++) {
-        int64_t begin = part * n / 16, end = (part + 1) * n / 16, stretch = (end - begin) / STREAMS;
-        words sum[STREAMS] = {{0}};
-        for (int64_t i = begin; i < begin + stretch; i++)
-            for (int s = 0; s < STREAMS; s++)
-                sum[s] ^= in[i + s * stretch];
-        for (int64_t i = begin + STREAMS * stretch; i < end; i++)
-            sum[0] ^= in[i];
-        for (int s = 1; s < STREAMS; s++)
-            sum[0] ^= sum[s];
-        for (int k = 0; k < 8; k++)
-            result ^= sum[0][k];
-    }
+    for (int64_t part = 0; part < 16; part++)
+        result ^= read(data, part * n / 16, (part + 1) * n / 16);
     return result;
 }

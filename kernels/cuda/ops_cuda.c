@@ -1,5 +1,6 @@
 /* kernels/cuda/ops_cuda.c - the table of the GPU's operations. */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/persistent_any.h"
 
 enum dtype cuda_act_type(enum dtype weights)
 {
@@ -42,13 +43,13 @@ static const struct peer_ops peer = {
 };
 
 static const struct persistent_ops persistent = {
-    .refusal = cuda_persistent_refusal,
-    .open = cuda_persistent_open,
-    .close = cuda_persistent_close,
-    .max_tokens = cuda_persistent_max_tokens,
+    .refusal = cuda_any_refusal,
+    .open = cuda_any_open,
+    .close = cuda_any_close,
+    .max_tokens = cuda_any_max_tokens,
     .memory = cuda_persistent_memory,
     .attach = cuda_persistent_attach,
-    .run = cuda_persistent_run,
+    .run = cuda_any_run,
 };
 
 const struct ops ops_cuda = {

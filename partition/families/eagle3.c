@@ -96,7 +96,7 @@ enum { NAMED_MIDDLE = 1, NAMED_LAYER }; /* forms */
 /* clang-format off */
 #define EAGLE_LAYER(at, form)                                                    \
     {WEIGHT_STATE_NORM, PART_WHOLE, at "hidden_norm.weight", false, form},       \
-    {WEIGHT_ATTN_NORM, PART_WHOLE, at "input_layernorm.weight", false, form},    \
+    {WEIGHT_TOKEN_NORM, PART_WHOLE, at "input_layernorm.weight", false, form},    \
     {WEIGHT_QKV, PART_Q, at "self_attn.q_proj.weight", false, form},             \
     {WEIGHT_QKV, PART_K, at "self_attn.k_proj.weight", false, form},             \
     {WEIGHT_QKV, PART_V, at "self_attn.v_proj.weight", false, form},             \

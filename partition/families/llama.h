@@ -62,6 +62,13 @@ int qwen_window(const struct config *c);
     {WEIGHT_MLP_IN_BIAS, PART_UP, "layers.%d.mlp.up_proj.bias", false, 0},     \
     {WEIGHT_MLP_OUT, PART_WHOLE, "layers.%d.mlp.down_proj.weight", false, 0},  \
     {WEIGHT_MLP_OUT_BIAS, PART_WHOLE, "layers.%d.mlp.down_proj.bias", false, 0}
+/* A layer that predicts further tokens (DeepSeek-V3, GLM-4.5), beside what it has like any other. Its copies of the
+ * model's embedding and head are not read. */
+#define LLAMA_PREDICTING                                                  \
+    {WEIGHT_TOKEN_NORM, PART_WHOLE, "layers.%d.enorm.weight", false, 0},  \
+    {WEIGHT_STATE_NORM, PART_WHOLE, "layers.%d.hnorm.weight", false, 0},  \
+    {WEIGHT_JOIN, PART_WHOLE, "layers.%d.eh_proj.weight", false, 0},      \
+    {WEIGHT_PREDICT_NORM, PART_WHOLE, "layers.%d.shared_head.norm.weight", false, 0}
 /* The experts of DeepSeek and GLM with their router and the shared ones. The forms EXPERTS_APART and EXPERTS_TOGETHER
  * are numbers of the file that uses this. */
 #define LLAMA_SHARED_EXPERTS                                                                                      \

@@ -6,7 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GIB (1024.0 * 1024.0 * 1024.0)
+#define GIB        (1024.0 * 1024.0 * 1024.0)
+#define SPARE      ((size_t)512 << 20)
+#define FEW_TOKENS 512
 
 /* Bytes of every role on this rank once loaded, and the most before. A config that contradicts the checkpoint fails
  * here, by the tensor's name, before its sizes are called too large for this machine. */
@@ -200,6 +202,18 @@ int fit_need(const struct model_config *m, const struct checkpoint *c, const str
     return e->code == ERR_NONE ? 0 : -1;
 }
 
+int fit_step(const struct fit_part *part, const struct ops *ops, size_t available, struct err *e)
+{
+    struct limits l = part->limits;
+    size_t loading, weights = expected_bytes(part->model, part->shard, part->checkpoint, &loading, e);
+    size_t rest = available > weights ? available - weights : 0;
+    int least = l.max_seqs > FEW_TOKENS ? l.max_seqs : FEW_TOKENS;
+    while (available > 0 && e->code == ERR_NONE && l.max_batch_tokens / 2 >= least &&
+           working_bytes(part->model, part->shard, &l, ops, part->act, e) > rest / 8)
+        l.max_batch_tokens /= 2;
+    return l.max_batch_tokens;
+}
+
 #define KV_USEFUL ((size_t)64 << 20)
 
 /* Numbers of blocks, and of what is in them, are 32 bits. */
@@ -260,6 +274,16 @@ int fit_check(const struct fit_part *part, int n_parts, const struct world *w, c
     return e->code == ERR_NONE ? 0 : -1;
 }
 
+size_t fit_kv_part(size_t available, size_t working, bool host)
+{
+    size_t rest = available > working ? available - working : 0, most = available / 2;
+    if (!host) {
+        size_t spare = rest / 8 > SPARE ? rest / 8 : SPARE; /* graphs, NCCL, modules of the driver */
+        most = rest > 2 * spare ? rest - spare : rest / 2;
+    }
+    return rest < most ? rest : most;
+}
+
 int fit_kv(struct limits *l, const struct fit_part *part, int n_parts, const struct world *w, const struct ops *ops,
            struct queue *q, int64_t kv_bytes, struct err *e)
 {
@@ -269,8 +293,7 @@ int fit_kv(struct limits *l, const struct fit_part *part, int n_parts, const str
     size_t available = (size_t)kv_bytes;
     if (kv_bytes < 0) {
         size_t share = ops->free_memory(q) / (ops->shares_host_memory ? (size_t)w->n_node_ranks : 1);
-        size_t rest = share > working ? share - working : 0;
-        available = rest < share / 2 ? rest : share / 2;
+        available = fit_kv_part(share, working, ops->shares_host_memory);
     }
     bool two = limits_kinds(l) > 1;
     fit_divide(l, block, available);

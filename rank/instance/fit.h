@@ -40,6 +40,13 @@ size_t fit_kv_bytes(const struct model_config *m, const struct shard *s, const s
 void fit_block_bytes(const struct model_config *m, const struct shard *s, const struct limits *l, enum dtype act,
                      size_t block[KV_KINDS]);
 
+/* The tokens of a step: part->limits.max_batch_tokens, halved while the working memory takes more than an eighth of
+ * what the weights leave of `available` bytes, but neither fewer than 512 nor than sequences. available 0: unknown. */
+int fit_step(const struct fit_part *part, const struct ops *ops, size_t available, struct err *e);
+
+/* The part of the free memory, beside the working memory, that keys and values may take. */
+size_t fit_kv_part(size_t available, size_t working, bool host);
+
 /* Refuse a run that cannot be, for its heads, or cannot fit: weights, working memory and the least of keys and
  * values of n_parts models, which have equally many blocks, against what is free. kv_bytes: as in fit_kv. Collective
  * over the node. */
@@ -63,9 +70,8 @@ int fit_heads(const struct model_config *m, const struct ops *ops, struct err *e
 int fit_judge(const struct fit *f, bool host, struct err *e);
 
 /* Reduce l->n_blocks and n_window_blocks (in: wanted; out: equal on all ranks) to what kv_bytes of every rank hold, or,
- * with kv_bytes < 0, to half of a rank's share of the free memory, less where the working memory needs more than the
- * other half. Every one of the models has n_blocks, by the limits of its part windowed ones, too. Fails when not even
- * one sequence of 16 tokens fits. Collective. */
+ * with kv_bytes < 0, to fit_kv_part of a rank's share of the free memory. Every one of the models has n_blocks, by the
+ * limits of its part windowed ones, too. Fails when not even one sequence of 16 tokens fits. Collective. */
 int fit_kv(struct limits *l, const struct fit_part *part, int n_parts, const struct world *w, const struct ops *ops,
            struct queue *q, int64_t kv_bytes, struct err *e);
 

@@ -43,6 +43,17 @@ static void say_inputs(const struct model_config *m, const struct instance_setup
     log_note("--quantized-activations: activations are %s%s", m->quantised_inputs ? "quantised" : "not quantised", why);
 }
 
+/* The states that a head is fed: with those of other layers than it was trained on its drafts are seldom right. */
+static void say_drafting(const struct model_config *m)
+{
+    const struct model_drafting *d = &m->drafting;
+    if (model_is_eagle(m))
+        log_info("drafts: an EAGLE-3 head reads what enters layers %d, %d and %d; %d of %d tokens, %s embedding",
+                 d->tap[0], d->tap[1], d->tap[2], d->vocab, m->vocab, d->embeds ? "its own" : "the model's");
+    else if (d->predicts)
+        log_info("drafts: layer %d of the checkpoint predicts further tokens", m->first_layer);
+}
+
 static void say_weights(const struct instance *i, bool dummy, int rank)
 {
     say_quantization(&i->network.config);
@@ -142,6 +153,21 @@ static int check_inputs(struct model_config *m, const struct instance_setup *set
     return 0;
 }
 
+/* A step's tokens that nobody has asked for are as many as memory allows. Collective. */
+static void choose_step(struct instance *i, struct world *w, const struct fit_part *part, struct instance_setup *setup,
+                        struct err *e)
+{
+    int wanted = part->limits.max_batch_tokens, mine = wanted, all = wanted;
+    if (!setup->tokens_chosen)
+        return;
+    if (e->code == ERR_NONE)
+        mine = fit_step(part, i->ops, i->ops->free_memory(&i->q), e);
+    MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->comm));
+    if (all < wanted)
+        log_info("%d tokens per step instead of %d: memory is short", all, wanted);
+    setup->limits.max_batch_tokens = all;
+}
+
 /* part: of this model, and of others that are opened with it. */
 static int check_fit(const struct fit_part *part, int n_parts, const struct instance_setup *setup,
                      const struct world *w, struct instance *i, struct err *e)
@@ -181,6 +207,11 @@ static int open_blocks(struct instance *i, struct instance *draft, const struct 
     (void)network_open_kv(&i->network, n_blocks, limits_kinds(l) > 1 ? l->window : 0, i->ops, &i->q, e);
     if (draft != NULL && e->code == ERR_NONE)
         (void)network_open_kv(&draft->network, (const int[KV_KINDS]){l->n_blocks}, 0, i->ops, &draft->q, e);
+    if (draft != NULL && draft->network.config.drafting.n_taps > 0 && e->code == ERR_NONE) {
+        (void)taps_open(&draft->taps, &i->network, &draft->network, l->n_blocks, l->max_seqs, l->max_batch_tokens,
+                        i->ops, &draft->q, e);
+        i->network.taps = draft->network.taps = &draft->taps;
+    }
     return agree_failed(w, e) ? -1 : 0;
 }
 
@@ -193,6 +224,8 @@ static int open_engines(struct instance *i, struct instance *draft, const struct
         engine_open(&i->engine, &i->world, &i->network, &setup->limits, i->ops, &i->q, step, ways, e) != 0)
         return -1;
     const struct limits small = limits_of_draft_model(&setup->limits);
+    if (draft != NULL)
+        taps_attach(&draft->taps, i->engine.block_table, limits_blocks_per_slot(&setup->limits));
     return draft == NULL ? 0
                          : engine_open(&draft->engine, &draft->world, &draft->network, &small, draft->ops, &draft->q,
                                        step, NULL, e);
@@ -207,6 +240,15 @@ static void stand_on(struct instance *i, const struct instance *ground, enum dty
     i->ops = ground->ops;
     i->q = ground->q;
     i->q.act = ground->ops->act_type(dtype);
+}
+
+/* A head's activations are the other model's. */
+static int check_head(const struct draft_model *d, const struct instance *i, struct err *e)
+{
+    if (d->config.drafting.n_taps == 0 || d->instance.q.act == i->q.act)
+        return 0;
+    return ERR(e, ERR_UNSUPPORTED, "draft model: a head of %s for a model of %s, expected the same type on %s",
+               dtype_name(d->instance.q.act), dtype_name(i->q.act), i->ops->name);
 }
 
 /* The weights, and what there is to be said about them. c is closed. Collective; a failure ends the job. */
@@ -238,6 +280,7 @@ static void load(struct instance *i, struct world *w, const struct model_config 
     load_report(&i->network, &stats, w, &i->load);
     i->load.setup = setup->load;
     say_weights(i, setup->dummy != 0, w->rank);
+    say_drafting(m);
     say_kv(i, calibrated);
     if (!setup->dummy)
         say_loading(i, &stats, w, e);
@@ -265,12 +308,15 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
     (void)check_inputs(m, setup, i->ops, e);
     fatal_agree(w, e);
     setup->limits.mask_words = (m->vocab + 31) / 32;
-    fit_kinds(&setup->limits, m);
     shard_make(&shard, m, i->world.rank, i->world.n_ranks);
+    choose_step(i, w, &(struct fit_part){m, &shard, setup->dummy ? NULL : c, setup->limits, i->q.act}, setup, e);
+    fatal_agree(w, e);
+    fit_kinds(&setup->limits, m);
     struct fit_part part[2] = {{m, &shard, setup->dummy ? NULL : c, setup->limits, i->q.act}};
     if (drafted) {
         stand_on(&d->instance, i, d->config.dtype);
         shard_make(&small, &d->config, i->world.rank, i->world.n_ranks);
+        (void)check_head(d, i, e);
         part[1] = (struct fit_part){&d->config, &small, setup->dummy ? NULL : &d->checkpoint,
                                     limits_of_draft_model(&setup->limits), d->instance.q.act};
     }
@@ -348,6 +394,7 @@ void instance_close(struct instance *i)
     watch_close(&i->watch);
     if (i->engine.network != NULL)
         engine_close(&i->engine);
+    taps_close(&i->taps, i->ops, &i->q);
     network_close(&i->network, i->ops, &i->q);
     if (!i->on_ground) {
         i->ops->close(&i->q);

@@ -425,7 +425,8 @@ void load_dummy(struct network *n, const struct ops *ops, struct queue *q, uint6
         const struct weight_slot *slot = &n->map.slot[i];
         struct weight *w = &n->weight[i];
         bool is_norm = slot->id == WEIGHT_ATTN_NORM || slot->id == WEIGHT_MLP_NORM || slot->id == WEIGHT_FINAL_NORM ||
-                       slot->id == WEIGHT_EMBED_NORM || slot->id == WEIGHT_STATE_NORM || slot->id == WEIGHT_Q_NORM ||
+                       slot->id == WEIGHT_EMBED_NORM || slot->id == WEIGHT_TOKEN_NORM ||
+                       slot->id == WEIGHT_STATE_NORM || slot->id == WEIGHT_PREDICT_NORM || slot->id == WEIGHT_Q_NORM ||
                        slot->id == WEIGHT_K_NORM;
         float scale = is_norm ? 0.1f : sqrtf(3.0f / (float)(w->cols > 0 ? w->cols : 1));
         ops->fill_noise(q, w, seed + (uint64_t)i, is_norm ? 1.0f : 0.0f, scale);

@@ -173,10 +173,13 @@ static const void *reduce(const struct layer_run *r, int layer, enum weight_id i
     return sum;
 }
 
-/* The input of attention or MLP: the residual after the pending sum, normed or as it is. */
+/* The input of attention or MLP: the residual after the pending sum, normed or as it is; of an EAGLE-3 head's
+ * attention what it is fed with. */
 static const void *input(const struct layer_run *r, int layer, enum weight_id id, const void *pending)
 {
     const struct model_config *m = &r->network->config;
+    if (model_is_eagle(m) && id == WEIGHT_ATTN_NORM)
+        return r->act->joined;
     /* Norming in place makes the normed value the residual, as BLOOM's flag wants. */
     void *normed = m->residual_is_normed ? r->act->x : r->act->normed;
     if (!m->no_input_norms) {

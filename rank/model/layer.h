@@ -21,6 +21,7 @@ struct activations {
     void *partial;         /* [tokens, hidden] this rank's share of a sum, then the sum */
     float *cos_sin;        /* [tokens, rope dims] */
     float *window_cos_sin; /* [tokens, window_rope dims] of the layers with a window, where these differ */
+    void *joined;          /* [tokens, 2 hidden] of a drafting head: the embedding, normed, and the state */
     float *squares;        /* [tokens, 2] of all q and all k heads, where they are normed as rows */
     /* of latent attention */
     void *heads;        /* [tokens, n_heads_local (key + rotated)], then [tokens, n_heads_local value] */

@@ -1,5 +1,6 @@
 /* rank/model/network.c - see network.h. */
 #include "rank/model/network.h"
+#include "rank/model/taps.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -46,6 +47,26 @@ static int open_kv_scales(struct network *n, const struct checkpoint *c, const s
     ops->upload(q, n->kv_scales, bytes, scales, bytes, bytes, 1);
     ops->wait(q);
     free(scales);
+    return 0;
+}
+
+/* The rows of logits of a head that drafts some tokens only: the first ones, where there is no checkpoint. */
+static int open_drafted(struct network *n, const struct checkpoint *c, const struct ops *ops, struct queue *q,
+                        struct err *e)
+{
+    const struct model_config *m = &n->config;
+    size_t bytes = (size_t)m->vocab * sizeof *n->drafted;
+    if (model_logits(m) == m->vocab)
+        return 0;
+    n->drafted = err_calloc(e, (size_t)m->vocab, sizeof *n->drafted, "tokens that are drafted");
+    n->drafted_dev = ops->alloc(q, bytes);
+    if (n->drafted == NULL || n->drafted_dev == NULL)
+        return ERR(e, ERR_MEMORY, "tokens that are drafted: %s", q->err.text);
+    memset(n->drafted, -1, bytes);
+    for (int i = 0; i < m->drafting.vocab; i++)
+        n->drafted[c != NULL && c->n_drafted > 0 ? c->drafted[i] : i] = i;
+    ops->upload(q, n->drafted_dev, bytes, n->drafted, bytes, bytes, 1);
+    ops->wait(q);
     return 0;
 }
 
@@ -125,7 +146,9 @@ int network_open(struct network *n, const struct model_config *m, const struct s
     if (n->weight == NULL || n->layer == NULL || open_wide(n, ops, q, e) != 0 || open_weights(n, ops, q, e) != 0 ||
         open_inputs(n, e) != 0)
         return -1;
-    return open_alibi(n, ops, q, e) == 0 ? open_kv_scales(n, c, ops, q, e) : -1;
+    if (open_alibi(n, ops, q, e) != 0 || open_drafted(n, c, ops, q, e) != 0)
+        return -1;
+    return open_kv_scales(n, c, ops, q, e);
 }
 
 /* Bytes of one KV block in one array of one layer. */
@@ -141,7 +164,8 @@ size_t network_kv_block_bytes(const struct model_config *m, const struct shard *
     size_t n_layers = 0;
     for (int i = 0; i < m->n_layers; i++)
         n_layers += model_layer_is_windowed(m, i, window) == (kind == KV_WINDOWED);
-    return n_layers * (size_t)model_cache_arrays(m) * block_bytes(m, s, act);
+    size_t states = kind == KV_MAIN ? taps_block_bytes(m, s, act) : 0;
+    return n_layers * (size_t)model_cache_arrays(m) * block_bytes(m, s, act) + states;
 }
 
 static size_t kv_bytes(const struct network *n, const int n_blocks[KV_KINDS], enum dtype act)
@@ -227,6 +251,8 @@ void network_close(struct network *n, const struct ops *ops, struct queue *q)
     ops->free(q, n->alibi_slopes);
     ops->free(q, n->kv_scales);
     ops->free(q, n->wide);
+    ops->free(q, n->drafted_dev);
+    free(n->drafted);
     free(n->k_cache);
     free(n->v_cache);
     free(n->input_form);

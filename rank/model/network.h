@@ -7,6 +7,8 @@
 #include "partition/weights.h"
 #include "rank/model/kv_arena.h"
 
+struct taps;
+
 struct network {
     struct model_config config;
     struct shard shard;
@@ -19,6 +21,9 @@ struct network {
     void *wide;                                  /* see struct weight */
     float *alibi_slopes;                         /* device [n_heads_local], or NULL */
     float *kv_scales;                            /* device [n_layers, 2, n_kv_local], or NULL: see struct heads */
+    int32_t *drafted;     /* [vocab] the row of logits that a token of a drafting head has, -1: none; NULL: all have */
+    int32_t *drafted_dev; /* the same on the device */
+    struct taps *taps;    /* borrowed: of a model whose states a drafting head is fed, and of that; NULL */
     struct kv_arena *arena;    /* borrowed: keys and values are in its units; NULL: in memory of their own */
     int per_unit;              /* blocks in a unit, equal on all ranks */
     void **k_cache, **v_cache; /* [n_layers] [n_blocks, n_kv_local, KV_BLOCK_TOKENS, head_dim]; of latents the same */

@@ -1,6 +1,7 @@
 /* rank/step/engine.c - see engine.h: taking and giving back the working memory. rank/step/step.c executes. */
 #include "rank/step/engine.h"
 #include "base/log.h"
+#include "rank/model/taps.h"
 #include "rank/step/graphs.h"
 #include "rank/world/agree.h"
 
@@ -121,6 +122,8 @@ static void open_activations(struct engine *g)
         a->latent = take_device(g, tokens * dim, size);
         a->query_latent = take_device(g, tokens * (size_t)m->latent.query_rank, size);
     }
+    if (m->drafting.n_taps > 0)
+        a->joined = take_device(g, tokens * hidden * 2, size);
     a->ordered = take_device(g, tokens * ordered_columns(m, s), size);
     if (m->qk_norm_row)
         a->squares = take_device(g, tokens * 2, sizeof(float));
@@ -159,13 +162,13 @@ static void open_logits(struct engine *g, struct err *e)
 {
     const struct model_config *m = &g->network->config;
     size_t rows = (size_t)g->limits.max_logit_rows, tokens = (size_t)g->limits.max_batch_tokens;
-    size_t size = dtype_bytes(g->q->act), vocab = (size_t)m->vocab;
+    size_t size = dtype_bytes(g->q->act), vocab = (size_t)model_logits(m);
     int n_ranks = g->comm.n_ranks;
     g->rows = take_device(g, rows * (size_t)m->hidden, size);
     if (m->embed_dim != m->hidden)
         g->projected = take_device(g, (rows > tokens ? rows : tokens) * (size_t)m->embed_dim, size);
     g->logits_local =
-        take_device(g, rows * (size_t)(n_ranks > 1 ? range_length(g->network->shard.vocab) : m->vocab), size);
+        take_device(g, rows * (n_ranks > 1 ? (size_t)range_length(g->network->shard.logits) : vocab), size);
     g->logits_parts = n_ranks > 1 ? take_device(g, rows * vocab, size) : g->logits_local;
     g->logits = n_ranks > 1 ? take_device(g, rows * vocab, size) : g->logits_local;
     g->gather_n = err_calloc(e, (size_t)n_ranks, sizeof *g->gather_n, "logits table");
@@ -173,9 +176,10 @@ static void open_logits(struct engine *g, struct err *e)
     for (int r = 0; g->vocab_begin != NULL && r < n_ranks; r++) {
         struct shard s;
         shard_make(&s, m, r, n_ranks);
-        g->vocab_begin[r] = s.vocab.begin;
-        g->vocab_begin[r + 1] = s.vocab.end;
+        g->vocab_begin[r] = s.logits.begin;
+        g->vocab_begin[r + 1] = s.logits.end;
     }
+    g->choices = model_logits(m) < m->vocab ? take_device(g, rows * (size_t)m->vocab, size) : g->logits;
     g->sampled_dev = take_device(g, rows, sizeof *g->sampled_dev);
 }
 
@@ -189,8 +193,8 @@ static void open_sampler(struct engine *g)
     s->history = take_device(g, (size_t)l->max_seqs * (size_t)l->max_len, sizeof *s->history);
     s->last_token = take_device(g, (size_t)l->max_seqs, sizeof *s->last_token);
     s->params = take_device(g, (size_t)l->max_seqs, sizeof *s->params);
-    s->mask_words = l->mask_words;
-    s->mask = take_device(g, (size_t)limits_sampled(l) * (size_t)l->mask_words, sizeof *s->mask);
+    s->mask_words = model_logits(&g->network->config) < s->vocab ? (s->vocab + 31) / 32 : l->mask_words;
+    s->mask = take_device(g, (size_t)limits_sampled(l) * (size_t)s->mask_words, sizeof *s->mask);
     s->scratch = take_device(g, (size_t)limits_sampled(l), g->ops->sample_scratch_bytes(s->vocab));
 }
 
@@ -202,6 +206,20 @@ static void take_all(struct engine *g, struct err *e)
     open_ints(g, e);
     open_logits(g, e);
     open_sampler(g);
+}
+
+/* A head that drafts some tokens only: the others are forbidden in every row. */
+static void forbid_others(struct engine *g, struct err *e)
+{
+    const int32_t *row = g->network->drafted;
+    size_t words = (size_t)g->sampler.mask_words, bytes = words * sizeof(uint32_t);
+    uint32_t *mask = row != NULL ? err_calloc(e, words, sizeof *mask, "tokens that are drafted") : NULL;
+    for (int i = 0; mask != NULL && i < g->sampler.vocab; i++)
+        mask[i / 32] |= (uint32_t)(row[i] >= 0) << i % 32;
+    for (int i = 0; mask != NULL && i < limits_sampled(&g->limits); i++)
+        g->ops->upload(g->q, g->sampler.mask + (size_t)i * words, bytes, mask, bytes, bytes, 1);
+    g->ops->wait(g->q);
+    free(mask);
 }
 
 /* Stand in for ops->alloc: the queue's impl points to a sum. */
@@ -229,6 +247,7 @@ size_t engine_bytes(struct network *n, const struct limits *l, int n_ranks, cons
     counting.alloc = add_up;
     counting.async = &nothing;
     take_all(&g, e);
+    sum += taps_bytes(&n->config, &n->shard, l->max_seqs, l->max_batch_tokens, act);
     free(g.gather_n);
     free(g.vocab_begin);
     return sum;
@@ -248,11 +267,13 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
     int widest = n->config.embed_dim > n->config.hidden ? n->config.embed_dim : n->config.hidden;
     (void)comm_open(&g->comm, w, ops, q, (size_t)l->max_batch_tokens * (size_t)widest, e);
     g->comm.observers = &g->observers;
-    if (ops->async == NULL && w->n_ranks > 1 && (int64_t)l->max_logit_rows * n->config.vocab > INT_MAX)
+    if (ops->async == NULL && w->n_ranks > 1 && (int64_t)l->max_logit_rows * model_logits(&n->config) > INT_MAX)
         ERR(e, ERR_UNSUPPORTED, "%d rows of %d logits exceed MPI's int counts: lower --max-batch", l->max_logit_rows,
-            n->config.vocab);
+            model_logits(&n->config));
     if (e->code == ERR_NONE)
         take_all(g, e);
+    if (e->code == ERR_NONE && q->err.code == ERR_NONE)
+        forbid_others(g, e);
     if (e->code == ERR_NONE && q->err.code != ERR_NONE)
         ERR(e, q->err.code, "working memory for %d tokens per step, %d sequences of %d tokens: %s", l->max_batch_tokens,
             l->max_seqs, l->max_len, q->err.text);
@@ -285,6 +306,7 @@ void engine_close(struct engine *g)
                             g->act.cos_sin,
                             g->act.window_cos_sin,
                             g->act.squares,
+                            g->act.joined,
                             g->act.heads,
                             g->act.latent,
                             g->act.query_latent,
@@ -301,6 +323,7 @@ void engine_close(struct engine *g)
                             g->logits_local,
                             g->logits_parts != g->logits_local ? g->logits_parts : NULL,
                             g->logits != g->logits_local ? g->logits : NULL,
+                            g->choices != g->logits ? g->choices : NULL,
                             g->sampled_dev,
                             g->sampler.history,
                             g->sampler.last_token,

@@ -69,9 +69,12 @@ struct engine {
     void *rows;                            /* device [max_logit_rows, hidden], and projected */
     void *projected;                       /* device [max_batch_tokens or max_logit_rows, embed_dim], if it differs */
     void *logits_local, *logits_parts, *logits; /* device; the same memory on one rank */
-    size_t *gather_n;                           /* [n_ranks] elements of each rank's logits */
-    int *vocab_begin;                           /* [n_ranks + 1] */
-    struct sampled *sampled_dev;                /* [max_logit_rows], as the flights' */
+    void *
+        choices; /* device [max_logit_rows, vocab] the same where a head drafts some tokens only, zeros for others; else
+                      `logits` */
+    size_t *gather_n;            /* [n_ranks] elements of each rank's logits */
+    int *vocab_begin;            /* [n_ranks + 1] */
+    struct sampled *sampled_dev; /* [max_logit_rows], as the flights' */
 
     struct observers observers;
     bool profiled; /* a profile times single operations: every step runs as separate ones */

@@ -1,15 +1,41 @@
 /* rank/step/persistent_step.c - see persistent_step.h. */
 #include "rank/step/persistent_step.h"
+#include "kernels/decode_mixture.h"
 #include "rank/world/fatal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+struct persistent_model {
+    struct decode_mixture all; /* or, by its ffn, a model of dense layers only */
+    const struct weight **router;
+    struct decode_layer layer[];
+};
+
+/* As refuse_network, of mixtures of experts. */
+static const char *refuse_experts(const struct network *n)
+{
+    const struct model_config *m = &n->config;
+    for (int i = 0; i < m->n_layers; i++)
+        if (!m->layer[i].experts)
+            return "mixtures of experts in some layers only";
+    if (m->experts.shared_ffn > 0)
+        return "an expert that takes every token";
+    if (m->experts.routing.of_input)
+        return "routers that scale the experts' inputs";
+    if (m->parallel_residual)
+        return "mixtures of experts in parallel layers";
+    return range_length(n->shard.experts) < 1 || range_length(n->shard.expert_ffn) < 1 ? "a rank without experts"
+                                                                                       : NULL;
+}
+
 /* The property of the model that no backend's persistent step supports, as the end of a sentence; NULL: none. */
 static const char *refuse_network(const struct network *n, const struct world *w)
 {
     const struct model_config *m = &n->config;
+    if (n->taps != NULL)
+        return "a head that drafts";
     if (m->post_norm || m->residual_is_normed || m->embed_norm || !m->final_norm)
         return "norms elsewhere than before attention, MLP and head";
     if (m->embed_dim != m->hidden)
@@ -18,8 +44,8 @@ static const char *refuse_network(const struct network *n, const struct world *w
         return "ALiBi";
     if (m->latent.rank > 0)
         return "latent attention";
-    if (m->experts.routing.n_experts > 0)
-        return "mixtures of experts";
+    if (m->experts.routing.n_experts > 0 && refuse_experts(n) != NULL)
+        return refuse_experts(n);
     for (int i = 0; i < m->n_layers; i++)
         if (m->layer[i].unrotated || m->layer[i].chunk > 0)
             return "layers that do not rotate, or attend in chunks";
@@ -46,7 +72,8 @@ static const char *refuse_network(const struct network *n, const struct world *w
         return "rotations that differ between layers, queries that grow with their position";
     if (!w->on_one_host)
         return "ranks on more than one host";
-    if (range_length(n->shard.heads) < 1 || range_length(n->shard.ffn) < 1 || range_length(n->shard.vocab) < 1)
+    bool columns = m->experts.routing.n_experts > 0 || range_length(n->shard.ffn) > 0;
+    if (range_length(n->shard.heads) < 1 || !columns || range_length(n->shard.vocab) < 1)
         return "a rank without heads, columns or vocabulary";
     return NULL;
 }
@@ -54,6 +81,7 @@ static const char *refuse_network(const struct network *n, const struct world *w
 static struct decode_layer describe_layer(const struct network *n, int l)
 {
     const struct weight *const *w = n->layer[l];
+    bool experts = n->config.layer[l].experts;
     return (struct decode_layer){
         .attn_norm = w[WEIGHT_ATTN_NORM],
         .attn_norm_bias = w[WEIGHT_ATTN_NORM_BIAS],
@@ -65,10 +93,10 @@ static struct decode_layer describe_layer(const struct network *n, int l)
         .k_norm = w[WEIGHT_K_NORM],
         .out = w[WEIGHT_OUT],
         .out_bias = w[WEIGHT_OUT_BIAS],
-        .mlp_in = w[WEIGHT_MLP_IN],
-        .mlp_in_bias = w[WEIGHT_MLP_IN_BIAS],
-        .mlp_out = w[WEIGHT_MLP_OUT],
-        .mlp_out_bias = w[WEIGHT_MLP_OUT_BIAS],
+        .mlp_in = w[experts ? WEIGHT_EXPERTS_IN : WEIGHT_MLP_IN],
+        .mlp_in_bias = w[experts ? WEIGHT_EXPERTS_IN_BIAS : WEIGHT_MLP_IN_BIAS],
+        .mlp_out = w[experts ? WEIGHT_EXPERTS_OUT : WEIGHT_MLP_OUT],
+        .mlp_out_bias = w[experts ? WEIGHT_EXPERTS_OUT_BIAS : WEIGHT_MLP_OUT_BIAS],
         .k_cache = n->k_cache[l],
         .v_cache = n->v_cache[l],
         .heads = network_heads(n, l),
@@ -78,11 +106,12 @@ static struct decode_layer describe_layer(const struct network *n, int l)
 static struct decode_model describe(const struct network *n, const struct decode_layer *layer)
 {
     const struct model_config *m = &n->config;
+    bool experts = m->experts.routing.n_experts > 0;
     return (struct decode_model){
         .n_layers = m->n_layers,
         .hidden = m->hidden,
-        .ffn = range_length(n->shard.ffn),
-        .gated = m->gated_mlp,
+        .ffn = experts ? 0 : range_length(n->shard.ffn),
+        .gated = experts || m->gated_mlp,
         .parallel = m->parallel_residual,
         .shared_norm = m->shared_norm,
         .activation = m->activation,
@@ -101,6 +130,34 @@ static struct decode_model describe(const struct network *n, const struct decode
         .rank = n->shard.rank,
         .n_ranks = n->shard.n_ranks,
     };
+}
+
+/* NULL and *e: there is no memory for it. */
+static struct persistent_model *describe_all(const struct network *n, struct err *e)
+{
+    size_t n_layers = (size_t)n->config.n_layers;
+    struct persistent_model *p = err_calloc(e, 1, sizeof *p + n_layers * sizeof p->layer[0], "layer table");
+    const struct weight **router = err_calloc(e, n_layers, sizeof *router, "table of routers");
+    if (p == NULL || router == NULL) {
+        free(p);
+        free((void *)router);
+        return NULL;
+    }
+    for (size_t l = 0; l < n_layers; l++) {
+        p->layer[l] = describe_layer(n, (int)l);
+        router[l] = n->layer[l][WEIGHT_ROUTER];
+    }
+    p->router = router;
+    p->all = (struct decode_mixture){
+        .model = describe(n, p->layer),
+        .routing = &n->config.experts.routing,
+        .router = router,
+        .router_bias = n->config.experts.router_bias,
+        .first_held = n->shard.experts.begin,
+        .n_held = range_length(n->shard.experts),
+        .expert_ffn = range_length(n->shard.expert_ffn),
+    };
+    return p;
 }
 
 /* Can all ranks? Collective. why: this rank's reason, NULL if it has none. */
@@ -135,21 +192,15 @@ int persistent_step_open(struct persistent_step *p, const struct network *n, con
 {
     memset(p, 0, sizeof *p);
     const char *why = ops->persistent == NULL ? "the CPU backend" : refuse_network(n, w);
-    size_t n_layers = (size_t)n->config.n_layers;
-    p->layer = why == NULL ? err_calloc(e, n_layers, sizeof *p->layer, "layer table") : NULL;
-    struct decode_model model = {0};
-    if (p->layer != NULL) {
-        for (size_t l = 0; l < n_layers; l++)
-            p->layer[l] = describe_layer(n, (int)l);
-        model = describe(n, p->layer);
-        why = ops->persistent->refusal(q, &model);
-    } else if (why == NULL) {
+    p->model = why == NULL ? describe_all(n, e) : NULL;
+    if (p->model != NULL)
+        why = ops->persistent->refusal(q, &p->model->all.model);
+    else if (why == NULL)
         why = "too little memory";
-    }
     if (!all_can(p, why, w))
         return e->code == ERR_NONE ? 0 : -1;
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a rank without it would have said why not */
-    p->step = ops->persistent->open(q, &model);
+    p->step = ops->persistent->open(q, &p->model->all.model);
     /* Shards differ, and with them what fits into a multiprocessor. */
     int mine = p->step != NULL && q->err.code == ERR_NONE ? ops->persistent->max_tokens(p->step) : 0;
     MPI_CHECK(MPI_Allreduce(&mine, &p->max_tokens, 1, MPI_INT, MPI_MIN, w->comm));
@@ -170,6 +221,8 @@ void persistent_step_close(struct persistent_step *p, const struct world *w, con
         peers_close(&p->peers, w, ops, q);
         close_step(p, ops, q);
     }
-    free(p->layer);
+    if (p->model != NULL)
+        free((void *)p->model->router);
+    free(p->model);
     memset(p, 0, sizeof *p);
 }

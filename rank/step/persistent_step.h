@@ -11,9 +11,9 @@
 struct persistent_step {
     void *step; /* of ops->persistent; NULL: there is none */
     int max_tokens;
-    char why_not[128]; /* this model, these devices cannot; on rank 0 also when another rank cannot */
-    struct decode_layer *layer;
-    struct peers peers; /* each other's memory for sums */
+    char why_not[128];              /* this model, these devices cannot; on rank 0 also when another rank cannot */
+    struct persistent_model *model; /* the network as the operation wants it */
+    struct peers peers;             /* each other's memory for sums */
 };
 
 /* Open it where the backend has it and all ranks can; else p->step is NULL on all ranks alike and p->why_not says why.

@@ -1,5 +1,6 @@
 /* rank/step/step.c - the execution of one plan: index arrays, embedding, layers, logits, sampling. */
 #include "rank/step/step.h"
+#include "rank/model/taps.h"
 #include "rank/step/graphs.h"
 #include "rank/world/fatal.h"
 
@@ -41,6 +42,7 @@ static void start_sequences(struct engine *g, struct step_flight *f, const struc
     for (int i = 0; i < p->n_starts; i++) {
         const struct plan_start *s = &p->start[i];
         f->params[i] = s->sampling;
+        f->params[i].masked = s->sampling.masked || g->network->drafted != NULL;
         upload(g, &g->sampler.params[s->slot], &f->params[i], sizeof f->params[i]);
         upload(g, g->sampler.history + (size_t)s->slot * (size_t)g->sampler.max_len, history,
                (size_t)s->n_history * sizeof *history);
@@ -193,30 +195,71 @@ static void embed(struct engine *g, const struct batch *b)
     make_rotations(g, b);
 }
 
+/* The inputs of a drafting head: act.x = the stream that begins with the states, act.joined = the embedded tokens
+ * and the states, normed. */
+static void embed_states(const struct layer_run *r, const int32_t *planned)
+{
+    const struct model_config *m = &r->network->config;
+    const struct state_ops *ops = r->network->taps->ops;
+    const struct network *embeds = m->drafting.embeds ? r->network : r->network->taps->model;
+    const struct weight *const *w = r->network->layer[0];
+    void *x = r->act->x, *normed = r->act->normed;
+    int n = r->batch->n_tokens, hidden = m->hidden;
+    r->ops->embed(r->q, normed, r->batch->token, embeds->once[WEIGHT_EMBED], embeds->shard.vocab.begin, n);
+    comm_all_reduce(r->comm, r->q, normed, (size_t)n * (size_t)hidden);
+    r->ops->norm(r->q, normed, normed, NULL, m->norm, w[WEIGHT_TOKEN_NORM], NULL, n, hidden, m->norm_eps);
+    ops->copy_columns(r->q, r->act->joined, 2 * hidden, 0, normed, hidden, 0, NULL, n, hidden);
+    taps_fetch(r, planned);
+    r->ops->norm(r->q, normed, x, NULL, m->norm, w[WEIGHT_STATE_NORM], NULL, n, hidden, m->norm_eps);
+    ops->copy_columns(r->q, r->act->joined, 2 * hidden, hidden, normed, hidden, 0, NULL, n, hidden);
+    if (m->drafting.predicts)
+        taps_join(r, w[WEIGHT_JOIN]);
+    if (m->drafting.normed_stream)
+        ops->copy_columns(r->q, x, hidden, 0, normed, hidden, 0, NULL, n, hidden);
+}
+
+/* act.x for the logits. A drafting head's stream is a state, too, and normed where logits are computed. */
 static void finish(struct engine *g, const struct batch *b, const void *pending)
 {
     const struct network *n = g->network;
     const struct model_config *m = &n->config;
-    if (m->final_norm)
+    if (m->final_norm && m->drafting.n_taps == 0)
         g->ops->norm(g->q, g->act.x, g->act.x, pending, m->norm, n->once[WEIGHT_FINAL_NORM],
                      n->once[WEIGHT_FINAL_NORM_BIAS], b->n_tokens, m->hidden, m->norm_eps);
     else if (pending != NULL)
         g->ops->add(g->q, g->act.x, pending, (size_t)b->n_tokens * (size_t)m->hidden);
 }
 
+/* g->rows, of a drafting head, are normed; the first n_sampled become the states of the drafts that they choose, as
+ * they are before, or behind the norm of a layer that predicts, as the model's states are. */
+static void hold_states(const struct layer_run *r, void *rows, const int32_t *slot, int n_rows, int n_sampled)
+{
+    const struct network *n = r->network;
+    const struct model_config *m = &n->config;
+    bool behind = m->drafting.predicts;
+    const struct weight *w = behind ? n->layer[0][WEIGHT_PREDICT_NORM] : n->once[WEIGHT_FINAL_NORM];
+    if (!behind)
+        taps_hold(r, rows, slot, n_sampled);
+    r->ops->norm(r->q, rows, rows, NULL, m->norm, w, NULL, n_rows, m->hidden, m->norm_eps);
+    if (behind)
+        taps_hold(r, rows, slot, n_sampled);
+}
+
 /* g->logits_local = [n_rows, this rank's vocabulary] */
-static void compute_logits(struct engine *g, int n_rows)
+static void compute_logits(struct engine *g, int n_rows, int n_sampled)
 {
     const struct network *n = g->network;
     const struct model_config *m = &n->config;
-    const struct weight *head = network_head(n);
+    const struct weight *head = network_head(m->drafting.predicts ? n->taps->model : n);
+    const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, NULL, NULL};
     void *in = g->rows;
     g->ops->gather_rows(g->q, g->rows, g->act.x, g->dev.row, n_rows, m->hidden);
     if (m->embed_dim != m->hidden) {
         in = g->projected;
         g->ops->matmul(g->q, in, g->rows, n->once[WEIGHT_PROJECT_OUT], NULL, n_rows, false);
     }
-    const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, NULL, NULL};
+    if (m->drafting.n_taps > 0)
+        hold_states(&run, g->rows, g->dev.row_slot, n_rows, n_sampled);
     layer_product(&run, g->logits_local, in, head, n->once[WEIGHT_HEAD_BIAS], n_rows, false);
     if (m->logit_scale > 0 || m->logit_cap > 0)
         g->ops->scale(g->q, g->logits_local, m->logit_scale > 0 ? m->logit_scale : 1, m->logit_cap,
@@ -242,14 +285,22 @@ static void run_layers(struct engine *g, const struct batch *batch, bool wants_l
     windowed.block_table += batch->windowed_table;
     const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, batch, &windowed};
     const void *pending = NULL;
-    embed(g, batch);
+    if (g->network->config.drafting.n_taps > 0) {
+        embed_states(&run, g->dev.planned);
+        make_rotations(g, batch);
+    } else {
+        embed(g, batch);
+    }
     for (int layer = 0; layer < g->network->config.n_layers; layer++) {
+        taps_note(&run, layer, pending);
         ops_range_begin(g->ops, "layer", layer);
         pending = layer_forward(&run, layer, pending);
         ops_range_end(g->ops);
     }
-    if (wants_logits)
+    taps_note(&run, g->network->config.n_layers, pending);
+    if (wants_logits || taps_after_norm(g->network))
         finish(g, batch, pending);
+    taps_keep(&run);
 }
 
 /* The same and this rank's logits, as one operation. */
@@ -265,7 +316,7 @@ static void run_persistent(struct engine *g, const struct batch *batch)
 static void score(struct engine *g, int n_sampled, int n_scored)
 {
     size_t row_bytes = (size_t)g->network->config.vocab * dtype_bytes(g->q->act), first = (size_t)n_sampled;
-    g->ops->score(g->q, g->sampled_dev + first, (const char *)g->logits + first * row_bytes, g->dev.row_slot + first,
+    g->ops->score(g->q, g->sampled_dev + first, (const char *)g->choices + first * row_bytes, g->dev.row_slot + first,
                   g->dev.row_token + first, &g->sampler, n_scored);
 }
 
@@ -273,7 +324,7 @@ static void score(struct engine *g, int n_sampled, int n_scored)
 static void choose(struct engine *g, int n_sampled, int n_scored)
 {
     if (n_sampled > 0)
-        g->ops->sample(g->q, g->sampled_dev, g->logits, g->dev.row_slot, g->dev.row_len, &g->sampler, n_sampled);
+        g->ops->sample(g->q, g->sampled_dev, g->choices, g->dev.row_slot, g->dev.row_len, &g->sampler, n_sampled);
     if (n_scored > 0)
         score(g, n_sampled, n_scored);
 }
@@ -299,9 +350,12 @@ static void compute(struct engine *g, const struct step_shape *shape, bool persi
     else if (n_tokens > 0)
         run_layers(g, &batch, n_rows > 0);
     if (n_rows > 0 && !persistent)
-        compute_logits(g, n_rows);
+        compute_logits(g, n_rows, shape->n_sampled);
     if (n_rows > 0)
         gather_logits(g, n_rows);
+    if (n_rows > 0 && g->choices != g->logits)
+        g->ops->gather_columns(g->q, g->choices, g->logits, g->network->drafted_dev, n_rows,
+                               model_logits(&g->network->config), g->network->config.vocab);
     if (!shape->late)
         choose(g, shape->n_sampled, shape->n_scored);
 }

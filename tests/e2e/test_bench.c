@@ -474,6 +474,10 @@ int main(void)
     refused("--tokenizer without --throughput", LIST("bench", "--model", models_demo(), "--tokenizer", models_demo()));
     refused("--json-schema without --tokenizer",
             LIST("bench", "--model", models_demo(), "--throughput", "5:6", "--json-schema", "x"));
+    refused("drafts without a model that rest", LIST("bench", "--model", models_demo(), "--throughput", "5:6",
+                                                     "--num-speculative-tokens", "2", "--speculative", "auto"));
+    refused("simulated drafts of a form", LIST("bench", "--model", models_demo(), "--throughput", "5:6", "--tokenizer",
+                                               models_demo(), "--json-schema", "x", "--num-speculative-tokens", "2"));
     refused("--shared-prefix without --throughput", LIST("bench", "--model", models_demo(), "--shared-prefix", "5"));
     refused("--max-step-ms without --throughput", LIST("bench", "--model", models_demo(), "--max-step-ms", "5"));
     refused("steps of no time", LIST("bench", "--model", models_demo(), "--throughput", "5:6", "--max-step-ms", "0"));

@@ -298,6 +298,34 @@ static void top(void)
     process_free(&p);
 }
 
+static void top_of_drafts(void)
+{
+    static const char accepted[] = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
+    char metrics[1000];
+    struct fake_server s = {.metrics = metrics};
+    struct process p;
+    case_begin("top of a server that makes drafts: the share of those at each place that were right");
+    (void)snprintf(
+        metrics, sizeof metrics,
+        "vllm:spec_decode_num_drafts_total{engine=\"0\"} 300\nvllm:spec_decode_num_drafts_total{engine=\"1\"} "
+        "100\nvllm:spec_decode_num_draft_tokens_total{engine=\"0\"} 1000\n"
+        "vllm:spec_decode_num_accepted_tokens_total{engine=\"0\"} 508\n"
+        "%s{engine=\"0\",position=\"0\"} 200\n%s{engine=\"1\",position=\"0\"} 100\n"
+        "%s{engine=\"0\",position=\"1\"} 200\n%s{engine=\"0\",position=\"2\"} 8\n",
+        accepted, accepted, accepted, accepted);
+    fake_server_start(&s, "tcp://127.0.0.1:*");
+    client_start(&p, &s, NULL, CLIENT_WORDS("top", "--endpoint", "E", "--once", "--interval", "0.1"));
+    process_wait(&p);
+    fake_server_stop(&s);
+    case_check(p.status == 0 && strstr(p.text[PROCESS_OUT],
+                                       "\ndrafts     508 of 1000 accepted; 2.27 tokens a step with drafts; by place "
+                                       "75 50 2 %\n") != NULL,
+               "status %d: %s", p.status, p.text[PROCESS_OUT]);
+    case_end();
+    fake_server_free(&s);
+    process_free(&p);
+}
+
 /* Forty models, of which half are loaded; the first has a name that would clear the screen. */
 static json_t *many_models(void)
 {
@@ -402,6 +430,7 @@ int main(void)
     bench_random();
     bench_dataset();
     top();
+    top_of_drafts();
     top_of_models();
     help();
     libraries();

@@ -352,6 +352,32 @@ static void kill_batch(const char *config)
     batching_free(&r);
 }
 
+/* It counts the drafts of all runs, by vLLM's names. */
+static void check_manifest(const char *output, bool drafted)
+{
+    char path[320];
+    json_error_t where;
+    (void)snprintf(path, sizeof path, "%s/%s.manifest.json", dir, output);
+    json_t *manifest = json_load_file(path, 0, &where), *count;
+    const json_t *drafts = json_object_get(manifest, "drafts"),
+                 *places = json_object_get(drafts, "num_accepted_tokens_per_pos");
+    double sum = 0, before = talk_number(drafts, "num_drafts");
+    size_t k;
+    case_check(manifest != NULL && (drafts != NULL) == drafted, "%s: drafts in the manifest", output);
+    json_array_foreach(places, k, count)
+    {
+        double n = (double)json_integer_value(count);
+        case_check(n <= before, "%g right at place %zu, %g before", n, k, before);
+        sum += before = n;
+    }
+    if (drafted)
+        case_check(
+            json_array_size(places) == MOST && sum > N_LINES && sum == talk_number(drafts, "num_accepted_tokens") &&
+                sum < talk_number(drafts, "num_draft_tokens"),
+            "%zu places, %g of %g accepted", json_array_size(places), sum, talk_number(drafts, "num_draft_tokens"));
+    json_decref(manifest);
+}
+
 static void batched(const char *config)
 {
     struct batch_results plain, drafted;
@@ -365,6 +391,8 @@ static void batched(const char *config)
     case_check(batching_differences(&drafted, &plain) == 0, "%d texts differ", batching_differences(&drafted, &plain));
     case_check(sum_accepted(&plain) < 0 && sum_accepted(&drafted) > N_LINES, "%g and %g drafts accepted",
                sum_accepted(&plain), sum_accepted(&drafted));
+    check_manifest("plain.jsonl", false);
+    check_manifest("drafted.jsonl", true);
     batching_free(&plain);
     batching_free(&drafted);
     files_remove_dir(dir);

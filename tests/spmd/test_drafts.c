@@ -2,9 +2,11 @@
  * bits of log-probability for every request, greedy or sampled, with penalties, biases and ends, whatever is drafted.
  * What is drafted here is what came without drafts, right up to a random place: so how often a draft is accepted is
  * known, too. Guesses and draft models are tried as well: a model that drafts for itself is right wherever likelihood
- * alone chooses. */
+ * alone chooses; and so are heads (EAGLE-3), whose drafts follow from the text alone, whatever was shared, preempted or
+ * fed in pieces before. argv: nothing, or a part of the names of the fixtures to run. */
 #include "base/clock.h"
 #include "coordinator/schedule/scheduler.h"
+#include "partition/drafting.h"
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"
@@ -16,12 +18,14 @@
 #include <string.h>
 
 #define FIXTURES   "tests/parity/fixtures"
+#define HEADS      "tests/parity/heads"
 #define N_REQUESTS 500
 #define MAX_TOKENS 24
 #define MAX_PROMPT 30
 #define MAX_LEN    56 /* positions of the shortest model used here */
 #define MAX_SEQS   6
 #define MAX_DRAFTS 40
+#define N_BLOCKS   9 /* so few that sequences are preempted */
 
 static struct tokenizer *tokenizer;
 
@@ -42,6 +46,8 @@ struct run {
     uint64_t n_likeliest, n_unlikely; /* drafts in places where the likeliest token comes; those that are another one */
     struct guess_rules guesses;
     int vocab;
+    bool alone;                              /* sequences share nothing */
+    int32_t (*made)[MAX_TOKENS][DRAFTS_MAX]; /* [N_REQUESTS] the drafts after so many tokens, each one more; NULL */
 };
 
 static int below(uint64_t *seed, int n)
@@ -131,6 +137,16 @@ static bool is_likeliest(const struct sampling *p)
     return p->temperature == 0 && p->repetition_penalty == 1 && p->presence_penalty == 0 && p->frequency_penalty == 0;
 }
 
+/* Drafts of requests whose rules look at no history, of which a plan may have less. */
+static void note_drafts(struct run *r, const struct request *q)
+{
+    const struct sampling *p = &q->rules->sampling;
+    if (r->made == NULL || p->repetition_penalty != 1 || p->presence_penalty != 0 || p->frequency_penalty != 0)
+        return;
+    for (int k = 0; k < q->n_drafts; k++)
+        r->made[q->index][q->output.n][k] = q->draft[k] + 1;
+}
+
 /* Before the scheduler does: how many drafts have to be accepted, by what came without them. */
 static int accept(void *context, const struct step_result *result, struct err *e)
 {
@@ -139,6 +155,7 @@ static int accept(void *context, const struct step_result *result, struct err *e
     for (int i = 0; i < f->n && r->plain != NULL; i++) {
         const struct request *q = f->request[i];
         int at = (int)q->output.n;
+        note_drafts(r, q);
         for (int k = 0; k < q->n_drafts && at + k < r->plain->outcome[q->index].n && is_likeliest(&q->rules->sampling);
              k++, r->n_likeliest++)
             r->n_unlikely += q->draft[k] != r->plain->outcome[q->index].token[at + k].token;
@@ -160,7 +177,7 @@ static void run_all(struct instance *i, struct draft_model *d, struct run *r, co
     const struct rope *rope = &i->network.config.rope;
     struct scheduler_setup setup = {.limits = i->engine.limits,
                                     .tokenizer = tokenizer,
-                                    .prefix_caching = plain != NULL,
+                                    .prefix_caching = plain != NULL && !r->alone,
                                     .rope_changes_at = rope->growth != ROPE_FIXED ? rope->long_from : 0,
                                     .on_release = on_release,
                                     .context = r};
@@ -187,9 +204,26 @@ static void run_all(struct instance *i, struct draft_model *d, struct run *r, co
         loop_run(&i->engine, &client, &e);
 }
 
+static bool is_head(const char *drafts)
+{
+    return drafts != NULL && (strncmp(drafts, "eagle3", 6) == 0 || strncmp(drafts, "mtp", 3) == 0);
+}
+
+static int open_drafts(struct draft_model *d, const struct model_config *m, const char *drafts, struct err *e)
+{
+    char dir[256];
+    (void)snprintf(dir, sizeof dir, "%s/%s", is_head(drafts) ? HEADS : FIXTURES, drafts);
+    if (strncmp(drafts, "mtp", 3) == 0)
+        return model_predicting(&d->config, m, drafts, e) == 0 ? checkpoint_open(&d->checkpoint, dir, e) : -1;
+    if (model_config_read(&d->config, dir, e) != 0 || checkpoint_open(&d->checkpoint, dir, e) != 0 ||
+        drafting_read(&d->checkpoint, &d->config, e) != 0)
+        return -1;
+    return model_draft_for(&d->config, m, drafts, e);
+}
+
 /* drafts: the draft model's fixture, for sequences of draft_len tokens; NULL: there is none. */
 static void open_instance(struct instance *i, struct draft_model *d, struct world *w, const char *fixture,
-                          const char *drafts, int draft_len)
+                          const char *drafts, int draft_len, int n_blocks)
 {
     char dir[256];
     struct err e = {0};
@@ -199,9 +233,10 @@ static void open_instance(struct instance *i, struct draft_model *d, struct worl
                                               .max_batch_tokens = 90,
                                               .max_len = MAX_LEN,
                                               .max_logit_rows = MAX_SEQS + MAX_DRAFTS,
-                                              .n_blocks = 9,
+                                              .n_blocks = n_blocks,
                                               .max_drafts = MAX_DRAFTS,
-                                              .draft_len = draft_len},
+                                              .draft_len = draft_len,
+                                              .draft_skip = is_head(drafts)},
                                    .kv_bytes = -1,
                                    .threads = 1,
                                    .progress = PROGRESS_NEVER};
@@ -209,11 +244,8 @@ static void open_instance(struct instance *i, struct draft_model *d, struct worl
     if (w->rank == 0 && model_config_read(&m, dir, &e) == 0)
         (void)checkpoint_open(&c, dir, &e);
     fatal_agree(w, &e);
-    if (drafts != NULL && w->rank == 0) {
-        (void)snprintf(dir, sizeof dir, "%s/%s", FIXTURES, drafts);
-        if (model_config_read(&d->config, dir, &e) == 0)
-            (void)checkpoint_open(&d->checkpoint, dir, &e);
-    }
+    if (drafts != NULL && w->rank == 0)
+        (void)open_drafts(d, &m, drafts, &e);
     fatal_agree(w, &e);
     instance_open_drafted(i, d, w, &m, &c, &setup, &e);
 }
@@ -273,7 +305,7 @@ static void check_model(struct world *w, const char *fixture, const char *drafts
         const struct guess_rules rules = {.most = 1 + 5 * always, .longest = 1, .shortest = 1, .always = always};
         struct draft_model d = {0};
         struct run *run = calloc(1, sizeof *run);
-        open_instance(&i, &d, w, fixture, drafts, draft_len);
+        open_instance(&i, &d, w, fixture, drafts, draft_len, N_BLOCKS);
         run_all(&i, &d, run, plain, &rules);
         instance_close(&d.instance);
         instance_close(&i);
@@ -302,13 +334,60 @@ static void check_model(struct world *w, const char *fixture, const char *drafts
     }
 }
 
+/* Drafts that both made in the same places; *n: of these places. */
+static int count_other_drafts(const struct run *a, const struct run *b, int *n)
+{
+    int other = 0;
+    *n = 0;
+    for (int i = 0; i < N_REQUESTS; i++)
+        for (int at = 0; at < MAX_TOKENS; at++)
+            for (int k = 0; k < DRAFTS_MAX; k++) {
+                int32_t x = a->made[i][at][k], y = b->made[i][at][k];
+                *n += x != 0 && y != 0;
+                other += x != 0 && y != 0 && x != y;
+            }
+    return other;
+}
+
+/* A head drafts the same where memory is short, so that sequences are preempted and share, and where neither is. */
+static void check_head(struct world *w, const char *fixture, const char *head, const struct run *plain)
+{
+    struct instance i;
+    struct run *run[2];
+    bool me = w->rank == 0;
+    const struct guess_rules rules = {.most = 4, .longest = 1, .shortest = 1, .always = true};
+    for (int roomy = 0; roomy < 2; roomy++) {
+        struct draft_model d = {0};
+        run[roomy] = calloc(1, sizeof *run[roomy]);
+        run[roomy]->made = calloc(N_REQUESTS, sizeof *run[roomy]->made);
+        run[roomy]->alone = roomy;
+        open_instance(&i, &d, w, fixture, head, MAX_LEN, roomy ? 40 : N_BLOCKS);
+        run_all(&i, &d, run[roomy], plain, &rules);
+        instance_close(&d.instance);
+        instance_close(&i);
+    }
+    int n = 0, other = me ? count_other_drafts(run[0], run[1], &n) : 0;
+    const struct scheduler_stats *s = &run[0]->scheduler.stats;
+    tap_all(!me || (other == 0 && n > 1000), "others, or too few",
+            "%s, %d ranks, %s: the same %d drafts in two schedules", fixture, w->n_ranks, head, n);
+    tap_all(!me || (s->n_preemptions > 0 && s->prefix_hits > 0), "none",
+            "%s, %d ranks, %s: beside preemption and sharing", fixture, w->n_ranks, head);
+    for (int k = 0; k < 2; k++) {
+        tap_all(!me || count_different(plain, run[k]) == 0, "other tokens or bits", "%s, %d ranks, %s: the same tokens",
+                fixture, w->n_ranks, head);
+        scheduler_close(&run[k]->scheduler);
+        free(run[k]->made);
+        free(run[k]);
+    }
+}
+
 /* other: of the same vocabulary, or NULL. draft_len: the positions before the rotation changes. */
-static void check_fixture(struct world *w, const char *fixture, const char *other, int draft_len)
+static void check_fixture(struct world *w, const char *fixture, const char *other, const char *head, int draft_len)
 {
     const struct guess_rules none = {0}, replayed = {.most = DRAFTS_MAX};
     struct instance i;
     struct run *plain = calloc(1, sizeof *plain), *drafted = calloc(1, sizeof *drafted);
-    open_instance(&i, NULL, w, fixture, NULL, 0);
+    open_instance(&i, NULL, w, fixture, NULL, 0, N_BLOCKS);
     run_all(&i, NULL, plain, NULL, &none);
     run_all(&i, NULL, drafted, plain, &replayed);
     check_guesses(&i, fixture, plain);
@@ -328,6 +407,10 @@ static void check_fixture(struct world *w, const char *fixture, const char *othe
     check_model(w, fixture, fixture, draft_len, plain);
     if (other != NULL)
         check_model(w, fixture, other, draft_len, plain);
+    if (head != NULL) {
+        check_model(w, fixture, head, MAX_LEN, plain);
+        check_head(w, fixture, head, plain);
+    }
     scheduler_close(&plain->scheduler);
     scheduler_close(&drafted->scheduler);
     free(plain);
@@ -337,11 +420,15 @@ static void check_fixture(struct world *w, const char *fixture, const char *othe
 int main(int argc, char **argv)
 {
     static const struct {
-        const char *name, *other;
+        const char *name, *other, *head;
         int draft_len;
-    } fixture[] = {{"llama-14-2-gelu", "qwen3-f16", 40},
-                   {"llama-dynamic-cross", NULL, 24},
-                   {"mistral-window", "qwen3-tied", MAX_LEN}};
+    } fixture[] = {{"llama-14-2-gelu", "qwen3-f16", NULL, 40},
+                   {"llama-dynamic-cross", NULL, NULL, 24},
+                   {"mistral-window", "qwen3-tied", NULL, MAX_LEN},
+                   {"llama-f16", NULL, "eagle3-llama", MAX_LEN},
+                   {"qwen3-f16", NULL, "eagle3-speculators-qwen3", MAX_LEN},
+                   {"glm4moe-groups", NULL, "mtp-glm4moe-groups", MAX_LEN},
+                   {"deepseek3-f16", NULL, "mtp-deepseek3", MAX_LEN}};
     struct err e = {0};
     struct world w;
     if (world_open(&w, &argc, &argv, &e) != 0)
@@ -350,7 +437,8 @@ int main(int argc, char **argv)
     if (tokenizer == NULL)
         return 98;
     for (size_t i = 0; i < sizeof fixture / sizeof fixture[0]; i++)
-        check_fixture(&w, fixture[i].name, fixture[i].other, fixture[i].draft_len);
+        if (argc < 2 || strstr(fixture[i].name, argv[1]) != NULL)
+            check_fixture(&w, fixture[i].name, fixture[i].other, fixture[i].head, fixture[i].draft_len);
     tokenizer_close(&tokenizer);
     int status = tap_done();
     world_close(&w);

@@ -164,8 +164,9 @@ static void expect_rendered(const char *which, const char *request, const char *
     struct err e = {0};
     char why[200], got[ERR_TEXT_BYTES + 100] = "";
     json_t *r = json_loads(request, 0, NULL);
-    const struct chat_request chats = {json_object_get(r, "messages"), json_object_get(r, "tools"),
-                                       json_object_get(r, "documents"), json_object_get(r, "variables"), true};
+    const struct chat_request chats = {json_object_get(r, "messages"),  json_object_get(r, "parts"),
+                                       json_object_get(r, "tools"),     json_object_get(r, "documents"),
+                                       json_object_get(r, "variables"), true};
     assert_int_equal(chat_template_open(&chat, dir, which, why, sizeof why, &e), 0);
     assert_string_equal(why, "");
     if (chat_render(chat, &chats, &text, &error) != 0)
@@ -199,6 +200,27 @@ static void gives_templates_their_variables(void **state)
     (void)snprintf(want, sizeof want, "refused: messages: %s: chat template \"default\": line 1: the template says: no",
                    dir);
     expect_rendered(NULL, "{\"messages\": [{}]}", want);
+}
+
+/* Templates that go through lists of parts get them; others, and those that would write the list, one text. */
+static void gives_parts_to_those_that_take_them(void **state)
+{
+    (void)state;
+    static const char request[] =
+        "{\"messages\": [{\"content\": \"s\"}, {\"content\": \"a\\nb \"}], \"parts\": [null, [{\"type\": \"text\", "
+        "\"text\": \"a\"}, {\"type\": \"text\", \"text\": \"b \"}]]}";
+    write_config(
+        "{\"chat_template\": \"{% for m in messages %}[{% if m.content is string %}{{ m.content }}{% else %}"
+        "{% for p in m.content %}{% if p.type == 'text' %}{{ p.text | trim }}{% endif %}{% endfor %}{% endif %}]"
+        "{% endfor %}\"}");
+    expect_rendered(NULL, request, "[s][ab]");
+    write_config("{\"chat_template\": \"{% for m in messages %}[{{ m.content }}]{% endfor %}\"}");
+    expect_rendered(NULL, request, "[s][a\nb ]");
+    write_config("{\"chat_template\": \"{% for m in messages %}{{ '[' + m.content + ']' }}{% endfor %}\"}");
+    expect_rendered(NULL, request, "[s][a\nb ]");
+    write_config("{\"chat_template\": \"{% for m in messages %}[{% if m.content is string %}{{ m.content }}{% endif %}]"
+                 "{% endfor %}\"}");
+    expect_rendered(NULL, request, "[s][a\nb ]");
 }
 
 static void remove_file(const char *name)
@@ -328,6 +350,7 @@ int main(void)
         cmocka_unit_test(encodes_as_the_library),
         cmocka_unit_test(users_cannot_inject),
         cmocka_unit_test(gives_templates_their_variables),
+        cmocka_unit_test(gives_parts_to_those_that_take_them),
         cmocka_unit_test(finds_the_files),
         cmocka_unit_test(names_the_template),
         cmocka_unit_test(says_why_there_are_no_chats),

@@ -80,6 +80,24 @@ static void check_form(const struct chat_template *chat, const char *name)
     assert_int_equal(chat_template_thinks(chat, false), qwen);
 }
 
+/* Gemma's template goes through the parts of a content, and writes their texts one behind the other. */
+static void check_parts(const struct chat_template *chat, bool taken)
+{
+    struct jinja_text text = {0};
+    struct protocol_error error = {0};
+    json_t *messages = json_pack("[{s:s, s:s}]", "role", "user", "content", "once\nupon"),
+           *parts =
+               json_pack("[[{s:s, s:s}, {s:s, s:s}]]", "type", "text", "text", "once", "type", "text", "text", "upon");
+    const struct chat_request request = {.messages = messages, .parts = parts, .add_generation_prompt = true};
+    assert_int_equal(chat_render(chat, &request, &text, &error), 0);
+    char *got = join(&text);
+    assert_non_null(strstr(got, taken ? "onceupon" : "once\nupon"));
+    free(got);
+    jinja_text_free(&text);
+    json_decref(messages);
+    json_decref(parts);
+}
+
 static int check_family(const json_t *family)
 {
     struct chat_template *chat = NULL;
@@ -93,6 +111,7 @@ static int check_family(const json_t *family)
     assert_string_equal(why, "");
     struct tokenizer *t = open_tokenizer(dir);
     check_form(chat, json_string_value(json_object_get(family, "name")));
+    check_parts(chat, strcmp(json_string_value(json_object_get(family, "name")), "gemma3") == 0);
     json_array_foreach(cases, i, c)
     {
         check_text(chat, c);

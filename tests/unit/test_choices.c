@@ -315,6 +315,7 @@ static void one_mixture(uint64_t *seed, int depth, uint64_t *preemptions, int *f
                              0,
                              0,
                              0,
+                             0,
                              0};
     struct run run;
     int n = 1 + random_below(seed, MAX_SETS);
@@ -351,7 +352,7 @@ static void random_mixtures(void **state)
 /* ---- single rules ---- */
 
 static const struct request_rules plain = {.sampling = {.repetition_penalty = 1, .seed = 3}, .max_tokens = 10};
-static const struct limits roomy = {16, 128, MAX_LEN, 16, 100, 0, 0, 0, 0, 0};
+static const struct limits roomy = {16, 128, MAX_LEN, 16, 100, 0, 0, 0, 0, 0, 0};
 
 /* The prompt is fed once: 40 tokens, and 8 of them again for each further choice. */
 static void choices_share_the_prompt(void **state)

@@ -145,10 +145,56 @@ static void divided_memory(void **state)
     assert_int_equal(l.n_blocks, 700);
 }
 
+/* Half of a host's memory; of a device all but an eighth, and room for what is not counted. */
+static void part_for_keys_and_values(void **state)
+{
+    (void)state;
+    assert_true(fit_kv_part(10 * GIB, GIB, true) == 5 * GIB);
+    assert_true(fit_kv_part(10 * GIB, 7 * GIB, true) == 3 * GIB);
+    assert_true(fit_kv_part(81 * GIB, GIB, false) == 70 * GIB);
+    assert_true(fit_kv_part(3 * GIB, GIB, false) == 2 * GIB - GIB / 2);
+    assert_true(fit_kv_part(GIB, GIB / 2, false) == GIB / 4);
+    assert_true(fit_kv_part(GIB, GIB, false) == 0 && fit_kv_part(GIB, 2 * GIB, true) == 0);
+}
+
+/* A step has fewer tokens on a smaller device, but neither fewer than 512 nor than sequences. */
+static void tokens_of_a_step(void **state)
+{
+    (void)state;
+    struct model_config m = {0};
+    struct shard shard;
+    struct err e = {0};
+    assert_int_equal(model_config_read(&m, "demo/lockstep-stories", &e), 0);
+    shard_make(&shard, &m, 0, 1);
+    struct fit_part part = {&m, &shard, NULL, {.max_seqs = 8, .max_batch_tokens = 4096, .max_len = 64}, DTYPE_F32};
+    part.limits.max_logit_rows = 8;
+    assert_int_equal(fit_step(&part, &ops_cpu, 0, &e), 4096); /* unknown */
+    assert_int_equal(fit_step(&part, &ops_cpu, 100 * GIB, &e), 4096);
+    assert_int_equal(fit_step(&part, &ops_cpu, 1, &e), 512);
+    int before = 512, sizes = 1;
+    for (size_t bytes = 8 << 20; bytes < 8 * GIB; bytes *= 2) {
+        int tokens = fit_step(&part, &ops_cpu, bytes, &e);
+        assert_true(tokens == before || tokens == 2 * before || tokens == 4 * before);
+        sizes += tokens > before;
+        before = tokens;
+    }
+    assert_true(before == 4096 && sizes >= 3);
+    part.limits.max_seqs = 1500;
+    assert_int_equal(fit_step(&part, &ops_cpu, 1, &e), 2048);
+    part.limits.max_batch_tokens = 300;
+    assert_int_equal(fit_step(&part, &ops_cpu, 1, &e), 300);
+    expect_none(&e);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(judgement),       cmocka_unit_test(heads),
-                                       cmocka_unit_test(loading),         cmocka_unit_test(fp8_at_load),
-                                       cmocka_unit_test(kinds_of_blocks), cmocka_unit_test(divided_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(judgement),
+                                       cmocka_unit_test(heads),
+                                       cmocka_unit_test(loading),
+                                       cmocka_unit_test(fp8_at_load),
+                                       cmocka_unit_test(kinds_of_blocks),
+                                       cmocka_unit_test(divided_memory),
+                                       cmocka_unit_test(part_for_keys_and_values),
+                                       cmocka_unit_test(tokens_of_a_step)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

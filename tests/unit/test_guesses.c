@@ -98,6 +98,7 @@ static void options_name_a_draft_model(void **state)
     o.speculative = SPECULATIVE_OFF;
     expect_folder(o, "");
     expect_folder(CONFIG("{\"method\": \"draft_model\", \"model\": \"a/b\", \"num_speculative_tokens\": 2}"), "a/b");
+    expect_folder(CONFIG("{\"method\": \"eagle3\", \"model\": \"a/b\", \"num_speculative_tokens\": 2}"), "a/b");
     expect_folder(CONFIG("{\"model\": \"a/b\", \"num_speculative_tokens\": 2}"), "a/b");
     expect_folder(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 5}"), "");
 }
@@ -139,6 +140,11 @@ static void a_draft_model_pays_or_rests(void **state)
     assert_true(tries >= 5 && tries < 20);
     while (p.rest > 1)
         payoff_pass(&p);
+    struct payoff fresh;
+    payoff_open(&fresh);
+    for (int i = 0; i < 4; i++) /* the first results count for more than later ones */
+        payoff_judge(&fresh, 1, 0);
+    assert_true(fresh.chance[0] < 0.25 && fresh.chance[1] == 0.7);
     payoff_pass(&p); /* waits for one that can be drafted */
     assert_int_equal(payoff_choose(&p, &steps, 1, 1, 8), 1);
 }
@@ -154,12 +160,12 @@ static void refuse(struct run_options o, const char *why)
 static void options_are_refused_by_name(void **state)
 {
     (void)state;
-    refuse(CONFIG("{\"method\": \"eagle3\", \"num_speculative_tokens\": 3}"),
-           "\"eagle3\", expected \"ngram\" or \"draft_model\"");
+    refuse(CONFIG("{\"method\": \"eagle\", \"num_speculative_tokens\": 3}"),
+           "\"eagle\", expected \"ngram\", \"draft_model\", \"eagle3\" or \"mtp\"");
     refuse(CONFIG("{\"num_speculative_tokens\": 3}"), "\"method\" is \"\"");
     refuse(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 3, \"model\": \"x\"}"),
-           "\"model\" belongs to the method \"draft_model\"");
-    refuse(CONFIG("{\"method\": \"draft_model\", \"num_speculative_tokens\": 3}"), "which needs it");
+           "\"model\" belongs to the methods \"draft_model\" and \"eagle3\"");
+    refuse(CONFIG("{\"method\": \"draft_model\", \"num_speculative_tokens\": 3}"), "which need it");
     refuse(CONFIG("{\"method\": \"draft_model\", \"num_speculative_tokens\": 3, \"model\": 5}"), "\"model\"");
     refuse(CONFIG("{\"num_speculative_tokens\": 3, \"model\": \"x\", \"draft_tensor_parallel_size\": 1}"),
            "\"draft_tensor_parallel_size\" is not supported");

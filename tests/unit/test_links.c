@@ -26,7 +26,7 @@
 #define N_TRIPS 200
 #define PATIENT 20.0 /* s for what is to come at once */
 
-static const struct limits limits = {8, 64, 256, 8, 256, 0, 0, 0, 0, 0};
+static const struct limits limits = {8, 64, 256, 8, 256, 0, 0, 0, 0, 0, 0};
 
 struct rank0 {
     void *context;

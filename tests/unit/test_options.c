@@ -158,7 +158,7 @@ static void every_option_of_the_others(void **state)
     o = good("bench --model m --config c --load-format dummy --n-prompt 0 --n-gen 7 --repetitions 2 "
              "--n-depth 3 --batch 4 --latency 1:2 --throughput 3:4 --num-prompts 100 --max-batch 5 --shared-prefix 2 "
              "--warmup 0 --profile "
-             "--step-times --max-step-ms 2.5 "
+             "--step-times --max-step-ms 2.5 --speculative auto "
              "--max-batch-tokens 9 --kv-cache-memory-bytes 1M --threads 1 --device cuda --progress always --json");
     assert_string_equal(o.bench.config, "c");
     assert_int_equal(o.bench.run.load_format, LOAD_DUMMY);
@@ -172,6 +172,7 @@ static void every_option_of_the_others(void **state)
     assert_int_equal(o.bench.max_batch, 5);
     assert_int_equal(o.bench.shared_prefix, 2);
     assert_true(o.bench.step_times);
+    assert_int_equal(o.bench.drafts_rest, 1);
     assert_true(o.bench.run.max_step_ms == 2.5 && run_max_step(&o.bench.run) == 0.0025);
     assert_int_equal(o.generate.run.max_batch, 16); /* generate's option of the same name */
     assert_int_equal(o.bench.repetitions, 2);
@@ -195,6 +196,38 @@ static void forms_of_values(void **state)
     assert_false(o.generate.run.json);
     assert_int_equal(good("generate --top-k -1").generate.sampling.top_k, -1);
     assert_int_equal(good("generate --device=cuda").generate.run.device, DEVICE_CUDA);
+}
+
+/* Options that are given stay, and there is a token in a step for each sequence. */
+static void limits_are_chosen(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        bool on_gpus, many;
+        int64_t tokens, batch;
+    } known[] = {
+        {"serve", false, false, 512, 256},
+        {"serve", true, false, 4096, 512},
+        {"serve --models-dir m", true, true, 2048, 256},
+        {"serve --max-batch-tokens 64", true, false, 64, 64},
+        {"serve --max-num-batched-tokens 8192", true, false, 8192, 512},
+        {"serve --max-batch-tokens 400", false, false, 400, 256},
+        {"serve --models-dir m", false, true, 512, 256},
+    };
+    for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
+        struct options o = good(known[i].line);
+        struct run_options *run = options_run(&o);
+        bool given = run->max_batch_tokens >= 0;
+        assert_int_equal(options_many(&o), known[i].many);
+        run_choose_limits(run, known[i].on_gpus, known[i].many);
+        assert_int_equal(run->max_batch_tokens, known[i].tokens);
+        assert_int_equal(run->usual_batch, known[i].batch);
+        assert_int_equal(run->tokens_chosen, !given);
+    }
+    assert_int_equal(good("batch --max-num-seqs 7").batch.service.run.max_batch, 7);
+    assert_true(options_many(&(struct options){.command = COMMAND_BENCH, .bench.model_switch = "a,b"}));
+    assert_false(options_many(&(struct options){.command = COMMAND_BATCH}));
 }
 
 static void letters(void **state)
@@ -398,6 +431,7 @@ int main(void)
         cmocka_unit_test(every_option_of_generate),
         cmocka_unit_test(every_option_of_the_others),
         cmocka_unit_test(forms_of_values),
+        cmocka_unit_test(limits_are_chosen),
         cmocka_unit_test(letters),
         cmocka_unit_test(refusals),
         cmocka_unit_test(bytes),

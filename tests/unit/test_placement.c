@@ -290,7 +290,7 @@ struct sim {
 
 static int pick(int n)
 {
-    return rand() % n;
+    return n > 0 ? rand() % n : 0;
 }
 
 /* Clients that use a model in a set, and that wait for it. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 #define VOCAB 50
-static const struct limits limits = {4, 32, 70, 6, 11, 2, 3, 0, 0, 0}; /* 5 blocks a slot */
+static const struct limits limits = {4, 32, 70, 6, 11, 2, 3, 0, 0, 0, 0}; /* 5 blocks a slot */
 
 static void fill(struct plan *p)
 {
@@ -391,7 +391,8 @@ static void reserves(void **state)
     (void)state;
     struct plan p;
     struct err e = {0};
-    const struct limits none = {0}, small = {2, 4, 100, 4, 7, 1, 0, 0, 0, 0}, wide = {1, 50, 10, 60, 3, 5, 8, 0, 0, 0};
+    const struct limits none = {0}, small = {2, 4, 100, 4, 7, 1, 0, 0, 0, 0, 0},
+                        wide = {1, 50, 10, 60, 3, 5, 8, 0, 0, 0, 0};
     assert_int_equal(plan_open(&p, &none, &e), 0);
     size_t bytes = plan_pack(&p);
     assert_int_equal(bytes, PLAN_HEADER_BYTES);

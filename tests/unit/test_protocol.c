@@ -93,12 +93,16 @@ static void takes_chats(void **state)
     assert_string_equal(g->turn[0].role, "system");
     assert_int_equal(g->turn[1].bytes, 4);
     assert_memory_equal(g->turn[1].content, "a\nb\0", 5);
+    assert_int_equal(json_array_size(g->chat.parts), 2);
+    assert_true(json_is_null(json_array_get(g->chat.parts, 0)));
+    assert_int_equal(json_array_size(json_array_get(g->chat.parts, 1)), 2);
     assert_int_equal(g->rules.max_tokens, PROTOCOL_FILL);
     assert_true(g->chat.add_generation_prompt && !g->parse_special && !g->add_special_tokens);
     close_trial(&t);
     g = good(&t, "{\"messages\": [{\"role\": \"user\", \"content\": \"\"}], \"add_generation_prompt\": false, "
                  "\"parse_special\": "
                  "true, \"max_tokens\": 4}");
+    assert_null(g->chat.parts);
     assert_true(!g->chat.add_generation_prompt && g->parse_special && g->rules.max_tokens == 4);
     close_trial(&t);
 }

@@ -217,12 +217,37 @@ static void an_accident_is_forgotten(void **state)
     assert_true(before > 700 && after > before * 8 / 10);
 }
 
+/* Now and then the host is late: the results of two steps come at once, those of the first after both of them. */
+static void results_that_come_at_once(void **state)
+{
+    (void)state;
+    for (seed = 1; seed < 60;) {
+        uint64_t first = seed;
+        struct machine m = any_machine();
+        struct step_model model = {0};
+        double bound = any_bound(&m);
+        struct load l = {.n_decode = 50, .context = 500};
+        struct step_work work = decode_work(&l);
+        (void)run(&model, &m, bound, 0.75, STEPS);
+        for (int i = 0; i < 4; i++) {
+            struct step_work with = step_work_with(&work, 0, ideal(&m, &work, 0, 8192, bound));
+            double seconds = true_seconds(&m, &with);
+            step_model_add(&model, &with, true, 2 * seconds);
+            step_model_add(&model, &with, true, 1e-4 * seconds);
+        }
+        struct step_work with = step_work_with(&work, 0, step_model_fit(&model, &work, 0, 8192, bound));
+        if (true_seconds(&m, &with) > 1.3 * bound)
+            fail_msg("seed %llu: %g s, bound %g", (unsigned long long)first, true_seconds(&m, &with), bound);
+        seed = first + 1;
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(machines_keep_bounds),     cmocka_unit_test(other_speeds_are_noticed),
         cmocka_unit_test(prompts_are_remembered),   cmocka_unit_test(nothing_is_known),
-        cmocka_unit_test(an_accident_is_forgotten),
+        cmocka_unit_test(an_accident_is_forgotten), cmocka_unit_test(results_that_come_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

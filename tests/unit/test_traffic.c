@@ -3,6 +3,7 @@
 #include "tests/unit/unit.h"
 
 #include "commands/bench/traffic.h"
+#include "tests/support/files.h"
 
 #include <stdlib.h>
 
@@ -121,7 +122,7 @@ static void drafts_are_played(void **state)
     } known[] = {{0, 1}, {0.75, 3.0508}, {1, 5}};
     for (int i = 0; i < 3; i++) {
         enum { OUT = 5001 };
-        const struct limits l = {1, 64, OUT + 16, 5, OUT / 16 + 2, 0, 4, 0, 0, 0};
+        const struct limits l = {1, 64, OUT + 16, 5, OUT / 16 + 2, 0, 4, 0, 0, 0, 0};
         static struct sampled sampled[2][5];
         struct step_result result[2];
         struct plan plan;
@@ -152,16 +153,16 @@ static void all_are_served(void **state)
 {
     (void)state;
     for (int flights = 1; flights <= 2; flights++) {
-        check(1, 1, 1, (struct limits){1, 1, 2, 1, 1, 0, 0, 0, 0, 0}, flights, 1);
-        check(1, 7, 5, (struct limits){1, 4, 12, 1, 1, 0, 0, 0, 0, 0}, flights, 2 + 4);
-        check(9, 10, 6, (struct limits){4, 16, 16, 4, 4, 0, 0, 0, 0, 0}, flights, 0);
-        check(20, 33, 17, (struct limits){MAX_SEQS, 8, 50, MAX_SEQS, 32, 0, 0, 0, 0, 0}, flights, 0);
-        check(20, 33, 17, (struct limits){MAX_SEQS, 64, 50, MAX_SEQS, 9, 0, 0, 0, 0, 0}, flights,
+        check(1, 1, 1, (struct limits){1, 1, 2, 1, 1, 0, 0, 0, 0, 0, 0}, flights, 1);
+        check(1, 7, 5, (struct limits){1, 4, 12, 1, 1, 0, 0, 0, 0, 0, 0}, flights, 2 + 4);
+        check(9, 10, 6, (struct limits){4, 16, 16, 4, 4, 0, 0, 0, 0, 0, 0}, flights, 0);
+        check(20, 33, 17, (struct limits){MAX_SEQS, 8, 50, MAX_SEQS, 32, 0, 0, 0, 0, 0, 0}, flights, 0);
+        check(20, 33, 17, (struct limits){MAX_SEQS, 64, 50, MAX_SEQS, 9, 0, 0, 0, 0, 0, 0}, flights,
               0); /* KV for two at once */
-        check(5, 3, 1, (struct limits){2, 2, 4, 2, 2, 0, 0, 0, 0, 0}, flights, 0);
+        check(5, 3, 1, (struct limits){2, 2, 4, 2, 2, 0, 0, 0, 0, 0, 0}, flights, 0);
     }
     /* Two at once, results at once: 3 pairs of 1 prompt step and 3 decode steps. */
-    check(6, 4, 4, (struct limits){2, 8, 8, 2, 2, 0, 0, 0, 0, 0}, 1, 3 * 4);
+    check(6, 4, 4, (struct limits){2, 8, 8, 2, 2, 0, 0, 0, 0, 0, 0}, 1, 3 * 4);
 }
 
 static void prompts_differ(void **state)
@@ -169,7 +170,7 @@ static void prompts_differ(void **state)
     (void)state;
     struct traffic t = {0};
     struct err e = {0};
-    const struct limits l = {2, 64, 64, 2, 8, 0, 0, 0, 0, 0};
+    const struct limits l = {2, 64, 64, 2, 8, 0, 0, 0, 0, 0, 0};
     assert_int_equal(traffic_open(&t, 5, 20, 2, &l, VOCAB, &e), 0);
     assert_int_equal(traffic_queue(&t, 0, &e), 0);
     for (int i = 1; i < 5; i++)
@@ -182,7 +183,7 @@ static void prompts_differ(void **state)
 static void a_prefix_is_shared(void **state)
 {
     (void)state;
-    const struct limits l = {4, 40, 64, 4, 16, 0, 0, 0, 0, 0};
+    const struct limits l = {4, 40, 64, 4, 16, 0, 0, 0, 0, 0, 0};
     struct traffic t = {.n_shared = 33};
     struct device d = {.finds = true};
     struct err e = {0};
@@ -211,7 +212,7 @@ static void a_prefix_is_shared(void **state)
 static void waits_are_counted(void **state)
 {
     (void)state;
-    const struct limits l = {2, 16, 8, 2, 2, 0, 0, 0, 0, 0};
+    const struct limits l = {2, 16, 8, 2, 2, 0, 0, 0, 0, 0, 0};
     struct traffic t = {0};
     struct device d = {0};
     struct err e = {0};
@@ -232,18 +233,90 @@ static void refuses_what_never_runs(void **state)
     (void)state;
     struct traffic t = {0};
     struct err e = {0};
-    const struct limits l = {2, 64, 64, 2, 2, 0, 0, 0, 0, 0};
+    const struct limits l = {2, 64, 64, 2, 2, 0, 0, 0, 0, 0, 0};
     assert_int_equal(traffic_open(&t, 3, 30, 3, &l, VOCAB, &e), -1);
     expect_text(&e, ERR_MEMORY, "a request of 30 + 3 tokens: the KV cache holds 32");
     traffic_close(&t);
 }
 
+/* The mask's first token. */
+static int32_t first_token(const uint32_t *mask)
+{
+    int32_t word = 0;
+    while (mask[word] == 0)
+        word++;
+    return 32 * word + __builtin_ctz(mask[word]);
+}
+
+/* A device with one step under way, whose masks may come late. */
+static void compute_masked(struct traffic *t, struct plan *p, struct step_result *r, struct sampled *sampled)
+{
+    size_t words = (size_t)p->limits.mask_words;
+    traffic_masks(t, p);
+    const uint32_t *here = p->mask, *late = plan_late_masks(p);
+    *r = (struct step_result){.step = p->step, .sampled = sampled};
+    for (int i = 0; i < p->n_seqs; i++) {
+        const uint32_t **mask = p->seq[i].masked == MASK_LATE ? &late : &here;
+        for (int k = 0; k < p->seq[i].sample; k++, *mask += words)
+            sampled[r->n_sampled++] = (struct sampled){.token = first_token(*mask), .slot = p->seq[i].slot};
+    }
+}
+
+/* Answers end with text that is forced while a step samples in its place: only when that is over all is. */
+static void steps_under_way_are_awaited(void **state)
+{
+    (void)state;
+    static const char schema[] = "{\"type\":\"array\",\"minItems\":50,\"items\":{\"const\":\"a little dragon\"}}";
+    char dir[256], path[300];
+    struct err e = {0};
+    struct traffic t = {0};
+    struct plan plan;
+    struct sampled sampled[2][3];
+    struct step_result result[2];
+    uint64_t step = 0, n_void = 0;
+    files_make_dir(dir);
+    files_write(dir, "schema.json", schema, sizeof schema - 1);
+    (void)snprintf(path, sizeof path, "%s/schema.json", dir);
+    assert_int_equal(traffic_speak(&t, "demo/lockstep-stories", path, 2048, &e), 0);
+    const struct limits l = {.max_seqs = 3,
+                             .max_batch_tokens = 64,
+                             .max_len = 64,
+                             .max_logit_rows = 3,
+                             .n_blocks = 20,
+                             .mask_words = 2048 / 32};
+    assert_int_equal(traffic_open(&t, 5, 4, 23, &l, 2048, &e), 0);
+    assert_int_equal(plan_open(&plan, &l, &e), 0);
+    for (int round = 0; round < 4; round++) {
+        assert_int_equal(traffic_queue(&t, 0, &e), 0);
+        for (; traffic_busy(&t); step++) {
+            plan_reset(&plan, step);
+            traffic_plan(&t, &plan, 0);
+            if (step > 0)
+                assert_int_equal(traffic_accept(&t, &result[(step - 1) % 2], 0, &e), 0);
+            compute_masked(&t, &plan, &result[step % 2], sampled[step % 2]);
+            for (int i = 0; i < 5; i++)
+                n_void += t.request[i].finish != FINISH_NONE && t.request[i].n_in_flight > 0;
+        }
+        for (int i = 0; i < 5; i++)
+            assert_true(t.request[i].output.n == 23 && t.request[i].n_in_flight == 0);
+    }
+    assert_true(n_void > 0);
+    expect_none(&e);
+    plan_close(&plan);
+    traffic_close(&t);
+    files_remove_dir(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_are_served),    cmocka_unit_test(drafts_are_played),
-        cmocka_unit_test(prompts_differ),    cmocka_unit_test(a_prefix_is_shared),
-        cmocka_unit_test(waits_are_counted), cmocka_unit_test(refuses_what_never_runs),
+        cmocka_unit_test(all_are_served),
+        cmocka_unit_test(drafts_are_played),
+        cmocka_unit_test(prompts_differ),
+        cmocka_unit_test(a_prefix_is_shared),
+        cmocka_unit_test(waits_are_counted),
+        cmocka_unit_test(refuses_what_never_runs),
+        cmocka_unit_test(steps_under_way_are_awaited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

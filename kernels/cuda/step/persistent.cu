@@ -1,6 +1,7 @@
 /* kernels/cuda/step/persistent.cu - the host's side of the persistent kernel: which models it can run, its tables and
  * memory, the memory that ranks share, its launch. */
 #include "kernels/cuda/attention/attention_tile.cuh"
+#include "kernels/cuda/step/persistent_groups.cuh"
 #include "kernels/cuda/step/persistent_host.cuh"
 #include "kernels/cuda/step/persistent_kernel.cuh"
 #include "kernels/cuda/step/persistent_maps.cuh"
@@ -18,15 +19,56 @@ static bool fits_type(const struct queue *q, const struct weight *w)
     return w == nullptr || weight_is_quantised(w) || w->type == q->act;
 }
 
+static bool has_groups(const struct weight *w)
+{
+    return code_groups(&w->form, w->cols) > 1;
+}
+
+/* FORM_NONE: 16-bit weights, or codes that no kernel takes. */
+static enum chain_form form_of(const struct weight *w)
+{
+    const struct code_form *f = &w->form;
+    if (!weight_is_quantised(w) || f->scale != SCALE_F32 ||
+        (has_groups(w) ? f->group != GROUP_COLUMNS || f->first != 0 : f->zeros))
+        return FORM_NONE;
+    return f->codes == CODES_E4M3   ? FORM_E4M3
+           : f->codes == CODES_INT8 ? FORM_INT8
+           : f->codes == CODES_INT4 ? FORM_INT4
+                                    : FORM_NONE;
+}
+
 /* Refuses a product's weights by name. */
 static const char *refuse_codes(const struct weight *w)
 {
-    const struct code_form *f = &w->form;
     if (!weight_is_quantised(w))
         return nullptr;
-    if (f->codes != CODES_E4M3 || f->scale != SCALE_F32 || code_groups(f, w->cols) != 1)
-        return "quantised weights other than FP8 with a scale for each row";
-    return w->cols % (2 * STEP_COLUMNS) != 0 ? "quantised weights in rows that are not multiples of 128" : nullptr;
+    if (form_of(w) == FORM_NONE)
+        return "quantised weights other than FP8, INT8 and INT4 with scales of rows or of whole groups of 128 inputs";
+    if (w->cols * code_bits(w->form.codes) % 1024 != 0)
+        return "quantised weights in rows that are not multiples of 128 bytes";
+    int groups = code_groups(&w->form, w->cols);
+    if (groups > 1 && (groups % 4 != 0 || (w->form.zeros && groups % 16 != 0)))
+        return "scales or zeros in rows that are not multiples of 16 bytes";
+    return nullptr;
+}
+
+/* The first product's weights that are codes; NULL: none are. */
+static const struct weight *find_codes(const struct decode_model *m)
+{
+    const struct decode_layer *l = &m->layer[0];
+    const struct weight *const all[] = {l->qkv, l->out, l->mlp_in, l->mlp_out, m->head};
+    for (const struct weight *w : all)
+        if (weight_is_quantised(w))
+            return w;
+    return nullptr;
+}
+
+/* A kernel knows one form. */
+static bool another_form(const struct decode_model *m, const struct weight *w)
+{
+    const struct weight *first = find_codes(m);
+    return weight_is_quantised(w) &&
+           (form_of(w) != form_of(first) || w->form.zeros != first->form.zeros || has_groups(w) != has_groups(first));
 }
 
 /* Compares a layer with the first one. */
@@ -38,13 +80,6 @@ static bool alike(const struct decode_layer *a, const struct decode_layer *b)
         if (weight_is_quantised(pair[0]) != weight_is_quantised(pair[1]))
             return false;
     return true;
-}
-
-static bool any_codes(const struct decode_model *m)
-{
-    const struct decode_layer *l = &m->layer[0];
-    return weight_is_quantised(l->qkv) || weight_is_quantised(l->out) || weight_is_quantised(l->mlp_in) ||
-           weight_is_quantised(l->mlp_out) || weight_is_quantised(m->head);
 }
 
 static const char *refuse_layer(struct queue *q, const struct decode_layer *l)
@@ -97,9 +132,12 @@ extern "C" const char *cuda_persistent_refusal(struct queue *q, const struct dec
         if (!alike(&m->layer[0], &m->layer[l]))
             return "weights that are quantised in some layers only";
     }
-    if (m->parallel && any_codes(m))
-        return "quantised weights in parallel layers";
-    return refuse_codes(m->head);
+    const char *why = refuse_codes(m->head);
+    if (why == nullptr && m->parallel && find_codes(m) != nullptr)
+        why = "quantised weights in parallel layers";
+    bool mixed = false;
+    each_product(m, [&](const struct weight *w, int) { mixed = mixed || another_form(m, w); });
+    return why == nullptr && mixed ? "quantised weights of more than one form" : why;
 }
 
 static const void *data_of(const struct weight *w)
@@ -113,16 +151,15 @@ static void make_products(struct chain_args *a, const struct decode_model *m)
     const struct decode_layer *l = &m->layer[0];
     int width = l->out->cols;
     const int rows = CHAIN_ROWS, pieces = CHAIN_WARPS, own = m->parallel ? 1 : 0;
-    struct chain_product qkv = {l->qkv->rows, m->hidden, INPUT_NORMED, OUTPUT_QKV, 0, false, 1, rows, pieces, 0, false};
-    struct chain_product out = {m->hidden, width, INPUT_ATTENDED, OUTPUT_SUM, 0, false, own, rows, pieces, 0, false};
-    struct chain_product in = {m->ffn, m->hidden, INPUT_NORMED, OUTPUT_ACTIVATED,
-                               1,      m->gated,  own,          m->gated ? CHAIN_OCTET : rows,
-                               pieces, 0,         false};
+    struct chain_product qkv = {l->qkv->rows, m->hidden, INPUT_NORMED, OUTPUT_QKV, 0, false, 1, rows, pieces, 0, 1};
+    struct chain_product out = {m->hidden, width, INPUT_ATTENDED, OUTPUT_SUM, 0, false, own, rows, pieces, 0, 1};
+    struct chain_product in = {
+        m->ffn, m->hidden, INPUT_NORMED, OUTPUT_ACTIVATED, 1, m->gated, own, m->gated ? CHAIN_OCTET : rows, pieces,
+        0,      1};
     struct chain_product down = {
-        m->hidden, m->ffn, INPUT_ACTIVATED, m->parallel ? OUTPUT_KEPT : OUTPUT_SUM, 0, false, 1, rows, pieces,
-        0,         false};
-    struct chain_product head = {m->head->rows, m->hidden, INPUT_NORMED, OUTPUT_LOGITS, 0, false, 1, rows,
-                                 pieces,        0,         false};
+        m->hidden, m->ffn, INPUT_ACTIVATED, m->parallel ? OUTPUT_KEPT : OUTPUT_SUM, 0, false, 1, rows, pieces, 0, 1};
+    struct chain_product head = {
+        m->head->rows, m->hidden, INPUT_NORMED, OUTPUT_LOGITS, 0, false, 1, rows, pieces, 0, 1};
     if (m->parallel && m->shared_norm) {
         in.input = INPUT_SAME;
         in.norm = qkv.norm;
@@ -135,7 +172,7 @@ static void make_products(struct chain_args *a, const struct decode_model *m)
     int k = 0;
     each_product(m, [&](const struct weight *w, int product) {
         if (k++ < CHAIN_PRODUCTS || product == CHAIN_HEAD)
-            a->product[product].codes = weight_is_quantised(w);
+            a->product[product].spans = weight_is_quantised(w) ? 16 / code_bits(w->form.codes) : 1;
     });
     a->attention_before = m->parallel ? 2 : 1;
 }
@@ -191,7 +228,7 @@ static void open_maps(struct queue *q, struct persistent *p, const struct decode
 static void open_scales(struct queue *q, struct persistent *p, const struct decode_model *m)
 {
     size_t n = (size_t)m->n_layers * CHAIN_PRODUCTS + 1, bytes = n * sizeof(const float *);
-    if (!any_codes(m))
+    if (p->form == FORM_NONE || has_groups(find_codes(m)))
         return;
     const float **host = (const float **)err_calloc(&q->err, n, sizeof *host, "table of scales"), **at = host;
     p->scales = (const float **)cuda_alloc(q, bytes);
@@ -206,6 +243,26 @@ static void open_scales(struct queue *q, struct persistent *p, const struct deco
     }
     p->args.scales = p->scales;
     free(host);
+}
+
+/* The maps of each product's scales and zeros of groups. */
+static void open_groups(struct queue *q, struct persistent *p, const struct decode_model *m)
+{
+    if (p->form == FORM_NONE || !has_groups(find_codes(m)))
+        return;
+    const int n = group_count(p->form);
+    struct chain_args *a = &p->args;
+    p->group_maps = upload_maps(q, ((size_t)m->n_layers * CHAIN_PRODUCTS + 1) * 2, [&](CUtensorMap *to, auto encode) {
+        each_product(m, [&](const struct weight *w, int k) {
+            if (weight_is_quantised(w))
+                make_group_map(q, to, encode, w, 4, a->product[k].tile_rows, n);
+            if (w->form.zeros)
+                make_group_map(q, to + 1, encode, w, 1, a->product[k].tile_rows, n);
+            to += 2;
+        });
+    });
+    a->group_maps = p->group_maps;
+    a->group_zeros = find_codes(m)->form.zeros;
 }
 
 /* One allocation holds the words that this device keeps to itself, another the sums that the others write. */
@@ -249,26 +306,42 @@ static void open_steps(struct queue *q, struct persistent *p)
     cuda_wait(q);
 }
 
-/* The layout of shared memory in a step of n tokens, with a ring of `slots` slots. */
+static bool has_bias(const struct decode_model *m)
+{
+    bool has = m->head_bias != nullptr;
+    for (int l = 0; l < m->n_layers; l++) {
+        const struct decode_layer *d = &m->layer[l];
+        has = has || d->qkv_bias != nullptr || d->out_bias != nullptr || d->mlp_in_bias != nullptr ||
+              d->mlp_out_bias != nullptr;
+    }
+    return has;
+}
+
+/* The layout of shared memory in a step of n tokens, with a ring of `slots` slots. Before: args.at.bias_rows is 0 where
+ * no product has a bias. */
 static struct chain_layout make_layout(const struct persistent *p, int n_blocks, int slots, int n_tokens)
 {
     const struct chain_args *a = &p->args;
     struct chain_layout l = {};
-    int input = attend_scratch_bytes(a->head_dim), at = slots * RING_SLOT_BYTES;
+    int input = attend_scratch_bytes(a->head_dim), at = slots * RING_SLOT_BYTES, spans = 0;
     for (int k = 0; k <= CHAIN_PRODUCTS; k++)
         for (int b = 0; b < (k == 1 ? n_blocks - n_blocks / 4 : n_blocks); b++) { /* k == 1: see chain_open_step */
             struct chain_share s = chain_make_share(a->product[k], b, k == 1 ? n_blocks - n_blocks / 4 : n_blocks);
             int bytes = s.n_spans * CHAIN_WARPS * n_tokens * 64 * 2, n = s.end - s.begin;
             input = max(input, bytes);
+            spans = max(spans, s.n_spans);
             l.bias_rows = max(l.bias_rows, (a->product[k].gated ? 2 * n : n) + 2);
             l.x_rows = k == CHAIN_PRODUCTS - 1 ? max(l.x_rows, n) : l.x_rows;
         }
-    int *const offset[] = {&l.input,  &l.partial, &l.stats,  &l.bias,   &l.scales,   &l.residual, &l.kept, &l.cos_sin,
-                           &l.layers, &l.tokens,  &l.shares, &l.attend, &l.barriers, &l.hold,     &l.bytes};
-    const int size[] = {input,
+    int *const offset[] = {&l.groups, &l.sums,     &l.input,    &l.partial, &l.stats,  &l.bias,
+                           &l.scales, &l.residual, &l.kept,     &l.cos_sin, &l.layers, &l.tokens,
+                           &l.shares, &l.attend,   &l.barriers, &l.hold,    &l.bytes};
+    const int size[] = {slots * group_bytes(p->form, a->group_maps != nullptr, a->group_zeros),
+                        p->form == FORM_INT8 || p->form == FORM_INT4 ? spans / 2 * CHAIN_WARPS * CHAIN_OCTET * 4 : 0,
+                        input,
                         2 * CHAIN_WARPS * n_tokens * CHAIN_ROWS * 4,
                         n_tokens * CHAIN_WARPS * 16,
-                        2 * l.bias_rows * 4,
+                        a->at.bias_rows > 0 ? 2 * l.bias_rows * 4 : 0,
                         a->scales != nullptr ? 2 * l.bias_rows * 4 : 0,
                         n_tokens * l.x_rows * 4,
                         n_tokens * l.x_rows * 4,
@@ -298,12 +371,12 @@ static bool with_ring(const struct persistent *p, int n_blocks, int n_tokens, F 
     return true;
 }
 
-template <typename T, bool CODES>
+template <typename T>
 static void prepare(struct queue *q, const struct persistent *p)
 {
-    const void *const kernels[] = {(const void *)persistent_kernel<T, 5, CODES>,
-                                   (const void *)persistent_kernel<T, 3, CODES>,
-                                   (const void *)persistent_kernel<T, 2, CODES>};
+    const void *const kernels[] = {(const void *)persistent_kernel<T, 5, FORM_NONE>,
+                                   (const void *)persistent_kernel<T, 3, FORM_NONE>,
+                                   (const void *)persistent_kernel<T, 2, FORM_NONE>};
     for (const void *kernel : kernels)
         CUDA_TRY(q, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, p->max_shared));
 }
@@ -313,6 +386,8 @@ extern "C" void cuda_persistent_patience(struct queue *q, uint32_t for_others, u
     const decltype(word_patience) patience = {cuda_state(q)->vain, for_others, for_own};
     CUDA_TRY(q, cudaMemcpyToSymbol(word_patience, &patience, sizeof patience));
     wide_patience(q, for_others, for_own);
+    for (int form = FORM_E4M3; form <= FORM_INT4; form++)
+        find_code_kernels((enum chain_form)form)->patience(q, for_others, for_own);
 }
 
 extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model *m)
@@ -345,24 +420,27 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     a->position_offset = m->position_offset;
     a->rank = m->rank;
     a->n_ranks = m->n_ranks;
+    a->at.bias_rows = has_bias(m);
     int limit = 0, n_blocks = cuda_state(q)->n_multiprocessors;
+    p->form = find_codes(m) != nullptr ? form_of(find_codes(m)) : FORM_NONE;
     open_scales(q, p, m);
     CUDA_TRY(q, cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda_state(q)->device));
     p->max_shared = limit;
+    open_groups(q, p, m);
     while (p->max_tokens < NARROW_TOKENS && with_ring(p, n_blocks, p->max_tokens + 1, [](auto) {}))
         p->max_tokens++;
     open_layers(q, p, m);
     open_maps(q, p, m);
     open_words(q, p, m);
     open_steps(q, p);
-    if (p->scales == nullptr)
+    if (p->form == FORM_NONE)
         wide_open(q, p, m);
     cuda_state(q)->vain->n_layers = m->n_layers;
     cuda_persistent_patience(q, PATIENCE, PATIENCE_OWN);
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2)
-            p->scales != nullptr ? prepare<T, true>(q, p) : prepare<T, false>(q, p);
+            p->form == FORM_NONE ? prepare<T>(q, p) : find_code_kernels(p->form)->open(q, p->max_shared);
     });
     return p;
 }
@@ -375,6 +453,7 @@ extern "C" void cuda_persistent_close(struct queue *q, void *opened)
     wide_close(q, p);
     cuda_free(q, p->layers);
     cuda_free(q, p->maps);
+    cuda_free(q, p->group_maps);
     cuda_free(q, (void *)p->scales);
     cuda_free(q, p->words);
     cuda_free(q, p->args.sum[p->args.rank]);
@@ -432,10 +511,10 @@ extern "C" void cuda_persistent_run(struct queue *q, void *opened, void *logits,
         if constexpr (sizeof(T) == 2)
             with_ring(p, n_blocks, a.n_tokens, [&](auto slots) {
                 a.at = make_layout(p, n_blocks, slots, a.n_tokens);
-                if (p->scales != nullptr)
-                    launch_chain(q, persistent_kernel<T, slots, true>, a);
+                if (p->form == FORM_NONE)
+                    launch_chain(q, persistent_kernel<T, slots, FORM_NONE>, a);
                 else
-                    launch_chain(q, persistent_kernel<T, slots, false>, a);
+                    find_code_kernels(p->form)->run(q, slots, &a);
             });
     });
 }

@@ -42,6 +42,11 @@ static_assert(CHAIN_THREADS * CHAIN_REGISTERS + STREAM_THREADS * STREAM_REGISTER
 #define WIDE_BOXES    3   /* heights of a wide step's boxes: all tiles but the last; the last, of large, small shares */
 #define WIDE_BLOCKS   160 /* of a wide step at most */
 
+/* The form of weights that are codes: a kernel knows one besides 16-bit numbers. A scale is of
+ * a row or, where there are `group_maps`, of GROUP_COLUMNS of it; then there may be zeros, too, of INT8 and INT4. */
+enum chain_form { FORM_NONE, FORM_E4M3, FORM_INT8, FORM_INT4 };
+#define GROUP_COLUMNS 128
+
 enum chain_input { INPUT_NORMED, INPUT_SAME /* as the product before */, INPUT_ATTENDED, INPUT_ACTIVATED };
 /* The vectors that a wide step hands over as they are, and not as words. */
 enum chain_vector { VECTOR_AFTER_ATTENTION, VECTOR_AFTER_MLP, VECTOR_ATTENDED, VECTOR_ACTIVATED, CHAIN_VECTORS };
@@ -62,7 +67,7 @@ struct chain_product {
     int x;                 /* INPUT_NORMED: the residual stream that is read; OUTPUT_SUM: that is written */
     int tile_rows, pieces; /* results of a tile; pieces of STEP_COLUMNS columns of a step */
     int last_rows;         /* wide: those of the larger shares' last tile */
-    bool codes;            /* narrow: weights are E4M3, a scale for each row; a step has twice as many columns */
+    int spans;             /* STEP_COLUMNS columns of a warp in a step; narrow: codes have 2 of 8 bits, 4 of 4 */
 };
 
 /* Pointers of one layer, biases in order of execution. Entry n_layers: the head and the final norm, at index 0. */
@@ -88,6 +93,8 @@ struct chain_layout {
     int layers;   /* chain_layer [n_layers + 1] */
     int shares;   /* chain_share [CHAIN_PRODUCTS + 1] */
     int attend;   /* attend_shares */
+    int groups;   /* scales and zeros of groups, see persistent_groups.cuh */
+    int sums;     /* of activations, of INT8 and INT4: float [CHAIN_WARPS][groups of a warp][CHAIN_OCTET] */
     int barriers; /* of the ring, [2][slots] */
     int hold;     /* int: not 0 while no copies to shared memory are to be asked for */
     int tokens;   /* int [3][n_tokens]: id, slot, pos */
@@ -119,6 +126,8 @@ struct chain_args {
     enum activation activation;
     const float *const
         *scales; /* device [n_layers * CHAIN_PRODUCTS + 1] of each product's rows; NULL: they have none */
+    const CUtensorMap *group_maps; /* device [the same][2]: of scales and of zeros of groups; NULL: there are none */
+    bool group_zeros;
     const void *embed, *position;
     int first_id, embed_rows, position_rows, position_offset;
     int rank, n_ranks;
@@ -141,10 +150,10 @@ struct chain_args {
 };
 
 /* A block's share of a product: results [begin, end), in n_tiles tiles, each of n_steps. In a narrow step a warp
- * multiplies STEP_COLUMNS columns of a step by itself, as two pieces of 32; of codes twice as many. */
+ * multiplies STEP_COLUMNS columns of a step by itself, as two pieces of 32; of codes 2 or 4 times as many. */
 struct chain_share {
     int begin, end, n_tiles, n_steps, tile_rows;
-    int n_spans; /* of a warp's STEP_COLUMNS columns: n_steps, or twice that */
+    int n_spans; /* of a warp's STEP_COLUMNS columns: n_steps, or 2 or 4 times that */
 };
 
 /* The kind of a product by its number through all layers: one of a layer's, or the head. */
@@ -176,18 +185,18 @@ __host__ __device__ static inline chain_share chain_make_share(const chain_produ
     s.end = min((int)(pairs * (block + 1) / n_blocks) * 2, p.rows);
     s.tile_rows = p.tile_rows;
     s.n_tiles = s.end > s.begin ? (s.end - s.begin + s.tile_rows - 1) / s.tile_rows : 0;
-    int spans = p.codes ? 2 : 1, columns = p.pieces * STEP_COLUMNS * spans;
+    int columns = p.pieces * STEP_COLUMNS * p.spans;
     s.n_steps = (p.cols + columns - 1) / columns;
-    s.n_spans = s.n_steps * spans;
+    s.n_spans = s.n_steps * p.spans;
     return s;
 }
 
-/* First column of a warp's piece, two of them a step; of codes four. */
-__device__ static inline int chain_column(int warp, int piece, bool codes)
+/* First column of a warp's piece, two of them for each of a step's SPANS. */
+template <int SPANS>
+__device__ static inline int chain_column(int warp, int piece)
 {
-    if (codes)
-        return piece / 4 * (CHAIN_WARPS * 128) + warp * 128 + piece % 4 * 32;
-    return piece / 2 * (CHAIN_WARPS * 64) + warp * 64 + piece % 2 * 32;
+    const int PIECES = 2 * SPANS, COLUMNS = STEP_COLUMNS * SPANS;
+    return piece / PIECES * (CHAIN_WARPS * COLUMNS) + warp * COLUMNS + piece % PIECES * 32;
 }
 
 /* A block's view of its shared memory, the same for all threads. */

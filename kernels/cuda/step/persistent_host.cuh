@@ -9,9 +9,10 @@ struct persistent {
     struct chain_args args, wide; /* but for the step's */
     int max_tokens, max_shared;   /* max_tokens: of the narrow kernel */
     bool has_wide;
+    enum chain_form form; /* of the weights that are codes */
     struct chain_layer *layers;
-    const float **scales; /* NULL: no weights are codes */
-    CUtensorMap *maps, *wide_maps, *input_maps;
+    const float **scales; /* NULL: no weights have scales of rows */
+    CUtensorMap *maps, *group_maps, *wide_maps, *input_maps;
     unsigned long long *words;
     unsigned char *wide_memory;
     uint32_t *step;
@@ -23,6 +24,23 @@ void wide_close(struct queue *q, struct persistent *p);
 void wide_patience(struct queue *q, uint32_t for_others, uint32_t for_own);
 /* a: persistent.wide with the step's arguments. Enqueued. */
 void wide_run(struct queue *q, struct chain_args *a);
+
+/* The narrow kernels for codes of one form. slots: of the ring */
+struct code_kernels {
+    void (*open)(struct queue *q, int max_shared);
+    void (*patience)(struct queue *q, uint32_t for_others, uint32_t for_own);
+    void (*run)(struct queue *q, int slots, const struct chain_args *a);
+};
+extern const struct code_kernels code_kernels_e4m3, code_kernels_int8, code_kernels_int4;
+
+/* NULL: FORM_NONE */
+static inline const struct code_kernels *find_code_kernels(enum chain_form form)
+{
+    return form == FORM_E4M3   ? &code_kernels_e4m3
+           : form == FORM_INT8 ? &code_kernels_int8
+           : form == FORM_INT4 ? &code_kernels_int4
+                               : nullptr;
+}
 
 /* Places parts of these sizes in shared memory, one after the other from `at` on: *offset[i] = start; the last: end. */
 template <size_t N>

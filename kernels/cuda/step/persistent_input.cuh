@@ -6,7 +6,7 @@
 #ifndef STEP_PERSISTENT_INPUT_CUH
 #define STEP_PERSISTENT_INPUT_CUH
 
-#include "kernels/cuda/step/persistent_chain.cuh"
+#include "kernels/cuda/step/persistent_groups.cuh"
 
 #define UNIT_COLUMNS  4                      /* of a unit: two words, 8 bytes in shared memory */
 #define UNIT_STRIDE   (2 * CHAIN_WARPS * 64) /* columns from a lane's unit to its next one, two steps further */
@@ -16,59 +16,107 @@
 #define INPUT_HALF_SCALE 0.015625f
 #define NORM_UNITS       4 /* of a lane, which a norm keeps in registers: 8192 columns */
 
-/* A lane's units of a warp's columns: unit i is part lane % 8 of piece lane / 8 + 4 i. */
-template <typename T>
+/* A lane's units of a warp's columns: unit i is part lane % 8 of piece lane / 8 + 4 i. FORM: of the kernel's codes. */
+template <typename T, chain_form FORM>
 struct input_units {
+    static constexpr bool CODES = FORM != FORM_NONE, FINE = FORM == FORM_INT4;
+    static constexpr bool INTEGERS = FORM == FORM_INT8 || FORM == FORM_INT4;
+    static constexpr int SPANS = FINE ? 4 : 2; /* of a step, where weights are codes */
+
     int n;               /* of the warp's lane that has most */
     int n_places;        /* of this lane: units within the product's steps */
     int column, columns; /* unit 0's first one; of the matrix */
     int stride;          /* elements from a unit's place to the next unit's */
     T *place;            /* unit 0's of token 0 */
-    bool halves;         /* bf16 is to be f16 */
+    float *sums;         /* INTEGERS: see keep_sum */
+    bool coded, halves;  /* the product's weights are codes; bf16 is to be f16 */
 
     __device__ input_units(const chain_args &a, const chain_shared &sh, const chain_share &s, int n_columns)
-        : n((s.n_spans + 1) / 2), columns(n_columns), stride(4 * a.n_tokens * 32)
+        : n((s.n_spans + 1) / 2), columns(n_columns), stride(4 * a.n_tokens * 32),
+          coded(CODES && s.n_spans != s.n_steps)
     {
         int warp = threadIdx.x / 32, lane = threadIdx.x % 32, piece = lane / 8, part = lane % 8;
-        column = chain_column(warp, piece, s.n_spans != s.n_steps) + part * UNIT_COLUMNS;
+        column = coded ? chain_column<SPANS>(warp, piece) : chain_column<1>(warp, piece);
+        column += part * UNIT_COLUMNS;
         n_places = (s.n_spans * 16 - lane + 31) / 32;
-        halves = std::is_same<T, __nv_bfloat16>::value && s.n_spans != s.n_steps;
-        place =
-            sh.at<T>(a.at.input) + chain_input_at(warp, s.n_spans, piece, a.n_tokens, 0) + part / 2 * 8 + part % 2 * 2;
+        halves = std::is_same<T, __nv_bfloat16>::value && coded;
+        sums = sh.at<float>(a.at.sums) + warp * (s.n_spans / 2) * CHAIN_OCTET;
+        T *input = sh.at<T>(a.at.input);
+        if (coded)
+            place = input + code_input_at<FORM>(a, s, warp, piece * 32 + part * UNIT_COLUMNS);
+        else
+            place = input + chain_input_at(warp, s.n_spans, piece, a.n_tokens, 0) + part / 2 * 8 + part % 2 * 2;
     }
-    /* Leave the first n behind. */
+    /* Columns from unit 0 to unit i. */
+    __device__ int offset(int i) const
+    {
+        return FINE && coded ? i / 2 * (2 * UNIT_STRIDE) + i % 2 * GROUP_COLUMNS : i * UNIT_STRIDE;
+    }
+    /* Leave the first n behind, an even number. */
     __device__ void skip(int units)
     {
         n -= units;
         n_places -= units;
         column += units * UNIT_STRIDE;
         place += units * stride;
+        sums += units * CHAIN_OCTET;
     }
     __device__ bool has(int i) const
     {
-        return column + i * UNIT_STRIDE < columns;
+        return column + offset(i) < columns;
     }
     __device__ static uint32_t half_pair(uint32_t pair)
     {
         float2 x = tensor_unpack<T>(pair);
         return tensor_pack<__half>(x.x * INPUT_HALF_SCALE, x.y * INPUT_HALF_SCALE);
     }
+    /* Columns (0, 4), (2, 6), (1, 5), (3, 7) of eight, as code_tile has them of INT4: of two lanes one stores the even,
+     * one the odd ones. */
+    __device__ static uint2 pair_up(uint2 x)
+    {
+        bool odd = threadIdx.x % 2 != 0;
+        uint32_t even_two = codes_pick(x.x, x.y, 0x5410), odd_two = codes_pick(x.x, x.y, 0x7632);
+        uint32_t other = __shfl_xor_sync(0xffffffffu, odd ? even_two : odd_two, 1);
+        uint32_t low = odd ? other : even_two, high = odd ? odd_two : other;
+        return make_uint2(codes_pick(low, high, 0x5410), codes_pick(low, high, 0x7632));
+    }
+    /* Keeps the sum of unit i over all lanes, which is a group's, times -1 / INTEGER_UNIT. */
+    __device__ void keep_sum(int i, int t, uint2 x) const
+    {
+        float2 a = tensor_unpack<__half>(x.x), b = tensor_unpack<__half>(x.y);
+        float sum = warp_sum(a.x + a.y + (b.x + b.y));
+        if (threadIdx.x % 32 == 0 && i < n_places)
+            sums[i * CHAIN_OCTET + t] = sum * (-1 / INTEGER_UNIT);
+    }
+    __device__ void store_coded(int i, int t, uint2 x) const
+    {
+        if (halves)
+            x = make_uint2(half_pair(x.x), half_pair(x.y));
+        if (INTEGERS)
+            keep_sum(i, t, x);
+        if (FINE)
+            x = pair_up(x);
+        if (i < n_places)
+            *(uint2 *)(place + i * stride + t * 32) = x;
+    }
     /* The middle pairs of every 8 columns change places, as chain_tile has them. */
     __device__ void store(int i, int t, uint2 bits) const
     {
         uint32_t *to = (uint32_t *)(place + i * stride + t * 32);
-        if (i < n_places) {
-            to[0] = halves ? half_pair(bits.x) : bits.x;
-            to[2] = halves ? half_pair(bits.y) : bits.y;
+        if (coded) {
+            store_coded(i, t, bits);
+        } else if (i < n_places) {
+            to[0] = bits.x;
+            to[2] = bits.y;
         }
     }
 };
 
 /* The bits of N units of each of G tokens from token t on, once they are there; zeros for those outside. words:
  * [n_tokens] [columns / 2] */
-template <typename T, int N, int G>
-__device__ static inline void input_await(const chain_args &a, const input_units<T> &units,
-                                          const unsigned long long *words, int t, uint32_t epoch, uint2 (&bits)[G][N])
+template <typename T, int N, int G, typename U>
+__device__ static inline void input_await(const chain_args &a, const U &units, const unsigned long long *words, int t,
+                                          uint32_t epoch, uint2 (&bits)[G][N])
 {
     const unsigned long long *first = words + ((size_t)t * units.columns + units.column) / 2;
     int row = units.columns / 2;
@@ -76,17 +124,16 @@ __device__ static inline void input_await(const chain_args &a, const input_units
     ulonglong2 v[G * N];
     word_await(
         v, [&](int j) { return units.has(j % N) && (G == 1 || t + j / N < a.n_tokens); },
-        [&](int j) { return first + j / N * row + j % N * (UNIT_STRIDE / 2); }, epoch,
-        (const unsigned long long *)lane0);
+        [&](int j) { return first + j / N * row + units.offset(j % N) / 2; }, epoch, (const unsigned long long *)lane0);
 #pragma unroll
     for (int j = 0; j < G * N; j++)
         bits[j / N][j % N] = make_uint2((uint32_t)v[j].x, (uint32_t)v[j].y);
 }
 
 /* N units as they are. */
-template <typename T, int N, int G>
-__device__ static inline void input_plain(const chain_args &a, const input_units<T> &units,
-                                          const unsigned long long *words, uint32_t epoch)
+template <typename T, int N, int G, typename U>
+__device__ static inline void input_plain(const chain_args &a, const U &units, const unsigned long long *words,
+                                          uint32_t epoch)
 {
 #pragma unroll 1
     for (int t = 0; t < a.n_tokens; t += G) {
@@ -114,11 +161,12 @@ struct norm_weights {
         uint32_t pair = inside ? tensor_pack<T>(value, value) : 0;
         return make_uint2(pair, pair);
     }
-    __device__ norm_weights(const input_units<T> &units, const void *weight, const void *bias)
+    template <typename U>
+    __device__ norm_weights(const U &units, const void *weight, const void *bias)
     {
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            int c = units.column + i * UNIT_STRIDE;
+            int c = units.column + units.offset(i);
             w[i] = fetch(weight, c, units.has(i), 1);
             if (KIND == NORM_LAYER)
                 b[i] = fetch(bias, c, units.has(i), 0);
@@ -145,10 +193,12 @@ struct norm_columns {
     int n_mine;
     float n, inverse;
 
-    template <typename T>
-    __device__ norm_columns(const input_units<T> &units)
+    template <typename U>
+    __device__ norm_columns(const U &units)
         : n_mine(max(0, (units.columns - units.column + UNIT_STRIDE - 1) / UNIT_STRIDE))
     {
+        if (U::FINE && units.coded) /* two at a time */
+            n_mine = 2 * max(0, (units.columns - units.column + 2 * UNIT_STRIDE - 1) / (2 * UNIT_STRIDE));
         n = (float)(warp_sum(n_mine) * UNIT_COLUMNS);
         inverse = n > 0 ? 1.0f / n : 0.0f;
     }
@@ -204,8 +254,8 @@ __device__ static inline float2 norm_whole(const float4 *part, float inverse_hid
 }
 
 /* The residual stream, normed. words: [n_tokens][hidden / 2]. All threads of the block must come here. */
-template <typename T, norm_kind KIND, int N, int G>
-__device__ static inline void input_normed(const chain_args &a, const chain_shared &sh, const input_units<T> &units,
+template <typename T, norm_kind KIND, int N, int G, typename U>
+__device__ static inline void input_normed(const chain_args &a, const chain_shared &sh, const U &units,
                                            const unsigned long long *words, uint32_t epoch, const void *weight,
                                            const void *bias)
 {
@@ -235,10 +285,10 @@ __device__ static inline void input_normed(const chain_args &a, const chain_shar
     }
 }
 
-template <typename T, norm_kind KIND, int N>
-__device__ static inline void input_normed_units(const chain_args &a, const chain_shared &sh,
-                                                 const input_units<T> &units, const unsigned long long *words,
-                                                 uint32_t epoch, const void *weight, const void *bias)
+template <typename T, norm_kind KIND, int N, typename U>
+__device__ static inline void input_normed_units(const chain_args &a, const chain_shared &sh, const U &units,
+                                                 const unsigned long long *words, uint32_t epoch, const void *weight,
+                                                 const void *bias)
 {
     const int TOKENS = N == NORM_UNITS ? 1 : UNITS_AT_ONCE / N; /* registers set the limit */
     if (TOKENS == 1 || a.n_tokens == 1)
@@ -247,8 +297,8 @@ __device__ static inline void input_normed_units(const chain_args &a, const chai
         input_normed<T, KIND, N, TOKENS>(a, sh, units, words, epoch, weight, bias);
 }
 
-template <typename T, norm_kind KIND>
-__device__ static inline void input_normed_any(const chain_args &a, const chain_shared &sh, const input_units<T> &units,
+template <typename T, norm_kind KIND, typename U>
+__device__ static inline void input_normed_any(const chain_args &a, const chain_shared &sh, const U &units,
                                                const unsigned long long *words, uint32_t epoch, const void *weight,
                                                const void *bias)
 {
@@ -261,9 +311,9 @@ __device__ static inline void input_normed_any(const chain_args &a, const chain_
         input_normed_units<T, KIND, 4>(a, sh, units, words, epoch, weight, bias);
 }
 
-template <typename T, int N>
-__device__ static inline void input_plain_units(const chain_args &a, const input_units<T> &units,
-                                                const unsigned long long *words, uint32_t epoch)
+template <typename T, int N, typename U>
+__device__ static inline void input_plain_units(const chain_args &a, const U &units, const unsigned long long *words,
+                                                uint32_t epoch)
 {
     if (N == UNITS_AT_ONCE || a.n_tokens == 1)
         input_plain<T, N, 1>(a, units, words, epoch);
@@ -271,9 +321,9 @@ __device__ static inline void input_plain_units(const chain_args &a, const input
         input_plain<T, N, UNITS_AT_ONCE / N>(a, units, words, epoch);
 }
 
-template <typename T>
-__device__ static inline void input_plain_any(const chain_args &a, input_units<T> units,
-                                              const unsigned long long *words, uint32_t epoch)
+template <typename T, typename U>
+__device__ static inline void input_plain_any(const chain_args &a, U units, const unsigned long long *words,
+                                              uint32_t epoch)
 {
 #pragma unroll 1
     for (; units.n > 4; units.skip(UNITS_AT_ONCE))

@@ -79,20 +79,20 @@ __device__ static inline T chain_bias(const chain_product &p, const chain_share 
 }
 
 /* Copies the scales of the block's rows to shared memory, as the bias is copied: before the wait for the input. */
-template <typename T, bool CODES>
+template <bool CODES>
 struct chain_scales {
-    static constexpr float GAIN = std::is_same<T, __nv_bfloat16>::value ? 1 / INPUT_HALF_SCALE : 1;
     const float *from;
     float *to, mine;
     int n;
 
     __device__ chain_scales(const chain_args &a, const chain_shared &sh, const chain_product &p,
                             const chain_share &share, int product, int buffer)
-        : from(CODES ? a.scales[product] : nullptr), to(sh.at<float>(a.at.scales) + buffer * a.at.bias_rows), mine(0),
+        : from(CODES && a.scales != nullptr ? a.scales[product] : nullptr),
+          to(sh.at<float>(a.at.scales) + buffer * a.at.bias_rows), mine(0),
           n(from == nullptr ? 0 : (share.end - share.begin) * (p.gated ? 2 : 1))
     {
         if (CODES && (int)threadIdx.x < n)
-            mine = from[chain_row(p, share, threadIdx.x)] * GAIN;
+            mine = from[chain_row(p, share, threadIdx.x)];
     }
     __device__ void store(const chain_product &p, const chain_share &share) const
     {
@@ -100,7 +100,7 @@ struct chain_scales {
             to[threadIdx.x] = mine;
 #pragma unroll 1
         for (int i = threadIdx.x + CHAIN_THREADS; CODES && i < n; i += CHAIN_THREADS)
-            to[i] = from[chain_row(p, share, i)] * GAIN;
+            to[i] = from[chain_row(p, share, i)];
     }
     __device__ const float *kept() const
     {
@@ -108,11 +108,11 @@ struct chain_scales {
     }
 };
 
-template <typename T>
+template <typename T, chain_form FORM>
 __device__ static inline void chain_input(const chain_args &a, const chain_shared &sh, const chain_product &p,
                                           const chain_share &share, const chain_layer &layer, uint32_t epoch)
 {
-    input_units<T> units(a, sh, share, p.cols);
+    input_units<T, FORM> units(a, sh, share, p.cols);
     if (p.input == INPUT_ATTENDED || p.input == INPUT_ACTIVATED) {
         input_plain_any<T>(a, units, p.input == INPUT_ATTENDED ? a.attended : a.activated, epoch);
     } else {
@@ -144,8 +144,25 @@ struct chain_count {
     int tiles, products;
 };
 
+/* In persistent_code_tile.cuh, for kernels with codes. */
+template <typename T, chain_form FORM, int SLOTS>
+__device__ __forceinline__ static void code_tile(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
+                                                 const chain_share &share, int n, bool gated, float *partial);
+
+/* One tile's products of n rows of weights. */
+template <typename T, chain_form FORM, int SLOTS>
+__device__ __forceinline__ static void chain_tile_any(weight_ring<SLOTS> &ring, const chain_args &a,
+                                                      const chain_shared &sh, const chain_product &p,
+                                                      const chain_share &share, int n, float *partial)
+{
+    if constexpr (FORM != FORM_NONE)
+        if (p.spans > 1)
+            return code_tile<T, FORM>(ring, a, sh, share, n, p.gated, partial);
+    chain_tile<T>(ring, a, sh, share.n_steps, n, p.gated, partial);
+}
+
 /* One product of one layer: this block's share of it. product: counted through all layers. */
-template <typename T, int SLOTS, bool CODES>
+template <typename T, int SLOTS, chain_form FORM>
 __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
                                                   int product, int k, const chain_layer &layer, chain_count &count,
                                                   uint32_t epoch)
@@ -156,7 +173,7 @@ __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, cons
         return;
     const void *weights = layer.bias[k % CHAIN_PRODUCTS];
     int n_bias = weights == nullptr ? 0 : (share.end - share.begin) * (p.gated ? 2 : 1);
-    const chain_scales<T, CODES> scales(a, sh, p, share, product, count.products % 2);
+    const chain_scales<FORM != FORM_NONE> scales(a, sh, p, share, product, count.products % 2);
     float *bias = sh.at<float>(a.at.bias) + count.products++ % 2 * a.at.bias_rows;
     T mine = {};
     if ((int)threadIdx.x < n_bias)
@@ -164,7 +181,7 @@ __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, cons
     /* A block without a share of the product before has not read its input: and must have waited for it, too, before it
      * makes anything of this layer's. */
     if (p.input != INPUT_SAME || sh.share[k - 1].n_tiles == 0)
-        chain_input<T>(a, sh, p, share, layer, epoch);
+        chain_input<T, FORM>(a, sh, p, share, layer, epoch);
     if ((int)threadIdx.x < n_bias) /* seen by all after the tile's barrier */
         bias[threadIdx.x] = to_float(mine);
 #pragma unroll 1
@@ -174,10 +191,7 @@ __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, cons
     for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
         int size = CHAIN_WARPS * a.n_tokens * CHAIN_ROWS;
         float *partial = sh.at<float>(a.at.partial) + count.tiles % 2 * size;
-        if (CODES && p.codes)
-            chain_tile_codes<T>(ring, a, sh, share, chain_tile_rows(share, tile), p.gated, partial);
-        else
-            chain_tile<T>(ring, a, sh, share.n_steps, chain_tile_rows(share, tile), p.gated, partial);
+        chain_tile_any<T, FORM>(ring, a, sh, p, share, chain_tile_rows(share, tile), partial);
         chain_sync(); /* one a tile suffices: the next tile's sums go to the other buffer */
         chain_finish_tile<T>(a, sh, p, share, tile, count.tiles % CHAIN_WARPS, partial, n_bias > 0 ? bias : nullptr,
                              scales.kept(), epoch);
@@ -231,8 +245,8 @@ __device__ static inline void chain_await_shares(const chain_args &a)
         asm volatile("bar.sync 2, %0;" ::"n"(CHAIN_THREADS + STREAM_THREADS) : "memory");
 }
 
-/* grid: one block a multiprocessor, all resident. SLOTS: of the ring. CODES: the weights of some products are codes. */
-template <typename T, int SLOTS, bool CODES>
+/* grid: one block a multiprocessor, all resident. SLOTS: of the ring. FORM: of the weights that are codes. */
+template <typename T, int SLOTS, chain_form FORM>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     persistent_kernel(const __grid_constant__ chain_args a)
 {
@@ -252,7 +266,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         give_registers<STREAM_REGISTERS>();
         chain_await_shares(a);
         if (threadIdx.x == CHAIN_THREADS)
-            stream_weights<SLOTS, false>(a, sh);
+            stream_weights<SLOTS, false, FORM>(a, sh);
         return;
     }
     take_registers<CHAIN_REGISTERS>();
@@ -269,7 +283,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
             let_next_begin();
         if (k == a.attention_before)
             chain_attention<T, false>(a, sh, layer, epoch);
-        chain_step<T, SLOTS, CODES>(ring, a, sh, product, k, layer, count, epoch);
+        chain_step<T, SLOTS, FORM>(ring, a, sh, product, k, layer, count, epoch);
     }
     if (threadIdx.x == 0)
         a.step[blockIdx.x] = step + 1;

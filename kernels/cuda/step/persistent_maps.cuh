@@ -42,9 +42,35 @@ static inline void make_map(struct queue *q, CUtensorMap *to, PFN_cuTensorMapEnc
     memcpy((void *)to, &map, sizeof map);
 }
 
+/* Columns of codes are bytes. */
 static inline struct boxed boxed_weight(const struct weight *w)
 {
-    return {w->data, w->type, w->rows, w->cols, weight_is_quantised(w) ? code_pitch(&w->form, w->cols) : 0};
+    if (!weight_is_quantised(w))
+        return {w->data, w->type, w->rows, w->cols, 0};
+    return {w->data, w->type, w->rows, w->cols * code_bits(w->form.codes) / 8, code_pitch(&w->form, w->cols)};
+}
+
+/* How copies see scales (size: 4) or zeros (1) of groups: in boxes of so many rows and groups. */
+static inline void make_group_map(struct queue *q, CUtensorMap *to, PFN_cuTensorMapEncodeTiled_v12000 encode,
+                                  const struct weight *w, int size, int rows, int n)
+{
+    CUtensorMap map;
+    const struct code_form *f = &w->form;
+    const bool scales = size == 4;
+    const size_t at = scales ? code_scales_at(f, w->rows, w->cols) : code_zeros_at(f, w->rows, w->cols);
+    const cuuint64_t groups = (cuuint64_t)code_groups(f, w->cols), row = groups * (cuuint64_t)size;
+    const cuuint64_t sizes[] = {groups, (cuuint64_t)w->rows, 1}, pitch[] = {row, row * (cuuint64_t)w->rows};
+    const cuuint32_t box[] = {(cuuint32_t)n, (cuuint32_t)rows, 1}, stride[] = {1, 1, 1};
+    CUresult result = encode(&map, scales ? CU_TENSOR_MAP_DATA_TYPE_FLOAT32 : CU_TENSOR_MAP_DATA_TYPE_UINT8, 3,
+                             (char *)w->data + at, sizes, pitch, box, stride, CU_TENSOR_MAP_INTERLEAVE_NONE,
+                             !scales         ? CU_TENSOR_MAP_SWIZZLE_NONE
+                             : n * size > 64 ? CU_TENSOR_MAP_SWIZZLE_128B
+                                             : CU_TENSOR_MAP_SWIZZLE_64B,
+                             CU_TENSOR_MAP_L2_PROMOTION_NONE, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+    if (result != CUDA_SUCCESS)
+        ERR(&q->err, ERR_INTERNAL, "cuTensorMapEncodeTiled of the scales of a matrix of %d x %d: error %d", w->rows,
+            w->cols, (int)result);
+    memcpy((void *)to, &map, sizeof map);
 }
 
 /* n maps, which fill(host, encode) makes, on the device. */

@@ -12,8 +12,7 @@
 #define STEP_PERSISTENT_STREAM_CUH
 
 #include "kernels/cuda/bulk_copy.cuh"
-#include "kernels/cuda/codes.cuh"
-#include "kernels/cuda/step/persistent_chain.cuh"
+#include "kernels/cuda/step/persistent_groups.cuh"
 
 #define STREAM_UNDER_WAY 32   /* rows of 2 KiB at once: two full slots of 32 KiB, 8 MiB of a whole H200 */
 #define WIDE_UNDER_WAY   64   /* the same of a wide step */
@@ -147,7 +146,7 @@ template <bool WIDE, typename F>
 __device__ static inline void stream_rows(const CUtensorMap *map, const chain_product &p, uint32_t into, int step,
                                           int first, int n, F f)
 {
-    bool whole = WIDE || p.codes || p.cols % STEP_COLUMNS == 0;
+    bool whole = WIDE || p.spans > 1 || p.cols % STEP_COLUMNS == 0;
     if (whole)
         f(into, map, 0, first, step * stream_pieces<WIDE>(p));
 #pragma unroll 1
@@ -155,9 +154,10 @@ __device__ static inline void stream_rows(const CUtensorMap *map, const chain_pr
         f(into + v * n * 128, map, (step * CHAIN_WARPS + v) * STEP_COLUMNS, first, 0);
 }
 
-/* The same for all that a slot is going to hold. */
-template <bool WIDE, typename F>
-__device__ static inline void stream_slot(const chain_args &a, const stream_cursor &c, uint32_t into, F f)
+/* The same for all that a slot is going to hold; groups: where their scales go. */
+template <bool WIDE, chain_form FORM, typename F>
+__device__ static inline void stream_slot(const chain_args &a, const stream_cursor &c, uint32_t into,
+                                          const group_place &groups, F f)
 {
     const chain_product &p = a.product[c.k];
     const CUtensorMap *map = stream_map<WIDE>(a, c.product, p, c.n);
@@ -165,10 +165,13 @@ __device__ static inline void stream_slot(const chain_args &a, const stream_curs
     if (p.gated)
         stream_rows<WIDE>(map, p, into + (WIDE ? c.n * p.pieces * 128 : RING_SLOT_BYTES / 2), c.step, p.rows + c.row,
                           c.n, f);
+    if constexpr (FORM != FORM_NONE)
+        if (p.spans > 1)
+            group_boxes<FORM>(a, p, c.product, c.step, c.row, groups, f);
 }
 
 /* The maps of a product's first and last tile are going to be read. */
-template <bool WIDE>
+template <bool WIDE, chain_form FORM>
 __device__ static inline void stream_announce(const chain_args &a, const chain_shared &sh, int product)
 {
     int k = chain_index(a, product);
@@ -177,6 +180,8 @@ __device__ static inline void stream_announce(const chain_args &a, const chain_s
         return;
     box_map_prefetch(stream_map<WIDE>(a, product, a.product[k], chain_tile_rows(share, 0)));
     box_map_prefetch(stream_map<WIDE>(a, product, a.product[k], chain_tile_rows(share, share.n_tiles - 1)));
+    if (FORM != FORM_NONE && a.group_maps != nullptr && a.product[k].spans > 1)
+        box_map_prefetch(a.group_maps + product * 2);
 }
 
 /* The narrow kernel wants no copies now (chain_sum_ranks). */
@@ -187,7 +192,7 @@ __device__ static inline bool stream_held(const chain_args &a, const chain_share
 }
 
 /* All of this block's weights, one slot after the other as they become free and few are under way. One thread. */
-template <int SLOTS, bool WIDE>
+template <int SLOTS, bool WIDE, chain_form FORM>
 __device__ static inline void stream_weights(const chain_args &a, const chain_shared &sh)
 {
     weight_ring<SLOTS> ring(a, sh);
@@ -200,7 +205,7 @@ __device__ static inline void stream_weights(const chain_args &a, const chain_sh
         int rows = (a.product[now.k].gated ? 2 : 1) * now.n, lines = rows * stream_pieces<WIDE>(a.product[now.k]);
         uint32_t barrier = ring.filled();
         if (now.tile + now.step == 0 && now.product < a.n_layers * CHAIN_PRODUCTS)
-            stream_announce<WIDE>(a, sh, now.product + 1);
+            stream_announce<WIDE, FORM>(a, sh, now.product + 1);
         if (WIDE)
             copies.wait_for_room<WIDE_UNDER_WAY>(ring, (lines + CHAIN_WARPS - 1) / CHAIN_WARPS);
         else
@@ -209,16 +214,18 @@ __device__ static inline void stream_weights(const chain_args &a, const chain_sh
         while (stream_held<WIDE>(a, sh) || !barrier_ended(ring.emptied(), ring.round ^ 1))
             if (n_ahead < (WIDE ? WIDE_AHEAD : STREAM_AHEAD) && (uint32_t)clock64() - since >= STREAM_PACE &&
                 !later.done(a)) {
-                stream_slot<WIDE>(a, later, 0, [](uint32_t, const CUtensorMap *map, int x, int y, int z) {
-                    box_prefetch(map, x, y, z);
-                });
+                stream_slot<WIDE, FORM>(
+                    a, later, 0, group_place(),
+                    [](uint32_t, const CUtensorMap *map, int x, int y, int z) { box_prefetch(map, x, y, z); });
                 since += STREAM_PACE;
                 later.next(a, sh);
                 n_ahead++;
             }
-        barrier_expect(barrier, lines * 128);
-        stream_slot<WIDE>(
+        bool grouped = FORM != FORM_NONE && a.group_maps != nullptr && a.product[now.k].spans > 1;
+        barrier_expect(barrier, lines * 128 + (grouped ? group_bytes(FORM, true, a.group_zeros) : 0));
+        stream_slot<WIDE, FORM>(
             a, now, shared_address(sh.base) + ring.slot * RING_SLOT_BYTES,
+            group_place_of<FORM>(a, sh, SLOTS, ring.slot),
             [=](uint32_t into, const CUtensorMap *map, int x, int y, int z) { box_copy(into, map, x, y, z, barrier); });
         now.next(a, sh);
         if (n_ahead > 0)
@@ -295,51 +302,6 @@ __device__ __forceinline__ static void chain_tile(weight_ring<SLOTS> &ring, cons
             barrier_arrive(ring.emptied());
         ring.advance();
         input += 2 * a.n_tokens * 32;
-    }
-    if (mine)
-        chain_keep(partial + (warp * a.n_tokens + t) * CHAIN_ROWS, first, second);
-}
-
-/* The same with 8-bit weights: a step has 128 of a warp's columns, a lane's 16 bytes are 16 of them, x has 4 parts. */
-template <typename T, int SLOTS>
-__device__ __forceinline__ static void chain_tile_codes(weight_ring<SLOTS> &ring, const chain_args &a,
-                                                        const chain_shared &sh, const chain_share &share, int n,
-                                                        bool gated, float *partial)
-{
-    typedef code_pairs<__half, CODES_E4M3> pairs; /* x is f16, too: input_units::store */
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, t = lane / 4, row = weight_row(t);
-    float first[2][4] = {}, second[2][4] = {};
-    bool mine = t < a.n_tokens;
-    const T *input = sh.at<T>(a.at.input) +
-                     chain_input_at(warp, share.n_spans, lane % 4 / 2, a.n_tokens, mine ? t : 0) + lane % 2 * 16;
-    uint4 x[2][2] = {};
-    int at[2] = {weight_at(n, row), gated ? RING_SLOT_BYTES / 2 + weight_at(n, row) : weight_at(n, row + 8)};
-    for (int step = 0; step < share.n_steps; step++) {
-        const char *weights = sh.base + ring.slot * RING_SLOT_BYTES;
-#pragma unroll
-        for (int i = 0; i < 4; i++)
-            if (mine)
-                x[i / 2][i % 2] = *(const uint4 *)(input + i / 2 * 2 * a.n_tokens * 32 + i % 2 * 8);
-        barrier_wait(ring.filled(), ring.round);
-#pragma unroll
-        for (int i = 0; i < 2; i++)
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                uint4 w = *(const uint4 *)(weights + (at[r] ^ i * 64));
-                const uint32_t word[4] = {w.x, w.y, w.z, w.w};
-#pragma unroll
-                for (int k = 0; k < 4; k++) {
-                    uint32_t b[2];
-                    const uint4 &v = x[i][k / 2];
-                    pairs::decode(b, word[k], 0);
-                    tensor_mma<__half>(k % 2 == 0 ? first[r] : second[r], v.x, v.y, v.z, v.w, b[0], b[1]);
-                }
-            }
-        __syncwarp();
-        if (lane == 0)
-            barrier_arrive(ring.emptied());
-        ring.advance();
-        input += 4 * a.n_tokens * 32;
     }
     if (mine)
         chain_keep(partial + (warp * a.n_tokens + t) * CHAIN_ROWS, first, second);

@@ -349,7 +349,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     if (warp >= CHAIN_WARPS) {
         give_registers<WIDE_STREAM_REGISTERS>();
         if (threadIdx.x == CHAIN_THREADS)
-            stream_weights<SLOTS, true>(a, sh);
+            stream_weights<SLOTS, true, FORM_NONE>(a, sh);
         if (warp == WIDE_INPUT_WARP) {
             wait_for_previous();
             wide_inputs<SLOTS>(a, sh, a.step[blockIdx.x] * (uint32_t)(a.n_layers + 1));

@@ -1,0 +1,22 @@
+/* kernels/cuda/persistent_any.h - the persistent step of any model: functions of struct persistent_ops that leave dense
+ * layers to persistent.cu's, and are persistent_experts.cu's for mixtures of experts (kernels/decode_mixture.h). */
+#ifndef KERNELS_CUDA_PERSISTENT_ANY_H
+#define KERNELS_CUDA_PERSISTENT_ANY_H
+
+#include "kernels/persistent.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+const char *cuda_any_refusal(struct queue *q, const struct decode_model *m);
+void *cuda_any_open(struct queue *q, const struct decode_model *m);
+void cuda_any_close(struct queue *q, void *p);
+int cuda_any_max_tokens(const void *p);
+void cuda_any_run(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,256 @@
+/* kernels/cuda/step/persistent_choice.cuh - mixtures of experts in the persistent kernel: its additional arguments, and
+ * the router's choice, which every block makes for itself out of the same logits. It is made by counting: an expert is
+ * chosen if fewer than n_chosen come before it. (route_choose.cuh takes one after the other, too slow where all wait.)
+ */
+#ifndef STEP_PERSISTENT_CHOICE_CUH
+#define STEP_PERSISTENT_CHOICE_CUH
+
+#include "kernels/cuda/bulk_copy.cuh"
+#include "kernels/cuda/products/route_choose.cuh"
+#include "kernels/cuda/step/persistent_chain.cuh"
+
+#define EXPERT_STAGES  5   /* of a layer's weights: QKV, out, router, the experts' first and second products */
+#define EXPERT_MAX     256 /* experts: registers set the limit */
+#define EXPERT_COLUMNS 64  /* what the columns of the experts' products are multiples of */
+
+/* product[2] and product[3] of the chain are one expert's: `ffn` results of hidden columns, hidden results of ffn
+ * columns. Their maps are of the matrices of all held experts. */
+struct expert_args : chain_args {
+    struct chain_product router;
+    const CUtensorMap *router_maps; /* device [n_layers][BOX_SIZES] */
+    struct routing how;
+    int first_held, n_held;
+    int pair_pitch;                  /* elements of a pair's activations in shared memory */
+    int choice;                      /* offset of expert_choice in shared memory */
+    unsigned long long *pairs;       /* words [NARROW_TOKENS n_chosen][ffn / 2], instead of `activated` */
+    unsigned long long *logit_words; /* [NARROW_TOKENS][expert_logits_pitch], floats */
+};
+
+/* The block's tiles of the experts' first product. Results are counted through the chosen experts. */
+struct expert_tiles {
+    int at, end;   /* results */
+    int i, row, n; /* of the i-th chosen expert results [row, row + n), n even */
+
+    /* n_chosen: experts that some token has */
+    __device__ void open(const expert_args &a, int n_chosen)
+    {
+        unsigned ffn = a.product[2].rows, pairs = n_chosen * (ffn / 2);
+        at = (int)(pairs * blockIdx.x / gridDim.x) * 2;
+        end = (int)(pairs * (blockIdx.x + 1) / gridDim.x) * 2;
+        i = (int)((unsigned)at / ffn);
+        row = at - i * (int)ffn;
+        cut((int)ffn);
+    }
+    __device__ void cut(int ffn)
+    {
+        n = min(min(CHAIN_OCTET, end - at), ffn - row);
+    }
+    __device__ bool done() const
+    {
+        return at >= end;
+    }
+    __device__ void next(const expert_args &a)
+    {
+        at += n;
+        row += n;
+        if (row == a.product[2].rows) {
+            row = 0;
+            i++;
+        }
+        cut(a.product[2].rows);
+    }
+};
+
+/* The router's choice for the step's tokens. Pair p = token n_chosen + i is that of a token and its i-th expert. In
+ * shared memory: written between barriers of the warps that compute, read by the thread that asks for weights, too.
+ * Behind it lie its arrays. */
+struct alignas(16) expert_choice {
+    unsigned long long made;         /* barrier: a phase a layer, which ends when the choice is made */
+    struct chain_share router;       /* the block's share of the router */
+    struct expert_tiles first;       /* where its tiles of the experts' first product begin */
+    uint32_t taken[EXPERT_MAX / 32]; /* a bit a held expert: some token has it */
+    int n;                           /* held experts that some token has */
+};
+
+__device__ static inline int expert_pairs(const expert_args &a)
+{
+    return a.n_tokens * a.how.n_chosen;
+}
+
+__device__ static inline expert_choice *expert_choice_of(const expert_args &a, const chain_shared &sh)
+{
+    return sh.at<expert_choice>(a.choice);
+}
+
+/* Floats of a token's logits, and words: four lanes share out whole vectors of them. */
+__host__ __device__ static inline int expert_logits_pitch(int n_experts)
+{
+    return (n_experts + 15) / 16 * 16;
+}
+
+/* [n_tokens][expert_logits_pitch] what experts are chosen by, the larger the sooner; 0 where there is no expert */
+__device__ static inline uint32_t *choice_keys(const expert_args &a, const expert_choice *c)
+{
+    return (uint32_t *)(c + 1);
+}
+
+/* [n_tokens][expert_logits_pitch] */
+__device__ static inline float *choice_logits(const expert_args &a, const expert_choice *c)
+{
+    return (float *)(choice_keys(a, c) + a.n_tokens * expert_logits_pitch(a.how.n_experts));
+}
+
+/* [pairs][NARROW_TOKENS]: the pair of the i-th of the experts that some token has, and of a token; -1: none */
+__device__ static inline int16_t *choice_pair(const expert_args &a, const expert_choice *c)
+{
+    return (int16_t *)(choice_logits(a, c) + a.n_tokens * expert_logits_pitch(a.how.n_experts));
+}
+
+/* [pairs] their numbers in order, from the first held one on */
+__device__ static inline int32_t *choice_which(const expert_args &a, const expert_choice *c)
+{
+    return (int32_t *)(choice_pair(a, c) + expert_pairs(a) * NARROW_TOKENS);
+}
+
+/* [pairs] a pair's expert, and what its result counts */
+__device__ static inline int32_t *choice_expert(const expert_args &a, const expert_choice *c)
+{
+    return choice_which(a, c) + expert_pairs(a);
+}
+__device__ static inline float *choice_share(const expert_args &a, const expert_choice *c)
+{
+    return (float *)(choice_expert(a, c) + expert_pairs(a));
+}
+
+static inline int expert_choice_bytes(const struct routing &how, int n_tokens)
+{
+    int bytes = (int)sizeof(struct expert_choice) + n_tokens * how.n_chosen * (NARROW_TOKENS * 2 + 3 * 4) +
+                n_tokens * expert_logits_pitch(how.n_experts) * 8;
+    return (bytes + 127) / 128 * 128;
+}
+
+/* A place in shared memory for a pair's activations: rows of the tokens that are read together meet different banks. */
+__host__ __device__ static inline int expert_pair_pitch(int ffn)
+{
+    return ffn + EXPERT_COLUMNS / 2;
+}
+
+/* The logits of all tokens, out of their words, and the keys. */
+__device__ static inline void expert_await_logits(const expert_args &a, const expert_choice *c, uint32_t epoch)
+{
+    int pitch = expert_logits_pitch(a.how.n_experts), n = a.how.n_experts;
+#pragma unroll 1
+    for (int i = threadIdx.x; i < a.n_tokens * pitch / 2; i += CHAIN_THREADS) {
+        int e = a.n_tokens == 1 ? i * 2 : i * 2 % pitch;
+        ulonglong2 v[1];
+        word_await(
+            v, [=](int) { return e < n; }, [&](int) { return a.logit_words + i * 2; }, epoch);
+        const float logit[2] = {word_value(v[0].x), word_value(v[0].y)};
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            choice_logits(a, c)[i * 2 + k] = logit[k];
+            choice_keys(a, c)[i * 2 + k] = e + k < n ? ordered(logit[k]) : 0;
+        }
+    }
+}
+
+/* Experts that are chosen before expert e: those of larger keys, of equal ones the lower. Four lanes share them out,
+ * neighbouring vectors each, and all know the sum. */
+__device__ static inline int expert_rank(const uint32_t *keys, int e, int pitch)
+{
+    uint32_t mine = keys[e];
+    int n = 0;
+#pragma unroll 2
+    for (int i = threadIdx.x % 4 * 4; i < pitch; i += 16) {
+        uint4 v = *(const uint4 *)(keys + i);
+        n += v.x + (i < e) > mine; /* the largest key has room for that */
+        n += v.y + (i + 1 < e) > mine;
+        n += v.z + (i + 2 < e) > mine;
+        n += v.w + (i + 3 < e) > mine;
+    }
+    n += __shfl_xor_sync(0xffffffffu, n, 1);
+    return n + __shfl_xor_sync(0xffffffffu, n, 2);
+}
+
+/* The chosen experts, four lanes each. */
+__device__ static inline void expert_pick(const expert_args &a, expert_choice *c)
+{
+    int pitch = expert_logits_pitch(a.how.n_experts), k = a.how.n_chosen;
+    for (int t = 0; t < a.n_tokens; t++)
+        for (int e0 = 0; e0 < pitch; e0 += CHAIN_THREADS / 4) {
+            int e = e0 + (int)threadIdx.x / 4,
+                rank = expert_rank(choice_keys(a, c) + t * pitch, min(e, pitch - 1), pitch);
+            if (threadIdx.x % 4 != 0 || e >= a.how.n_experts || rank >= k)
+                continue;
+            int held = e - a.first_held;
+            choice_expert(a, c)[t * k + rank] = e;
+            if (held >= 0 && held < a.n_held)
+                atomicOr(&c->taken[held / 32], 1u << held % 32);
+        }
+}
+
+/* The held experts that are taken, in order, and each one's pairs; a thread a pair. */
+__device__ static inline void expert_list(const expert_args &a, expert_choice *c)
+{
+    int n = 0;
+    for (int p = threadIdx.x; p < expert_pairs(a); p += CHAIN_THREADS) {
+        int e = choice_expert(a, c)[p] - a.first_held, before = 0;
+        if (e < 0 || e >= a.n_held)
+            continue;
+        for (int w = 0; w < e / 32; w++)
+            before += __popc(c->taken[w]);
+        before += __popc(c->taken[e / 32] & ((1u << e % 32) - 1));
+        choice_which(a, c)[before] = e;
+        choice_pair(a, c)[before * NARROW_TOKENS + p / a.how.n_chosen] = (int16_t)p;
+    }
+    if (threadIdx.x != CHAIN_THREADS - 1)
+        return;
+    for (uint32_t taken : c->taken)
+        n += __popc(taken);
+    if (n != c->n) /* else the tiles are those of the layer before */
+        c->first.open(a, n);
+    c->n = n;
+}
+
+/* The shares of a token's chosen experts, as choose_experts has it. A warp has a token. */
+__device__ static inline void expert_shares(const expert_args &a, const expert_choice *c, int t)
+{
+    int lane = threadIdx.x % 32, k = a.how.n_chosen;
+    const float *logits = choice_logits(a, c) + t * expert_logits_pitch(a.how.n_experts);
+    float most = -INFINITY, all = 0;
+    for (int e = lane; e < a.how.n_experts; e += 32)
+        most = fmaxf(most, logits[e]);
+#pragma unroll
+    for (int d = 16; d > 0; d /= 2)
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, d));
+    for (int e = lane; e < a.how.n_experts; e += 32)
+        all += expf(logits[e] - most);
+    all = warp_sum(all); /* not a number if some logit is none: then all shares are none, for it must show */
+    float part = lane < k ? expf(logits[choice_expert(a, c)[t * k + lane]] - most) : 0.0f, chosen = warp_sum(part);
+    if (lane < k)
+        choice_share(a, c)[t * k + lane] =
+            isnan(all) ? all : a.how.scale * (part / (a.how.normalised ? chosen + 1e-20f : all));
+}
+
+/* By all warps that compute. Only then may the layer's weights of experts be asked for. Shares are seen by all after
+ * the next barrier. */
+__device__ static inline void expert_choose(const expert_args &a, const chain_shared &sh, uint32_t epoch)
+{
+    expert_choice *c = expert_choice_of(a, sh);
+    for (int i = threadIdx.x; i < EXPERT_MAX / 32; i += CHAIN_THREADS)
+        c->taken[i] = 0;
+    for (int i = threadIdx.x; i < expert_pairs(a) * NARROW_TOKENS; i += CHAIN_THREADS)
+        choice_pair(a, c)[i] = -1;
+    expert_await_logits(a, c, epoch);
+    chain_sync();
+    expert_pick(a, c);
+    chain_sync();
+    expert_list(a, c);
+    chain_sync();
+    if (threadIdx.x == 0)
+        barrier_arrive(shared_address(&c->made));
+    if ((int)threadIdx.x / 32 < a.n_tokens)
+        expert_shares(a, c, threadIdx.x / 32);
+}
+
+#endif

@@ -1,0 +1,151 @@
+/* kernels/cuda/step/persistent_code_tile.cuh - a tile's products with codes.
+ *
+ * Weights are the operand with 16 rows here: what is converted may go to any register, so no lane has to have what the
+ * tensor cores want beside each other. That halves the products of persistent_stream.cuh, whose weights come as they
+ * are. A scale of GROUP_COLUMNS columns multiplies their sum, in float, before it joins the others; one of a row what
+ * comes out in the end (chain_finish_tile). */
+#ifndef STEP_PERSISTENT_CODE_TILE_CUH
+#define STEP_PERSISTENT_CODE_TILE_CUH
+
+#include "kernels/cuda/step/persistent_kernel.cuh"
+
+/* Word i of four. */
+__device__ static inline uint32_t word_of(const uint4 &w, int i)
+{
+    return i == 0 ? w.x : i == 1 ? w.y : i == 2 ? w.z : w.w;
+}
+
+/* Adds the products of rows g and g + 8 (weight_row) over 64 bytes of each; x: of eights of columns. Integers become
+ * 2^-24 of what they are, since what stands in the lowest bits of f16 is a subnormal number, which the tensor cores
+ * multiply like any other; INTEGER_UNIT makes up for it. */
+template <chain_form FORM>
+__device__ static inline void code_multiply(float (&sum)[4], const uint4 (&w)[2], const uint4 (&x)[2])
+{
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        uint32_t a[2][2];
+        const uint4 &v = x[k / 2];
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+            if constexpr (FORM == FORM_E4M3) {
+                code_pairs<__half, CODES_E4M3>::decode(a[r], word_of(w[r], k), 0);
+            } else {
+                a[r][0] = codes_pick(word_of(w[r], k), 0, 0x4140);
+                a[r][1] = codes_pick(word_of(w[r], k), 0, 0x4342);
+            }
+        tensor_mma<__half>(sum, a[0][0], a[1][0], a[0][1], a[1][1], k % 2 == 0 ? v.x : v.z, k % 2 == 0 ? v.y : v.w);
+    }
+}
+
+/* The same of INT4. Every other nibble stands 4 bits higher and counts 16 times as much: they have sums of their
+ * own. */
+template <chain_form FORM>
+__device__ static inline void code_multiply(float (&sum)[4], const uint4 (&w)[2], const uint4 (&x)[4])
+{
+    const uint32_t LOW = 0x000f000fu, HIGH = 0x00f000f0u;
+    float high[4] = {};
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+        uint32_t a = word_of(w[0], k), b = word_of(w[1], k), a8 = a >> 8, b8 = b >> 8;
+        tensor_mma<__half>(sum, a & LOW, b & LOW, a8 & LOW, b8 & LOW, x[k].x, x[k].y);
+        tensor_mma<__half>(high, a & HIGH, b & HIGH, a8 & HIGH, b8 & HIGH, x[k].z, x[k].w);
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        sum[i] = fmaf(high[i], 0.0625f, sum[i]);
+}
+
+/* The groups of a lane's two rows in a slot. */
+template <chain_form FORM>
+struct code_groups_at {
+    static constexpr int COUNT = group_count(FORM), ROW = COUNT * (int)sizeof(float);
+    static constexpr float CENTRE = FORM == FORM_INT8 ? 128 : 8; /* the zero of codes that have none of their own */
+    int scale, zero; /* bytes into a slot's; this warp's next group lies behind */
+
+    __device__ explicit code_groups_at(int row)
+    {
+        int group = (int)threadIdx.x / 32 * (COUNT / CHAIN_WARPS);
+        /* as the copy has exchanged parts of 16 bytes: by the row's place in 1024 bytes, or in 512 */
+        int part = ROW == 128 ? group / 4 ^ row % 8 : group / 4 ^ row / 2 % 4;
+        scale = row * ROW + part * 16 + group % 4 * 4;
+        zero = row * COUNT + group;
+    }
+    /* The beginning of products of integers: less the zeros. sums: of x of the lane's two tokens, see keep_sum. */
+    __device__ void begin(float (&part)[4], float2 sums, const char *zeros, bool own) const
+    {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float z = own ? (float)*(const uint8_t *)(zeros + zero + r * 8 * COUNT) : CENTRE;
+            part[2 * r] = z * sums.x;
+            part[2 * r + 1] = z * sums.y;
+        }
+    }
+    /* sum += part times the scales; scales NULL: they come later */
+    __device__ void add(float (&sum)[4], const float (&part)[4], const char *scales) const
+    {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float s = scales != nullptr ? *(const float *)(scales + scale + r * 8 * ROW) : 1;
+            sum[2 * r] = fmaf(part[2 * r], s, sum[2 * r]);
+            sum[2 * r + 1] = fmaf(part[2 * r + 1], s, sum[2 * r + 1]);
+        }
+    }
+};
+
+/* One tile's products, as chain_tile. */
+template <typename T, chain_form FORM, int SLOTS>
+__device__ __forceinline__ static void code_tile(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
+                                                 const chain_share &share, int n, bool gated, float *partial)
+{
+    const bool INTEGERS = FORM != FORM_E4M3;
+    const int EIGHTS = code_columns(FORM) / 8;          /* of columns in a lane's 16 bytes */
+    const int GROUPS = group_count(FORM) / CHAIN_WARPS; /* of a warp in a step */
+    const float GAIN =
+        (std::is_same<T, __nv_bfloat16>::value ? 1 / INPUT_HALF_SCALE : 1) * (INTEGERS ? INTEGER_UNIT : 1);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, t = lane / 4, row = weight_row(t);
+    bool mine = t < a.n_tokens;
+    float sum[4] = {};
+    uint4 x[EIGHTS] = {}; /* of nobody's columns: zeros, as in chain_tile */
+    const T *input =
+        sh.at<T>(a.at.input) + chain_input_at(warp, share.n_spans, 0, a.n_tokens, mine ? t : 0) + lane % 4 * 8;
+    const float *sums = sh.at<float>(a.at.sums) + warp * (share.n_spans / 2) * CHAIN_OCTET + lane % 4 * 2;
+    const code_groups_at<FORM> groups(row);
+    int at[2] = {weight_at(n, row), gated ? RING_SLOT_BYTES / 2 + weight_at(n, row) : weight_at(n, row + 8)};
+    for (int step = 0; step < share.n_steps; step++) {
+        const char *weights = sh.base + ring.slot * RING_SLOT_BYTES, *all = sh.base + a.at.groups;
+        const char *scales = a.group_maps != nullptr ? all + ring.slot * group_scale_bytes(FORM) : nullptr;
+        const char *zeros = all + SLOTS * group_scale_bytes(FORM) + ring.slot * group_zero_bytes(FORM);
+        float part[4] = {};
+        barrier_wait(ring.filled(), ring.round);
+#pragma unroll
+        for (int half = 0; half < 2; half++) { /* 64 bytes of each row */
+            const int group = half * GROUPS / 2;
+            uint4 w[2];
+#pragma unroll
+            for (int r = 0; r < 2; r++)
+                w[r] = *(const uint4 *)(weights + (at[r] ^ half * 64));
+#pragma unroll
+            for (int k = 0; k < EIGHTS; k++)
+                if (mine)
+                    x[k] = *(const uint4 *)(input + (half * EIGHTS + k) * a.n_tokens * 32);
+            if (INTEGERS && (half == 0 || GROUPS == 2))
+                groups.begin(part, *(const float2 *)(sums + group * CHAIN_OCTET), zeros + group, a.group_zeros);
+            code_multiply<FORM>(part, w, x);
+            if (half == 1 || GROUPS == 2)
+                groups.add(sum, part, scales != nullptr ? scales + group * 4 : nullptr);
+        }
+        __syncwarp();
+        if (lane == 0)
+            barrier_arrive(ring.emptied());
+        ring.advance();
+        input += 2 * EIGHTS * a.n_tokens * 32;
+        sums += GROUPS * CHAIN_OCTET;
+    }
+#pragma unroll
+    for (int i = 0; i < 4; i++)
+        if (lane % 4 * 2 + i % 2 < a.n_tokens)
+            partial[(warp * a.n_tokens + lane % 4 * 2 + i % 2) * CHAIN_ROWS + i / 2 * CHAIN_OCTET + row] =
+                sum[i] * GAIN;
+}
+
+#endif

@@ -1,0 +1,242 @@
+/* kernels/cuda/step/persistent_experts.cu - the host's side of the persistent kernel for mixtures of experts: which
+ * models it can run, its memory, its launch. Products, layers, maps and words, as dense layers have them, persistent.cu
+ * opens, which takes one expert for the MLP: the matrices of all experts are ones of more rows. */
+#include "kernels/cuda/persistent_any.h"
+#include "kernels/cuda/step/persistent_attention_item.cuh"
+#include "kernels/cuda/step/persistent_experts_kernels.h"
+#include "kernels/cuda/step/persistent_host.cuh"
+#include "kernels/cuda/step/persistent_maps.cuh"
+#include "kernels/decode_mixture.h"
+
+#define MAX_CHOSEN   32 /* for a token */
+#define PATIENCE     1000000000u
+#define PATIENCE_OWN 4000000000u
+
+/* A step that is open: what a mixture has beside `p`, which cuda_persistent_open returned. */
+struct expert_step {
+    struct persistent *p;
+    struct expert_args args; /* but for the chain_args that change */
+    int bias_rows, max_tokens;
+    struct expert_step *next;
+};
+
+static struct expert_step *steps; /* all that are open */
+
+/* NULL: the layers are dense. */
+static struct expert_step *find_step(const void *p)
+{
+    struct expert_step *x = steps;
+    while (x != nullptr && x->p != p)
+        x = x->next;
+    return x;
+}
+
+static const char *refuse_layer(struct queue *q, const struct decode_layer *l, const struct weight *router)
+{
+    const struct weight *const products[] = {l->qkv, l->out, l->mlp_in, l->mlp_out, router};
+    for (const struct weight *w : products)
+        if (weight_is_quantised(w))
+            return "quantised weights in mixtures of experts";
+    if (l->mlp_in_bias != nullptr || l->mlp_out_bias != nullptr)
+        return "experts with biases";
+    if (l->heads.sinks != nullptr)
+        return "attention sinks";
+    return router->type != q->act || (uintptr_t)router->data % 16 != 0 ? "weights of more than one type" : nullptr;
+}
+
+static const char *refuse_mixture(struct queue *q, const struct decode_mixture *m)
+{
+    const struct routing *how = m->routing;
+    if (q->act != DTYPE_BF16)
+        return "mixtures of experts in another type than bfloat16";
+    if (how->sigmoid || how->n_groups > 1 || m->router_bias)
+        return "routers with sigmoids, groups or biases";
+    if (how->n_experts > EXPERT_MAX || how->n_chosen > MAX_CHOSEN)
+        return "more than 256 experts, or 32 for a token";
+    if (m->model.activation == ACTIVATION_SWIGLU)
+        return "experts whose gates and ups take turns";
+    if (m->model.hidden % EXPERT_COLUMNS != 0 || m->expert_ffn % EXPERT_COLUMNS != 0)
+        return "experts whose sizes are not multiples of 64";
+    if (m->model.hidden / 2 < cuda_state(q)->n_multiprocessors)
+        return "experts in layers of fewer rows than two for each of the GPU's multiprocessors";
+    for (int l = 0; l < m->model.n_layers; l++) {
+        const char *why = refuse_layer(q, &m->model.layer[l], m->router[l]);
+        if (why != nullptr)
+            return why;
+    }
+    return nullptr;
+}
+
+/* The model with an expert for the MLP. */
+static struct decode_model dense_model(const struct decode_mixture *m)
+{
+    struct decode_model d = m->model;
+    d.ffn = m->expert_ffn;
+    return d;
+}
+
+extern "C" const char *cuda_any_refusal(struct queue *q, const struct decode_model *m)
+{
+    const struct decode_mixture *mixture = decode_mixture_of(m);
+    if (mixture == nullptr)
+        return cuda_persistent_refusal(q, m);
+    struct decode_model dense = dense_model(mixture);
+    const char *why = refuse_mixture(q, mixture);
+    return why != nullptr ? why : cuda_persistent_refusal(q, &dense);
+}
+
+/* The most rows that a block has of a product; 0 where it has no bias. */
+static int rows_of_bias(const struct chain_product &p, bool has, int n_blocks)
+{
+    return has ? (p.rows / 2 + n_blocks) / n_blocks * 2 + 2 : 0;
+}
+
+static void fill_args(struct queue *q, struct expert_step *x, const struct decode_mixture *m)
+{
+    const struct decode_layer *l = &m->model.layer[0];
+    const struct chain_product *product = x->p->args.product;
+    struct expert_args *a = &x->args;
+    int n_blocks = cuda_state(q)->n_multiprocessors;
+    size_t pairs = NARROW_TOKENS * (size_t)m->routing->n_chosen;
+    a->router = product[0];
+    a->router.rows = m->routing->n_experts;
+    a->how = *m->routing;
+    a->first_held = m->first_held;
+    a->n_held = m->n_held;
+    a->pair_pitch = expert_pair_pitch(m->expert_ffn);
+    a->pairs = (unsigned long long *)cuda_alloc(q, pairs * (size_t)m->expert_ffn / 2 * sizeof *a->pairs);
+    a->logit_words = (unsigned long long *)cuda_alloc(
+        q, (size_t)(NARROW_TOKENS * expert_logits_pitch(m->routing->n_experts)) * sizeof *a->logit_words);
+    a->router_maps = upload_maps(q, (size_t)m->model.n_layers * BOX_SIZES, [&](CUtensorMap *to, auto encode) {
+        for (int i = 0; i < m->model.n_layers * BOX_SIZES; i++)
+            make_map(q, to++, encode, boxed_weight(m->router[i / BOX_SIZES]), 2 * (i % BOX_SIZES + 1), CHAIN_WARPS);
+    });
+    x->bias_rows = max(rows_of_bias(product[0], l->qkv_bias != nullptr, n_blocks),
+                       max(rows_of_bias(product[1], l->out_bias != nullptr, n_blocks),
+                           rows_of_bias(product[CHAIN_HEAD], m->model.head_bias != nullptr, n_blocks)));
+}
+
+/* The layout of shared memory in a step of n tokens, with a ring of `slots` slots; *choice: offset of expert_choice. */
+static struct chain_layout make_layout(const struct expert_step *x, int n_blocks, int slots, int n_tokens, int *choice)
+{
+    const struct chain_args *a = &x->p->args;
+    struct chain_layout l = {};
+    int input = max(attend_scratch_bytes(a->head_dim), n_tokens * x->args.how.n_chosen * x->args.pair_pitch * 2);
+    for (const struct chain_product &p : a->product) /* but for that of the experts' results */
+        if (p.input != INPUT_ACTIVATED)
+            input = max(input, chain_make_share(p, 0, n_blocks).n_spans * CHAIN_WARPS * n_tokens * 64 * 2);
+    for (int b = 0; b < n_blocks; b++) {
+        struct chain_share s = chain_make_share(a->product[CHAIN_PRODUCTS - 1], b, n_blocks);
+        l.x_rows = max(l.x_rows, s.end - s.begin);
+    }
+    l.bias_rows = x->bias_rows;
+    int *const offset[] = {&l.input,  &l.partial, &l.stats,  &l.bias,     &l.residual, &l.cos_sin, &l.layers,
+                           &l.tokens, &l.shares,  &l.attend, &l.barriers, &l.hold,     choice,     &l.bytes};
+    const int size[] = {input,
+                        2 * CHAIN_WARPS * n_tokens * CHAIN_ROWS * 4,
+                        n_tokens * CHAIN_WARPS * 16,
+                        2 * l.bias_rows * 4,
+                        n_tokens * l.x_rows * 4,
+                        n_tokens * a->rope_dims * 4,
+                        (a->n_layers + 1) * (int)sizeof(struct chain_layer),
+                        3 * n_tokens * 4,
+                        (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
+                        (int)sizeof(struct attend_shares),
+                        2 * slots * 8,
+                        (int)sizeof(int),
+                        expert_choice_bytes(x->args.how, n_tokens)};
+    place_shared(offset, size, slots * RING_SLOT_BYTES);
+    return l;
+}
+
+/* The slots of the deepest ring that leaves room for n tokens; 0: there is none. */
+static int find_slots(const struct expert_step *x, int n_blocks, int n_tokens)
+{
+    int choice;
+    for (int slots : {5, 3, 2})
+        if (make_layout(x, n_blocks, slots, n_tokens, &choice).bytes <= x->p->max_shared)
+            return slots;
+    return 0;
+}
+
+/* The wide kernel does not know experts. */
+static void drop_wide(struct queue *q, struct persistent *p)
+{
+    wide_close(q, p);
+    p->wide_maps = p->input_maps = nullptr;
+    p->wide_memory = nullptr;
+    p->has_wide = false;
+}
+
+static void open_mixture(struct queue *q, struct persistent *p, const struct decode_mixture *m)
+{
+    struct expert_step *x = (struct expert_step *)err_calloc(&q->err, 1, sizeof *x, "step of experts");
+    int n_blocks = cuda_state(q)->n_multiprocessors;
+    drop_wide(q, p);
+    if (x == nullptr)
+        return;
+    x->p = p;
+    x->next = steps;
+    steps = x;
+    fill_args(q, x, m);
+    while (x->max_tokens < NARROW_TOKENS && find_slots(x, n_blocks, x->max_tokens + 1) > 0)
+        x->max_tokens++;
+    expert_kernels_bf16.open(q, p->max_shared);
+    expert_kernels_bf16.patience(q, PATIENCE, PATIENCE_OWN);
+}
+
+extern "C" void *cuda_any_open(struct queue *q, const struct decode_model *m)
+{
+    const struct decode_mixture *mixture = decode_mixture_of(m);
+    if (mixture == nullptr)
+        return cuda_persistent_open(q, m);
+    struct decode_model dense = dense_model(mixture);
+    void *p = cuda_persistent_open(q, &dense);
+    if (p != nullptr)
+        open_mixture(q, (struct persistent *)p, mixture);
+    return p;
+}
+
+extern "C" void cuda_any_close(struct queue *q, void *p)
+{
+    struct expert_step *x = p != nullptr ? find_step(p) : nullptr, **link = &steps;
+    if (x != nullptr) {
+        while (*link != x)
+            link = &(*link)->next;
+        *link = x->next;
+        cuda_free(q, x->args.pairs);
+        cuda_free(q, x->args.logit_words);
+        cuda_free(q, (void *)x->args.router_maps);
+        free(x);
+    }
+    cuda_persistent_close(q, p);
+}
+
+extern "C" int cuda_any_max_tokens(const void *p)
+{
+    const struct expert_step *x = find_step(p);
+    return x != nullptr ? x->max_tokens : cuda_persistent_max_tokens(p);
+}
+
+extern "C" void cuda_any_run(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin)
+{
+    const struct expert_step *x = find_step(p);
+    if (x == nullptr) {
+        cuda_persistent_run(q, p, logits, batch, cos_sin);
+        return;
+    }
+    struct expert_args a = x->args;
+    int n_blocks = cuda_state(q)->n_multiprocessors, slots = find_slots(x, n_blocks, batch->n_tokens);
+    static_cast<struct chain_args &>(a) = x->p->args;
+    a.at = make_layout(x, n_blocks, slots, batch->n_tokens, &a.choice);
+    a.n_tokens = batch->n_tokens;
+    a.token = batch->token;
+    a.slot = batch->slot;
+    a.pos = batch->pos;
+    a.block_table = batch->block_table;
+    a.blocks_per_slot = batch->blocks_per_slot;
+    a.windowed_table = batch->windowed_table;
+    a.cos_sin = cos_sin;
+    a.logits = logits;
+    expert_kernels_bf16.run(q, slots, &a);
+}

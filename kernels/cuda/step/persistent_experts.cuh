@@ -1,0 +1,306 @@
+/* kernels/cuda/step/persistent_experts.cuh - the persistent kernel for models whose every layer has a mixture of
+ * experts, otherwise as the narrow one (persistent_kernel.cuh).
+ *
+ * The router is a product like others, whose logits go to all blocks; each makes the choice (persistent_choice.cuh).
+ * Results of the first product are counted through the chosen experts, in order of their numbers, and dealt out; of the
+ * second one a block has the same rows of every chosen expert, and adds up what these say: one matrix whose columns
+ * are those of all of them. So an expert's weights are read once, however many tokens have it. */
+#ifndef STEP_PERSISTENT_EXPERTS_CUH
+#define STEP_PERSISTENT_EXPERTS_CUH
+
+#include "kernels/cuda/step/persistent_experts_stream.cuh"
+#include "kernels/cuda/step/persistent_kernel.cuh"
+
+/* As in the wide kernel: the thread that asks for weights has more to keep in mind than the narrow one's. */
+#define EXPERT_STREAM_REGISTERS 64
+#define EXPERT_CHAIN_REGISTERS  104
+static_assert(CHAIN_THREADS * EXPERT_CHAIN_REGISTERS + STREAM_THREADS * EXPERT_STREAM_REGISTERS <=
+                  (CHAIN_THREADS + STREAM_THREADS) * BLOCK_REGISTERS,
+              "who takes more registers than are given waits for ever");
+
+/* The buffer for the warps' sums of the next tile. */
+__device__ static inline float *expert_partial(const expert_args &a, const chain_shared &sh, const chain_count &count)
+{
+    return sh.at<float>(a.at.partial) + count.tiles % 2 * CHAIN_WARPS * a.n_tokens * CHAIN_ROWS;
+}
+
+/* The token whose results of this tile the warp hands on: they take turns. */
+__device__ static inline int expert_turn(const chain_count &count)
+{
+    return (threadIdx.x / 32 + CHAIN_WARPS - count.tiles % CHAIN_WARPS) % CHAIN_WARPS;
+}
+
+/* The warps' sums in a token's pair of rows, for all lanes of the pair: a lane adds those of its part of the warps. */
+__device__ static inline float2 expert_sums(const expert_args &a, const float *partial, int t, int pair, int part)
+{
+    float2 s = make_float2(0, 0);
+#pragma unroll
+    for (int v = 0; v < CHAIN_WARPS / FINISH_PARTS; v++) {
+        int warp = part * (CHAIN_WARPS / FINISH_PARTS) + v;
+        float2 x = *(const float2 *)(partial + (warp * a.n_tokens + t) * CHAIN_ROWS + pair * 2);
+        s.x += x.x;
+        s.y += x.y;
+    }
+    return make_float2(chain_join(s.x), chain_join(s.y));
+}
+
+/* The router's logits to all blocks. */
+template <typename T, int SLOTS>
+__device__ static inline void expert_router(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
+                                            chain_count &count, uint32_t epoch)
+{
+    const chain_share share = expert_choice_of(a, sh)->router;
+    for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
+        float *partial = expert_partial(a, sh, count);
+        chain_tile<T>(ring, a, sh, share.n_steps, chain_tile_rows(share, tile), false, partial);
+        chain_sync();
+        int t = expert_turn(count), pair = threadIdx.x % FINISH_LANES, part = threadIdx.x % 32 / FINISH_LANES;
+        int row = share.begin + tile * share.tile_rows + pair * 2;
+        if (t >= a.n_tokens)
+            continue;
+        float2 s = expert_sums(a, partial, t, pair, part);
+        if (part == 0 && row < share.end)
+            word_publish2<false>(a.logit_words + t * expert_logits_pitch(a.how.n_experts) + row, word_float(s.x, epoch),
+                                 word_float(s.y, epoch));
+    }
+}
+
+/* A tile's results, activated, of the tokens that have the expert. */
+template <typename T>
+__device__ static inline void expert_finish_first(const expert_args &a, const expert_choice *c, const expert_tiles &at,
+                                                  int t, const float *partial, uint32_t epoch)
+{
+    const int UP = FINISH_LANES / 2; /* the lanes from there on have the ups */
+    int pair = threadIdx.x % FINISH_LANES, part = threadIdx.x % 32 / FINISH_LANES;
+    int p = t < a.n_tokens ? choice_pair(a, c)[at.i * NARROW_TOKENS + t] : -1;
+    if (p < 0)
+        return;
+    float2 gate = expert_sums(a, partial, t, pair, part);
+    float2 up = make_float2(__shfl_down_sync(0xffffffffu, gate.x, UP), __shfl_down_sync(0xffffffffu, gate.y, UP));
+    if (part == 0 && pair < UP && pair * 2 < at.n)
+        word_publish(a.pairs + ((size_t)p * a.product[2].rows + at.row + pair * 2) / 2,
+                     word_pair<T>(gated_activation(a.activation, gate.x, up.x),
+                                  gated_activation(a.activation, gate.y, up.y), epoch));
+}
+
+template <typename T, int SLOTS>
+__device__ static inline void expert_first(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
+                                           chain_count &count, uint32_t epoch)
+{
+    const expert_choice *c = expert_choice_of(a, sh);
+    expert_tiles at = c->first;
+    if (at.done()) /* else a tile's barrier says that everybody has read what the next input replaces */
+        chain_sync();
+    for (; !at.done(); at.next(a), count.tiles++) {
+        float *partial = expert_partial(a, sh, count);
+        chain_tile<T>(ring, a, sh, sh.share[2].n_steps, at.n, true, partial);
+        chain_sync();
+        expert_finish_first<T>(a, c, at, expert_turn(count), partial, epoch);
+    }
+}
+
+#define PAIR_UNITS_AT_ONCE 8 /* that a lane waits for */
+
+/* A lane's unit of the pairs' activations: half a warp has the warp's columns of a step of a pair, a lane 4 of them. */
+struct pair_unit {
+    int from, to; /* words, elements; from < 0: nothing */
+
+    __device__ void find(const expert_args &a, const chain_shared &sh, int unit)
+    {
+        int n_steps = sh.share[3].n_steps, cols = a.product[3].cols, p = n_steps == 1 ? unit : unit / n_steps;
+        int column = (unit - p * n_steps) * (CHAIN_WARPS * STEP_COLUMNS) + (int)threadIdx.x / 32 * STEP_COLUMNS +
+                     (int)threadIdx.x % 16 * UNIT_COLUMNS;
+        from = -1;
+        if (p < expert_pairs(a) && column < cols) {
+            int held = choice_expert(a, expert_choice_of(a, sh))[p] - a.first_held;
+            from = held >= 0 && held < a.n_held ? (p * cols + column) / 2 : -1;
+        }
+        to = p * a.pair_pitch + column / 8 * 8 + column / 4 % 2 * 2;
+    }
+};
+
+/* The activations of all pairs at this warp's columns, from words to shared memory, [pair][columns], in the order that
+ * input_units::store gives 8 columns. */
+template <typename T>
+__device__ static inline void expert_inputs(const expert_args &a, const chain_shared &sh, uint32_t epoch)
+{
+    int n = expert_pairs(a) * sh.share[3].n_steps;
+#pragma unroll 1
+    for (int begin = 0; begin < n; begin += 2 * PAIR_UNITS_AT_ONCE) {
+        pair_unit unit[PAIR_UNITS_AT_ONCE];
+#pragma unroll
+        for (int i = 0; i < PAIR_UNITS_AT_ONCE; i++)
+            unit[i].find(a, sh, begin + 2 * i + (int)threadIdx.x % 32 / 16);
+        int lane0 = __shfl_sync(0xffffffffu, unit[0].from, 0);
+        ulonglong2 v[PAIR_UNITS_AT_ONCE];
+        word_await(
+            v, [&](int i) { return unit[i].from >= 0; }, [&](int i) { return a.pairs + unit[i].from; }, epoch,
+            lane0 >= 0 ? a.pairs + lane0 : nullptr);
+#pragma unroll
+        for (int i = 0; i < PAIR_UNITS_AT_ONCE; i++)
+            if (unit[i].from >= 0) {
+                uint32_t *to = (uint32_t *)(sh.at<T>(a.at.input) + unit[i].to);
+                to[0] = (uint32_t)v[i].x;
+                to[2] = (uint32_t)v[i].y;
+            }
+    }
+    __syncwarp();
+}
+
+/* A lane's sums of one expert and token over the warp's columns: see chain_tile. x: the pair's activations; NULL: the
+ * token does not have the expert. */
+template <typename T, int SLOTS>
+__device__ static inline void expert_multiply(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
+                                              const int (&at)[2], const T *x, float (&sum)[2][2])
+{
+    float first[2][4] = {}, second[2][4] = {};
+    int column = threadIdx.x / 32 * STEP_COLUMNS, n_steps = sh.share[3].n_steps;
+    for (int step = 0; step < n_steps; step++, column += CHAIN_WARPS * STEP_COLUMNS) {
+        const char *weights = sh.base + ring.slot * RING_SLOT_BYTES;
+        uint4 in[2] = {}, w[2][2];
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            if (x != nullptr && column < a.product[3].cols)
+                in[i] = *(const uint4 *)(x + column + i * 32);
+        barrier_wait(ring.filled(), ring.round);
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+#pragma unroll
+            for (int i = 0; i < 2; i++)
+                w[r][i] = *(const uint4 *)(weights + (at[r] ^ i * 64));
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                tensor_mma<T>(first[r], in[i].x, in[i].y, in[i].z, in[i].w, w[r][i].x, w[r][i].y);
+                tensor_mma<T>(second[r], in[i].x, in[i].y, in[i].z, in[i].w, w[r][i].z, w[r][i].w);
+            }
+        __syncwarp();
+        if (threadIdx.x % 32 == 0)
+            barrier_arrive(ring.emptied());
+        ring.advance();
+    }
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int i = 0; i < 2; i++)
+            sum[r][i] = first[r][i] + second[r][i + 2];
+}
+
+/* One tile of the sum over the experts. */
+template <typename T, int SLOTS>
+__device__ static inline void expert_tile(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh, int n,
+                                          float *partial)
+{
+    const expert_choice *c = expert_choice_of(a, sh);
+    int lane = threadIdx.x % 32, t = lane / 4, row = weight_row(t);
+    const int at[2] = {weight_at(n, row), weight_at(n, row + 8)};
+    float all[2][2] = {}, one[2][2];
+    for (int i = 0; i < c->n; i++) {
+        int p = choice_pair(a, c)[i * NARROW_TOKENS + t];
+        float share = p >= 0 ? choice_share(a, c)[p] : 0.0f;
+        expert_multiply<T>(ring, a, sh, at, p >= 0 ? sh.at<T>(a.at.input) + p * a.pair_pitch + lane % 4 * 8 : nullptr,
+                           one);
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+#pragma unroll
+            for (int k = 0; k < 2; k++)
+                if (p >= 0)
+                    all[r][k] = fmaf(share, one[r][k], all[r][k]);
+    }
+    float *to = partial + ((int)threadIdx.x / 32 * a.n_tokens + t) * CHAIN_ROWS;
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int k = 0; k < 2; k++)
+            if (t < a.n_tokens)
+                to[r * CHAIN_OCTET + weight_row(lane % 4 * 2 + k)] = all[r][k];
+}
+
+template <typename T, int SLOTS>
+__device__ static inline void expert_second(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
+                                            chain_count &count, uint32_t epoch)
+{
+    const chain_share &share = sh.share[3];
+    expert_inputs<T>(a, sh, epoch);
+    for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
+        float *partial = expert_partial(a, sh, count);
+        expert_tile<T>(ring, a, sh, chain_tile_rows(share, tile), partial);
+        chain_sync();
+        chain_finish_tile<T>(a, sh, a.product[3], share, tile, count.tiles % CHAIN_WARPS, partial, nullptr, nullptr,
+                             epoch);
+    }
+    if (a.n_ranks > 1)
+        chain_sum_ranks<T>(a, sh, a.product[3].x, epoch);
+}
+
+/* The MLP of one layer. */
+template <typename T, int SLOTS>
+__device__ __forceinline__ static void expert_step(weight_ring<SLOTS> &ring, const expert_args &a,
+                                                   const chain_shared &sh, const chain_layer &layer, chain_count &count,
+                                                   uint32_t epoch)
+{
+    chain_input<T, FORM_NONE>(a, sh, a.product[2], sh.share[2], layer, epoch);
+    expert_router<T>(ring, a, sh, count, epoch);
+    expert_choose(a, sh, epoch);
+    expert_first<T>(ring, a, sh, count, epoch);
+    expert_second<T>(ring, a, sh, count, epoch);
+}
+
+/* By all threads of the block, before they meet. */
+__device__ static inline void expert_open(const expert_args &a, const chain_shared &sh)
+{
+    expert_choice *c = expert_choice_of(a, sh);
+    chain_open_tables(a, sh);
+    if (threadIdx.x == 0) {
+        barrier_open(shared_address(&c->made), 1);
+        barriers_opened();
+        c->n = -1;
+        c->router = chain_make_share(a.router, (int)blockIdx.x, (int)gridDim.x);
+    }
+}
+
+/* grid: one block a multiprocessor, all resident. SLOTS: of the ring. */
+template <typename T, int SLOTS>
+__global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
+    persistent_experts_kernel(const __grid_constant__ expert_args a)
+{
+    extern __shared__ __align__(1024) char shared[];
+    const chain_shared sh = {shared, (chain_share *)(shared + a.at.shares)};
+    weight_ring<SLOTS> ring(a, sh);
+    chain_count count = {0, 0};
+    if (threadIdx.x == 0) {
+        ring.open();
+        *sh.at<int>(a.at.hold) = 0;
+    }
+    expert_open(a, sh);
+    __syncthreads();
+    if (threadIdx.x >= CHAIN_THREADS) {
+        give_registers<EXPERT_STREAM_REGISTERS>();
+        if (threadIdx.x == CHAIN_THREADS)
+            stream_expert_weights<SLOTS>(a, sh);
+        return;
+    }
+    take_registers<EXPERT_CHAIN_REGISTERS>();
+    wait_for_previous();
+    uint32_t step = a.step[blockIdx.x], epoch = step * (uint32_t)(a.n_layers + 1);
+    chain_open_step(a, sh);
+    chain_embed<T, false>(a, sh, epoch);
+    for (int product = 0; product <= a.n_layers * CHAIN_PRODUCTS; product++) {
+        int k = chain_index(a, product);
+        const chain_layer &layer = sh.at<chain_layer>(a.at.layers)[product / CHAIN_PRODUCTS];
+        epoch += product % CHAIN_PRODUCTS == 0;
+        if (k == CHAIN_HEAD && a.n_ranks == 1) /* else NCCL may gather the logits */
+            let_next_begin();
+        if (k == a.attention_before)
+            chain_attention<T, false>(a, sh, layer, epoch);
+        if (k == 2)
+            expert_step<T>(ring, a, sh, layer, count, epoch);
+        else if (k != 3)
+            chain_step<T, SLOTS, FORM_NONE>(ring, a, sh, product, k, layer, count, epoch);
+    }
+    if (threadIdx.x == 0)
+        a.step[blockIdx.x] = step + 1;
+}
+
+#endif

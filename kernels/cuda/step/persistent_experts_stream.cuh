@@ -1,0 +1,267 @@
+/* kernels/cuda/step/persistent_experts_stream.cuh - the weights' way through the persistent kernel where layers have
+ * experts, as persistent_stream.cuh has it for dense layers. Which weights of experts a block needs is known only when
+ * the router's choice is made. Until then those of the next layer that do not depend on a choice come to L2. */
+#ifndef STEP_PERSISTENT_EXPERTS_STREAM_CUH
+#define STEP_PERSISTENT_EXPERTS_STREAM_CUH
+
+#include "kernels/cuda/step/persistent_choice.cuh"
+#include "kernels/cuda/step/persistent_stream.cuh"
+
+#define EXPERT_AHEAD     8  /* slots that are asked for into L2 at most, as STREAM_AHEAD */
+#define EXPERT_UNDER_WAY 36 /* rows of 2 KiB at once, as STREAM_UNDER_WAY: three slots of an expert of 768 columns */
+
+enum expert_kind { OF_QKV, OF_OUT, OF_ROUTER, OF_FIRST, OF_SECOND, OF_HEAD, OF_NOTHING };
+static_assert(OF_HEAD == EXPERT_STAGES, "the head follows the last layer");
+
+/* One step of one tile: what a slot holds. */
+struct expert_cursor {
+    int layer, kind;
+    int tile, step, which; /* which: of the chosen experts, in the second product */
+    struct expert_tiles first;
+    const CUtensorMap *map;
+    int row, n, up; /* rows of weights [row, row + n), n even; and as many from `up` on; -1: none */
+    int n_steps;
+
+    /* known: layers whose choice is made */
+    __device__ bool pending(int known) const
+    {
+        return kind == OF_FIRST && layer >= known;
+    }
+    __device__ bool depends() const
+    {
+        return kind == OF_FIRST || kind == OF_SECOND;
+    }
+    __device__ bool done() const
+    {
+        return kind == OF_NOTHING;
+    }
+    __device__ static const chain_share &share_of(const expert_args &a, const chain_shared &sh, int kind)
+    {
+        int k = kind == OF_HEAD ? CHAIN_HEAD : kind == OF_FIRST ? 2 : kind == OF_SECOND ? 3 : kind;
+        return kind == OF_ROUTER ? expert_choice_of(a, sh)->router : sh.share[k];
+    }
+    /* Rows [row, row + n) of the maps from `maps` on. */
+    __device__ void take(const CUtensorMap *maps, int first_row, int n_rows)
+    {
+        row = first_row;
+        n = n_rows;
+        up = -1;
+        map = maps + n / 2 - 1;
+    }
+    /* A tile of the experts' products. */
+    __device__ void enter_expert(const expert_args &a, const chain_shared &sh)
+    {
+        const expert_choice *c = expert_choice_of(a, sh);
+        const CUtensorMap *maps = a.maps + (layer * CHAIN_PRODUCTS + 2) * BOX_SIZES;
+        int ffn = a.product[2].rows;
+        if (kind == OF_SECOND) {
+            const chain_share &share = sh.share[3];
+            take(maps + BOX_SIZES, choice_which(a, c)[which] * a.product[3].rows + share.begin + tile * share.tile_rows,
+                 chain_tile_rows(share, tile));
+        } else {
+            take(maps, choice_which(a, c)[first.i] * ffn * 2 + first.row, first.n);
+            up = row + ffn;
+        }
+    }
+    __device__ void enter(const expert_args &a, const chain_shared &sh)
+    {
+        const chain_share &share = share_of(a, sh, kind);
+        int first_row = share.begin + tile * share.tile_rows, n_rows = chain_tile_rows(share, tile);
+        if (depends())
+            enter_expert(a, sh);
+        else if (kind == OF_ROUTER)
+            take(a.router_maps + layer * BOX_SIZES, first_row, n_rows);
+        else
+            take(a.maps + (layer * CHAIN_PRODUCTS + (kind == OF_HEAD ? 0 : kind)) * BOX_SIZES, first_row, n_rows);
+    }
+    /* Is there something of this kind for the block? */
+    __device__ bool begin(const expert_args &a, const chain_shared &sh)
+    {
+        const expert_choice *c = expert_choice_of(a, sh);
+        n_steps = share_of(a, sh, kind).n_steps;
+        if (kind == OF_FIRST) {
+            first = c->first;
+            return !first.done();
+        }
+        return share_of(a, sh, kind).n_tiles > 0 && (kind != OF_SECOND || c->n > 0);
+    }
+    /* At the beginning of these weights, or of the next ones that the block needs; or where a choice is not made. */
+    __device__ void open(const expert_args &a, const chain_shared &sh, int of_layer, int of_kind, int known)
+    {
+        layer = of_layer;
+        kind = of_kind;
+        tile = step = which = 0;
+        for (;;) {
+            if (kind == OF_HEAD && layer < a.n_layers) {
+                layer++;
+                kind = OF_QKV;
+            }
+            if (layer == a.n_layers)
+                kind = kind == OF_QKV ? OF_HEAD : OF_NOTHING;
+            if (done() || pending(known))
+                return;
+            if (begin(a, sh))
+                break;
+            kind++;
+        }
+        enter(a, sh);
+    }
+    /* Is there another tile of this kind? */
+    __device__ bool next_tile(const expert_args &a, const chain_shared &sh)
+    {
+        if (kind == OF_FIRST) {
+            first.next(a);
+            return !first.done();
+        }
+        if (kind == OF_SECOND && ++which < expert_choice_of(a, sh)->n)
+            return true;
+        which = 0;
+        return ++tile < share_of(a, sh, kind).n_tiles;
+    }
+    __device__ void next(const expert_args &a, const chain_shared &sh, int known)
+    {
+        if (++step < n_steps)
+            return;
+        step = 0;
+        if (!next_tile(a, sh))
+            open(a, sh, layer, kind + 1, known);
+        else if (depends())
+            enter_expert(a, sh);
+        else
+            enter(a, sh);
+    }
+    /* f(into, map, x, y, z) for the slot's boxes. Columns are multiples of STEP_COLUMNS. */
+    template <typename F>
+    __device__ void boxes(uint32_t into, F f) const
+    {
+        f(into, map, 0, row, step * CHAIN_WARPS);
+        if (up >= 0)
+            f(into + RING_SLOT_BYTES / 2, map, 0, up, step * CHAIN_WARPS);
+    }
+    /* Rows of 2 KiB that memory reads for the slot. */
+    __device__ int lines(const expert_args &a) const
+    {
+        int rows = up >= 0 ? 2 * n : n;
+        return kind == OF_SECOND ? (rows * min(a.product[3].cols / STEP_COLUMNS, CHAIN_WARPS) + 15) / CHAIN_WARPS
+                                 : rows;
+    }
+};
+
+/* The maps of these weights' boxes are going to be read, those of the experts' first product of any height. */
+__device__ static inline void expert_announce(const expert_args &a, const chain_shared &sh, int layer, int kind)
+{
+    if (layer == a.n_layers) {
+        if (kind == OF_QKV)
+            stream_announce<false, FORM_NONE>(a, sh, layer * CHAIN_PRODUCTS);
+        return;
+    }
+    const CUtensorMap *maps = a.maps + layer * CHAIN_PRODUCTS * BOX_SIZES;
+    if (kind == OF_ROUTER) {
+        box_map_prefetch(a.router_maps + layer * BOX_SIZES);
+    } else if (kind == OF_FIRST) {
+        for (int n = 2; n <= CHAIN_OCTET; n += 2)
+            box_map_prefetch(maps + 2 * BOX_SIZES + n / 2 - 1);
+    } else {
+        stream_announce<false, FORM_NONE>(a, sh, layer * CHAIN_PRODUCTS + (kind == OF_SECOND ? 3 : kind));
+    }
+}
+
+/* As the weights of this kind begin, the maps of those that follow. */
+__device__ static inline void expert_announce_after(const expert_args &a, const chain_shared &sh, int layer, int kind)
+{
+    if (kind == OF_QKV) {
+        expert_announce(a, sh, layer, OF_OUT);
+        expert_announce(a, sh, layer, OF_ROUTER);
+        expert_announce(a, sh, layer, OF_FIRST);
+    } else if (kind == OF_OUT) {
+        expert_announce(a, sh, layer, OF_SECOND);
+        expert_announce(a, sh, layer + 1, OF_QKV);
+    }
+}
+
+/* The slots that are asked for into L2 before there is room for them. */
+struct expert_lookahead {
+    struct expert_cursor later;
+    int n;       /* slots between the one that is next and `later`, less those of experts that were left out */
+    int skipped; /* the layer whose experts were left out, since the choice was not made; -1: none */
+
+    __device__ void restart(const expert_cursor &now)
+    {
+        later = now;
+        n = 0;
+        skipped = -1;
+    }
+    /* One slot more, if it is time for one. since: the clock at the last one. */
+    __device__ void advance(const expert_args &a, const chain_shared &sh, const expert_cursor &now, int known,
+                            uint32_t &since)
+    {
+        if (n >= EXPERT_AHEAD || (uint32_t)clock64() - since < STREAM_PACE)
+            return;
+        if (later.pending(known)) {
+            if (skipped >= now.layer)
+                return;
+            skipped = later.layer;
+            later.open(a, sh, skipped + 1, OF_QKV, known);
+        }
+        if (later.done() || later.pending(known))
+            return;
+        later.boxes(0, [](uint32_t, const CUtensorMap *map, int x, int y, int z) { box_prefetch(map, x, y, z); });
+        later.next(a, sh, known);
+        since += STREAM_PACE;
+        n++;
+    }
+    /* The slot of `now`, which becomes the next one, has been asked for. */
+    __device__ void follow(const expert_args &a, const chain_shared &sh, expert_cursor &now, int known)
+    {
+        bool left_out = now.depends() && now.layer == skipped;
+        now.next(a, sh, known);
+        if (n == 0)
+            restart(now);
+        else if (!left_out)
+            n--;
+    }
+};
+
+/* As stream_weights. */
+template <int SLOTS>
+__device__ static inline void stream_expert_weights(const expert_args &a, const chain_shared &sh)
+{
+    weight_ring<SLOTS> ring(a, sh);
+    expert_cursor now;
+    expert_lookahead ahead;
+    stream_copies copies;
+    uint32_t made = shared_address(&expert_choice_of(a, sh)->made);
+    int known = 0;
+    now.open(a, sh, 0, OF_QKV, known);
+    ahead.restart(now);
+    expert_announce_after(a, sh, 0, OF_QKV);
+    while (!now.done()) {
+        uint32_t since = (uint32_t)clock64();
+        if (now.pending(known)) {
+            while (!barrier_ended(made, known & 1))
+                ahead.advance(a, sh, now, known, since);
+            known++;
+            now.open(a, sh, now.layer, OF_FIRST, known);
+            if (ahead.n == 0)
+                ahead.restart(now);
+            continue;
+        }
+        int rows = now.up >= 0 ? 2 * now.n : now.n;
+        uint32_t barrier = ring.filled();
+        copies.wait_for_room<EXPERT_UNDER_WAY>(ring, now.lines(a));
+        since = (uint32_t)clock64();
+        while (stream_held<false>(a, sh) || !barrier_ended(ring.emptied(), ring.round ^ 1))
+            ahead.advance(a, sh, now, known, since);
+        barrier_expect(barrier, rows * CHAIN_WARPS * 128);
+        now.boxes(
+            shared_address(sh.base) + ring.slot * RING_SLOT_BYTES,
+            [=](uint32_t into, const CUtensorMap *map, int x, int y, int z) { box_copy(into, map, x, y, z, barrier); });
+        int kind = now.kind;
+        ahead.follow(a, sh, now, known);
+        if (now.kind != kind)
+            expert_announce_after(a, sh, now.layer, now.kind);
+        ring.advance();
+    }
+}
+
+#endif

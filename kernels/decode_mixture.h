@@ -1,0 +1,25 @@
+/* kernels/decode_mixture.h - what the persistent step (kernels/persistent.h) is told of a model in whose every layer a
+ * router chooses the experts that a token goes through: mlp(x) is the sum of what they say, as op_list.h's route,
+ * experts_first and experts_second have it. Backends know such a model by its ffn, which is 0. */
+#ifndef KERNELS_DECODE_MIXTURE_H
+#define KERNELS_DECODE_MIXTURE_H
+
+#include "kernels/persistent.h"
+
+/* Its layers have the matrices of all held experts in the places of the MLP's: mlp_in [n_held, 2 expert_ffn, hidden],
+ * mlp_out [n_held, hidden, expert_ffn], and so the biases. */
+struct decode_mixture {
+    struct decode_model model;
+    const struct routing *routing;
+    const struct weight *const *router; /* [n_layers], [n_experts, hidden] each */
+    bool router_bias;                   /* they have biases besides */
+    int first_held, n_held, expert_ffn; /* the experts of this rank, and its columns of each */
+};
+
+/* NULL: the layers are dense. */
+static inline const struct decode_mixture *decode_mixture_of(const struct decode_model *m)
+{
+    return m->ffn == 0 ? (const struct decode_mixture *)m : NULL;
+}
+
+#endif
