@@ -24,7 +24,7 @@
 #undef ISA
 #endif
 
-typedef uint32_t read_function(const char *in, int64_t begin, int64_t end);
+typedef uint64_t read_function(const char *in, int64_t begin, int64_t end);
 
 static read_function *choose_read(void)
 {

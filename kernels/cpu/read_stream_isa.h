@@ -2,13 +2,12 @@
  * for each. */
 #include "kernels/cpu/vector_isa.h"
 
-/* Lines [begin, end). */
-TARGET static uint32_t FN(read)(const char *in, int64_t begin, int64_t end)
+/* The xor of the 64-bit words of lines [begin, end). */
+TARGET static uint64_t FN(read)(const char *in, int64_t begin, int64_t end)
 {
     int64_t stretch = (end - begin) / STREAMS;
     FN(ints) sum[STREAMS] = {{0}}, next;
-    int32_t lane[LANES];
-    uint32_t result = 0;
+    uint64_t word[LANES / 2], result = 0;
     for (int64_t i = begin; i < begin + stretch; i++)
         UNROLL for (int s = 0; s < STREAMS; s++)
         {
@@ -24,8 +23,8 @@ TARGET static uint32_t FN(read)(const char *in, int64_t begin, int64_t end)
     }
     for (int s = 1; s < STREAMS; s++)
         sum[0] ^= sum[s];
-    memcpy(lane, &sum[0], sizeof lane);
-    for (int k = 0; k < LANES; k++)
-        result ^= (uint32_t)lane[k];
+    memcpy(word, &sum[0], sizeof word);
+    for (int k = 0; k < LANES / 2; k++)
+        result ^= word[k];
     return result;
 }
