@@ -60,15 +60,17 @@ void rendezvous_ready(struct server *s)
         server_stop(s, PROTOCOL_UNAVAILABLE, "the server cannot write its rendezvous file");
         return;
     }
-    char groups[60] = ",";
+    char groups[60] = "";
     if (models_are_many(&s->models)) {
         const struct deploy_setup *d = &s->models.setup.deploy;
-        (void)snprintf(groups, sizeof groups, s->setup.n_replicas > 1 ? " in %d sets" : "", s->setup.n_replicas);
+        if (s->setup.n_replicas > 1)
+            (void)snprintf(groups, sizeof groups, " in %d sets", s->setup.n_replicas);
         log_note("ready: %d models in %s at %s, %d rank%s%s; up to %d loaded at once, %.2f GiB on a rank; %.1f s",
                  s->models.n, s->setup.name, endpoint, s->setup.n_ranks, s->setup.n_ranks == 1 ? "" : "s", groups,
                  d->n_slots, (double)d->memory / (1024.0 * 1024 * 1024), seconds_since_exec());
         return;
     }
+    (void)snprintf(groups, sizeof groups, ",");
     if (s->setup.n_replicas > 1)
         (void)snprintf(groups, sizeof groups, " in %d groups, each with", s->setup.n_replicas);
     log_note("ready: %s at %s, %d rank%s%s contexts of %d tokens, %d sequences at once, %d KV blocks; %.1f s",
