@@ -315,7 +315,7 @@ static void test_penalties(void **unused)
 static void check_mask(uint64_t *state, int vocab)
 {
     struct scene c;
-    scene_open(&c, vocab, 8, 2);
+    scene_open(&c, vocab, 8, 3);
     uint32_t mask[3 * (MAX_VOCAB / 32)];
     float logits[3 * MAX_VOCAB], forbidden[3 * MAX_VOCAB];
     int words = (vocab + 31) / 32, n[3] = {0};
