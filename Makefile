@@ -233,9 +233,10 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.c.o $(TEST_LIB) $(ARCHIVE)
 	@echo "  LINK $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) $(LDFLAGS) -o $@ $^ $(shell $(PKG_CONFIG) --libs cmocka) $(LIBS)
 
-# What computes products and attention on CPUs, again with no wider instructions than AVX2 and than every x86-64 has, in
+# What computes products and attention and reads memory on CPUs, again with no wider instructions than AVX2 and than every x86-64 has, in
 # the place of the archive's: tests/ops/test_matmul_256.
-NARROW_TESTS := codes matmul attention
+NARROW_TESTS := codes matmul attention memory
+NARROW_SRC   := matmul attention read_stream
 NARROW_BIN   := $(foreach bits,128 256,$(NARROW_TESTS:%=$(BUILD)/tests/ops/test_%_$(bits)))
 define NARROW
 $(BUILD)/narrow/%.$(1).o: OPTIMISE := -O3 -ffp-contract=fast
@@ -243,7 +244,7 @@ $(BUILD)/narrow/%.$(1).o: kernels/cpu/%.c $(BUILD)/flags
 	@mkdir -p $$(@D)
 	@echo "  CC   $$< ($(1))"
 	$$(Q)$$(CC) $$(ALL_CPPFLAGS) -DCPU_ISA_LIMIT=$(1) $$(ALL_CFLAGS) -fPIE -MMD -MP -c -o $$@ $$<
-$(BUILD)/tests/ops/test_%_$(1): $(BUILD)/tests/ops/test_%.c.o $(BUILD)/narrow/matmul.$(1).o $(BUILD)/narrow/attention.$(1).o $(TEST_LIB) $(ARCHIVE)
+$(BUILD)/tests/ops/test_%_$(1): $(BUILD)/tests/ops/test_%.c.o $(NARROW_SRC:%=$(BUILD)/narrow/%.$(1).o) $(TEST_LIB) $(ARCHIVE)
 	@echo "  LINK $$@"
 	$$(Q)$$(CC) $$(ALL_CFLAGS) $$(PIE_LINK) $$(LDFLAGS) -o $$@ $$^ $$(shell $$(PKG_CONFIG) --libs cmocka) $$(LIBS)
 endef

@@ -2,11 +2,9 @@
  * no scratch is needed. Several queries that read the same KV head share a pass over its blocks while those are in the
  * first-level cache; each query's own sums have an order that does not depend on its neighbours. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/widest_isa.h"
 
 #include <math.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #define QUERIES 16 /* that share a pass */
 
@@ -45,22 +43,6 @@ struct isa {
     void (*attend)(struct query *a, const struct heads *h, const float *k, const float *v, int n, int k_pos);
     void (*widen)(float *to, const uint8_t *codes, size_t n);
 };
-
-#ifndef CPU_ISA_LIMIT /* for tests of the narrower sets */
-#define CPU_ISA_LIMIT 512
-#endif
-
-static struct isa choose_isa(void)
-{
-#if defined(__x86_64__)
-    if (CPU_ISA_LIMIT >= 512 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        return (struct isa){attend_avx512, widen_avx512};
-    if (CPU_ISA_LIMIT >= 256 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return (struct isa){attend_avx2, widen_avx2};
-#endif
-    return (struct isa){attend_base, widen_base};
-}
 
 /* One call's arguments. */
 struct pass {
@@ -177,7 +159,7 @@ void cpu_attention(struct queue *q, void *out, const void *qkv, const void *k_ca
                      .out = out,
                      .heads = heads,
                      .batch = batch,
-                     .isa = choose_isa()};
+                     .isa = {WIDEST(attend), WIDEST(widen)}};
     if (heads->kv_scales != NULL && heads->head_dim > WIDEST_CODES) {
         ERR(&q->err, ERR_UNSUPPORTED, "keys and values in FP8: heads of %d, expected at most %d", heads->head_dim,
             WIDEST_CODES);

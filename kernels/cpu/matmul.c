@@ -3,10 +3,7 @@
  * has the same bits whatever else is in the batch, wherever its row lies and however many threads work. Built with -O3
  * -ffp-contract=fast: the sums are meant to be fused. */
 #include "kernels/cpu/cpu.h"
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
+#include "kernels/cpu/widest_isa.h"
 
 #define FEW_TOKENS 12  /* up to which weights go straight to registers (measured on a Cascade Lake Xeon) */
 #define FEW_CODED  4   /* the same of quantised weights, which each tile of tokens decodes anew */
@@ -89,23 +86,7 @@ static void point_at(struct product *m, const struct weight *w, size_t first)
 #undef ISA
 #endif
 
-#ifndef CPU_ISA_LIMIT /* for tests of the narrower sets */
-#define CPU_ISA_LIMIT 512
-#endif
-
 typedef void block_function(const struct product *m, int t0, int n_t, int r0, int n_r);
-
-static block_function *choose_block(void)
-{
-#if defined(__x86_64__)
-    if (CPU_ISA_LIMIT >= 512 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-        __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
-        return block_avx512;
-    if (CPU_ISA_LIMIT >= 256 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return block_avx2;
-#endif
-    return block_base;
-}
 
 static inline int min(int a, int b)
 {
@@ -127,7 +108,7 @@ void cpu_matmul(struct queue *q, void *out, const void *x, const struct weight *
                         .accumulate = accumulate};
     point_at(&m, w, 0);
     int n_row_blocks = (m.rows + ROWS - 1) / ROWS, n_blocks = (n_tokens + TOKENS - 1) / TOKENS * n_row_blocks;
-    block_function *block = choose_block();
+    block_function *block = WIDEST(block);
 #pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_tokens *m.rows *m.cols)) schedule(static)
     for (int i = 0; i < n_blocks; i++) {
         int t0 = i / n_row_blocks * TOKENS, r0 = i % n_row_blocks * ROWS;
@@ -141,7 +122,7 @@ void cpu_product_of_pairs(struct queue *q, void *out, const void *x, const struc
     int rows = r->n_held > 0 ? w->rows / r->n_held : 0, n_row_blocks = (rows + ROWS - 1) / ROWS;
     int n_pairs = n_tokens * how->n_chosen;
     const int32_t *begin = r->begin + r->first_held;
-    block_function *block = choose_block();
+    block_function *block = WIDEST(block);
     /* A block of rows of one expert after the other, for all of its tokens; experts differ in how many they have. */
 #pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_pairs *rows * w->cols)) schedule(dynamic)
     for (int i = 0; i < r->n_held * n_row_blocks; i++) {
@@ -168,7 +149,7 @@ void cpu_matmul_heads(struct queue *q, struct head_rows out, struct head_rows x,
                       int n_tokens)
 {
     int rows = n_heads > 0 ? w->rows / n_heads : 0, n_row_blocks = (rows + ROWS - 1) / ROWS;
-    block_function *block = choose_block();
+    block_function *block = WIDEST(block);
 #pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_tokens * w->rows * w->cols)) schedule(static)
     for (int i = 0; i < n_heads * n_row_blocks; i++) {
         int h = i / n_row_blocks, r0 = i % n_row_blocks * ROWS;

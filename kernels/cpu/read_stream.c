@@ -2,12 +2,9 @@
  * streams, so more loads are under way than one stream's prefetcher starts, in the widest registers that there are:
  * with others the sums do not fit, and it is no limit (10.3 instead of 13.1 GB/s a thread of a Cascade Lake). */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/widest_isa.h"
 
 #include <string.h>
-
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 #define STREAMS 8
 #define LINE    64 /* bytes */
@@ -26,23 +23,11 @@
 
 typedef uint64_t read_function(const char *in, int64_t begin, int64_t end);
 
-static read_function *choose_read(void)
-{
-#if defined(__x86_64__)
-    if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-        __builtin_cpu_supports("avx512vl"))
-        return read_avx512;
-    if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-        return read_avx2;
-#endif
-    return read_base;
-}
-
 uint64_t cpu_read_stream(struct queue *q, const void *data, size_t bytes)
 {
     int64_t n = (int64_t)(bytes / LINE);
     uint64_t result = 0;
-    read_function *read = choose_read();
+    read_function *read = WIDEST(read);
 #pragma omp parallel for num_threads(q->n_threads) schedule(static) reduction(^ : result)
     for (int64_t part = 0; part < 16; part++)
         result ^= read(data, part * n / 16, (part + 1) * n / 16);
