@@ -29,7 +29,7 @@ static int check_drafts(const struct serve_options *o, struct err *e)
     if (rules.shared)
         return ERR(e, ERR_USAGE,
                    "--speculative-config: the method \"suffix\" drafts from other answers, which serve does not do for "
-                   "different clients; expected \"ngram\" or \"draft_model\"");
+                   "different clients; expected \"ngram\", \"draft_model\", \"eagle3\" or \"mtp\"");
     return 0;
 }
 

@@ -90,6 +90,7 @@ int plan_reserve(struct plan *p, const struct limits *l, struct err *e)
         .mask_words = larger(has->mask_words, l->mask_words),
         .max_drafts = larger(has->max_drafts, l->max_drafts),
         .draft_len = larger(has->draft_len, l->draft_len),
+        .draft_skip = larger(has->draft_skip, l->draft_skip),
         .n_window_blocks = larger(has->n_window_blocks, l->n_window_blocks),
         .window = larger(has->window, l->window),
     };

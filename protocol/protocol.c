@@ -137,6 +137,8 @@ static size_t memory_of(const struct protocol_message *m)
 {
     size_t bytes = json_memory(m->root) + m->ids.n * sizeof *m->ids.id;
     const struct protocol_generate *g = &m->generate;
+    if (g->parts != NULL)
+        bytes += json_memory(g->parts);
     for (int i = 0; g->prompt != NULL && i < g->n_prompts; i++)
         bytes += sizeof g->prompt[i] + g->prompt[i].n_ids * sizeof *g->prompt[i].id;
     return bytes + (size_t)g->n_turns * sizeof *g->turn;

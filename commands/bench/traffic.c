@@ -96,7 +96,7 @@ static void note_token(void *context, struct request *r)
 {
     struct traffic *t = context;
     double now = t->scheduler.now, *newest = &t->newest[r->index];
-    if (r->output.n == 1)
+    if (*newest < 0) /* forced tokens come along with it */
         durations_add(&t->waits.first_token, now - r->times.arrived);
     else if (now > *newest)
         durations_add(&t->waits.between_tokens, now - *newest);
@@ -183,6 +183,7 @@ int traffic_queue(struct traffic *t, double now, struct err *e)
         struct request *r = &t->request[i];
         release(r);
         *r = (struct request){.rules = &t->rules, .index = i};
+        t->newest[i] = -1;
         r->prompt = (struct token_list){t->id + (size_t)i * t->stride, (size_t)t->n_input, (size_t)t->n_input};
         if (scheduler_add(&t->scheduler, r, now, e) != 0)
             return -1;

@@ -33,7 +33,7 @@ struct traffic {
     uint64_t n_queued;       /* times that all of them were queued */
     struct request *request; /* [n_requests] */
     int n_open;              /* that the scheduler has not let go of */
-    double *newest;          /* [n_requests] when a token of it came last */
+    double *newest;          /* [n_requests] when a token of it came last; -1: none has */
     struct waits waits;      /* since they were last zeroed */
     struct scheduler scheduler;
 };

@@ -2,6 +2,7 @@
 #include "commands/models/fleet.h"
 #include "coordinator/drafts/draft_options.h"
 
+#include <ctype.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -69,7 +70,7 @@ static int read_replicas(struct fleet *f, const char *text, int bytes, struct er
     int i = equals != NULL ? discover_find(&f->found, text, (size_t)(equals - text)) : -1;
     char *end = NULL;
     long n = equals != NULL ? strtol(equals + 1, &end, 10) : 0;
-    if (equals == NULL || end != text + bytes || end == equals + 1)
+    if (equals == NULL || end != text + bytes || !isdigit((unsigned char)equals[1]))
         return ERR(e, ERR_USAGE, "--replicas: found \"%.*s\", expected NAME=N", bytes, text);
     if (i < 0)
         return ERR(e, ERR_USAGE, "--replicas: found \"%.*s\", which is not a model in --models-dir %s",
@@ -77,6 +78,8 @@ static int read_replicas(struct fleet *f, const char *text, int bytes, struct er
     if (n < 1 || n > f->n_sets)
         return ERR(e, ERR_USAGE, "--replicas %.*s: expected from 1 to %d, the sets of %d rank%s that there are", bytes,
                    text, f->n_sets, f->n_ranks, f->n_ranks == 1 ? "" : "s");
+    if (f->n_replicas[i] > 0)
+        return ERR(e, ERR_USAGE, "--replicas: %.*s stands there twice", (int)(equals - text), text);
     f->n_replicas[i] = (int)n;
     return 0;
 }
@@ -86,13 +89,13 @@ static int find_replicas(struct fleet *f, struct err *e)
     f->n_replicas = err_calloc(e, (size_t)f->found.n, sizeof *f->n_replicas, "replicas of models");
     if (f->n_replicas == NULL)
         return -1;
-    for (int i = 0; i < f->found.n; i++)
-        f->n_replicas[i] = 1;
     for (const char *at = f->setup.models->replicas; at != NULL && e->code == ERR_NONE;) {
         size_t n = strcspn(at, ",");
         (void)read_replicas(f, at, (int)n, e);
         at = at[n] == ',' ? at + n + 1 : NULL;
     }
+    for (int i = 0; i < f->found.n; i++)
+        f->n_replicas[i] += f->n_replicas[i] == 0;
     return e->code == ERR_NONE ? 0 : -1;
 }
 

@@ -327,6 +327,14 @@ bool placement_waits(const struct placement *p, int i, int set)
     return at(p, i, set)->n_waiters > 0;
 }
 
+bool placement_goes(const struct placement *p, int i)
+{
+    for (int k = 0; k < p->n_sets; k++)
+        if (at(p, i, k)->state == DEPLOY_UNLOADING || at(p, i, k)->leaving)
+            return true;
+    return false;
+}
+
 static int rank_of(enum deploy_state state)
 {
     static const int order[N_DEPLOY_STATES] = {[DEPLOY_KNOWN] = 0,   [DEPLOY_FAILED] = 1,    [DEPLOY_WAITING] = 2,

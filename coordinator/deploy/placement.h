@@ -3,8 +3,7 @@
  * at the same time.
  *
  * - A request goes to the set that has the model loaded, of several the one with the fewest requests in it.
- * - All who wait for a model wait in one set. It is the one where it is being loaded already, else one with room for
- * it,
+ * - All who wait for a model wait in one set. It is the one where it is being loaded already, else one with room,
  *   else the one where those that have to go were used longest ago, else one whose busy models yield; among equals the
  *   one with the shortest line. Its size is known once it has been opened: then another set with room may still take
  *   it, and so may one that has nothing to load while it stands in line.
@@ -59,6 +58,8 @@ double placement_due(const struct placement *p);
 
 /* Does somebody wait for it in this set? */
 bool placement_waits(const struct placement *p, int i, int set);
+/* Is it on its way out of some set, now or as soon as it is idle there? */
+bool placement_goes(const struct placement *p, int i);
 
 /* A model in all sets together. */
 struct placed {

@@ -55,7 +55,7 @@ int guesses_make(const struct guesses *g, int n, int32_t *token)
     int32_t other[DRAFTS_MAX];
     int n_equal, n_other_equal = 0;
     int n_own = suffixes_follow(g->seen, r->shortest, r->longest, n, token, &n_equal), n_other = 0;
-    if (g->others != NULL && n_equal < r->longest)
+    if (g->others != NULL && (n_own == 0 || n_equal < r->longest))
         n_other = corpus_find(g->others, g->seen, r->shortest, r->longest, n < DRAFTS_MAX ? n : DRAFTS_MAX, other,
                               &n_other_equal);
     if (n_other == 0 || (n_own > 0 && n_equal >= n_other_equal))

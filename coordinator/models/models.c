@@ -420,8 +420,7 @@ static void take_gone(struct models *m, int i, int set, const struct model_word 
     replicas_clear(m->replicas, replica_of(m, i, set));
     shut(m, copy);
     placement_unloaded(&m->placement, i, set);
-    enum deploy_state rest = placement_look(&m->placement, i).state;
-    if (rest != DEPLOY_READY && rest != DEPLOY_UNLOADING)
+    if (!placement_goes(&m->placement, i)) /* another set may have loaded it since */
         m->owner.unloaded(m->owner.context, i);
 }
 

@@ -243,21 +243,23 @@ static void refused(void)
         const char *option, *value, *says;
     } wrong[] = {{"--replicas", "nobody=2", "which is not a model in --models-dir"},
                  {"--replicas", "2", "expected NAME=N"},
+                 {"--replicas", "", "stands there twice"},
                  {"--replicas", NULL, "expected from 1 to 2, the sets of 1 rank that there are"},
                  {"--host-cache", "1G", "it works for one set of ranks"},
                  {"--tensor-parallel", "3", "--tensor-parallel"}};
     case_begin("options that do not fit sets of ranks");
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
-        char most[80];
+        char most[160];
         struct process p;
-        (void)snprintf(most, sizeof most, "%s=3", zoo.model[0].name);
+        const char *name = zoo.model[0].name, *value = wrong[i].value;
+        (void)snprintf(most, sizeof most, value == NULL ? "%s=3" : "%s=1,%s=2", name, name);
         const char *const arguments[] = {"serve",
                                          "--models-dir",
                                          zoo.dir,
                                          "--tensor-parallel",
                                          "1",
                                          wrong[i].option,
-                                         wrong[i].value != NULL ? wrong[i].value : most,
+                                         value != NULL && value[0] != '\0' ? value : most,
                                          NULL};
         process_run(&p, &(struct process_setup){.ranks = 2, .limit = PATIENT}, arguments);
         case_check(p.status == 2 && strstr(p.text[PROCESS_ERR], wrong[i].says) != NULL, "%s: status %d: %s",

@@ -95,6 +95,28 @@ static void oldest_goes(void **state)
     placement_close(&p);
 }
 
+/* A model that goes from one set may come to another meanwhile; it has gone all the same. */
+static void comes_while_it_goes(void **state)
+{
+    (void)state;
+    struct placement p;
+    open_sets(&p, 2, 3, 10 * GIB, NULL);
+    use(&p, 0, 0, 4 * GIB, 1);
+    assert_false(placement_goes(&p, 0));
+    assert_true(placement_unload(&p, 0));
+    assert_true(placement_goes(&p, 0));
+    ask(&p, 0, 2, DEPLOY_WAIT, 1);
+    load(&p, 0, 1, 4 * GIB, 2);
+    assert_true(placement_goes(&p, 0));
+    placement_done(&p, 0, 0, 3);
+    expect(&p, 3, DEPLOY_UNLOAD, 0, 0);
+    assert_true(placement_goes(&p, 0));
+    placement_unloaded(&p, 0, 0);
+    assert_false(placement_goes(&p, 0));
+    assert_int_equal(placement_look(&p, 0).state, DEPLOY_READY);
+    placement_close(&p);
+}
+
 /* A model whose size was not known goes on to a set that has room. */
 static void sized_too_late(void **state)
 {
@@ -556,10 +578,10 @@ static void random_schedules(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(free_room_first),   cmocka_unit_test(oldest_goes),
-                                       cmocka_unit_test(sized_too_late),    cmocka_unit_test(pinned_beside),
-                                       cmocka_unit_test(sets_load_at_once), cmocka_unit_test(replicas_when_hot),
-                                       cmocka_unit_test(operators),         cmocka_unit_test(replica_fails),
-                                       cmocka_unit_test(replicas_for_many), cmocka_unit_test(random_schedules)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(free_room_first),     cmocka_unit_test(oldest_goes),     cmocka_unit_test(sized_too_late),
+        cmocka_unit_test(comes_while_it_goes), cmocka_unit_test(pinned_beside),   cmocka_unit_test(sets_load_at_once),
+        cmocka_unit_test(replicas_when_hot),   cmocka_unit_test(operators),       cmocka_unit_test(replica_fails),
+        cmocka_unit_test(replicas_for_many),   cmocka_unit_test(random_schedules)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

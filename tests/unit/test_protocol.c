@@ -407,6 +407,21 @@ static void bounds_messages(void **state)
     free(json);
 }
 
+/* Text parts are kept beside the message, and counted. */
+static void counts_parts(void **state)
+{
+    (void)state;
+#define PART "{\"type\": \"text\", \"text\": \"\"}"
+    char *json = repeated("{\"messages\": [{\"role\": \"user\", \"content\": [" PART, "," PART, 1000, "]}]}");
+    struct trial t;
+    (void)good(&t, json);
+    assert_true(t.m.memory > 1000 * 100);
+    protocol_forget_chat(&t.m);
+    assert_true(t.m.memory < 1000 * 10);
+    close_trial(&t);
+    free(json);
+}
+
 /* Arguments of calls are JSON within JSON: in many small pieces they have no more room than a message. */
 static void bounds_arguments(void **state)
 {
@@ -502,6 +517,7 @@ int main(void)
         cmocka_unit_test(checks_the_envelope),
         cmocka_unit_test(refuses_bad_json),
         cmocka_unit_test(bounds_messages),
+        cmocka_unit_test(counts_parts),
         cmocka_unit_test(bounds_arguments),
         cmocka_unit_test(encodes_prompts),
     };

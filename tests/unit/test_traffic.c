@@ -262,11 +262,10 @@ static void compute_masked(struct traffic *t, struct plan *p, struct step_result
     }
 }
 
-/* Answers end with text that is forced while a step samples in its place: only when that is over all is. */
-static void steps_under_way_are_awaited(void **state)
+/* Four rounds of 5 answers in the schema's form, n_output tokens each. Returns how often an answer had ended while a
+ * step still sampled for it. */
+static uint64_t serve_form(const char *schema, int n_output)
 {
-    (void)state;
-    static const char schema[] = "{\"type\":\"array\",\"minItems\":50,\"items\":{\"const\":\"a little dragon\"}}";
     char dir[256], path[300];
     struct err e = {0};
     struct traffic t = {0};
@@ -275,7 +274,7 @@ static void steps_under_way_are_awaited(void **state)
     struct step_result result[2];
     uint64_t step = 0, n_void = 0;
     files_make_dir(dir);
-    files_write(dir, "schema.json", schema, sizeof schema - 1);
+    files_write(dir, "schema.json", schema, strlen(schema));
     (void)snprintf(path, sizeof path, "%s/schema.json", dir);
     assert_int_equal(traffic_speak(&t, "demo/lockstep-stories", path, 2048, &e), 0);
     const struct limits l = {.max_seqs = 3,
@@ -284,7 +283,7 @@ static void steps_under_way_are_awaited(void **state)
                              .max_logit_rows = 3,
                              .n_blocks = 20,
                              .mask_words = 2048 / 32};
-    assert_int_equal(traffic_open(&t, 5, 4, 23, &l, 2048, &e), 0);
+    assert_int_equal(traffic_open(&t, 5, 4, n_output, &l, 2048, &e), 0);
     assert_int_equal(plan_open(&plan, &l, &e), 0);
     for (int round = 0; round < 4; round++) {
         assert_int_equal(traffic_queue(&t, 0, &e), 0);
@@ -298,13 +297,29 @@ static void steps_under_way_are_awaited(void **state)
                 n_void += t.request[i].finish != FINISH_NONE && t.request[i].n_in_flight > 0;
         }
         for (int i = 0; i < 5; i++)
-            assert_true(t.request[i].output.n == 23 && t.request[i].n_in_flight == 0);
+            assert_true(t.request[i].output.n == (size_t)n_output && t.request[i].n_in_flight == 0);
     }
-    assert_true(n_void > 0);
+    assert_int_equal(t.waits.first_token.n, 4 * 5);
+    assert_int_equal(t.waits.between_tokens.n, 0); /* the clock stands still */
     expect_none(&e);
     plan_close(&plan);
     traffic_close(&t);
     files_remove_dir(dir);
+    return n_void;
+}
+
+/* Answers end with text that is forced while a step samples in its place: only when that is over all is. */
+static void steps_under_way_are_awaited(void **state)
+{
+    (void)state;
+    assert_true(serve_form("{\"type\":\"array\",\"minItems\":50,\"items\":{\"const\":\"a little dragon\"}}", 23) > 0);
+}
+
+/* Forced tokens come along with the first one. */
+static void first_tokens_of_forced_text(void **state)
+{
+    (void)state;
+    (void)serve_form("{\"const\":\"a little dragon who lived in the deep and dark forest behind the hills\"}", 8);
 }
 
 int main(void)
@@ -317,6 +332,7 @@ int main(void)
         cmocka_unit_test(waits_are_counted),
         cmocka_unit_test(refuses_what_never_runs),
         cmocka_unit_test(steps_under_way_are_awaited),
+        cmocka_unit_test(first_tokens_of_forced_text),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,24 +12,12 @@
 #define PATIENCE     1000000000u
 #define PATIENCE_OWN 4000000000u
 
-/* A step that is open: what a mixture has beside `p`, which cuda_persistent_open returned. */
+/* The part of a step that only mixtures have: p->experts of the p that cuda_persistent_open returned. */
 struct expert_step {
     struct persistent *p;
     struct expert_args args; /* but for the chain_args that change */
     int bias_rows, max_tokens;
-    struct expert_step *next;
 };
-
-static struct expert_step *steps; /* all that are open */
-
-/* NULL: the layers are dense. */
-static struct expert_step *find_step(const void *p)
-{
-    struct expert_step *x = steps;
-    while (x != nullptr && x->p != p)
-        x = x->next;
-    return x;
-}
 
 static const char *refuse_layer(struct queue *q, const struct decode_layer *l, const struct weight *router)
 {
@@ -176,8 +164,7 @@ static void open_mixture(struct queue *q, struct persistent *p, const struct dec
     if (x == nullptr)
         return;
     x->p = p;
-    x->next = steps;
-    steps = x;
+    p->experts = x;
     fill_args(q, x, m);
     while (x->max_tokens < NARROW_TOKENS && find_slots(x, n_blocks, x->max_tokens + 1) > 0)
         x->max_tokens++;
@@ -199,11 +186,8 @@ extern "C" void *cuda_any_open(struct queue *q, const struct decode_model *m)
 
 extern "C" void cuda_any_close(struct queue *q, void *p)
 {
-    struct expert_step *x = p != nullptr ? find_step(p) : nullptr, **link = &steps;
+    struct expert_step *x = p != nullptr ? ((struct persistent *)p)->experts : nullptr;
     if (x != nullptr) {
-        while (*link != x)
-            link = &(*link)->next;
-        *link = x->next;
         cuda_free(q, x->args.pairs);
         cuda_free(q, x->args.logit_words);
         cuda_free(q, (void *)x->args.router_maps);
@@ -214,13 +198,13 @@ extern "C" void cuda_any_close(struct queue *q, void *p)
 
 extern "C" int cuda_any_max_tokens(const void *p)
 {
-    const struct expert_step *x = find_step(p);
+    const struct expert_step *x = ((const struct persistent *)p)->experts;
     return x != nullptr ? x->max_tokens : cuda_persistent_max_tokens(p);
 }
 
 extern "C" void cuda_any_run(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin)
 {
-    const struct expert_step *x = find_step(p);
+    const struct expert_step *x = ((const struct persistent *)p)->experts;
     if (x == nullptr) {
         cuda_persistent_run(q, p, logits, batch, cos_sin);
         return;

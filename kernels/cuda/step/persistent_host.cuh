@@ -16,6 +16,7 @@ struct persistent {
     unsigned long long *words;
     unsigned char *wide_memory;
     uint32_t *step;
+    struct expert_step *experts; /* of persistent_experts.cu; NULL: the layers are dense */
 };
 
 /* Opens the wide kernel after the rest of p, for a model that the narrow one can run; sets has_wide if it can, too. */
