@@ -144,10 +144,8 @@ const char *cuda_inputs_refusal(struct queue *q, const struct weight *w, const s
     if (f->codes != CODES_E4M3 || w->form.scale != SCALE_F32)
         return "INT8";
     bool rows = code_groups(&w->form, w->cols) <= 1 && (f->scale > 0 || f->n_groups == 1);
-    bool blocks = w->form.group == INPUT_BLOCK && w->form.first == 0 && f->blocks && f->scale == 0 &&
-                  f->group == INPUT_BLOCK && f->first % INPUT_BLOCK == 0;
-    if (!rows && !blocks)
-        return "scales that are not those of rows or of whole blocks of 128";
+    if (!rows)
+        return "scales that are not those of rows";
     if (w->rows % 16 != 0 || w->cols % 16 != 0)
         return "a rank's matrix of other sizes than multiples of 16";
     return NULL;

@@ -17,7 +17,7 @@ struct shape {
     uint32_t alignment[4];                /* of w, x, out, bias */
 };
 
-/* Of a row; of blocks of 128 x 128 of w and of 128 columns of a row of x. */
+/* Scales are those of rows, or of blocks of 128 x 128 of w and of 128 columns of a row of x. */
 enum scaling { SCALES_NONE, SCALES_OF_ROWS, SCALES_OF_BLOCKS };
 
 struct lt_choice {
