@@ -44,7 +44,9 @@ static int open_given(const struct bench_options *o, struct model_config *m, str
         return -1; /* before anything is opened, which makes a new model of *m */
     if (start_open_model(&o->run, o->config, m, c, e) != 0)
         return -1;
-    return o->quantization != NULL ? quantization_choose(&m->quantization, o->quantization, e) : 0;
+    if (o->quantization != NULL && quantization_choose(&m->quantization, o->quantization, e) != 0)
+        return -1;
+    return o->run.load_format == LOAD_DUMMY ? start_choose_inputs(&o->run, m, e) : 0;
 }
 
 /* "IN:OUT": two whole numbers from 1 on, and nothing else. */
@@ -92,6 +94,8 @@ static int check_unused(const struct bench_options *o, struct err *e)
         return ERR(e, ERR_USAGE, "--tokenizer belongs to --throughput, which is not given");
     if (o->tokenizer == NULL && o->json_schema != NULL)
         return ERR(e, ERR_USAGE, "--json-schema needs --tokenizer, which is not given");
+    if (o->beside != NULL)
+        return ERR(e, ERR_USAGE, "--beside needs --model-switch, which is not given");
     if (o->n_gen == 0 && o->latency == NULL && o->batch != 1)
         return ERR(e, ERR_USAGE, "--batch belongs to --n-gen and --latency, and neither is measured");
     if (o->n_gen == 0 && o->n_depth != 0)

@@ -1,5 +1,6 @@
 /* kernels/cuda/ops_cuda.c - the table of the GPU's operations. */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/inputs.h"
 #include "kernels/cuda/persistent_any.h"
 
 enum dtype cuda_act_type(enum dtype weights)
@@ -54,11 +55,17 @@ static const struct persistent_ops persistent = {
     .run = cuda_any_run,
 };
 
+const struct input_ops input_ops_cuda = {
+    .refusal = cuda_inputs_refusal,
+    .rows_as_they_are = CUDA_INPUTS_AS_THEY_ARE,
+};
+
 const struct ops ops_cuda = {
     .name = "cuda",
     .async = &async,
     .peer = &peer,
     .persistent = &persistent,
+    .inputs = &input_ops_cuda,
     .shares_host_memory = false,
     .max_head_dim = CUDA_MAX_HEAD_DIM,
 #define DEVICE(result, name, parameters)         .name = cuda_##name,
