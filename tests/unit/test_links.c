@@ -26,7 +26,8 @@
 #define N_TRIPS 200
 #define PATIENT 20.0 /* s for what is to come at once */
 
-static const struct limits limits = {8, 64, 256, 8, 256, 0, 0, 0, 0, 0, 0};
+static const struct limits limits = {
+    .max_seqs = 8, .max_batch_tokens = 64, .max_len = 256, .max_logit_rows = 8, .n_blocks = 256};
 
 struct rank0 {
     void *context;

@@ -72,7 +72,13 @@ static void open_play(struct play *p, const char *source, uint64_t seed, int n_b
     lexicon_keeper_open(&p->keeper, p->tokenizer, vocab);
     assert_int_equal(form_open_text(&p->form, FORM_SCHEMA, source, strlen(source), &e), 0);
     const struct scheduler_setup setup = {
-        .limits = {SEQS, 24, MAX_LEN, SEQS + DRAFTS, n_blocks, (vocab + 31) / 32, DRAFTS},
+        .limits = {.max_seqs = SEQS,
+                   .max_batch_tokens = 24,
+                   .max_len = MAX_LEN,
+                   .max_logit_rows = SEQS + DRAFTS,
+                   .n_blocks = n_blocks,
+                   .mask_words = (vocab + 31) / 32,
+                   .max_drafts = DRAFTS},
         .tokenizer = p->tokenizer,
         .lexicon = &p->keeper,
         .prefix_caching = seed % 2,

@@ -57,11 +57,14 @@ static void open_client(struct client *c, bool prefix_caching)
 {
     struct err e = {0};
     uint64_t seed = 9;
-    const struct scheduler_setup setup = {
-        .limits = {N_SEQS, 2048, N_PROMPT + N_OUTPUT, N_SEQS, N_SEQS * (N_PROMPT + N_OUTPUT) / KV_BLOCK_TOKENS},
-        .prefix_caching = prefix_caching,
-        .on_release = on_release,
-        .context = c};
+    const struct scheduler_setup setup = {.limits = {.max_seqs = N_SEQS,
+                                                     .max_batch_tokens = 2048,
+                                                     .max_len = N_PROMPT + N_OUTPUT,
+                                                     .max_logit_rows = N_SEQS,
+                                                     .n_blocks = N_SEQS * (N_PROMPT + N_OUTPUT) / KV_BLOCK_TOKENS},
+                                          .prefix_caching = prefix_caching,
+                                          .on_release = on_release,
+                                          .context = c};
     c->rules = (struct request_rules){.sampling.repetition_penalty = 1, .max_tokens = N_OUTPUT};
     assert_int_equal(scheduler_open(&c->s, &setup, &e), 0);
     for (int i = 0; i < 2 * N_SEQS; i++) {
