@@ -154,14 +154,14 @@ static int check_inputs(struct model_config *m, const struct instance_setup *set
 }
 
 /* A step's tokens that nobody has asked for are as many as memory allows. Collective. */
-static void choose_step(struct instance *i, struct world *w, const struct fit_part *part, struct instance_setup *setup,
-                        struct err *e)
+static void choose_step(struct instance *i, struct world *w, const struct fit_part *part, int n_parts,
+                        struct instance_setup *setup, struct err *e)
 {
     int wanted = part->limits.max_batch_tokens, mine = wanted, all = wanted;
     if (!setup->tokens_chosen)
         return;
     if (e->code == ERR_NONE)
-        mine = fit_step(part, i->ops, i->ops->free_memory(&i->q), e);
+        mine = fit_step(part, n_parts, i->ops, i->ops->free_memory(&i->q), e);
     MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->comm));
     if (all < wanted)
         log_info("%d tokens per step instead of %d: memory is short", all, wanted);
@@ -309,10 +309,7 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
     fatal_agree(w, e);
     setup->limits.mask_words = (m->vocab + 31) / 32;
     shard_make(&shard, m, i->world.rank, i->world.n_ranks);
-    choose_step(i, w, &(struct fit_part){m, &shard, setup->dummy ? NULL : c, setup->limits, i->q.act}, setup, e);
-    fatal_agree(w, e);
-    fit_kinds(&setup->limits, m);
-    struct fit_part part[2] = {{m, &shard, setup->dummy ? NULL : c, setup->limits, i->q.act}};
+    struct fit_part part[FIT_PARTS] = {{m, &shard, setup->dummy ? NULL : c, setup->limits, i->q.act}};
     if (drafted) {
         stand_on(&d->instance, i, d->config.dtype);
         shard_make(&small, &d->config, i->world.rank, i->world.n_ranks);
@@ -320,6 +317,11 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
         part[1] = (struct fit_part){&d->config, &small, setup->dummy ? NULL : &d->checkpoint,
                                     limits_of_draft_model(&setup->limits), d->instance.q.act};
     }
+    choose_step(i, w, part, drafted ? 2 : 1, setup, e);
+    fatal_agree(w, e);
+    fit_kinds(&setup->limits, m);
+    part[0].limits = setup->limits;
+    part[1].limits = limits_of_draft_model(&setup->limits);
     (void)check_fit(part, drafted ? 2 : 1, setup, w, i, e);
     fatal_agree(w, e);
     load(i, w, m, c, &shard, setup, e);
