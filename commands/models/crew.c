@@ -96,7 +96,7 @@ int crew_next(void *context, struct plan *plan, struct err *e)
         return lanes_stop(&c->lanes, plan, e);
     if (c->n_changes == 0)
         return lanes_next(&c->lanes, plan, c->loading, e);
-    plan->kind = c->change[0].kind;
+    plan->kind = c->change[0].kind == PLAN_COMMIT && lanes_busy(&c->lanes) ? PLAN_HURRY : c->change[0].kind;
     plan->model = c->change[0].slot;
     memmove(c->change, c->change + 1, (size_t)--c->n_changes * sizeof *c->change);
     return 0;

@@ -273,7 +273,7 @@ static int plan_change(struct model_switch *s, struct plan *p, struct err *e)
         return say(s, p, s->loaded[s->loading] != NULL ? PLAN_DROP : PLAN_LOAD);
     }
     if ((s->stage == STAGE_LOAD || s->stage == STAGE_COMMIT) && !beside_waits(&s->beside))
-        return say(s, p, s->stage == STAGE_LOAD ? PLAN_LOAD : PLAN_COMMIT);
+        return say(s, p, s->stage == STAGE_LOAD ? PLAN_LOAD : s->beside.running ? PLAN_HURRY : PLAN_COMMIT);
     if (s->stage == STAGE_OPENING || s->stage == STAGE_WAIT)
         beside_note(&s->beside, MEANWHILE_READ);
     return 1;

@@ -176,14 +176,6 @@ static int check_fit(const struct fit_part *part, int n_parts, const struct inst
                      setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
 }
 
-/* All blocks of the arena may be this model's. */
-static int share_kv(struct instance *i, const struct world *w, struct instance_setup *setup, struct err *e)
-{
-    setup->limits.n_blocks = i->arena->n_units * setup->per_unit;
-    (void)network_share_kv(&i->network, i->arena, setup->per_unit, &i->q, e);
-    return agree_failed(w, e) ? -1 : 0;
-}
-
 static struct fit_part part_of(const struct instance *i, const struct limits *l)
 {
     return (struct fit_part){&i->network.config, &i->network.shard, NULL, *l, i->q.act};
@@ -194,9 +186,7 @@ static int open_blocks(struct instance *i, struct instance *draft, const struct 
                        struct err *e)
 {
     const struct limits small = limits_of_draft_model(&setup->limits);
-    struct fit_part part[2] = {part_of(i, &setup->limits)};
-    if (i->arena != NULL)
-        return share_kv(i, w, setup, e);
+    struct fit_part part[FIT_PARTS] = {part_of(i, &setup->limits)};
     if (draft != NULL)
         part[1] = part_of(draft, &small);
     (void)fit_kv(&setup->limits, part, draft != NULL ? 2 : 1, w, i->ops, &i->q, setup->kv_bytes, e);
@@ -217,11 +207,11 @@ static int open_blocks(struct instance *i, struct instance *draft, const struct 
 
 /* Keys and values; then working memory. */
 static int open_engines(struct instance *i, struct instance *draft, const struct world *w, struct instance_setup *setup,
-                        struct step_ways *ways, struct err *e)
+                        struct err *e)
 {
     enum step_choice step = (enum step_choice)setup->step;
     if (open_blocks(i, draft, w, setup, e) != 0 ||
-        engine_open(&i->engine, &i->world, &i->network, &setup->limits, i->ops, &i->q, step, ways, e) != 0)
+        engine_open(&i->engine, &i->world, &i->network, &setup->limits, i->ops, &i->q, step, NULL, e) != 0)
         return -1;
     const struct limits small = limits_of_draft_model(&setup->limits);
     if (draft != NULL)
@@ -328,7 +318,7 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
     say_inputs(&i->network.config, setup);
     if (drafted)
         load(&d->instance, w, &d->config, &d->checkpoint, &small, setup, e);
-    (void)open_engines(i, drafted ? &d->instance : NULL, w, setup, NULL, e);
+    (void)open_engines(i, drafted ? &d->instance : NULL, w, setup, e);
     fatal_agree(w, e);
     observers_add(&i->engine.observers, watch_observer(i->watch));
     say_memory(i, &setup->limits, w->rank);
@@ -372,16 +362,33 @@ int instance_begin(struct instance *i, const struct instance *ground, struct kv_
     shard_make(&shard, m, i->world.rank, i->world.n_ranks);
     setup->limits.mask_words = (m->vocab + 31) / 32;
     (void)check_fit(&(struct fit_part){m, &shard, c, setup->limits, i->q.act}, 1, setup, w, i, e);
-    if (agree(w, e) >= 0)
-        return -1;
-    (void)network_open(&i->network, m, &shard, c, i->ops, &i->q, e);
-    i->ops->wait(&i->q); /* the memory is zeroed on this queue, and filled on another */
     return agree(w, e) >= 0 ? -1 : 0;
+}
+
+int instance_take_weights(struct instance *i, const struct model_config *m, const struct checkpoint *c, struct queue *q,
+                          struct err *e)
+{
+    struct shard shard;
+    shard_make(&shard, m, i->world.rank, i->world.n_ranks);
+    return network_open(&i->network, m, &shard, c, i->ops, q, e);
+}
+
+/* All blocks of the arena may be this model's. What was zeroed on q is used on the instance's own queue. */
+int instance_prepare(struct instance *i, struct instance_setup *setup, struct queue *q, struct err *e)
+{
+    setup->limits.n_blocks = i->arena->n_units * setup->per_unit;
+    if (network_share_kv(&i->network, i->arena, setup->per_unit, q, e) != 0)
+        return -1;
+    (void)engine_prepare(&i->engine, &i->world, &i->network, &setup->limits, i->ops, q, (enum step_choice)setup->step,
+                         e);
+    i->ops->wait(q);
+    i->engine.q = &i->q;
+    return e->code == ERR_NONE ? 0 : -1;
 }
 
 int instance_complete(struct instance *i, struct instance_setup *setup, struct step_ways *ways, struct err *e)
 {
-    (void)open_engines(i, NULL, &i->world, setup, ways, e);
+    (void)engine_join(&i->engine, &i->q, (enum step_choice)setup->step, ways, e);
     if (agree(&i->world, e) >= 0)
         return -1;
     return 0;

@@ -39,9 +39,26 @@ static void tell(struct residents *r, struct residents_news news)
         r->owner.hear(r->owner.context, &news);
 }
 
-/* ---- the thread that reads ---- */
+/* ---- the thread that loads ---- */
 
-static void *read_weights(void *context)
+/* Memory, weights, and all else that needs no other rank. */
+static void load_all(struct loading *l, struct queue *q)
+{
+    struct instance *i = l->instance;
+    double started = seconds_now(), *memory = &l->phases.seconds[LOAD_PHASE_MEMORY];
+    if (instance_take_weights(i, &l->config, &l->checkpoint, q, &l->why) != 0)
+        return;
+    i->ops->wait(q);
+    *memory = seconds_now() - started;
+    if (load_beside(&i->network, &l->checkpoint, l->world, i->ops, q, &l->setup.load, &l->cancel, &l->stats, &l->why) !=
+        0)
+        return;
+    started = seconds_now();
+    (void)instance_prepare(i, &l->setup, q, &l->why);
+    *memory += seconds_now() - started;
+}
+
+static void *read_model(void *context)
 {
     struct loading *l = context;
     struct instance *i = l->instance;
@@ -51,10 +68,10 @@ static void *read_weights(void *context)
     if (!device)
         q = (struct queue){.act = i->q.act, .n_threads = 1};
     else
-        (void)i->ops->open(&q, l->world->device, l->config.dtype, i->q.n_threads, &l->why);
+        (void)i->ops->open(&q, l->world->device, i->q.act, i->q.n_threads, &l->why);
+    q.gentle = true;
     if (l->why.code == ERR_NONE)
-        (void)load_beside(&i->network, &l->checkpoint, l->world, i->ops, &q, &l->setup.load, &l->cancel, &l->stats,
-                          &l->why);
+        load_all(l, &q);
     if (device)
         i->ops->close(&q);
     atomic_store(&l->done, true);
@@ -166,7 +183,7 @@ static void drop_instance(struct instance **i)
 static int start_reading(struct residents *r, struct loading *l, struct err *e)
 {
     (void)listen(l, r->world, e);
-    if (e->code == ERR_NONE && pthread_create(&l->thread, NULL, read_weights, l) != 0)
+    if (e->code == ERR_NONE && pthread_create(&l->thread, NULL, read_model, l) != 0)
         ERR(e, ERR_MEMORY, "cannot start a thread that reads a model");
     else
         l->running = e->code == ERR_NONE;
@@ -231,27 +248,29 @@ static struct load_phases complete_phases(const struct loading *l, double second
     return p;
 }
 
-/* If the model is loaded for the first time, its measures are kept. */
-static int complete(struct residents *r, struct loading *l, struct err *e)
+/* If the model is loaded for the first time, its measures are kept; in a hurry there are none. */
+static int complete(struct residents *r, struct loading *l, bool hurry, struct err *e)
 {
     struct step_ways ways = step_ways_find(&r->book, l->setup.identity);
     bool measured = ways.measured;
     double started = seconds_now();
+    if (!measured && hurry)
+        ways = step_ways_guess();
     if (instance_complete(l->instance, &l->setup, &ways, e) != 0)
         return -1;
-    if (!measured)
+    if (!measured && !hurry)
         step_ways_keep(&r->book, l->setup.identity, &ways);
     l->phases = complete_phases(l, seconds_now() - started);
     return 0;
 }
 
-static void commit_model(struct residents *r, int model)
+static void commit_model(struct residents *r, int model, bool hurry)
 {
     struct err e = {0};
     struct loading *l = r->loading;
     struct instance *i = l->instance;
     wait_for_thread(l);
-    if (complete(r, l, &e) == 0) {
+    if (complete(r, l, hurry, &e) == 0) {
         struct residents_news news = {
             .event = RESIDENTS_READY, .model = model, .limits = i->engine.limits, .phases = l->phases};
         i->engine.observers = r->ground->engine.observers;
@@ -327,8 +346,8 @@ static void change(void *context, const struct plan *p)
     check(r, p);
     if (p->kind == PLAN_LOAD)
         load_model(r, p->model);
-    else if (p->kind == PLAN_COMMIT)
-        commit_model(r, p->model);
+    else if (p->kind == PLAN_COMMIT || p->kind == PLAN_HURRY)
+        commit_model(r, p->model, p->kind == PLAN_HURRY);
     else if (p->kind == PLAN_ROLLBACK)
         roll_back(r, p->model);
     else

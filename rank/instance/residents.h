@@ -1,6 +1,6 @@
 /* rank/instance/residents.h - the models that this rank holds, each an instance on one ground, coming and going by plan
- * (plan/plan.h): PLAN_LOAD, PLAN_COMMIT, PLAN_ROLLBACK, PLAN_DROP. "All ranks" are those that share the ground: of the
- * job, or of a replica that is apart (rank/world/world.h), and rank 0 is the first of them.
+ * (plan/plan.h): PLAN_LOAD, PLAN_COMMIT or PLAN_HURRY, PLAN_ROLLBACK, PLAN_DROP. "All ranks" are those that share the
+ * ground: of the job, or of a replica that is apart (rank/world/world.h), and rank 0 is the first of them.
  *
  * A model is read by a thread of each rank, beside the steps of others and without collectives. When it has ended, the
  * rank tells rank 0; when all have, rank 0 commits or rolls back by plan. So all ranks see the change between the same

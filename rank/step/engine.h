@@ -91,13 +91,19 @@ struct engine {
  * engine then. */
 int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
                 struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e);
-/* Collective. */
+/* The same in two parts. What a rank does by itself, beside steps of other engines: memory, all of it zeroed on q,
+ * which is the calling thread's own. Any thread; local; -1 and *e: close the engine. Then, on the queue that steps will
+ * have, what all ranks do together; on all of them engine_prepare has succeeded. */
+int engine_prepare(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
+                   struct queue *q, enum step_choice choice, struct err *e);
+int engine_join(struct engine *g, struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e);
+
+/* Collective, unless engine_join was never called. */
 void engine_close(struct engine *g);
 
 /* Device memory that engine_open would take, but for the communicator's own, that of recorded steps and the
  * persistent step's words (a few MiB). n: config and shard are set. Local. */
-size_t engine_bytes(struct network *n, const struct limits *l, int n_ranks, const struct ops *ops, enum dtype act,
-                    struct err *e);
+size_t engine_bytes(struct network *n, const struct limits *l, const struct ops *ops, enum dtype act, struct err *e);
 
 /* The number of steps that may be submitted before the first one's results are taken. */
 int engine_flights(const struct engine *g);

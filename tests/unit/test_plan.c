@@ -257,7 +257,7 @@ static void the_rest_out_of_bounds(void **state)
     REFUSED(a.token[0] = -2, "token id -2, vocabulary 50");
     REFUSED(a.token[13] = 50, "token id 50, vocabulary 50");
     REFUSED(a.kind = 0, "has kind 0");
-    REFUSED(a.kind = PLAN_DROP + 1, "has kind 7");
+    REFUSED(a.kind = PLAN_DROP + 1, "has kind 8");
     REFUSED(a.model = -1, "model -1");
     REFUSED(a.model = PLAN_MODELS, "model 64");
     REFUSED(a.report = -1, "report -1");
