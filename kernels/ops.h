@@ -27,7 +27,6 @@ struct queue {
     void *stream;   /* cudaStream_t; NULL on the CPU */
     enum dtype act; /* type of all activations and of the KV cache; DTYPE_F32 on the CPU */
     int n_threads;  /* CPU threads that an operation may use, >= 1 */
-    bool gentle;    /* another queue has work that is to go on as fast: memory is zeroed with pauses */
     void *impl;     /* the backend's own data; NULL on the CPU */
     void *observer; /* of a wrapper of the operations (rank/measure/profile.c); backends ignore it */
     struct err err; /* sticky: the first failure */

@@ -55,10 +55,9 @@ struct persistent_ops {
     void (*close)(struct queue *q, void *p);
     int (*max_tokens)(const void *p);
     /* The memory of this device to which the others write their sums, to be shared as kernels/peer.h describes; and,
-     * before the first run, that of all ranks, [n_ranks], and the queue that steps will run on: `open` may have had
-     * another one. */
+     * before the first run, that of all ranks, [n_ranks]. */
     void *(*memory)(void *p);
-    void (*attach)(struct queue *q, void *p, void *const *memory);
+    void (*attach)(void *p, void *const *memory);
     /* logits: [n_tokens, vocab of this rank]. Every token belongs to another sequence. cos_sin: of ops->rope_table.
      * Enqueued. All ranks must run the same steps: a device waits for the others within it. Between two steps a rank
      * must have waited for something that every other rank does after the first one, as gathering the logits is: the

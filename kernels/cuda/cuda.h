@@ -104,7 +104,7 @@ void *cuda_persistent_open(struct queue *q, const struct decode_model *m);
 void cuda_persistent_close(struct queue *q, void *p);
 int cuda_persistent_max_tokens(const void *p);
 void *cuda_persistent_memory(void *p);
-void cuda_persistent_attach(struct queue *q, void *p, void *const *memory);
+void cuda_persistent_attach(void *p, void *const *memory);
 /* How often a word is read before the kernel gives up: another rank's, and its own, which may wait for these. */
 void cuda_persistent_patience(struct queue *q, uint32_t for_others, uint32_t for_own);
 /* For tests: the counts of steps, [*n_blocks] on the device. A block whose count differs keeps all others waiting. */

@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define TILE         32 /* edge of the square that upload_transposed turns at a time */
 #define COPY_THREADS 256
@@ -88,15 +87,6 @@ void cuda_close(struct queue *q)
     *q = queue{};
 }
 
-/* The device zeroes memory at its full rate, which leaves others half of it: so it does at a tenth of that. */
-static void pause_after(struct queue *q, size_t bytes)
-{
-    const double gentle_rate = 400; /* bytes/ns */
-    const struct timespec pause = {0, (long)((double)bytes / gentle_rate)};
-    CUDA_TRY(q, cudaStreamSynchronize(cuda_stream(q)));
-    (void)nanosleep(&pause, NULL);
-}
-
 void *cuda_alloc(struct queue *q, size_t bytes)
 {
     void *p = NULL;
@@ -109,8 +99,6 @@ void *cuda_alloc(struct queue *q, size_t bytes)
         return NULL;
     }
     CUDA_TRY(q, cudaMemsetAsync(p, 0, bytes, cuda_stream(q)));
-    if (q->gentle && bytes >= (size_t)1 << 20)
-        pause_after(q, bytes);
     return p;
 }
 

@@ -246,7 +246,7 @@ static void load(struct instance *i, struct world *w, const struct model_config 
                  const struct shard *shard, struct instance_setup *setup, struct err *e)
 {
     struct load_stats stats = {0};
-    (void)network_open(&i->network, m, shard, setup->dummy ? NULL : c, i->ops, &i->q, e);
+    (void)network_open(&i->network, m, shard, setup->dummy ? NULL : c, false, i->ops, &i->q, e);
     fatal_agree(w, e);
     ops_range_begin(i->ops, "load", (int64_t)weight_map_bytes(&i->network.map));
     if (setup->dummy)
@@ -370,7 +370,7 @@ int instance_take_weights(struct instance *i, const struct model_config *m, cons
 {
     struct shard shard;
     shard_make(&shard, m, i->world.rank, i->world.n_ranks);
-    return network_open(&i->network, m, &shard, c, i->ops, q, e);
+    return network_open(&i->network, m, &shard, c, true, i->ops, q, e);
 }
 
 /* All blocks of the arena may be this model's. What was zeroed on q is used on the instance's own queue. */

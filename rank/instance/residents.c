@@ -69,7 +69,6 @@ static void *read_model(void *context)
         q = (struct queue){.act = i->q.act, .n_threads = 1};
     else
         (void)i->ops->open(&q, l->world->device, i->q.act, i->q.n_threads, &l->why);
-    q.gentle = true;
     if (l->why.code == ERR_NONE)
         load_all(l, &q);
     if (device)

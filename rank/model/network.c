@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static int open_alibi(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
 {
@@ -108,7 +109,19 @@ static int open_inputs(struct network *n, struct err *e)
     return n->input_form != NULL ? 0 : -1;
 }
 
-static int open_weights(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
+#define GENTLE_RATE 400 /* bytes/ns: a tenth of that of a device's memory */
+
+/* The device zeroes memory at its full rate, which leaves others half of it: so it does with pauses. */
+static void pause_after(const struct ops *ops, struct queue *q, size_t bytes)
+{
+    const struct timespec pause = {0, (long)(bytes / GENTLE_RATE)};
+    if (ops->async == NULL)
+        return;
+    ops->wait(q);
+    (void)nanosleep(&pause, NULL);
+}
+
+static int open_weights(struct network *n, bool gently, const struct ops *ops, struct queue *q, struct err *e)
 {
     for (int i = 0; i < n->map.n_slots; i++) {
         const struct weight_slot *slot = &n->map.slot[i];
@@ -119,6 +132,8 @@ static int open_weights(struct network *n, const struct ops *ops, struct queue *
         if (bytes > 0 && (w->data = ops->alloc(q, bytes)) == NULL)
             return ERR(e, ERR_MEMORY, "weights need %zu bytes in all; layer %d, %s: %s", weight_map_bytes(&n->map),
                        slot->layer, weight_name(slot->id), q->err.text);
+        if (gently)
+            pause_after(ops, q, bytes);
         if (slot->order != NULL && w->data != NULL) {
             w->order = (const int32_t *)(const void *)((const char *)w->data + weight_slot_order_at(slot));
             w->n_inputs = slot->order->inputs;
@@ -134,7 +149,7 @@ static int open_weights(struct network *n, const struct ops *ops, struct queue *
 }
 
 int network_open(struct network *n, const struct model_config *m, const struct shard *s, const struct checkpoint *c,
-                 const struct ops *ops, struct queue *q, struct err *e)
+                 bool gently, const struct ops *ops, struct queue *q, struct err *e)
 {
     memset(n, 0, sizeof *n);
     n->config = *m;
@@ -143,7 +158,7 @@ int network_open(struct network *n, const struct model_config *m, const struct s
         return -1;
     n->weight = err_calloc(e, (size_t)n->map.n_slots, sizeof *n->weight, "weight table");
     n->layer = err_calloc(e, (size_t)m->n_layers, sizeof *n->layer, "layer table");
-    if (n->weight == NULL || n->layer == NULL || open_wide(n, ops, q, e) != 0 || open_weights(n, ops, q, e) != 0 ||
+    if (n->weight == NULL || n->layer == NULL || open_wide(n, ops, q, e) != 0 || open_weights(n, gently, ops, q, e) != 0 ||
         open_inputs(n, e) != 0)
         return -1;
     if (open_alibi(n, ops, q, e) != 0 || open_drafted(n, c, ops, q, e) != 0)

@@ -31,9 +31,10 @@ struct network {
 };
 
 /* Take device memory for every weight of the rank (contents undefined until loaded) and resolve the roles. c may be
- * NULL: a run without a checkpoint. The network keeps nothing of c. Local. */
+ * NULL: a run without a checkpoint. The network keeps nothing of c. gently: other queues of a device have work meanwhile,
+ * which is to go on as fast; q is used by nobody else. Local. */
 int network_open(struct network *n, const struct model_config *m, const struct shard *s, const struct checkpoint *c,
-                 const struct ops *ops, struct queue *q, struct err *e);
+                 bool gently, const struct ops *ops, struct queue *q, struct err *e);
 
 /* Take device memory for n_blocks[kind] KV blocks in every layer of a kind. window: see above. Local. */
 int network_open_kv(struct network *n, const int n_blocks[KV_KINDS], int window, const struct ops *ops, struct queue *q,

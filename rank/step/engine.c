@@ -253,7 +253,7 @@ size_t engine_bytes(struct network *n, const struct limits *l, const struct ops 
 }
 
 int engine_prepare(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
-                   struct queue *q, enum step_choice choice, struct err *e)
+                      struct queue *q, struct err *e)
 {
     memset(g, 0, sizeof *g);
     g->world = w;
@@ -271,8 +271,6 @@ int engine_prepare(struct engine *g, struct world *w, struct network *n, const s
     if (e->code == ERR_NONE && q->err.code != ERR_NONE)
         ERR(e, q->err.code, "working memory for %d tokens per step, %d sequences of %d tokens: %s", l->max_batch_tokens,
             l->max_seqs, l->max_len, q->err.text);
-    if (e->code == ERR_NONE && choice != STEP_SEPARATE)
-        (void)persistent_step_take(&g->persistent, n, w, ops, q, e);
     return e->code == ERR_NONE ? 0 : -1;
 }
 
@@ -288,7 +286,7 @@ int engine_join(struct engine *g, struct queue *q, enum step_choice choice, stru
     if (agree_failed(g->world, e))
         return -1;
     if (choice != STEP_SEPARATE)
-        persistent_step_join(&g->persistent, g->world, ops, q);
+        (void)persistent_step_open(&g->persistent, g->network, g->world, ops, q, e);
     if (choice == STEP_PERSISTENT && g->persistent.step == NULL)
         ERR(e, ERR_UNSUPPORTED, "--step persistent does not work with %s", g->persistent.why_not);
     if (agree_failed(g->world, e))
@@ -301,7 +299,7 @@ int engine_join(struct engine *g, struct queue *q, enum step_choice choice, stru
 int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
                 struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e)
 {
-    (void)engine_prepare(g, w, n, l, ops, q, choice, e);
+    (void)engine_prepare(g, w, n, l, ops, q, e);
     return agree_failed(w, e) ? -1 : engine_join(g, q, choice, ways, e);
 }
 

@@ -95,7 +95,7 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
  * which is the calling thread's own. Any thread; local; -1 and *e: close the engine. Then, on the queue that steps will
  * have, what all ranks do together; on all of them engine_prepare has succeeded. */
 int engine_prepare(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
-                   struct queue *q, enum step_choice choice, struct err *e);
+                   struct queue *q, struct err *e);
 int engine_join(struct engine *g, struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e);
 
 /* Collective, unless engine_join was never called. */

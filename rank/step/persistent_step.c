@@ -160,6 +160,15 @@ static struct persistent_model *describe_all(const struct network *n, struct err
     return p;
 }
 
+/* Can all ranks? Collective. why: this rank's reason, NULL if it has none. */
+static bool all_can(struct persistent_step *p, const char *why, const struct world *w)
+{
+    why = peers_agree(why, w);
+    if (why != NULL)
+        (void)snprintf(p->why_not, sizeof p->why_not, "%s", why);
+    return why == NULL;
+}
+
 /* Every device learns where the others want their sums. */
 static bool connect_ranks(struct persistent_step *p, const struct world *w, const struct ops *ops, struct queue *q)
 {
@@ -167,20 +176,18 @@ static bool connect_ranks(struct persistent_step *p, const struct world *w, cons
     if (why != NULL)
         (void)snprintf(p->why_not, sizeof p->why_not, "%s", why);
     else
-        ops->persistent->attach(q, p->step, p->peers.memory);
+        ops->persistent->attach(p->step, p->peers.memory);
     return why == NULL;
 }
 
 static void close_step(struct persistent_step *p, const struct ops *ops, struct queue *q)
 {
-    if (p->step == NULL)
-        return;
     ops->wait(q);
     ops->persistent->close(q, p->step);
     p->step = NULL;
 }
 
-int persistent_step_take(struct persistent_step *p, const struct network *n, const struct world *w,
+int persistent_step_open(struct persistent_step *p, const struct network *n, const struct world *w,
                          const struct ops *ops, struct queue *q, struct err *e)
 {
     memset(p, 0, sizeof *p);
@@ -190,39 +197,30 @@ int persistent_step_take(struct persistent_step *p, const struct network *n, con
         why = ops->persistent->refusal(q, &p->model->all.model);
     else if (why == NULL)
         why = "too little memory";
-    if (why != NULL) {
-        (void)snprintf(p->why_not, sizeof p->why_not, "%s", why);
+    if (!all_can(p, why, w))
         return e->code == ERR_NONE ? 0 : -1;
-    }
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a rank without it would have said why not */
     p->step = ops->persistent->open(q, &p->model->all.model);
-    p->max_tokens = p->step != NULL && q->err.code == ERR_NONE ? ops->persistent->max_tokens(p->step) : 0;
+    /* Shards differ, and with them what fits into a multiprocessor. */
+    int mine = p->step != NULL && q->err.code == ERR_NONE ? ops->persistent->max_tokens(p->step) : 0;
+    MPI_CHECK(MPI_Allreduce(&mine, &p->max_tokens, 1, MPI_INT, MPI_MIN, w->comm));
     if (q->err.code != ERR_NONE)
         ERR(e, q->err.code, "%s", q->err.text);
     if (p->max_tokens < 1)
         (void)snprintf(p->why_not, sizeof p->why_not, "more shared memory than the GPU has");
-    return e->code == ERR_NONE ? 0 : -1;
-}
-
-void persistent_step_join(struct persistent_step *p, const struct world *w, const struct ops *ops, struct queue *q)
-{
-    const char *why = peers_agree(p->why_not[0] != '\0' ? p->why_not : NULL, w);
-    int mine = p->max_tokens;
-    if (why != NULL && why != p->why_not)
-        (void)snprintf(p->why_not, sizeof p->why_not, "%s", why);
-    /* Shards differ, and with them what fits into a multiprocessor. */
-    MPI_CHECK(MPI_Allreduce(&mine, &p->max_tokens, 1, MPI_INT, MPI_MIN, w->comm));
-    p->connected = why == NULL && connect_ranks(p, w, ops, q);
-    if (!p->connected) {
+    if (p->max_tokens < 1 || !connect_ranks(p, w, ops, q)) {
         close_step(p, ops, q);
         p->max_tokens = 0;
     }
+    return e->code == ERR_NONE ? 0 : -1;
 }
 
 void persistent_step_close(struct persistent_step *p, const struct world *w, const struct ops *ops, struct queue *q)
 {
-    if (p->connected)
+    if (p->step != NULL) {
         peers_close(&p->peers, w, ops, q);
-    close_step(p, ops, q);
+        close_step(p, ops, q);
+    }
     if (p->model != NULL)
         free((void *)p->model->router);
     free(p->model);

@@ -14,17 +14,13 @@ struct persistent_step {
     char why_not[128];              /* this model, these devices cannot; on rank 0 also when another rank cannot */
     struct persistent_model *model; /* the network as the operation wants it */
     struct peers peers;             /* each other's memory for sums */
-    bool connected;                 /* they are open */
 };
 
-/* Take what it needs, where this rank can. The network must stay where it is. Local, on any thread with a queue of its
- * own; memory that is missing is an error. */
-int persistent_step_take(struct persistent_step *p, const struct network *n, const struct world *w,
+/* Open it where the backend has it and all ranks can; else p->step is NULL on all ranks alike and p->why_not says why.
+ * The network must stay where it is. Collective; memory that is missing is an error, to be agreed on. */
+int persistent_step_open(struct persistent_step *p, const struct network *n, const struct world *w,
                          const struct ops *ops, struct queue *q, struct err *e);
-/* After that: it is there, if all ranks can; else p->step is NULL on all ranks alike and p->why_not says why.
- * Collective. */
-void persistent_step_join(struct persistent_step *p, const struct world *w, const struct ops *ops, struct queue *q);
-/* Collective if it was joined: nobody's memory may go while another device still writes to it. */
+/* Collective: nobody's memory may go while another device still writes to it. */
 void persistent_step_close(struct persistent_step *p, const struct world *w, const struct ops *ops, struct queue *q);
 
 #endif

@@ -435,6 +435,8 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     open_steps(q, p);
     if (p->form == FORM_NONE)
         wide_open(q, p, m);
+    cuda_state(q)->vain->n_layers = m->n_layers;
+    cuda_persistent_patience(q, PATIENCE, PATIENCE_OWN);
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2)
@@ -477,11 +479,9 @@ extern "C" void *cuda_persistent_memory(void *opened)
     return p->args.sum[p->args.rank];
 }
 
-extern "C" void cuda_persistent_attach(struct queue *q, void *opened, void *const *memory)
+extern "C" void cuda_persistent_attach(void *opened, void *const *memory)
 {
     struct persistent *p = (struct persistent *)opened;
-    cuda_state(q)->vain->n_layers = p->args.n_layers;
-    cuda_persistent_patience(q, PATIENCE, PATIENCE_OWN);
     for (int r = 0; r < p->args.n_ranks; r++)
         p->args.sum[r] = p->wide.sum[r] = (unsigned long long *)memory[r];
 }
