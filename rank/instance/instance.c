@@ -158,10 +158,11 @@ static void choose_step(struct instance *i, struct world *w, const struct fit_pa
                         struct instance_setup *setup, struct err *e)
 {
     int wanted = part->limits.max_batch_tokens, mine = wanted, all = wanted;
+    int sharers = i->ops->shares_host_memory ? w->n_node_ranks : 1;
     if (!setup->tokens_chosen)
         return;
     if (e->code == ERR_NONE)
-        mine = fit_step(part, n_parts, i->ops, i->ops->free_memory(&i->q), e);
+        mine = fit_step(part, n_parts, i->ops, i->ops->free_memory(&i->q) / (size_t)sharers, e);
     MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->comm));
     if (all < wanted)
         log_info("%d tokens per step instead of %d: memory is short", all, wanted);
@@ -379,8 +380,7 @@ int instance_prepare(struct instance *i, struct instance_setup *setup, struct qu
     setup->limits.n_blocks = i->arena->n_units * setup->per_unit;
     if (network_share_kv(&i->network, i->arena, setup->per_unit, q, e) != 0)
         return -1;
-    (void)engine_prepare(&i->engine, &i->world, &i->network, &setup->limits, i->ops, q, (enum step_choice)setup->step,
-                         e);
+    (void)engine_prepare(&i->engine, &i->world, &i->network, &setup->limits, i->ops, q, e);
     i->ops->wait(q);
     i->engine.q = &i->q;
     return e->code == ERR_NONE ? 0 : -1;

@@ -158,8 +158,8 @@ int network_open(struct network *n, const struct model_config *m, const struct s
         return -1;
     n->weight = err_calloc(e, (size_t)n->map.n_slots, sizeof *n->weight, "weight table");
     n->layer = err_calloc(e, (size_t)m->n_layers, sizeof *n->layer, "layer table");
-    if (n->weight == NULL || n->layer == NULL || open_wide(n, ops, q, e) != 0 || open_weights(n, gently, ops, q, e) != 0 ||
-        open_inputs(n, e) != 0)
+    if (n->weight == NULL || n->layer == NULL || open_wide(n, ops, q, e) != 0 ||
+        open_weights(n, gently, ops, q, e) != 0 || open_inputs(n, e) != 0)
         return -1;
     if (open_alibi(n, ops, q, e) != 0 || open_drafted(n, c, ops, q, e) != 0)
         return -1;

@@ -31,8 +31,8 @@ struct network {
 };
 
 /* Take device memory for every weight of the rank (contents undefined until loaded) and resolve the roles. c may be
- * NULL: a run without a checkpoint. The network keeps nothing of c. gently: other queues of a device have work meanwhile,
- * which is to go on as fast; q is used by nobody else. Local. */
+ * NULL: a run without a checkpoint. The network keeps nothing of c. gently: other queues of a device have work
+ * meanwhile, which is to go on as fast; q is used by nobody else. Local. */
 int network_open(struct network *n, const struct model_config *m, const struct shard *s, const struct checkpoint *c,
                  bool gently, const struct ops *ops, struct queue *q, struct err *e);
 

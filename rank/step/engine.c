@@ -253,7 +253,7 @@ size_t engine_bytes(struct network *n, const struct limits *l, const struct ops 
 }
 
 int engine_prepare(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
-                      struct queue *q, struct err *e)
+                   struct queue *q, struct err *e)
 {
     memset(g, 0, sizeof *g);
     g->world = w;
