@@ -135,6 +135,8 @@ static void hear(void *context, const struct residents_news *news)
     case RESIDENTS_READY:
         begin(s, news);
         return;
+    case RESIDENTS_LEAVING:
+        return;
     case RESIDENTS_GONE:
         s->part[SWITCH_UNLOAD] = seconds_now() - s->plan_began;
         traffic_close(&s->traffic);

@@ -394,6 +394,12 @@ int instance_complete(struct instance *i, struct instance_setup *setup, struct s
     return 0;
 }
 
+void instance_leave(struct instance *i)
+{
+    if (i->engine.network != NULL)
+        engine_leave(&i->engine);
+}
+
 void instance_close(struct instance *i)
 {
     if (i->ops == NULL)

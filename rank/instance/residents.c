@@ -10,8 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TAG 19 /* of a rank's word that it has read; rank/load/loader.c has 18 */
-#define MIB (1024.0 * 1024.0)
+#define TAG      19 /* of a rank's word that it has read; rank/load/loader.c has 18 */
+#define TAG_GONE 20 /* and more, by the model's number: that its memory is free */
+#define MIB      (1024.0 * 1024.0)
 
 /* One model on its way in. */
 struct loading {
@@ -20,7 +21,7 @@ struct loading {
     struct instance_setup setup;
     struct model_config config;
     struct checkpoint checkpoint;
-    const struct world *world;
+    struct residents *all;
     pthread_t thread;
     bool running;
     atomic_bool cancel, done; /* done: the thread has nothing more to do */
@@ -31,6 +32,20 @@ struct loading {
     MPI_Request *request;
     struct err *said; /* rank 0: [n_ranks] by each; others: [1] */
     int n_requests;
+};
+
+/* One model on its way out. */
+struct leaving {
+    int model;
+    struct instance *instance;
+    struct residents *all;
+    pthread_t thread;
+    bool running, told;   /* told: this rank has told */
+    atomic_bool done;     /* the thread has nothing more to do */
+    bool freed;           /* it has freed the memory */
+    double seconds;       /* of what was recorded since it was reported last */
+    int64_t grown;        /* bytes that are free again */
+    MPI_Request *request; /* [ranks] of words to rank 0 */
 };
 
 static void tell(struct residents *r, struct residents_news news)
@@ -46,15 +61,20 @@ static void load_all(struct loading *l, struct queue *q)
 {
     struct instance *i = l->instance;
     double started = seconds_now(), *memory = &l->phases.seconds[LOAD_PHASE_MEMORY];
-    if (instance_take_weights(i, &l->config, &l->checkpoint, q, &l->why) != 0)
+    (void)pthread_mutex_lock(&l->all->memory);
+    (void)instance_take_weights(i, &l->config, &l->checkpoint, q, &l->why);
+    (void)pthread_mutex_unlock(&l->all->memory);
+    if (l->why.code != ERR_NONE)
         return;
     i->ops->wait(q);
     *memory = seconds_now() - started;
-    if (load_beside(&i->network, &l->checkpoint, l->world, i->ops, q, &l->setup.load, &l->cancel, &l->stats, &l->why) !=
-        0)
+    if (load_beside(&i->network, &l->checkpoint, l->all->world, i->ops, q, &l->setup.load, &l->cancel, &l->stats,
+                    &l->why) != 0)
         return;
     started = seconds_now();
+    (void)pthread_mutex_lock(&l->all->memory);
     (void)instance_prepare(i, &l->setup, q, &l->why);
+    (void)pthread_mutex_unlock(&l->all->memory);
     *memory += seconds_now() - started;
 }
 
@@ -68,7 +88,7 @@ static void *read_model(void *context)
     if (!device)
         q = (struct queue){.act = i->q.act, .n_threads = 1};
     else
-        (void)i->ops->open(&q, l->world->device, i->q.act, i->q.n_threads, &l->why);
+        (void)i->ops->open(&q, l->all->world->device, i->q.act, i->q.n_threads, &l->why);
     if (l->why.code == ERR_NONE)
         load_all(l, &q);
     if (device)
@@ -133,10 +153,8 @@ static struct err first_failure(struct loading *l, const struct world *w)
     return (struct err){0};
 }
 
-/* struct loop_models: while a rank waits. */
-static void poll(void *context)
+static void poll_loading(struct residents *r)
 {
-    struct residents *r = context;
     struct loading *l = r->loading;
     if (l == NULL || l->told || !atomic_load(&l->done))
         return;
@@ -152,6 +170,101 @@ static void poll(void *context)
                                     .model = l->model,
                                     .held = true,
                                     .why = why});
+}
+
+/* ---- a model's memory is given back ---- */
+
+static int64_t free_bytes(const struct residents *r)
+{
+    return (int64_t)r->ground->ops->free_memory(&r->ground->q);
+}
+
+/* The device's number of free bytes is this model's while nobody else takes memory or gives it back. */
+static void free_memory(struct leaving *g)
+{
+    struct residents *r = g->all;
+    (void)pthread_mutex_lock(&r->memory);
+    int64_t before = free_bytes(r);
+    instance_close(g->instance);
+    g->grown = free_bytes(r) - before;
+    (void)pthread_mutex_unlock(&r->memory);
+    free(g->instance);
+    g->instance = NULL;
+    g->freed = true;
+}
+
+/* A queue makes the rank's device the thread's. Without one the rank's main thread frees. */
+static void *free_beside(void *context)
+{
+    struct leaving *g = context;
+    const struct instance *ground = g->all->ground;
+    const struct ops *ops = ground->ops;
+    struct queue q = {0};
+    struct err e = {0};
+    if (ops->async == NULL || ops->open(&q, g->all->world->device, ground->q.act, 1, &e) == 0)
+        free_memory(g);
+    if (ops->async != NULL)
+        ops->close(&q);
+    atomic_store(&g->done, true);
+    return NULL;
+}
+
+static void finish_freeing(struct leaving *g)
+{
+    if (g->running)
+        (void)pthread_join(g->thread, NULL);
+    g->running = false;
+    if (!g->freed)
+        free_memory(g);
+}
+
+static void say_gone(struct leaving *g)
+{
+    const struct world *w = g->all->world;
+    g->told = true;
+    if (w->rank != 0)
+        MPI_CHECK(MPI_Isend(NULL, 0, MPI_BYTE, 0, TAG_GONE + g->model, w->comm, &g->request[0]));
+}
+
+/* Waits until it is gone; on rank 0, on all ranks. */
+static void finish_leaving(struct residents *r, int model)
+{
+    struct leaving *g = &r->leaving[model];
+    if (g->all == NULL)
+        return;
+    finish_freeing(g);
+    if (r->world->rank != 0 && !g->told)
+        say_gone(g);
+    MPI_CHECK(MPI_Waitall(r->world->n_ranks, g->request, MPI_STATUSES_IGNORE));
+    g->all = NULL;
+}
+
+static void poll_leaving(struct residents *r, struct leaving *g)
+{
+    int all = 1;
+    if (g->all == NULL || g->told || !atomic_load(&g->done))
+        return;
+    finish_freeing(g);
+    if (r->world->rank != 0) {
+        say_gone(g);
+        return;
+    }
+    MPI_CHECK(MPI_Testall(r->world->n_ranks, g->request, &all, MPI_STATUSES_IGNORE));
+    if (!all)
+        return;
+    struct residents_news news = {.event = RESIDENTS_GONE, .model = g->model, .freed = g->grown};
+    news.phases.seconds[LOAD_PHASE_RECORD] = g->seconds;
+    finish_leaving(r, g->model);
+    tell(r, news);
+}
+
+/* struct loop_models: while a rank waits. */
+static void poll(void *context)
+{
+    struct residents *r = context;
+    poll_loading(r);
+    for (int i = 0; i < PLAN_MODELS; i++)
+        poll_leaving(r, &r->leaving[i]);
 }
 
 /* ---- what plans say; collective ---- */
@@ -199,7 +312,7 @@ static int open_loading(struct residents *r, int model, struct err *e)
     struct instance *i = err_calloc(e, 1, sizeof *i, "instance");
     if (l != NULL) {
         l->model = model;
-        l->world = r->world;
+        l->all = r;
         l->instance = i;
         if (r->world->rank == 0)
             r->owner.fetch(r->owner.context, model, &l->config, &l->checkpoint, &l->setup);
@@ -216,6 +329,7 @@ static void load_model(struct residents *r, int model)
     struct err e = {0};
     struct loading *l = NULL;
     double started = seconds_now();
+    finish_leaving(r, model); /* rank 0 has heard of it */
     if (open_loading(r, model, &e) == 0) {
         l = r->loading;
         if (instance_begin(l->instance, r->ground, &r->arena, r->world, &l->config, &l->checkpoint, &l->setup, &e) == 0)
@@ -289,26 +403,30 @@ static void commit_model(struct residents *r, int model, bool hurry)
     tell(r, (struct residents_news){.event = RESIDENTS_FAILED, .model = model, .why = e});
 }
 
-static int64_t free_bytes(const struct residents *r)
+/* From here on no step of it comes; its memory is given back beside the steps of others. */
+static void drop_model(struct residents *r, int model, struct instance *i)
 {
-    return (int64_t)r->ground->ops->free_memory(&r->ground->q);
-}
-
-static void drop_model(struct residents *r, int model, struct instance **i)
-{
-    struct residents_news news = {.event = RESIDENTS_GONE, .model = model};
-    int64_t before = free_bytes(r);
-    news.phases.seconds[LOAD_PHASE_RECORD] = (*i)->engine.record_seconds - (*i)->told_record;
+    const struct world *w = r->world;
+    struct leaving *g = &r->leaving[model];
+    double seconds = i->engine.record_seconds - i->told_record;
     r->models.engine[model] = NULL;
-    drop_instance(i);
+    instance_leave(i);
     kv_arena_forget(&r->arena, model);
-    news.freed = free_bytes(r) - before;
-    tell(r, news);
+    tell(r, (struct residents_news){.event = RESIDENTS_LEAVING, .model = model});
+    *g = (struct leaving){.model = model, .instance = i, .all = r, .seconds = seconds, .request = g->request};
+    for (int k = 0; k < w->n_ranks; k++)
+        g->request[k] = MPI_REQUEST_NULL;
+    for (int k = 1; w->rank == 0 && k < w->n_ranks; k++)
+        MPI_CHECK(MPI_Irecv(NULL, 0, MPI_BYTE, k, TAG_GONE + model, w->comm, &g->request[k]));
+    g->running = pthread_create(&g->thread, NULL, free_beside, g) == 0;
+    if (!g->running)
+        atomic_store(&g->done, true);
 }
 
 static void unload_model(struct residents *r, int model)
 {
-    drop_model(r, model, &r->resident[model]);
+    drop_model(r, model, r->resident[model]);
+    r->resident[model] = NULL;
     if (r->files.dropped != NULL)
         r->files.dropped(r->files.context, model);
 }
@@ -318,7 +436,7 @@ static void roll_back(struct residents *r, int model)
     struct instance *i = r->loading->instance;
     atomic_store(&r->loading->cancel, true);
     close_loading(r);
-    drop_model(r, model, &i);
+    drop_model(r, model, i);
 }
 
 /* A plan that contradicts what is held cannot be: rank 0 is wrong, or memory is. */
@@ -360,7 +478,12 @@ int residents_open(struct residents *r, struct world *w, struct instance *ground
                             .ground = ground,
                             .owner = *owner,
                             .models = {.ground = &ground->engine, .change = change, .poll = poll, .context = r}};
-    return kv_arena_open(&r->arena, kv_bytes, ground->ops, &ground->q, e);
+    (void)pthread_mutex_init(&r->memory, NULL);
+    r->leaving = err_calloc(e, PLAN_MODELS, sizeof *r->leaving, "models");
+    r->gone = err_calloc(e, PLAN_MODELS * (size_t)w->n_ranks, sizeof *r->gone, "models");
+    for (int i = 0; e->code == ERR_NONE && i < PLAN_MODELS; i++)
+        r->leaving[i].request = r->gone + (size_t)i * (size_t)w->n_ranks;
+    return e->code == ERR_NONE ? kv_arena_open(&r->arena, kv_bytes, ground->ops, &ground->q, e) : -1;
 }
 
 void residents_close(struct residents *r)
@@ -376,6 +499,11 @@ void residents_close(struct residents *r)
         drop_instance(&i);
     }
     for (int i = 0; i < PLAN_MODELS; i++)
+        finish_leaving(r, i);
+    for (int i = 0; i < PLAN_MODELS; i++)
         drop_instance(&r->resident[i]);
     kv_arena_close(&r->arena, r->ground->ops, &r->ground->q);
+    free(r->leaving);
+    free((void *)r->gone);
+    (void)pthread_mutex_destroy(&r->memory);
 }

@@ -9,9 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ALIGN ((size_t)512)
+
 static void *take_device(struct engine *g, size_t n, size_t size)
 {
-    return n > 0 ? g->ops->alloc(g->q, n * size) : NULL;
+    size_t at = g->slab_used;
+    if (g->slab == NULL)
+        return n > 0 ? g->ops->alloc(g->q, n * size) : NULL;
+    g->slab_used += (n * size + ALIGN - 1) / ALIGN * ALIGN;
+    return n > 0 ? (char *)g->slab + at : NULL;
 }
 
 /* Host memory that the device copies from and to. */
@@ -225,7 +231,7 @@ static void forbid_others(struct engine *g, struct err *e)
 /* Stand in for ops->alloc: the queue's impl points to a sum. */
 static void *add_up(struct queue *q, size_t bytes)
 {
-    *(size_t *)q->impl += (bytes + 511) / 512 * 512;
+    *(size_t *)q->impl += (bytes + ALIGN - 1) / ALIGN * ALIGN;
     return NULL;
 }
 
@@ -252,8 +258,9 @@ size_t engine_bytes(struct network *n, const struct limits *l, const struct ops 
     return sum;
 }
 
-int engine_prepare(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
-                   struct queue *q, struct err *e)
+/* Borrowed things, and memory: in one piece, or in a piece for each array. */
+static int take_memory(struct engine *g, struct world *w, struct network *n, const struct limits *l,
+                       const struct ops *ops, struct queue *q, bool in_one, struct err *e)
 {
     memset(g, 0, sizeof *g);
     g->world = w;
@@ -265,13 +272,22 @@ int engine_prepare(struct engine *g, struct world *w, struct network *n, const s
     if (ops->async == NULL && w->n_ranks > 1 && (int64_t)l->max_logit_rows * model_logits(&n->config) > INT_MAX)
         return ERR(e, ERR_UNSUPPORTED, "%d rows of %d logits exceed MPI's int counts: lower --max-batch",
                    l->max_logit_rows, model_logits(&n->config));
-    take_all(g, e);
+    if (in_one)
+        g->slab = ops->alloc(q, engine_bytes(n, l, ops, q->act, e));
+    if (e->code == ERR_NONE && q->err.code == ERR_NONE)
+        take_all(g, e);
     if (e->code == ERR_NONE && q->err.code == ERR_NONE)
         forbid_others(g, e);
     if (e->code == ERR_NONE && q->err.code != ERR_NONE)
         ERR(e, q->err.code, "working memory for %d tokens per step, %d sequences of %d tokens: %s", l->max_batch_tokens,
             l->max_seqs, l->max_len, q->err.text);
     return e->code == ERR_NONE ? 0 : -1;
+}
+
+int engine_prepare(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
+                   struct queue *q, struct err *e)
+{
+    return take_memory(g, w, n, l, ops, q, true, e);
 }
 
 int engine_join(struct engine *g, struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e)
@@ -299,16 +315,19 @@ int engine_join(struct engine *g, struct queue *q, enum step_choice choice, stru
 int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
                 struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e)
 {
-    (void)engine_prepare(g, w, n, l, ops, q, e);
+    (void)take_memory(g, w, n, l, ops, q, false, e);
     return agree_failed(w, e) ? -1 : engine_join(g, q, choice, ways, e);
 }
 
-void engine_close(struct engine *g)
+void engine_leave(struct engine *g)
 {
-    if (g->ops == NULL)
-        return;
     graphs_close(g);
     persistent_step_close(&g->persistent, g->world, g->ops, g->q);
+    comm_close(&g->comm);
+}
+
+static void free_device(struct engine *g)
+{
     void *const device[] = {g->act.x,
                             g->act.normed,
                             g->act.qkv,
@@ -320,6 +339,9 @@ void engine_close(struct engine *g)
                             g->act.window_cos_sin,
                             g->act.squares,
                             g->act.joined,
+                            g->act.ordered,
+                            g->act.coded,
+                            g->act.largest,
                             g->act.heads,
                             g->act.latent,
                             g->act.query_latent,
@@ -343,8 +365,17 @@ void engine_close(struct engine *g)
                             g->sampler.params,
                             g->sampler.mask,
                             g->sampler.scratch};
-    for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
+    for (size_t i = 0; i < sizeof device / sizeof device[0] && g->slab == NULL; i++)
         g->ops->free(g->q, device[i]);
+    g->ops->free(g->q, g->slab);
+}
+
+void engine_close(struct engine *g)
+{
+    if (g->ops == NULL)
+        return;
+    engine_leave(g);
+    free_device(g);
     for (int i = 0; i < ENGINE_FLIGHTS; i++) {
         free_host(g, g->flight[i].ints);
         free_host(g, g->flight[i].blocks);
@@ -355,6 +386,5 @@ void engine_close(struct engine *g)
     }
     free(g->gather_n);
     free(g->vocab_begin);
-    comm_close(&g->comm);
     memset(g, 0, sizeof *g);
 }
