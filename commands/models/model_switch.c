@@ -63,7 +63,8 @@ struct model_switch { /* rank 0's */
     int n_outstanding[N_SLOTS];  /* plans with sequences, results not taken */
     bool fed[SCHEDULER_FLIGHTS]; /* the plan of a step had sequences */
     bool queued;
-    int round, n_rounds; /* even ones are to the first model; the first of all, number -1, is not counted */
+    enum meanwhile changed; /* by the plan before; MEANWHILE_NOTHING: it was a step */
+    int round, n_rounds;    /* even ones are to the first model; the first of all, number -1, is not counted */
     double rests_until;
     double began, plan_began;    /* seconds_now() */
     double part[N_SWITCH_PARTS]; /* s, of this round */
@@ -202,9 +203,7 @@ static int say(struct model_switch *s, struct plan *p, enum plan_kind kind)
     p->model = s->loading;
     s->stage = STAGE_WAIT;
     s->plan_began = seconds_now();
-    beside_note(&s->beside, kind == PLAN_DROP   ? MEANWHILE_UNLOAD
-                            : kind == PLAN_LOAD ? MEANWHILE_BEGIN
-                                                : MEANWHILE_COMMIT);
+    s->changed = kind == PLAN_DROP ? MEANWHILE_UNLOAD : kind == PLAN_LOAD ? MEANWHILE_BEGIN : MEANWHILE_COMMIT;
     return 0;
 }
 
@@ -261,6 +260,8 @@ static int plan_step(struct model_switch *s, struct plan *p, struct err *e)
  * model beside has a step, as it would have where a server decides upon them. */
 static int plan_change(struct model_switch *s, struct plan *p, struct err *e)
 {
+    beside_note(&s->beside, s->changed); /* its steps before the change have been taken */
+    s->changed = MEANWHILE_NOTHING;
     if (s->stage == STAGE_REST && seconds_now() >= s->rests_until)
         s->stage = STAGE_OPEN;
     if (s->stage == STAGE_OPEN && s->round == s->n_rounds) {

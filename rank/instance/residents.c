@@ -82,17 +82,17 @@ static void *read_model(void *context)
 {
     struct loading *l = context;
     struct instance *i = l->instance;
-    struct queue q = {0};
-    bool device = i->ops->async != NULL;
-    /* One thread copies on hosts, so that steps keep their cores; a device is reached by a queue of its own. */
-    if (!device)
-        q = (struct queue){.act = i->q.act, .n_threads = 1};
-    else
-        (void)i->ops->open(&q, l->all->world->device, i->q.act, i->q.n_threads, &l->why);
+    struct queue *q = &l->all->q;
+    /* One thread copies on hosts, so that steps keep their cores; a device is reached by a queue of its own, which is
+     * kept: opening and closing one stops all others. */
+    if (i->ops->async == NULL)
+        *q = (struct queue){.n_threads = 1};
+    else if (q->impl == NULL && i->ops->open(q, l->all->world->device, i->q.act, i->q.n_threads, &l->why) != 0)
+        i->ops->close(q);
+    q->act = i->q.act;
+    q->err = (struct err){0};
     if (l->why.code == ERR_NONE)
-        load_all(l, &q);
-    if (device)
-        i->ops->close(&q);
+        load_all(l, q);
     atomic_store(&l->done, true);
     return NULL;
 }
@@ -193,18 +193,10 @@ static void free_memory(struct leaving *g)
     g->freed = true;
 }
 
-/* A queue makes the rank's device the thread's. Without one the rank's main thread frees. */
 static void *free_beside(void *context)
 {
     struct leaving *g = context;
-    const struct instance *ground = g->all->ground;
-    const struct ops *ops = ground->ops;
-    struct queue q = {0};
-    struct err e = {0};
-    if (ops->async == NULL || ops->open(&q, g->all->world->device, ground->q.act, 1, &e) == 0)
-        free_memory(g);
-    if (ops->async != NULL)
-        ops->close(&q);
+    free_memory(g);
     atomic_store(&g->done, true);
     return NULL;
 }
@@ -500,6 +492,8 @@ void residents_close(struct residents *r)
     }
     for (int i = 0; i < PLAN_MODELS; i++)
         finish_leaving(r, i);
+    if (r->q.impl != NULL)
+        r->ground->ops->close(&r->q);
     for (int i = 0; i < PLAN_MODELS; i++)
         drop_instance(&r->resident[i]);
     kv_arena_close(&r->arena, r->ground->ops, &r->ground->q);
