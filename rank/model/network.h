@@ -17,8 +17,10 @@ struct network {
     const struct weight *once[WEIGHT_COUNT];     /* roles of the model itself; NULL: the config has none */
     const struct weight *(*layer)[WEIGHT_COUNT]; /* [n_layers] roles of each layer */
     struct input_form *input_form;               /* [map.n_slots] of weights whose activations are quantised, or NULL */
-    struct weight tied_head;                     /* once[WEIGHT_HEAD], where the run made it of the embedding */
-    void **slab;                                 /* [n_slabs] memory that weights lie in; NULL: each has its own */
+    int n_inputs[2];            /* weights whose activations are declared quantised: the device cannot, can do so */
+    const char *inputs_refusal; /* why it cannot, of one of them */
+    struct weight tied_head;    /* once[WEIGHT_HEAD], where the run made it of the embedding */
+    void **slab;                /* [n_slabs] memory that weights lie in; NULL: each has its own */
     int n_slabs;
     void *wide;           /* see struct weight */
     float *alibi_slopes;  /* device [n_heads_local], or NULL */

@@ -13,11 +13,20 @@
 #define EXPERT_MAX     256 /* experts: registers set the limit */
 #define EXPERT_COLUMNS 64  /* what the columns of the experts' products are multiples of */
 
+/* A layer's part that only mixtures have, beside chain_layer. That one's bias[2] and bias[3] are those of all held
+ * experts. */
+struct expert_layer {
+    const void *router_bias; /* [n_experts]; NULL: none */
+    const void *sinks;       /* [n_heads]; NULL: none */
+};
+
 /* product[2] and product[3] of the chain are one expert's: `ffn` results of hidden columns, hidden results of ffn
  * columns. Their maps are of the matrices of all held experts. */
 struct expert_args : chain_args {
     struct chain_product router;
-    const CUtensorMap *router_maps; /* device [n_layers][BOX_SIZES] */
+    const struct expert_layer *more; /* device [n_layers] */
+    int more_at;                     /* offset of the same in shared memory */
+    const CUtensorMap *router_maps;  /* device [n_layers][BOX_SIZES] */
     struct routing how;
     int first_held, n_held;
     int pair_pitch;                  /* elements of a pair's activations in shared memory */
@@ -75,6 +84,17 @@ struct alignas(16) expert_choice {
 __device__ static inline int expert_pairs(const expert_args &a)
 {
     return a.n_tokens * a.how.n_chosen;
+}
+
+__device__ static inline const expert_layer &expert_layer_of(const expert_args &a, const chain_shared &sh, int layer)
+{
+    return sh.at<expert_layer>(a.more_at)[layer];
+}
+
+/* Gates and ups of the first product's weights take turns: result j has rows 2 j and 2 j + 1. */
+__device__ static inline bool expert_in_turns(const expert_args &a)
+{
+    return a.activation == ACTIVATION_SWIGLU;
 }
 
 __device__ static inline expert_choice *expert_choice_of(const expert_args &a, const chain_shared &sh)

@@ -8,27 +8,32 @@
 #include "kernels/cuda/step/persistent_maps.cuh"
 #include "kernels/decode_mixture.h"
 
-#define MAX_CHOSEN   32 /* for a token */
-#define PATIENCE     1000000000u
-#define PATIENCE_OWN 4000000000u
+#define MAX_CHOSEN 32 /* for a token */
 
 /* The part of a step that only mixtures have: p->experts of the p that cuda_persistent_open returned. */
 struct expert_step {
     struct persistent *p;
     struct expert_args args; /* but for the chain_args that change */
     int bias_rows, max_tokens;
+    bool has_biases; /* of the experts' second products */
 };
 
-static const char *refuse_layer(struct queue *q, const struct decode_layer *l, const struct weight *router)
+static const struct weight *router_bias_of(const struct decode_mixture *m, int layer)
+{
+    return m->router_bias != nullptr ? m->router_bias[layer] : nullptr;
+}
+
+static const char *refuse_layer(struct queue *q, const struct decode_layer *l, const struct weight *router,
+                                const struct weight *router_bias)
 {
     const struct weight *const products[] = {l->qkv, l->out, l->mlp_in, l->mlp_out, router};
     for (const struct weight *w : products)
         if (weight_is_quantised(w))
             return "quantised weights in mixtures of experts";
-    if (l->mlp_in_bias != nullptr || l->mlp_out_bias != nullptr)
-        return "experts with biases";
-    if (l->heads.sinks != nullptr)
-        return "attention sinks";
+    if (l->heads.sinks != nullptr && l->heads.sinks_type != q->act)
+        return "attention sinks of another type than the other weights";
+    if (router_bias != nullptr && router_bias->type != q->act)
+        return "biases of routers of another type than the other weights";
     return router->type != q->act || (uintptr_t)router->data % 16 != 0 ? "weights of more than one type" : nullptr;
 }
 
@@ -37,18 +42,18 @@ static const char *refuse_mixture(struct queue *q, const struct decode_mixture *
     const struct routing *how = m->routing;
     if (q->act != DTYPE_BF16)
         return "mixtures of experts in another type than bfloat16";
-    if (how->sigmoid || how->n_groups > 1 || m->router_bias)
-        return "routers with sigmoids, groups or biases";
+    if (how->sigmoid || how->n_groups > 1)
+        return "routers with sigmoids or groups";
     if (how->n_experts > EXPERT_MAX || how->n_chosen > MAX_CHOSEN)
         return "more than 256 experts, or 32 for a token";
-    if (m->model.activation == ACTIVATION_SWIGLU)
-        return "experts whose gates and ups take turns";
+    if (m->model.norm == NORM_LAYER)
+        return "mixtures of experts with LayerNorm";
     if (m->model.hidden % EXPERT_COLUMNS != 0 || m->expert_ffn % EXPERT_COLUMNS != 0)
         return "experts whose sizes are not multiples of 64";
     if (m->model.hidden / 2 < cuda_state(q)->n_multiprocessors)
         return "experts in layers of fewer rows than two for each of the GPU's multiprocessors";
     for (int l = 0; l < m->model.n_layers; l++) {
-        const char *why = refuse_layer(q, &m->model.layer[l], m->router[l]);
+        const char *why = refuse_layer(q, &m->model.layer[l], m->router[l], router_bias_of(m, l));
         if (why != nullptr)
             return why;
     }
@@ -63,11 +68,19 @@ static struct decode_model dense_model(const struct decode_mixture *m)
     return d;
 }
 
+/* Refuses by name: only the kernels for mixtures know these. */
+static const char *refuse_dense(const struct decode_model *m)
+{
+    if (m->norm == NORM_RMS_ONCE)
+        return "norms that are rounded after their weight";
+    return m->layer[0].heads.sinks != nullptr ? "attention sinks in dense layers" : nullptr;
+}
+
 extern "C" const char *cuda_any_refusal(struct queue *q, const struct decode_model *m)
 {
     const struct decode_mixture *mixture = decode_mixture_of(m);
     if (mixture == nullptr)
-        return cuda_persistent_refusal(q, m);
+        return refuse_dense(m) != nullptr ? refuse_dense(m) : cuda_persistent_refusal(q, m);
     struct decode_model dense = dense_model(mixture);
     const char *why = refuse_mixture(q, mixture);
     return why != nullptr ? why : cuda_persistent_refusal(q, &dense);
@@ -77,6 +90,24 @@ extern "C" const char *cuda_any_refusal(struct queue *q, const struct decode_mod
 static int rows_of_bias(const struct chain_product &p, bool has, int n_blocks)
 {
     return has ? (p.rows / 2 + n_blocks) / n_blocks * 2 + 2 : 0;
+}
+
+static void open_more(struct queue *q, struct expert_args *a, const struct decode_mixture *m)
+{
+    size_t n = (size_t)m->model.n_layers, bytes = n * sizeof *a->more;
+    struct expert_layer *host = (struct expert_layer *)err_calloc(&q->err, n, sizeof *host, "layer table"),
+                        *there = (struct expert_layer *)cuda_alloc(q, bytes);
+    for (size_t l = 0; host != nullptr && l < n; l++) {
+        const struct weight *bias = router_bias_of(m, (int)l);
+        host[l].router_bias = bias != nullptr ? bias->data : nullptr;
+        host[l].sinks = m->model.layer[l].heads.sinks;
+    }
+    if (host != nullptr && there != nullptr) {
+        cuda_upload(q, there, bytes, host, bytes, bytes, 1);
+        cuda_wait(q);
+    }
+    a->more = there;
+    free(host);
 }
 
 static void fill_args(struct queue *q, struct expert_step *x, const struct decode_mixture *m)
@@ -89,6 +120,7 @@ static void fill_args(struct queue *q, struct expert_step *x, const struct decod
     a->router = product[0];
     a->router.rows = m->routing->n_experts;
     a->how = *m->routing;
+    open_more(q, a, m);
     a->first_held = m->first_held;
     a->n_held = m->n_held;
     a->pair_pitch = expert_pair_pitch(m->expert_ffn);
@@ -99,13 +131,16 @@ static void fill_args(struct queue *q, struct expert_step *x, const struct decod
         for (int i = 0; i < m->model.n_layers * BOX_SIZES; i++)
             make_map(q, to++, encode, boxed_weight(m->router[i / BOX_SIZES]), 2 * (i % BOX_SIZES + 1), CHAIN_WARPS);
     });
+    x->has_biases = l->mlp_out_bias != nullptr;
     x->bias_rows = max(rows_of_bias(product[0], l->qkv_bias != nullptr, n_blocks),
                        max(rows_of_bias(product[1], l->out_bias != nullptr, n_blocks),
                            rows_of_bias(product[CHAIN_HEAD], m->model.head_bias != nullptr, n_blocks)));
 }
 
-/* The layout of shared memory in a step of n tokens, with a ring of `slots` slots; *choice: offset of expert_choice. */
-static struct chain_layout make_layout(const struct expert_step *x, int n_blocks, int slots, int n_tokens, int *choice)
+/* Shared memory in a step of n tokens, with a ring of `slots` slots, and what expert_args has beside chain_args: the
+ * offsets of expert_choice and of the table of expert_layers. */
+static struct chain_layout make_layout(const struct expert_step *x, int n_blocks, int slots, int n_tokens, int *choice,
+                                       int *more)
 {
     const struct chain_args *a = &x->p->args;
     struct chain_layout l = {};
@@ -118,13 +153,14 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
         l.x_rows = max(l.x_rows, s.end - s.begin);
     }
     l.bias_rows = x->bias_rows;
-    int *const offset[] = {&l.input,  &l.partial, &l.stats,  &l.bias,     &l.residual, &l.cos_sin, &l.layers,
-                           &l.tokens, &l.shares,  &l.attend, &l.barriers, &l.hold,     choice,     &l.bytes};
+    int *const offset[] = {&l.input,  &l.partial, &l.stats,  &l.bias,     &l.residual, &l.kept, &l.cos_sin, &l.layers,
+                           &l.tokens, &l.shares,  &l.attend, &l.barriers, &l.hold,     choice,  more,       &l.bytes};
     const int size[] = {input,
                         2 * CHAIN_WARPS * n_tokens * CHAIN_ROWS * 4,
                         n_tokens * CHAIN_WARPS * 16,
                         2 * l.bias_rows * 4,
                         n_tokens * l.x_rows * 4,
+                        x->has_biases ? n_tokens * l.x_rows * 4 : 0,
                         n_tokens * a->rope_dims * 4,
                         (a->n_layers + 1) * (int)sizeof(struct chain_layer),
                         3 * n_tokens * 4,
@@ -132,7 +168,8 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
                         (int)sizeof(struct attend_shares),
                         2 * slots * 8,
                         (int)sizeof(int),
-                        expert_choice_bytes(x->args.how, n_tokens)};
+                        expert_choice_bytes(x->args.how, n_tokens),
+                        a->n_layers * (int)sizeof(struct expert_layer)};
     place_shared(offset, size, slots * RING_SLOT_BYTES);
     return l;
 }
@@ -140,9 +177,9 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
 /* The slots of the deepest ring that leaves room for n tokens; 0: there is none. */
 static int find_slots(const struct expert_step *x, int n_blocks, int n_tokens)
 {
-    int choice;
+    int choice, more;
     for (int slots : {5, 3, 2})
-        if (make_layout(x, n_blocks, slots, n_tokens, &choice).bytes <= x->p->max_shared)
+        if (make_layout(x, n_blocks, slots, n_tokens, &choice, &more).bytes <= x->p->max_shared)
             return slots;
     return 0;
 }
@@ -191,6 +228,7 @@ extern "C" void cuda_any_close(struct queue *q, void *p)
         cuda_free(q, x->args.pairs);
         cuda_free(q, x->args.logit_words);
         cuda_free(q, (void *)x->args.router_maps);
+        cuda_free(q, (void *)x->args.more);
         free(x);
     }
     cuda_persistent_close(q, p);
@@ -212,15 +250,7 @@ extern "C" void cuda_any_run(struct queue *q, void *p, void *logits, const struc
     struct expert_args a = x->args;
     int n_blocks = cuda_state(q)->n_multiprocessors, slots = find_slots(x, n_blocks, batch->n_tokens);
     static_cast<struct chain_args &>(a) = x->p->args;
-    a.at = make_layout(x, n_blocks, slots, batch->n_tokens, &a.choice);
-    a.n_tokens = batch->n_tokens;
-    a.token = batch->token;
-    a.slot = batch->slot;
-    a.pos = batch->pos;
-    a.block_table = batch->block_table;
-    a.blocks_per_slot = batch->blocks_per_slot;
-    a.windowed_table = batch->windowed_table;
-    a.cos_sin = cos_sin;
-    a.logits = logits;
+    a.at = make_layout(x, n_blocks, slots, batch->n_tokens, &a.choice, &a.more_at);
+    set_batch(&a, batch, cos_sin, logits);
     expert_kernels_bf16.run(q, slots, &a);
 }

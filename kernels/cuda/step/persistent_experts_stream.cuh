@@ -59,8 +59,10 @@ struct expert_cursor {
             take(maps + BOX_SIZES, choice_which(a, c)[which] * a.product[3].rows + share.begin + tile * share.tile_rows,
                  chain_tile_rows(share, tile));
         } else {
-            take(maps, choice_which(a, c)[first.i] * ffn * 2 + first.row, first.n);
-            up = row + ffn;
+            int rows = choice_which(a, c)[first.i] * ffn * 2;
+            bool turns = expert_in_turns(a);
+            take(maps, rows + (turns ? 2 : 1) * first.row, (turns ? 2 : 1) * first.n);
+            up = turns ? -1 : row + ffn;
         }
     }
     __device__ void enter(const expert_args &a, const chain_shared &sh)
@@ -159,8 +161,8 @@ __device__ static inline void expert_announce(const expert_args &a, const chain_
     if (kind == OF_ROUTER) {
         box_map_prefetch(a.router_maps + layer * BOX_SIZES);
     } else if (kind == OF_FIRST) {
-        for (int n = 2; n <= CHAIN_OCTET; n += 2)
-            box_map_prefetch(maps + 2 * BOX_SIZES + n / 2 - 1);
+        for (int n = 2, turns = expert_in_turns(a) ? 2 : 1; n <= CHAIN_OCTET; n += 2)
+            box_map_prefetch(maps + 2 * BOX_SIZES + turns * n / 2 - 1);
     } else {
         stream_announce<false, FORM_NONE>(a, sh, layer * CHAIN_PRODUCTS + (kind == OF_SECOND ? 3 : kind));
     }
