@@ -341,6 +341,8 @@ int bench_run(struct world *w, const struct bench_options *o, struct err *e)
     progress_close(&rig.bar);
     traffic_drafts(&traffic, &f.drafts);
     f.cached = traffic_cached(&traffic);
+    f.n_late = rig.engine->n_late;
+    f.n_waited = rig.engine->n_waited;
     if (w->rank == 0)
         report(o, &instance, &f, e);
     fatal_agree(w, e);
