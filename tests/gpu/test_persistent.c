@@ -93,30 +93,46 @@ static const struct {
      false},
 };
 
+#define MIXED(hidden, ffn, experts, chosen)                                                                   \
+    "{\"model_type\":\"qwen3_moe\",\"vocab_size\":900,\"hidden_size\":" hidden ",\"intermediate_size\":1024," \
+    "\"moe_intermediate_size\":" ffn ",\"num_experts\":" experts ",\"num_experts_per_tok\":" chosen ","       \
+    "\"norm_topk_prob\":true,\"num_hidden_layers\":2,\"num_attention_heads\":16,\"num_key_value_heads\":4,"   \
+    "\"head_dim\":64,\"torch_dtype\":\"bfloat16\"}"
+
 /* Mixtures of experts. A router chooses otherwise out of another rounding of its input, where experts are nearly alike;
  * what follows differs then, and rightly. `choices`: rows of a hundred that may; where all experts are
  * chosen none may. Sizes of experts are multiples of 64 on 1 to 4 ranks. */
 static const struct {
     const char *name, *json;
     int choices;
+    const char *quantization; /* NULL: 16 bits */
 } mixtures[] = {
     {"qwen3_moe, all of 6 experts, bfloat16",
      "{\"model_type\":\"qwen3_moe\",\"vocab_size\":900,\"hidden_size\":512,\"intermediate_size\":1024,\"moe_"
      "intermediate_size\":768,\"num_experts\":6,\"num_experts_per_tok\":6,\"norm_topk_prob\":true,\"num_hidden_"
      "layers\":"
      "3,\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":64,\"torch_dtype\":\"bfloat16\"}",
-     0},
+     0, NULL},
     {"mixtral, 2 of 4 experts, bfloat16",
      "{\"model_type\":\"mixtral\",\"vocab_size\":700,\"hidden_size\":1024,\"intermediate_size\":1536,\"num_local_"
      "experts\":4,\"num_experts_per_tok\":2,\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":"
      "2,"
      "\"torch_dtype\":\"bfloat16\"}",
-     10},
+     10, NULL},
     {"qwen3_moe, 8 of 128 experts, bfloat16",
      "{\"model_type\":\"qwen3_moe\",\"vocab_size\":1500,\"hidden_size\":2048,\"intermediate_size\":6144,\"moe_"
      "intermediate_size\":768,\"num_experts\":128,\"num_experts_per_tok\":8,\"norm_topk_prob\":true,\"num_hidden_"
      "layers\":2,\"num_attention_heads\":32,\"num_key_value_heads\":4,\"head_dim\":128,\"torch_dtype\":\"bfloat16\"}",
-     30},
+     30, NULL},
+    {"qwen3_moe, all of 6 experts, bfloat16, experts of FP8 in blocks", MIXED("512", "1024", "6", "6"), 0, "fp8-block"},
+    {"qwen3_moe, 8 of 128 experts, bfloat16, experts of FP8 in blocks", MIXED("2048", "768", "128", "8"), 30,
+     "fp8-block"},
+    {"qwen3_moe, all of 4 experts, bfloat16, experts of FP8, a scale a row", MIXED("4096", "2304", "4", "4"), 0, "fp8"},
+    {"qwen3_moe, all of 6 experts, bfloat16, experts of MXFP4", MIXED("512", "1024", "6", "6"), 0, "mxfp4"},
+    {"qwen3_moe, all of 4 experts, bfloat16, experts of MXFP4, 2880 columns", MIXED("2880", "2880", "4", "4"), 0,
+     "mxfp4"},
+    {"qwen3_moe, 4 of 32 experts, bfloat16, experts of MXFP4, two steps", MIXED("4608", "4160", "32", "4"), 30,
+     "mxfp4"},
 };
 
 /* Rows that were compared, and those of which a router seems to have chosen otherwise. */
@@ -151,7 +167,7 @@ static const struct {
      "int4"},
 };
 
-/* Scales and zeros that differ from group to group: noise has one for all. */
+/* Scales and zeros that differ from group to group: noise has one for all. Exponents differ by up to 2. */
 static void vary_groups(struct side *s, const struct weight *w, uint32_t seed)
 {
     size_t at = code_scales_at(&w->form, w->rows, w->cols), bytes = code_bytes(&w->form, w->rows, w->cols) - at;
@@ -162,7 +178,10 @@ static void vary_groups(struct side *s, const struct weight *w, uint32_t seed)
     s->instance.ops->wait(&s->instance.q);
     for (int i = 0; i < n; i++) {
         seed = seed * 1664525u + 1013904223u;
-        ((float *)data)[i] *= 0.75f + (float)(seed >> 8) / (1 << 25);
+        if (w->form.scale == SCALE_E8M0)
+            data[i] = (unsigned char)(data[i] + (seed >> 8) % 3);
+        else
+            ((float *)data)[i] *= 0.75f + (float)(seed >> 8) / (1 << 25);
         if (w->form.zeros)
             data[zeros + (size_t)i] = (unsigned char)(5 + (seed >> 8) % 7);
     }
@@ -496,11 +515,12 @@ static void check_model(struct world *w, const char *name, const char *json, boo
     side_close(&b);
 }
 
-static void check_mixture(struct world *w, const char *name, const char *json, int choices, int most)
+static void check_mixture(struct world *w, const char *name, const char *json, int choices, const char *quantization,
+                          int most)
 {
     struct tally t = {.allowed = choices};
     char reason[100];
-    check_model(w, name, json, false, NULL, &t, most);
+    check_model(w, name, json, false, quantization, &t, most);
     snprintf(reason, sizeof reason, "%d of %d, allowed %d %%", t.others, t.rows, t.allowed);
     tap_all(100 * t.others <= t.allowed * t.rows, reason, "%s: %d of %d rows with another choice", name, t.others,
             t.rows);
@@ -524,7 +544,7 @@ int main(int argc, char **argv)
                         most);
     for (size_t i = 0; i < sizeof mixtures / sizeof mixtures[0]; i++)
         if (strstr(mixtures[i].name, part) != NULL)
-            check_mixture(&w, mixtures[i].name, mixtures[i].json, mixtures[i].choices, most);
+            check_mixture(&w, mixtures[i].name, mixtures[i].json, mixtures[i].choices, mixtures[i].quantization, most);
     int status = tap_done();
     world_close(&w);
     return status;

@@ -13,12 +13,27 @@
 #define EXPERT_MAX     256 /* experts: registers set the limit */
 #define EXPERT_COLUMNS 64  /* what the columns of the experts' products are multiples of */
 
+/* The scales of one layer's experts, of the first product and of the second: [rows of all held experts][groups] */
+struct expert_scales {
+    const char *of[2];
+};
+
+/* The experts' weights where they are codes, see persistent_experts_codes.cuh. */
+struct expert_codes {
+    const struct expert_scales *scales; /* device [n_layers] */
+    int pitch[2];                       /* bytes of a row's scales */
+    int slot;                           /* bytes of the scales that come with a slot of weights */
+    /* offsets in shared memory: of `scales`, of the slots' scales, of the first product's activations */
+    int table, at, input;
+};
+
 /* product[2] and product[3] of the chain are one expert's: `ffn` results of hidden columns, hidden results of ffn
  * columns. Their maps are of the matrices of all held experts. */
 struct expert_args : chain_args {
     struct chain_product router;
     const CUtensorMap *router_maps; /* device [n_layers][BOX_SIZES] */
     struct routing how;
+    struct expert_codes codes;
     int first_held, n_held;
     int pair_pitch;                  /* elements of a pair's activations in shared memory */
     int choice;                      /* offset of expert_choice in shared memory */

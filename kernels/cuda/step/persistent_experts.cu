@@ -3,6 +3,7 @@
  * opens, which takes one expert for the MLP: the matrices of all experts are ones of more rows. */
 #include "kernels/cuda/persistent_any.h"
 #include "kernels/cuda/step/persistent_attention_item.cuh"
+#include "kernels/cuda/step/persistent_experts_codes.cuh"
 #include "kernels/cuda/step/persistent_experts_kernels.h"
 #include "kernels/cuda/step/persistent_host.cuh"
 #include "kernels/cuda/step/persistent_maps.cuh"
@@ -16,15 +17,49 @@
 struct expert_step {
     struct persistent *p;
     struct expert_args args; /* but for the chain_args that change */
+    enum chain_form form;    /* of the experts' weights */
     int bias_rows, max_tokens;
 };
 
+/* FORM_NONE: 16-bit weights, or codes that no kernel takes. */
+static enum chain_form expert_form(const struct weight *w)
+{
+    const struct code_form *f = &w->form;
+    if (f->codes == CODES_E2M1 && f->scale == SCALE_E8M0 && f->group == SMALL_GROUP && f->first == 0)
+        return FORM_E2M1;
+    return form_of_weight(w) == FORM_E4M3 ? FORM_E4M3 : FORM_NONE;
+}
+
+/* The columns of the experts' products are multiples of so many. */
+static int expert_columns(enum chain_form form)
+{
+    return form == FORM_E2M1 ? SMALL_GROUP : form == FORM_E4M3 ? GROUP_COLUMNS : EXPERT_COLUMNS;
+}
+
+static const char *refuse_experts(const struct decode_model *m, const struct decode_layer *l)
+{
+    const struct decode_layer *first = &m->layer[0];
+    const enum chain_form form = expert_form(first->mlp_in);
+    const struct weight *const dense[] = {l->qkv, l->out, m->head};
+    for (const struct weight *w : dense)
+        if (weight_is_quantised(w) && form_of_weight(w) != form)
+            return "experts and other weights that are quantised in different ways";
+    const struct weight *const experts[][2] = {{l->mlp_in, first->mlp_in}, {l->mlp_out, first->mlp_out}};
+    for (const auto &w : experts) {
+        if (weight_is_quantised(w[0]) && expert_form(w[0]) == FORM_NONE)
+            return "quantised experts other than FP8 with scales of rows or of whole groups of 128 inputs, and MXFP4";
+        if (expert_form(w[0]) != form || !code_form_equal(&w[0]->form, &w[1]->form))
+            return "experts that are not quantised alike";
+        if (w[0]->cols % expert_columns(form) != 0)
+            return "experts whose sizes are not multiples of 64, in FP8 of 128, in MXFP4 of 32";
+    }
+    return nullptr;
+}
+
 static const char *refuse_layer(struct queue *q, const struct decode_layer *l, const struct weight *router)
 {
-    const struct weight *const products[] = {l->qkv, l->out, l->mlp_in, l->mlp_out, router};
-    for (const struct weight *w : products)
-        if (weight_is_quantised(w))
-            return "quantised weights in mixtures of experts";
+    if (weight_is_quantised(router))
+        return "quantised routers";
     if (l->mlp_in_bias != nullptr || l->mlp_out_bias != nullptr)
         return "experts with biases";
     if (l->heads.sinks != nullptr)
@@ -43,12 +78,14 @@ static const char *refuse_mixture(struct queue *q, const struct decode_mixture *
         return "more than 256 experts, or 32 for a token";
     if (m->model.activation == ACTIVATION_SWIGLU)
         return "experts whose gates and ups take turns";
-    if (m->model.hidden % EXPERT_COLUMNS != 0 || m->expert_ffn % EXPERT_COLUMNS != 0)
-        return "experts whose sizes are not multiples of 64";
+    if (m->model.hidden % EXPERT_COLUMNS != 0)
+        return "a hidden size that is not a multiple of 64";
     if (m->model.hidden / 2 < cuda_state(q)->n_multiprocessors)
         return "experts in layers of fewer rows than two for each of the GPU's multiprocessors";
     for (int l = 0; l < m->model.n_layers; l++) {
         const char *why = refuse_layer(q, &m->model.layer[l], m->router[l]);
+        if (why == nullptr)
+            why = refuse_experts(&m->model, &m->model.layer[l]);
         if (why != nullptr)
             return why;
     }
@@ -79,6 +116,42 @@ static int rows_of_bias(const struct chain_product &p, bool has, int n_blocks)
     return has ? (p.rows / 2 + n_blocks) / n_blocks * 2 + 2 : 0;
 }
 
+/* A pair's activations have places for all columns of a step's last warp. */
+static int pair_columns(enum chain_form form, int ffn)
+{
+    int unit = form == FORM_E2M1   ? EXPERT_WARP_COLUMNS<FORM_E2M1>
+               : form == FORM_E4M3 ? EXPERT_WARP_COLUMNS<FORM_E4M3>
+                                   : EXPERT_COLUMNS;
+    return (ffn + unit - 1) / unit * unit;
+}
+
+static const char *scales_of(const struct weight *w)
+{
+    return (const char *)w->data + code_scales_at(&w->form, w->rows, w->cols);
+}
+
+/* The places of the experts' scales. */
+static void open_codes(struct queue *q, struct expert_args *a, const struct decode_mixture *m)
+{
+    const struct decode_layer *l = m->model.layer;
+    size_t n = (size_t)m->model.n_layers, bytes = n * sizeof(struct expert_scales);
+    struct expert_scales *host = (struct expert_scales *)err_calloc(&q->err, n, sizeof *host, "table of scales"),
+                         *there = (struct expert_scales *)cuda_alloc(q, bytes);
+    const struct weight *const first[] = {l->mlp_in, l->mlp_out};
+    for (int k = 0; k < 2; k++) {
+        a->codes.pitch[k] = code_groups(&first[k]->form, first[k]->cols) * (int)scale_bytes(first[k]->form.scale);
+        a->codes.slot = max(a->codes.slot, slot_scale_bytes(a->codes.pitch[k]));
+    }
+    if (host != nullptr && there != nullptr) {
+        for (size_t i = 0; i < n; i++)
+            host[i] = {{scales_of(l[i].mlp_in), scales_of(l[i].mlp_out)}};
+        cuda_upload(q, there, bytes, host, bytes, bytes, 1);
+        cuda_wait(q);
+    }
+    a->codes.scales = there;
+    free(host);
+}
+
 static void fill_args(struct queue *q, struct expert_step *x, const struct decode_mixture *m)
 {
     const struct decode_layer *l = &m->model.layer[0];
@@ -88,10 +161,13 @@ static void fill_args(struct queue *q, struct expert_step *x, const struct decod
     size_t pairs = NARROW_TOKENS * (size_t)m->routing->n_chosen;
     a->router = product[0];
     a->router.rows = m->routing->n_experts;
+    a->router.spans = 1;
     a->how = *m->routing;
     a->first_held = m->first_held;
     a->n_held = m->n_held;
-    a->pair_pitch = expert_pair_pitch(m->expert_ffn);
+    a->pair_pitch = expert_pair_pitch(pair_columns(x->form, m->expert_ffn));
+    if (x->form != FORM_NONE)
+        open_codes(q, a, m);
     a->pairs = (unsigned long long *)cuda_alloc(q, pairs * (size_t)m->expert_ffn / 2 * sizeof *a->pairs);
     a->logit_words = (unsigned long long *)cuda_alloc(
         q, (size_t)(NARROW_TOKENS * expert_logits_pitch(m->routing->n_experts)) * sizeof *a->logit_words);
@@ -99,34 +175,50 @@ static void fill_args(struct queue *q, struct expert_step *x, const struct decod
         for (int i = 0; i < m->model.n_layers * BOX_SIZES; i++)
             make_map(q, to++, encode, boxed_weight(m->router[i / BOX_SIZES]), 2 * (i % BOX_SIZES + 1), CHAIN_WARPS);
     });
-    x->bias_rows = max(rows_of_bias(product[0], l->qkv_bias != nullptr, n_blocks),
-                       max(rows_of_bias(product[1], l->out_bias != nullptr, n_blocks),
-                           rows_of_bias(product[CHAIN_HEAD], m->model.head_bias != nullptr, n_blocks)));
+    bool scales = x->p->args.scales != nullptr;
+    x->bias_rows = max(rows_of_bias(product[0], scales || l->qkv_bias != nullptr, n_blocks),
+                       max(rows_of_bias(product[1], scales || l->out_bias != nullptr, n_blocks),
+                           rows_of_bias(product[CHAIN_HEAD], scales || m->model.head_bias != nullptr, n_blocks)));
 }
 
-/* The layout of shared memory in a step of n tokens, with a ring of `slots` slots; *choice: offset of expert_choice. */
-static struct chain_layout make_layout(const struct expert_step *x, int n_blocks, int slots, int n_tokens, int *choice)
+static int input_bytes(const struct chain_product &p, int n_blocks, int n_tokens)
+{
+    return chain_make_share(p, 0, n_blocks).n_spans * CHAIN_WARPS * n_tokens * STEP_COLUMNS * 2;
+}
+
+/* The layout of shared memory in a step of n tokens, with a ring of `slots` slots; args: where other parts lie. */
+static struct chain_layout make_layout(const struct expert_step *x, int n_blocks, int slots, int n_tokens,
+                                       struct expert_args *args)
 {
     const struct chain_args *a = &x->p->args;
+    const bool codes = x->form != FORM_NONE, grouped = a->group_maps != nullptr;
     struct chain_layout l = {};
+    struct expert_codes *c = &args->codes;
     int input = max(attend_scratch_bytes(a->head_dim), n_tokens * x->args.how.n_chosen * x->args.pair_pitch * 2);
+    int plain = input_bytes(x->args.router, n_blocks, n_tokens);
+    input = max(input, plain + (codes ? input_bytes(a->product[2], n_blocks, n_tokens) : 0));
     for (const struct chain_product &p : a->product) /* but for that of the experts' results */
         if (p.input != INPUT_ACTIVATED)
-            input = max(input, chain_make_share(p, 0, n_blocks).n_spans * CHAIN_WARPS * n_tokens * 64 * 2);
+            input = max(input, input_bytes(p, n_blocks, n_tokens));
     for (int b = 0; b < n_blocks; b++) {
         struct chain_share s = chain_make_share(a->product[CHAIN_PRODUCTS - 1], b, n_blocks);
         l.x_rows = max(l.x_rows, s.end - s.begin);
     }
     l.bias_rows = x->bias_rows;
-    int *const offset[] = {&l.input,  &l.partial, &l.stats,  &l.bias,     &l.residual, &l.cos_sin, &l.layers,
-                           &l.tokens, &l.shares,  &l.attend, &l.barriers, &l.hold,     choice,     &l.bytes};
-    const int size[] = {input,
+    int *const offset[] = {&l.groups, &c->at,      &l.input,    &l.partial, &l.stats,      &l.bias,
+                           &l.scales, &l.residual, &l.cos_sin,  &l.layers,  &c->table,     &l.tokens,
+                           &l.shares, &l.attend,   &l.barriers, &l.hold,    &args->choice, &l.bytes};
+    const int size[] = {slots * group_bytes(x->p->form, grouped, a->group_zeros),
+                        slots * x->args.codes.slot,
+                        input,
                         2 * CHAIN_WARPS * n_tokens * CHAIN_ROWS * 4,
                         n_tokens * CHAIN_WARPS * 16,
                         2 * l.bias_rows * 4,
+                        a->scales != nullptr ? 2 * l.bias_rows * 4 : 0,
                         n_tokens * l.x_rows * 4,
                         n_tokens * a->rope_dims * 4,
                         (a->n_layers + 1) * (int)sizeof(struct chain_layer),
+                        codes ? a->n_layers * (int)sizeof(struct expert_scales) : 0,
                         3 * n_tokens * 4,
                         (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
                         (int)sizeof(struct attend_shares),
@@ -134,42 +226,34 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
                         (int)sizeof(int),
                         expert_choice_bytes(x->args.how, n_tokens)};
     place_shared(offset, size, slots * RING_SLOT_BYTES);
+    c->input = l.input + plain;
     return l;
 }
 
 /* The slots of the deepest ring that leaves room for n tokens; 0: there is none. */
 static int find_slots(const struct expert_step *x, int n_blocks, int n_tokens)
 {
-    int choice;
+    struct expert_args args;
     for (int slots : {5, 3, 2})
-        if (make_layout(x, n_blocks, slots, n_tokens, &choice).bytes <= x->p->max_shared)
+        if (make_layout(x, n_blocks, slots, n_tokens, &args).bytes <= x->p->max_shared)
             return slots;
     return 0;
-}
-
-/* The wide kernel does not know experts. */
-static void drop_wide(struct queue *q, struct persistent *p)
-{
-    wide_close(q, p);
-    p->wide_maps = p->input_maps = nullptr;
-    p->wide_memory = nullptr;
-    p->has_wide = false;
 }
 
 static void open_mixture(struct queue *q, struct persistent *p, const struct decode_mixture *m)
 {
     struct expert_step *x = (struct expert_step *)err_calloc(&q->err, 1, sizeof *x, "step of experts");
     int n_blocks = cuda_state(q)->n_multiprocessors;
-    drop_wide(q, p);
     if (x == nullptr)
         return;
     x->p = p;
+    x->form = expert_form(m->model.layer[0].mlp_in);
     p->experts = x;
     fill_args(q, x, m);
     while (x->max_tokens < NARROW_TOKENS && find_slots(x, n_blocks, x->max_tokens + 1) > 0)
         x->max_tokens++;
-    expert_kernels_bf16.open(q, p->max_shared);
-    expert_kernels_bf16.patience(q, PATIENCE, PATIENCE_OWN);
+    find_expert_kernels(x->form)->open(q, p->max_shared);
+    find_expert_kernels(x->form)->patience(q, PATIENCE, PATIENCE_OWN);
 }
 
 extern "C" void *cuda_any_open(struct queue *q, const struct decode_model *m)
@@ -191,6 +275,7 @@ extern "C" void cuda_any_close(struct queue *q, void *p)
         cuda_free(q, x->args.pairs);
         cuda_free(q, x->args.logit_words);
         cuda_free(q, (void *)x->args.router_maps);
+        cuda_free(q, (void *)x->args.codes.scales);
         free(x);
     }
     cuda_persistent_close(q, p);
@@ -212,7 +297,7 @@ extern "C" void cuda_any_run(struct queue *q, void *p, void *logits, const struc
     struct expert_args a = x->args;
     int n_blocks = cuda_state(q)->n_multiprocessors, slots = find_slots(x, n_blocks, batch->n_tokens);
     static_cast<struct chain_args &>(a) = x->p->args;
-    a.at = make_layout(x, n_blocks, slots, batch->n_tokens, &a.choice);
+    a.at = make_layout(x, n_blocks, slots, batch->n_tokens, &a);
     a.n_tokens = batch->n_tokens;
     a.token = batch->token;
     a.slot = batch->slot;
@@ -222,5 +307,5 @@ extern "C" void cuda_any_run(struct queue *q, void *p, void *logits, const struc
     a.windowed_table = batch->windowed_table;
     a.cos_sin = cos_sin;
     a.logits = logits;
-    expert_kernels_bf16.run(q, slots, &a);
+    find_expert_kernels(x->form)->run(q, slots, &a);
 }

@@ -8,6 +8,7 @@
 #ifndef STEP_PERSISTENT_EXPERTS_CUH
 #define STEP_PERSISTENT_EXPERTS_CUH
 
+#include "kernels/cuda/step/persistent_experts_codes.cuh"
 #include "kernels/cuda/step/persistent_experts_stream.cuh"
 #include "kernels/cuda/step/persistent_kernel.cuh"
 
@@ -83,7 +84,20 @@ __device__ static inline void expert_finish_first(const expert_args &a, const ex
                                   gated_activation(a.activation, gate.y, up.y), epoch));
 }
 
-template <typename T, int SLOTS>
+/* One tile of the first product. */
+template <typename T, chain_form FORM, int SLOTS>
+__device__ static inline void expert_first_tile(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
+                                                const expert_tiles &at, float *partial)
+{
+    if constexpr (FORM != FORM_NONE) {
+        int ffn = a.product[2].rows, first = choice_which(a, expert_choice_of(a, sh))[at.i] * ffn * 2 + at.row;
+        expert_code_first<T, FORM>(ring, a, sh, at.n, first, first + ffn, partial);
+    } else {
+        chain_tile<T>(ring, a, sh, sh.share[2].n_steps, at.n, true, partial);
+    }
+}
+
+template <typename T, int SLOTS, chain_form FORM>
 __device__ static inline void expert_first(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
                                            chain_count &count, uint32_t epoch)
 {
@@ -93,7 +107,7 @@ __device__ static inline void expert_first(weight_ring<SLOTS> &ring, const exper
         chain_sync();
     for (; !at.done(); at.next(a), count.tiles++) {
         float *partial = expert_partial(a, sh, count);
-        chain_tile<T>(ring, a, sh, sh.share[2].n_steps, at.n, true, partial);
+        expert_first_tile<T, FORM>(ring, a, sh, at, partial);
         chain_sync();
         expert_finish_first<T>(a, c, at, expert_turn(count), partial, epoch);
     }
@@ -217,15 +231,31 @@ __device__ static inline void expert_tile(weight_ring<SLOTS> &ring, const expert
                 to[r * CHAIN_OCTET + weight_row(lane % 4 * 2 + k)] = all[r][k];
 }
 
-template <typename T, int SLOTS>
+/* One tile of the second product. */
+template <typename T, chain_form FORM, int SLOTS>
+__device__ static inline void expert_second_tile(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
+                                                 int tile, float *partial)
+{
+    const chain_share &share = sh.share[3];
+    int n = chain_tile_rows(share, tile);
+    if constexpr (FORM != FORM_NONE)
+        expert_code_second<T, FORM>(ring, a, sh, n, share.begin + tile * share.tile_rows, partial);
+    else
+        expert_tile<T>(ring, a, sh, n, partial);
+}
+
+template <typename T, int SLOTS, chain_form FORM>
 __device__ static inline void expert_second(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
                                             chain_count &count, uint32_t epoch)
 {
     const chain_share &share = sh.share[3];
-    expert_inputs<T>(a, sh, epoch);
+    if constexpr (FORM != FORM_NONE)
+        expert_code_inputs<T, FORM>(a, sh, epoch);
+    else
+        expert_inputs<T>(a, sh, epoch);
     for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
         float *partial = expert_partial(a, sh, count);
-        expert_tile<T>(ring, a, sh, chain_tile_rows(share, tile), partial);
+        expert_second_tile<T, FORM>(ring, a, sh, tile, partial);
         chain_sync();
         chain_finish_tile<T>(a, sh, a.product[3], share, tile, count.tiles % CHAIN_WARPS, partial, nullptr, nullptr,
                              epoch);
@@ -235,23 +265,28 @@ __device__ static inline void expert_second(weight_ring<SLOTS> &ring, const expe
 }
 
 /* The MLP of one layer. */
-template <typename T, int SLOTS>
+template <typename T, int SLOTS, chain_form FORM>
 __device__ __forceinline__ static void expert_step(weight_ring<SLOTS> &ring, const expert_args &a,
                                                    const chain_shared &sh, const chain_layer &layer, chain_count &count,
                                                    uint32_t epoch)
 {
-    chain_input<T, FORM_NONE>(a, sh, a.product[2], sh.share[2], layer, epoch);
+    chain_input<T, FORM_NONE>(a, sh, a.product[2], expert_choice_of(a, sh)->router, layer, epoch);
     expert_router<T>(ring, a, sh, count, epoch);
+    if constexpr (FORM != FORM_NONE)
+        expert_recode<T, FORM>(a, sh);
     expert_choose(a, sh, epoch);
-    expert_first<T>(ring, a, sh, count, epoch);
-    expert_second<T>(ring, a, sh, count, epoch);
+    expert_first<T, SLOTS, FORM>(ring, a, sh, count, epoch);
+    expert_second<T, SLOTS, FORM>(ring, a, sh, count, epoch);
 }
 
 /* By all threads of the block, before they meet. */
+template <chain_form FORM>
 __device__ static inline void expert_open(const expert_args &a, const chain_shared &sh)
 {
     expert_choice *c = expert_choice_of(a, sh);
     chain_open_tables(a, sh);
+    if (FORM != FORM_NONE)
+        expert_open_scales(a, sh);
     if (threadIdx.x == 0) {
         barrier_open(shared_address(&c->made), 1);
         barriers_opened();
@@ -260,8 +295,8 @@ __device__ static inline void expert_open(const expert_args &a, const chain_shar
     }
 }
 
-/* grid: one block a multiprocessor, all resident. SLOTS: of the ring. */
-template <typename T, int SLOTS>
+/* grid: one block a multiprocessor, all resident. SLOTS: of the ring. FORM: of the experts' weights. */
+template <typename T, int SLOTS, chain_form FORM>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     persistent_experts_kernel(const __grid_constant__ expert_args a)
 {
@@ -273,12 +308,12 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         ring.open();
         *sh.at<int>(a.at.hold) = 0;
     }
-    expert_open(a, sh);
+    expert_open<FORM>(a, sh);
     __syncthreads();
     if (threadIdx.x >= CHAIN_THREADS) {
         give_registers<EXPERT_STREAM_REGISTERS>();
         if (threadIdx.x == CHAIN_THREADS)
-            stream_expert_weights<SLOTS>(a, sh);
+            stream_expert_weights<SLOTS, FORM>(a, sh);
         return;
     }
     take_registers<EXPERT_CHAIN_REGISTERS>();
@@ -295,9 +330,9 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         if (k == a.attention_before)
             chain_attention<T, false>(a, sh, layer, epoch);
         if (k == 2)
-            expert_step<T>(ring, a, sh, layer, count, epoch);
+            expert_step<T, SLOTS, FORM>(ring, a, sh, layer, count, epoch);
         else if (k != 3)
-            chain_step<T, SLOTS, FORM_NONE>(ring, a, sh, product, k, layer, count, epoch);
+            chain_step<T, SLOTS, expert_dense_form(FORM)>(ring, a, sh, product, k, layer, count, epoch);
     }
     if (threadIdx.x == 0)
         a.step[blockIdx.x] = step + 1;
