@@ -11,9 +11,9 @@
 struct decode_mixture {
     struct decode_model model;
     const struct routing *routing;
-    const struct weight *const *router; /* [n_layers], [n_experts, hidden] each */
-    bool router_bias;                   /* they have biases besides */
-    int first_held, n_held, expert_ffn; /* the experts of this rank, and its columns of each */
+    const struct weight *const *router;      /* [n_layers], [n_experts, hidden] each */
+    const struct weight *const *router_bias; /* [n_layers], [1, n_experts] each; NULL: there are none */
+    int first_held, n_held, expert_ffn;      /* the experts of this rank, and its columns of each */
 };
 
 /* NULL: the layers are dense. */

@@ -8,8 +8,8 @@
 #include <string.h>
 
 struct persistent_model {
-    struct decode_mixture all; /* or a model of dense layers only */
-    const struct weight **router;
+    struct decode_mixture all;    /* or a model of dense layers only */
+    const struct weight **router; /* [2 n_layers]: of all layers, then their biases */
     struct decode_layer layer[];
 };
 
@@ -52,8 +52,8 @@ static const char *refuse_network(const struct network *n, const struct world *w
     for (int i = 0; i < m->n_layers; i++)
         if (n->window > 0 && m->layer[i].window > n->window)
             return "windows of which some are as long as the context";
-    if (m->norm == NORM_RMS_ONCE || m->norm == NORM_RMS_OFFSET)
-        return "norms that are rounded after their weight";
+    if (m->norm == NORM_RMS_OFFSET)
+        return "norms whose weights are differences from 1";
     if (m->output_norms || m->no_input_norms)
         return "norms of what attention and MLP say";
     if (m->qk_norm_unit)
@@ -138,7 +138,7 @@ static struct persistent_model *describe_all(const struct network *n, struct err
 {
     size_t n_layers = (size_t)n->config.n_layers;
     struct persistent_model *p = err_calloc(e, 1, sizeof *p + n_layers * sizeof p->layer[0], "layer table");
-    const struct weight **router = err_calloc(e, n_layers, sizeof *router, "table of routers");
+    const struct weight **router = err_calloc(e, 2 * n_layers, sizeof *router, "table of routers");
     if (p == NULL || router == NULL) {
         free(p);
         free((void *)router);
@@ -147,13 +147,14 @@ static struct persistent_model *describe_all(const struct network *n, struct err
     for (size_t l = 0; l < n_layers; l++) {
         p->layer[l] = describe_layer(n, (int)l);
         router[l] = n->layer[l][WEIGHT_ROUTER];
+        router[n_layers + l] = n->layer[l][WEIGHT_ROUTER_BIAS];
     }
     p->router = router;
     p->all = (struct decode_mixture){
         .model = describe(n, p->layer),
         .routing = &n->config.experts.routing,
         .router = router,
-        .router_bias = n->config.experts.router_bias,
+        .router_bias = n->config.experts.router_bias ? router + n_layers : NULL,
         .first_held = n->shard.experts.begin,
         .n_held = range_length(n->shard.experts),
         .expert_ffn = range_length(n->shard.expert_ffn),

@@ -1,5 +1,6 @@
 /* tests/gpu/side.h - one engine on the GPUs, driven plan by plan, with a choice of the way its decode steps run: what
- * the tests of the persistent step compare. Its sequences' KV blocks are scattered, and some blocks are nobody's. */
+ * the tests of the persistent step compare. Its sequences' KV blocks are scattered, and some blocks are nobody's; those
+ * of windowed layers, where they are of a kind of their own, are used again as soon as they may be. */
 #ifndef TESTS_GPU_SIDE_H
 #define TESTS_GPU_SIDE_H
 
@@ -45,8 +46,8 @@ static inline void side_poison_cache(struct side *s, int layer)
     const struct network *n = &s->instance.network;
     struct queue *q = &s->instance.q;
     struct heads h = network_heads(n, layer);
-    size_t bytes = (size_t)s->instance.engine.limits.n_blocks * KV_BLOCK_TOKENS * (size_t)(h.n_kv_heads * h.head_dim) *
-                   dtype_bytes(q->act);
+    int n_blocks = limits_blocks(&s->instance.engine.limits, network_kv_kind(n, layer));
+    size_t bytes = (size_t)n_blocks * KV_BLOCK_TOKENS * (size_t)(h.n_kv_heads * h.head_dim) * dtype_bytes(q->act);
     unsigned char *nan = malloc(bytes + 1);
     memset(nan, 0xFF, bytes);
     s->instance.ops->upload(q, n->k_cache[layer], bytes, nan, bytes, bytes, 1);
@@ -85,6 +86,30 @@ static inline int side_block(const struct side *s, int seq, int index)
     return l->n_blocks - 1 - (index * l->max_seqs + seq);
 }
 
+/* The blocks of a sequence in windowed layers that have blocks of their own: so many, which take turns. */
+static inline int side_window_blocks(const struct limits *l)
+{
+    return l->n_window_blocks / l->max_seqs;
+}
+
+/* The same in a layer's kind of cache. */
+static inline int side_block_of(const struct side *s, enum kv_kind kind, int seq, int index)
+{
+    const struct limits *l = &s->instance.engine.limits;
+    if (kind == KV_MAIN)
+        return side_block(s, seq, index);
+    return l->n_window_blocks - 1 - (index % side_window_blocks(l) * l->max_seqs + seq);
+}
+
+/* Tokens that a sequence may be fed at once without writing over those that are still seen. */
+static inline int side_most_tokens(const struct side *s)
+{
+    const struct limits *l = &s->instance.engine.limits;
+    int most = l->max_batch_tokens,
+        room = (side_window_blocks(l) - limits_window_blocks(l->window) + 1) * KV_BLOCK_TOKENS;
+    return limits_kinds(l) > 1 && room < most ? room : most;
+}
+
 /* The next n tokens of a sequence, whose prompt has this many, join the plan, with the logits of the last n_logits.
  * Sampled sequences of one token each are a decode step. */
 static inline void side_feed(struct side *s, int seq, const int32_t *token, int n, int prompt, int n_logits,
@@ -94,8 +119,10 @@ static inline void side_feed(struct side *s, int seq, const int32_t *token, int 
     int pos = s->length[seq];
     if (pos == 0) {
         p->start[p->n_starts++] = (struct plan_start){.slot = seq, .sampling = {.top_p = 1, .repetition_penalty = 1}};
-        for (int i = 0; i < limits_blocks_per_slot(&p->limits); i++)
-            p->block[p->n_blocks++] = (struct plan_block){seq, i, side_block(s, seq, i), KV_MAIN};
+        for (int kind = 0; kind < limits_kinds(&p->limits); kind++)
+            for (int i = 0; i < limits_blocks_per_slot(&p->limits); i++)
+                p->block[p->n_blocks++] =
+                    (struct plan_block){seq, i, side_block_of(s, (enum kv_kind)kind, seq, i), kind};
     }
     p->seq[p->n_seqs++] = (struct plan_seq){seq, n, pos, n > 1 ? prompt : pos + 1, n_logits, sample, 0};
     memcpy(p->token + p->n_tokens, token, (size_t)n * sizeof *token);

@@ -12,127 +12,152 @@
 
 static const int prompt_length[N_SEQS] = {5, 300, 1, 1040, 17, 130, 33, 600, 2, 64, 16, 257, 90, 1023, 31, 700};
 
-/* Models of bf16 with RMSNorm whose columns are multiples of 64 on 1 and 2 ranks have the wide kernel, up to 16
- * sequences. */
-static const struct {
+/* A model to test. Those of bf16 with RMSNorm whose columns are multiples of 64 on 1 and 2 ranks have the wide kernel,
+ * up to 16 sequences. */
+struct subject {
     const char *name, *json;
     bool wide;
-} models[] = {
+    const char *quantization; /* as bench has it; NULL: none */
+    bool whole;               /* ranks hold whole experts */
+    int choices;              /* rows of a hundred in which a router may choose otherwise */
+};
+
+static const struct subject models[] = {
     {"llama, 8/2 heads of 128, odd vocabulary",
      "{\"model_type\":\"llama\",\"vocab_size\":1003,\"hidden_size\":1024,\"intermediate_size\":2816,\"num_hidden_"
      "layers\":3,"
      "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\"}",
-     true},
+     true, NULL, false, 0},
     {"llama, 12/3 heads of 64, float16",
      "{\"model_type\":\"llama\",\"vocab_size\":512,\"hidden_size\":768,\"intermediate_size\":2048,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":12,\"num_key_value_heads\":3,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"float16\"}",
-     false},
+     false, NULL, false, 0},
     {"llama, wide, 64/8 heads of 128",
      "{\"model_type\":\"llama\",\"vocab_size\":32000,\"hidden_size\":8192,\"intermediate_size\":9152,\"num_hidden_"
      "layers\":1,"
      "\"num_attention_heads\":64,\"num_key_value_heads\":8,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\"}",
-     true},
+     true, NULL, false, 0},
     {"llama, 4/2 heads of 256, 22016 columns",
      "{\"model_type\":\"llama\",\"vocab_size\":700,\"hidden_size\":1024,\"intermediate_size\":22016,\"num_hidden_"
      "layers\":1,"
      "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":256,\"torch_dtype\":\"bfloat16\"}",
-     true},
+     true, NULL, false, 0},
     {"llama, hidden 1000, 28672 columns",
      "{\"model_type\":\"llama\",\"vocab_size\":700,\"hidden_size\":1000,\"intermediate_size\":28672,\"num_hidden_"
      "layers\":1,"
      "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":64,\"torch_dtype\":\"float16\"}",
-     false},
+     false, NULL, false, 0},
     {"mistral, window of 100",
      "{\"model_type\":\"mistral\",\"vocab_size\":777,\"hidden_size\":1024,\"intermediate_size\":1800,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"sliding_window\":100,\"torch_dtype\":\"bfloat16\"}",
-     false},
+     false, NULL, false, 0},
     {"qwen2, 14/2 heads of 64, biases, tied head",
      "{\"model_type\":\"qwen2\",\"vocab_size\":2000,\"hidden_size\":896,\"intermediate_size\":4864,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":14,\"num_key_value_heads\":2,\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\"}",
-     true},
+     true, NULL, false, 0},
     {"qwen3, norms of heads",
      "{\"model_type\":\"qwen3\",\"vocab_size\":900,\"hidden_size\":1024,\"intermediate_size\":1536,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,\"torch_dtype\":\"float16\"}",
-     false},
+     false, NULL, false, 0},
     {"qwen3, norms of heads, bfloat16",
      "{\"model_type\":\"qwen3\",\"vocab_size\":900,\"hidden_size\":2048,\"intermediate_size\":6144,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,\"torch_dtype\":\"bfloat16\"}",
-     true},
+     true, NULL, false, 0},
     {"gptj, heads of 256",
      "{\"model_type\":\"gptj\",\"vocab_size\":1200,\"n_positions\":2048,\"n_embd\":1024,\"n_layer\":3,\"n_head\":4,"
      "\"rotary_dim\":64,\"tie_word_embeddings\":false,\"torch_dtype\":\"float16\"}",
-     false},
+     false, NULL, false, 0},
     {"gpt_neox, parallel residual, two norms",
      "{\"model_type\":\"gpt_neox\",\"vocab_size\":1000,\"hidden_size\":512,\"intermediate_size\":2048,\"num_hidden_"
      "layers\":3,"
      "\"num_attention_heads\":8,\"rotary_pct\":0.25,\"use_parallel_residual\":true,\"torch_dtype\":\"float16\"}",
-     false},
+     false, NULL, false, 0},
     {"gpt_neox, sequential residual",
      "{\"model_type\":\"gpt_neox\",\"vocab_size\":1000,\"hidden_size\":512,\"intermediate_size\":2048,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":4,\"rotary_pct\":0.5,\"use_parallel_residual\":false,\"torch_dtype\":\"bfloat16\"}",
-     false},
+     false, NULL, false, 0},
     {"opt, learned positions, biases everywhere",
      "{\"model_type\":\"opt\",\"vocab_size\":1500,\"hidden_size\":768,\"ffn_dim\":3072,\"num_hidden_layers\":3,"
      "\"num_attention_heads\":12,\"max_position_embeddings\":2048,\"word_embed_proj_dim\":768,\"torch_dtype\":"
      "\"float16\"}",
-     false},
+     false, NULL, false, 0},
     {"opt, hidden 5120",
      "{\"model_type\":\"opt\",\"vocab_size\":600,\"hidden_size\":5120,\"ffn_dim\":4096,\"num_hidden_layers\":1,"
      "\"num_attention_heads\":40,\"max_position_embeddings\":2048,\"word_embed_proj_dim\":5120,\"torch_dtype\":"
      "\"float16\"}",
-     false},
+     false, NULL, false, 0},
     {"gpt2, vocabulary of 50257",
      "{\"model_type\":\"gpt2\",\"vocab_size\":50257,\"n_positions\":2048,\"n_embd\":768,\"n_layer\":2,\"n_head\":12,"
      "\"torch_dtype\":\"float16\"}",
-     false},
+     false, NULL, false, 0},
 };
 
-#define MIXED(hidden, ffn, experts, chosen)                                                                   \
-    "{\"model_type\":\"qwen3_moe\",\"vocab_size\":900,\"hidden_size\":" hidden ",\"intermediate_size\":1024," \
-    "\"moe_intermediate_size\":" ffn ",\"num_experts\":" experts ",\"num_experts_per_tok\":" chosen ","       \
-    "\"norm_topk_prob\":true,\"num_hidden_layers\":2,\"num_attention_heads\":16,\"num_key_value_heads\":4,"   \
-    "\"head_dim\":64,\"torch_dtype\":\"bfloat16\"}"
+#define MOE(family, rest)                                                                                              \
+    "{\"model_type\":\"" family "\",\"torch_dtype\":\"bfloat16\",\"num_attention_heads\":8,\"num_key_value_heads\":2," \
+    "\"norm_topk_prob\":true," rest "}"
+
+/* Both families' names of an expert's columns and of the number of experts. */
+#define CODED_MOE(family, hidden, ffn, experts, chosen)                                                         \
+    MOE(family, "\"vocab_size\":900,\"hidden_size\":" hidden ",\"intermediate_size\":" ffn                      \
+                ",\"moe_intermediate_size\":" ffn ",\"num_experts\":" experts ",\"num_local_experts\":" experts \
+                ",\"num_experts_per_tok\":" chosen ",\"num_hidden_layers\":2,\"head_dim\":64")
 
 /* Mixtures of experts. A router chooses otherwise out of another rounding of its input, where experts are nearly alike;
- * what follows differs then, and rightly. `choices`: rows of a hundred that may; where all experts are
- * chosen none may. Sizes of experts are multiples of 64 on 1 to 4 ranks. */
-static const struct {
-    const char *name, *json;
-    int choices;
-    const char *quantization; /* NULL: 16 bits */
-} mixtures[] = {
+ * what follows differs then, and rightly. Where all experts are chosen none may, nor where those that are nearly left
+ * out count next to nothing. Sizes of experts are multiples of 64 on 1 and 2 ranks. */
+static const struct subject mixtures[] = {
     {"qwen3_moe, all of 6 experts, bfloat16",
-     "{\"model_type\":\"qwen3_moe\",\"vocab_size\":900,\"hidden_size\":512,\"intermediate_size\":1024,\"moe_"
-     "intermediate_size\":768,\"num_experts\":6,\"num_experts_per_tok\":6,\"norm_topk_prob\":true,\"num_hidden_"
-     "layers\":"
-     "3,\"num_attention_heads\":8,\"num_key_value_heads\":2,\"head_dim\":64,\"torch_dtype\":\"bfloat16\"}",
-     0, NULL},
+     MOE("qwen3_moe", "\"vocab_size\":900,\"hidden_size\":512,\"moe_intermediate_size\":768,\"num_experts\":6,\"num_"
+                      "experts_per_tok\":6,\"num_hidden_layers\":3,\"head_dim\":64"),
+     false, NULL, false, 0},
     {"mixtral, 2 of 4 experts, bfloat16",
-     "{\"model_type\":\"mixtral\",\"vocab_size\":700,\"hidden_size\":1024,\"intermediate_size\":1536,\"num_local_"
-     "experts\":4,\"num_experts_per_tok\":2,\"num_hidden_layers\":2,\"num_attention_heads\":8,\"num_key_value_heads\":"
-     "2,"
-     "\"torch_dtype\":\"bfloat16\"}",
-     10, NULL},
+     MOE("mixtral", "\"vocab_size\":700,\"hidden_size\":1024,\"intermediate_size\":1536,\"num_local_experts\":4,\"num_"
+                    "experts_per_tok\":2,\"num_hidden_layers\":2"),
+     false, NULL, false, 10},
     {"qwen3_moe, 8 of 128 experts, bfloat16",
-     "{\"model_type\":\"qwen3_moe\",\"vocab_size\":1500,\"hidden_size\":2048,\"intermediate_size\":6144,\"moe_"
-     "intermediate_size\":768,\"num_experts\":128,\"num_experts_per_tok\":8,\"norm_topk_prob\":true,\"num_hidden_"
-     "layers\":2,\"num_attention_heads\":32,\"num_key_value_heads\":4,\"head_dim\":128,\"torch_dtype\":\"bfloat16\"}",
-     30, NULL},
-    {"qwen3_moe, all of 6 experts, bfloat16, experts of FP8 in blocks", MIXED("512", "1024", "6", "6"), 0, "fp8-block"},
-    {"qwen3_moe, 8 of 128 experts, bfloat16, experts of FP8 in blocks", MIXED("2048", "768", "128", "8"), 30,
-     "fp8-block"},
-    {"qwen3_moe, all of 4 experts, bfloat16, experts of FP8, a scale a row", MIXED("4096", "2304", "4", "4"), 0, "fp8"},
-    {"qwen3_moe, all of 6 experts, bfloat16, experts of MXFP4", MIXED("512", "1024", "6", "6"), 0, "mxfp4"},
-    {"qwen3_moe, all of 4 experts, bfloat16, experts of MXFP4, 2880 columns", MIXED("2880", "2880", "4", "4"), 0,
-     "mxfp4"},
-    {"qwen3_moe, 4 of 32 experts, bfloat16, experts of MXFP4, two steps", MIXED("4608", "4160", "32", "4"), 30,
-     "mxfp4"},
+     MOE("qwen3_moe", "\"vocab_size\":1500,\"hidden_size\":2048,\"moe_intermediate_size\":768,\"num_experts\":128,"
+                      "\"num_experts_per_tok\":8,\"num_hidden_layers\":2,\"head_dim\":128"),
+     false, NULL, false, 30},
+    {"qwen3_moe, 32 of 40 experts, bfloat16",
+     MOE("qwen3_moe", "\"vocab_size\":700,\"hidden_size\":1024,\"moe_intermediate_size\":128,\"num_experts\":40,"
+                      "\"num_experts_per_tok\":32,\"num_hidden_layers\":2,\"head_dim\":64"),
+     false, NULL, false, 0},
+    {"qwen3_moe, 32 of 41 whole experts, bfloat16",
+     MOE("qwen3_moe", "\"vocab_size\":700,\"hidden_size\":1024,\"moe_intermediate_size\":192,\"num_experts\":41,"
+                      "\"num_experts_per_tok\":32,\"num_hidden_layers\":2,\"head_dim\":64"),
+     false, NULL, true, 0},
+    {"gpt_oss, all of 4 experts, sinks, windows of 100",
+     MOE("gpt_oss", "\"vocab_size\":801,\"hidden_size\":1088,\"intermediate_size\":640,\"num_local_experts\":4,\"num_"
+                    "experts_per_tok\":4,\"num_hidden_layers\":4,\"head_dim\":64,\"sliding_window\":100"),
+     false, NULL, false, 0},
+    {"gpt_oss, 4 of 32 experts, sinks",
+     MOE("gpt_oss", "\"vocab_size\":1001,\"hidden_size\":2880,\"intermediate_size\":2880,\"num_local_experts\":32,"
+                    "\"num_experts_per_tok\":4,\"num_hidden_layers\":2,\"head_dim\":64"),
+     false, NULL, false, 30},
+    {"gpt_oss, 32 of 40 whole experts, sinks",
+     MOE("gpt_oss", "\"vocab_size\":501,\"hidden_size\":1024,\"intermediate_size\":192,\"num_local_experts\":40,"
+                    "\"num_experts_per_tok\":32,\"num_hidden_layers\":2,\"head_dim\":64"),
+     false, NULL, true, 0},
+    {"qwen3_moe, all of 6 experts, coded, FP8 in blocks", CODED_MOE("qwen3_moe", "512", "1024", "6", "6"), false,
+     "fp8-block", false, 0},
+    {"qwen3_moe, 8 of 128 experts, coded, FP8 in blocks", CODED_MOE("qwen3_moe", "2048", "768", "128", "8"), false,
+     "fp8-block", false, 30},
+    {"qwen3_moe, all of 4 experts, coded, FP8, a scale a row", CODED_MOE("qwen3_moe", "4096", "2304", "4", "4"), false,
+     "fp8", false, 0},
+    {"qwen3_moe, all of 6 experts, coded, MXFP4", CODED_MOE("qwen3_moe", "512", "1024", "6", "6"), false, "mxfp4",
+     false, 0},
+    {"qwen3_moe, 4 of 32 experts, coded, MXFP4 in two steps", CODED_MOE("qwen3_moe", "4608", "4160", "32", "4"), false,
+     "mxfp4", false, 30},
+    {"gpt_oss, all of 4 experts, coded, MXFP4, 2880 columns", CODED_MOE("gpt_oss", "2880", "2880", "4", "4"), false,
+     "mxfp4", false, 0},
+    {"gpt_oss, 4 of 32 experts, coded, MXFP4, whole ones", CODED_MOE("gpt_oss", "2880", "2880", "32", "4"), false,
+     "mxfp4", true, 30},
 };
 
 /* Rows that were compared, and those of which a router seems to have chosen otherwise. */
@@ -147,24 +172,23 @@ struct tally {
     ",\"num_hidden_layers\":2,\"num_attention_heads\":" heads ",\"num_key_value_heads\":4,\"torch_dtype\":\"" type \
     "\"}"
 
-/* Models whose weights are codes, in formats as bench has them. */
-static const struct {
-    const char *name, *json, *quantization;
-} coded_models[] = {
-    {"llama, bfloat16, FP8, a scale a row", CODED("llama", "1024", "4864", "8", "bfloat16"), "fp8"},
-    {"llama, bfloat16, FP8 in blocks", CODED("llama", "2048", "6144", "16", "bfloat16"), "fp8-block"},
-    {"llama, float16, FP8 in blocks", CODED("llama", "1024", "3072", "8", "float16"), "fp8-block"},
-    {"llama, bfloat16, INT8", CODED("llama", "2048", "6144", "16", "bfloat16"), "int8"},
-    {"llama, float16, INT8", CODED("llama", "1024", "4864", "8", "float16"), "int8"},
-    {"llama, bfloat16, INT4", CODED("llama", "2048", "6144", "16", "bfloat16"), "int4"},
-    {"llama, float16, INT4", CODED("llama", "4096", "14336", "32", "float16"), "int4"},
-    {"llama, bfloat16, INT4 with zeros", CODED("llama", "4096", "8192", "32", "bfloat16"), "int4-zeros"},
-    {"llama, float16, INT4 with zeros", CODED("llama", "4096", "8192", "32", "float16"), "int4-zeros"},
+/* Models whose weights are codes. */
+static const struct subject coded_models[] = {
+    {"llama, bfloat16, FP8, a scale a row", CODED("llama", "1024", "4864", "8", "bfloat16"), false, "fp8", false, 0},
+    {"llama, bfloat16, FP8 in blocks", CODED("llama", "2048", "6144", "16", "bfloat16"), false, "fp8-block", false, 0},
+    {"llama, float16, FP8 in blocks", CODED("llama", "1024", "3072", "8", "float16"), false, "fp8-block", false, 0},
+    {"llama, bfloat16, INT8", CODED("llama", "2048", "6144", "16", "bfloat16"), false, "int8", false, 0},
+    {"llama, float16, INT8", CODED("llama", "1024", "4864", "8", "float16"), false, "int8", false, 0},
+    {"llama, bfloat16, INT4", CODED("llama", "2048", "6144", "16", "bfloat16"), false, "int4", false, 0},
+    {"llama, float16, INT4", CODED("llama", "4096", "14336", "32", "float16"), false, "int4", false, 0},
+    {"llama, bfloat16, INT4 with zeros", CODED("llama", "4096", "8192", "32", "bfloat16"), false, "int4-zeros", false,
+     0},
+    {"llama, float16, INT4 with zeros", CODED("llama", "4096", "8192", "32", "float16"), false, "int4-zeros", false, 0},
     {"gpt_neox, INT4, sequential",
      "{\"model_type\":\"gpt_neox\",\"vocab_size\":1000,\"hidden_size\":5120,\"intermediate_size\":4096,\"num_hidden_"
      "layers\":1,"
      "\"num_attention_heads\":40,\"use_parallel_residual\":false,\"torch_dtype\":\"bfloat16\"}",
-     "int4"},
+     false, "int4", false, 0},
 };
 
 /* Scales and zeros that differ from group to group: noise has one for all. Exponents differ by up to 2. */
@@ -190,8 +214,50 @@ static void vary_groups(struct side *s, const struct weight *w, uint32_t seed)
     free(data);
 }
 
-static void open_dummy(struct side *s, struct world *w, const char *json, const char *quantization,
-                       enum step_choice step)
+/* The factor of a router's weights: experts count so differently that those that are nearly left out hardly do. */
+#define ROUTER_FACTOR 1.5f
+#define BIAS_RANGE    0.5f /* who forgets one fails */
+
+/* Weights of which every rank has a part: dummies' are alike on all ranks. Biases that are the same on all ranks. */
+static bool is_sliced(enum weight_id id)
+{
+    static const enum weight_id ids[] = {WEIGHT_EMBED,   WEIGHT_HEAD,       WEIGHT_QKV,         WEIGHT_QKV_BIAS,
+                                         WEIGHT_OUT,     WEIGHT_SINKS,      WEIGHT_MLP_IN,      WEIGHT_MLP_IN_BIAS,
+                                         WEIGHT_MLP_OUT, WEIGHT_EXPERTS_IN, WEIGHT_EXPERTS_OUT, WEIGHT_EXPERTS_IN_BIAS};
+    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++)
+        if (ids[i] == id)
+            return true;
+    return false;
+}
+
+static bool is_bias(enum weight_id id)
+{
+    return id == WEIGHT_QKV_BIAS || id == WEIGHT_OUT_BIAS || id == WEIGHT_MLP_IN_BIAS || id == WEIGHT_MLP_OUT_BIAS ||
+           id == WEIGHT_ROUTER_BIAS || id == WEIGHT_EXPERTS_IN_BIAS || id == WEIGHT_EXPERTS_OUT_BIAS;
+}
+
+/* As load_dummy, but for what that does not vary. */
+static void vary_weights(struct side *s, int rank)
+{
+    struct network *n = &s->instance.network;
+    for (int i = 0; i < n->map.n_slots; i++) {
+        enum weight_id id = n->map.slot[i].id;
+        struct weight *w = &n->weight[i];
+        uint32_t seed = (uint32_t)(i + (is_sliced(id) ? 1000 * (rank + 1) : 0));
+        float range = sqrtf(3.0f / (float)(w->cols > 0 ? w->cols : 1));
+        if (is_bias(id))
+            range = BIAS_RANGE;
+        if (id == WEIGHT_ROUTER)
+            range *= ROUTER_FACTOR;
+        if (is_sliced(id) || is_bias(id) || id == WEIGHT_ROUTER)
+            s->instance.ops->fill_noise(&s->instance.q, w, seed, 0, range);
+        if (weight_is_quantised(w))
+            vary_groups(s, w, seed);
+    }
+    s->instance.ops->wait(&s->instance.q);
+}
+
+static void open_dummy(struct side *s, struct world *w, const struct subject *what, enum step_choice step)
 {
     struct err e = {0};
     struct model_config m = {0};
@@ -199,14 +265,12 @@ static void open_dummy(struct side *s, struct world *w, const char *json, const 
     struct instance_setup setup = side_setup(N_SEQS, MAX_LEN, step);
     setup.dummy = 1;
     setup.dummy_seed = 3;
-    if (w->rank == 0)
-        (void)(model_config_parse(&m, json, strlen(json), "config", &e) == 0 && quantization != NULL &&
-               quantization_choose(&m.quantization, quantization, &e));
+    if (w->rank == 0 && model_config_parse(&m, what->json, strlen(what->json), "config", &e) == 0)
+        (void)((what->quantization == NULL || quantization_choose(&m.quantization, what->quantization, &e) == 0) &&
+               what->whole && model_hold_whole_experts(&m, &e));
     fatal_agree(w, &e);
     side_open(s, w, &m, &c, &setup);
-    for (int i = 0; i < s->instance.network.map.n_slots; i++)
-        if (weight_is_quantised(&s->instance.network.weight[i]))
-            vary_groups(s, &s->instance.network.weight[i], (uint32_t)i);
+    vary_weights(s, w->rank);
 }
 
 /* The next n tokens of a sequence join the plan. */
@@ -220,7 +284,7 @@ static void feed(struct side *s, int seq, int n, bool decode)
 
 static void prefill(struct side *s)
 {
-    int most = s->instance.engine.limits.max_batch_tokens;
+    int most = side_most_tokens(s);
     for (int seq = 0; seq < N_SEQS; seq++)
         while (s->length[seq] < prompt_length[seq]) {
             int left = prompt_length[seq] - s->length[seq];
@@ -343,10 +407,11 @@ static uint16_t *read_cache(struct side *s, const void *cache, size_t n)
     return copy;
 }
 
-static size_t cache_elements(const struct side *s)
+static size_t cache_elements(const struct side *s, int layer)
 {
-    struct heads h = network_heads(&s->instance.network, 0);
-    return (size_t)s->instance.engine.limits.n_blocks * KV_BLOCK_TOKENS * (size_t)(h.n_kv_heads * h.head_dim);
+    struct heads h = network_heads(&s->instance.network, layer);
+    int n_blocks = limits_blocks(&s->instance.engine.limits, network_kv_kind(&s->instance.network, layer));
+    return (size_t)n_blocks * KV_BLOCK_TOKENS * (size_t)(h.n_kv_heads * h.head_dim);
 }
 
 /* All caches of the rank: [2 n_layers]. */
@@ -355,20 +420,22 @@ static uint16_t **read_caches(struct side *s)
     const struct network *n = &s->instance.network;
     uint16_t **copy = calloc(2 * (size_t)n->config.n_layers, sizeof *copy);
     for (int i = 0; i < 2 * n->config.n_layers; i++)
-        copy[i] = read_cache(s, i % 2 == 0 ? n->k_cache[i / 2] : n->v_cache[i / 2], cache_elements(s));
+        copy[i] = read_cache(s, i % 2 == 0 ? n->k_cache[i / 2] : n->v_cache[i / 2], cache_elements(s, i / 2));
     return copy;
 }
 
-/* Counts wrong elements of the cache after a step of these sequences, each at its next position: changed elements
+/* Counts wrong elements of a layer's cache after a step of these sequences, each at its next position: changed elements
  * elsewhere, and unwritten elements there. */
-static size_t wrong_in_cache(const struct side *s, const uint16_t *was, const uint16_t *is, const int *seq, int n)
+static size_t wrong_in_cache(const struct side *s, int layer, const uint16_t *was, const uint16_t *is, const int *seq,
+                             int n)
 {
-    struct heads h = network_heads(&s->instance.network, 0);
-    size_t row = (size_t)h.head_dim, all = cache_elements(s), wrong = 0;
+    struct heads h = network_heads(&s->instance.network, layer);
+    enum kv_kind kind = network_kv_kind(&s->instance.network, layer);
+    size_t row = (size_t)h.head_dim, all = cache_elements(s, layer), wrong = 0;
     char *mine = calloc(all / row + 1, 1);
     for (int i = 0; i < n; i++)
         for (int kv = 0; kv < h.n_kv_heads; kv++) {
-            int pos = s->length[seq[i]], block = side_block(s, seq[i], pos / KV_BLOCK_TOKENS);
+            int pos = s->length[seq[i]], block = side_block_of(s, kind, seq[i], pos / KV_BLOCK_TOKENS);
             mine[(size_t)(block * h.n_kv_heads + kv) * KV_BLOCK_TOKENS + (size_t)(pos % KV_BLOCK_TOKENS)] = 1;
         }
     for (size_t i = 0; i < all; i++)
@@ -382,7 +449,7 @@ static size_t wrong_in_caches(struct side *s, uint16_t **was, const int *seq, in
     uint16_t **is = read_caches(s);
     size_t wrong = 0;
     for (int i = 0; i < 2 * s->instance.network.config.n_layers; i++) {
-        wrong += wrong_in_cache(s, was[i], is[i], seq, n);
+        wrong += wrong_in_cache(s, i / 2, was[i], is[i], seq, n);
         free(was[i]);
         free(is[i]);
     }
@@ -402,7 +469,8 @@ static void make_alone(struct side *s, struct alone *x, int n)
     const struct engine *g = &s->instance.engine;
     const struct limits *l = &g->limits;
     int blocks = limits_blocks_per_slot(l);
-    int32_t token[N_SEQS], pos[N_SEQS], *table = calloc((size_t)(l->max_seqs * blocks), sizeof *table);
+    int kinds = limits_kinds(l), entries = l->max_seqs * blocks;
+    int32_t token[N_SEQS], pos[N_SEQS], *table = calloc((size_t)(kinds * entries), sizeof *table);
     size_t n_logits = (size_t)n * (size_t)range_length(s->instance.network.shard.vocab);
     uint16_t *poison = calloc(n_logits + 1, sizeof *poison);
     float *zero = calloc((size_t)n * 2 * ROPE_MAX_PAIRS, sizeof *zero);
@@ -411,14 +479,14 @@ static void make_alone(struct side *s, struct alone *x, int n)
         token[i] = (i * 37 + 5) % s->instance.network.config.vocab;
         pos[i] = s->length[x->seq[i]];
     }
-    for (int i = 0; i < l->max_seqs * blocks; i++)
-        table[i] = side_block(s, i / blocks, i % blocks);
+    for (int i = 0; i < kinds * entries; i++)
+        table[i] = side_block_of(s, (enum kv_kind)(i / entries), i % entries / blocks, i % blocks);
     for (size_t i = 0; i < n_logits; i++)
         poison[i] = POISON;
     x->token = fence(s, token, (size_t)n * sizeof *token);
     x->slot = fence(s, x->seq, (size_t)n * sizeof *x->seq);
     x->pos = fence(s, pos, (size_t)n * sizeof *pos);
-    x->table = fence(s, table, (size_t)(l->max_seqs * blocks) * sizeof *table);
+    x->table = fence(s, table, (size_t)(kinds * entries) * sizeof *table);
     x->angles = fence(s, zero, (size_t)n * 2 * ROPE_MAX_PAIRS * sizeof *zero);
     x->logits = fence(s, poison, n_logits * sizeof *poison);
     free(table);
@@ -436,7 +504,8 @@ static void run_alone(struct side *s, const struct alone *x, int n)
                       .pos = inside(&x->pos),
                       .rope_len = inside(&x->pos), /* no model here whose rotation depends on it */
                       .block_table = inside(&x->table),
-                      .blocks_per_slot = limits_blocks_per_slot(&g->limits)};
+                      .blocks_per_slot = limits_blocks_per_slot(&g->limits),
+                      .windowed_table = limits_kinds(&g->limits) > 1 ? (int)limits_table_entries(&g->limits) : 0};
     if (m->position == POSITION_ROPE)
         g->ops->rope_table(g->q, inside(&x->angles), &m->rope, b.pos, b.rope_len, n);
     g->ops->persistent->run(g->q, g->persistent.step, inside(&x->logits), &b, inside(&x->angles));
@@ -495,17 +564,17 @@ static void check_late(struct side *a, struct side *b, const char *name, int mos
     check_size(a, b, name, 1, ", the first epochs again", t);
 }
 
-static void check_model(struct world *w, const char *name, const char *json, bool wide, const char *quantization,
-                        struct tally *t, int most)
+static void check_both(struct world *w, const struct subject *what, struct tally *t, int most)
 {
     struct side a, b;
-    open_dummy(&a, w, json, quantization, STEP_SEPARATE);
-    open_dummy(&b, w, json, quantization, STEP_PERSISTENT);
+    const char *name = what->name;
+    open_dummy(&a, w, what, STEP_SEPARATE);
+    open_dummy(&b, w, what, STEP_PERSISTENT);
     prefill(&a);
     prefill(&b);
     int has = b.instance.engine.persistent.max_tokens;
     if (w->n_ranks <= 2)
-        tap_all(wide == (has == PERSISTENT_MAX_TOKENS), "the other kernel", "%s: up to %d sequences", name, has);
+        tap_all(what->wide == (has == PERSISTENT_MAX_TOKENS), "the other kernel", "%s: up to %d sequences", name, has);
     for (int n = 1; n <= has && n <= most; n++) {
         check_size(&a, &b, name, n, "", t);
         check_memory(&b, name, n);
@@ -515,15 +584,21 @@ static void check_model(struct world *w, const char *name, const char *json, boo
     side_close(&b);
 }
 
-static void check_mixture(struct world *w, const char *name, const char *json, int choices, const char *quantization,
-                          int most)
+static void check_subject(struct world *w, const struct subject *what, int most)
 {
-    struct tally t = {.allowed = choices};
+    struct tally t = {.allowed = what->choices};
     char reason[100];
-    check_model(w, name, json, false, quantization, &t, most);
+    check_both(w, what, &t, most);
     snprintf(reason, sizeof reason, "%d of %d, allowed %d %%", t.others, t.rows, t.allowed);
-    tap_all(100 * t.others <= t.allowed * t.rows, reason, "%s: %d of %d rows with another choice", name, t.others,
+    tap_all(100 * t.others <= t.allowed * t.rows, reason, "%s: %d of %d rows with another choice", what->name, t.others,
             t.rows);
+}
+
+static void check_all(struct world *w, const struct subject *all, size_t n, const char *part, int most)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strstr(all[i].name, part) != NULL)
+            check_subject(w, &all[i], most);
 }
 
 int main(int argc, char **argv)
@@ -532,19 +607,11 @@ int main(int argc, char **argv)
     struct world w;
     const char *part = argc > 1 ? argv[1] : "";
     int most = argc > 2 ? atoi(argv[2]) : PERSISTENT_MAX_TOKENS;
-    struct tally none = {0};
     if (world_open(&w, &argc, &argv, &e) != 0)
         fatal(&e);
-    for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
-        if (strstr(models[i].name, part) != NULL)
-            check_model(&w, models[i].name, models[i].json, models[i].wide, NULL, &none, most);
-    for (size_t i = 0; i < sizeof coded_models / sizeof coded_models[0]; i++)
-        if (strstr(coded_models[i].name, part) != NULL)
-            check_model(&w, coded_models[i].name, coded_models[i].json, false, coded_models[i].quantization, &none,
-                        most);
-    for (size_t i = 0; i < sizeof mixtures / sizeof mixtures[0]; i++)
-        if (strstr(mixtures[i].name, part) != NULL)
-            check_mixture(&w, mixtures[i].name, mixtures[i].json, mixtures[i].choices, mixtures[i].quantization, most);
+    check_all(&w, models, sizeof models / sizeof models[0], part, most);
+    check_all(&w, coded_models, sizeof coded_models / sizeof coded_models[0], part, most);
+    check_all(&w, mixtures, sizeof mixtures / sizeof mixtures[0], part, most);
     int status = tap_done();
     world_close(&w);
     return status;

@@ -1,6 +1,5 @@
 /* kernels/cuda/step/persistent.cu - the host's side of the persistent kernel: which models it can run, its tables and
  * memory, the memory that ranks share, its launch. */
-#include "kernels/cuda/attention/attention_tile.cuh"
 #include "kernels/cuda/step/persistent_groups.cuh"
 #include "kernels/cuda/step/persistent_host.cuh"
 #include "kernels/cuda/step/persistent_kernel.cuh"
@@ -9,10 +8,6 @@
 #define MAX_HIDDEN (NORM_UNITS * UNIT_COLUMNS * CHAIN_THREADS) /* what the norms keep in registers */
 #define MAX_LAYERS 256
 #define WIDE_FROM  4 /* fewest tokens for the wide kernel, if there is one: measured, see docs/log/2026-11-22.md */
-
-/* Longer than the default deadline of a step, which says more (rank/watch/watch.h): some 6 and 9 minutes on an H200. */
-#define PATIENCE     1000000000u
-#define PATIENCE_OWN 4000000000u
 
 static bool fits_type(const struct queue *q, const struct weight *w)
 {
@@ -389,8 +384,7 @@ static void prepare(struct queue *q, const struct persistent *p)
 
 extern "C" void cuda_persistent_patience(struct queue *q, uint32_t for_others, uint32_t for_own)
 {
-    const decltype(word_patience) patience = {cuda_state(q)->vain, for_others, for_own};
-    CUDA_TRY(q, cudaMemcpyToSymbol(word_patience, &patience, sizeof patience));
+    set_patience(q, for_others, for_own);
     wide_patience(q, for_others, for_own);
     for (int form = FORM_E4M3; form <= FORM_INT4; form++)
         find_code_kernels((enum chain_form)form)->patience(q, for_others, for_own);
@@ -498,15 +492,7 @@ extern "C" void cuda_persistent_run(struct queue *q, void *opened, void *logits,
     const struct persistent *p = (const struct persistent *)opened;
     bool wide = p->has_wide && (batch->n_tokens >= WIDE_FROM || batch->n_tokens > p->max_tokens);
     struct chain_args a = wide ? p->wide : p->args;
-    a.n_tokens = batch->n_tokens;
-    a.token = batch->token;
-    a.slot = batch->slot;
-    a.pos = batch->pos;
-    a.block_table = batch->block_table;
-    a.blocks_per_slot = batch->blocks_per_slot;
-    a.windowed_table = batch->windowed_table;
-    a.cos_sin = cos_sin;
-    a.logits = logits;
+    set_batch(&a, batch, cos_sin, logits);
     int n_blocks = cuda_state(q)->n_multiprocessors;
     if (wide) {
         wide_run(q, &a);

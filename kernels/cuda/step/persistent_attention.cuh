@@ -5,6 +5,7 @@
 #ifndef STEP_PERSISTENT_ATTENTION_CUH
 #define STEP_PERSISTENT_ATTENTION_CUH
 
+#include "kernels/cuda/attention/attention_tile.cuh"
 #include "kernels/cuda/step/persistent_attention_sums.cuh"
 
 /* Four neighbouring elements d .. of a head, rotated. x: the head [HD], in shared memory; cos_sin: the token's. The
@@ -91,12 +92,17 @@ __device__ static inline void attend_vector(const chain_args &a, const chain_sha
     }
 }
 
-/* Queries to the scratch; the token's own key and value to the cache, by every block that is going to read them. */
-template <typename T, int HD>
+/* Queries to the scratch; the token's own key and value to the cache, by every block that is going to read them; the
+ * sinks, by a warp that has nothing else to do. */
+template <typename T, int HD, bool SINKS>
 __device__ static inline void attend_inputs(attend_scratch<T, HD> *s, const chain_args &a, const chain_shared &sh,
-                                            const chain_layer &layer, const attend_item &m, uint32_t epoch)
+                                            const chain_layer &layer, const attend_item &m, const void *sinks,
+                                            uint32_t epoch)
 {
-    int warp = threadIdx.x / 32, extra = warp - m.n_rows;
+    static_assert(ATTEND_HEADS + 2 < CHAIN_WARPS, "the last warp has neither query, key nor value");
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, extra = warp - m.n_rows;
+    if (SINKS && warp == CHAIN_WARPS - 1 && lane < m.n_rows)
+        s->sink[lane] = sinks != nullptr ? to_float(((const T *)sinks)[m.head0 + lane]) * ATTENTION_LOG2_E : -INFINITY;
     if (warp < m.n_rows) {
         attend_vector<T, HD>(a, sh, layer, m, m.head0 + warp, 0, s->vector[warp], s->query[warp], epoch);
     } else if (extra < 2 && m.part == m.n_parts - 1) {
@@ -142,7 +148,7 @@ __device__ static inline void attend_result(const chain_args &a, const attend_it
 
 /* The warps' sums become the item's result, or the part's words. A warp has pairs of elements of one head; its lanes
  * know one warp's share of the head each, what that weighs in the whole, and tell each other. */
-template <typename T, bool WIDE, int HD>
+template <typename T, bool WIDE, int HD, bool SINKS>
 __device__ static inline void attend_finish(attend_scratch<T, HD> *s, const chain_args &a, const attend_item &m,
                                             uint32_t epoch)
 {
@@ -174,14 +180,16 @@ __device__ static inline void attend_finish(attend_scratch<T, HD> *s, const chai
         if (d == 0)
             word_publish2<false>(a.part_sums + at * 2, word_float(best, epoch), word_float(sum, epoch));
     } else {
+        sum += SINKS ? fast_exp2(s->sink[row] - best) : 0.0f;
         float inverse = sum > 0 ? 1.0f / sum : 0.0f;
         attend_result<T, WIDE>(a, m, row, d, out[0] * inverse, out[1] * inverse, epoch);
     }
 }
 
 /* This part's share of the result, out of all parts' words; 16 lanes for a pair of elements, a lane for a part. */
-template <typename T, bool WIDE, int HD>
-__device__ static inline void attend_join(const chain_args &a, const attend_item &m, uint32_t epoch)
+template <typename T, bool WIDE, int HD, bool SINKS>
+__device__ static inline void attend_join(const attend_scratch<T, HD> *s, const chain_args &a, const attend_item &m,
+                                          uint32_t epoch)
 {
     int pairs = m.n_rows * HD / 2, share = (pairs + m.n_parts - 1) / m.n_parts;
     int begin = m.part * share, end = min(begin + share, pairs), lane = threadIdx.x % CHAIN_PARTS;
@@ -205,20 +213,21 @@ __device__ static inline void attend_join(const chain_args &a, const attend_item
             x += __shfl_xor_sync(0xffffffffu, x, k);
             y += __shfl_xor_sync(0xffffffffu, y, k);
         }
+        sum += SINKS && mine ? fast_exp2(s->sink[row] - top) : 0.0f;
         float inverse = sum > 0 ? 1.0f / sum : 0.0f;
         if (mine && lane == 0)
             attend_result<T, WIDE>(a, m, row, d, x * inverse, y * inverse, epoch);
     }
 }
 
-template <typename T, bool WIDE, int HD>
+template <typename T, bool WIDE, int HD, bool SINKS>
 __device__ static inline void attend_part(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
-                                          const attend_item &m, uint32_t epoch)
+                                          const attend_item &m, const void *sinks, uint32_t epoch)
 {
     attend_scratch<T, HD> *s = sh.at<attend_scratch<T, HD>>(a.at.input);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, ids = m.octet_block(lane);
     attend_prefetch<HD>(a, layer, m, ids);
-    attend_inputs<T, HD>(s, a, sh, layer, m, epoch);
+    attend_inputs<T, HD, SINKS>(s, a, sh, layer, m, sinks, epoch);
     chain_sync();
     attend_sums<T, HD> sums;
     sums.clear();
@@ -234,9 +243,9 @@ __device__ static inline void attend_part(const chain_args &a, const chain_share
     }
     sums.store(s, m.n_rows);
     chain_sync();
-    attend_finish<T, WIDE, HD>(s, a, m, epoch);
+    attend_finish<T, WIDE, HD, SINKS>(s, a, m, epoch);
     if (m.n_parts > 1)
-        attend_join<T, WIDE, HD>(a, m, epoch);
+        attend_join<T, WIDE, HD, SINKS>(s, a, m, epoch);
     chain_sync(); /* the scratch is the next input's place */
 }
 
@@ -255,10 +264,10 @@ __device__ static inline int attend_free(const chain_args &a, const chain_shared
     return busy ? -1 : block - min((block + parts - 1) / parts, n_items);
 }
 
-/* All that this block has to do for a layer's attention. */
-template <typename T, bool WIDE>
+/* All that this block has to do for a layer's attention. sinks: [n_heads] of T, or NULL; not SINKS: there are none. */
+template <typename T, bool WIDE, bool SINKS = false>
 __device__ static inline void chain_attention(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
-                                              uint32_t epoch)
+                                              uint32_t epoch, const void *sinks = nullptr)
 {
     const attend_shares &shares = *sh.at<attend_shares>(a.at.attend);
 #pragma unroll 1
@@ -271,11 +280,11 @@ __device__ static inline void chain_attention(const chain_args &a, const chain_s
         if (!m.open(a, layer, i, shares.max_parts))
             continue;
         if (a.head_dim == 64)
-            attend_part<T, WIDE, 64>(a, sh, layer, m, epoch);
+            attend_part<T, WIDE, 64, SINKS>(a, sh, layer, m, sinks, epoch);
         else if (a.head_dim == 128)
-            attend_part<T, WIDE, 128>(a, sh, layer, m, epoch);
+            attend_part<T, WIDE, 128, SINKS>(a, sh, layer, m, sinks, epoch);
         else
-            attend_part<T, WIDE, 256>(a, sh, layer, m, epoch);
+            attend_part<T, WIDE, 256, SINKS>(a, sh, layer, m, sinks, epoch);
     }
 }
 

@@ -38,6 +38,7 @@ struct attend_scratch {
     T query[ATTEND_HEADS][PITCH];
     float2 sums[CHAIN_WARPS][ATTEND_HEADS]; /* best score, sum of weights */
     float out[CHAIN_WARPS][attend_heads(HD)][HD];
+    float sink[ATTEND_HEADS]; /* times log2 e; -INFINITY: none */
 };
 
 /* Bytes of the scratch, the same for both types of 16 bits. */

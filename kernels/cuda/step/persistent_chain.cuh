@@ -7,7 +7,7 @@
  * too.) Every kind of vector has one buffer of words, used once a layer. That suffices: a block that writes
  * layer l + 1's has waited, through the chain of dependencies, for all blocks that read layer l's.
  *
- * Limits: 16-bit weights and activations of one type, rows of weights that are multiples of 16 bytes. */
+ * Limits: 16-bit activations; weights of their type or codes of one form; rows that are multiples of 16 bytes. */
 #ifndef STEP_PERSISTENT_CHAIN_CUH
 #define STEP_PERSISTENT_CHAIN_CUH
 

@@ -13,25 +13,28 @@
 #define EXPERT_MAX     256 /* experts: registers set the limit */
 #define EXPERT_COLUMNS 64  /* what the columns of the experts' products are multiples of */
 
-/* The scales of one layer's experts, of the first product and of the second: [rows of all held experts][groups] */
-struct expert_scales {
-    const char *of[2];
+/* A layer's part that only mixtures have, beside chain_layer. That one's bias[2] and bias[3] are those of all held
+ * experts. */
+struct expert_layer {
+    const void *router_bias; /* [n_experts]; NULL: none */
+    const void *sinks;       /* [n_heads]; NULL: none */
+    const char *scales[2];   /* of codes, of the first and the second product: [rows of all held experts][groups] */
 };
 
 /* The experts' weights where they are codes, see persistent_experts_codes.cuh. */
 struct expert_codes {
-    const struct expert_scales *scales; /* device [n_layers] */
-    int pitch[2];                       /* bytes of a row's scales */
-    int slot;                           /* bytes of the scales that come with a slot of weights */
-    /* offsets in shared memory: of `scales`, of the slots' scales, of the first product's activations */
-    int table, at, input;
+    int pitch[2];  /* bytes of a row's scales, of the first and the second product */
+    int slot;      /* bytes of the scales that come with a slot of weights */
+    int at, input; /* offsets in shared memory of the slots' scales, of the first product's activations */
 };
 
 /* product[2] and product[3] of the chain are one expert's: `ffn` results of hidden columns, hidden results of ffn
  * columns. Their maps are of the matrices of all held experts. */
 struct expert_args : chain_args {
     struct chain_product router;
-    const CUtensorMap *router_maps; /* device [n_layers][BOX_SIZES] */
+    const struct expert_layer *more; /* device [n_layers] */
+    int more_at;                     /* offset of the same in shared memory */
+    const CUtensorMap *router_maps;  /* device [n_layers][BOX_SIZES] */
     struct routing how;
     struct expert_codes codes;
     int first_held, n_held;
@@ -90,6 +93,17 @@ struct alignas(16) expert_choice {
 __device__ static inline int expert_pairs(const expert_args &a)
 {
     return a.n_tokens * a.how.n_chosen;
+}
+
+__device__ static inline const expert_layer &expert_layer_of(const expert_args &a, const chain_shared &sh, int layer)
+{
+    return sh.at<expert_layer>(a.more_at)[layer];
+}
+
+/* Gates and ups of the first product's weights take turns: result j has rows 2 j and 2 j + 1. */
+__device__ static inline bool expert_in_turns(const expert_args &a)
+{
+    return a.activation == ACTIVATION_SWIGLU;
 }
 
 __device__ static inline expert_choice *expert_choice_of(const expert_args &a, const chain_shared &sh)

@@ -32,12 +32,6 @@ static void codes_open(struct queue *q, int max_shared)
                                          cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared));
 }
 
-static void codes_patience(struct queue *q, uint32_t for_others, uint32_t for_own)
-{
-    const decltype(word_patience) patience = {cuda_state(q)->vain, for_others, for_own};
-    CUDA_TRY(q, cudaMemcpyToSymbol(word_patience, &patience, sizeof patience));
-}
-
 template <chain_form FORM>
 static void codes_run(struct queue *q, int slots, const struct chain_args *a)
 {

@@ -9,9 +9,7 @@
 #include "kernels/cuda/step/persistent_maps.cuh"
 #include "kernels/decode_mixture.h"
 
-#define MAX_CHOSEN   32 /* for a token */
-#define PATIENCE     1000000000u
-#define PATIENCE_OWN 4000000000u
+#define MAX_CHOSEN 32 /* for a token */
 
 /* The part of a step that only mixtures have: p->experts of the p that cuda_persistent_open returned. */
 struct expert_step {
@@ -19,6 +17,7 @@ struct expert_step {
     struct expert_args args; /* but for the chain_args that change */
     enum chain_form form;    /* of the experts' weights */
     int bias_rows, max_tokens;
+    bool has_biases; /* of the experts' second products */
 };
 
 /* FORM_NONE: 16-bit weights, or codes that no kernel takes. */
@@ -56,14 +55,20 @@ static const char *refuse_experts(const struct decode_model *m, const struct dec
     return nullptr;
 }
 
-static const char *refuse_layer(struct queue *q, const struct decode_layer *l, const struct weight *router)
+static const struct weight *router_bias_of(const struct decode_mixture *m, int layer)
+{
+    return m->router_bias != nullptr ? m->router_bias[layer] : nullptr;
+}
+
+static const char *refuse_layer(struct queue *q, const struct decode_layer *l, const struct weight *router,
+                                const struct weight *router_bias)
 {
     if (weight_is_quantised(router))
         return "quantised routers";
-    if (l->mlp_in_bias != nullptr || l->mlp_out_bias != nullptr)
-        return "experts with biases";
-    if (l->heads.sinks != nullptr)
-        return "attention sinks";
+    if (l->heads.sinks != nullptr && l->heads.sinks_type != q->act)
+        return "attention sinks of another type than the other weights";
+    if (router_bias != nullptr && router_bias->type != q->act)
+        return "biases of routers of another type than the other weights";
     return router->type != q->act || (uintptr_t)router->data % 16 != 0 ? "weights of more than one type" : nullptr;
 }
 
@@ -72,18 +77,18 @@ static const char *refuse_mixture(struct queue *q, const struct decode_mixture *
     const struct routing *how = m->routing;
     if (q->act != DTYPE_BF16)
         return "mixtures of experts in another type than bfloat16";
-    if (how->sigmoid || how->n_groups > 1 || m->router_bias)
-        return "routers with sigmoids, groups or biases";
+    if (how->sigmoid || how->n_groups > 1)
+        return "routers with sigmoids or groups";
     if (how->n_experts > EXPERT_MAX || how->n_chosen > MAX_CHOSEN)
         return "more than 256 experts, or 32 for a token";
-    if (m->model.activation == ACTIVATION_SWIGLU)
-        return "experts whose gates and ups take turns";
+    if (m->model.norm == NORM_LAYER)
+        return "mixtures of experts with LayerNorm";
     if (m->model.hidden % EXPERT_COLUMNS != 0)
         return "a hidden size that is not a multiple of 64";
     if (m->model.hidden / 2 < cuda_state(q)->n_multiprocessors)
         return "experts in layers of fewer rows than two for each of the GPU's multiprocessors";
     for (int l = 0; l < m->model.n_layers; l++) {
-        const char *why = refuse_layer(q, &m->model.layer[l], m->router[l]);
+        const char *why = refuse_layer(q, &m->model.layer[l], m->router[l], router_bias_of(m, l));
         if (why == nullptr)
             why = refuse_experts(&m->model, &m->model.layer[l]);
         if (why != nullptr)
@@ -100,11 +105,19 @@ static struct decode_model dense_model(const struct decode_mixture *m)
     return d;
 }
 
+/* Refuses by name: only the kernels for mixtures know these. */
+static const char *refuse_dense(const struct decode_model *m)
+{
+    if (m->norm == NORM_RMS_ONCE)
+        return "norms that are rounded after their weight";
+    return m->layer[0].heads.sinks != nullptr ? "attention sinks in dense layers" : nullptr;
+}
+
 extern "C" const char *cuda_any_refusal(struct queue *q, const struct decode_model *m)
 {
     const struct decode_mixture *mixture = decode_mixture_of(m);
     if (mixture == nullptr)
-        return cuda_persistent_refusal(q, m);
+        return refuse_dense(m) != nullptr ? refuse_dense(m) : cuda_persistent_refusal(q, m);
     struct decode_model dense = dense_model(mixture);
     const char *why = refuse_mixture(q, mixture);
     return why != nullptr ? why : cuda_persistent_refusal(q, &dense);
@@ -116,6 +129,41 @@ static int rows_of_bias(const struct chain_product &p, bool has, int n_blocks)
     return has ? (p.rows / 2 + n_blocks) / n_blocks * 2 + 2 : 0;
 }
 
+static const char *scales_of(const struct weight *w)
+{
+    return (const char *)w->data + code_scales_at(&w->form, w->rows, w->cols);
+}
+
+static void open_more(struct queue *q, struct expert_args *a, const struct decode_mixture *m)
+{
+    size_t n = (size_t)m->model.n_layers, bytes = n * sizeof *a->more;
+    struct expert_layer *host = (struct expert_layer *)err_calloc(&q->err, n, sizeof *host, "layer table"),
+                        *there = (struct expert_layer *)cuda_alloc(q, bytes);
+    for (size_t l = 0; host != nullptr && l < n; l++) {
+        const struct weight *bias = router_bias_of(m, (int)l);
+        host[l].router_bias = bias != nullptr ? bias->data : nullptr;
+        host[l].sinks = m->model.layer[l].heads.sinks;
+        host[l].scales[0] = scales_of(m->model.layer[l].mlp_in);
+        host[l].scales[1] = scales_of(m->model.layer[l].mlp_out);
+    }
+    if (host != nullptr && there != nullptr) {
+        cuda_upload(q, there, bytes, host, bytes, bytes, 1);
+        cuda_wait(q);
+    }
+    a->more = there;
+    free(host);
+}
+
+static void fill_codes(struct expert_codes *c, const struct decode_layer *l)
+{
+    const struct weight *const experts[] = {l->mlp_in, l->mlp_out};
+    for (int k = 0; k < 2; k++) {
+        const struct code_form *f = &experts[k]->form;
+        c->pitch[k] = code_groups(f, experts[k]->cols) * (int)scale_bytes(f->scale);
+        c->slot = max(c->slot, slot_scale_bytes(c->pitch[k]));
+    }
+}
+
 /* A pair's activations have places for all columns of a step's last warp. */
 static int pair_columns(enum chain_form form, int ffn)
 {
@@ -123,33 +171,6 @@ static int pair_columns(enum chain_form form, int ffn)
                : form == FORM_E4M3 ? EXPERT_WARP_COLUMNS<FORM_E4M3>
                                    : EXPERT_COLUMNS;
     return (ffn + unit - 1) / unit * unit;
-}
-
-static const char *scales_of(const struct weight *w)
-{
-    return (const char *)w->data + code_scales_at(&w->form, w->rows, w->cols);
-}
-
-/* The places of the experts' scales. */
-static void open_codes(struct queue *q, struct expert_args *a, const struct decode_mixture *m)
-{
-    const struct decode_layer *l = m->model.layer;
-    size_t n = (size_t)m->model.n_layers, bytes = n * sizeof(struct expert_scales);
-    struct expert_scales *host = (struct expert_scales *)err_calloc(&q->err, n, sizeof *host, "table of scales"),
-                         *there = (struct expert_scales *)cuda_alloc(q, bytes);
-    const struct weight *const first[] = {l->mlp_in, l->mlp_out};
-    for (int k = 0; k < 2; k++) {
-        a->codes.pitch[k] = code_groups(&first[k]->form, first[k]->cols) * (int)scale_bytes(first[k]->form.scale);
-        a->codes.slot = max(a->codes.slot, slot_scale_bytes(a->codes.pitch[k]));
-    }
-    if (host != nullptr && there != nullptr) {
-        for (size_t i = 0; i < n; i++)
-            host[i] = {{scales_of(l[i].mlp_in), scales_of(l[i].mlp_out)}};
-        cuda_upload(q, there, bytes, host, bytes, bytes, 1);
-        cuda_wait(q);
-    }
-    a->codes.scales = there;
-    free(host);
 }
 
 static void fill_args(struct queue *q, struct expert_step *x, const struct decode_mixture *m)
@@ -163,11 +184,12 @@ static void fill_args(struct queue *q, struct expert_step *x, const struct decod
     a->router.rows = m->routing->n_experts;
     a->router.spans = 1;
     a->how = *m->routing;
+    open_more(q, a, m);
     a->first_held = m->first_held;
     a->n_held = m->n_held;
     a->pair_pitch = expert_pair_pitch(pair_columns(x->form, m->expert_ffn));
     if (x->form != FORM_NONE)
-        open_codes(q, a, m);
+        fill_codes(&a->codes, l);
     a->pairs = (unsigned long long *)cuda_alloc(q, pairs * (size_t)m->expert_ffn / 2 * sizeof *a->pairs);
     a->logit_words = (unsigned long long *)cuda_alloc(
         q, (size_t)(NARROW_TOKENS * expert_logits_pitch(m->routing->n_experts)) * sizeof *a->logit_words);
@@ -175,6 +197,7 @@ static void fill_args(struct queue *q, struct expert_step *x, const struct decod
         for (int i = 0; i < m->model.n_layers * BOX_SIZES; i++)
             make_map(q, to++, encode, boxed_weight(m->router[i / BOX_SIZES]), 2 * (i % BOX_SIZES + 1), CHAIN_WARPS);
     });
+    x->has_biases = l->mlp_out_bias != nullptr;
     bool scales = x->p->args.scales != nullptr;
     x->bias_rows = max(rows_of_bias(product[0], scales || l->qkv_bias != nullptr, n_blocks),
                        max(rows_of_bias(product[1], scales || l->out_bias != nullptr, n_blocks),
@@ -186,17 +209,16 @@ static int input_bytes(const struct chain_product &p, int n_blocks, int n_tokens
     return chain_make_share(p, 0, n_blocks).n_spans * CHAIN_WARPS * n_tokens * STEP_COLUMNS * 2;
 }
 
-/* The layout of shared memory in a step of n tokens, with a ring of `slots` slots; args: where other parts lie. */
+/* Shared memory in a step of n tokens, with a ring of `slots` slots. args: gets the offsets that it has beside
+ * chain_args. */
 static struct chain_layout make_layout(const struct expert_step *x, int n_blocks, int slots, int n_tokens,
                                        struct expert_args *args)
 {
     const struct chain_args *a = &x->p->args;
-    const bool codes = x->form != FORM_NONE, grouped = a->group_maps != nullptr;
     struct chain_layout l = {};
-    struct expert_codes *c = &args->codes;
     int input = max(attend_scratch_bytes(a->head_dim), n_tokens * x->args.how.n_chosen * x->args.pair_pitch * 2);
     int plain = input_bytes(x->args.router, n_blocks, n_tokens);
-    input = max(input, plain + (codes ? input_bytes(a->product[2], n_blocks, n_tokens) : 0));
+    input = max(input, plain + (x->form != FORM_NONE ? input_bytes(a->product[2], n_blocks, n_tokens) : 0));
     for (const struct chain_product &p : a->product) /* but for that of the experts' results */
         if (p.input != INPUT_ACTIVATED)
             input = max(input, input_bytes(p, n_blocks, n_tokens));
@@ -205,10 +227,10 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
         l.x_rows = max(l.x_rows, s.end - s.begin);
     }
     l.bias_rows = x->bias_rows;
-    int *const offset[] = {&l.groups, &c->at,      &l.input,    &l.partial, &l.stats,      &l.bias,
-                           &l.scales, &l.residual, &l.cos_sin,  &l.layers,  &c->table,     &l.tokens,
-                           &l.shares, &l.attend,   &l.barriers, &l.hold,    &args->choice, &l.bytes};
-    const int size[] = {slots * group_bytes(x->p->form, grouped, a->group_zeros),
+    int *const offset[] = {&l.groups,   &args->codes.at, &l.input,      &l.partial,     &l.stats,  &l.bias,   &l.scales,
+                           &l.residual, &l.kept,         &l.cos_sin,    &l.layers,      &l.tokens, &l.shares, &l.attend,
+                           &l.barriers, &l.hold,         &args->choice, &args->more_at, &l.bytes};
+    const int size[] = {slots * group_bytes(x->p->form, a->group_maps != nullptr, a->group_zeros),
                         slots * x->args.codes.slot,
                         input,
                         2 * CHAIN_WARPS * n_tokens * CHAIN_ROWS * 4,
@@ -216,17 +238,18 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
                         2 * l.bias_rows * 4,
                         a->scales != nullptr ? 2 * l.bias_rows * 4 : 0,
                         n_tokens * l.x_rows * 4,
+                        x->has_biases ? n_tokens * l.x_rows * 4 : 0,
                         n_tokens * a->rope_dims * 4,
                         (a->n_layers + 1) * (int)sizeof(struct chain_layer),
-                        codes ? a->n_layers * (int)sizeof(struct expert_scales) : 0,
                         3 * n_tokens * 4,
                         (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
                         (int)sizeof(struct attend_shares),
                         2 * slots * 8,
                         (int)sizeof(int),
-                        expert_choice_bytes(x->args.how, n_tokens)};
+                        expert_choice_bytes(x->args.how, n_tokens),
+                        a->n_layers * (int)sizeof(struct expert_layer)};
     place_shared(offset, size, slots * RING_SLOT_BYTES);
-    c->input = l.input + plain;
+    args->codes.input = l.input + plain;
     return l;
 }
 
@@ -275,7 +298,7 @@ extern "C" void cuda_any_close(struct queue *q, void *p)
         cuda_free(q, x->args.pairs);
         cuda_free(q, x->args.logit_words);
         cuda_free(q, (void *)x->args.router_maps);
-        cuda_free(q, (void *)x->args.codes.scales);
+        cuda_free(q, (void *)x->args.more);
         free(x);
     }
     cuda_persistent_close(q, p);
@@ -298,14 +321,6 @@ extern "C" void cuda_any_run(struct queue *q, void *p, void *logits, const struc
     int n_blocks = cuda_state(q)->n_multiprocessors, slots = find_slots(x, n_blocks, batch->n_tokens);
     static_cast<struct chain_args &>(a) = x->p->args;
     a.at = make_layout(x, n_blocks, slots, batch->n_tokens, &a);
-    a.n_tokens = batch->n_tokens;
-    a.token = batch->token;
-    a.slot = batch->slot;
-    a.pos = batch->pos;
-    a.block_table = batch->block_table;
-    a.blocks_per_slot = batch->blocks_per_slot;
-    a.windowed_table = batch->windowed_table;
-    a.cos_sin = cos_sin;
-    a.logits = logits;
+    set_batch(&a, batch, cos_sin, logits);
     find_expert_kernels(x->form)->run(q, slots, &a);
 }

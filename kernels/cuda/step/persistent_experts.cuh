@@ -9,8 +9,8 @@
 #define STEP_PERSISTENT_EXPERTS_CUH
 
 #include "kernels/cuda/step/persistent_experts_codes.cuh"
+#include "kernels/cuda/step/persistent_experts_results.cuh"
 #include "kernels/cuda/step/persistent_experts_stream.cuh"
-#include "kernels/cuda/step/persistent_kernel.cuh"
 
 /* As in the wide kernel: the thread that asks for weights has more to keep in mind than the narrow one's. */
 #define EXPERT_STREAM_REGISTERS 64
@@ -19,69 +19,27 @@ static_assert(CHAIN_THREADS * EXPERT_CHAIN_REGISTERS + STREAM_THREADS * EXPERT_S
                   (CHAIN_THREADS + STREAM_THREADS) * BLOCK_REGISTERS,
               "who takes more registers than are given waits for ever");
 
-/* The buffer for the warps' sums of the next tile. */
-__device__ static inline float *expert_partial(const expert_args &a, const chain_shared &sh, const chain_count &count)
-{
-    return sh.at<float>(a.at.partial) + count.tiles % 2 * CHAIN_WARPS * a.n_tokens * CHAIN_ROWS;
-}
-
-/* The token whose results of this tile the warp hands on: they take turns. */
-__device__ static inline int expert_turn(const chain_count &count)
-{
-    return (threadIdx.x / 32 + CHAIN_WARPS - count.tiles % CHAIN_WARPS) % CHAIN_WARPS;
-}
-
-/* The warps' sums in a token's pair of rows, for all lanes of the pair: a lane adds those of its part of the warps. */
-__device__ static inline float2 expert_sums(const expert_args &a, const float *partial, int t, int pair, int part)
-{
-    float2 s = make_float2(0, 0);
-#pragma unroll
-    for (int v = 0; v < CHAIN_WARPS / FINISH_PARTS; v++) {
-        int warp = part * (CHAIN_WARPS / FINISH_PARTS) + v;
-        float2 x = *(const float2 *)(partial + (warp * a.n_tokens + t) * CHAIN_ROWS + pair * 2);
-        s.x += x.x;
-        s.y += x.y;
-    }
-    return make_float2(chain_join(s.x), chain_join(s.y));
-}
-
 /* The router's logits to all blocks. */
 template <typename T, int SLOTS>
 __device__ static inline void expert_router(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
-                                            chain_count &count, uint32_t epoch)
+                                            const expert_layer &more, chain_count &count, uint32_t epoch)
 {
     const chain_share share = expert_choice_of(a, sh)->router;
     for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
         float *partial = expert_partial(a, sh, count);
-        chain_tile<T>(ring, a, sh, share.n_steps, chain_tile_rows(share, tile), false, partial);
-        chain_sync();
         int t = expert_turn(count), pair = threadIdx.x % FINISH_LANES, part = threadIdx.x % 32 / FINISH_LANES;
         int row = share.begin + tile * share.tile_rows + pair * 2;
+        const router_biases<T> bias(a, more, row, share.end);
+        chain_tile<T>(ring, a, sh, share.n_steps, chain_tile_rows(share, tile), false, partial);
+        chain_sync();
         if (t >= a.n_tokens)
             continue;
         float2 s = expert_sums(a, partial, t, pair, part);
         if (part == 0 && row < share.end)
-            word_publish2<false>(a.logit_words + t * expert_logits_pitch(a.how.n_experts) + row, word_float(s.x, epoch),
-                                 word_float(s.y, epoch));
+            word_publish2<false>(a.logit_words + t * expert_logits_pitch(a.how.n_experts) + row,
+                                 word_float(s.x + to_float(bias.of[0]), epoch),
+                                 word_float(s.y + to_float(bias.of[1]), epoch));
     }
-}
-
-/* A tile's results, activated, of the tokens that have the expert. */
-template <typename T>
-__device__ static inline void expert_finish_first(const expert_args &a, const expert_choice *c, const expert_tiles &at,
-                                                  int t, const float *partial, uint32_t epoch)
-{
-    const int UP = FINISH_LANES / 2; /* the lanes from there on have the ups */
-    int pair = threadIdx.x % FINISH_LANES, part = threadIdx.x % 32 / FINISH_LANES;
-    int p = t < a.n_tokens ? choice_pair(a, c)[at.i * NARROW_TOKENS + t] : -1;
-    if (p < 0)
-        return;
-    float2 gate = expert_sums(a, partial, t, pair, part);
-    float2 up = make_float2(__shfl_down_sync(0xffffffffu, gate.x, UP), __shfl_down_sync(0xffffffffu, gate.y, UP));
-    if (part == 0 && pair < UP && pair * 2 < at.n)
-        word_publish(a.pairs + ((size_t)p * a.product[2].rows + at.row + pair * 2) / 2,
-                     word_pair<T>(gated_activation(a.activation, gate.x, up.x),
-                                  gated_activation(a.activation, gate.y, up.y), epoch));
 }
 
 /* One tile of the first product. */
@@ -89,17 +47,19 @@ template <typename T, chain_form FORM, int SLOTS>
 __device__ static inline void expert_first_tile(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
                                                 const expert_tiles &at, float *partial)
 {
+    bool turns = expert_in_turns(a);
+    int n = turns ? 2 * at.n : at.n, ffn = a.product[2].rows;
     if constexpr (FORM != FORM_NONE) {
-        int ffn = a.product[2].rows, first = choice_which(a, expert_choice_of(a, sh))[at.i] * ffn * 2 + at.row;
-        expert_code_first<T, FORM>(ring, a, sh, at.n, first, first + ffn, partial);
+        int first = choice_which(a, expert_choice_of(a, sh))[at.i] * ffn * 2 + (turns ? 2 : 1) * at.row;
+        expert_code_first<T, FORM>(ring, a, sh, n, first, turns ? -1 : first + ffn, partial);
     } else {
-        chain_tile<T>(ring, a, sh, sh.share[2].n_steps, at.n, true, partial);
+        chain_tile<T>(ring, a, sh, sh.share[2].n_steps, n, !turns, partial);
     }
 }
 
 template <typename T, int SLOTS, chain_form FORM>
 __device__ static inline void expert_first(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
-                                           chain_count &count, uint32_t epoch)
+                                           const chain_layer &layer, chain_count &count, uint32_t epoch)
 {
     const expert_choice *c = expert_choice_of(a, sh);
     expert_tiles at = c->first;
@@ -107,9 +67,10 @@ __device__ static inline void expert_first(weight_ring<SLOTS> &ring, const exper
         chain_sync();
     for (; !at.done(); at.next(a), count.tiles++) {
         float *partial = expert_partial(a, sh, count);
+        uint32_t bias = expert_first_bias<T>(a, c, at, layer.bias[2]);
         expert_first_tile<T, FORM>(ring, a, sh, at, partial);
         chain_sync();
-        expert_finish_first<T>(a, c, at, expert_turn(count), partial, epoch);
+        expert_finish_first<T>(a, c, at, expert_turn(count), partial, bias, epoch);
     }
 }
 
@@ -201,15 +162,24 @@ __device__ static inline void expert_multiply(weight_ring<SLOTS> &ring, const ex
             sum[r][i] = first[r][i] + second[r][i + 2];
 }
 
-/* One tile of the sum over the experts. */
+/* One tile of the sum over the experts, n rows. biases: what they say, [n_tokens][x_rows] from the tile's first row on;
+ * NULL: there are none. */
 template <typename T, int SLOTS>
 __device__ static inline void expert_tile(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh, int n,
-                                          float *partial)
+                                          const float *biases, float *partial)
 {
     const expert_choice *c = expert_choice_of(a, sh);
     int lane = threadIdx.x % 32, t = lane / 4, row = weight_row(t);
     const int at[2] = {weight_at(n, row), weight_at(n, row + 8)};
     float all[2][2] = {}, one[2][2];
+    if (biases != nullptr && t < a.n_tokens && t == (int)threadIdx.x / 32)
+#pragma unroll
+        for (int r = 0; r < 2; r++)
+#pragma unroll
+            for (int k = 0; k < 2; k++) {
+                int mine = r * CHAIN_OCTET + weight_row(lane % 4 * 2 + k);
+                all[r][k] = mine < n ? biases[t * a.at.x_rows + mine] : 0.0f;
+            }
     for (int i = 0; i < c->n; i++) {
         int p = choice_pair(a, c)[i * NARROW_TOKENS + t];
         float share = p >= 0 ? choice_share(a, c)[p] : 0.0f;
@@ -234,28 +204,31 @@ __device__ static inline void expert_tile(weight_ring<SLOTS> &ring, const expert
 /* One tile of the second product. */
 template <typename T, chain_form FORM, int SLOTS>
 __device__ static inline void expert_second_tile(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
-                                                 int tile, float *partial)
+                                                 int tile, const float *biases, float *partial)
 {
     const chain_share &share = sh.share[3];
     int n = chain_tile_rows(share, tile);
     if constexpr (FORM != FORM_NONE)
-        expert_code_second<T, FORM>(ring, a, sh, n, share.begin + tile * share.tile_rows, partial);
+        expert_code_second<T, FORM>(ring, a, sh, n, share.begin + tile * share.tile_rows, biases, partial);
     else
-        expert_tile<T>(ring, a, sh, n, partial);
+        expert_tile<T>(ring, a, sh, n, biases, partial);
 }
 
 template <typename T, int SLOTS, chain_form FORM>
 __device__ static inline void expert_second(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
-                                            chain_count &count, uint32_t epoch)
+                                            const chain_layer &layer, chain_count &count, uint32_t epoch)
 {
     const chain_share &share = sh.share[3];
+    const float *biases = layer.bias[3] != nullptr ? sh.at<float>(a.at.kept) : nullptr;
+    expert_keep_biases<T>(a, sh, layer.bias[3]);
     if constexpr (FORM != FORM_NONE)
         expert_code_inputs<T, FORM>(a, sh, epoch);
     else
         expert_inputs<T>(a, sh, epoch);
     for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
         float *partial = expert_partial(a, sh, count);
-        expert_second_tile<T, FORM>(ring, a, sh, tile, partial);
+        expert_second_tile<T, FORM>(ring, a, sh, tile, biases != nullptr ? biases + tile * share.tile_rows : nullptr,
+                                    partial);
         chain_sync();
         chain_finish_tile<T>(a, sh, a.product[3], share, tile, count.tiles % CHAIN_WARPS, partial, nullptr, nullptr,
                              epoch);
@@ -267,26 +240,25 @@ __device__ static inline void expert_second(weight_ring<SLOTS> &ring, const expe
 /* The MLP of one layer. */
 template <typename T, int SLOTS, chain_form FORM>
 __device__ __forceinline__ static void expert_step(weight_ring<SLOTS> &ring, const expert_args &a,
-                                                   const chain_shared &sh, const chain_layer &layer, chain_count &count,
-                                                   uint32_t epoch)
+                                                   const chain_shared &sh, const chain_layer &layer,
+                                                   const expert_layer &more, chain_count &count, uint32_t epoch)
 {
-    chain_input<T, FORM_NONE>(a, sh, a.product[2], expert_choice_of(a, sh)->router, layer, epoch);
-    expert_router<T>(ring, a, sh, count, epoch);
+    chain_input<T, FORM_NONE, NORM_RMS_ONCE>(a, sh, a.product[2], expert_choice_of(a, sh)->router, layer, epoch);
+    expert_router<T>(ring, a, sh, more, count, epoch);
     if constexpr (FORM != FORM_NONE)
         expert_recode<T, FORM>(a, sh);
     expert_choose(a, sh, epoch);
-    expert_first<T, SLOTS, FORM>(ring, a, sh, count, epoch);
-    expert_second<T, SLOTS, FORM>(ring, a, sh, count, epoch);
+    expert_first<T, SLOTS, FORM>(ring, a, sh, layer, count, epoch);
+    expert_second<T, SLOTS, FORM>(ring, a, sh, layer, count, epoch);
 }
 
 /* By all threads of the block, before they meet. */
-template <chain_form FORM>
 __device__ static inline void expert_open(const expert_args &a, const chain_shared &sh)
 {
     expert_choice *c = expert_choice_of(a, sh);
     chain_open_tables(a, sh);
-    if (FORM != FORM_NONE)
-        expert_open_scales(a, sh);
+    for (int i = threadIdx.x; i < a.n_layers; i += CHAIN_THREADS + STREAM_THREADS)
+        sh.at<expert_layer>(a.more_at)[i] = a.more[i];
     if (threadIdx.x == 0) {
         barrier_open(shared_address(&c->made), 1);
         barriers_opened();
@@ -308,7 +280,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         ring.open();
         *sh.at<int>(a.at.hold) = 0;
     }
-    expert_open<FORM>(a, sh);
+    expert_open(a, sh);
     __syncthreads();
     if (threadIdx.x >= CHAIN_THREADS) {
         give_registers<EXPERT_STREAM_REGISTERS>();
@@ -327,12 +299,13 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         epoch += product % CHAIN_PRODUCTS == 0;
         if (k == CHAIN_HEAD && a.n_ranks == 1) /* else NCCL may gather the logits */
             let_next_begin();
+        const expert_layer &more = expert_layer_of(a, sh, product / CHAIN_PRODUCTS); /* of the head: none */
         if (k == a.attention_before)
-            chain_attention<T, false>(a, sh, layer, epoch);
+            chain_attention<T, false, true>(a, sh, layer, epoch, more.sinks);
         if (k == 2)
-            expert_step<T, SLOTS, FORM>(ring, a, sh, layer, count, epoch);
+            expert_step<T, SLOTS, FORM>(ring, a, sh, layer, more, count, epoch);
         else if (k != 3)
-            chain_step<T, SLOTS, expert_dense_form(FORM)>(ring, a, sh, product, k, layer, count, epoch);
+            chain_step<T, SLOTS, expert_dense_form(FORM), NORM_RMS_ONCE>(ring, a, sh, product, k, layer, count, epoch);
     }
     if (threadIdx.x == 0)
         a.step[blockIdx.x] = step + 1;

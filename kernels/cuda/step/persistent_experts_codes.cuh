@@ -206,15 +206,21 @@ __device__ static inline void expert_code_first(weight_ring<SLOTS> &ring, const 
     expert_keep_codes(a, sum, EXPERT_GAIN<T, FORM>, partial);
 }
 
-/* One tile of the sum over the experts: n rows from row `first` of each one's on. */
+/* One tile of the sum over the experts: n rows from row `first` of each one's on. biases: as expert_tile has them. */
 template <typename T, chain_form FORM, int SLOTS>
 __device__ static inline void expert_code_second(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
-                                                 int n, int first, float *partial)
+                                                 int n, int first, const float *biases, float *partial)
 {
     const expert_choice *c = expert_choice_of(a, sh);
     const int pitch = a.codes.pitch[1], COLUMNS = EXPERT_WARP_COLUMNS<FORM>;
     int lane = threadIdx.x % 32;
     float all[4] = {};
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int t = lane % 4 * 2 + i % 2, row = i / 2 * CHAIN_OCTET + weight_row(lane / 4);
+        if (biases != nullptr && t < a.n_tokens && t == (int)threadIdx.x / 32 && row < n)
+            all[i] = biases[t * a.at.x_rows + row];
+    }
     code_rows<FORM> rows(n, first, -1, pitch, a.codes.slot);
     for (int i = 0; i < c->n; i++) {
         const int16_t *pair = choice_pair(a, c) + i * NARROW_TOKENS;
@@ -227,14 +233,14 @@ __device__ static inline void expert_code_second(weight_ring<SLOTS> &ring, const
 #pragma unroll
         for (int k = 0; k < 2; k++) {
             int of = pair[lane % 4 * 2 + k];
-            float share = of >= 0 ? choice_share(a, c)[of] : 0.0f;
+            float share = of >= 0 ? choice_share(a, c)[of] * EXPERT_GAIN<T, FORM> : 0.0f;
             if (of >= 0) {
                 all[k] = fmaf(share, one[k], all[k]);
                 all[k + 2] = fmaf(share, one[k + 2], all[k + 2]);
             }
         }
     }
-    expert_keep_codes(a, all, EXPERT_GAIN<T, FORM>, partial);
+    expert_keep_codes(a, all, 1, partial);
 }
 
 /* 8 columns as input_units::store has them, made the first product's: f16, and of E2M1 in the order of its pairs. */

@@ -45,16 +45,4 @@ static inline int slot_scale_bytes(int pitch)
     return max(2 * scale_rows_bytes(CHAIN_OCTET, pitch), scale_rows_bytes(CHAIN_ROWS, pitch));
 }
 
-__device__ static inline const expert_scales &expert_scales_of(const expert_args &a, const chain_shared &sh, int layer)
-{
-    return sh.at<expert_scales>(a.codes.table)[layer];
-}
-
-/* By all threads of the block. */
-__device__ static inline void expert_open_scales(const expert_args &a, const chain_shared &sh)
-{
-    for (int i = threadIdx.x; i < a.n_layers; i += CHAIN_THREADS + STREAM_THREADS)
-        sh.at<expert_scales>(a.codes.table)[i] = a.codes.scales[i];
-}
-
 #endif

@@ -63,8 +63,10 @@ struct expert_cursor {
             take(maps + BOX_SIZES, choice_which(a, c)[which] * a.product[3].rows + share.begin + tile * share.tile_rows,
                  chain_tile_rows(share, tile));
         } else {
-            take(maps, choice_which(a, c)[first.i] * ffn * 2 + first.row, first.n);
-            up = row + ffn;
+            int rows = choice_which(a, c)[first.i] * ffn * 2;
+            bool turns = expert_in_turns(a);
+            take(maps, rows + (turns ? 2 : 1) * first.row, (turns ? 2 : 1) * first.n);
+            up = turns ? -1 : row + ffn;
         }
     }
     __device__ void enter(const expert_args &a, const chain_shared &sh)
@@ -147,7 +149,7 @@ struct expert_cursor {
     __device__ uint32_t scales(const expert_args &a, const chain_shared &sh, uint32_t into, F f) const
     {
         int second = kind == OF_SECOND;
-        const char *all = expert_scales_of(a, sh, layer).of[second];
+        const char *all = expert_layer_of(a, sh, layer).scales[second];
         const scale_rows of(row, n, a.codes.pitch[second]);
         f(into, all + of.from, of.bytes);
         if (up < 0)
@@ -200,8 +202,8 @@ __device__ static inline void expert_announce(const expert_args &a, const chain_
     if (kind == OF_ROUTER) {
         box_map_prefetch(a.router_maps + layer * BOX_SIZES);
     } else if (kind == OF_FIRST) {
-        for (int n = 2; n <= CHAIN_OCTET; n += 2)
-            box_map_prefetch(maps + 2 * BOX_SIZES + n / 2 - 1);
+        for (int n = 2, turns = expert_in_turns(a) ? 2 : 1; n <= CHAIN_OCTET; n += 2)
+            box_map_prefetch(maps + 2 * BOX_SIZES + turns * n / 2 - 1);
     } else if (kind == OF_SECOND) {
         stream_announce<false, FORM_NONE>(a, sh, layer * CHAIN_PRODUCTS + 3);
     } else {

@@ -58,9 +58,34 @@ static inline void place_shared(int *const (&offset)[N], const int (&size)[N - 1
     *offset[N - 1] = at;
 }
 
+/* The kernels of this file wait for so many reads of a word, longer than the default deadline of a step, which says
+ * more (rank/watch/watch.h): some 6 and 9 minutes on an H200. */
+#define PATIENCE     1000000000u
+#define PATIENCE_OWN 4000000000u
+static inline void set_patience(struct queue *q, uint32_t for_others, uint32_t for_own)
+{
+    const decltype(word_patience) patience = {cuda_state(q)->vain, for_others, for_own};
+    CUDA_TRY(q, cudaMemcpyToSymbol(word_patience, &patience, sizeof patience));
+}
+
+/* The arguments that differ from step to step. */
+static inline void set_batch(struct chain_args *a, const struct batch *batch, const float *cos_sin, void *logits)
+{
+    a->n_tokens = batch->n_tokens;
+    a->token = batch->token;
+    a->slot = batch->slot;
+    a->pos = batch->pos;
+    a->block_table = batch->block_table;
+    a->blocks_per_slot = batch->blocks_per_slot;
+    a->windowed_table = batch->windowed_table;
+    a->cos_sin = cos_sin;
+    a->logits = logits;
+}
+
 /* All blocks wait for each other, so all must be resident: a cooperative launch promises it. It begins while the
- * kernels before it end, where the device can. */
-static inline void launch_chain(struct queue *q, void (*kernel)(struct chain_args), const struct chain_args &a)
+ * kernels before it end, where the device can. A: chain_args, or what has more. */
+template <typename A>
+static inline void launch_chain(struct queue *q, void (*kernel)(A), const A &a)
 {
     cudaLaunchAttribute attribute[2] = {};
     attribute[0].id = cudaLaunchAttributeCooperative;

@@ -179,6 +179,8 @@ struct norm_weights {
         if (KIND == NORM_RMS)
             return tensor_multiply<T>(w, tensor_pack<T>(e.x * whole.y, e.y * whole.y));
         float2 scale = tensor_unpack<T>(w), shift = tensor_unpack<T>(b);
+        if (KIND == NORM_RMS_ONCE)
+            return tensor_pack<T>(scale.x * (e.x * whole.y), scale.y * (e.y * whole.y));
         return tensor_pack<T>((e.x - whole.x) * whole.y * scale.x + shift.x,
                               (e.y - whole.x) * whole.y * scale.y + shift.y);
     }
@@ -224,7 +226,7 @@ __device__ static inline float4 norm_partial(const uint2 (&bits)[N], const norm_
     }
 #pragma unroll
     for (int i = 0; i < 2 * N; i++)
-        if (KIND == NORM_RMS || i / 2 < columns.n_mine) { /* zeros outside add nothing to squares around 0 */
+        if (KIND != NORM_LAYER || i / 2 < columns.n_mine) { /* zeros outside add nothing to squares around 0 */
             float d0 = x[i].x - mean, d1 = x[i].y - mean;
             square += d0 * d0 + d1 * d1;
         }
@@ -246,7 +248,7 @@ template <norm_kind KIND>
 __device__ static inline float2 norm_whole(const float4 *part, float inverse_hidden, float eps)
 {
     const float4 *mine = part + threadIdx.x % CHAIN_WARPS;
-    if (KIND == NORM_RMS)
+    if (KIND != NORM_LAYER)
         return make_float2(0, rsqrtf(norm_sum(mine->y) * inverse_hidden + eps));
     float4 p = *mine;
     float mean = norm_sum(p.x) * inverse_hidden, away = p.w - mean;

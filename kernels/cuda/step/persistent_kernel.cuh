@@ -108,7 +108,8 @@ struct chain_scales {
     }
 };
 
-template <typename T, chain_form FORM>
+/* OTHER: the kind of norm, besides NORM_RMS, that the kernel knows. */
+template <typename T, chain_form FORM, norm_kind OTHER>
 __device__ static inline void chain_input(const chain_args &a, const chain_shared &sh, const chain_product &p,
                                           const chain_share &share, const chain_layer &layer, uint32_t epoch)
 {
@@ -121,7 +122,7 @@ __device__ static inline void chain_input(const chain_args &a, const chain_share
         if (a.norm == NORM_RMS)
             input_normed_any<T, NORM_RMS>(a, sh, units, a.x[p.x], since, weight, bias);
         else
-            input_normed_any<T, NORM_LAYER>(a, sh, units, a.x[p.x], since, weight, bias);
+            input_normed_any<T, OTHER>(a, sh, units, a.x[p.x], since, weight, bias);
     }
     __syncwarp();
 }
@@ -162,7 +163,7 @@ __device__ __forceinline__ static void chain_tile_any(weight_ring<SLOTS> &ring, 
 }
 
 /* One product of one layer: this block's share of it. product: counted through all layers. */
-template <typename T, int SLOTS, chain_form FORM>
+template <typename T, int SLOTS, chain_form FORM, norm_kind OTHER = NORM_LAYER>
 __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
                                                   int product, int k, const chain_layer &layer, chain_count &count,
                                                   uint32_t epoch)
@@ -181,7 +182,7 @@ __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, cons
     /* A block without a share of the product before has not read its input: and must have waited for it, too, before it
      * makes anything of this layer's. */
     if (p.input != INPUT_SAME || sh.share[k - 1].n_tiles == 0)
-        chain_input<T, FORM>(a, sh, p, share, layer, epoch);
+        chain_input<T, FORM, OTHER>(a, sh, p, share, layer, epoch);
     if ((int)threadIdx.x < n_bias) /* seen by all after the tile's barrier */
         bias[threadIdx.x] = to_float(mine);
 #pragma unroll 1

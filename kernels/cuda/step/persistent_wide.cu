@@ -144,8 +144,7 @@ void wide_close(struct queue *q, struct persistent *p)
 
 void wide_patience(struct queue *q, uint32_t for_others, uint32_t for_own)
 {
-    const decltype(word_patience) patience = {cuda_state(q)->vain, for_others, for_own};
-    CUDA_TRY(q, cudaMemcpyToSymbol(word_patience, &patience, sizeof patience));
+    set_patience(q, for_others, for_own);
 }
 
 void wide_run(struct queue *q, struct chain_args *a)

@@ -1,0 +1,113 @@
+/* kernels/cuda/step/persistent_experts_results.cuh - what becomes of the sums that a mixture's products are: the warps'
+ * shares added up, biases, the activation; and where it goes. */
+#ifndef STEP_PERSISTENT_EXPERTS_RESULTS_CUH
+#define STEP_PERSISTENT_EXPERTS_RESULTS_CUH
+
+#include "kernels/cuda/step/persistent_choice.cuh"
+#include "kernels/cuda/step/persistent_kernel.cuh"
+
+/* The buffer for the warps' sums of the next tile. */
+__device__ static inline float *expert_partial(const expert_args &a, const chain_shared &sh, const chain_count &count)
+{
+    return sh.at<float>(a.at.partial) + count.tiles % 2 * CHAIN_WARPS * a.n_tokens * CHAIN_ROWS;
+}
+
+/* The token whose results of this tile the warp hands on: they take turns. */
+__device__ static inline int expert_turn(const chain_count &count)
+{
+    return (threadIdx.x / 32 + CHAIN_WARPS - count.tiles % CHAIN_WARPS) % CHAIN_WARPS;
+}
+
+/* The warps' sums in a token's pair of rows, for all lanes of the pair: a lane adds those of its part of the warps. */
+__device__ static inline float2 expert_sums(const expert_args &a, const float *partial, int t, int pair, int part)
+{
+    float2 s = make_float2(0, 0);
+#pragma unroll
+    for (int v = 0; v < CHAIN_WARPS / FINISH_PARTS; v++) {
+        int warp = part * (CHAIN_WARPS / FINISH_PARTS) + v;
+        float2 x = *(const float2 *)(partial + (warp * a.n_tokens + t) * CHAIN_ROWS + pair * 2);
+        s.x += x.x;
+        s.y += x.y;
+    }
+    return make_float2(chain_join(s.x), chain_join(s.y));
+}
+
+/* The biases of a lane's pair of the router's rows, as they are: made floats here they would be waited for here. (Those
+ * of sigmoids count for the choice alone.) */
+template <typename T>
+struct router_biases {
+    T of[2];
+
+    __device__ router_biases(const expert_args &a, const expert_layer &more, int row, int end)
+    {
+        const T *bias = a.how.sigmoid ? nullptr : (const T *)more.router_bias;
+#pragma unroll
+        for (int k = 0; k < 2; k++)
+            of[k] = bias != nullptr && row + k < end ? bias[row + k] : from_float<T>(0);
+    }
+};
+
+/* The biases of a lane's pair of a first product's rows, as they are. */
+template <typename T>
+__device__ static inline uint32_t expert_first_bias(const expert_args &a, const expert_choice *c,
+                                                    const expert_tiles &at, const void *bias)
+{
+    const int UP = FINISH_LANES / 2; /* the lanes from there on have the ups, but where they take turns */
+    int ffn = a.product[2].rows, pair = threadIdx.x % FINISH_LANES;
+    bool turns = expert_in_turns(a), up = !turns && pair >= UP;
+    int row = turns ? pair : (up ? pair - UP : pair) * 2, first = turns ? 2 * (at.row + row) : at.row + row;
+    if (bias == nullptr || row >= at.n)
+        return 0;
+    return ((const uint32_t *)bias)[(choice_which(a, c)[at.i] * 2 * ffn + (up ? ffn : 0) + first) / 2];
+}
+
+/* A tile's results, activated, of the tokens that have the expert. */
+template <typename T>
+__device__ static inline void expert_finish_first(const expert_args &a, const expert_choice *c, const expert_tiles &at,
+                                                  int t, const float *partial, uint32_t bias, uint32_t epoch)
+{
+    const int UP = FINISH_LANES / 2;
+    int pair = threadIdx.x % FINISH_LANES, part = threadIdx.x % 32 / FINISH_LANES;
+    int p = t < a.n_tokens ? choice_pair(a, c)[at.i * NARROW_TOKENS + t] : -1;
+    if (p < 0)
+        return;
+    unsigned long long *to = a.pairs + ((size_t)p * a.product[2].rows + at.row) / 2;
+    float2 s = expert_sums(a, partial, t, pair, part), b = tensor_unpack<T>(bias);
+    s = make_float2(s.x + b.x, s.y + b.y);
+    if (expert_in_turns(a)) {
+        float x = gated_by(gate_formula_of(ACTIVATION_SWIGLU), s.x, s.y), y = __shfl_down_sync(0xffffffffu, x, 1);
+        if (part == 0 && pair % 2 == 0 && pair < at.n)
+            word_publish(to + pair / 2, word_pair<T>(x, y, epoch));
+        return;
+    }
+    float2 up = make_float2(__shfl_down_sync(0xffffffffu, s.x, UP), __shfl_down_sync(0xffffffffu, s.y, UP));
+    if (part == 0 && pair < UP && pair * 2 < at.n)
+        word_publish(to + pair, word_pair<T>(gated_activation(a.activation, s.x, up.x),
+                                             gated_activation(a.activation, s.y, up.y), epoch));
+}
+
+/* The sums of the second product's biases in the block's rows, for each token, [n_tokens][x_rows]. A warp has a
+ * token, and is the one that adds it to its sums (expert_tile). Begun while words are awaited. */
+template <typename T>
+__device__ static inline void expert_keep_biases(const expert_args &a, const chain_shared &sh, const void *bias)
+{
+    const expert_choice *c = expert_choice_of(a, sh);
+    const chain_share &share = sh.share[3];
+    int t = threadIdx.x / 32, first = t * a.how.n_chosen;
+    if (bias == nullptr || t >= a.n_tokens)
+        return;
+    for (int row = share.begin + (int)threadIdx.x % 32; row < share.end; row += 32) {
+        float sum = 0;
+#pragma unroll 4
+        for (int p = first; p < first + a.how.n_chosen; p++) {
+            int held = choice_expert(a, c)[p] - a.first_held;
+            if (held >= 0 && held < a.n_held)
+                sum = fmaf(choice_share(a, c)[p], to_float(((const T *)bias)[(size_t)held * a.product[3].rows + row]),
+                           sum);
+        }
+        sh.at<float>(a.at.kept)[t * a.at.x_rows + row - share.begin] = sum;
+    }
+    __syncwarp();
+}
+
+#endif
