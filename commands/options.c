@@ -72,6 +72,7 @@ static const struct opt_part parts[] = {
     {&run_json_rows, IN(bench.run), COMMAND_BENCH},
     {&run_bound_rows, IN(bench.run), COMMAND_BENCH},
     {&run_kv_rows, IN(bench.run), COMMAND_BENCH},
+    {&run_inputs_rows, IN(bench.run), COMMAND_BENCH},
     {&run_load_rows, IN(bench.run), COMMAND_BENCH},
     {&run_host_rows, IN(bench.run), COMMAND_BENCH},
     {&run_device_rows, IN(bench.run), COMMAND_BENCH},

@@ -6,6 +6,8 @@
 
 #include "kernels/ops.h"
 
+#define INPUT_BLOCK 128 /* of weights whose scales are those of blocks, the rows and the columns */
+
 /* The inputs of one matrix; flat. The scale of a row or of a group of a row is its largest magnitude over 448 (E4M3) or
  * 127.5 (INT8, codes of -128 to 127), which is compressed-tensors' rule. */
 struct input_form {
@@ -16,9 +18,16 @@ struct input_form {
     int first;        /* of this rank's inputs, the place in the whole row */
     int n_groups;     /* of a whole row */
     bool shared;      /* other ranks have the row's other inputs */
+    bool blocks;      /* each INPUT_BLOCK neighbouring rows of the weights, from the first on, have the same scales */
 };
 
 struct input_ops {
+    /* Why a product with w cannot have its inputs quantised as f says: "more than one scale a row"; NULL: it can. */
+    const char *(*refusal)(struct queue *q, const struct weight *w, const struct input_form *f, bool of_experts);
+    /* Products of up to so many rows take activations as they are, where that costs no time. */
+    int rows_as_they_are;
+    /* The two below; NULL: products quantise their inputs themselves, by the largest magnitude of this rank's
+     * inputs. */
     /* largest[t][g] = the largest magnitude of row t's inputs in group g of the whole row, 0 where this rank has none.
      * x: [n_rows, cols]; largest: [n_rows, n_groups]. What is no number does not count. */
     void (*find_largest)(struct queue *q, float *largest, const void *x, const struct input_form *f, int n_rows,
@@ -30,5 +39,8 @@ struct input_ops {
 };
 
 extern const struct input_ops input_ops_cpu;
+#ifdef LOCKSTEP_CUDA
+extern const struct input_ops input_ops_cuda;
+#endif
 
 #endif

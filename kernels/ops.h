@@ -155,6 +155,10 @@ struct async_ops {
     bool (*host_register)(struct queue *q, void *p, size_t bytes);
     void (*host_unregister)(struct queue *q, void *p);
 
+    /* An upload that does not wait for what is enqueued already, none of which may use these bytes of dst; what is
+     * enqueued later waits for it. src is of host_alloc. Not while work is recorded. */
+    void (*upload_aside)(struct queue *q, void *dst, const void *src, size_t bytes);
+
     /* Work that is enqueued between the two is recorded instead of done: one graph, which can be launched any number
      * of times with the recorded arguments. NULL (and queue.err) on failure. */
     void (*begin_capture)(struct queue *q);
@@ -162,8 +166,9 @@ struct async_ops {
     void (*launch_graph)(struct queue *q, void *graph);
     void (*free_graph)(struct queue *q, void *graph);
 
-    /* Remember this place in the queue; wait until the device has passed it. which: 0 or 1. */
+    /* Remember this place in the queue; has the device passed it? Wait until it has. which: 0 or 1. */
     void (*mark)(struct queue *q, int which);
+    bool (*passed)(struct queue *q, int which);
     void (*wait_mark)(struct queue *q, int which);
 
     /* Clocks in the queue, two sets of n, from open_stamps (returns -1 and queue.err on failure) to close_stamps.

@@ -219,6 +219,8 @@ const char *quantization_names(void)
     return "none, fp8, fp8-block, int8, int4, int4-zeros, mxfp4, nvfp4";
 }
 
+#define INPUTS .activations = ACTIVATIONS_DYNAMIC, .inputs_known = true
+
 int quantization_choose(struct quantization *q, const char *name, struct err *e)
 {
     static const struct {
@@ -226,9 +228,10 @@ int quantization_choose(struct quantization *q, const char *name, struct err *e)
         struct quantization is;
     } table[] = {
         {"none", {.format = FORMAT_NONE}},
-        {"fp8", {.format = FORMAT_FP8, .bits = 8}},
-        {"fp8-block", {.format = FORMAT_FP8, .bits = 8, .block_rows = 128, .block_cols = 128}},
-        {"int8", {.format = FORMAT_INT8, .bits = 8}},
+        {"fp8", {.format = FORMAT_FP8, .bits = 8, INPUTS}},
+        {"fp8-block",
+         {.format = FORMAT_FP8, .bits = 8, .block_rows = 128, .block_cols = 128, INPUTS, .input_group = 128}},
+        {"int8", {.format = FORMAT_INT8, .bits = 8, INPUTS}},
         {"int4", {.format = FORMAT_PACKED, .bits = 4, .group = 128}},
         {"int4-zeros", {.format = FORMAT_PACKED, .bits = 4, .group = 128, .zeros = true}},
         {"mxfp4", {.format = FORMAT_MXFP4, .bits = 4, .group = 32}},
@@ -242,6 +245,8 @@ int quantization_choose(struct quantization *q, const char *name, struct err *e)
         }
     return ERR(e, ERR_USAGE, "--quantization %.40s: expected one of %s", name, quantization_names());
 }
+
+#undef INPUTS
 
 void quantization_describe(const struct quantization *q, char *to, size_t bytes)
 {

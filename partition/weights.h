@@ -217,6 +217,10 @@ size_t weight_slot_order_at(const struct weight_slot *slot);
 size_t weight_slot_bytes(const struct weight_slot *slot);
 size_t weight_map_bytes(const struct weight_map *map);
 
+/* Do each `rows` neighbouring rows of a quantised matrix, from its first on, have the same scales, as the places say
+ * that they come from? True of a run without a checkpoint. */
+bool weight_rows_alike(const struct weight_map *map, int slot, int rows);
+
 /* Does a run make FP8 of the slot at load (weights_fp8, head_fp8 of the config), with a scale for each row? */
 bool weight_becomes_fp8(const struct model_config *m, const struct weight_slot *slot);
 struct code_form weight_fp8_form(void);

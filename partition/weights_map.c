@@ -73,6 +73,18 @@ size_t weight_map_bytes(const struct weight_map *map)
     return bytes;
 }
 
+bool weight_rows_alike(const struct weight_map *map, int slot, int rows)
+{
+    for (int i = 0; i < map->n_slices; i++) {
+        const struct weight_slice *part = &map->slice[i];
+        const struct weight_cells *k = &part->cells;
+        if (part->slot == slot && k->plane == PLANE_SCALES &&
+            (k->cell_rows % rows != 0 || k->out % rows != 0 || part->dst_row % rows != 0))
+            return false;
+    }
+    return true;
+}
+
 bool weight_becomes_fp8(const struct model_config *m, const struct weight_slot *slot)
 {
     if (slot->form.codes != CODES_NONE || !weight_may_be_quantised(slot->id))

@@ -44,7 +44,9 @@ static int open_given(const struct bench_options *o, struct model_config *m, str
         return -1; /* before anything is opened, which makes a new model of *m */
     if (start_open_model(&o->run, o->config, m, c, e) != 0)
         return -1;
-    return o->quantization != NULL ? quantization_choose(&m->quantization, o->quantization, e) : 0;
+    if (o->quantization != NULL && quantization_choose(&m->quantization, o->quantization, e) != 0)
+        return -1;
+    return o->run.load_format == LOAD_DUMMY ? start_choose_inputs(&o->run, m, e) : 0;
 }
 
 /* "IN:OUT": two whole numbers from 1 on, and nothing else. */
@@ -339,6 +341,8 @@ int bench_run(struct world *w, const struct bench_options *o, struct err *e)
     progress_close(&rig.bar);
     traffic_drafts(&traffic, &f.drafts);
     f.cached = traffic_cached(&traffic);
+    f.n_late = rig.engine->n_late;
+    f.n_waited = rig.engine->n_waited;
     if (w->rank == 0)
         report(o, &instance, &f, e);
     fatal_agree(w, e);

@@ -157,6 +157,9 @@ static void print_throughput(const struct figures *f, const char *name)
         printf("  %d of %d tokens shared: %.1f %% of all prompts' tokens came from the prefix cache\n", k->n_shared,
                k->n_prompt, 100 * f->cached);
     print_drafts(&f->drafts);
+    if (f->n_late > 0)
+        printf("  masks of the form during the step: %llu steps, of which the device waited for them in %llu\n",
+               (unsigned long long)f->n_late, (unsigned long long)f->n_waited);
 }
 
 static double host_gap(const struct phases *p)
@@ -367,6 +370,9 @@ static void put_throughput(json_t *root, const struct figures *f)
     }
     if (f->drafts.n_places > 0)
         put_member(t, "drafts", json_drafts(&f->drafts));
+    if (f->n_late > 0)
+        put_member(t, "late_masks",
+                   json_pack("{s:I, s:I}", "steps", (json_int_t)f->n_late, "waited", (json_int_t)f->n_waited));
 }
 
 /* Microseconds: of phases [mean, lowest, highest over the ranks]. */

@@ -47,10 +47,11 @@ static const char *refuse_inputs(const struct run_options *o, const struct model
                "or for each token";
     if (m->latent.rank > 0)
         return "latent attention computes with other activations than the checkpoint declares";
-    return o->load_format == LOAD_DUMMY ? "weights are random" : NULL;
+    bool scaled = m->quantization.activations == ACTIVATIONS_STATIC;
+    return o->load_format == LOAD_DUMMY && scaled ? "weights are random" : NULL;
 }
 
-static int choose_inputs(const struct run_options *o, struct model_config *m, struct err *e)
+int start_choose_inputs(const struct run_options *o, struct model_config *m, struct err *e)
 {
     const char *why = refuse_inputs(o, m);
     m->quantised_inputs = o->inputs != INPUTS_OFF && why == NULL;
@@ -95,7 +96,7 @@ int start_open_model(const struct run_options *o, const char *config, struct mod
     m->kv_fp8 = o->kv_dtype != KV_AUTO;
     m->weights_fp8 = o->quantise == WEIGHTS_FP8;
     m->head_fp8 = o->head_dtype == WEIGHTS_FP8;
-    if (choose_inputs(o, m, e) != 0)
+    if (o->load_format != LOAD_DUMMY && start_choose_inputs(o, m, e) != 0)
         return -1;
     if (m->weights_fp8 && m->quantization.format != FORMAT_NONE)
         return ERR(e, ERR_USAGE,

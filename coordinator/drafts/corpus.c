@@ -1,5 +1,5 @@
-/* coordinator/drafts/corpus.c - see corpus.h. Answers go into one part; when it is full the other one is emptied and
- * takes its place. */
+/* coordinator/drafts/corpus.c - see corpus.h. Answers go into one part; when the next one does not fit, the other part
+ * is emptied and takes its place. */
 #include "coordinator/drafts/corpus.h"
 
 #include <stdlib.h>
@@ -9,13 +9,18 @@
 
 struct corpus {
     struct suffixes *part[2];
-    int now; /* the one that grows */
+    int now;            /* the one that grows */
+    int32_t *wait;      /* [CORPUS_PART] answers to be learned: the number of tokens, then these, of each */
+    int n_wait, n_left; /* entries of it; tokens of the first answer that are not learned yet, of those that began */
 };
 
 int corpus_open(struct corpus **out, struct err *e)
 {
     struct corpus *c = *out = err_calloc(e, 1, sizeof *c, "answers to draft from");
-    if (c != NULL && suffixes_open(&c->part[0], CORPUS_PART, e) == 0 && suffixes_open(&c->part[1], CORPUS_PART, e) == 0)
+    if (c != NULL)
+        c->wait = err_calloc(e, CORPUS_PART, sizeof *c->wait, "answers to draft from");
+    if (c != NULL && c->wait != NULL && suffixes_open(&c->part[0], CORPUS_PART, e) == 0 &&
+        suffixes_open(&c->part[1], CORPUS_PART, e) == 0)
         return 0;
     corpus_close(out);
     return -1;
@@ -27,20 +32,44 @@ void corpus_close(struct corpus **c)
         return;
     suffixes_close(&(*c)->part[0]);
     suffixes_close(&(*c)->part[1]);
+    free((*c)->wait);
     free(*c);
     *c = NULL;
 }
 
 void corpus_add(struct corpus *c, const int32_t *token, size_t n)
 {
-    size_t most = CORPUS_PART - 1, skipped = n > most ? n - most : 0;
-    if (suffixes_room(c->part[c->now]) < (int)(n - skipped) + 1) {
+    size_t room = (size_t)(CORPUS_PART - c->n_wait), kept = n < room ? n : room - 1;
+    if (room < 2 || n == 0)
+        return;
+    c->wait[c->n_wait] = (int32_t)kept;
+    memcpy(c->wait + c->n_wait + 1, token + (n - kept), kept * sizeof *token);
+    c->n_wait += 1 + (int)kept;
+}
+
+/* The next answer, of so many tokens and the border behind them, has its part. */
+static void begin_answer(struct corpus *c, int n)
+{
+    if (suffixes_room(c->part[c->now]) < n + 1) {
         c->now = 1 - c->now;
         suffixes_clear(c->part[c->now]);
     }
-    for (size_t i = skipped; i < n; i++)
-        suffixes_add(c->part[c->now], token[i]);
-    suffixes_add(c->part[c->now], -1);
+}
+
+void corpus_learn(struct corpus *c, int n)
+{
+    int at = 0;
+    for (; n > 0 && at < c->n_wait; n--) {
+        if (c->n_left == 0) {
+            c->n_left = c->wait[at++];
+            begin_answer(c, c->n_left);
+        }
+        suffixes_add(c->part[c->now], c->wait[at++]);
+        if (--c->n_left == 0)
+            suffixes_add(c->part[c->now], -1);
+    }
+    c->n_wait -= at;
+    memmove(c->wait, c->wait + at, (size_t)c->n_wait * sizeof *c->wait);
 }
 
 int corpus_find(const struct corpus *c, const struct suffixes *text, int shortest, int longest, int n, int32_t *token,

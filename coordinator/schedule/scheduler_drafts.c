@@ -3,6 +3,7 @@
 #include "coordinator/schedule/scheduler_parts.h"
 
 #define GUESS_TOKENS 4096 /* that a plan looks at to make guesses of: a fraction of a millisecond */
+#define LEARN_TOKENS 1024 /* likewise of answers that have ended */
 
 /* Blocks of r, with that of its next token. */
 static int n_own(const struct request *r, int kind)
@@ -192,6 +193,8 @@ bool drafts_wait(struct scheduler *s)
     s->guess_tokens = GUESS_TOKENS;
     if (!makes_drafts(s))
         return false;
+    if (s->answers != NULL)
+        corpus_learn(s->answers, LEARN_TOKENS);
     for (int i = 0; i < s->n_running; i++)
         if (s->running[i]->n_in_flight > 0 && s->running[i]->n_drafts > 0)
             return true;

@@ -8,13 +8,23 @@ static bool completes(const struct grammar_run *form)
     return form->ahead.state >= 0 && grammar_run_ended(form);
 }
 
+static bool is_end(const struct request *r, int32_t token)
+{
+    for (int i = 0; i < r->rules->n_stop_ids; i++)
+        if (r->rules->stop_id[i] == token)
+            return true;
+    return false;
+}
+
+/* A token that ends the text is not fed either, but need not be wrong. */
 int form_allows(struct request *r, int n)
 {
     int i = 0;
     grammar_run_try(r->form);
-    while (i < n && grammar_run_goes_on(r->form, r->draft[i]))
+    while (i < n && !is_end(r, r->draft[i]) && grammar_run_goes_on(r->form, r->draft[i]))
         i++;
-    r->barred = i < n && !completes(r->form) ? i + 1 : 0;
+    bool ends = i < n && is_end(r, r->draft[i]) ? grammar_run_may_end(r->form) : completes(r->form);
+    r->barred = i < n && !ends ? i + 1 : 0;
     grammar_run_return(r->form);
     return i;
 }

@@ -4,6 +4,12 @@
 
 #include <math.h>
 
+static const char *refusal(struct queue *q, const struct weight *w, const struct input_form *f, bool of_experts)
+{
+    (void)q, (void)w, (void)f, (void)of_experts;
+    return NULL;
+}
+
 static int group_of(const struct input_form *f, int col)
 {
     return (int)(((int64_t)f->first + col) / f->group);
@@ -57,4 +63,4 @@ static void quantise(struct queue *q, void *out, const void *x, const float *lar
     }
 }
 
-const struct input_ops input_ops_cpu = {.find_largest = find_largest, .quantise = quantise};
+const struct input_ops input_ops_cpu = {.refusal = refusal, .find_largest = find_largest, .quantise = quantise};

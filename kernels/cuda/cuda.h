@@ -44,6 +44,8 @@ struct cuda_state {
     void *mark[2];   /* cudaEvent_t */
     void **stamp[2]; /* [n_stamps] cudaEvent_t; NULL: none are open */
     int n_stamps;
+    void *aside;  /* cudaStream_t of copies beside the queue, */
+    void *copied; /* and the cudaEvent_t of the newest one */
 };
 
 static inline struct cuda_state *cuda_state(const struct queue *q)
@@ -70,11 +72,13 @@ void *cuda_host_alloc(struct queue *q, size_t bytes);
 void cuda_host_free(struct queue *q, void *p);
 bool cuda_host_register(struct queue *q, void *p, size_t bytes);
 void cuda_host_unregister(struct queue *q, void *p);
+void cuda_upload_aside(struct queue *q, void *dst, const void *src, size_t bytes);
 void cuda_begin_capture(struct queue *q);
 void *cuda_end_capture(struct queue *q);
 void cuda_launch_graph(struct queue *q, void *graph);
 void cuda_free_graph(struct queue *q, void *graph);
 void cuda_mark(struct queue *q, int which);
+bool cuda_passed(struct queue *q, int which);
 void cuda_wait_mark(struct queue *q, int which);
 int cuda_open_stamps(struct queue *q, int n);
 void cuda_close_stamps(struct queue *q);

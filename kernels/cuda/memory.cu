@@ -43,11 +43,10 @@ int cuda_open(struct queue *q, int device, enum dtype weights, int n_threads, st
     cudaStream_t stream = NULL;
     CUDA_TRY(q, cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     q->stream = stream;
-    for (int i = 0; i < 2; i++) {
-        cudaEvent_t event = NULL;
-        CUDA_TRY(q, cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-        s->mark[i] = event;
-    }
+    CUDA_TRY(q, cudaStreamCreateWithFlags((cudaStream_t *)&s->aside, cudaStreamNonBlocking));
+    void **const events[] = {&s->mark[0], &s->mark[1], &s->copied};
+    for (void **event : events)
+        CUDA_TRY(q, cudaEventCreateWithFlags((cudaEvent_t *)event, cudaEventDisableTiming));
     CUDA_TRY(q, cudaDeviceGetPCIBusId(s->id, sizeof s->id, device));
     s->vain = (struct cuda_vain *)cuda_host_alloc(q, sizeof *s->vain);
     s->fault = (struct cuda_fault *)cuda_host_alloc(q, sizeof *s->fault);
@@ -78,11 +77,12 @@ void cuda_close(struct queue *q)
     cuda_free(q, s->fault_dev);
     cuda_free(q, s->word_dev);
     cuda_free(q, s->staging);
-    for (int i = 0; i < 2; i++)
-        if (s->mark[i] != NULL)
-            (void)cudaEventDestroy((cudaEvent_t)s->mark[i]);
-    if (q->stream != NULL)
-        (void)cudaStreamDestroy(cuda_stream(q));
+    for (void *event : {s->mark[0], s->mark[1], s->copied})
+        if (event != NULL)
+            (void)cudaEventDestroy((cudaEvent_t)event);
+    for (void *stream : {s->aside, (void *)q->stream})
+        if (stream != NULL)
+            (void)cudaStreamDestroy((cudaStream_t)stream);
     free(s);
     *q = queue{};
 }
@@ -156,6 +156,16 @@ void cuda_upload(struct queue *q, void *dst, size_t dst_pitch, const void *src, 
     else
         CUDA_TRY(
             q, cudaMemcpy2DAsync(dst, dst_pitch, src, src_pitch, width, rows, cudaMemcpyHostToDevice, cuda_stream(q)));
+}
+
+void cuda_upload_aside(struct queue *q, void *dst, const void *src, size_t bytes)
+{
+    const struct cuda_state *s = cuda_state(q);
+    if (bytes == 0)
+        return;
+    CUDA_TRY(q, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyHostToDevice, (cudaStream_t)s->aside));
+    CUDA_TRY(q, cudaEventRecord((cudaEvent_t)s->copied, (cudaStream_t)s->aside));
+    CUDA_TRY(q, cudaStreamWaitEvent(cuda_stream(q), (cudaEvent_t)s->copied, 0));
 }
 
 /* dst[c][r] = src[r][c]; src: [rows, cols] without gaps. One square a block, blocks of columns by the grid's y. */
@@ -268,6 +278,15 @@ void cuda_wait(struct queue *q)
 void cuda_mark(struct queue *q, int which)
 {
     CUDA_TRY(q, cudaEventRecord((cudaEvent_t)cuda_state(q)->mark[which], cuda_stream(q)));
+}
+
+bool cuda_passed(struct queue *q, int which)
+{
+    cudaError_t rc = cudaEventQuery((cudaEvent_t)cuda_state(q)->mark[which]);
+    if (rc == cudaErrorNotReady)
+        return false;
+    take_failure(q, rc);
+    return true;
 }
 
 void cuda_wait_mark(struct queue *q, int which)

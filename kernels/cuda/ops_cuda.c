@@ -1,5 +1,6 @@
 /* kernels/cuda/ops_cuda.c - the table of the GPU's operations. */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/inputs.h"
 #include "kernels/cuda/persistent_any.h"
 
 enum dtype cuda_act_type(enum dtype weights)
@@ -14,11 +15,13 @@ static const struct async_ops async = {
     .host_free = cuda_host_free,
     .host_register = cuda_host_register,
     .host_unregister = cuda_host_unregister,
+    .upload_aside = cuda_upload_aside,
     .begin_capture = cuda_begin_capture,
     .end_capture = cuda_end_capture,
     .launch_graph = cuda_launch_graph,
     .free_graph = cuda_free_graph,
     .mark = cuda_mark,
+    .passed = cuda_passed,
     .wait_mark = cuda_wait_mark,
     .open_stamps = cuda_open_stamps,
     .close_stamps = cuda_close_stamps,
@@ -52,11 +55,17 @@ static const struct persistent_ops persistent = {
     .run = cuda_any_run,
 };
 
+const struct input_ops input_ops_cuda = {
+    .refusal = cuda_inputs_refusal,
+    .rows_as_they_are = CUDA_INPUTS_AS_THEY_ARE,
+};
+
 const struct ops ops_cuda = {
     .name = "cuda",
     .async = &async,
     .peer = &peer,
     .persistent = &persistent,
+    .inputs = &input_ops_cuda,
     .shares_host_memory = false,
     .max_head_dim = CUDA_MAX_HEAD_DIM,
 #define DEVICE(result, name, parameters)         .name = cuda_##name,

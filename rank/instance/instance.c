@@ -10,6 +10,7 @@
 #include "rank/world/device.h"
 #include "rank/world/fatal.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -29,18 +30,28 @@ static void say_quantization(const struct model_config *m)
 }
 
 /* The outcome of the option, with the reason where activations are not quantised after all. */
-static void say_inputs(const struct model_config *m, const struct instance_setup *setup)
+static void say_inputs(const struct network *n, const struct input_ops *ops, const struct instance_setup *setup)
 {
-    const struct quantization *q = &m->quantization;
+    const struct quantization *q = &n->config.quantization;
     if (setup->inputs == INPUTS_OFF)
         return;
-    const char *why = m->quantised_inputs                  ? ""
-                      : q->activations == ACTIVATIONS_WIDE ? ": the checkpoint declares none"
-                      : !q->inputs_known                   ? ": declared in a way that is not implemented"
-                      : m->latent.rank > 0                 ? ": not implemented with latent attention"
-                      : setup->dummy                       ? ": weights are random"
-                                                           : ": not implemented on GPUs";
-    log_note("--quantized-activations: activations are %s%s", m->quantised_inputs ? "quantised" : "not quantised", why);
+    if (!n->config.quantised_inputs) {
+        const char *why = q->activations == ACTIVATIONS_WIDE ? "the checkpoint declares none"
+                          : !q->inputs_known                 ? "declared in a way that is not implemented"
+                          : n->config.latent.rank > 0        ? "not implemented with latent attention"
+                          : n->inputs_refusal == NULL        ? "weights are random"
+                                                             : n->inputs_refusal;
+        log_note("--quantized-activations: activations are not quantised: %s%s", why,
+                 n->inputs_refusal != NULL ? " (not implemented on this device)" : "");
+        return;
+    }
+    char few[60] = "";
+    if (ops->rows_as_they_are > 0)
+        (void)snprintf(few, sizeof few, ", in steps of more than %d tokens", ops->rows_as_they_are);
+    log_note("--quantized-activations: activations are quantised before %d products%s", n->n_inputs[true], few);
+    if (n->n_inputs[false] > 0)
+        log_note("--quantized-activations: not before %d: not implemented on this device for %s", n->n_inputs[false],
+                 n->inputs_refusal);
 }
 
 /* The states that a head is fed: with those of other layers than it was trained on its drafts are seldom right. */
@@ -138,19 +149,6 @@ static void open_ground(struct instance *i, struct world *w, enum dtype dtype, c
     cores_check(w, i->ops->shares_host_memory ? i->q.n_threads : GPU_THREADS, w->rank == 0 ? setup->host_threads : 0);
     (void)open_watch(i, setup->step_timeout, e);
     fatal_agree(w, e);
-}
-
-/* Whether the device quantises activations, where the run is to. */
-static int check_inputs(struct model_config *m, const struct instance_setup *setup, const struct ops *ops,
-                        struct err *e)
-{
-    bool wanted = m->quantised_inputs;
-    m->quantised_inputs = wanted && ops->inputs != NULL;
-    if (wanted && !m->quantised_inputs && setup->inputs == INPUTS_ON)
-        return ERR(e, ERR_UNSUPPORTED,
-                   "--quantized-activations on: not implemented on %s, expected --device cpu, or auto or off",
-                   ops->name);
-    return 0;
 }
 
 /* A step's tokens that nobody has asked for are as many as memory allows. Collective. */
@@ -252,12 +250,24 @@ static int check_head(const struct draft_model *d, const struct instance *i, str
                dtype_name(d->instance.q.act), dtype_name(i->q.act), i->ops->name);
 }
 
+/* Does the device quantise all activations that are declared so, where the run insists? */
+static int check_inputs(const struct network *n, const struct instance_setup *setup, const struct ops *ops,
+                        struct err *e)
+{
+    if (setup->inputs != INPUTS_ON || n->inputs_refusal == NULL)
+        return 0;
+    return ERR(e, ERR_UNSUPPORTED,
+               "--quantized-activations on: not implemented on %s for %s (%d of %d matrices), expected auto or off",
+               ops->name, n->inputs_refusal, n->n_inputs[false], n->n_inputs[false] + n->n_inputs[true]);
+}
+
 /* The weights, and what there is to be said about them. c is closed. Collective; a failure ends the job. */
 static void load(struct instance *i, struct world *w, const struct model_config *m, struct checkpoint *c,
                  const struct shard *shard, struct instance_setup *setup, struct err *e)
 {
     struct load_stats stats = {0};
-    (void)network_open(&i->network, m, shard, setup->dummy ? NULL : c, i->ops, &i->q, e);
+    if (network_open(&i->network, m, shard, setup->dummy ? NULL : c, i->ops, &i->q, e) == 0)
+        (void)check_inputs(&i->network, setup, i->ops, e);
     fatal_agree(w, e);
     ops_range_begin(i->ops, "load", (int64_t)weight_map_bytes(&i->network.map));
     if (setup->dummy)
@@ -306,8 +316,6 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
         (void)load_share_headers(&d->config, &d->checkpoint, w, e);
     fatal_agree(w, e);
     open_ground(i, w, m->dtype, setup, e);
-    (void)check_inputs(m, setup, i->ops, e);
-    fatal_agree(w, e);
     setup->limits.mask_words = (m->vocab + 31) / 32;
     shard_make(&shard, m, i->world.rank, i->world.n_ranks);
     choose_step(i, w, &(struct fit_part){m, &shard, setup->dummy ? NULL : c, setup->limits, i->q.act}, setup, e);
@@ -324,7 +332,8 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
     (void)check_fit(part, drafted ? 2 : 1, setup, w, i, e);
     fatal_agree(w, e);
     load(i, w, m, c, &shard, setup, e);
-    say_inputs(&i->network.config, setup);
+    m->quantised_inputs = i->network.config.quantised_inputs;
+    say_inputs(&i->network, i->ops->inputs, setup);
     if (drafted)
         load(&d->instance, w, &d->config, &d->checkpoint, &small, setup, e);
     (void)open_engines(i, drafted ? &d->instance : NULL, w, setup, NULL, e);

@@ -23,7 +23,7 @@ const void *layer_inputs(const struct layer_run *r, const void *in, const struct
 {
     const struct input_form *f = w->inputs;
     struct activations *a = r->act;
-    if (f == NULL)
+    if (f == NULL || r->ops->inputs->quantise == NULL)
         return in;
     if (f->scale == 0)
         r->ops->inputs->find_largest(r->q, a->largest, in, f, n_rows, w->cols);

@@ -45,8 +45,8 @@ static inline const struct batch *layer_batch(const struct layer_run *r, int lay
     return network_kv_kind(r->network, layer) == KV_WINDOWED ? r->windowed : r->batch;
 }
 
-/* The n_rows inputs of a product with w as that takes them: quantised where w->inputs says how. Enqueued; collective
- * over comm where other ranks have inputs of the same rows. */
+/* The n_rows inputs of a product with w as that takes them: quantised where w->inputs says how and the device's
+ * products do not so themselves. Enqueued; collective over comm where other ranks have inputs of the same rows. */
 const void *layer_inputs(const struct layer_run *r, const void *in, const struct weight *w, int n_rows);
 
 /* out = in w^T (+ bias) (+ out if accumulate) of n rows: ops->matmul, after the inputs were quantised, or put into the

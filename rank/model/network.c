@@ -81,9 +81,10 @@ static int open_wide(struct network *n, const struct ops *ops, struct queue *q, 
 }
 
 /* How the activations are quantised that meet a slot, which has codes. */
-static struct input_form input_form_of(const struct network *n, const struct weight_slot *slot)
+static struct input_form input_form_of(const struct network *n, int number)
 {
     const struct quantization *q = &n->config.quantization;
+    const struct weight_slot *slot = &n->map.slot[number];
     int whole = weight_inputs(&n->config, slot->id), group = q->input_group > 0 ? q->input_group : INT_MAX;
     return (struct input_form){.codes = slot->form.codes,
                                .scale = slot->input_scale,
@@ -91,20 +92,26 @@ static struct input_form input_form_of(const struct network *n, const struct wei
                                .group = group,
                                .first = weight_first_input(&n->config, &n->shard, slot->id),
                                .n_groups = group < whole ? (whole + group - 1) / group : 1,
-                               .shared = weight_is_cut_along_inputs(&n->config, slot->id)};
+                               .shared = weight_is_cut_along_inputs(&n->config, slot->id),
+                               .blocks = weight_rows_alike(&n->map, number, INPUT_BLOCK)};
 }
 
-/* The weights whose activations are quantised point to how. */
-static int open_inputs(struct network *n, struct err *e)
+/* The weights whose activations are quantised point to how; those of which the device cannot do that are counted. */
+static int open_inputs(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
 {
     if (!n->config.quantised_inputs)
         return 0;
     n->input_form = err_calloc(e, (size_t)n->map.n_slots, sizeof *n->input_form, "forms of activations");
     for (int i = 0; i < n->map.n_slots && n->input_form != NULL; i++)
         if (n->map.slot[i].form.codes == CODES_E4M3 || n->map.slot[i].form.codes == CODES_INT8) {
-            n->input_form[i] = input_form_of(n, &n->map.slot[i]);
-            n->weight[i].inputs = &n->input_form[i];
+            bool experts = weight_is_of_experts(n->map.slot[i].id);
+            n->input_form[i] = input_form_of(n, i);
+            const char *why = ops->inputs->refusal(q, &n->weight[i], &n->input_form[i], experts);
+            n->inputs_refusal = why != NULL ? why : n->inputs_refusal;
+            n->n_inputs[why == NULL]++;
+            n->weight[i].inputs = why == NULL ? &n->input_form[i] : NULL;
         }
+    n->config.quantised_inputs = n->n_inputs[true] > 0;
     return n->input_form != NULL ? 0 : -1;
 }
 
@@ -144,7 +151,7 @@ int network_open(struct network *n, const struct model_config *m, const struct s
     n->weight = err_calloc(e, (size_t)n->map.n_slots, sizeof *n->weight, "weight table");
     n->layer = err_calloc(e, (size_t)m->n_layers, sizeof *n->layer, "layer table");
     if (n->weight == NULL || n->layer == NULL || open_wide(n, ops, q, e) != 0 || open_weights(n, ops, q, e) != 0 ||
-        open_inputs(n, e) != 0)
+        open_inputs(n, ops, q, e) != 0)
         return -1;
     if (open_alibi(n, ops, q, e) != 0 || open_drafted(n, c, ops, q, e) != 0)
         return -1;

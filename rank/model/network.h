@@ -17,10 +17,12 @@ struct network {
     const struct weight *once[WEIGHT_COUNT];     /* roles of the model itself; NULL: the config has none */
     const struct weight *(*layer)[WEIGHT_COUNT]; /* [n_layers] roles of each layer */
     struct input_form *input_form;               /* [map.n_slots] of weights whose activations are quantised, or NULL */
-    struct weight tied_head;                     /* once[WEIGHT_HEAD], where the run made it of the embedding */
-    void *wide;                                  /* see struct weight */
-    float *alibi_slopes;                         /* device [n_heads_local], or NULL */
-    float *kv_scales;                            /* device [n_layers, 2, n_kv_local], or NULL: see struct heads */
+    int n_inputs[2];            /* weights whose activations are declared quantised: the device cannot, can do so */
+    const char *inputs_refusal; /* why it cannot, of one of them */
+    struct weight tied_head;    /* once[WEIGHT_HEAD], where the run made it of the embedding */
+    void *wide;                 /* see struct weight */
+    float *alibi_slopes;        /* device [n_heads_local], or NULL */
+    float *kv_scales;           /* device [n_layers, 2, n_kv_local], or NULL: see struct heads */
     int32_t *drafted;     /* [vocab] the row of logits that a token of a drafting head has, -1: none; NULL: all have */
     int32_t *drafted_dev; /* the same on the device */
     struct taps *taps;    /* borrowed: of a model whose states a drafting head is fed, and of that; NULL */

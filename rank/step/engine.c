@@ -85,7 +85,7 @@ static void open_coded(struct engine *g)
     mine = larger(mine, (size_t)range_length(s->shared_ffn));
     size_t all = larger(larger(heads, (size_t)m->hidden), larger((size_t)m->embed_dim, (size_t)m->ffn));
     all = larger(all, (size_t)m->experts.shared_ffn);
-    if (!m->quantised_inputs)
+    if (!m->quantised_inputs || g->ops->inputs->quantise == NULL)
         return;
     size_t groups = group > 0 ? (all + group - 1) / group : 1;
     size_t expert_groups = group > 0 ? ((size_t)m->experts.ffn + group - 1) / group : 1;

@@ -69,9 +69,8 @@ struct engine {
     void *rows;                            /* device [max_logit_rows, hidden], and projected */
     void *projected;                       /* device [max_batch_tokens or max_logit_rows, embed_dim], if it differs */
     void *logits_local, *logits_parts, *logits; /* device; the same memory on one rank */
-    void *
-        choices; /* device [max_logit_rows, vocab] the same where a head drafts some tokens only, zeros for others; else
-                      `logits` */
+    /* device [max_logit_rows, vocab] the same where a head drafts some tokens only, zeros for others; else `logits` */
+    void *choices;
     size_t *gather_n;            /* [n_ranks] elements of each rank's logits */
     int *vocab_begin;            /* [n_ranks + 1] */
     struct sampled *sampled_dev; /* [max_logit_rows], as the flights' */
@@ -81,6 +80,7 @@ struct engine {
 
     int n_flights;             /* of ENGINE_FLIGHTS, that are used: one where a step is done when it was submitted */
     uint64_t n_steps, n_taken; /* steps submitted, and those whose results were taken */
+    uint64_t n_late, n_waited; /* of them, with late masks; and those in which the device had to wait for these */
     uint64_t shift;            /* step n has flight (n + shift) % ENGINE_FLIGHTS */
 };
 

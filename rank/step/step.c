@@ -50,19 +50,32 @@ static void start_sequences(struct engine *g, struct step_flight *f, const struc
     }
 }
 
-/* The masks of this step's sampled rows that are here, or late. */
+/* Late masks overtake the step whose tokens they choose: it is under way, and looks at its rows' masks afterwards. */
+static void upload_mask_rows(struct engine *g, int row, const uint32_t *mask, int n, enum plan_mask which)
+{
+    size_t words = (size_t)g->limits.mask_words, bytes = (size_t)n * words * sizeof *mask;
+    uint32_t *dst = g->sampler.mask + (size_t)row * words;
+    if (which == MASK_LATE && g->ops->async != NULL)
+        g->ops->async->upload_aside(g->q, dst, mask, bytes);
+    else
+        upload(g, dst, mask, bytes);
+}
+
+/* The masks of this step's sampled rows that are here, or late; those of neighbours travel in one copy. */
 static void upload_masks(struct engine *g, struct step_flight *f, const struct plan *p, enum plan_mask which)
 {
     size_t words = (size_t)p->limits.mask_words, first = which == MASK_LATE ? (size_t)p->n_masks * words : 0;
     int n = which == MASK_LATE ? p->n_late : p->n_masks;
     const uint32_t *mask = f->masks + first;
     memcpy(f->masks + first, p->mask + first, (size_t)n * words * sizeof *mask);
-    for (int i = 0, row = 0; i < p->n_seqs && n > 0; row += p->seq[i++].sample) {
-        size_t rows = (size_t)p->seq[i].sample;
-        if (p->seq[i].masked != (int32_t)which)
+    for (int i = 0, row = 0, rows; i < p->n_seqs && n > 0; row += rows) {
+        bool masked = p->seq[i].masked == (int32_t)which;
+        for (rows = 0; i < p->n_seqs && (p->seq[i].masked == (int32_t)which) == masked; i++)
+            rows += p->seq[i].sample;
+        if (!masked || rows == 0)
             continue;
-        upload(g, g->sampler.mask + (size_t)row * words, mask, rows * words * sizeof *mask);
-        mask += rows * words;
+        upload_mask_rows(g, row, mask, rows, which);
+        mask += (size_t)rows * words;
     }
 }
 
@@ -454,7 +467,7 @@ void engine_submit(struct engine *g, const struct plan *p)
     observers_tell(&g->observers, submit, &observed);
     run_shape(g, which, p, graph);
     observers_tell(&g->observers, submitted);
-    if (g->ops->async != NULL && p->n_late == 0)
+    if (g->ops->async != NULL)
         g->ops->async->mark(g->q, which);
     ops_range_end(g->ops);
     g->n_steps++;
@@ -465,6 +478,9 @@ void engine_choose(struct engine *g, const struct plan *p)
     int which = (int)((g->n_steps - 1 + g->shift) % ENGINE_FLIGHTS);
     struct step_flight *f = &g->flight[which];
     upload_masks(g, f, p, MASK_LATE);
+    g->n_late++;
+    if (g->ops->async != NULL)
+        g->n_waited += g->ops->async->passed(g->q, which);
     choose(g, f->n_sampled, f->n_scored);
     observers_tell(&g->observers, operations, false);
     download_results(g, f, f->n_sampled + f->n_scored);

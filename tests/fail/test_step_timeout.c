@@ -159,7 +159,11 @@ static int be_a_rank(int argc, char **argv)
     struct checkpoint c = {0};
     struct ops ops = ops_cpu;
     struct instance_setup setup = {
-        .limits = {1, 8, 16, 1, 1}, .kv_bytes = -1, .threads = 1, .progress = PROGRESS_NEVER, .step_timeout = TIMEOUT};
+        .limits = {.max_seqs = 1, .max_batch_tokens = 8, .max_len = 16, .max_logit_rows = 1, .n_blocks = 1},
+        .kv_bytes = -1,
+        .threads = 1,
+        .progress = PROGRESS_NEVER,
+        .step_timeout = TIMEOUT};
     const struct loop_client client = {.context = NULL, .next = next, .accept = accept};
     const char *dir = argv[2];
     struct meter meter;

@@ -30,7 +30,11 @@ struct side {
 static inline struct instance_setup side_setup(int n_seqs, int max_len, enum step_choice step)
 {
     int blocks = (max_len + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
-    return (struct instance_setup){.limits = {n_seqs, 512, max_len, 64, n_seqs * blocks + SIDE_FREE_BLOCKS},
+    return (struct instance_setup){.limits = {.max_seqs = n_seqs,
+                                              .max_batch_tokens = 512,
+                                              .max_len = max_len,
+                                              .max_logit_rows = 64,
+                                              .n_blocks = n_seqs * blocks + SIDE_FREE_BLOCKS},
                                    .kv_bytes = -1,
                                    .threads = -1,
                                    .progress = PROGRESS_NEVER,

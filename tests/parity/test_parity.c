@@ -195,12 +195,13 @@ static void open_instance(struct instance *i, struct world *w, const char *dir, 
     struct err e = {0};
     struct model_config m = {0};
     struct checkpoint c = {0};
-    struct instance_setup setup = {.limits = {3, CHUNK, 80, CHUNK, 17},
-                                   .kv_bytes = -1,
-                                   .threads = -1,
-                                   .progress = PROGRESS_NEVER,
-                                   .device = device,
-                                   .step = STEP_SEPARATE}; /* tests/gpu/test_persistent_fixtures.c has both ways */
+    struct instance_setup setup = {
+        .limits = {.max_seqs = 3, .max_batch_tokens = CHUNK, .max_len = 80, .max_logit_rows = CHUNK, .n_blocks = 17},
+        .kv_bytes = -1,
+        .threads = -1,
+        .progress = PROGRESS_NEVER,
+        .device = device,
+        .step = STEP_SEPARATE}; /* tests/gpu/test_persistent_fixtures.c has both ways */
     if (w->rank == 0 && model_config_read(&m, dir, &e) == 0 && (!whole || model_hold_whole_experts(&m, &e) == 0)) {
         m.quantised_inputs = inputs;
         (void)(checkpoint_open(&c, dir, &e) == 0 && side_tensors_read(&c, &m, &e) == 0);

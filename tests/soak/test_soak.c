@@ -194,7 +194,11 @@ static void open_instance(struct soak *s, struct instance *i, const struct shape
     struct err e = {0};
     struct model_config m = {0};
     struct checkpoint c = {0};
-    struct instance_setup setup = {.limits = {h->max_seqs, h->max_batch_tokens, MAX_LEN, h->max_seqs, h->n_blocks},
+    struct instance_setup setup = {.limits = {.max_seqs = h->max_seqs,
+                                              .max_batch_tokens = h->max_batch_tokens,
+                                              .max_len = MAX_LEN,
+                                              .max_logit_rows = h->max_seqs,
+                                              .n_blocks = h->n_blocks},
                                    .kv_bytes = -1,
                                    .threads = 1,
                                    .progress = PROGRESS_NEVER,

@@ -109,11 +109,14 @@ struct shape {
 
 static void open_instance(struct instance *i, struct world *w, const char *fixture, const struct shape *s)
 {
-    const struct instance_setup setup = {
-        .limits = {s->max_seqs, s->max_batch_tokens, MAX_LEN, s->max_seqs, s->n_blocks},
-        .kv_bytes = -1,
-        .threads = 1,
-        .progress = PROGRESS_NEVER};
+    const struct instance_setup setup = {.limits = {.max_seqs = s->max_seqs,
+                                                    .max_batch_tokens = s->max_batch_tokens,
+                                                    .max_len = MAX_LEN,
+                                                    .max_logit_rows = s->max_seqs,
+                                                    .n_blocks = s->n_blocks},
+                                         .kv_bytes = -1,
+                                         .threads = 1,
+                                         .progress = PROGRESS_NEVER};
     fixture_open(i, w, fixture, &setup);
 }
 

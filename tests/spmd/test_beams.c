@@ -169,7 +169,11 @@ static void check(struct world *w, const json_t *cases, const char *model, const
 int main(int argc, char **argv)
 {
     static const char *const model[] = {"llama-14-2-gelu", "gptj-3h", "opt-pre"};
-    static const struct limits roomy = {96, 256, MAX_LEN, 96, 288, 0, 0, 0, 0, 0, 0},
+    static const struct limits roomy = {.max_seqs = 96,
+                                        .max_batch_tokens = 256,
+                                        .max_len = MAX_LEN,
+                                        .max_logit_rows = 96,
+                                        .n_blocks = 288},
                                tight = {5, 40, MAX_LEN, 5, 8, 0, 0, 0, 0, 0, 0};
     struct err e = {0};
     struct world w;

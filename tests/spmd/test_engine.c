@@ -151,7 +151,12 @@ static void check_allocations(struct world *w, const char *dir)
     struct model_config m = {0};
     struct step_result result;
     char reason[100];
-    open_run(&r, w, &m, dir, (struct limits){N_SEQS, N_SEQS * CHUNK, 64, N_SEQS, 4 * N_SEQS, 0, 0, 0, 0, 0, 0});
+    open_run(&r, w, &m, dir,
+             (struct limits){.max_seqs = N_SEQS,
+                             .max_batch_tokens = N_SEQS * CHUNK,
+                             .max_len = 64,
+                             .max_logit_rows = N_SEQS,
+                             .n_blocks = 4 * N_SEQS});
     for (int round = 0; round < 2; round++) {
         n_ours = n_all = 0;
         counting = round > 0;
@@ -198,7 +203,9 @@ static void check_wide_embedding(struct world *w)
     if (w->rank == 0)
         (void)model_config_parse(&m, config, sizeof config - 1, "wide", &e);
     fatal_agree(w, &e);
-    open_run(&r, w, &m, NULL, (struct limits){1, 280, 300, 1, 20, 0, 0, 0, 0, 0, 0});
+    open_run(
+        &r, w, &m, NULL,
+        (struct limits){.max_seqs = 1, .max_batch_tokens = 280, .max_len = 300, .max_logit_rows = 1, .n_blocks = 20});
     plan_reset(&r.plan, 0);
     if (w->rank == 0) {
         struct plan *p = &r.plan;
@@ -221,7 +228,8 @@ static void check_many_logits(struct world *w)
     struct engine g;
     struct queue q = {.act = DTYPE_F32, .n_threads = 1};
     struct network n = {.config = {.hidden = 8, .embed_dim = 8, .vocab = 1 << 24}};
-    const struct limits limits = {128, 128, 16, 128, 128, 0, 0, 0, 0, 0, 0};
+    const struct limits limits = {
+        .max_seqs = 128, .max_batch_tokens = 128, .max_len = 16, .max_logit_rows = 128, .n_blocks = 128};
     if (w->n_ranks == 1)
         return;
     int rc = engine_open(&g, w, &n, &limits, &ops_cpu, &q, STEP_AUTO, NULL, &e);
@@ -244,7 +252,8 @@ static void check_foretold(struct world *w)
     static const char config[] = "{\"model_type\": \"llama\", \"hidden_size\": 96, \"intermediate_size\": 200, "
                                  "\"num_attention_heads\": 6, \"num_key_value_heads\": 2, \"num_hidden_layers\": 2, "
                                  "\"vocab_size\": 333, \"max_position_embeddings\": 64}";
-    const struct limits limits = {3, 20, 50, 3, 12, 0, 0, 0, 0, 0, 0};
+    const struct limits limits = {
+        .max_seqs = 3, .max_batch_tokens = 20, .max_len = 50, .max_logit_rows = 3, .n_blocks = 12};
     struct err e = {0};
     struct engine g;
     struct network *n = err_calloc(&e, 1, sizeof *n, "network");
@@ -464,7 +473,11 @@ static void check_recorded_later(struct world *w)
     if (w->n_ranks > 1)
         return;
     open_run(&r, w, &m, "tests/parity/fixtures/llama-14-2-gelu",
-             (struct limits){N_SEQS, N_SEQS * CHUNK, 64, N_SEQS, 4 * N_SEQS, 0, 0, 0, 0, 0, 0});
+             (struct limits){.max_seqs = N_SEQS,
+                             .max_batch_tokens = N_SEQS * CHUNK,
+                             .max_len = 64,
+                             .max_logit_rows = N_SEQS,
+                             .n_blocks = 4 * N_SEQS});
     decode(&r, N, plain);
     open_paper(&r, &ops, false, &ways);
     int at_first = paper.n_recorded;
@@ -497,7 +510,11 @@ static void check_known_ways(struct world *w)
     if (w->n_ranks > 1)
         return;
     open_run(&r, w, &m, "tests/parity/fixtures/llama-14-2-gelu",
-             (struct limits){N_SEQS, N_SEQS * CHUNK, 64, N_SEQS, 4 * N_SEQS, 0, 0, 0, 0, 0, 0});
+             (struct limits){.max_seqs = N_SEQS,
+                             .max_batch_tokens = N_SEQS * CHUNK,
+                             .max_len = 64,
+                             .max_logit_rows = N_SEQS,
+                             .n_blocks = 4 * N_SEQS});
     open_paper(&r, &ops, true, &ways);
     const struct decode_graph *g = &r.instance.engine.decode[N_SEQS - 1];
     (void)snprintf(reason, sizeof reason, "measured %d, %d runs, %g s and %g s", ways.measured, paper.n_persistent,
@@ -523,7 +540,8 @@ static void check_empty_step(struct world *w)
     struct run r;
     struct model_config m = {0};
     struct step_result result = {.n_sampled = 99, .n_rows = 99};
-    open_run(&r, w, &m, "tests/parity/fixtures/llama-14-2-gelu", (struct limits){1, 8, 16, 1, 1, 0, 0, 0, 0, 0, 0});
+    open_run(&r, w, &m, "tests/parity/fixtures/llama-14-2-gelu",
+             (struct limits){.max_seqs = 1, .max_batch_tokens = 8, .max_len = 16, .max_logit_rows = 1, .n_blocks = 1});
     plan_reset(&r.plan, 5);
     go(&r, &result);
     tap_all(result.n_sampled == 0 && result.n_rows == 0 && result.step == 5, "something",

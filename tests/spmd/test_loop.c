@@ -11,7 +11,8 @@
 
 #define VOCAB 50000
 
-static const struct limits limits = {64, 8192, 4096, 64, 5000, 0, 0, 0, 0, 0, 0};
+static const struct limits limits = {
+    .max_seqs = 64, .max_batch_tokens = 8192, .max_len = 4096, .max_logit_rows = 64, .n_blocks = 5000};
 
 /* A plan of n tokens over as many sequences as it takes, the same on every rank that computes it. */
 static void fill(struct plan *p, uint64_t step, int n_tokens, int n_blocks)

@@ -195,8 +195,15 @@ int main(int argc, char **argv)
     struct instance instance;
     struct request_rules rules[N_REQUESTS];
     struct run one, two, drafted[2];
-    struct instance_setup setup = {
-        .limits = {6, 40, 96, 24, 44, 0, MAX_DRAFTS}, .kv_bytes = -1, .threads = 1, .progress = PROGRESS_NEVER};
+    struct instance_setup setup = {.limits = {.max_seqs = 6,
+                                              .max_batch_tokens = 40,
+                                              .max_len = 96,
+                                              .max_logit_rows = 24,
+                                              .n_blocks = 44,
+                                              .max_drafts = MAX_DRAFTS},
+                                   .kv_bytes = -1,
+                                   .threads = 1,
+                                   .progress = PROGRESS_NEVER};
     char dir[256] = "";
     if (world_open(&w, &argc, &argv, &e) != 0)
         fatal(&e);

@@ -85,7 +85,10 @@ static void open_instance(struct instance *i, struct world *w)
     struct model_config m = {0};
     struct checkpoint c = {0};
     struct instance_setup setup = {
-        .limits = {1, PROMPT, 80, 1, 5}, .kv_bytes = -1, .threads = 1, .progress = PROGRESS_NEVER};
+        .limits = {.max_seqs = 1, .max_batch_tokens = PROMPT, .max_len = 80, .max_logit_rows = 1, .n_blocks = 5},
+        .kv_bytes = -1,
+        .threads = 1,
+        .progress = PROGRESS_NEVER};
     if (w->rank == 0 && model_config_read(&m, dir, &e) == 0)
         (void)checkpoint_open(&c, dir, &e);
     fatal_agree(w, &e);

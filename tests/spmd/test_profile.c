@@ -82,7 +82,11 @@ static void check(struct world *w, const char *dir)
     struct model_config m = {0};
     struct checkpoint c = {0};
     struct profile p;
-    struct instance_setup setup = {.limits = {N_SEQS, N_SEQS * PROMPT, 48, N_SEQS, 3 * N_SEQS},
+    struct instance_setup setup = {.limits = {.max_seqs = N_SEQS,
+                                              .max_batch_tokens = N_SEQS * PROMPT,
+                                              .max_len = 48,
+                                              .max_logit_rows = N_SEQS,
+                                              .n_blocks = 3 * N_SEQS},
                                    .kv_bytes = -1,
                                    .threads = 1,
                                    .progress = PROGRESS_NEVER};

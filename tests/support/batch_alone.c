@@ -25,7 +25,11 @@ static void parse(struct batch_alone *a, const char *const *more)
 void batch_alone_open(struct batch_alone *a, const char *dir, const char *output, const char *const *more, int n_seqs)
 {
     struct err e = {0};
-    const struct limits l = {n_seqs, 2048, MAX_LEN, n_seqs, n_seqs * MAX_LEN / KV_BLOCK_TOKENS, 0, 0, 0, 0, 0, 0};
+    const struct limits l = {.max_seqs = n_seqs,
+                             .max_batch_tokens = 2048,
+                             .max_len = MAX_LEN,
+                             .max_logit_rows = n_seqs,
+                             .n_blocks = n_seqs * MAX_LEN / KV_BLOCK_TOKENS};
     memset(a, 0, sizeof *a);
     (void)snprintf(a->input, sizeof a->input, "%s/in.jsonl", dir);
     (void)snprintf(a->output, sizeof a->output, "%s/%s", dir, output);

@@ -27,7 +27,11 @@ int schedule_close_letters(void **state)
 
 struct scheduler_setup schedule_setup(int max_seqs, int max_batch_tokens, int n_blocks)
 {
-    return (struct scheduler_setup){.limits = {max_seqs, max_batch_tokens, SCHEDULE_MAX_LEN, max_seqs, n_blocks},
+    return (struct scheduler_setup){.limits = {.max_seqs = max_seqs,
+                                               .max_batch_tokens = max_batch_tokens,
+                                               .max_len = SCHEDULE_MAX_LEN,
+                                               .max_logit_rows = max_seqs,
+                                               .n_blocks = n_blocks},
                                     .prefix_caching = true};
 }
 

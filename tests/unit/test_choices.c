@@ -306,17 +306,11 @@ static void random_search(struct search *how, struct request_rules *rules, uint6
 static void one_mixture(uint64_t *seed, int depth, uint64_t *preemptions, int *finished)
 {
     int tight = random_below(seed, 2), max_seqs = 1 + random_below(seed, tight ? 4 : 20);
-    const struct limits l = {max_seqs,
-                             max_seqs + random_below(seed, 60),
-                             MAX_LEN,
-                             max_seqs,
-                             MAX_LEN / KV_BLOCK_TOKENS + 1 + random_below(seed, tight ? 3 : 60),
-                             0,
-                             0,
-                             0,
-                             0,
-                             0,
-                             0};
+    const struct limits l = {.max_seqs = max_seqs,
+                             .max_batch_tokens = max_seqs + random_below(seed, 60),
+                             .max_len = MAX_LEN,
+                             .max_logit_rows = max_seqs,
+                             .n_blocks = MAX_LEN / KV_BLOCK_TOKENS + 1 + random_below(seed, tight ? 3 : 60)};
     struct run run;
     int n = 1 + random_below(seed, MAX_SETS);
     run_open(&run, &l, random_below(seed, 2) == 0);
@@ -352,7 +346,8 @@ static void random_mixtures(void **state)
 /* ---- single rules ---- */
 
 static const struct request_rules plain = {.sampling = {.repetition_penalty = 1, .seed = 3}, .max_tokens = 10};
-static const struct limits roomy = {16, 128, MAX_LEN, 16, 100, 0, 0, 0, 0, 0, 0};
+static const struct limits roomy = {
+    .max_seqs = 16, .max_batch_tokens = 128, .max_len = MAX_LEN, .max_logit_rows = 16, .n_blocks = 100};
 
 /* The prompt is fed once: 40 tokens, and 8 of them again for each further choice. */
 static void choices_share_the_prompt(void **state)

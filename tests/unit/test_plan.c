@@ -6,7 +6,13 @@
 #include <stdlib.h>
 
 #define VOCAB 50
-static const struct limits limits = {4, 32, 70, 6, 11, 2, 3, 0, 0, 0, 0}; /* 5 blocks a slot */
+static const struct limits limits = {.max_seqs = 4,
+                                     .max_batch_tokens = 32,
+                                     .max_len = 70,
+                                     .max_logit_rows = 6,
+                                     .n_blocks = 11,
+                                     .mask_words = 2,
+                                     .max_drafts = 3}; /* 5 blocks a slot */
 
 static void fill(struct plan *p)
 {
@@ -390,7 +396,13 @@ static void reserves(void **state)
     (void)state;
     struct plan p;
     struct err e = {0};
-    const struct limits none = {0}, small = {2, 4, 100, 4, 7, 1, 0, 0, 0, 0, 0},
+    const struct limits none = {0},
+                        small = {.max_seqs = 2,
+                                 .max_batch_tokens = 4,
+                                 .max_len = 100,
+                                 .max_logit_rows = 4,
+                                 .n_blocks = 7,
+                                 .mask_words = 1},
                         wide = {1, 50, 10, 60, 3, 5, 8, 0, 0, 0, 0};
     assert_int_equal(plan_open(&p, &none, &e), 0);
     size_t bytes = plan_pack(&p);

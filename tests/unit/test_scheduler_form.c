@@ -3,7 +3,7 @@
  * preempted or cancelled beside them. With drafts the tokens are the same. */
 #include "tests/unit/unit.h"
 
-#include "coordinator/schedule/scheduler.h"
+#include "coordinator/schedule/scheduler_parts.h"
 
 #include <stdlib.h>
 
@@ -72,7 +72,13 @@ static void open_play(struct play *p, const char *source, uint64_t seed, int n_b
     lexicon_keeper_open(&p->keeper, p->tokenizer, vocab);
     assert_int_equal(form_open_text(&p->form, FORM_SCHEMA, source, strlen(source), &e), 0);
     const struct scheduler_setup setup = {
-        .limits = {SEQS, 24, MAX_LEN, SEQS + DRAFTS, n_blocks, (vocab + 31) / 32, DRAFTS},
+        .limits = {.max_seqs = SEQS,
+                   .max_batch_tokens = 24,
+                   .max_len = MAX_LEN,
+                   .max_logit_rows = SEQS + DRAFTS,
+                   .n_blocks = n_blocks,
+                   .mask_words = (vocab + 31) / 32,
+                   .max_drafts = DRAFTS},
         .tokenizer = p->tokenizer,
         .lexicon = &p->keeper,
         .prefix_caching = seed % 2,
@@ -347,10 +353,48 @@ static void drafts_change_no_token(void **state)
     assert_true(n_preempted > 5 && n_barred > 500);
 }
 
+static int32_t token_of(const struct lexicon *l, const char *text)
+{
+    size_t bytes;
+    int32_t token = lexicon_longest(l, text, strlen(text), &bytes);
+    assert_int_equal(bytes, strlen(text));
+    return token;
+}
+
+/* A draft that ends the text is fed to nobody, and is wrong only where the text may not end. */
+static void drafted_ends(void **state)
+{
+    (void)state;
+    static struct play p;
+    struct grammar grammar = {0};
+    struct grammar_run run;
+    struct err e = {0};
+    open_play(&p, short_keys, 1, 40);
+    const struct lexicon *l = lexicon_keeper_get(&p.keeper, &e);
+    assert_int_equal(grammar_of_regex(&grammar, "[a-c]+", 6, &e), 0);
+    assert_int_equal(grammar_run_open(&run, &grammar, l, &e), 0);
+    struct request r = {.rules = &p.rules[1], .form = &run};
+    const struct {
+        int32_t draft[3];
+        int n, allowed, barred;
+    } rows[] = {{{token_of(l, "a"), 0, 0}, 2, 1, 0},
+                {{0, token_of(l, "a"), 0}, 2, 0, 1},
+                {{token_of(l, "a"), token_of(l, "d"), 0}, 3, 1, 2},
+                {{token_of(l, "a"), token_of(l, "b"), token_of(l, "c")}, 3, 3, 0}};
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+        memcpy(r.draft, rows[i].draft, sizeof rows[i].draft);
+        assert_int_equal(form_allows(&r, rows[i].n), rows[i].allowed);
+        assert_int_equal(r.barred, rows[i].barred);
+    }
+    grammar_run_close(&run);
+    grammar_close(&grammar);
+    close_play(&p);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(forms_among_free_ones),
                                        cmocka_unit_test(forced_text_takes_fewer_steps),
-                                       cmocka_unit_test(drafts_change_no_token)};
+                                       cmocka_unit_test(drafts_change_no_token), cmocka_unit_test(drafted_ends)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

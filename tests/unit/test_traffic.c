@@ -122,7 +122,12 @@ static void drafts_are_played(void **state)
     } known[] = {{0, 1}, {0.75, 3.0508}, {1, 5}};
     for (int i = 0; i < 3; i++) {
         enum { OUT = 5001 };
-        const struct limits l = {1, 64, OUT + 16, 5, OUT / 16 + 2, 0, 4, 0, 0, 0, 0};
+        const struct limits l = {.max_seqs = 1,
+                                 .max_batch_tokens = 64,
+                                 .max_len = OUT + 16,
+                                 .max_logit_rows = 5,
+                                 .n_blocks = OUT / 16 + 2,
+                                 .max_drafts = 4};
         static struct sampled sampled[2][5];
         struct step_result result[2];
         struct plan plan;
@@ -153,16 +158,33 @@ static void all_are_served(void **state)
 {
     (void)state;
     for (int flights = 1; flights <= 2; flights++) {
-        check(1, 1, 1, (struct limits){1, 1, 2, 1, 1, 0, 0, 0, 0, 0, 0}, flights, 1);
-        check(1, 7, 5, (struct limits){1, 4, 12, 1, 1, 0, 0, 0, 0, 0, 0}, flights, 2 + 4);
-        check(9, 10, 6, (struct limits){4, 16, 16, 4, 4, 0, 0, 0, 0, 0, 0}, flights, 0);
-        check(20, 33, 17, (struct limits){MAX_SEQS, 8, 50, MAX_SEQS, 32, 0, 0, 0, 0, 0, 0}, flights, 0);
-        check(20, 33, 17, (struct limits){MAX_SEQS, 64, 50, MAX_SEQS, 9, 0, 0, 0, 0, 0, 0}, flights,
-              0); /* KV for two at once */
-        check(5, 3, 1, (struct limits){2, 2, 4, 2, 2, 0, 0, 0, 0, 0, 0}, flights, 0);
+        check(1, 1, 1,
+              (struct limits){.max_seqs = 1, .max_batch_tokens = 1, .max_len = 2, .max_logit_rows = 1, .n_blocks = 1},
+              flights, 1);
+        check(1, 7, 5,
+              (struct limits){.max_seqs = 1, .max_batch_tokens = 4, .max_len = 12, .max_logit_rows = 1, .n_blocks = 1},
+              flights, 2 + 4);
+        check(9, 10, 6,
+              (struct limits){.max_seqs = 4, .max_batch_tokens = 16, .max_len = 16, .max_logit_rows = 4, .n_blocks = 4},
+              flights, 0);
+        check(
+            20, 33, 17,
+            (struct limits){
+                .max_seqs = MAX_SEQS, .max_batch_tokens = 8, .max_len = 50, .max_logit_rows = MAX_SEQS, .n_blocks = 32},
+            flights, 0);
+        check(
+            20, 33, 17,
+            (struct limits){
+                .max_seqs = MAX_SEQS, .max_batch_tokens = 64, .max_len = 50, .max_logit_rows = MAX_SEQS, .n_blocks = 9},
+            flights, 0); /* KV for two at once */
+        check(5, 3, 1,
+              (struct limits){.max_seqs = 2, .max_batch_tokens = 2, .max_len = 4, .max_logit_rows = 2, .n_blocks = 2},
+              flights, 0);
     }
     /* Two at once, results at once: 3 pairs of 1 prompt step and 3 decode steps. */
-    check(6, 4, 4, (struct limits){2, 8, 8, 2, 2, 0, 0, 0, 0, 0, 0}, 1, 3 * 4);
+    check(6, 4, 4,
+          (struct limits){.max_seqs = 2, .max_batch_tokens = 8, .max_len = 8, .max_logit_rows = 2, .n_blocks = 2}, 1,
+          3 * 4);
 }
 
 static void prompts_differ(void **state)
@@ -170,7 +192,7 @@ static void prompts_differ(void **state)
     (void)state;
     struct traffic t = {0};
     struct err e = {0};
-    const struct limits l = {2, 64, 64, 2, 8, 0, 0, 0, 0, 0, 0};
+    const struct limits l = {.max_seqs = 2, .max_batch_tokens = 64, .max_len = 64, .max_logit_rows = 2, .n_blocks = 8};
     assert_int_equal(traffic_open(&t, 5, 20, 2, &l, VOCAB, &e), 0);
     assert_int_equal(traffic_queue(&t, 0, &e), 0);
     for (int i = 1; i < 5; i++)
@@ -183,7 +205,7 @@ static void prompts_differ(void **state)
 static void a_prefix_is_shared(void **state)
 {
     (void)state;
-    const struct limits l = {4, 40, 64, 4, 16, 0, 0, 0, 0, 0, 0};
+    const struct limits l = {.max_seqs = 4, .max_batch_tokens = 40, .max_len = 64, .max_logit_rows = 4, .n_blocks = 16};
     struct traffic t = {.n_shared = 33};
     struct device d = {.finds = true};
     struct err e = {0};
@@ -212,7 +234,7 @@ static void a_prefix_is_shared(void **state)
 static void waits_are_counted(void **state)
 {
     (void)state;
-    const struct limits l = {2, 16, 8, 2, 2, 0, 0, 0, 0, 0, 0};
+    const struct limits l = {.max_seqs = 2, .max_batch_tokens = 16, .max_len = 8, .max_logit_rows = 2, .n_blocks = 2};
     struct traffic t = {0};
     struct device d = {0};
     struct err e = {0};
@@ -233,7 +255,7 @@ static void refuses_what_never_runs(void **state)
     (void)state;
     struct traffic t = {0};
     struct err e = {0};
-    const struct limits l = {2, 64, 64, 2, 2, 0, 0, 0, 0, 0, 0};
+    const struct limits l = {.max_seqs = 2, .max_batch_tokens = 64, .max_len = 64, .max_logit_rows = 2, .n_blocks = 2};
     assert_int_equal(traffic_open(&t, 3, 30, 3, &l, VOCAB, &e), -1);
     expect_text(&e, ERR_MEMORY, "a request of 30 + 3 tokens: the KV cache holds 32");
     traffic_close(&t);

@@ -19,11 +19,6 @@ struct visitor {
     int state[MAX_CLOSED], n; /* those that were found */
 };
 
-static bool has(const uint64_t *bytes, int byte)
-{
-    return bytes[byte / 64] >> byte % 64 & 1;
-}
-
 /* Whether bytes of [low, high], then n_more of continuation, the first of them of [second_low, second_high], all lead
  * to states that the visitor likes. */
 static bool visit_bytes(struct visitor *v, int state, int low, int high, const struct wide *w, int n_more)
@@ -160,10 +155,8 @@ static bool is_plain(int byte)
 /* Every byte that begins a plain character may come. */
 static bool begins_all(const struct machine_state *s)
 {
-    for (int byte = 0x20; byte < 0x80; byte++)
-        if (is_plain(byte) && !has(s->live, byte))
-            return false;
-    return begins_wide(s);
+    const uint64_t low = ~0ull << 0x20 & ~(1ull << '"'), high = ~(1ull << ('\\' - 64));
+    return (s->live[0] & low) == low && (s->live[1] & high) == high && begins_wide(s);
 }
 
 /* One of the states in which plain text stays, or may stay. */

@@ -111,7 +111,7 @@ static void keep(struct grammar_run *r, const uint32_t *mask)
 /* The tokens that may come in the present state. */
 static void find_mask(struct grammar_run *r, uint32_t *mask)
 {
-    enum { MUCH = 1000 }; /* nodes visited: more costs more than copying a mask */
+    enum { MUCH = 40 }; /* nodes visited: more costs more than copying a mask */
     int *const kept[] = {&r->now.state, &r->ahead.state};
     machine_tidy(&r->machine, kept, 2);
     if (r->at->state < 0)
@@ -195,6 +195,11 @@ int grammar_run_take(struct grammar_run *r, int32_t token, struct err *e)
     if (r->at->state < 0)
         return ERR(e, ERR_INTERNAL, "token %d is not one that its grammar allows", token);
     return 0;
+}
+
+bool grammar_run_may_end(const struct grammar_run *r)
+{
+    return r->at->state >= 0 && r->machine.state[r->at->state].complete;
 }
 
 bool grammar_run_ended(const struct grammar_run *r)

@@ -59,7 +59,9 @@ int grammar_run_mask(struct grammar_run *r, const int32_t *end, int n_end, uint3
 /* A token of the mask, which ends nothing, has come. */
 int grammar_run_take(struct grammar_run *r, int32_t token, struct err *e);
 
-/* The text is complete, and nothing can follow. */
+/* The text is complete. */
+bool grammar_run_may_end(const struct grammar_run *r);
+/* And nothing can follow. */
 bool grammar_run_ended(const struct grammar_run *r);
 
 /* Try how the text might go on: until grammar_run_return the functions above are about an attempt that begins where the

@@ -1,9 +1,10 @@
 /* text/grammar/lexicon.h - a vocabulary as the bytes that its tokens stand for: a tree to be walked along a machine's
  * states.
  *
- * Most tokens are pieces of ordinary text: whole characters without quotes, backslashes and control characters
- * ("plain"). Within a JSON string all of them are allowed, as far as its length is not limited, so they are one
- * bitmap and only the others are walked over. Where a path through the tree of all tokens comes to such a place (the
+ * Most tokens are pieces of ordinary text: characters without quotes, backslashes and control characters, of which the
+ * last one may only begin ("plain"). Within a JSON string all of them are allowed, as far as its length is not limited,
+ * so they are one bitmap and only the others are walked over: their tails, from the first byte that is not plain, since
+ * what is before it stays within the string. Where a path through the tree of all tokens comes to such a place (the
  * name of a member, once it differs from those that are listed; what follows a backslash), the plain ones behind it
  * are taken together, too. */
 #ifndef GRAMMAR_LEXICON_H
@@ -20,19 +21,31 @@
 #define LEXICON_SPECIAL 0xff
 
 struct lexicon_node { /* of a tree, in depth-first order */
-    int32_t token;    /* the first token of just these bytes, -1: none; see lexicon.same */
+    int32_t token;    /* the first token of just these bytes, -1: none */
     int32_t skip;     /* the node behind all that begin with these bytes */
     uint16_t depth;
     uint8_t byte;
+    bool shared; /* there are more tokens of these bytes: see lexicon_tree.same */
 };
 
 struct lexicon_tree {
     struct lexicon_node *node;
     int n;
+    /* [n + 2] edges from the root are [edge[0], edge[1]), those from node i [edge[i + 1], edge[i + 2]), by byte: so
+     * that those which lead nowhere are passed without a look at their nodes. */
+    int32_t *edge;
+    int32_t *to;         /* [n] by edges: the node, */
+    uint8_t *byte;       /* [n] and its byte */
+    const int32_t *same; /* [n_tokens] the next token of the same bytes, -1: none; borrowed */
 };
 
-struct lexicon_plain { /* a plain token */
-    int32_t token, chars;
+struct lexicon_plain {    /* a plain token */
+    int32_t token, chars; /* characters that begin in it */
+};
+
+struct lexicon_tails { /* of the tokens that have so many plain characters before the first byte that is not plain */
+    int chars;
+    struct lexicon_tree tree; /* of what they have from that byte on */
 };
 
 struct loops;
@@ -41,7 +54,7 @@ struct lexicon {                       /* constant once open */
     const struct tokenizer *tokenizer; /* borrowed */
     int32_t n_tokens;                  /* the vocabulary's size */
     int n_words;                       /* of 32 bits, of a mask over it */
-    int32_t *same;                     /* [n_tokens] the next token of the same bytes, -1: none */
+    int32_t *same, *same_tail;         /* [n_tokens] for the trees: of equal bytes; of equal tails */
     struct lexicon_tree all, other;    /* other: those that are not plain */
     int32_t *other_of;                 /* [all.n] the node of `other` with the same bytes, -1: there is none */
     int32_t *plain_before;             /* [all.n + 1] plain tokens of the nodes before it */
@@ -49,6 +62,9 @@ struct lexicon {                       /* constant once open */
     struct loops *loops;               /* kept between masks: the only part that changes */
     struct lexicon_plain *plain;       /* [n_plain] the shortest first */
     int n_plain, longest;              /* characters of the longest one */
+    struct lexicon_tails *tails;       /* [n_tails] of those that are not plain, by characters */
+    int n_tails;
+    size_t most_bytes;    /* of a token */
     uint32_t *up_to;      /* [LEXICON_LENGTHS + 1][n_words]: plain ones of at most i + 1 characters; the last: of all */
     unsigned char *bytes; /* what the tokens stand for, one behind the other */
     size_t *first;        /* [n_tokens + 1] where each begins */

@@ -276,8 +276,10 @@ static int close_work(struct machine *m)
 
 static void set_live(struct machine_state *s, int low, int high)
 {
-    for (int byte = low; byte <= high; byte++)
-        s->live[byte / 64] |= 1ull << byte % 64;
+    for (int i = low / 64; i <= high / 64; i++) {
+        int first = low > 64 * i ? low - 64 * i : 0, last = high < 64 * i + 63 ? high - 64 * i : 63;
+        s->live[i] |= ~0ull >> (63 - last) & ~0ull << first;
+    }
 }
 
 /* The characters that the string whose loop this is may still have. */
@@ -419,7 +421,7 @@ static int make_step(struct machine *m, int state, struct byte_range *range)
 
 int machine_next(struct machine *m, int state, unsigned char byte)
 {
-    if (state < 0 || (m->state[state].live[byte / 64] >> byte % 64 & 1) == 0)
+    if (state < 0 || !machine_may(m, state, byte))
         return MACHINE_DEAD;
     int row = m->state[state].row;
     if (row >= 0 && m->row[row][byte] != MACHINE_UNKNOWN)

@@ -81,6 +81,12 @@ void machine_close(struct machine *m);
 /* The state in which the graph begins at a node. */
 int machine_begin(struct machine *m, int start);
 
+/* May the byte come in a state (not MACHINE_DEAD)? */
+static inline bool machine_may(const struct machine *m, int state, unsigned char byte)
+{
+    return m->state[state].live[byte / 64] >> byte % 64 & 1;
+}
+
 /* The state behind one more byte; MACHINE_DEAD: it cannot come. */
 int machine_next(struct machine *m, int state, unsigned char byte);
 

@@ -2,8 +2,9 @@
  * at the speed of memory. For more, codes_many.cu; for many, some rows at a time become 16-bit numbers in memory, for
  * the ordinary product. A plain kernel takes the rest: float activations, and groups that lanes do not see whole. */
 #include "kernels/cuda/codes_wide.cuh"
+#include "kernels/cuda/inputs.h"
 #include "kernels/cuda/products/codes_stream.cuh"
-#include "kernels/cuda/products/products.cuh"
+#include "kernels/cuda/products/library.cuh"
 
 #define PLAIN_TOKENS  8
 #define PLAIN_WARPS   8
@@ -242,17 +243,29 @@ static void many(struct queue *q, void *out, const void *x, const struct weight 
     }
 }
 
+/* All of them, of inputs as they are. */
+static void wide_inputs(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                        int n_tokens, bool accumulate)
+{
+    if (!coded_product(q, out, x, w, bias, n_tokens, accumulate))
+        many(q, out, x, w, bias, n_tokens, accumulate);
+}
+
 void product_of_codes(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                       int n_tokens, bool accumulate, bool streams, bool early)
 {
+    static_assert(CODES_MAX_TOKENS == CUDA_INPUTS_AS_THEY_ARE, "few tokens' inputs are not quantised");
     bool few = n_tokens <= CODES_MAX_TOKENS;
     if (few && streams && stream_any(q, out, x, w, bias, n_tokens, accumulate, early))
         return;
     bool fits = w->wide != NULL && w->cols > 0 && (size_t)w->cols * sizeof(float) <= WIDE_BYTES;
-    if (!few && fits && coded_product(q, out, x, w, bias, n_tokens, accumulate))
-        return;
-    if (!few && fits)
-        many(q, out, x, w, bias, n_tokens, accumulate);
-    else
+    if (few || !fits) {
         plain(q, out, x, w, bias, n_tokens, accumulate);
+        return;
+    }
+    size_t done = w->inputs != NULL ? (size_t)product_of_inputs(q, out, x, w, bias, n_tokens, accumulate) : 0;
+    size_t size = dtype_bytes(q->act);
+    if (done < (size_t)n_tokens)
+        wide_inputs(q, (char *)out + done * (size_t)w->rows * size, (const char *)x + done * (size_t)w->cols * size, w,
+                    bias, n_tokens - (int)done, accumulate);
 }

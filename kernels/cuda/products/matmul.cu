@@ -3,35 +3,16 @@
  * once and kept. Weights are read before the kernel that precedes the product is done: what writes them must have been
  * waited for. What neither can do - other types than the activations', rows of weights that are not multiples of 16
  * bytes - a plain kernel does. */
+#include "kernels/cuda/products/inputs.cuh"
+#include "kernels/cuda/products/library.cuh"
 #include "kernels/cuda/products/matmul_stream.cuh"
-#include "kernels/cuda/products/products.cuh"
 
-#include <cublasLt.h>
 #include <stdlib.h>
-#include <string.h>
-
-#define WORKSPACE_BYTES ((size_t)32 << 20)
-#define CHOICES         1024 /* products that are remembered, a power of two */
-
-/* The properties on which cuBLASLt's choice depends. Compared as bytes: no padding. */
-struct shape {
-    int32_t rows, cols, n_tokens, type;
-    int32_t bias, accumulate, ld;
-    uint32_t alignment[4]; /* of w, x, out, bias */
-};
-
-struct lt_choice {
-    struct shape shape; /* rows == 0: unused */
-    bool usable;
-    cublasLtMatmulAlgo_t algo;
-};
 
 /* cuda_state.matmul */
 struct matmul_state {
-    cublasLtHandle_t lt;
-    void *workspace;
+    struct library *library;
     bool launches_early, streams; /* what the device is capable of */
-    struct lt_choice choice[CHOICES];
 };
 
 /* The stream kernel with room for NT tokens and tiles of 8 R rows. */
@@ -150,121 +131,17 @@ static void plain(struct queue *q, product_out out, const void *x, const struct 
     CUDA_TRY(q, cudaGetLastError());
 }
 
-static cudaDataType_t lt_type(int type)
-{
-    return type == DTYPE_F32 ? CUDA_R_32F : type == DTYPE_F16 ? CUDA_R_16F : CUDA_R_16BF;
-}
-
-static uint32_t alignment(const void *p)
-{
-    uint32_t a = 256;
-    while ((uintptr_t)p % a != 0)
-        a /= 2;
-    return a;
-}
-
-/* cuBLASLt stores columns: out^T [rows, n_tokens] = w [rows, cols] x^T [cols, n_tokens], where w is kept transposed. */
-struct lt_product {
-    cublasLtMatmulDescOpaque_t desc;
-    cublasLtMatrixLayoutOpaque_t w, x, out;
-};
-
-static cublasStatus_t describe(struct lt_product *p, const struct shape *s, const void *bias)
-{
-    cublasOperation_t transposed = CUBLAS_OP_T;
-    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    cudaDataType_t type = lt_type(s->type);
-    cublasStatus_t rc = cublasLtMatmulDescInit(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F);
-    if (rc == CUBLAS_STATUS_SUCCESS)
-        rc = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_TRANSA, &transposed, sizeof transposed);
-    if (rc == CUBLAS_STATUS_SUCCESS && s->bias)
-        rc = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
-    if (rc == CUBLAS_STATUS_SUCCESS && s->bias)
-        rc = cublasLtMatmulDescSetAttribute(&p->desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
-    if (rc == CUBLAS_STATUS_SUCCESS)
-        rc = cublasLtMatrixLayoutInit(&p->w, type, (uint64_t)s->cols, (uint64_t)s->rows, s->cols);
-    if (rc == CUBLAS_STATUS_SUCCESS)
-        rc = cublasLtMatrixLayoutInit(&p->x, type, (uint64_t)s->cols, (uint64_t)s->n_tokens, s->cols);
-    if (rc == CUBLAS_STATUS_SUCCESS)
-        rc = cublasLtMatrixLayoutInit(&p->out, type, (uint64_t)s->rows, (uint64_t)s->n_tokens, s->ld);
-    return rc;
-}
-
-/* Ask for the best algorithm. Sums over parts of the columns may only meet in float. */
-static bool ask(struct matmul_state *m, struct lt_product *p, const struct shape *s, cublasLtMatmulAlgo_t *algo)
-{
-    static const cublasLtMatmulPreferenceAttributes_t of[4] = {
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES};
-    cublasLtMatmulPreferenceOpaque_t preference;
-    uint64_t workspace = WORKSPACE_BYTES;
-    uint32_t reduction = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
-    cublasStatus_t rc = cublasLtMatmulPreferenceInit(&preference);
-    if (rc == CUBLAS_STATUS_SUCCESS)
-        rc = cublasLtMatmulPreferenceSetAttribute(&preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace,
-                                                  sizeof workspace);
-    if (rc == CUBLAS_STATUS_SUCCESS)
-        rc = cublasLtMatmulPreferenceSetAttribute(&preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reduction,
-                                                  sizeof reduction);
-    for (int i = 0; i < 4 && rc == CUBLAS_STATUS_SUCCESS; i++)
-        rc = cublasLtMatmulPreferenceSetAttribute(&preference, of[i], &s->alignment[i < 3 ? i : 2],
-                                                  sizeof s->alignment[0]);
-    cublasLtMatmulHeuristicResult_t best;
-    int n = 0;
-    if (rc == CUBLAS_STATUS_SUCCESS)
-        rc = cublasLtMatmulAlgoGetHeuristic(m->lt, &p->desc, &p->w, &p->x, &p->out, &p->out, &preference, 1, &best, &n);
-    if (rc != CUBLAS_STATUS_SUCCESS || n < 1 || best.state != CUBLAS_STATUS_SUCCESS)
-        return false;
-    *algo = best.algo;
-    return true;
-}
-
-/* The remembered choice for the shape; another shape's is forgotten if it is in the way. */
-static struct lt_choice *find_choice(struct matmul_state *m, struct lt_product *p, const struct shape *s)
-{
-    uint64_t hash = 14695981039346656037u; /* FNV-1a */
-    for (size_t i = 0; i < sizeof *s; i++)
-        hash = (hash ^ ((const unsigned char *)s)[i]) * 1099511628211u;
-    struct lt_choice *choice = &m->choice[(hash ^ hash >> 32) % CHOICES];
-    if (memcmp(&choice->shape, s, sizeof *s) != 0) {
-        choice->shape = *s;
-        choice->usable = ask(m, p, s, &choice->algo);
-    }
-    return choice;
-}
-
-/* Returns false if cuBLASLt has nothing for the shape. */
-static bool library(struct queue *q, product_out to, const void *x, const struct weight *w, const struct weight *bias,
-                    int n_tokens, bool accumulate)
-{
-    struct matmul_state *m = (struct matmul_state *)cuda_state(q)->matmul;
-    const void *b = bias ? bias->data : NULL;
-    void *out = to.data;
-    struct shape s = {w->rows, w->cols, n_tokens, w->type, bias != NULL, accumulate, to.ld, {0}};
-    const void *pointer[4] = {w->data, x, out, b};
-    for (int i = 0; i < 4; i++)
-        s.alignment[i] = alignment(pointer[i]);
-    struct lt_product p;
-    if (describe(&p, &s, b) != CUBLAS_STATUS_SUCCESS)
-        return false;
-    const struct lt_choice *choice = find_choice(m, &p, &s);
-    if (!choice->usable)
-        return false;
-    float alpha = 1, beta = accumulate ? 1.0f : 0.0f;
-    cublasStatus_t rc = cublasLtMatmul(m->lt, &p.desc, &alpha, w->data, &p.w, x, &p.x, &beta, out, &p.out, out, &p.out,
-                                       &choice->algo, m->workspace, WORKSPACE_BYTES, cuda_stream(q));
-    if (rc != CUBLAS_STATUS_SUCCESS)
-        ERR(&q->err, ERR_DEVICE, "cublasLtMatmul [%d, %d] of %d tokens: %s", w->rows, w->cols, n_tokens,
-            cublasLtGetStatusString(rc));
-    return true;
-}
-
 void product_of_many(struct queue *q, product_out out, const void *x, const struct weight *w, const struct weight *bias,
                      int n_tokens, bool accumulate)
 {
     bool one_type = w->cols > 0 && w->type == q->act && (!bias || bias->type == q->act);
-    if (!one_type || !library(q, out, x, w, bias, n_tokens, accumulate))
+    if (!one_type || !product_of_library(q, out, x, w, bias, n_tokens, accumulate, NULL))
         plain(q, out, x, w, bias, n_tokens, accumulate);
+}
+
+struct library *products_library(const struct queue *q)
+{
+    return ((const struct matmul_state *)cuda_state(q)->matmul)->library;
 }
 
 bool products_stream(const struct queue *q)
@@ -278,16 +155,14 @@ extern "C" int cuda_matmul_open(struct queue *q, struct err *e)
     if (!m)
         return ERR(e, ERR_MEMORY, "cannot allocate %zu bytes of host memory", sizeof *m);
     cuda_state(q)->matmul = m;
-    cublasStatus_t rc = cublasLtCreate(&m->lt);
-    if (rc != CUBLAS_STATUS_SUCCESS)
-        return ERR(e, ERR_DEVICE, "cublasLtCreate: %s", cublasLtGetStatusString(rc));
-    cudaError_t failed = cudaMalloc(&m->workspace, WORKSPACE_BYTES);
+    if (library_open(&m->library, e) != 0)
+        return -1;
     int shared_bytes = 0, device = cuda_state(q)->device;
-    if (failed == cudaSuccess)
-        failed = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
+    cudaError_t failed = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
     m->launches_early = cuda_state(q)->launches_early;
     m->streams =
         product_of_codes_open(&failed, (size_t)shared_bytes) && experts_of_codes_open(&failed, (size_t)shared_bytes);
+    product_of_inputs_open(&failed, (size_t)shared_bytes);
     each_variant([&](auto variant) { m->streams = m->streams && variant.shared_bytes <= (size_t)shared_bytes; });
     each_variant([&](auto variant) {
         if (failed == cudaSuccess && m->streams)
@@ -301,9 +176,7 @@ extern "C" void cuda_matmul_close(struct queue *q)
     struct matmul_state *m = cuda_state(q) ? (struct matmul_state *)cuda_state(q)->matmul : NULL;
     if (!m)
         return;
-    (void)cudaFree(m->workspace);
-    if (m->lt)
-        (void)cublasLtDestroy(m->lt);
+    library_close(m->library);
     free(m);
     cuda_state(q)->matmul = NULL;
 }

@@ -19,24 +19,26 @@ size_t cuda_sample_scratch_bytes(int vocab)
     return align((size_t)vocab * sizeof(double)) + align((size_t)vocab * sizeof(float));
 }
 
-/* The token, or -1 when the logits are not numbers. mask: of the row, if its slot is masked. */
+/* The token, or -1 when the logits are not numbers. mask: of the row; NULL: its slot is not masked. */
 template <typename T>
-__device__ static int sample_row(struct sampled *out, struct row *r, const T *logits, struct best best, double norm,
+__device__ static int sample_row(struct sampled *out, struct row *r, const T *logits, const struct survey_result *known,
                                  const struct sampling *p, const int32_t *history, const uint32_t *mask, int len)
 {
+    double norm = known->norm;
     if (!isfinite(norm))
         return -1;
-    int token = best.id;
-    bool adjusted = p->n_bias > 0 || has_penalty(p) || len - p->prompt_len < p->min_tokens || p->masked;
+    struct best best = mask != NULL ? known->allowed : known->best;
+    int token = best.id >= 0 ? best.id : 0;
+    bool adjusted = p->n_bias > 0 || has_penalty(p) || len - p->prompt_len < p->min_tokens;
     bool cut = (p->top_k > 0 && p->top_k < r->vocab) || p->top_p < 1 || p->min_p > 0;
-    if (p->temperature > 0 && !adjusted && !cut) {
-        token = choose_of_all(logits, r->vocab, best, p, len);
+    if (p->temperature > 0 && !adjusted && !cut && best.id >= 0) {
+        token = choose_of_all(logits, r->vocab, best, mask, p, len);
     } else if (p->temperature > 0 || adjusted) {
         for (int i = threadIdx.x; i < r->vocab; i += SAMPLE_THREADS)
             r->score[i] = to_float(logits[i]);
         __syncthreads();
         adjust(r, p, history, len);
-        if (p->masked)
+        if (mask != NULL)
             forbid(r, mask);
         token = choose(r, p, len);
     }
@@ -88,10 +90,10 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1)
     after_previous();
     int i = blockIdx.x / C, slot = row_slot[i], token = -1;
     bool known = slot >= 0 && slot < s.n_slots; /* else an empty row of a recorded step */
-    double norm = 0;
-    struct best best = {0, 0};
+    const uint32_t *mask = known && s.params[slot].masked ? s.mask + (size_t)i * s.mask_words : NULL;
+    struct survey_result survey = {};
     if (known)
-        best = survey_row<T, C>(logits + (size_t)i * s.vocab, s.vocab, &norm);
+        survey = survey_row<T, C>(logits + (size_t)i * s.vocab, s.vocab, mask);
     if (blockIdx.x % C > 0)
         return;
     char *scratch = (char *)s.scratch + i * stride;
@@ -101,9 +103,8 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1)
     r.vocab = s.vocab;
     clear(result);
     if (known)
-        token = sample_row(result, &r, logits + (size_t)i * s.vocab, best, norm, &s.params[slot],
-                           s.history + (size_t)slot * s.max_len, s.mask + (size_t)i * s.mask_words,
-                           row_len[i] < s.max_len ? row_len[i] : s.max_len);
+        token = sample_row(result, &r, logits + (size_t)i * s.vocab, &survey, &s.params[slot],
+                           s.history + (size_t)slot * s.max_len, mask, row_len[i] < s.max_len ? row_len[i] : s.max_len);
     if (threadIdx.x != 0)
         return;
     result->token = token < 0 ? 0 : token;
@@ -144,8 +145,7 @@ void cuda_sample(struct queue *q, struct sampled *out, const void *logits, const
 template <typename T>
 __device__ static bool score_row(struct sampled *out, const T *logits, int vocab, int token, int n_top)
 {
-    double norm;
-    (void)survey_row<T, 1>(logits, vocab, &norm);
+    double norm = survey_row<T, 1>(logits, vocab, NULL).norm;
     if (!isfinite(norm) || token < 0 || token >= vocab)
         return false;
     if (threadIdx.x == 0)

@@ -95,7 +95,7 @@ __device__ static void adjust(struct row *r, const struct sampling *p, const int
 __device__ static void forbid(struct row *r, const uint32_t *mask)
 {
     for (int i = threadIdx.x; i < r->vocab; i += SAMPLE_THREADS)
-        if ((mask[i / 32] >> i % 32 & 1) == 0)
+        if (!allows(mask, i))
             r->score[i] = -INFINITY;
     __syncthreads();
 }
@@ -305,14 +305,18 @@ __device__ static int choose(struct row *r, const struct sampling *p, int len)
     return id >= 0 ? id : best.id;
 }
 
-/* The same where no score is changed and none is left out: straight from the logits. */
+/* The same where no score is changed and none is cut off: straight from the logits, of those that the mask allows
+ * (NULL: all), whose best one is `best`. */
 template <typename T>
-__device__ static int choose_of_all(const T *logits, int vocab, struct best best, const struct sampling *p, int len)
+__device__ static int choose_of_all(const T *logits, int vocab, struct best best, const uint32_t *mask,
+                                    const struct sampling *p, int len)
 {
     double max = best.x, temperature = p->temperature, u = philox_uniform(p->seed, (uint64_t)len);
     int id = find_id<double>(
         vocab,
         [=](int i) {
+            if (!allows(mask, i))
+                return 0.0;
             double s = to_float(logits[i]) - max;
             return exp(temperature == 1 ? s : s / temperature); /* divisions take as long as the rest */
         },

@@ -74,19 +74,38 @@ __device__ static void take_in(struct best *best, float *sum, const vec<T, N> &v
     *best = top;
 }
 
-/* A block's share of a row: its best logit (id -1: none above -inf) and the sum of exponentials relative to that. */
+/* A block's share of a row: its best logit (id -1: none above -inf), the best one of those that the row's mask allows,
+ * and the sum of exponentials of all, relative to the best. */
 struct share {
-    struct best best;
+    struct best best, allowed;
     double sum;
 };
 
+/* Is the token's bit set? mask NULL: all may come. */
+__device__ static bool allows(const uint32_t *mask, int id)
+{
+    return mask == NULL || (mask[id / 32] >> id % 32 & 1) != 0;
+}
+
+/* The best of those among N numbers whose bit is set; N divides 32 and `first`. */
+template <typename T, int N>
+__device__ static void take_allowed(struct best *best, const vec<T, N> &v, int first, const uint32_t *mask)
+{
+    uint32_t bits = mask[first / 32] >> first % 32;
+    for (int k = 0; k < N; k++) {
+        float f = to_float(v.e[k]);
+        if ((bits >> k & 1) != 0 && (f > best->x || (f == best->x && best->id < 0)))
+            *best = {f, first + k};
+    }
+}
+
 /* The share of block `part` of C. One pass; a thread's sum is relative to the best that it has seen. The exponentials
  * are float: only a reported log-probability depends on them. */
-template <typename T, int N, int C>
-__device__ static struct share survey(const T *x, int n, int part)
+template <typename T, int N, int C, bool MASKED>
+__device__ static struct share survey(const T *x, int n, int part, const uint32_t *mask)
 {
     const int AHEAD = 4, STEP = C * SAMPLE_THREADS * N; /* AHEAD: loads under way */
-    struct best a = {-FLT_MAX, -1};                     /* of none: so that the differences below stay finite */
+    struct best a = {-FLT_MAX, -1}, allowed = a;        /* of none: so that the differences below stay finite */
     float sum = 0;
     for (int i = (part * SAMPLE_THREADS + (int)threadIdx.x) * N; i < n; i += AHEAD * STEP) {
         vec<T, N> v[AHEAD];
@@ -96,21 +115,41 @@ __device__ static struct share survey(const T *x, int n, int part)
                 v[j] = *(const vec<T, N> *)(x + i + j * STEP);
 #pragma unroll
         for (int j = 0; j < AHEAD; j++)
-            if (i + j * STEP < n)
+            if (i + j * STEP < n) {
                 take_in<T, N>(&a, &sum, v[j], i + j * STEP);
+                if constexpr (MASKED)
+                    take_allowed<T, N>(&allowed, v[j], i + j * STEP, mask);
+            }
     }
-    struct best top = block_best(a);
-    return share{top, block_sum((double)(sum * expf(a.x - top.x)))};
+    struct best top = block_best(a), kept = MASKED ? block_best(allowed) : top;
+    return share{top, kept, block_sum((double)(sum * expf(a.x - top.x)))};
 }
 
-/* The best logit, and log sum exp of all: not finite if one of them is NaN or +inf, or if all are -inf. The blocks of a
- * cluster share the row and hand their shares to the first one, which alone learns the result: id -1 in the others. */
+/* By vectors where the row has a place for them. */
+template <typename T, int C, bool MASKED>
+__device__ static struct share survey_part(const T *logits, int vocab, int part, const uint32_t *mask)
+{
+    const int WIDE = 16 / sizeof(T);
+    bool wide = vocab % WIDE == 0 && (size_t)logits % 16 == 0;
+    return wide ? survey<T, WIDE, C, MASKED>(logits, vocab, part, mask)
+                : survey<T, 1, C, MASKED>(logits, vocab, part, mask);
+}
+
+/* A row: its best logit, the best one that its mask allows (id -1: there is none), and log sum exp of all, which is not
+ * finite if one of them is NaN or +inf, or if all are -inf. */
+struct survey_result {
+    struct best best, allowed;
+    double norm;
+};
+
+/* mask: of the row; NULL: it has none. The blocks of a cluster share the row and hand their shares to the first one,
+ * which alone learns the result. */
 template <typename T, int C>
-__device__ static struct best survey_row(const T *logits, int vocab, double *norm)
+__device__ static struct survey_result survey_row(const T *logits, int vocab, const uint32_t *mask)
 {
     int part = C > 1 ? (int)blockIdx.x % C : 0;
-    bool wide = vocab % (16 / sizeof(T)) == 0 && (size_t)logits % 16 == 0;
-    struct share row = wide ? survey<T, 16 / sizeof(T), C>(logits, vocab, part) : survey<T, 1, C>(logits, vocab, part);
+    struct share row = mask != NULL ? survey_part<T, C, true>(logits, vocab, part, mask)
+                                    : survey_part<T, C, false>(logits, vocab, part, mask);
 #if __CUDA_ARCH__ >= 900
     if constexpr (C > 1) {
         __shared__ struct share all[C];
@@ -120,19 +159,19 @@ __device__ static struct best survey_row(const T *logits, int vocab, double *nor
             *cluster.map_shared_rank(&all[part], 0) = row;
         cluster.sync();
         if (part > 0)
-            return best{0, -1};
+            return survey_result{};
         row = all[0];
         for (int k = 1; k < C; k++) {
             struct best top = better(row.best, all[k].best);
             row.sum = row.sum * exp((double)row.best.x - top.x) + all[k].sum * exp((double)all[k].best.x - top.x);
             row.best = top;
+            row.allowed = better(row.allowed, all[k].allowed);
         }
     }
 #endif
     if (row.best.id < 0)
         row.best = best{0, 0};
-    *norm = row.best.x + log(row.sum);
-    return row.best;
+    return survey_result{row.best, row.allowed, row.best.x + log(row.sum)};
 }
 
 /* The n_top best logits, best first: each is the best of those that come after the one before. */

@@ -1,0 +1,233 @@
+/* kernels/cuda/products/inputs.cu - products of many tokens whose inputs are quantised (kernels/inputs.h): x becomes
+ * codes of E4M3, with a scale for each row or for each 128 columns of one, in the memory that products of codes share.
+ * Codes are multiplied with codes by inputs_many.cuh, for more than INPUTS_MANY tokens by cuBLASLt. */
+#include "kernels/cuda/inputs.h"
+#include "kernels/cuda/products/inputs.cuh"
+#include "kernels/cuda/products/library.cuh"
+
+#define ROW_THREADS 256
+#define AT_ONCE     16 /* elements of a row that a thread takes */
+#define OF_GROUP    (INPUT_BLOCK / AT_ONCE)
+
+/* The largest over the block, for every thread. */
+__device__ static inline float block_largest(float x)
+{
+    __shared__ float part[ROW_THREADS / 32];
+    for (int d = 16; d > 0; d /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, d));
+    if (threadIdx.x % 32 == 0)
+        part[threadIdx.x / 32] = x;
+    __syncthreads();
+    x = part[threadIdx.x % (ROW_THREADS / 32)];
+    for (int d = ROW_THREADS / 64; d > 0; d /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, d));
+    return x;
+}
+
+/* As kernels/cpu/inputs.c has it. */
+__device__ static inline float input_scale(const coded_inputs &to, float largest)
+{
+    float most = to.most > 0 && largest > to.most ? to.most : largest;
+    float scale = to.given > 0 ? to.given : most / 448.0f;
+    return scale > 0 ? scale : 1;
+}
+
+template <typename T>
+__device__ static inline float largest_of(const vec<T, AT_ONCE> &x)
+{
+    float largest = 0;
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++)
+        largest = fmaxf(largest, fabsf(to_float(x.e[i])));
+    return largest;
+}
+
+/* x / scale, rounded as a division is, for scales and quotients far from the ends of the range: what the rounded
+ * inverse leaves is added once more. */
+__device__ static inline float quotient(float x, float scale, float inverse)
+{
+    float q = x * inverse, nearer = fmaf(fmaf(-q, scale, x), inverse, q);
+    return fabsf(q) < 1e38f ? nearer : q; /* NaN stays */
+}
+
+/* Four codes of x.e[4 i] and so on. */
+template <typename T, typename F>
+__device__ static inline uint32_t four_codes(const vec<T, AT_ONCE> &x, int i, F divide)
+{
+    float2 low = make_float2(divide(to_float(x.e[4 * i])), divide(to_float(x.e[4 * i + 1])));
+    float2 high = make_float2(divide(to_float(x.e[4 * i + 2])), divide(to_float(x.e[4 * i + 3])));
+    return (uint32_t)__nv_cvt_float2_to_fp8x2(low, __NV_SATFINITE, __NV_E4M3) |
+           (uint32_t)__nv_cvt_float2_to_fp8x2(high, __NV_SATFINITE, __NV_E4M3) << 16;
+}
+
+template <typename T>
+__device__ static inline uint4 input_codes(const vec<T, AT_ONCE> &x, float scale)
+{
+    uint32_t word[AT_ONCE / 4];
+    float inverse = 1.0f / scale;
+    if (scale > 1e-30f && scale < 1e30f)
+#pragma unroll
+        for (int i = 0; i < AT_ONCE / 4; i++)
+            word[i] = four_codes(x, i, [&](float y) { return quotient(y, scale, inverse); });
+    else
+#pragma unroll
+        for (int i = 0; i < AT_ONCE / 4; i++)
+            word[i] = four_codes(x, i, [&](float y) { return y / scale; });
+    return make_uint4(word[0], word[1], word[2], word[3]);
+}
+
+/* A block a row. The second look at the row finds it in the cache. */
+template <typename T>
+__global__ void __launch_bounds__(ROW_THREADS) quantise_rows(coded_inputs to, const T *x)
+{
+    using V = vec<T, AT_ONCE>;
+    after_previous();
+    const T *row = x + (size_t)blockIdx.x * to.cols;
+    float largest = 0;
+    for (int c = (int)threadIdx.x * AT_ONCE; c < to.cols && to.given == 0; c += ROW_THREADS * AT_ONCE)
+        largest = fmaxf(largest, largest_of(*(const V *)(row + c)));
+    float scale = input_scale(to, block_largest(largest));
+    for (int c = (int)threadIdx.x * AT_ONCE; c < to.cols; c += ROW_THREADS * AT_ONCE)
+        *(uint4 *)(to.codes + (size_t)blockIdx.x * to.cols + c) = input_codes(*(const V *)(row + c), scale);
+    if (threadIdx.x == 0)
+        to.scales[blockIdx.x] = scale;
+}
+
+/* The scales of w's blocks: those of each block's first row, of rows n_groups apart. By one block of threads. */
+__device__ static inline void gather_blocks(const coded_inputs &to, const float *of_rows, int n_groups, int block)
+{
+    for (int g = (int)threadIdx.x; g < to.blocks_pitch; g += ROW_THREADS)
+        to.blocks[(size_t)block * to.blocks_pitch + g] =
+            g < n_groups ? of_rows[(size_t)block * INPUT_BLOCK * n_groups + g] : 0.0f;
+}
+
+/* A block a row of x, OF_GROUP threads a group of its columns; then a block a block of w's rows. */
+template <typename T>
+__global__ void __launch_bounds__(ROW_THREADS)
+    quantise_groups(coded_inputs to, const T *x, const float *of_rows, int n_groups)
+{
+    using V = vec<T, AT_ONCE>;
+    after_previous();
+    if ((int)blockIdx.x >= to.n_rows) {
+        gather_blocks(to, of_rows, n_groups, (int)blockIdx.x - to.n_rows);
+        return;
+    }
+    const T *row = x + (size_t)blockIdx.x * to.cols;
+    for (int g = (int)threadIdx.x / OF_GROUP; g < (n_groups + 31) / 32 * 32; g += ROW_THREADS / OF_GROUP) {
+        int c = g * INPUT_BLOCK + (int)threadIdx.x % OF_GROUP * AT_ONCE;
+        V v = {};
+        if (c < to.cols)
+            v = *(const V *)(row + c);
+        float largest = largest_of(v);
+        for (int d = OF_GROUP / 2; d > 0; d /= 2)
+            largest = fmaxf(largest, __shfl_xor_sync(0xffffffffu, largest, d));
+        float scale = input_scale(to, largest);
+        if (c < to.cols)
+            *(uint4 *)(to.codes + (size_t)blockIdx.x * to.cols + c) = input_codes(v, scale);
+        if (c < to.cols && threadIdx.x % OF_GROUP == 0)
+            to.scales[(size_t)g * to.pitch + blockIdx.x] = scale;
+    }
+}
+
+static void quantise(struct queue *q, const coded_inputs &to, const void *x, const struct weight *w)
+{
+    const coded codes = coded_rows(w, 0);
+    with_type(q->act, [&](auto act) {
+        using T = decltype(act);
+        if constexpr (sizeof(T) == 2) {
+            if (codes.n_groups == 1)
+                launch(q, quantise_rows<T>, dim3((unsigned)to.n_rows), dim3(ROW_THREADS), 0, to, (const T *)x);
+            else
+                launch(q, quantise_groups<T>, dim3((unsigned)(to.n_rows + (w->rows + INPUT_BLOCK - 1) / INPUT_BLOCK)),
+                       dim3(ROW_THREADS), 0, to, (const T *)x, (const float *)codes.scales, codes.n_groups);
+        }
+    });
+}
+
+const char *cuda_inputs_refusal(struct queue *q, const struct weight *w, const struct input_form *f, bool of_experts)
+{
+    cudaDeviceProp device;
+    if (cudaGetDeviceProperties(&device, cuda_state(q)->device) != cudaSuccess || device.major != 9)
+        return "a device of another compute capability than 9.0";
+    if (q->act == DTYPE_F32)
+        return "activations of 32 bits";
+    if (of_experts)
+        return "experts";
+    if (f->codes != CODES_E4M3 || w->form.scale != SCALE_F32)
+        return "INT8";
+    bool rows = code_groups(&w->form, w->cols) <= 1 && (f->scale > 0 || f->n_groups == 1);
+    bool blocks = w->form.group == INPUT_BLOCK && w->form.first == 0 && f->blocks && f->scale == 0 &&
+                  f->group == INPUT_BLOCK && f->first % INPUT_BLOCK == 0;
+    if (!rows && !blocks)
+        return "scales that are not those of rows or of whole blocks of 128";
+    if (w->rows % 16 != 0 || w->cols % 16 != 0)
+        return "a rank's matrix of other sizes than multiples of 16";
+    return NULL;
+}
+
+static float *after(void *p, size_t bytes)
+{
+    return (float *)((char *)p + (bytes + CODES_ALIGN - 1) / CODES_ALIGN * CODES_ALIGN);
+}
+
+/* The memory for n rows of x, at most rows_at_once. */
+static coded_inputs place_inputs(const struct weight *w, int n)
+{
+    int groups = code_groups(&w->form, w->cols);
+    coded_inputs to = {};
+    to.cols = w->cols;
+    to.n_rows = n;
+    to.given = w->inputs->scale;
+    to.most = w->inputs->most;
+    to.pitch = (n + 3) / 4 * 4;
+    to.blocks_pitch = (groups + 3) / 4 * 4;
+    to.codes = (uint8_t *)w->wide;
+    to.scales = after(to.codes, (size_t)n * (size_t)w->cols);
+    to.blocks = after(to.scales, (size_t)to.pitch * (size_t)groups * sizeof(float));
+    to.rest = after(to.blocks, (size_t)(w->rows / INPUT_BLOCK + 1) * (size_t)to.blocks_pitch * sizeof(float));
+    return to;
+}
+
+/* Rows of x for which there is memory. */
+static int rows_at_once(const struct weight *w)
+{
+    size_t groups = (size_t)code_groups(&w->form, w->cols), row = (size_t)w->cols + groups * sizeof(float);
+    size_t blocks = ((size_t)w->rows / INPUT_BLOCK + 1) * (groups + 3) * sizeof(float) + 4 * CODES_ALIGN;
+    return blocks < WIDE_BYTES ? (int)((WIDE_BYTES - blocks) / row / 4 * 4) : 0;
+}
+
+/* The rows, of n, that one product takes: for blocks cuBLASLt wants multiples of four. */
+static int rows_of_product(const struct weight *w, int n)
+{
+    int most = rows_at_once(w);
+    n = n < most ? n : most;
+    return n > INPUTS_MANY && code_groups(&w->form, w->cols) > 1 ? n / 4 * 4 : n;
+}
+
+static bool multiply(struct queue *q, product_out out, const coded_inputs &x, const struct weight *w,
+                     const struct weight *bias, bool accumulate)
+{
+    const coded codes = coded_rows(w, 0);
+    const struct code_scales scales = {codes.n_groups > 1 ? x.blocks : (const float *)codes.scales, x.scales};
+    if (x.n_rows <= INPUTS_MANY && product_of_some_inputs(q, out.data, x, w, bias, accumulate))
+        return true;
+    return product_of_library(q, out, x.codes, w, bias, x.n_rows, accumulate, &scales);
+}
+
+int product_of_inputs(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                      int n_tokens, bool accumulate)
+{
+    size_t size = dtype_bytes(q->act);
+    if ((bias && bias->type != q->act) || ((uintptr_t)x | (uintptr_t)out) % 16 != 0)
+        return 0;
+    for (int first = 0, n; first < n_tokens; first += n) {
+        n = rows_of_product(w, n_tokens - first);
+        if (n == 0)
+            return first;
+        const coded_inputs made = place_inputs(w, n);
+        quantise(q, made, (const char *)x + (size_t)first * w->cols * size, w);
+        if (!multiply(q, product_out{(char *)out + (size_t)first * w->rows * size, w->rows}, made, w, bias, accumulate))
+            return first;
+    }
+    return n_tokens;
+}

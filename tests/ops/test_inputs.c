@@ -1,0 +1,215 @@
+/* tests/ops/test_inputs.c - products of quantised weights whose inputs are quantised, too (kernels/inputs.h): against
+ * sums in double of the numbers that codes and scales stand for. */
+#include "kernels/inputs.h"
+#include "tests/ops/check.h"
+
+#include <limits.h>
+
+/* Codes of E4M3 with a scale for each row, or for blocks of INPUT_BLOCK x INPUT_BLOCK. */
+static struct weight random_codes(const struct input_form *f, int rows, int cols, uint64_t *state)
+{
+    const struct code_form form = {.codes = CODES_E4M3, .group = f->group};
+    struct weight w = {.data = malloc(code_bytes(&form, rows, cols)), .rows = rows, .cols = cols, .form = form};
+    int groups = code_groups(&form, cols);
+    uint8_t *data = w.data;
+    float *scales = (float *)(void *)(data + code_scales_at(&form, rows, cols));
+    assert_non_null(data);
+    for (size_t i = 0; i < (size_t)rows * (size_t)cols; i++) {
+        data[i] = (uint8_t)random_bits(state);
+        data[i] ^= (data[i] & 0x7f) == 0x7f;
+    }
+    for (int i = 0; i < rows * groups; i++)
+        scales[i] = f->blocks && i / groups % INPUT_BLOCK > 0
+                        ? scales[i - groups]
+                        : (0.75f + 0.25f * random_float(state)) / 130 / sqrtf((float)cols);
+    return w;
+}
+
+/* The numbers that a row of inputs becomes. */
+static void quantised(double *number, const struct input_form *f, const float *row, int cols)
+{
+    for (int begin = 0, end; begin < cols; begin = end) {
+        float largest = 0;
+        end = f->group < cols - begin ? begin + f->group : cols;
+        for (int c = begin; c < end; c++)
+            largest = fmaxf(largest, fabsf(row[c]));
+        largest = f->most > 0 ? fminf(largest, f->most) : largest;
+        float scale = f->scale > 0 ? f->scale : largest / 448.0f;
+        scale = scale > 0 ? scale : 1;
+        for (int c = begin; c < end; c++)
+            number[c] = (double)code_value(CODES_E4M3, float_to_e4m3(row[c] / scale)) * (double)scale;
+    }
+}
+
+/* As a layer does it: by the backend's operations, or within its product. */
+static void product(struct queue *q, float *out, float *x, struct weight *w, const struct weight *bias,
+                    const struct input_form *f, int n_tokens, bool accumulate)
+{
+    const struct input_ops *inputs = backend_real_ops()->inputs;
+    float *largest = zeroed((size_t)n_tokens * (size_t)f->n_groups, sizeof *largest);
+    w->inputs = f;
+    if (inputs->quantise != NULL) {
+        inputs->find_largest(q, largest, x, f, n_tokens, w->cols);
+        inputs->quantise(q, x, x, largest, f, n_tokens, w->cols);
+    }
+    ops->matmul(q, out, x, w, bias, n_tokens, accumulate);
+    free(largest);
+}
+
+static double *expected(const float *x, const float *before, const struct weight *w, const struct weight *bias,
+                        const struct input_form *f, int n_tokens)
+{
+    double *want = zeroed((size_t)n_tokens * (size_t)w->rows, sizeof *want);
+    double *number = zeroed((size_t)w->cols, sizeof *number);
+    double *weights = zeroed((size_t)w->rows * (size_t)w->cols, sizeof *weights);
+    for (int i = 0; i < w->rows * w->cols; i++)
+        weights[i] = code_element(w->data, &w->form, w->rows, w->cols, i / w->cols, i % w->cols);
+    for (int t = 0; t < n_tokens; t++) {
+        quantised(number, f, x + (size_t)t * w->cols, w->cols);
+        for (int r = 0; r < w->rows; r++) {
+            size_t i = (size_t)t * (size_t)w->rows + (size_t)r;
+            want[i] = (before != NULL ? before[i] : 0) + (bias != NULL ? weight_at(bias, 0, r) : 0);
+            for (int c = 0; c < w->cols; c++)
+                want[i] += number[c] * weights[(size_t)r * (size_t)w->cols + (size_t)c];
+        }
+    }
+    free(number);
+    free(weights);
+    return want;
+}
+
+/* Rows of many sizes, and one of zeros. */
+static void fill_rows(float *x, int n_tokens, int cols, uint64_t *state)
+{
+    for (int t = 0; t < n_tokens; t++)
+        random_fill(x + (size_t)t * cols, (size_t)cols, state, t == 7 ? 0 : 0.25f * (float)(1 + t % 5));
+}
+
+static bool takes(const struct weight *w, const struct input_form *f)
+{
+    return backend_real_ops()->inputs->refusal(backend_real_queue(), w, f, false) == NULL;
+}
+
+static void check(struct input_form f, int n_tokens, int rows, int cols, bool with_bias, bool accumulate)
+{
+    if (left_out())
+        return;
+    uint64_t state = 3 + (uint64_t)n_tokens * 1000003 + (uint64_t)rows * 1009 + (uint64_t)cols;
+    struct queue q = test_queue(2);
+    struct weight w = random_codes(&f, rows, cols, &state), bias = random_weight(backend_act(), 1, rows, &state, 1);
+    struct guarded x = guarded_open((size_t)n_tokens * cols), out = guarded_open((size_t)n_tokens * rows);
+    fill_rows(x.data, n_tokens, cols, &state);
+    if (accumulate)
+        random_fill(out.data, out.n, &state, 1);
+    double *want = expected(x.data, accumulate ? out.data : NULL, &w, with_bias ? &bias : NULL, &f, n_tokens);
+    if (takes(&w, &f)) {
+        char what[120];
+        product(&q, out.data, x.data, &w, with_bias ? &bias : NULL, &f, n_tokens, accumulate);
+        snprintf(what, sizeof what, "[%d,%d] x [%d]%s%s%s, scale %g, at most %g", rows, cols, n_tokens,
+                 f.blocks ? " in blocks" : "", with_bias ? ", bias" : "", accumulate ? ", added" : "", (double)f.scale,
+                 (double)f.most);
+        close_enough(what, out.data, want, out.n, 4e-6, 2e-6);
+        assert_int_equal(q.err.code, ERR_NONE);
+    }
+    free(w.data);
+    free(bias.data);
+    free(want);
+    guarded_close(&x);
+    guarded_close(&out);
+}
+
+static const struct input_form of_rows = {.codes = CODES_E4M3, .group = INT_MAX, .n_groups = 1};
+
+static void test_sizes(void **unused)
+{
+    static const int tokens[] = {17, 18, 33, 130, 300}, rows[] = {16, 48, 528}, cols[] = {16, 48, 272, 4112};
+    (void)unused;
+    for (size_t t = 0; t < sizeof tokens / sizeof tokens[0]; t++)
+        for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++)
+            for (size_t c = 0; c < sizeof cols / sizeof cols[0]; c++)
+                if (tokens[t] * rows[r] < 2000 || cols[c] < 1000)
+                    check(of_rows, tokens[t], rows[r], cols[c], (r + t) % 2, (c + t) % 3 == 0);
+}
+
+static void test_blocks(void **unused)
+{
+    static const int tokens[] = {17, 20, 64, 130, 299}, rows[] = {16, 128, 272, 528},
+                     cols[] = {16, 128, 192, 272, 1040};
+    (void)unused;
+    for (size_t t = 0; t < sizeof tokens / sizeof tokens[0]; t++)
+        for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++)
+            for (size_t c = 0; c < sizeof cols / sizeof cols[0]; c++) {
+                const struct input_form of_blocks = {.codes = CODES_E4M3,
+                                                     .group = INPUT_BLOCK,
+                                                     .n_groups = (cols[c] + INPUT_BLOCK - 1) / INPUT_BLOCK,
+                                                     .blocks = true};
+                check(of_blocks, tokens[t], rows[r], cols[c], (r + t) % 3 == 0, (c + t) % 3 == 0);
+            }
+}
+
+/* A scale of the checkpoint's, which large inputs are beyond; a bound of the largest. */
+static void test_given(void **unused)
+{
+    struct input_form given = of_rows, bound = of_rows;
+    (void)unused;
+    given.scale = 0.001f;
+    bound.most = 0.3f;
+    for (int kind = 0; kind < 4; kind++) {
+        check(given, 40, 64, 272, kind % 2, kind / 2);
+        check(bound, 40, 64, 272, kind % 2, kind / 2);
+    }
+}
+
+/* More rows of x than there is memory to keep as codes at once. */
+static void test_many_tokens(void **unused)
+{
+    enum { TOKENS = 5000, ROWS = 16, COLS = 16384 };
+    uint64_t state = 77;
+    struct queue q = test_queue(2);
+    struct weight w = random_codes(&of_rows, ROWS, COLS, &state);
+    (void)unused;
+    if (backend_is_device() && takes(&w, &of_rows)) {
+        float *x = zeroed((size_t)TOKENS * COLS, sizeof *x), *out = zeroed((size_t)TOKENS * ROWS, sizeof *out);
+        for (int t = 0; t < TOKENS; t++)
+            x[(size_t)t * COLS + (size_t)(t * 37 % COLS)] = as_act(1 + (float)t);
+        product(&q, out, x, &w, NULL, &of_rows, TOKENS, false);
+        for (int t = 0; t < TOKENS; t += 7)
+            for (int r = 0; r < ROWS; r++) {
+                int c = t * 37 % COLS;
+                double want =
+                    (double)x[(size_t)t * COLS + (size_t)c] * (double)code_element(w.data, &w.form, ROWS, COLS, r, c);
+                assert_true(fabs(out[t * ROWS + r] - want) <= 0.01 * fabs(want) + 1e-6);
+            }
+        free(x);
+        free(out);
+    }
+    free(w.data);
+}
+
+/* A row that holds what is no number says so, and no other row. */
+static void test_no_numbers(void **unused)
+{
+    enum { TOKENS = 20, ROWS = 32, COLS = 64 };
+    uint64_t state = 9;
+    struct queue q = test_queue(2);
+    struct weight w = random_codes(&of_rows, ROWS, COLS, &state);
+    float x[TOKENS * COLS], out[TOKENS * ROWS];
+    (void)unused;
+    random_fill(x, TOKENS * COLS, &state, 1);
+    x[4 * COLS + 9] = NAN;
+    if (takes(&w, &of_rows)) {
+        product(&q, out, x, &w, NULL, &of_rows, TOKENS, false);
+        for (int i = 0; i < TOKENS * ROWS; i++)
+            assert_true(isnan(out[i]) == (i / ROWS == 4));
+    }
+    free(w.data);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),       cmocka_unit_test(test_blocks),     cmocka_unit_test(test_given),
+        cmocka_unit_test(test_many_tokens), cmocka_unit_test(test_no_numbers),
+    };
+    return run_everywhere(tests, sizeof tests / sizeof tests[0]);
+}
