@@ -407,7 +407,7 @@ static void switches(int ranks)
             all[k] = json_number_value(json_array_get(json_object_get(one, "milliseconds"), k));
         case_check(name != NULL && strstr(i == 0 ? models_demo() : dir, name) != NULL, "switch %zu: to %s", i, name);
         case_check(all[1] > 0 && all[1] <= all[0] && all[0] <= all[2], "%g [%g .. %g] ms", all[0], all[1], all[2]);
-        case_check(json_object_size(parts) == 10, "%zu parts", json_object_size(parts));
+        case_check(json_object_size(parts) == 11, "%zu parts", json_object_size(parts));
         json_object_foreach(parts, key, part)
         {
             double median = json_number_value(json_array_get(part, 0)),

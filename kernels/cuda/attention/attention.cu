@@ -3,8 +3,10 @@
  * attention_prompts.cuh, or attention_prefill.cuh where that has no code for the device or the heads, or they see
  * chunks. Which is which is seen on the device, but for tokens of which the batch says so. A few tokens
  * (EVERY_TOKEN_ALONE) all count as standing alone and go through attention_decode.cuh, so that a result has the same
- * bits whatever else is in such a batch. Float, heads of other sizes, and of more than 256 elements, as latents have: a
- * plain kernel. A cache of codes (struct heads' kv_scales) takes the same ways, but for attention_prompts.cuh. */
+ * bits whatever else is in such a batch. Latents of 576 elements: attention_latent.cuh. Float, heads of other sizes,
+ * and of more than 256 elements: a plain kernel. A cache of codes (struct heads' kv_scales) takes the same ways, but
+ * for attention_prompts.cuh and attention_latent.cuh. */
+#include "kernels/cuda/attention/attention_latent.cuh"
 #include "kernels/cuda/attention/attention_many.cuh"
 #include "kernels/cuda/attention/attention_prefill.cuh"
 #include "kernels/cuda/attention/attention_prompts_host.cuh"
@@ -12,6 +14,8 @@
 #include <stdlib.h>
 
 #define EVERY_TOKEN_ALONE 16
+#define LATENT_DIVIDED    128 /* tokens up to which the keys of latents are divided, into LATENT_PARTS parts */
+#define LATENT_PARTS      4
 #define PARTIAL_BYTES     ((size_t)64 << 20) /* of sums that wait for the last block of an item */
 #define MAX_ITEMS         ((size_t)1 << 16)  /* whose keys may be divided */
 
@@ -232,6 +236,26 @@ static void plain(struct queue *q, const attention_args<T, C> &a)
     CUDA_TRY(q, cudaGetLastError());
 }
 
+/* Latents: false: these are none, or there is no code for them. Many tokens keep the blocks busy by themselves. */
+template <typename T, typename C>
+static bool attend_latents(struct queue *, const attention_args<T, C> &)
+{
+    return false;
+}
+template <typename T>
+static bool attend_latents(struct queue *q, attention_args<T> a)
+{
+    const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
+    const struct heads *h = &a.heads;
+    if (a.k_cache != a.v_cache || h->head_dim != LATENT_DIM || h->n_kv_heads != 1 || h->cap > 0 || a.n_tokens > 65535 ||
+        h->alibi_slopes != NULL)
+        return false;
+    int parts = a.n_tokens <= EVERY_TOKEN_ALONE ? DECODE_MAX_PARTS : a.n_tokens <= LATENT_DIVIDED ? LATENT_PARTS : 1;
+    divide_items(&a, s, a.n_tokens, parts, LATENT_DIM);
+    latent_launch(q, s->launches_early, a, dim3((unsigned)a.max_parts, (unsigned)items_of(h), (unsigned)a.n_tokens));
+    return true;
+}
+
 template <typename C>
 static bool on_tensor_cores(struct queue *, const attention_args<float, C> &)
 {
@@ -257,9 +281,11 @@ template <typename T, typename C>
 static bool on_tensor_cores(struct queue *q, const attention_args<T, C> &a)
 {
     struct attention_state *s = (struct attention_state *)cuda_state(q)->attention;
-    if (!s->tensor_cores || a.heads.head_dim % 8 != 0 || a.heads.head_dim > CUDA_TILE_HEAD_DIM ||
+    if (!s->tensor_cores || a.heads.head_dim % 8 != 0 ||
         ((uintptr_t)a.k_cache | (uintptr_t)a.v_cache | (uintptr_t)a.qkv) % 16 != 0 || (uintptr_t)a.out % 4 != 0)
         return false;
+    if (a.heads.head_dim > CUDA_TILE_HEAD_DIM)
+        return attend_latents(q, a);
     with_width<C>(a.heads.head_dim, [&](auto w) {
         const int HD = decltype(w)::value;
         if (a.n_tokens <= EVERY_TOKEN_ALONE) {
@@ -360,6 +386,10 @@ extern "C" int cuda_attention_open(struct queue *q, struct err *e)
         rc = cudaMemsetAsync(s->n_arrived, 0, MAX_ITEMS * sizeof *s->n_arrived, cuda_stream(q));
     if (rc == cudaSuccess && s->tensor_cores)
         rc = open_prompts(q, &s->prompts);
+    if (rc == cudaSuccess && s->tensor_cores)
+        rc = latent_allow<__half>();
+    if (rc == cudaSuccess && s->tensor_cores)
+        rc = latent_allow<__nv_bfloat16>();
     const int dims[] = {64, 80, 96, 128, 256};
     for (int dim : dims)
         with_width<__half>(dim, [&](auto w) {

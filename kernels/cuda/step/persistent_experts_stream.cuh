@@ -244,6 +244,8 @@ struct expert_lookahead {
     {
         if (n >= EXPERT_AHEAD || (uint32_t)clock64() - since < STREAM_PACE)
             return;
+        if (now.depends() && !later.depends()) /* memory has enough to do with experts; it rests before a choice */
+            return;
         if (later.pending(known)) {
             if (skipped >= now.layer)
                 return;

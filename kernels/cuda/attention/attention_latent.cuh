@@ -1,0 +1,19 @@
+/* kernels/cuda/attention/attention_latent.cuh - attention of all heads over one KV head whose keys are its values, as
+ * latent attention has it: heads of LATENT_DIM elements, too wide for the other kernels on the tensor cores. Compiled
+ * in attention_latent.cu. */
+#ifndef ATTENTION_ATTENTION_LATENT_CUH
+#define ATTENTION_ATTENTION_LATENT_CUH
+
+#include "kernels/cuda/attention/attention_decode.cuh"
+
+#define LATENT_DIM 576
+
+/* Lets the kernel have as much shared memory as it wants. */
+template <typename T>
+cudaError_t latent_allow(void);
+
+/* a: as the decode kernel wants it, of one KV head, k_cache == v_cache. Enqueued. */
+template <typename T>
+void latent_launch(struct queue *q, bool early, const attention_args<T> &a, dim3 grid);
+
+#endif
