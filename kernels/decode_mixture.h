@@ -1,6 +1,6 @@
 /* kernels/decode_mixture.h - what the persistent step (kernels/persistent.h) is told of a model in whose every layer a
  * router chooses the experts that a token goes through: mlp(x) is the sum of what they say, as op_list.h's route,
- * experts_first and experts_second have it. Backends know such a model by its ffn, which is 0. */
+ * experts_first and experts_second have it. */
 #ifndef KERNELS_DECODE_MIXTURE_H
 #define KERNELS_DECODE_MIXTURE_H
 
@@ -19,7 +19,7 @@ struct decode_mixture {
 /* NULL: the layers are dense. */
 static inline const struct decode_mixture *decode_mixture_of(const struct decode_model *m)
 {
-    return m->ffn == 0 ? (const struct decode_mixture *)m : NULL;
+    return m->mixture ? (const struct decode_mixture *)m : NULL;
 }
 
 #endif

@@ -34,6 +34,7 @@ struct decode_layer {
 struct decode_model {
     int n_layers, hidden, ffn; /* ffn: this rank's columns */
     bool gated, parallel, shared_norm;
+    bool mixture; /* the model is a struct decode_mixture's (kernels/decode_mixture.h) */
     enum activation activation;
     enum norm_kind norm;
     float norm_eps;

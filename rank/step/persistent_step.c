@@ -8,7 +8,7 @@
 #include <string.h>
 
 struct persistent_model {
-    struct decode_mixture all;    /* or, by its ffn, a model of dense layers only */
+    struct decode_mixture all;    /* or a model of dense layers only */
     const struct weight **router; /* [2 n_layers]: of all layers, then their biases */
     struct decode_layer layer[];
 };
@@ -112,6 +112,7 @@ static struct decode_model describe(const struct network *n, const struct decode
         .hidden = m->hidden,
         .ffn = experts ? 0 : range_length(n->shard.ffn),
         .gated = experts || m->gated_mlp,
+        .mixture = experts,
         .parallel = m->parallel_residual,
         .shared_norm = m->shared_norm,
         .activation = m->activation,

@@ -102,6 +102,12 @@ static const struct subject models[] = {
     "{\"model_type\":\"" family "\",\"torch_dtype\":\"bfloat16\",\"num_attention_heads\":8,\"num_key_value_heads\":2," \
     "\"norm_topk_prob\":true," rest "}"
 
+/* Both families' names of an expert's columns and of the number of experts. */
+#define CODED_MOE(family, hidden, ffn, experts, chosen)                                                         \
+    MOE(family, "\"vocab_size\":900,\"hidden_size\":" hidden ",\"intermediate_size\":" ffn                      \
+                ",\"moe_intermediate_size\":" ffn ",\"num_experts\":" experts ",\"num_local_experts\":" experts \
+                ",\"num_experts_per_tok\":" chosen ",\"num_hidden_layers\":2,\"head_dim\":64")
+
 /* Mixtures of experts. A router chooses otherwise out of another rounding of its input, where experts are nearly alike;
  * what follows differs then, and rightly. Where all experts are chosen none may, nor where those that are nearly left
  * out count next to nothing. Sizes of experts are multiples of 64 on 1 and 2 ranks. */
@@ -138,6 +144,20 @@ static const struct subject mixtures[] = {
      MOE("gpt_oss", "\"vocab_size\":501,\"hidden_size\":1024,\"intermediate_size\":192,\"num_local_experts\":40,"
                     "\"num_experts_per_tok\":32,\"num_hidden_layers\":2,\"head_dim\":64"),
      false, NULL, true, 0},
+    {"qwen3_moe, all of 6 experts, coded, FP8 in blocks", CODED_MOE("qwen3_moe", "512", "1024", "6", "6"), false,
+     "fp8-block", false, 0},
+    {"qwen3_moe, 8 of 128 experts, coded, FP8 in blocks", CODED_MOE("qwen3_moe", "2048", "768", "128", "8"), false,
+     "fp8-block", false, 30},
+    {"qwen3_moe, all of 4 experts, coded, FP8, a scale a row", CODED_MOE("qwen3_moe", "4096", "2304", "4", "4"), false,
+     "fp8", false, 0},
+    {"qwen3_moe, all of 6 experts, coded, MXFP4", CODED_MOE("qwen3_moe", "512", "1024", "6", "6"), false, "mxfp4",
+     false, 0},
+    {"qwen3_moe, 4 of 32 experts, coded, MXFP4 in two steps", CODED_MOE("qwen3_moe", "4608", "4160", "32", "4"), false,
+     "mxfp4", false, 30},
+    {"gpt_oss, all of 4 experts, coded, MXFP4, 2880 columns", CODED_MOE("gpt_oss", "2880", "2880", "4", "4"), false,
+     "mxfp4", false, 0},
+    {"gpt_oss, 4 of 32 experts, coded, MXFP4, whole ones", CODED_MOE("gpt_oss", "2880", "2880", "32", "4"), false,
+     "mxfp4", true, 30},
 };
 
 /* Rows that were compared, and those of which a router seems to have chosen otherwise. */
@@ -171,7 +191,7 @@ static const struct subject coded_models[] = {
      false, "int4", false, 0},
 };
 
-/* Scales and zeros that differ from group to group: noise has one for all. */
+/* Scales and zeros that differ from group to group: noise has one for all. Exponents differ by up to 2. */
 static void vary_groups(struct side *s, const struct weight *w, uint32_t seed)
 {
     size_t at = code_scales_at(&w->form, w->rows, w->cols), bytes = code_bytes(&w->form, w->rows, w->cols) - at;
@@ -182,7 +202,10 @@ static void vary_groups(struct side *s, const struct weight *w, uint32_t seed)
     s->instance.ops->wait(&s->instance.q);
     for (int i = 0; i < n; i++) {
         seed = seed * 1664525u + 1013904223u;
-        ((float *)data)[i] *= 0.75f + (float)(seed >> 8) / (1 << 25);
+        if (w->form.scale == SCALE_E8M0)
+            data[i] = (unsigned char)(data[i] + (seed >> 8) % 3);
+        else
+            ((float *)data)[i] *= 0.75f + (float)(seed >> 8) / (1 << 25);
         if (w->form.zeros)
             data[zeros + (size_t)i] = (unsigned char)(5 + (seed >> 8) % 7);
     }

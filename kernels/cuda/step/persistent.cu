@@ -14,17 +14,16 @@ static bool fits_type(const struct queue *q, const struct weight *w)
     return w == nullptr || weight_is_quantised(w) || w->type == q->act;
 }
 
-static bool has_groups(const struct weight *w)
+bool weight_has_groups(const struct weight *w)
 {
     return code_groups(&w->form, w->cols) > 1;
 }
 
-/* FORM_NONE: 16-bit weights, or codes that no kernel takes. */
-static enum chain_form form_of(const struct weight *w)
+enum chain_form form_of_weight(const struct weight *w)
 {
     const struct code_form *f = &w->form;
     if (!weight_is_quantised(w) || f->scale != SCALE_F32 ||
-        (has_groups(w) ? f->group != GROUP_COLUMNS || f->first != 0 : f->zeros))
+        (weight_has_groups(w) ? f->group != GROUP_COLUMNS || f->first != 0 : f->zeros))
         return FORM_NONE;
     return f->codes == CODES_E4M3   ? FORM_E4M3
            : f->codes == CODES_INT8 ? FORM_INT8
@@ -37,7 +36,7 @@ static const char *refuse_codes(const struct weight *w)
 {
     if (!weight_is_quantised(w))
         return nullptr;
-    if (form_of(w) == FORM_NONE)
+    if (form_of_weight(w) == FORM_NONE)
         return "quantised weights other than FP8, INT8 and INT4 with scales of rows or of whole groups of 128 inputs";
     if (w->cols * code_bits(w->form.codes) % 1024 != 0)
         return "quantised weights in rows that are not multiples of 128 bytes";
@@ -47,14 +46,20 @@ static const char *refuse_codes(const struct weight *w)
     return nullptr;
 }
 
+/* The experts of a mixture are not this file's, but for the copies of their weights. */
+static bool is_expert(const struct decode_model *m, int product)
+{
+    return m->mixture && (product == 2 || product == 3);
+}
+
 /* The first product's weights that are codes; NULL: none are. */
 static const struct weight *find_codes(const struct decode_model *m)
 {
     const struct decode_layer *l = &m->layer[0];
     const struct weight *const all[] = {l->qkv, l->out, l->mlp_in, l->mlp_out, m->head};
-    for (const struct weight *w : all)
-        if (weight_is_quantised(w))
-            return w;
+    for (int k = 0; k <= CHAIN_HEAD; k++)
+        if (weight_is_quantised(all[k]) && !is_expert(m, k))
+            return all[k];
     return nullptr;
 }
 
@@ -63,7 +68,8 @@ static bool another_form(const struct decode_model *m, const struct weight *w)
 {
     const struct weight *first = find_codes(m);
     return weight_is_quantised(w) &&
-           (form_of(w) != form_of(first) || w->form.zeros != first->form.zeros || has_groups(w) != has_groups(first));
+           (form_of_weight(w) != form_of_weight(first) || w->form.zeros != first->form.zeros ||
+            weight_has_groups(w) != weight_has_groups(first));
 }
 
 /* Compares a layer with the first one. */
@@ -77,7 +83,7 @@ static bool alike(const struct decode_layer *a, const struct decode_layer *b)
     return true;
 }
 
-static const char *refuse_layer(struct queue *q, const struct decode_layer *l)
+static const char *refuse_layer(struct queue *q, const struct decode_model *m, const struct decode_layer *l)
 {
     const struct weight *const all[] = {l->attn_norm, l->attn_norm_bias, l->mlp_norm, l->mlp_norm_bias, l->qkv,
                                         l->qkv_bias,  l->q_norm,         l->k_norm,   l->out,           l->out_bias,
@@ -89,9 +95,9 @@ static const char *refuse_layer(struct queue *q, const struct decode_layer *l)
     for (const struct weight *w : products)
         if (w->rows < 2 || w->cols < 8 || w->cols % 8 != 0 || (uintptr_t)w->data % 16 != 0)
             return "rows of weights that are not multiples of 16 bytes";
-    for (const struct weight *w : products)
-        if (refuse_codes(w) != nullptr)
-            return refuse_codes(w);
+    for (int k = 0; k < CHAIN_PRODUCTS; k++)
+        if (!is_expert(m, k) && refuse_codes(products[k]) != nullptr)
+            return refuse_codes(products[k]);
     const struct heads *h = &l->heads;
     if (h->head_dim != 64 && h->head_dim != 128 && h->head_dim != 256)
         return "heads that have neither 64, 128 nor 256 elements";
@@ -121,7 +127,7 @@ extern "C" const char *cuda_persistent_refusal(struct queue *q, const struct dec
     if (m->head->rows < 1 || (uintptr_t)m->head->data % 16 != 0)
         return "a rank without vocabulary";
     for (int l = 0; l < m->n_layers; l++) {
-        const char *why = refuse_layer(q, &m->layer[l]);
+        const char *why = refuse_layer(q, m, &m->layer[l]);
         if (why != nullptr)
             return why;
         if (!alike(&m->layer[0], &m->layer[l]))
@@ -131,7 +137,7 @@ extern "C" const char *cuda_persistent_refusal(struct queue *q, const struct dec
     if (why == nullptr && m->parallel && find_codes(m) != nullptr)
         why = "quantised weights in parallel layers";
     bool mixed = false;
-    each_product(m, [&](const struct weight *w, int) { mixed = mixed || another_form(m, w); });
+    each_product(m, [&](const struct weight *w, int k) { mixed = mixed || (!is_expert(m, k) && another_form(m, w)); });
     return why == nullptr && mixed ? "quantised weights of more than one form" : why;
 }
 
@@ -223,7 +229,7 @@ static void open_maps(struct queue *q, struct persistent *p, const struct decode
 static void open_scales(struct queue *q, struct persistent *p, const struct decode_model *m)
 {
     size_t n = (size_t)m->n_layers * CHAIN_PRODUCTS + 1, bytes = n * sizeof(const float *);
-    if (p->form == FORM_NONE || has_groups(find_codes(m)))
+    if (p->form == FORM_NONE || weight_has_groups(find_codes(m)))
         return;
     const float **host = (const float **)err_calloc(&q->err, n, sizeof *host, "table of scales"), **at = host;
     p->scales = (const float **)cuda_alloc(q, bytes);
@@ -243,15 +249,15 @@ static void open_scales(struct queue *q, struct persistent *p, const struct deco
 /* The maps of each product's scales and zeros of groups. */
 static void open_groups(struct queue *q, struct persistent *p, const struct decode_model *m)
 {
-    if (p->form == FORM_NONE || !has_groups(find_codes(m)))
+    if (p->form == FORM_NONE || !weight_has_groups(find_codes(m)))
         return;
     const int n = group_count(p->form);
     struct chain_args *a = &p->args;
     p->group_maps = upload_maps(q, ((size_t)m->n_layers * CHAIN_PRODUCTS + 1) * 2, [&](CUtensorMap *to, auto encode) {
         each_product(m, [&](const struct weight *w, int k) {
-            if (weight_is_quantised(w))
+            if (weight_is_quantised(w) && !is_expert(m, k))
                 make_group_map(q, to, encode, w, 4, a->product[k].tile_rows, n);
-            if (w->form.zeros)
+            if (w->form.zeros && !is_expert(m, k))
                 make_group_map(q, to + 1, encode, w, 1, a->product[k].tile_rows, n);
             to += 2;
         });
@@ -416,7 +422,7 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     a->n_ranks = m->n_ranks;
     a->at.bias_rows = has_bias(m);
     int limit = 0, n_blocks = cuda_state(q)->n_multiprocessors;
-    p->form = find_codes(m) != nullptr ? form_of(find_codes(m)) : FORM_NONE;
+    p->form = find_codes(m) != nullptr ? form_of_weight(find_codes(m)) : FORM_NONE;
     open_scales(q, p, m);
     CUDA_TRY(q, cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda_state(q)->device));
     p->max_shared = limit;
@@ -427,7 +433,7 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     open_maps(q, p, m);
     open_words(q, p, m);
     open_steps(q, p);
-    if (p->form == FORM_NONE)
+    if (p->form == FORM_NONE && !m->mixture)
         wide_open(q, p, m);
     cuda_state(q)->vain->n_layers = m->n_layers;
     cuda_persistent_patience(q, PATIENCE, PATIENCE_OWN);

@@ -43,8 +43,9 @@ static_assert(CHAIN_THREADS * CHAIN_REGISTERS + STREAM_THREADS * STREAM_REGISTER
 #define WIDE_BLOCKS   160 /* of a wide step at most */
 
 /* The form of weights that are codes: a kernel knows one besides 16-bit numbers. A scale is of
- * a row or, where there are `group_maps`, of GROUP_COLUMNS of it; then there may be zeros, too, of INT8 and INT4. */
-enum chain_form { FORM_NONE, FORM_E4M3, FORM_INT8, FORM_INT4 };
+ * a row or, where there are `group_maps`, of GROUP_COLUMNS of it; then there may be zeros, too, of INT8 and INT4.
+ * FORM_E2M1 is of experts only: see persistent_experts_codes.cuh. */
+enum chain_form { FORM_NONE, FORM_E4M3, FORM_INT8, FORM_INT4, FORM_E2M1 };
 #define GROUP_COLUMNS 128
 
 enum chain_input { INPUT_NORMED, INPUT_SAME /* as the product before */, INPUT_ATTENDED, INPUT_ACTIVATED };

@@ -18,6 +18,14 @@
 struct expert_layer {
     const void *router_bias; /* [n_experts]; NULL: none */
     const void *sinks;       /* [n_heads]; NULL: none */
+    const char *scales[2];   /* of codes, of the first and the second product: [rows of all held experts][groups] */
+};
+
+/* The experts' weights where they are codes, see persistent_experts_codes.cuh. */
+struct expert_codes {
+    int pitch[2];  /* bytes of a row's scales, of the first and the second product */
+    int slot;      /* bytes of the scales that come with a slot of weights */
+    int at, input; /* offsets in shared memory of the slots' scales, of the first product's activations */
 };
 
 /* product[2] and product[3] of the chain are one expert's: `ffn` results of hidden columns, hidden results of ffn
@@ -28,6 +36,7 @@ struct expert_args : chain_args {
     int more_at;                     /* offset of the same in shared memory */
     const CUtensorMap *router_maps;  /* device [n_layers][BOX_SIZES] */
     struct routing how;
+    struct expert_codes codes;
     int first_held, n_held;
     int pair_pitch;                  /* elements of a pair's activations in shared memory */
     int choice;                      /* offset of expert_choice in shared memory */

@@ -3,6 +3,7 @@
  * opens, which takes one expert for the MLP: the matrices of all experts are ones of more rows. */
 #include "kernels/cuda/persistent_any.h"
 #include "kernels/cuda/step/persistent_attention_item.cuh"
+#include "kernels/cuda/step/persistent_experts_codes.cuh"
 #include "kernels/cuda/step/persistent_experts_kernels.h"
 #include "kernels/cuda/step/persistent_host.cuh"
 #include "kernels/cuda/step/persistent_maps.cuh"
@@ -14,9 +15,45 @@
 struct expert_step {
     struct persistent *p;
     struct expert_args args; /* but for the chain_args that change */
+    enum chain_form form;    /* of the experts' weights */
     int bias_rows, max_tokens;
     bool has_biases; /* of the experts' second products */
 };
+
+/* FORM_NONE: 16-bit weights, or codes that no kernel takes. */
+static enum chain_form expert_form(const struct weight *w)
+{
+    const struct code_form *f = &w->form;
+    if (f->codes == CODES_E2M1 && f->scale == SCALE_E8M0 && f->group == SMALL_GROUP && f->first == 0)
+        return FORM_E2M1;
+    return form_of_weight(w) == FORM_E4M3 ? FORM_E4M3 : FORM_NONE;
+}
+
+/* The columns of the experts' products are multiples of so many. */
+static int expert_columns(enum chain_form form)
+{
+    return form == FORM_E2M1 ? SMALL_GROUP : form == FORM_E4M3 ? GROUP_COLUMNS : EXPERT_COLUMNS;
+}
+
+static const char *refuse_experts(const struct decode_model *m, const struct decode_layer *l)
+{
+    const struct decode_layer *first = &m->layer[0];
+    const enum chain_form form = expert_form(first->mlp_in);
+    const struct weight *const dense[] = {l->qkv, l->out, m->head};
+    for (const struct weight *w : dense)
+        if (weight_is_quantised(w) && form_of_weight(w) != form)
+            return "experts and other weights that are quantised in different ways";
+    const struct weight *const experts[][2] = {{l->mlp_in, first->mlp_in}, {l->mlp_out, first->mlp_out}};
+    for (const auto &w : experts) {
+        if (weight_is_quantised(w[0]) && expert_form(w[0]) == FORM_NONE)
+            return "quantised experts other than FP8 with scales of rows or of whole groups of 128 inputs, and MXFP4";
+        if (expert_form(w[0]) != form || !code_form_equal(&w[0]->form, &w[1]->form))
+            return "experts that are not quantised alike";
+        if (w[0]->cols % expert_columns(form) != 0)
+            return "experts whose sizes are not multiples of 64, in FP8 of 128, in MXFP4 of 32";
+    }
+    return nullptr;
+}
 
 static const struct weight *router_bias_of(const struct decode_mixture *m, int layer)
 {
@@ -26,10 +63,8 @@ static const struct weight *router_bias_of(const struct decode_mixture *m, int l
 static const char *refuse_layer(struct queue *q, const struct decode_layer *l, const struct weight *router,
                                 const struct weight *router_bias)
 {
-    const struct weight *const products[] = {l->qkv, l->out, l->mlp_in, l->mlp_out, router};
-    for (const struct weight *w : products)
-        if (weight_is_quantised(w))
-            return "quantised weights in mixtures of experts";
+    if (weight_is_quantised(router))
+        return "quantised routers";
     if (l->heads.sinks != nullptr && l->heads.sinks_type != q->act)
         return "attention sinks of another type than the other weights";
     if (router_bias != nullptr && router_bias->type != q->act)
@@ -48,12 +83,14 @@ static const char *refuse_mixture(struct queue *q, const struct decode_mixture *
         return "more than 256 experts, or 32 for a token";
     if (m->model.norm == NORM_LAYER)
         return "mixtures of experts with LayerNorm";
-    if (m->model.hidden % EXPERT_COLUMNS != 0 || m->expert_ffn % EXPERT_COLUMNS != 0)
-        return "experts whose sizes are not multiples of 64";
+    if (m->model.hidden % EXPERT_COLUMNS != 0)
+        return "a hidden size that is not a multiple of 64";
     if (m->model.hidden / 2 < cuda_state(q)->n_multiprocessors)
         return "experts in layers of fewer rows than two for each of the GPU's multiprocessors";
     for (int l = 0; l < m->model.n_layers; l++) {
         const char *why = refuse_layer(q, &m->model.layer[l], m->router[l], router_bias_of(m, l));
+        if (why == nullptr)
+            why = refuse_experts(&m->model, &m->model.layer[l]);
         if (why != nullptr)
             return why;
     }
@@ -92,6 +129,11 @@ static int rows_of_bias(const struct chain_product &p, bool has, int n_blocks)
     return has ? (p.rows / 2 + n_blocks) / n_blocks * 2 + 2 : 0;
 }
 
+static const char *scales_of(const struct weight *w)
+{
+    return (const char *)w->data + code_scales_at(&w->form, w->rows, w->cols);
+}
+
 static void open_more(struct queue *q, struct expert_args *a, const struct decode_mixture *m)
 {
     size_t n = (size_t)m->model.n_layers, bytes = n * sizeof *a->more;
@@ -101,6 +143,8 @@ static void open_more(struct queue *q, struct expert_args *a, const struct decod
         const struct weight *bias = router_bias_of(m, (int)l);
         host[l].router_bias = bias != nullptr ? bias->data : nullptr;
         host[l].sinks = m->model.layer[l].heads.sinks;
+        host[l].scales[0] = scales_of(m->model.layer[l].mlp_in);
+        host[l].scales[1] = scales_of(m->model.layer[l].mlp_out);
     }
     if (host != nullptr && there != nullptr) {
         cuda_upload(q, there, bytes, host, bytes, bytes, 1);
@@ -108,6 +152,25 @@ static void open_more(struct queue *q, struct expert_args *a, const struct decod
     }
     a->more = there;
     free(host);
+}
+
+static void fill_codes(struct expert_codes *c, const struct decode_layer *l)
+{
+    const struct weight *const experts[] = {l->mlp_in, l->mlp_out};
+    for (int k = 0; k < 2; k++) {
+        const struct code_form *f = &experts[k]->form;
+        c->pitch[k] = code_groups(f, experts[k]->cols) * (int)scale_bytes(f->scale);
+        c->slot = max(c->slot, slot_scale_bytes(c->pitch[k]));
+    }
+}
+
+/* A pair's activations have places for all columns of a step's last warp. */
+static int pair_columns(enum chain_form form, int ffn)
+{
+    int unit = form == FORM_E2M1   ? EXPERT_WARP_COLUMNS<FORM_E2M1>
+               : form == FORM_E4M3 ? EXPERT_WARP_COLUMNS<FORM_E4M3>
+                                   : EXPERT_COLUMNS;
+    return (ffn + unit - 1) / unit * unit;
 }
 
 static void fill_args(struct queue *q, struct expert_step *x, const struct decode_mixture *m)
@@ -119,11 +182,14 @@ static void fill_args(struct queue *q, struct expert_step *x, const struct decod
     size_t pairs = NARROW_TOKENS * (size_t)m->routing->n_chosen;
     a->router = product[0];
     a->router.rows = m->routing->n_experts;
+    a->router.spans = 1;
     a->how = *m->routing;
     open_more(q, a, m);
     a->first_held = m->first_held;
     a->n_held = m->n_held;
-    a->pair_pitch = expert_pair_pitch(m->expert_ffn);
+    a->pair_pitch = expert_pair_pitch(pair_columns(x->form, m->expert_ffn));
+    if (x->form != FORM_NONE)
+        fill_codes(&a->codes, l);
     a->pairs = (unsigned long long *)cuda_alloc(q, pairs * (size_t)m->expert_ffn / 2 * sizeof *a->pairs);
     a->logit_words = (unsigned long long *)cuda_alloc(
         q, (size_t)(NARROW_TOKENS * expert_logits_pitch(m->routing->n_experts)) * sizeof *a->logit_words);
@@ -132,33 +198,45 @@ static void fill_args(struct queue *q, struct expert_step *x, const struct decod
             make_map(q, to++, encode, boxed_weight(m->router[i / BOX_SIZES]), 2 * (i % BOX_SIZES + 1), CHAIN_WARPS);
     });
     x->has_biases = l->mlp_out_bias != nullptr;
-    x->bias_rows = max(rows_of_bias(product[0], l->qkv_bias != nullptr, n_blocks),
-                       max(rows_of_bias(product[1], l->out_bias != nullptr, n_blocks),
-                           rows_of_bias(product[CHAIN_HEAD], m->model.head_bias != nullptr, n_blocks)));
+    bool scales = x->p->args.scales != nullptr;
+    x->bias_rows = max(rows_of_bias(product[0], scales || l->qkv_bias != nullptr, n_blocks),
+                       max(rows_of_bias(product[1], scales || l->out_bias != nullptr, n_blocks),
+                           rows_of_bias(product[CHAIN_HEAD], scales || m->model.head_bias != nullptr, n_blocks)));
 }
 
-/* Shared memory in a step of n tokens, with a ring of `slots` slots, and what expert_args has beside chain_args: the
- * offsets of expert_choice and of the table of expert_layers. */
-static struct chain_layout make_layout(const struct expert_step *x, int n_blocks, int slots, int n_tokens, int *choice,
-                                       int *more)
+static int input_bytes(const struct chain_product &p, int n_blocks, int n_tokens)
+{
+    return chain_make_share(p, 0, n_blocks).n_spans * CHAIN_WARPS * n_tokens * STEP_COLUMNS * 2;
+}
+
+/* Shared memory in a step of n tokens, with a ring of `slots` slots. args: gets the offsets that it has beside
+ * chain_args. */
+static struct chain_layout make_layout(const struct expert_step *x, int n_blocks, int slots, int n_tokens,
+                                       struct expert_args *args)
 {
     const struct chain_args *a = &x->p->args;
     struct chain_layout l = {};
     int input = max(attend_scratch_bytes(a->head_dim), n_tokens * x->args.how.n_chosen * x->args.pair_pitch * 2);
+    int plain = input_bytes(x->args.router, n_blocks, n_tokens);
+    input = max(input, plain + (x->form != FORM_NONE ? input_bytes(a->product[2], n_blocks, n_tokens) : 0));
     for (const struct chain_product &p : a->product) /* but for that of the experts' results */
         if (p.input != INPUT_ACTIVATED)
-            input = max(input, chain_make_share(p, 0, n_blocks).n_spans * CHAIN_WARPS * n_tokens * 64 * 2);
+            input = max(input, input_bytes(p, n_blocks, n_tokens));
     for (int b = 0; b < n_blocks; b++) {
         struct chain_share s = chain_make_share(a->product[CHAIN_PRODUCTS - 1], b, n_blocks);
         l.x_rows = max(l.x_rows, s.end - s.begin);
     }
     l.bias_rows = x->bias_rows;
-    int *const offset[] = {&l.input,  &l.partial, &l.stats,  &l.bias,     &l.residual, &l.kept, &l.cos_sin, &l.layers,
-                           &l.tokens, &l.shares,  &l.attend, &l.barriers, &l.hold,     choice,  more,       &l.bytes};
-    const int size[] = {input,
+    int *const offset[] = {&l.groups,   &args->codes.at, &l.input,      &l.partial,     &l.stats,  &l.bias,   &l.scales,
+                           &l.residual, &l.kept,         &l.cos_sin,    &l.layers,      &l.tokens, &l.shares, &l.attend,
+                           &l.barriers, &l.hold,         &args->choice, &args->more_at, &l.bytes};
+    const int size[] = {slots * group_bytes(x->p->form, a->group_maps != nullptr, a->group_zeros),
+                        slots * x->args.codes.slot,
+                        input,
                         2 * CHAIN_WARPS * n_tokens * CHAIN_ROWS * 4,
                         n_tokens * CHAIN_WARPS * 16,
                         2 * l.bias_rows * 4,
+                        a->scales != nullptr ? 2 * l.bias_rows * 4 : 0,
                         n_tokens * l.x_rows * 4,
                         x->has_biases ? n_tokens * l.x_rows * 4 : 0,
                         n_tokens * a->rope_dims * 4,
@@ -171,42 +249,34 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
                         expert_choice_bytes(x->args.how, n_tokens),
                         a->n_layers * (int)sizeof(struct expert_layer)};
     place_shared(offset, size, slots * RING_SLOT_BYTES);
+    args->codes.input = l.input + plain;
     return l;
 }
 
 /* The slots of the deepest ring that leaves room for n tokens; 0: there is none. */
 static int find_slots(const struct expert_step *x, int n_blocks, int n_tokens)
 {
-    int choice, more;
+    struct expert_args args;
     for (int slots : {5, 3, 2})
-        if (make_layout(x, n_blocks, slots, n_tokens, &choice, &more).bytes <= x->p->max_shared)
+        if (make_layout(x, n_blocks, slots, n_tokens, &args).bytes <= x->p->max_shared)
             return slots;
     return 0;
-}
-
-/* The wide kernel does not know experts. */
-static void drop_wide(struct queue *q, struct persistent *p)
-{
-    wide_close(q, p);
-    p->wide_maps = p->input_maps = nullptr;
-    p->wide_memory = nullptr;
-    p->has_wide = false;
 }
 
 static void open_mixture(struct queue *q, struct persistent *p, const struct decode_mixture *m)
 {
     struct expert_step *x = (struct expert_step *)err_calloc(&q->err, 1, sizeof *x, "step of experts");
     int n_blocks = cuda_state(q)->n_multiprocessors;
-    drop_wide(q, p);
     if (x == nullptr)
         return;
     x->p = p;
+    x->form = expert_form(m->model.layer[0].mlp_in);
     p->experts = x;
     fill_args(q, x, m);
     while (x->max_tokens < NARROW_TOKENS && find_slots(x, n_blocks, x->max_tokens + 1) > 0)
         x->max_tokens++;
-    expert_kernels_bf16.open(q, p->max_shared);
-    expert_kernels_bf16.patience(q, PATIENCE, PATIENCE_OWN);
+    find_expert_kernels(x->form)->open(q, p->max_shared);
+    find_expert_kernels(x->form)->patience(q, PATIENCE, PATIENCE_OWN);
 }
 
 extern "C" void *cuda_any_open(struct queue *q, const struct decode_model *m)
@@ -250,7 +320,7 @@ extern "C" void cuda_any_run(struct queue *q, void *p, void *logits, const struc
     struct expert_args a = x->args;
     int n_blocks = cuda_state(q)->n_multiprocessors, slots = find_slots(x, n_blocks, batch->n_tokens);
     static_cast<struct chain_args &>(a) = x->p->args;
-    a.at = make_layout(x, n_blocks, slots, batch->n_tokens, &a.choice, &a.more_at);
+    a.at = make_layout(x, n_blocks, slots, batch->n_tokens, &a);
     set_batch(&a, batch, cos_sin, logits);
-    expert_kernels_bf16.run(q, slots, &a);
+    find_expert_kernels(x->form)->run(q, slots, &a);
 }

@@ -8,6 +8,7 @@
 #ifndef STEP_PERSISTENT_EXPERTS_CUH
 #define STEP_PERSISTENT_EXPERTS_CUH
 
+#include "kernels/cuda/step/persistent_experts_codes.cuh"
 #include "kernels/cuda/step/persistent_experts_results.cuh"
 #include "kernels/cuda/step/persistent_experts_stream.cuh"
 
@@ -41,7 +42,22 @@ __device__ static inline void expert_router(weight_ring<SLOTS> &ring, const expe
     }
 }
 
-template <typename T, int SLOTS>
+/* One tile of the first product. */
+template <typename T, chain_form FORM, int SLOTS>
+__device__ static inline void expert_first_tile(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
+                                                const expert_tiles &at, float *partial)
+{
+    bool turns = expert_in_turns(a);
+    int n = turns ? 2 * at.n : at.n, ffn = a.product[2].rows;
+    if constexpr (FORM != FORM_NONE) {
+        int first = choice_which(a, expert_choice_of(a, sh))[at.i] * ffn * 2 + (turns ? 2 : 1) * at.row;
+        expert_code_first<T, FORM>(ring, a, sh, n, first, turns ? -1 : first + ffn, partial);
+    } else {
+        chain_tile<T>(ring, a, sh, sh.share[2].n_steps, n, !turns, partial);
+    }
+}
+
+template <typename T, int SLOTS, chain_form FORM>
 __device__ static inline void expert_first(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
                                            const chain_layer &layer, chain_count &count, uint32_t epoch)
 {
@@ -52,8 +68,7 @@ __device__ static inline void expert_first(weight_ring<SLOTS> &ring, const exper
     for (; !at.done(); at.next(a), count.tiles++) {
         float *partial = expert_partial(a, sh, count);
         uint32_t bias = expert_first_bias<T>(a, c, at, layer.bias[2]);
-        bool turns = expert_in_turns(a);
-        chain_tile<T>(ring, a, sh, sh.share[2].n_steps, turns ? 2 * at.n : at.n, !turns, partial);
+        expert_first_tile<T, FORM>(ring, a, sh, at, partial);
         chain_sync();
         expert_finish_first<T>(a, c, at, expert_turn(count), partial, bias, epoch);
     }
@@ -186,18 +201,34 @@ __device__ static inline void expert_tile(weight_ring<SLOTS> &ring, const expert
                 to[r * CHAIN_OCTET + weight_row(lane % 4 * 2 + k)] = all[r][k];
 }
 
-template <typename T, int SLOTS>
+/* One tile of the second product. */
+template <typename T, chain_form FORM, int SLOTS>
+__device__ static inline void expert_second_tile(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
+                                                 int tile, const float *biases, float *partial)
+{
+    const chain_share &share = sh.share[3];
+    int n = chain_tile_rows(share, tile);
+    if constexpr (FORM != FORM_NONE)
+        expert_code_second<T, FORM>(ring, a, sh, n, share.begin + tile * share.tile_rows, biases, partial);
+    else
+        expert_tile<T>(ring, a, sh, n, biases, partial);
+}
+
+template <typename T, int SLOTS, chain_form FORM>
 __device__ static inline void expert_second(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
                                             const chain_layer &layer, chain_count &count, uint32_t epoch)
 {
     const chain_share &share = sh.share[3];
     const float *biases = layer.bias[3] != nullptr ? sh.at<float>(a.at.kept) : nullptr;
     expert_keep_biases<T>(a, sh, layer.bias[3]);
-    expert_inputs<T>(a, sh, epoch);
+    if constexpr (FORM != FORM_NONE)
+        expert_code_inputs<T, FORM>(a, sh, epoch);
+    else
+        expert_inputs<T>(a, sh, epoch);
     for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
         float *partial = expert_partial(a, sh, count);
-        expert_tile<T>(ring, a, sh, chain_tile_rows(share, tile),
-                       biases != nullptr ? biases + tile * share.tile_rows : nullptr, partial);
+        expert_second_tile<T, FORM>(ring, a, sh, tile, biases != nullptr ? biases + tile * share.tile_rows : nullptr,
+                                    partial);
         chain_sync();
         chain_finish_tile<T>(a, sh, a.product[3], share, tile, count.tiles % CHAIN_WARPS, partial, nullptr, nullptr,
                              epoch);
@@ -207,16 +238,18 @@ __device__ static inline void expert_second(weight_ring<SLOTS> &ring, const expe
 }
 
 /* The MLP of one layer. */
-template <typename T, int SLOTS>
+template <typename T, int SLOTS, chain_form FORM>
 __device__ __forceinline__ static void expert_step(weight_ring<SLOTS> &ring, const expert_args &a,
                                                    const chain_shared &sh, const chain_layer &layer,
                                                    const expert_layer &more, chain_count &count, uint32_t epoch)
 {
-    chain_input<T, FORM_NONE, NORM_RMS_ONCE>(a, sh, a.product[2], sh.share[2], layer, epoch);
+    chain_input<T, FORM_NONE, NORM_RMS_ONCE>(a, sh, a.product[2], expert_choice_of(a, sh)->router, layer, epoch);
     expert_router<T>(ring, a, sh, more, count, epoch);
+    if constexpr (FORM != FORM_NONE)
+        expert_recode<T, FORM>(a, sh);
     expert_choose(a, sh, epoch);
-    expert_first<T>(ring, a, sh, layer, count, epoch);
-    expert_second<T>(ring, a, sh, layer, count, epoch);
+    expert_first<T, SLOTS, FORM>(ring, a, sh, layer, count, epoch);
+    expert_second<T, SLOTS, FORM>(ring, a, sh, layer, count, epoch);
 }
 
 /* By all threads of the block, before they meet. */
@@ -234,8 +267,8 @@ __device__ static inline void expert_open(const expert_args &a, const chain_shar
     }
 }
 
-/* grid: one block a multiprocessor, all resident. SLOTS: of the ring. */
-template <typename T, int SLOTS>
+/* grid: one block a multiprocessor, all resident. SLOTS: of the ring. FORM: of the experts' weights. */
+template <typename T, int SLOTS, chain_form FORM>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     persistent_experts_kernel(const __grid_constant__ expert_args a)
 {
@@ -252,7 +285,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     if (threadIdx.x >= CHAIN_THREADS) {
         give_registers<EXPERT_STREAM_REGISTERS>();
         if (threadIdx.x == CHAIN_THREADS)
-            stream_expert_weights<SLOTS>(a, sh);
+            stream_expert_weights<SLOTS, FORM>(a, sh);
         return;
     }
     take_registers<EXPERT_CHAIN_REGISTERS>();
@@ -270,9 +303,9 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         if (k == a.attention_before)
             chain_attention<T, false, true>(a, sh, layer, epoch, more.sinks);
         if (k == 2)
-            expert_step<T>(ring, a, sh, layer, more, count, epoch);
+            expert_step<T, SLOTS, FORM>(ring, a, sh, layer, more, count, epoch);
         else if (k != 3)
-            chain_step<T, SLOTS, FORM_NONE, NORM_RMS_ONCE>(ring, a, sh, product, k, layer, count, epoch);
+            chain_step<T, SLOTS, expert_dense_form(FORM), NORM_RMS_ONCE>(ring, a, sh, product, k, layer, count, epoch);
     }
     if (threadIdx.x == 0)
         a.step[blockIdx.x] = step + 1;

@@ -4,7 +4,7 @@
 #ifndef STEP_PERSISTENT_EXPERTS_STREAM_CUH
 #define STEP_PERSISTENT_EXPERTS_STREAM_CUH
 
-#include "kernels/cuda/step/persistent_choice.cuh"
+#include "kernels/cuda/step/persistent_experts_scales.cuh"
 #include "kernels/cuda/step/persistent_stream.cuh"
 
 #define EXPERT_AHEAD     8  /* slots that are asked for into L2 at most, as STREAM_AHEAD */
@@ -35,10 +35,14 @@ struct expert_cursor {
     {
         return kind == OF_NOTHING;
     }
+    /* The number of the chain's product; the router is none of them. */
+    __device__ static int product_of(int kind)
+    {
+        return kind == OF_HEAD ? CHAIN_HEAD : kind == OF_FIRST ? 2 : kind == OF_SECOND ? 3 : kind;
+    }
     __device__ static const chain_share &share_of(const expert_args &a, const chain_shared &sh, int kind)
     {
-        int k = kind == OF_HEAD ? CHAIN_HEAD : kind == OF_FIRST ? 2 : kind == OF_SECOND ? 3 : kind;
-        return kind == OF_ROUTER ? expert_choice_of(a, sh)->router : sh.share[k];
+        return kind == OF_ROUTER ? expert_choice_of(a, sh)->router : sh.share[product_of(kind)];
     }
     /* Rows [row, row + n) of the maps from `maps` on. */
     __device__ void take(const CUtensorMap *maps, int first_row, int n_rows)
@@ -132,7 +136,7 @@ struct expert_cursor {
         else
             enter(a, sh);
     }
-    /* f(into, map, x, y, z) for the slot's boxes. Columns are multiples of STEP_COLUMNS. */
+    /* f(into, map, x, y, z) for the slot's boxes of weights. Columns are multiples of STEP_COLUMNS, or codes. */
     template <typename F>
     __device__ void boxes(uint32_t into, F f) const
     {
@@ -140,21 +144,58 @@ struct expert_cursor {
         if (up >= 0)
             f(into + RING_SLOT_BYTES / 2, map, 0, up, step * CHAIN_WARPS);
     }
+    /* f(into, from, bytes) for the scales of experts. into: the slot's place for them; returns the bytes of all. */
+    template <typename F>
+    __device__ uint32_t scales(const expert_args &a, const chain_shared &sh, uint32_t into, F f) const
+    {
+        int second = kind == OF_SECOND;
+        const char *all = expert_layer_of(a, sh, layer).scales[second];
+        const scale_rows of(row, n, a.codes.pitch[second]);
+        f(into, all + of.from, of.bytes);
+        if (up < 0)
+            return of.bytes;
+        const scale_rows of_up(up, n, a.codes.pitch[second]);
+        f(into + a.codes.slot / 2, all + of_up.from, of_up.bytes);
+        return of.bytes + of_up.bytes;
+    }
+    /* Does the slot hold codes of a dense product, with scales of groups? */
+    __device__ bool is_grouped(const expert_args &a) const
+    {
+        return !depends() && kind != OF_ROUTER && a.group_maps != nullptr && a.product[product_of(kind)].spans > 1;
+    }
+    /* The boxes and rows that a slot's codes need besides: box as boxes' f, rows as that of scales. Returns their
+     * bytes. */
+    template <chain_form FORM, typename B, typename R>
+    __device__ int beside(const expert_args &a, const chain_shared &sh, uint32_t base, int slots, int slot, B box,
+                          R rows) const
+    {
+        constexpr chain_form DENSE = expert_dense_form(FORM);
+        if (FORM != FORM_NONE && depends())
+            return (int)scales(a, sh, base + a.codes.at + slot * a.codes.slot, rows);
+        if (DENSE == FORM_NONE || !is_grouped(a))
+            return 0;
+        int k = product_of(kind);
+        group_boxes<DENSE>(a, a.product[k], layer * CHAIN_PRODUCTS + (kind == OF_HEAD ? 0 : kind), step, row,
+                           group_place_of<DENSE>(a, sh, slots, slot), box);
+        return group_bytes(DENSE, true, a.group_zeros);
+    }
     /* Rows of 2 KiB that memory reads for the slot. */
     __device__ int lines(const expert_args &a) const
     {
         int rows = up >= 0 ? 2 * n : n;
-        return kind == OF_SECOND ? (rows * min(a.product[3].cols / STEP_COLUMNS, CHAIN_WARPS) + 15) / CHAIN_WARPS
-                                 : rows;
+        const chain_product &p = a.product[product_of(kind)];
+        int piece = STEP_COLUMNS * p.spans, pieces = (p.cols + piece - 1) / piece;
+        return depends() ? (rows * min(pieces, CHAIN_WARPS) + CHAIN_WARPS - 1) / CHAIN_WARPS : rows;
     }
 };
 
 /* The maps of these weights' boxes are going to be read, those of the experts' first product of any height. */
+template <chain_form FORM>
 __device__ static inline void expert_announce(const expert_args &a, const chain_shared &sh, int layer, int kind)
 {
     if (layer == a.n_layers) {
         if (kind == OF_QKV)
-            stream_announce<false, FORM_NONE>(a, sh, layer * CHAIN_PRODUCTS);
+            stream_announce<false, expert_dense_form(FORM)>(a, sh, layer * CHAIN_PRODUCTS);
         return;
     }
     const CUtensorMap *maps = a.maps + layer * CHAIN_PRODUCTS * BOX_SIZES;
@@ -163,25 +204,29 @@ __device__ static inline void expert_announce(const expert_args &a, const chain_
     } else if (kind == OF_FIRST) {
         for (int n = 2, turns = expert_in_turns(a) ? 2 : 1; n <= CHAIN_OCTET; n += 2)
             box_map_prefetch(maps + 2 * BOX_SIZES + turns * n / 2 - 1);
+    } else if (kind == OF_SECOND) {
+        stream_announce<false, FORM_NONE>(a, sh, layer * CHAIN_PRODUCTS + 3);
     } else {
-        stream_announce<false, FORM_NONE>(a, sh, layer * CHAIN_PRODUCTS + (kind == OF_SECOND ? 3 : kind));
+        stream_announce<false, expert_dense_form(FORM)>(a, sh, layer * CHAIN_PRODUCTS + kind);
     }
 }
 
 /* As the weights of this kind begin, the maps of those that follow. */
+template <chain_form FORM>
 __device__ static inline void expert_announce_after(const expert_args &a, const chain_shared &sh, int layer, int kind)
 {
     if (kind == OF_QKV) {
-        expert_announce(a, sh, layer, OF_OUT);
-        expert_announce(a, sh, layer, OF_ROUTER);
-        expert_announce(a, sh, layer, OF_FIRST);
+        expert_announce<FORM>(a, sh, layer, OF_OUT);
+        expert_announce<FORM>(a, sh, layer, OF_ROUTER);
+        expert_announce<FORM>(a, sh, layer, OF_FIRST);
     } else if (kind == OF_OUT) {
-        expert_announce(a, sh, layer, OF_SECOND);
-        expert_announce(a, sh, layer + 1, OF_QKV);
+        expert_announce<FORM>(a, sh, layer, OF_SECOND);
+        expert_announce<FORM>(a, sh, layer + 1, OF_QKV);
     }
 }
 
 /* The slots that are asked for into L2 before there is room for them. */
+template <chain_form FORM>
 struct expert_lookahead {
     struct expert_cursor later;
     int n;       /* slots between the one that is next and `later`, less those of experts that were left out */
@@ -209,7 +254,10 @@ struct expert_lookahead {
         }
         if (later.done() || later.pending(known))
             return;
-        later.boxes(0, [](uint32_t, const CUtensorMap *map, int x, int y, int z) { box_prefetch(map, x, y, z); });
+        auto box = [](uint32_t, const CUtensorMap *map, int x, int y, int z) { box_prefetch(map, x, y, z); };
+        later.boxes(0, box);
+        later.beside<FORM>(a, sh, 0, 0, 0, box,
+                           [](uint32_t, const char *from, uint32_t bytes) { bulk_prefetch(from, bytes); });
         later.next(a, sh, known);
         since += STREAM_PACE;
         n++;
@@ -227,18 +275,18 @@ struct expert_lookahead {
 };
 
 /* As stream_weights. */
-template <int SLOTS>
+template <int SLOTS, chain_form FORM>
 __device__ static inline void stream_expert_weights(const expert_args &a, const chain_shared &sh)
 {
     weight_ring<SLOTS> ring(a, sh);
     expert_cursor now;
-    expert_lookahead ahead;
+    expert_lookahead<FORM> ahead;
     stream_copies copies;
     uint32_t made = shared_address(&expert_choice_of(a, sh)->made);
     int known = 0;
     now.open(a, sh, 0, OF_QKV, known);
     ahead.restart(now);
-    expert_announce_after(a, sh, 0, OF_QKV);
+    expert_announce_after<FORM>(a, sh, 0, OF_QKV);
     while (!now.done()) {
         uint32_t since = (uint32_t)clock64();
         if (now.pending(known)) {
@@ -256,14 +304,18 @@ __device__ static inline void stream_expert_weights(const expert_args &a, const 
         since = (uint32_t)clock64();
         while (stream_held<false>(a, sh) || !barrier_ended(ring.emptied(), ring.round ^ 1))
             ahead.advance(a, sh, now, known, since);
-        barrier_expect(barrier, rows * CHAIN_WARPS * 128);
-        now.boxes(
-            shared_address(sh.base) + ring.slot * RING_SLOT_BYTES,
-            [=](uint32_t into, const CUtensorMap *map, int x, int y, int z) { box_copy(into, map, x, y, z, barrier); });
+        uint32_t base = shared_address(sh.base);
+        auto box = [=](uint32_t into, const CUtensorMap *map, int x, int y, int z) {
+            box_copy(into, map, x, y, z, barrier);
+        };
+        auto copy = [=](uint32_t into, const char *from, uint32_t bytes) { bulk_copy(into, from, bytes, barrier); };
+        now.boxes(base + ring.slot * RING_SLOT_BYTES, box);
+        int beside = now.beside<FORM>(a, sh, base, SLOTS, ring.slot, box, copy);
+        barrier_expect(barrier, rows * CHAIN_WARPS * 128 + beside); /* none has ended without this arrival */
         int kind = now.kind;
         ahead.follow(a, sh, now, known);
         if (now.kind != kind)
-            expert_announce_after(a, sh, now.layer, now.kind);
+            expert_announce_after<FORM>(a, sh, now.layer, now.kind);
         ring.advance();
     }
 }

@@ -19,6 +19,10 @@ struct persistent {
     struct expert_step *experts; /* of persistent_experts.cu; NULL: the layers are dense */
 };
 
+/* The form of a product's weights; FORM_NONE: 16-bit ones, or codes that no kernel takes. */
+enum chain_form form_of_weight(const struct weight *w);
+bool weight_has_groups(const struct weight *w);
+
 /* Opens the wide kernel after the rest of p, for a model that the narrow one can run; sets has_wide if it can, too. */
 void wide_open(struct queue *q, struct persistent *p, const struct decode_model *m);
 void wide_close(struct queue *q, struct persistent *p);
