@@ -66,8 +66,8 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
                            struct checkpoint *c, struct instance_setup *setup, struct err *e);
 /* Run the loop on i and the draft model, if it is open; both have the observers that i has. Collective. */
 void instance_run(struct instance *i, struct draft_model *d, const struct loop_client *client, struct err *e);
-/* The ranks part, which instance_close does if it was not done; after that instance_close is
- * local, on any thread, of an instance on the ground. Collective. */
+/* The collective part of closing, which instance_close does if it was not done. After it instance_close of an instance
+ * on the ground is local, on any thread. Collective. */
 void instance_leave(struct instance *i);
 void instance_close(struct instance *i);
 
