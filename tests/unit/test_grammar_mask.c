@@ -179,6 +179,42 @@ static void masks_are_exact(void **state)
     assert_true(n_complete > 15);
 }
 
+/* The mask behind a text. */
+static void check_behind(const char *schema, const char *begin)
+{
+    static const int32_t end = END;
+    struct grammar_run r;
+    struct form *form;
+    struct err e = {0};
+    uint32_t *mask = calloc((size_t)lexicon->n_words, sizeof *mask);
+    assert_int_equal(form_open_text(&form, FORM_SCHEMA, schema, strlen(schema), &e), 0);
+    assert_int_equal(grammar_run_open(&r, &form->grammar, lexicon, &e), 0);
+    for (size_t at = 0, bytes; at < strlen(begin); at += bytes) {
+        int32_t id = lexicon_longest(lexicon, begin + at, strlen(begin) - at, &bytes);
+        assert_int_equal(grammar_run_take(&r, id, &e), 0);
+    }
+    assert_int_equal(grammar_run_mask(&r, &end, 1, mask, &e), 0);
+    check_mask(&r, mask, end);
+    expect_none(&e);
+    free(mask);
+    grammar_run_close(&r);
+    form_close(form);
+}
+
+/* A literal ends or escapes where the string beside it may not yet, or goes on to something else. */
+static void literals_beside_strings(void **state)
+{
+    (void)state;
+    check_behind("{\"anyOf\":[{\"type\":\"string\",\"minLength\":5},{\"const\":\"ab\"}]}", "\"ab");
+    check_behind("{\"anyOf\":[{\"type\":\"string\",\"minLength\":5,\"maxLength\":3000},{\"const\":\"ab\"}]}", "\"ab");
+    check_behind("{\"anyOf\":[{\"type\":\"string\",\"maxLength\":3000},{\"enum\":[\"a\",\"abc\"]}]}", "\"abc");
+    check_behind("{\"anyOf\":[{\"type\":\"string\",\"minLength\":2},{\"const\":\"ab\\\"c\"}]}", "\"ab");
+    check_behind("{\"anyOf\":[{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}},"
+                 "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"integer\"}},\"required\":[\"ab\"],"
+                 "\"additionalProperties\":false}]}",
+                 "{\"ab");
+}
+
 /* A vocabulary of many tokens of one kind: numbers of up to three digits, pairs of capital letters, triples of small
  * ones, pairs of Cyrillic letters (two bytes each), pairs of all four kinds, and what stands around values in JSON. */
 static size_t crowded_json(char *text)
@@ -431,10 +467,15 @@ static void attempts_tell_the_masks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_of_tokens),   cmocka_unit_test(masks_are_exact),
-        cmocka_unit_test(chains_are_exact),  cmocka_unit_test(forced_text),
-        cmocka_unit_test(long_runs),         cmocka_unit_test(effort_is_bounded),
-        cmocka_unit_test(no_token_leads_on), cmocka_unit_test(attempts_tell_the_masks),
+        cmocka_unit_test(bytes_of_tokens),
+        cmocka_unit_test(masks_are_exact),
+        cmocka_unit_test(literals_beside_strings),
+        cmocka_unit_test(chains_are_exact),
+        cmocka_unit_test(forced_text),
+        cmocka_unit_test(long_runs),
+        cmocka_unit_test(effort_is_bounded),
+        cmocka_unit_test(no_token_leads_on),
+        cmocka_unit_test(attempts_tell_the_masks),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

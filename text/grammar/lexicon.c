@@ -594,11 +594,11 @@ static int plain_next(struct machine *m, int state)
     return m->state[state].only_free ? machine_next(m, state, 'a') : alike_next(m, state, plain, true);
 }
 
-/* Whether it does not matter how many plain characters come before a tail: the string is long enough for all tokens,
- * and may end already. */
+/* Whether it does not matter how many plain characters come before a tail: the string has room for all tokens, and may
+ * end already. */
 static bool counts_nothing(const struct lexicon *l, const struct machine_state *s)
 {
-    return s->only_free && s->free_chars >= 0 && (size_t)s->free_chars >= l->most_bytes && (s->live[0] >> '"' & 1) != 0;
+    return s->own_end && s->free_chars >= 0 && (size_t)s->free_chars >= l->most_bytes;
 }
 
 /* The tokens that are not plain, in a state where plain characters may come. Returns how many nodes were visited. */

@@ -310,6 +310,24 @@ static bool is_of_loop(const struct machine *m, const struct machine_place *loop
     return a->node == b->node && a->below == b->below && (a->count == b->count + 1 || a->count == b->count);
 }
 
+/* Has the string of the loop all the characters that it needs, and are its end and its escapes all there are? A literal
+ * beside it has others, which no further character may come before. */
+static bool ends_itself(const struct machine *m, const struct machine_place *loop, const struct machine_place *place,
+                        int n)
+{
+    int n_quotes = 0, n_escapes = 0;
+    for (int i = 0; i < n; i++) {
+        const struct node *node = &m->graph->node[place[i].node];
+        if (node->kind == NODE_BYTES && node->low == node->high) {
+            n_quotes += node->low == '"';
+            n_escapes += node->low == '\\';
+        }
+    }
+    const struct machine_frame *counter = loop->frame >= 0 ? &m->frame[loop->frame] : NULL;
+    bool enough = !m->graph->node[loop->node].low || counter->count >= m->graph->node[counter->node].min;
+    return enough && n_quotes == 1 && n_escapes <= 1;
+}
+
 static void describe(struct machine *m, struct machine_state *s)
 {
     const struct machine_place *place = m->place + s->first, *loop = NULL;
@@ -326,6 +344,7 @@ static void describe(struct machine *m, struct machine_state *s)
     s->only_free = loop != NULL;
     for (int i = 0; i < s->n && s->only_free; i++)
         s->only_free = is_of_loop(m, loop, &place[i]);
+    s->own_end = s->only_free && ends_itself(m, loop, place, s->n);
 }
 
 /* The state of the n places in m->work, a known one if they are known. */

@@ -28,6 +28,7 @@ struct machine_state {
     int32_t free_chars; /* at the head of a string's loop: how many more characters it may have. -1: not there */
     bool complete;      /* the text may end here */
     bool only_free;     /* all that may come belongs to the string of that loop */
+    bool own_end;       /* and it may end: no other string's end or escape may come */
     uint64_t live[4];   /* the bytes that lead anywhere */
     int32_t n_steps;    /* that are remembered */
     int32_t row;        /* of machine.row, once there are many; -1 */
