@@ -24,7 +24,8 @@ struct attention_state {
     float *partial;      /* PARTIAL_BYTES */
     unsigned *n_arrived; /* [MAX_ITEMS] zeros between launches */
     struct prompts_state prompts;
-    bool launches_early, tensor_cores; /* what the device is capable of: for the latter, enough shared memory */
+    /* What the device is capable of; for the latter two, enough shared memory. */
+    bool launches_early, tensor_cores, latents;
 };
 
 /* The warps' sums become the result. */
@@ -236,7 +237,21 @@ static void plain(struct queue *q, const attention_args<T, C> &a)
     CUDA_TRY(q, cudaGetLastError());
 }
 
-/* Latents: false: these are none, or there is no code for them. Many tokens keep the blocks busy by themselves. */
+/* Parts of the keys of latents: for up to EVERY_TOKEN_ALONE tokens the same number, as many as have memory for so many
+ * tokens' sums. Many tokens keep the blocks busy by themselves. */
+static int latent_parts(const struct heads *h, int n_tokens)
+{
+    size_t sums = (size_t)EVERY_TOKEN_ALONE * items_of(h) * DECODE_ROWS * (LATENT_DIM + 2) * sizeof(float);
+    int parts = DECODE_MAX_PARTS;
+    if (n_tokens > EVERY_TOKEN_ALONE)
+        return n_tokens <= LATENT_DIVIDED ? LATENT_PARTS : 1;
+    while (parts > 1 && sums * (size_t)parts > PARTIAL_BYTES)
+        parts /= 2;
+    return parts;
+}
+
+/* Latents: false: these are none, or there is no code for them. All heads of the rank have the same keys, so they make
+ * items wherever they lie in the model. */
 template <typename T, typename C>
 static bool attend_latents(struct queue *, const attention_args<T, C> &)
 {
@@ -246,12 +261,13 @@ template <typename T>
 static bool attend_latents(struct queue *q, attention_args<T> a)
 {
     const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
-    const struct heads *h = &a.heads;
-    if (a.k_cache != a.v_cache || h->head_dim != LATENT_DIM || h->n_kv_heads != 1 || h->cap > 0 || a.n_tokens > 65535 ||
-        h->alibi_slopes != NULL)
+    struct heads *h = &a.heads;
+    if (!s->latents || a.k_cache != a.v_cache || h->head_dim != LATENT_DIM || h->n_kv_heads != 1 || h->cap > 0 ||
+        a.n_tokens > 65535 || h->alibi_slopes != NULL)
         return false;
-    int parts = a.n_tokens <= EVERY_TOKEN_ALONE ? DECODE_MAX_PARTS : a.n_tokens <= LATENT_DIVIDED ? LATENT_PARTS : 1;
-    divide_items(&a, s, a.n_tokens, parts, LATENT_DIM);
+    h->first_head = h->first_kv_head = 0;
+    h->heads_per_kv = h->n_heads;
+    divide_items(&a, s, a.n_tokens, latent_parts(h, a.n_tokens), LATENT_DIM);
     latent_launch(q, s->launches_early, a, dim3((unsigned)a.max_parts, (unsigned)items_of(h), (unsigned)a.n_tokens));
     return true;
 }
@@ -387,9 +403,7 @@ extern "C" int cuda_attention_open(struct queue *q, struct err *e)
     if (rc == cudaSuccess && s->tensor_cores)
         rc = open_prompts(q, &s->prompts);
     if (rc == cudaSuccess && s->tensor_cores)
-        rc = latent_allow<__half>();
-    if (rc == cudaSuccess && s->tensor_cores)
-        rc = latent_allow<__nv_bfloat16>();
+        rc = latent_open((size_t)shared_bytes, &s->latents);
     const int dims[] = {64, 80, 96, 128, 256};
     for (int dim : dims)
         with_width<__half>(dim, [&](auto w) {

@@ -262,10 +262,17 @@ __global__ void __launch_bounds__(THREADS, 1) attention_latent(attention_args<T>
 }
 
 template <typename T>
-cudaError_t latent_allow(void)
+static cudaError_t allow_shared(void)
 {
     return cudaFuncSetAttribute((const void *)attention_latent<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                 sizeof(latent_shared<T>));
+}
+
+cudaError_t latent_open(size_t most, bool *fits)
+{
+    *fits = most >= sizeof(latent_shared<__half>);
+    cudaError_t rc = *fits ? allow_shared<__half>() : cudaSuccess;
+    return *fits && rc == cudaSuccess ? allow_shared<__nv_bfloat16>() : rc;
 }
 
 template <typename T>
@@ -274,7 +281,5 @@ void latent_launch(struct queue *q, bool early, const attention_args<T> &a, dim3
     launch_early(q, early, attention_latent<T>, grid, THREADS, sizeof(latent_shared<T>), a);
 }
 
-template cudaError_t latent_allow<__half>(void);
-template cudaError_t latent_allow<__nv_bfloat16>(void);
 template void latent_launch<__half>(struct queue *, bool, const attention_args<__half> &, dim3);
 template void latent_launch<__nv_bfloat16>(struct queue *, bool, const attention_args<__nv_bfloat16> &, dim3);

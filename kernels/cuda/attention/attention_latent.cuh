@@ -8,9 +8,9 @@
 
 #define LATENT_DIM 576
 
-/* Lets the kernel have as much shared memory as it wants. */
-template <typename T>
-cudaError_t latent_allow(void);
+/* Lets the kernels have as much shared memory as they want. *fits: whether a block can have it, of at most `most` bytes.
+ */
+cudaError_t latent_open(size_t most, bool *fits);
 
 /* a: as the decode kernel wants it, of one KV head, k_cache == v_cache. Enqueued. */
 template <typename T>

@@ -1,5 +1,5 @@
 /* kernels/cuda/products/library.cu - products by cuBLASLt, whose choice for a shape is asked once and kept: of the
- * activations' type, or of codes of E4M3 with a scale for each row of both. */
+ * activations' type, or of codes of E4M3 with scales of rows or of blocks. */
 #include "kernels/cuda/products/library.cuh"
 
 #include <cublasLt.h>
@@ -162,6 +162,11 @@ bool product_of_library(struct queue *q, product_out to, const void *x, const st
         ERR(&q->err, ERR_DEVICE, "cublasLtMatmul [%d, %d] of %d tokens: %s", w->rows, w->cols, n_tokens,
             cublasLtGetStatusString(rc));
     return true;
+}
+
+bool library_takes_codes(void)
+{
+    return ROW_SCALES;
 }
 
 int library_open(struct library **to, struct err *e)
