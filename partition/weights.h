@@ -217,8 +217,8 @@ size_t weight_slot_order_at(const struct weight_slot *slot);
 size_t weight_slot_bytes(const struct weight_slot *slot);
 size_t weight_map_bytes(const struct weight_map *map);
 
-/* Do each `rows` neighbouring rows of a quantised matrix, from its first on, have the same scales, as the places say
- * that they come from? True of a run without a checkpoint. */
+/* Do the rows of a quantised matrix have the same scales in groups of `rows` neighbours, from the first row on? Known
+ * by where in the checkpoint the scales lie; true without a checkpoint. */
 bool weight_rows_alike(const struct weight_map *map, int slot, int rows);
 
 /* Does a run make FP8 of the slot at load (weights_fp8, head_fp8 of the config), with a scale for each row? */

@@ -25,10 +25,10 @@ struct figures {
     bool step_times;            /* are wanted */
     double cached;              /* share of WORK_THROUGHPUT's prompts that came from the prefix cache, all runs */
     struct draft_counts drafts; /* of WORK_THROUGHPUT, all runs; n_places 0: none are made */
-    uint64_t n_late,
-        n_waited;        /* of its steps, all runs: with masks that come late; in which the device waited for it */
-    double read_rate;    /* bytes/s of all ranks */
-    double weight_bytes; /* of all ranks: the bytes that one decode step reads, of experts on average */
+    uint64_t n_late;            /* of its steps, all runs: those with masks that come late */
+    uint64_t n_waited;          /* those in which the device waited for them */
+    double read_rate;           /* bytes/s of all ranks */
+    double weight_bytes;        /* of all ranks: the bytes that one decode step reads, of experts on average */
     double joules[N_WORKLOADS]; /* of all devices, all repetitions; NAN: not known */
     double ready_seconds; /* from the start of rank 0's process to weights and memory in place; negative: unknown */
 };

@@ -12,7 +12,7 @@
 enum meanwhile {
     MEANWHILE_NOTHING, /* it had the device for itself */
     MEANWHILE_TOKEN,   /* steps of the other model */
-    MEANWHILE_READ,    /* a model was opened or read, on threads beside the steps */
+    MEANWHILE_READ,    /* a model was opened or read, or its memory given back, on threads beside the steps */
     MEANWHILE_UNLOAD,  /* changes between two steps */
     MEANWHILE_BEGIN,
     MEANWHILE_COMMIT,
@@ -24,7 +24,7 @@ const char *meanwhile_name(enum meanwhile what);
 
 struct beside {
     struct traffic traffic;
-    bool running, queued;
+    bool running;
     enum meanwhile went_on;                /* since its newest step */
     double newest;                         /* when that was; negative: its tokens are no measure */
     struct durations between[N_MEANWHILE]; /* zeroed: nothing was measured yet */

@@ -95,7 +95,7 @@ int crew_next(void *context, struct plan *plan, struct err *e)
     if (c->stopping)
         return lanes_stop(&c->lanes, plan, e);
     if (c->n_changes == 0)
-        return lanes_next(&c->lanes, plan, c->loading, e);
+        return lanes_next(&c->lanes, plan, c->loading || c->n_leaving > 0, e);
     plan->kind = c->change[0].kind == PLAN_COMMIT && lanes_busy(&c->lanes) ? PLAN_HURRY : c->change[0].kind;
     plan->model = c->change[0].slot;
     memmove(c->change, c->change + 1, (size_t)--c->n_changes * sizeof *c->change);
@@ -191,8 +191,10 @@ void crew_hear(void *context, const struct residents_news *news)
         return;
     case RESIDENTS_LEAVING:
         lanes_end(&c->lanes, news->model);
+        c->n_leaving++;
         return;
     case RESIDENTS_GONE:
+        c->n_leaving--;
         let_go(c, news);
         return;
     case RESIDENTS_FAILED:

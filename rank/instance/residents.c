@@ -179,7 +179,8 @@ static int64_t free_bytes(const struct residents *r)
     return (int64_t)r->ground->ops->free_memory(&r->ground->q);
 }
 
-/* The device's number of free bytes is this model's while nobody else takes memory or gives it back. */
+/* The difference of the device's free bytes is this model's: no other thread takes memory or gives it back meanwhile.
+ * (A step's graphs may: they are small. What the ranks had together was given back before.) */
 static void free_memory(struct leaving *g)
 {
     struct residents *r = g->all;

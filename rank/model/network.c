@@ -156,13 +156,15 @@ static int take_slabs(struct network *n, const struct ops *ops, struct queue *q,
     n->slab = err_calloc(e, (size_t)n->map.n_slots, sizeof *n->slab, "weight table");
     for (int i = 0; i < n->map.n_slots && n->slab != NULL; i++) {
         size_t bytes = place_bytes(n, i);
+        if (bytes == 0)
+            continue;
         if (slab == NULL || (at > 0 && at + bytes > SLAB_BYTES)) {
             slab = open_slab(n, i, ops, q);
             at = 0;
         }
         if (slab == NULL)
             return -1;
-        n->weight[i].data = bytes > 0 ? slab + at : NULL;
+        n->weight[i].data = slab + at;
         at += bytes;
     }
     return n->slab != NULL ? 0 : -1;
@@ -182,7 +184,9 @@ static int take_pieces(struct network *n, const struct ops *ops, struct queue *q
 static int open_weights(struct network *n, bool gently, const struct ops *ops, struct queue *q, struct err *e)
 {
     if ((gently ? take_slabs(n, ops, q, e) : take_pieces(n, ops, q)) != 0)
-        return ERR(e, ERR_MEMORY, "weights need %zu bytes in all: %s", weight_map_bytes(&n->map), q->err.text);
+        return e->code != ERR_NONE
+                   ? -1
+                   : ERR(e, ERR_MEMORY, "weights need %zu bytes in all: %s", weight_map_bytes(&n->map), q->err.text);
     for (int i = 0; i < n->map.n_slots; i++) {
         const struct weight_slot *slot = &n->map.slot[i];
         struct weight *w = &n->weight[i];

@@ -100,8 +100,8 @@ int engine_prepare(struct engine *g, struct world *w, struct network *n, const s
                    struct queue *q, struct err *e);
 int engine_join(struct engine *g, struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e);
 
-/* The ranks part, which engine_close does if it was not done. Collective, unless engine_join was
- * never called. */
+/* The collective part of closing, which engine_close does if it was not done. Collective, unless engine_join was never
+ * called. */
 void engine_leave(struct engine *g);
 
 /* Collective as engine_leave is; after that local, on any thread: nothing but memory is left. */

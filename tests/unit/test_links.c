@@ -150,7 +150,8 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median milliseconds from handing a task over to having it back, with one step between. */
+/* The milliseconds of a quick trip, the first quarter's last, from handing a task over to having it back, with one step
+ * between. */
 static double trip_ms(struct rank0 *r, int replica)
 {
     double took[N_TRIPS];
@@ -174,7 +175,7 @@ static double trip_ms(struct rank0 *r, int replica)
         task_close(j);
     }
     qsort(took, N_TRIPS, sizeof *took, compare);
-    return took[0]; /* the quickest: other work on the machine delays most of them */
+    return took[N_TRIPS / 4]; /* other work on the machine delays some of them */
 }
 
 static void expect_loaded(struct rank0 *r, int replica)

@@ -24,7 +24,7 @@ struct attention_state {
     float *partial;      /* PARTIAL_BYTES */
     unsigned *n_arrived; /* [MAX_ITEMS] zeros between launches */
     struct prompts_state prompts;
-    /* What the device is capable of; for the latter two, enough shared memory. */
+    /* Capabilities of the device; the latter two are enough shared memory. */
     bool launches_early, tensor_cores, latents;
 };
 

@@ -8,8 +8,8 @@
 
 #define LATENT_DIM 576
 
-/* Lets the kernels have as much shared memory as they want. *fits: whether a block can have it, of at most `most` bytes.
- */
+/* Lets the kernels have as much shared memory as they want. *fits: whether that is at most `most` bytes, what a block
+ * can have. */
 cudaError_t latent_open(size_t most, bool *fits);
 
 /* a: as the decode kernel wants it, of one KV head, k_cache == v_cache. Enqueued. */

@@ -244,7 +244,9 @@ struct expert_lookahead {
     {
         if (n >= EXPERT_AHEAD || (uint32_t)clock64() - since < STREAM_PACE)
             return;
-        if (now.depends() && !later.depends()) /* memory has enough to do with experts; it rests before a choice */
+        /* Memory has enough to do with experts: until they have been asked for, no more than a slot of the next
+         * layer. */
+        if (now.depends() && !later.depends())
             return;
         if (later.pending(known)) {
             if (skipped >= now.layer)
