@@ -224,7 +224,7 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
 
 void options_warn_unknown(void)
 {
-    opt_warn_unknown(&options_table, "LOCKSTEP_CLIENT_");
+    opt_warn_unknown(&options_table, (const char *const[]){"LOCKSTEP_CLIENT_", "LOCKSTEP_GATEWAY_", NULL});
 }
 
 static const struct opt_status statuses[] = {
