@@ -95,7 +95,7 @@ static int next(void *context, struct plan *p, struct err *e)
     return PLAN_IDLE;
 }
 
-static int take(void *context, const struct step_result *result, struct err *e)
+static int accept_result(void *context, const struct step_result *result, struct err *e)
 {
     struct turns *t = context;
     if (!t->running) /* empty, and behind the last token */
@@ -164,7 +164,7 @@ int generate_models(struct world *w, const struct generate_options *o, struct er
     struct turns *t = err_calloc(e, 1, sizeof *t, "models");
     struct residents *r = err_calloc(e, 1, sizeof *r, "models");
     const struct residents_owner owner = {t != NULL ? &t->changeover : NULL, changeover_fetch, changeover_hear};
-    const struct loop_client client = {.context = t, .next = next, .accept = take, .masks = masks};
+    const struct loop_client client = {.context = t, .next = next, .accept = accept_result, .masks = masks};
     if (w->rank == 0 && e->code == ERR_NONE && open_turns(t, o, w->n_ranks, e) == 0)
         setup = start_setup(&o->run, 1, 1, false);
     fatal_agree(w, e);

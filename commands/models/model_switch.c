@@ -191,7 +191,7 @@ static int take_token(struct model_switch *s, const struct step_result *result, 
     return 0;
 }
 
-static int take(void *context, const struct step_result *result, struct err *e)
+static int accept_result(void *context, const struct step_result *result, struct err *e)
 {
     struct model_switch *s = context;
     s->n_outstanding[result->model] -= s->fed[result->step % SCHEDULER_FLIGHTS];
@@ -293,7 +293,7 @@ int model_switch_run(struct world *w, const struct bench_options *o, struct err 
     struct model_switch *s = err_calloc(e, 1, sizeof *s, "models");
     struct residents *r = err_calloc(e, 1, sizeof *r, "models");
     const struct residents_owner owner = {s != NULL ? &s->changeover : NULL, changeover_fetch, changeover_hear};
-    const struct loop_client client = {.context = s, .next = next, .accept = take, .masks = masks};
+    const struct loop_client client = {.context = s, .next = next, .accept = accept_result, .masks = masks};
     if (w->rank == 0 && e->code == ERR_NONE && open_switch(s, o, w->n_ranks, e) == 0)
         setup = start_setup(&o->run, 1, 1, false);
     fatal_agree(w, e);
