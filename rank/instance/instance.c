@@ -138,7 +138,7 @@ static int open_watch(struct instance *i, double timeout, struct err *e)
     return watch_open(&i->watch, &i->world, device, question, timeout, e);
 }
 
-/* Group, device, watch. dtype: of the weights, or the ground's. */
+/* World, device, watch. dtype: of the weights, or the ground's. */
 static void open_ground(struct instance *i, struct world *w, enum dtype dtype, const struct instance_setup *setup,
                         struct err *e)
 {

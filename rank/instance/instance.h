@@ -11,7 +11,7 @@
 
 /* Equal on all ranks. Flat: rank 0 broadcasts it.
  *
- * Where several models are loaded, each is an instance; what a rank has once (its group, its device, its watch) belongs
+ * Where several models are loaded, each is an instance; what a rank has once (its world, its device, its watch) belongs
  * to an instance without a model, the ground, on which the others stand (rank/instance/residents.h). */
 struct instance_setup {
     struct limits limits;  /* n_blocks: wanted; instance_open reduces it to what fits */
@@ -44,7 +44,7 @@ struct instance {
     struct load_report load;
     struct taps taps;    /* of a head that drafts: where it finds the states of the other model; zeroed: it is none */
     struct watch *watch; /* NULL: steps have no deadline, or another instance is the ground */
-    bool on_ground;      /* group and device belong to another instance */
+    bool on_ground;      /* world and device belong to another instance */
     double told_record;  /* s of recording decode steps that were reported already */
 };
 

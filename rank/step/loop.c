@@ -100,7 +100,7 @@ static void share(struct plan *p, const struct loop_models *m, struct notice *no
 }
 
 /* Rank 0: the client's next plan; while it has none, signals and figures of other ranks are received. The first rank
- * of a further group reports its own signals, as all ranks do. */
+ * of a further set reports its own signals, as all ranks do. */
 static void ask(const struct loop_models *m, struct plan *p, const struct loop_client *client, struct notice *notice,
                 struct err *e)
 {
