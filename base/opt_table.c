@@ -288,8 +288,9 @@ static int no_such_option(const struct opt_table *t, int command, const char *co
         least = changes;
         (void)snprintf(hint, sizeof hint, ": did you mean --%s?", at.row->name);
     }
-    return ERR(e, ERR_USAGE, "%s has no option \"%.80s\"%s (see: %s --help)",
-               *command_name != '\0' ? command_name : t->program, word, hint, full);
+    if (*command_name == '\0') /* the program's name stands in front of the line */
+        return ERR(e, ERR_USAGE, "no option \"%.80s\"%s (see: %s --help)", word, hint, full);
+    return ERR(e, ERR_USAGE, "%s has no option \"%.80s\"%s (see: %s --help)", command_name, word, hint, full);
 }
 
 /* The option at argv[0]; returns how many arguments it takes, -1 on failure. */
