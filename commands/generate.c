@@ -244,17 +244,17 @@ int generate_start(struct generate *g, const struct limits *l, struct err *e)
     struct guess_rules guesses;
     if (draft_rules(&guesses, &g->o->run, e) != 0)
         return -1;
-    const struct scheduler_setup setup = {
+    struct scheduler_setup setup = {
         .limits = *l,
         .guesses = guesses,
         .tokenizer = g->texts->tokenizer,
         .lexicon = &g->texts->lexicon,
         .prefix_caching = !g->o->run.no_prefix_caching,
         .rope_changes_at = g->texts->rope_changes_at,
-        .source = g->source,
         .on_progress = on_progress,
         .context = g,
     };
+    memcpy(setup.source, g->source, sizeof setup.source);
     if (scheduler_open(&g->scheduler, &setup, e) != 0)
         return -1;
     for (int i = 0; i < g->n; i++) {

@@ -28,8 +28,8 @@ struct generate {
     struct prompt_list prompts;
     struct request *request; /* [n] */
     int n, n_finished, n_failed, next_to_print;
-    int longest;                 /* tokens of the longest request, prompt and output */
-    struct blocks_source source; /* of struct scheduler_setup; set before generate_start */
+    int longest;                           /* tokens of the longest request, prompt and output */
+    struct blocks_source source[KV_KINDS]; /* of struct scheduler_setup; set before generate_start */
     uint64_t n_prompt_tokens, n_output_tokens;
     struct scheduler scheduler;
     FILE *out;       /* standard output, or the file of --output */

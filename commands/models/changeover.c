@@ -114,26 +114,27 @@ void changeover_fetch(void *context, int place, struct model_config *m, struct c
 
 int changeover_join(struct changeover *x, int place, struct scheduler *s, struct blocks_source *source, struct err *e)
 {
-    const struct kv_share *kv = &x->loaded[place]->share;
-    const struct unit_share share = {kv->per_unit, kv->least, kv->most};
-    return units_join(&x->units, place, &s->blocks[KV_MAIN], &share, source, e);
+    struct unit_share share[KV_KINDS];
+    opened_model_units(x->loaded[place], share);
+    return units_join(&x->units, place, s->blocks, share, source, e);
 }
 
 void changeover_number(const struct changeover *x, int place, struct plan *p)
 {
-    for (int i = 0; i < p->n_blocks; i++)
-        p->block[i].block = units_block(&x->units, place, p->block[i].block);
+    units_number(&x->units, place, p);
 }
 
 static void arrive(struct changeover *x, const struct residents_news *news)
 {
     struct limits limits = news->limits;
+    const struct kv_share *kv = x->opened->share;
     for (int i = 0; i < N_LOAD_PHASES; i++)
         if (i != LOAD_PHASE_OPEN)
             x->part[SWITCH_OPEN + i] = news->phases.seconds[i];
     x->loaded[news->model] = x->opened;
     x->opened = NULL;
-    limits.n_blocks = x->loaded[news->model]->share.most * x->loaded[news->model]->share.per_unit;
+    limits.n_blocks = kv[KV_MAIN].most * kv[KV_MAIN].per_unit;
+    limits.n_window_blocks = kv[KV_WINDOWED].most * kv[KV_WINDOWED].per_unit;
     x->stage = CHANGEOVER_RESTS;
     x->arrived = seconds_now();
     (void)x->owner.ready(x->owner.context, news->model, &limits, &x->failure);

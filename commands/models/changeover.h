@@ -28,7 +28,7 @@ struct changeover_owner {
     /* A place is empty again; what its model had of the memory for keys and values is given back after the call. NULL:
      * it does not matter. */
     void (*gone)(void *context, int place);
-    /* The model that was asked for runs. *limits: n_blocks is the most that it may have of the memory for keys and
+    /* The model that was asked for runs. *limits: the blocks are the most that it may have of the memory for keys and
      * values, which changeover_join gives it. A failure ends the job. */
     int (*ready)(void *context, int place, struct limits *limits, struct err *e);
 };
@@ -66,7 +66,7 @@ int changeover_ask(struct changeover *x, int place, const struct model_folder *f
  * runs is waiting. Before each plan of a job. */
 int changeover_plan(struct changeover *x, struct plan *p, bool waits, bool hurry, struct err *e);
 
-/* Within `ready`: the scheduler that runs the model is to be opened with *source. */
+/* Within `ready`: the scheduler that runs the model is to be opened with source, [KV_KINDS]. */
 int changeover_join(struct changeover *x, int place, struct scheduler *s, struct blocks_source *source, struct err *e);
 
 /* The blocks that a step of the model in a place names, as the arena numbers them. */

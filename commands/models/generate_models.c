@@ -44,7 +44,7 @@ static int begin(void *context, int place, struct limits *limits, struct err *e)
                                          .goes_on = t->turn > 0};
     t->o.run.model = opened->dir;
     if (generate_open(&t->generate, &t->o, &model, e) != 0 ||
-        changeover_join(&t->changeover, place, &t->generate.scheduler, &t->generate.source, e) != 0)
+        changeover_join(&t->changeover, place, &t->generate.scheduler, t->generate.source, e) != 0)
         return -1;
     t->running = true;
     return generate_start(&t->generate, limits, e);

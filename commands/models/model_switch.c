@@ -65,7 +65,7 @@ static int begin_beside(struct model_switch *s, struct limits *limits, struct er
     struct traffic *t = &s->beside.traffic;
     s->loading = SLOT_SWITCHED;
     s->stage = STAGE_REST;
-    if (changeover_join(&s->changeover, SLOT_BESIDE, &t->scheduler, &t->source, e) != 0)
+    if (changeover_join(&s->changeover, SLOT_BESIDE, &t->scheduler, t->source, e) != 0)
         return -1;
     return beside_start(&s->beside, (int)s->o->batch, (int)s->o->n_prompt, limits,
                         s->changeover.loaded[SLOT_BESIDE]->config.vocab, e);
@@ -80,7 +80,7 @@ static int begin(void *context, int slot, struct limits *limits, struct err *e)
     s->queued = false;
     s->stage = STAGE_TOKEN;
     s->turn = SLOT_BESIDE; /* so its step shows what the change took */
-    if (changeover_join(&s->changeover, slot, &s->traffic.scheduler, &s->traffic.source, e) != 0)
+    if (changeover_join(&s->changeover, slot, &s->traffic.scheduler, s->traffic.source, e) != 0)
         return -1;
     return traffic_open(&s->traffic, 1, (int)s->o->n_prompt, 1, limits, s->changeover.loaded[slot]->config.vocab, e);
 }

@@ -22,9 +22,9 @@ static void update_block_table(struct engine *g, struct step_flight *f, const st
 {
     size_t width = (size_t)limits_blocks_per_slot(&g->limits), entries = (size_t)limits_table_entries(&g->limits);
     for (int i = 0; i < p->n_blocks; i++)
-        f->blocks[i] = g->network->arena == NULL
-                           ? p->block[i].block
-                           : network_find_block(g->network, p->block[i].block, p->model, g->ops, g->q);
+        f->blocks[i] = g->network->arena == NULL ? p->block[i].block
+                                                 : network_find_block(g->network, (enum kv_kind)p->block[i].kind,
+                                                                      p->block[i].block, p->model, g->ops, g->q);
     for (int i = 0, n; i < p->n_blocks; i += n) {
         const struct plan_block *first = &p->block[i];
         for (n = 1; i + n < p->n_blocks && follows(&first[n - 1], &first[n]);)
