@@ -229,9 +229,13 @@ class Runner:
             return False
         return not beside or sum(t.load for t in beside) + test.load <= self.cores
 
+    def patience(self, limit):
+        """Seconds until a test is ended: more, if more processes than these tests want the cores."""
+        return int(limit * max(1, os.getloadavg()[0] / (2 * self.cores)))
+
     def start(self, test):
         with open(self.log_of(test), "wb") as log:
-            p = subprocess.Popen(["timeout", "-k", "5", str(test.limit), *test.command], stdin=subprocess.DEVNULL,
+            p = subprocess.Popen(["timeout", "-k", "5", str(self.patience(test.limit)), *test.command], stdin=subprocess.DEVNULL,
                                  stdout=log, stderr=subprocess.STDOUT, env={**os.environ, **test.env})
         self.running[p.pid] = (test, time.monotonic(), p)
 
