@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Functions have at most 65 lines between their braces. A static function that is called take, run or put alone has a second
-word: so many had these names that none of them said anything.
+"""Functions have at most 65 lines between their braces. A static function that is called take, run, put or choose alone
+has a second word: so many had these names that none of them said anything.
 
     scripts/check-functions.py [SOURCE...]       without one: every .c, .h, .cu and .cuh file of the sources, outside tests/,
                                                  shared/ and build/"""
@@ -9,7 +9,7 @@ import re
 import sys
 
 LINES = 65
-WORN = re.compile(r"^static .*?[ *](take|run|put)\(")
+WORN = re.compile(r"^static .*?[ *](take|run|put|choose)\(")
 SUFFIXES = (".c", ".h", ".cu", ".cuh")
 
 

@@ -54,6 +54,13 @@ static inline const void *weight_row(const struct product *m, int r)
     return (const char *)m->w + (size_t)r * m->pitch;
 }
 
+/* Bytes of so many columns of a row. */
+static inline size_t row_bytes(const struct product *m, int cols)
+{
+    return m->form.codes != CODES_NONE ? (size_t)cols * (size_t)code_bits(m->form.codes) / 8
+                                       : (size_t)cols * dtype_bytes(m->type);
+}
+
 /* An element of quantised weights. */
 static float code_weight(const struct product *m, int row, int col)
 {

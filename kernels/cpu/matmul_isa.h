@@ -150,13 +150,28 @@ static float *FN(tile_sum)(float *sum, int t, int r)
     return sum + (r / TILE_R * (TOKENS / TILE_T) + t / TILE_T) * (TILE_T * TILE_R * SUM_LANES);
 }
 
+/* Ask for what is made wide after columns [begin, end): bytes [at, at + n) of the same columns' successors in TILE_R
+ * rows from r on of a block. */
+TARGET INLINE void FN(ask_next)(const struct product *m, int r, int end, size_t at, size_t n)
+{
+    bool same = end < m->cols / SUM_LANES * SUM_LANES; /* rows */
+    for (int i = r; i < r + TILE_R; i++) {
+        const char *w = (const char *)weight_row(m, same ? i : i + ROWS) + (same ? row_bytes(m, end) : 0);
+        for (size_t b = at; b < at + n; b += LINE_BYTES)
+            __builtin_prefetch(w + b, 0, 2);
+    }
+}
+
 /* Add columns [begin, end) to the sums of the block of n_t tokens and n_r rows. */
 TARGET static void FN(columns)(float *sum, const struct product *m, int t0, int n_t, int r0, int n_r, int begin,
                                int end)
 {
-    _Alignas(64) float wide[ROWS][COLUMNS];
-    FN(widen)(wide, m, r0, n_r, begin, end);
+    _Alignas(64) float wide[TILE_R][COLUMNS]; /* stays in the first-level cache */
+    /* With each tile of tokens so many bytes of what is next, so that they have come when the last one is done. */
+    size_t n_tiles = (size_t)(n_t + TILE_T - 1) / TILE_T, lines = row_bytes(m, COLUMNS) / LINE_BYTES;
+    size_t step = (lines + n_tiles - 1) / n_tiles * LINE_BYTES;
     for (int r = 0; r < n_r; r += TILE_R) {
+        FN(widen)(wide, m, r0 + r, min(TILE_R, n_r - r), begin, end);
         for (int t = 0; t < n_t; t += TILE_T) {
             const float *x[TILE_T];
             const void *w[TILE_R];
@@ -164,7 +179,8 @@ TARGET static void FN(columns)(float *sum, const struct product *m, int t0, int 
             for (int i = 0; i < TILE_T; i++)
                 x[i] += begin;
             for (int i = 0; i < TILE_R; i++)
-                w[i] = wide[r + i];
+                w[i] = wide[i];
+            FN(ask_next)(m, r0 + r, end, (size_t)(t / TILE_T) * step, step);
             FN(tile)(FN(tile_sum)(sum, t, r), x, w, DTYPE_F32, TILE_T, end - begin, 0, begin == 0);
         }
     }

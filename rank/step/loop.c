@@ -179,7 +179,7 @@ static void submit(const struct loop_models *m, const struct plan *p, struct und
 }
 
 /* The late masks of the step submitted last, after the one before it was taken: its tokens are chosen. */
-static void choose(const struct loop_models *m, struct plan *p, const struct loop_client *client)
+static void send_late_masks(const struct loop_models *m, struct plan *p, const struct loop_client *client)
 {
     struct engine *g = m->ground;
     if (p->n_late == 0)
@@ -220,7 +220,7 @@ void loop_run_models(struct loop_models *m, const struct loop_client *client, st
         while (u.n > 0 && (u.n == engine_flights(g) || plan.kind != PLAN_STEP))
             take_result(m, &u, client, e);
         if (plan.kind == PLAN_STEP)
-            choose(m, &plan, client);
+            send_late_masks(m, &plan, client);
         else
             change(m, &plan, e);
     }

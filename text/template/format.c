@@ -248,7 +248,7 @@ static void take_spec(struct format *f, struct spec *s)
         s->type = f->t.s[f->at++];
 }
 
-static struct value choose(struct format *f)
+static struct value choose_value(struct format *f)
 {
     size_t from = f->at;
     while (f->at < f->t.n && strchr(":!}", peek(f)) == NULL)
@@ -274,7 +274,7 @@ static struct value choose(struct format *f)
 static void put_braces(struct format *f)
 {
     struct spec s = {.fill = " ", .precision = -1};
-    struct value v = choose(f);
+    struct value v = choose_value(f);
     bool has_spec = take_char(f, ':') && peek(f) != '}';
     if (has_spec)
         take_spec(f, &s);
