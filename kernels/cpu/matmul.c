@@ -11,6 +11,7 @@
 #define ROWS       24   /* of a block: a multiple of every TILE_R */
 #define COLUMNS    512  /* widened at a time: TILE_R rows stay in the first-level cache */
 #define PART       192  /* rows of an expert or a head that a thread takes at a time for few tokens */
+#define SHARES     8    /* of the rows for a thread and few tokens */
 #define AHEAD      1024 /* bytes by which weights are asked for before they are needed: measured, too */
 
 struct product {
@@ -136,10 +137,11 @@ void cpu_matmul(struct queue *q, void *out, const void *x, const struct weight *
                         .accumulate = accumulate};
     point_at(&m, w, 0);
     int n_threads = cpu_threads(q, (size_t)n_tokens * m.rows * m.cols);
-    int part = are_few(&m) ? (m.rows + n_threads - 1) / n_threads : ROWS;
+    int shares = SHARES * n_threads, part = are_few(&m) ? (m.rows + shares - 1) / shares : ROWS;
     int n_parts = m.rows > 0 ? (m.rows + part - 1) / part : 0, n_spans = (n_tokens + TOKENS - 1) / TOKENS;
     multiply_function *multiply = are_few(&m) ? WIDEST(few) : WIDEST(block);
-#pragma omp parallel for num_threads(n_threads) schedule(static)
+    /* As evenly as can be, and a thread that was held up leaves some of its share to the others. */
+#pragma omp parallel for num_threads(n_threads) schedule(dynamic)
     for (int i = 0; i < n_spans * n_parts; i++) {
         int t0 = i / n_parts * TOKENS, r0 = i % n_parts * part;
         multiply(&m, t0, min(TOKENS, n_tokens - t0), r0, min(part, m.rows - r0));
