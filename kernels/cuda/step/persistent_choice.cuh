@@ -11,7 +11,7 @@
 
 #define EXPERT_STAGES  5   /* of a layer's weights: QKV, out, router, the experts' first and second products */
 #define EXPERT_MAX     256 /* experts: registers set the limit */
-#define EXPERT_COLUMNS 64  /* what the columns of the experts' products are multiples of */
+#define EXPERT_COLUMNS 64  /* hidden sizes are multiples of it, and columns of experts in 16 bits */
 
 /* A layer's part that only mixtures have, beside chain_layer. That one's bias[2] and bias[3] are those of all held
  * experts. */

@@ -72,6 +72,14 @@ static const char *refuse_layer(struct queue *q, const struct decode_layer *l, c
     return router->type != q->act || (uintptr_t)router->data % 16 != 0 ? "weights of more than one type" : nullptr;
 }
 
+/* A step's memory for biases is that of the first layer's. */
+static bool biases_alike(const struct decode_layer *a, const struct decode_layer *b)
+{
+    return (a->qkv_bias != nullptr) == (b->qkv_bias != nullptr) &&
+           (a->out_bias != nullptr) == (b->out_bias != nullptr) &&
+           (a->mlp_out_bias != nullptr) == (b->mlp_out_bias != nullptr);
+}
+
 static const char *refuse_mixture(struct queue *q, const struct decode_mixture *m)
 {
     const struct routing *how = m->routing;
@@ -91,6 +99,8 @@ static const char *refuse_mixture(struct queue *q, const struct decode_mixture *
         const char *why = refuse_layer(q, &m->model.layer[l], m->router[l], router_bias_of(m, l));
         if (why == nullptr)
             why = refuse_experts(&m->model, &m->model.layer[l]);
+        if (why == nullptr && !biases_alike(&m->model.layer[0], &m->model.layer[l]))
+            why = "mixtures of experts with biases in some layers only";
         if (why != nullptr)
             return why;
     }
@@ -302,6 +312,13 @@ extern "C" void cuda_any_close(struct queue *q, void *p)
         free(x);
     }
     cuda_persistent_close(q, p);
+}
+
+extern "C" void cuda_any_patience(struct queue *q, uint32_t for_others, uint32_t for_own)
+{
+    cuda_persistent_patience(q, for_others, for_own);
+    for (const struct expert_kernels *k : {&expert_kernels_bf16, &expert_kernels_e4m3, &expert_kernels_e2m1})
+        k->patience(q, for_others, for_own);
 }
 
 extern "C" int cuda_any_max_tokens(const void *p)
