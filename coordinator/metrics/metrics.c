@@ -386,6 +386,16 @@ static double steps_of(const struct rank_stats *r)
     return (double)r->n_steps;
 }
 
+static double late_of(const struct rank_stats *r)
+{
+    return (double)r->n_late;
+}
+
+static double mask_waits_of(const struct rank_stats *r)
+{
+    return (double)r->n_waited;
+}
+
 static double timed_of(const struct rank_stats *r)
 {
     return (double)r->n_timed;
@@ -423,7 +433,11 @@ void metrics_write_ranks(struct exposition *x, const struct metrics *m)
     if (!any)
         return;
     of_ranks(x, m, "rank_steps_total", "counter", "Steps of a rank.", steps_of);
-    of_ranks(x, m, "rank_timed_steps_total", "counter", "Of these, timed: all on CPUs, samples on GPUs.", timed_of);
+    of_ranks(x, m, "rank_late_mask_steps_total", "counter",
+             "Of these, those whose masks (answers in a given form) came while they were under way.", late_of);
+    of_ranks(x, m, "rank_mask_waits_total", "counter", "Of those, steps in which the device waited for the masks.",
+             mask_waits_of);
+    of_ranks(x, m, "rank_timed_steps_total", "counter", "Of all, timed: all on CPUs, samples on GPUs.", timed_of);
     of_ranks(x, m, "rank_step_seconds_total", "counter", "Time of the timed steps.", seconds_of);
     of_ranks(x, m, "rank_all_reduce_seconds_total", "counter", "Of it, in all-reduces: waiting and exchange.",
              waited_of);

@@ -478,9 +478,10 @@ void engine_choose(struct engine *g, const struct plan *p)
     int which = (int)((g->n_steps - 1 + g->shift) % ENGINE_FLIGHTS);
     struct step_flight *f = &g->flight[which];
     upload_masks(g, f, p, MASK_LATE);
+    bool waited = g->ops->async != NULL && g->ops->async->passed(g->q, which);
     g->n_late++;
-    if (g->ops->async != NULL)
-        g->n_waited += g->ops->async->passed(g->q, which);
+    g->n_waited += waited;
+    observers_tell(&g->observers, chosen, waited);
     choose_tokens(g, f->n_sampled, f->n_scored);
     observers_tell(&g->observers, operations, false);
     download_results(g, f, f->n_sampled + f->n_scored);

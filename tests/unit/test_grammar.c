@@ -360,13 +360,34 @@ static void hostile_schemas(void **state)
     }
 }
 
+/* The ends of both texts become one, and a node that only leads on is passed over. */
+static void equal_nodes(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct graph g;
+    graph_open(&g, &e);
+    int a = graph_text(&g, "axy", 3, graph_return(&g)), b = graph_text(&g, "bxy", 3, graph_return(&g));
+    int ahead = graph_ahead(&g);
+    graph_lead(&g, ahead, graph_either(&g, a, b));
+    assert_true(graph_prune(&g, ahead));
+    int start = graph_share(&g, ahead);
+    expect_none(&e);
+    assert_int_equal(g.node[start].kind, NODE_SPLIT);
+    assert_true(g.node[start].next == a && g.node[start].other == b);
+    assert_int_equal(g.node[a].next, g.node[b].next);
+    assert_true(machine_matches(&g, start, "axy", 3, &e) && machine_matches(&g, start, "bxy", 3, &e));
+    assert_false(machine_matches(&g, start, "abxy", 4, &e) || machine_matches(&g, start, "ax", 2, &e));
+    graph_close(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kinds),           cmocka_unit_test(numbers),     cmocka_unit_test(strings),
-        cmocka_unit_test(formats),         cmocka_unit_test(lists),       cmocka_unit_test(objects),
-        cmocka_unit_test(several_schemas), cmocka_unit_test(expressions), cmocka_unit_test(refusals),
-        cmocka_unit_test(hostile_schemas),
+        cmocka_unit_test(kinds),           cmocka_unit_test(numbers),         cmocka_unit_test(strings),
+        cmocka_unit_test(formats),         cmocka_unit_test(lists),           cmocka_unit_test(objects),
+        cmocka_unit_test(several_schemas), cmocka_unit_test(expressions),     cmocka_unit_test(refusals),
+        cmocka_unit_test(equal_nodes),     cmocka_unit_test(hostile_schemas),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

@@ -348,6 +348,27 @@ static void long_runs(void **state)
     form_close(form);
 }
 
+/* Patterns with a length, whose states all differ, stay far below what ends a request. */
+static void lengths_are_no_effort(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = {"a", "[0-9]$", "(foo|bar)", "a.*b.*c", "^\\\\S+@\\\\S+$"};
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        char source[200];
+        struct form *form;
+        struct err e = {0};
+        uint64_t seed = 5 + i;
+        int n = snprintf(source, sizeof source,
+                         "{\"type\":\"array\",\"minItems\":4,\"maxItems\":6,\"items\":{\"type\":\"string\","
+                         "\"minLength\":1,\"maxLength\":16,\"pattern\":\"%s\"}}",
+                         patterns[i]);
+        assert_int_equal(form_open_text(&form, FORM_SCHEMA, source, (size_t)n, &e), 0);
+        for (int k = 0; k < 20; k++)
+            (void)follow(form, 300, &seed, false, END);
+        form_close(form);
+    }
+}
+
 /* Too many ways to go on end a request, not the server's time. */
 static void effort_is_bounded(void **state)
 {
@@ -473,6 +494,7 @@ int main(void)
         cmocka_unit_test(chains_are_exact),
         cmocka_unit_test(forced_text),
         cmocka_unit_test(long_runs),
+        cmocka_unit_test(lengths_are_no_effort),
         cmocka_unit_test(effort_is_bounded),
         cmocka_unit_test(no_token_leads_on),
         cmocka_unit_test(attempts_tell_the_masks),

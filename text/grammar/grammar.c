@@ -20,7 +20,8 @@ static int finish(struct grammar *g, int start, struct err *e)
         return -1;
     if (start < 0 || !graph_prune(&g->graph, start))
         return ERR(e, ERR_INPUT, "no text has this form");
-    return 0;
+    g->start = graph_share(&g->graph, start);
+    return e->code == ERR_NONE ? 0 : -1;
 }
 
 int grammar_of_schema(struct grammar *g, const json_t *schema, struct err *e)

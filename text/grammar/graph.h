@@ -60,4 +60,8 @@ int graph_space(struct graph *g, int next);
  * machine never enters them. Counters are taken as satisfiable. */
 bool graph_prune(struct graph *g, int start);
 
+/* Equal nodes become one and those that only lead on none, so that a machine has fewer states to make: a graph that
+ * has been pruned, and to which nothing is added from now on. Returns the node to begin with. */
+int graph_share(struct graph *g, int start);
+
 #endif

@@ -368,9 +368,8 @@ static inline bool find_edge(const struct lexicon_tree *tree, struct level *l, c
 static inline int take_edge(const struct lexicon_tree *tree, struct level *l, struct machine *m, int *node)
 {
     unsigned char byte = tree->byte[l->edge];
-    int known = machine_known(m, l->state, byte);
     *node = tree->to[l->edge++];
-    return known != MACHINE_UNKNOWN ? known : machine_next(m, l->state, byte);
+    return machine_next(m, l->state, byte);
 }
 
 /* Along all paths behind a node (-1: the root) that do not end dead. Returns how many nodes were visited. */

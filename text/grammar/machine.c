@@ -8,6 +8,7 @@
 #define MAX_PLACES  4096  /* of a state */
 #define MAX_STATES  16384 /* while a vocabulary is walked over; numbers of 16 bits */
 #define MAX_STEPS   262144
+#define MAX_BEHIND  65536
 #define MAX_KEPT    1048576 /* places of all states */
 #define MAX_FRAMES  65536
 #define MAX_ROWS    1024
@@ -42,6 +43,16 @@ static uint32_t hash_state(const struct machine *m, int i)
 {
     const struct machine_state *s = &m->state[i];
     return hash_places(m->place + s->first, s->n, s->complete);
+}
+
+static uint32_t hash_place(const struct machine_place *place)
+{
+    return mix((uint64_t)(uint32_t)place->frame << 32 ^ (uint32_t)place->node);
+}
+
+static uint32_t hash_behind(const struct machine *m, int i)
+{
+    return hash_place(&m->behind[i].place);
 }
 
 static uint32_t hash_key(int state, int byte)
@@ -132,7 +143,7 @@ static int compare_places(const void *left, const void *right)
 /* Whether the place is new to the work; remembered from now on. */
 static bool is_new(struct machine *m, struct machine_place place)
 {
-    uint32_t hash = mix((uint64_t)(uint32_t)place.frame << 32 ^ (uint32_t)place.node);
+    uint32_t hash = hash_place(&place);
     struct machine_seen *seen;
     for (; (seen = &m->seen[hash & m->seen_mask])->round == m->round; hash++)
         if (seen->place.node == place.node && seen->place.frame == place.frame)
@@ -381,7 +392,7 @@ static int remember_in_table(struct machine *m, int state, int byte, int to)
     if (m->n_steps == MAX_STEPS ||
         array_grow(m, (void **)&m->step, &m->step_capacity, m->n_steps + 1, sizeof *m->step) != 0)
         return to;
-    m->step[m->n_steps] = (struct machine_step){state, byte, to};
+    m->step[m->n_steps] = (struct machine_edge){state, byte, to};
     if (table_put(m, &m->steps, m->n_steps, hash_step) == 0)
         m->n_steps++;
     return to;
@@ -424,6 +435,27 @@ static int remember_step(struct machine *m, int state, const struct byte_range *
     return to;
 }
 
+/* The state of all that can be reached from the only place of the work, which many steps lead to: every character's
+ * last byte leads to the head of its loop. */
+static int close_place(struct machine *m)
+{
+    const struct machine_place place = m->work[0];
+    uint32_t hash = hash_place(&place);
+    for (; m->behinds.slot != NULL && m->behinds.slot[hash & m->behinds.mask] >= 0; hash++) {
+        const struct machine_behind *known = &m->behind[m->behinds.slot[hash & m->behinds.mask]];
+        if (known->place.node == place.node && known->place.frame == place.frame)
+            return known->state;
+    }
+    int state = intern(m, close_work(m));
+    if (machine_tired(m) || m->n_behind == MAX_BEHIND ||
+        array_grow(m, (void **)&m->behind, &m->behind_capacity, m->n_behind + 1, sizeof *m->behind) != 0)
+        return state;
+    m->behind[m->n_behind] = (struct machine_behind){place, state};
+    if (table_put(m, &m->behinds, m->n_behind, hash_behind) == 0)
+        m->n_behind++;
+    return state;
+}
+
 static int make_step(struct machine *m, int state, struct byte_range *range)
 {
     struct machine_state from = m->state[state];
@@ -438,19 +470,16 @@ static int make_step(struct machine *m, int state, struct byte_range *range)
             add_work(m, node->next, at.frame);
     }
     m->effort += (uint64_t)from.n;
-    return intern(m, close_work(m));
+    return m->n_work == 1 ? close_place(m) : intern(m, close_work(m));
 }
 
-int machine_next(struct machine *m, int state, unsigned char byte)
+int machine_make_step(struct machine *m, int state, unsigned char byte)
 {
-    if (state < 0 || !machine_may(m, state, byte))
+    if (!machine_may(m, state, byte))
         return MACHINE_DEAD;
-    int row = m->state[state].row;
-    if (row >= 0 && m->row[row][byte] != MACHINE_UNKNOWN)
-        return m->row[row][byte];
     uint32_t hash = hash_key(state, byte);
     for (; m->steps.slot != NULL && m->steps.slot[hash & m->steps.mask] >= 0; hash++) {
-        const struct machine_step *known = &m->step[m->steps.slot[hash & m->steps.mask]];
+        const struct machine_edge *known = &m->step[m->steps.slot[hash & m->steps.mask]];
         if (known->state == state && known->byte == byte)
             return known->to;
     }
@@ -500,6 +529,8 @@ void machine_close(struct machine *m)
     free(m->frames.slot);
     free(m->states.slot);
     free(m->steps.slot);
+    free(m->behind);
+    free(m->behinds.slot);
     free(m->work);
     free(m->seen);
     *m = (struct machine){0};

@@ -44,8 +44,13 @@ struct machine_table { /* open addressing: index of what has this hash, -1: free
     uint32_t mask;
 };
 
-struct machine_step {
+struct machine_edge {
     int32_t state, byte, to;
+};
+
+struct machine_behind { /* the state of all that can be reached from one place */
+    struct machine_place place;
+    int32_t state;
 };
 
 struct machine_seen { /* in this round of work */
@@ -61,11 +66,13 @@ struct machine {
     int n_places, place_capacity;
     struct machine_state *state;
     int n_states, state_capacity;
-    struct machine_step *step;
+    struct machine_edge *step;
     int n_steps, step_capacity;
     int16_t (*row)[256]; /* the steps of states that have many, by byte; MACHINE_UNKNOWN: not made yet */
     int n_rows, row_capacity;
-    struct machine_table frames, states, steps;
+    struct machine_behind *behind;
+    int n_behind, behind_capacity;
+    struct machine_table frames, states, steps, behinds;
     struct machine_place *work; /* of the state that is being made */
     int n_work, work_capacity;
     bool work_complete;
@@ -95,8 +102,15 @@ static inline int machine_known(const struct machine *m, int state, unsigned cha
     return row >= 0 ? m->row[row][byte] : MACHINE_UNKNOWN;
 }
 
+/* The same, whether it is in a row or not. */
+int machine_make_step(struct machine *m, int state, unsigned char byte);
+
 /* The state behind one more byte; MACHINE_DEAD: it cannot come. */
-int machine_next(struct machine *m, int state, unsigned char byte);
+static inline int machine_next(struct machine *m, int state, unsigned char byte)
+{
+    int known = state >= 0 ? machine_known(m, state, byte) : MACHINE_DEAD;
+    return known != MACHINE_UNKNOWN ? known : machine_make_step(m, state, byte);
+}
 
 /* From here on this many places may be visited. Whether they did not suffice. */
 void machine_rest(struct machine *m, uint64_t effort);
