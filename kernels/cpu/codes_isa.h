@@ -219,7 +219,7 @@ TARGET INLINE void FN(tile_codes)(float *sum, const float *const *x, const struc
         while (c < end) {
             if (c >= asked) {
                 UNROLL for (int r = 0; r < TILE_R; r++)
-                    __builtin_prefetch(w[r] + AHEAD + (size_t)c * code_bits(codes) / 8);
+                    __builtin_prefetch(w[r] + CODES_AHEAD + (size_t)c * code_bits(codes) / 8);
                 asked = c + LINE_BYTES * 8 / code_bits(codes);
             }
             for (int stop = asked < end ? asked : end; c < stop; c += SUM_LANES) {

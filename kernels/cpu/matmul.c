@@ -5,14 +5,15 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/widest_isa.h"
 
-#define FEW_TOKENS 12   /* up to which weights go straight to registers (measured on a Cascade Lake Xeon) */
-#define FEW_CODED  4    /* the same of quantised weights, which each tile of tokens decodes anew */
-#define TOKENS     64   /* of a block: a multiple of every TILE_T */
-#define ROWS       24   /* of a block: a multiple of every TILE_R */
-#define COLUMNS    512  /* widened at a time: TILE_R rows stay in the first-level cache */
-#define PART       192  /* rows of an expert or a head that a thread takes at a time for few tokens */
-#define SHARES     8    /* of the rows for a thread and few tokens */
-#define AHEAD      1024 /* bytes by which weights are asked for before they are needed: measured, too */
+#define FEW_TOKENS  12   /* up to which weights go straight to registers (measured on a Cascade Lake Xeon) */
+#define FEW_CODED   4    /* the same of quantised weights, which each tile of tokens decodes anew */
+#define TOKENS      64   /* of a block: a multiple of every TILE_T */
+#define ROWS        24   /* of a block: a multiple of every TILE_R */
+#define COLUMNS     512  /* widened at a time: TILE_R rows stay in the first-level cache */
+#define PART        192  /* rows of an expert or a head that a thread takes at a time for few tokens */
+#define SHARES      8    /* of the rows for a thread and few tokens */
+#define AHEAD       1024 /* bytes by which weights are asked for before they are needed: measured, too */
+#define CODES_AHEAD 512  /* the same of codes */
 
 struct product {
     float *out;
