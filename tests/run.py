@@ -23,11 +23,13 @@ import time
 WAITING = {"fail/test_step_timeout", "fail/test_failures", "e2e/test_batch_refused", "e2e/test_serve_network",
            "e2e/test_serve_ranks", "unit/test_lifeline_connect"}
 # Tests that take longer than the others of their suite, for a first run without durations: seconds on two cores.
-LONG = {"e2e/test_bench": 70, "e2e/test_serve_end": 45, "e2e/test_models_arena": 30, "fail/test_failures": 45, "fail/test_step_timeout": 45,
+LONG = {"e2e/test_serve_end": 45, "e2e/test_models_arena": 30, "fail/test_failures": 45, "fail/test_step_timeout": 45,
         "unit/test_tokenizer": 25}
 # `make test`: one end-to-end program a command.
 QUICK_E2E = {"e2e/test_batch", "e2e/test_bench", "e2e/test_client", "e2e/test_gateway", "e2e/test_preflight",
              "e2e/test_prompts", "e2e/test_serve", "e2e/test_tokens"}
+# And of programs that go through many models one.
+QUICK_PART = {"spmd/test_drafts": ["llama-14"]}
 
 # seconds: how long it probably takes; lock: tests of the same one never run at once; figures: the lines to show in the end.
 Test = collections.namedtuple("Test", "name command limit load seconds env lock figures", defaults=(1.0, 10, {}, None, None))
@@ -50,9 +52,9 @@ class Plan:
             more["load"] = 0.25
         self.tests.append(Test(name, command, limit, **more))
 
-    def add_ranks(self, name, ranks, command, limit, **more):
+    def add_ranks(self, name, ranks, command, limit, arguments=(), **more):
         """A program under mpirun: every rank keeps a core busy."""
-        self.add(f"{name} on {ranks} ranks", mpirun(ranks, command), limit, load=min(ranks, self.cores), **more)
+        self.add(f"{name} on {ranks} ranks", mpirun(ranks, command, *arguments), limit, load=min(ranks, self.cores), **more)
 
     def programs(self, kind, build=None):
         """(name, path) of every program that is built from tests/KIND."""
@@ -75,10 +77,10 @@ class Plan:
                 stem = f"ops/test_{name}_{bits}"
                 self.add(stem, [f"{self.build}/tests/{stem}"], 600, seconds=15)
 
-    def spmd(self, ranks=(1, 2, 3, 4)):
+    def spmd(self, ranks=(1, 2, 3, 4), part=None):
         for name, path in self.programs("spmd"):
             for n in ranks:
-                self.add_ranks(name, n, path, 600)
+                self.add_ranks(name, n, path, 600, (part or {}).get(name, ()))
 
     def parity(self, ranks=(1, 2, 3, 4, 5, 8)):
         for n in ranks:
@@ -95,7 +97,7 @@ class Plan:
 
     def quick(self):
         self.unit()
-        self.spmd((1, 2))
+        self.spmd((1, 2), QUICK_PART)
         self.parity((1, 2))
         for name, path in self.programs("e2e"):
             if name in QUICK_E2E:
