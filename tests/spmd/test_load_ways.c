@@ -37,9 +37,11 @@ static void load(struct network *n, const struct fixture *f, enum load_way way, 
 /* The first weight that differs, or -1. */
 static int different(const struct network *a, const struct network *b)
 {
-    for (int i = 0; i < a->map.n_slots; i++)
-        if (memcmp(a->weight[i].data, b->weight[i].data, weight_slot_bytes(&a->map.slot[i])) != 0)
+    for (int i = 0; i < a->map.n_slots; i++) {
+        size_t bytes = weight_slot_bytes(&a->map.slot[i]);
+        if (bytes > 0 && memcmp(a->weight[i].data, b->weight[i].data, bytes) != 0)
             return i;
+    }
     return -1;
 }
 
