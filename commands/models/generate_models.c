@@ -165,13 +165,15 @@ int generate_models(struct world *w, const struct generate_options *o, struct er
     struct residents *r = err_calloc(e, 1, sizeof *r, "models");
     const struct residents_owner owner = {t != NULL ? &t->changeover : NULL, changeover_fetch, changeover_hear};
     const struct loop_client client = {.context = t, .next = next, .accept = accept_result, .masks = masks};
-    if (w->rank == 0 && e->code == ERR_NONE && open_turns(t, o, w->n_ranks, e) == 0)
+    if (w->rank == 0 && t != NULL && r != NULL && open_turns(t, o, w->n_ranks, e) == 0)
         setup = start_setup(&o->run, 1, 1, false);
     fatal_agree(w, e);
     instance_open_ground(&ground, w, &setup, e);
     model_memory_share(&t->memory, &ground, -1, w->rank == 0 ? o->run.kv_cache_bytes : -1, w, e);
     if (w->rank == 0)
+        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a failure has ended in fatal_agree() */
         (void)changeover_start(&t->changeover, &ground, (size_t)t->memory.kv, e);
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a failure has ended in fatal_agree() */
     (void)residents_open(r, w, &ground, (size_t)t->memory.kv, &owner, e);
     fatal_agree(w, e);
     loop_run_models(&r->models, &client, e);

@@ -287,7 +287,7 @@ void network_close(struct network *n, const struct ops *ops, struct queue *q)
 {
     for (int i = 0; n->slab == NULL && n->weight != NULL && i < n->map.n_slots; i++)
         ops->free(q, n->weight[i].data);
-    for (int i = 0; i < n->n_slabs; i++)
+    for (int i = 0; n->slab != NULL && i < n->n_slabs; i++)
         ops->free(q, n->slab[i]);
     free((void *)n->slab);
     for (int i = 0; n->v_cache != NULL && n->arena == NULL && i < n->config.n_layers; i++) {
