@@ -75,7 +75,7 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
 #define PIECE_BYTES        ((size_t)512 << 10)
 #define ALONE_BLOCK_BYTES  ((size_t)1 << 20)
 #define ALONE_SLOTS        2                    /* of a thread */
-#define ALONE_BYTES        ((int64_t)256 << 20) /* of all slots, at most */
+#define ALONE_BYTES        ((int64_t)256 << 20) /* read into all slots, at most; what is unpacked takes as much again */
 #define SPIN               1e-3                 /* s, where a device copies and cores have nothing else to do */
 
 /* Bytes per second from `memory`, where this rank reads to, to its device while all ranks of the node copy, the
@@ -284,11 +284,12 @@ int load_beside(struct network *n, const struct checkpoint *c, const struct worl
                        .listening = MPI_REQUEST_NULL,
                        .failed_rank = -1,
                        .cancel = cancel};
-    struct alone a;
+    struct alone a = {0};
     *stats = (struct load_stats){0};
     setup->way = LOAD_ALONE;
     fill_in(setup, ops, q);
     if (plan_alone(&l, e) != 0 || alone_open(&a, &l, w, e) != 0) {
+        alone_close(&a);
         read_plan_free(&plan);
         return -1;
     }
