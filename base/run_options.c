@@ -44,7 +44,7 @@ const struct opt_rows run_fp8_rows = OPT_ROWS(fp8_rows);
 static const struct opt inputs_rows[] = {
     CHOICE("quantized-activations", inputs, "off|auto|on",
            "quantise activations before products of quantised weights: auto where the checkpoint declares it and that "
-           "is implemented (FP8 and INT8 on CPUs, FP8 with scales of rows on GPUs), on: or fail; results change "
+           "is implemented (FP8 and INT8 on CPUs, FP8 on Hopper GPUs), on: or fail; results change "
            "(default off: more accurate)"),
 };
 const struct opt_rows run_inputs_rows = OPT_ROWS(inputs_rows);

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #define PLAN_MAGIC   0x4e414c50u /* "PLAN" */
-#define PLAN_VERSION 8
+#define PLAN_VERSION 9
 
 struct plan_header {
     uint32_t magic, version;

@@ -14,6 +14,7 @@ enum plan_kind {
     PLAN_STOP,
     PLAN_LOAD,     /* begin to read a model, beside the steps of others */
     PLAN_COMMIT,   /* it has been read on all ranks: steps of it may follow */
+    PLAN_HURRY,    /* the same while other models run: nothing is measured, which would keep them waiting */
     PLAN_ROLLBACK, /* it could not be read on all ranks: what was read of it is given back */
     PLAN_DROP      /* a model's memory is given back */
 };

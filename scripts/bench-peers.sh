@@ -4,7 +4,8 @@
 #
 #   scripts/bench-peers.sh [COMMAND THAT STARTS lockstep]        default: mpirun -n 1 build/cuda/lockstep
 #   CONFIG=scripts/configs/llama-3-8b.json   the model
-#   OUT=peers                                names of the files
+#   OUT=peers                                names of the files; what was measured until an interruption is in $OUT.ours and
+#                                            $OUT.peer, and `scripts/peers.py join` makes peers.json of them
 #   WORK="l:32:128:8 p:2048 ..."             what is measured, see scripts/peers.py; default: the table of docs/performance.md
 #   PEER_PYTHON=python3                      the interpreter that has vLLM
 #   PEER="COMMAND"                           another peer: it gets the folder of the config and the work, and prints a line
@@ -26,16 +27,16 @@ trap 'rm -rf "$dir"' EXIT
 mkdir "$dir/model"
 cp "$config" "$dir/model/config.json"
 # shellcheck disable=SC2086  # the work is several words
-python3 "$here/peers.py" ours "$config" "$work" -- "$@" >"$dir/ours"
-: >"$dir/peer"
+python3 "$here/peers.py" ours "$config" "$work" -- "$@" >"$out.ours"
+: >"$out.peer"
 if [ -n "${PEER:-}" ]; then
     # shellcheck disable=SC2086
-    $PEER "$dir/model" $work >"$dir/peer"
+    $PEER "$dir/model" $work >"$out.peer"
 elif "$python" -c 'import vllm' 2>"$dir/why"; then
     # shellcheck disable=SC2086
-    "$python" "$here/peers.py" vllm "$dir/model" $work >"$dir/peer"
+    "$python" "$here/peers.py" vllm "$dir/model" $work >"$out.peer"
 else
     echo "bench-peers: $python has no vLLM ($(tail -n 1 "$dir/why")): Lockstep alone" >&2
 fi
-python3 "$here/peers.py" join "$dir/ours" "$dir/peer" "$out.json"
+python3 "$here/peers.py" join "$out.ours" "$out.peer" "$out.json"
 "$here/pictures.py" peers "$out.json" >"$out.svg"

@@ -135,8 +135,9 @@ def vllm(folder, words):
 
 
 def read(path):
+    """The lines of JSON; a peer's library may print other lines between them."""
     with open(path) as f:
-        lines = [json.loads(line) for line in f if line.strip()]
+        lines = [json.loads(line) for line in f if line.startswith("{")]
     head = lines[0] if lines else {}
     return head, {line["work"]: line for line in lines[1:]}
 

@@ -96,7 +96,7 @@ int crew_next(void *context, struct plan *plan, struct err *e)
         return lanes_stop(&c->lanes, plan, e);
     if (c->n_changes == 0)
         return lanes_next(&c->lanes, plan, c->loading, e);
-    plan->kind = c->change[0].kind;
+    plan->kind = c->change[0].kind == PLAN_COMMIT && lanes_busy(&c->lanes) ? PLAN_HURRY : c->change[0].kind;
     plan->model = c->change[0].slot;
     memmove(c->change, c->change + 1, (size_t)--c->n_changes * sizeof *c->change);
     return 0;
@@ -174,7 +174,6 @@ static void let_go(struct crew *c, const struct residents_news *news)
         give_up(c, news->model, &slot.why);
         return;
     }
-    lanes_end(&c->lanes, news->model);
     forget(c, news->model);
     crew_say(
         c, (struct model_word){.kind = MODEL_GONE, .slot = news->model, .freed = news->freed, .phases = news->phases});
@@ -189,6 +188,9 @@ void crew_hear(void *context, const struct residents_news *news)
         return;
     case RESIDENTS_READY:
         begin(c, news);
+        return;
+    case RESIDENTS_LEAVING:
+        lanes_end(&c->lanes, news->model);
         return;
     case RESIDENTS_GONE:
         let_go(c, news);

@@ -63,7 +63,8 @@ struct model_switch { /* rank 0's */
     int n_outstanding[N_SLOTS];  /* plans with sequences, results not taken */
     bool fed[SCHEDULER_FLIGHTS]; /* the plan of a step had sequences */
     bool queued;
-    int round, n_rounds; /* even ones are to the first model; the first of all, number -1, is not counted */
+    enum meanwhile changed; /* by the plan before; MEANWHILE_NOTHING: it was a step */
+    int round, n_rounds;    /* even ones are to the first model; the first of all, number -1, is not counted */
     double rests_until;
     double began, plan_began;    /* seconds_now() */
     double part[N_SWITCH_PARTS]; /* s, of this round */
@@ -135,6 +136,8 @@ static void hear(void *context, const struct residents_news *news)
     case RESIDENTS_READY:
         begin(s, news);
         return;
+    case RESIDENTS_LEAVING:
+        return;
     case RESIDENTS_GONE:
         s->part[SWITCH_UNLOAD] = seconds_now() - s->plan_began;
         traffic_close(&s->traffic);
@@ -200,9 +203,7 @@ static int say(struct model_switch *s, struct plan *p, enum plan_kind kind)
     p->model = s->loading;
     s->stage = STAGE_WAIT;
     s->plan_began = seconds_now();
-    beside_note(&s->beside, kind == PLAN_DROP   ? MEANWHILE_UNLOAD
-                            : kind == PLAN_LOAD ? MEANWHILE_BEGIN
-                                                : MEANWHILE_COMMIT);
+    s->changed = kind == PLAN_DROP ? MEANWHILE_UNLOAD : kind == PLAN_LOAD ? MEANWHILE_BEGIN : MEANWHILE_COMMIT;
     return 0;
 }
 
@@ -259,6 +260,8 @@ static int plan_step(struct model_switch *s, struct plan *p, struct err *e)
  * model beside has a step, as it would have where a server decides upon them. */
 static int plan_change(struct model_switch *s, struct plan *p, struct err *e)
 {
+    beside_note(&s->beside, s->changed); /* its steps before the change have been taken */
+    s->changed = MEANWHILE_NOTHING;
     if (s->stage == STAGE_REST && seconds_now() >= s->rests_until)
         s->stage = STAGE_OPEN;
     if (s->stage == STAGE_OPEN && s->round == s->n_rounds) {
@@ -273,7 +276,7 @@ static int plan_change(struct model_switch *s, struct plan *p, struct err *e)
         return say(s, p, s->loaded[s->loading] != NULL ? PLAN_DROP : PLAN_LOAD);
     }
     if ((s->stage == STAGE_LOAD || s->stage == STAGE_COMMIT) && !beside_waits(&s->beside))
-        return say(s, p, s->stage == STAGE_LOAD ? PLAN_LOAD : PLAN_COMMIT);
+        return say(s, p, s->stage == STAGE_LOAD ? PLAN_LOAD : s->beside.running ? PLAN_HURRY : PLAN_COMMIT);
     if (s->stage == STAGE_OPENING || s->stage == STAGE_WAIT)
         beside_note(&s->beside, MEANWHILE_READ);
     return 1;

@@ -54,6 +54,14 @@ void lanes_end(struct lanes *l, int i)
     l->lane[i].open = false;
 }
 
+bool lanes_busy(const struct lanes *l)
+{
+    bool busy = false;
+    for (int i = 0; i < l->n; i++)
+        busy = busy || (l->lane[i].open && scheduler_busy(&l->lane[i].steps.scheduler));
+    return busy;
+}
+
 struct steps *lanes_first(struct lanes *l)
 {
     for (int i = 0; i < l->n; i++)

@@ -42,6 +42,9 @@ void lanes_masks(struct lanes *l, struct plan *plan);
 /* Every lane's last plan. */
 int lanes_stop(struct lanes *l, struct plan *plan, struct err *e);
 
+/* Has any of them something to do? */
+bool lanes_busy(const struct lanes *l);
+
 /* The first open one; NULL: none is. */
 struct steps *lanes_first(struct lanes *l);
 

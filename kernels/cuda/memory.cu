@@ -87,9 +87,16 @@ void cuda_close(struct queue *q)
     *q = queue{};
 }
 
+/* The calling thread may be another one than that which opened the queue, or have had no device yet. */
+static void become_current(struct queue *q)
+{
+    CUDA_TRY(q, cudaSetDevice(cuda_state(q)->device));
+}
+
 void *cuda_alloc(struct queue *q, size_t bytes)
 {
     void *p = NULL;
+    become_current(q);
     cudaError_t rc = cudaMalloc(&p, bytes > 0 ? bytes : 1);
     if (rc != cudaSuccess) {
         (void)cudaGetLastError(); /* a refusal is no failure of the device */
@@ -117,6 +124,7 @@ void cuda_clear(struct queue *q, void *p, size_t bytes)
 size_t cuda_free_memory(struct queue *q)
 {
     size_t free_bytes = 0, all = 0;
+    become_current(q);
     CUDA_TRY(q, cudaMemGetInfo(&free_bytes, &all));
     return free_bytes;
 }

@@ -39,7 +39,7 @@ static size_t working_bytes(const struct model_config *m, const struct shard *s,
         return 0;
     n->config = *m;
     n->shard = *s;
-    size_t bytes = engine_bytes(n, l, s->n_ranks, ops, act, e);
+    size_t bytes = engine_bytes(n, l, ops, act, e);
     free(n);
     return bytes;
 }
@@ -202,16 +202,21 @@ int fit_need(const struct model_config *m, const struct checkpoint *c, const str
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-int fit_step(const struct fit_part *part, const struct ops *ops, size_t available, struct err *e)
+int fit_step(const struct fit_part *part, int n_parts, const struct ops *ops, size_t available, struct err *e)
 {
-    struct limits l = part->limits;
-    size_t loading, weights = expected_bytes(part->model, part->shard, part->checkpoint, &loading, e);
+    struct fit_part mine[FIT_PARTS];
+    size_t loading, weights = weights_of_all(part, n_parts, ops, &loading, e);
     size_t rest = available > weights ? available - weights : 0;
-    int least = l.max_seqs > FEW_TOKENS ? l.max_seqs : FEW_TOKENS;
-    while (available > 0 && e->code == ERR_NONE && l.max_batch_tokens / 2 >= least &&
-           working_bytes(part->model, part->shard, &l, ops, part->act, e) > rest / 8)
-        l.max_batch_tokens /= 2;
-    return l.max_batch_tokens;
+    int tokens = part->limits.max_batch_tokens, n_seqs = part->limits.max_seqs;
+    int least = n_seqs > FEW_TOKENS ? n_seqs : FEW_TOKENS;
+    memcpy(mine, part, (size_t)n_parts * sizeof *part);
+    while (available > 0 && e->code == ERR_NONE && tokens / 2 >= least &&
+           working_of_all(mine, n_parts, ops, e) > rest / 8) {
+        tokens /= 2;
+        for (int i = 0; i < n_parts; i++)
+            mine[i].limits.max_batch_tokens = tokens;
+    }
+    return tokens;
 }
 
 #define KV_USEFUL ((size_t)64 << 20)

@@ -152,15 +152,15 @@ static void open_ground(struct instance *i, struct world *w, enum dtype dtype, c
 }
 
 /* A step's tokens that nobody has asked for are as many as memory allows. Collective. */
-static void choose_step(struct instance *i, struct world *w, const struct fit_part *part, struct instance_setup *setup,
-                        struct err *e)
+static void choose_step(struct instance *i, struct world *w, const struct fit_part *part, int n_parts,
+                        struct instance_setup *setup, struct err *e)
 {
     int wanted = part->limits.max_batch_tokens, mine = wanted, all = wanted;
     int sharers = i->ops->shares_host_memory ? w->n_node_ranks : 1;
     if (!setup->tokens_chosen)
         return;
     if (e->code == ERR_NONE)
-        mine = fit_step(part, i->ops, i->ops->free_memory(&i->q) / (size_t)sharers, e);
+        mine = fit_step(part, n_parts, i->ops, i->ops->free_memory(&i->q) / (size_t)sharers, e);
     MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->comm));
     if (all < wanted)
         log_info("%d tokens per step instead of %d: memory is short", all, wanted);
@@ -175,14 +175,6 @@ static int check_fit(const struct fit_part *part, int n_parts, const struct inst
                      setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
 }
 
-/* All blocks of the arena may be this model's. */
-static int share_kv(struct instance *i, const struct world *w, struct instance_setup *setup, struct err *e)
-{
-    setup->limits.n_blocks = i->arena->n_units * setup->per_unit;
-    (void)network_share_kv(&i->network, i->arena, setup->per_unit, &i->q, e);
-    return agree_failed(w, e) ? -1 : 0;
-}
-
 static struct fit_part part_of(const struct instance *i, const struct limits *l)
 {
     return (struct fit_part){&i->network.config, &i->network.shard, NULL, *l, i->q.act};
@@ -193,9 +185,7 @@ static int open_blocks(struct instance *i, struct instance *draft, const struct 
                        struct err *e)
 {
     const struct limits small = limits_of_draft_model(&setup->limits);
-    struct fit_part part[2] = {part_of(i, &setup->limits)};
-    if (i->arena != NULL)
-        return share_kv(i, w, setup, e);
+    struct fit_part part[FIT_PARTS] = {part_of(i, &setup->limits)};
     if (draft != NULL)
         part[1] = part_of(draft, &small);
     (void)fit_kv(&setup->limits, part, draft != NULL ? 2 : 1, w, i->ops, &i->q, setup->kv_bytes, e);
@@ -216,11 +206,11 @@ static int open_blocks(struct instance *i, struct instance *draft, const struct 
 
 /* Keys and values; then working memory. */
 static int open_engines(struct instance *i, struct instance *draft, const struct world *w, struct instance_setup *setup,
-                        struct step_ways *ways, struct err *e)
+                        struct err *e)
 {
     enum step_choice step = (enum step_choice)setup->step;
     if (open_blocks(i, draft, w, setup, e) != 0 ||
-        engine_open(&i->engine, &i->world, &i->network, &setup->limits, i->ops, &i->q, step, ways, e) != 0)
+        engine_open(&i->engine, &i->world, &i->network, &setup->limits, i->ops, &i->q, step, NULL, e) != 0)
         return -1;
     const struct limits small = limits_of_draft_model(&setup->limits);
     if (draft != NULL)
@@ -268,7 +258,7 @@ static void load(struct instance *i, struct world *w, const struct model_config 
                  const struct shard *shard, struct instance_setup *setup, struct err *e)
 {
     struct load_stats stats = {0};
-    if (network_open(&i->network, m, shard, setup->dummy ? NULL : c, i->ops, &i->q, e) == 0)
+    if (network_open(&i->network, m, shard, setup->dummy ? NULL : c, false, i->ops, &i->q, e) == 0)
         (void)check_inputs(&i->network, setup, i->ops, e);
     fatal_agree(w, e);
     ops_range_begin(i->ops, "load", (int64_t)weight_map_bytes(&i->network.map));
@@ -320,10 +310,7 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
     open_ground(i, w, m->dtype, setup, e);
     setup->limits.mask_words = (m->vocab + 31) / 32;
     shard_make(&shard, m, i->world.rank, i->world.n_ranks);
-    choose_step(i, w, &(struct fit_part){m, &shard, setup->dummy ? NULL : c, setup->limits, i->q.act}, setup, e);
-    fatal_agree(w, e);
-    fit_kinds(&setup->limits, m);
-    struct fit_part part[2] = {{m, &shard, setup->dummy ? NULL : c, setup->limits, i->q.act}};
+    struct fit_part part[FIT_PARTS] = {{m, &shard, setup->dummy ? NULL : c, setup->limits, i->q.act}};
     if (drafted) {
         stand_on(&d->instance, i, d->config.dtype);
         shard_make(&small, &d->config, i->world.rank, i->world.n_ranks);
@@ -331,6 +318,11 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
         part[1] = (struct fit_part){&d->config, &small, setup->dummy ? NULL : &d->checkpoint,
                                     limits_of_draft_model(&setup->limits), d->instance.q.act};
     }
+    choose_step(i, w, part, drafted ? 2 : 1, setup, e);
+    fatal_agree(w, e);
+    fit_kinds(&setup->limits, m);
+    part[0].limits = setup->limits;
+    part[1].limits = limits_of_draft_model(&setup->limits);
     (void)check_fit(part, drafted ? 2 : 1, setup, w, i, e);
     fatal_agree(w, e);
     load(i, w, m, c, &shard, setup, e);
@@ -338,7 +330,7 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
     say_inputs(&i->network, i->ops->inputs, setup);
     if (drafted)
         load(&d->instance, w, &d->config, &d->checkpoint, &small, setup, e);
-    (void)open_engines(i, drafted ? &d->instance : NULL, w, setup, NULL, e);
+    (void)open_engines(i, drafted ? &d->instance : NULL, w, setup, e);
     fatal_agree(w, e);
     observers_add(&i->engine.observers, watch_observer(i->watch));
     say_memory(i, &setup->limits, w->rank);
@@ -382,19 +374,41 @@ int instance_begin(struct instance *i, const struct instance *ground, struct kv_
     shard_make(&shard, m, i->world.rank, i->world.n_ranks);
     setup->limits.mask_words = (m->vocab + 31) / 32;
     (void)check_fit(&(struct fit_part){m, &shard, c, setup->limits, i->q.act}, 1, setup, w, i, e);
-    if (agree(w, e) >= 0)
-        return -1;
-    (void)network_open(&i->network, m, &shard, c, i->ops, &i->q, e);
-    i->ops->wait(&i->q); /* the memory is zeroed on this queue, and filled on another */
     return agree(w, e) >= 0 ? -1 : 0;
+}
+
+int instance_take_weights(struct instance *i, const struct model_config *m, const struct checkpoint *c, struct queue *q,
+                          struct err *e)
+{
+    struct shard shard;
+    shard_make(&shard, m, i->world.rank, i->world.n_ranks);
+    return network_open(&i->network, m, &shard, c, true, i->ops, q, e);
+}
+
+/* All blocks of the arena may be this model's. What was zeroed on q is used on the instance's own queue. */
+int instance_prepare(struct instance *i, struct instance_setup *setup, struct queue *q, struct err *e)
+{
+    setup->limits.n_blocks = i->arena->n_units * setup->per_unit;
+    if (network_share_kv(&i->network, i->arena, setup->per_unit, q, e) != 0)
+        return -1;
+    (void)engine_prepare(&i->engine, &i->world, &i->network, &setup->limits, i->ops, q, e);
+    i->ops->wait(q);
+    i->engine.q = &i->q;
+    return e->code == ERR_NONE ? 0 : -1;
 }
 
 int instance_complete(struct instance *i, struct instance_setup *setup, struct step_ways *ways, struct err *e)
 {
-    (void)open_engines(i, NULL, &i->world, setup, ways, e);
+    (void)engine_join(&i->engine, &i->q, (enum step_choice)setup->step, ways, e);
     if (agree(&i->world, e) >= 0)
         return -1;
     return 0;
+}
+
+void instance_leave(struct instance *i)
+{
+    if (i->engine.network != NULL)
+        engine_leave(&i->engine);
 }
 
 void instance_close(struct instance *i)

@@ -66,18 +66,26 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
                            struct checkpoint *c, struct instance_setup *setup, struct err *e);
 /* Run the loop on i and the draft model, if it is open; both have the observers that i has. Collective. */
 void instance_run(struct instance *i, struct draft_model *d, const struct loop_client *client, struct err *e);
+/* The ranks part, which instance_close does if it was not done; after that instance_close is
+ * local, on any thread, of an instance on the ground. Collective. */
+void instance_leave(struct instance *i);
 void instance_close(struct instance *i);
 
 /* The ground alone: its engine has no network, but the observers that all engines on it share. Collective over the
  * job; a failure ends it. */
 void instance_open_ground(struct instance *i, struct world *w, struct instance_setup *setup, struct err *e);
 
-/* The parts of opening a model on the ground. A failure is no end: each returns -1 on all ranks, with *e equal on
- * all, and the instance is to be closed. First share setup, config and headers, and see whether the model fits:
- * collective. */
+/* The parts of opening a model on the ground. A failure is no end: each returns -1, those that are collective on all
+ * ranks and with *e equal on all, and the instance is to be closed. First share setup, config and headers, and see
+ * whether the model fits: collective. */
 int instance_begin(struct instance *i, const struct instance *ground, struct kv_arena *arena, struct world *w,
                    struct model_config *m, struct checkpoint *c, struct instance_setup *setup, struct err *e);
-/* Last: keys and values, working memory. ways: as in engine_open. Collective. */
+/* Then, on any thread and beside steps, with a queue q of the thread's own: memory for weights; when they are there,
+ * all else that a rank does by itself. Local. */
+int instance_take_weights(struct instance *i, const struct model_config *m, const struct checkpoint *c, struct queue *q,
+                          struct err *e);
+int instance_prepare(struct instance *i, struct instance_setup *setup, struct queue *q, struct err *e);
+/* Last, the ranks together. ways: as in engine_open. Collective. */
 int instance_complete(struct instance *i, struct instance_setup *setup, struct step_ways *ways, struct err *e);
 
 #endif

@@ -5,6 +5,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static int open_alibi(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
 {
@@ -115,17 +116,82 @@ static int open_inputs(struct network *n, const struct ops *ops, struct queue *q
     return n->input_form != NULL ? 0 : -1;
 }
 
-static int open_weights(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
+#define GENTLE_RATE 400               /* bytes/ns: a tenth of that of a device's memory */
+#define SLAB_BYTES  ((size_t)1 << 30) /* at most, if no weight is larger */
+#define SLAB_ALIGN  ((size_t)512)
+
+/* The device zeroes memory at its full rate, which leaves others half of it: so it does with pauses. */
+static void pause_after(const struct ops *ops, struct queue *q, size_t bytes)
 {
+    const struct timespec pause = {0, (long)(bytes / GENTLE_RATE)};
+    if (ops->async == NULL)
+        return;
+    ops->wait(q);
+    (void)nanosleep(&pause, NULL);
+}
+
+static size_t place_bytes(const struct network *n, int slot)
+{
+    return (weight_slot_bytes(&n->map.slot[slot]) + SLAB_ALIGN - 1) / SLAB_ALIGN * SLAB_ALIGN;
+}
+
+/* Memory for slot i and as many of the next ones as fit into a slab with it. */
+static char *open_slab(struct network *n, int i, const struct ops *ops, struct queue *q)
+{
+    size_t bytes = place_bytes(n, i);
+    for (int k = i + 1; k < n->map.n_slots && bytes + place_bytes(n, k) <= SLAB_BYTES; k++)
+        bytes += place_bytes(n, k);
+    void *slab = ops->alloc(q, bytes);
+    if (slab != NULL) {
+        n->slab[n->n_slabs++] = slab;
+        pause_after(ops, q, bytes);
+    }
+    return slab;
+}
+
+static int take_slabs(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
+{
+    char *slab = NULL;
+    size_t at = 0;
+    n->slab = err_calloc(e, (size_t)n->map.n_slots, sizeof *n->slab, "weight table");
+    for (int i = 0; i < n->map.n_slots && n->slab != NULL; i++) {
+        size_t bytes = place_bytes(n, i);
+        if (slab == NULL || (at > 0 && at + bytes > SLAB_BYTES)) {
+            slab = open_slab(n, i, ops, q);
+            at = 0;
+        }
+        if (slab == NULL)
+            return -1;
+        n->weight[i].data = bytes > 0 ? slab + at : NULL;
+        at += bytes;
+    }
+    return n->slab != NULL ? 0 : -1;
+}
+
+/* A piece for each. */
+static int take_pieces(struct network *n, const struct ops *ops, struct queue *q)
+{
+    for (int i = 0; i < n->map.n_slots; i++) {
+        size_t bytes = weight_slot_bytes(&n->map.slot[i]);
+        if (bytes > 0 && (n->weight[i].data = ops->alloc(q, bytes)) == NULL)
+            return -1;
+    }
+    return 0;
+}
+
+static int open_weights(struct network *n, bool gently, const struct ops *ops, struct queue *q, struct err *e)
+{
+    if ((gently ? take_slabs(n, ops, q, e) : take_pieces(n, ops, q)) != 0)
+        return ERR(e, ERR_MEMORY, "weights need %zu bytes in all: %s", weight_map_bytes(&n->map), q->err.text);
     for (int i = 0; i < n->map.n_slots; i++) {
         const struct weight_slot *slot = &n->map.slot[i];
         struct weight *w = &n->weight[i];
-        size_t bytes = weight_slot_bytes(slot);
-        *w = (struct weight){
-            .type = slot->type, .rows = slot->rows, .cols = slot->cols, .form = slot->form, .wide = n->wide};
-        if (bytes > 0 && (w->data = ops->alloc(q, bytes)) == NULL)
-            return ERR(e, ERR_MEMORY, "weights need %zu bytes in all; layer %d, %s: %s", weight_map_bytes(&n->map),
-                       slot->layer, weight_name(slot->id), q->err.text);
+        *w = (struct weight){.data = w->data,
+                             .type = slot->type,
+                             .rows = slot->rows,
+                             .cols = slot->cols,
+                             .form = slot->form,
+                             .wide = n->wide};
         if (slot->order != NULL && w->data != NULL) {
             w->order = (const int32_t *)(const void *)((const char *)w->data + weight_slot_order_at(slot));
             w->n_inputs = slot->order->inputs;
@@ -141,7 +207,7 @@ static int open_weights(struct network *n, const struct ops *ops, struct queue *
 }
 
 int network_open(struct network *n, const struct model_config *m, const struct shard *s, const struct checkpoint *c,
-                 const struct ops *ops, struct queue *q, struct err *e)
+                 bool gently, const struct ops *ops, struct queue *q, struct err *e)
 {
     memset(n, 0, sizeof *n);
     n->config = *m;
@@ -150,8 +216,8 @@ int network_open(struct network *n, const struct model_config *m, const struct s
         return -1;
     n->weight = err_calloc(e, (size_t)n->map.n_slots, sizeof *n->weight, "weight table");
     n->layer = err_calloc(e, (size_t)m->n_layers, sizeof *n->layer, "layer table");
-    if (n->weight == NULL || n->layer == NULL || open_wide(n, ops, q, e) != 0 || open_weights(n, ops, q, e) != 0 ||
-        open_inputs(n, ops, q, e) != 0)
+    if (n->weight == NULL || n->layer == NULL || open_wide(n, ops, q, e) != 0 ||
+        open_weights(n, gently, ops, q, e) != 0 || open_inputs(n, ops, q, e) != 0)
         return -1;
     if (open_alibi(n, ops, q, e) != 0 || open_drafted(n, c, ops, q, e) != 0)
         return -1;
@@ -247,8 +313,11 @@ int32_t network_find_block(struct network *n, int32_t block, int model, const st
 
 void network_close(struct network *n, const struct ops *ops, struct queue *q)
 {
-    for (int i = 0; n->weight != NULL && i < n->map.n_slots; i++)
+    for (int i = 0; n->slab == NULL && n->weight != NULL && i < n->map.n_slots; i++)
         ops->free(q, n->weight[i].data);
+    for (int i = 0; i < n->n_slabs; i++)
+        ops->free(q, n->slab[i]);
+    free((void *)n->slab);
     for (int i = 0; n->v_cache != NULL && n->arena == NULL && i < n->config.n_layers; i++) {
         ops->free(q, n->k_cache[i]);
         if (n->v_cache[i] != n->k_cache[i])

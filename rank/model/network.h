@@ -20,9 +20,11 @@ struct network {
     int n_inputs[2];            /* weights whose activations are declared quantised: the device cannot, can do so */
     const char *inputs_refusal; /* why it cannot, of one of them */
     struct weight tied_head;    /* once[WEIGHT_HEAD], where the run made it of the embedding */
-    void *wide;                 /* see struct weight */
-    float *alibi_slopes;        /* device [n_heads_local], or NULL */
-    float *kv_scales;           /* device [n_layers, 2, n_kv_local], or NULL: see struct heads */
+    void **slab;                /* [n_slabs] memory that weights lie in; NULL: each has its own */
+    int n_slabs;
+    void *wide;           /* see struct weight */
+    float *alibi_slopes;  /* device [n_heads_local], or NULL */
+    float *kv_scales;     /* device [n_layers, 2, n_kv_local], or NULL: see struct heads */
     int32_t *drafted;     /* [vocab] the row of logits that a token of a drafting head has, -1: none; NULL: all have */
     int32_t *drafted_dev; /* the same on the device */
     struct taps *taps;    /* borrowed: of a model whose states a drafting head is fed, and of that; NULL */
@@ -33,9 +35,11 @@ struct network {
 };
 
 /* Take device memory for every weight of the rank (contents undefined until loaded) and resolve the roles. c may be
- * NULL: a run without a checkpoint. The network keeps nothing of c. Local. */
+ * NULL: a run without a checkpoint. The network keeps nothing of c. gently: other queues of a device have work
+ * meanwhile, which is to go on as fast: memory is taken, and later given back, in few pieces, and zeroed with pauses; q
+ * is used by nobody else. Local. */
 int network_open(struct network *n, const struct model_config *m, const struct shard *s, const struct checkpoint *c,
-                 const struct ops *ops, struct queue *q, struct err *e);
+                 bool gently, const struct ops *ops, struct queue *q, struct err *e);
 
 /* Take device memory for n_blocks[kind] KV blocks in every layer of a kind. window: see above. Local. */
 int network_open_kv(struct network *n, const int n_blocks[KV_KINDS], int window, const struct ops *ops, struct queue *q,

@@ -9,9 +9,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define ALIGN ((size_t)512)
+
 static void *take_device(struct engine *g, size_t n, size_t size)
 {
-    return n > 0 ? g->ops->alloc(g->q, n * size) : NULL;
+    size_t at = g->slab_used;
+    if (g->slab == NULL)
+        return n > 0 ? g->ops->alloc(g->q, n * size) : NULL;
+    g->slab_used += (n * size + ALIGN - 1) / ALIGN * ALIGN;
+    return n > 0 ? (char *)g->slab + at : NULL;
 }
 
 /* Host memory that the device copies from and to. */
@@ -163,7 +169,7 @@ static void open_logits(struct engine *g, struct err *e)
     const struct model_config *m = &g->network->config;
     size_t rows = (size_t)g->limits.max_logit_rows, tokens = (size_t)g->limits.max_batch_tokens;
     size_t size = dtype_bytes(g->q->act), vocab = (size_t)model_logits(m);
-    int n_ranks = g->comm.n_ranks;
+    int n_ranks = g->network->shard.n_ranks;
     g->rows = take_device(g, rows * (size_t)m->hidden, size);
     if (m->embed_dim != m->hidden)
         g->projected = take_device(g, (rows > tokens ? rows : tokens) * (size_t)m->embed_dim, size);
@@ -225,7 +231,7 @@ static void forbid_others(struct engine *g, struct err *e)
 /* Stand in for ops->alloc: the queue's impl points to a sum. */
 static void *add_up(struct queue *q, size_t bytes)
 {
-    *(size_t *)q->impl += (bytes + 511) / 512 * 512;
+    *(size_t *)q->impl += (bytes + ALIGN - 1) / ALIGN * ALIGN;
     return NULL;
 }
 
@@ -236,14 +242,13 @@ static void *no_host_memory(struct queue *q, size_t bytes)
     return NULL;
 }
 
-size_t engine_bytes(struct network *n, const struct limits *l, int n_ranks, const struct ops *ops, enum dtype act,
-                    struct err *e)
+size_t engine_bytes(struct network *n, const struct limits *l, const struct ops *ops, enum dtype act, struct err *e)
 {
     const struct async_ops nothing = {.host_alloc = no_host_memory};
     struct ops counting = *ops;
     size_t sum = 0;
     struct queue q = {.act = act, .impl = &sum};
-    struct engine g = {.network = n, .ops = &counting, .q = &q, .comm.n_ranks = n_ranks, .limits = *l};
+    struct engine g = {.network = n, .ops = &counting, .q = &q, .limits = *l};
     counting.alloc = add_up;
     counting.async = &nothing;
     take_all(&g, e);
@@ -253,8 +258,9 @@ size_t engine_bytes(struct network *n, const struct limits *l, int n_ranks, cons
     return sum;
 }
 
-int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
-                struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e)
+/* Borrowed things, and memory: in one piece, or in a piece for each array. */
+static int take_memory(struct engine *g, struct world *w, struct network *n, const struct limits *l,
+                       const struct ops *ops, struct queue *q, bool in_one, struct err *e)
 {
     memset(g, 0, sizeof *g);
     g->world = w;
@@ -263,39 +269,65 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
     g->q = q;
     g->limits = *l;
     g->n_flights = ops->async != NULL ? ENGINE_FLIGHTS : 1;
-    /* The largest sum of a step: the residual stream, or an embedding that is wider. */
-    int widest = n->config.embed_dim > n->config.hidden ? n->config.embed_dim : n->config.hidden;
-    (void)comm_open(&g->comm, w, ops, q, (size_t)l->max_batch_tokens * (size_t)widest, e);
-    g->comm.observers = &g->observers;
     if (ops->async == NULL && w->n_ranks > 1 && (int64_t)l->max_logit_rows * model_logits(&n->config) > INT_MAX)
-        ERR(e, ERR_UNSUPPORTED, "%d rows of %d logits exceed MPI's int counts: lower --max-batch", l->max_logit_rows,
-            model_logits(&n->config));
-    if (e->code == ERR_NONE)
+        return ERR(e, ERR_UNSUPPORTED, "%d rows of %d logits exceed MPI's int counts: lower --max-batch",
+                   l->max_logit_rows, model_logits(&n->config));
+    if (in_one)
+        g->slab = ops->alloc(q, engine_bytes(n, l, ops, q->act, e));
+    if (e->code == ERR_NONE && q->err.code == ERR_NONE)
         take_all(g, e);
     if (e->code == ERR_NONE && q->err.code == ERR_NONE)
         forbid_others(g, e);
     if (e->code == ERR_NONE && q->err.code != ERR_NONE)
         ERR(e, q->err.code, "working memory for %d tokens per step, %d sequences of %d tokens: %s", l->max_batch_tokens,
             l->max_seqs, l->max_len, q->err.text);
-    if (agree_failed(w, e))
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+int engine_prepare(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
+                   struct queue *q, struct err *e)
+{
+    return take_memory(g, w, n, l, ops, q, true, e);
+}
+
+int engine_join(struct engine *g, struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e)
+{
+    const struct model_config *m = &g->network->config;
+    const struct ops *ops = g->ops;
+    /* The largest sum of a step: the residual stream, or an embedding that is wider. */
+    int widest = m->embed_dim > m->hidden ? m->embed_dim : m->hidden;
+    g->q = q;
+    (void)comm_open(&g->comm, g->world, ops, q, (size_t)g->limits.max_batch_tokens * (size_t)widest, e);
+    g->comm.observers = &g->observers;
+    if (agree_failed(g->world, e))
         return -1;
     if (choice != STEP_SEPARATE)
-        (void)persistent_step_open(&g->persistent, n, w, ops, q, e);
+        (void)persistent_step_open(&g->persistent, g->network, g->world, ops, q, e);
     if (choice == STEP_PERSISTENT && g->persistent.step == NULL)
         ERR(e, ERR_UNSUPPORTED, "--step persistent does not work with %s", g->persistent.why_not);
-    if (agree_failed(w, e))
+    if (agree_failed(g->world, e))
         return -1;
     if (choice == STEP_AUTO && ops->persistent != NULL && g->persistent.step == NULL)
         log_info("no persistent decode step: it does not work with %s", g->persistent.why_not);
     return graphs_open(g, choice, ways, e);
 }
 
-void engine_close(struct engine *g)
+int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
+                struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e)
 {
-    if (g->ops == NULL)
-        return;
+    (void)take_memory(g, w, n, l, ops, q, false, e);
+    return agree_failed(w, e) ? -1 : engine_join(g, q, choice, ways, e);
+}
+
+void engine_leave(struct engine *g)
+{
     graphs_close(g);
     persistent_step_close(&g->persistent, g->world, g->ops, g->q);
+    comm_close(&g->comm);
+}
+
+static void free_device(struct engine *g)
+{
     void *const device[] = {g->act.x,
                             g->act.normed,
                             g->act.qkv,
@@ -307,6 +339,9 @@ void engine_close(struct engine *g)
                             g->act.window_cos_sin,
                             g->act.squares,
                             g->act.joined,
+                            g->act.ordered,
+                            g->act.coded,
+                            g->act.largest,
                             g->act.heads,
                             g->act.latent,
                             g->act.query_latent,
@@ -330,8 +365,17 @@ void engine_close(struct engine *g)
                             g->sampler.params,
                             g->sampler.mask,
                             g->sampler.scratch};
-    for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
+    for (size_t i = 0; i < sizeof device / sizeof device[0] && g->slab == NULL; i++)
         g->ops->free(g->q, device[i]);
+    g->ops->free(g->q, g->slab);
+}
+
+void engine_close(struct engine *g)
+{
+    if (g->ops == NULL)
+        return;
+    engine_leave(g);
+    free_device(g);
     for (int i = 0; i < ENGINE_FLIGHTS; i++) {
         free_host(g, g->flight[i].ints);
         free_host(g, g->flight[i].blocks);
@@ -342,6 +386,5 @@ void engine_close(struct engine *g)
     }
     free(g->gather_n);
     free(g->vocab_begin);
-    comm_close(&g->comm);
     memset(g, 0, sizeof *g);
 }

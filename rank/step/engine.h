@@ -40,6 +40,8 @@ struct engine {
     struct activations act;
     struct sampler sampler;
 
+    void *slab; /* the device memory of all arrays; NULL: each has its own */
+    size_t slab_used;
     size_t ints_pitch; /* entries of every index array: max_batch_tokens or max_logit_rows */
     int32_t *ints_dev; /* [STEP_ARRAYS + 1][ints_pitch]; the members of `dev` point into it */
     struct step_ints {
@@ -92,13 +94,23 @@ struct engine {
  * engine then. */
 int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
                 struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e);
-/* Collective. */
+/* The same in two parts. What a rank does by itself, beside steps of other engines: memory, in few pieces and zeroed on
+ * q, which is the calling thread's own. Any thread; local; -1 and *e: close the engine. Then, on the queue that steps
+ * will have, what all ranks do together; on all of them engine_prepare has succeeded. */
+int engine_prepare(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
+                   struct queue *q, struct err *e);
+int engine_join(struct engine *g, struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e);
+
+/* The ranks part, which engine_close does if it was not done. Collective, unless engine_join was
+ * never called. */
+void engine_leave(struct engine *g);
+
+/* Collective as engine_leave is; after that local, on any thread: nothing but memory is left. */
 void engine_close(struct engine *g);
 
 /* Device memory that engine_open would take, but for the communicator's own, that of recorded steps and the
  * persistent step's words (a few MiB). n: config and shard are set. Local. */
-size_t engine_bytes(struct network *n, const struct limits *l, int n_ranks, const struct ops *ops, enum dtype act,
-                    struct err *e);
+size_t engine_bytes(struct network *n, const struct limits *l, const struct ops *ops, enum dtype act, struct err *e);
 
 /* The number of steps that may be submitted before the first one's results are taken. */
 int engine_flights(const struct engine *g);

@@ -189,7 +189,7 @@ static void measures(int ranks, bool dummy)
 
 /* Checkpoints that scripts/make-dummy-checkpoint.py writes: the names and shapes that the family wants, and loading
  * alone is something to measure. */
-static void loads(const char *family, const char *config, double bytes)
+static void loads(const char *family, const char *options, const char *config, double bytes)
 {
     char dir[256], made[300], command[900];
     struct process_setup setup = {.ranks = 2};
@@ -198,10 +198,10 @@ static void loads(const char *family, const char *config, double bytes)
     (void)snprintf(made, sizeof made, "%s/made", dir);
     files_write(dir, "config.json", config, strlen(config));
     (void)snprintf(command, sizeof command,
-                   "python3 scripts/make-dummy-checkpoint.py '%s/config.json' '%s' --shard-bytes "
+                   "python3 scripts/make-dummy-checkpoint.py '%s/config.json' '%s' %s --shard-bytes "
                    "100000 --jobs 2 >/dev/null",
-                   dir, made);
-    case_begin("loading of a made %s checkpoint", family);
+                   dir, made, options);
+    case_begin("loading of a made %s checkpoint %s", family, options);
     if (case_check(system(command) == 0, "%s failed", command)) {
         process_run(&p, &setup,
                     (const char *[]){"bench", "--model", made, "--n-prompt", "0", "--n-gen", "0", "--json",
@@ -407,7 +407,7 @@ static void switches(int ranks)
             all[k] = json_number_value(json_array_get(json_object_get(one, "milliseconds"), k));
         case_check(name != NULL && strstr(i == 0 ? models_demo() : dir, name) != NULL, "switch %zu: to %s", i, name);
         case_check(all[1] > 0 && all[1] <= all[0] && all[0] <= all[2], "%g [%g .. %g] ms", all[0], all[1], all[2]);
-        case_check(json_object_size(parts) == 10, "%zu parts", json_object_size(parts));
+        case_check(json_object_size(parts) == 11, "%zu parts", json_object_size(parts));
         json_object_foreach(parts, key, part)
         {
             double median = json_number_value(json_array_get(part, 0)),
@@ -472,21 +472,23 @@ int main(void)
     measures(2, true);
     tables();
     /* Bytes: 2 x (embedding + head + layers x (attention + MLP + norms) + norm). */
-    loads("llama",
-          "{\"model_type\": \"llama\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 160, "
-          "\"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
-          "\"max_position_embeddings\": 64, \"torch_dtype\": \"bfloat16\"}",
-          2.0 * (2 * 300 * 64 + 3 * (64 * 64 * 3 + 3 * 160 * 64 + 2 * 64) + 64));
-    loads("gptj",
+    const char *llama =
+        "{\"model_type\": \"llama\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 160, "
+        "\"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
+        "\"max_position_embeddings\": 64, \"torch_dtype\": \"bfloat16\"}";
+    loads("llama", "", llama, 2.0 * (2 * 300 * 64 + 3 * (64 * 64 * 3 + 3 * 160 * 64 + 2 * 64) + 64));
+    /* A byte for an element of a matrix, and a float for each of 10 blocks of a layer's. */
+    loads("llama", "--fp8", llama, 2.0 * (2 * 300 * 64 + 3 * 2 * 64 + 64) + 3 * (64 * 64 * 3 + 3 * 160 * 64 + 10 * 4));
+    loads("gptj", "",
           "{\"model_type\": \"gptj\", \"vocab_size\": 300, \"n_positions\": 64, \"n_embd\": 64, \"n_layer\": 2, "
           "\"n_head\": 4, \"rotary_dim\": 8, \"tie_word_embeddings\": false, \"torch_dtype\": \"float16\"}",
           2.0 * (2 * 300 * 64 + 300 + 2 * (4 * 64 * 64 + 2 * 256 * 64 + 256 + 64 + 2 * 64) + 2 * 64));
-    loads("opt",
+    loads("opt", "",
           "{\"model_type\": \"opt\", \"vocab_size\": 300, \"hidden_size\": 64, \"word_embed_proj_dim\": 64, "
           "\"num_hidden_layers\": 2, \"ffn_dim\": 256, \"num_attention_heads\": 4, \"max_position_embeddings\": 64, "
           "\"do_layer_norm_before\": true, \"torch_dtype\": \"float16\"}",
           2.0 * (300 * 64 + 66 * 64 + 2 * (4 * (64 * 64 + 64) + 2 * 256 * 64 + 256 + 64 + 4 * 64) + 2 * 64));
-    loads("gemma3_text",
+    loads("gemma3_text", "",
           "{\"model_type\": \"gemma3_text\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 160, "
           "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 16, "
           "\"max_position_embeddings\": 64, \"tie_word_embeddings\": true, \"torch_dtype\": \"bfloat16\"}",

@@ -17,6 +17,7 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <termios.h>
+#include <time.h>
 #include <unistd.h>
 
 /* After the launcher's end its ranks may take this long: those of a killed one notice it by themselves, in about a
@@ -55,6 +56,14 @@ static double crowding(void)
 bool process_in_time(double seconds, double most)
 {
     return process_sanitized() || seconds < 4 * most * crowding();
+}
+
+double process_cpu_seconds(void)
+{
+    struct timespec t;
+    if (clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t) != 0)
+        die("clock_gettime");
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
 int process_count_lines(const char *text)

@@ -61,6 +61,9 @@ bool process_sanitized(void);
  * work, or a disk that is busy, must not fail a test; what hangs takes longer. */
 bool process_in_time(double seconds, double most);
 
+/* Processor time of this process, all threads together, in seconds: other work on the machine does not count. */
+double process_cpu_seconds(void);
+
 /* Whether mpirun is that of Open MPI 5, whose launcher is prterun. */
 bool process_has_open_mpi_5(void);
 

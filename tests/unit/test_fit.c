@@ -168,21 +168,29 @@ static void tokens_of_a_step(void **state)
     shard_make(&shard, &m, 0, 1);
     struct fit_part part = {&m, &shard, NULL, {.max_seqs = 8, .max_batch_tokens = 4096, .max_len = 64}, DTYPE_F32};
     part.limits.max_logit_rows = 8;
-    assert_int_equal(fit_step(&part, &ops_cpu, 0, &e), 4096); /* unknown */
-    assert_int_equal(fit_step(&part, &ops_cpu, 100 * GIB, &e), 4096);
-    assert_int_equal(fit_step(&part, &ops_cpu, 1, &e), 512);
+    assert_int_equal(fit_step(&part, 1, &ops_cpu, 0, &e), 4096); /* unknown */
+    assert_int_equal(fit_step(&part, 1, &ops_cpu, 100 * GIB, &e), 4096);
+    assert_int_equal(fit_step(&part, 1, &ops_cpu, 1, &e), 512);
     int before = 512, sizes = 1;
     for (size_t bytes = 8 << 20; bytes < 8 * GIB; bytes *= 2) {
-        int tokens = fit_step(&part, &ops_cpu, bytes, &e);
+        int tokens = fit_step(&part, 1, &ops_cpu, bytes, &e);
         assert_true(tokens == before || tokens == 2 * before || tokens == 4 * before);
         sizes += tokens > before;
         before = tokens;
     }
     assert_true(before == 4096 && sizes >= 3);
+    /* A second model's weights and working memory count, too, and its steps are as short. */
+    const struct fit_part both[FIT_PARTS] = {part, part};
+    size_t enough = 8 << 20;
+    while (fit_step(&part, 1, &ops_cpu, enough, &e) < 4096)
+        enough += 1 << 20;
+    int shorter = fit_step(both, 2, &ops_cpu, enough, &e);
+    assert_true(shorter == 2048 || shorter == 1024);
+    assert_int_equal(fit_step(both, 2, &ops_cpu, 2 * enough, &e), 4096);
     part.limits.max_seqs = 1500;
-    assert_int_equal(fit_step(&part, &ops_cpu, 1, &e), 2048);
+    assert_int_equal(fit_step(&part, 1, &ops_cpu, 1, &e), 2048);
     part.limits.max_batch_tokens = 300;
-    assert_int_equal(fit_step(&part, &ops_cpu, 1, &e), 300);
+    assert_int_equal(fit_step(&part, 1, &ops_cpu, 1, &e), 300);
     expect_none(&e);
 }
 

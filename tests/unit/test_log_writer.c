@@ -47,11 +47,11 @@ static void writes_in_order(void **state)
     files_remove_dir(folder);
 }
 
-/* 64 KiB fit into the pipe, 4 MiB wait, all others are lost at once; waiting lines arrive when a reader comes. */
+/* 64 KiB fit into the pipe, 4 MiB wait, others are lost at once; waiting lines arrive in order when a reader comes. */
 static void pipe_that_nobody_reads(void **state)
 {
     (void)state;
-    enum { N = 10000 };
+    enum { N = 10000, WAITING = (int)(LOG_WRITER_BYTES / LINE_BYTES) - 1 };
     struct log_writer *w = NULL;
     struct err e = {0};
     int end[2];
@@ -63,14 +63,16 @@ static void pipe_that_nobody_reads(void **state)
         put(w, i);
     assert_true(process_in_time(seconds_now() - started, 2));
     int kept = N - (int)log_writer_lost(w);
-    assert_true(kept >= (int)(LOG_WRITER_BYTES / LINE_BYTES) - 1 && kept < N / 2 + 100);
-    for (int i = 0; i < kept; i++) {
+    assert_true(kept >= WAITING && kept < N / 2 + 100);
+    for (int i = 0, last = -1; i < kept; i++) {
         for (size_t done = 0; done < LINE_BYTES;) {
             ssize_t n = read(end[0], line + done, LINE_BYTES - done);
             assert_true(n > 0);
             done += (size_t)n;
         }
-        assert_int_equal(atoi(line), i); /* the first ones were kept */
+        assert_true(atoi(line) > last && atoi(line) < N);
+        assert_true(i >= WAITING || atoi(line) == i); /* the first ones were kept */
+        last = atoi(line);
     }
     put(w, N);
     assert_int_equal(read(end[0], line, LINE_BYTES), LINE_BYTES);

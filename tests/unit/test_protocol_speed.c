@@ -1,10 +1,9 @@
-/* tests/unit/test_protocol_speed.c - how long the largest messages take to parse and to answer, and how much memory,
- * printed; the bounds are loose enough for a busy machine and for sanitizers, tight enough for anything that is not
- * linear. */
+/* tests/unit/test_protocol_speed.c - how much processor time and memory the largest messages take to parse and to
+ * answer, printed; the bounds are loose enough for sanitizers, tight enough for anything that is not linear. */
 #include "tests/unit/unit.h"
 
-#include "base/clock.h"
 #include "protocol/reply.h"
+#include "tests/support/process.h"
 
 #include <malloc.h>
 #include <stdio.h>
@@ -29,9 +28,9 @@ static void measure(const char *what, const char *json, size_t bytes, int wanted
     struct protocol_message m;
     struct protocol_error error;
     size_t before = in_use();
-    double start = seconds_now();
+    double start = process_cpu_seconds();
     (void)protocol_parse(&m, json, bytes, &model, true, &error);
-    double seconds = seconds_now() - start;
+    double seconds = process_cpu_seconds() - start;
     size_t memory = in_use() - before;
     if (error.code != wanted)
         print_error("%s: code %d, expected %d: %s\n", what, error.code, wanted, error.message);
@@ -113,14 +112,14 @@ static void writes_large_replies(void **state)
     char *text = filled("", "Hello, \xe4\xbd\xa0\n", n, "", &bytes);
     const struct reply_choice choice = {.text = text, .bytes = bytes, .token_id = id, .n_tokens = n};
     const struct reply r = {.request_id = "x", .model = "m", .n_choices = 1, .choice = &choice};
-    double start = seconds_now();
+    double start = process_cpu_seconds();
     char *reply = reply_generate(&r, &bytes);
-    double seconds = seconds_now() - start;
+    double seconds = process_cpu_seconds() - start;
     assert_non_null(reply);
     print_message("a reply of 1,000,000 tokens: %.1f MB in %.3f s\n", (double)bytes / 1e6, seconds);
     assert_true(seconds < MOST_SECONDS);
     free(reply);
-    start = seconds_now();
+    start = process_cpu_seconds();
     const struct reply_choice one = {.text = "Hello", .bytes = 5, .token_id = id, .n_tokens = 1};
     const struct reply event = {.request_id = "some-request-1234", .n_choices = 1, .choice = &one};
     for (uint64_t i = 0; i < 100000; i++) {
@@ -128,7 +127,7 @@ static void writes_large_replies(void **state)
         assert_non_null(reply);
         free(reply);
     }
-    seconds = seconds_now() - start;
+    seconds = process_cpu_seconds() - start;
     print_message("an event of one token: %.2f us\n", seconds * 10);
     assert_true(seconds < MOST_SECONDS);
     free(text);

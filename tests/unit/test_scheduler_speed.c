@@ -4,10 +4,10 @@
 #include "tests/unit/unit.h"
 
 #include "coordinator/schedule/scheduler.h"
+#include "tests/support/process.h"
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
 #define N_SEQS   64
 #define N_PROMPT 100
@@ -46,13 +46,6 @@ static void refill(struct client *c)
     }
 }
 
-static double cpu_seconds(void)
-{
-    struct timespec t;
-    assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t), 0);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void open_client(struct client *c, bool prefix_caching)
 {
     struct err e = {0};
@@ -86,7 +79,7 @@ static double steps_per_second(bool prefix_caching)
     assert_int_equal(plan_open(&plan, &c->s.setup.limits, &e), 0);
     for (int i = 0; i < N_SEQS; i++)
         sampled[i].token = i;
-    double start = cpu_seconds();
+    double start = process_cpu_seconds();
     for (uint64_t step = 0; step < N_STEPS; step++) {
         refill(c);
         plan_reset(&plan, step);
@@ -99,7 +92,7 @@ static double steps_per_second(bool prefix_caching)
         if (step > 0)
             assert_int_equal(scheduler_accept(&c->s, &result, 0, &e), 0);
     }
-    double seconds = cpu_seconds() - start;
+    double seconds = process_cpu_seconds() - start;
     assert_true(full > N_STEPS * 9 / 10);
     assert_true(c->n_finished > N_STEPS / N_OUTPUT * N_SEQS * 8 / 10);
     for (int i = 0; i < 2 * N_SEQS; i++) {

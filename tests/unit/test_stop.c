@@ -1,7 +1,6 @@
 /* tests/unit/test_stop.c - text/stop.c, by hand and against a search over the whole text. */
 #include "tests/unit/unit.h"
 
-#include "base/clock.h"
 #include "tests/support/process.h"
 #include "text/stop.h"
 
@@ -173,14 +172,6 @@ static void random_texts(void **state)
         random_trial(&seed);
 }
 
-/* The machine may be busy with other things. */
-static double cpu_seconds(void)
-{
-    struct timespec t;
-    assert_int_equal(clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t), 0);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* Every string is as long as may be and differs from the text in its last byte only: a text of nothing but beginnings.
  * Sequences of one step together, in milliseconds: the worst step, and the mean. */
 static void long_strings(void **state)
@@ -200,10 +191,10 @@ static void long_strings(void **state)
     struct stop_strings *s = stop_open(STRINGS, list, &e);
     expect_none(&e);
     for (int k = 0; k < STEPS; k++) {
-        double begin = cpu_seconds();
+        double begin = process_cpu_seconds();
         for (int i = 0; i < SEQUENCES; i++)
             assert_false(stop_append(s, &t[i].state, &t[i].text, &t[i].released, "aaaa", PIECE, false, &e));
-        double took = cpu_seconds() - begin;
+        double took = process_cpu_seconds() - begin;
         worst = took > worst ? took : worst;
         sum += took;
     }

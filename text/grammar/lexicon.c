@@ -367,8 +367,10 @@ static inline bool find_edge(const struct lexicon_tree *tree, struct level *l, c
 /* The state behind this edge, which leads to *node. */
 static inline int take_edge(const struct lexicon_tree *tree, struct level *l, struct machine *m, int *node)
 {
-    *node = tree->to[l->edge];
-    return machine_next(m, l->state, tree->byte[l->edge++]);
+    unsigned char byte = tree->byte[l->edge];
+    int known = machine_known(m, l->state, byte);
+    *node = tree->to[l->edge++];
+    return known != MACHINE_UNKNOWN ? known : machine_next(m, l->state, byte);
 }
 
 /* Along all paths behind a node (-1: the root) that do not end dead. Returns how many nodes were visited. */

@@ -68,7 +68,7 @@ static int table_put(struct machine *m, struct machine_table *t, int n,
                      uint32_t (*hash_of)(const struct machine *, int))
 {
     if (t->slot == NULL || 2 * (uint32_t)(n + 1) > t->mask) {
-        uint32_t size = t->slot == NULL ? 64 : 2 * (t->mask + 1);
+        uint32_t size = t->slot == NULL ? 512 : 2 * (t->mask + 1);
         int32_t *slot = malloc(size * sizeof *slot);
         if (slot == NULL)
             return ERR(m->e, ERR_MEMORY, "out of host memory: states of a grammar");
@@ -82,17 +82,20 @@ static int table_put(struct machine *m, struct machine_table *t, int n,
     return 0;
 }
 
-static int array_grow(struct machine *m, void **array, int *capacity, int wanted, size_t size)
+static int array_enlarge(struct machine *m, void **array, int *capacity, int wanted, size_t size)
 {
-    if (wanted <= *capacity)
-        return 0;
-    int bigger = 2 * *capacity > wanted ? 2 * *capacity : wanted + 64;
+    int bigger = 2 * *capacity > wanted ? 2 * *capacity : wanted + 128;
     void *grown = realloc(*array, (size_t)bigger * size);
     if (grown == NULL)
         return ERR(m->e, ERR_MEMORY, "out of host memory: states of a grammar");
     *array = grown;
     *capacity = bigger;
     return 0;
+}
+
+static inline int array_grow(struct machine *m, void **array, int *capacity, int wanted, size_t size)
+{
+    return wanted <= *capacity ? 0 : array_enlarge(m, array, capacity, wanted, size);
 }
 
 /* ---- stacks ---- */

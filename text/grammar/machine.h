@@ -87,6 +87,13 @@ static inline bool machine_may(const struct machine *m, int state, unsigned char
     return m->state[state].live[byte / 64] >> byte % 64 & 1;
 }
 
+/* The state behind one more byte, if that is in a row; else MACHINE_UNKNOWN. */
+static inline int machine_known(const struct machine *m, int state, unsigned char byte)
+{
+    int row = m->state[state].row;
+    return row >= 0 ? m->row[row][byte] : MACHINE_UNKNOWN;
+}
+
 /* The state behind one more byte; MACHINE_DEAD: it cannot come. */
 int machine_next(struct machine *m, int state, unsigned char byte);
 

@@ -1,57 +1,12 @@
 /* kernels/cuda/products/codes_many.cu - the product of a matrix of codes for more tokens than are streamed:
- * coded_many.cuh, where experts are parts of the columns, as many as keep the multiprocessors busy. The parts' results
- * meet in memory that stays in L2 and are added up in order. */
+ * coded_many.cuh, where experts are parts of the columns (parts.cuh). */
 #include "kernels/cuda/products/coded_many_host.cuh"
 #include "kernels/cuda/products/codes_stream.cuh"
+#include "kernels/cuda/products/parts.cuh"
 #include "kernels/cuda/products/products.cuh"
 
-#define MOST_TOKENS  CODED_WIDTH /* for more the matrix is made wide first, which is faster */
-#define MOST_PARTS   16
-#define LEAST_STAGES 4 /* of a part */
-#define JOIN_THREADS 256
-
-/* out (+)= the sum of all parts, and bias. A thread: four results of a token. grid: rows / 4, tokens */
-template <typename T>
-__global__ void join_parts(T *out, const float *sums, const void *bias, enum dtype bias_type, int n_parts, int rows,
-                           bool accumulate)
-{
-    after_previous_alone();
-    int row = (int)(blockIdx.x * JOIN_THREADS + threadIdx.x) * 4;
-    size_t at = (size_t)blockIdx.y * rows + row, part = (size_t)gridDim.y * rows;
-    if (row >= rows)
-        return;
-    float sum[4] = {};
-    for (int p = 0; p < n_parts; p++) {
-        vec<float, 4> y = *(const vec<float, 4> *)(sums + p * part + at);
-        for (int i = 0; i < 4; i++)
-            sum[i] += y.e[i];
-    }
-    vec<T, 4> *to = (vec<T, 4> *)(out + at), y = {};
-    if (accumulate)
-        y = *to;
-    for (int i = 0; i < 4; i++) {
-        float s = sum[i] + weight_at(bias, bias_type, row + i, 0.0f);
-        y.e[i] = from_float<T>(accumulate ? s + to_float(y.e[i]) : s);
-    }
-    *to = y;
-}
-
-/* Parts of the columns: the least time by what a stage takes, the parts' results, and their sum, in microseconds. */
-static int choose_parts(int n_blocks, int rows, int cols, int n_tokens, bool accumulate)
-{
-    const double stage = 0.42, join = 4, result = 8 / 4e6;
-    int stages = (cols + MANY_COLS - 1) / MANY_COLS, best = 1;
-    int tiles = (rows + 2 * MANY_BOX - 1) / (2 * MANY_BOX) * ((n_tokens + CODED_WIDTH - 1) / CODED_WIDTH);
-    double least = 0, results = (double)rows * n_tokens;
-    for (int n = 1; n <= MOST_PARTS && (n == 1 || n * LEAST_STAGES <= stages); n++) {
-        int rounds = (tiles * n + n_blocks - 1) / n_blocks;
-        double cost = rounds * ((stages + n - 1) / n) * stage;
-        cost += n > 1 || accumulate ? join + n * results * result : 0;
-        if (n * results * sizeof(float) <= WIDE_BYTES && (n == 1 || cost < least))
-            best = n, least = cost;
-    }
-    return best;
-}
+#define MOST_TOKENS CODED_WIDTH /* for more the matrix is made wide first, which is faster */
+#define STAGE_US    0.42
 
 template <typename T>
 static void product_in_parts(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, expert_product<T> a,
@@ -60,11 +15,20 @@ static void product_in_parts(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 
     if (a.n_held > 1 || a.accumulate)
         a.sums = (float *)w->wide;
     launch_coded<T, MANY_DENSE>(q, encode, a, w);
-    if (a.sums == NULL)
-        return;
-    dim3 grid((unsigned)(a.rows / 4 + JOIN_THREADS - 1) / JOIN_THREADS, (unsigned)a.n_tokens);
-    launch(q, join_parts<T>, grid, dim3(JOIN_THREADS), 0, a.out, (const float *)a.sums, a.bias, a.bias_type, a.n_held,
-           a.rows, a.accumulate);
+    if (a.sums != NULL)
+        launch_join(q, a);
+}
+
+static part_choice parts_of(const struct weight *w, int n_tokens, bool accumulate)
+{
+    part_choice of = {};
+    of.tiles = (w->rows + 2 * MANY_BOX - 1) / (2 * MANY_BOX) * ((n_tokens + CODED_WIDTH - 1) / CODED_WIDTH);
+    of.stages = (w->cols + MANY_COLS - 1) / MANY_COLS;
+    of.results = (double)w->rows * n_tokens;
+    of.stage = STAGE_US;
+    of.bytes = WIDE_BYTES;
+    of.sums = accumulate;
+    return of;
 }
 
 void prepare_coded_products(struct queue *q)
@@ -89,7 +53,7 @@ bool coded_product(struct queue *q, void *out, const void *x, const struct weigh
             a.out = (T *)out, a.x = (const T *)x;
             a.bias = bias ? bias->data : NULL, a.bias_type = bias ? bias->type : DTYPE_F32;
             a.n_tokens = n_tokens, a.rows = w->rows, a.cols = w->cols, a.accumulate = accumulate;
-            a.n_held = choose_parts(cuda_state(q)->n_multiprocessors, w->rows, w->cols, n_tokens, accumulate);
+            a.n_held = choose_parts(cuda_state(q)->n_multiprocessors, parts_of(w, n_tokens, accumulate));
             product_in_parts(q, encode, a, w);
         }
     });

@@ -1,21 +1,13 @@
 /* kernels/cuda/products/inputs.cu - products of many tokens whose inputs are quantised (kernels/inputs.h): x becomes
- * codes of E4M3, with a scale for each row or for each 128 columns of one, in the memory that products of codes share,
- * and cuBLASLt multiplies codes with codes. */
-#include "kernels/cuda/codes.cuh"
+ * codes of E4M3, with a scale for each row or for each 128 columns of one, in the memory that products of codes share.
+ * Codes are multiplied with codes by inputs_many.cuh, for more than INPUTS_MANY tokens by cuBLASLt. */
 #include "kernels/cuda/inputs.h"
+#include "kernels/cuda/products/inputs.cuh"
 #include "kernels/cuda/products/library.cuh"
 
 #define ROW_THREADS 256
 #define AT_ONCE     16 /* elements of a row that a thread takes */
 #define OF_GROUP    (INPUT_BLOCK / AT_ONCE)
-
-/* The memory: codes [n_rows, cols], then the scales of x, then those of w where they are of blocks. */
-struct coded_inputs {
-    uint8_t *codes;
-    float *scales, *blocks; /* scales: [n_rows], or [groups, n_rows]; blocks: [blocks of rows, blocks_pitch] */
-    int cols, n_rows, blocks_pitch;
-    float given, most; /* see struct input_form */
-};
 
 /* The largest over the block, for every thread. */
 __device__ static inline float block_largest(float x)
@@ -50,17 +42,37 @@ __device__ static inline float largest_of(const vec<T, AT_ONCE> &x)
     return largest;
 }
 
+/* x / scale, rounded as a division is, for scales and quotients far from the ends of the range: what the rounded
+ * inverse leaves is added once more. */
+__device__ static inline float quotient(float x, float scale, float inverse)
+{
+    float q = x * inverse, nearer = fmaf(fmaf(-q, scale, x), inverse, q);
+    return fabsf(q) < 1e38f ? nearer : q; /* NaN stays */
+}
+
+/* Four codes of x.e[4 i] and so on. */
+template <typename T, typename F>
+__device__ static inline uint32_t four_codes(const vec<T, AT_ONCE> &x, int i, F divide)
+{
+    float2 low = make_float2(divide(to_float(x.e[4 * i])), divide(to_float(x.e[4 * i + 1])));
+    float2 high = make_float2(divide(to_float(x.e[4 * i + 2])), divide(to_float(x.e[4 * i + 3])));
+    return (uint32_t)__nv_cvt_float2_to_fp8x2(low, __NV_SATFINITE, __NV_E4M3) |
+           (uint32_t)__nv_cvt_float2_to_fp8x2(high, __NV_SATFINITE, __NV_E4M3) << 16;
+}
+
 template <typename T>
 __device__ static inline uint4 input_codes(const vec<T, AT_ONCE> &x, float scale)
 {
     uint32_t word[AT_ONCE / 4];
+    float inverse = 1.0f / scale;
+    if (scale > 1e-30f && scale < 1e30f)
 #pragma unroll
-    for (int i = 0; i < AT_ONCE / 4; i++) {
-        float2 low = make_float2(to_float(x.e[4 * i]) / scale, to_float(x.e[4 * i + 1]) / scale);
-        float2 high = make_float2(to_float(x.e[4 * i + 2]) / scale, to_float(x.e[4 * i + 3]) / scale);
-        word[i] = (uint32_t)__nv_cvt_float2_to_fp8x2(low, __NV_SATFINITE, __NV_E4M3) |
-                  (uint32_t)__nv_cvt_float2_to_fp8x2(high, __NV_SATFINITE, __NV_E4M3) << 16;
-    }
+        for (int i = 0; i < AT_ONCE / 4; i++)
+            word[i] = four_codes(x, i, [&](float y) { return quotient(y, scale, inverse); });
+    else
+#pragma unroll
+        for (int i = 0; i < AT_ONCE / 4; i++)
+            word[i] = four_codes(x, i, [&](float y) { return y / scale; });
     return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
@@ -113,7 +125,7 @@ __global__ void __launch_bounds__(ROW_THREADS)
         if (c < to.cols)
             *(uint4 *)(to.codes + (size_t)blockIdx.x * to.cols + c) = input_codes(v, scale);
         if (c < to.cols && threadIdx.x % OF_GROUP == 0)
-            to.scales[(size_t)g * to.n_rows + blockIdx.x] = scale;
+            to.scales[(size_t)g * to.pitch + blockIdx.x] = scale;
     }
 }
 
@@ -144,8 +156,10 @@ const char *cuda_inputs_refusal(struct queue *q, const struct weight *w, const s
     if (f->codes != CODES_E4M3 || w->form.scale != SCALE_F32)
         return "INT8";
     bool rows = code_groups(&w->form, w->cols) <= 1 && (f->scale > 0 || f->n_groups == 1);
-    if (!rows)
-        return "scales that are not those of rows";
+    bool blocks = w->form.group == INPUT_BLOCK && w->form.first == 0 && f->blocks && f->scale == 0 &&
+                  f->group == INPUT_BLOCK && f->first % INPUT_BLOCK == 0;
+    if (!rows && !blocks)
+        return "scales that are not those of rows or of whole blocks of 128";
     if (w->rows % 16 != 0 || w->cols % 16 != 0)
         return "a rank's matrix of other sizes than multiples of 16";
     return NULL;
@@ -165,10 +179,12 @@ static coded_inputs place_inputs(const struct weight *w, int n)
     to.n_rows = n;
     to.given = w->inputs->scale;
     to.most = w->inputs->most;
+    to.pitch = (n + 3) / 4 * 4;
     to.blocks_pitch = (groups + 3) / 4 * 4;
     to.codes = (uint8_t *)w->wide;
     to.scales = after(to.codes, (size_t)n * (size_t)w->cols);
-    to.blocks = after(to.scales, (size_t)n * (size_t)groups * sizeof(float));
+    to.blocks = after(to.scales, (size_t)to.pitch * (size_t)groups * sizeof(float));
+    to.rest = after(to.blocks, (size_t)(w->rows / INPUT_BLOCK + 1) * (size_t)to.blocks_pitch * sizeof(float));
     return to;
 }
 
@@ -176,24 +192,41 @@ static coded_inputs place_inputs(const struct weight *w, int n)
 static int rows_at_once(const struct weight *w)
 {
     size_t groups = (size_t)code_groups(&w->form, w->cols), row = (size_t)w->cols + groups * sizeof(float);
-    size_t blocks = ((size_t)w->rows / INPUT_BLOCK + 1) * (groups + 3) * sizeof(float) + 2 * CODES_ALIGN;
+    size_t blocks = ((size_t)w->rows / INPUT_BLOCK + 1) * (groups + 3) * sizeof(float) + 4 * CODES_ALIGN;
     return blocks < WIDE_BYTES ? (int)((WIDE_BYTES - blocks) / row / 4 * 4) : 0;
+}
+
+/* The rows, of n, that one product takes: for blocks cuBLASLt wants multiples of four. */
+static int rows_of_product(const struct weight *w, int n)
+{
+    int most = rows_at_once(w);
+    n = n < most ? n : most;
+    return n > INPUTS_MANY && code_groups(&w->form, w->cols) > 1 ? n / 4 * 4 : n;
+}
+
+static bool multiply(struct queue *q, product_out out, const coded_inputs &x, const struct weight *w,
+                     const struct weight *bias, bool accumulate)
+{
+    const coded codes = coded_rows(w, 0);
+    const struct code_scales scales = {codes.n_groups > 1 ? x.blocks : (const float *)codes.scales, x.scales};
+    if (x.n_rows <= INPUTS_MANY && product_of_some_inputs(q, out.data, x, w, bias, accumulate))
+        return true;
+    return product_of_library(q, out, x.codes, w, bias, x.n_rows, accumulate, &scales);
 }
 
 int product_of_inputs(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                       int n_tokens, bool accumulate)
 {
-    const coded codes = coded_rows(w, 0);
-    int most = rows_at_once(w);
-    if (most == 0 || (bias && bias->type != q->act) || ((uintptr_t)x | (uintptr_t)out) % 16 != 0)
+    size_t size = dtype_bytes(q->act);
+    if ((bias && bias->type != q->act) || ((uintptr_t)x | (uintptr_t)out) % 16 != 0)
         return 0;
-    for (int first = 0; first < n_tokens; first += most) {
-        int n = n_tokens - first < most ? n_tokens - first : most;
-        size_t at = (size_t)first * w->cols * dtype_bytes(q->act), to = (size_t)first * w->rows * dtype_bytes(q->act);
+    for (int first = 0, n; first < n_tokens; first += n) {
+        n = rows_of_product(w, n_tokens - first);
+        if (n == 0)
+            return first;
         const coded_inputs made = place_inputs(w, n);
-        const struct code_scales scales = {codes.n_groups > 1 ? made.blocks : (const float *)codes.scales, made.scales};
-        quantise(q, made, (const char *)x + at, w);
-        if (!product_of_library(q, product_out{(char *)out + to, w->rows}, made.codes, w, bias, n, accumulate, &scales))
+        quantise(q, made, (const char *)x + (size_t)first * w->cols * size, w);
+        if (!multiply(q, product_out{(char *)out + (size_t)first * w->rows * size, w->rows}, made, w, bias, accumulate))
             return first;
     }
     return n_tokens;

@@ -3,6 +3,7 @@
  * once and kept. Weights are read before the kernel that precedes the product is done: what writes them must have been
  * waited for. What neither can do - other types than the activations', rows of weights that are not multiples of 16
  * bytes - a plain kernel does. */
+#include "kernels/cuda/products/inputs.cuh"
 #include "kernels/cuda/products/library.cuh"
 #include "kernels/cuda/products/matmul_stream.cuh"
 
@@ -161,6 +162,7 @@ extern "C" int cuda_matmul_open(struct queue *q, struct err *e)
     m->launches_early = cuda_state(q)->launches_early;
     m->streams =
         product_of_codes_open(&failed, (size_t)shared_bytes) && experts_of_codes_open(&failed, (size_t)shared_bytes);
+    product_of_inputs_open(&failed, (size_t)shared_bytes);
     each_variant([&](auto variant) { m->streams = m->streams && variant.shared_bytes <= (size_t)shared_bytes; });
     each_variant([&](auto variant) {
         if (failed == cudaSuccess && m->streams)

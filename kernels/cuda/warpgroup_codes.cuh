@@ -1,0 +1,31 @@
+/* kernels/cuda/warpgroup_codes.cuh - products of a warpgroup (warpgroup.cuh) of codes of E4M3, 32 columns at a time.
+ * What the tensor cores add up within such products has about 14 bits: sums of many columns belong into other
+ * registers. */
+#ifndef KERNELS_CUDA_WARPGROUP_CODES_CUH
+#define KERNELS_CUDA_WARPGROUP_CODES_CUH
+
+#include "kernels/cuda/warpgroup.cuh"
+
+#define PRODUCT_OF_CODES(N, HALF, A, B, KEEP)                                                               \
+    asm volatile("{ .reg .pred keep; setp.ne.b32 keep, %" #KEEP ", 0; wgmma.mma_async.sync.aligned.m64n" #N \
+                 "k32.f32.e4m3.e4m3 {" NAMES_##HALF "}, %" #A ", %" #B ", keep, 1, 1; }"                    \
+                 : LIST_##HALF(c, 0)                                                                        \
+                 : "l"(a), "l"(b), "n"((int)KEPT))
+
+/* c = a b^T (KEPT: c + a b^T) of 32 columns each. a: [64, 32], b: [N, 32], both as warpgroup_matrix says. */
+template <bool KEPT, int HALF>
+__device__ static inline void warpgroup_product_of_codes(float (&c)[HALF], uint64_t a, uint64_t b)
+{
+#ifdef __CUDA_ARCH_FEAT_SM90_ALL
+    if constexpr (HALF == 16)
+        PRODUCT_OF_CODES(32, 16, 16, 17, 18);
+    else if constexpr (HALF == 32)
+        PRODUCT_OF_CODES(64, 32, 32, 33, 34);
+    else
+        static_assert(HALF == 0, "a width that nobody has needed yet");
+#endif
+}
+
+#undef PRODUCT_OF_CODES
+
+#endif
