@@ -215,6 +215,8 @@ static int open_engines(struct instance *i, struct instance *draft, const struct
     const struct limits small = limits_of_draft_model(&setup->limits);
     if (draft != NULL)
         taps_attach(&draft->taps, i->engine.block_table, limits_blocks_per_slot(&setup->limits));
+    if (draft != NULL && draft->network.config.drafting.n_taps > 0) /* for which there is one way only */
+        step = STEP_AUTO;
     return draft == NULL ? 0
                          : engine_open(&draft->engine, &draft->world, &draft->network, &small, draft->ops, &draft->q,
                                        step, NULL, e);

@@ -114,10 +114,9 @@ static inline int side_most_tokens(const struct side *s)
     return limits_kinds(l) > 1 && room < most ? room : most;
 }
 
-/* The next n tokens of a sequence, whose prompt has this many, join the plan, with the logits of the last n_logits.
- * Sampled sequences of one token each are a decode step. */
-static inline void side_feed(struct side *s, int seq, const int32_t *token, int n, int prompt, int n_logits,
-                             bool sample)
+/* The next n tokens of a sequence, whose prompt has this many, join the plan, with the logits of the last n_logits, of
+ * which the last `sample` are sampled from. Sampled sequences of one token each are a decode step. */
+static inline void side_feed(struct side *s, int seq, const int32_t *token, int n, int prompt, int n_logits, int sample)
 {
     struct plan *p = &s->plan;
     int pos = s->length[seq];
@@ -152,6 +151,28 @@ static inline void side_run(struct side *s)
     s->n_rows = result.n_rows;
     free(in);
     plan_reset(&s->plan, 0);
+}
+
+#define SIDE_SPREAD \
+    8 /* of an element's error, in those of its row: rounding does not go so far, a wrong element does */
+
+/* Relative error of a row, or of its worst element in a SIDE_SPREADth, if that is more; infinite if anything is not a
+ * number or the row is zeros. */
+static inline double side_difference(const struct side *a, const struct side *b, int row)
+{
+    size_t vocab = (size_t)a->instance.network.config.vocab;
+    double error = 0, norm = 0, most = 0;
+    for (size_t i = 0; i < vocab; i++) {
+        double x = a->logits[(size_t)row * vocab + i], y = b->logits[(size_t)row * vocab + i];
+        if (!isfinite(x) || !isfinite(y))
+            return INFINITY;
+        error += (x - y) * (x - y);
+        norm += x * x;
+        most = fmax(most, fabs(x - y));
+    }
+    if (!(norm > 0)) /* nobody wrote it */
+        return INFINITY;
+    return fmax(sqrt(error / norm), most / sqrt(norm / (double)vocab) / SIDE_SPREAD);
 }
 
 #endif

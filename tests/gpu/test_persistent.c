@@ -296,33 +296,12 @@ static void prefill(struct side *s)
         }
 }
 
-#define SPREAD 8 /* of an element's error, in those of its row: rounding does not go so far, a wrong element does */
-
-/* Relative error of a row, or of its worst element in a SPREADth, if that is more; infinite if anything is not a number
- * or the row is zeros. */
-static double row_difference(const struct side *a, const struct side *b, int row)
-{
-    size_t vocab = (size_t)a->instance.network.config.vocab;
-    double error = 0, norm = 0, most = 0;
-    for (size_t i = 0; i < vocab; i++) {
-        double x = a->logits[(size_t)row * vocab + i], y = b->logits[(size_t)row * vocab + i];
-        if (!isfinite(x) || !isfinite(y))
-            return INFINITY;
-        error += (x - y) * (x - y);
-        norm += x * x;
-        most = fmax(most, fabs(x - y));
-    }
-    if (!(norm > 0)) /* nobody wrote it */
-        return INFINITY;
-    return fmax(sqrt(error / norm), most / sqrt(norm / (double)vocab) / SPREAD);
-}
-
 /* The worst row's. Rows that are further off than `most` may be another choice. */
 static double difference(const struct side *a, const struct side *b, int n_rows, double most, struct tally *t)
 {
     double worst = 0;
     for (int row = 0; row < n_rows; row++) {
-        double d = row_difference(a, b, row);
+        double d = side_difference(a, b, row);
         bool other = t->allowed > 0 && d > most && d <= ANOTHER_CHOICE;
         t->rows++;
         t->others += other;

@@ -30,11 +30,11 @@ __device__ static inline float4 attend_rotate(const chain_args &a, const float *
                        e.z * c.z + sign * (other.z * s.z), e.w * c.w + sign * (other.w * s.w));
 }
 
-/* One warp: a head's words, their norm and rotation, by way of `x` (float [HD], shared). which: 0 q, 1 k, 2 v. to:
- * NULL: nowhere. Of every 8 elements of a query the middle pairs change places, as score_keys has them. */
+/* One warp: a head of token t: its words, their norm and rotation, by way of `x` (float [HD], shared). which: 0 q, 1 k,
+ * 2 v. to: NULL: nowhere. Of every 8 elements of a query the middle pairs change places, as score_keys has them. */
 template <typename T, int HD>
 __device__ static inline void attend_vector(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
-                                            const attend_item &m, int head, int which, float *x, T *to, uint32_t epoch)
+                                            int t, int head, int which, float *x, T *to, uint32_t epoch)
 {
     const int N = HD > 128 ? HD / 128 : 1;
     int lane = threadIdx.x % 32;
@@ -45,7 +45,7 @@ __device__ static inline void attend_vector(const chain_args &a, const chain_sha
         if (norm != nullptr && (lane + i * 32) * 4 < HD)
             scale[i] = *(const uint2 *)(norm + (lane + i * 32) * 4);
     size_t row = ((size_t)a.n_heads + 2 * (size_t)a.n_kv_heads) * HD;
-    const unsigned long long *words = a.qkv + ((size_t)m.t * row + (size_t)head * HD) / 2;
+    const unsigned long long *words = a.qkv + ((size_t)t * row + (size_t)head * HD) / 2;
     ulonglong2 v[N];
     word_await(
         v, [&](int i) { return (lane + i * 32) * 4 < HD; }, [&](int i) { return words + (lane + i * 32) * 2; }, epoch);
@@ -74,7 +74,7 @@ __device__ static inline void attend_vector(const chain_args &a, const chain_sha
         __syncwarp();
 #pragma unroll
         for (int i = 0; i < N; i++)
-            e[i] = attend_rotate(a, sh.at<float>(a.at.cos_sin) + m.t * a.rope_dims, x, e[i], (lane + i * 32) * 4);
+            e[i] = attend_rotate(a, sh.at<float>(a.at.cos_sin) + t * a.rope_dims, x, e[i], (lane + i * 32) * 4);
     }
 #pragma unroll
     for (int i = 0; i < N; i++) {
@@ -93,26 +93,40 @@ __device__ static inline void attend_vector(const chain_args &a, const chain_sha
 }
 
 /* Queries to the scratch; the token's own key and value to the cache, by every block that is going to read them; the
- * sinks, by a warp that has nothing else to do. */
-template <typename T, int HD, bool SINKS>
+ * sinks, by the last warp. SEVERAL: also keys and values of the tokens before it, if the step has several of the
+ * sequence, which stand together: two warps for a token, in turn. */
+template <typename T, int HD, bool SINKS, bool SEVERAL>
 __device__ static inline void attend_inputs(attend_scratch<T, HD> *s, const chain_args &a, const chain_shared &sh,
                                             const chain_layer &layer, const attend_item &m, const void *sinks,
                                             uint32_t epoch)
 {
-    static_assert(ATTEND_HEADS + 2 < CHAIN_WARPS, "the last warp has neither query, key nor value");
+    static_assert(ATTEND_HEADS + 2 < CHAIN_WARPS, "the last warp has neither query, nor key and value of the token");
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, extra = warp - m.n_rows;
+    const int turns = SEVERAL ? (CHAIN_WARPS - m.n_rows) / 2 : 1, *tokens = sh.at<int>(a.at.tokens);
+    float *x = SEVERAL ? s->out[warp][0] : s->vector[min(warp, ATTEND_HEADS + 1)]; /* which hold nothing yet */
     if (SINKS && warp == CHAIN_WARPS - 1 && lane < m.n_rows)
         s->sink[lane] = sinks != nullptr ? to_float(((const T *)sinks)[m.head0 + lane]) * ATTENTION_LOG2_E : -INFINITY;
-    if (warp < m.n_rows) {
-        attend_vector<T, HD>(a, sh, layer, m, m.head0 + warp, 0, s->vector[warp], s->query[warp], epoch);
-    } else if (extra < 2 && m.part == m.n_parts - 1) {
-        int block = m.last >= m.first ? m.table[m.pos / KV_BLOCK_TOKENS] : -1;
-        T *to = nullptr;
-        if (block >= 0)
-            to = (T *)(extra == 0 ? layer.k_cache : layer.v_cache) +
-                 (((size_t)block * a.n_kv_heads + m.kv) * KV_BLOCK_TOKENS + m.pos % KV_BLOCK_TOKENS) * HD;
-        attend_vector<T, HD>(a, sh, layer, m, a.n_heads + extra * a.n_kv_heads + m.kv, 1 + extra, s->vector[warp], to,
-                             epoch);
+    if (extra < 0) {
+        attend_vector<T, HD>(a, sh, layer, m.t, m.head0 + warp, 0, x, s->query[warp], epoch);
+        return;
+    }
+    if (extra >= 2 * turns)
+        return;
+#pragma unroll 1
+    for (int t = m.t - extra / 2; t >= 0 && tokens[a.n_tokens + t] == m.slot; t -= turns) {
+        int pos = tokens[2 * a.n_tokens + t], octet = pos / ATTEND_KEYS;
+        if (octet >= m.begin && octet < m.end) {
+            int block = m.table[pos / KV_BLOCK_TOKENS];
+            T *to = nullptr;
+            if (block >= 0)
+                to = (T *)(extra % 2 == 0 ? layer.k_cache : layer.v_cache) +
+                     (((size_t)block * a.n_kv_heads + m.kv) * KV_BLOCK_TOKENS + pos % KV_BLOCK_TOKENS) * HD;
+            attend_vector<T, HD>(a, sh, layer, t, a.n_heads + extra % 2 * a.n_kv_heads + m.kv, 1 + extra % 2, x, to,
+                                 epoch);
+        }
+        if (!SEVERAL)
+            break;
+        __syncwarp(); /* x is the next one's, too */
     }
 }
 
@@ -220,14 +234,14 @@ __device__ static inline void attend_join(const attend_scratch<T, HD> *s, const 
     }
 }
 
-template <typename T, bool WIDE, int HD, bool SINKS>
+template <typename T, bool WIDE, int HD, bool SINKS, bool SEVERAL>
 __device__ static inline void attend_part(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
                                           const attend_item &m, const void *sinks, uint32_t epoch)
 {
     attend_scratch<T, HD> *s = sh.at<attend_scratch<T, HD>>(a.at.input);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, ids = m.octet_block(lane);
     attend_prefetch<HD>(a, layer, m, ids);
-    attend_inputs<T, HD, SINKS>(s, a, sh, layer, m, sinks, epoch);
+    attend_inputs<T, HD, SINKS, SEVERAL>(s, a, sh, layer, m, sinks, epoch);
     chain_sync();
     attend_sums<T, HD> sums;
     sums.clear();
@@ -264,8 +278,9 @@ __device__ static inline int attend_free(const chain_args &a, const chain_shared
     return busy ? -1 : block - min((block + parts - 1) / parts, n_items);
 }
 
-/* All that this block has to do for a layer's attention. sinks: [n_heads] of T, or NULL; not SINKS: there are none. */
-template <typename T, bool WIDE, bool SINKS = false>
+/* All that this block has to do for a layer's attention. sinks: [n_heads] of T, or NULL; not SINKS: there are none.
+ * SEVERAL: a sequence may have several tokens. */
+template <typename T, bool WIDE, bool SINKS, bool SEVERAL>
 __device__ static inline void chain_attention(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
                                               uint32_t epoch, const void *sinks = nullptr)
 {
@@ -280,11 +295,11 @@ __device__ static inline void chain_attention(const chain_args &a, const chain_s
         if (!m.open(a, layer, i, shares.max_parts))
             continue;
         if (a.head_dim == 64)
-            attend_part<T, WIDE, 64, SINKS>(a, sh, layer, m, sinks, epoch);
+            attend_part<T, WIDE, 64, SINKS, SEVERAL>(a, sh, layer, m, sinks, epoch);
         else if (a.head_dim == 128)
-            attend_part<T, WIDE, 128, SINKS>(a, sh, layer, m, sinks, epoch);
+            attend_part<T, WIDE, 128, SINKS, SEVERAL>(a, sh, layer, m, sinks, epoch);
         else
-            attend_part<T, WIDE, 256, SINKS>(a, sh, layer, m, sinks, epoch);
+            attend_part<T, WIDE, 256, SINKS, SEVERAL>(a, sh, layer, m, sinks, epoch);
     }
 }
 

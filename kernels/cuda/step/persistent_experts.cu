@@ -292,12 +292,13 @@ static void open_mixture(struct queue *q, struct persistent *p, const struct dec
 extern "C" void *cuda_any_open(struct queue *q, const struct decode_model *m)
 {
     const struct decode_mixture *mixture = decode_mixture_of(m);
-    if (mixture == nullptr)
-        return cuda_persistent_open(q, m);
-    struct decode_model dense = dense_model(mixture);
-    void *p = cuda_persistent_open(q, &dense);
-    if (p != nullptr)
-        open_mixture(q, (struct persistent *)p, mixture);
+    const struct decode_model dense = mixture != nullptr ? dense_model(mixture) : *m;
+    struct persistent *p = (struct persistent *)cuda_persistent_open(q, &dense);
+    if (p == nullptr)
+        return nullptr;
+    p->args.taps = p->wide.taps = *decode_taps_of(m);
+    if (mixture != nullptr)
+        open_mixture(q, p, mixture);
     return p;
 }
 
