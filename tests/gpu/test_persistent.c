@@ -151,6 +151,31 @@ static const struct {
      "int4"},
 };
 
+/* Models that keep keys and values as codes; wide: more than eight sequences are one operation, too. */
+static const struct {
+    const char *name, *json, *quantization;
+    bool wide;
+} kv_models[] = {
+    {"llama, bfloat16, keys and values in FP8", CODED("llama", "1024", "4096", "8", "bfloat16"), NULL, true},
+    {"llama, float16, keys and values in FP8, heads of 64", CODED("llama", "1024", "4096", "16", "float16"), NULL,
+     false},
+    {"llama, bfloat16, FP8, keys and values in FP8", CODED("llama", "2048", "6144", "16", "bfloat16"), "fp8", false},
+};
+
+/* Each KV head's scales differ. */
+static void vary_kv_scales(struct side *s)
+{
+    struct network *n = &s->instance.network;
+    int count = 2 * n->config.n_layers * range_length(n->shard.kv_heads);
+    float *scale = malloc((size_t)count * sizeof *scale);
+    size_t bytes = (size_t)count * sizeof *scale;
+    for (int i = 0; i < count; i++)
+        scale[i] = 0.02f + 0.003f * (float)(i % 7);
+    s->instance.ops->upload(&s->instance.q, n->kv_scales, bytes, scale, bytes, bytes, 1);
+    s->instance.ops->wait(&s->instance.q);
+    free(scale);
+}
+
 /* Scales and zeros that differ from group to group: noise has one for all. */
 static void vary_groups(struct side *s, const struct weight *w, uint32_t seed)
 {
@@ -171,7 +196,7 @@ static void vary_groups(struct side *s, const struct weight *w, uint32_t seed)
     free(data);
 }
 
-static void open_dummy(struct side *s, struct world *w, const char *json, const char *quantization,
+static void open_dummy(struct side *s, struct world *w, const char *json, const char *quantization, bool kv_fp8,
                        enum step_choice step)
 {
     struct err e = {0};
@@ -183,8 +208,11 @@ static void open_dummy(struct side *s, struct world *w, const char *json, const 
     if (w->rank == 0)
         (void)(model_config_parse(&m, json, strlen(json), "config", &e) == 0 && quantization != NULL &&
                quantization_choose(&m.quantization, quantization, &e));
+    m.kv_fp8 = kv_fp8;
     fatal_agree(w, &e);
     side_open(s, w, &m, &c, &setup);
+    if (kv_fp8)
+        vary_kv_scales(s);
     for (int i = 0; i < s->instance.network.map.n_slots; i++)
         if (weight_is_quantised(&s->instance.network.weight[i]))
             vary_groups(s, &s->instance.network.weight[i], (uint32_t)i);
@@ -316,10 +344,10 @@ static void *inside(const struct fenced *f)
 }
 
 /* Keys or values of a layer on this rank, as they are. */
-static uint16_t *read_cache(struct side *s, const void *cache, size_t n)
+static unsigned char *read_cache(struct side *s, const void *cache, size_t bytes)
 {
-    uint16_t *copy = malloc(n * sizeof *copy + 1);
-    s->instance.ops->download(&s->instance.q, copy, cache, n * sizeof *copy);
+    unsigned char *copy = malloc(bytes + 1);
+    s->instance.ops->download(&s->instance.q, copy, cache, bytes);
     s->instance.ops->wait(&s->instance.q);
     return copy;
 }
@@ -331,21 +359,24 @@ static size_t cache_elements(const struct side *s)
 }
 
 /* All caches of the rank: [2 n_layers]. */
-static uint16_t **read_caches(struct side *s)
+static unsigned char **read_caches(struct side *s)
 {
     const struct network *n = &s->instance.network;
-    uint16_t **copy = calloc(2 * (size_t)n->config.n_layers, sizeof *copy);
+    unsigned char **copy = calloc(2 * (size_t)n->config.n_layers, sizeof *copy);
     for (int i = 0; i < 2 * n->config.n_layers; i++)
-        copy[i] = read_cache(s, i % 2 == 0 ? n->k_cache[i / 2] : n->v_cache[i / 2], cache_elements(s));
+        copy[i] = read_cache(s, i % 2 == 0 ? n->k_cache[i / 2] : n->v_cache[i / 2],
+                             cache_elements(s) * side_element_bytes(s));
     return copy;
 }
 
 /* Counts wrong elements of the cache after a step of these sequences, each at its next position: changed elements
  * elsewhere, and unwritten elements there. */
-static size_t wrong_in_cache(const struct side *s, const uint16_t *was, const uint16_t *is, const int *seq, int n)
+static size_t wrong_in_cache(const struct side *s, const unsigned char *was, const unsigned char *is, const int *seq,
+                             int n)
 {
+    static const unsigned char poison[2] = {SIDE_POISON, SIDE_POISON};
     struct heads h = network_heads(&s->instance.network, 0);
-    size_t row = (size_t)h.head_dim, all = cache_elements(s), wrong = 0;
+    size_t row = (size_t)h.head_dim, all = cache_elements(s), size = side_element_bytes(s), wrong = 0;
     char *mine = calloc(all / row + 1, 1);
     for (int i = 0; i < n; i++)
         for (int kv = 0; kv < h.n_kv_heads; kv++) {
@@ -353,14 +384,15 @@ static size_t wrong_in_cache(const struct side *s, const uint16_t *was, const ui
             mine[(size_t)(block * h.n_kv_heads + kv) * KV_BLOCK_TOKENS + (size_t)(pos % KV_BLOCK_TOKENS)] = 1;
         }
     for (size_t i = 0; i < all; i++)
-        wrong += mine[i / row] ? is[i] == SIDE_POISON : is[i] != was[i];
+        wrong +=
+            mine[i / row] ? memcmp(is + i * size, poison, size) == 0 : memcmp(is + i * size, was + i * size, size) != 0;
     free(mine);
     return wrong;
 }
 
-static size_t wrong_in_caches(struct side *s, uint16_t **was, const int *seq, int n)
+static size_t wrong_in_caches(struct side *s, unsigned char **was, const int *seq, int n)
 {
-    uint16_t **is = read_caches(s);
+    unsigned char **is = read_caches(s);
     size_t wrong = 0;
     for (int i = 0; i < 2 * s->instance.network.config.n_layers; i++) {
         wrong += wrong_in_cache(s, was[i], is[i], seq, n);
@@ -433,7 +465,7 @@ static void check_memory(struct side *s, const char *name, int n)
     char reason[160];
     int n_ranks = s->instance.engine.world->n_ranks;
     make_alone(s, &x, n);
-    uint16_t **was = read_caches(s);
+    unsigned char **was = read_caches(s);
     run_alone(s, &x, n);
     size_t in_cache = wrong_in_caches(s, was, x.seq, n), n_logits = x.logits.bytes / 2, unwritten = 0;
     uint16_t *logits = malloc(x.logits.bytes + 1);
@@ -477,11 +509,11 @@ static void check_late(struct side *a, struct side *b, const char *name, int mos
 }
 
 static void check_model(struct world *w, const char *name, const char *json, bool wide, const char *quantization,
-                        struct tally *t, int most)
+                        bool kv_fp8, struct tally *t, int most)
 {
     struct side a, b;
-    open_dummy(&a, w, json, quantization, STEP_SEPARATE);
-    open_dummy(&b, w, json, quantization, STEP_PERSISTENT);
+    open_dummy(&a, w, json, quantization, kv_fp8, STEP_SEPARATE);
+    open_dummy(&b, w, json, quantization, kv_fp8, STEP_PERSISTENT);
     prefill(&a);
     prefill(&b);
     int has = b.instance.engine.persistent.max_tokens;
@@ -500,7 +532,7 @@ static void check_mixture(struct world *w, const char *name, const char *json, i
 {
     struct tally t = {.allowed = choices};
     char reason[100];
-    check_model(w, name, json, false, NULL, &t, most);
+    check_model(w, name, json, false, NULL, false, &t, most);
     snprintf(reason, sizeof reason, "%d of %d, allowed %d %%", t.others, t.rows, t.allowed);
     tap_all(100 * t.others <= t.allowed * t.rows, reason, "%s: %d of %d rows with another choice", name, t.others,
             t.rows);
@@ -517,11 +549,15 @@ int main(int argc, char **argv)
         fatal(&e);
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
         if (strstr(models[i].name, part) != NULL)
-            check_model(&w, models[i].name, models[i].json, models[i].wide, NULL, &none, most);
+            check_model(&w, models[i].name, models[i].json, models[i].wide, NULL, false, &none, most);
     for (size_t i = 0; i < sizeof coded_models / sizeof coded_models[0]; i++)
         if (strstr(coded_models[i].name, part) != NULL)
-            check_model(&w, coded_models[i].name, coded_models[i].json, false, coded_models[i].quantization, &none,
-                        most);
+            check_model(&w, coded_models[i].name, coded_models[i].json, false, coded_models[i].quantization, false,
+                        &none, most);
+    for (size_t i = 0; i < sizeof kv_models / sizeof kv_models[0]; i++)
+        if (strstr(kv_models[i].name, part) != NULL)
+            check_model(&w, kv_models[i].name, kv_models[i].json, kv_models[i].wide, kv_models[i].quantization, true,
+                        &none, most);
     for (size_t i = 0; i < sizeof mixtures / sizeof mixtures[0]; i++)
         if (strstr(mixtures[i].name, part) != NULL)
             check_mixture(&w, mixtures[i].name, mixtures[i].json, mixtures[i].choices, most);
