@@ -78,8 +78,6 @@ static const char *refuse_network(const struct network *n, const struct world *w
         return "factors of the embedding, the residual or the logits";
     if (m->quantization.reordered)
         return "inputs that are not in the order of their groups";
-    if (m->kv_fp8)
-        return "keys and values in FP8";
     if (m->attention_cap > 0)
         return "capped scores";
     if (m->window_rope.dims > 0 || m->rope.query_growth > 0)

@@ -42,7 +42,12 @@ static inline struct instance_setup side_setup(int n_seqs, int max_len, enum ste
                                    .step = step};
 }
 
-#define SIDE_POISON 0xFFFF /* of an element of 16 bits */
+#define SIDE_POISON 0xFF /* of every byte of an element of the cache: a NaN in all types */
+
+static inline size_t side_element_bytes(const struct side *s)
+{
+    return s->instance.network.config.kv_fp8 ? 1 : dtype_bytes(s->instance.q.act);
+}
 
 /* Fill every KV block with NaNs: who reads what nobody stored says so. */
 static inline void side_poison_cache(struct side *s, int layer)
@@ -51,9 +56,9 @@ static inline void side_poison_cache(struct side *s, int layer)
     struct queue *q = &s->instance.q;
     struct heads h = network_heads(n, layer);
     int n_blocks = limits_blocks(&s->instance.engine.limits, network_kv_kind(n, layer));
-    size_t bytes = (size_t)n_blocks * KV_BLOCK_TOKENS * (size_t)(h.n_kv_heads * h.head_dim) * dtype_bytes(q->act);
+    size_t bytes = (size_t)n_blocks * KV_BLOCK_TOKENS * (size_t)(h.n_kv_heads * h.head_dim) * side_element_bytes(s);
     unsigned char *nan = malloc(bytes + 1);
-    memset(nan, 0xFF, bytes);
+    memset(nan, SIDE_POISON, bytes);
     s->instance.ops->upload(q, n->k_cache[layer], bytes, nan, bytes, bytes, 1);
     s->instance.ops->upload(q, n->v_cache[layer], bytes, nan, bytes, bytes, 1);
     s->instance.ops->wait(q);

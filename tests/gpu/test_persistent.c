@@ -22,6 +22,7 @@ struct subject {
     const char *quantization; /* as bench has it; NULL: none */
     bool whole;               /* ranks hold whole experts */
     int choices;              /* rows of a hundred in which a router may choose otherwise */
+    bool kv_fp8;              /* keys and values are codes */
 };
 
 static const struct subject models[] = {
@@ -192,6 +193,35 @@ static const struct subject coded_models[] = {
      8, "int4", false, 0},
 };
 
+/* Models that keep keys and values as codes. */
+static const struct subject kv_models[] = {
+    {"llama, bfloat16, keys and values in FP8", CODED("llama", "1024", "4096", "8", "bfloat16"), 16, NULL, false, 0,
+     true},
+    {"llama, float16, keys and values in FP8, heads of 64", CODED("llama", "1024", "4096", "16", "float16"), 8, NULL,
+     false, 0, true},
+    {"llama, bfloat16, FP8, keys and values in FP8", CODED("llama", "2048", "6144", "16", "bfloat16"), 8, "fp8", false,
+     0, true},
+    {"mistral, window of 100, keys and values in FP8",
+     "{\"model_type\":\"mistral\",\"vocab_size\":777,\"hidden_size\":1024,\"intermediate_size\":1800,\"num_hidden_"
+     "layers\":2,"
+     "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"sliding_window\":100,\"torch_dtype\":\"bfloat16\"}",
+     8, NULL, false, 0, true},
+};
+
+/* Each KV head's scales differ. */
+static void vary_kv_scales(struct side *s)
+{
+    struct network *n = &s->instance.network;
+    int count = 2 * n->config.n_layers * range_length(n->shard.kv_heads);
+    float *scale = malloc((size_t)count * sizeof *scale);
+    size_t bytes = (size_t)count * sizeof *scale;
+    for (int i = 0; i < count; i++)
+        scale[i] = 0.02f + 0.003f * (float)(i % 7);
+    s->instance.ops->upload(&s->instance.q, n->kv_scales, bytes, scale, bytes, bytes, 1);
+    s->instance.ops->wait(&s->instance.q);
+    free(scale);
+}
+
 /* Scales and zeros that differ from group to group: noise has one for all. Exponents differ by up to 2. */
 static void vary_groups(struct side *s, const struct weight *w, uint32_t seed)
 {
@@ -271,9 +301,12 @@ static void open_dummy(struct side *s, struct world *w, const struct subject *wh
     if (w->rank == 0 && model_config_parse(&m, what->json, strlen(what->json), "config", &e) == 0)
         (void)((what->quantization == NULL || quantization_choose(&m.quantization, what->quantization, &e) == 0) &&
                what->whole && model_hold_whole_experts(&m, &e));
+    m.kv_fp8 = what->kv_fp8;
     fatal_agree(w, &e);
     side_open(s, w, &m, &c, &setup);
     vary_weights(s, w->rank);
+    if (what->kv_fp8)
+        vary_kv_scales(s);
 }
 
 /* The next n tokens of a sequence join the plan. */
@@ -381,10 +414,10 @@ static void *inside(const struct fenced *f)
 }
 
 /* Keys or values of a layer on this rank, as they are. */
-static uint16_t *read_cache(struct side *s, const void *cache, size_t n)
+static unsigned char *read_cache(struct side *s, const void *cache, size_t bytes)
 {
-    uint16_t *copy = malloc(n * sizeof *copy + 1);
-    s->instance.ops->download(&s->instance.q, copy, cache, n * sizeof *copy);
+    unsigned char *copy = malloc(bytes + 1);
+    s->instance.ops->download(&s->instance.q, copy, cache, bytes);
     s->instance.ops->wait(&s->instance.q);
     return copy;
 }
@@ -397,23 +430,25 @@ static size_t cache_elements(const struct side *s, int layer)
 }
 
 /* All caches of the rank: [2 n_layers]. */
-static uint16_t **read_caches(struct side *s)
+static unsigned char **read_caches(struct side *s)
 {
     const struct network *n = &s->instance.network;
-    uint16_t **copy = calloc(2 * (size_t)n->config.n_layers, sizeof *copy);
+    unsigned char **copy = calloc(2 * (size_t)n->config.n_layers, sizeof *copy);
     for (int i = 0; i < 2 * n->config.n_layers; i++)
-        copy[i] = read_cache(s, i % 2 == 0 ? n->k_cache[i / 2] : n->v_cache[i / 2], cache_elements(s, i / 2));
+        copy[i] = read_cache(s, i % 2 == 0 ? n->k_cache[i / 2] : n->v_cache[i / 2],
+                             cache_elements(s, i / 2) * side_element_bytes(s));
     return copy;
 }
 
 /* Counts wrong elements of a layer's cache after a step of these sequences, each at its next position: changed elements
  * elsewhere, and unwritten elements there. */
-static size_t wrong_in_cache(const struct side *s, int layer, const uint16_t *was, const uint16_t *is, const int *seq,
-                             int n)
+static size_t wrong_in_cache(const struct side *s, int layer, const unsigned char *was, const unsigned char *is,
+                             const int *seq, int n)
 {
+    static const unsigned char poison[2] = {SIDE_POISON, SIDE_POISON};
     struct heads h = network_heads(&s->instance.network, layer);
     enum kv_kind kind = network_kv_kind(&s->instance.network, layer);
-    size_t row = (size_t)h.head_dim, all = cache_elements(s, layer), wrong = 0;
+    size_t row = (size_t)h.head_dim, all = cache_elements(s, layer), size = side_element_bytes(s), wrong = 0;
     char *mine = calloc(all / row + 1, 1);
     for (int i = 0; i < n; i++)
         for (int kv = 0; kv < h.n_kv_heads; kv++) {
@@ -421,14 +456,15 @@ static size_t wrong_in_cache(const struct side *s, int layer, const uint16_t *wa
             mine[(size_t)(block * h.n_kv_heads + kv) * KV_BLOCK_TOKENS + (size_t)(pos % KV_BLOCK_TOKENS)] = 1;
         }
     for (size_t i = 0; i < all; i++)
-        wrong += mine[i / row] ? is[i] == SIDE_POISON : is[i] != was[i];
+        wrong +=
+            mine[i / row] ? memcmp(is + i * size, poison, size) == 0 : memcmp(is + i * size, was + i * size, size) != 0;
     free(mine);
     return wrong;
 }
 
-static size_t wrong_in_caches(struct side *s, uint16_t **was, const int *seq, int n)
+static size_t wrong_in_caches(struct side *s, unsigned char **was, const int *seq, int n)
 {
-    uint16_t **is = read_caches(s);
+    unsigned char **is = read_caches(s);
     size_t wrong = 0;
     for (int i = 0; i < 2 * s->instance.network.config.n_layers; i++) {
         wrong += wrong_in_cache(s, i / 2, was[i], is[i], seq, n);
@@ -503,7 +539,7 @@ static void check_memory(struct side *s, const char *name, int n)
     char reason[160];
     int n_ranks = s->instance.engine.world->n_ranks;
     make_alone(s, &x, n);
-    uint16_t **was = read_caches(s);
+    unsigned char **was = read_caches(s);
     run_alone(s, &x, n);
     size_t in_cache = wrong_in_caches(s, was, x.seq, n), n_logits = x.logits.bytes / 2, unwritten = 0;
     uint16_t *logits = malloc(x.logits.bytes + 1);
@@ -595,6 +631,7 @@ int main(int argc, char **argv)
         fatal(&e);
     check_all(&w, models, sizeof models / sizeof models[0], part, most);
     check_all(&w, coded_models, sizeof coded_models / sizeof coded_models[0], part, most);
+    check_all(&w, kv_models, sizeof kv_models / sizeof kv_models[0], part, most);
     check_all(&w, mixtures, sizeof mixtures / sizeof mixtures[0], part, most);
     int status = tap_done();
     world_close(&w);

@@ -67,6 +67,8 @@ static const char *refuse_layer(struct queue *q, const struct decode_layer *l, c
         return "quantised routers";
     if (l->heads.sinks != nullptr && l->heads.sinks_type != q->act)
         return "attention sinks of another type than the other weights";
+    if (l->heads.kv_scales != nullptr)
+        return "keys and values in FP8 beside mixtures of experts";
     if (router_bias != nullptr && router_bias->type != q->act)
         return "biases of routers of another type than the other weights";
     return router->type != q->act || (uintptr_t)router->data % 16 != 0 ? "weights of more than one type" : nullptr;

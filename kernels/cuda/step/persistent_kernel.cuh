@@ -304,7 +304,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         if (k == CHAIN_HEAD && a.n_ranks == 1) /* else NCCL may gather the logits */
             let_next_begin();
         if (k == a.attention_before)
-            chain_attention<T, false, false, FORM == FORM_NONE>(a, sh, layer, epoch);
+            chain_attention<T, false, false, true, FORM == FORM_NONE>(a, sh, layer, epoch);
         chain_step<T, SLOTS, FORM>(ring, a, sh, product, k, layer, count, epoch);
         if (FORM == FORM_NONE && k == CHAIN_PRODUCTS - 1)
             chain_taps<T>(a, sh, product / CHAIN_PRODUCTS + 1);

@@ -372,7 +372,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         if (k == CHAIN_HEAD && a.n_ranks == 1) /* else NCCL may gather the logits */
             let_next_begin();
         if (k == a.attention_before) {
-            chain_attention<T, true, false, true>(a, sh, *layer, epoch);
+            chain_attention<T, true, false, true, true>(a, sh, *layer, epoch);
             wide_ready(a, VECTOR_ATTENDED, epoch);
         }
         wide_step<T>(ring, a, sh, product, layer, epoch);
