@@ -107,7 +107,7 @@ __device__ static inline void attend_vector(const chain_args &a, const chain_sha
     }
 }
 
-/* What the codes of a KV head's keys (0) or values (1) count; 1 where the cache holds numbers. */
+/* The factor of the codes of a KV head's keys (0) or values (1); 1 where the cache holds numbers. */
 template <typename C>
 __device__ static inline float attend_scale(const chain_args &a, const chain_layer &layer, int which, int kv)
 {
