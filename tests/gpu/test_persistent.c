@@ -30,75 +30,75 @@ static const struct subject models[] = {
      "{\"model_type\":\"llama\",\"vocab_size\":1003,\"hidden_size\":1024,\"intermediate_size\":2816,\"num_hidden_"
      "layers\":3,"
      "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\"}",
-     16, NULL, false, 0},
+     16, NULL, false, 0, false},
     {"llama, 12/3 heads of 64, float16",
      "{\"model_type\":\"llama\",\"vocab_size\":512,\"hidden_size\":768,\"intermediate_size\":2048,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":12,\"num_key_value_heads\":3,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"float16\"}",
-     8, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"llama, wide, 64/8 heads of 128",
      "{\"model_type\":\"llama\",\"vocab_size\":32000,\"hidden_size\":8192,\"intermediate_size\":9152,\"num_hidden_"
      "layers\":1,"
      "\"num_attention_heads\":64,\"num_key_value_heads\":8,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\"}",
-     16, NULL, false, 0},
+     16, NULL, false, 0, false},
     {"llama, 4/2 heads of 256, 22016 columns",
      "{\"model_type\":\"llama\",\"vocab_size\":700,\"hidden_size\":1024,\"intermediate_size\":22016,\"num_hidden_"
      "layers\":1,"
      "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":256,\"torch_dtype\":\"bfloat16\"}",
-     16, NULL, false, 0},
+     16, NULL, false, 0, false},
     {"llama, hidden 1000, 28672 columns",
      "{\"model_type\":\"llama\",\"vocab_size\":700,\"hidden_size\":1000,\"intermediate_size\":28672,\"num_hidden_"
      "layers\":1,"
      "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":64,\"torch_dtype\":\"float16\"}",
-     2, NULL, false, 0},
+     2, NULL, false, 0, false},
     {"mistral, window of 100",
      "{\"model_type\":\"mistral\",\"vocab_size\":777,\"hidden_size\":1024,\"intermediate_size\":1800,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"sliding_window\":100,\"torch_dtype\":\"bfloat16\"}",
-     8, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"qwen2, 14/2 heads of 64, biases, tied head",
      "{\"model_type\":\"qwen2\",\"vocab_size\":2000,\"hidden_size\":896,\"intermediate_size\":4864,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":14,\"num_key_value_heads\":2,\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\"}",
-     16, NULL, false, 0},
+     16, NULL, false, 0, false},
     {"qwen3, norms of heads",
      "{\"model_type\":\"qwen3\",\"vocab_size\":900,\"hidden_size\":1024,\"intermediate_size\":1536,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,\"torch_dtype\":\"float16\"}",
-     8, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"qwen3, norms of heads, bfloat16",
      "{\"model_type\":\"qwen3\",\"vocab_size\":900,\"hidden_size\":2048,\"intermediate_size\":6144,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,\"torch_dtype\":\"bfloat16\"}",
-     16, NULL, false, 0},
+     16, NULL, false, 0, false},
     {"gptj, heads of 256",
      "{\"model_type\":\"gptj\",\"vocab_size\":1200,\"n_positions\":2048,\"n_embd\":1024,\"n_layer\":3,\"n_head\":4,"
      "\"rotary_dim\":64,\"tie_word_embeddings\":false,\"torch_dtype\":\"float16\"}",
-     8, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"gpt_neox, parallel residual, two norms",
      "{\"model_type\":\"gpt_neox\",\"vocab_size\":1000,\"hidden_size\":512,\"intermediate_size\":2048,\"num_hidden_"
      "layers\":3,"
      "\"num_attention_heads\":8,\"rotary_pct\":0.25,\"use_parallel_residual\":true,\"torch_dtype\":\"float16\"}",
-     8, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"gpt_neox, sequential residual",
      "{\"model_type\":\"gpt_neox\",\"vocab_size\":1000,\"hidden_size\":512,\"intermediate_size\":2048,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":4,\"rotary_pct\":0.5,\"use_parallel_residual\":false,\"torch_dtype\":\"bfloat16\"}",
-     8, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"opt, learned positions, biases everywhere",
      "{\"model_type\":\"opt\",\"vocab_size\":1500,\"hidden_size\":768,\"ffn_dim\":3072,\"num_hidden_layers\":3,"
      "\"num_attention_heads\":12,\"max_position_embeddings\":2048,\"word_embed_proj_dim\":768,\"torch_dtype\":"
      "\"float16\"}",
-     8, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"opt, hidden 5120",
      "{\"model_type\":\"opt\",\"vocab_size\":600,\"hidden_size\":5120,\"ffn_dim\":4096,\"num_hidden_layers\":1,"
      "\"num_attention_heads\":40,\"max_position_embeddings\":2048,\"word_embed_proj_dim\":5120,\"torch_dtype\":"
      "\"float16\"}",
-     8, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"gpt2, vocabulary of 50257",
      "{\"model_type\":\"gpt2\",\"vocab_size\":50257,\"n_positions\":2048,\"n_embd\":768,\"n_layer\":2,\"n_head\":12,"
      "\"torch_dtype\":\"float16\"}",
-     8, NULL, false, 0},
+     8, NULL, false, 0, false},
 };
 
 #define MOE(family, rest)                                                                                              \
@@ -118,49 +118,49 @@ static const struct subject mixtures[] = {
     {"qwen3_moe, all of 6 experts, bfloat16",
      MOE("qwen3_moe", "\"vocab_size\":900,\"hidden_size\":512,\"moe_intermediate_size\":768,\"num_experts\":6,\"num_"
                       "experts_per_tok\":6,\"num_hidden_layers\":3,\"head_dim\":64"),
-     8, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"mixtral, 2 of 4 experts, bfloat16",
      MOE("mixtral", "\"vocab_size\":700,\"hidden_size\":1024,\"intermediate_size\":1536,\"num_local_experts\":4,\"num_"
                     "experts_per_tok\":2,\"num_hidden_layers\":2"),
-     8, NULL, false, 10},
+     8, NULL, false, 10, false},
     {"qwen3_moe, 8 of 128 experts, bfloat16",
      MOE("qwen3_moe", "\"vocab_size\":1500,\"hidden_size\":2048,\"moe_intermediate_size\":768,\"num_experts\":128,"
                       "\"num_experts_per_tok\":8,\"num_hidden_layers\":2,\"head_dim\":128"),
-     8, NULL, false, 30},
+     8, NULL, false, 30, false},
     {"qwen3_moe, 32 of 40 experts, bfloat16",
      MOE("qwen3_moe", "\"vocab_size\":700,\"hidden_size\":1024,\"moe_intermediate_size\":128,\"num_experts\":40,"
                       "\"num_experts_per_tok\":32,\"num_hidden_layers\":2,\"head_dim\":64"),
-     8, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"qwen3_moe, 32 of 41 whole experts, bfloat16",
      MOE("qwen3_moe", "\"vocab_size\":700,\"hidden_size\":1024,\"moe_intermediate_size\":192,\"num_experts\":41,"
                       "\"num_experts_per_tok\":32,\"num_hidden_layers\":2,\"head_dim\":64"),
-     8, NULL, true, 0},
+     8, NULL, true, 0, false},
     {"gpt_oss, all of 4 experts, sinks, windows of 100",
      MOE("gpt_oss", "\"vocab_size\":801,\"hidden_size\":1088,\"intermediate_size\":640,\"num_local_experts\":4,\"num_"
                     "experts_per_tok\":4,\"num_hidden_layers\":4,\"head_dim\":64,\"sliding_window\":100"),
-     8, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"gpt_oss, 4 of 32 experts, sinks",
      MOE("gpt_oss", "\"vocab_size\":1001,\"hidden_size\":2880,\"intermediate_size\":2880,\"num_local_experts\":32,"
                     "\"num_experts_per_tok\":4,\"num_hidden_layers\":2,\"head_dim\":64"),
-     6, NULL, false, 30},
+     6, NULL, false, 30, false},
     {"gpt_oss, 32 of 40 whole experts, sinks",
      MOE("gpt_oss", "\"vocab_size\":501,\"hidden_size\":1024,\"intermediate_size\":192,\"num_local_experts\":40,"
                     "\"num_experts_per_tok\":32,\"num_hidden_layers\":2,\"head_dim\":64"),
-     8, NULL, true, 0},
+     8, NULL, true, 0, false},
     {"qwen3_moe, all of 6 experts, coded, FP8 in blocks", CODED_MOE("qwen3_moe", "512", "1024", "6", "6"), 8,
-     "fp8-block", false, 0},
+     "fp8-block", false, 0, false},
     {"qwen3_moe, 8 of 128 experts, coded, FP8 in blocks", CODED_MOE("qwen3_moe", "2048", "768", "128", "8"), 8,
-     "fp8-block", false, 30},
+     "fp8-block", false, 30, false},
     {"qwen3_moe, all of 4 experts, coded, FP8, a scale a row", CODED_MOE("qwen3_moe", "4096", "2304", "4", "4"), 7,
-     "fp8", false, 0},
-    {"qwen3_moe, all of 6 experts, coded, MXFP4", CODED_MOE("qwen3_moe", "512", "1024", "6", "6"), 8, "mxfp4", false,
-     0},
+     "fp8", false, 0, false},
+    {"qwen3_moe, all of 6 experts, coded, MXFP4", CODED_MOE("qwen3_moe", "512", "1024", "6", "6"), 8, "mxfp4", false, 0,
+     false},
     {"qwen3_moe, 4 of 32 experts, coded, MXFP4 in two steps", CODED_MOE("qwen3_moe", "4608", "4160", "32", "4"), 4,
-     "mxfp4", false, 30},
+     "mxfp4", false, 30, false},
     {"gpt_oss, all of 4 experts, coded, MXFP4, 2880 columns", CODED_MOE("gpt_oss", "2880", "2880", "4", "4"), 5,
-     "mxfp4", false, 0},
+     "mxfp4", false, 0, false},
     {"gpt_oss, 4 of 32 experts, coded, MXFP4, whole ones", CODED_MOE("gpt_oss", "2880", "2880", "32", "4"), 5, "mxfp4",
-     true, 30},
+     true, 30, false},
 };
 
 /* Rows that were compared, and those of which a router seems to have chosen otherwise. */
@@ -177,20 +177,23 @@ struct tally {
 
 /* Models whose weights are codes. */
 static const struct subject coded_models[] = {
-    {"llama, bfloat16, FP8, a scale a row", CODED("llama", "1024", "4864", "8", "bfloat16"), 8, "fp8", false, 0},
-    {"llama, bfloat16, FP8 in blocks", CODED("llama", "2048", "6144", "16", "bfloat16"), 8, "fp8-block", false, 0},
-    {"llama, float16, FP8 in blocks", CODED("llama", "1024", "3072", "8", "float16"), 8, "fp8-block", false, 0},
-    {"llama, bfloat16, INT8", CODED("llama", "2048", "6144", "16", "bfloat16"), 8, "int8", false, 0},
-    {"llama, float16, INT8", CODED("llama", "1024", "4864", "8", "float16"), 8, "int8", false, 0},
-    {"llama, bfloat16, INT4", CODED("llama", "2048", "6144", "16", "bfloat16"), 8, "int4", false, 0},
-    {"llama, float16, INT4", CODED("llama", "4096", "14336", "32", "float16"), 4, "int4", false, 0},
-    {"llama, bfloat16, INT4 with zeros", CODED("llama", "4096", "8192", "32", "bfloat16"), 8, "int4-zeros", false, 0},
-    {"llama, float16, INT4 with zeros", CODED("llama", "4096", "8192", "32", "float16"), 8, "int4-zeros", false, 0},
+    {"llama, bfloat16, FP8, a scale a row", CODED("llama", "1024", "4864", "8", "bfloat16"), 8, "fp8", false, 0, false},
+    {"llama, bfloat16, FP8 in blocks", CODED("llama", "2048", "6144", "16", "bfloat16"), 8, "fp8-block", false, 0,
+     false},
+    {"llama, float16, FP8 in blocks", CODED("llama", "1024", "3072", "8", "float16"), 8, "fp8-block", false, 0, false},
+    {"llama, bfloat16, INT8", CODED("llama", "2048", "6144", "16", "bfloat16"), 8, "int8", false, 0, false},
+    {"llama, float16, INT8", CODED("llama", "1024", "4864", "8", "float16"), 8, "int8", false, 0, false},
+    {"llama, bfloat16, INT4", CODED("llama", "2048", "6144", "16", "bfloat16"), 8, "int4", false, 0, false},
+    {"llama, float16, INT4", CODED("llama", "4096", "14336", "32", "float16"), 4, "int4", false, 0, false},
+    {"llama, bfloat16, INT4 with zeros", CODED("llama", "4096", "8192", "32", "bfloat16"), 8, "int4-zeros", false, 0,
+     false},
+    {"llama, float16, INT4 with zeros", CODED("llama", "4096", "8192", "32", "float16"), 8, "int4-zeros", false, 0,
+     false},
     {"gpt_neox, INT4, sequential",
      "{\"model_type\":\"gpt_neox\",\"vocab_size\":1000,\"hidden_size\":5120,\"intermediate_size\":4096,\"num_hidden_"
      "layers\":1,"
      "\"num_attention_heads\":40,\"use_parallel_residual\":false,\"torch_dtype\":\"bfloat16\"}",
-     8, "int4", false, 0},
+     8, "int4", false, 0, false},
 };
 
 /* Models that keep keys and values as codes. */
