@@ -49,6 +49,20 @@ static inline size_t side_element_bytes(const struct side *s)
     return s->instance.network.config.kv_fp8 ? 1 : dtype_bytes(s->instance.q.act);
 }
 
+/* Each KV head's scales differ. */
+static inline void side_vary_kv_scales(struct side *s)
+{
+    struct network *n = &s->instance.network;
+    int count = 2 * n->config.n_layers * range_length(n->shard.kv_heads);
+    float *scale = malloc((size_t)count * sizeof *scale);
+    size_t bytes = (size_t)count * sizeof *scale;
+    for (int i = 0; i < count; i++)
+        scale[i] = 0.02f + 0.003f * (float)(i % 7);
+    s->instance.ops->upload(&s->instance.q, n->kv_scales, bytes, scale, bytes, bytes, 1);
+    s->instance.ops->wait(&s->instance.q);
+    free(scale);
+}
+
 /* Fill every KV block with NaNs: who reads what nobody stored says so. */
 static inline void side_poison_cache(struct side *s, int layer)
 {

@@ -211,20 +211,6 @@ static const struct subject kv_models[] = {
      8, NULL, false, 0, true},
 };
 
-/* Each KV head's scales differ. */
-static void vary_kv_scales(struct side *s)
-{
-    struct network *n = &s->instance.network;
-    int count = 2 * n->config.n_layers * range_length(n->shard.kv_heads);
-    float *scale = malloc((size_t)count * sizeof *scale);
-    size_t bytes = (size_t)count * sizeof *scale;
-    for (int i = 0; i < count; i++)
-        scale[i] = 0.02f + 0.003f * (float)(i % 7);
-    s->instance.ops->upload(&s->instance.q, n->kv_scales, bytes, scale, bytes, bytes, 1);
-    s->instance.ops->wait(&s->instance.q);
-    free(scale);
-}
-
 /* Scales and zeros that differ from group to group: noise has one for all. Exponents differ by up to 2. */
 static void vary_groups(struct side *s, const struct weight *w, uint32_t seed)
 {
@@ -309,7 +295,7 @@ static void open_dummy(struct side *s, struct world *w, const struct subject *wh
     side_open(s, w, &m, &c, &setup);
     vary_weights(s, w->rank);
     if (what->kv_fp8)
-        vary_kv_scales(s);
+        side_vary_kv_scales(s);
 }
 
 /* The next n tokens of a sequence join the plan. */

@@ -11,9 +11,10 @@
 
 static const int prompt_length[N_SEQS] = {5, 300, 1, 1020, 14, 130};
 
-/* head: a head of EAGLE-3 for it; NULL: none. */
-static const struct {
+/* head: a head of EAGLE-3 for it; NULL: none. kv_fp8: keys and values are codes. */
+static const struct subject {
     const char *name, *json, *head;
+    bool kv_fp8;
 } models[] = {
     {"llama, 8/2 heads of 128, bfloat16",
      "{\"model_type\":\"llama\",\"vocab_size\":1003,\"hidden_size\":1024,\"intermediate_size\":2816,\"num_hidden_"
@@ -21,7 +22,8 @@ static const struct {
      "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\"}",
      "{\"architectures\":[\"LlamaForCausalLMEagle3\"],\"model_type\":\"llama\",\"draft_vocab_size\":400,\"vocab_size\":"
      "1003,\"hidden_size\":1024,\"intermediate_size\":512,\"num_hidden_layers\":1,\"num_attention_heads\":8,\"num_key_"
-     "value_heads\":2,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\"}"},
+     "value_heads\":2,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\"}",
+     false},
     {"llama, 12/3 heads of 64, float16",
      "{\"model_type\":\"llama\",\"vocab_size\":512,\"hidden_size\":768,\"intermediate_size\":2048,\"num_hidden_"
      "layers\":2,"
@@ -29,27 +31,33 @@ static const struct {
      "{\"architectures\":[\"LlamaForCausalLMEagle3\"],\"model_type\":\"llama\",\"draft_vocab_size\":512,\"vocab_size\":"
      "512,\"hidden_size\":768,\"intermediate_size\":512,\"num_hidden_layers\":1,\"num_attention_heads\":12,\"num_key_"
      "value_heads\":3,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"float16\",\"eagle_config\":{\"eagle_aux_hidden_state_"
-     "layer_ids\":[0,0,1]}}"},
+     "layer_ids\":[0,0,1]}}",
+     false},
     {"llama, 4/2 heads of 256",
      "{\"model_type\":\"llama\",\"vocab_size\":700,\"hidden_size\":1024,\"intermediate_size\":4096,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":256,\"torch_dtype\":\"bfloat16\"}",
-     NULL},
+     NULL, false},
     {"mistral, window of 100",
      "{\"model_type\":\"mistral\",\"vocab_size\":777,\"hidden_size\":1024,\"intermediate_size\":1800,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"sliding_window\":100,\"torch_dtype\":\"bfloat16\"}",
-     NULL},
+     NULL, false},
     {"qwen3, norms of heads",
      "{\"model_type\":\"qwen3\",\"vocab_size\":900,\"hidden_size\":1024,\"intermediate_size\":1536,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,\"torch_dtype\":\"float16\"}",
-     NULL},
+     NULL, false},
     {"gpt_neox, parallel residual",
      "{\"model_type\":\"gpt_neox\",\"vocab_size\":1000,\"hidden_size\":512,\"intermediate_size\":2048,\"num_hidden_"
      "layers\":3,"
      "\"num_attention_heads\":8,\"rotary_pct\":0.25,\"use_parallel_residual\":true,\"torch_dtype\":\"float16\"}",
-     NULL},
+     NULL, false},
+    {"llama, 8/2 heads of 128, keys and values in FP8",
+     "{\"model_type\":\"llama\",\"vocab_size\":1003,\"hidden_size\":1024,\"intermediate_size\":2816,\"num_hidden_"
+     "layers\":2,"
+     "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\"}",
+     NULL, true},
 };
 
 /* Tokens of each sequence in a step: from 1 to 16 in all. */
@@ -64,8 +72,9 @@ struct pair {
     struct draft_model draft;
 };
 
-static void open_pair(struct pair *p, struct world *w, const char *json, const char *head, enum step_choice step)
+static void open_pair(struct pair *p, struct world *w, const struct subject *what, enum step_choice step)
 {
+    const char *json = what->json, *head = what->head;
     struct err e = {0};
     struct model_config m = {0};
     struct checkpoint c = {0};
@@ -80,9 +89,12 @@ static void open_pair(struct pair *p, struct world *w, const char *json, const c
     if (w->rank == 0 && model_config_parse(&m, json, strlen(json), "config", &e) == 0 && head != NULL)
         (void)(model_config_parse(&p->draft.config, head, strlen(head), "head", &e) == 0 &&
                model_draft_for(&p->draft.config, &m, "head", &e) == 0);
+    m.kv_fp8 = what->kv_fp8;
     fatal_agree(w, &e);
     if (head == NULL) {
         side_open(s, w, &m, &c, &setup);
+        if (what->kv_fp8)
+            side_vary_kv_scales(s);
         return;
     }
     instance_open_drafted(&s->instance, &p->draft, w, &m, &c, &setup, &e);
@@ -211,11 +223,12 @@ static void check_last(struct side *a, struct side *b, const char *name)
             "%s: the last of several tokens is sampled from (%.1e)", name, worst);
 }
 
-static void check_model(struct world *w, const char *name, const char *json, const char *head)
+static void check_model(struct world *w, const struct subject *what)
 {
+    const char *name = what->name;
     struct pair *a = calloc(1, sizeof *a), *b = calloc(1, sizeof *b);
-    open_pair(a, w, json, head, STEP_SEPARATE);
-    open_pair(b, w, json, head, STEP_PERSISTENT);
+    open_pair(a, w, what, STEP_SEPARATE);
+    open_pair(b, w, what, STEP_PERSISTENT);
     prefill(&a->side);
     prefill(&b->side);
     tap_all(b->side.instance.engine.persistent.max_tokens >= 2, b->side.instance.engine.persistent.why_not,
@@ -225,8 +238,8 @@ static void check_model(struct world *w, const char *name, const char *json, con
             check_last(&a->side, &b->side, name);
         check_step(&a->side, &b->side, name, steps[i]);
     }
-    close_pair(a, head != NULL);
-    close_pair(b, head != NULL);
+    close_pair(a, what->head != NULL);
+    close_pair(b, what->head != NULL);
     free(a);
     free(b);
 }
@@ -240,7 +253,7 @@ int main(int argc, char **argv)
         fatal(&e);
     for (size_t i = 0; i < sizeof models / sizeof models[0]; i++)
         if (strstr(models[i].name, part) != NULL)
-            check_model(&w, models[i].name, models[i].json, models[i].head);
+            check_model(&w, &models[i]);
     int status = tap_done();
     world_close(&w);
     return status;
