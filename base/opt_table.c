@@ -167,7 +167,14 @@ static void warn_of(const struct opt_table *t, const char *name)
                   best[0] != '\0' ? "; did you mean " : "", best, best[0] != '\0' ? "?" : "");
 }
 
-void opt_warn_unknown(const struct opt_table *t, const char *others)
+static bool begins_with_any(const char *name, const char *const *prefix)
+{
+    while (*prefix != NULL && strncmp(name, *prefix, strlen(*prefix)) != 0)
+        prefix++;
+    return *prefix != NULL;
+}
+
+void opt_warn_unknown(const struct opt_table *t, const char *const *others)
 {
     for (char **v = environ; *v != NULL; v++) {
         char name[96];
@@ -176,7 +183,7 @@ void opt_warn_unknown(const struct opt_table *t, const char *others)
             continue;
         memcpy(name, *v, n);
         name[n] = '\0';
-        if (!is_of_tests(name) && (others == NULL || strncmp(name, others, strlen(others)) != 0))
+        if (!is_of_tests(name) && !begins_with_any(name, others))
             warn_of(t, name);
     }
 }
@@ -281,8 +288,9 @@ static int no_such_option(const struct opt_table *t, int command, const char *co
         least = changes;
         (void)snprintf(hint, sizeof hint, ": did you mean --%s?", at.row->name);
     }
-    return ERR(e, ERR_USAGE, "%s has no option \"%.80s\"%s (see: %s --help)",
-               *command_name != '\0' ? command_name : t->program, word, hint, full);
+    if (*command_name == '\0') /* the program's name stands in front of the line */
+        return ERR(e, ERR_USAGE, "no option \"%.80s\"%s (see: %s --help)", word, hint, full);
+    return ERR(e, ERR_USAGE, "%s has no option \"%.80s\"%s (see: %s --help)", command_name, word, hint, full);
 }
 
 /* The option at argv[0]; returns how many arguments it takes, -1 on failure. */

@@ -484,7 +484,7 @@ int client_options_parse(struct client_options *o, int argc, char **argv, struct
         return 0;
     if (opt_environment(&table, o, (int)o->command, given, e) != 0)
         return -1;
-    opt_warn_unknown(&table, NULL);
+    opt_warn_unknown(&table, (const char *const[]){NULL});
     if (!named && words.n_plain == 0 && check_slip(word[0], e) != 0)
         return -1;
     if (check(o, commands[k].argument, e) != 0)

@@ -109,7 +109,7 @@ int gateway_options_parse(struct gateway_options *o, int argc, char **argv, stru
         return 0;
     if (opt_environment(&table, o, ONLY, given, e) != 0)
         return -1;
-    opt_warn_unknown(&table, NULL);
+    opt_warn_unknown(&table, (const char *const[]){NULL});
     if (o->n_backends == 0)
         return ERR(e, ERR_USAGE, "no job named: use --backend FILE, DIR or E (see: lockstep-gateway --help)");
     if (o->n_listen == 0)

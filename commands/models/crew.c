@@ -137,8 +137,7 @@ void crew_fetch(void *context, int model, struct model_config *m, struct checkpo
 
 static void begin(struct crew *c, const struct residents_news *news)
 {
-    const struct kv_share *kv = &c->slot[news->model].model->share;
-    const struct unit_share share = {kv->per_unit, kv->least, kv->most};
+    struct unit_share share[KV_KINDS];
     struct texts *texts = &c->slot[news->model].model->lasting->texts;
     const struct scheduler_setup setup = {.limits = news->limits,
                                           .guesses = c->setup.guesses,
@@ -147,8 +146,9 @@ static void begin(struct crew *c, const struct residents_news *news)
                                           .prefix_caching = c->setup.prefix_caching,
                                           .max_step = c->setup.max_step,
                                           .rope_changes_at = texts->rope_changes_at};
+    opened_model_units(c->slot[news->model].model, share);
     c->loading = false;
-    if (lanes_start(&c->lanes, news->model, c->setup.mailbox[news->model], &setup, &share, &c->failure) == 0)
+    if (lanes_start(&c->lanes, news->model, c->setup.mailbox[news->model], &setup, share, &c->failure) == 0)
         crew_say(c, (struct model_word){.kind = MODEL_READY, .slot = news->model, .phases = news->phases});
 }
 

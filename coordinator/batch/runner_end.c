@@ -147,7 +147,7 @@ void runner_note_steps(struct runner *r, bool decode)
     double seconds = 0;
     uint64_t n_steps = replicas_steps(&r->replicas, &seconds);
     const struct ramp_counts counts = {(double)(stats.n_prompt_tokens - stats.n_prompt_cached),
-                                       (double)stats.n_output_tokens, seconds / r->replicas.n_groups};
+                                       (double)stats.n_output_tokens, seconds / r->replicas.n_sets};
     pace_steps(&r->end.pace, n_steps, seconds, decode);
     ramp_learn(&r->end.ramp, &counts);
 }

@@ -108,13 +108,13 @@ static struct replica_label label_of(const struct metrics *m, int i)
     return label;
 }
 
-/* The label of a group of ranks, which is a replica, or has places for several. */
+/* The label of a set of ranks, which is a replica, or has places for several. */
 static struct replica_label ranks_label(const struct metrics *m, int i)
 {
     struct replica_label label = {""};
-    if (m->replicas->n_groups == m->replicas->n)
+    if (m->replicas->n_sets == m->replicas->n)
         return m->replicas->n > 1 ? label_of(m, i) : label;
-    if (m->replicas->n_groups > 1)
+    if (m->replicas->n_sets > 1)
         (void)snprintf(label.text, sizeof label.text, ",set=\"%d\"", i);
     return label;
 }
@@ -349,7 +349,7 @@ static void of_ranks(struct exposition *x, const struct metrics *m, const char *
                      const char *help, double (*value)(const struct rank_stats *r))
 {
     const struct replicas *all = m->replicas;
-    int size = all->n_ranks / all->n_groups;
+    int size = all->n_ranks / all->n_sets;
     char extra[200];
     exposition_head(x, name, type, help);
     for (int i = 0; i < all->n_ranks; i++) {
@@ -367,7 +367,7 @@ static void write_waits(struct exposition *x, const struct metrics *m)
 {
     static const char name[] = "rank_all_reduce_wait_seconds";
     const struct replicas *all = m->replicas;
-    int size = all->n_ranks / all->n_groups;
+    int size = all->n_ranks / all->n_sets;
     char extra[200];
     exposition_head(x, name, "gauge", "Of a step's time in all-reduces, at least so much is waiting for other ranks.");
     for (int i = 0; i < all->n_ranks; i++) {
@@ -418,7 +418,7 @@ void metrics_write_ranks(struct exposition *x, const struct metrics *m)
 {
     int slowest = replicas_slowest(m->replicas);
     bool any = false;
-    for (int i = 0; i < m->replicas->n_groups; i++)
+    for (int i = 0; i < m->replicas->n_sets; i++)
         any = any || m->replicas->replica[i].has_ranks;
     if (!any)
         return;
@@ -469,8 +469,7 @@ static void write_server(struct exposition *x, const struct metrics *m)
     exposition_one(x, "client_backlog_bytes", "gauge", (double)m->backlog,
                    "Replies that wait for their clients to read.");
     exposition_one(x, "ranks", "gauge", m->replicas->n_ranks, "Ranks of the job.");
-    exposition_one(x, "groups", "gauge", m->replicas->n_groups,
-                   "Groups of ranks, each with a model or models of its own.");
+    exposition_one(x, "groups", "gauge", m->replicas->n_sets, "Sets of ranks, each with a model or models of its own.");
     exposition_one(x, "draining", "gauge", m->draining, "1: no new requests are taken.");
     exposition_one(x, "uptime_seconds", "gauge", seconds_now() - m->started, "Since the socket is there.");
     if (m->loaded > 0)

@@ -334,7 +334,7 @@ static int open_sockets(struct hub *h, struct link_card *card, bool local, struc
     return link_addresses(card, local, e);
 }
 
-static int open_groups(struct hub *h, void *const *control, int vocab, struct err *e)
+static int open_sets(struct hub *h, void *const *control, int vocab, struct err *e)
 {
     h->replica = err_calloc(e, (unsigned long)h->n_replicas, sizeof *h->replica, "replicas");
     for (int i = 0; h->replica != NULL && i < h->n_replicas; i++) {
@@ -356,7 +356,7 @@ int hub_open(struct hub *h, const struct replicas *replicas, void *const *contro
     h->replica_size = card->replica_size;
     h->n_places = replicas->n / card->n_replicas;
     h->replicas = replicas;
-    if (open_groups(h, control, card->vocab, e) != 0 || open_sockets(h, card, local, e) != 0)
+    if (open_sets(h, control, card->vocab, e) != 0 || open_sockets(h, card, local, e) != 0)
         return -1;
     link_pulse_open(&h->pulse, card->timeout);
     if (pthread_create(&h->thread, NULL, run_hub, h) != 0)

@@ -185,8 +185,8 @@ static void get_rules(struct wire_in *w, struct task *j, int vocab)
 
 static void get_search(struct wire_in *w, struct search *s)
 {
-    s->n = wire_get_i32(w, 1, GROUP_MAX_CHOICES, "n");
-    s->best_of = wire_get_i32(w, 0, GROUP_MAX_CHOICES, "best_of");
+    s->n = wire_get_i32(w, 1, RULES_MAX_CHOICES, "n");
+    s->best_of = wire_get_i32(w, 0, RULES_MAX_CHOICES, "best_of");
     s->num_beams = wire_get_i32(w, 1, BEAM_MAX, "num_beams");
     s->beam.length_penalty = wire_get_f64(w);
     s->beam.early_stopping =

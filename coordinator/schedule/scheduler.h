@@ -71,8 +71,9 @@ struct scheduler_setup {
     struct limits limits; /* max_batch_tokens >= max_seqs, so that every running sequence moves in every step */
     const struct tokenizer *tokenizer; /* borrowed; NULL: requests get no text */
     struct lexicon_keeper *lexicon;    /* borrowed; NULL: no request has a form */
-    /* The source of KV blocks of kind KV_MAIN, limits.n_blocks at most; without a function: they are all there. */
-    struct blocks_source source;
+    /* The source of KV blocks of each kind, as many as the limits say at most; without a function: they are all
+     * there. */
+    struct blocks_source source[KV_KINDS];
     bool prefix_caching;
     double max_step;            /* s that a step with sequences that decode may take; 0: any time */
     int max_waiting;            /* requests that scheduler_add lets wait; 0: any number */

@@ -127,7 +127,7 @@ static bool grow(struct scheduler *s, struct request *r, int n, int *kept, struc
 
 /* The number of n tokens of a prompt for which there is room, in the step and its time, in its client's part and in
  * windows. */
-static int n_fitting(const struct scheduler *s, const struct request *r, int n, int room)
+static int n_fitting(struct scheduler *s, const struct request *r, int n, int room)
 {
     int left = r->queue->left[ROOM_TOKENS] < room ? r->queue->left[ROOM_TOKENS] : room;
     return n_scorable(s, r, kv_placed(s, r, bound_fit(s, r->n_fed, n < left ? n : left)));
@@ -180,13 +180,15 @@ static void plan_running(struct scheduler *s, int kept, struct plan *p)
     add_behind(s, p);
 }
 
-/* Are so many blocks of each kind free, or can be made so? */
+/* Are so many blocks of each kind free, or can be made so? Memory for one kind may have been the other's. */
 static bool have_blocks(struct scheduler *s, const int *n)
 {
+    bool all = true;
+    for (int kind = 0; kind < s->n_kinds && all; kind++)
+        all = blocks_have(&s->blocks[kind], n[kind]);
     for (int kind = 0; kind < s->n_kinds; kind++)
-        if (!blocks_have(&s->blocks[kind], n[kind]))
-            return false;
-    return true;
+        all = all && s->blocks[kind].n_free >= n[kind];
+    return all;
 }
 
 bool scheduler_reserve(struct scheduler *s, struct request *r)

@@ -39,7 +39,7 @@ static const char *name_of(const struct server *s, const struct task *j)
     return j->served != NULL ? j->served->model.name : s->setup.name;
 }
 
-/* A stream that has begun ends with a final event. The task may be the main thread's: its groups are not looked at. */
+/* A stream that has begun ends with a final event. The task may be the main thread's: its work is not looked at. */
 static char *error_text(struct server *s, struct task *j, const struct protocol_error *error, size_t *bytes)
 {
     const struct reply reply = {.request_id = id_of(j), .model = name_of(s, j), .error = error};

@@ -49,7 +49,7 @@ static void make_keys(float *key, const float *logits, const struct weight *bias
 }
 
 /* A new one goes behind those that are as good: of equal keys the lower number wins. */
-static void choose(int32_t *expert, const float *key, const struct routing *how)
+static void pick_best(int32_t *expert, const float *key, const struct routing *how)
 {
     int n = 0;
     for (int e = 0; e < how->n_experts; e++) {
@@ -88,7 +88,7 @@ static void choose_experts(int32_t *expert, float *share, const float *logits, c
 {
     float key[ROUTING_MAX_EXPERTS];
     make_keys(key, logits, bias, how);
-    choose(expert, key, how);
+    pick_best(expert, key, how);
     make_shares(share, expert, logits, how);
 }
 

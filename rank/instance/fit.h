@@ -61,8 +61,8 @@ int fit_check(const struct fit_part *part, int n_parts, const struct world *w, c
 int fit_need(const struct model_config *m, const struct checkpoint *c, const struct limits *l, int n_ranks,
              const struct ops *ops, int64_t *need, struct err *e);
 
-/* Its part of an arena of kv_bytes. One sequence has as many bytes as the weights, or as a model of any use has:
- * l->max_len is lowered where that is too little. Local; any thread. */
+/* Its part of an arena of kv_bytes, for each kind of blocks: share is [KV_KINDS]. One sequence has as many bytes as the
+ * weights, or as a model of any use has: l->max_len is lowered where that is too little. Local; any thread. */
 int fit_share(const struct model_config *m, const struct checkpoint *c, struct limits *l, int n_ranks,
               const struct ops *ops, size_t kv_bytes, struct kv_share *share, struct err *e);
 

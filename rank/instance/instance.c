@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "rank/instance/fit.h"
+#include "rank/instance/quantised_inputs.h"
 #include "rank/load/quantise.h"
 #include "rank/watch/watch.h"
 #include "rank/world/agree.h"
@@ -27,31 +28,6 @@ static void say_quantization(const struct model_config *m)
     quantization_describe(q, text, sizeof text);
     log_info("weights are quantised: %s; activations: declared %s, %s", text, quantization_activations_name(q),
              m->quantised_inputs ? "quantised" : "not quantised");
-}
-
-/* The outcome of the option, with the reason where activations are not quantised after all. */
-static void say_inputs(const struct network *n, const struct input_ops *ops, const struct instance_setup *setup)
-{
-    const struct quantization *q = &n->config.quantization;
-    if (setup->inputs == INPUTS_OFF)
-        return;
-    if (!n->config.quantised_inputs) {
-        const char *why = q->activations == ACTIVATIONS_WIDE ? "the checkpoint declares none"
-                          : !q->inputs_known                 ? "declared in a way that is not implemented"
-                          : n->config.latent.rank > 0        ? "not implemented with latent attention"
-                          : n->inputs_refusal == NULL        ? "weights are random"
-                                                             : n->inputs_refusal;
-        log_note("--quantized-activations: activations are not quantised: %s%s", why,
-                 n->inputs_refusal != NULL ? " (not implemented on this device)" : "");
-        return;
-    }
-    char few[60] = "";
-    if (ops->rows_as_they_are > 0)
-        (void)snprintf(few, sizeof few, ", in steps of more than %d tokens", ops->rows_as_they_are);
-    log_note("--quantized-activations: activations are quantised before %d products%s", n->n_inputs[true], few);
-    if (n->n_inputs[false] > 0)
-        log_note("--quantized-activations: not before %d: not implemented on this device for %s", n->n_inputs[false],
-                 n->inputs_refusal);
 }
 
 /* The states that a head is fed: with those of other layers than it was trained on its drafts are seldom right. */
@@ -138,7 +114,7 @@ static int open_watch(struct instance *i, double timeout, struct err *e)
     return watch_open(&i->watch, &i->world, device, question, timeout, e);
 }
 
-/* Group, device, watch. dtype: of the weights, or the ground's. */
+/* World, device, watch. dtype: of the weights, or the ground's. */
 static void open_ground(struct instance *i, struct world *w, enum dtype dtype, const struct instance_setup *setup,
                         struct err *e)
 {
@@ -242,24 +218,14 @@ static int check_head(const struct draft_model *d, const struct instance *i, str
                dtype_name(d->instance.q.act), dtype_name(i->q.act), i->ops->name);
 }
 
-/* Does the device quantise all activations that are declared so, where the run insists? */
-static int check_inputs(const struct network *n, const struct instance_setup *setup, const struct ops *ops,
-                        struct err *e)
-{
-    if (setup->inputs != INPUTS_ON || n->inputs_refusal == NULL)
-        return 0;
-    return ERR(e, ERR_UNSUPPORTED,
-               "--quantized-activations on: not implemented on %s for %s (%d of %d matrices), expected auto or off",
-               ops->name, n->inputs_refusal, n->n_inputs[false], n->n_inputs[false] + n->n_inputs[true]);
-}
-
 /* The weights, and what there is to be said about them. c is closed. Collective; a failure ends the job. */
 static void load(struct instance *i, struct world *w, const struct model_config *m, struct checkpoint *c,
                  const struct shard *shard, struct instance_setup *setup, struct err *e)
 {
     struct load_stats stats = {0};
-    if (network_open(&i->network, m, shard, setup->dummy ? NULL : c, false, i->ops, &i->q, e) == 0)
-        (void)check_inputs(&i->network, setup, i->ops, e);
+    (void)network_open(&i->network, m, shard, setup->dummy ? NULL : c, false, i->ops, &i->q, e);
+    fatal_agree(w, e);
+    (void)quantised_inputs_agree(&i->network, &i->world, setup->inputs == INPUTS_ON, i->ops, e);
     fatal_agree(w, e);
     ops_range_begin(i->ops, "load", (int64_t)weight_map_bytes(&i->network.map));
     if (setup->dummy)
@@ -327,7 +293,7 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
     fatal_agree(w, e);
     load(i, w, m, c, &shard, setup, e);
     m->quantised_inputs = i->network.config.quantised_inputs;
-    say_inputs(&i->network, i->ops->inputs, setup);
+    quantised_inputs_say(&i->network, i->ops->inputs, setup->inputs != INPUTS_OFF, setup->dummy != 0);
     if (drafted)
         load(&d->instance, w, &d->config, &d->checkpoint, &small, setup, e);
     (void)open_engines(i, drafted ? &d->instance : NULL, w, setup, e);
@@ -388,8 +354,10 @@ int instance_take_weights(struct instance *i, const struct model_config *m, cons
 /* All blocks of the arena may be this model's. What was zeroed on q is used on the instance's own queue. */
 int instance_prepare(struct instance *i, struct instance_setup *setup, struct queue *q, struct err *e)
 {
-    setup->limits.n_blocks = i->arena->n_units * setup->per_unit;
-    if (network_share_kv(&i->network, i->arena, setup->per_unit, q, e) != 0)
+    struct limits *l = &setup->limits;
+    l->n_blocks = i->arena->n_units * setup->per_unit[KV_MAIN];
+    l->n_window_blocks = i->arena->n_units * setup->per_unit[KV_WINDOWED];
+    if (network_share_kv(&i->network, i->arena, setup->per_unit, limits_window(l, KV_WINDOWED), q, e) != 0)
         return -1;
     (void)engine_prepare(&i->engine, &i->world, &i->network, &setup->limits, i->ops, q, e);
     i->ops->wait(q);

@@ -11,23 +11,23 @@
 
 /* Equal on all ranks. Flat: rank 0 broadcasts it.
  *
- * Where several models are loaded, each is an instance; what a rank has once (its group, its device, its watch) belongs
+ * Where several models are loaded, each is an instance; what a rank has once (its world, its device, its watch) belongs
  * to an instance without a model, the ground, on which the others stand (rank/instance/residents.h). */
 struct instance_setup {
-    struct limits limits;  /* n_blocks: wanted; instance_open reduces it to what fits */
-    int64_t kv_bytes;      /* of a rank; -1: as fit_kv chooses; 0: they are in an arena */
-    int32_t tokens_chosen; /* nobody has asked for limits.max_batch_tokens: it may become less */
-    int32_t per_unit;      /* blocks in a unit of the arena; 0: there is none */
-    int32_t kv_whole;      /* fewer blocks than wanted will not do: known before loading */
-    int32_t threads;       /* of a rank; -1: its share of the cores */
-    int32_t host_threads;  /* of rank 0, beside them: sockets or files, tokenizing */
-    int32_t progress;      /* enum progress_mode */
-    int32_t replica_size;  /* ranks that share a model; 0: all. It divides their number */
-    int32_t dummy;         /* weights are random, there is no checkpoint */
-    int32_t device;        /* enum device_choice */
-    int32_t step;          /* enum step_choice */
-    int32_t inputs;        /* enum inputs_choice, where the config says that activations are quantised */
-    int32_t with_bus;      /* measure the way to the device before loading */
+    struct limits limits;       /* n_blocks: wanted; instance_open reduces it to what fits */
+    int64_t kv_bytes;           /* of a rank; -1: as fit_kv chooses; 0: they are in an arena */
+    int32_t tokens_chosen;      /* nobody has asked for limits.max_batch_tokens: it may become less */
+    int32_t per_unit[KV_KINDS]; /* blocks in a unit of the arena; 0: there is none, or none of the kind */
+    int32_t kv_whole;           /* fewer blocks than wanted will not do: known before loading */
+    int32_t threads;            /* of a rank; -1: its share of the cores */
+    int32_t host_threads;       /* of rank 0, beside them: sockets or files, tokenizing */
+    int32_t progress;           /* enum progress_mode */
+    int32_t replica_size;       /* ranks that share a model; 0: all. It divides their number */
+    int32_t dummy;              /* weights are random, there is no checkpoint */
+    int32_t device;             /* enum device_choice */
+    int32_t step;               /* enum step_choice */
+    int32_t inputs;             /* enum inputs_choice, where the config says that activations are quantised */
+    int32_t with_bus;           /* measure the way to the device before loading */
     struct load_setup load;
     uint64_t dummy_seed;
     double step_timeout; /* s; 0: steps have no deadline */
@@ -44,7 +44,7 @@ struct instance {
     struct load_report load;
     struct taps taps;    /* of a head that drafts: where it finds the states of the other model; zeroed: it is none */
     struct watch *watch; /* NULL: steps have no deadline, or another instance is the ground */
-    bool on_ground;      /* group and device belong to another instance */
+    bool on_ground;      /* world and device belong to another instance */
     double told_record;  /* s of recording decode steps that were reported already */
 };
 

@@ -196,7 +196,7 @@ static bool window_fits(const struct loader *l, const struct world *w, char *why
 
 /* If a device copies from the page cache, most time is spent by ranks that wait for each other and devices that fetch
  * data which another rank has read; otherwise by reading. Collective over the node. */
-static enum load_way choose(const struct loader *l, const struct world *w, struct err *e)
+static enum load_way choose_way(const struct loader *l, const struct world *w, struct err *e)
 {
     char why[300];
     int all = 0;
@@ -328,7 +328,7 @@ int load_weights(struct network *n, const struct checkpoint *c, struct world *w,
     *stats = (struct load_stats){0};
     (void)plan_together(&l, e);
     fatal_agree(w, e);
-    setup->way = choose(&l, w, e);
+    setup->way = choose_way(&l, w, e);
     fatal_agree(w, e);
     fill_in(setup, ops, q);
     l.since = seconds_now();

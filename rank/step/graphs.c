@@ -77,7 +77,8 @@ static double time_graph(struct engine *g, void *graph)
 }
 
 /* Both ways are there, for the first flight: the faster one stays, or the one that was asked for. */
-static void choose(struct engine *g, struct decode_graph *kept, struct decode_graph *other, enum step_choice choice)
+static void choose_graph(struct engine *g, struct decode_graph *kept, struct decode_graph *other,
+                         enum step_choice choice)
 {
     double separate = time_graph(g, kept->graph[0]), persistent = time_graph(g, other->graph[0]);
     log_info("decode step of %d sequence%s: separate operations %.3f ms, persistent %.3f ms", kept->n_tokens,
@@ -140,7 +141,7 @@ static void record_first(struct engine *g, int n, int n_persistent, enum step_ch
     settle(g);
     for (int i = 0; i < n && g->decode[i].n_tokens <= n_persistent; i++) {
         step_fill_empty(g, g->decode[i].n_tokens);
-        choose(g, &g->decode[i], &persistent[g->decode[i].n_tokens], choice);
+        choose_graph(g, &g->decode[i], &persistent[g->decode[i].n_tokens], choice);
     }
     settle(g);
 }

@@ -100,7 +100,7 @@ static void share(struct plan *p, const struct loop_models *m, struct notice *no
 }
 
 /* Rank 0: the client's next plan; while it has none, signals and figures of other ranks are received. The first rank
- * of a further group reports its own signals, as all ranks do. */
+ * of a further set reports its own signals, as all ranks do. */
 static void ask(const struct loop_models *m, struct plan *p, const struct loop_client *client, struct notice *notice,
                 struct err *e)
 {
@@ -124,7 +124,8 @@ struct under_way {
     int n, model[ENGINE_FLIGHTS];
 };
 
-static void take(const struct loop_models *m, struct under_way *u, const struct loop_client *client, struct err *e)
+static void take_result(const struct loop_models *m, struct under_way *u, const struct loop_client *client,
+                        struct err *e)
 {
     struct engine *g = m->ground;
     struct step_result result;
@@ -178,7 +179,7 @@ static void submit(const struct loop_models *m, const struct plan *p, struct und
 }
 
 /* The late masks of the step submitted last, after the one before it was taken: its tokens are chosen. */
-static void choose(const struct loop_models *m, struct plan *p, const struct loop_client *client)
+static void send_late_masks(const struct loop_models *m, struct plan *p, const struct loop_client *client)
 {
     struct engine *g = m->ground;
     if (p->n_late == 0)
@@ -217,14 +218,14 @@ void loop_run_models(struct loop_models *m, const struct loop_client *client, st
         if (plan.kind == PLAN_STEP)
             submit(m, &plan, &u);
         while (u.n > 0 && (u.n == engine_flights(g) || plan.kind != PLAN_STEP))
-            take(m, &u, client, e);
+            take_result(m, &u, client, e);
         if (plan.kind == PLAN_STEP)
-            choose(m, &plan, client);
+            send_late_masks(m, &plan, client);
         else
             change(m, &plan, e);
     }
     while (u.n > 0)
-        take(m, &u, client, e);
+        take_result(m, &u, client, e);
     observers_tell(&g->observers, between_steps, true);
     observers_tell(&g->observers, activity, RANK_OUTSIDE);
     notice_close(&notice);

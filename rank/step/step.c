@@ -22,9 +22,9 @@ static void update_block_table(struct engine *g, struct step_flight *f, const st
 {
     size_t width = (size_t)limits_blocks_per_slot(&g->limits), entries = (size_t)limits_table_entries(&g->limits);
     for (int i = 0; i < p->n_blocks; i++)
-        f->blocks[i] = g->network->arena == NULL
-                           ? p->block[i].block
-                           : network_find_block(g->network, p->block[i].block, p->model, g->ops, g->q);
+        f->blocks[i] = g->network->arena == NULL ? p->block[i].block
+                                                 : network_find_block(g->network, (enum kv_kind)p->block[i].kind,
+                                                                      p->block[i].block, p->model, g->ops, g->q);
     for (int i = 0, n; i < p->n_blocks; i += n) {
         const struct plan_block *first = &p->block[i];
         for (n = 1; i + n < p->n_blocks && follows(&first[n - 1], &first[n]);)
@@ -354,7 +354,7 @@ static void score(struct engine *g, int n_sampled, int n_scored)
 }
 
 /* From the logits to the tokens. */
-static void choose(struct engine *g, int n_sampled, int n_scored)
+static void choose_tokens(struct engine *g, int n_sampled, int n_scored)
 {
     if (n_sampled > 0)
         g->ops->sample(g->q, g->sampled_dev, g->choices, g->dev.row_slot, g->dev.row_len, &g->sampler, n_sampled);
@@ -390,7 +390,7 @@ static void compute(struct engine *g, const struct step_shape *shape, bool persi
         g->ops->gather_columns(g->q, g->choices, g->logits, g->network->drafted_dev, n_rows,
                                model_logits(&g->network->config), g->network->config.vocab);
     if (!shape->late)
-        choose(g, shape->n_sampled, shape->n_scored);
+        choose_tokens(g, shape->n_sampled, shape->n_scored);
 }
 
 static void download_results(struct engine *g, const struct step_flight *f, int n)
@@ -513,7 +513,7 @@ void engine_choose(struct engine *g, const struct plan *p)
     g->n_late++;
     if (g->ops->async != NULL)
         g->n_waited += g->ops->async->passed(g->q, which);
-    choose(g, f->n_sampled, f->n_scored);
+    choose_tokens(g, f->n_sampled, f->n_scored);
     observers_tell(&g->observers, operations, false);
     download_results(g, f, f->n_sampled + f->n_scored);
     if (g->ops->async != NULL)

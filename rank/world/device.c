@@ -51,7 +51,7 @@ static void say_settled(int without, bool any, const struct world *w)
                  w->n_ranks, without == 0 ? note : "");
 }
 
-static int choose(const struct world *w, struct err *e)
+static int choose_device(const struct world *w, struct err *e)
 {
     char note[128];
     visible_note(note, sizeof note);
@@ -176,7 +176,7 @@ int device_open(const struct ops **ops, struct queue *q, enum device_choice choi
             say_settled(without, any, w);
         return (*ops)->open(q, 0, weights, n_threads, e);
     }
-    w->device = choose(w, e);
+    w->device = choose_device(w, e);
     if (w->device >= 0)
         (void)(*ops)->open(q, w->device, weights, n_threads, e);
     compare_places(*ops, q, w, e);

@@ -97,6 +97,20 @@ static void slips(void)
     slip("help", NULL);
 }
 
+/* The program's name stands once in the line. */
+static void unknown_option(void)
+{
+    struct process p;
+    case_begin("an option that does not exist, without a command");
+    process_run(&p, &(struct process_setup){.program = CLIENT}, CLIENT_WORDS("--endpont", "E", "Hi"));
+    case_check(p.status == ERR_USAGE &&
+                   strcmp(p.text[PROCESS_ERR], "lockstep-client: no option \"--endpont\": did you mean --endpoint? "
+                                               "(see: lockstep-client --help)\n") == 0,
+               "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    case_end();
+    process_free(&p);
+}
+
 static void unknown_variable(void)
 {
     static const char *const env[] = {"LOCKSTEP_CLIENT_ENDPIONT=x", "LOCKSTEP_BUILD=y", NULL};
@@ -423,6 +437,7 @@ int main(void)
     interrupt(SIGTERM);
     terminal();
     slips();
+    unknown_option();
     unknown_variable();
     nobody();
     curve();

@@ -54,7 +54,8 @@ extern const struct request_rules schedule_plain;
 void schedule_open(struct schedule *run, const struct scheduler_setup *setup);
 void schedule_close(struct schedule *run);
 
-/* One of several schedulers in one arena: its device has the arena's memory, kv, which holds all blocks of u. */
+/* One of several schedulers in one arena: its device has the arena's memory, kv, which holds all blocks of u: of
+ * each kind equally many in a unit. */
 void schedule_open_shared(struct schedule *run, const struct scheduler_setup *setup, const struct units *u, int number,
                           uint64_t *kv);
 void schedule_close_shared(struct schedule *run);
