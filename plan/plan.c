@@ -16,14 +16,18 @@ struct plan_header {
 _Static_assert(sizeof(struct plan_header) <= PLAN_HEADER_BYTES, "the header must fit its slot");
 _Static_assert(sizeof(struct plan_seq) % 4 == 0 && sizeof(struct plan_start) % 8 == 0, "arrays stay aligned");
 
+#define FEW 16 /* tokens of a step of a few: those of kernels/persistent.h */
+
 struct limits limits_of_draft_model(const struct limits *l)
 {
+    int more = l->max_seqs < FEW / 2 ? l->max_seqs : l->max_seqs < FEW ? FEW - l->max_seqs : 0;
     return (struct limits){.max_seqs = l->max_seqs,
                            .max_batch_tokens = l->max_batch_tokens,
                            .max_len = l->draft_len,
-                           .max_logit_rows = l->max_seqs,
+                           .max_logit_rows = l->max_seqs + more,
                            .n_blocks = l->n_blocks,
-                           .mask_words = l->mask_words};
+                           .mask_words = l->mask_words,
+                           .max_drafts = more};
 }
 
 static size_t mask_bytes(const struct limits *l)

@@ -30,7 +30,8 @@ struct limits {
     int32_t max_logit_rows;   /* rows of logits of one step */
     int32_t n_blocks;         /* KV blocks of KV_BLOCK_TOKENS tokens, of kind KV_MAIN */
     int32_t mask_words;       /* of 32 bits, of a mask over the model's vocabulary; 0: no plan brings masks */
-    int32_t max_drafts;       /* drafted tokens of one step, of all sequences together; 0: none are drafted */
+    int32_t max_drafts;       /* drafted tokens of one step, of all sequences together; 0: none are drafted. Of a draft
+                                 model: tokens beyond one of each sequence in a step of a few */
     int32_t draft_len;        /* tokens of a sequence that the draft model takes; 0: there is none */
     int32_t draft_skip;       /* of these, at the beginning, that it is not fed: a head (EAGLE-3) is fed token p + 1 at
                                  place p, beside the other model's state there: 1 */
@@ -40,7 +41,8 @@ struct limits {
 };
 
 /* The number that plans of a draft model have, and its limits beside a model of these: it has as many blocks of kind
- * KV_MAIN, with numbers of its own, and no others, so that its windowed layers keep everything. */
+ * KV_MAIN, with numbers of its own, and no others, so that its windowed layers keep everything. Where all drafts of a
+ * sequence were right it is fed the last one and the token behind it: two in a step. */
 #define PLAN_DRAFT_MODEL 1
 struct limits limits_of_draft_model(const struct limits *l);
 
@@ -163,7 +165,8 @@ struct step_result {
     int n_sampled;                 /* rows sampled from: sequences in the plan's order, rows in theirs */
     const struct sampled *sampled; /* [n_sampled]; valid until the next step is submitted */
     int n_rows;
-    const void *logits; /* device [n_rows, vocab]: the sampled rows, the scored ones, the others that were asked for */
+    const void *logits; /* device [n_rows, vocab]: the sampled rows, the scored ones, the others that were asked for;
+                         * NULL: they lie apart, since the step was recorded with a row for each token */
     int n_scored;       /* tokens scored: sequences in the plan's order, tokens in theirs */
     const struct sampled *scored; /* [n_scored] .token: the one that was scored; valid as long as the sampled ones */
 };

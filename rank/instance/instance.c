@@ -82,7 +82,7 @@ static void say_kv(const struct instance *i, bool calibrated)
     const struct model_config *m = &i->network.config;
     if (m->kv_fp8)
         log_info("keys and values: FP8 (--kv-cache-dtype), scales: %s%s", calibrated ? "the checkpoint's" : "1",
-                 i->ops->shares_host_memory ? "" : "; attention is the general one, decode steps separate operations");
+                 i->ops->shares_host_memory ? "" : "; attention of prompts is the general one");
     else if (m->quantization.kv != KV_DECLARED_WIDE)
         log_info("keys and values: %s, though the checkpoint was calibrated for %s", dtype_name(i->q.act),
                  m->quantization.kv == KV_DECLARED_FP8 ? "FP8 (--kv-cache-dtype fp8)"
@@ -191,6 +191,8 @@ static int open_engines(struct instance *i, struct instance *draft, const struct
     const struct limits small = limits_of_draft_model(&setup->limits);
     if (draft != NULL)
         taps_attach(&draft->taps, i->engine.block_table, limits_blocks_per_slot(&setup->limits));
+    if (draft != NULL && draft->network.config.drafting.n_taps > 0) /* for which there is one way only */
+        step = STEP_AUTO;
     return draft == NULL ? 0
                          : engine_open(&draft->engine, &draft->world, &draft->network, &small, draft->ops, &draft->q,
                                        step, NULL, e);

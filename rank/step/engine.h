@@ -61,6 +61,7 @@ struct engine {
         struct sampled *sampled; /* [max_logit_rows] the sampled ones, then the scored ones */
         uint64_t step;
         int n_rows, n_sampled, n_scored;
+        bool spread; /* the rows of logits are the tokens', among them some that nothing is sampled from */
     } flight[ENGINE_FLIGHTS];
     struct persistent_step persistent;
     /* [DECODE_KINDS][n_decode] ascending; NULL: the device has no graphs. */

@@ -22,10 +22,13 @@ static int next_size(int size, int most)
     return size + step < most || size >= most ? size + step : most;
 }
 
+/* Sequences; where these are few also their drafts, which a step of a few tokens verifies. */
 static int largest(const struct engine *g)
 {
     const struct limits *l = &g->limits;
-    int most = l->max_seqs < l->max_batch_tokens ? l->max_seqs : l->max_batch_tokens;
+    int few = l->max_seqs + l->max_drafts < PERSISTENT_MAX_TOKENS ? l->max_seqs + l->max_drafts : PERSISTENT_MAX_TOKENS;
+    int most = l->max_seqs > few ? l->max_seqs : few;
+    most = most < l->max_batch_tokens ? most : l->max_batch_tokens;
     most = most < l->max_logit_rows ? most : l->max_logit_rows;
     return most < MAX_SIZE ? most : MAX_SIZE;
 }

@@ -1,6 +1,7 @@
 /* rank/step/persistent_step.c - see persistent_step.h. */
 #include "rank/step/persistent_step.h"
 #include "kernels/decode_mixture.h"
+#include "rank/model/taps.h"
 #include "rank/world/fatal.h"
 
 #include <stdio.h>
@@ -30,12 +31,25 @@ static const char *refuse_experts(const struct network *n)
                                                                                        : NULL;
 }
 
+/* Dense layers of 16-bit weights: see kernels/decode_mixture.h. */
+static bool is_plain(const struct network *n)
+{
+    bool plain = n->config.experts.routing.n_experts == 0;
+    for (int i = 0; i < n->map.n_slots; i++)
+        plain = plain && !weight_is_quantised(&n->weight[i]);
+    return plain;
+}
+
 /* The property of the model that no backend's persistent step supports, as the end of a sentence; NULL: none. */
 static const char *refuse_network(const struct network *n, const struct world *w)
 {
     const struct model_config *m = &n->config;
-    if (n->taps != NULL)
+    if (n->taps != NULL && n->taps->head == n)
         return "a head that drafts";
+    if (taps_after_norm(n))
+        return "a layer that predicts, which reads what the last norm says";
+    if (n->taps != NULL && !is_plain(n))
+        return "a head that drafts beside experts or quantised weights";
     if (m->post_norm || m->residual_is_normed || m->embed_norm || !m->final_norm)
         return "norms elsewhere than before attention, MLP and head";
     if (m->embed_dim != m->hidden)
@@ -64,8 +78,6 @@ static const char *refuse_network(const struct network *n, const struct world *w
         return "factors of the embedding, the residual or the logits";
     if (m->quantization.reordered)
         return "inputs that are not in the order of their groups";
-    if (m->kv_fp8)
-        return "keys and values in FP8";
     if (m->attention_cap > 0)
         return "capped scores";
     if (m->window_rope.dims > 0 || m->rope.query_growth > 0)
@@ -101,6 +113,22 @@ static struct decode_layer describe_layer(const struct network *n, int l)
         .v_cache = n->v_cache[l],
         .heads = network_heads(n, l),
     };
+}
+
+_Static_assert(DECODE_TAPS == MODEL_TAPS, "all that a head reads");
+
+/* The vectors of this model that a drafting head reads. */
+static struct decode_taps describe_taps(const struct network *n)
+{
+    struct decode_taps taps = {0};
+    if (n->taps == NULL)
+        return taps;
+    const struct model_drafting *d = &n->taps->head->config.drafting;
+    taps.n = d->n_taps;
+    for (int i = 0; i < d->n_taps; i++)
+        taps.layer[i] = d->tap[i];
+    taps.to = n->taps->tapped;
+    return taps;
 }
 
 static struct decode_model describe(const struct network *n, const struct decode_layer *layer)
@@ -158,6 +186,7 @@ static struct persistent_model *describe_all(const struct network *n, struct err
         .first_held = n->shard.experts.begin,
         .n_held = range_length(n->shard.experts),
         .expert_ffn = range_length(n->shard.expert_ffn),
+        .taps = describe_taps(n),
     };
     return p;
 }
@@ -194,6 +223,7 @@ int persistent_step_open(struct persistent_step *p, const struct network *n, con
 {
     memset(p, 0, sizeof *p);
     const char *why = ops->persistent == NULL ? "the CPU backend" : refuse_network(n, w);
+    p->several = is_plain(n);
     p->model = why == NULL ? describe_all(n, e) : NULL;
     if (p->model != NULL)
         why = ops->persistent->refusal(q, &p->model->all.model);

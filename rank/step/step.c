@@ -150,6 +150,21 @@ void step_fill_empty(struct engine *g, int n)
         fill_empty(&g->flight[i].host, 0, n);
 }
 
+/* Recorded steps have a row of logits for each token: those of tokens that nothing is sampled from belong to nobody. */
+static void spread_rows(struct step_flight *f, const struct plan *p)
+{
+    struct step_ints *host = &f->host;
+    for (int i = 0, t = 0; i < p->n_seqs; i++) {
+        const struct plan_seq *s = &p->seq[i];
+        for (int j = 0; j < s->n_tokens; j++, t++) {
+            host->row[t] = t;
+            host->row_slot[t] = j >= s->n_tokens - s->sample ? s->slot : -1;
+            host->row_len[t] = s->pos + j + 1;
+            host->row_token[t] = 0;
+        }
+    }
+}
+
 /* The plan's arrays in the flight's memory, what lasts for more than a step on the device; graph: that will run the
  * step, or NULL. */
 static void prepare(struct engine *g, struct step_flight *f, const struct plan *p, const struct decode_graph *graph)
@@ -164,6 +179,9 @@ static void prepare(struct engine *g, struct step_flight *f, const struct plan *
             host->rope_len[t] = s->rope_len > s->pos + j ? s->rope_len : s->pos + j + 1;
         }
     }
+    f->spread = graph != NULL && f->n_rows < p->n_tokens;
+    if (f->spread)
+        spread_rows(f, p);
     if (graph != NULL)
         fill_empty(host, p->n_tokens, graph->n_tokens);
     f->step = p->step;
@@ -316,13 +334,15 @@ static void run_layers(struct engine *g, const struct batch *batch, bool wants_l
     taps_keep(&run);
 }
 
-/* The same and this rank's logits, as one operation. */
+/* The same and this rank's logits, as one operation; and the states that a drafting head is fed. */
 static void run_persistent(struct engine *g, const struct batch *batch)
 {
     const struct model_config *m = &g->network->config;
+    const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, batch, NULL};
     if (m->position == POSITION_ROPE)
         g->ops->rope_table(g->q, g->act.cos_sin, &m->rope, batch->pos, batch->rope_len, batch->n_tokens);
     g->ops->persistent->run(g->q, g->persistent.step, g->logits_local, batch, g->act.cos_sin);
+    taps_keep(&run);
 }
 
 /* After the sampled rows: those that are scored. */
@@ -440,11 +460,23 @@ void engine_align(struct engine *g, uint64_t step)
 }
 
 /* A profile's clocks end with the tokens: a step whose tokens come late runs without a graph then. */
-static struct decode_graph *find_graph(const struct engine *g, const struct plan *p)
+static struct decode_graph *find_decode(const struct engine *g, const struct plan *p)
 {
     if (p->n_late > 0)
         return g->profiled ? NULL : graphs_find(g, p->n_seqs, DECODE_LATE);
     return graphs_find(g, p->n_seqs, g->profiled ? DECODE_PROFILED : DECODE_WHOLE);
+}
+
+/* The graph that runs a step of a few tokens, several of a sequence: drafts that are verified, or the end of a prompt.
+ * A row of logits that nobody asked for costs nothing where one operation reads the head once. */
+static struct decode_graph *find_small(const struct engine *g, const struct step_flight *f, const struct plan *p)
+{
+    struct decode_graph *graph = NULL;
+    bool all = f->n_sampled == p->n_tokens, can = g->persistent.several && (all || p->n_masks == 0);
+    if (p->n_tokens <= PERSISTENT_MAX_TOKENS && f->n_sampled > 0 && f->n_sampled == f->n_rows && p->n_late == 0 &&
+        !g->profiled)
+        graph = graphs_find(g, p->n_tokens, DECODE_WHOLE);
+    return graph != NULL && (graph->persistent ? can : all) ? graph : NULL;
 }
 
 void engine_submit(struct engine *g, const struct plan *p)
@@ -453,7 +485,7 @@ void engine_submit(struct engine *g, const struct plan *p)
     struct step_flight *f = &g->flight[which];
     list_rows(f, p);
     bool decode = is_decode(f, p);
-    struct decode_graph *graph = decode ? find_graph(g, p) : NULL;
+    struct decode_graph *graph = decode ? find_decode(g, p) : find_small(g, f, p);
     const struct observed_step observed = {
         .plan = p,
         .flight = which,
@@ -489,10 +521,18 @@ void engine_choose(struct engine *g, const struct plan *p)
         g->ops->async->mark(g->q, which);
 }
 
+/* Sampled tokens come together, out of the rows of those that they follow. */
+static void gather_sampled(struct step_flight *f)
+{
+    for (int row = 0, n = 0; n < f->n_sampled; row++)
+        if (f->host.row_slot[row] >= 0)
+            f->sampled[n++] = f->sampled[row];
+}
+
 void engine_take(struct engine *g, struct step_result *result)
 {
     int which = (int)((g->n_taken + g->shift) % ENGINE_FLIGHTS);
-    const struct step_flight *f = &g->flight[which];
+    struct step_flight *f = &g->flight[which];
     if (g->ops->async != NULL)
         g->ops->async->wait_mark(g->q, which);
     else
@@ -500,11 +540,13 @@ void engine_take(struct engine *g, struct step_result *result)
     observers_tell(&g->observers, finished, which);
     if (g->q->err.code != ERR_NONE)
         fatal(&g->q->err);
+    if (f->spread)
+        gather_sampled(f);
     *result = (struct step_result){.step = f->step,
                                    .n_sampled = f->n_sampled,
                                    .sampled = f->sampled,
                                    .n_rows = f->n_rows,
-                                   .logits = g->logits,
+                                   .logits = f->spread ? NULL : g->logits,
                                    .n_scored = f->n_scored,
                                    .scored = f->sampled + f->n_sampled};
     g->n_taken++;

@@ -101,6 +101,8 @@ static const char *refuse_layer(struct queue *q, const struct decode_model *m, c
     const struct heads *h = &l->heads;
     if (h->head_dim != 64 && h->head_dim != 128 && h->head_dim != 256)
         return "heads that have neither 64, 128 nor 256 elements";
+    if (h->kv_scales != nullptr && h->head_dim > 128)
+        return "keys and values in FP8, of heads of 256 elements";
     return h->alibi_slopes != nullptr ? "ALiBi" : nullptr;
 }
 
@@ -192,6 +194,7 @@ static void fill_layer(struct chain_layer *to, const struct decode_model *m, con
     to->k_norm = data_of(l->k_norm);
     to->k_cache = l->k_cache;
     to->v_cache = l->v_cache;
+    to->kv_scales = l->heads.kv_scales;
     to->scale = l->heads.scale * ATTENTION_LOG2_E;
     to->window = l->heads.window;
 }

@@ -30,22 +30,45 @@ __device__ static inline float4 attend_rotate(const chain_args &a, const float *
                        e.z * c.z + sign * (other.z * s.z), e.w * c.w + sign * (other.w * s.w));
 }
 
-/* One warp: a head's words, their norm and rotation, by way of `x` (float [HD], shared). which: 0 q, 1 k, 2 v. to:
- * NULL: nowhere. Of every 8 elements of a query the middle pairs change places, as score_keys has them. */
-template <typename T, int HD>
+/* Elements d .. d + 3 of a query, a key or a value, to where scores and sums read them. Of every 8 elements of a query
+ * the middle pairs change places, as score_keys has them. */
+template <typename T>
+__device__ static inline void attend_store(T *to, int d, bool is_query, float4 e, float)
+{
+    uint2 bits = make_uint2(tensor_pack<T>(e.x, e.y), tensor_pack<T>(e.z, e.w));
+    if (is_query) {
+        uint32_t *pair = (uint32_t *)(to + d / 8 * 8) + d / 4 % 2;
+        pair[0] = bits.x;
+        pair[2] = bits.y;
+    } else {
+        *(uint2 *)(to + d) = bits;
+    }
+}
+
+/* The codes nearest to those of a key or a value over their scale. */
+__device__ static inline void attend_store(uint8_t *to, int d, bool, float4 e, float scale)
+{
+    uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(e.x / scale, e.y / scale), __NV_SATFINITE, __NV_E4M3);
+    uint32_t high = __nv_cvt_float2_to_fp8x2(make_float2(e.z / scale, e.w / scale), __NV_SATFINITE, __NV_E4M3);
+    *(uint32_t *)(to + d) = low | high << 16;
+}
+
+/* One warp: a head of token t: its words, their norm and rotation, by way of `x` (float [HD], shared). which: 0 q, 1 k,
+ * 2 v. to: NULL: nowhere; scale: of a key or a value that becomes codes. */
+template <typename T, int HD, typename C>
 __device__ static inline void attend_vector(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
-                                            const attend_item &m, int head, int which, float *x, T *to, uint32_t epoch)
+                                            int t, int head, int which, float *x, C *to, float scale, uint32_t epoch)
 {
     const int N = HD > 128 ? HD / 128 : 1;
     int lane = threadIdx.x % 32;
     const T *norm = (const T *)(which == 0 ? layer.q_norm : which == 1 ? layer.k_norm : nullptr);
-    uint2 scale[N];
+    uint2 weight[N];
 #pragma unroll
     for (int i = 0; i < N; i++)
         if (norm != nullptr && (lane + i * 32) * 4 < HD)
-            scale[i] = *(const uint2 *)(norm + (lane + i * 32) * 4);
+            weight[i] = *(const uint2 *)(norm + (lane + i * 32) * 4);
     size_t row = ((size_t)a.n_heads + 2 * (size_t)a.n_kv_heads) * HD;
-    const unsigned long long *words = a.qkv + ((size_t)m.t * row + (size_t)head * HD) / 2;
+    const unsigned long long *words = a.qkv + ((size_t)t * row + (size_t)head * HD) / 2;
     ulonglong2 v[N];
     word_await(
         v, [&](int i) { return (lane + i * 32) * 4 < HD; }, [&](int i) { return words + (lane + i * 32) * 2; }, epoch);
@@ -61,7 +84,7 @@ __device__ static inline void attend_vector(const chain_args &a, const chain_sha
         float inverse = rsqrtf(warp_sum(square) / HD + a.eps);
 #pragma unroll
         for (int i = 0; i < N; i++) {
-            float2 low = tensor_unpack<T>(scale[i].x), high = tensor_unpack<T>(scale[i].y);
+            float2 low = tensor_unpack<T>(weight[i].x), high = tensor_unpack<T>(weight[i].y);
             e[i] = make_float4(low.x * rounded<T>(e[i].x * inverse), low.y * rounded<T>(e[i].y * inverse),
                                high.x * rounded<T>(e[i].z * inverse), high.y * rounded<T>(e[i].w * inverse));
         }
@@ -74,63 +97,77 @@ __device__ static inline void attend_vector(const chain_args &a, const chain_sha
         __syncwarp();
 #pragma unroll
         for (int i = 0; i < N; i++)
-            e[i] = attend_rotate(a, sh.at<float>(a.at.cos_sin) + m.t * a.rope_dims, x, e[i], (lane + i * 32) * 4);
+            e[i] = attend_rotate(a, sh.at<float>(a.at.cos_sin) + t * a.rope_dims, x, e[i], (lane + i * 32) * 4);
     }
 #pragma unroll
     for (int i = 0; i < N; i++) {
         int d = (lane + i * 32) * 4;
-        if (to == nullptr || d >= HD)
-            continue;
-        uint2 bits = make_uint2(tensor_pack<T>(e[i].x, e[i].y), tensor_pack<T>(e[i].z, e[i].w));
-        if (which > 0) {
-            *(uint2 *)(to + d) = bits;
-        } else {
-            uint32_t *pair = (uint32_t *)(to + d / 8 * 8) + d / 4 % 2;
-            pair[0] = bits.x;
-            pair[2] = bits.y;
-        }
+        if (to != nullptr && d < HD)
+            attend_store(to, d, which == 0, e[i], scale);
     }
 }
 
+/* The factor of the codes of a KV head's keys (0) or values (1); 1 where the cache holds numbers. */
+template <typename C>
+__device__ static inline float attend_scale(const chain_args &a, const chain_layer &layer, int which, int kv)
+{
+    return sizeof(C) == 1 ? layer.kv_scales[which * a.n_kv_heads + kv] : 1.0f;
+}
+
 /* Queries to the scratch; the token's own key and value to the cache, by every block that is going to read them; the
- * sinks, by a warp that has nothing else to do. */
-template <typename T, int HD, bool SINKS>
+ * sinks, by the last warp. SEVERAL: also keys and values of the tokens before it, if the step has several of the
+ * sequence, which stand together: two warps for a token, in turn. */
+template <typename T, int HD, typename C, bool SINKS, bool SEVERAL>
 __device__ static inline void attend_inputs(attend_scratch<T, HD> *s, const chain_args &a, const chain_shared &sh,
                                             const chain_layer &layer, const attend_item &m, const void *sinks,
                                             uint32_t epoch)
 {
-    static_assert(ATTEND_HEADS + 2 < CHAIN_WARPS, "the last warp has neither query, key nor value");
+    static_assert(ATTEND_HEADS + 2 < CHAIN_WARPS, "the last warp has neither query, nor key and value of the token");
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, extra = warp - m.n_rows;
+    const int turns = SEVERAL ? (CHAIN_WARPS - m.n_rows) / 2 : 1, *tokens = sh.at<int>(a.at.tokens);
+    float *x = SEVERAL ? s->out[warp][0] : s->vector[min(warp, ATTEND_HEADS + 1)]; /* which hold nothing yet */
     if (SINKS && warp == CHAIN_WARPS - 1 && lane < m.n_rows)
         s->sink[lane] = sinks != nullptr ? to_float(((const T *)sinks)[m.head0 + lane]) * ATTENTION_LOG2_E : -INFINITY;
-    if (warp < m.n_rows) {
-        attend_vector<T, HD>(a, sh, layer, m, m.head0 + warp, 0, s->vector[warp], s->query[warp], epoch);
-    } else if (extra < 2 && m.part == m.n_parts - 1) {
-        int block = m.last >= m.first ? m.table[m.pos / KV_BLOCK_TOKENS] : -1;
-        T *to = nullptr;
-        if (block >= 0)
-            to = (T *)(extra == 0 ? layer.k_cache : layer.v_cache) +
-                 (((size_t)block * a.n_kv_heads + m.kv) * KV_BLOCK_TOKENS + m.pos % KV_BLOCK_TOKENS) * HD;
-        attend_vector<T, HD>(a, sh, layer, m, a.n_heads + extra * a.n_kv_heads + m.kv, 1 + extra, s->vector[warp], to,
-                             epoch);
+    if (extra < 0) {
+        attend_vector<T, HD>(a, sh, layer, m.t, m.head0 + warp, 0, x, s->query[warp], 1, epoch);
+        return;
+    }
+    if (extra >= 2 * turns)
+        return;
+    const float scale = attend_scale<C>(a, layer, extra % 2, m.kv);
+#pragma unroll 1
+    for (int t = m.t - extra / 2; t >= 0 && tokens[a.n_tokens + t] == m.slot; t -= turns) {
+        int pos = tokens[2 * a.n_tokens + t], octet = pos / ATTEND_KEYS;
+        if (octet >= m.begin && octet < m.end) {
+            int block = m.table[pos / KV_BLOCK_TOKENS];
+            C *to = nullptr;
+            if (block >= 0)
+                to = (C *)(extra % 2 == 0 ? layer.k_cache : layer.v_cache) +
+                     (((size_t)block * a.n_kv_heads + m.kv) * KV_BLOCK_TOKENS + pos % KV_BLOCK_TOKENS) * HD;
+            attend_vector<T, HD>(a, sh, layer, t, a.n_heads + extra % 2 * a.n_kv_heads + m.kv, 1 + extra % 2, x, to,
+                                 scale, epoch);
+        }
+        if (!SEVERAL)
+            break;
+        __syncwarp(); /* x is the next one's, too */
     }
 }
 
-/* The keys and values of this warp's first octets, on their way to L2 before the queries are there. */
-template <int HD>
+/* The keys and values of this warp's octet i, on their way to L2; block: that of the cache, -1: none. */
+template <int HD, typename C>
 __device__ static inline void attend_prefetch(const chain_args &a, const chain_layer &layer, const attend_item &m,
-                                              int ids)
+                                              int block, int i)
 {
-    const int LINES = ATTEND_KEYS * HD * 2 / 128;
-    for (int i = 0; i < 2; i++) {
-        int block = __shfl_sync(0xffffffffu, ids, i);
-        if (block < 0)
-            continue;
-        size_t at = m.octet_at(a, block, m.begin + threadIdx.x / 32 + i * CHAIN_WARPS) * 2;
-        for (int l = threadIdx.x % 32; l < 2 * LINES; l += 32) {
-            const char *cache = (const char *)(l < LINES ? layer.k_cache : layer.v_cache);
+    const int LINES = ATTEND_KEYS * HD * (int)sizeof(C) / 128;
+    if (block < 0)
+        return;
+    size_t at = m.octet_at(a, block, m.begin + threadIdx.x / 32 + i * CHAIN_WARPS) * sizeof(C);
+#pragma unroll
+    for (int l0 = 0; l0 < 2 * LINES; l0 += 32) {
+        int l = l0 + threadIdx.x % 32;
+        const char *cache = (const char *)(l < LINES ? layer.k_cache : layer.v_cache);
+        if (2 * LINES % 32 == 0 || l < 2 * LINES)
             asm volatile("prefetch.global.L2 [%0];" ::"l"(cache + at + l % LINES * 128));
-        }
     }
 }
 
@@ -150,7 +187,7 @@ __device__ static inline void attend_result(const chain_args &a, const attend_it
  * know one warp's share of the head each, what that weighs in the whole, and tell each other. */
 template <typename T, bool WIDE, int HD, bool SINKS>
 __device__ static inline void attend_finish(attend_scratch<T, HD> *s, const chain_args &a, const attend_item &m,
-                                            uint32_t epoch)
+                                            float value_scale, uint32_t epoch)
 {
     static_assert(HD % 64 == 0 && CHAIN_WARPS == 16, "a warp's pairs belong to one head; half a warp knows all warps");
     static_assert(attend_heads(HD) * HD / 2 <= CHAIN_THREADS, "a pair a thread");
@@ -181,7 +218,7 @@ __device__ static inline void attend_finish(attend_scratch<T, HD> *s, const chai
             word_publish2<false>(a.part_sums + at * 2, word_float(best, epoch), word_float(sum, epoch));
     } else {
         sum += SINKS ? fast_exp2(s->sink[row] - best) : 0.0f;
-        float inverse = sum > 0 ? 1.0f / sum : 0.0f;
+        float inverse = sum > 0 ? value_scale / sum : 0.0f;
         attend_result<T, WIDE>(a, m, row, d, out[0] * inverse, out[1] * inverse, epoch);
     }
 }
@@ -189,7 +226,7 @@ __device__ static inline void attend_finish(attend_scratch<T, HD> *s, const chai
 /* This part's share of the result, out of all parts' words; 16 lanes for a pair of elements, a lane for a part. */
 template <typename T, bool WIDE, int HD, bool SINKS>
 __device__ static inline void attend_join(const attend_scratch<T, HD> *s, const chain_args &a, const attend_item &m,
-                                          uint32_t epoch)
+                                          float value_scale, uint32_t epoch)
 {
     int pairs = m.n_rows * HD / 2, share = (pairs + m.n_parts - 1) / m.n_parts;
     int begin = m.part * share, end = min(begin + share, pairs), lane = threadIdx.x % CHAIN_PARTS;
@@ -214,38 +251,44 @@ __device__ static inline void attend_join(const attend_scratch<T, HD> *s, const 
             y += __shfl_xor_sync(0xffffffffu, y, k);
         }
         sum += SINKS && mine ? fast_exp2(s->sink[row] - top) : 0.0f;
-        float inverse = sum > 0 ? 1.0f / sum : 0.0f;
+        float inverse = sum > 0 ? value_scale / sum : 0.0f;
         if (mine && lane == 0)
             attend_result<T, WIDE>(a, m, row, d, x * inverse, y * inverse, epoch);
     }
 }
 
-template <typename T, bool WIDE, int HD, bool SINKS>
+template <typename T, bool WIDE, int HD, typename C, bool SINKS, bool SEVERAL>
 __device__ static inline void attend_part(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
                                           const attend_item &m, const void *sinks, uint32_t epoch)
 {
     attend_scratch<T, HD> *s = sh.at<attend_scratch<T, HD>>(a.at.input);
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, ids = m.octet_block(lane);
-    attend_prefetch<HD>(a, layer, m, ids);
-    attend_inputs<T, HD, SINKS>(s, a, sh, layer, m, sinks, epoch);
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, ids = m.octet_block(lane), next = m.octet_block(32 + lane);
+    for (int i = 0; i < ATTEND_AHEAD; i++) /* before the queries are there */
+        attend_prefetch<HD, C>(a, layer, m, __shfl_sync(0xffffffffu, ids, i), i);
+    attend_inputs<T, HD, C, SINKS, SEVERAL>(s, a, sh, layer, m, sinks, epoch);
     chain_sync();
-    attend_sums<T, HD> sums;
+    attend_sums<T, HD, C> sums;
     sums.clear();
+    float scale = layer.scale * attend_scale<C>(a, layer, 0, m.kv), value_scale = attend_scale<C>(a, layer, 1, m.kv);
     for (int octet = m.begin + warp, i = 0; octet < m.end; octet += CHAIN_WARPS, i++) {
-        if (i > 0 && i % 32 == 0)
-            ids = m.octet_block(i + lane);
-        int block = __shfl_sync(0xffffffffu, ids, i % 32);
+        if (i > 0 && i % 32 == 0) {
+            ids = next;
+            next = m.octet_block(i + 32 + lane);
+        }
+        int block = __shfl_sync(0xffffffffu, ids, i % 32), ahead = i + ATTEND_AHEAD;
+        int later = __shfl_sync(0xffffffffu, ahead / 32 == i / 32 ? ids : next, ahead % 32);
+        attend_prefetch<HD, C>(a, layer, m, later, ahead);
         if (block < 0)
             continue;
         size_t at = m.octet_at(a, block, octet);
-        sums.add(s, (const T *)layer.k_cache + at, (const T *)layer.v_cache + at, m, octet * ATTEND_KEYS, layer.scale,
+        sums.add(s, (const C *)layer.k_cache + at, (const C *)layer.v_cache + at, m, octet * ATTEND_KEYS, scale,
                  i == 0);
     }
     sums.store(s, m.n_rows);
     chain_sync();
-    attend_finish<T, WIDE, HD, SINKS>(s, a, m, epoch);
+    attend_finish<T, WIDE, HD, SINKS>(s, a, m, value_scale, epoch);
     if (m.n_parts > 1)
-        attend_join<T, WIDE, HD, SINKS>(s, a, m, epoch);
+        attend_join<T, WIDE, HD, SINKS>(s, a, m, value_scale, epoch);
     chain_sync(); /* the scratch is the next input's place */
 }
 
@@ -264,8 +307,9 @@ __device__ static inline int attend_free(const chain_args &a, const chain_shared
     return busy ? -1 : block - min((block + parts - 1) / parts, n_items);
 }
 
-/* All that this block has to do for a layer's attention. sinks: [n_heads] of T, or NULL; not SINKS: there are none. */
-template <typename T, bool WIDE, bool SINKS = false>
+/* All that this block has to do for a layer's attention. sinks: [n_heads] of T, or NULL; not SINKS: there are none.
+ * CODES: keys and values may be codes, of heads of 64 or 128 elements. SEVERAL: a sequence may have several tokens. */
+template <typename T, bool WIDE, bool SINKS, bool CODES, bool SEVERAL>
 __device__ static inline void chain_attention(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
                                               uint32_t epoch, const void *sinks = nullptr)
 {
@@ -279,12 +323,18 @@ __device__ static inline void chain_attention(const chain_args &a, const chain_s
             m.locate(a, sh, i, shares.max_parts);
         if (!m.open(a, layer, i, shares.max_parts))
             continue;
-        if (a.head_dim == 64)
-            attend_part<T, WIDE, 64, SINKS>(a, sh, layer, m, sinks, epoch);
+        using codes = typename std::conditional<CODES, uint8_t, T>::type;
+        bool coded = CODES && layer.kv_scales != nullptr;
+        if (a.head_dim == 64 && coded)
+            attend_part<T, WIDE, 64, codes, SINKS, SEVERAL>(a, sh, layer, m, sinks, epoch);
+        else if (a.head_dim == 64)
+            attend_part<T, WIDE, 64, T, SINKS, SEVERAL>(a, sh, layer, m, sinks, epoch);
+        else if (a.head_dim == 128 && coded)
+            attend_part<T, WIDE, 128, codes, SINKS, SEVERAL>(a, sh, layer, m, sinks, epoch);
         else if (a.head_dim == 128)
-            attend_part<T, WIDE, 128, SINKS>(a, sh, layer, m, sinks, epoch);
+            attend_part<T, WIDE, 128, T, SINKS, SEVERAL>(a, sh, layer, m, sinks, epoch);
         else
-            attend_part<T, WIDE, 256, SINKS>(a, sh, layer, m, sinks, epoch);
+            attend_part<T, WIDE, 256, T, SINKS, SEVERAL>(a, sh, layer, m, sinks, epoch);
     }
 }
 

@@ -8,6 +8,7 @@
 
 #define ATTEND_KEYS  8                 /* of an octet */
 #define ATTEND_HEADS 8                 /* query heads of an item at most: rows of the tensor cores' result */
+#define ATTEND_AHEAD 2                 /* octets of a warp that are on their way to L2 before their turn */
 #define PART_OCTETS  CHAIN_WARPS       /* one for every warp */
 #define MIN_OCTETS   (2 * CHAIN_WARPS) /* of a divided sequence: fewer are not worth the hand-over between parts */
 

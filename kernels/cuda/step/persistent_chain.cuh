@@ -13,7 +13,7 @@
 
 #include "kernels/cuda/words.cuh"
 
-#include "kernels/persistent.h"
+#include "kernels/decode_mixture.h"
 #include <cuda.h>
 
 #define CHAIN_WARPS    16
@@ -77,7 +77,8 @@ struct chain_layer {
     const void *norm[2], *norm_bias[2];
     const void *q_norm, *k_norm;
     void *k_cache, *v_cache;
-    float scale; /* of q.k, times log2 e */
+    const float *kv_scales; /* see struct heads */
+    float scale;            /* of q.k, times log2 e */
     int window;
 };
 
@@ -132,6 +133,7 @@ struct chain_args {
     const void *embed, *position;
     int first_id, embed_rows, position_rows, position_offset;
     int rank, n_ranks;
+    struct decode_taps taps;
     uint32_t *step; /* [grid] of each block's own, from 1 */
     /* words */
     unsigned long long *x[2];      /* [PERSISTENT_MAX_TOKENS][hidden / 2] after attention, after the MLP */

@@ -67,6 +67,8 @@ static const char *refuse_layer(struct queue *q, const struct decode_layer *l, c
         return "quantised routers";
     if (l->heads.sinks != nullptr && l->heads.sinks_type != q->act)
         return "attention sinks of another type than the other weights";
+    if (l->heads.kv_scales != nullptr)
+        return "keys and values in FP8 beside mixtures of experts";
     if (router_bias != nullptr && router_bias->type != q->act)
         return "biases of routers of another type than the other weights";
     return router->type != q->act || (uintptr_t)router->data % 16 != 0 ? "weights of more than one type" : nullptr;
@@ -292,12 +294,13 @@ static void open_mixture(struct queue *q, struct persistent *p, const struct dec
 extern "C" void *cuda_any_open(struct queue *q, const struct decode_model *m)
 {
     const struct decode_mixture *mixture = decode_mixture_of(m);
-    if (mixture == nullptr)
-        return cuda_persistent_open(q, m);
-    struct decode_model dense = dense_model(mixture);
-    void *p = cuda_persistent_open(q, &dense);
-    if (p != nullptr)
-        open_mixture(q, (struct persistent *)p, mixture);
+    const struct decode_model dense = mixture != nullptr ? dense_model(mixture) : *m;
+    struct persistent *p = (struct persistent *)cuda_persistent_open(q, &dense);
+    if (p == nullptr)
+        return nullptr;
+    p->args.taps = p->wide.taps = *decode_taps_of(m);
+    if (mixture != nullptr)
+        open_mixture(q, p, mixture);
     return p;
 }
 

@@ -29,7 +29,7 @@ __device__ static inline void expert_router(weight_ring<SLOTS> &ring, const expe
         float *partial = expert_partial(a, sh, count);
         int t = expert_turn(count), pair = threadIdx.x % FINISH_LANES, part = threadIdx.x % 32 / FINISH_LANES;
         int row = share.begin + tile * share.tile_rows + pair * 2;
-        const router_biases<T> bias(a, more, row, share.end);
+        const router_biases<T> bias(more, row, share.end);
         chain_tile<T>(ring, a, sh, share.n_steps, chain_tile_rows(share, tile), false, partial);
         chain_sync();
         if (t >= a.n_tokens)
@@ -301,7 +301,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
             let_next_begin();
         const expert_layer &more = expert_layer_of(a, sh, product / CHAIN_PRODUCTS); /* of the head: none */
         if (k == a.attention_before)
-            chain_attention<T, false, true>(a, sh, layer, epoch, more.sinks);
+            chain_attention<T, false, true, false, false>(a, sh, layer, epoch, more.sinks);
         if (k == 2)
             expert_step<T, SLOTS, FORM>(ring, a, sh, layer, more, count, epoch);
         else if (k != 3)

@@ -32,15 +32,14 @@ __device__ static inline float2 expert_sums(const expert_args &a, const float *p
     return make_float2(chain_join(s.x), chain_join(s.y));
 }
 
-/* The biases of a lane's pair of the router's rows, as they are: made floats here they would be waited for here. (Those
- * of sigmoids count for the choice alone.) */
+/* The biases of a lane's pair of the router's rows, as they are: made floats here they would be waited for here. */
 template <typename T>
 struct router_biases {
     T of[2];
 
-    __device__ router_biases(const expert_args &a, const expert_layer &more, int row, int end)
+    __device__ router_biases(const expert_layer &more, int row, int end)
     {
-        const T *bias = a.how.sigmoid ? nullptr : (const T *)more.router_bias;
+        const T *bias = (const T *)more.router_bias;
 #pragma unroll
         for (int k = 0; k < 2; k++)
             of[k] = bias != nullptr && row + k < end ? bias[row + k] : from_float<T>(0);
