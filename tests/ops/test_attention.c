@@ -279,8 +279,8 @@ static void test_attention_shared(void **unused)
         }
 }
 
-/* What is shared is what saves most: many with few blocks, or few with many; and nobody shares a block that is not
- * full, or is not there. Then sequences and tables by chance. */
+/* Tokens share what saves most: many with few blocks, or few with many; and nobody shares a block that is not full, or
+ * is not there. Then sequences and tables by chance. */
 static void test_prefixes(void **unused)
 {
     (void)unused;

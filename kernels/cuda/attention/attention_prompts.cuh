@@ -561,7 +561,7 @@ struct prompt_worker {
             return a.out + row * HD;
         }
     }
-    /* What attention_many.cuh goes on with. */
+    /* attention_many.cuh goes on with these sums. */
     __device__ __forceinline__ void leave(float *to, int i, float sum)
     {
 #pragma unroll

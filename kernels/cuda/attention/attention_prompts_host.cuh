@@ -95,8 +95,8 @@ static prompt_args<T> pack_heads(const struct prompts_state *s, const attention_
     return p;
 }
 
-/* Where the batch's tokens share keys and the kernel has code for their heads: the number of parts that fill the device
- * twice if all of them are one group, as far as `bytes` of sums suffice. 0: each token attends by itself. */
+/* Parts of the keys that a group shares: as many as fill the device twice if all tokens are one group, and as `bytes`
+ * of sums suffice for. 0: the batch's tokens share nothing, or the kernel has no code for their heads. */
 template <typename T>
 static int shared_parts(const struct prompts_state *s, const attention_args<T> &a, int width, size_t bytes)
 {

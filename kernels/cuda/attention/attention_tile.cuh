@@ -26,8 +26,8 @@ struct attention_args {
     float *partial;                /* [items][max_parts][rows_per_item][HD] sums that wait for the last part */
     float2 *partial_sums;          /* [items][max_parts][rows_per_item] best score, sum of weights */
     unsigned *n_arrived;           /* [items] zeros between launches */
-    /* Of tokens that share keys, see attention_prompts.cuh; NULL: none do. shared: [members][n_heads][shared_parts][HD]
-     * sums over the keys that a group shares; shared_sums: their best scores and sums of weights. */
+    /* Groups of tokens that share keys, see attention_prompts.cuh; NULL: there are none. shared: [members][n_heads]
+     * [shared_parts][HD] sums over the keys that a group shares; shared_sums: their best scores, sums of weights. */
     const struct prefixes *prefixes;
     float *shared;
     float2 *shared_sums;
