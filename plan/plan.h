@@ -143,6 +143,7 @@ struct plan {
         report; /* 1: the ranks' measures go to rank 0 after this step (rank/measure/meter.h, which sets it); 0: not */
     int32_t n_seqs, n_tokens, n_starts, n_blocks, n_scores, n_history, n_masks;
     int32_t n_late;           /* sequences whose masks are late */
+    int32_t shares;           /* 1: many sequences begin with the same blocks, which are worth looking for; 0: not */
     struct plan_seq *seq;     /* [n_seqs], capacity max_seqs */
     struct plan_start *start; /* [n_starts], capacity max_seqs */
     struct plan_block *block; /* [n_blocks], capacity max_seqs * blocks per slot, for each kind */
@@ -193,7 +194,7 @@ uint32_t *plan_late_masks(const struct plan *p);
 size_t plan_late_bytes(const struct plan *p);
 
 /* Bytes that a packed plan claims to have, from its first PLAN_HEADER_BYTES bytes. */
-#define PLAN_HEADER_BYTES 64
+#define PLAN_HEADER_BYTES 72
 size_t plan_message_bytes(const unsigned char *message);
 /* And the model that it is about, -1 where it is not below PLAN_MODELS. */
 int plan_message_model(const unsigned char *message);

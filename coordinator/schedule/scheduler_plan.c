@@ -2,6 +2,12 @@
  * scheduler.h. */
 #include "coordinator/schedule/scheduler_parts.h"
 
+/* Shared beginnings are worth looking for in steps of SHARED_TOKENS single tokens at least, of which SHARED_HOLDERS
+ * share SHARED_BLOCKS blocks (256 tokens): with fewer, steps are recorded ones, and weights take most of their time. */
+#define SHARED_TOKENS  17
+#define SHARED_BLOCKS  16
+#define SHARED_HOLDERS 4
+
 /* The number of the next n tokens of r for which there are rows of logits. The row of a token scores the one after
  * it. */
 static int n_scorable(const struct scheduler *s, const struct request *r, int n)
@@ -315,6 +321,26 @@ static int begin_turns(struct scheduler *s)
     return kept;
 }
 
+/* Do many of the sequences that feed one token hold the same first blocks? A block that some of them share has
+ * several holders. */
+static bool is_shared(const struct scheduler *s, const struct request *r)
+{
+    const struct held_blocks *held = &r->held[KV_MAIN];
+    if (held->begin > 0 || held->end < SHARED_BLOCKS)
+        return false;
+    return s->blocks[KV_MAIN].block[held->block[SHARED_BLOCKS - 1]].n_holders >= SHARED_HOLDERS;
+}
+
+static bool many_share(const struct scheduler *s, const struct flight *f, const struct plan *p)
+{
+    int n_single = 0, n_shared = 0;
+    while (n_single < p->n_seqs && p->seq[n_single].n_tokens == 1)
+        n_single++;
+    for (int i = 0; i < f->n && n_single >= SHARED_TOKENS && n_shared < SHARED_HOLDERS; i++)
+        n_shared += is_shared(s, f->request[i]);
+    return n_shared >= SHARED_HOLDERS;
+}
+
 void scheduler_plan(struct scheduler *s, struct plan *p, double now)
 {
     struct flight *f = &s->flight[p->step % SCHEDULER_FLIGHTS];
@@ -336,5 +362,6 @@ void scheduler_plan(struct scheduler *s, struct plan *p, double now)
     if (s->stats.n_preemptions == n_preemptions)
         plan_waiting(s, p);
     f->n_tokens = p->n_tokens == f->n_rows ? p->n_tokens : 0;
+    p->shares = many_share(s, f, p);
     bound_end(s, f, p);
 }

@@ -162,6 +162,7 @@ static void open_ints(struct engine *g, struct err *e)
     }
     place_ints(&g->dev, g->ints_dev, g->ints_pitch);
     g->block_table = take_device(g, n_blocks, sizeof *g->block_table);
+    g->prefixes = take_device(g, 1, sizeof *g->prefixes);
 }
 
 static void open_logits(struct engine *g, struct err *e)
@@ -353,6 +354,7 @@ static void free_device(struct engine *g)
                             g->act.routes.pair,
                             g->ints_dev,
                             g->block_table,
+                            g->prefixes,
                             g->rows,
                             g->projected,
                             g->logits_local,

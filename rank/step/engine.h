@@ -69,6 +69,7 @@ struct engine {
     int n_decode;
     double choose_seconds, record_seconds; /* spent on measuring the two ways, and on recording */
     int32_t *block_table;                  /* device [kinds of KV blocks, max_seqs, blocks per slot] */
+    struct prefixes *prefixes;             /* device; of the step under way, if its plan says that sequences share */
     void *rows;                            /* device [max_logit_rows, hidden], and projected */
     void *projected;                       /* device [max_batch_tokens or max_logit_rows, embed_dim], if it differs */
     void *logits_local, *logits_parts, *logits; /* device; the same memory on one rank */

@@ -314,6 +314,7 @@ static void run_layers(struct engine *g, const struct batch *batch, bool wants_l
 {
     struct batch windowed = *batch;
     windowed.block_table += batch->windowed_table;
+    windowed.prefixes = NULL;
     const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, batch, &windowed};
     const void *pending = NULL;
     if (g->network->config.drafting.n_taps > 0) {
@@ -376,7 +377,10 @@ static void compute(struct engine *g, const struct step_shape *shape, bool persi
         .block_table = g->block_table,
         .blocks_per_slot = limits_blocks_per_slot(&g->limits),
         .windowed_table = limits_kinds(&g->limits) > 1 ? (int)limits_table_entries(&g->limits) : 0,
+        .prefixes = shape->shares ? g->prefixes : NULL,
     };
+    if (shape->shares)
+        g->ops->find_prefixes(g->q, g->prefixes, &batch);
     g->ops->feed(g->q, g->dev.token, g->dev.planned, g->dev.slot, g->dev.pos, &g->sampler, n_tokens);
     if (persistent)
         run_persistent(g, &batch);
@@ -433,8 +437,8 @@ static void run_shape(struct engine *g, int which, const struct plan *p, struct 
     if (graph != NULL && graph->graph[which] == NULL && graph->n_runs[which]++ > 0)
         graphs_record(g, graph, which);
     if (graph == NULL) {
-        const struct step_shape shape = {p->n_tokens,  count_alone(p), f->n_rows,
-                                         f->n_sampled, f->n_scored,    p->n_late > 0};
+        const struct step_shape shape = {p->n_tokens, count_alone(p), f->n_rows,    f->n_sampled,
+                                         f->n_scored, p->n_late > 0,  p->shares > 0};
         step_execute(g, f, &shape, false);
         return;
     }
@@ -459,9 +463,12 @@ void engine_align(struct engine *g, uint64_t step)
         g->shift = (step + ENGINE_FLIGHTS - g->n_steps % ENGINE_FLIGHTS) % ENGINE_FLIGHTS;
 }
 
-/* A profile's clocks end with the tokens: a step whose tokens come late runs without a graph then. */
+/* A profile's clocks end with the tokens: a step whose tokens come late runs without a graph then. So does one whose
+ * sequences share their beginnings: it is long enough to hide its launches. */
 static struct decode_graph *find_decode(const struct engine *g, const struct plan *p)
 {
+    if (p->shares > 0)
+        return NULL;
     if (p->n_late > 0)
         return g->profiled ? NULL : graphs_find(g, p->n_seqs, DECODE_LATE);
     return graphs_find(g, p->n_seqs, g->profiled ? DECODE_PROFILED : DECODE_WHOLE);

@@ -9,13 +9,14 @@
  * n_scored given ones scored. A decode step: the first four are equal, n_scored is 0. */
 struct step_shape {
     int n_tokens, n_alone, n_rows, n_sampled, n_scored;
-    bool late; /* the last two are left to engine_choose */
+    bool late;   /* the last two are left to engine_choose */
+    bool shares; /* sequences that begin with the same blocks are looked for */
 };
 
 /* The shape of a decode step of n sequences. */
 static inline struct step_shape step_decode_shape(int n)
 {
-    return (struct step_shape){n, n, n, n, 0, false};
+    return (struct step_shape){n, n, n, n, 0, false, false};
 }
 
 /* Enqueue everything that the device does by itself: from the index arrays of the flight, in the host's memory, to its

@@ -67,7 +67,7 @@ static bool cut(const struct request_rules *rules, char *text, size_t from)
 static struct schedule_outcome alone(const struct token_list *prompt, const struct request_rules *rules)
 {
     struct schedule_outcome x = {0};
-    int32_t all[SCHEDULE_MAX_LEN];
+    int32_t all[SCHEDULE_LONGEST];
     size_t from = 0;
     memcpy(all, prompt->id, prompt->n * sizeof *all);
     while (x.finish == FINISH_NONE) {

@@ -11,6 +11,7 @@
 #define SCHEDULE_MAX_REQUESTS 40
 #define SCHEDULE_MAX_OUTPUT   64
 #define SCHEDULE_MAX_LEN      130
+#define SCHEDULE_LONGEST      400 /* tokens of a request, where a test sets the limits itself */
 
 /* The result of a request that runs alone. */
 struct schedule_outcome {

@@ -18,11 +18,13 @@
 #define LATENT_PARTS      4
 #define PARTIAL_BYTES     ((size_t)64 << 20) /* of sums that wait for the last block of an item */
 #define MAX_ITEMS         ((size_t)1 << 16)  /* whose keys may be divided */
+#define SHARED_BYTES      ((size_t)64 << 20) /* of sums over keys that tokens share */
 
 /* cuda_state.attention */
 struct attention_state {
     float *partial;      /* PARTIAL_BYTES */
     unsigned *n_arrived; /* [MAX_ITEMS] zeros between launches */
+    float *shared;       /* SHARED_BYTES; NULL: the device has no code for tokens that share keys */
     struct prompts_state prompts;
     /* Capabilities of the device; the latter two are enough shared memory. */
     bool launches_early, tensor_cores, latents;
@@ -278,6 +280,26 @@ static bool on_tensor_cores(struct queue *, const attention_args<float, C> &)
     return false;
 }
 
+/* Keys that tokens share, before those that each one has for itself. Forgets prefixes that there is no code for. */
+template <typename T, int HD>
+static void attend_shared(struct queue *q, const struct attention_state *s, attention_args<T> *a)
+{
+    a->shared_parts = s->shared != NULL ? shared_parts(&s->prompts, *a, HD, SHARED_BYTES) : 0;
+    if (a->shared_parts == 0) {
+        a->prefixes = NULL;
+        return;
+    }
+    int n = a->n_alone < PREFIX_TOKENS ? a->n_alone : PREFIX_TOKENS;
+    a->shared = s->shared;
+    a->shared_sums = (float2 *)(s->shared + (size_t)n * (size_t)a->heads.n_heads * (size_t)a->shared_parts * HD);
+    launch_shared<T, HD>(q, &s->prompts, *a);
+}
+template <typename T, int HD>
+static void attend_shared(struct queue *, const struct attention_state *, attention_args<T, uint8_t> *a)
+{
+    a->prefixes = NULL;
+}
+
 /* Tokens with neighbours of their own sequence. */
 template <typename T, int HD>
 static void attend_prompts(struct queue *q, struct prompts_state *prompts, const attention_args<T> &a)
@@ -308,7 +330,9 @@ static bool on_tensor_cores(struct queue *q, const attention_args<T, C> &a)
             decode<T, HD>(q, a);
             return;
         }
-        decode_many<T, HD>(q, a);
+        attention_args<T, C> many = a;
+        attend_shared<T, HD>(q, s, &many);
+        decode_many<T, HD>(q, many);
         if (a.n_alone < a.n_tokens)
             attend_prompts<T, HD>(q, &s->prompts, a);
     });
@@ -333,6 +357,7 @@ static void attend(struct queue *q, void *out, const void *qkv, const void *k_ca
     a.n_tokens = batch->n_tokens;
     a.n_alone = batch->n_alone;
     a.blocks_per_slot = batch->blocks_per_slot;
+    a.prefixes = batch->prefixes;
     if (!on_tensor_cores(q, a))
         plain(q, a);
 }
@@ -402,6 +427,8 @@ extern "C" int cuda_attention_open(struct queue *q, struct err *e)
         rc = cudaMemsetAsync(s->n_arrived, 0, MAX_ITEMS * sizeof *s->n_arrived, cuda_stream(q));
     if (rc == cudaSuccess && s->tensor_cores)
         rc = open_prompts(q, &s->prompts);
+    if (rc == cudaSuccess && s->prompts.tiles != NULL)
+        rc = cudaMalloc(&s->shared, SHARED_BYTES);
     if (rc == cudaSuccess && s->tensor_cores)
         rc = latent_open((size_t)shared_bytes, &s->latents);
     const int dims[] = {64, 80, 96, 128, 256};
@@ -422,6 +449,7 @@ extern "C" void cuda_attention_close(struct queue *q)
         return;
     (void)cudaFree(s->partial);
     (void)cudaFree(s->n_arrived);
+    (void)cudaFree(s->shared);
     (void)cudaFree(s->prompts.tiles);
     free(s);
     cuda_state(q)->attention = NULL;
