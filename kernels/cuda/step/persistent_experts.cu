@@ -15,7 +15,7 @@ struct expert_step {
     struct persistent *p;
     struct expert_args args; /* but for the chain_args that change */
     int bias_rows, max_tokens;
-    bool has_biases; /* of the experts' second products */
+    bool has_biases, has_gates; /* of the experts' second products; of common MLPs */
 };
 
 static const struct weight *router_bias_of(const struct decode_mixture *m, int layer)
@@ -23,18 +23,42 @@ static const struct weight *router_bias_of(const struct decode_mixture *m, int l
     return m->router_bias != nullptr ? m->router_bias[layer] : nullptr;
 }
 
-static const char *refuse_layer(struct queue *q, const struct decode_layer *l, const struct weight *router,
-                                const struct weight *router_bias)
+static enum dtype router_bias_type(const struct decode_mixture *m)
 {
-    const struct weight *const products[] = {l->qkv, l->out, l->mlp_in, l->mlp_out, router};
+    for (int l = 0; l < m->model.n_layers; l++)
+        if (router_bias_of(m, l) != nullptr)
+            return router_bias_of(m, l)->type;
+    return DTYPE_F32;
+}
+
+/* Refuses a layer's router and common MLP. */
+static const char *refuse_more(struct queue *q, const struct decode_mixture *m, int layer)
+{
+    const struct decode_common *common = &m->common[layer];
+    const struct weight *const all[] = {m->router[layer], common->in, common->out, common->gate};
+    for (const struct weight *w : all)
+        if (w != nullptr && (w->type != q->act || (uintptr_t)w->data % 16 != 0))
+            return "weights of more than one type";
+    const struct weight *bias = router_bias_of(m, layer);
+    if (bias != nullptr && bias->type != (m->routing->sigmoid ? router_bias_type(m) : q->act))
+        return "biases of routers of another type than the other weights";
+    if (common->out != nullptr && common->out->cols % EXPERT_COLUMNS != 0)
+        return "shared experts or MLPs beside mixtures whose sizes are not multiples of 64";
+    return common->out != nullptr && m->model.activation == ACTIVATION_SWIGLU ? "shared experts whose gates take turns"
+                                                                              : nullptr;
+}
+
+static const char *refuse_layer(struct queue *q, const struct decode_mixture *m, int layer)
+{
+    const struct decode_layer *l = &m->model.layer[layer];
+    const struct weight *const products[] = {
+        l->qkv, l->out, l->mlp_in, l->mlp_out, m->router[layer], m->common[layer].in, m->common[layer].out};
     for (const struct weight *w : products)
-        if (weight_is_quantised(w))
+        if (w != nullptr && weight_is_quantised(w))
             return "quantised weights in mixtures of experts";
     if (l->heads.sinks != nullptr && l->heads.sinks_type != q->act)
         return "attention sinks of another type than the other weights";
-    if (router_bias != nullptr && router_bias->type != q->act)
-        return "biases of routers of another type than the other weights";
-    return router->type != q->act || (uintptr_t)router->data % 16 != 0 ? "weights of more than one type" : nullptr;
+    return refuse_more(q, m, layer);
 }
 
 static const char *refuse_mixture(struct queue *q, const struct decode_mixture *m)
@@ -42,8 +66,6 @@ static const char *refuse_mixture(struct queue *q, const struct decode_mixture *
     const struct routing *how = m->routing;
     if (q->act != DTYPE_BF16)
         return "mixtures of experts in another type than bfloat16";
-    if (how->sigmoid || how->n_groups > 1)
-        return "routers with sigmoids or groups";
     if (how->n_experts > EXPERT_MAX || how->n_chosen > MAX_CHOSEN)
         return "more than 256 experts, or 32 for a token";
     if (m->model.norm == NORM_LAYER)
@@ -53,7 +75,7 @@ static const char *refuse_mixture(struct queue *q, const struct decode_mixture *
     if (m->model.hidden / 2 < cuda_state(q)->n_multiprocessors)
         return "experts in layers of fewer rows than two for each of the GPU's multiprocessors";
     for (int l = 0; l < m->model.n_layers; l++) {
-        const char *why = refuse_layer(q, &m->model.layer[l], m->router[l], router_bias_of(m, l));
+        const char *why = refuse_layer(q, m, l);
         if (why != nullptr)
             return why;
     }
@@ -101,6 +123,9 @@ static void open_more(struct queue *q, struct expert_args *a, const struct decod
         const struct weight *bias = router_bias_of(m, (int)l);
         host[l].router_bias = bias != nullptr ? bias->data : nullptr;
         host[l].sinks = m->model.layer[l].heads.sinks;
+        host[l].gate = m->common[l].gate != nullptr ? m->common[l].gate->data : nullptr;
+        host[l].routed = m->router[l] != nullptr;
+        host[l].common = m->common[l].out == nullptr ? -1 : host[l].routed ? COMMON_BESIDE : COMMON_ALONE;
     }
     if (host != nullptr && there != nullptr) {
         cuda_upload(q, there, bytes, host, bytes, bytes, 1);
@@ -108,6 +133,42 @@ static void open_more(struct queue *q, struct expert_args *a, const struct decod
     }
     a->more = there;
     free(host);
+}
+
+/* The common MLPs. Before: products of the chain, pair_pitch. */
+static void open_common(struct queue *q, struct expert_step *x, const struct decode_mixture *m)
+{
+    struct expert_args *a = &x->args;
+    int most = 0;
+    for (int l = 0; l < m->model.n_layers; l++) {
+        const struct decode_common *common = &m->common[l];
+        if (common->out == nullptr)
+            continue;
+        struct expert_common *to = &a->common[m->router[l] != nullptr ? COMMON_BESIDE : COMMON_ALONE];
+        to->in = x->p->args.product[2];
+        to->in.rows = common->out->cols;
+        to->out_steps = (common->out->cols + CHAIN_WARPS * STEP_COLUMNS - 1) / (CHAIN_WARPS * STEP_COLUMNS);
+        most = max(most, common->out->cols);
+        x->has_gates = x->has_gates || common->gate != nullptr;
+    }
+    if (most == 0)
+        return;
+    a->common_words = (unsigned long long *)cuda_alloc(q, NARROW_TOKENS * (size_t)most / 2 * sizeof *a->common_words);
+    a->common_maps = upload_maps(q, (size_t)m->model.n_layers * 2 * BOX_SIZES, [&](CUtensorMap *to, auto encode) {
+        for (int i = 0; i < m->model.n_layers * 2 * BOX_SIZES; i++, to++) {
+            const struct decode_common *common = &m->common[i / (2 * BOX_SIZES)];
+            if (common->out != nullptr)
+                make_map(q, to, encode, boxed_weight(i / BOX_SIZES % 2 == 0 ? common->in : common->out),
+                         2 * (i % BOX_SIZES + 1), CHAIN_WARPS);
+        }
+    });
+}
+
+/* Elements of the activations of a step's second products, in layers of one kind. */
+static int second_inputs(const struct expert_args *a, int n_tokens, int common, bool routed)
+{
+    int columns = a->common[common].in.rows, pairs = routed ? a->how.n_chosen * a->pair_pitch : 0;
+    return n_tokens * (pairs + (columns > 0 ? expert_pair_pitch(columns) : 0));
 }
 
 static void fill_args(struct queue *q, struct expert_step *x, const struct decode_mixture *m)
@@ -120,18 +181,23 @@ static void fill_args(struct queue *q, struct expert_step *x, const struct decod
     a->router = product[0];
     a->router.rows = m->routing->n_experts;
     a->how = *m->routing;
+    a->router_bias_type = router_bias_type(m);
     open_more(q, a, m);
     a->first_held = m->first_held;
     a->n_held = m->n_held;
     a->pair_pitch = expert_pair_pitch(m->expert_ffn);
+    open_common(q, x, m);
     a->pairs = (unsigned long long *)cuda_alloc(q, pairs * (size_t)m->expert_ffn / 2 * sizeof *a->pairs);
     a->logit_words = (unsigned long long *)cuda_alloc(
         q, (size_t)(NARROW_TOKENS * expert_logits_pitch(m->routing->n_experts)) * sizeof *a->logit_words);
     a->router_maps = upload_maps(q, (size_t)m->model.n_layers * BOX_SIZES, [&](CUtensorMap *to, auto encode) {
         for (int i = 0; i < m->model.n_layers * BOX_SIZES; i++)
-            make_map(q, to++, encode, boxed_weight(m->router[i / BOX_SIZES]), 2 * (i % BOX_SIZES + 1), CHAIN_WARPS);
+            if (m->router[i / BOX_SIZES] != nullptr)
+                make_map(q, to + i, encode, boxed_weight(m->router[i / BOX_SIZES]), 2 * (i % BOX_SIZES + 1),
+                         CHAIN_WARPS);
     });
-    x->has_biases = l->mlp_out_bias != nullptr;
+    for (int i = 0; i < m->model.n_layers; i++)
+        x->has_biases = x->has_biases || m->model.layer[i].mlp_out_bias != nullptr;
     x->bias_rows = max(rows_of_bias(product[0], l->qkv_bias != nullptr, n_blocks),
                        max(rows_of_bias(product[1], l->out_bias != nullptr, n_blocks),
                            rows_of_bias(product[CHAIN_HEAD], m->model.head_bias != nullptr, n_blocks)));
@@ -140,11 +206,12 @@ static void fill_args(struct queue *q, struct expert_step *x, const struct decod
 /* Shared memory in a step of n tokens, with a ring of `slots` slots, and what expert_args has beside chain_args: the
  * offsets of expert_choice and of the table of expert_layers. */
 static struct chain_layout make_layout(const struct expert_step *x, int n_blocks, int slots, int n_tokens, int *choice,
-                                       int *more)
+                                       int *more, int *gates)
 {
     const struct chain_args *a = &x->p->args;
     struct chain_layout l = {};
-    int input = max(attend_scratch_bytes(a->head_dim), n_tokens * x->args.how.n_chosen * x->args.pair_pitch * 2);
+    int input = max(attend_scratch_bytes(a->head_dim), 2 * second_inputs(&x->args, n_tokens, COMMON_BESIDE, true));
+    input = max(input, 2 * second_inputs(&x->args, n_tokens, COMMON_ALONE, false));
     for (const struct chain_product &p : a->product) /* but for that of the experts' results */
         if (p.input != INPUT_ACTIVATED)
             input = max(input, chain_make_share(p, 0, n_blocks).n_spans * CHAIN_WARPS * n_tokens * 64 * 2);
@@ -153,8 +220,9 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
         l.x_rows = max(l.x_rows, s.end - s.begin);
     }
     l.bias_rows = x->bias_rows;
-    int *const offset[] = {&l.input,  &l.partial, &l.stats,  &l.bias,     &l.residual, &l.kept, &l.cos_sin, &l.layers,
-                           &l.tokens, &l.shares,  &l.attend, &l.barriers, &l.hold,     choice,  more,       &l.bytes};
+    int *const offset[] = {&l.input,   &l.partial, &l.stats,  &l.bias,   &l.residual, &l.kept,
+                           &l.cos_sin, &l.layers,  &l.tokens, &l.shares, &l.attend,   &l.barriers,
+                           &l.hold,    choice,     more,      gates,     &l.bytes};
     const int size[] = {input,
                         2 * CHAIN_WARPS * n_tokens * CHAIN_ROWS * 4,
                         n_tokens * CHAIN_WARPS * 16,
@@ -169,7 +237,8 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
                         2 * slots * 8,
                         (int)sizeof(int),
                         expert_choice_bytes(x->args.how, n_tokens),
-                        a->n_layers * (int)sizeof(struct expert_layer)};
+                        a->n_layers * (int)sizeof(struct expert_layer),
+                        x->has_gates ? CHAIN_WARPS * n_tokens * 4 : 0};
     place_shared(offset, size, slots * RING_SLOT_BYTES);
     return l;
 }
@@ -177,9 +246,9 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
 /* The slots of the deepest ring that leaves room for n tokens; 0: there is none. */
 static int find_slots(const struct expert_step *x, int n_blocks, int n_tokens)
 {
-    int choice, more;
+    int choice, more, gates;
     for (int slots : {5, 3, 2})
-        if (make_layout(x, n_blocks, slots, n_tokens, &choice, &more).bytes <= x->p->max_shared)
+        if (make_layout(x, n_blocks, slots, n_tokens, &choice, &more, &gates).bytes <= x->p->max_shared)
             return slots;
     return 0;
 }
@@ -229,6 +298,8 @@ extern "C" void cuda_any_close(struct queue *q, void *p)
         cuda_free(q, x->args.logit_words);
         cuda_free(q, (void *)x->args.router_maps);
         cuda_free(q, (void *)x->args.more);
+        cuda_free(q, x->args.common_words);
+        cuda_free(q, (void *)x->args.common_maps);
         free(x);
     }
     cuda_persistent_close(q, p);
@@ -250,7 +321,7 @@ extern "C" void cuda_any_run(struct queue *q, void *p, void *logits, const struc
     struct expert_args a = x->args;
     int n_blocks = cuda_state(q)->n_multiprocessors, slots = find_slots(x, n_blocks, batch->n_tokens);
     static_cast<struct chain_args &>(a) = x->p->args;
-    a.at = make_layout(x, n_blocks, slots, batch->n_tokens, &a.choice, &a.more_at);
+    a.at = make_layout(x, n_blocks, slots, batch->n_tokens, &a.choice, &a.more_at, &a.gates);
     set_batch(&a, batch, cos_sin, logits);
     expert_kernels_bf16.run(q, slots, &a);
 }

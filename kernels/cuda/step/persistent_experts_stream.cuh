@@ -10,17 +10,19 @@
 #define EXPERT_AHEAD     8  /* slots that are asked for into L2 at most, as STREAM_AHEAD */
 #define EXPERT_UNDER_WAY 36 /* rows of 2 KiB at once, as STREAM_UNDER_WAY: three slots of an expert of 768 columns */
 
-enum expert_kind { OF_QKV, OF_OUT, OF_ROUTER, OF_FIRST, OF_SECOND, OF_HEAD, OF_NOTHING };
+/* The weights of a layer in order of execution. OF_COMMON: the common MLP's first product; OF_SECOND: those of the
+ * chosen experts and of the common MLP, tile by tile. */
+enum expert_kind { OF_QKV, OF_OUT, OF_ROUTER, OF_COMMON, OF_FIRST, OF_SECOND, OF_HEAD, OF_NOTHING };
 static_assert(OF_HEAD == EXPERT_STAGES, "the head follows the last layer");
 
 /* One step of one tile: what a slot holds. */
 struct expert_cursor {
     int layer, kind;
-    int tile, step, which; /* which: of the chosen experts, in the second product */
+    int tile, step, which; /* which: of the second products */
     struct expert_tiles first;
     const CUtensorMap *map;
-    int row, n, up; /* rows of weights [row, row + n), n even; and as many from `up` on; -1: none */
-    int n_steps;
+    int row, n, up;      /* rows of weights [row, row + n), n even; and as many from `up` on; -1: none */
+    int n_steps, pieces; /* pieces: warps that have columns, in the steps of a second product */
 
     /* known: layers whose choice is made */
     __device__ bool pending(int known) const
@@ -35,8 +37,19 @@ struct expert_cursor {
     {
         return kind == OF_NOTHING;
     }
-    __device__ static const chain_share &share_of(const expert_args &a, const chain_shared &sh, int kind)
+    __device__ int common(const expert_args &a, const chain_shared &sh) const
     {
+        return expert_layer_of(a, sh, layer).common;
+    }
+    __device__ int n_seconds(const expert_args &a, const chain_shared &sh) const
+    {
+        return expert_choice_of(a, sh)->n + (common(a, sh) >= 0);
+    }
+    /* OF_COMMON's exists only in layers that have one. */
+    __device__ const chain_share &share_of(const expert_args &a, const chain_shared &sh) const
+    {
+        if (kind == OF_COMMON)
+            return expert_choice_of(a, sh)->common[common(a, sh)];
         int k = kind == OF_HEAD ? CHAIN_HEAD : kind == OF_FIRST ? 2 : kind == OF_SECOND ? 3 : kind;
         return kind == OF_ROUTER ? expert_choice_of(a, sh)->router : sh.share[k];
     }
@@ -48,6 +61,25 @@ struct expert_cursor {
         up = -1;
         map = maps + n / 2 - 1;
     }
+    /* A tile of a second product. */
+    __device__ void enter_second(const expert_args &a, const chain_shared &sh)
+    {
+        const expert_choice *c = expert_choice_of(a, sh);
+        const chain_share &share = sh.share[3];
+        int row_of_all = share.begin + tile * share.tile_rows, cols = a.product[3].cols;
+        const CUtensorMap *maps = a.maps + (layer * CHAIN_PRODUCTS + 3) * BOX_SIZES;
+        n_steps = share.n_steps;
+        if (which < c->n) {
+            row_of_all += choice_which(a, c)[which] * a.product[3].rows;
+        } else {
+            const expert_common &p = a.common[common(a, sh)];
+            cols = p.in.rows;
+            n_steps = p.out_steps;
+            maps = a.common_maps + (layer * 2 + 1) * BOX_SIZES;
+        }
+        take(maps, row_of_all, chain_tile_rows(share, tile));
+        pieces = min(cols / STEP_COLUMNS, CHAIN_WARPS);
+    }
     /* A tile of the experts' products. */
     __device__ void enter_expert(const expert_args &a, const chain_shared &sh)
     {
@@ -55,9 +87,7 @@ struct expert_cursor {
         const CUtensorMap *maps = a.maps + (layer * CHAIN_PRODUCTS + 2) * BOX_SIZES;
         int ffn = a.product[2].rows;
         if (kind == OF_SECOND) {
-            const chain_share &share = sh.share[3];
-            take(maps + BOX_SIZES, choice_which(a, c)[which] * a.product[3].rows + share.begin + tile * share.tile_rows,
-                 chain_tile_rows(share, tile));
+            enter_second(a, sh);
         } else {
             int rows = choice_which(a, c)[first.i] * ffn * 2;
             bool turns = expert_in_turns(a);
@@ -67,25 +97,31 @@ struct expert_cursor {
     }
     __device__ void enter(const expert_args &a, const chain_shared &sh)
     {
-        const chain_share &share = share_of(a, sh, kind);
-        int first_row = share.begin + tile * share.tile_rows, n_rows = chain_tile_rows(share, tile);
-        if (depends())
+        if (depends()) {
             enter_expert(a, sh);
-        else if (kind == OF_ROUTER)
-            take(a.router_maps + layer * BOX_SIZES, first_row, n_rows);
-        else
-            take(a.maps + (layer * CHAIN_PRODUCTS + (kind == OF_HEAD ? 0 : kind)) * BOX_SIZES, first_row, n_rows);
+            return;
+        }
+        const chain_share &share = share_of(a, sh);
+        const CUtensorMap *maps = a.maps + (layer * CHAIN_PRODUCTS + (kind == OF_HEAD ? 0 : kind)) * BOX_SIZES;
+        if (kind == OF_ROUTER)
+            maps = a.router_maps + layer * BOX_SIZES;
+        else if (kind == OF_COMMON)
+            maps = a.common_maps + layer * 2 * BOX_SIZES;
+        take(maps, share.begin + tile * share.tile_rows, chain_tile_rows(share, tile));
+        if (kind == OF_COMMON)
+            up = row + a.common[common(a, sh)].in.rows;
     }
     /* Is there something of this kind for the block? */
     __device__ bool begin(const expert_args &a, const chain_shared &sh)
     {
-        const expert_choice *c = expert_choice_of(a, sh);
-        n_steps = share_of(a, sh, kind).n_steps;
+        if ((kind == OF_ROUTER && !expert_layer_of(a, sh, layer).routed) || (kind == OF_COMMON && common(a, sh) < 0))
+            return false;
+        n_steps = share_of(a, sh).n_steps;
         if (kind == OF_FIRST) {
-            first = c->first;
+            first = expert_choice_of(a, sh)->first;
             return !first.done();
         }
-        return share_of(a, sh, kind).n_tiles > 0 && (kind != OF_SECOND || c->n > 0);
+        return share_of(a, sh).n_tiles > 0 && (kind != OF_SECOND || n_seconds(a, sh) > 0);
     }
     /* At the beginning of these weights, or of the next ones that the block needs; or where a choice is not made. */
     __device__ void open(const expert_args &a, const chain_shared &sh, int of_layer, int of_kind, int known)
@@ -115,10 +151,10 @@ struct expert_cursor {
             first.next(a);
             return !first.done();
         }
-        if (kind == OF_SECOND && ++which < expert_choice_of(a, sh)->n)
+        if (kind == OF_SECOND && ++which < n_seconds(a, sh))
             return true;
         which = 0;
-        return ++tile < share_of(a, sh, kind).n_tiles;
+        return ++tile < share_of(a, sh).n_tiles;
     }
     __device__ void next(const expert_args &a, const chain_shared &sh, int known)
     {
@@ -144,8 +180,7 @@ struct expert_cursor {
     __device__ int lines(const expert_args &a) const
     {
         int rows = up >= 0 ? 2 * n : n;
-        return kind == OF_SECOND ? (rows * min(a.product[3].cols / STEP_COLUMNS, CHAIN_WARPS) + 15) / CHAIN_WARPS
-                                 : rows;
+        return kind == OF_SECOND ? (rows * pieces + CHAIN_WARPS - 1) / CHAIN_WARPS : rows;
     }
 };
 
@@ -160,6 +195,10 @@ __device__ static inline void expert_announce(const expert_args &a, const chain_
     const CUtensorMap *maps = a.maps + layer * CHAIN_PRODUCTS * BOX_SIZES;
     if (kind == OF_ROUTER) {
         box_map_prefetch(a.router_maps + layer * BOX_SIZES);
+    } else if (kind == OF_COMMON) {
+        const CUtensorMap *common = a.common_maps + layer * 2 * BOX_SIZES;
+        box_map_prefetch(common + CHAIN_OCTET / 2 - 1);
+        box_map_prefetch(common + BOX_SIZES + CHAIN_ROWS / 2 - 1);
     } else if (kind == OF_FIRST) {
         for (int n = 2, turns = expert_in_turns(a) ? 2 : 1; n <= CHAIN_OCTET; n += 2)
             box_map_prefetch(maps + 2 * BOX_SIZES + turns * n / 2 - 1);
@@ -174,6 +213,8 @@ __device__ static inline void expert_announce_after(const expert_args &a, const 
     if (kind == OF_QKV) {
         expert_announce(a, sh, layer, OF_OUT);
         expert_announce(a, sh, layer, OF_ROUTER);
+        if (layer < a.n_layers && expert_layer_of(a, sh, layer).common >= 0)
+            expert_announce(a, sh, layer, OF_COMMON);
         expert_announce(a, sh, layer, OF_FIRST);
     } else if (kind == OF_OUT) {
         expert_announce(a, sh, layer, OF_SECOND);
