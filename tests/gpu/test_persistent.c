@@ -144,7 +144,7 @@ static const struct subject mixtures[] = {
      false, NULL, false, 30},
     {"qwen2_moe, all of 5 experts, gated shared, second layer dense",
      MOE("qwen2_moe",
-         "\"vocab_size\":801,\"hidden_size\":1088,\"intermediate_size\":1664,\"moe_intermediate_size\":256,"
+         "\"vocab_size\":801,\"hidden_size\":1024,\"intermediate_size\":1664,\"moe_intermediate_size\":256,"
          "\"shared_expert_intermediate_size\":1152,\"num_experts\":5,\"num_experts_per_tok\":5,\"num_hidden_"
          "layers\":3,\"mlp_only_layers\":[1],\"head_dim\":64"),
      false, NULL, false, 0},

@@ -140,12 +140,15 @@ static void open_common(struct queue *q, struct expert_step *x, const struct dec
 {
     struct expert_args *a = &x->args;
     int most = 0;
+    for (struct expert_common &common : a->common) {
+        common.in = x->p->args.product[2];
+        common.in.rows = 0;
+    }
     for (int l = 0; l < m->model.n_layers; l++) {
         const struct decode_common *common = &m->common[l];
         if (common->out == nullptr)
             continue;
         struct expert_common *to = &a->common[m->router[l] != nullptr ? COMMON_BESIDE : COMMON_ALONE];
-        to->in = x->p->args.product[2];
         to->in.rows = common->out->cols;
         to->out_steps = (common->out->cols + CHAIN_WARPS * STEP_COLUMNS - 1) / (CHAIN_WARPS * STEP_COLUMNS);
         most = max(most, common->out->cols);
