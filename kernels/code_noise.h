@@ -1,4 +1,4 @@
-/* kernels/code_noise.h - random codes, for benchmarks without a checkpoint. */
+/* kernels/code_noise.h - random codes, for benchmarks without a checkpoint, for CPU and CUDA alike. */
 #ifndef KERNELS_CODE_NOISE_H
 #define KERNELS_CODE_NOISE_H
 
@@ -6,17 +6,29 @@
 
 #include <math.h>
 
+#ifdef __CUDACC__
+#define CODE_NOISE_INLINE __host__ __device__ static inline
+#else
+#define CODE_NOISE_INLINE static inline
+#endif
+
 /* The scale that makes random codes like uniform numbers of [-range, range]; for SCALE_E8M0 the power of two below. */
 static inline float code_noise_scale(enum codes codes, float range)
 {
-    static const float deviation[CODES_COUNT] = {1, 130, 74, 4.6f, 2.9f}; /* of all codes alike */
+    static const float deviation[CODES_COUNT] = {1, 107, 74, 4.2f, 2.9f}; /* of code_noise's codes */
     return range / sqrtf(3) / deviation[codes];
 }
 
-/* A random byte of codes: all are numbers. */
-static inline uint8_t code_noise(enum codes codes, uint8_t bits)
+/* Random codes out of eight random bytes: all are numbers, and those of 4 bits have the mean 0. (INT4's from 0 to 15
+ * are half a code below their zero on the average: each of an input's columns would add the same to all results.) */
+CODE_NOISE_INLINE uint64_t code_noise(enum codes codes, uint64_t bits)
 {
-    return codes == CODES_E4M3 && (bits & 0x7f) == 0x7f ? (uint8_t)(bits ^ 1) : bits;
+    const uint64_t NIBBLES = 0x1111111111111111u;
+    if (codes == CODES_E4M3) /* bytes that are no number lose their lowest bit */
+        bits ^= (((bits & 0x7f7f7f7f7f7f7f7fu) + 0x0101010101010101u) & 0x8080808080808080u) >> 7;
+    if (codes == CODES_INT4) /* 0 becomes 8 */
+        bits |= (~(bits | bits >> 1 | bits >> 2 | bits >> 3) & NIBBLES) << 3;
+    return bits;
 }
 
 #endif

@@ -30,14 +30,25 @@ static int take_tokens(struct checkpoint *c, const struct model_config *m, const
     return e->code == ERR_NONE ? 0 : -1;
 }
 
+/* A head that drafts every token keeps their order: row i is token i. */
+static int expect_own_order(const struct checkpoint *c, const struct model_config *m, const int64_t *difference,
+                            struct err *e)
+{
+    for (int i = 0; i < m->vocab; i++)
+        if (difference[i] != 0)
+            return ERR(e, ERR_UNSUPPORTED, "%s: \"" MAP "\"[%d] is %lld, expected 0: the head drafts every token",
+                       checkpoint_short_path(c->dir), i, (long long)difference[i]);
+    return 0;
+}
+
 int drafting_read(struct checkpoint *c, struct model_config *m, struct err *e)
 {
     if (!model_is_eagle(m))
         return 0;
     m->drafting.embeds = has_embedding(c);
-    if (m->drafting.vocab == m->vocab)
-        return 0;
     int tensor = checkpoint_find(c, MAP);
+    if (tensor < 0 && m->drafting.vocab == m->vocab)
+        return 0;
     if (tensor < 0)
         return ERR(e, ERR_INPUT,
                    "%s: tensor \"" MAP "\" is missing; config.json needs it, since \"draft_vocab_size\" is %d and "
@@ -49,7 +60,8 @@ int drafting_read(struct checkpoint *c, struct model_config *m, struct err *e)
                    checkpoint_short_path(c->dir), c->text + t->dtype, t->n_dims, m->drafting.vocab);
     int64_t *difference = err_calloc(e, (size_t)m->drafting.vocab, sizeof *difference, "tokens that are drafted");
     if (difference != NULL && checkpoint_read_tensor(c, tensor, difference, e) == 0)
-        (void)take_tokens(c, m, difference, e);
+        (void)(m->drafting.vocab == m->vocab ? expect_own_order(c, m, difference, e)
+                                             : take_tokens(c, m, difference, e));
     free(difference);
     return e->code == ERR_NONE ? 0 : -1;
 }

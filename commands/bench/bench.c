@@ -92,6 +92,8 @@ static int check_unused(const struct bench_options *o, struct err *e)
         return ERR(e, ERR_USAGE, "--tokenizer belongs to --throughput, which is not given");
     if (o->tokenizer == NULL && o->json_schema != NULL)
         return ERR(e, ERR_USAGE, "--json-schema needs --tokenizer, which is not given");
+    if (o->beside != NULL)
+        return ERR(e, ERR_USAGE, "--beside needs --model-switch, which is not given");
     if (o->n_gen == 0 && o->latency == NULL && o->batch != 1)
         return ERR(e, ERR_USAGE, "--batch belongs to --n-gen and --latency, and neither is measured");
     if (o->n_gen == 0 && o->n_depth != 0)

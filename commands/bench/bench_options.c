@@ -51,6 +51,9 @@ static const struct opt rows[] = {
         "model-switch", "A,B", model_switch,
         "measure only the switch between two folders of models, in turn: the time from a request for the one that is "
         "not loaded to its first token, unloading of the other included; --n-prompt, --repetitions and --warmup apply"),
+    TEXT("beside", "C", beside,
+         "a third folder: its model generates during --model-switch, --batch sequences at once, and the times between "
+         "its tokens are shown, with and without a switch going on"),
     INTEGER("repetitions", repetitions, 1, 1000, -1, "measurements of each kind (default 5)"),
     INTEGER("warmup", warmup, 0, 1000, -1, "runs of each kind before its measurements (default 1)"),
     FLAG("step-times", step_times,

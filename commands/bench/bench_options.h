@@ -11,6 +11,7 @@ struct bench_options {
     struct run_options run;
     const char *config, *quantization, *latency, *throughput, *tokenizer, *json_schema;
     const char *model_switch; /* two folders with a comma between them; NULL: one model is measured */
+    const char *beside;       /* a folder: a model that runs meanwhile; NULL: none does */
     int64_t n_prompt, n_gen, n_depth, batch;
     int64_t repetitions, warmup, num_prompts, max_batch, shared_prefix; /* -1: not given */
     bool profile, step_times;

@@ -20,6 +20,15 @@ void durations_add(struct durations *h, double seconds)
     h->highest = seconds > h->highest ? seconds : h->highest;
 }
 
+void durations_merge(struct durations *h, const struct durations *other)
+{
+    for (int i = 0; i < DURATIONS_BINS; i++)
+        h->bin[i] += other->bin[i];
+    h->n += other->n;
+    h->sum += other->sum;
+    h->highest = other->highest > h->highest ? other->highest : h->highest;
+}
+
 double durations_at(const struct durations *h, double share)
 {
     double rank = ceil(share * (double)h->n);

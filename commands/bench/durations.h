@@ -15,6 +15,9 @@ struct durations {
 /* seconds >= 0 */
 void durations_add(struct durations *h, double seconds);
 
+/* All times of other are in h, too. */
+void durations_merge(struct durations *h, const struct durations *other);
+
 /* The time that a share (0 to 1) of all does not exceed, within half a per cent; 0 where there is none. */
 double durations_at(const struct durations *h, double share);
 

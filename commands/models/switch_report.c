@@ -21,6 +21,43 @@ void switch_figures_add(struct switch_figures *f, int to, const double part[N_SW
     f->n[to]++;
 }
 
+/* The times of the model beside under one name: of what went on from `first` to `last`. */
+struct beside_line {
+    double n, median, longest, rate; /* steps; s; tokens/s */
+};
+
+static struct beside_line beside_line(const struct switch_about *about, enum meanwhile first, enum meanwhile last)
+{
+    struct durations all;
+    beside_add_up(about->beside, first, last, &all);
+    return (struct beside_line){(double)all.n, durations_at(&all, 0.5), all.highest,
+                                all.sum > 0 ? about->batch * (double)all.n / all.sum : 0};
+}
+
+static void print_beside(const char *name, struct beside_line l)
+{
+    printf("  %-26s %12.3f %10.3f    %10.1f\n", name, 1e3 * l.median, 1e3 * l.longest, l.rate);
+}
+
+static void beside_table(const struct switch_about *about)
+{
+    const struct beside_line alone = beside_line(about, MEANWHILE_NOTHING, MEANWHILE_NOTHING);
+    const struct beside_line loading = beside_line(about, MEANWHILE_READ, MEANWHILE_COMMIT);
+    char name[80];
+    (void)snprintf(name, sizeof name, "a step of %.40s, batch %d", about->beside_name, about->batch);
+    printf("%-28s %12s %10s    %10s\n", name, "median", "longest", "tokens/s");
+    print_beside("alone", alone);
+    print_beside("beside the other's steps", beside_line(about, MEANWHILE_TOKEN, MEANWHILE_TOKEN));
+    print_beside("while models are exchanged", loading);
+    for (int i = MEANWHILE_READ; i < N_MEANWHILE; i++) {
+        (void)snprintf(name, sizeof name, "  %s", meanwhile_name((enum meanwhile)i));
+        print_beside(name, beside_line(about, (enum meanwhile)i, (enum meanwhile)i));
+    }
+    if (alone.median > 0 && alone.rate > 0)
+        printf("its longest step while models are exchanged: %.2f x the median alone; its speed: %.1f %%\n",
+               loading.longest / alone.median, 100 * loading.rate / alone.rate);
+}
+
 void switch_report_table(const struct switch_figures *f, const struct switch_about *about)
 {
     printf("model switch on %s, %d rank%s: milliseconds from a request of %d tokens to its first token, %d switches to "
@@ -35,6 +72,8 @@ void switch_report_table(const struct switch_figures *f, const struct switch_abo
                            i == SWITCH_ALL ? about->name[to] : part_name(i));
             printf("%-28s %12.3f %10.3f .. %10.3f\n", name, 1e3 * s.median, 1e3 * s.lowest, 1e3 * s.highest);
         }
+    if (about->beside_name != NULL)
+        beside_table(about);
 }
 
 /* [median, lowest, highest] */
@@ -42,6 +81,20 @@ static json_t *json_spread(const double *seconds, int n)
 {
     struct spread s = spread_of(seconds, n);
     return json_pack("[f, f, f]", 1e3 * s.median, 1e3 * s.lowest, 1e3 * s.highest);
+}
+
+static json_t *json_beside(const struct switch_about *about)
+{
+    json_t *root = json_pack("{s:s, s:i}", "model", about->beside_name, "batch", about->batch);
+    for (int i = 0; i < N_MEANWHILE + 1; i++) {
+        enum meanwhile from = i == 0 ? MEANWHILE_READ : (enum meanwhile)(i - 1), to = i == 0 ? MEANWHILE_COMMIT : from;
+        struct beside_line l = beside_line(about, from, to);
+        (void)json_object_set_new(root, i == 0 ? "exchange" : meanwhile_name(from),
+                                  json_pack("{s:I, s:f, s:f, s:f}", "steps", (json_int_t)l.n, "median_milliseconds",
+                                            1e3 * l.median, "longest_milliseconds", 1e3 * l.longest,
+                                            "tokens_per_second", l.rate));
+    }
+    return root;
 }
 
 void switch_report_json(const struct switch_figures *f, const struct switch_about *about)
@@ -59,6 +112,8 @@ void switch_report_json(const struct switch_figures *f, const struct switch_abou
     json_t *root =
         json_pack("{s:s, s:i, s:i, s:i, s:i, s:o}", "device", about->device, "ranks", about->n_ranks, "n_prompt",
                   about->n_prompt, "repetitions", f->repetitions, "warmup", f->warmups, "model_switch", list);
+    if (about->beside_name != NULL)
+        (void)json_object_set_new(root, "beside", json_beside(about));
     (void)json_print(root, stdout, JSON_INDENT(2));
     (void)putchar('\n');
     json_decref(root);

@@ -3,6 +3,7 @@
 #define MODELS_SWITCH_REPORT_H
 
 #include "commands/bench/spread.h"
+#include "commands/models/beside.h"
 #include "plan/load_phases.h"
 
 /* A switch and its parts, in their order; those of the load are enum load_phase from SWITCH_OPEN on. */
@@ -24,6 +25,9 @@ struct switch_about {
     const char *name[2]; /* of the models */
     const char *device;
     int n_ranks, n_prompt;
+    const char *beside_name; /* NULL: no model ran meanwhile */
+    int batch;               /* of its sequences */
+    const struct beside *beside;
 };
 
 void switch_figures_add(struct switch_figures *f, int to, const double part[N_SWITCH_PARTS]);

@@ -39,9 +39,10 @@ static void fill_codes(struct queue *q, struct weight *w, uint64_t seed, float r
     size_t n_scales = (size_t)w->rows * (size_t)code_groups(f, w->cols), n_words = scales / sizeof(uint64_t);
     float scale = code_noise_scale(f->codes, range);
 #pragma omp parallel for num_threads(cpu_threads(q, scales)) schedule(static)
-    for (size_t i = 0; i < n_words; i++)
-        for (size_t k = 0; k < sizeof(uint64_t); k++)
-            data[i * sizeof(uint64_t) + k] = code_noise(f->codes, (uint8_t)(splitmix64(seed, i) >> 8 * k));
+    for (size_t i = 0; i < n_words; i++) {
+        uint64_t word = code_noise(f->codes, splitmix64(seed, i));
+        memcpy(data + i * sizeof word, &word, sizeof word);
+    }
     for (size_t i = 0; i < n_scales; i++)
         if (f->scale == SCALE_F32)
             memcpy(data + scales + i * sizeof scale, &scale, sizeof scale);

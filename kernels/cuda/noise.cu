@@ -27,15 +27,10 @@ __global__ void noise_kernel(T *data, size_t n, uint64_t seed, float center, flo
     }
 }
 
-__global__ void codes_kernel(uint64_t *data, size_t n, uint64_t seed, bool e4m3)
+__global__ void codes_kernel(uint64_t *data, size_t n, uint64_t seed, enum codes codes)
 {
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x) {
-        uint64_t word = splitmix64(seed, i);
-        for (int k = 0; k < 64 && e4m3; k += 8)
-            if ((word >> k & 0x7f) == 0x7f)
-                word ^= (uint64_t)1 << k;
-        data[i] = word;
-    }
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += (size_t)gridDim.x * blockDim.x)
+        data[i] = code_noise(codes, splitmix64(seed, i));
 }
 
 __global__ void scales_kernel(uint8_t *scales, size_t n, float scale, uint8_t exponent, bool floats)
@@ -53,8 +48,7 @@ static void fill_codes(struct queue *q, struct weight *w, uint64_t seed, float r
     uint8_t *data = (uint8_t *)w->data;
     size_t scales = code_scales_at(f, w->rows, w->cols), n = (size_t)w->rows * (size_t)code_groups(f, w->cols);
     float scale = code_noise_scale(f->codes, range);
-    codes_kernel<<<blocks_for(scales / 8, 256), 256, 0, cuda_stream(q)>>>((uint64_t *)data, scales / 8, seed,
-                                                                          f->codes == CODES_E4M3);
+    codes_kernel<<<blocks_for(scales / 8, 256), 256, 0, cuda_stream(q)>>>((uint64_t *)data, scales / 8, seed, f->codes);
     scales_kernel<<<blocks_for(n, 256), 256, 0, cuda_stream(q)>>>(
         data + scales, n, scale, (uint8_t)(127 + ilogbf(scale)), f->scale == SCALE_F32);
     if (f->zeros)

@@ -158,10 +158,11 @@ static void choose_step(struct instance *i, struct world *w, const struct fit_pa
                         struct err *e)
 {
     int wanted = part->limits.max_batch_tokens, mine = wanted, all = wanted;
+    int sharers = i->ops->shares_host_memory ? w->n_node_ranks : 1;
     if (!setup->tokens_chosen)
         return;
     if (e->code == ERR_NONE)
-        mine = fit_step(part, i->ops, i->ops->free_memory(&i->q), e);
+        mine = fit_step(part, i->ops, i->ops->free_memory(&i->q) / (size_t)sharers, e);
     MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->comm));
     if (all < wanted)
         log_info("%d tokens per step instead of %d: memory is short", all, wanted);

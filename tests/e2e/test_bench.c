@@ -425,11 +425,48 @@ static void switches(int ranks)
     case_end();
 }
 
+/* A third model runs meanwhile: it has steps alone, and steps beside each part of a switch. */
+static void switches_beside(int ranks)
+{
+    static const char *const part[] = {"alone", "exchange", "unload", "begin", "commit"};
+    const struct process_setup setup = {.ranks = ranks};
+    struct process p;
+    char dir[256], third[256], both[800];
+    models_fixture(dir, "gpt2-3h");
+    models_fixture(third, "llama-mha");
+    (void)snprintf(both, sizeof both, "%s,%s", models_demo(), dir);
+    case_begin("bench of switches beside a model that runs, on %d rank(s)", ranks);
+    process_run(&p, &setup,
+                LIST("bench", "--model-switch", both, "--beside", third, "--batch", "3", "--n-prompt", "5",
+                     "--repetitions", "2", "--json"));
+    json_t *o = json_loads(p.text[PROCESS_OUT], 0, NULL);
+    const json_t *beside = json_object_get(o, "beside");
+    case_check(p.status == 0 && json_array_size(json_object_get(o, "model_switch")) == 2, "status %d: %s", p.status,
+               p.text[PROCESS_ERR]);
+    case_check(json_integer_value(json_object_get(beside, "batch")) == 3, "the batch");
+    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
+        const json_t *one = json_object_get(beside, part[i]);
+        double median = json_number_value(json_object_get(one, "median_milliseconds"));
+        double longest = json_number_value(json_object_get(one, "longest_milliseconds"));
+        json_int_t n = json_integer_value(json_object_get(one, "steps"));
+        case_check(n >= 4 || (n >= 1 && i < 2), "%s: %lld steps", part[i], (long long)n);
+        case_check(median > 0 && median <= longest, "%s: %g of %g ms", part[i], median, longest);
+        case_check(json_number_value(json_object_get(one, "tokens_per_second")) > 0, "%s: no tokens", part[i]);
+    }
+    json_decref(o);
+    process_free(&p);
+    files_remove_dir(dir);
+    files_remove_dir(third);
+    case_end();
+}
+
 int main(void)
 {
     quantised();
     switches(1);
     switches(2);
+    switches_beside(1);
+    switches_beside(2);
     measures(1, false);
     measures(3, false);
     measures(2, true);
@@ -458,6 +495,7 @@ int main(void)
     refused("no model", LIST("bench"));
     refused("a switch to nothing", LIST("bench", "--model-switch", models_demo()));
     refused("a switch beside a model", LIST("bench", "--model-switch", "a,b", "--model", models_demo()));
+    refused("a model beside no switch", LIST("bench", "--model", models_demo(), "--beside", models_demo()));
     refused("a switch with a draft model", LIST("bench", "--model-switch", "a,b", "--draft-model", models_demo()));
     refused("a switch on other ranks", LIST("bench", "--model-switch", "a,b", "--tensor-parallel", "1"));
     refused("a switch of weights made FP8", LIST("bench", "--model-switch", "a,b", "--quantization", "fp8"));

@@ -75,6 +75,15 @@ bool serving_start_models(struct serving *s, const char *dir, int ranks, const c
     return start(s, "--models-dir", dir, ranks, SERVING_IPC, more, env);
 }
 
+/* Why it did not end as it should: the last of what it said. */
+static void print_end(const struct serving *s, pid_t told)
+{
+    const char *text = s->p.text[PROCESS_ERR] != NULL ? s->p.text[PROCESS_ERR] : "";
+    size_t n = strlen(text);
+    printf("# serve %s, process %d was told to: %s\n", s->p.timed_out ? "did not end" : "ended badly", (int)told,
+           text + (n > 1500 ? n - 1500 : 0));
+}
+
 int serving_stop(struct serving *s)
 {
     s->p.limit = seconds_now() - s->p.started + END_SECONDS;
@@ -83,6 +92,8 @@ int serving_stop(struct serving *s)
         (void)kill(rank, SIGUSR1);
     process_wait(&s->p);
     int status = s->p.timed_out ? -1 : s->p.status;
+    if (status != 0)
+        print_end(s, rank);
     process_free(&s->p);
     files_remove_dir(s->dir);
     return status;

@@ -119,9 +119,12 @@ static void targets(void **state)
     expect_text(&e, ERR_USAGE, "draft model head: a vocabulary of 100 tokens, expected the model's 99");
 }
 
-/* Copy a head; its map has `value` in place `at` instead. */
-static int read_damaged(int at, int64_t value, int vocab, struct checkpoint *c, struct err *e)
+enum { ROWS = 40, NO_ROW = -1, EVERY_ROW = -2 };
+
+/* Copy a head whose map has `value` in row `at`; its config claims `drafted` of `vocab` tokens. */
+static int read_damaged(int at, int64_t value, int drafted, int vocab, struct checkpoint *c, struct err *e)
 {
+    int first = at == EVERY_ROW ? 0 : at, last = at == EVERY_ROW ? ROWS - 1 : at;
     struct folder f;
     static char bytes[100000];
     FILE *file = fopen(HEADS "eagle3-llama/model.safetensors", "rb");
@@ -130,10 +133,11 @@ static int read_damaged(int at, int64_t value, int vocab, struct checkpoint *c, 
     (void)fclose(file);
     *e = (struct err){0};
     assert_int_equal(model_config_read(&m, HEADS "eagle3-llama", e), 0);
-    m.drafting.vocab = vocab;
+    m.drafting.vocab = drafted;
+    m.vocab = vocab;
     assert_int_equal(checkpoint_open(c, HEADS "eagle3-llama", e), 0);
-    if (at >= 0)
-        memcpy(bytes + c->tensor[checkpoint_find(c, "d2t")].offset + 8 * (size_t)at, &value, sizeof value);
+    for (int row = first; row >= 0 && row <= last; row++)
+        memcpy(bytes + c->tensor[checkpoint_find(c, "d2t")].offset + 8 * (size_t)row, &value, sizeof value);
     checkpoint_close(c);
     folder_make(&f);
     folder_write(&f, "model.safetensors", bytes, n);
@@ -148,21 +152,35 @@ static void maps(void **state)
     struct err e;
     struct checkpoint c;
     (void)state;
-    assert_int_equal(read_damaged(-1, 0, 40, &c, &e), 0);
+    assert_int_equal(read_damaged(NO_ROW, 0, ROWS, 109, &c, &e), 0);
     assert_false(m.drafting.embeds);
-    assert_int_equal(c.n_drafted, 40);
-    for (int i = 1; i < 40; i++)
+    assert_int_equal(c.n_drafted, ROWS);
+    for (int i = 1; i < ROWS; i++)
         assert_true(c.drafted[i] > c.drafted[i - 1] && c.drafted[i] < m.vocab);
     int32_t second = c.drafted[1];
     checkpoint_close(&c);
     const int64_t bad[] = {-1, 109, INT64_MAX, INT64_MIN, second};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-        assert_int_equal(read_damaged(0, bad[i], 40, &c, &e), -1);
+        assert_int_equal(read_damaged(0, bad[i], ROWS, 109, &c, &e), -1);
         EXPECT_PARTS(&e, ERR_INPUT, "\"d2t\"[", "expected a token below 109 that no other row has");
         checkpoint_close(&c);
     }
-    assert_int_equal(read_damaged(-1, 0, 39, &c, &e), -1);
+    assert_int_equal(read_damaged(NO_ROW, 0, 39, 109, &c, &e), -1);
     EXPECT_PARTS(&e, ERR_UNSUPPORTED, "\"d2t\" is I64 of 1 dimensions, expected I64 of [39]");
+    checkpoint_close(&c);
+}
+
+/* A head that drafts every token keeps their order: a map that says otherwise is refused, not ignored. */
+static void whole_vocabulary(void **state)
+{
+    struct err e;
+    struct checkpoint c;
+    (void)state;
+    assert_int_equal(read_damaged(EVERY_ROW, 0, ROWS, ROWS, &c, &e), 0);
+    assert_int_equal(c.n_drafted, 0);
+    checkpoint_close(&c);
+    assert_int_equal(read_damaged(NO_ROW, 0, ROWS, ROWS, &c, &e), -1);
+    EXPECT_PARTS(&e, ERR_UNSUPPORTED, "\"d2t\"[", "expected 0: the head drafts every token");
     checkpoint_close(&c);
 }
 
@@ -207,8 +225,8 @@ static void tensors(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(forms), cmocka_unit_test(refused_configs), cmocka_unit_test(targets),
-        cmocka_unit_test(maps),  cmocka_unit_test(tensors),
+        cmocka_unit_test(forms), cmocka_unit_test(refused_configs),  cmocka_unit_test(targets),
+        cmocka_unit_test(maps),  cmocka_unit_test(whole_vocabulary), cmocka_unit_test(tensors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
