@@ -192,10 +192,11 @@ __device__ static inline uint32_t expert_key(const struct routing &how, float lo
 }
 
 /* The logits of all tokens, out of their words, and the keys. */
+template <bool FULL>
 __device__ static inline void expert_await_logits(const expert_args &a, const expert_choice *c,
                                                   const expert_layer &more, uint32_t epoch)
 {
-    const void *correction = a.how.sigmoid ? more.router_bias : nullptr;
+    const void *correction = FULL && a.how.sigmoid ? more.router_bias : nullptr;
     int pitch = expert_logits_pitch(a.how.n_experts), n = a.how.n_experts;
 #pragma unroll 1
     for (int i = threadIdx.x; i < a.n_tokens * pitch / 2; i += CHAIN_THREADS) {
@@ -209,7 +210,9 @@ __device__ static inline void expert_await_logits(const expert_args &a, const ex
 #pragma unroll
         for (int k = 0; k < 2; k++) {
             choice_logits(a, c)[i * 2 + k] = logit[k];
-            choice_keys(a, c)[i * 2 + k] = e + k < n ? expert_key(a.how, logit[k], bias[k]) : 0;
+            choice_keys(a, c)[i * 2 + k] = e + k >= n ? 0
+                                           : FULL     ? expert_key(a.how, logit[k], bias[k])
+                                                      : ordered(logit[k]);
         }
     }
 }
@@ -296,8 +299,10 @@ __device__ static inline void expert_list(const expert_args &a, expert_choice *c
 }
 
 /* The shares of a token's chosen experts, as choose_experts has it. A warp has a token. */
+template <bool FULL>
 __device__ static inline void expert_shares(const expert_args &a, const expert_choice *c, int t)
 {
+    const bool sigmoids = FULL && a.how.sigmoid;
     int lane = threadIdx.x % 32, k = a.how.n_chosen;
     const float *logits = choice_logits(a, c) + t * expert_logits_pitch(a.how.n_experts);
     float most = -INFINITY, all = 0;
@@ -307,17 +312,18 @@ __device__ static inline void expert_shares(const expert_args &a, const expert_c
     for (int d = 16; d > 0; d /= 2)
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, d));
     for (int e = lane; e < a.how.n_experts; e += 32)
-        all += a.how.sigmoid ? logits[e] : expf(logits[e] - most);
+        all += sigmoids ? logits[e] : expf(logits[e] - most);
     all = warp_sum(all); /* not a number if some logit is none: then all shares are none, for it must show */
     float logit = lane < k ? logits[choice_expert(a, c)[t * k + lane]] : 0.0f;
-    float part = lane >= k ? 0.0f : a.how.sigmoid ? sigmoid(logit) : expf(logit - most), chosen = warp_sum(part);
-    float whole = a.how.normalised ? chosen + 1e-20f : a.how.sigmoid ? 1.0f : all;
+    float part = lane >= k ? 0.0f : sigmoids ? sigmoid(logit) : expf(logit - most), chosen = warp_sum(part);
+    float whole = a.how.normalised ? chosen + 1e-20f : sigmoids ? 1.0f : all;
     if (lane < k)
         choice_share(a, c)[t * k + lane] = isnan(all) ? all : a.how.scale * (part / whole);
 }
 
 /* By all warps that compute. Only then may the layer's weights of experts be asked for. Shares are seen by all after
  * the next barrier. */
+template <bool FULL>
 __device__ static inline void expert_choose(const expert_args &a, const chain_shared &sh, const expert_layer &more,
                                             uint32_t epoch)
 {
@@ -326,9 +332,9 @@ __device__ static inline void expert_choose(const expert_args &a, const chain_sh
         c->taken[i] = 0;
     for (int i = threadIdx.x; i < expert_pairs(a) * NARROW_TOKENS; i += CHAIN_THREADS)
         choice_pair(a, c)[i] = -1;
-    expert_await_logits(a, c, more, epoch);
+    expert_await_logits<FULL>(a, c, more, epoch);
     chain_sync();
-    if (a.how.n_groups > 1) {
+    if (FULL && a.how.n_groups > 1) {
         if ((int)threadIdx.x / 32 < a.n_tokens)
             expert_keep_groups(a, c, threadIdx.x / 32);
         chain_sync();
@@ -340,7 +346,7 @@ __device__ static inline void expert_choose(const expert_args &a, const chain_sh
     if (threadIdx.x == 0)
         barrier_arrive(shared_address(&c->made));
     if ((int)threadIdx.x / 32 < a.n_tokens)
-        expert_shares(a, c, threadIdx.x / 32);
+        expert_shares<FULL>(a, c, threadIdx.x / 32);
 }
 
 #endif

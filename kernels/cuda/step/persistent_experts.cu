@@ -14,6 +14,7 @@
 struct expert_step {
     struct persistent *p;
     struct expert_args args; /* but for the chain_args that change */
+    const struct expert_kernels *kernels;
     int bias_rows, max_tokens;
     bool has_biases, has_gates; /* of the experts' second products; of common MLPs */
 };
@@ -265,6 +266,14 @@ static void drop_wide(struct queue *q, struct persistent *p)
     p->has_wide = false;
 }
 
+static bool needs_full(const struct decode_mixture *m)
+{
+    bool full = m->routing->sigmoid || m->routing->n_groups > 1;
+    for (int l = 0; l < m->model.n_layers; l++)
+        full = full || m->router[l] == nullptr || m->common[l].out != nullptr;
+    return full;
+}
+
 static void open_mixture(struct queue *q, struct persistent *p, const struct decode_mixture *m)
 {
     struct expert_step *x = (struct expert_step *)err_calloc(&q->err, 1, sizeof *x, "step of experts");
@@ -277,8 +286,9 @@ static void open_mixture(struct queue *q, struct persistent *p, const struct dec
     fill_args(q, x, m);
     while (x->max_tokens < NARROW_TOKENS && find_slots(x, n_blocks, x->max_tokens + 1) > 0)
         x->max_tokens++;
-    expert_kernels_bf16.open(q, p->max_shared);
-    expert_kernels_bf16.patience(q, PATIENCE, PATIENCE_OWN);
+    x->kernels = needs_full(m) ? &expert_kernels_bf16_full : &expert_kernels_bf16;
+    x->kernels->open(q, p->max_shared);
+    x->kernels->patience(q, PATIENCE, PATIENCE_OWN);
 }
 
 extern "C" void *cuda_any_open(struct queue *q, const struct decode_model *m)
@@ -326,5 +336,5 @@ extern "C" void cuda_any_run(struct queue *q, void *p, void *logits, const struc
     static_cast<struct chain_args &>(a) = x->p->args;
     a.at = make_layout(x, n_blocks, slots, batch->n_tokens, &a.choice, &a.more_at, &a.gates);
     set_batch(&a, batch, cos_sin, logits);
-    expert_kernels_bf16.run(q, slots, &a);
+    x->kernels->run(q, slots, &a);
 }

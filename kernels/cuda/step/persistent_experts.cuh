@@ -132,12 +132,12 @@ __device__ static inline void expert_inputs(const activation_rows &rows, T *plac
 }
 
 /* The inputs of the layer's second products. */
-template <typename T>
+template <typename T, bool FULL>
 __device__ static inline void expert_second_inputs(const expert_args &a, const chain_shared &sh,
                                                    const expert_layer &more, uint32_t epoch)
 {
     T *place = sh.at<T>(a.at.input);
-    if (more.routed) {
+    if (!FULL || more.routed) {
         const int32_t *expert = choice_expert(a, expert_choice_of(a, sh));
         const activation_rows pairs = {a.pairs, expert_pairs(a), a.product[3].cols, sh.share[3].n_steps, a.pair_pitch};
         expert_inputs(pairs, place, epoch, [&](int p) {
@@ -145,7 +145,7 @@ __device__ static inline void expert_second_inputs(const expert_args &a, const c
             return held >= 0 && held < a.n_held;
         });
     }
-    if (more.common >= 0) {
+    if (FULL && more.common >= 0) {
         const expert_common &p = a.common[more.common];
         const activation_rows tokens = {a.common_words, a.n_tokens, p.in.rows, p.out_steps,
                                         expert_pair_pitch(p.in.rows)};
@@ -213,7 +213,7 @@ __device__ static inline void expert_add_common(weight_ring<SLOTS> &ring, const 
 
 /* One tile of the sum over the experts, n rows. biases: what they say, [n_tokens][x_rows] from the tile's first row on;
  * NULL: there are none. */
-template <typename T, int SLOTS>
+template <typename T, bool FULL, int SLOTS>
 __device__ static inline void expert_tile(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh, int n,
                                           const expert_layer &more, const float *biases, float *partial)
 {
@@ -241,7 +241,7 @@ __device__ static inline void expert_tile(weight_ring<SLOTS> &ring, const expert
                 if (p >= 0)
                     all[r][k] = fmaf(share, one[r][k], all[r][k]);
     }
-    if (more.common >= 0)
+    if (FULL && more.common >= 0)
         expert_add_common<T>(ring, a, sh, at, more, all);
     float *to = partial + ((int)threadIdx.x / 32 * a.n_tokens + t) * CHAIN_ROWS;
 #pragma unroll
@@ -252,7 +252,7 @@ __device__ static inline void expert_tile(weight_ring<SLOTS> &ring, const expert
                 to[r * CHAIN_OCTET + weight_row(lane % 4 * 2 + k)] = all[r][k];
 }
 
-template <typename T, int SLOTS>
+template <typename T, bool FULL, int SLOTS>
 __device__ static inline void expert_second(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
                                             const chain_layer &layer, const expert_layer &more, chain_count &count,
                                             uint32_t epoch)
@@ -260,11 +260,11 @@ __device__ static inline void expert_second(weight_ring<SLOTS> &ring, const expe
     const chain_share &share = sh.share[3];
     const float *biases = layer.bias[3] != nullptr ? sh.at<float>(a.at.kept) : nullptr;
     expert_keep_biases<T>(a, sh, layer.bias[3]);
-    expert_second_inputs<T>(a, sh, more, epoch);
+    expert_second_inputs<T, FULL>(a, sh, more, epoch);
     for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
         float *partial = expert_partial(a, sh, count);
-        expert_tile<T>(ring, a, sh, chain_tile_rows(share, tile), more,
-                       biases != nullptr ? biases + tile * share.tile_rows : nullptr, partial);
+        expert_tile<T, FULL>(ring, a, sh, chain_tile_rows(share, tile), more,
+                             biases != nullptr ? biases + tile * share.tile_rows : nullptr, partial);
         chain_sync();
         chain_finish_tile<T>(a, sh, a.product[3], share, tile, count.tiles % CHAIN_WARPS, partial, nullptr, nullptr,
                              epoch);
@@ -274,25 +274,26 @@ __device__ static inline void expert_second(weight_ring<SLOTS> &ring, const expe
 }
 
 /* The MLP of one layer. */
-template <typename T, int SLOTS>
+template <typename T, bool FULL, int SLOTS>
 __device__ __forceinline__ static void expert_step(weight_ring<SLOTS> &ring, const expert_args &a,
                                                    const chain_shared &sh, const chain_layer &layer,
                                                    const expert_layer &more, chain_count &count, uint32_t epoch)
 {
     chain_input<T, FORM_NONE, NORM_RMS_ONCE>(a, sh, a.product[2], sh.share[2], layer, epoch);
-    if (more.routed)
+    bool routed = !FULL || more.routed;
+    if (routed)
         expert_router<T>(ring, a, sh, more, count, epoch);
     else if (threadIdx.x == 0)
         expert_choice_of(a, sh)->make_none();
-    if (more.gate != nullptr)
+    if (FULL && more.gate != nullptr)
         expert_weigh_common<T>(a, sh, more.gate);
-    if (more.common >= 0) /* while the logits are on their way */
+    if (FULL && more.common >= 0) /* while the logits are on their way */
         expert_common_first<T>(ring, a, sh, more.common, count, epoch);
-    if (more.routed) {
-        expert_choose(a, sh, more, epoch);
+    if (routed) {
+        expert_choose<FULL>(a, sh, more, epoch);
         expert_first<T>(ring, a, sh, layer, count, epoch);
     }
-    expert_second<T>(ring, a, sh, layer, more, count, epoch);
+    expert_second<T, FULL>(ring, a, sh, layer, more, count, epoch);
 }
 
 /* By all threads of the block, before they meet. */
@@ -312,8 +313,9 @@ __device__ static inline void expert_open(const expert_args &a, const chain_shar
     }
 }
 
-/* grid: one block a multiprocessor, all resident. SLOTS: of the ring. */
-template <typename T, int SLOTS>
+/* grid: one block a multiprocessor, all resident. SLOTS: of the ring. FULL: it knows routers of sigmoids, groups,
+ * common MLPs and layers without experts, for which all others would pay in registers. */
+template <typename T, int SLOTS, bool FULL>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     persistent_experts_kernel(const __grid_constant__ expert_args a)
 {
@@ -330,7 +332,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     if (threadIdx.x >= CHAIN_THREADS) {
         give_registers<EXPERT_STREAM_REGISTERS>();
         if (threadIdx.x == CHAIN_THREADS)
-            stream_expert_weights<SLOTS>(a, sh);
+            stream_expert_weights<SLOTS, FULL>(a, sh);
         return;
     }
     take_registers<EXPERT_CHAIN_REGISTERS>();
@@ -348,7 +350,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         if (k == a.attention_before)
             chain_attention<T, false, true>(a, sh, layer, epoch, more.sinks);
         if (k == 2)
-            expert_step<T>(ring, a, sh, layer, more, count, epoch);
+            expert_step<T, FULL>(ring, a, sh, layer, more, count, epoch);
         else if (k != 3)
             chain_step<T, SLOTS, FORM_NONE, NORM_RMS_ONCE>(ring, a, sh, product, k, layer, count, epoch);
     }

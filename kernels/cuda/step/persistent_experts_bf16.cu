@@ -1,5 +1,5 @@
 /* kernels/cuda/step/persistent_experts_bf16.cu - see persistent_experts_kernels.cuh: activations are bfloat16. */
 #include "kernels/cuda/step/persistent_experts_kernels.cuh"
 
-const struct expert_kernels expert_kernels_bf16 = {open_expert_kernels<__nv_bfloat16>, set_patience,
-                                                   run_expert_kernel<__nv_bfloat16>};
+const struct expert_kernels expert_kernels_bf16 = {open_expert_kernels<__nv_bfloat16, false>, set_patience,
+                                                   run_expert_kernel<__nv_bfloat16, false>};

@@ -11,6 +11,7 @@ struct expert_kernels {
     /* slots: of the ring; 5, 3 or 2. Enqueued. */
     void (*run)(struct queue *q, int slots, const struct expert_args *a);
 };
-extern const struct expert_kernels expert_kernels_bf16;
+/* full: see persistent_experts_kernel */
+extern const struct expert_kernels expert_kernels_bf16, expert_kernels_bf16_full;
 
 #endif

@@ -16,6 +16,7 @@ enum expert_kind { OF_QKV, OF_OUT, OF_ROUTER, OF_COMMON, OF_FIRST, OF_SECOND, OF
 static_assert(OF_HEAD == EXPERT_STAGES, "the head follows the last layer");
 
 /* One step of one tile: what a slot holds. */
+template <bool FULL>
 struct expert_cursor {
     int layer, kind;
     int tile, step, which; /* which: of the second products */
@@ -37,9 +38,14 @@ struct expert_cursor {
     {
         return kind == OF_NOTHING;
     }
+    __device__ static int after(int kind)
+    {
+        return !FULL && kind == OF_ROUTER ? OF_FIRST : kind + 1;
+    }
+    /* The layer's common MLP, which one of those that expert_args has; < 0: none. */
     __device__ int common(const expert_args &a, const chain_shared &sh) const
     {
-        return expert_layer_of(a, sh, layer).common;
+        return FULL ? expert_layer_of(a, sh, layer).common : -1;
     }
     __device__ int n_seconds(const expert_args &a, const chain_shared &sh) const
     {
@@ -48,8 +54,9 @@ struct expert_cursor {
     /* OF_COMMON's exists only in layers that have one. */
     __device__ const chain_share &share_of(const expert_args &a, const chain_shared &sh) const
     {
-        if (kind == OF_COMMON)
-            return expert_choice_of(a, sh)->common[common(a, sh)];
+        if constexpr (FULL)
+            if (kind == OF_COMMON)
+                return expert_choice_of(a, sh)->common[common(a, sh)];
         int k = kind == OF_HEAD ? CHAIN_HEAD : kind == OF_FIRST ? 2 : kind == OF_SECOND ? 3 : kind;
         return kind == OF_ROUTER ? expert_choice_of(a, sh)->router : sh.share[k];
     }
@@ -66,19 +73,19 @@ struct expert_cursor {
     {
         const expert_choice *c = expert_choice_of(a, sh);
         const chain_share &share = sh.share[3];
-        int row_of_all = share.begin + tile * share.tile_rows, cols = a.product[3].cols;
-        const CUtensorMap *maps = a.maps + (layer * CHAIN_PRODUCTS + 3) * BOX_SIZES;
-        n_steps = share.n_steps;
-        if (which < c->n) {
-            row_of_all += choice_which(a, c)[which] * a.product[3].rows;
-        } else {
-            const expert_common &p = a.common[common(a, sh)];
-            cols = p.in.rows;
-            n_steps = p.out_steps;
-            maps = a.common_maps + (layer * 2 + 1) * BOX_SIZES;
+        int first_row = share.begin + tile * share.tile_rows, n_rows = chain_tile_rows(share, tile);
+        if constexpr (FULL) {
+            bool is_expert = which < c->n;
+            const expert_common &p = a.common[is_expert ? 0 : common(a, sh)];
+            n_steps = is_expert ? share.n_steps : p.out_steps;
+            pieces = min((is_expert ? a.product[3].cols : p.in.rows) / STEP_COLUMNS, CHAIN_WARPS);
+            if (!is_expert) {
+                take(a.common_maps + (layer * 2 + 1) * BOX_SIZES, first_row, n_rows);
+                return;
+            }
         }
-        take(maps, row_of_all, chain_tile_rows(share, tile));
-        pieces = min(cols / STEP_COLUMNS, CHAIN_WARPS);
+        take(a.maps + (layer * CHAIN_PRODUCTS + 3) * BOX_SIZES,
+             choice_which(a, c)[which] * a.product[3].rows + first_row, n_rows);
     }
     /* A tile of the experts' products. */
     __device__ void enter_expert(const expert_args &a, const chain_shared &sh)
@@ -105,16 +112,19 @@ struct expert_cursor {
         const CUtensorMap *maps = a.maps + (layer * CHAIN_PRODUCTS + (kind == OF_HEAD ? 0 : kind)) * BOX_SIZES;
         if (kind == OF_ROUTER)
             maps = a.router_maps + layer * BOX_SIZES;
-        else if (kind == OF_COMMON)
+        else if (FULL && kind == OF_COMMON)
             maps = a.common_maps + layer * 2 * BOX_SIZES;
         take(maps, share.begin + tile * share.tile_rows, chain_tile_rows(share, tile));
-        if (kind == OF_COMMON)
-            up = row + a.common[common(a, sh)].in.rows;
+        if constexpr (FULL)
+            if (kind == OF_COMMON)
+                up = row + a.common[common(a, sh)].in.rows;
     }
     /* Is there something of this kind for the block? */
     __device__ bool begin(const expert_args &a, const chain_shared &sh)
     {
-        if ((kind == OF_ROUTER && !expert_layer_of(a, sh, layer).routed) || (kind == OF_COMMON && common(a, sh) < 0))
+        if (FULL && kind == OF_ROUTER && !expert_layer_of(a, sh, layer).routed)
+            return false;
+        if (kind == OF_COMMON && common(a, sh) < 0)
             return false;
         n_steps = share_of(a, sh).n_steps;
         if (kind == OF_FIRST) {
@@ -140,7 +150,7 @@ struct expert_cursor {
                 return;
             if (begin(a, sh))
                 break;
-            kind++;
+            kind = after(kind);
         }
         enter(a, sh);
     }
@@ -162,7 +172,7 @@ struct expert_cursor {
             return;
         step = 0;
         if (!next_tile(a, sh))
-            open(a, sh, layer, kind + 1, known);
+            open(a, sh, layer, after(kind), known);
         else if (depends())
             enter_expert(a, sh);
         else
@@ -180,7 +190,8 @@ struct expert_cursor {
     __device__ int lines(const expert_args &a) const
     {
         int rows = up >= 0 ? 2 * n : n;
-        return kind == OF_SECOND ? (rows * pieces + CHAIN_WARPS - 1) / CHAIN_WARPS : rows;
+        int some = FULL ? pieces : min(a.product[3].cols / STEP_COLUMNS, CHAIN_WARPS);
+        return kind == OF_SECOND ? (rows * some + CHAIN_WARPS - 1) / CHAIN_WARPS : rows;
     }
 };
 
@@ -208,12 +219,13 @@ __device__ static inline void expert_announce(const expert_args &a, const chain_
 }
 
 /* As the weights of this kind begin, the maps of those that follow. */
+template <bool FULL>
 __device__ static inline void expert_announce_after(const expert_args &a, const chain_shared &sh, int layer, int kind)
 {
     if (kind == OF_QKV) {
         expert_announce(a, sh, layer, OF_OUT);
         expert_announce(a, sh, layer, OF_ROUTER);
-        if (layer < a.n_layers && expert_layer_of(a, sh, layer).common >= 0)
+        if (FULL && layer < a.n_layers && expert_layer_of(a, sh, layer).common >= 0)
             expert_announce(a, sh, layer, OF_COMMON);
         expert_announce(a, sh, layer, OF_FIRST);
     } else if (kind == OF_OUT) {
@@ -223,19 +235,20 @@ __device__ static inline void expert_announce_after(const expert_args &a, const 
 }
 
 /* The slots that are asked for into L2 before there is room for them. */
+template <bool FULL>
 struct expert_lookahead {
-    struct expert_cursor later;
+    struct expert_cursor<FULL> later;
     int n;       /* slots between the one that is next and `later`, less those of experts that were left out */
     int skipped; /* the layer whose experts were left out, since the choice was not made; -1: none */
 
-    __device__ void restart(const expert_cursor &now)
+    __device__ void restart(const expert_cursor<FULL> &now)
     {
         later = now;
         n = 0;
         skipped = -1;
     }
     /* One slot more, if it is time for one. since: the clock at the last one. */
-    __device__ void advance(const expert_args &a, const chain_shared &sh, const expert_cursor &now, int known,
+    __device__ void advance(const expert_args &a, const chain_shared &sh, const expert_cursor<FULL> &now, int known,
                             uint32_t &since)
     {
         if (n >= EXPERT_AHEAD || (uint32_t)clock64() - since < STREAM_PACE)
@@ -254,7 +267,7 @@ struct expert_lookahead {
         n++;
     }
     /* The slot of `now`, which becomes the next one, has been asked for. */
-    __device__ void follow(const expert_args &a, const chain_shared &sh, expert_cursor &now, int known)
+    __device__ void follow(const expert_args &a, const chain_shared &sh, expert_cursor<FULL> &now, int known)
     {
         bool left_out = now.depends() && now.layer == skipped;
         now.next(a, sh, known);
@@ -266,18 +279,18 @@ struct expert_lookahead {
 };
 
 /* As stream_weights. */
-template <int SLOTS>
+template <int SLOTS, bool FULL>
 __device__ static inline void stream_expert_weights(const expert_args &a, const chain_shared &sh)
 {
     weight_ring<SLOTS> ring(a, sh);
-    expert_cursor now;
-    expert_lookahead ahead;
+    expert_cursor<FULL> now;
+    expert_lookahead<FULL> ahead;
     stream_copies copies;
     uint32_t made = shared_address(&expert_choice_of(a, sh)->made);
     int known = 0;
     now.open(a, sh, 0, OF_QKV, known);
     ahead.restart(now);
-    expert_announce_after(a, sh, 0, OF_QKV);
+    expert_announce_after<FULL>(a, sh, 0, OF_QKV);
     while (!now.done()) {
         uint32_t since = (uint32_t)clock64();
         if (now.pending(known)) {
@@ -302,7 +315,7 @@ __device__ static inline void stream_expert_weights(const expert_args &a, const 
         int kind = now.kind;
         ahead.follow(a, sh, now, known);
         if (now.kind != kind)
-            expert_announce_after(a, sh, now.layer, now.kind);
+            expert_announce_after<FULL>(a, sh, now.layer, now.kind);
         ring.advance();
     }
 }

@@ -1,0 +1,5 @@
+/* kernels/cuda/step/persistent_experts_bf16_full.cu - see persistent_experts_kernels.cuh: activations are bfloat16. */
+#include "kernels/cuda/step/persistent_experts_kernels.cuh"
+
+const struct expert_kernels expert_kernels_bf16_full = {open_expert_kernels<__nv_bfloat16, true>, set_patience,
+                                                        run_expert_kernel<__nv_bfloat16, true>};
