@@ -253,6 +253,8 @@ struct expert_lookahead {
     {
         if (n >= EXPERT_AHEAD || (uint32_t)clock64() - since < STREAM_PACE)
             return;
+        if (now.depends() && !later.depends()) /* experts are all that memory has to do, others' time comes later */
+            return;
         if (later.pending(known)) {
             if (skipped >= now.layer)
                 return;
