@@ -19,7 +19,7 @@ SANFLAGS := $(if $(filter 1,$(SAN)),-fsanitize=address$(comma)undefined -fno-san
 # CFLAGS, CPPFLAGS and LDFLAGS are the caller's, and stand behind the project's own: CFLAGS=-O1 is obeyed everywhere.
 CFLAGS   ?= -g
 OPTIMISE := -O2
-# What makes a memory error harder to exploit. Fortified functions need an optimiser and get in a sanitizer's way; the
+# Flags that make a memory error harder to exploit. Fortified functions need an optimiser and get in a sanitizer's way; the
 # protection of jumps is x86's. tests/unit/test_hardening.c reads the programs.
 OPTIMISED := $(filter-out -O0,$(lastword $(filter -O%,$(OPTIMISE) $(CFLAGS))))
 HARDEN    := -fstack-protector-strong $(if $(filter x86_64-%,$(shell $(HOST_CC) -dumpmachine 2>/dev/null)),-fcf-protection) \
@@ -150,7 +150,7 @@ install: all pages
 	for d in $(JOB_SCRIPTS); do $(INSTALL) -m 644 $$d/* $(DESTDIR)$(DATADIR)/$${d#scripts/} || exit 1; done
 	$(INSTALL) -m 644 demo/lockstep-stories/* $(DESTDIR)$(DATADIR)/lockstep-stories
 
-# What install puts there, and the folders that are the program's own.
+# Removes the files that install puts there, and the folders that are the program's own.
 uninstall:
 	rm -f $(PROGRAMS:%=$(DESTDIR)$(BINDIR)/%) $(PROGRAMS:%=$(DESTDIR)$(COMPLETIONDIR)/%)
 	rm -f $(DESTDIR)$(MANDIR)/man1/lockstep.1 $(DESTDIR)$(MANDIR)/man1/lockstep-*.1
@@ -203,7 +203,7 @@ $(BUILD)/gateway/page/page.c.o build/fuzz/gateway/page/page.c.o: $(wildcard gate
 
 $(BUILD)/client/lines.c.o: ALL_CPPFLAGS += $(if $(EDIT_PACKAGE),-DLOCKSTEP_EDIT $(call package_flags,--cflags,$(EDIT_PACKAGE)))
 
-# What objects are compiled with. The file changes when a flag, a compiler or VERSION does, and everything is compiled again.
+# The flags that objects are compiled with. The file changes when a flag, a compiler or VERSION does, and everything is compiled again.
 FLAGS = $(CC) $(HOST_CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(if $(filter 1,$(CUDA)),$(NVCC) $(NVCCFLAGS)) $(LDFLAGS) $(LIBS) $(CLIENT_LIBS)
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)
@@ -233,8 +233,8 @@ $(BUILD)/tests/%: $(BUILD)/tests/%.c.o $(TEST_LIB) $(ARCHIVE)
 	@echo "  LINK $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) $(LDFLAGS) -o $@ $^ $(shell $(PKG_CONFIG) --libs cmocka) $(LIBS)
 
-# What computes products and attention and reads memory on CPUs, again with no wider instructions than AVX2 and than every x86-64 has, in
-# the place of the archive's: tests/ops/test_matmul_256.
+# Tests of products, attention and reading memory on CPUs, linked with objects that use no wider instructions than AVX2, and
+# than every x86-64 has, in place of the archive's: tests/ops/test_matmul_256.
 NARROW_TESTS := codes matmul attention memory
 NARROW_SRC   := matmul attention read_stream
 NARROW_BIN   := $(foreach bits,128 256,$(NARROW_TESTS:%=$(BUILD)/tests/ops/test_%_$(bits)))
@@ -322,7 +322,7 @@ bench-cpu: deps
 	@$(SUBMAKE) all
 	@scripts/bench-cpu.sh
 
-# What the built programs are linked with, as CycloneDX JSON.
+# The libraries that the built programs are linked with, as CycloneDX JSON.
 sbom: all
 	@scripts/sbom.sh $(PROGRAM) $(CLIENT) $(GATEWAY) >$(BUILD)/sbom.cdx.json
 	@echo "  SBOM $(BUILD)/sbom.cdx.json"
@@ -335,15 +335,14 @@ check-layers:
 	@scripts/check-layers.sh
 
 STYLED = $(shell find main.c tools $(ROOMS) tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
+# Files that were formatted when last looked at, and have not changed since, are not looked at again (build/formatted).
 format:
-	clang-format -i $(STYLED)
-	scripts/wrap-comments.py $(STYLED)
-# Other versions of clang-format break some lines differently: only 14 (Debian 12) judges.
+	@scripts/format.py $(STYLED)
 check-format:
 	@scripts/check-lines.py
 	@scripts/check-comments.py
-	@if clang-format --version | grep -q 'version 14'; then clang-format --dry-run -Werror $(STYLED) && \
-	  echo "check-format: ok"; else echo "check-format: sources skipped, clang-format 14 is not installed"; fi
+	@scripts/check-functions.py
+	@scripts/format.py --check $(STYLED)
 TIDY_OPTIONS = -include scripts/tidy.h -std=c17 -fopenmp $(ALL_CPPFLAGS) $(shell mpicc --showme:compile)
 tidy:
 	clang-tidy --quiet $(filter-out tests/% kernels/cuda/%,$(filter %.c,$(STYLED))) -- $(TIDY_OPTIONS)

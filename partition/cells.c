@@ -108,12 +108,6 @@ static bool is_copied(const struct weight_cells *k)
     return !k->in_first && !k->field_output && k->add == 0 && k->in * k->bits % 8 == 0;
 }
 
-/* The threads that work on what has been read: others are reading meanwhile. */
-static int helpers(int n_threads)
-{
-    return n_threads < 4 ? n_threads : 4;
-}
-
 /* Is one of n codes of E4M3 no number? Eight at a time: 0x7f and no other magnitude reaches the sign when 1 is
  * added. */
 static bool e4m3_has_nan(const unsigned char *code, size_t n)
@@ -134,7 +128,7 @@ static bool e4m3_has_nan(const unsigned char *code, size_t n)
 static bool has_nan(const struct cells_piece *p, int n_threads)
 {
     size_t n_bad = 0;
-#pragma omp parallel for num_threads(helpers(n_threads)) reduction(+ : n_bad) schedule(static)
+#pragma omp parallel for num_threads(n_threads) reduction(+ : n_bad) schedule(static)
     for (size_t row = 0; row < p->rows; row++)
         n_bad += e4m3_has_nan((const unsigned char *)p->bytes + row * p->src_pitch, p->width);
     return n_bad > 0;
@@ -234,47 +228,48 @@ static int refuse_scale(const struct cells_source *from, float x, struct err *e)
                (long long)from->slice->cells.out);
 }
 
-/* The scales of an output's n groups; group: find_groups'. Returns the first one that is none, or 1. */
-static float put_scales(unsigned char *to, enum scale_type type, const struct cells_source *from, int64_t output,
-                        const int64_t *group, int64_t n)
+/* The scales of an output's n groups; group: find_groups'. */
+static int put_scales(unsigned char *to, enum scale_type type, const struct cells_source *from, int64_t output,
+                      const int64_t *group, int64_t n, struct err *e)
 {
     const float factor = from->slice->cells.factor > 0 ? from->slice->cells.factor : 1;
     for (int64_t g = 0; g < n; g++) {
         float x = number_at(from, output + group[g]) * factor;
         if (!(x > 0) || isinf(x))
-            return x;
+            return refuse_scale(from, x, e);
         if (type == SCALE_E8M0)
             to[g] = (unsigned char)word_at(from, output + group[g]);
         else
             memcpy(to + (size_t)g * sizeof x, &x, sizeof x);
     }
-    return 1;
+    return 0;
 }
 
+/* Neighbouring outputs of a block have the same scales, which are converted once. */
 static int place_scales(struct cells_piece *p, const struct weight_slot *slot, const struct cells_source *from,
-                        unsigned char *scratch, int n_threads, struct err *e)
+                        unsigned char *scratch, struct err *e)
 {
     struct rectangle r = covered_groups(from, slot);
     enum scale_type type = slot->form.scale;
     size_t size = scale_bytes(type), n_groups = (size_t)code_groups(&slot->form, slot->cols);
+    size_t width = (size_t)r.cols * size;
     const int64_t *group = find_groups(scratch, from, slot, r);
-    int64_t first_bad = r.rows;
-#pragma omp parallel for num_threads(helpers(n_threads)) reduction(min : first_bad) schedule(static)
-    for (int64_t o = 0; o < r.rows; o++) {
-        unsigned char *to = scratch + (size_t)(o * r.cols) * size;
-        if (put_scales(to, type, from, output_at(from, r.row + o), group, r.cols) != 1 && o < first_bad)
-            first_bad = o;
+    for (int64_t o = 0, before = -1; o < r.rows; o++) {
+        int64_t output = output_at(from, r.row + o);
+        unsigned char *to = scratch + (size_t)o * width;
+        if (o > 0 && output == before)
+            memcpy(to, to - width, width);
+        else if (put_scales(to, type, from, output, group, r.cols, e) != 0)
+            return -1;
+        before = output;
     }
-    if (first_bad < r.rows)
-        return refuse_scale(from, put_scales(scratch, type, from, output_at(from, r.row + first_bad), group, r.cols),
-                            e);
     *p = (struct cells_piece){
         .at = code_scales_at(&slot->form, slot->rows, slot->cols) +
               ((size_t)(from->slice->dst_row + r.row) * n_groups + (size_t)r.col) * size,
         .pitch = n_groups * size,
-        .width = (size_t)r.cols * size,
+        .width = width,
         .rows = r.cols > 0 ? (size_t)r.rows : 0,
-        .src_pitch = (size_t)r.cols * size,
+        .src_pitch = width,
         .bytes = scratch,
     };
     return 0;
@@ -372,7 +367,7 @@ int cells_place(struct cells_piece *piece, const struct weight_slot *slot, const
     case PLANE_CODES:
         return place_codes(piece, slot, from, scratch, n_threads, e);
     case PLANE_SCALES:
-        return place_scales(piece, slot, from, scratch, n_threads, e);
+        return place_scales(piece, slot, from, scratch, e);
     case PLANE_ZEROS:
     case PLANE_SAME_ZEROS:
         return place_zeros(piece, slot, from, scratch, e);

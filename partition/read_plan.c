@@ -1,5 +1,6 @@
 /* partition/read_plan.c - see read_plan.h. */
 #include "partition/read_plan.h"
+#include "partition/cells.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -121,15 +122,28 @@ static int first_slice(const struct weight_map *map, int tensor)
     return low;
 }
 
-/* Append a slice in blocks of its own, of as many of its rows as go into one. */
+/* The bytes of a slice's row, in the file or unpacked: few scales of a file are many of a matrix. */
+static size_t longest_row(const struct builder *b, const struct weight_slice *s, size_t width)
+{
+    const struct cells_source all = {s, s->row, s->rows, NULL, s->cols};
+    if (s->cells.plane == PLANE_DENSE)
+        return width;
+    size_t unpacked = cells_scratch(&b->map->slot[s->slot], &all) / (size_t)s->rows;
+    return unpacked > width ? unpacked : width;
+}
+
+/* Append a slice in blocks of its own, of as many of its rows as go into one, as they are or unpacked. Where two rows
+ * may share bytes, a block has two however long they are. */
 static int add_slice(struct builder *b, int slice)
 {
     const struct weight_slice *s = &b->map->slice[slice];
     const struct tensor_info *t = &b->c->tensor[s->tensor];
     size_t width = (size_t)s->cols * element_bytes(t), pitch = (size_t)tensor_row_elements(t) * element_bytes(t);
-    int64_t most = (int64_t)(b->block_bytes / width), n = 0;
+    int64_t most = (int64_t)(b->block_bytes / longest_row(b, s, width)), n = 0;
+    int64_t least = s->cells.plane != PLANE_DENSE && s->cells.in_first ? 2 : 1;
+    most = most > least ? even_rows(most) : least;
     for (int64_t row = 0; row < s->rows; row += n) {
-        n = s->rows - row <= most ? s->rows - row : most > 0 ? even_rows(most) : 1;
+        n = s->rows - row < most ? s->rows - row : most;
         const struct read_segment segment = {s->tensor, slice, s->row + row, n, s->col, s->cols, 0};
         uint64_t at = t->offset + (uint64_t)segment.row * pitch + (uint64_t)s->col * element_bytes(t);
         if (add_block(b, t->file, at) != 0 || add_segment(b, &segment, (size_t)n * width) != 0)

@@ -46,7 +46,7 @@ static void begin_call(struct said *s, int call, const char *name, size_t bytes)
     s->open = true;
 }
 
-static void take(void *context, enum calls_part part, int call, const char *text, size_t bytes)
+static void take_part(void *context, enum calls_part part, int call, const char *text, size_t bytes)
 {
     struct said *s = context;
     struct err e = {0};
@@ -100,7 +100,7 @@ json_t *reply_said(struct calls_way way, uint64_t salt, int choice, const char *
 {
     struct said s = begin(way.format, salt, choice, true);
     struct calls_reader *r = calls_open(way);
-    const struct calls_sink sink = {take, &s};
+    const struct calls_sink sink = {take_part, &s};
     s.good = r != NULL;
     if (r != NULL) {
         calls_read(r, text, bytes, &sink);
@@ -115,7 +115,7 @@ json_t *reply_saying(struct calls_reader *r, struct calls_way way, uint64_t salt
                      size_t bytes, bool ends)
 {
     struct said s = begin(way.format, salt, choice, false);
-    const struct calls_sink sink = {take, &s};
+    const struct calls_sink sink = {take_part, &s};
     calls_read(r, text, bytes, &sink);
     if (ends)
         calls_end(r, &sink);

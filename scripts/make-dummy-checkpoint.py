@@ -24,8 +24,8 @@ import sys
 BLOCK = 64 << 20
 NAME = {"bfloat16": "BF16", "float16": "F16"}
 BYTES = {"BF16": 2, "F16": 2, "F8_E4M3": 1, "F32": 4}
-# Of a number's last bytes in a file, its exponent's: bits that stay random, and those of numbers between 2**-7 and 2**-5;
-# of FP8 around 1, whose scales are as the others' numbers, but positive.
+# The last bytes of a number in a file, which hold its exponent: bits that stay random, and those of numbers between 2**-7
+# and 2**-5; of FP8 around 1, whose scales are as the others' numbers, but positive.
 EXPONENT = {"BF16": [(0x80, 0x3C)], "F16": [(0x80, 0x24)], "F8_E4M3": [(0x87, 0x38)], "F32": [(0x7F, 0x00), (0x00, 0x3C)]}
 FP8_BLOCK = 128
 

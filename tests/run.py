@@ -22,7 +22,7 @@ import time
 # Tests that do little but wait: for a timeout, for a client that does not come, for a nap of a rank.
 WAITING = {"fail/test_step_timeout", "fail/test_failures", "e2e/test_batch_refused", "e2e/test_serve_network",
            "e2e/test_serve_ranks", "unit/test_lifeline_connect"}
-# What takes longer than its suite's others, where no run before tells: seconds on two cores.
+# Tests that take longer than the others of their suite, for a first run without durations: seconds on two cores.
 LONG = {"e2e/test_bench": 70, "e2e/test_serve_end": 45, "e2e/test_models_arena": 30, "fail/test_failures": 45, "fail/test_step_timeout": 45,
         "unit/test_tokenizer": 25}
 # `make test`: one end-to-end program a command.
@@ -102,7 +102,7 @@ class Plan:
                 self.add(name, [path], 600, load=0.5)
 
     def door(self):
-        """What a newcomer does before the first run: packages, installing, pages, documents."""
+        """Everything that a newcomer does before the first run: packages, installing, pages, documents."""
         for script in sorted(glob.glob("tests/door/test_*.sh")):
             self.add(f"door/{os.path.basename(script)[:-len('.sh')]}", [script], 1000, seconds=30, load=0.5)
         for proxy in ("nginx", "haproxy"):

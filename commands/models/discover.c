@@ -159,7 +159,7 @@ static void read_folder(struct search *s, struct err *e)
 }
 
 /* The first of each name. */
-static void take(struct search *s, struct discovered *d)
+static void take_first(struct search *s, struct discovered *d)
 {
     for (int i = 0; i < s->n; i++) {
         struct model *m = &s->model[i];
@@ -184,7 +184,7 @@ int discover_models(const char *dir, bool archives, struct discovered *d, struct
     s.model = err_calloc(e, DISCOVER_MAX_MODELS, sizeof *s.model, "names of models");
     if (e->code == ERR_NONE) {
         read_folder(&s, e);
-        take(&s, d);
+        take_first(&s, d);
     }
     free(s.model);
     return e->code == ERR_NONE ? 0 : -1;

@@ -185,7 +185,7 @@ static struct kept_model *next_wanted(struct host_cache *c)
     return m;
 }
 
-static void *run(void *context)
+static void *keep_wanted(void *context)
 {
     struct host_cache *c = context;
     (void)pthread_mutex_lock(&c->mutex);
@@ -234,7 +234,7 @@ int host_cache_open(struct host_cache *c, int64_t limit, struct err *e)
     c->limit = limit;
     (void)pthread_mutex_init(&c->mutex, NULL);
     (void)pthread_cond_init(&c->changed, NULL);
-    if (pthread_create(&c->thread, NULL, run, c) != 0)
+    if (pthread_create(&c->thread, NULL, keep_wanted, c) != 0)
         return ERR(e, ERR_MEMORY, "cannot start a thread that keeps files in memory");
     c->running = true;
     return 0;

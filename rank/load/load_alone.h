@@ -14,7 +14,12 @@ struct alone {
     struct loader *l; /* borrowed */
     int first;        /* block that is read first; the order goes round */
     unsigned char *memory;
-    size_t slot_bytes;
+    size_t slot_bytes,
+        unpacked_at; /* of a slot: its bytes, and where in it what is unpacked goes, behind what is read */
+    struct unpacked_block {
+        struct cells_piece piece;
+        struct err refused;
+    } * unpacked;                      /* [n_slots] what was made of the block there, if it is of a quantised matrix */
     int n_slots, n_threads;            /* slots s, s + n_threads, ... are those of thread s */
     bool registered;                   /* with the device, for copies at full speed */
     _Atomic int next;                  /* blocks that have been handed out to threads */

@@ -3,6 +3,7 @@
 #ifndef LOAD_LOADER_H
 #define LOAD_LOADER_H
 
+#include "partition/cells.h"
 #include "rank/load/load.h"
 
 struct loader {
@@ -43,6 +44,12 @@ void loader_spent(struct loader *l, enum load_part part);
  * wrong with the numbers in it goes to l->refused; loading goes on to its end. */
 void loader_place(void *context, const struct weight_slice *s, int64_t row, const void *src, int64_t src_ld,
                   int64_t rows);
+
+/* A tensor is refused, for a reason that goes on after its name. Of several reasons the first one counts. */
+void loader_refuse(struct loader *l, int tensor, const struct err *why);
+
+/* Enqueue the copy of what was made of a part of a quantised slice. */
+void loader_upload(struct loader *l, const struct weight_slice *s, const struct cells_piece *piece);
 
 /* Touches memory from which a device will copy. Its driver would allocate new pages one by one while it pins them; all
  * threads together are quicker, and the pages are then near the cores that read into them. */

@@ -124,7 +124,8 @@ struct under_way {
     int n, model[ENGINE_FLIGHTS];
 };
 
-static void take(const struct loop_models *m, struct under_way *u, const struct loop_client *client, struct err *e)
+static void take_result(const struct loop_models *m, struct under_way *u, const struct loop_client *client,
+                        struct err *e)
 {
     struct engine *g = m->ground;
     struct step_result result;
@@ -217,14 +218,14 @@ void loop_run_models(struct loop_models *m, const struct loop_client *client, st
         if (plan.kind == PLAN_STEP)
             submit(m, &plan, &u);
         while (u.n > 0 && (u.n == engine_flights(g) || plan.kind != PLAN_STEP))
-            take(m, &u, client, e);
+            take_result(m, &u, client, e);
         if (plan.kind == PLAN_STEP)
             choose(m, &plan, client);
         else
             change(m, &plan, e);
     }
     while (u.n > 0)
-        take(m, &u, client, e);
+        take_result(m, &u, client, e);
     observers_tell(&g->observers, between_steps, true);
     observers_tell(&g->observers, activity, RANK_OUTSIDE);
     notice_close(&notice);

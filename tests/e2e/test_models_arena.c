@@ -106,7 +106,7 @@ static void traffic(const struct serving *s, bool first, bool second)
 static bool comes_to(const struct serving *s, const char *metric, const char *value, double least, double most)
 {
     double found = 0;
-    for (double until = seconds_now() + 30; seconds_now() < until;) {
+    for (double until = seconds_now() + process_patience(30); seconds_now() < until;) {
         found = value != NULL ? serving_metric_of(s, metric, "model", value) : serving_metric(s, metric);
         if (found >= least && found <= most)
             return true;

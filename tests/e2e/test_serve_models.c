@@ -27,7 +27,7 @@ static void traffic(const struct serving *s)
     int n_sent = 0, n_heard = 0, n_wrong = 0, n_refused = 0;
     for (int c = 0; c < N_CLIENTS; c++)
         talk_open(&t[c], ZMQ_DEALER, s->endpoint, NULL, NULL);
-    for (double until = seconds_now() + 240; n_heard < N_REQUESTS && seconds_now() < until;) {
+    for (double until = seconds_now() + process_patience(240); n_heard < N_REQUESTS && seconds_now() < until;) {
         for (; n_sent < N_REQUESTS && n_sent - n_heard < WINDOW; n_sent++)
             zoo_ask(&t[n_sent % N_CLIENTS], n_sent, zoo_choose());
         for (int c = 0; c < N_CLIENTS; c++)
@@ -73,7 +73,7 @@ static void operations(const struct serving *s)
                "not pinned any more");
     int code = zoo_story(s, 0, ",\"wait\":false");
     case_check(code == 503, "wait false: %d, expected 503", code);
-    for (double until = seconds_now() + 30; !zoo_is(s, 0, "ready") && seconds_now() < until;)
+    for (double until = seconds_now() + process_patience(30); !zoo_is(s, 0, "ready") && seconds_now() < until;)
         continue;
     case_check(zoo_story(s, 0, ",\"wait\":false") == 200, "wait false of a model that was loaded meanwhile");
     case_check(zoo_operate(s, "load", ZOO_LARGE, "") == 507, "too large");
@@ -324,7 +324,7 @@ static bool start_slowly(struct serving *s, struct talk *t)
         return false;
     talk_open(t, ZMQ_DEALER, s->endpoint, NULL, NULL);
     talk_say(t, "{\"model\":\"%s\",\"prompt\":[5],\"max_tokens\":2}", zoo.model[0].name);
-    for (double until = seconds_now() + 30; !zoo_is(s, 0, "loading") && seconds_now() < until;)
+    for (double until = seconds_now() + process_patience(30); !zoo_is(s, 0, "loading") && seconds_now() < until;)
         continue;
     return true;
 }
@@ -336,7 +336,7 @@ static void killed_while_reading(void)
     case_begin("a rank that is killed while a model is read ends the job, by name");
     if (start_slowly(&s, &t)) {
         (void)kill(process_of_rank(&s.p, 1), SIGKILL);
-        s.p.limit = seconds_now() - s.p.started + 30;
+        s.p.limit = seconds_now() - s.p.started + process_patience(30);
         process_wait(&s.p);
         const char *said = s.p.text[PROCESS_ERR] != NULL ? s.p.text[PROCESS_ERR] : "";
         case_check(!s.p.timed_out && s.p.status != 0 && strstr(said, "rank 1/2") != NULL, "status %d: %s", s.p.status,
@@ -358,7 +358,7 @@ static void told_to_end_while_reading(void)
         json_t *reply = talk_hear(&t, 30);
         case_check(talk_number(reply, "code") == 503, "code %g", talk_number(reply, "code"));
         json_decref(reply);
-        s.p.limit = seconds_now() - s.p.started + 60;
+        s.p.limit = seconds_now() - s.p.started + process_patience(60);
         process_wait(&s.p);
         case_check(!s.p.timed_out && s.p.status == 1, "status %d, expected 1", s.p.status);
         talk_close(&t);
@@ -380,7 +380,8 @@ static void truncated_while_reading(void)
     files_make_dir(kept);
     files_copy(folder, kept, "model.safetensors");
     if (start_slowly(&s, &t)) {
-        for (double until = seconds_now() + 60; !(zoo_number(&s, 0, "bytes") > 0) && seconds_now() < until;)
+        for (double until = seconds_now() + process_patience(60);
+             !(zoo_number(&s, 0, "bytes") > 0) && seconds_now() < until;)
             continue; /* headers have been read; each read takes 2 s */
         case_check(truncate(path, 700) == 0, "truncate");
         json_t *reply = talk_hear(&t, 60);

@@ -337,7 +337,7 @@ static void take_thought(struct calls_reader *r, char c)
     calls_take_thought(r, c, take_said);
 }
 
-static void take(struct calls_reader *r, char c)
+static void take_byte(struct calls_reader *r, char c)
 {
     static void (*const by_mode[])(struct calls_reader * r,
                                    char c) = {[MODE_TEXT] = take_said,         [MODE_START] = take_thought,
@@ -371,7 +371,7 @@ void calls_read(struct calls_reader *r, const char *text, size_t bytes, const st
 {
     r->to = to;
     for (size_t i = 0; i < bytes; i++)
-        take(r, text[i]);
+        take_byte(r, text[i]);
     calls_flush(r);
 }
 

@@ -56,7 +56,7 @@ static uint32_t hash_step(const struct machine *m, int i)
 
 /* ---- tables ---- */
 
-static void put(struct machine_table *t, uint32_t hash, int32_t i)
+static void put_entry(struct machine_table *t, uint32_t hash, int32_t i)
 {
     while (t->slot[hash & t->mask] >= 0)
         hash++;
@@ -76,9 +76,9 @@ static int table_put(struct machine *m, struct machine_table *t, int n,
         free(t->slot);
         *t = (struct machine_table){slot, size - 1};
         for (int i = 0; i < n; i++)
-            put(t, hash_of(m, i), i);
+            put_entry(t, hash_of(m, i), i);
     }
-    put(t, hash_of(m, n), n);
+    put_entry(t, hash_of(m, n), n);
     return 0;
 }
 
