@@ -33,7 +33,7 @@ __device__ static inline float2 expert_sums(const expert_args &a, const float *p
 }
 
 /* The biases of a lane's pair of the router's rows, as they are: made floats here they would be waited for here. (Those
- * of sigmoids count for the choice alone.) */
+ * of sigmoids count for the choice alone: see expert_key.) */
 template <typename T>
 struct router_biases {
     T of[2];
