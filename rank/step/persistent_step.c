@@ -11,6 +11,7 @@
 struct persistent_model {
     struct decode_mixture all;    /* or a model of dense layers only */
     const struct weight **router; /* [2 n_layers]: of all layers, then their biases */
+    struct decode_common *common; /* [n_layers] */
     struct decode_layer layer[];
 };
 
@@ -19,10 +20,10 @@ static const char *refuse_experts(const struct network *n)
 {
     const struct model_config *m = &n->config;
     for (int i = 0; i < m->n_layers; i++)
-        if (!m->layer[i].experts)
-            return "mixtures of experts in some layers only";
-    if (m->experts.shared_ffn > 0)
-        return "an expert that takes every token";
+        if (!m->layer[i].experts && (!m->gated_mlp || m->mlp_bias || range_length(n->shard.ffn) < 1))
+            return "layers without experts whose MLP has no gate, has biases, or has no columns on a rank";
+    if (m->experts.shared_ffn > 0 && range_length(n->shard.shared_ffn) < 1)
+        return "a rank without columns of the shared expert";
     if (m->experts.routing.of_input)
         return "routers that scale the experts' inputs";
     if (m->parallel_residual)
@@ -131,6 +132,17 @@ static struct decode_taps describe_taps(const struct network *n)
     return taps;
 }
 
+static struct decode_common describe_common(const struct network *n, int l)
+{
+    const struct weight *const *w = n->layer[l];
+    bool experts = n->config.layer[l].experts;
+    return (struct decode_common){
+        .in = w[experts ? WEIGHT_SHARED_IN : WEIGHT_MLP_IN],
+        .out = w[experts ? WEIGHT_SHARED_OUT : WEIGHT_MLP_OUT],
+        .gate = experts && n->config.experts.shared_gate ? w[WEIGHT_SHARED_GATE] : NULL,
+    };
+}
+
 static struct decode_model describe(const struct network *n, const struct decode_layer *layer)
 {
     const struct model_config *m = &n->config;
@@ -167,22 +179,27 @@ static struct persistent_model *describe_all(const struct network *n, struct err
     size_t n_layers = (size_t)n->config.n_layers;
     struct persistent_model *p = err_calloc(e, 1, sizeof *p + n_layers * sizeof p->layer[0], "layer table");
     const struct weight **router = err_calloc(e, 2 * n_layers, sizeof *router, "table of routers");
-    if (p == NULL || router == NULL) {
+    struct decode_common *common = err_calloc(e, n_layers, sizeof *common, "table of MLPs");
+    if (p == NULL || router == NULL || common == NULL) {
         free(p);
         free((void *)router);
+        free(common);
         return NULL;
     }
     for (size_t l = 0; l < n_layers; l++) {
         p->layer[l] = describe_layer(n, (int)l);
         router[l] = n->layer[l][WEIGHT_ROUTER];
         router[n_layers + l] = n->layer[l][WEIGHT_ROUTER_BIAS];
+        common[l] = describe_common(n, (int)l);
     }
     p->router = router;
+    p->common = common;
     p->all = (struct decode_mixture){
         .model = describe(n, p->layer),
         .routing = &n->config.experts.routing,
         .router = router,
         .router_bias = n->config.experts.router_bias ? router + n_layers : NULL,
+        .common = common,
         .first_held = n->shard.experts.begin,
         .n_held = range_length(n->shard.experts),
         .expert_ffn = range_length(n->shard.expert_ffn),
@@ -253,8 +270,10 @@ void persistent_step_close(struct persistent_step *p, const struct world *w, con
         peers_close(&p->peers, w, ops, q);
         close_step(p, ops, q);
     }
-    if (p->model != NULL)
+    if (p->model != NULL) {
         free((void *)p->model->router);
+        free(p->model->common);
+    }
     free(p->model);
     memset(p, 0, sizeof *p);
 }

@@ -16,8 +16,9 @@ struct expert_step {
     struct persistent *p;
     struct expert_args args; /* but for the chain_args that change */
     enum chain_form form;    /* of the experts' weights */
+    const struct expert_kernels *kernels;
     int bias_rows, max_tokens;
-    bool has_biases; /* of the experts' second products */
+    bool has_biases, has_gates; /* of the experts' second products; of common MLPs */
 };
 
 /* FORM_NONE: 16-bit weights, or codes that no kernel takes. */
@@ -60,18 +61,55 @@ static const struct weight *router_bias_of(const struct decode_mixture *m, int l
     return m->router_bias != nullptr ? m->router_bias[layer] : nullptr;
 }
 
-static const char *refuse_layer(struct queue *q, const struct decode_layer *l, const struct weight *router,
-                                const struct weight *router_bias)
+static enum dtype router_bias_type(const struct decode_mixture *m)
 {
-    if (weight_is_quantised(router))
-        return "quantised routers";
+    for (int l = 0; l < m->model.n_layers; l++)
+        if (router_bias_of(m, l) != nullptr)
+            return router_bias_of(m, l)->type;
+    return DTYPE_F32;
+}
+
+/* Is there something that only the full kernels know (persistent_experts_kernel)? */
+static bool needs_full(const struct decode_mixture *m)
+{
+    bool full = m->routing->sigmoid || m->routing->n_groups > 1;
+    for (int l = 0; l < m->model.n_layers; l++)
+        full = full || m->router[l] == nullptr || m->common[l].out != nullptr;
+    return full;
+}
+
+/* Refuses a layer's router and common MLP. */
+static const char *refuse_more(struct queue *q, const struct decode_mixture *m, int layer)
+{
+    const struct decode_common *common = &m->common[layer];
+    const struct weight *const all[] = {m->router[layer], common->in, common->out, common->gate};
+    for (const struct weight *w : all)
+        if (w != nullptr && weight_is_quantised(w))
+            return "quantised routers or shared experts";
+    for (const struct weight *w : all)
+        if (w != nullptr && (w->type != q->act || (uintptr_t)w->data % 16 != 0))
+            return "weights of more than one type";
+    const struct weight *bias = router_bias_of(m, layer);
+    if (bias != nullptr && bias->type != (m->routing->sigmoid ? router_bias_type(m) : q->act))
+        return "biases of routers of another type than the other weights";
+    if (common->out != nullptr && common->out->cols % EXPERT_COLUMNS != 0)
+        return "shared experts or MLPs beside mixtures whose sizes are not multiples of 64";
+    return common->out != nullptr && m->model.activation == ACTIVATION_SWIGLU ? "shared experts whose gates take turns"
+                                                                              : nullptr;
+}
+
+static const char *refuse_layer(struct queue *q, const struct decode_mixture *m, int layer)
+{
+    const struct decode_layer *l = &m->model.layer[layer];
+    const struct weight *const products[] = {l->qkv, l->out, l->mlp_in, l->mlp_out, m->model.head};
+    for (const struct weight *w : products)
+        if (weight_is_quantised(w) && needs_full(m))
+            return "quantised weights with routers of sigmoids or groups, shared experts or layers without experts";
     if (l->heads.sinks != nullptr && l->heads.sinks_type != q->act)
         return "attention sinks of another type than the other weights";
     if (l->heads.kv_scales != nullptr)
         return "keys and values in FP8 beside mixtures of experts";
-    if (router_bias != nullptr && router_bias->type != q->act)
-        return "biases of routers of another type than the other weights";
-    return router->type != q->act || (uintptr_t)router->data % 16 != 0 ? "weights of more than one type" : nullptr;
+    return refuse_more(q, m, layer);
 }
 
 /* A step's memory for biases is that of the first layer's. */
@@ -87,8 +125,6 @@ static const char *refuse_mixture(struct queue *q, const struct decode_mixture *
     const struct routing *how = m->routing;
     if (q->act != DTYPE_BF16)
         return "mixtures of experts in another type than bfloat16";
-    if (how->sigmoid || how->n_groups > 1)
-        return "routers with sigmoids or groups";
     if (how->n_experts > EXPERT_MAX || how->n_chosen > MAX_CHOSEN)
         return "more than 256 experts, or 32 for a token";
     if (m->model.norm == NORM_LAYER)
@@ -98,8 +134,8 @@ static const char *refuse_mixture(struct queue *q, const struct decode_mixture *
     if (m->model.hidden / 2 < cuda_state(q)->n_multiprocessors)
         return "experts in layers of fewer rows than two for each of the GPU's multiprocessors";
     for (int l = 0; l < m->model.n_layers; l++) {
-        const char *why = refuse_layer(q, &m->model.layer[l], m->router[l], router_bias_of(m, l));
-        if (why == nullptr)
+        const char *why = refuse_layer(q, m, l);
+        if (why == nullptr && m->router[l] != nullptr)
             why = refuse_experts(&m->model, &m->model.layer[l]);
         if (why == nullptr && !biases_alike(&m->model.layer[0], &m->model.layer[l]))
             why = "mixtures of experts with biases in some layers only";
@@ -157,6 +193,9 @@ static void open_more(struct queue *q, struct expert_args *a, const struct decod
         host[l].sinks = m->model.layer[l].heads.sinks;
         host[l].scales[0] = scales_of(m->model.layer[l].mlp_in);
         host[l].scales[1] = scales_of(m->model.layer[l].mlp_out);
+        host[l].gate = m->common[l].gate != nullptr ? m->common[l].gate->data : nullptr;
+        host[l].routed = m->router[l] != nullptr;
+        host[l].common = m->common[l].out == nullptr ? -1 : host[l].routed ? COMMON_BESIDE : COMMON_ALONE;
     }
     if (host != nullptr && there != nullptr) {
         cuda_upload(q, there, bytes, host, bytes, bytes, 1);
@@ -174,6 +213,45 @@ static void fill_codes(struct expert_codes *c, const struct decode_layer *l)
         c->pitch[k] = code_groups(f, experts[k]->cols) * (int)scale_bytes(f->scale);
         c->slot = max(c->slot, slot_scale_bytes(c->pitch[k]));
     }
+}
+
+/* The common MLPs. Before: products of the chain, pair_pitch. */
+static void open_common(struct queue *q, struct expert_step *x, const struct decode_mixture *m)
+{
+    struct expert_args *a = &x->args;
+    int most = 0;
+    for (struct expert_common &common : a->common) {
+        common.in = x->p->args.product[2];
+        common.in.rows = 0;
+    }
+    for (int l = 0; l < m->model.n_layers; l++) {
+        const struct decode_common *common = &m->common[l];
+        if (common->out == nullptr)
+            continue;
+        struct expert_common *to = &a->common[m->router[l] != nullptr ? COMMON_BESIDE : COMMON_ALONE];
+        to->in.rows = common->out->cols;
+        to->out_steps = (common->out->cols + CHAIN_WARPS * STEP_COLUMNS - 1) / (CHAIN_WARPS * STEP_COLUMNS);
+        most = max(most, common->out->cols);
+        x->has_gates = x->has_gates || common->gate != nullptr;
+    }
+    if (most == 0)
+        return;
+    a->common_words = (unsigned long long *)cuda_alloc(q, NARROW_TOKENS * (size_t)most / 2 * sizeof *a->common_words);
+    a->common_maps = upload_maps(q, (size_t)m->model.n_layers * 2 * BOX_SIZES, [&](CUtensorMap *to, auto encode) {
+        for (int i = 0; i < m->model.n_layers * 2 * BOX_SIZES; i++, to++) {
+            const struct decode_common *common = &m->common[i / (2 * BOX_SIZES)];
+            if (common->out != nullptr)
+                make_map(q, to, encode, boxed_weight(i / BOX_SIZES % 2 == 0 ? common->in : common->out),
+                         2 * (i % BOX_SIZES + 1), CHAIN_WARPS);
+        }
+    });
+}
+
+/* Elements of the activations of a step's second products, in layers of one kind. */
+static int second_inputs(const struct expert_args *a, int n_tokens, int common, bool routed)
+{
+    int columns = a->common[common].in.rows, pairs = routed ? a->how.n_chosen * a->pair_pitch : 0;
+    return n_tokens * (pairs + (columns > 0 ? expert_pair_pitch(columns) : 0));
 }
 
 /* A pair's activations have places for all columns of a step's last warp. */
@@ -196,18 +274,22 @@ static void fill_args(struct queue *q, struct expert_step *x, const struct decod
     a->router.rows = m->routing->n_experts;
     a->router.spans = 1;
     a->how = *m->routing;
+    a->router_bias_type = router_bias_type(m);
     open_more(q, a, m);
     a->first_held = m->first_held;
     a->n_held = m->n_held;
     a->pair_pitch = expert_pair_pitch(pair_columns(x->form, m->expert_ffn));
     if (x->form != FORM_NONE)
         fill_codes(&a->codes, l);
+    open_common(q, x, m);
     a->pairs = (unsigned long long *)cuda_alloc(q, pairs * (size_t)m->expert_ffn / 2 * sizeof *a->pairs);
     a->logit_words = (unsigned long long *)cuda_alloc(
         q, (size_t)(NARROW_TOKENS * expert_logits_pitch(m->routing->n_experts)) * sizeof *a->logit_words);
     a->router_maps = upload_maps(q, (size_t)m->model.n_layers * BOX_SIZES, [&](CUtensorMap *to, auto encode) {
         for (int i = 0; i < m->model.n_layers * BOX_SIZES; i++)
-            make_map(q, to++, encode, boxed_weight(m->router[i / BOX_SIZES]), 2 * (i % BOX_SIZES + 1), CHAIN_WARPS);
+            if (m->router[i / BOX_SIZES] != nullptr)
+                make_map(q, to + i, encode, boxed_weight(m->router[i / BOX_SIZES]), 2 * (i % BOX_SIZES + 1),
+                         CHAIN_WARPS);
     });
     x->has_biases = l->mlp_out_bias != nullptr;
     bool scales = x->p->args.scales != nullptr;
@@ -228,8 +310,9 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
 {
     const struct chain_args *a = &x->p->args;
     struct chain_layout l = {};
-    int input = max(attend_scratch_bytes(a->head_dim), n_tokens * x->args.how.n_chosen * x->args.pair_pitch * 2);
+    int input = max(attend_scratch_bytes(a->head_dim), 2 * second_inputs(&x->args, n_tokens, COMMON_BESIDE, true));
     int plain = input_bytes(x->args.router, n_blocks, n_tokens);
+    input = max(input, 2 * second_inputs(&x->args, n_tokens, COMMON_ALONE, false));
     input = max(input, plain + (x->form != FORM_NONE ? input_bytes(a->product[2], n_blocks, n_tokens) : 0));
     for (const struct chain_product &p : a->product) /* but for that of the experts' results */
         if (p.input != INPUT_ACTIVATED)
@@ -239,9 +322,10 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
         l.x_rows = max(l.x_rows, s.end - s.begin);
     }
     l.bias_rows = x->bias_rows;
-    int *const offset[] = {&l.groups,   &args->codes.at, &l.input,      &l.partial,     &l.stats,  &l.bias,   &l.scales,
-                           &l.residual, &l.kept,         &l.cos_sin,    &l.layers,      &l.tokens, &l.shares, &l.attend,
-                           &l.barriers, &l.hold,         &args->choice, &args->more_at, &l.bytes};
+    int *const offset[] = {&l.groups, &args->codes.at, &l.input,       &l.partial,   &l.stats,
+                           &l.bias,   &l.scales,       &l.residual,    &l.kept,      &l.cos_sin,
+                           &l.layers, &l.tokens,       &l.shares,      &l.attend,    &l.barriers,
+                           &l.hold,   &args->choice,   &args->more_at, &args->gates, &l.bytes};
     const int size[] = {slots * group_bytes(x->p->form, a->group_maps != nullptr, a->group_zeros),
                         slots * x->args.codes.slot,
                         input,
@@ -259,7 +343,8 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
                         2 * slots * 8,
                         (int)sizeof(int),
                         expert_choice_bytes(x->args.how, n_tokens),
-                        a->n_layers * (int)sizeof(struct expert_layer)};
+                        a->n_layers * (int)sizeof(struct expert_layer),
+                        x->has_gates ? CHAIN_WARPS * n_tokens * 4 : 0};
     place_shared(offset, size, slots * RING_SLOT_BYTES);
     args->codes.input = l.input + plain;
     return l;
@@ -287,8 +372,9 @@ static void open_mixture(struct queue *q, struct persistent *p, const struct dec
     fill_args(q, x, m);
     while (x->max_tokens < NARROW_TOKENS && find_slots(x, n_blocks, x->max_tokens + 1) > 0)
         x->max_tokens++;
-    find_expert_kernels(x->form)->open(q, p->max_shared);
-    find_expert_kernels(x->form)->patience(q, PATIENCE, PATIENCE_OWN);
+    x->kernels = find_expert_kernels(x->form, needs_full(m));
+    x->kernels->open(q, p->max_shared);
+    x->kernels->patience(q, PATIENCE, PATIENCE_OWN);
 }
 
 extern "C" void *cuda_any_open(struct queue *q, const struct decode_model *m)
@@ -312,6 +398,8 @@ extern "C" void cuda_any_close(struct queue *q, void *p)
         cuda_free(q, x->args.logit_words);
         cuda_free(q, (void *)x->args.router_maps);
         cuda_free(q, (void *)x->args.more);
+        cuda_free(q, x->args.common_words);
+        cuda_free(q, (void *)x->args.common_maps);
         free(x);
     }
     cuda_persistent_close(q, p);
@@ -320,7 +408,8 @@ extern "C" void cuda_any_close(struct queue *q, void *p)
 extern "C" void cuda_any_patience(struct queue *q, uint32_t for_others, uint32_t for_own)
 {
     cuda_persistent_patience(q, for_others, for_own);
-    for (const struct expert_kernels *k : {&expert_kernels_bf16, &expert_kernels_e4m3, &expert_kernels_e2m1})
+    for (const struct expert_kernels *k :
+         {&expert_kernels_bf16, &expert_kernels_bf16_full, &expert_kernels_e4m3, &expert_kernels_e2m1})
         k->patience(q, for_others, for_own);
 }
 
@@ -342,5 +431,5 @@ extern "C" void cuda_any_run(struct queue *q, void *p, void *logits, const struc
     static_cast<struct chain_args &>(a) = x->p->args;
     a.at = make_layout(x, n_blocks, slots, batch->n_tokens, &a);
     set_batch(&a, batch, cos_sin, logits);
-    find_expert_kernels(x->form)->run(q, slots, &a);
+    x->kernels->run(q, slots, &a);
 }

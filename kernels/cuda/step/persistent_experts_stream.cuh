@@ -10,17 +10,20 @@
 #define EXPERT_AHEAD     8  /* slots that are asked for into L2 at most, as STREAM_AHEAD */
 #define EXPERT_UNDER_WAY 36 /* rows of 2 KiB at once, as STREAM_UNDER_WAY: three slots of an expert of 768 columns */
 
-enum expert_kind { OF_QKV, OF_OUT, OF_ROUTER, OF_FIRST, OF_SECOND, OF_HEAD, OF_NOTHING };
+/* The weights of a layer in order of execution. OF_COMMON: the common MLP's first product; OF_SECOND: those of the
+ * chosen experts and of the common MLP, tile by tile. */
+enum expert_kind { OF_QKV, OF_OUT, OF_ROUTER, OF_COMMON, OF_FIRST, OF_SECOND, OF_HEAD, OF_NOTHING };
 static_assert(OF_HEAD == EXPERT_STAGES, "the head follows the last layer");
 
 /* One step of one tile: what a slot holds. */
+template <bool FULL>
 struct expert_cursor {
     int layer, kind;
-    int tile, step, which; /* which: of the chosen experts, in the second product */
+    int tile, step, which; /* which: of the second products */
     struct expert_tiles first;
     const CUtensorMap *map;
-    int row, n, up; /* rows of weights [row, row + n), n even; and as many from `up` on; -1: none */
-    int n_steps;
+    int row, n, up;      /* rows of weights [row, row + n), n even; and as many from `up` on; -1: none */
+    int n_steps, pieces; /* pieces: warps that have columns, in the steps of a second product */
 
     /* known: layers whose choice is made */
     __device__ bool pending(int known) const
@@ -35,13 +38,30 @@ struct expert_cursor {
     {
         return kind == OF_NOTHING;
     }
-    /* The number of the chain's product; the router is none of them. */
+    /* The number of the chain's product; the router and the common MLP's are none of them. */
     __device__ static int product_of(int kind)
     {
         return kind == OF_HEAD ? CHAIN_HEAD : kind == OF_FIRST ? 2 : kind == OF_SECOND ? 3 : kind;
     }
-    __device__ static const chain_share &share_of(const expert_args &a, const chain_shared &sh, int kind)
+    __device__ static int after(int kind)
     {
+        return !FULL && kind == OF_ROUTER ? OF_FIRST : kind + 1;
+    }
+    /* The layer's common MLP, which one of those that expert_args has; < 0: none. */
+    __device__ int common(const expert_args &a, const chain_shared &sh) const
+    {
+        return FULL ? expert_layer_of(a, sh, layer).common : -1;
+    }
+    __device__ int n_seconds(const expert_args &a, const chain_shared &sh) const
+    {
+        return expert_choice_of(a, sh)->n + (common(a, sh) >= 0);
+    }
+    /* OF_COMMON's exists only in layers that have one. */
+    __device__ const chain_share &share_of(const expert_args &a, const chain_shared &sh) const
+    {
+        if constexpr (FULL)
+            if (kind == OF_COMMON)
+                return expert_choice_of(a, sh)->common[common(a, sh)];
         return kind == OF_ROUTER ? expert_choice_of(a, sh)->router : sh.share[product_of(kind)];
     }
     /* Rows [row, row + n) of the maps from `maps` on. */
@@ -52,6 +72,25 @@ struct expert_cursor {
         up = -1;
         map = maps + n / 2 - 1;
     }
+    /* A tile of a second product. */
+    __device__ void enter_second(const expert_args &a, const chain_shared &sh)
+    {
+        const expert_choice *c = expert_choice_of(a, sh);
+        const chain_share &share = sh.share[3];
+        int first_row = share.begin + tile * share.tile_rows, n_rows = chain_tile_rows(share, tile);
+        if constexpr (FULL) {
+            bool is_expert = which < c->n;
+            const expert_common &p = a.common[is_expert ? 0 : common(a, sh)];
+            n_steps = is_expert ? share.n_steps : p.out_steps;
+            pieces = min((is_expert ? a.product[3].cols : p.in.rows) / STEP_COLUMNS, CHAIN_WARPS);
+            if (!is_expert) {
+                take(a.common_maps + (layer * 2 + 1) * BOX_SIZES, first_row, n_rows);
+                return;
+            }
+        }
+        take(a.maps + (layer * CHAIN_PRODUCTS + 3) * BOX_SIZES,
+             choice_which(a, c)[which] * a.product[3].rows + first_row, n_rows);
+    }
     /* A tile of the experts' products. */
     __device__ void enter_expert(const expert_args &a, const chain_shared &sh)
     {
@@ -59,9 +98,7 @@ struct expert_cursor {
         const CUtensorMap *maps = a.maps + (layer * CHAIN_PRODUCTS + 2) * BOX_SIZES;
         int ffn = a.product[2].rows;
         if (kind == OF_SECOND) {
-            const chain_share &share = sh.share[3];
-            take(maps + BOX_SIZES, choice_which(a, c)[which] * a.product[3].rows + share.begin + tile * share.tile_rows,
-                 chain_tile_rows(share, tile));
+            enter_second(a, sh);
         } else {
             int rows = choice_which(a, c)[first.i] * ffn * 2;
             bool turns = expert_in_turns(a);
@@ -71,25 +108,34 @@ struct expert_cursor {
     }
     __device__ void enter(const expert_args &a, const chain_shared &sh)
     {
-        const chain_share &share = share_of(a, sh, kind);
-        int first_row = share.begin + tile * share.tile_rows, n_rows = chain_tile_rows(share, tile);
-        if (depends())
+        if (depends()) {
             enter_expert(a, sh);
-        else if (kind == OF_ROUTER)
-            take(a.router_maps + layer * BOX_SIZES, first_row, n_rows);
-        else
-            take(a.maps + (layer * CHAIN_PRODUCTS + (kind == OF_HEAD ? 0 : kind)) * BOX_SIZES, first_row, n_rows);
+            return;
+        }
+        const chain_share &share = share_of(a, sh);
+        const CUtensorMap *maps = a.maps + (layer * CHAIN_PRODUCTS + (kind == OF_HEAD ? 0 : kind)) * BOX_SIZES;
+        if (kind == OF_ROUTER)
+            maps = a.router_maps + layer * BOX_SIZES;
+        else if (FULL && kind == OF_COMMON)
+            maps = a.common_maps + layer * 2 * BOX_SIZES;
+        take(maps, share.begin + tile * share.tile_rows, chain_tile_rows(share, tile));
+        if constexpr (FULL)
+            if (kind == OF_COMMON)
+                up = row + a.common[common(a, sh)].in.rows;
     }
     /* Is there something of this kind for the block? */
     __device__ bool begin(const expert_args &a, const chain_shared &sh)
     {
-        const expert_choice *c = expert_choice_of(a, sh);
-        n_steps = share_of(a, sh, kind).n_steps;
+        if (FULL && kind == OF_ROUTER && !expert_layer_of(a, sh, layer).routed)
+            return false;
+        if (kind == OF_COMMON && common(a, sh) < 0)
+            return false;
+        n_steps = share_of(a, sh).n_steps;
         if (kind == OF_FIRST) {
-            first = c->first;
+            first = expert_choice_of(a, sh)->first;
             return !first.done();
         }
-        return share_of(a, sh, kind).n_tiles > 0 && (kind != OF_SECOND || c->n > 0);
+        return share_of(a, sh).n_tiles > 0 && (kind != OF_SECOND || n_seconds(a, sh) > 0);
     }
     /* At the beginning of these weights, or of the next ones that the block needs; or where a choice is not made. */
     __device__ void open(const expert_args &a, const chain_shared &sh, int of_layer, int of_kind, int known)
@@ -108,7 +154,7 @@ struct expert_cursor {
                 return;
             if (begin(a, sh))
                 break;
-            kind++;
+            kind = after(kind);
         }
         enter(a, sh);
     }
@@ -119,10 +165,10 @@ struct expert_cursor {
             first.next(a);
             return !first.done();
         }
-        if (kind == OF_SECOND && ++which < expert_choice_of(a, sh)->n)
+        if (kind == OF_SECOND && ++which < n_seconds(a, sh))
             return true;
         which = 0;
-        return ++tile < share_of(a, sh, kind).n_tiles;
+        return ++tile < share_of(a, sh).n_tiles;
     }
     __device__ void next(const expert_args &a, const chain_shared &sh, int known)
     {
@@ -130,7 +176,7 @@ struct expert_cursor {
             return;
         step = 0;
         if (!next_tile(a, sh))
-            open(a, sh, layer, kind + 1, known);
+            open(a, sh, layer, after(kind), known);
         else if (depends())
             enter_expert(a, sh);
         else
@@ -184,8 +230,10 @@ struct expert_cursor {
     {
         int rows = up >= 0 ? 2 * n : n;
         const chain_product &p = a.product[product_of(kind)];
-        int piece = STEP_COLUMNS * p.spans, pieces = (p.cols + piece - 1) / piece;
-        return depends() ? (rows * min(pieces, CHAIN_WARPS) + CHAIN_WARPS - 1) / CHAIN_WARPS : rows;
+        int piece = STEP_COLUMNS * p.spans, some = (p.cols + piece - 1) / piece;
+        if (FULL && kind == OF_SECOND)
+            some = pieces;
+        return depends() ? (rows * min(some, CHAIN_WARPS) + CHAIN_WARPS - 1) / CHAIN_WARPS : rows;
     }
 };
 
@@ -201,6 +249,10 @@ __device__ static inline void expert_announce(const expert_args &a, const chain_
     const CUtensorMap *maps = a.maps + layer * CHAIN_PRODUCTS * BOX_SIZES;
     if (kind == OF_ROUTER) {
         box_map_prefetch(a.router_maps + layer * BOX_SIZES);
+    } else if (kind == OF_COMMON) {
+        const CUtensorMap *common = a.common_maps + layer * 2 * BOX_SIZES;
+        box_map_prefetch(common + CHAIN_OCTET / 2 - 1);
+        box_map_prefetch(common + BOX_SIZES + CHAIN_ROWS / 2 - 1);
     } else if (kind == OF_FIRST) {
         for (int n = 2, turns = expert_in_turns(a) ? 2 : 1; n <= CHAIN_OCTET; n += 2)
             box_map_prefetch(maps + 2 * BOX_SIZES + turns * n / 2 - 1);
@@ -212,12 +264,14 @@ __device__ static inline void expert_announce(const expert_args &a, const chain_
 }
 
 /* As the weights of this kind begin, the maps of those that follow. */
-template <chain_form FORM>
+template <chain_form FORM, bool FULL>
 __device__ static inline void expert_announce_after(const expert_args &a, const chain_shared &sh, int layer, int kind)
 {
     if (kind == OF_QKV) {
         expert_announce<FORM>(a, sh, layer, OF_OUT);
         expert_announce<FORM>(a, sh, layer, OF_ROUTER);
+        if (FULL && layer < a.n_layers && expert_layer_of(a, sh, layer).common >= 0)
+            expert_announce<FORM>(a, sh, layer, OF_COMMON);
         expert_announce<FORM>(a, sh, layer, OF_FIRST);
     } else if (kind == OF_OUT) {
         expert_announce<FORM>(a, sh, layer, OF_SECOND);
@@ -226,20 +280,20 @@ __device__ static inline void expert_announce_after(const expert_args &a, const 
 }
 
 /* The slots that are asked for into L2 before there is room for them. */
-template <chain_form FORM>
+template <chain_form FORM, bool FULL>
 struct expert_lookahead {
-    struct expert_cursor later;
+    struct expert_cursor<FULL> later;
     int n;       /* slots between the one that is next and `later`, less those of experts that were left out */
     int skipped; /* the layer whose experts were left out, since the choice was not made; -1: none */
 
-    __device__ void restart(const expert_cursor &now)
+    __device__ void restart(const expert_cursor<FULL> &now)
     {
         later = now;
         n = 0;
         skipped = -1;
     }
     /* One slot more, if it is time for one. since: the clock at the last one. */
-    __device__ void advance(const expert_args &a, const chain_shared &sh, const expert_cursor &now, int known,
+    __device__ void advance(const expert_args &a, const chain_shared &sh, const expert_cursor<FULL> &now, int known,
                             uint32_t &since)
     {
         if (n >= EXPERT_AHEAD || (uint32_t)clock64() - since < STREAM_PACE)
@@ -258,14 +312,14 @@ struct expert_lookahead {
             return;
         auto box = [](uint32_t, const CUtensorMap *map, int x, int y, int z) { box_prefetch(map, x, y, z); };
         later.boxes(0, box);
-        later.beside<FORM>(a, sh, 0, 0, 0, box,
-                           [](uint32_t, const char *from, uint32_t bytes) { bulk_prefetch(from, bytes); });
+        later.template beside<FORM>(a, sh, 0, 0, 0, box,
+                                    [](uint32_t, const char *from, uint32_t bytes) { bulk_prefetch(from, bytes); });
         later.next(a, sh, known);
         since += STREAM_PACE;
         n++;
     }
     /* The slot of `now`, which becomes the next one, has been asked for. */
-    __device__ void follow(const expert_args &a, const chain_shared &sh, expert_cursor &now, int known)
+    __device__ void follow(const expert_args &a, const chain_shared &sh, expert_cursor<FULL> &now, int known)
     {
         bool left_out = now.depends() && now.layer == skipped;
         now.next(a, sh, known);
@@ -277,18 +331,18 @@ struct expert_lookahead {
 };
 
 /* As stream_weights. */
-template <int SLOTS, chain_form FORM>
+template <int SLOTS, chain_form FORM, bool FULL>
 __device__ static inline void stream_expert_weights(const expert_args &a, const chain_shared &sh)
 {
     weight_ring<SLOTS> ring(a, sh);
-    expert_cursor now;
-    expert_lookahead<FORM> ahead;
+    expert_cursor<FULL> now;
+    expert_lookahead<FORM, FULL> ahead;
     stream_copies copies;
     uint32_t made = shared_address(&expert_choice_of(a, sh)->made);
     int known = 0;
     now.open(a, sh, 0, OF_QKV, known);
     ahead.restart(now);
-    expert_announce_after<FORM>(a, sh, 0, OF_QKV);
+    expert_announce_after<FORM, FULL>(a, sh, 0, OF_QKV);
     while (!now.done()) {
         uint32_t since = (uint32_t)clock64();
         if (now.pending(known)) {
@@ -312,12 +366,12 @@ __device__ static inline void stream_expert_weights(const expert_args &a, const 
         };
         auto copy = [=](uint32_t into, const char *from, uint32_t bytes) { bulk_copy(into, from, bytes, barrier); };
         now.boxes(base + ring.slot * RING_SLOT_BYTES, box);
-        int beside = now.beside<FORM>(a, sh, base, SLOTS, ring.slot, box, copy);
+        int beside = now.template beside<FORM>(a, sh, base, SLOTS, ring.slot, box, copy);
         barrier_expect(barrier, rows * CHAIN_WARPS * 128 + beside); /* none has ended without this arrival */
         int kind = now.kind;
         ahead.follow(a, sh, now, known);
         if (now.kind != kind)
-            expert_announce_after<FORM>(a, sh, now.layer, now.kind);
+            expert_announce_after<FORM, FULL>(a, sh, now.layer, now.kind);
         ring.advance();
     }
 }
