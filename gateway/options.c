@@ -9,7 +9,7 @@
 #define ONLY 1 /* there are no commands */
 
 /* A value of an option that may be given several times. */
-static int add(const char **list, int *n, int most, const struct opt *o, const char *text, struct err *e)
+static int add_value(const char **list, int *n, int most, const struct opt *o, const char *text, struct err *e)
 {
     if (*n == most)
         return ERR(e, ERR_USAGE, "--%s: found more than %d, expected at most %d", o->name, most, most);
@@ -22,13 +22,13 @@ static int add(const char **list, int *n, int most, const struct opt *o, const c
 static int add_backend(void *record, const struct opt *o, const char *text, struct err *e)
 {
     struct gateway_options *g = record;
-    return add(g->backend, &g->n_backends, POOL_MAX_SOURCES, o, text, e);
+    return add_value(g->backend, &g->n_backends, POOL_MAX_SOURCES, o, text, e);
 }
 
 static int add_listen(void *record, const struct opt *o, const char *text, struct err *e)
 {
     struct gateway_options *g = record;
-    return add(g->listen, &g->n_listen, HTTP_MAX_LISTENERS, o, text, e);
+    return add_value(g->listen, &g->n_listen, HTTP_MAX_LISTENERS, o, text, e);
 }
 
 #define AT(member) offsetof(struct gateway_options, member)

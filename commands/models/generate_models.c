@@ -33,7 +33,7 @@ static void gone(void *context, int place)
     generate_close(&((struct turns *)context)->generate);
 }
 
-static int begin(void *context, int place, struct limits *limits, struct err *e)
+static int begin_turn(void *context, int place, struct limits *limits, struct err *e)
 {
     struct turns *t = context;
     struct opened_model *opened = t->changeover.loaded[place];
@@ -52,7 +52,7 @@ static int begin(void *context, int place, struct limits *limits, struct err *e)
 /* ---- the loop's client ---- */
 
 /* All prompts were answered: the next model's turn. */
-static void finish(struct turns *t, struct err *e)
+static void finish_turn(struct turns *t, struct err *e)
 {
     int status = generate_status(&t->generate, e);
     t->status = status != ERR_NONE ? status : t->status;
@@ -70,12 +70,12 @@ static int plan_step(struct turns *t, struct plan *p, struct err *e)
     return 0;
 }
 
-static int next(void *context, struct plan *p, struct err *e)
+static int next_plan(void *context, struct plan *p, struct err *e)
 {
     struct turns *t = context;
     const struct timespec moment = {0, 50000};
     if (t->running && !scheduler_busy(&t->generate.scheduler))
-        finish(t, e);
+        finish_turn(t, e);
     if (e->code != ERR_NONE)
         return -1;
     if (t->turn == t->n) {
@@ -129,7 +129,7 @@ static int open_turns(void *context, int n_ranks, struct err *e)
 {
     struct turns *t = context;
     const struct generate_options *o = &t->o;
-    changeover_open(&t->changeover, &o->run, &(struct changeover_owner){t, gone, begin});
+    changeover_open(&t->changeover, &o->run, &(struct changeover_owner){t, gone, begin_turn});
     if (check_options(o, n_ranks, e) != 0)
         return -1;
     t->n = model_folders_find(t->model, 2, MOST, "model-switch", o->model_switch, e);
@@ -137,7 +137,7 @@ static int open_turns(void *context, int n_ranks, struct err *e)
 }
 
 /* The first one found no model in its place. */
-static void report(void *context, const char *device, int n_ranks, struct err *e)
+static void report_turns(void *context, const char *device, int n_ranks, struct err *e)
 {
     const struct turns *t = context;
     double sum = 0;
@@ -167,9 +167,9 @@ int generate_models(struct world *w, const struct generate_options *o, struct er
         t->o = *o;
     const struct in_turn job = {.run = &o->run,
                                 .changeover = t != NULL ? &t->changeover : NULL,
-                                .client = {.context = t, .next = next, .accept = accept_result, .masks = masks},
+                                .client = {.context = t, .next = next_plan, .accept = accept_result, .masks = masks},
                                 .open = open_turns,
-                                .report = report,
+                                .report = report_turns,
                                 .close = close_turns};
     in_turn_run(w, &job, e);
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a failure has ended in in_turn_run() */

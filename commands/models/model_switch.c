@@ -70,7 +70,7 @@ static int begin_beside(struct model_switch *s, struct limits *limits, struct er
 }
 
 /* A request for one token. */
-static int begin(void *context, int slot, struct limits *limits, struct err *e)
+static int begin_round(void *context, int slot, struct limits *limits, struct err *e)
 {
     struct model_switch *s = context;
     if (slot == SLOT_BESIDE)
@@ -163,7 +163,7 @@ static int plan_change(struct model_switch *s, struct plan *p, struct err *e)
     return changed;
 }
 
-static int next(void *context, struct plan *p, struct err *e)
+static int next_plan(void *context, struct plan *p, struct err *e)
 {
     struct model_switch *s = context;
     int changed = plan_change(s, p, e);
@@ -244,7 +244,7 @@ static int open_switch(void *context, int n_ranks, struct err *e)
     const struct bench_options *o = s->o;
     struct run_options run = o->run;
     run.max_batch = run.max_model_len = -1; /* as a server has them */
-    changeover_open(&s->changeover, &run, &(struct changeover_owner){s, gone, begin});
+    changeover_open(&s->changeover, &run, &(struct changeover_owner){s, gone, begin_round});
     s->figures.warmups = o->warmup >= 0 ? (int)o->warmup : DEFAULT_WARMUPS;
     s->figures.repetitions = o->repetitions >= 0 ? (int)o->repetitions : DEFAULT_REPETITIONS;
     s->round = -1;
@@ -256,7 +256,7 @@ static int open_switch(void *context, int n_ranks, struct err *e)
     return o->beside == NULL || model_folders_find(&s->model[2], 1, 1, "beside", o->beside, e) > 0 ? 0 : -1;
 }
 
-static void report(void *context, const char *device, int n_ranks, struct err *e)
+static void report_switches(void *context, const char *device, int n_ranks, struct err *e)
 {
     const struct model_switch *s = context;
     const struct switch_about about = {{s->model[0].name, s->model[1].name},
@@ -294,9 +294,9 @@ int model_switch_run(struct world *w, const struct bench_options *o, struct err 
         s->o = o;
     const struct in_turn job = {.run = &o->run,
                                 .changeover = s != NULL ? &s->changeover : NULL,
-                                .client = {.context = s, .next = next, .accept = accept_result, .masks = masks},
+                                .client = {.context = s, .next = next_plan, .accept = accept_result, .masks = masks},
                                 .open = open_switch,
-                                .report = report,
+                                .report = report_switches,
                                 .close = close_switch};
     in_turn_run(w, &job, e);
     free(s);

@@ -170,7 +170,7 @@ void steps_close(struct steps *s)
     memset(s, 0, sizeof *s);
 }
 
-static void submit(struct steps *s, struct task *j, double now)
+static void submit_task(struct steps *s, struct task *j, double now)
 {
     struct err e = {0};
     j->work.previous = NULL;
@@ -191,7 +191,7 @@ static void submit(struct steps *s, struct task *j, double now)
         give_back(s, j);
 }
 
-static void cancel(struct steps *s, uint64_t number, enum finish_reason why, double now)
+static void cancel_task(struct steps *s, uint64_t number, enum finish_reason why, double now)
 {
     struct task *j = s->tasks;
     while (j != NULL && j->number != number)
@@ -222,9 +222,9 @@ bool steps_hear(struct steps *s)
     struct order *c;
     while ((c = mailbox_take(s->mailbox)) != NULL) {
         if (c->kind == ORDER_SUBMIT)
-            submit(s, c->task, c->task->ticket.queued > 0 ? c->task->ticket.queued : seconds_now());
+            submit_task(s, c->task, c->task->ticket.queued > 0 ? c->task->ticket.queued : seconds_now());
         else if (c->kind == ORDER_CANCEL)
-            cancel(s, c->number, c->why, seconds_now());
+            cancel_task(s, c->number, c->why, seconds_now());
         else if (c->kind == ORDER_WITHDRAW)
             withdraw(s, c->number, seconds_now());
         else

@@ -100,7 +100,7 @@ static int find_calls(struct task *j)
     return formed && j->form == NULL ? make_calls(j, format) : 0;
 }
 
-static int encode(struct task *j)
+static int encode_prompts(struct task *j)
 {
     const struct served *v = j->served;
     const struct protocol_generate *g = &j->message.generate;
@@ -215,7 +215,7 @@ static void detokenize(struct task *j, const struct worker_setup *s)
 static void tokenize(struct task *j, const struct worker_setup *s)
 {
     const struct protocol_message *m = &j->message;
-    if (encode(j) != 0)
+    if (encode_prompts(j) != 0)
         return;
     const struct token_list *ids = &j->ids[0];
     int64_t bytes = ids_bytes(ids) + (m->generate.return_token_strings ? texts_bytes(ids, j->served->tokenizer) : 0);
@@ -246,7 +246,7 @@ static void write_reply(struct task *j)
     finished_close(&f);
 }
 
-static void work(struct task *j, const struct worker_setup *s)
+static void work_on(struct task *j, const struct worker_setup *s)
 {
     if (j->ticket.writes) {
         write_reply(j);
@@ -261,7 +261,7 @@ static void work(struct task *j, const struct worker_setup *s)
     if (j->error.code != 0)
         return;
     if (j->message.op == PROTOCOL_GENERATE)
-        (void)(encode(j) == 0 && write_echo(j, s) == 0);
+        (void)(encode_prompts(j) == 0 && write_echo(j, s) == 0);
     else if (j->message.op == PROTOCOL_TOKENIZE || j->message.op == PROTOCOL_DETOKENIZE)
         work_on_tokens(j, s);
 }
@@ -269,7 +269,7 @@ static void work(struct task *j, const struct worker_setup *s)
 /* Megabytes of JSON are made of many small pieces of memory: they go back to the system now. */
 static void work_and_tidy(struct task *j, const struct worker_setup *s)
 {
-    work(j, s);
+    work_on(j, s);
     if (j->reply_bytes > TRIM_BYTES || j->message_bytes > TRIM_BYTES)
         (void)malloc_trim(0);
 }

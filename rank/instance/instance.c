@@ -217,8 +217,8 @@ static int check_head(const struct draft_model *d, const struct instance *i, str
 }
 
 /* The weights, and what there is to be said about them. c is closed. Collective; a failure ends the job. */
-static void load(struct instance *i, struct world *w, const struct model_config *m, struct checkpoint *c,
-                 const struct shard *shard, struct instance_setup *setup, struct err *e)
+static void load_share(struct instance *i, struct world *w, const struct model_config *m, struct checkpoint *c,
+                       const struct shard *shard, struct instance_setup *setup, struct err *e)
 {
     struct load_stats stats = {0};
     (void)network_open(&i->network, m, shard, setup->dummy ? NULL : c, false, i->ops, &i->q, e);
@@ -289,11 +289,11 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
     part[1].limits = limits_of_draft_model(&setup->limits);
     (void)check_fit(part, drafted ? 2 : 1, setup, w, i, e);
     fatal_agree(w, e);
-    load(i, w, m, c, &shard, setup, e);
+    load_share(i, w, m, c, &shard, setup, e);
     m->quantised_inputs = i->network.config.quantised_inputs;
     quantised_inputs_say(&i->network, i->ops->inputs, setup->inputs != INPUTS_OFF, setup->dummy != 0);
     if (drafted)
-        load(&d->instance, w, &d->config, &d->checkpoint, &small, setup, e);
+        load_share(&d->instance, w, &d->config, &d->checkpoint, &small, setup, e);
     (void)open_engines(i, drafted ? &d->instance : NULL, w, setup, e);
     fatal_agree(w, e);
     observers_add(&i->engine.observers, watch_observer(i->watch));

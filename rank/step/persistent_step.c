@@ -103,7 +103,7 @@ static struct decode_layer describe_layer(const struct network *n, int l)
     };
 }
 
-static struct decode_model describe(const struct network *n, const struct decode_layer *layer)
+static struct decode_model describe_network(const struct network *n, const struct decode_layer *layer)
 {
     const struct model_config *m = &n->config;
     bool experts = m->experts.routing.n_experts > 0;
@@ -151,7 +151,7 @@ static struct persistent_model *describe_all(const struct network *n, struct err
     }
     p->router = router;
     p->all = (struct decode_mixture){
-        .model = describe(n, p->layer),
+        .model = describe_network(n, p->layer),
         .routing = &n->config.experts.routing,
         .router = router,
         .router_bias = n->config.experts.router_bias ? router + n_layers : NULL,

@@ -216,7 +216,7 @@ static bool rest(struct watch *w, double seconds)
 }
 
 /* `passed`: seconds since the look before. */
-static void look(struct watch *w, double passed)
+static void look_around(struct watch *w, double passed)
 {
     atomic_fetch_add(&w->slot[w->self].beats, 1);
     for (int i = 0; i < w->n; i++) {
@@ -316,7 +316,7 @@ static void end_broken_job(struct watch *w, int gone, bool lost)
 static void judge(struct watch *w, double passed)
 {
     struct err e = {0};
-    look(w, passed < 3 * w->tick ? passed : 3 * w->tick); /* more: all of the job was stopped */
+    look_around(w, passed < 3 * w->tick ? passed : 3 * w->tick); /* more: all of the job was stopped */
     if (w->view[w->self].activity == RANK_OUTSIDE)
         return;
     int culprit = w->timeout > 0 ? watch_judge(w->view, w->n, w->self, w->timeout) : -1;

@@ -13,7 +13,7 @@
 #define MASK_EFFORT 100000 /* new places visited for a mask: some 3 ms */
 #define MAX_CHOICES 10000
 
-static int finish(struct grammar *g, int start, struct err *e)
+static int finish_grammar(struct grammar *g, int start, struct err *e)
 {
     g->start = start;
     if (e->code != ERR_NONE)
@@ -27,7 +27,7 @@ static int finish(struct grammar *g, int start, struct err *e)
 int grammar_of_schema(struct grammar *g, const json_t *schema, struct err *e)
 {
     graph_open(&g->graph, e);
-    return finish(g, schema_graph(&g->graph, schema, graph_return(&g->graph)), e);
+    return finish_grammar(g, schema_graph(&g->graph, schema, graph_return(&g->graph)), e);
 }
 
 int grammar_of_object(struct grammar *g, struct err *e)
@@ -43,7 +43,7 @@ int grammar_of_object(struct grammar *g, struct err *e)
 int grammar_of_regex(struct grammar *g, const char *regex, size_t bytes, struct err *e)
 {
     graph_open(&g->graph, e);
-    return finish(g, regex_graph(&g->graph, regex, bytes, REGEX_TEXT, graph_return(&g->graph)), e);
+    return finish_grammar(g, regex_graph(&g->graph, regex, bytes, REGEX_TEXT, graph_return(&g->graph)), e);
 }
 
 int grammar_of_choice(struct grammar *g, const json_t *texts, struct err *e)
@@ -62,13 +62,13 @@ int grammar_of_choice(struct grammar *g, const json_t *texts, struct err *e)
     }
     int start = e->code == ERR_NONE ? choice_graph(&g->graph, text, n, graph_return(&g->graph)) : -1;
     free(text);
-    return finish(g, start, e);
+    return finish_grammar(g, start, e);
 }
 
 int grammar_of_calls(struct grammar *g, const json_t *asked, struct err *e)
 {
     graph_open(&g->graph, e);
-    return finish(g, calls_graph(&g->graph, asked, graph_return(&g->graph)), e);
+    return finish_grammar(g, calls_graph(&g->graph, asked, graph_return(&g->graph)), e);
 }
 
 void grammar_close(struct grammar *g)
@@ -118,7 +118,7 @@ static void find_mask(struct grammar_run *r, uint32_t *mask)
         walk_keep(r->walk, r->at->state, mask, r->lexicon->n_words);
 }
 
-static int check(struct grammar_run *r, struct err *e)
+static int check_walk(struct grammar_run *r, struct err *e)
 {
     if (r->walk->err.code != ERR_NONE)
         return ERR(e, r->walk->err.code, "%s", r->walk->err.text);
@@ -164,12 +164,12 @@ int grammar_run_mask(struct grammar_run *r, const int32_t *end, int n_end, uint3
     if (forced >= 0) {
         memset(mask, 0, (size_t)l->n_words * sizeof *mask);
         mask[forced / 32] |= 1u << forced % 32;
-        return check(r, e);
+        return check_walk(r, e);
     }
     tidy(r);
     machine_rest(r->machine, MASK_EFFORT);
     find_mask(r, mask);
-    if (check(r, e) != 0)
+    if (check_walk(r, e) != 0)
         return -1;
     for (int i = 0; i < n_end; i++)
         if (end[i] >= 0 && end[i] < l->n_tokens && r->machine->state[r->at->state].complete)
@@ -186,7 +186,7 @@ int grammar_run_take(struct grammar_run *r, int32_t token, struct err *e)
     machine_rest(r->machine, MASK_EFFORT);
     r->at->state = lexicon_take(r->lexicon, r->machine, r->at->state, token);
     take_forced(r->at, token);
-    if (check(r, e) != 0)
+    if (check_walk(r, e) != 0)
         return -1;
     if (r->at->state < 0)
         return ERR(e, ERR_INTERNAL, "token %d is not one that its grammar allows", token);

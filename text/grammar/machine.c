@@ -340,7 +340,7 @@ static bool ends_itself(const struct machine *m, const struct machine_place *loo
     return enough && n_quotes == 1 && n_escapes <= 1;
 }
 
-static void describe(struct machine *m, struct machine_state *s)
+static void describe_state(struct machine *m, struct machine_state *s)
 {
     const struct machine_place *place = m->place + s->first, *loop = NULL;
     s->free_chars = -1;
@@ -380,7 +380,7 @@ static int intern(struct machine *m, int n)
     *s = (struct machine_state){.first = m->n_places, .n = n, .complete = m->work_complete, .row = -1};
     memcpy(m->place + m->n_places, m->work, (size_t)n * sizeof *m->work);
     m->n_places += n;
-    describe(m, s);
+    describe_state(m, s);
     if (table_put(m, &m->states, m->n_states, hash_state) != 0)
         return MACHINE_DEAD;
     return m->n_states++;

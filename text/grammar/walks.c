@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void drop(struct walk *w)
+static void drop_user(struct walk *w)
 {
     (void)pthread_mutex_lock(&w->lock);
     bool last = --w->n_users == 0;
@@ -32,7 +32,7 @@ static struct walk *make_walk(const struct graph *graph, int start, struct err *
         w->machine.e = &w->err;
         return w;
     }
-    drop(w);
+    drop_user(w);
     return NULL;
 }
 
@@ -67,7 +67,7 @@ static bool can_join(const struct walk *w)
 }
 
 /* Its place in the table; without one, that of the walk which has not been joined for the longest time. */
-static struct walk **find(struct walks *all, const struct graph *graph, int start)
+static struct walk **find_walk(struct walks *all, const struct graph *graph, int start)
 {
     struct walk **oldest = &all->walk[0];
     for (int i = 0; i < WALKS_KEPT; i++) {
@@ -78,21 +78,21 @@ static struct walk **find(struct walks *all, const struct graph *graph, int star
             oldest = w;
     }
     if (*oldest != NULL)
-        drop(*oldest);
+        drop_user(*oldest);
     *oldest = NULL;
     return oldest;
 }
 
 struct walk *walk_join(struct walks *all, const struct graph *graph, int start, int *const state[2], struct err *e)
 {
-    struct walk *alone = NULL, **w = all != NULL && graph->n <= WALKS_MAX_NODES ? find(all, graph, start) : &alone;
+    struct walk *alone = NULL, **w = all != NULL && graph->n <= WALKS_MAX_NODES ? find_walk(all, graph, start) : &alone;
     if (*w == NULL && (*w = make_walk(graph, start, e)) == NULL)
         return NULL;
     struct walk *joined = add_states(*w, state, e) == 0 ? *w : NULL;
     if (joined != NULL && w != &alone)
         joined->used = ++all->clock;
     if (w == &alone)
-        drop(alone);
+        drop_user(alone);
     return joined;
 }
 
@@ -107,7 +107,7 @@ void walk_leave(struct walk *w, int *const state[2])
             break;
         }
     (void)pthread_mutex_unlock(&w->lock);
-    drop(w);
+    drop_user(w);
 }
 
 struct walk *walk_part(struct walk *w, int *const state[2])
@@ -116,12 +116,12 @@ struct walk *walk_part(struct walk *w, int *const state[2])
     struct walk *own = make_walk(&w->graph, w->start, &why);
     if (own == NULL || add_states(own, state, &why) != 0) {
         if (own != NULL)
-            drop(own);
+            drop_user(own);
         return w;
     }
     for (int i = 0; i < 2; i++)
         *state[i] = machine_adopt(&own->machine, &w->machine, *state[i]);
-    drop(own);
+    drop_user(own);
     walk_leave(w, state);
     return own;
 }
@@ -130,7 +130,7 @@ void walks_close(struct walks *all)
 {
     for (int i = 0; all != NULL && i < WALKS_KEPT; i++)
         if (all->walk[i] != NULL)
-            drop(all->walk[i]);
+            drop_user(all->walk[i]);
     free(all);
 }
 
