@@ -5,6 +5,7 @@
  * expectations and has the same generator. Runs in the repository root. */
 #include "base/err.h"
 #include "base/json.h"
+#include "tests/support/process.h"
 #include "tests/unit/fixtures/tokenizer/alphabet.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -222,6 +223,8 @@ static void test_digests(void **state)
     for (uint64_t block = 0; block < BLOCKS; block++) {
         uint64_t want[4], h[4] = {FNV_START, FNV_START, FNV_START, FNV_START};
         assert_int_equal(fscanf(f, "%lx %lx %lx %lx", &want[0], &want[1], &want[2], &want[3]), 4);
+        if (process_sanitized() && block % 5 != 0) /* a fifth takes every path */
+            continue;
         for (uint64_t i = block * BLOCK; i < (block + 1) * BLOCK; i++)
             digest_one(t, i, h, &text, &ids);
         for (int k = 0; k < 4; k++)
