@@ -200,7 +200,7 @@ static int open_engines(struct instance *i, struct instance *draft, const struct
  * its own. */
 static void stand_on(struct instance *i, const struct instance *ground, enum dtype dtype)
 {
-    i->on_ground = true;
+    i->ground = ground;
     i->world = ground->world;
     i->ops = ground->ops;
     i->q = ground->q;
@@ -322,6 +322,8 @@ void instance_open_ground(struct instance *i, struct world *w, struct instance_s
     i->engine = (struct engine){
         .world = &i->world, .ops = i->ops, .q = &i->q, .n_flights = i->ops->async != NULL ? ENGINE_FLIGHTS : 1};
     observers_add(&i->engine.observers, watch_observer(i->watch));
+    (void)comm_open(&i->engine.comm, &i->world, i->ops, &i->q, e);
+    fatal_agree(w, e);
 }
 
 int instance_begin(struct instance *i, const struct instance *ground, struct kv_arena *arena, struct world *w,
@@ -357,7 +359,7 @@ int instance_prepare(struct instance *i, struct instance_setup *setup, struct qu
     l->n_window_blocks = i->arena->n_units * setup->per_unit[KV_WINDOWED];
     if (network_share_kv(&i->network, i->arena, setup->per_unit, limits_window(l, KV_WINDOWED), q, e) != 0)
         return -1;
-    (void)engine_prepare(&i->engine, &i->world, &i->network, &setup->limits, i->ops, q, e);
+    (void)engine_prepare(&i->engine, &i->world, &i->network, &setup->limits, &i->ground->engine.comm, i->ops, q, e);
     i->ops->wait(q);
     i->engine.q = &i->q;
     return e->code == ERR_NONE ? 0 : -1;
@@ -386,9 +388,11 @@ void instance_close(struct instance *i)
     watch_close(&i->watch);
     if (i->engine.network != NULL)
         engine_close(&i->engine);
+    else
+        comm_close(&i->engine.comm); /* the ground's */
     taps_close(&i->taps, i->ops, &i->q);
     network_close(&i->network, i->ops, &i->q);
-    if (!i->on_ground) {
+    if (i->ground == NULL) {
         i->ops->close(&i->q);
         world_join(&i->world);
     }

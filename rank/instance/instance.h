@@ -11,8 +11,9 @@
 
 /* Equal on all ranks. Flat: rank 0 broadcasts it.
  *
- * Where several models are loaded, each is an instance; what a rank has once (its world, its device, its watch) belongs
- * to an instance without a model, the ground, on which the others stand (rank/instance/residents.h). */
+ * Where several models are loaded, each is an instance; what a rank has once (its world, its device, its watch, the
+ * collectives of the ranks that share models) belongs to an instance without a model, the ground, on which the others
+ * stand (rank/instance/residents.h). */
 struct instance_setup {
     struct limits limits;       /* n_blocks: wanted; instance_open reduces it to what fits */
     int64_t kv_bytes;           /* of a rank; -1: as fit_kv chooses; 0: they are in an arena */
@@ -44,8 +45,8 @@ struct instance {
     struct load_report load;
     struct taps taps;    /* of a head that drafts: where it finds the states of the other model; zeroed: it is none */
     struct watch *watch; /* NULL: steps have no deadline, or another instance is the ground */
-    bool on_ground;      /* world and device belong to another instance */
-    double told_record;  /* s of recording decode steps that were reported already */
+    const struct instance *ground; /* borrowed: the one whose world and device this one has; NULL: they are its own */
+    double told_record;            /* s of recording decode steps that were reported already */
 };
 
 /* A small model that drafts for an instance, on the same ranks. Zeroed: not there. */
@@ -71,8 +72,8 @@ void instance_run(struct instance *i, struct draft_model *d, const struct loop_c
 void instance_leave(struct instance *i);
 void instance_close(struct instance *i);
 
-/* The ground alone: its engine has no network, but the observers that all engines on it share. Collective over the
- * job; a failure ends it. */
+/* The ground alone: its engine has no network, but the observers that all engines on it share, and the collectives
+ * that they are lent; it is closed after them. Collective over the job; a failure ends it. */
 void instance_open_ground(struct instance *i, struct world *w, struct instance_setup *setup, struct err *e);
 
 /* The parts of opening a model on the ground. A failure is no end: each returns -1, those that are collective on all

@@ -284,23 +284,19 @@ static int take_memory(struct engine *g, struct world *w, struct network *n, con
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-int engine_prepare(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
-                   struct queue *q, struct err *e)
+int engine_prepare(struct engine *g, struct world *w, struct network *n, const struct limits *l,
+                   const struct comm *lent, const struct ops *ops, struct queue *q, struct err *e)
 {
-    return take_memory(g, w, n, l, ops, q, true, e);
+    (void)take_memory(g, w, n, l, ops, q, true, e);
+    comm_lend(&g->comm, lent);
+    return e->code == ERR_NONE ? 0 : -1;
 }
 
 int engine_join(struct engine *g, struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e)
 {
-    const struct model_config *m = &g->network->config;
     const struct ops *ops = g->ops;
-    /* The largest sum of a step: the residual stream, or an embedding that is wider. */
-    int widest = m->embed_dim > m->hidden ? m->embed_dim : m->hidden;
     g->q = q;
-    (void)comm_open(&g->comm, g->world, ops, q, (size_t)g->limits.max_batch_tokens * (size_t)widest, e);
     g->comm.observers = &g->observers;
-    if (agree_failed(g->world, e))
-        return -1;
     if (choice != STEP_SEPARATE)
         (void)persistent_step_open(&g->persistent, g->network, g->world, ops, q, e);
     if (choice == STEP_PERSISTENT && g->persistent.step == NULL)
@@ -316,6 +312,9 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
                 struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e)
 {
     (void)take_memory(g, w, n, l, ops, q, false, e);
+    if (agree_failed(w, e))
+        return -1;
+    (void)comm_open(&g->comm, w, ops, q, e);
     return agree_failed(w, e) ? -1 : engine_join(g, q, choice, ways, e);
 }
 

@@ -93,11 +93,12 @@ struct engine {
  * engine then. */
 int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
                 struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e);
-/* The same in two parts. What a rank does by itself, beside steps of other engines: memory, in few pieces and zeroed on
- * q, which is the calling thread's own. Any thread; local; -1 and *e: close the engine. Then, on the queue that steps
- * will have, what all ranks do together; on all of them engine_prepare has succeeded. */
-int engine_prepare(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
-                   struct queue *q, struct err *e);
+/* The same in two parts, with collectives that are lent. What a rank does by itself, beside steps of other engines:
+ * memory, in few pieces and zeroed on q, which is the calling thread's own. Any thread; local; -1 and *e: close the
+ * engine. Then, on the queue that steps will have, what all ranks do together; on all of them engine_prepare has
+ * succeeded. */
+int engine_prepare(struct engine *g, struct world *w, struct network *n, const struct limits *l,
+                   const struct comm *lent, const struct ops *ops, struct queue *q, struct err *e);
 int engine_join(struct engine *g, struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e);
 
 /* The collective part of closing, which engine_close does if it was not done. Collective, unless engine_join was never
