@@ -167,6 +167,7 @@ int generate_models(struct world *w, const struct generate_options *o, struct er
     const struct loop_client client = {.context = t, .next = next, .accept = accept_result, .masks = masks};
     if (w->rank == 0 && t != NULL && r != NULL && open_turns(t, o, w->n_ranks, e) == 0)
         setup = start_setup(&o->run, 1, 1, false);
+    setup.n_places = CHANGEOVER_PLACES;
     fatal_agree(w, e);
     instance_open_ground(&ground, w, &setup, e);
     model_memory_share(&t->memory, &ground, -1, w->rank == 0 ? o->run.kv_cache_bytes : -1, w, e);

@@ -296,6 +296,7 @@ int model_switch_run(struct world *w, const struct bench_options *o, struct err 
     const struct loop_client client = {.context = s, .next = next, .accept = accept_result, .masks = masks};
     if (w->rank == 0 && s != NULL && r != NULL && open_switch(s, o, w->n_ranks, e) == 0)
         setup = start_setup(&o->run, 1, 1, false);
+    setup.n_places = CHANGEOVER_PLACES;
     fatal_agree(w, e);
     instance_open_ground(&ground, w, &setup, e);
     model_memory_share(&s->memory, &ground, -1, w->rank == 0 ? o->run.kv_cache_bytes : -1, w, e);

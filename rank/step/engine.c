@@ -285,10 +285,13 @@ static int take_memory(struct engine *g, struct world *w, struct network *n, con
 }
 
 int engine_prepare(struct engine *g, struct world *w, struct network *n, const struct limits *l,
-                   const struct comm *lent, const struct ops *ops, struct queue *q, struct err *e)
+                   const struct engine_loan *loan, enum step_choice choice, const struct ops *ops, struct queue *q,
+                   struct err *e)
 {
     (void)take_memory(g, w, n, l, ops, q, true, e);
-    comm_lend(&g->comm, lent);
+    comm_lend(&g->comm, loan->comm);
+    if (e->code == ERR_NONE && choice != STEP_SEPARATE)
+        (void)persistent_step_prepare(&g->persistent, n, w, &loan->sums, ops, q, e);
     return e->code == ERR_NONE ? 0 : -1;
 }
 
@@ -298,7 +301,7 @@ int engine_join(struct engine *g, struct queue *q, enum step_choice choice, stru
     g->q = q;
     g->comm.observers = &g->observers;
     if (choice != STEP_SEPARATE)
-        (void)persistent_step_open(&g->persistent, g->network, g->world, ops, q, e);
+        persistent_step_join(&g->persistent, g->world, ops, q);
     if (choice == STEP_PERSISTENT && g->persistent.step == NULL)
         ERR(e, ERR_UNSUPPORTED, "--step persistent does not work with %s", g->persistent.why_not);
     if (agree_failed(g->world, e))
@@ -315,14 +318,11 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
     if (agree_failed(w, e))
         return -1;
     (void)comm_open(&g->comm, w, ops, q, e);
+    if (agree_failed(w, e))
+        return -1;
+    if (choice != STEP_SEPARATE)
+        (void)persistent_step_prepare(&g->persistent, n, w, NULL, ops, q, e);
     return agree_failed(w, e) ? -1 : engine_join(g, q, choice, ways, e);
-}
-
-void engine_leave(struct engine *g)
-{
-    graphs_close(g);
-    persistent_step_close(&g->persistent, g->world, g->ops, g->q);
-    comm_close(&g->comm);
 }
 
 static void free_device(struct engine *g)
@@ -373,7 +373,9 @@ void engine_close(struct engine *g)
 {
     if (g->ops == NULL)
         return;
-    engine_leave(g);
+    graphs_close(g);
+    persistent_step_close(&g->persistent, g->world, g->ops, g->q);
+    comm_close(&g->comm);
     free_device(g);
     for (int i = 0; i < ENGINE_FLIGHTS; i++) {
         free_host(g, g->flight[i].ints);
