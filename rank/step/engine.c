@@ -1,6 +1,7 @@
 /* rank/step/engine.c - see engine.h: taking and giving back the working memory. rank/step/step.c executes. */
 #include "rank/step/engine.h"
 #include "base/log.h"
+#include "rank/model/slab.h"
 #include "rank/model/taps.h"
 #include "rank/step/graphs.h"
 #include "rank/world/agree.h"
@@ -9,15 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGN ((size_t)512)
-
 static void *take_device(struct engine *g, size_t n, size_t size)
 {
-    size_t at = g->slab_used;
-    if (g->slab == NULL)
-        return n > 0 ? g->ops->alloc(g->q, n * size) : NULL;
-    g->slab_used += (n * size + ALIGN - 1) / ALIGN * ALIGN;
-    return n > 0 ? (char *)g->slab + at : NULL;
+    if (g->slab != NULL)
+        return slab_take(g->slab, &g->slab_used, n * size);
+    return n > 0 ? g->ops->alloc(g->q, n * size) : NULL;
 }
 
 /* Host memory that the device copies from and to. */
@@ -231,7 +228,7 @@ static void forbid_others(struct engine *g, struct err *e)
 /* Stand in for ops->alloc: the queue's impl points to a sum. */
 static void *add_up(struct queue *q, size_t bytes)
 {
-    *(size_t *)q->impl += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    *(size_t *)q->impl += slab_bytes(bytes);
     return NULL;
 }
 
