@@ -79,8 +79,12 @@ GATEWAY := $(BUILD)/lockstep-gateway
 # A test is tests/<kind>/test_*.c, found here and registered nowhere else.
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/ops/test_*.c tests/spmd/test_*.c tests/parity/test_*.c \
               tests/fail/test_*.c tests/e2e/test_*.c tests/attack/test_*.c tests/soak/test_*.c tests/gpu/test_*.c)
-# The two ways to run a decode step are compared on GPUs only.
-ifneq ($(CUDA),1)
+# The CUDA build has those that run on GPUs: each holds all kernels (45 MB). The CPU build has all but those that compare the
+# two ways to run a decode step.
+GPU_TESTS := tests/ops/% tests/parity/% tests/gpu/% tests/soak/% tests/e2e/test_serve tests/spmd/test_masks
+ifeq ($(CUDA),1)
+TEST_SRC := $(filter $(GPU_TESTS:=.c),$(TEST_SRC))
+else
 TEST_SRC := $(filter-out tests/gpu/test_persistent%.c tests/gpu/test_in_vain.c tests/gpu/test_peer_sums.c,$(TEST_SRC))
 endif
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
@@ -114,7 +118,7 @@ help:
 	@echo "make check-gpu     test it on the GPUs of this machine (CHECK='ops parity': parts of it); make CUDA=1 bundle: tarballs"
 	@echo "make soak          long runs, some 10 minutes: 1000 clients, 100000 hostile messages, mixed batches; prints figures"
 	@echo "make soak-batch    100 runs of a batch of 2000 prompts ended at random moments and resumed: nothing lost, nothing twice"
-	@echo "make tests         build the tests only; tests/run.sh build/cpu unit runs one suite"
+	@echo "make tests         build the tests only (CUDA=1: those that run on GPUs); tests/run.sh build/cpu unit runs one suite"
 	@echo "make sbom          what the programs are linked with, CycloneDX JSON; make check-reproducible: two builds, the same bytes"
 	@echo "make check-layers format tidy clean"
 	@echo "settings: SAN=1 (sanitizers, build/cpu-san)  V=1 (show commands)  WERROR=1  DEPS=0 (install nothing)  FUZZ_SECONDS=60"
@@ -314,7 +318,7 @@ check-gpu:
 	@scripts/check-gpu.sh build/cuda
 
 # Tarballs for machines without a package registry: one for users, one with the tests.
-BUNDLED := $(filter $(BUILD)/tests/ops/% $(BUILD)/tests/parity/% $(BUILD)/tests/gpu/% $(BUILD)/tests/soak/% $(BUILD)/tests/e2e/test_serve $(BUILD)/tests/spmd/test_masks,$(TEST_BIN)) $(PRELOAD)
+BUNDLED := $(filter $(GPU_TESTS:%=$(BUILD)/%),$(TEST_BIN)) $(PRELOAD)
 bundle: all pages $(BUNDLED)
 	@scripts/bundle.sh $(BUILD) $(BUNDLED)
 

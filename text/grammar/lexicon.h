@@ -10,34 +10,15 @@
 #ifndef GRAMMAR_LEXICON_H
 #define GRAMMAR_LEXICON_H
 
+#include "text/grammar/lexicon_tree.h"
 #include "text/grammar/machine.h"
 #include "text/tokenizer/tokenizer.h"
 
-#define LEXICON_LENGTHS   16
-#define LEXICON_MAX_DEPTH 1024 /* bytes of a token; longer ones are never chosen */
+#define LEXICON_LENGTHS 16
 
 /* In UTF-8 there is no such byte. Between two of them stands the text of a special token, which so is in no text but
  * where a form asks for it (calls.h). */
 #define LEXICON_SPECIAL 0xff
-
-struct lexicon_node { /* of a tree, in depth-first order */
-    int32_t token;    /* the first token of just these bytes, -1: none */
-    int32_t skip;     /* the node behind all that begin with these bytes */
-    uint16_t depth;
-    uint8_t byte;
-    bool shared; /* there are more tokens of these bytes: see lexicon_tree.same */
-};
-
-struct lexicon_tree {
-    struct lexicon_node *node;
-    int n;
-    /* [n + 2] edges from the root are [edge[0], edge[1]), those from node i [edge[i + 1], edge[i + 2]), by byte: so
-     * that those which lead nowhere are passed without a look at their nodes. */
-    int32_t *edge;
-    int32_t *to;         /* [n] by edges: the node, */
-    uint8_t *byte;       /* [n] and its byte */
-    const int32_t *same; /* [n_tokens] the next token of the same bytes, -1: none; borrowed */
-};
 
 struct lexicon_plain {    /* a plain token */
     int32_t token, chars; /* characters that begin in it */
