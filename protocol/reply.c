@@ -71,6 +71,7 @@ static json_t *choice_of(const struct reply *r, const struct reply_choice *c, bo
     if (c->said != NULL)
         reply_put(object, at_end ? "message" : "delta", json_incref(c->said), good);
     reply_put(object, "finish_reason", c->finish == FINISH_NONE ? json_null() : reply_finish(c), good);
+    reply_put_failure(object, c, good);
     put_stop_reason(object, c, good);
     if (at_end && c->has_score)
         reply_put(object, "score", json_logprob((float)c->score), good);

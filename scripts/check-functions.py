@@ -8,6 +8,8 @@ import pathlib
 import re
 import sys
 
+import findings
+
 LINES = 65
 WORN = re.compile(r"^static .*?[ *](take|run|put|choose)\(")
 SUFFIXES = (".c", ".h", ".cu", ".cuh")
@@ -18,7 +20,7 @@ def sources():
             if s.suffix in SUFFIXES and s.parts[0] not in ("build", "shared", "tests")]
 
 
-def findings(name):
+def findings_of(name):
     begun = None
     for number, line in enumerate(pathlib.Path(name).read_text(encoding="utf-8").splitlines(), 1):
         worn = WORN.match(line)
@@ -32,13 +34,4 @@ def findings(name):
             begun = None
 
 
-def main():
-    bad = 0
-    for name in sys.argv[1:] or sources():
-        for finding in findings(name):
-            print(f"{name}:{finding}")
-            bad += 1
-    return 1 if bad else 0
-
-
-sys.exit(main())
+sys.exit(findings.report(sys.argv[1:] or sources(), findings_of))

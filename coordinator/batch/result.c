@@ -62,6 +62,7 @@ static void put_plain_choice(json_t *object, const struct reply *r, const struct
     if (c->said != NULL)
         reply_put(object, "message", json_incref(c->said), good);
     reply_put(object, "finish_reason", reply_finish(c), good);
+    reply_put_failure(object, c, good);
     if (c->logprobs != NULL)
         reply_put(object, "logprobs", reply_logprobs(r->tokenizer, c->logprobs, c->n_tokens, c->n_top, false, good),
                   good);

@@ -199,6 +199,22 @@ static void finish(struct choices *set, enum finish_reason why)
         rank_members(set);
 }
 
+static void fail(struct choices *set, const struct err *e)
+{
+    set->error = *e;
+    finish(set, FINISH_ERROR);
+}
+
+const struct err *choices_error(const struct choices *set, int i)
+{
+    const struct request *r = set->choice != NULL ? set->choice[i] : NULL;
+    if (r != NULL && r->finish != FINISH_ERROR)
+        return NULL;
+    if (r != NULL && r->error.code != ERR_NONE)
+        return &r->error;
+    return set->error.code != ERR_NONE ? &set->error : NULL;
+}
+
 static void release_if_done(struct choices *set)
 {
     if (set->finish != FINISH_NONE && set->n_held == 0 && set->n_calls == 0)
@@ -251,7 +267,7 @@ int choices_submit(struct choices *set, struct scheduler *s, double now, struct 
     set->n_awaited = 1;
     set->n_calls++;
     if (status == 0 && !has_beams(set) && !has_blocks_to_share(set) && add_others(set, e) != 0) {
-        finish(set, FINISH_ERROR);
+        fail(set, e);
         status = -1;
     }
     set->n_calls--;
@@ -374,7 +390,7 @@ void choices_on_progress(void *events, struct request *r)
         finish(set, FINISH_TIMEOUT);
     else if ((!set->started && r == &set->member[0] && go_on_from_prompt(set, r, &e) != 0) ||
              (has_beams(set) ? take_beam(set, r, &e) : take_choice(set, r)) != 0)
-        finish(set, FINISH_ERROR);
+        fail(set, &e);
     set->n_calls--;
     if (set->finish != FINISH_NONE && !set->silent)
         on->on_finish(on->context, set);

@@ -166,6 +166,7 @@ void answer_delta(struct server *s, const struct delta *p)
                                   .token_id = p->id,
                                   .n_tokens = p->n_ids,
                                   .finish = p->finish,
+                                  .error = p->error,
                                   .stop_text = task_stop_text(j, p->stop_text),
                                   .whole = p->n_ids > 0 && task_is_whole(j, p->id[p->n_ids - 1]),
                                   .logprobs = p->logprobs,

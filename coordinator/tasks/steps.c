@@ -64,7 +64,10 @@ static void add_delta(struct steps *s, struct task *j, struct choices *set, int 
     p->id = copy(r->output.id + sent->tokens_sent, n * sizeof *p->id);
     if (r->logprobs != NULL)
         p->logprobs = copy(r->logprobs + sent->tokens_sent, n * sizeof *p->logprobs);
-    if (p->text == NULL || p->id == NULL || (r->logprobs != NULL && p->logprobs == NULL)) {
+    if (r->finish == FINISH_ERROR)
+        p->error = copy(&r->error, sizeof r->error);
+    if (p->text == NULL || p->id == NULL || (r->logprobs != NULL && p->logprobs == NULL) ||
+        (r->finish == FINISH_ERROR && p->error == NULL)) {
         delta_free(p);
         return;
     }

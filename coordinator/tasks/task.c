@@ -303,5 +303,6 @@ void delta_free(struct delta *p)
     free(p->text);
     free(p->id);
     free(p->logprobs);
+    free(p->error);
     free(p);
 }

@@ -24,8 +24,7 @@ static int make_form(struct task *j)
         return 0;
     if (form_open(&j->form, asked->kind, asked->value, &e) == 0 && lexicon_keeper_get(j->served->lexicon, &e) != NULL)
         return 0;
-    bool theirs = e.code == ERR_INPUT || e.code == ERR_UNSUPPORTED;
-    return protocol_fail(&j->error, theirs ? PROTOCOL_BAD_REQUEST : PROTOCOL_INTERNAL, asked->field, "%s", e.text);
+    return protocol_fail(&j->error, protocol_blame(&e), asked->field, "%s", e.text);
 }
 
 /* The schema of an answer that may call tools instead; a new reference. NULL: it is free, or has to be calls. */
@@ -52,8 +51,7 @@ static int make_calls(struct task *j, enum calls_format format)
     json_decref(asked);
     if (e.code == ERR_NONE)
         return 0;
-    bool theirs = e.code == ERR_INPUT || e.code == ERR_UNSUPPORTED;
-    return protocol_fail(&j->error, theirs ? PROTOCOL_BAD_REQUEST : PROTOCOL_INTERNAL, "tools", "%s", e.text);
+    return protocol_fail(&j->error, protocol_blame(&e), "tools", "%s", e.text);
 }
 
 /* The place where a chat's answer may think. One in a given form begins with the form, whatever the prompt ends

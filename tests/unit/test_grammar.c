@@ -41,7 +41,7 @@ static bool may_come(struct grammar_run *r, int32_t token, uint32_t *mask)
     if (grammar_run_mask(r, NULL, 0, mask, &e) != 0)
         return false; /* nothing can follow */
     if (grammar_run_forced(r) >= 0)
-        return lexicon_take(lexicon, &r->machine, r->now.state, token) >= 0;
+        return lexicon_take(lexicon, r->machine, r->now.state, token) >= 0;
     return mask[token / 32] >> token % 32 & 1;
 }
 
@@ -56,7 +56,7 @@ static bool allows_tokens(const struct form *form, const char *text)
     bool allowed = tokenizer_encode(tokenizer, text, strlen(text), TOKENIZER_PLAIN, &list, &e) == 0;
     for (size_t i = 0; i < list.n && allowed; i++)
         allowed = may_come(&r, list.id[i], mask) && grammar_run_take(&r, list.id[i], &e) == 0;
-    allowed = allowed && r.machine.state[r.now.state].complete;
+    allowed = allowed && r.machine->state[r.now.state].complete;
     token_list_free(&list);
     grammar_run_close(&r);
     free(mask);

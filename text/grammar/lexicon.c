@@ -5,6 +5,7 @@
 #include "base/utf8.h"
 #include "text/grammar/lexicon_parts.h"
 #include "text/grammar/loops.h"
+#include "text/grammar/walks.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -179,6 +180,7 @@ int lexicon_open(struct lexicon *l, const struct tokenizer *t, int32_t n_tokens,
     l->same_tail = err_calloc(e, n_all, sizeof *l->same_tail, "vocabulary of grammars");
     l->plain = err_calloc(e, n_all, sizeof *l->plain, "vocabulary of grammars");
     l->loops = err_calloc(e, 1, sizeof *l->loops, "vocabulary of grammars");
+    l->walks = err_calloc(e, 1, sizeof *l->walks, "vocabulary of grammars");
     int n = 0, rc = -1;
     if (e->code == ERR_NONE && read_tokens(l, t, e) == 0) {
         memset(l->same, 0xff, n_all * sizeof *l->same);
@@ -208,6 +210,7 @@ void lexicon_close(struct lexicon *l)
     free(l->plain_before);
     free(l->in_order);
     loops_close(l->loops);
+    walks_close(l->walks);
     free(l->up_to);
     free(l->bytes);
     free(l->first);

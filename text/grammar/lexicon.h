@@ -30,6 +30,7 @@ struct lexicon_tails { /* of the tokens that have so many plain characters befor
 };
 
 struct loops;
+struct walks;
 
 struct lexicon {                       /* constant once open */
     const struct tokenizer *tokenizer; /* borrowed */
@@ -40,7 +41,8 @@ struct lexicon {                       /* constant once open */
     int32_t *other_of;                 /* [all.n] the node of `other` with the same bytes, -1: there is none */
     int32_t *plain_before;             /* [all.n + 1] plain tokens of the nodes before it */
     struct lexicon_plain *in_order;    /* [n_plain] by nodes */
-    struct loops *loops;               /* kept between masks: the only part that changes */
+    struct loops *loops;               /* kept between masks: with walks the only part that changes */
+    struct walks *walks;               /* of the grammars that were used last; NULL: none are kept */
     struct lexicon_plain *plain;       /* [n_plain] the shortest first */
     int n_plain, longest;              /* characters of the longest one */
     struct lexicon_tails *tails;       /* [n_tails] of those that are not plain, by characters */
