@@ -413,7 +413,7 @@ static void left_while_reading(void)
     struct serving s;
     struct talk first, t[N];
     case_begin("clients that leave while a model is read: no token is made for them, no load begins for them");
-    if (start_slowly(&s, &first, "1")) {
+    if (start_slowly(&s, &first, "0.1")) {
         for (int i = 0; i < N; i++) {
             talk_open(&t[i], ZMQ_DEALER, s.endpoint, NULL, NULL);
             talk_say(&t[i], "{\"model\":\"%s\",\"prompt\":[5],\"max_tokens\":8}",
