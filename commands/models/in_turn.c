@@ -15,6 +15,7 @@ void in_turn_run(struct world *w, const struct in_turn *job, struct err *e)
     const struct residents_owner owner = {job->changeover, changeover_fetch, changeover_hear};
     if (w->rank == 0 && e->code == ERR_NONE && job->open(job->client.context, w->n_ranks, e) == 0)
         setup = start_setup(job->run, 1, 1, false);
+    setup.n_places = CHANGEOVER_PLACES;
     fatal_agree(w, e);
     instance_open_ground(&ground, w, &setup, e);
     model_memory_share(&memory, &ground, -1, w->rank == 0 ? job->run->kv_cache_bytes : -1, w, e);

@@ -200,7 +200,7 @@ static int open_engines(struct instance *i, struct instance *draft, const struct
  * its own. */
 static void stand_on(struct instance *i, const struct instance *ground, enum dtype dtype)
 {
-    i->on_ground = true;
+    i->ground = ground;
     i->world = ground->world;
     i->ops = ground->ops;
     i->q = ground->q;
@@ -322,10 +322,15 @@ void instance_open_ground(struct instance *i, struct world *w, struct instance_s
     i->engine = (struct engine){
         .world = &i->world, .ops = i->ops, .q = &i->q, .n_flights = i->ops->async != NULL ? ENGINE_FLIGHTS : 1};
     observers_add(&i->engine.observers, watch_observer(i->watch));
+    (void)comm_open(&i->engine.comm, &i->world, i->ops, &i->q, e);
+    fatal_agree(w, e);
+    (void)persistent_sums_open(&i->sums, setup->n_places, &i->world, i->ops, &i->q, e);
+    fatal_agree(w, e);
 }
 
-int instance_begin(struct instance *i, const struct instance *ground, struct kv_arena *arena, struct world *w,
-                   struct model_config *m, struct checkpoint *c, struct instance_setup *setup, struct err *e)
+int instance_begin(struct instance *i, const struct instance *ground, int place, struct kv_arena *arena,
+                   struct world *w, struct model_config *m, struct checkpoint *c, struct instance_setup *setup,
+                   struct err *e)
 {
     struct shard shard;
     memset(i, 0, sizeof *i);
@@ -334,6 +339,7 @@ int instance_begin(struct instance *i, const struct instance *ground, struct kv_
     if (agree(w, e) >= 0)
         return -1;
     stand_on(i, ground, m->dtype);
+    i->place = place;
     i->arena = arena;
     shard_make(&shard, m, i->world.rank, i->world.n_ranks);
     setup->limits.mask_words = (m->vocab + 31) / 32;
@@ -357,7 +363,8 @@ int instance_prepare(struct instance *i, struct instance_setup *setup, struct qu
     l->n_window_blocks = i->arena->n_units * setup->per_unit[KV_WINDOWED];
     if (network_share_kv(&i->network, i->arena, setup->per_unit, limits_window(l, KV_WINDOWED), q, e) != 0)
         return -1;
-    (void)engine_prepare(&i->engine, &i->world, &i->network, &setup->limits, i->ops, q, e);
+    const struct engine_loan loan = {&i->ground->engine.comm, persistent_sums_place(&i->ground->sums, i->place)};
+    (void)engine_prepare(&i->engine, &i->world, &i->network, l, &loan, (enum step_choice)setup->step, i->ops, q, e);
     i->ops->wait(q);
     i->engine.q = &i->q;
     return e->code == ERR_NONE ? 0 : -1;
@@ -371,10 +378,11 @@ int instance_complete(struct instance *i, struct instance_setup *setup, struct s
     return 0;
 }
 
-void instance_leave(struct instance *i)
+/* The ground's; others have none. */
+static void close_loans(struct instance *i)
 {
-    if (i->engine.network != NULL)
-        engine_leave(&i->engine);
+    persistent_sums_close(&i->sums, &i->world, i->ops, &i->q);
+    comm_close(&i->engine.comm);
 }
 
 void instance_close(struct instance *i)
@@ -386,9 +394,11 @@ void instance_close(struct instance *i)
     watch_close(&i->watch);
     if (i->engine.network != NULL)
         engine_close(&i->engine);
+    else
+        close_loans(i);
     taps_close(&i->taps, i->ops, &i->q);
     network_close(&i->network, i->ops, &i->q);
-    if (!i->on_ground) {
+    if (i->ground == NULL) {
         i->ops->close(&i->q);
         world_join(&i->world);
     }

@@ -56,7 +56,8 @@ static void load_model(struct residents *r, int model)
     leaving_finish(r, model); /* rank 0 has heard of it */
     if (open_loading(r, model, &e) == 0) {
         l = r->loading;
-        if (instance_begin(l->instance, r->ground, &r->arena, r->world, &l->config, &l->checkpoint, &l->setup, &e) == 0)
+        if (instance_begin(l->instance, r->ground, model, &r->arena, r->world, &l->config, &l->checkpoint, &l->setup,
+                           &e) == 0)
             (void)loading_start(l, &e);
         l->phases.seconds[LOAD_PHASE_BEGIN] = seconds_now() - started;
     }
@@ -155,7 +156,9 @@ static void check_order(const struct residents *r, const struct plan *p)
     struct err e = {0};
     bool loading = r->loading != NULL, mine = loading && r->loading->model == p->model;
     bool held = r->resident[p->model] != NULL;
-    bool right = p->kind == PLAN_LOAD ? !loading && !held : p->kind == PLAN_DROP ? held : mine && !held;
+    bool right = p->kind == PLAN_LOAD   ? !loading && !held && p->model < r->ground->sums.n_places
+                 : p->kind == PLAN_DROP ? held
+                                        : mine && !held;
     if (right)
         return;
     ERR(&e, ERR_INTERNAL, "plan %llu of kind %d is about model %d, which is %s", (unsigned long long)p->step, p->kind,

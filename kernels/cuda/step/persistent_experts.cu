@@ -286,16 +286,15 @@ static void open_mixture(struct queue *q, struct persistent *p, const struct dec
     while (x->max_tokens < NARROW_TOKENS && find_slots(x, n_blocks, x->max_tokens + 1) > 0)
         x->max_tokens++;
     find_expert_kernels(x->form)->open(q, p->max_shared);
-    find_expert_kernels(x->form)->patience(q, PATIENCE, PATIENCE_OWN);
 }
 
-extern "C" void *cuda_any_open(struct queue *q, const struct decode_model *m)
+extern "C" void *cuda_any_open(struct queue *q, const struct decode_model *m, void *sums)
 {
     const struct decode_mixture *mixture = decode_mixture_of(m);
     if (mixture == nullptr)
-        return cuda_persistent_open(q, m);
+        return cuda_persistent_open(q, m, sums);
     struct decode_model dense = dense_model(mixture);
-    void *p = cuda_persistent_open(q, &dense);
+    void *p = cuda_persistent_open(q, &dense, sums);
     if (p != nullptr)
         open_mixture(q, (struct persistent *)p, mixture);
     return p;
@@ -312,6 +311,14 @@ extern "C" void cuda_any_close(struct queue *q, void *p)
         free(x);
     }
     cuda_persistent_close(q, p);
+}
+
+extern "C" void cuda_any_attach(struct queue *q, void *p, void *const *memory)
+{
+    const struct expert_step *x = ((const struct persistent *)p)->experts;
+    cuda_persistent_attach(q, p, memory);
+    if (x != nullptr)
+        find_expert_kernels(x->form)->patience(q, PATIENCE, PATIENCE_OWN);
 }
 
 extern "C" void cuda_any_patience(struct queue *q, uint32_t for_others, uint32_t for_own)
