@@ -29,7 +29,7 @@ struct FN(line_scales) {
 /* n bytes, at most LANES, as numbers. */
 TARGET INLINE __m512i FN(widen_bytes)(const uint8_t *in, int n)
 {
-    __mmask16 there = n < LANES ? (__mmask16)((1u << n) - 1) : (__mmask16)0xffff;
+    __mmask16 there = (__mmask16)(n < LANES ? (1u << n) - 1 : 0xffffu);
     return _mm512_cvtepu8_epi32(_mm_maskz_loadu_epi8(there, in));
 }
 
