@@ -424,7 +424,7 @@ static int check_unused(const struct client_options *o, struct err *e)
 }
 
 /* Check the words and options together. */
-static int check(struct client_options *o, const char *argument, struct err *e)
+static int check_together(struct client_options *o, const char *argument, struct err *e)
 {
     bool has_ids = o->command == CLIENT_GENERATE && json_object_get(o->request, "prompt") != NULL;
     if (argument != NULL && o->text == NULL && !has_ids)
@@ -487,7 +487,7 @@ int client_options_parse(struct client_options *o, int argc, char **argv, struct
     opt_warn_unknown(&table, (const char *const[]){NULL});
     if (!named && words.n_plain == 0 && check_slip(word[0], e) != 0)
         return -1;
-    if (check(o, commands[k].argument, e) != 0)
+    if (check_together(o, commands[k].argument, e) != 0)
         return -1;
     set_defaults(o);
     return 0;

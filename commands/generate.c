@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 /* The request of a prompt; a prompt that cannot run becomes a finished request with an error. */
-static void prepare(struct generate *g, int i, const struct model_config *m, int32_t bos)
+static void prepare_request(struct generate *g, int i, const struct model_config *m, int32_t bos)
 {
     struct prompt *p = &g->prompts.prompt[i];
     struct request *r = &g->request[i];
@@ -90,7 +90,7 @@ int generate_open(struct generate *g, const struct generate_options *o, const st
     if (g->request == NULL)
         return -1;
     for (int i = 0; i < g->n; i++)
-        prepare(g, i, m, bos);
+        prepare_request(g, i, m, bos);
     g->goes_on = model->goes_on;
     return open_output(g, e);
 }

@@ -240,8 +240,8 @@ static const struct opt_status statuses[] = {
     {ERR_DEVICE, "a device failed, or logits are not numbers"},
     {ERR_COMM, "MPI failed"},
     {ERR_PREFLIGHT, "preflight found an unhealthy node"},
-    {ERR_RESUME, "told to end before all was done; the same command continues"},
     {ERR_INTERNAL, "internal error: please report it"},
+    {ERR_RESUME, "told to end before all was done; the same command continues"},
 };
 
 #define N_STATUSES (sizeof statuses / sizeof statuses[0])

@@ -19,7 +19,7 @@ struct builder {
 };
 
 /* One more element at the end of a growing array; NULL when memory is short. */
-static void *grow(void *array, int *n, size_t *capacity, size_t size, struct err *e)
+static void *grow_array(void *array, int *n, size_t *capacity, size_t size, struct err *e)
 {
     if ((size_t)*n == *capacity) {
         size_t more = *capacity > 0 ? 2 * *capacity : 256;
@@ -38,7 +38,7 @@ static void *grow(void *array, int *n, size_t *capacity, size_t size, struct err
 static int add_block(struct builder *b, int file, uint64_t offset)
 {
     struct read_plan *p = b->p;
-    struct read_block *grown = grow(p->block, &p->n_blocks, &b->block_capacity, sizeof *grown, b->e);
+    struct read_block *grown = grow_array(p->block, &p->n_blocks, &b->block_capacity, sizeof *grown, b->e);
     if (grown == NULL)
         return -1;
     p->block = grown;
@@ -49,7 +49,7 @@ static int add_block(struct builder *b, int file, uint64_t offset)
 static int add_segment(struct builder *b, const struct read_segment *segment, size_t bytes)
 {
     struct read_plan *p = b->p;
-    struct read_segment *grown = grow(p->segment, &p->n_segments, &b->segment_capacity, sizeof *grown, b->e);
+    struct read_segment *grown = grow_array(p->segment, &p->n_segments, &b->segment_capacity, sizeof *grown, b->e);
     if (grown == NULL)
         return -1;
     p->segment = grown;
@@ -195,7 +195,7 @@ static struct stored_tensor *list_tensors(const struct checkpoint *c, const stru
 }
 
 /* With `add` for each of the map's tensors. */
-static int build(struct builder *b, const struct weight_map *map, int (*add)(struct builder *, int tensor))
+static int build_plan(struct builder *b, const struct weight_map *map, int (*add)(struct builder *, int tensor))
 {
     struct read_plan *p = b->p;
     int n = 0;
@@ -219,14 +219,14 @@ int read_plan_build(struct read_plan *p, const struct checkpoint *c, const struc
                     struct err *e)
 {
     struct builder b = {.p = p, .c = c, .block_bytes = block_bytes, .e = e};
-    return build(&b, whole, add_tensor);
+    return build_plan(&b, whole, add_tensor);
 }
 
 int read_plan_build_own(struct read_plan *p, const struct checkpoint *c, const struct weight_map *map,
                         size_t block_bytes, struct err *e)
 {
     struct builder b = {.p = p, .c = c, .map = map, .block_bytes = block_bytes, .e = e};
-    return build(&b, map, add_slices);
+    return build_plan(&b, map, add_slices);
 }
 
 /* One block of each stretch in turn; every stretch keeps its order. */

@@ -17,6 +17,7 @@ struct reply_choice {
     const int32_t *token_id; /* [n_tokens] */
     size_t n_tokens;
     enum finish_reason finish;             /* FINISH_NONE: null */
+    const struct err *error;               /* FINISH_ERROR: why; NULL: that is not known */
     bool whole;                            /* FINISH_STOP: its form was complete, no text or token ended it */
     const char *stop_text;                 /* FINISH_STOP: the text that ended it; NULL: the last token did */
     const struct sampled *logprobs;        /* [n_tokens]; NULL: not wanted */

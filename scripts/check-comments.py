@@ -11,6 +11,8 @@ import pathlib
 import re
 import sys
 
+import findings
+
 HEADLESS = re.compile(r"(What|Who|Whom|Whose|Whoever|Whatever|Whichever|Which|Of|Where|Wherever|Those|That of|Nothing but"
                       r"|(So|As|How) (many|much|long))\b")
 COMMENT = re.compile(r"/\*+\s+(?:\S+\.(?:c|h|cu|cuh) - )?(.*?)\*/", re.S)
@@ -34,7 +36,7 @@ def script_findings(text):
         inside = line.lstrip().startswith("# ")
 
 
-def findings(name):
+def findings_of(name):
     text = pathlib.Path(name).read_text(encoding="utf-8")
     if pathlib.Path(name).suffix not in SOURCES:
         yield from script_findings(text)
@@ -50,13 +52,4 @@ def findings(name):
             yield f"{text.count(chr(10), 0, comment.start()) + 1}: a comment opens with its subject, found \"{words[:60]}\""
 
 
-def main():
-    bad = 0
-    for name in sys.argv[1:] or files():
-        for finding in findings(name):
-            print(f"{name}:{finding}")
-            bad += 1
-    return 1 if bad else 0
-
-
-sys.exit(main())
+sys.exit(findings.report(sys.argv[1:] or files(), findings_of))

@@ -74,7 +74,7 @@ static int end_opening(struct changeover *x, struct err *e)
 
 /* ---- what the ranks are told, and what they say ---- */
 
-static int say(struct changeover *x, struct plan *p, enum plan_kind kind)
+static int say_plan(struct changeover *x, struct plan *p, enum plan_kind kind)
 {
     p->kind = kind;
     p->model = x->place;
@@ -92,12 +92,12 @@ int changeover_plan(struct changeover *x, struct plan *p, bool waits, bool hurry
     if (x->stage == CHANGEOVER_OPENING && atomic_load(&x->opening_done)) {
         if (end_opening(x, e) != 0)
             return -1;
-        return say(x, p, x->loaded[x->place] != NULL ? PLAN_DROP : PLAN_LOAD);
+        return say_plan(x, p, x->loaded[x->place] != NULL ? PLAN_DROP : PLAN_LOAD);
     }
     if (x->stage == CHANGEOVER_LOAD && !waits)
-        return say(x, p, PLAN_LOAD);
+        return say_plan(x, p, PLAN_LOAD);
     if (x->stage == CHANGEOVER_COMMIT && !waits)
-        return say(x, p, hurry ? PLAN_HURRY : PLAN_COMMIT);
+        return say_plan(x, p, hurry ? PLAN_HURRY : PLAN_COMMIT);
     return 1;
 }
 

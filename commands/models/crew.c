@@ -135,7 +135,7 @@ void crew_fetch(void *context, int model, struct model_config *m, struct checkpo
     from->checkpoint = (struct checkpoint){0};
 }
 
-static void begin(struct crew *c, const struct residents_news *news)
+static void begin_model(struct crew *c, const struct residents_news *news)
 {
     struct unit_share share[KV_KINDS];
     struct texts *texts = &c->slot[news->model].model->lasting->texts;
@@ -187,7 +187,7 @@ void crew_hear(void *context, const struct residents_news *news)
         wish(c, PLAN_COMMIT, news->model);
         return;
     case RESIDENTS_READY:
-        begin(c, news);
+        begin_model(c, news);
         return;
     case RESIDENTS_LEAVING:
         lanes_end(&c->lanes, news->model);

@@ -4,8 +4,8 @@
 #include "base/clock.h"
 #include "commands/generate.h"
 #include "commands/models/changeover.h"
+#include "commands/models/in_turn.h"
 #include "commands/models/many.h"
-#include "commands/models/model_memory.h"
 #include "rank/world/fatal.h"
 
 #include <stdlib.h>
@@ -21,7 +21,6 @@ struct turns { /* rank 0's */
     int n, turn;                       /* turn: the model that runs, or is on its way */
     bool running, asked;
     int status;
-    struct model_memory memory;
     struct changeover changeover;
     struct generate generate;
 };
@@ -34,7 +33,7 @@ static void gone(void *context, int place)
     generate_close(&((struct turns *)context)->generate);
 }
 
-static int begin(void *context, int place, struct limits *limits, struct err *e)
+static int begin_turn(void *context, int place, struct limits *limits, struct err *e)
 {
     struct turns *t = context;
     struct opened_model *opened = t->changeover.loaded[place];
@@ -53,7 +52,7 @@ static int begin(void *context, int place, struct limits *limits, struct err *e)
 /* ---- the loop's client ---- */
 
 /* All prompts were answered: the next model's turn. */
-static void finish(struct turns *t, struct err *e)
+static void finish_turn(struct turns *t, struct err *e)
 {
     int status = generate_status(&t->generate, e);
     t->status = status != ERR_NONE ? status : t->status;
@@ -71,12 +70,12 @@ static int plan_step(struct turns *t, struct plan *p, struct err *e)
     return 0;
 }
 
-static int next(void *context, struct plan *p, struct err *e)
+static int next_plan(void *context, struct plan *p, struct err *e)
 {
     struct turns *t = context;
     const struct timespec moment = {0, 50000};
     if (t->running && !scheduler_busy(&t->generate.scheduler))
-        finish(t, e);
+        finish_turn(t, e);
     if (e->code != ERR_NONE)
         return -1;
     if (t->turn == t->n) {
@@ -126,10 +125,11 @@ static int check_options(const struct generate_options *o, int n_ranks, struct e
     return many_check_run(&o->run, "model-switch", e);
 }
 
-static int open_turns(struct turns *t, const struct generate_options *o, int n_ranks, struct err *e)
+static int open_turns(void *context, int n_ranks, struct err *e)
 {
-    t->o = *o;
-    changeover_open(&t->changeover, &o->run, &(struct changeover_owner){t, gone, begin});
+    struct turns *t = context;
+    const struct generate_options *o = &t->o;
+    changeover_open(&t->changeover, &o->run, &(struct changeover_owner){t, gone, begin_turn});
     if (check_options(o, n_ranks, e) != 0)
         return -1;
     t->n = model_folders_find(t->model, 2, MOST, "model-switch", o->model_switch, e);
@@ -137,9 +137,11 @@ static int open_turns(struct turns *t, const struct generate_options *o, int n_r
 }
 
 /* The first one found no model in its place. */
-static void report(const struct turns *t, const char *device, int n_ranks)
+static void report_turns(void *context, const char *device, int n_ranks, struct err *e)
 {
+    const struct turns *t = context;
     double sum = 0;
+    (void)e; /* standard error is not looked at */
     (void)fprintf(stderr,
                   "model switches on %s, %d rank%s: milliseconds from the last answer of a model to the first token of "
                   "the next one\n",
@@ -151,41 +153,28 @@ static void report(const struct turns *t, const char *device, int n_ranks)
     (void)fprintf(stderr, "%d switch%s after the first model: %.3f ms\n", t->n - 1, t->n == 2 ? "" : "es", 1e3 * sum);
 }
 
-static void close_turns(struct turns *t)
+static void close_turns(void *context)
 {
+    struct turns *t = context;
     generate_close(&t->generate);
     changeover_close(&t->changeover);
 }
 
 int generate_models(struct world *w, const struct generate_options *o, struct err *e)
 {
-    struct instance_setup setup = {0};
-    struct instance ground;
     struct turns *t = err_calloc(e, 1, sizeof *t, "models");
-    struct residents *r = err_calloc(e, 1, sizeof *r, "models");
-    const struct residents_owner owner = {t != NULL ? &t->changeover : NULL, changeover_fetch, changeover_hear};
-    const struct loop_client client = {.context = t, .next = next, .accept = accept_result, .masks = masks};
-    if (w->rank == 0 && t != NULL && r != NULL && open_turns(t, o, w->n_ranks, e) == 0)
-        setup = start_setup(&o->run, 1, 1, false);
-    fatal_agree(w, e);
-    instance_open_ground(&ground, w, &setup, e);
-    model_memory_share(&t->memory, &ground, -1, w->rank == 0 ? o->run.kv_cache_bytes : -1, w, e);
-    if (w->rank == 0)
-        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a failure has ended in fatal_agree() */
-        (void)changeover_start(&t->changeover, &ground, (size_t)t->memory.kv, e);
-    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a failure has ended in fatal_agree() */
-    (void)residents_open(r, w, &ground, (size_t)t->memory.kv, &owner, e);
-    fatal_agree(w, e);
-    loop_run_models(&r->models, &client, e);
-    if (w->rank == 0)
-        report(t, ground.ops->name, w->n_ranks);
+    if (t != NULL)
+        t->o = *o;
+    const struct in_turn job = {.run = &o->run,
+                                .changeover = t != NULL ? &t->changeover : NULL,
+                                .client = {.context = t, .next = next_plan, .accept = accept_result, .masks = masks},
+                                .open = open_turns,
+                                .report = report_turns,
+                                .close = close_turns};
+    in_turn_run(w, &job, e);
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a failure has ended in in_turn_run() */
     int status = t->status;
     MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));
-    residents_close(r);
-    if (w->rank == 0)
-        close_turns(t);
-    instance_close(&ground);
-    free(r);
     free(t);
     return status;
 }

@@ -108,7 +108,7 @@ static bool make_room(struct host_cache *c, const struct kept_model *m)
     return m->bytes <= c->limit;
 }
 
-static void keep(struct host_cache *c, struct kept_model *m)
+static void keep_weights(struct host_cache *c, struct kept_model *m)
 {
     bool same = m->held;
     int64_t bytes = 0;
@@ -198,7 +198,7 @@ static void *keep_wanted(void *context)
             continue;
         }
         (void)pthread_mutex_unlock(&c->mutex);
-        keep(c, m);
+        keep_weights(c, m);
         (void)pthread_mutex_lock(&c->mutex);
         m->wanted = false;
     }

@@ -120,9 +120,10 @@ static void link_sets(struct many *m, const struct service_options *o, struct wo
 }
 
 /* Zeroed parts; on rank 0 setup, too. Collective. */
-static void open_parts(struct many *m, struct instance_setup *setup, const struct service_options *o, struct world *w,
+static void open_parts(struct many *m, struct instance_setup *setup, const struct fleet_setup *fleet, struct world *w,
                        struct err *e)
 {
+    const struct service_options *o = fleet->service;
     m->fleet = err_calloc(e, 1, sizeof *m->fleet, "models");
     m->outpost = err_calloc(e, 1, sizeof *m->outpost, "models");
     m->residents = err_calloc(e, 1, sizeof *m->residents, "models");
@@ -130,6 +131,7 @@ static void open_parts(struct many *m, struct instance_setup *setup, const struc
     if (w->rank == 0 && e->code == ERR_NONE) {
         *setup = start_setup(&o->run, 1, 1, false);
         setup->host_threads = HOST_THREADS;
+        setup->n_places = models_options_most(fleet->models);
     }
     fatal_agree(w, e);
     (void)rank_log_open(w, w->rank == 0 ? o->log_dir : NULL, e);
@@ -174,7 +176,7 @@ int many_run(struct world *w, const struct fleet_setup *fleet, struct err *e)
     int status = 0;
     fatal_agree(w, e);
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a failure has ended in fatal_agree() */
-    open_parts(m, &setup, fleet->service, w, e);
+    open_parts(m, &setup, fleet, w, e);
     open_models(m, fleet, setup.step_timeout, w, e);
     const struct loop_client client = {
         .context = m->crew, .next = crew_next, .accept = crew_accept, .masks = crew_masks, .signal = crew_signal};

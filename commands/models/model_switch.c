@@ -6,10 +6,9 @@
 #include "commands/bench/traffic.h"
 #include "commands/models/beside.h"
 #include "commands/models/changeover.h"
+#include "commands/models/in_turn.h"
 #include "commands/models/many.h"
-#include "commands/models/model_memory.h"
 #include "commands/models/switch_report.h"
-#include "rank/world/fatal.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -31,7 +30,6 @@ enum stage {
 struct model_switch { /* rank 0's */
     const struct bench_options *o;
     struct model_folder model[3]; /* the third: of --beside */
-    struct model_memory memory;
     struct changeover changeover;
     struct traffic traffic;
     struct beside beside;
@@ -72,7 +70,7 @@ static int begin_beside(struct model_switch *s, struct limits *limits, struct er
 }
 
 /* A request for one token. */
-static int begin(void *context, int slot, struct limits *limits, struct err *e)
+static int begin_round(void *context, int slot, struct limits *limits, struct err *e)
 {
     struct model_switch *s = context;
     if (slot == SLOT_BESIDE)
@@ -165,7 +163,7 @@ static int plan_change(struct model_switch *s, struct plan *p, struct err *e)
     return changed;
 }
 
-static int next(void *context, struct plan *p, struct err *e)
+static int next_plan(void *context, struct plan *p, struct err *e)
 {
     struct model_switch *s = context;
     int changed = plan_change(s, p, e);
@@ -240,12 +238,13 @@ static int check_options(const struct bench_options *o, int n_ranks, struct err 
     return many_check_run(&o->run, "model-switch", e);
 }
 
-static int open_switch(struct model_switch *s, const struct bench_options *o, int n_ranks, struct err *e)
+static int open_switch(void *context, int n_ranks, struct err *e)
 {
-    s->o = o;
+    struct model_switch *s = context;
+    const struct bench_options *o = s->o;
     struct run_options run = o->run;
     run.max_batch = run.max_model_len = -1; /* as a server has them */
-    changeover_open(&s->changeover, &run, &(struct changeover_owner){s, gone, begin});
+    changeover_open(&s->changeover, &run, &(struct changeover_owner){s, gone, begin_round});
     s->figures.warmups = o->warmup >= 0 ? (int)o->warmup : DEFAULT_WARMUPS;
     s->figures.repetitions = o->repetitions >= 0 ? (int)o->repetitions : DEFAULT_REPETITIONS;
     s->round = -1;
@@ -257,11 +256,12 @@ static int open_switch(struct model_switch *s, const struct bench_options *o, in
     return o->beside == NULL || model_folders_find(&s->model[2], 1, 1, "beside", o->beside, e) > 0 ? 0 : -1;
 }
 
-static void report(struct model_switch *s, const struct instance *ground, const struct world *w, struct err *e)
+static void report_switches(void *context, const char *device, int n_ranks, struct err *e)
 {
+    const struct model_switch *s = context;
     const struct switch_about about = {{s->model[0].name, s->model[1].name},
-                                       ground->ops->name,
-                                       w->n_ranks,
+                                       device,
+                                       n_ranks,
                                        (int)s->o->n_prompt,
                                        s->model[2].name,
                                        (int)s->o->batch,
@@ -274,8 +274,9 @@ static void report(struct model_switch *s, const struct instance *ground, const 
         ERR(e, ERR_IO, "standard output: cannot write");
 }
 
-static void close_switch(struct model_switch *s)
+static void close_switch(void *context)
 {
+    struct model_switch *s = context;
     traffic_close(&s->traffic);
     beside_close(&s->beside);
     changeover_close(&s->changeover);
@@ -288,32 +289,16 @@ static void masks(void *context, struct plan *p)
 
 int model_switch_run(struct world *w, const struct bench_options *o, struct err *e)
 {
-    struct instance_setup setup = {0};
-    struct instance ground;
     struct model_switch *s = err_calloc(e, 1, sizeof *s, "models");
-    struct residents *r = err_calloc(e, 1, sizeof *r, "models");
-    const struct residents_owner owner = {s != NULL ? &s->changeover : NULL, changeover_fetch, changeover_hear};
-    const struct loop_client client = {.context = s, .next = next, .accept = accept_result, .masks = masks};
-    if (w->rank == 0 && s != NULL && r != NULL && open_switch(s, o, w->n_ranks, e) == 0)
-        setup = start_setup(&o->run, 1, 1, false);
-    fatal_agree(w, e);
-    instance_open_ground(&ground, w, &setup, e);
-    model_memory_share(&s->memory, &ground, -1, w->rank == 0 ? o->run.kv_cache_bytes : -1, w, e);
-    if (w->rank == 0)
-        /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a failure has ended in fatal_agree() */
-        (void)changeover_start(&s->changeover, &ground, (size_t)s->memory.kv, e);
-    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a failure has ended in fatal_agree() */
-    (void)residents_open(r, w, &ground, (size_t)s->memory.kv, &owner, e);
-    fatal_agree(w, e);
-    loop_run_models(&r->models, &client, e);
-    if (w->rank == 0)
-        report(s, &ground, w, e);
-    fatal_agree(w, e);
-    residents_close(r);
-    if (w->rank == 0)
-        close_switch(s);
-    instance_close(&ground);
-    free(r);
+    if (s != NULL)
+        s->o = o;
+    const struct in_turn job = {.run = &o->run,
+                                .changeover = s != NULL ? &s->changeover : NULL,
+                                .client = {.context = s, .next = next_plan, .accept = accept_result, .masks = masks},
+                                .open = open_switch,
+                                .report = report_switches,
+                                .close = close_switch};
+    in_turn_run(w, &job, e);
     free(s);
     return 0;
 }

@@ -198,7 +198,7 @@ static bool has_hole(const char *line, size_t bytes)
     return memchr(line, '\0', bytes) != NULL;
 }
 
-static int refuse(const struct recovery *r, struct err *e)
+static int refuse_line(const struct recovery *r, struct err *e)
 {
     return ERR(e, ERR_INPUT, "--output %.200s: line %lld is not a result of a batch", r->j->path,
                (long long)r->n_lines + 1);
@@ -217,7 +217,7 @@ static int take_lines(struct recovery *r, struct err *e)
         if (e->code != ERR_NONE)
             return -1;
         if (!ours && (offset < r->trusted || !has_hole(line, bytes)))
-            return refuse(r, e);
+            return refuse_line(r, e);
         if (ours)
             prefix_add(r->j->prefix, line, bytes + 1);
         r->n_lines++;
@@ -237,7 +237,7 @@ static int check_tail(const struct recovery *r, struct err *e)
     n = n < r->held ? n : r->held;
     if (memcmp(r->buffer, r->reader->begin, n) == 0 || (r->trusted != JOURNAL_FOREIGN && has_hole(r->buffer, r->held)))
         return 0;
-    return refuse(r, e);
+    return refuse_line(r, e);
 }
 
 static int read_more(struct recovery *r, ssize_t *got, struct err *e)

@@ -338,7 +338,7 @@ static const char *name_set(const struct models *m, int set, char text[24])
 }
 
 /* It is there, and warm. */
-static void admit(struct models *m, int i, int set)
+static void admit_copy(struct models *m, int i, int set)
 {
     struct model_entry *entry = &m->entry[i];
     struct model_copy *copy = &entry->copy[set];
@@ -390,7 +390,7 @@ bool models_take_back(struct models *m, struct task *j)
     bool cut = j->choices[0].finish == FINISH_CANCELLED; /* the job ends */
     task_close(j);
     if (!cut && !warm(m, i, set))
-        admit(m, i, set);
+        admit_copy(m, i, set);
     return true;
 }
 
@@ -401,7 +401,7 @@ static void take_ready(struct models *m, int i, int set, const struct load_phase
     copy->warming.phases.seconds[LOAD_PHASE_OPEN] = copy->opening;
     copy->warming.since = seconds_now();
     if (!warm(m, i, set))
-        admit(m, i, set);
+        admit_copy(m, i, set);
 }
 
 static void take_gone(struct models *m, int i, int set, const struct model_word *w)

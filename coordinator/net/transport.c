@@ -99,7 +99,7 @@ static void add_dirty(struct transport *t, struct channel *c)
     t->dirty = c;
 }
 
-static struct channel *find(const struct transport *t, const struct channel_name *channel)
+static struct channel *find_channel(const struct transport *t, const struct channel_name *channel)
 {
     struct channel *c = channel->fd >= 0 && channel->fd < t->n_fds ? t->by_fd[channel->fd] : NULL;
     return c != NULL && c->number == channel->number ? c : NULL;
@@ -417,7 +417,7 @@ void transport_flush(struct transport *t)
 enum sent transport_send(struct transport *t, const struct channel_name *channel, bool delimiter, char *text,
                          size_t bytes)
 {
-    struct channel *c = find(t, channel);
+    struct channel *c = find_channel(t, channel);
     unsigned char *body = NULL;
     size_t n_body = 0;
     if (c == NULL)
@@ -442,12 +442,12 @@ enum sent transport_send(struct transport *t, const struct channel_name *channel
 
 bool transport_connected(const struct transport *t, const struct channel_name *channel)
 {
-    return find(t, channel) != NULL;
+    return find_channel(t, channel) != NULL;
 }
 
 void transport_disconnect(struct transport *t, const struct channel_name *channel)
 {
-    struct channel *c = find(t, channel);
+    struct channel *c = find_channel(t, channel);
     if (c != NULL)
         end_channel(t, c);
 }

@@ -158,7 +158,7 @@ static void note_ranks(struct replicas *set, int replica, const struct report *r
     set->replica[home].has_ranks = true;
 }
 
-static void note(struct replica *from, const struct report *r)
+static void note_report(struct replica *from, const struct report *r)
 {
     if (r->loaded) {
         from->max_len = r->max_len;
@@ -186,7 +186,7 @@ struct report *replicas_take(struct replicas *set, int *replica)
         struct report *r = mailbox_take(set->replica[i].end[0]);
         if (r == NULL)
             continue;
-        note(&set->replica[i], r);
+        note_report(&set->replica[i], r);
         note_ranks(set, i, r);
         *replica = i;
         return r;

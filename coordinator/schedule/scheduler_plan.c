@@ -236,7 +236,7 @@ static void add_history(const struct request *r, struct plan *p)
     p->n_history += r->n_fed;
 }
 
-static void start(struct scheduler *s, struct request *r, struct plan *p)
+static void start_request(struct scheduler *s, struct request *r, struct plan *p)
 {
     order_leave_queue(s, r);
     r->slot = s->free_slot[--s->n_free_slots];
@@ -294,7 +294,7 @@ static void plan_waiting(struct scheduler *s, struct plan *p)
                 return;
             continue;
         }
-        start(s, r, p);
+        start_request(s, r, p);
         int n = n_fitting(s, r, n_feedable(r), room);
         note_prompt(s, r, n);
         kv_place(s, r, n, p);

@@ -272,7 +272,7 @@ static bool find_unit(struct units *u, const struct unit_holder *h, bool urgent)
 }
 
 /* struct blocks_source. */
-static bool more(void *context, bool urgent)
+static bool more_units(void *context, bool urgent)
 {
     struct unit_holder *h = context;
     struct units *u = h->all;
@@ -289,8 +289,8 @@ static bool more(void *context, bool urgent)
 
 /* ---- who comes and goes ---- */
 
-static int join(struct units *u, struct unit_holder *h, struct blocks *blocks, const struct unit_share *share,
-                struct err *e)
+static int join_holder(struct units *u, struct unit_holder *h, struct blocks *blocks, const struct unit_share *share,
+                       struct err *e)
 {
     size_t most = (size_t)share->most;
     h->unit = err_calloc(e, most, sizeof *h->unit, "units of KV memory");
@@ -311,8 +311,8 @@ int units_join(struct units *u, int i, struct blocks *blocks, const struct unit_
 {
     struct unit_holder *h = &u->holder[KV_KINDS * i];
     for (int kind = 0; kind < KV_KINDS; kind++)
-        if (share[kind].per_unit > 0 && join(u, &h[kind], &blocks[kind], &share[kind], e) == 0)
-            source[kind] = (struct blocks_source){&h[kind], more};
+        if (share[kind].per_unit > 0 && join_holder(u, &h[kind], &blocks[kind], &share[kind], e) == 0)
+            source[kind] = (struct blocks_source){&h[kind], more_units};
     for (int kind = 0; kind < KV_KINDS && e->code != ERR_NONE; kind++)
         close_holder(&h[kind]);
     return e->code == ERR_NONE ? 0 : -1;

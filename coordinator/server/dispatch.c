@@ -90,7 +90,7 @@ static bool is_below_share(const struct server *s, const struct client *c)
 
 /* A task that was admitted, before a drain began perhaps: it is one of the open requests that may finish. Once the
  * server stops nothing comes here: what was open has its answer. */
-static void submit(struct server *s, struct task *j)
+static void submit_task(struct server *s, struct task *j)
 {
     /* 53 bits: every JSON library keeps them. */
     if (task_prepare(j, replicas_max_len(&s->replicas, j->ticket.model), s->setup.o->service.max_reply_bytes,
@@ -190,7 +190,7 @@ void server_cancel(struct server *s, struct task *j, enum finish_reason why)
 }
 
 /* Nobody else's request: a stranger hears what it would hear of one that is not there. */
-static void cancel(struct server *s, struct task *j)
+static void cancel_named(struct server *s, struct task *j)
 {
     struct task *target = j->message.request_id != NULL ? server_find(s, j->asker, j->message.request_id) : NULL;
     size_t bytes = 0;
@@ -264,7 +264,7 @@ static void take_back(struct server *s, struct task *j, bool worked)
         if (server_admit(s, j) != 0)
             server_refuse(s, j);
         else if (worked)
-            submit(s, j);
+            submit_task(s, j);
         else
             give_work(s, j, 0);
         return;
@@ -291,7 +291,7 @@ static void take_back(struct server *s, struct task *j, bool worked)
         answer_metrics(s, j);
         break;
     case PROTOCOL_CANCEL:
-        cancel(s, j);
+        cancel_named(s, j);
         return;
     case PROTOCOL_LOAD:
     case PROTOCOL_UNLOAD:
@@ -397,7 +397,7 @@ void server_returned(struct server *s, struct task *j, int worker)
     else if (j->error.code != 0)
         server_refuse(s, j);
     else if (j->message.op == PROTOCOL_GENERATE)
-        submit(s, j);
+        submit_task(s, j);
     else
         answer_tokens(s, j);
 }

@@ -175,7 +175,7 @@ static bool wants_name(const struct pool *p, const char *model)
     return false;
 }
 
-static struct call *make(struct pool *p, const struct call_setup *s)
+static struct call *make_call(struct pool *p, const struct call_setup *s)
 {
     struct call *c = calloc(1, sizeof *c);
     if (c == NULL)
@@ -205,7 +205,7 @@ struct call *pool_ask(struct pool *p, const struct call_setup *s)
     json_t *wrong = NULL;
     if (s->model[0] == '\0' && s->backend == NULL && !is_only_model(p))
         wrong = failure(400, "model", "missing: several models are served, expected the name of one", 0);
-    else if ((c = make(p, s)) == NULL)
+    else if ((c = make_call(p, s)) == NULL)
         wrong = failure(500, "", "out of host memory: a request", 0);
     json_decref(s->message);
     if (wrong != NULL) {

@@ -51,7 +51,7 @@ static const struct persistent_ops persistent = {
     .close = cuda_any_close,
     .max_tokens = cuda_any_max_tokens,
     .memory = cuda_persistent_memory,
-    .attach = cuda_persistent_attach,
+    .attach = cuda_any_attach,
     .run = cuda_any_run,
 };
 

@@ -202,7 +202,7 @@ static int open_engines(struct instance *i, struct instance *draft, const struct
  * its own. */
 static void stand_on(struct instance *i, const struct instance *ground, enum dtype dtype)
 {
-    i->on_ground = true;
+    i->ground = ground;
     i->world = ground->world;
     i->ops = ground->ops;
     i->q = ground->q;
@@ -219,8 +219,8 @@ static int check_head(const struct draft_model *d, const struct instance *i, str
 }
 
 /* The weights, and what there is to be said about them. c is closed. Collective; a failure ends the job. */
-static void load(struct instance *i, struct world *w, const struct model_config *m, struct checkpoint *c,
-                 const struct shard *shard, struct instance_setup *setup, struct err *e)
+static void load_share(struct instance *i, struct world *w, const struct model_config *m, struct checkpoint *c,
+                       const struct shard *shard, struct instance_setup *setup, struct err *e)
 {
     struct load_stats stats = {0};
     (void)network_open(&i->network, m, shard, setup->dummy ? NULL : c, false, i->ops, &i->q, e);
@@ -291,11 +291,11 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
     part[1].limits = limits_of_draft_model(&setup->limits);
     (void)check_fit(part, drafted ? 2 : 1, setup, w, i, e);
     fatal_agree(w, e);
-    load(i, w, m, c, &shard, setup, e);
+    load_share(i, w, m, c, &shard, setup, e);
     m->quantised_inputs = i->network.config.quantised_inputs;
     quantised_inputs_say(&i->network, i->ops->inputs, setup->inputs != INPUTS_OFF, setup->dummy != 0);
     if (drafted)
-        load(&d->instance, w, &d->config, &d->checkpoint, &small, setup, e);
+        load_share(&d->instance, w, &d->config, &d->checkpoint, &small, setup, e);
     (void)open_engines(i, drafted ? &d->instance : NULL, w, setup, e);
     fatal_agree(w, e);
     observers_add(&i->engine.observers, watch_observer(i->watch));
@@ -324,10 +324,15 @@ void instance_open_ground(struct instance *i, struct world *w, struct instance_s
     i->engine = (struct engine){
         .world = &i->world, .ops = i->ops, .q = &i->q, .n_flights = i->ops->async != NULL ? ENGINE_FLIGHTS : 1};
     observers_add(&i->engine.observers, watch_observer(i->watch));
+    (void)comm_open(&i->engine.comm, &i->world, i->ops, &i->q, e);
+    fatal_agree(w, e);
+    (void)persistent_sums_open(&i->sums, setup->n_places, &i->world, i->ops, &i->q, e);
+    fatal_agree(w, e);
 }
 
-int instance_begin(struct instance *i, const struct instance *ground, struct kv_arena *arena, struct world *w,
-                   struct model_config *m, struct checkpoint *c, struct instance_setup *setup, struct err *e)
+int instance_begin(struct instance *i, const struct instance *ground, int place, struct kv_arena *arena,
+                   struct world *w, struct model_config *m, struct checkpoint *c, struct instance_setup *setup,
+                   struct err *e)
 {
     struct shard shard;
     memset(i, 0, sizeof *i);
@@ -336,6 +341,7 @@ int instance_begin(struct instance *i, const struct instance *ground, struct kv_
     if (agree(w, e) >= 0)
         return -1;
     stand_on(i, ground, m->dtype);
+    i->place = place;
     i->arena = arena;
     shard_make(&shard, m, i->world.rank, i->world.n_ranks);
     setup->limits.mask_words = (m->vocab + 31) / 32;
@@ -359,7 +365,8 @@ int instance_prepare(struct instance *i, struct instance_setup *setup, struct qu
     l->n_window_blocks = i->arena->n_units * setup->per_unit[KV_WINDOWED];
     if (network_share_kv(&i->network, i->arena, setup->per_unit, limits_window(l, KV_WINDOWED), q, e) != 0)
         return -1;
-    (void)engine_prepare(&i->engine, &i->world, &i->network, &setup->limits, i->ops, q, e);
+    const struct engine_loan loan = {&i->ground->engine.comm, persistent_sums_place(&i->ground->sums, i->place)};
+    (void)engine_prepare(&i->engine, &i->world, &i->network, l, &loan, (enum step_choice)setup->step, i->ops, q, e);
     i->ops->wait(q);
     i->engine.q = &i->q;
     return e->code == ERR_NONE ? 0 : -1;
@@ -373,10 +380,11 @@ int instance_complete(struct instance *i, struct instance_setup *setup, struct s
     return 0;
 }
 
-void instance_leave(struct instance *i)
+/* The ground's; others have none. */
+static void close_loans(struct instance *i)
 {
-    if (i->engine.network != NULL)
-        engine_leave(&i->engine);
+    persistent_sums_close(&i->sums, &i->world, i->ops, &i->q);
+    comm_close(&i->engine.comm);
 }
 
 void instance_close(struct instance *i)
@@ -388,9 +396,11 @@ void instance_close(struct instance *i)
     watch_close(&i->watch);
     if (i->engine.network != NULL)
         engine_close(&i->engine);
+    else
+        close_loans(i);
     taps_close(&i->taps, i->ops, &i->q);
     network_close(&i->network, i->ops, &i->q);
-    if (!i->on_ground) {
+    if (i->ground == NULL) {
         i->ops->close(&i->q);
         world_join(&i->world);
     }

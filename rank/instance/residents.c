@@ -56,7 +56,8 @@ static void load_model(struct residents *r, int model)
     leaving_finish(r, model); /* rank 0 has heard of it */
     if (open_loading(r, model, &e) == 0) {
         l = r->loading;
-        if (instance_begin(l->instance, r->ground, &r->arena, r->world, &l->config, &l->checkpoint, &l->setup, &e) == 0)
+        if (instance_begin(l->instance, r->ground, model, &r->arena, r->world, &l->config, &l->checkpoint, &l->setup,
+                           &e) == 0)
             (void)loading_start(l, &e);
         l->phases.seconds[LOAD_PHASE_BEGIN] = seconds_now() - started;
     }
@@ -86,7 +87,7 @@ static struct load_phases complete_phases(const struct loading *l, double second
 }
 
 /* If the model is loaded for the first time, its measures are kept; in a hurry there are none. */
-static int complete(struct residents *r, struct loading *l, bool hurry, struct err *e)
+static int complete_loading(struct residents *r, struct loading *l, bool hurry, struct err *e)
 {
     struct step_ways ways = step_ways_find(&r->book, l->setup.identity);
     bool measured = ways.measured;
@@ -113,7 +114,7 @@ static void commit_model(struct residents *r, int model, bool hurry)
     struct loading *l = r->loading;
     struct instance *i = l->instance;
     loading_wait(l);
-    if (complete(r, l, hurry, &e) == 0) {
+    if (complete_loading(r, l, hurry, &e) == 0) {
         struct residents_news news = {
             .event = RESIDENTS_READY, .model = model, .limits = i->engine.limits, .phases = l->phases};
         i->engine.observers = r->ground->engine.observers;
@@ -150,12 +151,14 @@ static void roll_back(struct residents *r, int model)
 }
 
 /* A plan that contradicts what is held cannot be: rank 0 is wrong, or memory is. */
-static void check(const struct residents *r, const struct plan *p)
+static void check_order(const struct residents *r, const struct plan *p)
 {
     struct err e = {0};
     bool loading = r->loading != NULL, mine = loading && r->loading->model == p->model;
     bool held = r->resident[p->model] != NULL;
-    bool right = p->kind == PLAN_LOAD ? !loading && !held : p->kind == PLAN_DROP ? held : mine && !held;
+    bool right = p->kind == PLAN_LOAD   ? !loading && !held && p->model < r->ground->sums.n_places
+                 : p->kind == PLAN_DROP ? held
+                                        : mine && !held;
     if (right)
         return;
     ERR(&e, ERR_INTERNAL, "plan %llu of kind %d is about model %d, which is %s", (unsigned long long)p->step, p->kind,
@@ -170,7 +173,7 @@ static void check(const struct residents *r, const struct plan *p)
 static void change(void *context, const struct plan *p)
 {
     struct residents *r = context;
-    check(r, p);
+    check_order(r, p);
     if (p->kind == PLAN_LOAD)
         load_model(r, p->model);
     else if (p->kind == PLAN_COMMIT || p->kind == PLAN_HURRY)

@@ -20,7 +20,7 @@ static void free_memory(struct leaving *g)
     (void)pthread_mutex_lock(&r->memory);
     int64_t before = free_bytes(r);
     instance_close(g->instance);
-    g->grown += free_bytes(r) - before;
+    g->grown = free_bytes(r) - before;
     (void)pthread_mutex_unlock(&r->memory);
     free(g->instance);
     g->instance = NULL;
@@ -90,33 +90,15 @@ void leaving_poll(struct residents *r)
         poll_one(r, &r->leaving[i]);
 }
 
-/* The memory that the ranks had together, and recorded steps, are given back at once, between two steps. Their bytes
- * are this model's if no thread takes memory or gives it back meanwhile. */
-static int64_t leave_group(struct residents *r, struct instance *i)
-{
-    int64_t before = 0, grown = 0;
-    bool alone = pthread_mutex_trylock(&r->memory) == 0;
-    if (alone)
-        before = free_bytes(r);
-    instance_leave(i);
-    if (alone) {
-        grown = free_bytes(r) - before;
-        (void)pthread_mutex_unlock(&r->memory);
-    }
-    return grown;
-}
-
 void leaving_start(struct residents *r, int model, struct instance *i)
 {
     const struct world *w = r->world;
     struct leaving *g = &r->leaving[model];
     double seconds = i->engine.record_seconds - i->told_record;
     r->models.engine[model] = NULL;
-    int64_t grown = leave_group(r, i);
     kv_arena_forget(&r->arena, model);
     residents_tell(r, (struct residents_news){.event = RESIDENTS_LEAVING, .model = model});
-    *g = (struct leaving){
-        .model = model, .instance = i, .all = r, .seconds = seconds, .grown = grown, .request = g->request};
+    *g = (struct leaving){.model = model, .instance = i, .all = r, .seconds = seconds, .request = g->request};
     for (int k = 0; k < w->n_ranks; k++)
         g->request[k] = MPI_REQUEST_NULL;
     for (int k = 1; w->rank == 0 && k < w->n_ranks; k++)

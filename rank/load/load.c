@@ -222,7 +222,7 @@ static enum load_way choose_way(const struct loader *l, const struct world *w, s
 
 /* Everything is prepared except the bytes. memory: where this rank reads to. Measuring the bus does not count as
  * loading. */
-static void begin(struct loader *l, const struct world *w, const unsigned char *memory, size_t bytes)
+static void begin_reading(struct loader *l, const struct world *w, const unsigned char *memory, size_t bytes)
 {
     loader_spent(l, LOAD_WINDOW);
     if (l->with_bus && l->ops->async != NULL)
@@ -235,7 +235,7 @@ static void begin(struct loader *l, const struct world *w, const unsigned char *
 }
 
 /* Freeing the memory does not count. */
-static void finish(struct loader *l)
+static void finish_stats(struct loader *l)
 {
     l->stats->seconds = seconds_now() - l->started;
     l->stats->peak_host_bytes = peak_host_bytes();
@@ -249,9 +249,9 @@ static void run_together(struct loader *l, struct world *w, struct err *e)
     size_t bytes = 0;
     together_open(&t, l, w, e);
     const unsigned char *memory = together_memory(&t, &bytes);
-    begin(l, w, memory, bytes);
+    begin_reading(l, w, memory, bytes);
     together_run(&t, e);
-    finish(l);
+    finish_stats(l);
     together_close(&t);
 }
 
@@ -262,9 +262,9 @@ static void run_alone(struct loader *l, struct world *w, struct err *e)
         (void)alone_open(&a, l, w, e);
     fatal_agree(w, e);
     /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): a failure has ended in fatal_agree() */
-    begin(l, w, a.memory, (size_t)a.n_slots * a.slot_bytes);
+    begin_reading(l, w, a.memory, (size_t)a.n_slots * a.slot_bytes);
     alone_run(&a, e);
-    finish(l);
+    finish_stats(l);
     alone_close(&a);
 }
 

@@ -18,7 +18,7 @@ static unsigned char *slot_memory(const struct alone *a, int slot)
     return a->memory + (size_t)slot * a->slot_bytes;
 }
 
-static void fail(struct alone *a, const struct err *e)
+static void fail_alone(struct alone *a, const struct err *e)
 {
     (void)pthread_mutex_lock(&a->lock);
     if (a->err.code == ERR_NONE)
@@ -75,7 +75,7 @@ static void unpack(struct alone *a, int slot, int block)
                           &u->refused);
 }
 
-static void *work(void *context)
+static void *read_blocks(void *context)
 {
     const struct alone_thread *t = context;
     struct alone *a = t->a;
@@ -90,7 +90,7 @@ static void *work(void *context)
         if (!wait_for_room(a, slot))
             break;
         if (block_file_read(&file, &plan->block[b], 0, plan->block[b].bytes, slot_memory(a, slot), &e) != 0) {
-            fail(a, &e);
+            fail_alone(a, &e);
             break;
         }
         unpack(a, slot, b);
@@ -209,7 +209,7 @@ void alone_run(struct alone *a, struct err *e)
     for (bool more = true; more && started < a->n_threads; started += more) {
         struct alone_thread *t = &a->thread[started];
         *t = (struct alone_thread){.a = a, .i = started};
-        more = pthread_create(&t->thread, NULL, work, t) == 0;
+        more = pthread_create(&t->thread, NULL, read_blocks, t) == 0;
     }
     a->l->setup->n_threads = started;
     if (started > 0) { /* fewer threads than wanted will do, none will not */

@@ -64,7 +64,7 @@ static void find_largest(struct task *t)
     }
 }
 
-static void encode(struct task *t)
+static void encode_rows(struct task *t)
 {
     const struct weight *w = t->from;
     size_t pitch = code_pitch(&t->to.form, w->cols);
@@ -99,7 +99,7 @@ static int run_task(struct task *t, enum weight_id id, const struct world *w, st
     if (t->cut)
         MPI_CHECK(MPI_Allreduce(MPI_IN_PLACE, t->largest, t->from->rows, MPI_FLOAT, MPI_MAX, w->comm));
     if (e->code == ERR_NONE && t->to.data != NULL && t->dense != NULL) {
-        encode(t);
+        encode_rows(t);
         size_t bytes = code_bytes(&t->to.form, t->to.rows, t->to.cols);
         if (!t->ops->shares_host_memory)
             t->ops->upload(t->q, t->to.data, bytes, t->codes, bytes, bytes, 1);

@@ -109,7 +109,7 @@ static void dense(const struct layer_run *r, int layer, const void *in, bool acc
 
 /* partial (+)= this rank's share of what the experts say whom the router chose for each token: all of those that are
  * here, or its columns of every one */
-static void chosen(const struct layer_run *r, int layer, const void *in, bool accumulate)
+static void chosen_experts(const struct layer_run *r, int layer, const void *in, bool accumulate)
 {
     const struct model_config *m = &r->network->config;
     const struct routing *how = &m->experts.routing;
@@ -152,7 +152,7 @@ static void mlp(const struct layer_run *r, int layer, const void *in, bool accum
         dense(r, layer, in, accumulate);
         return;
     }
-    chosen(r, layer, in, accumulate);
+    chosen_experts(r, layer, in, accumulate);
     if (m->experts.shared_ffn > 0)
         shared(r, layer, in);
 }

@@ -1,6 +1,7 @@
 /* rank/model/network.c - see network.h. */
 #include "rank/model/network.h"
 #include "rank/model/network_inputs.h"
+#include "rank/model/slab.h"
 #include "rank/model/taps.h"
 
 #include <limits.h>
@@ -84,7 +85,6 @@ static int open_wide(struct network *n, const struct ops *ops, struct queue *q, 
 
 #define GENTLE_RATE 400               /* bytes/ns: a tenth of that of a device's memory */
 #define SLAB_BYTES  ((size_t)1 << 30) /* at most, if no weight is larger */
-#define SLAB_ALIGN  ((size_t)512)
 
 /* The device zeroes memory at its full rate, which leaves others half of it: so it does with pauses. */
 static void pause_after(const struct ops *ops, struct queue *q, size_t bytes)
@@ -98,11 +98,11 @@ static void pause_after(const struct ops *ops, struct queue *q, size_t bytes)
 
 static size_t place_bytes(const struct network *n, int slot)
 {
-    return (weight_slot_bytes(&n->map.slot[slot]) + SLAB_ALIGN - 1) / SLAB_ALIGN * SLAB_ALIGN;
+    return slab_bytes(weight_slot_bytes(&n->map.slot[slot]));
 }
 
 /* Memory for slot i and as many of the next ones as fit into a slab with it. */
-static char *open_slab(struct network *n, int i, const struct ops *ops, struct queue *q)
+static void *open_slab(struct network *n, int i, const struct ops *ops, struct queue *q)
 {
     size_t bytes = place_bytes(n, i);
     for (int k = i + 1; k < n->map.n_slots && bytes + place_bytes(n, k) <= SLAB_BYTES; k++)
@@ -117,7 +117,7 @@ static char *open_slab(struct network *n, int i, const struct ops *ops, struct q
 
 static int take_slabs(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
 {
-    char *slab = NULL;
+    void *slab = NULL;
     size_t at = 0;
     n->slab = err_calloc(e, (size_t)n->map.n_slots, sizeof *n->slab, "weight table");
     for (int i = 0; i < n->map.n_slots && n->slab != NULL; i++) {
@@ -130,8 +130,7 @@ static int take_slabs(struct network *n, const struct ops *ops, struct queue *q,
         }
         if (slab == NULL)
             return -1;
-        n->weight[i].data = slab + at;
-        at += bytes;
+        n->weight[i].data = slab_take(slab, &at, bytes);
     }
     return n->slab != NULL ? 0 : -1;
 }

@@ -1,6 +1,7 @@
 /* rank/step/engine.c - see engine.h: taking and giving back the working memory. rank/step/step.c executes. */
 #include "rank/step/engine.h"
 #include "base/log.h"
+#include "rank/model/slab.h"
 #include "rank/model/taps.h"
 #include "rank/step/graphs.h"
 #include "rank/world/agree.h"
@@ -9,15 +10,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ALIGN ((size_t)512)
-
 static void *take_device(struct engine *g, size_t n, size_t size)
 {
-    size_t at = g->slab_used;
-    if (g->slab == NULL)
-        return n > 0 ? g->ops->alloc(g->q, n * size) : NULL;
-    g->slab_used += (n * size + ALIGN - 1) / ALIGN * ALIGN;
-    return n > 0 ? (char *)g->slab + at : NULL;
+    if (g->slab != NULL)
+        return slab_take(g->slab, &g->slab_used, n * size);
+    return n > 0 ? g->ops->alloc(g->q, n * size) : NULL;
 }
 
 /* Host memory that the device copies from and to. */
@@ -232,7 +229,7 @@ static void forbid_others(struct engine *g, struct err *e)
 /* Stand in for ops->alloc: the queue's impl points to a sum. */
 static void *add_up(struct queue *q, size_t bytes)
 {
-    *(size_t *)q->impl += (bytes + ALIGN - 1) / ALIGN * ALIGN;
+    *(size_t *)q->impl += slab_bytes(bytes);
     return NULL;
 }
 
@@ -285,25 +282,24 @@ static int take_memory(struct engine *g, struct world *w, struct network *n, con
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-int engine_prepare(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
-                   struct queue *q, struct err *e)
+int engine_prepare(struct engine *g, struct world *w, struct network *n, const struct limits *l,
+                   const struct engine_loan *loan, enum step_choice choice, const struct ops *ops, struct queue *q,
+                   struct err *e)
 {
-    return take_memory(g, w, n, l, ops, q, true, e);
+    (void)take_memory(g, w, n, l, ops, q, true, e);
+    comm_lend(&g->comm, loan->comm);
+    if (e->code == ERR_NONE && choice != STEP_SEPARATE)
+        (void)persistent_step_prepare(&g->persistent, n, w, &loan->sums, ops, q, e);
+    return e->code == ERR_NONE ? 0 : -1;
 }
 
 int engine_join(struct engine *g, struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e)
 {
-    const struct model_config *m = &g->network->config;
     const struct ops *ops = g->ops;
-    /* The largest sum of a step: the residual stream, or an embedding that is wider. */
-    int widest = m->embed_dim > m->hidden ? m->embed_dim : m->hidden;
     g->q = q;
-    (void)comm_open(&g->comm, g->world, ops, q, (size_t)g->limits.max_batch_tokens * (size_t)widest, e);
     g->comm.observers = &g->observers;
-    if (agree_failed(g->world, e))
-        return -1;
     if (choice != STEP_SEPARATE)
-        (void)persistent_step_open(&g->persistent, g->network, g->world, ops, q, e);
+        persistent_step_join(&g->persistent, g->world, ops, q);
     if (choice == STEP_PERSISTENT && g->persistent.step == NULL)
         ERR(e, ERR_UNSUPPORTED, "--step persistent does not work with %s", g->persistent.why_not);
     if (agree_failed(g->world, e))
@@ -317,14 +313,14 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
                 struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e)
 {
     (void)take_memory(g, w, n, l, ops, q, false, e);
+    if (agree_failed(w, e))
+        return -1;
+    (void)comm_open(&g->comm, w, ops, q, e);
+    if (agree_failed(w, e))
+        return -1;
+    if (choice != STEP_SEPARATE)
+        (void)persistent_step_prepare(&g->persistent, n, w, NULL, ops, q, e);
     return agree_failed(w, e) ? -1 : engine_join(g, q, choice, ways, e);
-}
-
-void engine_leave(struct engine *g)
-{
-    graphs_close(g);
-    persistent_step_close(&g->persistent, g->world, g->ops, g->q);
-    comm_close(&g->comm);
 }
 
 static void free_device(struct engine *g)
@@ -376,7 +372,9 @@ void engine_close(struct engine *g)
 {
     if (g->ops == NULL)
         return;
-    engine_leave(g);
+    graphs_close(g);
+    persistent_step_close(&g->persistent, g->world, g->ops, g->q);
+    comm_close(&g->comm);
     free_device(g);
     for (int i = 0; i < ENGINE_FLIGHTS; i++) {
         free_host(g, g->flight[i].ints);

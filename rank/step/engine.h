@@ -95,18 +95,21 @@ struct engine {
  * engine then. */
 int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
                 struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e);
-/* The same in two parts. What a rank does by itself, beside steps of other engines: memory, in few pieces and zeroed on
- * q, which is the calling thread's own. Any thread; local; -1 and *e: close the engine. Then, on the queue that steps
- * will have, what all ranks do together; on all of them engine_prepare has succeeded. */
-int engine_prepare(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
-                   struct queue *q, struct err *e);
+/* Things that engines on the same ranks share, and are lent. */
+struct engine_loan {
+    const struct comm *comm;
+    struct persistent_place sums;
+};
+
+/* The same in two parts, with a loan. What a rank does by itself, beside steps of other engines: memory, in few pieces
+ * and zeroed on q, which is the calling thread's own. Any thread; local; -1 and *e: close the engine. Then, on the
+ * queue that steps will have, what all ranks do together; on all of them engine_prepare has succeeded. */
+int engine_prepare(struct engine *g, struct world *w, struct network *n, const struct limits *l,
+                   const struct engine_loan *loan, enum step_choice choice, const struct ops *ops, struct queue *q,
+                   struct err *e);
 int engine_join(struct engine *g, struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e);
 
-/* The collective part of closing, which engine_close does if it was not done. Collective, unless engine_join was never
- * called. */
-void engine_leave(struct engine *g);
-
-/* Collective as engine_leave is; after that local, on any thread: nothing but memory is left. */
+/* Collective. With a loan local, on any thread: steps of other engines may go on. */
 void engine_close(struct engine *g);
 
 /* Device memory that engine_open would take, but for the communicator's own, that of recorded steps and the

@@ -101,8 +101,8 @@ static void share(struct plan *p, const struct loop_models *m, struct notice *no
 
 /* Rank 0: the client's next plan; while it has none, signals and figures of other ranks are received. The first rank
  * of a further set reports its own signals, as all ranks do. */
-static void ask(const struct loop_models *m, struct plan *p, const struct loop_client *client, struct notice *notice,
-                struct err *e)
+static void ask_client(const struct loop_models *m, struct plan *p, const struct loop_client *client,
+                       struct notice *notice, struct err *e)
 {
     struct engine *g = m->ground;
     for (int asked = PLAN_IDLE; asked == PLAN_IDLE;) {
@@ -207,7 +207,7 @@ void loop_run_models(struct loop_models *m, const struct loop_client *client, st
         plan_reset(&plan, step);
         observers_tell(&g->observers, next_step, g->world->rank == 0 ? RANK_COORDINATES : RANK_AWAITS_PLAN, step);
         if (g->world->rank == 0)
-            ask(m, &plan, client, &notice, e);
+            ask_client(m, &plan, client, &notice, e);
         observers_tell(&g->observers, plan, &plan);
         observers_tell(&g->observers, collective, COLLECTIVE_PLAN);
         share(&plan, m, &notice);

@@ -143,7 +143,7 @@ static struct decode_common describe_common(const struct network *n, int l)
     };
 }
 
-static struct decode_model describe(const struct network *n, const struct decode_layer *layer)
+static struct decode_model describe_network(const struct network *n, const struct decode_layer *layer)
 {
     const struct model_config *m = &n->config;
     bool experts = m->experts.routing.n_experts > 0;
@@ -195,7 +195,7 @@ static struct persistent_model *describe_all(const struct network *n, struct err
     p->router = router;
     p->common = common;
     p->all = (struct decode_mixture){
-        .model = describe(n, p->layer),
+        .model = describe_network(n, p->layer),
         .routing = &n->config.experts.routing,
         .router = router,
         .router_bias = n->config.experts.router_bias ? router + n_layers : NULL,
@@ -220,55 +220,71 @@ static bool all_can(struct persistent_step *p, const char *why, const struct wor
 /* Every device learns where the others want their sums. */
 static bool connect_ranks(struct persistent_step *p, const struct world *w, const struct ops *ops, struct queue *q)
 {
-    const char *why = peers_open(&p->peers, ops->persistent->memory(p->step), w, ops, q);
+    void *mine = ops->persistent->memory(p->step);
+    p->place.memory[w->rank] = mine;
+    const char *why = p->lent ? NULL : peers_open(&p->peers, mine, w, ops, q);
     if (why != NULL)
         (void)snprintf(p->why_not, sizeof p->why_not, "%s", why);
     else
-        ops->persistent->attach(p->step, p->peers.memory);
+        ops->persistent->attach(q, p->step, p->lent ? p->place.memory : p->peers.memory);
     return why == NULL;
 }
 
-static void close_step(struct persistent_step *p, const struct ops *ops, struct queue *q)
-{
-    ops->wait(q);
-    ops->persistent->close(q, p->step);
-    p->step = NULL;
-}
-
-int persistent_step_open(struct persistent_step *p, const struct network *n, const struct world *w,
-                         const struct ops *ops, struct queue *q, struct err *e)
+int persistent_step_prepare(struct persistent_step *p, const struct network *n, const struct world *w,
+                            const struct persistent_place *lent, const struct ops *ops, struct queue *q, struct err *e)
 {
     memset(p, 0, sizeof *p);
     const char *why = ops->persistent == NULL ? "the CPU backend" : refuse_network(n, w);
     p->several = is_plain(n);
+    if (lent != NULL) {
+        p->lent = true;
+        p->place = *lent;
+        why = why == NULL ? lent->why_not : why;
+    }
     p->model = why == NULL ? describe_all(n, e) : NULL;
     if (p->model != NULL)
         why = ops->persistent->refusal(q, &p->model->all.model);
     else if (why == NULL)
         why = "too little memory";
-    if (!all_can(p, why, w))
-        return e->code == ERR_NONE ? 0 : -1;
-    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a rank without it would have said why not */
-    p->step = ops->persistent->open(q, &p->model->all.model);
-    /* Shards differ, and with them what fits into a multiprocessor. */
-    int mine = p->step != NULL && q->err.code == ERR_NONE ? ops->persistent->max_tokens(p->step) : 0;
-    MPI_CHECK(MPI_Allreduce(&mine, &p->max_tokens, 1, MPI_INT, MPI_MIN, w->comm));
+    p->refused = why;
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there is a model where there is no reason */
+    p->step = why == NULL ? ops->persistent->open(q, &p->model->all.model, p->place.memory[w->rank]) : NULL;
     if (q->err.code != ERR_NONE)
         ERR(e, q->err.code, "%s", q->err.text);
-    if (p->max_tokens < 1)
-        (void)snprintf(p->why_not, sizeof p->why_not, "more shared memory than the GPU has");
-    if (p->max_tokens < 1 || !connect_ranks(p, w, ops, q)) {
-        close_step(p, ops, q);
-        p->max_tokens = 0;
-    }
     return e->code == ERR_NONE ? 0 : -1;
+}
+
+/* Shards differ, and with them what fits into a multiprocessor. Collective. */
+static int common_tokens(const struct persistent_step *p, const struct world *w, const struct ops *ops)
+{
+    int mine = ops->persistent->max_tokens(p->step), all = 0;
+    MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->comm));
+    return all;
+}
+
+void persistent_step_join(struct persistent_step *p, const struct world *w, const struct ops *ops, struct queue *q)
+{
+    if (all_can(p, p->refused, w)) {
+        p->max_tokens = common_tokens(p, w, ops);
+        if (p->max_tokens < 1)
+            (void)snprintf(p->why_not, sizeof p->why_not, "more shared memory than the GPU has");
+        else if (connect_ranks(p, w, ops, q))
+            return;
+    }
+    if (p->step != NULL) {
+        ops->wait(q);
+        ops->persistent->close(q, p->step);
+    }
+    p->step = NULL;
+    p->max_tokens = 0;
 }
 
 void persistent_step_close(struct persistent_step *p, const struct world *w, const struct ops *ops, struct queue *q)
 {
     if (p->step != NULL) {
-        peers_close(&p->peers, w, ops, q);
-        close_step(p, ops, q);
+        if (p->peers.n_ranks > 0)
+            peers_close(&p->peers, w, ops, q);
+        ops->persistent->close(q, p->step);
     }
     if (p->model != NULL) {
         free((void *)p->model->router);

@@ -167,7 +167,8 @@ static void spread_rows(struct step_flight *f, const struct plan *p)
 
 /* The plan's arrays in the flight's memory, what lasts for more than a step on the device; graph: that will run the
  * step, or NULL. */
-static void prepare(struct engine *g, struct step_flight *f, const struct plan *p, const struct decode_graph *graph)
+static void prepare_flight(struct engine *g, struct step_flight *f, const struct plan *p,
+                           const struct decode_graph *graph)
 {
     struct step_ints *host = &f->host;
     for (int i = 0, t = 0; i < p->n_seqs; i++) {
@@ -250,7 +251,7 @@ static void embed_states(const struct layer_run *r, const int32_t *planned)
 }
 
 /* act.x for the logits. A drafting head's stream is a state, too, and normed where logits are computed. */
-static void finish(struct engine *g, const struct batch *b, const void *pending)
+static void finish_logits(struct engine *g, const struct batch *b, const void *pending)
 {
     const struct network *n = g->network;
     const struct model_config *m = &n->config;
@@ -331,7 +332,7 @@ static void run_layers(struct engine *g, const struct batch *batch, bool wants_l
     }
     taps_note(&run, g->network->config.n_layers, pending);
     if (wants_logits || taps_after_norm(g->network))
-        finish(g, batch, pending);
+        finish_logits(g, batch, pending);
     taps_keep(&run);
 }
 
@@ -502,7 +503,7 @@ void engine_submit(struct engine *g, const struct plan *p)
         .graph = graph != NULL,
     };
     ops_range_begin(g->ops, decode ? "decode" : "prefill", p->n_tokens);
-    prepare(g, f, p, graph);
+    prepare_flight(g, f, p, graph);
     observers_tell(&g->observers, submit, &observed);
     run_shape(g, which, p, graph);
     observers_tell(&g->observers, submitted);

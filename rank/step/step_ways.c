@@ -1,7 +1,7 @@
 /* rank/step/step_ways.c - see step_ways.h. */
 #include "rank/step/step_ways.h"
 
-static int find(const struct step_ways_book *b, uint64_t identity)
+static int find_page(const struct step_ways_book *b, uint64_t identity)
 {
     for (int i = 0; i < b->n; i++)
         if (b->page[i].identity == identity)
@@ -11,13 +11,13 @@ static int find(const struct step_ways_book *b, uint64_t identity)
 
 struct step_ways step_ways_find(const struct step_ways_book *b, uint64_t identity)
 {
-    int i = find(b, identity);
+    int i = find_page(b, identity);
     return i >= 0 ? b->page[i].ways : (struct step_ways){0};
 }
 
 void step_ways_keep(struct step_ways_book *b, uint64_t identity, const struct step_ways *ways)
 {
-    int i = find(b, identity);
+    int i = find_page(b, identity);
     if (identity == 0)
         return;
     if (i < 0) {

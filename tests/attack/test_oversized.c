@@ -129,7 +129,7 @@ static void ask_all(struct talk *t, int clients, int each, const char *message, 
 /* The largest that are allowed, from several clients at once, who read what they get. */
 static void at_the_limit(void)
 {
-    enum { CLIENTS = 4, EACH = 1, ROUNDS = 6 };
+    enum { CLIENTS = 4, EACH = 1, ROUNDS = 3 };
     struct talk t[CLIENTS];
     struct answers got = {0};
     case_begin("replies as large as may be, with %zu MiB of address space to spare, on %d ranks", ROOM >> 20, s.ranks);

@@ -87,6 +87,23 @@ static void slip(const char *word, const char *says)
     process_free(&p);
 }
 
+/* The text of the other choice is printed all the same. */
+static void fails_partly(void)
+{
+    struct fake_server s = {0};
+    struct process p;
+    case_begin("one of two choices fails");
+    fake_server_start(&s, "tcp://127.0.0.1:*");
+    client_start(&p, &s, NULL, CLIENT_WORDS("--endpoint", "E", "partly"));
+    process_wait(&p);
+    fake_server_stop(&s);
+    case_check(p.status == ERR_REQUEST, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    client_check_output(&p, "[0] w0\n[1]  w1\n", "choice 1: error 500: out of \"room\"");
+    case_end();
+    fake_server_free(&s);
+    process_free(&p);
+}
+
 static void slips(void)
 {
     slip("drian", "did you mean drain?");
@@ -436,6 +453,7 @@ int main(void)
     interrupt(SIGINT);
     interrupt(SIGTERM);
     terminal();
+    fails_partly();
     slips();
     unknown_option();
     unknown_variable();

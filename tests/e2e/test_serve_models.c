@@ -317,10 +317,10 @@ static void one_rank_cannot_read(void)
     case_end();
 }
 
-/* A request that waits for a model which is read slowly. */
-static bool start_slowly(struct serving *s, struct talk *t)
+/* A request that waits for a model which is read slowly: every read takes `nap` seconds. */
+static bool start_slowly(struct serving *s, struct talk *t, const char *nap)
 {
-    if (!start_failing(s, 2, "none", 0, "2"))
+    if (!start_failing(s, 2, "none", 0, nap))
         return false;
     talk_open(t, ZMQ_DEALER, s->endpoint, NULL, NULL);
     talk_say(t, "{\"model\":\"%s\",\"prompt\":[5],\"max_tokens\":2}", zoo.model[0].name);
@@ -334,7 +334,7 @@ static void killed_while_reading(void)
     struct serving s;
     struct talk t;
     case_begin("a rank that is killed while a model is read ends the job, by name");
-    if (start_slowly(&s, &t)) {
+    if (start_slowly(&s, &t, "2")) {
         (void)kill(process_of_rank(&s.p, 1), SIGKILL);
         s.p.limit = seconds_now() - s.p.started + process_patience(30);
         process_wait(&s.p);
@@ -353,7 +353,7 @@ static void told_to_end_while_reading(void)
     struct serving s;
     struct talk t;
     case_begin("SIGTERM while a model is read: who waits gets 503, and the job ends");
-    if (start_slowly(&s, &t)) {
+    if (start_slowly(&s, &t, "2")) {
         (void)kill(process_of_rank(&s.p, 0), SIGTERM);
         json_t *reply = talk_hear(&t, 30);
         case_check(talk_number(reply, "code") == 503, "code %g", talk_number(reply, "code"));
@@ -379,7 +379,7 @@ static void truncated_while_reading(void)
     (void)snprintf(path, sizeof path, "%s/model.safetensors", folder);
     files_make_dir(kept);
     files_copy(folder, kept, "model.safetensors");
-    if (start_slowly(&s, &t)) {
+    if (start_slowly(&s, &t, "2")) {
         for (double until = seconds_now() + process_patience(60);
              !(zoo_number(&s, 0, "bytes") > 0) && seconds_now() < until;)
             continue; /* headers have been read; each read takes 2 s */
@@ -398,6 +398,48 @@ static void truncated_while_reading(void)
     case_end();
 }
 
+static bool comes_to_be(const struct serving *s, int i, const char *state)
+{
+    for (double until = seconds_now() + process_patience(60); seconds_now() < until;)
+        if (zoo_is(s, i, state))
+            return true;
+    return false;
+}
+
+/* All who wait for two models leave: the load that goes on costs a load, no more; the other one is never begun. */
+static void left_while_reading(void)
+{
+    enum { N = 20, OTHER = 2 };
+    struct serving s;
+    struct talk first, t[N];
+    case_begin("clients that leave while a model is read: no token is made for them, no load begins for them");
+    if (start_slowly(&s, &first, "0.1")) {
+        for (int i = 0; i < N; i++) {
+            talk_open(&t[i], ZMQ_DEALER, s.endpoint, NULL, NULL);
+            talk_say(&t[i], "{\"model\":\"%s\",\"prompt\":[5],\"max_tokens\":8}",
+                     zoo.model[i % 2 == 0 ? 0 : OTHER].name);
+        }
+        for (double until = seconds_now() + process_patience(30);
+             !(zoo_number(&s, 0, "waiting") == 1 + N / 2 && zoo_number(&s, OTHER, "waiting") == N / 2 &&
+               zoo_number(&s, 0, "bytes") > 0) &&
+             seconds_now() < until;)
+            continue; /* headers have been read, and the load has begun */
+        case_check(zoo_is(&s, 0, "loading") && zoo_is(&s, OTHER, "waiting"), "somebody waits for both");
+        talk_close(&first);
+        for (int i = 0; i < N; i++)
+            talk_close(&t[i]);
+        case_check(comes_to_be(&s, OTHER, "known"), "the second model is wanted by nobody");
+        case_check(zoo_number(&s, 0, "waiting") == 0, "%g wait for the first", zoo_number(&s, 0, "waiting"));
+        case_check(comes_to_be(&s, 0, "ready"), "the first one is loaded");
+        case_check(serving_metric(&s, "generation_tokens_total") == 0, "%g tokens",
+                   serving_metric(&s, "generation_tokens_total"));
+        case_check(serving_metric(&s, "model_loads_total") == 1, "%g loads", serving_metric(&s, "model_loads_total"));
+        case_check(zoo_answers_as(&s, 0, &zoo.model[0]), "and answers");
+        case_check(serving_stop(&s) == 0, "status");
+    }
+    case_end();
+}
+
 /* argv[1]: the most ranks (default 3), for machines with fewer GPUs; then ranks do not fail. */
 int main(int argc, char **argv)
 {
@@ -412,6 +454,7 @@ int main(int argc, char **argv)
         endpoint(2, "1");
     if (most == 3) {
         one_rank_cannot_read();
+        left_while_reading();
         killed_while_reading();
         told_to_end_while_reading();
         truncated_while_reading();

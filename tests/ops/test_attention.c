@@ -96,9 +96,22 @@ static void expect_attention(double *want, const struct setup *s, int t, int h)
         sum += exp(score[i] - max);
     for (int d = 0; d < k->head_dim; d++)
         want[d] = 0;
-    for (int i = 0; i <= pos; i++)
+    for (int i = 0; i <= pos; i++) {
+        const float *value = s->v_cache.data + cache_at(s, s->slot[t], i, kv);
+        double share = exp(score[i] - max) / sum;
         for (int d = 0; d < k->head_dim; d++)
-            want[d] += exp(score[i] - max) / sum * s->v_cache.data[cache_at(s, s->slot[t], i, kv) + d];
+            want[d] += share * value[d];
+    }
+}
+
+/* All outputs by the formula; the caller frees. */
+static double *expect_all(const struct setup *s)
+{
+    double *want = zeroed(s->out.n, sizeof *want);
+    for (int t = 0; t < s->batch.n_tokens; t++)
+        for (int h = 0; h < s->heads.n_heads; h++)
+            expect_attention(want + ((size_t)t * s->heads.n_heads + h) * s->heads.head_dim, s, t, h);
+    return want;
 }
 
 /* Fill the positions that the sequences have; the rest of the cache stays NaN, so a key too many shows. */
@@ -112,21 +125,16 @@ static void fill_cache(struct setup *s, const int *len)
             }
 }
 
-/* The batch as it is, against the formula. */
-static void compare_attention(struct setup *s)
+/* The batch as it is, against the formula's outputs. */
+static void compare_attention(struct setup *s, const double *want)
 {
-    struct heads heads = s->heads;
+    const struct heads heads = s->heads;
     struct queue q = test_queue(2);
     ops->attention(&q, s->out.data, s->qkv.data, s->k_cache.data, s->v_cache.data, &s->heads, &s->batch);
-    double *want = zeroed(s->out.n, sizeof *want);
-    for (int t = 0; t < s->batch.n_tokens; t++)
-        for (int h = 0; h < heads.n_heads; h++)
-            expect_attention(want + ((size_t)t * heads.n_heads + h) * heads.head_dim, s, t, h);
     char what[120];
     snprintf(what, sizeof what, "attention heads %d/%d dim %d window %d, %d of %d tokens known to be alone",
              heads.n_heads, heads.n_kv_heads, heads.head_dim, heads.window, s->batch.n_alone, s->batch.n_tokens);
     close_enough(what, s->out.data, want, s->out.n, 5e-6, 5e-6);
-    free(want);
 }
 
 static void check_attention(struct heads heads, const int *len, const int *n_new)
@@ -136,7 +144,9 @@ static void check_attention(struct heads heads, const int *len, const int *n_new
     struct setup s;
     setup_open(&s, heads, len, n_new);
     fill_cache(&s, len);
-    compare_attention(&s);
+    double *want = expect_all(&s);
+    compare_attention(&s, want);
+    free(want);
     setup_close(&s);
 }
 
@@ -196,11 +206,13 @@ static void test_attention_many(void **unused)
             heads.cap = i % 3 == 0 ? 1.5f : 0;
             setup_sized(&s, heads, MANY_SLOTS, MANY_BLOCKS, len, n_new[mixed]);
             fill_cache(&s, len);
-            compare_attention(&s);
+            double *want = expect_all(&s);
+            compare_attention(&s, want);
             s.batch.n_alone = 5;
-            compare_attention(&s);
+            compare_attention(&s, want);
             s.batch.n_alone = mixed ? n_alone : s.batch.n_tokens;
-            compare_attention(&s);
+            compare_attention(&s, want);
+            free(want);
             setup_close(&s);
         }
 }
@@ -352,7 +364,9 @@ static void test_attention_prompts(void **unused)
             struct setup s;
             setup_sized(&s, heads, 4, 20, len, n_new);
             fill_cache(&s, len);
-            compare_attention(&s);
+            double *want = expect_all(&s);
+            compare_attention(&s, want);
+            free(want);
             setup_close(&s);
         }
 }

@@ -179,6 +179,33 @@ static void test_every_code(void **unused)
         }
 }
 
+/* Every power of two that a scale may be, the smallest and that which is no number among them, by the row and, of more
+ * groups than are looked at together, by the group. */
+static void test_every_power(void **unused)
+{
+    (void)unused;
+    enum { GROUPS = 72, COLS = 32 * GROUPS, ROWS = 256 };
+    struct queue q = test_queue(1);
+    const struct code_form form = {.codes = CODES_E2M1, .scale = SCALE_E8M0, .group = 32};
+    struct weight w = {.data = calloc(1, code_bytes(&form, ROWS, COLS)), .rows = ROWS, .cols = COLS, .form = form};
+    uint8_t *data = w.data, *scales = data + code_scales_at(&form, ROWS, COLS);
+    float *x = zeroed(COLS, sizeof *x), *out = zeroed(ROWS, sizeof *out);
+    memset(data, 0x2a, (size_t)ROWS * code_pitch(&form, COLS)); /* -1, 1, and so on */
+    for (int group = 0; group < GROUPS && !backend_is_device(); group += 71) {
+        for (int r = 0; r < ROWS; r++)
+            for (int g = 0; g < GROUPS; g++)
+                scales[r * GROUPS + g] = g == group ? (uint8_t)r : 127;
+        x[32 * group + 1] = 1;
+        ops->matmul(&q, out, x, &w, NULL, 1, false);
+        x[32 * group + 1] = 0;
+        for (int r = 0; r < ROWS; r++)
+            assert_true(r == 255 ? isnan(out[r]) : out[r] == e8m0_value((uint8_t)r));
+    }
+    free(x);
+    free(out);
+    free(w.data);
+}
+
 /* A token's result has the same bits alone and in a batch: on a device of up to 16. */
 static void check_bits(struct code_form form, size_t number)
 {
@@ -340,9 +367,9 @@ static void test_many_experts(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),        cmocka_unit_test(test_many_rows), cmocka_unit_test(test_some_tokens),
-        cmocka_unit_test(test_every_code),   cmocka_unit_test(test_bits),      cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_many_experts),
+        cmocka_unit_test(test_sizes),        cmocka_unit_test(test_many_rows),   cmocka_unit_test(test_some_tokens),
+        cmocka_unit_test(test_every_code),   cmocka_unit_test(test_bits),        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_many_experts), cmocka_unit_test(test_every_power),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

@@ -14,7 +14,7 @@ static struct weight random_codes(const struct input_form *f, int rows, int cols
     uint8_t *data = w.data;
     float *scales = (float *)(void *)(data + code_scales_at(&form, rows, cols));
     assert_non_null(data);
-    for (size_t i = 0; i < (size_t)rows * (size_t)cols; i++) {
+    for (size_t i = 0; i < (size_t)rows * code_pitch(&form, cols); i++) {
         data[i] = (uint8_t)random_bits(state);
         data[i] ^= (data[i] & 0x7f) == 0x7f;
     }
@@ -187,29 +187,123 @@ static void test_many_tokens(void **unused)
 }
 
 /* A row that holds what is no number says so, and no other row. */
-static void test_no_numbers(void **unused)
+static void check_no_numbers(const struct input_form *f)
 {
-    enum { TOKENS = 20, ROWS = 32, COLS = 64 };
+    enum { TOKENS = 20, ROWS = 32, COLS = 272 };
     uint64_t state = 9;
     struct queue q = test_queue(2);
-    struct weight w = random_codes(&of_rows, ROWS, COLS, &state);
-    float x[TOKENS * COLS], out[TOKENS * ROWS];
-    (void)unused;
-    random_fill(x, TOKENS * COLS, &state, 1);
-    x[4 * COLS + 9] = NAN;
-    if (takes(&w, &of_rows)) {
-        product(&q, out, x, &w, NULL, &of_rows, TOKENS, false);
+    struct weight w = random_codes(f, ROWS, COLS, &state);
+    struct guarded x = guarded_open(TOKENS * COLS), out = guarded_open(TOKENS * ROWS);
+    random_fill(x.data, x.n, &state, 1);
+    x.data[4 * COLS + 9] = NAN;
+    x.data[17 * COLS + COLS - 1] = NAN;
+    if (takes(&w, f)) {
+        product(&q, out.data, x.data, &w, NULL, f, TOKENS, false);
         for (int i = 0; i < TOKENS * ROWS; i++)
-            assert_true(isnan(out[i]) == (i / ROWS == 4));
+            assert_true(isnan(out.data[i]) == (i / ROWS == 4 || i / ROWS == 17));
     }
     free(w.data);
+    guarded_close(&x);
+    guarded_close(&out);
+}
+
+static void test_no_numbers(void **unused)
+{
+    (void)unused;
+    struct input_form given = of_rows, bound = of_rows;
+    const struct input_form of_blocks = {.codes = CODES_E4M3, .group = INPUT_BLOCK, .n_groups = 3, .blocks = true};
+    given.scale = 0.01f;
+    bound.most = 0.5f;
+    check_no_numbers(&of_rows);
+    check_no_numbers(&of_blocks);
+    check_no_numbers(&given);
+    check_no_numbers(&bound);
+}
+
+/* Matrices of any size: the product is right, or it is refused in a few words; the reference refuses none. */
+static void test_refusals(void **unused)
+{
+    static const int rows[] = {1, 7, 16, 130}, cols[] = {1, 13, 128, 250};
+    const struct input_ops *inputs = backend_real_ops()->inputs;
+    (void)unused;
+    for (int i = 0; i < 2 * 4 * 4; i++) {
+        uint64_t state = (uint64_t)(i + 1);
+        int n_rows = rows[i / 2 % 4], n_cols = cols[i / 8];
+        const struct input_form of_blocks = {.codes = CODES_E4M3,
+                                             .group = INPUT_BLOCK,
+                                             .n_groups = (n_cols + INPUT_BLOCK - 1) / INPUT_BLOCK,
+                                             .blocks = true};
+        const struct input_form *f = i % 2 ? &of_blocks : &of_rows;
+        struct weight w = random_codes(f, n_rows, n_cols, &state);
+        for (int experts = 0; experts < 2; experts++) {
+            const char *why = inputs->refusal(backend_real_queue(), &w, f, experts);
+            assert_true(why == NULL || (strlen(why) >= 4 && strlen(why) < 100 && strchr(why, '\n') == NULL));
+            assert_true(why == NULL || backend_is_device());
+        }
+        free(w.data);
+        check(*f, 19, n_rows, n_cols, i % 3 == 0, i % 5 == 0);
+    }
+}
+
+/* Two ranks' parts of rows, by the largest magnitudes of both, are quantised as the rows are; nothing beside them is
+ * written. */
+static void check_shares(const struct input_form *whole, int cols, int mine)
+{
+    enum { TOKENS = 9 };
+    const struct input_ops *inputs = backend_real_ops()->inputs;
+    struct queue q = test_queue(2);
+    uint64_t state = (uint64_t)(cols + mine);
+    size_t n_largest = (size_t)TOKENS * (size_t)whole->n_groups;
+    struct guarded x = guarded_open(TOKENS * (size_t)cols), want = guarded_open(x.n);
+    struct guarded all = guarded_open(n_largest), both = guarded_open(n_largest);
+    random_fill(x.data, x.n, &state, 3);
+    inputs->find_largest(&q, all.data, x.data, whole, TOKENS, cols);
+    inputs->quantise(&q, want.data, x.data, all.data, whole, TOKENS, cols);
+    memset(both.data, 0, n_largest * sizeof(float));
+    for (int pass = 0; pass < 4; pass++) { /* largest of either rank, then its codes */
+        int first = pass % 2 ? mine : 0, n = pass % 2 ? cols - mine : mine;
+        struct input_form part = *whole;
+        struct guarded in = guarded_open(TOKENS * (size_t)n), out = guarded_open(in.n), own = guarded_open(n_largest);
+        part.first = first;
+        part.shared = true;
+        for (int t = 0; t < TOKENS; t++)
+            memcpy(in.data + t * n, x.data + t * cols + first, (size_t)n * sizeof(float));
+        inputs->find_largest(&q, own.data, in.data, &part, TOKENS, n);
+        for (size_t i = 0; i < n_largest; i++)
+            both.data[i] = fmaxf(both.data[i], own.data[i]);
+        inputs->quantise(&q, out.data, in.data, both.data, &part, TOKENS, n);
+        for (int t = 0; t < TOKENS && pass >= 2; t++)
+            assert_memory_equal(out.data + t * n, want.data + t * cols + first, (size_t)n * sizeof(float));
+        guarded_close(&in);
+        guarded_close(&out);
+        guarded_close(&own);
+    }
+    assert_memory_equal(both.data, all.data, n_largest * sizeof(float));
+    guarded_close(&x);
+    guarded_close(&want);
+    guarded_close(&all);
+    guarded_close(&both);
+}
+
+static void test_shares(void **unused)
+{
+    static const int cols[] = {2, 13, 256, 300}, mine[] = {1, 5, 128, 131};
+    (void)unused;
+    for (int i = 0; i < 4 * 4 && backend_real_ops()->inputs->quantise != NULL; i++) {
+        int n = cols[i / 4];
+        struct input_form f = {.codes = i % 2 ? CODES_INT8 : CODES_E4M3,
+                               .group = i % 4 < 2 ? INT_MAX : 32,
+                               .n_groups = i % 4 < 2 ? 1 : (n + 31) / 32};
+        check_shares(&f, n, mine[i / 4]);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),       cmocka_unit_test(test_blocks),     cmocka_unit_test(test_given),
-        cmocka_unit_test(test_many_tokens), cmocka_unit_test(test_no_numbers),
+        cmocka_unit_test(test_many_tokens), cmocka_unit_test(test_no_numbers), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_shares),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

@@ -229,18 +229,23 @@ static void test_bad_positions(void **unused)
 
 /* ---- attention ---- */
 
-/* want[head_dim] += the result of token t's head with query q, in double. */
-static void expect_attention(double *want, const struct batch *b, int t, const float *q, const float *cache,
-                             const struct heads *h)
+/* want[head_dim] += the result of token t's head with query q, in double. sink: -INFINITY: there is none. */
+static void expect_attention(double *want, const struct batch *b, int t, const float *q, double sink,
+                             const float *cache, const struct heads *h)
 {
-    int dim = h->head_dim, n = b->pos[t] + 1, slot = b->slot[t];
-    double *score = zeroed((size_t)n, sizeof *score), best = -INFINITY, sum = 0;
+    int dim = h->head_dim, pos = b->pos[t], n = pos + 1, slot = b->slot[t];
+    double *score = zeroed((size_t)n, sizeof *score), best = sink, sum;
     for (int i = 0; i < n; i++) {
+        if ((h->window > 0 && i <= pos - h->window) || (h->chunk > 0 && i / h->chunk != pos / h->chunk)) {
+            score[i] = -INFINITY;
+            continue;
+        }
         const float *key = cache + row_at(b, slot, i, dim);
         for (int d = 0; d < dim; d++)
             score[i] += (double)h->scale * q[d] * key[d];
         best = fmax(best, score[i]);
     }
+    sum = sink > -INFINITY ? exp(sink - best) : 0;
     for (int i = 0; i < n; i++)
         sum += exp(score[i] - best);
     for (int i = 0; i < n; i++)
@@ -249,15 +254,22 @@ static void expect_attention(double *want, const struct batch *b, int t, const f
     free(score);
 }
 
-/* All heads read one, whose keys are its values; len: of each slot; the rest of the cache is NaN. */
-static void check_attention(const struct batch *b, const int *len, int n_slots, int n_blocks, int n_heads, int dim)
+/* All heads read one, whose keys are its values; len: of each slot; the rest of the cache is NaN. seen: what of it
+ * is, and the sinks. */
+static void check_attention(const struct batch *b, const int *len, int n_slots, int n_blocks, int n_heads, int dim,
+                            const struct heads *seen)
 {
     uint64_t state = (uint64_t)(3 + dim + b->n_tokens);
     struct heads heads = {.n_heads = n_heads,
                           .n_kv_heads = 1,
                           .head_dim = dim,
                           .heads_per_kv = 2 * n_heads,
-                          .scale = 1.5f / sqrtf((float)dim)};
+                          .scale = 1.5f / sqrtf((float)dim),
+                          .window = seen->window,
+                          .chunk = seen->chunk,
+                          .sinks = seen->sinks,
+                          .sinks_type = DTYPE_F32};
+    const float *sinks = seen->sinks;
     size_t width = (size_t)((n_heads + 2) * dim), n_rows = (size_t)(b->n_tokens * n_heads);
     struct guarded qkv = guarded_open((size_t)b->n_tokens * width), out = guarded_open(n_rows * (size_t)dim);
     struct guarded cache = guarded_open((size_t)(n_blocks * 16 * dim));
@@ -270,8 +282,8 @@ static void check_attention(const struct batch *b, const int *len, int n_slots, 
     double *want = zeroed(out.n, sizeof *want);
     for (size_t i = 0; i < n_rows; i++)
         expect_attention(want + i * (size_t)dim, b, (int)i / n_heads,
-                         qkv.data + i / (size_t)n_heads * width + i % (size_t)n_heads * (size_t)dim, cache.data,
-                         &heads);
+                         qkv.data + i / (size_t)n_heads * width + i % (size_t)n_heads * (size_t)dim,
+                         sinks != NULL ? (double)sinks[i % (size_t)n_heads] : -INFINITY, cache.data, &heads);
     struct queue q = test_queue(2);
     ops->attention(&q, out.data, qkv.data, cache.data, cache.data, &heads, b);
     assert_int_equal(q.err.code, ERR_NONE);
@@ -291,7 +303,36 @@ static void test_attention(void **unused)
     step_make(&s);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         if (!left_out())
-            check_attention(&s.batch, len, SLOTS, N_BLOCKS, sizes[i][0], sizes[i][1]);
+            check_attention(&s.batch, len, SLOTS, N_BLOCKS, sizes[i][0], sizes[i][1], &(struct heads){0});
+}
+
+/* Windows and chunks that end within blocks and at their edges, sinks, and as many heads as DeepSeek-V3 has. */
+static void test_seen_in_part(void **unused)
+{
+    (void)unused;
+    enum { MOST_HEADS = 128 };
+    static float sinks[MOST_HEADS];
+    static const int len[SLOTS] = {40, 1, 17};
+    static const struct heads seen[] = {{.window = 1},
+                                        {.window = 16},
+                                        {.window = 21},
+                                        {.window = 99},
+                                        {.chunk = 5},
+                                        {.chunk = 16},
+                                        {.chunk = 64},
+                                        {.sinks = sinks},
+                                        {.sinks = sinks, .window = 7},
+                                        {0}};
+    static const int sizes[][2] = {{3, 40}, {MOST_HEADS, 40}, {5, 576}, {MOST_HEADS, 576}};
+    uint64_t state = 8;
+    struct step s = {0};
+    step_make(&s);
+    for (int i = 0; i < MOST_HEADS; i++)
+        sinks[i] = i % 9 == 8 ? 40 : 3 * random_float(&state);
+    for (size_t i = 0; i < sizeof seen / sizeof seen[0]; i++)
+        for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++)
+            if (!left_out())
+                check_attention(&s.batch, len, SLOTS, N_BLOCKS, sizes[k][0], sizes[k][1], &seen[i]);
 }
 
 /* Contexts of several parts: up to 16 tokens, which have most parts, up to 128, more. */
@@ -314,15 +355,16 @@ static void test_long_attention(void **unused)
             }
         struct batch b = {.n_tokens = n, .slot = slot, .pos = pos, .block_table = table, .blocks_per_slot = PER_SLOT};
         if (!left_out())
-            check_attention(&b, len, LONG_SLOTS, LONG_BLOCKS, n_heads[i], 576);
+            check_attention(&b, len, LONG_SLOTS, LONG_BLOCKS, n_heads[i], 576, &(struct heads){0});
     }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products),      cmocka_unit_test(test_same_bits), cmocka_unit_test(test_store),
-        cmocka_unit_test(test_bad_positions), cmocka_unit_test(test_attention), cmocka_unit_test(test_long_attention),
+        cmocka_unit_test(test_products),       cmocka_unit_test(test_same_bits), cmocka_unit_test(test_store),
+        cmocka_unit_test(test_bad_positions),  cmocka_unit_test(test_attention), cmocka_unit_test(test_seen_in_part),
+        cmocka_unit_test(test_long_attention),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

@@ -366,10 +366,11 @@ static const char *paper_refusal(struct queue *q, const struct decode_model *m)
     return NULL;
 }
 
-static void *paper_open(struct queue *q, const struct decode_model *m)
+static void *paper_open(struct queue *q, const struct decode_model *m, void *sums)
 {
     (void)q;
     (void)m;
+    (void)sums;
     return &paper;
 }
 
@@ -384,8 +385,9 @@ static void *paper_memory(void *p)
     return p;
 }
 
-static void paper_attach(void *p, void *const *memory)
+static void paper_attach(struct queue *q, void *p, void *const *memory)
 {
+    (void)q;
     (void)p;
     (void)memory;
 }

@@ -41,7 +41,7 @@ static bool may_come(struct grammar_run *r, int32_t token, uint32_t *mask)
     if (grammar_run_mask(r, NULL, 0, mask, &e) != 0)
         return false; /* nothing can follow */
     if (grammar_run_forced(r) >= 0)
-        return lexicon_take(lexicon, &r->machine, r->now.state, token) >= 0;
+        return lexicon_take(lexicon, r->machine, r->now.state, token) >= 0;
     return mask[token / 32] >> token % 32 & 1;
 }
 
@@ -56,7 +56,7 @@ static bool allows_tokens(const struct form *form, const char *text)
     bool allowed = tokenizer_encode(tokenizer, text, strlen(text), TOKENIZER_PLAIN, &list, &e) == 0;
     for (size_t i = 0; i < list.n && allowed; i++)
         allowed = may_come(&r, list.id[i], mask) && grammar_run_take(&r, list.id[i], &e) == 0;
-    allowed = allowed && r.machine.state[r.now.state].complete;
+    allowed = allowed && r.machine->state[r.now.state].complete;
     token_list_free(&list);
     grammar_run_close(&r);
     free(mask);
@@ -340,6 +340,45 @@ static void refusals(void **state)
     }
 }
 
+/* Each keyword outside of the subset, wherever it stands. */
+static void keywords_are_refused(void **state)
+{
+    (void)state;
+    static const char *const keywords[] = {
+        "not",         "if",          "then",        "else",         "dependentRequired", "dependentSchemas",
+        "contains",    "minContains", "maxContains", "multipleOf",   "unevaluatedItems",  "unevaluatedProperties",
+        "prefixItems", "$dynamicRef", "uniqueItems", "dependencies", "propertyNames",     "$recursiveRef"};
+    static const char *const around[] = {"%s", "{\"items\":{\"anyOf\":[{\"type\":\"null\"},%s]},\"type\":\"array\"}",
+                                         "{\"type\":\"object\",\"properties\":{\"a\":%s}}",
+                                         "{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":%s}}"};
+    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
+        for (size_t k = 0; k < sizeof around / sizeof *around; k++) {
+            char inner[80], source[200], part[80];
+            struct form *form;
+            struct err e = {0};
+            (void)snprintf(inner, sizeof inner, "{\"%s\":true}", keywords[i]);
+            (void)snprintf(source, sizeof source, around[k], inner);
+            (void)snprintf(part, sizeof part, "%s is not supported", keywords[i]);
+            assert_int_equal(form_open_text(&form, FORM_SCHEMA, source, strlen(source), &e), -1);
+            EXPECT_PARTS(&e, ERR_UNSUPPORTED, part);
+        }
+}
+
+/* Between the parts of a JSON text stands nothing, a space, or a line break and at most 32 spaces. */
+static void white_space_is_bounded(void **state)
+{
+    (void)state;
+#define SPACES "                                "
+    static const struct row rows[] = {
+        {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}",
+         {"[1,2]", "[ 1, 2 ]", "[\n1,\n 2\n]", "[\n" SPACES "1]"},
+         {"[  1]", "[\n " SPACES "1]", "[\n\n1]", "[\t1]", "[\r\n1]", "[1 \n]"}},
+        {"{\"type\":\"object\"}", {"{}", "{\n}", "{\"a\": 1}"}, {"{  }", "{\"a\":  1}", " {}", "{} ", "{}\n"}},
+    };
+#undef SPACES
+    CHECK(FORM_SCHEMA, rows);
+}
+
 /* Depth of nesting, references and merging end with a message, not with the stack. */
 static void hostile_schemas(void **state)
 {
@@ -384,10 +423,19 @@ static void equal_nodes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kinds),           cmocka_unit_test(numbers),         cmocka_unit_test(strings),
-        cmocka_unit_test(formats),         cmocka_unit_test(lists),           cmocka_unit_test(objects),
-        cmocka_unit_test(several_schemas), cmocka_unit_test(expressions),     cmocka_unit_test(refusals),
-        cmocka_unit_test(equal_nodes),     cmocka_unit_test(hostile_schemas),
+        cmocka_unit_test(kinds),
+        cmocka_unit_test(numbers),
+        cmocka_unit_test(strings),
+        cmocka_unit_test(formats),
+        cmocka_unit_test(lists),
+        cmocka_unit_test(objects),
+        cmocka_unit_test(several_schemas),
+        cmocka_unit_test(expressions),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(keywords_are_refused),
+        cmocka_unit_test(white_space_is_bounded),
+        cmocka_unit_test(equal_nodes),
+        cmocka_unit_test(hostile_schemas),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

@@ -83,6 +83,17 @@ static void generate(void **state)
            "ms\":20.5,"
            "\"total_ms\":21.624},\"seed\":9223372036854775807}");
     const struct protocol_error none = {0}, late = {.code = 408, .field = "timeout_ms", .message = "5 ms have passed"};
+    const struct err wide = {.code = ERR_UNSUPPORTED, .text = "too \"wide\""},
+                     full = {.code = ERR_MEMORY, .text = "full"};
+    const struct reply_choice failed[] = {{.index = 0, .text = "a", .bytes = 1, .finish = FINISH_ERROR, .error = &wide},
+                                          {.index = 1, .text = "", .finish = FINISH_ERROR, .error = &full},
+                                          {.index = 2, .text = "", .finish = FINISH_ERROR}};
+    r = (struct reply){.n_choices = 3, .choice = failed};
+    expect(reply_generate(&r, &n), &n,
+           "{\"status\":\"ok\",\"choices\":[{\"index\":0,\"text\":\"a\",\"token_ids\":[],\"finish_reason\":\"error\","
+           "\"error\":{\"code\":400,\"message\":\"too \\\"wide\\\"\"}},{\"index\":1,\"text\":\"\",\"token_ids\":[],"
+           "\"finish_reason\":\"error\",\"error\":{\"code\":500,\"message\":\"full\"}},{\"index\":2,\"text\":\"\","
+           "\"token_ids\":[],\"finish_reason\":\"error\"}],\"seed\":0}");
     r = (struct reply){.n_choices = 0, .error = &none};
     expect(reply_generate(&r, &n), &n, "{\"status\":\"ok\",\"choices\":[],\"seed\":0}");
     r.error = &late;

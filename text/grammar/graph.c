@@ -15,6 +15,26 @@ void graph_close(struct graph *g)
     *g = (struct graph){0};
 }
 
+int graph_copy(struct graph *g, const struct graph *from, struct err *e)
+{
+    *g = (struct graph){.node = err_calloc(e, (size_t)from->n + 1, sizeof *g->node, "grammar"), .n = from->n};
+    if (g->node == NULL)
+        return -1;
+    memcpy(g->node, from->node, (size_t)from->n * sizeof *g->node);
+    return 0;
+}
+
+bool graph_equals(const struct graph *a, const struct graph *b)
+{
+    bool equal = a->n == b->n;
+    for (int i = 0; equal && i < a->n; i++) {
+        const struct node *x = &a->node[i], *y = &b->node[i];
+        equal = x->kind == y->kind && x->low == y->low && x->high == y->high && x->next == y->next &&
+                x->other == y->other && x->min == y->min && x->max == y->max;
+    }
+    return equal;
+}
+
 static int grow(struct graph *g)
 {
     int capacity = g->capacity > 0 ? 2 * g->capacity : 256;

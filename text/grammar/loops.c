@@ -73,7 +73,7 @@ static void begin_byte(struct loop_set *set, int from, int to)
 }
 
 /* Paths through the tree as far as their characters belong to the set. */
-static void fill(struct loop_set *set, const struct lexicon *l)
+static void fill_set(struct loop_set *set, const struct lexicon *l)
 {
     struct spot at[LEXICON_MAX_DEPTH + 1] = {{0}};
     int byte = -1;
@@ -124,7 +124,7 @@ static struct loop_set *make_set(struct loops *loops, const struct lexicon *l, c
     set->token = loops->token;
     set->leaving = loops->leaving;
     if (set->inner != NULL)
-        fill(set, l);
+        fill_set(set, l);
     set->token = copy(loops->token, (size_t)set->n_tokens * sizeof *set->token);
     set->leaving = copy(loops->leaving, (size_t)set->n_leaving * sizeof *set->leaving);
     if (set->inner != NULL && set->token != NULL && set->leaving != NULL)

@@ -11,10 +11,10 @@
 #define MAX_BEHIND  65536
 #define MAX_KEPT    1048576 /* places of all states */
 #define MAX_FRAMES  65536
-#define MAX_ROWS    1024
+#define MAX_ROWS    2048
 #define ROW_FROM    12   /* steps of a state that has a row */
-#define TIDY_STATES 1024 /* from here on machine_tidy forgets */
-#define TIDY_STEPS  16384
+#define TIDY_STATES 4096 /* from here on machine_tidy forgets */
+#define TIDY_STEPS  65536
 
 /* A place that is there has its node, and a node that counts has a frame; the analyzer does not follow array_grow().
  * NOLINTBEGIN(clang-analyzer-core.NullDereference,clang-analyzer-core.NonNullParamChecker) */
@@ -115,6 +115,7 @@ static inline int array_grow(struct machine *m, void **array, int *capacity, int
 static int push(struct machine *m, int below, int node, int count)
 {
     const struct machine_frame wanted = {below, node, count, below == MACHINE_NO_FRAME ? 1 : m->frame[below].depth + 1};
+    m->lossy = m->lossy || m->n_frames == MAX_FRAMES;
     if (wanted.depth > MAX_DEPTH || m->n_frames == MAX_FRAMES ||
         array_grow(m, (void **)&m->frame, &m->frame_capacity, m->n_frames + 1, sizeof *m->frame) != 0)
         return -1;
@@ -339,7 +340,7 @@ static bool ends_itself(const struct machine *m, const struct machine_place *loo
     return enough && n_quotes == 1 && n_escapes <= 1;
 }
 
-static void describe(struct machine *m, struct machine_state *s)
+static void describe_state(struct machine *m, struct machine_state *s)
 {
     const struct machine_place *place = m->place + s->first, *loop = NULL;
     s->free_chars = -1;
@@ -371,15 +372,15 @@ static int intern(struct machine *m, int n)
             memcmp(m->place + s->first, m->work, (size_t)n * sizeof *m->work) == 0)
             return known;
     }
-    if (m->n_states == MAX_STATES || m->n_places + n > MAX_KEPT ||
-        array_grow(m, (void **)&m->state, &m->state_capacity, m->n_states + 1, sizeof *m->state) != 0 ||
+    m->lossy = m->lossy || m->n_states == MAX_STATES || m->n_places + n > MAX_KEPT;
+    if (m->lossy || array_grow(m, (void **)&m->state, &m->state_capacity, m->n_states + 1, sizeof *m->state) != 0 ||
         array_grow(m, (void **)&m->place, &m->place_capacity, m->n_places + n, sizeof *m->place) != 0)
         return MACHINE_DEAD;
     struct machine_state *s = &m->state[m->n_states];
     *s = (struct machine_state){.first = m->n_places, .n = n, .complete = m->work_complete, .row = -1};
     memcpy(m->place + m->n_places, m->work, (size_t)n * sizeof *m->work);
     m->n_places += n;
-    describe(m, s);
+    describe_state(m, s);
     if (table_put(m, &m->states, m->n_states, hash_state) != 0)
         return MACHINE_DEAD;
     return m->n_states++;
@@ -447,7 +448,7 @@ static int close_place(struct machine *m)
             return known->state;
     }
     int state = intern(m, close_work(m));
-    if (machine_tired(m) || m->n_behind == MAX_BEHIND ||
+    if (machine_tired(m) || m->lossy || m->n_behind == MAX_BEHIND ||
         array_grow(m, (void **)&m->behind, &m->behind_capacity, m->n_behind + 1, sizeof *m->behind) != 0)
         return state;
     m->behind[m->n_behind] = (struct machine_behind){place, state};
@@ -487,7 +488,9 @@ int machine_make_step(struct machine *m, int state, unsigned char byte)
         return MACHINE_DEAD;
     struct byte_range range = {byte, 0, 255};
     int to = make_step(m, state, &range);
-    return machine_tired(m) ? MACHINE_DEAD : remember_step(m, state, &range, to);
+    if (machine_tired(m))
+        return MACHINE_DEAD;
+    return m->lossy ? to : remember_step(m, state, &range, to);
 }
 
 int machine_begin(struct machine *m, int start)
@@ -547,8 +550,7 @@ static int copy_stack(struct machine *m, const struct machine_frame *old, int fr
     return copy;
 }
 
-/* The state of an old machine, in this one. */
-static int copy_state(struct machine *m, const struct machine *old, int state)
+int machine_adopt(struct machine *m, const struct machine *old, int state)
 {
     if (state < 0)
         return state;
@@ -561,15 +563,23 @@ static int copy_state(struct machine *m, const struct machine *old, int state)
     return intern(m, m->n_work);
 }
 
+bool machine_wants_tidying(const struct machine *m)
+{
+    return m->lossy || m->n_states >= TIDY_STATES || m->n_steps >= TIDY_STEPS || m->n_frames >= MAX_FRAMES / 2 ||
+           m->n_places >= MAX_KEPT / 4;
+}
+
+bool machine_is_crowded(const struct machine *m)
+{
+    return m->n_states >= TIDY_STATES / 4 || m->n_frames >= MAX_FRAMES / 8 || m->n_places >= MAX_KEPT / 32;
+}
+
 void machine_tidy(struct machine *m, int *const *state, int n)
 {
-    if (m->n_states < TIDY_STATES && m->n_steps < TIDY_STEPS && m->n_frames < MAX_FRAMES / 2 &&
-        m->n_places < MAX_KEPT / 4)
-        return;
     struct machine fresh;
     bool opened = machine_open(&fresh, m->graph, m->e) == 0;
     for (int i = 0; i < n; i++)
-        *state[i] = opened ? copy_state(&fresh, m, *state[i]) : MACHINE_DEAD;
+        *state[i] = opened ? machine_adopt(&fresh, m, *state[i]) : MACHINE_DEAD;
     if (!opened)
         return;
     fresh.n_tidied = m->n_tidied + 1;

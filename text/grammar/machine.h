@@ -80,6 +80,7 @@ struct machine {
     uint32_t seen_mask, round;
     uint64_t effort, effort_limit; /* places visited; beyond the limit nothing new is found (see machine_tired) */
     int n_tidied;                  /* how often states got new numbers */
+    bool lossy;                    /* ways were lost for want of room; found again once it is tidied */
     struct err *e;                 /* out of memory */
 };
 
@@ -116,9 +117,16 @@ static inline int machine_next(struct machine *m, int state, unsigned char byte)
 void machine_rest(struct machine *m, uint64_t effort);
 bool machine_tired(const struct machine *m);
 
-/* Forget all states but these n, whose numbers change, if much is remembered. Those that were dead stay so; without
- * memory (machine.e) all are. */
+/* Is much remembered, or lossy? */
+bool machine_wants_tidying(const struct machine *m);
+/* Forget all states but these n, whose numbers change. Those that were dead stay so; without memory (machine.e) all
+ * are. */
 void machine_tidy(struct machine *m, int *const *state, int n);
+
+/* Right after that: so much of its room is taken by states in use that it will soon be wanted again. */
+bool machine_is_crowded(const struct machine *m);
+/* The state of another machine of the same graph, in this one. */
+int machine_adopt(struct machine *m, const struct machine *old, int state);
 
 /* Whether the text leads from the node to an end. */
 bool machine_matches(const struct graph *graph, int start, const char *text, size_t bytes, struct err *e);

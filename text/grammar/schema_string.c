@@ -31,7 +31,7 @@ static const struct {
 };
 
 /* One character as it may stand within quotes, also as an escape. */
-static int character(struct graph *g, int next)
+static int string_character(struct graph *g, int next)
 {
     static const char hex[] = "[0-9A-Fa-f]";
     struct charset plain = {0};
@@ -53,7 +53,7 @@ static int character(struct graph *g, int next)
 int schema_characters(struct graph *g, int64_t min, int64_t max, int next)
 {
     bool counted = min > 0 || max >= 0;
-    int loop = graph_ahead(g), end = graph_text(g, "\"", 1, next), inner = character(g, loop);
+    int loop = graph_ahead(g), end = graph_text(g, "\"", 1, next), inner = string_character(g, loop);
     if (counted) {
         end = graph_add(g, (struct node){.kind = NODE_UNCOUNT, .next = end, .other = -1});
         inner = graph_add(g, (struct node){.kind = NODE_TICK, .next = inner, .other = -1});

@@ -347,7 +347,7 @@ static int options(struct translation *t, bool *scoped)
     }
 }
 
-static int alternatives(struct translation *t, int depth);
+static int translate_alternatives(struct translation *t, int depth);
 
 /* A group with t->at at its '('. */
 static int group(struct translation *t, int depth)
@@ -383,7 +383,7 @@ static int group(struct translation *t, int depth)
         t->atom = NO_ATOM;
         return 0;
     }
-    if (alternatives(t, depth + 1) != 0)
+    if (translate_alternatives(t, depth + 1) != 0)
         return -1;
     if (peek(t, 0) != ')')
         return malformed(t, "a group is not closed");
@@ -459,7 +459,7 @@ static int item(struct translation *t, int depth)
     return 0;
 }
 
-static int alternatives(struct translation *t, int depth)
+static int translate_alternatives(struct translation *t, int depth)
 {
     t->atom = NO_ATOM;
     t->last = 0;
@@ -480,7 +480,7 @@ static int alternatives(struct translation *t, int depth)
 int pattern_translate(struct buffer *out, const struct source *l, const char *regex, size_t bytes, const char *what)
 {
     struct translation t = {.l = l, .what = what, .s = regex, .n = bytes, .out = out, .atom = NO_ATOM};
-    if (alternatives(&t, 0) != 0)
+    if (translate_alternatives(&t, 0) != 0)
         return -1;
     return t.at < t.n ? malformed(&t, "unmatched ')'") : 0;
 }

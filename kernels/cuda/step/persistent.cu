@@ -106,12 +106,27 @@ static const char *refuse_layer(struct queue *q, const struct decode_model *m, c
     return h->alibi_slopes != nullptr ? "ALiBi" : nullptr;
 }
 
-extern "C" const char *cuda_persistent_refusal(struct queue *q, const struct decode_model *m)
+static bool is_too_old(struct queue *q)
 {
     int major = 0, cooperative = 0, device = cuda_state(q)->device;
     CUDA_TRY(q, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
     CUDA_TRY(q, cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device));
-    if (major < 9 || !cooperative)
+    return major < 9 || !cooperative;
+}
+
+static size_t sums_bytes(int n_ranks, int hidden)
+{
+    return 2 * (size_t)n_ranks * PERSISTENT_MAX_TOKENS * (size_t)hidden * sizeof(unsigned long long);
+}
+
+extern "C" size_t cuda_persistent_sums_bytes(struct queue *q, int n_ranks)
+{
+    return is_too_old(q) || n_ranks > PERSISTENT_MAX_RANKS ? 0 : sums_bytes(n_ranks, MAX_HIDDEN);
+}
+
+extern "C" const char *cuda_persistent_refusal(struct queue *q, const struct decode_model *m)
+{
+    if (is_too_old(q))
         return "a GPU older than compute capability 9.0";
     if (q->act == DTYPE_F32)
         return "32-bit weights";
@@ -270,7 +285,7 @@ static void open_groups(struct queue *q, struct persistent *p, const struct deco
 }
 
 /* One allocation holds the words that this device keeps to itself, another the sums that the others write. */
-static void open_words(struct queue *q, struct persistent *p, const struct decode_model *m)
+static void open_words(struct queue *q, struct persistent *p, const struct decode_model *m, void *sums)
 {
     struct chain_args *a = &p->args;
     size_t tokens = PERSISTENT_MAX_TOKENS, hidden = m->hidden, qkv = m->layer[0].qkv->rows,
@@ -288,7 +303,11 @@ static void open_words(struct queue *q, struct persistent *p, const struct decod
         all += words;
     }
     p->words = (unsigned long long *)cuda_alloc(q, all * sizeof *p->words);
-    a->sum[m->rank] = (unsigned long long *)cuda_alloc(q, 2 * (size_t)m->n_ranks * tokens * hidden * sizeof *p->words);
+    if (sums != nullptr)
+        cuda_clear(q, sums, sums_bytes(m->n_ranks, m->hidden));
+    else
+        sums = p->sums = cuda_alloc(q, sums_bytes(m->n_ranks, m->hidden));
+    a->sum[m->rank] = (unsigned long long *)sums;
     unsigned long long *at = p->words;
     for (size_t i = 0; i < sizeof n / sizeof n[0]; at += n[i++])
         *to[i] = at;
@@ -393,7 +412,7 @@ extern "C" void cuda_persistent_patience(struct queue *q, uint32_t for_others, u
         find_code_kernels((enum chain_form)form)->patience(q, for_others, for_own);
 }
 
-extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model *m)
+extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model *m, void *sums)
 {
     struct persistent *p = (struct persistent *)err_calloc(&q->err, 1, sizeof *p, "persistent step");
     if (p == nullptr)
@@ -434,12 +453,10 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
         p->max_tokens++;
     open_layers(q, p, m);
     open_maps(q, p, m);
-    open_words(q, p, m);
+    open_words(q, p, m, sums);
     open_steps(q, p);
     if (p->form == FORM_NONE && !m->mixture)
         wide_open(q, p, m);
-    cuda_state(q)->vain->n_layers = m->n_layers;
-    cuda_persistent_patience(q, PATIENCE, PATIENCE_OWN);
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2)
@@ -459,7 +476,7 @@ extern "C" void cuda_persistent_close(struct queue *q, void *opened)
     cuda_free(q, p->group_maps);
     cuda_free(q, (void *)p->scales);
     cuda_free(q, p->words);
-    cuda_free(q, p->args.sum[p->args.rank]);
+    cuda_free(q, p->sums);
     cuda_free(q, p->step);
     free(p);
 }
@@ -482,9 +499,11 @@ extern "C" void *cuda_persistent_memory(void *opened)
     return p->args.sum[p->args.rank];
 }
 
-extern "C" void cuda_persistent_attach(void *opened, void *const *memory)
+extern "C" void cuda_persistent_attach(struct queue *q, void *opened, void *const *memory)
 {
     struct persistent *p = (struct persistent *)opened;
+    cuda_state(q)->vain->n_layers = p->args.n_layers;
+    cuda_persistent_patience(q, PATIENCE, PATIENCE_OWN);
     for (int r = 0; r < p->args.n_ranks; r++)
         p->args.sum[r] = p->wide.sum[r] = (unsigned long long *)memory[r];
 }

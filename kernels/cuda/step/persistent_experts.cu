@@ -374,14 +374,13 @@ static void open_mixture(struct queue *q, struct persistent *p, const struct dec
         x->max_tokens++;
     x->kernels = find_expert_kernels(x->form, needs_full(m));
     x->kernels->open(q, p->max_shared);
-    x->kernels->patience(q, PATIENCE, PATIENCE_OWN);
 }
 
-extern "C" void *cuda_any_open(struct queue *q, const struct decode_model *m)
+extern "C" void *cuda_any_open(struct queue *q, const struct decode_model *m, void *sums)
 {
     const struct decode_mixture *mixture = decode_mixture_of(m);
     const struct decode_model dense = mixture != nullptr ? dense_model(mixture) : *m;
-    struct persistent *p = (struct persistent *)cuda_persistent_open(q, &dense);
+    struct persistent *p = (struct persistent *)cuda_persistent_open(q, &dense, sums);
     if (p == nullptr)
         return nullptr;
     p->args.taps = p->wide.taps = *decode_taps_of(m);
@@ -403,6 +402,14 @@ extern "C" void cuda_any_close(struct queue *q, void *p)
         free(x);
     }
     cuda_persistent_close(q, p);
+}
+
+extern "C" void cuda_any_attach(struct queue *q, void *p, void *const *memory)
+{
+    const struct expert_step *x = ((const struct persistent *)p)->experts;
+    cuda_persistent_attach(q, p, memory);
+    if (x != nullptr)
+        x->kernels->patience(q, PATIENCE, PATIENCE_OWN);
 }
 
 extern "C" void cuda_any_patience(struct queue *q, uint32_t for_others, uint32_t for_own)

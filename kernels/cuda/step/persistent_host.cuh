@@ -9,6 +9,7 @@ struct persistent {
     struct chain_args args, wide; /* but for the step's */
     int max_tokens, max_shared;   /* max_tokens: of the narrow kernel */
     bool has_wide;
+    void *sums;           /* this device's, if they are its own; NULL: they are the caller's */
     enum chain_form form; /* of the weights that are codes */
     struct chain_layer *layers;
     const float **scales; /* NULL: no weights have scales of rows */
