@@ -302,6 +302,7 @@ static void refusals(void **state)
         {FORM_SCHEMA, ERR_UNSUPPORTED, "{\"type\":\"array\",\"items\":[{}]}", "items as a list"},
         {FORM_SCHEMA, ERR_UNSUPPORTED, "{\"$ref\":\"http://x/y\"}", "expected one within the schema"},
         {FORM_SCHEMA, ERR_INPUT, "{\"$ref\":\"#/no\"}", "leads nowhere"},
+        {FORM_SCHEMA, ERR_INPUT, "{\"type\":\"array\",\"items\":{\"$ref\":\"#/no\"}}", "leads nowhere"},
         {FORM_SCHEMA, ERR_UNSUPPORTED, "{\"$ref\":\"#\"}", "more than 100 deep"},
         {FORM_SCHEMA, ERR_INPUT, "{\"type\":\"text\"}", "type text, expected object"},
         {FORM_SCHEMA, ERR_INPUT, "{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}", "no text has this form"},

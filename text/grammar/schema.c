@@ -283,7 +283,7 @@ static int array_graph(struct schema_builder *b, const json_t *schema, int next)
     int end = graph_space(g, close);
     if (counted)
         end = graph_add(g, (struct node){.kind = NODE_UNCOUNT, .next = end, .other = -1});
-    int item = rule < 0 ? schema_any(b, loop) : graph_call(g, rule, loop);
+    int item = items == NULL ? schema_any(b, loop) : graph_call(g, rule, loop);
     int more = graph_text(g, ",", 1, graph_space(g, item));
     if (counted)
         more = graph_add(g, (struct node){.kind = NODE_TICK, .next = more, .other = -1});
@@ -487,7 +487,7 @@ int schema_rule(struct schema_builder *b, const json_t *schema)
 
 int schema_any(struct schema_builder *b, int next)
 {
-    if (b->any < 0) {
+    if (b->any < 0 && b->g->e->code == ERR_NONE) {
         bool kinds[KINDS] = {true, true, true, false, true, true, true};
         json_t *empty = json_object();
         b->any = graph_ahead(b->g);
