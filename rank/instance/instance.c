@@ -76,7 +76,7 @@ static void say_loading(const struct instance *i, const struct load_stats *stats
         load_way_name(r), r->setup.n_threads, r->setup.n_slots);
 }
 
-/* How keys and values are kept, where that is not as the checkpoint or its config has them. */
+/* Reports how keys and values are stored if that differs from the checkpoint or its config. */
 static void say_kv(const struct instance *i, bool calibrated)
 {
     const struct model_config *m = &i->network.config;
