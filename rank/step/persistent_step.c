@@ -21,7 +21,7 @@ static const char *refuse_experts(const struct network *n)
         if (!m->layer[i].experts)
             return "mixtures of experts in some layers only";
     if (m->experts.shared_ffn > 0)
-        return "an expert that takes every token";
+        return "a shared expert";
     if (m->experts.routing.of_input)
         return "routers that scale the experts' inputs";
     if (m->parallel_residual)
@@ -35,7 +35,7 @@ static const char *refuse_network(const struct network *n, const struct world *w
 {
     const struct model_config *m = &n->config;
     if (n->taps != NULL)
-        return "a head that drafts";
+        return "a draft head";
     if (m->post_norm || m->residual_is_normed || m->embed_norm || !m->final_norm)
         return "norms elsewhere than before attention, MLP and head";
     if (m->embed_dim != m->hidden)
@@ -55,7 +55,7 @@ static const char *refuse_network(const struct network *n, const struct world *w
     if (m->norm == NORM_RMS_OFFSET)
         return "norms whose weights are differences from 1";
     if (m->output_norms || m->no_input_norms)
-        return "norms of what attention and MLP say";
+        return "norms of the outputs of attention and MLP";
     if (m->qk_norm_unit)
         return "norms of q and k without weights";
     if (m->qk_norm && (m->norm != NORM_RMS || m->qk_norm_each || m->qk_norm_row))
