@@ -37,6 +37,14 @@ static const struct {
                {"exclusiveMinimum", KIND_NUMBER},
                {"exclusiveMaximum", KIND_NUMBER}};
 
+static struct schema_builder new_builder(struct graph *g, const json_t *root, json_t *made, int depth)
+{
+    struct schema_builder b = {.g = g, .root = root, .any = -1, .characters = -1, .made = made, .depth = depth};
+    for (int i = 0; i < SCHEMA_FORMATS; i++)
+        b.format[i] = -1;
+    return b;
+}
+
 int64_t schema_size(struct schema_builder *b, const json_t *schema, const char *keyword, int64_t missing)
 {
     return json_get_int(schema, keyword, missing, 0, 1000000, "schema", b->g->e);
@@ -162,8 +170,7 @@ static void judge_open(struct schema_builder *b, struct judge *j, const json_t *
     }
     if (!j->needed)
         return;
-    struct schema_builder alone = {
-        .g = &j->graph, .root = b->root, .any = -1, .free_string = -1, .made = b->made, .depth = b->depth + 1};
+    struct schema_builder alone = new_builder(&j->graph, b->root, b->made, b->depth + 1);
     const json_t *rest = without(b, without(b, schema, "enum"), "const");
     j->start = schema_rule(&alone, rest);
     free(alone.rule);
@@ -390,7 +397,7 @@ static int alternatives(struct schema_builder *b, const json_t *schema, const ch
     for (size_t i = 0; i < json_array_size(list) && rest != NULL && b->g->e->code == ERR_NONE; i++) {
         const json_t *one = json_array_get(list, i);
         if (restricts_alone(rest))
-            one = schema_merge(b, one, rest);
+            one = schema_merge(b, rest, one);
         if (one != NULL)
             start = graph_either(b->g, start, graph_call(b->g, schema_rule(b, one), next));
     }
@@ -503,7 +510,7 @@ int schema_any(struct schema_builder *b, int next)
 
 int schema_graph(struct graph *g, const json_t *schema, int next)
 {
-    struct schema_builder b = {.g = g, .root = schema, .any = -1, .free_string = -1, .made = json_array()};
+    struct schema_builder b = new_builder(g, schema, json_array(), 0);
     if (b.made == NULL)
         return ERR(g->e, ERR_MEMORY, "out of host memory");
     int rule = schema_rule(&b, schema);
