@@ -241,6 +241,9 @@ static void objects(void **state)
          "\"maxProperties\":2}",
          {"{\"a\":1,\"b\":1}", "{\"a\":1,\"c\":1}", "{\"b\":1,\"c\":1}"},
          {"{\"a\":1}", "{\"a\":1,\"b\":1,\"c\":1}", "{\"c\":1}"}},
+        {"{\"properties\":{\"a\":false,\"b\":{}}}",
+         {"{}", "{\"b\":1,\"c\":1}", "{\"aa\":1}"},
+         {"{\"a\":1}", "{\"b\":1,\"a\":1}", "{\"c\":1,\"a\":1}"}},
         {"{\"required\":[\"z\"]}", {"{\"z\":1}", "{\"z\":1,\"y\":2}"}, {"{}", "{\"y\":2}"}},
     };
     CHECK(FORM_SCHEMA, rows);
@@ -254,6 +257,16 @@ static void several_schemas(void **state)
          {"12", "\"a\""},
          {"\"ab\"", "null"}},
         {"{\"oneOf\":[{\"const\":1},{\"const\":2}]}", {"1", "2"}, {"3"}},
+        {"{\"oneOf\":[{\"required\":[\"a\"]},{\"required\":[\"b\"],\"title\":\"x\"}]}",
+         {"{\"a\":1}", "{\"b\":1}", "{\"b\":1,\"c\":2}"},
+         {"{}", "{\"a\":1,\"b\":1}", "{\"b\":1,\"a\":1}", "{\"c\":1}", "1"}},
+        {"{\"type\":[\"object\",\"null\"],\"properties\":{\"a\":{\"type\":\"null\"},\"b\":{},\"c\":{}},"
+         "\"additionalProperties\":false,\"oneOf\":[{\"required\":[\"a\"]},{\"required\":[\"c\"]}]}",
+         {"{\"a\":null}", "{\"a\":null,\"b\":1}", "{\"b\":1,\"c\":1}"},
+         {"{\"a\":null,\"c\":1}", "{\"a\":1}", "null", "{\"b\":1}", "{\"c\":1,\"d\":1}"}},
+        {"{\"oneOf\":[{\"required\":[\"a\",\"b\"]},{\"required\":[\"a\"]}]}",
+         {"{\"a\":1}", "{\"a\":1,\"b\":1}"},
+         {"{}"}},
         {"{\"type\":\"object\",\"properties\":{\"k\":{\"type\":\"string\"}},\"required\":[\"k\"],\"anyOf\":[{"
          "\"properties\":{\"k\":"
          "{\"const\":\"a\"},\"n\":{\"type\":\"null\"}},\"required\":[\"n\"],\"additionalProperties\":false},{"

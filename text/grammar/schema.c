@@ -394,6 +394,8 @@ static int alternatives(struct schema_builder *b, const json_t *schema, const ch
     int start = -1;
     if (!json_is_array(list) || json_array_size(list) == 0)
         return ERR(b->g->e, ERR_INPUT, "schema: %s is %s, expected an array of schemas", keyword, json_type_name(list));
+    if (strcmp(keyword, "oneOf") == 0)
+        list = keep(b, schema_exclusive(list, rest));
     for (size_t i = 0; i < json_array_size(list) && rest != NULL && b->g->e->code == ERR_NONE; i++) {
         const json_t *one = json_array_get(list, i);
         if (restricts_alone(rest))

@@ -270,8 +270,6 @@ static int add_members(struct object *o, const json_t *properties, const json_t 
     json_object_foreach((json_t *)properties, name, schema)
     {
         bool needed = is_required(required, name);
-        if (json_is_false(schema) && !needed)
-            continue;
         o->n_required += needed;
         o->member[o->n++] = (struct member){name, member_pair(o->b, name, schema), needed};
     }

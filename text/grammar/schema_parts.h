@@ -49,6 +49,12 @@ bool schema_lists(const json_t *array, const json_t *value);
 /* Whether a keyword restricts values, so that it cannot be passed over. */
 bool schema_restricts(const char *keyword);
 
+/* ---- schema_one_of.c ---- */
+
+/* The schemas of oneOf so that no two of them hold at once, where each requires one name and no more; else the list
+ * itself. For the caller to release; NULL: no memory. */
+json_t *schema_exclusive(const json_t *list, const json_t *rest);
+
 /* ---- schema_string.c, schema_object.c ---- */
 
 int schema_string(struct schema_builder *b, const json_t *schema, int next);
