@@ -99,6 +99,9 @@ int schema_free_characters(struct schema_builder *b, int next)
     return graph_call(b->g, b->characters, next);
 }
 
+/* The most characters of a text that has a format and a length: each makes a copy of the format's states. */
+#define FORMAT_MOST 128
+
 static int find_format(const char *name)
 {
     for (int i = 0; name != NULL && i < SCHEMA_FORMATS; i++)
@@ -132,6 +135,8 @@ int schema_string(struct schema_builder *b, const json_t *schema, int next)
     size_t bytes = known >= 0 ? strlen(regex) : json_string_length(pattern);
     if (known >= 0 && min == 0 && max < 0)
         return graph_text(g, "\"", 1, format_characters(b, known, next));
+    if (known >= 0 && max > FORMAT_MOST && min <= FORMAT_MOST)
+        max = FORMAT_MOST;
     if (regex == NULL && min == 0 && max < 0)
         return graph_text(g, "\"", 1, schema_free_characters(b, next));
     if (regex == NULL)
