@@ -241,9 +241,8 @@ static int object_graph(struct object *o)
     o->head = malloc((size_t)n * sizeof *o->head);
     if (o->head == NULL)
         return ERR(g->e, ERR_MEMORY, "out of host memory: an object of %d properties", o->n);
-    for (int64_t i = 0; i < n; i++)
-        o->head[i] = -1;
-    for (int i = o->n; i >= 0; i--) /* the last ones first: no deep recursion */
+    memset(o->head, -1, (size_t)n * sizeof *o->head); /* -1 each: not made yet */
+    for (int i = o->n; i >= 0; i--)                   /* the last ones first: no deep recursion */
         for (int k = o->cap; k >= 0; k--)
             head_of(o, i, k);
     int start = head_of(o, 0, 0);
