@@ -43,9 +43,9 @@ const struct opt_rows run_fp8_rows = OPT_ROWS(fp8_rows);
 
 static const struct opt inputs_rows[] = {
     CHOICE("quantized-activations", inputs, "off|auto|on",
-           "quantise activations before products of quantised weights: auto where the checkpoint declares it and that "
-           "is implemented (FP8 and INT8 on CPUs, FP8 on Hopper GPUs), on: or fail; results change "
-           "(default off: more accurate)"),
+           "quantise activations before products of quantised weights; auto: where the checkpoint declares it and "
+           "Lockstep implements it (FP8 and INT8 on CPUs, FP8 on Hopper GPUs); on: fail where that is impossible; "
+           "results change (default off: more accurate)"),
 };
 const struct opt_rows run_inputs_rows = OPT_ROWS(inputs_rows);
 
@@ -129,16 +129,14 @@ static const struct opt prefix_rows[] = {
 const struct opt_rows run_prefix_rows = OPT_ROWS(prefix_rows);
 
 static const struct opt draft_rows[] = {
-    TEXT(
-        "speculative-config", "JSON", speculative_config,
-        "drafts, in vLLM's form: {\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, "
-        "\"prompt_lookup_min\": 2}, or {\"method\": \"draft_model\", \"model\": \"DIR\", \"num_speculative_tokens\": "
-        "5}, the same with \"eagle3\", or {\"method\": \"mtp\", \"num_speculative_tokens\": 1} where the model's "
-        "checkpoint "
-        "has layers that predict further tokens. "
-        "A step verifies the tokens that followed the same tokens before, in prompt or output (method suffix: also in "
-        "other answers of the job; not for serve), or those of the draft model; the text stays the same. Other methods "
-        "are refused"),
+    TEXT("speculative-config", "JSON", speculative_config,
+         "drafts, in vLLM's form: {\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, "
+         "\"prompt_lookup_min\": 2}, or {\"method\": \"draft_model\", \"model\": \"DIR\", \"num_speculative_tokens\": "
+         "5}, the same with \"eagle3\", or {\"method\": \"mtp\", \"num_speculative_tokens\": 1} if the model's "
+         "checkpoint "
+         "has layers that predict further tokens. A step verifies the tokens that followed the same tokens before, in "
+         "prompt or output (method suffix: also in other answers of the job; not for serve), or those of the draft "
+         "model; the text stays the same. Other methods are refused"),
     TEXT("draft-model", "DIR", draft_model,
          "a small model of the same vocabulary, or a head for the model (EAGLE-3), on the same ranks, that makes the "
          "drafts; it runs with its checkpoint's types: options for weights, activations, keys and experts apply to the "

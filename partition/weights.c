@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* It may be there in codes of which the config says nothing, or something else. */
+/* The tensor may be there as codes that the config does not declare, or declares otherwise. */
 static int refuse_missing(const struct map_builder *b, const struct weight_slot *slot, const char *name)
 {
     const char *folder = checkpoint_short_path(b->c->dir), *method = b->m->quantization.method;

@@ -148,7 +148,7 @@ enum weight_plane {
     WEIGHT_PLANES
 };
 
-/* How an element of a tensor says something of the matrix. It covers cell_rows outputs times cell_cols inputs; of codes
+/* The meaning of a tensor's element for the matrix. It covers cell_rows outputs times cell_cols inputs; of codes
  * and zeros it has `fields` of `bits` bits, the first in the lowest, for that many outputs or inputs. */
 struct weight_cells {
     enum weight_plane plane;

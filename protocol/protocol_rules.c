@@ -15,7 +15,7 @@ static void read_lengths(struct request_rules *r, const struct fields *f, struct
     r->max_tokens = (int)fields_int(f, FIELD_MAX_TOKENS, chat ? PROTOCOL_FILL : DEFAULT_MAX_TOKENS, PROTOCOL_FILL,
                                     PROTOCOL_MAX_TOKENS, error);
     if (r->max_tokens == 0)
-        fields_fail(f, FIELD_MAX_TOKENS, -1, error, "found 0, expected -1 (what fits) or at least 1");
+        fields_fail(f, FIELD_MAX_TOKENS, -1, error, "found 0, expected -1 (as many as fit) or at least 1");
     r->sampling.min_tokens =
         (int32_t)fields_int(f, FIELD_MIN_TOKENS, 0, 0, r->max_tokens > 0 ? r->max_tokens : PROTOCOL_MAX_TOKENS, error);
 }

@@ -72,7 +72,7 @@ void shelf_add(struct shelf *s, struct shelved *one)
     (void)pthread_mutex_unlock(&s->lock);
 }
 
-/* It is in use no more. Returns what there is no place for. */
+/* The item is no longer in use. Returns the one that the shelf has no room for. */
 static struct shelved *keep_shelved(struct shelf *s, struct shelved *one)
 {
     struct shelved **at = &s->used, *gone = one;

@@ -280,7 +280,7 @@ int archive_cache_check(const char *dir, const char *token, struct err *e)
         return 0;
     return ERR(
         e, ERR_INPUT,
-        "--models-cache %.200s: what rank 0 has written is not there; expected a file system that all hosts share",
+        "--models-cache %.200s: files that rank 0 has written are missing; expected a file system that all hosts share",
         dir);
 }
 

@@ -54,7 +54,7 @@ static int add_file(struct inputs *in, const char *path, struct err *e)
     if ((standard ? fstat(STDIN_FILENO, &f.stat) : stat(path, &f.stat)) != 0 || (!standard && access(path, R_OK) != 0))
         ERR(e, ERR_IO, "--input %.200s: cannot open: %s", path, strerror(errno));
     else if (S_ISDIR(f.stat.st_mode))
-        ERR(e, ERR_INPUT, "--input %.200s: a folder, expected a file; quote \"%.200s/*.jsonl\" for what is in it", path,
+        ERR(e, ERR_INPUT, "--input %.200s: a folder, expected a file; quote \"%.200s/*.jsonl\" for its files", path,
             path);
     if (e->code == ERR_NONE)
         (void)check_new(in, &f, e);

@@ -149,7 +149,7 @@ int journal_refuse_other(const struct journal *j, const char *begin, struct err 
     size_t n = strlen(begin) < sizeof there ? strlen(begin) : sizeof there;
     ssize_t got = pread(j->fd, there, n, 0);
     if (got < 0)
-        return ERR(e, ERR_IO, "--output %.200s: cannot read what is there: %s", j->path, strerror(errno));
+        return ERR(e, ERR_IO, "--output %.200s: cannot read the existing results: %s", j->path, strerror(errno));
     if (memcmp(there, begin, (size_t)got) == 0 || memchr(there, '\0', (size_t)got) != NULL)
         return 0;
     return ERR(e, ERR_INPUT, "--output %.200s: it is not a result file: line 1 is not a result of a batch", j->path);
@@ -254,7 +254,7 @@ static int read_more(struct recovery *r, ssize_t *got, struct err *e)
         *got = pread(r->j->fd, r->buffer + r->held, r->capacity - r->held, r->offset + (int64_t)r->held);
     while (*got < 0 && errno == EINTR);
     if (*got < 0)
-        return ERR(e, ERR_IO, "--output %.200s: cannot read what is there: %s", r->j->path, strerror(errno));
+        return ERR(e, ERR_IO, "--output %.200s: cannot read the existing results: %s", r->j->path, strerror(errno));
     r->held += (size_t)*got;
     return 0;
 }

@@ -44,7 +44,7 @@ enum runner_state {
     RUNNER_ENDED     /* it has */
 };
 
-/* How far it is. Lines are counted that are not empty. */
+/* The progress of a run. Empty lines are not counted. */
 struct batch_progress {
     double started, loaded;                              /* seconds_now(); loaded 0: not yet */
     int64_t n_read;                                      /* lines so far */
@@ -210,7 +210,7 @@ int runner_status(const struct runner *r);
 bool runner_fits(struct runner *r, const struct line *l);
 /* And all that is under way, with this line beside it? Else it has to wait. */
 bool runner_allows(struct runner *r, const struct line *l);
-/* It goes to a replica; it has come back, finished (how long it took is remembered) or not. */
+/* A line goes to a replica; a line has come back, finished (its duration is remembered) or not. */
 void runner_begin(struct runner *r, const struct line *l);
 void runner_learn(struct runner *r, const struct line *l, bool finished);
 /* A replica has reported; decode: its newest steps fed no prompts. */

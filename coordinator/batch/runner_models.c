@@ -167,7 +167,7 @@ static void running(void *context)
     outlets_soon(&r->view.outlets);
 }
 
-/* It is loaded: those who wait are its users, and what made it has to be what made earlier results. */
+/* The model is loaded: waiting lines become its users, and its files must be those that made earlier results. */
 static void admit(void *context, int model)
 {
     struct runner *r = context;
@@ -181,7 +181,7 @@ static void admit(void *context, int model)
         runner_fail(r, &e);
 }
 
-/* It cannot be loaded: that is the result of all lines that name it. */
+/* The model cannot be loaded: all lines that name it get this error as their result. */
 static void refuse_held(void *context, int model, const struct protocol_error *why)
 {
     struct runner *r = context;

@@ -120,7 +120,7 @@ struct deploy_decision {
 };
 struct deploy_decision deploy_next(struct deploy *d, double now);
 
-/* How what was decided has ended. */
+/* Reports of how a decision has ended. */
 void deploy_sized(struct deploy *d, int i, int64_t bytes, int units);
 void deploy_loaded(struct deploy *d, int i, double now);
 void deploy_failed(struct deploy *d, int i, double now); /* DEPLOY_OPEN or DEPLOY_LOAD; waiters leave by deploy_leave */

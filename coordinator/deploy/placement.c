@@ -33,7 +33,7 @@ static struct deployment *at(const struct placement *p, int i, int set)
 
 /* ---- which set ---- */
 
-/* It is there to stay, or will be. */
+/* Whether the set has the model to stay, or will have it. */
 static bool holds(const struct placement *p, int i, int set)
 {
     const struct deployment *m = at(p, i, set);

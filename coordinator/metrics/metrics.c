@@ -296,7 +296,7 @@ void metrics_write_steps(struct exposition *x, const struct metrics *m)
     of_replicas(x, m, "kv_blocks_used", "gauge", kv_blocks_used, "KV blocks that sequences hold.");
     of_replicas(x, m, "kv_window_blocks", "gauge", kv_window_blocks,
                 "KV blocks of windowed layers, where other layers see everything.");
-    of_replicas(x, m, "kv_window_blocks_used", "gauge", kv_window_blocks_used, "Of these, what sequences hold.");
+    of_replicas(x, m, "kv_window_blocks_used", "gauge", kv_window_blocks_used, "Of these, those that sequences hold.");
     of_replicas(x, m, "engine_steps_total", "counter", n_steps, "Steps with tokens.");
     of_replicas(x, m, "engine_step_seconds_total", "counter", step_seconds, "Time from a step's plan to its results.");
 }

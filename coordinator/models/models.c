@@ -337,7 +337,7 @@ static const char *name_set(const struct models *m, int set, char text[24])
     return text;
 }
 
-/* It is there, and warm. */
+/* The copy is loaded and warmed up. */
 static void admit_copy(struct models *m, int i, int set)
 {
     struct model_entry *entry = &m->entry[i];

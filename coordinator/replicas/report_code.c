@@ -166,7 +166,7 @@ static int32_t *get_tokens(struct wire_in *w, size_t *n, int vocab)
     return id;
 }
 
-/* It is minus infinity for tokens that cannot be sampled. */
+/* Minus infinity stands for tokens that cannot be sampled. */
 static float get_logprob(struct wire_in *w)
 {
     float x = 0;

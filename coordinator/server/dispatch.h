@@ -9,7 +9,7 @@
 void dispatch_finish(struct server *s, struct task *j, int code);
 /* Engines have so many sequences of the client no more. */
 void dispatch_take_from_replicas(struct server *s, struct client *c, int n_sequences);
-/* It waits for its turn. */
+/* The task waits for its turn. */
 void dispatch_wait(struct server *s, struct task *j, enum turn_kind kind);
 /* A message that is parsed goes on: its fields are checked, or a worker does that if it is large. */
 void dispatch_go_on(struct server *s, struct task *j);

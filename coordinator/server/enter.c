@@ -39,7 +39,7 @@ void enter_only(struct server *s, struct task *j)
     j->served = s->models.entry[0].copy[0].served;
 }
 
-/* It comes back when the model is there; or else it says why not. */
+/* The task comes back when the model is loaded, or with the error that prevented it. */
 static int wait_for_model(struct server *s, struct task *j, int i)
 {
     if (s->turns[TURN_MODEL].n >= s->setup.o->max_queue)
@@ -115,7 +115,7 @@ static bool awaits_unloading(const void *model, const struct task *j)
     return j->ticket.model == *(const int *)model && !j->ticket.awaits_model;
 }
 
-/* It is no user of the model itself. */
+/* The task itself does not use the model. */
 static void answer_state(struct server *s, struct task *j, int i)
 {
     enter_leave(s, j);

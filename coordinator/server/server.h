@@ -122,7 +122,7 @@ int server_check_bytes(struct server *s, struct task *j);
 /* The queue is full, as this tells. */
 int server_busy(struct server *s, struct protocol_error *error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* It gets a name if it has none, under which a cancellation finds it. */
+/* A task without a name gets one, under which a cancellation finds it. */
 int server_name(struct server *s, struct task *j);
 /* A parsed `generate` gets its places and its name. */
 int server_admit(struct server *s, struct task *j);

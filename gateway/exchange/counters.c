@@ -102,6 +102,6 @@ void counters_write(const struct counters *c, const char *(*route_name)(const vo
     write_histogram(&c->compute, "compute_seconds", "Computing in the backend.", to);
     write_histogram(&c->backend, "backend_seconds", "In the backend: queue_seconds, compute_seconds and its overhead.",
                     to);
-    write_histogram(&c->overhead, "overhead_seconds", "Of request_seconds, what was not the backend's.", to);
+    write_histogram(&c->overhead, "overhead_seconds", "The part of request_seconds outside the backend.", to);
     write_sagemaker(c, to);
 }

@@ -35,7 +35,7 @@ static void say_drafting(const struct model_config *m)
 {
     const struct model_drafting *d = &m->drafting;
     if (model_is_eagle(m))
-        log_info("drafts: an EAGLE-3 head reads what enters layers %d, %d and %d; %d of %d tokens, %s embedding",
+        log_info("drafts: an EAGLE-3 head reads the inputs of layers %d, %d and %d; %d of %d tokens, %s embedding",
                  d->tap[0], d->tap[1], d->tap[2], d->vocab, m->vocab, d->embeds ? "its own" : "the model's");
     else if (d->predicts)
         log_info("drafts: layer %d of the checkpoint predicts further tokens", m->first_layer);
@@ -76,7 +76,7 @@ static void say_loading(const struct instance *i, const struct load_stats *stats
         load_way_name(r), r->setup.n_threads, r->setup.n_slots);
 }
 
-/* How keys and values are kept, where that is not as the checkpoint or its config has them. */
+/* Reports how keys and values are stored if that differs from the checkpoint or its config. */
 static void say_kv(const struct instance *i, bool calibrated)
 {
     const struct model_config *m = &i->network.config;

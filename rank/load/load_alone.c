@@ -191,7 +191,7 @@ int alone_open(struct alone *a, struct loader *l, const struct world *w, struct 
     (void)pthread_mutex_init(&a->lock, NULL);
     size_t bytes = (size_t)a->n_slots * a->slot_bytes;
     a->memory = aligned_alloc(4096, bytes > 0 ? bytes : 4096);
-    a->unpacked = err_calloc(e, (size_t)a->n_slots, sizeof *a->unpacked, "what is unpacked while it is loaded");
+    a->unpacked = err_calloc(e, (size_t)a->n_slots, sizeof *a->unpacked, "weights unpacked while they are loaded");
     if (a->unpacked == NULL)
         return -1;
     if (a->memory == NULL)

@@ -46,7 +46,7 @@ static const char *refuse_network(const struct network *n, const struct world *w
 {
     const struct model_config *m = &n->config;
     if (n->taps != NULL && n->taps->head == n)
-        return "a head that drafts";
+        return "a draft head";
     if (taps_after_norm(n))
         return "a layer that predicts, which reads what the last norm says";
     if (n->taps != NULL && !is_plain(n))
@@ -70,7 +70,7 @@ static const char *refuse_network(const struct network *n, const struct world *w
     if (m->norm == NORM_RMS_OFFSET)
         return "norms whose weights are differences from 1";
     if (m->output_norms || m->no_input_norms)
-        return "norms of what attention and MLP say";
+        return "norms of the outputs of attention and MLP";
     if (m->qk_norm_unit)
         return "norms of q and k without weights";
     if (m->qk_norm && (m->norm != NORM_RMS || m->qk_norm_each || m->qk_norm_row))

@@ -606,7 +606,7 @@ static void attempts_tell_the_masks(void **state)
         struct err e = {0};
         assert_int_equal(form_open_text(&form, FORM_SCHEMA, rows[i], strlen(rows[i]), &e), 0);
         assert_int_equal(grammar_run_open(&r, &form->grammar, lexicon, &e), 0);
-        for (int k = 0, n = 1; k < 900 && n > 0; k++) {
+        for (int k = 0, n = 1; k < 2500 && n > 0; k++) {
             int32_t token[ATTEMPT];
             n = attempt(&r, token, tried, &seed);
             for (int t = 0; t <= n; t++) {

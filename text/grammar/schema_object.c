@@ -39,31 +39,39 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Characters that are written as they are. */
-static void add_plain(struct charset *set, struct err *e)
+/* A character that is written with a backslash, unless a name goes on with it here; -1. */
+static int other_escape(struct graph *g, const struct charset *used, char c, int next)
 {
-    charset_add(set, 0x20, 0x21, e);
-    charset_add(set, 0x23, 0x5b, e);
-    charset_add(set, 0x5d, 0x10ffff, e);
+    for (int i = 0; i < used->n; i++)
+        if (used->first[i] == c)
+            return -1;
+    return graph_bytes(g, '\\', '\\', graph_text(g, &c, 1, next));
 }
 
-/* Any characters that need no escape, and the closing quote. */
-static int any_name(struct graph *g, int next)
+struct name_end {
+    int any;  /* what follows a character that leaves all names */
+    int wide; /* such a character that is not ASCII, and what follows */
+    int next; /* behind the closing quote */
+};
+
+/* A character that none of the names goes on with. */
+static int other_character(struct graph *g, struct charset *used, bool wide_used, const struct name_end *end)
 {
-    struct charset plain = {0};
-    int loop = graph_ahead(g);
-    add_plain(&plain, g->e);
-    int head = graph_either(g, charset_utf8(g, &plain, loop), graph_text(g, "\"", 1, next));
-    head = graph_add(g, (struct node){.kind = NODE_FREE, .next = head, .other = -1});
-    graph_lead(g, loop, head);
-    return head;
+    int start = graph_either(g, other_escape(g, used, '"', end->any), other_escape(g, used, '\\', end->any));
+    charset_add(used, 0, 0x1f, g->e);
+    charset_add(used, '"', '"', g->e);
+    charset_add(used, '\\', '\\', g->e);
+    charset_invert(used, wide_used ? 0x10ffff : 0x7f, g->e);
+    start = graph_either(g, start, charset_utf8(g, used, end->any));
+    return wide_used ? start : graph_either(g, start, end->wide);
 }
 
 /* The rest of a name that begins as names [from, to) do up to byte `at` and is none of them. */
-static int other_names(struct graph *g, const struct names *names, int from, int to, size_t at, int any, int next)
+static int other_names(struct graph *g, const struct names *names, int from, int to, size_t at,
+                       const struct name_end *end)
 {
     struct charset used = {0};
-    bool complete = false;
+    bool complete = false, wide_used = false;
     int start = -1;
     for (int i = from, first; i < to && g->e->code == ERR_NONE;) {
         int32_t c, other;
@@ -76,17 +84,14 @@ static int other_names(struct graph *g, const struct names *names, int from, int
         for (first = i; i < to && (utf8_next(names->name[i] + at, &other), other == c);)
             i++;
         charset_add(&used, c, c, g->e);
+        wide_used = wide_used || c > 0x7f;
         if (c >= 0x20 && c != '"' && c != '\\')
             start = graph_either(
                 g, start,
-                graph_text(g, names->name[first] + at, bytes, other_names(g, names, first, i, at + bytes, any, next)));
+                graph_text(g, names->name[first] + at, bytes, other_names(g, names, first, i, at + bytes, end)));
     }
-    charset_add(&used, 0, 0x1f, g->e);
-    charset_add(&used, '"', '"', g->e);
-    charset_add(&used, '\\', '\\', g->e);
-    charset_invert(&used, 0x10ffff, g->e);
-    start = graph_either(g, start, charset_utf8(g, &used, any));
-    return complete ? start : graph_either(g, start, graph_text(g, "\"", 1, next));
+    start = graph_either(g, start, other_character(g, &used, wide_used, end));
+    return complete ? start : graph_either(g, start, graph_text(g, "\"", 1, end->next));
 }
 
 /* A quoted name that is none of the object's own. */
@@ -94,12 +99,16 @@ static int free_name(struct object *o, int next)
 {
     struct graph *g = o->b->g;
     struct names names = {err_calloc(g->e, (size_t)o->n, sizeof *names.name, "schema"), o->n};
+    struct charset wide = {0};
     if (names.name == NULL)
         return -1;
     for (int i = 0; i < o->n; i++)
         names.name[i] = o->member[i].name;
     qsort(names.name, (size_t)names.n, sizeof *names.name, compare_names);
-    int start = graph_text(g, "\"", 1, other_names(g, &names, 0, names.n, 0, any_name(g, next), next));
+    charset_add(&wide, 0x80, 0x10ffff, g->e);
+    struct name_end end = {.any = schema_free_characters(o->b, next), .next = next};
+    end.wide = charset_utf8(g, &wide, end.any);
+    int start = graph_text(g, "\"", 1, other_names(g, &names, 0, names.n, 0, &end));
     free(names.name);
     return start;
 }
@@ -232,9 +241,8 @@ static int object_graph(struct object *o)
     o->head = malloc((size_t)n * sizeof *o->head);
     if (o->head == NULL)
         return ERR(g->e, ERR_MEMORY, "out of host memory: an object of %d properties", o->n);
-    for (int64_t i = 0; i < n; i++)
-        o->head[i] = -1;
-    for (int i = o->n; i >= 0; i--) /* the last ones first: no deep recursion */
+    memset(o->head, -1, (size_t)n * sizeof *o->head); /* -1 each: not made yet */
+    for (int i = o->n; i >= 0; i--)                   /* the last ones first: no deep recursion */
         for (int k = o->cap; k >= 0; k--)
             head_of(o, i, k);
     int start = head_of(o, 0, 0);
@@ -261,8 +269,6 @@ static int add_members(struct object *o, const json_t *properties, const json_t 
     json_object_foreach((json_t *)properties, name, schema)
     {
         bool needed = is_required(required, name);
-        if (json_is_false(schema) && !needed)
-            continue;
         o->n_required += needed;
         o->member[o->n++] = (struct member){name, member_pair(o->b, name, schema), needed};
     }
