@@ -35,6 +35,7 @@ struct decode_model {
     int n_layers, hidden, ffn; /* ffn: this rank's columns */
     bool gated, parallel, shared_norm;
     bool mixture; /* the model is a struct decode_mixture's (kernels/decode_mixture.h) */
+    bool several; /* see there: a sequence may have several tokens in a step, and taps may be wanted */
     enum activation activation;
     enum norm_kind norm;
     float norm_eps;
@@ -63,10 +64,11 @@ struct persistent_ops {
      * before the first run and with the queue of the runs, that of all ranks, [n_ranks]. */
     void *(*memory)(void *p);
     void (*attach)(struct queue *q, void *p, void *const *memory);
-    /* logits: [n_tokens, vocab of this rank]. Every token belongs to another sequence. cos_sin: of ops->rope_table.
-     * Enqueued. All ranks must run the same steps: a device waits for the others within it. Between two steps a rank
-     * must have waited for something that every other rank does after the first one, as gathering the logits is: the
-     * next step's first words go where the others may else still read the last step's last ones. */
+    /* logits: [n_tokens, vocab of this rank]. Every token belongs to another sequence, unless the model says several.
+     * cos_sin: of ops->rope_table. Enqueued. All ranks must run the same steps: a device waits for the others within
+     * it. Between two steps a rank must have waited for something that every other rank does after the first one, as
+     * gathering the logits is: the next step's first words go where the others may else still read the last step's last
+     * ones. */
     void (*run)(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin);
 };
 

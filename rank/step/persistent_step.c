@@ -143,7 +143,7 @@ static struct decode_common describe_common(const struct network *n, int l)
     };
 }
 
-static struct decode_model describe_network(const struct network *n, const struct decode_layer *layer)
+static struct decode_model describe_network(const struct network *n, const struct decode_layer *layer, bool several)
 {
     const struct model_config *m = &n->config;
     bool experts = m->experts.routing.n_experts > 0;
@@ -153,6 +153,7 @@ static struct decode_model describe_network(const struct network *n, const struc
         .ffn = experts ? 0 : range_length(n->shard.ffn),
         .gated = experts || m->gated_mlp,
         .mixture = experts,
+        .several = several,
         .parallel = m->parallel_residual,
         .shared_norm = m->shared_norm,
         .activation = m->activation,
@@ -174,7 +175,7 @@ static struct decode_model describe_network(const struct network *n, const struc
 }
 
 /* NULL and *e: there is no memory for it. */
-static struct persistent_model *describe_all(const struct network *n, struct err *e)
+static struct persistent_model *describe_all(const struct network *n, bool several, struct err *e)
 {
     size_t n_layers = (size_t)n->config.n_layers;
     struct persistent_model *p = err_calloc(e, 1, sizeof *p + n_layers * sizeof p->layer[0], "layer table");
@@ -195,7 +196,7 @@ static struct persistent_model *describe_all(const struct network *n, struct err
     p->router = router;
     p->common = common;
     p->all = (struct decode_mixture){
-        .model = describe_network(n, p->layer),
+        .model = describe_network(n, p->layer, several),
         .routing = &n->config.experts.routing,
         .router = router,
         .router_bias = n->config.experts.router_bias ? router + n_layers : NULL,
@@ -230,18 +231,18 @@ static bool connect_ranks(struct persistent_step *p, const struct world *w, cons
     return why == NULL;
 }
 
-int persistent_step_prepare(struct persistent_step *p, const struct network *n, const struct world *w,
+int persistent_step_prepare(struct persistent_step *p, const struct network *n, const struct world *w, bool drafts,
                             const struct persistent_place *lent, const struct ops *ops, struct queue *q, struct err *e)
 {
     memset(p, 0, sizeof *p);
     const char *why = ops->persistent == NULL ? "the CPU backend" : refuse_network(n, w);
-    p->several = is_plain(n);
+    p->several = drafts && is_plain(n);
     if (lent != NULL) {
         p->lent = true;
         p->place = *lent;
         why = why == NULL ? lent->why_not : why;
     }
-    p->model = why == NULL ? describe_all(n, e) : NULL;
+    p->model = why == NULL ? describe_all(n, p->several, e) : NULL;
     if (p->model != NULL)
         why = ops->persistent->refusal(q, &p->model->all.model);
     else if (why == NULL)

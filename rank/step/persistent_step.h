@@ -19,10 +19,10 @@ struct persistent_step {
     struct peers peers; /* each other's memory for sums, unless it is lent */
 };
 
-/* Open it where the backend has it and this rank can, with memory for sums that is lent, or (NULL) of its own. The
- * network must stay where it is. Any thread, with a queue of its own that it waits for; local; -1 and *e where memory
- * is missing. */
-int persistent_step_prepare(struct persistent_step *p, const struct network *n, const struct world *w,
+/* Open it where the backend has it and this rank can, with memory for sums that is lent, or (NULL) of its own. drafts:
+ * steps may have several tokens of a sequence. The network must stay where it is. Any thread, with a queue of its own
+ * that it waits for; local; -1 and *e where memory is missing. */
+int persistent_step_prepare(struct persistent_step *p, const struct network *n, const struct world *w, bool drafts,
                             const struct persistent_place *lent, const struct ops *ops, struct queue *q, struct err *e);
 /* Then, on the queue that steps will have, connect the ranks, if all of them can; else p->step is NULL on all ranks
  * alike and p->why_not says why. Collective. */

@@ -172,6 +172,9 @@ static inline void side_run(struct side *s)
     plan_reset(&s->plan, 0);
 }
 
+#define SIDE_CODES \
+    3 /* of rounding's error, at most: where keys and values are codes, some become the next code, an eighth away */
+
 #define SIDE_SPREAD \
     8 /* of an element's error, in those of its row: rounding does not go so far, a wrong element does */
 

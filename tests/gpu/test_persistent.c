@@ -21,8 +21,8 @@ struct subject {
     int least;                /* sequences that a step takes on 1 and 2 ranks: 16, or at least so many */
     const char *quantization; /* as bench has it; NULL: none */
     bool whole;               /* ranks hold whole experts */
-    int choices;              /* rows of a hundred in which a router may choose otherwise */
-    bool kv_fp8;              /* keys and values are codes */
+    int choices; /* rows of a hundred in which a router may choose otherwise, or codes of keys and values do */
+    bool kv_fp8; /* keys and values are codes */
 };
 
 static const struct subject models[] = {
@@ -184,6 +184,7 @@ static const struct subject mixtures[] = {
 /* Rows that were compared, and those of which a router seems to have chosen otherwise. */
 struct tally {
     int rows, others, allowed; /* allowed: of a hundred */
+    bool codes;                /* not a router chose, but keys and values became the next code */
 };
 
 #define ANOTHER_CHOICE 1.0 /* relative error that another expert of many makes at most */
@@ -216,17 +217,17 @@ static const struct subject coded_models[] = {
 
 /* Models that keep keys and values as codes. */
 static const struct subject kv_models[] = {
-    {"llama, bfloat16, keys and values in FP8", CODED("llama", "1024", "4096", "8", "bfloat16"), 16, NULL, false, 0,
+    {"llama, bfloat16, keys and values in FP8", CODED("llama", "1024", "4096", "8", "bfloat16"), 16, NULL, false, 20,
      true},
     {"llama, float16, keys and values in FP8, heads of 64", CODED("llama", "1024", "4096", "16", "float16"), 8, NULL,
-     false, 0, true},
+     false, 20, true},
     {"llama, bfloat16, FP8, keys and values in FP8", CODED("llama", "2048", "6144", "16", "bfloat16"), 8, "fp8", false,
-     0, true},
+     20, true},
     {"mistral, window of 100, keys and values in FP8",
      "{\"model_type\":\"mistral\",\"vocab_size\":777,\"hidden_size\":1024,\"intermediate_size\":1800,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"sliding_window\":100,\"torch_dtype\":\"bfloat16\"}",
-     8, NULL, false, 0, true},
+     8, NULL, false, 20, true},
 };
 
 /* Scales and zeros that differ from group to group: noise has one for all. Exponents differ by up to 2. */
@@ -352,7 +353,7 @@ static double difference(const struct side *a, const struct side *b, int n_rows,
     double worst = 0;
     for (int row = 0; row < n_rows; row++) {
         double d = side_difference(a, b, row);
-        bool other = t->allowed > 0 && d > most && d <= ANOTHER_CHOICE;
+        bool other = t->allowed > 0 && d > most && d <= (t->codes ? SIDE_CODES * most : ANOTHER_CHOICE);
         t->rows++;
         t->others += other;
         worst = fmax(worst, other ? 0 : d);
@@ -623,7 +624,7 @@ static void check_both(struct world *w, const struct subject *what, struct tally
 
 static void check_subject(struct world *w, const struct subject *what, int most)
 {
-    struct tally t = {.allowed = what->choices};
+    struct tally t = {.allowed = what->choices, .codes = what->kv_fp8};
     char reason[100];
     check_both(w, what, &t, most);
     snprintf(reason, sizeof reason, "%d of %d, allowed %d %%", t.others, t.rows, t.allowed);

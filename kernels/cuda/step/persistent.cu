@@ -397,9 +397,9 @@ static bool with_ring(const struct persistent *p, int n_blocks, int n_tokens, F 
 template <typename T>
 static void prepare(struct queue *q, const struct persistent *p)
 {
-    const void *const kernels[] = {(const void *)persistent_kernel<T, 5, FORM_NONE>,
-                                   (const void *)persistent_kernel<T, 3, FORM_NONE>,
-                                   (const void *)persistent_kernel<T, 2, FORM_NONE>};
+    const void *const kernels[] = {(const void *)persistent_kernel<T, 5, FORM_NONE, false>,
+                                   (const void *)persistent_kernel<T, 3, FORM_NONE, false>,
+                                   (const void *)persistent_kernel<T, 2, FORM_NONE, false>};
     for (const void *kernel : kernels)
         CUDA_TRY(q, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, p->max_shared));
 }
@@ -408,8 +408,12 @@ extern "C" void cuda_persistent_patience(struct queue *q, uint32_t for_others, u
 {
     set_patience(q, for_others, for_own);
     wide_patience(q, for_others, for_own);
-    for (int form = FORM_E4M3; form <= FORM_INT4; form++)
-        find_code_kernels((enum chain_form)form)->patience(q, for_others, for_own);
+    for (int form = FORM_NONE; form <= FORM_INT4; form++)
+        for (bool full : {false, true}) {
+            const struct code_kernels *kernels = find_code_kernels((enum chain_form)form, full);
+            if (kernels != nullptr)
+                kernels->patience(q, for_others, for_own);
+        }
 }
 
 extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model *m, void *sums)
@@ -444,6 +448,7 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     a->n_ranks = m->n_ranks;
     a->at.bias_rows = has_bias(m);
     int limit = 0, n_blocks = cuda_state(q)->n_multiprocessors;
+    p->full = m->several || h->kv_scales != nullptr;
     p->form = find_codes(m) != nullptr ? form_of_weight(find_codes(m)) : FORM_NONE;
     open_scales(q, p, m);
     CUDA_TRY(q, cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda_state(q)->device));
@@ -457,10 +462,11 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     open_steps(q, p);
     if (p->form == FORM_NONE && !m->mixture)
         wide_open(q, p, m);
+    const struct code_kernels *kernels = find_code_kernels(p->form, p->full);
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2)
-            p->form == FORM_NONE ? prepare<T>(q, p) : find_code_kernels(p->form)->open(q, p->max_shared);
+            kernels == nullptr ? prepare<T>(q, p) : kernels->open(q, p->max_shared);
     });
     return p;
 }
@@ -517,18 +523,19 @@ extern "C" void cuda_persistent_run(struct queue *q, void *opened, void *logits,
     set_batch(&a, batch, cos_sin, logits);
     int n_blocks = cuda_state(q)->n_multiprocessors;
     if (wide) {
-        wide_run(q, &a);
+        wide_run(q, p->full, &a);
         return;
     }
+    const struct code_kernels *kernels = find_code_kernels(p->form, p->full);
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2)
             with_ring(p, n_blocks, a.n_tokens, [&](auto slots) {
                 a.at = make_layout(p, n_blocks, slots, a.n_tokens);
-                if (p->form == FORM_NONE)
-                    launch_chain(q, persistent_kernel<T, slots, FORM_NONE>, a);
+                if (kernels == nullptr)
+                    launch_chain(q, persistent_kernel<T, slots, FORM_NONE, false>, a);
                 else
-                    find_code_kernels(p->form)->run(q, slots, &a);
+                    kernels->run(q, slots, &a);
             });
     });
 }

@@ -4,40 +4,16 @@
 #ifndef STEP_PERSISTENT_ATTENTION_SUMS_CUH
 #define STEP_PERSISTENT_ATTENTION_SUMS_CUH
 
-#include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/step/persistent_attention_item.cuh"
-
-/* Eight neighbouring elements of the cache, of which C is T, or uint8_t for codes of E4M3, without their scale. */
-template <typename T, typename C>
-struct attend_eight {
-    uint4 x;
-    __device__ uint4 numbers() const
-    {
-        return x;
-    }
-};
-
-template <typename T>
-struct attend_eight<T, uint8_t> {
-    uint2 x;
-    __device__ uint4 numbers() const
-    {
-        uint32_t low[2], high[2];
-        code_pairs<T, CODES_E4M3>::decode(low, x.x, 0);
-        code_pairs<T, CODES_E4M3>::decode(high, x.y, 0);
-        return make_uint4(low[0], low[1], high[0], high[1]);
-    }
-};
 
 /* A warp's sums of values over its octets, and the values of the octet under way; g = lane / 4, p = lane % 4. On the
  * tensor cores, the heads as the narrow side: lane (g, p) has elements 8 (8 i + g) .. of heads 2 p and 2 p + 1, and
  * brings those elements of keys 2 p and 2 p + 1. A weight is two numbers of T, rounded and what is left of it. */
-template <typename T, int HD, typename C>
+template <typename T, int HD>
 struct attend_values {
-    using eight = attend_eight<T, C>;
     static const int CHUNKS = HD / 64;
     float out[4 * CHUNKS][4]; /* [..][2 e + h]: e of two neighbouring elements, h of the two heads */
-    eight value[2][CHUNKS];
+    uint4 value[2][CHUNKS];   /* 8 elements each */
 
     __device__ void clear()
     {
@@ -46,7 +22,7 @@ struct attend_values {
             out[i][0] = out[i][1] = out[i][2] = out[i][3] = 0;
     }
     /* v: of the octet's first key, key0. Values of unseen keys may be NaN: they must not meet their weight of 0. */
-    __device__ void load(const C *v, const attend_item &m, int key0)
+    __device__ void load(const T *v, const attend_item &m, int key0)
     {
         int g = threadIdx.x % 32 / 4, p = threadIdx.x % 4;
 #pragma unroll
@@ -54,28 +30,33 @@ struct attend_values {
             bool seen = key0 + 2 * p + k >= m.first && key0 + 2 * p + k <= m.last;
 #pragma unroll
             for (int i = 0; i < CHUNKS; i++)
-                value[k][i].x =
-                    seen ? __ldcg(&((const eight *)(v + (2 * p + k) * HD + (8 * i + g) * 8))->x) : decltype(eight::x){};
+                value[k][i] =
+                    seen ? __ldcg((const uint4 *)(v + (2 * p + k) * HD + (8 * i + g) * 8)) : make_uint4(0, 0, 0, 0);
+        }
+    }
+    /* Elements 8 (8 i + g) .. of keys 2 p and 2 p + 1, times their weights w; LEFT: and what was left of these. */
+    template <bool LEFT>
+    __device__ void multiply(int i, const uint4 &first, const uint4 &second, uint32_t w, uint32_t left)
+    {
+        const uint32_t even[4] = {first.x, first.y, first.z, first.w},
+                       odd[4] = {second.x, second.y, second.z, second.w};
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            uint32_t a0 = __byte_perm(even[e], odd[e], 0x5410), a1 = __byte_perm(even[e], odd[e], 0x7632);
+            tensor_mma_narrow<T>(out[4 * i + e], a0, a1, w);
+            if (LEFT)
+                tensor_mma_narrow<T>(out[4 * i + e], a0, a1, left);
         }
     }
     /* weight: of head g and keys 2 p, 2 p + 1. */
-    __device__ void add(const C *, const attend_item &, int, const float (&weight)[2])
+    __device__ void add(const T *, const attend_item &, int, const float (&weight)[2])
     {
         uint32_t w = tensor_pack<T>(weight[0], weight[1]);
         float2 nearest = tensor_unpack<T>(w);
         uint32_t left = tensor_pack<T>(weight[0] - nearest.x, weight[1] - nearest.y);
 #pragma unroll
-        for (int i = 0; i < CHUNKS; i++) {
-            const uint4 first = value[0][i].numbers(), second = value[1][i].numbers();
-            const uint32_t even[4] = {first.x, first.y, first.z, first.w},
-                           odd[4] = {second.x, second.y, second.z, second.w};
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                uint32_t a0 = __byte_perm(even[e], odd[e], 0x5410), a1 = __byte_perm(even[e], odd[e], 0x7632);
-                tensor_mma_narrow<T>(out[4 * i + e], a0, a1, w);
-                tensor_mma_narrow<T>(out[4 * i + e], a0, a1, left);
-            }
-        }
+        for (int i = 0; i < CHUNKS; i++)
+            multiply<true>(i, value[0][i], value[1][i], w, left);
     }
     /* keep: of head g. */
     __device__ void rescale(float keep, int)
@@ -104,7 +85,7 @@ struct attend_values {
 
 /* Heads of 256 elements have too many sums for that: lane l adds elements 8 l .. of up to two heads, 4 keys a time. */
 template <typename T>
-struct attend_values<T, 256, T> {
+struct attend_values<T, 256> {
     static const int KEYS = 4;
     float out[attend_heads(256)][8];
 
@@ -173,12 +154,11 @@ struct attend_values<T, 256, T> {
 
 /* A warp's sums over its octets. Lane (g, p) knows best score and sum of weights of query head g, the sum over its own
  * keys only. Lanes of heads that the item does not have know somebody else's, which nobody reads. */
-template <typename T, int HD, typename C>
+template <typename T, int HD>
 struct attend_sums {
-    using eight = attend_eight<T, C>;
     static const int CHUNKS = HD > 128 ? HD / 64 : HD / 32; /* of a key's 32 elements, at once */
     float best, sum;
-    attend_values<T, HD, C> values;
+    attend_values<T, HD> values;
 
     __device__ void clear()
     {
@@ -189,18 +169,18 @@ struct attend_sums {
 
     /* score += q.k over CHUNKS times 32 elements from column c0 on. As in chain_tile the query's registers are an
      * operand as they come (attend_vector), and half of each result is right. */
-    __device__ static void score_keys(float (&first)[4], float (&second)[4], const T *query, const C *k, int c0)
+    __device__ static void score_keys(float (&first)[4], float (&second)[4], const T *query, const T *k, int c0)
     {
         int g = threadIdx.x % 32 / 4, p = threadIdx.x % 4;
-        eight keys[CHUNKS];
+        uint4 key[CHUNKS];
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++)
-            keys[c].x = __ldcg(&((const eight *)(k + g * HD + (c0 + c) * 32 + p * 8))->x);
+            key[c] = __ldcg((const uint4 *)(k + g * HD + (c0 + c) * 32 + p * 8));
 #pragma unroll
         for (int c = 0; c < CHUNKS; c++) {
-            uint4 q = *(const uint4 *)(query + (c0 + c) * 32 + p * 8), key = keys[c].numbers();
-            tensor_mma<T>(first, q.x, q.y, q.z, q.w, key.x, key.y);
-            tensor_mma<T>(second, q.x, q.y, q.z, q.w, key.z, key.w);
+            uint4 q = *(const uint4 *)(query + (c0 + c) * 32 + p * 8);
+            tensor_mma<T>(first, q.x, q.y, q.z, q.w, key[c].x, key[c].y);
+            tensor_mma<T>(second, q.x, q.y, q.z, q.w, key[c].z, key[c].w);
         }
     }
 
@@ -228,11 +208,11 @@ struct attend_sums {
     }
 
     /* One octet, this warp's first one or another; k, v: its first key's. */
-    __device__ void add(const attend_scratch<T, HD> *s, const C *k, const C *v, const attend_item &m, int key0,
+    __device__ void add(const attend_scratch<HD> *s, const T *k, const T *v, const attend_item &m, int key0,
                         float scale, bool is_first)
     {
         int g = threadIdx.x % 32 / 4;
-        const T *query = s->query[g < m.n_rows ? g : 0];
+        const T *query = (const T *)s->query[g < m.n_rows ? g : 0];
         float first[4] = {}, second[4] = {};
         values.load(v, m, key0); /* on their way together with the keys */
 #pragma unroll 1
@@ -245,7 +225,7 @@ struct attend_sums {
     }
 
     /* To the scratch, for the other warps. */
-    __device__ void store(attend_scratch<T, HD> *s, int n_rows)
+    __device__ void store(attend_scratch<HD> *s, int n_rows)
     {
         int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);

@@ -77,9 +77,9 @@ struct chain_layer {
     const void *norm[2], *norm_bias[2];
     const void *q_norm, *k_norm;
     void *k_cache, *v_cache;
-    const float *kv_scales; /* see struct heads */
-    float scale;            /* of q.k, times log2 e */
+    float scale; /* of q.k, times log2 e */
     int window;
+    const float *kv_scales; /* see struct heads */
 };
 
 /* Byte offsets in shared memory. */

@@ -383,7 +383,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
             let_next_begin();
         const expert_layer &more = expert_layer_of(a, sh, product / CHAIN_PRODUCTS); /* of the head: none */
         if (k == a.attention_before)
-            chain_attention<T, false, true, false, false>(a, sh, layer, epoch, more.sinks);
+            chain_attention<T, false, true, ATTEND_NUMBERS>(a, sh, layer, epoch, more.sinks);
         if (k == 2)
             expert_step<T, SLOTS, FORM, FULL>(ring, a, sh, layer, more, count, epoch);
         else if (k != 3)

@@ -265,11 +265,14 @@ __device__ static inline void chain_taps(const chain_args &a, const chain_shared
     }
 }
 
-/* grid: one block a multiprocessor, all resident. SLOTS: of the ring. FORM: of the weights that are codes. */
-template <typename T, int SLOTS, chain_form FORM>
+/* grid: one block a multiprocessor, all resident. SLOTS: of the ring. FORM: of the weights that are codes. FULL: keys
+ * and values are codes or, with 16-bit weights, may be, and then a sequence may have several tokens, and the residual
+ * stream be wanted; all others would pay for that in registers and instructions. */
+template <typename T, int SLOTS, chain_form FORM, bool FULL>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     persistent_kernel(const __grid_constant__ chain_args a)
 {
+    const attend_kind KIND = !FULL ? ATTEND_NUMBERS : FORM == FORM_NONE ? ATTEND_ANY : ATTEND_CODES;
     extern __shared__ __align__(1024) char shared[]; /* as the boxes of weights demand */
     const chain_shared sh = {shared, (chain_share *)(shared + a.at.shares)};
     weight_ring<SLOTS> ring(a, sh);
@@ -295,7 +298,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     chain_open_step(a, sh);
     chain_tell_shares(a);
     chain_embed<T, false>(a, sh, epoch);
-    if (FORM == FORM_NONE)
+    if (KIND == ATTEND_ANY)
         chain_taps<T>(a, sh, 0);
     for (int product = 0; product <= a.n_layers * CHAIN_PRODUCTS; product++) {
         int k = chain_index(a, product);
@@ -304,9 +307,9 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         if (k == CHAIN_HEAD && a.n_ranks == 1) /* else NCCL may gather the logits */
             let_next_begin();
         if (k == a.attention_before)
-            chain_attention<T, false, false, true, FORM == FORM_NONE>(a, sh, layer, epoch);
+            chain_attention<T, false, false, KIND>(a, sh, layer, epoch);
         chain_step<T, SLOTS, FORM>(ring, a, sh, product, k, layer, count, epoch);
-        if (FORM == FORM_NONE && k == CHAIN_PRODUCTS - 1)
+        if (KIND == ATTEND_ANY && k == CHAIN_PRODUCTS - 1)
             chain_taps<T>(a, sh, product / CHAIN_PRODUCTS + 1);
     }
     if (threadIdx.x == 0)
