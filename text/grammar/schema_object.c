@@ -50,7 +50,7 @@ static int other_escape(struct graph *g, const struct charset *used, char c, int
 
 struct name_end {
     int any;  /* what follows a character that leaves all names */
-    int wide; /* such a character that is not ASCII, and what follows */
+    int wide; /* such a character that is beyond ASCII, and what follows */
     int next; /* behind the closing quote */
 };
 
@@ -99,15 +99,12 @@ static int free_name(struct object *o, int next)
 {
     struct graph *g = o->b->g;
     struct names names = {err_calloc(g->e, (size_t)o->n, sizeof *names.name, "schema"), o->n};
-    struct charset wide = {0};
     if (names.name == NULL)
         return -1;
     for (int i = 0; i < o->n; i++)
         names.name[i] = o->member[i].name;
     qsort(names.name, (size_t)names.n, sizeof *names.name, compare_names);
-    charset_add(&wide, 0x80, 0x10ffff, g->e);
-    struct name_end end = {.any = schema_free_characters(o->b, next), .next = next};
-    end.wide = charset_utf8(g, &wide, end.any);
+    struct name_end end = {schema_free_characters(o->b, next), schema_wide_characters(o->b, next), next};
     int start = graph_text(g, "\"", 1, other_names(g, &names, 0, names.n, 0, &end));
     free(names.name);
     return start;

@@ -21,6 +21,7 @@ struct schema_builder {
     struct schema_rule *rule; /* [n_rules] schemas that are rules, by address */
     int n_rules, rule_capacity;
     int any, characters;        /* rules of any value, and of any string behind its first quote; -1: not made yet */
+    int wide;                   /* the place within the latter where a character beyond ASCII comes first */
     int format[SCHEMA_FORMATS]; /* rules of strings with a format behind their first quote; -1 */
     json_t *made;               /* array of the schemas that merging made, which live as long as the builder */
     int depth, n_merges;
@@ -62,6 +63,8 @@ int schema_string(struct schema_builder *b, const json_t *schema, int next);
 int schema_characters(struct graph *g, int64_t min, int64_t max, int next);
 /* The same of a string of any length, once for all. */
 int schema_free_characters(struct schema_builder *b, int next);
+/* The same, of which the first one is beyond ASCII. */
+int schema_wide_characters(struct schema_builder *b, int next);
 int schema_object(struct schema_builder *b, const json_t *schema, int next);
 
 /* A member that is a whole number from 0 on; `missing` if it is not there. */
