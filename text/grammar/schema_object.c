@@ -49,15 +49,7 @@ static int other_escape(struct graph *g, const struct charset *used, char c, int
     return graph_bytes(g, '\\', '\\', graph_text(g, &c, 1, next));
 }
 
-struct name_end {
-    int any;  /* what follows a character that leaves all names */
-    int wide; /* such a character that is beyond ASCII, and what follows */
-    int next; /* behind the closing quote */
-    int but_of
-        [128]; /* any character but this one, which most places within names need, and what follows; -1: not made */
-};
-
-static int make_other(struct graph *g, struct charset *used, bool wide_used, const struct name_end *end)
+static int make_other(struct graph *g, struct charset *used, bool wide_used, const struct schema_names *end)
 {
     int start = graph_either(g, other_escape(g, used, '"', end->any), other_escape(g, used, '\\', end->any));
     charset_add(used, 0, 0x1f, g->e);
@@ -69,7 +61,7 @@ static int make_other(struct graph *g, struct charset *used, bool wide_used, con
 }
 
 /* A character that none of the names goes on with. */
-static int other_character(struct graph *g, struct charset *used, bool wide_used, struct name_end *end)
+static int other_character(struct graph *g, struct charset *used, bool wide_used, struct schema_names *end)
 {
     if (wide_used || used->n != 1 || used->first[0] != used->last[0])
         return make_other(g, used, wide_used, end);
@@ -79,7 +71,8 @@ static int other_character(struct graph *g, struct charset *used, bool wide_used
 }
 
 /* The rest of a name that begins as names [from, to) do up to byte `at` and is none of them. */
-static int other_names(struct graph *g, const struct names *names, int from, int to, size_t at, struct name_end *end)
+static int other_names(struct graph *g, const struct names *names, int from, int to, size_t at,
+                       struct schema_names *end)
 {
     struct charset used = {0};
     bool complete = false, wide_used = false;
@@ -115,9 +108,12 @@ static int free_name(struct object *o, int next)
     for (int i = 0; i < o->n; i++)
         names.name[i] = o->member[i].name;
     qsort(names.name, (size_t)names.n, sizeof *names.name, compare_names);
-    struct name_end end = {schema_free_characters(o->b, next), schema_wide_characters(o->b, next), next, {0}};
-    memset(end.but_of, -1, sizeof end.but_of);
-    int start = other_names(g, &names, 0, names.n, 0, &end);
+    if (o->b->names.next != next) {
+        o->b->names =
+            (struct schema_names){schema_free_characters(o->b, next), schema_wide_characters(o->b, next), next, {0}};
+        memset(o->b->names.but_of, -1, sizeof o->b->names.but_of);
+    }
+    int start = other_names(g, &names, 0, names.n, 0, &o->b->names);
     free(names.name);
     return start;
 }
@@ -202,10 +198,10 @@ static int free_pair(struct object *o, const json_t *schema)
         return pattern_pair(o, patterns);
     if (json_is_false(more))
         return -1;
-    int value = more == NULL ? -1 : pair_value(b, more, graph_return(b->g));
-    if (more == NULL)
-        value = graph_text(b->g, ":", 1, graph_space(b->g, schema_any(b, graph_return(b->g))));
-    return free_name(o, value);
+    bool any = more == NULL || json_is_true(more);
+    if (any && b->any_value < 0)
+        b->any_value = graph_text(b->g, ":", 1, graph_space(b->g, schema_any(b, graph_return(b->g))));
+    return free_name(o, any ? b->any_value : pair_value(b, more, graph_return(b->g)));
 }
 
 /* ---- members in their order ---- */
