@@ -112,7 +112,7 @@ int graph_space(struct graph *g, int next)
     return graph_call(g, g->space, next);
 }
 
-/* Which nodes lead to the end, found from there: each node is looked at once for each that it leads to. */
+/* Nodes that lead to the end, found from there: each is looked at once for each that it leads to. */
 struct pruning {
     const struct graph *g;
     bool *ends;      /* [g->n] */
