@@ -33,6 +33,7 @@ void model_word_encode(struct wire_out *w, const struct model_word *m)
     wire_put_i32(w, m->slot);
     wire_put_i32(w, (int32_t)m->why.code);
     put_text(w, m->why.text);
+    wire_put_u64(w, (uint64_t)m->free_before);
     wire_put_u64(w, (uint64_t)m->freed);
     for (int i = 0; i < N_LOAD_PHASES; i++)
         wire_put_f64(w, m->phases.seconds[i]);
@@ -76,6 +77,7 @@ static void get_word(struct wire_in *w, struct model_word *m, int n_slots)
     get_text(w, why, sizeof why, 0, "an error's text");
     if (code != ERR_NONE)
         ERR(&m->why, code, "%s", why);
+    m->free_before = (int64_t)wire_get_u64(w);
     m->freed = (int64_t)wire_get_u64(w);
     for (int i = 0; i < N_LOAD_PHASES; i++)
         m->phases.seconds[i] = wire_get_f64(w);

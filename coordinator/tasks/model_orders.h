@@ -34,10 +34,10 @@ struct model_word {
         MODEL_ENDED   /* no more words, nor reports */
     } kind;
     int slot;
-    struct err why;            /* FAILED */
-    int64_t freed;             /* GONE: bytes that the device has more of, by its own number */
-    enum signal_wish wish;     /* SIGNAL */
-    struct load_phases phases; /* READY: of the load, GONE: since then */
+    struct err why;             /* FAILED */
+    int64_t free_before, freed; /* GONE: bytes that the device had free, and has more of now, by its own number */
+    enum signal_wish wish;      /* SIGNAL */
+    struct load_phases phases;  /* READY: of the load, GONE: since then */
 };
 
 #endif
