@@ -62,6 +62,13 @@ void lexicon_close(struct lexicon *l);
  * nodes were visited. */
 int lexicon_mask(const struct lexicon *l, struct machine *m, int state, uint32_t *mask);
 
+/* Another state, to which most characters lead that may come in this one, and in which they stay: tokens that begin
+ * with them may come in both or in none. MACHINE_DEAD: there is none. */
+int lexicon_near(struct machine *m, int state);
+/* The mask of a state, from that of such another one, which is there already: only paths behind which the two differ
+ * are followed. Returns how many nodes were visited. */
+int lexicon_mask_from(const struct lexicon *l, struct machine *m, int state, int near, uint32_t *mask);
+
 /* The state behind a token. MACHINE_DEAD: it cannot come, or has no text. */
 int lexicon_take(const struct lexicon *l, struct machine *m, int state, int32_t token);
 

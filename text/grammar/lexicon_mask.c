@@ -6,11 +6,6 @@
 
 #define FEW_BYTES 8 /* of ASCII: too few to look for more than the paths that they begin */
 
-static inline void clear_bit(uint32_t *mask, int32_t token)
-{
-    mask[token / 32] &= ~(1u << token % 32);
-}
-
 static inline void set_tokens(const struct lexicon_tree *tree, const struct lexicon_node *node, uint32_t *mask)
 {
     if (node->token >= 0)
@@ -117,7 +112,7 @@ static void clear_plain(const struct lexicon *l, uint32_t *mask, int node)
 {
     const struct lexicon_plain *first = l->in_order + l->plain_before[node];
     for (int i = 0, n = count_plain(l, node); i < n; i++)
-        clear_bit(mask, first[i].token);
+        lexicon_clear_bit(mask, first[i].token);
 }
 
 /* The tokens of a node that is come to in this state behind so many characters. Where plain characters may come, those
