@@ -309,7 +309,7 @@ __device__ static inline void attend_numbers(attend_sums<T, HD> &sums, const att
 
 /* In persistent_attention_codes.cuh, for kernels that know codes. */
 template <int HD>
-__device__ __forceinline__ static void attend_codes(attend_sums<__half, HD> &sums, const attend_scratch<HD> *s,
+__device__ __forceinline__ static void attend_codes(attend_sums<__half, HD> &sums, attend_scratch<HD> *s,
                                                     const chain_args &a, const chain_layer &layer, const attend_item &m,
                                                     int ids, float scale);
 
@@ -328,7 +328,7 @@ __device__ static inline void attend_part(const chain_args &a, const chain_share
         attend_codes<HD>(sums, s, a, layer, m, ids, layer.scale * attend_scale<CODES>(a, layer, 0, m.kv));
     else
         attend_numbers<T, HD>(sums, s, a, layer, m, ids);
-    sums.store(s, m.n_rows);
+    sums.template store<CODES>(s, m.n_rows);
     chain_sync();
     float value_scale = attend_scale<CODES>(a, layer, 1, m.kv);
     attend_finish<T, WIDE, HD, SINKS>(s, a, m, value_scale, epoch);

@@ -1,15 +1,14 @@
 /* kernels/cuda/step/persistent_attention_codes.cuh - keys and values that are codes of E4M3, in the persistent kernel's
  * attention. Codes become f16 by one instruction for two of them, whatever the type of activations: so the query is
  * f16, too, times a power of two that brings it into range, and so are the weights, which are at most 1. One number is
- * enough for a weight here, since a value has four bits of its own. An octet of codes takes half the registers of one
- * of numbers, so a warp has CODE_OCTETS of them on their way: with fewer bytes in flight memory would be no faster. */
+ * enough for a weight here, since a value has four bits of its own. An octet of codes is half as many bytes as one of
+ * numbers, so a warp has two on their way, or memory would be no faster: one to registers, one to shared memory, since
+ * registers for both would be spilled, and a spilled word is waited for. */
 #ifndef STEP_PERSISTENT_ATTENTION_CODES_CUH
 #define STEP_PERSISTENT_ATTENTION_CODES_CUH
 
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/step/persistent_attention.cuh"
-
-#define CODE_OCTETS 2 /* of a warp in registers */
 
 /* Eight codes to eight numbers. */
 __device__ static inline uint4 attend_decode(uint2 codes)
@@ -20,8 +19,8 @@ __device__ static inline uint4 attend_decode(uint2 codes)
     return make_uint4(low[0], low[1], high[0], high[1]);
 }
 
-/* Where a lane finds its elements of the keys and values of the warp's octets: these have the same place in their
- * blocks, since a warp has every second octet at most. */
+/* Where a lane finds its codes of the keys and values of the warp's octets: these have the same place in their blocks,
+ * since a warp has every second octet at most. */
 template <int HD>
 struct attend_code_place {
     const uint8_t *key, *value; /* in block 0 of the cache */
@@ -33,87 +32,216 @@ struct attend_code_place {
         static_assert(CHAIN_WARPS % (KV_BLOCK_TOKENS / ATTEND_KEYS) == 0, "a warp's octets have one place in a block");
         int g = threadIdx.x % 32 / 4, p = threadIdx.x % 4;
         size_t at = m.octet_at(a, 0, m.begin + threadIdx.x / 32);
-        key = (const uint8_t *)layer.k_cache + at + g * HD + p * 8;
-        value = (const uint8_t *)layer.v_cache + at + 2 * p * HD + g * 8;
+        key = (const uint8_t *)layer.k_cache + at + g * HD + p * 16;
+        value = (const uint8_t *)layer.v_cache + at + 2 * p * HD + g * (HD / 8);
     }
 };
 
-/* An octet: the elements of keys and values that attend_sums and attend_values have in a lane. */
+__device__ static inline uint4 code_words(const uint4 &w)
+{
+    return w;
+}
+__device__ static inline uint4 code_words(const uint2 &w)
+{
+    return make_uint4(w.x, w.y, 0, 0);
+}
+
+/* An octet: what a lane has of it, codes 64 c + 16 p .. of key g, and a eighth of values 2 p and 2 p + 1. */
 template <int HD>
 struct attend_code_octet {
-    uint2 key[HD / 32], value[2][HD / 64];
-    int block; /* of the cache; -1: there is no such octet */
+    using part = typename std::conditional<HD == 128, uint4, uint2>::type; /* of a value */
+    uint4 key[HD / 64];
+    part value[2];
 
-    /* block: set; key0: its first key. Values of unseen keys may be NaN: they must not meet their weight of 0. */
-    __device__ void load(const attend_code_place<HD> &from, const attend_item &m, int key0)
+    __device__ void load_key(const attend_code_place<HD> &from, int block)
     {
         if (block < 0)
             return;
-        ptrdiff_t at = (ptrdiff_t)block * from.block_bytes;
 #pragma unroll
-        for (int c = 0; c < HD / 32; c++)
-            key[c] = __ldcg((const uint2 *)(from.key + at + c * 32));
+        for (int c = 0; c < HD / 64; c++)
+            key[c] = __ldcg((const uint4 *)(from.key + (ptrdiff_t)block * from.block_bytes + c * 64));
+    }
+    /* Values of unseen keys may be NaN: they must not meet their weight of 0. */
+    __device__ void load_value(const attend_code_place<HD> &from, const attend_item &m, int block, int key0)
+    {
+        if (block < 0)
+            return;
 #pragma unroll
         for (int n = 0; n < 2; n++) {
             int pos = key0 + threadIdx.x % 4 * 2 + n;
-            bool seen = pos >= m.first && pos <= m.last;
-#pragma unroll
-            for (int c = 0; c < HD / 64; c++)
-                value[n][c] = seen ? __ldcg((const uint2 *)(from.value + at + n * HD + c * 64)) : make_uint2(0, 0);
+            value[n] = pos >= m.first && pos <= m.last
+                           ? __ldcg((const part *)(from.value + (ptrdiff_t)block * from.block_bytes + n * HD))
+                           : part{};
         }
     }
 };
 
-/* The octet with its first key key0 joins the sums. query: of this lane's head; scale: of that, too. */
+/* The same in shared memory, where each lane has a place of its own. */
 template <int HD>
-__device__ static inline void attend_add_codes(attend_sums<__half, HD> &sums, const attend_code_octet<HD> &octet,
-                                               const __half *query, const attend_item &m, int key0, float scale)
+struct attend_code_shared {
+    using octet = attend_code_octet<HD>;
+    uint4 key[HD / 64][32];
+    typename octet::part value[2][32];
+
+    __device__ void send_key(const attend_code_place<HD> &from, int block)
+    {
+        if (block >= 0)
+#pragma unroll
+            for (int c = 0; c < HD / 64; c++)
+                async_copy(&key[c][threadIdx.x % 32], from.key + (ptrdiff_t)block * from.block_bytes + c * 64, true);
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+    __device__ void send_value(const attend_code_place<HD> &from, const attend_item &m, int block, int key0)
+    {
+        if (block >= 0)
+#pragma unroll
+            for (int n = 0; n < 2; n++) {
+                int pos = key0 + threadIdx.x % 4 * 2 + n;
+                bool seen = pos >= m.first && pos <= m.last;
+                const uint8_t *w = from.value + (ptrdiff_t)block * from.block_bytes + n * HD;
+                if (HD == 128)
+                    async_copy(&value[n][threadIdx.x % 32], w, seen);
+                else
+                    asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(
+                                     (uint32_t)__cvta_generic_to_shared(&value[n][threadIdx.x % 32])),
+                                 "l"(w), "r"(seen ? 8 : 0)
+                                 : "memory");
+            }
+        asm volatile("cp.async.commit_group;" ::: "memory");
+    }
+};
+
+/* Waits until all but the last `LEFT` copies are there. */
+template <int LEFT>
+__device__ static inline void await_copies(void)
+{
+    asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
+
+/* Weights of this lane's two keys of an octet with first key key0. query: of this lane's head; scale: of that, too. */
+template <int HD, typename F>
+__device__ static inline uint32_t attend_score_codes(attend_sums<__half, HD> &sums, const __half *query,
+                                                     const attend_item &m, int key0, float scale, F key_word)
 {
     float first[4] = {}, second[4] = {};
 #pragma unroll
     for (int c = 0; c < HD / 32; c++) {
-        uint4 q = *(const uint4 *)(query + c * 32 + threadIdx.x % 4 * 8), key = attend_decode(octet.key[c]);
+        const uint4 codes = key_word(c / 2);
+        uint4 q = *(const uint4 *)(query + c / 2 * 64 + threadIdx.x % 4 * 16 + c % 2 * 8),
+              key = attend_decode(c % 2 == 0 ? make_uint2(codes.x, codes.y) : make_uint2(codes.z, codes.w));
         tensor_mma<__half>(first, q.x, q.y, q.z, q.w, key.x, key.y);
         tensor_mma<__half>(second, q.x, q.y, q.z, q.w, key.z, key.w);
     }
     float weight[2] = {first[0] + second[2], first[1] + second[3]}, keep = sums.weigh(weight, m, key0, scale);
     if (__any_sync(0xffffffffu, keep != 1.0f)) /* a new best is rare */
         sums.values.rescale(keep, m.n_rows);
-    uint32_t w = tensor_pack<__half>(weight[0], weight[1]);
-#pragma unroll
-    for (int c = 0; c < HD / 64; c++)
-        sums.values.template multiply<false>(c, attend_decode(octet.value[0][c]), attend_decode(octet.value[1][c]), w,
-                                             0);
+    return tensor_pack<__half>(weight[0], weight[1]);
 }
 
-/* All octets of this warp. ids: its blocks of the first 32; scale: of the keys' codes, too. */
 template <int HD>
-__device__ __forceinline__ static void attend_codes(attend_sums<__half, HD> &sums, const attend_scratch<HD> *s,
+__device__ static inline void attend_multiply_codes(attend_sums<__half, HD> &sums, const uint4 &even, const uint4 &odd,
+                                                    uint32_t w)
+{
+    sums.values.template multiply<false>(0, attend_decode(make_uint2(even.x, even.y)),
+                                         attend_decode(make_uint2(odd.x, odd.y)), w, 0);
+    if constexpr (HD == 128)
+        sums.values.template multiply<false>(1, attend_decode(make_uint2(even.z, even.w)),
+                                             attend_decode(make_uint2(odd.z, odd.w)), w, 0);
+}
+
+#ifndef CODE_WAY
+#define CODE_WAY 1
+#endif
+
+/* All octets of this warp, of which it has the odd ones come to its part of s->out. ids: its blocks of the first 32;
+ * scale: of the keys' codes, too. */
+template <int HD>
+__device__ __forceinline__ static void attend_codes(attend_sums<__half, HD> &sums, attend_scratch<HD> *s,
                                                     const chain_args &a, const chain_layer &layer, const attend_item &m,
                                                     int ids, float scale)
 {
-    int lane = threadIdx.x % 32, g = lane / 4, row = g < m.n_rows ? g : 0, octet0 = m.begin + (int)threadIdx.x / 32;
+    using octet = attend_code_octet<HD>;
+    using shared_octet = attend_code_shared<HD>;
+    static_assert(sizeof s->out[0] >= sizeof(shared_octet), "an octet has room");
+    const int STRIDE = CHAIN_WARPS * ATTEND_KEYS, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int row = lane / 4 < m.n_rows ? lane / 4 : 0, key0 = (m.begin + warp) * ATTEND_KEYS;
     const __half *query = (const __half *)s->query[row];
-    scale *= s->factor[row];
     const attend_code_place<HD> from(a, layer, m);
-    attend_code_octet<HD> octet[CODE_OCTETS];
-#pragma unroll
-    for (int k = 0; k < CODE_OCTETS; k++) {
-        octet[k].block = __shfl_sync(0xffffffffu, ids, k);
-        octet[k].load(from, m, (octet0 + k * CHAIN_WARPS) * ATTEND_KEYS);
-    }
+    scale *= s->factor[row];
+    int block = __shfl_sync(0xffffffffu, ids, 0), next = __shfl_sync(0xffffffffu, ids, 1);
+#if CODE_WAY == 1 /* registers and shared memory in turn */
+    shared_octet &odd = *(shared_octet *)s->out[warp][0];
+    octet even;
+    even.load_key(from, block);
+    even.load_value(from, m, block, key0);
+    odd.send_key(from, next);
+    odd.send_value(from, m, next, key0 + STRIDE);
 #pragma unroll 1
-    for (int i = 0; octet0 + i * CHAIN_WARPS < m.end; i += CODE_OCTETS)
-#pragma unroll
-        for (int k = 0; k < CODE_OCTETS; k++) {
-            int next = i + k + CODE_OCTETS, key0 = (octet0 + (i + k) * CHAIN_WARPS) * ATTEND_KEYS;
-            if (octet[k].block >= 0)
-                attend_add_codes<HD>(sums, octet[k], query, m, key0, scale);
-            if (next % 32 == 0)
-                ids = m.octet_block(next + lane);
-            octet[k].block = __shfl_sync(0xffffffffu, ids, next % 32);
-            octet[k].load(from, m, key0 + CODE_OCTETS * CHAIN_WARPS * ATTEND_KEYS);
+    for (int i = 2; key0 < m.end * ATTEND_KEYS; i += 2, key0 += 2 * STRIDE) {
+        if (i % 32 == 0)
+            ids = m.octet_block(i + lane);
+        if (block >= 0) {
+            uint32_t w = attend_score_codes<HD>(sums, query, m, key0, scale, [&](int c) { return even.key[c]; });
+            attend_multiply_codes<HD>(sums, code_words(even.value[0]), code_words(even.value[1]), w);
         }
+        block = __shfl_sync(0xffffffffu, ids, i % 32);
+        even.load_key(from, block);
+        even.load_value(from, m, block, key0 + 2 * STRIDE);
+        if (next >= 0) {
+            await_copies<0>();
+            uint32_t w =
+                attend_score_codes<HD>(sums, query, m, key0 + STRIDE, scale, [&](int c) { return odd.key[c][lane]; });
+            attend_multiply_codes<HD>(sums, code_words(odd.value[0][lane]), code_words(odd.value[1][lane]), w);
+        }
+        next = __shfl_sync(0xffffffffu, ids, i % 32 + 1);
+        odd.send_key(from, next);
+        odd.send_value(from, m, next, key0 + 3 * STRIDE);
+    }
+    await_copies<0>();
+#elif CODE_WAY == 4 /* shared memory alone */
+    shared_octet &there = *(shared_octet *)s->out[warp][0];
+    there.send_key(from, block);
+    there.send_value(from, m, block, key0);
+#pragma unroll 1
+    for (int i = 1; key0 < m.end * ATTEND_KEYS; i++, key0 += STRIDE) {
+        if (i % 32 == 0)
+            ids = m.octet_block(i + lane);
+        next = __shfl_sync(0xffffffffu, ids, i % 32);
+        uint32_t w = 0;
+        await_copies<1>();
+        if (block >= 0)
+            w = attend_score_codes<HD>(sums, query, m, key0, scale, [&](int c) { return there.key[c][lane]; });
+        there.send_key(from, next);
+        await_copies<1>();
+        if (block >= 0)
+            attend_multiply_codes<HD>(sums, code_words(there.value[0][lane]), code_words(there.value[1][lane]), w);
+        there.send_value(from, m, next, key0 + STRIDE);
+        block = next;
+    }
+    await_copies<0>();
+#else /* registers alone; 2: with octets to L2 */
+#pragma unroll 1
+    for (int i = 0; key0 < m.end * ATTEND_KEYS; i++, key0 += STRIDE) {
+        if (i > 0 && i % 32 == 0)
+            ids = m.octet_block(i + lane);
+        block = __shfl_sync(0xffffffffu, ids, i % 32);
+#if CODE_WAY == 2
+        next = i % 32 < 28 ? __shfl_sync(0xffffffffu, ids, i % 32 + 4) : -1;
+        if (next >= 0 && lane < 16) {
+            const uint8_t *line = (lane < 8 ? from.key - lane / 4 * HD - lane % 4 * 16
+                                            : from.value - lane % 4 * 2 * HD - lane / 4 * (HD / 8));
+            asm volatile("prefetch.global.L2 [%0];" ::"l"(line + (ptrdiff_t)next * from.block_bytes + lane % 8 * HD));
+        }
+#endif
+        if (block < 0)
+            continue;
+        octet now;
+        now.load_key(from, block);
+        now.load_value(from, m, block, key0);
+        uint32_t w = attend_score_codes<HD>(sums, query, m, key0, scale, [&](int c) { return now.key[c]; });
+        attend_multiply_codes<HD>(sums, code_words(now.value[0]), code_words(now.value[1]), w);
+    }
+#endif
 }
 
 #endif

@@ -69,7 +69,8 @@ struct attend_values {
             for (int k = 0; k < 4; k++)
                 out[i][k] *= kept[k % 2];
     }
-    /* to: [n_rows][HD] */
+    /* to: [n_rows][HD]. TOGETHER: a lane's eights are not 8 (8 i + g) .. but 8 (CHUNKS g + i) .. */
+    template <bool TOGETHER>
     __device__ void store(float *to, int n_rows) const
     {
         int g = threadIdx.x % 32 / 4, p = threadIdx.x % 4;
@@ -78,7 +79,8 @@ struct attend_values {
 #pragma unroll
             for (int i = 0; i < 2 * CHUNKS; i++)
                 if (2 * p + h < n_rows)
-                    *(float4 *)(to + (2 * p + h) * HD + (8 * (i / 2) + g) * 8 + i % 2 * 4) =
+                    *(float4 *)(to + (2 * p + h) * HD + (TOGETHER ? CHUNKS * g + i / 2 : 8 * (i / 2) + g) * 8 +
+                                i % 2 * 4) =
                         make_float4(out[2 * i][h], out[2 * i][2 + h], out[2 * i + 1][h], out[2 * i + 1][2 + h]);
     }
 };
@@ -140,6 +142,7 @@ struct attend_values<T, 256> {
                     out[h][e] *= kept;
             }
     }
+    template <bool>
     __device__ void store(float *to, int n_rows) const
     {
 #pragma unroll
@@ -224,7 +227,8 @@ struct attend_sums {
         values.add(v, m, key0, weight);
     }
 
-    /* To the scratch, for the other warps. */
+    /* To the scratch, for the other warps. TOGETHER: see attend_values */
+    template <bool TOGETHER>
     __device__ void store(attend_scratch<HD> *s, int n_rows)
     {
         int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -232,7 +236,7 @@ struct attend_sums {
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         if (lane % 4 == 0)
             s->sums[warp][lane / 4] = make_float2(best, sum);
-        values.store(s->out[warp][0], n_rows);
+        values.template store<TOGETHER>(s->out[warp][0], n_rows);
     }
 };
 
