@@ -1,9 +1,9 @@
 /* kernels/cuda/step/persistent_attention_codes.cuh - keys and values that are codes of E4M3, in the persistent kernel's
  * attention. Codes become f16 by one instruction for two of them, whatever the type of activations: so the query is
  * f16, too, times a power of two that brings it into range, and so are the weights, which are at most 1. One number is
- * enough for a weight here, since a value has four bits of its own. An octet of codes is half as many bytes as one of
- * numbers, so a warp has two on their way, or memory would be no faster: one to registers, one to shared memory, since
- * registers for both would be spilled, and a spilled word is waited for. */
+ * enough for a weight here, since a value has four bits of its own. An octet comes to shared memory, where s->out holds
+ * nothing yet: in registers it would be spilled, and loads to registers pass through what shared memory leaves of L1,
+ * 28 KiB. As soon as a warp has read its keys there the next octet's are asked for, and so values. */
 #ifndef STEP_PERSISTENT_ATTENTION_CODES_CUH
 #define STEP_PERSISTENT_ATTENTION_CODES_CUH
 
@@ -37,6 +37,7 @@ struct attend_code_place {
     }
 };
 
+/* Eight or sixteen codes of a value, as sixteen. */
 __device__ static inline uint4 code_words(const uint4 &w)
 {
     return w;
@@ -46,43 +47,15 @@ __device__ static inline uint4 code_words(const uint2 &w)
     return make_uint4(w.x, w.y, 0, 0);
 }
 
-/* An octet: what a lane has of it, codes 64 c + 16 p .. of key g, and a eighth of values 2 p and 2 p + 1. */
+/* An octet in shared memory, where each lane has places of its own: for codes 64 c + 16 p .. of key g, and for the
+ * eighth g of values 2 p and 2 p + 1. */
 template <int HD>
 struct attend_code_octet {
     using part = typename std::conditional<HD == 128, uint4, uint2>::type; /* of a value */
-    uint4 key[HD / 64];
-    part value[2];
-
-    __device__ void load_key(const attend_code_place<HD> &from, int block)
-    {
-        if (block < 0)
-            return;
-#pragma unroll
-        for (int c = 0; c < HD / 64; c++)
-            key[c] = __ldcg((const uint4 *)(from.key + (ptrdiff_t)block * from.block_bytes + c * 64));
-    }
-    /* Values of unseen keys may be NaN: they must not meet their weight of 0. */
-    __device__ void load_value(const attend_code_place<HD> &from, const attend_item &m, int block, int key0)
-    {
-        if (block < 0)
-            return;
-#pragma unroll
-        for (int n = 0; n < 2; n++) {
-            int pos = key0 + threadIdx.x % 4 * 2 + n;
-            value[n] = pos >= m.first && pos <= m.last
-                           ? __ldcg((const part *)(from.value + (ptrdiff_t)block * from.block_bytes + n * HD))
-                           : part{};
-        }
-    }
-};
-
-/* The same in shared memory, where each lane has a place of its own. */
-template <int HD>
-struct attend_code_shared {
-    using octet = attend_code_octet<HD>;
     uint4 key[HD / 64][32];
-    typename octet::part value[2][32];
+    part value[2][32];
 
+    /* Ask for the keys, or the values, of the octet in this block; -1: there is none. */
     __device__ void send_key(const attend_code_place<HD> &from, int block)
     {
         if (block >= 0)
@@ -91,6 +64,7 @@ struct attend_code_shared {
                 async_copy(&key[c][threadIdx.x % 32], from.key + (ptrdiff_t)block * from.block_bytes + c * 64, true);
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
+    /* Values of unseen keys may be NaN: they must not meet their weight of 0. */
     __device__ void send_value(const attend_code_place<HD> &from, const attend_item &m, int block, int key0)
     {
         if (block >= 0)
@@ -111,7 +85,7 @@ struct attend_code_shared {
     }
 };
 
-/* Waits until all but the last `LEFT` copies are there. */
+/* Waits until all copies but those of the last LEFT commits are there. */
 template <int LEFT>
 __device__ static inline void await_copies(void)
 {
@@ -119,18 +93,21 @@ __device__ static inline void await_copies(void)
 }
 
 /* Weights of this lane's two keys of an octet with first key key0. query: of this lane's head; scale: of that, too. */
-template <int HD, typename F>
-__device__ static inline uint32_t attend_score_codes(attend_sums<__half, HD> &sums, const __half *query,
-                                                     const attend_item &m, int key0, float scale, F key_word)
+template <int HD>
+__device__ static inline uint32_t attend_score_codes(attend_sums<__half, HD> &sums, const attend_code_octet<HD> &octet,
+                                                     const __half *query, const attend_item &m, int key0, float scale)
 {
     float first[4] = {}, second[4] = {};
 #pragma unroll
-    for (int c = 0; c < HD / 32; c++) {
-        const uint4 codes = key_word(c / 2);
-        uint4 q = *(const uint4 *)(query + c / 2 * 64 + threadIdx.x % 4 * 16 + c % 2 * 8),
-              key = attend_decode(c % 2 == 0 ? make_uint2(codes.x, codes.y) : make_uint2(codes.z, codes.w));
-        tensor_mma<__half>(first, q.x, q.y, q.z, q.w, key.x, key.y);
-        tensor_mma<__half>(second, q.x, q.y, q.z, q.w, key.z, key.w);
+    for (int c = 0; c < HD / 64; c++) {
+        const uint4 codes = octet.key[c][threadIdx.x % 32];
+        const uint2 half[2] = {make_uint2(codes.x, codes.y), make_uint2(codes.z, codes.w)};
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            uint4 q = *(const uint4 *)(query + c * 64 + threadIdx.x % 4 * 16 + k * 8), key = attend_decode(half[k]);
+            tensor_mma<__half>(first, q.x, q.y, q.z, q.w, key.x, key.y);
+            tensor_mma<__half>(second, q.x, q.y, q.z, q.w, key.z, key.w);
+        }
     }
     float weight[2] = {first[0] + second[2], first[1] + second[3]}, keep = sums.weigh(weight, m, key0, scale);
     if (__any_sync(0xffffffffu, keep != 1.0f)) /* a new best is rare */
@@ -139,9 +116,10 @@ __device__ static inline uint32_t attend_score_codes(attend_sums<__half, HD> &su
 }
 
 template <int HD>
-__device__ static inline void attend_multiply_codes(attend_sums<__half, HD> &sums, const uint4 &even, const uint4 &odd,
+__device__ static inline void attend_multiply_codes(attend_sums<__half, HD> &sums, const attend_code_octet<HD> &octet,
                                                     uint32_t w)
 {
+    const uint4 even = code_words(octet.value[0][threadIdx.x % 32]), odd = code_words(octet.value[1][threadIdx.x % 32]);
     sums.values.template multiply<false>(0, attend_decode(make_uint2(even.x, even.y)),
                                          attend_decode(make_uint2(odd.x, odd.y)), w, 0);
     if constexpr (HD == 128)
@@ -149,99 +127,39 @@ __device__ static inline void attend_multiply_codes(attend_sums<__half, HD> &sum
                                              attend_decode(make_uint2(odd.z, odd.w)), w, 0);
 }
 
-#ifndef CODE_WAY
-#define CODE_WAY 1
-#endif
-
-/* All octets of this warp, of which it has the odd ones come to its part of s->out. ids: its blocks of the first 32;
- * scale: of the keys' codes, too. */
+/* All octets of this warp. ids: its blocks of the first 32; scale: of the keys' codes, too. */
 template <int HD>
 __device__ __forceinline__ static void attend_codes(attend_sums<__half, HD> &sums, attend_scratch<HD> *s,
                                                     const chain_args &a, const chain_layer &layer, const attend_item &m,
                                                     int ids, float scale)
 {
-    using octet = attend_code_octet<HD>;
-    using shared_octet = attend_code_shared<HD>;
-    static_assert(sizeof s->out[0] >= sizeof(shared_octet), "an octet has room");
+    static_assert(sizeof s->out[0] >= sizeof(attend_code_octet<HD>), "a warp's octet has room");
     const int STRIDE = CHAIN_WARPS * ATTEND_KEYS, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int row = lane / 4 < m.n_rows ? lane / 4 : 0, key0 = (m.begin + warp) * ATTEND_KEYS;
     const __half *query = (const __half *)s->query[row];
     const attend_code_place<HD> from(a, layer, m);
+    attend_code_octet<HD> &octet = *(attend_code_octet<HD> *)s->out[warp][0];
     scale *= s->factor[row];
-    int block = __shfl_sync(0xffffffffu, ids, 0), next = __shfl_sync(0xffffffffu, ids, 1);
-#if CODE_WAY == 1 /* registers and shared memory in turn */
-    shared_octet &odd = *(shared_octet *)s->out[warp][0];
-    octet even;
-    even.load_key(from, block);
-    even.load_value(from, m, block, key0);
-    odd.send_key(from, next);
-    odd.send_value(from, m, next, key0 + STRIDE);
-#pragma unroll 1
-    for (int i = 2; key0 < m.end * ATTEND_KEYS; i += 2, key0 += 2 * STRIDE) {
-        if (i % 32 == 0)
-            ids = m.octet_block(i + lane);
-        if (block >= 0) {
-            uint32_t w = attend_score_codes<HD>(sums, query, m, key0, scale, [&](int c) { return even.key[c]; });
-            attend_multiply_codes<HD>(sums, code_words(even.value[0]), code_words(even.value[1]), w);
-        }
-        block = __shfl_sync(0xffffffffu, ids, i % 32);
-        even.load_key(from, block);
-        even.load_value(from, m, block, key0 + 2 * STRIDE);
-        if (next >= 0) {
-            await_copies<0>();
-            uint32_t w =
-                attend_score_codes<HD>(sums, query, m, key0 + STRIDE, scale, [&](int c) { return odd.key[c][lane]; });
-            attend_multiply_codes<HD>(sums, code_words(odd.value[0][lane]), code_words(odd.value[1][lane]), w);
-        }
-        next = __shfl_sync(0xffffffffu, ids, i % 32 + 1);
-        odd.send_key(from, next);
-        odd.send_value(from, m, next, key0 + 3 * STRIDE);
-    }
-    await_copies<0>();
-#elif CODE_WAY == 4 /* shared memory alone */
-    shared_octet &there = *(shared_octet *)s->out[warp][0];
-    there.send_key(from, block);
-    there.send_value(from, m, block, key0);
+    int block = __shfl_sync(0xffffffffu, ids, 0);
+    octet.send_key(from, block);
+    octet.send_value(from, m, block, key0);
 #pragma unroll 1
     for (int i = 1; key0 < m.end * ATTEND_KEYS; i++, key0 += STRIDE) {
         if (i % 32 == 0)
             ids = m.octet_block(i + lane);
-        next = __shfl_sync(0xffffffffu, ids, i % 32);
+        int next = __shfl_sync(0xffffffffu, ids, i % 32);
         uint32_t w = 0;
         await_copies<1>();
         if (block >= 0)
-            w = attend_score_codes<HD>(sums, query, m, key0, scale, [&](int c) { return there.key[c][lane]; });
-        there.send_key(from, next);
+            w = attend_score_codes<HD>(sums, octet, query, m, key0, scale);
+        octet.send_key(from, next);
         await_copies<1>();
         if (block >= 0)
-            attend_multiply_codes<HD>(sums, code_words(there.value[0][lane]), code_words(there.value[1][lane]), w);
-        there.send_value(from, m, next, key0 + STRIDE);
+            attend_multiply_codes<HD>(sums, octet, w);
+        octet.send_value(from, m, next, key0 + STRIDE);
         block = next;
     }
     await_copies<0>();
-#else /* registers alone; 2: with octets to L2 */
-#pragma unroll 1
-    for (int i = 0; key0 < m.end * ATTEND_KEYS; i++, key0 += STRIDE) {
-        if (i > 0 && i % 32 == 0)
-            ids = m.octet_block(i + lane);
-        block = __shfl_sync(0xffffffffu, ids, i % 32);
-#if CODE_WAY == 2
-        next = i % 32 < 28 ? __shfl_sync(0xffffffffu, ids, i % 32 + 4) : -1;
-        if (next >= 0 && lane < 16) {
-            const uint8_t *line = (lane < 8 ? from.key - lane / 4 * HD - lane % 4 * 16
-                                            : from.value - lane % 4 * 2 * HD - lane / 4 * (HD / 8));
-            asm volatile("prefetch.global.L2 [%0];" ::"l"(line + (ptrdiff_t)next * from.block_bytes + lane % 8 * HD));
-        }
-#endif
-        if (block < 0)
-            continue;
-        octet now;
-        now.load_key(from, block);
-        now.load_value(from, m, block, key0);
-        uint32_t w = attend_score_codes<HD>(sums, query, m, key0, scale, [&](int c) { return now.key[c]; });
-        attend_multiply_codes<HD>(sums, code_words(now.value[0]), code_words(now.value[1]), w);
-    }
-#endif
 }
 
 #endif
