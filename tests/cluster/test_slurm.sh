@@ -75,7 +75,7 @@ batch_until_done() {
     check "SIGUSR1 before the limit: queued again" "$(cat lockstep-batch-"$job".log; scontrol show job "$job")" \
         [ "$(field "$job" Restarts)" = 1 -a "$before" -gt 0 -a "$before" -lt 1000 ]
     scontrol update job="$job" StartTime=now+2 TimeLimit=10
-    wait_until 90 is_over "$job"
+    wait_until 300 is_over "$job"
     check "and it ends with status 0" "$(scontrol show job "$job"; grep "JobId=$job" "$dir/c.log"; cat lockstep-batch-"$job".log)" \
         [ "$(field "$job" ExitCode)" = 0:0 ]
     check_once "every id once" 1000 batch.out
