@@ -245,6 +245,10 @@ static json_t *model_object(const struct reply_model *m, bool *good)
     reply_put(model, "waiting", json_integer(m->waiters), good);
     reply_put(model, "idle_s", m->idle_s >= 0 ? json_real(m->idle_s) : json_null(), good);
     reply_put(model, "freed_bytes", m->has_freed ? json_integer(m->freed) : json_null(), good);
+    if (m->has_freed) {
+        reply_put(model, "free_before_bytes", json_integer(m->free_before), good);
+        reply_put(model, "free_after_bytes", json_integer(m->free_before + m->freed), good);
+    }
     if (m->why != NULL)
         reply_put(model, "reason", reply_text(m->why), good);
     return model;

@@ -175,8 +175,11 @@ static void let_go(struct crew *c, const struct residents_news *news)
         return;
     }
     forget(c, news->model);
-    crew_say(
-        c, (struct model_word){.kind = MODEL_GONE, .slot = news->model, .freed = news->freed, .phases = news->phases});
+    crew_say(c, (struct model_word){.kind = MODEL_GONE,
+                                    .slot = news->model,
+                                    .free_before = news->free_before,
+                                    .freed = news->freed,
+                                    .phases = news->phases});
 }
 
 void crew_hear(void *context, const struct residents_news *news)

@@ -1,6 +1,7 @@
 /* coordinator/batch/status.c - see status.h. */
 #include "coordinator/batch/status.h"
 #include "coordinator/batch/walltime.h"
+#include "coordinator/metrics/metrics_text.h"
 #include "protocol/reply_parts.h"
 
 #include <inttypes.h>

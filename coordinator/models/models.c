@@ -413,10 +413,11 @@ static void take_gone(struct models *m, int i, int set, const struct model_word 
     add_phases(entry, &w->phases);
     entry->counts.unloads++;
     entry->counts.unloading += now - copy->since;
+    entry->counts.free_before = w->free_before;
     entry->counts.freed = w->freed;
-    log_note("model %s is unloaded%s in %.3f s: %lld bytes counted, %lld more are free", entry->name,
+    log_note("model %s is unloaded%s in %.3f s: %lld bytes counted, %lld more are free than %lld", entry->name,
              name_set(m, set, where), now - copy->since, (long long)m->placement.set[set].model[i].bytes,
-             (long long)w->freed);
+             (long long)w->freed, (long long)w->free_before);
     replicas_clear(m->replicas, replica_of(m, i, set));
     shut(m, copy);
     placement_unloaded(&m->placement, i, set);

@@ -52,8 +52,8 @@ struct model_counts {
     uint64_t invocations, hits; /* requests; of these, whose model was loaded */
     uint64_t loads, unloads, failures;
     double waited, unpacking, loading, unloading; /* s: of requests for it; of its archive; until it was ready, gone */
-    int64_t freed;                                /* by the last unloading, in the device's own number */
-    struct load_phases phases;                    /* parts of `loading`, but for what is recorded later */
+    int64_t free_before, freed; /* bytes free before the last unloading, and more since, in the device's own number */
+    struct load_phases phases;  /* parts of `loading`, but for what is recorded later */
 };
 
 /* A model on one set of ranks. */

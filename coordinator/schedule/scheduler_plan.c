@@ -141,7 +141,7 @@ static void note_prompt(struct scheduler *s, struct request *r, int n)
 }
 
 /* Tokens of several for one sequence come behind those of sequences that feed one, which a step computes as it does
- * those of a decode step (rank/step/step.c, count_alone). Where a prompt is scored the next one's room depends on it,
+ * those of a decode step (rank/step/submit.c, count_alone). Where a prompt is scored the next one's room depends on it,
  * so it stays in its place. */
 static bool comes_behind(const struct request *r, int n)
 {

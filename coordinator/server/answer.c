@@ -120,6 +120,7 @@ static struct reply_model describe_model(const struct server *s, int i)
                             .waiters = d.n_waiters,
                             .idle_s = many && d.last_used > 0 ? seconds_now() - d.last_used : -1,
                             .has_freed = m->entry[i].counts.unloads > 0,
+                            .free_before = m->entry[i].counts.free_before,
                             .freed = m->entry[i].counts.freed};
     if (d.state == DEPLOY_FAILED)
         r.why = m->entry[i].why.message;

@@ -31,7 +31,8 @@ struct residents_news {
     bool held;            /* FAILED: a rollback is wanted */
     struct err why;       /* FAILED */
     struct limits limits; /* READY */
-    int64_t freed;        /* GONE: bytes that this device has more of than before, by its own number */
+    int64_t free_before,
+        freed; /* GONE: bytes of this device that were free before, and more since, by its own number */
     /* READY: of this load, from LOAD_PHASE_BEGIN on. GONE: what was recorded since. */
     struct load_phases phases;
 };

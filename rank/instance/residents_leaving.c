@@ -18,9 +18,9 @@ static void free_memory(struct leaving *g)
 {
     struct residents *r = g->all;
     (void)pthread_mutex_lock(&r->memory);
-    int64_t before = free_bytes(r);
+    g->free_before = free_bytes(r);
     instance_close(g->instance);
-    g->grown = free_bytes(r) - before;
+    g->grown = free_bytes(r) - g->free_before;
     (void)pthread_mutex_unlock(&r->memory);
     free(g->instance);
     g->instance = NULL;
@@ -78,7 +78,8 @@ static void poll_one(struct residents *r, struct leaving *g)
     MPI_CHECK(MPI_Testall(r->world->n_ranks, g->request, &all, MPI_STATUSES_IGNORE));
     if (!all)
         return;
-    struct residents_news news = {.event = RESIDENTS_GONE, .model = g->model, .freed = g->grown};
+    struct residents_news news = {
+        .event = RESIDENTS_GONE, .model = g->model, .free_before = g->free_before, .freed = g->grown};
     news.phases.seconds[LOAD_PHASE_RECORD] = g->seconds;
     leaving_finish(r, g->model);
     residents_tell(r, news);

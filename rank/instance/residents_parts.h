@@ -33,12 +33,12 @@ struct leaving {
     struct instance *instance;
     struct residents *all;
     pthread_t thread;
-    bool running, told;   /* told: this rank has told */
-    atomic_bool done;     /* the thread has nothing more to do */
-    bool freed;           /* it has freed the memory */
-    double seconds;       /* of what was recorded since it was reported last */
-    int64_t grown;        /* bytes that are free again */
-    MPI_Request *request; /* [ranks] of words to rank 0 */
+    bool running, told;         /* told: this rank has told */
+    atomic_bool done;           /* the thread has nothing more to do */
+    bool freed;                 /* it has freed the memory */
+    double seconds;             /* of what was recorded since it was reported last */
+    int64_t free_before, grown; /* bytes of the device that were free before, and that are free again */
+    MPI_Request *request;       /* [ranks] of words to rank 0 */
 };
 
 static inline void residents_tell(struct residents *r, struct residents_news news)

@@ -1,4 +1,4 @@
-/* rank/step/engine.c - see engine.h: taking and giving back the working memory. rank/step/step.c executes. */
+/* rank/step/engine.c - see engine.h: taking and giving back the working memory. submit.c runs steps. */
 #include "rank/step/engine.h"
 #include "base/log.h"
 #include "rank/model/slab.h"

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "rank/step/step.h"
+#include "rank/step/step_inputs.h"
 #include "rank/world/agree.h"
 #include "rank/world/fatal.h"
 

@@ -1,5 +1,4 @@
-/* rank/step/step.h - the device's part of a step, for those that run or record it: rank/step/step.c itself,
- * rank/step/graphs.c. */
+/* rank/step/step.h - the device's part of a step, for those that run it (submit.c) or record it (graphs.c). */
 #ifndef STEP_STEP_H
 #define STEP_STEP_H
 
@@ -22,7 +21,8 @@ static inline struct step_shape step_decode_shape(int n)
  * results there. persistent: a decode step as one operation. Collective. */
 void step_execute(struct engine *g, const struct step_flight *f, const struct step_shape *shape, bool persistent);
 
-/* Index arrays of a decode step of n tokens that belong to no sequence, for every flight. */
-void step_fill_empty(struct engine *g, int n);
+/* The tokens, chosen from logits that are there, and on their way to the flight's memory; step_execute has done so
+ * unless they are late. */
+void step_choose(struct engine *g, const struct step_flight *f, int n_sampled, int n_scored);
 
 #endif

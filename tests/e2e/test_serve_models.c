@@ -71,6 +71,10 @@ static void operations(const struct serving *s)
     case_check(zoo_operate(s, "pin", 0, ",\"pinned\":false") == 200 && zoo_operate(s, "unload", 0, "") == 200 &&
                    zoo_is(s, 0, "known"),
                "not pinned any more");
+    double before = zoo_number(s, 0, "free_before_bytes"), after = zoo_number(s, 0, "free_after_bytes");
+    case_check(before > 0 && after - before == zoo_number(s, 0, "freed_bytes") &&
+                   serving_metric_of(s, "model_unload_free_after_bytes", "model", zoo.model[0].name) == after,
+               "%.0f bytes free before it was unloaded, %.0f after", before, after);
     int code = zoo_story(s, 0, ",\"wait\":false");
     case_check(code == 503, "wait false: %d, expected 503", code);
     for (double until = seconds_now() + process_patience(30); !zoo_is(s, 0, "ready") && seconds_now() < until;)

@@ -165,6 +165,15 @@ static void masks_are_exact(void **state)
         {FORM_REGEX, "\"[A-Z][a-z]+( [a-z]+){2,6}\\\\.\""},
         {FORM_REGEX, "\"(.|\\n)*\""},
         {FORM_CHOICE, "[\"once upon\",\"once\",\"upon\"]"},
+        /* Two rules of strings that are left for the same place. */
+        {FORM_SCHEMA,
+         "{\"type\":\"object\",\"properties\":{\"t\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"string\","
+         "\"format\":\"email\"}]}},\"required\":[\"t\"]}"},
+        {FORM_SCHEMA,
+         "{\"type\":\"object\",\"properties\":{\"\u0436\":{\"type\":\"null\"},\"o\\\"o\":{\"type\":\"null\"}},"
+         "\"additionalProperties\":{\"type\":\"object\",\"properties\":{\"lit\":{\"type\":\"null\"},\"little\":{"
+         "\"type\":"
+         "\"null\"}}}}"},
     };
     uint64_t seed = 11;
     int n_complete = 0;
@@ -267,6 +276,13 @@ static void chains_are_exact(void **state)
         "{\"type\":\"string\",\"pattern\":\"^.{2,5}$\"}",
         "{\"type\":\"string\",\"pattern\":\"^[A-Z][a-z]*[0-9]{1,9}$\"}",
         "{\"type\":\"string\",\"pattern\":\"^[a-h0-9]{4,9}[A-Z]$\"}",
+        "{\"type\":\"string\",\"pattern\":\"^[A-Za-z0-9]{2,4}-[0-9A-L]{3,20}[.]$\"}",
+        "{\"type\":\"string\",\"pattern\":\"^([a-h]|[0-9])+5?[A-L]{16}$\"}",
+        "{\"type\":\"string\",\"pattern\":\"^[\\\\w.-]+$\",\"minLength\":2,\"maxLength\":15}",
+        "{\"type\":\"string\",\"minLength\":2,\"maxLength\":9}",
+        "{\"type\":\"object\",\"properties\":{\"abc\":{\"type\":\"string\"},\"AB\":{\"type\":\"string\"},"
+        "\"ab\":{}},\"additionalProperties\":{\"type\":\"string\"}}",
+        "{\"type\":\"object\",\"properties\":{\"a\\u0410b\":{},\"\\u0411\":{}}}",
     };
     struct tokenizer *kept = tokenizer;
     struct lexicon_keeper crowd;
@@ -444,6 +460,63 @@ static void walks_are_bounded(void **state)
         close_companion(&c[k]);
     }
     free(mask);
+}
+
+/* Names that are not listed have the mask of free strings but for those that begin like listed ones. */
+static void names_are_near_strings(void **state)
+{
+    (void)state;
+    static const char source[] =
+        "{\"type\":\"object\",\"properties\":{\"once\":{\"type\":\"null\"},\"on\":{\"type\":\"null\"}}}";
+    struct form *form;
+    struct err e = {0};
+    struct grammar_run r;
+    assert_int_equal(form_open_text(&form, FORM_SCHEMA, source, sizeof source - 1, &e), 0);
+    assert_int_equal(grammar_run_open(&r, &form->grammar, lexicon, &e), 0);
+    int at = r.now.state, free_name = -1;
+    for (const char *c = "{\"on"; *c != '\0'; c++) {
+        at = machine_next(r.machine, at, (unsigned char)*c);
+        if (*c == '{')
+            assert_true(lexicon_near(r.machine, at) < 0);
+        else if (free_name < 0)
+            free_name = lexicon_near(r.machine, at);
+        else
+            assert_int_equal(lexicon_near(r.machine, at), free_name);
+    }
+    assert_true(free_name >= 0);
+    assert_int_equal(machine_next(r.machine, machine_next(r.machine, at, 0xd0), 0xb6), free_name);
+    assert_true(lexicon_near(r.machine, free_name) < 0);
+    grammar_run_close(&r);
+    form_close(form);
+}
+
+/* Masks that were kept are found; of too many those that nobody asked for go. */
+static void kept_masks_are_bounded(void **state)
+{
+    (void)state;
+    enum { MANY = 3 * MASKS_SETS * MASKS_WAYS };
+    struct masks *masks = calloc(1, sizeof *masks);
+    const struct masks_key asked = {7, -1, 0};
+    uint32_t mask[2] = {0};
+    int n_there = 0;
+    masks_keep(masks, &asked, mask, 2);
+    for (int i = 0; i < MANY; i++) {
+        const struct masks_key key = {(uint64_t)i % 3 + 1, i / 3, i % 2};
+        assert_null(masks_find(masks, &key));
+        assert_non_null(masks_find(masks, &asked));
+        mask[1] = (uint32_t)i;
+        masks_keep(masks, &key, mask, 2);
+    }
+    for (int i = 0; i < MANY; i++) {
+        const struct masks_key key = {(uint64_t)i % 3 + 1, i / 3, i % 2}, other = {key.walk, key.state, !key.n_tidied};
+        const uint32_t *found = masks_find(masks, &key);
+        assert_true(found == NULL || found[1] == (uint32_t)i);
+        assert_null(masks_find(masks, &other));
+        n_there += found != NULL;
+    }
+    assert_in_range(n_there, MASKS_SETS * MASKS_WAYS / 2, MASKS_SETS * MASKS_WAYS - 1);
+    masks_close(masks);
+    free(masks);
 }
 
 /* Runs whose states alone fill the machine part, so that it does not forget at each mask, and go on right. */
@@ -638,6 +711,8 @@ int main(void)
         cmocka_unit_test(forced_text),
         cmocka_unit_test(runs_share_what_they_find),
         cmocka_unit_test(walks_are_bounded),
+        cmocka_unit_test(names_are_near_strings),
+        cmocka_unit_test(kept_masks_are_bounded),
         cmocka_unit_test(crowded_runs_part),
         cmocka_unit_test(long_runs),
         cmocka_unit_test(lengths_are_no_effort),

@@ -531,10 +531,10 @@ static void models_there(void **state)
     struct model_order *o = next(s.link.control[1]);
     assert_true(o->kind == MODEL_DROP && o->slot == 2);
     free(o);
-    say_word(&s, &(struct model_word){.kind = MODEL_GONE, .slot = 2, .freed = -77});
+    say_word(&s, &(struct model_word){.kind = MODEL_GONE, .slot = 2, .free_before = 1000, .freed = -77});
     say_word(&s, &(struct model_word){.kind = MODEL_ENDED});
     struct model_word *w = next(s.control[1][0]);
-    assert_true(w->kind == MODEL_GONE && w->freed == -77);
+    assert_true(w->kind == MODEL_GONE && w->free_before == 1000 && w->freed == -77);
     free(w);
     w = next(s.control[1][0]);
     assert_int_equal(w->kind, MODEL_ENDED);

@@ -254,14 +254,15 @@ static void operations(void **state)
            "\"kv-fp8\",\"ranks\":2,\"groups\":1,\"vocab_size\":100,\"max_model_len\":64,\"chat_template\":null,"
            "\"state\":\"ready\"}}");
     const struct reply_model many[2] = {
-        {"a", "gpt2", "f32", 1, 1, 9, 8, "default", "ready", true, 2, 2, 1, 4096, true, 0, 0.5, NULL, NULL},
+        {"a", "gpt2", "f32", 1, 1, 9, 8, "default", "ready", true, 2, 2, 1, 4096, true, 900, 50, 0.5, NULL, NULL},
         {"b", .ranks = 1, .groups = 1, .state = "failed", .idle_s = -1, .why = "no config.json"}};
     expect(reply_models(NULL, many, 2, 1024, &n), &n,
            "{\"status\":\"ok\",\"op\":\"models\",\"protocol\":1,\"max_message_bytes\":1024,\"models\":[{\"id\":\"a\","
            "\"family\":\"gpt2\",\"dtype\":\"f32\",\"ranks\":1,\"groups\":1,\"vocab_size\":9,\"max_model_len\":8,"
            "\"chat_template\":\"default\",\"state\":\"ready\",\"bytes\":4096,\"pinned\":true,\"replicas\":2,"
            "\"running\":2,\"waiting\":1,"
-           "\"idle_s\":0.5,\"freed_bytes\":0},{\"id\":\"b\",\"ranks\":1,\"groups\":1,\"state\":\"failed\",\"bytes\":0,"
+           "\"idle_s\":0.5,\"freed_bytes\":50,\"free_before_bytes\":900,\"free_after_bytes\":950},{\"id\":\"b\","
+           "\"ranks\":1,\"groups\":1,\"state\":\"failed\",\"bytes\":0,"
            "\"pinned\":false,\"replicas\":0,\"running\":0,\"waiting\":0,\"idle_s\":null,\"freed_bytes\":null,"
            "\"reason\":\"no "
            "config.json\"}]}");

@@ -4,7 +4,7 @@
 
 #include "base/files.h"
 #include "base/signals.h"
-#include "coordinator/metrics/metrics.h"
+#include "coordinator/metrics/metrics_text.h"
 #include "coordinator/server/server.h"
 #include "coordinator/tasks/mailbox.h"
 #include "tests/support/files.h"

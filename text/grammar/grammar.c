@@ -80,7 +80,7 @@ static void tidy(struct grammar_run *r)
 {
     walk_tidy(r->walk);
     if (r->walk->crowded)
-        r->walk = walk_part(r->walk, (int *const[]){&r->now.state, &r->ahead.state});
+        r->walk = walk_part(r->lexicon->walks, r->walk, (int *const[]){&r->now.state, &r->ahead.state});
     r->machine = &r->walk->machine;
 }
 
@@ -106,16 +106,40 @@ void grammar_run_close(struct grammar_run *r)
     r->walk = NULL;
 }
 
+/* The tokens that may come in a state, as it was found before. */
+static bool get_mask(const struct grammar_run *r, int state, uint32_t *mask)
+{
+    const uint32_t *kept = walk_mask(r->lexicon->walks, r->walk, state);
+    if (kept != NULL)
+        memcpy(mask, kept, (size_t)r->lexicon->n_words * sizeof *mask);
+    return kept != NULL;
+}
+
+/* The same, from all there is. */
+static void make_mask(const struct grammar_run *r, int state, uint32_t *mask)
+{
+    enum { MUCH = 40 }; /* nodes visited: more costs more than copying a mask */
+    if (lexicon_mask(r->lexicon, r->machine, state, mask) > MUCH)
+        walk_keep(r->lexicon->walks, r->walk, state, mask, r->lexicon->n_words);
+}
+
 /* The tokens that may come in the present state. */
 static void find_mask(struct grammar_run *r, uint32_t *mask)
 {
-    enum { MUCH = 40 }; /* nodes visited: more costs more than copying a mask */
-    size_t bytes = (size_t)r->lexicon->n_words * sizeof *mask;
-    const uint32_t *kept = walk_mask(r->walk, r->at->state);
-    if (kept != NULL)
-        memcpy(mask, kept, bytes);
-    else if (lexicon_mask(r->lexicon, r->machine, r->at->state, mask) > MUCH)
-        walk_keep(r->walk, r->at->state, mask, r->lexicon->n_words);
+    int state = r->at->state, near;
+    if (get_mask(r, state, mask))
+        return;
+    if ((near = lexicon_near(r->machine, state)) < 0) {
+        make_mask(r, state, mask);
+        return;
+    }
+    if (!get_mask(r, near, mask))
+        make_mask(r, near, mask);
+    (void)lexicon_mask_from(r->lexicon, r->machine, state, near, mask);
+    if (r->machine->lossy) /* of one walk, perhaps, and not of the other */
+        make_mask(r, state, mask);
+    else
+        walk_keep(r->lexicon->walks, r->walk, state, mask, r->lexicon->n_words);
 }
 
 static int check_walk(struct grammar_run *r, struct err *e)

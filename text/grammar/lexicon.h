@@ -47,7 +47,7 @@ struct lexicon {                       /* constant once open */
     int n_plain, longest;              /* characters of the longest one */
     struct lexicon_tails *tails;       /* [n_tails] of those that are not plain, by characters */
     int n_tails;
-    size_t most_bytes;    /* of a token */
+    size_t most_within;   /* bytes that a token which is not plain may have within a string: up to its quote */
     uint32_t *up_to;      /* [LEXICON_LENGTHS + 1][n_words]: plain ones of at most i + 1 characters; the last: of all */
     unsigned char *bytes; /* what the tokens stand for, one behind the other */
     size_t *first;        /* [n_tokens + 1] where each begins */
@@ -61,6 +61,13 @@ void lexicon_close(struct lexicon *l);
 /* Set the bits of all tokens that may come in a state, by one thread at a time; those of others are 0. Returns how many
  * nodes were visited. */
 int lexicon_mask(const struct lexicon *l, struct machine *m, int state, uint32_t *mask);
+
+/* Another state, to which most characters lead that may come in this one, and in which they stay: tokens that begin
+ * with them may come in both or in none. MACHINE_DEAD: there is none. */
+int lexicon_near(struct machine *m, int state);
+/* The mask of a state, from that of such another one, which is there already: only paths behind which the two differ
+ * are followed. Returns how many nodes were visited. */
+int lexicon_mask_from(const struct lexicon *l, struct machine *m, int state, int near, uint32_t *mask);
 
 /* The state behind a token. MACHINE_DEAD: it cannot come, or has no text. */
 int lexicon_take(const struct lexicon *l, struct machine *m, int state, int32_t token);

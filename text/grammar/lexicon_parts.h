@@ -9,6 +9,11 @@ static inline void lexicon_set_bit(uint32_t *mask, int32_t token)
     mask[token / 32] |= 1u << token % 32;
 }
 
+static inline void lexicon_clear_bit(uint32_t *mask, int32_t token)
+{
+    mask[token / 32] &= ~(1u << token % 32);
+}
+
 /* The bytes of a token. */
 static inline size_t lexicon_length(const struct lexicon *l, int32_t token)
 {

@@ -205,7 +205,7 @@ static int call(struct machine *m, int node, int frame)
     int behind = m->graph->node[node].next;
     if (m->graph->node[behind].kind == NODE_RETURN)
         return frame;
-    int top = push(m, frame, node, 0);
+    int top = push(m, frame, behind, 0);
     return top < 0 ? -2 : top;
 }
 
@@ -229,7 +229,7 @@ static void follow(struct machine *m, struct machine_place at)
         if (top == NULL)
             m->work_complete = true;
         else
-            add_work(m, m->graph->node[top->node].next, top->below);
+            add_work(m, top->node, top->below);
         return;
     case NODE_COUNT:
         frame = push(m, frame, at.node, 0);
@@ -307,6 +307,20 @@ static int free_chars(const struct machine *m, const struct machine_place *at)
     return max < 0 ? MACHINE_UNLIMITED : max - counter->count;
 }
 
+/* Whether a node is come to from another one without reading anything. */
+static bool leads_to(const struct graph *g, int from, int node)
+{
+    while (from != node && from >= 0) {
+        const struct node *at = &g->node[from];
+        if (at->kind == NODE_SPLIT && leads_to(g, at->other, node))
+            return true;
+        if (at->kind != NODE_SPLIT && at->kind != NODE_FREE && at->kind != NODE_TICK)
+            return false;
+        from = at->next;
+    }
+    return from == node;
+}
+
 /* Does a place that reads this belong to the string of the loop, or read what no plain character begins with? The
  * loop's own places have its counter, one further. */
 static bool is_of_loop(const struct machine *m, const struct machine_place *loop, const struct machine_place *at)
@@ -316,7 +330,7 @@ static bool is_of_loop(const struct machine *m, const struct machine_place *loop
         return at->node == loop->node && at->frame == loop->frame;
     if (node->low == node->high && (node->low == '"' || node->low == '\\'))
         return true;
-    if (at->frame < 0 || loop->frame < 0)
+    if (at->frame < 0 || loop->frame < 0 || !leads_to(m->graph, loop->node, at->node))
         return false;
     const struct machine_frame *a = &m->frame[at->frame], *b = &m->frame[loop->frame];
     return a->node == b->node && a->below == b->below && (a->count == b->count + 1 || a->count == b->count);

@@ -14,8 +14,7 @@
 #define MACHINE_UNLIMITED INT32_MAX
 
 struct machine_frame {
-    int32_t below, node,
-        count; /* the frame below it; the NODE_CALL to return behind, or the NODE_COUNT; what it counts */
+    int32_t below, node, count; /* the frame below it; the node to return to, or the NODE_COUNT; what it counts */
     int32_t depth;
 };
 

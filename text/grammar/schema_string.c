@@ -90,13 +90,27 @@ int schema_characters(struct graph *g, int64_t min, int64_t max, int next)
     return graph_add(g, (struct node){.kind = NODE_COUNT, .next = head, .other = -1, .min = (int)min, .max = (int)max});
 }
 
+static void make_characters(struct schema_builder *b)
+{
+    struct charset wide = {0};
+    if (b->characters >= 0)
+        return;
+    b->characters = graph_ahead(b->g);
+    graph_lead(b->g, b->characters, schema_characters(b->g, 0, -1, graph_return(b->g)));
+    charset_add(&wide, 0x80, 0x10ffff, b->g->e);
+    b->wide = charset_utf8(b->g, &wide, b->characters);
+}
+
 int schema_free_characters(struct schema_builder *b, int next)
 {
-    if (b->characters < 0) {
-        b->characters = graph_ahead(b->g);
-        graph_lead(b->g, b->characters, schema_characters(b->g, 0, -1, graph_return(b->g)));
-    }
+    make_characters(b);
     return graph_call(b->g, b->characters, next);
+}
+
+int schema_wide_characters(struct schema_builder *b, int next)
+{
+    make_characters(b);
+    return graph_call(b->g, b->wide, next);
 }
 
 /* The most characters of a text that has a format and a length: each makes a copy of the format's states. */

@@ -11,8 +11,6 @@ static void drop_user(struct walk *w)
     (void)pthread_mutex_unlock(&w->lock);
     if (!last)
         return;
-    for (int i = 0; i < WALK_MASKS; i++)
-        free(w->kept[i].mask);
     machine_close(&w->machine);
     graph_close(&w->graph);
     (void)pthread_mutex_destroy(&w->lock);
@@ -20,12 +18,13 @@ static void drop_user(struct walk *w)
     free(w);
 }
 
-static struct walk *make_walk(const struct graph *graph, int start, struct err *e)
+static struct walk *make_walk(struct walks *all, const struct graph *graph, int start, struct err *e)
 {
     struct walk *w = err_calloc(e, 1, sizeof *w, "states of a grammar");
     if (w == NULL)
         return NULL;
     w->start = start;
+    w->number = all != NULL ? ++all->n_made : 0;
     w->n_users = 1;
     (void)pthread_mutex_init(&w->lock, NULL);
     if (graph_copy(&w->graph, graph, e) == 0 && machine_open(&w->machine, &w->graph, e) == 0) {
@@ -86,7 +85,7 @@ static struct walk **find_walk(struct walks *all, const struct graph *graph, int
 struct walk *walk_join(struct walks *all, const struct graph *graph, int start, int *const state[2], struct err *e)
 {
     struct walk *alone = NULL, **w = all != NULL && graph->n <= WALKS_MAX_NODES ? find_walk(all, graph, start) : &alone;
-    if (*w == NULL && (*w = make_walk(graph, start, e)) == NULL)
+    if (*w == NULL && (*w = make_walk(all, graph, start, e)) == NULL)
         return NULL;
     struct walk *joined = add_states(*w, state, e) == 0 ? *w : NULL;
     if (joined != NULL && w != &alone)
@@ -110,10 +109,10 @@ void walk_leave(struct walk *w, int *const state[2])
     drop_user(w);
 }
 
-struct walk *walk_part(struct walk *w, int *const state[2])
+struct walk *walk_part(struct walks *all, struct walk *w, int *const state[2])
 {
     struct err why = {0};
-    struct walk *own = make_walk(&w->graph, w->start, &why);
+    struct walk *own = make_walk(all, &w->graph, w->start, &why);
     if (own == NULL || add_states(own, state, &why) != 0) {
         if (own != NULL)
             drop_user(own);
@@ -131,6 +130,8 @@ void walks_close(struct walks *all)
     for (int i = 0; all != NULL && i < WALKS_KEPT; i++)
         if (all->walk[i] != NULL)
             drop_user(all->walk[i]);
+    if (all != NULL)
+        masks_close(&all->masks);
     free(all);
 }
 
@@ -144,22 +145,15 @@ void walk_tidy(struct walk *w)
     (void)pthread_mutex_unlock(&w->lock);
 }
 
-const uint32_t *walk_mask(const struct walk *w, int state)
+const uint32_t *walk_mask(struct walks *all, const struct walk *w, int state)
 {
-    for (int i = 0; i < WALK_MASKS; i++)
-        if (w->kept[i].mask != NULL && w->kept[i].state == state && w->kept[i].n_tidied == w->machine.n_tidied)
-            return w->kept[i].mask;
-    return NULL;
+    const struct masks_key key = {w->number, state, w->machine.n_tidied};
+    return all != NULL ? masks_find(&all->masks, &key) : NULL;
 }
 
-void walk_keep(struct walk *w, int state, const uint32_t *mask, int n_words)
+void walk_keep(struct walks *all, const struct walk *w, int state, const uint32_t *mask, int n_words)
 {
-    struct walk_mask *kept = &w->kept[w->next_kept];
-    size_t bytes = (size_t)n_words * sizeof *mask;
-    if (machine_tired(&w->machine) || w->machine.lossy || (kept->mask == NULL && (kept->mask = malloc(bytes)) == NULL))
-        return;
-    memcpy(kept->mask, mask, bytes);
-    kept->state = state;
-    kept->n_tidied = w->machine.n_tidied;
-    w->next_kept = (w->next_kept + 1) % WALK_MASKS;
+    const struct masks_key key = {w->number, state, w->machine.n_tidied};
+    if (all != NULL && !machine_tired(&w->machine) && !w->machine.lossy)
+        masks_keep(&all->masks, &key, mask, n_words);
 }
