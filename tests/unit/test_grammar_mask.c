@@ -280,6 +280,8 @@ static void chains_are_exact(void **state)
         "{\"type\":\"string\",\"pattern\":\"^([a-h]|[0-9])+5?[A-L]{16}$\"}",
         "{\"type\":\"string\",\"pattern\":\"^[\\\\w.-]+$\",\"minLength\":2,\"maxLength\":15}",
         "{\"type\":\"string\",\"minLength\":2,\"maxLength\":9}",
+        "{\"type\":\"string\",\"pattern\":\"[0-9a-h]{8}-[A-L]{3}\"}",
+        "{\"type\":\"string\",\"pattern\":\"^ab|cd|A5$\"}",
         "{\"type\":\"object\",\"properties\":{\"abc\":{\"type\":\"string\"},\"AB\":{\"type\":\"string\"},"
         "\"ab\":{}},\"additionalProperties\":{\"type\":\"string\"}}",
         "{\"type\":\"object\",\"properties\":{\"a\\u0410b\":{},\"\\u0411\":{}}}",
