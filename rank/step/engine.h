@@ -40,8 +40,9 @@ struct engine {
     struct activations act;
     struct sampler sampler;
 
-    void *slab; /* the device memory of all arrays; NULL: each has its own */
-    size_t slab_used;
+    void *slab;      /* the device memory of all arrays; NULL: each has its own */
+    void *host_slab; /* the same of the host's memory that the device copies from and to */
+    size_t slab_used, host_used;
     size_t ints_pitch; /* entries of every index array: max_batch_tokens or max_logit_rows */
     int32_t *ints_dev; /* [STEP_ARRAYS + 1][ints_pitch]; the members of `dev` point into it */
     struct step_ints {
