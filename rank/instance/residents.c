@@ -213,6 +213,7 @@ void residents_close(struct residents *r)
     }
     for (int i = 0; i < PLAN_MODELS; i++)
         leaving_finish(r, i);
+    window_close(&r->window, r->ground->ops, &r->q);
     if (r->q.impl != NULL)
         r->ground->ops->close(&r->q);
     for (int i = 0; i < PLAN_MODELS; i++)
