@@ -272,13 +272,13 @@ static void open_slabs(struct engine *g, struct err *e)
 {
     const struct engine_sizes sizes = foretell(g->network, &g->limits, g->ops, g->q->act, e);
     g->slab = g->ops->alloc(g->q, sizes.device);
-    if (g->ops->async != NULL)
-        g->host_slab = g->ops->async->host_alloc(g->q, sizes.host);
+    if (g->host_pool != NULL)
+        g->host_slab = host_pool_take(g->host_pool, sizes.host, g->ops, g->q);
 }
 
-/* Borrowed things, and memory: in one piece, or in a piece for each array. */
+/* Borrowed things, and memory: with a loan in one piece, else in a piece for each array. */
 static int take_memory(struct engine *g, struct world *w, struct network *n, const struct limits *l,
-                       const struct ops *ops, struct queue *q, bool in_one, struct err *e)
+                       const struct engine_loan *loan, const struct ops *ops, struct queue *q, struct err *e)
 {
     memset(g, 0, sizeof *g);
     g->world = w;
@@ -290,8 +290,10 @@ static int take_memory(struct engine *g, struct world *w, struct network *n, con
     if (ops->async == NULL && w->n_ranks > 1 && (int64_t)l->max_logit_rows * model_logits(&n->config) > INT_MAX)
         return ERR(e, ERR_UNSUPPORTED, "%d rows of %d logits exceed MPI's int counts: lower --max-batch",
                    l->max_logit_rows, model_logits(&n->config));
-    if (in_one)
+    if (loan != NULL) {
+        g->host_pool = loan->host;
         open_slabs(g, e);
+    }
     if (e->code == ERR_NONE && q->err.code == ERR_NONE)
         take_all(g, e);
     if (e->code == ERR_NONE && q->err.code == ERR_NONE)
@@ -306,7 +308,7 @@ int engine_prepare(struct engine *g, struct world *w, struct network *n, const s
                    const struct engine_loan *loan, enum step_choice choice, const struct ops *ops, struct queue *q,
                    struct err *e)
 {
-    (void)take_memory(g, w, n, l, ops, q, true, e);
+    (void)take_memory(g, w, n, l, loan, ops, q, e);
     comm_lend(&g->comm, loan->comm);
     if (e->code == ERR_NONE && choice != STEP_SEPARATE)
         (void)persistent_step_prepare(&g->persistent, n, w, &loan->sums, ops, q, e);
@@ -332,7 +334,7 @@ int engine_join(struct engine *g, struct queue *q, enum step_choice choice, stru
 int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
                 struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e)
 {
-    (void)take_memory(g, w, n, l, ops, q, false, e);
+    (void)take_memory(g, w, n, l, NULL, ops, q, e);
     if (agree_failed(w, e))
         return -1;
     (void)comm_open(&g->comm, w, ops, q, e);
@@ -403,7 +405,8 @@ void engine_close(struct engine *g)
         free_host(g, g->flight[i].masks);
         free_host(g, g->flight[i].sampled);
     }
-    free_host(g, g->host_slab);
+    if (g->host_pool != NULL)
+        host_pool_give(g->host_pool, g->host_slab);
     free(g->gather_n);
     free(g->vocab_begin);
     memset(g, 0, sizeof *g);
