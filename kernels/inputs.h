@@ -29,11 +29,11 @@ struct input_ops {
     /* The two below; NULL: products quantise their inputs themselves, by the largest magnitude of this rank's
      * inputs. */
     /* largest[t][g] = the largest magnitude of row t's inputs in group g of the whole row, 0 where this rank has none.
-     * x: [n_rows, cols]; largest: [n_rows, n_groups]. What is no number does not count. */
+     * x: [n_rows, cols]; largest: [n_rows, n_groups]. NaN does not count. */
     void (*find_largest)(struct queue *q, float *largest, const void *x, const struct input_form *f, int n_rows,
                          int cols);
-    /* out[t][i] = scale x code nearest to x[t][i] / scale, of two the even one, beyond the last code that one. What is
-     * no number stays none. largest: as above, of all ranks; not read where f->scale is given. out may alias x. */
+    /* out[t][i] = scale x code nearest to x[t][i] / scale, of two the even one, beyond the last code that one. NaN
+     * stays NaN. largest: as above, of all ranks; not read where f->scale is given. out may alias x. */
     void (*quantise)(struct queue *q, void *out, const void *x, const float *largest, const struct input_form *f,
                      int n_rows, int cols);
 };

@@ -65,8 +65,8 @@ struct batch {
     const int32_t *slot;     /* [n_tokens] */
     const int32_t *pos;      /* [n_tokens] position in its sequence, from 0 */
     const int32_t *rope_len; /* [n_tokens] sequence length that chooses the rotation (see struct rope) */
-    /* [n_slots, blocks_per_slot] KV block of every 16 positions of a slot. Of windowed layers only entries of blocks
-     * with a key that some token sees are valid. */
+    /* [n_slots, blocks_per_slot] KV block of every 16 positions of a slot. For windowed layers only the entries
+     * of blocks with a key that some token sees are valid. */
     const int32_t *block_table;
     int blocks_per_slot;
     int windowed_table; /* that of windowed layers begins so many entries behind block_table; 0: it is the same */

@@ -132,7 +132,8 @@ int quantization_read_beside(struct quantization *q, const char *model_dir, stru
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* A regular expression from the beginning of the name, as Python's re.match. What is none matches nothing. */
+/* A regular expression from the beginning of the name, as Python's re.match. A text that is no pattern matches
+ * nothing. */
 static bool matches_expression(const char *expression, const char *name)
 {
     int error = 0;

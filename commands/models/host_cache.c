@@ -223,7 +223,7 @@ int host_cache_check(int64_t limit, struct err *e)
     (void)getrlimit(RLIMIT_MEMLOCK, &may);
     return ERR(e, ERR_MEMORY,
                "--host-cache %" PRId64
-               ": this process cannot lock so much memory: %s; RLIMIT_MEMLOCK is %llu bytes here "
+               ": this process cannot lock that much memory: %s; RLIMIT_MEMLOCK is %llu bytes here "
                "(ulimit -l, memlock in limits.conf, LimitMEMLOCK= of systemd)",
                limit, strerror(why), (unsigned long long)may.rlim_cur);
 }

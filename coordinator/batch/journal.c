@@ -50,7 +50,7 @@ static int open_output(const struct journal *j, struct err *e)
         return open(j->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     int fd = open(j->path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 && errno == ENXIO)
-        (void)ERR(e, ERR_IO, "--output %.200s: nobody reads this pipe", j->path);
+        (void)ERR(e, ERR_IO, "--output %.200s: the pipe has no reader", j->path);
     if (fd >= 0)
         (void)fcntl(fd, F_SETFL, O_APPEND);
     return fd;

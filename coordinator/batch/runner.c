@@ -187,7 +187,7 @@ static void prepared(struct runner *r, struct line *l)
     }
 }
 
-/* A task that the engine has given back. Nobody but us cancels: such a one was told to stop. */
+/* A task that the engine has given back. Only this thread cancels: a cancelled task was told to stop. */
 static void returned(struct runner *r, struct line *l)
 {
     struct task *j = l->task;

@@ -152,7 +152,7 @@ void runner_note_steps(struct runner *r, bool decode)
     ramp_learn(&r->end.ramp, &counts);
 }
 
-/* Lines wait in the engine for their turn, and meanwhile time passes. Those that have begun stay: they may be faster
+/* Lines wait in the engine for their turn, and meanwhile time passes. Lines that have begun stay: they may be faster
  * than it seems, and if not, they are cut at the limit. */
 static void withdraw_misfits(struct runner *r, double now)
 {

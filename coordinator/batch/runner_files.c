@@ -290,7 +290,7 @@ static void lose_pending(struct runner *r)
     r->progress.n_left += n;
     if (n > 0)
         ERR(e, ERR_IO,
-            "--output %.200s: %lld results were not read by anybody before the end (%s); a pipe cannot be resumed: the "
+            "--output %.200s: %lld results had no reader before the end (%s); a pipe cannot be resumed: the "
             "next run starts from the beginning",
             r->setup.o->output, (long long)n, r->end.ending.cause);
 }

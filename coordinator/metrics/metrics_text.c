@@ -275,15 +275,16 @@ static void of_ranks(struct exposition *x, const struct metrics *m, const char *
     }
 }
 
-/* A collective ends for all at once. Who spends least time in them comes last, so it does not wait; the others do,
- * and that much longer. Means over steps, in which not always the same one is last: a lower bound. */
+/* A collective ends for all at once. The rank that spends least time in them comes last, so it does not wait; the
+ * others wait for the difference. These are means over steps, in which not always the same rank is last: a lower
+ * bound. */
 static void write_waits(struct exposition *x, const struct metrics *m)
 {
     static const char name[] = "rank_all_reduce_wait_seconds";
     const struct replicas *all = m->replicas;
     int size = all->n_ranks / all->n_sets;
     char extra[200];
-    exposition_head(x, name, "gauge", "Of a step's time in all-reduces, at least so much is waiting for other ranks.");
+    exposition_head(x, name, "gauge", "Lower bound of a step's time spent waiting for other ranks in all-reduces.");
     for (int i = 0; i < all->n_ranks; i++) {
         double least = INFINITY, mine = rank_stats_all_reduce(&all->ranks[i]);
         for (int k = i / size * size; k < (i / size + 1) * size; k++)

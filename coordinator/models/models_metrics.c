@@ -203,8 +203,8 @@ static void write_arena(struct exposition *x, const struct models *m)
     double unit = (double)m->setup.unit_bytes;
     write_total(x, "models_kv_memory_bytes", unit * m->setup.deploy.units,
                 "For keys and values of all models on a rank.");
-    write_total(x, "models_kv_free_bytes", unit * units_free(m), "Of these, no model holds them.");
-    write_total(x, "models_kv_unit_bytes", unit, "In so much they go from model to model.");
+    write_total(x, "models_kv_free_bytes", unit * units_free(m), "Of these, those that no model holds.");
+    write_total(x, "models_kv_unit_bytes", unit, "Bytes of the units that move from model to model.");
 }
 
 void models_write_metrics(const struct models *m, struct text_buffer *out, struct err *e)

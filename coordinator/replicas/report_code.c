@@ -376,7 +376,7 @@ static void get_done(struct wire_in *w, struct report *r, const struct report_ru
 static void get_report(struct wire_in *w, struct report *r, const struct report_rules *is, double now)
 {
     if (wire_get_u8(w) != LINK_REPORT)
-        wire_fail(w, "what kind of message it is");
+        wire_fail(w, "the message's kind");
     r->loaded = wire_get_bool(w);
     r->ended = wire_get_bool(w);
     r->max_len = wire_get_i32(w, 0, INT32_MAX, "the context's length");

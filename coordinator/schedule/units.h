@@ -3,7 +3,7 @@
  * with two kinds of blocks (docs/decisions/kv-windows.md) is two holders.
  *
  * A model gets a unit when it needs a block and none of its own is free. It comes from, in this order:
- * - what nobody holds;
+ * - the free ones;
  * - models without requests, those idle longest first: their least recently used unit;
  * - models with requests that have units of which no block is held: more than one, or more units than their part;
  * - if the one that asks has less than its part: models that have more than theirs. The unit with the fewest held

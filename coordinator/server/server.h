@@ -112,7 +112,7 @@ bool server_too_slow(const struct server *s, const struct client *c, struct prot
 
 void server_refuse(struct server *s, struct task *j); /* with its error */
 
-/* admission.c. What returns int is 0, or -1 with the task's error. */
+/* admission.c. Functions that return int return 0, or -1 with the task's error. */
 /* Can anything be generated, tokenized, told now? */
 int server_check_state(const struct server *s, struct protocol_error *error);
 /* The task takes so many bytes from now on, its results apart. */

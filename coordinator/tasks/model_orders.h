@@ -1,5 +1,5 @@
 /* coordinator/tasks/model_orders.h - what the I/O thread and the main thread of a set of ranks tell each other of
- * models that come and go, by a mailbox of its own. Who takes a message frees it. */
+ * models that come and go, by a mailbox of its own. The thread that takes a message frees it. */
 #ifndef TASKS_MODEL_ORDERS_H
 #define TASKS_MODEL_ORDERS_H
 

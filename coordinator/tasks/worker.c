@@ -146,7 +146,7 @@ static int write_prompt(struct task *j, int i)
 }
 
 /* A stream's first events repeat the prompts, which may be megabytes: the I/O thread has no time to write them.
- * Those that are too long are refused when the task is prepared. */
+ * Prompts that are too long are refused when the task is prepared. */
 static int write_echo(struct task *j, const struct worker_setup *s)
 {
     const struct protocol_generate *g = &j->message.generate;

@@ -69,7 +69,7 @@ struct legacy {
     int64_t *offset;
 };
 
-/* {text: logprob} of the likeliest, and of the token itself. Of two tokens with one text the likelier one stays. */
+/* {text: logprob} of the likeliest, and of the token itself. If two tokens have one text, the likelier one stays. */
 static json_t *likeliest_tokens(const json_t *entry, const struct openai_request *r)
 {
     json_t *object = json_object(), *name = name_of(entry, r);

@@ -9,7 +9,7 @@ static float sigmoid(float x)
     return 1.0f / (1.0f + expf(-x));
 }
 
-/* Experts of groups that are left out are chosen last. Of equal groups the lower number is kept. */
+/* Experts of groups that are left out are chosen last. Among equal groups the lower number is kept. */
 static void leave_groups_out(float *key, const struct routing *how)
 {
     float score[ROUTING_MAX_GROUPS];

@@ -129,7 +129,7 @@ size_t cuda_free_memory(struct queue *q)
     return free_bytes;
 }
 
-/* Rows of words, blockIdx.y the row. Of the host's memory nothing may be kept from an earlier launch. */
+/* Rows of words, blockIdx.y the row. Nothing of the host's memory may be kept from an earlier launch. */
 __global__ void copy_kernel(uint32_t *dst, size_t dst_pitch, const uint32_t *src, size_t src_pitch, size_t width)
 {
     after_previous();

@@ -59,8 +59,8 @@ void comm_open_peer(struct comm *c, const struct world *w, const struct ops *ops
 /* The best transport for the backend's memory. Collective. */
 int comm_open(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q, struct err *e);
 
-/* from's transport, with a count and observers of its own. Of all that share a transport one uses it at a time, in the
- * same order on all ranks; `from` is closed after them. Local. */
+/* from's transport, with a count and observers of its own. Communicators that share a transport use it one at a time,
+ * in the same order on all ranks; `from` is closed after them. Local. */
 void comm_lend(struct comm *c, const struct comm *from);
 
 /* data: at a multiple of 16 bytes. */

@@ -360,7 +360,7 @@ int instance_take_weights(struct instance *i, const struct model_config *m, cons
     return network_open(&i->network, m, &shard, c, true, i->ops, q, e);
 }
 
-/* All blocks of the arena may be this model's. What was zeroed on q is used on the instance's own queue. */
+/* All blocks of the arena may be this model's. Memory that was zeroed on q is used on the instance's own queue. */
 int instance_prepare(struct instance *i, struct instance_setup *setup, struct queue *q, struct err *e)
 {
     struct limits *l = &setup->limits;

@@ -71,7 +71,7 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
                            struct checkpoint *c, struct instance_setup *setup, struct err *e);
 /* Run the loop on i and the draft model, if it is open; both have the observers that i has. Collective. */
 void instance_run(struct instance *i, struct draft_model *d, const struct loop_client *client, struct err *e);
-/* Collective. Of a model that was opened on the ground in parts local, on any thread: no step of it is under way on
+/* Collective; if the model was opened on the ground in parts, local and on any thread: no step of it is under way on
  * this rank, but those of others may go on. */
 void instance_close(struct instance *i);
 

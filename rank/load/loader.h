@@ -45,7 +45,7 @@ void loader_spent(struct loader *l, enum load_part part);
 void loader_place(void *context, const struct weight_slice *s, int64_t row, const void *src, int64_t src_ld,
                   int64_t rows);
 
-/* A tensor is refused, for a reason that goes on after its name. Of several reasons the first one counts. */
+/* A tensor is refused, for a reason that goes on after its name. The first of several reasons counts. */
 void loader_refuse(struct loader *l, int tensor, const struct err *why);
 
 /* Enqueue the copy of what was made of a part of a quantised slice. */

@@ -48,8 +48,8 @@ int network_open(struct network *n, const struct model_config *m, const struct s
 int network_open_kv(struct network *n, const int n_blocks[KV_KINDS], int window, const struct ops *ops, struct queue *q,
                     struct err *e);
 
-/* Instead: blocks are in units of an arena, per_unit[kind] in each. Those of unit u have the numbers u per_unit[kind]
- * and on. Local. */
+/* Instead: blocks are in units of an arena, per_unit[kind] in each. The blocks of unit u are numbered from u
+ * per_unit[kind] on. Local. */
 int network_share_kv(struct network *n, struct kv_arena *arena, const int per_unit[KV_KINDS], int window,
                      struct queue *q, struct err *e);
 

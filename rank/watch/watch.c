@@ -196,7 +196,7 @@ static double launcher_time(bool lost)
 
 /* The time that others have to speak first. A rank that leaves for a known reason has spoken itself, or its launcher
  * knows. A rank that has lost rank 0's host may be on the far side of a cut: the daemon there only notices the cut
- * while nothing is written to it. Of several hosts the first ones speak first. */
+ * while nothing is written to it. The first of several hosts speak first. */
 static double patience(const struct watch *w, int gone, bool lost)
 {
     if (lifeline_left(w->lifeline, gone))

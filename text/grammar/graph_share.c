@@ -77,6 +77,15 @@ static void pass(struct sharing *s, bool down)
         share(s, down ? s->g->n - 1 - i : i);
 }
 
+/* All that lead to a node lead to the one that is taken instead: the last pass passed over those before it. */
+static void lead_on(const struct sharing *s)
+{
+    for (int32_t i = 0; i < s->g->n; i++) {
+        s->g->node[i].next = instead_of(s, s->g->node[i].next);
+        s->g->node[i].other = instead_of(s, s->g->node[i].other);
+    }
+}
+
 int graph_share(struct graph *g, int start)
 {
     struct sharing s = {.g = g, .mask = 1023};
@@ -89,6 +98,7 @@ int graph_share(struct graph *g, int start)
             s.same[i] = i;
         for (int n = 0; n < MAX_PASSES && (n == 0 || s.changed); n++)
             pass(&s, n % 2 == 1);
+        lead_on(&s);
         start = instead_of(&s, start);
     }
     free(s.same);
