@@ -218,7 +218,7 @@ static void check_rounds(int n)
     printf("# %.2f MB resident on the last rank after %d rounds, %.2f after %d\n", before / 1e6, n / 4, after / 1e6, n);
     printf("# %.10f %% of the devices' memory in use before the rounds, %.10f after\n", device, device_use());
     case_check(n_strange == 0, "%d strange answers", n_strange);
-    case_check(device_use() == device, "%.10f %% of the devices' memory, %.10f before", device_use(), device);
+    case_check(device_use() <= device, "%.10f %% of the devices' memory, %.10f before", device_use(), device);
     case_check(after < before + HOST_SLACK, "%.1f MB more", (after - before) / 1e6);
     case_check(serving_metric(&server, "models_used_bytes") == 0, "bytes are counted as used");
     case_end();
