@@ -145,7 +145,7 @@ static int take_slabs(struct network *n, const struct ops *ops, struct queue *q,
     n->slab = err_calloc(e, n_slots, sizeof *n->slab, "weight table");
     if (unfilled != NULL)
         weight_map_unfilled(&n->map, unfilled);
-    int failed = e->code == ERR_NONE ? place_weights(n, unfilled, ops, q) : -1;
+    int failed = unfilled != NULL && n->slab != NULL ? place_weights(n, unfilled, ops, q) : -1;
     free(unfilled);
     return failed;
 }
