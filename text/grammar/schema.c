@@ -39,7 +39,14 @@ static const struct {
 
 static struct schema_builder new_builder(struct graph *g, const json_t *root, json_t *made, int depth)
 {
-    struct schema_builder b = {.g = g, .root = root, .any = -1, .characters = -1, .made = made, .depth = depth};
+    struct schema_builder b = {.g = g,
+                               .root = root,
+                               .any = -1,
+                               .characters = -1,
+                               .any_value = -1,
+                               .names.next = -1,
+                               .made = made,
+                               .depth = depth};
     for (int i = 0; i < SCHEMA_FORMATS; i++)
         b.format[i] = -1;
     return b;

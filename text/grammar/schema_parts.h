@@ -15,6 +15,14 @@ struct schema_rule {
     int rule;
 };
 
+struct schema_names { /* of members that are not listed: for all objects where the same may follow */
+    int any;          /* what follows a character that leaves all names */
+    int wide;         /* such a character that is beyond ASCII, and what follows */
+    int next;         /* behind the closing quote */
+    int but_of
+        [128]; /* any character but this one, which most places within names need, and what follows; -1: not made */
+};
+
 struct schema_builder {
     struct graph *g;
     const json_t *root;
@@ -22,6 +30,8 @@ struct schema_builder {
     int n_rules, rule_capacity;
     int any, characters;        /* rules of any value, and of any string behind its first quote; -1: not made yet */
     int wide;                   /* the place within the latter where a character beyond ASCII comes first */
+    int any_value;              /* a member's colon and any value, a rule's end behind it; -1: not made yet */
+    struct schema_names names;  /* of the object that was made last */
     int format[SCHEMA_FORMATS]; /* rules of strings with a format behind their first quote; -1 */
     json_t *made;               /* array of the schemas that merging made, which live as long as the builder */
     int depth, n_merges;
