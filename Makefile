@@ -353,6 +353,7 @@ check-format:
 	@scripts/check-lines.py
 	@scripts/check-comments.py
 	@scripts/check-functions.py
+	@scripts/check-tables.py
 	@scripts/format.py --check $(STYLED)
 TIDY_OPTIONS = -include scripts/tidy.h -std=c17 -fopenmp $(ALL_CPPFLAGS) $(shell mpicc --showme:compile)
 tidy:

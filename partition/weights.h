@@ -217,6 +217,9 @@ size_t weight_slot_order_at(const struct weight_slot *slot);
 size_t weight_slot_bytes(const struct weight_slot *slot);
 size_t weight_map_bytes(const struct weight_map *map);
 
+/* Elements of each slot that no slice fills, n[n_slots]; of a quantised matrix all count. */
+void weight_map_unfilled(const struct weight_map *map, int64_t *n);
+
 /* Do the rows of a quantised matrix have the same scales in groups of `rows` neighbours, from the first row on? Known
  * by where in the checkpoint the scales lie; true without a checkpoint. */
 bool weight_rows_alike(const struct weight_map *map, int slot, int rows);

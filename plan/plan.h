@@ -136,7 +136,7 @@ struct plan_block {
 #define PLAN_IDLE 1
 
 struct plan {
-    uint64_t step;
+    uint64_t step; /* steps before it; a change of the models has the number of the next step */
     int32_t kind;  /* enum plan_kind */
     int32_t model; /* number of the one that it is about */
     int32_t

@@ -4,7 +4,8 @@ Every test is a program that prints TAP ("ok 3 - name"). One that crashes or tim
 cannot run here ("ok 1 - name # SKIP reason") counts as skipped. The output of each is kept whole in BUILD/test-logs.
 
 A test declares its load, the number of cores that it keeps busy; tests run at once while their loads fit on this machine's
-cores. The longest start first: by the durations of the run before (BUILD/test-logs/durations.json), else as declared here.
+cores. While cores are seen idle all the same, one more starts, but nothing beside ranks that take all cores. The longest
+start first: by the durations of the run before (BUILD/test-logs/durations.json), else as declared here.
 Nothing runs alone: a limit of a test holds on a busy machine too.
 """
 import collections
@@ -32,6 +33,9 @@ QUICK_E2E = {"e2e/test_batch", "e2e/test_bench", "e2e/test_client", "e2e/test_ga
 QUICK_PART = {"spmd/test_drafts": ["llama-14"]}
 
 TICK = 0.02 # seconds between looks at running tests
+SPARE_SECONDS = 1.0 # over which idle cores are measured
+SPARE = 0.5         # cores: so many idle ones are enough for one more test
+MOST_BEYOND = 1.0   # declared load of tests that run at once, beyond the cores
 
 # seconds: how long it probably takes; lock: tests of the same one never run at once; figures: the lines to show in the end.
 Test = collections.namedtuple("Test", "name command limit load seconds env lock figures", defaults=(1.0, 10, {}, None, None))
@@ -116,17 +120,17 @@ class Plan:
         """Two hosts, and a real Slurm: they share the machine's network, so one at a time."""
         for script in sorted(glob.glob("tests/cluster/test_*.sh")):
             name = os.path.basename(script)[:-len(".sh")]
-            self.add(f"cluster/{name}", [script], 480, lock="cluster", seconds=60, figures="# .*status ")
+            self.add(f"cluster/{name}", [script], 480, lock="cluster", seconds=60, load=0.25, figures="# .*status ")
 
     def soak(self):
         """The GPUs' long checks, short and on the CPU, and a batch that is ended and resumed a few times."""
         soak = f"{self.build}/tests/soak"
         for n in (1, 2):
-            self.add_ranks("soak", n, f"{soak}/test_soak", 240, env={"SOAK_SECONDS": "4"})
+            self.add_ranks("soak", n, f"{soak}/test_soak", 240, env={"SOAK_SECONDS": "2"})
         self.add("the same tokens on 2 ranks", [f"{self.build}/tests/gpu/test_same_tokens", "cpu", "2"], 600, seconds=30)
         for n in (1, 3):
             self.add_ranks("soak/test_loading", n, f"{soak}/test_loading", 120)
-        for name, limit, env in (("test_serve_load", 480, {"SOAK_SECONDS": "4"}),
+        for name, limit, env in (("test_serve_load", 480, {"SOAK_SECONDS": "2"}),
                                  ("test_serve_hostile", 360, {"SERVE_MESSAGES": "3000"}),
                                  ("test_gateway_load", 300, {}),
                                  ("test_gateway_crowd", 300, {}),
@@ -202,7 +206,7 @@ class Plan:
     def all(self):
         for suite in ("unit", "narrow", "spmd", "parity", "fail", "e2e", "attack", "door", "cluster", "soak", "sanitizers"):
             getattr(self, suite)()
-        self.fuzzers("inputs", 30000, 600) # from a fixed seed; `make soak` searches further
+        self.fuzzers("inputs", 15000, 600) # from a fixed seed; `make soak` searches further
 
 
 SUITES = ("all", "quick", "unit", "narrow", "spmd", "parity", "fail", "e2e", "attack", "door", "cluster", "soak", "sanitizers", "fuzz",
@@ -225,8 +229,35 @@ class Run:
             pass
 
 
+class Idle:
+    """The cores of the machine that had nothing to do."""
+
+    def __init__(self):
+        self.spare, self.last = 0.0, self.look()
+
+    @staticmethod
+    def look():
+        try:
+            with open("/proc/stat") as f:
+                idle = int(f.readline().split()[4]) / os.sysconf("SC_CLK_TCK")
+        except OSError:
+            idle = 0.0
+        return time.monotonic(), idle
+
+    def watch(self):
+        now, idle = self.look()
+        if now - self.last[0] >= SPARE_SECONDS:
+            self.spare = (idle - self.last[1]) / (now - self.last[0])
+            self.last = now, idle
+
+    def use(self):
+        """A test has started: whether cores are idle beside it has to be seen anew."""
+        self.spare, self.last = 0.0, self.look()
+
+
 class Runner:
     def __init__(self, build, cores):
+        self.idle = Idle()
         self.cores, self.running, self.durations, self.results = cores, {}, {}, []
         self.count = collections.Counter()
         self.logs = os.path.join(build, "test-logs")
@@ -246,16 +277,20 @@ class Runner:
         beside = [run.test for run in self.running.values()]
         if any(t.lock is not None and t.lock == test.lock for t in beside):
             return False
-        return not beside or sum(t.load for t in beside) + test.load <= self.cores
+        beyond = sum(t.load for t in beside) + test.load - self.cores
+        whole = max([test.load, *(t.load for t in beside)]) >= self.cores
+        return not beside or beyond <= 0 or (not whole and beyond <= MOST_BEYOND and self.idle.spare >= SPARE)
 
     def start(self, test):
         with open(self.log_of(test), "wb") as log:
             p = subprocess.Popen(test.command, stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                                  env={**os.environ, **test.env}, start_new_session=True)
+        self.idle.use()
         self.running[p.pid] = Run(test, p, time.monotonic())
 
     def wait(self):
-        """Until a test ends, by itself or by its limit: time counts less while more processes than these want the cores."""
+        """Until cores are idle, or a test ends, by itself or by its limit: time counts less while more processes than
+        these want the cores."""
         while True:
             pid, status, usage = os.wait4(-1, os.WNOHANG)
             if pid in self.running:
@@ -264,6 +299,8 @@ class Runner:
                 self.judge(run, time.monotonic() - run.started, usage)
                 return
             self.watch()
+            if self.idle.spare >= SPARE:
+                return
 
     def watch(self):
         slowness = max(1, os.getloadavg()[0] / (2 * self.cores))
@@ -273,6 +310,7 @@ class Runner:
                 run.end(signal.SIGTERM)
             elif run.used > run.test.limit + 5:
                 run.end(signal.SIGKILL)
+        self.idle.watch()
         time.sleep(TICK)
 
     def judge(self, run, seconds, usage):

@@ -326,7 +326,12 @@ void instance_open_ground(struct instance *i, struct world *w, struct instance_s
     observers_add(&i->engine.observers, watch_observer(i->watch));
     (void)comm_open(&i->engine.comm, &i->world, i->ops, &i->q, e);
     fatal_agree(w, e);
-    (void)persistent_sums_open(&i->sums, setup->n_places, &i->world, i->ops, &i->q, e);
+    i->n_places = setup->n_places;
+    if (setup->step != STEP_SEPARATE)
+        (void)persistent_sums_open(&i->sums, setup->n_places, &i->world, i->ops, &i->q, e);
+    fatal_agree(w, e);
+    if (i->ops->async != NULL && (i->host_pool = err_calloc(e, 1, sizeof *i->host_pool, "pool of host memory")) != NULL)
+        host_pool_open(i->host_pool);
     fatal_agree(w, e);
 }
 
@@ -365,7 +370,8 @@ int instance_prepare(struct instance *i, struct instance_setup *setup, struct qu
     l->n_window_blocks = i->arena->n_units * setup->per_unit[KV_WINDOWED];
     if (network_share_kv(&i->network, i->arena, setup->per_unit, limits_window(l, KV_WINDOWED), q, e) != 0)
         return -1;
-    const struct engine_loan loan = {&i->ground->engine.comm, persistent_sums_place(&i->ground->sums, i->place)};
+    const struct engine_loan loan = {&i->ground->engine.comm, persistent_sums_place(&i->ground->sums, i->place),
+                                     i->ground->host_pool};
     (void)engine_prepare(&i->engine, &i->world, &i->network, l, &loan, (enum step_choice)setup->step, i->ops, q, e);
     i->ops->wait(q);
     i->engine.q = &i->q;
@@ -383,6 +389,9 @@ int instance_complete(struct instance *i, struct instance_setup *setup, struct s
 /* The ground's; others have none. */
 static void close_loans(struct instance *i)
 {
+    if (i->host_pool != NULL)
+        host_pool_close(i->host_pool, i->ops, &i->q);
+    free(i->host_pool);
     persistent_sums_close(&i->sums, &i->world, i->ops, &i->q);
     comm_close(&i->engine.comm);
 }

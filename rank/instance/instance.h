@@ -47,8 +47,9 @@ struct instance {
     struct taps taps;    /* of a head that drafts: where it finds the states of the other model; zeroed: it is none */
     struct watch *watch; /* NULL: steps have no deadline, or another instance is the ground */
     const struct instance *ground; /* borrowed: the one whose world and device this one has; NULL: they are its own */
-    struct persistent_sums sums;   /* of the ground: to be lent, as its engine's collectives are */
-    int place;                     /* its number among those that stand on the ground */
+    struct persistent_sums sums;   /* of the ground: to be lent, as its engine's collectives are, */
+    struct host_pool *host_pool;   /* and as this is, for devices */
+    int place, n_places;           /* its number among those that stand on the ground; of the ground: their limit */
     double told_record;            /* s of recording decode steps that were reported already */
 };
 

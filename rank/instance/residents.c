@@ -156,7 +156,7 @@ static void check_order(const struct residents *r, const struct plan *p)
     struct err e = {0};
     bool loading = r->loading != NULL, mine = loading && r->loading->model == p->model;
     bool held = r->resident[p->model] != NULL;
-    bool right = p->kind == PLAN_LOAD   ? !loading && !held && p->model < r->ground->sums.n_places
+    bool right = p->kind == PLAN_LOAD   ? !loading && !held && p->model < r->ground->n_places
                  : p->kind == PLAN_DROP ? held
                                         : mine && !held;
     if (right)
@@ -213,6 +213,7 @@ void residents_close(struct residents *r)
     }
     for (int i = 0; i < PLAN_MODELS; i++)
         leaving_finish(r, i);
+    window_close(&r->window, r->ground->ops, &r->q);
     if (r->q.impl != NULL)
         r->ground->ops->close(&r->q);
     for (int i = 0; i < PLAN_MODELS; i++)

@@ -63,7 +63,8 @@ struct residents {
     struct residents_files files;           /* to be set behind residents_open */
     struct instance *resident[PLAN_MODELS]; /* NULL: the number is free */
     struct loading *loading;                /* NULL: nothing is being read */
-    struct queue q;                         /* of the thread that loads; on a device open from the first load on */
+    struct queue q;                         /* of the thread that loads; on a device open from the first load on, */
+    struct window window;                   /* as is this */
     struct leaving *leaving;                /* [PLAN_MODELS] */
     MPI_Request *gone;                      /* [PLAN_MODELS] [ranks] theirs */
     pthread_mutex_t memory;                 /* of who takes or gives back memory beside steps */

@@ -23,8 +23,8 @@ static void load_all(struct loading *l, struct queue *q)
         return;
     i->ops->wait(q);
     *memory = seconds_now() - started;
-    if (load_beside(&i->network, &l->checkpoint, l->all->world, i->ops, q, &l->setup.load, &l->cancel, &l->stats,
-                    &l->why) != 0)
+    if (load_beside(&i->network, &l->checkpoint, l->all->world, i->ops, q, &l->all->window, &l->setup.load, &l->cancel,
+                    &l->stats, &l->why) != 0)
         return;
     started = seconds_now();
     (void)pthread_mutex_lock(&l->all->memory);

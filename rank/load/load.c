@@ -259,18 +259,18 @@ static void run_alone(struct loader *l, struct world *w, struct err *e)
 {
     struct alone a;
     if (plan_alone(l, e) == 0)
-        (void)alone_open(&a, l, w, e);
+        (void)alone_open(&a, l, w, NULL, e);
     fatal_agree(w, e);
-    /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): a failure has ended in fatal_agree() */
-    begin_reading(l, w, a.memory, (size_t)a.n_slots * a.slot_bytes);
+    /* NOLINTNEXTLINE(clang-analyzer-core.*): a failure has ended in fatal_agree() */
+    begin_reading(l, w, a.window->memory, (size_t)a.n_slots * a.slot_bytes);
     alone_run(&a, e);
     finish_stats(l);
     alone_close(&a);
 }
 
 int load_beside(struct network *n, const struct checkpoint *c, const struct world *w, const struct ops *ops,
-                struct queue *q, struct load_setup *setup, const atomic_bool *cancel, struct load_stats *stats,
-                struct err *e)
+                struct queue *q, struct window *window, struct load_setup *setup, const atomic_bool *cancel,
+                struct load_stats *stats, struct err *e)
 {
     struct read_plan plan = {0};
     struct loader l = {.c = c,
@@ -288,7 +288,7 @@ int load_beside(struct network *n, const struct checkpoint *c, const struct worl
     *stats = (struct load_stats){0};
     setup->way = LOAD_ALONE;
     fill_in(setup, ops, q);
-    if (plan_alone(&l, e) != 0 || alone_open(&a, &l, w, e) != 0) {
+    if (plan_alone(&l, e) != 0 || alone_open(&a, &l, w, window, e) != 0) {
         alone_close(&a);
         read_plan_free(&plan);
         return -1;

@@ -15,7 +15,7 @@
 
 static unsigned char *slot_memory(const struct alone *a, int slot)
 {
-    return a->memory + (size_t)slot * a->slot_bytes;
+    return a->window->memory + (size_t)slot * a->slot_bytes;
 }
 
 static void fail_alone(struct alone *a, const struct err *e)
@@ -181,7 +181,7 @@ static size_t whole_pages(size_t bytes)
     return (bytes + 4095) / 4096 * 4096;
 }
 
-int alone_open(struct alone *a, struct loader *l, const struct world *w, struct err *e)
+int alone_open(struct alone *a, struct loader *l, const struct world *w, struct window *lent, struct err *e)
 {
     const struct load_setup *s = l->setup;
     *a = (struct alone){.l = l, .unpacked_at = whole_pages(l->plan->max_block_bytes), .n_slots = s->n_slots};
@@ -189,18 +189,9 @@ int alone_open(struct alone *a, struct loader *l, const struct world *w, struct 
     a->n_threads = s->n_threads < s->n_slots ? s->n_threads : s->n_slots;
     a->first = (int)((int64_t)l->plan->n_blocks * w->node_rank / w->n_node_ranks); /* not all ranks at the same place */
     (void)pthread_mutex_init(&a->lock, NULL);
-    size_t bytes = (size_t)a->n_slots * a->slot_bytes;
-    a->memory = aligned_alloc(4096, bytes > 0 ? bytes : 4096);
+    a->window = lent != NULL ? lent : &a->own;
     a->unpacked = err_calloc(e, (size_t)a->n_slots, sizeof *a->unpacked, "weights unpacked while they are loaded");
-    if (a->unpacked == NULL)
-        return -1;
-    if (a->memory == NULL)
-        return ERR(e, ERR_MEMORY, "out of host memory for %zu bytes to load through", bytes);
-    if (l->ops->async != NULL) {
-        loader_touch(l, a->memory, bytes);
-        a->registered = loader_pin(l, a->memory, bytes);
-    }
-    return 0;
+    return a->unpacked != NULL ? window_open(a->window, (size_t)a->n_slots * a->slot_bytes, l, e) : -1;
 }
 
 void alone_run(struct alone *a, struct err *e)
@@ -228,9 +219,8 @@ void alone_run(struct alone *a, struct err *e)
 
 void alone_close(struct alone *a)
 {
-    if (a->registered)
-        a->l->ops->async->host_unregister(a->l->q, a->memory);
-    free(a->memory);
+    if (a->l != NULL)
+        window_close(&a->own, a->l->ops, a->l->q);
     free(a->unpacked);
     (void)pthread_mutex_destroy(&a->lock);
 }

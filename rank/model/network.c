@@ -1,5 +1,6 @@
 /* rank/model/network.c - see network.h. */
 #include "rank/model/network.h"
+#include "kernels/large.h"
 #include "rank/model/network_inputs.h"
 #include "rank/model/slab.h"
 #include "rank/model/taps.h"
@@ -87,9 +88,10 @@ static int open_wide(struct network *n, const struct ops *ops, struct queue *q, 
 #define SLAB_BYTES  ((size_t)1 << 30) /* at most, if no weight is larger */
 
 /* The device zeroes memory at its full rate, which leaves others half of it: so it does with pauses. */
-static void pause_after(const struct ops *ops, struct queue *q, size_t bytes)
+static void clear_gently(void *p, size_t bytes, const struct ops *ops, struct queue *q)
 {
     const struct timespec pause = {0, (long)(bytes / GENTLE_RATE)};
+    ops->clear(q, p, bytes);
     if (ops->async == NULL)
         return;
     ops->wait(q);
@@ -107,20 +109,19 @@ static void *open_slab(struct network *n, int i, const struct ops *ops, struct q
     size_t bytes = place_bytes(n, i);
     for (int k = i + 1; k < n->map.n_slots && bytes + place_bytes(n, k) <= SLAB_BYTES; k++)
         bytes += place_bytes(n, k);
-    void *slab = ops->alloc(q, bytes);
-    if (slab != NULL) {
+    void *slab = large_ops_of(ops)->take(q, bytes);
+    if (slab != NULL)
         n->slab[n->n_slabs++] = slab;
-        pause_after(ops, q, bytes);
-    }
     return slab;
 }
 
-static int take_slabs(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
+/* Each weight has its place in a slab, zeroed unless the checkpoint fills all of it. unfilled: of
+ * weight_map_unfilled. */
+static int place_weights(struct network *n, const int64_t *unfilled, const struct ops *ops, struct queue *q)
 {
     void *slab = NULL;
     size_t at = 0;
-    n->slab = err_calloc(e, (size_t)n->map.n_slots, sizeof *n->slab, "weight table");
-    for (int i = 0; i < n->map.n_slots && n->slab != NULL; i++) {
+    for (int i = 0; i < n->map.n_slots; i++) {
         size_t bytes = place_bytes(n, i);
         if (bytes == 0)
             continue;
@@ -131,8 +132,22 @@ static int take_slabs(struct network *n, const struct ops *ops, struct queue *q,
         if (slab == NULL)
             return -1;
         n->weight[i].data = slab_take(slab, &at, bytes);
+        if (unfilled[i] != 0)
+            clear_gently(n->weight[i].data, bytes, ops, q);
     }
-    return n->slab != NULL ? 0 : -1;
+    return 0;
+}
+
+static int take_slabs(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
+{
+    size_t n_slots = (size_t)n->map.n_slots;
+    int64_t *unfilled = err_calloc(e, n_slots, sizeof *unfilled, "weight table");
+    n->slab = err_calloc(e, n_slots, sizeof *n->slab, "weight table");
+    if (unfilled != NULL)
+        weight_map_unfilled(&n->map, unfilled);
+    int failed = unfilled != NULL && n->slab != NULL ? place_weights(n, unfilled, ops, q) : -1;
+    free(unfilled);
+    return failed;
 }
 
 /* A piece for each. */
@@ -287,7 +302,7 @@ void network_close(struct network *n, const struct ops *ops, struct queue *q)
     for (int i = 0; n->slab == NULL && n->weight != NULL && i < n->map.n_slots; i++)
         ops->free(q, n->weight[i].data);
     for (int i = 0; n->slab != NULL && i < n->n_slabs; i++)
-        ops->free(q, n->slab[i]);
+        large_ops_of(ops)->give(q, n->slab[i]);
     free((void *)n->slab);
     for (int i = 0; n->v_cache != NULL && n->arena == NULL && i < n->config.n_layers; i++) {
         ops->free(q, n->k_cache[i]);

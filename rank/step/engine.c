@@ -20,6 +20,8 @@ static void *take_device(struct engine *g, size_t n, size_t size)
 /* Host memory that the device copies from and to. */
 static void *take_host(struct engine *g, size_t n, size_t size, struct err *e)
 {
+    if (g->host_slab != NULL)
+        return slab_take(g->host_slab, &g->host_used, n * size);
     if (g->ops->async != NULL)
         return g->ops->async->host_alloc(g->q, n * size);
     return err_calloc(e, n, size, "step arrays");
@@ -226,39 +228,58 @@ static void forbid_others(struct engine *g, struct err *e)
     free(mask);
 }
 
-/* Stand in for ops->alloc: the queue's impl points to a sum. */
+/* Bytes of all arrays. */
+struct engine_sizes {
+    size_t device, host;
+};
+
+/* Stand in for ops->alloc and host_alloc: the queue's impl points to sizes. */
 static void *add_up(struct queue *q, size_t bytes)
 {
-    *(size_t *)q->impl += slab_bytes(bytes);
+    ((struct engine_sizes *)q->impl)->device += slab_bytes(bytes);
     return NULL;
 }
 
-static void *no_host_memory(struct queue *q, size_t bytes)
+static void *add_up_host(struct queue *q, size_t bytes)
 {
-    (void)q;
-    (void)bytes;
+    ((struct engine_sizes *)q->impl)->host += slab_bytes(bytes);
     return NULL;
 }
 
-size_t engine_bytes(struct network *n, const struct limits *l, const struct ops *ops, enum dtype act, struct err *e)
+static struct engine_sizes foretell(struct network *n, const struct limits *l, const struct ops *ops, enum dtype act,
+                                    struct err *e)
 {
-    const struct async_ops nothing = {.host_alloc = no_host_memory};
+    const struct async_ops async = {.host_alloc = add_up_host};
     struct ops counting = *ops;
-    size_t sum = 0;
+    struct engine_sizes sum = {0};
     struct queue q = {.act = act, .impl = &sum};
     struct engine g = {.network = n, .ops = &counting, .q = &q, .limits = *l};
     counting.alloc = add_up;
-    counting.async = &nothing;
+    counting.async = &async;
     take_all(&g, e);
-    sum += taps_bytes(&n->config, &n->shard, l->max_seqs, l->max_batch_tokens, act);
     free(g.gather_n);
     free(g.vocab_begin);
     return sum;
 }
 
-/* Borrowed things, and memory: in one piece, or in a piece for each array. */
+size_t engine_bytes(struct network *n, const struct limits *l, const struct ops *ops, enum dtype act, struct err *e)
+{
+    return foretell(n, l, ops, act, e).device +
+           taps_bytes(&n->config, &n->shard, l->max_seqs, l->max_batch_tokens, act);
+}
+
+/* All arrays in one piece of the device's memory, and one of the host's where the device has a use for it. */
+static void open_slabs(struct engine *g, struct err *e)
+{
+    const struct engine_sizes sizes = foretell(g->network, &g->limits, g->ops, g->q->act, e);
+    g->slab = g->ops->alloc(g->q, sizes.device);
+    if (g->host_pool != NULL)
+        g->host_slab = host_pool_take(g->host_pool, sizes.host, g->ops, g->q);
+}
+
+/* Borrowed things, and memory: with a loan in one piece, else in a piece for each array. */
 static int take_memory(struct engine *g, struct world *w, struct network *n, const struct limits *l,
-                       const struct ops *ops, struct queue *q, bool in_one, struct err *e)
+                       const struct engine_loan *loan, const struct ops *ops, struct queue *q, struct err *e)
 {
     memset(g, 0, sizeof *g);
     g->world = w;
@@ -270,8 +291,10 @@ static int take_memory(struct engine *g, struct world *w, struct network *n, con
     if (ops->async == NULL && w->n_ranks > 1 && (int64_t)l->max_logit_rows * model_logits(&n->config) > INT_MAX)
         return ERR(e, ERR_UNSUPPORTED, "%d rows of %d logits exceed MPI's int counts: lower --max-batch",
                    l->max_logit_rows, model_logits(&n->config));
-    if (in_one)
-        g->slab = ops->alloc(q, engine_bytes(n, l, ops, q->act, e));
+    if (loan != NULL) {
+        g->host_pool = loan->host;
+        open_slabs(g, e);
+    }
     if (e->code == ERR_NONE && q->err.code == ERR_NONE)
         take_all(g, e);
     if (e->code == ERR_NONE && q->err.code == ERR_NONE)
@@ -286,7 +309,7 @@ int engine_prepare(struct engine *g, struct world *w, struct network *n, const s
                    const struct engine_loan *loan, enum step_choice choice, const struct ops *ops, struct queue *q,
                    struct err *e)
 {
-    (void)take_memory(g, w, n, l, ops, q, true, e);
+    (void)take_memory(g, w, n, l, loan, ops, q, e);
     comm_lend(&g->comm, loan->comm);
     if (e->code == ERR_NONE && choice != STEP_SEPARATE)
         (void)persistent_step_prepare(&g->persistent, n, w, l->max_drafts > 0, &loan->sums, ops, q, e);
@@ -312,7 +335,7 @@ int engine_join(struct engine *g, struct queue *q, enum step_choice choice, stru
 int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
                 struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e)
 {
-    (void)take_memory(g, w, n, l, ops, q, false, e);
+    (void)take_memory(g, w, n, l, NULL, ops, q, e);
     if (agree_failed(w, e))
         return -1;
     (void)comm_open(&g->comm, w, ops, q, e);
@@ -376,7 +399,7 @@ void engine_close(struct engine *g)
     persistent_step_close(&g->persistent, g->world, g->ops, g->q);
     comm_close(&g->comm);
     free_device(g);
-    for (int i = 0; i < ENGINE_FLIGHTS; i++) {
+    for (int i = 0; i < ENGINE_FLIGHTS && g->host_slab == NULL; i++) {
         free_host(g, g->flight[i].ints);
         free_host(g, g->flight[i].blocks);
         free_host(g, g->flight[i].params);
@@ -384,6 +407,8 @@ void engine_close(struct engine *g)
         free_host(g, g->flight[i].masks);
         free_host(g, g->flight[i].sampled);
     }
+    if (g->host_pool != NULL)
+        host_pool_give(g->host_pool, g->host_slab);
     free(g->gather_n);
     free(g->vocab_begin);
     memset(g, 0, sizeof *g);

@@ -9,6 +9,7 @@
 #include "rank/model/layer.h"
 #include "rank/model/network.h"
 #include "rank/observe/observer.h"
+#include "rank/step/host_pool.h"
 #include "rank/step/persistent_step.h"
 #include "rank/step/step_ways.h"
 #include "rank/world/world.h"
@@ -40,8 +41,10 @@ struct engine {
     struct activations act;
     struct sampler sampler;
 
-    void *slab; /* the device memory of all arrays; NULL: each has its own */
-    size_t slab_used;
+    void *slab;                  /* the device memory of all arrays; NULL: each has its own */
+    void *host_slab;             /* the same of the host's memory that the device copies from and to, of host_pool */
+    struct host_pool *host_pool; /* borrowed; NULL: there is no host_slab */
+    size_t slab_used, host_used;
     size_t ints_pitch; /* entries of every index array: max_batch_tokens or max_logit_rows */
     int32_t *ints_dev; /* [STEP_ARRAYS + 1][ints_pitch]; the members of `dev` point into it */
     struct step_ints {
@@ -99,6 +102,7 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
 struct engine_loan {
     const struct comm *comm;
     struct persistent_place sums;
+    struct host_pool *host; /* NULL where ops->async is */
 };
 
 /* The same in two parts, with a loan. What a rank does by itself, beside steps of other engines: memory, in few pieces

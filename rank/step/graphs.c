@@ -189,8 +189,10 @@ int graphs_open(struct engine *g, enum step_choice choice, struct step_ways *way
     if (list_sizes(g, most, e) != 0)
         return -1;
     int n_both = count_of_two_ways(g, n_persistent), n_now = ways == NULL ? g->n_decode : ways->measured ? 0 : n_both;
-    warm_up(g, n_now, n_persistent);
-    record_first(g, n_now, n_persistent, choice);
+    if (n_now > 0) { /* else nothing is waited for, a step of another model neither */
+        warm_up(g, n_now, n_persistent);
+        record_first(g, n_now, n_persistent, choice);
+    }
     if (ways != NULL)
         share_ways(g, n_both, ways);
     else

@@ -144,6 +144,18 @@ static void take_result(const struct loop_models *m, struct under_way *u, const 
     observers_tell(&g->observers, between_steps, false);
 }
 
+/* Does anything wait for a step of this model, or for all of them? A model leaves behind its last step; those that come
+ * have none, and need none of the others' to be over. */
+static bool must_take(const struct under_way *u, const struct plan *p, int n_flights)
+{
+    if (u->n == 0 || p->kind == PLAN_STEP)
+        return u->n == n_flights;
+    for (int i = 0; i < u->n; i++)
+        if (u->model[i] == p->model)
+            return true;
+    return u->n == n_flights;
+}
+
 /* This rank has lost or repeated a step. */
 static _Noreturn void fail_apart(uint64_t found, uint64_t expected)
 {
@@ -153,7 +165,7 @@ static _Noreturn void fail_apart(uint64_t found, uint64_t expected)
     fatal(&e);
 }
 
-/* Models come and go between steps, which may take long and has no deadline. */
+/* Models come and go, which may take long and has no deadline; steps of others may be under way. */
 static void change(struct loop_models *m, struct plan *p, struct err *e)
 {
     int model = p->model;
@@ -203,7 +215,7 @@ void loop_run_models(struct loop_models *m, const struct loop_client *client, st
     if (plan_open(&plan, &g->limits, e) != 0)
         fatal(e);
     notice_open(&notice, g->world);
-    for (uint64_t step = 0;; step++) {
+    for (uint64_t step = 0;; step += plan.kind == PLAN_STEP) { /* so the next step has another flight than the last */
         plan_reset(&plan, step);
         observers_tell(&g->observers, next_step, g->world->rank == 0 ? RANK_COORDINATES : RANK_AWAITS_PLAN, step);
         if (g->world->rank == 0)
@@ -217,7 +229,7 @@ void loop_run_models(struct loop_models *m, const struct loop_client *client, st
             break;
         if (plan.kind == PLAN_STEP)
             submit(m, &plan, &u);
-        while (u.n > 0 && (u.n == engine_flights(g) || plan.kind != PLAN_STEP))
+        while (must_take(&u, &plan, engine_flights(g)))
             take_result(m, &u, client, e);
         if (plan.kind == PLAN_STEP)
             send_late_masks(m, &plan, client);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
+#include "tests/support/models.h"
 #include "tests/support/serving.h"
 #include "tests/support/talk.h"
 
@@ -430,9 +431,9 @@ int main(void)
     files_make_dir(folder);
     (void)snprintf(log, sizeof log, "%s/log", folder);
     case_begin("serve");
-    bool started = serving_start(&s, 1, NULL,
-                                 (const char *[]){"--max-reply-bytes", "16M", "--max-client-backlog", "64M",
-                                                  "--kv-cache-memory-bytes", "128M", NULL});
+    bool started = serving_start_model(&s, models_shallow(), 1, NULL,
+                                       (const char *[]){"--max-reply-bytes", "16M", "--max-client-backlog", "64M",
+                                                        "--kv-cache-memory-bytes", "128M", NULL});
     case_check(started, "no server");
     case_end();
     if (started) {

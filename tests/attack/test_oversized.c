@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/honest.h"
+#include "tests/support/models.h"
 #include "tests/support/serving.h"
 #include "tests/support/talk.h"
 
@@ -208,11 +209,12 @@ static void limit_space(void)
 
 int main(void)
 {
+    const char *model = models_shallow();
     for (int ranks = 1; ranks <= 2; ranks++) {
         case_begin("a server on %d ranks", ranks);
         bool started = case_check(
-            serving_start(&s, ranks, NULL,
-                          (const char *[]){"--kv-cache-memory-bytes", "32M", "--max-reply-bytes", "16M", NULL}),
+            serving_start_model(&s, model, ranks, NULL,
+                                (const char *[]){"--kv-cache-memory-bytes", "32M", "--max-reply-bytes", "16M", NULL}),
             "no server");
         if (started && !process_sanitized())
             limit_space();

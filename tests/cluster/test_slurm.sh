@@ -32,13 +32,13 @@ check_once() {
 
 same_stories() {
     local alone one two
-    alone=$(timeout 30 mpirun -np 2 "$lockstep" "${story[@]}" 2>err)
-    one=$(timeout 60 srun --mpi=pmix -N1 -n2 "$lockstep" "${story[@]}" 2>>err)
+    alone=$(timeout 120 mpirun -np 2 "$lockstep" "${story[@]}" 2>err)
+    one=$(timeout 240 srun --mpi=pmix -N1 -n2 "$lockstep" "${story[@]}" 2>>err)
     check "srun --mpi=pmix: the story of mpirun" "$alone / $one / $(cat err)" [ -n "$alone" -a "$alone" = "$one" ]
-    two=$(OMPI_MCA_btl=self,tcp timeout 60 srun --mpi=pmix -N2 -n2 "$lockstep" "${story[@]}" 2>>err)
+    two=$(OMPI_MCA_btl=self,tcp timeout 240 srun --mpi=pmix -N2 -n2 "$lockstep" "${story[@]}" 2>>err)
     check "srun on two nodes: the same" "$alone / $two / $(cat err)" [ "$alone" = "$two" ]
     printf '#!/bin/sh\nexec mpirun "$LOCKSTEP" "$@"\n' >mpirun.job
-    timeout 60 sbatch --quiet -W -N1 -n2 -o mpirun.out mpirun.job "${story[@]}"
+    timeout 240 sbatch --quiet -W -N1 -n2 -o mpirun.out mpirun.job "${story[@]}"
     check "mpirun in sbatch: the same" "$alone / $(cat mpirun.out)" [ "$alone" = "$(cat mpirun.out)" ]
 }
 
@@ -75,7 +75,7 @@ batch_until_done() {
     check "SIGUSR1 before the limit: queued again" "$(cat lockstep-batch-"$job".log; scontrol show job "$job")" \
         [ "$(field "$job" Restarts)" = 1 -a "$before" -gt 0 -a "$before" -lt 1000 ]
     scontrol update job="$job" StartTime=now+2 TimeLimit=10
-    wait_until 90 is_over "$job"
+    wait_until 300 is_over "$job"
     check "and it ends with status 0" "$(scontrol show job "$job"; grep "JobId=$job" "$dir/c.log"; cat lockstep-batch-"$job".log)" \
         [ "$(field "$job" ExitCode)" = 0:0 ]
     check_once "every id once" 1000 batch.out
@@ -105,7 +105,7 @@ serve_and_cancel() {
     local text begun
     RENDEZVOUS=$PWD/serve.json submit --ntasks-per-node=2 "$scripts/serve.sbatch"
     wait_until 30 test -s serve.json
-    text=$(timeout 20 srun --jobid="$job" --overlap -N1 -n1 "$(dirname "$lockstep")/lockstep-client" --rendezvous serve.json \
+    text=$(timeout 80 srun --jobid="$job" --overlap -N1 -n1 "$(dirname "$lockstep")/lockstep-client" --rendezvous serve.json \
         --temperature 0 --max-tokens 12 "Once upon a time" 2>&1)
     check "a client in a second step finds the server" "$text; $(cat lockstep-serve-"$job".log)" \
         [ -n "$text" -a "${text/error/}" = "$text" ]
@@ -127,7 +127,7 @@ cancelled_batch() {
     wait_until 40 slurm_is_idle
     before=$(lines cancel.out)
     echo "# scancel of the batch: idle after $(since "$begun") s, $before of 200 results"
-    timeout 60 mpirun -np 2 "$lockstep" batch --model "$model" --input cancel.in --output cancel.out --plain 2>cancel.err
+    timeout 240 mpirun -np 2 "$lockstep" batch --model "$model" --input cancel.in --output cancel.out --plain 2>cancel.err
     check "scancel of a batch: what was finished stays" "$before results; $(cat cancel.err)" [ "$before" -ge 8 -a "$before" -lt 200 ]
     check_once "gone on with by hand: every id once" 200 cancel.out
 }

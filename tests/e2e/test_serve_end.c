@@ -183,7 +183,7 @@ static void drain(int ranks, bool by_message)
     double last = 0;
     case_begin("%s: what is open finishes, nothing new begins, status 0, on %d ranks",
                by_message ? "op drain" : "SIGUSR1 to mpirun", ranks);
-    if (!start_endless(ranks, by_message ? SERVING_IPC : NULL, NULL, NULL)) {
+    if (!start_endless(ranks, by_message ? SERVING_IPC : NULL, "--drain-seconds", "600")) {
         case_end();
         return;
     }
@@ -251,7 +251,7 @@ static void another_rank(int rank, int number, int status, bool busy)
     double last = 0;
     case_begin("signal %d to rank %d of 3 alone, which is %s: rank 0 hears of it", number, rank,
                busy ? "busy" : "idle");
-    if (start_endless(3, NULL, NULL, NULL)) {
+    if (start_endless(3, NULL, "--drain-seconds", "600")) {
         keep_busy(&t, busy ? 2 : 0, number == SIGTERM ? ENDLESS : FINITE);
         (void)kill(process_of_rank(&s.p, rank), number);
         int answered = busy ? count_last(&t, 2, number == SIGTERM ? 503 : 200, &last) : 2;

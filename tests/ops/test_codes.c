@@ -45,6 +45,16 @@ static double *elements(const struct weight *w)
     return all;
 }
 
+/* Several sums side by side: one after the other would wait for each addition. */
+static double product(const float *x, const double *weights, int n)
+{
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int i = 0; i < n; i++)
+        sum += (double)x[i] * weights[i];
+    return sum;
+}
+
 static void check_product(struct code_form form, int n_tokens, int rows, int cols, bool with_bias, bool accumulate)
 {
     if (left_out())
@@ -62,9 +72,7 @@ static void check_product(struct code_form form, int n_tokens, int rows, int col
         for (int r = 0; r < rows; r++) {
             double sum = accumulate ? out.data[t * rows + r] : 0;
             sum += with_bias ? weight_at(&bias, 0, r) : 0;
-            for (int c = 0; c < cols; c++)
-                sum += (double)x.data[t * cols + c] * weights[(size_t)r * cols + c];
-            want[t * rows + r] = sum;
+            want[t * rows + r] = sum + product(x.data + t * cols, weights + (size_t)r * cols, cols);
         }
     ops->matmul(&q, out.data, x.data, &w, with_bias ? &bias : NULL, n_tokens, accumulate);
     char what[160];
@@ -290,9 +298,8 @@ static void check_experts(struct code_form form, enum activation kind, int n_tok
             int e = r.expert[p] - first_held;
             if (e < 0 || e >= n_held)
                 continue;
-            *sum = weight_at(&bias, e, o);
-            for (int c = 0; c < cols; c++)
-                *sum += (double)x.data[(first ? p / 2 : p) * cols + c] * weights[((size_t)e * rows + o) * cols + c];
+            *sum = weight_at(&bias, e, o) +
+                   product(x.data + (first ? p / 2 : p) * (size_t)cols, weights + ((size_t)e * rows + o) * cols, cols);
         }
     for (size_t p = 0; p < pairs; p++) {
         r.share[p] = p % 2 == 0 ? 0.5f : 0.25f;

@@ -14,7 +14,8 @@
 #define BYTES    4096 /* of a place, for each rank */
 
 static struct {
-    int n_shared, n_connected, n_disconnected, n_taken, n_freed;
+    int n_shared, n_connected, n_disconnected, n_taken, n_freed; /* taken and freed: pieces */
+    int n_host_taken, n_host_freed;
     int n_steps; /* persistent ones that are open */
     bool refuses;
     void *sums, *attached[PEER_MAX_RANKS];
@@ -30,6 +31,27 @@ static void paper_free(struct queue *q, void *p)
 {
     paper.n_freed += p != NULL;
     ops_cpu.free(q, p);
+}
+
+static void *paper_host_alloc(struct queue *q, size_t bytes)
+{
+    (void)q;
+    paper.n_host_taken++;
+    return calloc(1, bytes);
+}
+
+static void paper_host_free(struct queue *q, void *p)
+{
+    (void)q;
+    paper.n_host_freed += p != NULL;
+    free(p);
+}
+
+static void free_no_graph(struct queue *q, void *graph)
+{
+    (void)q;
+    if (graph != NULL)
+        abort();
 }
 
 /* ---- memory of other ranks: addresses that nothing is at ---- */
@@ -110,6 +132,8 @@ static void attach(struct queue *q, void *step, void *const *memory)
     memcpy(paper.attached, memory, (size_t)n * sizeof *memory);
 }
 
+static const struct async_ops paper_async = {
+    .host_alloc = paper_host_alloc, .host_free = paper_host_free, .free_graph = free_no_graph};
 static const struct peer_ops paper_peer = {.share = share, .connect = connect_to, .disconnect = disconnect};
 static const struct persistent_ops paper_persistent = {.refusal = refusal,
                                                        .sums_bytes = sums_bytes,
@@ -128,6 +152,7 @@ struct ground {
     struct network network;
     struct comm comm;
     struct persistent_sums sums;
+    struct host_pool pool;
 };
 
 static void open_ground(struct ground *g, struct world *w)
@@ -139,6 +164,7 @@ static void open_ground(struct ground *g, struct world *w)
     *g = (struct ground){.w = w, .ops = ops_cpu, .q = {.act = DTYPE_F32, .n_threads = 1}};
     g->ops.alloc = paper_alloc;
     g->ops.free = paper_free;
+    g->ops.async = &paper_async;
     g->ops.peer = &paper_peer;
     g->ops.persistent = &paper_persistent;
     struct model_config m;
@@ -152,6 +178,7 @@ static void open_ground(struct ground *g, struct world *w)
     (void)comm_open(&g->comm, w, &g->ops, &g->q, &e);
     (void)persistent_sums_open(&g->sums, N_PLACES, w, &g->ops, &g->q, &e);
     fatal_agree(w, &e);
+    host_pool_open(&g->pool);
 }
 
 struct guest {
@@ -169,7 +196,7 @@ static void *prepare(void *context)
     struct ground *g = x->ground;
     const struct limits limits = {
         .max_seqs = 3, .max_batch_tokens = 20, .max_len = 50, .max_logit_rows = 3, .n_blocks = 12};
-    const struct engine_loan loan = {&g->comm, persistent_sums_place(&g->sums, x->place)};
+    const struct engine_loan loan = {&g->comm, persistent_sums_place(&g->sums, x->place), &g->pool};
     struct queue q = g->q;
     (void)engine_prepare(&x->engine, g->w, &g->network, &limits, &loan, STEP_AUTO, &g->ops, &q, &x->e);
     x->engine.q = &x->q;
@@ -190,17 +217,24 @@ static void on_a_thread(void *(*what)(void *), struct guest *x)
     (void)pthread_join(thread, NULL);
 }
 
-static void come(struct guest *x, struct ground *g, int place)
+/* host_pieces: new ones that it takes, if nobody has left one for it. */
+static void come(struct guest *x, struct ground *g, int place, int host_pieces)
 {
-    struct step_ways ways = {0};
+    struct step_ways ways = {.measured = true};
+    int taken = paper.n_taken, host_taken = paper.n_host_taken, freed = paper.n_freed + paper.n_host_freed;
+    char reason[80];
     *x = (struct guest){.ground = g, .q = g->q, .place = place};
     on_a_thread(prepare, x);
     fatal_agree(g->w, &x->e);
-    int n_taken = paper.n_taken, n_freed = paper.n_freed;
+    (void)snprintf(reason, sizeof reason, "%d and %d", paper.n_taken - taken, paper.n_host_taken - host_taken);
+    tap_all(paper.n_taken == taken + 1 && paper.n_host_taken == host_taken + host_pieces, reason,
+            "a model takes one piece of each memory for its steps, %d of the host's new, %d ranks", host_pieces,
+            g->w->n_ranks);
     (void)engine_join(&x->engine, &x->q, STEP_AUTO, &ways, &x->e);
     fatal_agree(g->w, &x->e);
-    tap_all(paper.n_taken == n_taken && paper.n_freed == n_freed, "it does",
-            "joining the ranks takes and frees no memory, %d ranks", g->w->n_ranks);
+    tap_all(paper.n_taken == taken + 1 && paper.n_host_taken == host_taken + host_pieces &&
+                paper.n_freed + paper.n_host_freed == freed,
+            "it does", "joining the ranks takes and frees no memory, %d ranks", g->w->n_ranks);
 }
 
 /* The place of every rank, at which it is told to write. */
@@ -233,9 +267,9 @@ static void check_coming_and_going(struct ground *g)
     struct guest a, b;
     int others = g->w->n_ranks - 1;
     bool sums = true;
-    come(&b, g, 2);
+    come(&b, g, 2, 1);
     for (int round = 0; round < 3; round++) {
-        come(&a, g, round % 2);
+        come(&a, g, round % 2, round == 0);
         check_place(g, &a);
         sums = sums && sums_right(&a) && sums_right(&b);
         if (g->w->rank == round % g->w->n_ranks) /* alone: others come when they have time */
@@ -255,13 +289,13 @@ static void check_refused(struct ground *g)
 {
     struct guest x;
     paper.refuses = g->w->rank == g->w->n_ranks - 1;
-    come(&x, g, 1);
+    come(&x, g, 1, 0);
     tap_all(x.engine.persistent.step == NULL && x.engine.persistent.max_tokens == 0 && paper.n_steps == 0 &&
                 x.engine.persistent.why_not[0] != '\0',
             x.engine.persistent.why_not, "a step that one of %d ranks refuses is none", g->w->n_ranks);
     on_a_thread(leave, &x);
     paper.refuses = false;
-    come(&x, g, 1);
+    come(&x, g, 1, 0);
     check_place(g, &x);
     on_a_thread(leave, &x);
 }
@@ -277,11 +311,13 @@ static void check_given_up(struct ground *g)
 
 static void close_ground(struct ground *g)
 {
+    host_pool_close(&g->pool, &g->ops, &g->q);
     persistent_sums_close(&g->sums, g->w, &g->ops, &g->q);
     comm_close(&g->comm);
     network_close(&g->network, &ops_cpu, &g->q);
-    tap_all(paper.n_disconnected == g->w->n_ranks - 1 && paper.n_taken == paper.n_freed, "something is left",
-            "at the end all is given back, %d ranks", g->w->n_ranks);
+    tap_all(paper.n_disconnected == g->w->n_ranks - 1 && paper.n_taken == paper.n_freed &&
+                paper.n_host_taken == paper.n_host_freed,
+            "something is left", "at the end all is given back, %d ranks", g->w->n_ranks);
 }
 
 int main(int argc, char **argv)

@@ -276,6 +276,12 @@ static void chains_are_exact(void **state)
         "{\"type\":\"string\",\"pattern\":\"^.{2,5}$\"}",
         "{\"type\":\"string\",\"pattern\":\"^[A-Z][a-z]*[0-9]{1,9}$\"}",
         "{\"type\":\"string\",\"pattern\":\"^[a-h0-9]{4,9}[A-Z]$\"}",
+        "{\"type\":\"string\",\"pattern\":\"^[A-Za-z0-9]{2,4}-[0-9A-L]{3,20}[.]$\"}",
+        "{\"type\":\"string\",\"pattern\":\"^([a-h]|[0-9])+5?[A-L]{16}$\"}",
+        "{\"type\":\"string\",\"pattern\":\"^[\\\\w.-]+$\",\"minLength\":2,\"maxLength\":15}",
+        "{\"type\":\"string\",\"minLength\":2,\"maxLength\":9}",
+        "{\"type\":\"string\",\"pattern\":\"[0-9a-h]{8}-[A-L]{3}\"}",
+        "{\"type\":\"string\",\"pattern\":\"^ab|cd|A5$\"}",
         "{\"type\":\"object\",\"properties\":{\"abc\":{\"type\":\"string\"},\"AB\":{\"type\":\"string\"},"
         "\"ab\":{}},\"additionalProperties\":{\"type\":\"string\"}}",
         "{\"type\":\"object\",\"properties\":{\"a\\u0410b\":{},\"\\u0411\":{}}}",

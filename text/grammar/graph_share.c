@@ -4,14 +4,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_PASSES 2 /* nodes stand behind those that they lead to, or before them: few are needed */
-
 struct sharing {
     struct graph *g;
     int32_t *same; /* [g->n] the node to be taken instead, itself as a rule */
     int32_t *slot; /* [mask + 1] nodes by hash, -1: none */
     uint32_t mask;
-    bool changed;
+    int n_before; /* nodes that stand before those that they lead to */
 };
 
 static int32_t instead_of(const struct sharing *s, int32_t i)
@@ -61,23 +59,22 @@ static void share(struct sharing *s, int32_t i)
     struct node *node = &s->g->node[i];
     if (s->same[i] != i)
         return;
+    s->n_before += node->next > i || node->other > i;
     node->next = instead_of(s, node->next);
     node->other = instead_of(s, node->other);
     int32_t only = only_way(s->g, node);
     s->same[i] = only >= 0 && only != i ? only : find_equal(s, i);
-    s->changed |= s->same[i] != i;
 }
 
 /* Once over all nodes, from the first one on or from the last one. */
 static void pass(struct sharing *s, bool down)
 {
     memset(s->slot, 0xff, ((size_t)s->mask + 1) * sizeof *s->slot);
-    s->changed = false;
     for (int32_t i = 0; i < s->g->n; i++)
         share(s, down ? s->g->n - 1 - i : i);
 }
 
-/* All that lead to a node lead to the one that is taken instead: the last pass passed over those before it. */
+/* Nodes before those that they lead to lead to what is taken instead of them, too. */
 static void lead_on(const struct sharing *s)
 {
     for (int32_t i = 0; i < s->g->n; i++) {
@@ -96,8 +93,9 @@ int graph_share(struct graph *g, int start)
     if (s.same != NULL && s.slot != NULL) {
         for (int32_t i = 0; i < g->n; i++)
             s.same[i] = i;
-        for (int n = 0; n < MAX_PASSES && (n == 0 || s.changed); n++)
-            pass(&s, n % 2 == 1);
+        pass(&s, false);
+        if (s.n_before > g->n / 16) /* patterns with a length (product.h); else only loops */
+            pass(&s, true);
         lead_on(&s);
         start = instead_of(&s, start);
     }

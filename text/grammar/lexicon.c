@@ -156,11 +156,12 @@ static int sort_out(struct lexicon *l, struct lexicon_key *key, int n, struct ta
     for (int i = 0; i < n; i++) {
         size_t plain;
         int chars = plain_chars(key[i].bytes, key[i].n, &plain);
-        l->most_bytes = key[i].n > l->most_bytes ? key[i].n : l->most_bytes;
         if (plain == key[i].n) {
             l->plain[l->n_plain++] = (struct lexicon_plain){key[i].token, chars};
             continue;
         }
+        size_t within = key[i].bytes[plain] == '"' ? plain : key[i].bytes[plain] == '\\' ? key[i].n : 0;
+        l->most_within = within > l->most_within ? within : l->most_within;
         tail[n_other] = (struct tail_key){{key[i].bytes + plain, key[i].n - plain, key[i].token}, chars};
         key[n_other++] = key[i];
     }

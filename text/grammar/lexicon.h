@@ -47,7 +47,7 @@ struct lexicon {                       /* constant once open */
     int n_plain, longest;              /* characters of the longest one */
     struct lexicon_tails *tails;       /* [n_tails] of those that are not plain, by characters */
     int n_tails;
-    size_t most_bytes;    /* of a token */
+    size_t most_within;   /* bytes that a token which is not plain may have within a string: up to its quote */
     uint32_t *up_to;      /* [LEXICON_LENGTHS + 1][n_words]: plain ones of at most i + 1 characters; the last: of all */
     unsigned char *bytes; /* what the tokens stand for, one behind the other */
     size_t *first;        /* [n_tokens + 1] where each begins */

@@ -162,23 +162,49 @@ static int walk_to_free(const struct lexicon *l, int node, int chars, bool full,
     }
 }
 
-/* Tokens that begin with a byte: those that stay within the set of the chain, which begins behind their first
- * character, and what follows where they leave it. inner: those that stay are in the mask already. */
-static int set_along(const struct lexicon *l, const struct loop_chain *c, unsigned char byte, bool inner,
-                     struct machine *m, uint32_t *mask)
+/* Tokens by their first bytes, that of a node at the root each. */
+struct roots {
+    bool full; /* all plain ones are in the mask */
+    struct loop_chain
+        chain;         /* that was found last, and the bytes whose tokens go along it behind their first character: */
+    uint64_t first[4]; /* what follows where they leave it is still to be found */
+    int inner; /* tokens of the chain's set whose first character leads to this state are in the mask; MACHINE_DEAD */
+    int n_visited;
+};
+
+/* Tokens that begin with a byte and stay within the set of the chain, which begins behind their first character. */
+static void set_along(const struct loop_chain *c, unsigned char byte, uint32_t *mask)
 {
     const struct loop_set *set = c->set;
-    int n_visited = set->leaving_begin[byte + 1] - set->leaving_begin[byte];
-    for (int i = set->token_begin[byte]; i < set->token_begin[byte + 1] && !inner; i++)
+    for (int i = set->token_begin[byte]; i < set->token_begin[byte + 1]; i++)
         if (loops_state(c, set->token[i].chars - 1) >= 0)
             lexicon_set_bit(mask, set->token[i].token);
+}
+
+/* Paths that go on where tokens leave the chain by a byte. */
+static void set_leaving(const struct lexicon *l, struct roots *r, int byte, struct machine *m, uint32_t *mask)
+{
+    const struct loop_set *set = r->chain.set;
     for (int i = set->leaving_begin[byte]; i < set->leaving_begin[byte + 1]; i++) {
         const struct loop_leaving *at = &set->leaving[i];
-        int state = loops_state(c, at->chars - 1);
-        if (state >= 0 && machine_may(m, state, at->byte))
-            n_visited += walk_to_free(l, at->node, at->chars, false, m, state, mask);
+        int state = r->first[at->first / 64] >> at->first % 64 & 1 ? loops_state(&r->chain, at->chars - 1) : -1;
+        if (state >= 0 && machine_may(m, state, (unsigned char)byte))
+            r->n_visited += walk_to_free(l, at->node, at->chars, false, m, state, mask);
     }
-    return n_visited;
+}
+
+/* The same for all bytes that may come anywhere along it; it is over then. */
+static void end_chain(const struct lexicon *l, struct roots *r, struct machine *m, uint32_t *mask)
+{
+    uint64_t live[4] = {0};
+    for (int i = 0; i < r->chain.n; i++)
+        for (int k = 0; k < 4; k++)
+            live[k] |= m->state[r->chain.state[i]].live[k];
+    bool any = (r->first[0] | r->first[1] | r->first[2] | r->first[3]) != 0;
+    for (int byte = 0; byte < 256 && any; byte++)
+        if (live[byte / 64] >> byte % 64 & 1)
+            set_leaving(l, r, byte, m, mask);
+    memset(r->first, 0, sizeof r->first);
 }
 
 /* May all plain tokens that begin with the byte of a node at the root come, if the machine is in this state behind
@@ -206,7 +232,7 @@ static bool set_most(const struct lexicon *l, struct machine *m, int state, uint
 
 /* The state behind the first character of the tokens of a node at the root, and the chain that begins there, if a chain
  * knows all that follows. MACHINE_DEAD: it does not. */
-static int begin_chain(const struct lexicon *l, int node, struct loop_chain *c, struct machine *m, int state)
+static int begin_chain(const struct lexicon *l, int node, struct roots *r, struct machine *m, int state, uint32_t *mask)
 {
     enum { MANY = 64 };
     unsigned char byte = l->all.node[node].byte;
@@ -216,42 +242,60 @@ static int begin_chain(const struct lexicon *l, int node, struct loop_chain *c, 
     int to = alike_find(m, next)->to;
     if (to < 0 || is_free(l, m, to))
         return MACHINE_DEAD;
-    if (c->n == 0 || c->state[0] != next)
-        loops_chain(l->loops, l, m, next, c);
-    return c->set != NULL && (byte < 0x80 || c->set->wide) ? next : MACHINE_DEAD;
+    if (r->chain.n == 0 || r->chain.state[0] != next) {
+        end_chain(l, r, m, mask);
+        loops_chain(l->loops, l, m, next, &r->chain);
+    }
+    return r->chain.set != NULL && (byte < 0x80 || r->chain.set->wide) ? next : MACHINE_DEAD;
 }
 
-/* The tokens that begin with the byte of a node at the root. full: all plain ones are in the mask; own: so are those
- * that stay in `state` all along. */
-static int set_root(const struct lexicon *l, int node, bool full, bool own, struct loop_chain *c, struct machine *m,
-                    int state, uint32_t *mask)
+/* The tokens that begin with the byte of a node at the root. */
+static void set_root(const struct lexicon *l, int node, struct roots *r, struct machine *m, int state, uint32_t *mask)
 {
     unsigned char byte = l->all.node[node].byte;
-    if (full && frees_all(l, m, machine_next(m, state, byte))) {
+    if (r->full && frees_all(l, m, machine_next(m, state, byte))) {
         set_tokens(&l->all, &l->all.node[node], mask);
-        return walk_others(l, node, m, machine_next(m, state, byte), mask);
+        r->n_visited += walk_others(l, node, m, machine_next(m, state, byte), mask);
+        return;
     }
-    int next = begin_chain(l, node, c, m, state);
-    if (next < 0)
-        return walk_to_free(l, node, 0, full, m, state, mask);
-    if (full)
+    int next = begin_chain(l, node, r, m, state, mask);
+    if (next < 0) {
+        r->n_visited += walk_to_free(l, node, 0, r->full, m, state, mask);
+        return;
+    }
+    if (r->full)
         clear_plain(l, mask, node);
-    return set_along(l, c, byte, own && next == state && !full, m, mask);
+    if (next != r->inner || !loops_has(r->chain.set, byte))
+        set_along(&r->chain, byte, mask);
+    r->first[byte / 64] |= 1ull << byte % 64;
+    r->n_visited++;
+}
+
+/* Whether the characters that lead from one state to another one lead on from there, so that tokens of them are there
+ * as bitmaps: then these come to the mask. */
+static bool set_inner(const struct lexicon *l, struct roots *r, const struct machine_alike *a, struct machine *m,
+                      uint32_t *mask)
+{
+    if (r->full || a->to < 0 || is_free(l, m, a->to))
+        return false;
+    loops_chain(l->loops, l, m, a->to, &r->chain);
+    const struct loop_set *set = r->chain.set;
+    if (set == NULL || memcmp(set->ascii, a->ascii, sizeof set->ascii) != 0 || set->wide != a->wide)
+        return false;
+    loops_set_inner(&r->chain, l, mask);
+    return true;
 }
 
 static int set_by_roots(const struct lexicon *l, struct machine *m, int state, uint32_t *mask)
 {
-    struct loop_chain c = {0};
-    bool full = set_most(l, m, state, mask), own = alike_find(m, state)->to == state;
-    int n_visited = 0;
-    if (own)
-        loops_chain(l->loops, l, m, state, &c);
-    for (int i = 0; own && !full && c.set != NULL && i < l->n_words; i++)
-        mask[i] |= c.set->inner[i];
+    struct roots r = {.full = set_most(l, m, state, mask)};
+    const struct machine_alike a = *alike_find(m, state);
+    r.inner = set_inner(l, &r, &a, m, mask) ? a.to : MACHINE_DEAD;
     for (int edge = 0; edge < l->all.edge[1]; edge++)
-        if (full || machine_may(m, state, l->all.byte[edge]))
-            n_visited += set_root(l, l->all.to[edge], full, own, &c, m, state, mask);
-    return n_visited;
+        if (r.full || machine_may(m, state, l->all.byte[edge]))
+            set_root(l, l->all.to[edge], &r, m, state, mask);
+    end_chain(l, &r, m, mask);
+    return r.n_visited;
 }
 
 /* The state behind any plain character in a state where plain ones may come. MACHINE_DEAD: none may; MACHINE_UNKNOWN:
@@ -266,7 +310,7 @@ static int plain_next(struct machine *m, int state)
  * end already. */
 static bool counts_nothing(const struct lexicon *l, const struct machine_state *s)
 {
-    return s->own_end && s->free_chars >= 0 && (size_t)s->free_chars >= l->most_bytes;
+    return s->own_end && s->free_chars >= 0 && (size_t)s->free_chars >= l->most_within;
 }
 
 /* The tokens that are not plain, in a state where plain characters may come. Returns how many nodes were visited. */
@@ -280,7 +324,7 @@ static int set_others(const struct lexicon *l, struct machine *m, int state, uin
             next = plain_next(m, at);
             if (next == MACHINE_UNKNOWN)
                 return n_visited + walk(&l->other, -1, m, state, mask);
-            same = next == at;
+            same = next == at || (next >= 0 && counts_nothing(l, &m->state[next]));
         }
         if (at < 0)
             break;
