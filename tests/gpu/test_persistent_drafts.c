@@ -240,7 +240,7 @@ static int code_place(unsigned char code)
     return size == 127 ? 1000 : code & 128 ? -size : size;
 }
 
-/* What the steps left of the first layer's keys and values. The products before them are rounded elsewhere, so a code
+/* Codes that the steps left in the first layer. The products before them are rounded elsewhere, so a code
  * may be the next one, in small elements often (the wide kernel multiplies by the norm's weights first), and no other.
  * And all rows: were a token's key not what later ones read, their mean would say so. */
 static void check_codes(const struct side *a, const struct side *b, const char *name, const struct tally *t)

@@ -19,7 +19,7 @@ __device__ static inline uint4 attend_decode(uint2 codes)
     return make_uint4(low[0], low[1], high[0], high[1]);
 }
 
-/* Where a lane finds its codes of the keys and values of the warp's octets: these have the same place in their blocks,
+/* Places of a lane's codes in the keys and values of the warp's octets: these have the same place in their blocks,
  * since a warp has every second octet at most. */
 template <int HD>
 struct attend_code_place {
