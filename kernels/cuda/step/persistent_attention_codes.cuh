@@ -20,7 +20,7 @@ __device__ static inline uint4 attend_decode(uint2 codes)
 }
 
 /* Places of a lane's codes in the keys and values of the warp's octets: these have the same place in their blocks,
- * since a warp has every second octet at most. */
+ * since a warp has every 16th octet. */
 template <int HD>
 struct attend_code_place {
     const uint8_t *key, *value; /* in block 0 of the cache */
