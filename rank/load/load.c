@@ -286,6 +286,7 @@ int load_beside(struct network *n, const struct checkpoint *c, const struct worl
                        .cancel = cancel,
                        .n_steps = ops->async != NULL ? &side->n_steps : NULL};
     struct alone a = {0};
+    l.seen = atomic_load(&side->n_steps);
     *stats = (struct load_stats){0};
     setup->way = LOAD_ALONE;
     fill_in(setup, ops, q);
