@@ -93,10 +93,6 @@ void server_take_reports(struct server *s);
 void server_ended(struct server *s);
 void server_receive(struct server *s, struct incoming *m);
 void server_returned(struct server *s, struct task *j, int worker);
-/* Starts tasks that wait for their turn, as far as workers and replicas have room. */
-void server_feed(struct server *s);
-/* Ends tasks whose time limit has passed while they waited for a replica. */
-void server_check_times(struct server *s);
 void server_report(struct server *s, struct report *r, int replica);
 void server_client_left(void *server, struct client *c);
 void server_drain(struct server *s, double seconds);
@@ -111,6 +107,11 @@ void server_cancel(struct server *s, struct task *j, enum finish_reason why);
 bool server_too_slow(const struct server *s, const struct client *c, struct protocol_error *error);
 
 void server_refuse(struct server *s, struct task *j); /* with its error */
+
+/* feed.c: starts tasks that wait for their turn, as far as workers and replicas have room. */
+void server_feed(struct server *s);
+/* Ends tasks whose time limit has passed while they waited for a replica. */
+void server_check_times(struct server *s);
 
 /* admission.c. Functions that return int return 0, or -1 with the task's error. */
 /* Can anything be generated, tokenized, told now? */
