@@ -1,5 +1,6 @@
 /* kernels/cuda/memory.cu - a queue on a device: opening it, its memory, copies to and from it. */
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/pool.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -97,7 +98,7 @@ void *cuda_alloc(struct queue *q, size_t bytes)
 {
     void *p = NULL;
     become_current(q);
-    cudaError_t rc = cudaMalloc(&p, bytes > 0 ? bytes : 1);
+    cudaError_t rc = pool_malloc(q, &p, bytes > 0 ? bytes : 1);
     if (rc != cudaSuccess) {
         (void)cudaGetLastError(); /* a refusal is no failure of the device */
         ERR(&q->err, rc == cudaErrorMemoryAllocation ? ERR_MEMORY : ERR_DEVICE,
@@ -111,7 +112,7 @@ void *cuda_alloc(struct queue *q, size_t bytes)
 
 void cuda_free(struct queue *q, void *p)
 {
-    if (p != NULL)
+    if (p != NULL && !pool_free(q, p))
         CUDA_TRY(q, cudaFree(p));
 }
 

@@ -2,6 +2,7 @@
 #include "rank/instance/residents.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "kernels/pool.h"
 #include "rank/instance/residents_parts.h"
 #include "rank/world/agree.h"
 #include "rank/world/fatal.h"
@@ -15,6 +16,10 @@
 static void poll(void *context)
 {
     struct residents *r = context;
+    unsigned long n_steps = 0;
+    for (int i = 0; i < PLAN_MODELS; i++)
+        n_steps += r->resident[i] != NULL ? (unsigned long)r->resident[i]->engine.n_steps : 0;
+    atomic_store_explicit(&r->side.n_steps, n_steps, memory_order_relaxed);
     loading_poll(r);
     leaving_poll(r);
 }
@@ -23,8 +28,12 @@ static void poll(void *context)
 
 static void drop_instance(struct instance **i)
 {
-    if (*i != NULL)
+    if (*i != NULL) {
+        const struct instance *ground = (*i)->ground;
         instance_close(*i);
+        if (ground != NULL)
+            pool_ops_of(ground->ops)->trim((struct queue *)&ground->q);
+    }
     free(*i);
     *i = NULL;
 }
@@ -213,11 +222,11 @@ void residents_close(struct residents *r)
     }
     for (int i = 0; i < PLAN_MODELS; i++)
         leaving_finish(r, i);
-    window_close(&r->window, r->ground->ops, &r->q);
-    if (r->q.impl != NULL)
-        r->ground->ops->close(&r->q);
     for (int i = 0; i < PLAN_MODELS; i++)
         drop_instance(&r->resident[i]);
+    window_close(&r->side.window, r->ground->ops, &r->q);
+    if (r->q.impl != NULL) /* it took their memory */
+        r->ground->ops->close(&r->q);
     kv_arena_close(&r->arena, r->ground->ops, &r->ground->q);
     free(r->leaving);
     free((void *)r->gone);

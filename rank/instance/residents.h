@@ -64,7 +64,7 @@ struct residents {
     struct instance *resident[PLAN_MODELS]; /* NULL: the number is free */
     struct loading *loading;                /* NULL: nothing is being read */
     struct queue q;                         /* of the thread that loads; on a device open from the first load on, */
-    struct window window;                   /* as is this */
+    struct load_side side;                  /* as is its window */
     struct leaving *leaving;                /* [PLAN_MODELS] */
     MPI_Request *gone;                      /* [PLAN_MODELS] [ranks] theirs */
     pthread_mutex_t memory;                 /* of who takes or gives back memory beside steps */

@@ -1,5 +1,6 @@
 /* rank/instance/residents_leaving.c - a model's memory is given back, by a thread of each rank, and rank 0 hears of
  * all; see residents_parts.h. */
+#include "kernels/pool.h"
 #include "rank/instance/residents_parts.h"
 #include "rank/world/fatal.h"
 
@@ -20,6 +21,7 @@ static void free_memory(struct leaving *g)
     (void)pthread_mutex_lock(&r->memory);
     g->free_before = free_bytes(r);
     instance_close(g->instance);
+    pool_ops_of(r->ground->ops)->trim(&r->ground->q);
     g->grown = free_bytes(r) - g->free_before;
     (void)pthread_mutex_unlock(&r->memory);
     free(g->instance);

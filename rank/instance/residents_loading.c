@@ -1,6 +1,7 @@
 /* rank/instance/residents_loading.c - a model is read by a thread of each rank, and rank 0 hears of all; see
  * residents_parts.h. */
 #include "base/clock.h"
+#include "kernels/pool.h"
 #include "rank/instance/residents_parts.h"
 #include "rank/world/agree.h"
 #include "rank/world/fatal.h"
@@ -23,7 +24,7 @@ static void load_all(struct loading *l, struct queue *q)
         return;
     i->ops->wait(q);
     *memory = seconds_now() - started;
-    if (load_beside(&i->network, &l->checkpoint, l->all->world, i->ops, q, &l->all->window, &l->setup.load, &l->cancel,
+    if (load_beside(&i->network, &l->checkpoint, l->all->world, i->ops, q, &l->all->side, &l->setup.load, &l->cancel,
                     &l->stats, &l->why) != 0)
         return;
     started = seconds_now();
@@ -31,6 +32,15 @@ static void load_all(struct loading *l, struct queue *q)
     (void)instance_prepare(i, &l->setup, q, &l->why);
     (void)pthread_mutex_unlock(&l->all->memory);
     *memory += seconds_now() - started;
+}
+
+static void open_queue(struct loading *l, struct queue *q)
+{
+    const struct instance *i = l->instance;
+    if (i->ops->open(q, l->all->world->device, i->q.act, i->q.n_threads, &l->why) != 0)
+        i->ops->close(q);
+    else if (l->all->world->n_ranks == 1) /* collectives of several have not been seen over memory of a pool */
+        pool_ops_of(i->ops)->open(q);
 }
 
 static void *read_model(void *context)
@@ -42,8 +52,8 @@ static void *read_model(void *context)
      * kept: opening and closing one stops all others. */
     if (i->ops->async == NULL)
         *q = (struct queue){.n_threads = 1};
-    else if (q->impl == NULL && i->ops->open(q, l->all->world->device, i->q.act, i->q.n_threads, &l->why) != 0)
-        i->ops->close(q);
+    else if (q->impl == NULL)
+        open_queue(l, q);
     q->act = i->q.act;
     q->err = (struct err){0};
     if (l->why.code == ERR_NONE)

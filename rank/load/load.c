@@ -269,7 +269,7 @@ static void run_alone(struct loader *l, struct world *w, struct err *e)
 }
 
 int load_beside(struct network *n, const struct checkpoint *c, const struct world *w, const struct ops *ops,
-                struct queue *q, struct window *window, struct load_setup *setup, const atomic_bool *cancel,
+                struct queue *q, struct load_side *side, struct load_setup *setup, const atomic_bool *cancel,
                 struct load_stats *stats, struct err *e)
 {
     struct read_plan plan = {0};
@@ -283,12 +283,14 @@ int load_beside(struct network *n, const struct checkpoint *c, const struct worl
                        .started = seconds_now(),
                        .listening = MPI_REQUEST_NULL,
                        .failed_rank = -1,
-                       .cancel = cancel};
+                       .cancel = cancel,
+                       .n_steps = ops->async != NULL ? &side->n_steps : NULL};
     struct alone a = {0};
+    l.seen = atomic_load(&side->n_steps);
     *stats = (struct load_stats){0};
     setup->way = LOAD_ALONE;
     fill_in(setup, ops, q);
-    if (plan_alone(&l, e) != 0 || alone_open(&a, &l, w, window, e) != 0) {
+    if (plan_alone(&l, e) != 0 || alone_open(&a, &l, w, &side->window, e) != 0) {
         alone_close(&a);
         read_plan_free(&plan);
         return -1;

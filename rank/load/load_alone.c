@@ -164,6 +164,7 @@ static void copy_all(struct alone *a)
         }
         if (l->ops->async != NULL)
             l->ops->async->mark(l->q, mark);
+        loader_pace(l, bytes);
         loader_spent(l, LOAD_PLACING);
         since = 0;
         done += bytes;

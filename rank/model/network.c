@@ -1,6 +1,6 @@
 /* rank/model/network.c - see network.h. */
 #include "rank/model/network.h"
-#include "kernels/large.h"
+#include "kernels/pool.h"
 #include "rank/model/network_inputs.h"
 #include "rank/model/slab.h"
 #include "rank/model/taps.h"
@@ -109,7 +109,7 @@ static void *open_slab(struct network *n, int i, const struct ops *ops, struct q
     size_t bytes = place_bytes(n, i);
     for (int k = i + 1; k < n->map.n_slots && bytes + place_bytes(n, k) <= SLAB_BYTES; k++)
         bytes += place_bytes(n, k);
-    void *slab = large_ops_of(ops)->take(q, bytes);
+    void *slab = pool_ops_of(ops)->take(q, bytes);
     if (slab != NULL)
         n->slab[n->n_slabs++] = slab;
     return slab;
@@ -302,7 +302,7 @@ void network_close(struct network *n, const struct ops *ops, struct queue *q)
     for (int i = 0; n->slab == NULL && n->weight != NULL && i < n->map.n_slots; i++)
         ops->free(q, n->weight[i].data);
     for (int i = 0; n->slab != NULL && i < n->n_slabs; i++)
-        large_ops_of(ops)->give(q, n->slab[i]);
+        ops->free(q, n->slab[i]);
     free((void *)n->slab);
     for (int i = 0; n->v_cache != NULL && n->arena == NULL && i < n->config.n_layers; i++) {
         ops->free(q, n->k_cache[i]);
