@@ -29,7 +29,7 @@ __device__ static inline void expert_router(weight_ring<SLOTS> &ring, const expe
         float *partial = expert_partial(a, sh, count);
         int t = expert_turn(count), pair = threadIdx.x % FINISH_LANES, part = threadIdx.x % 32 / FINISH_LANES;
         int row = share.begin + tile * share.tile_rows + pair * 2;
-        const router_biases<T> bias(more, row, share.end);
+        const router_biases<T> bias(a, more, row, share.end);
         chain_tile<T>(ring, a, sh, share.n_steps, chain_tile_rows(share, tile), false, partial);
         chain_sync();
         if (t >= a.n_tokens)

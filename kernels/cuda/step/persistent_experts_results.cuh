@@ -38,9 +38,9 @@ template <typename T>
 struct router_biases {
     T of[2];
 
-    __device__ router_biases(const expert_layer &more, int row, int end)
+    __device__ router_biases(const expert_args &a, const expert_layer &more, int row, int end)
     {
-        const T *bias = (const T *)more.router_bias;
+        const T *bias = a.how.sigmoid ? nullptr : (const T *)more.router_bias;
 #pragma unroll
         for (int k = 0; k < 2; k++)
             of[k] = bias != nullptr && row + k < end ? bias[row + k] : from_float<T>(0);
