@@ -76,7 +76,9 @@ const struct opt_rows run_host_rows = OPT_ROWS(host_rows);
 static const struct opt load_rows[] = {
     CHOICE("load-way", load_way, "auto|together|alone",
            "together: the ranks of a node read each byte of the checkpoint once, in large requests; alone: each rank "
-           "reads its own slices (default auto: alone if several GPUs share a model and its files are in memory)"),
+           "reads its own slices (default auto: alone if several GPUs share a model, or it is quantised, and its files "
+           "are "
+           "in memory)"),
     INTEGER("load-threads", load_threads, 1, 64, 0,
             "threads of a rank that read the checkpoint (default: 1 on CPUs, otherwise all but one of --threads, at "
             "most 15)"),

@@ -195,7 +195,8 @@ static bool window_fits(const struct loader *l, const struct world *w, char *why
 }
 
 /* If a device copies from the page cache, most time is spent by ranks that wait for each other and devices that fetch
- * data which another rank has read; otherwise by reading. Collective over the node. */
+ * data which another rank has read, or by the one thread that unpacks quantised weights; otherwise by reading.
+ * Collective over the node. */
 static enum load_way choose_way(const struct loader *l, const struct world *w, struct err *e)
 {
     char why[300];
@@ -213,7 +214,8 @@ static enum load_way choose_way(const struct loader *l, const struct world *w, s
         w->n_node_ranks > l->network->shard.n_ranks; /* replicas hold the same: alone would read it so often */
     if (!fits)
         return LOAD_ALONE;
-    if (l->ops->async == NULL || w->n_ranks == 1 || replicas)
+    bool quantised = l->network->config.quantization.format != FORMAT_NONE;
+    if (l->ops->async == NULL || (w->n_ranks == 1 && !quantised) || replicas)
         return LOAD_TOGETHER;
     int mine = cached_blocks(l->c, l->plan, w->node_rank, w->n_node_ranks);
     MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->node));
