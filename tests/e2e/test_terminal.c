@@ -369,6 +369,7 @@ static void overview(void)
 
 int main(void)
 {
+    (void)signal(SIGINT, SIG_DFL); /* a shell has it ignored in what runs in the background */
     first_token(1);
     first_token(2);
     views();
