@@ -336,7 +336,7 @@ static bool receive(struct http_conn *c)
     return false;
 }
 
-static void ready(struct watch *w, uint32_t events)
+static void ready(struct fd_watch *w, uint32_t events)
 {
     struct http_conn *c = (struct http_conn *)w;
     if (c->state == HTTP_LINGERS) {

@@ -14,12 +14,12 @@
 #define MACHINE_UNLIMITED INT32_MAX
 
 struct machine_frame {
-    int32_t below, node, count; /* the frame below it; the node to return to, or the NODE_COUNT; what it counts */
+    int32_t below, node, count; /* the frame below it; the node to return to, or the GRAPH_COUNT; what it counts */
     int32_t depth;
 };
 
 struct machine_place {
-    int32_t node, frame; /* NODE_BYTES or NODE_FREE */
+    int32_t node, frame; /* GRAPH_BYTES or GRAPH_FREE */
 };
 
 struct machine_state {
