@@ -1,8 +1,8 @@
 /* kernels/cuda/sampling/sample.cu - one token out of one row of logits (sample_choose.cuh), or how likely a given one
  * is, one block a row; where rows are few, some blocks look through a row together (sample_survey.cuh), and one of them
- * goes on. The formulas are kernels/cpu/sample.c's, in double where it uses double. What differs is the order of sums:
- * the CPU adds in order of ids, a block adds warp by warp. Both orders are fixed, so a run repeats itself bit for bit;
- * the chosen token can differ from the CPU's only when the uniform number falls within rounding (1e-15) of a border, or
+ * goes on. The formulas are kernels/cpu/sample.c's, in double where it uses double. Only the order of sums differs: the
+ * CPU adds in order of ids, a block adds warp by warp. Both orders are fixed, so a run repeats itself bit for bit; the
+ * chosen token can differ from the CPU's only when the uniform number falls within rounding (1e-15) of a border, or
  * where top_p cuts: there weights are multiples of 2^-44 of the best. */
 #include "kernels/cuda/sampling/sample_choose.cuh"
 

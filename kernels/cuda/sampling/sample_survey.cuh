@@ -122,7 +122,7 @@ __device__ static struct block_share survey(const T *x, int n, int part, const u
             }
     }
     struct best top = block_best(a), kept = MASKED ? block_best(allowed) : top;
-    return share{top, kept, block_sum((double)(sum * expf(a.x - top.x)))};
+    return block_share{top, kept, block_sum((double)(sum * expf(a.x - top.x)))};
 }
 
 /* By vectors where the row has a place for them. */
