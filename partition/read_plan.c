@@ -132,8 +132,8 @@ static size_t longest_row(const struct read_plan_builder *b, const struct weight
     return unpacked > width ? unpacked : width;
 }
 
-/* Append a slice in blocks of its own, of as many of its rows as go into one, as they are or unpacked. Where two rows
- * may share bytes, a block has two however long they are. */
+/* Append a slice in blocks of its own, of as many of its rows as go into one, as they are or unpacked. If two rows may
+ * share bytes, a block has two however long they are. */
 static int add_slice(struct read_plan_builder *b, int slice)
 {
     const struct weight_slice *s = &b->map->slice[slice];

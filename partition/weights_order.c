@@ -1,7 +1,7 @@
 /* partition/weights_order.c - see weights_builder.h: inputs that are not in the order of their groups (desc_act).
  *
- * A rank sorts its own by group, each group's in their order. Where it has all inputs of every group, as of a matrix
- * that is cut along its outputs, a group of columns is one of the checkpoint; else a group's inputs are as many as they
+ * A rank sorts its own by group, each group's in their order. If it has all inputs of every group, as of a matrix that
+ * is cut along its outputs, a group of columns is one of the checkpoint; else a group's inputs are as many as they
  * happen to be, and columns without an input fill them up to a multiple of fewer. */
 #include "partition/weights_builder.h"
 

@@ -1,5 +1,6 @@
 /* gateway/api/inputs.h - requests of the form {"inputs", "parameters", "stream"}, as DJLServing's LMI containers and
- * Text Generation Inference have them, and their answers with details. What differs between the two is a style. */
+ * Text Generation Inference have them, and their answers with details. A style holds the differences between the
+ * two. */
 #ifndef API_INPUTS_H
 #define API_INPUTS_H
 

@@ -1,5 +1,5 @@
-/* gateway/http/conn.c - see conn.h. What a client sends is read in pieces into `in`, the head is cut off it, then
- * the body; the next request stays in `in` until the answer is sent. */
+/* gateway/http/conn.c - see conn.h. A client's bytes are read in pieces into `in`, the head is cut off it, then the
+ * body; the next request stays in `in` until the answer is sent. */
 #include "gateway/http/conn.h"
 #include "gateway/http/answer.h"
 

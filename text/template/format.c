@@ -1,5 +1,5 @@
-/* text/template/format.c - "%s" % x and "{}".format(x): the conversions of texts and numbers. What stands in the
- * format keeps its marks, and so does a text that is put into it. See strings.h. */
+/* text/template/format.c - "%s" % x and "{}".format(x): the conversions of texts and numbers. The format's own text
+ * keeps its marks, and so does a text that is put into it. See strings.h. */
 #include "text/template/strings.h"
 
 #include <ctype.h>

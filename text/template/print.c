@@ -1,4 +1,4 @@
-/* text/template/print.c - str(), repr() and json.dumps(). What they write between a user's words counts as the
+/* text/template/print.c - str(), repr() and json.dumps(). Text that they write between a user's words counts as the
  * request's. */
 #include "text/template/renderer.h"
 
