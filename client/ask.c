@@ -68,7 +68,7 @@ int ask_add_turn(json_t *turns, const char *role, const char *content, size_t by
                : ERR(e, ERR_MEMORY, "out of host memory: a chat");
 }
 
-static int set_prompt(json_t *request, const struct client_options *o, struct err *e)
+static int set_prompt(json_t *request, const struct ask_options *o, struct err *e)
 {
     size_t bytes = 0;
     char *text = ask_read_text(o->text, &bytes, e);
@@ -103,23 +103,24 @@ static int set_ids(json_t *request, const char *text, struct err *e)
     return set(request, "token_ids", ids, e);
 }
 
-static bool makes_text(const struct client_options *o)
+static bool makes_text(const struct ask_options *o)
 {
-    return o->command == CLIENT_GENERATE || o->command == CLIENT_CHAT;
+    return ask_is(o, "generate") || ask_is(o, "chat");
 }
 
-static bool streams(const struct client_options *o)
+static bool streams(const struct ask_options *o)
 {
-    json_int_t n = json_integer_value(json_object_get(o->request, "n"));
-    bool beams = json_object_get(o->request, "num_beams") != NULL || json_object_get(o->request, "best_of") != NULL ||
-                 json_is_true(json_object_get(o->request, "use_beam_search"));
+    json_int_t n = json_integer_value(json_object_get(o->call.request, "n"));
+    bool beams = json_object_get(o->call.request, "num_beams") != NULL ||
+                 json_object_get(o->call.request, "best_of") != NULL ||
+                 json_is_true(json_object_get(o->call.request, "use_beam_search"));
     return o->stream || (!o->no_stream && !o->json && n <= 1 && !beams && terminal_behind(STDOUT_FILENO));
 }
 
 /* The request of the options, with a name of its own; the caller decrefs. NULL on failure. */
-static json_t *begin_request(const struct client_options *o, const char *op, struct err *e)
+static json_t *begin_request(const struct ask_options *o, const char *op, struct err *e)
 {
-    json_t *request = json_copy(o->request);
+    json_t *request = json_copy(o->call.request);
     char name[64];
     (void)snprintf(name, sizeof name, "client-%ld-%.0f", (long)getpid(), 1e6 * seconds_now());
     if (request == NULL || set(request, "op", json_string(op), e) != 0) {
@@ -140,12 +141,12 @@ static void set_stream(json_t *request, struct err *e)
 }
 
 /* The message; the caller decrefs. NULL on failure. */
-static json_t *make_request(const struct client_options *o, struct err *e)
+static json_t *make_request(const struct ask_options *o, struct err *e)
 {
     json_t *request = begin_request(o, o->op, e);
-    if (e->code == ERR_NONE && o->command == CLIENT_GENERATE && streams(o))
+    if (e->code == ERR_NONE && ask_is(o, "generate") && streams(o))
         set_stream(request, e);
-    if (e->code == ERR_NONE && o->command == CLIENT_DETOKENIZE)
+    if (e->code == ERR_NONE && ask_is(o, "detokenize"))
         (void)set_ids(request, o->text, e);
     else if (e->code == ERR_NONE && o->text != NULL)
         (void)set_prompt(request, o, e);
@@ -184,15 +185,15 @@ static void print_text(const json_t *reply, const char *key, const char *end)
 }
 
 /* The answer as plain text; false for an operation whose answer has none. */
-static bool print_plain(const struct client_options *o, const json_t *reply, bool streamed)
+static bool print_plain(const struct ask_options *o, const json_t *reply, bool streamed)
 {
     if (makes_text(o) && streamed)
         printf("\n");
     else if (makes_text(o))
         print_choices(reply);
-    else if (o->command == CLIENT_TOKENIZE)
+    else if (ask_is(o, "tokenize"))
         print_ids(json_object_get(reply, "token_ids"));
-    else if (o->command == CLIENT_DETOKENIZE)
+    else if (ask_is(o, "detokenize"))
         print_text(reply, "text", "\n");
     else if (strcmp(o->op, "metrics") == 0)
         print_text(reply, "text", "");
@@ -201,7 +202,7 @@ static bool print_plain(const struct client_options *o, const json_t *reply, boo
     return true;
 }
 
-static void print_answer(const struct client_options *o, const json_t *reply, bool streamed)
+static void print_answer(const struct ask_options *o, const json_t *reply, bool streamed)
 {
     if (o->json || !print_plain(o, reply, streamed))
         message_print(reply, stdout);
@@ -211,7 +212,7 @@ static void print_answer(const struct client_options *o, const json_t *reply, bo
 /* One request under way. */
 struct asked {
     struct connection *c;
-    const struct client_options *o;
+    const struct ask_options *o;
     const char *name;                /* request_id */
     FILE *copy;                      /* where the text goes besides; NULL: nowhere */
     double until;                    /* 0: for ever */
@@ -277,27 +278,27 @@ static int await_answer(struct asked *a, struct err *e)
     if (!a->ended && a->streamed && !a->o->json) /* the shell's prompt begins a line of its own */
         print_answer(a->o, NULL, true);
     if (e->code == ERR_NONE && !interrupt_came() && (a->cancelled || !a->ended))
-        return ERR(e, ERR_COMM, "%s: no answer within %g s", a->c->endpoint, a->o->timeout);
+        return ERR(e, ERR_COMM, "%s: no answer within %g s", a->c->endpoint, a->o->call.timeout);
     return e->code == ERR_NONE ? 0 : -1;
 }
 
 /* Send and wait; takes over the request, NULL being none because of *e. */
-static int exchange(struct connection *c, const struct client_options *o, json_t *request, FILE *copy, struct err *e)
+static int exchange(struct connection *c, const struct ask_options *o, json_t *request, FILE *copy, struct err *e)
 {
     struct asked a = {.c = c, .o = o, .name = json_string_value(json_object_get(request, "request_id")), .copy = copy};
-    a.until = o->timeout > 0 ? seconds_now() + o->timeout : 0;
+    a.until = o->call.timeout > 0 ? seconds_now() + o->call.timeout : 0;
     if (e->code == ERR_NONE && connection_send(c, request, e) == 0)
         (void)await_answer(&a, e);
     json_decref(request);
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-int ask(struct connection *c, const struct client_options *o, struct err *e)
+int ask(struct connection *c, const struct ask_options *o, struct err *e)
 {
     return exchange(c, o, make_request(o, e), NULL, e);
 }
 
-int ask_chat(struct connection *c, const struct client_options *o, json_t *turns, FILE *copy, struct err *e)
+int ask_chat(struct connection *c, const struct ask_options *o, json_t *turns, FILE *copy, struct err *e)
 {
     json_t *request = begin_request(o, "generate", e);
     if (e->code == ERR_NONE && set(request, "messages", json_incref(turns), e) == 0)

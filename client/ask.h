@@ -2,17 +2,17 @@
 #ifndef CLIENT_ASK_H
 #define CLIENT_ASK_H
 
-#include "client/options.h"
+#include "client/ask_options.h"
 
 #include <stdio.h>
 
 /* Print the answer to standard output. ERR_REQUEST: the server's error; ERR_COMM: no answer. An interrupt cancels the
  * request and is not a failure here: see interrupt_came(). */
-int ask(struct connection *c, const struct client_options *o, struct err *e);
+int ask(struct connection *c, const struct ask_options *o, struct err *e);
 
 /* Stream the answer to a chat to standard output, and its text to copy as well. turns: [{"role", "content"}, ...]; the
  * rest of the request is what the options say. As ask. */
-int ask_chat(struct connection *c, const struct client_options *o, json_t *turns, FILE *copy, struct err *e);
+int ask_chat(struct connection *c, const struct ask_options *o, json_t *turns, FILE *copy, struct err *e);
 
 /* {"role": ..., "content": ...} at the end of the turns. ERR_INPUT: it is not UTF-8. */
 int ask_add_turn(json_t *turns, const char *role, const char *content, size_t bytes, struct err *e);

@@ -21,7 +21,7 @@
 
 struct bench {
     struct connection *c;
-    const struct client_options *o;
+    const struct bench_options *o;
     struct bench_load load;
     struct bench_times *times; /* [load.n] */
     char prefix[40];           /* of request ids: those of one bench differ from another's */
@@ -35,9 +35,9 @@ static int send_wish(struct bench *b, int64_t i, const char *prefix, struct err 
     const struct bench_wish *w = &b->load.wish[i];
     char name[120];
     (void)snprintf(name, sizeof name, "%s%lld", prefix, (long long)i);
-    json_t *request = json_copy(b->o->request); /* --field */
+    json_t *request = json_copy(b->o->call.request); /* --field */
     json_t *more = json_pack("{s:s, s:O, s:I, s:f, s:b, s:b}", "request_id", name, "prompt", w->prompt, "max_tokens",
-                             (json_int_t)w->n_output, "temperature", b->o->bench_temperature, "stream", 1, "ignore_eos",
+                             (json_int_t)w->n_output, "temperature", b->o->temperature, "stream", 1, "ignore_eos",
                              (int)b->load.exact);
     int status = request != NULL && more != NULL && json_object_update(request, more) == 0
                      ? connection_send(b->c, request, e)
@@ -117,8 +117,9 @@ static int run_load(struct bench *b, double *seconds, struct err *e)
         json_t *message = connection_receive(b->c, fmax(0, fmin(wait, NOBODY_SECONDS)), e);
         if (message != NULL)
             (void)take_message(b, message, e);
-        else if (e->code == ERR_NONE && b->n_open > 0 && b->o->timeout > 0 && seconds_now() - b->heard > b->o->timeout)
-            (void)ERR(e, ERR_COMM, "%s: no message for %g s, %lld requests open", b->c->endpoint, b->o->timeout,
+        else if (e->code == ERR_NONE && b->n_open > 0 && b->o->call.timeout > 0 &&
+                 seconds_now() - b->heard > b->o->call.timeout)
+            (void)ERR(e, ERR_COMM, "%s: no message for %g s, %lld requests open", b->c->endpoint, b->o->call.timeout,
                       (long long)b->n_open);
         json_decref(message);
         progress_update(&b->bar, (uint64_t)b->n_done, NULL);
@@ -130,7 +131,7 @@ static int run_load(struct bench *b, double *seconds, struct err *e)
 /* Requests like the first one, one after the other, unmeasured. */
 static int warm_up(struct bench *b, struct err *e)
 {
-    double limit = b->o->timeout > 0 ? b->o->timeout : -1;
+    double limit = b->o->call.timeout > 0 ? b->o->call.timeout : -1;
     for (int64_t i = 0; i < b->o->warmups && e->code == ERR_NONE && !interrupt_came(); i++) {
         char prefix[80];
         (void)snprintf(prefix, sizeof prefix, "%swarm-%lld-", b->prefix, (long long)i);
@@ -179,7 +180,7 @@ static int measure_traffic(struct bench *b, const char *model, struct err *e)
     return 0;
 }
 
-int client_bench(struct connection *c, const struct client_options *o, struct err *e)
+int client_bench(struct connection *c, const struct bench_options *o, struct err *e)
 {
     struct bench b = {.c = c, .o = o};
     char model[128];

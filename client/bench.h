@@ -2,10 +2,10 @@
 #ifndef CLIENT_BENCH_H
 #define CLIENT_BENCH_H
 
-#include "client/options.h"
+#include "client/bench_options.h"
 
 /* Run the load and print its figures to standard output, as a table or JSON. ERR_REQUEST: some requests failed (the
  * figures are printed); ERR_COMM: the server is gone. */
-int client_bench(struct connection *c, const struct client_options *o, struct err *e);
+int client_bench(struct connection *c, const struct bench_options *o, struct err *e);
 
 #endif

@@ -17,7 +17,7 @@
 
 struct chat {
     struct connection *c;
-    const struct client_options *o;
+    const struct ask_options *o;
     char *system;  /* NULL: none */
     json_t *turns; /* the conversation so far, without the system's turn */
     bool refused;  /* a turn was answered with an error */
@@ -130,7 +130,7 @@ static void talk(struct chat *chat, struct err *e)
         (void)fputs("\n", stdout);
 }
 
-int client_chat(struct connection *c, const struct client_options *o, struct err *e)
+int client_chat(struct connection *c, const struct ask_options *o, struct err *e)
 {
     struct chat chat = {.c = c, .o = o, .turns = json_array()};
     if (chat.turns == NULL)

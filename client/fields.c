@@ -1,6 +1,6 @@
 /* client/fields.c - see fields.h. */
 #include "client/fields.h"
-#include "client/options.h"
+#include "client/call_options.h"
 
 #include <errno.h>
 #include <math.h>
@@ -20,7 +20,7 @@ static void field_name(char *name, const struct opt *o)
 /* Takes over value. */
 static int put_option(void *record, const struct opt *o, json_t *value, struct err *e)
 {
-    struct client_options *c = record;
+    struct call_options *c = record;
     char name[64];
     field_name(name, o);
     return json_object_set_new(c->request, name, value) == 0
@@ -73,7 +73,7 @@ int field_boolean(void *record, const struct opt *o, const char *text, struct er
 
 int field_add_text(void *record, const struct opt *o, const char *text, struct err *e)
 {
-    struct client_options *c = record;
+    struct call_options *c = record;
     json_t *list = json_object_get(c->request, o->name);
     if (list == NULL && put_option(record, o, list = json_array(), e) != 0)
         return -1;
@@ -112,7 +112,7 @@ int field_ids(void *record, const struct opt *o, const char *text, struct err *e
 
 int field_prompt_ids(void *record, const struct opt *o, const char *text, struct err *e)
 {
-    struct client_options *c = record;
+    struct call_options *c = record;
     json_t *list = read_ids(text, "--prompt-ids", e);
     (void)o;
     if (list != NULL)
@@ -142,7 +142,7 @@ int field_bias(void *record, const struct opt *o, const char *text, struct err *
 
 int field_any(void *record, const struct opt *o, const char *text, struct err *e)
 {
-    struct client_options *c = record;
+    struct call_options *c = record;
     const char *equals = strchr(text, '=');
     json_t *value = equals != NULL ? json_loads(equals + 1, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL) : NULL;
     char name[128] = "";

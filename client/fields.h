@@ -1,11 +1,16 @@
 /* client/fields.h - options of lockstep-client that are fields of a request: each puts its value into the record's
  * `request` under the option's own name, with _ for -. The server alone knows the ranges. For rows of the option table
- * (base/opt_table.h), whose record is a struct client_options: -1 and *e if the text is no such value. */
+ * (base/opt_table.h), whose record begins with a struct call_options: -1 and *e if the text is no such value. */
 #ifndef CLIENT_FIELDS_H
 #define CLIENT_FIELDS_H
 
 #include "base/err.h"
 #include "base/opt_table.h"
+
+#define FIELD(name, argument, call, help)                        \
+    {                                                            \
+        name, argument, OPT_CALL, 0, 0, 0, 0, NULL, help, (call) \
+    }
 
 int field_integer(void *record, const struct opt *o, const char *text, struct err *e);
 int field_number(void *record, const struct opt *o, const char *text, struct err *e);

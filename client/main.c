@@ -20,25 +20,25 @@ static int run_command(struct client_options *o, struct err *e)
 {
     struct connection c = {0};
     interrupt_catch();
-    if (connection_open(&c, &o->connection, e) == 0) {
+    if (connection_open(&c, &client_options_call(o)->connection, e) == 0) {
         switch (o->command) {
         case CLIENT_SEND:
-            (void)send_file(&c, o, e);
+            (void)send_file(&c, &o->send, e);
             break;
         case CLIENT_BENCH:
-            (void)client_bench(&c, o, e);
+            (void)client_bench(&c, &o->bench, e);
             break;
         case CLIENT_CHAT:
-            (void)client_chat(&c, o, e);
+            (void)client_chat(&c, &o->ask, e);
             break;
         case CLIENT_TOP:
-            (void)client_top(&c, o, e);
+            (void)client_top(&c, &o->top, e);
             break;
         case CLIENT_GENERATE:
         case CLIENT_OP:
         case CLIENT_TOKENIZE:
         case CLIENT_DETOKENIZE:
-            (void)ask(&c, o, e);
+            (void)ask(&c, &o->ask, e);
             break;
         }
     }

@@ -48,10 +48,10 @@ struct sending {
     bool all_sent;
 };
 
-static void send_some(struct sending *s, struct connection *c, const struct client_options *o, struct err *e)
+static void send_some(struct sending *s, struct connection *c, const struct send_options *o, struct err *e)
 {
     while (!s->all_sent && s->open < o->max_concurrency && e->code == ERR_NONE) {
-        json_t *request = values_next(&s->values, o->text, e);
+        json_t *request = values_next(&s->values, o->file, e);
         s->all_sent = request == NULL;
         if (request != NULL && connection_send(c, request, e) == 0)
             s->open++;
@@ -69,17 +69,17 @@ static void take_reply(struct sending *s, const json_t *reply)
     s->failed += message_failed(reply);
 }
 
-int send_file(struct connection *c, const struct client_options *o, struct err *e)
+int send_file(struct connection *c, const struct send_options *o, struct err *e)
 {
     struct sending s = {0};
     double heard = seconds_now();
-    if (values_open(&s.values, o->text, e) != 0)
+    if (values_open(&s.values, o->file, e) != 0)
         return -1;
     send_some(&s, c, o, e);
     while (s.open > 0 && e->code == ERR_NONE && !interrupt_came()) {
-        json_t *reply = connection_receive(c, o->timeout > 0 ? heard + o->timeout - seconds_now() : -1, e);
+        json_t *reply = connection_receive(c, o->call.timeout > 0 ? heard + o->call.timeout - seconds_now() : -1, e);
         if (reply == NULL && e->code == ERR_NONE && !interrupt_came())
-            ERR(e, ERR_COMM, "%s: no message for %g s, %ld requests open", c->endpoint, o->timeout, s.open);
+            ERR(e, ERR_COMM, "%s: no message for %g s, %ld requests open", c->endpoint, o->call.timeout, s.open);
         if (reply == NULL)
             continue;
         heard = seconds_now();

@@ -213,7 +213,7 @@ static bool pause_until(double until)
     return !interrupt_came();
 }
 
-int client_top(struct connection *c, const struct client_options *o, struct err *e)
+int client_top(struct connection *c, const struct top_options *o, struct err *e)
 {
     struct samples before = {0}, now = {0};
     bool terminal = terminal_behind(STDOUT_FILENO);
