@@ -21,7 +21,7 @@
 
 struct bench {
     struct connection *c;
-    const struct bench_options *o;
+    const struct client_bench_options *o;
     struct bench_load load;
     struct bench_times *times; /* [load.n] */
     char prefix[40];           /* of request ids: those of one bench differ from another's */
@@ -180,7 +180,7 @@ static int measure_traffic(struct bench *b, const char *model, struct err *e)
     return 0;
 }
 
-int client_bench(struct connection *c, const struct bench_options *o, struct err *e)
+int client_bench(struct connection *c, const struct client_bench_options *o, struct err *e)
 {
     struct bench b = {.c = c, .o = o};
     char model[128];

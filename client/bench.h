@@ -6,6 +6,6 @@
 
 /* Run the load and print its figures to standard output, as a table or JSON. ERR_REQUEST: some requests failed (the
  * figures are printed); ERR_COMM: the server is gone. */
-int client_bench(struct connection *c, const struct bench_options *o, struct err *e);
+int client_bench(struct connection *c, const struct client_bench_options *o, struct err *e);
 
 #endif

@@ -32,7 +32,7 @@ static int64_t draw_length(uint64_t *random, int64_t length, double ratio)
     return n > 0 ? n : 1;
 }
 
-static int make_random(struct bench_load *l, const struct bench_options *o, int64_t vocab, uint64_t *random,
+static int make_random(struct bench_load *l, const struct client_bench_options *o, int64_t vocab, uint64_t *random,
                        struct err *e)
 {
     for (int64_t i = 0; i < l->n; i++) {
@@ -99,7 +99,7 @@ static void set_arrivals(struct bench_load *l, double rate, uint64_t *random)
         l->wish[i].at *= stretch;
 }
 
-int bench_load_open(struct bench_load *l, const struct bench_options *o, int64_t vocab, struct err *e)
+int bench_load_open(struct bench_load *l, const struct client_bench_options *o, int64_t vocab, struct err *e)
 {
     uint64_t random = (uint64_t)o->seed * 0x2545f4914f6cdd1du + 1;
     *l = (struct bench_load){.n = o->num_prompts, .exact = o->dataset == NULL || o->ignore_eos};

@@ -18,7 +18,7 @@ struct bench_load {
 };
 
 /* vocab: random ids are below. ERR_INPUT, ERR_IO: the dataset. bench_load_close it in any case. */
-int bench_load_open(struct bench_load *l, const struct bench_options *o, int64_t vocab, struct err *e);
+int bench_load_open(struct bench_load *l, const struct client_bench_options *o, int64_t vocab, struct err *e);
 void bench_load_close(struct bench_load *l);
 
 #endif

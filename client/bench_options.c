@@ -7,7 +7,7 @@
 #define DEFAULT_INPUT_LEN  1024
 #define DEFAULT_OUTPUT_LEN 128
 
-#define AT(member) offsetof(struct bench_options, member)
+#define AT(member) offsetof(struct client_bench_options, member)
 
 static const struct opt rows[] = {
     FLAG("json", json, "print one JSON object instead of a table"),
@@ -31,9 +31,9 @@ static const struct opt rows[] = {
     {"progress", "auto|always|never", OPT_CHOICE, AT(progress), 0, 0, 0, "auto|always|never",
      "progress bar on standard error (default auto: on a terminal)", NULL},
 };
-const struct opt_rows bench_rows = OPT_ROWS(rows);
+const struct opt_rows client_bench_rows = OPT_ROWS(rows);
 
-int bench_options_finish(struct bench_options *o, struct err *e)
+int client_bench_finish(struct client_bench_options *o, struct err *e)
 {
     if (o->dataset != NULL && (o->input_len > 0 || o->output_len > 0 || o->range_ratio > 0))
         return ERR(e, ERR_USAGE,

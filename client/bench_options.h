@@ -8,7 +8,7 @@
 #include <stdint.h>
 
 /* Strings are borrowed from argv or the environment. */
-struct bench_options {
+struct client_bench_options {
     struct call_options call;
     int64_t num_prompts, input_len, output_len, seed, warmups, progress;
     int64_t max_concurrency;          /* 0: not limited */
@@ -18,9 +18,9 @@ struct bench_options {
     bool ignore_eos, json;
 };
 
-extern const struct opt_rows bench_rows;
+extern const struct opt_rows client_bench_rows;
 
 /* Check the options together, and set the lengths that were not given. ERR_USAGE. */
-int bench_options_finish(struct bench_options *o, struct err *e);
+int client_bench_finish(struct client_bench_options *o, struct err *e);
 
 #endif

@@ -10,7 +10,7 @@ static void line(const char *name, double value, int digits)
     printf("%-40s %12.*f\n", name, digits, value);
 }
 
-static void print_table(const struct bench_figures *f, const struct bench_options *o, const char *model)
+static void print_table(const struct bench_figures *f, const struct client_bench_options *o, const char *model)
 {
     const struct {
         const char *name;
@@ -60,7 +60,7 @@ static void put_spread(json_t *object, const char *name, const struct bench_spre
     put_number(object, "p99", name, s->p99);
 }
 
-static void print_json(const struct bench_figures *f, const struct bench_options *o, const char *model)
+static void print_json(const struct bench_figures *f, const struct client_bench_options *o, const char *model)
 {
     json_t *object = json_pack(
         "{s:s, s:I, s:o, s:o, s:f, s:I, s:I, s:I, s:I, s:f, s:f, s:f, s:f, s:I}", "model_id", model, "num_prompts",
@@ -80,7 +80,7 @@ static void print_json(const struct bench_figures *f, const struct bench_options
     json_decref(object);
 }
 
-void bench_report(const struct bench_figures *f, const struct bench_options *o, const char *model)
+void bench_report(const struct bench_figures *f, const struct client_bench_options *o, const char *model)
 {
     if (o->json)
         print_json(f, o, model);

@@ -6,6 +6,6 @@
 #include "client/bench_options.h"
 
 /* To standard output: a table, or with o->json one object with the keys of vLLM's result files. */
-void bench_report(const struct bench_figures *f, const struct bench_options *o, const char *model);
+void bench_report(const struct bench_figures *f, const struct client_bench_options *o, const char *model);
 
 #endif

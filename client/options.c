@@ -24,7 +24,7 @@ static const struct opt_part parts[] = {
     {&call_field_rows, IN(ask), ASKING},
 
     {&call_rows, IN(bench), CLIENT_BENCH},
-    {&bench_rows, IN(bench), CLIENT_BENCH},
+    {&client_bench_rows, IN(bench), CLIENT_BENCH},
     {&call_field_rows, IN(bench), CLIENT_BENCH},
 
     {&call_rows, IN(send), CLIENT_SEND},
@@ -113,7 +113,7 @@ static int check_together(struct client_options *o, const char *argument, struct
     case CLIENT_SEND:
         return o->send.file != NULL ? 0 : ERR(e, ERR_USAGE, "send needs %s (see: lockstep-client --help)", argument);
     case CLIENT_BENCH:
-        return bench_options_finish(&o->bench, e);
+        return client_bench_finish(&o->bench, e);
     case CLIENT_GENERATE:
     case CLIENT_CHAT:
     case CLIENT_TOKENIZE:

@@ -27,7 +27,7 @@ struct client_options {
     const char *name; /* the command's, for its help; NULL: none was named */
     bool help, version;
     struct ask_options ask; /* also of chat and of operations */
-    struct bench_options bench;
+    struct client_bench_options bench;
     struct send_options send;
     struct top_options top;
 };

@@ -7,15 +7,15 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct bench_options options(int64_t n)
+static struct client_bench_options options(int64_t n)
 {
-    return (struct bench_options){
+    return (struct client_bench_options){
         .num_prompts = n, .input_len = 20, .output_len = 6, .request_rate = INFINITY, .seed = 3};
 }
 
 static void random_prompts(void **state)
 {
-    struct bench_options o = options(50);
+    struct client_bench_options o = options(50);
     struct bench_load a, b;
     struct err e = {0};
     (void)state;
@@ -39,7 +39,7 @@ static void random_prompts(void **state)
 
 static void lengths_in_a_range(void **state)
 {
-    struct bench_options o = options(500);
+    struct client_bench_options o = options(500);
     struct bench_load l;
     struct err e = {0};
     size_t least = 1000, most = 0;
@@ -61,7 +61,7 @@ static void lengths_in_a_range(void **state)
  * mean. */
 static void arrivals(void **state)
 {
-    struct bench_options o = options(4000);
+    struct client_bench_options o = options(4000);
     struct bench_load l;
     struct err e = {0};
     double squares = 0;
@@ -82,7 +82,7 @@ static void arrivals(void **state)
 static void dataset(const char *text, struct bench_load *l, struct err *e)
 {
     char folder[256], path[300];
-    struct bench_options o = options(5);
+    struct client_bench_options o = options(5);
     files_make_dir(folder);
     files_write(folder, "set.jsonl", text, strlen(text));
     (void)snprintf(path, sizeof path, "%s/set.jsonl", folder);
