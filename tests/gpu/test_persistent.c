@@ -139,6 +139,18 @@ static const struct subject mixtures[] = {
      MOE("gpt_oss", "\"vocab_size\":801,\"hidden_size\":1088,\"intermediate_size\":640,\"num_local_experts\":4,\"num_"
                     "experts_per_tok\":4,\"num_hidden_layers\":4,\"head_dim\":64,\"sliding_window\":100"),
      8, NULL, false, 0, false},
+    {"glm4_moe, all of 6 experts, shared, first layer dense",
+     MOE("glm4_moe",
+         "\"vocab_size\":640,\"hidden_size\":1024,\"intermediate_size\":1280,\"moe_intermediate_size\":384,"
+         "\"n_routed_experts\":6,\"num_experts_per_tok\":6,\"num_hidden_layers\":3,\"head_dim\":128,\"n_"
+         "shared_experts\":1,\"first_k_dense_replace\":1,\"routed_scaling_factor\":1.5,\"use_qk_norm\":true,"
+         "\"attention_bias\":true"),
+     8, NULL, false, 0, false},
+    {"glm4_moe, 4 of 24 experts in 4 groups, shared",
+     MOE("glm4_moe", "\"vocab_size\":700,\"hidden_size\":1536,\"intermediate_size\":2688,\"moe_intermediate_size\":256,"
+                     "\"n_routed_experts\":24,\"num_experts_per_tok\":4,\"n_group\":4,\"topk_group\":2,\"num_hidden_"
+                     "layers\":3,\"head_dim\":64,\"n_shared_experts\":2,\"first_k_dense_replace\":1"),
+     8, NULL, false, 30, false},
     {"qwen2_moe, all of 5 experts, gated shared, second layer dense",
      MOE("qwen2_moe",
          "\"vocab_size\":801,\"hidden_size\":1024,\"intermediate_size\":1664,\"moe_intermediate_size\":256,"

@@ -125,8 +125,6 @@ static const char *refuse_mixture(struct queue *q, const struct decode_mixture *
     const struct routing *how = m->routing;
     if (q->act != DTYPE_BF16)
         return "mixtures of experts in another type than bfloat16";
-    if (how->sigmoid || how->n_groups > 1)
-        return "routers with sigmoids or groups";
     if (how->n_experts > EXPERT_MAX || how->n_chosen > MAX_CHOSEN)
         return "more than 256 experts, or 32 for a token";
     if (m->model.norm == NORM_LAYER)
