@@ -144,7 +144,8 @@ static const struct opt draft_rows[] = {
          "drafts; it runs with its checkpoint's types: options for weights, activations, keys and experts apply to the "
          "main model only"),
     INTEGER("num-speculative-tokens", num_speculative_tokens, 1, 15, -1,
-            "most drafts per sequence and step: of --draft-model, or as --speculative-config with method ngram"),
+            "drafts per sequence and step at most, by --draft-model; without it, as --speculative-config with method "
+            "ngram"),
     INTEGER("prompt-lookup-max", prompt_lookup_max, 1, 64, -1,
             "compare at most this many of the last tokens with earlier ones (default 5)"),
     INTEGER("prompt-lookup-min", prompt_lookup_min, 1, 64, -1,

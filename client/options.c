@@ -241,7 +241,7 @@ static void print_overview(void)
         printf("  %s\n      ", usage);
         opt_print_wrapped(commands[i].help, 6, 100);
     }
-    printf("\n`lockstep-client COMMAND --help` lists the options of a command. Each can also be set in the "
+    printf("\n`lockstep-client COMMAND --help` lists the options of a command. Each option can also be set in the "
            "environment:\n--endpoint by LOCKSTEP_CLIENT_ENDPOINT. Words after -- are not options.\n\nExit status:\n");
     for (size_t i = 0; i < N_STATUSES; i++)
         printf("  %3d  %s\n", statuses[i].code, statuses[i].meaning);

@@ -11,10 +11,10 @@
 static const struct opt inspect_row[] = {
     INTEGER("ranks", ranks, 1, 65536, 1, "number of ranks to split for, all replicas together (default 1)"),
     {"read-rate", "BYTES", OPT_BYTES, AT(read_rate), 1, 1e15, -1, NULL,
-     "bytes that a rank reads per second; K, M, G, T are accepted (default 10G, GPUs 4500G): for the estimate of how "
-     "many ranks had best share a mixture of experts; `preflight` measures it",
+     "bytes that a rank reads per second; K, M, G, T are accepted (default 10G, GPUs 4500G): for the estimate of the "
+     "best number of ranks for a mixture of experts; `preflight` measures it",
      NULL},
-    REAL("sum-us", sum_us, 0, 1e9, -1, "microseconds of a sum over ranks, for the same (default 20, GPUs 8)"),
+    REAL("sum-us", sum_us, 0, 1e9, -1, "microseconds of a sum over ranks, for the same estimate (default 20, GPUs 8)"),
 };
 static const struct opt_rows inspect_rows = OPT_ROWS(inspect_row);
 #undef AT
@@ -103,7 +103,7 @@ static const struct opt_command commands[] = {
     {COMMAND_GENERATE, "generate",
      "mpirun -n N lockstep generate --model DIR | --model-switch A,B --prompt TEXT [options]",
      "Generate text for one prompt or a file of prompts, all ranks working on every token."},
-    {COMMAND_SERVE, "serve", "mpirun -n N lockstep serve --model DIR [--endpoint ADDRESS] [options]",
+    {COMMAND_SERVE, "serve", "mpirun -n N lockstep serve --model DIR | --models-dir DIR [--endpoint ADDRESS] [options]",
      "Answer requests over ZeroMQ. docs/protocol.md specifies the messages, docs/serve.md explains how to run a "
      "server."},
     {COMMAND_BATCH, "batch",
@@ -118,7 +118,8 @@ static const struct opt_command commands[] = {
      "Measure prefill, decode, latency and throughput, compared with the machine's read bandwidth in the same run."},
     {COMMAND_PREFLIGHT, "preflight", "mpirun -n N lockstep preflight [--model DIR] [--json] [options]",
      "Check every node within a few seconds: placement, P2P, sums over the ranks, memory, files, clocks and memory "
-     "errors of GPUs, messages. An unhealthy node ends the job with status 9 and a line that names it. See "
+     "errors of GPUs, messages between ranks. An unhealthy node ends the job with status 9 and a line that names it. "
+     "See "
      "docs/preflight.md."},
     {COMMAND_VERSION, "version", "lockstep version", "Print the version."},
     {COMMAND_HELP, "help", "lockstep help [COMMAND]", "Print this overview, or the options of a command."},
@@ -238,7 +239,7 @@ static const struct opt_status statuses[] = {
     {ERR_IO, "cannot open, read or write"},
     {ERR_MEMORY, "too little memory"},
     {ERR_DEVICE, "a device failed, or logits are not numbers"},
-    {ERR_COMM, "MPI failed"},
+    {ERR_COMM, "MPI or NCCL failed, or a rank is dead or stuck"},
     {ERR_PREFLIGHT, "preflight found an unhealthy node"},
     {ERR_INTERNAL, "internal error: please report it"},
     {ERR_RESUME, "told to end before all was done; the same command continues"},

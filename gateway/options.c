@@ -121,7 +121,8 @@ void gateway_options_help(void)
 {
     printf("lockstep-gateway %s - " SUMMARY "\n\nUsage: " USAGE "\n", LOCKSTEP_VERSION);
     opt_print(&table, ONLY);
-    printf("\nEach can also be set in the environment: --api-keys by LOCKSTEP_GATEWAY_API_KEYS.\n\nExit status:\n");
+    printf(
+        "\nEach option can also be set in the environment: --api-keys by LOCKSTEP_GATEWAY_API_KEYS.\n\nExit status:\n");
     for (size_t i = 0; i < N_STATUSES; i++)
         printf("  %3d  %s\n", statuses[i].code, statuses[i].meaning);
 }

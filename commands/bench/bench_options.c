@@ -5,7 +5,8 @@
 #define AT(member) offsetof(struct bench_options, member)
 
 static const struct opt rows[] = {
-    TEXT("config", "FILE", config, "a config.json to build with random weights (--load-format dummy)"),
+    TEXT("config", "FILE", config,
+         "the config.json of a model that is given random weights; needs --load-format dummy"),
     CHOICE("load-format", run.load_format, "auto|safetensors|dummy",
            "dummy: random weights, no checkpoint is read (default auto: safetensors)"),
     TEXT("quantization", "FORMAT", quantization,
@@ -60,7 +61,7 @@ static const struct opt rows[] = {
     FLAG("step-times", step_times,
          "also show the percentiles of the steps' times, of those that only decode and those that feed prompts"),
     FLAG("profile", profile,
-         "afterwards run each kind again with clocks between its phases: matrix products, attention, sums over the "
+         "afterwards run each kind again with timers between its phases: matrix products, attention, sums over the "
          "ranks, sampling, the rest, and the host's share"),
 };
 

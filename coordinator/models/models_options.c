@@ -10,14 +10,14 @@ static const struct opt rows[] = {
          "docs/models-serving.md"),
     {"model-memory", "BYTES", OPT_BYTES, AT(memory), 1 << 20, 1e18, -1, NULL,
      "with --models-dir: a rank's memory for all loaded models together: weights, keys and values, working memory; K, "
-     "M, G, T are accepted (default: 8/10 of the free memory at start)",
+     "M, G, T are accepted (default: 80 % of the free memory at start)",
      NULL},
     TEXT("models-cache", "DIR", cache,
          "with --models-dir: unpack archives of models, NAME.tar.gz and NAME.tar, into folders in DIR, which all hosts "
          "see and one job uses"),
     {"models-cache-bytes", "BYTES", OPT_BYTES, AT(cache_bytes), 0, 1e18, -1, NULL,
      "with --models-cache: limit of all unpacked archives together; the least recently used ones are removed (default: "
-     "9/10 of the free space there at start)",
+     "90 % of the free space there at start)",
      NULL},
     INTEGER("max-models", max_loaded, 1, MODELS_MOST, -1,
             "with --models-dir: limit of models loaded at once, on each set of ranks (default 16)"),

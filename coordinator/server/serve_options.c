@@ -24,7 +24,7 @@ static int read_keep_alive(void *record, const struct opt *row, const char *text
 }
 
 static const struct opt rows[] = {
-    TEXT("pin", "NAME,...", pin, "with --models-dir: load these models at once, and never unload them"),
+    TEXT("pin", "NAME,...", pin, "with --models-dir: load these models at the start and never unload them"),
     {"keep-alive", "TIME", OPT_CALL, 0, 0, 0, 0, NULL,
      "with --models-dir: unload a model that has been idle for this time: 90s, 30m, 2h (default 0: only to make room)",
      read_keep_alive},
