@@ -1,40 +1,24 @@
-/* tests/unit/test_links.c - the way between rank 0 and the leader of another replica, or of a set of ranks whose models
- * come and go, in one process: orders and reports over a real connection, how long they take, who may connect, and what
- * is said of a leader that sends nonsense or goes away. The device is faked: every step is done at once. */
-#include "tests/unit/unit.h"
+/* tests/unit/test_links.c - the way between rank 0 and the leader of another replica, in one process: orders and
+ * reports over a real connection, how long they take, who may connect, and what is said of a leader that sends nonsense
+ * or goes away. The device is faked: every step is done at once. */
+#include "tests/unit/links.h"
 
-#include "base/clock.h"
-#include "coordinator/replicas/hub.h"
 #include "coordinator/replicas/leader.h"
-#include "coordinator/tasks/mailbox.h"
-#include "coordinator/tasks/model_orders.h"
 #include "tests/support/models.h"
 #include "tests/support/process.h"
 
 #include <math.h>
 #include <netinet/in.h>
 #include <poll.h>
-#include <sched.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
-#include <zmq.h>
 
 #define VOCAB   2048
 #define N_TRIPS 200
-#define PATIENT 20.0 /* s for what is to come at once */
 
 static const struct limits limits = {
     .max_seqs = 8, .max_batch_tokens = 64, .max_len = 256, .max_logit_rows = 8, .n_blocks = 256};
-
-struct rank0 {
-    void *context;
-    struct replicas replicas;
-    struct hub hub;
-    struct link_card card;
-};
 
 static void open_rank0(struct rank0 *r)
 {
@@ -55,20 +39,6 @@ static void close_rank0(struct rank0 *r, struct err *e)
     (void)hub_close(&r->hub, e);
     replicas_close(&r->replicas);
     (void)zmq_ctx_term(r->context);
-}
-
-/* The next report of this replica; numbers that others send meanwhile are skipped. */
-static struct report *hear(struct rank0 *r, int replica)
-{
-    for (double until = seconds_now() + PATIENT; seconds_now() < until;) {
-        int from = -1;
-        struct report *report = replicas_take(&r->replicas, &from);
-        if (from == replica)
-            return report;
-        steps_report_free(report);
-        (void)mailbox_wait(r->replicas.replica[replica].end[0], 100);
-    }
-    return NULL;
 }
 
 /* ---- a main thread without ranks ---- */
@@ -119,29 +89,6 @@ static void start_lead(struct lead *l, struct rank0 *r, bool local, const struct
     expect_none(&e);
     assert_int_equal(opened, 0);
     assert_int_equal(pthread_create(&l->thread, NULL, lead, l), 0);
-}
-
-/* One prompt of three tokens, n of output; no text, as far as nobody reads it. */
-static struct task *make_task(uint64_t number, int n)
-{
-    struct task *j = task_open(number, NULL, false, seconds_now());
-    struct request_rules *r = &j->message.generate.rules;
-    struct token_list prompt = {calloc(3, sizeof(int32_t)), 3, 3};
-    struct err e = {0};
-    prompt.id[0] = (int32_t)(number % 1000);
-    r->sampling = (struct sampling){.top_p = 1, .repetition_penalty = 1};
-    r->max_tokens = n;
-    r->skip_special = true;
-    j->message.generate.search = (struct search){.n = 1, .num_beams = 1};
-    j->n_choices = 1;
-    j->rules = calloc(1, sizeof *j->rules);
-    j->choices = calloc(1, sizeof *j->choices);
-    j->work.progress = calloc(1, sizeof *j->work.progress);
-    j->rules[0] = *r;
-    assert_int_equal(choices_open(&j->choices[0], &j->message.generate.search, &j->rules[0], &prompt, &e), 0);
-    j->choices[0].owner = j;
-    j->n_prompts = 1;
-    return j;
 }
 
 static int compare(const void *a, const void *b)
@@ -417,268 +364,13 @@ static void lost(void **state)
     assert_int_equal(e.code, ERR_COMM);
 }
 
-/* ---- models that come and go ---- */
-
-#define PLACES 3 /* of each of two sets */
-
-struct sets {
-    struct rank0 r;
-    void *control[2][2];
-    struct leader_link link; /* of set 1 */
-};
-
-static void open_sets(struct sets *s)
-{
-    struct rank0 *r = &s->r;
-    struct err e = {0};
-    memset(s, 0, sizeof *s);
-    r->context = zmq_ctx_new();
-    r->card = (struct link_card){.n_replicas = 2, .replica_size = 2, .n_places = PLACES, .timeout = 300};
-    assert_int_equal(replicas_open(&r->replicas, r->context, 2 * PLACES, 2, 4, &e), 0);
-    assert_int_equal(mailbox_open(r->context, "models-0", s->control[0], &e), 0);
-    assert_int_equal(mailbox_open(r->context, "models-1", s->control[1], &e), 0);
-    void *const ends[] = {s->control[0][1], s->control[1][1]};
-    assert_int_equal(hub_open(&r->hub, &r->replicas, ends, &r->card, true, &e), 0);
-    assert_int_equal(leader_link_open(&s->link, &r->card, 1, true, &e), 0);
-    assert_int_equal(leader_link_start(&s->link, &e), 0);
-}
-
-static void *next(void *mailbox)
-{
-    assert_true(mailbox_wait(mailbox, (long)(1e3 * PATIENT)));
-    return mailbox_take(mailbox);
-}
-
-static void order_model(struct sets *s, const struct model_order *what)
-{
-    struct model_order *o = malloc(sizeof *o);
-    *o = *what;
-    assert_true(mailbox_post(s->control[1][0], o));
-}
-
-static void say_word(struct sets *s, const struct model_word *what)
-{
-    struct model_word *w = malloc(sizeof *w);
-    *w = *what;
-    assert_true(mailbox_post(s->link.control[1], w));
-}
-
-/* An order to load goes out, what is said of it comes back. */
-static void load_there(struct sets *s)
-{
-    const struct model_order load = {
-        .kind = MODEL_LOAD, .slot = 2, .handle = s, .name = "a model", .dir = "/models/a\nmodel", .vocab = 500};
-    order_model(s, &load);
-    struct model_order *o = next(s->link.control[1]);
-    assert_true(o->kind == MODEL_LOAD && o->slot == 2 && o->vocab == 500 && o->handle == NULL);
-    assert_string_equal(o->name, load.name);
-    assert_string_equal(o->dir, load.dir);
-    free(o);
-    struct model_word failed = {.kind = MODEL_FAILED, .slot = 1};
-    ERR(&failed.why, ERR_INPUT, "no such file");
-    say_word(s, &failed);
-    say_word(s, &(struct model_word){.kind = MODEL_READY, .slot = 2, .phases.seconds = {1, 2.5}});
-    struct model_word *w = next(s->control[1][0]);
-    assert_true(w->kind == MODEL_FAILED && w->slot == 1 && w->why.code == ERR_INPUT);
-    assert_string_equal(w->why.text, "no such file");
-    free(w);
-    w = next(s->control[1][0]);
-    assert_true(w->kind == MODEL_READY && w->slot == 2 && w->phases.seconds[1] == 2.5 && w->why.code == ERR_NONE);
-    free(w);
-}
-
-/* A task goes to the place of its model, and comes back from there. */
-static void run_there(struct sets *s)
-{
-    void *place = s->link.place[2].end[1];
-    struct task *j = make_task(7, 5);
-    struct report *r = calloc(2, sizeof *r);
-    struct report *loaded = malloc(sizeof *loaded), *done = malloc(sizeof *done);
-    r->between_tokens.buckets = &buckets_token;
-    r->iteration.buckets = &buckets_iteration;
-    *loaded = *done = *r;
-    free(r);
-    loaded->loaded = true;
-    loaded->max_len = 100;
-    assert_true(mailbox_post(place, loaded));
-    struct report *heard = hear(&s->r, PLACES + 2);
-    assert_non_null(heard);
-    assert_true(heard->loaded && s->r.replicas.replica[PLACES + 2].max_len == 100);
-    steps_report_free(heard);
-    replicas_submit(&s->r.replicas, j, PLACES + 2);
-    struct order *o = next(place);
-    assert_true(o->kind == ORDER_SUBMIT && o->task->number == 7);
-    done->done = o->task;
-    done->ended = true; /* of this model, not of the set */
-    free(o);
-    assert_true(mailbox_post(place, done));
-    heard = hear(&s->r, PLACES + 2);
-    assert_non_null(heard);
-    assert_ptr_equal(heard->done, j);
-    steps_report_free(heard);
-    task_close(j);
-}
-
-static void models_there(void **state)
-{
-    (void)state;
-    struct sets s;
-    struct err e = {0};
-    open_sets(&s);
-    load_there(&s);
-    run_there(&s);
-    order_model(&s, &(struct model_order){.kind = MODEL_DROP, .slot = 2});
-    struct model_order *o = next(s.link.control[1]);
-    assert_true(o->kind == MODEL_DROP && o->slot == 2);
-    free(o);
-    say_word(&s, &(struct model_word){.kind = MODEL_GONE, .slot = 2, .free_before = 1000, .freed = -77});
-    say_word(&s, &(struct model_word){.kind = MODEL_ENDED});
-    struct model_word *w = next(s.control[1][0]);
-    assert_true(w->kind == MODEL_GONE && w->free_before == 1000 && w->freed == -77);
-    free(w);
-    w = next(s.control[1][0]);
-    assert_int_equal(w->kind, MODEL_ENDED);
-    free(w);
-    leader_link_close(&s.link);
-    assert_int_equal(hub_close(&s.r.hub, &e), 0);
-    for (int i = 0; i < 4; i++)
-        mailbox_close(&s.control[i / 2][i % 2]);
-    replicas_close(&s.r.replicas);
-    (void)zmq_ctx_term(s.r.context);
-}
-
-/* A word of a place that is not there ends the job. */
-static void nonsense_of_models(void **state)
-{
-    (void)state;
-    struct sets s;
-    struct err e = {0};
-    open_sets(&s);
-    say_word(&s, &(struct model_word){.kind = MODEL_READY, .slot = PLACES});
-    for (double until = seconds_now() + PATIENT; hub_check(&s.r.hub, &e) == 0 && seconds_now() < until;)
-        (void)mailbox_wait(s.control[1][0], 5);
-    EXPECT_PARTS(&e, ERR_COMM, "replica 1 of 2 (ranks 2-3, led by rank 2",
-                 "a word of a model does not fit: a model's number");
-    say_word(&s, &(struct model_word){.kind = MODEL_ENDED});
-    free(next(s.control[1][0]));
-    leader_link_close(&s.link);
-    e = (struct err){0};
-    assert_int_equal(hub_close(&s.r.hub, &e), -1);
-    for (int i = 0; i < 4; i++)
-        mailbox_close(&s.control[i / 2][i % 2]);
-    replicas_close(&s.r.replicas);
-    (void)zmq_ctx_term(s.r.context);
-}
-
-/* ---- signals ---- */
-
-static _Atomic int n_signals;
-
-static void count_signal(int number)
-{
-    (void)number;
-    n_signals++;
-}
-
-struct greeting { /* of a leader, and what it came to */
-    struct leader leader;
-    struct link_card card;
-    struct err err;
-    _Atomic bool ended;
-};
-
-static void *open_leader(void *context)
-{
-    struct greeting *g = context;
-    int opened = leader_open(&g->leader, &g->card, 1, &limits, &g->err);
-    g->ended = true;
-    return opened == 0 ? NULL : g;
-}
-
-/* A rank 0 that does not answer by itself. */
-static void *open_silent(void *context, struct curve *c, struct link_card *card)
-{
-    struct err e = {0};
-    char endpoint[64];
-    size_t bytes = sizeof endpoint;
-    assert_int_equal(curve_open(c, context, NULL, &e), 0);
-    void *router = zmq_socket(context, ZMQ_ROUTER);
-    assert_int_equal(curve_apply(c, router, &e), 0);
-    assert_int_equal(link_configure(router, &e), 0);
-    assert_int_equal(zmq_bind(router, "tcp://127.0.0.1:*"), 0);
-    assert_int_equal(zmq_getsockopt(router, ZMQ_LAST_ENDPOINT, endpoint, &bytes), 0);
-    *card = (struct link_card){.n_replicas = 2, .replica_size = 2, .n_places = 1, .vocab = VOCAB, .timeout = 300};
-    card->port = atoi(strrchr(endpoint, ':') + 1);
-    (void)snprintf(card->address[0], sizeof card->address[0], "127.0.0.1");
-    (void)snprintf(card->model, sizeof card->model, "%s", models_demo());
-    memcpy(card->server_key, c->public_key, CURVE_TEXT);
-    memcpy(card->public_key, c->client_public, CURVE_TEXT);
-    memcpy(card->secret_key, c->client_secret, CURVE_TEXT);
-    return router;
-}
-
-/* Signals while a leader waits for rank 0's answer, before it comes: the leader goes on waiting. */
-static void signals(void **state)
-{
-    (void)state;
-    struct greeting g = {0};
-    struct curve curve;
-    struct sigaction old, count = {.sa_handler = count_signal};
-    pthread_t thread;
-    void *context = zmq_ctx_new(), *router = open_silent(context, &curve, &g.card), *failed = NULL;
-    struct wire_out said = {0};
-    int fd;
-    assert_int_equal(sigaction(SIGUSR1, &count, &old), 0);
-    assert_int_equal(pthread_create(&thread, NULL, open_leader, &g), 0);
-    for (double until = seconds_now() + PATIENT; said.bytes == 0 && seconds_now() < until;) {
-        char id[16];
-        curve_answer(&curve);
-        if (mailbox_wait(router, 5) && zmq_recv(router, id, sizeof id, ZMQ_DONTWAIT) == 1)
-            (void)link_receive(router, &said, &fd);
-    }
-    assert_true(said.bytes > 1 && said.data[1] == LINK_HELLO);
-    for (int i = 0; i < 200 && !g.ended; i++) {
-        assert_int_equal(pthread_kill(thread, SIGUSR1), 0);
-        while (n_signals <= i && !g.ended)
-            (void)sched_yield();
-    }
-    wire_free(&said);
-    wire_put_u8(&said, 0);
-    wire_put_u8(&said, LINK_HELLO);
-    assert_true(link_send(router, "1", &said));
-    assert_int_equal(pthread_join(thread, &failed), 0);
-    expect_none(&g.err);
-    assert_null(failed);
-    leader_close(&g.leader);
-    (void)sigaction(SIGUSR1, &old, NULL);
-    (void)zmq_close(router);
-    curve_close(&curve);
-    (void)zmq_ctx_term(context);
-}
-
-/* A host's addresses, and the one with a listener. */
-static void addresses(void **state)
-{
-    (void)state;
-    struct link_card card = {.port = 1};
-    char endpoint[128];
-    struct err e = {0};
-    (void)link_addresses(&card, false, &e); /* a machine without a network has none */
-    for (int i = 0; i < LINK_ADDRESSES; i++)
-        assert_int_not_equal(strncmp(card.address[i], "127.", 4), 0);
-    card = (struct link_card){.address = {"127.0.0.1", "nonsense"}, .port = 1}; /* nobody does */
-    e = (struct err){0};
-    assert_int_equal(link_find(&card, endpoint, sizeof endpoint, &e), -1);
-    EXPECT_PARTS(&e, ERR_COMM, "rank 0 cannot be reached at port 1 of 127.0.0.1, or its other addresses");
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(trips),         cmocka_unit_test(keys),
-        cmocka_unit_test(long_messages), cmocka_unit_test(lost),
-        cmocka_unit_test(signals),       cmocka_unit_test(addresses),
-        cmocka_unit_test(models_there),  cmocka_unit_test(nonsense_of_models),
+        cmocka_unit_test(trips),
+        cmocka_unit_test(keys),
+        cmocka_unit_test(long_messages),
+        cmocka_unit_test(lost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
