@@ -1,0 +1,15 @@
+/* tests/unit/config_texts.h - beginnings of config.json. */
+#ifndef TESTS_UNIT_CONFIG_TEXTS_H
+#define TESTS_UNIT_CONFIG_TEXTS_H
+
+#define V2      "{\"model_type\":\"deepseek_v2\",\"num_experts_per_tok\":6,"
+#define V3      "{\"model_type\":\"deepseek_v3\","
+#define L4      "{\"model_type\":\"llama4_text\","
+#define LITE    "{\"model_type\":\"glm4_moe_lite\","
+#define GLM     "{\"model_type\":\"glm4_moe\",\"head_dim\":128,"
+#define MIXTRAL "{\"model_type\":\"mixtral\","
+#define LLAMA   "{\"model_type\":\"llama\","
+#define BIG     "999999999999"
+#define SCALING LLAMA "\"rope_scaling\":"
+
+#endif
