@@ -184,7 +184,7 @@ class Plan:
             self.add_ranks("sanitized " + name, 2, path, 600, env=env)
         # The gateway has no MPI in it: what it leaks counts, too. Its clients are the plain programs.
         strict = {**env, "ASAN_OPTIONS": "detect_leaks=1", "LOCKSTEP_BINARY": f"{san}/lockstep"}
-        for name in ("attack/test_gateway_http", "e2e/test_gateway"):
+        for name in ("attack/test_gateway_http", "e2e/test_gateway", "e2e/test_gateway_backends"):
             self.add(f"sanitized {name}", [f"{self.build}/tests/{name}"], 900, env=strict, load=0.5)
         # Hostile clients of the server; a small quarantine, so that memory can be seen to go back.
         attacked = {**env, "LOCKSTEP_BINARY": f"{san}/lockstep",

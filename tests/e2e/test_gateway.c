@@ -1,5 +1,5 @@
 /* tests/e2e/test_gateway.c - lockstep-gateway in front of fake servers: what becomes of a request, of an answer, of
- * errors, of clients that leave and of backends that come and go. */
+ * errors and of clients that leave; the page and the options. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -19,7 +19,7 @@
         __VA_ARGS__, NULL \
     }
 
-static struct fake_server fake, other;
+static struct fake_server fake;
 static struct web_gateway gate;
 
 static void start_fake(struct fake_server *s, const char *model)
@@ -348,177 +348,6 @@ static void keys(void)
     files_remove_dir(dir);
 }
 
-/* ---------------------------------------------------------------- several backends */
-
-static void drop_file(const char *dir, const char *name, const struct fake_server *s)
-{
-    char text[400], from[600], to[600];
-    (void)snprintf(text, sizeof text, "{\"endpoint\": \"%s\"}", s->endpoint);
-    files_write_text(dir, "new", text);
-    (void)snprintf(from, sizeof from, "%s/new", dir);
-    (void)snprintf(to, sizeof to, "%s/%s", dir, name);
-    (void)rename(from, to);
-}
-
-/* Asked until the status is as wanted; false: it never is. */
-static bool await_status(const char *body, int status)
-{
-    struct web_answer a = {0};
-    bool found = false;
-    for (double until = seconds_now() + WEB_SECONDS; !found && seconds_now() < until; nap(0.02)) {
-        web_ask(&gate, "POST", "/v1/completions", "", body, &a);
-        found = a.status == status;
-        web_free(&a);
-    }
-    return found;
-}
-
-static void folder(void)
-{
-    char dir[256];
-    static const char one[] = "{\"prompt\":\"a\",\"max_tokens\":1,\"model\":\"one\"}";
-    static const char two[] = "{\"prompt\":\"a\",\"max_tokens\":1,\"model\":\"two\"}";
-    static const char none[] = "{\"prompt\":\"a\",\"max_tokens\":1}";
-    struct web_answer a;
-    files_make_dir(dir);
-    start_fake(&fake, "one");
-    start_fake(&other, "two");
-    web_start(&gate, false, WORDS("--backend", dir));
-    case_begin("a folder without files: no backend");
-    web_ask(&gate, "POST", "/v1/completions", "", one, &a);
-    front_check(&a, 503, "no backend is ready");
-    case_check(strstr(a.head, "\r\nRetry-After: 1\r\n") != NULL, "%s", a.head);
-    web_free(&a);
-    case_end();
-    case_begin("files that appear are used, by the name of the model");
-    drop_file(dir, "1.json", &fake);
-    case_check(await_status(one, 200), "the first file is not used");
-    case_check(await_status(none, 200), "the only model is not taken");
-    drop_file(dir, "2.json", &other);
-    case_check(await_status(two, 200), "the second file is not used");
-    case_check(await_status(none, 400), "one of two models is taken without a name");
-    case_end();
-    case_begin("a backend that drains gets nothing new");
-    other.state = "draining";
-    case_check(await_status(two, 503) || await_status(two, 404), "it still gets requests");
-    case_check(await_status(one, 200), "the other one gets none");
-    other.state = "ready";
-    case_check(await_status(two, 200), "it gets none any more");
-    case_end();
-    case_begin("a file that is gone ends a backend");
-    char path[600];
-    (void)snprintf(path, sizeof path, "%s/2.json", dir);
-    (void)unlink(path);
-    case_check(await_status(two, 404), "it still gets requests");
-    case_end();
-    case_begin("the gateway ends with status 0");
-    case_check(web_stop(&gate) == 0, "it does not");
-    case_end();
-    stop_fake(&fake);
-    stop_fake(&other);
-    files_remove_dir(dir);
-}
-
-/* A server with keys: the rendezvous file names the file of ours. */
-static void curve(void)
-{
-    char dir[256], keys_path[300], rendezvous[300], text[900];
-    struct web_answer a;
-    files_make_dir(dir);
-    fake = (struct fake_server){.state = "ready", .curve = true};
-    fake_server_start(&fake, "tcp://127.0.0.1:*");
-    (void)snprintf(keys_path, sizeof keys_path, "%s/keys", dir);
-    (void)snprintf(rendezvous, sizeof rendezvous, "%s/r.json", dir);
-    (void)snprintf(text, sizeof text, "{\"client_public_key\": \"%s\", \"client_secret_key\": \"%s\"}",
-                   fake.client_public, fake.client_secret);
-    files_write_text(dir, "keys", text);
-    (void)snprintf(text, sizeof text, "{\"endpoint\": \"%s\", \"public_key\": \"%s\", \"client_keys\": \"%s\"}",
-                   fake.endpoint, fake.public_key, keys_path);
-    files_write_text(dir, "r.json", text);
-    case_begin("a backend with CURVE, by its rendezvous file");
-    web_start(&gate, true, WORDS("--backend", rendezvous));
-    web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"a\",\"max_tokens\":1}", &a);
-    front_check(&a, 200, "\"text\":\"w0\"");
-    web_free(&a);
-    case_check(web_stop(&gate) == 0, "its status is not 0");
-    case_end();
-    stop_fake(&fake);
-    files_remove_dir(dir);
-}
-
-/* One of two vanishes: what had said nothing is asked of the other. */
-static void vanishes(void)
-{
-    struct web_answer a;
-    start_fake(&fake, "fake");
-    web_start(&gate, true, WORDS("--backend", fake.endpoint));
-    case_begin("a backend that vanishes: 502, and the gateway goes on");
-    web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"vanish\"}", &a);
-    front_check(&a, 502, "the backend is gone");
-    web_free(&a);
-    web_ask(&gate, "GET", "/health", "", "", &a);
-    front_check(&a, 503, "");
-    web_free(&a);
-    case_check(web_stop(&gate) == 0, "its status is not 0");
-    case_end();
-    stop_fake(&fake);
-    start_fake(&fake, "fake");
-    start_fake(&other, "fake");
-    web_start(&gate, true, WORDS("--backend", fake.endpoint, "--backend", other.endpoint));
-    case_begin("a request that one backend has dropped is asked of another");
-    other.stays = true;
-    for (int i = 0; i < 2; i++) { /* perhaps the one that stays was the first */
-        web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"vanish\",\"max_tokens\":1}", &a);
-        front_check(&a, 200, "\"text\":\"w0\"");
-        web_free(&a);
-    }
-    case_check(web_stop(&gate) == 0, "its status is not 0");
-    case_end();
-    stop_fake(&fake);
-    stop_fake(&other);
-}
-
-static int n_prompts(const struct fake_server *s, const char *prompt)
-{
-    int n = 0;
-    for (int i = 0; i < s->n_received; i++) {
-        const char *found = json_string_value(json_object_get(s->received[i], "prompt"));
-        n += found != NULL && strcmp(found, prompt) == 0;
-    }
-    return n;
-}
-
-/* One of two has much to do: the other one gets what is new. */
-static void balances(void)
-{
-    struct web_answer a;
-    double until = seconds_now() + WEB_SECONDS;
-    start_fake(&fake, "fake");
-    start_fake(&other, "fake");
-    web_start(&gate, true, WORDS("--backend", fake.endpoint, "--backend", other.endpoint));
-    case_begin("requests go where the fewest tokens are outstanding");
-    for (bool both = false; !both && seconds_now() < until; web_free(&a)) {
-        web_ask(&gate, "GET", "/metrics", "", "", &a);
-        both = strstr(a.body, "\nlockstep_gateway_backends 2\n") != NULL;
-    }
-    int fd = web_connect(&gate);
-    web_post(fd, "/v1/completions", "", "{\"prompt\":\"silence\",\"max_tokens\":5000}");
-    while (n_prompts(&fake, "silence") + n_prompts(&other, "silence") == 0 && seconds_now() < until)
-        nap(0.01);
-    const struct fake_server *busy = n_prompts(&fake, "silence") > 0 ? &fake : &other;
-    for (int i = 0; i < 8; i++) {
-        web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"a\",\"max_tokens\":1}", &a);
-        front_check(&a, 200, "\"text\":\"w0\"");
-        web_free(&a);
-    }
-    case_check(n_prompts(busy, "a") == 0, "%d of 8 went to the busy one", n_prompts(busy, "a"));
-    (void)close(fd);
-    case_check(web_stop(&gate) == 0, "its status is not 0");
-    case_end();
-    stop_fake(&fake);
-    stop_fake(&other);
-}
-
 /* SIGTERM: what is open ends in its own time, nobody new comes. */
 static void graceful(void)
 {
@@ -624,10 +453,6 @@ int main(void)
     page();
     keys();
     stop_fake(&fake);
-    folder();
-    curve();
-    vanishes();
-    balances();
     graceful();
     options();
     return cases_done();
