@@ -164,6 +164,11 @@ bool product_of_library(struct queue *q, product_out to, const void *x, const st
     return true;
 }
 
+bool library_takes_scales(void)
+{
+    return ROW_SCALES;
+}
+
 int library_open(struct library **to, struct err *e)
 {
     struct library *m = *to = (struct library *)calloc(1, sizeof *m);

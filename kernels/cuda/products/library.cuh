@@ -15,6 +15,9 @@ struct code_scales {
 bool product_of_library(struct queue *q, product_out out, const void *x, const struct weight *w,
                         const struct weight *bias, int n_tokens, bool accumulate, const struct code_scales *scales);
 
+/* Does it multiply codes with such scales? */
+bool library_takes_scales(void);
+
 struct library;
 int library_open(struct library **to, struct err *e);
 void library_close(struct library *m); /* NULL: nothing */
