@@ -254,12 +254,12 @@ static int rows_of_product(const struct weight *w, int n)
     return n > INPUTS_MANY && code_groups(&w->form, w->cols) > 1 ? n / 4 * 4 : n;
 }
 
-/* Scales are of rows, of which shared memory has room for one, and one product takes them all. */
+/* Scales are of rows, of which shared memory has room for one, and one product takes them all. A block has a row: few
+ * rows are quantised faster by themselves. */
 static bool rows_stay(const struct queue *q, const struct weight *w, const void *x, int n_rows)
 {
-    return n_rows > CUDA_INPUTS_AS_THEY_ARE && code_groups(&w->form, w->cols) == 1 &&
-           rows_of_product(w, n_rows) == n_rows && (size_t)w->cols * dtype_bytes(q->act) <= KEPT_BYTES &&
-           (uintptr_t)x % 32 == 0;
+    return n_rows > INPUTS_MANY && code_groups(&w->form, w->cols) == 1 && rows_of_product(w, n_rows) == n_rows &&
+           (size_t)w->cols * dtype_bytes(q->act) <= KEPT_BYTES && (uintptr_t)x % 32 == 0;
 }
 
 /* Gates and ups are side by side. */
