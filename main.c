@@ -39,8 +39,10 @@ static int run_alone(const struct options *o)
         options_help(o->help_for);
     else if (o->command == COMMAND_VERSION)
         printf("lockstep %s\n", LOCKSTEP_VERSION);
-    else
+    else {
+        options_warn_unknown();
         (void)inspect_run(&o->inspect, &e);
+    }
     if (e.code == ERR_NONE && (fflush(stdout) != 0 || ferror(stdout) != 0))
         ERR(&e, ERR_IO, "standard output: cannot write");
     return e.code != ERR_NONE ? fatal_local(&e) : 0;

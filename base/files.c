@@ -73,7 +73,7 @@ int files_check_replaceable(const char *path, const char *option, struct err *e)
     return 0;
 }
 
-static int replace(const char *path, const char *text, size_t bytes, mode_t mode, bool synced, struct err *e)
+static int replace_file(const char *path, const char *text, size_t bytes, mode_t mode, bool synced, struct err *e)
 {
     char temporary[PATH_MAX];
     if (snprintf(temporary, sizeof temporary, "%s.%d.tmp", path, (int)getpid()) >= (int)sizeof temporary)
@@ -99,7 +99,7 @@ static int replace(const char *path, const char *text, size_t bytes, mode_t mode
 
 int files_replace(const char *path, const char *text, size_t bytes, mode_t mode, struct err *e)
 {
-    return replace(path, text, bytes, mode, false, e);
+    return replace_file(path, text, bytes, mode, false, e);
 }
 
 static int replace_json(const char *path, const json_t *object, mode_t mode, bool synced, struct err *e)
@@ -109,7 +109,7 @@ static int replace_json(const char *path, const json_t *object, mode_t mode, boo
         return ERR(e, ERR_MEMORY, "%.200s: out of host memory", path);
     size_t bytes = strlen(text);
     text[bytes] = '\n'; /* in place of the NUL */
-    int written = replace(path, text, bytes + 1, mode, synced, e);
+    int written = replace_file(path, text, bytes + 1, mode, synced, e);
     free(text);
     return written;
 }

@@ -193,7 +193,7 @@ json_t *json_parse(const char *text, size_t bytes, const char *what, struct err 
 }
 
 /* The fewest digits that read back as the same number, still a real one, in the place of `bytes` that do. */
-static size_t shorten(char *number, size_t bytes)
+static size_t shorten_number(char *number, size_t bytes)
 {
     char text[NUMBER_BYTES + 2], kept[40];
     if (bytes >= sizeof kept)
@@ -229,7 +229,7 @@ char *json_text(const json_t *value, size_t flags)
         memmove(text + n, text + i, bytes);
         bool real = strchr("-0123456789", text[n]) != NULL && memchr(text + n, '.', bytes) != NULL;
         real = real || (strchr("-0123456789", text[n]) != NULL && memchr(text + n, 'e', bytes) != NULL);
-        n += real ? shorten(text + n, bytes) : bytes;
+        n += real ? shorten_number(text + n, bytes) : bytes;
     }
     if (text != NULL)
         text[n] = '\0';

@@ -61,7 +61,7 @@ static void file_line(const char *level, const char *text)
 }
 
 /* head: printed between "lockstep: " and the text on standard error; shown: whether it is printed there. */
-static void say(const char *level, const char *head, bool shown, const char *format, va_list args)
+static void say_line(const char *level, const char *head, bool shown, const char *format, va_list args)
 {
     char text[LINE_BYTES], line[LINE_BYTES];
     if (!shown && state.fd == 0)
@@ -76,7 +76,7 @@ void log_warn(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    say("warning", "warning: ", state.speaks, format, args);
+    say_line("warning", "warning: ", state.speaks, format, args);
     va_end(args);
 }
 
@@ -84,7 +84,7 @@ void log_note(const char *format, ...)
 {
     va_list args;
     va_start(args, format);
-    say("note", "", state.speaks, format, args);
+    say_line("note", "", state.speaks, format, args);
     va_end(args);
 }
 
@@ -94,7 +94,7 @@ void log_info(const char *format, ...)
     va_list args;
     va_start(args, format);
     (void)snprintf(head, sizeof head, "%.3f s: ", seconds_now() - state.started);
-    say("info", head, state.speaks && state.verbose, format, args);
+    say_line("info", head, state.speaks && state.verbose, format, args);
     va_end(args);
 }
 

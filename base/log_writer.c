@@ -111,7 +111,7 @@ static void *run_writer(void *context)
         int why = write_line(w, l);
         (void)pthread_mutex_lock(&w->lock);
         if (why != 0)
-            lose(w, why == EAGAIN ? "nobody reads" : strerror(why));
+            lose(w, why == EAGAIN ? "the pipe has no reader" : strerror(why));
         w->bytes -= l->bytes;
         free(l->text);
         free(l);

@@ -28,7 +28,7 @@ bool opt_next(const struct opt_table *t, int commands, struct opt_cursor *at)
 }
 
 /* false: the command has no such option. */
-static bool find(const struct opt_table *t, int command, const char *name, size_t length, struct opt_cursor *found)
+static bool find_row(const struct opt_table *t, int command, const char *name, size_t length, struct opt_cursor *found)
 {
     *found = (struct opt_cursor){0};
     while (opt_next(t, command, found))
@@ -89,7 +89,7 @@ static int set_choice(const struct opt *o, void *member, const char *text, struc
 }
 
 /* all: the program's record. */
-static int set(void *all, const struct opt_cursor *at, const char *text, struct err *e)
+static int set_member(void *all, const struct opt_cursor *at, const char *text, struct err *e)
 {
     const struct opt *o = at->row;
     void *record = (char *)all + at->offset, *member = (char *)record + o->offset;
@@ -167,7 +167,14 @@ static void warn_of(const struct opt_table *t, const char *name)
                   best[0] != '\0' ? "; did you mean " : "", best, best[0] != '\0' ? "?" : "");
 }
 
-void opt_warn_unknown(const struct opt_table *t, const char *others)
+static bool begins_with_any(const char *name, const char *const *prefix)
+{
+    while (*prefix != NULL && strncmp(name, *prefix, strlen(*prefix)) != 0)
+        prefix++;
+    return *prefix != NULL;
+}
+
+void opt_warn_unknown(const struct opt_table *t, const char *const *others)
 {
     for (char **v = environ; *v != NULL; v++) {
         char name[96];
@@ -176,7 +183,7 @@ void opt_warn_unknown(const struct opt_table *t, const char *others)
             continue;
         memcpy(name, *v, n);
         name[n] = '\0';
-        if (!is_of_tests(name) && (others == NULL || strncmp(name, others, strlen(others)) != 0))
+        if (!is_of_tests(name) && !begins_with_any(name, others))
             warn_of(t, name);
     }
 }
@@ -195,7 +202,7 @@ int opt_environment(const struct opt_table *t, void *record, int command, const 
             return ERR(e, ERR_USAGE, "environment variable %s: found \"%.80s\", expected 0 or 1", name, value);
         if (!takes_value(o) && strcmp(value, "0") == 0)
             continue;
-        if (set(record, &at, value, e) != 0) {
+        if (set_member(record, &at, value, e) != 0) {
             struct err found = *e;
             *e = (struct err){0};
             return ERR(e, found.code, "environment variable %s: %.400s", name, found.text);
@@ -220,7 +227,7 @@ static bool is_letter(const char *word)
 static bool is_long_with_one_dash(const struct opt_table *t, int command, const char *word)
 {
     struct opt_cursor found;
-    return word[0] == '-' && word[1] != '-' && find(t, command, word + 1, strcspn(word + 1, "="), &found);
+    return word[0] == '-' && word[1] != '-' && find_row(t, command, word + 1, strcspn(word + 1, "="), &found);
 }
 
 static int add_word(const struct opt_table *t, int command, const char *command_name, struct opt_words *words,
@@ -262,7 +269,7 @@ char opt_letter_of(const struct opt_table *t, const struct opt *o)
 static bool find_letter(const struct opt_table *t, int command, char letter, struct opt_cursor *found)
 {
     for (size_t i = 0; i < t->n_letters; i++)
-        if (t->letter[i].letter == letter && find(t, command, t->letter[i].name, strlen(t->letter[i].name), found))
+        if (t->letter[i].letter == letter && find_row(t, command, t->letter[i].name, strlen(t->letter[i].name), found))
             return true;
     return false;
 }
@@ -281,8 +288,9 @@ static int no_such_option(const struct opt_table *t, int command, const char *co
         least = changes;
         (void)snprintf(hint, sizeof hint, ": did you mean --%s?", at.row->name);
     }
-    return ERR(e, ERR_USAGE, "%s has no option \"%.80s\"%s (see: %s --help)",
-               *command_name != '\0' ? command_name : t->program, word, hint, full);
+    if (*command_name == '\0') /* the program's name stands in front of the line */
+        return ERR(e, ERR_USAGE, "no option \"%.80s\"%s (see: %s --help)", word, hint, full);
+    return ERR(e, ERR_USAGE, "%s has no option \"%.80s\"%s (see: %s --help)", command_name, word, hint, full);
 }
 
 /* The option at argv[0]; returns how many arguments it takes, -1 on failure. */
@@ -292,7 +300,7 @@ static int read_option(const struct opt_table *t, void *record, int command, con
     bool letter = is_letter(argv[0]);
     const char *name = argv[0] + 2, *equals = strchr(name, '=');
     struct opt_cursor at;
-    if (letter ? !find_letter(t, command, argv[0][1], &at) : !find(t, command, name, strcspn(name, "="), &at))
+    if (letter ? !find_letter(t, command, argv[0][1], &at) : !find_row(t, command, name, strcspn(name, "="), &at))
         return no_such_option(t, command, command_name, argv[0], e);
     const struct opt *o = at.row;
     if (!takes_value(o) && equals != NULL)
@@ -300,7 +308,7 @@ static int read_option(const struct opt_table *t, void *record, int command, con
     if (takes_value(o) && equals == NULL && argc == 1)
         return ERR(e, ERR_USAGE, "--%s needs a value: %s", o->name, o->argument);
     note_given(t, &at, given);
-    if (set(record, &at, !takes_value(o) ? "" : equals != NULL ? equals + 1 : argv[1], e) != 0)
+    if (set_member(record, &at, !takes_value(o) ? "" : equals != NULL ? equals + 1 : argv[1], e) != 0)
         return -1;
     return takes_value(o) && equals == NULL ? 2 : 1;
 }

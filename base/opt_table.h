@@ -107,9 +107,9 @@ int opt_arguments(const struct opt_table *t, void *record, int command, const ch
 /* Options of the environment that were not given. Flags are set by "1". Only options of the command. */
 int opt_environment(const struct opt_table *t, void *record, int command, const bool *given, struct err *e);
 
-/* Warn of environment variables with the table's prefix that name no option of any command. others: the prefix of
- * another program's variables, which are skipped; NULL: none. */
-void opt_warn_unknown(const struct opt_table *t, const char *others);
+/* Warn of environment variables with the table's prefix that name no option of any command. others: the prefixes of
+ * other programs' variables, which are skipped, and NULL. */
+void opt_warn_unknown(const struct opt_table *t, const char *const *others);
 
 /* The letter of a row; '\0': it has none. */
 char opt_letter_of(const struct opt_table *t, const struct opt *o);

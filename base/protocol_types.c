@@ -17,6 +17,11 @@ static void make_plain(char *text)
             *c = '?';
 }
 
+enum protocol_code protocol_blame(const struct err *e)
+{
+    return e->code == ERR_INPUT || e->code == ERR_UNSUPPORTED ? PROTOCOL_BAD_REQUEST : PROTOCOL_INTERNAL;
+}
+
 int protocol_fail(struct protocol_error *error, enum protocol_code code, const char *field, const char *format, ...)
 {
     va_list list;

@@ -37,4 +37,7 @@ struct protocol_error {
 int protocol_fail(struct protocol_error *error, enum protocol_code code, const char *field, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
+/* The code of a failure within a request: PROTOCOL_BAD_REQUEST if its input is to blame, else PROTOCOL_INTERNAL. */
+enum protocol_code protocol_blame(const struct err *e);
+
 #endif

@@ -11,10 +11,10 @@ static const struct opt model_rows[] = {
             "`batch` and `serve`: rank 0 dispatches the requests, and limits apply to each replica. It must divide the "
             "number of ranks"),
     INTEGER("tensor-parallel-size", tensor_parallel, 1, 65536, -1, "the same under vLLM's name"),
-    FLAG(
-        "expert-parallel", expert_parallel,
-        "mixtures of experts: a rank holds some experts whole, not its columns of every one. Ranks then read different "
-        "amounts, by whom a step chooses (default: columns of every expert, of which all ranks read the same)"),
+    FLAG("expert-parallel", expert_parallel,
+         "mixtures of experts: each rank holds some experts whole instead of columns of every expert. Ranks then read "
+         "different amounts, depending on the experts that a step chooses (default: columns of every expert, so all "
+         "ranks read the same amount)"),
     FLAG("enable-expert-parallel", expert_parallel, "the same under vLLM's name"),
 };
 const struct opt_rows run_model_rows = OPT_ROWS(model_rows);
@@ -43,9 +43,9 @@ const struct opt_rows run_fp8_rows = OPT_ROWS(fp8_rows);
 
 static const struct opt inputs_rows[] = {
     CHOICE("quantized-activations", inputs, "off|auto|on",
-           "quantise activations before products of quantised weights: auto where the checkpoint declares it and that "
-           "is implemented (FP8 and INT8 on CPUs, FP8 on Hopper GPUs), on: or fail; results change "
-           "(default off: more accurate)"),
+           "quantise activations before products of quantised weights; auto: where the checkpoint declares it and "
+           "Lockstep implements it (FP8 and INT8 on CPUs, FP8 on Hopper GPUs); on: fail where that is impossible; "
+           "results change (default off: more accurate)"),
 };
 const struct opt_rows run_inputs_rows = OPT_ROWS(inputs_rows);
 
@@ -76,7 +76,9 @@ const struct opt_rows run_host_rows = OPT_ROWS(host_rows);
 static const struct opt load_rows[] = {
     CHOICE("load-way", load_way, "auto|together|alone",
            "together: the ranks of a node read each byte of the checkpoint once, in large requests; alone: each rank "
-           "reads its own slices (default auto: alone if several GPUs share a model and its files are in memory)"),
+           "reads its own slices (default auto: alone if several GPUs share a model, or it is quantised, and its files "
+           "are "
+           "in memory)"),
     INTEGER("load-threads", load_threads, 1, 64, 0,
             "threads of a rank that read the checkpoint (default: 1 on CPUs, otherwise all but one of --threads, at "
             "most 15)"),
@@ -93,8 +95,9 @@ static const struct opt load_rows[] = {
         "GPUs 4096, less where memory is short, 2048 with several models)"),
     INTEGER("max-num-batched-tokens", max_batch_tokens, 1, 1 << 20, -1, "the same under vLLM's name"),
     {"kv-cache-memory-bytes", "BYTES", OPT_BYTES, AT(kv_cache_bytes), 1 << 10, 1e18, -1, NULL,
-     "memory of a rank for keys and values, with --models-dir of all models; K, M, G, T are accepted (default: as much "
-     "as needed, up to half of the free memory, on GPUs seven eighths; with --models-dir half of --model-memory)",
+     "memory of a rank for keys and values (with --models-dir, of all models together); K, M, G, T are accepted "
+     "(default: as much as needed, up to half of the free memory, on GPUs seven eighths; with --models-dir half of "
+     "--model-memory)",
      NULL},
     FLAG("preflight", preflight,
          "first check every rank's memory, sums, messages and files for a few seconds, and end with status 9 if a node "
@@ -128,20 +131,18 @@ static const struct opt prefix_rows[] = {
 const struct opt_rows run_prefix_rows = OPT_ROWS(prefix_rows);
 
 static const struct opt draft_rows[] = {
-    TEXT(
-        "speculative-config", "JSON", speculative_config,
-        "drafts, in vLLM's form: {\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, "
-        "\"prompt_lookup_min\": 2}, or {\"method\": \"draft_model\", \"model\": \"DIR\", \"num_speculative_tokens\": "
-        "5}, the same with \"eagle3\", or {\"method\": \"mtp\", \"num_speculative_tokens\": 1} where the model's "
-        "checkpoint "
-        "has layers that predict further tokens. "
-        "A step verifies the tokens that followed the same tokens before, in prompt or output (method suffix: also in "
-        "other answers of the job; not for serve), or those of the draft model; the text stays the same. Other methods "
-        "are refused"),
+    TEXT("speculative-config", "JSON", speculative_config,
+         "drafts, in vLLM's form: {\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_max\": 4, "
+         "\"prompt_lookup_min\": 2}, or {\"method\": \"draft_model\", \"model\": \"DIR\", \"num_speculative_tokens\": "
+         "5}, the same with \"eagle3\", or {\"method\": \"mtp\", \"num_speculative_tokens\": 1} if the model's "
+         "checkpoint "
+         "has layers that predict further tokens. A step verifies the tokens that followed the same tokens before, in "
+         "prompt or output (method suffix: also in other answers of the job; not for serve), or those of the draft "
+         "model; the text stays the same. Other methods are refused"),
     TEXT("draft-model", "DIR", draft_model,
          "a small model of the same vocabulary, or a head for the model (EAGLE-3), on the same ranks, that makes the "
-         "drafts; it runs as its checkpoint is, so options on weights, activations, keys and experts are for the other "
-         "model alone"),
+         "drafts; it runs with its checkpoint's types: options for weights, activations, keys and experts apply to the "
+         "main model only"),
     INTEGER("num-speculative-tokens", num_speculative_tokens, 1, 15, -1,
             "most drafts per sequence and step: of --draft-model, or as --speculative-config with method ngram"),
     INTEGER("prompt-lookup-max", prompt_lookup_max, 1, 64, -1,
@@ -157,7 +158,7 @@ const struct opt_rows run_draft_rows = OPT_ROWS(draft_rows);
 static const struct opt bound_rows[] = {
     REAL("max-step-ms", max_step_ms, 0.1, 1e6, -1,
          "longest step, in milliseconds, while sequences wait for their next token: prompts are fed in smaller chunks, "
-         "by measured step times, 32 tokens a step at least (default: as much as --max-batch-tokens allows)"),
+         "by measured step times, but at least 32 tokens a step (default: as much as --max-batch-tokens allows)"),
 };
 const struct opt_rows run_bound_rows = OPT_ROWS(bound_rows);
 

@@ -59,7 +59,7 @@ static int64_t number_of(const struct bench *b, const json_t *message)
     return *end == '\0' && end > name + n && i >= 0 && i < b->n_sent ? i : -1;
 }
 
-static void finish(struct bench *b, struct bench_times *t, const json_t *message)
+static void finish_request(struct bench *b, struct bench_times *t, const json_t *message)
 {
     struct err why = {0};
     int64_t n_input = message_usage(message, "prompt_tokens"), n_output = message_usage(message, "completion_tokens");
@@ -82,7 +82,7 @@ static int take_message(struct bench *b, const json_t *message, struct err *e)
     if (i < 0)
         return message_check(message, e); /* an error that names no request is about us all */
     if (!message_is_event(message))
-        finish(b, &b->times[i], message);
+        finish_request(b, &b->times[i], message);
     else if (message_n_tokens(message) > 0)
         return bench_times_add(&b->times[i], b->heard, e);
     return 0;
@@ -162,7 +162,7 @@ static int ask_model(struct connection *c, char *name, int64_t *vocab, struct er
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-static int measure(struct bench *b, const char *model, struct err *e)
+static int measure_traffic(struct bench *b, const char *model, struct err *e)
 {
     double seconds = 0;
     struct bench_figures f;
@@ -188,7 +188,7 @@ int client_bench(struct connection *c, const struct client_options *o, struct er
     if (ask_model(c, model, &vocab, e) == 0 && bench_load_open(&b.load, o, vocab, e) == 0) {
         b.times = err_calloc(e, (size_t)b.load.n, sizeof *b.times, "times of requests");
         if (b.times != NULL)
-            (void)measure(&b, model, e);
+            (void)measure_traffic(&b, model, e);
     }
     for (int64_t i = 0; b.times != NULL && i < b.load.n; i++)
         free(b.times[i].event);

@@ -66,7 +66,7 @@ static void take_back(struct chat *chat, struct err *e)
     (void)json_array_remove(chat->turns, json_array_size(chat->turns) - 1);
 }
 
-static void say(struct chat *chat, const char *line, struct err *e)
+static void say_turn(struct chat *chat, const char *line, struct err *e)
 {
     char *answer = NULL;
     size_t bytes = 0;
@@ -91,7 +91,7 @@ static void say(struct chat *chat, const char *line, struct err *e)
 }
 
 /* false: the conversation is over. */
-static bool obey(struct chat *chat, const char *line, struct err *e)
+static bool obey_slash(struct chat *chat, const char *line, struct err *e)
 {
     if (strcmp(line, "/quit") == 0 || strcmp(line, "/exit") == 0)
         return false;
@@ -109,7 +109,7 @@ static bool obey(struct chat *chat, const char *line, struct err *e)
             "lockstep-client: no such command \"%.40s\": /help lists them; a line that begins with a blank is sent\n",
             line);
     else if (*line != '\0')
-        say(chat, line, e);
+        say_turn(chat, line, e);
     return e->code == ERR_NONE;
 }
 
@@ -122,7 +122,7 @@ static void talk(struct chat *chat, struct err *e)
             (void)fputs("\n", stdout);
             continue;
         }
-        going = line != NULL && !interrupt_came() && obey(chat, line, e);
+        going = line != NULL && !interrupt_came() && obey_slash(chat, line, e);
         free(line);
         (void)interrupt_take(); /* it has ended the answer */
     }

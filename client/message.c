@@ -27,10 +27,25 @@ bool message_failed(const json_t *reply)
     return strcmp(text_of(reply, "status"), "ok") != 0;
 }
 
+/* The first choice that failed among others that did not. */
+static int check_choices(const json_t *reply, struct err *e)
+{
+    const json_t *choice;
+    size_t i;
+    json_array_foreach(json_object_get(reply, "choices"), i, choice)
+    {
+        const json_t *error = json_object_get(choice, "error");
+        if (json_is_object(error))
+            return ERR(e, ERR_REQUEST, "choice %zu: error %lld: %.300s", i,
+                       (long long)json_integer_value(json_object_get(error, "code")), text_of(error, "message"));
+    }
+    return 0;
+}
+
 int message_check(const json_t *reply, struct err *e)
 {
     if (!message_failed(reply))
-        return 0;
+        return check_choices(reply, e);
     const json_t *error = json_object_get(reply, "error");
     const char *field = text_of(error, "field"), *message = text_of(error, "message");
     const json_t *wait = json_object_get(reply, "retry_after_ms");

@@ -18,7 +18,8 @@ bool message_is_to(const json_t *reply, const char *request_id);
 
 bool message_failed(const json_t *reply);
 
-/* "error 400: max_tokns: unknown field" as ERR_REQUEST; nothing if the reply did not fail. Returns -1 if it did. */
+/* "error 400: max_tokns: unknown field" as ERR_REQUEST, or "choice 1: error 500: ..." if only some choices failed;
+ * nothing if none did. Returns -1 if one did. */
 int message_check(const json_t *reply, struct err *e);
 
 /* Choice i's text as it is, to f: "" when there is none. */

@@ -4,10 +4,9 @@
 #include "base/nearest.h"
 #include "base/opt_rows.h"
 #include "base/progress.h"
+#include "client/fields.h"
 #include "client/interrupt.h"
 
-#include <ctype.h>
-#include <errno.h>
 #include <math.h>
 #include <stddef.h>
 #include <stdio.h>
@@ -24,160 +23,6 @@
 
 #define DEFAULT_INPUT_LEN  1024
 #define DEFAULT_OUTPUT_LEN 128
-
-/* "max-tokens" -> "max_tokens". name: at least 64 bytes. */
-static void field_name(char *name, const struct opt *o)
-{
-    size_t n = 0;
-    for (; o->name[n] != '\0' && n < 63; n++)
-        name[n] = o->name[n] == '-' ? '_' : o->name[n];
-    name[n] = '\0';
-}
-
-/* Takes over value. */
-static int put_option(void *record, const struct opt *o, json_t *value, struct err *e)
-{
-    struct client_options *c = record;
-    char name[64];
-    field_name(name, o);
-    return json_object_set_new(c->request, name, value) == 0
-               ? 0
-               : ERR(e, ERR_USAGE, "--%s: found a text that is not UTF-8", o->name);
-}
-
-static int put_integer(void *record, const struct opt *o, const char *text, struct err *e)
-{
-    char *end = NULL;
-    errno = 0;
-    long long n = strtoll(text, &end, 10);
-    if (errno != 0 || end == text || *end != '\0')
-        return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected an integer", o->name, text);
-    return put_option(record, o, json_integer(n), e);
-}
-
-static int put_number(void *record, const struct opt *o, const char *text, struct err *e)
-{
-    char *end = NULL;
-    double x = strtod(text, &end);
-    if (end == text || *end != '\0' || !isfinite(x))
-        return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected a number", o->name, text);
-    return put_option(record, o, json_real(x), e);
-}
-
-static int put_text(void *record, const struct opt *o, const char *text, struct err *e)
-{
-    return put_option(record, o, json_string(text), e);
-}
-
-static int put_true(void *record, const struct opt *o, const char *text, struct err *e)
-{
-    (void)text;
-    return put_option(record, o, json_true(), e);
-}
-
-/* true, false, or a word. */
-static int put_choice(void *record, const struct opt *o, const char *text, struct err *e)
-{
-    bool yes = strcmp(text, "true") == 0;
-    return put_option(record, o, yes || strcmp(text, "false") == 0 ? json_boolean(yes) : json_string(text), e);
-}
-
-static int put_boolean(void *record, const struct opt *o, const char *text, struct err *e)
-{
-    if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0)
-        return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected true or false", o->name, text);
-    return put_choice(record, o, text, e);
-}
-
-/* One more text in a list. */
-static int add_text(void *record, const struct opt *o, const char *text, struct err *e)
-{
-    struct client_options *c = record;
-    json_t *list = json_object_get(c->request, o->name);
-    if (list == NULL && put_option(record, o, list = json_array(), e) != 0)
-        return -1;
-    return json_array_append_new(list, json_string(text)) == 0
-               ? 0
-               : ERR(e, ERR_USAGE, "--%s: found a text that is not UTF-8", o->name);
-}
-
-/* "1,2,3" -> [1, 2, 3]; the caller decrefs; NULL on failure. */
-static json_t *read_ids(const char *text, const char *option, struct err *e)
-{
-    json_t *list = json_array();
-    for (const char *at = text;; at++) {
-        char *end = NULL;
-        errno = 0;
-        long long id = strtoll(at, &end, 10);
-        if (errno != 0 || end == at || (*end != ',' && *end != '\0')) {
-            ERR(e, ERR_USAGE, "%s: found \"%.80s\", expected token ids: 1,2,3", option, at);
-            json_decref(list);
-            return NULL;
-        }
-        (void)json_array_append_new(list, json_integer(id));
-        if (*end == '\0')
-            return list;
-        at = end;
-    }
-}
-
-static int put_ids(void *record, const struct opt *o, const char *text, struct err *e)
-{
-    char option[80];
-    (void)snprintf(option, sizeof option, "--%s", o->name);
-    json_t *list = read_ids(text, option, e);
-    return list != NULL ? put_option(record, o, list, e) : -1;
-}
-
-/* --prompt-ids fills "prompt". */
-static int put_prompt_ids(void *record, const struct opt *o, const char *text, struct err *e)
-{
-    struct client_options *c = record;
-    json_t *list = read_ids(text, "--prompt-ids", e);
-    (void)o;
-    if (list != NULL)
-        (void)json_object_set_new(c->request, "prompt", list);
-    return list != NULL ? 0 : -1;
-}
-
-/* "ID:BIAS,ID:BIAS" -> {"ID": BIAS} */
-static int put_bias(void *record, const struct opt *o, const char *text, struct err *e)
-{
-    json_t *map = json_object();
-    for (const char *at = text;; at++) {
-        char id[24], *end = NULL;
-        size_t digits = strspn(at, "0123456789");
-        double bias = digits > 0 && digits < sizeof id && at[digits] == ':' ? strtod(at + digits + 1, &end) : 0;
-        if (end == NULL || end == at + digits + 1 || !isfinite(bias) || (*end != ',' && *end != '\0')) {
-            json_decref(map);
-            return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected ID:BIAS,...", o->name, at);
-        }
-        memcpy(id, at, digits);
-        id[digits] = '\0';
-        (void)json_object_set_new(map, id, json_real(bias));
-        if (*end == '\0')
-            return put_option(record, o, map, e);
-        at = end;
-    }
-}
-
-/* "name=JSON": whatever else the protocol has. */
-static int put_field(void *record, const struct opt *o, const char *text, struct err *e)
-{
-    struct client_options *c = record;
-    const char *equals = strchr(text, '=');
-    json_t *value = equals != NULL ? json_loads(equals + 1, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL) : NULL;
-    char name[128] = "";
-    if (value == NULL || equals == text || (size_t)(equals - text) >= sizeof name) {
-        json_decref(value);
-        return ERR(e, ERR_USAGE, "--%s: found \"%.80s\", expected NAME=JSON, e.g. top_k=5 or stop='[\"a\"]'", o->name,
-                   text);
-    }
-    memcpy(name, text, (size_t)(equals - text));
-    return json_object_set_new(c->request, name, value) == 0
-               ? 0
-               : ERR(e, ERR_USAGE, "--%s: \"%.80s\" is not UTF-8", o->name, text);
-}
 
 #define AT(member) offsetof(struct client_options, member)
 #define FIELD(name, argument, call, help)                        \
@@ -199,7 +44,7 @@ static const struct opt common_row[] = {
 static const struct opt_rows common_rows = OPT_ROWS(common_row);
 
 static const struct opt id_row[] = {
-    FIELD("request-id", "ID", put_text, "name of the request"),
+    FIELD("request-id", "ID", field_text, "name of the request"),
 };
 static const struct opt_rows id_rows = OPT_ROWS(id_row);
 
@@ -207,10 +52,10 @@ static const struct opt prompt_row[] = {
     FLAG("chat", chat, "send the prompt as the user's turn of a chat, rendered by the checkpoint's template"),
     TEXT("system", "TEXT", system, "with --chat: the system prompt"),
     TEXT("prompt", "TEXT", text, "the prompt, instead of the word PROMPT or TEXT; - reads standard input"),
-    FIELD("add-special-tokens", "true|false", put_boolean, "bos and eos around a prompt (default true)"),
-    FIELD("parse-special", "true|false", put_boolean,
+    FIELD("add-special-tokens", "true|false", field_boolean, "bos and eos around a prompt (default true)"),
+    FIELD("parse-special", "true|false", field_boolean,
           "special tokens that are spelled out in a text become tokens (default true; chats: false)"),
-    FIELD("add-generation-prompt", "true|false", put_boolean, "with --chat (default true)"),
+    FIELD("add-generation-prompt", "true|false", field_boolean, "with --chat (default true)"),
 };
 static const struct opt_rows prompt_rows = OPT_ROWS(prompt_row);
 
@@ -220,18 +65,18 @@ static const struct opt chat_row[] = {
 static const struct opt_rows chat_rows = OPT_ROWS(chat_row);
 
 static const struct opt generate_row[] = {
-    FIELD("prompt-ids", "IDS", put_prompt_ids, "the prompt as token ids: 1,2,3"),
+    FIELD("prompt-ids", "IDS", field_prompt_ids, "the prompt as token ids: 1,2,3"),
     FLAG("stream", stream, "stream the text (default on a terminal)"),
     FLAG("no-stream", no_stream, "print the text when it is complete"),
-    FIELD("n", "N", put_integer, "candidates (default 1)"),
-    FIELD("best-of", "N", put_integer, "number of candidates to generate; the --n best are printed (default --n)"),
-    FIELD("num-beams", "N", put_integer, "more than 1: beam search (default 1)"),
-    FIELD("use-beam-search", NULL, put_true, "as many beams as --best-of, or --n"),
-    FIELD("length-penalty", "X", put_number, "with beams (default 1)"),
-    FIELD("early-stopping", "true|false|never", put_choice, "with beams (default false)"),
-    FIELD("logprobs", "N", put_integer, "with --json: log-probabilities of the N likeliest tokens"),
-    FIELD("prompt-logprobs", "N", put_integer, "with --json: the same for the prompt's tokens"),
-    FIELD("echo", NULL, put_true, "print the prompt before the output"),
+    FIELD("n", "N", field_integer, "candidates (default 1)"),
+    FIELD("best-of", "N", field_integer, "number of candidates to generate; the --n best are printed (default --n)"),
+    FIELD("num-beams", "N", field_integer, "more than 1: beam search (default 1)"),
+    FIELD("use-beam-search", NULL, field_true, "as many beams as --best-of, or --n"),
+    FIELD("length-penalty", "X", field_number, "with beams (default 1)"),
+    FIELD("early-stopping", "true|false|never", field_choice, "with beams (default false)"),
+    FIELD("logprobs", "N", field_integer, "with --json: log-probabilities of the N likeliest tokens"),
+    FIELD("prompt-logprobs", "N", field_integer, "with --json: the same for the prompt's tokens"),
+    FIELD("echo", NULL, field_true, "print the prompt before the output"),
 };
 static const struct opt_rows generate_rows = OPT_ROWS(generate_row);
 
@@ -265,43 +110,43 @@ static const struct opt bench_row[] = {
 static const struct opt_rows bench_rows = OPT_ROWS(bench_row);
 
 static const struct opt text_row[] = {
-    FIELD("model", "NAME", put_text, "the model's name; the server refuses any other one"),
-    FIELD("max-tokens", "N", put_integer,
+    FIELD("model", "NAME", field_text, "the model's name; the server refuses any other one"),
+    FIELD("max-tokens", "N", field_integer,
           "tokens to generate at most; -1: as many as fit (default 16; in streams and chats -1)"),
-    FIELD("min-tokens", "N", put_integer, "forbid the end before this many tokens (default 0)"),
-    FIELD("temperature", "X", put_number, "0 is greedy (default 1)"),
-    FIELD("top-k", "N", put_integer, "keep the N likeliest tokens (default 0: all)"),
-    FIELD("top-p", "X", put_number, "keep the smallest set with this probability (default 1)"),
-    FIELD("min-p", "X", put_number, "drop tokens below this share of the likeliest one (default 0)"),
-    FIELD("seed", "N", put_integer, "the same seed gives the same text (default: chosen by the server)"),
-    FIELD("repetition-penalty", "X", put_number,
+    FIELD("min-tokens", "N", field_integer, "forbid the end before this many tokens (default 0)"),
+    FIELD("temperature", "X", field_number, "0 is greedy (default 1)"),
+    FIELD("top-k", "N", field_integer, "keep the N likeliest tokens (default 0: all)"),
+    FIELD("top-p", "X", field_number, "keep the smallest set with this probability (default 1)"),
+    FIELD("min-p", "X", field_number, "drop tokens below this share of the likeliest one (default 0)"),
+    FIELD("seed", "N", field_integer, "the same seed gives the same text (default: chosen by the server)"),
+    FIELD("repetition-penalty", "X", field_number,
           "divide positive and multiply negative logits of tokens seen before (default 1)"),
-    FIELD("presence-penalty", "X", put_number, "subtract from logits of tokens generated before (default 0)"),
-    FIELD("frequency-penalty", "X", put_number, "the same for each time that they were generated (default 0)"),
-    FIELD("logit-bias", "ID:BIAS,...", put_bias, "add to the logits of these tokens, e.g. 50256:-100"),
-    FIELD("stop", "TEXT", add_text, "end before this text; may be repeated up to 16 times"),
-    FIELD("stop-token-ids", "IDS", put_ids, "end after any of these tokens: 1,2,3"),
-    FIELD("eos-token-id", "IDS", put_ids, "the ids that end a text (default: the checkpoint's)"),
-    FIELD("ignore-eos", NULL, put_true, "continue after end-of-text tokens, up to --max-tokens"),
-    FIELD("include-stop-str-in-output", NULL, put_true, "keep the stop text in the output"),
-    FIELD("priority", "N", put_integer, "lower values run first (default 0)"),
-    FIELD("timeout-ms", "N", put_integer, "milliseconds after which the server ends the request (default: never)"),
+    FIELD("presence-penalty", "X", field_number, "subtract from logits of tokens generated before (default 0)"),
+    FIELD("frequency-penalty", "X", field_number, "the same for each time that they were generated (default 0)"),
+    FIELD("logit-bias", "ID:BIAS,...", field_bias, "add to the logits of these tokens, e.g. 50256:-100"),
+    FIELD("stop", "TEXT", field_add_text, "end before this text; may be repeated up to 16 times"),
+    FIELD("stop-token-ids", "IDS", field_ids, "end after any of these tokens: 1,2,3"),
+    FIELD("eos-token-id", "IDS", field_ids, "the ids that end a text (default: the checkpoint's)"),
+    FIELD("ignore-eos", NULL, field_true, "continue after end-of-text tokens, up to --max-tokens"),
+    FIELD("include-stop-str-in-output", NULL, field_true, "keep the stop text in the output"),
+    FIELD("priority", "N", field_integer, "lower values run first (default 0)"),
+    FIELD("timeout-ms", "N", field_integer, "milliseconds after which the server ends the request (default: never)"),
 };
 static const struct opt_rows text_rows = OPT_ROWS(text_row);
 
 static const struct opt special_row[] = {
-    FIELD("skip-special-tokens", "true|false", put_boolean,
+    FIELD("skip-special-tokens", "true|false", field_boolean,
           "omit special tokens from the text (default true; detokenize: false)"),
 };
 static const struct opt_rows special_rows = OPT_ROWS(special_row);
 
 static const struct opt tokenize_row[] = {
-    FIELD("return-token-strs", NULL, put_true, "with --json: the tokens as texts, too"),
+    FIELD("return-token-strs", NULL, field_true, "with --json: the tokens as texts, too"),
 };
 static const struct opt_rows tokenize_rows = OPT_ROWS(tokenize_row);
 
 static const struct opt field_row[] = {
-    FIELD("field", "NAME=JSON", put_field, "any other field of the protocol; may be repeated"),
+    FIELD("field", "NAME=JSON", field_any, "any other field of the protocol; may be repeated"),
 };
 static const struct opt_rows field_rows = OPT_ROWS(field_row);
 
@@ -424,7 +269,7 @@ static int check_unused(const struct client_options *o, struct err *e)
 }
 
 /* Check the words and options together. */
-static int check(struct client_options *o, const char *argument, struct err *e)
+static int check_together(struct client_options *o, const char *argument, struct err *e)
 {
     bool has_ids = o->command == CLIENT_GENERATE && json_object_get(o->request, "prompt") != NULL;
     if (argument != NULL && o->text == NULL && !has_ids)
@@ -484,10 +329,10 @@ int client_options_parse(struct client_options *o, int argc, char **argv, struct
         return 0;
     if (opt_environment(&table, o, (int)o->command, given, e) != 0)
         return -1;
-    opt_warn_unknown(&table, NULL);
+    opt_warn_unknown(&table, (const char *const[]){NULL});
     if (!named && words.n_plain == 0 && check_slip(word[0], e) != 0)
         return -1;
-    if (check(o, commands[k].argument, e) != 0)
+    if (check_together(o, commands[k].argument, e) != 0)
         return -1;
     set_defaults(o);
     return 0;

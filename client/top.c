@@ -117,7 +117,7 @@ static void print_ranks(const struct samples *now, const struct samples *before)
         char label[16], steps[32], step[32], wait[32], own[32];
         (void)snprintf(label, sizeof label, "%d", rank);
         double n = growth(now, before, "rank_steps_total", label);
-        if (isnan(n)) /* another group's ranks may have had steps already */
+        if (isnan(n)) /* another set's ranks may have had steps already */
             continue;
         double timed = growth(now, before, "rank_timed_steps_total", label);
         double whole = growth(now, before, "rank_step_seconds_total", label) / (timed > 0 ? timed : NAN);

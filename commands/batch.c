@@ -117,7 +117,7 @@ static int find_job(struct batch_run *b, struct err *e)
     return slurm_job_open(&b->job, &v, option, e);
 }
 
-/* How it runs beside what it runs. */
+/* All settings but the model: options, share, output, limits, job. */
 static int open_surroundings(struct batch_run *b, struct runner_setup *setup, struct err *e)
 {
     if (check_options(&b->o, e) != 0 || take_share(b, &setup->share, e) != 0 || check_output(&b->o, e) != 0 ||

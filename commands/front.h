@@ -16,7 +16,7 @@ struct front {
     int n_ranks, n_replicas;
     struct replicas *replicas; /* borrowed from the owner of the requests; set before front_start */
     struct lanes lanes;        /* one */
-    struct hub hub;            /* the other groups, if there are any */
+    struct hub hub;            /* the other sets, if there are any */
 };
 
 /* Read tokenizer and chat template. Rank 0. *f is zeroed, or nothing but o is set in it. */

@@ -16,12 +16,12 @@
 #include <unistd.h>
 
 /* The request of a prompt; a prompt that cannot run becomes a finished request with an error. */
-static void prepare(struct generate *g, int i, const struct model_config *m, int32_t bos)
+static void prepare_request(struct generate *g, int i, const struct model_config *m, int32_t bos)
 {
     struct prompt *p = &g->prompts.prompt[i];
     struct request *r = &g->request[i];
     *r = (struct request){.rules = &g->rules, .index = i, .slot = -1};
-    (void)prompt_encode(p, g->tokenizer, g->o, m->vocab, bos, &r->error);
+    (void)prompt_encode(p, g->texts->tokenizer, g->o, m->vocab, bos, &r->error);
     r->prompt = p->ids;
     r->prompt_text = p->text;
     r->prompt_bytes = p->text_bytes;
@@ -59,32 +59,40 @@ static int check_unused(const struct generate_options *o, struct err *e)
     return 0;
 }
 
-int generate_open(struct generate *g, const struct generate_options *o, const struct model_config *m, struct err *e)
+static int open_output(struct generate *g, struct err *e)
 {
+    const struct generate_options *o = g->o;
+    g->out = o->output != NULL ? fopen(o->output, g->goes_on ? "ae" : "we") : stdout;
+    if (g->out == NULL)
+        return ERR(e, ERR_IO, "%s: cannot create: %s", o->output, strerror(errno));
+    g->streams = g->n == 1 && g->name == NULL && !o->run.json && o->output == NULL &&
+                 o->run.progress != PROGRESS_NEVER &&
+                 (o->run.progress == PROGRESS_ALWAYS || terminal_behind(STDOUT_FILENO));
+    return 0;
+}
+
+int generate_open(struct generate *g, const struct generate_options *o, const struct generate_model *model,
+                  struct err *e)
+{
+    const struct model_config *m = model->config;
     int32_t bos = -1;
     memset(g, 0, sizeof *g);
     g->o = o;
-    g->rope_changes_at = m->rope.growth != ROPE_FIXED ? m->rope.long_from : 0;
+    g->name = model->name;
+    g->texts = model->texts;
     g->started = seconds_now();
     g->joules = NAN;
-    if (check_unused(o, e) != 0)
+    if (check_unused(o, e) != 0 || generation_rules(&g->rules, &bos, o, m->vocab, e) != 0 ||
+        prompts_read(&g->prompts, o, m->vocab, e) != 0)
         return -1;
-    if (generation_rules(&g->rules, &bos, o, m->vocab, e) != 0 || prompts_read(&g->prompts, o, m->vocab, e) != 0 ||
-        tokenizer_open(&g->tokenizer, o->run.model, e) != 0)
-        return -1;
-    lexicon_keeper_open(&g->lexicon, g->tokenizer, m->vocab);
     g->n = g->prompts.n;
     g->request = err_calloc(e, (size_t)g->n, sizeof *g->request, "requests");
     if (g->request == NULL)
         return -1;
     for (int i = 0; i < g->n; i++)
-        prepare(g, i, m, bos);
-    g->out = o->output != NULL ? fopen(o->output, "we") : stdout;
-    if (g->out == NULL)
-        return ERR(e, ERR_IO, "%s: cannot create: %s", o->output, strerror(errno));
-    g->streams = g->n == 1 && !o->run.json && o->output == NULL && o->run.progress != PROGRESS_NEVER &&
-                 (o->run.progress == PROGRESS_ALWAYS || terminal_behind(STDOUT_FILENO));
-    return 0;
+        prepare_request(g, i, m, bos);
+    g->goes_on = model->goes_on;
+    return open_output(g, e);
 }
 
 static const char *output_name(const struct generate *g)
@@ -140,6 +148,8 @@ static void print_json(struct generate *g, const struct request *r)
     json_t *object = json_pack("{s:i, s:o, s:o, s:s#, s:s}", "index", r->index, "prompt_ids", json_ids(&r->prompt),
                                "token_ids", json_ids(&r->output), "text", r->text.data != NULL ? r->text.data : "",
                                (int)r->text.bytes, "finish_reason", finish_name(r->finish));
+    if (g->name != NULL)
+        (void)json_object_set_new(object, "model", reply_text(g->name));
     if (r->rules->want_logprobs)
         (void)json_object_set_new(object, "logprobs", json_logprobs(r));
     if (r->rules->want_prompt_logprobs)
@@ -174,10 +184,11 @@ static void print_prompt(struct generate *g, const struct request *r)
 
 static void print_text(struct generate *g, const struct request *r)
 {
-    if (g->n > 1) {
-        char header[64];
-        int n = snprintf(header, sizeof header, "%s==> prompt %d of %d <==\n", r->index > 0 ? "\n" : "", r->index + 1,
-                         g->n);
+    if (g->n > 1 || g->name != NULL) {
+        char header[512];
+        int n = snprintf(header, sizeof header, "%s==> %.300s%sprompt %d of %d <==\n",
+                         r->index > 0 || g->goes_on ? "\n" : "", g->name != NULL ? g->name : "",
+                         g->name != NULL ? ": " : "", r->index + 1, g->n);
         write_out(g, header, (size_t)n);
     }
     if (r->finish == FINISH_ERROR)
@@ -233,16 +244,17 @@ int generate_start(struct generate *g, const struct limits *l, struct err *e)
     struct guess_rules guesses;
     if (draft_rules(&guesses, &g->o->run, e) != 0)
         return -1;
-    const struct scheduler_setup setup = {
+    struct scheduler_setup setup = {
         .limits = *l,
         .guesses = guesses,
-        .tokenizer = g->tokenizer,
-        .lexicon = &g->lexicon,
+        .tokenizer = g->texts->tokenizer,
+        .lexicon = &g->texts->lexicon,
         .prefix_caching = !g->o->run.no_prefix_caching,
-        .rope_changes_at = g->rope_changes_at,
+        .rope_changes_at = g->texts->rope_changes_at,
         .on_progress = on_progress,
         .context = g,
     };
+    memcpy(setup.source, g->source, sizeof setup.source);
     if (scheduler_open(&g->scheduler, &setup, e) != 0)
         return -1;
     for (int i = 0; i < g->n; i++) {
@@ -365,8 +377,6 @@ void generate_close(struct generate *g)
     free(g->request);
     prompts_free(&g->prompts);
     scheduler_close(&g->scheduler);
-    lexicon_keeper_close(&g->lexicon);
-    tokenizer_close(&g->tokenizer);
     generation_rules_close(&g->rules);
     memset(g, 0, sizeof *g);
 }

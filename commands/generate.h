@@ -4,22 +4,32 @@
 
 #include "base/progress.h"
 #include "commands/prompts.h"
+#include "commands/texts.h"
 #include "coordinator/schedule/scheduler.h"
 #include "partition/model.h"
 #include "plan/rank_stats.h"
 
 #include <stdio.h>
 
+/* The model that generates, in the folder of --model. Borrowed. */
+struct generate_model {
+    const char *name; /* to be shown; NULL: it is the only one */
+    const struct model_config *config;
+    struct texts *texts;
+    bool goes_on; /* behind the results of another one */
+};
+
 struct generate {
-    const struct generate_options *o; /* borrowed */
-    struct tokenizer *tokenizer;
-    struct lexicon_keeper lexicon;
+    const struct generate_options *o; /* borrowed, as the next two */
+    const char *name;                 /* of the model; NULL: it is the only one */
+    struct texts *texts;
+    bool goes_on; /* see struct generate_model */
     struct request_rules rules;
     struct prompt_list prompts;
     struct request *request; /* [n] */
     int n, n_finished, n_failed, next_to_print;
-    int longest;         /* tokens of the longest request, prompt and output */
-    int rope_changes_at; /* see struct scheduler_setup */
+    int longest;                           /* tokens of the longest request, prompt and output */
+    struct blocks_source source[KV_KINDS]; /* of struct scheduler_setup; set before generate_start */
     uint64_t n_prompt_tokens, n_output_tokens;
     struct scheduler scheduler;
     FILE *out;       /* standard output, or the file of --output */
@@ -33,9 +43,9 @@ struct generate {
     bool joules_integrated;
 };
 
-/* Read tokenizer, generation config and prompts; encode. g->longest is the length of the longest sequence. Rank 0,
- * local. */
-int generate_open(struct generate *g, const struct generate_options *o, const struct model_config *m, struct err *e);
+/* Read generation config and prompts; encode. g->longest is the length of the longest sequence. Rank 0, local. */
+int generate_open(struct generate *g, const struct generate_options *o, const struct generate_model *model,
+                  struct err *e);
 
 /* With the limits known: queue everything. */
 int generate_start(struct generate *g, const struct limits *l, struct err *e);

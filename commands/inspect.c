@@ -231,7 +231,7 @@ static void print_drafting(const struct model_config *m)
 {
     const struct model_drafting *d = &m->drafting;
     if (d->n_taps > 0)
-        printf("drafts %d of %d tokens for a model of hidden size %d, with %s embedding; reads what enters %s\n",
+        printf("drafts %d of %d tokens for a model of hidden size %d, with %s embedding; reads the inputs of %s\n",
                d->vocab, m->vocab, d->tapped, d->embeds ? "its own" : "that model's",
                d->taps_known ? "the layers of its config" : "layer 2, the middle one and the last but two");
 }

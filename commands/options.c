@@ -100,7 +100,8 @@ static const struct opt_table options_table = {
     "lockstep", "LOCKSTEP_", parts, sizeof parts / sizeof parts[0], letters, sizeof letters / sizeof letters[0]};
 
 static const struct opt_command commands[] = {
-    {COMMAND_GENERATE, "generate", "mpirun -n N lockstep generate --model DIR --prompt TEXT [options]",
+    {COMMAND_GENERATE, "generate",
+     "mpirun -n N lockstep generate --model DIR | --model-switch A,B --prompt TEXT [options]",
      "Generate text for one prompt or a file of prompts, all ranks working on every token."},
     {COMMAND_SERVE, "serve", "mpirun -n N lockstep serve --model DIR [--endpoint ADDRESS] [options]",
      "Answer requests over ZeroMQ. docs/protocol.md specifies the messages, docs/serve.md explains how to run a "
@@ -159,6 +160,7 @@ bool options_many(const struct options *o)
 {
     return (o->command == COMMAND_SERVE && o->serve.models.dir != NULL) ||
            (o->command == COMMAND_BATCH && o->batch.models.dir != NULL) ||
+           (o->command == COMMAND_GENERATE && o->generate.model_switch != NULL) ||
            (o->command == COMMAND_BENCH && o->bench.model_switch != NULL);
 }
 
@@ -224,7 +226,7 @@ int options_parse(struct options *o, int argc, char **argv, struct err *e)
 
 void options_warn_unknown(void)
 {
-    opt_warn_unknown(&options_table, "LOCKSTEP_CLIENT_");
+    opt_warn_unknown(&options_table, (const char *const[]){"LOCKSTEP_CLIENT_", "LOCKSTEP_GATEWAY_", NULL});
 }
 
 static const struct opt_status statuses[] = {
@@ -238,8 +240,8 @@ static const struct opt_status statuses[] = {
     {ERR_DEVICE, "a device failed, or logits are not numbers"},
     {ERR_COMM, "MPI failed"},
     {ERR_PREFLIGHT, "preflight found an unhealthy node"},
-    {ERR_RESUME, "told to end before all was done; the same command continues"},
     {ERR_INTERNAL, "internal error: please report it"},
+    {ERR_RESUME, "told to end before all was done; the same command continues"},
 };
 
 #define N_STATUSES (sizeof statuses / sizeof statuses[0])

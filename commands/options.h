@@ -48,7 +48,7 @@ struct run_options *options_run(struct options *o);
 /* Does the command load several models? */
 bool options_many(const struct options *o);
 
-/* On rank 0: variables LOCKSTEP_* that name no option. */
+/* Warn of variables LOCKSTEP_* that name no option. One rank does. */
 void options_warn_unknown(void);
 
 /* Print the overview (COMMAND_HELP) or one subcommand's page to standard output. */

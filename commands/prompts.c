@@ -12,7 +12,7 @@
 #define MAX_LINE_BYTES   ((size_t)64 << 20)
 #define MAX_ARGUMENT_IDS (1 << 20)
 
-static struct prompt *add(struct prompt_list *list, int line, struct err *e)
+static struct prompt *add_prompt(struct prompt_list *list, int line, struct err *e)
 {
     if (list->n == list->capacity) {
         int capacity = 2 * list->capacity + 16;
@@ -41,7 +41,7 @@ static int set_text(struct prompt *p, const char *text, size_t bytes, struct err
 
 static int add_text(struct prompt_list *list, const char *text, size_t bytes, int line, struct err *e)
 {
-    struct prompt *p = add(list, line, e);
+    struct prompt *p = add_prompt(list, line, e);
     return p == NULL ? -1 : set_text(p, text, bytes, e);
 }
 
@@ -70,7 +70,7 @@ static int add_json(struct prompt_list *list, const json_t *object, int vocab, i
         if (strcmp(json_object_iter_key(at), "prompt") != 0)
             return ERR(e, ERR_UNSUPPORTED, "%s: \"%.40s\" is not supported in a line of prompts, only \"prompt\" is",
                        what, json_object_iter_key(at));
-    struct prompt *p = add(list, line, e);
+    struct prompt *p = add_prompt(list, line, e);
     if (p == NULL)
         return -1;
     if (json_is_string(prompt))
@@ -169,7 +169,7 @@ static int read_file(struct prompt_list *list, const char *path, int vocab, stru
 
 static int read_ids(struct prompt_list *list, const char *text, int vocab, struct err *e)
 {
-    struct prompt *p = add(list, 0, e);
+    struct prompt *p = add_prompt(list, 0, e);
     if (p == NULL)
         return -1;
     size_t most = 1;

@@ -100,7 +100,7 @@ static void run_gateway(struct gateway *g, double grace)
     }
 }
 
-static int serve(const struct gateway_options *o, struct err *e)
+static int serve_backends(const struct gateway_options *o, struct err *e)
 {
     static struct gateway g; /* large */
     struct watch signals = {.fd = -1, .ready = wake};
@@ -130,7 +130,7 @@ int main(int argc, char **argv)
         else if (o.help)
             gateway_options_help();
         else
-            (void)serve(&o, &e);
+            (void)serve_backends(&o, &e);
     }
     if (e.code != ERR_NONE)
         (void)fprintf(stderr, "lockstep-gateway: %s\n", e.text);

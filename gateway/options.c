@@ -9,7 +9,7 @@
 #define ONLY 1 /* there are no commands */
 
 /* A value of an option that may be given several times. */
-static int add(const char **list, int *n, int most, const struct opt *o, const char *text, struct err *e)
+static int add_value(const char **list, int *n, int most, const struct opt *o, const char *text, struct err *e)
 {
     if (*n == most)
         return ERR(e, ERR_USAGE, "--%s: found more than %d, expected at most %d", o->name, most, most);
@@ -22,13 +22,13 @@ static int add(const char **list, int *n, int most, const struct opt *o, const c
 static int add_backend(void *record, const struct opt *o, const char *text, struct err *e)
 {
     struct gateway_options *g = record;
-    return add(g->backend, &g->n_backends, POOL_MAX_SOURCES, o, text, e);
+    return add_value(g->backend, &g->n_backends, POOL_MAX_SOURCES, o, text, e);
 }
 
 static int add_listen(void *record, const struct opt *o, const char *text, struct err *e)
 {
     struct gateway_options *g = record;
-    return add(g->listen, &g->n_listen, HTTP_MAX_LISTENERS, o, text, e);
+    return add_value(g->listen, &g->n_listen, HTTP_MAX_LISTENERS, o, text, e);
 }
 
 #define AT(member) offsetof(struct gateway_options, member)
@@ -109,7 +109,7 @@ int gateway_options_parse(struct gateway_options *o, int argc, char **argv, stru
         return 0;
     if (opt_environment(&table, o, ONLY, given, e) != 0)
         return -1;
-    opt_warn_unknown(&table, NULL);
+    opt_warn_unknown(&table, (const char *const[]){NULL});
     if (o->n_backends == 0)
         return ERR(e, ERR_USAGE, "no job named: use --backend FILE, DIR or E (see: lockstep-gateway --help)");
     if (o->n_listen == 0)
@@ -119,9 +119,9 @@ int gateway_options_parse(struct gateway_options *o, int argc, char **argv, stru
 
 void gateway_options_help(void)
 {
-    printf("lockstep-gateway %s - " SUMMARY "\n\nUsage: " USAGE "\n\n", LOCKSTEP_VERSION);
+    printf("lockstep-gateway %s - " SUMMARY "\n\nUsage: " USAGE "\n", LOCKSTEP_VERSION);
     opt_print(&table, ONLY);
-    printf("\nEach may also come from the environment: --api-keys from LOCKSTEP_GATEWAY_API_KEYS.\n\nExit status:\n");
+    printf("\nEach can also be set in the environment: --api-keys by LOCKSTEP_GATEWAY_API_KEYS.\n\nExit status:\n");
     for (size_t i = 0; i < N_STATUSES; i++)
         printf("  %3d  %s\n", statuses[i].code, statuses[i].meaning);
 }

@@ -26,20 +26,20 @@ struct input_ops {
     const char *(*refusal)(struct queue *q, const struct weight *w, const struct input_form *f, bool of_experts);
     /* Products of up to so many rows take activations as they are, where that costs no time. */
     int rows_as_they_are;
-    /* These two: as ops->activate of gated x, [n_rows, 2 w->cols], and as ops->norm with these weights of w->cols
-     * columns, and then quantised for the product with w, ops->matmul, which follows with x NULL. They return false for
-     * what they cannot do: nothing is done. NULL: they can do nothing. */
+    /* activate and norm do what ops->activate does of gated x, [n_rows, 2 w->cols], and ops->norm with weights of
+     * w->cols columns, and leave the result quantised for the product with w, ops->matmul with x NULL, which is the
+     * next operation. They return false, and have done nothing, where they cannot. NULL: they never can. */
     bool (*activate)(struct queue *q, const struct weight *w, const void *x, enum activation kind, int n_rows);
     bool (*norm)(struct queue *q, const struct weight *w, void *x, const void *add, enum norm_kind kind,
                  const struct weight *scale, const struct weight *shift, int n_rows, float eps);
     /* The two below; NULL: products quantise their inputs themselves, by the largest magnitude of this rank's
      * inputs. */
     /* largest[t][g] = the largest magnitude of row t's inputs in group g of the whole row, 0 where this rank has none.
-     * x: [n_rows, cols]; largest: [n_rows, n_groups]. What is no number does not count. */
+     * x: [n_rows, cols]; largest: [n_rows, n_groups]. NaN does not count. */
     void (*find_largest)(struct queue *q, float *largest, const void *x, const struct input_form *f, int n_rows,
                          int cols);
-    /* out[t][i] = scale x code nearest to x[t][i] / scale, of two the even one, beyond the last code that one. What is
-     * no number stays none. largest: as above, of all ranks; not read where f->scale is given. out may alias x. */
+    /* out[t][i] = scale x code nearest to x[t][i] / scale, of two the even one, beyond the last code that one. NaN
+     * stays NaN. largest: as above, of all ranks; not read where f->scale is given. out may alias x. */
     void (*quantise)(struct queue *q, void *out, const void *x, const float *largest, const struct input_form *f,
                      int n_rows, int cols);
 };

@@ -63,6 +63,11 @@ STEP(OTHER, embed, (struct queue *q, void *out, const int32_t *token, const stru
 STEP(OTHER, add_position, (struct queue *q, void *x, const struct weight *table, const int32_t *pos, int offset,
                            int n_tokens),
      (q, x, table, pos, offset, n_tokens))
+/* Fill *p with groups of the batch's n_alone tokens. PREFIX_GROUPS times the first token that is in no group and has
+ * not led yet leads one, which shares as many blocks as make (members - 1) blocks largest, more rather than fewer; if
+ * none is large enough the token stays alone. A token's own block, which may be written to, is not shared. */
+STEP(ATTENTION, find_prefixes, (struct queue *q, struct prefixes *p, const struct batch *batch), (q, p, batch))
+
 /* x += y, n elements. */
 STEP(OTHER, add, (struct queue *q, void *x, const void *y, size_t n), (q, x, y, n))
 /* x *= factor, then, with a cap, x = cap tanh(x / cap); n elements, rounded once. */

@@ -57,6 +57,23 @@ static inline bool weight_is_quantised(const struct weight *w)
     return w->form.codes != CODES_NONE;
 }
 
+/* Tokens of sequences that begin with the same KV blocks, so that their attention may read these blocks once for all.
+ * Device memory that find_prefixes fills. */
+#define PREFIX_TOKENS  1024 /* the first ones of a batch, which are looked at */
+#define PREFIX_GROUPS  16   /* at most */
+#define PREFIX_BLOCKS  16   /* that a group shares at least, */
+#define PREFIX_MEMBERS 4    /* with so many members at least */
+struct prefix_group {
+    int32_t first, n_members, n_blocks; /* member[first], .. are its tokens; they share their first n_blocks blocks */
+};
+struct prefixes {
+    int32_t n_groups;
+    struct prefix_group group[PREFIX_GROUPS];
+    int32_t member[PREFIX_TOKENS];   /* tokens of all groups, ascending in each */
+    int32_t place[PREFIX_TOKENS];    /* of a token in `member`; -1: it is in no group */
+    int32_t group_of[PREFIX_TOKENS]; /* a token; -1: none */
+};
+
 /* One step's ragged batch: token t belongs to the sequence in slot[t] and stands at pos[t]. Device memory. */
 struct batch {
     int n_tokens;
@@ -65,11 +82,12 @@ struct batch {
     const int32_t *slot;     /* [n_tokens] */
     const int32_t *pos;      /* [n_tokens] position in its sequence, from 0 */
     const int32_t *rope_len; /* [n_tokens] sequence length that chooses the rotation (see struct rope) */
-    /* [n_slots, blocks_per_slot] KV block of every 16 positions of a slot. Of windowed layers only entries of blocks
-     * with a key that some token sees are valid. */
+    /* [n_slots, blocks_per_slot] KV block of every 16 positions of a slot. For windowed layers only the entries
+     * of blocks with a key that some token sees are valid. */
     const int32_t *block_table;
     int blocks_per_slot;
     int windowed_table; /* that of windowed layers begins so many entries behind block_table; 0: it is the same */
+    const struct prefixes *prefixes; /* of the n_alone tokens and block_table; NULL: they were not looked for */
 };
 
 /* One layer's attention heads on this rank. Local head h is global head first_head + h and reads the local KV head

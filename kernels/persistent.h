@@ -34,6 +34,8 @@ struct decode_layer {
 struct decode_model {
     int n_layers, hidden, ffn; /* ffn: this rank's columns */
     bool gated, parallel, shared_norm;
+    bool mixture; /* the model is a struct decode_mixture's (kernels/decode_mixture.h) */
+    bool several; /* see there: a sequence may have several tokens in a step, and taps may be wanted */
     enum activation activation;
     enum norm_kind norm;
     float norm_eps;
@@ -49,19 +51,24 @@ struct decode_model {
 struct persistent_ops {
     /* Why this device cannot run the model so, as a sentence's end ("heads of 80 elements"); NULL: it can. Local */
     const char *(*refusal)(struct queue *q, const struct decode_model *m);
+    /* Bytes to which the others write their sums, for any model that n_ranks share; 0: the device runs none. Local */
+    size_t (*sums_bytes)(struct queue *q, int n_ranks);
     /* Takes the device's memory for steps of up to PERSISTENT_MAX_TOKENS tokens, less if the device has no room in its
-     * multiprocessors. NULL (and queue.err) on failure. close accepts NULL. */
-    void *(*open)(struct queue *q, const struct decode_model *m);
+     * multiprocessors. sums: NULL, or sums_bytes of the device, which stay the caller's and are cleared, enqueued; no
+     * other device writes to them any more, or before attach. Any thread, with a queue of its own that it waits for.
+     * NULL (and queue.err) on failure. close accepts NULL. */
+    void *(*open)(struct queue *q, const struct decode_model *m, void *sums);
     void (*close)(struct queue *q, void *p);
     int (*max_tokens)(const void *p);
     /* The memory of this device to which the others write their sums, to be shared as kernels/peer.h describes; and,
-     * before the first run, that of all ranks, [n_ranks]. */
+     * before the first run and with the queue of the runs, that of all ranks, [n_ranks]. */
     void *(*memory)(void *p);
-    void (*attach)(void *p, void *const *memory);
-    /* logits: [n_tokens, vocab of this rank]. Every token belongs to another sequence. cos_sin: of ops->rope_table.
-     * Enqueued. All ranks must run the same steps: a device waits for the others within it. Between two steps a rank
-     * must have waited for something that every other rank does after the first one, as gathering the logits is: the
-     * next step's first words go where the others may else still read the last step's last ones. */
+    void (*attach)(struct queue *q, void *p, void *const *memory);
+    /* logits: [n_tokens, vocab of this rank]. Every token belongs to another sequence, unless the model says several.
+     * cos_sin: of ops->rope_table. Enqueued. All ranks must run the same steps: a device waits for the others within
+     * it. Between two steps a rank must have waited for something that every other rank does after the first one, as
+     * gathering the logits is: the next step's first words go where the others may else still read the last step's last
+     * ones. */
     void (*run)(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin);
 };
 

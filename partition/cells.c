@@ -30,19 +30,18 @@ static struct rectangle covered(const struct cells_source *from)
     return (struct rectangle){begin, end - begin, 0, k->n_in};
 }
 
-/* The element at (row, col) of the rows at hand, as an integer. */
-static inline uint32_t word_at(const struct cells_source *from, int64_t row, int64_t col)
+/* Element number `at` of the rows at hand, as an integer. */
+static inline uint32_t word_at(const struct cells_source *from, int64_t at)
 {
     int bytes = from->slice->cells.bytes;
-    const unsigned char *at = (const unsigned char *)from->bytes + (size_t)(row * from->ld + col) * (size_t)bytes;
     uint32_t word = 0;
-    memcpy(&word, at, bytes < 4 ? (size_t)bytes : 4);
+    memcpy(&word, (const unsigned char *)from->bytes + (size_t)at * (size_t)bytes, bytes < 4 ? (size_t)bytes : 4);
     return word;
 }
 
-static float number_at(const struct cells_source *from, int64_t row, int64_t col)
+static float number_at(const struct cells_source *from, int64_t at)
 {
-    uint32_t word = word_at(from, row, col);
+    uint32_t word = word_at(from, at);
     float x;
     switch (from->slice->cells.number) {
     case CELL_F16:
@@ -74,7 +73,7 @@ static inline void put_codes(unsigned char *to, size_t pitch, const struct cells
                              int64_t row, int64_t col)
 {
     const struct weight_cells *k = &from->slice->cells;
-    uint32_t word = word_at(from, row, col);
+    uint32_t word = word_at(from, row * from->ld + col);
     int64_t a = from->row + row, b = from->slice->col + col;
     int64_t out = (k->in_first ? b : a) * k->cell_rows - k->out - r.row;
     int64_t in = (k->in_first ? a : b) * k->cell_cols - k->in - r.col;
@@ -109,18 +108,29 @@ static bool is_copied(const struct weight_cells *k)
     return !k->in_first && !k->field_output && k->add == 0 && k->in * k->bits % 8 == 0;
 }
 
+/* Is one of n codes of E4M3 no number? Eight at a time: 0x7f and no other magnitude reaches the sign when 1 is
+ * added. */
+static bool e4m3_has_nan(const unsigned char *code, size_t n)
+{
+    uint64_t bad = 0, last = 0;
+    size_t i = 0;
+    for (; i + sizeof last <= n; i += sizeof last) {
+        uint64_t codes;
+        memcpy(&codes, code + i, sizeof codes);
+        bad |= (codes & 0x7f7f7f7f7f7f7f7fu) + 0x0101010101010101u;
+    }
+    memcpy(&last, code + i, n - i);
+    bad |= (last & 0x7f7f7f7f7f7f7f7fu) + 0x0101010101010101u;
+    return (bad & 0x8080808080808080u) != 0;
+}
+
 /* Codes that are no numbers; of FP8 alone there are such. */
 static bool has_nan(const struct cells_piece *p, int n_threads)
 {
     size_t n_bad = 0;
 #pragma omp parallel for num_threads(n_threads) reduction(+ : n_bad) schedule(static)
-    for (size_t row = 0; row < p->rows; row++) {
-        const unsigned char *code = (const unsigned char *)p->bytes + row * p->src_pitch;
-        unsigned char bad = 0;
-        for (size_t i = 0; i < p->width; i++)
-            bad |= (code[i] & 0x7f) == 0x7f;
-        n_bad += bad;
-    }
+    for (size_t row = 0; row < p->rows; row++)
+        n_bad += e4m3_has_nan((const unsigned char *)p->bytes + row * p->src_pitch, p->width);
     return n_bad > 0;
 }
 
@@ -177,17 +187,39 @@ static struct rectangle covered_groups(const struct cells_source *from, const st
     return r;
 }
 
-/* The element of the tensor that speaks of an output and a group of the rank's share; row: of the rows at hand. */
-static void locate(const struct cells_source *from, const struct weight_slot *slot, int64_t out, int64_t group,
-                   int64_t *row, int64_t *col)
+/* The element of the tensor that speaks of an output and a group of the rank's share, among the rows at hand, is the
+ * sum of these two. */
+static int64_t output_at(const struct cells_source *from, int64_t out)
+{
+    const struct weight_cells *k = &from->slice->cells;
+    int64_t o = (k->out + out) / k->cell_rows;
+    return k->in_first ? o - from->slice->col : (o - from->row) * from->ld;
+}
+
+static int64_t group_at(const struct cells_source *from, const struct weight_slot *slot, int64_t group)
 {
     const struct weight_cells *k = &from->slice->cells;
     int64_t in = slot->order != NULL
                      ? slot->order->group[group] * k->cell_cols
                      : (k->in / slot->form.group + group) * slot->form.group; /* the group's first one */
-    int64_t o = (k->out + out) / k->cell_rows, i = in / k->cell_cols;
-    *row = (k->in_first ? i : o) - from->row;
-    *col = (k->in_first ? o : i) - from->slice->col;
+    int64_t i = in / k->cell_cols;
+    return k->in_first ? (i - from->row) * from->ld : i - from->slice->col;
+}
+
+/* Room for r's results of 4 bytes at most, and behind it group_at of its groups: there are many outputs, and each would
+ * divide for every group. */
+static size_t results_bytes(struct rectangle r)
+{
+    return ((size_t)r.rows * (size_t)r.cols * sizeof(float) + sizeof(int64_t) - 1) / sizeof(int64_t) * sizeof(int64_t);
+}
+
+static int64_t *find_groups(unsigned char *scratch, const struct cells_source *from, const struct weight_slot *slot,
+                            struct rectangle r)
+{
+    int64_t *at = (int64_t *)(void *)(scratch + results_bytes(r));
+    for (int64_t g = 0; g < r.cols; g++)
+        at[g] = group_at(from, slot, r.col + g);
+    return at;
 }
 
 static int refuse_scale(const struct cells_source *from, float x, struct err *e)
@@ -196,30 +228,48 @@ static int refuse_scale(const struct cells_source *from, float x, struct err *e)
                (long long)from->slice->cells.out);
 }
 
+/* The scales of an output's n groups; group: find_groups'. */
+static int put_scales(unsigned char *to, enum scale_type type, const struct cells_source *from, int64_t output,
+                      const int64_t *group, int64_t n, struct err *e)
+{
+    const float factor = from->slice->cells.factor > 0 ? from->slice->cells.factor : 1;
+    for (int64_t g = 0; g < n; g++) {
+        float x = number_at(from, output + group[g]) * factor;
+        if (!(x > 0) || isinf(x))
+            return refuse_scale(from, x, e);
+        if (type == SCALE_E8M0)
+            to[g] = (unsigned char)word_at(from, output + group[g]);
+        else
+            memcpy(to + (size_t)g * sizeof x, &x, sizeof x);
+    }
+    return 0;
+}
+
+/* Neighbouring outputs of a block have the same scales, which are converted once. */
 static int place_scales(struct cells_piece *p, const struct weight_slot *slot, const struct cells_source *from,
                         unsigned char *scratch, struct err *e)
 {
     struct rectangle r = covered_groups(from, slot);
-    size_t size = scale_bytes(slot->form.scale), n_groups = (size_t)code_groups(&slot->form, slot->cols);
-    for (int64_t o = 0; o < r.rows; o++)
-        for (int64_t g = 0; g < r.cols; g++) {
-            int64_t row, col, at = o * r.cols + g;
-            locate(from, slot, r.row + o, r.col + g, &row, &col);
-            float factor = from->slice->cells.factor, x = number_at(from, row, col) * (factor > 0 ? factor : 1);
-            if (!(x > 0) || isinf(x))
-                return refuse_scale(from, x, e);
-            if (slot->form.scale == SCALE_E8M0)
-                scratch[at] = (unsigned char)word_at(from, row, col);
-            else
-                memcpy(scratch + (size_t)at * size, &x, size);
-        }
+    enum scale_type type = slot->form.scale;
+    size_t size = scale_bytes(type), n_groups = (size_t)code_groups(&slot->form, slot->cols);
+    size_t width = (size_t)r.cols * size;
+    const int64_t *group = find_groups(scratch, from, slot, r);
+    for (int64_t o = 0, before = -1; o < r.rows; o++) {
+        int64_t output = output_at(from, r.row + o);
+        unsigned char *to = scratch + (size_t)o * width;
+        if (o > 0 && output == before)
+            memcpy(to, to - width, width);
+        else if (put_scales(to, type, from, output, group, r.cols, e) != 0)
+            return -1;
+        before = output;
+    }
     *p = (struct cells_piece){
         .at = code_scales_at(&slot->form, slot->rows, slot->cols) +
               ((size_t)(from->slice->dst_row + r.row) * n_groups + (size_t)r.col) * size,
         .pitch = n_groups * size,
-        .width = (size_t)r.cols * size,
+        .width = width,
         .rows = r.cols > 0 ? (size_t)r.rows : 0,
-        .src_pitch = (size_t)r.cols * size,
+        .src_pitch = width,
         .bytes = scratch,
     };
     return 0;
@@ -243,11 +293,10 @@ static int place_zeros(struct cells_piece *p, const struct weight_slot *slot, co
     size_t n_groups = (size_t)code_groups(&slot->form, slot->cols);
     bool same = k->plane == PLANE_SAME_ZEROS;
     unsigned expected = (unsigned)code_zero(slot->form.codes);
+    const int64_t *group = find_groups(scratch, from, slot, r);
     for (int64_t o = 0; o < r.rows; o++)
-        for (int64_t g = 0; g < r.cols; g++) {
-            int64_t row, col;
-            locate(from, slot, r.row + o, r.col + g, &row, &col);
-            unsigned zero = field_of(k, word_at(from, row, col), field_at(k, r.row + o));
+        for (int64_t g = 0, output = output_at(from, r.row + o); g < r.cols; g++) {
+            unsigned zero = field_of(k, word_at(from, output + group[g]), field_at(k, r.row + o));
             if (zero > 255 || (same && zero != expected))
                 return ERR(e, ERR_UNSUPPORTED,
                            "has the zero %u, expected %s%u (is \"checkpoint_format\", gptq or gptq_v2, right?)", zero,
@@ -272,7 +321,7 @@ static int check_index(const struct cells_source *from, struct err *e)
 {
     const struct weight_cells *k = &from->slice->cells;
     for (int64_t i = 0; i < from->slice->cols; i++) {
-        int64_t in = from->slice->col + i, found = (int32_t)word_at(from, 0, i);
+        int64_t in = from->slice->col + i, found = (int32_t)word_at(from, i);
         if (found != in / k->cell_cols && found != -1) /* -1: not set */
             return ERR(e, ERR_UNSUPPORTED,
                        "says that input %lld is of group %lld, expected %lld (inputs in the order of "
@@ -287,9 +336,9 @@ static int check_shape(const struct cells_source *from, struct err *e)
     const struct weight_cells *k = &from->slice->cells;
     const int64_t expected[2] = {k->cell_rows, k->cell_cols};
     for (int i = 0; i < 2; i++)
-        if ((int64_t)word_at(from, 0, i) != expected[i])
+        if ((int64_t)word_at(from, i) != expected[i])
             return ERR(e, ERR_UNSUPPORTED, "says %u in place %d, expected %lld: the matrix is [%lld, %lld]",
-                       word_at(from, 0, i), i, (long long)expected[i], (long long)expected[0], (long long)expected[1]);
+                       word_at(from, i), i, (long long)expected[i], (long long)expected[0], (long long)expected[1]);
     return 0;
 }
 
@@ -303,7 +352,8 @@ size_t cells_scratch(const struct weight_slot *slot, const struct cells_source *
     case PLANE_SCALES:
     case PLANE_ZEROS:
     case PLANE_SAME_ZEROS:
-        return rows * (size_t)code_groups(&slot->form, slot->cols) * sizeof(float);
+        r = covered_groups(from, slot);
+        return results_bytes(r) + (size_t)r.cols * sizeof(int64_t);
     default:
         return 0;
     }

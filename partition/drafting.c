@@ -73,7 +73,7 @@ static int choose_taps(struct model_drafting *d, int n_layers, const char *name,
     for (int i = 0; i < MODEL_TAPS; i++) {
         d->tap[i] = d->taps_known ? d->tap[i] : usual[i];
         if (d->tap[i] < 0 || d->tap[i] > n_layers)
-            return ERR(e, ERR_USAGE, "draft model %s: it reads what enters layer %d, the model has %d layers", name,
+            return ERR(e, ERR_USAGE, "draft model %s: it reads the input of layer %d, the model has %d layers", name,
                        d->tap[i], n_layers);
     }
     d->taps_known = true;

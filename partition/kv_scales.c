@@ -89,7 +89,7 @@ static int read_numbers(const struct checkpoint *c, int tensor, int n_heads, flo
 }
 
 /* A tensor of scales: into those of keys, of values, or both, which are 0 where there was none before. */
-static int take(struct checkpoint *c, int tensor, size_t kind, const struct model_config *m, struct err *e)
+static int take_scales(struct checkpoint *c, int tensor, size_t kind, const struct model_config *m, struct err *e)
 {
     const char *name = checkpoint_tensor_name(c, tensor);
     int layer = layer_of(name), n = m->n_kv_heads;
@@ -140,7 +140,7 @@ int kv_scales_read(struct checkpoint *c, const struct model_config *m, struct er
         size_t kind = find_end(checkpoint_tensor_name(c, i));
         if (kind == N_ENDS)
             continue;
-        if (take(c, i, kind, m, e) != 0)
+        if (take_scales(c, i, kind, m, e) != 0)
             return -1;
         n++;
     }

@@ -174,7 +174,7 @@ int model_window(const struct model_config *m, int len, int *n);
 /* Arrays of a layer in the KV cache: keys and values, or latents, which are both. */
 int model_cache_arrays(const struct model_config *m);
 
-/* How a run keeps numbers otherwise than the checkpoint and its config have them: "kv-fp8"; NULL: in no way. */
+/* Names the ways in which a run stores numbers differently from the checkpoint ("kv-fp8"); NULL: in none. */
 const char *model_variant(const struct model_config *m);
 
 /* Have ranks hold whole experts (--expert-parallel); -1 and *e for a model without any. */

@@ -18,8 +18,9 @@
 void quantization_refuse(const struct config *c, const char *key, const char *found, const char *expected)
 {
     const char *method = json_string_value(json_object_get(c->json, "quant_method"));
-    ERR(c->e, ERR_UNSUPPORTED, "%s: \"quantization_config\" (%.40s): \"%s\" is %.100s, which is not read; read is %s",
-        c->what, method != NULL ? method : "no quant_method", key, found, expected);
+    ERR(c->e, ERR_UNSUPPORTED,
+        "%s: \"quantization_config\" (%.40s): \"%s\" is %.100s, which is not supported; supported: %s", c->what,
+        method != NULL ? method : "no quant_method", key, found, expected);
 }
 
 static bool append(struct quantization *q, size_t *used, const char *text)
@@ -94,7 +95,8 @@ void quantization_read(struct quantization *q, const struct config *c)
         const struct quant_method *found = quant_method_find(name);
         if (found == NULL || q->format != FORMAT_NONE) {
             ERR(c->e, ERR_UNSUPPORTED,
-                "%s: \"%s\" says that the weights are quantised (quant_method %.60s), which is not read; read are %s: "
+                "%s: \"%s\" says that the weights are quantised (quant_method %.60s), which is not supported; "
+                "supported: %s; "
                 "use one of these or the unquantised repository",
                 c->what, keys[i], name, quant_method_names());
             return;
@@ -130,7 +132,8 @@ int quantization_read_beside(struct quantization *q, const char *model_dir, stru
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* A regular expression from the beginning of the name, as Python's re.match. What is none matches nothing. */
+/* A regular expression from the beginning of the name, as Python's re.match. A text that is no pattern matches
+ * nothing. */
 static bool matches_expression(const char *expression, const char *name)
 {
     int error = 0;

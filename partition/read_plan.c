@@ -1,5 +1,6 @@
 /* partition/read_plan.c - see read_plan.h. */
 #include "partition/read_plan.h"
+#include "partition/cells.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -18,7 +19,7 @@ struct builder {
 };
 
 /* One more element at the end of a growing array; NULL when memory is short. */
-static void *grow(void *array, int *n, size_t *capacity, size_t size, struct err *e)
+static void *grow_array(void *array, int *n, size_t *capacity, size_t size, struct err *e)
 {
     if ((size_t)*n == *capacity) {
         size_t more = *capacity > 0 ? 2 * *capacity : 256;
@@ -37,7 +38,7 @@ static void *grow(void *array, int *n, size_t *capacity, size_t size, struct err
 static int add_block(struct builder *b, int file, uint64_t offset)
 {
     struct read_plan *p = b->p;
-    struct read_block *grown = grow(p->block, &p->n_blocks, &b->block_capacity, sizeof *grown, b->e);
+    struct read_block *grown = grow_array(p->block, &p->n_blocks, &b->block_capacity, sizeof *grown, b->e);
     if (grown == NULL)
         return -1;
     p->block = grown;
@@ -48,7 +49,7 @@ static int add_block(struct builder *b, int file, uint64_t offset)
 static int add_segment(struct builder *b, const struct read_segment *segment, size_t bytes)
 {
     struct read_plan *p = b->p;
-    struct read_segment *grown = grow(p->segment, &p->n_segments, &b->segment_capacity, sizeof *grown, b->e);
+    struct read_segment *grown = grow_array(p->segment, &p->n_segments, &b->segment_capacity, sizeof *grown, b->e);
     if (grown == NULL)
         return -1;
     p->segment = grown;
@@ -121,15 +122,28 @@ static int first_slice(const struct weight_map *map, int tensor)
     return low;
 }
 
-/* Append a slice in blocks of its own, of as many of its rows as go into one. */
+/* The bytes of a slice's row, in the file or unpacked: few scales of a file are many of a matrix. */
+static size_t longest_row(const struct builder *b, const struct weight_slice *s, size_t width)
+{
+    const struct cells_source all = {s, s->row, s->rows, NULL, s->cols};
+    if (s->cells.plane == PLANE_DENSE)
+        return width;
+    size_t unpacked = cells_scratch(&b->map->slot[s->slot], &all) / (size_t)s->rows;
+    return unpacked > width ? unpacked : width;
+}
+
+/* Append a slice in blocks of its own, of as many of its rows as go into one, as they are or unpacked. Where two rows
+ * may share bytes, a block has two however long they are. */
 static int add_slice(struct builder *b, int slice)
 {
     const struct weight_slice *s = &b->map->slice[slice];
     const struct tensor_info *t = &b->c->tensor[s->tensor];
     size_t width = (size_t)s->cols * element_bytes(t), pitch = (size_t)tensor_row_elements(t) * element_bytes(t);
-    int64_t most = (int64_t)(b->block_bytes / width), n = 0;
+    int64_t most = (int64_t)(b->block_bytes / longest_row(b, s, width)), n = 0;
+    int64_t least = s->cells.plane != PLANE_DENSE && s->cells.in_first ? 2 : 1;
+    most = most > least ? even_rows(most) : least;
     for (int64_t row = 0; row < s->rows; row += n) {
-        n = s->rows - row <= most ? s->rows - row : most > 0 ? even_rows(most) : 1;
+        n = s->rows - row < most ? s->rows - row : most;
         const struct read_segment segment = {s->tensor, slice, s->row + row, n, s->col, s->cols, 0};
         uint64_t at = t->offset + (uint64_t)segment.row * pitch + (uint64_t)s->col * element_bytes(t);
         if (add_block(b, t->file, at) != 0 || add_segment(b, &segment, (size_t)n * width) != 0)
@@ -181,7 +195,7 @@ static struct stored_tensor *list_tensors(const struct checkpoint *c, const stru
 }
 
 /* With `add` for each of the map's tensors. */
-static int build(struct builder *b, const struct weight_map *map, int (*add)(struct builder *, int tensor))
+static int build_plan(struct builder *b, const struct weight_map *map, int (*add)(struct builder *, int tensor))
 {
     struct read_plan *p = b->p;
     int n = 0;
@@ -205,14 +219,14 @@ int read_plan_build(struct read_plan *p, const struct checkpoint *c, const struc
                     struct err *e)
 {
     struct builder b = {.p = p, .c = c, .block_bytes = block_bytes, .e = e};
-    return build(&b, whole, add_tensor);
+    return build_plan(&b, whole, add_tensor);
 }
 
 int read_plan_build_own(struct read_plan *p, const struct checkpoint *c, const struct weight_map *map,
                         size_t block_bytes, struct err *e)
 {
     struct builder b = {.p = p, .c = c, .map = map, .block_bytes = block_bytes, .e = e};
-    return build(&b, map, add_slices);
+    return build_plan(&b, map, add_slices);
 }
 
 /* One block of each stretch in turn; every stretch keeps its order. */

@@ -45,6 +45,7 @@ enum axis {
 struct role {
     const char *name;
     enum axis out, in;
+    unsigned conditions; /* bits: the role exists where all of them hold */
 };
 extern const struct role roles[WEIGHT_COUNT];
 

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* It may be there in codes of which the config says nothing, or something else. */
+/* The tensor may be there as codes that the config does not declare, or declares otherwise. */
 static int refuse_missing(const struct map_builder *b, const struct weight_slot *slot, const char *name)
 {
     const char *folder = checkpoint_short_path(b->c->dir), *method = b->m->quantization.method;
@@ -20,8 +20,8 @@ static int refuse_missing(const struct map_builder *b, const struct weight_slot 
                slot->id == WEIGHT_HEAD ? ", since \"tie_word_embeddings\" is false" : "");
 }
 
-/* The source's tensor in its place, checked, or -1; first: of the slot. Of a quantised matrix: b->planes, and the
- * codes'. */
+/* The source's tensor in its place, checked, or -1; first: of the slot. A quantised matrix also gets b->planes; its
+ * tensor is the codes'. */
 static int take_tensor(struct map_builder *b, const struct weight_source *source, struct weight_slot *slot, int expert,
                        bool first)
 {

@@ -148,7 +148,7 @@ enum weight_plane {
     WEIGHT_PLANES
 };
 
-/* How an element of a tensor says something of the matrix. It covers cell_rows outputs times cell_cols inputs; of codes
+/* The meaning of a tensor's element for the matrix. It covers cell_rows outputs times cell_cols inputs; of codes
  * and zeros it has `fields` of `bits` bits, the first in the lowest, for that many outputs or inputs. */
 struct weight_cells {
     enum weight_plane plane;
@@ -217,8 +217,11 @@ size_t weight_slot_order_at(const struct weight_slot *slot);
 size_t weight_slot_bytes(const struct weight_slot *slot);
 size_t weight_map_bytes(const struct weight_map *map);
 
-/* Do each `rows` neighbouring rows of a quantised matrix, from its first on, have the same scales, as the places say
- * that they come from? True of a run without a checkpoint. */
+/* Elements of each slot that no slice fills, n[n_slots]; of a quantised matrix all count. */
+void weight_map_unfilled(const struct weight_map *map, int64_t *n);
+
+/* Do the rows of a quantised matrix have the same scales in groups of `rows` neighbours, from the first row on? Known
+ * by where in the checkpoint the scales lie; true without a checkpoint. */
 bool weight_rows_alike(const struct weight_map *map, int slot, int rows);
 
 /* Does a run make FP8 of the slot at load (weights_fp8, head_fp8 of the config), with a scale for each row? */

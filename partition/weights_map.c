@@ -73,6 +73,15 @@ size_t weight_map_bytes(const struct weight_map *map)
     return bytes;
 }
 
+void weight_map_unfilled(const struct weight_map *map, int64_t *n)
+{
+    for (int i = 0; i < map->n_slots; i++)
+        n[i] = (int64_t)map->slot[i].rows * map->slot[i].cols;
+    for (int i = 0; i < map->n_slices; i++)
+        if (map->slot[map->slice[i].slot].form.codes == CODES_NONE)
+            n[map->slice[i].slot] -= map->slice[i].rows * map->slice[i].cols;
+}
+
 bool weight_rows_alike(const struct weight_map *map, int slot, int rows)
 {
     for (int i = 0; i < map->n_slices; i++) {

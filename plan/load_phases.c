@@ -3,7 +3,7 @@
 
 const char *load_phase_name(enum load_phase phase)
 {
-    static const char *const name[N_LOAD_PHASES] = {"open",   "begin",  "read",   "upload",
+    static const char *const name[N_LOAD_PHASES] = {"open",   "begin",  "memory", "read",  "upload",
                                                     "commit", "choose", "record", "warmup"};
     return name[phase];
 }

@@ -4,10 +4,11 @@
 
 enum load_phase {
     LOAD_PHASE_OPEN,   /* headers, tokenizer, template */
-    LOAD_PHASE_BEGIN,  /* between steps of others: sharing the headers, memory for weights */
-    LOAD_PHASE_READ,   /* beside steps of others, as the next one: waiting for files */
+    LOAD_PHASE_BEGIN,  /* between steps of others: sharing the headers */
+    LOAD_PHASE_MEMORY, /* beside steps of others, as the next two: taking memory for weights and for steps */
+    LOAD_PHASE_READ,   /* waiting for files */
     LOAD_PHASE_UPLOAD, /* placing weights, waiting for the device to have them */
-    LOAD_PHASE_COMMIT, /* between steps of others, as the next one: keys and values, working memory */
+    LOAD_PHASE_COMMIT, /* between steps of others, as the next two: connecting the ranks */
     LOAD_PHASE_CHOOSE, /* running decode steps in both ways, at a model's first load */
     LOAD_PHASE_RECORD, /* recording decode steps: then, and when a batch size comes for the second time */
     LOAD_PHASE_WARMUP, /* beside steps of others: what the model's folder asks for before it counts as loaded */

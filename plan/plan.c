@@ -5,25 +5,29 @@
 #include <string.h>
 
 #define PLAN_MAGIC   0x4e414c50u /* "PLAN" */
-#define PLAN_VERSION 8
+#define PLAN_VERSION 10
 
 struct plan_header {
     uint32_t magic, version;
     uint64_t step, bytes;
-    int32_t kind, n_seqs, n_tokens, n_starts, n_blocks, n_scores, n_history, report, model, n_masks;
+    int32_t kind, n_seqs, n_tokens, n_starts, n_blocks, n_scores, n_history, report, model, n_masks, shares;
 };
 
 _Static_assert(sizeof(struct plan_header) <= PLAN_HEADER_BYTES, "the header must fit its slot");
 _Static_assert(sizeof(struct plan_seq) % 4 == 0 && sizeof(struct plan_start) % 8 == 0, "arrays stay aligned");
 
+#define FEW 16 /* tokens of a step of a few: those of kernels/persistent.h */
+
 struct limits limits_of_draft_model(const struct limits *l)
 {
+    int more = l->max_seqs < FEW / 2 ? l->max_seqs : l->max_seqs < FEW ? FEW - l->max_seqs : 0;
     return (struct limits){.max_seqs = l->max_seqs,
                            .max_batch_tokens = l->max_batch_tokens,
                            .max_len = l->draft_len,
-                           .max_logit_rows = l->max_seqs,
+                           .max_logit_rows = l->max_seqs + more,
                            .n_blocks = l->n_blocks,
-                           .mask_words = l->mask_words};
+                           .mask_words = l->mask_words,
+                           .max_drafts = more};
 }
 
 static size_t mask_bytes(const struct limits *l)
@@ -112,7 +116,7 @@ void plan_reset(struct plan *p, uint64_t step)
     p->kind = PLAN_STEP;
     p->model = 0;
     p->n_seqs = p->n_tokens = p->n_starts = p->n_blocks = p->n_scores = p->n_history = p->n_masks = p->report = 0;
-    p->n_late = 0;
+    p->n_late = p->shares = 0;
 }
 
 uint32_t *plan_late_masks(const struct plan *p)
@@ -135,7 +139,7 @@ size_t plan_pack(struct plan *p)
 {
     struct plan_header h = {PLAN_MAGIC,   PLAN_VERSION, p->step,     0,           p->kind,
                             p->n_seqs,    p->n_tokens,  p->n_starts, p->n_blocks, p->n_scores,
-                            p->n_history, p->report,    p->model,    p->n_masks};
+                            p->n_history, p->report,    p->model,    p->n_masks,  p->shares};
     unsigned char *at = p->message + PLAN_HEADER_BYTES;
     at = put_bytes(at, p->start, (size_t)p->n_starts * sizeof *p->start);
     at = put_bytes(at, p->seq, (size_t)p->n_seqs * sizeof *p->seq);
@@ -170,9 +174,9 @@ static int check_header(const struct plan *p, const struct plan_header *h, size_
         return ERR(e, ERR_INTERNAL, "plan has magic %08x version %u, expected %08x version %u", h->magic, h->version,
                    PLAN_MAGIC, PLAN_VERSION);
     if (h->kind < PLAN_STEP || h->kind > PLAN_DROP || h->model < 0 || h->model >= PLAN_MODELS || h->report < 0 ||
-        h->report > 1)
-        return ERR(e, ERR_INTERNAL, "plan %llu has kind %d, model %d, report %d", (unsigned long long)h->step, h->kind,
-                   h->model, h->report);
+        h->report > 1 || h->shares < 0 || h->shares > 1)
+        return ERR(e, ERR_INTERNAL, "plan %llu has kind %d, model %d, report %d, shares %d",
+                   (unsigned long long)h->step, h->kind, h->model, h->report, h->shares);
     if (h->n_seqs < 0 || h->n_seqs > l->max_seqs || h->n_starts < 0 || h->n_starts > l->max_seqs || h->n_tokens < 0 ||
         h->n_tokens > l->max_batch_tokens || h->n_blocks < 0 || (size_t)h->n_blocks > max_blocks(l) ||
         h->n_scores < 0 || h->n_scores > h->n_seqs || h->n_masks < 0 || h->n_masks > limits_sampled(l) ||
@@ -313,6 +317,7 @@ int plan_unpack(struct plan *p, size_t bytes, int vocab, struct err *e)
     p->n_masks = h.n_masks;
     p->n_late = 0;
     p->report = h.report;
+    p->shares = h.shares;
     const unsigned char *at = p->message + PLAN_HEADER_BYTES;
     at = take_bytes(p->start, at, (size_t)p->n_starts * sizeof *p->start);
     at = take_bytes(p->seq, at, (size_t)p->n_seqs * sizeof *p->seq);

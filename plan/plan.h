@@ -14,6 +14,7 @@ enum plan_kind {
     PLAN_STOP,
     PLAN_LOAD,     /* begin to read a model, beside the steps of others */
     PLAN_COMMIT,   /* it has been read on all ranks: steps of it may follow */
+    PLAN_HURRY,    /* the same while other models run: nothing is measured, which would keep them waiting */
     PLAN_ROLLBACK, /* it could not be read on all ranks: what was read of it is given back */
     PLAN_DROP      /* a model's memory is given back */
 };
@@ -29,7 +30,8 @@ struct limits {
     int32_t max_logit_rows;   /* rows of logits of one step */
     int32_t n_blocks;         /* KV blocks of KV_BLOCK_TOKENS tokens, of kind KV_MAIN */
     int32_t mask_words;       /* of 32 bits, of a mask over the model's vocabulary; 0: no plan brings masks */
-    int32_t max_drafts;       /* drafted tokens of one step, of all sequences together; 0: none are drafted */
+    int32_t max_drafts;       /* drafted tokens of one step, of all sequences together; 0: none are drafted. Of a draft
+                                 model: tokens beyond one of each sequence in a step of a few */
     int32_t draft_len;        /* tokens of a sequence that the draft model takes; 0: there is none */
     int32_t draft_skip;       /* of these, at the beginning, that it is not fed: a head (EAGLE-3) is fed token p + 1 at
                                  place p, beside the other model's state there: 1 */
@@ -39,7 +41,8 @@ struct limits {
 };
 
 /* The number that plans of a draft model have, and its limits beside a model of these: it has as many blocks of kind
- * KV_MAIN, with numbers of its own, and no others, so that its windowed layers keep everything. */
+ * KV_MAIN, with numbers of its own, and no others, so that its windowed layers keep everything. Where all drafts of a
+ * sequence were right it is fed the last one and the token behind it: two in a step. */
 #define PLAN_DRAFT_MODEL 1
 struct limits limits_of_draft_model(const struct limits *l);
 
@@ -133,13 +136,14 @@ struct plan_block {
 #define PLAN_IDLE 1
 
 struct plan {
-    uint64_t step;
+    uint64_t step; /* steps before it; a change of the models has the number of the next step */
     int32_t kind;  /* enum plan_kind */
     int32_t model; /* number of the one that it is about */
     int32_t
         report; /* 1: the ranks' measures go to rank 0 after this step (rank/measure/meter.h, which sets it); 0: not */
     int32_t n_seqs, n_tokens, n_starts, n_blocks, n_scores, n_history, n_masks;
     int32_t n_late;           /* sequences whose masks are late */
+    int32_t shares;           /* 1: many sequences begin with the same blocks, which are worth looking for; 0: not */
     struct plan_seq *seq;     /* [n_seqs], capacity max_seqs */
     struct plan_start *start; /* [n_starts], capacity max_seqs */
     struct plan_block *block; /* [n_blocks], capacity max_seqs * blocks per slot, for each kind */
@@ -162,7 +166,8 @@ struct step_result {
     int n_sampled;                 /* rows sampled from: sequences in the plan's order, rows in theirs */
     const struct sampled *sampled; /* [n_sampled]; valid until the next step is submitted */
     int n_rows;
-    const void *logits; /* device [n_rows, vocab]: the sampled rows, the scored ones, the others that were asked for */
+    const void *logits; /* device [n_rows, vocab]: the sampled rows, the scored ones, the others that were asked for;
+                         * NULL: they lie apart, since the step was recorded with a row for each token */
     int n_scored;       /* tokens scored: sequences in the plan's order, tokens in theirs */
     const struct sampled *scored; /* [n_scored] .token: the one that was scored; valid as long as the sampled ones */
 };
@@ -189,7 +194,7 @@ uint32_t *plan_late_masks(const struct plan *p);
 size_t plan_late_bytes(const struct plan *p);
 
 /* Bytes that a packed plan claims to have, from its first PLAN_HEADER_BYTES bytes. */
-#define PLAN_HEADER_BYTES 64
+#define PLAN_HEADER_BYTES 72
 size_t plan_message_bytes(const unsigned char *message);
 /* And the model that it is about, -1 where it is not below PLAN_MODELS. */
 int plan_message_model(const unsigned char *message);

@@ -47,6 +47,8 @@ struct rank_stats rank_stats_since(const struct rank_stats *now, const struct ra
 {
     struct rank_stats s = *now;
     s.n_steps -= before->n_steps;
+    s.n_late -= before->n_late;
+    s.n_waited -= before->n_waited;
     s.n_timed -= before->n_timed;
     s.step_seconds -= before->step_seconds;
     s.n_parted -= before->n_parted;

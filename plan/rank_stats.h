@@ -12,8 +12,10 @@
 struct rank_stats {
     char host[64];
     int32_t pid;
-    uint64_t n_steps; /* with tokens; all of them */
-    uint64_t digest;  /* of all tokens that it sampled: equal on all ranks of a replica, after the same step */
+    uint64_t n_steps;  /* with tokens; all of them */
+    uint64_t n_late;   /* of them, those whose masks came while they were under way, */
+    uint64_t n_waited; /* and of these, those in which the device had to wait for the masks */
+    uint64_t digest;   /* of all tokens that it sampled: equal on all ranks of a replica, after the same step */
     uint64_t n_timed;
     double step_seconds;       /* of the timed ones */
     uint64_t n_parted;         /* timed ones whose time within collectives is known */

@@ -83,7 +83,8 @@ enum field_id fields_find(const char *name);
 /* The name for messages: "parameters.top_k", or the canonical one when it was not given. item >= 0: "prompt[3]". */
 const char *fields_name(const struct fields *f, enum field_id id, long item, char name[64]);
 
-/* Member access. Absent: `missing`. Of another type, or outside [low, high]: `missing`, and *error is set. */
+/* Member access. An absent one is `missing`. One of another type, or outside [low, high], is `missing`, too,
+ * and *error is set. */
 int64_t fields_int(const struct fields *f, enum field_id id, int64_t missing, int64_t low, int64_t high,
                    struct protocol_error *error);
 double fields_real(const struct fields *f, enum field_id id, double missing, double low, double high,

@@ -15,7 +15,7 @@ static void read_lengths(struct request_rules *r, const struct fields *f, struct
     r->max_tokens = (int)fields_int(f, FIELD_MAX_TOKENS, chat ? PROTOCOL_FILL : DEFAULT_MAX_TOKENS, PROTOCOL_FILL,
                                     PROTOCOL_MAX_TOKENS, error);
     if (r->max_tokens == 0)
-        fields_fail(f, FIELD_MAX_TOKENS, -1, error, "found 0, expected -1 (what fits) or at least 1");
+        fields_fail(f, FIELD_MAX_TOKENS, -1, error, "found 0, expected -1 (as many as fit) or at least 1");
     r->sampling.min_tokens =
         (int32_t)fields_int(f, FIELD_MIN_TOKENS, 0, 0, r->max_tokens > 0 ? r->max_tokens : PROTOCOL_MAX_TOKENS, error);
 }
@@ -224,8 +224,8 @@ static int read_beam_width(const struct fields *f, int n, int best_of, struct pr
 static void read_search(struct protocol_generate *g, const struct fields *f, struct protocol_error *error)
 {
     struct search *s = &g->search;
-    s->n = (int)fields_int(f, FIELD_N, 1, 1, GROUP_MAX_CHOICES, error);
-    s->best_of = (int)fields_int(f, FIELD_BEST_OF, 0, s->n, GROUP_MAX_CHOICES, error);
+    s->n = (int)fields_int(f, FIELD_N, 1, 1, RULES_MAX_CHOICES, error);
+    s->best_of = (int)fields_int(f, FIELD_BEST_OF, 0, s->n, RULES_MAX_CHOICES, error);
     s->num_beams = read_beam_width(f, s->n, s->best_of, error);
     s->beam.length_penalty = fields_real(f, FIELD_LENGTH_PENALTY, 1, -10, 10, error);
     read_early_stopping(s, f, error);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* {"status", "request_id"} */
-static json_t *begin(const char *status, const char *request_id, bool *good)
+static json_t *begin_reply(const char *status, const char *request_id, bool *good)
 {
     json_t *root = json_object();
     reply_put(root, "status", json_string(status), good);
@@ -18,7 +18,7 @@ static json_t *begin(const char *status, const char *request_id, bool *good)
 
 static json_t *begin_ok(enum protocol_op op, const char *request_id, bool *good)
 {
-    json_t *root = begin("ok", request_id, good);
+    json_t *root = begin_reply("ok", request_id, good);
     reply_put(root, "op", json_string(protocol_op_name(op)), good);
     return root;
 }
@@ -71,6 +71,7 @@ static json_t *choice_of(const struct reply *r, const struct reply_choice *c, bo
     if (c->said != NULL)
         reply_put(object, at_end ? "message" : "delta", json_incref(c->said), good);
     reply_put(object, "finish_reason", c->finish == FINISH_NONE ? json_null() : reply_finish(c), good);
+    reply_put_failure(object, c, good);
     put_stop_reason(object, c, good);
     if (at_end && c->has_score)
         reply_put(object, "score", json_logprob((float)c->score), good);
@@ -88,7 +89,7 @@ static void put_choices(json_t *root, const struct reply *r, bool with_text, boo
 static json_t *begin_generate(const struct reply *r, bool *good)
 {
     bool failed = r->error != NULL && r->error->code != 0;
-    json_t *root = begin(failed ? "error" : "ok", r->request_id, good);
+    json_t *root = begin_reply(failed ? "error" : "ok", r->request_id, good);
     if (failed)
         put_error(root, r->error, good);
     return root;
@@ -173,7 +174,7 @@ char *reply_final(const struct reply *r, uint64_t seq, size_t *bytes)
 char *reply_error(const char *request_id, const struct protocol_error *error, size_t *bytes)
 {
     bool good = true;
-    json_t *root = begin("error", request_id, &good);
+    json_t *root = begin_reply("error", request_id, &good);
     put_error(root, error, &good);
     return reply_dump(root, good, bytes);
 }
@@ -244,6 +245,10 @@ static json_t *model_object(const struct reply_model *m, bool *good)
     reply_put(model, "waiting", json_integer(m->waiters), good);
     reply_put(model, "idle_s", m->idle_s >= 0 ? json_real(m->idle_s) : json_null(), good);
     reply_put(model, "freed_bytes", m->has_freed ? json_integer(m->freed) : json_null(), good);
+    if (m->has_freed) {
+        reply_put(model, "free_before_bytes", json_integer(m->free_before), good);
+        reply_put(model, "free_after_bytes", json_integer(m->free_before + m->freed), good);
+    }
     if (m->why != NULL)
         reply_put(model, "reason", reply_text(m->why), good);
     return model;

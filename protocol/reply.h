@@ -17,6 +17,7 @@ struct reply_choice {
     const int32_t *token_id; /* [n_tokens] */
     size_t n_tokens;
     enum finish_reason finish;             /* FINISH_NONE: null */
+    const struct err *error;               /* FINISH_ERROR: why; NULL: that is not known */
     bool whole;                            /* FINISH_STOP: its form was complete, no text or token ended it */
     const char *stop_text;                 /* FINISH_STOP: the text that ended it; NULL: the last token did */
     const struct sampled *logprobs;        /* [n_tokens]; NULL: not wanted */
@@ -96,10 +97,11 @@ struct reply_model {
     int users, waiters; /* requests in it, and that wait for it */
     int64_t bytes;      /* that it takes; 0: not known yet; negative: there is one model, of which this is not told */
     bool has_freed;
-    int64_t freed;       /* by its last unloading, in the device's own number, if there was one */
-    double idle_s;       /* since its last use; negative: it has not been used */
-    const char *why;     /* it could not be loaded; NULL: nothing is known against it */
-    const char *variant; /* how numbers are kept otherwise than the checkpoint has them; NULL: in no way */
+    int64_t free_before, freed; /* bytes free before its last unloading, if there was one, and more since, in the
+                                 * device's own number */
+    double idle_s;              /* since its last use; negative: it has not been used */
+    const char *why;            /* it could not be loaded; NULL: nothing is known against it */
+    const char *variant;        /* how numbers are kept otherwise than the checkpoint has them; NULL: in no way */
 };
 char *reply_models(const char *request_id, const struct reply_model *m, int n, int64_t max_message_bytes,
                    size_t *bytes);

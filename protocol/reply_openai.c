@@ -87,6 +87,7 @@ static json_t *choice_of(const struct reply *r, const struct reply_choice *c, bo
     if (!r->echo)
         reply_put_prompt_logprobs(object, r->tokenizer, c, good);
     reply_put(object, "finish_reason", reply_finish(c), good);
+    reply_put_failure(object, c, good);
     if (c->has_score)
         reply_put(object, "score", json_logprob((float)c->score), good);
     return object;

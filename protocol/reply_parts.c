@@ -60,6 +60,16 @@ json_t *reply_finish(const struct reply_choice *c)
     return json_string(c->calls && c->finish == FINISH_STOP ? "tool_calls" : finish_name(c->finish));
 }
 
+void reply_put_failure(json_t *object, const struct reply_choice *c, bool *good)
+{
+    if (c->error == NULL)
+        return;
+    json_t *error = json_object();
+    reply_put(error, "code", json_integer(protocol_blame(c->error)), good);
+    reply_put(error, "message", reply_text(c->error->text), good);
+    reply_put(object, "error", error, good);
+}
+
 json_t *reply_token_text(const struct tokenizer *t, int32_t id)
 {
     char *text = NULL;

@@ -22,6 +22,9 @@ json_t *reply_ids(const int32_t *id, size_t n, bool *good);
 /* "stop", or of a choice that stopped to call tools "tool_calls", ... */
 json_t *reply_finish(const struct reply_choice *c);
 
+/* "error" of a choice that failed: {"code", "message"}. */
+void reply_put_failure(json_t *object, const struct reply_choice *c, bool *good);
+
 /* The decoded text of a token alone; t NULL: null. */
 json_t *reply_token_text(const struct tokenizer *t, int32_t id);
 

@@ -46,7 +46,7 @@ static void begin_call(struct said *s, int call, const char *name, size_t bytes)
     s->open = true;
 }
 
-static void take(void *context, enum calls_part part, int call, const char *text, size_t bytes)
+static void take_part(void *context, enum calls_part part, int call, const char *text, size_t bytes)
 {
     struct said *s = context;
     struct err e = {0};
@@ -65,7 +65,7 @@ static void take(void *context, enum calls_part part, int call, const char *text
 }
 
 /* The object of what was taken, which is closed. */
-static json_t *finish(struct said *s)
+static json_t *finish_said(struct said *s)
 {
     json_t *object = json_object();
     settle(s);
@@ -90,7 +90,7 @@ static json_t *finish(struct said *s)
     return NULL;
 }
 
-static struct said begin(enum calls_format format, uint64_t salt, int choice, bool whole)
+static struct said begin_said(enum calls_format format, uint64_t salt, int choice, bool whole)
 {
     return (struct said){
         .calls = json_array(), .whole = whole, .good = true, .format = format, .salt = salt, .choice = choice};
@@ -98,9 +98,9 @@ static struct said begin(enum calls_format format, uint64_t salt, int choice, bo
 
 json_t *reply_said(struct calls_way way, uint64_t salt, int choice, const char *text, size_t bytes, int *n_calls)
 {
-    struct said s = begin(way.format, salt, choice, true);
+    struct said s = begin_said(way.format, salt, choice, true);
     struct calls_reader *r = calls_open(way);
-    const struct calls_sink sink = {take, &s};
+    const struct calls_sink sink = {take_part, &s};
     s.good = r != NULL;
     if (r != NULL) {
         calls_read(r, text, bytes, &sink);
@@ -108,16 +108,16 @@ json_t *reply_said(struct calls_way way, uint64_t salt, int choice, const char *
     }
     *n_calls = r != NULL ? calls_count(r) : 0;
     calls_close(r);
-    return finish(&s);
+    return finish_said(&s);
 }
 
 json_t *reply_saying(struct calls_reader *r, struct calls_way way, uint64_t salt, int choice, const char *text,
                      size_t bytes, bool ends)
 {
-    struct said s = begin(way.format, salt, choice, false);
-    const struct calls_sink sink = {take, &s};
+    struct said s = begin_said(way.format, salt, choice, false);
+    const struct calls_sink sink = {take_part, &s};
     calls_read(r, text, bytes, &sink);
     if (ends)
         calls_end(r, &sink);
-    return finish(&s);
+    return finish_said(&s);
 }

@@ -55,12 +55,12 @@ static int check_beams(const struct search *how, const struct request_rules *rul
 int search_check(const struct search *how, const struct request_rules *rules, const char **field, struct err *e)
 {
     *field = "n";
-    if (how->n < 1 || how->n > GROUP_MAX_CHOICES)
-        return ERR(e, ERR_INPUT, "found %d, expected an integer in [1, %d]", how->n, GROUP_MAX_CHOICES);
+    if (how->n < 1 || how->n > RULES_MAX_CHOICES)
+        return ERR(e, ERR_INPUT, "found %d, expected an integer in [1, %d]", how->n, RULES_MAX_CHOICES);
     *field = "best_of";
-    if (how->best_of != 0 && (how->best_of < how->n || how->best_of > GROUP_MAX_CHOICES))
+    if (how->best_of != 0 && (how->best_of < how->n || how->best_of > RULES_MAX_CHOICES))
         return ERR(e, ERR_INPUT, "found %d, expected an integer in [n = %d, %d]", how->best_of, how->n,
-                   GROUP_MAX_CHOICES);
+                   RULES_MAX_CHOICES);
     *field = "num_beams";
     if (how->num_beams < 1 || how->num_beams > BEAM_MAX)
         return ERR(e, ERR_INPUT, "found %d, expected an integer in [1, %d]", how->num_beams, BEAM_MAX);

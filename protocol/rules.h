@@ -54,7 +54,7 @@ struct beam_rules {
     enum early_stopping early_stopping;
 };
 
-#define GROUP_MAX_CHOICES 128 /* n and best_of */
+#define RULES_MAX_CHOICES 128 /* n and best_of */
 
 struct search {
     int n;         /* choices wanted */

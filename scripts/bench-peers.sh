@@ -6,7 +6,7 @@
 #   CONFIG=scripts/configs/llama-3-8b.json   the model
 #   OUT=peers                                names of the files; what was measured until an interruption is in $OUT.ours and
 #                                            $OUT.peer, and `scripts/peers.py join` makes peers.json of them
-#   WORK="l:32:128:8 p:2048 ..."             what is measured, see scripts/peers.py; default: the table of docs/performance.md
+#   WORK="l:32:128:8 p:2048 ..."             what is measured, see scripts/peers.py; default: the list below
 #   PEER_PYTHON=python3                      the interpreter that has vLLM
 #   PEER="COMMAND"                           another peer: it gets the folder of the config and the work, and prints a line
 #                                            {"peer": NAME, "version": VERSION}, then {"work": .., "figure": [median, lowest,

@@ -257,6 +257,7 @@ if [ "$device" = cuda ] && wants persistent; then
     for n in $ranks $shared; do
         launch "$n"
         run "persistent step on $n$where" 550 "${mpi[@]}" "$build/tests/gpu/test_persistent"
+        run "drafts in the persistent step on $n$where" 200 "${mpi[@]}" "$build/tests/gpu/test_persistent_drafts"
         [ "$n" = 1 ] || run "sums over peer memory on $n$where" 120 "${mpi[@]}" "$build/tests/gpu/test_peer_sums" quick
     done
     run "waiting in vain" 400 "$build/tests/gpu/test_in_vain" "$most"

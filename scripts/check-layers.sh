@@ -1,6 +1,6 @@
 #!/bin/sh
-# Who may include whom (scripts/rooms.py, by the table in docs/rooms.md); that every collective of a step has a phase in the
-# profile; and what only one file may do.
+# Checks that files include only what the table in docs/rooms.md allows (scripts/rooms.py), that every collective of a step
+# has a phase in the profile, and that only those files end the process, read the environment or include CUDA's headers that may.
 set -u
 cd "$(dirname "$0")/.."
 bad=0

@@ -8,6 +8,8 @@ import pathlib
 import re
 import sys
 
+import findings
+
 COLUMNS = 120
 LINES = {pathlib.Path("docs/design.md"): 200}
 
@@ -16,30 +18,20 @@ def documents():
     return [d for d in sorted(pathlib.Path(".").rglob("*.md")) if d.parts[0] not in ("build", "shared")]
 
 
-def long_lines(document):
-    """(number, columns) of each line that is too long."""
+def findings_of(document):
+    """The document's lines that are too long, and whether it has too many."""
     fenced = False
-    for number, line in enumerate(pathlib.Path(document).read_text(encoding="utf-8").splitlines(), 1):
+    lines = pathlib.Path(document).read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, 1):
         fence = line.lstrip().startswith("```")
         fenced ^= fence
         if fence or fenced or line.startswith("|"):
             continue
         if len(re.sub(r"\]\([^)]*\)", "]", line)) > COLUMNS:
-            yield number, len(line)
+            yield f"{number}: {len(line)} columns; at most {COLUMNS} are allowed"
+    most = LINES.get(pathlib.Path(document), len(lines))
+    if len(lines) > most:
+        yield f"{len(lines)}: {len(lines)} lines; at most {most} are allowed, reasons and details belong in docs/decisions/"
 
 
-def main():
-    bad = 0
-    for document in sys.argv[1:] or documents():
-        for number, columns in long_lines(document):
-            print(f"{document}:{number}: {columns} columns; at most {COLUMNS} are allowed")
-            bad += 1
-    for document, most in LINES.items():
-        lines = len(document.read_text(encoding="utf-8").splitlines())
-        if lines > most:
-            print(f"{document}: {lines} lines; at most {most} are allowed, reasons and details belong in docs/decisions/")
-            bad += 1
-    return 1 if bad else 0
-
-
-sys.exit(main())
+sys.exit(findings.report(sys.argv[1:] or documents(), findings_of))

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Write a checkpoint folder of arbitrary finite weights for a config.json, fast: to measure loading without a real model.
 
-    scripts/make-dummy-checkpoint.py scripts/configs/llama-3-8b.json DIR [--shard-bytes 5000000000] [--jobs 16]
+    scripts/make-dummy-checkpoint.py scripts/configs/llama-3-8b.json DIR [--fp8] [--shard-bytes 5000000000] [--jobs 16]
 
 DIR gets config.json, model-0000i-of-0000n.safetensors and the index, names and shapes as Hugging Face has them (Llama,
 GPT-J, OPT, Qwen3-MoE, Mixtral, gpt-oss, Phi-3, Gemma 2 and 3, GLM-4-0414, OLMo 2, Granite, Command R7B, Phi-2, Falcon,
-GPT-Neo, Ministral 3, MiniMax-M2, DeepSeek-V2 and -V3, GLM-4.7-Flash, Llama 4). The bytes are one block of 64 MiB over and over: every 16-bit number has a random sign and mantissa and an
-exponent around 2**-6. With --tokenizer it gets a tokenizer.json, too, so that `serve` and `batch` run on it: byte-level BPE of
+GPT-Neo, Ministral 3, MiniMax-M2, DeepSeek-V2 and -V3, GLM-4.7-Flash, Llama 4). The bytes are one block of 64 MiB over and
+over: every 16-bit number has a random sign and mantissa and an exponent around 2**-6. With --fp8 the matrices named
+..._proj.weight are FP8 with a scale for each block of 128 x 128, as DeepSeek and Qwen3 have them. With --tokenizer it gets a tokenizer.json, too, so that `serve` and `batch` run on it: byte-level BPE of
 the config's vocabulary, whose merges make words of up to four letters. Needs nothing but Python's standard library. Put DIR
 on /dev/shm for files that are in memory.
 """
@@ -21,8 +22,12 @@ import struct
 import sys
 
 BLOCK = 64 << 20
-EXPONENT = {"bfloat16": 0x3C, "float16": 0x24}  # high bytes, sign aside, of numbers between 2**-7 and 2**-5
 NAME = {"bfloat16": "BF16", "float16": "F16"}
+BYTES = {"BF16": 2, "F16": 2, "F8_E4M3": 1, "F32": 4}
+# The last bytes of a number in a file, which hold its exponent: bits that stay random, and those of numbers between 2**-7
+# and 2**-5; of FP8 around 1, whose scales are as the others' numbers, but positive.
+EXPONENT = {"BF16": [(0x80, 0x3C)], "F16": [(0x80, 0x24)], "F8_E4M3": [(0x87, 0x38)], "F32": [(0x7F, 0x00), (0x00, 0x3C)]}
+FP8_BLOCK = 128
 
 
 def llama(c):
@@ -267,46 +272,65 @@ FAMILY = {"llama": llama, "gptj": gptj, "opt": opt, "qwen3_moe": qwen3_moe, "mix
 
 
 
-def size(shape):
-    n = 2
+def typed(tensors, dtype, fp8):
+    """The tensors of a checkpoint, (name, shape, type), out of (name, shape)."""
+    for name, shape in tensors:
+        if not fp8 or not name.endswith("_proj.weight"):
+            yield name, shape, dtype
+            continue
+        yield name, shape, "F8_E4M3"
+        yield name + "_scale_inv", [-(-n // FP8_BLOCK) for n in shape], "F32"
+
+
+def size(tensor):
+    _, shape, dtype = tensor
+    n = BYTES[dtype]
     for d in shape:
         n *= d
     return n
 
 
 def shards(tensors, limit):
-    """Tensors in order, as many to a shard as the limit allows, at least one."""
+    """Tensors in order, as many to a shard as the limit allows, at least one. Numbers of 4 bytes come first: a tensor of
+    single bytes may end anywhere."""
     found, used = [[]], 0
-    for name, shape in tensors:
-        if found[-1] and used + size(shape) > limit:
+    for t in tensors:
+        if found[-1] and used + size(t) > limit:
             found.append([])
             used = 0
-        found[-1].append((name, shape))
-        used += size(shape)
-    return found
+        found[-1].append(t)
+        used += size(t)
+    return [sorted(part, key=lambda t: -BYTES[t[2]]) for part in found]
 
 
-def make_block(exponent):
-    """Once in every process that writes."""
-    global block
+def make_block(dtype):
     block = bytearray(os.urandom(BLOCK))
-    high = bytes((b & 0x80) | exponent for b in range(256))
-    block[1::2] = block[1::2].translate(high)
+    for i, (random, fixed) in enumerate(reversed(EXPONENT[dtype])):
+        at = BYTES[dtype] - 1 - i
+        block[at :: BYTES[dtype]] = block[at :: BYTES[dtype]].translate(bytes(b & random | fixed for b in range(256)))
+    return memoryview(block)
+
+
+def make_blocks(dtypes):
+    """Once in every process that writes."""
+    global blocks
+    blocks = {dtype: make_block(dtype) for dtype in dtypes}
 
 
 def write_shard(job):
-    path, tensors, dtype = job
+    path, tensors = job
     header, at = {"__metadata__": {"format": "pt"}}, 0
-    for name, shape in tensors:
-        header[name] = {"dtype": NAME[dtype], "shape": shape, "data_offsets": [at, at + size(shape)]}
-        at += size(shape)
+    for t in tensors:
+        header[t[0]] = {"dtype": t[2], "shape": t[1], "data_offsets": [at, at + size(t)]}
+        at += size(t)
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     with open(path, "wb", buffering=0) as f:
         f.write(struct.pack("<Q", len(text)) + text)
-        view = memoryview(block)
-        while at > 0:
-            at -= f.write(view[: min(at, BLOCK)])
+        for dtype, part in itertools.groupby(tensors, key=lambda t: t[2]):
+            left = sum(size(t) for t in part)
+            while left > 0:
+                left -= f.write(blocks[dtype][: min(left, BLOCK)])
     return path
 
 
@@ -346,6 +370,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config")
     parser.add_argument("dir")
+    parser.add_argument("--fp8", action="store_true", help="matrices in FP8 with scales of blocks")
     parser.add_argument("--shard-bytes", type=int, default=5_000_000_000)
     parser.add_argument("--jobs", type=int, default=min(16, os.cpu_count() or 1), help="processes that write")
     parser.add_argument("--tokenizer", action="store_true", help="write a tokenizer.json, too")
@@ -356,22 +381,26 @@ def main():
     if family not in FAMILY or dtype not in NAME:
         sys.exit(f"{o.config}: model_type {family!r}, torch_dtype {dtype!r}: expected one of {', '.join(FAMILY)} and one of "
                  f"{', '.join(NAME)}")
-    tensors = list(FAMILY[family](config))
-    total = sum(size(shape) for _, shape in tensors)
+    tensors = list(typed(FAMILY[family](config), NAME[dtype], o.fp8))
+    total = sum(size(t) for t in tensors)
     os.makedirs(o.dir, exist_ok=True)
     free = shutil.disk_usage(o.dir).free
     if free < total:
         sys.exit(f"{o.dir}: {total} bytes are needed, {free} are free")
     parts = shards(tensors, o.shard_bytes)
     names = [f"model-{i + 1:05d}-of-{len(parts):05d}.safetensors" for i in range(len(parts))]
-    jobs = [(os.path.join(o.dir, n), p, dtype) for n, p in zip(names, parts)]
-    with multiprocessing.Pool(max(1, min(o.jobs, len(jobs))), make_block, (EXPONENT[dtype],)) as pool:
+    jobs = [(os.path.join(o.dir, n), p) for n, p in zip(names, parts)]
+    with multiprocessing.Pool(max(1, min(o.jobs, len(jobs))), make_blocks, ({t[2] for t in tensors},)) as pool:
         for _ in pool.imap_unordered(write_shard, jobs):
             pass
-    weight_map = {name: file for file, part in zip(names, parts) for name, _ in part}
+    weight_map = {t[0]: file for file, part in zip(names, parts) for t in part}
     with open(os.path.join(o.dir, "model.safetensors.index.json"), "w") as f:
         json.dump({"metadata": {"total_size": total}, "weight_map": weight_map}, f)
-    shutil.copyfile(o.config, os.path.join(o.dir, "config.json"))
+    if o.fp8:
+        config["quantization_config"] = {"quant_method": "fp8", "fmt": "e4m3", "activation_scheme": "dynamic",
+                                         "weight_block_size": [FP8_BLOCK, FP8_BLOCK]}
+    with open(os.path.join(o.dir, "config.json"), "w") as f:
+        json.dump(config, f, indent=1)
     if o.tokenizer:
         with open(os.path.join(o.dir, "tokenizer.json"), "w") as f:
             json.dump(tokenizer(config["vocab_size"]), f)

@@ -71,7 +71,7 @@ def peers(found):
         for k, speed in enumerate(speeds):
             width, figure = 360 * speed / max(speeds), (row["ours"], row.get("peer"))[k]
             out.append(f'<rect x="264" y="{y + 22 * k}" width="{width:.0f}" height="20" fill="{("#2563a8", "#b9c4d0")[k]}"/>')
-            out.append(text_at(272 + width, y + 15 + 22 * k, f"{figure[0]:.4g} {row['unit']}"))
+            out.append(text_at(272 + width, y + 15 + 22 * k, f"{figure[0]:{',.0f' if figure[0] >= 1000 else '.4g'}} {row['unit']}"))
     return out + ["</svg>"]
 
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What quantised formats cost in accuracy: the perplexity of the demo model in each, on stories that it has not seen.
+"""The cost of quantised formats in accuracy: the perplexity of the demo model in each, on stories that it has not seen.
 
     scripts/quantised-perplexity.py [--stories 200] [--lockstep build/cpu/lockstep] [--only REGEX]
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Who may include whom: the table in docs/rooms.md, held against the includes of every source file.
+"""The table in docs/rooms.md says which room may include which; here it is held against the includes of every source file.
 
 usage: scripts/rooms.py [check | table]
   check   fails on an include that the table does not allow, on a folder that is no room, on rooms that include each other,

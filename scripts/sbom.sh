@@ -8,7 +8,7 @@ version=$(cat VERSION)
 # "NAME VERSION PURL-TYPE" of the package that owns a file; a library of no package is named by its file.
 package_of() {
     real=$(readlink -f "$1")
-    # Where /lib is a link to /usr/lib, older packages are registered under the other name.
+    # If /lib is a link to /usr/lib, older packages are registered under the other name.
     for path in "$real" "${real#/usr}"; do
         if command -v dpkg-query >/dev/null && owner=$(dpkg-query -S "$path" 2>/dev/null); then
             dpkg-query -W -f '${Package} ${Version} deb\n' "${owner%%: *}"

@@ -120,8 +120,8 @@ static int parse_source(struct jinja **t, const struct chat_source *s, const cha
 }
 
 /* The templates that are asked for: `which`, or "default" and, for chats with tools, "tool_use". */
-static int choose(struct chat_template *chat, const struct chat_sources *s, const char *model_dir, const char *which,
-                  struct err *e)
+static int choose_templates(struct chat_template *chat, const struct chat_sources *s, const char *model_dir,
+                            const char *which, struct err *e)
 {
     const struct chat_source *usual = chat_sources_find(s, which != NULL ? which : "default");
     const struct chat_source *tools = which == NULL ? chat_sources_find(s, "tool_use") : NULL;
@@ -194,7 +194,7 @@ int chat_template_open(struct chat_template **chat, const char *model_dir, const
     bool there = e->code == ERR_NONE && find_sources(&sources, model_dir, config, &which, why, why_bytes, e);
     if (there)
         (*chat)->tokens = read_tokens(config, path, e);
-    if (there && e->code == ERR_NONE && choose(*chat, &sources, model_dir, which, e) != 0 && !asked &&
+    if (there && e->code == ERR_NONE && choose_templates(*chat, &sources, model_dir, which, e) != 0 && !asked &&
         e->code != ERR_MEMORY) {
         (void)snprintf(why, why_bytes, "%s", e->text);
         *e = (struct err){0};

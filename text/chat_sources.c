@@ -11,7 +11,8 @@
 #define TEMPLATE_MAX_BYTES ((size_t)256 << 10)
 
 /* The text is owned from here on. */
-static int add(struct chat_sources *s, const char *name, char *text, size_t bytes, const char *path, struct err *e)
+static int add_template(struct chat_sources *s, const char *name, char *text, size_t bytes, const char *path,
+                        struct err *e)
 {
     size_t n = strlen(name);
     if (s->n == CHAT_MAX_TEMPLATES || n >= sizeof s->item[0].name || bytes > TEMPLATE_MAX_BYTES) {
@@ -32,7 +33,7 @@ int chat_sources_file(struct chat_sources *s, const char *path, const char *name
 {
     size_t bytes = 0;
     char *text = file_read(path, TEMPLATE_MAX_BYTES, &bytes, e);
-    return text != NULL ? add(s, name, text, bytes, path, e) : -1;
+    return text != NULL ? add_template(s, name, text, bytes, path, e) : -1;
 }
 
 static int add_json(struct chat_sources *s, const char *name, const json_t *value, const char *path, struct err *e)
@@ -41,7 +42,7 @@ static int add_json(struct chat_sources *s, const char *name, const json_t *valu
     if (text == NULL)
         return -1;
     memcpy(text, json_string_value(value), json_string_length(value));
-    return add(s, name, text, json_string_length(value), path, e);
+    return add_template(s, name, text, json_string_length(value), path, e);
 }
 
 static int by_name(const void *a, const void *b)

@@ -233,7 +233,7 @@ static uint64_t count_runs(const struct engine *g, const struct measurements *wa
 }
 
 /* Everything that was asked for, then once more under the profile, so that its clocks are in nobody's way. */
-static void measure(struct bench_rig *rig, const struct measurements *wanted, struct figures *f, struct err *e)
+static void measure_all(struct bench_rig *rig, const struct measurements *wanted, struct figures *f, struct err *e)
 {
     struct engine *g = rig->engine;
     struct profile profile = {0};
@@ -337,7 +337,7 @@ int bench_run(struct world *w, const struct bench_options *o, struct err *e)
         progress_open(&rig.bar, (enum progress_mode)o->run.progress, "measuring", "runs",
                       count_runs(rig.engine, &wanted));
     progress_update(&rig.bar, 0, NULL);
-    measure(&rig, &wanted, &f, e);
+    measure_all(&rig, &wanted, &f, e);
     progress_close(&rig.bar);
     traffic_drafts(&traffic, &f.drafts);
     f.cached = traffic_cached(&traffic);

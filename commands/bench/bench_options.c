@@ -15,7 +15,8 @@ static const struct opt rows[] = {
     INTEGER("n-gen", n_gen, 0, 1 << 24, 128, "tokens of the decode measurement (default 128; 0: none)"),
     INTEGER("n-depth", n_depth, 0, 1 << 24, 0,
             "tokens of context before the decode measurement, not timed (default 0: empty context)"),
-    INTEGER("batch", batch, 1, 4096, 1, "sequences at once in the decode and latency measurements (default 1)"),
+    INTEGER("batch", batch, 1, 4096, 1,
+            "sequences at once in the decode and latency measurements, and of the model of --beside (default 1)"),
     TEXT("latency", "IN:OUT", latency,
          "also measure a whole batch of prompts of IN tokens that get OUT tokens each, sampled at temperature 1; "
          "vLLM's `bench latency` is --latency 32:128 --batch 8 --warmup 10 --repetitions 30"),

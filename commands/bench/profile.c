@@ -12,7 +12,8 @@ static struct profile_sums both(const struct profile *p)
 }
 
 /* The sums over `units`, over all ranks. Collective. */
-static void share(const struct world *w, const struct profile_sums *sums, double units, double wall, struct phases *out)
+static void share_sums(const struct world *w, const struct profile_sums *sums, double units, double wall,
+                       struct phases *out)
 {
     double mine[N_PHASES];
     if (sums->n_steps == 0) /* on all ranks alike */
@@ -59,13 +60,14 @@ void bench_profile(struct profile *p, struct bench_rig *rig, enum workload_kind 
     }
     struct profile_sums all = both(p), *sums = p->sums;
     if (kind == WORK_PP)
-        share(w, &all, repetitions, total, &phases[PART_PROMPTS]);
+        share_sums(w, &all, repetitions, total, &phases[PART_PROMPTS]);
     if (kind == WORK_LATENCY)
-        share(w, &sums[STEP_PREFILL], repetitions, total - decode, &phases[PART_PROMPTS]);
+        share_sums(w, &sums[STEP_PREFILL], repetitions, total - decode, &phases[PART_PROMPTS]);
     if (kind == WORK_TG)
         decode = total;
     if ((kind == WORK_TG || kind == WORK_LATENCY) && work->n_steps > 0)
-        share(w, &sums[STEP_DECODE], (double)sums[STEP_DECODE].n_steps, decode / work->n_steps, &phases[PART_DECODE]);
+        share_sums(w, &sums[STEP_DECODE], (double)sums[STEP_DECODE].n_steps, decode / work->n_steps,
+                   &phases[PART_DECODE]);
     if (kind == WORK_THROUGHPUT)
-        share(w, &all, (double)all.n_steps, total * repetitions / (double)all.n_steps, &phases[PART_MIXED]);
+        share_sums(w, &all, (double)all.n_steps, total * repetitions / (double)all.n_steps, &phases[PART_MIXED]);
 }

@@ -126,11 +126,11 @@ int traffic_open(struct traffic *t, int n_requests, int n_input, int n_output, c
                                     .tokenizer = t->tokenizer,
                                     .lexicon = t->form != NULL ? &t->lexicon : NULL,
                                     .prefix_caching = t->n_shared > 0,
-                                    .source = t->source,
                                     .max_step = t->max_step,
                                     .on_progress = note_token,
                                     .on_release = on_release,
                                     .context = t};
+    memcpy(setup.source, t->source, sizeof setup.source);
     t->n_requests = n_requests;
     t->n_input = n_input;
     t->vocab = vocab;

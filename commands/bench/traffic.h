@@ -23,7 +23,7 @@ struct traffic {
     struct played_drafts drafts; /* most, rest, come_true and acceptance are set before traffic_open */
     int n_shared;    /* first tokens that all prompts have in common, below n_input; 0: none. Set before traffic_open */
     double max_step; /* s, of struct scheduler_setup; set before traffic_open */
-    struct blocks_source source; /* of KV blocks, of struct scheduler_setup; set before traffic_open */
+    struct blocks_source source[KV_KINDS]; /* of KV blocks, of struct scheduler_setup; set before traffic_open */
     int n_requests, n_input, vocab;
     struct request_rules rules;
     struct tokenizer *tokenizer; /* NULL: no text is made */

@@ -176,7 +176,7 @@ static int accept_of_traffic(struct run *r, const struct step_result *result, st
     return 0;
 }
 
-static int next(void *context, struct plan *p, struct err *e)
+static int next_plan(void *context, struct plan *p, struct err *e)
 {
     struct run *r = context;
     int rc = 0;
@@ -215,7 +215,7 @@ void workload_run(struct bench_rig *rig, enum workload_kind kind, const struct w
                     .vocab = rig->engine->network->config.vocab,
                     .repetitions = repetitions,
                     .samples = s};
-    const struct loop_client client = {.context = &r, .next = next, .accept = accept_result, .masks = masks};
+    const struct loop_client client = {.context = &r, .next = next_plan, .accept = accept_result, .masks = masks};
     memset(s, 0, sizeof *s);
     memset(&rig->traffic->waits, 0, sizeof rig->traffic->waits);
     if (windows_open(&r.windows, &r.limits, e) != 0)

@@ -14,7 +14,12 @@ const char *meanwhile_name(enum meanwhile what)
 
 int beside_start(struct beside *b, int batch, int n_prompt, const struct limits *l, int vocab, struct err *e)
 {
-    int most = l->max_len - n_prompt;
+    int most = l->max_len - n_prompt, at_once = l->max_seqs < l->max_batch_tokens ? l->max_seqs : l->max_batch_tokens;
+    if (batch > at_once)
+        return ERR(e, ERR_USAGE, "--batch %d: the model of --beside runs %d sequences at once at most", batch, at_once);
+    if (most < 1)
+        return ERR(e, ERR_USAGE, "--n-prompt %d: expected fewer than the %d tokens of the model of --beside", n_prompt,
+                   l->max_len);
     b->running = true;
     b->newest = -1;
     return traffic_open(&b->traffic, batch, n_prompt, most < MOST_TOKENS ? most : MOST_TOKENS, l, vocab, e);

@@ -12,7 +12,7 @@
 enum meanwhile {
     MEANWHILE_NOTHING, /* it had the device for itself */
     MEANWHILE_TOKEN,   /* steps of the other model */
-    MEANWHILE_READ,    /* a model was opened or read, on threads beside the steps */
+    MEANWHILE_READ,    /* a model was opened or read, or its memory given back, on threads beside the steps */
     MEANWHILE_UNLOAD,  /* changes between two steps */
     MEANWHILE_BEGIN,
     MEANWHILE_COMMIT,
@@ -24,13 +24,13 @@ const char *meanwhile_name(enum meanwhile what);
 
 struct beside {
     struct traffic traffic;
-    bool running, queued;
+    bool running;
     enum meanwhile went_on;                /* since its newest step */
     double newest;                         /* when that was; negative: its tokens are no measure */
     struct durations between[N_MEANWHILE]; /* zeroed: nothing was measured yet */
 };
 
-/* It is loaded: `batch` requests of n_prompt tokens at a time. traffic.source is set. */
+/* The model is loaded, traffic.source is set. Runs `batch` requests of n_prompt tokens at a time. */
 int beside_start(struct beside *b, int batch, int n_prompt, const struct limits *l, int vocab, struct err *e);
 void beside_close(struct beside *b); /* safe on a zeroed struct */
 
@@ -38,10 +38,10 @@ void beside_close(struct beside *b); /* safe on a zeroed struct */
 int beside_plan(struct beside *b, struct plan *p, struct err *e);
 int beside_accept(struct beside *b, const struct step_result *result, struct err *e);
 
-/* This goes on. */
+/* Notes the activity that goes on meanwhile. */
 void beside_note(struct beside *b, enum meanwhile what);
 
-/* It has had no step since a change of the models. */
+/* Whether the model has had no step since a change of the models. */
 static inline bool beside_waits(const struct beside *b)
 {
     return b->running && b->went_on > MEANWHILE_READ;

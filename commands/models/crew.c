@@ -95,8 +95,8 @@ int crew_next(void *context, struct plan *plan, struct err *e)
     if (c->stopping)
         return lanes_stop(&c->lanes, plan, e);
     if (c->n_changes == 0)
-        return lanes_next(&c->lanes, plan, c->loading, e);
-    plan->kind = c->change[0].kind;
+        return lanes_next(&c->lanes, plan, c->loading || c->n_leaving > 0, e);
+    plan->kind = c->change[0].kind == PLAN_COMMIT && lanes_busy(&c->lanes) ? PLAN_HURRY : c->change[0].kind;
     plan->model = c->change[0].slot;
     memmove(c->change, c->change + 1, (size_t)--c->n_changes * sizeof *c->change);
     return 0;
@@ -135,10 +135,9 @@ void crew_fetch(void *context, int model, struct model_config *m, struct checkpo
     from->checkpoint = (struct checkpoint){0};
 }
 
-static void begin(struct crew *c, const struct residents_news *news)
+static void begin_model(struct crew *c, const struct residents_news *news)
 {
-    const struct kv_share *kv = &c->slot[news->model].model->share;
-    const struct unit_share share = {kv->per_unit, kv->least, kv->most};
+    struct unit_share share[KV_KINDS];
     struct texts *texts = &c->slot[news->model].model->lasting->texts;
     const struct scheduler_setup setup = {.limits = news->limits,
                                           .guesses = c->setup.guesses,
@@ -147,8 +146,9 @@ static void begin(struct crew *c, const struct residents_news *news)
                                           .prefix_caching = c->setup.prefix_caching,
                                           .max_step = c->setup.max_step,
                                           .rope_changes_at = texts->rope_changes_at};
+    opened_model_units(c->slot[news->model].model, share);
     c->loading = false;
-    if (lanes_start(&c->lanes, news->model, c->setup.mailbox[news->model], &setup, &share, &c->failure) == 0)
+    if (lanes_start(&c->lanes, news->model, c->setup.mailbox[news->model], &setup, share, &c->failure) == 0)
         crew_say(c, (struct model_word){.kind = MODEL_READY, .slot = news->model, .phases = news->phases});
 }
 
@@ -174,10 +174,12 @@ static void let_go(struct crew *c, const struct residents_news *news)
         give_up(c, news->model, &slot.why);
         return;
     }
-    lanes_end(&c->lanes, news->model);
     forget(c, news->model);
-    crew_say(
-        c, (struct model_word){.kind = MODEL_GONE, .slot = news->model, .freed = news->freed, .phases = news->phases});
+    crew_say(c, (struct model_word){.kind = MODEL_GONE,
+                                    .slot = news->model,
+                                    .free_before = news->free_before,
+                                    .freed = news->freed,
+                                    .phases = news->phases});
 }
 
 void crew_hear(void *context, const struct residents_news *news)
@@ -188,9 +190,14 @@ void crew_hear(void *context, const struct residents_news *news)
         wish(c, PLAN_COMMIT, news->model);
         return;
     case RESIDENTS_READY:
-        begin(c, news);
+        begin_model(c, news);
+        return;
+    case RESIDENTS_LEAVING:
+        lanes_end(&c->lanes, news->model);
+        c->n_leaving++;
         return;
     case RESIDENTS_GONE:
+        c->n_leaving--;
         let_go(c, news);
         return;
     case RESIDENTS_FAILED:

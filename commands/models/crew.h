@@ -44,8 +44,8 @@ struct crew { /* zeroed at first */
     struct crew_change {
         enum plan_kind kind;
         int slot;
-    } change[CREW_CHANGES]; /* [n_changes] that plans are to say, the next one first */
-    int n_changes;
+    } change[CREW_CHANGES];   /* [n_changes] that plans are to say, the next one first */
+    int n_changes, n_leaving; /* models whose memory is being given back */
     bool loading, stopping;
     struct err failure; /* within an event that cannot fail: the job ends */
 };

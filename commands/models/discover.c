@@ -81,7 +81,7 @@ static void warn(struct search *s, const char *name, const char *why)
     log_warn("--models-dir: %s is left out: %s", shown, why);
 }
 
-static int add(struct search *s, const char *name, size_t bytes, const char *archive, struct err *e)
+static int add_model(struct search *s, const char *name, size_t bytes, const char *archive, struct err *e)
 {
     struct model *m = &s->model[s->n];
     if (s->n == DISCOVER_MAX_MODELS)
@@ -103,7 +103,7 @@ static int look_at_archive(struct search *s, const char *name, size_t stem, stru
     else if (!is_good_name(model))
         warn(s, name, "a model's name is UTF-8 without control characters, of less than 128 bytes");
     else
-        return add(s, model, stem, name, e);
+        return add_model(s, model, stem, name, e);
     return 0;
 }
 
@@ -125,7 +125,7 @@ static int look_at(struct search *s, const char *name, struct err *e)
     else if (!is_model(s->dir, name))
         warn(s, name, "there is no config.json in it");
     else
-        return add(s, name, strlen(name), NULL, e);
+        return add_model(s, name, strlen(name), NULL, e);
     return 0;
 }
 
@@ -159,7 +159,7 @@ static void read_folder(struct search *s, struct err *e)
 }
 
 /* The first of each name. */
-static void take(struct search *s, struct discovered *d)
+static void take_first(struct search *s, struct discovered *d)
 {
     for (int i = 0; i < s->n; i++) {
         struct model *m = &s->model[i];
@@ -184,7 +184,7 @@ int discover_models(const char *dir, bool archives, struct discovered *d, struct
     s.model = err_calloc(e, DISCOVER_MAX_MODELS, sizeof *s.model, "names of models");
     if (e->code == ERR_NONE) {
         read_folder(&s, e);
-        take(&s, d);
+        take_first(&s, d);
     }
     free(s.model);
     return e->code == ERR_NONE ? 0 : -1;

@@ -26,7 +26,7 @@ static int open_model(void *context, int model, struct opened *o, struct err *e)
         return -1;
     o->dir = m->dir;
     o->unpacking = m->unpacking;
-    o->units = m->share.least;
+    o->units = m->share[KV_MAIN].least + m->share[KV_WINDOWED].least;
     o->served = &m->lasting->texts.served;
     o->warmup = m->wishes.warmup;
     o->n_warmups = m->wishes.n_warmups;

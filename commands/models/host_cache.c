@@ -108,7 +108,7 @@ static bool make_room(struct host_cache *c, const struct kept_model *m)
     return m->bytes <= c->limit;
 }
 
-static void keep(struct host_cache *c, struct kept_model *m)
+static void keep_weights(struct host_cache *c, struct kept_model *m)
 {
     bool same = m->held;
     int64_t bytes = 0;
@@ -185,7 +185,7 @@ static struct kept_model *next_wanted(struct host_cache *c)
     return m;
 }
 
-static void *run(void *context)
+static void *keep_wanted(void *context)
 {
     struct host_cache *c = context;
     (void)pthread_mutex_lock(&c->mutex);
@@ -198,7 +198,7 @@ static void *run(void *context)
             continue;
         }
         (void)pthread_mutex_unlock(&c->mutex);
-        keep(c, m);
+        keep_weights(c, m);
         (void)pthread_mutex_lock(&c->mutex);
         m->wanted = false;
     }
@@ -223,7 +223,7 @@ int host_cache_check(int64_t limit, struct err *e)
     (void)getrlimit(RLIMIT_MEMLOCK, &may);
     return ERR(e, ERR_MEMORY,
                "--host-cache %" PRId64
-               ": this process cannot lock so much memory: %s; RLIMIT_MEMLOCK is %llu bytes here "
+               ": this process cannot lock that much memory: %s; RLIMIT_MEMLOCK is %llu bytes here "
                "(ulimit -l, memlock in limits.conf, LimitMEMLOCK= of systemd)",
                limit, strerror(why), (unsigned long long)may.rlim_cur);
 }
@@ -234,7 +234,7 @@ int host_cache_open(struct host_cache *c, int64_t limit, struct err *e)
     c->limit = limit;
     (void)pthread_mutex_init(&c->mutex, NULL);
     (void)pthread_cond_init(&c->changed, NULL);
-    if (pthread_create(&c->thread, NULL, run, c) != 0)
+    if (pthread_create(&c->thread, NULL, keep_wanted, c) != 0)
         return ERR(e, ERR_MEMORY, "cannot start a thread that keeps files in memory");
     c->running = true;
     return 0;

@@ -14,12 +14,10 @@
 
 #define HOST_THREADS 4 /* for sockets or files, two that tokenize, one that opens models */
 
-int many_check(const struct service_options *service, const struct models_options *models, const struct world *w,
-               struct err *e)
+int many_check_run(const struct run_options *run, const char *option, struct err *e)
 {
-    const struct run_options *run = &service->run;
     if (run->model != NULL)
-        return ERR(e, ERR_USAGE, "--model and --models-dir: expected one of them");
+        return ERR(e, ERR_USAGE, "--model and --%s: expected one of them", option);
     char folder[DRAFT_FOLDER_BYTES];
     if (draft_folder(folder, run, e) != 0)
         return -1;
@@ -27,18 +25,27 @@ int many_check(const struct service_options *service, const struct models_option
     if (draft_kind(&kind, run, e) != 0)
         return -1;
     if (kind == DRAFT_LAYER)
-        return ERR(e, ERR_USAGE, "the method \"mtp\" and --models-dir: drafts are made for the one model of --model");
+        return ERR(e, ERR_USAGE, "the method \"mtp\" and --%s: drafts are made for the one model of --model", option);
     if (folder[0] != '\0')
-        return ERR(e, ERR_USAGE, "a draft model (%s) and --models-dir: it drafts for the one model of --model", folder);
+        return ERR(e, ERR_USAGE, "a draft model (%s) and --%s: it drafts for the one model of --model", folder, option);
+    if (run->quantise != WEIGHTS_AS_THEY_ARE || run->head_dtype != WEIGHTS_AS_THEY_ARE || run->inputs != INPUTS_OFF)
+        return ERR(e, ERR_USAGE,
+                   "--quantization, --head-dtype and --quantized-activations are for one model, not for those of --%s",
+                   option);
+    return 0;
+}
+
+int many_check(const struct service_options *service, const struct models_options *models, const struct world *w,
+               struct err *e)
+{
+    const struct run_options *run = &service->run;
+    if (many_check_run(run, "models-dir", e) != 0)
+        return -1;
     if (service->served_name != NULL)
         return ERR(e, ERR_USAGE, "--served-model-name and --models-dir: models have the names of their folders");
     if (run_replica_size(run, w->n_ranks) != w->n_ranks && models->host_cache > 0)
         return ERR(e, ERR_USAGE, "--host-cache and --tensor-parallel %lld of %d ranks: it works for one set of ranks",
                    (long long)run->tensor_parallel, w->n_ranks);
-    if (run->quantise != WEIGHTS_AS_THEY_ARE || run->head_dtype != WEIGHTS_AS_THEY_ARE || run->inputs != INPUTS_OFF)
-        return ERR(e, ERR_USAGE,
-                   "--quantization, --head-dtype and --quantized-activations are for one model, not for those of "
-                   "--models-dir");
     return models_options_check(models, e);
 }
 
@@ -113,9 +120,10 @@ static void link_sets(struct many *m, const struct service_options *o, struct wo
 }
 
 /* Zeroed parts; on rank 0 setup, too. Collective. */
-static void open_parts(struct many *m, struct instance_setup *setup, const struct service_options *o, struct world *w,
+static void open_parts(struct many *m, struct instance_setup *setup, const struct fleet_setup *fleet, struct world *w,
                        struct err *e)
 {
+    const struct service_options *o = fleet->service;
     m->fleet = err_calloc(e, 1, sizeof *m->fleet, "models");
     m->outpost = err_calloc(e, 1, sizeof *m->outpost, "models");
     m->residents = err_calloc(e, 1, sizeof *m->residents, "models");
@@ -123,6 +131,7 @@ static void open_parts(struct many *m, struct instance_setup *setup, const struc
     if (w->rank == 0 && e->code == ERR_NONE) {
         *setup = start_setup(&o->run, 1, 1, false);
         setup->host_threads = HOST_THREADS;
+        setup->n_places = models_options_most(fleet->models);
     }
     fatal_agree(w, e);
     (void)rank_log_open(w, w->rank == 0 ? o->log_dir : NULL, e);
@@ -167,7 +176,7 @@ int many_run(struct world *w, const struct fleet_setup *fleet, struct err *e)
     int status = 0;
     fatal_agree(w, e);
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a failure has ended in fatal_agree() */
-    open_parts(m, &setup, fleet->service, w, e);
+    open_parts(m, &setup, fleet, w, e);
     open_models(m, fleet, setup.step_timeout, w, e);
     const struct loop_client client = {
         .context = m->crew, .next = crew_next, .accept = crew_accept, .masks = crew_masks, .signal = crew_signal};

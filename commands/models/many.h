@@ -6,6 +6,9 @@
 #include "commands/models/fleet.h"
 #include "rank/world/world.h"
 
+/* Refuse options of a run that are for one model, where `option` names several. Rank 0. */
+int many_check_run(const struct run_options *run, const char *option, struct err *e);
+
 /* Do options for several models go together? Rank 0. */
 int many_check(const struct service_options *service, const struct models_options *models, const struct world *w,
                struct err *e);

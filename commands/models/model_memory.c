@@ -26,7 +26,7 @@ static void warn_of_memory(int64_t given, int64_t memory)
             (double)given / GIB, most / GIB);
 }
 
-static int check(const struct model_memory *m, struct err *e)
+static int check_room(const struct model_memory *m, struct err *e)
 {
     if (m->kv >= (int64_t)KV_UNIT_LEAST && m->kv < m->all)
         return 0;
@@ -46,6 +46,6 @@ void model_memory_share(struct model_memory *m, const struct instance *ground, i
     m->all = all > 0 ? all : there;
     m->kv = kv >= 0 ? kv : m->all / 2;
     MPI_CHECK(MPI_Bcast(m, sizeof *m, MPI_BYTE, 0, w->comm));
-    (void)check(m, e);
+    (void)check_room(m, e);
     fatal_agree(w, e);
 }

@@ -80,11 +80,12 @@ static int open_parts(struct opened_model *m, const struct model_place *p, int64
     if (open_texts(m, p, e) != 0)
         return -1;
     struct limits *l = &m->setup.limits;
-    if (fit_share(&m->config, &m->checkpoint, l, p->n_ranks, p->ops, p->kv_bytes, &m->share, e) != 0 ||
+    if (fit_share(&m->config, &m->checkpoint, l, p->n_ranks, p->ops, p->kv_bytes, m->share, e) != 0 ||
         fit_need(&m->config, &m->checkpoint, l, p->n_ranks, p->ops, bytes, e) != 0)
         return -1;
     m->setup.kv_bytes = 0;
-    m->setup.per_unit = m->share.per_unit;
+    for (int kind = 0; kind < KV_KINDS; kind++)
+        m->setup.per_unit[kind] = m->share[kind].per_unit;
     *bytes = m->wishes.memory > *bytes ? m->wishes.memory : *bytes;
     return 0;
 }
@@ -96,6 +97,12 @@ struct opened_model *opened_model_open(const struct model_place *p, int64_t *byt
         return m;
     opened_model_close(m, p->shelf);
     return NULL;
+}
+
+void opened_model_units(const struct opened_model *m, struct unit_share share[KV_KINDS])
+{
+    for (int kind = 0; kind < KV_KINDS; kind++)
+        share[kind] = (struct unit_share){m->share[kind].per_unit, m->share[kind].least, m->share[kind].most};
 }
 
 void opened_model_close(struct opened_model *m, struct shelf *shelf)

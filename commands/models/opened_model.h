@@ -7,6 +7,7 @@
 #include "commands/models/wishes.h"
 #include "commands/start/start.h"
 #include "coordinator/archives/cache.h"
+#include "coordinator/schedule/units.h"
 #include "coordinator/tasks/service_options.h"
 
 #include <limits.h>
@@ -20,8 +21,8 @@ struct opened_model {
     struct model_config config;
     struct checkpoint checkpoint; /* until it is fetched */
     struct instance_setup setup;
-    struct kv_share share; /* of the memory for keys and values */
-    struct wishes wishes;  /* of its folder */
+    struct kv_share share[KV_KINDS]; /* of the memory for keys and values */
+    struct wishes wishes;            /* of its folder */
 };
 
 /* The model's name and place. Borrowed. */
@@ -39,6 +40,8 @@ struct model_place {
 /* Opens a model; the shelf provides what does not change, if it is there. *bytes: its bytes on the rank that holds
  * most, without keys and values. Any thread, one at a time. */
 struct opened_model *opened_model_open(const struct model_place *p, int64_t *bytes, struct err *e);
+/* Its part of the units of that memory, as the scheduler has it. */
+void opened_model_units(const struct opened_model *m, struct unit_share share[KV_KINDS]);
 /* Tokenizer and template go to the shelf. */
 void opened_model_close(struct opened_model *m, struct shelf *shelf);
 

@@ -64,7 +64,7 @@ static bool ask(void *context, const struct model_order *order)
     return opener_ask(&o->opener, order->slot, 0);
 }
 
-static struct opening *take(void *context)
+static struct opening *take_opening(void *context)
 {
     return opener_take(&((struct outpost *)context)->opener);
 }
@@ -92,7 +92,7 @@ int outpost_open(struct outpost *o, const struct link_card *card, const struct w
                                .guesses = card->guesses,
                                .prefix_caching = card->prefix_caching != 0,
                                .max_step = card->max_step,
-                               .source = {o, ask, take, close_model},
+                               .source = {o, ask, take_opening, close_model},
                                .check = check_link,
                                .check_context = o};
     for (int i = 0; i < card->n_places; i++)

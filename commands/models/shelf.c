@@ -72,8 +72,8 @@ void shelf_add(struct shelf *s, struct shelved *one)
     (void)pthread_mutex_unlock(&s->lock);
 }
 
-/* It is in use no more. Returns what there is no place for. */
-static struct shelved *keep(struct shelf *s, struct shelved *one)
+/* The item is no longer in use. Returns the one that the shelf has no room for. */
+static struct shelved *keep_shelved(struct shelf *s, struct shelved *one)
 {
     struct shelved **at = &s->used, *gone = one;
     while (*at != one)
@@ -91,7 +91,7 @@ void shelf_put(struct shelf *s, struct shelved *one)
     struct shelved *gone = NULL;
     (void)pthread_mutex_lock(&s->lock);
     if (one != NULL && --one->n_users == 0)
-        gone = keep(s, one);
+        gone = keep_shelved(s, one);
     (void)pthread_mutex_unlock(&s->lock);
     shelved_close(gone);
 }

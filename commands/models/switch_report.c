@@ -2,8 +2,6 @@
 #include "commands/models/switch_report.h"
 #include "base/json.h"
 
-#include <stdio.h>
-
 static const char *part_name(int part)
 {
     return part == SWITCH_ALL      ? "all"
@@ -19,6 +17,19 @@ void switch_figures_add(struct switch_figures *f, int to, const double part[N_SW
     for (int i = 0; i < N_SWITCH_PARTS; i++)
         f->seconds[to][i][f->n[to]] = part[i];
     f->n[to]++;
+}
+
+void switch_report_one(FILE *f, const char *name, const double part[N_SWITCH_PARTS])
+{
+    for (int i = 0; i < N_SWITCH_PARTS; i++) {
+        char title[80];
+        (void)snprintf(title, sizeof title, i == SWITCH_ALL ? "to %.60s" : "  %.60s",
+                       i == SWITCH_ALL ? name : part_name(i));
+        if (part[SWITCH_ALL] > 0 || (i != SWITCH_ALL && i != SWITCH_TOKEN))
+            (void)fprintf(f, "%-28s %12.3f\n", title, 1e3 * part[i]);
+        else
+            (void)fprintf(f, "%-28s %12s\n", title, "no token");
+    }
 }
 
 /* The times of the model beside under one name: of what went on from `first` to `last`. */

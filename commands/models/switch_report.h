@@ -6,6 +6,8 @@
 #include "commands/models/beside.h"
 #include "plan/load_phases.h"
 
+#include <stdio.h>
+
 /* A switch and its parts, in their order; those of the load are enum load_phase from SWITCH_OPEN on. */
 enum switch_part {
     SWITCH_ALL,    /* from the request to the first token */
@@ -31,6 +33,9 @@ struct switch_about {
 };
 
 void switch_figures_add(struct switch_figures *f, int to, const double part[N_SWITCH_PARTS]);
+
+/* One switch, a line for each part of it. No first token: SWITCH_ALL is 0. */
+void switch_report_one(FILE *f, const char *name, const double part[N_SWITCH_PARTS]);
 
 void switch_report_table(const struct switch_figures *f, const struct switch_about *about);
 void switch_report_json(const struct switch_figures *f, const struct switch_about *about);

@@ -83,7 +83,7 @@ static int take_number(struct wishes *w, enum kind kind, const char *what, const
     return 0;
 }
 
-static int take(struct wishes *w, const char *what, const char *key, const char *value, int n_ranks, struct err *e)
+static int take_line(struct wishes *w, const char *what, const char *key, const char *value, int n_ranks, struct err *e)
 {
     const struct key *k = keys, *end = keys + sizeof keys / sizeof keys[0];
     char all[24];
@@ -143,7 +143,7 @@ int wishes_read_properties(struct wishes *w, char *text, const char *what, int n
         if (line[n] == '\0' || n == 0)
             return ERR(e, ERR_INPUT, "%.200s: found \"%.60s\", expected KEY=VALUE", what, line);
         line[n] = '\0';
-        if (take(w, what, trim(line), trim(line + n + 1), n_ranks, e) != 0)
+        if (take_line(w, what, trim(line), trim(line + n + 1), n_ranks, e) != 0)
             return -1;
     }
     return 0;

@@ -60,7 +60,7 @@ static const char *const part_name[] = {
     "reading files",       "gathering"};
 
 /* A rank that waits for others here is a part further than they are. */
-static void begin(struct run *r, enum part part)
+static void begin_part(struct run *r, enum part part)
 {
     deadline_part(&r->deadline, (int)part);
     MPI_CHECK(MPI_Barrier(r->w->comm));
@@ -182,7 +182,7 @@ static void look_at_gpu(struct run *r, void *data, size_t bytes)
     nvml_close(&n);
 }
 
-static void sum(struct run *r, struct err *e)
+static void measure_sums(struct run *r, struct err *e)
 {
     struct comm comm = {0};
     size_t n_sizes = r->ops->async != NULL ? N_SUMS : N_SUMS - 1, most = sum_bytes[n_sizes - 1],
@@ -193,7 +193,7 @@ static void sum(struct run *r, struct err *e)
     fatal_agree(r->w, e);
     look_at_gpu(r, data, most);
     if (r->w->n_ranks > 1) {
-        (void)comm_open(&comm, r->w, r->ops, &r->q, most / element, e);
+        (void)comm_open(&comm, r->w, r->ops, &r->q, e);
         fatal_agree(r->w, e);
     }
     for (size_t i = 0; i < n_sizes && r->w->n_ranks > 1; i++) {
@@ -260,33 +260,33 @@ static int make_wishes(struct run *r, const struct run_options *o, bool wanted, 
     return s->files ? checkpoint_open(&r->checkpoint, o->model, e) : 0;
 }
 
-static void measure(struct run *r, struct err *e)
+static void measure_node(struct run *r, struct err *e)
 {
     struct read_limit limit;
     double started = seconds_now();
     (void)deadline_open(&r->deadline, r->w, "preflight", part_name, r->wishes.timeout, e);
     fatal_agree(r->w, e);
-    begin(r, OPENING);
+    begin_part(r, OPENING);
     /* 16-bit activations, as for most checkpoints. */
     (void)device_open(&r->ops, &r->q, (enum device_choice)r->wishes.device, DTYPE_BF16,
                       r->wishes.threads > 0 ? r->wishes.threads : r->w->n_threads, r->w, e);
     fatal_agree(r->w, e);
-    begin(r, PLACES);
+    begin_part(r, PLACES);
     find_places(r, e);
-    begin(r, MESSAGES);
+    begin_part(r, MESSAGES);
     ping(r);
     broadcast(r);
-    begin(r, MEMORY);
+    begin_part(r, MEMORY);
     bool host = r->ops->shares_host_memory;
     read_limit_measure(&limit, r->w, r->ops, &r->q, HOST_READ_BYTES, host ? HOST_READ_BYTES : DEVICE_READ_BYTES,
                        READ_PASSES, e);
     r->mine.read_rate = limit.mine;
     r->found.read_together = limit.together;
-    begin(r, SUMS);
-    sum(r, e);
-    begin(r, FILES);
+    begin_part(r, SUMS);
+    measure_sums(r, e);
+    begin_part(r, FILES);
     read_files(r, e);
-    begin(r, GATHERING);
+    begin_part(r, GATHERING);
     MPI_CHECK(MPI_Gather(&r->mine, sizeof r->mine, MPI_BYTE, r->found.rank, sizeof r->mine, MPI_BYTE, 0, r->w->comm));
     r->ops->close(&r->q);
     deadline_close(&r->deadline);
@@ -337,7 +337,7 @@ int preflight_run(struct world *w, const struct run_options *o, struct err *e)
         (void)make_wishes(&r, o, true, e);
     fatal_agree(w, e);
     MPI_CHECK(MPI_Bcast(&r.wishes, sizeof r.wishes, MPI_BYTE, 0, w->comm));
-    measure(&r, e);
+    measure_node(&r, e);
     int n = share_verdict(&r, problem, e);
     if (w->rank == 0) {
         r.found.model = r.wishes.files ? o->model : NULL;
@@ -361,7 +361,7 @@ void preflight_start(struct world *w, const struct run_options *o, struct err *e
     MPI_CHECK(MPI_Bcast(&r.wishes, sizeof r.wishes, MPI_BYTE, 0, w->comm));
     if (!r.wishes.wanted)
         return;
-    measure(&r, e);
+    measure_node(&r, e);
     int n = share_verdict(&r, problem, e);
     if (w->rank == 0) {
         preflight_line(text, sizeof text, &r.found);

@@ -4,6 +4,7 @@
 #include "coordinator/drafts/draft_options.h"
 #include "partition/drafting.h"
 #include "partition/side_tensors.h"
+#include "rank/instance/quantised_inputs.h"
 #include "rank/world/device.h"
 
 #include <stdlib.h>
@@ -37,23 +38,9 @@ static int read_config(struct model_config *m, const char *path, struct err *e)
     return rc;
 }
 
-/* Why activations cannot be quantised; NULL: they can, as far as the model is concerned. */
-static const char *refuse_inputs(const struct run_options *o, const struct model_config *m)
-{
-    if (m->quantization.activations == ACTIVATIONS_WIDE)
-        return "the checkpoint declares none";
-    if (!m->quantization.inputs_known)
-        return "the checkpoint declares them in a way that is not implemented, expected FP8 or symmetric INT8, static "
-               "or for each token";
-    if (m->latent.rank > 0)
-        return "latent attention computes with other activations than the checkpoint declares";
-    bool scaled = m->quantization.activations == ACTIVATIONS_STATIC;
-    return o->load_format == LOAD_DUMMY && scaled ? "weights are random" : NULL;
-}
-
 int start_choose_inputs(const struct run_options *o, struct model_config *m, struct err *e)
 {
-    const char *why = refuse_inputs(o, m);
+    const char *why = quantised_inputs_refusal(m, o->load_format == LOAD_DUMMY);
     m->quantised_inputs = o->inputs != INPUTS_OFF && why == NULL;
     if (o->inputs == INPUTS_ON && why != NULL)
         return ERR(e, ERR_UNSUPPORTED, "--quantized-activations on: %s (%s)", why,

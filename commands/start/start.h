@@ -6,8 +6,8 @@
 #include "base/run_options.h"
 #include "rank/instance/instance.h"
 
-/* Whether activations are quantised, by the option and by what *m declares; a run of random weights, which
- * start_open_model leaves to its caller. Rank 0. */
+/* Whether activations are quantised, by the option and by what *m declares. start_open_model does it for checkpoints, a
+ * caller with random weights by itself. Rank 0. */
 int start_choose_inputs(const struct run_options *o, struct model_config *m, struct err *e);
 
 /* Read the model's config, that of --model or else the file `config`, check what the options ask of it, and open the

@@ -73,7 +73,7 @@ static int64_t free_bytes(const struct archive_cache *c)
 
 /* ---- the list ---- */
 
-static struct archive_folder *find(struct archive_cache *c, const char *name)
+static struct archive_folder *find_folder(struct archive_cache *c, const char *name)
 {
     struct archive_folder *f = c->first;
     while (f != NULL && strcmp(f->name, name) != 0)
@@ -81,7 +81,7 @@ static struct archive_folder *find(struct archive_cache *c, const char *name)
     return f;
 }
 
-static struct archive_folder *add(struct archive_cache *c, const char *name, int64_t bytes, struct err *e)
+static struct archive_folder *add_folder(struct archive_cache *c, const char *name, int64_t bytes, struct err *e)
 {
     struct archive_folder *f = err_calloc(e, 1, sizeof *f, "unpacked archive");
     if (f == NULL)
@@ -194,7 +194,7 @@ static int scan(struct archive_cache *c, struct err *e)
     for (size_t i = 0; i < n && e->code == ERR_NONE; i++) {
         char path[PATH_MAX];
         (void)snprintf(path, sizeof path, "%s/%s", c->dir, list[i].name);
-        (void)add(c, list[i].name, bytes_of(path), e);
+        (void)add_folder(c, list[i].name, bytes_of(path), e);
     }
     free(list);
     return e->code == ERR_NONE ? 0 : -1;
@@ -280,7 +280,7 @@ int archive_cache_check(const char *dir, const char *token, struct err *e)
         return 0;
     return ERR(
         e, ERR_INPUT,
-        "--models-cache %.200s: what rank 0 has written is not there; expected a file system that all hosts share",
+        "--models-cache %.200s: files that rank 0 has written are missing; expected a file system that all hosts share",
         dir);
 }
 
@@ -347,7 +347,7 @@ static struct archive_folder *use(struct archive_cache *c, const char *name, int
                                   struct err *e)
 {
     (void)pthread_mutex_lock(&c->mutex);
-    struct archive_folder *f = unpacked ? add(c, name, bytes, e) : find(c, name);
+    struct archive_folder *f = unpacked ? add_folder(c, name, bytes, e) : find_folder(c, name);
     if (f != NULL) {
         f->n_users++;
         f->used = ++c->n_uses;

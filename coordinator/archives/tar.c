@@ -301,7 +301,7 @@ void tar_close(struct tar *t)
 }
 
 /* Behind the first block of zeros: another one, and no more than padding. */
-static int finish(struct tar *t, struct err *e)
+static int finish_archive(struct tar *t, struct err *e)
 {
     char dropped[8192];
     size_t got = 1, all = 0;
@@ -326,7 +326,7 @@ int tar_next(struct tar *t, struct tar_entry *entry, struct err *e)
         if (read_all(t, &h, sizeof h, e) != 0)
             return -1;
         if (is_zero(&h))
-            return finish(t, e);
+            return finish_archive(t, e);
         int64_t bytes = number_of(h.size, sizeof h.size);
         if (!sum_is_right(&h) || bytes < 0)
             return ERR(e, ERR_INPUT, "%.200s: not a tar archive, or a damaged one: the sum of a header is wrong",

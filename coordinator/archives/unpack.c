@@ -28,7 +28,7 @@ int64_t unpack_on_disk(int64_t bytes)
     return (bytes / DISK_BLOCK + 1) * DISK_BLOCK;
 }
 
-static int fail(const struct unpacking *u, const char *path, struct err *e)
+static int fail_writing(const struct unpacking *u, const char *path, struct err *e)
 {
     int why = errno;
     bool full = why == ENOSPC || why == EDQUOT;
@@ -66,7 +66,7 @@ static int make_folder(struct unpacking *u, const char *path, struct err *e)
         return ERR(e, ERR_INPUT, "%.160s: more than %d folders", u->tar.what, TAR_MAX_PARTS);
     if (claim(u, path, 0, e) != 0)
         return -1;
-    return mkdirat(u->folder, path, 0755) == 0 ? 0 : fail(u, path, e);
+    return mkdirat(u->folder, path, 0755) == 0 ? 0 : fail_writing(u, path, e);
 }
 
 /* Makes the folders that lead to the path; no entry has to. */
@@ -104,9 +104,9 @@ static int copy(struct unpacking *u, const char *path, int fd, struct err *e)
         if (tar_read(&u->tar, u->chunk, CHUNK_BYTES, &got, e) != 0)
             return -1;
         if (write_all(fd, u->chunk, got) != 0)
-            return fail(u, path, e);
+            return fail_writing(u, path, e);
     }
-    return fsync(fd) == 0 ? 0 : fail(u, path, e);
+    return fsync(fd) == 0 ? 0 : fail_writing(u, path, e);
 }
 
 static int make_file(struct unpacking *u, struct tar_entry *entry, struct err *e)
@@ -117,10 +117,10 @@ static int make_file(struct unpacking *u, struct tar_entry *entry, struct err *e
     if (fd < 0 && errno == EEXIST)
         return ERR(e, ERR_INPUT, "%.160s: \"%.100s\" is in it twice", u->tar.what, entry->path);
     if (fd < 0)
-        return fail(u, entry->path, e);
+        return fail_writing(u, entry->path, e);
     int rc = copy(u, entry->path, fd, e);
     if (close(fd) != 0 && rc == 0)
-        rc = fail(u, entry->path, e);
+        rc = fail_writing(u, entry->path, e);
     return rc;
 }
 

@@ -41,7 +41,7 @@ static bool same_target(const struct target *a, const struct target *b)
     return a->exists ? a->device == b->device && a->inode == b->inode : strcmp(a->name, b->name) == 0;
 }
 
-static int refuse(const struct apart_file *a, const char *option, const char *path, struct err *e)
+static int refuse_same(const struct apart_file *a, const char *option, const char *path, struct err *e)
 {
     return ERR(e, ERR_USAGE, "%s %.180s: the same file as %s %.180s", a->option, a->path, option, path);
 }
@@ -53,10 +53,10 @@ int apart_check(const struct apart_file *file, int n, const struct inputs *in, s
         find_target(&target[i], file[i].path);
         for (int k = 0; k < i; k++)
             if (same_target(&target[i], &target[k]))
-                return refuse(&file[i], file[k].option, file[k].path, e);
+                return refuse_same(&file[i], file[k].option, file[k].path, e);
         for (int k = 0; k < in->n && target[i].exists; k++)
             if (in->file[k].stat.st_dev == target[i].device && in->file[k].stat.st_ino == target[i].inode)
-                return refuse(&file[i], "--input", in->file[k].path, e);
+                return refuse_same(&file[i], "--input", in->file[k].path, e);
     }
     return 0;
 }

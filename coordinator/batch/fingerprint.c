@@ -27,7 +27,7 @@ static json_t *hex_of(crypto_hash_sha256_state *state)
     return json_string(sodium_bin2hex(text, sizeof text, hash, sizeof hash));
 }
 
-static void add(crypto_hash_sha256_state *state, const void *bytes, size_t n)
+static void add_bytes(crypto_hash_sha256_state *state, const void *bytes, size_t n)
 {
     (void)crypto_hash_sha256_update(state, bytes, n);
 }
@@ -49,8 +49,8 @@ static int add_file(crypto_hash_sha256_state *state, const char *dir, const char
     char *text = file_read(path, MAX_FILE_BYTES, &bytes, e);
     if (text == NULL)
         return -1;
-    add(state, name, strlen(name) + 1);
-    add(state, text, bytes);
+    add_bytes(state, name, strlen(name) + 1);
+    add_bytes(state, text, bytes);
     free(text);
     return 0;
 }
@@ -78,7 +78,7 @@ static int add_sample(crypto_hash_sha256_state *state, const struct checkpoint *
         (void)close(fd);
     if (got != (ssize_t)want)
         return ERR(e, ERR_IO, "%.300s: cannot read: %s", path, got < 0 ? strerror(why) : "it has become shorter");
-    add(state, sample, want);
+    add_bytes(state, sample, want);
     return 0;
 }
 
@@ -89,10 +89,10 @@ static json_t *hash_weights(const struct checkpoint *c, struct err *e)
     for (int i = 0; i < c->n_tensors; i++) {
         const struct tensor_info *t = &c->tensor[i];
         const char *name = checkpoint_tensor_name(c, i), *type = c->text + t->dtype;
-        add(&state, name, strlen(name) + 1);
-        add(&state, type, strlen(type) + 1);
-        add(&state, t->shape, (size_t)t->n_dims * sizeof *t->shape);
-        add(&state, &t->bytes, sizeof t->bytes);
+        add_bytes(&state, name, strlen(name) + 1);
+        add_bytes(&state, type, strlen(type) + 1);
+        add_bytes(&state, t->shape, (size_t)t->n_dims * sizeof *t->shape);
+        add_bytes(&state, &t->bytes, sizeof t->bytes);
     }
     for (int k = 0; k < N_SAMPLES && c->n_tensors > 0; k++)
         if (add_sample(&state, c, &c->tensor[(int64_t)k * c->n_tensors / N_SAMPLES], e) != 0)

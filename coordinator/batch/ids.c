@@ -25,7 +25,7 @@ void ids_close(struct ids *t)
 }
 
 /* The place of the key, or the free place where it belongs. */
-static struct id_entry *find(struct id_entry *entry, size_t capacity, const uint64_t key[2])
+static struct id_entry *find_place(struct id_entry *entry, size_t capacity, const uint64_t key[2])
 {
     size_t i = key[0] & (capacity - 1);
     while ((entry[i].key[0] != 0 || entry[i].key[1] != 0) && (entry[i].key[0] != key[0] || entry[i].key[1] != key[1]))
@@ -33,7 +33,7 @@ static struct id_entry *find(struct id_entry *entry, size_t capacity, const uint
     return &entry[i];
 }
 
-static int grow(struct ids *t, struct err *e)
+static int grow_table(struct ids *t, struct err *e)
 {
     size_t capacity = 2 * t->capacity;
     struct id_entry *grown = err_calloc(e, capacity, sizeof *grown, "ids");
@@ -41,7 +41,7 @@ static int grow(struct ids *t, struct err *e)
         return -1;
     for (size_t i = 0; i < t->capacity; i++)
         if (t->entry[i].key[0] != 0 || t->entry[i].key[1] != 0)
-            *find(grown, capacity, t->entry[i].key) = t->entry[i];
+            *find_place(grown, capacity, t->entry[i].key) = t->entry[i];
     free(t->entry);
     t->entry = grown;
     t->capacity = capacity;
@@ -51,11 +51,11 @@ static int grow(struct ids *t, struct err *e)
 struct id_entry *ids_get(struct ids *t, const char *id, struct err *e)
 {
     uint64_t key[2];
-    if (4 * t->n >= 3 * t->capacity && grow(t, e) != 0)
+    if (4 * t->n >= 3 * t->capacity && grow_table(t, e) != 0)
         return NULL;
     (void)crypto_shorthash_siphashx24((unsigned char *)key, (const unsigned char *)id, strlen(id), t->secret);
     key[1] |= 1; /* {0, 0} is free */
-    struct id_entry *entry = find(t->entry, t->capacity, key);
+    struct id_entry *entry = find_place(t->entry, t->capacity, key);
     if (entry->key[1] == 0) {
         *entry = (struct id_entry){.key = {key[0], key[1]}, .offset = -1};
         t->n++;

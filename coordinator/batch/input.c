@@ -41,7 +41,7 @@ static int check_new(const struct inputs *in, const struct input_file *f, struct
     return 0;
 }
 
-static int add(struct inputs *in, const char *path, struct err *e)
+static int add_file(struct inputs *in, const char *path, struct err *e)
 {
     struct input_file f = {.path = strdup(path)}, *grown = realloc(in->file, ((size_t)in->n + 1) * sizeof *grown);
     if (grown != NULL)
@@ -54,7 +54,7 @@ static int add(struct inputs *in, const char *path, struct err *e)
     if ((standard ? fstat(STDIN_FILENO, &f.stat) : stat(path, &f.stat)) != 0 || (!standard && access(path, R_OK) != 0))
         ERR(e, ERR_IO, "--input %.200s: cannot open: %s", path, strerror(errno));
     else if (S_ISDIR(f.stat.st_mode))
-        ERR(e, ERR_INPUT, "--input %.200s: a folder, expected a file; quote \"%.200s/*.jsonl\" for what is in it", path,
+        ERR(e, ERR_INPUT, "--input %.200s: a folder, expected a file; quote \"%.200s/*.jsonl\" for its files", path,
             path);
     if (e->code == ERR_NONE)
         (void)check_new(in, &f, e);
@@ -91,14 +91,14 @@ static int add_named(struct inputs *in, const char *path, struct err *e)
     struct stat st;
     if (strcmp(path, "-") != 0 && stat(path, &st) == 0 && is_output(path, &st))
         return ERR(e, ERR_USAGE, "--input %.200s: the output of a batch, expected lines of requests", path);
-    return add(in, path, e);
+    return add_file(in, path, e);
 }
 
 static int add_match(struct inputs *in, const char *path, const char *pattern, struct err *e)
 {
     struct stat st;
     if (stat(path, &st) != 0 || !is_output(path, &st))
-        return add(in, path, e);
+        return add_file(in, path, e);
     log_note("--input %.200s: %.200s is the output of a batch and is skipped", pattern, path);
     return 0;
 }
@@ -158,7 +158,7 @@ static int make_room(struct inputs *in, struct err *e)
 }
 
 /* INPUT_LINE: there is more in the buffer, or the file has ended. */
-static enum input_got fill(struct inputs *in, struct err *e)
+static enum input_got fill_buffer(struct inputs *in, struct err *e)
 {
     struct pollfd ready = {.fd = in->fd, .events = POLLIN};
     if (in->fd < 0)
@@ -248,7 +248,7 @@ enum input_got inputs_next(struct inputs *in, struct input_line *line, struct er
             next_file(in);
             continue;
         }
-        enum input_got got = fill(in, e);
+        enum input_got got = fill_buffer(in, e);
         if (got != INPUT_LINE)
             return got;
     }

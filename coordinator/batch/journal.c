@@ -50,7 +50,7 @@ static int open_output(const struct journal *j, struct err *e)
         return open(j->path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0666);
     int fd = open(j->path, O_WRONLY | O_APPEND | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0 && errno == ENXIO)
-        (void)ERR(e, ERR_IO, "--output %.200s: nobody reads this pipe", j->path);
+        (void)ERR(e, ERR_IO, "--output %.200s: the pipe has no reader", j->path);
     if (fd >= 0)
         (void)fcntl(fd, F_SETFL, O_APPEND);
     return fd;
@@ -149,7 +149,7 @@ int journal_refuse_other(const struct journal *j, const char *begin, struct err 
     size_t n = strlen(begin) < sizeof there ? strlen(begin) : sizeof there;
     ssize_t got = pread(j->fd, there, n, 0);
     if (got < 0)
-        return ERR(e, ERR_IO, "--output %.200s: cannot read what is there: %s", j->path, strerror(errno));
+        return ERR(e, ERR_IO, "--output %.200s: cannot read the existing results: %s", j->path, strerror(errno));
     if (memcmp(there, begin, (size_t)got) == 0 || memchr(there, '\0', (size_t)got) != NULL)
         return 0;
     return ERR(e, ERR_INPUT, "--output %.200s: it is not a result file: line 1 is not a result of a batch", j->path);
@@ -198,7 +198,7 @@ static bool has_hole(const char *line, size_t bytes)
     return memchr(line, '\0', bytes) != NULL;
 }
 
-static int refuse(const struct recovery *r, struct err *e)
+static int refuse_line(const struct recovery *r, struct err *e)
 {
     return ERR(e, ERR_INPUT, "--output %.200s: line %lld is not a result of a batch", r->j->path,
                (long long)r->n_lines + 1);
@@ -217,7 +217,7 @@ static int take_lines(struct recovery *r, struct err *e)
         if (e->code != ERR_NONE)
             return -1;
         if (!ours && (offset < r->trusted || !has_hole(line, bytes)))
-            return refuse(r, e);
+            return refuse_line(r, e);
         if (ours)
             prefix_add(r->j->prefix, line, bytes + 1);
         r->n_lines++;
@@ -237,7 +237,7 @@ static int check_tail(const struct recovery *r, struct err *e)
     n = n < r->held ? n : r->held;
     if (memcmp(r->buffer, r->reader->begin, n) == 0 || (r->trusted != JOURNAL_FOREIGN && has_hole(r->buffer, r->held)))
         return 0;
-    return refuse(r, e);
+    return refuse_line(r, e);
 }
 
 static int read_more(struct recovery *r, ssize_t *got, struct err *e)
@@ -254,7 +254,7 @@ static int read_more(struct recovery *r, ssize_t *got, struct err *e)
         *got = pread(r->j->fd, r->buffer + r->held, r->capacity - r->held, r->offset + (int64_t)r->held);
     while (*got < 0 && errno == EINTR);
     if (*got < 0)
-        return ERR(e, ERR_IO, "--output %.200s: cannot read what is there: %s", r->j->path, strerror(errno));
+        return ERR(e, ERR_IO, "--output %.200s: cannot read the existing results: %s", r->j->path, strerror(errno));
     r->held += (size_t)*got;
     return 0;
 }

@@ -141,7 +141,7 @@ static void put_off(struct line *l, const json_t *request, const char *text)
         memcpy(l->text, text, l->bytes);
 }
 
-static void parse(struct line *l, const char *text, const struct line_rules *rules)
+static void parse_line(struct line *l, const char *text, const struct line_rules *rules)
 {
     struct task *j = l->task;
     json_t *object = protocol_json(text, l->bytes, "text", &j->error);
@@ -161,7 +161,7 @@ void line_check(struct line *l, const struct line_rules *rules)
     char *text = l->text;
     l->text = NULL;
     l->task->served = rules->served;
-    parse(l, text, rules);
+    parse_line(l, text, rules);
     free(text);
 }
 
@@ -196,7 +196,7 @@ struct line *line_open(const struct input_line *from, const char *file_name, con
     j->parsed = j->checked = true;
     j->served = rules->served;
     if (from->text != NULL)
-        parse(l, from->text, rules);
+        parse_line(l, from->text, rules);
     else
         (void)protocol_fail(&j->error, PROTOCOL_TOO_LARGE, "", "the line has more than %zu bytes",
                             INPUT_MAX_LINE_BYTES);

@@ -79,9 +79,9 @@ int manifest_check(const struct manifest *m, const char *output, struct err *e)
     return manifest_compare(output, "", m->previous, m->identity, e);
 }
 
-int64_t manifest_number(const struct manifest *m, const char *group, const char *key)
+int64_t manifest_number(const struct manifest *m, const char *part, const char *key)
 {
-    return json_integer_value(json_object_get(json_object_get(m->previous, group), key));
+    return json_integer_value(json_object_get(json_object_get(m->previous, part), key));
 }
 
 double manifest_real(const struct manifest *m, const char *key)

@@ -27,7 +27,7 @@ int manifest_check(const struct manifest *m, const char *output, struct err *e);
 int manifest_compare(const char *output, const char *prefix, const json_t *was, const json_t *is, struct err *e);
 
 /* A number of the earlier runs, 0 where there is none: manifest_number(m, "tokens", "prompt"). */
-int64_t manifest_number(const struct manifest *m, const char *group, const char *key);
+int64_t manifest_number(const struct manifest *m, const char *part, const char *key);
 double manifest_real(const struct manifest *m, const char *key);
 
 /* Bytes of the output that are known to be on disk. */

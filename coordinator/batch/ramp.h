@@ -40,7 +40,7 @@ void ramp_learn(struct ramp *r, const struct ramp_counts *now);
  * has to be over. A line for each replica always may: whether it fits by itself is said by pace.h. */
 bool ramp_allows(const struct ramp *r, const struct ramp_work *w, double share, double left);
 
-/* It has begun; it is over, with this many output tokens. */
+/* Work has begun; work has ended, with this many output tokens. */
 void ramp_begin(struct ramp *r, const struct ramp_work *w);
 void ramp_end(struct ramp *r, const struct ramp_work *w, double n_output);
 

@@ -57,7 +57,7 @@ static json_t *index_of(const struct inputs *in)
 }
 
 /* How the file has changed, in words that follow its name; "": not at all. */
-static int compare(const json_t *was, struct input_file *f, char *change, size_t bytes, struct err *e)
+static int compare_prefix(const json_t *was, struct input_file *f, char *change, size_t bytes, struct err *e)
 {
     struct prefix_change c;
     int fd = strcmp(f->path, "-") == 0 ? dup(STDIN_FILENO) : open(f->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -90,7 +90,7 @@ static int check_one(const json_t *was, struct inputs *in, const json_t *index, 
     else if (!json_is_object(read) || !S_ISREG(f->stat.st_mode))
         (void)snprintf(change, bytes, "is not a file that can be read again");
     else
-        return compare(read, f, change, bytes, e);
+        return compare_prefix(read, f, change, bytes, e);
     return 0;
 }
 

@@ -15,7 +15,7 @@ static json_t *id_of(const struct line *l)
 }
 
 /* "prompts.jsonl: line 3: top_p: found 7, expected ..." */
-static json_t *say(const struct line *l, const char *file_name)
+static json_t *say_error(const struct line *l, const char *file_name)
 {
     const struct protocol_error *error = &l->task->error;
     char text[sizeof error->message + sizeof error->field + 400];
@@ -29,7 +29,7 @@ static json_t *error_of(const struct line *l, const char *file_name, bool *good)
     const struct protocol_error *error = &l->task->error;
     json_t *object = json_object();
     reply_put(object, "code", json_integer(error->code), good);
-    reply_put(object, "message", say(l, file_name), good);
+    reply_put(object, "message", say_error(l, file_name), good);
     reply_put(object, "param", error->field[0] != '\0' ? reply_text(error->field) : json_null(), good);
     reply_put(object, "line", json_integer(l->number), good);
     return object;
@@ -62,6 +62,7 @@ static void put_plain_choice(json_t *object, const struct reply *r, const struct
     if (c->said != NULL)
         reply_put(object, "message", json_incref(c->said), good);
     reply_put(object, "finish_reason", reply_finish(c), good);
+    reply_put_failure(object, c, good);
     if (c->logprobs != NULL)
         reply_put(object, "logprobs", reply_logprobs(r->tokenizer, c->logprobs, c->n_tokens, c->n_top, false, good),
                   good);

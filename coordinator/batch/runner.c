@@ -48,7 +48,7 @@ static bool may_tell(struct runner *r)
 }
 
 /* The line's life is over. */
-static void finish(struct runner *r, struct line *l)
+static void finish_line(struct runner *r, struct line *l)
 {
     r->progress.n_open--;
     r->lines.open_bytes -= l->bytes;
@@ -60,7 +60,7 @@ static void finish(struct runner *r, struct line *l)
 void runner_leave(struct runner *r, struct line *l)
 {
     r->progress.n_left++;
-    finish(r, l);
+    finish_line(r, l);
 }
 
 static void note_result(struct runner *r, const struct line *l, const struct result_count *count, int64_t offset,
@@ -105,7 +105,7 @@ void runner_append(struct runner *r, struct line *l)
     free(text);
     if (e.code != ERR_NONE)
         runner_fail(r, &e);
-    finish(r, l);
+    finish_line(r, l);
 }
 
 static void engage(struct runner *r, struct line *l, int replica)
@@ -187,7 +187,7 @@ static void prepared(struct runner *r, struct line *l)
     }
 }
 
-/* A task that the engine has given back. Nobody but us cancels: such a one was told to stop. */
+/* A task that the engine has given back. Only this thread cancels: a cancelled task was told to stop. */
 static void returned(struct runner *r, struct line *l)
 {
     struct task *j = l->task;
@@ -291,7 +291,7 @@ static bool is_wanted(struct runner *r, const struct line *l, struct err *e)
     return entry->offset < 0;
 }
 
-static void admit(struct runner *r, const struct input_line *from, struct err *e)
+static void admit_line(struct runner *r, const struct input_line *from, struct err *e)
 {
     const char *file = inputs_name(&r->files.inputs, from->file);
     struct line *l = line_open(from, file, &r->lines.rules, ++r->lines.last_number, seconds_now());
@@ -303,7 +303,7 @@ static void admit(struct runner *r, const struct input_line *from, struct err *e
     r->progress.n_open++;
     r->lines.open_bytes += l->bytes;
     if (!is_wanted(r, l, e))
-        finish(r, l);
+        finish_line(r, l);
     else if (l->task->error.code != 0 || (runner_has_many(r) && !runner_hold(r, l)))
         runner_append(r, l);
     else if (runner_has_many(r))
@@ -326,7 +326,7 @@ static bool read_lines(struct runner *r)
         if (got == INPUT_END)
             r->progress.at_end = true;
         else if (got == INPUT_LINE && share_takes(&r->setup.share, (uint64_t)line.index))
-            admit(r, &line, &e);
+            admit_line(r, &line, &e);
         if (e.code != ERR_NONE)
             runner_fail(r, &e);
     }

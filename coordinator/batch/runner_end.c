@@ -147,12 +147,12 @@ void runner_note_steps(struct runner *r, bool decode)
     double seconds = 0;
     uint64_t n_steps = replicas_steps(&r->replicas, &seconds);
     const struct ramp_counts counts = {(double)(stats.n_prompt_tokens - stats.n_prompt_cached),
-                                       (double)stats.n_output_tokens, seconds / r->replicas.n_groups};
+                                       (double)stats.n_output_tokens, seconds / r->replicas.n_sets};
     pace_steps(&r->end.pace, n_steps, seconds, decode);
     ramp_learn(&r->end.ramp, &counts);
 }
 
-/* Lines wait in the engine for their turn, and meanwhile time passes. Those that have begun stay: they may be faster
+/* Lines wait in the engine for their turn, and meanwhile time passes. Lines that have begun stay: they may be faster
  * than it seems, and if not, they are cut at the limit. */
 static void withdraw_misfits(struct runner *r, double now)
 {

@@ -167,7 +167,7 @@ static void running(void *context)
     outlets_soon(&r->view.outlets);
 }
 
-/* It is loaded: those who wait are its users, and what made it has to be what made earlier results. */
+/* The model is loaded: waiting lines become its users, and its files must be those that made earlier results. */
 static void admit(void *context, int model)
 {
     struct runner *r = context;
@@ -181,8 +181,8 @@ static void admit(void *context, int model)
         runner_fail(r, &e);
 }
 
-/* It cannot be loaded: that is the result of all lines that name it. */
-static void refuse(void *context, int model, const struct protocol_error *why)
+/* The model cannot be loaded: all lines that name it get this error as their result. */
+static void refuse_held(void *context, int model, const struct protocol_error *why)
 {
     struct runner *r = context;
     for (struct line *l; (l = held_take(&r->lines.held, model)) != NULL;) {
@@ -216,7 +216,7 @@ static void reports(void *context)
 
 int runner_models_open(struct runner *r, struct err *e)
 {
-    const struct models_owner owner = {r, reports, running, admit, refuse, unloaded, hear_signal, ended};
+    const struct models_owner owner = {r, reports, running, admit, refuse_held, unloaded, hear_signal, ended};
     if (r->setup.models.n == 0)
         return 0;
     if (held_open(&r->lines.held, r->setup.models.n, e) != 0)

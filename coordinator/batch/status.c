@@ -1,6 +1,7 @@
 /* coordinator/batch/status.c - see status.h. */
 #include "coordinator/batch/status.h"
 #include "coordinator/batch/walltime.h"
+#include "coordinator/metrics/metrics_text.h"
 #include "protocol/reply_parts.h"
 
 #include <inttypes.h>
@@ -43,8 +44,8 @@ double status_joules_per_token(const struct status *s)
 }
 
 /* Appends to what is there; what does not fit is cut off. */
-static void add(char *text, size_t bytes, const char *format, ...) __attribute__((format(printf, 3, 4)));
-static void add(char *text, size_t bytes, const char *format, ...)
+static void add_words(char *text, size_t bytes, const char *format, ...) __attribute__((format(printf, 3, 4)));
+static void add_words(char *text, size_t bytes, const char *format, ...)
 {
     size_t used = strlen(text);
     va_list args;
@@ -58,10 +59,10 @@ static void add_time(const struct status *s, char *text, size_t bytes)
     char left[WALLTIME_TEXT_BYTES];
     double eta = status_eta(s);
     if (!isnan(eta))
-        add(text, bytes, ", %s to go", walltime_say(left, eta));
+        add_words(text, bytes, ", %s to go", walltime_say(left, eta));
     if (isfinite(s->walltime_left))
-        add(text, bytes, ", %s of the walltime left%s", walltime_say(left, s->walltime_left),
-            eta > s->walltime_left ? ": not all will be done" : "");
+        add_words(text, bytes, ", %s of the walltime left%s", walltime_say(left, s->walltime_left),
+                  eta > s->walltime_left ? ": not all will be done" : "");
 }
 
 /* The number in the output: the count of what is done includes earlier runs. */
@@ -73,35 +74,35 @@ static int64_t n_failed(const struct status *s)
 void status_line(const struct status *s, char *text, size_t bytes)
 {
     text[0] = '\0';
-    add(text, bytes, "%s%s%s%s: %.0f", state_names[s->state], s->cause[0] != '\0' ? " (" : "", s->cause,
-        s->cause[0] != '\0' ? ")" : "", finished(s));
+    add_words(text, bytes, "%s%s%s%s: %.0f", state_names[s->state], s->cause[0] != '\0' ? " (" : "", s->cause,
+              s->cause[0] != '\0' ? ")" : "", finished(s));
     if (!isnan(s->total))
-        add(text, bytes, " of %s%.0f", s->total_is_known ? "" : "about ", s->total);
-    add(text, bytes, " requests");
+        add_words(text, bytes, " of %s%.0f", s->total_is_known ? "" : "about ", s->total);
+    add_words(text, bytes, " requests");
     if (s->total > 0)
-        add(text, bytes, " (%.0f %%)", floor(100 * finished(s) / s->total));
+        add_words(text, bytes, " (%.0f %%)", floor(100 * finished(s) / s->total));
     if (n_failed(s) > 0)
-        add(text, bytes, ", %" PRId64 " failed", n_failed(s));
+        add_words(text, bytes, ", %" PRId64 " failed", n_failed(s));
     if (s->n_open > 0)
-        add(text, bytes, ", %" PRId64 " under way", s->n_open);
+        add_words(text, bytes, ", %" PRId64 " under way", s->n_open);
     if (s->n_left > 0)
-        add(text, bytes, ", %" PRId64 " left to the next run", s->n_left);
+        add_words(text, bytes, ", %" PRId64 " left to the next run", s->n_left);
     if (!isnan(s->speed.requests))
-        add(text, bytes, "; %.1f requests/s, %.0f + %.0f tokens/s in + out", s->speed.requests, s->speed.prompt_tokens,
-            s->speed.output_tokens);
+        add_words(text, bytes, "; %.1f requests/s, %.0f + %.0f tokens/s in + out", s->speed.requests,
+                  s->speed.prompt_tokens, s->speed.output_tokens);
     add_time(s, text, bytes);
     if (!isnan(status_joules_per_token(s)))
-        add(text, bytes, "; %.2f J/token", status_joules_per_token(s));
+        add_words(text, bytes, "; %.2f J/token", status_joules_per_token(s));
 }
 
 void status_note(const struct status *s, char *text, size_t bytes)
 {
     text[0] = '\0';
-    add(text, bytes, "%s", s->state == STATUS_DRAINING ? "draining" : "");
+    add_words(text, bytes, "%s", s->state == STATUS_DRAINING ? "draining" : "");
     if (n_failed(s) > 0)
-        add(text, bytes, "%s%" PRId64 " failed", text[0] != '\0' ? ", " : "", n_failed(s));
+        add_words(text, bytes, "%s%" PRId64 " failed", text[0] != '\0' ? ", " : "", n_failed(s));
     if (!isnan(s->speed.output_tokens))
-        add(text, bytes, "%s%.0f tokens/s", text[0] != '\0' ? ", " : "", s->speed.output_tokens);
+        add_words(text, bytes, "%s%.0f tokens/s", text[0] != '\0' ? ", " : "", s->speed.output_tokens);
     add_time(s, text, bytes);
 }
 
@@ -110,14 +111,14 @@ void status_comment(const struct status *s, char *text, size_t bytes)
     char left[WALLTIME_TEXT_BYTES];
     double eta = status_eta(s);
     text[0] = '\0';
-    add(text, bytes, "%s done=%.0f", state_names[s->state], finished(s));
+    add_words(text, bytes, "%s done=%.0f", state_names[s->state], finished(s));
     if (!isnan(s->total))
-        add(text, bytes, "/%s%.0f", s->total_is_known ? "" : "~", s->total);
-    add(text, bytes, " failed=%" PRId64, n_failed(s));
+        add_words(text, bytes, "/%s%.0f", s->total_is_known ? "" : "~", s->total);
+    add_words(text, bytes, " failed=%" PRId64, n_failed(s));
     if (!isnan(s->speed.output_tokens))
-        add(text, bytes, " tok/s=%.0f", s->speed.output_tokens);
+        add_words(text, bytes, " tok/s=%.0f", s->speed.output_tokens);
     if (!isnan(eta))
-        add(text, bytes, " eta=%s", walltime_say(left, eta));
+        add_words(text, bytes, " eta=%s", walltime_say(left, eta));
 }
 
 /* A number, or null for what is not known. */

@@ -120,7 +120,7 @@ struct deploy_decision {
 };
 struct deploy_decision deploy_next(struct deploy *d, double now);
 
-/* How what was decided has ended. */
+/* Reports of how a decision has ended. */
 void deploy_sized(struct deploy *d, int i, int64_t bytes, int units);
 void deploy_loaded(struct deploy *d, int i, double now);
 void deploy_failed(struct deploy *d, int i, double now); /* DEPLOY_OPEN or DEPLOY_LOAD; waiters leave by deploy_leave */
@@ -143,8 +143,8 @@ int deploy_line(const struct deploy *d);
 /* Has the last load of model i failed a moment ago? */
 bool deploy_failed_lately(const struct deploy *d, int i, double now);
 
-/* For tables of the same models on other ranks. Whoever waits for model i or wants it, does so in another table from
- * now on, for as long as before; what was opened for it here is to be closed. Nothing of it has been read here. */
+/* For tables of the same models on other ranks. Requests that wait for model i or want it do so in another table
+ * from now on, for as long as before; what was opened for it here is to be closed. Nothing of it has been read here. */
 void deploy_hand_over(struct deploy *from, struct deploy *to, int i, double now);
 /* An operator wants it no more, and nobody waits: it is not loaded, or goes as soon as it is. */
 void deploy_forgo(struct deploy *d, int i);

@@ -33,7 +33,7 @@ static struct deployment *at(const struct placement *p, int i, int set)
 
 /* ---- which set ---- */
 
-/* It is there to stay, or will be. */
+/* Whether the set has the model to stay, or will have it. */
 static bool holds(const struct placement *p, int i, int set)
 {
     const struct deployment *m = at(p, i, set);
@@ -75,7 +75,7 @@ static bool is_better(const struct merit *a, const struct merit *b)
 
 /* The best of the sets that do not hold it and have not failed to load it a moment ago, if it is as easy as this there;
  * -1: none is. */
-static int choose(const struct placement *p, int i, enum deploy_ease worst, double now)
+static int choose_set(const struct placement *p, int i, enum deploy_ease worst, double now)
 {
     int best = -1;
     struct merit merit = {0};
@@ -130,7 +130,7 @@ static int home(const struct placement *p, int i, double now)
     int set = waiting_set(p, i);
     set = set >= 0 ? set : loading_set(p, i);
     set = set >= 0 ? set : failed_set(p, i, now);
-    set = set >= 0 ? set : choose(p, i, DEPLOY_NEVER, now);
+    set = set >= 0 ? set : choose_set(p, i, DEPLOY_NEVER, now);
     return set >= 0 ? set : 0;
 }
 
@@ -139,7 +139,7 @@ static int home(const struct placement *p, int i, double now)
 /* All replicas are in use: one more, where that disturbs nobody. */
 static void spread(struct placement *p, int i, double now)
 {
-    int set = n_holding(p, i) < n_replicas(p, i) ? choose(p, i, DEPLOY_EVICTS, now) : -1;
+    int set = n_holding(p, i) < n_replicas(p, i) ? choose_set(p, i, DEPLOY_EVICTS, now) : -1;
     if (set >= 0)
         deploy_want(&p->set[set], i, now);
 }
@@ -193,7 +193,7 @@ void placement_want(struct placement *p, int i, double now)
 {
     if (n_holding(p, i) == 0) /* though it has failed a moment ago, perhaps, or never fits: then it is refused */
         deploy_want(&p->set[home(p, i, now)], i, now);
-    for (int set; n_holding(p, i) < n_replicas(p, i) && (set = choose(p, i, DEPLOY_BUSY, now)) >= 0;)
+    for (int set; n_holding(p, i) < n_replicas(p, i) && (set = choose_set(p, i, DEPLOY_BUSY, now)) >= 0;)
         deploy_want(&p->set[set], i, now);
 }
 
@@ -227,7 +227,7 @@ static int resettle(struct placement *p, int set, double now)
         (d->model[i].n_waiters == 0 && !d->model[i].wanted))
         return -1;
     bool never = deploy_ease(d, i, &cost) == DEPLOY_NEVER;
-    int to = choose(p, i, never ? DEPLOY_BUSY : DEPLOY_FREE, now);
+    int to = choose_set(p, i, never ? DEPLOY_BUSY : DEPLOY_FREE, now);
     if (to < 0)
         return -1;
     deploy_hand_over(d, &p->set[to], i, now);

@@ -9,3 +9,11 @@ void draft_counts_add(struct draft_counts *sum, const struct draft_counts *c)
     for (int i = 0; i < DRAFTS_MAX; i++)
         sum->n_accepted[i] += c->n_accepted[i];
 }
+
+int64_t draft_counts_accepted(const struct draft_counts *c)
+{
+    int64_t n = 0;
+    for (int i = 0; i < c->n_places; i++)
+        n += c->n_accepted[i];
+    return n;
+}

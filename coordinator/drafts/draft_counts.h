@@ -12,5 +12,7 @@ struct draft_counts {
 };
 
 void draft_counts_add(struct draft_counts *sum, const struct draft_counts *c);
+/* Drafts that were right and taken, at all places. */
+int64_t draft_counts_accepted(const struct draft_counts *c);
 
 #endif

@@ -29,7 +29,7 @@ static double rounds_seconds(const struct payoff *p, int n)
     return p->rounds.now > 0 ? costs_seconds(&p->rounds, n) : 0;
 }
 
-static int fastest(const struct payoff *p, const struct costs *steps, int n_decodes, int n_drafted, int most)
+static int fastest_number(const struct payoff *p, const struct costs *steps, int n_decodes, int n_drafted, int most)
 {
     double tokens = n_decodes, chance = 1, speed = tokens / costs_seconds(steps, n_decodes);
     int best = 0;
@@ -56,7 +56,7 @@ int payoff_choose(struct payoff *p, const struct costs *steps, int n_decodes, in
         return 0; /* the next step is without drafts, and measured */
     if (p->rest > 0)
         return --p->rest == 0 ? 1 : 0;
-    int best = fastest(p, steps, n_decodes, n_drafted, most);
+    int best = fastest_number(p, steps, n_decodes, n_drafted, most);
     p->pause = best > 0 ? 0 : p->pause == 0 ? PAUSE : p->pause < PAUSE_MAX ? 2 * p->pause : PAUSE_MAX;
     p->rest = p->pause;
     return best;

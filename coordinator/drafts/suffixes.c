@@ -31,7 +31,7 @@ struct suffixes {
     int32_t last; /* the state of the whole text */
 };
 
-static void begin(struct suffixes *x)
+static void begin_root(struct suffixes *x)
 {
     x->n = x->n_edges = 0;
     x->n_states = 1;
@@ -56,7 +56,7 @@ int suffixes_open(struct suffixes **out, int64_t n_tokens, struct err *e)
         suffixes_close(out);
         return -1;
     }
-    begin(x);
+    begin_root(x);
     return 0;
 }
 
@@ -79,7 +79,7 @@ static int32_t *bucket_of(const struct suffixes *x, int32_t from, int32_t token)
     return &x->bucket[(key ^ key >> 32) >> 16 & (x->n_buckets - 1)];
 }
 
-static struct edge *find(const struct suffixes *x, int32_t from, int32_t token)
+static struct edge *find_edge(const struct suffixes *x, int32_t from, int32_t token)
 {
     for (int32_t i = *bucket_of(x, from, token); i > 0; i = x->edge[i - 1].in_bucket)
         if (x->edge[i - 1].from == from && x->edge[i - 1].token == token)
@@ -106,7 +106,7 @@ static int32_t divide(struct suffixes *x, int32_t p, int32_t token, int32_t of)
     for (int32_t i = x->state[of].first; i >= 0; i = x->edge[i].next)
         connect(x, half, x->edge[i].token, x->edge[i].to);
     x->state[of].link = half;
-    for (struct edge *edge; p >= 0 && (edge = find(x, p, token)) != NULL && edge->to == of; p = x->state[p].link)
+    for (struct edge *edge; p >= 0 && (edge = find_edge(x, p, token)) != NULL && edge->to == of; p = x->state[p].link)
         edge->to = half;
     return half;
 }
@@ -119,7 +119,7 @@ static void renew_places(struct suffixes *x)
         x->state[at].place = x->n - 1;
 }
 
-static void append(struct suffixes *x, int32_t token)
+static void append_token(struct suffixes *x, int32_t token)
 {
     renew_places(x);
     int32_t p = x->last, now = x->n_states++;
@@ -127,7 +127,7 @@ static void append(struct suffixes *x, int32_t token)
     x->text[x->n++] = token;
     x->last = now;
     struct edge *edge = NULL;
-    for (; p >= 0 && (edge = find(x, p, token)) == NULL; p = x->state[p].link)
+    for (; p >= 0 && (edge = find_edge(x, p, token)) == NULL; p = x->state[p].link)
         connect(x, p, token, now);
     if (p < 0)
         return; /* link 0 */
@@ -138,7 +138,7 @@ static void append(struct suffixes *x, int32_t token)
 void suffixes_clear(struct suffixes *x)
 {
     memset(x->bucket, 0, x->n_buckets * sizeof *x->bucket);
-    begin(x);
+    begin_root(x);
 }
 
 int suffixes_room(const struct suffixes *x)
@@ -152,14 +152,14 @@ static void forget(struct suffixes *x)
     int from = x->n / 2, n = x->n - from;
     suffixes_clear(x);
     for (int i = 0; i < n; i++)
-        append(x, x->text[from + i]); /* which writes text[i], read before */
+        append_token(x, x->text[from + i]); /* which writes text[i], read before */
 }
 
 void suffixes_add(struct suffixes *x, int32_t token)
 {
     if (x->n == x->capacity)
         forget(x);
-    append(x, token);
+    append_token(x, token);
 }
 
 int suffixes_follow(const struct suffixes *x, int shortest, int longest, int n, int32_t *token, int *n_equal)
@@ -186,11 +186,11 @@ static int32_t match(const struct suffixes *x, const int32_t *text, int n, int *
     int32_t at = 0;
     *length = 0;
     for (int i = 0; i < n; i++) {
-        const struct edge *edge = text[i] >= 0 ? find(x, at, text[i]) : NULL;
+        const struct edge *edge = text[i] >= 0 ? find_edge(x, at, text[i]) : NULL;
         while (edge == NULL && at > 0) {
             at = x->state[at].link;
             *length = x->state[at].length;
-            edge = text[i] >= 0 ? find(x, at, text[i]) : NULL;
+            edge = text[i] >= 0 ? find_edge(x, at, text[i]) : NULL;
         }
         at = edge != NULL ? edge->to : 0;
         *length += edge != NULL;

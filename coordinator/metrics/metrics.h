@@ -1,11 +1,12 @@
-/* coordinator/metrics/metrics.h - the counters of server, replicas and ranks as Prometheus text. Names and buckets are
- * vLLM's where the meaning is the same; the split of a request's time is Triton's and SageMaker's. The I/O thread's. */
+/* coordinator/metrics/metrics.h - the counters of server, replicas and ranks (as text: metrics_text.h). Names and
+ * buckets are vLLM's where the meaning is the same; the split of a request's time is Triton's and SageMaker's. The I/O
+ * thread's. */
 #ifndef METRICS_METRICS_H
 #define METRICS_METRICS_H
 
-#include "coordinator/metrics/exposition.h"
 #include "coordinator/replicas/replicas.h"
 #include "coordinator/tasks/finished.h"
+#include "coordinator/tasks/histogram.h"
 
 /* lockstep_x{model_name=}; or, of what vLLM has too, vllm:x, and engine= among the labels. */
 enum metrics_names { METRICS_LOCKSTEP, METRICS_VLLM };
@@ -60,13 +61,5 @@ void metrics_count(struct metrics *m, const struct outcome *o, const struct prot
 
 /* The mean time of a request; 1 while there was none. */
 double metrics_mean_seconds(const struct metrics *m);
-
-/* Parts of it: what vLLM tells of replicas, what it does not, and every rank's steps. */
-void metrics_write_replicas(struct exposition *x, const struct metrics *m);
-void metrics_write_steps(struct exposition *x, const struct metrics *m);
-void metrics_write_ranks(struct exposition *x, const struct metrics *m);
-
-/* The whole text, appended to *out. */
-int metrics_write(const struct metrics *m, struct text_buffer *out, struct err *e);
 
 #endif

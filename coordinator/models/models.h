@@ -52,8 +52,8 @@ struct model_counts {
     uint64_t invocations, hits; /* requests; of these, whose model was loaded */
     uint64_t loads, unloads, failures;
     double waited, unpacking, loading, unloading; /* s: of requests for it; of its archive; until it was ready, gone */
-    int64_t freed;                                /* by the last unloading, in the device's own number */
-    struct load_phases phases;                    /* parts of `loading`, but for what is recorded later */
+    int64_t free_before, freed; /* bytes free before the last unloading, and more since, in the device's own number */
+    struct load_phases phases;  /* parts of `loading`, but for what is recorded later */
 };
 
 /* A model on one set of ranks. */
@@ -110,7 +110,10 @@ int models_set_of(const struct models *m, int replica);
 /* The number of this name, which may have ".tar.gz" or ".tar" behind it; -1: there is no such model. */
 int models_find(const struct models *m, const char *name);
 
-/* The thread's turn: take what opener and main thread say, do what the table decides. */
+/* The copy is closed, if it is opened. */
+void models_shut(struct models *m, struct model_copy *copy);
+
+/* models_life.c, the thread's turn: take what opener and main thread say, do what the table decides. */
 void models_take(struct models *m);
 void models_decide(struct models *m);
 
@@ -121,10 +124,11 @@ bool models_take_back(struct models *m, struct task *j);
 /* The loop runs: load what is pinned. */
 void models_start(struct models *m);
 
-/* Counts of every model that was asked for or loaded, appended to *out as Prometheus text; of one model: nothing. */
-void models_write_metrics(const struct models *m, struct text_buffer *out, struct err *e);
-
 /* The main threads are told to stop. */
 void models_stop(struct models *m);
+
+/* models_metrics.c: counts of every model that was asked for or loaded, appended to *out as Prometheus text; of one
+ * model: nothing. */
+void models_write_metrics(const struct models *m, struct text_buffer *out, struct err *e);
 
 #endif

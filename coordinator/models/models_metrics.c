@@ -34,6 +34,8 @@ VALUE(loading, c->loading)
 VALUE(unpacking, c->unpacking)
 VALUE(unloads, c->unloads)
 VALUE(unloading, c->unloading)
+VALUE(free_before, c->free_before)
+VALUE(free_after, c->free_before + c->freed)
 VALUE(failures, c->failures)
 VALUE(is_loaded, d.n_ready)
 VALUE(held, d.n_held > 0 ? d.bytes : 0)
@@ -77,6 +79,9 @@ static const struct figure figures[] = {
     {"model_unloads_total", "counter", "Times that it was unloaded.", NULL, 1, unloads},
     {"model_unload_seconds_total", "counter", "From the decision until its memory was free.", "ModelUnloadingTime", 1e6,
      unloading},
+    {"model_unload_free_before_bytes", "gauge", "Free on rank 0's device before the last unloading.", NULL, 1,
+     free_before},
+    {"model_unload_free_after_bytes", "gauge", "Free there after it.", NULL, 1, free_after},
     {"model_load_failures_total", "counter", "Loads that failed or were refused.", NULL, 1, failures},
     {"model_loaded", "gauge", "Sets of ranks on which requests for it run.", NULL, 1, is_loaded},
     {"model_bytes", "gauge", "Memory that it holds on a rank, beside keys and values.", NULL, 1, held},
@@ -198,8 +203,8 @@ static void write_arena(struct exposition *x, const struct models *m)
     double unit = (double)m->setup.unit_bytes;
     write_total(x, "models_kv_memory_bytes", unit * m->setup.deploy.units,
                 "For keys and values of all models on a rank.");
-    write_total(x, "models_kv_free_bytes", unit * units_free(m), "Of these, no model holds them.");
-    write_total(x, "models_kv_unit_bytes", unit, "In so much they go from model to model.");
+    write_total(x, "models_kv_free_bytes", unit * units_free(m), "Of these, those that no model holds.");
+    write_total(x, "models_kv_unit_bytes", unit, "Bytes of the units that move from model to model.");
 }
 
 void models_write_metrics(const struct models *m, struct text_buffer *out, struct err *e)

@@ -116,7 +116,7 @@ int curve_keys(const struct curve *c, struct zmtp_keys *keys, struct err *e)
 }
 
 /* Version, request id, domain, address, identity, mechanism, credentials: a reply repeats the first two. */
-static bool answer(struct curve *c)
+static bool answer_zap(struct curve *c)
 {
     zmq_msg_t frame[ZAP_FRAMES];
     int n = 0, more = 1;
@@ -145,7 +145,7 @@ static bool answer(struct curve *c)
 
 void curve_answer(struct curve *c)
 {
-    while (answer(c))
+    while (answer_zap(c))
         continue;
 }
 

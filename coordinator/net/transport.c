@@ -3,12 +3,10 @@
 #include "base/clock.h"
 #include "base/endpoint.h"
 #include "base/log.h"
+#include "coordinator/net/channel.h"
 #include "coordinator/net/listener.h"
-#include "coordinator/net/parcels.h"
 
 #include <errno.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -29,18 +27,6 @@
 #define HANDSHAKE_SECONDS 30.0 /* as long as clients wait: on a busy machine a thousand begin at once */
 #define REST_SECONDS      0.1  /* of the listener, when it can take nobody */
 #define SPARE_DESCRIPTORS 64   /* for everything else that this process opens */
-
-struct channel {
-    int fd; /* -1: it has ended */
-    int n_lists;
-    uint64_t number;
-    struct zmtp zmtp;
-    size_t pending; /* its part of transport.pending */
-    double born, heard;
-    struct parcels out;
-    bool ready, dirty, awaits_room, was_open;
-    struct channel *next_ready, *next_dirty, *next_gone;
-};
 
 int transport_context(struct transport *t, struct err *e)
 {
@@ -65,147 +51,6 @@ int transport_check(const char *endpoint, bool curve, bool insecure, struct err 
                "--endpoint %.200s: %s could connect; expected --curve (or --insecure), or a loopback "
                "address or ipc://PATH",
                endpoint, ipc ? "every user of this host" : "other hosts");
-}
-
-/* ---- lists ---- */
-
-static void leave_list(struct channel *c)
-{
-    if (--c->n_lists == 0 && c->fd < 0)
-        free(c);
-}
-
-static void add_ready(struct transport *t, struct channel *c)
-{
-    if (c->ready)
-        return;
-    c->ready = true;
-    c->n_lists++;
-    c->next_ready = NULL;
-    if (t->ready_last != NULL)
-        t->ready_last->next_ready = c;
-    else
-        t->ready_first = c;
-    t->ready_last = c;
-}
-
-static void add_dirty(struct transport *t, struct channel *c)
-{
-    if (c->dirty)
-        return;
-    c->dirty = true;
-    c->n_lists++;
-    c->next_dirty = t->dirty;
-    t->dirty = c;
-}
-
-static struct channel *find(const struct transport *t, const struct channel_name *channel)
-{
-    struct channel *c = channel->fd >= 0 && channel->fd < t->n_fds ? t->by_fd[channel->fd] : NULL;
-    return c != NULL && c->number == channel->number ? c : NULL;
-}
-
-/* ---- a channel's life ---- */
-
-/* Unread data of the client would make the kernel discard the last data sent to it. */
-static void hang_up(int fd)
-{
-    char waste[4096];
-    (void)shutdown(fd, SHUT_WR);
-    for (int i = 0; i < 16 && recv(fd, waste, sizeof waste, MSG_DONTWAIT) > 0; i++)
-        continue;
-    (void)close(fd);
-}
-
-static void end_channel(struct transport *t, struct channel *c)
-{
-    if (c->fd < 0)
-        return;
-    c->was_open = c->zmtp.state == ZMTP_OPEN;
-    t->by_fd[c->fd] = NULL;
-    hang_up(c->fd);
-    c->fd = -1;
-    t->n_connections--;
-    t->pending -= c->pending;
-    parcels_free(&c->out);
-    zmtp_close(&c->zmtp);
-    c->n_lists++;
-    c->next_gone = t->gone;
-    t->gone = c;
-}
-
-static int watch_room(const struct transport *t, struct channel *c, bool for_room)
-{
-    struct epoll_event what = {.events = EPOLLIN | EPOLLRDHUP | (for_room ? EPOLLOUT : 0), .data.fd = c->fd};
-    c->awaits_room = for_room;
-    return epoll_ctl(t->poll, EPOLL_CTL_MOD, c->fd, &what);
-}
-
-/* Greeting, handshake, answers to heartbeats: in the order in which they were made, since sealed frames are
- * numbered. */
-static int take_protocol_bytes(struct transport *t, struct channel *c)
-{
-    struct zmtp *z = &c->zmtp;
-    if (z->n_out == 0)
-        return 0;
-    if (parcels_add(&c->out, z->out, z->n_out) == NULL)
-        return -1;
-    z->out = NULL;
-    z->n_out = z->out_capacity = 0;
-    add_dirty(t, c);
-    return 0;
-}
-
-static int keep_channel(struct transport *t, struct channel *c)
-{
-    struct epoll_event what = {.events = EPOLLIN | EPOLLRDHUP, .data.fd = c->fd};
-    if (c->fd >= t->n_fds) {
-        int n = 2 * c->fd + 64;
-        struct channel **more = realloc(t->by_fd, (size_t)n * sizeof(struct channel *));
-        if (more == NULL)
-            return -1;
-        memset(more + t->n_fds, 0, (size_t)(n - t->n_fds) * sizeof(struct channel *));
-        t->by_fd = more;
-        t->n_fds = n;
-    }
-    if (epoll_ctl(t->poll, EPOLL_CTL_ADD, c->fd, &what) != 0)
-        return -1;
-    t->by_fd[c->fd] = c;
-    t->n_connections++;
-    return 0;
-}
-
-/* A lost host is noticed by the kernel; a client that is stopped, by the heartbeats that it promised. */
-static void set_options(const struct transport *t, int fd)
-{
-    static const int options[][3] = {
-        {SOL_SOCKET, SO_KEEPALIVE, 1},   {IPPROTO_TCP, TCP_KEEPIDLE, 1}, /* s of silence, then */
-        {IPPROTO_TCP, TCP_KEEPCNT, 3},                                   /* probes, */
-        {IPPROTO_TCP, TCP_KEEPINTVL, 1}, {IPPROTO_TCP, TCP_NODELAY, 1},
-    };
-    for (size_t i = 0; i < sizeof options / sizeof options[0] && !t->is_ipc; i++)
-        (void)setsockopt(fd, options[i][0], options[i][1], &options[i][2], sizeof(int));
-}
-
-static void open_channel(struct transport *t, int fd)
-{
-    struct channel *c = calloc(1, sizeof *c);
-    if (c == NULL) {
-        (void)close(fd);
-        return;
-    }
-    c->fd = fd;
-    c->number = ++t->last_number;
-    c->born = c->heard = seconds_now();
-    set_options(t, fd);
-    zmtp_open(&c->zmtp, t->has_curve ? &t->keys : NULL, t->max_bytes);
-    if (keep_channel(t, c) != 0) {
-        (void)close(fd);
-        zmtp_close(&c->zmtp);
-        free(c);
-    } else if (take_protocol_bytes(t, c) != 0) {
-        end_channel(t, c);
-    }
 }
 
 /* ---- listening ---- */
@@ -234,7 +79,7 @@ static void accept_clients(struct transport *t)
         int fd =
             t->n_connections < t->max_descriptors ? accept4(t->listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC) : -2;
         if (fd >= 0) {
-            (t->n_connections < t->max_connections ? open_channel : turn_away)(t, fd);
+            (t->n_connections < t->max_connections ? channel_open : turn_away)(t, fd);
             continue;
         }
         if (fd == -2 || errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)
@@ -266,7 +111,7 @@ static void bound_pending(struct transport *t)
                 largest = t->by_fd[fd];
         if (largest == NULL)
             return;
-        end_channel(t, largest);
+        channel_end(t, largest);
     }
 }
 
@@ -276,7 +121,7 @@ static void read_channel(struct transport *t, struct channel *c, double now)
     size_t most = zmtp_wanted(&c->zmtp) + READ_FEW_BYTES;
     ssize_t n = recv(c->fd, buffer, most < sizeof buffer ? most : sizeof buffer, MSG_DONTWAIT);
     if (n == 0 || (n < 0 && errno != EAGAIN && errno != EINTR)) {
-        end_channel(t, c);
+        channel_end(t, c);
         return;
     }
     if (n < 0)
@@ -284,13 +129,13 @@ static void read_channel(struct transport *t, struct channel *c, double now)
     c->heard = now;
     c->zmtp.congested = c->out.first != NULL;
     bool good = zmtp_feed(&c->zmtp, buffer, (size_t)n) == 0;
-    good = take_protocol_bytes(t, c) == 0 && good;
+    good = channel_take_protocol_bytes(t, c) == 0 && good;
     count_pending(t, c);
     if (!good) {
         transport_flush(t); /* why it is refused */
-        end_channel(t, c);
+        channel_end(t, c);
     } else if (c->zmtp.first != NULL) {
-        add_ready(t, c);
+        channel_add_ready(t, c);
     }
     bound_pending(t);
 }
@@ -302,9 +147,9 @@ static void serve(struct transport *t, const struct epoll_event *event, double n
     if (c == NULL)
         return;
     if ((event->events & EPOLLOUT) != 0)
-        add_dirty(t, c);
+        channel_add_dirty(t, c);
     if ((event->events & (EPOLLERR | EPOLLHUP | EPOLLRDHUP)) != 0)
-        end_channel(t, c);
+        channel_end(t, c);
     else if ((event->events & EPOLLIN) != 0 && !c->ready)
         read_channel(t, c, now);
 }
@@ -327,7 +172,7 @@ static void sweep(struct transport *t, double now)
             continue;
         bool late = c->zmtp.state != ZMTP_OPEN && now - c->born > HANDSHAKE_SECONDS;
         if (late || (c->zmtp.ttl_ms > 0 && is_silent(c, now, 1e-3 * c->zmtp.ttl_ms)))
-            end_channel(t, c);
+            channel_end(t, c);
     }
 }
 
@@ -370,9 +215,9 @@ bool transport_receive(struct transport *t, struct incoming *to)
             count_pending(t, c);
             *to = (struct incoming){.channel = {c->number, c->fd}, .delimiter = m->delimiter, .n_frames = m->n_frames};
             if (c->zmtp.first != NULL)
-                add_ready(t, c);
+                channel_add_ready(t, c);
         }
-        leave_list(c);
+        channel_leave_list(c);
     }
     if (m == NULL)
         return false;
@@ -396,38 +241,38 @@ static bool write_channel(struct transport *t, struct channel *c)
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0 && errno == EAGAIN)
-            return c->awaits_room || watch_room(t, c, true) == 0;
+            return c->awaits_room || channel_watch_room(t, c, true) == 0;
         if (n < 0)
             return false;
         parcels_pass(&c->out, (size_t)n);
     }
-    return !c->awaits_room || watch_room(t, c, false) == 0;
+    return !c->awaits_room || channel_watch_room(t, c, false) == 0;
 }
 
 void transport_flush(struct transport *t)
 {
-    for (struct channel *c; (c = t->dirty) != NULL; leave_list(c)) {
+    for (struct channel *c; (c = t->dirty) != NULL; channel_leave_list(c)) {
         t->dirty = c->next_dirty;
         c->dirty = false;
         if (c->fd >= 0 && !write_channel(t, c))
-            end_channel(t, c);
+            channel_end(t, c);
     }
 }
 
 enum sent transport_send(struct transport *t, const struct channel_name *channel, bool delimiter, char *text,
                          size_t bytes)
 {
-    struct channel *c = find(t, channel);
+    struct channel *c = channel_find(t, channel);
     unsigned char *body = NULL;
     size_t n_body = 0;
     if (c == NULL)
         return SENT_GONE;
     if (c->out.bytes > SEND_BYTES)
         return SENT_LATER;
-    struct parcel *p = take_protocol_bytes(t, c) == 0 ? parcels_add(&c->out, NULL, 0) : NULL;
+    struct parcel *p = channel_take_protocol_bytes(t, c) == 0 ? parcels_add(&c->out, NULL, 0) : NULL;
     size_t n_head = p != NULL ? zmtp_reply(&c->zmtp, delimiter, text, bytes, p->head, &body, &n_body) : 0;
     if (n_head == 0) { /* out of memory: a reply is not lost in silence */
-        end_channel(t, c);
+        channel_end(t, c);
         return SENT_GONE;
     }
     if (body != (unsigned char *)text)
@@ -436,20 +281,20 @@ enum sent transport_send(struct transport *t, const struct channel_name *channel
     p->body = body;
     p->n_body = n_body;
     c->out.bytes += n_body;
-    add_dirty(t, c);
+    channel_add_dirty(t, c);
     return SENT;
 }
 
 bool transport_connected(const struct transport *t, const struct channel_name *channel)
 {
-    return find(t, channel) != NULL;
+    return channel_find(t, channel) != NULL;
 }
 
 void transport_disconnect(struct transport *t, const struct channel_name *channel)
 {
-    struct channel *c = find(t, channel);
+    struct channel *c = channel_find(t, channel);
     if (c != NULL)
-        end_channel(t, c);
+        channel_end(t, c);
 }
 
 enum happening transport_happening(struct transport *t, struct channel_name *channel)
@@ -457,11 +302,10 @@ enum happening transport_happening(struct transport *t, struct channel_name *cha
     struct channel *c = t->gone;
     if (c == NULL)
         return HAPPENING_NONE;
-    /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): leave_list() frees a channel that is in no list; this one is */
     enum happening what = c->was_open ? HAPPENING_GONE : HAPPENING_REFUSED;
     *channel = (struct channel_name){c->number, -1};
     t->gone = c->next_gone;
-    leave_list(c);
+    channel_leave_list(c);
     return what;
 }
 
@@ -506,7 +350,6 @@ void transport_unlink(const struct transport *t)
 static bool has_parcels(const struct transport *t)
 {
     for (int fd = 0; fd < t->n_fds; fd++)
-        /* NOLINTNEXTLINE(clang-analyzer-unix.Malloc): leave_list() frees a channel that has no descriptor any more */
         if (t->by_fd[fd] != NULL && t->by_fd[fd]->out.first != NULL)
             return true;
     return false;
@@ -518,7 +361,7 @@ static void linger(struct transport *t, double seconds)
     for (double until = seconds_now() + seconds; has_parcels(t) && seconds_now() < until;) {
         for (int fd = 0; fd < t->n_fds; fd++)
             if (t->by_fd[fd] != NULL && t->by_fd[fd]->out.first != NULL)
-                add_dirty(t, t->by_fd[fd]);
+                channel_add_dirty(t, t->by_fd[fd]);
         transport_flush(t);
         if (has_parcels(t))
             (void)nanosleep(&pause, NULL);
@@ -531,7 +374,7 @@ static void close_channels(struct transport *t)
     struct incoming m;
     for (int fd = 0; fd < t->n_fds; fd++)
         if (t->by_fd[fd] != NULL)
-            end_channel(t, t->by_fd[fd]);
+            channel_end(t, t->by_fd[fd]);
     transport_flush(t);
     while (transport_receive(t, &m))
         (void)zmq_msg_close(&m.body);

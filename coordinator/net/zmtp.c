@@ -69,7 +69,7 @@ static int put_greeting(struct zmtp *z)
 
 /* ---- the handshake ---- */
 
-static int refuse(struct zmtp *z)
+static int refuse_peer(struct zmtp *z)
 {
     z->state = ZMTP_REFUSED;
     return -1;
@@ -81,7 +81,7 @@ static int take_greeting(struct zmtp *z)
     char theirs[21] = "";
     memcpy(theirs, z->head + MECHANISM_AT, 20);
     if (z->head[VERSION_AT] < 3 || strcmp(theirs, mechanism) != 0)
-        return refuse(z);
+        return refuse_peer(z);
     z->state = ZMTP_HANDSHAKE;
     z->n_head = 0;
     return 0;
@@ -116,7 +116,7 @@ static int shake_plain(struct zmtp *z, const unsigned char *command, size_t n)
     unsigned char ready[sizeof name + sizeof metadata];
     if (n < sizeof name || memcmp(command, name, sizeof name) != 0 ||
         !good_metadata(command + sizeof name, n - sizeof name))
-        return refuse(z);
+        return refuse_peer(z);
     memcpy(ready, name, sizeof name);
     memcpy(ready + sizeof name, metadata, sizeof metadata);
     z->state = ZMTP_OPEN;
@@ -132,12 +132,12 @@ static int shake_curve(struct zmtp *z, unsigned char *command, size_t n)
     if (z->curve.state == CURVE_HELLO)
         return zmtp_curve_hello(&z->curve, z->keys, command, n, reply) == 0
                    ? put_frame(z, FLAG_COMMAND, reply, sizeof reply)
-                   : refuse(z);
+                   : refuse_peer(z);
     int found = zmtp_curve_initiate(&z->curve, z->keys, command, n, &theirs, &n_theirs);
     if (found > 0) /* said in clear, as ZAP's 400 is: lockstep-client tells it from a server that is gone */
         (void)put_frame(z, FLAG_COMMAND, unknown, sizeof unknown);
     if (found != 0 || !good_metadata(theirs, n_theirs))
-        return refuse(z);
+        return refuse_peer(z);
     z->state = ZMTP_OPEN;
     return put_frame(z, FLAG_COMMAND, ready, zmtp_curve_ready(&z->curve, metadata, sizeof metadata, ready));
 }
@@ -158,7 +158,7 @@ static int take_command(struct zmtp *z, const unsigned char *command, size_t n)
 {
     unsigned char pong[5 + MAX_CONTEXT] = "\4PONG";
     if (n < 7 || memcmp(command, "\4PING", 5) != 0)
-        return n > 0 && n > command[0] ? 0 : refuse(z);
+        return n > 0 && n > command[0] ? 0 : refuse_peer(z);
     size_t context = n - 7 < MAX_CONTEXT ? n - 7 : MAX_CONTEXT;
     z->ttl_ms = 100 * (command[5] << 8 | command[6]);
     memcpy(pong + 5, command + 7, context);
@@ -172,7 +172,7 @@ static int take_part(struct zmtp *z, unsigned char *at, size_t n, bool more)
 {
     struct zmtp_message *m = z->message;
     if (m == NULL && (m = z->message = calloc(1, sizeof *m)) == NULL)
-        return refuse(z);
+        return refuse_peer(z);
     if (m->n_frames == 0 && !m->delimiter && n == 0 && more) {
         m->delimiter = true;
     } else if (m->n_frames++ == 0 && n > 0) {
@@ -183,10 +183,10 @@ static int take_part(struct zmtp *z, unsigned char *at, size_t n, bool more)
         z->capacity = 0;
     }
     if (m->n_frames > ZMTP_MAX_FRAMES)
-        return refuse(z);
+        return refuse_peer(z);
     z->message_bytes += n;
     if (more)
-        return z->message_bytes > z->max_bytes ? refuse(z) : 0;
+        return z->message_bytes > z->max_bytes ? refuse_peer(z) : 0;
     if (z->last != NULL)
         z->last->next = m;
     else
@@ -204,12 +204,12 @@ static int take_frame(struct zmtp *z)
     size_t n = z->length;
     bool command = (z->flags & FLAG_COMMAND) != 0, more = (z->flags & FLAG_MORE) != 0;
     if (z->state == ZMTP_HANDSHAKE && !command)
-        return refuse(z);
+        return refuse_peer(z);
     if (z->state == ZMTP_HANDSHAKE)
         return z->keys != NULL ? shake_curve(z, at, n) : shake_plain(z, at, n);
     if (z->keys != NULL) {
         if (zmtp_curve_open(&z->curve, at, n, &flags, &at, &n) != 0)
-            return refuse(z);
+            return refuse_peer(z);
         command = (flags & SEALED_COMMAND) != 0;
         more = (flags & SEALED_MORE) != 0;
     }
@@ -227,7 +227,7 @@ static int begin_frame(struct zmtp *z)
     uint64_t most = z->state == ZMTP_OPEN && !command ? z->max_bytes - z->message_bytes + box : ZMTP_MAX_COMMAND;
     if ((z->head[0] & ~(FLAG_MORE | FLAG_LONG | FLAG_COMMAND)) != 0 || (command && (z->head[0] & FLAG_MORE) != 0) ||
         length > most)
-        return refuse(z);
+        return refuse_peer(z);
     z->flags = z->head[0];
     z->length = (size_t)length;
     z->n_body = 0;
@@ -258,7 +258,7 @@ static int feed_head(struct zmtp *z, const unsigned char **at, size_t *n)
         *n -= take;
     }
     if (z->state == ZMTP_GREETING && bad_signature(z))
-        return refuse(z);
+        return refuse_peer(z);
     if (z->n_head < head_needed(z))
         return 0;
     return z->state == ZMTP_GREETING ? take_greeting(z) : begin_frame(z);
@@ -273,7 +273,7 @@ static int grow_body(struct zmtp *z, size_t wanted)
     capacity = capacity > z->length && z->length >= wanted ? z->length : capacity;
     unsigned char *more = realloc(z->body, capacity);
     if (more == NULL)
-        return refuse(z);
+        return refuse_peer(z);
     z->body = more;
     z->capacity = capacity;
     return 0;
@@ -313,7 +313,7 @@ int zmtp_feed(struct zmtp *z, const void *data, size_t n)
         return -1;
     while (n > 0 || (z->in_body && z->n_body == z->length)) {
         if ((z->in_body ? feed_body(z, &at, &n) : feed_head(z, &at, &n)) != 0)
-            return refuse(z);
+            return refuse_peer(z);
     }
     return 0;
 }

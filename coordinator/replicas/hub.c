@@ -38,7 +38,7 @@ static struct task *find_task(void *replica, uint64_t number, bool take)
 /* ---- a replica that is lost ---- */
 
 /* In words, with its ranks. */
-static void fail(struct hub *h, int replica, enum err_code code, const char *what)
+static void fail_replica(struct hub *h, int replica, enum err_code code, const char *what)
 {
     struct err e = {0};
     const struct hub_replica *g = &h->replica[replica];
@@ -122,7 +122,7 @@ static void keep_time(struct hub *h)
             lose(h, i, why);
         }
         if (g->lost >= LINK_PATIENCE) {
-            fail(h, i, ERR_COMM, g->why);
+            fail_replica(h, i, ERR_COMM, g->why);
             post_end(h, i);
         }
     }
@@ -130,7 +130,7 @@ static void keep_time(struct hub *h)
 
 /* ---- messages ---- */
 
-static void greet(struct hub *h, int replica, const struct wire_out *m, int fd)
+static void greet_leader(struct hub *h, int replica, const struct wire_out *m, int fd)
 {
     struct hub_replica *g = &h->replica[replica];
     struct wire_in in = {m->data + 2, m->bytes - 2, NULL};
@@ -154,7 +154,7 @@ static void take_report(struct hub *h, int replica, int place, const struct wire
     const struct report_rules rules = {g->vocab[place], h->replica_size, find_task, g};
     struct report *r = report_decode(m->data + 1, m->bytes - 1, &rules, seconds_now(), &e);
     if (r == NULL) {
-        fail(h, replica, e.code, e.text);
+        fail_replica(h, replica, e.code, e.text);
         return;
     }
     g->ended = g->ended || (g->control == NULL && r->ended); /* of several models each ends when it goes */
@@ -167,7 +167,7 @@ static void take_word(struct hub *h, int replica, const struct wire_out *m)
     struct err e = {0};
     struct model_word *w = model_word_decode(m->data + 1, m->bytes - 1, h->n_places, &e);
     if (w == NULL) {
-        fail(h, replica, e.code, e.text);
+        fail_replica(h, replica, e.code, e.text);
         return;
     }
     g->ended = g->ended || w->kind == MODEL_ENDED;
@@ -183,11 +183,11 @@ static void take_message(struct hub *h, const char *id, const struct wire_out *m
         return;
     h->replica[replica].silent = 0;
     if (m->failed)
-        fail(h, (int)replica, ERR_MEMORY, "out of host memory for a report");
+        fail_replica(h, (int)replica, ERR_MEMORY, "out of host memory for a report");
     else if (m->data[0] >= h->n_places)
-        fail(h, (int)replica, ERR_COMM, "a message of a place that is not there");
+        fail_replica(h, (int)replica, ERR_COMM, "a message of a place that is not there");
     else if (m->data[1] == LINK_HELLO)
-        greet(h, (int)replica, m, fd);
+        greet_leader(h, (int)replica, m, fd);
     else if (m->data[1] == LINK_MODEL_WORD && h->replica[replica].control != NULL)
         take_word(h, (int)replica, m);
     else if (m->data[1] != LINK_BEAT)
@@ -220,7 +220,7 @@ static void send_order(struct hub *h, int replica, struct wire_out *w)
     bool lacks_memory = w->failed;
     (void)snprintf(id, sizeof id, "%d", replica);
     if (!link_send(h->router, id, w) && lacks_memory)
-        fail(h, replica, ERR_MEMORY, "out of host memory for an order");
+        fail_replica(h, replica, ERR_MEMORY, "out of host memory for an order");
 }
 
 static void pass_order(struct hub *h, int replica, int place, struct order *o)
@@ -334,7 +334,7 @@ static int open_sockets(struct hub *h, struct link_card *card, bool local, struc
     return link_addresses(card, local, e);
 }
 
-static int open_groups(struct hub *h, void *const *control, int vocab, struct err *e)
+static int open_sets(struct hub *h, void *const *control, int vocab, struct err *e)
 {
     h->replica = err_calloc(e, (unsigned long)h->n_replicas, sizeof *h->replica, "replicas");
     for (int i = 0; h->replica != NULL && i < h->n_replicas; i++) {
@@ -356,7 +356,7 @@ int hub_open(struct hub *h, const struct replicas *replicas, void *const *contro
     h->replica_size = card->replica_size;
     h->n_places = replicas->n / card->n_replicas;
     h->replicas = replicas;
-    if (open_groups(h, control, card->vocab, e) != 0 || open_sockets(h, card, local, e) != 0)
+    if (open_sets(h, control, card->vocab, e) != 0 || open_sockets(h, card, local, e) != 0)
         return -1;
     link_pulse_open(&h->pulse, card->timeout);
     if (pthread_create(&h->thread, NULL, run_hub, h) != 0)

@@ -1,6 +1,6 @@
-/* coordinator/replicas/hub.h - rank 0's end of the links: a thread between the mailboxes of the groups of ranks that
+/* coordinator/replicas/hub.h - rank 0's end of the links: a thread between the mailboxes of the sets of ranks that
  * run elsewhere and their leaders. Orders go out as bytes, reports come in; the tasks themselves stay here, and whoever
- * posted them cannot tell such a group from the one of this process. A group runs one model, or has places for several
+ * posted them cannot tell such a set from the one of this process. A set runs one model, or has places for several
  * that come and go by orders of their own. */
 #ifndef REPLICAS_HUB_H
 #define REPLICAS_HUB_H
@@ -10,10 +10,10 @@
 
 #include <pthread.h>
 
-struct hub_replica { /* a group of ranks */
+struct hub_replica { /* a set of ranks */
     void *control;   /* borrowed: mailbox of orders about models; NULL: it has one */
     int *vocab;      /* [n_places] of what runs there; 0: nothing that we know */
-    void *tasks;     /* of tsearch(3), by number: what the group has */
+    void *tasks;     /* of tsearch(3), by number: what the set has */
     char host[LINK_HOST_BYTES];
     bool connected, ended;
     int fd;        /* of the connection */
@@ -23,7 +23,7 @@ struct hub_replica { /* a group of ranks */
 };
 
 struct hub {
-    int n_replicas, replica_size, n_places; /* n_places: of a group */
+    int n_replicas, replica_size, n_places; /* n_places: of a set */
     const struct replicas *replicas;        /* borrowed */
     struct hub_replica *replica;            /* [n_replicas], the first one is of no use */
     void *context, *router, *monitor;

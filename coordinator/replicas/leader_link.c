@@ -15,7 +15,7 @@
 #define HELLO_MS  30000 /* a busy machine, many leaders at once */
 #define LINGER_MS 5000  /* for the last report */
 
-static void fail(struct leader_link *l, enum err_code code, const char *what)
+static void fail_link(struct leader_link *l, enum err_code code, const char *what)
 {
     struct err e = {0};
     ERR(&e, code, "the link to rank 0: %s", what);
@@ -29,7 +29,7 @@ static void take_order(struct leader_link *l, int place, const void *data, size_
     struct err e = {0};
     struct order *o = order_decode(data, bytes, &l->place[place].rules, seconds_now(), &e);
     if (o == NULL) {
-        fail(l, e.code, e.text);
+        fail_link(l, e.code, e.text);
         return;
     }
     l->told_to_stop = l->told_to_stop || o->kind == ORDER_STOP;
@@ -41,7 +41,7 @@ static void take_model_order(struct leader_link *l, const void *data, size_t byt
     struct err e = {0};
     struct model_order *o = model_order_decode(data, bytes, l->n_places, &e);
     if (o == NULL) {
-        fail(l, e.code, e.text);
+        fail_link(l, e.code, e.text);
         return;
     }
     l->told_to_stop = l->told_to_stop || o->kind == MODEL_STOP;
@@ -53,9 +53,9 @@ static void take_model_order(struct leader_link *l, const void *data, size_t byt
 static void take_message(struct leader_link *l, const struct wire_out *m)
 {
     if (m->failed)
-        fail(l, ERR_MEMORY, "out of host memory for an order");
+        fail_link(l, ERR_MEMORY, "out of host memory for an order");
     else if (m->bytes < 2 || m->data[0] >= l->n_places)
-        fail(l, ERR_COMM, "an order for a place that is not there");
+        fail_link(l, ERR_COMM, "an order for a place that is not there");
     else if (m->data[1] == LINK_MODEL_ORDER && l->control[0] != NULL)
         take_model_order(l, m->data + 1, m->bytes - 1);
     else if (m->data[1] != LINK_BEAT)
@@ -75,7 +75,8 @@ static void send_on(struct leader_link *l, struct wire_out *w)
 {
     bool lacks_memory = w->failed;
     if (!link_send(l->dealer, NULL, w))
-        fail(l, lacks_memory ? ERR_MEMORY : ERR_COMM, lacks_memory ? "out of host memory for a report" : "cannot send");
+        fail_link(l, lacks_memory ? ERR_MEMORY : ERR_COMM,
+                  lacks_memory ? "out of host memory for a report" : "cannot send");
 }
 
 /* Messages to rank 0 are no longer needed here; neither are the tasks, of which rank 0 has its own copies. */
@@ -134,11 +135,11 @@ static void keep_time(struct leader_link *l)
     l->silent += passed;
     l->lost += l->lost >= 0 ? passed : 0;
     if (l->lost >= LINK_PATIENCE && !l->told_to_stop)
-        fail(l, ERR_COMM, "its connection has ended");
+        fail_link(l, ERR_COMM, "its connection has ended");
     if (l->pulse.timeout > 0 && l->silent >= l->pulse.timeout + LINK_PATIENCE) {
         char why[80];
         (void)snprintf(why, sizeof why, "no sign of life for %.4g s (--step-timeout)", l->silent);
-        fail(l, ERR_COMM, why);
+        fail_link(l, ERR_COMM, why);
     }
 }
 

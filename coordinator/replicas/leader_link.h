@@ -1,4 +1,4 @@
-/* coordinator/replicas/leader_link.h - the end of the link on the leader of a further group of ranks: a thread between
+/* coordinator/replicas/leader_link.h - the end of the link on the leader of a further set of ranks: a thread between
  * rank 0 and the mailboxes of the leader's main thread, which cannot tell them from those of rank 0's own. */
 #ifndef REPLICAS_LEADER_LINK_H
 #define REPLICAS_LEADER_LINK_H

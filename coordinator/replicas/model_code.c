@@ -33,6 +33,7 @@ void model_word_encode(struct wire_out *w, const struct model_word *m)
     wire_put_i32(w, m->slot);
     wire_put_i32(w, (int32_t)m->why.code);
     put_text(w, m->why.text);
+    wire_put_u64(w, (uint64_t)m->free_before);
     wire_put_u64(w, (uint64_t)m->freed);
     for (int i = 0; i < N_LOAD_PHASES; i++)
         wire_put_f64(w, m->phases.seconds[i]);
@@ -51,13 +52,13 @@ static void get_text(struct wire_in *w, char *text, size_t bytes, size_t least, 
 static void get_kind(struct wire_in *w, enum link_kind kind)
 {
     if (wire_get_u8(w) != (unsigned)kind)
-        wire_fail(w, "what kind of message it is");
+        wire_fail(w, "the message's kind");
 }
 
 static void get_order(struct wire_in *w, struct model_order *o, int n_slots)
 {
     get_kind(w, LINK_MODEL_ORDER);
-    o->kind = (enum model_order_kind)wire_get_i32(w, MODEL_LOAD, MODEL_STOP, "what is ordered");
+    o->kind = (enum model_order_kind)wire_get_i32(w, MODEL_LOAD, MODEL_STOP, "the order's kind");
     o->slot = wire_get_i32(w, 0, n_slots - 1, "a model's number");
     if (o->kind != MODEL_LOAD)
         return;
@@ -70,17 +71,18 @@ static void get_word(struct wire_in *w, struct model_word *m, int n_slots)
 {
     char why[ERR_TEXT_BYTES];
     get_kind(w, LINK_MODEL_WORD);
-    m->kind = (enum model_word_kind)wire_get_i32(w, MODEL_READY, MODEL_ENDED, "what is said");
+    m->kind = (enum model_word_kind)wire_get_i32(w, MODEL_READY, MODEL_ENDED, "the report's kind");
     m->slot = wire_get_i32(w, 0, n_slots - 1, "a model's number");
     enum err_code code = (enum err_code)wire_get_i32(w, ERR_NONE, ERR_RESUME, "an error's code");
     get_text(w, why, sizeof why, 0, "an error's text");
     if (code != ERR_NONE)
         ERR(&m->why, code, "%s", why);
+    m->free_before = (int64_t)wire_get_u64(w);
     m->freed = (int64_t)wire_get_u64(w);
     for (int i = 0; i < N_LOAD_PHASES; i++)
         m->phases.seconds[i] = wire_get_f64(w);
     if (m->kind == MODEL_SIGNAL || (m->kind == MODEL_FAILED) != (m->why.code != ERR_NONE))
-        wire_fail(w, "what is said of a model");
+        wire_fail(w, "a model's error");
 }
 
 struct model_order *model_order_decode(const void *data, size_t bytes, int n_slots, struct err *e)

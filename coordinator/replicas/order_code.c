@@ -185,8 +185,8 @@ static void get_rules(struct wire_in *w, struct task *j, int vocab)
 
 static void get_search(struct wire_in *w, struct search *s)
 {
-    s->n = wire_get_i32(w, 1, GROUP_MAX_CHOICES, "n");
-    s->best_of = wire_get_i32(w, 0, GROUP_MAX_CHOICES, "best_of");
+    s->n = wire_get_i32(w, 1, RULES_MAX_CHOICES, "n");
+    s->best_of = wire_get_i32(w, 0, RULES_MAX_CHOICES, "best_of");
     s->num_beams = wire_get_i32(w, 1, BEAM_MAX, "num_beams");
     s->beam.length_penalty = wire_get_f64(w);
     s->beam.early_stopping =
@@ -210,7 +210,7 @@ static void get_choices(struct wire_in *w, struct task *j, int i, const struct o
     if (prompt.n < 1 || (int64_t)prompt.n + rules->max_tokens > is->max_len)
         wire_fail(w, "a prompt's length");
     if (search_check(&g->search, rules, &field, &e) != 0)
-        wire_fail(w, "what is searched for");
+        wire_fail(w, "the search");
     if (w->wrong != NULL) {
         token_list_free(&prompt);
         return;
@@ -283,7 +283,7 @@ static void get_order(struct wire_in *w, struct order *o, const struct order_rul
     } else if (kind == LINK_STOP) {
         o->kind = ORDER_STOP;
     } else {
-        wire_fail(w, "what kind of message it is");
+        wire_fail(w, "the message's kind");
     }
 }
 

@@ -7,7 +7,7 @@
 #include "coordinator/replicas/wire.h"
 #include "coordinator/tasks/steps.h"
 
-/* The second byte of whatever goes over a link; the first one is the number of the replica's place in its group. */
+/* The second byte of whatever goes over a link; the first one is the number of the replica's place in its set. */
 enum link_kind {
     LINK_HELLO, /* a leader is there: then its host's name, an array of bytes; and rank 0's answer, without */
     LINK_BEAT,  /* a sign of life, both ways */

@@ -8,14 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-int replicas_open(struct replicas *set, void *zmq_context, int n, int n_groups, int n_ranks, struct err *err)
+int replicas_open(struct replicas *set, void *zmq_context, int n, int n_sets, int n_ranks, struct err *err)
 {
     memset(set, 0, sizeof *set);
     set->replica = err_calloc(err, (unsigned long)n, sizeof *set->replica, "replicas");
     set->ranks = err_calloc(err, (unsigned long)n_ranks, sizeof *set->ranks, "replicas");
     set->recent = err_calloc(err, (unsigned long)n_ranks, sizeof *set->recent, "replicas");
     set->n_ranks = n_ranks;
-    set->n_groups = n_groups;
+    set->n_sets = n_sets;
     if (err->code != ERR_NONE)
         return -1;
     for (int i = 0; i < n_ranks; i++)
@@ -150,15 +150,15 @@ void replicas_stop(struct replicas *set)
 
 static void note_ranks(struct replicas *set, int replica, const struct report *r)
 {
-    int size = set->n_ranks / set->n_groups, group = replica / (set->n / set->n_groups);
+    int size = set->n_ranks / set->n_sets, home = replica / (set->n / set->n_sets);
     if (r->ranks == NULL || r->n_ranks != size)
         return;
-    memcpy(set->ranks + group * size, r->ranks, (size_t)size * sizeof *r->ranks);
-    memcpy(set->recent + group * size, r->recent, (size_t)size * sizeof *r->recent);
-    set->replica[group].has_ranks = true;
+    memcpy(set->ranks + home * size, r->ranks, (size_t)size * sizeof *r->ranks);
+    memcpy(set->recent + home * size, r->recent, (size_t)size * sizeof *r->recent);
+    set->replica[home].has_ranks = true;
 }
 
-static void note(struct replica *from, const struct report *r)
+static void note_report(struct replica *from, const struct report *r)
 {
     if (r->loaded) {
         from->max_len = r->max_len;
@@ -186,7 +186,7 @@ struct report *replicas_take(struct replicas *set, int *replica)
         struct report *r = mailbox_take(set->replica[i].end[0]);
         if (r == NULL)
             continue;
-        note(&set->replica[i], r);
+        note_report(&set->replica[i], r);
         note_ranks(set, i, r);
         *replica = i;
         return r;
@@ -271,8 +271,8 @@ double replicas_joules(const struct replicas *set)
 
 void replicas_say(const struct replicas *set)
 {
-    for (int i = 0; i < set->n && set->n_groups > 1; i++)
-        if (set->n == set->n_groups || set->replica[i].n_done > 0)
+    for (int i = 0; i < set->n && set->n_sets > 1; i++)
+        if (set->n == set->n_sets || set->replica[i].n_done > 0)
             log_info("replica %d: %lld requests, %llu steps in %.3f s", i, (long long)set->replica[i].n_done,
                      (unsigned long long)set->replica[i].n_steps, set->replica[i].step_seconds);
 }
@@ -280,8 +280,8 @@ void replicas_say(const struct replicas *set)
 /* Considers only replicas all of whose ranks know their figures. */
 int replicas_slowest(const struct replicas *set)
 {
-    int size = set->n_ranks / set->n_groups, slowest = -1;
-    for (int i = 0; i < set->n_groups && set->n_ranks > 1; i++) {
+    int size = set->n_ranks / set->n_sets, slowest = -1;
+    for (int i = 0; i < set->n_sets && set->n_ranks > 1; i++) {
         bool known = true;
         for (int r = i * size; r < (i + 1) * size; r++)
             known = known && set->recent[r].n_parted > 0;

@@ -1,5 +1,5 @@
-/* coordinator/replicas/replicas.h - the replicas of a job, whole models each on a group of ranks of its own, or
- * different models that share a group, as the thread of rank 0 that hands out work (the server's I/O thread, the batch
+/* coordinator/replicas/replicas.h - the replicas of a job, whole models each on a set of ranks of its own, or
+ * different models that share a set, as the thread of rank 0 that hands out work (the server's I/O thread, the batch
  * thread) sees them: to whom the next task goes, what each has under way, what each last said. */
 #ifndef REPLICAS_REPLICAS_H
 #define REPLICAS_REPLICAS_H
@@ -12,10 +12,10 @@ struct replica_load { /* tasks that were handed over and have not come back */
 };
 
 struct replicas {
-    int n, n_ranks, n_groups; /* of the job; each group has as many ranks as the others */
+    int n, n_ranks, n_sets; /* of the job; each set has as many ranks as the others */
     struct replica {
         int model;    /* number of the one that it runs; -1: none */
-        void *end[2]; /* mailbox: of orders and reports; end[1] is the main thread's in group 0, else the hub's */
+        void *end[2]; /* mailbox: of orders and reports; end[1] is the main thread's in set 0, else the hub's */
         struct replica_load load;
         bool loaded, ended;
         int64_t n_done;                  /* tasks that it has given back */
@@ -24,8 +24,8 @@ struct replicas {
         struct scheduler_stats stats;    /* its last word */
         uint64_t n_steps;
         double step_seconds;
-        bool has_ranks;                /* the ranks of the group with its number have told something */
-    } * replica;                       /* [n] those of a group one behind the other */
+        bool has_ranks;                /* the ranks of the set with its number have told something */
+    } * replica;                       /* [n] those of a set one behind the other */
     struct rank_stats *ranks, *recent; /* [n_ranks] since the start and of late */
     struct replicas_past {             /* of models that replicas have run and run no more */
         struct scheduler_stats stats;
@@ -34,9 +34,9 @@ struct replicas {
     } past;
 };
 
-/* Mailboxes in this ZeroMQ context, for n replicas: one for each of n_groups, which all run model 0 (replicas_clear:
- * not yet), or as many places for models in each group. */
-int replicas_open(struct replicas *set, void *zmq_context, int n, int n_groups, int n_ranks, struct err *err);
+/* Mailboxes in this ZeroMQ context, for n replicas: one for each of n_sets, which all run model 0 (replicas_clear:
+ * not yet), or as many places for models in each set. */
+int replicas_open(struct replicas *set, void *zmq_context, int n, int n_sets, int n_ranks, struct err *err);
 void replicas_close(struct replicas *set);
 
 /* The replica that runs the model and has the fewest sequences under way, among equals with the fewest

@@ -9,7 +9,7 @@
 #define MAX_BYTES ((size_t)1 << 40) /* no bound but that of the message */
 
 /* A field more has to travel, too: see to it, then change the size. */
-_Static_assert(sizeof(struct report) == 936 && sizeof(struct delta) == 72 && sizeof(struct sampled) == 172,
+_Static_assert(sizeof(struct report) == 936 && sizeof(struct delta) == 80 && sizeof(struct sampled) == 172,
                "put_... and get_... know every field");
 
 /* ---- out ---- */
@@ -54,6 +54,15 @@ static void put_numbers(struct wire_out *w, const struct report *r)
     wire_put_array(w, r->recent, r->ranks != NULL ? (size_t)r->n_ranks : 0, sizeof *r->recent);
 }
 
+/* NULL: nothing has failed. */
+static void put_err(struct wire_out *w, const struct err *e)
+{
+    enum err_code code = e != NULL ? e->code : ERR_NONE;
+    wire_put_i32(w, (int32_t)code);
+    if (code != ERR_NONE)
+        put_text(w, e->text, strlen(e->text));
+}
+
 static void put_delta(struct wire_out *w, const struct delta *p)
 {
     wire_put_u64(w, p->task->number);
@@ -63,6 +72,7 @@ static void put_delta(struct wire_out *w, const struct delta *p)
     wire_put_array(w, p->id, p->n_ids, sizeof *p->id);
     put_sampled(w, p->logprobs, p->logprobs != NULL ? p->n_ids : 0, p->task->rules[p->prompt_index].sampling.n_top);
     wire_put_i32(w, (int32_t)p->finish);
+    put_err(w, p->error);
     wire_put_i32(w, p->stop_text);
 }
 
@@ -74,6 +84,7 @@ static void put_choice(struct wire_out *w, const struct choices *set, int c)
     if (r == NULL)
         return;
     wire_put_i32(w, (int32_t)r->finish);
+    put_err(w, &r->error);
     wire_put_i32(w, r->stop.found);
     put_text(w, r->text.data, r->released);
     wire_put_array(w, r->output.id, r->output.n, sizeof *r->output.id);
@@ -95,6 +106,7 @@ static void put_choices(struct wire_out *w, const struct choices *set, double no
 {
     const double at[] = {set->times.arrived, set->times.scheduled, set->times.first_token, set->times.finished};
     wire_put_i32(w, (int32_t)set->finish);
+    put_err(w, &set->error);
     for (size_t i = 0; i < sizeof at / sizeof at[0]; i++)
         put_age(w, at[i], now);
     wire_put_i32(w, set->n_cached);
@@ -154,7 +166,7 @@ static int32_t *get_tokens(struct wire_in *w, size_t *n, int vocab)
     return id;
 }
 
-/* It is minus infinity for tokens that cannot be sampled. */
+/* Minus infinity stands for tokens that cannot be sampled. */
 static float get_logprob(struct wire_in *w)
 {
     float x = 0;
@@ -236,6 +248,34 @@ static int get_stop_text(struct wire_in *w, const struct request_rules *rules)
     return wire_get_i32(w, 0, rules->stop != NULL ? rules->stop->n : 0, "a stop text's number");
 }
 
+static void get_short_text(struct wire_in *w, char *text, size_t bytes, const char *what)
+{
+    size_t n = wire_get_count(w, bytes - 1, 1, what);
+    (void)wire_get(w, text, n);
+    text[n] = '\0';
+}
+
+static void get_err(struct wire_in *w, struct err *e)
+{
+    e->code = (enum err_code)wire_get_i32(w, ERR_NONE, ERR_RESUME, "an error's code");
+    if (e->code != ERR_NONE)
+        get_short_text(w, e->text, sizeof e->text, "an error's text");
+}
+
+/* NULL: there is none. */
+static struct err *get_new_err(struct wire_in *w)
+{
+    struct err got = {0}, *e;
+    get_err(w, &got);
+    if (got.code == ERR_NONE)
+        return NULL;
+    if ((e = malloc(sizeof *e)) == NULL)
+        wire_fail(w, "host memory");
+    else
+        *e = got;
+    return e;
+}
+
 static void get_delta(struct wire_in *w, struct report *r, const struct report_rules *is)
 {
     struct task *j = is->find(is->context, wire_get_u64(w), false);
@@ -251,6 +291,7 @@ static void get_delta(struct wire_in *w, struct report *r, const struct report_r
     p->id = get_tokens(w, &p->n_ids, is->vocab);
     p->logprobs = get_sampled(w, p->n_ids, j->rules[p->prompt_index].sampling.n_top, is->vocab);
     p->finish = get_finish(w, "how a delta ends");
+    p->error = get_new_err(w);
     p->stop_text = get_stop_text(w, &j->rules[p->prompt_index]);
     if (r->last != NULL)
         r->last->next = p;
@@ -268,6 +309,7 @@ static void get_choice(struct wire_in *w, struct choices *set, int c, int vocab)
     }
     struct request *r = set->choice[c];
     r->finish = get_finish(w, "how a choice ended");
+    get_err(w, &r->error);
     r->stop.found = get_stop_text(w, set->rules);
     r->text.data = wire_get_array(w, &r->text.bytes, MAX_BYTES, 1, "a text");
     r->text.capacity = r->text.bytes;
@@ -302,6 +344,7 @@ static void get_drafts(struct wire_in *w, struct draft_counts *c)
 static void get_choices(struct wire_in *w, struct choices *set, int vocab, double now)
 {
     set->finish = get_finish(w, "how a prompt ended");
+    get_err(w, &set->error);
     set->times.arrived = get_time(w, now);
     set->times.scheduled = get_time(w, now);
     set->times.first_token = get_time(w, now);
@@ -311,13 +354,6 @@ static void get_choices(struct wire_in *w, struct choices *set, int vocab, doubl
     set->prompt_logprobs = get_sampled(w, set->prompt.n - 1, set->rules->sampling.n_prompt_top, vocab);
     for (int c = 0; c < set->search.n && w->wrong == NULL; c++)
         get_choice(w, set, c, vocab);
-}
-
-static void get_short_text(struct wire_in *w, char *text, size_t bytes, const char *what)
-{
-    size_t n = wire_get_count(w, bytes - 1, 1, what);
-    (void)wire_get(w, text, n);
-    text[n] = '\0';
 }
 
 static void get_done(struct wire_in *w, struct report *r, const struct report_rules *is, double now)
@@ -340,7 +376,7 @@ static void get_done(struct wire_in *w, struct report *r, const struct report_ru
 static void get_report(struct wire_in *w, struct report *r, const struct report_rules *is, double now)
 {
     if (wire_get_u8(w) != LINK_REPORT)
-        wire_fail(w, "what kind of message it is");
+        wire_fail(w, "the message's kind");
     r->loaded = wire_get_bool(w);
     r->ended = wire_get_bool(w);
     r->max_len = wire_get_i32(w, 0, INT32_MAX, "the context's length");

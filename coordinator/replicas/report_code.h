@@ -1,6 +1,6 @@
 /* coordinator/replicas/report_code.h - reports (coordinator/tasks/steps.h) as bytes, on their way from the leader of a
- * replica to rank 0: deltas of streams, finished tasks with all that was generated, numbers. What a task came to is put
- * into rank 0's own struct task, so that whoever answers does not see where it ran. */
+ * replica to rank 0: deltas of streams, finished tasks with all that was generated, numbers. A task's results are put
+ * into rank 0's own struct task, so that the thread that answers does not see where it ran. */
 #ifndef REPLICAS_REPORT_CODE_H
 #define REPLICAS_REPORT_CODE_H
 

@@ -133,7 +133,7 @@ void blocks_withdraw(struct blocks *b, int first, int n)
 
 int blocks_take(struct blocks *b)
 {
-    if (b->oldest < 0 || b->block[b->oldest].name != 0)
+    if (b->oldest < 0 || (b->block[b->oldest].name != 0 && !b->block[b->oldest].given_up))
         (void)more(b, b->oldest < 0);
     int i = b->oldest;
     if (i < 0)
@@ -142,6 +142,7 @@ int blocks_take(struct blocks *b)
     if (b->block[i].name != 0)
         forget(b, i);
     b->block[i].n_holders = 1;
+    b->block[i].given_up = false;
     return i;
 }
 
@@ -149,6 +150,7 @@ void blocks_hold(struct blocks *b, int block)
 {
     if (b->block[block].n_holders++ == 0)
         unlink_free(b, block);
+    b->block[block].given_up = false;
 }
 
 void blocks_give_back(struct blocks *b, int block)
@@ -167,6 +169,7 @@ void blocks_give_up(struct blocks *b, int block)
 {
     if (--b->block[block].n_holders > 0)
         return;
+    b->block[block].given_up = true;
     if (b->block[block].away)
         b->n--;
     else

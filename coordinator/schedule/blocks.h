@@ -40,6 +40,7 @@ struct blocks {
         int next_in_bucket; /* -1: none */
         int older, newer;   /* neighbours among the free ones; -1: none */
         bool away;          /* not there; with holders: not there any more when they have given it back */
+        bool given_up;      /* by its last holder: it will hardly be found again */
     } * block;              /* [most] */
     int *bucket;            /* [n_buckets] first block of a hash, or -1 */
     int n_buckets;          /* a power of two */

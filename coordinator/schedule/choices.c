@@ -175,7 +175,7 @@ static void rank_members(struct choices *set)
 }
 
 /* End the set: what still runs is cancelled. */
-static void finish(struct choices *set, enum finish_reason why)
+static void finish_choices(struct choices *set, enum finish_reason why)
 {
     set->finish = why;
     if (!set->started) {
@@ -199,6 +199,22 @@ static void finish(struct choices *set, enum finish_reason why)
         rank_members(set);
 }
 
+static void fail_choices(struct choices *set, const struct err *e)
+{
+    set->error = *e;
+    finish_choices(set, FINISH_ERROR);
+}
+
+const struct err *choices_error(const struct choices *set, int i)
+{
+    const struct request *r = set->choice != NULL ? set->choice[i] : NULL;
+    if (r != NULL && r->finish != FINISH_ERROR)
+        return NULL;
+    if (r != NULL && r->error.code != ERR_NONE)
+        return &r->error;
+    return set->error.code != ERR_NONE ? &set->error : NULL;
+}
+
 static void release_if_done(struct choices *set)
 {
     if (set->finish != FINISH_NONE && set->n_held == 0 && set->n_calls == 0)
@@ -212,7 +228,7 @@ void choices_cancel(struct choices *set, enum finish_reason why, double now)
     set->scheduler->now = now;
     set->silent = true;
     set->n_calls++;
-    finish(set, why);
+    finish_choices(set, why);
     set->n_calls--;
     release_if_done(set);
 }
@@ -251,7 +267,7 @@ int choices_submit(struct choices *set, struct scheduler *s, double now, struct 
     set->n_awaited = 1;
     set->n_calls++;
     if (status == 0 && !has_beams(set) && !has_blocks_to_share(set) && add_others(set, e) != 0) {
-        finish(set, FINISH_ERROR);
+        fail_choices(set, e);
         status = -1;
     }
     set->n_calls--;
@@ -345,7 +361,7 @@ static int take_beam(struct choices *set, struct request *m, struct err *e)
     set->n_awaited = set->beam.n_beams;
     if (!set->beam.done)
         return assign_beams(set, n_parents, e);
-    finish(set, FINISH_STOP);
+    finish_choices(set, FINISH_STOP);
     return 0;
 }
 
@@ -358,7 +374,7 @@ static int take_choice(struct choices *set, struct request *m)
     if (!is_ranked(set))
         events_of(set)->on_choice(events_of(set)->context, set, m->index);
     if (set->finish == FINISH_NONE && set->n_finished == set->n_members)
-        finish(set, FINISH_STOP);
+        finish_choices(set, FINISH_STOP);
     return 0;
 }
 
@@ -371,10 +387,10 @@ void choices_on_progress(void *events, struct request *r)
         return;
     set->n_calls++;
     if (r->finish == FINISH_TIMEOUT)
-        finish(set, FINISH_TIMEOUT);
+        finish_choices(set, FINISH_TIMEOUT);
     else if ((!set->started && r == &set->member[0] && go_on_from_prompt(set, r, &e) != 0) ||
              (has_beams(set) ? take_beam(set, r, &e) : take_choice(set, r)) != 0)
-        finish(set, FINISH_ERROR);
+        fail_choices(set, &e);
     set->n_calls--;
     if (set->finish != FINISH_NONE && !set->silent)
         on->on_finish(on->context, set);

@@ -22,7 +22,8 @@ struct choices {
     int priority;
     double deadline;
     enum finish_reason
-        finish; /* FINISH_NONE while anything is under way; FINISH_STOP when all is done; or why it was ended */
+        finish;       /* FINISH_NONE while anything is under way; FINISH_STOP when all is done; or why it was ended */
+    struct err error; /* FINISH_ERROR: why, if it is not in a choice alone */
     /* [search.n] once finished, best first where they are ranked, else in order of their seeds; a choice's own finish
      * is in it. Before that, without best_of and beams, choice[i] is sequence i as far as it has come. */
     struct request **choice;
@@ -71,6 +72,9 @@ int choices_submit(struct choices *set, struct scheduler *s, double now, struct 
 void choices_cancel(struct choices *set, enum finish_reason why, double now);
 
 void choices_close(struct choices *set);
+
+/* Why choice i ended with FINISH_ERROR; NULL: it did not. */
+const struct err *choices_error(const struct choices *set, int i);
 
 /* Has it been in a step? Submitted before. */
 bool choices_begun(const struct choices *set);

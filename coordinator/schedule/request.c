@@ -75,7 +75,7 @@ static bool complete_form(struct request *r, int32_t token)
 }
 
 /* One token, with its text. */
-static int take(struct request *r, const struct tokenizer *t, const struct sampled *s, struct err *e)
+static int take_token(struct request *r, const struct tokenizer *t, const struct sampled *s, struct err *e)
 {
     const struct request_rules *rules = r->rules;
     const char *piece = NULL;
@@ -126,12 +126,12 @@ int request_take(struct request *r, const struct tokenizer *t, const struct samp
         r->finish = (int)r->output.n + 1 >= r->rules->max_tokens ? FINISH_LENGTH : FINISH_NONE;
         return request_append(r, s, e);
     }
-    if (take(r, t, s, e) != 0)
+    if (take_token(r, t, s, e) != 0)
         return -1;
     if (more)
         return 0;
     while (jumps(r, &forced))
-        if (take(r, t, &forced, e) != 0)
+        if (take_token(r, t, &forced, e) != 0)
             return -1;
     if (r->finish == FINISH_NONE && r->form != NULL)
         renew_mask(r);

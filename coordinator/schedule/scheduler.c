@@ -12,9 +12,9 @@ static int open_blocks(struct scheduler *s, struct err *e)
     s->n_kinds = limits_kinds(l);
     for (int kind = 0; kind < s->n_kinds; kind++) {
         struct blocks *b = &s->blocks[kind];
-        bool shared = kind == KV_MAIN && s->setup.source.more != NULL;
+        const struct blocks_source *source = &s->setup.source[kind];
         int n = limits_blocks(l, kind);
-        if ((shared ? blocks_open_shared(b, n, &s->setup.source, e) : blocks_open(b, n, e)) != 0)
+        if ((source->more != NULL ? blocks_open_shared(b, n, source, e) : blocks_open(b, n, e)) != 0)
             return -1;
     }
     return 0;

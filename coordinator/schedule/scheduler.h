@@ -1,17 +1,18 @@
 /* coordinator/schedule/scheduler.h - which sequences run in which step.
  *
- * Order: by `priority`, the lower value first; among equals clients take turns: everybody's first sequence goes before
- * anybody's second one, and so on; then who came first. Priorities are strict: what has a higher value waits as long as
- * lower ones fill the engine. Among equals of one client nobody is overtaken. A step carries one token of each running
- * sequence and, in what is left of max_batch_tokens, chunks of prompts. Clients with prompts share that room, and the
- * rows of logits for scores: a quarter is theirs however many there are. Memory: a sequence starts when there are KV
- * blocks for what is to be fed, and gets further ones as it grows. When there are none the last running one in the
- * order gives its blocks away, waits, and is fed again later: prompt and output. Where slots or blocks are taken when a
- * client's turn comes, sequences of clients that run more than it then does give way, for one sequence a plan, and none
- * again before it has grown by an eighth: what is fed anew stays a part of the work. Full blocks of a prompt or output
- * are found again by any sequence that begins with the same tokens (coordinator/schedule/blocks.h). A prompt whose
- * tokens are scored (rules.want_prompt_logprobs) is fed in chunks of as many tokens as max_logit_rows has rows beside
- * max_seqs, and takes from the prefix cache no token that is not scored yet.
+ * Order: by `priority`, the lower value first; among equals clients take turns: every client's first sequence goes
+ * before any client's second one, and so on; then who came first. Priorities are strict: what has a higher value waits
+ * as long as lower ones fill the engine. Sequences of one client that are equals do not overtake each other. A step
+ * carries one token of each running sequence and, in what is left of max_batch_tokens, chunks of prompts. Clients with
+ * prompts share that room, and the rows of logits for scores: a quarter is theirs however many there are. Memory: a
+ * sequence starts when there are KV blocks for what is to be fed, and gets further ones as it grows. When there are
+ * none the last running one in the order gives its blocks away, waits, and is fed again later: prompt and output. Where
+ * slots or blocks are taken when a client's turn comes, sequences of clients that run more than it then does give way,
+ * for one sequence a plan, and none again before it has grown by an eighth: what is fed anew stays a part of the work.
+ * Full blocks of a prompt or output are found again by any sequence that begins with the same tokens
+ * (coordinator/schedule/blocks.h). A prompt whose tokens are scored (rules.want_prompt_logprobs) is fed in chunks of as
+ * many tokens as max_logit_rows has rows beside max_seqs, and takes from the prefix cache no token that is not scored
+ * yet.
  *
  * A request with a form (rules.form) gets each token out of a mask of tokens that may follow the one before it. While
  * that one is under way the next step is planned nevertheless, with a mask that comes late (scheduler_masks). Text that
@@ -71,8 +72,9 @@ struct scheduler_setup {
     struct limits limits; /* max_batch_tokens >= max_seqs, so that every running sequence moves in every step */
     const struct tokenizer *tokenizer; /* borrowed; NULL: requests get no text */
     struct lexicon_keeper *lexicon;    /* borrowed; NULL: no request has a form */
-    /* The source of KV blocks of kind KV_MAIN, limits.n_blocks at most; without a function: they are all there. */
-    struct blocks_source source;
+    /* The source of KV blocks of each kind, as many as the limits say at most; without a function: they are all
+     * there. */
+    struct blocks_source source[KV_KINDS];
     bool prefix_caching;
     double max_step;            /* s that a step with sequences that decode may take; 0: any time */
     int max_waiting;            /* requests that scheduler_add lets wait; 0: any number */

@@ -77,11 +77,12 @@ void kv_place(struct scheduler *s, struct request *r, int n, struct plan *p)
             kv_add(r, kind, blocks_take(&s->blocks[kind]), p);
 }
 
-int kv_placed(const struct scheduler *s, const struct request *r, int n)
+int kv_placed(struct scheduler *s, const struct request *r, int n)
 {
     for (int kind = 0; kind < s->n_kinds; kind++) {
         if (limits_window(&s->setup.limits, kind) == 0)
             continue;
+        (void)blocks_have(&s->blocks[kind], blocks_for(r->n_fed + n) - r->held[kind].end + s->n_running);
         int64_t end = (int64_t)r->held[kind].end + s->blocks[kind].n_free - s->n_running;
         int64_t most = end * KV_BLOCK_TOKENS - r->n_fed;
         if (n > most)

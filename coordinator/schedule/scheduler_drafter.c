@@ -255,7 +255,7 @@ static bool can_be_drafted(const struct scheduler *s, const struct request *r)
            n_text(s, r) < s->setup.limits.draft_len;
 }
 
-static int choose(struct scheduler *s)
+static int choose_most(struct scheduler *s)
 {
     int n_decodes = 0, n_drafted = 0, most = s->setup.guesses.most;
     for (int i = 0; i < s->n_running; i++) {
@@ -275,7 +275,7 @@ static int choose(struct scheduler *s)
 }
 
 /* Returns the largest number of drafts of a sequence. The room of a step for drafts goes to those that come first. */
-static int want(struct scheduler *s, int most)
+static int want_drafts(struct scheduler *s, int most)
 {
     const struct limits *l = &s->setup.limits;
     int left = smaller(l->max_drafts, (l->max_batch_tokens - s->n_running) / 2), largest = 0;
@@ -311,9 +311,9 @@ static bool awaits_tokens(const struct scheduler *s)
 static void begin_rounds(struct scheduler *s)
 {
     struct drafter *d = &s->drafter;
-    int most = choose(s);
+    int most = choose_most(s);
     d->round = 0;
-    d->n_rounds = most > 0 ? want(s, most) : 0;
+    d->n_rounds = most > 0 ? want_drafts(s, most) : 0;
     if (most > 0 && d->n_rounds == 0)
         d->n_rounds = 1; /* prompts */
     d->began = s->now;

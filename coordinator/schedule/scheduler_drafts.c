@@ -119,7 +119,7 @@ static double speed(const struct scheduler *s, struct request *const *list, int 
     return tokens / costs_seconds(&s->costs, rows);
 }
 
-/* The number of drafts of a sequence with which the next step is fastest: 0 where they lose. What they cost is known
+/* The number of drafts of a sequence with which the next step is fastest: 0 where they lose. Their cost is known
  * beside the time of a step without them. */
 static int choose_most(const struct scheduler *s, struct request *const *list, int n, int n_decodes)
 {

@@ -104,7 +104,7 @@ void kv_place(struct scheduler *s, struct request *r, int n, struct plan *p);
 
 /* The number of r's next n tokens, for which windowed layers have blocks that nobody else is about to need; a block's
  * at least, which others may have to make room for. */
-int kv_placed(const struct scheduler *s, const struct request *r, int n);
+int kv_placed(struct scheduler *s, const struct request *r, int n);
 
 /* Blocks that r has to find free to start, beside those that it holds: for all that is known of it, or what a window
  * takes. */

@@ -2,6 +2,12 @@
  * scheduler.h. */
 #include "coordinator/schedule/scheduler_parts.h"
 
+/* Shared beginnings are worth looking for in steps of SHARED_TOKENS single tokens at least, of which SHARED_HOLDERS
+ * share SHARED_BLOCKS blocks (256 tokens): with fewer, steps are recorded ones, and weights take most of their time. */
+#define SHARED_TOKENS  17
+#define SHARED_BLOCKS  16
+#define SHARED_HOLDERS 4
+
 /* The number of the next n tokens of r for which there are rows of logits. The row of a token scores the one after
  * it. */
 static int n_scorable(const struct scheduler *s, const struct request *r, int n)
@@ -127,7 +133,7 @@ static bool grow(struct scheduler *s, struct request *r, int n, int *kept, struc
 
 /* The number of n tokens of a prompt for which there is room, in the step and its time, in its client's part and in
  * windows. */
-static int n_fitting(const struct scheduler *s, const struct request *r, int n, int room)
+static int n_fitting(struct scheduler *s, const struct request *r, int n, int room)
 {
     int left = r->queue->left[ROOM_TOKENS] < room ? r->queue->left[ROOM_TOKENS] : room;
     return n_scorable(s, r, kv_placed(s, r, bound_fit(s, r->n_fed, n < left ? n : left)));
@@ -141,7 +147,7 @@ static void note_prompt(struct scheduler *s, struct request *r, int n)
 }
 
 /* Tokens of several for one sequence come behind those of sequences that feed one, which a step computes as it does
- * those of a decode step (rank/step/step.c, count_alone). Where a prompt is scored the next one's room depends on it,
+ * those of a decode step (rank/step/submit.c, count_alone). Where a prompt is scored the next one's room depends on it,
  * so it stays in its place. */
 static bool comes_behind(const struct request *r, int n)
 {
@@ -180,13 +186,15 @@ static void plan_running(struct scheduler *s, int kept, struct plan *p)
     add_behind(s, p);
 }
 
-/* Are so many blocks of each kind free, or can be made so? */
+/* Are so many blocks of each kind free, or can be made so? Memory for one kind may have been the other's. */
 static bool have_blocks(struct scheduler *s, const int *n)
 {
+    bool all = true;
+    for (int kind = 0; kind < s->n_kinds && all; kind++)
+        all = blocks_have(&s->blocks[kind], n[kind]);
     for (int kind = 0; kind < s->n_kinds; kind++)
-        if (!blocks_have(&s->blocks[kind], n[kind]))
-            return false;
-    return true;
+        all = all && s->blocks[kind].n_free >= n[kind];
+    return all;
 }
 
 bool scheduler_reserve(struct scheduler *s, struct request *r)
@@ -228,7 +236,7 @@ static void add_history(const struct request *r, struct plan *p)
     p->n_history += r->n_fed;
 }
 
-static void start(struct scheduler *s, struct request *r, struct plan *p)
+static void start_request(struct scheduler *s, struct request *r, struct plan *p)
 {
     order_leave_queue(s, r);
     r->slot = s->free_slot[--s->n_free_slots];
@@ -286,7 +294,7 @@ static void plan_waiting(struct scheduler *s, struct plan *p)
                 return;
             continue;
         }
-        start(s, r, p);
+        start_request(s, r, p);
         int n = n_fitting(s, r, n_feedable(r), room);
         note_prompt(s, r, n);
         kv_place(s, r, n, p);
@@ -313,6 +321,26 @@ static int begin_turns(struct scheduler *s)
     return kept;
 }
 
+/* Do many of the sequences that feed one token hold the same first blocks? A block that some of them share has
+ * several holders. */
+static bool is_shared(const struct scheduler *s, const struct request *r)
+{
+    const struct held_blocks *held = &r->held[KV_MAIN];
+    if (held->begin > 0 || held->end < SHARED_BLOCKS)
+        return false;
+    return s->blocks[KV_MAIN].block[held->block[SHARED_BLOCKS - 1]].n_holders >= SHARED_HOLDERS;
+}
+
+static bool many_share(const struct scheduler *s, const struct flight *f, const struct plan *p)
+{
+    int n_single = 0, n_shared = 0;
+    while (n_single < p->n_seqs && p->seq[n_single].n_tokens == 1)
+        n_single++;
+    for (int i = 0; i < f->n && n_single >= SHARED_TOKENS && n_shared < SHARED_HOLDERS; i++)
+        n_shared += is_shared(s, f->request[i]);
+    return n_shared >= SHARED_HOLDERS;
+}
+
 void scheduler_plan(struct scheduler *s, struct plan *p, double now)
 {
     struct flight *f = &s->flight[p->step % SCHEDULER_FLIGHTS];
@@ -334,5 +362,6 @@ void scheduler_plan(struct scheduler *s, struct plan *p, double now)
     if (s->stats.n_preemptions == n_preemptions)
         plan_waiting(s, p);
     f->n_tokens = p->n_tokens == f->n_rows ? p->n_tokens : 0;
+    p->shares = many_share(s, f, p);
     bound_end(s, f, p);
 }

@@ -4,6 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define N_HOLDERS (PLAN_MODELS * KV_KINDS)
+
 int units_open(struct units *u, int n, struct err *e)
 {
     memset(u, 0, sizeof *u);
@@ -26,7 +28,7 @@ static void close_holder(struct unit_holder *h)
 
 void units_close(struct units *u)
 {
-    for (int i = 0; i < PLAN_MODELS; i++)
+    for (int i = 0; i < N_HOLDERS; i++)
         close_holder(&u->holder[i]);
     free(u->owner);
     memset(u, 0, sizeof *u);
@@ -44,24 +46,34 @@ static int larger(int a, int b)
     return a > b ? a : b;
 }
 
-/* The units of each model that has requests, if they share equally what the `least` of idle models leaves. */
+/* The units of each model that has requests, if they share equally what the `least` of idle ones leaves. */
 static int equal_part(const struct units *u)
 {
     int n = u->n, n_busy = 0;
-    for (int i = 0; i < PLAN_MODELS; i++) {
+    for (int i = 0; i < N_HOLDERS; i++) {
         const struct unit_holder *h = &u->holder[i];
         if (h->blocks == NULL)
             continue;
-        n_busy += h->busy;
+        n_busy += h->busy && i % KV_KINDS == KV_MAIN;
         n -= h->busy ? 0 : usable(h) < h->share.least ? usable(h) : h->share.least;
     }
     return n_busy > 0 ? n / n_busy : n;
 }
 
-static int part_of(const struct unit_holder *h, int part)
+static int within(const struct unit_holder *h, int part)
 {
     part = larger(part, h->share.least);
     return part < h->share.most ? part : h->share.most;
+}
+
+/* A holder's part of its model's: windows have half of it, if they want so much, and the others what is left. */
+static int part_of(const struct unit_holder *h, int part)
+{
+    int kind = (int)(h - h->all->holder) % KV_KINDS;
+    const struct unit_holder *windowed = h - kind + KV_WINDOWED;
+    if (kind == KV_WINDOWED)
+        return within(h, part / 2);
+    return within(h, windowed->blocks != NULL ? part - within(windowed, part / 2) : part);
 }
 
 /* ---- from hand to hand ---- */
@@ -88,7 +100,7 @@ static bool is_held(const struct unit_holder *h, int k)
 /* Units that were withdrawn, and of which the last block was given back. */
 static void settle(struct units *u)
 {
-    for (int i = 0; i < PLAN_MODELS; i++) {
+    for (int i = 0; i < N_HOLDERS; i++) {
         struct unit_holder *h = &u->holder[i];
         for (int k = 0; h->n_leaving > 0 && k < h->share.most; k++)
             if (h->leaving[k] && !is_held(h, k))
@@ -167,7 +179,7 @@ static bool take_of_idle(struct units *u)
 {
     struct unit_holder *from = NULL;
     int n;
-    for (int i = 0; i < PLAN_MODELS; i++) {
+    for (int i = 0; i < N_HOLDERS; i++) {
         struct unit_holder *h = &u->holder[i];
         if (h->blocks != NULL && !h->busy && usable(h) > h->share.least && (from == NULL || h->used < from->used))
             from = h;
@@ -180,7 +192,7 @@ static bool take_of_idle(struct units *u)
  * part. */
 static bool take_of_busy(struct units *u, const struct unit_holder *asks, int part)
 {
-    for (int i = 0; i < PLAN_MODELS; i++) {
+    for (int i = 0; i < N_HOLDERS; i++) {
         struct unit_holder *h = &u->holder[i];
         int n;
         if (h == asks || h->blocks == NULL || !h->busy || usable(h) <= h->share.least)
@@ -197,7 +209,7 @@ static void ask_to_leave(struct units *u, const struct unit_holder *asks, int pa
 {
     struct unit_holder *from = NULL;
     int most = 0;
-    for (int i = 0; i < PLAN_MODELS; i++) {
+    for (int i = 0; i < N_HOLDERS; i++) {
         struct unit_holder *h = &u->holder[i];
         if (h == asks || h->blocks == NULL)
             continue;
@@ -221,7 +233,7 @@ struct demand {
 static struct demand count_demand(const struct units *u, const struct unit_holder *but, int part)
 {
     struct demand d = {0};
-    for (int i = 0; i < PLAN_MODELS; i++) {
+    for (int i = 0; i < N_HOLDERS; i++) {
         const struct unit_holder *h = &u->holder[i];
         int missing = h->share.least - usable(h);
         d.leaving += h->n_leaving;
@@ -260,7 +272,7 @@ static bool find_unit(struct units *u, const struct unit_holder *h, bool urgent)
 }
 
 /* struct blocks_source. */
-static bool more(void *context, bool urgent)
+static bool more_units(void *context, bool urgent)
 {
     struct unit_holder *h = context;
     struct units *u = h->all;
@@ -277,47 +289,67 @@ static bool more(void *context, bool urgent)
 
 /* ---- who comes and goes ---- */
 
-int units_join(struct units *u, int i, struct blocks *blocks, const struct unit_share *share,
-               struct blocks_source *source, struct err *e)
+static int join_holder(struct units *u, struct unit_holder *h, struct blocks *blocks, const struct unit_share *share,
+                       struct err *e)
 {
-    struct unit_holder *h = &u->holder[i];
     size_t most = (size_t)share->most;
     h->unit = err_calloc(e, most, sizeof *h->unit, "units of KV memory");
     h->leaving = err_calloc(e, most, sizeof *h->leaving, "units of KV memory");
     h->count = err_calloc(e, most, sizeof *h->count, "units of KV memory");
-    if (e->code != ERR_NONE) {
-        close_holder(h);
+    if (e->code != ERR_NONE)
         return -1;
-    }
     memset(h->unit, 0xff, most * sizeof *h->unit);
     h->all = u;
     h->blocks = blocks;
     h->share = *share;
     h->used = u->n_notes;
-    *source = (struct blocks_source){h, more};
     return 0;
+}
+
+int units_join(struct units *u, int i, struct blocks *blocks, const struct unit_share *share,
+               struct blocks_source *source, struct err *e)
+{
+    struct unit_holder *h = &u->holder[KV_KINDS * i];
+    for (int kind = 0; kind < KV_KINDS; kind++)
+        if (share[kind].per_unit > 0 && join_holder(u, &h[kind], &blocks[kind], &share[kind], e) == 0)
+            source[kind] = (struct blocks_source){&h[kind], more_units};
+    for (int kind = 0; kind < KV_KINDS && e->code != ERR_NONE; kind++)
+        close_holder(&h[kind]);
+    return e->code == ERR_NONE ? 0 : -1;
 }
 
 void units_leave(struct units *u, int i)
 {
-    struct unit_holder *h = &u->holder[i];
-    for (int k = 0; h->blocks != NULL && k < h->share.most; k++)
-        if (h->unit[k] >= 0)
-            give_up(u, h, k);
-    close_holder(h);
+    for (int kind = 0; kind < KV_KINDS; kind++) {
+        struct unit_holder *h = &u->holder[KV_KINDS * i + kind];
+        for (int k = 0; h->blocks != NULL && k < h->share.most; k++)
+            if (h->unit[k] >= 0)
+                give_up(u, h, k);
+        close_holder(h);
+    }
 }
 
 void units_note(struct units *u, int i, bool busy)
 {
-    struct unit_holder *h = &u->holder[i];
-    h->busy = busy;
-    h->wants = false;
-    if (busy)
-        h->used = ++u->n_notes;
+    u->n_notes += busy;
+    for (int kind = 0; kind < KV_KINDS; kind++) {
+        struct unit_holder *h = &u->holder[KV_KINDS * i + kind];
+        h->busy = busy;
+        h->wants = false;
+        h->used = busy ? u->n_notes : h->used;
+    }
 }
 
-int units_block(const struct units *u, int i, int block)
+void units_number(const struct units *u, int i, struct plan *p)
 {
-    const struct unit_holder *h = &u->holder[i];
-    return h->unit[block / h->share.per_unit] * h->share.per_unit + block % h->share.per_unit;
+    for (int k = 0; k < p->n_blocks; k++) {
+        const struct unit_holder *h = &u->holder[KV_KINDS * i + p->block[k].kind];
+        int n = h->share.per_unit, block = p->block[k].block;
+        p->block[k].block = h->unit[block / n] * n + block % n;
+    }
+}
+
+int units_held(const struct units *u, int i)
+{
+    return u->holder[KV_KINDS * i + KV_MAIN].n_held + u->holder[KV_KINDS * i + KV_WINDOWED].n_held;
 }

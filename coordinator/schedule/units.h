@@ -1,15 +1,17 @@
 /* coordinator/schedule/units.h - one arena of KV memory, in units of equal size, that several models share: which model
- * holds which unit. A unit holds a number of whole blocks, which depends on the model.
+ * holds which unit. A unit holds a number of whole blocks of one kind, which depends on the model and the kind; a model
+ * with two kinds of blocks (docs/decisions/kv-windows.md) is two holders.
  *
  * A model gets a unit when it needs a block and none of its own is free. It comes from, in this order:
- * - what nobody holds;
+ * - the free ones;
  * - models without requests, those idle longest first: their least recently used unit;
  * - models with requests that have units of which no block is held: more than one, or more units than their part;
  * - if the one that asks has less than its part: models that have more than theirs. The unit with the fewest held
  *   blocks is withdrawn: it gets no new holders, and is free when its last block is given back. No block moves.
  * A model's part is the arena divided among those with requests, and never less than `least`: what one request of any
- * length needs. The `least` of all models together are in the arena (coordinator/deploy/deploy.h sees to it), so each
- * can run: nobody is asked to go below its `least`, and whoever has less goes before all others.
+ * length needs. Of two kinds, those of windowed layers have up to half of it. The `least` of all models together are in
+ * the arena (coordinator/deploy/deploy.h sees to it), so each can run: nobody is asked to go below its `least`, and
+ * whoever has less goes before all others.
  *
  * A pure module on rank 0: no I/O, no clock. One thread. */
 #ifndef SCHEDULE_UNITS_H
@@ -18,27 +20,27 @@
 #include "coordinator/schedule/blocks.h"
 #include "plan/plan.h"
 
-/* A model's part of the arena. */
+/* The part of the arena that a model's blocks of one kind have. */
 struct unit_share {
-    int per_unit;    /* blocks of the model in a unit; 0: the model has no part in an arena */
+    int per_unit;    /* blocks of the kind in a unit; 0: the model has none of it */
     int least, most; /* units */
 };
 
 struct units {
     int n, n_free;
-    int *owner; /* [n] number of the model that holds it; -1: none */
+    int *owner; /* [n] number of the holder; -1: none */
     struct unit_holder {
         struct units *all;
-        struct blocks *blocks; /* borrowed; NULL: there is no such model. Blocks of its unit k: k per_unit and on */
+        struct blocks *blocks; /* borrowed; NULL: there is no such holder. Blocks of its unit k: k per_unit and on */
         struct unit_share share;
-        int n_held, n_leaving; /* of its units; of these, withdrawn */
-        int *unit;             /* [share.most] which of the arena; -1: none */
-        bool *leaving;         /* [share.most] */
-        int *count;            /* [share.most] while they are searched */
-        bool busy, wants;      /* it has requests; it has asked in vain since units_note */
-        uint64_t used;         /* when it was busy last, in calls of units_note */
-        uint64_t n_taken;      /* units that others have got of it */
-    } holder[PLAN_MODELS];
+        int n_held, n_leaving;        /* of its units; of these, withdrawn */
+        int *unit;                    /* [share.most] which of the arena; -1: none */
+        bool *leaving;                /* [share.most] */
+        int *count;                   /* [share.most] while they are searched */
+        bool busy, wants;             /* it has requests; it has asked in vain since units_note */
+        uint64_t used;                /* when it was busy last, in calls of units_note */
+        uint64_t n_taken;             /* units that others have got of it */
+    } holder[PLAN_MODELS * KV_KINDS]; /* of a model: its kinds of blocks, one after the other */
     uint64_t n_notes;
 };
 
@@ -46,8 +48,9 @@ struct units {
 int units_open(struct units *u, int n, struct err *e);
 void units_close(struct units *u); /* safe on a zeroed struct */
 
-/* Model i comes, with nothing. *blocks is to be opened with *source (blocks_open_shared), per_unit * most of them. Or
- * goes, with all that it holds. */
+/* Model i comes, with nothing. blocks[kind] is to be opened with source[kind] (blocks_open_shared), per_unit * most of
+ * them, for the kinds that it has; KV_MAIN is one. blocks, share, source: [KV_KINDS]. Or goes, with all that it
+ * holds. */
 int units_join(struct units *u, int i, struct blocks *blocks, const struct unit_share *share,
                struct blocks_source *source, struct err *e);
 void units_leave(struct units *u, int i);
@@ -55,7 +58,11 @@ void units_leave(struct units *u, int i);
 /* Before each plan of model i: has it requests? */
 void units_note(struct units *u, int i, bool busy);
 
-/* The arena's number of a block of model i: blocks of a unit come one after the other. */
-int units_block(const struct units *u, int i, int block);
+/* The blocks that a plan of model i names become the arena's numbers of them: blocks of a unit come one after the
+ * other. */
+void units_number(const struct units *u, int i, struct plan *p);
+
+/* The units that model i holds. */
+int units_held(const struct units *u, int i);
 
 #endif

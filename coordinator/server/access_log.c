@@ -28,7 +28,7 @@ static int open_file(const char *path, bool with_prompts, struct err *e)
                  : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, with_prompts ? 0600 : 0640);
     if (fd < 0)
         return ERR(e, ERR_IO, "--access-log %.200s: cannot open: %s", path,
-                   errno == ENXIO ? "nobody reads this pipe" : strerror(errno));
+                   errno == ENXIO ? "the pipe has no reader" : strerror(errno));
     if (with_prompts && fstat(fd, &s) == 0 && (S_ISREG(s.st_mode) || S_ISFIFO(s.st_mode)) && (s.st_mode & 077) != 0 &&
         strcmp(path, "-") != 0) {
         (void)close(fd);

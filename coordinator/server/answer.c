@@ -39,7 +39,7 @@ static const char *name_of(const struct server *s, const struct task *j)
     return j->served != NULL ? j->served->model.name : s->setup.name;
 }
 
-/* A stream that has begun ends with a final event. The task may be the main thread's: its groups are not looked at. */
+/* A stream that has begun ends with a final event. The task may be the main thread's: its work is not looked at. */
 static char *error_text(struct server *s, struct task *j, const struct protocol_error *error, size_t *bytes)
 {
     const struct reply reply = {.request_id = id_of(j), .model = name_of(s, j), .error = error};
@@ -102,7 +102,7 @@ void answer_metrics(struct server *s, struct task *j)
     text_free(&text);
 }
 
-static struct reply_model describe(const struct server *s, int i)
+static struct reply_model describe_model(const struct server *s, int i)
 {
     const struct models *m = &s->models;
     const struct served *served = models_served(m, i);
@@ -120,6 +120,7 @@ static struct reply_model describe(const struct server *s, int i)
                             .waiters = d.n_waiters,
                             .idle_s = many && d.last_used > 0 ? seconds_now() - d.last_used : -1,
                             .has_freed = m->entry[i].counts.unloads > 0,
+                            .free_before = m->entry[i].counts.free_before,
                             .freed = m->entry[i].counts.freed};
     if (d.state == DEPLOY_FAILED)
         r.why = m->entry[i].why.message;
@@ -139,7 +140,7 @@ void answer_models(struct server *s, struct task *j)
     struct reply_model *list = calloc((size_t)m->n, sizeof *list);
     size_t bytes = 0;
     for (int i = 0; list != NULL && i < m->n; i++)
-        list[i] = describe(s, i);
+        list[i] = describe_model(s, i);
     char *text = list != NULL ? reply_models(id_of(j), list, m->n, s->setup.o->max_message_bytes, &bytes) : NULL;
     free(list);
     answer_text(s, j, text, bytes);
@@ -147,7 +148,7 @@ void answer_models(struct server *s, struct task *j)
 
 void answer_model(struct server *s, struct task *j, int model)
 {
-    const struct reply_model r = describe(s, model);
+    const struct reply_model r = describe_model(s, model);
     size_t bytes = 0;
     char *text = reply_model(id_of(j), j->message.op, &r, &bytes);
     answer_text(s, j, text, bytes);
@@ -166,6 +167,7 @@ void answer_delta(struct server *s, const struct delta *p)
                                   .token_id = p->id,
                                   .n_tokens = p->n_ids,
                                   .finish = p->finish,
+                                  .error = p->error,
                                   .stop_text = task_stop_text(j, p->stop_text),
                                   .whole = p->n_ids > 0 && task_is_whole(j, p->id[p->n_ids - 1]),
                                   .logprobs = p->logprobs,

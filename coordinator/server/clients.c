@@ -54,7 +54,7 @@ static void cut(struct clients *c, struct transport *t, struct client *one)
     transport_disconnect(t, &one->channel);
 }
 
-static void keep(struct clients *c, struct transport *t, struct client *to, const struct outgoing *what)
+static void keep_outgoing(struct clients *c, struct transport *t, struct client *to, const struct outgoing *what)
 {
     struct outgoing *o = malloc(sizeof *o);
     if (o == NULL) { /* nothing can be told any more, and nothing may be lost in silence */
@@ -79,7 +79,7 @@ void clients_send(struct clients *c, struct transport *t, struct client *to, str
     if (!to->gone && to->first == NULL)
         sent = transport_send(t, &to->channel, what.delimiter, what.text, what.bytes);
     if (sent == SENT_LATER)
-        keep(c, t, to, &what);
+        keep_outgoing(c, t, to, &what);
     else if (sent == SENT_GONE) {
         free(what.text);
         clients_gone(c, to);

@@ -8,7 +8,7 @@
 
 #define RETRY_MS 1000 /* after which a model that is being loaded may be there */
 
-static int find(const struct models *m, struct task *j)
+static int find_model(const struct models *m, struct task *j)
 {
     const char *name = j->message.model;
     if (!models_are_many(m) || (name == NULL && m->n == 1))
@@ -39,7 +39,7 @@ void enter_only(struct server *s, struct task *j)
     j->served = s->models.entry[0].copy[0].served;
 }
 
-/* It comes back when the model is there; or else it says why not. */
+/* The task comes back when the model is loaded, or with the error that prevented it. */
 static int wait_for_model(struct server *s, struct task *j, int i)
 {
     if (s->turns[TURN_MODEL].n >= s->setup.o->max_queue)
@@ -60,7 +60,7 @@ static int refuse_to_wait(struct server *s, struct task *j, int i)
 }
 
 /* -1: its error says why it cannot. */
-static int ask(struct server *s, struct task *j, int i)
+static int ask_set(struct server *s, struct task *j, int i)
 {
     struct model_entry *entry = &s->models.entry[i];
     int set;
@@ -84,10 +84,10 @@ static int ask(struct server *s, struct task *j, int i)
 bool enter_model(struct server *s, struct task *j)
 {
     bool many = models_are_many(&s->models);
-    int i = find(&s->models, j);
+    int i = find_model(&s->models, j);
     if (i >= 0 && many && j->message.op == PROTOCOL_GENERATE && server_name(s, j) != 0)
         i = -1;
-    if (i < 0 || (many && server_check_state(s, &j->error) != 0) || ask(s, j, i) != 0) {
+    if (i < 0 || (many && server_check_state(s, &j->error) != 0) || ask_set(s, j, i) != 0) {
         server_refuse(s, j);
         return false;
     }
@@ -115,7 +115,7 @@ static bool awaits_unloading(const void *model, const struct task *j)
     return j->ticket.model == *(const int *)model && !j->ticket.awaits_model;
 }
 
-/* It is no user of the model itself. */
+/* The task itself does not use the model. */
 static void answer_state(struct server *s, struct task *j, int i)
 {
     enter_leave(s, j);
@@ -161,7 +161,7 @@ static int conflict(struct task *j, const char *what)
 }
 
 /* 1: the answer is the model's state now; 0: it waits; -1: its error. */
-static int load(struct server *s, struct task *j, int i)
+static int load_model(struct server *s, struct task *j, int i)
 {
     struct placement *p = &s->models.placement;
     int set;
@@ -177,7 +177,7 @@ static int load(struct server *s, struct task *j, int i)
     return -1;
 }
 
-static int unload(struct server *s, struct task *j, int i)
+static int unload_model(struct server *s, struct task *j, int i)
 {
     const struct placed now = placement_look(&s->models.placement, i);
     if (now.state != DEPLOY_READY && now.state != DEPLOY_UNLOADING)
@@ -212,10 +212,10 @@ void enter_manage(struct server *s, struct task *j)
     if (!models_are_many(&s->models))
         (void)protocol_fail(&j->error, PROTOCOL_BAD_REQUEST, "op", "this server has one model (--models-dir: many)");
     else if (server_check_state(s, &j->error) == 0)
-        i = find(&s->models, j);
+        i = find_model(&s->models, j);
     if (i >= 0)
-        done = j->message.op == PROTOCOL_LOAD     ? load(s, j, i)
-               : j->message.op == PROTOCOL_UNLOAD ? unload(s, j, i)
+        done = j->message.op == PROTOCOL_LOAD     ? load_model(s, j, i)
+               : j->message.op == PROTOCOL_UNLOAD ? unload_model(s, j, i)
                                                   : pin(s, j, i);
     if (done == 1)
         answer_state(s, j, i);

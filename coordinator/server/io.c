@@ -3,6 +3,7 @@
 #include "base/files.h"
 #include "base/log.h"
 #include "base/signals.h"
+#include "coordinator/metrics/metrics_text.h"
 #include "coordinator/server/rendezvous.h"
 #include "coordinator/server/server.h"
 #include "coordinator/tasks/mailbox.h"

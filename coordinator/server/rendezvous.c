@@ -60,21 +60,21 @@ void rendezvous_ready(struct server *s)
         server_stop(s, PROTOCOL_UNAVAILABLE, "the server cannot write its rendezvous file");
         return;
     }
-    char groups[60] = "";
+    char sets[60] = "";
     if (models_are_many(&s->models)) {
         const struct deploy_setup *d = &s->models.setup.deploy;
         if (s->setup.n_replicas > 1)
-            (void)snprintf(groups, sizeof groups, " in %d sets", s->setup.n_replicas);
+            (void)snprintf(sets, sizeof sets, " in %d sets", s->setup.n_replicas);
         log_note("ready: %d models in %s at %s, %d rank%s%s; up to %d loaded at once, %.2f GiB on a rank; %.1f s",
-                 s->models.n, s->setup.name, endpoint, s->setup.n_ranks, s->setup.n_ranks == 1 ? "" : "s", groups,
+                 s->models.n, s->setup.name, endpoint, s->setup.n_ranks, s->setup.n_ranks == 1 ? "" : "s", sets,
                  d->n_slots, (double)d->memory / (1024.0 * 1024 * 1024), seconds_since_exec());
         return;
     }
-    (void)snprintf(groups, sizeof groups, ",");
+    (void)snprintf(sets, sizeof sets, ",");
     if (s->setup.n_replicas > 1)
-        (void)snprintf(groups, sizeof groups, " in %d groups, each with", s->setup.n_replicas);
+        (void)snprintf(sets, sizeof sets, " in %d sets, each with", s->setup.n_replicas);
     log_note("ready: %s at %s, %d rank%s%s contexts of %d tokens, %d sequences at once, %d KV blocks; %.1f s",
-             s->setup.name, endpoint, s->setup.n_ranks, s->setup.n_ranks == 1 ? "" : "s", groups,
+             s->setup.name, endpoint, s->setup.n_ranks, s->setup.n_ranks == 1 ? "" : "s", sets,
              replicas_max_len(&s->replicas, 0), s->replicas.replica[0].max_seqs, s->replicas.replica[0].n_blocks,
              seconds_since_exec());
 }

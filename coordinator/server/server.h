@@ -93,10 +93,6 @@ void server_take_reports(struct server *s);
 void server_ended(struct server *s);
 void server_receive(struct server *s, struct incoming *m);
 void server_returned(struct server *s, struct task *j, int worker);
-/* Starts tasks that wait for their turn, as far as workers and replicas have room. */
-void server_feed(struct server *s);
-/* Ends tasks whose time limit has passed while they waited for a replica. */
-void server_check_times(struct server *s);
 void server_report(struct server *s, struct report *r, int replica);
 void server_client_left(void *server, struct client *c);
 void server_drain(struct server *s, double seconds);
@@ -112,7 +108,12 @@ bool server_too_slow(const struct server *s, const struct client *c, struct prot
 
 void server_refuse(struct server *s, struct task *j); /* with its error */
 
-/* admission.c. What returns int is 0, or -1 with the task's error. */
+/* feed.c: starts tasks that wait for their turn, as far as workers and replicas have room. */
+void server_feed(struct server *s);
+/* Ends tasks whose time limit has passed while they waited for a replica. */
+void server_check_times(struct server *s);
+
+/* admission.c. Functions that return int return 0, or -1 with the task's error. */
 /* Can anything be generated, tokenized, told now? */
 int server_check_state(const struct server *s, struct protocol_error *error);
 /* The task takes so many bytes from now on, its results apart. */
@@ -122,7 +123,7 @@ int server_check_bytes(struct server *s, struct task *j);
 /* The queue is full, as this tells. */
 int server_busy(struct server *s, struct protocol_error *error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* It gets a name if it has none, under which a cancellation finds it. */
+/* A task without a name gets one, under which a cancellation finds it. */
 int server_name(struct server *s, struct task *j);
 /* A parsed `generate` gets its places and its name. */
 int server_admit(struct server *s, struct task *j);

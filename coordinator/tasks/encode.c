@@ -7,8 +7,7 @@
 /* A failure of the tokenizer: the client's text, or ours. */
 static int report(struct protocol_error *error, const char *field, const struct err *e)
 {
-    bool theirs = e->code == ERR_INPUT || e->code == ERR_UNSUPPORTED;
-    return protocol_fail(error, theirs ? PROTOCOL_BAD_REQUEST : PROTOCOL_INTERNAL, field, "%s", e->text);
+    return protocol_fail(error, protocol_blame(e), field, "%s", e->text);
 }
 
 static int append_ids(const int32_t *id, size_t n, struct token_list *out, struct err *e)

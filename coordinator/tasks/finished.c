@@ -70,11 +70,28 @@ static struct time_split split_time(const struct task *j, const struct request_t
     return split;
 }
 
+/* Why every choice has failed; NULL: one has not. */
+static const struct err *common_error(const struct task *j)
+{
+    const struct err *e = NULL;
+    for (int i = 0; i < j->n_prompts; i++)
+        for (int c = 0; c < j->n_choices; c++) {
+            const struct err *own = choices_error(&j->choices[i], c);
+            if (own == NULL)
+                return NULL;
+            e = e != NULL ? e : own;
+        }
+    return e;
+}
+
 void finished_judge(struct task *j)
 {
+    const struct err *e = common_error(j);
     for (int i = 0; i < j->n_prompts && j->error.code == 0; i++) {
         enum finish_reason finish = j->choices[i].finish;
-        if (finish == FINISH_TIMEOUT)
+        if (e != NULL)
+            (void)protocol_fail(&j->error, protocol_blame(e), "", "%s", e->text);
+        else if (finish == FINISH_TIMEOUT)
             (void)protocol_fail(&j->error, PROTOCOL_TIMEOUT, "timeout_ms", "%lld ms have passed",
                                 (long long)j->message.generate.timeout_ms);
         else if (finish == FINISH_CANCELLED)
@@ -103,6 +120,7 @@ static char *fill_choice(const struct task *j, const struct tokenizer *t, int i,
     const struct protocol_generate *g = &j->message.generate;
     const struct request *r = j->choices[i].choice != NULL ? j->choices[i].choice[c] : NULL;
     *choice = (struct reply_choice){.index = i * j->n_choices + c, .text = "", .finish = j->choices[i].finish};
+    choice->error = choices_error(&j->choices[i], c);
     if (r == NULL)
         return NULL;
     choice->finish = r->finish;

@@ -37,9 +37,10 @@ int lanes_start(struct lanes *l, int i, void *mailbox, const struct scheduler_se
     x->shares = share != NULL;
     x->served = l->clock;
     if (x->shares) {
-        if (units_join(&l->units, i, &x->steps.scheduler.blocks[KV_MAIN], share, &mine.source, e) != 0)
+        if (units_join(&l->units, i, x->steps.scheduler.blocks, share, mine.source, e) != 0)
             return -1;
-        mine.limits.n_blocks = share->most * share->per_unit;
+        mine.limits.n_blocks = share[KV_MAIN].most * share[KV_MAIN].per_unit;
+        mine.limits.n_window_blocks = share[KV_WINDOWED].most * share[KV_WINDOWED].per_unit;
     }
     return steps_open(&x->steps, mailbox, &mine, e);
 }
@@ -52,6 +53,14 @@ void lanes_end(struct lanes *l, int i)
             units_leave(&l->units, i);
     }
     l->lane[i].open = false;
+}
+
+bool lanes_busy(const struct lanes *l)
+{
+    bool busy = false;
+    for (int i = 0; i < l->n; i++)
+        busy = busy || (l->lane[i].open && scheduler_busy(&l->lane[i].steps.scheduler));
+    return busy;
 }
 
 struct steps *lanes_first(struct lanes *l)
@@ -120,11 +129,10 @@ static int plan_lane(struct lanes *l, struct lane *x, struct plan *plan, struct 
     if (!x->shares)
         return steps_plan(&x->steps, plan, e);
     units_note(&l->units, i, scheduler_busy(&x->steps.scheduler));
-    x->steps.n_units = l->units.holder[i].n_held;
+    x->steps.n_units = units_held(&l->units, i);
     if (steps_plan(&x->steps, plan, e) != 0)
         return -1;
-    for (int k = 0; k < plan->n_blocks; k++)
-        plan->block[k].block = units_block(&l->units, i, plan->block[k].block);
+    units_number(&l->units, i, plan);
     return 0;
 }
 

@@ -28,8 +28,8 @@ void lanes_close(struct lanes *l);
 /* Models will share so many units of KV memory. The lanes must stay where they are from now on. */
 int lanes_share(struct lanes *l, int n_units, struct err *e);
 
-/* A model is loaded, with a part of the units, or (NULL) blocks of its own; or goes, when nothing of it is under way:
- * what its lane still has comes back unfinished. */
+/* A model is loaded, with a part of the units for each kind of blocks, or (NULL) blocks of its own; or goes, when
+ * nothing of it is under way: what its lane still has comes back unfinished. */
 int lanes_start(struct lanes *l, int i, void *mailbox, const struct scheduler_setup *setup,
                 const struct unit_share *share, struct err *e);
 void lanes_end(struct lanes *l, int i);
@@ -41,6 +41,9 @@ void lanes_masks(struct lanes *l, struct plan *plan);
 
 /* Every lane's last plan. */
 int lanes_stop(struct lanes *l, struct plan *plan, struct err *e);
+
+/* Has any of them something to do? */
+bool lanes_busy(const struct lanes *l);
 
 /* The first open one; NULL: none is. */
 struct steps *lanes_first(struct lanes *l);

@@ -1,5 +1,5 @@
 /* coordinator/tasks/model_orders.h - what the I/O thread and the main thread of a set of ranks tell each other of
- * models that come and go, by a mailbox of its own. Who takes a message frees it. */
+ * models that come and go, by a mailbox of its own. The thread that takes a message frees it. */
 #ifndef TASKS_MODEL_ORDERS_H
 #define TASKS_MODEL_ORDERS_H
 
@@ -34,10 +34,10 @@ struct model_word {
         MODEL_ENDED   /* no more words, nor reports */
     } kind;
     int slot;
-    struct err why;            /* FAILED */
-    int64_t freed;             /* GONE: bytes that the device has more of, by its own number */
-    enum signal_wish wish;     /* SIGNAL */
-    struct load_phases phases; /* READY: of the load, GONE: since then */
+    struct err why;             /* FAILED */
+    int64_t free_before, freed; /* GONE: bytes that the device had free, and has more of now, by its own number */
+    enum signal_wish wish;      /* SIGNAL */
+    struct load_phases phases;  /* READY: of the load, GONE: since then */
 };
 
 #endif

@@ -64,7 +64,10 @@ static void add_delta(struct steps *s, struct task *j, struct choices *set, int 
     p->id = copy(r->output.id + sent->tokens_sent, n * sizeof *p->id);
     if (r->logprobs != NULL)
         p->logprobs = copy(r->logprobs + sent->tokens_sent, n * sizeof *p->logprobs);
-    if (p->text == NULL || p->id == NULL || (r->logprobs != NULL && p->logprobs == NULL)) {
+    if (r->finish == FINISH_ERROR)
+        p->error = copy(&r->error, sizeof r->error);
+    if (p->text == NULL || p->id == NULL || (r->logprobs != NULL && p->logprobs == NULL) ||
+        (r->finish == FINISH_ERROR && p->error == NULL)) {
         delta_free(p);
         return;
     }
@@ -167,7 +170,7 @@ void steps_close(struct steps *s)
     memset(s, 0, sizeof *s);
 }
 
-static void submit(struct steps *s, struct task *j, double now)
+static void submit_task(struct steps *s, struct task *j, double now)
 {
     struct err e = {0};
     j->work.previous = NULL;
@@ -188,7 +191,7 @@ static void submit(struct steps *s, struct task *j, double now)
         give_back(s, j);
 }
 
-static void cancel(struct steps *s, uint64_t number, enum finish_reason why, double now)
+static void cancel_task(struct steps *s, uint64_t number, enum finish_reason why, double now)
 {
     struct task *j = s->tasks;
     while (j != NULL && j->number != number)
@@ -219,9 +222,9 @@ bool steps_hear(struct steps *s)
     struct order *c;
     while ((c = mailbox_take(s->mailbox)) != NULL) {
         if (c->kind == ORDER_SUBMIT)
-            submit(s, c->task, c->task->ticket.queued > 0 ? c->task->ticket.queued : seconds_now());
+            submit_task(s, c->task, c->task->ticket.queued > 0 ? c->task->ticket.queued : seconds_now());
         else if (c->kind == ORDER_CANCEL)
-            cancel(s, c->number, c->why, seconds_now());
+            cancel_task(s, c->number, c->why, seconds_now());
         else if (c->kind == ORDER_WITHDRAW)
             withdraw(s, c->number, seconds_now());
         else

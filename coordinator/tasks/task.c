@@ -73,7 +73,7 @@ void task_check(struct task *j)
 }
 
 /* Checks one prompt: all of max_tokens must fit beside it. */
-static int fit(struct task *j, int i, int max_len)
+static int fit_prompt(struct task *j, int i, int max_len)
 {
     int64_t n = (int64_t)j->ids[i].n;
     struct request_rules *rules = &j->rules[i];
@@ -246,7 +246,7 @@ int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed)
         j->rules[i] = g->rules;
         j->rules[i].form = j->form;
         j->rules[i].sampling.seed = j->seed;
-        if (fit(j, i, max_len) != 0)
+        if (fit_prompt(j, i, max_len) != 0)
             return -1;
     }
     if (bound_reply(j, max_reply) != 0 || open_readers(j) != 0)
@@ -303,5 +303,6 @@ void delta_free(struct delta *p)
     free(p->text);
     free(p->id);
     free(p->logprobs);
+    free(p->error);
     free(p);
 }

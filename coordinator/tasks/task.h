@@ -136,6 +136,7 @@ struct delta {
     char *text;               /* [bytes] */
     int32_t *id;              /* [n_ids] */
     struct sampled *logprobs; /* [n_ids] or NULL */
+    struct err *error;        /* FINISH_ERROR: why */
     size_t bytes, n_ids;
     enum finish_reason finish; /* the choice ends with this delta; FINISH_NONE: it does not */
     int stop_text;             /* 1 + the number of the stop text that ended it; 0: none did */

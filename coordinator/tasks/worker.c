@@ -24,8 +24,7 @@ static int make_form(struct task *j)
         return 0;
     if (form_open(&j->form, asked->kind, asked->value, &e) == 0 && lexicon_keeper_get(j->served->lexicon, &e) != NULL)
         return 0;
-    bool theirs = e.code == ERR_INPUT || e.code == ERR_UNSUPPORTED;
-    return protocol_fail(&j->error, theirs ? PROTOCOL_BAD_REQUEST : PROTOCOL_INTERNAL, asked->field, "%s", e.text);
+    return protocol_fail(&j->error, protocol_blame(&e), asked->field, "%s", e.text);
 }
 
 /* The schema of an answer that may call tools instead; a new reference. NULL: it is free, or has to be calls. */
@@ -52,8 +51,7 @@ static int make_calls(struct task *j, enum calls_format format)
     json_decref(asked);
     if (e.code == ERR_NONE)
         return 0;
-    bool theirs = e.code == ERR_INPUT || e.code == ERR_UNSUPPORTED;
-    return protocol_fail(&j->error, theirs ? PROTOCOL_BAD_REQUEST : PROTOCOL_INTERNAL, "tools", "%s", e.text);
+    return protocol_fail(&j->error, protocol_blame(&e), "tools", "%s", e.text);
 }
 
 /* The place where a chat's answer may think. One in a given form begins with the form, whatever the prompt ends
@@ -102,7 +100,7 @@ static int find_calls(struct task *j)
     return formed && j->form == NULL ? make_calls(j, format) : 0;
 }
 
-static int encode(struct task *j)
+static int encode_prompts(struct task *j)
 {
     const struct served *v = j->served;
     const struct protocol_generate *g = &j->message.generate;
@@ -148,7 +146,7 @@ static int write_prompt(struct task *j, int i)
 }
 
 /* A stream's first events repeat the prompts, which may be megabytes: the I/O thread has no time to write them.
- * Those that are too long are refused when the task is prepared. */
+ * Prompts that are too long are refused when the task is prepared. */
 static int write_echo(struct task *j, const struct worker_setup *s)
 {
     const struct protocol_generate *g = &j->message.generate;
@@ -217,7 +215,7 @@ static void detokenize(struct task *j, const struct worker_setup *s)
 static void tokenize(struct task *j, const struct worker_setup *s)
 {
     const struct protocol_message *m = &j->message;
-    if (encode(j) != 0)
+    if (encode_prompts(j) != 0)
         return;
     const struct token_list *ids = &j->ids[0];
     int64_t bytes = ids_bytes(ids) + (m->generate.return_token_strings ? texts_bytes(ids, j->served->tokenizer) : 0);
@@ -248,7 +246,7 @@ static void write_reply(struct task *j)
     finished_close(&f);
 }
 
-static void work(struct task *j, const struct worker_setup *s)
+static void work_on(struct task *j, const struct worker_setup *s)
 {
     if (j->ticket.writes) {
         write_reply(j);
@@ -263,7 +261,7 @@ static void work(struct task *j, const struct worker_setup *s)
     if (j->error.code != 0)
         return;
     if (j->message.op == PROTOCOL_GENERATE)
-        (void)(encode(j) == 0 && write_echo(j, s) == 0);
+        (void)(encode_prompts(j) == 0 && write_echo(j, s) == 0);
     else if (j->message.op == PROTOCOL_TOKENIZE || j->message.op == PROTOCOL_DETOKENIZE)
         work_on_tokens(j, s);
 }
@@ -271,7 +269,7 @@ static void work(struct task *j, const struct worker_setup *s)
 /* Megabytes of JSON are made of many small pieces of memory: they go back to the system now. */
 static void work_and_tidy(struct task *j, const struct worker_setup *s)
 {
-    work(j, s);
+    work_on(j, s);
     if (j->reply_bytes > TRIM_BYTES || j->message_bytes > TRIM_BYTES)
         (void)malloc_trim(0);
 }

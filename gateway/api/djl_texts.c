@@ -42,7 +42,7 @@ static void judge(struct exchange *x, struct texts *t)
         exchange_answer_json(x, 200, json_pack("{s:O}", "outputs", t->outputs));
 }
 
-static void fail(struct exchange *x, struct texts *t, const struct fault *f)
+static void fail_texts(struct exchange *x, struct texts *t, const struct fault *f)
 {
     if (!t->has_failed)
         t->fault = *f;
@@ -53,7 +53,7 @@ static void fail(struct exchange *x, struct texts *t, const struct fault *f)
 static void fail_reply(struct exchange *x, struct texts *t, const json_t *reply)
 {
     struct fault f = fault_of_reply(reply);
-    fail(x, t, &f);
+    fail_texts(x, t, &f);
 }
 
 static void generated(struct exchange *x, void *context, json_t *reply, bool last)
@@ -71,7 +71,7 @@ static void generated(struct exchange *x, void *context, json_t *reply, bool las
     judge(x, t);
 }
 
-static void counted(struct exchange *x, void *context, json_t *reply, bool last)
+static void text_counted(struct exchange *x, void *context, json_t *reply, bool last)
 {
     struct text *one = context;
     struct texts *t = one->all;
@@ -85,7 +85,7 @@ static void counted(struct exchange *x, void *context, json_t *reply, bool last)
             fault_make(400, "seq_length", "seq_length: found %lld, expected more than the %lld of text[%zu]",
                        (long long)t->seq_length, (long long)n, one->i);
         t->n_open--;
-        fail(x, t, &f);
+        fail_texts(x, t, &f);
     } else {
         json_t *message = json_copy(t->rest);
         (void)json_object_set(message, "prompt", json_array_get(t->texts, one->i));
@@ -104,7 +104,7 @@ static void ask_all(struct exchange *x, struct texts *t)
         t->text[i] = (struct text){t, i};
         (void)json_array_append_new(t->outputs, json_null());
         const struct exchange_question q = {
-            .model = t->model, .message = message, .reply = counted, .context = &t->text[i]};
+            .model = t->model, .message = message, .reply = text_counted, .context = &t->text[i]};
         exchange_ask(x, &q);
     }
     t->all_asked = true;

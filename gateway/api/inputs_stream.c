@@ -53,7 +53,7 @@ static void send_tokens(struct exchange *x, struct inputs *in, const json_t *cho
     json_decref(tops);
 }
 
-static void finish(struct exchange *x, struct inputs *in, const json_t *reply)
+static void finish_stream(struct exchange *x, struct inputs *in, const json_t *reply)
 {
     if (in->held != NULL)
         send_tokens(x, in, in->held, reply);
@@ -78,7 +78,7 @@ void inputs_stream_reply(struct exchange *x, void *context, json_t *reply, bool 
         bytes_append(&in->text, json_string_value(json_array_get(in->prompts, 0)),
                      json_string_length(json_array_get(in->prompts, 0)));
     if (last)
-        finish(x, in, reply);
+        finish_stream(x, in, reply);
     else if (json_is_string(json_object_get(choice, "finish_reason")))
         in->held = json_incref(choice);
     else

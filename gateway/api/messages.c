@@ -219,7 +219,7 @@ static void send_choice(struct exchange *x, struct message *m, const json_t *cho
 }
 
 /* A text that is not taken apart has one block, open from the beginning. */
-static void begin(struct exchange *x, struct message *m, const json_t *choice)
+static void begin_message(struct exchange *x, struct message *m, const json_t *choice)
 {
     json_t *stop = json_pack("{s:n, s:n, s:n}", "stop_reason", "stop_sequence", "stop_details");
     send(x, "message_start", json_pack("{s:o}", "message", message_of(m, json_array(), stop, usage_of(NULL))));
@@ -228,7 +228,7 @@ static void begin(struct exchange *x, struct message *m, const json_t *choice)
     send(x, "ping", NULL);
 }
 
-static void stream(struct exchange *x, void *context, json_t *reply, bool last)
+static void stream_reply(struct exchange *x, void *context, json_t *reply, bool last)
 {
     const json_t *choice = json_array_get(json_object_get(reply, "choices"), 0);
     if (!exchange_is_good(reply)) {
@@ -237,7 +237,7 @@ static void stream(struct exchange *x, void *context, json_t *reply, bool last)
     }
     struct message *m = context;
     if (!m->has_begun)
-        begin(x, m, choice);
+        begin_message(x, m, choice);
     m->has_begun = true;
     send_choice(x, m, choice);
     if (!last)
@@ -278,8 +278,10 @@ void messages_create(struct exchange *x)
     (void)snprintf(m->id, sizeof m->id, "msg_%s", x->id);
     if (m->asked.stream)
         exchange_will_stream(x);
-    const struct exchange_question q = {
-        .model = m->asked.model, .message = message, .reply = m->asked.stream ? stream : answer_whole, .context = m};
+    const struct exchange_question q = {.model = m->asked.model,
+                                        .message = message,
+                                        .reply = m->asked.stream ? stream_reply : answer_whole,
+                                        .context = m};
     exchange_ask(x, &q);
 }
 

@@ -151,7 +151,7 @@ bool models_are_managed(const struct exchange *x, const char *name)
     return false;
 }
 
-static void refuse(struct exchange *x, const char *what)
+static void refuse_models(struct exchange *x, const char *what)
 {
     struct fault f = models_refusal(what);
     exchange_fail(x, &f);
@@ -189,7 +189,7 @@ void models_scale(struct exchange *x)
 {
     json_t *m = find_known(x);
     if (m != NULL)
-        refuse(x, "scaling");
+        refuse_models(x, "scaling");
     json_decref(m);
 }
 
@@ -201,5 +201,5 @@ void models_unload(struct exchange *x)
     if (known && models_are_managed(x, x->tail[0]))
         models_manage(x, "unload", x->tail[0], answer_status);
     else if (known)
-        refuse(x, "unloading");
+        refuse_models(x, "unloading");
 }

@@ -136,6 +136,8 @@ static json_t *choice_of(const struct openai_answer *a, const json_t *c)
         (void)json_object_set(choice, "text", text);
     (void)json_object_set_new(choice, "logprobs", logprobs);
     (void)json_object_set(choice, "finish_reason", json_object_get(c, "finish_reason"));
+    if (json_object_get(c, "error") != NULL)
+        (void)json_object_set(choice, "error", json_object_get(c, "error"));
     if (!a->asked.echo && json_object_get(c, "prompt_logprobs") != NULL)
         (void)json_object_set(choice, "prompt_logprobs", json_object_get(c, "prompt_logprobs"));
     return choice;

@@ -69,8 +69,8 @@ struct legacy {
     int64_t *offset;
 };
 
-/* {text: logprob} of the likeliest, and of the token itself. Of two tokens with one text the likelier one stays. */
-static json_t *likeliest(const json_t *entry, const struct openai_request *r)
+/* {text: logprob} of the likeliest, and of the token itself. If two tokens have one text, the likelier one stays. */
+static json_t *likeliest_tokens(const json_t *entry, const struct openai_request *r)
 {
     json_t *object = json_object(), *name = name_of(entry, r);
     const json_t *list = json_object_get(entry, "top_logprobs");
@@ -97,7 +97,7 @@ static void add_token(struct legacy *l, const json_t *entry, const char *first, 
         (void)json_array_append(l->logprobs, json_object_get(entry, "logprob"));
     else
         (void)json_array_append_new(l->logprobs, json_null());
-    (void)json_array_append_new(l->top, known ? likeliest(entry, r) : json_null());
+    (void)json_array_append_new(l->top, known ? likeliest_tokens(entry, r) : json_null());
 }
 
 static json_t *legacy_logprobs(const json_t *choice, const json_t *content, const struct openai_request *r,

@@ -101,7 +101,9 @@ static void write_delta(struct exchange *x, const struct openai_answer *a, size_
     free(text);
 }
 
-static void write_finish(struct exchange *x, const struct openai_answer *a, size_t index, const char *why)
+/* error: of a choice that failed; NULL: it did not. */
+static void write_finish(struct exchange *x, const struct openai_answer *a, size_t index, const char *why,
+                         const json_t *error)
 {
     struct bytes *b = begin_chunk(x, a);
     bytes_format(b,
@@ -109,6 +111,10 @@ static void write_finish(struct exchange *x, const struct openai_answer *a, size
                                : "{\"index\":%zu,\"text\":\"\",\"logprobs\":null,\"finish_reason\":",
                  index);
     bytes_json_string(b, why, strlen(why));
+    if (error != NULL) {
+        bytes_text(b, ",\"error\":");
+        write_json(b, error);
+    }
     bytes_text(b, "}");
     end_chunk(x, a);
 }
@@ -132,7 +138,7 @@ static void write_choice(struct exchange *x, struct openai_answer *a, const json
     if (finish == NULL)
         return;
     choice->ended = true;
-    write_finish(x, a, index, finish);
+    write_finish(x, a, index, finish, json_object_get(c, "error"));
 }
 
 /* And what became of drafts, if the server made any. */

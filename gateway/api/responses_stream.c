@@ -36,7 +36,7 @@ static void send_item(struct exchange *x, struct response *r, const char *type, 
     send(x, r, type, json_pack("{s:I, s:o}", "output_index", (json_int_t)json_array_size(r->output), "item", item));
 }
 
-static void begin(struct exchange *x, struct response *r)
+static void begin_response(struct exchange *x, struct response *r)
 {
     r->has_begun = true;
     send(x, r, "response.created", json_pack("{s:o}", "response", response_object(x, r, "in_progress", NULL)));
@@ -147,7 +147,7 @@ static void send_choice(struct exchange *x, struct response *r, const json_t *ch
     json_decref(logprobs);
 }
 
-static void finish(struct exchange *x, struct response *r, const json_t *reply)
+static void finish_response(struct exchange *x, struct response *r, const json_t *reply)
 {
     const char *status = response_status(json_array_get(json_object_get(reply, "choices"), 0));
     if (r->n_items == 0)
@@ -159,7 +159,7 @@ static void finish(struct exchange *x, struct response *r, const json_t *reply)
     exchange_end_events(x, "");
 }
 
-static void fail(struct exchange *x, struct response *r, const json_t *reply)
+static void fail_response(struct exchange *x, struct response *r, const json_t *reply)
 {
     struct fault f = response_fault(reply);
     if (!x->has_begun) {
@@ -167,7 +167,7 @@ static void fail(struct exchange *x, struct response *r, const json_t *reply)
         return;
     }
     if (!r->has_begun)
-        begin(x, r);
+        begin_response(x, r);
     json_t *object = response_object(x, r, "failed", NULL);
     (void)json_object_set_new(object, "error",
                               json_pack("{s:s, s:s}", "code",
@@ -183,12 +183,12 @@ void responses_stream_reply(struct exchange *x, void *context, json_t *reply, bo
 {
     struct response *r = context;
     if (!exchange_is_good(reply)) {
-        fail(x, r, reply);
+        fail_response(x, r, reply);
         return;
     }
     if (!r->has_begun)
-        begin(x, r);
+        begin_response(x, r);
     send_choice(x, r, json_array_get(json_object_get(reply, "choices"), 0));
     if (last)
-        finish(x, r, reply);
+        finish_response(x, r, reply);
 }

@@ -97,7 +97,7 @@ static void answer_djl(struct exchange *x, json_t *body, const char *model, bool
     djl_answer(x, body, name);
 }
 
-static void answer(struct exchange *x, const char *model, bool own)
+static void answer_invocation(struct exchange *x, const char *model, bool own)
 {
     x->returned = "x-amzn-sagemaker-custom-attributes";
     exchange_is_text(x, model[0] != '\0' ? model : openai_only_model(x));
@@ -125,12 +125,12 @@ void sagemaker_invocations(struct exchange *x)
 {
     char model[EXCHANGE_TAIL_BYTES];
     read_target(x, model, sizeof model);
-    answer(x, model, true);
+    answer_invocation(x, model, true);
 }
 
 void sagemaker_invoke(struct exchange *x)
 {
-    answer(x, x->tail[0], true);
+    answer_invocation(x, x->tail[0], true);
 }
 
 /* The endpoint's name is the user's; if it is that of a model, it is this model's. */
@@ -140,7 +140,7 @@ void sagemaker_endpoint(struct exchange *x)
     read_target(x, model, sizeof model);
     if (model[0] == '\0' && openai_serves(x, x->tail[0]))
         (void)snprintf(model, sizeof model, "%s", x->tail[0]);
-    answer(x, model, false);
+    answer_invocation(x, model, false);
 }
 
 void sagemaker_endpoint_stream(struct exchange *x)

@@ -30,7 +30,7 @@ static void detokenized(struct exchange *x, void *context, json_t *reply, bool l
 }
 
 /* The body is the backend's message but for the model, which the gateway reads. */
-static void ask(struct exchange *x, const char *op, void (*reply)(struct exchange *, void *, json_t *, bool))
+static void ask_backend(struct exchange *x, const char *op, void (*reply)(struct exchange *, void *, json_t *, bool))
 {
     struct fault f = {0};
     char name[EXCHANGE_TAIL_BYTES] = "";
@@ -59,10 +59,10 @@ static void ask(struct exchange *x, const char *op, void (*reply)(struct exchang
 
 void tokens_tokenize(struct exchange *x)
 {
-    ask(x, "tokenize", tokenized);
+    ask_backend(x, "tokenize", tokenized);
 }
 
 void tokens_detokenize(struct exchange *x)
 {
-    ask(x, "detokenize", detokenized);
+    ask_backend(x, "detokenize", detokenized);
 }

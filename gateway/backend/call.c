@@ -106,7 +106,7 @@ static bool suits_better(const struct backend *a, const struct backend *b, const
 }
 
 /* The one that suits best among those that have the model. `not`: not this one. */
-static struct backend *choose(const struct pool *p, const char *model, const struct backend * not )
+static struct backend *choose_backend(const struct pool *p, const char *model, const struct backend * not )
 {
     struct backend *best = NULL;
     for (struct backend *b = p->first; b != NULL; b = b->next) {
@@ -175,7 +175,7 @@ static bool wants_name(const struct pool *p, const char *model)
     return false;
 }
 
-static struct call *make(struct pool *p, const struct call_setup *s)
+static struct call *make_call(struct pool *p, const struct call_setup *s)
 {
     struct call *c = calloc(1, sizeof *c);
     if (c == NULL)
@@ -205,7 +205,7 @@ struct call *pool_ask(struct pool *p, const struct call_setup *s)
     json_t *wrong = NULL;
     if (s->model[0] == '\0' && s->backend == NULL && !is_only_model(p))
         wrong = failure(400, "model", "missing: several models are served, expected the name of one", 0);
-    else if ((c = make(p, s)) == NULL)
+    else if ((c = make_call(p, s)) == NULL)
         wrong = failure(500, "", "out of host memory: a request", 0);
     json_decref(s->message);
     if (wrong != NULL) {
@@ -215,7 +215,7 @@ struct call *pool_ask(struct pool *p, const struct call_setup *s)
     }
     c->in_bucket = *bucket_of(p, c->serial);
     *bucket_of(p, c->serial) = c;
-    return dispatch(p, c, s->backend != NULL ? s->backend : choose(p, s->model, NULL)) ? c : NULL;
+    return dispatch(p, c, s->backend != NULL ? s->backend : choose_backend(p, s->model, NULL)) ? c : NULL;
 }
 
 void call_cancel(struct call *c)
@@ -234,7 +234,7 @@ void call_cancel(struct call *c)
 static bool ask_again(struct pool *p, struct call *c)
 {
     struct backend *other =
-        c->text != NULL && !c->is_fixed && c->n_tries < MAX_TRIES ? choose(p, c->model, c->backend) : NULL;
+        c->text != NULL && !c->is_fixed && c->n_tries < MAX_TRIES ? choose_backend(p, c->model, c->backend) : NULL;
     if (other == NULL)
         return false;
     leave_backend(c);

@@ -4,7 +4,7 @@
 static const double bounds[COUNTER_BUCKETS - 1] = {0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,
                                                    0.2,    0.5,    1,      2,     5,     10,    30,   60,   300};
 
-static void add(struct seconds_histogram *h, double seconds)
+static void add_seconds(struct seconds_histogram *h, double seconds)
 {
     size_t i = 0;
     if (seconds < 0)
@@ -25,13 +25,13 @@ void counters_take(struct counters *c, size_t route, const struct tally *t)
         c->faults[digit - 4]++;
     if (!t->is_generate || t->left || t->status != 200)
         return;
-    add(&c->total, t->total);
-    add(&c->first_token, t->first_token);
-    add(&c->queue, t->queue);
-    add(&c->compute, t->compute);
-    add(&c->backend, t->upstream);
+    add_seconds(&c->total, t->total);
+    add_seconds(&c->first_token, t->first_token);
+    add_seconds(&c->queue, t->queue);
+    add_seconds(&c->compute, t->compute);
+    add_seconds(&c->backend, t->upstream);
     if (t->upstream >= 0)
-        add(&c->overhead, t->total > t->upstream ? t->total - t->upstream : 0);
+        add_seconds(&c->overhead, t->total > t->upstream ? t->total - t->upstream : 0);
     c->prompt_tokens += (uint64_t)t->prompt_tokens;
     c->completion_tokens += (uint64_t)t->completion_tokens;
 }
@@ -102,6 +102,6 @@ void counters_write(const struct counters *c, const char *(*route_name)(const vo
     write_histogram(&c->compute, "compute_seconds", "Computing in the backend.", to);
     write_histogram(&c->backend, "backend_seconds", "In the backend: queue_seconds, compute_seconds and its overhead.",
                     to);
-    write_histogram(&c->overhead, "overhead_seconds", "Of request_seconds, what was not the backend's.", to);
+    write_histogram(&c->overhead, "overhead_seconds", "The part of request_seconds outside the backend.", to);
     write_sagemaker(c, to);
 }

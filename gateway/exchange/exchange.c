@@ -264,7 +264,7 @@ void exchange_fail_reply(struct exchange *x, const json_t *reply)
 
 /* ---------------------------------------------------------------- events */
 
-static void begin(struct exchange *x)
+static void begin_answer(struct exchange *x)
 {
     struct bytes fields = {0};
     put_fields(x, &fields);
@@ -293,7 +293,7 @@ void exchange_will_stream_raw(struct exchange *x, const char *type)
 struct bytes *exchange_open_piece(struct exchange *x)
 {
     if (!x->has_begun)
-        begin(x);
+        begin_answer(x);
     x->last_output = x->gateway->loop.now;
     struct bytes *b = http_open_piece(x->conn);
     x->piece = bytes_count(b);
@@ -346,7 +346,7 @@ void exchange_event_json(struct exchange *x, const char *name, json_t *event)
 void exchange_end_events(struct exchange *x, const char *last)
 {
     if (!x->has_begun)
-        begin(x);
+        begin_answer(x);
     if (last[0] != '\0')
         write_piece(x, last);
     http_end(x->conn);

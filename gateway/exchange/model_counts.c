@@ -11,7 +11,7 @@ const struct model_count *model_counts_find(const struct model_counts *c, const 
     return NULL;
 }
 
-static struct model_count *find(struct model_counts *c, const char *name, bool good)
+static struct model_count *find_count(struct model_counts *c, const char *name, bool good)
 {
     struct model_count *m = (struct model_count *)model_counts_find(c, name);
     if (m != NULL || !good || c->n == MODEL_COUNTS || strlen(name) >= sizeof m->name || name[0] == '\0')
@@ -24,7 +24,7 @@ static struct model_count *find(struct model_counts *c, const char *name, bool g
 void model_counts_take(struct model_counts *c, const struct tally *t, double now)
 {
     bool good = t->status == 200 && !t->left;
-    struct model_count *m = t->is_generate ? find(c, t->model, good) : NULL;
+    struct model_count *m = t->is_generate ? find_count(c, t->model, good) : NULL;
     if (m == NULL)
         return;
     m->last = now;

@@ -14,7 +14,7 @@
 #define SIGNED "AWS4-HMAC-SHA256 Credential=" /* a request of AWS's clients; the signature is not looked at */
 
 /* Does the path fit the pattern? tail: what stands for each "{}". */
-static bool fits(const char *pattern, const char *path, char tail[][EXCHANGE_TAIL_BYTES])
+static bool fits_pattern(const char *pattern, const char *path, char tail[][EXCHANGE_TAIL_BYTES])
 {
     size_t plain = strcspn(pattern, "{");
     if (strncmp(pattern, path, plain) != 0)
@@ -23,7 +23,7 @@ static bool fits(const char *pattern, const char *path, char tail[][EXCHANGE_TAI
         return path[plain] == '\0';
     const char *rest = pattern + plain + 2, *from = path + plain;
     for (size_t n = strnlen(from, EXCHANGE_TAIL_BYTES - 1); n > 0; n--)
-        if (fits(rest, from + n, tail + 1)) {
+        if (fits_pattern(rest, from + n, tail + 1)) {
             memcpy(tail[0], from, n);
             tail[0][n] = '\0';
             return true;
@@ -64,7 +64,7 @@ static const struct route *find_route(struct exchange *x, char *allow, size_t by
     size_t used = 0;
     for (size_t i = 0; i < x->gateway->n_routes; i++) {
         const struct route *r = &x->gateway->routes[i];
-        if (!fits(r->path, h->path, x->tail) || (r->access == ROUTE_PAGE && x->gateway->no_page))
+        if (!fits_pattern(r->path, h->path, x->tail) || (r->access == ROUTE_PAGE && x->gateway->no_page))
             continue;
         if (method_fits(r, h->method))
             return r;
@@ -145,7 +145,7 @@ static bool is_foreign(const struct exchange *x)
     return origin != NULL && !own && !exchange_origin_fits(x, origin);
 }
 
-static void serve(struct exchange *x)
+static void serve_request(struct exchange *x)
 {
     char allow[64] = "";
     struct fault f = {0};
@@ -185,7 +185,7 @@ void gateway_request(void *context, struct http_conn *c)
     c->user = x;
     g->counters.running++;
     name_request(x);
-    serve(x);
+    serve_request(x);
 }
 
 void gateway_refused(void *context, const struct http_refusal *r, struct bytes *to)

@@ -19,7 +19,7 @@ int request_log_open(struct request_log *l, const char *path, struct err *e)
                                 : open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0640);
     if (fd < 0)
         return ERR(e, ERR_IO, "--access-log %.200s: cannot open: %s", path,
-                   errno == ENXIO ? "nobody reads this pipe" : strerror(errno));
+                   errno == ENXIO ? "the pipe has no reader" : strerror(errno));
     return log_writer_open(&l->writer, fd, "--access-log", e);
 }
 

@@ -81,7 +81,7 @@ static void write_head(struct http_conn *c, int status, const char *fields, cons
 }
 
 /* The handler is done with the request. */
-static void finish(struct http_conn *c)
+static void finish_answer(struct http_conn *c)
 {
     struct http_handler *h = &c->server->handler;
     c->state = HTTP_ENDS;
@@ -106,7 +106,7 @@ void answer_whole(struct http_conn *c, int status, const char *fields, const cha
 void http_answer(struct http_conn *c, int status, const char *fields, const char *type, const char *body, size_t bytes)
 {
     answer_whole(c, status, fields, type, body, bytes);
-    finish(c);
+    finish_answer(c);
 }
 
 void http_begin(struct http_conn *c, int status, const char *fields, const char *type)
@@ -159,7 +159,7 @@ void http_end(struct http_conn *c)
 {
     if (c->chunked && !c->bodiless)
         bytes_text(&c->out, "0\r\n\r\n");
-    finish(c);
+    finish_answer(c);
 }
 
 void http_drop(struct http_conn *c)

@@ -116,7 +116,7 @@ void conn_close(struct http_conn *c, bool left)
 
 /* A request that is not understood: the answer, and the end of the connection, since nobody knows where the next
  * one begins. */
-static void refuse(struct http_conn *c, const struct http_refusal *r)
+static void refuse_request(struct http_conn *c, const struct http_refusal *r)
 {
     struct bytes body = {0};
     struct http_server *s = c->server;
@@ -199,7 +199,7 @@ static bool read_request(struct http_conn *c)
     if (r.status == 0 && c->state == HTTP_READS_BODY)
         read_body(c, &r);
     if (r.status != 0)
-        refuse(c, &r);
+        refuse_request(c, &r);
     else if (c->state == HTTP_READS_BODY && c->body.done && bytes_count(&c->content) > HTTP_LARGE_BYTES)
         join_turns(c);
     else if (c->state == HTTP_READS_BODY && c->body.done)
@@ -380,7 +380,7 @@ struct http_conn *conn_open(struct http_server *s, int fd)
 static void late(struct due *d, const char *what)
 {
     struct http_conn *c = of_due(d);
-    refuse(c, &(struct http_refusal){408, what});
+    refuse_request(c, &(struct http_refusal){408, what});
     conn_go_on(c);
 }
 

@@ -19,7 +19,7 @@ const char *http_listen_path(const char *where)
     return strncmp(where, "unix:", 5) == 0 ? where + 5 : NULL;
 }
 
-static int fail(int fd, const char *where, const char *what, struct err *e)
+static int fail_socket(int fd, const char *where, const char *what, struct err *e)
 {
     int why = errno;
     if (fd >= 0)
@@ -50,12 +50,12 @@ static int listen_unix(const char *where, const char *path, struct err *e)
     remove_left_over(&a);
     int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (fd < 0 || bind(fd, (const struct sockaddr *)&a, sizeof a) != 0 || listen(fd, BACKLOG) != 0)
-        return fail(fd, where, "cannot listen", e);
+        return fail_socket(fd, where, "cannot listen", e);
     return fd;
 }
 
 /* Cuts "HOST:PORT" in place. */
-static int split(char *text, const char *where, char **host, char **port, struct err *e)
+static int split_address(char *text, const char *where, char **host, char **port, struct err *e)
 {
     char *colon = strrchr(text, ':'), *end = NULL;
     long n = colon != NULL ? strtol(colon + 1, &end, 10) : -1;
@@ -91,7 +91,7 @@ static int listen_tcp(const char *where, char shown[HTTP_ADDRESS_BYTES], struct 
     char text[300], *host = NULL, *port = NULL;
     if (snprintf(text, sizeof text, "%s", where) >= (int)sizeof text)
         return ERR(e, ERR_USAGE, "--listen: found %zu bytes, expected HOST:PORT or unix:PATH", strlen(where));
-    if (split(text, where, &host, &port, e) != 0)
+    if (split_address(text, where, &host, &port, e) != 0)
         return -1;
     int why = getaddrinfo(host[0] != '\0' ? host : NULL, port, &hints, &found);
     if (why != 0)
@@ -102,7 +102,7 @@ static int listen_tcp(const char *where, char shown[HTTP_ADDRESS_BYTES], struct 
     bool bound = fd >= 0 && bind(fd, found->ai_addr, found->ai_addrlen) == 0 && listen(fd, BACKLOG) == 0;
     freeaddrinfo(found);
     if (!bound)
-        return fail(fd, where, "cannot listen", e);
+        return fail_socket(fd, where, "cannot listen", e);
     show(fd, shown);
     return fd;
 }

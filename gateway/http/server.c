@@ -116,7 +116,7 @@ int http_server_open(struct http_server *s, struct loop *l, const struct http_se
     s->idle = (struct due_list){.seconds = setup->idle_seconds, .come = conn_idle};
     s->stalls = (struct due_list){.seconds = setup->idle_seconds, .come = conn_stalled};
     s->lingers = (struct due_list){.seconds = LINGER_SECONDS, .come = conn_lingered};
-    s->scratch = err_calloc(e, 1, CONN_PIECE_BYTES, "a piece of what clients send");
+    s->scratch = err_calloc(e, 1, CONN_PIECE_BYTES, "a piece of the clients' data");
     if (s->scratch == NULL)
         return -1;
     loop_add_list(l, &s->heads);

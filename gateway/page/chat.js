@@ -31,7 +31,7 @@ function readVariables() {
   return undefined;
 }
 
-// What is left empty is the model's to choose, and not sent.
+// Fields that are left empty are not sent, so the server's defaults hold.
 function readParameters() {
   const body = {};
   for (const name of NUMBERS) if (field(name).value !== "") body[name] = Number(field(name).value);

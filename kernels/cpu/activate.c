@@ -31,17 +31,18 @@ static float swiglu(float gate, float up)
 void cpu_activate(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens, int cols)
 {
     size_t width = gated ? 2 * (size_t)cols : (size_t)cols;
-    size_t n = (size_t)n_tokens * cols;
     /* Elements, not rows, are shared: a step of one token has one row. One element costs about ten multiply-adds. */
-#pragma omp parallel for num_threads(cpu_threads(q, 10 * n)) schedule(static)
-    for (size_t i = 0; i < n; i++) {
-        size_t t = i / cols, c = i % cols;
-        const float *row = (const float *)x + t * width;
-        if (kind == ACTIVATION_SWIGLU) {
-            ((float *)out)[i] = swiglu(row[2 * c], row[2 * c + 1]);
-            continue;
+#pragma omp parallel for num_threads(cpu_threads(q, 10 * (size_t)n_tokens * cols)) collapse(2) schedule(static)
+    for (int t = 0; t < n_tokens; t++) {
+        for (int c = 0; c < cols; c++) {
+            const float *row = (const float *)x + (size_t)t * width;
+            float *result = (float *)out + (size_t)t * cols + c;
+            if (kind == ACTIVATION_SWIGLU)
+                *result = swiglu(row[2 * c], row[2 * c + 1]);
+            else if (gated)
+                *result = activation(kind, row[c]) * row[cols + c];
+            else
+                *result = activation(kind, row[c]);
         }
-        float y = activation(kind, row[c]);
-        ((float *)out)[i] = gated ? y * row[cols + c] : y;
     }
 }

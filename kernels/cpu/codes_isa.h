@@ -192,28 +192,30 @@ TARGET INLINE FN(vec) FN(sum_of)(FN(vec) v, enum codes codes)
     return v;
 }
 
-/* tile (see matmul_isa.h) over whole rows of codes, whose groups are multiples of 16 columns. The rows of the tile
- * after the next are asked for meanwhile: rows are too short for the processor to see where they lead. */
-TARGET INLINE void FN(tile_codes)(float *sum, const float *const *x, const struct product *m, int r0, enum codes codes,
-                                  int n_t, int n_cols)
+#if ISA == 512
+#include "kernels/cpu/lines_isa.h"
+#endif
+
+/* tile (see matmul_isa.h) over columns [begin, n_cols) of rows of codes, whose groups are multiples of 16 columns. */
+TARGET INLINE void FN(tile_codes)(float *sum, const float *const *x, const struct product *m, const int *row,
+                                  enum codes codes, int n_t, int begin, int n_cols)
 {
     FN(vec) s[TILE_T][TILE_R][PARTS];
     struct FN(scales) scales;
     const uint8_t *w[TILE_R];
-    int row[TILE_R], asked = 0;
-    size_t ahead = 2 * TILE_R * m->pitch;
+    int asked = begin, first = (int)(((int64_t)m->form.first + begin) / m->form.group);
     UNROLL for (int r = 0; r < TILE_R; r++)
     {
-        row[r] = r0 + r < m->rows ? r0 + r : m->rows - 1;
         w[r] = weight_row(m, row[r]);
         UNROLL for (int t = 0; t < n_t; t++)
         {
-            UNROLL for (int p = 0; p < PARTS; p++) s[t][r][p] = (FN(vec)){0};
+            UNROLL for (int p = 0; p < PARTS; p++) s[t][r][p] =
+                begin == 0 ? (FN(vec)){0} : FN(values_of)(sum + ((t * TILE_R + r) * PARTS + p) * LANES, codes);
         }
     }
-    int64_t next = m->form.group - m->form.first;
-    for (int c = 0, group = 0; c < n_cols; group++, next += m->form.group) {
-        int end = next < n_cols ? (int)next : n_cols, i = group % SCALES, left = m->n_groups - group;
+    int64_t next = (first + 1) * (int64_t)m->form.group - m->form.first;
+    for (int c = begin, group = first; c < n_cols; group++, next += m->form.group) {
+        int end = next < n_cols ? (int)next : n_cols, i = (group - first) % SCALES, left = m->n_groups - group;
         if (i == 0)
             for (int r = 0; r < TILE_R; r++)
                 FN(take_scales)(scales.scale[r], scales.zero[r], m, row[r], group, left < SCALES ? left : SCALES);
@@ -222,7 +224,7 @@ TARGET INLINE void FN(tile_codes)(float *sum, const float *const *x, const struc
         while (c < end) {
             if (c >= asked) {
                 UNROLL for (int r = 0; r < TILE_R; r++)
-                    __builtin_prefetch(w[r] + ahead + (size_t)c * code_bits(codes) / 8);
+                    __builtin_prefetch(w[r] + CODES_AHEAD + (size_t)c * code_bits(codes) / 8);
                 asked = c + LINE_BYTES * 8 / code_bits(codes);
             }
             for (int stop = asked < end ? asked : end; c < stop; c += SUM_LANES) {
@@ -250,26 +252,32 @@ TARGET INLINE void FN(tile_codes)(float *sum, const float *const *x, const struc
     }
 }
 
-TARGET static void FN(stream_codes)(float *sum, const float *const *x, const struct product *m, int r0, int n_t,
+TARGET static void FN(stream_codes)(float *sum, const float *const *x, const struct product *m, const int *row, int n_t,
                                     int n_cols)
 {
     enum codes codes = m->form.codes;
+    int begin = 0;
+#if ISA == 512
+    begin = n_t == 1 ? FN(stream_lines)(sum, x[0], m, row, n_cols) : 0;
+#endif
+    if (begin > 0 && begin == n_cols)
+        return;
     if (n_t == 1 && codes == CODES_E4M3)
-        FN(tile_codes)(sum, x, m, r0, CODES_E4M3, 1, n_cols);
+        FN(tile_codes)(sum, x, m, row, CODES_E4M3, 1, begin, n_cols);
     else if (n_t == 1 && codes == CODES_INT8)
-        FN(tile_codes)(sum, x, m, r0, CODES_INT8, 1, n_cols);
+        FN(tile_codes)(sum, x, m, row, CODES_INT8, 1, begin, n_cols);
     else if (n_t == 1 && codes == CODES_INT4)
-        FN(tile_codes)(sum, x, m, r0, CODES_INT4, 1, n_cols);
+        FN(tile_codes)(sum, x, m, row, CODES_INT4, 1, begin, n_cols);
     else if (n_t == 1)
-        FN(tile_codes)(sum, x, m, r0, CODES_E2M1, 1, n_cols);
+        FN(tile_codes)(sum, x, m, row, CODES_E2M1, 1, begin, n_cols);
     else if (codes == CODES_E4M3)
-        FN(tile_codes)(sum, x, m, r0, CODES_E4M3, TILE_T, n_cols);
+        FN(tile_codes)(sum, x, m, row, CODES_E4M3, TILE_T, 0, n_cols);
     else if (codes == CODES_INT8)
-        FN(tile_codes)(sum, x, m, r0, CODES_INT8, TILE_T, n_cols);
+        FN(tile_codes)(sum, x, m, row, CODES_INT8, TILE_T, 0, n_cols);
     else if (codes == CODES_INT4)
-        FN(tile_codes)(sum, x, m, r0, CODES_INT4, TILE_T, n_cols);
+        FN(tile_codes)(sum, x, m, row, CODES_INT4, TILE_T, 0, n_cols);
     else
-        FN(tile_codes)(sum, x, m, r0, CODES_E2M1, TILE_T, n_cols);
+        FN(tile_codes)(sum, x, m, row, CODES_E2M1, TILE_T, 0, n_cols);
 }
 
 /* Columns [begin, end), multiples of 16, of a row as floats. */

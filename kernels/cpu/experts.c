@@ -9,7 +9,7 @@ static float sigmoid(float x)
     return 1.0f / (1.0f + expf(-x));
 }
 
-/* Experts of groups that are left out are chosen last. Of equal groups the lower number is kept. */
+/* Experts of groups that are left out are chosen last. Among equal groups the lower number is kept. */
 static void leave_groups_out(float *key, const struct routing *how)
 {
     float score[ROUTING_MAX_GROUPS];
@@ -49,7 +49,7 @@ static void make_keys(float *key, const float *logits, const struct weight *bias
 }
 
 /* A new one goes behind those that are as good: of equal keys the lower number wins. */
-static void choose(int32_t *expert, const float *key, const struct routing *how)
+static void pick_best(int32_t *expert, const float *key, const struct routing *how)
 {
     int n = 0;
     for (int e = 0; e < how->n_experts; e++) {
@@ -88,7 +88,7 @@ static void choose_experts(int32_t *expert, float *share, const float *logits, c
 {
     float key[ROUTING_MAX_EXPERTS];
     make_keys(key, logits, bias, how);
-    choose(expert, key, how);
+    pick_best(expert, key, how);
     make_shares(share, expert, logits, how);
 }
 

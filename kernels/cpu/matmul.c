@@ -5,11 +5,15 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/widest_isa.h"
 
-#define FEW_TOKENS 12  /* up to which weights go straight to registers (measured on a Cascade Lake Xeon) */
-#define FEW_CODED  4   /* the same of quantised weights, which each tile of tokens decodes anew */
-#define TOKENS     64  /* of a block: a multiple of every TILE_T */
-#define ROWS       24  /* of a block: a multiple of every TILE_R */
-#define COLUMNS    512 /* widened at a time: TILE_R rows stay in the first-level cache */
+#define FEW_TOKENS  12   /* up to which weights go straight to registers (measured on a Cascade Lake Xeon) */
+#define FEW_CODED   4    /* the same of quantised weights, which each tile of tokens decodes anew */
+#define TOKENS      64   /* of a block: a multiple of every TILE_T */
+#define ROWS        24   /* of a block: a multiple of every TILE_R */
+#define COLUMNS     512  /* widened at a time: TILE_R rows stay in the first-level cache */
+#define PART        192  /* rows of an expert or a head that a thread takes at a time for few tokens */
+#define SHARES      8    /* of the rows for a thread and few tokens */
+#define AHEAD       1024 /* bytes by which weights are asked for before they are needed: measured, too */
+#define CODES_AHEAD 512  /* the same of codes */
 
 struct product {
     float *out;
@@ -31,6 +35,11 @@ struct product {
     bool aligned; /* groups are multiples of 16 columns */
 };
 
+static inline int min(int a, int b)
+{
+    return a < b ? a : b;
+}
+
 /* Rows of token t. */
 static inline size_t x_row(const struct product *m, int t)
 {
@@ -45,6 +54,13 @@ static inline size_t out_row(const struct product *m, int t)
 static inline const void *weight_row(const struct product *m, int r)
 {
     return (const char *)m->w + (size_t)r * m->pitch;
+}
+
+/* Bytes of so many columns of a row. */
+static inline size_t row_bytes(const struct product *m, int cols)
+{
+    return m->form.codes != CODES_NONE ? (size_t)cols * (size_t)code_bits(m->form.codes) / 8
+                                       : (size_t)cols * dtype_bytes(m->type);
 }
 
 /* An element of quantised weights. */
@@ -86,11 +102,25 @@ static void point_at(struct product *m, const struct weight *w, size_t first)
 #undef ISA
 #endif
 
-typedef void block_function(const struct product *m, int t0, int n_t, int r0, int n_r);
+/* Tokens [t0, t0 + n_t) and rows [r0, r0 + n_r), by one thread. */
+typedef void multiply_function(const struct product *m, int t0, int n_t, int r0, int n_r);
 
-static inline int min(int a, int b)
+/* Are the tokens so few that weights go straight to registers? Codes whose groups begin within 16 columns do not. */
+static bool are_few(const struct product *m)
 {
-    return a < b ? a : b;
+    if (m->cols < SUM_LANES) /* nothing to make wide */
+        return true;
+    return m->form.codes == CODES_NONE ? m->n_tokens <= FEW_TOKENS : m->aligned && m->n_tokens <= FEW_CODED;
+}
+
+/* All tokens, and rows [r0, r0 + n_r). */
+static void multiply_part(const struct product *m, int r0, int n_r)
+{
+    int rows = are_few(m) ? n_r : ROWS;
+    multiply_function *multiply = are_few(m) ? WIDEST(few) : WIDEST(block);
+    for (int r = 0; r < n_r; r += rows)
+        for (int t0 = 0; t0 < m->n_tokens; t0 += TOKENS)
+            multiply(m, t0, min(TOKENS, m->n_tokens - t0), r0 + r, min(rows, n_r - r));
 }
 
 void cpu_matmul(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
@@ -107,26 +137,28 @@ void cpu_matmul(struct queue *q, void *out, const void *x, const struct weight *
                         .out_pitch = (size_t)w->rows,
                         .accumulate = accumulate};
     point_at(&m, w, 0);
-    int n_row_blocks = (m.rows + ROWS - 1) / ROWS, n_blocks = (n_tokens + TOKENS - 1) / TOKENS * n_row_blocks;
-    block_function *block = WIDEST(block);
-#pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_tokens *m.rows *m.cols)) schedule(static)
-    for (int i = 0; i < n_blocks; i++) {
-        int t0 = i / n_row_blocks * TOKENS, r0 = i % n_row_blocks * ROWS;
-        block(&m, t0, min(TOKENS, n_tokens - t0), r0, min(ROWS, m.rows - r0));
+    int n_threads = cpu_threads(q, (size_t)n_tokens * m.rows * m.cols);
+    int shares = SHARES * n_threads, part = are_few(&m) ? (m.rows + shares - 1) / shares : ROWS;
+    int n_parts = m.rows > 0 ? (m.rows + part - 1) / part : 0, n_spans = (n_tokens + TOKENS - 1) / TOKENS;
+    multiply_function *multiply = are_few(&m) ? WIDEST(few) : WIDEST(block);
+    /* As evenly as can be, and a thread that was held up leaves some of its share to the others. */
+#pragma omp parallel for num_threads(n_threads) schedule(dynamic)
+    for (int i = 0; i < n_spans * n_parts; i++) {
+        int t0 = i / n_parts * TOKENS, r0 = i % n_parts * part;
+        multiply(&m, t0, min(TOKENS, n_tokens - t0), r0, min(part, m.rows - r0));
     }
 }
 
 void cpu_product_of_pairs(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                           const struct routes *r, const struct routing *how, enum x_rows x_rows, int n_tokens)
 {
-    int rows = r->n_held > 0 ? w->rows / r->n_held : 0, n_row_blocks = (rows + ROWS - 1) / ROWS;
+    int rows = r->n_held > 0 ? w->rows / r->n_held : 0, n_parts = (rows + PART - 1) / PART;
     int n_pairs = n_tokens * how->n_chosen;
     const int32_t *begin = r->begin + r->first_held;
-    block_function *block = WIDEST(block);
-    /* A block of rows of one expert after the other, for all of its tokens; experts differ in how many they have. */
+    /* Some rows of one expert after the other, for all of its tokens; experts differ in how many they have. */
 #pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_pairs *rows * w->cols)) schedule(dynamic)
-    for (int i = 0; i < r->n_held * n_row_blocks; i++) {
-        int e = i / n_row_blocks, r0 = i % n_row_blocks * ROWS, n = begin[e + 1] - begin[e];
+    for (int i = 0; i < r->n_held * n_parts; i++) {
+        int e = i / n_parts, r0 = i % n_parts * PART, n = begin[e + 1] - begin[e];
         struct product m = {.out = out,
                             .x = x,
                             .bias = bias,
@@ -140,19 +172,17 @@ void cpu_product_of_pairs(struct queue *q, void *out, const void *x, const struc
                             .pair = r->pair + begin[e],
                             .pairs_a_row = x_rows == X_TOKENS ? how->n_chosen : 1};
         point_at(&m, w, (size_t)e * (size_t)rows);
-        for (int t0 = 0; t0 < n; t0 += TOKENS)
-            block(&m, t0, min(TOKENS, n - t0), r0, min(ROWS, rows - r0));
+        multiply_part(&m, r0, min(PART, rows - r0));
     }
 }
 
 void cpu_matmul_heads(struct queue *q, struct head_rows out, struct head_rows x, const struct weight *w, int n_heads,
                       int n_tokens)
 {
-    int rows = n_heads > 0 ? w->rows / n_heads : 0, n_row_blocks = (rows + ROWS - 1) / ROWS;
-    block_function *block = WIDEST(block);
+    int rows = n_heads > 0 ? w->rows / n_heads : 0, n_parts = (rows + PART - 1) / PART;
 #pragma omp parallel for num_threads(cpu_threads(q, (size_t)n_tokens * w->rows * w->cols)) schedule(static)
-    for (int i = 0; i < n_heads * n_row_blocks; i++) {
-        int h = i / n_row_blocks, r0 = i % n_row_blocks * ROWS;
+    for (int i = 0; i < n_heads * n_parts; i++) {
+        int h = i / n_parts, r0 = i % n_parts * PART;
         struct product m = {.out = (float *)out.data + (size_t)h * (size_t)out.per_head,
                             .x = (const float *)x.data + (size_t)h * (size_t)x.per_head,
                             .type = w->type,
@@ -162,7 +192,6 @@ void cpu_matmul_heads(struct queue *q, struct head_rows out, struct head_rows x,
                             .x_pitch = (size_t)x.per_token,
                             .out_pitch = (size_t)out.per_token};
         point_at(&m, w, (size_t)h * (size_t)rows);
-        for (int t0 = 0; t0 < n_tokens; t0 += TOKENS)
-            block(&m, t0, min(TOKENS, n_tokens - t0), r0, min(ROWS, rows - r0));
+        multiply_part(&m, r0, min(PART, rows - r0));
     }
 }

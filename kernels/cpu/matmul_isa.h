@@ -18,14 +18,11 @@
 
 #include "kernels/cpu/codes_isa.h"
 
-/* Ask for the weights so many bytes behind those at column c of each row, a line of the cache at a time. type is a
- * constant. */
+/* Ask for the weights so many bytes behind those at column c of each row. type is a constant. */
 TARGET INLINE void FN(ask)(const void *const *w, enum dtype type, size_t c, size_t ahead)
 {
-    size_t at = c * dtype_bytes(type);
-    if (at % 64 != 0)
-        return;
-    UNROLL for (int r = 0; r < TILE_R; r++) __builtin_prefetch((const char *)w[r] + ahead + at, 0, 3);
+    UNROLL for (int r = 0; r < TILE_R; r++)
+        __builtin_prefetch((const char *)w[r] + ahead + c * dtype_bytes(type), 0, 3);
 }
 
 /* Add columns [0, n_cols), a multiple of 16, to the sums [n_t][TILE_R][16]; x, w: pointers to rows. n_t and type are
@@ -67,8 +64,8 @@ TARGET INLINE void FN(tile)(float *sum, const float *const *x, const void *const
 }
 
 /* The columns after the last whole 16, beside zeros. */
-TARGET static void FN(tail)(float *sum, const float *const *x, const struct product *m, int r0, int begin, int end,
-                            int n_t)
+TARGET static void FN(tail)(float *sum, const float *const *x, const struct product *m, const int *row, int begin,
+                            int end, int n_t)
 {
     float x_end[TILE_T][SUM_LANES] = {0}, w_end[TILE_R][SUM_LANES] = {0};
     const float *x_row[TILE_T];
@@ -79,11 +76,10 @@ TARGET static void FN(tail)(float *sum, const float *const *x, const struct prod
             x_end[t][c - begin] = x[t][c];
     }
     for (int r = 0; r < TILE_R; r++) {
-        int row = r0 + r < m->rows ? r0 + r : m->rows - 1;
         w_row[r] = w_end[r];
         for (int c = begin; c < end; c++)
-            w_end[r][c - begin] = m->form.codes != CODES_NONE ? code_weight(m, row, c)
-                                                              : dtype_load(weight_row(m, row), m->type, (size_t)c);
+            w_end[r][c - begin] = m->form.codes != CODES_NONE ? code_weight(m, row[r], c)
+                                                              : dtype_load(weight_row(m, row[r]), m->type, (size_t)c);
     }
     if (n_t == 1)
         FN(tile)(sum, x_row, w_row, DTYPE_F32, 1, SUM_LANES, 0, begin == 0);
@@ -91,24 +87,22 @@ TARGET static void FN(tail)(float *sum, const float *const *x, const struct prod
         FN(tile)(sum, x_row, w_row, DTYPE_F32, TILE_T, SUM_LANES, 0, begin == 0);
 }
 
-/* Whole rows at once, weights going from memory to registers: what few tokens need. The next tile's rows are asked for
- * meanwhile: each begins a page or so, where the hardware's own prefetching starts anew. */
-TARGET static void FN(stream)(float *sum, const float *const *x, const void *const *w, const struct product *m, int n_t,
+/* Whole rows at once, weights going from memory to registers: what few tokens need. */
+TARGET static void FN(stream)(float *sum, const float *const *x, const void *const *w, enum dtype type, int n_t,
                               int n_cols)
 {
-    size_t next = TILE_R * m->pitch;
-    if (n_t == 1 && m->type == DTYPE_F32)
-        FN(tile)(sum, x, w, DTYPE_F32, 1, n_cols, next, true);
-    else if (n_t == 1 && m->type == DTYPE_BF16)
-        FN(tile)(sum, x, w, DTYPE_BF16, 1, n_cols, next, true);
+    if (n_t == 1 && type == DTYPE_F32)
+        FN(tile)(sum, x, w, DTYPE_F32, 1, n_cols, AHEAD, true);
+    else if (n_t == 1 && type == DTYPE_BF16)
+        FN(tile)(sum, x, w, DTYPE_BF16, 1, n_cols, AHEAD, true);
     else if (n_t == 1)
-        FN(tile)(sum, x, w, DTYPE_F16, 1, n_cols, next, true);
-    else if (m->type == DTYPE_F32)
-        FN(tile)(sum, x, w, DTYPE_F32, TILE_T, n_cols, next, true);
-    else if (m->type == DTYPE_BF16)
-        FN(tile)(sum, x, w, DTYPE_BF16, TILE_T, n_cols, next, true);
+        FN(tile)(sum, x, w, DTYPE_F16, 1, n_cols, AHEAD, true);
+    else if (type == DTYPE_F32)
+        FN(tile)(sum, x, w, DTYPE_F32, TILE_T, n_cols, AHEAD, true);
+    else if (type == DTYPE_BF16)
+        FN(tile)(sum, x, w, DTYPE_BF16, TILE_T, n_cols, AHEAD, true);
     else
-        FN(tile)(sum, x, w, DTYPE_F16, TILE_T, n_cols, next, true);
+        FN(tile)(sum, x, w, DTYPE_F16, TILE_T, n_cols, AHEAD, true);
 }
 
 /* Columns [begin, end) of n_r rows from r0 on, as floats, side by side; whole tiles, the last row standing in. */
@@ -132,13 +126,22 @@ TARGET static void FN(widen)(float (*wide)[COLUMNS], const struct product *m, in
     }
 }
 
-/* Pointers to TILE_T activations and TILE_R weights; beyond the last token and row, that one again. */
-static void FN(point)(const float **x, const void **w, const struct product *m, int t, int r)
+/* Pointers to TILE_T activations; beyond the last token, that one again. */
+static void FN(point)(const float **x, const struct product *m, int t)
 {
     for (int i = 0; i < TILE_T; i++)
         x[i] = m->x + x_row(m, t + i < m->n_tokens ? t + i : m->n_tokens - 1) * m->x_pitch;
-    for (int i = 0; i < TILE_R; i++)
-        w[i] = weight_row(m, r + i < m->rows ? r + i : m->rows - 1);
+}
+
+/* The rows of a tile, so many apart; beyond `end`, the last one before it again. The number of those that are not. */
+static int FN(choose)(int *row, int first, int apart, int end)
+{
+    int n = 0;
+    for (int r = 0; r < TILE_R; r++) {
+        row[r] = first + r * apart < end ? first + r * apart : end - 1;
+        n += first + r * apart < end;
+    }
+    return n;
 }
 
 /* The sums of the tile whose first token and row are t and r of the block: one tile after the other. */
@@ -147,39 +150,81 @@ static float *FN(tile_sum)(float *sum, int t, int r)
     return sum + (r / TILE_R * (TOKENS / TILE_T) + t / TILE_T) * (TILE_T * TILE_R * SUM_LANES);
 }
 
+/* Ask for what is made wide after columns [begin, end): bytes [at, at + n) of the same columns' successors in TILE_R
+ * rows from r on of a block. */
+TARGET INLINE void FN(ask_next)(const struct product *m, int r, int end, size_t at, size_t n)
+{
+    bool same = end < m->cols / SUM_LANES * SUM_LANES; /* rows */
+    for (int i = r; i < r + TILE_R; i++) {
+        const char *w = (const char *)weight_row(m, same ? i : i + ROWS) + (same ? row_bytes(m, end) : 0);
+        for (size_t b = at; b < at + n; b += LINE_BYTES)
+            __builtin_prefetch(w + b, 0, 2);
+    }
+}
+
 /* Add columns [begin, end) to the sums of the block of n_t tokens and n_r rows. */
 TARGET static void FN(columns)(float *sum, const struct product *m, int t0, int n_t, int r0, int n_r, int begin,
                                int end)
 {
-    _Alignas(64) float wide[ROWS][COLUMNS];
-    FN(widen)(wide, m, r0, n_r, begin, end);
+    _Alignas(64) float wide[TILE_R][COLUMNS]; /* stays in the first-level cache */
+    /* With each tile of tokens so many bytes of what is next, so that they have come when the last one is done. */
+    size_t n_tiles = (size_t)(n_t + TILE_T - 1) / TILE_T, lines = row_bytes(m, COLUMNS) / LINE_BYTES;
+    size_t step = (lines + n_tiles - 1) / n_tiles * LINE_BYTES;
     for (int r = 0; r < n_r; r += TILE_R) {
+        FN(widen)(wide, m, r0 + r, min(TILE_R, n_r - r), begin, end);
         for (int t = 0; t < n_t; t += TILE_T) {
             const float *x[TILE_T];
             const void *w[TILE_R];
-            FN(point)(x, w, m, t0 + t, r0 + r);
+            FN(point)(x, m, t0 + t);
             for (int i = 0; i < TILE_T; i++)
                 x[i] += begin;
             for (int i = 0; i < TILE_R; i++)
-                w[i] = wide[r + i];
+                w[i] = wide[i];
+            FN(ask_next)(m, r0 + r, end, (size_t)(t / TILE_T) * step, step);
             FN(tile)(FN(tile_sum)(sum, t, r), x, w, DTYPE_F32, TILE_T, end - begin, 0, begin == 0);
         }
     }
 }
 
-/* Add up the lanes of a tile, then the rest of the formula. */
-static void FN(finish)(const struct product *m, const float *sum, int t0, int n_t, int r0, int n_r)
+/* Add up the lanes of a tile of n_t tokens and n_r rows, then the rest of the formula. */
+static void FN(finish)(const struct product *m, const float *sum, int t0, int n_t, const int *row, int n_r)
 {
-    float y[TILE_T * TILE_R + 3];
+    float y[TILE_T * TILE_R + 3] = {0};
     for (int i = 0; i < n_t * TILE_R; i += 4)
         add_lanes(y + i, sum + i * SUM_LANES);
     for (int t = 0; t < n_t; t++) {
-        float *out = m->out + out_row(m, t0 + t) * m->out_pitch + r0;
+        float *out = m->out + out_row(m, t0 + t) * m->out_pitch;
         for (int r = 0; r < n_r; r++) {
             float value = y[t * TILE_R + r];
             if (m->bias)
-                value += dtype_load(m->bias->data, m->bias->type, m->first_bias + (size_t)(r0 + r));
-            out[r] = m->accumulate ? out[r] + value : value;
+                value += dtype_load(m->bias->data, m->bias->type, m->first_bias + (size_t)row[r]);
+            out[row[r]] = m->accumulate ? out[row[r]] + value : value;
+        }
+    }
+}
+
+/* Few tokens [t0, t0 + n_t) and rows [r0, r0 + n_r). The rows of a tile lie far apart, and each tile's follow those of
+ * the one before: as many streams as a tile has rows go straight through memory. */
+TARGET static void FN(few)(const struct product *m, int t0, int n_t, int r0, int n_r)
+{
+    _Alignas(64) float sum[(TILE_T * TILE_R + 3) * SUM_LANES];
+    int whole = m->cols / SUM_LANES * SUM_LANES, apart = (n_r + TILE_R - 1) / TILE_R, row[TILE_R];
+    for (int i = 0; i < apart; i++) {
+        int tile_r = FN(choose)(row, r0 + i, apart, r0 + n_r);
+        const void *w[TILE_R];
+        for (int r = 0; r < TILE_R; r++)
+            w[r] = weight_row(m, row[r]);
+        for (int t = t0; t < t0 + n_t; t += TILE_T) {
+            const float *x[TILE_T];
+            int tile_t = min(TILE_T, t0 + n_t - t);
+            FN(point)(x, m, t);
+            if (m->form.codes != CODES_NONE)
+                FN(stream_codes)(sum, x, m, row, tile_t, whole);
+            else
+                FN(stream)(sum, x, w, m->type, tile_t, whole);
+            if (whole < m->cols)
+                FN(tail)(sum, x, m, row, whole, m->cols, tile_t);
+            FN(finish)(m, sum, t, tile_t, row, tile_r);
         }
     }
 }
@@ -188,25 +233,19 @@ static void FN(finish)(const struct product *m, const float *sum, int t0, int n_
 TARGET static void FN(block)(const struct product *m, int t0, int n_t, int r0, int n_r)
 {
     _Alignas(64) float sum[(TOKENS * ROWS + 3) * SUM_LANES];
-    int whole = m->cols / SUM_LANES * SUM_LANES;
-    bool coded = m->form.codes != CODES_NONE;
-    bool few = whole == 0 || (coded ? n_t <= FEW_CODED && m->aligned : n_t <= FEW_TOKENS);
-    for (int begin = 0; begin < whole && !few; begin += COLUMNS)
+    int whole = m->cols / SUM_LANES * SUM_LANES, row[TILE_R];
+    for (int begin = 0; begin < whole; begin += COLUMNS)
         FN(columns)(sum, m, t0, n_t, r0, n_r, begin, begin + COLUMNS < whole ? begin + COLUMNS : whole);
     for (int r = 0; r < n_r; r += TILE_R) {
+        int tile_r = FN(choose)(row, r0 + r, 1, r0 + n_r);
         for (int t = 0; t < n_t; t += TILE_T) {
-            const float *x[TILE_T];
-            const void *w[TILE_R];
+            int tile_t = n_t - t < TILE_T ? n_t - t : TILE_T;
             float *s = FN(tile_sum)(sum, t, r);
-            int tile_t = n_t - t < TILE_T ? n_t - t : TILE_T, tile_r = n_r - r < TILE_R ? n_r - r : TILE_R;
-            FN(point)(x, w, m, t0 + t, r0 + r);
-            if (few && coded)
-                FN(stream_codes)(s, x, m, r0 + r, tile_t, whole);
-            else if (few)
-                FN(stream)(s, x, w, m, tile_t, whole);
+            const float *x[TILE_T];
+            FN(point)(x, m, t0 + t);
             if (whole < m->cols)
-                FN(tail)(s, x, m, r0 + r, whole, m->cols, tile_t);
-            FN(finish)(m, s, t0 + t, tile_t, r0 + r, tile_r);
+                FN(tail)(s, x, m, row, whole, m->cols, tile_t);
+            FN(finish)(m, s, t0 + t, tile_t, row, tile_r);
         }
     }
 }

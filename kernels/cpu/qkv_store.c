@@ -135,7 +135,7 @@ void cpu_latent_store(struct queue *q, void *qkv, const void *query, int query_d
 }
 
 /* A head's k or v goes to the cache, from element `at` on. scale: of codes; NULL: it holds floats. */
-static void keep(void *cache, int64_t at, const float *x, int dim, const float *scale)
+static void keep_head(void *cache, int64_t at, const float *x, int dim, const float *scale)
 {
     if (scale == NULL) {
         memcpy((float *)cache + at, x, (size_t)dim * sizeof *x);
@@ -158,8 +158,8 @@ void cpu_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, con
         int64_t at = cache_offset(heads, batch, t);
         for (int h = 0; h < n_kv && at >= 0; h++, at += (int64_t)KV_BLOCK_TOKENS * dim) {
             const float *scale = heads->kv_scales != NULL ? heads->kv_scales + h : NULL;
-            keep(k_cache, at, row + (size_t)(n_q + h) * dim, dim, scale);
-            keep(v_cache, at, row + (size_t)(n_q + n_kv + h) * dim, dim, scale != NULL ? scale + n_kv : NULL);
+            keep_head(k_cache, at, row + (size_t)(n_q + h) * dim, dim, scale);
+            keep_head(v_cache, at, row + (size_t)(n_q + n_kv + h) * dim, dim, scale != NULL ? scale + n_kv : NULL);
         }
     }
 }

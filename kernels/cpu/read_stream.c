@@ -1,13 +1,14 @@
-/* kernels/cpu/read_stream.c - only reads memory, for the measured limit of decoding. Each thread has eight distant
- * streams, so more loads are under way than one stream's prefetcher starts, in the widest registers that there are:
- * with others the sums do not fit, and it is no limit (10.3 instead of 13.1 GB/s a thread of a Cascade Lake). */
+/* kernels/cpu/read_stream.c - only reads memory, for the measured limit of decoding. Each thread has four distant
+ * streams and asks for their lines some time ahead, so more loads are under way than one stream's prefetcher starts. In
+ * the widest registers that there are: with others it is no limit. docs/log/2026-11-26.md has what else was tried. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/widest_isa.h"
 
 #include <string.h>
 
-#define STREAMS 8
-#define LINE    64 /* bytes */
+#define STREAMS 4
+#define LINE    64   /* bytes */
+#define AHEAD   1024 /* bytes */
 
 #define ISA 128
 #include "kernels/cpu/read_stream_isa.h"

@@ -11,6 +11,7 @@ TARGET static uint64_t FN(read)(const char *in, int64_t begin, int64_t end)
     for (int64_t i = begin; i < begin + stretch; i++)
         UNROLL for (int s = 0; s < STREAMS; s++)
         {
+            __builtin_prefetch(in + (i + s * stretch) * LINE + AHEAD, 0, 3);
             UNROLL for (int p = 0; p < PARTS; p++)
             {
                 memcpy(&next, in + (i + s * stretch) * LINE + p * (int)sizeof next, sizeof next);

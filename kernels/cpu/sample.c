@@ -204,7 +204,7 @@ static int draw(const struct row *r, double u)
 }
 
 /* Differences from the best score are divided by the temperature: however low it is, nothing overflows. */
-static int choose(struct row *r, const struct sampling *p, int len)
+static int choose_token(struct row *r, const struct sampling *p, int len)
 {
     int best = argmax(r->score, r->vocab);
     double max = r->score[best];
@@ -240,7 +240,7 @@ static void sample_row(struct sampled *out, struct row *r, const struct sampling
         adjust(r, p, history, len);
         if (p->masked)
             forbid(r, mask);
-        out->token = choose(r, p, len);
+        out->token = choose_token(r, p, len);
     }
     out->logprob = (float)(r->logits[out->token] - norm);
     int n_top = p->n_top < SAMPLING_MAX_TOP ? p->n_top : SAMPLING_MAX_TOP;

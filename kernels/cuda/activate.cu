@@ -57,7 +57,8 @@ static void swiglu(struct queue *q, void *out, const void *x, int n_tokens, int 
 }
 
 template <typename T, int N>
-static void choose(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens, int cols)
+static void choose_kernel(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens,
+                          int cols)
 {
     switch (kind) {
     case ACTIVATION_GELU:
@@ -89,8 +90,8 @@ void cuda_activate(struct queue *q, void *out, const void *x, enum activation ki
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         if (vectors_fit<T>(cols, out, x))
-            choose<T, 16 / sizeof(T)>(q, out, x, kind, gated, n_tokens, cols);
+            choose_kernel<T, 16 / sizeof(T)>(q, out, x, kind, gated, n_tokens, cols);
         else
-            choose<T, 1>(q, out, x, kind, gated, n_tokens, cols);
+            choose_kernel<T, 1>(q, out, x, kind, gated, n_tokens, cols);
     });
 }

@@ -113,6 +113,24 @@ __device__ static inline void copies_see_writes(void)
 #endif
 }
 
+/* `bytes` bytes as they lie: they and both addresses are multiples of 16. */
+__device__ static inline void bulk_copy(uint32_t into, const void *from, uint32_t bytes, uint32_t barrier)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(into),
+                 "l"(from), "r"(bytes), "r"(barrier)
+                 : "memory");
+#endif
+}
+
+/* The same on its way to L2 only. */
+__device__ static inline void bulk_prefetch(const void *from, uint32_t bytes)
+{
+#if __CUDA_ARCH__ >= 900
+    asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
+#endif
+}
+
 /* The same box on its way to L2 only: nothing tells when it is there. */
 __device__ static inline void box_prefetch(const CUtensorMap *map, int x, int y, int z)
 {

@@ -198,13 +198,21 @@ struct code_pairs<__half, CODES_E2M1> {
     {
         return 0;
     }
-    __device__ static void decode(uint32_t (&to)[4], uint32_t w, uint32_t)
+    /* Without the multiplication: the tensor cores take subnormal numbers, too. */
+    __device__ static void decode_small(uint32_t (&to)[4], uint32_t w)
     {
 #pragma unroll
         for (int i = 0; i < 4; i++) {
-            uint32_t t = w >> 4 * i;
-            to[i] = tensor_multiply<__half>((t & 0x00070007u) << 9 | (t & 0x00080008u) << 12, 0x74007400u);
+            uint32_t magnitude = i < 3 ? w << (9 - 4 * i) : w >> 3, sign = w << (12 - 4 * i);
+            to[i] = (magnitude & 0x0e000e00u) | (sign & 0x80008000u);
         }
+    }
+    __device__ static void decode(uint32_t (&to)[4], uint32_t w, uint32_t)
+    {
+        decode_small(to, w);
+#pragma unroll
+        for (int i = 0; i < 4; i++)
+            to[i] = tensor_multiply<__half>(to[i], 0x74007400u);
     }
 };
 

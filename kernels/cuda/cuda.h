@@ -104,11 +104,12 @@ void cuda_peer_patience(struct queue *q, uint32_t looks);
 
 /* persistent.cu, as kernels/persistent.h says */
 const char *cuda_persistent_refusal(struct queue *q, const struct decode_model *m);
-void *cuda_persistent_open(struct queue *q, const struct decode_model *m);
+size_t cuda_persistent_sums_bytes(struct queue *q, int n_ranks);
+void *cuda_persistent_open(struct queue *q, const struct decode_model *m, void *sums);
 void cuda_persistent_close(struct queue *q, void *p);
 int cuda_persistent_max_tokens(const void *p);
 void *cuda_persistent_memory(void *p);
-void cuda_persistent_attach(void *p, void *const *memory);
+void cuda_persistent_attach(struct queue *q, void *p, void *const *memory);
 /* How often a word is read before the kernel gives up: another rank's, and its own, which may wait for these. */
 void cuda_persistent_patience(struct queue *q, uint32_t for_others, uint32_t for_own);
 /* For tests: the counts of steps, [*n_blocks] on the device. A block whose count differs keeps all others waiting. */

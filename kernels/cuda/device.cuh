@@ -159,8 +159,8 @@ __device__ static inline void after_previous_alone()
 }
 
 /* A block's warps differ in what they need: all of a group of four neighbouring warps come to have N registers a
- * thread, of those that the block was given at its start. Who takes waits until others have given. N: a multiple of
- * 8. */
+ * thread, of those that the block was given at its start. A group that takes registers waits until others have given
+ * theirs. N: a multiple of 8. */
 template <int N>
 __device__ static inline void give_registers(void)
 {

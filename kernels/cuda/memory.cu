@@ -1,5 +1,6 @@
 /* kernels/cuda/memory.cu - a queue on a device: opening it, its memory, copies to and from it. */
 #include "kernels/cuda/device.cuh"
+#include "kernels/cuda/pool.cuh"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -87,10 +88,17 @@ void cuda_close(struct queue *q)
     *q = queue{};
 }
 
+/* The calling thread may be another one than that which opened the queue, or have had no device yet. */
+static void become_current(struct queue *q)
+{
+    CUDA_TRY(q, cudaSetDevice(cuda_state(q)->device));
+}
+
 void *cuda_alloc(struct queue *q, size_t bytes)
 {
     void *p = NULL;
-    cudaError_t rc = cudaMalloc(&p, bytes > 0 ? bytes : 1);
+    become_current(q);
+    cudaError_t rc = pool_malloc(q, &p, bytes > 0 ? bytes : 1);
     if (rc != cudaSuccess) {
         (void)cudaGetLastError(); /* a refusal is no failure of the device */
         ERR(&q->err, rc == cudaErrorMemoryAllocation ? ERR_MEMORY : ERR_DEVICE,
@@ -104,7 +112,7 @@ void *cuda_alloc(struct queue *q, size_t bytes)
 
 void cuda_free(struct queue *q, void *p)
 {
-    if (p != NULL)
+    if (p != NULL && !pool_free(q, p))
         CUDA_TRY(q, cudaFree(p));
 }
 
@@ -117,11 +125,12 @@ void cuda_clear(struct queue *q, void *p, size_t bytes)
 size_t cuda_free_memory(struct queue *q)
 {
     size_t free_bytes = 0, all = 0;
+    become_current(q);
     CUDA_TRY(q, cudaMemGetInfo(&free_bytes, &all));
     return free_bytes;
 }
 
-/* Rows of words, blockIdx.y the row. Of the host's memory nothing may be kept from an earlier launch. */
+/* Rows of words, blockIdx.y the row. Nothing of the host's memory may be kept from an earlier launch. */
 __global__ void copy_kernel(uint32_t *dst, size_t dst_pitch, const uint32_t *src, size_t src_pitch, size_t width)
 {
     after_previous();

@@ -144,6 +144,7 @@ __device__ static inline vec<T, N> vec_add(const vec<T, N> &x, const vec<T, N> &
         sum.e[i] = from_float<T>(to_float(x.e[i]) + to_float(y.e[i]));
     return sum;
 }
+
 /* One block a row: to = the norm of x + add, which x becomes. add NULL: of x. to: the row's place. */
 template <typename T, int N, int K>
 __device__ static inline void normed_row(T *to, T *x, const T *add, const norm_args &a)

@@ -47,11 +47,12 @@ static const struct peer_ops peer = {
 
 static const struct persistent_ops persistent = {
     .refusal = cuda_any_refusal,
+    .sums_bytes = cuda_persistent_sums_bytes,
     .open = cuda_any_open,
     .close = cuda_any_close,
     .max_tokens = cuda_any_max_tokens,
     .memory = cuda_persistent_memory,
-    .attach = cuda_persistent_attach,
+    .attach = cuda_any_attach,
     .run = cuda_any_run,
 };
 

@@ -1,5 +1,5 @@
 /* kernels/cuda/words.cuh - values that say themselves whether they are there: words of 8 bytes, half value, half epoch,
- * written and read whole. Who needs a value reads its word until the epoch is the one awaited, so nothing has to be
+ * written and read whole. A reader reads a word until the epoch is the one awaited, so nothing has to be
  * ordered: neither fences nor barriers stand between the blocks of a kernel, nor between the devices of a host. */
 #ifndef KERNELS_CUDA_WORDS_CUH
 #define KERNELS_CUDA_WORDS_CUH

@@ -1,11 +1,14 @@
-# Lockstep for Spack: put this file into a repository of your own, beside the tarball of `make dist` in a mirror:
+# Lockstep for Spack 1.0 and later: put this file into a repository of your own:
 #
-#   spack repo create ~/spack-repo site && spack repo add ~/spack-repo
-#   mkdir -p ~/spack-repo/packages/lockstep && cp package.py ~/spack-repo/packages/lockstep/
+#   spack repo create ~/spack-repo site && spack repo add ~/spack-repo/spack_repo/site
+#   mkdir -p ~/spack-repo/spack_repo/site/packages/lockstep && cp package.py ~/spack-repo/spack_repo/site/packages/lockstep/
 #   spack install --no-checksum lockstep+cuda cuda_arch=90
 #
-# The tarball is looked for in the current folder (manual download).
+# The tarball of `make dist` is looked for in the current folder (manual download).
 import os
+
+from spack_repo.builtin.build_systems.cuda import CudaPackage
+from spack_repo.builtin.build_systems.makefile import MakefilePackage
 
 from spack.package import *
 

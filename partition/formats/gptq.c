@@ -42,8 +42,9 @@ static void config(struct quantization *q, const struct config *c)
     read_dynamic(c);
 }
 
-static struct plane_source *add(struct planes *p, const struct module *m, enum weight_plane plane, const char *suffix,
-                                const char *types, int64_t cell_cols, int64_t cell_rows, struct err *e)
+static struct plane_source *add_plane(struct planes *p, const struct module *m, enum weight_plane plane,
+                                      const char *suffix, const char *types, int64_t cell_cols, int64_t cell_rows,
+                                      struct err *e)
 {
     int tensor = module_tensor(m, suffix);
     const int64_t shape[2] = {(m->in + cell_cols - 1) / cell_cols, (m->out + cell_rows - 1) / cell_rows};
@@ -65,7 +66,7 @@ static int add_zeros(struct planes *p, const struct module *m, int64_t group, st
 {
     int per_word = 32 / m->q->bits;
     struct plane_source *s =
-        add(p, m, m->q->zeros ? PLANE_ZEROS : PLANE_SAME_ZEROS, ".qzeros", "I32", group, per_word, e);
+        add_plane(p, m, m->q->zeros ? PLANE_ZEROS : PLANE_SAME_ZEROS, ".qzeros", "I32", group, per_word, e);
     if (s == NULL)
         return -1;
     s->cells.bits = m->q->bits;
@@ -101,13 +102,13 @@ static int planes_gptq(const struct module *m, struct planes *p, struct err *e)
         return module_refuse(m, e, ".qweight", "and weight are both there", "one of them");
     *p = (struct planes){
         .form = {.codes = m->q->bits == 8 ? CODES_INT8 : CODES_INT4, .group = (int)group, .zeros = m->q->zeros}};
-    struct plane_source *s = add(p, m, PLANE_CODES, ".qweight", "I32", per_word, 1, e);
+    struct plane_source *s = add_plane(p, m, PLANE_CODES, ".qweight", "I32", per_word, 1, e);
     if (s == NULL)
         return -1;
     s->cells.bits = m->q->bits;
     s->cells.fields = per_word;
-    if (add(p, m, PLANE_SCALES, ".scales", "F16|BF16|F32", group, 1, e) == NULL || add_zeros(p, m, group, e) != 0 ||
-        add_index(p, m, group, e) != 0)
+    if (add_plane(p, m, PLANE_SCALES, ".scales", "F16|BF16|F32", group, 1, e) == NULL ||
+        add_zeros(p, m, group, e) != 0 || add_index(p, m, group, e) != 0)
         return -1;
     return 1;
 }

@@ -2,8 +2,7 @@
 #include "rank/comm/comm.h"
 #include "rank/observe/observer.h"
 
-int comm_open(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q, size_t max_count,
-              struct err *e)
+int comm_open(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q, struct err *e)
 {
 #ifdef LOCKSTEP_CUDA
     if (ops == &ops_cuda) {
@@ -16,7 +15,15 @@ int comm_open(struct comm *c, const struct world *w, const struct ops *ops, stru
 #endif
     (void)ops;
     (void)q;
-    return comm_open_mpi(c, w, max_count, e);
+    return comm_open_mpi(c, w, e);
+}
+
+void comm_lend(struct comm *c, const struct comm *from)
+{
+    *c = *from;
+    c->n_all_reduces = 0;
+    c->observers = NULL;
+    c->lent = true;
 }
 
 static void begin_collective(struct comm *c, enum collective kind)
@@ -88,7 +95,7 @@ int comm_check(struct comm *c, struct err *e)
 
 void comm_close(struct comm *c)
 {
-    if (c->ops != NULL)
+    if (c->ops != NULL && !c->lent)
         c->ops->close(c);
     c->ops = NULL;
 }

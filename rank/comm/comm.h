@@ -1,5 +1,8 @@
 /* rank/comm/comm.h - the collectives of a step, on device memory. comm_mpi.c serves host memory, comm_nccl.c GPUs,
- * comm_peer.c those of one host, before NCCL. */
+ * comm_peer.c those of one host, before NCCL.
+ *
+ * A transport belongs to a set of ranks, not to a model: what it has of memory suffices for sums of any size. So models
+ * that live on the same ranks, and whose steps alternate there, are lent one. */
 #ifndef COMM_COMM_H
 #define COMM_COMM_H
 
@@ -38,10 +41,11 @@ struct comm {
     char name[32];               /* "NCCL 2.28.9": for messages */
     uint64_t n_all_reduces;      /* calls so far, also on one rank */
     struct observers *observers; /* borrowed; hear of every collective; NULL: there are none */
+    bool lent;                   /* the transport is another comm's */
 };
 
-/* Host memory over MPI. max_count: elements of the largest all-reduce. Allocates its scratch here. Local. */
-int comm_open_mpi(struct comm *c, const struct world *w, size_t max_count, struct err *e);
+/* Host memory over MPI. Allocates its scratch here. Local. */
+int comm_open_mpi(struct comm *c, const struct world *w, struct err *e);
 
 #ifdef LOCKSTEP_CUDA
 /* GPU memory over NCCL, on the device that is current. Collective. */
@@ -53,8 +57,11 @@ int comm_open_nccl(struct comm *c, const struct world *w, struct err *e);
 void comm_open_peer(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q);
 
 /* The best transport for the backend's memory. Collective. */
-int comm_open(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q, size_t max_count,
-              struct err *e);
+int comm_open(struct comm *c, const struct world *w, const struct ops *ops, struct queue *q, struct err *e);
+
+/* from's transport, with a count and observers of its own. Communicators that share a transport use it one at a time,
+ * in the same order on all ranks; `from` is closed after them. Local. */
+void comm_lend(struct comm *c, const struct comm *from);
 
 /* data: at a multiple of 16 bytes. */
 void comm_all_reduce(struct comm *c, struct queue *q, void *data, size_t n);
@@ -65,7 +72,7 @@ void comm_all_gather(struct comm *c, struct queue *q, void *out, const void *in,
 /* The same where the transport can; false: it cannot, and nothing is enqueued. */
 bool comm_all_gather_columns(struct comm *c, struct queue *q, void *out, const void *in, const int *begin, int n_rows);
 int comm_check(struct comm *c, struct err *e);
-/* Collective. */
+/* Collective, unless c is lent. */
 void comm_close(struct comm *c);
 
 #endif

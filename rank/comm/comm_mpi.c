@@ -3,21 +3,21 @@
  * MPI promises neither that MPI_Allreduce hands every rank the same bits nor that a sum's order is the same for every
  * count. Both matter here: ranks sample for themselves, and a request's output must not depend on its batch. So the
  * ranks exchange parts and add them themselves, always in rank order: small messages are gathered and added by every
- * rank; for large ones each rank adds its own stretch and the sums are gathered. An element's sum is the same in
- * both. */
+ * rank; for large ones each rank adds its own stretch and the sums are gathered, LARGE_COUNT elements at a time. An
+ * element's sum is the same in all cases. */
 #include "rank/comm/comm.h"
 #include "rank/world/fatal.h"
 
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Up to here one all-gather beats two exchanges (2-4 ranks on shared memory). */
 #define SMALL_COUNT 16384
+#define LARGE_COUNT (1 << 20) /* elements whose parts the scratch holds */
 
 struct comm_mpi {
     MPI_Comm comm;
-    float *scratch;                /* [n_ranks * SMALL_COUNT], and at least one stretch per rank */
+    float *scratch;                /* [n_ranks * SMALL_COUNT], and at least a stretch of LARGE_COUNT of each rank */
     int *count, *offset;           /* [n_ranks] of each rank's stretch */
     int *part_count, *part_offset; /* [n_ranks] of the parts that are exchanged */
 };
@@ -59,10 +59,14 @@ static void all_reduce_large(struct comm *c, struct comm_mpi *m, float *data, in
 static void all_reduce(struct comm *c, struct queue *q, void *data, size_t n)
 {
     (void)q;
-    if (n <= SMALL_COUNT)
-        all_reduce_small(c, c->impl, data, (int)n);
-    else
-        all_reduce_large(c, c->impl, data, (int)n);
+    float *at = data;
+    for (size_t part; n > 0; n -= part, at += part) {
+        part = n < LARGE_COUNT ? n : LARGE_COUNT;
+        if (part <= SMALL_COUNT)
+            all_reduce_small(c, c->impl, at, (int)part);
+        else
+            all_reduce_large(c, c->impl, at, (int)part);
+    }
 }
 
 static void all_reduce_floats(struct comm *c, struct queue *q, float *data, size_t n)
@@ -107,16 +111,13 @@ static const struct comm_ops comm_mpi_ops = {.name = "mpi",
                                              .all_gather = all_gather,
                                              .close = comm_mpi_close};
 
-int comm_open_mpi(struct comm *c, const struct world *w, size_t max_count, struct err *e)
+int comm_open_mpi(struct comm *c, const struct world *w, struct err *e)
 {
     memset(c, 0, sizeof *c);
-    if (max_count > INT_MAX)
-        return ERR(e, ERR_UNSUPPORTED, "a sum of %zu elements exceeds MPI's int counts: lower --max-batch-tokens",
-                   max_count);
     struct comm_mpi *m = err_calloc(e, 1, sizeof *m, "MPI communicator");
     if (m == NULL)
         return -1;
-    size_t ranks = (size_t)w->n_ranks, stretch = max_count / ranks + 1;
+    size_t ranks = (size_t)w->n_ranks, stretch = LARGE_COUNT / ranks + 1;
     m->comm = w->comm;
     m->scratch = err_calloc(e, ranks * (stretch > SMALL_COUNT ? stretch : SMALL_COUNT), sizeof(float), "MPI scratch");
     m->count = err_calloc(e, 4 * ranks, sizeof(int), "MPI counts");

@@ -115,7 +115,7 @@ static const char *open_peer(struct comm *c, const struct world *w, const struct
 }
 
 /* Rank 0 does; a warning where the way is a slow one. */
-static void say(const struct comm *c, const struct world *w, bool wanted, const char *why)
+static void say_way(const struct comm *c, const struct world *w, bool wanted, const char *why)
 {
     if (wanted && why == NULL)
         log_info("%s; sums within the host over the GPUs' own memory", c->name);
@@ -135,5 +135,5 @@ void comm_open_peer(struct comm *c, const struct world *w, const struct ops *ops
 {
     bool wanted = peers_wanted(w);
     const char *why = wanted ? open_peer(c, w, ops, q) : NULL;
-    say(c, w, wanted, why);
+    say_way(c, w, wanted, why);
 }

@@ -39,7 +39,7 @@ static size_t working_bytes(const struct model_config *m, const struct shard *s,
         return 0;
     n->config = *m;
     n->shard = *s;
-    size_t bytes = engine_bytes(n, l, s->n_ranks, ops, act, e);
+    size_t bytes = engine_bytes(n, l, ops, act, e);
     free(n);
     return bytes;
 }
@@ -202,16 +202,21 @@ int fit_need(const struct model_config *m, const struct checkpoint *c, const str
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-int fit_step(const struct fit_part *part, const struct ops *ops, size_t available, struct err *e)
+int fit_step(const struct fit_part *part, int n_parts, const struct ops *ops, size_t available, struct err *e)
 {
-    struct limits l = part->limits;
-    size_t loading, weights = expected_bytes(part->model, part->shard, part->checkpoint, &loading, e);
+    struct fit_part mine[FIT_PARTS];
+    size_t loading, weights = weights_of_all(part, n_parts, ops, &loading, e);
     size_t rest = available > weights ? available - weights : 0;
-    int least = l.max_seqs > FEW_TOKENS ? l.max_seqs : FEW_TOKENS;
-    while (available > 0 && e->code == ERR_NONE && l.max_batch_tokens / 2 >= least &&
-           working_bytes(part->model, part->shard, &l, ops, part->act, e) > rest / 8)
-        l.max_batch_tokens /= 2;
-    return l.max_batch_tokens;
+    int tokens = part->limits.max_batch_tokens, n_seqs = part->limits.max_seqs;
+    int least = n_seqs > FEW_TOKENS ? n_seqs : FEW_TOKENS;
+    memcpy(mine, part, (size_t)n_parts * sizeof *part);
+    while (available > 0 && e->code == ERR_NONE && tokens / 2 >= least &&
+           working_of_all(mine, n_parts, ops, e) > rest / 8) {
+        tokens /= 2;
+        for (int i = 0; i < n_parts; i++)
+            mine[i].limits.max_batch_tokens = tokens;
+    }
+    return tokens;
 }
 
 #define KV_USEFUL ((size_t)64 << 20)
@@ -223,30 +228,89 @@ static bool are_countable(const struct model_config *m, enum dtype act, size_t k
     return kv_bytes / part <= INT32_MAX && n_blocks <= INT32_MAX;
 }
 
+static size_t units_for(int64_t blocks, size_t per_unit)
+{
+    return per_unit > 0 ? ((size_t)blocks + per_unit - 1) / per_unit : 0;
+}
+
+/* Blocks in a unit, by the kinds of the limits. */
+static void count_blocks(size_t per[KV_KINDS], const struct limits *l, const struct model_config *m, int n_ranks,
+                         size_t unit, enum dtype act)
+{
+    int window = limits_window(l, KV_WINDOWED);
+    for (int kind = 0; kind < KV_KINDS; kind++)
+        per[kind] =
+            kind < limits_kinds(l) ? (size_t)kv_arena_per_unit(unit, m, n_ranks, window, (enum kv_kind)kind, act) : 0;
+}
+
+/* The blocks of a kind that one sequence of any length holds at once. */
+static int64_t blocks_of_one(const struct limits *l, int kind)
+{
+    int window = limits_window(l, kind), all = limits_blocks_per_slot(l);
+    return window > 0 && limits_window_blocks(window) < all ? limits_window_blocks(window) : all;
+}
+
+/* The units of windows that one sequence has; 0: no layer has windows beside layers that keep everything. */
+static size_t units_of_windows(const struct limits *l, const size_t per[KV_KINDS])
+{
+    return limits_kinds(l) > 1 ? units_for(blocks_of_one(l, KV_WINDOWED), per[KV_WINDOWED]) : 0;
+}
+
+/* The length that `useful` units hold: no limit, where all layers have windows that fit. */
+static size_t longest_in(const struct limits *l, const size_t per[KV_KINDS], size_t useful)
+{
+    size_t blocks = (useful - units_of_windows(l, per)) * per[KV_MAIN];
+    return limits_window(l, KV_MAIN) > 0 && (size_t)blocks_of_one(l, KV_MAIN) <= blocks ? SIZE_MAX
+                                                                                        : blocks * KV_BLOCK_TOKENS;
+}
+
+/* Kinds, and blocks of each in a unit. A shorter sequence may have fewer kinds; windows that leave no room for other
+ * blocks are none. */
+static void choose_kinds(struct limits *l, size_t per[KV_KINDS], const struct model_config *m, int n_ranks, size_t unit,
+                         size_t useful, enum dtype act)
+{
+    for (int32_t before = 0; before != l->max_len;) {
+        int64_t all = (int64_t)l->max_seqs * limits_blocks_per_slot(l);
+        before = l->max_len;
+        l->n_blocks = all < INT32_MAX ? (int32_t)all : INT32_MAX;
+        fit_kinds(l, m);
+        count_blocks(per, l, m, n_ranks, unit, act);
+        if (limits_kinds(l) > 1 && (per[KV_WINDOWED] == 0 || units_of_windows(l, per) >= useful)) {
+            l->window = l->n_window_blocks = 0;
+            count_blocks(per, l, m, n_ranks, unit, act);
+        }
+        size_t longest = longest_in(l, per, useful);
+        if (longest > 0 && longest < (size_t)l->max_len)
+            l->max_len = (int32_t)longest;
+    }
+}
+
 int fit_share(const struct model_config *m, const struct checkpoint *c, struct limits *l, int n_ranks,
               const struct ops *ops, size_t kv_bytes, struct kv_share *share, struct err *e)
 {
     enum dtype act = ops->act_type(m->dtype);
     size_t unit = kv_arena_unit_bytes(kv_bytes), n_units = kv_bytes / unit, weights = most_weights(m, c, n_ranks, e);
-    size_t useful = (weights > KV_USEFUL ? weights : KV_USEFUL) / unit;
-    size_t per = (size_t)kv_arena_per_unit(unit, m, n_ranks, act);
+    size_t useful = (weights > KV_USEFUL ? weights : KV_USEFUL) / unit, per[KV_KINDS] = {0};
     if (e->code != ERR_NONE)
         return -1;
-    if (per == 0)
+    useful = useful < 1 ? 1 : useful < n_units ? useful : n_units;
+    choose_kinds(l, per, m, n_ranks, unit, useful, act);
+    if (per[KV_MAIN] == 0)
         return ERR(e, ERR_MEMORY,
                    "keys and values of %d tokens do not fit into a unit of %zu bytes; models share %zu bytes "
                    "(--kv-cache-memory-bytes) in units of a hundredth of that",
                    KV_BLOCK_TOKENS, unit, kv_bytes);
-    if (!are_countable(m, act, kv_bytes, n_units * per))
-        return ERR(e, ERR_UNSUPPORTED, "%zu bytes for keys and values of all models are too many to count blocks in",
-                   kv_bytes);
-    useful = useful < 1 ? 1 : useful < n_units ? useful : n_units;
-    size_t tokens = useful * per * KV_BLOCK_TOKENS;
-    l->max_len = tokens < (size_t)l->max_len ? (int32_t)tokens : l->max_len;
-    size_t one = (size_t)limits_blocks_per_slot(l), all = ((size_t)l->max_seqs * one + per - 1) / per;
-    *share = (struct kv_share){
-        .per_unit = (int)per, .least = (int)((one + per - 1) / per), .most = (int)(all < n_units ? all : n_units)};
-    l->n_blocks = share->most * share->per_unit;
+    for (int kind = 0; kind < KV_KINDS; kind++) {
+        size_t least = units_for(blocks_of_one(l, kind), per[kind]);
+        size_t all = units_for(limits_blocks(l, kind), per[kind]);
+        if (!are_countable(m, act, kv_bytes, n_units * per[kind]))
+            return ERR(e, ERR_UNSUPPORTED,
+                       "%zu bytes for keys and values of all models are too many to count blocks in", kv_bytes);
+        all = all > least ? all : least;
+        share[kind] = (struct kv_share){(int)per[kind], (int)least, (int)(all < n_units ? all : n_units)};
+    }
+    l->n_blocks = share[KV_MAIN].most * share[KV_MAIN].per_unit;
+    l->n_window_blocks = share[KV_WINDOWED].most * share[KV_WINDOWED].per_unit;
     return 0;
 }
 

@@ -24,6 +24,8 @@ struct fit_part {
     enum dtype act; /* of activations */
 };
 
+#define FIT_PARTS 2 /* a model, and one that drafts for it */
+
 /* Set l->window, and l->n_window_blocks as wanted, by the model and the other limits: a window for each sequence and
  * the tokens of a step, twice, so that as much again is kept for the prefix cache. Layers that see everything within
  * max_len count as such. One kind of blocks remains where two would take no less. */
@@ -40,9 +42,10 @@ size_t fit_kv_bytes(const struct model_config *m, const struct shard *s, const s
 void fit_block_bytes(const struct model_config *m, const struct shard *s, const struct limits *l, enum dtype act,
                      size_t block[KV_KINDS]);
 
-/* The tokens of a step: part->limits.max_batch_tokens, halved while the working memory takes more than an eighth of
- * what the weights leave of `available` bytes, but neither fewer than 512 nor than sequences. available 0: unknown. */
-int fit_step(const struct fit_part *part, const struct ops *ops, size_t available, struct err *e);
+/* The tokens of a step, which is that of all n_parts models: part->limits.max_batch_tokens, halved while the working
+ * memory takes more than an eighth of what the weights leave of `available` bytes, but neither fewer than 512 nor than
+ * sequences. available 0: unknown. */
+int fit_step(const struct fit_part *part, int n_parts, const struct ops *ops, size_t available, struct err *e);
 
 /* The part of the free memory, beside the working memory, that keys and values may take. */
 size_t fit_kv_part(size_t available, size_t working, bool host);
@@ -58,8 +61,8 @@ int fit_check(const struct fit_part *part, int n_parts, const struct world *w, c
 int fit_need(const struct model_config *m, const struct checkpoint *c, const struct limits *l, int n_ranks,
              const struct ops *ops, int64_t *need, struct err *e);
 
-/* Its part of an arena of kv_bytes. One sequence has as many bytes as the weights, or as a model of any use has:
- * l->max_len is lowered where that is too little. Local; any thread. */
+/* Its part of an arena of kv_bytes, for each kind of blocks: share is [KV_KINDS]. One sequence has as many bytes as the
+ * weights, or as a model of any use has: l->max_len is lowered where that is too little. Local; any thread. */
 int fit_share(const struct model_config *m, const struct checkpoint *c, struct limits *l, int n_ranks,
               const struct ops *ops, size_t kv_bytes, struct kv_share *share, struct err *e);
 

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "rank/instance/fit.h"
+#include "rank/instance/quantised_inputs.h"
 #include "rank/load/quantise.h"
 #include "rank/watch/watch.h"
 #include "rank/world/agree.h"
@@ -29,37 +30,12 @@ static void say_quantization(const struct model_config *m)
              m->quantised_inputs ? "quantised" : "not quantised");
 }
 
-/* The outcome of the option, with the reason where activations are not quantised after all. */
-static void say_inputs(const struct network *n, const struct input_ops *ops, const struct instance_setup *setup)
-{
-    const struct quantization *q = &n->config.quantization;
-    if (setup->inputs == INPUTS_OFF)
-        return;
-    if (!n->config.quantised_inputs) {
-        const char *why = q->activations == ACTIVATIONS_WIDE ? "the checkpoint declares none"
-                          : !q->inputs_known                 ? "declared in a way that is not implemented"
-                          : n->config.latent.rank > 0        ? "not implemented with latent attention"
-                          : n->inputs_refusal == NULL        ? "weights are random"
-                                                             : n->inputs_refusal;
-        log_note("--quantized-activations: activations are not quantised: %s%s", why,
-                 n->inputs_refusal != NULL ? " (not implemented on this device)" : "");
-        return;
-    }
-    char few[60] = "";
-    if (ops->rows_as_they_are > 0)
-        (void)snprintf(few, sizeof few, ", in steps of more than %d tokens", ops->rows_as_they_are);
-    log_note("--quantized-activations: activations are quantised before %d products%s", n->n_inputs[true], few);
-    if (n->n_inputs[false] > 0)
-        log_note("--quantized-activations: not before %d: not implemented on this device for %s", n->n_inputs[false],
-                 n->inputs_refusal);
-}
-
 /* The states that a head is fed: with those of other layers than it was trained on its drafts are seldom right. */
 static void say_drafting(const struct model_config *m)
 {
     const struct model_drafting *d = &m->drafting;
     if (model_is_eagle(m))
-        log_info("drafts: an EAGLE-3 head reads what enters layers %d, %d and %d; %d of %d tokens, %s embedding",
+        log_info("drafts: an EAGLE-3 head reads the inputs of layers %d, %d and %d; %d of %d tokens, %s embedding",
                  d->tap[0], d->tap[1], d->tap[2], d->vocab, m->vocab, d->embeds ? "its own" : "the model's");
     else if (d->predicts)
         log_info("drafts: layer %d of the checkpoint predicts further tokens", m->first_layer);
@@ -100,13 +76,13 @@ static void say_loading(const struct instance *i, const struct load_stats *stats
         load_way_name(r), r->setup.n_threads, r->setup.n_slots);
 }
 
-/* How keys and values are kept, where that is not as the checkpoint or its config has them. */
+/* Reports how keys and values are stored if that differs from the checkpoint or its config. */
 static void say_kv(const struct instance *i, bool calibrated)
 {
     const struct model_config *m = &i->network.config;
     if (m->kv_fp8)
         log_info("keys and values: FP8 (--kv-cache-dtype), scales: %s%s", calibrated ? "the checkpoint's" : "1",
-                 i->ops->shares_host_memory ? "" : "; attention is the general one, decode steps separate operations");
+                 i->ops->shares_host_memory ? "" : "; attention of prompts is the general one");
     else if (m->quantization.kv != KV_DECLARED_WIDE)
         log_info("keys and values: %s, though the checkpoint was calibrated for %s", dtype_name(i->q.act),
                  m->quantization.kv == KV_DECLARED_FP8 ? "FP8 (--kv-cache-dtype fp8)"
@@ -138,7 +114,7 @@ static int open_watch(struct instance *i, double timeout, struct err *e)
     return watch_open(&i->watch, &i->world, device, question, timeout, e);
 }
 
-/* Group, device, watch. dtype: of the weights, or the ground's. */
+/* World, device, watch. dtype: of the weights, or the ground's. */
 static void open_ground(struct instance *i, struct world *w, enum dtype dtype, const struct instance_setup *setup,
                         struct err *e)
 {
@@ -152,15 +128,15 @@ static void open_ground(struct instance *i, struct world *w, enum dtype dtype, c
 }
 
 /* A step's tokens that nobody has asked for are as many as memory allows. Collective. */
-static void choose_step(struct instance *i, struct world *w, const struct fit_part *part, struct instance_setup *setup,
-                        struct err *e)
+static void choose_step(struct instance *i, struct world *w, const struct fit_part *part, int n_parts,
+                        struct instance_setup *setup, struct err *e)
 {
     int wanted = part->limits.max_batch_tokens, mine = wanted, all = wanted;
     int sharers = i->ops->shares_host_memory ? w->n_node_ranks : 1;
     if (!setup->tokens_chosen)
         return;
     if (e->code == ERR_NONE)
-        mine = fit_step(part, i->ops, i->ops->free_memory(&i->q) / (size_t)sharers, e);
+        mine = fit_step(part, n_parts, i->ops, i->ops->free_memory(&i->q) / (size_t)sharers, e);
     MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->comm));
     if (all < wanted)
         log_info("%d tokens per step instead of %d: memory is short", all, wanted);
@@ -175,14 +151,6 @@ static int check_fit(const struct fit_part *part, int n_parts, const struct inst
                      setup->kv_whole != 0 && setup->kv_bytes < 0 ? INT64_MAX : setup->kv_bytes, e);
 }
 
-/* All blocks of the arena may be this model's. */
-static int share_kv(struct instance *i, const struct world *w, struct instance_setup *setup, struct err *e)
-{
-    setup->limits.n_blocks = i->arena->n_units * setup->per_unit;
-    (void)network_share_kv(&i->network, i->arena, setup->per_unit, &i->q, e);
-    return agree_failed(w, e) ? -1 : 0;
-}
-
 static struct fit_part part_of(const struct instance *i, const struct limits *l)
 {
     return (struct fit_part){&i->network.config, &i->network.shard, NULL, *l, i->q.act};
@@ -193,9 +161,7 @@ static int open_blocks(struct instance *i, struct instance *draft, const struct 
                        struct err *e)
 {
     const struct limits small = limits_of_draft_model(&setup->limits);
-    struct fit_part part[2] = {part_of(i, &setup->limits)};
-    if (i->arena != NULL)
-        return share_kv(i, w, setup, e);
+    struct fit_part part[FIT_PARTS] = {part_of(i, &setup->limits)};
     if (draft != NULL)
         part[1] = part_of(draft, &small);
     (void)fit_kv(&setup->limits, part, draft != NULL ? 2 : 1, w, i->ops, &i->q, setup->kv_bytes, e);
@@ -216,15 +182,17 @@ static int open_blocks(struct instance *i, struct instance *draft, const struct 
 
 /* Keys and values; then working memory. */
 static int open_engines(struct instance *i, struct instance *draft, const struct world *w, struct instance_setup *setup,
-                        struct step_ways *ways, struct err *e)
+                        struct err *e)
 {
     enum step_choice step = (enum step_choice)setup->step;
     if (open_blocks(i, draft, w, setup, e) != 0 ||
-        engine_open(&i->engine, &i->world, &i->network, &setup->limits, i->ops, &i->q, step, ways, e) != 0)
+        engine_open(&i->engine, &i->world, &i->network, &setup->limits, i->ops, &i->q, step, NULL, e) != 0)
         return -1;
     const struct limits small = limits_of_draft_model(&setup->limits);
     if (draft != NULL)
         taps_attach(&draft->taps, i->engine.block_table, limits_blocks_per_slot(&setup->limits));
+    if (draft != NULL && draft->network.config.drafting.n_taps > 0) /* for which there is one way only */
+        step = STEP_AUTO;
     return draft == NULL ? 0
                          : engine_open(&draft->engine, &draft->world, &draft->network, &small, draft->ops, &draft->q,
                                        step, NULL, e);
@@ -234,7 +202,7 @@ static int open_engines(struct instance *i, struct instance *draft, const struct
  * its own. */
 static void stand_on(struct instance *i, const struct instance *ground, enum dtype dtype)
 {
-    i->on_ground = true;
+    i->ground = ground;
     i->world = ground->world;
     i->ops = ground->ops;
     i->q = ground->q;
@@ -250,24 +218,14 @@ static int check_head(const struct draft_model *d, const struct instance *i, str
                dtype_name(d->instance.q.act), dtype_name(i->q.act), i->ops->name);
 }
 
-/* Does the device quantise all activations that are declared so, where the run insists? */
-static int check_inputs(const struct network *n, const struct instance_setup *setup, const struct ops *ops,
-                        struct err *e)
-{
-    if (setup->inputs != INPUTS_ON || n->inputs_refusal == NULL)
-        return 0;
-    return ERR(e, ERR_UNSUPPORTED,
-               "--quantized-activations on: not implemented on %s for %s (%d of %d matrices), expected auto or off",
-               ops->name, n->inputs_refusal, n->n_inputs[false], n->n_inputs[false] + n->n_inputs[true]);
-}
-
 /* The weights, and what there is to be said about them. c is closed. Collective; a failure ends the job. */
-static void load(struct instance *i, struct world *w, const struct model_config *m, struct checkpoint *c,
-                 const struct shard *shard, struct instance_setup *setup, struct err *e)
+static void load_share(struct instance *i, struct world *w, const struct model_config *m, struct checkpoint *c,
+                       const struct shard *shard, struct instance_setup *setup, struct err *e)
 {
     struct load_stats stats = {0};
-    if (network_open(&i->network, m, shard, setup->dummy ? NULL : c, i->ops, &i->q, e) == 0)
-        (void)check_inputs(&i->network, setup, i->ops, e);
+    (void)network_open(&i->network, m, shard, setup->dummy ? NULL : c, false, i->ops, &i->q, e);
+    fatal_agree(w, e);
+    (void)quantised_inputs_agree(&i->network, &i->world, setup->inputs == INPUTS_ON, i->ops, e);
     fatal_agree(w, e);
     ops_range_begin(i->ops, "load", (int64_t)weight_map_bytes(&i->network.map));
     if (setup->dummy)
@@ -318,10 +276,7 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
     open_ground(i, w, m->dtype, setup, e);
     setup->limits.mask_words = (m->vocab + 31) / 32;
     shard_make(&shard, m, i->world.rank, i->world.n_ranks);
-    choose_step(i, w, &(struct fit_part){m, &shard, setup->dummy ? NULL : c, setup->limits, i->q.act}, setup, e);
-    fatal_agree(w, e);
-    fit_kinds(&setup->limits, m);
-    struct fit_part part[2] = {{m, &shard, setup->dummy ? NULL : c, setup->limits, i->q.act}};
+    struct fit_part part[FIT_PARTS] = {{m, &shard, setup->dummy ? NULL : c, setup->limits, i->q.act}};
     if (drafted) {
         stand_on(&d->instance, i, d->config.dtype);
         shard_make(&small, &d->config, i->world.rank, i->world.n_ranks);
@@ -329,14 +284,19 @@ void instance_open_drafted(struct instance *i, struct draft_model *d, struct wor
         part[1] = (struct fit_part){&d->config, &small, setup->dummy ? NULL : &d->checkpoint,
                                     limits_of_draft_model(&setup->limits), d->instance.q.act};
     }
+    choose_step(i, w, part, drafted ? 2 : 1, setup, e);
+    fatal_agree(w, e);
+    fit_kinds(&setup->limits, m);
+    part[0].limits = setup->limits;
+    part[1].limits = limits_of_draft_model(&setup->limits);
     (void)check_fit(part, drafted ? 2 : 1, setup, w, i, e);
     fatal_agree(w, e);
-    load(i, w, m, c, &shard, setup, e);
+    load_share(i, w, m, c, &shard, setup, e);
     m->quantised_inputs = i->network.config.quantised_inputs;
-    say_inputs(&i->network, i->ops->inputs, setup);
+    quantised_inputs_say(&i->network, i->ops->inputs, setup->inputs != INPUTS_OFF, setup->dummy != 0);
     if (drafted)
-        load(&d->instance, w, &d->config, &d->checkpoint, &small, setup, e);
-    (void)open_engines(i, drafted ? &d->instance : NULL, w, setup, NULL, e);
+        load_share(&d->instance, w, &d->config, &d->checkpoint, &small, setup, e);
+    (void)open_engines(i, drafted ? &d->instance : NULL, w, setup, e);
     fatal_agree(w, e);
     observers_add(&i->engine.observers, watch_observer(i->watch));
     say_memory(i, &setup->limits, w->rank);
@@ -364,10 +324,20 @@ void instance_open_ground(struct instance *i, struct world *w, struct instance_s
     i->engine = (struct engine){
         .world = &i->world, .ops = i->ops, .q = &i->q, .n_flights = i->ops->async != NULL ? ENGINE_FLIGHTS : 1};
     observers_add(&i->engine.observers, watch_observer(i->watch));
+    (void)comm_open(&i->engine.comm, &i->world, i->ops, &i->q, e);
+    fatal_agree(w, e);
+    i->n_places = setup->n_places;
+    if (setup->step != STEP_SEPARATE)
+        (void)persistent_sums_open(&i->sums, setup->n_places, &i->world, i->ops, &i->q, e);
+    fatal_agree(w, e);
+    if (i->ops->async != NULL && (i->host_pool = err_calloc(e, 1, sizeof *i->host_pool, "pool of host memory")) != NULL)
+        host_pool_open(i->host_pool);
+    fatal_agree(w, e);
 }
 
-int instance_begin(struct instance *i, const struct instance *ground, struct kv_arena *arena, struct world *w,
-                   struct model_config *m, struct checkpoint *c, struct instance_setup *setup, struct err *e)
+int instance_begin(struct instance *i, const struct instance *ground, int place, struct kv_arena *arena,
+                   struct world *w, struct model_config *m, struct checkpoint *c, struct instance_setup *setup,
+                   struct err *e)
 {
     struct shard shard;
     memset(i, 0, sizeof *i);
@@ -376,23 +346,54 @@ int instance_begin(struct instance *i, const struct instance *ground, struct kv_
     if (agree(w, e) >= 0)
         return -1;
     stand_on(i, ground, m->dtype);
+    i->place = place;
     i->arena = arena;
     shard_make(&shard, m, i->world.rank, i->world.n_ranks);
     setup->limits.mask_words = (m->vocab + 31) / 32;
     (void)check_fit(&(struct fit_part){m, &shard, c, setup->limits, i->q.act}, 1, setup, w, i, e);
-    if (agree(w, e) >= 0)
-        return -1;
-    (void)network_open(&i->network, m, &shard, c, i->ops, &i->q, e);
-    i->ops->wait(&i->q); /* the memory is zeroed on this queue, and filled on another */
     return agree(w, e) >= 0 ? -1 : 0;
+}
+
+int instance_take_weights(struct instance *i, const struct model_config *m, const struct checkpoint *c, struct queue *q,
+                          struct err *e)
+{
+    struct shard shard;
+    shard_make(&shard, m, i->world.rank, i->world.n_ranks);
+    return network_open(&i->network, m, &shard, c, true, i->ops, q, e);
+}
+
+/* All blocks of the arena may be this model's. Memory that was zeroed on q is used on the instance's own queue. */
+int instance_prepare(struct instance *i, struct instance_setup *setup, struct queue *q, struct err *e)
+{
+    struct limits *l = &setup->limits;
+    l->n_blocks = i->arena->n_units * setup->per_unit[KV_MAIN];
+    l->n_window_blocks = i->arena->n_units * setup->per_unit[KV_WINDOWED];
+    if (network_share_kv(&i->network, i->arena, setup->per_unit, limits_window(l, KV_WINDOWED), q, e) != 0)
+        return -1;
+    const struct engine_loan loan = {&i->ground->engine.comm, persistent_sums_place(&i->ground->sums, i->place),
+                                     i->ground->host_pool};
+    (void)engine_prepare(&i->engine, &i->world, &i->network, l, &loan, (enum step_choice)setup->step, i->ops, q, e);
+    i->ops->wait(q);
+    i->engine.q = &i->q;
+    return e->code == ERR_NONE ? 0 : -1;
 }
 
 int instance_complete(struct instance *i, struct instance_setup *setup, struct step_ways *ways, struct err *e)
 {
-    (void)open_engines(i, NULL, &i->world, setup, ways, e);
+    (void)engine_join(&i->engine, &i->q, (enum step_choice)setup->step, ways, e);
     if (agree(&i->world, e) >= 0)
         return -1;
     return 0;
+}
+
+/* The ground's; others have none. */
+static void close_loans(struct instance *i)
+{
+    if (i->host_pool != NULL)
+        host_pool_close(i->host_pool, i->ops, &i->q);
+    free(i->host_pool);
+    persistent_sums_close(&i->sums, &i->world, i->ops, &i->q);
+    comm_close(&i->engine.comm);
 }
 
 void instance_close(struct instance *i)
@@ -404,9 +405,11 @@ void instance_close(struct instance *i)
     watch_close(&i->watch);
     if (i->engine.network != NULL)
         engine_close(&i->engine);
+    else
+        close_loans(i);
     taps_close(&i->taps, i->ops, &i->q);
     network_close(&i->network, i->ops, &i->q);
-    if (!i->on_ground) {
+    if (i->ground == NULL) {
         i->ops->close(&i->q);
         world_join(&i->world);
     }

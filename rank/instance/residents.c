@@ -2,178 +2,40 @@
 #include "rank/instance/residents.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "kernels/pool.h"
+#include "rank/instance/residents_parts.h"
 #include "rank/world/agree.h"
 #include "rank/world/fatal.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define TAG 19 /* of a rank's word that it has read; rank/load/loader.c has 18 */
 #define MIB (1024.0 * 1024.0)
-
-/* One model on its way in. */
-struct loading {
-    int model;
-    struct instance *instance;
-    struct instance_setup setup;
-    struct model_config config;
-    struct checkpoint checkpoint;
-    const struct world *world;
-    pthread_t thread;
-    bool running;
-    atomic_bool cancel, done; /* done: the thread has nothing more to do */
-    struct load_stats stats;
-    struct load_phases phases;
-    struct err why; /* the thread's, until it is done */
-    bool told;      /* this rank has told, or (rank 0) has heard all and told its owner */
-    MPI_Request *request;
-    struct err *said; /* rank 0: [n_ranks] by each; others: [1] */
-    int n_requests;
-};
-
-static void tell(struct residents *r, struct residents_news news)
-{
-    if (r->world->rank == 0)
-        r->owner.hear(r->owner.context, &news);
-}
-
-/* ---- the thread that reads ---- */
-
-static void *read_weights(void *context)
-{
-    struct loading *l = context;
-    struct instance *i = l->instance;
-    struct queue q = {0};
-    bool device = i->ops->async != NULL;
-    /* One thread copies on hosts, so that steps keep their cores; a device is reached by a queue of its own. */
-    if (!device)
-        q = (struct queue){.act = i->q.act, .n_threads = 1};
-    else
-        (void)i->ops->open(&q, l->world->device, l->config.dtype, i->q.n_threads, &l->why);
-    if (l->why.code == ERR_NONE)
-        (void)load_beside(&i->network, &l->checkpoint, l->world, i->ops, &q, &l->setup.load, &l->cancel, &l->stats,
-                          &l->why);
-    if (device)
-        i->ops->close(&q);
-    atomic_store(&l->done, true);
-    return NULL;
-}
-
-static void wait_for_thread(struct loading *l)
-{
-    if (l->running)
-        (void)pthread_join(l->thread, NULL);
-    l->running = false;
-}
-
-/* ---- each rank's word to rank 0 ---- */
-
-/* Rank 0 waits for as many words as there are other ranks. */
-static int listen(struct loading *l, const struct world *w, struct err *e)
-{
-    int n = w->rank == 0 ? w->n_ranks - 1 : 1;
-    l->request = err_calloc(e, (size_t)n + 1, sizeof *l->request, "loading");
-    l->said = err_calloc(e, (size_t)n + 1, sizeof *l->said, "loading");
-    return e->code == ERR_NONE ? 0 : -1;
-}
-
-static void expect_words(struct loading *l, const struct world *w)
-{
-    if (w->rank != 0)
-        return;
-    for (; l->n_requests < w->n_ranks - 1; l->n_requests++)
-        MPI_CHECK(MPI_Irecv(&l->said[1 + l->n_requests], sizeof *l->said, MPI_BYTE, 1 + l->n_requests, TAG, w->comm,
-                            &l->request[l->n_requests]));
-}
-
-static void send_word(struct loading *l, const struct world *w)
-{
-    l->told = true;
-    if (w->rank == 0)
-        return;
-    l->said[0] = agree_named(w->job_rank, w->n_job_ranks, w->host, &l->why);
-    l->n_requests = 1;
-    MPI_CHECK(MPI_Isend(&l->said[0], sizeof *l->said, MPI_BYTE, 0, TAG, w->comm, &l->request[0]));
-}
-
-/* Rank 0: has everybody told? */
-static bool heard_all(struct loading *l)
-{
-    int all = 1;
-    if (l->n_requests > 0)
-        MPI_CHECK(MPI_Testall(l->n_requests, l->request, &all, MPI_STATUSES_IGNORE));
-    return all != 0;
-}
-
-/* The lowest rank's failure, named. */
-static struct err first_failure(struct loading *l, const struct world *w)
-{
-    l->said[0] = agree_named(w->job_rank, w->n_job_ranks, w->host, &l->why);
-    for (int i = 0; i < w->n_ranks; i++)
-        if (l->said[i].code != ERR_NONE)
-            return l->said[i];
-    return (struct err){0};
-}
 
 /* struct loop_models: while a rank waits. */
 static void poll(void *context)
 {
     struct residents *r = context;
-    struct loading *l = r->loading;
-    if (l == NULL || l->told || !atomic_load(&l->done))
-        return;
-    if (r->world->rank != 0) {
-        send_word(l, r->world);
-        return;
-    }
-    if (!heard_all(l))
-        return;
-    l->told = true;
-    const struct err why = first_failure(l, r->world);
-    tell(r, (struct residents_news){.event = why.code == ERR_NONE ? RESIDENTS_READ : RESIDENTS_FAILED,
-                                    .model = l->model,
-                                    .held = true,
-                                    .why = why});
+    unsigned long n_steps = 0;
+    for (int i = 0; i < PLAN_MODELS; i++)
+        n_steps += r->resident[i] != NULL ? (unsigned long)r->resident[i]->engine.n_steps : 0;
+    atomic_store_explicit(&r->side.n_steps, n_steps, memory_order_relaxed);
+    loading_poll(r);
+    leaving_poll(r);
 }
 
 /* ---- what plans say; collective ---- */
 
-static void close_loading(struct residents *r)
-{
-    struct loading *l = r->loading;
-    if (l == NULL)
-        return;
-    wait_for_thread(l);
-    if (l->n_requests > 0)
-        MPI_CHECK(MPI_Waitall(l->n_requests, l->request, MPI_STATUSES_IGNORE));
-    checkpoint_close(&l->checkpoint);
-    free(l->request);
-    free(l->said);
-    free(l);
-    r->loading = NULL;
-}
-
 static void drop_instance(struct instance **i)
 {
-    if (*i != NULL)
+    if (*i != NULL) {
+        const struct instance *ground = (*i)->ground;
         instance_close(*i);
+        if (ground != NULL)
+            pool_ops_of(ground->ops)->trim((struct queue *)&ground->q);
+    }
     free(*i);
     *i = NULL;
-}
-
-static int start_reading(struct residents *r, struct loading *l, struct err *e)
-{
-    (void)listen(l, r->world, e);
-    if (e->code == ERR_NONE && pthread_create(&l->thread, NULL, read_weights, l) != 0)
-        ERR(e, ERR_MEMORY, "cannot start a thread that reads a model");
-    else
-        l->running = e->code == ERR_NONE;
-    if (agree(r->world, e) >= 0)
-        return -1;
-    expect_words(l, r->world);
-    return 0;
 }
 
 /* Memory for the bookkeeping; what rank 0's owner knows. */
@@ -183,7 +45,7 @@ static int open_loading(struct residents *r, int model, struct err *e)
     struct instance *i = err_calloc(e, 1, sizeof *i, "instance");
     if (l != NULL) {
         l->model = model;
-        l->world = r->world;
+        l->all = r;
         l->instance = i;
         if (r->world->rank == 0)
             r->owner.fetch(r->owner.context, model, &l->config, &l->checkpoint, &l->setup);
@@ -200,21 +62,23 @@ static void load_model(struct residents *r, int model)
     struct err e = {0};
     struct loading *l = NULL;
     double started = seconds_now();
+    leaving_finish(r, model); /* rank 0 has heard of it */
     if (open_loading(r, model, &e) == 0) {
         l = r->loading;
-        if (instance_begin(l->instance, r->ground, &r->arena, r->world, &l->config, &l->checkpoint, &l->setup, &e) == 0)
-            (void)start_reading(r, l, &e);
+        if (instance_begin(l->instance, r->ground, model, &r->arena, r->world, &l->config, &l->checkpoint, &l->setup,
+                           &e) == 0)
+            (void)loading_start(l, &e);
         l->phases.seconds[LOAD_PHASE_BEGIN] = seconds_now() - started;
     }
     if (e.code == ERR_NONE) /* equal on all ranks */
         return;
     if (l != NULL) {
         atomic_store(&l->cancel, true);
-        wait_for_thread(l);
+        loading_wait(l);
         drop_instance(&l->instance);
     }
-    close_loading(r);
-    tell(r, (struct residents_news){.event = RESIDENTS_FAILED, .model = model, .why = e});
+    loading_close(r);
+    residents_tell(r, (struct residents_news){.event = RESIDENTS_FAILED, .model = model, .why = e});
 }
 
 /* COMMIT took this long. */
@@ -231,27 +95,35 @@ static struct load_phases complete_phases(const struct loading *l, double second
     return p;
 }
 
-/* If the model is loaded for the first time, its measures are kept. */
-static int complete(struct residents *r, struct loading *l, struct err *e)
+/* If the model is loaded for the first time, its measures are kept; in a hurry there are none. */
+static int complete_loading(struct residents *r, struct loading *l, bool hurry, struct err *e)
 {
     struct step_ways ways = step_ways_find(&r->book, l->setup.identity);
     bool measured = ways.measured;
     double started = seconds_now();
-    if (instance_complete(l->instance, &l->setup, &ways, e) != 0)
+    bool measures = !measured && !hurry;
+    if (!measured && hurry)
+        ways = step_ways_guess();
+    if (measures) /* memory that is given back meanwhile would hold up what is measured */
+        (void)pthread_mutex_lock(&r->memory);
+    int failed = instance_complete(l->instance, &l->setup, &ways, e);
+    if (measures)
+        (void)pthread_mutex_unlock(&r->memory);
+    if (failed != 0)
         return -1;
-    if (!measured)
+    if (measures)
         step_ways_keep(&r->book, l->setup.identity, &ways);
     l->phases = complete_phases(l, seconds_now() - started);
     return 0;
 }
 
-static void commit_model(struct residents *r, int model)
+static void commit_model(struct residents *r, int model, bool hurry)
 {
     struct err e = {0};
     struct loading *l = r->loading;
     struct instance *i = l->instance;
-    wait_for_thread(l);
-    if (complete(r, l, &e) == 0) {
+    loading_wait(l);
+    if (complete_loading(r, l, hurry, &e) == 0) {
         struct residents_news news = {
             .event = RESIDENTS_READY, .model = model, .limits = i->engine.limits, .phases = l->phases};
         i->engine.observers = r->ground->engine.observers;
@@ -262,35 +134,19 @@ static void commit_model(struct residents *r, int model)
                  (double)weight_map_bytes(&i->network.map) / MIB, l->stats.seconds);
         if (r->files.loaded != NULL)
             r->files.loaded(r->files.context, model, &l->checkpoint);
-        close_loading(r);
-        tell(r, news);
+        loading_close(r);
+        residents_tell(r, news);
         return;
     }
     drop_instance(&i);
-    close_loading(r);
-    tell(r, (struct residents_news){.event = RESIDENTS_FAILED, .model = model, .why = e});
-}
-
-static int64_t free_bytes(const struct residents *r)
-{
-    return (int64_t)r->ground->ops->free_memory(&r->ground->q);
-}
-
-static void drop_model(struct residents *r, int model, struct instance **i)
-{
-    struct residents_news news = {.event = RESIDENTS_GONE, .model = model};
-    int64_t before = free_bytes(r);
-    news.phases.seconds[LOAD_PHASE_RECORD] = (*i)->engine.record_seconds - (*i)->told_record;
-    r->models.engine[model] = NULL;
-    drop_instance(i);
-    kv_arena_forget(&r->arena, model);
-    news.freed = free_bytes(r) - before;
-    tell(r, news);
+    loading_close(r);
+    residents_tell(r, (struct residents_news){.event = RESIDENTS_FAILED, .model = model, .why = e});
 }
 
 static void unload_model(struct residents *r, int model)
 {
-    drop_model(r, model, &r->resident[model]);
+    leaving_start(r, model, r->resident[model]);
+    r->resident[model] = NULL;
     if (r->files.dropped != NULL)
         r->files.dropped(r->files.context, model);
 }
@@ -299,17 +155,19 @@ static void roll_back(struct residents *r, int model)
 {
     struct instance *i = r->loading->instance;
     atomic_store(&r->loading->cancel, true);
-    close_loading(r);
-    drop_model(r, model, &i);
+    loading_close(r);
+    leaving_start(r, model, i);
 }
 
 /* A plan that contradicts what is held cannot be: rank 0 is wrong, or memory is. */
-static void check(const struct residents *r, const struct plan *p)
+static void check_order(const struct residents *r, const struct plan *p)
 {
     struct err e = {0};
     bool loading = r->loading != NULL, mine = loading && r->loading->model == p->model;
     bool held = r->resident[p->model] != NULL;
-    bool right = p->kind == PLAN_LOAD ? !loading && !held : p->kind == PLAN_DROP ? held : mine && !held;
+    bool right = p->kind == PLAN_LOAD   ? !loading && !held && p->model < r->ground->n_places
+                 : p->kind == PLAN_DROP ? held
+                                        : mine && !held;
     if (right)
         return;
     ERR(&e, ERR_INTERNAL, "plan %llu of kind %d is about model %d, which is %s", (unsigned long long)p->step, p->kind,
@@ -324,11 +182,11 @@ static void check(const struct residents *r, const struct plan *p)
 static void change(void *context, const struct plan *p)
 {
     struct residents *r = context;
-    check(r, p);
+    check_order(r, p);
     if (p->kind == PLAN_LOAD)
         load_model(r, p->model);
-    else if (p->kind == PLAN_COMMIT)
-        commit_model(r, p->model);
+    else if (p->kind == PLAN_COMMIT || p->kind == PLAN_HURRY)
+        commit_model(r, p->model, p->kind == PLAN_HURRY);
     else if (p->kind == PLAN_ROLLBACK)
         roll_back(r, p->model);
     else
@@ -342,7 +200,12 @@ int residents_open(struct residents *r, struct world *w, struct instance *ground
                             .ground = ground,
                             .owner = *owner,
                             .models = {.ground = &ground->engine, .change = change, .poll = poll, .context = r}};
-    return kv_arena_open(&r->arena, kv_bytes, ground->ops, &ground->q, e);
+    (void)pthread_mutex_init(&r->memory, NULL);
+    r->leaving = err_calloc(e, PLAN_MODELS, sizeof *r->leaving, "models");
+    r->gone = err_calloc(e, PLAN_MODELS * (size_t)w->n_ranks, sizeof *r->gone, "models");
+    for (int i = 0; e->code == ERR_NONE && i < PLAN_MODELS; i++)
+        r->leaving[i].request = r->gone + (size_t)i * (size_t)w->n_ranks;
+    return e->code == ERR_NONE ? kv_arena_open(&r->arena, kv_bytes, ground->ops, &ground->q, e) : -1;
 }
 
 void residents_close(struct residents *r)
@@ -351,13 +214,21 @@ void residents_close(struct residents *r)
     if (l != NULL) {
         struct instance *i = l->instance;
         atomic_store(&l->cancel, true);
-        wait_for_thread(l);
+        loading_wait(l);
         if (r->world->rank != 0 && !l->told)
-            send_word(l, r->world);
-        close_loading(r);
+            loading_tell(l);
+        loading_close(r);
         drop_instance(&i);
     }
     for (int i = 0; i < PLAN_MODELS; i++)
+        leaving_finish(r, i);
+    for (int i = 0; i < PLAN_MODELS; i++)
         drop_instance(&r->resident[i]);
+    window_close(&r->side.window, r->ground->ops, &r->q);
+    if (r->q.impl != NULL) /* it took their memory */
+        r->ground->ops->close(&r->q);
     kv_arena_close(&r->arena, r->ground->ops, &r->ground->q);
+    free(r->leaving);
+    free((void *)r->gone);
+    (void)pthread_mutex_destroy(&r->memory);
 }

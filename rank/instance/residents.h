@@ -1,11 +1,11 @@
 /* rank/instance/residents.h - the models that this rank holds, each an instance on one ground, coming and going by plan
- * (plan/plan.h): PLAN_LOAD, PLAN_COMMIT, PLAN_ROLLBACK, PLAN_DROP. "All ranks" are those that share the ground: of the
- * job, or of a replica that is apart (rank/world/world.h), and rank 0 is the first of them.
+ * (plan/plan.h): PLAN_LOAD, PLAN_COMMIT or PLAN_HURRY, PLAN_ROLLBACK, PLAN_DROP. "All ranks" are those that share the
+ * ground: of the job, or of a replica that is apart (rank/world/world.h), and rank 0 is the first of them.
  *
  * A model is read by a thread of each rank, beside the steps of others and without collectives. When it has ended, the
  * rank tells rank 0; when all have, rank 0 commits or rolls back by plan. So all ranks see the change between the same
- * two steps, and a failure on one of them is the same answer on all. What was measured at a model's first load is kept
- * for the next one of the same files. */
+ * two steps, and a failure on one of them is the same answer on all. Memory is given back by threads, too. What was
+ * measured at a model's first load is kept for the next one of the same files. */
 #ifndef INSTANCE_RESIDENTS_H
 #define INSTANCE_RESIDENTS_H
 
@@ -13,12 +13,15 @@
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
 
+#include <pthread.h>
+
 /* The answers that rank 0 gets. */
 enum residents_event {
-    RESIDENTS_READ,   /* all ranks have read it: it may be committed */
-    RESIDENTS_FAILED, /* it could not be begun, read or completed; `held`: it is to be rolled back */
-    RESIDENTS_READY,  /* committed */
-    RESIDENTS_GONE    /* dropped, or rolled back */
+    RESIDENTS_READ,    /* all ranks have read it: it may be committed */
+    RESIDENTS_FAILED,  /* it could not be begun, read or completed; `held`: it is to be rolled back */
+    RESIDENTS_READY,   /* committed */
+    RESIDENTS_LEAVING, /* dropped, or rolled back: no step of it comes any more */
+    RESIDENTS_GONE     /* after that: its memory is free on all ranks */
 };
 
 /* Numbers beside an event. */
@@ -28,7 +31,8 @@ struct residents_news {
     bool held;            /* FAILED: a rollback is wanted */
     struct err why;       /* FAILED */
     struct limits limits; /* READY */
-    int64_t freed;        /* GONE: bytes that this device has more of than before, by its own number */
+    int64_t free_before,
+        freed; /* GONE: bytes of this device that were free before, and more since, by its own number */
     /* READY: of this load, from LOAD_PHASE_BEGIN on. GONE: what was recorded since. */
     struct load_phases phases;
 };
@@ -49,6 +53,7 @@ struct residents_files {
 };
 
 struct loading;
+struct leaving;
 
 struct residents {
     struct world *world;     /* borrowed: of the ranks that hold them */
@@ -58,6 +63,11 @@ struct residents {
     struct residents_files files;           /* to be set behind residents_open */
     struct instance *resident[PLAN_MODELS]; /* NULL: the number is free */
     struct loading *loading;                /* NULL: nothing is being read */
+    struct queue q;                         /* of the thread that loads; on a device open from the first load on, */
+    struct load_side side;                  /* as is its window */
+    struct leaving *leaving;                /* [PLAN_MODELS] */
+    MPI_Request *gone;                      /* [PLAN_MODELS] [ranks] theirs */
+    pthread_mutex_t memory;                 /* of who takes or gives back memory beside steps */
     struct step_ways_book book;             /* equal on all ranks, as plans and measurements are */
     struct loop_models models;              /* for loop_run_models */
 };

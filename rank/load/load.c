@@ -75,7 +75,7 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
 #define PIECE_BYTES        ((size_t)512 << 10)
 #define ALONE_BLOCK_BYTES  ((size_t)1 << 20)
 #define ALONE_SLOTS        2                    /* of a thread */
-#define ALONE_BYTES        ((int64_t)256 << 20) /* of all slots, at most */
+#define ALONE_BYTES        ((int64_t)256 << 20) /* read into all slots, at most; what is unpacked takes as much again */
 #define SPIN               1e-3                 /* s, where a device copies and cores have nothing else to do */
 
 /* Bytes per second from `memory`, where this rank reads to, to its device while all ranks of the node copy, the
@@ -195,8 +195,9 @@ static bool window_fits(const struct loader *l, const struct world *w, char *why
 }
 
 /* If a device copies from the page cache, most time is spent by ranks that wait for each other and devices that fetch
- * data which another rank has read; otherwise by reading. Collective over the node. */
-static enum load_way choose(const struct loader *l, const struct world *w, struct err *e)
+ * data which another rank has read, or by the one thread that unpacks quantised weights; otherwise by reading.
+ * Collective over the node. */
+static enum load_way choose_way(const struct loader *l, const struct world *w, struct err *e)
 {
     char why[300];
     int all = 0;
@@ -213,7 +214,8 @@ static enum load_way choose(const struct loader *l, const struct world *w, struc
         w->n_node_ranks > l->network->shard.n_ranks; /* replicas hold the same: alone would read it so often */
     if (!fits)
         return LOAD_ALONE;
-    if (l->ops->async == NULL || w->n_ranks == 1 || replicas)
+    bool quantised = l->network->config.quantization.format != FORMAT_NONE;
+    if (l->ops->async == NULL || (w->n_ranks == 1 && !quantised) || replicas)
         return LOAD_TOGETHER;
     int mine = cached_blocks(l->c, l->plan, w->node_rank, w->n_node_ranks);
     MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->node));
@@ -222,7 +224,7 @@ static enum load_way choose(const struct loader *l, const struct world *w, struc
 
 /* Everything is prepared except the bytes. memory: where this rank reads to. Measuring the bus does not count as
  * loading. */
-static void begin(struct loader *l, const struct world *w, const unsigned char *memory, size_t bytes)
+static void begin_reading(struct loader *l, const struct world *w, const unsigned char *memory, size_t bytes)
 {
     loader_spent(l, LOAD_WINDOW);
     if (l->with_bus && l->ops->async != NULL)
@@ -235,7 +237,7 @@ static void begin(struct loader *l, const struct world *w, const unsigned char *
 }
 
 /* Freeing the memory does not count. */
-static void finish(struct loader *l)
+static void finish_stats(struct loader *l)
 {
     l->stats->seconds = seconds_now() - l->started;
     l->stats->peak_host_bytes = peak_host_bytes();
@@ -249,9 +251,9 @@ static void run_together(struct loader *l, struct world *w, struct err *e)
     size_t bytes = 0;
     together_open(&t, l, w, e);
     const unsigned char *memory = together_memory(&t, &bytes);
-    begin(l, w, memory, bytes);
+    begin_reading(l, w, memory, bytes);
     together_run(&t, e);
-    finish(l);
+    finish_stats(l);
     together_close(&t);
 }
 
@@ -259,18 +261,18 @@ static void run_alone(struct loader *l, struct world *w, struct err *e)
 {
     struct alone a;
     if (plan_alone(l, e) == 0)
-        (void)alone_open(&a, l, w, e);
+        (void)alone_open(&a, l, w, NULL, e);
     fatal_agree(w, e);
-    /* NOLINTNEXTLINE(clang-analyzer-core.UndefinedBinaryOperatorResult): a failure has ended in fatal_agree() */
-    begin(l, w, a.memory, (size_t)a.n_slots * a.slot_bytes);
+    /* NOLINTNEXTLINE(clang-analyzer-core.*): a failure has ended in fatal_agree() */
+    begin_reading(l, w, a.window->memory, (size_t)a.n_slots * a.slot_bytes);
     alone_run(&a, e);
-    finish(l);
+    finish_stats(l);
     alone_close(&a);
 }
 
 int load_beside(struct network *n, const struct checkpoint *c, const struct world *w, const struct ops *ops,
-                struct queue *q, struct load_setup *setup, const atomic_bool *cancel, struct load_stats *stats,
-                struct err *e)
+                struct queue *q, struct load_side *side, struct load_setup *setup, const atomic_bool *cancel,
+                struct load_stats *stats, struct err *e)
 {
     struct read_plan plan = {0};
     struct loader l = {.c = c,
@@ -283,12 +285,15 @@ int load_beside(struct network *n, const struct checkpoint *c, const struct worl
                        .started = seconds_now(),
                        .listening = MPI_REQUEST_NULL,
                        .failed_rank = -1,
-                       .cancel = cancel};
-    struct alone a;
+                       .cancel = cancel,
+                       .n_steps = ops->async != NULL ? &side->n_steps : NULL};
+    struct alone a = {0};
+    l.seen = atomic_load(&side->n_steps);
     *stats = (struct load_stats){0};
     setup->way = LOAD_ALONE;
     fill_in(setup, ops, q);
-    if (plan_alone(&l, e) != 0 || alone_open(&a, &l, w, e) != 0) {
+    if (plan_alone(&l, e) != 0 || alone_open(&a, &l, w, &side->window, e) != 0) {
+        alone_close(&a);
         read_plan_free(&plan);
         return -1;
     }
@@ -328,7 +333,7 @@ int load_weights(struct network *n, const struct checkpoint *c, struct world *w,
     *stats = (struct load_stats){0};
     (void)plan_together(&l, e);
     fatal_agree(w, e);
-    setup->way = choose(&l, w, e);
+    setup->way = choose_way(&l, w, e);
     fatal_agree(w, e);
     fill_in(setup, ops, q);
     l.since = seconds_now();

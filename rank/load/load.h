@@ -7,6 +7,7 @@
 #include "base/progress.h"
 #include "partition/checkpoint.h"
 #include "partition/read_plan.h"
+#include "rank/load/window.h"
 #include "rank/model/network.h"
 #include "rank/world/world.h"
 
@@ -64,11 +65,19 @@ int load_weights(struct network *n, const struct checkpoint *c, struct world *w,
                  struct load_setup *setup, enum progress_mode progress, bool with_bus, struct load_stats *stats,
                  struct err *e);
 
+/* A rank's loads beside steps. */
+struct load_side {
+    struct window window; /* stays open for the next load */
+    /* Steps of other models so far: whoever submits them writes it. While it grows the device is left to them a part of
+     * the time. */
+    atomic_ulong n_steps;
+};
+
 /* The same of this rank alone, on any thread, beside steps: without a word to other ranks, of whose failures nothing
  * is heard. The queue is the thread's own. Once *cancel is true it fails soon. Local. */
 int load_beside(struct network *n, const struct checkpoint *c, const struct world *w, const struct ops *ops,
-                struct queue *q, struct load_setup *setup, const atomic_bool *cancel, struct load_stats *stats,
-                struct err *e);
+                struct queue *q, struct load_side *side, struct load_setup *setup, const atomic_bool *cancel,
+                struct load_stats *stats, struct err *e);
 
 /* Put the ranks' figures together. Collective. */
 void load_report(const struct network *n, const struct load_stats *stats, const struct world *w, struct load_report *r);

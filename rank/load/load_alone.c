@@ -1,9 +1,10 @@
 /* rank/load/load_alone.c - see load_alone.h, partition/read_plan.h for the blocks.
  *
  * Every thread has slots of its own, which stay in the caches of its core: it takes the next block, reads it into one
- * of them and marks it as full. The main thread has the device copy full slots in order of arrival, one batch after
- * the other, and returns the slots of a batch when the next batch has been enqueued. So no thread waits for a slower
- * one: where 60 threads share a machine, waiting for the blocks in order costs a quarter (docs/log/2026-11-22.md). */
+ * of them, unpacks what is quantised, and marks it as full. The main thread has the device copy full slots in order of
+ * arrival, one batch after the other, and returns the slots of a batch when the next batch has been enqueued. So no
+ * thread waits for a slower one: where 60 threads share a machine, waiting for the blocks in order costs a quarter
+ * (docs/log/2026-11-22.md). */
 #include "rank/load/load_alone.h"
 #include "rank/load/block_file.h"
 
@@ -14,10 +15,10 @@
 
 static unsigned char *slot_memory(const struct alone *a, int slot)
 {
-    return a->memory + (size_t)slot * a->slot_bytes;
+    return a->window->memory + (size_t)slot * a->slot_bytes;
 }
 
-static void fail(struct alone *a, const struct err *e)
+static void fail_alone(struct alone *a, const struct err *e)
 {
     (void)pthread_mutex_lock(&a->lock);
     if (a->err.code == ERR_NONE)
@@ -38,7 +39,43 @@ static bool wait_for_room(const struct alone *a, int slot)
     return true;
 }
 
-static void *work(void *context)
+/* The slice of which a block of this rank's own plan has some rows. */
+static const struct weight_slice *slice_of(const struct alone *a, int block, struct cells_source *from,
+                                           const unsigned char *bytes)
+{
+    const struct read_plan *plan = a->l->plan;
+    const struct read_segment *segment = &plan->segment[plan->block[block].first_segment];
+    const struct weight_slice *s = &a->l->network->map.slice[segment->slice];
+    *from = (struct cells_source){s, segment->row, segment->n_rows, bytes, segment->row_elements};
+    return s;
+}
+
+/* Bytes of a slot for what is unpacked, at most. */
+static size_t unpacked_bytes(const struct alone *a)
+{
+    size_t most = 0;
+    for (int b = 0; b < a->l->plan->n_blocks; b++) {
+        struct cells_source from;
+        const struct weight_slice *s = slice_of(a, b, &from, NULL);
+        size_t bytes = s->cells.plane == PLANE_DENSE ? 0 : cells_scratch(&a->l->network->map.slot[s->slot], &from);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+/* By the thread that has read the block, in whose cache it is. */
+static void unpack(struct alone *a, int slot, int block)
+{
+    struct unpacked_block *u = &a->unpacked[slot];
+    struct cells_source from;
+    const struct weight_slice *s = slice_of(a, block, &from, slot_memory(a, slot));
+    u->refused.code = ERR_NONE;
+    if (s->cells.plane != PLANE_DENSE)
+        (void)cells_place(&u->piece, &a->l->network->map.slot[s->slot], &from, slot_memory(a, slot) + a->unpacked_at, 1,
+                          &u->refused);
+}
+
+static void *read_blocks(void *context)
 {
     const struct alone_thread *t = context;
     struct alone *a = t->a;
@@ -53,9 +90,10 @@ static void *work(void *context)
         if (!wait_for_room(a, slot))
             break;
         if (block_file_read(&file, &plan->block[b], 0, plan->block[b].bytes, slot_memory(a, slot), &e) != 0) {
-            fail(a, &e);
+            fail_alone(a, &e);
             break;
         }
+        unpack(a, slot, b);
         atomic_store_explicit(&a->full[slot], 1 + b, memory_order_release);
         slot = slot + a->n_threads < a->n_slots ? slot + a->n_threads : t->i;
     }
@@ -75,6 +113,21 @@ static void give_back(struct alone *a, struct slot_batch *g, int mark)
     g->n = 0;
 }
 
+/* Enqueue the copies of a block that lies in a slot. */
+static void copy_block(struct alone *a, int slot, int block)
+{
+    struct loader *l = a->l;
+    const struct unpacked_block *u = &a->unpacked[slot];
+    struct cells_source from;
+    const struct weight_slice *s = slice_of(a, block, &from, slot_memory(a, slot));
+    if (s->cells.plane == PLANE_DENSE)
+        loader_place(l, s, from.row, from.bytes, from.ld, from.rows);
+    else if (u->refused.code != ERR_NONE)
+        loader_refuse(l, s->tensor, &u->refused);
+    else
+        loader_upload(l, s, &u->piece);
+}
+
 /* Have what is full copied, in turn, so that every thread gets its slots back. Returns the bytes. */
 static size_t copy_full(struct alone *a, struct slot_batch *g)
 {
@@ -88,7 +141,7 @@ static size_t copy_full(struct alone *a, struct slot_batch *g)
         a->taken[slot] = true;
         g->slot[g->n++] = slot;
         bytes += l->plan->block[full - 1].bytes;
-        read_plan_scatter(l->plan, &l->network->map, l->c, full - 1, slot_memory(a, slot), loader_place, l);
+        copy_block(a, slot, full - 1);
     }
     return bytes;
 }
@@ -111,6 +164,7 @@ static void copy_all(struct alone *a)
         }
         if (l->ops->async != NULL)
             l->ops->async->mark(l->q, mark);
+        loader_pace(l, bytes);
         loader_spent(l, LOAD_PLACING);
         since = 0;
         done += bytes;
@@ -123,22 +177,22 @@ static void copy_all(struct alone *a)
         atomic_store(&a->stop, true);
 }
 
-int alone_open(struct alone *a, struct loader *l, const struct world *w, struct err *e)
+static size_t whole_pages(size_t bytes)
+{
+    return (bytes + 4095) / 4096 * 4096;
+}
+
+int alone_open(struct alone *a, struct loader *l, const struct world *w, struct window *lent, struct err *e)
 {
     const struct load_setup *s = l->setup;
-    *a = (struct alone){.l = l, .slot_bytes = (l->plan->max_block_bytes + 4095) / 4096 * 4096, .n_slots = s->n_slots};
+    *a = (struct alone){.l = l, .unpacked_at = whole_pages(l->plan->max_block_bytes), .n_slots = s->n_slots};
+    a->slot_bytes = a->unpacked_at + whole_pages(unpacked_bytes(a));
     a->n_threads = s->n_threads < s->n_slots ? s->n_threads : s->n_slots;
     a->first = (int)((int64_t)l->plan->n_blocks * w->node_rank / w->n_node_ranks); /* not all ranks at the same place */
     (void)pthread_mutex_init(&a->lock, NULL);
-    size_t bytes = (size_t)a->n_slots * a->slot_bytes;
-    a->memory = aligned_alloc(4096, bytes > 0 ? bytes : 4096);
-    if (a->memory == NULL)
-        return ERR(e, ERR_MEMORY, "out of host memory for %zu bytes to load through", bytes);
-    if (l->ops->async != NULL) {
-        loader_touch(l, a->memory, bytes);
-        a->registered = loader_pin(l, a->memory, bytes);
-    }
-    return 0;
+    a->window = lent != NULL ? lent : &a->own;
+    a->unpacked = err_calloc(e, (size_t)a->n_slots, sizeof *a->unpacked, "weights unpacked while they are loaded");
+    return a->unpacked != NULL ? window_open(a->window, (size_t)a->n_slots * a->slot_bytes, l, e) : -1;
 }
 
 void alone_run(struct alone *a, struct err *e)
@@ -147,7 +201,7 @@ void alone_run(struct alone *a, struct err *e)
     for (bool more = true; more && started < a->n_threads; started += more) {
         struct alone_thread *t = &a->thread[started];
         *t = (struct alone_thread){.a = a, .i = started};
-        more = pthread_create(&t->thread, NULL, work, t) == 0;
+        more = pthread_create(&t->thread, NULL, read_blocks, t) == 0;
     }
     a->l->setup->n_threads = started;
     if (started > 0) { /* fewer threads than wanted will do, none will not */
@@ -166,8 +220,8 @@ void alone_run(struct alone *a, struct err *e)
 
 void alone_close(struct alone *a)
 {
-    if (a->registered)
-        a->l->ops->async->host_unregister(a->l->q, a->memory);
-    free(a->memory);
+    if (a->l != NULL)
+        window_close(&a->own, a->l->ops, a->l->q);
+    free(a->unpacked);
     (void)pthread_mutex_destroy(&a->lock);
 }

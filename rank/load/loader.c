@@ -2,13 +2,18 @@
 #include "rank/load/loader.h"
 #include "base/clock.h"
 #include "base/log.h"
-#include "partition/cells.h"
 #include "rank/world/fatal.h"
 
 #include <stdlib.h>
 #include <time.h>
 
-#define TAG 18 /* of a message that a rank could not read; rank/watch/notice.c has 17 */
+#define UNPACKING_THREADS 4
+/* Bytes/s to the device beside steps: 16 GB cost these 21 ms however fast they go (docs/log/2026-11-27.md), so that
+ * others keep 95 % of their speed if it takes half a second. */
+#define GENTLE_RATE 33e9
+#define BUSY        0.05 /* s after a step: more of them are expected */
+#define LATE        1e-3 /* s that may be made up for */
+#define TAG         18   /* of a message that a rank could not read; rank/watch/notice.c has 17 */
 
 void loader_listen(struct loader *l, const struct world *w)
 {
@@ -65,11 +70,23 @@ static unsigned char *scratch(struct loader *l, size_t bytes)
     return l->scratch;
 }
 
-/* The rest of a refusal is about the tensor. */
-static void refuse(struct loader *l, int tensor, const struct err *why)
+void loader_refuse(struct loader *l, int tensor, const struct err *why)
 {
     ERR(&l->refused, why->code, "%s: tensor \"%.120s\" %s", checkpoint_short_path(l->c->dir),
         checkpoint_tensor_name(l->c, tensor), why->text);
+}
+
+void loader_upload(struct loader *l, const struct weight_slice *s, const struct cells_piece *piece)
+{
+    l->ops->upload(l->q, (char *)l->network->weight[s->slot].data + piece->at, piece->pitch, piece->bytes,
+                   piece->src_pitch, piece->width, piece->rows);
+}
+
+/* Threads that unpack a block: where a device copies, others read meanwhile. */
+static int unpacking_threads(const struct loader *l)
+{
+    int n = l->q->n_threads;
+    return l->ops->async == NULL || n < UNPACKING_THREADS ? n : UNPACKING_THREADS;
 }
 
 /* Bytes that were unpacked must be gone before the next ones come. */
@@ -84,12 +101,11 @@ static void place_quantised(struct loader *l, const struct weight_slice *s, int6
     unsigned char *to = scratch(l, bytes);
     if (l->refused.code != ERR_NONE)
         return;
-    if (cells_place(&piece, slot, &from, to, l->q->n_threads, &why) != 0) {
-        refuse(l, s->tensor, &why);
+    if (cells_place(&piece, slot, &from, to, unpacking_threads(l), &why) != 0) {
+        loader_refuse(l, s->tensor, &why);
         return;
     }
-    l->ops->upload(l->q, (char *)l->network->weight[s->slot].data + piece.at, piece.pitch, piece.bytes, piece.src_pitch,
-                   piece.width, piece.rows);
+    loader_upload(l, s, &piece);
     if (bytes > 0)
         l->ops->wait(l->q);
 }
@@ -126,6 +142,23 @@ bool loader_pin(const struct loader *l, unsigned char *memory, size_t bytes)
     if (!pinned)
         log_warn("the memory that weights are copied from cannot be pinned: loading is slower");
     return pinned;
+}
+
+void loader_pace(struct loader *l, size_t bytes)
+{
+    double now = seconds_now();
+    if (l->n_steps == NULL)
+        return;
+    unsigned long n = atomic_load_explicit(l->n_steps, memory_order_relaxed);
+    if (n != l->seen)
+        l->busy_until = now + BUSY;
+    l->seen = n;
+    if (now >= l->busy_until || l->due < now - LATE)
+        l->due = now;
+    l->due += (double)bytes / GENTLE_RATE;
+    const struct timespec rest = {0, (long)(1e9 * (l->due - now))};
+    if (now < l->busy_until && l->due > now)
+        (void)nanosleep(&rest, NULL);
 }
 
 void loader_pause(const struct loader *l, double *since)

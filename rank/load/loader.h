@@ -3,6 +3,7 @@
 #ifndef LOAD_LOADER_H
 #define LOAD_LOADER_H
 
+#include "partition/cells.h"
 #include "rank/load/load.h"
 
 struct loader {
@@ -23,8 +24,11 @@ struct loader {
     int failed_rank;        /* of the job; -1: none, as far as this rank knows */
     unsigned char *scratch; /* of loader_place */
     size_t scratch_bytes;
-    struct err refused;        /* the first tensor that says what no checkpoint means */
-    const atomic_bool *cancel; /* true: loading is given up; NULL: it never is. Beside steps, where `world` is NULL */
+    struct err refused;          /* the first tensor that says what no checkpoint means */
+    const atomic_bool *cancel;   /* true: loading is given up; NULL: it never is. Beside steps, where `world` is NULL */
+    const atomic_ulong *n_steps; /* of other models; NULL: they need not be left anything. loader_pace's, as these: */
+    unsigned long seen;
+    double busy_until, due;
 };
 
 /* From here to loader_deaf this rank hears of another one's failure to read, of any host, so that it does not go on
@@ -44,12 +48,21 @@ void loader_spent(struct loader *l, enum load_part part);
 void loader_place(void *context, const struct weight_slice *s, int64_t row, const void *src, int64_t src_ld,
                   int64_t rows);
 
+/* A tensor is refused, for a reason that goes on after its name. The first of several reasons counts. */
+void loader_refuse(struct loader *l, int tensor, const struct err *why);
+
+/* Enqueue the copy of what was made of a part of a quantised slice. */
+void loader_upload(struct loader *l, const struct weight_slice *s, const struct cells_piece *piece);
+
 /* Touches memory from which a device will copy. Its driver would allocate new pages one by one while it pins them; all
  * threads together are quicker, and the pages are then near the cores that read into them. */
 void loader_touch(const struct loader *l, unsigned char *memory, size_t bytes);
 
 /* Pin it; a refusal is warned of. Returns whether it is pinned. */
 bool loader_pin(const struct loader *l, unsigned char *memory, size_t bytes);
+
+/* A pause, if other models have steps: so many bytes more are on their way to the device. */
+void loader_pace(struct loader *l, size_t bytes);
 
 /* A moment of waiting that began at *since (0 at first: set here): looking all the time at first, where cores have
  * nothing else to do, then in naps. */

@@ -9,19 +9,19 @@
 #define LARGEST 448.0f /* of E4M3 */
 
 /* One matrix under way. */
-struct task {
+struct conversion {
     const struct weight *from;
     struct weight to;
     const void *dense;     /* of `from`, in host memory */
     unsigned char *codes;  /* of `to`, in host memory */
-    void *room[2];         /* the same, where they are this task's own */
+    void *room[2];         /* the same, where they are its own */
     float *largest;        /* [rows] */
     bool cut;              /* every rank has some of the inputs of all rows */
     const struct ops *ops; /* and its queue */
     struct queue *q;
 };
 
-static int open_task(struct task *t, struct err *e)
+static int open_conversion(struct conversion *t, struct err *e)
 {
     const struct weight *w = t->from;
     size_t rows = (size_t)w->rows, dense = rows * (size_t)w->cols * dtype_bytes(w->type);
@@ -40,7 +40,7 @@ static int open_task(struct task *t, struct err *e)
     return t->q->err.code == ERR_NONE ? 0 : ERR(e, t->q->err.code, "%s", t->q->err.text);
 }
 
-static void close_task(struct task *t)
+static void close_conversion(struct conversion *t)
 {
     free(t->room[0]);
     free(t->room[1]);
@@ -48,7 +48,7 @@ static void close_task(struct task *t)
 }
 
 /* The largest magnitude of this rank's part of every row, or one that is no number. */
-static void find_largest(struct task *t)
+static void find_largest(struct conversion *t)
 {
     const struct weight *w = t->from;
     if (t->dense == NULL) /* the rank has no inputs */
@@ -64,7 +64,7 @@ static void find_largest(struct task *t)
     }
 }
 
-static void encode(struct task *t)
+static void encode_rows(struct conversion *t)
 {
     const struct weight *w = t->from;
     size_t pitch = code_pitch(&t->to.form, w->cols);
@@ -79,7 +79,7 @@ static void encode(struct task *t)
     }
 }
 
-static int check_numbers(const struct task *t, enum weight_id id, struct err *e)
+static int check_numbers(const struct conversion *t, enum weight_id id, struct err *e)
 {
     for (int r = 0; r < t->from->rows; r++)
         if (!isfinite(t->largest[r]))
@@ -89,9 +89,9 @@ static int check_numbers(const struct task *t, enum weight_id id, struct err *e)
 }
 
 /* t->to of t->from. Collective. */
-static int run_task(struct task *t, enum weight_id id, const struct world *w, struct err *e)
+static int run_conversion(struct conversion *t, enum weight_id id, const struct world *w, struct err *e)
 {
-    bool opened = open_task(t, e) == 0;
+    bool opened = open_conversion(t, e) == 0;
     if (agree_failed(w, e) || !opened)
         return -1;
     find_largest(t);
@@ -99,7 +99,7 @@ static int run_task(struct task *t, enum weight_id id, const struct world *w, st
     if (t->cut)
         MPI_CHECK(MPI_Allreduce(MPI_IN_PLACE, t->largest, t->from->rows, MPI_FLOAT, MPI_MAX, w->comm));
     if (e->code == ERR_NONE && t->to.data != NULL && t->dense != NULL) {
-        encode(t);
+        encode_rows(t);
         size_t bytes = code_bytes(&t->to.form, t->to.rows, t->to.cols);
         if (!t->ops->shares_host_memory)
             t->ops->upload(t->q, t->to.data, bytes, t->codes, bytes, bytes, 1);
@@ -114,15 +114,15 @@ static int run_task(struct task *t, enum weight_id id, const struct world *w, st
 static int make_fp8(const struct model_config *m, const struct weight *from, struct weight *to, enum weight_id id,
                     const struct world *w, const struct ops *ops, struct queue *q, struct err *e)
 {
-    struct task t = {.from = from, .to = *from, .ops = ops, .q = q, .cut = weight_is_cut_along_inputs(m, id)};
+    struct conversion t = {.from = from, .to = *from, .ops = ops, .q = q, .cut = weight_is_cut_along_inputs(m, id)};
     t.to.data = NULL;
     t.to.form = weight_fp8_form();
-    int rc = run_task(&t, id, w, e);
+    int rc = run_conversion(&t, id, w, e);
     if (rc == 0)
         *to = t.to;
     else
         ops->free(q, t.to.data);
-    close_task(&t);
+    close_conversion(&t);
     return rc;
 }
 

@@ -90,7 +90,7 @@ static void hand_in(struct reader *r, const struct read_piece *p, const struct e
     }
 }
 
-static void *work(void *context)
+static void *read_blocks(void *context)
 {
     struct reader *r = context;
     struct block_file file;
@@ -114,7 +114,7 @@ static int start_threads(struct reader *r, int n, struct err *e)
 {
     int started = 0;
     (void)pthread_mutex_lock(&r->lock); /* n_threads is read by the first piece */
-    while (started < n && pthread_create(&r->thread[started], NULL, work, r) == 0)
+    while (started < n && pthread_create(&r->thread[started], NULL, read_blocks, r) == 0)
         started++;
     r->n_threads = started;
     (void)pthread_mutex_unlock(&r->lock);

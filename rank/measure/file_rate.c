@@ -94,7 +94,7 @@ static int read_one(const struct sample *s, int64_t k, unsigned char *to, struct
     return rc;
 }
 
-static int say(const struct sample *s, int64_t k, int rc, struct err *e)
+static int say_failure(const struct sample *s, int64_t k, int rc, struct err *e)
 {
     uint64_t offset = 0;
     size_t bytes = 0;
@@ -132,7 +132,7 @@ int file_rate_measure(struct file_rate *f, const struct checkpoint *c, int rank,
     }
     *f = (struct file_rate){total, cold, seconds_now() - started};
     if (bad >= 0)
-        (void)say(&s, bad, bad_rc, e);
+        (void)say_failure(&s, bad, bad_rc, e);
     free(s.file_bytes);
     return e->code == ERR_NONE ? 0 : -1;
 }

@@ -82,6 +82,13 @@ static void end_step(struct observer *o)
     m->open = false;
 }
 
+static void take_masks(struct observer *o, bool waited)
+{
+    struct rank_stats *s = &((struct meter *)o)->stats;
+    s->n_late++;
+    s->n_waited += waited;
+}
+
 static void add_step(struct meter *m, const struct meter_flight *f)
 {
     struct rank_stats *s = &m->stats;
@@ -230,6 +237,7 @@ static const struct observer_hooks hooks = {
     .idle = hear,
     .submit = begin_step,
     .submitted = end_step,
+    .chosen = take_masks,
     .finished = take_step,
 };
 

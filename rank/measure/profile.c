@@ -17,7 +17,7 @@ const char *profile_phase_name(enum profile_phase phase)
     return name[phase];
 }
 
-static void stamp(struct profile *p, unsigned phase)
+static void stamp_phase(struct profile *p, unsigned phase)
 {
     struct queue *q = p->engine->q;
     struct profile_trace *t = &p->trace[p->flight][p->kind[p->flight]];
@@ -39,7 +39,7 @@ static struct profile *enter(struct queue *q, enum profile_phase phase)
     struct profile *p = q->observer;
     const struct profile_trace *t = &p->trace[p->flight][p->kind[p->flight]];
     if (t->n == 0 || t->phase[t->n - 1] != (unsigned char)phase)
-        stamp(p, phase);
+        stamp_phase(p, phase);
     return p;
 }
 
@@ -92,7 +92,7 @@ static void bound_operations(struct observer *o, bool begin)
     if (begin)
         p->trace[p->flight][p->kind[p->flight]].n = 0;
     else
-        stamp(p, N_PHASES);
+        stamp_phase(p, N_PHASES);
 }
 
 static void take_step(struct observer *o, int flight)

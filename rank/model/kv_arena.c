@@ -51,14 +51,14 @@ static size_t blocks_of_rank(size_t unit_bytes, size_t block, size_t part)
     return unit_bytes > lost ? (unit_bytes - lost) / block : 0;
 }
 
-int kv_arena_per_unit(size_t unit_bytes, const struct model_config *m, int n_ranks, enum dtype act)
+int kv_arena_per_unit(size_t unit_bytes, const struct model_config *m, int n_ranks, int window, enum kv_kind kind,
+                      enum dtype act)
 {
     size_t least = INT_MAX;
     for (int r = 0; r < n_ranks; r++) {
         struct shard s;
         shard_make(&s, m, r, n_ranks);
-        size_t block = network_kv_block_bytes(m, &s, 0, KV_MAIN, act);
-        size_t part = block / (size_t)m->n_layers / (size_t)model_cache_arrays(m);
+        size_t block = network_kv_block_bytes(m, &s, window, kind, act), part = network_kv_part_bytes(m, &s, act);
         size_t n = block > 0 ? blocks_of_rank(unit_bytes, block, part) : least;
         least = n < least ? n : least;
     }

@@ -20,9 +20,9 @@ struct kv_arena {
     int *user; /* [n_units] number of the model that used it last; UNIT_BLANK, UNIT_LEFT */
 };
 
-/* A model's part of an arena. */
+/* The part of an arena that a model's blocks of one kind have. */
 struct kv_share {
-    int per_unit;    /* blocks in a unit */
+    int per_unit;    /* blocks in a unit; 0: the model has none of the kind */
     int least, most; /* units: for one sequence, for as many as it may have at once */
 };
 
@@ -34,14 +34,16 @@ int kv_arena_units(size_t bytes);
 int kv_arena_open(struct kv_arena *a, size_t bytes, const struct ops *ops, struct queue *q, struct err *e);
 void kv_arena_close(struct kv_arena *a, const struct ops *ops, struct queue *q); /* safe on a zeroed struct */
 
-/* Blocks of a model in a unit, on the rank of n_ranks that has room for the fewest; 0: a unit is too small. */
-int kv_arena_per_unit(size_t unit_bytes, const struct model_config *m, int n_ranks, enum dtype act);
+/* Blocks of a kind in a unit, on the rank of n_ranks that has room for the fewest; 0: a unit is too small. window: as
+ * in struct network. */
+int kv_arena_per_unit(size_t unit_bytes, const struct model_config *m, int n_ranks, int window, enum kv_kind kind,
+                      enum dtype act);
 
 /* The first whole part of so many bytes in a unit, counted from the beginning of the arena. */
 size_t kv_arena_first(const struct kv_arena *a, int unit, size_t part);
 
-/* A model is about to use a unit. Its own numbers may stay in it, another model's are cleared: they could be no
- * numbers. Enqueued. */
+/* A model is about to use a unit. Its own numbers may stay in it, of whichever kind of blocks, another model's are
+ * cleared: they could be no numbers. Enqueued. */
 void kv_arena_claim(struct kv_arena *a, int unit, int model, const struct ops *ops, struct queue *q);
 
 /* The model of this number is gone: the next one of the number is another model. */

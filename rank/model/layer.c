@@ -95,18 +95,18 @@ static void attention(const struct layer_run *r, int layer, const void *in)
     layer_product(r, a->partial, a->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], r->batch->n_tokens, false);
 }
 
-/* May the inputs of the product with w be left where that finds them, quantised? */
-static bool leaves_inputs(const struct layer_run *r, const struct weight *w, const struct weight *bias)
+/* The product with w takes inputs that the operation before it has left quantised (kernels/inputs.h). */
+static bool takes_left_inputs(const struct layer_run *r, const struct weight *w, const struct weight *bias)
 {
     return w->inputs != NULL && r->ops->inputs->norm != NULL && (bias == NULL || bias->type == r->q->act);
 }
 
-/* Have the activated inputs of the MLP's second product been left so? */
+/* Leaves the activated inputs of the MLP's second product quantised for it; false: nothing was done. */
 static bool activate_quantised(const struct layer_run *r, int layer)
 {
     const struct model_config *m = &r->network->config;
     const struct weight *const *w = r->network->layer[layer];
-    return m->gated_mlp && leaves_inputs(r, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS]) &&
+    return m->gated_mlp && takes_left_inputs(r, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS]) &&
            r->ops->inputs->activate(r->q, w[WEIGHT_MLP_OUT], r->act->mlp, m->activation, r->batch->n_tokens);
 }
 
@@ -128,7 +128,7 @@ static void dense(const struct layer_run *r, int layer, const void *in, bool acc
 
 /* partial (+)= this rank's share of what the experts say whom the router chose for each token: all of those that are
  * here, or its columns of every one */
-static void chosen(const struct layer_run *r, int layer, const void *in, bool accumulate)
+static void chosen_experts(const struct layer_run *r, int layer, const void *in, bool accumulate)
 {
     const struct model_config *m = &r->network->config;
     const struct routing *how = &m->experts.routing;
@@ -171,7 +171,7 @@ static void mlp(const struct layer_run *r, int layer, const void *in, bool accum
         dense(r, layer, in, accumulate);
         return;
     }
-    chosen(r, layer, in, accumulate);
+    chosen_experts(r, layer, in, accumulate);
     if (m->experts.shared_ffn > 0)
         shared(r, layer, in);
 }
@@ -192,7 +192,7 @@ static const void *reduce(const struct layer_run *r, int layer, enum weight_id i
     return sum;
 }
 
-/* Have the normed inputs of attention or MLP been left where their first product finds them, quantised? */
+/* Leaves the normed inputs of attention or MLP quantised for their first product; false: nothing was done. */
 static bool norm_quantised(const struct layer_run *r, int layer, enum weight_id id, const void *pending)
 {
     const struct model_config *m = &r->network->config;
@@ -201,14 +201,14 @@ static bool norm_quantised(const struct layer_run *r, int layer, enum weight_id 
     enum weight_id product = attention ? WEIGHT_QKV : WEIGHT_MLP_IN;
     enum weight_id bias = attention ? WEIGHT_QKV_BIAS : WEIGHT_MLP_IN_BIAS;
     if (m->residual_is_normed || (attention ? m->latent.rank > 0 : m->layer[layer].experts) ||
-        !leaves_inputs(r, w[product], w[bias]))
+        !takes_left_inputs(r, w[product], w[bias]))
         return false;
     return r->ops->inputs->norm(r->q, w[product], r->act->x, pending, m->norm, w[id], w[id + 1], r->batch->n_tokens,
                                 m->norm_eps);
 }
 
 /* The input of attention or MLP: the residual after the pending sum, normed or as it is; of an EAGLE-3 head's
- * attention what it is fed with. NULL: it is where the first product finds it. */
+ * attention what it is fed with. NULL: the first product's inputs were left quantised. */
 static const void *input(const struct layer_run *r, int layer, enum weight_id id, const void *pending)
 {
     const struct model_config *m = &r->network->config;

@@ -1,10 +1,14 @@
 /* rank/model/network.c - see network.h. */
 #include "rank/model/network.h"
+#include "kernels/pool.h"
+#include "rank/model/network_inputs.h"
+#include "rank/model/slab.h"
 #include "rank/model/taps.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static int open_alibi(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
 {
@@ -80,52 +84,98 @@ static int open_wide(struct network *n, const struct ops *ops, struct queue *q, 
     return 0;
 }
 
-/* How the activations are quantised that meet a slot, which has codes. */
-static struct input_form input_form_of(const struct network *n, int number)
+#define GENTLE_RATE 400               /* bytes/ns: a tenth of that of a device's memory */
+#define SLAB_BYTES  ((size_t)1 << 30) /* at most, if no weight is larger */
+
+/* The device zeroes memory at its full rate, which leaves others half of it: so it does with pauses. */
+static void clear_gently(void *p, size_t bytes, const struct ops *ops, struct queue *q)
 {
-    const struct quantization *q = &n->config.quantization;
-    const struct weight_slot *slot = &n->map.slot[number];
-    int whole = weight_inputs(&n->config, slot->id), group = q->input_group > 0 ? q->input_group : INT_MAX;
-    return (struct input_form){.codes = slot->form.codes,
-                               .scale = slot->input_scale,
-                               .most = q->input_most,
-                               .group = group,
-                               .first = weight_first_input(&n->config, &n->shard, slot->id),
-                               .n_groups = group < whole ? (whole + group - 1) / group : 1,
-                               .shared = weight_is_cut_along_inputs(&n->config, slot->id),
-                               .blocks = weight_rows_alike(&n->map, number, INPUT_BLOCK)};
+    const struct timespec pause = {0, (long)(bytes / GENTLE_RATE)};
+    ops->clear(q, p, bytes);
+    if (ops->async == NULL)
+        return;
+    ops->wait(q);
+    (void)nanosleep(&pause, NULL);
 }
 
-/* The weights whose activations are quantised point to how; those of which the device cannot do that are counted. */
-static int open_inputs(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
+static size_t place_bytes(const struct network *n, int slot)
 {
-    if (!n->config.quantised_inputs)
-        return 0;
-    n->input_form = err_calloc(e, (size_t)n->map.n_slots, sizeof *n->input_form, "forms of activations");
-    for (int i = 0; i < n->map.n_slots && n->input_form != NULL; i++)
-        if (n->map.slot[i].form.codes == CODES_E4M3 || n->map.slot[i].form.codes == CODES_INT8) {
-            bool experts = weight_is_of_experts(n->map.slot[i].id);
-            n->input_form[i] = input_form_of(n, i);
-            const char *why = ops->inputs->refusal(q, &n->weight[i], &n->input_form[i], experts);
-            n->inputs_refusal = why != NULL ? why : n->inputs_refusal;
-            n->n_inputs[why == NULL]++;
-            n->weight[i].inputs = why == NULL ? &n->input_form[i] : NULL;
+    return slab_bytes(weight_slot_bytes(&n->map.slot[slot]));
+}
+
+/* Memory for slot i and as many of the next ones as fit into a slab with it. */
+static void *open_slab(struct network *n, int i, const struct ops *ops, struct queue *q)
+{
+    size_t bytes = place_bytes(n, i);
+    for (int k = i + 1; k < n->map.n_slots && bytes + place_bytes(n, k) <= SLAB_BYTES; k++)
+        bytes += place_bytes(n, k);
+    void *slab = pool_ops_of(ops)->take(q, bytes);
+    if (slab != NULL)
+        n->slab[n->n_slabs++] = slab;
+    return slab;
+}
+
+/* Each weight has its place in a slab, zeroed unless the checkpoint fills all of it. unfilled: of
+ * weight_map_unfilled. */
+static int place_weights(struct network *n, const int64_t *unfilled, const struct ops *ops, struct queue *q)
+{
+    void *slab = NULL;
+    size_t at = 0;
+    for (int i = 0; i < n->map.n_slots; i++) {
+        size_t bytes = place_bytes(n, i);
+        if (bytes == 0)
+            continue;
+        if (slab == NULL || (at > 0 && at + bytes > SLAB_BYTES)) {
+            slab = open_slab(n, i, ops, q);
+            at = 0;
         }
-    n->config.quantised_inputs = n->n_inputs[true] > 0;
-    return n->input_form != NULL ? 0 : -1;
+        if (slab == NULL)
+            return -1;
+        n->weight[i].data = slab_take(slab, &at, bytes);
+        if (unfilled[i] != 0)
+            clear_gently(n->weight[i].data, bytes, ops, q);
+    }
+    return 0;
 }
 
-static int open_weights(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
+static int take_slabs(struct network *n, const struct ops *ops, struct queue *q, struct err *e)
 {
+    size_t n_slots = (size_t)n->map.n_slots;
+    int64_t *unfilled = err_calloc(e, n_slots, sizeof *unfilled, "weight table");
+    n->slab = err_calloc(e, n_slots, sizeof *n->slab, "weight table");
+    if (unfilled != NULL)
+        weight_map_unfilled(&n->map, unfilled);
+    int failed = unfilled != NULL && n->slab != NULL ? place_weights(n, unfilled, ops, q) : -1;
+    free(unfilled);
+    return failed;
+}
+
+/* A piece for each. */
+static int take_pieces(struct network *n, const struct ops *ops, struct queue *q)
+{
+    for (int i = 0; i < n->map.n_slots; i++) {
+        size_t bytes = weight_slot_bytes(&n->map.slot[i]);
+        if (bytes > 0 && (n->weight[i].data = ops->alloc(q, bytes)) == NULL)
+            return -1;
+    }
+    return 0;
+}
+
+static int open_weights(struct network *n, bool gently, const struct ops *ops, struct queue *q, struct err *e)
+{
+    if ((gently ? take_slabs(n, ops, q, e) : take_pieces(n, ops, q)) != 0)
+        return e->code != ERR_NONE
+                   ? -1
+                   : ERR(e, ERR_MEMORY, "weights need %zu bytes in all: %s", weight_map_bytes(&n->map), q->err.text);
     for (int i = 0; i < n->map.n_slots; i++) {
         const struct weight_slot *slot = &n->map.slot[i];
         struct weight *w = &n->weight[i];
-        size_t bytes = weight_slot_bytes(slot);
-        *w = (struct weight){
-            .type = slot->type, .rows = slot->rows, .cols = slot->cols, .form = slot->form, .wide = n->wide};
-        if (bytes > 0 && (w->data = ops->alloc(q, bytes)) == NULL)
-            return ERR(e, ERR_MEMORY, "weights need %zu bytes in all; layer %d, %s: %s", weight_map_bytes(&n->map),
-                       slot->layer, weight_name(slot->id), q->err.text);
+        *w = (struct weight){.data = w->data,
+                             .type = slot->type,
+                             .rows = slot->rows,
+                             .cols = slot->cols,
+                             .form = slot->form,
+                             .wide = n->wide};
         if (slot->order != NULL && w->data != NULL) {
             w->order = (const int32_t *)(const void *)((const char *)w->data + weight_slot_order_at(slot));
             w->n_inputs = slot->order->inputs;
@@ -141,7 +191,7 @@ static int open_weights(struct network *n, const struct ops *ops, struct queue *
 }
 
 int network_open(struct network *n, const struct model_config *m, const struct shard *s, const struct checkpoint *c,
-                 const struct ops *ops, struct queue *q, struct err *e)
+                 bool gently, const struct ops *ops, struct queue *q, struct err *e)
 {
     memset(n, 0, sizeof *n);
     n->config = *m;
@@ -150,16 +200,15 @@ int network_open(struct network *n, const struct model_config *m, const struct s
         return -1;
     n->weight = err_calloc(e, (size_t)n->map.n_slots, sizeof *n->weight, "weight table");
     n->layer = err_calloc(e, (size_t)m->n_layers, sizeof *n->layer, "layer table");
-    if (n->weight == NULL || n->layer == NULL || open_wide(n, ops, q, e) != 0 || open_weights(n, ops, q, e) != 0 ||
-        open_inputs(n, ops, q, e) != 0)
+    if (n->weight == NULL || n->layer == NULL || open_wide(n, ops, q, e) != 0 ||
+        open_weights(n, gently, ops, q, e) != 0 || network_open_inputs(n, ops, q, e) != 0)
         return -1;
     if (open_alibi(n, ops, q, e) != 0 || open_drafted(n, c, ops, q, e) != 0)
         return -1;
     return open_kv_scales(n, c, ops, q, e);
 }
 
-/* Bytes of one KV block in one array of one layer. */
-static size_t block_bytes(const struct model_config *m, const struct shard *s, enum dtype act)
+size_t network_kv_part_bytes(const struct model_config *m, const struct shard *s, enum dtype act)
 {
     return (size_t)range_length(s->kv_heads) * KV_BLOCK_TOKENS * (size_t)m->head_dim *
            (m->kv_fp8 ? 1 : dtype_bytes(act));
@@ -172,7 +221,7 @@ size_t network_kv_block_bytes(const struct model_config *m, const struct shard *
     for (int i = 0; i < m->n_layers; i++)
         n_layers += model_layer_is_windowed(m, i, window) == (kind == KV_WINDOWED);
     size_t states = kind == KV_MAIN ? taps_block_bytes(m, s, act) : 0;
-    return n_layers * (size_t)model_cache_arrays(m) * block_bytes(m, s, act) + states;
+    return n_layers * (size_t)model_cache_arrays(m) * network_kv_part_bytes(m, s, act) + states;
 }
 
 static size_t kv_bytes(const struct network *n, const int n_blocks[KV_KINDS], enum dtype act)
@@ -196,7 +245,7 @@ int network_open_kv(struct network *n, const int n_blocks[KV_KINDS], int window,
                     struct err *e)
 {
     size_t layers = (size_t)n->config.n_layers, arrays = (size_t)model_cache_arrays(&n->config);
-    size_t block = block_bytes(&n->config, &n->shard, q->act);
+    size_t block = network_kv_part_bytes(&n->config, &n->shard, q->act);
     n->window = window;
     if (open_tables(n, e) != 0)
         return -1;
@@ -212,43 +261,49 @@ int network_open_kv(struct network *n, const int n_blocks[KV_KINDS], int window,
     return 0;
 }
 
-/* Bytes of a block in one of the caches. */
-static size_t part_bytes(const struct network *n, enum dtype act)
+/* A block is one piece, of all caches of its kind: the first layer's keys, its values, the next layer's keys, ... So to
+ * each cache blocks are a number of parts apart, and that cache begins where its part of the first block would. */
+int network_share_kv(struct network *n, struct kv_arena *arena, const int per_unit[KV_KINDS], int window,
+                     struct queue *q, struct err *e)
 {
-    return network_kv_block_bytes(&n->config, &n->shard, 0, KV_MAIN, act) / (size_t)n->config.n_layers /
-           (size_t)model_cache_arrays(&n->config);
-}
-
-/* A block of all caches is one piece: the first layer's keys, its values, the next layer's keys, ... So to each cache
- * blocks are a number of parts apart, and that cache begins where its part of the first block would. */
-int network_share_kv(struct network *n, struct kv_arena *arena, int per_unit, struct queue *q, struct err *e)
-{
-    size_t arrays = (size_t)model_cache_arrays(&n->config), part = part_bytes(n, q->act);
+    int arrays = model_cache_arrays(&n->config);
+    size_t part = network_kv_part_bytes(&n->config, &n->shard, q->act);
     if (open_tables(n, e) != 0)
         return -1;
     n->arena = arena;
-    n->per_unit = per_unit;
-    for (size_t i = 0; i < (size_t)n->config.n_layers && part > 0; i++) {
-        n->k_cache[i] = arena->base + arrays * i * part;
-        n->v_cache[i] = arena->base + (arrays * i + arrays - 1) * part;
+    n->window = window;
+    for (int kind = 0; kind < KV_KINDS; kind++)
+        n->blocks[kind] = (struct network_blocks){.per_unit = per_unit[kind]};
+    for (int i = 0; i < n->config.n_layers; i++) {
+        struct network_blocks *b = &n->blocks[network_kv_kind(n, i)];
+        if (part > 0) {
+            n->k_cache[i] = arena->base + (size_t)b->parts * part;
+            n->v_cache[i] = arena->base + (size_t)(b->parts + arrays - 1) * part;
+        }
+        b->parts += arrays;
     }
     return 0;
 }
 
-int32_t network_find_block(struct network *n, int32_t block, int model, const struct ops *ops, struct queue *q)
+int32_t network_find_block(struct network *n, enum kv_kind kind, int32_t block, int model, const struct ops *ops,
+                           struct queue *q)
 {
-    int unit = block / n->per_unit, parts = n->config.n_layers * model_cache_arrays(&n->config);
-    size_t part = part_bytes(n, q->act);
+    const struct network_blocks *b = &n->blocks[kind];
+    int unit = block / b->per_unit;
+    size_t part = network_kv_part_bytes(&n->config, &n->shard, q->act);
     if (part == 0)
         return 0; /* no head is here */
     kv_arena_claim(n->arena, unit, model, ops, q);
-    return (int32_t)(kv_arena_first(n->arena, unit, part) + (size_t)(block % n->per_unit) * (size_t)parts);
+    return (int32_t)(kv_arena_first(n->arena, unit, part) + (size_t)(block % b->per_unit) * (size_t)b->parts);
 }
 
 void network_close(struct network *n, const struct ops *ops, struct queue *q)
 {
-    for (int i = 0; n->weight != NULL && i < n->map.n_slots; i++)
+    for (int i = 0; n->slab == NULL && n->weight != NULL && i < n->map.n_slots; i++)
         ops->free(q, n->weight[i].data);
+    for (int i = 0; n->slab != NULL && i < n->n_slabs; i++)
+        ops->free(q, n->slab[i]);
+    free((void *)n->slab);
     for (int i = 0; n->v_cache != NULL && n->arena == NULL && i < n->config.n_layers; i++) {
         ops->free(q, n->k_cache[i]);
         if (n->v_cache[i] != n->k_cache[i])

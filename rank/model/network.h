@@ -17,39 +17,51 @@ struct network {
     const struct weight *once[WEIGHT_COUNT];     /* roles of the model itself; NULL: the config has none */
     const struct weight *(*layer)[WEIGHT_COUNT]; /* [n_layers] roles of each layer */
     struct input_form *input_form;               /* [map.n_slots] of weights whose activations are quantised, or NULL */
-    int n_inputs[2];            /* weights whose activations are declared quantised: the device cannot, can do so */
-    const char *inputs_refusal; /* why it cannot, of one of them */
-    struct weight tied_head;    /* once[WEIGHT_HEAD], where the run made it of the embedding */
-    void *wide;                 /* see struct weight */
-    float *alibi_slopes;        /* device [n_heads_local], or NULL */
-    float *kv_scales;           /* device [n_layers, 2, n_kv_local], or NULL: see struct heads */
+    int n_inputs[2];         /* weights whose activations are declared quantised: the device cannot, can do so */
+    char inputs_refusal[96]; /* why it cannot, of one of them; "": it can */
+    struct weight tied_head; /* once[WEIGHT_HEAD], where the run made it of the embedding */
+    void **slab;             /* [n_slabs] memory that weights lie in; NULL: each has its own */
+    int n_slabs;
+    void *wide;           /* see struct weight */
+    float *alibi_slopes;  /* device [n_heads_local], or NULL */
+    float *kv_scales;     /* device [n_layers, 2, n_kv_local], or NULL: see struct heads */
     int32_t *drafted;     /* [vocab] the row of logits that a token of a drafting head has, -1: none; NULL: all have */
     int32_t *drafted_dev; /* the same on the device */
     struct taps *taps;    /* borrowed: of a model whose states a drafting head is fed, and of that; NULL */
-    struct kv_arena *arena;    /* borrowed: keys and values are in its units; NULL: in memory of their own */
-    int per_unit;              /* blocks in a unit, equal on all ranks */
+    struct kv_arena *arena; /* borrowed: keys and values are in its units; NULL: in memory of their own */
+    struct network_blocks {
+        int per_unit;          /* in a unit, equal on all ranks */
+        int parts;             /* a block is that many pieces, one for each cache */
+    } blocks[KV_KINDS];        /* of an arena */
     void **k_cache, **v_cache; /* [n_layers] [n_blocks, n_kv_local, KV_BLOCK_TOKENS, head_dim]; of latents the same */
     int window; /* layers that see so many tokens at most have blocks of kind KV_WINDOWED; 0: there are none */
 };
 
 /* Take device memory for every weight of the rank (contents undefined until loaded) and resolve the roles. c may be
- * NULL: a run without a checkpoint. The network keeps nothing of c. Local. */
+ * NULL: a run without a checkpoint. The network keeps nothing of c. gently: other queues of a device have work
+ * meanwhile, which is to go on as fast: memory is taken, and later given back, in few pieces, and zeroed with pauses; q
+ * is used by nobody else. Local. */
 int network_open(struct network *n, const struct model_config *m, const struct shard *s, const struct checkpoint *c,
-                 const struct ops *ops, struct queue *q, struct err *e);
+                 bool gently, const struct ops *ops, struct queue *q, struct err *e);
 
 /* Take device memory for n_blocks[kind] KV blocks in every layer of a kind. window: see above. Local. */
 int network_open_kv(struct network *n, const int n_blocks[KV_KINDS], int window, const struct ops *ops, struct queue *q,
                     struct err *e);
 
-/* Instead: blocks are in units of an arena, per_unit in each. Those of unit u have the numbers u per_unit and on.
- * Local. */
-int network_share_kv(struct network *n, struct kv_arena *arena, int per_unit, struct queue *q, struct err *e);
+/* Instead: blocks are in units of an arena, per_unit[kind] in each. The blocks of unit u are numbered from u
+ * per_unit[kind] on. Local. */
+int network_share_kv(struct network *n, struct kv_arena *arena, const int per_unit[KV_KINDS], int window,
+                     struct queue *q, struct err *e);
 
 /* The number by which k_cache and v_cache have a block of a plan for this model; a unit that another model has used is
  * cleared first. */
-int32_t network_find_block(struct network *n, int32_t block, int model, const struct ops *ops, struct queue *q);
+int32_t network_find_block(struct network *n, enum kv_kind kind, int32_t block, int model, const struct ops *ops,
+                           struct queue *q);
 
 void network_close(struct network *n, const struct ops *ops, struct queue *q);
+
+/* Bytes of one KV block in one cache of one layer. */
+size_t network_kv_part_bytes(const struct model_config *m, const struct shard *s, enum dtype act);
 
 /* Bytes of one KV block over all layers of a kind on a rank with this shard. window: see above. */
 size_t network_kv_block_bytes(const struct model_config *m, const struct shard *s, int window, enum kv_kind kind,

@@ -49,10 +49,12 @@ struct observer_hooks {
     void (*idle)(struct observer *o);
 
     /* The engine's. A step is about to be enqueued; its operations begin and end (also while a graph is recorded); it
-     * is enqueued; the device has finished it. */
+     * is enqueued; its late masks have come, before the device needed them or after (waited); the device has finished
+     * it. */
     void (*submit)(struct observer *o, const struct observed_step *step);
     void (*operations)(struct observer *o, bool begin);
     void (*submitted)(struct observer *o);
+    void (*chosen)(struct observer *o, bool waited);
     void (*finished)(struct observer *o, int flight);
 };
 

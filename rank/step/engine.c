@@ -1,6 +1,7 @@
-/* rank/step/engine.c - see engine.h: taking and giving back the working memory. rank/step/step.c executes. */
+/* rank/step/engine.c - see engine.h: taking and giving back the working memory. submit.c runs steps. */
 #include "rank/step/engine.h"
 #include "base/log.h"
+#include "rank/model/slab.h"
 #include "rank/model/taps.h"
 #include "rank/step/graphs.h"
 #include "rank/world/agree.h"
@@ -11,12 +12,16 @@
 
 static void *take_device(struct engine *g, size_t n, size_t size)
 {
+    if (g->slab != NULL)
+        return slab_take(g->slab, &g->slab_used, n * size);
     return n > 0 ? g->ops->alloc(g->q, n * size) : NULL;
 }
 
 /* Host memory that the device copies from and to. */
 static void *take_host(struct engine *g, size_t n, size_t size, struct err *e)
 {
+    if (g->host_slab != NULL)
+        return slab_take(g->host_slab, &g->host_used, n * size);
     if (g->ops->async != NULL)
         return g->ops->async->host_alloc(g->q, n * size);
     return err_calloc(e, n, size, "step arrays");
@@ -156,6 +161,7 @@ static void open_ints(struct engine *g, struct err *e)
     }
     place_ints(&g->dev, g->ints_dev, g->ints_pitch);
     g->block_table = take_device(g, n_blocks, sizeof *g->block_table);
+    g->prefixes = take_device(g, 1, sizeof *g->prefixes);
 }
 
 static void open_logits(struct engine *g, struct err *e)
@@ -163,7 +169,7 @@ static void open_logits(struct engine *g, struct err *e)
     const struct model_config *m = &g->network->config;
     size_t rows = (size_t)g->limits.max_logit_rows, tokens = (size_t)g->limits.max_batch_tokens;
     size_t size = dtype_bytes(g->q->act), vocab = (size_t)model_logits(m);
-    int n_ranks = g->comm.n_ranks;
+    int n_ranks = g->network->shard.n_ranks;
     g->rows = take_device(g, rows * (size_t)m->hidden, size);
     if (m->embed_dim != m->hidden)
         g->projected = take_device(g, (rows > tokens ? rows : tokens) * (size_t)m->embed_dim, size);
@@ -222,39 +228,58 @@ static void forbid_others(struct engine *g, struct err *e)
     free(mask);
 }
 
-/* Stand in for ops->alloc: the queue's impl points to a sum. */
+/* Bytes of all arrays. */
+struct engine_sizes {
+    size_t device, host;
+};
+
+/* Stand in for ops->alloc and host_alloc: the queue's impl points to sizes. */
 static void *add_up(struct queue *q, size_t bytes)
 {
-    *(size_t *)q->impl += (bytes + 511) / 512 * 512;
+    ((struct engine_sizes *)q->impl)->device += slab_bytes(bytes);
     return NULL;
 }
 
-static void *no_host_memory(struct queue *q, size_t bytes)
+static void *add_up_host(struct queue *q, size_t bytes)
 {
-    (void)q;
-    (void)bytes;
+    ((struct engine_sizes *)q->impl)->host += slab_bytes(bytes);
     return NULL;
 }
 
-size_t engine_bytes(struct network *n, const struct limits *l, int n_ranks, const struct ops *ops, enum dtype act,
-                    struct err *e)
+static struct engine_sizes foretell(struct network *n, const struct limits *l, const struct ops *ops, enum dtype act,
+                                    struct err *e)
 {
-    const struct async_ops nothing = {.host_alloc = no_host_memory};
+    const struct async_ops async = {.host_alloc = add_up_host};
     struct ops counting = *ops;
-    size_t sum = 0;
+    struct engine_sizes sum = {0};
     struct queue q = {.act = act, .impl = &sum};
-    struct engine g = {.network = n, .ops = &counting, .q = &q, .comm.n_ranks = n_ranks, .limits = *l};
+    struct engine g = {.network = n, .ops = &counting, .q = &q, .limits = *l};
     counting.alloc = add_up;
-    counting.async = &nothing;
+    counting.async = &async;
     take_all(&g, e);
-    sum += taps_bytes(&n->config, &n->shard, l->max_seqs, l->max_batch_tokens, act);
     free(g.gather_n);
     free(g.vocab_begin);
     return sum;
 }
 
-int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
-                struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e)
+size_t engine_bytes(struct network *n, const struct limits *l, const struct ops *ops, enum dtype act, struct err *e)
+{
+    return foretell(n, l, ops, act, e).device +
+           taps_bytes(&n->config, &n->shard, l->max_seqs, l->max_batch_tokens, act);
+}
+
+/* All arrays in one piece of the device's memory, and one of the host's where the device has a use for it. */
+static void open_slabs(struct engine *g, struct err *e)
+{
+    const struct engine_sizes sizes = foretell(g->network, &g->limits, g->ops, g->q->act, e);
+    g->slab = g->ops->alloc(g->q, sizes.device);
+    if (g->host_pool != NULL)
+        g->host_slab = host_pool_take(g->host_pool, sizes.host, g->ops, g->q);
+}
+
+/* Borrowed things, and memory: with a loan in one piece, else in a piece for each array. */
+static int take_memory(struct engine *g, struct world *w, struct network *n, const struct limits *l,
+                       const struct engine_loan *loan, const struct ops *ops, struct queue *q, struct err *e)
 {
     memset(g, 0, sizeof *g);
     g->world = w;
@@ -263,39 +288,66 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
     g->q = q;
     g->limits = *l;
     g->n_flights = ops->async != NULL ? ENGINE_FLIGHTS : 1;
-    /* The largest sum of a step: the residual stream, or an embedding that is wider. */
-    int widest = n->config.embed_dim > n->config.hidden ? n->config.embed_dim : n->config.hidden;
-    (void)comm_open(&g->comm, w, ops, q, (size_t)l->max_batch_tokens * (size_t)widest, e);
-    g->comm.observers = &g->observers;
     if (ops->async == NULL && w->n_ranks > 1 && (int64_t)l->max_logit_rows * model_logits(&n->config) > INT_MAX)
-        ERR(e, ERR_UNSUPPORTED, "%d rows of %d logits exceed MPI's int counts: lower --max-batch", l->max_logit_rows,
-            model_logits(&n->config));
-    if (e->code == ERR_NONE)
+        return ERR(e, ERR_UNSUPPORTED, "%d rows of %d logits exceed MPI's int counts: lower --max-batch",
+                   l->max_logit_rows, model_logits(&n->config));
+    if (loan != NULL) {
+        g->host_pool = loan->host;
+        open_slabs(g, e);
+    }
+    if (e->code == ERR_NONE && q->err.code == ERR_NONE)
         take_all(g, e);
     if (e->code == ERR_NONE && q->err.code == ERR_NONE)
         forbid_others(g, e);
     if (e->code == ERR_NONE && q->err.code != ERR_NONE)
         ERR(e, q->err.code, "working memory for %d tokens per step, %d sequences of %d tokens: %s", l->max_batch_tokens,
             l->max_seqs, l->max_len, q->err.text);
-    if (agree_failed(w, e))
-        return -1;
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+int engine_prepare(struct engine *g, struct world *w, struct network *n, const struct limits *l,
+                   const struct engine_loan *loan, enum step_choice choice, const struct ops *ops, struct queue *q,
+                   struct err *e)
+{
+    (void)take_memory(g, w, n, l, loan, ops, q, e);
+    comm_lend(&g->comm, loan->comm);
+    if (e->code == ERR_NONE && choice != STEP_SEPARATE)
+        (void)persistent_step_prepare(&g->persistent, n, w, l->max_drafts > 0, &loan->sums, ops, q, e);
+    return e->code == ERR_NONE ? 0 : -1;
+}
+
+int engine_join(struct engine *g, struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e)
+{
+    const struct ops *ops = g->ops;
+    g->q = q;
+    g->comm.observers = &g->observers;
     if (choice != STEP_SEPARATE)
-        (void)persistent_step_open(&g->persistent, n, w, ops, q, e);
+        persistent_step_join(&g->persistent, g->world, ops, q);
     if (choice == STEP_PERSISTENT && g->persistent.step == NULL)
         ERR(e, ERR_UNSUPPORTED, "--step persistent does not work with %s", g->persistent.why_not);
-    if (agree_failed(w, e))
+    if (agree_failed(g->world, e))
         return -1;
     if (choice == STEP_AUTO && ops->persistent != NULL && g->persistent.step == NULL)
         log_info("no persistent decode step: it does not work with %s", g->persistent.why_not);
     return graphs_open(g, choice, ways, e);
 }
 
-void engine_close(struct engine *g)
+int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
+                struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e)
 {
-    if (g->ops == NULL)
-        return;
-    graphs_close(g);
-    persistent_step_close(&g->persistent, g->world, g->ops, g->q);
+    (void)take_memory(g, w, n, l, NULL, ops, q, e);
+    if (agree_failed(w, e))
+        return -1;
+    (void)comm_open(&g->comm, w, ops, q, e);
+    if (agree_failed(w, e))
+        return -1;
+    if (choice != STEP_SEPARATE)
+        (void)persistent_step_prepare(&g->persistent, n, w, l->max_drafts > 0, NULL, ops, q, e);
+    return agree_failed(w, e) ? -1 : engine_join(g, q, choice, ways, e);
+}
+
+static void free_device(struct engine *g)
+{
     void *const device[] = {g->act.x,
                             g->act.normed,
                             g->act.qkv,
@@ -307,6 +359,9 @@ void engine_close(struct engine *g)
                             g->act.window_cos_sin,
                             g->act.squares,
                             g->act.joined,
+                            g->act.ordered,
+                            g->act.coded,
+                            g->act.largest,
                             g->act.heads,
                             g->act.latent,
                             g->act.query_latent,
@@ -318,6 +373,7 @@ void engine_close(struct engine *g)
                             g->act.routes.pair,
                             g->ints_dev,
                             g->block_table,
+                            g->prefixes,
                             g->rows,
                             g->projected,
                             g->logits_local,
@@ -330,9 +386,20 @@ void engine_close(struct engine *g)
                             g->sampler.params,
                             g->sampler.mask,
                             g->sampler.scratch};
-    for (size_t i = 0; i < sizeof device / sizeof device[0]; i++)
+    for (size_t i = 0; i < sizeof device / sizeof device[0] && g->slab == NULL; i++)
         g->ops->free(g->q, device[i]);
-    for (int i = 0; i < ENGINE_FLIGHTS; i++) {
+    g->ops->free(g->q, g->slab);
+}
+
+void engine_close(struct engine *g)
+{
+    if (g->ops == NULL)
+        return;
+    graphs_close(g);
+    persistent_step_close(&g->persistent, g->world, g->ops, g->q);
+    comm_close(&g->comm);
+    free_device(g);
+    for (int i = 0; i < ENGINE_FLIGHTS && g->host_slab == NULL; i++) {
         free_host(g, g->flight[i].ints);
         free_host(g, g->flight[i].blocks);
         free_host(g, g->flight[i].params);
@@ -340,8 +407,9 @@ void engine_close(struct engine *g)
         free_host(g, g->flight[i].masks);
         free_host(g, g->flight[i].sampled);
     }
+    if (g->host_pool != NULL)
+        host_pool_give(g->host_pool, g->host_slab);
     free(g->gather_n);
     free(g->vocab_begin);
-    comm_close(&g->comm);
     memset(g, 0, sizeof *g);
 }

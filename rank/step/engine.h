@@ -9,6 +9,7 @@
 #include "rank/model/layer.h"
 #include "rank/model/network.h"
 #include "rank/observe/observer.h"
+#include "rank/step/host_pool.h"
 #include "rank/step/persistent_step.h"
 #include "rank/step/step_ways.h"
 #include "rank/world/world.h"
@@ -40,6 +41,10 @@ struct engine {
     struct activations act;
     struct sampler sampler;
 
+    void *slab;                  /* the device memory of all arrays; NULL: each has its own */
+    void *host_slab;             /* the same of the host's memory that the device copies from and to, of host_pool */
+    struct host_pool *host_pool; /* borrowed; NULL: there is no host_slab */
+    size_t slab_used, host_used;
     size_t ints_pitch; /* entries of every index array: max_batch_tokens or max_logit_rows */
     int32_t *ints_dev; /* [STEP_ARRAYS + 1][ints_pitch]; the members of `dev` point into it */
     struct step_ints {
@@ -59,6 +64,7 @@ struct engine {
         struct sampled *sampled; /* [max_logit_rows] the sampled ones, then the scored ones */
         uint64_t step;
         int n_rows, n_sampled, n_scored;
+        bool spread; /* the rows of logits are the tokens', among them some that nothing is sampled from */
     } flight[ENGINE_FLIGHTS];
     struct persistent_step persistent;
     /* [DECODE_KINDS][n_decode] ascending; NULL: the device has no graphs. */
@@ -66,6 +72,7 @@ struct engine {
     int n_decode;
     double choose_seconds, record_seconds; /* spent on measuring the two ways, and on recording */
     int32_t *block_table;                  /* device [kinds of KV blocks, max_seqs, blocks per slot] */
+    struct prefixes *prefixes;             /* device; of the step under way, if its plan says that sequences share */
     void *rows;                            /* device [max_logit_rows, hidden], and projected */
     void *projected;                       /* device [max_batch_tokens or max_logit_rows, embed_dim], if it differs */
     void *logits_local, *logits_parts, *logits; /* device; the same memory on one rank */
@@ -91,13 +98,27 @@ struct engine {
  * engine then. */
 int engine_open(struct engine *g, struct world *w, struct network *n, const struct limits *l, const struct ops *ops,
                 struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e);
-/* Collective. */
+/* Things that engines on the same ranks share, and are lent. */
+struct engine_loan {
+    const struct comm *comm;
+    struct persistent_place sums;
+    struct host_pool *host; /* NULL where ops->async is */
+};
+
+/* The same in two parts, with a loan. What a rank does by itself, beside steps of other engines: memory, in few pieces
+ * and zeroed on q, which is the calling thread's own. Any thread; local; -1 and *e: close the engine. Then, on the
+ * queue that steps will have, what all ranks do together; on all of them engine_prepare has succeeded. */
+int engine_prepare(struct engine *g, struct world *w, struct network *n, const struct limits *l,
+                   const struct engine_loan *loan, enum step_choice choice, const struct ops *ops, struct queue *q,
+                   struct err *e);
+int engine_join(struct engine *g, struct queue *q, enum step_choice choice, struct step_ways *ways, struct err *e);
+
+/* Collective. With a loan local, on any thread: steps of other engines may go on. */
 void engine_close(struct engine *g);
 
 /* Device memory that engine_open would take, but for the communicator's own, that of recorded steps and the
  * persistent step's words (a few MiB). n: config and shard are set. Local. */
-size_t engine_bytes(struct network *n, const struct limits *l, int n_ranks, const struct ops *ops, enum dtype act,
-                    struct err *e);
+size_t engine_bytes(struct network *n, const struct limits *l, const struct ops *ops, enum dtype act, struct err *e);
 
 /* The number of steps that may be submitted before the first one's results are taken. */
 int engine_flights(const struct engine *g);

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "rank/step/step.h"
+#include "rank/step/step_inputs.h"
 #include "rank/world/agree.h"
 #include "rank/world/fatal.h"
 
@@ -22,10 +23,13 @@ static int next_size(int size, int most)
     return size + step < most || size >= most ? size + step : most;
 }
 
+/* Sequences; where these are few also their drafts, which a step of a few tokens verifies. */
 static int largest(const struct engine *g)
 {
     const struct limits *l = &g->limits;
-    int most = l->max_seqs < l->max_batch_tokens ? l->max_seqs : l->max_batch_tokens;
+    int few = l->max_seqs + l->max_drafts < PERSISTENT_MAX_TOKENS ? l->max_seqs + l->max_drafts : PERSISTENT_MAX_TOKENS;
+    int most = l->max_seqs > few ? l->max_seqs : few;
+    most = most < l->max_batch_tokens ? most : l->max_batch_tokens;
     most = most < l->max_logit_rows ? most : l->max_logit_rows;
     return most < MAX_SIZE ? most : MAX_SIZE;
 }
@@ -74,7 +78,8 @@ static double time_graph(struct engine *g, void *graph)
 }
 
 /* Both ways are there, for the first flight: the faster one stays, or the one that was asked for. */
-static void choose(struct engine *g, struct decode_graph *kept, struct decode_graph *other, enum step_choice choice)
+static void choose_graph(struct engine *g, struct decode_graph *kept, struct decode_graph *other,
+                         enum step_choice choice)
 {
     double separate = time_graph(g, kept->graph[0]), persistent = time_graph(g, other->graph[0]);
     log_info("decode step of %d sequence%s: separate operations %.3f ms, persistent %.3f ms", kept->n_tokens,
@@ -137,7 +142,7 @@ static void record_first(struct engine *g, int n, int n_persistent, enum step_ch
     settle(g);
     for (int i = 0; i < n && g->decode[i].n_tokens <= n_persistent; i++) {
         step_fill_empty(g, g->decode[i].n_tokens);
-        choose(g, &g->decode[i], &persistent[g->decode[i].n_tokens], choice);
+        choose_graph(g, &g->decode[i], &persistent[g->decode[i].n_tokens], choice);
     }
     settle(g);
 }
@@ -184,8 +189,10 @@ int graphs_open(struct engine *g, enum step_choice choice, struct step_ways *way
     if (list_sizes(g, most, e) != 0)
         return -1;
     int n_both = count_of_two_ways(g, n_persistent), n_now = ways == NULL ? g->n_decode : ways->measured ? 0 : n_both;
-    warm_up(g, n_now, n_persistent);
-    record_first(g, n_now, n_persistent, choice);
+    if (n_now > 0) { /* else nothing is waited for, a step of another model neither */
+        warm_up(g, n_now, n_persistent);
+        record_first(g, n_now, n_persistent, choice);
+    }
     if (ways != NULL)
         share_ways(g, n_both, ways);
     else

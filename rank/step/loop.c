@@ -100,9 +100,9 @@ static void share(struct plan *p, const struct loop_models *m, struct notice *no
 }
 
 /* Rank 0: the client's next plan; while it has none, signals and figures of other ranks are received. The first rank
- * of a further group reports its own signals, as all ranks do. */
-static void ask(const struct loop_models *m, struct plan *p, const struct loop_client *client, struct notice *notice,
-                struct err *e)
+ * of a further set reports its own signals, as all ranks do. */
+static void ask_client(const struct loop_models *m, struct plan *p, const struct loop_client *client,
+                       struct notice *notice, struct err *e)
 {
     struct engine *g = m->ground;
     for (int asked = PLAN_IDLE; asked == PLAN_IDLE;) {
@@ -124,7 +124,8 @@ struct under_way {
     int n, model[ENGINE_FLIGHTS];
 };
 
-static void take(const struct loop_models *m, struct under_way *u, const struct loop_client *client, struct err *e)
+static void take_result(const struct loop_models *m, struct under_way *u, const struct loop_client *client,
+                        struct err *e)
 {
     struct engine *g = m->ground;
     struct step_result result;
@@ -143,6 +144,18 @@ static void take(const struct loop_models *m, struct under_way *u, const struct 
     observers_tell(&g->observers, between_steps, false);
 }
 
+/* Does anything wait for a step of this model, or for all of them? A model leaves behind its last step; those that come
+ * have none, and need none of the others' to be over. */
+static bool must_take(const struct under_way *u, const struct plan *p, int n_flights)
+{
+    if (u->n == 0 || p->kind == PLAN_STEP)
+        return u->n == n_flights;
+    for (int i = 0; i < u->n; i++)
+        if (u->model[i] == p->model)
+            return true;
+    return u->n == n_flights;
+}
+
 /* This rank has lost or repeated a step. */
 static _Noreturn void fail_apart(uint64_t found, uint64_t expected)
 {
@@ -152,7 +165,7 @@ static _Noreturn void fail_apart(uint64_t found, uint64_t expected)
     fatal(&e);
 }
 
-/* Models come and go between steps, which may take long and has no deadline. */
+/* Models come and go, which may take long and has no deadline; steps of others may be under way. */
 static void change(struct loop_models *m, struct plan *p, struct err *e)
 {
     int model = p->model;
@@ -178,7 +191,7 @@ static void submit(const struct loop_models *m, const struct plan *p, struct und
 }
 
 /* The late masks of the step submitted last, after the one before it was taken: its tokens are chosen. */
-static void choose(const struct loop_models *m, struct plan *p, const struct loop_client *client)
+static void send_late_masks(const struct loop_models *m, struct plan *p, const struct loop_client *client)
 {
     struct engine *g = m->ground;
     if (p->n_late == 0)
@@ -202,11 +215,11 @@ void loop_run_models(struct loop_models *m, const struct loop_client *client, st
     if (plan_open(&plan, &g->limits, e) != 0)
         fatal(e);
     notice_open(&notice, g->world);
-    for (uint64_t step = 0;; step++) {
+    for (uint64_t step = 0;; step += plan.kind == PLAN_STEP) { /* so the next step has another flight than the last */
         plan_reset(&plan, step);
         observers_tell(&g->observers, next_step, g->world->rank == 0 ? RANK_COORDINATES : RANK_AWAITS_PLAN, step);
         if (g->world->rank == 0)
-            ask(m, &plan, client, &notice, e);
+            ask_client(m, &plan, client, &notice, e);
         observers_tell(&g->observers, plan, &plan);
         observers_tell(&g->observers, collective, COLLECTIVE_PLAN);
         share(&plan, m, &notice);
@@ -216,15 +229,15 @@ void loop_run_models(struct loop_models *m, const struct loop_client *client, st
             break;
         if (plan.kind == PLAN_STEP)
             submit(m, &plan, &u);
-        while (u.n > 0 && (u.n == engine_flights(g) || plan.kind != PLAN_STEP))
-            take(m, &u, client, e);
+        while (must_take(&u, &plan, engine_flights(g)))
+            take_result(m, &u, client, e);
         if (plan.kind == PLAN_STEP)
-            choose(m, &plan, client);
+            send_late_masks(m, &plan, client);
         else
             change(m, &plan, e);
     }
     while (u.n > 0)
-        take(m, &u, client, e);
+        take_result(m, &u, client, e);
     observers_tell(&g->observers, between_steps, true);
     observers_tell(&g->observers, activity, RANK_OUTSIDE);
     notice_close(&notice);

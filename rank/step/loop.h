@@ -23,10 +23,10 @@ struct loop_client {
 
 /* The models that are loaded, by the numbers that plans have for them. Equal on all ranks. */
 struct loop_models {
-    struct engine *ground;              /* whose group, device and observers the loop has; no model need be in it */
+    struct engine *ground;              /* whose world, device and observers the loop has; no model need be in it */
     struct engine *engine[PLAN_MODELS]; /* NULL: none has this number */
-    /* A plan that is neither a step nor the end: executed between steps, when none is under way; it changes `engine`.
-     * Collective. NULL: there are none. */
+    /* A plan that is neither a step nor the end: executed between the steps of its model, none of which is under way,
+     * while one of another model may be; it changes `engine`. Collective. NULL: there are none. */
     void (*change)(void *context, const struct plan *plan);
     /* While this rank waits: what goes on beside steps. Local, does not wait. NULL: nothing does. */
     void (*poll)(void *context);

@@ -1,6 +1,7 @@
 /* rank/step/persistent_step.c - see persistent_step.h. */
 #include "rank/step/persistent_step.h"
 #include "kernels/decode_mixture.h"
+#include "rank/model/taps.h"
 #include "rank/world/fatal.h"
 
 #include <stdio.h>
@@ -8,8 +9,9 @@
 #include <string.h>
 
 struct persistent_model {
-    struct decode_mixture all;    /* or, by its ffn, a model of dense layers only */
+    struct decode_mixture all;    /* or a model of dense layers only */
     const struct weight **router; /* [2 n_layers]: of all layers, then their biases */
+    struct decode_common *common; /* [n_layers] */
     struct decode_layer layer[];
 };
 
@@ -18,10 +20,10 @@ static const char *refuse_experts(const struct network *n)
 {
     const struct model_config *m = &n->config;
     for (int i = 0; i < m->n_layers; i++)
-        if (!m->layer[i].experts)
-            return "mixtures of experts in some layers only";
-    if (m->experts.shared_ffn > 0)
-        return "an expert that takes every token";
+        if (!m->layer[i].experts && (!m->gated_mlp || m->mlp_bias || range_length(n->shard.ffn) < 1))
+            return "layers without experts whose MLP has no gate, has biases, or has no columns on a rank";
+    if (m->experts.shared_ffn > 0 && range_length(n->shard.shared_ffn) < 1)
+        return "a rank without columns of the shared expert";
     if (m->experts.routing.of_input)
         return "routers that scale the experts' inputs";
     if (m->parallel_residual)
@@ -30,12 +32,25 @@ static const char *refuse_experts(const struct network *n)
                                                                                        : NULL;
 }
 
+/* Dense layers of 16-bit weights: see kernels/decode_mixture.h. */
+static bool is_plain(const struct network *n)
+{
+    bool plain = n->config.experts.routing.n_experts == 0;
+    for (int i = 0; i < n->map.n_slots; i++)
+        plain = plain && !weight_is_quantised(&n->weight[i]);
+    return plain;
+}
+
 /* The property of the model that no backend's persistent step supports, as the end of a sentence; NULL: none. */
 static const char *refuse_network(const struct network *n, const struct world *w)
 {
     const struct model_config *m = &n->config;
-    if (n->taps != NULL)
-        return "a head that drafts";
+    if (n->taps != NULL && n->taps->head == n)
+        return "a draft head";
+    if (taps_after_norm(n))
+        return "a layer that predicts, which reads what the last norm says";
+    if (n->taps != NULL && !is_plain(n))
+        return "a head that drafts beside experts or quantised weights";
     if (m->post_norm || m->residual_is_normed || m->embed_norm || !m->final_norm)
         return "norms elsewhere than before attention, MLP and head";
     if (m->embed_dim != m->hidden)
@@ -55,7 +70,7 @@ static const char *refuse_network(const struct network *n, const struct world *w
     if (m->norm == NORM_RMS_OFFSET)
         return "norms whose weights are differences from 1";
     if (m->output_norms || m->no_input_norms)
-        return "norms of what attention and MLP say";
+        return "norms of the outputs of attention and MLP";
     if (m->qk_norm_unit)
         return "norms of q and k without weights";
     if (m->qk_norm && (m->norm != NORM_RMS || m->qk_norm_each || m->qk_norm_row))
@@ -64,8 +79,6 @@ static const char *refuse_network(const struct network *n, const struct world *w
         return "factors of the embedding, the residual or the logits";
     if (m->quantization.reordered)
         return "inputs that are not in the order of their groups";
-    if (m->kv_fp8)
-        return "keys and values in FP8";
     if (m->attention_cap > 0)
         return "capped scores";
     if (m->window_rope.dims > 0 || m->rope.query_growth > 0)
@@ -103,7 +116,34 @@ static struct decode_layer describe_layer(const struct network *n, int l)
     };
 }
 
-static struct decode_model describe(const struct network *n, const struct decode_layer *layer)
+_Static_assert(DECODE_TAPS == MODEL_TAPS, "all that a head reads");
+
+/* The vectors of this model that a drafting head reads. */
+static struct decode_taps describe_taps(const struct network *n)
+{
+    struct decode_taps taps = {0};
+    if (n->taps == NULL)
+        return taps;
+    const struct model_drafting *d = &n->taps->head->config.drafting;
+    taps.n = d->n_taps;
+    for (int i = 0; i < d->n_taps; i++)
+        taps.layer[i] = d->tap[i];
+    taps.to = n->taps->tapped;
+    return taps;
+}
+
+static struct decode_common describe_common(const struct network *n, int l)
+{
+    const struct weight *const *w = n->layer[l];
+    bool experts = n->config.layer[l].experts;
+    return (struct decode_common){
+        .in = w[experts ? WEIGHT_SHARED_IN : WEIGHT_MLP_IN],
+        .out = w[experts ? WEIGHT_SHARED_OUT : WEIGHT_MLP_OUT],
+        .gate = experts && n->config.experts.shared_gate ? w[WEIGHT_SHARED_GATE] : NULL,
+    };
+}
+
+static struct decode_model describe_network(const struct network *n, const struct decode_layer *layer, bool several)
 {
     const struct model_config *m = &n->config;
     bool experts = m->experts.routing.n_experts > 0;
@@ -112,6 +152,8 @@ static struct decode_model describe(const struct network *n, const struct decode
         .hidden = m->hidden,
         .ffn = experts ? 0 : range_length(n->shard.ffn),
         .gated = experts || m->gated_mlp,
+        .mixture = experts,
+        .several = several,
         .parallel = m->parallel_residual,
         .shared_norm = m->shared_norm,
         .activation = m->activation,
@@ -133,30 +175,36 @@ static struct decode_model describe(const struct network *n, const struct decode
 }
 
 /* NULL and *e: there is no memory for it. */
-static struct persistent_model *describe_all(const struct network *n, struct err *e)
+static struct persistent_model *describe_all(const struct network *n, bool several, struct err *e)
 {
     size_t n_layers = (size_t)n->config.n_layers;
     struct persistent_model *p = err_calloc(e, 1, sizeof *p + n_layers * sizeof p->layer[0], "layer table");
     const struct weight **router = err_calloc(e, 2 * n_layers, sizeof *router, "table of routers");
-    if (p == NULL || router == NULL) {
+    struct decode_common *common = err_calloc(e, n_layers, sizeof *common, "table of MLPs");
+    if (p == NULL || router == NULL || common == NULL) {
         free(p);
         free((void *)router);
+        free(common);
         return NULL;
     }
     for (size_t l = 0; l < n_layers; l++) {
         p->layer[l] = describe_layer(n, (int)l);
         router[l] = n->layer[l][WEIGHT_ROUTER];
         router[n_layers + l] = n->layer[l][WEIGHT_ROUTER_BIAS];
+        common[l] = describe_common(n, (int)l);
     }
     p->router = router;
+    p->common = common;
     p->all = (struct decode_mixture){
-        .model = describe(n, p->layer),
+        .model = describe_network(n, p->layer, several),
         .routing = &n->config.experts.routing,
         .router = router,
         .router_bias = n->config.experts.router_bias ? router + n_layers : NULL,
+        .common = common,
         .first_held = n->shard.experts.begin,
         .n_held = range_length(n->shard.experts),
         .expert_ffn = range_length(n->shard.expert_ffn),
+        .taps = describe_taps(n),
     };
     return p;
 }
@@ -173,57 +221,76 @@ static bool all_can(struct persistent_step *p, const char *why, const struct wor
 /* Every device learns where the others want their sums. */
 static bool connect_ranks(struct persistent_step *p, const struct world *w, const struct ops *ops, struct queue *q)
 {
-    const char *why = peers_open(&p->peers, ops->persistent->memory(p->step), w, ops, q);
+    void *mine = ops->persistent->memory(p->step);
+    p->place.memory[w->rank] = mine;
+    const char *why = p->lent ? NULL : peers_open(&p->peers, mine, w, ops, q);
     if (why != NULL)
         (void)snprintf(p->why_not, sizeof p->why_not, "%s", why);
     else
-        ops->persistent->attach(p->step, p->peers.memory);
+        ops->persistent->attach(q, p->step, p->lent ? p->place.memory : p->peers.memory);
     return why == NULL;
 }
 
-static void close_step(struct persistent_step *p, const struct ops *ops, struct queue *q)
-{
-    ops->wait(q);
-    ops->persistent->close(q, p->step);
-    p->step = NULL;
-}
-
-int persistent_step_open(struct persistent_step *p, const struct network *n, const struct world *w,
-                         const struct ops *ops, struct queue *q, struct err *e)
+int persistent_step_prepare(struct persistent_step *p, const struct network *n, const struct world *w, bool drafts,
+                            const struct persistent_place *lent, const struct ops *ops, struct queue *q, struct err *e)
 {
     memset(p, 0, sizeof *p);
     const char *why = ops->persistent == NULL ? "the CPU backend" : refuse_network(n, w);
-    p->model = why == NULL ? describe_all(n, e) : NULL;
+    p->several = drafts && is_plain(n);
+    if (lent != NULL) {
+        p->lent = true;
+        p->place = *lent;
+        why = why == NULL ? lent->why_not : why;
+    }
+    p->model = why == NULL ? describe_all(n, p->several, e) : NULL;
     if (p->model != NULL)
         why = ops->persistent->refusal(q, &p->model->all.model);
     else if (why == NULL)
         why = "too little memory";
-    if (!all_can(p, why, w))
-        return e->code == ERR_NONE ? 0 : -1;
-    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): a rank without it would have said why not */
-    p->step = ops->persistent->open(q, &p->model->all.model);
-    /* Shards differ, and with them what fits into a multiprocessor. */
-    int mine = p->step != NULL && q->err.code == ERR_NONE ? ops->persistent->max_tokens(p->step) : 0;
-    MPI_CHECK(MPI_Allreduce(&mine, &p->max_tokens, 1, MPI_INT, MPI_MIN, w->comm));
+    p->refused = why;
+    /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there is a model where there is no reason */
+    p->step = why == NULL ? ops->persistent->open(q, &p->model->all.model, p->place.memory[w->rank]) : NULL;
     if (q->err.code != ERR_NONE)
         ERR(e, q->err.code, "%s", q->err.text);
-    if (p->max_tokens < 1)
-        (void)snprintf(p->why_not, sizeof p->why_not, "more shared memory than the GPU has");
-    if (p->max_tokens < 1 || !connect_ranks(p, w, ops, q)) {
-        close_step(p, ops, q);
-        p->max_tokens = 0;
-    }
     return e->code == ERR_NONE ? 0 : -1;
+}
+
+/* Shards differ, and with them what fits into a multiprocessor. Collective. */
+static int common_tokens(const struct persistent_step *p, const struct world *w, const struct ops *ops)
+{
+    int mine = ops->persistent->max_tokens(p->step), all = 0;
+    MPI_CHECK(MPI_Allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, w->comm));
+    return all;
+}
+
+void persistent_step_join(struct persistent_step *p, const struct world *w, const struct ops *ops, struct queue *q)
+{
+    if (all_can(p, p->refused, w)) {
+        p->max_tokens = common_tokens(p, w, ops);
+        if (p->max_tokens < 1)
+            (void)snprintf(p->why_not, sizeof p->why_not, "more shared memory than the GPU has");
+        else if (connect_ranks(p, w, ops, q))
+            return;
+    }
+    if (p->step != NULL) {
+        ops->wait(q);
+        ops->persistent->close(q, p->step);
+    }
+    p->step = NULL;
+    p->max_tokens = 0;
 }
 
 void persistent_step_close(struct persistent_step *p, const struct world *w, const struct ops *ops, struct queue *q)
 {
     if (p->step != NULL) {
-        peers_close(&p->peers, w, ops, q);
-        close_step(p, ops, q);
+        if (p->peers.n_ranks > 0)
+            peers_close(&p->peers, w, ops, q);
+        ops->persistent->close(q, p->step);
     }
-    if (p->model != NULL)
+    if (p->model != NULL) {
         free((void *)p->model->router);
+        free(p->model->common);
+    }
     free(p->model);
     memset(p, 0, sizeof *p);
 }

@@ -1,7 +1,7 @@
 /* rank/step/step_ways.c - see step_ways.h. */
 #include "rank/step/step_ways.h"
 
-static int find(const struct step_ways_book *b, uint64_t identity)
+static int find_page(const struct step_ways_book *b, uint64_t identity)
 {
     for (int i = 0; i < b->n; i++)
         if (b->page[i].identity == identity)
@@ -11,13 +11,13 @@ static int find(const struct step_ways_book *b, uint64_t identity)
 
 struct step_ways step_ways_find(const struct step_ways_book *b, uint64_t identity)
 {
-    int i = find(b, identity);
+    int i = find_page(b, identity);
     return i >= 0 ? b->page[i].ways : (struct step_ways){0};
 }
 
 void step_ways_keep(struct step_ways_book *b, uint64_t identity, const struct step_ways *ways)
 {
-    int i = find(b, identity);
+    int i = find_page(b, identity);
     if (identity == 0)
         return;
     if (i < 0) {
@@ -27,4 +27,12 @@ void step_ways_keep(struct step_ways_book *b, uint64_t identity, const struct st
     }
     b->page[i].identity = identity;
     b->page[i].ways = *ways;
+}
+
+struct step_ways step_ways_guess(void)
+{
+    struct step_ways ways = {.measured = true};
+    for (int n = 0; n <= PERSISTENT_MAX_TOKENS; n++)
+        ways.way[n].persistent = true;
+    return ways;
 }

@@ -19,6 +19,9 @@ struct step_ways {
 
 #define STEP_WAYS_MODELS 256 /* that are remembered; then the oldest is forgotten */
 
+/* Ways that nobody has measured: one operation wherever there is one, which is rarely the slower way. */
+struct step_ways step_ways_guess(void);
+
 /* The ways of many models. The book depends on the order of calls alone, so it is equal on ranks that open and close
  * the same models. */
 struct step_ways_book {

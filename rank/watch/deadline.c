@@ -55,7 +55,7 @@ static void end_job(struct deadline *d)
     const char *how = v->silent >= d->seconds / 2 ? "no sign of life from this rank"
                       : culprit != d->self        ? "the other ranks wait for this one"
                                                   : "a rank, a device or the link between them hangs";
-    /* Not visible from here: a rank that sees more speaks first. Of one host's ranks one speaks. */
+    /* Not visible from here: a rank that sees more speaks first. One rank of each host speaks. */
     if ((culprit == d->self && d->other_hosts && !nap(d, PATIENCE)) ||
         (atomic_exchange(&d->mark[0].spoken, 1) != 0 && !nap(d, 5 * PATIENCE)))
         return;

@@ -73,7 +73,7 @@ static void drop(struct lifeline_end *p, bool lost)
 
 /* Read what is there. The kernel says with the error which end it was: a process's, or a host's that does not
  * answer. */
-static void serve(struct lifeline *l, struct lifeline_end *p)
+static void serve_end(struct lifeline *l, struct lifeline_end *p)
 {
     for (;;) {
         ssize_t n = recv(p->fd, (char *)&p->in + p->got, sizeof p->in - p->got, MSG_DONTWAIT);
@@ -136,7 +136,7 @@ enum lifeline_event lifeline_wait(struct lifeline *l, double seconds, int *rank)
             return LIFELINE_WOKEN;
         for (int r = 0; r < l->n_ends; r++)
             if (l->poll[r].revents != 0)
-                serve(l, &l->end[r]);
+                serve_end(l, &l->end[r]);
     }
 }
 

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/environment.h"
 #include "rank/watch/lifeline.h"
+#include "rank/watch/verdict.h"
 #include "rank/world/fatal.h"
 
 #include <pthread.h>
@@ -102,92 +103,6 @@ struct observer *watch_observer(struct watch *w)
     return w != NULL ? &w->observer : NULL;
 }
 
-/* ---- judging ---- */
-
-/* Has this rank a deadline, and has it passed? */
-static bool is_late(const struct watch_view *view, int n, int self, double timeout)
-{
-    const struct watch_view *me = &view[self];
-    if (me->activity == RANK_OUTSIDE || me->activity == RANK_COORDINATES || me->stalled < timeout)
-        return false;
-    if (me->activity != RANK_AWAITS_PLAN || me->rank == me->leader)
-        return true;
-    for (int i = 0; i < n;
-         i++) /* it may take its time, but it must be alive; unseen, it is for its own host to judge */
-        if (view[i].rank == me->leader)
-            return view[i].silent >= timeout;
-    return false;
-}
-
-int watch_judge(const struct watch_view *view, int n, int self, double timeout)
-{
-    int most_silent = self;
-    if (!is_late(view, n, self, timeout))
-        return -1;
-    for (int i = 0; i < n; i++)
-        if (i != self && view[i].leader == view[self].leader && view[i].silent > view[most_silent].silent)
-            most_silent = i;
-    if (view[most_silent].silent >= timeout / 2)
-        return most_silent;
-    for (int i = 0; i < n; i++) /* a rank that still works while others wait for it */
-        if (view[i].leader == view[self].leader && view[i].activity == RANK_WORKS && view[i].stalled >= timeout / 2)
-            return i;
-    return self;
-}
-
-static const char *activity_words(enum rank_activity activity)
-{
-    static const char *const words[] = {"outside of steps", "between steps",           "waiting for the plan",
-                                        "computing",        "waiting in a collective", "waiting for the device"};
-    return activity >= 0 && (size_t)activity < sizeof words / sizeof words[0] ? words[activity] : "?";
-}
-
-static void say_last(char *text, size_t bytes, const struct lifeline_state *s)
-{
-    static const char *const words[] = {"none yet", "the plan's broadcast", "all-reduce", "all-gather"};
-    const char *word = s->last >= 0 && (size_t)s->last < sizeof words / sizeof words[0] ? words[s->last] : "?";
-    if (s->last == COLLECTIVE_NONE)
-        (void)snprintf(text, bytes, "%s", word);
-    else if (s->last == COLLECTIVE_PLAN)
-        (void)snprintf(text, bytes, "%s of step %llu", word, (unsigned long long)s->last_step);
-    else
-        (void)snprintf(text, bytes, "%s %u of step %llu", word, s->n_last, (unsigned long long)s->last_step);
-}
-
-void watch_say_gone(char *text, size_t bytes, bool lost, const struct lifeline_state *state, const char *device)
-{
-    char what[100], where[60] = "its last state is not known", last[80];
-    if (lost)
-        (void)snprintf(what, sizeof what, "its host has not answered for %d s (lost, or the network is cut)",
-                       LIFELINE_LOST_SECONDS);
-    else
-        (void)snprintf(what, sizeof what, "its process ended without a word (killed? out of memory?)");
-    if (state != NULL && state->activity == RANK_OUTSIDE)
-        (void)snprintf(where, sizeof where, "%s", activity_words(RANK_OUTSIDE));
-    else if (state != NULL)
-        (void)snprintf(where, sizeof where, "step %llu, %s", (unsigned long long)state->step,
-                       activity_words((enum rank_activity)state->activity));
-    if (state != NULL)
-        say_last(last, sizeof last, state);
-    (void)snprintf(text, bytes, "%s: %s%s%s; device %s", what, where, state != NULL ? "; last collective: " : "",
-                   state != NULL ? last : "", device);
-}
-
-void watch_say(char *text, size_t bytes, const struct watch_view *culprit, bool is_self, double timeout)
-{
-    char what[160];
-    if (culprit->silent >= timeout / 2)
-        (void)snprintf(what, sizeof what, "no sign of life for %.0f s, it was %s", culprit->silent,
-                       activity_words(culprit->activity));
-    else if (is_self && culprit->activity != RANK_WORKS)
-        (void)snprintf(what, sizeof what, "%s, and no rank of this host appears to be at fault",
-                       activity_words(culprit->activity));
-    else
-        (void)snprintf(what, sizeof what, "still %s", activity_words(culprit->activity));
-    (void)snprintf(text, bytes, "step %llu has made no progress for %.4g s (--step-timeout): %s",
-                   (unsigned long long)culprit->step, timeout, what);
-}
-
 /* ---- the thread ---- */
 
 static void read_slot(const struct watch_slot *slot, struct lifeline_state *s)
@@ -216,7 +131,7 @@ static bool rest(struct watch *w, double seconds)
 }
 
 /* `passed`: seconds since the look before. */
-static void look(struct watch *w, double passed)
+static void look_around(struct watch *w, double passed)
 {
     atomic_fetch_add(&w->slot[w->self].beats, 1);
     for (int i = 0; i < w->n; i++) {
@@ -259,7 +174,7 @@ static void end_late_job(struct watch *w, int culprit)
     /* The rank at fault is on another host, which knows more. */
     if (is_self && view->activity != RANK_WORKS && w->other_hosts && !rest(w, PATIENCE))
         return;
-    watch_say(text, sizeof text, view, is_self, w->timeout);
+    verdict_say(text, sizeof text, view, is_self, w->timeout);
     ERR(&e, w->is_alone && view->activity == RANK_AWAITS_DEVICE ? ERR_DEVICE : ERR_COMM, "%s", text);
     end_job(w, view->rank, 0, &e);
 }
@@ -281,7 +196,7 @@ static double launcher_time(bool lost)
 
 /* The time that others have to speak first. A rank that leaves for a known reason has spoken itself, or its launcher
  * knows. A rank that has lost rank 0's host may be on the far side of a cut: the daemon there only notices the cut
- * while nothing is written to it. Of several hosts the first ones speak first. */
+ * while nothing is written to it. The first of several hosts speak first. */
 static double patience(const struct watch *w, int gone, bool lost)
 {
     if (lifeline_left(w->lifeline, gone))
@@ -305,7 +220,7 @@ static void end_broken_job(struct watch *w, int gone, bool lost)
         read_slot(&w->slot[identity->slot], &state);
         known = true;
     }
-    watch_say_gone(text, sizeof text, lost, known ? &state : NULL, identity->device);
+    verdict_say_gone(text, sizeof text, lost, known ? &state : NULL, identity->device);
     if (!rest(w, patience(w, gone, lost)))
         return;
     ERR(&e, ERR_COMM, "%s", text);
@@ -316,10 +231,10 @@ static void end_broken_job(struct watch *w, int gone, bool lost)
 static void judge(struct watch *w, double passed)
 {
     struct err e = {0};
-    look(w, passed < 3 * w->tick ? passed : 3 * w->tick); /* more: all of the job was stopped */
+    look_around(w, passed < 3 * w->tick ? passed : 3 * w->tick); /* more: all of the job was stopped */
     if (w->view[w->self].activity == RANK_OUTSIDE)
         return;
-    int culprit = w->timeout > 0 ? watch_judge(w->view, w->n, w->self, w->timeout) : -1;
+    int culprit = w->timeout > 0 ? verdict_find(w->view, w->n, w->self, w->timeout) : -1;
     if (culprit >= 0)
         end_late_job(w, culprit);
     else if (w->question.ask(w->question.context, &e) != 0)

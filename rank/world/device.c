@@ -51,7 +51,7 @@ static void say_settled(int without, bool any, const struct world *w)
                  w->n_ranks, without == 0 ? note : "");
 }
 
-static int choose(const struct world *w, struct err *e)
+static int choose_device(const struct world *w, struct err *e)
 {
     char note[128];
     visible_note(note, sizeof note);
@@ -59,7 +59,7 @@ static int choose(const struct world *w, struct err *e)
 }
 
 /* This rank's line, from its own knowledge. opened: its device was opened. */
-static void describe(struct place *p, const struct ops *ops, struct queue *q, const struct world *w, bool opened)
+static void describe_place(struct place *p, const struct ops *ops, struct queue *q, const struct world *w, bool opened)
 {
     const char *visible = environment_value("CUDA_VISIBLE_DEVICES");
     cpu_set_t cpus;
@@ -118,7 +118,7 @@ static void say_places(const struct place *all, int n)
 void device_places(struct place *all, enum peer_link *link, const struct ops *ops, struct queue *q,
                    const struct world *w, bool opened)
 {
-    describe(&all[w->rank], ops, q, w, opened);
+    describe_place(&all[w->rank], ops, q, w, opened);
     share_place(all, w);
     find_links(all, link, ops, q, w);
     share_place(all, w);
@@ -176,7 +176,7 @@ int device_open(const struct ops **ops, struct queue *q, enum device_choice choi
             say_settled(without, any, w);
         return (*ops)->open(q, 0, weights, n_threads, e);
     }
-    w->device = choose(w, e);
+    w->device = choose_device(w, e);
     if (w->device >= 0)
         (void)(*ops)->open(q, w->device, weights, n_threads, e);
     compare_places(*ops, q, w, e);

@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
+#include "tests/support/models.h"
 #include "tests/support/serving.h"
 #include "tests/support/talk.h"
 
@@ -59,9 +60,9 @@ static void flood(void)
         open_greedy(&greedy[g]);
     for (int i = 0; i < FLOOD; i++)
         talk_say(&greedy[0],
-                 "{\"prompt\": \"Long ago\", \"max_tokens\": 40, \"ignore_eos\": true, \"request_id\": \"%d\"}", i);
+                 "{\"prompt\": \"Long ago\", \"max_tokens\": 12, \"ignore_eos\": true, \"request_id\": \"%d\"}", i);
     for (int i = 0; i < 200; i++) /* and one of sixty-four each */
-        talk_say(&greedy[1], "{\"prompt\": \"Long ago\", \"max_tokens\": 40, \"n\": 64, \"ignore_eos\": true}");
+        talk_say(&greedy[1], "{\"prompt\": \"Long ago\", \"max_tokens\": 12, \"n\": 64, \"ignore_eos\": true}");
     double longest = ask_honestly(HONEST, &good);
     case_check(good == HONEST, "%d of %d honest requests were answered", good, HONEST);
     case_check(process_in_time(longest, 5), "an honest request took %.1f s", longest);
@@ -142,11 +143,12 @@ static void oversized(void)
     double longest = 0;
     for (int round = 0; round < 2; round++) { /* the first one touches the KV cache, whose memory stays */
         before = serving_resident(&s, 0);
-        for (int i = 0; i < 4; i++) /* within the limits, about 8 MB each, however late this client reads */
-            talk_say(&t, "{\"prompt\": \"%s\", \"n\": 16, \"logprobs\": 20, \"max_tokens\": 400, \"ignore_eos\": true}",
-                     words);
+        for (int i = 0; i < 3; i++) /* within the limits, about 8 MB each, however late this client reads */
+            talk_say(
+                &t,
+                "{\"prompt\": \"Long ago\", \"n\": 16, \"logprobs\": 20, \"max_tokens\": 400, \"ignore_eos\": true}");
         longest = ask_honestly(HONEST, &good);
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < 3; i++) {
             json_t *m = talk_hear(&t, SECONDS);
             char *text = m != NULL ? json_dumps(m, JSON_COMPACT) : NULL;
             bytes += text != NULL ? strlen(text) : 0;
@@ -334,7 +336,7 @@ static void crumbs(void)
  * them. */
 static void hoards(void)
 {
-    enum { MESSAGES = 40, NUMBERS = 1000000 };
+    enum { MESSAGES = 20, NUMBERS = 1000000 };
     static const char begin[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"Hi\"}], \"max_tokens\": 200, "
                                 "\"ignore_eos\": true, \"chat_template_kwargs\": {\"x\": [";
     size_t n = sizeof begin - 1, bytes = n + 2 * NUMBERS + 8;
@@ -429,9 +431,9 @@ int main(void)
     files_make_dir(folder);
     (void)snprintf(log, sizeof log, "%s/log", folder);
     case_begin("serve");
-    bool started = serving_start(&s, 1, NULL,
-                                 (const char *[]){"--max-reply-bytes", "16M", "--max-client-backlog", "64M",
-                                                  "--kv-cache-memory-bytes", "128M", NULL});
+    bool started = serving_start_model(&s, models_shallow(), 1, NULL,
+                                       (const char *[]){"--max-reply-bytes", "16M", "--max-client-backlog", "64M",
+                                                        "--kv-cache-memory-bytes", "128M", NULL});
     case_check(started, "no server");
     case_end();
     if (started) {

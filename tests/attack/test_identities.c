@@ -274,7 +274,8 @@ int main(void)
 {
     context = zmq_ctx_new();
     (void)zmq_ctx_set(context, ZMQ_MAX_SOCKETS, 4096);
-    for (int ranks = 1; ranks <= 3; ranks += 2)
+    /* Connections are rank 0's alone: under sanitizers it is by itself. */
+    for (int ranks = 1; ranks <= (process_sanitized() ? 1 : 3); ranks += 2)
         for (int curve = 0; curve < 2; curve++)
             attack(ranks, curve != 0);
     (void)zmq_ctx_term(context);

@@ -63,13 +63,15 @@ make_folder() { # -> $dir, which others may enter: munged demands it
 
 # wait_until SECONDS COMMAND...: polls; false when the time is over.
 wait_until() {
-    local end=$((SECONDS + $1))
+    local end=$((SECONDS + $1 * $(crowding)))
     shift
     until "$@"; do
         [ $SECONDS -lt $end ] || return 1
         read -rt 0.1 <> <(:) || :
     done
 }
+# The number of processes that want each core, at least 1: a busy machine gets so many times as long.
+crowding() { awk -v cores="$(nproc)" '{ n = int($1 / cores + 0.5); print n < 1 ? 1 : n }' /proc/loadavg; }
 now() { date +%s.%N; }
 since() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.1f", b - a }'; }
 within() { awk -v a="$1" -v b="$2" 'BEGIN { exit !(a <= b) }'; } # VALUE LIMIT

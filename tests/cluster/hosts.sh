@@ -12,7 +12,7 @@ hosts_stop() { # [ID]: of this test's process, or another one
     ip link del "lsbr$id" 2>/dev/null
 }
 
-# What a test that was killed with SIGKILL has left.
+# Remains of a test that was killed with SIGKILL.
 hosts_stop_stale() {
     local id
     for id in $(ip -o link show type bridge | grep -o 'lsbr[0-9]*' | tr -d 'a-z'); do

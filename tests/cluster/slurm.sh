@@ -15,7 +15,7 @@ slurm_stop() {
 }
 
 slurm_is_idle() { [ -z "$(squeue -h -o %i 2>/dev/null)" ]; }
-# Whatever was started since SLURM_CONF was set: daemons, steps, ranks. A zombie has no environment.
+# Everything that was started since SLURM_CONF was set: daemons, steps, ranks. A zombie has no environment.
 slurm_processes() { grep -lsazx "SLURM_CONF=$dir/slurm.conf" /proc/[0-9]*/environ | cut -d/ -f3; }
 slurm_is_gone() { [ -z "$(slurm_processes)" ]; }
 slurm_is_up() { [ "$(sinfo -hN -t idle -o %N 2>/dev/null | sort -u | wc -l)" = 2 ]; }

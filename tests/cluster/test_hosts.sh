@@ -9,8 +9,8 @@ hosts_start
 same_text() {
     local one two name="2 hosts of 2 ranks tell the same story as one of 4"
     local story=(generate --model "$model" --prompt "Once upon a time" --max-tokens 40 --temperature 0.8 --seed 7)
-    one=$(OMPI_MCA_btl=self,vader timeout 30 mpirun -np 4 "$lockstep" "${story[@]}" 2>&1)
-    two=$(timeout 30 "${launch[@]}" -np 4 "$lockstep" "${story[@]}" 2>"$dir/err")
+    one=$(OMPI_MCA_btl=self,vader timeout 120 mpirun -np 4 "$lockstep" "${story[@]}" 2>&1)
+    two=$(timeout 120 "${launch[@]}" -np 4 "$lockstep" "${story[@]}" 2>"$dir/err")
     check "$name" "$one / $two / $(cat "$dir/err")" [ -n "$one" -a "$one" = "$two" ]
 }
 
@@ -47,7 +47,7 @@ lost_host() {
 check_journal() {
     local name="the batch whose host was lost is gone on with on one host" before status
     before=$(wc -l <"$dir/results")
-    OMPI_MCA_btl=self,vader timeout 60 mpirun -np 2 "$lockstep" batch --model "$model" --input "$dir/in" \
+    OMPI_MCA_btl=self,vader timeout 240 mpirun -np 2 "$lockstep" batch --model "$model" --input "$dir/in" \
         --output "$dir/results" --plain >"$dir/out" 2>"$dir/err"
     status=$?
     echo "# $before results before, $(wc -l <"$dir/results") after"

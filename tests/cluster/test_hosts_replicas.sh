@@ -24,7 +24,7 @@ start_batch() { # OUTPUT -> $pid, $mark
 both_hosts() {
     local name="2 hosts, a replica on each: the results of one replica, and work for both" status n
     make_input 60
-    OMPI_MCA_btl=self,vader timeout 60 mpirun -np 2 "$lockstep" batch --model "$model" --input "$dir/in" \
+    OMPI_MCA_btl=self,vader timeout 240 mpirun -np 2 "$lockstep" batch --model "$model" --input "$dir/in" \
         --output "$dir/one" --plain >"$dir/out" 2>"$dir/err" || not_ok "$name" "one replica: $(cat "$dir/err")"
     start_batch "$dir/two"
     wait_until 60 ended || kill -9 $pid
@@ -66,9 +66,9 @@ models_on_hosts() {
     cp -r "$model" "$dir/models/m0"
     cp -r "$model" "$dir/models/m1"
     make_input 60 && sed -i '1~2s/{/{"model":"m0",/; 2~2s/{/{"model":"m1",/' "$dir/in"
-    OMPI_MCA_btl=self,vader timeout 60 mpirun -np 2 "$lockstep" batch --models-dir "$dir/models" --input "$dir/in" \
+    OMPI_MCA_btl=self,vader timeout 240 mpirun -np 2 "$lockstep" batch --models-dir "$dir/models" --input "$dir/in" \
         --output "$dir/one-set" --plain >"$dir/out" 2>"$dir/err" || not_ok "$name" "one set: $(cat "$dir/err")"
-    timeout 60 "${launch[@]}" -np 4 "$lockstep" batch --models-dir "$dir/models" --input "$dir/in" --output "$dir/sets" \
+    timeout 240 "${launch[@]}" -np 4 "$lockstep" batch --models-dir "$dir/models" --input "$dir/in" --output "$dir/sets" \
         --plain --max-batch 8 --tensor-parallel 2 >"$dir/out" 2>"$dir/err"
     status=$?
     check "$name" "status $status: $(cat "$dir/err")" [ $status = 0 -a "$(texts "$dir/one-set")" = "$(texts "$dir/sets")" \

@@ -61,18 +61,16 @@ def main():
     os.mkdir(f"{folder}/jobs")
     gateway = subprocess.Popen([f"{program}-gateway", "--backend", f"{folder}/jobs", "--listen", f"unix:{socket_path}"],
                                stderr=subprocess.PIPE, text=True)
-    job, status = start_job(0), []
-    for line in gateway.stderr:
-        if "is ready" in line:
-            break
-    threading.Thread(target=gateway.stderr.read, daemon=True).start()
+    job, status, found = start_job(0), [], threading.Semaphore(0)
+    threading.Thread(target=lambda: [found.release() for line in gateway.stderr if "is ready" in line], daemon=True).start()
+    found.acquire(timeout=120)
     threads = [threading.Thread(target=client) for _ in range(n_clients)]
     for thread in threads:
         thread.start()
     for number in range(1, n_handovers + 1):
         await_more(n_clients)
         after = start_job(number)
-        time.sleep(1.5)  # the gateway finds a file within a second
+        found.acquire(timeout=120)
         job.send_signal(signal.SIGUSR1)
         status.append(job.wait(120))
         job = after

@@ -33,7 +33,7 @@ def chunk(body, size=None):
 LAST = b"0\r\n\r\n"
 n = b"%d" % N
 
-# What: bytes. Each hides HIDDEN in what one of two readers may take for a body, or for the next request.
+# Name: bytes. Each hides HIDDEN in what one of two readers may take for a body, or for the next request.
 PAIRS = {
     "a length and chunks": post(length(n) + CHUNKED, LAST + HIDDEN),
     "chunks and a length": post(CHUNKED + length(b"%d" % (N + 5)), LAST + HIDDEN),
@@ -117,7 +117,7 @@ PAIRS = {
     "LF before a request": b"\n" + post(length(n), HIDDEN),
 }
 
-# Where HIDDEN is the next request for everybody.
+# Cases in which HIDDEN is the next request for everybody.
 NEXT = ("a length with an underscore", "a trailer that is a length", "a line end within the target", "a body longer than its length")
 
 n_cases = n_failed = 0
@@ -133,7 +133,7 @@ def check(what, good, found=""):
 
 
 def read(s, bound):
-    """What comes, until the other side has ended, or nothing came for so long (which says nothing)."""
+    """All that comes until the other side has ended, or until nothing has come for a while (which says nothing)."""
     text = b""
     s.settimeout(bound)
     try:
@@ -159,7 +159,7 @@ def ask(model):
 
 
 def statuses(text):
-    """Of every answer in it, as far as they begin at a line."""
+    """The status of every answer in it, as far as answers begin at a line."""
     return [line.split()[1].decode() for line in text.replace(b"}HTTP/", b"}\r\nHTTP/").split(b"\r\n")
             if line.startswith(b"HTTP/1.") and len(line.split()) > 1]
 

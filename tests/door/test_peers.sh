@@ -20,7 +20,8 @@ chmod +x "$dir/peer"
 value() { python3 -c "import json; o = json.load(open('$OUT.json')); print(($1))"; }
 
 PEER=$dir/peer scripts/bench-peers.sh mpirun -n 2 "$lockstep" >"$dir/table" 2>"$dir/errors"
-check "ours and a peer's" "$(cat "$dir/errors")" [ $? = 0 ]
+status=$?
+check "ours and a peer's" "status $status: $(cat "$dir/errors")" [ $status = 0 ]
 found=$(value '[r["work"] for r in o["rows"]]')
 check "every work is there" "$found" [ "$found" = "['l:4:3:2', 'p:16', 'd:8:4', 't:6:4:5', 's:40:3:4:32']" ]
 found=$(value 'all(0 < r["ours"][1] <= r["ours"][0] <= r["ours"][2] for r in o["rows"]), [r.get("peer") for r in o["rows"]]')

@@ -258,7 +258,7 @@ static void stalled_reader(void)
     process_wait(&p);
     double took = seconds_now() - sent;
     case_check(p.status == 5 && p.n_left == 0 &&
-                   strstr(p.text[PROCESS_ERR], "results were not read by anybody before the end (SIGUSR1)") != NULL,
+                   strstr(p.text[PROCESS_ERR], "results had no reader before the end (SIGUSR1)") != NULL,
                "status %d, %d processes left: %s", p.status, p.n_left, p.text[PROCESS_ERR]);
     case_check(process_in_time(took, 5), "it took %.2f s", took);
     printf("# a stalled reader: over %.2f s after SIGUSR1\n", took);

@@ -187,59 +187,6 @@ static void measures(int ranks, bool dummy)
     process_free(&p);
 }
 
-/* Checkpoints that scripts/make-dummy-checkpoint.py writes: the names and shapes that the family wants, and loading
- * alone is something to measure. */
-static void loads(const char *family, const char *config, double bytes)
-{
-    char dir[256], made[300], command[900];
-    struct process_setup setup = {.ranks = 2};
-    struct process p;
-    files_make_dir(dir);
-    (void)snprintf(made, sizeof made, "%s/made", dir);
-    files_write(dir, "config.json", config, strlen(config));
-    (void)snprintf(command, sizeof command,
-                   "python3 scripts/make-dummy-checkpoint.py '%s/config.json' '%s' --shard-bytes "
-                   "100000 --jobs 2 >/dev/null",
-                   dir, made);
-    case_begin("loading of a made %s checkpoint", family);
-    if (case_check(system(command) == 0, "%s failed", command)) {
-        process_run(&p, &setup,
-                    (const char *[]){"bench", "--model", made, "--n-prompt", "0", "--n-gen", "0", "--json",
-                                     "--load-threads", "2", "--load-slots", "5", "--load-piece-bytes", "8K", NULL});
-        json_t *o = json_loads(p.text[PROCESS_OUT], 0, NULL), *l = json_object_get(o, "load");
-        double read = json_number_value(json_object_get(l, "bytes_read"));
-        case_check(p.status == 0 && p.bytes[PROCESS_ERR] == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
-        case_check(read >= bytes && read < 1.01 * bytes, "%.0f bytes are read, expected %.0f", read, bytes);
-        const json_t *parts = json_object_get(l, "mean_seconds_of_a_rank");
-        double sum = 0, whole = json_number_value(json_object_get(l, "seconds"));
-        static const char *const part[] = {"window", "reading", "device", "ranks", "placing"};
-        for (size_t i = 0; i < sizeof part / sizeof part[0]; i++)
-            sum += json_number_value(json_object_get(parts, part[i]));
-        case_check(json_object_size(parts) == 5 && sum > 0 && sum < 1.01 * whole, "%g of %g s have a part", sum, whole);
-        case_check(json_integer_value(json_object_get(l, "threads")) == 2 &&
-                       json_integer_value(json_object_get(l, "slots")) == 5 &&
-                       json_integer_value(json_object_get(l, "piece_bytes")) == 8192 &&
-                       strcmp(json_string_value(json_object_get(l, "way")), "together") == 0,
-                   "load: %s", p.text[PROCESS_OUT]);
-        case_check(json_number_value(json_object_get(l, "bytes_held")) >= bytes &&
-                       json_number_value(json_object_get(l, "seconds")) > 0 &&
-                       json_number_value(json_object_get(l, "slowest_device_bytes_per_second")) > 0 &&
-                       json_number_value(json_object_get(l, "peak_host_bytes_per_rank")) > 1e6 &&
-                       json_object_get(l, "host_to_device_bytes_per_second") == NULL,
-                   "load: %s", p.text[PROCESS_OUT]);
-        process_free(&p);
-        process_run(&p, &setup, (const char *[]){"bench", "--model", made, "--n-prompt", "0", "--n-gen", "1", NULL});
-        case_check(p.status == 0 && strstr(p.text[PROCESS_OUT], "\nload 0.00 GB in ") != NULL &&
-                       strstr(p.text[PROCESS_OUT], " of host memory per rank\n") != NULL,
-                   "status %d: %s%s", p.status, p.text[PROCESS_OUT], p.text[PROCESS_ERR]);
-        json_decref(o);
-        process_free(&p);
-    }
-    case_end();
-    files_remove_dir(made);
-    files_remove_dir(dir);
-}
-
 /* Texts that the output has, and texts that it must not have. `wanted` and `unwanted` end with NULL. */
 static void table(const char *what, const char *const *arguments, const char *const *wanted,
                   const char *const *unwanted)
@@ -296,256 +243,28 @@ static void tables(void)
           LIST("profile"));
 }
 
-static void refused_with(enum err_code status, const char *what, const char *const *arguments)
-{
-    struct process_setup setup = {.ranks = 2};
-    struct process p;
-    case_begin("bench refuses %s", what);
-    process_run(&p, &setup, arguments);
-    case_check(p.status == (int)status && process_count_lines(p.text[PROCESS_ERR]) == 1 && p.bytes[PROCESS_OUT] == 0,
-               "status %d: %s%s", p.status, p.text[PROCESS_OUT], p.text[PROCESS_ERR]);
-    case_end();
-    process_free(&p);
-}
-
-static void refused(const char *what, const char *const *arguments)
-{
-    refused_with(ERR_USAGE, what, arguments);
-}
-
-/* Requests whose text has a form: they go on for all of their tokens, or the measurement would be of something else. */
+/* Requests whose text has a form go on for all of their tokens. */
 static void forms(void)
 {
-    char dir[256], endless[300], short_one[300];
+    char dir[256], endless[300];
     const char *demo = models_demo();
     files_make_dir(dir);
     files_write_text(dir, "endless.json",
                      "{\"type\":\"array\",\"minItems\":99,\"items\":{\"type\":\"string\",\"maxLength\":9}}");
-    files_write_text(dir, "short.json", "{\"type\":\"boolean\"}");
     (void)snprintf(endless, sizeof endless, "%s/endless.json", dir);
-    (void)snprintf(short_one, sizeof short_one, "%s/short.json", dir);
     table("throughput of a form",
           LIST("bench", "--model", demo, "--n-prompt", "0", "--n-gen", "0", "--throughput", "5:30", "--num-prompts",
                "4", "--tokenizer", demo, "--json-schema", endless, "--repetitions", "2"),
           LIST("throughput 5:30 x 4: ", "output tokens/s"), LIST("latency"));
-    refused_with(ERR_INPUT, "a form that ends early",
-                 LIST("bench", "--model", demo, "--n-prompt", "0", "--n-gen", "0", "--throughput", "5:30",
-                      "--num-prompts", "4", "--tokenizer", demo, "--json-schema", short_one));
     files_remove_dir(dir);
-}
-
-/* Said with the numbers, before anything is taken: some 8 TB of weights. */
-static void too_large(void)
-{
-    static const char config[] =
-        "{\"model_type\": \"llama\", \"vocab_size\": 1000, \"hidden_size\": 16384, \"intermediate_size\": 65536, "
-        "\"num_hidden_layers\": 1000, \"num_attention_heads\": 128, \"max_position_embeddings\": 64, \"torch_dtype\": "
-        "\"bfloat16\"}";
-    char dir[256], path[300];
-    struct process_setup setup = {.ranks = 2};
-    struct process p;
-    files_make_dir(dir);
-    files_write(dir, "config.json", config, strlen(config));
-    (void)snprintf(path, sizeof path, "%s/config.json", dir);
-    case_begin("bench refuses a model that does not fit");
-    process_run(&p, &setup, (const char *[]){"bench", "--config", path, "--load-format", "dummy", NULL});
-    const char *line = p.text[PROCESS_ERR];
-    case_check(p.status == ERR_MEMORY && process_count_lines(line) == 1 && p.bytes[PROCESS_OUT] == 0, "status %d: %s",
-               p.status, line);
-    case_check(strstr(line, "needed on this host: ") != NULL && strstr(line, " of weights + ") != NULL &&
-                   strstr(line, " of working memory + ") != NULL && strstr(line, " for keys and values (") != NULL &&
-                   strstr(line, " GiB are free") != NULL,
-               "the numbers are not in: %s", line);
-    case_check(process_in_time(p.seconds, 5), "%.1f s", p.seconds);
-    case_end();
-    process_free(&p);
-    files_remove_dir(dir);
-}
-
-/* Random weights of every format that there is, and what they are called. */
-static void quantised(void)
-{
-    static const char *const formats[][2] = {{"fp8", "FP8 of 8 bits (noise)"},
-                                             {"fp8-block", "FP8 of 8 bits in blocks of 128 x 128 (noise)"},
-                                             {"int8", "INT8 of 8 bits (noise)"},
-                                             {"int4-zeros", "packed integers of 4 bits in groups of 128 (noise)"}};
-    char config[400];
-    (void)snprintf(config, sizeof config, "%s/config.json", models_demo());
-    for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
-        struct process_setup setup = {.ranks = 2};
-        struct process p;
-        case_begin("bench of noise as %s", formats[i][0]);
-        process_run(&p, &setup,
-                    (const char *[]){"bench", "--config", config, "--load-format", "dummy", "--quantization",
-                                     formats[i][0], "--n-prompt", "9", "--n-gen", "3", "--repetitions", "1", NULL});
-        case_check(p.status == 0 && strstr(p.text[PROCESS_OUT], formats[i][1]) != NULL, "status %d: %s", p.status,
-                   p.text[PROCESS_OUT]);
-        case_end();
-        process_free(&p);
-    }
-}
-
-/* Two models in turn: every part of each switch is told, and lies between its lowest and its highest. */
-static void switches(int ranks)
-{
-    const struct process_setup setup = {.ranks = ranks};
-    struct process p;
-    char dir[256], both[800];
-    models_fixture(dir, "gpt2-3h");
-    (void)snprintf(both, sizeof both, "%s,%s", models_demo(), dir);
-    case_begin("bench of switches between two models on %d rank(s)", ranks);
-    process_run(&p, &setup, LIST("bench", "--model-switch", both, "--n-prompt", "5", "--repetitions", "3", "--json"));
-    json_t *o = json_loads(p.text[PROCESS_OUT], 0, NULL);
-    const json_t *list = json_object_get(o, "model_switch");
-    case_check(p.status == 0 && json_array_size(list) == 2, "status %d: %s", p.status, p.text[PROCESS_ERR]);
-    for (size_t i = 0; i < json_array_size(list); i++) {
-        const json_t *one = json_array_get(list, i), *part;
-        json_t *parts = json_object_get(one, "parts_milliseconds");
-        const char *name = json_string_value(json_object_get(one, "model")), *key;
-        double all[3] = {0}, sum = 0;
-        for (size_t k = 0; k < 3; k++)
-            all[k] = json_number_value(json_array_get(json_object_get(one, "milliseconds"), k));
-        case_check(name != NULL && strstr(i == 0 ? models_demo() : dir, name) != NULL, "switch %zu: to %s", i, name);
-        case_check(all[1] > 0 && all[1] <= all[0] && all[0] <= all[2], "%g [%g .. %g] ms", all[0], all[1], all[2]);
-        case_check(json_object_size(parts) == 10, "%zu parts", json_object_size(parts));
-        json_object_foreach(parts, key, part)
-        {
-            double median = json_number_value(json_array_get(part, 0)),
-                   least = json_number_value(json_array_get(part, 1)),
-                   most = json_number_value(json_array_get(part, 2));
-            sum += median;
-            case_check(least >= 0 && least <= median && median <= most && most <= all[2], "%s: %g [%g .. %g] of %g ms",
-                       key, median, least, most, all[2]);
-        }
-        case_check(sum > 0, "all parts took no time");
-    }
-    json_decref(o);
-    process_free(&p);
-    files_remove_dir(dir);
-    case_end();
-}
-
-/* A third model runs meanwhile: it has steps alone, and steps beside each part of a switch. */
-static void switches_beside(int ranks)
-{
-    static const char *const part[] = {"alone", "exchange", "unload", "begin", "commit"};
-    const struct process_setup setup = {.ranks = ranks};
-    struct process p;
-    char dir[256], third[256], both[800];
-    models_fixture(dir, "gpt2-3h");
-    models_fixture(third, "llama-mha");
-    (void)snprintf(both, sizeof both, "%s,%s", models_demo(), dir);
-    case_begin("bench of switches beside a model that runs, on %d rank(s)", ranks);
-    process_run(&p, &setup,
-                LIST("bench", "--model-switch", both, "--beside", third, "--batch", "3", "--n-prompt", "5",
-                     "--repetitions", "2", "--json"));
-    json_t *o = json_loads(p.text[PROCESS_OUT], 0, NULL);
-    const json_t *beside = json_object_get(o, "beside");
-    case_check(p.status == 0 && json_array_size(json_object_get(o, "model_switch")) == 2, "status %d: %s", p.status,
-               p.text[PROCESS_ERR]);
-    case_check(json_integer_value(json_object_get(beside, "batch")) == 3, "the batch");
-    for (size_t i = 0; i < sizeof part / sizeof *part; i++) {
-        const json_t *one = json_object_get(beside, part[i]);
-        double median = json_number_value(json_object_get(one, "median_milliseconds"));
-        double longest = json_number_value(json_object_get(one, "longest_milliseconds"));
-        json_int_t n = json_integer_value(json_object_get(one, "steps"));
-        case_check(n >= 4 || (n >= 1 && i < 2), "%s: %lld steps", part[i], (long long)n);
-        case_check(median > 0 && median <= longest, "%s: %g of %g ms", part[i], median, longest);
-        case_check(json_number_value(json_object_get(one, "tokens_per_second")) > 0, "%s: no tokens", part[i]);
-    }
-    json_decref(o);
-    process_free(&p);
-    files_remove_dir(dir);
-    files_remove_dir(third);
-    case_end();
 }
 
 int main(void)
 {
-    quantised();
-    switches(1);
-    switches(2);
-    switches_beside(1);
-    switches_beside(2);
     measures(1, false);
     measures(3, false);
     measures(2, true);
     tables();
-    /* Bytes: 2 x (embedding + head + layers x (attention + MLP + norms) + norm). */
-    loads("llama",
-          "{\"model_type\": \"llama\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 160, "
-          "\"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
-          "\"max_position_embeddings\": 64, \"torch_dtype\": \"bfloat16\"}",
-          2.0 * (2 * 300 * 64 + 3 * (64 * 64 * 3 + 3 * 160 * 64 + 2 * 64) + 64));
-    loads("gptj",
-          "{\"model_type\": \"gptj\", \"vocab_size\": 300, \"n_positions\": 64, \"n_embd\": 64, \"n_layer\": 2, "
-          "\"n_head\": 4, \"rotary_dim\": 8, \"tie_word_embeddings\": false, \"torch_dtype\": \"float16\"}",
-          2.0 * (2 * 300 * 64 + 300 + 2 * (4 * 64 * 64 + 2 * 256 * 64 + 256 + 64 + 2 * 64) + 2 * 64));
-    loads("opt",
-          "{\"model_type\": \"opt\", \"vocab_size\": 300, \"hidden_size\": 64, \"word_embed_proj_dim\": 64, "
-          "\"num_hidden_layers\": 2, \"ffn_dim\": 256, \"num_attention_heads\": 4, \"max_position_embeddings\": 64, "
-          "\"do_layer_norm_before\": true, \"torch_dtype\": \"float16\"}",
-          2.0 * (300 * 64 + 66 * 64 + 2 * (4 * (64 * 64 + 64) + 2 * 256 * 64 + 256 + 64 + 4 * 64) + 2 * 64));
-    loads("gemma3_text",
-          "{\"model_type\": \"gemma3_text\", \"vocab_size\": 300, \"hidden_size\": 64, \"intermediate_size\": 160, "
-          "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 16, "
-          "\"max_position_embeddings\": 64, \"tie_word_embeddings\": true, \"torch_dtype\": \"bfloat16\"}",
-          2.0 * (300 * 64 + 2 * (64 * 64 * 3 + 3 * 160 * 64 + 4 * 64 + 2 * 16) + 64));
-    refused("--config without noise", LIST("bench", "--config", "scripts/configs/llama-1b.json"));
-    refused("no model", LIST("bench"));
-    refused("a switch to nothing", LIST("bench", "--model-switch", models_demo()));
-    refused("a switch beside a model", LIST("bench", "--model-switch", "a,b", "--model", models_demo()));
-    refused("a model beside no switch", LIST("bench", "--model", models_demo(), "--beside", models_demo()));
-    refused("a switch with a draft model", LIST("bench", "--model-switch", "a,b", "--draft-model", models_demo()));
-    refused("a switch on other ranks", LIST("bench", "--model-switch", "a,b", "--tensor-parallel", "1"));
-    refused("a switch of weights made FP8", LIST("bench", "--model-switch", "a,b", "--quantization", "fp8"));
-    refused("a switch beside decode steps", LIST("bench", "--model-switch", "a,b", "--n-gen", "7"));
-    refused("half a latency", LIST("bench", "--model", models_demo(), "--latency", "5:x"));
-    refused("a latency with a tail", LIST("bench", "--model", models_demo(), "--latency", "5:6 "));
-    refused("a throughput of nothing", LIST("bench", "--model", models_demo(), "--throughput", "5:0"));
-    refused("a throughput without output", LIST("bench", "--model", models_demo(), "--throughput", "5"));
-    refused("a huge throughput", LIST("bench", "--model", models_demo(), "--throughput", "5:99999999999999999999"));
-    refused("a signed throughput", LIST("bench", "--model", models_demo(), "--throughput", "+5:6"));
-    refused("more at once than a step has tokens", LIST("bench", "--model", models_demo(), "--throughput", "5:6",
-                                                        "--max-batch", "9", "--max-batch-tokens", "8"));
-    refused("--num-prompts without --throughput", LIST("bench", "--model", models_demo(), "--num-prompts", "5"));
-    refused("--tokenizer without --throughput", LIST("bench", "--model", models_demo(), "--tokenizer", models_demo()));
-    refused("--json-schema without --tokenizer",
-            LIST("bench", "--model", models_demo(), "--throughput", "5:6", "--json-schema", "x"));
-    refused("drafts without a model that rest", LIST("bench", "--model", models_demo(), "--throughput", "5:6",
-                                                     "--num-speculative-tokens", "2", "--speculative", "auto"));
-    refused("simulated drafts of a form", LIST("bench", "--model", models_demo(), "--throughput", "5:6", "--tokenizer",
-                                               models_demo(), "--json-schema", "x", "--num-speculative-tokens", "2"));
-    refused("--shared-prefix without --throughput", LIST("bench", "--model", models_demo(), "--shared-prefix", "5"));
-    refused("--max-step-ms without --throughput", LIST("bench", "--model", models_demo(), "--max-step-ms", "5"));
-    refused("steps of no time", LIST("bench", "--model", models_demo(), "--throughput", "5:6", "--max-step-ms", "0"));
-    refused("a shared prefix of whole prompts",
-            LIST("bench", "--model", models_demo(), "--throughput", "5:6", "--shared-prefix", "5"));
-    refused("times of no steps",
-            LIST("bench", "--model", models_demo(), "--n-prompt", "0", "--n-gen", "0", "--step-times"));
-    refused("--max-batch without --throughput", LIST("bench", "--model", models_demo(), "--max-batch", "5"));
-    refused("--batch without what has one", LIST("bench", "--model", models_demo(), "--n-gen", "0", "--batch", "5"));
-    refused("--n-depth without decode", LIST("bench", "--model", models_demo(), "--n-gen", "0", "--n-depth", "5"));
-    refused_with(ERR_UNSUPPORTED, "a persistent step on CPUs",
-                 LIST("bench", "--model", models_demo(), "--device", "cpu", "--step", "persistent"));
-    refused("a window for what is not loaded",
-            LIST("bench", "--config", "scripts/configs/llama-1b.json", "--load-format", "dummy", "--load-slots", "8"));
-    refused("a way to load what is not loaded", LIST("bench", "--config", "scripts/configs/llama-1b.json",
-                                                     "--load-format", "dummy", "--load-way", "alone"));
-    refused("an unknown quantisation", LIST("bench", "--config", "scripts/configs/llama-1b.json", "--load-format",
-                                            "dummy", "--quantization", "fp3"));
-    refused("a quantisation of what is loaded", LIST("bench", "--model", models_demo(), "--quantization", "fp8"));
-    refused("--warmup below 0", LIST("bench", "--model", models_demo(), "--warmup", "-1"));
-    refused("nothing to do", LIST("bench", "--config", "scripts/configs/llama-1b.json", "--load-format", "dummy",
-                                  "--n-prompt", "0", "--n-gen", "0"));
-    refused("a profile of loading alone",
-            LIST("bench", "--model", models_demo(), "--n-prompt", "0", "--n-gen", "0", "--profile"));
-    char dir[256];
-    models_fixture(dir, "gpt2-3h");
-    refused("more tokens than positions", LIST("bench", "--model", dir, "--n-prompt", "20000"));
-    refused("requests of more tokens than positions", LIST("bench", "--model", dir, "--throughput", "2000:2000"));
-    files_remove_dir(dir);
     forms();
-    too_large();
     return cases_done();
 }

@@ -87,6 +87,23 @@ static void slip(const char *word, const char *says)
     process_free(&p);
 }
 
+/* The text of the other choice is printed all the same. */
+static void fails_partly(void)
+{
+    struct fake_server s = {0};
+    struct process p;
+    case_begin("one of two choices fails");
+    fake_server_start(&s, "tcp://127.0.0.1:*");
+    client_start(&p, &s, NULL, CLIENT_WORDS("--endpoint", "E", "partly"));
+    process_wait(&p);
+    fake_server_stop(&s);
+    case_check(p.status == ERR_REQUEST, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    client_check_output(&p, "[0] w0\n[1]  w1\n", "choice 1: error 500: out of \"room\"");
+    case_end();
+    fake_server_free(&s);
+    process_free(&p);
+}
+
 static void slips(void)
 {
     slip("drian", "did you mean drain?");
@@ -95,6 +112,20 @@ static void slips(void)
     slip("help", "did you mean --help?");
     slip("drian", NULL);
     slip("help", NULL);
+}
+
+/* The program's name stands once in the line. */
+static void unknown_option(void)
+{
+    struct process p;
+    case_begin("an option that does not exist, without a command");
+    process_run(&p, &(struct process_setup){.program = CLIENT}, CLIENT_WORDS("--endpont", "E", "Hi"));
+    case_check(p.status == ERR_USAGE &&
+                   strcmp(p.text[PROCESS_ERR], "lockstep-client: no option \"--endpont\": did you mean --endpoint? "
+                                               "(see: lockstep-client --help)\n") == 0,
+               "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    case_end();
+    process_free(&p);
 }
 
 static void unknown_variable(void)
@@ -422,7 +453,9 @@ int main(void)
     interrupt(SIGINT);
     interrupt(SIGTERM);
     terminal();
+    fails_partly();
     slips();
+    unknown_option();
     unknown_variable();
     nobody();
     curve();

@@ -138,7 +138,8 @@ static void same_texts_with_head(int ranks, const char *temperature)
     case_check(plain.bytes[PROCESS_OUT] > 100 && strcmp(plain.text[PROCESS_OUT], drafted.text[PROCESS_OUT]) == 0,
                "%s, expected %s", drafted.text[PROCESS_OUT], plain.text[PROCESS_OUT]);
     case_check(strstr(drafted.text[PROCESS_ERR], " drafts accepted in ") != NULL &&
-                   strstr(drafted.text[PROCESS_ERR], "reads what enters layers 2, 3 and 3; 700 of 2048 tokens") != NULL,
+                   strstr(drafted.text[PROCESS_ERR], "reads the inputs of layers 2, 3 and 3; 700 of 2048 tokens") !=
+                       NULL,
                "no drafts, or of what: %s", drafted.text[PROCESS_ERR]);
     process_free(&plain);
     process_free(&drafted);

@@ -23,6 +23,10 @@
     "\"required\":[\"age_of_the_dragon\",\"the_dragon_of_the_story\"],\"additionalProperties\":false}"
 #define N_TOKENS "200"
 
+/* Behind its first word it has too many ways to go on. */
+#define TOO_WIDE "Once up(.*a.{30}b|.*b.{29}c|.*c.{31}d|.*e.{23}d)"
+#define WHY      "too many ways to go on"
+
 static struct serving s;
 static char dir[256], demo[PATH_MAX];
 
@@ -238,12 +242,53 @@ static void in_company(void)
     talk_close(&t);
 }
 
+static bool says_why(const json_t *choice)
+{
+    return strcmp(talk_text(choice, "finish_reason"), "error") == 0 && talk_number(choice, "error/code") == 400 &&
+           strstr(talk_text(choice, "error/message"), WHY) != NULL;
+}
+
+/* The reply to a request whose choices all failed on their way. */
+static void check_failed(const json_t *reply, size_t n_choices)
+{
+    const json_t *choices = json_object_get(reply, "choices");
+    case_check(talk_number(reply, "code") == 400 && strstr(talk_text(reply, "error/message"), WHY) != NULL,
+               "code %g: %s", talk_number(reply, "code"), talk_text(reply, "error/message"));
+    case_check(json_array_size(choices) == n_choices, "%zu choices", json_array_size(choices));
+    for (size_t i = 0; i < json_array_size(choices); i++)
+        case_check(says_why(json_array_get(choices, i)), "choice %zu ends with %s: %s", i,
+                   talk_text(json_array_get(choices, i), "finish_reason"),
+                   talk_text(json_array_get(choices, i), "error/message"));
+}
+
+/* A form that cannot go on says why, in the reply and in both events of a stream. */
+static void fails(void)
+{
+    struct talk t;
+    int n_told = 0;
+    json_t *reply = talk_ask(s.endpoint, REQUEST("\"n\":2,\"structured_outputs\":{\"regex\":\"" TOO_WIDE "\"}"));
+    check_failed(reply, 2);
+    json_decref(reply);
+    talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
+    talk_say(&t, REQUEST("\"stream\":true,\"structured_outputs\":{\"regex\":\"" TOO_WIDE "\"}"));
+    for (bool more = true; more && (reply = talk_hear(&t, 60)) != NULL; json_decref(reply)) {
+        more = strcmp(talk_text(reply, "event"), "tokens") == 0;
+        if (more)
+            n_told += says_why(json_array_get(json_object_get(reply, "choices"), 0));
+        else
+            check_failed(reply, 1);
+    }
+    case_check(n_told == 1, "%d events tell why their choice ended", n_told);
+    talk_close(&t);
+}
+
 static void serves(int ranks, const char *const *more, const char *how)
 {
     case_begin("serve on %d ranks%s", ranks, how);
     if (case_check(serving_start(&s, ranks, NULL, more), "no server")) {
         asks();
         refusals();
+        fails();
         jumps();
         streams();
         in_company();
@@ -259,11 +304,12 @@ static void batches(void)
         "{\"id\":\"a\",\"prompt\":\"Once\",\"max_tokens\":" N_TOKENS
         ",\"response_format\":{\"type\":\"json_schema\",\"json_schema\":{\"name\":\"x\",\"schema\":" SCHEMA
         "}}}\n{\"id\":\"b\",\"prompt\":\"Once\",\"max_tokens\":9,\"response_format\":{\"type\":"
-        "\"json_schema\",\"json_schema\":{\"schema\":{\"if\":{}}}}}\n";
+        "\"json_schema\",\"json_schema\":{\"schema\":{\"if\":{}}}}}\n"
+        "{\"id\":\"c\",\"prompt\":\"Once\",\"max_tokens\":40,\"structured_outputs\":{\"regex\":\"" TOO_WIDE "\"}}\n";
     const struct process_setup setup = {.ranks = 2, .limit = 120};
     const char *arguments[] = {"batch", "-m", demo, "-i", in, "-o", out, "--plain", NULL};
     struct process p;
-    case_begin("batch: lines with a form, and one that is refused");
+    case_begin("batch: lines with a form, one that is refused, and one that fails");
     (void)snprintf(in, sizeof in, "%s/in.jsonl", dir);
     (void)snprintf(out, sizeof out, "%s/out.jsonl", dir);
     files_write_text(dir, "in.jsonl", lines);
@@ -272,15 +318,18 @@ static void batches(void)
     case_check(p.status == 1, "status %d: %s", p.status, p.text[PROCESS_ERR]);
     size_t bytes;
     char *text = files_read(dir, "out.jsonl", &bytes);
-    int n_good = 0, n_refused = 0;
+    int n_good = 0, n_refused = 0, n_failed = 0;
     for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
         json_error_t where;
         json_t *object = json_loads(line, 0, &where);
         n_good += strcmp(talk_text(object, "id"), "a") == 0 && has_form(talk_text(object, "text"));
+        n_failed +=
+            strcmp(talk_text(object, "id"), "c") == 0 && strstr(talk_text(object, "error/message"), WHY) != NULL;
         n_refused += strcmp(talk_text(object, "id"), "b") == 0 && strstr(line, "if is not supported") != NULL;
         json_decref(object);
     }
-    case_check(n_good == 1 && n_refused == 1, "%d and %d of the lines are right", n_good, n_refused);
+    case_check(n_good == 1 && n_refused == 1 && n_failed == 1, "%d, %d and %d of the lines are right", n_good,
+               n_refused, n_failed);
     free(text);
     process_free(&p);
     case_end();

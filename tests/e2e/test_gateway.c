@@ -238,6 +238,20 @@ static void streams(void)
                 "\"code\":null}}\n\ndata: [DONE]\n\n");
     web_free(&a);
     case_end();
+    case_begin("one of two choices fails, in one piece and as a stream");
+    static const char *const failed[] = {
+        "\"index\":0,\"text\":\"", "\"finish_reason\":\"length\"}", "\"index\":1,\"text\":\"",
+        "\"finish_reason\":\"error\",\"error\":{\"code\":500,\"message\":\"out of \\\"room\\\"\"}}]"};
+    for (int stream = 0; stream < 2; stream++) {
+        web_ask(&gate, "POST", "/v1/completions", "",
+                stream ? "{\"prompt\":\"partly\",\"n\":2,\"stream\":true}" : "{\"prompt\":\"partly\",\"n\":2}", &a);
+        at = a.body;
+        for (size_t i = 0; i < sizeof failed / sizeof failed[0] && at != NULL; i++)
+            at = strstr(at, failed[i]);
+        case_check(a.status == 200 && at != NULL, "%d %s", a.status, a.body);
+        web_free(&a);
+    }
+    case_end();
     case_begin("a stream that is refused is an answer with a status");
     web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"refuse\",\"stream\":true}", &a);
     front_check(&a, 400, "\"param\":\"prompt\"");

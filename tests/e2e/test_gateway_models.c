@@ -31,7 +31,7 @@ static void await(const char *path, const char *part)
 {
     bool found = false;
     case_begin("%s shows %s", path, part);
-    for (double until = seconds_now() + 30; !found && seconds_now() < until;) {
+    for (double until = seconds_now() + process_patience(30); !found && seconds_now() < until;) {
         struct web_answer a;
         web_ask(&gate, strstr(path, "index") != NULL ? "POST" : "GET", path, "", "", &a);
         found = strstr(a.body != NULL ? a.body : "", part) != NULL;

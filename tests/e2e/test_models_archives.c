@@ -267,11 +267,11 @@ static void host_cache(void)
         expect(&s, "two", "gpt2-3h", 200, NULL);
         case_check(locked(&s, 0) == 0, "%ld KiB locked before", locked(&s, 0));
         operate(&s, "unload", "two");
-        for (double until = seconds_now() + 30; locked(&s, 0) <= 0 && seconds_now() < until;)
+        for (double until = seconds_now() + process_patience(30); locked(&s, 0) <= 0 && seconds_now() < until;)
             (void)usleep(1000);
         case_check(locked(&s, 0) == 76 && locked(&s, 1) == 0, "%ld and %ld KiB locked, expected 76 and 0",
                    locked(&s, 0), locked(&s, 1));
-        for (double until = seconds_now() + 30;
+        for (double until = seconds_now() + process_patience(30);
              serving_metric(&s, "models_host_cache_bytes") <= 0 && seconds_now() < until;)
             (void)usleep(1000);
         case_check(serving_metric(&s, "models_host_cache_bytes") == 76 * 1024, "models_host_cache_bytes");

@@ -106,7 +106,7 @@ static void traffic(const struct serving *s, bool first, bool second)
 static bool comes_to(const struct serving *s, const char *metric, const char *value, double least, double most)
 {
     double found = 0;
-    for (double until = seconds_now() + 30; seconds_now() < until;) {
+    for (double until = seconds_now() + process_patience(30); seconds_now() < until;) {
         found = value != NULL ? serving_metric_of(s, metric, "model", value) : serving_metric(s, metric);
         if (found >= least && found <= most)
             return true;
@@ -218,6 +218,87 @@ static void block_too_large(void)
     case_end();
 }
 
+/* ---- layers with windows ---- */
+
+#define LONG_TOKENS 20
+#define LONG_ARENA  (40 * 65536)
+
+static const char *const long_options[] = {
+    "--kv-cache-memory-bytes", "2560K", "--max-batch", "8", "--max-batch-tokens", "64", "--max-model-len", "700",
+    "--model-memory",          "64M",   NULL};
+
+/* Prompts of 400 tokens and more, which begin alike in pairs. */
+static void ask_long(struct talk *t, const char *name, int number)
+{
+    char ids[4000] = "5";
+    int length = 400 + 30 * number, n = 1;
+    for (int k = 1; k < length; k++)
+        n += snprintf(ids + n, sizeof ids - (size_t)n, ",%d", 6 + (number / 2 * 11 + k * k % 83) % 90);
+    talk_say(t,
+             "{\"request_id\":\"0.%d\",\"model\":\"%s\",\"prompt\":[%s],\"max_tokens\":%d,\"temperature\":0,"
+             "\"ignore_eos\":true}",
+             number, name, ids, LONG_TOKENS);
+}
+
+/* All at once: their answers to answer[number], or compared with those. */
+static void long_traffic(const struct serving *s, const char *name, char *answer[N_REQUESTS])
+{
+    struct talk t;
+    int n_wrong = 0;
+    talk_open(&t, ZMQ_DEALER, s->endpoint, NULL, NULL);
+    for (int k = 0; k < N_REQUESTS; k++)
+        ask_long(&t, name, k);
+    for (int k = 0, i, number; k < N_REQUESTS; k++) {
+        char *ids = hear(&t, &i, &number);
+        bool known = ids != NULL && number >= 0 && number < N_REQUESTS;
+        if (known && answer[number] == NULL) {
+            answer[number] = ids;
+            continue;
+        }
+        n_wrong += !known || strcmp(ids, answer[number]) != 0;
+        free(ids);
+    }
+    case_check(n_wrong == 0, "%d of %d answers are not those of the model alone", n_wrong, N_REQUESTS);
+    talk_close(&t);
+}
+
+/* A model with windows beside another one that takes all it can get. most: bytes of units that it comes to hold. */
+static void windows(const char *name, int ranks, double least, double most)
+{
+    char path[600], *answer[N_REQUESTS] = {0};
+    const char *const other[] = {"--served-model-name", name, "--max-batch", "8", "--max-model-len", "700", NULL};
+    struct serving s;
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    case_begin("%s has windows in the memory that models share, on %d ranks", name, ranks);
+    if (case_check(serving_start_model(&s, path, ranks, SERVING_IPC, other), "no server")) {
+        long_traffic(&s, name, answer);
+        case_check(serving_stop(&s) == 0, "status");
+    }
+    if (case_check(serving_start_models(&s, folder, ranks, long_options, NULL), "no server")) {
+        long_traffic(&s, name, answer);
+        case_check(comes_to(&s, "model_kv_bytes", name, least, most), "it holds no more than windows need");
+        traffic(&s, true, false);
+        long_traffic(&s, name, answer);
+        json_t *reply = talk_ask(s.endpoint, "{\"op\":\"models\"}");
+        case_check(strcmp(talk_text(reply, "status"), "ok") == 0, "%s", talk_text(reply, "error/message"));
+        json_decref(reply);
+        case_check(serving_stop(&s) == 0, "status");
+    }
+    for (int k = 0; k < N_REQUESTS; k++)
+        free(answer[k]);
+    case_end();
+}
+
+/* A fixture to the folder, under its own name. */
+static void place(const char *name)
+{
+    char made[256], path[600];
+    models_fixture(made, name);
+    (void)snprintf(path, sizeof path, "%s/%s", folder, name);
+    if (rename(made, path) != 0)
+        exit(99);
+}
+
 int main(int argc, char **argv)
 {
     int most = argc > 1 ? atoi(argv[1]) : 3;
@@ -226,17 +307,18 @@ int main(int argc, char **argv)
         model[1] = "llama-mha";
     }
     files_make_dir(folder);
-    for (int i = 0; i < 2; i++) {
-        char made[256], path[600];
-        models_fixture(made, model[i]);
-        (void)snprintf(path, sizeof path, "%s/%s", folder, model[i]);
-        if (rename(made, path) != 0)
-            return 99;
-    }
+    for (int i = 0; i < 2; i++)
+        place(model[i]);
+    place("gptoss-5");
+    place("mistral-window");
     for (int ranks = 1; ranks <= most; ranks++) {
         for (int i = 0; i < 2; i++)
             hear_alone(i, ranks);
         share(ranks);
+    }
+    for (int ranks = 1; ranks <= most && ranks <= 2; ranks++) {
+        windows("gptoss-5", ranks, 1, 24 * 65536);
+        windows("mistral-window", ranks, 1, LONG_ARENA);
     }
     refused(most > 1 ? 2 : 1);
     if (most == 3) /* float32 */

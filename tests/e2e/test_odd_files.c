@@ -81,11 +81,11 @@ static void output_pipe(void)
 {
     char input[400], pipe[400], text[4096] = "";
     struct process p;
-    case_begin("batch --output PIPE: refused while nobody reads, read by who does");
+    case_begin("batch --output PIPE: refused without a reader, then read");
     (void)snprintf(input, sizeof input, "%s", in_folder("in.jsonl"));
     (void)snprintf(pipe, sizeof pipe, "%s", in_folder("results"));
     case_check(mkfifo(pipe, 0600) == 0, "no pipe");
-    REFUSED(5, "nobody reads this pipe", "batch", "--model", models_demo(), "--input", input, "--output", pipe);
+    REFUSED(5, "the pipe has no reader", "batch", "--model", models_demo(), "--input", input, "--output", pipe);
     int fd = open(pipe, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     process_run(
         &p, &(struct process_setup){.ranks = 1, .limit = 60},

@@ -142,7 +142,7 @@ static bool begin_two(struct talk *t, int n_tokens)
                  "\"request_id\": \"story-%d\"}",
                  n_tokens, i);
     bool both = false;
-    for (double until = seconds_now() + 20; !both && seconds_now() < until && !s.p.ended;)
+    for (double until = seconds_now() + process_patience(20); !both && seconds_now() < until && !s.p.ended;)
         both = of_engine("num_requests_running", 1) > 0 && of_engine("num_requests_running", 0) > 0;
     return case_check(both, "they do not run in both replicas");
 }
@@ -225,7 +225,7 @@ static void drained(void)
             (void)kill(process_of_rank(&s.p, 3), SIGUSR1);
             case_check(hear_last(&t, 2, 200) == 2, "not both stories end");
         }
-        s.p.limit = seconds_now() - s.p.started + 60;
+        s.p.limit = seconds_now() - s.p.started + process_patience(60);
         process_wait(&s.p);
         case_check(s.p.status == 0 && s.p.n_left == 0, "status %d, %d processes are left: %s", s.p.status, s.p.n_left,
                    s.p.text[PROCESS_ERR]);

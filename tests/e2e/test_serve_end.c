@@ -49,7 +49,7 @@ enum { FINITE = 300, ENDLESS = 100000 };
 static void await_taken(int n)
 {
     double taken = 0;
-    for (double until = seconds_now() + 20; taken < n && seconds_now() < until && !s.p.ended;)
+    for (double until = seconds_now() + process_patience(20); taken < n && seconds_now() < until && !s.p.ended;)
         taken = serving_metric_of(&s, "messages_total", "op", "generate");
     case_check(taken == n, "%g of %d requests were taken: %s", taken, n,
                s.p.text[PROCESS_ERR] != NULL ? s.p.text[PROCESS_ERR] : "");
@@ -68,7 +68,7 @@ static void keep_busy(struct talk *t, int n, int n_tokens)
 /* Waits for the server's end, for a minute at most. */
 static void wait_for_end(void)
 {
-    s.p.limit = seconds_now() - s.p.started + 60;
+    s.p.limit = seconds_now() - s.p.started + process_patience(60);
     process_wait(&s.p);
 }
 
@@ -168,7 +168,7 @@ static void terminate_launcher(void)
 static void await_draining(void)
 {
     bool draining = false;
-    for (double until = seconds_now() + 10; !draining && seconds_now() < until && !s.p.ended;) {
+    for (double until = seconds_now() + process_patience(10); !draining && seconds_now() < until && !s.p.ended;) {
         json_t *o = talk_ask(s.endpoint, "{\"op\": \"health\"}");
         draining = strcmp(talk_text(o, "state"), "draining") == 0;
         json_decref(o);
@@ -183,7 +183,7 @@ static void drain(int ranks, bool by_message)
     double last = 0;
     case_begin("%s: what is open finishes, nothing new begins, status 0, on %d ranks",
                by_message ? "op drain" : "SIGUSR1 to mpirun", ranks);
-    if (!start_endless(ranks, by_message ? SERVING_IPC : NULL, NULL, NULL)) {
+    if (!start_endless(ranks, by_message ? SERVING_IPC : NULL, "--drain-seconds", "600")) {
         case_end();
         return;
     }
@@ -251,7 +251,7 @@ static void another_rank(int rank, int number, int status, bool busy)
     double last = 0;
     case_begin("signal %d to rank %d of 3 alone, which is %s: rank 0 hears of it", number, rank,
                busy ? "busy" : "idle");
-    if (start_endless(3, NULL, NULL, NULL)) {
+    if (start_endless(3, NULL, "--drain-seconds", "600")) {
         keep_busy(&t, busy ? 2 : 0, number == SIGTERM ? ENDLESS : FINITE);
         (void)kill(process_of_rank(&s.p, rank), number);
         int answered = busy ? count_last(&t, 2, number == SIGTERM ? 503 : 200, &last) : 2;
@@ -270,7 +270,7 @@ static void failure(void)
     if (start_endless(2, NULL, "--step-timeout", "2")) {
         keep_busy(&t, 3, ENDLESS);
         (void)kill(process_of_rank(&s.p, 1), SIGSTOP);
-        s.p.limit = seconds_now() - s.p.started + 60;
+        s.p.limit = seconds_now() - s.p.started + process_patience(60);
         int answered = count_last(&t, 3, 500, &last);
         case_check(answered == 3, "%d of 3 were answered with 500", answered);
         process_wait(&s.p);
@@ -337,7 +337,7 @@ static void rendezvous_and_path(void)
 /* Wait until the rendezvous file tells of another endpoint than that of s, which is written to `endpoint`. */
 static bool await_newer(struct process *p, char *endpoint, size_t bytes)
 {
-    for (double until = seconds_now() + 30; seconds_now() < until && !p->ended;) {
+    for (double until = seconds_now() + process_patience(30); seconds_now() < until && !p->ended;) {
         json_t *o = json_load_file(s.rendezvous, 0, NULL);
         (void)snprintf(endpoint, bytes, "%s", talk_text(o, "endpoint"));
         json_decref(o);
@@ -386,7 +386,7 @@ static bool ask_while_loading(const char *endpoint, const char *path)
         (const char *[]){"serve", "--model", models_demo(), "--endpoint", endpoint, "--progress", "never", NULL});
     while (!p.ended && (rank = process_of_rank(&p, 1)) == 0)
         process_watch(&p, 0.001, (size_t)-1);
-    for (double until = seconds_now() + 20; seconds_now() < until && !exists(path);)
+    for (double until = seconds_now() + process_patience(20); seconds_now() < until && !exists(path);)
         (void)usleep(200);
     (void)kill(rank, SIGSTOP);
     json_t *health = talk_ask(endpoint, "{\"op\": \"health\"}");
@@ -402,7 +402,7 @@ static bool ask_while_loading(const char *endpoint, const char *path)
         json_decref(o);
     }
     (void)kill(rank, SIGCONT);
-    for (double until = seconds_now() + 20; seconds_now() < until;) {
+    for (double until = seconds_now() + process_patience(20); seconds_now() < until;) {
         json_t *o = talk_ask(endpoint, "{\"op\": \"health\"}");
         bool ready = strcmp(talk_text(o, "state"), "ready") == 0;
         json_decref(o);

@@ -94,7 +94,7 @@ static void modes(void)
     check_refused(path, 2, "found mode 0640, expected 0600");
     (void)snprintf(path, sizeof path, "%s/unread", folder);
     case_check(mkfifo(path, 0600) == 0, "no pipe");
-    check_refused(path, 5, "nobody reads this pipe");
+    check_refused(path, 5, "the pipe has no reader");
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     (void)chmod(path, 0644);
     check_refused(path, 2, "found mode 0644, expected 0600");

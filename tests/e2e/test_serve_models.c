@@ -27,7 +27,7 @@ static void traffic(const struct serving *s)
     int n_sent = 0, n_heard = 0, n_wrong = 0, n_refused = 0;
     for (int c = 0; c < N_CLIENTS; c++)
         talk_open(&t[c], ZMQ_DEALER, s->endpoint, NULL, NULL);
-    for (double until = seconds_now() + 240; n_heard < N_REQUESTS && seconds_now() < until;) {
+    for (double until = seconds_now() + process_patience(240); n_heard < N_REQUESTS && seconds_now() < until;) {
         for (; n_sent < N_REQUESTS && n_sent - n_heard < WINDOW; n_sent++)
             zoo_ask(&t[n_sent % N_CLIENTS], n_sent, zoo_choose());
         for (int c = 0; c < N_CLIENTS; c++)
@@ -71,9 +71,13 @@ static void operations(const struct serving *s)
     case_check(zoo_operate(s, "pin", 0, ",\"pinned\":false") == 200 && zoo_operate(s, "unload", 0, "") == 200 &&
                    zoo_is(s, 0, "known"),
                "not pinned any more");
+    double before = zoo_number(s, 0, "free_before_bytes"), after = zoo_number(s, 0, "free_after_bytes");
+    case_check(before > 0 && after - before == zoo_number(s, 0, "freed_bytes") &&
+                   serving_metric_of(s, "model_unload_free_after_bytes", "model", zoo.model[0].name) == after,
+               "%.0f bytes free before it was unloaded, %.0f after", before, after);
     int code = zoo_story(s, 0, ",\"wait\":false");
     case_check(code == 503, "wait false: %d, expected 503", code);
-    for (double until = seconds_now() + 30; !zoo_is(s, 0, "ready") && seconds_now() < until;)
+    for (double until = seconds_now() + process_patience(30); !zoo_is(s, 0, "ready") && seconds_now() < until;)
         continue;
     case_check(zoo_story(s, 0, ",\"wait\":false") == 200, "wait false of a model that was loaded meanwhile");
     case_check(zoo_operate(s, "load", ZOO_LARGE, "") == 507, "too large");
@@ -317,14 +321,14 @@ static void one_rank_cannot_read(void)
     case_end();
 }
 
-/* A request that waits for a model which is read slowly. */
-static bool start_slowly(struct serving *s, struct talk *t)
+/* A request that waits for a model which is read slowly: every read takes `nap` seconds. */
+static bool start_slowly(struct serving *s, struct talk *t, const char *nap)
 {
-    if (!start_failing(s, 2, "none", 0, "2"))
+    if (!start_failing(s, 2, "none", 0, nap))
         return false;
     talk_open(t, ZMQ_DEALER, s->endpoint, NULL, NULL);
     talk_say(t, "{\"model\":\"%s\",\"prompt\":[5],\"max_tokens\":2}", zoo.model[0].name);
-    for (double until = seconds_now() + 30; !zoo_is(s, 0, "loading") && seconds_now() < until;)
+    for (double until = seconds_now() + process_patience(30); !zoo_is(s, 0, "loading") && seconds_now() < until;)
         continue;
     return true;
 }
@@ -334,9 +338,9 @@ static void killed_while_reading(void)
     struct serving s;
     struct talk t;
     case_begin("a rank that is killed while a model is read ends the job, by name");
-    if (start_slowly(&s, &t)) {
+    if (start_slowly(&s, &t, "2")) {
         (void)kill(process_of_rank(&s.p, 1), SIGKILL);
-        s.p.limit = seconds_now() - s.p.started + 30;
+        s.p.limit = seconds_now() - s.p.started + process_patience(30);
         process_wait(&s.p);
         const char *said = s.p.text[PROCESS_ERR] != NULL ? s.p.text[PROCESS_ERR] : "";
         case_check(!s.p.timed_out && s.p.status != 0 && strstr(said, "rank 1/2") != NULL, "status %d: %s", s.p.status,
@@ -353,12 +357,12 @@ static void told_to_end_while_reading(void)
     struct serving s;
     struct talk t;
     case_begin("SIGTERM while a model is read: who waits gets 503, and the job ends");
-    if (start_slowly(&s, &t)) {
+    if (start_slowly(&s, &t, "2")) {
         (void)kill(process_of_rank(&s.p, 0), SIGTERM);
         json_t *reply = talk_hear(&t, 30);
         case_check(talk_number(reply, "code") == 503, "code %g", talk_number(reply, "code"));
         json_decref(reply);
-        s.p.limit = seconds_now() - s.p.started + 60;
+        s.p.limit = seconds_now() - s.p.started + process_patience(60);
         process_wait(&s.p);
         case_check(!s.p.timed_out && s.p.status == 1, "status %d, expected 1", s.p.status);
         talk_close(&t);
@@ -379,8 +383,9 @@ static void truncated_while_reading(void)
     (void)snprintf(path, sizeof path, "%s/model.safetensors", folder);
     files_make_dir(kept);
     files_copy(folder, kept, "model.safetensors");
-    if (start_slowly(&s, &t)) {
-        for (double until = seconds_now() + 60; !(zoo_number(&s, 0, "bytes") > 0) && seconds_now() < until;)
+    if (start_slowly(&s, &t, "2")) {
+        for (double until = seconds_now() + process_patience(60);
+             !(zoo_number(&s, 0, "bytes") > 0) && seconds_now() < until;)
             continue; /* headers have been read; each read takes 2 s */
         case_check(truncate(path, 700) == 0, "truncate");
         json_t *reply = talk_hear(&t, 60);
@@ -394,6 +399,48 @@ static void truncated_while_reading(void)
     }
     files_copy(kept, folder, "model.safetensors");
     files_remove_dir(kept);
+    case_end();
+}
+
+static bool comes_to_be(const struct serving *s, int i, const char *state)
+{
+    for (double until = seconds_now() + process_patience(60); seconds_now() < until;)
+        if (zoo_is(s, i, state))
+            return true;
+    return false;
+}
+
+/* All who wait for two models leave: the load that goes on costs a load, no more; the other one is never begun. */
+static void left_while_reading(void)
+{
+    enum { N = 20, OTHER = 2 };
+    struct serving s;
+    struct talk first, t[N];
+    case_begin("clients that leave while a model is read: no token is made for them, no load begins for them");
+    if (start_slowly(&s, &first, "0.1")) {
+        for (int i = 0; i < N; i++) {
+            talk_open(&t[i], ZMQ_DEALER, s.endpoint, NULL, NULL);
+            talk_say(&t[i], "{\"model\":\"%s\",\"prompt\":[5],\"max_tokens\":8}",
+                     zoo.model[i % 2 == 0 ? 0 : OTHER].name);
+        }
+        for (double until = seconds_now() + process_patience(30);
+             !(zoo_number(&s, 0, "waiting") == 1 + N / 2 && zoo_number(&s, OTHER, "waiting") == N / 2 &&
+               zoo_number(&s, 0, "bytes") > 0) &&
+             seconds_now() < until;)
+            continue; /* headers have been read, and the load has begun */
+        case_check(zoo_is(&s, 0, "loading") && zoo_is(&s, OTHER, "waiting"), "somebody waits for both");
+        talk_close(&first);
+        for (int i = 0; i < N; i++)
+            talk_close(&t[i]);
+        case_check(comes_to_be(&s, OTHER, "known"), "the second model is wanted by nobody");
+        case_check(zoo_number(&s, 0, "waiting") == 0, "%g wait for the first", zoo_number(&s, 0, "waiting"));
+        case_check(comes_to_be(&s, 0, "ready"), "the first one is loaded");
+        case_check(serving_metric(&s, "generation_tokens_total") == 0, "%g tokens",
+                   serving_metric(&s, "generation_tokens_total"));
+        case_check(serving_metric(&s, "model_loads_total") == 1, "%g loads", serving_metric(&s, "model_loads_total"));
+        case_check(zoo_answers_as(&s, 0, &zoo.model[0]), "and answers");
+        case_check(serving_stop(&s) == 0, "status");
+    }
     case_end();
 }
 
@@ -411,6 +458,7 @@ int main(int argc, char **argv)
         endpoint(2, "1");
     if (most == 3) {
         one_rank_cannot_read();
+        left_while_reading();
         killed_while_reading();
         told_to_end_while_reading();
         truncated_while_reading();

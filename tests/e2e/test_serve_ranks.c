@@ -80,7 +80,7 @@ static void scores(const struct serving *s)
 /* They come about once a second, as long as there are steps. */
 static void figures(const struct serving *s)
 {
-    double until = seconds_now() + 20;
+    double until = seconds_now() + process_patience(20);
     case_begin("figures of %d rank(s)", s->ranks);
     while (!(serving_metric(s, "rank_steps_total") >= 20 * s->ranks) && seconds_now() < until)
         free(serving_story(s, "Once upon a time", 8));
@@ -103,7 +103,7 @@ static bool start(struct serving *s, int ranks, const char *timeout)
 static void check_end(struct serving *s, int rank, double stopped)
 {
     char name[60];
-    s->p.limit = seconds_now() - s->p.started + 60;
+    s->p.limit = seconds_now() - s->p.started + process_patience(60);
     process_wait(&s->p);
     double took = s->p.started + s->p.seconds - stopped;
     (void)snprintf(name, sizeof name, "lockstep: fatal: rank %d/%d on ", rank, s->ranks);

@@ -141,6 +141,26 @@ static void first_token(int ranks)
     case_end();
 }
 
+/* One warning, once, of the variable that is near to an option's; none of those of tests and of the other programs. */
+static void unknown_variable(const char *command, int ranks)
+{
+    static const char *const env[] = {"LOCKSTEP_MAX_TOKEN=3",       "LOCKSTEP_GATEWAY_BACKEND=x", "LOCKSTEP_BUILD=y",
+                                      "LOCKSTEP_CLIENT_ENDPOINT=x", "LOCKSTEP_MAX_TOKENS=1",      NULL};
+    static const char said[] = "LOCKSTEP_MAX_TOKEN is not an option; did you mean LOCKSTEP_MAX_TOKENS?";
+    struct process_setup setup = {.ranks = ranks, .env = env};
+    struct process p;
+    const char *words[] = {command, "--model", models_demo(), "--prompt", "Once", NULL};
+    if (ranks == 0)
+        words[3] = NULL;
+    case_begin("a variable that names no option: %s", command);
+    process_run(&p, &setup, words);
+    const char *err = p.text[PROCESS_ERR], *first = strstr(err, said);
+    case_check(p.status == 0, "status %d: %s", p.status, err);
+    case_check(first != NULL && strstr(first + sizeof said, "is not an option") == NULL, "standard error: %s", err);
+    case_end();
+    process_free(&p);
+}
+
 /* Every option of commands/options.c's table, by command. */
 static const char *const generate_options[] = {"model",
                                                "prompt",
@@ -167,6 +187,7 @@ static const char *const generate_options[] = {"model",
                                                "logprobs",
                                                "prompt-logprobs",
                                                "output",
+                                               "model-switch",
                                                "json",
                                                "no-echo",
                                                "no-add-special-tokens",
@@ -348,6 +369,7 @@ static void overview(void)
 
 int main(void)
 {
+    (void)signal(SIGINT, SIG_DFL); /* a shell has it ignored in what runs in the background */
     first_token(1);
     first_token(2);
     views();
@@ -357,6 +379,8 @@ int main(void)
     bench_view("never", true, false);
     interrupted(0);
     interrupted(2);
+    unknown_variable("inspect", 0);
+    unknown_variable("generate", 2);
     overview();
     help("generate", generate_options);
     help("inspect", inspect_options);

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/types.h>
+#include <time.h>
 #include <unistd.h>
 
 static size_t n_read;
@@ -29,13 +30,20 @@ static int is_chosen(void)
     return chosen != NULL && rank != NULL && (strcmp(chosen, rank) == 0 || strcmp(chosen, "all") == 0);
 }
 
+static void take_a_nap(double seconds)
+{
+    struct timespec t = {(time_t)seconds, (long)(1e9 * (seconds - (double)(time_t)seconds))};
+    while (nanosleep(&t, &t) != 0 && errno == EINTR)
+        continue;
+}
+
 ssize_t pread(int fd, void *to, size_t bytes, off_t at)
 {
     ssize_t (*next)(int, void *, size_t, off_t) = (ssize_t(*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
     const char *nap = getenv("FAIL_READ_NAP");
     bool weights = is_weights(fd);
     if (weights && !is_chosen() && nap != NULL)
-        sleep((unsigned)atoi(nap));
+        take_a_nap(atof(nap));
     if (!is_chosen() || !weights)
         return next(fd, to, bytes, at);
     const char *after = getenv("FAIL_READ_AFTER"), *kind = getenv("FAIL_READ_KIND");

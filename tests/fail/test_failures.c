@@ -218,7 +218,7 @@ static void start_story(struct process *p, int ranks)
                   (const char *[]){"generate", "--model", models_endless(), "--prompt", "Once", "--max-tokens",
                                    "100000", "--ignore-eos", "--kv-cache-memory-bytes", "2G", "--progress", "always",
                                    NULL});
-    process_watch(p, 20, 100);
+    process_watch(p, process_patience(20), 100);
     case_check(p->bytes[PROCESS_OUT] >= 100, "no story begins: %s", p->text[PROCESS_ERR]);
 }
 

@@ -50,7 +50,7 @@ static void start_story(struct process *p, int ranks, const char *timeout)
                   (const char *[]){"generate", "--model", models_endless(), "--prompt", "Once", "--max-tokens",
                                    "100000", "--ignore-eos", "--kv-cache-memory-bytes", "2G", "--progress", "always",
                                    "--step-timeout", timeout, NULL});
-    process_watch(p, 20, 100);
+    process_watch(p, process_patience(20), 100);
     case_check(p->bytes[PROCESS_OUT] >= 100, "no story begins: %s", p->text[PROCESS_ERR]);
 }
 
@@ -82,7 +82,7 @@ static void a_pause(const char *timeout, unsigned milliseconds)
     (void)kill(pid, SIGCONT);
     process_watch(&p, 0.2, 0); /* the text that was written before */
     size_t before = p.bytes[PROCESS_OUT];
-    process_watch(&p, 20, before + 100);
+    process_watch(&p, process_patience(20), before + 100);
     case_check(p.bytes[PROCESS_OUT] >= before + 100 && strstr(p.text[PROCESS_ERR], "fatal") == NULL,
                "the story does not go on: %s", p.text[PROCESS_ERR]);
     (void)kill(p.pid, SIGTERM);

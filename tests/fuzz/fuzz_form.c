@@ -111,7 +111,7 @@ static void follow(const struct form *form, const struct lexicon *lexicon, uint6
         check(text_append(&text, (const char *)bytes, n, &e) == 0);
         if (grammar_run_take(&run, id, &e) != 0)
             break; /* too many ways */
-        if (run.machine.state[run.now.state].complete)
+        if (run.machine->state[run.now.state].complete)
             check_text(form, &text);
         if (grammar_run_ended(&run))
             break;

@@ -42,7 +42,26 @@ static inline struct instance_setup side_setup(int n_seqs, int max_len, enum ste
                                    .step = step};
 }
 
-#define SIDE_POISON 0xFFFF /* of an element of 16 bits */
+#define SIDE_POISON 0xFF /* of every byte of an element of the cache: a NaN in all types */
+
+static inline size_t side_element_bytes(const struct side *s)
+{
+    return s->instance.network.config.kv_fp8 ? 1 : dtype_bytes(s->instance.q.act);
+}
+
+/* Each KV head's scales differ. */
+static inline void side_vary_kv_scales(struct side *s)
+{
+    struct network *n = &s->instance.network;
+    int count = 2 * n->config.n_layers * range_length(n->shard.kv_heads);
+    float *scale = malloc((size_t)count * sizeof *scale);
+    size_t bytes = (size_t)count * sizeof *scale;
+    for (int i = 0; i < count; i++)
+        scale[i] = 0.02f + 0.003f * (float)(i % 7);
+    s->instance.ops->upload(&s->instance.q, n->kv_scales, bytes, scale, bytes, bytes, 1);
+    s->instance.ops->wait(&s->instance.q);
+    free(scale);
+}
 
 /* Fill every KV block with NaNs: who reads what nobody stored says so. */
 static inline void side_poison_cache(struct side *s, int layer)
@@ -51,9 +70,9 @@ static inline void side_poison_cache(struct side *s, int layer)
     struct queue *q = &s->instance.q;
     struct heads h = network_heads(n, layer);
     int n_blocks = limits_blocks(&s->instance.engine.limits, network_kv_kind(n, layer));
-    size_t bytes = (size_t)n_blocks * KV_BLOCK_TOKENS * (size_t)(h.n_kv_heads * h.head_dim) * dtype_bytes(q->act);
+    size_t bytes = (size_t)n_blocks * KV_BLOCK_TOKENS * (size_t)(h.n_kv_heads * h.head_dim) * side_element_bytes(s);
     unsigned char *nan = malloc(bytes + 1);
-    memset(nan, 0xFF, bytes);
+    memset(nan, SIDE_POISON, bytes);
     s->instance.ops->upload(q, n->k_cache[layer], bytes, nan, bytes, bytes, 1);
     s->instance.ops->upload(q, n->v_cache[layer], bytes, nan, bytes, bytes, 1);
     s->instance.ops->wait(q);
@@ -114,10 +133,9 @@ static inline int side_most_tokens(const struct side *s)
     return limits_kinds(l) > 1 && room < most ? room : most;
 }
 
-/* The next n tokens of a sequence, whose prompt has this many, join the plan, with the logits of the last n_logits.
- * Sampled sequences of one token each are a decode step. */
-static inline void side_feed(struct side *s, int seq, const int32_t *token, int n, int prompt, int n_logits,
-                             bool sample)
+/* The next n tokens of a sequence, whose prompt has this many, join the plan, with the logits of the last n_logits, of
+ * which the last `sample` are sampled from. Sampled sequences of one token each are a decode step. */
+static inline void side_feed(struct side *s, int seq, const int32_t *token, int n, int prompt, int n_logits, int sample)
 {
     struct plan *p = &s->plan;
     int pos = s->length[seq];
@@ -152,6 +170,31 @@ static inline void side_run(struct side *s)
     s->n_rows = result.n_rows;
     free(in);
     plan_reset(&s->plan, 0);
+}
+
+#define SIDE_CODES \
+    3 /* of rounding's error, at most: where keys and values are codes, some become the next code, an eighth away */
+
+#define SIDE_SPREAD \
+    8 /* of an element's error, in those of its row: rounding does not go so far, a wrong element does */
+
+/* Relative error of a row, or of its worst element in a SIDE_SPREADth, if that is more; infinite if anything is not a
+ * number or the row is zeros. */
+static inline double side_difference(const struct side *a, const struct side *b, int row)
+{
+    size_t vocab = (size_t)a->instance.network.config.vocab;
+    double error = 0, norm = 0, most = 0;
+    for (size_t i = 0; i < vocab; i++) {
+        double x = a->logits[(size_t)row * vocab + i], y = b->logits[(size_t)row * vocab + i];
+        if (!isfinite(x) || !isfinite(y))
+            return INFINITY;
+        error += (x - y) * (x - y);
+        norm += x * x;
+        most = fmax(most, fabs(x - y));
+    }
+    if (!(norm > 0)) /* nobody wrote it */
+        return INFINITY;
+    return fmax(sqrt(error / norm), most / sqrt(norm / (double)vocab) / SIDE_SPREAD);
 }
 
 #endif

@@ -1,9 +1,10 @@
 /* tests/gpu/test_in_vain.c - devices that wait in vain end the job with one line and the documented status, in the
  * documented time: the persistent kernels for their own results, and for another rank's; a sum over peer memory for
  * another rank's part; NCCL, when its own threads know of an error; steps that are timed at start, when another rank's
- * device has failed. argv: the most ranks (1). As "child own", "child wide", "child other", "child sum" or "child
- * stopped" it is the job: an engine, a step of which cannot end. */
+ * device has failed. argv: the most ranks (1). As "child own", "child wide", "child own experts", "child other",
+ * "child other experts", "child sum" or "child stopped" it is the job: an engine, a step of which cannot end. */
 #include "kernels/cuda/cuda.h"
+#include "kernels/cuda/persistent_any.h"
 #include "rank/watch/watch.h"
 #include "tests/gpu/side.h"
 #include "tests/support/cases.h"
@@ -13,14 +14,18 @@
 #include <signal.h>
 #include <unistd.h>
 
-#define MODEL                                                                                                   \
-    "{\"model_type\":\"llama\",\"vocab_size\":512,\"hidden_size\":512,\"intermediate_size\":1024,\"num_hidden_" \
-    "layers\":"                                                                                                 \
-    "3,\"num_attention_heads\":8,\"num_key_value_heads\":2,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\"}"
+#define MODEL(family, rest)                                                                                          \
+    "{\"model_type\":\"" family "\",\"vocab_size\":512,\"hidden_size\":512,\"intermediate_size\":1024,\"num_hidden_" \
+    "layers\":"                                                                                                      \
+    "3,\"num_attention_heads\":8,\"num_key_value_heads\":2,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\"" rest  \
+    "}"
+#define DENSE   MODEL("llama", "")
+#define MIXTURE MODEL("mixtral", ",\"num_local_experts\":4,\"num_experts_per_tok\":2")
 
 /* ---- the job ---- */
 
-static void open_child(struct side *s, struct world *w, enum step_choice step, double step_timeout, int n_seqs)
+static void open_child(struct side *s, struct world *w, const char *model, enum step_choice step, double step_timeout,
+                       int n_seqs)
 {
     struct err e = {0};
     struct model_config m = {0};
@@ -29,7 +34,7 @@ static void open_child(struct side *s, struct world *w, enum step_choice step, d
     setup.dummy = 1;
     setup.step_timeout = step_timeout;
     if (w->rank == 0)
-        (void)model_config_parse(&m, MODEL, strlen(MODEL), "config", &e);
+        (void)model_config_parse(&m, model, strlen(model), "config", &e);
     fatal_agree(w, &e);
     side_open(s, w, &m, &c, &setup);
 }
@@ -54,23 +59,25 @@ static int child(const char *kind, int argc, char **argv)
     if (world_open(&w, &argc, &argv, &e) != 0)
         fatal(&e);
     bool sum = strcmp(kind, "sum") == 0, wide = strcmp(kind, "wide") == 0;
+    bool own = wide || strcmp(kind, "own") == 0 || strcmp(kind, "own experts") == 0;
     int n_seqs = wide ? 12 : 1; /* more than the narrow kernel takes */
-    open_child(&s, &w, sum ? STEP_SEPARATE : STEP_PERSISTENT, strcmp(kind, "stopped") == 0 ? 4 : 0, n_seqs);
+    open_child(&s, &w, strstr(kind, "experts") != NULL ? MIXTURE : DENSE, sum ? STEP_SEPARATE : STEP_PERSISTENT,
+               strcmp(kind, "stopped") == 0 ? 4 : 0, n_seqs);
     if (sum)
         cuda_peer_patience(&s.instance.q, 20000000);
     else if (strcmp(kind, "stopped") != 0)
-        cuda_persistent_patience(&s.instance.q, 20000000, 60000000); /* some 7 s each, not minutes */
+        cuda_any_patience(&s.instance.q, 20000000, 60000000); /* some 7 s each, not minutes */
     for (int seq = 0; seq < n_seqs; seq++)
         side_feed(&s, seq, token, 3, 3, 0, false);
     side_run(&s);
     for (int seq = 0; seq < n_seqs; seq++)
         side_feed(&s, seq, token + 3, 1, 3, 1, true);
-    if (strcmp(kind, "own") == 0 || wide)
+    if (own)
         lose_step(&s);
     observers_tell(&s.instance.engine.observers, next_step, RANK_WORKS, 7);
     if (strcmp(kind, "stopped") == 0 && w.rank == 1)
         (void)raise(SIGSTOP);
-    if ((sum || strcmp(kind, "other") == 0) && w.rank == 1)
+    if ((sum || strstr(kind, "other") != NULL) && w.rank == 1)
         for (;;) /* never comes to its step; ended from outside */
             (void)pause();
     struct step_result result;
@@ -198,8 +205,11 @@ int main(int argc, char **argv)
         return child(argv[2], argc, argv);
     check_own("own");
     check_own("wide");
+    check_own("own experts");
     if (most > 1) {
         check_other("other", "persistent step", "decode step waited in vain for the data of rank 1's GPU");
+        check_other("other experts", "persistent step of experts",
+                    "decode step waited in vain for the data of rank 1's GPU");
         check_other("sum", "sum over peer memory", "a sum over the ranks waited in vain for the data of rank 1's GPU");
         check_stopped();
         check_nccl();

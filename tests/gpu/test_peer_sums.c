@@ -303,7 +303,7 @@ int main(int argc, char **argv)
         fatal(&e);
     (void)device_open(&ops, &q, DEVICE_CUDA, DTYPE_BF16, 1, &w, &e);
     fatal_agree(&w, &e);
-    (void)comm_open(&comm, &w, ops, &q, 0, &e);
+    (void)comm_open(&comm, &w, ops, &q, &e);
     fatal_agree(&w, &e);
     tap_all(w.n_ranks == 1 || strcmp(comm.ops->name, "peer") == 0, comm.ops->name,
             "sums over peer memory on %d cuda ranks", w.n_ranks);

@@ -10,16 +10,19 @@
 #define MAX_LEN 1104
 #define N_STEPS 2 /* of each batch size */
 
+#define NARROW_MOST 8 /* sequences, of all kernels but the wide one */
+
 static const int prompt_length[N_SEQS] = {5, 300, 1, 1040, 17, 130, 33, 600, 2, 64, 16, 257, 90, 1023, 31, 700};
 
-/* A model to test. Those of bf16 with RMSNorm whose columns are multiples of 64 on 1 and 2 ranks have the wide kernel,
- * up to 16 sequences. */
+/* A model to test. Dense ones of bf16 with RMSNorm whose columns are multiples of 64 on 1 and 2 ranks have the wide
+ * kernel, up to 16 sequences; others the narrow one or that of experts, up to 8. */
 struct subject {
     const char *name, *json;
-    bool wide;
+    int least;                /* sequences that a step takes on 1 and 2 ranks: 16, or at least so many */
     const char *quantization; /* as bench has it; NULL: none */
     bool whole;               /* ranks hold whole experts */
-    int choices;              /* rows of a hundred in which a router may choose otherwise */
+    int choices; /* rows of a hundred in which a router may choose otherwise, or codes of keys and values do */
+    bool kv_fp8; /* keys and values are codes */
 };
 
 static const struct subject models[] = {
@@ -27,80 +30,86 @@ static const struct subject models[] = {
      "{\"model_type\":\"llama\",\"vocab_size\":1003,\"hidden_size\":1024,\"intermediate_size\":2816,\"num_hidden_"
      "layers\":3,"
      "\"num_attention_heads\":8,\"num_key_value_heads\":2,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\"}",
-     true, NULL, false, 0},
+     16, NULL, false, 0, false},
     {"llama, 12/3 heads of 64, float16",
      "{\"model_type\":\"llama\",\"vocab_size\":512,\"hidden_size\":768,\"intermediate_size\":2048,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":12,\"num_key_value_heads\":3,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"float16\"}",
-     false, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"llama, wide, 64/8 heads of 128",
      "{\"model_type\":\"llama\",\"vocab_size\":32000,\"hidden_size\":8192,\"intermediate_size\":9152,\"num_hidden_"
      "layers\":1,"
      "\"num_attention_heads\":64,\"num_key_value_heads\":8,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\"}",
-     true, NULL, false, 0},
+     16, NULL, false, 0, false},
     {"llama, 4/2 heads of 256, 22016 columns",
      "{\"model_type\":\"llama\",\"vocab_size\":700,\"hidden_size\":1024,\"intermediate_size\":22016,\"num_hidden_"
      "layers\":1,"
      "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":256,\"torch_dtype\":\"bfloat16\"}",
-     true, NULL, false, 0},
+     16, NULL, false, 0, false},
     {"llama, hidden 1000, 28672 columns",
      "{\"model_type\":\"llama\",\"vocab_size\":700,\"hidden_size\":1000,\"intermediate_size\":28672,\"num_hidden_"
      "layers\":1,"
      "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"head_dim\":64,\"torch_dtype\":\"float16\"}",
-     false, NULL, false, 0},
+     2, NULL, false, 0, false},
     {"mistral, window of 100",
      "{\"model_type\":\"mistral\",\"vocab_size\":777,\"hidden_size\":1024,\"intermediate_size\":1800,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"sliding_window\":100,\"torch_dtype\":\"bfloat16\"}",
-     false, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"qwen2, 14/2 heads of 64, biases, tied head",
      "{\"model_type\":\"qwen2\",\"vocab_size\":2000,\"hidden_size\":896,\"intermediate_size\":4864,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":14,\"num_key_value_heads\":2,\"tie_word_embeddings\":true,\"torch_dtype\":\"bfloat16\"}",
-     true, NULL, false, 0},
+     16, NULL, false, 0, false},
     {"qwen3, norms of heads",
      "{\"model_type\":\"qwen3\",\"vocab_size\":900,\"hidden_size\":1024,\"intermediate_size\":1536,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,\"torch_dtype\":\"float16\"}",
-     false, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"qwen3, norms of heads, bfloat16",
      "{\"model_type\":\"qwen3\",\"vocab_size\":900,\"hidden_size\":2048,\"intermediate_size\":6144,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,\"torch_dtype\":\"bfloat16\"}",
-     true, NULL, false, 0},
+     16, NULL, false, 0, false},
     {"gptj, heads of 256",
      "{\"model_type\":\"gptj\",\"vocab_size\":1200,\"n_positions\":2048,\"n_embd\":1024,\"n_layer\":3,\"n_head\":4,"
      "\"rotary_dim\":64,\"tie_word_embeddings\":false,\"torch_dtype\":\"float16\"}",
-     false, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"gpt_neox, parallel residual, two norms",
      "{\"model_type\":\"gpt_neox\",\"vocab_size\":1000,\"hidden_size\":512,\"intermediate_size\":2048,\"num_hidden_"
      "layers\":3,"
      "\"num_attention_heads\":8,\"rotary_pct\":0.25,\"use_parallel_residual\":true,\"torch_dtype\":\"float16\"}",
-     false, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"gpt_neox, sequential residual",
      "{\"model_type\":\"gpt_neox\",\"vocab_size\":1000,\"hidden_size\":512,\"intermediate_size\":2048,\"num_hidden_"
      "layers\":2,"
      "\"num_attention_heads\":4,\"rotary_pct\":0.5,\"use_parallel_residual\":false,\"torch_dtype\":\"bfloat16\"}",
-     false, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"opt, learned positions, biases everywhere",
      "{\"model_type\":\"opt\",\"vocab_size\":1500,\"hidden_size\":768,\"ffn_dim\":3072,\"num_hidden_layers\":3,"
      "\"num_attention_heads\":12,\"max_position_embeddings\":2048,\"word_embed_proj_dim\":768,\"torch_dtype\":"
      "\"float16\"}",
-     false, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"opt, hidden 5120",
      "{\"model_type\":\"opt\",\"vocab_size\":600,\"hidden_size\":5120,\"ffn_dim\":4096,\"num_hidden_layers\":1,"
      "\"num_attention_heads\":40,\"max_position_embeddings\":2048,\"word_embed_proj_dim\":5120,\"torch_dtype\":"
      "\"float16\"}",
-     false, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"gpt2, vocabulary of 50257",
      "{\"model_type\":\"gpt2\",\"vocab_size\":50257,\"n_positions\":2048,\"n_embd\":768,\"n_layer\":2,\"n_head\":12,"
      "\"torch_dtype\":\"float16\"}",
-     false, NULL, false, 0},
+     8, NULL, false, 0, false},
 };
 
 #define MOE(family, rest)                                                                                              \
     "{\"model_type\":\"" family "\",\"torch_dtype\":\"bfloat16\",\"num_attention_heads\":8,\"num_key_value_heads\":2," \
     "\"norm_topk_prob\":true," rest "}"
+
+/* Both families' names of an expert's columns and of the number of experts. */
+#define CODED_MOE(family, hidden, ffn, experts, chosen)                                                         \
+    MOE(family, "\"vocab_size\":900,\"hidden_size\":" hidden ",\"intermediate_size\":" ffn                      \
+                ",\"moe_intermediate_size\":" ffn ",\"num_experts\":" experts ",\"num_local_experts\":" experts \
+                ",\"num_experts_per_tok\":" chosen ",\"num_hidden_layers\":2,\"head_dim\":64")
 
 /* Mixtures of experts. A router chooses otherwise out of another rounding of its input, where experts are nearly alike;
  * what follows differs then, and rightly. Where all experts are chosen none may, nor where those that are nearly left
@@ -109,40 +118,61 @@ static const struct subject mixtures[] = {
     {"qwen3_moe, all of 6 experts, bfloat16",
      MOE("qwen3_moe", "\"vocab_size\":900,\"hidden_size\":512,\"moe_intermediate_size\":768,\"num_experts\":6,\"num_"
                       "experts_per_tok\":6,\"num_hidden_layers\":3,\"head_dim\":64"),
-     false, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"mixtral, 2 of 4 experts, bfloat16",
      MOE("mixtral", "\"vocab_size\":700,\"hidden_size\":1024,\"intermediate_size\":1536,\"num_local_experts\":4,\"num_"
                     "experts_per_tok\":2,\"num_hidden_layers\":2"),
-     false, NULL, false, 10},
+     8, NULL, false, 10, false},
     {"qwen3_moe, 8 of 128 experts, bfloat16",
      MOE("qwen3_moe", "\"vocab_size\":1500,\"hidden_size\":2048,\"moe_intermediate_size\":768,\"num_experts\":128,"
                       "\"num_experts_per_tok\":8,\"num_hidden_layers\":2,\"head_dim\":128"),
-     false, NULL, false, 30},
+     8, NULL, false, 30, false},
     {"qwen3_moe, 32 of 40 experts, bfloat16",
      MOE("qwen3_moe", "\"vocab_size\":700,\"hidden_size\":1024,\"moe_intermediate_size\":128,\"num_experts\":40,"
                       "\"num_experts_per_tok\":32,\"num_hidden_layers\":2,\"head_dim\":64"),
-     false, NULL, false, 0},
+     8, NULL, false, 0, false},
     {"qwen3_moe, 32 of 41 whole experts, bfloat16",
      MOE("qwen3_moe", "\"vocab_size\":700,\"hidden_size\":1024,\"moe_intermediate_size\":192,\"num_experts\":41,"
                       "\"num_experts_per_tok\":32,\"num_hidden_layers\":2,\"head_dim\":64"),
-     false, NULL, true, 0},
+     8, NULL, true, 0, false},
     {"gpt_oss, all of 4 experts, sinks, windows of 100",
      MOE("gpt_oss", "\"vocab_size\":801,\"hidden_size\":1088,\"intermediate_size\":640,\"num_local_experts\":4,\"num_"
                     "experts_per_tok\":4,\"num_hidden_layers\":4,\"head_dim\":64,\"sliding_window\":100"),
-     false, NULL, false, 0},
+     8, NULL, false, 0, false},
+    {"qwen2_moe, all of 5 experts, gated shared, second layer dense",
+     MOE("qwen2_moe",
+         "\"vocab_size\":801,\"hidden_size\":1024,\"intermediate_size\":1664,\"moe_intermediate_size\":256,"
+         "\"shared_expert_intermediate_size\":1152,\"num_experts\":5,\"num_experts_per_tok\":5,\"num_hidden_"
+         "layers\":3,\"mlp_only_layers\":[1],\"head_dim\":64"),
+     8, NULL, false, 0, false},
     {"gpt_oss, 4 of 32 experts, sinks",
      MOE("gpt_oss", "\"vocab_size\":1001,\"hidden_size\":2880,\"intermediate_size\":2880,\"num_local_experts\":32,"
                     "\"num_experts_per_tok\":4,\"num_hidden_layers\":2,\"head_dim\":64"),
-     false, NULL, false, 30},
+     6, NULL, false, 30, false},
     {"gpt_oss, 32 of 40 whole experts, sinks",
      MOE("gpt_oss", "\"vocab_size\":501,\"hidden_size\":1024,\"intermediate_size\":192,\"num_local_experts\":40,"
                     "\"num_experts_per_tok\":32,\"num_hidden_layers\":2,\"head_dim\":64"),
-     false, NULL, true, 0},
+     8, NULL, true, 0, false},
+    {"qwen3_moe, all of 6 experts, coded, FP8 in blocks", CODED_MOE("qwen3_moe", "512", "1024", "6", "6"), 8,
+     "fp8-block", false, 0, false},
+    {"qwen3_moe, 8 of 128 experts, coded, FP8 in blocks", CODED_MOE("qwen3_moe", "2048", "768", "128", "8"), 8,
+     "fp8-block", false, 30, false},
+    {"qwen3_moe, all of 4 experts, coded, FP8, a scale a row", CODED_MOE("qwen3_moe", "4096", "2304", "4", "4"), 7,
+     "fp8", false, 0, false},
+    {"qwen3_moe, all of 6 experts, coded, MXFP4", CODED_MOE("qwen3_moe", "512", "1024", "6", "6"), 8, "mxfp4", false, 0,
+     false},
+    {"qwen3_moe, 4 of 32 experts, coded, MXFP4 in two steps", CODED_MOE("qwen3_moe", "4608", "4160", "32", "4"), 4,
+     "mxfp4", false, 30, false},
+    {"gpt_oss, all of 4 experts, coded, MXFP4, 2880 columns", CODED_MOE("gpt_oss", "2880", "2880", "4", "4"), 5,
+     "mxfp4", false, 0, false},
+    {"gpt_oss, 4 of 32 experts, coded, MXFP4, whole ones", CODED_MOE("gpt_oss", "2880", "2880", "32", "4"), 5, "mxfp4",
+     true, 30, false},
 };
 
 /* Rows that were compared, and those of which a router seems to have chosen otherwise. */
 struct tally {
     int rows, others, allowed; /* allowed: of a hundred */
+    bool codes;                /* not a router chose, but keys and values became the next code */
 };
 
 #define ANOTHER_CHOICE 1.0 /* relative error that another expert of many makes at most */
@@ -154,24 +184,41 @@ struct tally {
 
 /* Models whose weights are codes. */
 static const struct subject coded_models[] = {
-    {"llama, bfloat16, FP8, a scale a row", CODED("llama", "1024", "4864", "8", "bfloat16"), false, "fp8", false, 0},
-    {"llama, bfloat16, FP8 in blocks", CODED("llama", "2048", "6144", "16", "bfloat16"), false, "fp8-block", false, 0},
-    {"llama, float16, FP8 in blocks", CODED("llama", "1024", "3072", "8", "float16"), false, "fp8-block", false, 0},
-    {"llama, bfloat16, INT8", CODED("llama", "2048", "6144", "16", "bfloat16"), false, "int8", false, 0},
-    {"llama, float16, INT8", CODED("llama", "1024", "4864", "8", "float16"), false, "int8", false, 0},
-    {"llama, bfloat16, INT4", CODED("llama", "2048", "6144", "16", "bfloat16"), false, "int4", false, 0},
-    {"llama, float16, INT4", CODED("llama", "4096", "14336", "32", "float16"), false, "int4", false, 0},
-    {"llama, bfloat16, INT4 with zeros", CODED("llama", "4096", "8192", "32", "bfloat16"), false, "int4-zeros", false,
-     0},
-    {"llama, float16, INT4 with zeros", CODED("llama", "4096", "8192", "32", "float16"), false, "int4-zeros", false, 0},
+    {"llama, bfloat16, FP8, a scale a row", CODED("llama", "1024", "4864", "8", "bfloat16"), 8, "fp8", false, 0, false},
+    {"llama, bfloat16, FP8 in blocks", CODED("llama", "2048", "6144", "16", "bfloat16"), 8, "fp8-block", false, 0,
+     false},
+    {"llama, float16, FP8 in blocks", CODED("llama", "1024", "3072", "8", "float16"), 8, "fp8-block", false, 0, false},
+    {"llama, bfloat16, INT8", CODED("llama", "2048", "6144", "16", "bfloat16"), 8, "int8", false, 0, false},
+    {"llama, float16, INT8", CODED("llama", "1024", "4864", "8", "float16"), 8, "int8", false, 0, false},
+    {"llama, bfloat16, INT4", CODED("llama", "2048", "6144", "16", "bfloat16"), 8, "int4", false, 0, false},
+    {"llama, float16, INT4", CODED("llama", "4096", "14336", "32", "float16"), 4, "int4", false, 0, false},
+    {"llama, bfloat16, INT4 with zeros", CODED("llama", "4096", "8192", "32", "bfloat16"), 8, "int4-zeros", false, 0,
+     false},
+    {"llama, float16, INT4 with zeros", CODED("llama", "4096", "8192", "32", "float16"), 8, "int4-zeros", false, 0,
+     false},
     {"gpt_neox, INT4, sequential",
      "{\"model_type\":\"gpt_neox\",\"vocab_size\":1000,\"hidden_size\":5120,\"intermediate_size\":4096,\"num_hidden_"
      "layers\":1,"
      "\"num_attention_heads\":40,\"use_parallel_residual\":false,\"torch_dtype\":\"bfloat16\"}",
-     false, "int4", false, 0},
+     8, "int4", false, 0, false},
 };
 
-/* Scales and zeros that differ from group to group: noise has one for all. */
+/* Models that keep keys and values as codes. */
+static const struct subject kv_models[] = {
+    {"llama, bfloat16, keys and values in FP8", CODED("llama", "1024", "4096", "8", "bfloat16"), 16, NULL, false, 20,
+     true},
+    {"llama, float16, keys and values in FP8, heads of 64", CODED("llama", "1024", "4096", "16", "float16"), 8, NULL,
+     false, 20, true},
+    {"llama, bfloat16, FP8, keys and values in FP8", CODED("llama", "2048", "6144", "16", "bfloat16"), 8, "fp8", false,
+     20, true},
+    {"mistral, window of 100, keys and values in FP8",
+     "{\"model_type\":\"mistral\",\"vocab_size\":777,\"hidden_size\":1024,\"intermediate_size\":1800,\"num_hidden_"
+     "layers\":2,"
+     "\"num_attention_heads\":8,\"num_key_value_heads\":4,\"sliding_window\":100,\"torch_dtype\":\"bfloat16\"}",
+     8, NULL, false, 20, true},
+};
+
+/* Scales and zeros that differ from group to group: noise has one for all. Exponents differ by up to 2. */
 static void vary_groups(struct side *s, const struct weight *w, uint32_t seed)
 {
     size_t at = code_scales_at(&w->form, w->rows, w->cols), bytes = code_bytes(&w->form, w->rows, w->cols) - at;
@@ -182,7 +229,10 @@ static void vary_groups(struct side *s, const struct weight *w, uint32_t seed)
     s->instance.ops->wait(&s->instance.q);
     for (int i = 0; i < n; i++) {
         seed = seed * 1664525u + 1013904223u;
-        ((float *)data)[i] *= 0.75f + (float)(seed >> 8) / (1 << 25);
+        if (w->form.scale == SCALE_E8M0)
+            data[i] = (unsigned char)(data[i] + (seed >> 8) % 3);
+        else
+            ((float *)data)[i] *= 0.75f + (float)(seed >> 8) / (1 << 25);
         if (w->form.zeros)
             data[zeros + (size_t)i] = (unsigned char)(5 + (seed >> 8) % 7);
     }
@@ -198,9 +248,21 @@ static void vary_groups(struct side *s, const struct weight *w, uint32_t seed)
 /* Weights of which every rank has a part: dummies' are alike on all ranks. Biases that are the same on all ranks. */
 static bool is_sliced(enum weight_id id)
 {
-    static const enum weight_id ids[] = {WEIGHT_EMBED,   WEIGHT_HEAD,       WEIGHT_QKV,         WEIGHT_QKV_BIAS,
-                                         WEIGHT_OUT,     WEIGHT_SINKS,      WEIGHT_MLP_IN,      WEIGHT_MLP_IN_BIAS,
-                                         WEIGHT_MLP_OUT, WEIGHT_EXPERTS_IN, WEIGHT_EXPERTS_OUT, WEIGHT_EXPERTS_IN_BIAS};
+    static const enum weight_id ids[] = {WEIGHT_EMBED,
+                                         WEIGHT_HEAD,
+                                         WEIGHT_QKV,
+                                         WEIGHT_QKV_BIAS,
+                                         WEIGHT_OUT,
+                                         WEIGHT_SINKS,
+                                         WEIGHT_MLP_IN,
+                                         WEIGHT_MLP_IN_BIAS,
+                                         WEIGHT_MLP_OUT,
+                                         WEIGHT_EXPERTS_IN,
+                                         WEIGHT_EXPERTS_OUT,
+                                         WEIGHT_EXPERTS_IN_BIAS,
+                                         WEIGHT_EXPERTS_OUT_BIAS,
+                                         WEIGHT_SHARED_IN,
+                                         WEIGHT_SHARED_OUT};
     for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++)
         if (ids[i] == id)
             return true;
@@ -245,9 +307,12 @@ static void open_dummy(struct side *s, struct world *w, const struct subject *wh
     if (w->rank == 0 && model_config_parse(&m, what->json, strlen(what->json), "config", &e) == 0)
         (void)((what->quantization == NULL || quantization_choose(&m.quantization, what->quantization, &e) == 0) &&
                what->whole && model_hold_whole_experts(&m, &e));
+    m.kv_fp8 = what->kv_fp8;
     fatal_agree(w, &e);
     side_open(s, w, &m, &c, &setup);
     vary_weights(s, w->rank);
+    if (what->kv_fp8)
+        side_vary_kv_scales(s);
 }
 
 /* The next n tokens of a sequence join the plan. */
@@ -270,34 +335,13 @@ static void prefill(struct side *s)
         }
 }
 
-#define SPREAD 8 /* of an element's error, in those of its row: rounding does not go so far, a wrong element does */
-
-/* Relative error of a row, or of its worst element in a SPREADth, if that is more; infinite if anything is not a number
- * or the row is zeros. */
-static double row_difference(const struct side *a, const struct side *b, int row)
-{
-    size_t vocab = (size_t)a->instance.network.config.vocab;
-    double error = 0, norm = 0, most = 0;
-    for (size_t i = 0; i < vocab; i++) {
-        double x = a->logits[(size_t)row * vocab + i], y = b->logits[(size_t)row * vocab + i];
-        if (!isfinite(x) || !isfinite(y))
-            return INFINITY;
-        error += (x - y) * (x - y);
-        norm += x * x;
-        most = fmax(most, fabs(x - y));
-    }
-    if (!(norm > 0)) /* nobody wrote it */
-        return INFINITY;
-    return fmax(sqrt(error / norm), most / sqrt(norm / (double)vocab) / SPREAD);
-}
-
 /* The worst row's. Rows that are further off than `most` may be another choice. */
 static double difference(const struct side *a, const struct side *b, int n_rows, double most, struct tally *t)
 {
     double worst = 0;
     for (int row = 0; row < n_rows; row++) {
-        double d = row_difference(a, b, row);
-        bool other = t->allowed > 0 && d > most && d <= ANOTHER_CHOICE;
+        double d = side_difference(a, b, row);
+        bool other = t->allowed > 0 && d > most && d <= (t->codes ? SIDE_CODES * most : ANOTHER_CHOICE);
         t->rows++;
         t->others += other;
         worst = fmax(worst, other ? 0 : d);
@@ -376,10 +420,10 @@ static void *inside(const struct fenced *f)
 }
 
 /* Keys or values of a layer on this rank, as they are. */
-static uint16_t *read_cache(struct side *s, const void *cache, size_t n)
+static unsigned char *read_cache(struct side *s, const void *cache, size_t bytes)
 {
-    uint16_t *copy = malloc(n * sizeof *copy + 1);
-    s->instance.ops->download(&s->instance.q, copy, cache, n * sizeof *copy);
+    unsigned char *copy = malloc(bytes + 1);
+    s->instance.ops->download(&s->instance.q, copy, cache, bytes);
     s->instance.ops->wait(&s->instance.q);
     return copy;
 }
@@ -392,23 +436,25 @@ static size_t cache_elements(const struct side *s, int layer)
 }
 
 /* All caches of the rank: [2 n_layers]. */
-static uint16_t **read_caches(struct side *s)
+static unsigned char **read_caches(struct side *s)
 {
     const struct network *n = &s->instance.network;
-    uint16_t **copy = calloc(2 * (size_t)n->config.n_layers, sizeof *copy);
+    unsigned char **copy = calloc(2 * (size_t)n->config.n_layers, sizeof *copy);
     for (int i = 0; i < 2 * n->config.n_layers; i++)
-        copy[i] = read_cache(s, i % 2 == 0 ? n->k_cache[i / 2] : n->v_cache[i / 2], cache_elements(s, i / 2));
+        copy[i] = read_cache(s, i % 2 == 0 ? n->k_cache[i / 2] : n->v_cache[i / 2],
+                             cache_elements(s, i / 2) * side_element_bytes(s));
     return copy;
 }
 
 /* Counts wrong elements of a layer's cache after a step of these sequences, each at its next position: changed elements
  * elsewhere, and unwritten elements there. */
-static size_t wrong_in_cache(const struct side *s, int layer, const uint16_t *was, const uint16_t *is, const int *seq,
-                             int n)
+static size_t wrong_in_cache(const struct side *s, int layer, const unsigned char *was, const unsigned char *is,
+                             const int *seq, int n)
 {
+    static const unsigned char poison[2] = {SIDE_POISON, SIDE_POISON};
     struct heads h = network_heads(&s->instance.network, layer);
     enum kv_kind kind = network_kv_kind(&s->instance.network, layer);
-    size_t row = (size_t)h.head_dim, all = cache_elements(s, layer), wrong = 0;
+    size_t row = (size_t)h.head_dim, all = cache_elements(s, layer), size = side_element_bytes(s), wrong = 0;
     char *mine = calloc(all / row + 1, 1);
     for (int i = 0; i < n; i++)
         for (int kv = 0; kv < h.n_kv_heads; kv++) {
@@ -416,14 +462,15 @@ static size_t wrong_in_cache(const struct side *s, int layer, const uint16_t *wa
             mine[(size_t)(block * h.n_kv_heads + kv) * KV_BLOCK_TOKENS + (size_t)(pos % KV_BLOCK_TOKENS)] = 1;
         }
     for (size_t i = 0; i < all; i++)
-        wrong += mine[i / row] ? is[i] == SIDE_POISON : is[i] != was[i];
+        wrong +=
+            mine[i / row] ? memcmp(is + i * size, poison, size) == 0 : memcmp(is + i * size, was + i * size, size) != 0;
     free(mine);
     return wrong;
 }
 
-static size_t wrong_in_caches(struct side *s, uint16_t **was, const int *seq, int n)
+static size_t wrong_in_caches(struct side *s, unsigned char **was, const int *seq, int n)
 {
-    uint16_t **is = read_caches(s);
+    unsigned char **is = read_caches(s);
     size_t wrong = 0;
     for (int i = 0; i < 2 * s->instance.network.config.n_layers; i++) {
         wrong += wrong_in_cache(s, i / 2, was[i], is[i], seq, n);
@@ -498,7 +545,7 @@ static void check_memory(struct side *s, const char *name, int n)
     char reason[160];
     int n_ranks = s->instance.engine.world->n_ranks;
     make_alone(s, &x, n);
-    uint16_t **was = read_caches(s);
+    unsigned char **was = read_caches(s);
     run_alone(s, &x, n);
     size_t in_cache = wrong_in_caches(s, was, x.seq, n), n_logits = x.logits.bytes / 2, unwritten = 0;
     uint16_t *logits = malloc(x.logits.bytes + 1);
@@ -550,8 +597,10 @@ static void check_both(struct world *w, const struct subject *what, struct tally
     prefill(&a);
     prefill(&b);
     int has = b.instance.engine.persistent.max_tokens;
+    bool wide = what->least == PERSISTENT_MAX_TOKENS;
     if (w->n_ranks <= 2)
-        tap_all(what->wide == (has == PERSISTENT_MAX_TOKENS), "the other kernel", "%s: up to %d sequences", name, has);
+        tap_all(has >= what->least && (wide || has <= NARROW_MOST), wide ? "not the wide kernel" : "other numbers",
+                "%s: up to %d sequences", name, has);
     for (int n = 1; n <= has && n <= most; n++) {
         check_size(&a, &b, name, n, "", t);
         check_memory(&b, name, n);
@@ -563,7 +612,7 @@ static void check_both(struct world *w, const struct subject *what, struct tally
 
 static void check_subject(struct world *w, const struct subject *what, int most)
 {
-    struct tally t = {.allowed = what->choices};
+    struct tally t = {.allowed = what->choices, .codes = what->kv_fp8};
     char reason[100];
     check_both(w, what, &t, most);
     snprintf(reason, sizeof reason, "%d of %d, allowed %d %%", t.others, t.rows, t.allowed);
@@ -588,6 +637,7 @@ int main(int argc, char **argv)
         fatal(&e);
     check_all(&w, models, sizeof models / sizeof models[0], part, most);
     check_all(&w, coded_models, sizeof coded_models / sizeof coded_models[0], part, most);
+    check_all(&w, kv_models, sizeof kv_models / sizeof kv_models[0], part, most);
     check_all(&w, mixtures, sizeof mixtures / sizeof mixtures[0], part, most);
     int status = tap_done();
     world_close(&w);

@@ -96,9 +96,22 @@ static void expect_attention(double *want, const struct setup *s, int t, int h)
         sum += exp(score[i] - max);
     for (int d = 0; d < k->head_dim; d++)
         want[d] = 0;
-    for (int i = 0; i <= pos; i++)
+    for (int i = 0; i <= pos; i++) {
+        const float *value = s->v_cache.data + cache_at(s, s->slot[t], i, kv);
+        double share = exp(score[i] - max) / sum;
         for (int d = 0; d < k->head_dim; d++)
-            want[d] += exp(score[i] - max) / sum * s->v_cache.data[cache_at(s, s->slot[t], i, kv) + d];
+            want[d] += share * value[d];
+    }
+}
+
+/* All outputs by the formula; the caller frees. */
+static double *expect_all(const struct setup *s)
+{
+    double *want = zeroed(s->out.n, sizeof *want);
+    for (int t = 0; t < s->batch.n_tokens; t++)
+        for (int h = 0; h < s->heads.n_heads; h++)
+            expect_attention(want + ((size_t)t * s->heads.n_heads + h) * s->heads.head_dim, s, t, h);
+    return want;
 }
 
 /* Fill the positions that the sequences have; the rest of the cache stays NaN, so a key too many shows. */
@@ -112,21 +125,16 @@ static void fill_cache(struct setup *s, const int *len)
             }
 }
 
-/* The batch as it is, against the formula. */
-static void compare_attention(struct setup *s)
+/* The batch as it is, against the formula's outputs. */
+static void compare_attention(struct setup *s, const double *want)
 {
-    struct heads heads = s->heads;
+    const struct heads heads = s->heads;
     struct queue q = test_queue(2);
     ops->attention(&q, s->out.data, s->qkv.data, s->k_cache.data, s->v_cache.data, &s->heads, &s->batch);
-    double *want = zeroed(s->out.n, sizeof *want);
-    for (int t = 0; t < s->batch.n_tokens; t++)
-        for (int h = 0; h < heads.n_heads; h++)
-            expect_attention(want + ((size_t)t * heads.n_heads + h) * heads.head_dim, s, t, h);
     char what[120];
     snprintf(what, sizeof what, "attention heads %d/%d dim %d window %d, %d of %d tokens known to be alone",
              heads.n_heads, heads.n_kv_heads, heads.head_dim, heads.window, s->batch.n_alone, s->batch.n_tokens);
     close_enough(what, s->out.data, want, s->out.n, 5e-6, 5e-6);
-    free(want);
 }
 
 static void check_attention(struct heads heads, const int *len, const int *n_new)
@@ -136,7 +144,9 @@ static void check_attention(struct heads heads, const int *len, const int *n_new
     struct setup s;
     setup_open(&s, heads, len, n_new);
     fill_cache(&s, len);
-    compare_attention(&s);
+    double *want = expect_all(&s);
+    compare_attention(&s, want);
+    free(want);
     setup_close(&s);
 }
 
@@ -196,13 +206,136 @@ static void test_attention_many(void **unused)
             heads.cap = i % 3 == 0 ? 1.5f : 0;
             setup_sized(&s, heads, MANY_SLOTS, MANY_BLOCKS, len, n_new[mixed]);
             fill_cache(&s, len);
-            compare_attention(&s);
+            double *want = expect_all(&s);
+            compare_attention(&s, want);
             s.batch.n_alone = 5;
-            compare_attention(&s);
+            compare_attention(&s, want);
             s.batch.n_alone = mixed ? n_alone : s.batch.n_tokens;
-            compare_attention(&s);
+            compare_attention(&s, want);
+            free(want);
             setup_close(&s);
         }
+}
+
+/* Sequences [begin, end) begin with the blocks that the first of them has. */
+static void share_blocks(struct setup *s, int begin, int end, int n_blocks)
+{
+    for (int slot = begin + 1; slot < end; slot++)
+        memcpy(s->table + slot * s->batch.blocks_per_slot, s->table + begin * s->batch.blocks_per_slot,
+               (size_t)n_blocks * sizeof *s->table);
+}
+
+static void expect_group(const struct prefixes *p, int g, int first_token, int n_members, int n_blocks)
+{
+    const struct prefix_group *group = &p->group[g];
+    assert_int_equal(group->n_members, n_members);
+    assert_int_equal(group->n_blocks, n_blocks);
+    for (int i = 0; i < n_members; i++) {
+        int t = p->member[group->first + i];
+        assert_int_equal(t, first_token + i);
+        assert_int_equal(p->place[t], group->first + i);
+        assert_int_equal(p->group_of[t], g);
+    }
+}
+
+/* Groups as find_prefixes's comment says, on any device those of the CPU. */
+static void check_prefixes(const struct setup *s, struct prefixes *p)
+{
+    struct prefixes expected;
+    struct queue q = test_queue(2);
+    ops->find_prefixes(&q, p, &s->batch);
+    ops_cpu.find_prefixes(&q, &expected, &s->batch);
+    assert_memory_equal(p, &expected, sizeof expected);
+}
+
+/* Single tokens of sequences that begin with the same blocks: two groups, with whole blocks of their own behind them or
+ * a few keys, and between them and behind them tokens that share nothing, or too little. */
+static void test_attention_shared(void **unused)
+{
+    (void)unused;
+    static const float sinks[20] = {0.5f, -3, 2, 0, 80, 1, -200, 5, 3, 3, 3, 1, -1, 0, 6, 2, 2, 9, 2, 1};
+    static const float slopes[4] = {0.004f, 0.03f, 0.015f, 0.0078125f};
+    const struct heads shapes[] = {{8, 2, 128, 0, 0, 4, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {3, 2, 64, 3, 1, 2, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {20, 1, 64, 0, 0, 20, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {4, 4, 128, 0, 0, 1, 0, 600, NULL, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {4, 4, 128, 0, 0, 1, 0, 0, slopes, NULL, DTYPE_F32, 0, 0, NULL},
+                                   {2, 1, 80, 0, 0, 2, 0, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL}};
+    int len[MANY_SLOTS], n_new[MANY_SLOTS];
+    for (int i = 0; i < MANY_SLOTS; i++) {
+        len[i] = i < 9 ? 273 + i * 40 : i < 11 ? 5 + i : i < 18 ? 993 + i * 5 : i < 21 ? 700 : 300 + i;
+        n_new[i] = i < MANY_SLOTS - 1 ? 1 : 30; /* the last one is not alone */
+    }
+    for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
+        for (int with_sinks = 0; with_sinks < 2; with_sinks++) {
+            struct heads heads = shapes[i];
+            struct setup s;
+            struct prefixes p;
+            if (left_out())
+                continue;
+            heads.scale = 1.0f / sqrtf((float)heads.head_dim);
+            heads.sinks = with_sinks ? sinks : NULL;
+            setup_sized(&s, heads, MANY_SLOTS, MANY_BLOCKS, len, n_new);
+            share_blocks(&s, 0, 9, 17);
+            share_blocks(&s, 11, 18, 62);
+            share_blocks(&s, 18, 21, 43); /* too few tokens */
+            s.batch.n_alone = MANY_SLOTS - 1;
+            fill_cache(&s, len);
+            check_prefixes(&s, &p);
+            assert_int_equal(p.n_groups, 2);
+            expect_group(&p, 0, 0, 9, 17);
+            expect_group(&p, 1, 11, 7, 62);
+            s.batch.prefixes = &p;
+            double *want = expect_all(&s);
+            compare_attention(&s, want);
+            free(want);
+            setup_close(&s);
+        }
+}
+
+/* Tokens share what saves most: many with few blocks, or few with many; and nobody shares a block that is not full, or
+ * is not there. Then sequences and tables by chance. */
+static void test_prefixes(void **unused)
+{
+    (void)unused;
+    const struct heads heads = {1, 1, 8, 0, 0, 1, 1, 0, NULL, NULL, DTYPE_F32, 0, 0, NULL};
+    int len[MANY_SLOTS], n_new[MANY_SLOTS];
+    struct setup s;
+    struct prefixes p;
+    for (int i = 0; i < MANY_SLOTS; i++) {
+        len[i] = MANY_CACHED - 15; /* a key in the last block */
+        n_new[i] = 1;
+    }
+    setup_sized(&s, heads, MANY_SLOTS, MANY_BLOCKS, len, n_new);
+    s.batch.n_alone = MANY_SLOTS;
+    share_blocks(&s, 0, MANY_SLOTS, 20);
+    share_blocks(&s, 0, 5, MANY_BLOCKS);
+    check_prefixes(&s, &p); /* 23 x 20 blocks are more than 4 x 67 */
+    assert_int_equal(p.n_groups, 1);
+    expect_group(&p, 0, 0, MANY_SLOTS, 20);
+    s.batch.n_alone = 16; /* 15 x 20 blocks still are; 4 x 67 are more than 12 x 20 */
+    check_prefixes(&s, &p);
+    expect_group(&p, 0, 0, 16, 20);
+    s.batch.n_alone = 13;
+    check_prefixes(&s, &p);
+    assert_int_equal(p.n_groups, 2);
+    expect_group(&p, 0, 0, 5, MANY_BLOCKS - 1);
+    expect_group(&p, 1, 5, 8, 20);
+    s.pos[2] = 16 * 30 + 3;
+    s.table[40] = -1; /* of sequence 0, whose group therefore ends there for all */
+    check_prefixes(&s, &p);
+    assert_int_equal(p.n_groups, 1);
+    expect_group(&p, 0, 0, 13, 20);
+    s.batch.n_alone = MANY_SLOTS;
+    for (int round = 0; round < 50; round++) {
+        for (int slot = 1; slot < MANY_SLOTS; slot++) {
+            int other = random_int(&s.state, slot), n = random_int(&s.state, MANY_BLOCKS);
+            memcpy(s.table + slot * MANY_BLOCKS, s.table + other * MANY_BLOCKS, (size_t)n * sizeof *s.table);
+            s.pos[slot] = random_int(&s.state, MANY_CACHED);
+        }
+        check_prefixes(&s, &p);
+    }
+    setup_close(&s);
 }
 
 /* Longer pieces of sequences, from their beginning and from the middle, around the borders of tiles. */
@@ -233,7 +366,9 @@ static void test_attention_prompts(void **unused)
             struct setup s;
             setup_sized(&s, heads, 4, 20, len, n_new);
             fill_cache(&s, len);
-            compare_attention(&s);
+            double *want = expect_all(&s);
+            compare_attention(&s, want);
+            free(want);
             setup_close(&s);
         }
 }
@@ -600,7 +735,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rope_table),        cmocka_unit_test(test_qkv_store),
-        cmocka_unit_test(test_attention),         cmocka_unit_test(test_attention_many),
+        cmocka_unit_test(test_attention),         cmocka_unit_test(test_attention_shared),
+        cmocka_unit_test(test_prefixes),          cmocka_unit_test(test_attention_many),
         cmocka_unit_test(test_attention_prompts), cmocka_unit_test(test_attention_chunks),
         cmocka_unit_test(test_attention_nan),     cmocka_unit_test(test_attention_invariance),
         cmocka_unit_test(test_bad_positions),

@@ -45,6 +45,16 @@ static double *elements(const struct weight *w)
     return all;
 }
 
+/* Several sums side by side: one after the other would wait for each addition. */
+static double product(const float *x, const double *weights, int n)
+{
+    double sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int i = 0; i < n; i++)
+        sum += (double)x[i] * weights[i];
+    return sum;
+}
+
 static void check_product(struct code_form form, int n_tokens, int rows, int cols, bool with_bias, bool accumulate)
 {
     if (left_out())
@@ -62,9 +72,7 @@ static void check_product(struct code_form form, int n_tokens, int rows, int col
         for (int r = 0; r < rows; r++) {
             double sum = accumulate ? out.data[t * rows + r] : 0;
             sum += with_bias ? weight_at(&bias, 0, r) : 0;
-            for (int c = 0; c < cols; c++)
-                sum += (double)x.data[t * cols + c] * weights[(size_t)r * cols + c];
-            want[t * rows + r] = sum;
+            want[t * rows + r] = sum + product(x.data + t * cols, weights + (size_t)r * cols, cols);
         }
     ops->matmul(&q, out.data, x.data, &w, with_bias ? &bias : NULL, n_tokens, accumulate);
     char what[160];
@@ -179,6 +187,33 @@ static void test_every_code(void **unused)
         }
 }
 
+/* Every power of two that a scale may be, the smallest and that which is no number among them, by the row and, of more
+ * groups than are looked at together, by the group. */
+static void test_every_power(void **unused)
+{
+    (void)unused;
+    enum { GROUPS = 72, COLS = 32 * GROUPS, ROWS = 256 };
+    struct queue q = test_queue(1);
+    const struct code_form form = {.codes = CODES_E2M1, .scale = SCALE_E8M0, .group = 32};
+    struct weight w = {.data = calloc(1, code_bytes(&form, ROWS, COLS)), .rows = ROWS, .cols = COLS, .form = form};
+    uint8_t *data = w.data, *scales = data + code_scales_at(&form, ROWS, COLS);
+    float *x = zeroed(COLS, sizeof *x), *out = zeroed(ROWS, sizeof *out);
+    memset(data, 0x2a, (size_t)ROWS * code_pitch(&form, COLS)); /* -1, 1, and so on */
+    for (int group = 0; group < GROUPS && !backend_is_device(); group += 71) {
+        for (int r = 0; r < ROWS; r++)
+            for (int g = 0; g < GROUPS; g++)
+                scales[r * GROUPS + g] = g == group ? (uint8_t)r : 127;
+        x[32 * group + 1] = 1;
+        ops->matmul(&q, out, x, &w, NULL, 1, false);
+        x[32 * group + 1] = 0;
+        for (int r = 0; r < ROWS; r++)
+            assert_true(r == 255 ? isnan(out[r]) : out[r] == e8m0_value((uint8_t)r));
+    }
+    free(x);
+    free(out);
+    free(w.data);
+}
+
 /* A token's result has the same bits alone and in a batch: on a device of up to 16. */
 static void check_bits(struct code_form form, size_t number)
 {
@@ -263,9 +298,8 @@ static void check_experts(struct code_form form, enum activation kind, int n_tok
             int e = r.expert[p] - first_held;
             if (e < 0 || e >= n_held)
                 continue;
-            *sum = weight_at(&bias, e, o);
-            for (int c = 0; c < cols; c++)
-                *sum += (double)x.data[(first ? p / 2 : p) * cols + c] * weights[((size_t)e * rows + o) * cols + c];
+            *sum = weight_at(&bias, e, o) +
+                   product(x.data + (first ? p / 2 : p) * (size_t)cols, weights + ((size_t)e * rows + o) * cols, cols);
         }
     for (size_t p = 0; p < pairs; p++) {
         r.share[p] = p % 2 == 0 ? 0.5f : 0.25f;
@@ -340,9 +374,9 @@ static void test_many_experts(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),        cmocka_unit_test(test_many_rows), cmocka_unit_test(test_some_tokens),
-        cmocka_unit_test(test_every_code),   cmocka_unit_test(test_bits),      cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_many_experts),
+        cmocka_unit_test(test_sizes),        cmocka_unit_test(test_many_rows),   cmocka_unit_test(test_some_tokens),
+        cmocka_unit_test(test_every_code),   cmocka_unit_test(test_bits),        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_many_experts), cmocka_unit_test(test_every_power),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

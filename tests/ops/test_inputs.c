@@ -2,6 +2,7 @@
  * sums in double of the numbers that codes and scales stand for. */
 #include "kernels/inputs.h"
 #include "tests/ops/check.h"
+#include "tests/support/arguments.h"
 
 #include <limits.h>
 
@@ -14,7 +15,7 @@ static struct weight random_codes(const struct input_form *f, int rows, int cols
     uint8_t *data = w.data;
     float *scales = (float *)(void *)(data + code_scales_at(&form, rows, cols));
     assert_non_null(data);
-    for (size_t i = 0; i < (size_t)rows * (size_t)cols; i++) {
+    for (size_t i = 0; i < (size_t)rows * code_pitch(&form, cols); i++) {
         data[i] = (uint8_t)random_bits(state);
         data[i] ^= (data[i] & 0x7f) == 0x7f;
     }
@@ -187,29 +188,212 @@ static void test_many_tokens(void **unused)
 }
 
 /* A row that holds what is no number says so, and no other row. */
-static void test_no_numbers(void **unused)
+static void check_no_numbers(const struct input_form *f)
 {
-    enum { TOKENS = 20, ROWS = 32, COLS = 64 };
+    enum { TOKENS = 20, ROWS = 32, COLS = 272 };
     uint64_t state = 9;
     struct queue q = test_queue(2);
-    struct weight w = random_codes(&of_rows, ROWS, COLS, &state);
-    float x[TOKENS * COLS], out[TOKENS * ROWS];
-    (void)unused;
-    random_fill(x, TOKENS * COLS, &state, 1);
-    x[4 * COLS + 9] = NAN;
-    if (takes(&w, &of_rows)) {
-        product(&q, out, x, &w, NULL, &of_rows, TOKENS, false);
+    struct weight w = random_codes(f, ROWS, COLS, &state);
+    struct guarded x = guarded_open(TOKENS * COLS), out = guarded_open(TOKENS * ROWS);
+    random_fill(x.data, x.n, &state, 1);
+    x.data[4 * COLS + 9] = NAN;
+    x.data[17 * COLS + COLS - 1] = NAN;
+    if (takes(&w, f)) {
+        product(&q, out.data, x.data, &w, NULL, f, TOKENS, false);
         for (int i = 0; i < TOKENS * ROWS; i++)
-            assert_true(isnan(out[i]) == (i / ROWS == 4));
+            assert_true(isnan(out.data[i]) == (i / ROWS == 4 || i / ROWS == 17));
     }
     free(w.data);
+    guarded_close(&x);
+    guarded_close(&out);
+}
+
+static void test_no_numbers(void **unused)
+{
+    (void)unused;
+    struct input_form given = of_rows, bound = of_rows;
+    const struct input_form of_blocks = {.codes = CODES_E4M3, .group = INPUT_BLOCK, .n_groups = 3, .blocks = true};
+    given.scale = 0.01f;
+    bound.most = 0.5f;
+    check_no_numbers(&of_rows);
+    check_no_numbers(&of_blocks);
+    check_no_numbers(&given);
+    check_no_numbers(&bound);
+}
+
+/* Matrices of any size: the product is right, or it is refused in a few words; the reference refuses none. */
+static void test_refusals(void **unused)
+{
+    static const int rows[] = {1, 7, 16, 130}, cols[] = {1, 13, 128, 250};
+    const struct input_ops *inputs = backend_real_ops()->inputs;
+    (void)unused;
+    for (int i = 0; i < 2 * 4 * 4; i++) {
+        uint64_t state = (uint64_t)(i + 1);
+        int n_rows = rows[i / 2 % 4], n_cols = cols[i / 8];
+        const struct input_form of_blocks = {.codes = CODES_E4M3,
+                                             .group = INPUT_BLOCK,
+                                             .n_groups = (n_cols + INPUT_BLOCK - 1) / INPUT_BLOCK,
+                                             .blocks = true};
+        const struct input_form *f = i % 2 ? &of_blocks : &of_rows;
+        struct weight w = random_codes(f, n_rows, n_cols, &state);
+        for (int experts = 0; experts < 2; experts++) {
+            const char *why = inputs->refusal(backend_real_queue(), &w, f, experts);
+            assert_true(why == NULL || (strlen(why) >= 4 && strlen(why) < 100 && strchr(why, '\n') == NULL));
+            assert_true(why == NULL || backend_is_device());
+        }
+        free(w.data);
+        check(*f, 19, n_rows, n_cols, i % 3 == 0, i % 5 == 0);
+    }
+}
+
+/* Two ranks' parts of rows, by the largest magnitudes of both, are quantised as the rows are; nothing beside them is
+ * written. */
+static void check_shares(const struct input_form *whole, int cols, int mine)
+{
+    enum { TOKENS = 9 };
+    const struct input_ops *inputs = backend_real_ops()->inputs;
+    struct queue q = test_queue(2);
+    uint64_t state = (uint64_t)(cols + mine);
+    size_t n_largest = (size_t)TOKENS * (size_t)whole->n_groups;
+    struct guarded x = guarded_open(TOKENS * (size_t)cols), want = guarded_open(x.n);
+    struct guarded all = guarded_open(n_largest), both = guarded_open(n_largest);
+    random_fill(x.data, x.n, &state, 3);
+    inputs->find_largest(&q, all.data, x.data, whole, TOKENS, cols);
+    inputs->quantise(&q, want.data, x.data, all.data, whole, TOKENS, cols);
+    memset(both.data, 0, n_largest * sizeof(float));
+    for (int pass = 0; pass < 4; pass++) { /* largest of either rank, then its codes */
+        int first = pass % 2 ? mine : 0, n = pass % 2 ? cols - mine : mine;
+        struct input_form part = *whole;
+        struct guarded in = guarded_open(TOKENS * (size_t)n), out = guarded_open(in.n), own = guarded_open(n_largest);
+        part.first = first;
+        part.shared = true;
+        for (int t = 0; t < TOKENS; t++)
+            memcpy(in.data + t * n, x.data + t * cols + first, (size_t)n * sizeof(float));
+        inputs->find_largest(&q, own.data, in.data, &part, TOKENS, n);
+        for (size_t i = 0; i < n_largest; i++)
+            both.data[i] = fmaxf(both.data[i], own.data[i]);
+        inputs->quantise(&q, out.data, in.data, both.data, &part, TOKENS, n);
+        for (int t = 0; t < TOKENS && pass >= 2; t++)
+            assert_memory_equal(out.data + t * n, want.data + t * cols + first, (size_t)n * sizeof(float));
+        guarded_close(&in);
+        guarded_close(&out);
+        guarded_close(&own);
+    }
+    assert_memory_equal(both.data, all.data, n_largest * sizeof(float));
+    guarded_close(&x);
+    guarded_close(&want);
+    guarded_close(&all);
+    guarded_close(&both);
+}
+
+static void test_shares(void **unused)
+{
+    static const int cols[] = {2, 13, 256, 300}, mine[] = {1, 5, 128, 131};
+    (void)unused;
+    for (int i = 0; i < 4 * 4 && backend_real_ops()->inputs->quantise != NULL; i++) {
+        int n = cols[i / 4];
+        struct input_form f = {.codes = i % 2 ? CODES_INT8 : CODES_E4M3,
+                               .group = i % 4 < 2 ? INT_MAX : 32,
+                               .n_groups = i % 4 < 2 ? 1 : (n + 31) / 32};
+        check_shares(&f, n, mine[i / 4]);
+    }
+}
+
+/* ---- inputs that the operation before has left quantised: on the backend's own memory ---- */
+
+static void *act(const char *name, float *x, size_t n, enum argument_use use)
+{
+    return argument_data(argument_act(name, x, n, use));
+}
+
+/* out = the product with w of what a norm of x + add leaves, scaled by `scale`; scale NULL: of the activated gates and
+ * ups x. False: nothing was left. */
+static bool product_of_left(float *out, float *x, float *add, const struct weight *scale, const struct weight *w,
+                            int n_tokens)
+{
+    const struct ops *real = backend_real_ops();
+    struct queue *q = backend_real_queue();
+    struct weight dw = *w, ds = scale != NULL ? *scale : *w;
+    size_t n = (size_t)n_tokens * (size_t)w->cols;
+    dw.wide = real->alloc(q, WIDE_BYTES);
+    dw.data = argument_data(argument("weights", w->data, code_bytes(&w->form, w->rows, w->cols), 1, ARGUMENT_READ));
+    bool left;
+    if (scale != NULL) {
+        ds.data =
+            argument_data(argument("scale", scale->data, (size_t)w->cols, dtype_bytes(scale->type), ARGUMENT_READ));
+        left = real->inputs->norm(q, &dw, act("x", x, n, ARGUMENT_CHANGED), act("summand", add, n, ARGUMENT_READ),
+                                  NORM_RMS, &ds, NULL, n_tokens, 1e-5f);
+    } else {
+        left = real->inputs->activate(q, &dw, act("x", x, 2 * n, ARGUMENT_READ), ACTIVATION_SILU, n_tokens);
+    }
+    if (left)
+        real->matmul(q, act("result", out, (size_t)n_tokens * (size_t)w->rows, ARGUMENT_MADE), NULL, &dw, NULL,
+                     n_tokens, false);
+    const char *wrong = arguments_return();
+    real->free(q, dw.wide);
+    assert_int_equal(q->err.code, ERR_NONE);
+    if (wrong != NULL)
+        fail_msg("%s", wrong);
+    return left;
+}
+
+/* The same bits as of a norm or an activation and then a product that quantises its inputs. */
+static void check_left(const struct input_form *f, bool normed, int n_tokens, int rows, int cols, bool possible)
+{
+    uint64_t state = (uint64_t)(n_tokens + cols);
+    struct queue q = test_queue(2);
+    struct weight w = random_codes(f, rows, cols, &state), scale = random_weight(backend_act(), 1, cols, &state, 2);
+    size_t n = (size_t)n_tokens * (size_t)cols, n_out = (size_t)n_tokens * (size_t)rows;
+    struct guarded x = guarded_open(2 * n), add = guarded_open(n), in = guarded_open(n), sum = guarded_open(n);
+    struct guarded want = guarded_open(n_out), out = guarded_open(n_out);
+    w.inputs = f;
+    fill_rows(x.data, n_tokens, 2 * cols, &state);
+    random_fill(add.data, n, &state, 1);
+    memcpy(sum.data, x.data, n * sizeof(float));
+    if (takes(&w, f) && possible) {
+        if (normed)
+            ops->norm(&q, in.data, sum.data, add.data, NORM_RMS, &scale, NULL, n_tokens, cols, 1e-5f);
+        else
+            ops->activate(&q, in.data, x.data, ACTIVATION_SILU, true, n_tokens, cols);
+        ops->matmul(&q, want.data, in.data, &w, NULL, n_tokens, false);
+        assert_true(product_of_left(out.data, x.data, add.data, normed ? &scale : NULL, &w, n_tokens));
+        assert_memory_equal(out.data, want.data, n_out * sizeof(float));
+        if (normed)
+            assert_memory_equal(x.data, sum.data, n * sizeof(float));
+    } else if (takes(&w, f)) {
+        assert_false(product_of_left(out.data, x.data, add.data, normed ? &scale : NULL, &w, n_tokens));
+    }
+    free(w.data);
+    free(scale.data);
+    guarded_close(&x);
+    guarded_close(&add);
+    guarded_close(&in);
+    guarded_close(&sum);
+    guarded_close(&want);
+    guarded_close(&out);
+}
+
+static void test_left(void **unused)
+{
+    static const int tokens[] = {129, 130, 300}, cols[] = {16, 272, 4096, 4112};
+    const struct input_form blocks = {.codes = CODES_E4M3, .group = INPUT_BLOCK, .n_groups = 3, .blocks = true};
+    struct input_form given = of_rows;
+    (void)unused;
+    given.scale = 0.01f;
+    for (int i = 0; i < 3 * 4 * 2 && backend_real_ops()->inputs->norm != NULL; i++) {
+        check_left(&of_rows, i % 2, tokens[i / 8], 48, cols[i / 2 % 4], true);
+        check_left(&given, i % 2, tokens[i / 8], 528, cols[i / 2 % 4], true);
+        check_left(&of_rows, i % 2, 20, 48, cols[i / 2 % 4], false); /* few rows */
+        check_left(&blocks, i % 2, 132, 128, 272, false);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),       cmocka_unit_test(test_blocks),     cmocka_unit_test(test_given),
-        cmocka_unit_test(test_many_tokens), cmocka_unit_test(test_no_numbers),
+        cmocka_unit_test(test_many_tokens), cmocka_unit_test(test_no_numbers), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_shares),      cmocka_unit_test(test_left),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

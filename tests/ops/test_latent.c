@@ -111,9 +111,9 @@ static void step_make(struct step *s)
                               .blocks_per_slot = BLOCKS_PER_SLOT};
 }
 
-static size_t row_at(const struct step *s, int slot, int pos, int dim)
+static size_t row_at(const struct batch *b, int slot, int pos, int dim)
 {
-    return ((size_t)s->table[slot * BLOCKS_PER_SLOT + pos / 16] * 16 + (size_t)(pos % 16)) * (size_t)dim;
+    return ((size_t)b->block_table[slot * b->blocks_per_slot + pos / 16] * 16 + (size_t)(pos % 16)) * (size_t)dim;
 }
 
 static void turn(double *x, const float *cos_sin, const struct rope *rope)
@@ -177,7 +177,7 @@ static void check_store(int n_heads, int dim, int key, int turned, enum rope_lay
     size_t n_written = 0;
     for (int t = 0; t < TOKENS && n_heads > 0; t++, n_written += (size_t)dim) {
         expect_latent(row, latent.data + (size_t)(t * dim), dim, angles + (size_t)t * (size_t)turned, &rope, &w);
-        close_enough("latent", cache.data + row_at(&s, s.slot[t], s.pos[t], dim), row, (size_t)dim, 3e-6, 3e-6);
+        close_enough("latent", cache.data + row_at(&s.batch, s.slot[t], s.pos[t], dim), row, (size_t)dim, 3e-6, 3e-6);
     }
     for (size_t i = 0; i < cache.n; i++)
         n_written -= !isnan(cache.data[i]);
@@ -229,50 +229,63 @@ static void test_bad_positions(void **unused)
 
 /* ---- attention ---- */
 
-static void expect_attention(double *want, const struct step *s, int t, const float *q, const float *cache,
-                             const struct heads *h)
+/* want[head_dim] += the result of token t's head with query q, in double. sink: -INFINITY: there is none. */
+static void expect_attention(double *want, const struct batch *b, int t, const float *q, double sink,
+                             const float *cache, const struct heads *h)
 {
-    double score[BLOCKS_PER_SLOT * 16], best = -INFINITY, sum = 0;
-    int dim = h->head_dim;
-    for (int i = 0; i <= s->pos[t]; i++) {
-        const float *key = cache + row_at(s, s->slot[t], i, dim);
-        score[i] = 0;
+    int dim = h->head_dim, pos = b->pos[t], n = pos + 1, slot = b->slot[t];
+    double *score = zeroed((size_t)n, sizeof *score), best = sink, sum;
+    for (int i = 0; i < n; i++) {
+        if ((h->window > 0 && i <= pos - h->window) || (h->chunk > 0 && i / h->chunk != pos / h->chunk)) {
+            score[i] = -INFINITY;
+            continue;
+        }
+        const float *key = cache + row_at(b, slot, i, dim);
         for (int d = 0; d < dim; d++)
             score[i] += (double)h->scale * q[d] * key[d];
         best = fmax(best, score[i]);
     }
-    for (int i = 0; i <= s->pos[t]; i++)
+    sum = sink > -INFINITY ? exp(sink - best) : 0;
+    for (int i = 0; i < n; i++)
         sum += exp(score[i] - best);
-    for (int i = 0; i <= s->pos[t]; i++)
+    for (int i = 0; i < n; i++)
         for (int d = 0; d < dim; d++)
-            want[d] += exp(score[i] - best) / sum * cache[row_at(s, s->slot[t], i, dim) + (size_t)d];
+            want[d] += exp(score[i] - best) / sum * cache[row_at(b, slot, i, dim) + (size_t)d];
+    free(score);
 }
 
-/* All heads read one, whose keys are its values; the rest of the cache is NaN. */
-static void check_attention(int n_heads, int dim)
+/* All heads read one, whose keys are its values; len: of each slot; the rest of the cache is NaN. seen: what of it
+ * is, and the sinks. */
+static void check_attention(const struct batch *b, const int *len, int n_slots, int n_blocks, int n_heads, int dim,
+                            const struct heads *seen)
 {
-    struct step s = {0};
-    static const int len[SLOTS] = {40, 1, 17};
-    uint64_t state = (uint64_t)(3 + dim);
-    step_make(&s);
+    uint64_t state = (uint64_t)(3 + dim + b->n_tokens);
     struct heads heads = {.n_heads = n_heads,
                           .n_kv_heads = 1,
                           .head_dim = dim,
                           .heads_per_kv = 2 * n_heads,
-                          .scale = 1.5f / sqrtf((float)dim)};
-    size_t width = (size_t)((n_heads + 2) * dim);
-    struct guarded qkv = guarded_open(TOKENS * width), out = guarded_open((size_t)(TOKENS * n_heads * dim));
-    struct guarded cache = guarded_open((size_t)(N_BLOCKS * 16 * dim));
+                          .scale = 1.5f / sqrtf((float)dim),
+                          .window = seen->window,
+                          .chunk = seen->chunk,
+                          .sinks = seen->sinks,
+                          .sinks_type = DTYPE_F32};
+    const float *sinks = seen->sinks;
+    size_t width = (size_t)((n_heads + 2) * dim), n_rows = (size_t)(b->n_tokens * n_heads);
+    struct guarded qkv = guarded_open((size_t)b->n_tokens * width), out = guarded_open(n_rows * (size_t)dim);
+    struct guarded cache = guarded_open((size_t)(n_blocks * 16 * dim));
+    backend_n_blocks = n_blocks;
+    backend_n_slots = n_slots;
     random_fill(qkv.data, qkv.n, &state, 1);
-    for (int slot = 0; slot < SLOTS; slot++)
+    for (int slot = 0; slot < n_slots; slot++)
         for (int pos = 0; pos < len[slot]; pos++)
-            random_fill(cache.data + row_at(&s, slot, pos, dim), (size_t)dim, &state, 1);
+            random_fill(cache.data + row_at(b, slot, pos, dim), (size_t)dim, &state, 1);
     double *want = zeroed(out.n, sizeof *want);
-    for (int i = 0; i < TOKENS * n_heads; i++)
-        expect_attention(want + (size_t)i * (size_t)dim, &s, i / n_heads,
-                         qkv.data + (size_t)(i / n_heads) * width + (size_t)(i % n_heads * dim), cache.data, &heads);
+    for (size_t i = 0; i < n_rows; i++)
+        expect_attention(want + i * (size_t)dim, b, (int)i / n_heads,
+                         qkv.data + i / (size_t)n_heads * width + i % (size_t)n_heads * (size_t)dim,
+                         sinks != NULL ? (double)sinks[i % (size_t)n_heads] : -INFINITY, cache.data, &heads);
     struct queue q = test_queue(2);
-    ops->attention(&q, out.data, qkv.data, cache.data, cache.data, &heads, &s.batch);
+    ops->attention(&q, out.data, qkv.data, cache.data, cache.data, &heads, b);
     assert_int_equal(q.err.code, ERR_NONE);
     close_enough("attention", out.data, want, out.n, 5e-6, 5e-6);
     free(want);
@@ -284,17 +297,74 @@ static void check_attention(int n_heads, int dim)
 static void test_attention(void **unused)
 {
     (void)unused;
-    static const int sizes[][2] = {{5, 13}, {3, 40}, {20, 64}, {2, 257}, {3, 320}, {16, 576}};
+    static const int sizes[][2] = {{5, 13}, {3, 40}, {20, 64}, {2, 257}, {3, 320}, {16, 576}, {20, 576}};
+    static const int len[SLOTS] = {40, 1, 17};
+    struct step s = {0};
+    step_make(&s);
     for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++)
         if (!left_out())
-            check_attention(sizes[i][0], sizes[i][1]);
+            check_attention(&s.batch, len, SLOTS, N_BLOCKS, sizes[i][0], sizes[i][1], &(struct heads){0});
+}
+
+/* Windows and chunks that end within blocks and at their edges, sinks, and as many heads as DeepSeek-V3 has. */
+static void test_seen_in_part(void **unused)
+{
+    (void)unused;
+    enum { MOST_HEADS = 128 };
+    static float sinks[MOST_HEADS];
+    static const int len[SLOTS] = {40, 1, 17};
+    static const struct heads seen[] = {{.window = 1},
+                                        {.window = 16},
+                                        {.window = 21},
+                                        {.window = 99},
+                                        {.chunk = 5},
+                                        {.chunk = 16},
+                                        {.chunk = 64},
+                                        {.sinks = sinks},
+                                        {.sinks = sinks, .window = 7},
+                                        {0}};
+    static const int sizes[][2] = {{3, 40}, {MOST_HEADS, 40}, {5, 576}, {MOST_HEADS, 576}};
+    uint64_t state = 8;
+    struct step s = {0};
+    step_make(&s);
+    for (int i = 0; i < MOST_HEADS; i++)
+        sinks[i] = i % 9 == 8 ? 40 : 3 * random_float(&state);
+    for (size_t i = 0; i < sizeof seen / sizeof seen[0]; i++)
+        for (size_t k = 0; k < sizeof sizes / sizeof sizes[0]; k++)
+            if (!left_out())
+                check_attention(&s.batch, len, SLOTS, N_BLOCKS, sizes[k][0], sizes[k][1], &seen[i]);
+}
+
+/* Contexts of several parts: up to 16 tokens, which have most parts, up to 128, more. */
+static void test_long_attention(void **unused)
+{
+    (void)unused;
+    enum { LONG_SLOTS = 4, PER_SLOT = 45, LONG_BLOCKS = LONG_SLOTS * PER_SLOT + 1, MOST = 140 };
+    static const int len[LONG_SLOTS] = {705, 128, 33, 260},
+                     n_new[][LONG_SLOTS] = {{1, 1, 1, 1}, {3, 0, 0, 2}, {9, 3, 2, 10}, {100, 20, 0, 20}};
+    static const int n_heads[] = {16, 5, 20, 3};
+    static int32_t table[LONG_SLOTS * PER_SLOT], slot[MOST], pos[MOST];
+    for (int i = 0; i < LONG_SLOTS * PER_SLOT; i++)
+        table[i] = (i * 7 + 3) % LONG_BLOCKS;
+    for (size_t i = 0; i < sizeof n_new / sizeof n_new[0]; i++) {
+        int n = 0;
+        for (int k = 0; k < LONG_SLOTS; k++)
+            for (int p = len[k] - n_new[i][k]; p < len[k]; p++, n++) {
+                slot[n] = k;
+                pos[n] = p;
+            }
+        struct batch b = {.n_tokens = n, .slot = slot, .pos = pos, .block_table = table, .blocks_per_slot = PER_SLOT};
+        if (!left_out())
+            check_attention(&b, len, LONG_SLOTS, LONG_BLOCKS, n_heads[i], 576, &(struct heads){0});
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products),      cmocka_unit_test(test_same_bits), cmocka_unit_test(test_store),
-        cmocka_unit_test(test_bad_positions), cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_products),       cmocka_unit_test(test_same_bits), cmocka_unit_test(test_store),
+        cmocka_unit_test(test_bad_positions),  cmocka_unit_test(test_attention), cmocka_unit_test(test_seen_in_part),
+        cmocka_unit_test(test_long_attention),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

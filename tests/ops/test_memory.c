@@ -1,4 +1,6 @@
 /* tests/ops/test_memory.c - the device's memory as the CPU has it, and weights made of noise. */
+#include "kernels/pool.h"
+
 #include "tests/ops/check.h"
 
 #include "base/clock.h"
@@ -377,6 +379,47 @@ static void test_stamps(void **unused)
 }
 #endif
 
+/* Memory of a pool is as other memory, and goes back to the device when the pool is trimmed. Afterwards all of the
+ * queue's is of the pool: the last test. */
+static void test_pool(void **unused)
+{
+    enum { BYTES = 64 << 20, SMALL = 1000 };
+    (void)unused;
+    const struct ops *real = backend_real_ops();
+    struct queue *q = backend_real_queue();
+    unsigned char *seen = zeroed(BYTES, 1), *sent = zeroed(BYTES, 1);
+    pool_ops_of(real)->open(q);
+    for (int i = 0; i < BYTES; i++)
+        sent[i] = (unsigned char)(i * 7 + i / 257);
+    for (int round = 0; round < 3; round++) {
+        size_t before = real->free_memory(q);
+        char *large = pool_ops_of(real)->take(q, BYTES), *small = real->alloc(q, SMALL);
+        assert_non_null(large);
+        assert_non_null(small);
+        assert_int_equal((uintptr_t)large % 256 + (uintptr_t)small % 256, 0);
+        up(large, sent, BYTES);
+        down(seen, small, SMALL);
+        for (int i = 0; i < SMALL; i++)
+            assert_int_equal(seen[i], 0);
+        up(small, sent + 1, SMALL); /* for the next one there */
+        down(seen, large, BYTES);
+        assert_memory_equal(seen, sent, BYTES);
+        real->free(q, large);
+        real->free(q, small);
+        real->wait(q);
+        pool_ops_of(real)->trim(q);
+        if (!real->shares_host_memory && round > 0) /* others use the host's */
+            assert_int_equal(real->free_memory(q), before);
+    }
+#ifndef __SANITIZE_ADDRESS__ /* which ends a program that asks for so much */
+    assert_null(pool_ops_of(real)->take(q, SIZE_MAX / 2));
+    assert_int_equal(q->err.code, ERR_MEMORY);
+    q->err = (struct err){0};
+#endif
+    free(seen);
+    free(sent);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -388,6 +431,7 @@ int main(void)
         cmocka_unit_test(test_graph),       cmocka_unit_test(test_recorded_copies),
         cmocka_unit_test(test_stamps),
 #endif
+        cmocka_unit_test(test_pool),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

@@ -311,18 +311,19 @@ static void test_penalties(void **unused)
 }
 
 /* The token of a masked slot's row is one of the row's mask, and which one is as if the others had a score of
- * -infinity. The slot has two rows, with masks of their own. */
-static void check_mask(uint64_t *state, int vocab)
+ * -infinity. The slot has two rows, with masks of their own: of one token and every `every`th. */
+static void check_mask(uint64_t *state, int vocab, int every)
 {
     struct scene c;
     scene_open(&c, vocab, 8, 3);
-    uint32_t mask[3 * (MAX_VOCAB / 32)];
-    float logits[3 * MAX_VOCAB], forbidden[3 * MAX_VOCAB];
     int words = (vocab + 31) / 32, n[3] = {0};
-    memset(mask, 0, sizeof mask); /* slot 0 is not masked: its row's mask is not looked at */
+    uint32_t *mask =
+        zeroed(3 * (size_t)words, sizeof *mask); /* slot 0 is not masked: its row's mask is not looked at */
+    float *logits = zeroed(3 * (size_t)vocab, sizeof *logits),
+          *forbidden = zeroed(3 * (size_t)vocab, sizeof *forbidden);
     for (int row = 0; row < 3; row++)
         for (int i = 0, kept = random_int(state, vocab); i < vocab; i++) {
-            bool set = row > 0 && (i == kept || random_int(state, 4) == 0);
+            bool set = row > 0 && (i == kept || random_int(state, every) == 0);
             mask[row * words + i / 32] |= (uint32_t)set << i % 32;
             n[row] += set;
             logits[row * vocab + i] = row == 0 ? as_act(2 * random_float(state)) : logits[i];
@@ -349,6 +350,9 @@ static void check_mask(uint64_t *state, int vocab)
         assert_true(out[row].logprob <= want[row].logprob + 1e-6f); /* of the logits as the model gave them */
         assert_true(n[row] < vocab || fabsf(out[row].logprob - want[row].logprob) < 1e-5f);
     }
+    free(mask);
+    free(logits);
+    free(forbidden);
     scene_close(&c);
 }
 
@@ -359,7 +363,18 @@ static void test_masks(void **unused)
     static const int vocab[] = {1, 2, 31, 32, 33, 64, 100, 511, 512};
     for (int round = 0; round < 300; round++)
         if (!left_out())
-            check_mask(&state, vocab[round % (int)(sizeof vocab / sizeof *vocab)]);
+            check_mask(&state, vocab[round % (int)(sizeof vocab / sizeof *vocab)], 4);
+}
+
+/* Vocabularies of real sizes, the last word of whose masks is whole or not; many tokens allowed, few, one. */
+static void test_masks_of_many(void **unused)
+{
+    (void)unused;
+    uint64_t state = 32;
+    static const int vocab[] = {70001, 128256, 151936, 201088, 262145}, every[] = {2, 1000, INT32_MAX};
+    for (int round = 0; round < 45; round++)
+        if (!left_out())
+            check_mask(&state, vocab[round % 5], every[round / 5 % 3]);
 }
 
 static void test_ties(void **unused)
@@ -565,15 +580,11 @@ static void test_all_forbidden(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_philox),
-        cmocka_unit_test(test_distributions),
-        cmocka_unit_test(test_penalties),
-        cmocka_unit_test(test_masks),
-        cmocka_unit_test(test_ties),
-        cmocka_unit_test(test_not_numbers),
-        cmocka_unit_test(test_all_forbidden),
-        cmocka_unit_test(test_score),
-        cmocka_unit_test(test_score_not_numbers),
+        cmocka_unit_test(test_philox),        cmocka_unit_test(test_distributions),
+        cmocka_unit_test(test_penalties),     cmocka_unit_test(test_masks),
+        cmocka_unit_test(test_masks_of_many), cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_not_numbers),   cmocka_unit_test(test_all_forbidden),
+        cmocka_unit_test(test_score),         cmocka_unit_test(test_score_not_numbers),
         cmocka_unit_test(test_wide_rows),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);

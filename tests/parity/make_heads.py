@@ -196,7 +196,7 @@ def read_config(path):
 
 
 def taps_of(model, tokens, taps):
-    """What enters the layers `taps` of the model, one after the other, at every token; None: what the last norm says."""
+    """The inputs of the layers `taps` of the model, one after the other, at every token; None: the output of the last norm."""
     c = read_config(model)
     weights = load(model / "model.safetensors")
     layers = [make_layer(weights, "model.layers.%d." % i, c) for i in range(c["num_hidden_layers"])]
@@ -242,7 +242,7 @@ class Predicting:
         return taps
 
     def forward(self, state, token, pos):
-        """What the norm behind the layer says, and the logits."""
+        """The output of the norm behind the layer, and the logits."""
         w, embed = self.layer.w, self.model["model.embed_tokens.weight"]
         both = norm(row(embed, token), w["enorm.weight"], self.eps) + norm(state, w["hnorm.weight"], self.eps)
         x = product(w["eh_proj.weight"], both)

@@ -25,6 +25,8 @@
 #define CHUNK     13 /* tokens of a prefill chunk: prompts are longer, and no multiple of it */
 #define N_TOP     4  /* likeliest ones beside every token of the prompt */
 #define MAX_CASES 256
+/* More ranks than these read one file only: how the weights lie in files does not depend on who reads them. */
+#define MOST_SHARDED 3
 
 struct expected {
     char *file;
@@ -399,6 +401,8 @@ int main(int argc, char **argv)
             check_case(&w, dir, name[i], "whole experts", true);
         if (has_inputs(dir) && device != DEVICE_CUDA)
             check_inputs(&w, dir, name[i]);
+        if (w.n_ranks > MOST_SHARDED)
+            continue;
         if (w.rank == 0) {
             files_make_dir(sharded);
             files_copy(dir, sharded, "config.json");

@@ -132,7 +132,7 @@ static void run_way(struct way *way, void (*load)(struct way *, struct err *), s
     double sum[2], mine[2];
     memset(way, 0, sizeof *way);
     shard_make(&shard, &m, w.rank, w.n_ranks);
-    (void)network_open(&way->network, &m, &shard, &c, &ops_cpu, &q, e);
+    (void)network_open(&way->network, &m, &shard, &c, false, &ops_cpu, &q, e);
     fatal_agree(&w, e);
     forget_files();
     double started = seconds_now();

@@ -8,6 +8,7 @@
 #include "tests/support/cases.h"
 #include "tests/support/zoo.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -191,9 +192,17 @@ static void check_policy(void)
 
 /* ---- memory ---- */
 
+/* Bytes in use as the driver of this host's devices reports them, in per cent of one; 0 without a device. */
+static double device_use(void)
+{
+    double percent = serving_metric(&server, "GPUMemoryUtilization");
+    return isnan(percent) ? 0 : percent;
+}
+
+/* Every model was loaded before: what libraries keep for the device they have. */
 static void check_rounds(int n)
 {
-    double before = 0, after;
+    double before = 0, after, device = device_use();
     int n_strange = 0;
     case_begin("%d rounds of load and unload of mixed models end with the memory that they began with", n);
     for (int k = 0; k < n; k++) {
@@ -207,7 +216,9 @@ static void check_rounds(int n)
     after = serving_resident(&server, server.ranks - 1);
     unload_all();
     printf("# %.2f MB resident on the last rank after %d rounds, %.2f after %d\n", before / 1e6, n / 4, after / 1e6, n);
+    printf("# %.10f %% of the devices' memory in use before the rounds, %.10f after\n", device, device_use());
     case_check(n_strange == 0, "%d strange answers", n_strange);
+    case_check(device_use() <= device, "%.10f %% of the devices' memory, %.10f before", device_use(), device);
     case_check(after < before + HOST_SLACK, "%.1f MB more", (after - before) / 1e6);
     case_check(serving_metric(&server, "models_used_bytes") == 0, "bytes are counted as used");
     case_end();

@@ -264,8 +264,8 @@ static void check_foretold(struct world *w)
     if (n != NULL && model_config_parse(&n->config, config, sizeof config - 1, "config", &e) == 0)
         shard_make(&n->shard, &n->config, w->rank, w->n_ranks);
     fatal_agree(w, &e);
-    size_t foretold = engine_bytes(n, &limits, w->n_ranks, &ops_cpu, DTYPE_F32, &e);
-    size_t half = engine_bytes(n, &limits, w->n_ranks, &ops_cpu, DTYPE_BF16, &e);
+    size_t foretold = engine_bytes(n, &limits, &ops_cpu, DTYPE_F32, &e);
+    size_t half = engine_bytes(n, &limits, &ops_cpu, DTYPE_BF16, &e);
     taken = 0;
     (void)engine_open(&g, w, n, &limits, &counting_ops, &q, STEP_AUTO, NULL, &e);
     fatal_agree(w, &e);
@@ -366,10 +366,11 @@ static const char *paper_refusal(struct queue *q, const struct decode_model *m)
     return NULL;
 }
 
-static void *paper_open(struct queue *q, const struct decode_model *m)
+static void *paper_open(struct queue *q, const struct decode_model *m, void *sums)
 {
     (void)q;
     (void)m;
+    (void)sums;
     return &paper;
 }
 
@@ -384,8 +385,9 @@ static void *paper_memory(void *p)
     return p;
 }
 
-static void paper_attach(void *p, void *const *memory)
+static void paper_attach(struct queue *q, void *p, void *const *memory)
 {
+    (void)q;
     (void)p;
     (void)memory;
 }

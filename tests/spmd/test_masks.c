@@ -4,6 +4,7 @@
  * float32, whose tokens are the same by any rounding that is near. */
 #include "coordinator/schedule/scheduler.h"
 #include "rank/instance/instance.h"
+#include "rank/measure/meter.h"
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"
 #include "tests/support/files.h"
@@ -24,7 +25,8 @@ struct run {
     struct request request[N_REQUESTS];
     const struct run *plain; /* whose tokens are drafted; NULL: without drafts */
     uint64_t random;
-    int n_here, n_late;
+    int n_here, n_late, n_late_steps;
+    uint64_t n_metered, n_waited; /* on every rank: steps with late masks by the meter */
 };
 
 static struct tokenizer *tokenizer;
@@ -77,6 +79,7 @@ static int next(void *context, struct plan *plan, struct err *e)
     (void)scheduled_next(&r->scheduler, plan, e);
     r->n_here += plan->n_masks;
     r->n_late += plan->n_late;
+    r->n_late_steps += plan->n_late > 0;
     return 0;
 }
 
@@ -106,6 +109,15 @@ static void make_rules(struct request_rules *rules)
                 .temperature = i % 3 == 0 ? 0 : 1.5f, .top_p = 1, .repetition_penalty = i == 7 ? 1.2f : 1, .seed = 5}};
 }
 
+static void on_report(void *context, const struct rank_report *report)
+{
+    struct run *r = context;
+    for (int i = 0; i < report->n_ranks; i++) {
+        r->n_metered += report->recent[i].n_late;
+        r->n_waited += report->recent[i].n_waited;
+    }
+}
+
 static void play(struct instance *i, struct run *r, const struct request_rules *rules, int flights,
                  const struct run *plain)
 {
@@ -129,8 +141,12 @@ static void play(struct instance *i, struct run *r, const struct request_rules *
         if (scheduler_add(&r->scheduler, q, 0, &e) != 0)
             fatal(&e);
     }
+    struct meter m;
     i->engine.n_flights = flights;
+    if (meter_open(&m, &i->engine, 1, on_report, r, &e) != 0)
+        fatal(&e);
     loop_run(&i->engine, &client, &e);
+    meter_close(&m);
 }
 
 static void end(struct run *r)
@@ -173,6 +189,11 @@ static void compare(const struct world *w, const struct run *one, const struct r
     tap_all(n_other == 0, "other tokens", "two steps under way make the tokens of one on %d ranks", w->n_ranks);
     tap_all(w->rank != 0 || (one->n_late == 0 && one->n_here > 50 && two->n_late > 50 && n_stopped > 3), "few masks",
             "masks come with the plan, or late");
+    const struct run *run[2] = {one, two};
+    for (int i = 0; i < 2; i++)
+        tap_all(w->rank != 0 || (run[i]->n_metered == (uint64_t)run[i]->n_late_steps * (uint64_t)w->n_ranks &&
+                                 run[i]->n_waited <= run[i]->n_metered),
+                "other steps", "the meter counts the steps whose masks come late, %d under way", i + 1);
 }
 
 static void compare_drafted(const struct world *w, const struct run *plain, const struct run *drafted, bool exact)

@@ -38,7 +38,7 @@ static void split(const struct world *w, int size)
                 replica.n_job_ranks == w->n_ranks && replica.node_rank == w->node_rank &&
                 replica.on_one_host == w->on_one_host,
             "other numbers", "%d ranks in replicas of %d", w->n_ranks, n);
-    (void)comm_open_mpi(&c, &replica, 16, &e);
+    (void)comm_open_mpi(&c, &replica, &e);
     fatal_agree(&replica, &e); /* over all ranks: nobody has failed */
     /* Each replica makes another number of sums, before anybody meets the others again. */
     bool good = sums_are(&c, &replica, N_SUMS * (1 + replica.replica));

@@ -212,6 +212,12 @@ static struct heads of_codes(const struct heads *h)
     return d;
 }
 
+/* All of its members are int32_t. */
+static struct prefixes *prefixes(const struct prefixes *p, enum argument_use use)
+{
+    return argument_data(argument("prefixes", p, sizeof *p / sizeof(int32_t), sizeof(int32_t), use));
+}
+
 static struct batch batch(const struct batch *b)
 {
     struct batch d = *b;
@@ -221,6 +227,8 @@ static struct batch batch(const struct batch *b)
     d.pos = ints("positions", b->pos, n);
     d.rope_len = ints("lengths", b->rope_len, n);
     d.block_table = ints("block table", b->block_table, (size_t)backend_n_slots * (size_t)b->blocks_per_slot);
+    if (b->prefixes != NULL)
+        d.prefixes = prefixes(b->prefixes, ARGUMENT_READ);
     return d;
 }
 
@@ -390,6 +398,13 @@ static void gate(struct queue *q, void *x, const void *in, const struct weight *
     size_t n = (size_t)n_tokens;
     void *dx = act("x", x, n * (size_t)dim, ARGUMENT_CHANGED);
     table->gate(on(q), dx, act("in", in, n * (size_t)w->cols, ARGUMENT_READ), weight("weights", &dw, w), n_tokens, dim);
+    finish(q);
+}
+
+static void find_prefixes(struct queue *q, struct prefixes *p, const struct batch *b)
+{
+    struct batch db = batch(b);
+    table->find_prefixes(on(q), prefixes(p, ARGUMENT_MADE), &db);
     finish(q);
 }
 

@@ -222,6 +222,19 @@ static void call(struct fake_server *s, const struct peer *p, const char *id, bo
     answer(s, p, last);
 }
 
+/* Two choices, of which the second one fails. */
+static void fail_partly(struct fake_server *s, const struct peer *p, const char *id, bool stream)
+{
+    json_t *good = choice(0, 1, "length"), *bad = choice(1, 2, "error");
+    (void)json_object_set_new(bad, "index", json_integer(1));
+    (void)json_object_set_new(bad, "error", json_pack("{s:i, s:s}", "code", 500, "message", "out of \"room\""));
+    json_t *last = json_pack("{s:s, s:s, s:{s:i, s:i}, s:[o, o]}", "status", "ok", "request_id", id, "usage",
+                             "prompt_tokens", 1, "completion_tokens", 2, "choices", good, bad);
+    if (stream)
+        (void)json_object_set_new(last, "event", json_string("final"));
+    answer(s, p, last);
+}
+
 static void generate(struct fake_server *s, const struct peer *p, json_t *m, const char *id)
 {
     const json_t *limit = member(m, "max_tokens", "max_new_tokens");
@@ -236,6 +249,8 @@ static void generate(struct fake_server *s, const struct peer *p, json_t *m, con
         s->waiting_peer_bytes = p->bytes;
     } else if (strcmp(prompt, "call") == 0) {
         call(s, p, id, stream);
+    } else if (strcmp(prompt, "partly") == 0) {
+        fail_partly(s, p, id, stream);
     } else if (strcmp(prompt, "vanish") == 0 && !s->stays) {
         s->gone = true;
     } else if (strcmp(prompt, "part") == 0) {

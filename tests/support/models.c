@@ -49,6 +49,14 @@ const char *models_endless(void)
     return endless;
 }
 
+const char *models_shallow(void)
+{
+    const char *dir = models_endless();
+    models_edit(dir, "config.json", "num_hidden_layers", "1");
+    models_edit(dir, "config.json", "max_position_embeddings", "1024");
+    return dir;
+}
+
 /* The character that stands for a byte in byte-level vocabularies, as GPT-2 has it. */
 static int byte_character(int byte)
 {

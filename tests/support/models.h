@@ -15,6 +15,10 @@ const char *models_demo(void);
  * process. */
 const char *models_endless(void);
 
+/* The same copy with one layer and the demo's positions, for a process that does not want it endless: answers are as
+ * long, and made sooner. */
+const char *models_shallow(void);
+
 /* A new folder with the fixture's config.json and model.safetensors, and a tokenizer.json for its vocabulary.
  * dir: at least 256 bytes; remove with files_remove_dir. */
 void models_fixture(char *dir, const char *name);

@@ -53,6 +53,11 @@ static double crowding(void)
     return each > 1 ? each : 1;
 }
 
+double process_patience(double seconds)
+{
+    return seconds * crowding();
+}
+
 bool process_in_time(double seconds, double most)
 {
     return process_sanitized() || seconds < 4 * most * crowding();
@@ -223,7 +228,7 @@ void process_start(struct process *p, const struct process_setup *s, const char 
     memset(p, 0, sizeof *p);
     (void)snprintf(p->mark, sizeof p->mark, "%d-%d-%ld", (int)getpid(), ++number, (long)(seconds_now() * 1e6));
     files_make_dir(p->dir);
-    p->limit = s->limit > 0 ? s->limit : 60;
+    p->limit = process_patience(s->limit > 0 ? s->limit : 60);
     open_channel(s->terminal[PROCESS_OUT], out);
     open_channel(s->terminal[PROCESS_ERR], err);
     if (s->out_path != NULL) {

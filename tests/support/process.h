@@ -61,6 +61,10 @@ bool process_sanitized(void);
  * work, or a disk that is busy, must not fail a test; what hangs takes longer. */
 bool process_in_time(double seconds, double most);
 
+/* The time to wait for an event before it is given up, as long as needed on a busy machine: `seconds`, times the
+ * processes that want each core. */
+double process_patience(double seconds);
+
 /* Processor time of this process, all threads together, in seconds: other work on the machine does not count. */
 double process_cpu_seconds(void);
 

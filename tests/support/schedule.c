@@ -67,7 +67,7 @@ static bool cut(const struct request_rules *rules, char *text, size_t from)
 static struct schedule_outcome alone(const struct token_list *prompt, const struct request_rules *rules)
 {
     struct schedule_outcome x = {0};
-    int32_t all[SCHEDULE_MAX_LEN];
+    int32_t all[SCHEDULE_LONGEST];
     size_t from = 0;
     memcpy(all, prompt->id, prompt->n * sizeof *all);
     while (x.finish == FINISH_NONE) {
@@ -123,11 +123,12 @@ static void on_release(void *context, struct request *r)
     free(r);
 }
 
-static void open_run(struct schedule *run, const struct scheduler_setup *setup, int n_blocks)
+static void open_run(struct schedule *run, const struct scheduler_setup *setup, int n_blocks, int n_window_blocks)
 {
     struct err e = {0};
     struct limits device = setup->limits;
     device.n_blocks = n_blocks;
+    device.n_window_blocks = n_window_blocks;
     memset(run, 0, sizeof *run);
     struct scheduler_setup own = *setup;
     own.tokenizer = tokenizer;
@@ -144,22 +145,25 @@ static void open_run(struct schedule *run, const struct scheduler_setup *setup, 
 
 void schedule_open(struct schedule *run, const struct scheduler_setup *setup)
 {
-    open_run(run, setup, setup->limits.n_blocks);
+    open_run(run, setup, setup->limits.n_blocks, setup->limits.n_window_blocks);
 }
 
 void schedule_open_shared(struct schedule *run, const struct scheduler_setup *setup, const struct units *u, int number,
                           uint64_t *kv)
 {
-    open_run(run, setup, u->n * u->holder[number].share.per_unit);
-    free(run->device.kv[KV_MAIN]);
-    run->device.kv[KV_MAIN] = kv;
+    const struct unit_holder *h = &u->holder[KV_KINDS * number];
+    open_run(run, setup, u->n * h[KV_MAIN].share.per_unit, u->n * h[KV_WINDOWED].share.per_unit);
+    for (int kind = 0; kind < run->s.n_kinds; kind++) {
+        free(run->device.kv[kind]);
+        run->device.kv[kind] = kv;
+    }
     run->units = u;
     run->number = number;
 }
 
 void schedule_close_shared(struct schedule *run)
 {
-    run->device.kv[KV_MAIN] = NULL;
+    run->device.kv[KV_MAIN] = run->device.kv[KV_WINDOWED] = NULL;
     schedule_close(run);
 }
 
@@ -447,13 +451,6 @@ static void check_progress(struct schedule *run, const struct plan *p, uint64_t 
 
 /* ---- steps ---- */
 
-/* The blocks of the plan as the arena numbers them. */
-static void place_blocks(const struct schedule *run, struct plan *p)
-{
-    for (int i = 0; i < p->n_blocks && run->units != NULL; i++)
-        p->block[i].block = units_block(run->units, run->number, p->block[i].block);
-}
-
 void schedule_plan(struct schedule *run)
 {
     uint64_t n_preempted = run->s.stats.n_preemptions;
@@ -461,8 +458,8 @@ void schedule_plan(struct schedule *run)
     plan_reset(&run->plan, (uint64_t)run->n_steps++);
     scheduler_plan(&run->s, &run->plan, run->now);
     struct paper *device = run->plan.model == PLAN_DRAFT_MODEL ? &run->draft_device : &run->device;
-    if (device == &run->device)
-        place_blocks(run, &run->plan);
+    if (device == &run->device && run->units != NULL)
+        units_number(run->units, run->number, &run->plan);
     const char *wrong = paper_execute(device, &run->plan, &run->queue[run->n_queued++]);
     if (wrong != NULL)
         fail_msg("%s", wrong);

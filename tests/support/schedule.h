@@ -11,6 +11,7 @@
 #define SCHEDULE_MAX_REQUESTS 40
 #define SCHEDULE_MAX_OUTPUT   64
 #define SCHEDULE_MAX_LEN      130
+#define SCHEDULE_LONGEST      400 /* tokens of a request, where a test sets the limits itself */
 
 /* The result of a request that runs alone. */
 struct schedule_outcome {
@@ -54,7 +55,8 @@ extern const struct request_rules schedule_plain;
 void schedule_open(struct schedule *run, const struct scheduler_setup *setup);
 void schedule_close(struct schedule *run);
 
-/* One of several schedulers in one arena: its device has the arena's memory, kv, which holds all blocks of u. */
+/* One of several schedulers in one arena: its device has the arena's memory, kv, which holds all blocks of u: of
+ * each kind equally many in a unit. */
 void schedule_open_shared(struct schedule *run, const struct scheduler_setup *setup, const struct units *u, int number,
                           uint64_t *kv);
 void schedule_close_shared(struct schedule *run);

@@ -143,7 +143,7 @@ double serving_metric(const struct serving *s, const char *name)
 
 bool serving_await(const struct serving *s, const char *name, double limit, double seconds)
 {
-    for (double until = seconds_now() + seconds;;) {
+    for (double until = seconds_now() + process_patience(seconds);;) {
         double value = serving_metric(s, name);
         if (value <= limit)
             return true;

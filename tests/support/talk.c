@@ -1,5 +1,6 @@
 /* tests/support/talk.c - see talk.h. */
 #include "tests/support/talk.h"
+#include "tests/support/process.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -80,7 +81,7 @@ json_t *talk_ask(const char *endpoint, const char *json)
     struct talk t;
     talk_open(&t, ZMQ_REQ, endpoint, NULL, NULL);
     talk_say(&t, "%s", json);
-    json_t *reply = talk_hear(&t, 30);
+    json_t *reply = talk_hear(&t, process_patience(30));
     talk_close(&t);
     return reply;
 }

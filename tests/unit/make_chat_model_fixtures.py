@@ -237,7 +237,7 @@ def teach(model, lessons):
 
 
 def answer_of(tokenizer, model, family, prompt):
-    """What transformers generates greedily, and decodes."""
+    """The tokens that transformers generates greedily, and their text."""
     with torch.no_grad():
         ids = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=100)[0, len(prompt):].tolist()
     parts = {}

@@ -328,7 +328,7 @@ class Oracle:
         return self.tok.decode(ids, skip_special_tokens=skip).encode()
 
     def stream(self, ids, skip):
-        """What our streaming yields: the whole text, unless a run of <0xNN> breaks off after valid characters, which
+        """The text as our streaming yields it: whole, unless a run of <0xNN> breaks off after valid characters, which
         have been passed on by then: they stay, and only the bytes behind them become U+FFFD each. The library cannot do
         that, so the chain is written out here for decoders of the form [Replace ..., ByteFallback, Fuse, ...]."""
         whole = self.decode(ids, skip)

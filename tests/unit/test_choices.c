@@ -149,8 +149,8 @@ static void check_beams(const struct choices *set, const struct token_list *prom
 
 static void check_samples(const struct choices *set, const struct token_list *prompt)
 {
-    struct text all[GROUP_MAX_CHOICES];
-    double mean[GROUP_MAX_CHOICES];
+    struct text all[RULES_MAX_CHOICES];
+    double mean[RULES_MAX_CHOICES];
     for (int i = 0; i < set->n_members; i++)
         all[i] = sampled_text(prompt, set->rules, set->rules->sampling.seed + (uint64_t)i, &mean[i]);
     for (int i = 0; i < set->search.n; i++) {

@@ -104,7 +104,7 @@ static void targets(void **state)
     assert_int_equal(m.drafting.tap[2], 29);
     model.n_layers = 28;
     assert_int_equal(model_draft_for(&m, &model, "head", &e), -1);
-    expect_text(&e, ERR_USAGE, "draft model head: it reads what enters layer 29, the model has 28 layers");
+    expect_text(&e, ERR_USAGE, "draft model head: it reads the input of layer 29, the model has 28 layers");
     e = (struct err){0};
     model.embed_scale = 5;
     assert_int_equal(model_draft_for(&m, &model, "head", &e), -1);

@@ -113,6 +113,57 @@ static void kinds_of_blocks(void **state)
     assert_int_equal(l.window, 128);
 }
 
+static enum dtype keep_type(enum dtype weights)
+{
+    return weights;
+}
+
+/* The same 24 layers in an arena of 128 units of 1 MiB, with 8 KV heads of 64 in bf16: a block of 12 layers has 384
+ * KiB, of all layers 768 KiB. */
+static void share_of_an_arena(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct model_config m;
+    struct ops device = ops_cpu;
+    struct kv_share share[KV_KINDS];
+    const struct limits wanted = {.max_seqs = 4, .max_batch_tokens = 256, .max_len = 4096, .n_blocks = 4 * 256};
+    struct limits l = wanted;
+    const size_t arena = (size_t)128 << 20;
+    assert_int_equal(model_config_read(&m, "demo/lockstep-stories", &e), 0);
+    m.n_layers = 24;
+    m.n_heads = m.n_kv_heads = 8;
+    m.head_dim = 64;
+    m.dtype = DTYPE_BF16;
+    device.act_type = keep_type;
+    assert_int_equal(fit_share(&m, NULL, &l, 1, &device, arena, share, &e), 0);
+    assert_true(l.max_len == 64 * KV_BLOCK_TOKENS && l.n_window_blocks == 0); /* 64 MiB hold one block a unit */
+    assert_true(share[KV_MAIN].per_unit == 1 && share[KV_MAIN].least == 64 && share[KV_MAIN].most == 128);
+    assert_int_equal(share[KV_WINDOWED].per_unit + share[KV_WINDOWED].least + share[KV_WINDOWED].most, 0);
+    for (int i = 0; i < m.n_layers; i += 2)
+        m.layer[i].window = 128;
+    l = wanted;
+    assert_int_equal(fit_share(&m, NULL, &l, 1, &device, arena, share, &e), 0);
+    assert_int_equal(l.window, 128);
+    assert_true(share[KV_MAIN].per_unit == 2 && share[KV_WINDOWED].per_unit == 2);
+    assert_true(share[KV_WINDOWED].least == 5 && share[KV_WINDOWED].most == 4 * 10 + 16); /* windows of 10 blocks */
+    assert_int_equal(l.max_len, (64 - 5) * 2 * KV_BLOCK_TOKENS);
+    assert_true(share[KV_MAIN].least == 59 && share[KV_MAIN].most == 128);
+    assert_true(l.n_blocks == 256 && l.n_window_blocks == 112);
+    for (int i = 1; i < m.n_layers; i += 2) /* all of them: no length is too long */
+        m.layer[i].window = 100;
+    l = wanted;
+    assert_int_equal(fit_share(&m, NULL, &l, 1, &device, arena, share, &e), 0);
+    assert_true(l.max_len == 4096 && l.window == 128 && l.n_window_blocks == 0);
+    assert_true(share[KV_MAIN].least == 10 && share[KV_MAIN].per_unit == 1);
+    for (int i = 0; i < m.n_layers; i++) /* windows that leave no room for what the last layer keeps */
+        m.layer[i].window = i < 23 ? 1500 : 0;
+    l = wanted;
+    assert_int_equal(fit_share(&m, NULL, &l, 1, &device, arena, share, &e), 0);
+    assert_true(l.n_window_blocks == 0 && l.max_len == 64 * KV_BLOCK_TOKENS);
+    expect_none(&e);
+}
+
 static void divided_memory(void **state)
 {
     (void)state;
@@ -168,33 +219,38 @@ static void tokens_of_a_step(void **state)
     shard_make(&shard, &m, 0, 1);
     struct fit_part part = {&m, &shard, NULL, {.max_seqs = 8, .max_batch_tokens = 4096, .max_len = 64}, DTYPE_F32};
     part.limits.max_logit_rows = 8;
-    assert_int_equal(fit_step(&part, &ops_cpu, 0, &e), 4096); /* unknown */
-    assert_int_equal(fit_step(&part, &ops_cpu, 100 * GIB, &e), 4096);
-    assert_int_equal(fit_step(&part, &ops_cpu, 1, &e), 512);
+    assert_int_equal(fit_step(&part, 1, &ops_cpu, 0, &e), 4096); /* unknown */
+    assert_int_equal(fit_step(&part, 1, &ops_cpu, 100 * GIB, &e), 4096);
+    assert_int_equal(fit_step(&part, 1, &ops_cpu, 1, &e), 512);
     int before = 512, sizes = 1;
     for (size_t bytes = 8 << 20; bytes < 8 * GIB; bytes *= 2) {
-        int tokens = fit_step(&part, &ops_cpu, bytes, &e);
+        int tokens = fit_step(&part, 1, &ops_cpu, bytes, &e);
         assert_true(tokens == before || tokens == 2 * before || tokens == 4 * before);
         sizes += tokens > before;
         before = tokens;
     }
     assert_true(before == 4096 && sizes >= 3);
+    /* A second model's weights and working memory count, too, and its steps are as short. */
+    const struct fit_part both[FIT_PARTS] = {part, part};
+    size_t enough = 8 << 20;
+    while (fit_step(&part, 1, &ops_cpu, enough, &e) < 4096)
+        enough += 1 << 20;
+    int shorter = fit_step(both, 2, &ops_cpu, enough, &e);
+    assert_true(shorter == 2048 || shorter == 1024);
+    assert_int_equal(fit_step(both, 2, &ops_cpu, 2 * enough, &e), 4096);
     part.limits.max_seqs = 1500;
-    assert_int_equal(fit_step(&part, &ops_cpu, 1, &e), 2048);
+    assert_int_equal(fit_step(&part, 1, &ops_cpu, 1, &e), 2048);
     part.limits.max_batch_tokens = 300;
-    assert_int_equal(fit_step(&part, &ops_cpu, 1, &e), 300);
+    assert_int_equal(fit_step(&part, 1, &ops_cpu, 1, &e), 300);
     expect_none(&e);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(judgement),
-                                       cmocka_unit_test(heads),
-                                       cmocka_unit_test(loading),
-                                       cmocka_unit_test(fp8_at_load),
-                                       cmocka_unit_test(kinds_of_blocks),
-                                       cmocka_unit_test(divided_memory),
-                                       cmocka_unit_test(part_for_keys_and_values),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(judgement),       cmocka_unit_test(heads),
+                                       cmocka_unit_test(loading),         cmocka_unit_test(fp8_at_load),
+                                       cmocka_unit_test(kinds_of_blocks), cmocka_unit_test(share_of_an_arena),
+                                       cmocka_unit_test(divided_memory),  cmocka_unit_test(part_for_keys_and_values),
                                        cmocka_unit_test(tokens_of_a_step)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

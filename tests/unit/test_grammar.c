@@ -41,7 +41,7 @@ static bool may_come(struct grammar_run *r, int32_t token, uint32_t *mask)
     if (grammar_run_mask(r, NULL, 0, mask, &e) != 0)
         return false; /* nothing can follow */
     if (grammar_run_forced(r) >= 0)
-        return lexicon_take(lexicon, &r->machine, r->now.state, token) >= 0;
+        return lexicon_take(lexicon, r->machine, r->now.state, token) >= 0;
     return mask[token / 32] >> token % 32 & 1;
 }
 
@@ -56,7 +56,7 @@ static bool allows_tokens(const struct form *form, const char *text)
     bool allowed = tokenizer_encode(tokenizer, text, strlen(text), TOKENIZER_PLAIN, &list, &e) == 0;
     for (size_t i = 0; i < list.n && allowed; i++)
         allowed = may_come(&r, list.id[i], mask) && grammar_run_take(&r, list.id[i], &e) == 0;
-    allowed = allowed && r.machine.state[r.now.state].complete;
+    allowed = allowed && r.machine->state[r.now.state].complete;
     token_list_free(&list);
     grammar_run_close(&r);
     free(mask);
@@ -167,16 +167,32 @@ static void formats(void **state)
          {"\"2026-11-24T08:09:10Z\"", "\"1999-01-28T23:59:59.123+05:30\""},
          {"\"2026-11-24\"", "\"2026-11-24 08:09:10Z\"", "\"2026-11-24T24:00:00Z\"", "\"2026-11-24T08:09:10\""}},
         {FORMAT("time"), {"\"08:09:10Z\"", "\"23:59:59-01:00\""}, {"\"08:09Z\"", "\"8:09:10Z\"", "\"08:60:00Z\""}},
-        {FORMAT("date"), {"\"2026-02-28\""}, {"\"2026-00-10\"", "\"26-01-01\"", "\"2026-01-32\""}},
-        {FORMAT("duration"), {"\"P3D\"", "\"PT5M\"", "\"P2W\""}, {"\"P\"", "\"3D\"", "\"P0D\"", "\"PT\""}},
+        {FORMAT("date"),
+         {"\"2026-02-28\"", "\"2026-12-31\"", "\"2026-04-30\"", "\"0001-01-30\""},
+         {"\"2026-00-10\"", "\"26-01-01\"", "\"2026-01-32\"", "\"2026-04-31\"", "\"2026-02-30\"", "\"0000-01-01\""}},
+        {FORMAT("date"),
+         {"\"2024-02-29\"", "\"2000-02-29\"", "\"0004-02-29\""},
+         {"\"2026-02-29\"", "\"1900-02-29\"", "\"0000-02-29\"", "\"2024-02-30\""}},
+        {FORMAT("duration"),
+         {"\"P3D\"", "\"PT5M\"", "\"P2W\"", "\"P3DT12H30M5S\"", "\"P1Y2M3D\"", "\"P1MT1S\""},
+         {"\"P\"", "\"3D\"", "\"P0D\"", "\"PT\"", "\"P1YT\"", "\"P1D1Y\"", "\"P1W1D\"", "\"PT1H1S\""}},
         {FORMAT("email"), {"\"a@b.cd\"", "\"a.b+c@d-e.org\""}, {"\"a\"", "\"a@b\"", "\"@b.cd\"", "\"a b@c.de\""}},
+        {"{\"type\":\"string\",\"format\":\"email\",\"minLength\":7,\"maxLength\":1024}",
+         {"\"ab@c.de\"", "\"a@bc.de.fg\""},
+         {"\"a@b.cd\"", "\"ab\"", "\"abcdefgh\""}},
         {FORMAT("hostname"), {"\"a\"", "\"a-b.example\""}, {"\"\"", "\"-a\"", "\"a..b\"", "\"a_b\""}},
         {FORMAT("ipv4"), {"\"0.0.0.0\"", "\"192.168.10.255\""}, {"\"256.0.0.1\"", "\"1.2.3\"", "\"01.2.3.4\""}},
-        {FORMAT("ipv6"), {"\"2001:db8:0:0:0:0:0:1\""}, {"\"1:2:3\"", "\"g:0:0:0:0:0:0:0\""}},
+        {FORMAT("ipv6"),
+         {"\"2001:db8:0:0:0:0:0:1\"", "\"::1\"", "\"2001:DB8::1\"", "\"::\"", "\"1::\"", "\"1:2:3:4:5:6:7::\""},
+         {"\"1:2:3\"", "\"g:0:0:0:0:0:0:0\"", "\"1::2::3\"", "\":::\"", "\"1:2:3:4:5:6:7:8::\"", "\":1\""}},
         {FORMAT("uuid"),
-         {"\"123e4567-e89b-12d3-a456-426614174000\""},
+         {"\"123e4567-e89b-12d3-a456-426614174000\"", "\"123E4567-E89B-12D3-A456-426614174000\""},
          {"\"123e4567e89b12d3a456426614174000\"", "\"123e4567-e89b-12d3-a456-42661417400\""}},
-        {FORMAT("uri"), {"\"http://a.b/c?d=e#f\"", "\"mailto:a\""}, {"\"a\"", "\"http://a b\"", "\"://x\""}},
+        {FORMAT("uri"),
+         {"\"http://a.b/c?d=e#f\"", "\"mailto:a\"", "\"https://a.b:8080/*\"", "\"urn:a:1\"", "\"file:///a/b\"",
+          "\"x:/a//b%2F?/?#/?\""},
+         {"\"a\"", "\"http://a b\"", "\"://x\"", "\"http://a/%2\"", "\"http://a#b#c\"", "\"http://a/[b]\"",
+          "\"http://\""}},
     };
     CHECK(FORM_SCHEMA, rows);
 }
@@ -219,11 +235,18 @@ static void objects(void **state)
         {"{\"type\":\"object\",\"properties\":{\"a\":{}},\"patternProperties\":{\"^x-\":{\"type\":\"null\"}}}",
          {"{\"a\":1,\"x-b\":null}", "{}"},
          {"{\"x-b\":1}", "{\"y\":null}"}},
+        {"{\"type\":\"object\",\"properties\":{\"a\\\\b\":{\"type\":\"null\"}},\"additionalProperties\":{\"type\":"
+         "\"integer\"}}",
+         {"{\"a\\\\b\":null}", "{\"\\\\\":1}", "{\"a\\\"\":1}", "{\"c\\\\\\n\\u0041\":1}"},
+         {"{\"a\\\\b\":1}", "{\"\\u0061\\\\b\":1}", "{\"a\\\\c\":null}", "{\"c\\x\":1}"}},
         {"{\"type\":\"object\",\"properties\":{\"a\":{},\"b\":{},\"c\":{}},\"additionalProperties\":false,"
          "\"minProperties\":2,"
          "\"maxProperties\":2}",
          {"{\"a\":1,\"b\":1}", "{\"a\":1,\"c\":1}", "{\"b\":1,\"c\":1}"},
          {"{\"a\":1}", "{\"a\":1,\"b\":1,\"c\":1}", "{\"c\":1}"}},
+        {"{\"properties\":{\"a\":false,\"b\":{}}}",
+         {"{}", "{\"b\":1,\"c\":1}", "{\"aa\":1}"},
+         {"{\"a\":1}", "{\"b\":1,\"a\":1}", "{\"c\":1,\"a\":1}"}},
         {"{\"required\":[\"z\"]}", {"{\"z\":1}", "{\"z\":1,\"y\":2}"}, {"{}", "{\"y\":2}"}},
     };
     CHECK(FORM_SCHEMA, rows);
@@ -237,6 +260,16 @@ static void several_schemas(void **state)
          {"12", "\"a\""},
          {"\"ab\"", "null"}},
         {"{\"oneOf\":[{\"const\":1},{\"const\":2}]}", {"1", "2"}, {"3"}},
+        {"{\"oneOf\":[{\"required\":[\"a\"]},{\"required\":[\"b\"],\"title\":\"x\"}]}",
+         {"{\"a\":1}", "{\"b\":1}", "{\"b\":1,\"c\":2}"},
+         {"{}", "{\"a\":1,\"b\":1}", "{\"b\":1,\"a\":1}", "{\"c\":1}", "1"}},
+        {"{\"type\":[\"object\",\"null\"],\"properties\":{\"a\":{\"type\":\"null\"},\"b\":{},\"c\":{}},"
+         "\"additionalProperties\":false,\"oneOf\":[{\"required\":[\"a\"]},{\"required\":[\"c\"]}]}",
+         {"{\"a\":null}", "{\"a\":null,\"b\":1}", "{\"b\":1,\"c\":1}"},
+         {"{\"a\":null,\"c\":1}", "{\"a\":1}", "null", "{\"b\":1}", "{\"c\":1,\"d\":1}"}},
+        {"{\"oneOf\":[{\"required\":[\"a\",\"b\"]},{\"required\":[\"a\"]}]}",
+         {"{\"a\":1}", "{\"a\":1,\"b\":1}"},
+         {"{}"}},
         {"{\"type\":\"object\",\"properties\":{\"k\":{\"type\":\"string\"}},\"required\":[\"k\"],\"anyOf\":[{"
          "\"properties\":{\"k\":"
          "{\"const\":\"a\"},\"n\":{\"type\":\"null\"}},\"required\":[\"n\"],\"additionalProperties\":false},{"
@@ -244,6 +277,10 @@ static void several_schemas(void **state)
          "{\"const\":\"b\"}},\"additionalProperties\":false}]}",
          {"{\"k\":\"a\",\"n\":null}", "{\"k\":\"b\"}"},
          {"{\"k\":\"a\"}", "{\"k\":\"c\"}", "{\"k\":\"b\",\"n\":null}"}},
+        {"{\"properties\":{\"k\":{\"type\":\"string\"},\"n\":{\"type\":\"integer\"}},\"oneOf\":[{\"properties\":{\"m\":"
+         "{\"type\":\"null\"},\"k\":{\"const\":\"a\"}},\"required\":[\"m\"]}]}",
+         {"{\"k\":\"a\",\"n\":1,\"m\":null}", "{\"m\":null}"},
+         {"{\"m\":null,\"k\":\"a\"}", "{\"k\":\"b\",\"m\":null}", "{\"k\":\"a\"}"}},
         {"{\"allOf\":[{\"type\":\"integer\",\"minimum\":3},{\"maximum\":5}]}", {"3", "5"}, {"2", "6", "4.5"}},
         {"{\"allOf\":[{\"properties\":{\"a\":{\"type\":\"integer\"}},\"required\":[\"a\"]},{\"properties\":{\"a\":{"
          "\"minimum\":5},"
@@ -302,6 +339,7 @@ static void refusals(void **state)
         {FORM_SCHEMA, ERR_UNSUPPORTED, "{\"type\":\"array\",\"items\":[{}]}", "items as a list"},
         {FORM_SCHEMA, ERR_UNSUPPORTED, "{\"$ref\":\"http://x/y\"}", "expected one within the schema"},
         {FORM_SCHEMA, ERR_INPUT, "{\"$ref\":\"#/no\"}", "leads nowhere"},
+        {FORM_SCHEMA, ERR_INPUT, "{\"type\":\"array\",\"items\":{\"$ref\":\"#/no\"}}", "leads nowhere"},
         {FORM_SCHEMA, ERR_UNSUPPORTED, "{\"$ref\":\"#\"}", "more than 100 deep"},
         {FORM_SCHEMA, ERR_INPUT, "{\"type\":\"text\"}", "type text, expected object"},
         {FORM_SCHEMA, ERR_INPUT, "{\"type\":\"integer\",\"minimum\":3,\"maximum\":2}", "no text has this form"},
@@ -340,6 +378,45 @@ static void refusals(void **state)
     }
 }
 
+/* Each keyword outside of the subset, wherever it stands. */
+static void keywords_are_refused(void **state)
+{
+    (void)state;
+    static const char *const keywords[] = {
+        "not",         "if",          "then",        "else",         "dependentRequired", "dependentSchemas",
+        "contains",    "minContains", "maxContains", "multipleOf",   "unevaluatedItems",  "unevaluatedProperties",
+        "prefixItems", "$dynamicRef", "uniqueItems", "dependencies", "propertyNames",     "$recursiveRef"};
+    static const char *const around[] = {"%s", "{\"items\":{\"anyOf\":[{\"type\":\"null\"},%s]},\"type\":\"array\"}",
+                                         "{\"type\":\"object\",\"properties\":{\"a\":%s}}",
+                                         "{\"$ref\":\"#/$defs/a\",\"$defs\":{\"a\":%s}}"};
+    for (size_t i = 0; i < sizeof keywords / sizeof *keywords; i++)
+        for (size_t k = 0; k < sizeof around / sizeof *around; k++) {
+            char inner[80], source[200], part[80];
+            struct form *form;
+            struct err e = {0};
+            (void)snprintf(inner, sizeof inner, "{\"%s\":true}", keywords[i]);
+            (void)snprintf(source, sizeof source, around[k], inner);
+            (void)snprintf(part, sizeof part, "%s is not supported", keywords[i]);
+            assert_int_equal(form_open_text(&form, FORM_SCHEMA, source, strlen(source), &e), -1);
+            EXPECT_PARTS(&e, ERR_UNSUPPORTED, part);
+        }
+}
+
+/* Between the parts of a JSON text stands nothing, a space, or a line break and at most 32 spaces. */
+static void white_space_is_bounded(void **state)
+{
+    (void)state;
+#define SPACES "                                "
+    static const struct row rows[] = {
+        {"{\"type\":\"array\",\"items\":{\"type\":\"integer\"}}",
+         {"[1,2]", "[ 1, 2 ]", "[\n1,\n 2\n]", "[\n" SPACES "1]"},
+         {"[  1]", "[\n " SPACES "1]", "[\n\n1]", "[\t1]", "[\r\n1]", "[1 \n]"}},
+        {"{\"type\":\"object\"}", {"{}", "{\n}", "{\"a\": 1}"}, {"{  }", "{\"a\":  1}", " {}", "{} ", "{}\n"}},
+    };
+#undef SPACES
+    CHECK(FORM_SCHEMA, rows);
+}
+
 /* Depth of nesting, references and merging end with a message, not with the stack. */
 static void hostile_schemas(void **state)
 {
@@ -360,12 +437,42 @@ static void hostile_schemas(void **state)
     }
 }
 
+/* The ends of both texts become one, and a node that only leads on is passed over. */
+static void equal_nodes(void **state)
+{
+    (void)state;
+    struct err e = {0};
+    struct graph g;
+    graph_open(&g, &e);
+    int a = graph_text(&g, "axy", 3, graph_return(&g)), b = graph_text(&g, "bxy", 3, graph_return(&g));
+    int ahead = graph_ahead(&g);
+    graph_lead(&g, ahead, graph_either(&g, a, b));
+    assert_true(graph_prune(&g, ahead));
+    int start = graph_share(&g, ahead);
+    expect_none(&e);
+    assert_int_equal(g.node[start].kind, NODE_SPLIT);
+    assert_true(g.node[start].next == a && g.node[start].other == b);
+    assert_int_equal(g.node[a].next, g.node[b].next);
+    assert_true(machine_matches(&g, start, "axy", 3, &e) && machine_matches(&g, start, "bxy", 3, &e));
+    assert_false(machine_matches(&g, start, "abxy", 4, &e) || machine_matches(&g, start, "ax", 2, &e));
+    graph_close(&g);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(kinds),           cmocka_unit_test(numbers),     cmocka_unit_test(strings),
-        cmocka_unit_test(formats),         cmocka_unit_test(lists),       cmocka_unit_test(objects),
-        cmocka_unit_test(several_schemas), cmocka_unit_test(expressions), cmocka_unit_test(refusals),
+        cmocka_unit_test(kinds),
+        cmocka_unit_test(numbers),
+        cmocka_unit_test(strings),
+        cmocka_unit_test(formats),
+        cmocka_unit_test(lists),
+        cmocka_unit_test(objects),
+        cmocka_unit_test(several_schemas),
+        cmocka_unit_test(expressions),
+        cmocka_unit_test(refusals),
+        cmocka_unit_test(keywords_are_refused),
+        cmocka_unit_test(white_space_is_bounded),
+        cmocka_unit_test(equal_nodes),
         cmocka_unit_test(hostile_schemas),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);

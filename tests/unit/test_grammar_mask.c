@@ -70,7 +70,7 @@ static void check_forced(struct grammar_run *r, const uint32_t *mask, int32_t fo
     for (int i = 0; i < lexicon->n_words; i++)
         n += __builtin_popcount(mask[i]);
     assert_int_equal(n, 1);
-    assert_true(has(mask, forced) && lexicon_take(lexicon, &r->machine, r->now.state, forced) >= 0);
+    assert_true(has(mask, forced) && lexicon_take(lexicon, r->machine, r->now.state, forced) >= 0);
 }
 
 static int n_full; /* masks that were compared token by token */
@@ -83,9 +83,9 @@ static void check_mask(struct grammar_run *r, const uint32_t *mask, int32_t end)
     }
     n_full++;
     for (int32_t id = 0; id < lexicon->n_tokens; id++) {
-        bool may = lexicon_take(lexicon, &r->machine, r->now.state, id) >= 0;
+        bool may = lexicon_take(lexicon, r->machine, r->now.state, id) >= 0;
         if (id == end)
-            may = r->machine.state[r->now.state].complete;
+            may = r->machine->state[r->now.state].complete;
         if (has(mask, id) != may)
             print_error("token %d is %s\n", id, may ? "missing" : "too much");
         assert_int_equal(has(mask, id), may);
@@ -124,7 +124,7 @@ static bool follow(const struct form *form, int most, uint64_t *seed, bool every
         assert_int_equal(grammar_run_take(&r, id, &e), 0);
         ended = grammar_run_ended(&r);
     }
-    bool complete = r.machine.state[r.now.state].complete;
+    bool complete = r.machine->state[r.now.state].complete;
     if (complete)
         assert_true(machine_matches(&form->grammar.graph, form->grammar.start, text.data != NULL ? text.data : "",
                                     text.bytes, &e));
@@ -165,6 +165,15 @@ static void masks_are_exact(void **state)
         {FORM_REGEX, "\"[A-Z][a-z]+( [a-z]+){2,6}\\\\.\""},
         {FORM_REGEX, "\"(.|\\n)*\""},
         {FORM_CHOICE, "[\"once upon\",\"once\",\"upon\"]"},
+        /* Two rules of strings that are left for the same place. */
+        {FORM_SCHEMA,
+         "{\"type\":\"object\",\"properties\":{\"t\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"string\","
+         "\"format\":\"email\"}]}},\"required\":[\"t\"]}"},
+        {FORM_SCHEMA,
+         "{\"type\":\"object\",\"properties\":{\"\u0436\":{\"type\":\"null\"},\"o\\\"o\":{\"type\":\"null\"}},"
+         "\"additionalProperties\":{\"type\":\"object\",\"properties\":{\"lit\":{\"type\":\"null\"},\"little\":{"
+         "\"type\":"
+         "\"null\"}}}}"},
     };
     uint64_t seed = 11;
     int n_complete = 0;
@@ -177,6 +186,42 @@ static void masks_are_exact(void **state)
         form_close(form);
     }
     assert_true(n_complete > 15);
+}
+
+/* The mask behind a text. */
+static void check_behind(const char *schema, const char *begin)
+{
+    static const int32_t end = END;
+    struct grammar_run r;
+    struct form *form;
+    struct err e = {0};
+    uint32_t *mask = calloc((size_t)lexicon->n_words, sizeof *mask);
+    assert_int_equal(form_open_text(&form, FORM_SCHEMA, schema, strlen(schema), &e), 0);
+    assert_int_equal(grammar_run_open(&r, &form->grammar, lexicon, &e), 0);
+    for (size_t at = 0, bytes; at < strlen(begin); at += bytes) {
+        int32_t id = lexicon_longest(lexicon, begin + at, strlen(begin) - at, &bytes);
+        assert_int_equal(grammar_run_take(&r, id, &e), 0);
+    }
+    assert_int_equal(grammar_run_mask(&r, &end, 1, mask, &e), 0);
+    check_mask(&r, mask, end);
+    expect_none(&e);
+    free(mask);
+    grammar_run_close(&r);
+    form_close(form);
+}
+
+/* A literal ends or escapes where the string beside it may not yet, or goes on to something else. */
+static void literals_beside_strings(void **state)
+{
+    (void)state;
+    check_behind("{\"anyOf\":[{\"type\":\"string\",\"minLength\":5},{\"const\":\"ab\"}]}", "\"ab");
+    check_behind("{\"anyOf\":[{\"type\":\"string\",\"minLength\":5,\"maxLength\":3000},{\"const\":\"ab\"}]}", "\"ab");
+    check_behind("{\"anyOf\":[{\"type\":\"string\",\"maxLength\":3000},{\"enum\":[\"a\",\"abc\"]}]}", "\"abc");
+    check_behind("{\"anyOf\":[{\"type\":\"string\",\"minLength\":2},{\"const\":\"ab\\\"c\"}]}", "\"ab");
+    check_behind("{\"anyOf\":[{\"type\":\"object\",\"additionalProperties\":{\"type\":\"string\"}},"
+                 "{\"type\":\"object\",\"properties\":{\"ab\":{\"type\":\"integer\"}},\"required\":[\"ab\"],"
+                 "\"additionalProperties\":false}]}",
+                 "{\"ab");
 }
 
 /* A vocabulary of many tokens of one kind: numbers of up to three digits, pairs of capital letters, triples of small
@@ -231,6 +276,15 @@ static void chains_are_exact(void **state)
         "{\"type\":\"string\",\"pattern\":\"^.{2,5}$\"}",
         "{\"type\":\"string\",\"pattern\":\"^[A-Z][a-z]*[0-9]{1,9}$\"}",
         "{\"type\":\"string\",\"pattern\":\"^[a-h0-9]{4,9}[A-Z]$\"}",
+        "{\"type\":\"string\",\"pattern\":\"^[A-Za-z0-9]{2,4}-[0-9A-L]{3,20}[.]$\"}",
+        "{\"type\":\"string\",\"pattern\":\"^([a-h]|[0-9])+5?[A-L]{16}$\"}",
+        "{\"type\":\"string\",\"pattern\":\"^[\\\\w.-]+$\",\"minLength\":2,\"maxLength\":15}",
+        "{\"type\":\"string\",\"minLength\":2,\"maxLength\":9}",
+        "{\"type\":\"string\",\"pattern\":\"[0-9a-h]{8}-[A-L]{3}\"}",
+        "{\"type\":\"string\",\"pattern\":\"^ab|cd|A5$\"}",
+        "{\"type\":\"object\",\"properties\":{\"abc\":{\"type\":\"string\"},\"AB\":{\"type\":\"string\"},"
+        "\"ab\":{}},\"additionalProperties\":{\"type\":\"string\"}}",
+        "{\"type\":\"object\",\"properties\":{\"a\\u0410b\":{},\"\\u0411\":{}}}",
     };
     struct tokenizer *kept = tokenizer;
     struct lexicon_keeper crowd;
@@ -297,6 +351,205 @@ static void forced_text(void **state)
                   "{\"l", "it|tle|_|d|ra|gon|\"|:|");
 }
 
+enum { TOGETHER = 6 };
+
+/* A run of a form of its own, and what it would be if it were alone, unless nobody asks. */
+struct companion {
+    struct form *form;
+    struct grammar_run run, alone;
+};
+
+static void open_companion(struct companion *c, const char *source, const struct lexicon *no_walks)
+{
+    struct err e = {0};
+    assert_int_equal(form_open_text(&c->form, FORM_SCHEMA, source, strlen(source), &e), 0);
+    assert_int_equal(grammar_run_open(&c->run, &c->form->grammar, lexicon, &e), 0);
+    c->alone = (struct grammar_run){0};
+    if (no_walks != NULL)
+        assert_int_equal(grammar_run_open(&c->alone, &c->form->grammar, no_walks, &e), 0);
+    assert_ptr_not_equal(c->run.walk, c->alone.walk);
+}
+
+static void *close_companion(void *arg)
+{
+    struct companion *c = arg;
+    grammar_run_close(&c->run);
+    grammar_run_close(&c->alone);
+    form_close(c->form);
+    return NULL;
+}
+
+/* True: it is complete. */
+static bool go_on_together(struct companion *c, uint32_t *mask, uint32_t *expected, uint64_t *seed)
+{
+    static const int32_t end = END;
+    struct err e = {0};
+    assert_int_equal(grammar_run_mask(&c->run, &end, 1, mask, &e), 0);
+    if (c->alone.walk != NULL) {
+        assert_int_equal(grammar_run_mask(&c->alone, &end, 1, expected, &e), 0);
+        assert_memory_equal(mask, expected, (size_t)lexicon->n_words * sizeof *mask);
+    }
+    int32_t id = choose(mask, seed);
+    if (id == end)
+        return true;
+    assert_int_equal(grammar_run_take(&c->run, id, &e), 0);
+    if (c->alone.walk != NULL) {
+        assert_int_equal(grammar_run_take(&c->alone, id, &e), 0);
+        assert_int_equal(grammar_run_ended(&c->run), grammar_run_ended(&c->alone));
+    }
+    return grammar_run_ended(&c->run);
+}
+
+/* Runs of one form, which come and go, have the masks that each would have alone, also where states were forgotten. */
+static void runs_share_what_they_find(void **state)
+{
+    (void)state;
+    static const char source[] =
+        "{\"type\":\"array\",\"items\":{\"type\":\"object\",\"properties\":{\"x\":{\"type\":\"string\","
+        "\"minLength\":2000,\"maxLength\":3000},\"y\":{\"type\":\"string\",\"minLength\":2000,\"maxLength\":3000}},"
+        "\"required\":[\"x\",\"y\"]}}";
+    struct lexicon no_walks = *lexicon;
+    struct companion c[TOGETHER];
+    uint64_t seed = 12;
+    int n_tidied = 0;
+    uint32_t *mask = calloc(2 * (size_t)lexicon->n_words, sizeof *mask);
+    no_walks.walks = NULL;
+    for (int k = 0; k < TOGETHER; k++)
+        open_companion(&c[k], source, &no_walks);
+    for (int i = 0; i < 12000; i++) {
+        int k = random_below(&seed, TOGETHER);
+        assert_ptr_equal(c[k].run.walk, c[0].run.walk);
+        n_tidied = c[k].run.machine->n_tidied;
+        if (go_on_together(&c[k], mask, mask + lexicon->n_words, &seed)) {
+            pthread_t other;
+            assert_int_equal(pthread_create(&other, NULL, close_companion, &c[k]), 0);
+            assert_int_equal(pthread_join(other, NULL), 0);
+            open_companion(&c[k], source, &no_walks);
+        }
+    }
+    for (int k = 0; k < TOGETHER; k++)
+        close_companion(&c[k]);
+    print_message("states forgotten %d times\n", n_tidied);
+    assert_true(n_tidied >= 2);
+    free(mask);
+}
+
+/* The oldest of more grammars than are kept are made anew; their runs go on. */
+static void walks_are_bounded(void **state)
+{
+    (void)state;
+    struct companion c[WALKS_KEPT + 2], again;
+    struct lexicon no_walks = *lexicon;
+    char source[64];
+    uint64_t seed = 4;
+    uint32_t *mask = calloc(2 * (size_t)lexicon->n_words, sizeof *mask);
+    no_walks.walks = NULL;
+    for (int k = 0; k < WALKS_KEPT + 2; k++) {
+        (void)snprintf(source, sizeof source, "{\"type\":\"string\",\"maxLength\":%d}", k + 3);
+        open_companion(&c[k], source, &no_walks);
+        for (int i = 0; i < k; i++)
+            assert_ptr_not_equal(c[k].run.walk, c[i].run.walk);
+    }
+    open_companion(&again, source, &no_walks);
+    assert_ptr_equal(again.run.walk, c[WALKS_KEPT + 1].run.walk);
+    close_companion(&again);
+    open_companion(&again, "{\"type\":\"string\",\"maxLength\":3}", &no_walks);
+    assert_ptr_not_equal(again.run.walk, c[0].run.walk);
+    close_companion(&again);
+    for (int k = 0; k < WALKS_KEPT + 2; k++) {
+        for (int i = 0; i < 9 && !go_on_together(&c[k], mask, mask + lexicon->n_words, &seed); i++)
+            continue;
+        close_companion(&c[k]);
+    }
+    free(mask);
+}
+
+/* Names that are not listed have the mask of free strings but for those that begin like listed ones. */
+static void names_are_near_strings(void **state)
+{
+    (void)state;
+    static const char source[] =
+        "{\"type\":\"object\",\"properties\":{\"once\":{\"type\":\"null\"},\"on\":{\"type\":\"null\"}}}";
+    struct form *form;
+    struct err e = {0};
+    struct grammar_run r;
+    assert_int_equal(form_open_text(&form, FORM_SCHEMA, source, sizeof source - 1, &e), 0);
+    assert_int_equal(grammar_run_open(&r, &form->grammar, lexicon, &e), 0);
+    int at = r.now.state, free_name = -1;
+    for (const char *c = "{\"on"; *c != '\0'; c++) {
+        at = machine_next(r.machine, at, (unsigned char)*c);
+        if (*c == '{')
+            assert_true(lexicon_near(r.machine, at) < 0);
+        else if (free_name < 0)
+            free_name = lexicon_near(r.machine, at);
+        else
+            assert_int_equal(lexicon_near(r.machine, at), free_name);
+    }
+    assert_true(free_name >= 0);
+    assert_int_equal(machine_next(r.machine, machine_next(r.machine, at, 0xd0), 0xb6), free_name);
+    assert_true(lexicon_near(r.machine, free_name) < 0);
+    grammar_run_close(&r);
+    form_close(form);
+}
+
+/* Masks that were kept are found; of too many those that nobody asked for go. */
+static void kept_masks_are_bounded(void **state)
+{
+    (void)state;
+    enum { MANY = 3 * MASKS_SETS * MASKS_WAYS };
+    struct masks *masks = calloc(1, sizeof *masks);
+    const struct masks_key asked = {7, -1, 0};
+    uint32_t mask[2] = {0};
+    int n_there = 0;
+    masks_keep(masks, &asked, mask, 2);
+    for (int i = 0; i < MANY; i++) {
+        const struct masks_key key = {(uint64_t)i % 3 + 1, i / 3, i % 2};
+        assert_null(masks_find(masks, &key));
+        assert_non_null(masks_find(masks, &asked));
+        mask[1] = (uint32_t)i;
+        masks_keep(masks, &key, mask, 2);
+    }
+    for (int i = 0; i < MANY; i++) {
+        const struct masks_key key = {(uint64_t)i % 3 + 1, i / 3, i % 2}, other = {key.walk, key.state, !key.n_tidied};
+        const uint32_t *found = masks_find(masks, &key);
+        assert_true(found == NULL || found[1] == (uint32_t)i);
+        assert_null(masks_find(masks, &other));
+        n_there += found != NULL;
+    }
+    assert_in_range(n_there, MASKS_SETS * MASKS_WAYS / 2, MASKS_SETS * MASKS_WAYS - 1);
+    masks_close(masks);
+    free(masks);
+}
+
+/* Runs whose states alone fill the machine part, so that it does not forget at each mask, and go on right. */
+static void crowded_runs_part(void **state)
+{
+    (void)state;
+    static const char source[] = "{\"type\":\"string\",\"pattern\":\"^(a{1,9}|b){300,900}$\"}";
+    enum { MANY = 240 };
+    struct lexicon no_walks = *lexicon;
+    struct companion *c = calloc(MANY, sizeof *c);
+    uint64_t seed = 21;
+    int n_parted = 0;
+    uint32_t *mask = calloc(2 * (size_t)lexicon->n_words, sizeof *mask);
+    no_walks.walks = NULL;
+    for (int k = 0; k < MANY; k++) {
+        open_companion(&c[k], source, k % 12 == 0 ? &no_walks : NULL);
+        assert_ptr_equal(c[k].run.walk, c[0].run.walk);
+    }
+    for (int i = 0; i < 270 * MANY; i++) {
+        int k = i % MANY;
+        assert_false(go_on_together(&c[k], mask, mask + lexicon->n_words, &seed));
+        n_parted += c[k].run.walk != c[0].run.walk;
+    }
+    for (int k = 0; k < MANY; k++)
+        close_companion(&c[k]);
+    print_message("%d masks of runs that had parted\n", n_parted);
+    assert_true(n_parted > 0);
+    free(mask);
+    free(c);
+}
+
 /* Long runs forget what they remember, and go on right. */
 static void long_runs(void **state)
 {
@@ -310,6 +563,27 @@ static void long_runs(void **state)
     assert_int_equal(form_open_text(&form, FORM_SCHEMA, source, sizeof source - 1, &e), 0);
     (void)follow(form, 3000, &seed, false, END);
     form_close(form);
+}
+
+/* Patterns with a length, whose states all differ, stay far below what ends a request. */
+static void lengths_are_no_effort(void **state)
+{
+    (void)state;
+    static const char *const patterns[] = {"a", "[0-9]$", "(foo|bar)", "a.*b.*c", "^\\\\S+@\\\\S+$"};
+    for (size_t i = 0; i < sizeof patterns / sizeof *patterns; i++) {
+        char source[200];
+        struct form *form;
+        struct err e = {0};
+        uint64_t seed = 5 + i;
+        int n = snprintf(source, sizeof source,
+                         "{\"type\":\"array\",\"minItems\":4,\"maxItems\":6,\"items\":{\"type\":\"string\","
+                         "\"minLength\":1,\"maxLength\":16,\"pattern\":\"%s\"}}",
+                         patterns[i]);
+        assert_int_equal(form_open_text(&form, FORM_SCHEMA, source, (size_t)n, &e), 0);
+        for (int k = 0; k < 20; k++)
+            (void)follow(form, 300, &seed, false, END);
+        form_close(form);
+    }
 }
 
 /* Too many ways to go on end a request, not the server's time. */
@@ -342,6 +616,7 @@ static void no_token_leads_on(void **state)
     struct form *form;
     uint32_t *mask = calloc((size_t)lexicon->n_words, sizeof *mask);
     struct lexicon small = *lexicon;
+    small.walks = NULL;
     small.all.edge = small.other.edge = (int32_t[3]){0};
     small.n_tails = small.n_plain = 0;
     memset(mask, 0xff, (size_t)lexicon->n_words * sizeof *mask);
@@ -406,7 +681,7 @@ static void attempts_tell_the_masks(void **state)
         struct err e = {0};
         assert_int_equal(form_open_text(&form, FORM_SCHEMA, rows[i], strlen(rows[i]), &e), 0);
         assert_int_equal(grammar_run_open(&r, &form->grammar, lexicon, &e), 0);
-        for (int k = 0, n = 1; k < 900 && n > 0; k++) {
+        for (int k = 0, n = 1; k < 2500 && n > 0; k++) {
             int32_t token[ATTEMPT];
             n = attempt(&r, token, tried, &seed);
             for (int t = 0; t <= n; t++) {
@@ -418,12 +693,12 @@ static void attempts_tell_the_masks(void **state)
             }
             n_tried += n;
         }
-        n_tidied += r.machine.n_tidied;
+        n_tidied += r.machine->n_tidied;
         grammar_run_close(&r);
         form_close(form);
     }
     print_message("%d tokens tried, states forgotten %d times\n", n_tried, n_tidied);
-    assert_true(n_tried > 1000 && n_tidied >= 5);
+    assert_true(n_tried > 1000 && n_tidied >= 1);
     free(tried);
     free(mask);
 }
@@ -431,10 +706,21 @@ static void attempts_tell_the_masks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bytes_of_tokens),   cmocka_unit_test(masks_are_exact),
-        cmocka_unit_test(chains_are_exact),  cmocka_unit_test(forced_text),
-        cmocka_unit_test(long_runs),         cmocka_unit_test(effort_is_bounded),
-        cmocka_unit_test(no_token_leads_on), cmocka_unit_test(attempts_tell_the_masks),
+        cmocka_unit_test(bytes_of_tokens),
+        cmocka_unit_test(masks_are_exact),
+        cmocka_unit_test(literals_beside_strings),
+        cmocka_unit_test(chains_are_exact),
+        cmocka_unit_test(forced_text),
+        cmocka_unit_test(runs_share_what_they_find),
+        cmocka_unit_test(walks_are_bounded),
+        cmocka_unit_test(names_are_near_strings),
+        cmocka_unit_test(kept_masks_are_bounded),
+        cmocka_unit_test(crowded_runs_part),
+        cmocka_unit_test(long_runs),
+        cmocka_unit_test(lengths_are_no_effort),
+        cmocka_unit_test(effort_is_bounded),
+        cmocka_unit_test(no_token_leads_on),
+        cmocka_unit_test(attempts_tell_the_masks),
     };
     return cmocka_run_group_tests(tests, open_model, close_model);
 }

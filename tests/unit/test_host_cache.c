@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "commands/models/host_cache.h"
 #include "tests/support/files.h"
+#include "tests/support/process.h"
 #include "tests/unit/unit.h"
 
 #include <linux/capability.h>
@@ -46,7 +47,8 @@ static struct checkpoint write_model(const char *name, size_t bytes)
 
 static void await(const struct host_cache *c, long bytes)
 {
-    for (double until = seconds_now() + 10; atomic_load(&c->locked) != bytes && seconds_now() < until;)
+    for (double until = seconds_now() + process_patience(10);
+         atomic_load(&c->locked) != bytes && seconds_now() < until;)
         (void)usleep(1000);
     assert_int_equal(atomic_load(&c->locked), bytes);
     assert_int_equal(locked(), bytes);

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define UNIT KV_UNIT_LEAST
+#define UNIT   KV_UNIT_LEAST
+#define WINDOW 20 /* tokens */
 
 /* The fields that matter here. */
 static struct model_config make_config(int n_layers, int n_kv_heads, int head_dim)
@@ -22,15 +23,16 @@ static struct model_config make_config(int n_layers, int n_kv_heads, int head_di
 }
 
 /* Marks the bytes of a block in all caches; each was free, and is in the block's unit. */
-static void mark(const struct network *n, const struct kv_arena *a, unsigned char *used, int block, size_t part)
+static void mark(const struct network *n, const struct kv_arena *a, unsigned char *used, enum kv_kind kind, int block,
+                 size_t part)
 {
     struct queue none = {.act = DTYPE_F32};
     const struct ops *no_ops = NULL;
-    int unit = block / n->per_unit;
+    int unit = block / n->blocks[kind].per_unit;
     a->user[unit] = 7; /* so there is nothing to clear */
-    int32_t at = network_find_block((struct network *)n, block, 7, no_ops, &none);
+    int32_t at = network_find_block((struct network *)n, kind, block, 7, no_ops, &none);
     for (int l = 0; l < n->config.n_layers; l++)
-        for (int v = 0; v < 2; v++) {
+        for (int v = 0; v < 2 && network_kv_kind(n, l) == kind; v++) {
             const char *cache = v == 0 ? n->k_cache[l] : n->v_cache[l];
             size_t first = (size_t)(cache - a->base) + (size_t)at * part;
             assert_true(first >= (size_t)unit * a->unit_bytes && first + part <= (size_t)(unit + 1) * a->unit_bytes);
@@ -39,13 +41,18 @@ static void mark(const struct network *n, const struct kv_arena *a, unsigned cha
         }
 }
 
-static void blocks_are_apart(int n_layers, int n_kv_heads, int head_dim, int n_ranks)
+/* Each unit has blocks of one kind: the second one of windows, if every second layer has one. */
+static void blocks_are_apart(int n_layers, int n_kv_heads, int head_dim, int n_ranks, bool windows)
 {
     enum { UNITS = 3 };
     struct err e = {0};
-    const struct model_config m = make_config(n_layers, n_kv_heads, head_dim);
+    struct model_config m = make_config(n_layers, n_kv_heads, head_dim);
     struct queue q = {.act = DTYPE_F32};
-    int user[UNITS], per_unit = kv_arena_per_unit(UNIT, &m, n_ranks, DTYPE_F32);
+    int user[UNITS], per_unit[KV_KINDS] = {0}, window = windows ? WINDOW : 0;
+    for (int i = 1; i < n_layers && windows; i += 2)
+        m.layer[i].window = WINDOW;
+    for (int kind = 0; kind <= (int)windows; kind++)
+        per_unit[kind] = kv_arena_per_unit(UNIT, &m, n_ranks, window, (enum kv_kind)kind, DTYPE_F32);
     char *base = malloc(UNITS * UNIT);
     struct kv_arena a = {.base = base, .unit_bytes = UNIT, .n_units = UNITS, .user = user};
     for (int r = 0; r < n_ranks; r++) {
@@ -55,10 +62,13 @@ static void blocks_are_apart(int n_layers, int n_kv_heads, int head_dim, int n_r
         if (part == 0)
             continue;
         unsigned char *used = calloc(1, UNITS * UNIT);
-        assert_true(per_unit > 0);
-        assert_int_equal(network_share_kv(&n, &a, per_unit, &q, &e), 0);
-        for (int block = 0; block < UNITS * per_unit; block++)
-            mark(&n, &a, used, block, part);
+        assert_true(per_unit[KV_MAIN] > 0 && (per_unit[KV_WINDOWED] > 0) == windows);
+        assert_int_equal(network_share_kv(&n, &a, per_unit, window, &q, &e), 0);
+        for (int unit = 0; unit < UNITS; unit++) {
+            enum kv_kind kind = windows && unit == 1 ? KV_WINDOWED : KV_MAIN;
+            for (int block = unit * per_unit[kind]; block < (unit + 1) * per_unit[kind]; block++)
+                mark(&n, &a, used, kind, block, part);
+        }
         free(used);
         free(n.k_cache);
         free(n.v_cache);
@@ -75,7 +85,8 @@ static void every_shape(void **state)
             for (int heads = 1; heads <= 3; heads++)
                 for (int ranks = 1; ranks <= 8; ranks++)
                     if ((size_t)(2 * layers * heads * dims[d] * 64) < UNIT - (size_t)(heads * dims[d] * 64))
-                        blocks_are_apart(layers, heads, dims[d], ranks);
+                        for (int windows = 0; windows <= (int)(layers > 1); windows++)
+                            blocks_are_apart(layers, heads, dims[d], ranks, windows != 0);
 }
 
 static void sizes(void **state)
@@ -87,12 +98,12 @@ static void sizes(void **state)
     assert_int_equal(kv_arena_unit_bytes(256 * UNIT), 2 * UNIT);
     assert_int_equal(kv_arena_units((size_t)55 << 30), 220);
     const struct model_config m = make_config(2, 2, 128); /* a block is a unit */
-    assert_int_equal(kv_arena_per_unit(UNIT, &m, 1, DTYPE_F32), 1);
-    assert_int_equal(kv_arena_per_unit(UNIT / 2, &m, 1, DTYPE_F32), 0);
-    assert_int_equal(kv_arena_per_unit(UNIT / 2, &m, 2, DTYPE_F32), 1);
-    assert_int_equal(kv_arena_per_unit(UNIT, &m, 1, DTYPE_BF16), 2);
+    assert_int_equal(kv_arena_per_unit(UNIT, &m, 1, 0, KV_MAIN, DTYPE_F32), 1);
+    assert_int_equal(kv_arena_per_unit(UNIT / 2, &m, 1, 0, KV_MAIN, DTYPE_F32), 0);
+    assert_int_equal(kv_arena_per_unit(UNIT / 2, &m, 2, 0, KV_MAIN, DTYPE_F32), 1);
+    assert_int_equal(kv_arena_per_unit(UNIT, &m, 1, 0, KV_MAIN, DTYPE_BF16), 2);
     const struct model_config odd = make_config(1, 1, 24); /* parts of 1536 bytes: a unit has no whole number of them */
-    assert_int_equal(kv_arena_per_unit(UNIT, &odd, 1, DTYPE_F32), (UNIT - 1536) / 3072);
+    assert_int_equal(kv_arena_per_unit(UNIT, &odd, 1, 0, KV_MAIN, DTYPE_F32), (UNIT - 1536) / 3072);
 }
 
 static bool is(const char *p, char value)

@@ -150,7 +150,8 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* Median milliseconds from handing a task over to having it back, with one step between. */
+/* The milliseconds of a quick trip, the first quarter's last, from handing a task over to having it back, with one step
+ * between. */
 static double trip_ms(struct rank0 *r, int replica)
 {
     double took[N_TRIPS];
@@ -174,7 +175,7 @@ static double trip_ms(struct rank0 *r, int replica)
         task_close(j);
     }
     qsort(took, N_TRIPS, sizeof *took, compare);
-    return took[0]; /* the quickest: other work on the machine delays most of them */
+    return took[N_TRIPS / 4]; /* other work on the machine delays some of them */
 }
 
 static void expect_loaded(struct rank0 *r, int replica)
@@ -530,10 +531,10 @@ static void models_there(void **state)
     struct model_order *o = next(s.link.control[1]);
     assert_true(o->kind == MODEL_DROP && o->slot == 2);
     free(o);
-    say_word(&s, &(struct model_word){.kind = MODEL_GONE, .slot = 2, .freed = -77});
+    say_word(&s, &(struct model_word){.kind = MODEL_GONE, .slot = 2, .free_before = 1000, .freed = -77});
     say_word(&s, &(struct model_word){.kind = MODEL_ENDED});
     struct model_word *w = next(s.control[1][0]);
-    assert_true(w->kind == MODEL_GONE && w->freed == -77);
+    assert_true(w->kind == MODEL_GONE && w->free_before == 1000 && w->freed == -77);
     free(w);
     w = next(s.control[1][0]);
     assert_int_equal(w->kind, MODEL_ENDED);

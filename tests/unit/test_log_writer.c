@@ -106,7 +106,7 @@ static void full_disk(void **state)
     assert_int_equal(log_writer_open(&w, open("/dev/full", O_WRONLY), "a log", &e), 0);
     put(w, 1);
     put(w, 2);
-    double until = seconds_now() + 10;
+    double until = seconds_now() + process_patience(10);
     while (log_writer_lost(w) < 2 && seconds_now() < until)
         continue;
     assert_int_equal(log_writer_lost(w), 2);
@@ -135,7 +135,7 @@ static void torn_line(void **state)
     assert_int_equal(log_writer_open(&w, open(path, O_WRONLY | O_CREAT | O_APPEND, 0600), "a log", &e), 0);
     for (int i = 0; i < 3; i++)
         put(w, i);
-    for (double until = seconds_now() + 10; log_writer_lost(w) < 2 && seconds_now() < until;)
+    for (double until = seconds_now() + process_patience(10); log_writer_lost(w) < 2 && seconds_now() < until;)
         continue;
     assert_int_equal(log_writer_lost(w), 2);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);

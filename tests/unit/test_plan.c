@@ -263,11 +263,12 @@ static void the_rest_out_of_bounds(void **state)
     REFUSED(a.token[0] = -2, "token id -2, vocabulary 50");
     REFUSED(a.token[13] = 50, "token id 50, vocabulary 50");
     REFUSED(a.kind = 0, "has kind 0");
-    REFUSED(a.kind = PLAN_DROP + 1, "has kind 7");
+    REFUSED(a.kind = PLAN_DROP + 1, "has kind 8");
     REFUSED(a.model = -1, "model -1");
     REFUSED(a.model = PLAN_MODELS, "model 64");
     REFUSED(a.report = -1, "report -1");
     REFUSED(a.report = 2, "report 2");
+    REFUSED(a.shares = 2, "shares 2");
 }
 
 static void write_int(struct plan *p, size_t offset, int32_t value)
@@ -287,12 +288,12 @@ static void write_int(struct plan *p, size_t offset, int32_t value)
     } while (0)
 
 /* Offsets within the header: magic, version, step (8), bytes (8), kind, n_seqs, n_tokens, n_starts, n_blocks, n_scores,
- * n_history, report, model. */
+ * n_history, report, model, n_masks, shares. */
 static void damaged_headers(void **state)
 {
     (void)state;
     DAMAGED(0, 0, "magic 00000000");
-    DAMAGED(4, 1, "version 1, expected 4e414c50 version 8");
+    DAMAGED(4, 1, "version 1, expected 4e414c50 version 10");
     DAMAGED(16, 64, "bytes, expected");
     DAMAGED(20, 1, "bytes, expected");
     for (size_t offset = 28; offset < 44; offset += 4) {

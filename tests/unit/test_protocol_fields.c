@@ -81,7 +81,7 @@ static const struct {
      V_max_tokens,
      16,
      {{"1", 1}, {"16777216", 16777216}, {"-1", PROTOCOL_FILL}, {"16.0", 16}, {"null", 16}},
-     {{"0", "found 0, expected -1 (what fits) or at least 1"},
+     {{"0", "found 0, expected -1 (as many as fit) or at least 1"},
       {"-2", "found -2, expected an integer in [-1, 16777216]"},
       {"16777217", "found 16777217, expected an integer in [-1, 16777216]"},
       {"1.5", "found a real number, expected an integer in [-1, 16777216]"},

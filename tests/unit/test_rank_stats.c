@@ -55,10 +55,13 @@ static void energy(void **unused)
 static void differences(void **unused)
 {
     (void)unused;
-    const struct rank_stats before = {.host = "h", .pid = 3, .n_steps = 1, .n_timed = 1, .step_seconds = 1};
+    const struct rank_stats before = {
+        .host = "h", .pid = 3, .n_steps = 1, .n_late = 1, .n_waited = 1, .n_timed = 1, .step_seconds = 1};
     const struct rank_stats now = {.host = "h",
                                    .pid = 3,
                                    .n_steps = 5,
+                                   .n_late = 4,
+                                   .n_waited = 3,
                                    .n_timed = 3,
                                    .step_seconds = 2.5,
                                    .n_parted = 1,
@@ -68,6 +71,8 @@ static void differences(void **unused)
     struct rank_stats d = rank_stats_since(&now, &before);
     assert_string_equal(d.host, "h");
     assert_int_equal(d.n_steps, 4);
+    assert_int_equal(d.n_late, 3);
+    assert_int_equal(d.n_waited, 2);
     assert_int_equal(d.n_timed, 2);
     assert_int_equal(d.n_parted, 1);
     assert_true(d.step_seconds == 1.5 && d.parted_seconds == 1 && d.all_reduce_seconds == 0.5 &&

@@ -349,6 +349,17 @@ static void read_all(const struct checkpoint *c, const struct read_plan *p, cons
     free(block);
 }
 
+/* Nothing of a slot is left to be zeroed where the checkpoint fills it; all is where there is no checkpoint. */
+static void check_filled(const struct weight_map *map, bool filled)
+{
+    int64_t *n = calloc((size_t)map->n_slots, sizeof *n);
+    assert_non_null(n);
+    weight_map_unfilled(map, n);
+    for (int i = 0; i < map->n_slots; i++)
+        assert_int_equal(n[i], filled ? 0 : (int64_t)map->slot[i].rows * map->slot[i].cols);
+    free(n);
+}
+
 /* From the node's plan, and from one of its own, which reads what the rank holds and nothing else. */
 static void read_as_rank(const struct checkpoint *c, const struct read_plan *p, size_t block_bytes, int rank, int ranks)
 {
@@ -360,6 +371,7 @@ static void read_as_rank(const struct checkpoint *c, const struct read_plan *p, 
     if (weight_map_build(&map, &m, &s, c, &e) != 0)
         fail_msg("%s", e.text);
     read_all(c, p, &map, &s);
+    check_filled(&map, true);
     assert_int_equal(read_plan_build_own(&own, c, &map, block_bytes, &e), 0);
     assert_int_equal(own.bytes, weight_map_bytes(&map));
     for (int b = 0; b < own.n_blocks; b++)
@@ -403,6 +415,9 @@ static void every_element_arrives(void **state)
             check_plan(&p, &c, block_bytes[j]);
             read_plan_free(&p);
         }
+        weight_map_free(&whole);
+        assert_int_equal(weight_map_build(&whole, &m, &one, NULL, &e), 0);
+        check_filled(&whole, false);
         weight_map_free(&whole);
         checkpoint_close(&c);
         specs_free(written.spec, written.n);

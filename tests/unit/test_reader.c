@@ -14,7 +14,7 @@
 #define MAX_BLOCKS  64
 
 static struct checkpoint checkpoint;
-static char text[N_FILES][16];
+static char text[N_FILES][32];
 static uint32_t name[N_FILES];
 static unsigned char *content[N_FILES];
 static struct read_block block[MAX_BLOCKS];

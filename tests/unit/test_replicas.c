@@ -271,8 +271,14 @@ static struct report make_report(struct task *a, struct task *b, struct delta *p
                         .id = ids,
                         .n_ids = 2,
                         .logprobs = logprobs};
+    static struct err why = {.code = ERR_UNSUPPORTED, .text = "a delta's reason"};
+    p->finish = FINISH_ERROR;
+    p->error = &why;
     finish_task(a);
     finish_task(b);
+    a->choices[0].error = (struct err){.code = ERR_MEMORY, .text = "a prompt's reason"};
+    b->choices[1].choice[1]->finish = FINISH_ERROR;
+    b->choices[1].choice[1]->error = (struct err){.code = ERR_INPUT, .text = "a choice's reason"};
     a->work.next = b;
     b->work.next = NULL;
     (void)protocol_fail(&b->error, PROTOCOL_INTERNAL, "field", "why");
@@ -298,9 +304,16 @@ static struct report make_report(struct task *a, struct task *b, struct delta *p
     return r;
 }
 
+static void expect_err(const struct err *e, const struct err *want)
+{
+    assert_int_equal(e->code, want->code);
+    assert_string_equal(e->text, want->text);
+}
+
 static void expect_choice(const struct request *r, const struct request *want)
 {
     assert_int_equal(r->finish, want->finish);
+    expect_err(&r->error, &want->error);
     assert_int_equal(r->released, want->released);
     assert_int_equal(r->text.bytes, want->released);
     assert_memory_equal(r->text.data, want->text.data, want->released);
@@ -319,6 +332,7 @@ static void expect_task(const struct task *j, const struct task *want)
     for (int i = 0; i < 2; i++) {
         const struct choices *set = &j->choices[i];
         assert_int_equal(set->finish, FINISH_STOP);
+        expect_err(&set->error, &want->choices[i].error);
         assert_true(set->times.arrived == 1095 && set->times.scheduled == 1096 && set->times.first_token == 1097.5 &&
                     set->times.finished == 1099);
         assert_int_equal(set->n_cached, 1);
@@ -355,6 +369,7 @@ static void reports(void **state)
     assert_ptr_equal(got->first->task, mine[0]);
     assert_true(got->first->prompt_index == 1 && got->first->choice == 1 && got->first->n_ids == 2);
     assert_memory_equal(got->first->text, "pie\0ce", 6);
+    expect_err(got->first->error, p.error);
     assert_int_equal(got->first->logprobs[1].top_id[3], 3);
     assert_null(known[0]);
     assert_null(known[1]);

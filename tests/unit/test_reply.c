@@ -83,6 +83,17 @@ static void generate(void **state)
            "ms\":20.5,"
            "\"total_ms\":21.624},\"seed\":9223372036854775807}");
     const struct protocol_error none = {0}, late = {.code = 408, .field = "timeout_ms", .message = "5 ms have passed"};
+    const struct err wide = {.code = ERR_UNSUPPORTED, .text = "too \"wide\""},
+                     full = {.code = ERR_MEMORY, .text = "full"};
+    const struct reply_choice failed[] = {{.index = 0, .text = "a", .bytes = 1, .finish = FINISH_ERROR, .error = &wide},
+                                          {.index = 1, .text = "", .finish = FINISH_ERROR, .error = &full},
+                                          {.index = 2, .text = "", .finish = FINISH_ERROR}};
+    r = (struct reply){.n_choices = 3, .choice = failed};
+    expect(reply_generate(&r, &n), &n,
+           "{\"status\":\"ok\",\"choices\":[{\"index\":0,\"text\":\"a\",\"token_ids\":[],\"finish_reason\":\"error\","
+           "\"error\":{\"code\":400,\"message\":\"too \\\"wide\\\"\"}},{\"index\":1,\"text\":\"\",\"token_ids\":[],"
+           "\"finish_reason\":\"error\",\"error\":{\"code\":500,\"message\":\"full\"}},{\"index\":2,\"text\":\"\","
+           "\"token_ids\":[],\"finish_reason\":\"error\"}],\"seed\":0}");
     r = (struct reply){.n_choices = 0, .error = &none};
     expect(reply_generate(&r, &n), &n, "{\"status\":\"ok\",\"choices\":[],\"seed\":0}");
     r.error = &late;
@@ -243,14 +254,15 @@ static void operations(void **state)
            "\"kv-fp8\",\"ranks\":2,\"groups\":1,\"vocab_size\":100,\"max_model_len\":64,\"chat_template\":null,"
            "\"state\":\"ready\"}}");
     const struct reply_model many[2] = {
-        {"a", "gpt2", "f32", 1, 1, 9, 8, "default", "ready", true, 2, 2, 1, 4096, true, 0, 0.5, NULL, NULL},
+        {"a", "gpt2", "f32", 1, 1, 9, 8, "default", "ready", true, 2, 2, 1, 4096, true, 900, 50, 0.5, NULL, NULL},
         {"b", .ranks = 1, .groups = 1, .state = "failed", .idle_s = -1, .why = "no config.json"}};
     expect(reply_models(NULL, many, 2, 1024, &n), &n,
            "{\"status\":\"ok\",\"op\":\"models\",\"protocol\":1,\"max_message_bytes\":1024,\"models\":[{\"id\":\"a\","
            "\"family\":\"gpt2\",\"dtype\":\"f32\",\"ranks\":1,\"groups\":1,\"vocab_size\":9,\"max_model_len\":8,"
            "\"chat_template\":\"default\",\"state\":\"ready\",\"bytes\":4096,\"pinned\":true,\"replicas\":2,"
            "\"running\":2,\"waiting\":1,"
-           "\"idle_s\":0.5,\"freed_bytes\":0},{\"id\":\"b\",\"ranks\":1,\"groups\":1,\"state\":\"failed\",\"bytes\":0,"
+           "\"idle_s\":0.5,\"freed_bytes\":50,\"free_before_bytes\":900,\"free_after_bytes\":950},{\"id\":\"b\","
+           "\"ranks\":1,\"groups\":1,\"state\":\"failed\",\"bytes\":0,"
            "\"pinned\":false,\"replicas\":0,\"running\":0,\"waiting\":0,\"idle_s\":null,\"freed_bytes\":null,"
            "\"reason\":\"no "
            "config.json\"}]}");

@@ -3,6 +3,7 @@
 #include "tests/unit/unit.h"
 
 #include "tests/support/schedule.h"
+#include "tests/unit/letters.h"
 
 /* 48 tokens of prompt that come again: two blocks are found, and the last one is fed since its logits are wanted. */
 static void a_prompt_is_found_again(void **state)
@@ -28,6 +29,50 @@ static void a_prompt_is_found_again(void **state)
     assert_int_equal(later->n_cached, 48);
     schedule_drain(&run, 0);
     schedule_close(&run);
+}
+
+#define LONG_PROMPT 300
+
+/* A request of LONG_PROMPT tokens, the first n_common of which follow from the seed, the others from its number. */
+static void add_long(struct schedule *run, int n_common, uint64_t seed)
+{
+    struct err e = {0};
+    int32_t prompt[LONG_PROMPT];
+    uint64_t own = 1000 + (uint64_t)run->n;
+    for (int i = 0; i < LONG_PROMPT; i++)
+        prompt[i] = random_below(i < n_common ? &seed : &own, N_LETTERS);
+    assert_int_equal(scheduler_add(&run->s, schedule_make(run, &schedule_plain, prompt, LONG_PROMPT), run->now, &e), 0);
+}
+
+/* n requests, the first of which is a step ahead: does a plan in which all feed one token say that they share? */
+static int shares(int n, int n_common)
+{
+    struct scheduler_setup setup = schedule_setup(24, 24 * LONG_PROMPT, 250);
+    struct schedule run;
+    setup.limits.max_len = LONG_PROMPT + SCHEDULE_MAX_OUTPUT;
+    schedule_open(&run, &setup);
+    add_long(&run, n_common, 7);
+    schedule_step(&run, 0);
+    assert_int_equal(run.plan.shares, 0);
+    for (int i = 1; i < n; i++)
+        add_long(&run, n_common, 7);
+    schedule_step(&run, 0);
+    schedule_step(&run, 0);
+    assert_int_equal(run.plan.n_tokens, n);
+    int said = run.plan.shares;
+    schedule_drain(&run, 0);
+    schedule_close(&run);
+    return said;
+}
+
+/* The ranks look for shared beginnings where more than a few sequences have one of 256 tokens and more. */
+static void plans_say_that_sequences_share(void **state)
+{
+    (void)state;
+    assert_int_equal(shares(24, 256), 1);
+    assert_int_equal(shares(17, 280), 1);
+    assert_int_equal(shares(16, 280), 0);
+    assert_int_equal(shares(24, 240), 0);
 }
 
 /* The least recently used block is reused first. */
@@ -81,6 +126,7 @@ static void long_rotations_are_not_shared(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(plans_say_that_sequences_share),
         cmocka_unit_test(a_prompt_is_found_again),
         cmocka_unit_test(old_blocks_are_evicted),
         cmocka_unit_test(long_rotations_are_not_shared),

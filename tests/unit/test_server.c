@@ -4,7 +4,7 @@
 
 #include "base/files.h"
 #include "base/signals.h"
-#include "coordinator/metrics/metrics.h"
+#include "coordinator/metrics/metrics_text.h"
 #include "coordinator/server/server.h"
 #include "coordinator/tasks/mailbox.h"
 #include "tests/support/files.h"
@@ -429,6 +429,7 @@ static void signal_wishes(void **state)
 {
     (void)state;
     struct err e = {0};
+    (void)signal(SIGHUP, SIG_DFL); /* nohup has it ignored */
     assert_int_equal(signals_open(true, &e), 0);
     assert_false(signals_pending());
     assert_int_equal(signals_take(), WISH_NONE);

@@ -27,11 +27,11 @@ struct part {
 static void join(struct units *u, int i, struct part *p, int least, int most)
 {
     struct err e = {0};
-    struct blocks_source source;
-    const struct unit_share share = {PER_UNIT, least, most};
+    struct blocks_source source[KV_KINDS];
+    const struct unit_share share[KV_KINDS] = {{PER_UNIT, least, most}, {0}};
     memset(p, 0, sizeof *p);
-    assert_int_equal(units_join(u, i, &p->blocks, &share, &source, &e), 0);
-    assert_int_equal(blocks_open_shared(&p->blocks, PER_UNIT * most, &source, &e), 0);
+    assert_int_equal(units_join(u, i, &p->blocks, share, source, &e), 0);
+    assert_int_equal(blocks_open_shared(&p->blocks, PER_UNIT * most, &source[KV_MAIN], &e), 0);
 }
 
 /* Take n blocks; returns how many there were. */
@@ -130,21 +130,21 @@ static void a_part_of_what_is_in_use(void **state)
     units_note(&u, 1, true);
     assert_int_equal(take(&a, 100), 4 * PER_UNIT);
     assert_int_equal(take(&b, 1), 0);
-    assert_int_equal(u.holder[0].n_leaving, 1);
+    assert_int_equal(u.holder[KV_KINDS * 0].n_leaving, 1);
     assert_int_equal(take(&b, 1), 0);
-    assert_int_equal(u.holder[0].n_leaving, 1); /* no more than is wanted */
+    assert_int_equal(u.holder[KV_KINDS * 0].n_leaving, 1); /* no more than is wanted */
     while (take(&b, 1) == 0) {
         assert_true(a.n > 0);
         give_back(&a, 1);
         assert_int_equal(take(&a, 1), 0); /* what is given back is not taken again while b waits for it */
     }
-    assert_true(u.holder[0].n_held == 3 && u.holder[1].n_held == 1);
+    assert_true(u.holder[KV_KINDS * 0].n_held == 3 && u.holder[KV_KINDS * 1].n_held == 1);
     assert_int_equal(take(&b, 100), PER_UNIT - 1); /* one unit more is its part */
-    assert_int_equal(u.holder[0].n_leaving, 1);
+    assert_int_equal(u.holder[KV_KINDS * 0].n_leaving, 1);
     give_back(&a, a.n);
     units_note(&u, 0, false);
     assert_int_equal(take(&b, 100), 2 * PER_UNIT);
-    assert_int_equal(u.holder[0].n_held, 1);
+    assert_int_equal(u.holder[KV_KINDS * 0].n_held, 1);
     end(&u, 0, &a);
     end(&u, 1, &b);
     assert_int_equal(u.n_free, 4);
@@ -167,7 +167,7 @@ static void least_goes_first(void **state)
     }
     assert_int_equal(u.n_free, 0);
     assert_int_equal(take(&part[3], 1), 0);
-    for (int round = 0; round < 1000 && u.holder[3].n_held < 2; round++)
+    for (int round = 0; round < 1000 && u.holder[KV_KINDS * 3].n_held < 2; round++)
         for (int i = 0; i < 3; i++) { /* sequences end, and others begin at once */
             int n = part[i].n < 2 ? part[i].n : 2;
             give_back(&part[i], n);
@@ -176,29 +176,105 @@ static void least_goes_first(void **state)
             units_note(&u, i, true);
             (void)take(&part[i], n + 1);
         }
-    assert_int_equal(u.holder[3].n_held, 2);
+    assert_int_equal(u.holder[KV_KINDS * 3].n_held, 2);
     for (int i = 0; i < 4; i++) {
-        assert_true(u.holder[i].n_held - u.holder[i].n_leaving >= 0);
+        assert_true(u.holder[KV_KINDS * i].n_held - u.holder[KV_KINDS * i].n_leaving >= 0);
         end(&u, i, &part[i]);
     }
     units_close(&u);
 }
 
+/* Two kinds of blocks of a model, and another model. */
+struct kinds {
+    struct blocks blocks[KV_KINDS];
+    int taken[KV_KINDS][100], n[KV_KINDS];
+};
+
+static void join_kinds(struct units *u, int i, struct kinds *k, const struct unit_share share[KV_KINDS])
+{
+    struct err e = {0};
+    struct blocks_source source[KV_KINDS];
+    memset(k, 0, sizeof *k);
+    assert_int_equal(units_join(u, i, k->blocks, share, source, &e), 0);
+    for (int kind = 0; kind < KV_KINDS; kind++)
+        assert_int_equal(
+            blocks_open_shared(&k->blocks[kind], share[kind].per_unit * share[kind].most, &source[kind], &e), 0);
+}
+
+static int take_kind(struct kinds *k, int kind, int n)
+{
+    int got = 0;
+    for (int block; got < n && (block = blocks_take(&k->blocks[kind])) >= 0; got++)
+        k->taken[kind][k->n[kind]++] = block;
+    return got;
+}
+
+/* A unit has blocks of one kind; kinds have different numbers in it. Windows get up to half of a model's part, and what
+ * one kind does not use goes to the other. */
+static void two_kinds_of_a_model(void **state)
+{
+    (void)state;
+    struct units u;
+    struct kinds a;
+    struct part b;
+    struct err e = {0};
+    const struct unit_share share[KV_KINDS] = {{2, 2, 12}, {5, 1, 8}};
+    struct plan_block block[2];
+    struct plan plan = {.n_blocks = 2, .block = block};
+    assert_int_equal(units_open(&u, 12, &e), 0);
+    join_kinds(&u, 1, &a, share);
+    units_note(&u, 1, true);
+    assert_int_equal(take_kind(&a, KV_WINDOWED, 6), 6);
+    assert_int_equal(take_kind(&a, KV_MAIN, 3), 3);
+    assert_int_equal(units_held(&u, 1), 4);
+    block[0] = (struct plan_block){.kind = KV_WINDOWED, .block = a.taken[KV_WINDOWED][5]};
+    block[1] = (struct plan_block){.kind = KV_MAIN, .block = a.taken[KV_MAIN][0]};
+    units_number(&u, 1, &plan);
+    assert_int_equal(u.owner[block[0].block / 5], KV_KINDS * 1 + KV_WINDOWED);
+    assert_int_equal(u.owner[block[1].block / 2], KV_KINDS * 1 + KV_MAIN);
+    assert_int_equal(take_kind(&a, KV_WINDOWED, 100), 8 * 5 - 6); /* its own limit */
+    assert_int_equal(take_kind(&a, KV_MAIN, 100), 2 * 4 - 3);
+    for (int i = 0; i < a.n[KV_WINDOWED]; i++)
+        blocks_give_up(&a.blocks[KV_WINDOWED], a.taken[KV_WINDOWED][i]);
+    assert_int_equal(take_kind(&a, KV_MAIN, 100), 2 * 7); /* but for the other kind's `least` */
+    assert_int_equal(u.holder[KV_KINDS + KV_WINDOWED].n_held, 1);
+    join(&u, 2, &b, 2, 12);
+    units_note(&u, 2, true);
+    assert_int_equal(take(&b, 1), 0);
+    for (int i = 0; i < a.n[KV_MAIN]; i++)
+        blocks_give_back(&a.blocks[KV_MAIN], a.taken[KV_MAIN][i]);
+    units_note(&u, 1, false);
+    assert_int_equal(take(&b, 100), 9 * PER_UNIT); /* all but the `least` of both kinds */
+    assert_int_equal(units_held(&u, 1), 3);
+    end(&u, 2, &b);
+    units_leave(&u, 1);
+    for (int kind = 0; kind < KV_KINDS; kind++)
+        blocks_close(&a.blocks[kind]);
+    assert_int_equal(u.n_free, 12);
+    units_close(&u);
+}
+
 /* ---- random schedules ---- */
 
-#define MODELS 3
+static uint64_t n_taken,
+    n_windowed; /* units that one holder has got of another; models with windows; in all schedules */
+
+#define MODELS       3
+#define MOST_WINDOW  40
+#define LEAST_WINDOW 2 /* units: blocks for a window of so many tokens */
 
 /* Each unit has one holder or none, and each held block's unit is its holder's. */
 static void check_units(const struct units *u, struct schedule *const run[MODELS])
 {
     int held[64] = {0}, n_held = 0;
-    for (int i = 0; i < MODELS; i++) {
+    for (int i = 0; i < KV_KINDS * MODELS; i++) {
         const struct unit_holder *h = &u->holder[i];
+        const struct schedule *r = run[i / KV_KINDS];
         int mine = 0, leaving = 0;
-        for (int k = 0; run[i] != NULL && k < h->share.most; k++) {
+        for (int k = 0; h->blocks != NULL && k < h->share.most; k++) {
             for (int b = k * PER_UNIT; b < (k + 1) * PER_UNIT; b++) {
-                assert_true(h->unit[k] >= 0 || run[i]->s.blocks[KV_MAIN].block[b].n_holders == 0);
-                assert_int_equal(run[i]->s.blocks[KV_MAIN].block[b].away, h->unit[k] < 0 || h->leaving[k]);
+                assert_true(h->unit[k] >= 0 || r->s.blocks[i % KV_KINDS].block[b].n_holders == 0);
+                assert_int_equal(r->s.blocks[i % KV_KINDS].block[b].away, h->unit[k] < 0 || h->leaving[k]);
             }
             if (h->unit[k] < 0)
                 continue;
@@ -207,30 +283,39 @@ static void check_units(const struct units *u, struct schedule *const run[MODELS
             mine++;
             leaving += h->leaving[k];
         }
-        assert_true(run[i] == NULL || (mine == h->n_held && leaving == h->n_leaving));
+        assert_true(h->blocks == NULL || (mine == h->n_held && leaving == h->n_leaving));
         n_held += mine;
     }
     assert_int_equal(n_held + u->n_free, u->n);
 }
 
+/* A third of the models has windows in some of its layers. */
 static struct schedule *begin(struct units *u, int i, uint64_t *seed, uint64_t *kv)
 {
     struct err e = {0};
     struct schedule *run = calloc(1, sizeof *run);
-    const struct unit_share share = {PER_UNIT, LEAST, LEAST + random_below(seed, 6)};
-    struct scheduler_setup setup = schedule_setup(1 + random_below(seed, 8), 0, PER_UNIT * share.most);
+    bool windowed = random_below(seed, 3) == 0;
+    const struct unit_share share[KV_KINDS] = {
+        {PER_UNIT, LEAST, LEAST + random_below(seed, 6)},
+        {windowed ? PER_UNIT : 0, LEAST_WINDOW, LEAST_WINDOW + random_below(seed, 6)}};
+    struct scheduler_setup setup = schedule_setup(1 + random_below(seed, 8), 0, PER_UNIT * share[KV_MAIN].most);
+    if (windowed) {
+        setup.limits.n_window_blocks = PER_UNIT * share[KV_WINDOWED].most;
+        setup.limits.window = 2 + random_below(seed, MOST_WINDOW - 1);
+        assert_true(limits_window_blocks(setup.limits.window) <= LEAST_WINDOW * PER_UNIT);
+    }
     setup.limits.max_batch_tokens = setup.limits.max_seqs + random_below(seed, 40);
     setup.prefix_caching = random_below(seed, 4) != 0;
-    assert_int_equal(units_join(u, i, &run->s.blocks[KV_MAIN], &share, &setup.source, &e), 0);
+    assert_int_equal(units_join(u, i, run->s.blocks, share, setup.source, &e), 0);
     schedule_open_shared(run, &setup, u, i, kv);
+    n_windowed += windowed;
     return run;
 }
 
-static uint64_t n_taken; /* units that one model has got of another, in all schedules */
-
 static void finish(struct units *u, struct schedule **run, int i)
 {
-    n_taken += u->holder[i].n_taken;
+    for (int kind = 0; kind < KV_KINDS; kind++)
+        n_taken += u->holder[KV_KINDS * i + kind].n_taken;
     assert_int_equal((*run)->n_released, (*run)->n);
     units_leave(u, i);
     schedule_close_shared(*run);
@@ -253,7 +338,7 @@ static void random_schedule(uint64_t seed)
     struct err e = {0};
     struct schedule *run[MODELS] = {0};
     int depth = random_below(&seed, SCHEDULER_FLIGHTS), n_steps = 0;
-    assert_int_equal(units_open(&u, LEAST * MODELS + random_below(&seed, 6), &e), 0);
+    assert_int_equal(units_open(&u, (LEAST + LEAST_WINDOW) * MODELS + random_below(&seed, 6), &e), 0);
     uint64_t *kv = calloc((size_t)u.n * PER_UNIT * KV_BLOCK_TOKENS, sizeof *kv);
     for (bool last = false; !last || run[0] != NULL || run[1] != NULL || run[2] != NULL; n_steps++) {
         last = last || n_steps > 150 + random_below(&seed, 100);
@@ -285,17 +370,15 @@ static void random_schedules(void **state)
     (void)state;
     for (int i = 0; i < 600; i++)
         random_schedule((uint64_t)i + 1);
-    assert_true(n_taken > 1000);
+    assert_true(n_taken > 1000 && n_windowed > 100);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(grows_until_the_arena_is_full),
-        cmocka_unit_test(idle_models_give_what_they_used_least),
-        cmocka_unit_test(a_part_of_what_is_in_use),
-        cmocka_unit_test(least_goes_first),
-        cmocka_unit_test(random_schedules),
+        cmocka_unit_test(grows_until_the_arena_is_full), cmocka_unit_test(idle_models_give_what_they_used_least),
+        cmocka_unit_test(a_part_of_what_is_in_use),      cmocka_unit_test(least_goes_first),
+        cmocka_unit_test(two_kinds_of_a_model),          cmocka_unit_test(random_schedules),
     };
     return cmocka_run_group_tests(tests, schedule_open_letters, schedule_close_letters);
 }

@@ -18,7 +18,7 @@ static bool is_json(char c)
 }
 
 /* A longer word is none that is looked for: it keeps what fits. */
-static void keep(struct call_json *s, char c)
+static void keep_letter(struct call_json *s, char c)
 {
     if (s->n_word < sizeof s->word)
         s->word[s->n_word++] = c;
@@ -71,7 +71,7 @@ static enum call_step begin_value(struct call_json *s, char c)
     s->in_string = c == '"';
     s->escaped = false;
     s->n_word = 0;
-    keep(s, c);
+    keep_letter(s, c);
     s->has_arguments = s->has_arguments || s->key == CALL_IS_ARGUMENTS;
     return s->key == CALL_IS_ARGUMENTS ? CALL_ARGUMENT : CALL_MORE;
 }
@@ -89,7 +89,7 @@ static enum call_step take_value(struct call_json *s, char c)
     bool ends = false;
     if (s->in_string) {
         if (s->key == CALL_IS_NAME)
-            keep(s, c);
+            keep_letter(s, c);
         ends = string_ends(s, c) && s->depth == 0;
     } else if (s->depth == 0 && (is_space(c) || c == ',' || c == '}')) {
         return take_behind(s, c); /* behind a number, or a word */
@@ -114,7 +114,7 @@ static enum call_step begin_key(struct call_json *s, char c)
     s->at = CALL_IN_KEY;
     s->n_word = 0;
     s->escaped = false;
-    keep(s, c);
+    keep_letter(s, c);
     return c == '"' ? CALL_MORE : CALL_BAD;
 }
 
@@ -128,7 +128,7 @@ enum call_step call_json_take(struct call_json *s, char c)
     case CALL_KEY:
         return begin_key(s, c);
     case CALL_IN_KEY:
-        keep(s, c);
+        keep_letter(s, c);
         if (string_ends(s, c)) {
             s->at = CALL_COLON;
             read_key(s);

@@ -48,7 +48,7 @@ static void put_spaces(struct calls_reader *r)
 }
 
 /* Content. White space beside calls belongs to neither. */
-static void say(struct calls_reader *r, char c)
+static void say_text(struct calls_reader *r, char c)
 {
     if (is_space(c) && r->behind_call)
         return;
@@ -70,7 +70,7 @@ static void give_back(struct calls_reader *r)
     r->had_text = true;
     r->n_raw = 0;
     for (size_t i = 0; i < n; i++)
-        say(r, r->raw[i]);
+        say_text(r, r->raw[i]);
 }
 
 /* ---------------------------------------------------------------- markers */
@@ -241,7 +241,7 @@ static void keep_or_give_back(struct calls_reader *r, char c)
         return;
     if (r->mode == MODE_NAME)
         give_back(r);
-    say(r, c);
+    say_text(r, c);
 }
 
 static void take_value(struct calls_reader *r, char c)
@@ -262,7 +262,7 @@ static void take_name(struct calls_reader *r, char c)
         if (r->mode == MODE_VALUE)
             take_value(r, c);
         else
-            say(r, c);
+            say_text(r, c);
     } else if (find_marker(r, c, argument_markers, 1, keep_or_give_back) == 0) {
         begin_value(r);
     }
@@ -297,7 +297,7 @@ static void take_text(struct calls_reader *r, char c)
         r->n_raw = 0;
         begin_object(r);
         take_object(r, c);
-    } else if (find_marker(r, c, markers, 1, say) == 0) {
+    } else if (find_marker(r, c, markers, 1, say_text) == 0) {
         open_call(r, markers[0]);
     }
 }
@@ -327,7 +327,7 @@ static void take_behind(struct calls_reader *r, char c)
 static void take_said(struct calls_reader *r, char c)
 {
     if (r->format == CALLS_NONE)
-        say(r, c);
+        say_text(r, c);
     else
         take_text(r, c);
 }
@@ -337,7 +337,7 @@ static void take_thought(struct calls_reader *r, char c)
     calls_take_thought(r, c, take_said);
 }
 
-static void take(struct calls_reader *r, char c)
+static void take_byte(struct calls_reader *r, char c)
 {
     static void (*const by_mode[])(struct calls_reader * r,
                                    char c) = {[MODE_TEXT] = take_said,         [MODE_START] = take_thought,
@@ -371,7 +371,7 @@ void calls_read(struct calls_reader *r, const char *text, size_t bytes, const st
 {
     r->to = to;
     for (size_t i = 0; i < bytes; i++)
-        take(r, text[i]);
+        take_byte(r, text[i]);
     calls_flush(r);
 }
 
@@ -387,7 +387,7 @@ void calls_end(struct calls_reader *r, const struct calls_sink *to)
         if (opened && r->n_raw > 0)
             give_back(r);
         for (size_t i = 0; i < n; i++)
-            say(r, r->held[i]);
+            say_text(r, r->held[i]);
         if (!r->behind_call)
             put_spaces(r);
     }

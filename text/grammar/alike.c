@@ -178,10 +178,46 @@ static bool leads_to_all(struct visitor *v, int state)
     for (int byte = 0; byte < 128; byte++)
         if (is_plain(byte)) {
             int next = machine_next(v->m, state, (unsigned char)byte);
-            if (next < 0 || !belongs(v, next))
+            if (next < 0 || !v->visit(v, next))
                 return false;
         }
     return visit_wide(v, state);
+}
+
+/* Whether all places of a state are places of this one, too, so that whatever may come there may come here. Both are
+ * sorted. */
+static bool includes(const struct machine *m, int state, int other)
+{
+    const struct machine_state *s = &m->state[state], *o = &m->state[other];
+    const struct machine_place *place = m->place + s->first, *end = place + s->n;
+    for (int i = 0; i < o->n; i++, place++) {
+        const struct machine_place *wanted = &m->place[o->first + i];
+        while (place < end && (place->node != wanted->node || place->frame != wanted->frame))
+            place++;
+        if (place == end)
+            return false;
+    }
+    return true;
+}
+
+static bool includes_expected(struct visitor *v, int state)
+{
+    return includes(v->m, state, v->to);
+}
+
+/* Whether every plain character leads from the state that most lead to back to its places, and perhaps to more: the
+ * beginning of a pattern that a part of the text is to match. Then any plain text does, and so it does from a state
+ * with these places. */
+static bool stays_within(struct machine *m, int state)
+{
+    int to = alike_find(m, state)->to;
+    if (to < 0 || !includes(m, state, to))
+        return false;
+    struct visitor v = {.visit = includes_expected, .m = m, .to = to};
+    if (m->state[to].free_chars != MACHINE_UNLIMITED && (!begins_all(&m->state[to]) || !leads_to_all(&v, to)))
+        return false;
+    m->state[to].free_chars = m->state[state].free_chars = MACHINE_UNLIMITED;
+    return true;
 }
 
 bool alike_free(struct machine *m, int state)
@@ -190,6 +226,8 @@ bool alike_free(struct machine *m, int state)
     bool all = m->state[state].free_chars == MACHINE_UNLIMITED;
     if (all || m->state[state].alike.free_tried)
         return all;
+    if (begins_all(&m->state[state]) && stays_within(m, state))
+        return true;
     all = belongs(&v, state);
     for (int i = 0; i < v.n && all; i++)
         all = leads_to_all(&v, v.state[i]);

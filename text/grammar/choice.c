@@ -22,7 +22,7 @@ static size_t common(const struct choice_text *text, size_t n, size_t at)
 }
 
 /* The bytes that may follow the first `at`, which all of them share. */
-static int choose(struct graph *g, const struct choice_text *text, size_t n, size_t at, int next)
+static int choose_text(struct graph *g, const struct choice_text *text, size_t n, size_t at, int next)
 {
     size_t shared = common(text, n, at), end = at + shared, i = 0;
     int start = -1;
@@ -31,7 +31,7 @@ static int choose(struct graph *g, const struct choice_text *text, size_t n, siz
     for (size_t first = i; first < n && g->e->code == ERR_NONE; first = i) {
         for (i = first; i < n && text[i].text[end] == text[first].text[end];)
             i++;
-        start = graph_either(g, choose(g, text + first, i - first, end, next), start);
+        start = graph_either(g, choose_text(g, text + first, i - first, end, next), start);
     }
     return graph_text(g, text[0].text + at, shared, start);
 }
@@ -41,5 +41,5 @@ int choice_graph(struct graph *g, struct choice_text *text, size_t n, int next)
     if (n == 0)
         return -1;
     qsort(text, n, sizeof *text, compare);
-    return choose(g, text, n, 0, next);
+    return choose_text(g, text, n, 0, next);
 }

@@ -13,20 +13,21 @@
 #define MASK_EFFORT 100000 /* new places visited for a mask: some 3 ms */
 #define MAX_CHOICES 10000
 
-static int finish(struct grammar *g, int start, struct err *e)
+static int finish_grammar(struct grammar *g, int start, struct err *e)
 {
     g->start = start;
     if (e->code != ERR_NONE)
         return -1;
     if (start < 0 || !graph_prune(&g->graph, start))
         return ERR(e, ERR_INPUT, "no text has this form");
-    return 0;
+    g->start = graph_share(&g->graph, start);
+    return e->code == ERR_NONE ? 0 : -1;
 }
 
 int grammar_of_schema(struct grammar *g, const json_t *schema, struct err *e)
 {
     graph_open(&g->graph, e);
-    return finish(g, schema_graph(&g->graph, schema, graph_return(&g->graph)), e);
+    return finish_grammar(g, schema_graph(&g->graph, schema, graph_return(&g->graph)), e);
 }
 
 int grammar_of_object(struct grammar *g, struct err *e)
@@ -42,7 +43,7 @@ int grammar_of_object(struct grammar *g, struct err *e)
 int grammar_of_regex(struct grammar *g, const char *regex, size_t bytes, struct err *e)
 {
     graph_open(&g->graph, e);
-    return finish(g, regex_graph(&g->graph, regex, bytes, REGEX_TEXT, graph_return(&g->graph)), e);
+    return finish_grammar(g, regex_graph(&g->graph, regex, bytes, REGEX_TEXT, graph_return(&g->graph)), e);
 }
 
 int grammar_of_choice(struct grammar *g, const json_t *texts, struct err *e)
@@ -61,13 +62,13 @@ int grammar_of_choice(struct grammar *g, const json_t *texts, struct err *e)
     }
     int start = e->code == ERR_NONE ? choice_graph(&g->graph, text, n, graph_return(&g->graph)) : -1;
     free(text);
-    return finish(g, start, e);
+    return finish_grammar(g, start, e);
 }
 
 int grammar_of_calls(struct grammar *g, const json_t *asked, struct err *e)
 {
     graph_open(&g->graph, e);
-    return finish(g, calls_graph(&g->graph, asked, graph_return(&g->graph)), e);
+    return finish_grammar(g, calls_graph(&g->graph, asked, graph_return(&g->graph)), e);
 }
 
 void grammar_close(struct grammar *g)
@@ -75,61 +76,77 @@ void grammar_close(struct grammar *g)
     graph_close(&g->graph);
 }
 
+static void tidy(struct grammar_run *r)
+{
+    walk_tidy(r->walk);
+    if (r->walk->crowded)
+        r->walk = walk_part(r->lexicon->walks, r->walk, (int *const[]){&r->now.state, &r->ahead.state});
+    r->machine = &r->walk->machine;
+}
+
 int grammar_run_open(struct grammar_run *r, const struct grammar *g, const struct lexicon *l, struct err *e)
 {
-    *r = (struct grammar_run){.lexicon = l};
-    if (machine_open(&r->machine, &g->graph, &r->err) != 0)
-        return ERR(e, r->err.code, "%s", r->err.text);
-    r->now.state = machine_begin(&r->machine, g->start);
-    r->ahead.state = MACHINE_DEAD;
+    *r = (struct grammar_run){.lexicon = l, .now.state = MACHINE_DEAD, .ahead.state = MACHINE_DEAD};
     r->at = &r->now;
+    r->walk = walk_join(l->walks, &g->graph, g->start, (int *const[]){&r->now.state, &r->ahead.state}, e);
+    if (r->walk == NULL)
+        return -1;
+    tidy(r);
+    machine_rest(r->machine, MASK_EFFORT);
+    r->now.state = machine_begin(r->machine, g->start);
     return 0;
 }
 
 void grammar_run_close(struct grammar_run *r)
 {
-    for (int i = 0; i < GRAMMAR_KEPT; i++)
-        free(r->kept[i].mask);
+    if (r->walk != NULL)
+        walk_leave(r->walk, (int *const[]){&r->now.state, &r->ahead.state});
     forced_close(&r->now.forced);
     forced_close(&r->ahead.forced);
-    machine_close(&r->machine);
+    r->walk = NULL;
 }
 
-/* Keep the mask of the present state. Without memory for that it is found anew each time. */
-static void keep(struct grammar_run *r, const uint32_t *mask)
+/* The tokens that may come in a state, as it was found before. */
+static bool get_mask(const struct grammar_run *r, int state, uint32_t *mask)
 {
-    size_t bytes = (size_t)r->lexicon->n_words * sizeof *mask;
-    uint32_t **kept = &r->kept[r->next_kept].mask;
-    if (*kept == NULL && (*kept = malloc(bytes)) == NULL)
-        return;
-    memcpy(*kept, mask, bytes);
-    r->kept[r->next_kept].state = r->at->state;
-    r->kept[r->next_kept].n_tidied = r->machine.n_tidied;
-    r->next_kept = (r->next_kept + 1) % GRAMMAR_KEPT;
+    const uint32_t *kept = walk_mask(r->lexicon->walks, r->walk, state);
+    if (kept != NULL)
+        memcpy(mask, kept, (size_t)r->lexicon->n_words * sizeof *mask);
+    return kept != NULL;
+}
+
+/* The same, from all there is. */
+static void make_mask(const struct grammar_run *r, int state, uint32_t *mask)
+{
+    enum { MUCH = 40 }; /* nodes visited: more costs more than copying a mask */
+    if (lexicon_mask(r->lexicon, r->machine, state, mask) > MUCH)
+        walk_keep(r->lexicon->walks, r->walk, state, mask, r->lexicon->n_words);
 }
 
 /* The tokens that may come in the present state. */
 static void find_mask(struct grammar_run *r, uint32_t *mask)
 {
-    enum { MUCH = 40 }; /* nodes visited: more costs more than copying a mask */
-    int *const kept[] = {&r->now.state, &r->ahead.state};
-    machine_tidy(&r->machine, kept, 2);
-    if (r->at->state < 0)
-        return; /* no memory */
-    for (int i = 0; i < GRAMMAR_KEPT; i++)
-        if (r->kept[i].mask != NULL && r->kept[i].state == r->at->state && r->kept[i].n_tidied == r->machine.n_tidied) {
-            memcpy(mask, r->kept[i].mask, (size_t)r->lexicon->n_words * sizeof *mask);
-            return;
-        }
-    if (lexicon_mask(r->lexicon, &r->machine, r->at->state, mask) > MUCH && !machine_tired(&r->machine))
-        keep(r, mask);
+    int state = r->at->state, near;
+    if (get_mask(r, state, mask))
+        return;
+    if ((near = lexicon_near(r->machine, state)) < 0) {
+        make_mask(r, state, mask);
+        return;
+    }
+    if (!get_mask(r, near, mask))
+        make_mask(r, near, mask);
+    (void)lexicon_mask_from(r->lexicon, r->machine, state, near, mask);
+    if (r->machine->lossy) /* of one walk, perhaps, and not of the other */
+        make_mask(r, state, mask);
+    else
+        walk_keep(r->lexicon->walks, r->walk, state, mask, r->lexicon->n_words);
 }
 
-static int check(struct grammar_run *r, struct err *e)
+static int check_walk(struct grammar_run *r, struct err *e)
 {
-    if (r->err.code != ERR_NONE)
-        return ERR(e, r->err.code, "%s", r->err.text);
-    if (machine_tired(&r->machine))
+    if (r->walk->err.code != ERR_NONE)
+        return ERR(e, r->walk->err.code, "%s", r->walk->err.text);
+    if (machine_tired(r->machine))
         return ERR(e, ERR_UNSUPPORTED, "the form that was asked for has too many ways to go on");
     return 0;
 }
@@ -146,8 +163,8 @@ int32_t grammar_run_forced(struct grammar_run *r)
 {
     struct grammar_place *at = r->at;
     if (!at->searched && at->state >= 0) {
-        machine_rest(&r->machine, MASK_EFFORT);
-        forced_find(&at->forced, r->lexicon, &r->machine, at->state);
+        machine_rest(r->machine, MASK_EFFORT);
+        forced_find(&at->forced, r->lexicon, r->machine, at->state);
     }
     at->searched = true;
     return at->forced.at < at->forced.list.n ? at->forced.list.id[at->forced.at] : -1;
@@ -171,14 +188,15 @@ int grammar_run_mask(struct grammar_run *r, const int32_t *end, int n_end, uint3
     if (forced >= 0) {
         memset(mask, 0, (size_t)l->n_words * sizeof *mask);
         mask[forced / 32] |= 1u << forced % 32;
-        return check(r, e);
+        return check_walk(r, e);
     }
-    machine_rest(&r->machine, MASK_EFFORT);
+    tidy(r);
+    machine_rest(r->machine, MASK_EFFORT);
     find_mask(r, mask);
-    if (check(r, e) != 0)
+    if (check_walk(r, e) != 0)
         return -1;
     for (int i = 0; i < n_end; i++)
-        if (end[i] >= 0 && end[i] < l->n_tokens && r->machine.state[r->at->state].complete)
+        if (end[i] >= 0 && end[i] < l->n_tokens && r->machine->state[r->at->state].complete)
             mask[end[i] / 32] |= 1u << end[i] % 32;
     if (is_empty(mask, l->n_words))
         return ERR(e, ERR_INPUT, "no token of the vocabulary leads on in the form that was asked for");
@@ -187,10 +205,12 @@ int grammar_run_mask(struct grammar_run *r, const int32_t *end, int n_end, uint3
 
 int grammar_run_take(struct grammar_run *r, int32_t token, struct err *e)
 {
-    machine_rest(&r->machine, MASK_EFFORT);
-    r->at->state = lexicon_take(r->lexicon, &r->machine, r->at->state, token);
+    if (r->machine->lossy)
+        tidy(r);
+    machine_rest(r->machine, MASK_EFFORT);
+    r->at->state = lexicon_take(r->lexicon, r->machine, r->at->state, token);
     take_forced(r->at, token);
-    if (check(r, e) != 0)
+    if (check_walk(r, e) != 0)
         return -1;
     if (r->at->state < 0)
         return ERR(e, ERR_INTERNAL, "token %d is not one that its grammar allows", token);
@@ -199,12 +219,12 @@ int grammar_run_take(struct grammar_run *r, int32_t token, struct err *e)
 
 bool grammar_run_may_end(const struct grammar_run *r)
 {
-    return r->at->state >= 0 && r->machine.state[r->at->state].complete;
+    return r->at->state >= 0 && r->machine->state[r->at->state].complete;
 }
 
 bool grammar_run_ended(const struct grammar_run *r)
 {
-    const struct machine_state *s = &r->machine.state[r->at->state];
+    const struct machine_state *s = &r->machine->state[r->at->state];
     return s->complete && s->n == 0;
 }
 

@@ -6,6 +6,7 @@
 #define GRAMMAR_GRAMMAR_H
 
 #include "text/grammar/forced.h"
+#include "text/grammar/walks.h"
 
 #include <jansson.h>
 
@@ -23,9 +24,6 @@ int grammar_of_calls(struct grammar *g, const json_t *asked, struct err *e); /* 
 int grammar_of_object(struct grammar *g, struct err *e);
 void grammar_close(struct grammar *g);
 
-#define GRAMMAR_KEPT \
-    8 /* masks that cost a walk over much of the vocabulary are kept: text goes on in the same states */
-
 struct grammar_place { /* in a text of the form */
     int state;
     struct forced forced;
@@ -33,18 +31,14 @@ struct grammar_place { /* in a text of the form */
 };
 
 struct grammar_run {
-    const struct lexicon *lexicon; /* borrowed */
-    struct machine machine;
+    const struct lexicon *lexicon;   /* borrowed */
+    struct walk *walk;               /* with all runs of equal grammars */
+    struct machine *machine;         /* the walk's */
     struct grammar_place now, ahead; /* the text's end; and where it would be if tokens came that are tried */
     struct grammar_place *at;        /* that of the two which the functions below are about */
-    struct {
-        uint32_t *mask;      /* [lexicon.n_words] NULL: none */
-        int state, n_tidied; /* of which state; see machine.n_tidied */
-    } kept[GRAMMAR_KEPT];
-    int next_kept; /* to be replaced */
-    struct err err;
 };
 
+/* *r stays where it is until it is closed, by any thread. */
 int grammar_run_open(struct grammar_run *r, const struct grammar *g, const struct lexicon *l, struct err *e);
 void grammar_run_close(struct grammar_run *r);
 

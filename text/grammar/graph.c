@@ -15,6 +15,26 @@ void graph_close(struct graph *g)
     *g = (struct graph){0};
 }
 
+int graph_copy(struct graph *g, const struct graph *from, struct err *e)
+{
+    *g = (struct graph){.node = err_calloc(e, (size_t)from->n + 1, sizeof *g->node, "grammar"), .n = from->n};
+    if (g->node == NULL)
+        return -1;
+    memcpy(g->node, from->node, (size_t)from->n * sizeof *g->node);
+    return 0;
+}
+
+bool graph_equals(const struct graph *a, const struct graph *b)
+{
+    bool equal = a->n == b->n;
+    for (int i = 0; equal && i < a->n; i++) {
+        const struct node *x = &a->node[i], *y = &b->node[i];
+        equal = x->kind == y->kind && x->low == y->low && x->high == y->high && x->next == y->next &&
+                x->other == y->other && x->min == y->min && x->max == y->max;
+    }
+    return equal;
+}
+
 static int grow(struct graph *g)
 {
     int capacity = g->capacity > 0 ? 2 * g->capacity : 256;
@@ -92,7 +112,17 @@ int graph_space(struct graph *g, int next)
     return graph_call(g, g->space, next);
 }
 
-/* Whether the end can be reached from the node, as far as `ends` says so of others. */
+/* Nodes that lead to the end, found from there: each is looked at once for each that it leads to. */
+struct pruning {
+    const struct graph *g;
+    bool *ends;      /* [g->n] */
+    int32_t *begin;  /* [g->n + 2] those that lead to node i are before[begin[i + 1], begin[i + 2]) */
+    int32_t *before; /* [2 * g->n] */
+    int32_t *todo;   /* [g->n] nodes that end, whose `before` have not been looked at */
+    int n_todo;
+};
+
+/* Whether the end can be reached from the node, as far as is known of others. */
 static bool reaches(const struct node *node, const bool *ends)
 {
     switch ((enum node_kind)node->kind) {
@@ -109,21 +139,69 @@ static bool reaches(const struct node *node, const bool *ends)
     }
 }
 
+/* Nodes by those that they lead to: counted, then put in from the last place on. */
+static void link_back(struct pruning *p)
+{
+    const struct node *node = p->g->node;
+    int n = p->g->n;
+    for (int i = 0; i < n; i++) {
+        p->begin[node[i].next + 1]++;
+        p->begin[node[i].other + 1]++;
+    }
+    p->begin[0] = 0; /* of those that lead to none */
+    for (int i = 0; i < n; i++)
+        p->begin[i + 1] += p->begin[i];
+    p->begin[n + 1] = p->begin[n];
+    for (int i = n; i-- > 0;) {
+        if (node[i].next >= 0)
+            p->before[--p->begin[node[i].next + 1]] = i;
+        if (node[i].other >= 0)
+            p->before[--p->begin[node[i].other + 1]] = i;
+    }
+}
+
+static void look_at(struct pruning *p, int32_t i)
+{
+    if (p->ends[i] || !reaches(&p->g->node[i], p->ends))
+        return;
+    p->ends[i] = true;
+    p->todo[p->n_todo++] = i;
+}
+
+static void find_ends(struct pruning *p)
+{
+    for (int i = 0; i < p->g->n; i++)
+        if (p->g->node[i].kind == NODE_RETURN)
+            look_at(p, i);
+    while (p->n_todo > 0) {
+        int32_t i = p->todo[--p->n_todo];
+        for (int32_t k = p->begin[i + 1]; k < p->begin[i + 2]; k++)
+            look_at(p, p->before[k]);
+    }
+}
+
 bool graph_prune(struct graph *g, int start)
 {
-    bool *ends = g->e->code == ERR_NONE ? err_calloc(g->e, (size_t)g->n, sizeof *ends, "grammar") : NULL;
-    if (ends == NULL)
+    size_t n = (size_t)g->n;
+    struct pruning p = {.g = g};
+    bool possible = false;
+    if (g->e->code != ERR_NONE)
         return false;
-    for (bool changed = true; changed;) { /* most nodes stand behind those that they lead to: few rounds */
-        changed = false;
+    p.ends = err_calloc(g->e, n, sizeof *p.ends, "grammar");
+    p.begin = err_calloc(g->e, n + 2, sizeof *p.begin, "grammar");
+    p.before = err_calloc(g->e, 2 * n, sizeof *p.before, "grammar");
+    p.todo = err_calloc(g->e, n, sizeof *p.todo, "grammar");
+    if (g->e->code == ERR_NONE) {
+        link_back(&p);
+        find_ends(&p);
         for (int i = 0; i < g->n; i++)
-            if (!ends[i] && reaches(&g->node[i], ends))
-                ends[i] = changed = true;
+            if (!p.ends[i])
+                g->node[i] = (struct node){.kind = NODE_FAIL, .next = -1, .other = -1};
+        possible = p.ends[start];
     }
-    for (int i = 0; i < g->n; i++)
-        if (!ends[i])
-            g->node[i] = (struct node){.kind = NODE_FAIL, .next = -1, .other = -1};
-    bool possible = ends[start];
-    free(ends);
+    free(p.todo);
+    free(p.before);
+    free(p.begin);
+    free(p.ends);
     return possible;
 }

@@ -56,8 +56,16 @@ void graph_lead(struct graph *g, int ahead, int to);
 /* Between the parts of a JSON text: nothing, a space, or a line break and up to 32 spaces. */
 int graph_space(struct graph *g, int next);
 
+/* A graph of its own, to which nothing can be added. */
+int graph_copy(struct graph *g, const struct graph *from, struct err *e);
+bool graph_equals(const struct graph *a, const struct graph *b);
+
 /* Whether the end of the text can be reached from `start`; nodes from which it cannot are NODE_FAIL then, so that a
  * machine never enters them. Counters are taken as satisfiable. */
 bool graph_prune(struct graph *g, int start);
+
+/* Equal nodes become one and those that only lead on none, so that a machine has fewer states to make: a graph that
+ * has been pruned, and to which nothing is added from now on. Returns the node to begin with. */
+int graph_share(struct graph *g, int start);
 
 #endif

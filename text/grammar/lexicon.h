@@ -10,34 +10,15 @@
 #ifndef GRAMMAR_LEXICON_H
 #define GRAMMAR_LEXICON_H
 
+#include "text/grammar/lexicon_tree.h"
 #include "text/grammar/machine.h"
 #include "text/tokenizer/tokenizer.h"
 
-#define LEXICON_LENGTHS   16
-#define LEXICON_MAX_DEPTH 1024 /* bytes of a token; longer ones are never chosen */
+#define LEXICON_LENGTHS 16
 
 /* In UTF-8 there is no such byte. Between two of them stands the text of a special token, which so is in no text but
  * where a form asks for it (calls.h). */
 #define LEXICON_SPECIAL 0xff
-
-struct lexicon_node { /* of a tree, in depth-first order */
-    int32_t token;    /* the first token of just these bytes, -1: none */
-    int32_t skip;     /* the node behind all that begin with these bytes */
-    uint16_t depth;
-    uint8_t byte;
-    bool shared; /* there are more tokens of these bytes: see lexicon_tree.same */
-};
-
-struct lexicon_tree {
-    struct lexicon_node *node;
-    int n;
-    /* [n + 2] edges from the root are [edge[0], edge[1]), those from node i [edge[i + 1], edge[i + 2]), by byte: so
-     * that those which lead nowhere are passed without a look at their nodes. */
-    int32_t *edge;
-    int32_t *to;         /* [n] by edges: the node, */
-    uint8_t *byte;       /* [n] and its byte */
-    const int32_t *same; /* [n_tokens] the next token of the same bytes, -1: none; borrowed */
-};
 
 struct lexicon_plain {    /* a plain token */
     int32_t token, chars; /* characters that begin in it */
@@ -49,6 +30,7 @@ struct lexicon_tails { /* of the tokens that have so many plain characters befor
 };
 
 struct loops;
+struct walks;
 
 struct lexicon {                       /* constant once open */
     const struct tokenizer *tokenizer; /* borrowed */
@@ -59,12 +41,13 @@ struct lexicon {                       /* constant once open */
     int32_t *other_of;                 /* [all.n] the node of `other` with the same bytes, -1: there is none */
     int32_t *plain_before;             /* [all.n + 1] plain tokens of the nodes before it */
     struct lexicon_plain *in_order;    /* [n_plain] by nodes */
-    struct loops *loops;               /* kept between masks: the only part that changes */
+    struct loops *loops;               /* kept between masks: with walks the only part that changes */
+    struct walks *walks;               /* of the grammars that were used last; NULL: none are kept */
     struct lexicon_plain *plain;       /* [n_plain] the shortest first */
     int n_plain, longest;              /* characters of the longest one */
     struct lexicon_tails *tails;       /* [n_tails] of those that are not plain, by characters */
     int n_tails;
-    size_t most_bytes;    /* of a token */
+    size_t most_within;   /* bytes that a token which is not plain may have within a string: up to its quote */
     uint32_t *up_to;      /* [LEXICON_LENGTHS + 1][n_words]: plain ones of at most i + 1 characters; the last: of all */
     unsigned char *bytes; /* what the tokens stand for, one behind the other */
     size_t *first;        /* [n_tokens + 1] where each begins */
@@ -78,6 +61,13 @@ void lexicon_close(struct lexicon *l);
 /* Set the bits of all tokens that may come in a state, by one thread at a time; those of others are 0. Returns how many
  * nodes were visited. */
 int lexicon_mask(const struct lexicon *l, struct machine *m, int state, uint32_t *mask);
+
+/* Another state, to which most characters lead that may come in this one, and in which they stay: tokens that begin
+ * with them may come in both or in none. MACHINE_DEAD: there is none. */
+int lexicon_near(struct machine *m, int state);
+/* The mask of a state, from that of such another one, which is there already: only paths behind which the two differ
+ * are followed. Returns how many nodes were visited. */
+int lexicon_mask_from(const struct lexicon *l, struct machine *m, int state, int near, uint32_t *mask);
 
 /* The state behind a token. MACHINE_DEAD: it cannot come, or has no text. */
 int lexicon_take(const struct lexicon *l, struct machine *m, int state, int32_t token);

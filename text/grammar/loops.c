@@ -1,6 +1,8 @@
 /* text/grammar/loops.c - see loops.h. */
 #include "text/grammar/loops.h"
 
+#include "text/grammar/lexicon_parts.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,46 +55,58 @@ static enum way go_on(const struct loop_set *set, struct spot at, bool first, un
     return has(set->ascii, byte) ? INSIDE : LEAVES;
 }
 
+static uint32_t *inner_of(const struct loop_set *set, const struct lexicon *l, int i)
+{
+    return set->inner + (size_t)i * (size_t)l->n_words;
+}
+
 /* The tokens of a node, and of the same bytes. */
 static void take_tokens(struct loop_set *set, const struct lexicon *l, int node, int chars, bool inner)
 {
+    uint32_t *bits = inner_of(set, l, chars <= LOOPS_LENGTHS ? chars - 1 : LOOPS_LENGTHS);
     for (int32_t token = l->all.node[node].token; token >= 0; token = l->same[token]) {
         set->token[set->n_tokens++] = (struct loop_token){token, chars};
         if (inner)
-            set->inner[token / 32] |= 1u << token % 32;
+            lexicon_set_bit(bits, token);
         set->longest = chars > set->longest ? chars : set->longest;
     }
 }
 
-static void begin_byte(struct loop_set *set, int from, int to)
+/* Up to now the bitmaps have the tokens of just so many characters. */
+static void add_shorter(struct loop_set *set, const struct lexicon *l)
 {
-    for (int byte = from; byte <= to; byte++) {
-        set->token_begin[byte] = set->n_tokens;
-        set->leaving_begin[byte] = set->n_leaving;
-    }
+    for (size_t i = (size_t)l->n_words; i < (LOOPS_LENGTHS + 1) * (size_t)l->n_words; i++)
+        set->inner[i] |= set->inner[i - (size_t)l->n_words];
 }
 
 /* Paths through the tree as far as their characters belong to the set. */
-static void fill(struct loop_set *set, const struct lexicon *l)
+static void fill_set(struct loop_set *set, const struct lexicon *l)
 {
     struct spot at[LEXICON_MAX_DEPTH + 1] = {{0}};
-    int byte = -1;
+    uint8_t first = 0;
     bool inner = false;
     for (int i = 0; i < l->all.n;) {
         const struct lexicon_node *node = &l->all.node[i];
         if (node->depth == 0) {
-            begin_byte(set, byte + 1, node->byte);
-            byte = node->byte;
-            inner = has(set->ascii, node->byte) || node->byte >= 0x80;
+            first = node->byte;
+            inner = loops_has(set, first);
         }
         enum way way = go_on(set, at[node->depth], node->depth == 0, node->byte, &at[node->depth + 1]);
-        if (way == LEAVES)
-            set->leaving[set->n_leaving++] = (struct loop_leaving){i, (uint16_t)at[node->depth].chars, node->byte};
+        if (way == LEAVES) {
+            set->leaving[set->n_leaving++] = (struct loop_leaving){i, (uint16_t)at[node->depth].chars, first};
+            set->leaving_begin[node->byte + 1]++;
+        }
+        int before = set->n_tokens;
         if (way == INSIDE && node->token >= 0)
             take_tokens(set, l, i, at[node->depth + 1].chars, inner);
+        set->token_begin[first + 1] += set->n_tokens - before;
         i = way == INSIDE ? i + 1 : node->skip;
     }
-    begin_byte(set, byte + 1, 256);
+    for (int byte = 0; byte < 256; byte++) {
+        set->token_begin[byte + 1] += set->token_begin[byte];
+        set->leaving_begin[byte + 1] += set->leaving_begin[byte];
+    }
+    add_shorter(set, l);
 }
 
 /* The room in which a set is found. */
@@ -113,6 +127,17 @@ static void *copy(const void *from, size_t bytes)
     return to;
 }
 
+/* Paths that leave a set, by the byte with which they do. */
+static struct loop_leaving *sort_leaving(const struct loop_set *set, const struct lexicon *l)
+{
+    struct loop_leaving *sorted = malloc(((size_t)set->n_leaving + 1) * sizeof *sorted);
+    int32_t at[256];
+    memcpy(at, set->leaving_begin, sizeof at);
+    for (int i = 0; i < set->n_leaving && sorted != NULL; i++)
+        sorted[at[l->all.node[set->leaving[i].node].byte]++] = set->leaving[i];
+    return sorted;
+}
+
 static struct loop_set *make_set(struct loops *loops, const struct lexicon *l, const struct machine_alike *alike)
 {
     struct loop_set *set = make_room(loops, l) == 0 ? calloc(1, sizeof *set) : NULL;
@@ -120,13 +145,13 @@ static struct loop_set *make_set(struct loops *loops, const struct lexicon *l, c
         return NULL;
     memcpy(set->ascii, alike->ascii, sizeof set->ascii);
     set->wide = alike->wide;
-    set->inner = calloc((size_t)l->n_words, sizeof *set->inner);
+    set->inner = calloc((LOOPS_LENGTHS + 1) * (size_t)l->n_words, sizeof *set->inner);
     set->token = loops->token;
     set->leaving = loops->leaving;
     if (set->inner != NULL)
-        fill(set, l);
+        fill_set(set, l);
     set->token = copy(loops->token, (size_t)set->n_tokens * sizeof *set->token);
-    set->leaving = copy(loops->leaving, (size_t)set->n_leaving * sizeof *set->leaving);
+    set->leaving = sort_leaving(set, l);
     if (set->inner != NULL && set->token != NULL && set->leaving != NULL)
         return set;
     free_set(set);
@@ -189,6 +214,26 @@ int loops_state(const struct loop_chain *chain, int chars)
     if (chars < chain->n)
         return chain->state[chars];
     return chain->endless ? chain->state[chain->n - 1] : MACHINE_DEAD;
+}
+
+bool loops_has(const struct loop_set *set, unsigned char byte)
+{
+    return byte < 0x80 ? has(set->ascii, byte) : set->wide;
+}
+
+void loops_set_inner(const struct loop_chain *chain, const struct lexicon *l, uint32_t *mask)
+{
+    const struct loop_set *set = chain->set;
+    bool all = chain->endless || chain->n >= set->longest;
+    int which = all ? LOOPS_LENGTHS : (chain->n < LOOPS_LENGTHS ? chain->n : LOOPS_LENGTHS) - 1;
+    const uint32_t *bits = inner_of(set, l, which);
+    for (int i = 0; i < l->n_words; i++)
+        mask[i] |= bits[i];
+    bits = inner_of(set, l, LOOPS_LENGTHS);
+    for (int i = 0; i < set->n_tokens && !all && chain->n > LOOPS_LENGTHS; i++)
+        if (set->token[i].chars > LOOPS_LENGTHS && set->token[i].chars <= chain->n &&
+            (bits[set->token[i].token / 32] >> set->token[i].token % 32 & 1))
+            lexicon_set_bit(mask, set->token[i].token);
 }
 
 void loops_close(struct loops *loops)

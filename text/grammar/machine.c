@@ -8,12 +8,13 @@
 #define MAX_PLACES  4096  /* of a state */
 #define MAX_STATES  16384 /* while a vocabulary is walked over; numbers of 16 bits */
 #define MAX_STEPS   262144
+#define MAX_BEHIND  65536
 #define MAX_KEPT    1048576 /* places of all states */
 #define MAX_FRAMES  65536
-#define MAX_ROWS    1024
+#define MAX_ROWS    2048
 #define ROW_FROM    12   /* steps of a state that has a row */
-#define TIDY_STATES 1024 /* from here on machine_tidy forgets */
-#define TIDY_STEPS  16384
+#define TIDY_STATES 4096 /* from here on machine_tidy forgets */
+#define TIDY_STEPS  65536
 
 /* A place that is there has its node, and a node that counts has a frame; the analyzer does not follow array_grow().
  * NOLINTBEGIN(clang-analyzer-core.NullDereference,clang-analyzer-core.NonNullParamChecker) */
@@ -44,6 +45,16 @@ static uint32_t hash_state(const struct machine *m, int i)
     return hash_places(m->place + s->first, s->n, s->complete);
 }
 
+static uint32_t hash_place(const struct machine_place *place)
+{
+    return mix((uint64_t)(uint32_t)place->frame << 32 ^ (uint32_t)place->node);
+}
+
+static uint32_t hash_behind(const struct machine *m, int i)
+{
+    return hash_place(&m->behind[i].place);
+}
+
 static uint32_t hash_key(int state, int byte)
 {
     return mix((uint64_t)(uint32_t)state << 8 ^ (uint32_t)byte);
@@ -56,7 +67,7 @@ static uint32_t hash_step(const struct machine *m, int i)
 
 /* ---- tables ---- */
 
-static void put(struct machine_table *t, uint32_t hash, int32_t i)
+static void put_entry(struct machine_table *t, uint32_t hash, int32_t i)
 {
     while (t->slot[hash & t->mask] >= 0)
         hash++;
@@ -68,7 +79,7 @@ static int table_put(struct machine *m, struct machine_table *t, int n,
                      uint32_t (*hash_of)(const struct machine *, int))
 {
     if (t->slot == NULL || 2 * (uint32_t)(n + 1) > t->mask) {
-        uint32_t size = t->slot == NULL ? 64 : 2 * (t->mask + 1);
+        uint32_t size = t->slot == NULL ? 512 : 2 * (t->mask + 1);
         int32_t *slot = malloc(size * sizeof *slot);
         if (slot == NULL)
             return ERR(m->e, ERR_MEMORY, "out of host memory: states of a grammar");
@@ -76,17 +87,15 @@ static int table_put(struct machine *m, struct machine_table *t, int n,
         free(t->slot);
         *t = (struct machine_table){slot, size - 1};
         for (int i = 0; i < n; i++)
-            put(t, hash_of(m, i), i);
+            put_entry(t, hash_of(m, i), i);
     }
-    put(t, hash_of(m, n), n);
+    put_entry(t, hash_of(m, n), n);
     return 0;
 }
 
-static int array_grow(struct machine *m, void **array, int *capacity, int wanted, size_t size)
+static int array_enlarge(struct machine *m, void **array, int *capacity, int wanted, size_t size)
 {
-    if (wanted <= *capacity)
-        return 0;
-    int bigger = 2 * *capacity > wanted ? 2 * *capacity : wanted + 64;
+    int bigger = 2 * *capacity > wanted ? 2 * *capacity : wanted + 128;
     void *grown = realloc(*array, (size_t)bigger * size);
     if (grown == NULL)
         return ERR(m->e, ERR_MEMORY, "out of host memory: states of a grammar");
@@ -95,12 +104,18 @@ static int array_grow(struct machine *m, void **array, int *capacity, int wanted
     return 0;
 }
 
+static inline int array_grow(struct machine *m, void **array, int *capacity, int wanted, size_t size)
+{
+    return wanted <= *capacity ? 0 : array_enlarge(m, array, capacity, wanted, size);
+}
+
 /* ---- stacks ---- */
 
 /* The stack with this frame on top; -1: too deep, or no memory. The same stack is the same number. */
 static int push(struct machine *m, int below, int node, int count)
 {
     const struct machine_frame wanted = {below, node, count, below == MACHINE_NO_FRAME ? 1 : m->frame[below].depth + 1};
+    m->lossy = m->lossy || m->n_frames == MAX_FRAMES;
     if (wanted.depth > MAX_DEPTH || m->n_frames == MAX_FRAMES ||
         array_grow(m, (void **)&m->frame, &m->frame_capacity, m->n_frames + 1, sizeof *m->frame) != 0)
         return -1;
@@ -129,7 +144,7 @@ static int compare_places(const void *left, const void *right)
 /* Whether the place is new to the work; remembered from now on. */
 static bool is_new(struct machine *m, struct machine_place place)
 {
-    uint32_t hash = mix((uint64_t)(uint32_t)place.frame << 32 ^ (uint32_t)place.node);
+    uint32_t hash = hash_place(&place);
     struct machine_seen *seen;
     for (; (seen = &m->seen[hash & m->seen_mask])->round == m->round; hash++)
         if (seen->place.node == place.node && seen->place.frame == place.frame)
@@ -190,7 +205,7 @@ static int call(struct machine *m, int node, int frame)
     int behind = m->graph->node[node].next;
     if (m->graph->node[behind].kind == NODE_RETURN)
         return frame;
-    int top = push(m, frame, node, 0);
+    int top = push(m, frame, behind, 0);
     return top < 0 ? -2 : top;
 }
 
@@ -214,7 +229,7 @@ static void follow(struct machine *m, struct machine_place at)
         if (top == NULL)
             m->work_complete = true;
         else
-            add_work(m, m->graph->node[top->node].next, top->below);
+            add_work(m, top->node, top->below);
         return;
     case NODE_COUNT:
         frame = push(m, frame, at.node, 0);
@@ -292,6 +307,20 @@ static int free_chars(const struct machine *m, const struct machine_place *at)
     return max < 0 ? MACHINE_UNLIMITED : max - counter->count;
 }
 
+/* Whether a node is come to from another one without reading anything. */
+static bool leads_to(const struct graph *g, int from, int node)
+{
+    while (from != node && from >= 0) {
+        const struct node *at = &g->node[from];
+        if (at->kind == NODE_SPLIT && leads_to(g, at->other, node))
+            return true;
+        if (at->kind != NODE_SPLIT && at->kind != NODE_FREE && at->kind != NODE_TICK)
+            return false;
+        from = at->next;
+    }
+    return from == node;
+}
+
 /* Does a place that reads this belong to the string of the loop, or read what no plain character begins with? The
  * loop's own places have its counter, one further. */
 static bool is_of_loop(const struct machine *m, const struct machine_place *loop, const struct machine_place *at)
@@ -301,13 +330,31 @@ static bool is_of_loop(const struct machine *m, const struct machine_place *loop
         return at->node == loop->node && at->frame == loop->frame;
     if (node->low == node->high && (node->low == '"' || node->low == '\\'))
         return true;
-    if (at->frame < 0 || loop->frame < 0)
+    if (at->frame < 0 || loop->frame < 0 || !leads_to(m->graph, loop->node, at->node))
         return false;
     const struct machine_frame *a = &m->frame[at->frame], *b = &m->frame[loop->frame];
     return a->node == b->node && a->below == b->below && (a->count == b->count + 1 || a->count == b->count);
 }
 
-static void describe(struct machine *m, struct machine_state *s)
+/* Has the string of the loop all the characters that it needs, and are its end and its escapes all there are? A literal
+ * beside it has others, which no further character may come before. */
+static bool ends_itself(const struct machine *m, const struct machine_place *loop, const struct machine_place *place,
+                        int n)
+{
+    int n_quotes = 0, n_escapes = 0;
+    for (int i = 0; i < n; i++) {
+        const struct node *node = &m->graph->node[place[i].node];
+        if (node->kind == NODE_BYTES && node->low == node->high) {
+            n_quotes += node->low == '"';
+            n_escapes += node->low == '\\';
+        }
+    }
+    const struct machine_frame *counter = loop->frame >= 0 ? &m->frame[loop->frame] : NULL;
+    bool enough = !m->graph->node[loop->node].low || counter->count >= m->graph->node[counter->node].min;
+    return enough && n_quotes == 1 && n_escapes <= 1;
+}
+
+static void describe_state(struct machine *m, struct machine_state *s)
 {
     const struct machine_place *place = m->place + s->first, *loop = NULL;
     s->free_chars = -1;
@@ -323,6 +370,7 @@ static void describe(struct machine *m, struct machine_state *s)
     s->only_free = loop != NULL;
     for (int i = 0; i < s->n && s->only_free; i++)
         s->only_free = is_of_loop(m, loop, &place[i]);
+    s->own_end = s->only_free && ends_itself(m, loop, place, s->n);
 }
 
 /* The state of the n places in m->work, a known one if they are known. */
@@ -338,15 +386,15 @@ static int intern(struct machine *m, int n)
             memcmp(m->place + s->first, m->work, (size_t)n * sizeof *m->work) == 0)
             return known;
     }
-    if (m->n_states == MAX_STATES || m->n_places + n > MAX_KEPT ||
-        array_grow(m, (void **)&m->state, &m->state_capacity, m->n_states + 1, sizeof *m->state) != 0 ||
+    m->lossy = m->lossy || m->n_states == MAX_STATES || m->n_places + n > MAX_KEPT;
+    if (m->lossy || array_grow(m, (void **)&m->state, &m->state_capacity, m->n_states + 1, sizeof *m->state) != 0 ||
         array_grow(m, (void **)&m->place, &m->place_capacity, m->n_places + n, sizeof *m->place) != 0)
         return MACHINE_DEAD;
     struct machine_state *s = &m->state[m->n_states];
     *s = (struct machine_state){.first = m->n_places, .n = n, .complete = m->work_complete, .row = -1};
     memcpy(m->place + m->n_places, m->work, (size_t)n * sizeof *m->work);
     m->n_places += n;
-    describe(m, s);
+    describe_state(m, s);
     if (table_put(m, &m->states, m->n_states, hash_state) != 0)
         return MACHINE_DEAD;
     return m->n_states++;
@@ -359,7 +407,7 @@ static int remember_in_table(struct machine *m, int state, int byte, int to)
     if (m->n_steps == MAX_STEPS ||
         array_grow(m, (void **)&m->step, &m->step_capacity, m->n_steps + 1, sizeof *m->step) != 0)
         return to;
-    m->step[m->n_steps] = (struct machine_step){state, byte, to};
+    m->step[m->n_steps] = (struct machine_edge){state, byte, to};
     if (table_put(m, &m->steps, m->n_steps, hash_step) == 0)
         m->n_steps++;
     return to;
@@ -402,6 +450,27 @@ static int remember_step(struct machine *m, int state, const struct byte_range *
     return to;
 }
 
+/* The state of all that can be reached from the only place of the work, which many steps lead to: every character's
+ * last byte leads to the head of its loop. */
+static int close_place(struct machine *m)
+{
+    const struct machine_place place = m->work[0];
+    uint32_t hash = hash_place(&place);
+    for (; m->behinds.slot != NULL && m->behinds.slot[hash & m->behinds.mask] >= 0; hash++) {
+        const struct machine_behind *known = &m->behind[m->behinds.slot[hash & m->behinds.mask]];
+        if (known->place.node == place.node && known->place.frame == place.frame)
+            return known->state;
+    }
+    int state = intern(m, close_work(m));
+    if (machine_tired(m) || m->lossy || m->n_behind == MAX_BEHIND ||
+        array_grow(m, (void **)&m->behind, &m->behind_capacity, m->n_behind + 1, sizeof *m->behind) != 0)
+        return state;
+    m->behind[m->n_behind] = (struct machine_behind){place, state};
+    if (table_put(m, &m->behinds, m->n_behind, hash_behind) == 0)
+        m->n_behind++;
+    return state;
+}
+
 static int make_step(struct machine *m, int state, struct byte_range *range)
 {
     struct machine_state from = m->state[state];
@@ -416,19 +485,16 @@ static int make_step(struct machine *m, int state, struct byte_range *range)
             add_work(m, node->next, at.frame);
     }
     m->effort += (uint64_t)from.n;
-    return intern(m, close_work(m));
+    return m->n_work == 1 ? close_place(m) : intern(m, close_work(m));
 }
 
-int machine_next(struct machine *m, int state, unsigned char byte)
+int machine_make_step(struct machine *m, int state, unsigned char byte)
 {
-    if (state < 0 || !machine_may(m, state, byte))
+    if (!machine_may(m, state, byte))
         return MACHINE_DEAD;
-    int row = m->state[state].row;
-    if (row >= 0 && m->row[row][byte] != MACHINE_UNKNOWN)
-        return m->row[row][byte];
     uint32_t hash = hash_key(state, byte);
     for (; m->steps.slot != NULL && m->steps.slot[hash & m->steps.mask] >= 0; hash++) {
-        const struct machine_step *known = &m->step[m->steps.slot[hash & m->steps.mask]];
+        const struct machine_edge *known = &m->step[m->steps.slot[hash & m->steps.mask]];
         if (known->state == state && known->byte == byte)
             return known->to;
     }
@@ -436,7 +502,9 @@ int machine_next(struct machine *m, int state, unsigned char byte)
         return MACHINE_DEAD;
     struct byte_range range = {byte, 0, 255};
     int to = make_step(m, state, &range);
-    return machine_tired(m) ? MACHINE_DEAD : remember_step(m, state, &range, to);
+    if (machine_tired(m))
+        return MACHINE_DEAD;
+    return m->lossy ? to : remember_step(m, state, &range, to);
 }
 
 int machine_begin(struct machine *m, int start)
@@ -478,6 +546,8 @@ void machine_close(struct machine *m)
     free(m->frames.slot);
     free(m->states.slot);
     free(m->steps.slot);
+    free(m->behind);
+    free(m->behinds.slot);
     free(m->work);
     free(m->seen);
     *m = (struct machine){0};
@@ -494,8 +564,7 @@ static int copy_stack(struct machine *m, const struct machine_frame *old, int fr
     return copy;
 }
 
-/* The state of an old machine, in this one. */
-static int copy_state(struct machine *m, const struct machine *old, int state)
+int machine_adopt(struct machine *m, const struct machine *old, int state)
 {
     if (state < 0)
         return state;
@@ -508,15 +577,23 @@ static int copy_state(struct machine *m, const struct machine *old, int state)
     return intern(m, m->n_work);
 }
 
+bool machine_wants_tidying(const struct machine *m)
+{
+    return m->lossy || m->n_states >= TIDY_STATES || m->n_steps >= TIDY_STEPS || m->n_frames >= MAX_FRAMES / 2 ||
+           m->n_places >= MAX_KEPT / 4;
+}
+
+bool machine_is_crowded(const struct machine *m)
+{
+    return m->n_states >= TIDY_STATES / 4 || m->n_frames >= MAX_FRAMES / 8 || m->n_places >= MAX_KEPT / 32;
+}
+
 void machine_tidy(struct machine *m, int *const *state, int n)
 {
-    if (m->n_states < TIDY_STATES && m->n_steps < TIDY_STEPS && m->n_frames < MAX_FRAMES / 2 &&
-        m->n_places < MAX_KEPT / 4)
-        return;
     struct machine fresh;
     bool opened = machine_open(&fresh, m->graph, m->e) == 0;
     for (int i = 0; i < n; i++)
-        *state[i] = opened ? copy_state(&fresh, m, *state[i]) : MACHINE_DEAD;
+        *state[i] = opened ? machine_adopt(&fresh, m, *state[i]) : MACHINE_DEAD;
     if (!opened)
         return;
     fresh.n_tidied = m->n_tidied + 1;

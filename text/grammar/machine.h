@@ -14,8 +14,7 @@
 #define MACHINE_UNLIMITED INT32_MAX
 
 struct machine_frame {
-    int32_t below, node,
-        count; /* the frame below it; the NODE_CALL to return behind, or the NODE_COUNT; what it counts */
+    int32_t below, node, count; /* the frame below it; the node to return to, or the NODE_COUNT; what it counts */
     int32_t depth;
 };
 
@@ -28,6 +27,7 @@ struct machine_state {
     int32_t free_chars; /* at the head of a string's loop: how many more characters it may have. -1: not there */
     bool complete;      /* the text may end here */
     bool only_free;     /* all that may come belongs to the string of that loop */
+    bool own_end;       /* and it may end: no other string's end or escape may come */
     uint64_t live[4];   /* the bytes that lead anywhere */
     int32_t n_steps;    /* that are remembered */
     int32_t row;        /* of machine.row, once there are many; -1 */
@@ -43,8 +43,13 @@ struct machine_table { /* open addressing: index of what has this hash, -1: free
     uint32_t mask;
 };
 
-struct machine_step {
+struct machine_edge {
     int32_t state, byte, to;
+};
+
+struct machine_behind { /* the state of all that can be reached from one place */
+    struct machine_place place;
+    int32_t state;
 };
 
 struct machine_seen { /* in this round of work */
@@ -60,11 +65,13 @@ struct machine {
     int n_places, place_capacity;
     struct machine_state *state;
     int n_states, state_capacity;
-    struct machine_step *step;
+    struct machine_edge *step;
     int n_steps, step_capacity;
     int16_t (*row)[256]; /* the steps of states that have many, by byte; MACHINE_UNKNOWN: not made yet */
     int n_rows, row_capacity;
-    struct machine_table frames, states, steps;
+    struct machine_behind *behind;
+    int n_behind, behind_capacity;
+    struct machine_table frames, states, steps, behinds;
     struct machine_place *work; /* of the state that is being made */
     int n_work, work_capacity;
     bool work_complete;
@@ -72,6 +79,7 @@ struct machine {
     uint32_t seen_mask, round;
     uint64_t effort, effort_limit; /* places visited; beyond the limit nothing new is found (see machine_tired) */
     int n_tidied;                  /* how often states got new numbers */
+    bool lossy;                    /* ways were lost for want of room; found again once it is tidied */
     struct err *e;                 /* out of memory */
 };
 
@@ -87,16 +95,37 @@ static inline bool machine_may(const struct machine *m, int state, unsigned char
     return m->state[state].live[byte / 64] >> byte % 64 & 1;
 }
 
+/* The state behind one more byte, if that is in a row; else MACHINE_UNKNOWN. */
+static inline int machine_known(const struct machine *m, int state, unsigned char byte)
+{
+    int row = m->state[state].row;
+    return row >= 0 ? m->row[row][byte] : MACHINE_UNKNOWN;
+}
+
+/* The same, whether it is in a row or not. */
+int machine_make_step(struct machine *m, int state, unsigned char byte);
+
 /* The state behind one more byte; MACHINE_DEAD: it cannot come. */
-int machine_next(struct machine *m, int state, unsigned char byte);
+static inline int machine_next(struct machine *m, int state, unsigned char byte)
+{
+    int known = state >= 0 ? machine_known(m, state, byte) : MACHINE_DEAD;
+    return known != MACHINE_UNKNOWN ? known : machine_make_step(m, state, byte);
+}
 
 /* From here on this many places may be visited. Whether they did not suffice. */
 void machine_rest(struct machine *m, uint64_t effort);
 bool machine_tired(const struct machine *m);
 
-/* Forget all states but these n, whose numbers change, if much is remembered. Those that were dead stay so; without
- * memory (machine.e) all are. */
+/* Is much remembered, or lossy? */
+bool machine_wants_tidying(const struct machine *m);
+/* Forget all states but these n, whose numbers change. Those that were dead stay so; without memory (machine.e) all
+ * are. */
 void machine_tidy(struct machine *m, int *const *state, int n);
+
+/* Right after that: so much of its room is taken by states in use that it will soon be wanted again. */
+bool machine_is_crowded(const struct machine *m);
+/* The state of another machine of the same graph, in this one. */
+int machine_adopt(struct machine *m, const struct machine *old, int state);
 
 /* Whether the text leads from the node to an end. */
 bool machine_matches(const struct graph *graph, int start, const char *text, size_t bytes, struct err *e);

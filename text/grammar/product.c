@@ -48,7 +48,7 @@ static void copy_successors(struct product *p, int at)
         to->kind = NODE_FAIL;
 }
 
-static int build(struct product *p, int start)
+static int build_table(struct product *p, int start)
 {
     size_t n = (size_t)(p->end - p->first) * (size_t)(p->cap + 1);
     p->copy = malloc(n * sizeof *p->copy);
@@ -74,7 +74,7 @@ int product_graph(struct graph *g, const char *regex, size_t bytes, int64_t min,
     if ((int64_t)(p.end - p.first) * (p.cap + 1) > MAX_STATES)
         return ERR(g->e, ERR_UNSUPPORTED, "schema: a pattern of %d states with a length of %d needs too many states",
                    p.end - p.first, p.cap);
-    start = build(&p, start);
+    start = build_table(&p, start);
     free(p.copy);
     free(p.todo);
     return g->e->code == ERR_NONE ? start : -1;

@@ -9,7 +9,7 @@ struct emitter {
     enum regex_form form;
 };
 
-static int emit(struct emitter *m, int i, int next);
+static int emit_node(struct emitter *m, int i, int next);
 
 static int emit_set(struct emitter *m, const struct charset *set, int next)
 {
@@ -23,14 +23,14 @@ static int emit_set(struct emitter *m, const struct charset *set, int next)
 static int emit_optional(struct emitter *m, const struct tree_node *node, int next)
 {
     if (node->max < 0) {
-        int loop = graph_ahead(m->g), inner = emit(m, node->a, loop);
+        int loop = graph_ahead(m->g), inner = emit_node(m, node->a, loop);
         int head = graph_either(m->g, inner, next);
         graph_lead(m->g, loop, head);
         return head;
     }
     int head = next;
     for (int i = node->min; i < node->max && m->g->e->code == ERR_NONE; i++)
-        head = graph_either(m->g, emit(m, node->a, head), next);
+        head = graph_either(m->g, emit_node(m, node->a, head), next);
     return head;
 }
 
@@ -38,7 +38,7 @@ static int emit_repeat(struct emitter *m, const struct tree_node *node, int next
 {
     int head = emit_optional(m, node, next);
     for (int i = 0; i < node->min && m->g->e->code == ERR_NONE; i++) {
-        int inner = emit(m, node->a, head);
+        int inner = emit_node(m, node->a, head);
         if (inner == head) /* a repetition of nothing */
             break;
         head = inner;
@@ -46,7 +46,7 @@ static int emit_repeat(struct emitter *m, const struct tree_node *node, int next
     return head;
 }
 
-static int emit(struct emitter *m, int i, int next)
+static int emit_node(struct emitter *m, int i, int next)
 {
     const struct tree_node *node = &m->tree->node[i];
     if (m->g->e->code != ERR_NONE)
@@ -57,10 +57,10 @@ static int emit(struct emitter *m, int i, int next)
     case TREE_SET:
         return emit_set(m, &m->tree->set[node->a], next);
     case TREE_JOIN:
-        return emit(m, node->a, emit(m, node->b, next));
+        return emit_node(m, node->a, emit_node(m, node->b, next));
     case TREE_EITHER: {
-        int b = emit(m, node->b, next);
-        return graph_either(m->g, emit(m, node->a, next), b);
+        int b = emit_node(m, node->b, next);
+        return graph_either(m->g, emit_node(m, node->a, next), b);
     }
     case TREE_REPEAT:
         return emit_repeat(m, node, next);
@@ -98,7 +98,7 @@ static int emit_sequence(struct emitter *m, int i, bool first, bool last, bool *
         *bound_end = true;
         return next;
     }
-    return emit(m, i, next);
+    return emit_node(m, i, next);
 }
 
 static bool ends_bound(const struct regex_tree *t, int i)

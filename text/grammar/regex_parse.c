@@ -69,7 +69,7 @@ static char peek(const struct parser *p)
     return at_end(p) ? '\0' : p->text[p->at];
 }
 
-static bool take(struct parser *p, char c)
+static bool take_char(struct parser *p, char c)
 {
     if (at_end(p) || p->text[p->at] != c)
         return false;
@@ -105,13 +105,13 @@ static int32_t take_braced_hex(struct parser *p)
     int n = 0;
     for (; isxdigit((unsigned char)peek(p)) && n < 6; n++)
         value = value * 16 + take_hex(p, 1);
-    return n > 0 && take(p, '}') && value <= 0x10ffff ? value : -1;
+    return n > 0 && take_char(p, '}') && value <= 0x10ffff ? value : -1;
 }
 
 /* \uHHHH, two of them for a pair of surrogates. */
 static int32_t take_unicode(struct parser *p)
 {
-    if (take(p, '{'))
+    if (take_char(p, '{'))
         return take_braced_hex(p);
     int32_t high = take_hex(p, 4);
     if (high < 0xd800 || high > 0xdbff || p->at + 6 > p->bytes || memcmp(p->text + p->at, "\\u", 2) != 0)
@@ -189,7 +189,7 @@ static int32_t character_escape(struct parser *p)
         p->at++;
         return known[1];
     }
-    if (take(p, 'x') || take(p, 'u')) {
+    if (take_char(p, 'x') || take_char(p, 'u')) {
         int32_t value = c == 'x' ? take_hex(p, 2) : take_unicode(p);
         return value >= 0 ? value : refuse(p, ERR_INPUT, "\\x and \\u need a character's number in hexadecimal digits");
     }
@@ -211,13 +211,13 @@ static int32_t character_escape(struct parser *p)
 /* One member of a class: a character, or a class of its own (-2: it was added). -1: refused. */
 static int32_t class_member(struct parser *p, struct charset *set, bool inverted)
 {
-    if (!take(p, '\\'))
+    if (!take_char(p, '\\'))
         return take_character(p);
     if (!at_end(p) && class_escape(peek(p), set, inverted, p->e)) {
         p->at++;
         return -2;
     }
-    if (take(p, 'b'))
+    if (take_char(p, 'b'))
         return '\b';
     return character_escape(p);
 }
@@ -238,7 +238,7 @@ static int add_range(struct parser *p, struct charset *set, int32_t first, bool 
 static int parse_class(struct parser *p)
 {
     struct charset set = {0};
-    bool inverted = take(p, '^');
+    bool inverted = take_char(p, '^');
     for (bool first = true; first || peek(p) != ']'; first = false) {
         if (at_end(p))
             return refuse(p, ERR_INPUT, "a class without its closing bracket");
@@ -276,31 +276,31 @@ static int parse_either(struct parser *p);
 
 static int parse_group(struct parser *p)
 {
-    if (take(p, '?') && !take(p, ':'))
+    if (take_char(p, '?') && !take_char(p, ':'))
         return refuse(p, ERR_UNSUPPORTED, "(? of this kind is not supported: only (?:...) and (...) are");
     if (++p->depth > MAX_DEPTH)
         return refuse(p, ERR_UNSUPPORTED, "groups are nested more than 64 deep");
     int inner = parse_either(p);
     p->depth--;
-    return inner < 0 || take(p, ')') ? inner : refuse(p, ERR_INPUT, "a group without its closing parenthesis");
+    return inner < 0 || take_char(p, ')') ? inner : refuse(p, ERR_INPUT, "a group without its closing parenthesis");
 }
 
 static int parse_atom(struct parser *p)
 {
-    if (take(p, '('))
+    if (take_char(p, '('))
         return parse_group(p);
-    if (take(p, '['))
+    if (take_char(p, '['))
         return parse_class(p);
-    if (take(p, '.'))
+    if (take_char(p, '.'))
         return parse_dot(p);
-    if (take(p, '^'))
+    if (take_char(p, '^'))
         return add_node(p, (struct tree_node){.kind = TREE_BEGIN});
-    if (take(p, '$'))
+    if (take_char(p, '$'))
         return add_node(p, (struct tree_node){.kind = TREE_END});
     if (strchr("*+?", peek(p)) != NULL)
         return refuse(p, ERR_INPUT, "nothing stands here that could be repeated");
     struct charset set = {0};
-    if (!take(p, '\\'))
+    if (!take_char(p, '\\'))
         return parse_one_of(p, take_character(p));
     if (!at_end(p) && class_escape(peek(p), &set, false, p->e)) {
         p->at++;
@@ -324,9 +324,9 @@ static bool take_braces(struct parser *p, int *min, int *max)
 {
     size_t begin = p->at++;
     *min = *max = take_number(p);
-    if (*min >= 0 && take(p, ','))
+    if (*min >= 0 && take_char(p, ','))
         *max = take_number(p);
-    if (*min >= 0 && take(p, '}'))
+    if (*min >= 0 && take_char(p, '}'))
         return true;
     p->at = begin;
     return false;
@@ -351,7 +351,7 @@ static int parse_repeats(struct parser *p, int atom)
             return refuse(p, ERR_UNSUPPORTED, "more than 4096 repetitions");
         if (max >= 0 && max < min)
             return refuse(p, ERR_INPUT, "a number of repetitions whose maximum is below its minimum");
-        if (!take(p, '?') && peek(p) == '+')
+        if (!take_char(p, '?') && peek(p) == '+')
             return refuse(p, ERR_UNSUPPORTED, "possessive repetitions are not supported");
         atom = add_node(p, (struct tree_node){.kind = TREE_REPEAT, .a = atom, .min = min, .max = max});
     }
@@ -373,7 +373,7 @@ static int parse_join(struct parser *p)
 static int parse_either(struct parser *p)
 {
     int either = parse_join(p);
-    while (either >= 0 && take(p, '|')) {
+    while (either >= 0 && take_char(p, '|')) {
         int other = parse_join(p);
         either = other < 0 ? -1 : add_node(p, (struct tree_node){.kind = TREE_EITHER, .a = either, .b = other});
     }

@@ -37,6 +37,21 @@ static const struct {
                {"exclusiveMinimum", KIND_NUMBER},
                {"exclusiveMaximum", KIND_NUMBER}};
 
+static struct schema_builder new_builder(struct graph *g, const json_t *root, json_t *made, int depth)
+{
+    struct schema_builder b = {.g = g,
+                               .root = root,
+                               .any = -1,
+                               .characters = -1,
+                               .any_value = -1,
+                               .names.next = -1,
+                               .made = made,
+                               .depth = depth};
+    for (int i = 0; i < SCHEMA_FORMATS; i++)
+        b.format[i] = -1;
+    return b;
+}
+
 int64_t schema_size(struct schema_builder *b, const json_t *schema, const char *keyword, int64_t missing)
 {
     return json_get_int(schema, keyword, missing, 0, 1000000, "schema", b->g->e);
@@ -162,8 +177,7 @@ static void judge_open(struct schema_builder *b, struct judge *j, const json_t *
     }
     if (!j->needed)
         return;
-    struct schema_builder alone = {
-        .g = &j->graph, .root = b->root, .any = -1, .free_string = -1, .made = b->made, .depth = b->depth + 1};
+    struct schema_builder alone = new_builder(&j->graph, b->root, b->made, b->depth + 1);
     const json_t *rest = without(b, without(b, schema, "enum"), "const");
     j->start = schema_rule(&alone, rest);
     free(alone.rule);
@@ -283,7 +297,7 @@ static int array_graph(struct schema_builder *b, const json_t *schema, int next)
     int end = graph_space(g, close);
     if (counted)
         end = graph_add(g, (struct node){.kind = NODE_UNCOUNT, .next = end, .other = -1});
-    int item = rule < 0 ? schema_any(b, loop) : graph_call(g, rule, loop);
+    int item = items == NULL ? schema_any(b, loop) : graph_call(g, rule, loop);
     int more = graph_text(g, ",", 1, graph_space(g, item));
     if (counted)
         more = graph_add(g, (struct node){.kind = NODE_TICK, .next = more, .other = -1});
@@ -387,10 +401,12 @@ static int alternatives(struct schema_builder *b, const json_t *schema, const ch
     int start = -1;
     if (!json_is_array(list) || json_array_size(list) == 0)
         return ERR(b->g->e, ERR_INPUT, "schema: %s is %s, expected an array of schemas", keyword, json_type_name(list));
+    if (strcmp(keyword, "oneOf") == 0)
+        list = keep(b, schema_exclusive(list, rest));
     for (size_t i = 0; i < json_array_size(list) && rest != NULL && b->g->e->code == ERR_NONE; i++) {
         const json_t *one = json_array_get(list, i);
         if (restricts_alone(rest))
-            one = schema_merge(b, one, rest);
+            one = schema_merge(b, rest, one);
         if (one != NULL)
             start = graph_either(b->g, start, graph_call(b->g, schema_rule(b, one), next));
     }
@@ -487,7 +503,7 @@ int schema_rule(struct schema_builder *b, const json_t *schema)
 
 int schema_any(struct schema_builder *b, int next)
 {
-    if (b->any < 0) {
+    if (b->any < 0 && b->g->e->code == ERR_NONE) {
         bool kinds[KINDS] = {true, true, true, false, true, true, true};
         json_t *empty = json_object();
         b->any = graph_ahead(b->g);
@@ -503,7 +519,7 @@ int schema_any(struct schema_builder *b, int next)
 
 int schema_graph(struct graph *g, const json_t *schema, int next)
 {
-    struct schema_builder b = {.g = g, .root = schema, .any = -1, .free_string = -1, .made = json_array()};
+    struct schema_builder b = new_builder(g, schema, json_array(), 0);
     if (b.made == NULL)
         return ERR(g->e, ERR_MEMORY, "out of host memory");
     int rule = schema_rule(&b, schema);

@@ -12,7 +12,7 @@
 
 struct member {
     const char *name;
-    int pair; /* the rule of its name, colon and value */
+    int pair; /* the rule of its name behind the first quote, colon and value */
     bool required;
 };
 
@@ -20,11 +20,12 @@ struct object {
     struct schema_builder *b;
     struct member *member; /* [n] in the order of the schema */
     int n, n_required;
-    int free_pair; /* the rule of further members; -1: there are none */
+    int free_pair; /* the rule of further members, behind the first quote; -1: there are none */
     int min, max;  /* number of members; max -1: any */
     int cap;       /* numbers are kept up to here */
     int close;     /* what follows the last member */
-    int *head;     /* [(n + 1) * (cap + 1)] behind members 0 .. i - 1, of which k are there; -1: not made */
+    int *head;     /* [(n + 1) * (cap + 1)] behind members 0 .. i - 1, of which k are there */
+    int *name;     /* likewise, and behind the quote of one more; -1: none may come */
 };
 
 /* ---- names ---- */
@@ -39,31 +40,42 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Characters that are written as they are. */
-static void add_plain(struct charset *set, struct err *e)
+/* A character that is written with a backslash, unless a name goes on with it here; -1. */
+static int other_escape(struct graph *g, const struct charset *used, char c, int next)
 {
-    charset_add(set, 0x20, 0x21, e);
-    charset_add(set, 0x23, 0x5b, e);
-    charset_add(set, 0x5d, 0x10ffff, e);
+    for (int i = 0; i < used->n; i++)
+        if (used->first[i] == c)
+            return -1;
+    return graph_bytes(g, '\\', '\\', graph_text(g, &c, 1, next));
 }
 
-/* Any characters that need no escape, and the closing quote. */
-static int any_name(struct graph *g, int next)
+static int make_other(struct graph *g, struct charset *used, bool wide_used, const struct schema_names *end)
 {
-    struct charset plain = {0};
-    int loop = graph_ahead(g);
-    add_plain(&plain, g->e);
-    int head = graph_either(g, charset_utf8(g, &plain, loop), graph_text(g, "\"", 1, next));
-    head = graph_add(g, (struct node){.kind = NODE_FREE, .next = head, .other = -1});
-    graph_lead(g, loop, head);
-    return head;
+    int start = graph_either(g, other_escape(g, used, '"', end->any), other_escape(g, used, '\\', end->any));
+    charset_add(used, 0, 0x1f, g->e);
+    charset_add(used, '"', '"', g->e);
+    charset_add(used, '\\', '\\', g->e);
+    charset_invert(used, wide_used ? 0x10ffff : 0x7f, g->e);
+    start = graph_either(g, start, charset_utf8(g, used, end->any));
+    return wide_used ? start : graph_either(g, start, end->wide);
+}
+
+/* A character that none of the names goes on with. */
+static int other_character(struct graph *g, struct charset *used, bool wide_used, struct schema_names *end)
+{
+    if (wide_used || used->n != 1 || used->first[0] != used->last[0])
+        return make_other(g, used, wide_used, end);
+    int *known = &end->but_of[used->first[0]];
+    *known = *known >= 0 ? *known : make_other(g, used, false, end);
+    return *known;
 }
 
 /* The rest of a name that begins as names [from, to) do up to byte `at` and is none of them. */
-static int other_names(struct graph *g, const struct names *names, int from, int to, size_t at, int any, int next)
+static int other_names(struct graph *g, const struct names *names, int from, int to, size_t at,
+                       struct schema_names *end)
 {
     struct charset used = {0};
-    bool complete = false;
+    bool complete = false, wide_used = false;
     int start = -1;
     for (int i = from, first; i < to && g->e->code == ERR_NONE;) {
         int32_t c, other;
@@ -76,20 +88,17 @@ static int other_names(struct graph *g, const struct names *names, int from, int
         for (first = i; i < to && (utf8_next(names->name[i] + at, &other), other == c);)
             i++;
         charset_add(&used, c, c, g->e);
+        wide_used = wide_used || c > 0x7f;
         if (c >= 0x20 && c != '"' && c != '\\')
             start = graph_either(
                 g, start,
-                graph_text(g, names->name[first] + at, bytes, other_names(g, names, first, i, at + bytes, any, next)));
+                graph_text(g, names->name[first] + at, bytes, other_names(g, names, first, i, at + bytes, end)));
     }
-    charset_add(&used, 0, 0x1f, g->e);
-    charset_add(&used, '"', '"', g->e);
-    charset_add(&used, '\\', '\\', g->e);
-    charset_invert(&used, 0x10ffff, g->e);
-    start = graph_either(g, start, charset_utf8(g, &used, any));
-    return complete ? start : graph_either(g, start, graph_text(g, "\"", 1, next));
+    start = graph_either(g, start, other_character(g, &used, wide_used, end));
+    return complete ? start : graph_either(g, start, graph_text(g, "\"", 1, end->next));
 }
 
-/* A quoted name that is none of the object's own. */
+/* A name behind its first quote that is none of the object's own. */
 static int free_name(struct object *o, int next)
 {
     struct graph *g = o->b->g;
@@ -99,7 +108,12 @@ static int free_name(struct object *o, int next)
     for (int i = 0; i < o->n; i++)
         names.name[i] = o->member[i].name;
     qsort(names.name, (size_t)names.n, sizeof *names.name, compare_names);
-    int start = graph_text(g, "\"", 1, other_names(g, &names, 0, names.n, 0, any_name(g, next), next));
+    if (o->b->names.next != next) {
+        o->b->names =
+            (struct schema_names){schema_free_characters(o->b, next), schema_wide_characters(o->b, next), next, {0}};
+        memset(o->b->names.but_of, -1, sizeof o->b->names.but_of);
+    }
+    int start = other_names(g, &names, 0, names.n, 0, &o->b->names);
     free(names.name);
     return start;
 }
@@ -112,12 +126,23 @@ static int pair_value(struct schema_builder *b, const json_t *schema, int next)
     return graph_text(b->g, ":", 1, graph_space(b->g, value));
 }
 
-static int member_pair(struct schema_builder *b, const char *name, const json_t *schema)
+/* As it is written between quotes, with the latter; NULL: no memory. */
+static char *quote_name(struct schema_builder *b, const char *name)
 {
     json_t *text = json_string(name);
-    int start = pair_value(b, schema, graph_return(b->g));
-    start = text != NULL ? schema_literal(b, text, start) : ERR(b->g->e, ERR_MEMORY, "out of host memory");
+    char *quoted = text != NULL ? json_text(text, JSON_ENCODE_ANY) : NULL;
     json_decref(text);
+    if (quoted == NULL)
+        ERR(b->g->e, ERR_MEMORY, "out of host memory");
+    return quoted;
+}
+
+static int member_pair(struct schema_builder *b, const char *name, const json_t *schema)
+{
+    char *quoted = quote_name(b, name);
+    int start = pair_value(b, schema, graph_return(b->g));
+    start = quoted != NULL ? graph_text(b->g, quoted + 1, strlen(quoted) - 1, start) : -1;
+    free(quoted);
     return start;
 }
 
@@ -127,11 +152,9 @@ static bool name_matches(struct schema_builder *b, const char *name, const char 
     struct graph g;
     graph_open(&g, b->g->e);
     int start = regex_graph(&g, pattern, bytes, REGEX_JSON, graph_return(&g));
-    json_t *text = json_string(name);
-    char *quoted = text != NULL ? json_text(text, JSON_ENCODE_ANY) : NULL;
+    char *quoted = quote_name(b, name);
     bool matches = start >= 0 && quoted != NULL && machine_matches(&g, start, quoted + 1, strlen(quoted) - 2, b->g->e);
     free(quoted);
-    json_decref(text);
     graph_close(&g);
     return matches;
 }
@@ -160,7 +183,7 @@ static int pattern_pair(struct object *o, const json_t *patterns)
                            o->member[i].name);
         start = graph_either(b->g, start, regex_graph(b->g, pattern, strlen(pattern), REGEX_JSON, end));
     }
-    return start < 0 ? -1 : graph_text(b->g, "\"", 1, start);
+    return start;
 }
 
 /* The rule of members beyond `properties`, -1 if the schema forbids them. */
@@ -175,51 +198,62 @@ static int free_pair(struct object *o, const json_t *schema)
         return pattern_pair(o, patterns);
     if (json_is_false(more))
         return -1;
-    int value = more == NULL ? -1 : pair_value(b, more, graph_return(b->g));
-    if (more == NULL)
-        value = graph_text(b->g, ":", 1, graph_space(b->g, schema_any(b, graph_return(b->g))));
-    return free_name(o, value);
+    bool any = more == NULL || json_is_true(more);
+    if (any && b->any_value < 0)
+        b->any_value = graph_text(b->g, ":", 1, graph_space(b->g, schema_any(b, graph_return(b->g))));
+    return free_name(o, any ? b->any_value : pair_value(b, more, graph_return(b->g)));
 }
 
 /* ---- members in their order ---- */
 
-static int head_of(struct object *o, int i, int k);
+static int or_fail(struct graph *g, int start)
+{
+    return start >= 0 ? start : graph_add(g, (struct node){.kind = NODE_FAIL, .next = -1, .other = -1});
+}
 
-/* A member's pair behind k others, then what may follow. */
-static int with_pair(struct object *o, int pair, int i, int k)
+/* Names from that of member i on, k members are there, and what may follow their pairs; -1: none. */
+static int make_name(struct object *o, int i, int k)
 {
     struct graph *g = o->b->g;
+    int wide = o->cap + 1, behind = k < o->cap ? k + 1 : k;
     if (o->max >= 0 && k >= o->max)
         return -1;
-    int start = graph_call(g, pair, head_of(o, i, k < o->cap ? k + 1 : k));
-    return k == 0 ? start : graph_text(g, ",", 1, graph_space(g, start));
+    if (i == o->n)
+        return o->free_pair < 0 ? -1 : graph_call(g, o->free_pair, o->head[i * wide + behind]);
+    int with = graph_call(g, o->member[i].pair, o->head[(i + 1) * wide + behind]);
+    return o->member[i].required ? with : graph_either(g, with, o->name[(i + 1) * wide + k]);
 }
 
-/* Behind the members 0 .. i - 1, of which k are there. Made from the last ones on, so that nothing recurs deeply. */
-static int make_head(struct object *o, int i, int k)
+/* One more member, of which the name is made, or the end. All that may come begins alike, with a comma and white space,
+ * so that states within the latter are simple. */
+static int make_head(struct object *o, int i, int k, bool may_end)
 {
     struct graph *g = o->b->g;
-    if (i < o->n) {
-        int with = with_pair(o, o->member[i].pair, i + 1, k);
-        int without = o->member[i].required ? -1 : head_of(o, i + 1, k);
-        int start = graph_either(g, with, without);
-        return start >= 0 ? start : graph_add(g, (struct node){.kind = NODE_FAIL, .next = -1, .other = -1});
-    }
-    int end = k >= o->min ? (k == 0 ? o->close : graph_space(g, o->close)) : -1;
-    int ahead = graph_ahead(g);
-    o->head[i * (o->cap + 1) + k] = ahead;
-    int more = o->free_pair < 0 ? -1 : with_pair(o, o->free_pair, i, k);
-    int start = graph_either(g, more, end);
-    graph_lead(g, ahead, start >= 0 ? start : graph_add(g, (struct node){.kind = NODE_FAIL, .next = -1, .other = -1}));
-    return ahead;
+    int name = o->name[i * (o->cap + 1) + k], more = name < 0 ? -1 : graph_text(g, "\"", 1, name), end = -1;
+    if (may_end && k >= o->min)
+        end = k == 0 ? o->close : graph_space(g, o->close);
+    if (k > 0 && more >= 0)
+        more = graph_text(g, ",", 1, graph_space(g, more));
+    return or_fail(g, graph_either(g, more, end));
 }
 
-static int head_of(struct object *o, int i, int k)
+/* The last ones first: nothing recurs, but for free members, which follow each other. */
+static int make_heads(struct object *o)
 {
-    int *head = &o->head[i * (o->cap + 1) + k];
-    if (*head < 0 && o->b->g->e->code == ERR_NONE)
-        *head = make_head(o, i, k);
-    return *head;
+    struct graph *g = o->b->g;
+    bool may_end = true;
+    for (int i = o->n; i >= 0 && g->e->code == ERR_NONE; i--) {
+        may_end = may_end && !(i < o->n && o->member[i].required);
+        for (int k = o->cap; k >= 0; k--) {
+            int at = i * (o->cap + 1) + k, ahead = i == o->n ? graph_ahead(g) : -1;
+            o->head[at] = ahead;
+            o->name[at] = make_name(o, i, k);
+            o->head[at] = make_head(o, i, k, may_end);
+            if (ahead >= 0)
+                graph_lead(g, ahead, o->head[at]);
+        }
+    }
+    return o->head[0];
 }
 
 static int object_graph(struct object *o)
@@ -229,15 +263,10 @@ static int object_graph(struct object *o)
     if (n > GRAPH_MAX_NODES)
         return ERR(g->e, ERR_UNSUPPORTED, "schema: %d properties and up to %d members need too many states", o->n,
                    o->cap);
-    o->head = malloc((size_t)n * sizeof *o->head);
-    if (o->head == NULL)
-        return ERR(g->e, ERR_MEMORY, "out of host memory: an object of %d properties", o->n);
-    for (int64_t i = 0; i < n; i++)
-        o->head[i] = -1;
-    for (int i = o->n; i >= 0; i--) /* the last ones first: no deep recursion */
-        for (int k = o->cap; k >= 0; k--)
-            head_of(o, i, k);
-    int start = head_of(o, 0, 0);
+    o->head = err_calloc(g->e, (size_t)n, sizeof *o->head, "members of an object");
+    o->name = err_calloc(g->e, (size_t)n, sizeof *o->name, "members of an object");
+    int start = o->head != NULL && o->name != NULL ? make_heads(o) : -1;
+    free(o->name);
     free(o->head);
     return start < 0 ? -1 : graph_text(g, "{", 1, graph_space(g, start));
 }
@@ -261,8 +290,6 @@ static int add_members(struct object *o, const json_t *properties, const json_t 
     json_object_foreach((json_t *)properties, name, schema)
     {
         bool needed = is_required(required, name);
-        if (json_is_false(schema) && !needed)
-            continue;
         o->n_required += needed;
         o->member[o->n++] = (struct member){name, member_pair(o->b, name, schema), needed};
     }

@@ -6,6 +6,7 @@
 
 #define SCHEMA_MAX_DEPTH  100
 #define SCHEMA_MAX_MERGES 4096
+#define SCHEMA_FORMATS    10 /* of strings */
 
 enum json_kind { KIND_OBJECT, KIND_ARRAY, KIND_STRING, KIND_INTEGER, KIND_NUMBER, KIND_BOOLEAN, KIND_NULL, KINDS };
 
@@ -14,13 +15,25 @@ struct schema_rule {
     int rule;
 };
 
+struct schema_names { /* of members that are not listed: for all objects where the same may follow */
+    int any;          /* what follows a character that leaves all names */
+    int wide;         /* such a character that is beyond ASCII, and what follows */
+    int next;         /* behind the closing quote */
+    int but_of
+        [128]; /* any character but this one, which most places within names need, and what follows; -1: not made */
+};
+
 struct schema_builder {
     struct graph *g;
     const json_t *root;
     struct schema_rule *rule; /* [n_rules] schemas that are rules, by address */
     int n_rules, rule_capacity;
-    int any, free_string; /* rules of any value and any string; -1: not made yet */
-    json_t *made;         /* array of the schemas that merging made, which live as long as the builder */
+    int any, characters;        /* rules of any value, and of any string behind its first quote; -1: not made yet */
+    int wide;                   /* the place within the latter where a character beyond ASCII comes first */
+    int any_value;              /* a member's colon and any value, a rule's end behind it; -1: not made yet */
+    struct schema_names names;  /* of the object that was made last */
+    int format[SCHEMA_FORMATS]; /* rules of strings with a format behind their first quote; -1 */
+    json_t *made;               /* array of the schemas that merging made, which live as long as the builder */
     int depth, n_merges;
 };
 
@@ -47,11 +60,21 @@ bool schema_lists(const json_t *array, const json_t *value);
 /* Whether a keyword restricts values, so that it cannot be passed over. */
 bool schema_restricts(const char *keyword);
 
+/* ---- schema_one_of.c ---- */
+
+/* The schemas of oneOf so that no two of them hold at once, where each requires one name and no more; else the list
+ * itself. For the caller to release; NULL: no memory. */
+json_t *schema_exclusive(const json_t *list, const json_t *rest);
+
 /* ---- schema_string.c, schema_object.c ---- */
 
 int schema_string(struct schema_builder *b, const json_t *schema, int next);
 /* The characters of any string and the closing quote; at least `min` and at most `max` (-1: any number) of them. */
 int schema_characters(struct graph *g, int64_t min, int64_t max, int next);
+/* The same of a string of any length, once for all. */
+int schema_free_characters(struct schema_builder *b, int next);
+/* The same, of which the first one is beyond ASCII. */
+int schema_wide_characters(struct schema_builder *b, int next);
 int schema_object(struct schema_builder *b, const json_t *schema, int next);
 
 /* A member that is a whole number from 0 on; `missing` if it is not there. */

@@ -8,30 +8,54 @@
 
 #include <string.h>
 
-#define DATE "[0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|1[0-9]|2[0-8])"
-#define TIME "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
-#define BYTE "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
-#define NAME "[A-Za-z0-9]([A-Za-z0-9-]{0,20}[A-Za-z0-9])?"
+#define YEAR     "([1-9][0-9]{3}|0[1-9][0-9]{2}|00[1-9][0-9]|000[1-9])"
+#define FOUR     "(0[48]|[2468][048]|[13579][26])" /* multiples of 4, not 00 */
+#define DAY      "((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))"
+#define DATE     "(" YEAR "-" DAY "|([0-9]{2}" FOUR "|" FOUR "00)-02-29)"
+#define TIME     "([01][0-9]|2[0-3]):[0-5][0-9]:[0-5][0-9](\\.[0-9]{1,6})?(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9])"
+#define BYTE     "(25[0-5]|2[0-4][0-9]|1[0-9][0-9]|[1-9]?[0-9])"
+#define WORD     "[0-9A-Fa-f]{1,4}"
+#define WORDS(n) "(" WORD ":){" n "}"
+#define NAME     "[A-Za-z0-9]([A-Za-z0-9-]{0,20}[A-Za-z0-9])?"
+#define HOST     NAME "(\\." NAME ")*"
+
+#define PATH_CHARACTER "([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
+#define PATH           "(/" PATH_CHARACTER "*)"
+#define QUERY          "(" PATH_CHARACTER "|[/?])*"
+#define URI_BEGIN \
+    "[a-z][a-z0-9+.-]{0,10}:(//" HOST "(:[0-9]{1,5})?" PATH "*|//" PATH "+|/?(" PATH_CHARACTER "+" PATH "*)?)"
+
+#define MANY     "[1-9][0-9]{0,3}"
+#define DAYS     MANY "D"
+#define MONTHS   MANY "M(" DAYS ")?"
+#define YEARS    MANY "Y(" MONTHS ")?"
+#define SECONDS  MANY "S"
+#define MINUTES  MANY "M(" SECONDS ")?"
+#define HOURS    MANY "H(" MINUTES ")?"
+#define OF_A_DAY "T(" HOURS "|" MINUTES "|" SECONDS ")"
 
 /* Formats whose texts are written so that every reader of the format takes them. Others describe, as JSON schema has
  * it. */
 static const struct {
     const char *name, *regex;
-} formats[] = {
+} formats[SCHEMA_FORMATS] = {
     {"date-time", "^" DATE "T" TIME "$"},
     {"date", "^" DATE "$"},
     {"time", "^" TIME "$"},
-    {"duration", "^P([1-9][0-9]{0,3}D|[1-9][0-9]{0,3}W|T[1-9][0-9]{0,3}[HMS])$"},
+    {"duration", "^P(" MANY "W|(" YEARS "|" MONTHS "|" DAYS ")(" OF_A_DAY ")?|" OF_A_DAY ")$"},
     {"email", "^[A-Za-z0-9_]+([.+-][A-Za-z0-9_]+)*@" NAME "(\\." NAME ")+$"},
-    {"hostname", "^" NAME "(\\." NAME ")*$"},
+    {"hostname", "^" HOST "$"},
     {"ipv4", "^" BYTE "(\\." BYTE "){3}$"},
-    {"ipv6", "^([0-9a-f]{1,4}:){7}[0-9a-f]{1,4}$"},
-    {"uuid", "^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$"},
-    {"uri", "^[a-z][a-z0-9+.-]{0,10}:(//" NAME "(\\." NAME ")*(:[0-9]{1,4})?)?[A-Za-z0-9/?#&=._~%2F-]*$"},
+    {"ipv6", "^(" WORDS("7") WORD "|" WORDS("1,7") ":|" WORDS("1,6") ":" WORD "|" WORDS(
+                 "1,5") "(:" WORD
+                        "){1,2}|" WORDS("1,4") "(:" WORD "){1,3}|" WORDS("1,3") "(:" WORD "){1,4}|" WORDS(
+                            "1,2") "(:" WORD "){1,5}|" WORDS("1") "(:" WORD "){1,6}|:((:" WORD "){1,7}|:))$"},
+    {"uuid", "^[0-9A-Fa-f]{8}(-[0-9A-Fa-f]{4}){3}-[0-9A-Fa-f]{12}$"},
+    {"uri", "^" URI_BEGIN "(\\?" QUERY ")?(#" QUERY ")?$"},
 };
 
 /* One character as it may stand within quotes, also as an escape. */
-static int character(struct graph *g, int next)
+static int string_character(struct graph *g, int next)
 {
     static const char hex[] = "[0-9A-Fa-f]";
     struct charset plain = {0};
@@ -53,7 +77,7 @@ static int character(struct graph *g, int next)
 int schema_characters(struct graph *g, int64_t min, int64_t max, int next)
 {
     bool counted = min > 0 || max >= 0;
-    int loop = graph_ahead(g), end = graph_text(g, "\"", 1, next), inner = character(g, loop);
+    int loop = graph_ahead(g), end = graph_text(g, "\"", 1, next), inner = string_character(g, loop);
     if (counted) {
         end = graph_add(g, (struct node){.kind = NODE_UNCOUNT, .next = end, .other = -1});
         inner = graph_add(g, (struct node){.kind = NODE_TICK, .next = inner, .other = -1});
@@ -66,21 +90,51 @@ int schema_characters(struct graph *g, int64_t min, int64_t max, int next)
     return graph_add(g, (struct node){.kind = NODE_COUNT, .next = head, .other = -1, .min = (int)min, .max = (int)max});
 }
 
-static int any_string(struct schema_builder *b, int next)
+static void make_characters(struct schema_builder *b)
 {
-    if (b->free_string < 0) {
-        b->free_string = graph_ahead(b->g);
-        graph_lead(b->g, b->free_string, graph_text(b->g, "\"", 1, schema_characters(b->g, 0, -1, graph_return(b->g))));
-    }
-    return graph_call(b->g, b->free_string, next);
+    struct charset wide = {0};
+    if (b->characters >= 0)
+        return;
+    b->characters = graph_ahead(b->g);
+    graph_lead(b->g, b->characters, schema_characters(b->g, 0, -1, graph_return(b->g)));
+    charset_add(&wide, 0x80, 0x10ffff, b->g->e);
+    b->wide = charset_utf8(b->g, &wide, b->characters);
 }
 
-static const char *format_regex(const char *format)
+int schema_free_characters(struct schema_builder *b, int next)
 {
-    for (size_t i = 0; format != NULL && i < sizeof formats / sizeof *formats; i++)
-        if (strcmp(formats[i].name, format) == 0)
-            return formats[i].regex;
-    return NULL;
+    make_characters(b);
+    return graph_call(b->g, b->characters, next);
+}
+
+int schema_wide_characters(struct schema_builder *b, int next)
+{
+    make_characters(b);
+    return graph_call(b->g, b->wide, next);
+}
+
+/* The most characters of a text that has a format and a length: each makes a copy of the format's states. */
+#define FORMAT_MOST 128
+
+static int find_format(const char *name)
+{
+    for (int i = 0; name != NULL && i < SCHEMA_FORMATS; i++)
+        if (strcmp(formats[i].name, name) == 0)
+            return i;
+    return -1;
+}
+
+/* A text of the format and the closing quote, once for all. */
+static int format_characters(struct schema_builder *b, int format, int next)
+{
+    struct graph *g = b->g;
+    const char *regex = formats[format].regex;
+    if (b->format[format] < 0) {
+        b->format[format] = graph_ahead(g);
+        int end = graph_text(g, "\"", 1, graph_return(g));
+        graph_lead(g, b->format[format], regex_graph(g, regex, strlen(regex), REGEX_JSON, end));
+    }
+    return graph_call(g, b->format[format], next);
 }
 
 int schema_string(struct schema_builder *b, const json_t *schema, int next)
@@ -90,10 +144,15 @@ int schema_string(struct schema_builder *b, const json_t *schema, int next)
     int64_t min = schema_size(b, schema, "minLength", 0), max = schema_size(b, schema, "maxLength", -1);
     if ((pattern != NULL && !json_is_string(pattern)) || (format != NULL && !json_is_string(format)))
         return ERR(g->e, ERR_INPUT, "schema: pattern and format are texts");
-    const char *regex = pattern != NULL ? json_string_value(pattern) : format_regex(json_string_value(format));
-    size_t bytes = pattern != NULL ? json_string_length(pattern) : regex != NULL ? strlen(regex) : 0;
+    int known = pattern == NULL ? find_format(json_string_value(format)) : -1;
+    const char *regex = known >= 0 ? formats[known].regex : json_string_value(pattern);
+    size_t bytes = known >= 0 ? strlen(regex) : json_string_length(pattern);
+    if (known >= 0 && min == 0 && max < 0)
+        return graph_text(g, "\"", 1, format_characters(b, known, next));
+    if (known >= 0 && max > FORMAT_MOST && min <= FORMAT_MOST)
+        max = FORMAT_MOST;
     if (regex == NULL && min == 0 && max < 0)
-        return any_string(b, next);
+        return graph_text(g, "\"", 1, schema_free_characters(b, next));
     if (regex == NULL)
         return graph_text(g, "\"", 1, schema_characters(g, min, max, next));
     int end = graph_text(g, "\"", 1, next);

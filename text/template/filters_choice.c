@@ -53,8 +53,8 @@ static struct value map_(struct machine *m, struct value v, const struct argumen
 }
 
 /* by_member: the first argument is the member that is tested. Without a test: what is true. */
-static struct value choose(struct machine *m, struct value v, const struct arguments *given, bool wanted,
-                           bool by_member)
+static struct value choose_values(struct machine *m, struct value v, const struct arguments *given, bool wanted,
+                                  bool by_member)
 {
     struct value out = value_list(&m->work, FORM_GENERATOR);
     struct list all = value_true(v) ? value_iterate(m, v) : (struct list){0};
@@ -75,22 +75,22 @@ static struct value choose(struct machine *m, struct value v, const struct argum
 
 static struct value select_(struct machine *m, struct value v, const struct arguments *given)
 {
-    return choose(m, v, given, true, false);
+    return choose_values(m, v, given, true, false);
 }
 
 static struct value reject_(struct machine *m, struct value v, const struct arguments *given)
 {
-    return choose(m, v, given, false, false);
+    return choose_values(m, v, given, false, false);
 }
 
 static struct value selectattr(struct machine *m, struct value v, const struct arguments *given)
 {
-    return choose(m, v, given, true, true);
+    return choose_values(m, v, given, true, true);
 }
 
 static struct value rejectattr(struct machine *m, struct value v, const struct arguments *given)
 {
-    return choose(m, v, given, false, true);
+    return choose_values(m, v, given, false, true);
 }
 
 const struct builtin choice_filters[] = {{"map", NULL, 0, NULL, map_},

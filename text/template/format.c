@@ -38,7 +38,7 @@ static char peek(const struct format *f)
     return f->at < f->t.n ? f->t.s[f->at] : '\0';
 }
 
-static bool take(struct format *f, char c)
+static bool take_char(struct format *f, char c)
 {
     bool is = f->at < f->t.n && peek(f) == c;
     f->at += is;
@@ -161,7 +161,7 @@ static struct text take_name(struct format *f, char end)
     while (f->at < f->t.n && peek(f) != end)
         f->at++;
     struct text name = text_slice(f->t, from, f->at);
-    if (!take(f, end))
+    if (!take_char(f, end))
         bad_format(f, "an end of the name");
     return name;
 }
@@ -170,12 +170,12 @@ static void put_percent(struct format *f)
 {
     struct spec s = {.fill = " ", .precision = -1};
     struct text name = {0};
-    bool named = take(f, '(');
+    bool named = take_char(f, '(');
     if (named)
         name = take_name(f, ')');
     take_flags(f, &s);
     s.width = take_number(f, MOST_WIDTH, 0);
-    if (take(f, '.'))
+    if (take_char(f, '.'))
         s.precision = take_number(f, MOST_PRECISION, 0);
     s.type = peek(f);
     if (s.type == '\0' || strchr("sdifxX", s.type) == NULL)
@@ -204,11 +204,11 @@ struct text string_percent(struct machine *m, struct text t, const struct argume
         while (f.at < t.n && peek(&f) != '%')
             f.at++;
         build(&out, text_slice(t, from, f.at));
-        if (!take(&f, '%'))
+        if (!take_char(&f, '%'))
             break;
         if (peek(&f) == '%')
             build(&out, text_slice(t, f.at, f.at + 1));
-        if (!take(&f, '%'))
+        if (!take_char(&f, '%'))
             put_percent(&f);
     }
     if (given->n_named == 0 && f.next < given->n)
@@ -237,18 +237,18 @@ static void take_spec(struct format *f, struct spec *s)
     bool filled = next < f->at;
     if (peek(f) != '\0' && strchr("+- ", peek(f)) != NULL)
         s->sign = f->t.s[f->at++];
-    if (take(f, '0') && !filled) {
+    if (take_char(f, '0') && !filled) {
         s->fill[0] = '0';
         s->align = s->align == '\0' ? '=' : s->align;
     }
     s->width = take_number(f, MOST_WIDTH, 0);
-    if (take(f, '.') && (s->precision = take_number(f, MOST_PRECISION, -1)) < 0)
+    if (take_char(f, '.') && (s->precision = take_number(f, MOST_PRECISION, -1)) < 0)
         bad_format(f, "a precision behind the dot");
     if (peek(f) != '\0' && strchr("sdfxX", peek(f)) != NULL)
         s->type = f->t.s[f->at++];
 }
 
-static struct value choose(struct format *f)
+static struct value choose_value(struct format *f)
 {
     size_t from = f->at;
     while (f->at < f->t.n && strchr(":!}", peek(f)) == NULL)
@@ -274,11 +274,11 @@ static struct value choose(struct format *f)
 static void put_braces(struct format *f)
 {
     struct spec s = {.fill = " ", .precision = -1};
-    struct value v = choose(f);
-    bool has_spec = take(f, ':') && peek(f) != '}';
+    struct value v = choose_value(f);
+    bool has_spec = take_char(f, ':') && peek(f) != '}';
     if (has_spec)
         take_spec(f, &s);
-    if (!take(f, '}'))
+    if (!take_char(f, '}'))
         bad_format(f, "{}, {NUMBER} or {NAME}, and behind a colon [[FILL]ALIGN][SIGN][0][WIDTH][.PRECISION][sdfxX]");
     bool number = value_is_number(v) && s.type != 's' && (has_spec || v.kind != VALUE_BOOL);
     if (has_spec &&
@@ -306,7 +306,7 @@ struct text string_format(struct machine *m, struct text t, const struct argumen
         char brace = t.s[f.at++];
         if (peek(&f) == brace)
             build(&out, text_slice(t, f.at, f.at + 1));
-        if (!take(&f, brace)) {
+        if (!take_char(&f, brace)) {
             if (brace == '}')
                 bad_format(&f, "no \"}\" alone");
             put_braces(&f);

@@ -1,4 +1,5 @@
-/* text/template/parser.h - what the two halves of the parser share; for text/template/parse*.c only. */
+/* text/template/parser.h - what the parts of the parser share: statements (parse.c), operators
+ * (parse_expression.c), what they join (parse_primary.c), filters and tests. For text/template/parse*.c only. */
 #ifndef TEXT_TEMPLATE_PARSER_H
 #define TEXT_TEMPLATE_PARSER_H
 
@@ -33,9 +34,15 @@ struct node *parse_or(struct parser *p); /* no "a if b" at its top */
 struct node *parse_tuple(struct parser *p, bool with_choice);
 /* Names that are assigned to: one, several, or a member of a namespace. */
 struct node *parse_target(struct parser *p);
+/* Constants, lists, names; and what follows one: .member, [item], (arguments). */
+struct node *parse_primary(struct parser *p);
+struct node *parse_postfix(struct parser *p, struct node *a);
+/* Up to ")", those with names last. */
+struct node *parse_arguments(struct parser *p);
+
 /* name(arguments) | name ..., applied to a. */
 struct node *parse_filters(struct parser *p, struct node *a, bool first);
-struct node *parse_postfix(struct parser *p, struct node *a);
-struct node *parse_primary(struct parser *p);
+/* "is" was skipped; the test, applied to a. */
+struct node *parse_test(struct parser *p, struct node *a);
 
 #endif

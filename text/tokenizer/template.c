@@ -127,7 +127,7 @@ static int apply_part(struct items *now, const struct source *l, const json_t *p
     return 0;
 }
 
-static int keep(struct template *t, const int32_t *item, size_t n, struct err *e)
+static int keep_items(struct template *t, const int32_t *item, size_t n, struct err *e)
 {
     int32_t *copy = err_calloc(e, n, sizeof *copy, "post_processor");
     if (copy == NULL)
@@ -150,7 +150,7 @@ int template_load(struct template *t, const struct source *l, const json_t *part
     now->item[now->n++] = TEMPLATE_TEXT;
     int rc = apply_part(now, l, part, n_ids);
     if (rc == 0)
-        rc = keep(t, now->item, now->n, l->e);
+        rc = keep_items(t, now->item, now->n, l->e);
     free(now);
     return rc;
 }
@@ -164,5 +164,5 @@ int template_set(struct template *t, int32_t bos, int32_t eos, struct err *e)
     item[n++] = TEMPLATE_TEXT;
     if (eos >= 0)
         item[n++] = eos;
-    return keep(t, item, n, e);
+    return keep_items(t, item, n, e);
 }

@@ -3,8 +3,10 @@
  * attention_prompts.cuh, or attention_prefill.cuh where that has no code for the device or the heads, or they see
  * chunks. Which is which is seen on the device, but for tokens of which the batch says so. A few tokens
  * (EVERY_TOKEN_ALONE) all count as standing alone and go through attention_decode.cuh, so that a result has the same
- * bits whatever else is in such a batch. Float, heads of other sizes, and of more than 256 elements, as latents have: a
- * plain kernel. A cache of codes (struct heads' kv_scales) takes the same ways, but for attention_prompts.cuh. */
+ * bits whatever else is in such a batch. Latents of 576 elements: attention_latent.cuh. Float, heads of other sizes,
+ * and of more than 256 elements: a plain kernel. A cache of codes (struct heads' kv_scales) takes the same ways, but
+ * for attention_prompts.cuh and attention_latent.cuh. */
+#include "kernels/cuda/attention/attention_latent.cuh"
 #include "kernels/cuda/attention/attention_many.cuh"
 #include "kernels/cuda/attention/attention_prefill.cuh"
 #include "kernels/cuda/attention/attention_prompts_host.cuh"
@@ -12,15 +14,20 @@
 #include <stdlib.h>
 
 #define EVERY_TOKEN_ALONE 16
+#define LATENT_DIVIDED    128 /* tokens up to which the keys of latents are divided, into LATENT_PARTS parts */
+#define LATENT_PARTS      4
 #define PARTIAL_BYTES     ((size_t)64 << 20) /* of sums that wait for the last block of an item */
 #define MAX_ITEMS         ((size_t)1 << 16)  /* whose keys may be divided */
+#define SHARED_BYTES      ((size_t)64 << 20) /* of sums over keys that tokens share */
 
 /* cuda_state.attention */
 struct attention_state {
     float *partial;      /* PARTIAL_BYTES */
     unsigned *n_arrived; /* [MAX_ITEMS] zeros between launches */
+    float *shared;       /* SHARED_BYTES; NULL: the device has no code for tokens that share keys */
     struct prompts_state prompts;
-    bool launches_early, tensor_cores; /* what the device is capable of: for the latter, enough shared memory */
+    /* Capabilities of the device; the latter two are enough shared memory. */
+    bool launches_early, tensor_cores, latents;
 };
 
 /* The warps' sums become the result. */
@@ -232,10 +239,65 @@ static void plain(struct queue *q, const attention_args<T, C> &a)
     CUDA_TRY(q, cudaGetLastError());
 }
 
+/* Parts of the keys of latents: for up to EVERY_TOKEN_ALONE tokens the same number, as many as have memory for so many
+ * tokens' sums. Many tokens keep the blocks busy by themselves. */
+static int latent_parts(const struct heads *h, int n_tokens)
+{
+    size_t sums = (size_t)EVERY_TOKEN_ALONE * items_of(h) * DECODE_ROWS * (LATENT_DIM + 2) * sizeof(float);
+    int parts = DECODE_MAX_PARTS;
+    if (n_tokens > EVERY_TOKEN_ALONE)
+        return n_tokens <= LATENT_DIVIDED ? LATENT_PARTS : 1;
+    while (parts > 1 && sums * (size_t)parts > PARTIAL_BYTES)
+        parts /= 2;
+    return parts;
+}
+
+/* Latents: false: these are none, or there is no code for them. All heads of the rank have the same keys, so they make
+ * items wherever they lie in the model. */
+template <typename T, typename C>
+static bool attend_latents(struct queue *, const attention_args<T, C> &)
+{
+    return false;
+}
+template <typename T>
+static bool attend_latents(struct queue *q, attention_args<T> a)
+{
+    const struct attention_state *s = (const struct attention_state *)cuda_state(q)->attention;
+    struct heads *h = &a.heads;
+    if (!s->latents || a.k_cache != a.v_cache || h->head_dim != LATENT_DIM || h->n_kv_heads != 1 || h->cap > 0 ||
+        a.n_tokens > 65535 || h->alibi_slopes != NULL)
+        return false;
+    h->first_head = h->first_kv_head = 0;
+    h->heads_per_kv = h->n_heads;
+    divide_items(&a, s, a.n_tokens, latent_parts(h, a.n_tokens), LATENT_DIM);
+    latent_launch(q, s->launches_early, a, dim3((unsigned)a.max_parts, (unsigned)items_of(h), (unsigned)a.n_tokens));
+    return true;
+}
+
 template <typename C>
 static bool on_tensor_cores(struct queue *, const attention_args<float, C> &)
 {
     return false;
+}
+
+/* Keys that tokens share, before those that each one has for itself. Forgets prefixes that there is no code for. */
+template <typename T, int HD>
+static void attend_shared(struct queue *q, const struct attention_state *s, attention_args<T> *a)
+{
+    a->shared_parts = s->shared != NULL ? shared_parts(&s->prompts, *a, HD, SHARED_BYTES) : 0;
+    if (a->shared_parts == 0) {
+        a->prefixes = NULL;
+        return;
+    }
+    int n = a->n_alone < PREFIX_TOKENS ? a->n_alone : PREFIX_TOKENS;
+    a->shared = s->shared;
+    a->shared_sums = (float2 *)(s->shared + (size_t)n * (size_t)a->heads.n_heads * (size_t)a->shared_parts * HD);
+    launch_shared<T, HD>(q, &s->prompts, *a);
+}
+template <typename T, int HD>
+static void attend_shared(struct queue *, const struct attention_state *, attention_args<T, uint8_t> *a)
+{
+    a->prefixes = NULL;
 }
 
 /* Tokens with neighbours of their own sequence. */
@@ -257,16 +319,20 @@ template <typename T, typename C>
 static bool on_tensor_cores(struct queue *q, const attention_args<T, C> &a)
 {
     struct attention_state *s = (struct attention_state *)cuda_state(q)->attention;
-    if (!s->tensor_cores || a.heads.head_dim % 8 != 0 || a.heads.head_dim > CUDA_TILE_HEAD_DIM ||
+    if (!s->tensor_cores || a.heads.head_dim % 8 != 0 ||
         ((uintptr_t)a.k_cache | (uintptr_t)a.v_cache | (uintptr_t)a.qkv) % 16 != 0 || (uintptr_t)a.out % 4 != 0)
         return false;
+    if (a.heads.head_dim > CUDA_TILE_HEAD_DIM)
+        return attend_latents(q, a);
     with_width<C>(a.heads.head_dim, [&](auto w) {
         const int HD = decltype(w)::value;
         if (a.n_tokens <= EVERY_TOKEN_ALONE) {
             decode<T, HD>(q, a);
             return;
         }
-        decode_many<T, HD>(q, a);
+        attention_args<T, C> many = a;
+        attend_shared<T, HD>(q, s, &many);
+        decode_many<T, HD>(q, many);
         if (a.n_alone < a.n_tokens)
             attend_prompts<T, HD>(q, &s->prompts, a);
     });
@@ -291,6 +357,7 @@ static void attend(struct queue *q, void *out, const void *qkv, const void *k_ca
     a.n_tokens = batch->n_tokens;
     a.n_alone = batch->n_alone;
     a.blocks_per_slot = batch->blocks_per_slot;
+    a.prefixes = batch->prefixes;
     if (!on_tensor_cores(q, a))
         plain(q, a);
 }
@@ -360,6 +427,10 @@ extern "C" int cuda_attention_open(struct queue *q, struct err *e)
         rc = cudaMemsetAsync(s->n_arrived, 0, MAX_ITEMS * sizeof *s->n_arrived, cuda_stream(q));
     if (rc == cudaSuccess && s->tensor_cores)
         rc = open_prompts(q, &s->prompts);
+    if (rc == cudaSuccess && s->prompts.tiles != NULL)
+        rc = cudaMalloc(&s->shared, SHARED_BYTES);
+    if (rc == cudaSuccess && s->tensor_cores)
+        rc = latent_open((size_t)shared_bytes, &s->latents);
     const int dims[] = {64, 80, 96, 128, 256};
     for (int dim : dims)
         with_width<__half>(dim, [&](auto w) {
@@ -378,6 +449,7 @@ extern "C" void cuda_attention_close(struct queue *q)
         return;
     (void)cudaFree(s->partial);
     (void)cudaFree(s->n_arrived);
+    (void)cudaFree(s->shared);
     (void)cudaFree(s->prompts.tiles);
     free(s);
     cuda_state(q)->attention = NULL;

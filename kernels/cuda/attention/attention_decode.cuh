@@ -138,15 +138,11 @@ __device__ static inline void add_warps(decode_shared<T, HD> *sh, const attentio
     __syncthreads();
 }
 
-/* Leave this block's part for the last one; true in the block that is the last. */
-template <typename T, int HD, typename C>
-__device__ static inline bool hand_in(decode_shared<T, HD> *sh, const attention_args<T, C> &a, const decode_item &m)
+/* All threads of the block have left its part; true in the block that is the last. S, here and below: its shared
+ * memory, with share and is_last as decode_shared has them. */
+template <typename S, typename T, typename C>
+__device__ static inline bool arrive(S *sh, const attention_args<T, C> &a, const decode_item &m)
 {
-    size_t at = ((size_t)m.index * a.max_parts + m.part) * a.rows_per_item;
-    for (int i = threadIdx.x; i < m.n_rows * HD; i += ATTENTION_WARPS * 32)
-        a.partial[at * HD + i] = (&sh->out[0][0][0])[i];
-    if (threadIdx.x < m.n_rows)
-        a.partial_sums[at + threadIdx.x] = sh->sums[0][threadIdx.x];
     __syncthreads();
     if (threadIdx.x == 0) { /* for all: fences and barriers order what the others did, too */
         __threadfence();
@@ -157,13 +153,25 @@ __device__ static inline bool hand_in(decode_shared<T, HD> *sh, const attention_
     return sh->is_last;
 }
 
-/* out = the parts' sums in order, each scaled to the best of all, over the sum of the weights. */
+/* Leave this block's part for the last one; true in the block that is the last. */
 template <typename T, int HD, typename C>
-__device__ static inline void add_parts(decode_shared<T, HD> *sh, const attention_args<T, C> &a, const decode_item &m)
+__device__ static inline bool hand_in(decode_shared<T, HD> *sh, const attention_args<T, C> &a, const decode_item &m)
+{
+    size_t at = ((size_t)m.index * a.max_parts + m.part) * a.rows_per_item;
+    for (int i = threadIdx.x; i < m.n_rows * HD; i += ATTENTION_WARPS * 32)
+        a.partial[at * HD + i] = (&sh->out[0][0][0])[i];
+    if (threadIdx.x < m.n_rows)
+        a.partial_sums[at + threadIdx.x] = sh->sums[0][threadIdx.x];
+    return arrive(sh, a, m);
+}
+
+/* out = the parts' sums in order, each scaled to the best of all, over the sum of the weights. */
+template <int HD, typename S, typename T, typename C>
+__device__ static inline void add_parts(S *sh, const attention_args<T, C> &a, const decode_item &m)
 {
     int lane = threadIdx.x % 32;
     size_t at = (size_t)m.index * a.max_parts * a.rows_per_item;
-    for (int row = threadIdx.x / 32; row < m.n_rows; row += ATTENTION_WARPS) {
+    for (int row = threadIdx.x / 32; row < m.n_rows; row += (int)blockDim.x / 32) {
         float2 part = make_float2(-INFINITY, 0);
         if (lane < m.n_parts)
             part = __ldcg(&a.partial_sums[at + (size_t)lane * a.rows_per_item + row]);
@@ -176,7 +184,7 @@ __device__ static inline void add_parts(decode_shared<T, HD> *sh, const attentio
     if (threadIdx.x == 0)
         a.n_arrived[m.index] = 0; /* for the next launch */
     __syncthreads();
-    for (int i = threadIdx.x; i < m.n_rows * HD / 4; i += ATTENTION_WARPS * 32) {
+    for (int i = threadIdx.x; i < m.n_rows * HD / 4; i += (int)blockDim.x) {
         int row = i * 4 / HD, column = i * 4 % HD;
         if (column >= a.heads.head_dim)
             continue;
@@ -263,7 +271,7 @@ __global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 1) atten
     if (m.n_parts == 1)
         store_item(sh, a, m);
     else if (hand_in(sh, a, m))
-        add_parts(sh, a, m);
+        add_parts<HD>(sh, a, m);
 }
 
 #endif

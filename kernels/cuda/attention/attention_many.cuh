@@ -147,6 +147,54 @@ __device__ static inline void store_alone(attention_sums<T, HD> &sums, const att
     }
 }
 
+/* The group of token t, whose first blocks attention_prompts.cuh has attended to for all its members together; NULL: it
+ * is in none. */
+template <typename T, typename C>
+__device__ static inline const struct prefix_group *group_of(const attention_args<T, C> &a, int t)
+{
+    if (a.prefixes == NULL || t >= PREFIX_TOKENS || t >= a.n_alone || a.prefixes->group_of[t] < 0)
+        return NULL;
+    return &a.prefixes->group[a.prefixes->group_of[t]];
+}
+
+/* The sums over the keys that the group shares are added, in the order of their parts. */
+template <typename T, int HD, typename C>
+__device__ static inline void add_shared(attention_sums<T, HD> &sums, const attention_args<T, C> &a,
+                                         const decode_item &m, const struct prefix_group &group)
+{
+    const int STEP = HD <= 128 ? 128 : 64;
+    int lane = threadIdx.x % 32, n_parts = parts_of_group<STEP>(group.n_blocks, a.shared_parts);
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int row = lane / 4 + i * 8;
+        if (row >= m.n_rows)
+            continue;
+        size_t at = ((size_t)a.prefixes->place[m.t] * a.heads.n_heads + m.head0 + row) * a.shared_parts;
+        float best = sums.best[i];
+        for (int p = 0; p < n_parts; p++)
+            best = fmaxf(best, a.shared_sums[at + p].x);
+        float keep = sums.best[i] == -INFINITY ? 0.0f : exp2f(sums.best[i] - best);
+        sums.best[i] = best;
+        sums.sum[i] *= keep;
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++) {
+            sums.out[j][2 * i] *= keep;
+            sums.out[j][2 * i + 1] *= keep;
+        }
+        for (int p = 0; p < n_parts; p++) {
+            float2 part = a.shared_sums[at + p];
+            float scale = exp2f(part.x - best);
+            sums.sum[i] = fmaf(part.y, scale, sums.sum[i]);
+#pragma unroll
+            for (int j = 0; j < HD / 8; j++) {
+                float2 x = *(const float2 *)&a.shared[(at + p) * HD + j * 8 + lane % 4 * 2];
+                sums.out[j][2 * i] = fmaf(x.x, scale, sums.out[j][2 * i]);
+                sums.out[j][2 * i + 1] = fmaf(x.y, scale, sums.out[j][2 * i + 1]);
+            }
+        }
+    }
+}
+
 template <typename T, int HD, typename C>
 __device__ static inline void run_item(many_warp<T, HD> *w, const attention_args<T, C> &a, const decode_item &m)
 {
@@ -157,6 +205,9 @@ __device__ static inline void run_item(many_warp<T, HD> *w, const attention_args
             return;
         add_parts_alone(sums, a, m);
     }
+    const struct prefix_group *group = group_of(a, m.t);
+    if (group != NULL)
+        add_shared(sums, a, m, *group);
     store_alone(sums, a, m);
 }
 
@@ -184,6 +235,8 @@ __global__ void __launch_bounds__(many_warp<T, HD>::WARPS * 32, HD <= 128 ? 3 : 
     bool mine = known ? lane == 0 : lane < MANY_TOKENS && first + lane < a.n_tokens && is_alone(a, first + lane);
     for (unsigned left = __ballot_sync(0xffffffffu, mine); left != 0; left &= left - 1) {
         decode_item m = find_item(a, first + __ffs((int)left) - 1, which);
+        const struct prefix_group *group = group_of(a, m.t);
+        m.begin = group != NULL ? group->n_blocks : m.begin;
         int length = (m.end - m.begin + a.max_parts - 1) / a.max_parts;
         length = max(MANY_PART_BLOCKS, (length + 1) / 2 * 2);
         if (m.n_rows <= 0 || (known && !take_part(&m, part, length)))

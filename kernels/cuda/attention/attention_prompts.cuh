@@ -7,7 +7,11 @@
  *
  * Keys come in steps at multiples of STEP from position 0, the last step first. A step of which a row sees nothing
  * leaves its sums as they were, bit for bit, so a token's result depends neither on its neighbours nor on how its
- * prompt was cut. */
+ * prompt was cut.
+ *
+ * SHARED: the tokens of a tile are single ones of sequences that begin with the same blocks (struct prefixes), and the
+ * keys are those of these blocks, or of a part of them. What comes of it is left to attention_many.cuh, which adds the
+ * keys that each token has for itself. */
 #ifndef ATTENTION_ATTENTION_PROMPTS_CUH
 #define ATTENTION_ATTENTION_PROMPTS_CUH
 
@@ -30,9 +34,11 @@ struct prompt_args {
     int packed, parts; /* query heads in a tile, tiles' worth of them for a KV head */
 };
 
-/* A tile and the heads of it: row r is token r / packed, head r % packed. */
+/* A tile and the heads of it: row r is token r / packed, head r % packed. SHARED: t0 is a place in prefixes.member,
+ * pos0 the last key's position. */
 struct prompt_unit {
     int t0, n_tokens, head0, n_heads, kv, slot, pos0;
+    int part;               /* of the keys that are shared */
     int first, last;        /* position that any row sees */
     int last_step, n_steps; /* of keys */
 };
@@ -84,6 +90,19 @@ __device__ static inline int ring_phase(int i)
     return i / N & 1;
 }
 
+/* Part `part` of the query heads of a KV head; false: there are none, as ranks have parts of groups. */
+template <typename T>
+__device__ static inline bool take_heads(prompt_unit *u, const prompt_args<T> &p, int kv, int part)
+{
+    const struct heads &h = p.a.heads;
+    int begin = (h.first_kv_head + kv) * h.heads_per_kv - h.first_head;
+    int end = min(begin + h.heads_per_kv, h.n_heads);
+    u->kv = kv;
+    u->head0 = max(begin, 0) + part * p.packed;
+    u->n_heads = min(p.packed, end - u->head0);
+    return u->n_heads > 0;
+}
+
 /* Unit number x: of kv_heads KV heads all tiles, one after the other, then of as many others. false: of heads that
  * are not there. */
 template <typename T, int HD>
@@ -95,13 +114,9 @@ __device__ static inline bool find_unit(prompt_unit *u, const prompt_args<T> &p,
     prompt_tile tile = p.tiles->tile[x % per_turn / per_tile];
     u->t0 = tile.t0;
     u->n_tokens = tile.n_tokens;
-    u->kv = (int)(x / per_turn) * p.tiles->kv_heads + which / p.parts;
-    if (u->kv >= a.heads.n_kv_heads)
+    int kv = (int)(x / per_turn) * p.tiles->kv_heads + which / p.parts;
+    if (kv >= a.heads.n_kv_heads)
         return false;
-    int begin = (a.heads.first_kv_head + u->kv) * a.heads.heads_per_kv - a.heads.first_head;
-    int end = min(begin + a.heads.heads_per_kv, a.heads.n_heads);
-    u->head0 = max(begin, 0) + part * p.packed;
-    u->n_heads = min(p.packed, end - u->head0);
     u->slot = a.slot[tile.t0];
     u->pos0 = a.pos[tile.t0];
     u->last = -1;
@@ -111,7 +126,55 @@ __device__ static inline bool find_unit(prompt_unit *u, const prompt_args<T> &p,
     u->first = visible(a, u->slot, u->pos0).first;
     u->last_step = u->last / prompt_layout<HD>::STEP;
     u->n_steps = u->last < 0 ? 0 : u->last_step - u->first / prompt_layout<HD>::STEP + 1;
-    return u->n_heads > 0;
+    return take_heads(u, p, kv, part);
+}
+
+/* SHARED. Unit number x: of a group, then of the next one, all tiles of a part of its keys, one after the other.
+ * n_tokens 0: there are fewer units. */
+template <typename T, int HD>
+__device__ static inline bool find_shared_unit(prompt_unit *u, const prompt_args<T> &p, int x)
+{
+    const attention_args<T> &a = p.a;
+    const int STEP = prompt_layout<HD>::STEP, tile = PROMPT_ROWS / p.packed;
+    u->n_tokens = 0;
+    for (int g = 0; g < a.prefixes->n_groups; g++) {
+        struct prefix_group group = a.prefixes->group[g];
+        int n_tiles = (group.n_members + tile - 1) / tile,
+            n_parts = parts_of_group<STEP>(group.n_blocks, a.shared_parts);
+        int n_units = n_tiles * n_parts * a.heads.n_kv_heads * p.parts, which = x / n_tiles / n_parts;
+        if (x >= n_units) {
+            x -= n_units;
+            continue;
+        }
+        u->t0 = group.first + x % n_tiles * tile;
+        u->n_tokens = min(tile, group.first + group.n_members - u->t0);
+        u->slot = a.slot[a.prefixes->member[group.first]];
+        u->part = x / n_tiles % n_parts;
+        int length = steps_of_part<STEP>(group.n_blocks, a.shared_parts) * STEP;
+        u->first = u->part * length;
+        u->last = u->pos0 = min(u->first + length, group.n_blocks * KV_BLOCK_TOKENS) - 1;
+        u->last_step = u->last / STEP;
+        u->n_steps = u->last_step - u->first / STEP + 1;
+        return take_heads(u, p, which / p.parts, which % p.parts);
+    }
+    return true;
+}
+
+/* SHARED. All units take about as long, so every block has its own ones: *next and every gridDim.x-th after it. */
+template <typename T, int HD>
+__device__ static inline prompt_unit take_shared_unit(const prompt_args<T> &p, int *next)
+{
+    prompt_unit u = {};
+    for (bool there = false; !there; *next += (int)gridDim.x)
+        there = find_shared_unit<T, HD>(&u, p, *next);
+    return u;
+}
+
+/* The token of row `token` of a tile that begins with t0. */
+template <bool SHARED, typename T>
+__device__ static inline int tile_token(const prompt_args<T> &p, int t0, int token)
+{
+    return SHARED ? p.a.prefixes->member[t0 + token] : t0 + token;
 }
 
 /* The next unit that there is, for this block; n_tokens 0: none. */
@@ -133,15 +196,16 @@ __device__ static inline prompt_unit take_unit(const prompt_args<T> &p)
 }
 
 /* Three warps: take units and bring their queries, zeros in rows that there are not. */
-template <typename T, int HD>
+template <typename T, int HD, bool SHARED>
 __device__ static inline void bring_queries(prompt_shared<T, HD> *sh, const prompt_args<T> &p, int thread)
 {
     using layout = prompt_layout<HD>;
     const int PIECES = HD / 8;
+    int next = (int)blockIdx.x;
     for (int i = 0;; i++) {
         int place = ring_place<layout::TILES>(i), phase = ring_phase<layout::TILES>(i);
         if (thread == 0) {
-            prompt_unit taken = take_unit<T, HD>(p);
+            prompt_unit taken = SHARED ? take_shared_unit<T, HD>(p, &next) : take_unit<T, HD>(p);
             barrier_wait(shared_address(&sh->query_empty[place]), phase ^ 1);
             sh->unit[place] = taken;
             barrier_arrive(shared_address(&sh->unit_full[place]));
@@ -153,7 +217,8 @@ __device__ static inline void bring_queries(prompt_shared<T, HD> *sh, const prom
         for (int piece = thread; piece < PROMPT_ROWS * PIECES && n_tokens > 0; piece += PROMPT_LOADERS) {
             int row = piece / PIECES, column = piece % PIECES * 8, token = row / p.packed, head = row % p.packed;
             bool wanted = token < n_tokens && head < n_heads;
-            const T *from = query_row(p.a, t0 + (wanted ? token : 0), head0 + (wanted ? head : 0)) + column;
+            const T *from =
+                query_row(p.a, tile_token<SHARED>(p, t0, wanted ? token : 0), head0 + (wanted ? head : 0)) + column;
             async_copy(sh->query[place] + layout::at(row, column), from, wanted);
         }
         async_commit();
@@ -344,9 +409,10 @@ struct prompt_rows {
 };
 
 /* A warpgroup that multiplies. */
-template <typename T, int HD>
+template <typename T, int HD, bool SHARED>
 struct prompt_worker {
     using layout = prompt_layout<HD>;
+    using result = std::conditional_t<SHARED, float, T>;
     static const int STEP = layout::STEP;
     prompt_shared<T, HD> *sh;
     const prompt_args<T> *p;
@@ -471,7 +537,7 @@ struct prompt_worker {
         return warpgroup * 64 + (int)threadIdx.x % 128 / 32 * 16 + (int)threadIdx.x % 32 / 4 + i * 8;
     }
     /* The place of row i; NULL: none. */
-    __device__ __forceinline__ T *find_row(const prompt_unit &u, int i)
+    __device__ __forceinline__ result *find_row(const prompt_unit &u, int i)
     {
         const attention_args<T> &a = p->a;
         int token = row_of(i) / p->packed, head = row_of(i) % p->packed;
@@ -482,27 +548,47 @@ struct prompt_worker {
         rows.sum[i] = 0;
         if (token >= u.n_tokens || head >= u.n_heads)
             return NULL;
-        attention_range seen = visible(a, u.slot, u.pos0 + token);
-        rows.first[i] = seen.first;
-        rows.last[i] = seen.last;
-        if (a.heads.alibi_slopes)
-            rows.slope[i] = a.heads.alibi_slopes[u.head0 + head] / a.heads.scale;
-        return a.out + ((size_t)(u.t0 + token) * a.heads.n_heads + u.head0 + head) * HD;
+        size_t row = (size_t)(u.t0 + token) * a.heads.n_heads + u.head0 + head;
+        if constexpr (SHARED) {
+            rows.last[i] = u.last;
+            return a.shared + (row * a.shared_parts + u.part) * HD;
+        } else {
+            attention_range seen = visible(a, u.slot, u.pos0 + token);
+            rows.first[i] = seen.first;
+            rows.last[i] = seen.last;
+            if (a.heads.alibi_slopes)
+                rows.slope[i] = a.heads.alibi_slopes[u.head0 + head] / a.heads.scale;
+            return a.out + row * HD;
+        }
     }
-    __device__ __forceinline__ void store(const prompt_unit &u, T *to, int i)
+    /* attention_many.cuh goes on with these sums. */
+    __device__ __forceinline__ void leave(float *to, int i, float sum)
+    {
+#pragma unroll
+        for (int j = 0; j < HD / 8; j++)
+            *(float2 *)(to + j * 8 + threadIdx.x % 4 * 2) = make_float2(out[j * 4 + 2 * i], out[j * 4 + 2 * i + 1]);
+        if (threadIdx.x % 4 == 0)
+            p->a.shared_sums[(to - p->a.shared) / HD] =
+                make_float2(rows.best[i] * p->a.heads.scale * ATTENTION_LOG2_E, sum);
+    }
+    __device__ __forceinline__ void store(const prompt_unit &u, result *to, int i)
     {
         float sum = rows.sum[i];
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         if (!to)
             return;
-        sum += sink_weight(p->a, u.head0 + row_of(i) % p->packed, rows.last[i],
-                           rows.best[i] * p->a.heads.scale * ATTENTION_LOG2_E);
-        float share = sum > 0 ? 1 / sum : 0.0f;
+        if constexpr (SHARED) {
+            leave(to, i, sum);
+        } else {
+            sum += sink_weight(p->a, u.head0 + row_of(i) % p->packed, rows.last[i],
+                               rows.best[i] * p->a.heads.scale * ATTENTION_LOG2_E);
+            float share = sum > 0 ? 1 / sum : 0.0f;
 #pragma unroll
-        for (int j = 0; j < HD / 8; j++)
-            *(uint32_t *)(to + j * 8 + threadIdx.x % 4 * 2) =
-                tensor_pack<T>(out[j * 4 + 2 * i] * share, out[j * 4 + 2 * i + 1] * share);
+            for (int j = 0; j < HD / 8; j++)
+                *(uint32_t *)(to + j * 8 + threadIdx.x % 4 * 2) =
+                    tensor_pack<T>(out[j * 4 + 2 * i] * share, out[j * 4 + 2 * i + 1] * share);
+        }
     }
     __device__ __forceinline__ void work()
     {
@@ -515,7 +601,7 @@ struct prompt_worker {
             prompt_unit u = sh->unit[tile];
             if (u.n_tokens == 0)
                 return;
-            T *to[2] = {find_row(u, 0), find_row(u, 1)};
+            result *to[2] = {find_row(u, 0), find_row(u, 1)};
             if (u.n_steps > 0)
                 attend(u, tile);
             else { /* a bad tiling */
@@ -548,7 +634,7 @@ __device__ static inline void open_barriers(prompt_shared<T, HD> *sh)
 }
 
 /* grid: as many blocks as fit on the device at once */
-template <typename T, int HD>
+template <typename T, int HD, bool SHARED>
 __global__ void __launch_bounds__(PROMPT_THREADS, 1)
     attention_prompts(const __grid_constant__ prompt_args<T> p, const __grid_constant__ CUtensorMap k_map,
                       const __grid_constant__ CUtensorMap v_map)
@@ -571,11 +657,11 @@ __global__ void __launch_bounds__(PROMPT_THREADS, 1)
             prompt_bringer<T, HD> bringer = {sh, &p, &k_map, &v_map};
             bringer.work();
         } else {
-            bring_queries<T, HD>(sh, p, (int)threadIdx.x - 32);
+            bring_queries<T, HD, SHARED>(sh, p, (int)threadIdx.x - 32);
         }
     } else {
         take_registers<224>();
-        prompt_worker<T, HD> worker;
+        prompt_worker<T, HD, SHARED> worker;
         worker.sh = sh;
         worker.p = &p;
         worker.warpgroup = warpgroup - 1;

@@ -7,6 +7,7 @@
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/warpgroup_host.cuh"
 
+#define SHARED_PARTS    8          /* of keys that a group shares, at most */
 #define PROMPT_L2_BYTES (32 << 20) /* of L2, for keys and values that many tiles read */
 
 struct prompts_state {
@@ -25,11 +26,19 @@ static inline cudaError_t open_prompts(struct queue *q, struct prompts_state *s)
     return s->encode ? cudaMalloc(&s->tiles, sizeof *s->tiles) : cudaSuccess;
 }
 
+/* Heads of tokens that share keys have 64 or 128 elements. */
+#define TAKES_SHARED(HD) ((HD) == 64 || (HD) == 128)
+
 template <typename T, int HD>
 static cudaError_t allow_prompts(void)
 {
-    return cudaFuncSetAttribute((const void *)attention_prompts<T, HD>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                sizeof(prompt_shared<T, HD>) + PROMPT_ALIGN);
+    const cudaFuncAttribute most = cudaFuncAttributeMaxDynamicSharedMemorySize;
+    const int bytes = sizeof(prompt_shared<T, HD>) + PROMPT_ALIGN;
+    cudaError_t rc = cudaFuncSetAttribute((const void *)attention_prompts<T, HD, false>, most, bytes);
+    if constexpr (TAKES_SHARED(HD))
+        if (rc == cudaSuccess)
+            rc = cudaFuncSetAttribute((const void *)attention_prompts<T, HD, true>, most, bytes);
+    return rc;
 }
 
 /* The number of query heads of a KV head that fill a tile's rows but for a twentieth, with whole tokens. */
@@ -75,14 +84,48 @@ static bool takes_prompts(const struct prompts_state *s, const attention_args<T>
            a.n_tokens <= PROMPT_MAX_TILES;
 }
 
-template <typename T, int HD>
-static void launch_prompts(struct queue *q, const struct prompts_state *s, const attention_args<T> &a)
+template <typename T>
+static prompt_args<T> pack_heads(const struct prompts_state *s, const attention_args<T> &a)
 {
     prompt_args<T> p = {};
     p.a = a;
     p.tiles = s->tiles;
     p.packed = heads_of_tile(a.heads.heads_per_kv);
     p.parts = (a.heads.heads_per_kv + p.packed - 1) / p.packed;
+    return p;
+}
+
+/* Parts of the keys that a group shares: as many as fill the device twice if all tokens are one group, and as `bytes`
+ * of sums suffice for. 0: the batch's tokens share nothing, or the kernel has no code for their heads. */
+template <typename T>
+static int shared_parts(const struct prompts_state *s, const attention_args<T> &a, int width, size_t bytes)
+{
+    const struct heads &h = a.heads;
+    if (a.prefixes == NULL || !TAKES_SHARED(width) || !takes_prompts(s, a, width) || h.window > 0 || h.chunk > 0 ||
+        h.alibi_slopes != NULL)
+        return 0;
+    const prompt_args<T> p = pack_heads(s, a);
+    int n = a.n_alone < PREFIX_TOKENS ? a.n_alone : PREFIX_TOKENS, tile = PROMPT_ROWS / p.packed;
+    int n_units = (n + tile - 1) / tile * h.n_kv_heads * p.parts, wanted = (2 * s->n_blocks + n_units - 1) / n_units;
+    size_t most = bytes / ((size_t)n * (size_t)h.n_heads * (size_t)(width + 2) * sizeof(float));
+    wanted = wanted < SHARED_PARTS ? wanted : SHARED_PARTS;
+    return most < (size_t)wanted ? (int)most : wanted;
+}
+
+/* The keys that groups of tokens share. a.shared has memory for the sums. */
+template <typename T, int HD>
+static void launch_shared(struct queue *q, const struct prompts_state *s, const attention_args<T> &a)
+{
+    if constexpr (TAKES_SHARED(HD))
+        launch_early(q, s->launches_early, attention_prompts<T, HD, true>, dim3((unsigned)s->n_blocks), PROMPT_THREADS,
+                     sizeof(prompt_shared<T, HD>) + PROMPT_ALIGN, pack_heads(s, a), page_map<T, HD>(q, s, a.k_cache),
+                     page_map<T, HD>(q, s, a.v_cache));
+}
+
+template <typename T, int HD>
+static void launch_prompts(struct queue *q, const struct prompts_state *s, const attention_args<T> &a)
+{
+    prompt_args<T> p = pack_heads(s, a);
     const int STEP = prompt_layout<HD>::STEP;
     tiling_args tiling = {};
     tiling.slot = a.slot;
@@ -95,7 +138,7 @@ static void launch_prompts(struct queue *q, const struct prompts_state *s, const
     tiling.n_kv_heads = a.heads.n_kv_heads;
     tiling.l2_steps = PROMPT_L2_BYTES / (2 * STEP * HD * (int)sizeof(T));
     launch_early(q, s->launches_early, tile_prompts, dim3(1), TILING_THREADS, 0, tiling, p.tiles);
-    launch_early(q, s->launches_early, attention_prompts<T, HD>, dim3((unsigned)s->n_blocks), PROMPT_THREADS,
+    launch_early(q, s->launches_early, attention_prompts<T, HD, false>, dim3((unsigned)s->n_blocks), PROMPT_THREADS,
                  sizeof(prompt_shared<T, HD>) + PROMPT_ALIGN, p, page_map<T, HD>(q, s, a.k_cache),
                  page_map<T, HD>(q, s, a.v_cache));
 }

@@ -26,7 +26,26 @@ struct attention_args {
     float *partial;                /* [items][max_parts][rows_per_item][HD] sums that wait for the last part */
     float2 *partial_sums;          /* [items][max_parts][rows_per_item] best score, sum of weights */
     unsigned *n_arrived;           /* [items] zeros between launches */
+    /* Groups of tokens that share keys, see attention_prompts.cuh; NULL: there are none. shared: [members][n_heads]
+     * [shared_parts][HD] sums over the keys that a group shares; shared_sums: their best scores, sums of weights. */
+    const struct prefixes *prefixes;
+    float *shared;
+    float2 *shared_sums;
+    int shared_parts; /* of a group's keys, at most */
 };
+
+/* The group's steps of STEP keys are divided into parts of so many. */
+template <int STEP>
+__device__ static inline int steps_of_part(int n_blocks, int most_parts)
+{
+    return ((n_blocks * KV_BLOCK_TOKENS + STEP - 1) / STEP + most_parts - 1) / most_parts;
+}
+template <int STEP>
+__device__ static inline int parts_of_group(int n_blocks, int most_parts)
+{
+    int length = steps_of_part<STEP>(n_blocks, most_parts) * STEP;
+    return (n_blocks * KV_BLOCK_TOKENS + length - 1) / length;
+}
 
 /* The positions [first, last] that token t sees; last < first: none. */
 struct attention_range {

@@ -2,14 +2,14 @@
  * other's memory.
  *
  * Every GPU has a region for the others to write to, which between kernels holds holes and nothing else: words of 32
- * bits that no part contains. Who needs a part reads its place until there is no hole in it, and then makes holes of it
- * again. So what arrives says so by itself, in no more bytes than it has, and nothing has to be ordered: no fences, no
- * barriers, no flags.
+ * bits that no part contains. A kernel that needs a part reads its place until there is no hole in it, and then makes
+ * holes of it again. So what arrives says so by itself, in no more bytes than it has, and nothing has to be ordered: no
+ * fences, no barriers, no flags.
  *
  * The region has two halves, which such kernels take in turns. That suffices if in every one of them every rank has to
- * wait, directly or not, for a part of every other one: who writes to a half again has, in the kernel between, waited
- * for a part of whom it writes to, and that one began this kernel when the one before was over and its half full of
- * holes. Whose turn it is is kept on the device, a word a block, so that the kernels may be replayed in graphs.
+ * wait, directly or not, for a part of every other one: a rank that writes to a half again has, in the kernel between,
+ * waited for a part of whom it writes to, and that one began this kernel when the one before was over and its half full
+ * of holes. The device keeps whose turn it is, a word a block, so that the kernels may be replayed in graphs.
  *
  * Blocks wait for those of other GPUs, so all of a kernel's must be on their device at once: there are few of them, and
  * none that could keep them out waits for anything. All ranks have as many. */

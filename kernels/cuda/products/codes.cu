@@ -263,11 +263,8 @@ void product_of_codes(struct queue *q, void *out, const void *x, const struct we
         plain(q, out, x, w, bias, n_tokens, accumulate);
         return;
     }
-    size_t done = w->inputs != NULL ? (size_t)product_of_inputs(q, out, x, w, bias, n_tokens, accumulate) : 0;
-    size_t size = dtype_bytes(q->act);
-    if (done < (size_t)n_tokens && x == NULL)
-        ERR(&q->err, ERR_INTERNAL, "quantised inputs of [%d, %d] without a product", w->rows, w->cols);
-    else if (done < (size_t)n_tokens)
-        wide_inputs(q, (char *)out + done * (size_t)w->rows * size, (const char *)x + done * (size_t)w->cols * size, w,
-                    bias, n_tokens - (int)done, accumulate);
+    if (w->inputs == NULL)
+        wide_inputs(q, out, x, w, bias, n_tokens, accumulate);
+    else if (!product_of_inputs(q, out, x, w, bias, n_tokens, accumulate))
+        ERR(&q->err, ERR_DEVICE, "quantised activations: no product [%d, %d] of %d tokens", w->rows, w->cols, n_tokens);
 }

@@ -4,6 +4,7 @@
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/inputs.h"
 #include "kernels/cuda/norm.cuh"
+#include "kernels/cuda/products/experts.cuh"
 #include "kernels/cuda/products/inputs.cuh"
 #include "kernels/cuda/products/library.cuh"
 
@@ -194,11 +195,12 @@ static void quantise(struct queue *q, const coded_inputs &to, const void *x, con
 
 const char *cuda_inputs_refusal(struct queue *q, const struct weight *w, const struct input_form *f, bool of_experts)
 {
-    cudaDeviceProp device;
-    if (cudaGetDeviceProperties(&device, cuda_state(q)->device) != cudaSuccess || device.major != 9)
+    int major = 0;
+    CUDA_TRY(q, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda_state(q)->device));
+    if (major != 9 || many_encoder(q) == NULL)
         return "a device of another compute capability than 9.0";
-    if (!library_takes_scales())
-        return "cuBLAS below 12.9";
+    if (!library_takes_codes())
+        return "a cuBLAS before 12.9";
     if (q->act == DTYPE_F32)
         return "activations of 32 bits";
     if (of_experts)
@@ -246,11 +248,13 @@ static int rows_at_once(const struct weight *w)
     return blocks < WIDE_BYTES ? (int)((WIDE_BYTES - blocks) / row / 4 * 4) : 0;
 }
 
-/* The rows, of n, that one product takes: for blocks cuBLASLt wants multiples of four. */
-static int rows_of_product(const struct weight *w, int n)
+/* The rows, of n, that one product takes: cuBLASLt wants multiples of four for blocks, and no bias of another type. */
+static int rows_of_product(const struct queue *q, const struct weight *w, const struct weight *bias, int n)
 {
     int most = rows_at_once(w);
     n = n < most ? n : most;
+    if (bias != NULL && bias->type != q->act)
+        return n < INPUTS_MANY ? n : INPUTS_MANY;
     return n > INPUTS_MANY && code_groups(&w->form, w->cols) > 1 ? n / 4 * 4 : n;
 }
 
@@ -258,8 +262,9 @@ static int rows_of_product(const struct weight *w, int n)
  * rows are quantised faster by themselves. */
 static bool rows_stay(const struct queue *q, const struct weight *w, const void *x, int n_rows)
 {
-    return n_rows > INPUTS_MANY && code_groups(&w->form, w->cols) == 1 && rows_of_product(w, n_rows) == n_rows &&
-           (size_t)w->cols * dtype_bytes(q->act) <= KEPT_BYTES && (uintptr_t)x % 32 == 0;
+    return n_rows > INPUTS_MANY && code_groups(&w->form, w->cols) == 1 &&
+           rows_of_product(q, w, NULL, n_rows) == n_rows && (size_t)w->cols * dtype_bytes(q->act) <= KEPT_BYTES &&
+           (uintptr_t)x % 32 == 0;
 }
 
 /* Gates and ups are side by side. */
@@ -301,24 +306,26 @@ static bool multiply(struct queue *q, product_out out, const coded_inputs &x, co
     const struct code_scales scales = {codes.n_groups > 1 ? x.blocks : (const float *)codes.scales, x.scales};
     if (x.n_rows <= INPUTS_MANY && product_of_some_inputs(q, out.data, x, w, bias, accumulate))
         return true;
+    if ((bias != NULL && bias->type != q->act) || (codes.n_groups > 1 && x.n_rows % 4 != 0))
+        return false;
     return product_of_library(q, out, x.codes, w, bias, x.n_rows, accumulate, &scales);
 }
 
-int product_of_inputs(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
-                      int n_tokens, bool accumulate)
+bool product_of_inputs(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                       int n_tokens, bool accumulate)
 {
     size_t size = dtype_bytes(q->act);
-    if ((bias && bias->type != q->act) || ((uintptr_t)x | (uintptr_t)out) % 16 != 0)
-        return 0;
+    if (((uintptr_t)x | (uintptr_t)out) % 16 != 0)
+        return false;
     for (int first = 0, n; first < n_tokens; first += n) {
-        n = rows_of_product(w, n_tokens - first);
+        n = rows_of_product(q, w, bias, n_tokens - first);
         if (n == 0)
-            return first;
+            return false;
         const coded_inputs made = place_inputs(w, n);
         if (x != NULL)
             quantise(q, made, (const char *)x + (size_t)first * w->cols * size, w);
         if (!multiply(q, product_out{(char *)out + (size_t)first * w->rows * size, w->rows}, made, w, bias, accumulate))
-            return first;
+            return false;
     }
-    return n_tokens;
+    return true;
 }

@@ -1,5 +1,5 @@
 /* kernels/cuda/products/library.cu - products by cuBLASLt, whose choice for a shape is asked once and kept: of the
- * activations' type, or of codes of E4M3 with a scale for each row of both. */
+ * activations' type, or of codes of E4M3 with scales of rows or of blocks. */
 #include "kernels/cuda/products/library.cuh"
 
 #include <cublasLt.h>
@@ -164,7 +164,7 @@ bool product_of_library(struct queue *q, product_out to, const void *x, const st
     return true;
 }
 
-bool library_takes_scales(void)
+bool library_takes_codes(void)
 {
     return ROW_SCALES;
 }

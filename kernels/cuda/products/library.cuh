@@ -15,17 +15,17 @@ struct code_scales {
 bool product_of_library(struct queue *q, product_out out, const void *x, const struct weight *w,
                         const struct weight *bias, int n_tokens, bool accumulate, const struct code_scales *scales);
 
-/* Does it multiply codes with such scales? */
-bool library_takes_scales(void);
-
 struct library;
 int library_open(struct library **to, struct err *e);
 void library_close(struct library *m); /* NULL: nothing */
 struct library *products_library(const struct queue *q);
 
-/* matmul of inputs that are quantised first, as w->inputs says (inputs.cu). Returns how many of the tokens it did, from
- * the first on. */
-int product_of_inputs(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
-                      int n_tokens, bool accumulate);
+/* Does cuBLASLt take codes with such scales? */
+bool library_takes_codes(void);
+
+/* matmul of inputs that are quantised first, as w->inputs says (inputs.cu). Returns false if there is no product for
+ * some of the tokens. */
+bool product_of_inputs(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                       int n_tokens, bool accumulate);
 
 #endif

@@ -12,7 +12,7 @@ __device__ static inline float sigmoid(float x)
     return 1.0f / (1.0f + expf(-x));
 }
 
-/* Larger ones for larger numbers, 0 for none of them, and the way back. What is not a number counts as the lowest. */
+/* Larger ones for larger numbers, 0 for none of them, and the way back. NaN counts as the lowest. */
 __device__ static inline uint32_t ordered(float x)
 {
     uint32_t bits = __float_as_uint(isnan(x) ? -INFINITY : x + 0.0f); /* which makes -0 the same as 0 */

@@ -14,17 +14,16 @@ static bool fits_type(const struct queue *q, const struct weight *w)
     return w == nullptr || weight_is_quantised(w) || w->type == q->act;
 }
 
-static bool has_groups(const struct weight *w)
+bool weight_has_groups(const struct weight *w)
 {
     return code_groups(&w->form, w->cols) > 1;
 }
 
-/* FORM_NONE: 16-bit weights, or codes that no kernel takes. */
-static enum chain_form form_of(const struct weight *w)
+enum chain_form form_of_weight(const struct weight *w)
 {
     const struct code_form *f = &w->form;
     if (!weight_is_quantised(w) || f->scale != SCALE_F32 ||
-        (has_groups(w) ? f->group != GROUP_COLUMNS || f->first != 0 : f->zeros))
+        (weight_has_groups(w) ? f->group != GROUP_COLUMNS || f->first != 0 : f->zeros))
         return FORM_NONE;
     return f->codes == CODES_E4M3   ? FORM_E4M3
            : f->codes == CODES_INT8 ? FORM_INT8
@@ -37,7 +36,7 @@ static const char *refuse_codes(const struct weight *w)
 {
     if (!weight_is_quantised(w))
         return nullptr;
-    if (form_of(w) == FORM_NONE)
+    if (form_of_weight(w) == FORM_NONE)
         return "quantised weights other than FP8, INT8 and INT4 with scales of rows or of whole groups of 128 inputs";
     if (w->cols * code_bits(w->form.codes) % 1024 != 0)
         return "quantised weights in rows that are not multiples of 128 bytes";
@@ -47,14 +46,20 @@ static const char *refuse_codes(const struct weight *w)
     return nullptr;
 }
 
+/* The experts of a mixture are not this file's, but for the copies of their weights. */
+static bool is_expert(const struct decode_model *m, int product)
+{
+    return m->mixture && (product == 2 || product == 3);
+}
+
 /* The first product's weights that are codes; NULL: none are. */
 static const struct weight *find_codes(const struct decode_model *m)
 {
     const struct decode_layer *l = &m->layer[0];
     const struct weight *const all[] = {l->qkv, l->out, l->mlp_in, l->mlp_out, m->head};
-    for (const struct weight *w : all)
-        if (weight_is_quantised(w))
-            return w;
+    for (int k = 0; k <= CHAIN_HEAD; k++)
+        if (weight_is_quantised(all[k]) && !is_expert(m, k))
+            return all[k];
     return nullptr;
 }
 
@@ -63,7 +68,8 @@ static bool another_form(const struct decode_model *m, const struct weight *w)
 {
     const struct weight *first = find_codes(m);
     return weight_is_quantised(w) &&
-           (form_of(w) != form_of(first) || w->form.zeros != first->form.zeros || has_groups(w) != has_groups(first));
+           (form_of_weight(w) != form_of_weight(first) || w->form.zeros != first->form.zeros ||
+            weight_has_groups(w) != weight_has_groups(first));
 }
 
 /* Compares a layer with the first one. */
@@ -77,7 +83,7 @@ static bool alike(const struct decode_layer *a, const struct decode_layer *b)
     return true;
 }
 
-static const char *refuse_layer(struct queue *q, const struct decode_layer *l)
+static const char *refuse_layer(struct queue *q, const struct decode_model *m, const struct decode_layer *l)
 {
     const struct weight *const all[] = {l->attn_norm, l->attn_norm_bias, l->mlp_norm, l->mlp_norm_bias, l->qkv,
                                         l->qkv_bias,  l->q_norm,         l->k_norm,   l->out,           l->out_bias,
@@ -89,21 +95,38 @@ static const char *refuse_layer(struct queue *q, const struct decode_layer *l)
     for (const struct weight *w : products)
         if (w->rows < 2 || w->cols < 8 || w->cols % 8 != 0 || (uintptr_t)w->data % 16 != 0)
             return "rows of weights that are not multiples of 16 bytes";
-    for (const struct weight *w : products)
-        if (refuse_codes(w) != nullptr)
-            return refuse_codes(w);
+    for (int k = 0; k < CHAIN_PRODUCTS; k++)
+        if (!is_expert(m, k) && refuse_codes(products[k]) != nullptr)
+            return refuse_codes(products[k]);
     const struct heads *h = &l->heads;
     if (h->head_dim != 64 && h->head_dim != 128 && h->head_dim != 256)
         return "heads that have neither 64, 128 nor 256 elements";
+    if (h->kv_scales != nullptr && h->head_dim > 128)
+        return "keys and values in FP8, of heads of 256 elements";
     return h->alibi_slopes != nullptr ? "ALiBi" : nullptr;
 }
 
-extern "C" const char *cuda_persistent_refusal(struct queue *q, const struct decode_model *m)
+static bool is_too_old(struct queue *q)
 {
     int major = 0, cooperative = 0, device = cuda_state(q)->device;
     CUDA_TRY(q, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device));
     CUDA_TRY(q, cudaDeviceGetAttribute(&cooperative, cudaDevAttrCooperativeLaunch, device));
-    if (major < 9 || !cooperative)
+    return major < 9 || !cooperative;
+}
+
+static size_t sums_bytes(int n_ranks, int hidden)
+{
+    return 2 * (size_t)n_ranks * PERSISTENT_MAX_TOKENS * (size_t)hidden * sizeof(unsigned long long);
+}
+
+extern "C" size_t cuda_persistent_sums_bytes(struct queue *q, int n_ranks)
+{
+    return is_too_old(q) || n_ranks > PERSISTENT_MAX_RANKS ? 0 : sums_bytes(n_ranks, MAX_HIDDEN);
+}
+
+extern "C" const char *cuda_persistent_refusal(struct queue *q, const struct decode_model *m)
+{
+    if (is_too_old(q))
         return "a GPU older than compute capability 9.0";
     if (q->act == DTYPE_F32)
         return "32-bit weights";
@@ -121,7 +144,7 @@ extern "C" const char *cuda_persistent_refusal(struct queue *q, const struct dec
     if (m->head->rows < 1 || (uintptr_t)m->head->data % 16 != 0)
         return "a rank without vocabulary";
     for (int l = 0; l < m->n_layers; l++) {
-        const char *why = refuse_layer(q, &m->layer[l]);
+        const char *why = refuse_layer(q, m, &m->layer[l]);
         if (why != nullptr)
             return why;
         if (!alike(&m->layer[0], &m->layer[l]))
@@ -131,7 +154,7 @@ extern "C" const char *cuda_persistent_refusal(struct queue *q, const struct dec
     if (why == nullptr && m->parallel && find_codes(m) != nullptr)
         why = "quantised weights in parallel layers";
     bool mixed = false;
-    each_product(m, [&](const struct weight *w, int) { mixed = mixed || another_form(m, w); });
+    each_product(m, [&](const struct weight *w, int k) { mixed = mixed || (!is_expert(m, k) && another_form(m, w)); });
     return why == nullptr && mixed ? "quantised weights of more than one form" : why;
 }
 
@@ -186,6 +209,7 @@ static void fill_layer(struct chain_layer *to, const struct decode_model *m, con
     to->k_norm = data_of(l->k_norm);
     to->k_cache = l->k_cache;
     to->v_cache = l->v_cache;
+    to->kv_scales = l->heads.kv_scales;
     to->scale = l->heads.scale * ATTENTION_LOG2_E;
     to->window = l->heads.window;
 }
@@ -223,7 +247,7 @@ static void open_maps(struct queue *q, struct persistent *p, const struct decode
 static void open_scales(struct queue *q, struct persistent *p, const struct decode_model *m)
 {
     size_t n = (size_t)m->n_layers * CHAIN_PRODUCTS + 1, bytes = n * sizeof(const float *);
-    if (p->form == FORM_NONE || has_groups(find_codes(m)))
+    if (p->form == FORM_NONE || weight_has_groups(find_codes(m)))
         return;
     const float **host = (const float **)err_calloc(&q->err, n, sizeof *host, "table of scales"), **at = host;
     p->scales = (const float **)cuda_alloc(q, bytes);
@@ -243,15 +267,15 @@ static void open_scales(struct queue *q, struct persistent *p, const struct deco
 /* The maps of each product's scales and zeros of groups. */
 static void open_groups(struct queue *q, struct persistent *p, const struct decode_model *m)
 {
-    if (p->form == FORM_NONE || !has_groups(find_codes(m)))
+    if (p->form == FORM_NONE || !weight_has_groups(find_codes(m)))
         return;
     const int n = group_count(p->form);
     struct chain_args *a = &p->args;
     p->group_maps = upload_maps(q, ((size_t)m->n_layers * CHAIN_PRODUCTS + 1) * 2, [&](CUtensorMap *to, auto encode) {
         each_product(m, [&](const struct weight *w, int k) {
-            if (weight_is_quantised(w))
+            if (weight_is_quantised(w) && !is_expert(m, k))
                 make_group_map(q, to, encode, w, 4, a->product[k].tile_rows, n);
-            if (w->form.zeros)
+            if (w->form.zeros && !is_expert(m, k))
                 make_group_map(q, to + 1, encode, w, 1, a->product[k].tile_rows, n);
             to += 2;
         });
@@ -261,7 +285,7 @@ static void open_groups(struct queue *q, struct persistent *p, const struct deco
 }
 
 /* One allocation holds the words that this device keeps to itself, another the sums that the others write. */
-static void open_words(struct queue *q, struct persistent *p, const struct decode_model *m)
+static void open_words(struct queue *q, struct persistent *p, const struct decode_model *m, void *sums)
 {
     struct chain_args *a = &p->args;
     size_t tokens = PERSISTENT_MAX_TOKENS, hidden = m->hidden, qkv = m->layer[0].qkv->rows,
@@ -279,7 +303,11 @@ static void open_words(struct queue *q, struct persistent *p, const struct decod
         all += words;
     }
     p->words = (unsigned long long *)cuda_alloc(q, all * sizeof *p->words);
-    a->sum[m->rank] = (unsigned long long *)cuda_alloc(q, 2 * (size_t)m->n_ranks * tokens * hidden * sizeof *p->words);
+    if (sums != nullptr)
+        cuda_clear(q, sums, sums_bytes(m->n_ranks, m->hidden));
+    else
+        sums = p->sums = cuda_alloc(q, sums_bytes(m->n_ranks, m->hidden));
+    a->sum[m->rank] = (unsigned long long *)sums;
     unsigned long long *at = p->words;
     for (size_t i = 0; i < sizeof n / sizeof n[0]; at += n[i++])
         *to[i] = at;
@@ -369,9 +397,9 @@ static bool with_ring(const struct persistent *p, int n_blocks, int n_tokens, F 
 template <typename T>
 static void prepare(struct queue *q, const struct persistent *p)
 {
-    const void *const kernels[] = {(const void *)persistent_kernel<T, 5, FORM_NONE>,
-                                   (const void *)persistent_kernel<T, 3, FORM_NONE>,
-                                   (const void *)persistent_kernel<T, 2, FORM_NONE>};
+    const void *const kernels[] = {(const void *)persistent_kernel<T, 5, FORM_NONE, false>,
+                                   (const void *)persistent_kernel<T, 3, FORM_NONE, false>,
+                                   (const void *)persistent_kernel<T, 2, FORM_NONE, false>};
     for (const void *kernel : kernels)
         CUDA_TRY(q, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, p->max_shared));
 }
@@ -380,11 +408,15 @@ extern "C" void cuda_persistent_patience(struct queue *q, uint32_t for_others, u
 {
     set_patience(q, for_others, for_own);
     wide_patience(q, for_others, for_own);
-    for (int form = FORM_E4M3; form <= FORM_INT4; form++)
-        find_code_kernels((enum chain_form)form)->patience(q, for_others, for_own);
+    for (int form = FORM_NONE; form <= FORM_INT4; form++)
+        for (bool full : {false, true}) {
+            const struct code_kernels *kernels = find_code_kernels((enum chain_form)form, full);
+            if (kernels != nullptr)
+                kernels->patience(q, for_others, for_own);
+        }
 }
 
-extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model *m)
+extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model *m, void *sums)
 {
     struct persistent *p = (struct persistent *)err_calloc(&q->err, 1, sizeof *p, "persistent step");
     if (p == nullptr)
@@ -416,7 +448,8 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     a->n_ranks = m->n_ranks;
     a->at.bias_rows = has_bias(m);
     int limit = 0, n_blocks = cuda_state(q)->n_multiprocessors;
-    p->form = find_codes(m) != nullptr ? form_of(find_codes(m)) : FORM_NONE;
+    p->full = m->several || h->kv_scales != nullptr;
+    p->form = find_codes(m) != nullptr ? form_of_weight(find_codes(m)) : FORM_NONE;
     open_scales(q, p, m);
     CUDA_TRY(q, cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda_state(q)->device));
     p->max_shared = limit;
@@ -425,16 +458,15 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
         p->max_tokens++;
     open_layers(q, p, m);
     open_maps(q, p, m);
-    open_words(q, p, m);
+    open_words(q, p, m, sums);
     open_steps(q, p);
-    if (p->form == FORM_NONE)
+    if (p->form == FORM_NONE && !m->mixture)
         wide_open(q, p, m);
-    cuda_state(q)->vain->n_layers = m->n_layers;
-    cuda_persistent_patience(q, PATIENCE, PATIENCE_OWN);
+    const struct code_kernels *kernels = find_code_kernels(p->form, p->full);
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2)
-            p->form == FORM_NONE ? prepare<T>(q, p) : find_code_kernels(p->form)->open(q, p->max_shared);
+            kernels == nullptr ? prepare<T>(q, p) : kernels->open(q, p->max_shared);
     });
     return p;
 }
@@ -450,7 +482,7 @@ extern "C" void cuda_persistent_close(struct queue *q, void *opened)
     cuda_free(q, p->group_maps);
     cuda_free(q, (void *)p->scales);
     cuda_free(q, p->words);
-    cuda_free(q, p->args.sum[p->args.rank]);
+    cuda_free(q, p->sums);
     cuda_free(q, p->step);
     free(p);
 }
@@ -473,9 +505,11 @@ extern "C" void *cuda_persistent_memory(void *opened)
     return p->args.sum[p->args.rank];
 }
 
-extern "C" void cuda_persistent_attach(void *opened, void *const *memory)
+extern "C" void cuda_persistent_attach(struct queue *q, void *opened, void *const *memory)
 {
     struct persistent *p = (struct persistent *)opened;
+    cuda_state(q)->vain->n_layers = p->args.n_layers;
+    cuda_persistent_patience(q, PATIENCE, PATIENCE_OWN);
     for (int r = 0; r < p->args.n_ranks; r++)
         p->args.sum[r] = p->wide.sum[r] = (unsigned long long *)memory[r];
 }
@@ -489,18 +523,19 @@ extern "C" void cuda_persistent_run(struct queue *q, void *opened, void *logits,
     set_batch(&a, batch, cos_sin, logits);
     int n_blocks = cuda_state(q)->n_multiprocessors;
     if (wide) {
-        wide_run(q, &a);
+        wide_run(q, p->full, &a);
         return;
     }
+    const struct code_kernels *kernels = find_code_kernels(p->form, p->full);
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2)
             with_ring(p, n_blocks, a.n_tokens, [&](auto slots) {
                 a.at = make_layout(p, n_blocks, slots, a.n_tokens);
-                if (p->form == FORM_NONE)
-                    launch_chain(q, persistent_kernel<T, slots, FORM_NONE>, a);
+                if (kernels == nullptr)
+                    launch_chain(q, persistent_kernel<T, slots, FORM_NONE, false>, a);
                 else
-                    find_code_kernels(p->form)->run(q, slots, &a);
+                    kernels->run(q, slots, &a);
             });
     });
 }

@@ -1,7 +1,8 @@
 /* kernels/cuda/step/persistent_attention.cuh - attention within the persistent kernel, item by item: the queries, and
  * the token's own key and value to the cache (persistent_attention_item.cuh); warps take octets of keys in turn
- * (persistent_attention_sums.cuh); their sums become the item's result. Up to CHAIN_PARTS blocks share a long sequence,
- * by their number only; its parts exchange their sums as words, and each adds its share of the result. */
+ * (persistent_attention_sums.cuh, persistent_attention_codes.cuh); their sums become the item's result. Up to
+ * CHAIN_PARTS blocks share a long sequence, by their number only; its parts exchange their sums as words, and each adds
+ * its share of the result. */
 #ifndef STEP_PERSISTENT_ATTENTION_CUH
 #define STEP_PERSISTENT_ATTENTION_CUH
 
@@ -30,11 +31,11 @@ __device__ static inline float4 attend_rotate(const chain_args &a, const float *
                        e.z * c.z + sign * (other.z * s.z), e.w * c.w + sign * (other.w * s.w));
 }
 
-/* One warp: a head's words, their norm and rotation, by way of `x` (float [HD], shared). which: 0 q, 1 k, 2 v. to:
- * NULL: nowhere. Of every 8 elements of a query the middle pairs change places, as score_keys has them. */
-template <typename T, int HD>
+/* One warp: a head of token t: its words, their norm and rotation, by way of `x` (float [HD], shared). which: 0 q, 1 k,
+ * 2 v. store(d, elements d .. d + 3): by all lanes, those with d >= HD have none. */
+template <typename T, int HD, typename F>
 __device__ static inline void attend_vector(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
-                                            const attend_item &m, int head, int which, float *x, T *to, uint32_t epoch)
+                                            int t, int head, int which, float *x, uint32_t epoch, F store)
 {
     const int N = HD > 128 ? HD / 128 : 1;
     int lane = threadIdx.x % 32;
@@ -45,7 +46,7 @@ __device__ static inline void attend_vector(const chain_args &a, const chain_sha
         if (norm != nullptr && (lane + i * 32) * 4 < HD)
             scale[i] = *(const uint2 *)(norm + (lane + i * 32) * 4);
     size_t row = ((size_t)a.n_heads + 2 * (size_t)a.n_kv_heads) * HD;
-    const unsigned long long *words = a.qkv + ((size_t)m.t * row + (size_t)head * HD) / 2;
+    const unsigned long long *words = a.qkv + ((size_t)t * row + (size_t)head * HD) / 2;
     ulonglong2 v[N];
     word_await(
         v, [&](int i) { return (lane + i * 32) * 4 < HD; }, [&](int i) { return words + (lane + i * 32) * 2; }, epoch);
@@ -74,59 +75,127 @@ __device__ static inline void attend_vector(const chain_args &a, const chain_sha
         __syncwarp();
 #pragma unroll
         for (int i = 0; i < N; i++)
-            e[i] = attend_rotate(a, sh.at<float>(a.at.cos_sin) + m.t * a.rope_dims, x, e[i], (lane + i * 32) * 4);
+            e[i] = attend_rotate(a, sh.at<float>(a.at.cos_sin) + t * a.rope_dims, x, e[i], (lane + i * 32) * 4);
     }
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        int d = (lane + i * 32) * 4;
-        if (to == nullptr || d >= HD)
-            continue;
-        uint2 bits = make_uint2(tensor_pack<T>(e[i].x, e[i].y), tensor_pack<T>(e[i].z, e[i].w));
-        if (which > 0) {
-            *(uint2 *)(to + d) = bits;
-        } else {
-            uint32_t *pair = (uint32_t *)(to + d / 8 * 8) + d / 4 % 2;
-            pair[0] = bits.x;
-            pair[2] = bits.y;
+    for (int i = 0; i < N; i++)
+        store((lane + i * 32) * 4, e[i]);
+}
+
+/* The power of two that brings a query to [1, 2) in its largest element, as which it becomes f16; *back: what it is to
+ * be multiplied with. e: of this lane */
+__device__ static inline float attend_range(float4 e, float *back)
+{
+    float most = fmaxf(fmaxf(fabsf(e.x), fabsf(e.y)), fmaxf(fabsf(e.z), fabsf(e.w)));
+#pragma unroll
+    for (int k = 16; k > 0; k /= 2)
+        most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, k));
+    uint32_t exponent = min(max(__float_as_uint(most) >> 23, 1u), 253u);
+    *back = __uint_as_float(exponent << 23);
+    return __uint_as_float((254 - exponent) << 23);
+}
+
+/* The query of the item's head `row` to the scratch. Of every 8 elements the middle pairs change places, as the scores
+ * have them. CODES: f16, in range. */
+template <typename T, int HD, bool CODES>
+__device__ static inline void attend_query(attend_scratch<HD> *s, const chain_args &a, const chain_shared &sh,
+                                           const chain_layer &layer, const attend_item &m, int row, uint32_t epoch)
+{
+    using number = typename std::conditional<CODES, __half, T>::type;
+    attend_vector<T, HD>(a, sh, layer, m.t, m.head0 + row, 0, s->vector[row], epoch, [&](int d, float4 e) {
+        if (CODES) {
+            float factor = attend_range(d < HD ? e : make_float4(0, 0, 0, 0), &s->factor[row]);
+            e = make_float4(e.x * factor, e.y * factor, e.z * factor, e.w * factor);
         }
-    }
+        if (d >= HD)
+            return;
+        uint32_t *pair = (uint32_t *)(s->query[row] + d / 8 * 8) + d / 4 % 2;
+        pair[0] = tensor_pack<number>(e.x, e.y);
+        pair[2] = tensor_pack<number>(e.z, e.w);
+    });
+}
+
+/* The codes nearest to four elements over their scale. */
+__device__ static inline uint32_t attend_encode(float4 e, float scale)
+{
+    uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(e.x / scale, e.y / scale), __NV_SATFINITE, __NV_E4M3);
+    uint32_t high = __nv_cvt_float2_to_fp8x2(make_float2(e.z / scale, e.w / scale), __NV_SATFINITE, __NV_E4M3);
+    return low | high << 16;
+}
+
+/* The factor of the codes of a KV head's keys (0) or values (1); 1 where the cache has numbers. */
+template <bool CODES>
+__device__ static inline float attend_scale(const chain_args &a, const chain_layer &layer, int which, int kv)
+{
+    return CODES ? layer.kv_scales[which * a.n_kv_heads + kv] : 1.0f;
+}
+
+/* The key (which: 0) or the value (1) of token t at pos to the cache, if there is a place. x: as attend_vector's */
+template <typename T, int HD, bool CODES>
+__device__ static inline void attend_keep(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
+                                          const attend_item &m, int t, int pos, int which, float *x, uint32_t epoch)
+{
+    using number = typename std::conditional<CODES, uint8_t, T>::type;
+    int block = m.last >= m.first ? m.table[pos / KV_BLOCK_TOKENS] : -1;
+    number *to = nullptr;
+    if (block >= 0)
+        to = (number *)(which == 0 ? layer.k_cache : layer.v_cache) +
+             (((size_t)block * a.n_kv_heads + m.kv) * KV_BLOCK_TOKENS + pos % KV_BLOCK_TOKENS) * HD;
+    const float scale = attend_scale<CODES>(a, layer, which, m.kv);
+    attend_vector<T, HD>(a, sh, layer, t, a.n_heads + which * a.n_kv_heads + m.kv, 1 + which, x, epoch,
+                         [&](int d, float4 e) {
+                             if (to == nullptr || d >= HD)
+                                 return;
+                             if constexpr (CODES)
+                                 *(uint32_t *)(to + d) = attend_encode(e, scale);
+                             else
+                                 *(uint2 *)(to + d) = make_uint2(tensor_pack<T>(e.x, e.y), tensor_pack<T>(e.z, e.w));
+                         });
 }
 
 /* Queries to the scratch; the token's own key and value to the cache, by every block that is going to read them; the
- * sinks, by a warp that has nothing else to do. */
-template <typename T, int HD, bool SINKS>
-__device__ static inline void attend_inputs(attend_scratch<T, HD> *s, const chain_args &a, const chain_shared &sh,
+ * sinks, by the last warp. SEVERAL: also keys and values of the tokens before it, if the step has several of the
+ * sequence, which stand together: two warps for a token, in turn. */
+template <typename T, int HD, bool CODES, bool SINKS, bool SEVERAL>
+__device__ static inline void attend_inputs(attend_scratch<HD> *s, const chain_args &a, const chain_shared &sh,
                                             const chain_layer &layer, const attend_item &m, const void *sinks,
                                             uint32_t epoch)
 {
-    static_assert(ATTEND_HEADS + 2 < CHAIN_WARPS, "the last warp has neither query, key nor value");
+    static_assert(ATTEND_HEADS + 2 < CHAIN_WARPS, "the last warp has neither query, nor key and value of the token");
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, extra = warp - m.n_rows;
     if (SINKS && warp == CHAIN_WARPS - 1 && lane < m.n_rows)
         s->sink[lane] = sinks != nullptr ? to_float(((const T *)sinks)[m.head0 + lane]) * ATTENTION_LOG2_E : -INFINITY;
     if (warp < m.n_rows) {
-        attend_vector<T, HD>(a, sh, layer, m, m.head0 + warp, 0, s->vector[warp], s->query[warp], epoch);
-    } else if (extra < 2 && m.part == m.n_parts - 1) {
-        int block = m.last >= m.first ? m.table[m.pos / KV_BLOCK_TOKENS] : -1;
-        T *to = nullptr;
-        if (block >= 0)
-            to = (T *)(extra == 0 ? layer.k_cache : layer.v_cache) +
-                 (((size_t)block * a.n_kv_heads + m.kv) * KV_BLOCK_TOKENS + m.pos % KV_BLOCK_TOKENS) * HD;
-        attend_vector<T, HD>(a, sh, layer, m, a.n_heads + extra * a.n_kv_heads + m.kv, 1 + extra, s->vector[warp], to,
-                             epoch);
+        attend_query<T, HD, CODES>(s, a, sh, layer, m, warp, epoch);
+    } else if (!SEVERAL) {
+        if (extra < 2 && m.part == m.n_parts - 1)
+            attend_keep<T, HD, CODES>(a, sh, layer, m, m.t, m.pos, extra, s->vector[warp], epoch);
+    } else {
+        const int turns = (CHAIN_WARPS - m.n_rows) / 2, *tokens = sh.at<int>(a.at.tokens);
+        if (extra >= 2 * turns)
+            return;
+#pragma unroll 1
+        for (int t = m.t - extra / 2; t >= 0 && tokens[a.n_tokens + t] == m.slot; t -= turns) {
+            int pos = tokens[2 * a.n_tokens + t], octet = pos / ATTEND_KEYS;
+            if (octet >= m.begin && octet < m.end) /* s->out holds nothing yet */
+                attend_keep<T, HD, CODES>(a, sh, layer, m, t, pos, extra % 2, s->out[warp][0], epoch);
+            __syncwarp(); /* the vector's place is the next one's, too */
+        }
     }
 }
 
-/* The keys and values of this warp's first octets, on their way to L2 before the queries are there. */
-template <int HD>
+/* The keys and values of this warp's first octets, on their way to L2 before the queries are there: of codes as many
+ * bytes as of numbers. */
+template <int HD, bool CODES>
 __device__ static inline void attend_prefetch(const chain_args &a, const chain_layer &layer, const attend_item &m,
                                               int ids)
 {
-    const int LINES = ATTEND_KEYS * HD * 2 / 128;
-    for (int i = 0; i < 2; i++) {
+    const int BYTES = CODES ? 1 : 2, LINES = ATTEND_KEYS * HD * BYTES / 128;
+    for (int i = 0; i < 4 / BYTES; i++) {
         int block = __shfl_sync(0xffffffffu, ids, i);
         if (block < 0)
             continue;
-        size_t at = m.octet_at(a, block, m.begin + threadIdx.x / 32 + i * CHAIN_WARPS) * 2;
+        size_t at = m.octet_at(a, block, m.begin + threadIdx.x / 32 + i * CHAIN_WARPS) * BYTES;
         for (int l = threadIdx.x % 32; l < 2 * LINES; l += 32) {
             const char *cache = (const char *)(l < LINES ? layer.k_cache : layer.v_cache);
             asm volatile("prefetch.global.L2 [%0];" ::"l"(cache + at + l % LINES * 128));
@@ -149,8 +218,8 @@ __device__ static inline void attend_result(const chain_args &a, const attend_it
 /* The warps' sums become the item's result, or the part's words. A warp has pairs of elements of one head; its lanes
  * know one warp's share of the head each, what that weighs in the whole, and tell each other. */
 template <typename T, bool WIDE, int HD, bool SINKS>
-__device__ static inline void attend_finish(attend_scratch<T, HD> *s, const chain_args &a, const attend_item &m,
-                                            uint32_t epoch)
+__device__ static inline void attend_finish(attend_scratch<HD> *s, const chain_args &a, const attend_item &m,
+                                            float value_scale, uint32_t epoch)
 {
     static_assert(HD % 64 == 0 && CHAIN_WARPS == 16, "a warp's pairs belong to one head; half a warp knows all warps");
     static_assert(attend_heads(HD) * HD / 2 <= CHAIN_THREADS, "a pair a thread");
@@ -181,15 +250,15 @@ __device__ static inline void attend_finish(attend_scratch<T, HD> *s, const chai
             word_publish2<false>(a.part_sums + at * 2, word_float(best, epoch), word_float(sum, epoch));
     } else {
         sum += SINKS ? fast_exp2(s->sink[row] - best) : 0.0f;
-        float inverse = sum > 0 ? 1.0f / sum : 0.0f;
+        float inverse = sum > 0 ? value_scale / sum : 0.0f;
         attend_result<T, WIDE>(a, m, row, d, out[0] * inverse, out[1] * inverse, epoch);
     }
 }
 
 /* This part's share of the result, out of all parts' words; 16 lanes for a pair of elements, a lane for a part. */
 template <typename T, bool WIDE, int HD, bool SINKS>
-__device__ static inline void attend_join(const attend_scratch<T, HD> *s, const chain_args &a, const attend_item &m,
-                                          uint32_t epoch)
+__device__ static inline void attend_join(const attend_scratch<HD> *s, const chain_args &a, const attend_item &m,
+                                          float value_scale, uint32_t epoch)
 {
     int pairs = m.n_rows * HD / 2, share = (pairs + m.n_parts - 1) / m.n_parts;
     int begin = m.part * share, end = min(begin + share, pairs), lane = threadIdx.x % CHAIN_PARTS;
@@ -214,23 +283,18 @@ __device__ static inline void attend_join(const attend_scratch<T, HD> *s, const 
             y += __shfl_xor_sync(0xffffffffu, y, k);
         }
         sum += SINKS && mine ? fast_exp2(s->sink[row] - top) : 0.0f;
-        float inverse = sum > 0 ? 1.0f / sum : 0.0f;
+        float inverse = sum > 0 ? value_scale / sum : 0.0f;
         if (mine && lane == 0)
             attend_result<T, WIDE>(a, m, row, d, x * inverse, y * inverse, epoch);
     }
 }
 
-template <typename T, bool WIDE, int HD, bool SINKS>
-__device__ static inline void attend_part(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
-                                          const attend_item &m, const void *sinks, uint32_t epoch)
+/* The warp's sums over all its octets of numbers. ids: blocks of the first 32. */
+template <typename T, int HD>
+__device__ static inline void attend_numbers(attend_sums<T, HD> &sums, const attend_scratch<HD> *s, const chain_args &a,
+                                             const chain_layer &layer, const attend_item &m, int ids)
 {
-    attend_scratch<T, HD> *s = sh.at<attend_scratch<T, HD>>(a.at.input);
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, ids = m.octet_block(lane);
-    attend_prefetch<HD>(a, layer, m, ids);
-    attend_inputs<T, HD, SINKS>(s, a, sh, layer, m, sinks, epoch);
-    chain_sync();
-    attend_sums<T, HD> sums;
-    sums.clear();
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     for (int octet = m.begin + warp, i = 0; octet < m.end; octet += CHAIN_WARPS, i++) {
         if (i > 0 && i % 32 == 0)
             ids = m.octet_block(i + lane);
@@ -241,11 +305,35 @@ __device__ static inline void attend_part(const chain_args &a, const chain_share
         sums.add(s, (const T *)layer.k_cache + at, (const T *)layer.v_cache + at, m, octet * ATTEND_KEYS, layer.scale,
                  i == 0);
     }
-    sums.store(s, m.n_rows);
+}
+
+/* In persistent_attention_codes.cuh, for kernels that know codes. */
+template <int HD>
+__device__ __forceinline__ static void attend_codes(attend_sums<__half, HD> &sums, attend_scratch<HD> *s,
+                                                    const chain_args &a, const chain_layer &layer, const attend_item &m,
+                                                    int ids, float scale);
+
+template <typename T, bool WIDE, int HD, bool CODES, bool SINKS, bool SEVERAL>
+__device__ static inline void attend_part(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
+                                          const attend_item &m, const void *sinks, uint32_t epoch)
+{
+    attend_scratch<HD> *s = sh.at<attend_scratch<HD>>(a.at.input);
+    int ids = m.octet_block((int)threadIdx.x % 32);
+    attend_prefetch<HD, CODES>(a, layer, m, ids);
+    attend_inputs<T, HD, CODES, SINKS, SEVERAL>(s, a, sh, layer, m, sinks, epoch);
     chain_sync();
-    attend_finish<T, WIDE, HD, SINKS>(s, a, m, epoch);
+    attend_sums<typename std::conditional<CODES, __half, T>::type, HD> sums;
+    sums.clear();
+    if constexpr (CODES)
+        attend_codes<HD>(sums, s, a, layer, m, ids, layer.scale * attend_scale<CODES>(a, layer, 0, m.kv));
+    else
+        attend_numbers<T, HD>(sums, s, a, layer, m, ids);
+    sums.template store<CODES>(s, m.n_rows);
+    chain_sync();
+    float value_scale = attend_scale<CODES>(a, layer, 1, m.kv);
+    attend_finish<T, WIDE, HD, SINKS>(s, a, m, value_scale, epoch);
     if (m.n_parts > 1)
-        attend_join<T, WIDE, HD, SINKS>(s, a, m, epoch);
+        attend_join<T, WIDE, HD, SINKS>(s, a, m, value_scale, epoch);
     chain_sync(); /* the scratch is the next input's place */
 }
 
@@ -264,11 +352,17 @@ __device__ static inline int attend_free(const chain_args &a, const chain_shared
     return busy ? -1 : block - min((block + parts - 1) / parts, n_items);
 }
 
+/* Kinds of attention that a kernel knows, for each would cost the others instructions and registers: of 16-bit keys
+ * and values, and one token of each sequence; of codes, heads of 64 or 128 elements; of either, and any number of
+ * tokens of a sequence. */
+enum attend_kind { ATTEND_NUMBERS, ATTEND_CODES, ATTEND_ANY };
+
 /* All that this block has to do for a layer's attention. sinks: [n_heads] of T, or NULL; not SINKS: there are none. */
-template <typename T, bool WIDE, bool SINKS = false>
+template <typename T, bool WIDE, bool SINKS, attend_kind KIND>
 __device__ static inline void chain_attention(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
                                               uint32_t epoch, const void *sinks = nullptr)
 {
+    const bool MORE = KIND == ATTEND_ANY;
     const attend_shares &shares = *sh.at<attend_shares>(a.at.attend);
 #pragma unroll 1
     for (int i = (int)blockIdx.x; i < shares.n; i += (int)gridDim.x) {
@@ -279,12 +373,23 @@ __device__ static inline void chain_attention(const chain_args &a, const chain_s
             m.locate(a, sh, i, shares.max_parts);
         if (!m.open(a, layer, i, shares.max_parts))
             continue;
-        if (a.head_dim == 64)
-            attend_part<T, WIDE, 64, SINKS>(a, sh, layer, m, sinks, epoch);
-        else if (a.head_dim == 128)
-            attend_part<T, WIDE, 128, SINKS>(a, sh, layer, m, sinks, epoch);
-        else
-            attend_part<T, WIDE, 256, SINKS>(a, sh, layer, m, sinks, epoch);
+        if constexpr (KIND != ATTEND_NUMBERS) {
+            if (KIND == ATTEND_CODES || layer.kv_scales != nullptr) {
+                if (a.head_dim == 64)
+                    attend_part<T, WIDE, 64, true, SINKS, MORE>(a, sh, layer, m, sinks, epoch);
+                else
+                    attend_part<T, WIDE, 128, true, SINKS, MORE>(a, sh, layer, m, sinks, epoch);
+                continue;
+            }
+        }
+        if constexpr (KIND != ATTEND_CODES) {
+            if (a.head_dim == 64)
+                attend_part<T, WIDE, 64, false, SINKS, MORE>(a, sh, layer, m, sinks, epoch);
+            else if (a.head_dim == 128)
+                attend_part<T, WIDE, 128, false, SINKS, MORE>(a, sh, layer, m, sinks, epoch);
+            else
+                attend_part<T, WIDE, 256, false, SINKS, MORE>(a, sh, layer, m, sinks, epoch);
+        }
     }
 }
 

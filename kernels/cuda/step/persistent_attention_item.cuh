@@ -31,22 +31,23 @@ __host__ __device__ static inline int attend_parts(int n_items, int n_blocks)
 }
 
 /* Scratch in shared memory; HD: head_dim. */
-template <typename T, int HD>
+template <int HD>
 struct attend_scratch {
     static const int PITCH = HD + 32; /* so that rows that are read together lie in different banks */
     float vector[ATTEND_HEADS + 2][HD];
-    T query[ATTEND_HEADS][PITCH];
+    uint16_t query[ATTEND_HEADS][PITCH];    /* numbers of 16 bits */
     float2 sums[CHAIN_WARPS][ATTEND_HEADS]; /* best score, sum of weights */
     float out[CHAIN_WARPS][attend_heads(HD)][HD];
-    float sink[ATTEND_HEADS]; /* times log2 e; -INFINITY: none */
+    float sink[ATTEND_HEADS];   /* times log2 e; -INFINITY: none */
+    float factor[ATTEND_HEADS]; /* of the query, where keys are codes */
 };
 
-/* Bytes of the scratch, the same for both types of 16 bits. */
+/* Bytes of the scratch. */
 static inline int attend_scratch_bytes(int head_dim)
 {
-    return head_dim == 64    ? (int)sizeof(attend_scratch<__half, 64>)
-           : head_dim == 128 ? (int)sizeof(attend_scratch<__half, 128>)
-                             : (int)sizeof(attend_scratch<__half, 256>);
+    return head_dim == 64    ? (int)sizeof(attend_scratch<64>)
+           : head_dim == 128 ? (int)sizeof(attend_scratch<128>)
+                             : (int)sizeof(attend_scratch<256>);
 }
 
 /* The token, heads and part of item i, the same in all layers of a step. Many divisions: a block keeps its first. */

@@ -34,6 +34,20 @@ struct attend_values {
                     seen ? __ldcg((const uint4 *)(v + (2 * p + k) * HD + (8 * i + g) * 8)) : make_uint4(0, 0, 0, 0);
         }
     }
+    /* Elements 8 (8 i + g) .. of keys 2 p and 2 p + 1, times their weights w; LEFT: and what was left of these. */
+    template <bool LEFT>
+    __device__ void multiply(int i, const uint4 &first, const uint4 &second, uint32_t w, uint32_t left)
+    {
+        const uint32_t even[4] = {first.x, first.y, first.z, first.w},
+                       odd[4] = {second.x, second.y, second.z, second.w};
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            uint32_t a0 = __byte_perm(even[e], odd[e], 0x5410), a1 = __byte_perm(even[e], odd[e], 0x7632);
+            tensor_mma_narrow<T>(out[4 * i + e], a0, a1, w);
+            if (LEFT)
+                tensor_mma_narrow<T>(out[4 * i + e], a0, a1, left);
+        }
+    }
     /* weight: of head g and keys 2 p, 2 p + 1. */
     __device__ void add(const T *, const attend_item &, int, const float (&weight)[2])
     {
@@ -41,16 +55,8 @@ struct attend_values {
         float2 nearest = tensor_unpack<T>(w);
         uint32_t left = tensor_pack<T>(weight[0] - nearest.x, weight[1] - nearest.y);
 #pragma unroll
-        for (int i = 0; i < CHUNKS; i++) {
-            const uint32_t even[4] = {value[0][i].x, value[0][i].y, value[0][i].z, value[0][i].w},
-                           odd[4] = {value[1][i].x, value[1][i].y, value[1][i].z, value[1][i].w};
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                uint32_t a0 = __byte_perm(even[e], odd[e], 0x5410), a1 = __byte_perm(even[e], odd[e], 0x7632);
-                tensor_mma_narrow<T>(out[4 * i + e], a0, a1, w);
-                tensor_mma_narrow<T>(out[4 * i + e], a0, a1, left);
-            }
-        }
+        for (int i = 0; i < CHUNKS; i++)
+            multiply<true>(i, value[0][i], value[1][i], w, left);
     }
     /* keep: of head g. */
     __device__ void rescale(float keep, int)
@@ -63,7 +69,8 @@ struct attend_values {
             for (int k = 0; k < 4; k++)
                 out[i][k] *= kept[k % 2];
     }
-    /* to: [n_rows][HD] */
+    /* to: [n_rows][HD]. TOGETHER: a lane's eights are not 8 (8 i + g) .. but 8 (CHUNKS g + i) .. */
+    template <bool TOGETHER>
     __device__ void store(float *to, int n_rows) const
     {
         int g = threadIdx.x % 32 / 4, p = threadIdx.x % 4;
@@ -72,7 +79,8 @@ struct attend_values {
 #pragma unroll
             for (int i = 0; i < 2 * CHUNKS; i++)
                 if (2 * p + h < n_rows)
-                    *(float4 *)(to + (2 * p + h) * HD + (8 * (i / 2) + g) * 8 + i % 2 * 4) =
+                    *(float4 *)(to + (2 * p + h) * HD + (TOGETHER ? CHUNKS * g + i / 2 : 8 * (i / 2) + g) * 8 +
+                                i % 2 * 4) =
                         make_float4(out[2 * i][h], out[2 * i][2 + h], out[2 * i + 1][h], out[2 * i + 1][2 + h]);
     }
 };
@@ -134,6 +142,7 @@ struct attend_values<T, 256> {
                     out[h][e] *= kept;
             }
     }
+    template <bool>
     __device__ void store(float *to, int n_rows) const
     {
 #pragma unroll
@@ -202,11 +211,11 @@ struct attend_sums {
     }
 
     /* One octet, this warp's first one or another; k, v: its first key's. */
-    __device__ void add(const attend_scratch<T, HD> *s, const T *k, const T *v, const attend_item &m, int key0,
+    __device__ void add(const attend_scratch<HD> *s, const T *k, const T *v, const attend_item &m, int key0,
                         float scale, bool is_first)
     {
         int g = threadIdx.x % 32 / 4;
-        const T *query = s->query[g < m.n_rows ? g : 0];
+        const T *query = (const T *)s->query[g < m.n_rows ? g : 0];
         float first[4] = {}, second[4] = {};
         values.load(v, m, key0); /* on their way together with the keys */
 #pragma unroll 1
@@ -218,15 +227,16 @@ struct attend_sums {
         values.add(v, m, key0, weight);
     }
 
-    /* To the scratch, for the other warps. */
-    __device__ void store(attend_scratch<T, HD> *s, int n_rows)
+    /* To the scratch, for the other warps. TOGETHER: see attend_values */
+    template <bool TOGETHER>
+    __device__ void store(attend_scratch<HD> *s, int n_rows)
     {
         int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
         sum += __shfl_xor_sync(0xffffffffu, sum, 1);
         sum += __shfl_xor_sync(0xffffffffu, sum, 2);
         if (lane % 4 == 0)
             s->sums[warp][lane / 4] = make_float2(best, sum);
-        values.store(s->out[warp][0], n_rows);
+        values.template store<TOGETHER>(s->out[warp][0], n_rows);
     }
 };
 

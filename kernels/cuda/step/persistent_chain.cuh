@@ -13,7 +13,7 @@
 
 #include "kernels/cuda/words.cuh"
 
-#include "kernels/persistent.h"
+#include "kernels/decode_mixture.h"
 #include <cuda.h>
 
 #define CHAIN_WARPS    16
@@ -43,8 +43,9 @@ static_assert(CHAIN_THREADS * CHAIN_REGISTERS + STREAM_THREADS * STREAM_REGISTER
 #define WIDE_BLOCKS   160 /* of a wide step at most */
 
 /* The form of weights that are codes: a kernel knows one besides 16-bit numbers. A scale is of
- * a row or, where there are `group_maps`, of GROUP_COLUMNS of it; then there may be zeros, too, of INT8 and INT4. */
-enum chain_form { FORM_NONE, FORM_E4M3, FORM_INT8, FORM_INT4 };
+ * a row or, where there are `group_maps`, of GROUP_COLUMNS of it; then there may be zeros, too, of INT8 and INT4.
+ * FORM_E2M1 is of experts only: see persistent_experts_codes.cuh. */
+enum chain_form { FORM_NONE, FORM_E4M3, FORM_INT8, FORM_INT4, FORM_E2M1 };
 #define GROUP_COLUMNS 128
 
 enum chain_input { INPUT_NORMED, INPUT_SAME /* as the product before */, INPUT_ATTENDED, INPUT_ACTIVATED };
@@ -78,6 +79,7 @@ struct chain_layer {
     void *k_cache, *v_cache;
     float scale; /* of q.k, times log2 e */
     int window;
+    const float *kv_scales; /* see struct heads */
 };
 
 /* Byte offsets in shared memory. */
@@ -131,6 +133,7 @@ struct chain_args {
     const void *embed, *position;
     int first_id, embed_rows, position_rows, position_offset;
     int rank, n_ranks;
+    struct decode_taps taps;
     uint32_t *step; /* [grid] of each block's own, from 1 */
     /* words */
     unsigned long long *x[2];      /* [PERSISTENT_MAX_TOKENS][hidden / 2] after attention, after the MLP */

@@ -9,15 +9,33 @@
 #include "kernels/cuda/products/route_choose.cuh"
 #include "kernels/cuda/step/persistent_chain.cuh"
 
-#define EXPERT_STAGES  5   /* of a layer's weights: QKV, out, router, the experts' first and second products */
+#define EXPERT_STAGES  6   /* of a layer's weights: see expert_kind */
 #define EXPERT_MAX     256 /* experts: registers set the limit */
-#define EXPERT_COLUMNS 64  /* what the columns of the experts' products are multiples of */
+#define EXPERT_COLUMNS 64  /* hidden sizes are multiples of it, and columns of experts in 16 bits */
 
 /* A layer's part that only mixtures have, beside chain_layer. That one's bias[2] and bias[3] are those of all held
  * experts. */
 struct expert_layer {
     const void *router_bias; /* [n_experts]; NULL: none */
     const void *sinks;       /* [n_heads]; NULL: none */
+    const char *scales[2];   /* of codes, of the first and the second product: [rows of all held experts][groups] */
+    const void *gate;        /* [hidden], of the common MLP; NULL: none */
+    int common;              /* which of expert_args.common the layer has; -1: none */
+    bool routed;             /* there are experts */
+};
+
+/* The experts' weights where they are codes, see persistent_experts_codes.cuh. */
+struct expert_codes {
+    int pitch[2];  /* bytes of a row's scales, of the first and the second product */
+    int slot;      /* bytes of the scales that come with a slot of weights */
+    int at, input; /* offsets in shared memory of the slots' scales, of the first product's activations */
+};
+
+/* The MLPs that every token goes through: beside experts, and in layers without them. */
+enum { COMMON_BESIDE, COMMON_ALONE, COMMON_MLPS };
+struct expert_common {
+    struct chain_product in; /* rows: the MLP's columns; 0: no layer has it */
+    int out_steps;           /* of a tile of its second product */
 };
 
 /* product[2] and product[3] of the chain are one expert's: `ffn` results of hidden columns, hidden results of ffn
@@ -25,9 +43,15 @@ struct expert_layer {
 struct expert_args : chain_args {
     struct chain_product router;
     const struct expert_layer *more; /* device [n_layers] */
-    int more_at;                     /* offset of the same in shared memory */
-    const CUtensorMap *router_maps;  /* device [n_layers][BOX_SIZES] */
+    enum dtype router_bias_type;
+    int more_at;                    /* offset of the same in shared memory */
+    const CUtensorMap *router_maps; /* device [n_layers][BOX_SIZES] */
     struct routing how;
+    struct expert_codes codes;
+    struct expert_common common[COMMON_MLPS];
+    const CUtensorMap *common_maps;   /* device [n_layers][2][BOX_SIZES], of first and second products */
+    unsigned long long *common_words; /* activations: [NARROW_TOKENS][columns / 2] */
+    int gates;                        /* offset in shared memory: float [CHAIN_WARPS][n_tokens], parts of x . gate */
     int first_held, n_held;
     int pair_pitch;                  /* elements of a pair's activations in shared memory */
     int choice;                      /* offset of expert_choice in shared memory */
@@ -74,11 +98,20 @@ struct expert_tiles {
  * shared memory: written between barriers of the warps that compute, read by the thread that asks for weights, too.
  * Behind it lie its arrays. */
 struct alignas(16) expert_choice {
-    unsigned long long made;         /* barrier: a phase a layer, which ends when the choice is made */
-    struct chain_share router;       /* the block's share of the router */
-    struct expert_tiles first;       /* where its tiles of the experts' first product begin */
-    uint32_t taken[EXPERT_MAX / 32]; /* a bit a held expert: some token has it */
-    int n;                           /* held experts that some token has */
+    unsigned long long made;                /* barrier: a phase a layer, which ends when the choice is made */
+    struct chain_share router;              /* the block's share of the router */
+    struct chain_share common[COMMON_MLPS]; /* and of the common MLPs' first products */
+    struct expert_tiles first;              /* where its tiles of the experts' first product begin */
+    uint32_t taken[EXPERT_MAX / 32];        /* a bit a held expert: some token has it */
+    int n;                                  /* held experts that some token has */
+
+    /* Makes the choice of a layer without experts. One thread. */
+    __device__ void make_none(void)
+    {
+        n = 0;
+        first.at = first.end = 0;
+        barrier_arrive(shared_address(&made));
+    }
 };
 
 __device__ static inline int expert_pairs(const expert_args &a)
@@ -142,6 +175,12 @@ __device__ static inline float *choice_share(const expert_args &a, const expert_
     return (float *)(choice_expert(a, c) + expert_pairs(a));
 }
 
+/* Elements from the pairs' activations in shared memory to those of the common MLP. */
+__device__ static inline int expert_common_at(const expert_args &a, const expert_layer &more)
+{
+    return more.routed ? expert_pairs(a) * a.pair_pitch : 0;
+}
+
 static inline int expert_choice_bytes(const struct routing &how, int n_tokens)
 {
     int bytes = (int)sizeof(struct expert_choice) + n_tokens * how.n_chosen * (NARROW_TOKENS * 2 + 3 * 4) +
@@ -155,13 +194,24 @@ __host__ __device__ static inline int expert_pair_pitch(int ffn)
     return ffn + EXPERT_COLUMNS / 2;
 }
 
-/* The logits of all tokens, out of their words, and the keys. */
-__device__ static inline void expert_await_logits(const expert_args &a, const expert_choice *c, uint32_t epoch)
+/* A key of choice_keys. bias: corrects a sigmoid. */
+__device__ static inline uint32_t expert_key(const struct routing &how, float logit, float bias)
 {
+    return ordered(how.sigmoid && !how.by_logits ? sigmoid(logit) + bias : logit);
+}
+
+/* The logits of all tokens, out of their words, and the keys. */
+template <bool FULL>
+__device__ static inline void expert_await_logits(const expert_args &a, const expert_choice *c,
+                                                  const expert_layer &more, uint32_t epoch)
+{
+    const void *correction = FULL && a.how.sigmoid ? more.router_bias : nullptr;
     int pitch = expert_logits_pitch(a.how.n_experts), n = a.how.n_experts;
 #pragma unroll 1
     for (int i = threadIdx.x; i < a.n_tokens * pitch / 2; i += CHAIN_THREADS) {
         int e = a.n_tokens == 1 ? i * 2 : i * 2 % pitch;
+        const float bias[2] = {weight_at(e < n ? correction : nullptr, a.router_bias_type, e, 0.0f),
+                               weight_at(e + 1 < n ? correction : nullptr, a.router_bias_type, e + 1, 0.0f)};
         ulonglong2 v[1];
         word_await(
             v, [=](int) { return e < n; }, [&](int) { return a.logit_words + i * 2; }, epoch);
@@ -169,9 +219,34 @@ __device__ static inline void expert_await_logits(const expert_args &a, const ex
 #pragma unroll
         for (int k = 0; k < 2; k++) {
             choice_logits(a, c)[i * 2 + k] = logit[k];
-            choice_keys(a, c)[i * 2 + k] = e + k < n ? ordered(logit[k]) : 0;
+            choice_keys(a, c)[i * 2 + k] = e + k >= n ? 0
+                                           : FULL     ? expert_key(a.how, logit[k], bias[k])
+                                                      : ordered(logit[k]);
         }
     }
+}
+
+/* Experts of others than the n_kept best groups come last (route_keys has the same). A warp has a token, its lanes find
+ * out what the groups are worth. */
+__device__ static inline void expert_keep_groups(const expert_args &a, const expert_choice *c, int t)
+{
+    uint32_t *keys = choice_keys(a, c) + t * expert_logits_pitch(a.how.n_experts), first = 0, second = 0;
+    int lane = threadIdx.x % 32, n = a.how.n_groups, size = a.how.n_experts / n, before = 0;
+    for (int i = 0; lane < n && i < size; i++) {
+        uint32_t key = keys[lane * size + i];
+        second = max(second, min(first, key));
+        first = max(first, key);
+    }
+    float worth = of_ordered(first);
+    if (!a.how.groups_by_best)
+        worth += second > 0 ? of_ordered(second) : -INFINITY;
+    uint32_t mine = ordered(worth);
+    for (int g = 0; g < n; g++)
+        before += __shfl_sync(0xffffffffu, mine, g) + (g < lane) > mine;
+    unsigned kept = __ballot_sync(0xffffffffu, lane < n && before < a.how.n_kept);
+    for (int e = lane; e < a.how.n_experts; e += 32)
+        if (!(kept >> e / size & 1))
+            keys[e] = ordered(-INFINITY);
 }
 
 /* Experts that are chosen before expert e: those of larger keys, of equal ones the lower. Four lanes share them out,
@@ -233,8 +308,10 @@ __device__ static inline void expert_list(const expert_args &a, expert_choice *c
 }
 
 /* The shares of a token's chosen experts, as choose_experts has it. A warp has a token. */
+template <bool FULL>
 __device__ static inline void expert_shares(const expert_args &a, const expert_choice *c, int t)
 {
+    const bool sigmoids = FULL && a.how.sigmoid;
     int lane = threadIdx.x % 32, k = a.how.n_chosen;
     const float *logits = choice_logits(a, c) + t * expert_logits_pitch(a.how.n_experts);
     float most = -INFINITY, all = 0;
@@ -244,25 +321,33 @@ __device__ static inline void expert_shares(const expert_args &a, const expert_c
     for (int d = 16; d > 0; d /= 2)
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, d));
     for (int e = lane; e < a.how.n_experts; e += 32)
-        all += expf(logits[e] - most);
+        all += sigmoids ? logits[e] : expf(logits[e] - most);
     all = warp_sum(all); /* not a number if some logit is none: then all shares are none, for it must show */
-    float part = lane < k ? expf(logits[choice_expert(a, c)[t * k + lane]] - most) : 0.0f, chosen = warp_sum(part);
+    float logit = lane < k ? logits[choice_expert(a, c)[t * k + lane]] : 0.0f;
+    float part = lane >= k ? 0.0f : sigmoids ? sigmoid(logit) : expf(logit - most), chosen = warp_sum(part);
+    float whole = a.how.normalised ? chosen + 1e-20f : sigmoids ? 1.0f : all;
     if (lane < k)
-        choice_share(a, c)[t * k + lane] =
-            isnan(all) ? all : a.how.scale * (part / (a.how.normalised ? chosen + 1e-20f : all));
+        choice_share(a, c)[t * k + lane] = isnan(all) ? all : a.how.scale * (part / whole);
 }
 
 /* By all warps that compute. Only then may the layer's weights of experts be asked for. Shares are seen by all after
  * the next barrier. */
-__device__ static inline void expert_choose(const expert_args &a, const chain_shared &sh, uint32_t epoch)
+template <bool FULL>
+__device__ static inline void expert_choose(const expert_args &a, const chain_shared &sh, const expert_layer &more,
+                                            uint32_t epoch)
 {
     expert_choice *c = expert_choice_of(a, sh);
     for (int i = threadIdx.x; i < EXPERT_MAX / 32; i += CHAIN_THREADS)
         c->taken[i] = 0;
     for (int i = threadIdx.x; i < expert_pairs(a) * NARROW_TOKENS; i += CHAIN_THREADS)
         choice_pair(a, c)[i] = -1;
-    expert_await_logits(a, c, epoch);
+    expert_await_logits<FULL>(a, c, more, epoch);
     chain_sync();
+    if (FULL && a.how.n_groups > 1) {
+        if ((int)threadIdx.x / 32 < a.n_tokens)
+            expert_keep_groups(a, c, threadIdx.x / 32);
+        chain_sync();
+    }
     expert_pick(a, c);
     chain_sync();
     expert_list(a, c);
@@ -270,7 +355,7 @@ __device__ static inline void expert_choose(const expert_args &a, const chain_sh
     if (threadIdx.x == 0)
         barrier_arrive(shared_address(&c->made));
     if ((int)threadIdx.x / 32 < a.n_tokens)
-        expert_shares(a, c, threadIdx.x / 32);
+        expert_shares<FULL>(a, c, threadIdx.x / 32);
 }
 
 #endif

@@ -1,41 +1,40 @@
-/* kernels/cuda/step/persistent_codes.cuh - the narrow kernels for weights that are codes of one form: what
- * persistent_e4m3.cu, persistent_int8.cu and persistent_int4.cu have in common, each for itself, since they take long
- * to compile. */
+/* kernels/cuda/step/persistent_codes.cuh - the narrow kernels for weights of one form, FULL ones or not: what
+ * persistent_full.cu, persistent_e4m3.cu and others have in common, each for itself, since they take long to
+ * compile. */
 #ifndef STEP_PERSISTENT_CODES_CUH
 #define STEP_PERSISTENT_CODES_CUH
 
 #include "kernels/cuda/step/persistent_code_tile.cuh"
 #include "kernels/cuda/step/persistent_host.cuh"
 
-typedef void (*chain_kernel)(struct chain_args);
-
 /* slots: of the ring; 5, 3 or 2 */
-template <typename T, chain_form FORM>
+template <typename T, chain_form FORM, bool FULL>
 static chain_kernel find_kernel(int slots)
 {
-    return slots == 5   ? persistent_kernel<T, 5, FORM>
-           : slots == 3 ? persistent_kernel<T, 3, FORM>
-                        : persistent_kernel<T, 2, FORM>;
+    return slots == 5   ? persistent_kernel<T, 5, FORM, FULL>
+           : slots == 3 ? persistent_kernel<T, 3, FORM, FULL>
+                        : persistent_kernel<T, 2, FORM, FULL>;
 }
 
-template <chain_form FORM>
+template <chain_form FORM, bool FULL>
 static chain_kernel find_kernel(const struct queue *q, int slots)
 {
-    return q->act == DTYPE_BF16 ? find_kernel<__nv_bfloat16, FORM>(slots) : find_kernel<__half, FORM>(slots);
+    return q->act == DTYPE_BF16 ? find_kernel<__nv_bfloat16, FORM, FULL>(slots)
+                                : find_kernel<__half, FORM, FULL>(slots);
 }
 
-template <chain_form FORM>
+template <chain_form FORM, bool FULL>
 static void codes_open(struct queue *q, int max_shared)
 {
     for (int slots : {5, 3, 2})
-        CUDA_TRY(q, cudaFuncSetAttribute((const void *)find_kernel<FORM>(q, slots),
+        CUDA_TRY(q, cudaFuncSetAttribute((const void *)find_kernel<FORM, FULL>(q, slots),
                                          cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared));
 }
 
-template <chain_form FORM>
+template <chain_form FORM, bool FULL>
 static void codes_run(struct queue *q, int slots, const struct chain_args *a)
 {
-    launch_chain(q, find_kernel<FORM>(q, slots), *a);
+    launch_chain(q, find_kernel<FORM, FULL>(q, slots), *a);
 }
 
 #endif

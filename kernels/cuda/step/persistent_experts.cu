@@ -3,6 +3,7 @@
  * opens, which takes one expert for the MLP: the matrices of all experts are ones of more rows. */
 #include "kernels/cuda/persistent_any.h"
 #include "kernels/cuda/step/persistent_attention_item.cuh"
+#include "kernels/cuda/step/persistent_experts_codes.cuh"
 #include "kernels/cuda/step/persistent_experts_kernels.h"
 #include "kernels/cuda/step/persistent_host.cuh"
 #include "kernels/cuda/step/persistent_maps.cuh"
@@ -14,27 +15,109 @@
 struct expert_step {
     struct persistent *p;
     struct expert_args args; /* but for the chain_args that change */
+    enum chain_form form;    /* of the experts' weights */
+    const struct expert_kernels *kernels;
     int bias_rows, max_tokens;
-    bool has_biases; /* of the experts' second products */
+    bool has_biases, has_gates; /* of the experts' second products; of common MLPs */
 };
+
+/* FORM_NONE: 16-bit weights, or codes that no kernel takes. */
+static enum chain_form expert_form(const struct weight *w)
+{
+    const struct code_form *f = &w->form;
+    if (f->codes == CODES_E2M1 && f->scale == SCALE_E8M0 && f->group == SMALL_GROUP && f->first == 0)
+        return FORM_E2M1;
+    return form_of_weight(w) == FORM_E4M3 ? FORM_E4M3 : FORM_NONE;
+}
+
+/* The columns of the experts' products are multiples of so many. */
+static int expert_columns(enum chain_form form)
+{
+    return form == FORM_E2M1 ? SMALL_GROUP : form == FORM_E4M3 ? GROUP_COLUMNS : EXPERT_COLUMNS;
+}
+
+static const char *refuse_experts(const struct decode_model *m, const struct decode_layer *l)
+{
+    const struct decode_layer *first = &m->layer[0];
+    const enum chain_form form = expert_form(first->mlp_in);
+    const struct weight *const dense[] = {l->qkv, l->out, m->head};
+    for (const struct weight *w : dense)
+        if (weight_is_quantised(w) && form_of_weight(w) != form)
+            return "experts and other weights that are quantised in different ways";
+    const struct weight *const experts[][2] = {{l->mlp_in, first->mlp_in}, {l->mlp_out, first->mlp_out}};
+    for (const auto &w : experts) {
+        if (weight_is_quantised(w[0]) && expert_form(w[0]) == FORM_NONE)
+            return "quantised experts other than FP8 with scales of rows or of whole groups of 128 inputs, and MXFP4";
+        if (expert_form(w[0]) != form || !code_form_equal(&w[0]->form, &w[1]->form))
+            return "experts that are not quantised alike";
+        if (w[0]->cols % expert_columns(form) != 0)
+            return "experts whose sizes are not multiples of 64, in FP8 of 128, in MXFP4 of 32";
+    }
+    return nullptr;
+}
 
 static const struct weight *router_bias_of(const struct decode_mixture *m, int layer)
 {
     return m->router_bias != nullptr ? m->router_bias[layer] : nullptr;
 }
 
-static const char *refuse_layer(struct queue *q, const struct decode_layer *l, const struct weight *router,
-                                const struct weight *router_bias)
+static enum dtype router_bias_type(const struct decode_mixture *m)
 {
-    const struct weight *const products[] = {l->qkv, l->out, l->mlp_in, l->mlp_out, router};
+    for (int l = 0; l < m->model.n_layers; l++)
+        if (router_bias_of(m, l) != nullptr)
+            return router_bias_of(m, l)->type;
+    return DTYPE_F32;
+}
+
+/* Is there something that only the full kernels know (persistent_experts_kernel)? */
+static bool needs_full(const struct decode_mixture *m)
+{
+    bool full = m->routing->sigmoid || m->routing->n_groups > 1;
+    for (int l = 0; l < m->model.n_layers; l++)
+        full = full || m->router[l] == nullptr || m->common[l].out != nullptr;
+    return full;
+}
+
+/* Refuses a layer's router and common MLP. */
+static const char *refuse_more(struct queue *q, const struct decode_mixture *m, int layer)
+{
+    const struct decode_common *common = &m->common[layer];
+    const struct weight *const all[] = {m->router[layer], common->in, common->out, common->gate};
+    for (const struct weight *w : all)
+        if (w != nullptr && weight_is_quantised(w))
+            return "quantised routers or shared experts";
+    for (const struct weight *w : all)
+        if (w != nullptr && (w->type != q->act || (uintptr_t)w->data % 16 != 0))
+            return "weights of more than one type";
+    const struct weight *bias = router_bias_of(m, layer);
+    if (bias != nullptr && bias->type != (m->routing->sigmoid ? router_bias_type(m) : q->act))
+        return "biases of routers of another type than the other weights";
+    if (common->out != nullptr && common->out->cols % EXPERT_COLUMNS != 0)
+        return "shared experts or MLPs beside mixtures whose sizes are not multiples of 64";
+    return common->out != nullptr && m->model.activation == ACTIVATION_SWIGLU ? "shared experts whose gates take turns"
+                                                                              : nullptr;
+}
+
+static const char *refuse_layer(struct queue *q, const struct decode_mixture *m, int layer)
+{
+    const struct decode_layer *l = &m->model.layer[layer];
+    const struct weight *const products[] = {l->qkv, l->out, l->mlp_in, l->mlp_out, m->model.head};
     for (const struct weight *w : products)
-        if (weight_is_quantised(w))
-            return "quantised weights in mixtures of experts";
+        if (weight_is_quantised(w) && needs_full(m))
+            return "quantised weights with routers of sigmoids or groups, shared experts or layers without experts";
     if (l->heads.sinks != nullptr && l->heads.sinks_type != q->act)
         return "attention sinks of another type than the other weights";
-    if (router_bias != nullptr && router_bias->type != q->act)
-        return "biases of routers of another type than the other weights";
-    return router->type != q->act || (uintptr_t)router->data % 16 != 0 ? "weights of more than one type" : nullptr;
+    if (l->heads.kv_scales != nullptr)
+        return "keys and values in FP8 beside mixtures of experts";
+    return refuse_more(q, m, layer);
+}
+
+/* A step's memory for biases is that of the first layer's. */
+static bool biases_alike(const struct decode_layer *a, const struct decode_layer *b)
+{
+    return (a->qkv_bias != nullptr) == (b->qkv_bias != nullptr) &&
+           (a->out_bias != nullptr) == (b->out_bias != nullptr) &&
+           (a->mlp_out_bias != nullptr) == (b->mlp_out_bias != nullptr);
 }
 
 static const char *refuse_mixture(struct queue *q, const struct decode_mixture *m)
@@ -48,12 +131,16 @@ static const char *refuse_mixture(struct queue *q, const struct decode_mixture *
         return "more than 256 experts, or 32 for a token";
     if (m->model.norm == NORM_LAYER)
         return "mixtures of experts with LayerNorm";
-    if (m->model.hidden % EXPERT_COLUMNS != 0 || m->expert_ffn % EXPERT_COLUMNS != 0)
-        return "experts whose sizes are not multiples of 64";
+    if (m->model.hidden % EXPERT_COLUMNS != 0)
+        return "a hidden size that is not a multiple of 64";
     if (m->model.hidden / 2 < cuda_state(q)->n_multiprocessors)
         return "experts in layers of fewer rows than two for each of the GPU's multiprocessors";
     for (int l = 0; l < m->model.n_layers; l++) {
-        const char *why = refuse_layer(q, &m->model.layer[l], m->router[l], router_bias_of(m, l));
+        const char *why = refuse_layer(q, m, l);
+        if (why == nullptr && m->router[l] != nullptr)
+            why = refuse_experts(&m->model, &m->model.layer[l]);
+        if (why == nullptr && !biases_alike(&m->model.layer[0], &m->model.layer[l]))
+            why = "mixtures of experts with biases in some layers only";
         if (why != nullptr)
             return why;
     }
@@ -92,6 +179,11 @@ static int rows_of_bias(const struct chain_product &p, bool has, int n_blocks)
     return has ? (p.rows / 2 + n_blocks) / n_blocks * 2 + 2 : 0;
 }
 
+static const char *scales_of(const struct weight *w)
+{
+    return (const char *)w->data + code_scales_at(&w->form, w->rows, w->cols);
+}
+
 static void open_more(struct queue *q, struct expert_args *a, const struct decode_mixture *m)
 {
     size_t n = (size_t)m->model.n_layers, bytes = n * sizeof *a->more;
@@ -101,6 +193,11 @@ static void open_more(struct queue *q, struct expert_args *a, const struct decod
         const struct weight *bias = router_bias_of(m, (int)l);
         host[l].router_bias = bias != nullptr ? bias->data : nullptr;
         host[l].sinks = m->model.layer[l].heads.sinks;
+        host[l].scales[0] = scales_of(m->model.layer[l].mlp_in);
+        host[l].scales[1] = scales_of(m->model.layer[l].mlp_out);
+        host[l].gate = m->common[l].gate != nullptr ? m->common[l].gate->data : nullptr;
+        host[l].routed = m->router[l] != nullptr;
+        host[l].common = m->common[l].out == nullptr ? -1 : host[l].routed ? COMMON_BESIDE : COMMON_ALONE;
     }
     if (host != nullptr && there != nullptr) {
         cuda_upload(q, there, bytes, host, bytes, bytes, 1);
@@ -108,6 +205,64 @@ static void open_more(struct queue *q, struct expert_args *a, const struct decod
     }
     a->more = there;
     free(host);
+}
+
+static void fill_codes(struct expert_codes *c, const struct decode_layer *l)
+{
+    const struct weight *const experts[] = {l->mlp_in, l->mlp_out};
+    for (int k = 0; k < 2; k++) {
+        const struct code_form *f = &experts[k]->form;
+        c->pitch[k] = code_groups(f, experts[k]->cols) * (int)scale_bytes(f->scale);
+        c->slot = max(c->slot, slot_scale_bytes(c->pitch[k]));
+    }
+}
+
+/* The common MLPs. Before: products of the chain, pair_pitch. */
+static void open_common(struct queue *q, struct expert_step *x, const struct decode_mixture *m)
+{
+    struct expert_args *a = &x->args;
+    int most = 0;
+    for (struct expert_common &common : a->common) {
+        common.in = x->p->args.product[2];
+        common.in.rows = 0;
+    }
+    for (int l = 0; l < m->model.n_layers; l++) {
+        const struct decode_common *common = &m->common[l];
+        if (common->out == nullptr)
+            continue;
+        struct expert_common *to = &a->common[m->router[l] != nullptr ? COMMON_BESIDE : COMMON_ALONE];
+        to->in.rows = common->out->cols;
+        to->out_steps = (common->out->cols + CHAIN_WARPS * STEP_COLUMNS - 1) / (CHAIN_WARPS * STEP_COLUMNS);
+        most = max(most, common->out->cols);
+        x->has_gates = x->has_gates || common->gate != nullptr;
+    }
+    if (most == 0)
+        return;
+    a->common_words = (unsigned long long *)cuda_alloc(q, NARROW_TOKENS * (size_t)most / 2 * sizeof *a->common_words);
+    a->common_maps = upload_maps(q, (size_t)m->model.n_layers * 2 * BOX_SIZES, [&](CUtensorMap *to, auto encode) {
+        for (int i = 0; i < m->model.n_layers * 2 * BOX_SIZES; i++, to++) {
+            const struct decode_common *common = &m->common[i / (2 * BOX_SIZES)];
+            if (common->out != nullptr)
+                make_map(q, to, encode, boxed_weight(i / BOX_SIZES % 2 == 0 ? common->in : common->out),
+                         2 * (i % BOX_SIZES + 1), CHAIN_WARPS);
+        }
+    });
+}
+
+/* Elements of the activations of a step's second products, in layers of one kind. */
+static int second_inputs(const struct expert_args *a, int n_tokens, int common, bool routed)
+{
+    int columns = a->common[common].in.rows, pairs = routed ? a->how.n_chosen * a->pair_pitch : 0;
+    return n_tokens * (pairs + (columns > 0 ? expert_pair_pitch(columns) : 0));
+}
+
+/* A pair's activations have places for all columns of a step's last warp. */
+static int pair_columns(enum chain_form form, int ffn)
+{
+    int unit = form == FORM_E2M1   ? EXPERT_WARP_COLUMNS<FORM_E2M1>
+               : form == FORM_E4M3 ? EXPERT_WARP_COLUMNS<FORM_E4M3>
+                                   : EXPERT_COLUMNS;
+    return (ffn + unit - 1) / unit * unit;
 }
 
 static void fill_args(struct queue *q, struct expert_step *x, const struct decode_mixture *m)
@@ -119,46 +274,67 @@ static void fill_args(struct queue *q, struct expert_step *x, const struct decod
     size_t pairs = NARROW_TOKENS * (size_t)m->routing->n_chosen;
     a->router = product[0];
     a->router.rows = m->routing->n_experts;
+    a->router.spans = 1;
     a->how = *m->routing;
+    a->router_bias_type = router_bias_type(m);
     open_more(q, a, m);
     a->first_held = m->first_held;
     a->n_held = m->n_held;
-    a->pair_pitch = expert_pair_pitch(m->expert_ffn);
+    a->pair_pitch = expert_pair_pitch(pair_columns(x->form, m->expert_ffn));
+    if (x->form != FORM_NONE)
+        fill_codes(&a->codes, l);
+    open_common(q, x, m);
     a->pairs = (unsigned long long *)cuda_alloc(q, pairs * (size_t)m->expert_ffn / 2 * sizeof *a->pairs);
     a->logit_words = (unsigned long long *)cuda_alloc(
         q, (size_t)(NARROW_TOKENS * expert_logits_pitch(m->routing->n_experts)) * sizeof *a->logit_words);
     a->router_maps = upload_maps(q, (size_t)m->model.n_layers * BOX_SIZES, [&](CUtensorMap *to, auto encode) {
         for (int i = 0; i < m->model.n_layers * BOX_SIZES; i++)
-            make_map(q, to++, encode, boxed_weight(m->router[i / BOX_SIZES]), 2 * (i % BOX_SIZES + 1), CHAIN_WARPS);
+            if (m->router[i / BOX_SIZES] != nullptr)
+                make_map(q, to + i, encode, boxed_weight(m->router[i / BOX_SIZES]), 2 * (i % BOX_SIZES + 1),
+                         CHAIN_WARPS);
     });
     x->has_biases = l->mlp_out_bias != nullptr;
-    x->bias_rows = max(rows_of_bias(product[0], l->qkv_bias != nullptr, n_blocks),
-                       max(rows_of_bias(product[1], l->out_bias != nullptr, n_blocks),
-                           rows_of_bias(product[CHAIN_HEAD], m->model.head_bias != nullptr, n_blocks)));
+    bool scales = x->p->args.scales != nullptr;
+    x->bias_rows = max(rows_of_bias(product[0], scales || l->qkv_bias != nullptr, n_blocks),
+                       max(rows_of_bias(product[1], scales || l->out_bias != nullptr, n_blocks),
+                           rows_of_bias(product[CHAIN_HEAD], scales || m->model.head_bias != nullptr, n_blocks)));
 }
 
-/* Shared memory in a step of n tokens, with a ring of `slots` slots, and what expert_args has beside chain_args: the
- * offsets of expert_choice and of the table of expert_layers. */
-static struct chain_layout make_layout(const struct expert_step *x, int n_blocks, int slots, int n_tokens, int *choice,
-                                       int *more)
+static int input_bytes(const struct chain_product &p, int n_blocks, int n_tokens)
+{
+    return chain_make_share(p, 0, n_blocks).n_spans * CHAIN_WARPS * n_tokens * STEP_COLUMNS * 2;
+}
+
+/* Shared memory in a step of n tokens, with a ring of `slots` slots. args: gets the offsets that it has beside
+ * chain_args. */
+static struct chain_layout make_layout(const struct expert_step *x, int n_blocks, int slots, int n_tokens,
+                                       struct expert_args *args)
 {
     const struct chain_args *a = &x->p->args;
     struct chain_layout l = {};
-    int input = max(attend_scratch_bytes(a->head_dim), n_tokens * x->args.how.n_chosen * x->args.pair_pitch * 2);
+    int input = max(attend_scratch_bytes(a->head_dim), 2 * second_inputs(&x->args, n_tokens, COMMON_BESIDE, true));
+    int plain = input_bytes(x->args.router, n_blocks, n_tokens);
+    input = max(input, 2 * second_inputs(&x->args, n_tokens, COMMON_ALONE, false));
+    input = max(input, plain + (x->form != FORM_NONE ? input_bytes(a->product[2], n_blocks, n_tokens) : 0));
     for (const struct chain_product &p : a->product) /* but for that of the experts' results */
         if (p.input != INPUT_ACTIVATED)
-            input = max(input, chain_make_share(p, 0, n_blocks).n_spans * CHAIN_WARPS * n_tokens * 64 * 2);
+            input = max(input, input_bytes(p, n_blocks, n_tokens));
     for (int b = 0; b < n_blocks; b++) {
         struct chain_share s = chain_make_share(a->product[CHAIN_PRODUCTS - 1], b, n_blocks);
         l.x_rows = max(l.x_rows, s.end - s.begin);
     }
     l.bias_rows = x->bias_rows;
-    int *const offset[] = {&l.input,  &l.partial, &l.stats,  &l.bias,     &l.residual, &l.kept, &l.cos_sin, &l.layers,
-                           &l.tokens, &l.shares,  &l.attend, &l.barriers, &l.hold,     choice,  more,       &l.bytes};
-    const int size[] = {input,
+    int *const offset[] = {&l.groups, &args->codes.at, &l.input,       &l.partial,   &l.stats,
+                           &l.bias,   &l.scales,       &l.residual,    &l.kept,      &l.cos_sin,
+                           &l.layers, &l.tokens,       &l.shares,      &l.attend,    &l.barriers,
+                           &l.hold,   &args->choice,   &args->more_at, &args->gates, &l.bytes};
+    const int size[] = {slots * group_bytes(x->p->form, a->group_maps != nullptr, a->group_zeros),
+                        slots * x->args.codes.slot,
+                        input,
                         2 * CHAIN_WARPS * n_tokens * CHAIN_ROWS * 4,
                         n_tokens * CHAIN_WARPS * 16,
                         2 * l.bias_rows * 4,
+                        a->scales != nullptr ? 2 * l.bias_rows * 4 : 0,
                         n_tokens * l.x_rows * 4,
                         x->has_biases ? n_tokens * l.x_rows * 4 : 0,
                         n_tokens * a->rope_dims * 4,
@@ -169,55 +345,49 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
                         2 * slots * 8,
                         (int)sizeof(int),
                         expert_choice_bytes(x->args.how, n_tokens),
-                        a->n_layers * (int)sizeof(struct expert_layer)};
+                        a->n_layers * (int)sizeof(struct expert_layer),
+                        x->has_gates ? CHAIN_WARPS * n_tokens * 4 : 0};
     place_shared(offset, size, slots * RING_SLOT_BYTES);
+    args->codes.input = l.input + plain;
     return l;
 }
 
 /* The slots of the deepest ring that leaves room for n tokens; 0: there is none. */
 static int find_slots(const struct expert_step *x, int n_blocks, int n_tokens)
 {
-    int choice, more;
+    struct expert_args args;
     for (int slots : {5, 3, 2})
-        if (make_layout(x, n_blocks, slots, n_tokens, &choice, &more).bytes <= x->p->max_shared)
+        if (make_layout(x, n_blocks, slots, n_tokens, &args).bytes <= x->p->max_shared)
             return slots;
     return 0;
-}
-
-/* The wide kernel does not know experts. */
-static void drop_wide(struct queue *q, struct persistent *p)
-{
-    wide_close(q, p);
-    p->wide_maps = p->input_maps = nullptr;
-    p->wide_memory = nullptr;
-    p->has_wide = false;
 }
 
 static void open_mixture(struct queue *q, struct persistent *p, const struct decode_mixture *m)
 {
     struct expert_step *x = (struct expert_step *)err_calloc(&q->err, 1, sizeof *x, "step of experts");
     int n_blocks = cuda_state(q)->n_multiprocessors;
-    drop_wide(q, p);
     if (x == nullptr)
         return;
     x->p = p;
+    x->form = expert_form(m->model.layer[0].mlp_in);
     p->experts = x;
     fill_args(q, x, m);
     while (x->max_tokens < NARROW_TOKENS && find_slots(x, n_blocks, x->max_tokens + 1) > 0)
         x->max_tokens++;
-    expert_kernels_bf16.open(q, p->max_shared);
-    expert_kernels_bf16.patience(q, PATIENCE, PATIENCE_OWN);
+    x->kernels = find_expert_kernels(x->form, needs_full(m));
+    x->kernels->open(q, p->max_shared);
 }
 
-extern "C" void *cuda_any_open(struct queue *q, const struct decode_model *m)
+extern "C" void *cuda_any_open(struct queue *q, const struct decode_model *m, void *sums)
 {
     const struct decode_mixture *mixture = decode_mixture_of(m);
-    if (mixture == nullptr)
-        return cuda_persistent_open(q, m);
-    struct decode_model dense = dense_model(mixture);
-    void *p = cuda_persistent_open(q, &dense);
-    if (p != nullptr)
-        open_mixture(q, (struct persistent *)p, mixture);
+    const struct decode_model dense = mixture != nullptr ? dense_model(mixture) : *m;
+    struct persistent *p = (struct persistent *)cuda_persistent_open(q, &dense, sums);
+    if (p == nullptr)
+        return nullptr;
+    p->args.taps = p->wide.taps = *decode_taps_of(m);
+    if (mixture != nullptr)
+        open_mixture(q, p, mixture);
     return p;
 }
 
@@ -229,9 +399,27 @@ extern "C" void cuda_any_close(struct queue *q, void *p)
         cuda_free(q, x->args.logit_words);
         cuda_free(q, (void *)x->args.router_maps);
         cuda_free(q, (void *)x->args.more);
+        cuda_free(q, x->args.common_words);
+        cuda_free(q, (void *)x->args.common_maps);
         free(x);
     }
     cuda_persistent_close(q, p);
+}
+
+extern "C" void cuda_any_attach(struct queue *q, void *p, void *const *memory)
+{
+    const struct expert_step *x = ((const struct persistent *)p)->experts;
+    cuda_persistent_attach(q, p, memory);
+    if (x != nullptr)
+        x->kernels->patience(q, PATIENCE, PATIENCE_OWN);
+}
+
+extern "C" void cuda_any_patience(struct queue *q, uint32_t for_others, uint32_t for_own)
+{
+    cuda_persistent_patience(q, for_others, for_own);
+    for (const struct expert_kernels *k :
+         {&expert_kernels_bf16, &expert_kernels_bf16_full, &expert_kernels_e4m3, &expert_kernels_e2m1})
+        k->patience(q, for_others, for_own);
 }
 
 extern "C" int cuda_any_max_tokens(const void *p)
@@ -250,7 +438,7 @@ extern "C" void cuda_any_run(struct queue *q, void *p, void *logits, const struc
     struct expert_args a = x->args;
     int n_blocks = cuda_state(q)->n_multiprocessors, slots = find_slots(x, n_blocks, batch->n_tokens);
     static_cast<struct chain_args &>(a) = x->p->args;
-    a.at = make_layout(x, n_blocks, slots, batch->n_tokens, &a.choice, &a.more_at);
+    a.at = make_layout(x, n_blocks, slots, batch->n_tokens, &a);
     set_batch(&a, batch, cos_sin, logits);
-    expert_kernels_bf16.run(q, slots, &a);
+    x->kernels->run(q, slots, &a);
 }

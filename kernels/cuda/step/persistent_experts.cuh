@@ -8,6 +8,7 @@
 #ifndef STEP_PERSISTENT_EXPERTS_CUH
 #define STEP_PERSISTENT_EXPERTS_CUH
 
+#include "kernels/cuda/step/persistent_experts_codes.cuh"
 #include "kernels/cuda/step/persistent_experts_results.cuh"
 #include "kernels/cuda/step/persistent_experts_stream.cuh"
 
@@ -41,7 +42,22 @@ __device__ static inline void expert_router(weight_ring<SLOTS> &ring, const expe
     }
 }
 
-template <typename T, int SLOTS>
+/* One tile of the first product. */
+template <typename T, chain_form FORM, int SLOTS>
+__device__ static inline void expert_first_tile(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
+                                                const expert_tiles &at, float *partial)
+{
+    bool turns = expert_in_turns(a);
+    int n = turns ? 2 * at.n : at.n, ffn = a.product[2].rows;
+    if constexpr (FORM != FORM_NONE) {
+        int first = choice_which(a, expert_choice_of(a, sh))[at.i] * ffn * 2 + (turns ? 2 : 1) * at.row;
+        expert_code_first<T, FORM>(ring, a, sh, n, first, turns ? -1 : first + ffn, partial);
+    } else {
+        chain_tile<T>(ring, a, sh, sh.share[2].n_steps, n, !turns, partial);
+    }
+}
+
+template <typename T, int SLOTS, chain_form FORM>
 __device__ static inline void expert_first(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
                                            const chain_layer &layer, chain_count &count, uint32_t epoch)
 {
@@ -52,54 +68,77 @@ __device__ static inline void expert_first(weight_ring<SLOTS> &ring, const exper
     for (; !at.done(); at.next(a), count.tiles++) {
         float *partial = expert_partial(a, sh, count);
         uint32_t bias = expert_first_bias<T>(a, c, at, layer.bias[2]);
-        bool turns = expert_in_turns(a);
-        chain_tile<T>(ring, a, sh, sh.share[2].n_steps, turns ? 2 * at.n : at.n, !turns, partial);
+        expert_first_tile<T, FORM>(ring, a, sh, at, partial);
         chain_sync();
         expert_finish_first<T>(a, c, at, expert_turn(count), partial, bias, epoch);
     }
 }
 
+/* The common MLP's first product. */
+template <typename T, int SLOTS>
+__device__ static inline void expert_common_first(weight_ring<SLOTS> &ring, const expert_args &a,
+                                                  const chain_shared &sh, int which, chain_count &count, uint32_t epoch)
+{
+    const chain_share share = expert_choice_of(a, sh)->common[which];
+    int pair = threadIdx.x % FINISH_LANES, part = threadIdx.x % 32 / FINISH_LANES;
+    if (share.n_tiles == 0) /* as in expert_first */
+        chain_sync();
+    for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
+        float *partial = expert_partial(a, sh, count);
+        int n = chain_tile_rows(share, tile), t = expert_turn(count), row = share.begin + tile * share.tile_rows;
+        chain_tile<T>(ring, a, sh, share.n_steps, n, true, partial);
+        chain_sync();
+        if (t < a.n_tokens)
+            expert_activate<T>(a, expert_sums(a, partial, t, pair, part), min(n, share.end - row),
+                               a.common_words + ((size_t)t * a.common[which].in.rows + row) / 2, epoch);
+    }
+}
+
 #define PAIR_UNITS_AT_ONCE 8 /* that a lane waits for */
 
-/* A lane's unit of the pairs' activations: half a warp has the warp's columns of a step of a pair, a lane 4 of them. */
-struct pair_unit {
+/* Rows of activations: [n][cols] as words, [n][pitch] in shared memory. */
+struct activation_rows {
+    const unsigned long long *words;
+    int n, cols, n_steps, pitch;
+};
+
+/* A lane's unit of them: half a warp has the warp's columns of a step of a row, a lane 4 of them. */
+struct activation_unit {
     int from, to; /* words, elements; from < 0: nothing */
 
-    __device__ void find(const expert_args &a, const chain_shared &sh, int unit)
+    /* wanted(row) */
+    template <typename WANTED>
+    __device__ void find(const activation_rows &rows, int unit, WANTED wanted)
     {
-        int n_steps = sh.share[3].n_steps, cols = a.product[3].cols, p = n_steps == 1 ? unit : unit / n_steps;
-        int column = (unit - p * n_steps) * (CHAIN_WARPS * STEP_COLUMNS) + (int)threadIdx.x / 32 * STEP_COLUMNS +
+        int row = rows.n_steps == 1 ? unit : unit / rows.n_steps;
+        int column = (unit - row * rows.n_steps) * (CHAIN_WARPS * STEP_COLUMNS) + (int)threadIdx.x / 32 * STEP_COLUMNS +
                      (int)threadIdx.x % 16 * UNIT_COLUMNS;
-        from = -1;
-        if (p < expert_pairs(a) && column < cols) {
-            int held = choice_expert(a, expert_choice_of(a, sh))[p] - a.first_held;
-            from = held >= 0 && held < a.n_held ? (p * cols + column) / 2 : -1;
-        }
-        to = p * a.pair_pitch + column / 8 * 8 + column / 4 % 2 * 2;
+        from = row < rows.n && column < rows.cols && wanted(row) ? (row * rows.cols + column) / 2 : -1;
+        to = row * rows.pitch + column / 8 * 8 + column / 4 % 2 * 2;
     }
 };
 
-/* The activations of all pairs at this warp's columns, from words to shared memory, [pair][columns], in the order that
- * input_units::store gives 8 columns. */
-template <typename T>
-__device__ static inline void expert_inputs(const expert_args &a, const chain_shared &sh, uint32_t epoch)
+/* The rows' activations at this warp's columns, from words to shared memory, in the order that input_units::store gives
+ * 8 columns. */
+template <typename T, typename WANTED>
+__device__ static inline void expert_inputs(const activation_rows &rows, T *place, uint32_t epoch, WANTED wanted)
 {
-    int n = expert_pairs(a) * sh.share[3].n_steps;
+    int n = rows.n * rows.n_steps;
 #pragma unroll 1
     for (int begin = 0; begin < n; begin += 2 * PAIR_UNITS_AT_ONCE) {
-        pair_unit unit[PAIR_UNITS_AT_ONCE];
+        activation_unit unit[PAIR_UNITS_AT_ONCE];
 #pragma unroll
         for (int i = 0; i < PAIR_UNITS_AT_ONCE; i++)
-            unit[i].find(a, sh, begin + 2 * i + (int)threadIdx.x % 32 / 16);
+            unit[i].find(rows, begin + 2 * i + (int)threadIdx.x % 32 / 16, wanted);
         int lane0 = __shfl_sync(0xffffffffu, unit[0].from, 0);
         ulonglong2 v[PAIR_UNITS_AT_ONCE];
         word_await(
-            v, [&](int i) { return unit[i].from >= 0; }, [&](int i) { return a.pairs + unit[i].from; }, epoch,
-            lane0 >= 0 ? a.pairs + lane0 : nullptr);
+            v, [&](int i) { return unit[i].from >= 0; }, [&](int i) { return rows.words + unit[i].from; }, epoch,
+            lane0 >= 0 ? rows.words + lane0 : nullptr);
 #pragma unroll
         for (int i = 0; i < PAIR_UNITS_AT_ONCE; i++)
             if (unit[i].from >= 0) {
-                uint32_t *to = (uint32_t *)(sh.at<T>(a.at.input) + unit[i].to);
+                uint32_t *to = (uint32_t *)(place + unit[i].to);
                 to[0] = (uint32_t)v[i].x;
                 to[2] = (uint32_t)v[i].y;
             }
@@ -107,20 +146,42 @@ __device__ static inline void expert_inputs(const expert_args &a, const chain_sh
     __syncwarp();
 }
 
-/* A lane's sums of one expert and token over the warp's columns: see chain_tile. x: the pair's activations; NULL: the
- * token does not have the expert. */
+/* The inputs of the layer's second products. */
+template <typename T, bool FULL>
+__device__ static inline void expert_second_inputs(const expert_args &a, const chain_shared &sh,
+                                                   const expert_layer &more, uint32_t epoch)
+{
+    T *place = sh.at<T>(a.at.input);
+    if (!FULL || more.routed) {
+        const int32_t *expert = choice_expert(a, expert_choice_of(a, sh));
+        const activation_rows pairs = {a.pairs, expert_pairs(a), a.product[3].cols, sh.share[3].n_steps, a.pair_pitch};
+        expert_inputs(pairs, place, epoch, [&](int p) {
+            int held = expert[p] - a.first_held;
+            return held >= 0 && held < a.n_held;
+        });
+    }
+    if (FULL && more.common >= 0) {
+        const expert_common &p = a.common[more.common];
+        const activation_rows tokens = {a.common_words, a.n_tokens, p.in.rows, p.out_steps,
+                                        expert_pair_pitch(p.in.rows)};
+        expert_inputs(tokens, place + expert_common_at(a, more), epoch, [](int) { return true; });
+    }
+}
+
+/* A lane's sums of one of the second products and a token over the warp's columns, of cols: see chain_tile. x: the
+ * activations; NULL: the token does not have the expert. */
 template <typename T, int SLOTS>
-__device__ static inline void expert_multiply(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
-                                              const int (&at)[2], const T *x, float (&sum)[2][2])
+__device__ static inline void expert_multiply(weight_ring<SLOTS> &ring, const chain_shared &sh, const int (&at)[2],
+                                              const T *x, int n_steps, int cols, float (&sum)[2][2])
 {
     float first[2][4] = {}, second[2][4] = {};
-    int column = threadIdx.x / 32 * STEP_COLUMNS, n_steps = sh.share[3].n_steps;
+    int column = threadIdx.x / 32 * STEP_COLUMNS;
     for (int step = 0; step < n_steps; step++, column += CHAIN_WARPS * STEP_COLUMNS) {
         const char *weights = sh.base + ring.slot * RING_SLOT_BYTES;
         uint4 in[2] = {}, w[2][2];
 #pragma unroll
         for (int i = 0; i < 2; i++)
-            if (x != nullptr && column < a.product[3].cols)
+            if (x != nullptr && column < cols)
                 in[i] = *(const uint4 *)(x + column + i * 32);
         barrier_wait(ring.filled(), ring.round);
 #pragma unroll
@@ -147,11 +208,29 @@ __device__ static inline void expert_multiply(weight_ring<SLOTS> &ring, const ex
             sum[r][i] = first[r][i] + second[r][i + 2];
 }
 
+/* Adds what the common MLP says. */
+template <typename T, int SLOTS>
+__device__ static inline void expert_add_common(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
+                                                const int (&at)[2], const expert_layer &more, float (&all)[2][2])
+{
+    const expert_common &p = a.common[more.common];
+    int lane = threadIdx.x % 32, t = lane / 4;
+    bool mine = t < a.n_tokens;
+    const T *x = sh.at<T>(a.at.input) + expert_common_at(a, more) + t * expert_pair_pitch(p.in.rows) + lane % 4 * 8;
+    float one[2][2], weight = mine ? expert_common_weight(a, sh, more.gate, t) : 0.0f;
+    expert_multiply<T>(ring, sh, at, mine ? x : nullptr, p.out_steps, p.in.rows, one);
+#pragma unroll
+    for (int r = 0; r < 2; r++)
+#pragma unroll
+        for (int k = 0; k < 2; k++)
+            all[r][k] = fmaf(weight, one[r][k], all[r][k]);
+}
+
 /* One tile of the sum over the experts, n rows. biases: what they say, [n_tokens][x_rows] from the tile's first row on;
  * NULL: there are none. */
-template <typename T, int SLOTS>
+template <typename T, bool FULL, int SLOTS>
 __device__ static inline void expert_tile(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh, int n,
-                                          const float *biases, float *partial)
+                                          const expert_layer &more, const float *biases, float *partial)
 {
     const expert_choice *c = expert_choice_of(a, sh);
     int lane = threadIdx.x % 32, t = lane / 4, row = weight_row(t);
@@ -168,8 +247,8 @@ __device__ static inline void expert_tile(weight_ring<SLOTS> &ring, const expert
     for (int i = 0; i < c->n; i++) {
         int p = choice_pair(a, c)[i * NARROW_TOKENS + t];
         float share = p >= 0 ? choice_share(a, c)[p] : 0.0f;
-        expert_multiply<T>(ring, a, sh, at, p >= 0 ? sh.at<T>(a.at.input) + p * a.pair_pitch + lane % 4 * 8 : nullptr,
-                           one);
+        expert_multiply<T>(ring, sh, at, p >= 0 ? sh.at<T>(a.at.input) + p * a.pair_pitch + lane % 4 * 8 : nullptr,
+                           sh.share[3].n_steps, a.product[3].cols, one);
 #pragma unroll
         for (int r = 0; r < 2; r++)
 #pragma unroll
@@ -177,6 +256,8 @@ __device__ static inline void expert_tile(weight_ring<SLOTS> &ring, const expert
                 if (p >= 0)
                     all[r][k] = fmaf(share, one[r][k], all[r][k]);
     }
+    if (FULL && more.common >= 0)
+        expert_add_common<T>(ring, a, sh, at, more, all);
     float *to = partial + ((int)threadIdx.x / 32 * a.n_tokens + t) * CHAIN_ROWS;
 #pragma unroll
     for (int r = 0; r < 2; r++)
@@ -186,18 +267,36 @@ __device__ static inline void expert_tile(weight_ring<SLOTS> &ring, const expert
                 to[r * CHAIN_OCTET + weight_row(lane % 4 * 2 + k)] = all[r][k];
 }
 
-template <typename T, int SLOTS>
+/* One tile of the second products. */
+template <typename T, chain_form FORM, bool FULL, int SLOTS>
+__device__ static inline void expert_second_tile(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
+                                                 int tile, const expert_layer &more, const float *biases,
+                                                 float *partial)
+{
+    const chain_share &share = sh.share[3];
+    int n = chain_tile_rows(share, tile);
+    if constexpr (FORM != FORM_NONE)
+        expert_code_second<T, FORM>(ring, a, sh, n, share.begin + tile * share.tile_rows, biases, partial);
+    else
+        expert_tile<T, FULL>(ring, a, sh, n, more, biases, partial);
+}
+
+template <typename T, int SLOTS, chain_form FORM, bool FULL>
 __device__ static inline void expert_second(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
-                                            const chain_layer &layer, chain_count &count, uint32_t epoch)
+                                            const chain_layer &layer, const expert_layer &more, chain_count &count,
+                                            uint32_t epoch)
 {
     const chain_share &share = sh.share[3];
     const float *biases = layer.bias[3] != nullptr ? sh.at<float>(a.at.kept) : nullptr;
     expert_keep_biases<T>(a, sh, layer.bias[3]);
-    expert_inputs<T>(a, sh, epoch);
+    if constexpr (FORM != FORM_NONE)
+        expert_code_inputs<T, FORM>(a, sh, epoch);
+    else
+        expert_second_inputs<T, FULL>(a, sh, more, epoch);
     for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
         float *partial = expert_partial(a, sh, count);
-        expert_tile<T>(ring, a, sh, chain_tile_rows(share, tile),
-                       biases != nullptr ? biases + tile * share.tile_rows : nullptr, partial);
+        expert_second_tile<T, FORM, FULL>(ring, a, sh, tile, more,
+                                          biases != nullptr ? biases + tile * share.tile_rows : nullptr, partial);
         chain_sync();
         chain_finish_tile<T>(a, sh, a.product[3], share, tile, count.tiles % CHAIN_WARPS, partial, nullptr, nullptr,
                              epoch);
@@ -207,16 +306,28 @@ __device__ static inline void expert_second(weight_ring<SLOTS> &ring, const expe
 }
 
 /* The MLP of one layer. */
-template <typename T, int SLOTS>
+template <typename T, int SLOTS, chain_form FORM, bool FULL>
 __device__ __forceinline__ static void expert_step(weight_ring<SLOTS> &ring, const expert_args &a,
                                                    const chain_shared &sh, const chain_layer &layer,
                                                    const expert_layer &more, chain_count &count, uint32_t epoch)
 {
-    chain_input<T, FORM_NONE, NORM_RMS_ONCE>(a, sh, a.product[2], sh.share[2], layer, epoch);
-    expert_router<T>(ring, a, sh, more, count, epoch);
-    expert_choose(a, sh, epoch);
-    expert_first<T>(ring, a, sh, layer, count, epoch);
-    expert_second<T>(ring, a, sh, layer, count, epoch);
+    chain_input<T, FORM_NONE, NORM_RMS_ONCE>(a, sh, a.product[2], expert_choice_of(a, sh)->router, layer, epoch);
+    bool routed = !FULL || more.routed;
+    if (routed)
+        expert_router<T>(ring, a, sh, more, count, epoch);
+    else if (threadIdx.x == 0)
+        expert_choice_of(a, sh)->make_none();
+    if constexpr (FORM != FORM_NONE)
+        expert_recode<T, FORM>(a, sh);
+    if (FULL && more.gate != nullptr)
+        expert_weigh_common<T>(a, sh, more.gate);
+    if (FULL && more.common >= 0) /* while the logits are on their way */
+        expert_common_first<T>(ring, a, sh, more.common, count, epoch);
+    if (routed) {
+        expert_choose<FULL>(a, sh, more, epoch);
+        expert_first<T, SLOTS, FORM>(ring, a, sh, layer, count, epoch);
+    }
+    expert_second<T, SLOTS, FORM, FULL>(ring, a, sh, layer, more, count, epoch);
 }
 
 /* By all threads of the block, before they meet. */
@@ -231,11 +342,15 @@ __device__ static inline void expert_open(const expert_args &a, const chain_shar
         barriers_opened();
         c->n = -1;
         c->router = chain_make_share(a.router, (int)blockIdx.x, (int)gridDim.x);
+        for (int i = 0; i < COMMON_MLPS; i++)
+            c->common[i] = chain_make_share(a.common[i].in, (int)blockIdx.x, (int)gridDim.x);
     }
 }
 
-/* grid: one block a multiprocessor, all resident. SLOTS: of the ring. */
-template <typename T, int SLOTS>
+/* grid: one block a multiprocessor, all resident. SLOTS: of the ring. FORM: of the experts' weights. FULL: of 16-bit
+ * weights only; it knows routers of sigmoids, groups, common MLPs and layers without experts, for which all others
+ * would pay in registers. */
+template <typename T, int SLOTS, chain_form FORM, bool FULL>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     persistent_experts_kernel(const __grid_constant__ expert_args a)
 {
@@ -252,7 +367,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     if (threadIdx.x >= CHAIN_THREADS) {
         give_registers<EXPERT_STREAM_REGISTERS>();
         if (threadIdx.x == CHAIN_THREADS)
-            stream_expert_weights<SLOTS>(a, sh);
+            stream_expert_weights<SLOTS, FORM, FULL>(a, sh);
         return;
     }
     take_registers<EXPERT_CHAIN_REGISTERS>();
@@ -268,11 +383,11 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
             let_next_begin();
         const expert_layer &more = expert_layer_of(a, sh, product / CHAIN_PRODUCTS); /* of the head: none */
         if (k == a.attention_before)
-            chain_attention<T, false, true>(a, sh, layer, epoch, more.sinks);
+            chain_attention<T, false, true, ATTEND_NUMBERS>(a, sh, layer, epoch, more.sinks);
         if (k == 2)
-            expert_step<T>(ring, a, sh, layer, more, count, epoch);
+            expert_step<T, SLOTS, FORM, FULL>(ring, a, sh, layer, more, count, epoch);
         else if (k != 3)
-            chain_step<T, SLOTS, FORM_NONE, NORM_RMS_ONCE>(ring, a, sh, product, k, layer, count, epoch);
+            chain_step<T, SLOTS, expert_dense_form(FORM), NORM_RMS_ONCE>(ring, a, sh, product, k, layer, count, epoch);
     }
     if (threadIdx.x == 0)
         a.step[blockIdx.x] = step + 1;

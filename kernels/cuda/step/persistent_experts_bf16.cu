@@ -1,5 +1,6 @@
-/* kernels/cuda/step/persistent_experts_bf16.cu - see persistent_experts_kernels.cuh: activations are bfloat16. */
+/* kernels/cuda/step/persistent_experts_bf16.cu - see persistent_experts_kernels.cuh: activations and experts are
+ * bfloat16. */
 #include "kernels/cuda/step/persistent_experts_kernels.cuh"
 
-const struct expert_kernels expert_kernels_bf16 = {open_expert_kernels<__nv_bfloat16>, set_patience,
-                                                   run_expert_kernel<__nv_bfloat16>};
+const struct expert_kernels expert_kernels_bf16 = {open_expert_kernels<__nv_bfloat16, FORM_NONE, false>, set_patience,
+                                                   run_expert_kernel<__nv_bfloat16, FORM_NONE, false>};

@@ -1,5 +1,5 @@
 /* kernels/cuda/step/persistent_experts_kernels.h - what the host's side asks of the kernels for mixtures of experts, of
- * activations of one type. */
+ * activations of one type and experts' weights of one form. */
 #ifndef STEP_PERSISTENT_EXPERTS_KERNELS_H
 #define STEP_PERSISTENT_EXPERTS_KERNELS_H
 
@@ -11,6 +11,16 @@ struct expert_kernels {
     /* slots: of the ring; 5, 3 or 2. Enqueued. */
     void (*run)(struct queue *q, int slots, const struct expert_args *a);
 };
-extern const struct expert_kernels expert_kernels_bf16;
+extern const struct expert_kernels expert_kernels_bf16, expert_kernels_bf16_full, expert_kernels_e4m3,
+    expert_kernels_e2m1;
+
+/* full: see persistent_experts_kernel; of 16-bit weights only */
+static inline const struct expert_kernels *find_expert_kernels(enum chain_form form, bool full)
+{
+    return form == FORM_E4M3   ? &expert_kernels_e4m3
+           : form == FORM_E2M1 ? &expert_kernels_e2m1
+           : full              ? &expert_kernels_bf16_full
+                               : &expert_kernels_bf16;
+}
 
 #endif

@@ -33,7 +33,7 @@ __device__ static inline float2 expert_sums(const expert_args &a, const float *p
 }
 
 /* The biases of a lane's pair of the router's rows, as they are: made floats here they would be waited for here. (Those
- * of sigmoids count for the choice alone.) */
+ * of sigmoids count for the choice alone: see expert_key.) */
 template <typename T>
 struct router_biases {
     T of[2];
@@ -61,12 +61,24 @@ __device__ static inline uint32_t expert_first_bias(const expert_args &a, const 
     return ((const uint32_t *)bias)[(choice_which(a, c)[at.i] * 2 * ffn + (up ? ffn : 0) + first) / 2];
 }
 
+/* Publishes n results, activated, out of a lane's pair of sums: the upper half of the lanes has the ups. */
+template <typename T>
+__device__ static inline void expert_activate(const expert_args &a, float2 s, int n, unsigned long long *to,
+                                              uint32_t epoch)
+{
+    const int UP = FINISH_LANES / 2;
+    int pair = threadIdx.x % FINISH_LANES, part = threadIdx.x % 32 / FINISH_LANES;
+    float2 up = make_float2(__shfl_down_sync(0xffffffffu, s.x, UP), __shfl_down_sync(0xffffffffu, s.y, UP));
+    if (part == 0 && pair < UP && pair * 2 < n)
+        word_publish(to + pair, word_pair<T>(gated_activation(a.activation, s.x, up.x),
+                                             gated_activation(a.activation, s.y, up.y), epoch));
+}
+
 /* A tile's results, activated, of the tokens that have the expert. */
 template <typename T>
 __device__ static inline void expert_finish_first(const expert_args &a, const expert_choice *c, const expert_tiles &at,
                                                   int t, const float *partial, uint32_t bias, uint32_t epoch)
 {
-    const int UP = FINISH_LANES / 2;
     int pair = threadIdx.x % FINISH_LANES, part = threadIdx.x % 32 / FINISH_LANES;
     int p = t < a.n_tokens ? choice_pair(a, c)[at.i * NARROW_TOKENS + t] : -1;
     if (p < 0)
@@ -80,10 +92,7 @@ __device__ static inline void expert_finish_first(const expert_args &a, const ex
             word_publish(to + pair / 2, word_pair<T>(x, y, epoch));
         return;
     }
-    float2 up = make_float2(__shfl_down_sync(0xffffffffu, s.x, UP), __shfl_down_sync(0xffffffffu, s.y, UP));
-    if (part == 0 && pair < UP && pair * 2 < at.n)
-        word_publish(to + pair, word_pair<T>(gated_activation(a.activation, s.x, up.x),
-                                             gated_activation(a.activation, s.y, up.y), epoch));
+    expert_activate<T>(a, s, at.n, to, epoch);
 }
 
 /* The sums of the second product's biases in the block's rows, for each token, [n_tokens][x_rows]. A warp has a
@@ -108,6 +117,40 @@ __device__ static inline void expert_keep_biases(const expert_args &a, const cha
         sh.at<float>(a.at.kept)[t * a.at.x_rows + row - share.begin] = sum;
     }
     __syncwarp();
+}
+
+/* This warp's parts of x . gate, of every token, out of its columns of the normed input. */
+template <typename T>
+__device__ static inline void expert_weigh_common(const expert_args &a, const chain_shared &sh, const void *gate)
+{
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32, n_steps = sh.share[2].n_steps, i = lane % 8;
+    int place =
+        lane / 8 * 8 + i % 2 + i / 2 % 2 * 4 + i / 4 * 2; /* of 8 columns the middle pairs have changed places */
+#pragma unroll 1
+    for (int t = 0; t < a.n_tokens; t++) {
+        float sum = 0;
+        for (int piece = 0; piece < 2 * n_steps; piece++) {
+            int column = chain_column<1>(warp, piece) + place;
+            if (column < a.hidden)
+                sum = fmaf(to_float(sh.at<T>(a.at.input)[chain_input_at(warp, n_steps, piece, a.n_tokens, t) + lane]),
+                           to_float(((const T *)gate)[column]), sum);
+        }
+        sum = warp_sum(sum);
+        if (lane == 0)
+            sh.at<float>(a.gates)[warp * a.n_tokens + t] = sum;
+    }
+}
+
+/* The factor of what the common MLP says of token t. */
+__device__ static inline float expert_common_weight(const expert_args &a, const chain_shared &sh, const void *gate,
+                                                    int t)
+{
+    float sum = 0;
+    if (gate == nullptr)
+        return 1;
+    for (int warp = 0; warp < CHAIN_WARPS; warp++)
+        sum += sh.at<float>(a.gates)[warp * a.n_tokens + t];
+    return sigmoid(sum);
 }
 
 #endif

@@ -4,23 +4,26 @@
 #ifndef STEP_PERSISTENT_EXPERTS_STREAM_CUH
 #define STEP_PERSISTENT_EXPERTS_STREAM_CUH
 
-#include "kernels/cuda/step/persistent_choice.cuh"
+#include "kernels/cuda/step/persistent_experts_scales.cuh"
 #include "kernels/cuda/step/persistent_stream.cuh"
 
 #define EXPERT_AHEAD     8  /* slots that are asked for into L2 at most, as STREAM_AHEAD */
 #define EXPERT_UNDER_WAY 36 /* rows of 2 KiB at once, as STREAM_UNDER_WAY: three slots of an expert of 768 columns */
 
-enum expert_kind { OF_QKV, OF_OUT, OF_ROUTER, OF_FIRST, OF_SECOND, OF_HEAD, OF_NOTHING };
+/* The weights of a layer in order of execution. OF_COMMON: the common MLP's first product; OF_SECOND: those of the
+ * chosen experts and of the common MLP, tile by tile. */
+enum expert_kind { OF_QKV, OF_OUT, OF_ROUTER, OF_COMMON, OF_FIRST, OF_SECOND, OF_HEAD, OF_NOTHING };
 static_assert(OF_HEAD == EXPERT_STAGES, "the head follows the last layer");
 
 /* One step of one tile: what a slot holds. */
+template <bool FULL>
 struct expert_cursor {
     int layer, kind;
-    int tile, step, which; /* which: of the chosen experts, in the second product */
+    int tile, step, which; /* which: of the second products */
     struct expert_tiles first;
     const CUtensorMap *map;
-    int row, n, up; /* rows of weights [row, row + n), n even; and as many from `up` on; -1: none */
-    int n_steps;
+    int row, n, up;      /* rows of weights [row, row + n), n even; and as many from `up` on; -1: none */
+    int n_steps, pieces; /* pieces: warps that have columns, in the steps of a second product */
 
     /* known: layers whose choice is made */
     __device__ bool pending(int known) const
@@ -35,10 +38,31 @@ struct expert_cursor {
     {
         return kind == OF_NOTHING;
     }
-    __device__ static const chain_share &share_of(const expert_args &a, const chain_shared &sh, int kind)
+    /* The number of the chain's product; the router and the common MLP's are none of them. */
+    __device__ static int product_of(int kind)
     {
-        int k = kind == OF_HEAD ? CHAIN_HEAD : kind == OF_FIRST ? 2 : kind == OF_SECOND ? 3 : kind;
-        return kind == OF_ROUTER ? expert_choice_of(a, sh)->router : sh.share[k];
+        return kind == OF_HEAD ? CHAIN_HEAD : kind == OF_FIRST ? 2 : kind == OF_SECOND ? 3 : kind;
+    }
+    __device__ static int after(int kind)
+    {
+        return !FULL && kind == OF_ROUTER ? OF_FIRST : kind + 1;
+    }
+    /* The layer's common MLP, which one of those that expert_args has; < 0: none. */
+    __device__ int common(const expert_args &a, const chain_shared &sh) const
+    {
+        return FULL ? expert_layer_of(a, sh, layer).common : -1;
+    }
+    __device__ int n_seconds(const expert_args &a, const chain_shared &sh) const
+    {
+        return expert_choice_of(a, sh)->n + (common(a, sh) >= 0);
+    }
+    /* OF_COMMON's exists only in layers that have one. */
+    __device__ const chain_share &share_of(const expert_args &a, const chain_shared &sh) const
+    {
+        if constexpr (FULL)
+            if (kind == OF_COMMON)
+                return expert_choice_of(a, sh)->common[common(a, sh)];
+        return kind == OF_ROUTER ? expert_choice_of(a, sh)->router : sh.share[product_of(kind)];
     }
     /* Rows [row, row + n) of the maps from `maps` on. */
     __device__ void take(const CUtensorMap *maps, int first_row, int n_rows)
@@ -48,6 +72,25 @@ struct expert_cursor {
         up = -1;
         map = maps + n / 2 - 1;
     }
+    /* A tile of a second product. */
+    __device__ void enter_second(const expert_args &a, const chain_shared &sh)
+    {
+        const expert_choice *c = expert_choice_of(a, sh);
+        const chain_share &share = sh.share[3];
+        int first_row = share.begin + tile * share.tile_rows, n_rows = chain_tile_rows(share, tile);
+        if constexpr (FULL) {
+            bool is_expert = which < c->n;
+            const expert_common &p = a.common[is_expert ? 0 : common(a, sh)];
+            n_steps = is_expert ? share.n_steps : p.out_steps;
+            pieces = min((is_expert ? a.product[3].cols : p.in.rows) / STEP_COLUMNS, CHAIN_WARPS);
+            if (!is_expert) {
+                take(a.common_maps + (layer * 2 + 1) * BOX_SIZES, first_row, n_rows);
+                return;
+            }
+        }
+        take(a.maps + (layer * CHAIN_PRODUCTS + 3) * BOX_SIZES,
+             choice_which(a, c)[which] * a.product[3].rows + first_row, n_rows);
+    }
     /* A tile of the experts' products. */
     __device__ void enter_expert(const expert_args &a, const chain_shared &sh)
     {
@@ -55,9 +98,7 @@ struct expert_cursor {
         const CUtensorMap *maps = a.maps + (layer * CHAIN_PRODUCTS + 2) * BOX_SIZES;
         int ffn = a.product[2].rows;
         if (kind == OF_SECOND) {
-            const chain_share &share = sh.share[3];
-            take(maps + BOX_SIZES, choice_which(a, c)[which] * a.product[3].rows + share.begin + tile * share.tile_rows,
-                 chain_tile_rows(share, tile));
+            enter_second(a, sh);
         } else {
             int rows = choice_which(a, c)[first.i] * ffn * 2;
             bool turns = expert_in_turns(a);
@@ -67,25 +108,34 @@ struct expert_cursor {
     }
     __device__ void enter(const expert_args &a, const chain_shared &sh)
     {
-        const chain_share &share = share_of(a, sh, kind);
-        int first_row = share.begin + tile * share.tile_rows, n_rows = chain_tile_rows(share, tile);
-        if (depends())
+        if (depends()) {
             enter_expert(a, sh);
-        else if (kind == OF_ROUTER)
-            take(a.router_maps + layer * BOX_SIZES, first_row, n_rows);
-        else
-            take(a.maps + (layer * CHAIN_PRODUCTS + (kind == OF_HEAD ? 0 : kind)) * BOX_SIZES, first_row, n_rows);
+            return;
+        }
+        const chain_share &share = share_of(a, sh);
+        const CUtensorMap *maps = a.maps + (layer * CHAIN_PRODUCTS + (kind == OF_HEAD ? 0 : kind)) * BOX_SIZES;
+        if (kind == OF_ROUTER)
+            maps = a.router_maps + layer * BOX_SIZES;
+        else if (FULL && kind == OF_COMMON)
+            maps = a.common_maps + layer * 2 * BOX_SIZES;
+        take(maps, share.begin + tile * share.tile_rows, chain_tile_rows(share, tile));
+        if constexpr (FULL)
+            if (kind == OF_COMMON)
+                up = row + a.common[common(a, sh)].in.rows;
     }
     /* Is there something of this kind for the block? */
     __device__ bool begin(const expert_args &a, const chain_shared &sh)
     {
-        const expert_choice *c = expert_choice_of(a, sh);
-        n_steps = share_of(a, sh, kind).n_steps;
+        if (FULL && kind == OF_ROUTER && !expert_layer_of(a, sh, layer).routed)
+            return false;
+        if (kind == OF_COMMON && common(a, sh) < 0)
+            return false;
+        n_steps = share_of(a, sh).n_steps;
         if (kind == OF_FIRST) {
-            first = c->first;
+            first = expert_choice_of(a, sh)->first;
             return !first.done();
         }
-        return share_of(a, sh, kind).n_tiles > 0 && (kind != OF_SECOND || c->n > 0);
+        return share_of(a, sh).n_tiles > 0 && (kind != OF_SECOND || n_seconds(a, sh) > 0);
     }
     /* At the beginning of these weights, or of the next ones that the block needs; or where a choice is not made. */
     __device__ void open(const expert_args &a, const chain_shared &sh, int of_layer, int of_kind, int known)
@@ -104,7 +154,7 @@ struct expert_cursor {
                 return;
             if (begin(a, sh))
                 break;
-            kind++;
+            kind = after(kind);
         }
         enter(a, sh);
     }
@@ -115,10 +165,10 @@ struct expert_cursor {
             first.next(a);
             return !first.done();
         }
-        if (kind == OF_SECOND && ++which < expert_choice_of(a, sh)->n)
+        if (kind == OF_SECOND && ++which < n_seconds(a, sh))
             return true;
         which = 0;
-        return ++tile < share_of(a, sh, kind).n_tiles;
+        return ++tile < share_of(a, sh).n_tiles;
     }
     __device__ void next(const expert_args &a, const chain_shared &sh, int known)
     {
@@ -126,13 +176,13 @@ struct expert_cursor {
             return;
         step = 0;
         if (!next_tile(a, sh))
-            open(a, sh, layer, kind + 1, known);
+            open(a, sh, layer, after(kind), known);
         else if (depends())
             enter_expert(a, sh);
         else
             enter(a, sh);
     }
-    /* f(into, map, x, y, z) for the slot's boxes. Columns are multiples of STEP_COLUMNS. */
+    /* f(into, map, x, y, z) for the slot's boxes of weights. Columns are multiples of STEP_COLUMNS, or codes. */
     template <typename F>
     __device__ void boxes(uint32_t into, F f) const
     {
@@ -140,64 +190,117 @@ struct expert_cursor {
         if (up >= 0)
             f(into + RING_SLOT_BYTES / 2, map, 0, up, step * CHAIN_WARPS);
     }
+    /* f(into, from, bytes) for the scales of experts. into: the slot's place for them; returns the bytes of all. */
+    template <typename F>
+    __device__ uint32_t scales(const expert_args &a, const chain_shared &sh, uint32_t into, F f) const
+    {
+        int second = kind == OF_SECOND;
+        const char *all = expert_layer_of(a, sh, layer).scales[second];
+        const scale_rows of(row, n, a.codes.pitch[second]);
+        f(into, all + of.from, of.bytes);
+        if (up < 0)
+            return of.bytes;
+        const scale_rows of_up(up, n, a.codes.pitch[second]);
+        f(into + a.codes.slot / 2, all + of_up.from, of_up.bytes);
+        return of.bytes + of_up.bytes;
+    }
+    /* Does the slot hold codes of a dense product, with scales of groups? */
+    __device__ bool is_grouped(const expert_args &a) const
+    {
+        return !depends() && kind != OF_ROUTER && a.group_maps != nullptr && a.product[product_of(kind)].spans > 1;
+    }
+    /* The boxes and rows that a slot's codes need besides: box as boxes' f, rows as that of scales. Returns their
+     * bytes. */
+    template <chain_form FORM, typename B, typename R>
+    __device__ int beside(const expert_args &a, const chain_shared &sh, uint32_t base, int slots, int slot, B box,
+                          R rows) const
+    {
+        constexpr chain_form DENSE = expert_dense_form(FORM);
+        if (FORM != FORM_NONE && depends())
+            return (int)scales(a, sh, base + a.codes.at + slot * a.codes.slot, rows);
+        if (DENSE == FORM_NONE || !is_grouped(a))
+            return 0;
+        int k = product_of(kind);
+        group_boxes<DENSE>(a, a.product[k], layer * CHAIN_PRODUCTS + (kind == OF_HEAD ? 0 : kind), step, row,
+                           group_place_of<DENSE>(a, sh, slots, slot), box);
+        return group_bytes(DENSE, true, a.group_zeros);
+    }
     /* Rows of 2 KiB that memory reads for the slot. */
     __device__ int lines(const expert_args &a) const
     {
         int rows = up >= 0 ? 2 * n : n;
-        return kind == OF_SECOND ? (rows * min(a.product[3].cols / STEP_COLUMNS, CHAIN_WARPS) + 15) / CHAIN_WARPS
-                                 : rows;
+        const chain_product &p = a.product[product_of(kind)];
+        int piece = STEP_COLUMNS * p.spans, some = (p.cols + piece - 1) / piece;
+        if (FULL && kind == OF_SECOND)
+            some = pieces;
+        return depends() ? (rows * min(some, CHAIN_WARPS) + CHAIN_WARPS - 1) / CHAIN_WARPS : rows;
     }
 };
 
 /* The maps of these weights' boxes are going to be read, those of the experts' first product of any height. */
+template <chain_form FORM>
 __device__ static inline void expert_announce(const expert_args &a, const chain_shared &sh, int layer, int kind)
 {
     if (layer == a.n_layers) {
         if (kind == OF_QKV)
-            stream_announce<false, FORM_NONE>(a, sh, layer * CHAIN_PRODUCTS);
+            stream_announce<false, expert_dense_form(FORM)>(a, sh, layer * CHAIN_PRODUCTS);
         return;
     }
     const CUtensorMap *maps = a.maps + layer * CHAIN_PRODUCTS * BOX_SIZES;
     if (kind == OF_ROUTER) {
         box_map_prefetch(a.router_maps + layer * BOX_SIZES);
+    } else if (kind == OF_COMMON) {
+        const CUtensorMap *common = a.common_maps + layer * 2 * BOX_SIZES;
+        box_map_prefetch(common + CHAIN_OCTET / 2 - 1);
+        box_map_prefetch(common + BOX_SIZES + CHAIN_ROWS / 2 - 1);
     } else if (kind == OF_FIRST) {
         for (int n = 2, turns = expert_in_turns(a) ? 2 : 1; n <= CHAIN_OCTET; n += 2)
             box_map_prefetch(maps + 2 * BOX_SIZES + turns * n / 2 - 1);
+    } else if (kind == OF_SECOND) {
+        stream_announce<false, FORM_NONE>(a, sh, layer * CHAIN_PRODUCTS + 3);
     } else {
-        stream_announce<false, FORM_NONE>(a, sh, layer * CHAIN_PRODUCTS + (kind == OF_SECOND ? 3 : kind));
+        stream_announce<false, expert_dense_form(FORM)>(a, sh, layer * CHAIN_PRODUCTS + kind);
     }
 }
 
 /* As the weights of this kind begin, the maps of those that follow. */
+template <chain_form FORM, bool FULL>
 __device__ static inline void expert_announce_after(const expert_args &a, const chain_shared &sh, int layer, int kind)
 {
     if (kind == OF_QKV) {
-        expert_announce(a, sh, layer, OF_OUT);
-        expert_announce(a, sh, layer, OF_ROUTER);
-        expert_announce(a, sh, layer, OF_FIRST);
+        expert_announce<FORM>(a, sh, layer, OF_OUT);
+        expert_announce<FORM>(a, sh, layer, OF_ROUTER);
+        if (FULL && layer < a.n_layers && expert_layer_of(a, sh, layer).common >= 0)
+            expert_announce<FORM>(a, sh, layer, OF_COMMON);
+        expert_announce<FORM>(a, sh, layer, OF_FIRST);
     } else if (kind == OF_OUT) {
-        expert_announce(a, sh, layer, OF_SECOND);
-        expert_announce(a, sh, layer + 1, OF_QKV);
+        expert_announce<FORM>(a, sh, layer, OF_SECOND);
+        expert_announce<FORM>(a, sh, layer + 1, OF_QKV);
     }
 }
 
 /* The slots that are asked for into L2 before there is room for them. */
+template <chain_form FORM, bool FULL>
 struct expert_lookahead {
-    struct expert_cursor later;
+    struct expert_cursor<FULL> later;
     int n;       /* slots between the one that is next and `later`, less those of experts that were left out */
     int skipped; /* the layer whose experts were left out, since the choice was not made; -1: none */
 
-    __device__ void restart(const expert_cursor &now)
+    __device__ void restart(const expert_cursor<FULL> &now)
     {
         later = now;
         n = 0;
         skipped = -1;
     }
     /* One slot more, if it is time for one. since: the clock at the last one. */
-    __device__ void advance(const expert_args &a, const chain_shared &sh, const expert_cursor &now, int known,
+    __device__ void advance(const expert_args &a, const chain_shared &sh, const expert_cursor<FULL> &now, int known,
                             uint32_t &since)
     {
         if (n >= EXPERT_AHEAD || (uint32_t)clock64() - since < STREAM_PACE)
+            return;
+        /* Memory has enough to do with experts: until they have been asked for, no more than a slot of the next
+         * layer. */
+        if (now.depends() && !later.depends())
             return;
         if (later.pending(known)) {
             if (skipped >= now.layer)
@@ -207,13 +310,16 @@ struct expert_lookahead {
         }
         if (later.done() || later.pending(known))
             return;
-        later.boxes(0, [](uint32_t, const CUtensorMap *map, int x, int y, int z) { box_prefetch(map, x, y, z); });
+        auto box = [](uint32_t, const CUtensorMap *map, int x, int y, int z) { box_prefetch(map, x, y, z); };
+        later.boxes(0, box);
+        later.template beside<FORM>(a, sh, 0, 0, 0, box,
+                                    [](uint32_t, const char *from, uint32_t bytes) { bulk_prefetch(from, bytes); });
         later.next(a, sh, known);
         since += STREAM_PACE;
         n++;
     }
     /* The slot of `now`, which becomes the next one, has been asked for. */
-    __device__ void follow(const expert_args &a, const chain_shared &sh, expert_cursor &now, int known)
+    __device__ void follow(const expert_args &a, const chain_shared &sh, expert_cursor<FULL> &now, int known)
     {
         bool left_out = now.depends() && now.layer == skipped;
         now.next(a, sh, known);
@@ -225,18 +331,18 @@ struct expert_lookahead {
 };
 
 /* As stream_weights. */
-template <int SLOTS>
+template <int SLOTS, chain_form FORM, bool FULL>
 __device__ static inline void stream_expert_weights(const expert_args &a, const chain_shared &sh)
 {
     weight_ring<SLOTS> ring(a, sh);
-    expert_cursor now;
-    expert_lookahead ahead;
+    expert_cursor<FULL> now;
+    expert_lookahead<FORM, FULL> ahead;
     stream_copies copies;
     uint32_t made = shared_address(&expert_choice_of(a, sh)->made);
     int known = 0;
     now.open(a, sh, 0, OF_QKV, known);
     ahead.restart(now);
-    expert_announce_after(a, sh, 0, OF_QKV);
+    expert_announce_after<FORM, FULL>(a, sh, 0, OF_QKV);
     while (!now.done()) {
         uint32_t since = (uint32_t)clock64();
         if (now.pending(known)) {
@@ -254,14 +360,18 @@ __device__ static inline void stream_expert_weights(const expert_args &a, const 
         since = (uint32_t)clock64();
         while (stream_held<false>(a, sh) || !barrier_ended(ring.emptied(), ring.round ^ 1))
             ahead.advance(a, sh, now, known, since);
-        barrier_expect(barrier, rows * CHAIN_WARPS * 128);
-        now.boxes(
-            shared_address(sh.base) + ring.slot * RING_SLOT_BYTES,
-            [=](uint32_t into, const CUtensorMap *map, int x, int y, int z) { box_copy(into, map, x, y, z, barrier); });
+        uint32_t base = shared_address(sh.base);
+        auto box = [=](uint32_t into, const CUtensorMap *map, int x, int y, int z) {
+            box_copy(into, map, x, y, z, barrier);
+        };
+        auto copy = [=](uint32_t into, const char *from, uint32_t bytes) { bulk_copy(into, from, bytes, barrier); };
+        now.boxes(base + ring.slot * RING_SLOT_BYTES, box);
+        int beside = now.template beside<FORM>(a, sh, base, SLOTS, ring.slot, box, copy);
+        barrier_expect(barrier, rows * CHAIN_WARPS * 128 + beside); /* none has ended without this arrival */
         int kind = now.kind;
         ahead.follow(a, sh, now, known);
         if (now.kind != kind)
-            expert_announce_after(a, sh, now.layer, now.kind);
+            expert_announce_after<FORM, FULL>(a, sh, now.layer, now.kind);
         ring.advance();
     }
 }

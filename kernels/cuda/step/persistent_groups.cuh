@@ -16,7 +16,7 @@
 /* Columns of a lane's 16 bytes of codes. */
 __host__ __device__ constexpr int code_columns(chain_form form)
 {
-    return form == FORM_INT4 ? 32 : 16;
+    return form == FORM_INT4 || form == FORM_E2M1 ? 32 : 16;
 }
 
 /* Groups of a row in a step. */

@@ -9,6 +9,8 @@ struct persistent {
     struct chain_args args, wide; /* but for the step's */
     int max_tokens, max_shared;   /* max_tokens: of the narrow kernel */
     bool has_wide;
+    bool full;            /* the kernels that know more: see persistent_kernel */
+    void *sums;           /* this device's, if they are its own; NULL: they are the caller's */
     enum chain_form form; /* of the weights that are codes */
     struct chain_layer *layers;
     const float **scales; /* NULL: no weights have scales of rows */
@@ -19,27 +21,35 @@ struct persistent {
     struct expert_step *experts; /* of persistent_experts.cu; NULL: the layers are dense */
 };
 
+/* The form of a product's weights; FORM_NONE: 16-bit ones, or codes that no kernel takes. */
+enum chain_form form_of_weight(const struct weight *w);
+bool weight_has_groups(const struct weight *w);
+
 /* Opens the wide kernel after the rest of p, for a model that the narrow one can run; sets has_wide if it can, too. */
 void wide_open(struct queue *q, struct persistent *p, const struct decode_model *m);
 void wide_close(struct queue *q, struct persistent *p);
 void wide_patience(struct queue *q, uint32_t for_others, uint32_t for_own);
-/* a: persistent.wide with the step's arguments. Enqueued. */
-void wide_run(struct queue *q, struct chain_args *a);
+/* a: persistent.wide with the step's arguments. full: persistent.full. Enqueued. */
+void wide_run(struct queue *q, bool full, struct chain_args *a);
 
-/* The narrow kernels for codes of one form. slots: of the ring */
+typedef void (*chain_kernel)(struct chain_args);
+
+/* The narrow kernels for weights of one form, FULL ones or not. slots: of the ring */
 struct code_kernels {
     void (*open)(struct queue *q, int max_shared);
     void (*patience)(struct queue *q, uint32_t for_others, uint32_t for_own);
     void (*run)(struct queue *q, int slots, const struct chain_args *a);
 };
-extern const struct code_kernels code_kernels_e4m3, code_kernels_int8, code_kernels_int4;
+extern const struct code_kernels code_kernels_full, code_kernels_e4m3, code_kernels_e4m3_full, code_kernels_int8,
+    code_kernels_int8_full, code_kernels_int4, code_kernels_int4_full;
 
-/* NULL: FORM_NONE */
-static inline const struct code_kernels *find_code_kernels(enum chain_form form)
+/* NULL: those of 16-bit weights that are not full, which persistent.cu has. */
+static inline const struct code_kernels *find_code_kernels(enum chain_form form, bool full)
 {
-    return form == FORM_E4M3   ? &code_kernels_e4m3
-           : form == FORM_INT8 ? &code_kernels_int8
-           : form == FORM_INT4 ? &code_kernels_int4
+    return form == FORM_E4M3   ? full ? &code_kernels_e4m3_full : &code_kernels_e4m3
+           : form == FORM_INT8 ? full ? &code_kernels_int8_full : &code_kernels_int8
+           : form == FORM_INT4 ? full ? &code_kernels_int4_full : &code_kernels_int4
+           : full              ? &code_kernels_full
                                : nullptr;
 }
 

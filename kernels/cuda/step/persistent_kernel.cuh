@@ -246,11 +246,33 @@ __device__ static inline void chain_await_shares(const chain_args &a)
         asm volatile("bar.sync 2, %0;" ::"n"(CHAIN_THREADS + STREAM_THREADS) : "memory");
 }
 
-/* grid: one block a multiprocessor, all resident. SLOTS: of the ring. FORM: of the weights that are codes. */
-template <typename T, int SLOTS, chain_form FORM>
+/* This block's rows of what enters a layer, which it keeps, to where they are wanted, if they are. */
+template <typename T>
+__device__ static inline void chain_taps(const chain_args &a, const chain_shared &sh, int layer)
+{
+    const chain_share &share = sh.share[CHAIN_PRODUCTS - 1];
+    const int pairs = (share.end - share.begin) / 2;
+    for (int i = 0; i < a.taps.n; i++) {
+        if (a.taps.layer[i] != layer)
+            continue;
+        chain_sync(); /* all rows are known */
+        for (int k = threadIdx.x; k < a.n_tokens * pairs; k += CHAIN_THREADS) {
+            int t = k / pairs, row = k % pairs * 2;
+            const float *x = sh.at<float>(a.at.residual) + t * a.at.x_rows + row;
+            T *to = (T *)a.taps.to + ((size_t)t * a.taps.n + i) * a.hidden + share.begin + row;
+            *(uint32_t *)to = tensor_pack<T>(x[0], x[1]);
+        }
+    }
+}
+
+/* grid: one block a multiprocessor, all resident. SLOTS: of the ring. FORM: of the weights that are codes. FULL: keys
+ * and values are codes or, with 16-bit weights, may be, and then a sequence may have several tokens, and the residual
+ * stream be wanted; all others would pay for that in registers and instructions. */
+template <typename T, int SLOTS, chain_form FORM, bool FULL>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     persistent_kernel(const __grid_constant__ chain_args a)
 {
+    const attend_kind KIND = !FULL ? ATTEND_NUMBERS : FORM == FORM_NONE ? ATTEND_ANY : ATTEND_CODES;
     extern __shared__ __align__(1024) char shared[]; /* as the boxes of weights demand */
     const chain_shared sh = {shared, (chain_share *)(shared + a.at.shares)};
     weight_ring<SLOTS> ring(a, sh);
@@ -276,6 +298,8 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     chain_open_step(a, sh);
     chain_tell_shares(a);
     chain_embed<T, false>(a, sh, epoch);
+    if (KIND == ATTEND_ANY)
+        chain_taps<T>(a, sh, 0);
     for (int product = 0; product <= a.n_layers * CHAIN_PRODUCTS; product++) {
         int k = chain_index(a, product);
         const chain_layer &layer = sh.at<chain_layer>(a.at.layers)[product / CHAIN_PRODUCTS];
@@ -283,8 +307,10 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         if (k == CHAIN_HEAD && a.n_ranks == 1) /* else NCCL may gather the logits */
             let_next_begin();
         if (k == a.attention_before)
-            chain_attention<T, false>(a, sh, layer, epoch);
+            chain_attention<T, false, false, KIND>(a, sh, layer, epoch);
         chain_step<T, SLOTS, FORM>(ring, a, sh, product, k, layer, count, epoch);
+        if (KIND == ATTEND_ANY && k == CHAIN_PRODUCTS - 1)
+            chain_taps<T>(a, sh, product / CHAIN_PRODUCTS + 1);
     }
     if (threadIdx.x == 0)
         a.step[blockIdx.x] = step + 1;

@@ -17,15 +17,16 @@ struct boxed {
 };
 
 /* How copies see a matrix, in boxes of so many rows and pieces: as pieces of STEP_COLUMNS columns, [pieces][rows][..],
- * or, where there would be part of a piece, as it is. See stream_rows. */
+ * or, where there would be part of a piece, as it is. See stream_rows. Codes always have pieces: part of one goes on
+ * with what lies behind the row. */
 static inline void make_map(struct queue *q, CUtensorMap *to, PFN_cuTensorMapEncodeTiled_v12000 encode, struct boxed w,
                             int rows, int n_pieces)
 {
     CUtensorMap map; /* lies as the encoder demands */
     const int columns = w.pitch > 0 ? STEP_COLUMNS * 2 : STEP_COLUMNS;
-    bool pieces = w.cols % columns == 0;
+    bool pieces = w.pitch > 0 || w.cols % columns == 0;
     const cuuint64_t size[] = {(cuuint64_t)(pieces ? columns : w.cols), (cuuint64_t)w.rows,
-                               (cuuint64_t)(pieces ? w.cols / columns : 1)};
+                               (cuuint64_t)(pieces ? (w.cols + columns - 1) / columns : 1)};
     const cuuint64_t pitch[] = {w.pitch > 0 ? (cuuint64_t)w.pitch : (cuuint64_t)w.cols * 2, STEP_COLUMNS * 2};
     const cuuint32_t box[] = {(cuuint32_t)columns, (cuuint32_t)rows, (cuuint32_t)(pieces ? n_pieces : 1)},
                      stride[] = {1, 1, 1};

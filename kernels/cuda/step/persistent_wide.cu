@@ -1,5 +1,6 @@
 /* kernels/cuda/step/persistent_wide.cu - the host's side of the wide persistent kernel: which models it can run, how
  * their products are cut, its memory, its launch. */
+#include "kernels/cuda/step/persistent_attention_codes.cuh"
 #include "kernels/cuda/step/persistent_host.cuh"
 #include "kernels/cuda/step/persistent_maps.cuh"
 #include "kernels/cuda/step/persistent_wide.cuh"
@@ -118,6 +119,12 @@ static void open_maps(struct queue *q, struct persistent *p, const struct decode
     });
 }
 
+static chain_kernel find_wide_kernel(bool full)
+{
+    return full ? persistent_wide_kernel<__nv_bfloat16, WIDE_SLOTS, true>
+                : persistent_wide_kernel<__nv_bfloat16, WIDE_SLOTS, false>;
+}
+
 void wide_open(struct queue *q, struct persistent *p, const struct decode_model *m)
 {
     int n_blocks = cuda_state(q)->n_multiprocessors;
@@ -131,7 +138,7 @@ void wide_open(struct queue *q, struct persistent *p, const struct decode_model 
     p->has_wide = true;
     open_memory(q, p);
     open_maps(q, p, m);
-    CUDA_TRY(q, cudaFuncSetAttribute(persistent_wide_kernel<__nv_bfloat16, WIDE_SLOTS>,
+    CUDA_TRY(q, cudaFuncSetAttribute((const void *)find_wide_kernel(p->full),
                                      cudaFuncAttributeMaxDynamicSharedMemorySize, p->max_shared));
 }
 
@@ -147,8 +154,8 @@ void wide_patience(struct queue *q, uint32_t for_others, uint32_t for_own)
     set_patience(q, for_others, for_own);
 }
 
-void wide_run(struct queue *q, struct chain_args *a)
+void wide_run(struct queue *q, bool full, struct chain_args *a)
 {
     a->at = make_layout(a, cuda_state(q)->n_multiprocessors, a->n_tokens);
-    launch_chain(q, persistent_wide_kernel<__nv_bfloat16, WIDE_SLOTS>, *a);
+    launch_chain(q, find_wide_kernel(full), *a);
 }

@@ -334,7 +334,7 @@ __device__ static inline void wide_step(wide_ring<SLOTS> &ring, const chain_args
 }
 
 /* As persistent_kernel. */
-template <typename T, int SLOTS>
+template <typename T, int SLOTS, bool FULL>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     persistent_wide_kernel(const __grid_constant__ chain_args a)
 {
@@ -364,6 +364,8 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     wide_fetch_scale<T>(a, sh, layers[0].norm[0]);
     chain_sync();
     wide_ready_x(a, VECTOR_AFTER_MLP, chain_embed<T, true>(a, sh, epoch), epoch);
+    if (FULL)
+        chain_taps<T>(a, sh, 0);
     for (int product = 0; product <= a.n_layers * CHAIN_PRODUCTS; product++) {
         int k = chain_index(a, product);
         const chain_layer *layer = layers + product / CHAIN_PRODUCTS;
@@ -371,10 +373,12 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         if (k == CHAIN_HEAD && a.n_ranks == 1) /* else NCCL may gather the logits */
             let_next_begin();
         if (k == a.attention_before) {
-            chain_attention<T, true>(a, sh, *layer, epoch);
+            chain_attention<T, true, false, FULL ? ATTEND_ANY : ATTEND_NUMBERS>(a, sh, *layer, epoch);
             wide_ready(a, VECTOR_ATTENDED, epoch);
         }
         wide_step<T>(ring, a, sh, product, layer, epoch);
+        if (FULL && k == CHAIN_PRODUCTS - 1)
+            chain_taps<T>(a, sh, product / CHAIN_PRODUCTS + 1);
     }
     if (threadIdx.x == 0)
         a.step[blockIdx.x] = step + 1;

@@ -1,0 +1,140 @@
+/* coordinator/server/feed.c - tasks that wait for their turn: workers and replicas get them as far as they have room,
+ * and time limits end them. See server.h. */
+#include "base/clock.h"
+#include "coordinator/server/dispatch.h"
+#include "coordinator/tasks/mailbox.h"
+
+#define AT_WORKER     2    /* tasks: one in work and the next one */
+#define SPARE_SHARE   4    /* a replica has this part of its places once more in sequences that wait */
+#define CHECK_SECONDS 0.05 /* between two looks at time limits */
+
+void dispatch_wait(struct server *s, struct task *j, enum turn_kind kind)
+{
+    j->ticket.waits_for = kind;
+    turns_put(&s->turns[kind], j);
+}
+
+/* The replica that may have the task, with so many sequences to spare; -1: all that may have as many as they may. */
+static int choose_replica(const struct server *s, const struct task *j, int spare)
+{
+    return models_choose(&s->models, j->ticket.model, j->ticket.set, j->served, spare);
+}
+
+/* The task goes to a replica, on whose set it uses its model from now on. */
+static void give_replica(struct server *s, struct task *j, int replica)
+{
+    int set = models_set_of(&s->models, replica);
+    if (set != j->ticket.set)
+        placement_move(&s->models.placement, j->ticket.model, j->ticket.set, set, seconds_now());
+    j->ticket.set = set;
+    s->n_at_replicas += j->ticket.client->n_in_replicas == 0;
+    j->ticket.client->n_in_replicas += j->ticket.n_sequences;
+    replicas_submit(&s->replicas, j, replica);
+}
+
+void dispatch_take_from_replicas(struct server *s, struct client *c, int n_sequences)
+{
+    s->n_at_replicas -= n_sequences > 0 && n_sequences == c->n_in_replicas;
+    c->n_in_replicas -= n_sequences;
+}
+
+/* A replica has what it runs and a little more, so that no place in it is ever free; the rest waits here, where
+ * clients have their turns. */
+static int spare_places(const struct server *s)
+{
+    int n = replicas_running(&s->replicas);
+    return replicas_max_seqs(&s->replicas) / (n > 0 ? n : 1) / SPARE_SHARE;
+}
+
+/* Have replicas less than its share of this client? Then it does not wait until others have left: schedulers give it
+ * its turn. */
+static bool is_below_share(const struct server *s, const struct client *c)
+{
+    int places = replicas_max_seqs(&s->replicas), others = s->n_at_replicas - (c->n_in_replicas > 0);
+    return c->n_in_replicas < places / (others + 1);
+}
+
+void dispatch_submit(struct server *s, struct task *j)
+{
+    /* 53 bits: every JSON library keeps them. */
+    if (task_prepare(j, replicas_max_len(&s->replicas, j->ticket.model), s->setup.o->service.max_reply_bytes,
+                     server_random() >> 11) != 0)
+        j->result_bytes = 0;
+    else
+        (void)server_reserve_results(s, j);
+    if (j->error.code != 0) {
+        server_refuse(s, j);
+        return;
+    }
+    j->ticket.queued = seconds_now();
+    if (j->ticket.client->turn[TURN_REPLICA].first == NULL && is_below_share(s, j->ticket.client))
+        give_replica(s, j, choose_replica(s, j, -1));
+    else
+        dispatch_wait(s, j, TURN_REPLICA);
+}
+
+static void feed_worker(struct server *s, int worker)
+{
+    struct task *j;
+    while (s->at_worker[worker] < AT_WORKER && (j = turns_take(&s->turns[worker])) != NULL) {
+        s->at_worker[worker]++;
+        (void)mailbox_post(s->worker[worker].end[0], j);
+    }
+}
+
+static bool has_place(const void *server, const struct task *j)
+{
+    const struct server *s = server;
+    return choose_replica(s, j, spare_places(s)) >= 0;
+}
+
+/* Any model's replica? Else nobody need be looked at. */
+static bool have_places(const struct server *s)
+{
+    int spare = spare_places(s);
+    bool any = false;
+    for (int i = 0; i < s->replicas.n && !any; i++)
+        any = s->replicas.replica[i].model >= 0 &&
+              replicas_choose(&s->replicas, s->replicas.replica[i].model, spare, NULL, NULL) >= 0;
+    return any;
+}
+
+static void feed_replicas(struct server *s)
+{
+    struct task *j;
+    while (s->turns[TURN_REPLICA].n > 0 && have_places(s) &&
+           (j = turns_take_fitting(&s->turns[TURN_REPLICA], has_place, s)) != NULL)
+        give_replica(s, j, choose_replica(s, j, spare_places(s)));
+}
+
+void server_feed(struct server *s)
+{
+    for (int i = 0; i < 2; i++)
+        feed_worker(s, i);
+    if (s->state == SERVER_READY || s->state == SERVER_DRAINING)
+        feed_replicas(s);
+}
+
+static void check_times(struct server *s, struct turns *t, double now)
+{
+    for (struct client *c = s->clients.first; c != NULL && t->n > 0; c = c->next)
+        for (struct task *j = c->turn[t->kind].first, *next; j != NULL; j = next) {
+            int64_t limit = j->message.generate.timeout_ms;
+            next = j->ticket.turn_next;
+            if (limit <= 0 || now - j->arrived < 1e-3 * (double)limit)
+                continue;
+            turns_remove(t, j);
+            (void)protocol_fail(&j->error, PROTOCOL_TIMEOUT, "timeout_ms", "%lld ms have passed", (long long)limit);
+            server_refuse(s, j);
+        }
+}
+
+void server_check_times(struct server *s)
+{
+    double now = seconds_now();
+    if (s->turns[TURN_REPLICA].n + s->turns[TURN_MODEL].n == 0 || now - s->times_checked < CHECK_SECONDS)
+        return;
+    s->times_checked = now;
+    check_times(s, &s->turns[TURN_REPLICA], now);
+    check_times(s, &s->turns[TURN_MODEL], now);
+}

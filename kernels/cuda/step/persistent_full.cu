@@ -1,0 +1,6 @@
+/* kernels/cuda/step/persistent_full.cu - the narrow persistent kernel for 16-bit weights that knows several tokens of a
+ * sequence, vectors that a drafting head reads, and keys and values in FP8, see persistent_codes.cuh. */
+#include "kernels/cuda/step/persistent_attention_codes.cuh"
+#include "kernels/cuda/step/persistent_codes.cuh"
+
+const struct code_kernels code_kernels_full = {codes_open<FORM_NONE, true>, set_patience, codes_run<FORM_NONE, true>};

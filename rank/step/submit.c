@@ -1,0 +1,155 @@
+/* rank/step/submit.c - steps on their way through the device: submitted, their tokens chosen, their results taken. See
+ * engine.h. */
+#include "rank/step/graphs.h"
+#include "rank/step/step.h"
+#include "rank/step/step_inputs.h"
+#include "rank/world/fatal.h"
+
+/* Each sequence feeds one token and gets one. */
+static bool is_decode(const struct step_flight *f, const struct plan *p)
+{
+    return p->n_seqs > 0 && p->n_tokens == p->n_seqs && f->n_sampled == p->n_seqs && f->n_rows == p->n_seqs;
+}
+
+/* Sequences at the beginning of the plan that feed one token each. */
+static int count_alone(const struct plan *p)
+{
+    int n = 0;
+    while (n < p->n_seqs && p->seq[n].n_tokens == 1)
+        n++;
+    return n;
+}
+
+/* A size that was not recorded when the engine was opened, or has the clocks of a profile: its first step of each
+ * flight goes without a graph, and its second one is recorded. */
+static void run_shape(struct engine *g, int which, const struct plan *p, struct decode_graph *graph)
+{
+    const struct step_flight *f = &g->flight[which];
+    if (graph != NULL && graph->graph[which] == NULL && graph->n_runs[which]++ > 0)
+        graphs_record(g, graph, which);
+    if (graph == NULL) {
+        const struct step_shape shape = {p->n_tokens, count_alone(p), f->n_rows,    f->n_sampled,
+                                         f->n_scored, p->n_late > 0,  p->shares > 0};
+        step_execute(g, f, &shape, false);
+        return;
+    }
+    if (graph->graph[which] == NULL) {
+        struct step_shape shape = step_decode_shape(graph->n_tokens);
+        shape.late = graph->late;
+        step_execute(g, f, &shape, graph->persistent);
+        return;
+    }
+    g->ops->async->launch_graph(g->q, graph->graph[which]);
+    g->comm.n_all_reduces += graph->n_all_reduces;
+}
+
+int engine_flights(const struct engine *g)
+{
+    return g->n_flights;
+}
+
+void engine_align(struct engine *g, uint64_t step)
+{
+    if (g->n_steps == g->n_taken)
+        g->shift = (step + ENGINE_FLIGHTS - g->n_steps % ENGINE_FLIGHTS) % ENGINE_FLIGHTS;
+}
+
+/* A profile's clocks end with the tokens: a step whose tokens come late runs without a graph then. So does one whose
+ * sequences share their beginnings: it is long enough to hide its launches. */
+static struct decode_graph *find_decode(const struct engine *g, const struct plan *p)
+{
+    if (p->shares > 0)
+        return NULL;
+    if (p->n_late > 0)
+        return g->profiled ? NULL : graphs_find(g, p->n_seqs, DECODE_LATE);
+    return graphs_find(g, p->n_seqs, g->profiled ? DECODE_PROFILED : DECODE_WHOLE);
+}
+
+/* The graph that runs a step of a few tokens, several of a sequence: drafts that are verified, or the end of a prompt.
+ * A row of logits that nobody asked for costs nothing where one operation reads the head once. */
+static struct decode_graph *find_small(const struct engine *g, const struct step_flight *f, const struct plan *p)
+{
+    struct decode_graph *graph = NULL;
+    bool all = f->n_sampled == p->n_tokens, can = g->persistent.several && (all || p->n_masks == 0);
+    if (p->n_tokens <= PERSISTENT_MAX_TOKENS && f->n_sampled > 0 && f->n_sampled == f->n_rows && p->n_late == 0 &&
+        !g->profiled)
+        graph = graphs_find(g, p->n_tokens, DECODE_WHOLE);
+    return graph != NULL && (graph->persistent ? can : all) ? graph : NULL;
+}
+
+void engine_submit(struct engine *g, const struct plan *p)
+{
+    int which = (int)((g->n_steps + g->shift) % ENGINE_FLIGHTS);
+    struct step_flight *f = &g->flight[which];
+    step_list_rows(f, p);
+    bool decode = is_decode(f, p);
+    struct decode_graph *graph = decode ? find_decode(g, p) : find_small(g, f, p);
+    const struct observed_step observed = {
+        .plan = p,
+        .flight = which,
+        .kind = decode            ? STEP_DECODE
+                : p->n_tokens > 0 ? STEP_PREFILL
+                                  : STEP_EMPTY,
+        .graph = graph != NULL,
+    };
+    ops_range_begin(g->ops, decode ? "decode" : "prefill", p->n_tokens);
+    step_prepare_flight(g, f, p, graph);
+    observers_tell(&g->observers, submit, &observed);
+    run_shape(g, which, p, graph);
+    observers_tell(&g->observers, submitted);
+    if (g->ops->async != NULL)
+        g->ops->async->mark(g->q, which);
+    ops_range_end(g->ops);
+    g->n_steps++;
+}
+
+void engine_choose(struct engine *g, const struct plan *p)
+{
+    int which = (int)((g->n_steps - 1 + g->shift) % ENGINE_FLIGHTS);
+    struct step_flight *f = &g->flight[which];
+    step_upload_masks(g, f, p, MASK_LATE);
+    bool waited = g->ops->async != NULL && g->ops->async->passed(g->q, which);
+    g->n_late++;
+    g->n_waited += waited;
+    observers_tell(&g->observers, chosen, waited);
+    step_choose(g, f, f->n_sampled, f->n_scored);
+    if (g->ops->async != NULL)
+        g->ops->async->mark(g->q, which);
+}
+
+/* Sampled tokens come together, out of the rows of those that they follow. */
+static void gather_sampled(struct step_flight *f)
+{
+    for (int row = 0, n = 0; n < f->n_sampled; row++)
+        if (f->host.row_slot[row] >= 0)
+            f->sampled[n++] = f->sampled[row];
+}
+
+void engine_take(struct engine *g, struct step_result *result)
+{
+    int which = (int)((g->n_taken + g->shift) % ENGINE_FLIGHTS);
+    struct step_flight *f = &g->flight[which];
+    if (g->ops->async != NULL)
+        g->ops->async->wait_mark(g->q, which);
+    else
+        g->ops->wait(g->q);
+    observers_tell(&g->observers, finished, which);
+    if (g->q->err.code != ERR_NONE)
+        fatal(&g->q->err);
+    if (f->spread)
+        gather_sampled(f);
+    *result = (struct step_result){.step = f->step,
+                                   .n_sampled = f->n_sampled,
+                                   .sampled = f->sampled,
+                                   .n_rows = f->n_rows,
+                                   .logits = f->spread ? NULL : g->logits,
+                                   .n_scored = f->n_scored,
+                                   .scored = f->sampled + f->n_sampled};
+    g->n_taken++;
+}
+
+void engine_step(struct engine *g, const struct plan *p, struct step_result *result)
+{
+    engine_submit(g, p);
+    engine_take(g, result);
+}
