@@ -1,6 +1,6 @@
-/* base/log_writer.h - lines for a file or pipe, written by a thread of its own: who has a line never waits, neither
- * for a slow disk nor for a pipe that nobody reads. What waits is bounded; lines beyond that are lost, counted, and
- * said once. */
+/* base/log_writer.h - lines for a file or pipe, written by a thread of its own: a caller with a line never waits,
+ * neither for a slow disk nor for a pipe without a reader. The queue is bounded; lines beyond that are lost, counted,
+ * and said once. */
 #ifndef BASE_LOG_WRITER_H
 #define BASE_LOG_WRITER_H
 

@@ -21,7 +21,7 @@
 #define MONITOR          "inproc://monitor"
 #define LARGE_BYTES      ((size_t)1 << 20) /* a message that a server may have refused by hanging up */
 
-struct keys {
+struct curve_keys {
     char server[KEY_CHARS + 1], public[KEY_CHARS + 1], secret[KEY_CHARS + 1]; /* "": none */
 };
 
@@ -43,7 +43,7 @@ static json_t *read_rendezvous(const char *path, double until, struct err *e)
 }
 
 /* Our key pair, and the server's public key where the file has it. */
-static int read_key_file(struct keys *k, const char *path, struct err *e)
+static int read_key_file(struct curve_keys *k, const char *path, struct err *e)
 {
     (void)prctl(PR_SET_DUMPABLE, 0); /* no core file and no debugger of the same user gets the secret key */
     json_t *root = json_read_file(path, FILE_MAX_BYTES, e);
@@ -59,7 +59,7 @@ static int read_key_file(struct keys *k, const char *path, struct err *e)
 
 /* From a rendezvous file: the endpoint, the server's key, and the file with the keys of the job's clients if no keys
  * were given. */
-static int use_rendezvous(struct connection *c, struct keys *k, const struct connection_setup *s, double until,
+static int use_rendezvous(struct connection *c, struct curve_keys *k, const struct connection_setup *s, double until,
                           struct err *e)
 {
     json_t *root = read_rendezvous(s->rendezvous, until, e);
@@ -79,7 +79,7 @@ static int use_rendezvous(struct connection *c, struct keys *k, const struct con
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-static int find_server(struct connection *c, struct keys *k, const struct connection_setup *s, double until,
+static int find_server(struct connection *c, struct curve_keys *k, const struct connection_setup *s, double until,
                        struct err *e)
 {
     if (s->endpoint == NULL && s->rendezvous == NULL)
@@ -111,7 +111,7 @@ static int set_number(struct connection *c, int option, int value, const char *n
     return set_option(c, option, &value, sizeof value, name, e);
 }
 
-static int set_keys(struct connection *c, const struct keys *k, struct err *e)
+static int set_keys(struct connection *c, const struct curve_keys *k, struct err *e)
 {
     if (k->secret[0] == '\0')
         return 0;
@@ -128,7 +128,7 @@ static int set_keys(struct connection *c, const struct keys *k, struct err *e)
  * Received messages are limited by their reader, since a bench may have thousands of requests open. No ZMQ_IMMEDIATE:
  * with it libzmq discards the server's last messages before it closes the connection (observed: the reply to
  * `shutdown`, one time in ten), and nothing is sent before the handshake anyway. */
-static int open_socket(struct connection *c, const struct keys *k, struct err *e)
+static int open_socket(struct connection *c, const struct curve_keys *k, struct err *e)
 {
     c->context = zmq_ctx_new();
     c->socket = c->context != NULL ? zmq_socket(c->context, ZMQ_DEALER) : NULL;
@@ -190,7 +190,7 @@ static int await_server(struct connection *c, double until, double seconds, bool
 
 int connection_open(struct connection *c, const struct connection_setup *s, struct err *e)
 {
-    struct keys k = {0};
+    struct curve_keys k = {0};
     double until = seconds_now() + s->seconds;
     if (find_server(c, &k, s, until, e) != 0 || open_socket(c, &k, e) != 0)
         return -1;
@@ -199,7 +199,7 @@ int connection_open(struct connection *c, const struct connection_setup *s, stru
 
 int connection_begin(struct connection *c, const struct connection_setup *s, struct err *e)
 {
-    struct keys k = {0};
+    struct curve_keys k = {0};
     return find_server(c, &k, s, 0, e) == 0 ? open_socket(c, &k, e) : -1;
 }
 

@@ -15,8 +15,9 @@
 
 #define ASK_SECONDS 10.0
 #define BAR_CELLS   30
-#define MAX_RANKS   64 /* shown */
-#define MAX_PLACES  16 /* of drafts */
+#define MAX_RANKS   64                  /* shown */
+#define MAX_PLACES  16                  /* of drafts */
+#define SINCE_START "  since the start" /* behind a row of which the interval has nothing */
 
 static int read_metrics(struct connection *c, struct samples *m, struct err *e)
 {
@@ -60,7 +61,7 @@ static const char *number(char *text, double x, const char *format)
     return text;
 }
 
-/* Growth of a counter a second. */
+/* Growth of a counter a second, over the interval. */
 static double rate(const struct samples *now, const struct samples *before, const char *name)
 {
     double then = samples_sum(before, name, NULL, NULL);
@@ -77,7 +78,7 @@ static void print_bar(const char *name, double part)
     printf("%-10s [%s] %s\n", name, bar, number(text, 100 * part, "%.1f %%"));
 }
 
-/* A quantile of the interval; "< 300.0 ms" where the histogram does not tell more. text: 32 bytes. */
+/* A quantile since `before`; "< 300.0 ms" where the histogram does not tell more. text: 32 bytes. */
 static const char *quantile(char *text, const struct samples *now, const struct samples *before, const char *name,
                             double q)
 {
@@ -91,40 +92,53 @@ static const char *quantile(char *text, const struct samples *now, const struct 
     return text;
 }
 
+/* The interval's values; if it has none, those since the start. */
 static void print_histogram(const struct samples *now, const struct samples *before, const char *label,
                             const char *name)
 {
     char mean[32], p50[32], p90[32], p99[32];
-    printf("%-10s %12s %12s %12s %12s\n", label, milliseconds(mean, samples_mean(now, before, name)),
-           quantile(p50, now, before, name, 0.5), quantile(p90, now, before, name, 0.9),
-           quantile(p99, now, before, name, 0.99));
+    const struct samples *from = isnan(samples_mean(now, before, name)) ? NULL : before;
+    double average = samples_mean(now, from, name);
+    printf("%-10s %12s %12s %12s %12s%s\n", label, milliseconds(mean, average), quantile(p50, now, from, name, 0.5),
+           quantile(p90, now, from, name, 0.9), quantile(p99, now, from, name, 0.99),
+           from == NULL && !isnan(average) ? SINCE_START : "");
 }
 
-/* Growth of a rank's counter; NAN: it is missing. */
+/* Growth of a rank's counter, `before` NULL: since the start; NAN: it is missing. */
 static double growth(const struct samples *now, const struct samples *before, const char *name, const char *rank)
 {
-    double then = samples_sum(before, name, "rank", rank);
+    double then = before != NULL ? samples_sum(before, name, "rank", rank) : NAN;
     return samples_sum(now, name, "rank", rank) - (isnan(then) ? 0 : then);
 }
 
-/* A row a rank, of the interval's steps: their mean time, of it in all-reduces (waiting for the others, too) and
- * outside. */
+/* A row a rank: the number of steps since `from`, their mean time, the parts of it in all-reduces (waiting for the
+ * others, too) and outside. */
+static void print_rank(const struct samples *now, const struct samples *from, int rank, double n, const char *remark)
+{
+    char label[16], steps[32], step[32], wait[32], own[32];
+    (void)snprintf(label, sizeof label, "%d", rank);
+    double timed = growth(now, from, "rank_timed_steps_total", label);
+    double whole = growth(now, from, "rank_step_seconds_total", label) / (timed > 0 ? timed : NAN);
+    double part = growth(now, from, "rank_all_reduce_seconds_total", label) / (timed > 0 ? timed : NAN);
+    printf("%-10d %12s %12s %12s %12s%s\n", rank, number(steps, n, "%.0f"), milliseconds(step, whole),
+           milliseconds(wait, part), milliseconds(own, whole - part), timed > 0 || from == NULL ? remark : "");
+}
+
+/* The interval's steps; of a rank that had none, those since the start. */
 static void print_ranks(const struct samples *now, const struct samples *before)
 {
     double slowest = samples_sum(now, "slowest_rank", NULL, NULL);
     printf("%-10s %12s %12s %12s %12s\n", "rank", "steps", "step", "all-reduce", "own part");
     for (int rank = 0; rank < MAX_RANKS; rank++) {
-        char label[16], steps[32], step[32], wait[32], own[32];
+        char label[16];
         (void)snprintf(label, sizeof label, "%d", rank);
-        double n = growth(now, before, "rank_steps_total", label);
+        double n = growth(now, before, "rank_steps_total", label), all = growth(now, NULL, "rank_steps_total", label);
         if (isnan(n)) /* another set's ranks may have had steps already */
             continue;
-        double timed = growth(now, before, "rank_timed_steps_total", label);
-        double whole = growth(now, before, "rank_step_seconds_total", label) / (timed > 0 ? timed : NAN);
-        double part = growth(now, before, "rank_all_reduce_seconds_total", label) / (timed > 0 ? timed : NAN);
-        printf("%-10d %12s %12s %12s %12s%s\n", rank, number(steps, n, "%.0f"), milliseconds(step, whole),
-               milliseconds(wait, part), milliseconds(own, whole - part),
-               slowest == rank && timed > 0 ? "  slowest" : "");
+        if (n == 0 && all > 0)
+            print_rank(now, NULL, rank, all, SINCE_START);
+        else
+            print_rank(now, before, rank, n, slowest == rank ? "  slowest" : "");
     }
 }
 
@@ -177,6 +191,10 @@ static void print_view(const struct connection *c, const struct samples *now, co
            number(text[0], rate(now, before, "prompt_tokens_total"), "%.1f"),
            number(text[1], rate(now, before, "generation_tokens_total"), "%.1f"),
            number(text[2], rate(now, before, "request_success_total"), "%.2f"));
+    printf("total      %s tokens of prompts, %s generated; %s requests done since the start\n",
+           number(text[0], samples_sum(now, "prompt_tokens_total", NULL, NULL), "%.0f"),
+           number(text[1], samples_sum(now, "generation_tokens_total", NULL, NULL), "%.0f"),
+           number(text[2], samples_sum(now, "request_success_total", NULL, NULL), "%.0f"));
     printf("%-10s %12s %12s %12s %12s\n", "", "mean", "p50", "p90", "p99");
     print_histogram(now, before, "TTFT", "time_to_first_token_seconds");
     print_histogram(now, before, "ITL", "inter_token_latency_seconds");

@@ -123,7 +123,7 @@ static struct pace_costs assumed_costs(const struct inspect_options *o)
 }
 
 /* Returns the number of choices for a mixture of experts, or -1 where there is nothing to choose. */
-static int find_paces(struct pace *p, const struct inspect_options *o, const struct model_config *m)
+static int find_paces(struct rank_pace *p, const struct inspect_options *o, const struct model_config *m)
 {
     struct err e = {0};
     const struct pace_costs costs = assumed_costs(o);
@@ -134,7 +134,7 @@ static int find_paces(struct pace *p, const struct inspect_options *o, const str
 /* [{"tensor_parallel": T, ..}, ..] */
 static json_t *json_paces(const struct inspect_options *o, const struct model_config *m)
 {
-    struct pace p[PACE_MAX_CHOICES];
+    struct rank_pace p[PACE_MAX_CHOICES];
     int n = find_paces(p, o, m);
     json_t *all = json_array();
     for (int i = 0; i < n; i++)
@@ -147,7 +147,7 @@ static json_t *json_paces(const struct inspect_options *o, const struct model_co
 static void print_paces(const struct inspect_options *o, const struct model_config *m, int n_ranks)
 {
     char line[400];
-    struct pace p[PACE_MAX_CHOICES];
+    struct rank_pace p[PACE_MAX_CHOICES];
     const struct pace_costs costs = assumed_costs(o);
     int n = find_paces(p, o, m);
     if (n < 1)

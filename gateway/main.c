@@ -68,7 +68,7 @@ static void close_gateway(struct gateway *g)
 }
 
 /* The loop looks at signals_take after every round: the descriptor ends its sleep. */
-static void wake(struct watch *w, uint32_t events)
+static void wake(struct fd_watch *w, uint32_t events)
 {
     (void)w;
     (void)events;
@@ -103,7 +103,7 @@ static void run_gateway(struct gateway *g, double grace)
 static int serve_backends(const struct gateway_options *o, struct err *e)
 {
     static struct gateway g; /* large */
-    struct watch signals = {.fd = -1, .ready = wake};
+    struct fd_watch signals = {.fd = -1, .ready = wake};
     log_open(true, false);
     raise_files(o->max_connections);
     if (signals_open(false, e) == 0 && open_gateway(&g, o, e) == 0) {

@@ -28,8 +28,8 @@ struct model_layer {
 };
 
 /* Latent attention (DeepSeek-V2): keys and values of all heads are made of one latent a token, and one rotated key is
- * shared by all heads. What the cache keeps are those two, as the one head of head_dim = rank + rotated; whose keys and
- * values a head's queries and results are, the layer makes of them. */
+ * shared by all heads. The cache keeps those two, as one head of head_dim = rank + rotated; the layer maps
+ * each head's queries into the latent's space and the results out of it. */
 struct model_latent {
     int rank;                /* elements of the latent; 0: the model has no such attention */
     int query_rank;          /* of the latent that the queries are made of; 0: they are made of the layer's input */

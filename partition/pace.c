@@ -62,7 +62,7 @@ static int read_bytes(double *bytes, const struct model_config *m, int rank, int
     return 0;
 }
 
-int pace_choices(struct pace *choice, const struct model_config *m, int n_ranks, const struct pace_costs *costs,
+int pace_choices(struct rank_pace *choice, const struct model_config *m, int n_ranks, const struct pace_costs *costs,
                  struct err *e)
 {
     int n = 0;
@@ -73,15 +73,15 @@ int pace_choices(struct pace *choice, const struct model_config *m, int n_ranks,
         /* The first rank has one unit more than another where they cannot have equal numbers, the last one the rest. */
         if (read_bytes(&first, m, 0, size, e) != 0 || read_bytes(&last, m, size - 1, size, e) != 0)
             return -1;
-        struct pace *p = &choice[n++];
-        *p = (struct pace){.n_ranks = size, .bytes = fmax(first, last)};
+        struct rank_pace *p = &choice[n++];
+        *p = (struct rank_pace){.n_ranks = size, .bytes = fmax(first, last)};
         p->n_sums = size > 1 ? 1 + m->n_layers * model_layer_sums(m) : 0;
         p->seconds = p->bytes / costs->bytes_per_second + p->n_sums * costs->sum_seconds;
     }
     return n;
 }
 
-int pace_fastest(const struct pace *choice, int n)
+int pace_fastest(const struct rank_pace *choice, int n)
 {
     int best = 0;
     for (int i = 1; i < n; i++)
@@ -89,9 +89,10 @@ int pace_fastest(const struct pace *choice, int n)
     return best;
 }
 
-void pace_describe(const struct pace *choice, int n, int mine, const struct pace_costs *costs, char *text, size_t bytes)
+void pace_describe(const struct rank_pace *choice, int n, int mine, const struct pace_costs *costs, char *text,
+                   size_t bytes)
 {
-    const struct pace *best = &choice[pace_fastest(choice, n)], *now = best;
+    const struct rank_pace *best = &choice[pace_fastest(choice, n)], *now = best;
     const char *known = costs->measured ? "measured" : "assumed";
     for (int i = 0; i < n; i++)
         now = choice[i].n_ranks == mine ? &choice[i] : now;

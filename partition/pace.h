@@ -14,7 +14,7 @@ struct pace_costs {
 };
 
 /* One choice. */
-struct pace {
+struct rank_pace {
     int n_ranks, n_sums;
     double bytes; /* that the slowest rank reads on average, if experts are chosen equally often */
     double seconds;
@@ -22,14 +22,14 @@ struct pace {
 
 /* Fill `choice` with every number of ranks that divides n_ranks, the smallest first, PACE_MAX_CHOICES at most. Returns
  * their number, or -1 and *e. */
-int pace_choices(struct pace *choice, const struct model_config *m, int n_ranks, const struct pace_costs *costs,
+int pace_choices(struct rank_pace *choice, const struct model_config *m, int n_ranks, const struct pace_costs *costs,
                  struct err *e);
 
 /* The index of the fastest one, of equal ones the smallest. */
-int pace_fastest(const struct pace *choice, int n);
+int pace_fastest(const struct rank_pace *choice, int n);
 
 /* One line that compares the choice of `mine` ranks with the fastest one, with all figures. */
-void pace_describe(const struct pace *choice, int n, int mine, const struct pace_costs *costs, char *text,
+void pace_describe(const struct rank_pace *choice, int n, int mine, const struct pace_costs *costs, char *text,
                    size_t bytes);
 
 /* The mean of the most experts that one of n_ranks ranks has to read if n_chosen of n_experts, which are dealt whole,

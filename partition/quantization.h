@@ -1,5 +1,5 @@
 /* partition/quantization.h - what a checkpoint says of its quantised weights: "quantization_config" of config.json,
- * read strictly. What is not read is refused by name, with what is read instead. */
+ * read strictly. An entry that is not supported is refused by name, with what is read instead. */
 #ifndef PARTITION_QUANTIZATION_H
 #define PARTITION_QUANTIZATION_H
 

@@ -9,7 +9,7 @@
 #define MERGE_GAP 4096 /* bytes between two tensors that are read rather than skipped */
 
 /* While a plan is built. */
-struct builder {
+struct read_plan_builder {
     struct read_plan *p;
     const struct checkpoint *c;
     const struct weight_map *map; /* of a rank's own plan */
@@ -35,7 +35,7 @@ static void *grow_array(void *array, int *n, size_t *capacity, size_t size, stru
     return array;
 }
 
-static int add_block(struct builder *b, int file, uint64_t offset)
+static int add_block(struct read_plan_builder *b, int file, uint64_t offset)
 {
     struct read_plan *p = b->p;
     struct read_block *grown = grow_array(p->block, &p->n_blocks, &b->block_capacity, sizeof *grown, b->e);
@@ -46,7 +46,7 @@ static int add_block(struct builder *b, int file, uint64_t offset)
     return 0;
 }
 
-static int add_segment(struct builder *b, const struct read_segment *segment, size_t bytes)
+static int add_segment(struct read_plan_builder *b, const struct read_segment *segment, size_t bytes)
 {
     struct read_plan *p = b->p;
     struct read_segment *grown = grow_array(p->segment, &p->n_segments, &b->segment_capacity, sizeof *grown, b->e);
@@ -82,7 +82,7 @@ static int64_t even_rows(int64_t n)
 }
 
 /* Append the rows of a tensor, to the last block while it has room. */
-static int add_tensor(struct builder *b, int tensor)
+static int add_tensor(struct read_plan_builder *b, int tensor)
 {
     const struct tensor_info *t = &b->c->tensor[tensor];
     int64_t rows = tensor_rows(t), row_elements = tensor_row_elements(t);
@@ -123,7 +123,7 @@ static int first_slice(const struct weight_map *map, int tensor)
 }
 
 /* The bytes of a slice's row, in the file or unpacked: few scales of a file are many of a matrix. */
-static size_t longest_row(const struct builder *b, const struct weight_slice *s, size_t width)
+static size_t longest_row(const struct read_plan_builder *b, const struct weight_slice *s, size_t width)
 {
     const struct cells_source all = {s, s->row, s->rows, NULL, s->cols};
     if (s->cells.plane == PLANE_DENSE)
@@ -132,9 +132,9 @@ static size_t longest_row(const struct builder *b, const struct weight_slice *s,
     return unpacked > width ? unpacked : width;
 }
 
-/* Append a slice in blocks of its own, of as many of its rows as go into one, as they are or unpacked. Where two rows
- * may share bytes, a block has two however long they are. */
-static int add_slice(struct builder *b, int slice)
+/* Append a slice in blocks of its own, of as many of its rows as go into one, as they are or unpacked. If two rows may
+ * share bytes, a block has two however long they are. */
+static int add_slice(struct read_plan_builder *b, int slice)
 {
     const struct weight_slice *s = &b->map->slice[slice];
     const struct tensor_info *t = &b->c->tensor[s->tensor];
@@ -155,7 +155,7 @@ static int add_slice(struct builder *b, int slice)
     return 0;
 }
 
-static int add_slices(struct builder *b, int tensor)
+static int add_slices(struct read_plan_builder *b, int tensor)
 {
     int rc = 0;
     for (int i = first_slice(b->map, tensor); rc == 0 && i < b->map->n_slices && b->map->slice[i].tensor == tensor; i++)
@@ -195,7 +195,8 @@ static struct stored_tensor *list_tensors(const struct checkpoint *c, const stru
 }
 
 /* With `add` for each of the map's tensors. */
-static int build_plan(struct builder *b, const struct weight_map *map, int (*add)(struct builder *, int tensor))
+static int build_plan(struct read_plan_builder *b, const struct weight_map *map,
+                      int (*add)(struct read_plan_builder *, int tensor))
 {
     struct read_plan *p = b->p;
     int n = 0;
@@ -218,14 +219,14 @@ static int build_plan(struct builder *b, const struct weight_map *map, int (*add
 int read_plan_build(struct read_plan *p, const struct checkpoint *c, const struct weight_map *whole, size_t block_bytes,
                     struct err *e)
 {
-    struct builder b = {.p = p, .c = c, .block_bytes = block_bytes, .e = e};
+    struct read_plan_builder b = {.p = p, .c = c, .block_bytes = block_bytes, .e = e};
     return build_plan(&b, whole, add_tensor);
 }
 
 int read_plan_build_own(struct read_plan *p, const struct checkpoint *c, const struct weight_map *map,
                         size_t block_bytes, struct err *e)
 {
-    struct builder b = {.p = p, .c = c, .map = map, .block_bytes = block_bytes, .e = e};
+    struct read_plan_builder b = {.p = p, .c = c, .map = map, .block_bytes = block_bytes, .e = e};
     return build_plan(&b, map, add_slices);
 }
 

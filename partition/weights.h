@@ -18,8 +18,8 @@
  *   JOIN    [states_local, 2 hidden]                           of a layer that predicts
  *   the rest                                                 mirrored
  *
- * Biases of OUT, MLP_OUT and EXPERTS_OUT exist on rank 0 only: they are added to a partial sum. Those of whole experts
- * are where these are. */
+ * Biases of OUT, MLP_OUT and EXPERTS_OUT exist on rank 0 only: they are added to a partial sum. Biases of whole experts
+ * are where the experts are. */
 #ifndef PARTITION_WEIGHTS_H
 #define PARTITION_WEIGHTS_H
 

@@ -1,7 +1,7 @@
 /* partition/weights_order.c - see weights_builder.h: inputs that are not in the order of their groups (desc_act).
  *
- * A rank sorts its own by group, each group's in their order. Where it has all inputs of every group, as of a matrix
- * that is cut along its outputs, a group of columns is one of the checkpoint; else a group's inputs are as many as they
+ * A rank sorts its own by group, each group's in their order. If it has all inputs of every group, as of a matrix that
+ * is cut along its outputs, a group of columns is one of the checkpoint; else a group's inputs are as many as they
  * happen to be, and columns without an input fill them up to a multiple of fewer. */
 #include "partition/weights_builder.h"
 
@@ -11,7 +11,7 @@
 #define FINE_GROUP 32 /* columns; of checkpoints whose groups are smaller 16 */
 
 /* A rank's inputs of a matrix: groups[i] is that of its i-th. */
-struct share {
+struct input_share {
     const int32_t *groups;
     int n, n_groups;
     int *count; /* [n_groups] */
@@ -38,7 +38,7 @@ static int check_groups(const struct map_builder *b, int tensor, int64_t n, int6
 }
 
 /* Columns of the share when every group is filled up to a multiple of `unit`. */
-static int64_t filled_columns(const struct share *s, int unit)
+static int64_t filled_columns(const struct input_share *s, int unit)
 {
     int64_t cols = 0;
     for (int g = 0; g < s->n_groups; g++)
@@ -47,7 +47,7 @@ static int64_t filled_columns(const struct share *s, int unit)
 }
 
 /* Has the rank whole groups, but for the last one? */
-static bool has_whole_groups(const struct share *s, int group)
+static bool has_whole_groups(const struct input_share *s, int group)
 {
     int last = s->n_groups - 1;
     while (last > 0 && s->count[last] == 0)
@@ -59,7 +59,7 @@ static bool has_whole_groups(const struct share *s, int group)
 }
 
 /* NULL and *e, or the order of `cols` columns, `unit` of which share a scale. */
-static struct input_order *make_order(const struct share *s, int unit, int cols, struct err *e)
+static struct input_order *make_order(const struct input_share *s, int unit, int cols, struct err *e)
 {
     size_t n_units = ((size_t)cols + (size_t)unit - 1) / (size_t)unit;
     struct input_order *order =
@@ -118,7 +118,7 @@ static int keep_order(struct map_builder *b, struct weight_slot *slot, const cha
 static int order_share(struct map_builder *b, struct weight_slot *slot, const char *module, bool first,
                        struct code_form *form, const int32_t *groups, int n_groups)
 {
-    struct share s = {.groups = groups, .n_groups = n_groups};
+    struct input_share s = {.groups = groups, .n_groups = n_groups};
     s.n = (int)role_axis_length(b->m, b->s, roles[slot->id].in);
     if (s.n == 0)
         return 0;

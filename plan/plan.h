@@ -41,8 +41,8 @@ struct limits {
 };
 
 /* The number that plans of a draft model have, and its limits beside a model of these: it has as many blocks of kind
- * KV_MAIN, with numbers of its own, and no others, so that its windowed layers keep everything. Where all drafts of a
- * sequence were right it is fed the last one and the token behind it: two in a step. */
+ * KV_MAIN, with numbers of its own, and no others, so that its windowed layers keep everything. If all drafts of a
+ * sequence were right, it is fed the last one and the token behind it: two in a step. */
 #define PLAN_DRAFT_MODEL 1
 struct limits limits_of_draft_model(const struct limits *l);
 
@@ -111,9 +111,9 @@ struct plan_seq {
  * scored).
  *
  * So a chunk [pos, pos + n) of a prompt of P tokens has n_logits = n and {seq, min(n, P - 1 - pos), prompt[pos + n]
- * or -1}. Each token costs a row: n is at most what limits.max_logit_rows leaves. What comes from the prefix cache
- * is not fed and so not scored: a request that wants scores takes nothing from there, until it has them (it may when
- * it is recomputed). */
+ * or -1}. Each token costs a row: n is at most what limits.max_logit_rows leaves. Tokens from the prefix cache are not
+ * fed and so not scored: a request that wants scores takes nothing from there, until it has them (it may when it is
+ * recomputed). */
 struct plan_score {
     int32_t seq, n_scored, next;
 };

@@ -73,7 +73,7 @@ struct fields { /* borrowed from the message; null members count as absent */
  * and a field that is given twice. */
 int fields_collect(struct fields *f, const json_t *object, enum protocol_op op, struct protocol_error *error);
 
-/* Values for fields that were not given, by canonical name; NULL: none. Where the message says itself that nothing is
+/* Values for fields that were not given, by canonical name; NULL: none. If the message itself says that nothing is
  * sampled (do_sample false, beams), a temperature is none of these. */
 void fields_default(struct fields *f, const json_t *defaults);
 

@@ -1,4 +1,4 @@
-/* text/chat.c - see chat.h. Which template chats are rendered by, and rendering them. */
+/* text/chat.c - see chat.h. The choice of the template that renders chats, and the rendering. */
 #include "base/files.h"
 #include "text/chat_parts.h"
 

@@ -34,8 +34,8 @@ struct stop_state {
 };
 
 /* Append a piece to `text`, whose first *released bytes are final. Its cost is that of the piece alone, however long
- * the strings and what is held back are. Where s is NULL nothing is looked for, as the bytes so far never were by
- * `state`. Afterwards either a stop string has been found: true is returned, the text ends before it (after it if
+ * the strings and what is held back are. If s is NULL, nothing is looked for, and `state` has seen none of the bytes so
+ * far. Afterwards either a stop string has been found: true is returned, the text ends before it (after it if
  * keep_stop) and is all released; or *released covers all but the longest tail that begins a stop string. Once the last
  * piece is in, release the rest by setting *released = text->bytes. */
 bool stop_append(const struct stop_strings *s, struct stop_state *state, struct text_buffer *text, size_t *released,

@@ -240,7 +240,7 @@ static void measure_all(struct bench_rig *rig, const struct measurements *wanted
     struct energy energy;
     energy_open(&energy, g->ops, g->q);
     for (int i = 0; i < N_WORKLOADS; i++) {
-        struct samples *s = &f->samples[i];
+        struct repetitions *s = &f->samples[i];
         if (wanted->work[i].n_seqs == 0)
             continue;
         workload_run(rig, (enum workload_kind)i, &wanted->work[i], wanted->warmups, s, e);

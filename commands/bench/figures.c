@@ -9,7 +9,7 @@ struct spread figures_total(const struct figures *f, enum workload_kind kind)
 struct spread figures_rates(const struct figures *f, enum workload_kind kind, double n)
 {
     double rate[WORKLOAD_MAX_REPETITIONS];
-    const struct samples *s = &f->samples[kind];
+    const struct repetitions *s = &f->samples[kind];
     for (int i = 0; i < s->n; i++)
         rate[i] = n / s->total[i];
     return spread_of(rate, s->n);
@@ -18,7 +18,7 @@ struct spread figures_rates(const struct figures *f, enum workload_kind kind, do
 struct spread figures_prompts(const struct figures *f)
 {
     double seconds[WORKLOAD_MAX_REPETITIONS];
-    const struct samples *s = &f->samples[WORK_LATENCY];
+    const struct repetitions *s = &f->samples[WORK_LATENCY];
     for (int i = 0; i < s->n; i++)
         seconds[i] = s->total[i] - s->decode[i];
     return spread_of(seconds, s->n);
@@ -34,7 +34,7 @@ double figures_read_share(const struct figures *f, double steps, double seconds)
     return steps / seconds * f->weight_bytes / f->read_rate;
 }
 
-double figures_steps(const struct samples *s)
+double figures_steps(const struct repetitions *s)
 {
     return (double)s->n_steps / s->n;
 }

@@ -19,7 +19,7 @@ enum phase_part { PART_PROMPTS, PART_DECODE, PART_MIXED, N_PARTS };
 
 struct figures {
     struct workload work[N_WORKLOADS];
-    struct samples samples[N_WORKLOADS];
+    struct repetitions samples[N_WORKLOADS];
     struct phases phases[N_WORKLOADS][N_PARTS];
     int repetitions, warmups;
     bool step_times;            /* are wanted */
@@ -43,7 +43,7 @@ struct spread figures_decode(const struct figures *f);
 /* Reading all weights once a step, as a share of what the memory can do. */
 double figures_read_share(const struct figures *f, double steps, double seconds);
 /* Steps of a repetition. */
-double figures_steps(const struct samples *s);
+double figures_steps(const struct repetitions *s);
 /* Tokens that a workload's energy is for: of the prompt, or those that came out, of all repetitions. */
 double figures_tokens(const struct figures *f, enum workload_kind kind);
 /* Time of a unit of work that no phase on the device accounts for. */

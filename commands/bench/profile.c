@@ -48,7 +48,7 @@ void bench_profile(struct profile *p, struct bench_rig *rig, enum workload_kind 
                    int repetitions, struct phases *phases, struct err *e)
 {
     const struct world *w = p->engine->world;
-    struct samples s;
+    struct repetitions s;
     double total = 0, decode = 0;
     repetitions = repetitions_of(kind, repetitions);
     workload_run(rig, kind, work, warmups_of(rig->engine, kind), &s, e);

@@ -72,7 +72,7 @@ static void print_drafts(const struct draft_counts *c)
 static void print_throughput(const struct figures *f, const char *name)
 {
     const struct workload *k = &f->work[WORK_THROUGHPUT];
-    const struct samples *m = &f->samples[WORK_THROUGHPUT];
+    const struct repetitions *m = &f->samples[WORK_THROUGHPUT];
     struct spread s = figures_total(f, WORK_THROUGHPUT);
     double steps = figures_steps(m), out = k->n_steps + 1, all = out + k->n_prompt;
     printf("%s: %.3f s (%.3f .. %.3f), up to %d at once\n", name, s.median, s.lowest, s.highest, m->most_seqs);

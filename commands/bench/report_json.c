@@ -112,7 +112,7 @@ static json_t *json_drafts(const struct draft_counts *c)
 static void put_throughput(json_t *root, const struct figures *f)
 {
     const struct workload *k = &f->work[WORK_THROUGHPUT];
-    const struct samples *m = &f->samples[WORK_THROUGHPUT];
+    const struct repetitions *m = &f->samples[WORK_THROUGHPUT];
     struct spread s = figures_total(f, WORK_THROUGHPUT);
     double out = k->n_steps + 1, all = out + k->n_prompt, steps = figures_steps(m);
     put_member(root, "throughput",

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-struct run {
+struct workload_run {
     enum workload_kind kind;
     const struct workload *work;
     struct bench_rig *rig;
@@ -25,18 +25,18 @@ struct run {
         double planned; /* when */
     } step[ENGINE_FLIGHTS + 1];
     double accepted; /* when the newest results came */
-    struct samples *samples;
+    struct repetitions *samples;
 };
 
-static int64_t prompt_tokens(const struct run *r)
+static int64_t prompt_tokens(const struct workload_run *r)
 {
     return (int64_t)r->work->n_seqs * r->work->n_prompt;
 }
 
-static void finish_repetition(struct run *r)
+static void finish_repetition(struct workload_run *r)
 {
     static const char *const name[N_WORKLOADS] = {"prompts", "tokens", "latency", "throughput"};
-    struct samples *s = r->samples;
+    struct repetitions *s = r->samples;
     double now = seconds_now();
     s->total[s->n] = now - r->started;
     s->decode[s->n] = now - r->prompts_done;
@@ -57,7 +57,7 @@ static enum step_load load_of(const struct plan *p)
     return STEPS_DECODE;
 }
 
-static void count_step(struct run *r, const struct plan *p)
+static void count_step(struct workload_run *r, const struct plan *p)
 {
     bool works = p->n_tokens > 0 && p->model != PLAN_DRAFT_MODEL;
     r->step[p->step % (ENGINE_FLIGHTS + 1)] = (struct planned_step){works, load_of(p), seconds_now()};
@@ -68,7 +68,7 @@ static void count_step(struct run *r, const struct plan *p)
 }
 
 /* The step has its results. It began when those of the one before came, or when it was planned. */
-static void time_step(struct run *r, const struct step_result *result)
+static void time_step(struct workload_run *r, const struct step_result *result)
 {
     const struct planned_step *step = &r->step[result->step % (ENGINE_FLIGHTS + 1)];
     double now = seconds_now(), began = step->planned > r->accepted ? step->planned : r->accepted;
@@ -77,7 +77,7 @@ static void time_step(struct run *r, const struct step_result *result)
         durations_add(&r->samples->steps.of[step->load], now - began);
 }
 
-static void start_all(const struct run *r, struct plan *p)
+static void start_all(const struct workload_run *r, struct plan *p)
 {
     int n_blocks = limits_blocks_per_slot(&r->limits);
     for (int s = 0; s < r->work->n_seqs; s++) {
@@ -93,7 +93,7 @@ static void start_all(const struct run *r, struct plan *p)
 }
 
 /* Feeds the part of the prompts that fits into a step. */
-static void feed_prompts(struct run *r, struct plan *p)
+static void feed_prompts(struct workload_run *r, struct plan *p)
 {
     int n_prompt = r->work->n_prompt;
     while (r->fed < prompt_tokens(r) && p->n_tokens < r->limits.max_batch_tokens) {
@@ -108,7 +108,7 @@ static void feed_prompts(struct run *r, struct plan *p)
 }
 
 /* A token more of every sequence: the one sampled last, or the first of all. */
-static void feed_decode(struct run *r, struct plan *p)
+static void feed_decode(struct workload_run *r, struct plan *p)
 {
     int pos = r->work->n_prompt + (int)(r->fed - prompt_tokens(r));
     for (int s = 0; s < r->work->n_seqs; s++) {
@@ -120,7 +120,7 @@ static void feed_decode(struct run *r, struct plan *p)
 }
 
 /* The batch of PP, TG and LATENCY: the same steps in every repetition. */
-static void next_of_batch(struct run *r, struct plan *p)
+static void next_of_batch(struct workload_run *r, struct plan *p)
 {
     int64_t prompts = prompt_tokens(r);
     int64_t *planned = &r->planned[p->step % (ENGINE_FLIGHTS + 1)];
@@ -141,7 +141,7 @@ static void next_of_batch(struct run *r, struct plan *p)
     *planned = r->fed;
 }
 
-static void accept_of_batch(struct run *r, const struct step_result *result)
+static void accept_of_batch(struct workload_run *r, const struct step_result *result)
 {
     int64_t fed = r->planned[result->step % (ENGINE_FLIGHTS + 1)], prompts = prompt_tokens(r);
     if (fed < 0)
@@ -153,7 +153,7 @@ static void accept_of_batch(struct run *r, const struct step_result *result)
         finish_repetition(r);
 }
 
-static int next_of_traffic(struct run *r, struct plan *p, struct err *e)
+static int next_of_traffic(struct workload_run *r, struct plan *p, struct err *e)
 {
     struct traffic *t = r->rig->traffic;
     if (!r->begun) {
@@ -167,7 +167,7 @@ static int next_of_traffic(struct run *r, struct plan *p, struct err *e)
     return 0;
 }
 
-static int accept_of_traffic(struct run *r, const struct step_result *result, struct err *e)
+static int accept_of_traffic(struct workload_run *r, const struct step_result *result, struct err *e)
 {
     if (traffic_accept(r->rig->traffic, result, seconds_now(), e) != 0)
         return -1;
@@ -178,7 +178,7 @@ static int accept_of_traffic(struct run *r, const struct step_result *result, st
 
 static int next_plan(void *context, struct plan *p, struct err *e)
 {
-    struct run *r = context;
+    struct workload_run *r = context;
     int rc = 0;
     if (r->repetition == r->repetitions)
         p->kind = PLAN_STOP;
@@ -192,7 +192,7 @@ static int next_plan(void *context, struct plan *p, struct err *e)
 
 static int accept_result(void *context, const struct step_result *result, struct err *e)
 {
-    struct run *r = context;
+    struct workload_run *r = context;
     time_step(r, result);
     if (r->kind == WORK_THROUGHPUT)
         return accept_of_traffic(r, result, e);
@@ -202,19 +202,19 @@ static int accept_result(void *context, const struct step_result *result, struct
 
 static void masks(void *context, struct plan *p)
 {
-    traffic_masks(((struct run *)context)->rig->traffic, p);
+    traffic_masks(((struct workload_run *)context)->rig->traffic, p);
 }
 
 void workload_run(struct bench_rig *rig, enum workload_kind kind, const struct workload *work, int repetitions,
-                  struct samples *s, struct err *e)
+                  struct repetitions *s, struct err *e)
 {
-    struct run r = {.kind = kind,
-                    .work = work,
-                    .rig = rig,
-                    .limits = rig->engine->limits,
-                    .vocab = rig->engine->network->config.vocab,
-                    .repetitions = repetitions,
-                    .samples = s};
+    struct workload_run r = {.kind = kind,
+                             .work = work,
+                             .rig = rig,
+                             .limits = rig->engine->limits,
+                             .vocab = rig->engine->network->config.vocab,
+                             .repetitions = repetitions,
+                             .samples = s};
     const struct loop_client client = {.context = &r, .next = next_plan, .accept = accept_result, .masks = masks};
     memset(s, 0, sizeof *s);
     memset(&rig->traffic->waits, 0, sizeof rig->traffic->waits);

@@ -24,7 +24,7 @@ struct workload {
 };
 
 /* On rank 0: seconds of each repetition. */
-struct samples {
+struct repetitions {
     int n;
     double total[WORKLOAD_MAX_REPETITIONS];
     double decode[WORKLOAD_MAX_REPETITIONS]; /* LATENCY: of the total, what came after all first tokens */
@@ -46,6 +46,6 @@ struct bench_rig {
 
 /* Run a workload this often. Collective; *s counts on rank 0. */
 void workload_run(struct bench_rig *rig, enum workload_kind kind, const struct workload *work, int repetitions,
-                  struct samples *s, struct err *e);
+                  struct repetitions *s, struct err *e);
 
 #endif

@@ -17,7 +17,7 @@
 #define MAX_WARNINGS 20    /* one by one; the others are counted */
 
 /* While the folder is read. */
-struct search {
+struct folder_search {
     const char *dir;
     bool archives;
     struct model {
@@ -69,7 +69,7 @@ static size_t stem_of(const char *name)
 }
 
 /* A name as a warning shows it. */
-static void warn(struct search *s, const char *name, const char *why)
+static void warn(struct folder_search *s, const char *name, const char *why)
 {
     char shown[3 * NAME_MAX + 1];
     if (s->n_warnings++ >= MAX_WARNINGS)
@@ -81,7 +81,7 @@ static void warn(struct search *s, const char *name, const char *why)
     log_warn("--models-dir: %s is left out: %s", shown, why);
 }
 
-static int add_model(struct search *s, const char *name, size_t bytes, const char *archive, struct err *e)
+static int add_model(struct folder_search *s, const char *name, size_t bytes, const char *archive, struct err *e)
 {
     struct model *m = &s->model[s->n];
     if (s->n == DISCOVER_MAX_MODELS)
@@ -94,7 +94,7 @@ static int add_model(struct search *s, const char *name, size_t bytes, const cha
     return 0;
 }
 
-static int look_at_archive(struct search *s, const char *name, size_t stem, struct err *e)
+static int look_at_archive(struct folder_search *s, const char *name, size_t stem, struct err *e)
 {
     char model[NAME_MAX + 1];
     (void)snprintf(model, sizeof model, "%.*s", (int)stem, name);
@@ -107,7 +107,7 @@ static int look_at_archive(struct search *s, const char *name, size_t stem, stru
     return 0;
 }
 
-static int look_at(struct search *s, const char *name, struct err *e)
+static int look_at(struct folder_search *s, const char *name, struct err *e)
 {
     bool strange = false;
     if (name[0] == '.')
@@ -139,7 +139,7 @@ static int compare(const void *a, const void *b)
     return strcmp(x->archive, y->archive);
 }
 
-static void read_folder(struct search *s, struct err *e)
+static void read_folder(struct folder_search *s, struct err *e)
 {
     int n = 0;
     DIR *folder = opendir(s->dir);
@@ -159,7 +159,7 @@ static void read_folder(struct search *s, struct err *e)
 }
 
 /* The first of each name. */
-static void take_first(struct search *s, struct discovered *d)
+static void take_first(struct folder_search *s, struct discovered *d)
 {
     for (int i = 0; i < s->n; i++) {
         struct model *m = &s->model[i];
@@ -178,7 +178,7 @@ static void take_first(struct search *s, struct discovered *d)
 
 int discover_models(const char *dir, bool archives, struct discovered *d, struct err *e)
 {
-    struct search s = {.dir = dir, .archives = archives};
+    struct folder_search s = {.dir = dir, .archives = archives};
     *d = (struct discovered){.name = err_calloc(e, DISCOVER_MAX_MODELS, sizeof *d->name, "names of models"),
                              .archive = err_calloc(e, DISCOVER_MAX_MODELS, sizeof *d->archive, "names of models")};
     s.model = err_calloc(e, DISCOVER_MAX_MODELS, sizeof *s.model, "names of models");

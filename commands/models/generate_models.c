@@ -14,7 +14,7 @@
 
 #define MOST 64 /* models */
 
-struct turns { /* rank 0's */
+struct model_turns { /* rank 0's */
     struct generate_options o;
     struct model_folder model[MOST];
     double part[MOST][N_SWITCH_PARTS]; /* s, of the switch to each */
@@ -30,12 +30,12 @@ struct turns { /* rank 0's */
 static void gone(void *context, int place)
 {
     (void)place;
-    generate_close(&((struct turns *)context)->generate);
+    generate_close(&((struct model_turns *)context)->generate);
 }
 
 static int begin_turn(void *context, int place, struct limits *limits, struct err *e)
 {
-    struct turns *t = context;
+    struct model_turns *t = context;
     struct opened_model *opened = t->changeover.loaded[place];
     const struct generate_model model = {.name = t->model[t->turn].name,
                                          .config = &opened->config,
@@ -52,7 +52,7 @@ static int begin_turn(void *context, int place, struct limits *limits, struct er
 /* ---- the loop's client ---- */
 
 /* All prompts were answered: the next model's turn. */
-static void finish_turn(struct turns *t, struct err *e)
+static void finish_turn(struct model_turns *t, struct err *e)
 {
     int status = generate_status(&t->generate, e);
     t->status = status != ERR_NONE ? status : t->status;
@@ -61,7 +61,7 @@ static void finish_turn(struct turns *t, struct err *e)
     t->turn++;
 }
 
-static int plan_step(struct turns *t, struct plan *p, struct err *e)
+static int plan_step(struct model_turns *t, struct plan *p, struct err *e)
 {
     units_note(&t->changeover.units, 0, true);
     if (generate_next(&t->generate, p, e) != 0)
@@ -72,7 +72,7 @@ static int plan_step(struct turns *t, struct plan *p, struct err *e)
 
 static int next_plan(void *context, struct plan *p, struct err *e)
 {
-    struct turns *t = context;
+    struct model_turns *t = context;
     const struct timespec moment = {0, 50000};
     if (t->running && !scheduler_busy(&t->generate.scheduler))
         finish_turn(t, e);
@@ -96,7 +96,7 @@ static int next_plan(void *context, struct plan *p, struct err *e)
 
 static int accept_result(void *context, const struct step_result *result, struct err *e)
 {
-    struct turns *t = context;
+    struct model_turns *t = context;
     if (!t->running) /* empty, and behind the last token */
         return 0;
     if (generate_accept(&t->generate, result, e) != 0)
@@ -108,7 +108,7 @@ static int accept_result(void *context, const struct step_result *result, struct
 
 static void masks(void *context, struct plan *p)
 {
-    struct turns *t = context;
+    struct model_turns *t = context;
     if (t->running)
         generate_masks(&t->generate, p);
 }
@@ -127,7 +127,7 @@ static int check_options(const struct generate_options *o, int n_ranks, struct e
 
 static int open_turns(void *context, int n_ranks, struct err *e)
 {
-    struct turns *t = context;
+    struct model_turns *t = context;
     const struct generate_options *o = &t->o;
     changeover_open(&t->changeover, &o->run, &(struct changeover_owner){t, gone, begin_turn});
     if (check_options(o, n_ranks, e) != 0)
@@ -139,7 +139,7 @@ static int open_turns(void *context, int n_ranks, struct err *e)
 /* The first one found no model in its place. */
 static void report_turns(void *context, const char *device, int n_ranks, struct err *e)
 {
-    const struct turns *t = context;
+    const struct model_turns *t = context;
     double sum = 0;
     (void)e; /* standard error is not looked at */
     (void)fprintf(stderr,
@@ -155,14 +155,14 @@ static void report_turns(void *context, const char *device, int n_ranks, struct 
 
 static void close_turns(void *context)
 {
-    struct turns *t = context;
+    struct model_turns *t = context;
     generate_close(&t->generate);
     changeover_close(&t->changeover);
 }
 
 int generate_models(struct world *w, const struct generate_options *o, struct err *e)
 {
-    struct turns *t = err_calloc(e, 1, sizeof *t, "models");
+    struct model_turns *t = err_calloc(e, 1, sizeof *t, "models");
     if (t != NULL)
         t->o = *o;
     const struct in_turn job = {.run = &o->run,

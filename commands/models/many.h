@@ -1,5 +1,5 @@
-/* commands/models/many.h - a job of many models on all ranks: ground, loop, what comes and goes. Where requests come
- * from is the front's (commands/models/fleet.h). */
+/* commands/models/many.h - a job of many models on all ranks: ground, loop, what comes and goes. The front decides
+ * where requests come from (commands/models/fleet.h). */
 #ifndef MODELS_MANY_H
 #define MODELS_MANY_H
 

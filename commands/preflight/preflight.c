@@ -32,7 +32,7 @@
 #define MAX_BROADCAST_US  1000.0
 
 /* The options of rank 0. Flat: broadcast. */
-struct wishes {
+struct preflight_wishes {
     struct preflight_limits limits;
     int32_t device, threads, files; /* files: there is a checkpoint to read from */
     int32_t wanted;
@@ -43,11 +43,11 @@ struct wishes {
 static const size_t sum_bytes[] = {8 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20};
 #define N_SUMS (sizeof sum_bytes / sizeof sum_bytes[0])
 
-struct run {
+struct preflight_run {
     struct world *w;
     const struct ops *ops;
     struct queue q;
-    struct wishes wishes;
+    struct preflight_wishes wishes;
     struct checkpoint checkpoint;
     struct preflight_rank mine;
     struct preflight found; /* complete on rank 0 */
@@ -60,7 +60,7 @@ static const char *const part_name[] = {
     "reading files",       "gathering"};
 
 /* A rank that waits for others here is a part further than they are. */
-static void begin_part(struct run *r, enum part part)
+static void begin_part(struct preflight_run *r, enum part part)
 {
     deadline_part(&r->deadline, (int)part);
     MPI_CHECK(MPI_Barrier(r->w->comm));
@@ -69,7 +69,7 @@ static void begin_part(struct run *r, enum part part)
 
 /* ---- places ---- */
 
-static void find_places(struct run *r, struct err *e)
+static void find_places(struct preflight_run *r, struct err *e)
 {
     size_t n = (size_t)r->w->n_ranks;
     struct place *all = err_calloc(e, n, sizeof *all, "places");
@@ -105,7 +105,7 @@ static double median(double *x, int n)
 }
 
 /* Half the way to and from this rank; rank 0 asks one after the other. */
-static void ping(struct run *r)
+static void ping(struct preflight_run *r)
 {
     MPI_Comm comm = r->w->comm;
     double seconds[PINGS];
@@ -130,7 +130,7 @@ static void ping(struct run *r)
     }
 }
 
-static void broadcast(struct run *r)
+static void broadcast(struct preflight_run *r)
 {
     char message[BROADCAST_BYTES] = {0};
     double seconds[BROADCASTS];
@@ -149,7 +149,7 @@ static void broadcast(struct run *r)
 /* ---- sums ---- */
 
 /* Seconds of one all-reduce of n elements by the slowest rank, `times` in a row. */
-static double time_sums(struct run *r, struct comm *c, void *data, size_t n, int times)
+static double time_sums(struct preflight_run *r, struct comm *c, void *data, size_t n, int times)
 {
     double slowest = 0;
     MPI_CHECK(MPI_Barrier(r->w->comm));
@@ -163,7 +163,7 @@ static double time_sums(struct run *r, struct comm *c, void *data, size_t n, int
 }
 
 /* The GPU's clocks and what slows them are those of work, so they are looked at while there is some. */
-static void look_at_gpu(struct run *r, void *data, size_t bytes)
+static void look_at_gpu(struct preflight_run *r, void *data, size_t bytes)
 {
     struct nvml n;
     struct err missing = {0};
@@ -182,7 +182,7 @@ static void look_at_gpu(struct run *r, void *data, size_t bytes)
     nvml_close(&n);
 }
 
-static void measure_sums(struct run *r, struct err *e)
+static void measure_sums(struct preflight_run *r, struct err *e)
 {
     struct comm comm = {0};
     size_t n_sizes = r->ops->async != NULL ? N_SUMS : N_SUMS - 1, most = sum_bytes[n_sizes - 1],
@@ -213,7 +213,7 @@ static void measure_sums(struct run *r, struct err *e)
 
 /* ---- files ---- */
 
-static void read_files(struct run *r, struct err *e)
+static void read_files(struct preflight_run *r, struct err *e)
 {
     struct model_config none = {0};
     struct file_rate f = {0};
@@ -232,9 +232,9 @@ static void read_files(struct run *r, struct err *e)
 
 /* ---- all of it ---- */
 
-static int make_wishes(struct run *r, const struct run_options *o, bool wanted, struct err *e)
+static int make_wishes(struct preflight_run *r, const struct run_options *o, bool wanted, struct err *e)
 {
-    struct wishes *s = &r->wishes;
+    struct preflight_wishes *s = &r->wishes;
     bool named = o->min_read_share >= 0 || o->max_broadcast_us >= 0 || o->min_file_rate >= 0 || o->accept_throttling ||
                  o->preflight_timeout >= 0;
     s->wanted = wanted;
@@ -260,7 +260,7 @@ static int make_wishes(struct run *r, const struct run_options *o, bool wanted, 
     return s->files ? checkpoint_open(&r->checkpoint, o->model, e) : 0;
 }
 
-static void measure_node(struct run *r, struct err *e)
+static void measure_node(struct preflight_run *r, struct err *e)
 {
     struct read_limit limit;
     double started = seconds_now();
@@ -296,7 +296,7 @@ static void measure_node(struct run *r, struct err *e)
 }
 
 /* Rank 0's judgement reaches everybody, and a rank that is refused says so itself: then its name stands in front. */
-static int share_verdict(struct run *r, struct preflight_problem *problem, struct err *e)
+static int share_verdict(struct preflight_run *r, struct preflight_problem *problem, struct err *e)
 {
     int n = r->w->rank == 0 ? preflight_judge(&r->found, &r->wishes.limits, problem) : 0;
     MPI_CHECK(MPI_Bcast(&n, 1, MPI_INT, 0, r->w->comm));
@@ -308,7 +308,7 @@ static int share_verdict(struct run *r, struct preflight_problem *problem, struc
 }
 
 /* Problems that no fatal line will name. */
-static void warn(const struct run *r, const struct preflight_problem *problem, int n)
+static void warn(const struct preflight_run *r, const struct preflight_problem *problem, int n)
 {
     char text[400];
     int first = -1;
@@ -322,7 +322,7 @@ static void warn(const struct run *r, const struct preflight_problem *problem, i
         }
 }
 
-static void run_close(struct run *r)
+static void run_close(struct preflight_run *r)
 {
     free(r->found.rank);
     free(r->found.link);
@@ -330,7 +330,7 @@ static void run_close(struct run *r)
 
 int preflight_run(struct world *w, const struct run_options *o, struct err *e)
 {
-    struct run r = {.w = w};
+    struct preflight_run r = {.w = w};
     struct preflight_problem problem[PREFLIGHT_MAX_PROBLEMS];
     w->told = true; /* the table is in the report */
     if (w->rank == 0)
@@ -352,7 +352,7 @@ int preflight_run(struct world *w, const struct run_options *o, struct err *e)
 
 void preflight_start(struct world *w, const struct run_options *o, struct err *e)
 {
-    struct run r = {.w = w};
+    struct preflight_run r = {.w = w};
     struct preflight_problem problem[PREFLIGHT_MAX_PROBLEMS];
     char text[400];
     if (w->rank == 0)

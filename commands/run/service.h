@@ -1,5 +1,5 @@
 /* commands/run/service.h - `lockstep serve` and `lockstep batch` on all ranks: replicas, the way to their leaders, the
- * loop. Where requests come from is the business of rank 0 (commands/serve.h, commands/batch.h). */
+ * loop. Rank 0 decides where requests come from (commands/serve.h, commands/batch.h). */
 #ifndef RUN_SERVICE_H
 #define RUN_SERVICE_H
 

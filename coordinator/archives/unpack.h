@@ -18,8 +18,8 @@ struct unpack_owner {
     const atomic_bool *cancel; /* give up */
 };
 
-/* Into the folder that is open here, new, empty and the caller's alone. What was written stays there on failure: disk
- * full is ERR_MEMORY. *bytes: what the folder takes. On disk when this returns. */
+/* Into the folder that is open here, new, empty and the caller's alone. On failure the files written so far stay there:
+ * disk full is ERR_MEMORY. *bytes: what the folder takes. On disk when this returns. */
 int unpack_archive(const char *archive, int folder, const struct unpack_owner *owner, int64_t *bytes, struct err *e);
 
 /* The bytes that a file of this size takes on disk; 0: a folder. */

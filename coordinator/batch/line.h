@@ -36,14 +36,13 @@ struct line_rules {                /* shared by all lines; borrowed, constant */
     const struct json_t *defaults; /* of fields that a line does not have, by canonical name */
 };
 
-/* Never fails for what the line says: that is in task->error. file_name is for a line without an id. Where the model
- * depends on the line, id and model_name are all that is looked at, and line_check does the rest. NULL: out of
- * memory. */
+/* Never fails for what the line says: that is in task->error. file_name is for a line without an id. If the model
+ * depends on the line, only id and model_name are read here, and line_check does the rest. NULL: out of memory. */
 struct line *line_open(const struct input_line *from, const char *file_name, const struct line_rules *rules,
                        uint64_t number, double now);
 void line_close(struct line *l);
 
-/* The model is known: check the text, which is given back. What is wrong is in task->error. */
+/* The model is known: check the text, which is given back. task->error says what is wrong. */
 void line_check(struct line *l, const struct line_rules *rules);
 
 /* An error was found after line_open: name its field as it stands in the line. */

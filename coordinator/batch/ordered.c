@@ -11,28 +11,28 @@
 #define FIRST_BYTES ((size_t)4 << 10) /* of a line: most end there */
 #define BLOCK_BYTES ((size_t)64 << 10)
 
-struct spot {
+struct line_spot {
     uint64_t position;
     int64_t offset;
 };
 
 static int compare(const void *a, const void *b)
 {
-    const struct spot *x = a, *y = b;
+    const struct line_spot *x = a, *y = b;
     if (x->position != y->position)
         return x->position < y->position ? -1 : 1;
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
 /* Place 0, of lines that are no longer in the input, goes to the end. */
-static struct spot *sorted(const struct ids *ids, size_t *n, struct err *e)
+static struct line_spot *sorted(const struct ids *ids, size_t *n, struct err *e)
 {
-    struct spot *spot = err_calloc(e, ids->n, sizeof *spot, "order of the results");
+    struct line_spot *spot = err_calloc(e, ids->n, sizeof *spot, "order of the results");
     *n = 0;
     for (size_t i = 0; spot != NULL && i < ids->capacity; i++) {
         const struct id_entry *entry = &ids->entry[i];
         if (entry->key[1] != 0 && entry->offset >= 0)
-            spot[(*n)++] = (struct spot){entry->position != 0 ? entry->position : UINT64_MAX, entry->offset};
+            spot[(*n)++] = (struct line_spot){entry->position != 0 ? entry->position : UINT64_MAX, entry->offset};
     }
     if (spot != NULL)
         qsort(spot, *n, sizeof *spot, compare);
@@ -61,14 +61,14 @@ static int copy_line(int fd, int64_t offset, FILE *out)
     }
 }
 
-struct order {
-    const struct spot *spot; /* [n] */
+struct ordered_spots {
+    const struct line_spot *spot; /* [n] */
     size_t n;
 };
 
 static int write_sorted(void *context, int from, FILE *out)
 {
-    const struct order *order = context;
+    const struct ordered_spots *order = context;
     for (size_t i = 0; i < order->n; i++)
         if (copy_line(from, order->spot[i].offset, out) != 0)
             return -1;
@@ -78,10 +78,10 @@ static int write_sorted(void *context, int from, FILE *out)
 int ordered_rewrite(struct journal *j, const struct ids *ids, struct err *e)
 {
     size_t n;
-    struct spot *spot = sorted(ids, &n, e);
+    struct line_spot *spot = sorted(ids, &n, e);
     if (spot == NULL)
         return -1;
-    struct order order = {spot, n};
+    struct ordered_spots order = {spot, n};
     const struct rewrite w = {"put in order", write_sorted, &order};
     int rc = rewrite_run(j, &w, e);
     free(spot);

@@ -1,6 +1,6 @@
 /* coordinator/batch/outlets.h - where operators look while a batch runs: a bar on a terminal or a line a minute, the
- * status file, the metrics file, the Slurm job's comment. Whatever goes wrong with one of them is said once and never
- * ends the job. The batch thread's. */
+ * status file, the metrics file, the Slurm job's comment. A failure of one of them is reported once and never ends the
+ * job. The batch thread's. */
 #ifndef BATCH_OUTLETS_H
 #define BATCH_OUTLETS_H
 

@@ -14,7 +14,7 @@ struct result_count {
     int64_t prompt_tokens, cached_tokens, output_tokens;
 };
 
-/* malloc'ed, its newline included; NULL: out of memory. What went wrong with a job is in l->task->error before.
+/* malloc'ed, its newline included; NULL: out of memory. If the job failed, l->task->error has been set before.
  * file_name: of the line's file, for errors. */
 char *result_line(const struct line *l, const char *file_name, const struct result_style *s, double now, size_t *bytes,
                   struct result_count *count);

@@ -1,5 +1,5 @@
 /* coordinator/batch/runner_end.c - when a run ends, and what has to happen now and then until it does. See runner.h.
- * What is decided is in ending.c and pace.c; here it is done. */
+ * ending.c and pace.c decide; this file acts. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/batch/runner.h"

@@ -1,5 +1,5 @@
-/* coordinator/batch/status.h - how far a batch is: one picture, and its forms for people, files and Slurm. Pure. What
- * is not known or was not measured is absent (null in JSON), never 0. */
+/* coordinator/batch/status.h - how far a batch is: one picture, and its forms for people, files and Slurm. Pure. A
+ * value that is not known or was not measured is absent (null in JSON), never 0. */
 #ifndef BATCH_STATUS_H
 #define BATCH_STATUS_H
 

@@ -7,9 +7,9 @@
  * - Room is counted in bytes, and in units of KV memory, before anything is read. A model that cannot fit beside the
  *   pinned ones is refused, and nothing is evicted for it. Victims are the least recently used among those that are
  *   idle and not pinned, and only when together they make enough room.
- * - A model that somebody uses or waits for is never a victim. Where the room is taken by busy models only, and the
- *   first in line has waited `patience`, the models longest loaded yield: who asks for one from then on waits in line
- *   like others, and it is unloaded when the last of those who use it is done. So nobody starves.
+ * - A model that somebody uses or waits for is never a victim. If busy models take all the room and the first in line
+ *   has waited `patience`, the models longest loaded yield: a request for one of them waits in line from then on like
+ *   all others, and the model is unloaded when its last request is done. So nobody starves.
  * - A model that was just loaded stays for `residence` times as long as its load took, at most `patience`, before it
  *   makes way for another one, idle or busy: else two models that do not fit beside each other would be loaded for
  *   each request.

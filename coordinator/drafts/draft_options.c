@@ -36,7 +36,7 @@ static int64_t number(const json_t *config, const char *key, int64_t most, struc
 }
 
 /* The options, and those that the config says where they are not given. */
-struct wishes {
+struct draft_wishes {
     int64_t most, longest, shortest;
     bool shared;          /* the method "suffix" */
     enum draft_kind kind; /* of the folder's contents */
@@ -44,7 +44,7 @@ struct wishes {
 };
 
 /* "draft_model" and "eagle3" need "model" and make it the folder; without a method the folder tells which it is. */
-static int read_method(struct wishes *w, const json_t *config, struct err *e)
+static int read_method(struct draft_wishes *w, const json_t *config, struct err *e)
 {
     const char *model = json_get_string(config, "model", "", CONFIG, e);
     const char *method = json_get_string(config, "method", model[0] != '\0' ? "draft_model" : "", CONFIG, e);
@@ -76,7 +76,7 @@ static int read_method(struct wishes *w, const json_t *config, struct err *e)
 }
 
 /* Fields of the config, where no option says the same. */
-static int read_config(struct wishes *w, const char *text, struct err *e)
+static int read_config(struct draft_wishes *w, const char *text, struct err *e)
 {
     json_t *config = json_parse(text, strlen(text), CONFIG, e);
     if (config != NULL && !json_is_object(config))
@@ -96,9 +96,10 @@ static int read_config(struct wishes *w, const char *text, struct err *e)
     return -1;
 }
 
-static int read_wishes(struct wishes *w, const struct run_options *o, struct err *e)
+static int read_wishes(struct draft_wishes *w, const struct run_options *o, struct err *e)
 {
-    *w = (struct wishes){o->num_speculative_tokens, o->prompt_lookup_max, o->prompt_lookup_min, false, DRAFT_ANY, ""};
+    *w = (struct draft_wishes){
+        o->num_speculative_tokens, o->prompt_lookup_max, o->prompt_lookup_min, false, DRAFT_ANY, ""};
     if (o->draft_model != NULL && (o->draft_model[0] == '\0' || strlen(o->draft_model) >= sizeof w->folder))
         return ERR(e, ERR_USAGE, "--draft-model: a name of %zu bytes, expected 1 to %zu", strlen(o->draft_model),
                    sizeof w->folder - 1);
@@ -123,7 +124,7 @@ static bool asks_for_drafts(const struct run_options *o)
 
 int draft_folder(char folder[DRAFT_FOLDER_BYTES], const struct run_options *o, struct err *e)
 {
-    struct wishes w;
+    struct draft_wishes w;
     folder[0] = '\0';
     if (o->speculative == SPECULATIVE_OFF)
         return 0;
@@ -135,7 +136,7 @@ int draft_folder(char folder[DRAFT_FOLDER_BYTES], const struct run_options *o, s
 
 int draft_kind(enum draft_kind *kind, const struct run_options *o, struct err *e)
 {
-    struct wishes w;
+    struct draft_wishes w;
     *kind = DRAFT_ANY;
     if (o->speculative == SPECULATIVE_OFF)
         return 0;
@@ -148,7 +149,7 @@ int draft_kind(enum draft_kind *kind, const struct run_options *o, struct err *e
 /* Lengths that are missing are vLLM's: 5 if both are, else each the other one. */
 int draft_rules(struct guess_rules *rules, const struct run_options *o, struct err *e)
 {
-    struct wishes w;
+    struct draft_wishes w;
     *rules = (struct guess_rules){0};
     if (o->speculative == SPECULATIVE_ALWAYS && !asks_for_drafts(o))
         return ERR(e, ERR_USAGE,

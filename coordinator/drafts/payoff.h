@@ -1,5 +1,5 @@
 /* coordinator/drafts/payoff.h - how many drafts of a draft model pay: by how often those at each place were right of
- * late, and by the time that making them takes. Where none pay it rests, and is tried again after pauses that grow.
+ * late, and by the time that making them takes. If none pay, drafting rests and is tried again after pauses that grow.
  * Pure. */
 #ifndef DRAFTS_PAYOFF_H
 #define DRAFTS_PAYOFF_H

@@ -35,9 +35,9 @@ int suffixes_find(const struct suffixes *x, const struct suffixes *text, int sho
                   int32_t *token, int *n_equal);
 
 /* The tokens that followed when the text's last tokens were there before: at least `shortest` of them, and no more
- * than `longest` have to be equal. At most n tokens to *token; returns their number. Where that place is so near that
- * what followed it ends with the text, the text is taken to repeat itself. *n_equal: how many were equal; 0: nothing
- * was found. */
+ * than `longest` have to be equal. At most n tokens to *token; returns their number. If that place is so near that its
+ * continuation ends with the text, the text is taken to repeat itself. *n_equal: how many were equal; 0: nothing was
+ * found. */
 int suffixes_follow(const struct suffixes *x, int shortest, int longest, int n, int32_t *token, int *n_equal);
 
 #endif

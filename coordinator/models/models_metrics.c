@@ -124,7 +124,7 @@ static void write_figure(struct exposition *x, const struct models *m, const str
         put_sample(x, name, REST, rest);
 }
 
-/* Each model's state, as a label. What it would be of several together says nothing. */
+/* Each model's state, as a label. A sum over several models would mean nothing. */
 static void write_states(struct exposition *x, const struct models *m)
 {
     int n = 0;

@@ -7,8 +7,8 @@
  * name of the beginning; sequences that are to share among themselves only begin with a name of their own
  * (blocks_name).
  *
- * A block that nobody holds is free. What is in it stays until it is taken for something else: blocks with nothing to
- * keep first, then those given back longest ago.
+ * A block that nobody holds is free. Its contents stay until the block is taken for something else: blocks with nothing
+ * to keep first, then those given back longest ago.
  *
  * Where several models share memory (coordinator/schedule/units.h) the blocks of a list come and go: those that are
  * there are counted in n, of all that there may be. A block that is to go while somebody holds it goes when it is given

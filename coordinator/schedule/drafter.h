@@ -3,8 +3,8 @@
  *
  * A sequence has the same slot in both models. The draft model is fed what is known of it and not in its blocks yet,
  * and samples the token that is likeliest by the request's own rules, which it is fed in turn: a round for each draft.
- * Keys of drafts that turn out to be wrong are overwritten when the tokens that came instead are fed. Where its blocks
- * are short a sequence has no drafts. For the scheduler only. */
+ * Keys of drafts that turn out to be wrong are overwritten when the tokens that came instead are fed. A sequence has no
+ * drafts while blocks are short. For the scheduler only. */
 #ifndef SCHEDULE_DRAFTER_H
 #define SCHEDULE_DRAFTER_H
 

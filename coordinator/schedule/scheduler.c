@@ -99,7 +99,7 @@ struct scheduler_stats scheduler_stats(const struct scheduler *s)
 
 /* ---- requests come and go ---- */
 
-/* Memory for scores, if they are wanted. What max_seqs leaves of the rows of logits is theirs. */
+/* Memory for scores, if they are wanted. They get the rows of logits that max_seqs leaves. */
 static int reserve_scores(const struct scheduler *s, struct request *r, struct err *e)
 {
     const struct limits *l = &s->setup.limits;

@@ -6,10 +6,10 @@
  * carries one token of each running sequence and, in what is left of max_batch_tokens, chunks of prompts. Clients with
  * prompts share that room, and the rows of logits for scores: a quarter is theirs however many there are. Memory: a
  * sequence starts when there are KV blocks for what is to be fed, and gets further ones as it grows. When there are
- * none the last running one in the order gives its blocks away, waits, and is fed again later: prompt and output. Where
- * slots or blocks are taken when a client's turn comes, sequences of clients that run more than it then does give way,
- * for one sequence a plan, and none again before it has grown by an eighth: what is fed anew stays a part of the work.
- * Full blocks of a prompt or output are found again by any sequence that begins with the same tokens
+ * none the last running one in the order gives its blocks away, waits, and is fed again later: prompt and output. If
+ * slots or blocks are taken when a client's turn comes, sequences of clients that run more than it give way, for one
+ * sequence a plan, and none again before it has grown by an eighth: what is fed anew stays a part of the work. Full
+ * blocks of a prompt or output are found again by any sequence that begins with the same tokens
  * (coordinator/schedule/blocks.h). A prompt whose tokens are scored (rules.want_prompt_logprobs) is fed in chunks of as
  * many tokens as max_logit_rows has rows beside max_seqs, and takes from the prefix cache no token that is not scored
  * yet.
@@ -23,10 +23,10 @@
  * time for, by the steps that were measured (coordinator/schedule/step_model.h), but 32 tokens at least.
  *
  * With drafts (setup.drafts) a step feeds the last token of a sequence and k more that may follow, and samples after
- * each. What is sampled is taken as far as the draft was the same, and the first token that differs: exactly the tokens
- * that come without drafts. What was fed for the rest is fed over. No further plan is made while drafts are under way,
- * nor while a result is for whose sequence the source has a draft. Of a request with a form the draft that the form
- * forbids is the last one, and is not fed. Steered requests have none.
+ * each. Sampled tokens are taken as far as they equal the draft, and the first one that differs: exactly the tokens
+ * that come without drafts. The rest of the draft is overwritten by what is fed next. No further plan is made while
+ * drafts are under way, nor while a result is for whose sequence the source has a draft. If a request has a form, its
+ * drafts end before the first one that the form forbids. Steered requests have none.
  *
  * A pure module: no clock, no socket, no device. Times are the caller's, in seconds on any clock that does not go back.
  * Rank 0 only, one thread. Nothing is allocated but in scheduler_open, scheduler_add and scheduler_fork,

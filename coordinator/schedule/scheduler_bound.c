@@ -44,7 +44,7 @@ int bound_part(const struct scheduler *s, int n)
     return s->n_queues > 1 ? bound_fit(s, deepest, n) : n;
 }
 
-/* The work of a plan. Where there is a row for every token of a sequence, it decodes. */
+/* The work of a plan. A sequence with a row for each of its tokens decodes. */
 static struct step_work work_of(const struct plan *p)
 {
     struct step_work work = {0};

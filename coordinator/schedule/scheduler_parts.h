@@ -91,8 +91,8 @@ void kv_give_back(struct scheduler *s, struct request *r);
 /* The first place whose block a token at position `pos` and all behind it may still see. */
 int kv_begin(const struct scheduler *s, int kind, int pos);
 
-/* Give back, for all running sequences, the blocks that no token to come will see. What is under way reads them before
- * a later plan's step writes, since steps run in order. No drafts may be under way: what is fed over comes at lower
+/* Give back, for all running sequences, the blocks that no token to come will see. Steps under way read them before a
+ * later plan's step writes, since steps run in order. No drafts may be under way: what is fed over comes at lower
  * positions. */
 void kv_pass(struct scheduler *s);
 

@@ -147,8 +147,8 @@ static void note_prompt(struct scheduler *s, struct request *r, int n)
 }
 
 /* Tokens of several for one sequence come behind those of sequences that feed one, which a step computes as it does
- * those of a decode step (rank/step/submit.c, count_alone). Where a prompt is scored the next one's room depends on it,
- * so it stays in its place. */
+ * those of a decode step (rank/step/submit.c, count_alone). A prompt that is scored stays in its place, since the next
+ * one's room depends on it. */
 static bool comes_behind(const struct request *r, int n)
 {
     return n + r->n_drafts > 1 && !wants_scores(r);

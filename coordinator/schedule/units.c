@@ -225,14 +225,14 @@ static void ask_to_leave(struct units *u, const struct unit_holder *asks, int pa
 }
 
 /* Units that models but for one have asked for in vain. */
-struct demand {
+struct unit_demand {
     int least, part; /* of those that have less than their `least`; of all that have less than their part */
     int leaving;     /* units that are on their way to somebody */
 };
 
-static struct demand count_demand(const struct units *u, const struct unit_holder *but, int part)
+static struct unit_demand count_demand(const struct units *u, const struct unit_holder *but, int part)
 {
-    struct demand d = {0};
+    struct unit_demand d = {0};
     for (int i = 0; i < N_HOLDERS; i++) {
         const struct unit_holder *h = &u->holder[i];
         int missing = h->share.least - usable(h);
@@ -246,7 +246,7 @@ static struct demand count_demand(const struct units *u, const struct unit_holde
 }
 
 /* Has h, before all others, a right to one of the free units? */
-static bool may_have(const struct unit_holder *h, bool urgent, int part, const struct demand *others)
+static bool may_have(const struct unit_holder *h, bool urgent, int part, const struct unit_demand *others)
 {
     int n_free = h->all->n_free;
     if (usable(h) < h->share.least)
@@ -259,7 +259,7 @@ static bool find_unit(struct units *u, const struct unit_holder *h, bool urgent)
 {
     int part = equal_part(u);
     bool below = usable(h) < part_of(h, part);
-    const struct demand others = count_demand(u, h, part);
+    const struct unit_demand others = count_demand(u, h, part);
     if (may_have(h, urgent, part, &others))
         return true;
     if (!urgent)

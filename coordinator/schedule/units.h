@@ -9,8 +9,8 @@
  * - if the one that asks has less than its part: models that have more than theirs. The unit with the fewest held
  *   blocks is withdrawn: it gets no new holders, and is free when its last block is given back. No block moves.
  * A model's part is the arena divided among those with requests, and never less than `least`: what one request of any
- * length needs. Of two kinds, those of windowed layers have up to half of it. The `least` of all models together are in
- * the arena (coordinator/deploy/deploy.h sees to it), so each can run: nobody is asked to go below its `least`, and
+ * length needs. If there are two kinds, windowed layers have up to half of it. The `least` of all models together are
+ * in the arena (coordinator/deploy/deploy.h sees to it), so each can run: nobody is asked to go below its `least`, and
  * whoever has less goes before all others.
  *
  * A pure module on rank 0: no I/O, no clock. One thread. */

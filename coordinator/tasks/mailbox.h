@@ -1,5 +1,5 @@
 /* coordinator/tasks/mailbox.h - two threads that hand each other pointers, over a pair of in-process ZeroMQ sockets: no
- * locks, and an end can be polled beside other sockets. What a pointer points to belongs to the thread that took it. */
+ * locks, and an end can be polled beside other sockets. The thread that took a pointer owns what it points to. */
 #ifndef TASKS_MAILBOX_H
 #define TASKS_MAILBOX_H
 

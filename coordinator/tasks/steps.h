@@ -60,7 +60,7 @@ struct steps {
 /* After the model is loaded; tells the I/O thread so. setup: its callbacks are filled in here. */
 int steps_open(struct steps *s, void *mailbox, const struct scheduler_setup *setup, struct err *e);
 
-/* No step is under way. What is open comes back to the I/O thread unfinished, in the last report. Safe on zeroed *s. */
+/* No step is under way. Open tasks return to the I/O thread unfinished, in the last report. Safe on zeroed *s. */
 void steps_close(struct steps *s);
 
 /* The measurements of all ranks, for the next report. */

@@ -134,7 +134,7 @@ static int open_choices(struct task *j, int i)
 #define LOGPROB_BYTES 64
 
 /* The parts of a reply's maximum size. */
-struct demand {
+struct reply_demand {
     int64_t scores, tokens;                /* scored tokens of prompts; generated ones that are not streamed */
     int64_t of_scores, of_tokens, of_echo; /* bytes of JSON */
 };
@@ -158,7 +158,7 @@ int64_t task_echo_bytes(const struct task *j, int i)
 }
 
 /* Every choice repeats the prompt, and its scores. */
-static void add_prompt(struct demand *d, const struct task *j, int i)
+static void add_prompt(struct reply_demand *d, const struct task *j, int i)
 {
     const struct protocol_generate *g = &j->message.generate;
     int64_t n = g->search.n, n_prompt = (int64_t)j->ids[i].n;
@@ -171,10 +171,10 @@ static void add_prompt(struct demand *d, const struct task *j, int i)
 }
 
 /* A stream's tokens come in small events, but the scores of its prompts in its last one. */
-static struct demand demand_of(const struct task *j)
+static struct reply_demand demand_of(const struct task *j)
 {
     const struct request_rules *rules = &j->message.generate.rules;
-    struct demand d = {0};
+    struct reply_demand d = {0};
     for (int i = 0; i < j->n_ids; i++)
         add_prompt(&d, j, i);
     d.of_scores = d.scores * (1 + rules->sampling.n_prompt_top) * LOGPROB_BYTES;
@@ -203,7 +203,7 @@ static size_t result_bytes(const struct task *j)
 static int bound_reply(struct task *j, int64_t max_reply)
 {
     const struct request_rules *rules = &j->message.generate.rules;
-    const struct demand d = demand_of(j);
+    const struct reply_demand d = demand_of(j);
     int64_t bytes = d.of_scores + d.of_tokens + d.of_echo;
     j->result_bytes = result_bytes(j);
     if (bytes <= max_reply)

@@ -23,8 +23,8 @@ struct worker {
 
 int worker_open(struct worker *w, void *zmq_context, const char *name, const struct worker_setup *setup, struct err *e);
 
-/* Ends the thread after the task that it is at: those behind it are not worked on any more. What lies in the mailbox
- * is lost with its memory. */
+/* Ends the thread after the task that it is at: those behind it are not worked on any more. Tasks in the mailbox are
+ * lost with its memory. */
 void worker_close(struct worker *w);
 
 #endif

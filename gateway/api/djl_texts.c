@@ -11,19 +11,19 @@
 #define MAX_TEXTS 1024
 #define TOP_K     50 /* how they are sampled, unless the body says */
 
-struct texts;
+struct djl_texts;
 
-struct text {
-    struct texts *all;
+struct djl_text {
+    struct djl_texts *all;
     size_t i;
 };
 
 /* The exchange's state. */
-struct texts {
+struct djl_texts {
     char model[EXCHANGE_TAIL_BYTES];
     json_t *rest;          /* of the body: what goes into every message */
     json_t *texts;         /* [n] */
-    struct text *text;     /* [n] */
+    struct djl_text *text; /* [n] */
     json_t *outputs;       /* [n], null where none is there yet */
     json_int_t seq_length; /* tokens */
     size_t n, n_open;
@@ -32,7 +32,7 @@ struct texts {
 };
 
 /* The end, if it is one: not before all questions have been asked, for the exchange is gone afterwards. */
-static void judge(struct exchange *x, struct texts *t)
+static void judge(struct exchange *x, struct djl_texts *t)
 {
     if (!t->all_asked || (t->n_open > 0 && !t->has_failed))
         return;
@@ -42,7 +42,7 @@ static void judge(struct exchange *x, struct texts *t)
         exchange_answer_json(x, 200, json_pack("{s:O}", "outputs", t->outputs));
 }
 
-static void fail_texts(struct exchange *x, struct texts *t, const struct fault *f)
+static void fail_texts(struct exchange *x, struct djl_texts *t, const struct fault *f)
 {
     if (!t->has_failed)
         t->fault = *f;
@@ -50,7 +50,7 @@ static void fail_texts(struct exchange *x, struct texts *t, const struct fault *
     judge(x, t);
 }
 
-static void fail_reply(struct exchange *x, struct texts *t, const json_t *reply)
+static void fail_reply(struct exchange *x, struct djl_texts *t, const json_t *reply)
 {
     struct fault f = fault_of_reply(reply);
     fail_texts(x, t, &f);
@@ -58,8 +58,8 @@ static void fail_reply(struct exchange *x, struct texts *t, const json_t *reply)
 
 static void generated(struct exchange *x, void *context, json_t *reply, bool last)
 {
-    const struct text *one = context;
-    struct texts *t = one->all;
+    const struct djl_text *one = context;
+    struct djl_texts *t = one->all;
     (void)last; /* there is one reply */
     t->n_open--;
     if (!exchange_is_good(reply)) {
@@ -73,8 +73,8 @@ static void generated(struct exchange *x, void *context, json_t *reply, bool las
 
 static void text_counted(struct exchange *x, void *context, json_t *reply, bool last)
 {
-    struct text *one = context;
-    struct texts *t = one->all;
+    struct djl_text *one = context;
+    struct djl_texts *t = one->all;
     json_int_t n = json_integer_value(json_object_get(reply, "count"));
     (void)last;
     if (!exchange_is_good(reply)) {
@@ -96,12 +96,12 @@ static void text_counted(struct exchange *x, void *context, json_t *reply, bool 
     }
 }
 
-static void ask_all(struct exchange *x, struct texts *t)
+static void ask_all(struct exchange *x, struct djl_texts *t)
 {
     t->n_open = t->n;
     for (size_t i = 0; i < t->n; i++) {
         json_t *message = json_pack("{s:s, s:O}", "op", "tokenize", "prompt", json_array_get(t->texts, i));
-        t->text[i] = (struct text){t, i};
+        t->text[i] = (struct djl_text){t, i};
         (void)json_array_append_new(t->outputs, json_null());
         const struct exchange_question q = {
             .model = t->model, .message = message, .reply = text_counted, .context = &t->text[i]};
@@ -113,7 +113,7 @@ static void ask_all(struct exchange *x, struct texts *t)
 
 /* ---------------------------------------------------------------- the body */
 
-static void read_texts(struct texts *t, json_t *value, struct fault *f)
+static void read_texts(struct djl_texts *t, json_t *value, struct fault *f)
 {
     const json_t *one;
     size_t i;
@@ -129,7 +129,7 @@ static void read_texts(struct texts *t, json_t *value, struct fault *f)
     }
 }
 
-static void read_body(struct texts *t, const json_t *body, struct fault *f)
+static void read_body(struct djl_texts *t, const json_t *body, struct fault *f)
 {
     static const struct chat_field here[] = {
         {"text", NULL}, {"seq_length", NULL}, {"model", NULL}, {"prompt", "text"}, {"stream", "text"}};
@@ -149,7 +149,7 @@ static void read_body(struct texts *t, const json_t *body, struct fault *f)
 
 static void drop(void *state)
 {
-    struct texts *t = state;
+    struct djl_texts *t = state;
     json_decref(t->rest);
     json_decref(t->texts);
     json_decref(t->outputs);
@@ -159,7 +159,7 @@ static void drop(void *state)
 
 void djl_answer_texts(struct exchange *x, json_t *body, const char *model)
 {
-    struct texts *t = exchange_state(x, sizeof *t, drop);
+    struct djl_texts *t = exchange_state(x, sizeof *t, drop);
     struct fault f = {0};
     if (t == NULL) {
         json_decref(body);

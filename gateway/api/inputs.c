@@ -18,7 +18,7 @@ static bool read_flag(const json_t *parameters, const char *name, struct fault *
 }
 
 /* Texts, one or several. */
-static void read_prompts(struct inputs *in, json_t *value, struct fault *f)
+static void read_prompts(struct inputs_call *in, json_t *value, struct fault *f)
 {
     const json_t *one;
     size_t i;
@@ -36,7 +36,7 @@ static void read_prompts(struct inputs *in, json_t *value, struct fault *f)
                         json_array_size(in->prompts));
 }
 
-static void read_top(struct inputs *in, const json_t *parameters, struct fault *f)
+static void read_top(struct inputs_call *in, const json_t *parameters, struct fault *f)
 {
     const json_t *top = json_object_get(parameters, "top_n_tokens");
     if (top == NULL || json_is_null(top))
@@ -67,7 +67,7 @@ static bool has_any(const json_t *parameters, const char *const *names)
 static const char *const sampling[] = {"temperature", "top_k", "top_p", "min_p", "typical_p", NULL};
 
 /* Greedy is temperature 0; what would shape a sample then has no effect, whatever it is. */
-static void set_sampling(const struct inputs *in, json_t *parameters, struct fault *f)
+static void set_sampling(const struct inputs_call *in, json_t *parameters, struct fault *f)
 {
     bool sample = read_flag(parameters, "do_sample", f);
     sample = sample || (in->style->values_sample && has_any(parameters, sampling));
@@ -79,7 +79,7 @@ static void set_sampling(const struct inputs *in, json_t *parameters, struct fau
 }
 
 /* The parameters as the backend has them: a copy, without what is read here. */
-static json_t *read_parameters(struct inputs *in, const json_t *given, struct fault *f)
+static json_t *read_parameters(struct inputs_call *in, const json_t *given, struct fault *f)
 {
     static const char *const lengths[] = {"max_new_tokens", "max_tokens", NULL}, *const stops[] = {
                                                                                      "stop", "stop_sequences", NULL};
@@ -107,7 +107,7 @@ static json_t *read_parameters(struct inputs *in, const json_t *given, struct fa
     return parameters;
 }
 
-json_t *inputs_translate(struct inputs *in, const json_t *body, struct fault *f)
+json_t *inputs_translate(struct inputs_call *in, const json_t *body, struct fault *f)
 {
     json_t *message = json_object(), *value, *given = json_object_get(body, "parameters");
     const char *key;
@@ -139,7 +139,7 @@ json_t *inputs_translate(struct inputs *in, const json_t *body, struct fault *f)
 
 /* ---------------------------------------------------------------- answers */
 
-static json_t *answer_of(const struct inputs *in, const json_t *reply, size_t i)
+static json_t *answer_of(const struct inputs_call *in, const json_t *reply, size_t i)
 {
     const json_t *choice = json_array_get(json_object_get(reply, "choices"), i);
     const json_t *prompt = json_array_get(in->prompts, i), *text = json_object_get(choice, "text");
@@ -158,7 +158,7 @@ static json_t *answer_of(const struct inputs *in, const json_t *reply, size_t i)
 
 static void answer_whole(struct exchange *x, void *context, json_t *reply, bool last)
 {
-    const struct inputs *in = context;
+    const struct inputs_call *in = context;
     (void)last; /* there is one reply */
     if (!exchange_is_good(reply)) {
         exchange_fail_reply(x, reply);
@@ -174,7 +174,7 @@ static void answer_whole(struct exchange *x, void *context, json_t *reply, bool 
 
 static void drop(void *state)
 {
-    struct inputs *in = state;
+    struct inputs_call *in = state;
     json_decref(in->prompts);
     json_decref(in->held);
     bytes_free(&in->text);
@@ -183,7 +183,7 @@ static void drop(void *state)
 
 void inputs_answer(struct exchange *x, json_t *body, const struct inputs_style *style, const char *model, bool as_list)
 {
-    struct inputs *in = exchange_state(x, sizeof *in, drop);
+    struct inputs_call *in = exchange_state(x, sizeof *in, drop);
     struct fault f = {0};
     if (in == NULL) {
         json_decref(body);

@@ -1,11 +1,12 @@
 /* gateway/api/inputs.h - requests of the form {"inputs", "parameters", "stream"}, as DJLServing's LMI containers and
- * Text Generation Inference have them, and their answers with details. What differs between the two is a style. */
+ * Text Generation Inference have them, and their answers with details. A style holds the differences between the
+ * two. */
 #ifndef API_INPUTS_H
 #define API_INPUTS_H
 
 #include "gateway/api/openai.h"
 
-struct inputs;
+struct inputs_call;
 
 struct inputs_style {
     const char *logprob;     /* what a token's log-probability is called */
@@ -20,7 +21,7 @@ struct inputs_style {
 };
 
 /* The request, and the state of its stream; the exchange's state. */
-struct inputs {
+struct inputs_call {
     const struct inputs_style *style;
     char model[EXCHANGE_TAIL_BYTES];
     json_t *prompts;                           /* [n] texts */
@@ -33,16 +34,16 @@ struct inputs {
 };
 
 /* Makes the backend's message of the body; the caller decrefs it. NULL: *f says what is refused. */
-json_t *inputs_translate(struct inputs *in, const json_t *body, struct fault *f);
+json_t *inputs_translate(struct inputs_call *in, const json_t *body, struct fault *f);
 
 /* Answer a body, which is decref'ed, as the style has it. model: "" is the only one. as_list: an answer that is alone
  * is a list of one. */
 void inputs_answer(struct exchange *x, json_t *body, const struct inputs_style *style, const char *model, bool as_list);
 
 /* inputs_details.c: parts of answers, new references. */
-json_t *inputs_details(const struct inputs *in, const json_t *choice, const json_t *reply);
-json_t *inputs_tokens(const struct inputs *in, const json_t *choice);
-json_t *inputs_top_tokens(const struct inputs *in, const json_t *choice);
+json_t *inputs_details(const struct inputs_call *in, const json_t *choice, const json_t *reply);
+json_t *inputs_tokens(const struct inputs_call *in, const json_t *choice);
+json_t *inputs_top_tokens(const struct inputs_call *in, const json_t *choice);
 
 /* inputs_stream.c: what an event, or the last reply, gives to the stream. */
 void inputs_stream_reply(struct exchange *x, void *context, json_t *reply, bool last);

@@ -18,7 +18,7 @@ static const char *finish_of(const json_t *choice)
 }
 
 /* entry: of logprobs; NULL: a token without. */
-static json_t *token_of(const struct inputs *in, json_t *id, json_t *text, const json_t *entry, bool special)
+static json_t *token_of(const struct inputs_call *in, json_t *id, json_t *text, const json_t *entry, bool special)
 {
     json_t *token =
         json_pack("{s:O?, s:O?, s:O?}", "id", id, "text", text, in->style->logprob, json_object_get(entry, "logprob"));
@@ -27,12 +27,12 @@ static json_t *token_of(const struct inputs *in, json_t *id, json_t *text, const
     return token;
 }
 
-static json_t *entry_token(const struct inputs *in, const json_t *entry, bool special)
+static json_t *entry_token(const struct inputs_call *in, const json_t *entry, bool special)
 {
     return token_of(in, json_object_get(entry, "token_id"), json_object_get(entry, "token"), entry, special);
 }
 
-json_t *inputs_tokens(const struct inputs *in, const json_t *choice)
+json_t *inputs_tokens(const struct inputs_call *in, const json_t *choice)
 {
     const json_t *content = json_object_get(json_object_get(choice, "logprobs"), "content"), *entry;
     size_t i, n = json_array_size(content);
@@ -44,7 +44,7 @@ json_t *inputs_tokens(const struct inputs *in, const json_t *choice)
     return list;
 }
 
-json_t *inputs_top_tokens(const struct inputs *in, const json_t *choice)
+json_t *inputs_top_tokens(const struct inputs_call *in, const json_t *choice)
 {
     const json_t *content = json_object_get(json_object_get(choice, "logprobs"), "content"), *entry, *top;
     size_t i, k;
@@ -62,7 +62,7 @@ json_t *inputs_top_tokens(const struct inputs *in, const json_t *choice)
 }
 
 /* The prompt's tokens, of which the first has no log-probability. */
-static json_t *prefill_of(const struct inputs *in, const json_t *choice)
+static json_t *prefill_of(const struct inputs_call *in, const json_t *choice)
 {
     const json_t *entry;
     size_t i;
@@ -77,7 +77,7 @@ static json_t *prefill_of(const struct inputs *in, const json_t *choice)
     return list;
 }
 
-json_t *inputs_details(const struct inputs *in, const json_t *choice, const json_t *reply)
+json_t *inputs_details(const struct inputs_call *in, const json_t *choice, const json_t *reply)
 {
     json_int_t n = in->streams ? in->n_tokens : (json_int_t)json_array_size(json_object_get(choice, "token_ids"));
     json_t *details = json_pack("{s:s, s:I, s:O?}", "finish_reason", finish_of(choice), "generated_tokens", n, "seed",

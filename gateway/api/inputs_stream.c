@@ -22,7 +22,7 @@ static json_t *cut(const char **rest, size_t *bytes, const json_t *token, bool l
 }
 
 /* token is stolen. end: the reply behind the last token; NULL: it is not the last. */
-static void send_token(struct exchange *x, struct inputs *in, json_t *token, json_t *top, const json_t *end)
+static void send_token(struct exchange *x, struct inputs_call *in, json_t *token, json_t *top, const json_t *end)
 {
     json_t *piece =
         json_pack("{s:I, s:o, s:n, s:n}", "index", ++in->n_tokens, "token", token, "generated_text", "details");
@@ -37,7 +37,7 @@ static void send_token(struct exchange *x, struct inputs *in, json_t *token, jso
     in->style->piece(x, piece);
 }
 
-static void send_tokens(struct exchange *x, struct inputs *in, const json_t *choice, const json_t *end)
+static void send_tokens(struct exchange *x, struct inputs_call *in, const json_t *choice, const json_t *end)
 {
     json_t *tokens = inputs_tokens(in, choice), *tops = inputs_top_tokens(in, choice), *token;
     const json_t *text = json_object_get(choice, "text");
@@ -53,7 +53,7 @@ static void send_tokens(struct exchange *x, struct inputs *in, const json_t *cho
     json_decref(tops);
 }
 
-static void finish_stream(struct exchange *x, struct inputs *in, const json_t *reply)
+static void finish_stream(struct exchange *x, struct inputs_call *in, const json_t *reply)
 {
     if (in->held != NULL)
         send_tokens(x, in, in->held, reply);
@@ -62,7 +62,7 @@ static void finish_stream(struct exchange *x, struct inputs *in, const json_t *r
 
 void inputs_stream_reply(struct exchange *x, void *context, json_t *reply, bool last)
 {
-    struct inputs *in = context;
+    struct inputs_call *in = context;
     json_t *choice = json_array_get(json_object_get(reply, "choices"), 0);
     if (!exchange_is_good(reply)) {
         struct fault f = fault_of_reply(reply);

@@ -1,5 +1,5 @@
 /* gateway/api/models.h - management of models, by the paths of SageMaker's multi-model containers and of DJLServing:
- * /models, /models/{name}. What is loaded can be seen; a job that has several models loads and unloads them. */
+ * /models, /models/{name}. They list the loaded models; a job that has several models loads and unloads them. */
 #ifndef API_MODELS_H
 #define API_MODELS_H
 

@@ -22,8 +22,8 @@ struct openai_request {
     char model[EXCHANGE_TAIL_BYTES]; /* for answers */
 };
 
-/* Makes the backend's message of a request's body (docs/gateway.md); the caller decrefs it. What has no meaning here
- * is left out. NULL: *f says what is refused. */
+/* Makes the backend's message of a request's body (docs/gateway.md); the caller decrefs it. Fields without a meaning
+ * here are left out. NULL: *f says what is refused. */
 json_t *openai_translate(struct exchange *x, const json_t *body, struct openai_request *r, struct fault *f);
 
 /* The reply's choices and usage as OpenAI has them. New references; NULL: out of memory. */

@@ -1,4 +1,4 @@
-/* gateway/api/openai_fields.c - which fields of OpenAI's requests mean something here. What is not in the table
+/* gateway/api/openai_fields.c - which fields of OpenAI's requests mean something here. A field that is not in the table
  * goes to the backend under its name: the backend knows its own fields and refuses all others by name. */
 #include "base/json.h"
 #include "base/log.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static struct samples_family *family(struct samples *s, const char *name, size_t bytes)
+static struct samples_family *family(struct merged_samples *s, const char *name, size_t bytes)
 {
     struct samples_family **at = &s->first;
     if (bytes == 0 || bytes >= sizeof(*at)->name)
@@ -44,7 +44,7 @@ static void add_sample(struct samples_family *f, const char *backend, const char
 }
 
 /* A line "# HELP name ..." or "# TYPE name ..." begins a family, or is known already. */
-static struct samples_family *take_head(struct samples *s, const char *line, size_t bytes)
+static struct samples_family *take_head(struct merged_samples *s, const char *line, size_t bytes)
 {
     size_t n = bytes > 7 ? strcspn(line + 7, " \n") : 0;
     struct samples_family *f = bytes > 7 ? family(s, line + 7, n) : NULL;
@@ -55,7 +55,7 @@ static struct samples_family *take_head(struct samples *s, const char *line, siz
     return f;
 }
 
-void samples_add(struct samples *s, const char *backend, const char *text)
+void samples_add(struct merged_samples *s, const char *backend, const char *text)
 {
     struct samples_family *f = NULL;
     while (*text != '\0') {
@@ -68,7 +68,7 @@ void samples_add(struct samples *s, const char *backend, const char *text)
     }
 }
 
-void samples_write(const struct samples *s, struct bytes *to)
+void samples_write(const struct merged_samples *s, struct bytes *to)
 {
     for (const struct samples_family *f = s->first; f != NULL; f = f->next) {
         bytes_append(to, bytes_start(&f->head), bytes_count(&f->head));
@@ -76,7 +76,7 @@ void samples_write(const struct samples *s, struct bytes *to)
     }
 }
 
-void samples_free(struct samples *s)
+void samples_free(struct merged_samples *s)
 {
     while (s->first != NULL) {
         struct samples_family *f = s->first;

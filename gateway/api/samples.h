@@ -11,12 +11,12 @@ struct samples_family {
     char name[128];
 };
 
-struct samples {
+struct merged_samples {
     struct samples_family *first;
 };
 
-void samples_add(struct samples *s, const char *backend, const char *text);
-void samples_write(const struct samples *s, struct bytes *to);
-void samples_free(struct samples *s);
+void samples_add(struct merged_samples *s, const char *backend, const char *text);
+void samples_write(const struct merged_samples *s, struct bytes *to);
+void samples_free(struct merged_samples *s);
 
 #endif

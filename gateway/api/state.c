@@ -26,7 +26,7 @@ void state_version(struct exchange *x)
 
 /* The backends' answers, until all have come. */
 struct scrape {
-    struct samples samples;
+    struct merged_samples samples;
     int n_open;
     bool all_asked;
 };

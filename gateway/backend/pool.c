@@ -62,7 +62,7 @@ int pool_n_ready(const struct pool *p)
 }
 
 /* The step looks after every round: a descriptor of ZeroMQ has nothing to say but that. */
-static void wake(struct watch *w, uint32_t events)
+static void wake(struct fd_watch *w, uint32_t events)
 {
     (void)w;
     (void)events;

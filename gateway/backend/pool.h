@@ -35,7 +35,7 @@ struct backend {
     struct file_mark mark;
     bool retired; /* its file is gone, or another one: what runs is finished */
     struct connection connection;
-    struct watch messages, state_changes;
+    struct fd_watch messages, state_changes;
     enum backend_state state;
     json_t *models; /* its reply to `models`; NULL: not yet */
     json_t *sent;   /* {model: when a request for it went there last}; NULL: none did */

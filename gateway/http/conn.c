@@ -1,5 +1,5 @@
-/* gateway/http/conn.c - see conn.h. What a client sends is read in pieces into `in`, the head is cut off it, then
- * the body; the next request stays in `in` until the answer is sent. */
+/* gateway/http/conn.c - see conn.h. A client's bytes are read in pieces into `in`, the head is cut off it, then the
+ * body; the next request stays in `in` until the answer is sent. */
 #include "gateway/http/conn.h"
 #include "gateway/http/answer.h"
 
@@ -336,7 +336,7 @@ static bool receive(struct http_conn *c)
     return false;
 }
 
-static void ready(struct watch *w, uint32_t events)
+static void ready(struct fd_watch *w, uint32_t events)
 {
     struct http_conn *c = (struct http_conn *)w;
     if (c->state == HTTP_LINGERS) {

@@ -41,7 +41,7 @@ static void watch_listeners(struct http_server *s, uint32_t events)
 }
 
 /* Without descriptors, or with all connections taken, those that come wait in the kernel until one is closed. */
-static void accept_clients(struct watch *w, uint32_t events)
+static void accept_clients(struct fd_watch *w, uint32_t events)
 {
     struct http_listener *l = (struct http_listener *)w;
     struct http_server *s = l->server;

@@ -35,7 +35,7 @@ struct http_setup {
 };
 
 struct http_listener {
-    struct watch watch;
+    struct fd_watch watch;
     struct http_server *server;
     char shown[HTTP_ADDRESS_BYTES];
     const char *path; /* of a Unix socket */
@@ -61,7 +61,7 @@ struct http_server {
 enum http_state { HTTP_READS_HEAD, HTTP_READS_BODY, HTTP_ANSWERS, HTTP_ENDS, HTTP_LINGERS };
 
 struct http_conn {
-    struct watch watch;
+    struct fd_watch watch;
     struct http_server *server;
     struct http_conn *next, *previous, *next_dirty, *next_turn;
     enum http_state state;

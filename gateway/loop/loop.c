@@ -34,7 +34,7 @@ void loop_close(struct loop *l)
     *l = (struct loop){0};
 }
 
-int loop_watch(struct loop *l, struct watch *w, uint32_t events, struct err *e)
+int loop_watch(struct loop *l, struct fd_watch *w, uint32_t events, struct err *e)
 {
     struct epoll_event event = {.events = events, .data.ptr = w};
     w->events = events;
@@ -43,7 +43,7 @@ int loop_watch(struct loop *l, struct watch *w, uint32_t events, struct err *e)
                : ERR(e, ERR_IO, "epoll does not take a descriptor: %s", strerror(errno));
 }
 
-void loop_change(struct loop *l, struct watch *w, uint32_t events)
+void loop_change(struct loop *l, struct fd_watch *w, uint32_t events)
 {
     struct epoll_event event = {.events = events, .data.ptr = w};
     if (w->fd < 0 || w->events == events)
@@ -52,7 +52,7 @@ void loop_change(struct loop *l, struct watch *w, uint32_t events)
     (void)epoll_ctl(l->epoll, EPOLL_CTL_MOD, w->fd, &event);
 }
 
-void loop_unwatch(struct loop *l, struct watch *w)
+void loop_unwatch(struct loop *l, struct fd_watch *w)
 {
     if (w->fd >= 0)
         (void)epoll_ctl(l->epoll, EPOLL_CTL_DEL, w->fd, NULL);
@@ -145,7 +145,7 @@ void loop_round(struct loop *l, double seconds)
     int n = epoll_wait(l->epoll, event, ROUND_EVENTS, (int)ceil(left * 1000));
     l->now = seconds_now();
     for (int i = 0; i < n; i++) {
-        struct watch *w = event[i].data.ptr;
+        struct fd_watch *w = event[i].data.ptr;
         if (w->fd >= 0)
             w->ready(w, event[i].events);
     }

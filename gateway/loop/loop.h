@@ -10,10 +10,10 @@
 #include <stdint.h>
 
 /* A descriptor that is looked at. Part of a larger struct. */
-struct watch {
+struct fd_watch {
     int fd;          /* -1: not watched */
     uint32_t events; /* of epoll */
-    void (*ready)(struct watch *w, uint32_t events);
+    void (*ready)(struct fd_watch *w, uint32_t events);
 };
 
 /* A moment that comes `seconds` after it was set, for all members of a list alike: so the list is in order by
@@ -48,11 +48,11 @@ struct loop {
 int loop_open(struct loop *l, struct err *e);
 void loop_close(struct loop *l);
 
-int loop_watch(struct loop *l, struct watch *w, uint32_t events, struct err *e);
-void loop_change(struct loop *l, struct watch *w, uint32_t events);
+int loop_watch(struct loop *l, struct fd_watch *w, uint32_t events, struct err *e);
+void loop_change(struct loop *l, struct fd_watch *w, uint32_t events);
 
 /* The descriptor stays open. w may be freed by loop_bury at once. */
-void loop_unwatch(struct loop *l, struct watch *w);
+void loop_unwatch(struct loop *l, struct fd_watch *w);
 
 /* Free it when nobody can look at it any more. */
 void loop_bury(struct loop *l, void *memory);

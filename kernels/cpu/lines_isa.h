@@ -1,5 +1,5 @@
 /* kernels/cpu/lines_isa.h - one token and codes that come in whole lines of memory, by AVX-512; included by
- * codes_isa.h. What a group needs is made at its first column, and everything between is unrolled, since products of
+ * codes_isa.h. A group's values are made at its first column, and all columns between are unrolled, since products of
  * one token are bound by instructions. Sums as in tile_codes. */
 
 /* Vectors of a line. */

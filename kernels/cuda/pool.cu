@@ -1,4 +1,4 @@
-/* kernels/cuda/pool.cu - see kernels/pool.h. What is freed waits in a stream of the pool's own for the loading queue,
+/* kernels/cuda/pool.cu - see kernels/pool.h. Freed memory waits in a stream of the pool's own for the loading queue,
  * not for the steps of models (measured: cudaFree of 1 GiB holds up a step by two of them, this by none). */
 #include "kernels/cuda/pool.cuh"
 #include "kernels/pool.h"

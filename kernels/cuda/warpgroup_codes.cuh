@@ -1,6 +1,5 @@
 /* kernels/cuda/warpgroup_codes.cuh - products of a warpgroup (warpgroup.cuh) of codes of E4M3, 32 columns at a time.
- * What the tensor cores add up within such products has about 14 bits: sums of many columns belong into other
- * registers. */
+ * The tensor cores' sums within such products have about 14 bits: sums of many columns belong into other registers. */
 #ifndef KERNELS_CUDA_WARPGROUP_CODES_CUH
 #define KERNELS_CUDA_WARPGROUP_CODES_CUH
 

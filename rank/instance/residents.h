@@ -4,8 +4,8 @@
  *
  * A model is read by a thread of each rank, beside the steps of others and without collectives. When it has ended, the
  * rank tells rank 0; when all have, rank 0 commits or rolls back by plan. So all ranks see the change between the same
- * two steps, and a failure on one of them is the same answer on all. Memory is given back by threads, too. What was
- * measured at a model's first load is kept for the next one of the same files. */
+ * two steps, and a failure on one of them is the same answer on all. Memory is given back by threads, too. Measurements
+ * of a model's first load are kept for the next load of the same files. */
 #ifndef INSTANCE_RESIDENTS_H
 #define INSTANCE_RESIDENTS_H
 

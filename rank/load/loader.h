@@ -43,8 +43,8 @@ void loader_deaf(struct loader *l);
 /* Adds the time since the last call to this part. */
 void loader_spent(struct loader *l, enum load_part part);
 
-/* A read_sink whose context is the loader: copies a rectangle into its weight, or has the device do so. What is
- * wrong with the numbers in it goes to l->refused; loading goes on to its end. */
+/* A read_sink whose context is the loader: copies a rectangle into its weight, or has the device do so. A fault of its
+ * numbers goes to l->refused; loading goes on to its end. */
 void loader_place(void *context, const struct weight_slice *s, int64_t row, const void *src, int64_t src_ld,
                   int64_t rows);
 

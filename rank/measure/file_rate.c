@@ -14,16 +14,16 @@
 #define PAGE          ((uint64_t)4096)
 
 /* The checkpoint's files one after the other, cut into requests at equal distances. */
-struct sample {
+struct file_sample {
     const struct checkpoint *c;
     uint64_t *file_bytes; /* [n_files] */
     uint64_t bytes, request, distance;
     int64_t n; /* requests of all ranks */
 };
 
-static int sample_open(struct sample *s, const struct checkpoint *c, int n_ranks, double max_bytes, struct err *e)
+static int sample_open(struct file_sample *s, const struct checkpoint *c, int n_ranks, double max_bytes, struct err *e)
 {
-    *s = (struct sample){.c = c};
+    *s = (struct file_sample){.c = c};
     s->file_bytes = err_calloc(e, (size_t)c->n_files, sizeof *s->file_bytes, "file sizes");
     if (s->file_bytes == NULL)
         return -1;
@@ -42,7 +42,7 @@ static int sample_open(struct sample *s, const struct checkpoint *c, int n_ranks
 }
 
 /* The position of request k, limited to its file's end. Offsets are multiples of a page. */
-static int locate(const struct sample *s, int64_t k, uint64_t *offset, size_t *bytes)
+static int locate(const struct file_sample *s, int64_t k, uint64_t *offset, size_t *bytes)
 {
     uint64_t at = (uint64_t)k * s->distance;
     int file = 0;
@@ -72,7 +72,7 @@ static size_t resident(int fd, uint64_t offset, size_t bytes)
 }
 
 /* Request k into `to`. Returns errno, or -1 when the file is shorter than its header says; 0: all is well. */
-static int read_one(const struct sample *s, int64_t k, unsigned char *to, struct file_rate *f)
+static int read_one(const struct file_sample *s, int64_t k, unsigned char *to, struct file_rate *f)
 {
     char path[sizeof s->c->dir + 300];
     uint64_t offset = 0;
@@ -94,7 +94,7 @@ static int read_one(const struct sample *s, int64_t k, unsigned char *to, struct
     return rc;
 }
 
-static int say_failure(const struct sample *s, int64_t k, int rc, struct err *e)
+static int say_failure(const struct file_sample *s, int64_t k, int rc, struct err *e)
 {
     uint64_t offset = 0;
     size_t bytes = 0;
@@ -106,7 +106,7 @@ static int say_failure(const struct sample *s, int64_t k, int rc, struct err *e)
 int file_rate_measure(struct file_rate *f, const struct checkpoint *c, int rank, int n_ranks, double max_bytes,
                       int n_threads, double limit, struct err *e)
 {
-    struct sample s;
+    struct file_sample s;
     *f = (struct file_rate){0};
     if (sample_open(&s, c, n_ranks, max_bytes, e) != 0)
         return -1;

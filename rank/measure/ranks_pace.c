@@ -53,7 +53,7 @@ static double measure_read(struct engine *g)
 void ranks_pace_say(struct engine *g, int n_ranks)
 {
     const struct model_config *m = &g->network->config;
-    struct pace choice[PACE_MAX_CHOICES];
+    struct rank_pace choice[PACE_MAX_CHOICES];
     struct err e = {0};
     if (m->experts.routing.n_experts == 0 || g->world->n_ranks < 2)
         return;

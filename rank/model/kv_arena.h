@@ -1,6 +1,6 @@
-/* rank/model/kv_arena.h - memory for the keys and values of several models on a rank, in units of equal size. Which
- * model holds which unit is rank 0's to decide (coordinator/schedule/units.h); a rank hears of it by the blocks that
- * plans name. */
+/* rank/model/kv_arena.h - memory for the keys and values of several models on a rank, in units of equal size. Rank 0
+ * decides which model holds which unit (coordinator/schedule/units.h); a rank hears of it by the blocks that plans
+ * name. */
 #ifndef MODEL_KV_ARENA_H
 #define MODEL_KV_ARENA_H
 

@@ -3,8 +3,8 @@
  * its last norm says.
  *
  * They are kept by the blocks of the model's own keys: a state belongs to its token's place there, so it is there
- * whenever the keys are, also for sequences that share a beginning. A rank keeps its columns of all states. What the
- * head computes itself is the state behind a draft: one row for each slot, behind all of those. */
+ * whenever the keys are, also for sequences that share a beginning. A rank keeps its columns of all states. The head
+ * itself computes the state behind a draft: one row for each slot, behind all of those. */
 #ifndef MODEL_TAPS_H
 #define MODEL_TAPS_H
 

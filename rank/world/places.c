@@ -9,12 +9,12 @@
 static const char *const link_name[PEER_KINDS] = {"unknown", "none", "PCIe", "NVLink"};
 
 /* A text buffer of fixed size; appended text that does not fit is cut off. */
-struct row {
+struct text_row {
     char *text;
     size_t bytes, n;
 };
 
-__attribute__((format(printf, 2, 3))) static void add(struct row *l, const char *format, ...)
+__attribute__((format(printf, 2, 3))) static void add(struct text_row *l, const char *format, ...)
 {
     va_list args;
     va_start(args, format);
@@ -25,14 +25,14 @@ __attribute__((format(printf, 2, 3))) static void add(struct row *l, const char 
 }
 
 /* Begin an empty line. */
-static struct row begin_row(char *text, size_t bytes)
+static struct text_row begin_row(char *text, size_t bytes)
 {
     text[0] = '\0';
-    return (struct row){text, bytes, 0};
+    return (struct text_row){text, bytes, 0};
 }
 
 /* Numbers i < n that are in the set, as "0,2-3". */
-static void add_numbers(struct row *l, int n, bool (*is_in)(const void *set, int i), const void *set)
+static void add_numbers(struct text_row *l, int n, bool (*is_in)(const void *set, int i), const void *set)
 {
     bool any = false;
     for (int i = 0; i < n; i++) {
@@ -109,7 +109,7 @@ static bool is_linked(const void *set, int i)
 void places_link(struct place *place, int n, int rank, const enum peer_link *link)
 {
     struct place *p = &place[rank];
-    struct row l = begin_row(p->peers, sizeof p->peers);
+    struct text_row l = begin_row(p->peers, sizeof p->peers);
     for (int kind = PEER_KINDS - 1; kind >= 0; kind--) {
         const struct linked set = {place, link, rank, (enum peer_link)kind};
         p->n_links[kind] = 0;
@@ -140,7 +140,7 @@ static int widest(const struct place *place, int n, size_t member, int least)
 
 void places_row(char *text, size_t bytes, const struct place *place, int n, int rank)
 {
-    struct row l = begin_row(text, bytes);
+    struct text_row l = begin_row(text, bytes);
     int host = widest(place, n, offsetof(struct place, host), 4),
         model = widest(place, n, offsetof(struct place, model), 5);
     char numa[16] = "none", cores[64] = "none";
@@ -150,7 +150,7 @@ void places_row(char *text, size_t bytes, const struct place *place, int n, int 
         return;
     }
     const struct place *p = &place[rank];
-    struct row c = begin_row(cores, sizeof cores);
+    struct text_row c = begin_row(cores, sizeof cores);
     if (p->numa >= 0)
         (void)snprintf(numa, sizeof numa, "%d", p->numa);
     add_numbers(&c, 64, has_bit, &p->cpu_nodes);
@@ -172,7 +172,7 @@ int places_n_hosts(const struct place *place, int n)
 
 void places_summary(char *text, size_t bytes, const struct place *place, int n)
 {
-    struct row l = begin_row(text, bytes);
+    struct text_row l = begin_row(text, bytes);
     int n_hosts = places_n_hosts(place, n), others = 0, links = 0;
     for (int i = 1; i < n; i++)
         others += strcmp(place[i].model, place[0].model) != 0;
@@ -198,7 +198,7 @@ static bool is_far(const void *set, int i)
 
 void places_far(char *text, size_t bytes, const struct place *place, int n)
 {
-    struct row l = begin_row(text, bytes);
+    struct text_row l = begin_row(text, bytes);
     add_numbers(&l, n, is_far, place);
 }
 

@@ -3,7 +3,7 @@
  *
  * A replica is the consecutive ranks that share one model. The job as a whole is a struct world, and so is each rank's
  * replica: whatever computes together (engine, communicator, loop) gets the replica's, whatever concerns all (devices,
- * loading, memory of a node, failures) the job's. Where replicas load models of their own, each is apart: its ranks are
+ * loading, memory of a node, failures) the job's. If replicas load models of their own, each is apart: its ranks are
  * all that loading, memory and failures to load concern. */
 #ifndef WORLD_WORLD_H
 #define WORLD_WORLD_H

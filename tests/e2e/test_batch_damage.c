@@ -1,5 +1,5 @@
 /* tests/e2e/test_batch_damage.c - an output that is not what was written, though it was on disk: a run that goes on
- * with it says where, and leaves it alone. What is merely missing at its end runs again. */
+ * with it says where, and leaves it alone. Requests whose results are merely missing at its end run again. */
 #include "tests/support/batching.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"

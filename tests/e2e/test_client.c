@@ -329,6 +329,42 @@ static void top(void)
     process_free(&p);
 }
 
+/* Rank 1 and all histograms have nothing in the interval; rank 0 has 7 steps in it (fake_server.c). */
+static void top_of_idle(void)
+{
+    static char metrics[] = "lockstep_rank_steps_total{rank=\"1\"} 20\nlockstep_rank_timed_steps_total{rank=\"1\"} 10\n"
+                            "lockstep_rank_step_seconds_total{rank=\"1\"} 0.05\n"
+                            "lockstep_rank_all_reduce_seconds_total{rank=\"1\"} 0.02\n"
+                            "vllm:time_to_first_token_seconds_bucket{le=\"0.5\"} 0\n"
+                            "vllm:time_to_first_token_seconds_bucket{le=\"1\"} 4\n"
+                            "vllm:time_to_first_token_seconds_bucket{le=\"+Inf\"} 4\n"
+                            "vllm:time_to_first_token_seconds_sum 3\nvllm:time_to_first_token_seconds_count 4\n"
+                            "lockstep_prompt_tokens_total 1234\nlockstep_request_success_total 56\n";
+    struct fake_server s = {.metrics = metrics};
+    struct process p;
+    case_begin("top of an idle server: the values since the start, which say so");
+    fake_server_start(&s, "tcp://127.0.0.1:*");
+    client_start(&p, &s, NULL, CLIENT_WORDS("top", "--endpoint", "E", "--once", "--interval", "0.1"));
+    process_wait(&p);
+    fake_server_stop(&s);
+    const char *out = p.text[PROCESS_OUT];
+    case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    case_check(strstr(out, "\ntotal      1234 tokens of prompts, 100 generated; 56 requests done since the start\n") !=
+                   NULL,
+               "%s", out);
+    case_check(strstr(out, "\nTTFT           750.0 ms     750.0 ms     950.0 ms     995.0 ms  since the start\n") !=
+                       NULL &&
+                   strstr(out, "\nITL                   -            -            -            -\n") != NULL,
+               "%s", out);
+    case_check(strstr(out, "\n0                     7            -            -            -\n") != NULL &&
+                   strstr(out, "\n1                    20       5.0 ms       2.0 ms       3.0 ms  since the start\n") !=
+                       NULL,
+               "%s", out);
+    case_end();
+    fake_server_free(&s);
+    process_free(&p);
+}
+
 static void top_of_drafts(void)
 {
     static const char accepted[] = "vllm:spec_decode_num_accepted_tokens_per_pos_total";
@@ -463,6 +499,7 @@ int main(void)
     bench_random();
     bench_dataset();
     top();
+    top_of_idle();
     top_of_drafts();
     top_of_models();
     help();

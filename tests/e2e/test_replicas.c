@@ -235,7 +235,7 @@ static void drained(void)
     case_end();
 }
 
-/* signal: SIGKILL, or SIGSTOP, after which the deadline has to pass. Of a story in each replica. */
+/* signal: SIGKILL, or SIGSTOP, after which the deadline has to pass. One story runs in each replica. */
 static void failed(int ranks, const char *size, int rank, int signal, const char *const *words)
 {
     struct talk t;

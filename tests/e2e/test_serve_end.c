@@ -473,8 +473,7 @@ static double naps_of(int rank)
 }
 
 /* An idle rank uses less than 5 % of a core since it sleeps 0.5 ms at a time: at most 2000 naps a second, 25 us for
- * each. Where the machine is busy and waking up costs more, naps may take four times that. A rank that spins never
- * naps. */
+ * each. On a busy machine waking up costs more, and naps may take four times that. A rank that spins never naps. */
 static void check_idle(int rank, double naps, double cpu, double seconds)
 {
     double share = cpu / seconds;

@@ -1,6 +1,6 @@
 /* tests/fuzz/fuzz_batch_journal.c - libFuzzer target for what a batch finds in its output. The first two bytes say how
- * much of the file was known to be on disk. What is accepted consists of whole results, is accepted again unchanged,
- * and what is hashed then tells any change; what is refused is left as it was. */
+ * much of the file was known to be on disk. An accepted file consists of whole results and is accepted again unchanged,
+ * and its hash then tells any change; a refused one is left as it was. */
 #include "coordinator/batch/journal.h"
 #include "coordinator/batch/result.h"
 #include "tests/fuzz/scratch.h"

@@ -1,5 +1,5 @@
 /* tests/fuzz/fuzz_batch_manifest.c - libFuzzer target for OUTPUT.manifest.json, and for all that is read out of it:
- * counts, hashes of the output and of the inputs. Whatever it says, the files that it speaks of are read only, and a
+ * counts, hashes of the output and of the inputs. The files that it names are only read, whatever it says, and a
  * refusal has a message. */
 #include "coordinator/batch/journal.h"
 #include "coordinator/batch/manifest.h"

@@ -66,7 +66,7 @@ static void translate_inputs(const json_t *root)
                                            .values_sample = i == 0,
                                            .has_special = i == 0,
                                            .keeps_stop = i == 0};
-        struct inputs in = {.style = &style, .n_top = 1};
+        struct inputs_call in = {.style = &style, .n_top = 1};
         struct fault f = {0};
         json_t *message = inputs_translate(&in, root, &f);
         if ((message == NULL) != (f.status != 0))
@@ -94,7 +94,7 @@ static void convert(const json_t *root, bool chat)
 
 static void scrape(const char *text)
 {
-    struct samples s = {0};
+    struct merged_samples s = {0};
     struct bytes b = {0};
     samples_add(&s, "a\"b", text);
     samples_add(&s, "c", text);

@@ -1,5 +1,5 @@
 /* tests/fuzz/fuzz_safetensors.c - libFuzzer target for the safetensors header. The input is the JSON; a header of the
- * same bytes is parsed as of a file with some data behind it. Whatever is accepted must be what the checks promise. */
+ * same bytes is parsed as of a file with some data behind it. An accepted header must be what the checks promise. */
 #include "partition/checkpoint.h"
 
 #include <stdlib.h>

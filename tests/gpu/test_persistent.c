@@ -112,8 +112,8 @@ static const struct subject models[] = {
                 ",\"num_experts_per_tok\":" chosen ",\"num_hidden_layers\":2,\"head_dim\":64")
 
 /* Mixtures of experts. A router chooses otherwise out of another rounding of its input, where experts are nearly alike;
- * what follows differs then, and rightly. Where all experts are chosen none may, nor where those that are nearly left
- * out count next to nothing. Sizes of experts are multiples of 64 on 1 and 2 ranks. */
+ * what follows differs then, and rightly. No such difference is allowed if all experts are chosen, or if those nearly
+ * left out count next to nothing. Sizes of experts are multiples of 64 on 1 and 2 ranks. */
 static const struct subject mixtures[] = {
     {"qwen3_moe, all of 6 experts, bfloat16",
      MOE("qwen3_moe", "\"vocab_size\":900,\"hidden_size\":512,\"moe_intermediate_size\":768,\"num_experts\":6,\"num_"
@@ -575,8 +575,8 @@ static void count_from(struct side *s, uint32_t step)
     g->ops->wait(g->q);
 }
 
-/* A step has n_layers + 1 epochs of 32 bits. What a step of `most` sequences has left on the device is old for the next
- * one of them, however many of one sequence lie between: here three quarters of all epochs, a difference that is
+/* A step has n_layers + 1 epochs of 32 bits. The data that a step of `most` sequences has left on the device is old for
+ * the next such step, however many of one sequence lie between: here three quarters of all epochs, a difference that is
  * positive as an int whatever ran before. Then steps at whose epochs counting begins anew. */
 static void check_late(struct side *a, struct side *b, const char *name, int most, struct tally *t)
 {

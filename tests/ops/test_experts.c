@@ -71,8 +71,8 @@ static double said(const struct choice *c, const struct weight *w, const struct 
     return sum;
 }
 
-/* A result, and how far off it may be, below 0: by anything. Where activations have 16 bits, what it is made of may
- * have been rounded on its way. */
+/* A result, and how far off it may be, below 0: by anything. If activations have 16 bits, its terms may have been
+ * rounded on their way. */
 struct bound {
     double want, slack;
 };

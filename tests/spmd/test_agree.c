@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Ranks from `first` to `last` fail. What all have then is the error of the first of them. */
+/* Ranks from `first` to `last` fail. All ranks then have the error of the first of them. */
 static void check_failures(const struct world *w, const struct world *replica, int first, int last)
 {
     struct err e = {0};

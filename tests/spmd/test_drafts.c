@@ -1,9 +1,9 @@
 /* tests/spmd/test_drafts.c - drafts change nothing: the real scheduler and engine get the same tokens with the same
  * bits of log-probability for every request, greedy or sampled, with penalties, biases and ends, whatever is drafted.
- * What is drafted here is what came without drafts, right up to a random place: so how often a draft is accepted is
- * known, too. Guesses and draft models are tried as well: a model that drafts for itself is right wherever likelihood
- * alone chooses; and so are heads (EAGLE-3), whose drafts follow from the text alone, whatever was shared, preempted or
- * fed in pieces before. argv: nothing, or a part of the names of the fixtures to run. */
+ * The drafts here are the tokens that came without drafts, right up to a random place: so how often a draft is accepted
+ * is known, too. Guesses and draft models are tried as well: a model that drafts for itself is right wherever
+ * likelihood alone chooses; and so are heads (EAGLE-3), whose drafts follow from the text alone, whatever was shared,
+ * preempted or fed in pieces before. argv: nothing, or a part of the names of the fixtures to run. */
 #include "base/clock.h"
 #include "coordinator/schedule/scheduler.h"
 #include "partition/drafting.h"

@@ -19,7 +19,7 @@ struct batch_alone {
 };
 
 /* dir: of in.jsonl, and of the output by its name. more: options, NULL at the end. n_seqs run at once. The process has
- * to have called signals_open. Whatever fails here and below fails the test. */
+ * to have called signals_open. Any failure here and below fails the test. */
 void batch_alone_open(struct batch_alone *a, const char *dir, const char *output, const char *const *more, int n_seqs);
 
 /* The next action: a step, a wait for work (0.1 s at most), or, if false is returned, the end. */

@@ -1,5 +1,5 @@
 /* tests/support/fake_server.h - a ROUTER socket on a thread of the test that speaks docs/protocol.md as far as a client
- * can tell: it makes no text, but answers as it is told by the prompt. What it was sent is kept.
+ * can tell: it makes no text, but answers as it is told by the prompt. It keeps the messages that it was sent.
  *
  * A prompt (its text) chooses: "refuse" an error 400 of the field "prompt"; "wait" nothing until the request is
  * cancelled, then 499 with a choice so far; "silence" nothing at all; "vanish" the server's socket is closed; "part" a

@@ -45,8 +45,8 @@ int models_for_device(char *dir, int argc, char **argv, int most);
 /* Bytes of the folder's model.safetensors. */
 size_t models_weight_bytes(const char *dir);
 
-/* Set (value: JSON text) or remove (value NULL) the member at path "a/b/0/c" of a JSON file of the folder. Of
- * model.safetensors it is the header that is edited; its data stays. */
+/* Set (value: JSON text) or remove (value NULL) the member at path "a/b/0/c" of a JSON file of the folder. In
+ * model.safetensors the header is edited; its data stays. */
 void models_edit(const char *dir, const char *file, const char *path, const char *value);
 
 /* The header and data of a safetensors file, and writing one. `header_length` < 0: the true length. */

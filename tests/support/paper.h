@@ -1,14 +1,14 @@
 /* tests/support/paper.h - a device made of paper: it executes plans as an engine does, on a KV cache of numbers.
  *
  * What is stored at a position is a number made of the token and of what is stored at the position before, read through
- * the block table, as a real cache's keys and values follow from all tokens before. What is sampled is made of all
+ * the block table, as a real cache's keys and values follow from all tokens before. Sampled tokens are made of all
  * numbers up to the position. So a block shared wrongly, overwritten, read before it is filled, a token fed twice or
  * left out gives other tokens than paper_next, which knows the tokens alone. Penalties read the tokens that were fed in
  * the slot, as the engine's do. Sequences of a step run in a random order: one may not read what another writes in the
  * same step.
  *
  * Blocks of kind KV_WINDOWED have a copy of these numbers, and every token that is fed compares the copies of its
- * window with the numbers themselves. Where there is one kind only, and it is windowed, what is sampled is made of the
+ * window with the numbers themselves. If there is one kind only, and it is windowed, sampled tokens are made of the
  * numbers in the window alone; so does paper_next then, which follows the device opened last. */
 #ifndef TESTS_SUPPORT_PAPER_H
 #define TESTS_SUPPORT_PAPER_H

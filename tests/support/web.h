@@ -46,7 +46,7 @@ void web_free(struct web_answer *a);
 void web_ask(const struct web_gateway *g, const char *method, const char *path, const char *fields, const char *body,
              struct web_answer *a);
 
-/* Read until the text has come; false: it did not, or the connection ended. What was read is appended to `all` (of
+/* Read until the text has come; false: it did not, or the connection ended. The bytes read are appended to `all` (of
  * all_bytes, NUL-terminated). */
 bool web_await(int fd, const char *text, char *all, size_t all_bytes);
 

@@ -1,7 +1,7 @@
 /* tests/unit/test_choices.c - coordinator/schedule/choices.c and beam.c on a device made of paper: n, best_of and
  * beams, alone and among others, with so few slots and blocks that sequences are parked and preempted all the time.
- * What comes out is compared with a search that knows nothing of sequences: transformers' loop, over all continuations
- * of all beams. */
+ * The results are compared with a search that knows nothing of sequences: transformers' loop, over all continuations of
+ * all beams. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/schedule/choices.h"

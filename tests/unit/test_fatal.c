@@ -1,5 +1,5 @@
-/* tests/unit/test_fatal.c - how one rank alone ends: one line, the status, and what it was asked to say besides. What
- * ends many is seen in tests/fail/. */
+/* tests/unit/test_fatal.c - how one rank alone ends: one line, the status, and what it was asked to say besides.
+ * tests/fail/ shows how many ranks end. */
 #include "tests/unit/unit.h"
 
 #include "rank/world/fatal.h"

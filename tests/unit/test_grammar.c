@@ -450,7 +450,7 @@ static void equal_nodes(void **state)
     assert_true(graph_prune(&g, ahead));
     int start = graph_share(&g, ahead);
     expect_none(&e);
-    assert_int_equal(g.node[start].kind, NODE_SPLIT);
+    assert_int_equal(g.node[start].kind, GRAPH_SPLIT);
     assert_true(g.node[start].next == a && g.node[start].other == b);
     assert_int_equal(g.node[a].next, g.node[b].next);
     assert_true(machine_matches(&g, start, "axy", 3, &e) && machine_matches(&g, start, "bxy", 3, &e));

@@ -86,7 +86,7 @@ static void other_answers_are_known(void **state)
 }
 
 /* Answers are learned piece by piece: nothing is known of one that waits, and the beginning of one that is being
- * learned. What does not fit beside those that wait loses its beginning. */
+ * learned. An answer that does not fit beside those that wait loses its beginning. */
 static void answers_wait_to_be_learned(void **state)
 {
     (void)state;

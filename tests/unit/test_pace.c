@@ -53,7 +53,7 @@ static void choices(void **unused)
     (void)unused;
     static struct model_config m;
     struct err e = {0};
-    struct pace p[PACE_MAX_CHOICES];
+    struct rank_pace p[PACE_MAX_CHOICES];
     struct pace_costs costs = {.bytes_per_second = 1e9, .sum_seconds = 1, .measured = true};
     char line[400];
     assert_int_equal(model_config_parse(&m, mixtral, strlen(mixtral), "config.json", &e), 0);

@@ -305,8 +305,8 @@ static void play_same(struct outcome *out, const char *source, uint64_t seed, in
     close_play(&p);
 }
 
-/* Text that has to follow is fed together: the same tokens, in fewer steps. Who wants log-probabilities gets each token
- * sampled. */
+/* Text that has to follow is fed together: the same tokens, in fewer steps. A request that wants log-probabilities gets
+ * each token sampled. */
 static void forced_text_takes_fewer_steps(void **state)
 {
     (void)state;

@@ -120,8 +120,8 @@ static void priorities_stay_strict(void **state)
     schedule_close(&run);
 }
 
-/* Somebody whose short requests never end takes turns from long ones again and again. What has given way runs on to its
- * end, and what has to be fed anew is a part of the work. */
+/* Somebody whose short requests never end takes turns from long ones again and again. A sequence that has given way
+ * runs on to its end, and feeding it anew is a part of the work. */
 static void nobody_is_put_off_for_ever(void **state)
 {
     struct schedule run;

@@ -1,5 +1,5 @@
-/* tests/unit/test_weights.c - names with and without prefix, tied heads, biases, and what is wrong with a tensor. Which
- * element lands where is test_read_plan's matter. */
+/* tests/unit/test_weights.c - names with and without prefix, tied heads, biases, and what is wrong with a tensor.
+ * test_read_plan tests which element lands where. */
 #include "tests/unit/checkpoint_folder.h"
 
 #include "partition/weights.h"

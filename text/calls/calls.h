@@ -2,7 +2,7 @@
  * and with which arguments. Pure; a reader has a fixed size, whatever the text is.
  *
  * The text is a model's and may be anything, cut anywhere: the parts put together are the same wherever it was cut.
- * What looks like a call and turns out to be none before its name and the beginning of its arguments are there is
+ * Text that looks like a call and turns out to be none before its name and the beginning of its arguments are there is
  * content; after that it stays a call, whose arguments are then no JSON. */
 #ifndef CALLS_CALLS_H
 #define CALLS_CALLS_H

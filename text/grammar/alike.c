@@ -74,8 +74,8 @@ static void digest_bytes(const struct machine *m, int state, uint64_t digest[128
     uint64_t change[257] = {0}, sum = 0;
     for (int i = 0; i < s->n; i++) {
         const struct machine_place *at = &m->place[s->first + i];
-        const struct node *node = &m->graph->node[at->node];
-        if (node->kind != NODE_BYTES)
+        const struct graph_node *node = &m->graph->node[at->node];
+        if (node->kind != GRAPH_BYTES)
             continue;
         uint64_t behind = mix((uint64_t)(uint32_t)at->frame << 32 ^ (uint32_t)node->next);
         change[node->low] += behind;

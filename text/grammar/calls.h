@@ -10,9 +10,9 @@
 #define CALLS_MAX_MARKS 8
 
 /* {"begin", "between", "end": texts, "many": more than one call, "marks": [texts], "calls": [{"name", "before",
- * "schema", "after"}], "or"?: the schema of an answer without calls}, then next. Where a mark stands in one of the
- * texts, a special token of this text may stand as well. -1 and g->e: malformed, or a schema is not supported, which
- * the message then names. */
+ * "schema", "after"}], "or"?: the schema of an answer without calls}, then next. In place of a mark in one of the
+ * texts, a special token of the same text may stand as well. -1 and g->e: malformed, or a schema is not supported,
+ * which the message then names. */
 int calls_graph(struct graph *g, const json_t *asked, int next);
 
 #endif

@@ -123,7 +123,7 @@ static int utf8_ranges(struct graph *g, const struct charset *s, int next)
 
 static int or_fail(struct graph *g, int start)
 {
-    return start >= 0 ? start : graph_add(g, (struct node){.kind = NODE_FAIL, .next = -1, .other = -1});
+    return start >= 0 ? start : graph_add(g, (struct graph_node){.kind = GRAPH_FAIL, .next = -1, .other = -1});
 }
 
 int charset_utf8(struct graph *g, const struct charset *s, int next)

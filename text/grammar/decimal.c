@@ -211,5 +211,5 @@ int decimal_graph(struct graph *g, const struct decimal_range *range, bool integ
     const struct decimal *l = range->low != NULL ? &low : NULL, *h = range->high != NULL ? &high : NULL;
     int start = emit_positive(m, l, h, range);
     start = graph_either(g, start, emit_negative(m, l, h, range));
-    return start >= 0 ? start : graph_add(g, (struct node){.kind = NODE_FAIL, .next = -1, .other = -1});
+    return start >= 0 ? start : graph_add(g, (struct graph_node){.kind = GRAPH_FAIL, .next = -1, .other = -1});
 }

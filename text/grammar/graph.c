@@ -28,7 +28,7 @@ bool graph_equals(const struct graph *a, const struct graph *b)
 {
     bool equal = a->n == b->n;
     for (int i = 0; equal && i < a->n; i++) {
-        const struct node *x = &a->node[i], *y = &b->node[i];
+        const struct graph_node *x = &a->node[i], *y = &b->node[i];
         equal = x->kind == y->kind && x->low == y->low && x->high == y->high && x->next == y->next &&
                 x->other == y->other && x->min == y->min && x->max == y->max;
     }
@@ -38,7 +38,7 @@ bool graph_equals(const struct graph *a, const struct graph *b)
 static int grow(struct graph *g)
 {
     int capacity = g->capacity > 0 ? 2 * g->capacity : 256;
-    struct node *node = realloc(g->node, (size_t)capacity * sizeof *node);
+    struct graph_node *node = realloc(g->node, (size_t)capacity * sizeof *node);
     if (node == NULL)
         return ERR(g->e, ERR_MEMORY, "out of host memory: a grammar of %d nodes", capacity);
     g->node = node;
@@ -46,7 +46,7 @@ static int grow(struct graph *g)
     return 0;
 }
 
-int graph_add(struct graph *g, struct node node)
+int graph_add(struct graph *g, struct graph_node node)
 {
     if (g->e->code != ERR_NONE)
         return -1;
@@ -60,20 +60,21 @@ int graph_add(struct graph *g, struct node node)
 
 int graph_return(struct graph *g)
 {
-    return graph_add(g, (struct node){.kind = NODE_RETURN, .next = -1, .other = -1});
+    return graph_add(g, (struct graph_node){.kind = GRAPH_RETURN, .next = -1, .other = -1});
 }
 
 int graph_bytes(struct graph *g, int low, int high, int next)
 {
-    return graph_add(
-        g, (struct node){.kind = NODE_BYTES, .low = (uint8_t)low, .high = (uint8_t)high, .next = next, .other = -1});
+    return graph_add(g,
+                     (struct graph_node){
+                         .kind = GRAPH_BYTES, .low = (uint8_t)low, .high = (uint8_t)high, .next = next, .other = -1});
 }
 
 int graph_either(struct graph *g, int a, int b)
 {
     if (a < 0 || b < 0)
         return a < 0 ? b : a;
-    return graph_add(g, (struct node){.kind = NODE_SPLIT, .next = a, .other = b});
+    return graph_add(g, (struct graph_node){.kind = GRAPH_SPLIT, .next = a, .other = b});
 }
 
 int graph_text(struct graph *g, const char *text, size_t bytes, int next)
@@ -85,12 +86,12 @@ int graph_text(struct graph *g, const char *text, size_t bytes, int next)
 
 int graph_call(struct graph *g, int rule, int next)
 {
-    return graph_add(g, (struct node){.kind = NODE_CALL, .next = next, .other = rule});
+    return graph_add(g, (struct graph_node){.kind = GRAPH_CALL, .next = next, .other = rule});
 }
 
 int graph_ahead(struct graph *g)
 {
-    return graph_add(g, (struct node){.kind = NODE_SPLIT, .next = -1, .other = -1});
+    return graph_add(g, (struct graph_node){.kind = GRAPH_SPLIT, .next = -1, .other = -1});
 }
 
 void graph_lead(struct graph *g, int ahead, int to)
@@ -123,16 +124,16 @@ struct pruning {
 };
 
 /* Whether the end can be reached from the node, as far as is known of others. */
-static bool reaches(const struct node *node, const bool *ends)
+static bool reaches(const struct graph_node *node, const bool *ends)
 {
-    switch ((enum node_kind)node->kind) {
-    case NODE_FAIL:
+    switch ((enum graph_node_kind)node->kind) {
+    case GRAPH_FAIL:
         return false;
-    case NODE_RETURN:
+    case GRAPH_RETURN:
         return true;
-    case NODE_SPLIT:
+    case GRAPH_SPLIT:
         return (node->next >= 0 && ends[node->next]) || (node->other >= 0 && ends[node->other]);
-    case NODE_CALL:
+    case GRAPH_CALL:
         return ends[node->next] && ends[node->other];
     default:
         return node->next >= 0 && ends[node->next];
@@ -142,7 +143,7 @@ static bool reaches(const struct node *node, const bool *ends)
 /* Nodes by those that they lead to: counted, then put in from the last place on. */
 static void link_back(struct pruning *p)
 {
-    const struct node *node = p->g->node;
+    const struct graph_node *node = p->g->node;
     int n = p->g->n;
     for (int i = 0; i < n; i++) {
         p->begin[node[i].next + 1]++;
@@ -171,7 +172,7 @@ static void look_at(struct pruning *p, int32_t i)
 static void find_ends(struct pruning *p)
 {
     for (int i = 0; i < p->g->n; i++)
-        if (p->g->node[i].kind == NODE_RETURN)
+        if (p->g->node[i].kind == GRAPH_RETURN)
             look_at(p, i);
     while (p->n_todo > 0) {
         int32_t i = p->todo[--p->n_todo];
@@ -196,7 +197,7 @@ bool graph_prune(struct graph *g, int start)
         find_ends(&p);
         for (int i = 0; i < g->n; i++)
             if (!p.ends[i])
-                g->node[i] = (struct node){.kind = NODE_FAIL, .next = -1, .other = -1};
+                g->node[i] = (struct graph_node){.kind = GRAPH_FAIL, .next = -1, .other = -1};
         possible = p.ends[start];
     }
     free(p.todo);

@@ -12,26 +12,26 @@
 
 #define GRAPH_MAX_NODES 200000
 
-enum node_kind {
-    NODE_FAIL,    /* nothing leads from here to the end */
-    NODE_BYTES,   /* one byte of [low, high], then next */
-    NODE_SPLIT,   /* next, or other (-1: only next) */
-    NODE_CALL,    /* the rule that begins at other, then next */
-    NODE_RETURN,  /* the end of a rule, or of the text */
-    NODE_COUNT,   /* a counter of [min, max] (max -1: no limit) goes onto the stack */
-    NODE_TICK,    /* the topmost counter counts one, unless it is at its max */
-    NODE_UNCOUNT, /* the topmost counter, which has reached its min, leaves the stack */
-    NODE_FREE     /* the head of a loop over the characters of a string; see lexicon.h. low: 1 if they are counted */
+enum graph_node_kind {
+    GRAPH_FAIL,    /* nothing leads from here to the end */
+    GRAPH_BYTES,   /* one byte of [low, high], then next */
+    GRAPH_SPLIT,   /* next, or other (-1: only next) */
+    GRAPH_CALL,    /* the rule that begins at other, then next */
+    GRAPH_RETURN,  /* the end of a rule, or of the text */
+    GRAPH_COUNT,   /* a counter of [min, max] (max -1: no limit) goes onto the stack */
+    GRAPH_TICK,    /* the topmost counter counts one, unless it is at its max */
+    GRAPH_UNCOUNT, /* the topmost counter, which has reached its min, leaves the stack */
+    GRAPH_FREE     /* the head of a loop over the characters of a string; see lexicon.h. low: 1 if they are counted */
 };
 
-struct node {
+struct graph_node {
     uint8_t kind, low, high;
     int32_t next, other;
     int32_t min, max;
 };
 
 struct graph { /* zeroed = empty */
-    struct node *node;
+    struct graph_node *node;
     int n, capacity;
     int space;     /* the rule of white space between the parts of a JSON text; -1: not made yet */
     struct err *e; /* of the one who builds; once something has failed all functions return -1 and change nothing */
@@ -41,7 +41,7 @@ void graph_open(struct graph *g, struct err *e);
 void graph_close(struct graph *g);
 
 /* A node of this kind. -1: too many, or no memory. */
-int graph_add(struct graph *g, struct node node);
+int graph_add(struct graph *g, struct graph_node node);
 
 int graph_return(struct graph *g);
 int graph_bytes(struct graph *g, int low, int high, int next);
@@ -60,7 +60,7 @@ int graph_space(struct graph *g, int next);
 int graph_copy(struct graph *g, const struct graph *from, struct err *e);
 bool graph_equals(const struct graph *a, const struct graph *b);
 
-/* Whether the end of the text can be reached from `start`; nodes from which it cannot are NODE_FAIL then, so that a
+/* Whether the end of the text can be reached from `start`; nodes from which it cannot are GRAPH_FAIL then, so that a
  * machine never enters them. Counters are taken as satisfiable. */
 bool graph_prune(struct graph *g, int start);
 

@@ -19,7 +19,7 @@ static int32_t instead_of(const struct sharing *s, int32_t i)
     return i;
 }
 
-static uint32_t hash_node(const struct node *node)
+static uint32_t hash_node(const struct graph_node *node)
 {
     uint64_t x = (uint64_t)(uint32_t)node->next << 32 ^ (uint32_t)node->other;
     x = (x ^ (uint64_t)node->kind << 56 ^ (uint64_t)node->low << 24 ^ (uint64_t)node->high << 16) * 0x9e3779b97f4a7c15u;
@@ -27,18 +27,18 @@ static uint32_t hash_node(const struct node *node)
     return (uint32_t)(x >> 32);
 }
 
-static bool is_same(const struct node *a, const struct node *b)
+static bool is_same(const struct graph_node *a, const struct graph_node *b)
 {
     return a->kind == b->kind && a->low == b->low && a->high == b->high && a->next == b->next && a->other == b->other &&
            a->min == b->min && a->max == b->max;
 }
 
 /* The node behind a split that has one way only; -1: it has two. */
-static int32_t only_way(const struct graph *g, const struct node *node)
+static int32_t only_way(const struct graph *g, const struct graph_node *node)
 {
-    bool next = node->next >= 0 && g->node[node->next].kind != NODE_FAIL,
-         other = node->other >= 0 && g->node[node->other].kind != NODE_FAIL;
-    if (node->kind != NODE_SPLIT || (next && other && node->next != node->other))
+    bool next = node->next >= 0 && g->node[node->next].kind != GRAPH_FAIL,
+         other = node->other >= 0 && g->node[node->other].kind != GRAPH_FAIL;
+    if (node->kind != GRAPH_SPLIT || (next && other && node->next != node->other))
         return -1;
     return next ? node->next : node->other;
 }
@@ -56,7 +56,7 @@ static int32_t find_equal(struct sharing *s, int32_t i)
 
 static void share(struct sharing *s, int32_t i)
 {
-    struct node *node = &s->g->node[i];
+    struct graph_node *node = &s->g->node[i];
     if (s->same[i] != i)
         return;
     s->n_before += node->next > i || node->other > i;

@@ -4,9 +4,9 @@
  * Most tokens are pieces of ordinary text: characters without quotes, backslashes and control characters, of which the
  * last one may only begin ("plain"). Within a JSON string all of them are allowed, as far as its length is not limited,
  * so they are one bitmap and only the others are walked over: their tails, from the first byte that is not plain, since
- * what is before it stays within the string. Where a path through the tree of all tokens comes to such a place (the
- * name of a member, once it differs from those that are listed; what follows a backslash), the plain ones behind it
- * are taken together, too. */
+ * what is before it stays within the string. If a path through the tree of all tokens comes to such a place (the name
+ * of a member, once it differs from those that are listed; what follows a backslash), the plain ones behind it are
+ * taken together, too. */
 #ifndef GRAMMAR_LEXICON_H
 #define GRAMMAR_LEXICON_H
 

@@ -115,8 +115,8 @@ static void clear_plain(const struct lexicon *l, uint32_t *mask, int node)
         lexicon_clear_bit(mask, first[i].token);
 }
 
-/* The tokens of a node that is come to in this state behind so many characters. Where plain characters may come, those
- * behind it, too: false then. full: all plain ones behind it are in the mask already. */
+/* The tokens of a node that is come to in this state behind so many characters. If plain characters may come, so may
+ * those behind it: false then. full: all plain ones behind it are in the mask already. */
 static bool leads_on(const struct lexicon *l, int node, int chars, bool full, struct machine *m, int state,
                      uint32_t *mask, int *n_visited)
 {

@@ -193,7 +193,7 @@ static void add_work(struct machine *m, int node, int frame)
 static int tick(struct machine *m, int frame)
 {
     struct machine_frame f = m->frame[frame];
-    const struct node *counter = &m->graph->node[f.node];
+    const struct graph_node *counter = &m->graph->node[f.node];
     if (counter->max >= 0 ? f.count >= counter->max : f.count >= counter->min)
         return counter->max >= 0 ? -1 : frame;
     return push(m, f.below, f.node, f.count + 1);
@@ -203,7 +203,7 @@ static int tick(struct machine *m, int frame)
 static int call(struct machine *m, int node, int frame)
 {
     int behind = m->graph->node[node].next;
-    if (m->graph->node[behind].kind == NODE_RETURN)
+    if (m->graph->node[behind].kind == GRAPH_RETURN)
         return frame;
     int top = push(m, frame, behind, 0);
     return top < 0 ? -2 : top;
@@ -212,44 +212,44 @@ static int call(struct machine *m, int node, int frame)
 /* A node that reads no byte: what follows it, to the end of the work. */
 static void follow(struct machine *m, struct machine_place at)
 {
-    const struct node *node = &m->graph->node[at.node];
+    const struct graph_node *node = &m->graph->node[at.node];
     const struct machine_frame *top = at.frame >= 0 ? &m->frame[at.frame] : NULL;
     int frame = at.frame;
-    switch ((enum node_kind)node->kind) {
-    case NODE_SPLIT:
+    switch ((enum graph_node_kind)node->kind) {
+    case GRAPH_SPLIT:
         if (node->other >= 0)
             add_work(m, node->other, frame);
         break;
-    case NODE_CALL:
+    case GRAPH_CALL:
         frame = call(m, at.node, frame);
         if (frame != -2)
             add_work(m, node->other, frame);
         return;
-    case NODE_RETURN:
+    case GRAPH_RETURN:
         if (top == NULL)
             m->work_complete = true;
         else
             add_work(m, top->node, top->below);
         return;
-    case NODE_COUNT:
+    case GRAPH_COUNT:
         frame = push(m, frame, at.node, 0);
         if (frame < 0)
             return;
         break;
-    case NODE_TICK:
+    case GRAPH_TICK:
         frame = tick(m, frame);
         if (frame < 0)
             return;
         break;
-    case NODE_UNCOUNT:
+    case GRAPH_UNCOUNT:
         if (top->count < m->graph->node[top->node].min)
             return;
         frame = top->below;
         break;
-    case NODE_FREE:
+    case GRAPH_FREE:
         break;
-    case NODE_BYTES:
-    case NODE_FAIL:
+    case GRAPH_BYTES:
+    case GRAPH_FAIL:
         return;
     }
     if (node->next >= 0)
@@ -280,7 +280,7 @@ static int close_work(struct machine *m)
         follow(m, m->work[i]);
     for (int i = 0; i < m->n_work; i++) {
         int kind = m->graph->node[m->work[i].node].kind;
-        if (kind == NODE_BYTES || kind == NODE_FREE)
+        if (kind == GRAPH_BYTES || kind == GRAPH_FREE)
             m->work[n++] = m->work[i];
     }
     sort_places(m->work, n);
@@ -311,10 +311,10 @@ static int free_chars(const struct machine *m, const struct machine_place *at)
 static bool leads_to(const struct graph *g, int from, int node)
 {
     while (from != node && from >= 0) {
-        const struct node *at = &g->node[from];
-        if (at->kind == NODE_SPLIT && leads_to(g, at->other, node))
+        const struct graph_node *at = &g->node[from];
+        if (at->kind == GRAPH_SPLIT && leads_to(g, at->other, node))
             return true;
-        if (at->kind != NODE_SPLIT && at->kind != NODE_FREE && at->kind != NODE_TICK)
+        if (at->kind != GRAPH_SPLIT && at->kind != GRAPH_FREE && at->kind != GRAPH_TICK)
             return false;
         from = at->next;
     }
@@ -325,8 +325,8 @@ static bool leads_to(const struct graph *g, int from, int node)
  * loop's own places have its counter, one further. */
 static bool is_of_loop(const struct machine *m, const struct machine_place *loop, const struct machine_place *at)
 {
-    const struct node *node = &m->graph->node[at->node];
-    if (node->kind == NODE_FREE)
+    const struct graph_node *node = &m->graph->node[at->node];
+    if (node->kind == GRAPH_FREE)
         return at->node == loop->node && at->frame == loop->frame;
     if (node->low == node->high && (node->low == '"' || node->low == '\\'))
         return true;
@@ -343,8 +343,8 @@ static bool ends_itself(const struct machine *m, const struct machine_place *loo
 {
     int n_quotes = 0, n_escapes = 0;
     for (int i = 0; i < n; i++) {
-        const struct node *node = &m->graph->node[place[i].node];
-        if (node->kind == NODE_BYTES && node->low == node->high) {
+        const struct graph_node *node = &m->graph->node[place[i].node];
+        if (node->kind == GRAPH_BYTES && node->low == node->high) {
             n_quotes += node->low == '"';
             n_escapes += node->low == '\\';
         }
@@ -359,8 +359,8 @@ static void describe_state(struct machine *m, struct machine_state *s)
     const struct machine_place *place = m->place + s->first, *loop = NULL;
     s->free_chars = -1;
     for (int i = 0; i < s->n; i++) {
-        const struct node *node = &m->graph->node[place[i].node];
-        if (node->kind == NODE_BYTES) {
+        const struct graph_node *node = &m->graph->node[place[i].node];
+        if (node->kind == GRAPH_BYTES) {
             set_live(s, node->low, node->high);
         } else if (free_chars(m, &place[i]) > s->free_chars) {
             loop = &place[i];
@@ -418,7 +418,7 @@ struct byte_range {
     int byte, low, high;
 };
 
-static void narrow(struct byte_range *range, const struct node *node)
+static void narrow(struct byte_range *range, const struct graph_node *node)
 {
     bool within = range->byte >= node->low && range->byte <= node->high;
     int low = within ? node->low : range->byte > node->high ? node->high + 1 : 0;
@@ -477,8 +477,8 @@ static int make_step(struct machine *m, int state, struct byte_range *range)
     begin_work(m);
     for (int i = 0; i < from.n; i++) {
         struct machine_place at = m->place[from.first + i];
-        const struct node *node = &m->graph->node[at.node];
-        if (node->kind != NODE_BYTES)
+        const struct graph_node *node = &m->graph->node[at.node];
+        if (node->kind != GRAPH_BYTES)
             continue;
         narrow(range, node);
         if (range->byte >= node->low && range->byte <= node->high)

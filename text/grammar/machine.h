@@ -14,12 +14,12 @@
 #define MACHINE_UNLIMITED INT32_MAX
 
 struct machine_frame {
-    int32_t below, node, count; /* the frame below it; the node to return to, or the NODE_COUNT; what it counts */
+    int32_t below, node, count; /* the frame below it; the node to return to, or the GRAPH_COUNT; what it counts */
     int32_t depth;
 };
 
 struct machine_place {
-    int32_t node, frame; /* NODE_BYTES or NODE_FREE */
+    int32_t node, frame; /* GRAPH_BYTES or GRAPH_FREE */
 };
 
 struct machine_state {
@@ -118,8 +118,7 @@ bool machine_tired(const struct machine *m);
 
 /* Is much remembered, or lossy? */
 bool machine_wants_tidying(const struct machine *m);
-/* Forget all states but these n, whose numbers change. Those that were dead stay so; without memory (machine.e) all
- * are. */
+/* Forget all states but these n, whose numbers change. Dead states stay dead; without memory (machine.e) all are. */
 void machine_tidy(struct machine *m, int *const *state, int n);
 
 /* Right after that: so much of its room is taken by states in use that it will soon be wanted again. */

@@ -7,7 +7,7 @@
 
 #define MAX_STATES 4000000 /* of the table: states of the expression times numbers of characters */
 
-struct product {
+struct counted_product {
     struct graph *g;
     int first, end, next; /* the expression's nodes are [first, end) and lead to next */
     int min, cap;         /* numbers of characters are kept up to cap */
@@ -17,9 +17,9 @@ struct product {
 };
 
 /* The copy of a node behind n characters; -1: none. */
-static int copy_of(struct product *p, int node, int n)
+static int copy_of(struct counted_product *p, int node, int n)
 {
-    while (node != p->next && node >= 0 && p->g->node[node].kind == NODE_TICK) {
+    while (node != p->next && node >= 0 && p->g->node[node].kind == GRAPH_TICK) {
         if (n == p->cap && p->bounded)
             return -1;
         n += n < p->cap;
@@ -36,19 +36,19 @@ static int copy_of(struct product *p, int node, int n)
     return p->copy[at];
 }
 
-static void copy_successors(struct product *p, int at)
+static void copy_successors(struct counted_product *p, int at)
 {
     int node = p->first + at / (p->cap + 1), n = at % (p->cap + 1), copy = p->copy[at];
-    struct node from = p->g->node[node];
-    int next = copy_of(p, from.next, n), other = from.kind == NODE_SPLIT ? copy_of(p, from.other, n) : -1;
-    struct node *to = &p->g->node[copy];
+    struct graph_node from = p->g->node[node];
+    int next = copy_of(p, from.next, n), other = from.kind == GRAPH_SPLIT ? copy_of(p, from.other, n) : -1;
+    struct graph_node *to = &p->g->node[copy];
     to->next = next;
     to->other = other;
-    if (next < 0 && from.kind == NODE_BYTES)
-        to->kind = NODE_FAIL;
+    if (next < 0 && from.kind == GRAPH_BYTES)
+        to->kind = GRAPH_FAIL;
 }
 
-static int build_table(struct product *p, int start)
+static int build_table(struct counted_product *p, int start)
 {
     size_t n = (size_t)(p->end - p->first) * (size_t)(p->cap + 1);
     p->copy = malloc(n * sizeof *p->copy);
@@ -60,12 +60,12 @@ static int build_table(struct product *p, int start)
     start = copy_of(p, start, 0);
     for (int i = 0; i < p->n_todo && p->g->e->code == ERR_NONE; i++)
         copy_successors(p, p->todo[i]);
-    return start >= 0 ? start : graph_add(p->g, (struct node){.kind = NODE_FAIL, .next = -1, .other = -1});
+    return start >= 0 ? start : graph_add(p->g, (struct graph_node){.kind = GRAPH_FAIL, .next = -1, .other = -1});
 }
 
 int product_graph(struct graph *g, const char *regex, size_t bytes, int64_t min, int64_t max, int next)
 {
-    struct product p = {.g = g, .first = g->n, .next = next, .min = (int)min, .bounded = max >= 0};
+    struct counted_product p = {.g = g, .first = g->n, .next = next, .min = (int)min, .bounded = max >= 0};
     p.cap = (int)(max >= 0 ? max : min);
     int start = regex_graph(g, regex, bytes, REGEX_COUNTED, next);
     p.end = g->n;

@@ -16,7 +16,7 @@ static int emit_set(struct emitter *m, const struct charset *set, int next)
     int start = m->form == REGEX_TEXT ? charset_utf8(m->g, set, next) : charset_json(m->g, set, next);
     if (m->form != REGEX_COUNTED)
         return start;
-    return graph_add(m->g, (struct node){.kind = NODE_TICK, .next = start, .other = -1});
+    return graph_add(m->g, (struct graph_node){.kind = GRAPH_TICK, .next = start, .other = -1});
 }
 
 /* Behind the last required repetition: those that may follow. */

@@ -12,7 +12,7 @@
 enum regex_form {
     REGEX_TEXT,   /* the whole text matches; . is no line feed */
     REGEX_JSON,   /* the characters of a JSON string, of which a part matches unless ^ and $ bind it */
-    REGEX_COUNTED /* the same, with a NODE_TICK in front of every character */
+    REGEX_COUNTED /* the same, with a GRAPH_TICK in front of every character */
 };
 
 #define REGEX_MAX_BYTES 4096

@@ -10,7 +10,7 @@
 #define MAX_DEPTH  64
 #define MAX_REPEAT 4096
 
-struct parser {
+struct regex_parser {
     struct regex_tree *tree;
     const char *text;
     size_t bytes, at;
@@ -18,12 +18,12 @@ struct parser {
     struct err *e;
 };
 
-static int refuse(struct parser *p, enum err_code code, const char *what)
+static int refuse(struct regex_parser *p, enum err_code code, const char *what)
 {
     return ERR(p->e, code, "regular expression, byte %zu: %s", p->at, what);
 }
 
-static int add_node(struct parser *p, struct tree_node node)
+static int add_node(struct regex_parser *p, struct tree_node node)
 {
     struct regex_tree *t = p->tree;
     if (p->e->code != ERR_NONE)
@@ -40,7 +40,7 @@ static int add_node(struct parser *p, struct tree_node node)
     return t->n++;
 }
 
-static int add_set(struct parser *p, struct charset *set)
+static int add_set(struct regex_parser *p, struct charset *set)
 {
     struct regex_tree *t = p->tree;
     if (p->e->code != ERR_NONE)
@@ -58,18 +58,18 @@ static int add_set(struct parser *p, struct charset *set)
     return add_node(p, (struct tree_node){.kind = TREE_SET, .a = t->n_sets++});
 }
 
-static bool at_end(const struct parser *p)
+static bool at_end(const struct regex_parser *p)
 {
     return p->at >= p->bytes;
 }
 
 /* The next byte, 0 at the end. */
-static char peek(const struct parser *p)
+static char peek(const struct regex_parser *p)
 {
     return at_end(p) ? '\0' : p->text[p->at];
 }
 
-static bool take_char(struct parser *p, char c)
+static bool take_char(struct regex_parser *p, char c)
 {
     if (at_end(p) || p->text[p->at] != c)
         return false;
@@ -77,7 +77,7 @@ static bool take_char(struct parser *p, char c)
     return true;
 }
 
-static int32_t take_character(struct parser *p)
+static int32_t take_character(struct regex_parser *p)
 {
     int32_t c = 0;
     p->at += (size_t)utf8_next(p->text + p->at, &c);
@@ -85,7 +85,7 @@ static int32_t take_character(struct parser *p)
 }
 
 /* n hexadecimal digits; -1: they are not there. */
-static int32_t take_hex(struct parser *p, int n)
+static int32_t take_hex(struct regex_parser *p, int n)
 {
     int32_t value = 0;
     for (int i = 0; i < n; i++) {
@@ -99,7 +99,7 @@ static int32_t take_hex(struct parser *p, int n)
 }
 
 /* \u{...} behind the brace. */
-static int32_t take_braced_hex(struct parser *p)
+static int32_t take_braced_hex(struct regex_parser *p)
 {
     int32_t value = 0;
     int n = 0;
@@ -109,7 +109,7 @@ static int32_t take_braced_hex(struct parser *p)
 }
 
 /* \uHHHH, two of them for a pair of surrogates. */
-static int32_t take_unicode(struct parser *p)
+static int32_t take_unicode(struct regex_parser *p)
 {
     if (take_char(p, '{'))
         return take_braced_hex(p);
@@ -178,7 +178,7 @@ static bool class_escape(char c, struct charset *set, bool inverted, struct err 
 }
 
 /* The character that an escape stands for, the backslash taken. -1: none, and refused. */
-static int32_t character_escape(struct parser *p)
+static int32_t character_escape(struct regex_parser *p)
 {
     static const char letters[] = "t\tn\nr\rf\fv\v";
     if (at_end(p))
@@ -209,7 +209,7 @@ static int32_t character_escape(struct parser *p)
 }
 
 /* One member of a class: a character, or a class of its own (-2: it was added). -1: refused. */
-static int32_t class_member(struct parser *p, struct charset *set, bool inverted)
+static int32_t class_member(struct regex_parser *p, struct charset *set, bool inverted)
 {
     if (!take_char(p, '\\'))
         return take_character(p);
@@ -222,7 +222,7 @@ static int32_t class_member(struct parser *p, struct charset *set, bool inverted
     return character_escape(p);
 }
 
-static int add_range(struct parser *p, struct charset *set, int32_t first, bool inverted)
+static int add_range(struct regex_parser *p, struct charset *set, int32_t first, bool inverted)
 {
     if (first < 0 || peek(p) != '-' || p->at + 1 >= p->bytes || p->text[p->at + 1] == ']')
         return first < 0 ? 0 : charset_add(set, first, first, p->e);
@@ -235,7 +235,7 @@ static int add_range(struct parser *p, struct charset *set, int32_t first, bool 
     return charset_add(set, first, last, p->e);
 }
 
-static int parse_class(struct parser *p)
+static int parse_class(struct regex_parser *p)
 {
     struct charset set = {0};
     bool inverted = take_char(p, '^');
@@ -255,7 +255,7 @@ static int parse_class(struct parser *p)
     return add_set(p, &set);
 }
 
-static int parse_dot(struct parser *p)
+static int parse_dot(struct regex_parser *p)
 {
     struct charset set = {0};
     charset_add(&set, '\n', '\n', p->e);
@@ -265,16 +265,16 @@ static int parse_dot(struct parser *p)
     return add_set(p, &set);
 }
 
-static int parse_one_of(struct parser *p, int32_t c)
+static int parse_one_of(struct regex_parser *p, int32_t c)
 {
     struct charset set = {0};
     charset_add(&set, c, c, p->e);
     return add_set(p, &set);
 }
 
-static int parse_either(struct parser *p);
+static int parse_either(struct regex_parser *p);
 
-static int parse_group(struct parser *p)
+static int parse_group(struct regex_parser *p)
 {
     if (take_char(p, '?') && !take_char(p, ':'))
         return refuse(p, ERR_UNSUPPORTED, "(? of this kind is not supported: only (?:...) and (...) are");
@@ -285,7 +285,7 @@ static int parse_group(struct parser *p)
     return inner < 0 || take_char(p, ')') ? inner : refuse(p, ERR_INPUT, "a group without its closing parenthesis");
 }
 
-static int parse_atom(struct parser *p)
+static int parse_atom(struct regex_parser *p)
 {
     if (take_char(p, '('))
         return parse_group(p);
@@ -311,7 +311,7 @@ static int parse_atom(struct parser *p)
 }
 
 /* A number of repetitions; -1: no digits. */
-static int take_number(struct parser *p)
+static int take_number(struct regex_parser *p)
 {
     int n = -1;
     for (; isdigit((unsigned char)peek(p)) && n <= MAX_REPEAT; p->at++)
@@ -320,7 +320,7 @@ static int take_number(struct parser *p)
 }
 
 /* {m}, {m,}, {m,n}; false, and nothing taken: these are ordinary characters. */
-static bool take_braces(struct parser *p, int *min, int *max)
+static bool take_braces(struct regex_parser *p, int *min, int *max)
 {
     size_t begin = p->at++;
     *min = *max = take_number(p);
@@ -332,7 +332,7 @@ static bool take_braces(struct parser *p, int *min, int *max)
     return false;
 }
 
-static int parse_repeats(struct parser *p, int atom)
+static int parse_repeats(struct regex_parser *p, int atom)
 {
     while (atom >= 0 && !at_end(p)) {
         int min = 0, max = -1;
@@ -358,7 +358,7 @@ static int parse_repeats(struct parser *p, int atom)
     return atom;
 }
 
-static int parse_join(struct parser *p)
+static int parse_join(struct regex_parser *p)
 {
     int joined = -1;
     while (!at_end(p) && peek(p) != '|' && peek(p) != ')') {
@@ -370,7 +370,7 @@ static int parse_join(struct parser *p)
     return joined >= 0 ? joined : add_node(p, (struct tree_node){.kind = TREE_EMPTY});
 }
 
-static int parse_either(struct parser *p)
+static int parse_either(struct regex_parser *p)
 {
     int either = parse_join(p);
     while (either >= 0 && take_char(p, '|')) {
@@ -382,7 +382,7 @@ static int parse_either(struct parser *p)
 
 int regex_parse(struct regex_tree *t, const char *regex, size_t bytes, struct err *e)
 {
-    struct parser p = {.tree = t, .text = regex, .bytes = bytes, .e = e};
+    struct regex_parser p = {.tree = t, .text = regex, .bytes = bytes, .e = e};
     *t = (struct regex_tree){0};
     t->root = parse_either(&p);
     if (t->root >= 0 && !at_end(&p))

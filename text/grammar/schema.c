@@ -79,7 +79,7 @@ static const json_t *without(struct schema_builder *b, const json_t *schema, con
 
 static int graph_fail(struct graph *g)
 {
-    return graph_add(g, (struct node){.kind = NODE_FAIL, .next = -1, .other = -1});
+    return graph_add(g, (struct graph_node){.kind = GRAPH_FAIL, .next = -1, .other = -1});
 }
 
 /* ---- literals ---- */
@@ -296,16 +296,16 @@ static int array_graph(struct schema_builder *b, const json_t *schema, int next)
     int rule = items == NULL ? -1 : schema_rule(b, items), loop = graph_ahead(g);
     int end = graph_space(g, close);
     if (counted)
-        end = graph_add(g, (struct node){.kind = NODE_UNCOUNT, .next = end, .other = -1});
+        end = graph_add(g, (struct graph_node){.kind = GRAPH_UNCOUNT, .next = end, .other = -1});
     int item = items == NULL ? schema_any(b, loop) : graph_call(g, rule, loop);
     int more = graph_text(g, ",", 1, graph_space(g, item));
     if (counted)
-        more = graph_add(g, (struct node){.kind = NODE_TICK, .next = more, .other = -1});
+        more = graph_add(g, (struct graph_node){.kind = GRAPH_TICK, .next = more, .other = -1});
     graph_lead(g, loop, graph_either(g, more, end));
-    int first = counted ? graph_add(g, (struct node){.kind = NODE_TICK, .next = item, .other = -1}) : item;
+    int first = counted ? graph_add(g, (struct graph_node){.kind = GRAPH_TICK, .next = item, .other = -1}) : item;
     if (counted)
         first = graph_add(
-            g, (struct node){.kind = NODE_COUNT, .next = first, .other = -1, .min = (int)min, .max = (int)max});
+            g, (struct graph_node){.kind = GRAPH_COUNT, .next = first, .other = -1, .min = (int)min, .max = (int)max});
     return graph_text(g, "[", 1, graph_either(g, graph_space(g, first), empty));
 }
 

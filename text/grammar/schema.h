@@ -2,8 +2,8 @@
  *
  * Read: type, properties, required, additionalProperties, patternProperties, minProperties, maxProperties, items,
  * minItems, maxItems, enum, const, anyOf, oneOf (as anyOf), allOf, $ref within the document, minimum, maximum,
- * exclusiveMinimum, exclusiveMaximum, minLength, maxLength, pattern, format. Whatever else restricts values is
- * refused by name; what describes them (title, description, default, ...) says nothing here.
+ * exclusiveMinimum, exclusiveMaximum, minLength, maxLength, pattern, format. Other keywords that restrict values are
+ * refused by name; those that describe them (title, description, default, ...) are ignored.
  *
  * What is written is narrower than what a schema allows, never wider: members come in the order of `properties`,
  * others behind them, and only patternProperties' where there are such; a schema with members for one type and no

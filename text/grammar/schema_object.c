@@ -208,7 +208,7 @@ static int free_pair(struct object *o, const json_t *schema)
 
 static int or_fail(struct graph *g, int start)
 {
-    return start >= 0 ? start : graph_add(g, (struct node){.kind = NODE_FAIL, .next = -1, .other = -1});
+    return start >= 0 ? start : graph_add(g, (struct graph_node){.kind = GRAPH_FAIL, .next = -1, .other = -1});
 }
 
 /* Names from that of member i on, k members are there, and what may follow their pairs; -1: none. */

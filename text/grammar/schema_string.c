@@ -79,15 +79,16 @@ int schema_characters(struct graph *g, int64_t min, int64_t max, int next)
     bool counted = min > 0 || max >= 0;
     int loop = graph_ahead(g), end = graph_text(g, "\"", 1, next), inner = string_character(g, loop);
     if (counted) {
-        end = graph_add(g, (struct node){.kind = NODE_UNCOUNT, .next = end, .other = -1});
-        inner = graph_add(g, (struct node){.kind = NODE_TICK, .next = inner, .other = -1});
+        end = graph_add(g, (struct graph_node){.kind = GRAPH_UNCOUNT, .next = end, .other = -1});
+        inner = graph_add(g, (struct graph_node){.kind = GRAPH_TICK, .next = inner, .other = -1});
     }
     int head = graph_either(g, inner, end);
-    head = graph_add(g, (struct node){.kind = NODE_FREE, .low = counted, .next = head, .other = -1});
+    head = graph_add(g, (struct graph_node){.kind = GRAPH_FREE, .low = counted, .next = head, .other = -1});
     graph_lead(g, loop, head);
     if (!counted)
         return head;
-    return graph_add(g, (struct node){.kind = NODE_COUNT, .next = head, .other = -1, .min = (int)min, .max = (int)max});
+    return graph_add(
+        g, (struct graph_node){.kind = GRAPH_COUNT, .next = head, .other = -1, .min = (int)min, .max = (int)max});
 }
 
 static void make_characters(struct schema_builder *b)

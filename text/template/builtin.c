@@ -1,5 +1,5 @@
 /* text/template/builtin.c - finding what is built in, and its arguments. See builtin.h. */
-#include "text/template/machine.h"
+#include "text/template/renderer.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -94,36 +94,36 @@ int count_parameters(const struct builtin *b)
     return n;
 }
 
-struct value call_builtin(struct machine *m, const struct builtin *b, struct value subject,
+struct value call_builtin(struct renderer *m, const struct builtin *b, struct value subject,
                           const struct arguments *given)
 {
     struct value argument[BUILTIN_MAX_ARGUMENTS] = {0};
-    machine_step(m, 0);
+    renderer_step(m, 0);
     if (b->parameters == NULL)
         return b->run_any(m, subject, given);
     int most = count_parameters(b);
     if (given->n > most || given->n + given->n_named < b->least)
-        machine_fail(m, "found %d arguments of \"%s\", expected %d to %d", given->n + given->n_named, b->name, b->least,
-                     most);
+        renderer_fail(m, "found %d arguments of \"%s\", expected %d to %d", given->n + given->n_named, b->name,
+                      b->least, most);
     for (int i = 0; i < given->n; i++)
         argument[i] = given->value[i];
     for (int i = 0; i < given->n_named; i++) {
         int at = find_parameter(b, given->name[i]);
         if (at < 0 || argument[at].kind != VALUE_ABSENT)
-            machine_fail(m, "found the argument \"%.*s\" of \"%s\", expected each of \"%s\" once",
-                         (int)(given->name[i].n < 60 ? given->name[i].n : 60), given->name[i].s, b->name,
-                         b->parameters);
+            renderer_fail(m, "found the argument \"%.*s\" of \"%s\", expected each of \"%s\" once",
+                          (int)(given->name[i].n < 60 ? given->name[i].n : 60), given->name[i].s, b->name,
+                          b->parameters);
         argument[at] = given->named[i];
     }
     return b->run(m, subject, argument);
 }
 
-int64_t argument_integer(struct machine *m, const struct value *argument, int64_t missing)
+int64_t argument_integer(struct renderer *m, const struct value *argument, int64_t missing)
 {
     if (argument->kind == VALUE_ABSENT || argument->kind == VALUE_NONE)
         return missing;
     if (argument->kind != VALUE_INTEGER && argument->kind != VALUE_BOOL)
-        machine_fail(m, "found an argument of type %s, expected an integer", value_type(*argument));
+        renderer_fail(m, "found an argument of type %s, expected an integer", value_type(*argument));
     return value_to_integer(*argument);
 }
 
@@ -132,18 +132,18 @@ bool argument_true(const struct value *argument, bool missing)
     return argument->kind == VALUE_ABSENT ? missing : value_true(*argument);
 }
 
-struct text argument_text(struct machine *m, const struct value *argument, struct text missing)
+struct text argument_text(struct renderer *m, const struct value *argument, struct text missing)
 {
     if (argument->kind == VALUE_ABSENT)
         return missing;
     if (argument->kind != VALUE_STRING)
-        machine_fail(m, "found an argument of type %s, expected a string", value_type(*argument));
+        renderer_fail(m, "found an argument of type %s, expected a string", value_type(*argument));
     return argument->text;
 }
 
-struct text subject_text(struct machine *m, struct value v)
+struct text subject_text(struct renderer *m, struct value v)
 {
     struct text t = value_print(m, v);
-    machine_step(m, t.n);
+    renderer_step(m, t.n);
     return t;
 }

@@ -19,8 +19,8 @@ struct builtin {
     const char *parameters; /* "width first blank", behind the subject; NULL: takes whatever is given */
     int least;              /* of them have to be given */
     /* argument: [BUILTIN_MAX_ARGUMENTS], VALUE_ABSENT where none was given */
-    struct value (*run)(struct machine *m, struct value subject, const struct value *argument);
-    struct value (*run_any)(struct machine *m, struct value subject,
+    struct value (*run)(struct renderer *m, struct value subject, const struct value *argument);
+    struct value (*run_any)(struct renderer *m, struct value subject,
                             const struct arguments *given); /* parameters NULL */
 };
 
@@ -46,13 +46,13 @@ int find_parameter(const struct builtin *b, struct text name);
 int count_parameters(const struct builtin *b);
 
 /* Check the arguments against the parameters and run it. */
-struct value call_builtin(struct machine *m, const struct builtin *b, struct value subject,
+struct value call_builtin(struct renderer *m, const struct builtin *b, struct value subject,
                           const struct arguments *given);
 
 /* Typed access for run(): absent gives `missing`; another type fails. */
-int64_t argument_integer(struct machine *m, const struct value *argument, int64_t missing);
+int64_t argument_integer(struct renderer *m, const struct value *argument, int64_t missing);
 bool argument_true(const struct value *argument, bool missing);
-struct text argument_text(struct machine *m, const struct value *argument, struct text missing);
-struct text subject_text(struct machine *m, struct value v); /* str(v) */
+struct text argument_text(struct renderer *m, const struct value *argument, struct text missing);
+struct text subject_text(struct renderer *m, struct value v); /* str(v) */
 
 #endif

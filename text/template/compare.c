@@ -1,10 +1,10 @@
 /* text/template/compare.c - equality, order and membership as Python has them. */
-#include "text/template/machine.h"
+#include "text/template/renderer.h"
 
 #include <math.h>
 
 /* Lists are equal to lists, tuples to tuples. */
-static bool lists_equal(struct machine *m, const struct list *a, const struct list *b)
+static bool lists_equal(struct renderer *m, const struct list *a, const struct list *b)
 {
     bool comparable = a->form == b->form && a->form != FORM_GENERATOR;
     if (a == b || !comparable || a->n != b->n)
@@ -15,7 +15,7 @@ static bool lists_equal(struct machine *m, const struct list *a, const struct li
     return true;
 }
 
-static bool dicts_equal(struct machine *m, const struct dict *a, const struct dict *b)
+static bool dicts_equal(struct renderer *m, const struct dict *a, const struct dict *b)
 {
     if (a == b || a->n != b->n)
         return a == b;
@@ -34,7 +34,7 @@ static bool numbers_equal(struct value a, struct value b)
     return value_to_real(a) == value_to_real(b);
 }
 
-static bool equal_of_kind(struct machine *m, struct value a, struct value b)
+static bool equal_of_kind(struct renderer *m, struct value a, struct value b)
 {
     switch (a.kind) {
     case VALUE_ABSENT:
@@ -60,16 +60,16 @@ static bool equal_of_kind(struct machine *m, struct value a, struct value b)
     }
 }
 
-bool value_equal(struct machine *m, struct value a, struct value b)
+bool value_equal(struct renderer *m, struct value a, struct value b)
 {
     if (value_is_number(a) && value_is_number(b))
         return numbers_equal(a, b);
     if (a.kind != b.kind)
         return false;
-    machine_enter(m);
-    machine_step(m, a.kind == VALUE_STRING ? a.text.n : 0);
+    renderer_enter(m);
+    renderer_step(m, a.kind == VALUE_STRING ? a.text.n : 0);
     bool equal = equal_of_kind(m, a, b);
-    machine_leave(m);
+    renderer_leave(m);
     return equal;
 }
 
@@ -83,7 +83,7 @@ static int compare_numbers(struct value a, struct value b)
     return isnan(x) || isnan(y) ? 2 : (x > y) - (x < y);
 }
 
-static int compare_lists(struct machine *m, const struct list *a, const struct list *b)
+static int compare_lists(struct renderer *m, const struct list *a, const struct list *b)
 {
     for (size_t i = 0; i < a->n && i < b->n; i++)
         if (!value_equal(m, a->item[i], b->item[i]))
@@ -91,11 +91,11 @@ static int compare_lists(struct machine *m, const struct list *a, const struct l
     return (a->n > b->n) - (a->n < b->n);
 }
 
-int value_compare(struct machine *m, struct value a, struct value b)
+int value_compare(struct renderer *m, struct value a, struct value b)
 {
     int c = 0;
-    machine_enter(m);
-    machine_step(m, a.kind == VALUE_STRING ? a.text.n : 0);
+    renderer_enter(m);
+    renderer_step(m, a.kind == VALUE_STRING ? a.text.n : 0);
     if (value_is_number(a) && value_is_number(b))
         c = compare_numbers(a, b);
     else if (a.kind == VALUE_STRING && b.kind == VALUE_STRING)
@@ -103,18 +103,19 @@ int value_compare(struct machine *m, struct value a, struct value b)
     else if (a.kind == VALUE_LIST && b.kind == VALUE_LIST && a.list->form == b.list->form && a.list->form <= FORM_TUPLE)
         c = compare_lists(m, a.list, b.list);
     else
-        machine_fail(m, "found a comparison of %s with %s, expected two of a kind that has an order", value_type(a),
-                     value_type(b));
-    machine_leave(m);
+        renderer_fail(m, "found a comparison of %s with %s, expected two of a kind that has an order", value_type(a),
+                      value_type(b));
+    renderer_leave(m);
     return c;
 }
 
-bool value_contains(struct machine *m, struct value where, struct value what)
+bool value_contains(struct renderer *m, struct value where, struct value what)
 {
     if (where.kind == VALUE_STRING) {
         if (what.kind != VALUE_STRING)
-            machine_fail(m, "found a value of type %s before \"in\" and a string, expected a string", value_type(what));
-        machine_step(m, where.text.n + what.text.n);
+            renderer_fail(m, "found a value of type %s before \"in\" and a string, expected a string",
+                          value_type(what));
+        renderer_step(m, where.text.n + what.text.n);
         return text_find(where.text, what.text, 0) <= where.text.n;
     }
     if (where.kind == VALUE_DICT)
@@ -126,7 +127,7 @@ bool value_contains(struct machine *m, struct value where, struct value what)
     return false;
 }
 
-bool compare(struct machine *m, enum operation operation, struct value a, struct value b)
+bool compare(struct renderer *m, enum operation operation, struct value a, struct value b)
 {
     switch (operation) {
     case OP_EQUAL:

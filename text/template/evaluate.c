@@ -1,54 +1,54 @@
-/* text/template/evaluate.c - expressions. See machine.h. */
-#include "text/template/machine.h"
+/* text/template/evaluate.c - expressions. See renderer.h. */
+#include "text/template/renderer.h"
 
-void machine_step(struct machine *m, size_t bytes)
+void renderer_step(struct renderer *m, size_t bytes)
 {
     m->steps += 1 + (long)(bytes / 64);
-    if (m->steps > MACHINE_MAX_STEPS)
-        machine_fail(m, "it takes more than the %d steps that a chat template may take", MACHINE_MAX_STEPS);
+    if (m->steps > RENDERER_MAX_STEPS)
+        renderer_fail(m, "it takes more than the %d steps that a chat template may take", RENDERER_MAX_STEPS);
 }
 
-void machine_enter(struct machine *m)
+void renderer_enter(struct renderer *m)
 {
-    if (++m->depth > MACHINE_MAX_DEPTH)
-        machine_fail(m, "found something nested or calling itself too deeply, expected at most %d levels",
-                     MACHINE_MAX_DEPTH);
+    if (++m->depth > RENDERER_MAX_DEPTH)
+        renderer_fail(m, "found something nested or calling itself too deeply, expected at most %d levels",
+                      RENDERER_MAX_DEPTH);
 }
 
-void machine_leave(struct machine *m)
+void renderer_leave(struct renderer *m)
 {
     m->depth--;
 }
 
-static struct value look_up(struct machine *m, const struct scope *s, struct text name)
+static struct value look_up(struct renderer *m, const struct scope *s, struct text name)
 {
     size_t n = 0;
     for (; s != NULL; s = s->parent)
         for (const struct binding *b = s->first; b != NULL; b = b->next, n++)
             if (text_equal(b->name, name)) {
-                machine_step(m, n);
+                renderer_step(m, n);
                 return b->value;
             }
-    machine_step(m, n);
+    renderer_step(m, n);
     const struct builtin *f = find_function(name);
     if (f == NULL)
         return value_undefined(name);
-    struct bound *bound = work_alloc(&m->work, 1, sizeof *bound);
+    struct bound *bound = heap_alloc(&m->heap, 1, sizeof *bound);
     *bound = (struct bound){.builtin = f};
     return (struct value){.kind = VALUE_BUILTIN, .bound = bound};
 }
 
-static struct value evaluate_items(struct machine *m, struct scope *s, const struct node *n)
+static struct value evaluate_items(struct renderer *m, struct scope *s, const struct node *n)
 {
-    struct value v = value_list(&m->work, n->kind == NODE_TUPLE ? FORM_TUPLE : FORM_LIST);
+    struct value v = value_list(&m->heap, n->kind == NODE_TUPLE ? FORM_TUPLE : FORM_LIST);
     for (const struct node *a = n->a; a != NULL; a = a->next)
-        list_add(&m->work, v.list, evaluate(m, s, a));
+        list_add(&m->heap, v.list, evaluate(m, s, a));
     return v;
 }
 
-static struct value evaluate_dict(struct machine *m, struct scope *s, const struct node *n)
+static struct value evaluate_dict(struct renderer *m, struct scope *s, const struct node *n)
 {
-    struct value v = value_dict(&m->work);
+    struct value v = value_dict(&m->heap);
     for (const struct node *a = n->a; a != NULL; a = a->next->next) {
         struct value key = evaluate(m, s, a);
         dict_put(m, v.dict, key, evaluate(m, s, a->next));
@@ -56,7 +56,7 @@ static struct value evaluate_dict(struct machine *m, struct scope *s, const stru
     return v;
 }
 
-static struct value evaluate_slice(struct machine *m, struct scope *s, const struct node *n)
+static struct value evaluate_slice(struct renderer *m, struct scope *s, const struct node *n)
 {
     const struct node *const nodes[3] = {n->b, n->c, n->d};
     struct value a = evaluate(m, s, n->a), part[3];
@@ -65,49 +65,49 @@ static struct value evaluate_slice(struct machine *m, struct scope *s, const str
     return slice(m, a, part);
 }
 
-void evaluate_arguments(struct machine *m, struct scope *s, const struct node *list, struct arguments *out)
+void evaluate_arguments(struct renderer *m, struct scope *s, const struct node *list, struct arguments *out)
 {
     struct list plain = {0}, named = {0};
     int n = 0;
     for (const struct node *a = list; a != NULL; a = a->next)
         n += a->kind == NODE_ARGUMENT;
-    *out = (struct arguments){.name = n > 0 ? work_alloc(&m->work, (size_t)n, sizeof *out->name) : NULL};
+    *out = (struct arguments){.name = n > 0 ? heap_alloc(&m->heap, (size_t)n, sizeof *out->name) : NULL};
     for (const struct node *a = list; a != NULL; a = a->next) {
         struct value v = evaluate(m, s, a->kind == NODE_ARGUMENT || a->kind == NODE_SPREAD ? a->a : a);
         struct list spread = a->kind == NODE_SPREAD ? value_iterate(m, v) : (struct list){0};
         for (size_t i = 0; i < spread.n; i++)
-            list_add(&m->work, &plain, spread.item[i]);
+            list_add(&m->heap, &plain, spread.item[i]);
         if (a->kind == NODE_ARGUMENT)
             out->name[out->n_named++] = a->name;
         if (a->kind != NODE_SPREAD)
-            list_add(&m->work, a->kind == NODE_ARGUMENT ? &named : &plain, v);
+            list_add(&m->heap, a->kind == NODE_ARGUMENT ? &named : &plain, v);
     }
     if (plain.n > RANGE_MAX)
-        machine_fail(m, "found %zu arguments, expected at most %d", plain.n, RANGE_MAX);
+        renderer_fail(m, "found %zu arguments, expected at most %d", plain.n, RANGE_MAX);
     out->value = plain.item;
     out->n = (int)plain.n;
     out->named = named.item;
 }
 
-static struct value evaluate_call(struct machine *m, struct scope *s, const struct node *n)
+static struct value evaluate_call(struct renderer *m, struct scope *s, const struct node *n)
 {
     struct arguments given;
     struct value f = evaluate(m, s, n->a);
     evaluate_arguments(m, s, n->b, &given);
-    m->work.line = n->line;
+    m->heap.line = n->line;
     return call_value(m, f, &given, (struct value){.kind = VALUE_ABSENT});
 }
 
-static struct value evaluate_builtin(struct machine *m, struct scope *s, const struct node *n)
+static struct value evaluate_builtin(struct renderer *m, struct scope *s, const struct node *n)
 {
     struct arguments given;
     struct value a = evaluate(m, s, n->a);
     evaluate_arguments(m, s, n->b, &given);
-    m->work.line = n->line;
+    m->heap.line = n->line;
     return call_builtin(m, n->builtin, a, &given);
 }
 
-static struct value evaluate_comparison(struct machine *m, struct scope *s, const struct node *n)
+static struct value evaluate_comparison(struct renderer *m, struct scope *s, const struct node *n)
 {
     struct value left = evaluate(m, s, n->a);
     for (const struct node *o = n->b; o != NULL; o = o->next) {
@@ -119,23 +119,23 @@ static struct value evaluate_comparison(struct machine *m, struct scope *s, cons
     return value_bool(true);
 }
 
-static struct value evaluate_concat(struct machine *m, struct scope *s, const struct node *n)
+static struct value evaluate_concat(struct renderer *m, struct scope *s, const struct node *n)
 {
-    struct builder b = {.w = &m->work};
+    struct builder b = {.w = &m->heap};
     for (const struct node *a = n->a; a != NULL; a = a->next)
         build(&b, value_print(m, evaluate(m, s, a)));
-    machine_step(m, b.n);
+    renderer_step(m, b.n);
     return value_text(built(&b));
 }
 
-static struct value evaluate_sign(struct machine *m, struct value v, bool negative)
+static struct value evaluate_sign(struct renderer *m, struct value v, bool negative)
 {
     if (!value_is_number(v))
-        machine_fail(m, "found a sign before a value of type %s, expected a number", value_type(v));
+        renderer_fail(m, "found a sign before a value of type %s, expected a number", value_type(v));
     return operate(m, OP_MULTIPLY, v, value_integer(negative ? -1 : 1));
 }
 
-static struct value evaluate_logic(struct machine *m, struct scope *s, const struct node *n)
+static struct value evaluate_logic(struct renderer *m, struct scope *s, const struct node *n)
 {
     struct value a = evaluate(m, s, n->a);
     if (n->kind == NODE_NOT)
@@ -147,14 +147,14 @@ static struct value evaluate_logic(struct machine *m, struct scope *s, const str
     return value_true(a) == (n->kind == NODE_OR) ? a : evaluate(m, s, n->b);
 }
 
-static struct value evaluate_pair(struct machine *m, struct scope *s, const struct node *n)
+static struct value evaluate_pair(struct renderer *m, struct scope *s, const struct node *n)
 {
     struct value a = evaluate(m, s, n->a), b = evaluate(m, s, n->b);
-    m->work.line = n->line;
+    m->heap.line = n->line;
     return n->kind == NODE_ITEM ? item(m, a, b) : operate(m, n->operation, a, b);
 }
 
-static struct value evaluate_kind(struct machine *m, struct scope *s, const struct node *n)
+static struct value evaluate_kind(struct renderer *m, struct scope *s, const struct node *n)
 {
     switch (n->kind) {
     case NODE_CONSTANT:
@@ -193,12 +193,12 @@ static struct value evaluate_kind(struct machine *m, struct scope *s, const stru
     }
 }
 
-struct value evaluate(struct machine *m, struct scope *s, const struct node *n)
+struct value evaluate(struct renderer *m, struct scope *s, const struct node *n)
 {
-    machine_enter(m);
-    machine_step(m, 0);
-    m->work.line = n->line;
+    renderer_enter(m);
+    renderer_step(m, 0);
+    m->heap.line = n->line;
     struct value v = evaluate_kind(m, s, n);
-    machine_leave(m);
+    renderer_leave(m);
     return v;
 }

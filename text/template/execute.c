@@ -1,22 +1,22 @@
-/* text/template/execute.c - statements, scopes and macros. See machine.h. */
-#include "text/template/machine.h"
+/* text/template/execute.c - statements, scopes and macros. See renderer.h. */
+#include "text/template/renderer.h"
 
-struct scope *scope_new(struct machine *m, struct scope *parent)
+struct scope *scope_new(struct renderer *m, struct scope *parent)
 {
-    struct scope *s = work_alloc(&m->work, 1, sizeof *s);
+    struct scope *s = heap_alloc(&m->heap, 1, sizeof *s);
     s->parent = parent;
     return s;
 }
 
-void scope_set(struct machine *m, struct scope *s, struct text name, struct value v)
+void scope_set(struct renderer *m, struct scope *s, struct text name, struct value v)
 {
     struct binding *b = s->first;
     size_t n = 0;
     for (; b != NULL && !text_equal(b->name, name); n++)
         b = b->next;
-    machine_step(m, n);
+    renderer_step(m, n);
     if (b == NULL) {
-        b = work_alloc(&m->work, 1, sizeof *b);
+        b = heap_alloc(&m->heap, 1, sizeof *b);
         b->name = name;
         b->next = s->first;
         s->first = b;
@@ -24,43 +24,43 @@ void scope_set(struct machine *m, struct scope *s, struct text name, struct valu
     b->value = v;
 }
 
-static void assign_member(struct machine *m, struct scope *s, const struct node *target, struct value v)
+static void assign_member(struct renderer *m, struct scope *s, const struct node *target, struct value v)
 {
     struct value object = evaluate(m, s, target->a);
     if (object.kind != VALUE_NAMESPACE)
-        machine_fail(m, "found a member of a value of type %s to assign to, expected one of a namespace",
-                     value_type(object));
+        renderer_fail(m, "found a member of a value of type %s to assign to, expected one of a namespace",
+                      value_type(object));
     dict_put(m, object.dict, value_text(target->name), v);
 }
 
-static void assign_items(struct machine *m, struct scope *s, const struct node *target, struct value v)
+static void assign_items(struct renderer *m, struct scope *s, const struct node *target, struct value v)
 {
     struct list all = value_iterate(m, v);
     size_t n = 0;
     for (const struct node *t = target->a; t != NULL; t = t->next)
         n++;
     if (n != all.n)
-        machine_fail(m, "found %zu values to assign to %zu names, expected as many", all.n, n);
+        renderer_fail(m, "found %zu values to assign to %zu names, expected as many", all.n, n);
     n = 0;
     for (const struct node *t = target->a; t != NULL; t = t->next)
         assign(m, s, t, all.item[n++]);
 }
 
-void assign(struct machine *m, struct scope *s, const struct node *target, struct value v)
+void assign(struct renderer *m, struct scope *s, const struct node *target, struct value v)
 {
-    machine_enter(m);
+    renderer_enter(m);
     if (target->kind == NODE_NAME)
         scope_set(m, s, target->name, v);
     else if (target->kind == NODE_MEMBER)
         assign_member(m, s, target, v);
     else
         assign_items(m, s, target, v);
-    machine_leave(m);
+    renderer_leave(m);
 }
 
-struct text execute_apart(struct machine *m, struct scope *s, const struct node *list)
+struct text execute_apart(struct renderer *m, struct scope *s, const struct node *list)
 {
-    struct builder b = {.w = &m->work}, *out = m->out;
+    struct builder b = {.w = &m->heap}, *out = m->out;
     m->out = &b;
     (void)execute(m, s, list);
     m->out = out;
@@ -68,28 +68,28 @@ struct text execute_apart(struct machine *m, struct scope *s, const struct node 
 }
 
 /* A chain of filters over what a block has written: the innermost has no operand of its own. */
-static struct value filter_text(struct machine *m, struct scope *s, const struct node *n, struct text t)
+static struct value filter_text(struct renderer *m, struct scope *s, const struct node *n, struct text t)
 {
     struct arguments given;
     if (n == NULL)
         return value_text(t);
-    machine_enter(m);
+    renderer_enter(m);
     struct value v = filter_text(m, s, n->a, t);
     evaluate_arguments(m, s, n->b, &given);
     v = call_builtin(m, n->builtin, v, &given);
-    machine_leave(m);
+    renderer_leave(m);
     return v;
 }
 
-static void write_text(struct machine *m, struct text t)
+static void write_text(struct renderer *m, struct text t)
 {
-    machine_step(m, t.n);
-    if (t.n > MACHINE_MAX_OUTPUT - m->out->n)
-        machine_fail(m, "it writes more than the %zu MiB that a chat template may write", MACHINE_MAX_OUTPUT >> 20);
+    renderer_step(m, t.n);
+    if (t.n > RENDERER_MAX_OUTPUT - m->out->n)
+        renderer_fail(m, "it writes more than the %zu MiB that a chat template may write", RENDERER_MAX_OUTPUT >> 20);
     build(m->out, t);
 }
 
-static void execute_set(struct machine *m, struct scope *s, const struct node *n)
+static void execute_set(struct renderer *m, struct scope *s, const struct node *n)
 {
     struct value v;
     if (n->b != NULL)
@@ -100,27 +100,27 @@ static void execute_set(struct machine *m, struct scope *s, const struct node *n
 }
 
 /* Items that the condition of the loop lets through. */
-static struct list *filter_items(struct machine *m, struct scope *s, const struct node *n, const struct list *all)
+static struct list *filter_items(struct renderer *m, struct scope *s, const struct node *n, const struct list *all)
 {
-    struct value out = value_list(&m->work, FORM_LIST);
+    struct value out = value_list(&m->heap, FORM_LIST);
     for (size_t i = 0; i < all->n; i++) {
         struct scope *inner = n->c != NULL ? scope_new(m, s) : s;
         if (n->c != NULL)
             assign(m, inner, n->a, all->item[i]);
         if (n->c == NULL || value_true(evaluate(m, inner, n->c)))
-            list_add(&m->work, out.list, all->item[i]);
+            list_add(&m->heap, out.list, all->item[i]);
     }
     return out.list;
 }
 
-static void execute_for(struct machine *m, struct scope *s, const struct node *n)
+static void execute_for(struct renderer *m, struct scope *s, const struct node *n)
 {
     struct list all = value_iterate(m, evaluate(m, s, n->b));
-    struct loop *loop = work_alloc(&m->work, 1, sizeof *loop);
-    *loop = (struct loop){.items = filter_items(m, s, n, &all), .depth = 1};
+    struct for_loop *loop = heap_alloc(&m->heap, 1, sizeof *loop);
+    *loop = (struct for_loop){.items = filter_items(m, s, n, &all), .depth = 1};
     for (; loop->at < loop->items->n; loop->at++) {
         struct scope *inner = scope_new(m, s);
-        machine_step(m, 0);
+        renderer_step(m, 0);
         scope_set(m, inner, text_of("loop"), (struct value){.kind = VALUE_LOOP, .loop = loop});
         assign(m, inner, n->a, loop->items->item[loop->at]);
         if (execute(m, inner, n->body) == FLOW_BREAK)
@@ -131,7 +131,7 @@ static void execute_for(struct machine *m, struct scope *s, const struct node *n
 }
 
 /* A chain of elif is one loop, however long. */
-static enum flow execute_if(struct machine *m, struct scope *s, const struct node *n)
+static enum flow execute_if(struct renderer *m, struct scope *s, const struct node *n)
 {
     while (!value_true(evaluate(m, s, n->a))) {
         if (n->d == NULL)
@@ -143,14 +143,14 @@ static enum flow execute_if(struct machine *m, struct scope *s, const struct nod
     return execute(m, s, n->body);
 }
 
-static struct value macro_value(struct machine *m, struct scope *s, const struct node *n)
+static struct value macro_value(struct renderer *m, struct scope *s, const struct node *n)
 {
-    struct macro *macro = work_alloc(&m->work, 1, sizeof *macro);
+    struct macro *macro = heap_alloc(&m->heap, 1, sizeof *macro);
     *macro = (struct macro){n, s};
     return (struct value){.kind = VALUE_MACRO, .macro = macro};
 }
 
-static void execute_caller(struct machine *m, struct scope *s, const struct node *n)
+static void execute_caller(struct renderer *m, struct scope *s, const struct node *n)
 {
     struct arguments given;
     struct value f = evaluate(m, s, n->a->a);
@@ -158,7 +158,7 @@ static void execute_caller(struct machine *m, struct scope *s, const struct node
     write_text(m, value_print(m, call_value(m, f, &given, macro_value(m, s, n))));
 }
 
-static enum flow execute_with(struct machine *m, struct scope *s, const struct node *n)
+static enum flow execute_with(struct renderer *m, struct scope *s, const struct node *n)
 {
     struct scope *inner = scope_new(m, s);
     for (const struct node *a = n->a; a != NULL; a = a->next)
@@ -166,7 +166,7 @@ static enum flow execute_with(struct machine *m, struct scope *s, const struct n
     return execute(m, inner, n->body);
 }
 
-static enum flow execute_one(struct machine *m, struct scope *s, const struct node *n)
+static enum flow execute_one(struct renderer *m, struct scope *s, const struct node *n)
 {
     switch (n->kind) {
     case NODE_TEXT:
@@ -202,16 +202,16 @@ static enum flow execute_one(struct machine *m, struct scope *s, const struct no
     return FLOW_ON;
 }
 
-enum flow execute(struct machine *m, struct scope *s, const struct node *list)
+enum flow execute(struct renderer *m, struct scope *s, const struct node *list)
 {
     enum flow flow = FLOW_ON;
-    machine_enter(m);
+    renderer_enter(m);
     for (const struct node *n = list; n != NULL && flow == FLOW_ON; n = n->next) {
-        machine_step(m, 0);
-        m->work.line = n->line;
+        renderer_step(m, 0);
+        m->heap.line = n->line;
         flow = execute_one(m, s, n);
     }
-    machine_leave(m);
+    renderer_leave(m);
     return flow;
 }
 
@@ -224,13 +224,13 @@ static int find_named(const struct arguments *given, struct text name)
 }
 
 /* The value of a parameter: given by place, by name, its default, or undefined. */
-static struct value parameter(struct machine *m, struct scope *s, const struct node *p, int i,
+static struct value parameter(struct renderer *m, struct scope *s, const struct node *p, int i,
                               const struct arguments *given, int *n_used)
 {
     int named = find_named(given, p->name);
     if (named >= 0 && i < given->n)
-        machine_fail(m, "found two values for the parameter \"%.*s\" of a macro",
-                     (int)(p->name.n < 60 ? p->name.n : 60), p->name.s);
+        renderer_fail(m, "found two values for the parameter \"%.*s\" of a macro",
+                      (int)(p->name.n < 60 ? p->name.n : 60), p->name.s);
     *n_used += named >= 0;
     return i < given->n   ? given->value[i]
            : named >= 0   ? given->named[named]
@@ -239,54 +239,54 @@ static struct value parameter(struct machine *m, struct scope *s, const struct n
 }
 
 /* Arguments that no parameter takes. */
-static void bind_rest(struct machine *m, struct scope *s, const struct node *n, int n_parameters,
+static void bind_rest(struct renderer *m, struct scope *s, const struct node *n, int n_parameters,
                       const struct arguments *given)
 {
-    struct value rest = value_list(&m->work, FORM_TUPLE), named = value_dict(&m->work);
+    struct value rest = value_list(&m->heap, FORM_TUPLE), named = value_dict(&m->heap);
     for (int i = n_parameters; i < given->n; i++)
-        list_add(&m->work, rest.list, given->value[i]);
+        list_add(&m->heap, rest.list, given->value[i]);
     for (int i = 0; i < given->n_named; i++) {
         bool is_parameter = false;
         for (const struct node *p = n->b; p != NULL; p = p->next)
             is_parameter = is_parameter || text_equal(p->name, given->name[i]);
         if (!is_parameter)
-            dict_append(&m->work, named.dict, value_text(given->name[i]), given->named[i]);
+            dict_append(&m->heap, named.dict, value_text(given->name[i]), given->named[i]);
     }
     if ((rest.list->n > 0 && !n->takes_rest) || (named.dict->n > 0 && !n->takes_named))
-        machine_fail(m, "found more arguments than the macro \"%.*s\" has parameters",
-                     (int)(n->name.n < 60 ? n->name.n : 60), n->name.n > 0 ? n->name.s : "caller");
+        renderer_fail(m, "found more arguments than the macro \"%.*s\" has parameters",
+                      (int)(n->name.n < 60 ? n->name.n : 60), n->name.n > 0 ? n->name.s : "caller");
     if (n->takes_rest)
         scope_set(m, s, text_of("varargs"), rest);
     if (n->takes_named)
         scope_set(m, s, text_of("kwargs"), named);
 }
 
-struct value call_macro(struct machine *m, const struct macro *macro, const struct arguments *given,
+struct value call_macro(struct renderer *m, const struct macro *macro, const struct arguments *given,
                         struct value caller)
 {
     const struct node *n = macro->node;
     struct scope *s = scope_new(m, macro->scope);
     int i = 0, n_used = 0;
-    machine_enter(m);
+    renderer_enter(m);
     for (const struct node *p = n->b; p != NULL; p = p->next, i++)
         scope_set(m, s, p->name, parameter(m, s, p, i, given, &n_used));
     bind_rest(m, s, n, i, given);
     if (caller.kind != VALUE_ABSENT && !n->takes_caller)
-        machine_fail(m, "found a call block of a macro that does not use \"caller\"");
+        renderer_fail(m, "found a call block of a macro that does not use \"caller\"");
     if (n->kind == NODE_MACRO && n->takes_caller)
         scope_set(m, s, text_of("caller"), caller.kind != VALUE_ABSENT ? caller : value_undefined(text_of("caller")));
     struct text t = execute_apart(m, s, n->body);
-    machine_leave(m);
+    renderer_leave(m);
     return value_text(t);
 }
 
-struct value call_value(struct machine *m, struct value f, const struct arguments *given, struct value caller)
+struct value call_value(struct renderer *m, struct value f, const struct arguments *given, struct value caller)
 {
     if (f.kind == VALUE_MACRO)
         return call_macro(m, f.macro, given, caller);
     if (f.kind == VALUE_BUILTIN && caller.kind == VALUE_ABSENT)
         return call_builtin(m, f.bound->builtin, f.bound->object, given);
     if (f.kind == VALUE_UNDEFINED)
-        machine_fail(m, "\"%.*s\" is undefined: it cannot be called", (int)(f.text.n < 80 ? f.text.n : 80), f.text.s);
-    machine_fail(m, "found a call of a value of type %s, expected a function or a macro", value_type(f));
+        renderer_fail(m, "\"%.*s\" is undefined: it cannot be called", (int)(f.text.n < 80 ? f.text.n : 80), f.text.s);
+    renderer_fail(m, "found a call of a value of type %s, expected a function or a macro", value_type(f));
 }

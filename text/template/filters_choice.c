@@ -1,5 +1,5 @@
 /* text/template/filters_choice.c - map, select, reject and their kin: filters that apply another by its name. */
-#include "text/template/machine.h"
+#include "text/template/renderer.h"
 
 static struct arguments behind(const struct arguments *given, int n)
 {
@@ -10,10 +10,10 @@ static struct arguments behind(const struct arguments *given, int n)
     return rest;
 }
 
-static struct text inner_name(struct machine *m, const struct arguments *given, int at)
+static struct text inner_name(struct renderer *m, const struct arguments *given, int at)
 {
     if (given->n <= at || given->value[at].kind != VALUE_STRING)
-        machine_fail(m, "found no name of a filter or test, expected one as a string");
+        renderer_fail(m, "found no name of a filter or test, expected one as a string");
     return given->value[at].text;
 }
 
@@ -25,70 +25,70 @@ static const struct value *named(const struct arguments *given, const char *name
     return NULL;
 }
 
-static struct value map_member(struct machine *m, const struct list *all, const struct arguments *given)
+static struct value map_member(struct renderer *m, const struct list *all, const struct arguments *given)
 {
-    struct value out = value_list(&m->work, FORM_GENERATOR);
+    struct value out = value_list(&m->heap, FORM_GENERATOR);
     const struct value *path = named(given, "attribute"), *missing = named(given, "default");
     for (size_t i = 0; i < all->n; i++)
-        list_add(&m->work, out.list, member_path(m, all->item[i], *path, missing));
+        list_add(&m->heap, out.list, member_path(m, all->item[i], *path, missing));
     return out;
 }
 
-static struct value map_(struct machine *m, struct value v, const struct arguments *given)
+static struct value map_(struct renderer *m, struct value v, const struct arguments *given)
 {
-    struct value out = value_list(&m->work, FORM_GENERATOR);
+    struct value out = value_list(&m->heap, FORM_GENERATOR);
     struct list all = value_true(v) ? value_iterate(m, v) : (struct list){0};
     if (given->n == 0 && named(given, "attribute") != NULL)
         return map_member(m, &all, given);
     const struct builtin *filter = find_filter(inner_name(m, given, 0));
     struct arguments rest = behind(given, 1);
     if (filter == NULL)
-        machine_fail(m, "found no filter \"%.*s\"", (int)(given->value[0].text.n < 60 ? given->value[0].text.n : 60),
-                     given->value[0].text.s);
-    machine_enter(m);
+        renderer_fail(m, "found no filter \"%.*s\"", (int)(given->value[0].text.n < 60 ? given->value[0].text.n : 60),
+                      given->value[0].text.s);
+    renderer_enter(m);
     for (size_t i = 0; i < all.n; i++)
-        list_add(&m->work, out.list, call_builtin(m, filter, all.item[i], &rest));
-    machine_leave(m);
+        list_add(&m->heap, out.list, call_builtin(m, filter, all.item[i], &rest));
+    renderer_leave(m);
     return out;
 }
 
 /* by_member: the first argument is the member that is tested. Without a test: what is true. */
-static struct value choose_values(struct machine *m, struct value v, const struct arguments *given, bool wanted,
+static struct value choose_values(struct renderer *m, struct value v, const struct arguments *given, bool wanted,
                                   bool by_member)
 {
-    struct value out = value_list(&m->work, FORM_GENERATOR);
+    struct value out = value_list(&m->heap, FORM_GENERATOR);
     struct list all = value_true(v) ? value_iterate(m, v) : (struct list){0};
     const struct builtin *test = given->n > by_member ? find_test(inner_name(m, given, by_member)) : NULL;
     struct arguments rest = behind(given, given->n > by_member ? 1 + by_member : given->n);
     if (given->n < by_member || (given->n > by_member && test == NULL))
-        machine_fail(m, "found no such test, or nothing to apply it to");
-    machine_enter(m);
+        renderer_fail(m, "found no such test, or nothing to apply it to");
+    renderer_enter(m);
     for (size_t i = 0; i < all.n; i++) {
         struct value subject = by_member ? member_path(m, all.item[i], given->value[0], NULL) : all.item[i];
         bool is = value_true(test != NULL ? call_builtin(m, test, subject, &rest) : subject);
         if (is == wanted)
-            list_add(&m->work, out.list, all.item[i]);
+            list_add(&m->heap, out.list, all.item[i]);
     }
-    machine_leave(m);
+    renderer_leave(m);
     return out;
 }
 
-static struct value select_(struct machine *m, struct value v, const struct arguments *given)
+static struct value select_(struct renderer *m, struct value v, const struct arguments *given)
 {
     return choose_values(m, v, given, true, false);
 }
 
-static struct value reject_(struct machine *m, struct value v, const struct arguments *given)
+static struct value reject_(struct renderer *m, struct value v, const struct arguments *given)
 {
     return choose_values(m, v, given, false, false);
 }
 
-static struct value selectattr(struct machine *m, struct value v, const struct arguments *given)
+static struct value selectattr(struct renderer *m, struct value v, const struct arguments *given)
 {
     return choose_values(m, v, given, true, true);
 }
 
-static struct value rejectattr(struct machine *m, struct value v, const struct arguments *given)
+static struct value rejectattr(struct renderer *m, struct value v, const struct arguments *given)
 {
     return choose_values(m, v, given, false, true);
 }

@@ -3,29 +3,29 @@
 
 #include <string.h>
 
-static struct value made(struct machine *m, enum list_form form, const struct list *from)
+static struct value made(struct renderer *m, enum list_form form, const struct list *from)
 {
-    struct value v = value_list(&m->work, form);
-    machine_step(m, from->n);
+    struct value v = value_list(&m->heap, form);
+    renderer_step(m, from->n);
     for (size_t i = 0; i < from->n; i++)
-        list_add(&m->work, v.list, from->item[i]);
+        list_add(&m->heap, v.list, from->item[i]);
     return v;
 }
 
-static struct value length(struct machine *m, struct value v, const struct value *a)
+static struct value length(struct renderer *m, struct value v, const struct value *a)
 {
     (void)a;
     return value_integer(value_length(m, v));
 }
 
-static struct value list(struct machine *m, struct value v, const struct value *a)
+static struct value list(struct renderer *m, struct value v, const struct value *a)
 {
     struct list all = value_iterate(m, v);
     (void)a;
     return made(m, FORM_LIST, &all);
 }
 
-static struct value first(struct machine *m, struct value v, const struct value *a)
+static struct value first(struct renderer *m, struct value v, const struct value *a)
 {
     (void)a;
     if (v.kind == VALUE_LIST && v.list->form == FORM_GENERATOR && v.list->n > 0) { /* goes one on */
@@ -36,62 +36,62 @@ static struct value first(struct machine *m, struct value v, const struct value 
     return all.n > 0 ? all.item[0] : value_undefined(text_of("the first item of nothing"));
 }
 
-static struct value last(struct machine *m, struct value v, const struct value *a)
+static struct value last(struct renderer *m, struct value v, const struct value *a)
 {
     (void)a;
     if (v.kind == VALUE_LIST && v.list->form == FORM_GENERATOR)
-        machine_fail(m, "found a generator, expected a list: \"| list\" makes one");
+        renderer_fail(m, "found a generator, expected a list: \"| list\" makes one");
     struct list all = value_iterate(m, v);
     return all.n > 0 ? all.item[all.n - 1] : value_undefined(text_of("the last item of nothing"));
 }
 
-static struct value join(struct machine *m, struct value v, const struct value *a)
+static struct value join(struct renderer *m, struct value v, const struct value *a)
 {
     struct list all = value_iterate(m, v);
     struct text between = a[0].kind == VALUE_ABSENT ? text_of("") : subject_text(m, a[0]);
     if (a[1].kind != VALUE_ABSENT && a[1].kind != VALUE_NONE) {
-        struct value members = value_list(&m->work, FORM_LIST);
+        struct value members = value_list(&m->heap, FORM_LIST);
         for (size_t i = 0; i < all.n; i++)
-            list_add(&m->work, members.list, member_path(m, all.item[i], a[1], NULL));
+            list_add(&m->heap, members.list, member_path(m, all.item[i], a[1], NULL));
         all = *members.list;
     }
     return value_text(string_join(m, between, &all, false));
 }
 
-static struct value items(struct machine *m, struct value v, const struct value *a)
+static struct value items(struct renderer *m, struct value v, const struct value *a)
 {
-    struct value out = value_list(&m->work, FORM_GENERATOR);
+    struct value out = value_list(&m->heap, FORM_GENERATOR);
     (void)a;
     if (v.kind == VALUE_UNDEFINED)
         return out;
     if (v.kind != VALUE_DICT)
-        machine_fail(m, "found a value of type %s for \"items\", expected a dict", value_type(v));
+        renderer_fail(m, "found a value of type %s for \"items\", expected a dict", value_type(v));
     for (size_t i = 0; i < v.dict->n; i++) {
-        struct value pair = value_list(&m->work, FORM_TUPLE);
-        list_add(&m->work, pair.list, v.dict->entry[i].key);
-        list_add(&m->work, pair.list, v.dict->entry[i].value);
-        list_add(&m->work, out.list, pair);
+        struct value pair = value_list(&m->heap, FORM_TUPLE);
+        list_add(&m->heap, pair.list, v.dict->entry[i].key);
+        list_add(&m->heap, pair.list, v.dict->entry[i].value);
+        list_add(&m->heap, out.list, pair);
     }
     return out;
 }
 
-static struct value reverse(struct machine *m, struct value v, const struct value *a)
+static struct value reverse(struct renderer *m, struct value v, const struct value *a)
 {
-    struct builder b = {.w = &m->work};
+    struct builder b = {.w = &m->heap};
     struct list all = value_iterate(m, v);
-    struct value out = value_list(&m->work, FORM_GENERATOR);
+    struct value out = value_list(&m->heap, FORM_GENERATOR);
     (void)a;
-    machine_step(m, all.n);
+    renderer_step(m, all.n);
     for (size_t i = all.n; i-- > 0;)
         if (v.kind == VALUE_STRING)
             build(&b, all.item[i].text);
         else
-            list_add(&m->work, out.list, all.item[i]);
+            list_add(&m->heap, out.list, all.item[i]);
     return v.kind == VALUE_STRING ? value_text(built(&b)) : out;
 }
 
 /* Strings are ordered without regard to case, unless told otherwise. */
-static struct value sort_key(struct machine *m, struct value v, const struct value *path, bool cased)
+static struct value sort_key(struct renderer *m, struct value v, const struct value *path, bool cased)
 {
     if (path->kind != VALUE_ABSENT && path->kind != VALUE_NONE)
         v = member_path(m, v, *path, NULL);
@@ -103,7 +103,7 @@ struct keyed {
 };
 
 /* A stable order of n, by halves; backwards: the largest first, and still stable. */
-static void merge_sort(struct machine *m, struct keyed *x, struct keyed *spare, size_t n, bool backwards)
+static void merge_sort(struct renderer *m, struct keyed *x, struct keyed *spare, size_t n, bool backwards)
 {
     if (n < 2)
         return;
@@ -121,32 +121,32 @@ static void merge_sort(struct machine *m, struct keyed *x, struct keyed *spare, 
     memcpy(x, spare, n * sizeof *x);
 }
 
-static struct value sorted(struct machine *m, struct keyed *x, size_t n, bool backwards)
+static struct value sorted(struct renderer *m, struct keyed *x, size_t n, bool backwards)
 {
-    struct value out = value_list(&m->work, FORM_LIST);
-    merge_sort(m, x, work_alloc(&m->work, n, sizeof *x), n, backwards);
+    struct value out = value_list(&m->heap, FORM_LIST);
+    merge_sort(m, x, heap_alloc(&m->heap, n, sizeof *x), n, backwards);
     for (size_t i = 0; i < n; i++)
-        list_add(&m->work, out.list, x[i].value);
+        list_add(&m->heap, out.list, x[i].value);
     return out;
 }
 
-static struct value sort(struct machine *m, struct value v, const struct value *a)
+static struct value sort(struct renderer *m, struct value v, const struct value *a)
 {
     struct list all = value_iterate(m, v);
-    struct keyed *x = work_alloc(&m->work, all.n, sizeof *x);
+    struct keyed *x = heap_alloc(&m->heap, all.n, sizeof *x);
     for (size_t i = 0; i < all.n; i++)
         x[i] = (struct keyed){sort_key(m, all.item[i], &a[2], argument_true(&a[1], false)), all.item[i]};
     return sorted(m, x, all.n, argument_true(&a[0], false));
 }
 
-static struct value dictsort(struct machine *m, struct value v, const struct value *a)
+static struct value dictsort(struct renderer *m, struct value v, const struct value *a)
 {
     static const struct value none = {.kind = VALUE_ABSENT};
     bool by_value = a[1].kind == VALUE_STRING && text_is(a[1].text, "value");
     if (v.kind != VALUE_DICT)
-        machine_fail(m, "found a value of type %s for \"dictsort\", expected a dict", value_type(v));
+        renderer_fail(m, "found a value of type %s for \"dictsort\", expected a dict", value_type(v));
     struct value pairs = items(m, v, NULL);
-    struct keyed *x = work_alloc(&m->work, pairs.list->n, sizeof *x);
+    struct keyed *x = heap_alloc(&m->heap, pairs.list->n, sizeof *x);
     for (size_t i = 0; i < pairs.list->n; i++) {
         struct value pair = pairs.list->item[i];
         x[i] = (struct keyed){sort_key(m, pair.list->item[by_value], &none, argument_true(&a[0], false)), pair};
@@ -154,22 +154,22 @@ static struct value dictsort(struct machine *m, struct value v, const struct val
     return sorted(m, x, pairs.list->n, argument_true(&a[2], false));
 }
 
-static struct value unique(struct machine *m, struct value v, const struct value *a)
+static struct value unique(struct renderer *m, struct value v, const struct value *a)
 {
     struct list all = value_iterate(m, v);
-    struct value seen = value_list(&m->work, FORM_LIST), out = value_list(&m->work, FORM_GENERATOR);
+    struct value seen = value_list(&m->heap, FORM_LIST), out = value_list(&m->heap, FORM_GENERATOR);
     for (size_t i = 0; i < all.n; i++) {
         struct value key = sort_key(m, all.item[i], &a[1], argument_true(&a[0], false));
-        machine_step(m, 0);
+        renderer_step(m, 0);
         if (value_contains(m, seen, key))
             continue;
-        list_add(&m->work, seen.list, key);
-        list_add(&m->work, out.list, all.item[i]);
+        list_add(&m->heap, seen.list, key);
+        list_add(&m->heap, out.list, all.item[i]);
     }
     return out;
 }
 
-static struct value extreme(struct machine *m, struct value v, const struct value *a, bool largest)
+static struct value extreme(struct renderer *m, struct value v, const struct value *a, bool largest)
 {
     struct list all = value_iterate(m, v);
     size_t best = 0;
@@ -183,17 +183,17 @@ static struct value extreme(struct machine *m, struct value v, const struct valu
     return all.item[best];
 }
 
-static struct value largest_of(struct machine *m, struct value v, const struct value *a)
+static struct value largest_of(struct renderer *m, struct value v, const struct value *a)
 {
     return extreme(m, v, a, true);
 }
 
-static struct value smallest_of(struct machine *m, struct value v, const struct value *a)
+static struct value smallest_of(struct renderer *m, struct value v, const struct value *a)
 {
     return extreme(m, v, a, false);
 }
 
-static struct value sum(struct machine *m, struct value v, const struct value *a)
+static struct value sum(struct renderer *m, struct value v, const struct value *a)
 {
     struct list all = value_iterate(m, v);
     struct value total = a[1].kind != VALUE_ABSENT ? a[1] : value_integer(0);

@@ -6,32 +6,32 @@
 
 #include <utf8proc.h>
 
-static struct value upper(struct machine *m, struct value v, const struct value *a)
+static struct value upper(struct renderer *m, struct value v, const struct value *a)
 {
     (void)a;
     return value_text(string_upper(m, subject_text(m, v)));
 }
 
-static struct value lower(struct machine *m, struct value v, const struct value *a)
+static struct value lower(struct renderer *m, struct value v, const struct value *a)
 {
     (void)a;
     return value_text(string_lower(m, subject_text(m, v)));
 }
 
-static struct value capitalize(struct machine *m, struct value v, const struct value *a)
+static struct value capitalize(struct renderer *m, struct value v, const struct value *a)
 {
     (void)a;
     return value_text(string_capitalize(m, subject_text(m, v)));
 }
 
 /* Words begin behind blanks, hyphens and opening brackets. */
-static struct value title(struct machine *m, struct value v, const struct value *a)
+static struct value title(struct renderer *m, struct value v, const struct value *a)
 {
-    struct builder b = {.w = &m->work};
+    struct builder b = {.w = &m->heap};
     struct text t = subject_text(m, v);
     bool first = true;
     (void)a;
-    machine_step(m, 8 * t.n);
+    renderer_step(m, 8 * t.n);
     for (size_t at = 0; at < t.n; at = text_next(t, at)) {
         int32_t cp = text_char(t, at);
         build_char(&b, first ? utf8proc_toupper(cp) : utf8proc_tolower(cp), text_marked(t, at));
@@ -40,17 +40,17 @@ static struct value title(struct machine *m, struct value v, const struct value 
     return value_text(built(&b));
 }
 
-static struct value trim(struct machine *m, struct value v, const struct value *a)
+static struct value trim(struct renderer *m, struct value v, const struct value *a)
 {
     struct text t = subject_text(m, v), set = {0};
-    machine_step(m, 8 * t.n);
+    renderer_step(m, 8 * t.n);
     if (a->kind == VALUE_ABSENT || a->kind == VALUE_NONE)
         return value_text(text_strip(t, NULL, true, true));
     set = argument_text(m, a, set);
     return value_text(text_strip(t, &set, true, true));
 }
 
-static struct value replace(struct machine *m, struct value v, const struct value *a)
+static struct value replace(struct renderer *m, struct value v, const struct value *a)
 {
     struct text t = subject_text(m, v);
     return value_text(
@@ -58,33 +58,33 @@ static struct value replace(struct machine *m, struct value v, const struct valu
 }
 
 /* str() without any escaping: nothing is escaped in the first place. */
-static struct value string(struct machine *m, struct value v, const struct value *a)
+static struct value string(struct renderer *m, struct value v, const struct value *a)
 {
     (void)a;
     return value_text(value_print(m, v));
 }
 
-static struct text blanks(struct machine *m, int64_t n)
+static struct text blanks(struct renderer *m, int64_t n)
 {
-    struct builder b = {.w = &m->work};
+    struct builder b = {.w = &m->heap};
     if (n > 1000)
-        machine_fail(m, "found an indentation of %lld, expected at most 1000", (long long)n);
+        renderer_fail(m, "found an indentation of %lld, expected at most 1000", (long long)n);
     for (int64_t i = 0; i < n; i++)
         build_string(&b, " ", false);
     return built(&b);
 }
 
-static struct text indentation(struct machine *m, const struct value *a, int64_t missing)
+static struct text indentation(struct renderer *m, const struct value *a, int64_t missing)
 {
     return a->kind == VALUE_STRING ? a->text : blanks(m, argument_integer(m, a, missing));
 }
 
-static struct value indent(struct machine *m, struct value v, const struct value *a)
+static struct value indent(struct renderer *m, struct value v, const struct value *a)
 {
-    struct builder b = {.w = &m->work}, all = {.w = &m->work};
+    struct builder b = {.w = &m->heap}, all = {.w = &m->heap};
     struct text margin = indentation(m, &a[0], 4);
     if (v.kind != VALUE_STRING)
-        machine_fail(m, "found a value of type %s to indent, expected a string", value_type(v));
+        renderer_fail(m, "found a value of type %s to indent, expected a string", value_type(v));
     build(&all, v.text);
     build_string(&all, "\n", false);
     struct value lines = string_lines(m, built(&all));
@@ -97,13 +97,13 @@ static struct value indent(struct machine *m, struct value v, const struct value
         if (i > 0 && (line.n > 0 || argument_true(&a[2], false)))
             build(&b, margin);
         build(&b, line);
-        machine_step(m, margin.n + line.n);
+        renderer_step(m, margin.n + line.n);
     }
     return value_text(built(&b));
 }
 
 /* json.dumps(x, ensure_ascii, indent, separators, sort_keys), as transformers has it in place of jinja2's. */
-static struct value tojson(struct machine *m, struct value v, const struct value *a)
+static struct value tojson(struct renderer *m, struct value v, const struct value *a)
 {
     bool lines = a[1].kind != VALUE_ABSENT && a[1].kind != VALUE_NONE;
     struct json_style style = {.ascii = argument_true(&a[0], false),
@@ -117,21 +117,21 @@ static struct value tojson(struct machine *m, struct value v, const struct value
     if (a[2].kind != VALUE_ABSENT && a[2].kind != VALUE_NONE) {
         struct list both = value_iterate(m, a[2]);
         if (both.n != 2)
-            machine_fail(m, "found %zu separators, expected 2", both.n);
+            renderer_fail(m, "found %zu separators, expected 2", both.n);
         style.comma = argument_text(m, &both.item[0], style.comma);
         style.colon = argument_text(m, &both.item[1], style.colon);
     }
     return value_text(value_json(m, v, &style));
 }
 
-static struct value format(struct machine *m, struct value v, const struct arguments *given)
+static struct value format(struct renderer *m, struct value v, const struct arguments *given)
 {
     if (given->n > 0 && given->n_named > 0)
-        machine_fail(m, "found arguments of \"format\" with names and without, expected one kind of them");
+        renderer_fail(m, "found arguments of \"format\" with names and without, expected one kind of them");
     return value_text(string_percent(m, subject_text(m, v), given));
 }
 
-static struct value wordcount(struct machine *m, struct value v, const struct value *a)
+static struct value wordcount(struct renderer *m, struct value v, const struct value *a)
 {
     struct text t = subject_text(m, v);
     int64_t n = 0;

@@ -1,5 +1,5 @@
-/* text/template/format.c - "%s" % x and "{}".format(x): the conversions of texts and numbers. What stands in the
- * format keeps its marks, and so does a text that is put into it. See strings.h. */
+/* text/template/format.c - "%s" % x and "{}".format(x): the conversions of texts and numbers. The format's own text
+ * keeps its marks, and so does a text that is put into it. See strings.h. */
 #include "text/template/strings.h"
 
 #include <ctype.h>
@@ -17,8 +17,8 @@ struct spec {
 };
 
 /* The position in a format that is being read. */
-struct format {
-    struct machine *m;
+struct format_reader {
+    struct renderer *m;
     struct builder *out;
     const struct arguments *given;
     struct text t;
@@ -27,18 +27,18 @@ struct format {
     bool numbered; /* there was a place with a number */
 };
 
-_Noreturn static void bad_format(struct format *f, const char *expected)
+_Noreturn static void bad_format(struct format_reader *f, const char *expected)
 {
     struct text rest = text_slice(f->t, f->at < f->t.n ? f->at : f->t.n, f->t.n);
-    machine_fail(f->m, "found the format \"%.*s\", expected %s", (int)(rest.n < 40 ? rest.n : 40), rest.s, expected);
+    renderer_fail(f->m, "found the format \"%.*s\", expected %s", (int)(rest.n < 40 ? rest.n : 40), rest.s, expected);
 }
 
-static char peek(const struct format *f)
+static char peek(const struct format_reader *f)
 {
     return f->at < f->t.n ? f->t.s[f->at] : '\0';
 }
 
-static bool take_char(struct format *f, char c)
+static bool take_char(struct format_reader *f, char c)
 {
     bool is = f->at < f->t.n && peek(f) == c;
     f->at += is;
@@ -46,7 +46,7 @@ static bool take_char(struct format *f, char c)
 }
 
 /* A number, or `missing`. */
-static int take_number(struct format *f, int most, int missing)
+static int take_number(struct format_reader *f, int most, int missing)
 {
     int n = 0;
     if (!isdigit((unsigned char)peek(f)))
@@ -59,14 +59,14 @@ static int take_number(struct format *f, int most, int missing)
     return n;
 }
 
-static struct value next_argument(struct format *f)
+static struct value next_argument(struct format_reader *f)
 {
     if (f->next >= f->given->n)
         bad_format(f, "as many arguments as there are places");
     return f->given->value[f->next++];
 }
 
-static struct value named_argument(struct format *f, struct text name)
+static struct value named_argument(struct format_reader *f, struct text name)
 {
     for (int i = 0; i < f->given->n_named; i++)
         if (text_equal(f->given->name[i], name))
@@ -76,20 +76,20 @@ static struct value named_argument(struct format *f, struct text name)
 
 /* ---------------------------------------------------------------- one value */
 
-static void fill(struct format *f, const struct spec *s, size_t n)
+static void fill(struct format_reader *f, const struct spec *s, size_t n)
 {
     for (size_t i = 0; i < n; i++)
         build_string(f->out, s->fill, f->t.foreign);
 }
 
 /* sign: "" or what stands before the filling of '='. */
-static void pad(struct format *f, const struct spec *s, const char *sign, struct text body)
+static void pad(struct format_reader *f, const struct spec *s, const char *sign, struct text body)
 {
     size_t n = text_characters(body) + strlen(sign);
     size_t more = s->width > 0 && (size_t)s->width > n ? (size_t)s->width - n : 0;
     size_t before = s->align == '>' ? more : s->align == '^' ? more / 2 : 0;
     size_t inside = s->align == '=' ? more : 0;
-    machine_step(f->m, body.n + more);
+    renderer_step(f->m, body.n + more);
     fill(f, s, before);
     build_string(f->out, sign, true);
     fill(f, s, inside);
@@ -97,7 +97,7 @@ static void pad(struct format *f, const struct spec *s, const char *sign, struct
     fill(f, s, more - before - inside);
 }
 
-static void put_text(struct format *f, struct spec s, struct value v)
+static void put_text(struct format_reader *f, struct spec s, struct value v)
 {
     struct text t = value_print(f->m, v);
     size_t end = 0;
@@ -108,7 +108,7 @@ static void put_text(struct format *f, struct spec s, struct value v)
 }
 
 /* Digits without a sign; out: 400 bytes. */
-static void write_digits(struct format *f, const struct spec *s, struct value v, char *out)
+static void write_digits(struct format_reader *f, const struct spec *s, struct value v, char *out)
 {
     bool whole = v.kind != VALUE_FLOAT;
     double x = fabs(value_to_real(v));
@@ -125,7 +125,7 @@ static void write_digits(struct format *f, const struct spec *s, struct value v,
     }
 }
 
-static void put_number(struct format *f, struct spec s, struct value v)
+static void put_number(struct format_reader *f, struct spec s, struct value v)
 {
     char digits[400];
     bool negative = v.kind == VALUE_FLOAT ? signbit(v.real) && !isnan(v.real) : value_to_integer(v) < 0;
@@ -139,7 +139,7 @@ static void put_number(struct format *f, struct spec s, struct value v)
 
 /* ---------------------------------------------------------------- "%s" % x */
 
-static void take_flags(struct format *f, struct spec *s)
+static void take_flags(struct format_reader *f, struct spec *s)
 {
     for (; peek(f) != '\0' && strchr("-+ 0", peek(f)) != NULL; f->at++) {
         char c = peek(f);
@@ -155,7 +155,7 @@ static void take_flags(struct format *f, struct spec *s)
         s->fill[0] = ' ';
 }
 
-static struct text take_name(struct format *f, char end)
+static struct text take_name(struct format_reader *f, char end)
 {
     size_t from = f->at;
     while (f->at < f->t.n && peek(f) != end)
@@ -166,7 +166,7 @@ static struct text take_name(struct format *f, char end)
     return name;
 }
 
-static void put_percent(struct format *f)
+static void put_percent(struct format_reader *f)
 {
     struct spec s = {.fill = " ", .precision = -1};
     struct text name = {0};
@@ -189,16 +189,16 @@ static void put_percent(struct format *f)
         return;
     }
     if (!value_is_number(v) || (v.kind == VALUE_FLOAT && s.type != 'f'))
-        machine_fail(f->m, "found a value of type %s for %%%c, expected %s", value_type(v), s.type,
-                     s.type == 'f' ? "a number" : "an integer");
+        renderer_fail(f->m, "found a value of type %s for %%%c, expected %s", value_type(v), s.type,
+                      s.type == 'f' ? "a number" : "an integer");
     put_number(f, s, v);
 }
 
-struct text string_percent(struct machine *m, struct text t, const struct arguments *given)
+struct text string_percent(struct renderer *m, struct text t, const struct arguments *given)
 {
-    struct builder out = {.w = &m->work};
-    struct format f = {.m = m, .out = &out, .given = given, .t = t};
-    machine_step(m, t.n);
+    struct builder out = {.w = &m->heap};
+    struct format_reader f = {.m = m, .out = &out, .given = given, .t = t};
+    renderer_step(m, t.n);
     while (f.at < t.n) {
         size_t from = f.at;
         while (f.at < t.n && peek(&f) != '%')
@@ -212,7 +212,7 @@ struct text string_percent(struct machine *m, struct text t, const struct argume
             put_percent(&f);
     }
     if (given->n_named == 0 && f.next < given->n)
-        machine_fail(m, "found %d arguments for %d places of a format, expected as many", given->n, f.next);
+        renderer_fail(m, "found %d arguments for %d places of a format, expected as many", given->n, f.next);
     return built(&out);
 }
 
@@ -224,7 +224,7 @@ static bool is_align(char c)
 }
 
 /* [[fill]align][sign][0][width][.precision][type] up to the brace. */
-static void take_spec(struct format *f, struct spec *s)
+static void take_spec(struct format_reader *f, struct spec *s)
 {
     size_t next = peek(f) != '\0' ? text_next(f->t, f->at) : f->at;
     if (next < f->t.n && is_align(f->t.s[next]) && next - f->at < sizeof s->fill && peek(f) != '{' && peek(f) != '}') {
@@ -248,7 +248,7 @@ static void take_spec(struct format *f, struct spec *s)
         s->type = f->t.s[f->at++];
 }
 
-static struct value choose_value(struct format *f)
+static struct value choose_value(struct format_reader *f)
 {
     size_t from = f->at;
     while (f->at < f->t.n && strchr(":!}", peek(f)) == NULL)
@@ -271,7 +271,7 @@ static struct value choose_value(struct format *f)
     return f->given->value[i];
 }
 
-static void put_braces(struct format *f)
+static void put_braces(struct format_reader *f)
 {
     struct spec s = {.fill = " ", .precision = -1};
     struct value v = choose_value(f);
@@ -284,18 +284,18 @@ static void put_braces(struct format *f)
     if (has_spec &&
         ((v.kind != VALUE_STRING && !number) || (v.kind == VALUE_STRING && (s.type != '\0' && s.type != 's')) ||
          (v.kind == VALUE_STRING && (s.align == '=' || s.sign != '\0'))))
-        machine_fail(f->m, "found a value of type %s, expected one that fits its format", value_type(v));
+        renderer_fail(f->m, "found a value of type %s, expected one that fits its format", value_type(v));
     if (number)
         put_number(f, s, v);
     else
         put_text(f, s, v);
 }
 
-struct text string_format(struct machine *m, struct text t, const struct arguments *given)
+struct text string_format(struct renderer *m, struct text t, const struct arguments *given)
 {
-    struct builder out = {.w = &m->work};
-    struct format f = {.m = m, .out = &out, .given = given, .t = t};
-    machine_step(m, t.n);
+    struct builder out = {.w = &m->heap};
+    struct format_reader f = {.m = m, .out = &out, .given = given, .t = t};
+    renderer_step(m, t.n);
     while (f.at < t.n) {
         size_t from = f.at;
         while (f.at < t.n && peek(&f) != '{' && peek(&f) != '}')

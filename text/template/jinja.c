@@ -2,7 +2,7 @@
 #include "text/template/jinja.h"
 
 #include "text/template/json.h"
-#include "text/template/machine.h"
+#include "text/template/renderer.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #define PARSE_MAX_BYTES ((size_t)64 << 20)
 
 struct jinja {
-    struct work work; /* the tree lies there */
+    struct heap heap; /* the tree lies there */
     const struct node *root;
     const struct seen *read;
     char *name;
@@ -23,11 +23,11 @@ int jinja_open(struct jinja **t, const char *name, const char *source, size_t by
     if (j == NULL)
         return -1;
     j->name = strdup(name);
-    j->work = (struct work){.limit = PARSE_MAX_BYTES, .name = j->name, .e = e};
+    j->heap = (struct heap){.limit = PARSE_MAX_BYTES, .name = j->name, .e = e};
     if (j->name == NULL)
         ERR(e, ERR_MEMORY, "out of host memory: chat template");
-    else if (setjmp(j->work.escape) == 0)
-        j->root = parse(&j->work, source, bytes, &j->read);
+    else if (setjmp(j->heap.escape) == 0)
+        j->root = parse(&j->heap, source, bytes, &j->read);
     if (e->code != ERR_NONE)
         jinja_close(t);
     return e->code == ERR_NONE ? 0 : -1;
@@ -37,7 +37,7 @@ void jinja_close(struct jinja **t)
 {
     if (*t == NULL)
         return;
-    work_free(&(*t)->work);
+    heap_free(&(*t)->heap);
     free((*t)->name);
     free(*t);
     *t = NULL;
@@ -51,7 +51,7 @@ bool jinja_reads(const struct jinja *t, const char *name)
     return false;
 }
 
-static void set_variables(struct machine *m, struct scope *s, const json_t *object, bool foreign)
+static void set_variables(struct renderer *m, struct scope *s, const json_t *object, bool foreign)
 {
     const char *key;
     size_t bytes;
@@ -72,7 +72,7 @@ static bool is_known_role(struct text t)
     return false;
 }
 
-static void own_roles(struct machine *m, struct scope *s)
+static void own_roles(struct renderer *m, struct scope *s)
 {
     struct value messages = {.kind = VALUE_ABSENT};
     for (const struct binding *b = s->first; b != NULL; b = b->next)
@@ -88,12 +88,12 @@ static void own_roles(struct machine *m, struct scope *s)
 }
 
 /* Runs of bytes with the same mark. */
-static void cut(struct machine *m, struct text t, struct jinja_text *out)
+static void cut(struct renderer *m, struct text t, struct jinja_text *out)
 {
     size_t n = t.n > 0;
     for (size_t i = 1; i < t.n; i++)
         n += text_marked(t, i) != text_marked(t, i - 1);
-    out->piece = work_alloc(&m->work, n, sizeof *out->piece);
+    out->piece = heap_alloc(&m->heap, n, sizeof *out->piece);
     for (size_t i = 0, from = 0; i < t.n; i++)
         if (i + 1 == t.n || text_marked(t, i + 1) != text_marked(t, i)) {
             out->piece[out->n++] = (struct jinja_piece){t.s + from, i + 1 - from, text_marked(t, i)};
@@ -101,11 +101,11 @@ static void cut(struct machine *m, struct text t, struct jinja_text *out)
         }
 }
 
-static void run_template(struct machine *m, const struct jinja *t, const struct jinja_variables *variables,
+static void run_template(struct renderer *m, const struct jinja *t, const struct jinja_variables *variables,
                          struct jinja_text *out)
 {
     struct scope *s = scope_new(m, NULL);
-    struct builder b = {.w = &m->work};
+    struct builder b = {.w = &m->heap};
     m->out = &b;
     if (variables->own != NULL)
         set_variables(m, s, variables->own, false);
@@ -118,14 +118,14 @@ static void run_template(struct machine *m, const struct jinja *t, const struct 
 
 int jinja_render(const struct jinja *t, const struct jinja_variables *variables, struct jinja_text *out, struct err *e)
 {
-    struct machine *m = err_calloc(e, 1, sizeof *m, "chat");
+    struct renderer *m = err_calloc(e, 1, sizeof *m, "chat");
     *out = (struct jinja_text){0};
     if (m == NULL)
         return -1;
     m->now = (time_t)variables->now;
-    m->work = (struct work){.limit = MACHINE_MAX_BYTES, .name = t->name, .e = e, .line = 1};
-    out->work = &m->work;
-    if (setjmp(m->work.escape) == 0)
+    m->heap = (struct heap){.limit = RENDERER_MAX_BYTES, .name = t->name, .e = e, .line = 1};
+    out->heap = &m->heap;
+    if (setjmp(m->heap.escape) == 0)
         run_template(m, t, variables, out);
     for (struct kept *k = m->kept; k != NULL; k = k->next)
         json_decref(k->json);
@@ -136,10 +136,10 @@ int jinja_render(const struct jinja *t, const struct jinja_variables *variables,
 
 void jinja_text_free(struct jinja_text *t)
 {
-    struct work *w = t->work;
+    struct heap *w = t->heap;
     *t = (struct jinja_text){0};
     if (w == NULL)
         return;
-    work_free(w);
-    free(w); /* the machine that it begins */
+    heap_free(w);
+    free(w); /* the renderer that it begins */
 }

@@ -31,7 +31,7 @@ struct jinja_piece {
 struct jinja_text { /* zeroed = empty */
     struct jinja_piece *piece;
     size_t n;
-    struct work *work; /* all of it lies there */
+    struct heap *heap; /* all of it lies there */
 };
 
 /* The pieces borrow nothing, not even from the variables. On failure nothing is to be freed. ERR_INPUT: the template

@@ -1,7 +1,7 @@
 /* text/template/json.c - json.dumps(), and values from JSON. */
 #include "text/template/json.h"
 
-#include "text/template/machine.h"
+#include "text/template/renderer.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -53,7 +53,7 @@ static void write_string(struct builder *b, struct text t, bool ascii)
 }
 
 struct writer {
-    struct machine *m;
+    struct renderer *m;
     struct builder b;
     const struct json_style *style;
     int level;
@@ -73,8 +73,8 @@ static void new_line(struct writer *w)
 static void write_array(struct writer *w, const struct list *l)
 {
     if (l->form > FORM_TUPLE)
-        machine_fail(w->m, "found a %s for JSON, expected a list: \"| list\" makes one",
-                     value_type((struct value){.kind = VALUE_LIST, .list = (struct list *)l}));
+        renderer_fail(w->m, "found a %s for JSON, expected a list: \"| list\" makes one",
+                      value_type((struct value){.kind = VALUE_LIST, .list = (struct list *)l}));
     build_string(&w->b, "[", true);
     w->level++;
     for (size_t i = 0; i < l->n; i++) {
@@ -103,7 +103,7 @@ static void write_key(struct writer *w, struct value key)
         return;
     }
     if (key.kind != VALUE_NONE && !value_is_number(key))
-        machine_fail(w->m, "found a key of type %s for JSON, expected a string", value_type(key));
+        renderer_fail(w->m, "found a key of type %s for JSON, expected a string", value_type(key));
     build_string(&w->b, "\"", true);
     write_json(w, key);
     build_string(&w->b, "\"", true);
@@ -116,11 +116,11 @@ static int by_key(const void *a, const void *b)
 
 static const struct entry *sorted(struct writer *w, const struct dict *d)
 {
-    struct entry *entry = work_alloc(&w->m->work, d->n, sizeof *entry);
+    struct entry *entry = heap_alloc(&w->m->heap, d->n, sizeof *entry);
     for (size_t i = 0; i < d->n; i++) {
         entry[i] = d->entry[i];
         if (entry[i].key.kind != VALUE_STRING)
-            machine_fail(w->m, "found a key of type %s to sort, expected a string", value_type(entry[i].key));
+            renderer_fail(w->m, "found a key of type %s to sort, expected a string", value_type(entry[i].key));
     }
     if (d->n > 1)
         qsort(entry, d->n, sizeof *entry, by_key);
@@ -148,8 +148,8 @@ static void write_object(struct writer *w, const struct dict *d)
 
 static void write_json(struct writer *w, struct value v)
 {
-    machine_enter(w->m);
-    machine_step(w->m, v.kind == VALUE_STRING ? v.text.n : 0);
+    renderer_enter(w->m);
+    renderer_step(w->m, v.kind == VALUE_STRING ? v.text.n : 0);
     switch (v.kind) {
     case VALUE_NONE:
         build_string(&w->b, "null", true);
@@ -173,44 +173,44 @@ static void write_json(struct writer *w, struct value v)
         write_object(w, v.dict);
         break;
     default:
-        machine_fail(w->m, "a value of type %s cannot be written as JSON", value_type(v));
+        renderer_fail(w->m, "a value of type %s cannot be written as JSON", value_type(v));
     }
-    machine_leave(w->m);
+    renderer_leave(w->m);
 }
 
-struct text value_json(struct machine *m, struct value v, const struct json_style *style)
+struct text value_json(struct renderer *m, struct value v, const struct json_style *style)
 {
-    struct writer w = {.m = m, .b = {.w = &m->work}, .style = style};
+    struct writer w = {.m = m, .b = {.w = &m->heap}, .style = style};
     write_json(&w, v);
     return built(&w.b);
 }
 
-static struct value from_array(struct machine *m, const json_t *json, bool foreign)
+static struct value from_array(struct renderer *m, const json_t *json, bool foreign)
 {
-    struct value v = value_list(&m->work, FORM_LIST);
+    struct value v = value_list(&m->heap, FORM_LIST);
     for (size_t i = 0; i < json_array_size(json); i++)
-        list_add(&m->work, v.list, value_from_json(m, json_array_get(json, i), foreign));
+        list_add(&m->heap, v.list, value_from_json(m, json_array_get(json, i), foreign));
     return v;
 }
 
-static struct value from_object(struct machine *m, const json_t *json, bool foreign)
+static struct value from_object(struct renderer *m, const json_t *json, bool foreign)
 {
-    struct value v = value_dict(&m->work);
+    struct value v = value_dict(&m->heap);
     const char *key;
     size_t bytes;
     json_t *value;
     json_object_keylen_foreach((json_t *)json, key, bytes, value)
     {
         struct text name = {key, bytes, NULL, foreign};
-        dict_append(&m->work, v.dict, value_text(name), value_from_json(m, value, foreign));
+        dict_append(&m->heap, v.dict, value_text(name), value_from_json(m, value, foreign));
     }
     return v;
 }
 
-struct value value_from_json(struct machine *m, const json_t *json, bool foreign)
+struct value value_from_json(struct renderer *m, const json_t *json, bool foreign)
 {
     struct value v = value_none();
-    machine_enter(m);
+    renderer_enter(m);
     switch (json_typeof(json)) {
     case JSON_NULL:
         break;
@@ -234,6 +234,6 @@ struct value value_from_json(struct machine *m, const json_t *json, bool foreign
         v = from_object(m, json, foreign);
         break;
     }
-    machine_leave(m);
+    renderer_leave(m);
     return v;
 }

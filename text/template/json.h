@@ -7,6 +7,6 @@
 #include <jansson.h>
 
 /* Strings are borrowed. foreign: they came with the request. */
-struct value value_from_json(struct machine *m, const json_t *json, bool foreign);
+struct value value_from_json(struct renderer *m, const json_t *json, bool foreign);
 
 #endif

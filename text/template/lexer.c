@@ -6,7 +6,7 @@
 #include <string.h>
 
 struct lexer {
-    struct work *w;
+    struct heap *w;
     struct text source;
     size_t at;
     struct token *token;
@@ -17,7 +17,7 @@ static void emit(struct lexer *l, enum token_kind kind, struct text text)
 {
     if (l->n == l->capacity) {
         size_t capacity = 2 * l->capacity + 256;
-        struct token *token = work_alloc(l->w, capacity, sizeof *token);
+        struct token *token = heap_alloc(l->w, capacity, sizeof *token);
         if (l->n > 0)
             memcpy(token, l->token, l->n * sizeof *token);
         l->token = token;
@@ -82,7 +82,7 @@ static void lex_comment(struct lexer *l, size_t start)
 {
     size_t close = text_find(l->source, text_of("#}"), start);
     if (close > l->source.n)
-        work_fail(l->w, ERR_INPUT, "found a comment without end, expected \"#}\"");
+        heap_fail(l->w, ERR_INPUT, "found a comment without end, expected \"#}\"");
     bool sign = close > start && (l->source.s[close - 1] == '-' || l->source.s[close - 1] == '+');
     go_to(l, tag_end(l, close - sign, "#}"));
 }
@@ -116,7 +116,7 @@ static void lex_raw(struct lexer *l, size_t start)
         go_to(l, end);
         return;
     }
-    work_fail(l->w, ERR_INPUT, "found {%% raw %%} without end, expected {%% endraw %%}");
+    heap_fail(l->w, ERR_INPUT, "found {%% raw %%} without end, expected {%% endraw %%}");
 }
 
 static bool is_name(unsigned char c, bool first)
@@ -177,7 +177,7 @@ static int32_t escaped_number(struct lexer *l, struct text t, size_t *at, int di
             break;
     }
     if ((base == 16 && n != digits) || cp > 0x10ffff || (cp >= 0xd800 && cp <= 0xdfff))
-        work_fail(l->w, ERR_INPUT, "found an escape that is no character in \"%.*s\"", (int)(t.n < 60 ? t.n : 60), t.s);
+        heap_fail(l->w, ERR_INPUT, "found an escape that is no character in \"%.*s\"", (int)(t.n < 60 ? t.n : 60), t.s);
     return cp;
 }
 
@@ -199,7 +199,7 @@ static void unescape(struct lexer *l, struct builder *b, struct text t, size_t *
     else if (c == 'x' || c == 'u' || c == 'U')
         build_char(b, escaped_number(l, t, at, c == 'x' ? 2 : c == 'u' ? 4 : 8, 16), false);
     else if (c == 'N')
-        work_fail(l->w, ERR_UNSUPPORTED, "found the escape \\N, expected \\x, \\u or \\U");
+        heap_fail(l->w, ERR_UNSUPPORTED, "found the escape \\N, expected \\x, \\u or \\U");
     else if (c != '\n') {
         build_string(b, "\\", false);
         build_bytes(b, &c, 1, false);
@@ -213,7 +213,7 @@ static void lex_string(struct lexer *l)
     while (end < l->source.n && l->source.s[end] != quote)
         end += l->source.s[end] == '\\' ? 2 : 1;
     if (end >= l->source.n)
-        work_fail(l->w, ERR_INPUT, "found a string without end, expected %c", quote);
+        heap_fail(l->w, ERR_INPUT, "found a string without end, expected %c", quote);
     struct text t = text_slice(l->source, l->at + 1, end);
     if (text_find(t, text_of("\\"), 0) < t.n) {
         struct builder b = {.w = l->w};
@@ -239,7 +239,7 @@ static void lex_operator(struct lexer *l, int *open)
         if (looks_at(l, l->at, two[i]))
             n = 2;
     if (n == 1 && strchr("+-/*%~[](){}<>=.:|,;", c) == NULL)
-        work_fail(l->w, ERR_INPUT, "found the character \"%.*s\" in a tag, expected a name, a literal or an operator",
+        heap_fail(l->w, ERR_INPUT, "found the character \"%.*s\" in a tag, expected a name, a literal or an operator",
                   (int)(text_next(l->source, l->at) - l->at), l->source.s + l->at);
     *open += c == '(' || c == '[' || c == '{';
     *open -= (c == ')' || c == ']' || c == '}') && *open > 0;
@@ -279,7 +279,7 @@ static void lex_tag(struct lexer *l, bool print)
             return;
         }
         if (l->at >= l->source.n)
-            work_fail(l->w, ERR_INPUT, "found a tag without end, expected \"%s\"", print ? "}}" : "%}");
+            heap_fail(l->w, ERR_INPUT, "found a tag without end, expected \"%s\"", print ? "}}" : "%}");
         lex_token(l, &open);
     }
 }
@@ -316,9 +316,9 @@ static void lex_next(struct lexer *l)
 }
 
 /* Line ends become line feeds; one at the end is dropped. */
-static struct text normalise(struct work *w, const char *source, size_t bytes)
+static struct text normalise(struct heap *w, const char *source, size_t bytes)
 {
-    char *s = work_alloc(w, bytes + 1, 1);
+    char *s = heap_alloc(w, bytes + 1, 1);
     size_t n = 0;
     for (size_t i = 0; i < bytes; i++) {
         if (source[i] == '\r' && i + 1 < bytes && source[i + 1] == '\n')
@@ -329,14 +329,14 @@ static struct text normalise(struct work *w, const char *source, size_t bytes)
     return (struct text){s, n, NULL, false};
 }
 
-const struct token *lex(struct work *w, const char *source, size_t bytes)
+const struct token *lex(struct heap *w, const char *source, size_t bytes)
 {
     size_t bad = utf8_invalid_at(source, bytes);
     w->line = 1;
     for (size_t i = 0; bad < bytes && i < bad; i++)
         w->line += source[i] == '\n';
     if (bad < bytes)
-        work_fail(w, ERR_INPUT, "found bytes at offset %zu that are not UTF-8, expected text", bad);
+        heap_fail(w, ERR_INPUT, "found bytes at offset %zu that are not UTF-8, expected text", bad);
     struct lexer l = {.w = w, .source = normalise(w, source, bytes)};
     while (l.at < l.source.n)
         lex_next(&l);

@@ -26,6 +26,6 @@ struct token {
 
 /* The last is TOKEN_END. As jinja2 does with trim_blocks and lstrip_blocks: line ends become line feeds, and one at the
  * end of the source is dropped. */
-const struct token *lex(struct work *w, const char *source, size_t bytes);
+const struct token *lex(struct heap *w, const char *source, size_t bytes);
 
 #endif

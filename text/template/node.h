@@ -84,6 +84,6 @@ struct seen { /* a name, somewhere in the template */
 
 /* The statements of the source; *read: all names that it reads. Fails with the template's name, the line, what was
  * found and what is supported. */
-struct node *parse(struct work *w, const char *source, size_t bytes, const struct seen **read);
+struct node *parse(struct heap *w, const char *source, size_t bytes, const struct seen **read);
 
 #endif

@@ -1,59 +1,59 @@
 /* text/template/operate.c - arithmetic, members, items and slices as Python and jinja2 have them. */
-#include "text/template/machine.h"
+#include "text/template/renderer.h"
 
 #include <math.h>
 #include <string.h>
 
-_Noreturn static void bad_operands(struct machine *m, const char *sign, struct value a, struct value b)
+_Noreturn static void bad_operands(struct renderer *m, const char *sign, struct value a, struct value b)
 {
     const struct value *lost = a.kind == VALUE_UNDEFINED ? &a : b.kind == VALUE_UNDEFINED ? &b : NULL;
     if (lost != NULL)
-        machine_fail(m, "\"%.*s\" is undefined, expected a value at \"%s\"",
-                     (int)(lost->text.n < 80 ? lost->text.n : 80), lost->text.s, sign);
-    machine_fail(m, "found %s %s %s, expected two numbers or two of a kind", value_type(a), sign, value_type(b));
+        renderer_fail(m, "\"%.*s\" is undefined, expected a value at \"%s\"",
+                      (int)(lost->text.n < 80 ? lost->text.n : 80), lost->text.s, sign);
+    renderer_fail(m, "found %s %s %s, expected two numbers or two of a kind", value_type(a), sign, value_type(b));
 }
 
-static struct value checked(struct machine *m, bool overflow, const int64_t *i)
+static struct value checked(struct renderer *m, bool overflow, const int64_t *i)
 {
     if (overflow)
-        machine_fail(m, "an integer has more than 64 bits");
+        renderer_fail(m, "an integer has more than 64 bits");
     return value_integer(*i);
 }
 
-static struct value repeat(struct machine *m, struct value v, int64_t times)
+static struct value repeat(struct renderer *m, struct value v, int64_t times)
 {
-    struct builder b = {.w = &m->work};
+    struct builder b = {.w = &m->heap};
     times = times < 0 ? 0 : times;
     size_t n = v.kind == VALUE_STRING ? v.text.n : v.list->n;
-    if (n > 0 && times > (int64_t)(MACHINE_MAX_OUTPUT / n))
-        machine_fail(m, "found something repeated %lld times, expected at most %zu bytes", (long long)times,
-                     MACHINE_MAX_OUTPUT);
-    machine_step(m, n * (size_t)times);
+    if (n > 0 && times > (int64_t)(RENDERER_MAX_OUTPUT / n))
+        renderer_fail(m, "found something repeated %lld times, expected at most %zu bytes", (long long)times,
+                      RENDERER_MAX_OUTPUT);
+    renderer_step(m, n * (size_t)times);
     if (v.kind == VALUE_STRING) {
         for (int64_t i = 0; n > 0 && i < times; i++)
             build(&b, v.text);
         return value_text(built(&b));
     }
-    struct value all = value_list(&m->work, v.list->form);
+    struct value all = value_list(&m->heap, v.list->form);
     for (int64_t i = 0; n > 0 && i < times; i++)
         for (size_t k = 0; k < v.list->n; k++)
-            list_add(&m->work, all.list, v.list->item[k]);
+            list_add(&m->heap, all.list, v.list->item[k]);
     return all;
 }
 
-static struct value join_two(struct machine *m, struct value a, struct value b)
+static struct value join_two(struct renderer *m, struct value a, struct value b)
 {
     if (a.kind == VALUE_STRING) {
-        struct builder t = {.w = &m->work};
-        machine_step(m, a.text.n + b.text.n);
+        struct builder t = {.w = &m->heap};
+        renderer_step(m, a.text.n + b.text.n);
         build(&t, a.text);
         build(&t, b.text);
         return value_text(built(&t));
     }
-    struct value all = value_list(&m->work, a.list->form);
-    machine_step(m, a.list->n + b.list->n);
+    struct value all = value_list(&m->heap, a.list->form);
+    renderer_step(m, a.list->n + b.list->n);
     for (size_t i = 0; i < a.list->n + b.list->n; i++)
-        list_add(&m->work, all.list, i < a.list->n ? a.list->item[i] : b.list->item[i - a.list->n]);
+        list_add(&m->heap, all.list, i < a.list->n ? a.list->item[i] : b.list->item[i - a.list->n]);
     return all;
 }
 
@@ -74,7 +74,7 @@ static double modulo(double a, double b)
     return r != 0 && (r < 0) != (b < 0) ? r + b : r;
 }
 
-static struct value power(struct machine *m, struct value a, struct value b)
+static struct value power(struct renderer *m, struct value a, struct value b)
 {
     int64_t base = value_to_integer(a), n = value_to_integer(b), all = 1;
     bool overflow = false;
@@ -89,10 +89,10 @@ static struct value power(struct machine *m, struct value a, struct value b)
     return checked(m, overflow, &all);
 }
 
-static struct value operate_reals(struct machine *m, enum operation operation, double x, double y)
+static struct value operate_reals(struct renderer *m, enum operation operation, double x, double y)
 {
     if (y == 0 && (operation == OP_DIVIDE || operation == OP_FLOOR_DIVIDE || operation == OP_MODULO))
-        machine_fail(m, "found a division by zero");
+        renderer_fail(m, "found a division by zero");
     switch (operation) {
     case OP_ADD:
         return value_real(x + y);
@@ -109,7 +109,7 @@ static struct value operate_reals(struct machine *m, enum operation operation, d
     }
 }
 
-static struct value operate_integers(struct machine *m, enum operation operation, int64_t x, int64_t y)
+static struct value operate_integers(struct renderer *m, enum operation operation, int64_t x, int64_t y)
 {
     int64_t z = 0;
     if (operation == OP_ADD)
@@ -125,7 +125,7 @@ static struct value operate_integers(struct machine *m, enum operation operation
     return value_integer(operation == OP_MODULO ? x - y * floor_divide(x, y) : floor_divide(x, y));
 }
 
-struct value operate(struct machine *m, enum operation operation, struct value a, struct value b)
+struct value operate(struct renderer *m, enum operation operation, struct value a, struct value b)
 {
     static const char *const signs[] = {"+", "-", "*", "/", "//", "%", "**"};
     if (value_is_number(a) && value_is_number(b)) {
@@ -146,7 +146,7 @@ struct value operate(struct machine *m, enum operation operation, struct value a
 }
 
 /* A member of the variable `loop`. */
-static struct value loop_member(struct machine *m, const struct loop *l, struct text name)
+static struct value loop_member(struct renderer *m, const struct for_loop *l, struct text name)
 {
     int64_t at = (int64_t)l->at, n = (int64_t)l->items->n;
     const struct {
@@ -171,7 +171,7 @@ static struct value loop_member(struct machine *m, const struct loop *l, struct 
 }
 
 /* The method of an object, VALUE_ABSENT: it has no such. */
-static struct value method(struct machine *m, struct value object, struct text name)
+static struct value method(struct renderer *m, struct value object, struct text name)
 {
     const struct builtin *table = object.kind == VALUE_STRING                                    ? string_methods
                                   : object.kind == VALUE_DICT                                    ? dict_methods
@@ -181,16 +181,16 @@ static struct value method(struct machine *m, struct value object, struct text n
     const struct builtin *found = table != NULL ? find_in(table, name) : NULL;
     if (found == NULL)
         return (struct value){.kind = VALUE_ABSENT};
-    struct bound *bound = work_alloc(&m->work, 1, sizeof *bound);
+    struct bound *bound = heap_alloc(&m->heap, 1, sizeof *bound);
     *bound = (struct bound){found, object};
     return (struct value){.kind = VALUE_BUILTIN, .bound = bound};
 }
 
-struct value member(struct machine *m, struct value a, struct text name)
+struct value member(struct renderer *m, struct value a, struct text name)
 {
     if (a.kind == VALUE_UNDEFINED)
-        machine_fail(m, "\"%.*s\" is undefined: it has no \"%.*s\"", (int)(a.text.n < 80 ? a.text.n : 80), a.text.s,
-                     (int)(name.n < 80 ? name.n : 80), name.s);
+        renderer_fail(m, "\"%.*s\" is undefined: it has no \"%.*s\"", (int)(a.text.n < 80 ? a.text.n : 80), a.text.s,
+                      (int)(name.n < 80 ? name.n : 80), name.s);
     if (a.kind != VALUE_NAMESPACE) {
         struct value found = method(m, a, name);
         if (found.kind != VALUE_ABSENT)
@@ -213,7 +213,7 @@ static int64_t position(int64_t index, int64_t n)
     return at >= 0 && at < n ? at : -1;
 }
 
-static struct value character(struct machine *m, struct text t, int64_t index)
+static struct value character(struct renderer *m, struct text t, int64_t index)
 {
     int64_t at = position(index, value_length(m, value_text(t)));
     size_t byte = 0;
@@ -224,11 +224,11 @@ static struct value character(struct machine *m, struct text t, int64_t index)
     return value_text(text_slice(t, byte, text_next(t, byte)));
 }
 
-struct value item(struct machine *m, struct value a, struct value b)
+struct value item(struct renderer *m, struct value a, struct value b)
 {
     bool counted = b.kind == VALUE_INTEGER || b.kind == VALUE_BOOL;
     if (a.kind == VALUE_UNDEFINED)
-        machine_fail(m, "\"%.*s\" is undefined: it has no items", (int)(a.text.n < 80 ? a.text.n : 80), a.text.s);
+        renderer_fail(m, "\"%.*s\" is undefined: it has no items", (int)(a.text.n < 80 ? a.text.n : 80), a.text.s);
     if (a.kind == VALUE_DICT) {
         const struct value *found = dict_find(m, a.dict, b);
         if (found != NULL)
@@ -253,7 +253,7 @@ static int64_t bound_of(struct value v, int64_t n, int64_t low, int64_t high, in
 }
 
 /* From one character of a string to another, of n in all. */
-static struct value substring(struct machine *m, struct text t, const struct value part[3])
+static struct value substring(struct renderer *m, struct text t, const struct value part[3])
 {
     int64_t n = value_length(m, value_text(t));
     int64_t start = bound_of(part[0], n, 0, n, 0), stop = bound_of(part[1], n, 0, n, n);
@@ -266,9 +266,9 @@ static struct value substring(struct machine *m, struct text t, const struct val
     return value_text(text_slice(t, from, to));
 }
 
-static struct value join_characters(struct machine *m, const struct list *l)
+static struct value join_characters(struct renderer *m, const struct list *l)
 {
-    struct builder b = {.w = &m->work};
+    struct builder b = {.w = &m->heap};
     for (size_t i = 0; i < l->n; i++)
         build(&b, l->item[i].text);
     return value_text(built(&b));
@@ -279,19 +279,19 @@ static bool is_bound(struct value v)
     return v.kind == VALUE_ABSENT || v.kind == VALUE_NONE || v.kind == VALUE_INTEGER || v.kind == VALUE_BOOL;
 }
 
-static int64_t step_of(struct machine *m, struct value v)
+static int64_t step_of(struct renderer *m, struct value v)
 {
     if (v.kind == VALUE_ABSENT || v.kind == VALUE_NONE)
         return 1;
     if (value_to_integer(v) == 0)
-        machine_fail(m, "found a step of 0 in a slice, expected another");
+        renderer_fail(m, "found a step of 0 in a slice, expected another");
     return value_to_integer(v);
 }
 
-struct value slice(struct machine *m, struct value a, const struct value part[3])
+struct value slice(struct renderer *m, struct value a, const struct value part[3])
 {
     if (a.kind == VALUE_UNDEFINED)
-        machine_fail(m, "\"%.*s\" is undefined: it cannot be cut", (int)(a.text.n < 80 ? a.text.n : 80), a.text.s);
+        renderer_fail(m, "\"%.*s\" is undefined: it cannot be cut", (int)(a.text.n < 80 ? a.text.n : 80), a.text.s);
     bool cuts = is_sequence(a) || (a.kind == VALUE_LIST && a.list->form == FORM_RANGE);
     if (!cuts || !is_bound(part[0]) || !is_bound(part[1]) || !is_bound(part[2]))
         return value_undefined(text_of("a slice"));
@@ -302,10 +302,10 @@ struct value slice(struct machine *m, struct value a, const struct value part[3]
     int64_t n = (int64_t)all.n, low = step > 0 ? 0 : -1, high = step > 0 ? n : n - 1;
     int64_t start = bound_of(part[0], n, low, high, step > 0 ? 0 : n - 1);
     int64_t stop = bound_of(part[1], n, low, high, step > 0 ? n : -1);
-    struct value out = value_list(&m->work, a.kind == VALUE_LIST ? a.list->form : FORM_LIST);
-    machine_step(m, all.n);
+    struct value out = value_list(&m->heap, a.kind == VALUE_LIST ? a.list->form : FORM_LIST);
+    renderer_step(m, all.n);
     for (int64_t i = start; step > 0 ? i < stop : i > stop; i += step) {
-        list_add(&m->work, out.list, all.item[i]);
+        list_add(&m->heap, out.list, all.item[i]);
         if (step > 0 ? step >= stop - i : step <= stop - i)
             break;
     }
@@ -317,7 +317,7 @@ static struct value or_missing(struct value v, const struct value *missing)
     return v.kind == VALUE_UNDEFINED && missing != NULL ? *missing : v;
 }
 
-struct value member_path(struct machine *m, struct value a, struct value path, const struct value *missing)
+struct value member_path(struct renderer *m, struct value a, struct value path, const struct value *missing)
 {
     if (path.kind != VALUE_STRING)
         return or_missing(item(m, a, path), missing);

@@ -9,7 +9,7 @@ static const char statements[] = "for, if, set, macro, call, filter, with, break
 
 struct node *new_node(struct parser *p, enum node_kind kind)
 {
-    struct node *n = work_alloc(p->w, 1, sizeof *n);
+    struct node *n = heap_alloc(p->w, 1, sizeof *n);
     n->kind = kind;
     n->line = p->token->line;
     p->w->line = n->line;
@@ -20,7 +20,7 @@ void descend(struct parser *p)
 {
     p->w->line = p->token->line;
     if (++p->depth > PARSE_MAX_DEPTH)
-        work_fail(p->w, ERR_UNSUPPORTED, "found something nested too deeply, expected at most %d levels",
+        heap_fail(p->w, ERR_UNSUPPORTED, "found something nested too deeply, expected at most %d levels",
                   PARSE_MAX_DEPTH);
 }
 
@@ -61,8 +61,8 @@ _Noreturn void unexpected(struct parser *p, const char *expected)
     const struct token *t = p->token;
     p->w->line = t->line;
     if (kinds[t->kind] != NULL)
-        work_fail(p->w, ERR_INPUT, "found %s, expected %s", kinds[t->kind], expected);
-    work_fail(p->w, ERR_INPUT, "found \"%.*s\", expected %s", (int)(t->text.n < 60 ? t->text.n : 60), t->text.s,
+        heap_fail(p->w, ERR_INPUT, "found %s, expected %s", kinds[t->kind], expected);
+    heap_fail(p->w, ERR_INPUT, "found \"%.*s\", expected %s", (int)(t->text.n < 60 ? t->text.n : 60), t->text.s,
               expected);
 }
 
@@ -92,7 +92,7 @@ static void expect_block_end(struct parser *p)
 
 void note(struct parser *p, struct seen **list, struct text name)
 {
-    struct seen *s = work_alloc(p->w, 1, sizeof *s);
+    struct seen *s = heap_alloc(p->w, 1, sizeof *s);
     *s = (struct seen){name, p->token->line, *list};
     *list = s;
 }
@@ -152,7 +152,7 @@ static struct node *parse_for(struct parser *p)
     n->b = parse_tuple(p, false);
     n->c = skip_name(p, "if") ? parse_expression(p) : NULL;
     if (at_name(p, "recursive"))
-        work_fail(p->w, ERR_UNSUPPORTED, "found a recursive loop, expected one that is not: a macro can call itself");
+        heap_fail(p->w, ERR_UNSUPPORTED, "found a recursive loop, expected one that is not: a macro can call itself");
     expect_block_end(p);
     p->loops++;
     n->body = parse_body(p, "else|endfor");
@@ -305,7 +305,7 @@ static struct node *parse_leave(struct parser *p, enum node_kind kind)
 {
     struct node *n = new_node(p, kind);
     if (p->loops == 0)
-        work_fail(p->w, ERR_INPUT, "found \"%s\" outside of a loop", kind == NODE_BREAK ? "break" : "continue");
+        heap_fail(p->w, ERR_INPUT, "found \"%s\" outside of a loop", kind == NODE_BREAK ? "break" : "continue");
     expect_block_end(p);
     return n;
 }
@@ -336,7 +336,7 @@ static struct node *parse_tag(struct parser *p)
     if (p->token->kind != TOKEN_NAME)
         unexpected(p, "a statement");
     p->w->line = p->token->line;
-    work_fail(p->w, ERR_UNSUPPORTED, "found the statement \"%.*s\", expected one of %s",
+    heap_fail(p->w, ERR_UNSUPPORTED, "found the statement \"%.*s\", expected one of %s",
               (int)(p->token->text.n < 60 ? p->token->text.n : 60), p->token->text.s, statements);
 }
 
@@ -372,12 +372,12 @@ static void check_functions(struct parser *p)
             continue;
         list_functions_by_name(names, sizeof names);
         p->w->line = s->line;
-        work_fail(p->w, ERR_UNSUPPORTED, "found the function \"%.*s\", expected one of %s or a macro",
+        heap_fail(p->w, ERR_UNSUPPORTED, "found the function \"%.*s\", expected one of %s or a macro",
                   (int)(s->name.n < 60 ? s->name.n : 60), s->name.s, names);
     }
 }
 
-struct node *parse(struct work *w, const char *source, size_t bytes, const struct seen **read)
+struct node *parse(struct heap *w, const char *source, size_t bytes, const struct seen **read)
 {
     struct parser p = {.w = w, .token = lex(w, source, bytes)};
     struct node *n = parse_body(&p, "");

@@ -16,10 +16,10 @@ static void check_arguments(struct parser *p, const struct builtin *b, const str
             return; /* counted when it is called */
     for (const struct node *a = list; a != NULL; a = a->next, n++)
         if (a->kind == NODE_ARGUMENT && find_parameter(b, a->name) < 0)
-            work_fail(p->w, ERR_UNSUPPORTED, "found the argument \"%.*s\" of the %s \"%s\", expected one of \"%s\"",
+            heap_fail(p->w, ERR_UNSUPPORTED, "found the argument \"%.*s\" of the %s \"%s\", expected one of \"%s\"",
                       (int)(a->name.n < 60 ? a->name.n : 60), a->name.s, what, b->name, b->parameters);
     if (n > count_parameters(b) || n < b->least)
-        work_fail(p->w, ERR_UNSUPPORTED, "found %d arguments of the %s \"%s\", expected %d to %d", n, what, b->name,
+        heap_fail(p->w, ERR_UNSUPPORTED, "found %d arguments of the %s \"%s\", expected %d to %d", n, what, b->name,
                   b->least, count_parameters(b));
 }
 
@@ -37,7 +37,7 @@ static void check_inner(struct parser *p, const struct builtin *b, const struct 
     if ((maps ? find_filter(name) : find_test(name)) != NULL)
         return;
     (maps ? list_filters_by_name : list_tests_by_name)(names, sizeof names);
-    work_fail(p->w, ERR_UNSUPPORTED, "found the %s \"%.*s\", expected one of %s", maps ? "filter" : "test",
+    heap_fail(p->w, ERR_UNSUPPORTED, "found the %s \"%.*s\", expected one of %s", maps ? "filter" : "test",
               (int)(name.n < 60 ? name.n : 60), name.s, names);
 }
 
@@ -49,7 +49,7 @@ static const struct builtin *expect_filter(struct parser *p)
     if (b != NULL)
         return b;
     list_filters_by_name(names, sizeof names);
-    work_fail(p->w, ERR_UNSUPPORTED, "found the filter \"%.*s\", expected one of %s", (int)(name.n < 60 ? name.n : 60),
+    heap_fail(p->w, ERR_UNSUPPORTED, "found the filter \"%.*s\", expected one of %s", (int)(name.n < 60 ? name.n : 60),
               name.s, names);
 }
 
@@ -91,7 +91,7 @@ struct node *parse_test(struct parser *p, struct node *a)
     n->builtin = find_test(name);
     if (n->builtin == NULL) {
         list_tests_by_name(names, sizeof names);
-        work_fail(p->w, ERR_UNSUPPORTED, "found the test \"%.*s\", expected one of %s",
+        heap_fail(p->w, ERR_UNSUPPORTED, "found the test \"%.*s\", expected one of %s",
                   (int)(name.n < 60 ? name.n : 60), name.s, names);
     }
     if (skip_operator(p, "("))

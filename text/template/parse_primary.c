@@ -205,7 +205,7 @@ static void check_called(struct parser *p, const struct node *a)
     if (a->kind != NODE_MEMBER || find_method(a->name) != NULL)
         return;
     list_methods_by_name(names, sizeof names);
-    work_fail(p->w, ERR_UNSUPPORTED, "found the method \"%.*s\", expected one of %s",
+    heap_fail(p->w, ERR_UNSUPPORTED, "found the method \"%.*s\", expected one of %s",
               (int)(a->name.n < 60 ? a->name.n : 60), a->name.s, names);
 }
 

@@ -9,7 +9,7 @@
 #define PARSE_MAX_DEPTH 200 /* of the tree */
 
 struct parser {
-    struct work *w;
+    struct heap *w;
     const struct token *token; /* the next one */
     int depth, loops;
     struct seen *assigned, *called, *read;

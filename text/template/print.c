@@ -1,6 +1,6 @@
-/* text/template/print.c - str(), repr() and json.dumps(). What they write between a user's words counts as the
+/* text/template/print.c - str(), repr() and json.dumps(). Text that they write between a user's words counts as the
  * request's. */
-#include "text/template/machine.h"
+#include "text/template/renderer.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -75,9 +75,9 @@ static void write_repr(struct builder *b, struct text t)
     build_string(b, quote, true);
 }
 
-static void write_value(struct machine *m, struct builder *b, struct value v);
+static void write_value(struct renderer *m, struct builder *b, struct value v);
 
-static void write_entries(struct machine *m, struct builder *b, const struct dict *d)
+static void write_entries(struct renderer *m, struct builder *b, const struct dict *d)
 {
     build_string(b, "{", true);
     for (size_t i = 0; i < d->n; i++) {
@@ -89,12 +89,12 @@ static void write_entries(struct machine *m, struct builder *b, const struct dic
     build_string(b, "}", true);
 }
 
-static void write_items(struct machine *m, struct builder *b, const struct list *l)
+static void write_items(struct renderer *m, struct builder *b, const struct list *l)
 {
     bool tuple = l->form == FORM_TUPLE;
     if (l->form > FORM_TUPLE)
-        machine_fail(m, "found a %s to print, expected a list: \"| list\" makes one",
-                     value_type((struct value){.kind = VALUE_LIST, .list = (struct list *)l}));
+        renderer_fail(m, "found a %s to print, expected a list: \"| list\" makes one",
+                      value_type((struct value){.kind = VALUE_LIST, .list = (struct list *)l}));
     build_string(b, tuple ? "(" : "[", true);
     for (size_t i = 0; i < l->n; i++) {
         build_string(b, i > 0 ? ", " : "", true);
@@ -103,10 +103,10 @@ static void write_items(struct machine *m, struct builder *b, const struct list 
     build_string(b, tuple && l->n == 1 ? ",)" : tuple ? ")" : "]", true);
 }
 
-static void write_value(struct machine *m, struct builder *b, struct value v)
+static void write_value(struct renderer *m, struct builder *b, struct value v)
 {
-    machine_enter(m);
-    machine_step(m, v.kind == VALUE_STRING ? v.text.n : 0);
+    renderer_enter(m);
+    renderer_step(m, v.kind == VALUE_STRING ? v.text.n : 0);
     switch (v.kind) {
     case VALUE_UNDEFINED:
         build_string(b, "Undefined", true);
@@ -136,14 +136,14 @@ static void write_value(struct machine *m, struct builder *b, struct value v)
         build_string(b, ">", true);
         break;
     default:
-        machine_fail(m, "found a %s to print, expected a value", value_type(v));
+        renderer_fail(m, "found a %s to print, expected a value", value_type(v));
     }
-    machine_leave(m);
+    renderer_leave(m);
 }
 
-struct text value_print(struct machine *m, struct value v)
+struct text value_print(struct renderer *m, struct value v)
 {
-    struct builder b = {.w = &m->work};
+    struct builder b = {.w = &m->heap};
     if (v.kind == VALUE_STRING)
         return v.text;
     if (v.kind != VALUE_UNDEFINED)

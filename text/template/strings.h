@@ -2,19 +2,19 @@
 #ifndef TEXT_TEMPLATE_STRINGS_H
 #define TEXT_TEMPLATE_STRINGS_H
 
-#include "text/template/machine.h"
+#include "text/template/renderer.h"
 
-struct text string_upper(struct machine *m, struct text t);
-struct text string_lower(struct machine *m, struct text t);
-struct text string_capitalize(struct machine *m, struct text t);
+struct text string_upper(struct renderer *m, struct text t);
+struct text string_lower(struct renderer *m, struct text t);
+struct text string_capitalize(struct renderer *m, struct text t);
 /* most < 0: all. */
-struct text string_replace(struct machine *m, struct text t, struct text old, struct text by, int64_t most);
+struct text string_replace(struct renderer *m, struct text t, struct text old, struct text by, int64_t most);
 /* The lines, without their ends. */
-struct value string_lines(struct machine *m, struct text t);
+struct value string_lines(struct renderer *m, struct text t);
 /* With `between` in between; items as str() has them, or strings only. */
-struct text string_join(struct machine *m, struct text between, const struct list *items, bool strings_only);
+struct text string_join(struct renderer *m, struct text between, const struct list *items, bool strings_only);
 /* "%s" % x; "{}".format(x). */
-struct text string_percent(struct machine *m, struct text t, const struct arguments *given);
-struct text string_format(struct machine *m, struct text t, const struct arguments *given);
+struct text string_percent(struct renderer *m, struct text t, const struct arguments *given);
+struct text string_format(struct renderer *m, struct text t, const struct arguments *given);
 
 #endif

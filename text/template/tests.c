@@ -1,12 +1,12 @@
 /* text/template/tests.c - what stands behind "is". See builtin.h. */
 #include "text/template/strings.h"
 
-#define KIND_TEST(name, condition)                                                          \
-    static struct value is_##name(struct machine *m, struct value v, const struct value *a) \
-    {                                                                                       \
-        (void)m;                                                                            \
-        (void)a;                                                                            \
-        return value_bool(condition);                                                       \
+#define KIND_TEST(name, condition)                                                           \
+    static struct value is_##name(struct renderer *m, struct value v, const struct value *a) \
+    {                                                                                        \
+        (void)m;                                                                             \
+        (void)a;                                                                             \
+        return value_bool(condition);                                                        \
     }
 
 KIND_TEST(defined, v.kind != VALUE_UNDEFINED)
@@ -25,10 +25,10 @@ KIND_TEST(sequence, v.kind == VALUE_STRING || (v.kind == VALUE_LIST && v.list->f
                         v.kind == VALUE_DICT || v.kind == VALUE_UNDEFINED)
 KIND_TEST(callable, v.kind == VALUE_MACRO || v.kind == VALUE_BUILTIN || v.kind == VALUE_UNDEFINED)
 
-#define COMPARE_TEST(name, operation)                                                       \
-    static struct value is_##name(struct machine *m, struct value v, const struct value *a) \
-    {                                                                                       \
-        return value_bool(compare(m, operation, v, a[0]));                                  \
+#define COMPARE_TEST(name, operation)                                                        \
+    static struct value is_##name(struct renderer *m, struct value v, const struct value *a) \
+    {                                                                                        \
+        return value_bool(compare(m, operation, v, a[0]));                                   \
     }
 
 COMPARE_TEST(equal, OP_EQUAL)
@@ -39,50 +39,50 @@ COMPARE_TEST(greater, OP_GREATER)
 COMPARE_TEST(greater_equal, OP_GREATER_EQUAL)
 COMPARE_TEST(in, OP_IN)
 
-static struct value remainder_is(struct machine *m, struct value v, struct value by, int64_t wanted)
+static struct value remainder_is(struct renderer *m, struct value v, struct value by, int64_t wanted)
 {
     return value_bool(value_equal(m, operate(m, OP_MODULO, v, by), value_integer(wanted)));
 }
 
-static struct value is_divisible(struct machine *m, struct value v, const struct value *a)
+static struct value is_divisible(struct renderer *m, struct value v, const struct value *a)
 {
     return remainder_is(m, v, a[0], 0);
 }
 
-static struct value is_even(struct machine *m, struct value v, const struct value *a)
+static struct value is_even(struct renderer *m, struct value v, const struct value *a)
 {
     (void)a;
     return remainder_is(m, v, value_integer(2), 0);
 }
 
-static struct value is_odd(struct machine *m, struct value v, const struct value *a)
+static struct value is_odd(struct renderer *m, struct value v, const struct value *a)
 {
     (void)a;
     return remainder_is(m, v, value_integer(2), 1);
 }
 
 /* One has letters, and all of them are of the case. */
-static struct value is_case(struct machine *m, struct value v, bool upper)
+static struct value is_case(struct renderer *m, struct value v, bool upper)
 {
     struct text t = subject_text(m, v), same = upper ? string_upper(m, t) : string_lower(m, t);
     struct text other = upper ? string_lower(m, t) : string_upper(m, t);
     return value_bool(text_equal(t, same) && !text_equal(t, other));
 }
 
-static struct value is_lower(struct machine *m, struct value v, const struct value *a)
+static struct value is_lower(struct renderer *m, struct value v, const struct value *a)
 {
     (void)a;
     return is_case(m, v, false);
 }
 
-static struct value is_upper(struct machine *m, struct value v, const struct value *a)
+static struct value is_upper(struct renderer *m, struct value v, const struct value *a)
 {
     (void)a;
     return is_case(m, v, true);
 }
 
 /* The same object; of none, booleans and numbers the same value of the same type. */
-static struct value is_same(struct machine *m, struct value v, const struct value *a)
+static struct value is_same(struct renderer *m, struct value v, const struct value *a)
 {
     bool one = v.kind == a->kind && value_equal(m, v, *a);
     if (v.kind == VALUE_LIST || v.kind == VALUE_DICT)

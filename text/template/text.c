@@ -105,12 +105,12 @@ static void reserve(struct builder *b, size_t n)
     if (n <= b->capacity - b->n)
         return;
     size_t capacity = 2 * b->capacity + n + 32;
-    char *s = work_alloc(b->w, capacity, 1);
+    char *s = heap_alloc(b->w, capacity, 1);
     if (b->n > 0)
         memcpy(s, b->s, b->n);
     b->s = s;
     if (b->mark != NULL) {
-        char *mark = work_alloc(b->w, capacity, 1);
+        char *mark = heap_alloc(b->w, capacity, 1);
         memcpy(mark, b->mark, b->n);
         b->mark = mark;
     }
@@ -120,7 +120,7 @@ static void reserve(struct builder *b, size_t n)
 /* From the first byte that is not like those before it every byte has its mark. */
 static void begin_marks(struct builder *b)
 {
-    b->mark = work_alloc(b->w, b->capacity, 1);
+    b->mark = heap_alloc(b->w, b->capacity, 1);
     memset(b->mark, b->foreign, b->n);
 }
 

@@ -4,7 +4,7 @@
 #ifndef TEXT_TEMPLATE_TEXT_H
 #define TEXT_TEMPLATE_TEXT_H
 
-#include "text/template/work.h"
+#include "text/template/heap.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -17,7 +17,7 @@ struct text {      /* immutable, valid UTF-8 */
 };
 
 struct builder { /* {w} = empty */
-    struct work *w;
+    struct heap *w;
     char *s, *mark;
     size_t n, capacity;
     bool foreign; /* while there is no mark: as all bytes so far */

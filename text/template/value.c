@@ -1,5 +1,5 @@
 /* text/template/value.c - see value.h. Making values, and what is true of one. */
-#include "text/template/machine.h"
+#include "text/template/renderer.h"
 
 #include <string.h>
 
@@ -33,23 +33,23 @@ struct value value_text(struct text t)
     return (struct value){.kind = VALUE_STRING, .text = t};
 }
 
-struct value value_list(struct work *w, enum list_form form)
+struct value value_list(struct heap *w, enum list_form form)
 {
-    struct list *l = work_alloc(w, 1, sizeof *l);
+    struct list *l = heap_alloc(w, 1, sizeof *l);
     l->form = form;
     return (struct value){.kind = VALUE_LIST, .list = l};
 }
 
-struct value value_dict(struct work *w)
+struct value value_dict(struct heap *w)
 {
-    return (struct value){.kind = VALUE_DICT, .dict = work_alloc(w, 1, sizeof(struct dict))};
+    return (struct value){.kind = VALUE_DICT, .dict = heap_alloc(w, 1, sizeof(struct dict))};
 }
 
-void list_add(struct work *w, struct list *l, struct value v)
+void list_add(struct heap *w, struct list *l, struct value v)
 {
     if (l->n == l->capacity) {
         size_t capacity = 2 * l->capacity + 4;
-        struct value *value = work_alloc(w, capacity, sizeof *value);
+        struct value *value = heap_alloc(w, capacity, sizeof *value);
         if (l->n > 0)
             memcpy(value, l->item, l->n * sizeof *value);
         l->item = value;
@@ -58,31 +58,31 @@ void list_add(struct work *w, struct list *l, struct value v)
     l->item[l->n++] = v;
 }
 
-const struct value *dict_find(struct machine *m, const struct dict *d, struct value key)
+const struct value *dict_find(struct renderer *m, const struct dict *d, struct value key)
 {
     if (key.kind == VALUE_STRING)
         return dict_find_string(m, d, key.text);
-    machine_step(m, d->n);
+    renderer_step(m, d->n);
     for (size_t i = 0; i < d->n; i++)
         if (value_equal(m, d->entry[i].key, key))
             return &d->entry[i].value;
     return NULL;
 }
 
-const struct value *dict_find_string(struct machine *m, const struct dict *d, struct text key)
+const struct value *dict_find_string(struct renderer *m, const struct dict *d, struct text key)
 {
-    machine_step(m, d->n);
+    renderer_step(m, d->n);
     for (size_t i = 0; i < d->n; i++)
         if (d->entry[i].key.kind == VALUE_STRING && text_equal(d->entry[i].key.text, key))
             return &d->entry[i].value;
     return NULL;
 }
 
-void dict_append(struct work *w, struct dict *d, struct value key, struct value value)
+void dict_append(struct heap *w, struct dict *d, struct value key, struct value value)
 {
     if (d->n == d->capacity) {
         size_t capacity = 2 * d->capacity + 4;
-        struct entry *entry = work_alloc(w, capacity, sizeof *entry);
+        struct entry *entry = heap_alloc(w, capacity, sizeof *entry);
         if (d->n > 0)
             memcpy(entry, d->entry, d->n * sizeof *entry);
         d->entry = entry;
@@ -91,15 +91,15 @@ void dict_append(struct work *w, struct dict *d, struct value key, struct value 
     d->entry[d->n++] = (struct entry){key, value};
 }
 
-void dict_put(struct machine *m, struct dict *d, struct value key, struct value value)
+void dict_put(struct renderer *m, struct dict *d, struct value key, struct value value)
 {
     if (key.kind == VALUE_DICT || (key.kind == VALUE_LIST && key.list->form == FORM_LIST))
-        machine_fail(m, "found a %s as a key, expected a string or a number", value_type(key));
+        renderer_fail(m, "found a %s as a key, expected a string or a number", value_type(key));
     struct value *found = (struct value *)dict_find(m, d, key);
     if (found != NULL)
         *found = value;
     else
-        dict_append(&m->work, d, key, value);
+        dict_append(&m->heap, d, key, value);
 }
 
 const char *value_type(struct value v)
@@ -149,29 +149,29 @@ int64_t value_to_integer(struct value v)
     return v.kind == VALUE_BOOL ? v.boolean : v.integer;
 }
 
-struct list value_iterate(struct machine *m, struct value v)
+struct list value_iterate(struct renderer *m, struct value v)
 {
     struct list all = {.form = FORM_LIST};
-    machine_step(m, 0);
+    renderer_step(m, 0);
     if (v.kind == VALUE_LIST) {
         all = *v.list;
         if (v.list->form == FORM_GENERATOR)
             v.list->n = 0;
     } else if (v.kind == VALUE_STRING) {
         for (size_t at = 0; at < v.text.n; at = text_next(v.text, at))
-            list_add(&m->work, &all, value_text(text_slice(v.text, at, text_next(v.text, at))));
+            list_add(&m->heap, &all, value_text(text_slice(v.text, at, text_next(v.text, at))));
     } else if (v.kind == VALUE_DICT) {
         for (size_t i = 0; i < v.dict->n; i++)
-            list_add(&m->work, &all, v.dict->entry[i].key);
+            list_add(&m->heap, &all, v.dict->entry[i].key);
     } else if (v.kind != VALUE_UNDEFINED) {
-        machine_fail(m, "found a value of type %s, expected one to go through", value_type(v));
+        renderer_fail(m, "found a value of type %s, expected one to go through", value_type(v));
     }
     return all;
 }
 
-int64_t value_length(struct machine *m, struct value v)
+int64_t value_length(struct renderer *m, struct value v)
 {
-    machine_step(m, v.kind == VALUE_STRING ? v.text.n : 0);
+    renderer_step(m, v.kind == VALUE_STRING ? v.text.n : 0);
     if (v.kind == VALUE_UNDEFINED)
         return 0;
     if (v.kind == VALUE_STRING)
@@ -180,5 +180,5 @@ int64_t value_length(struct machine *m, struct value v)
         return (int64_t)v.dict->n;
     if (v.kind == VALUE_LIST && v.list->form != FORM_GENERATOR)
         return (int64_t)v.list->n;
-    machine_fail(m, "a value of type %s has no length", value_type(v));
+    renderer_fail(m, "a value of type %s has no length", value_type(v));
 }

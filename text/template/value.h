@@ -29,7 +29,7 @@ struct value {
         struct text text;  /* VALUE_STRING; VALUE_UNDEFINED: what was looked for */
         struct list *list; /* VALUE_LIST */
         struct dict *dict; /* VALUE_DICT, VALUE_NAMESPACE */
-        struct loop *loop;
+        struct for_loop *loop;
         struct macro *macro;
         struct bound *bound;
     };
@@ -58,7 +58,7 @@ struct dict { /* in the order of insertion */
     size_t n, capacity;
 };
 
-struct machine;
+struct renderer;
 struct builtin;
 
 struct bound { /* a method and its object; of a function the object is VALUE_ABSENT */
@@ -72,17 +72,17 @@ struct value value_bool(bool b);
 struct value value_integer(int64_t i);
 struct value value_real(double x);
 struct value value_text(struct text t);
-struct value value_list(struct work *w, enum list_form form);
-struct value value_dict(struct work *w);
+struct value value_list(struct heap *w, enum list_form form);
+struct value value_dict(struct heap *w);
 
-void list_add(struct work *w, struct list *l, struct value v);
+void list_add(struct heap *w, struct list *l, struct value v);
 
 /* The value of a key of a VALUE_DICT or VALUE_NAMESPACE; NULL: no such key. */
-const struct value *dict_find(struct machine *m, const struct dict *d, struct value key);
-const struct value *dict_find_string(struct machine *m, const struct dict *d, struct text key);
-void dict_put(struct machine *m, struct dict *d, struct value key, struct value value);
+const struct value *dict_find(struct renderer *m, const struct dict *d, struct value key);
+const struct value *dict_find_string(struct renderer *m, const struct dict *d, struct text key);
+void dict_put(struct renderer *m, struct dict *d, struct value key, struct value value);
 /* The key is known to be new. */
-void dict_append(struct work *w, struct dict *d, struct value key, struct value value);
+void dict_append(struct heap *w, struct dict *d, struct value key, struct value value);
 
 /* As Python names its type, for messages and `is`. */
 const char *value_type(struct value v);
@@ -91,25 +91,25 @@ bool value_is_number(struct value v);     /* booleans, too */
 double value_to_real(struct value v);     /* of a number */
 int64_t value_to_integer(struct value v); /* of a boolean or an integer */
 
-bool value_equal(struct machine *m, struct value a, struct value b);
+bool value_equal(struct renderer *m, struct value a, struct value b);
 /* < 0, 0, > 0; fails where Python has no order. 2: not comparable (NaN). */
-int value_compare(struct machine *m, struct value a, struct value b);
+int value_compare(struct renderer *m, struct value a, struct value b);
 /* Whether `in` finds it there. */
-bool value_contains(struct machine *m, struct value where, struct value what);
+bool value_contains(struct renderer *m, struct value where, struct value what);
 /* The items that a loop visits; a generator is empty afterwards. Fails for a value that has no items. */
-struct list value_iterate(struct machine *m, struct value v);
+struct list value_iterate(struct renderer *m, struct value v);
 /* len(); fails where Python does. */
-int64_t value_length(struct machine *m, struct value v);
+int64_t value_length(struct renderer *m, struct value v);
 
 /* str(), repr(). */
-struct text value_print(struct machine *m, struct value v);
+struct text value_print(struct renderer *m, struct value v);
 /* json.dumps(); indent < 0: on one line. */
 struct json_style {
     bool ascii, sort;
     bool lines; /* each item on a line of its own, indented by `indent` */
     struct text indent, comma, colon;
 };
-struct text value_json(struct machine *m, struct value v, const struct json_style *style);
+struct text value_json(struct renderer *m, struct value v, const struct json_style *style);
 /* A float as Python prints it; out has room for 40 bytes. */
 void print_real(char *out, double x);
 

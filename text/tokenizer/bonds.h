@@ -1,6 +1,6 @@
-/* text/tokenizer/bonds.h - between which characters a word may be joined by merges. Where no merge has a left token
- * that ends in the one and a right token that begins with the other, nothing is ever joined across: a long word falls
- * into parts there that have the same tokens as the whole (in SentencePiece-style vocabularies: into words, about). */
+/* text/tokenizer/bonds.h - between which characters a word may be joined by merges. If no merge has a left token that
+ * ends in the one and a right token that begins with the other, nothing is ever joined across: a long word falls into
+ * parts there that have the same tokens as the whole (in SentencePiece-style vocabularies: into words, about). */
 #ifndef TOKENIZER_BONDS_H
 #define TOKENIZER_BONDS_H
 

@@ -65,7 +65,7 @@ void decoder_close(struct decoder *d);
 /* The bytes that a token stands for within a text, appended to *out. ERR_UNSUPPORTED: they depend on other tokens. */
 int decoder_token_bytes(const struct decoder *d, const char *text, size_t bytes, struct buffer *out, struct err *e);
 
-/* Push a token's text through; then end the text. What becomes final is appended to run->out. */
+/* Push a token's text through; then end the text. Final text is appended to run->out. */
 int decoder_push(struct decoder_run *run, const char *text, size_t bytes, struct err *e);
 int decoder_finish(struct decoder_run *run, struct err *e);
 /* Back to before the first token, keeping memory; and giving memory back. */

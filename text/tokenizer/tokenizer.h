@@ -1,8 +1,8 @@
 /* text/tokenizer/tokenizer.h - text to token ids and back, as the checkpoint's own tokenizer.json says.
  *
  * Covers byte-pair encoding, byte-level (GPT-2, Llama-3, Qwen, ...) and SentencePiece-style (Llama-2, Mistral, Gemma).
- * What is not implemented is refused by name when the tokenizer is opened, never while it runs.
- * A struct tokenizer is constant once open: any number of threads may encode and decode with it at the same time. */
+ * A feature that is not implemented is refused by name when the tokenizer is opened, never while it runs. A struct
+ * tokenizer is constant once open: any number of threads may encode and decode with it at the same time. */
 #ifndef TOKENIZER_TOKENIZER_H
 #define TOKENIZER_TOKENIZER_H
 

@@ -1,11 +1,11 @@
 /* kernels/cuda/attention/attention.cu - attention over the paged cache. 16-bit heads of a multiple of 8:
  * attention_many.cuh for tokens that stand alone; for those with neighbours of their own sequence
  * attention_prompts.cuh, or attention_prefill.cuh where that has no code for the device or the heads, or they see
- * chunks. Which is which is seen on the device, but for tokens of which the batch says so. A few tokens
- * (EVERY_TOKEN_ALONE) all count as standing alone and go through attention_decode.cuh, so that a result has the same
- * bits whatever else is in such a batch. Latents of 576 elements: attention_latent.cuh. Float, heads of other sizes,
- * and of more than 256 elements: a plain kernel. A cache of codes (struct heads' kv_scales) takes the same ways, but
- * for attention_prompts.cuh and attention_latent.cuh. */
+ * chunks. The device tells them apart, except for tokens whose kind the batch states. A few tokens (EVERY_TOKEN_ALONE)
+ * all count as standing alone and go through attention_decode.cuh, so that a result has the same bits whatever else is
+ * in such a batch. Latents of 576 elements: attention_latent.cuh. Float, heads of other sizes, and of more than 256
+ * elements: a plain kernel. A cache of codes (struct heads' kv_scales) takes the same ways, but for
+ * attention_prompts.cuh and attention_latent.cuh. */
 #include "kernels/cuda/attention/attention_latent.cuh"
 #include "kernels/cuda/attention/attention_many.cuh"
 #include "kernels/cuda/attention/attention_prefill.cuh"
@@ -76,8 +76,8 @@ __device__ static inline float cached(uint8_t code)
 }
 
 /* One query head of one token by one block: the warps take keys in turn, PLAIN_KEYS at a time; lanes hold elements
- * lane, lane + 32, .. of the head, N of them. What lies outside is read from inside and counts nothing, so that loads
- * wait for no test. grid: n_tokens, n_heads */
+ * lane, lane + 32, .. of the head, N of them. A read outside is replaced by one inside and counts nothing, so that
+ * loads wait for no test. grid: n_tokens, n_heads */
 #define PLAIN_KEYS 4
 template <typename T, int N, typename C>
 __global__ void __launch_bounds__(ATTENTION_WARPS * 32) attention_plain(attention_args<T, C> a)

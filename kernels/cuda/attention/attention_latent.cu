@@ -217,7 +217,7 @@ __device__ static inline void store_rows(const latent_sums &s, const attention_a
 
 /* Leave this block's part for the last one. */
 template <typename T>
-__device__ static inline void store_part(const latent_sums &s, const attention_args<T> &a, const decode_item &m)
+__device__ static inline void store_latent_part(const latent_sums &s, const attention_args<T> &a, const decode_item &m)
 {
     int lane = threadIdx.x % 32, column = (int)threadIdx.x / 32 * COLUMNS + lane % 4 * 2;
     size_t at = ((size_t)m.index * a.max_parts + m.part) * a.rows_per_item;
@@ -256,7 +256,7 @@ __global__ void __launch_bounds__(THREADS, 1) attention_latent(attention_args<T>
         store_rows(s, a, m);
         return;
     }
-    store_part(s, a, m);
+    store_latent_part(s, a, m);
     if (arrive(sh, a, m))
         add_parts<LATENT_DIM>(sh, a, m);
 }

@@ -10,8 +10,8 @@
  * prompt was cut.
  *
  * SHARED: the tokens of a tile are single ones of sequences that begin with the same blocks (struct prefixes), and the
- * keys are those of these blocks, or of a part of them. What comes of it is left to attention_many.cuh, which adds the
- * keys that each token has for itself. */
+ * keys are those of these blocks, or of a part of them. The result is left to attention_many.cuh, which adds the keys
+ * that each token has for itself. */
 #ifndef ATTENTION_ATTENTION_PROMPTS_CUH
 #define ATTENTION_ATTENTION_PROMPTS_CUH
 

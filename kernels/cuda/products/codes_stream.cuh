@@ -85,7 +85,7 @@ struct codes_stream {
     int lane, warp, n_tiles, n_steps, n_items; /* an item is a tile, of the tokens of a chunk where there are experts */
     const codes_chunk *chunk;
 
-    struct place {
+    struct codes_place {
         int item, step;
         int row;              /* the tile's first, of the expert's rows */
         int expert, first, n; /* the chunk */
@@ -103,20 +103,20 @@ struct codes_stream {
           chunk(nullptr)
     {
     }
-    __device__ place enter(int item) const
+    __device__ codes_place enter(int item) const
     {
         if (!EXPERTS || item >= n_items)
-            return place{item, 0, item * CODES_ROWS, 0, 0, a.n_tokens};
+            return codes_place{item, 0, item * CODES_ROWS, 0, 0, a.n_tokens};
         codes_chunk c = chunk[item / n_tiles];
         int left = a.begin[c.expert + 1] - c.first;
-        return place{item, 0, item % n_tiles * CODES_ROWS, c.expert, c.first, left < NT ? left : NT};
+        return codes_place{item, 0, item % n_tiles * CODES_ROWS, c.expert, c.first, left < NT ? left : NT};
     }
     /* Token t's row of x, and of out. */
-    __device__ size_t x_row(const place &at, int t) const
+    __device__ size_t x_row(const codes_place &at, int t) const
     {
         return EXPERTS ? (size_t)(a.pair[at.first + t] / a.pairs_a_row) : (size_t)t;
     }
-    __device__ size_t out_row(const place &at, int t) const
+    __device__ size_t out_row(const codes_place &at, int t) const
     {
         return EXPERTS ? (size_t)a.pair[at.first + t] : (size_t)t;
     }
@@ -124,12 +124,12 @@ struct codes_stream {
     {
         return (step * CODES_WARPS + warp) * CODES_STEP + piece * 4 * LANE + lane % 4 * LANE;
     }
-    __device__ void advance(place &at) const
+    __device__ void advance(codes_place &at) const
     {
         if (++at.step == n_steps)
             at = enter(at.item + gridDim.x);
     }
-    __device__ void copy(uint4 *slot, const place &at) const
+    __device__ void copy(uint4 *slot, const codes_place &at) const
     {
 #pragma unroll
         for (int j = 0; j < PIECES; j++)
@@ -142,13 +142,13 @@ struct codes_stream {
             }
         async_commit();
     }
-    __device__ size_t group(const place &at, int octet_row, int col) const
+    __device__ size_t group(const codes_place &at, int octet_row, int col) const
     {
         int last = a.rows - 1, in = col < a.cols ? col : a.cols - 1, row = at.row + octet_row;
         return ((size_t)at.expert * a.rows + (row < last ? row : last)) * a.w.n_groups +
                (size_t)((a.w.form.first + in) / a.w.form.group);
     }
-    __device__ void load_scales(part &p, const place &at) const
+    __device__ void load_scales(part &p, const codes_place &at) const
     {
 #pragma unroll
         for (int r = 0; r < OCTETS; r++)
@@ -159,7 +159,7 @@ struct codes_stream {
                     p.scale[r][i] = coded_scale(a.w, group(at, row, column(at.step, S == SCALES_OF_STEPS ? 0 : i)));
             }
     }
-    __device__ void load_zeros(part &p, const place &at) const
+    __device__ void load_zeros(part &p, const codes_place &at) const
     {
 #pragma unroll
         for (int r = 0; r < OCTETS; r++)
@@ -168,7 +168,7 @@ struct codes_stream {
                 p.zero[r][j] = a.w.zeros == nullptr ? (C == CODES_INT8 ? 128 : 8)
                                                     : a.w.zeros[group(at, r * 8 + lane / 4, column(at.step, j))];
     }
-    __device__ part load(const place &at) const
+    __device__ part load(const codes_place &at) const
     {
         part p;
 #pragma unroll
@@ -257,7 +257,7 @@ struct codes_stream {
                     make_float2(sum[r][i * 2], sum[r][i * 2 + 1]);
     }
     /* The warps' sums, added in order; partial: [CODES_WARPS][NT][CODES_ROWS] */
-    __device__ void store(const float *partial, const place &at) const
+    __device__ void store(const float *partial, const codes_place &at) const
     {
         for (int i = threadIdx.x; i < at.n * CODES_ROWS; i += CODES_WARPS * 32) {
             int row = at.row + i % CODES_ROWS;
@@ -276,9 +276,9 @@ struct codes_stream {
         }
     }
     /* The ring's first copies. */
-    __device__ place begin(uint4 *ring) const
+    __device__ codes_place begin(uint4 *ring) const
     {
-        place at = enter((int)blockIdx.x);
+        codes_place at = enter((int)blockIdx.x);
         for (int i = 0; i < SLOTS - 1; i++, advance(at))
             copy(ring + i * SLOT, at);
         return at;
@@ -287,7 +287,7 @@ struct codes_stream {
     {
         uint4 *ring = shared + warp * SLOTS * SLOT + lane;
         float *partial = (float *)((char *)shared + CODES_RING_BYTES);
-        place asked;
+        codes_place asked;
         if (!EXPERTS) /* before the kernel that makes x is done */
             asked = begin(ring);
         wait_for_previous();
@@ -297,7 +297,7 @@ struct codes_stream {
             chunk = list;
             asked = begin(ring);
         }
-        place next = enter((int)blockIdx.x);
+        codes_place next = enter((int)blockIdx.x);
         part ahead[AHEAD];
         for (int i = 0; i < AHEAD; i++, advance(next))
             ahead[i] = load(next);

@@ -263,7 +263,7 @@ struct many_work {
         warpgroup_results(sum[1]);
     }
     /* The results of 8 tokens, from column 8 j on, for 8 rows from `row` on: low and high belong to this thread's
-     * tokens p and p + 1. What the matrix becomes when it is turned has neighbouring rows in a thread. */
+     * tokens p and p + 1. In the transposed matrix a thread holds neighbouring rows. */
     __device__ void store(int j, int row, float low, float high, const many_tile &tile) const
     {
         uint32_t x = tensor_pack<T>(low, high);

@@ -1,7 +1,7 @@
 /* kernels/cuda/products/experts_stream.cuh - the products of experts for few tokens, where reading the chosen ones'
  * weights is all that counts. As in matmul_stream.cuh warps share out the columns, lanes keep rings of copies under
  * way, the tensor cores take tokens as rows of one operand and 8 rows of weights as the other, and the warps' sums are
- * added in order. What differs: which matrices are read is known on the device only; and x, which differs from tile to
+ * added in order. The differences: only the device knows which matrices are read; and x, which differs from tile to
  * tile, comes through the ring, too: a load would wait for all copies that are under way before it.
  *
  * The first product works through the chosen experts, 8 gates and the 8 rows that they multiply at a time, with the

@@ -42,7 +42,7 @@ struct inputs_work : many_work<T, MANY_DENSE, INPUTS_STAGES, INPUTS_WIDTH, MANY_
         return tile.begin - tile.expert * a.n_tokens;
     }
 
-    /* By one thread. What lies outside comes as zeros. */
+    /* By one thread. Elements outside are read as zeros. */
     __device__ void bring() const
     {
         many_tile tile;

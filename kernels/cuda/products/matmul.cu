@@ -1,8 +1,8 @@
 /* kernels/cuda/products/matmul.cu - the matrix product. Up to STREAM_MAX_TOKENS tokens: matmul_stream.cuh, at the speed
  * of memory and with the same bits whatever else is in the batch. More: cuBLASLt, whose choice for a shape is asked
  * once and kept. Weights are read before the kernel that precedes the product is done: what writes them must have been
- * waited for. What neither can do - other types than the activations', rows of weights that are not multiples of 16
- * bytes - a plain kernel does. */
+ * waited for. A plain kernel does what neither can: other types than the activations', rows of weights that are not
+ * multiples of 16 bytes. */
 #include "kernels/cuda/products/inputs.cuh"
 #include "kernels/cuda/products/library.cuh"
 #include "kernels/cuda/products/matmul_stream.cuh"

@@ -155,7 +155,7 @@ struct stream_sums<float, NT, R, P> {
 
 /* The source of a lane's next copy. */
 template <typename T, int R, int P>
-struct stream_cursor {
+struct matmul_cursor {
     static const int PIECE = 64 / sizeof(T); /* columns in 64 bytes */
     int tile, step, row, k;                  /* row, k: this lane's in the tile, in step 0 */
 
@@ -217,7 +217,7 @@ __global__ void __launch_bounds__(stream_shape<T>::WARPS * 32) stream_matmul(str
     float *partial = (float *)((char *)shared + STREAM_RING_BYTES(R));
     int n_tiles = (a.rows + 8 * R - 1) / (8 * R);
     int n_steps = (a.cols + WARPS * 2 * PIECE - 1) / (WARPS * 2 * PIECE) * (2 / P);
-    stream_cursor<T, R, P> cursor = {(int)blockIdx.x, 0, lane / 4, k};
+    matmul_cursor<T, R, P> cursor = {(int)blockIdx.x, 0, lane / 4, k};
     for (int i = 0; i < SLOTS - 1; i++) { /* weights are under way before the kernel that makes x is done */
         cursor.copy(a, ring + i * SLOT, n_tiles, n_steps);
         async_commit();

@@ -1,8 +1,8 @@
 /* kernels/cuda/sampling/sample.cu - one token out of one row of logits (sample_choose.cuh), or how likely a given one
  * is, one block a row; where rows are few, some blocks look through a row together (sample_survey.cuh), and one of them
- * goes on. The formulas are kernels/cpu/sample.c's, in double where it uses double. What differs is the order of sums:
- * the CPU adds in order of ids, a block adds warp by warp. Both orders are fixed, so a run repeats itself bit for bit;
- * the chosen token can differ from the CPU's only when the uniform number falls within rounding (1e-15) of a border, or
+ * goes on. The formulas are kernels/cpu/sample.c's, in double where it uses double. Only the order of sums differs: the
+ * CPU adds in order of ids, a block adds warp by warp. Both orders are fixed, so a run repeats itself bit for bit; the
+ * chosen token can differ from the CPU's only when the uniform number falls within rounding (1e-15) of a border, or
  * where top_p cuts: there weights are multiples of 2^-44 of the best. */
 #include "kernels/cuda/sampling/sample_choose.cuh"
 
@@ -51,12 +51,12 @@ __device__ static int sample_row(struct sampled *out, struct row *r, const T *lo
 }
 
 /* cuda_state.fault_dev: the first bad row of a launch, and how many rows' blocks have ended. Zero between launches. */
-struct tally {
+struct fault_tally {
     unsigned ended, worst; /* worst: n_rows - row, 0: none */
 };
 
 /* The last row's block to end tells the host, so that the failure told is the same on every rank. */
-__device__ static void report(struct tally *tally, struct cuda_fault *fault, const int32_t *row_slot, int row,
+__device__ static void report(struct fault_tally *tally, struct cuda_fault *fault, const int32_t *row_slot, int row,
                               int n_rows, bool bad)
 {
     if (bad)
@@ -84,7 +84,7 @@ __device__ static void clear(struct sampled *result)
 template <typename T, int C>
 __global__ void __launch_bounds__(SAMPLE_THREADS, 1)
     sample_kernel(struct sampled *out, const T *logits, const int32_t *row_slot, const int32_t *row_len,
-                  struct sampler s, size_t stride, struct tally *tally, struct cuda_fault *fault)
+                  struct sampler s, size_t stride, struct fault_tally *tally, struct cuda_fault *fault)
 {
     struct row r = {};
     after_previous();
@@ -132,7 +132,7 @@ void cuda_sample(struct queue *q, struct sampled *out, const void *logits, const
         const auto start = [&](auto kernel, int blocks) {
             launch_clusters(q, blocks, kernel, dim3((unsigned)(n_rows * blocks)), dim3(SAMPLE_THREADS), 0, out,
                             (const T *)logits, row_slot, row_len, *s, cuda_sample_scratch_bytes(s->vocab),
-                            (struct tally *)state->fault_dev, state->fault);
+                            (struct fault_tally *)state->fault_dev, state->fault);
         };
         if (shares_rows(q, n_rows))
             start(sample_kernel<T, CLUSTER>, CLUSTER);
@@ -159,7 +159,7 @@ __device__ static bool score_row(struct sampled *out, const T *logits, int vocab
 template <typename T>
 __global__ void __launch_bounds__(SAMPLE_THREADS, 1)
     score_kernel(struct sampled *out, const T *logits, const int32_t *row_slot, const int32_t *row_token,
-                 struct sampler s, struct tally *tally, struct cuda_fault *fault)
+                 struct sampler s, struct fault_tally *tally, struct cuda_fault *fault)
 {
     after_previous();
     int i = blockIdx.x, slot = row_slot[i], token = row_token[i];
@@ -185,6 +185,6 @@ void cuda_score(struct queue *q, struct sampled *out, const void *logits, const 
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         launch(q, score_kernel<T>, dim3((unsigned)n_rows), dim3(SAMPLE_THREADS), 0, out, (const T *)logits, row_slot,
-               row_token, *s, (struct tally *)state->fault_dev, state->fault);
+               row_token, *s, (struct fault_tally *)state->fault_dev, state->fault);
     });
 }

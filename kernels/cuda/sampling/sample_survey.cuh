@@ -76,7 +76,7 @@ __device__ static void take_in(struct best *best, float *sum, const vec<T, N> &v
 
 /* A block's share of a row: its best logit (id -1: none above -inf), the best one of those that the row's mask allows,
  * and the sum of exponentials of all, relative to the best. */
-struct share {
+struct block_share {
     struct best best, allowed;
     double sum;
 };
@@ -102,7 +102,7 @@ __device__ static void take_allowed(struct best *best, const vec<T, N> &v, int f
 /* The share of block `part` of C. One pass; a thread's sum is relative to the best that it has seen. The exponentials
  * are float: only a reported log-probability depends on them. */
 template <typename T, int N, int C, bool MASKED>
-__device__ static struct share survey(const T *x, int n, int part, const uint32_t *mask)
+__device__ static struct block_share survey(const T *x, int n, int part, const uint32_t *mask)
 {
     const int AHEAD = 4, STEP = C * SAMPLE_THREADS * N; /* AHEAD: loads under way */
     struct best a = {-FLT_MAX, -1}, allowed = a;        /* of none: so that the differences below stay finite */
@@ -122,12 +122,12 @@ __device__ static struct share survey(const T *x, int n, int part, const uint32_
             }
     }
     struct best top = block_best(a), kept = MASKED ? block_best(allowed) : top;
-    return share{top, kept, block_sum((double)(sum * expf(a.x - top.x)))};
+    return block_share{top, kept, block_sum((double)(sum * expf(a.x - top.x)))};
 }
 
 /* By vectors where the row has a place for them. */
 template <typename T, int C, bool MASKED>
-__device__ static struct share survey_part(const T *logits, int vocab, int part, const uint32_t *mask)
+__device__ static struct block_share survey_part(const T *logits, int vocab, int part, const uint32_t *mask)
 {
     const int WIDE = 16 / sizeof(T);
     bool wide = vocab % WIDE == 0 && (size_t)logits % 16 == 0;
@@ -148,11 +148,11 @@ template <typename T, int C>
 __device__ static struct survey_result survey_row(const T *logits, int vocab, const uint32_t *mask)
 {
     int part = C > 1 ? (int)blockIdx.x % C : 0;
-    struct share row = mask != NULL ? survey_part<T, C, true>(logits, vocab, part, mask)
-                                    : survey_part<T, C, false>(logits, vocab, part, mask);
+    struct block_share row = mask != NULL ? survey_part<T, C, true>(logits, vocab, part, mask)
+                                          : survey_part<T, C, false>(logits, vocab, part, mask);
 #if __CUDA_ARCH__ >= 900
     if constexpr (C > 1) {
-        __shared__ struct share all[C];
+        __shared__ struct block_share all[C];
         cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
         cluster.sync(); /* all have begun */
         if (threadIdx.x == 0)

@@ -95,7 +95,7 @@ __device__ static inline float attend_range(float4 e, float *back)
     return __uint_as_float((254 - exponent) << 23);
 }
 
-/* The query of the item's head `row` to the scratch. Of every 8 elements the middle pairs change places, as the scores
+/* The query of the item's head `row` to the scratch. The middle pairs of every 8 elements change places, as the scores
  * have them. CODES: f16, in range. */
 template <typename T, int HD, bool CODES>
 __device__ static inline void attend_query(attend_scratch<HD> *s, const chain_args &a, const chain_shared &sh,

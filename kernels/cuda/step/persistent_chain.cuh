@@ -1,10 +1,10 @@
 /* kernels/cuda/step/persistent_chain.cuh - what the parts of the persistent kernel share: its arguments, how the
  * products of a layer follow each other, how a block's share of each is cut, and where things lie in shared memory.
  *
- * A block owns the same rows of a product in every step, all columns of them; its warps share out the columns. What a
- * product needs arrives as words (words.cuh) from all blocks, what it makes leaves as words: there is no barrier over
- * the grid. (The wide kernel has vectors with an epoch a block instead of most words; the rest of this holds there,
- * too.) Every kind of vector has one buffer of words, used once a layer. That suffices: a block that writes
+ * A block owns the same rows of a product in every step, all columns of them; its warps share out the columns. A
+ * product's inputs arrive as words (words.cuh) from all blocks, and its results leave as words: there is no barrier
+ * over the grid. (The wide kernel has vectors with an epoch a block instead of most words; the rest of this holds
+ * there, too.) Every kind of vector has one buffer of words, used once a layer. That suffices: a block that writes
  * layer l + 1's has waited, through the chain of dependencies, for all blocks that read layer l's.
  *
  * Limits: 16-bit activations; weights of their type or codes of one form; rows that are multiples of 16 bytes. */

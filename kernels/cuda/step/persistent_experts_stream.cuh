@@ -1,5 +1,5 @@
 /* kernels/cuda/step/persistent_experts_stream.cuh - the weights' way through the persistent kernel where layers have
- * experts, as persistent_stream.cuh has it for dense layers. Which weights of experts a block needs is known only when
+ * experts, as persistent_stream.cuh has it for dense layers. A block knows which experts' weights it needs only when
  * the router's choice is made. Until then those of the next layer that do not depend on a choice come to L2. */
 #ifndef STEP_PERSISTENT_EXPERTS_STREAM_CUH
 #define STEP_PERSISTENT_EXPERTS_STREAM_CUH

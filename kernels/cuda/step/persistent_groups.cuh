@@ -1,5 +1,5 @@
 /* kernels/cuda/step/persistent_groups.cuh - where a narrow step keeps activations for codes, and scales and zeros of
- * groups of columns. What multiplies them: persistent_code_tile.cuh.
+ * groups of columns. persistent_code_tile.cuh multiplies them.
  *
  * A slot's scales of groups come with its weights, as a box of all groups of a step of CHAIN_ROWS rows (gate's half of
  * them before up's), and so do zeros, a byte each. They lie behind the ring, one slot's after the other. */

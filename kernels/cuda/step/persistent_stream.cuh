@@ -140,8 +140,8 @@ __device__ static inline const CUtensorMap *stream_map(const chain_args &a, int 
     return a.maps + product * WIDE_BOXES + (n == p.tile_rows ? 0 : height);
 }
 
-/* f(into, map, x, y, z) for the box of a step's columns of n rows from row `first` on; n: even. Where columns are no
- * multiple of STEP_COLUMNS every warp's have a box of their own. */
+/* f(into, map, x, y, z) for the box of a step's columns of n rows from row `first` on; n: even. If columns are no
+ * multiple of STEP_COLUMNS, each warp's columns have a box of their own. */
 template <bool WIDE, typename F>
 __device__ static inline void stream_rows(const CUtensorMap *map, const chain_product &p, uint32_t into, int step,
                                           int first, int n, F f)

@@ -133,7 +133,7 @@ __device__ static inline void wide_inputs(const chain_args &a, const chain_share
 }
 
 /* How the warps share a tile: 16 rows of weights each; as many warps as that takes are a team, and teams have slots in
- * turn. Where warps are left, a team is several times as many, `parts`, who share out the halves of a slot's pieces. */
+ * turn. If warps are left, a team has `parts` times as many, which share out the halves of a slot's pieces. */
 struct wide_tile {
     int height; /* rows of the boxes */
     int n_sixteens, teams, parts, pitch;

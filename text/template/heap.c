@@ -1,5 +1,5 @@
-/* text/template/work.c - see work.h. */
-#include "text/template/work.h"
+/* text/template/heap.c - see heap.h. */
+#include "text/template/heap.h"
 
 #include <stdalign.h>
 #include <stdarg.h>
@@ -9,13 +9,13 @@
 
 #define CHUNK_BYTES ((size_t)32 << 10)
 
-struct work_chunk {
-    struct work_chunk *next;
+struct heap_chunk {
+    struct heap_chunk *next;
     size_t bytes, used;
     alignas(max_align_t) char data[];
 };
 
-_Noreturn void work_fail(struct work *w, enum err_code code, const char *format, ...)
+_Noreturn void heap_fail(struct heap *w, enum err_code code, const char *format, ...)
 {
     char text[ERR_TEXT_BYTES];
     va_list list;
@@ -26,15 +26,15 @@ _Noreturn void work_fail(struct work *w, enum err_code code, const char *format,
     longjmp(w->escape, 1);
 }
 
-static struct work_chunk *add_chunk(struct work *w, size_t bytes)
+static struct heap_chunk *add_chunk(struct heap *w, size_t bytes)
 {
     size_t size = bytes > CHUNK_BYTES / 4 ? bytes : CHUNK_BYTES;
     if (size > w->limit - w->used)
-        work_fail(w, ERR_INPUT, "it takes more than the %zu MiB of memory that a chat template may use",
+        heap_fail(w, ERR_INPUT, "it takes more than the %zu MiB of memory that a chat template may use",
                   w->limit >> 20);
-    struct work_chunk *chunk = calloc(1, sizeof *chunk + size);
+    struct heap_chunk *chunk = calloc(1, sizeof *chunk + size);
     if (chunk == NULL)
-        work_fail(w, ERR_MEMORY, "out of host memory: %zu bytes", size);
+        heap_fail(w, ERR_MEMORY, "out of host memory: %zu bytes", size);
     w->used += size;
     chunk->bytes = size;
     if (size > CHUNK_BYTES && w->chunk != NULL) { /* full at once: the open one stays in front */
@@ -47,12 +47,12 @@ static struct work_chunk *add_chunk(struct work *w, size_t bytes)
     return chunk;
 }
 
-void *work_alloc(struct work *w, size_t n, size_t size)
+void *heap_alloc(struct heap *w, size_t n, size_t size)
 {
     if (size > 0 && n > (SIZE_MAX / 2) / size)
-        work_fail(w, ERR_INPUT, "it takes more memory than there is");
+        heap_fail(w, ERR_INPUT, "it takes more memory than there is");
     size_t bytes = (n * size + alignof(max_align_t) - 1) / alignof(max_align_t) * alignof(max_align_t);
-    struct work_chunk *chunk = w->chunk;
+    struct heap_chunk *chunk = w->chunk;
     if (chunk == NULL || bytes > chunk->bytes - chunk->used)
         chunk = add_chunk(w, bytes);
     void *data = chunk->data + chunk->used;
@@ -60,10 +60,10 @@ void *work_alloc(struct work *w, size_t n, size_t size)
     return data;
 }
 
-void work_free(struct work *w)
+void heap_free(struct heap *w)
 {
     while (w->chunk != NULL) {
-        struct work_chunk *next = w->chunk->next;
+        struct heap_chunk *next = w->chunk->next;
         free(w->chunk);
         w->chunk = next;
     }
