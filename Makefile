@@ -93,12 +93,14 @@ ifeq ($(SAN),1)
 TEST_SRC := $(filter tests/unit/% tests/ops/% tests/spmd/% tests/parity/%,$(TEST_SRC))
 endif
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
-TEST_LIB := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
+TEST_OBJ := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
+TEST_LIB := $(BUILD)/tests/support.a
 
 # Fuzzers: the parsers of outside input, which need neither MPI nor a device. Their library is compiled once, by clang, and
 # archived; a target tests/fuzz/fuzz_*.c is linked with what it needs of it.
 FUZZ_ROOMS := base partition plan text protocol coordinator client gateway
-FUZZ_CC    := clang -std=c17 -O1 -g -MMD -MP -fno-sanitize-recover=all
+FUZZ_CC    ?= clang
+FUZZ_FLAGS := -std=c17 -O1 -g -MMD -MP -fno-sanitize-recover=all
 FUZZ_OBJ   := $(patsubst %,build/fuzz/%.o,$(filter-out $(CLIENT_MAIN) $(GATEWAY_MAIN),$(filter $(addsuffix /%,$(FUZZ_ROOMS)) commands/generation.c commands/%options.c,$(ROOM_SRC))))
 FUZZ_LIB   := build/fuzz/liblockstep.a
 FUZZ_BIN   := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
@@ -238,7 +240,11 @@ $(BUILD)/%.cu.o: %.cu $(BUILD)/flags
 	@echo "  NVCC $<"
 	$(Q)$(NVCC) $(NVCCFLAGS) -MMD -MP -MF $(@:.o=.d) -c -o $@ $<
 
-# A test keeps only what it reaches of the archive's objects: a third less space on the disk.
+$(TEST_LIB): $(TEST_OBJ)
+	@rm -f $@
+	$(Q)ar rcsD $@ $^
+
+# A test holds only the objects that it reaches, of both archives, and of those only the sections.
 $(BUILD)/tests/%: PIE_LINK += -Wl,--gc-sections
 $(BUILD)/tests/%: $(BUILD)/tests/%.c.o $(TEST_LIB) $(ARCHIVE)
 	@echo "  LINK $@"
@@ -285,14 +291,14 @@ fuzzers: $(FUZZ_BIN)
 $(FUZZ_OBJ): build/fuzz/%.o: %
 	@mkdir -p $(@D)
 	@echo "  FUZZ $<"
-	$(Q)$(FUZZ_CC) $(ALL_CPPFLAGS) -fsanitize=fuzzer-no-link,address,undefined -c -o $@ $<
+	$(Q)$(FUZZ_CC) $(FUZZ_FLAGS) $(ALL_CPPFLAGS) -fsanitize=fuzzer-no-link,address,undefined -c -o $@ $<
 $(FUZZ_LIB): $(FUZZ_OBJ)
 	@rm -f $@
 	$(Q)ar rcs $@ $^
 build/cpu/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB)
 	@mkdir -p $(@D)
 	@echo "  LINK $@"
-	$(Q)$(FUZZ_CC) $(ALL_CPPFLAGS) -MF $@.d -fsanitize=fuzzer,address,undefined -o $@ $< $(FUZZ_LIB) $(LIBS)
+	$(Q)$(FUZZ_CC) $(FUZZ_FLAGS) $(ALL_CPPFLAGS) -MF $@.d -fsanitize=fuzzer,address,undefined -o $@ $< $(FUZZ_LIB) $(LIBS)
 
 # For every edit: units, operations, parity and ranks on 1 and 2 ranks, an end-to-end program a command.
 test: deps-check

@@ -26,6 +26,12 @@ struct input_ops {
     const char *(*refusal)(struct queue *q, const struct weight *w, const struct input_form *f, bool of_experts);
     /* Products of up to so many rows take activations as they are, where that costs no time. */
     int rows_as_they_are;
+    /* activate and norm do what ops->activate does of gated x, [n_rows, 2 w->cols], and ops->norm with weights of
+     * w->cols columns, and leave the result quantised for the product with w, ops->matmul with x NULL, which is the
+     * next operation. They return false, and have done nothing, where they cannot. NULL: they never can. */
+    bool (*activate)(struct queue *q, const struct weight *w, const void *x, enum activation kind, int n_rows);
+    bool (*norm)(struct queue *q, const struct weight *w, void *x, const void *add, enum norm_kind kind,
+                 const struct weight *scale, const struct weight *shift, int n_rows, float eps);
     /* The two below; NULL: products quantise their inputs themselves, by the largest magnitude of this rank's
      * inputs. */
     /* largest[t][g] = the largest magnitude of row t's inputs in group g of the whole row, 0 where this rank has none.

@@ -12,6 +12,10 @@ extern "C" {
 
 const char *cuda_inputs_refusal(struct queue *q, const struct weight *w, const struct input_form *f, bool of_experts);
 
+bool cuda_inputs_activate(struct queue *q, const struct weight *w, const void *x, enum activation kind, int n_rows);
+bool cuda_inputs_norm(struct queue *q, const struct weight *w, void *x, const void *add, enum norm_kind kind,
+                      const struct weight *scale, const struct weight *shift, int n_rows, float eps);
+
 #ifdef __cplusplus
 }
 #endif

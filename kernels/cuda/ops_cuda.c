@@ -59,6 +59,8 @@ static const struct persistent_ops persistent = {
 const struct input_ops input_ops_cuda = {
     .refusal = cuda_inputs_refusal,
     .rows_as_they_are = CUDA_INPUTS_AS_THEY_ARE,
+    .activate = cuda_inputs_activate,
+    .norm = cuda_inputs_norm,
 };
 
 const struct ops ops_cuda = {

@@ -95,6 +95,21 @@ static void attention(const struct layer_run *r, int layer, const void *in)
     layer_product(r, a->partial, a->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], r->batch->n_tokens, false);
 }
 
+/* The product with w takes inputs that the operation before it has left quantised (kernels/inputs.h). */
+static bool takes_left_inputs(const struct layer_run *r, const struct weight *w, const struct weight *bias)
+{
+    return w->inputs != NULL && r->ops->inputs->norm != NULL && (bias == NULL || bias->type == r->q->act);
+}
+
+/* Leaves the activated inputs of the MLP's second product quantised for it; false: nothing was done. */
+static bool activate_quantised(const struct layer_run *r, int layer)
+{
+    const struct model_config *m = &r->network->config;
+    const struct weight *const *w = r->network->layer[layer];
+    return m->gated_mlp && takes_left_inputs(r, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS]) &&
+           r->ops->inputs->activate(r->q, w[WEIGHT_MLP_OUT], r->act->mlp, m->activation, r->batch->n_tokens);
+}
+
 /* partial (+)= this rank's share of what the MLP says that takes every token */
 static void dense(const struct layer_run *r, int layer, const void *in, bool accumulate)
 {
@@ -103,6 +118,10 @@ static void dense(const struct layer_run *r, int layer, const void *in, bool acc
     struct activations *a = r->act;
     int n = r->batch->n_tokens;
     layer_product(r, a->mlp, in, w[WEIGHT_MLP_IN], w[WEIGHT_MLP_IN_BIAS], n, false);
+    if (activate_quantised(r, layer)) {
+        layer_product(r, a->partial, NULL, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], n, accumulate);
+        return;
+    }
     r->ops->activate(r->q, a->activated, a->mlp, m->activation, m->gated_mlp, n, range_length(r->network->shard.ffn));
     layer_product(r, a->partial, a->activated, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], n, accumulate);
 }
@@ -173,8 +192,23 @@ static const void *reduce(const struct layer_run *r, int layer, enum weight_id i
     return sum;
 }
 
+/* Leaves the normed inputs of attention or MLP quantised for their first product; false: nothing was done. */
+static bool norm_quantised(const struct layer_run *r, int layer, enum weight_id id, const void *pending)
+{
+    const struct model_config *m = &r->network->config;
+    const struct weight *const *w = r->network->layer[layer];
+    bool attention = id == WEIGHT_ATTN_NORM;
+    enum weight_id product = attention ? WEIGHT_QKV : WEIGHT_MLP_IN;
+    enum weight_id bias = attention ? WEIGHT_QKV_BIAS : WEIGHT_MLP_IN_BIAS;
+    if (m->residual_is_normed || (attention ? m->latent.rank > 0 : m->layer[layer].experts) ||
+        !takes_left_inputs(r, w[product], w[bias]))
+        return false;
+    return r->ops->inputs->norm(r->q, w[product], r->act->x, pending, m->norm, w[id], w[id + 1], r->batch->n_tokens,
+                                m->norm_eps);
+}
+
 /* The input of attention or MLP: the residual after the pending sum, normed or as it is; of an EAGLE-3 head's
- * attention what it is fed with. */
+ * attention what it is fed with. NULL: the first product's inputs were left quantised. */
 static const void *input(const struct layer_run *r, int layer, enum weight_id id, const void *pending)
 {
     const struct model_config *m = &r->network->config;
@@ -182,6 +216,8 @@ static const void *input(const struct layer_run *r, int layer, enum weight_id id
         return r->act->joined;
     /* Norming in place makes the normed value the residual, as BLOOM's flag wants. */
     void *normed = m->residual_is_normed ? r->act->x : r->act->normed;
+    if (!m->no_input_norms && norm_quantised(r, layer, id, pending))
+        return NULL;
     if (!m->no_input_norms) {
         norm(r, layer, id, normed, pending);
         return normed;

@@ -49,8 +49,9 @@ static inline const struct batch *layer_batch(const struct layer_run *r, int lay
  * products do not so themselves. Enqueued; collective over comm where other ranks have inputs of the same rows. */
 const void *layer_inputs(const struct layer_run *r, const void *in, const struct weight *w, int n_rows);
 
-/* out = in w^T (+ bias) (+ out if accumulate) of n rows: ops->matmul, after the inputs were quantised, or put into the
- * order of the matrix's columns, where w says so. r->batch is not read. As layer_inputs. */
+/* out = in w^T (+ bias) (+ out if accumulate) of n rows: ops->matmul (in NULL: of what r->ops->inputs has left), after
+ * the inputs were quantised, or put into the order of the matrix's columns, where w says so. r->batch is not read. As
+ * layer_inputs. */
 void layer_product(const struct layer_run *r, void *out, const void *in, const struct weight *w,
                    const struct weight *bias, int n, bool accumulate);
 

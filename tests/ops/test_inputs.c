@@ -2,6 +2,7 @@
  * sums in double of the numbers that codes and scales stand for. */
 #include "kernels/inputs.h"
 #include "tests/ops/check.h"
+#include "tests/support/arguments.h"
 
 #include <limits.h>
 
@@ -298,12 +299,101 @@ static void test_shares(void **unused)
     }
 }
 
+/* ---- inputs that the operation before has left quantised: on the backend's own memory ---- */
+
+static void *act(const char *name, float *x, size_t n, enum argument_use use)
+{
+    return argument_data(argument_act(name, x, n, use));
+}
+
+/* out = the product with w of what a norm of x + add leaves, scaled by `scale`; scale NULL: of the activated gates and
+ * ups x. False: nothing was left. */
+static bool product_of_left(float *out, float *x, float *add, const struct weight *scale, const struct weight *w,
+                            int n_tokens)
+{
+    const struct ops *real = backend_real_ops();
+    struct queue *q = backend_real_queue();
+    struct weight dw = *w, ds = scale != NULL ? *scale : *w;
+    size_t n = (size_t)n_tokens * (size_t)w->cols;
+    dw.wide = real->alloc(q, WIDE_BYTES);
+    dw.data = argument_data(argument("weights", w->data, code_bytes(&w->form, w->rows, w->cols), 1, ARGUMENT_READ));
+    bool left;
+    if (scale != NULL) {
+        ds.data =
+            argument_data(argument("scale", scale->data, (size_t)w->cols, dtype_bytes(scale->type), ARGUMENT_READ));
+        left = real->inputs->norm(q, &dw, act("x", x, n, ARGUMENT_CHANGED), act("summand", add, n, ARGUMENT_READ),
+                                  NORM_RMS, &ds, NULL, n_tokens, 1e-5f);
+    } else {
+        left = real->inputs->activate(q, &dw, act("x", x, 2 * n, ARGUMENT_READ), ACTIVATION_SILU, n_tokens);
+    }
+    if (left)
+        real->matmul(q, act("result", out, (size_t)n_tokens * (size_t)w->rows, ARGUMENT_MADE), NULL, &dw, NULL,
+                     n_tokens, false);
+    const char *wrong = arguments_return();
+    real->free(q, dw.wide);
+    assert_int_equal(q->err.code, ERR_NONE);
+    if (wrong != NULL)
+        fail_msg("%s", wrong);
+    return left;
+}
+
+/* The same bits as of a norm or an activation and then a product that quantises its inputs. */
+static void check_left(const struct input_form *f, bool normed, int n_tokens, int rows, int cols, bool possible)
+{
+    uint64_t state = (uint64_t)(n_tokens + cols);
+    struct queue q = test_queue(2);
+    struct weight w = random_codes(f, rows, cols, &state), scale = random_weight(backend_act(), 1, cols, &state, 2);
+    size_t n = (size_t)n_tokens * (size_t)cols, n_out = (size_t)n_tokens * (size_t)rows;
+    struct guarded x = guarded_open(2 * n), add = guarded_open(n), in = guarded_open(n), sum = guarded_open(n);
+    struct guarded want = guarded_open(n_out), out = guarded_open(n_out);
+    w.inputs = f;
+    fill_rows(x.data, n_tokens, 2 * cols, &state);
+    random_fill(add.data, n, &state, 1);
+    memcpy(sum.data, x.data, n * sizeof(float));
+    if (takes(&w, f) && possible) {
+        if (normed)
+            ops->norm(&q, in.data, sum.data, add.data, NORM_RMS, &scale, NULL, n_tokens, cols, 1e-5f);
+        else
+            ops->activate(&q, in.data, x.data, ACTIVATION_SILU, true, n_tokens, cols);
+        ops->matmul(&q, want.data, in.data, &w, NULL, n_tokens, false);
+        assert_true(product_of_left(out.data, x.data, add.data, normed ? &scale : NULL, &w, n_tokens));
+        assert_memory_equal(out.data, want.data, n_out * sizeof(float));
+        if (normed)
+            assert_memory_equal(x.data, sum.data, n * sizeof(float));
+    } else if (takes(&w, f)) {
+        assert_false(product_of_left(out.data, x.data, add.data, normed ? &scale : NULL, &w, n_tokens));
+    }
+    free(w.data);
+    free(scale.data);
+    guarded_close(&x);
+    guarded_close(&add);
+    guarded_close(&in);
+    guarded_close(&sum);
+    guarded_close(&want);
+    guarded_close(&out);
+}
+
+static void test_left(void **unused)
+{
+    static const int tokens[] = {129, 130, 300}, cols[] = {16, 272, 4096, 4112};
+    const struct input_form blocks = {.codes = CODES_E4M3, .group = INPUT_BLOCK, .n_groups = 3, .blocks = true};
+    struct input_form given = of_rows;
+    (void)unused;
+    given.scale = 0.01f;
+    for (int i = 0; i < 3 * 4 * 2 && backend_real_ops()->inputs->norm != NULL; i++) {
+        check_left(&of_rows, i % 2, tokens[i / 8], 48, cols[i / 2 % 4], true);
+        check_left(&given, i % 2, tokens[i / 8], 528, cols[i / 2 % 4], true);
+        check_left(&of_rows, i % 2, 20, 48, cols[i / 2 % 4], false); /* few rows */
+        check_left(&blocks, i % 2, 132, 128, 272, false);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_sizes),       cmocka_unit_test(test_blocks),     cmocka_unit_test(test_given),
         cmocka_unit_test(test_many_tokens), cmocka_unit_test(test_no_numbers), cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_shares),
+        cmocka_unit_test(test_shares),      cmocka_unit_test(test_left),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

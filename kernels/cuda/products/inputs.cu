@@ -1,7 +1,9 @@
 /* kernels/cuda/products/inputs.cu - products of many tokens whose inputs are quantised (kernels/inputs.h): x becomes
  * codes of E4M3, with a scale for each row or for each 128 columns of one, in the memory that products of codes share.
  * Codes are multiplied with codes by inputs_many.cuh, for more than INPUTS_MANY tokens by cuBLASLt. */
+#include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/inputs.h"
+#include "kernels/cuda/norm.cuh"
 #include "kernels/cuda/products/experts.cuh"
 #include "kernels/cuda/products/inputs.cuh"
 #include "kernels/cuda/products/library.cuh"
@@ -9,18 +11,19 @@
 #define ROW_THREADS 256
 #define AT_ONCE     16 /* elements of a row that a thread takes */
 #define OF_GROUP    (INPUT_BLOCK / AT_ONCE)
+#define KEPT_BYTES  ((size_t)48 << 10) /* of a row in shared memory */
 
 /* The largest over the block, for every thread. */
 __device__ static inline float block_largest(float x)
 {
-    __shared__ float part[ROW_THREADS / 32];
+    __shared__ float part[32];
     for (int d = 16; d > 0; d /= 2)
         x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, d));
     if (threadIdx.x % 32 == 0)
         part[threadIdx.x / 32] = x;
     __syncthreads();
-    x = part[threadIdx.x % (ROW_THREADS / 32)];
-    for (int d = ROW_THREADS / 64; d > 0; d /= 2)
+    x = threadIdx.x % 32 < blockDim.x / 32 ? part[threadIdx.x % 32] : 0.0f;
+    for (int d = 16; d > 0; d /= 2)
         x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, d));
     return x;
 }
@@ -90,6 +93,51 @@ __global__ void __launch_bounds__(ROW_THREADS) quantise_rows(coded_inputs to, co
     float scale = input_scale(to, block_largest(largest));
     for (int c = (int)threadIdx.x * AT_ONCE; c < to.cols; c += ROW_THREADS * AT_ONCE)
         *(uint4 *)(to.codes + (size_t)blockIdx.x * to.cols + c) = input_codes(*(const V *)(row + c), scale);
+    if (threadIdx.x == 0)
+        to.scales[blockIdx.x] = scale;
+}
+
+/* The same of what gates and ups become, kind as ops->activate has it. x: [rows, 2 cols]; the activated row is kept in
+ * shared memory. */
+template <typename T>
+__global__ void __launch_bounds__(ROW_THREADS) quantise_activated(coded_inputs to, const T *x, enum activation kind)
+{
+    using V = vec<T, AT_ONCE>;
+    extern __shared__ uint4 shared[];
+    after_previous();
+    T *kept = (T *)shared;
+    const T *row = x + (size_t)blockIdx.x * 2 * to.cols;
+    float largest = 0;
+    for (int c = (int)threadIdx.x * AT_ONCE; c < to.cols; c += ROW_THREADS * AT_ONCE) {
+        V gate = *(const V *)(row + c), up = *(const V *)(row + to.cols + c);
+#pragma unroll
+        for (int i = 0; i < AT_ONCE; i++)
+            gate.e[i] = from_float<T>(gated_activation(kind, to_float(gate.e[i]), to_float(up.e[i])));
+        *(V *)(kept + c) = gate;
+        largest = fmaxf(largest, largest_of(gate));
+    }
+    float scale = input_scale(to, block_largest(largest));
+    for (int c = (int)threadIdx.x * AT_ONCE; c < to.cols; c += ROW_THREADS * AT_ONCE)
+        *(uint4 *)(to.codes + (size_t)blockIdx.x * to.cols + c) = input_codes(*(const V *)(kept + c), scale);
+    if (threadIdx.x == 0)
+        to.scales[blockIdx.x] = scale;
+}
+
+/* The same of what becomes of x + add, which x becomes, by a norm. */
+template <typename T, int N, int K>
+__global__ void __launch_bounds__(NORM_THREADS) quantise_normed(coded_inputs to, T *x, const T *add, norm_args a)
+{
+    using V = vec<T, AT_ONCE>;
+    extern __shared__ uint4 shared[];
+    T *kept = (T *)shared;
+    float largest = 0;
+    normed_row<T, N, K>(kept, x, add, a);
+    __syncthreads();
+    for (int c = (int)threadIdx.x * AT_ONCE; c < to.cols; c += (int)blockDim.x * AT_ONCE)
+        largest = fmaxf(largest, largest_of(*(const V *)(kept + c)));
+    float scale = input_scale(to, block_largest(largest));
+    for (int c = (int)threadIdx.x * AT_ONCE; c < to.cols; c += (int)blockDim.x * AT_ONCE)
+        *(uint4 *)(to.codes + (size_t)blockIdx.x * to.cols + c) = input_codes(*(const V *)(kept + c), scale);
     if (threadIdx.x == 0)
         to.scales[blockIdx.x] = scale;
 }
@@ -210,6 +258,47 @@ static int rows_of_product(const struct queue *q, const struct weight *w, const 
     return n > INPUTS_MANY && code_groups(&w->form, w->cols) > 1 ? n / 4 * 4 : n;
 }
 
+/* Scales are of rows, of which shared memory has room for one, and one product takes them all. A block has a row: few
+ * rows are quantised faster by themselves. */
+static bool rows_stay(const struct queue *q, const struct weight *w, const void *x, int n_rows)
+{
+    return n_rows > INPUTS_MANY && code_groups(&w->form, w->cols) == 1 &&
+           rows_of_product(q, w, NULL, n_rows) == n_rows && (size_t)w->cols * dtype_bytes(q->act) <= KEPT_BYTES &&
+           (uintptr_t)x % 32 == 0;
+}
+
+/* Gates and ups are side by side. */
+bool cuda_inputs_activate(struct queue *q, const struct weight *w, const void *x, enum activation kind, int n_rows)
+{
+    size_t bytes = (size_t)w->cols * dtype_bytes(q->act);
+    if (!rows_stay(q, w, x, n_rows) || kind == ACTIVATION_SWIGLU)
+        return false;
+    with_type(q->act, [&](auto act) {
+        using T = decltype(act);
+        if constexpr (sizeof(T) == 2)
+            launch(q, quantise_activated<T>, dim3((unsigned)n_rows), dim3(ROW_THREADS), bytes, place_inputs(w, n_rows),
+                   (const T *)x, kind);
+    });
+    return true;
+}
+
+bool cuda_inputs_norm(struct queue *q, const struct weight *w, void *x, const void *add, enum norm_kind kind,
+                      const struct weight *scale, const struct weight *shift, int n_rows, float eps)
+{
+    const int N = 8;
+    size_t bytes = (size_t)w->cols * dtype_bytes(q->act);
+    if (!rows_stay(q, w, x, n_rows) || (uintptr_t)add % 32 != 0 || norm_kept(w->cols, N) != 1)
+        return false;
+    const struct norm_args a = norm_make(q, kind, scale, shift, w->cols, eps);
+    with_type(q->act, [&](auto act) {
+        using T = decltype(act);
+        if constexpr (sizeof(T) == 2)
+            launch(q, quantise_normed<T, N, 1>, dim3((unsigned)n_rows), dim3((unsigned)norm_threads(w->cols, N)), bytes,
+                   place_inputs(w, n_rows), (T *)x, (const T *)add, a);
+    });
+    return true;
+}
+
 static bool multiply(struct queue *q, product_out out, const coded_inputs &x, const struct weight *w,
                      const struct weight *bias, bool accumulate)
 {
@@ -233,7 +322,8 @@ bool product_of_inputs(struct queue *q, void *out, const void *x, const struct w
         if (n == 0)
             return false;
         const coded_inputs made = place_inputs(w, n);
-        quantise(q, made, (const char *)x + (size_t)first * w->cols * size, w);
+        if (x != NULL)
+            quantise(q, made, (const char *)x + (size_t)first * w->cols * size, w);
         if (!multiply(q, product_out{(char *)out + (size_t)first * w->rows * size, w->rows}, made, w, bias, accumulate))
             return false;
     }
