@@ -66,8 +66,8 @@ static uint64_t mix(uint64_t x)
     return (x ^ x >> 29) * 0xbf58476d1ce4e5b9u;
 }
 
-/* For every ASCII byte what stands for the places behind it: equal ones lead to the same state, hardly anything else is
- * equal, and no step of the machine has to be made for it. 0: nothing. */
+/* A digest of the places behind every ASCII byte: equal digests lead to the same state, with hardly an exception, and
+ * no step of the machine has to be made for them. 0: no place. */
 static void digest_bytes(const struct machine *m, int state, uint64_t digest[128])
 {
     const struct machine_state *s = &m->state[state];
@@ -205,8 +205,8 @@ static bool includes_expected(struct visitor *v, int state)
     return includes(v->m, state, v->to);
 }
 
-/* Whether every plain character leads from the state that most lead to back to its places, and perhaps to more: the
- * beginning of a pattern that a part of the text is to match. Then any plain text does, and so it does from a state
+/* Whether every plain character leads from the state that most characters lead to back to its places, and perhaps to
+ * more: the beginning of a pattern that a part of the text has to match. If so, any plain text does, also from a state
  * with these places. */
 static bool stays_within(struct machine *m, int state)
 {

@@ -1,5 +1,5 @@
-/* text/grammar/alike.h - characters that a machine does not tell apart: those that lead from a state to another one,
- * and states in which any plain text may come. With them a mask is found for many tokens at once. */
+/* text/grammar/alike.h - characters that a machine does not tell apart, since they lead from one state to the same
+ * other one, and states in which any plain text may come. They give the mask of many tokens at once. */
 #ifndef GRAMMAR_ALIKE_H
 #define GRAMMAR_ALIKE_H
 

@@ -22,7 +22,8 @@ static const json_t *mark_at(const json_t *marks, const char *text, size_t bytes
     return NULL;
 }
 
-/* A text of the object, then next: from its end, every byte of it, and around each mark the special token's way. */
+/* The nodes of one of the object's texts, then next. Built from its end: every byte of it, and beside each mark the
+ * special token's path. */
 static int fixed(struct graph *g, const json_t *marks, const json_t *object, const char *name, int next)
 {
     const json_t *value = json_object_get(object, name);
@@ -49,7 +50,7 @@ static int fixed(struct graph *g, const json_t *marks, const json_t *object, con
     return start;
 }
 
-/* A value of the schema, then next; an error says whose schema it is. */
+/* A value of the schema, then next; an error names the call that the schema belongs to. */
 static int named_schema(struct graph *g, const char *name, const json_t *schema, int next)
 {
     bool was_good = g->e->code == ERR_NONE;

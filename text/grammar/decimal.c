@@ -17,7 +17,7 @@ struct decimal {
     char digit[DECIMAL_DIGITS + FRACTION];
 };
 
-/* Numbers from 0 on: what decimal_graph puts together. A missing bound is NULL. */
+/* Numbers from 0 on, of which decimal_graph puts the range together. A missing bound is NULL. */
 struct magnitudes {
     struct graph *g;
     const struct decimal *low, *high;

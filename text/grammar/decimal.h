@@ -12,8 +12,8 @@ struct decimal_range { /* of JSON numbers; NULL: no bound */
 };
 
 /* A JSON number within the range, then next: without exponent, of at most DECIMAL_DIGITS digits before the point, and
- * behind it as many as the bounds have, or what makes 15 digits of all. Integers have no point. GRAPH_FAIL: there is
- * none. */
+ * behind it as many as the bounds have, or as many as make 15 digits in all. Integers have no point. GRAPH_FAIL: there
+ * is none. */
 #define DECIMAL_DIGITS 18
 int decimal_graph(struct graph *g, const struct decimal_range *range, bool integer, int next);
 

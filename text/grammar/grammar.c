@@ -106,7 +106,7 @@ void grammar_run_close(struct grammar_run *r)
     r->walk = NULL;
 }
 
-/* The tokens that may come in a state, as it was found before. */
+/* The tokens that may come in a state, from a mask that was kept. */
 static bool get_mask(const struct grammar_run *r, int state, uint32_t *mask)
 {
     const uint32_t *kept = walk_mask(r->lexicon->walks, r->walk, state);
@@ -115,7 +115,7 @@ static bool get_mask(const struct grammar_run *r, int state, uint32_t *mask)
     return kept != NULL;
 }
 
-/* The same, from all there is. */
+/* The same mask, found anew; an expensive one is kept. */
 static void make_mask(const struct grammar_run *r, int state, uint32_t *mask)
 {
     enum { MUCH = 40 }; /* nodes visited: more costs more than copying a mask */
@@ -170,7 +170,7 @@ int32_t grammar_run_forced(struct grammar_run *r)
     return at->forced.at < at->forced.list.n ? at->forced.list.id[at->forced.at] : -1;
 }
 
-/* A token has come: the next one of those that are forced, or what is forced is to be found anew. */
+/* A token has come: it is the next forced one, or forced text has to be found anew. */
 static void take_forced(struct grammar_place *at, int32_t token)
 {
     struct forced *f = &at->forced;

@@ -34,16 +34,16 @@ struct grammar_run {
     const struct lexicon *lexicon;   /* borrowed */
     struct walk *walk;               /* with all runs of equal grammars */
     struct machine *machine;         /* the walk's */
-    struct grammar_place now, ahead; /* the text's end; and where it would be if tokens came that are tried */
-    struct grammar_place *at;        /* that of the two which the functions below are about */
+    struct grammar_place now, ahead; /* the state at the text's end, and the one behind tokens that are tried */
+    struct grammar_place *at;        /* the one of the two that the functions below use */
 };
 
 /* *r stays where it is until it is closed, by any thread. */
 int grammar_run_open(struct grammar_run *r, const struct grammar *g, const struct lexicon *l, struct err *e);
 void grammar_run_close(struct grammar_run *r);
 
-/* The next token, where the text that has to follow leaves no choice (text/grammar/forced.h); -1: there is one. The
- * mask has this token alone then. */
+/* The next token, if the text that has to follow leaves no choice (text/grammar/forced.h): the mask then has this token
+ * alone. -1: there is a choice. */
 int32_t grammar_run_forced(struct grammar_run *r);
 
 /* The tokens that may come next, and the ids in end[0, n_end), which end a text, if it may end here. ERR_INPUT: no

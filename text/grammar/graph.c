@@ -113,7 +113,7 @@ int graph_space(struct graph *g, int next)
     return graph_call(g, g->space, next);
 }
 
-/* Nodes that lead to the end, found from there: each is looked at once for each that it leads to. */
+/* Nodes that lead to the end, found backwards: each is looked at once for each node that it leads to. */
 struct pruning {
     const struct graph *g;
     bool *ends;      /* [g->n] */
@@ -123,7 +123,7 @@ struct pruning {
     int n_todo;
 };
 
-/* Whether the end can be reached from the node, as far as is known of others. */
+/* Whether the end can be reached from the node, by what is known of other nodes so far. */
 static bool reaches(const struct graph_node *node, const bool *ends)
 {
     switch ((enum graph_node_kind)node->kind) {

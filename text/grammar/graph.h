@@ -1,6 +1,6 @@
-/* text/grammar/graph.h - what may follow what, byte by byte: a graph of nodes that a machine walks with a stack of
- * calls and counters (machine.h). Built from the end: every function takes the node that follows and returns the one
- * to begin with. */
+/* text/grammar/graph.h - the texts of a grammar, byte by byte: a graph of nodes that a machine walks with a stack of
+ * calls and counters (machine.h). Built from the end: every function takes the node that follows and returns the one to
+ * begin with. */
 #ifndef GRAMMAR_GRAPH_H
 #define GRAMMAR_GRAPH_H
 
@@ -49,7 +49,7 @@ int graph_bytes(struct graph *g, int low, int high, int next);
 int graph_either(struct graph *g, int a, int b);
 int graph_text(struct graph *g, const char *text, size_t bytes, int next);
 int graph_call(struct graph *g, int rule, int next);
-/* A node that is led on later, for loops and for rules that call themselves. */
+/* A node whose successor is set later, for loops and for rules that call themselves. */
 int graph_ahead(struct graph *g);
 void graph_lead(struct graph *g, int ahead, int to);
 

@@ -9,7 +9,7 @@ struct sharing {
     int32_t *same; /* [g->n] the node to be taken instead, itself as a rule */
     int32_t *slot; /* [mask + 1] nodes by hash, -1: none */
     uint32_t mask;
-    int n_before; /* nodes that stand before those that they lead to */
+    int n_before; /* nodes with a smaller index than those that they lead to */
 };
 
 static int32_t instead_of(const struct sharing *s, int32_t i)
@@ -74,7 +74,7 @@ static void pass(struct sharing *s, bool down)
         share(s, down ? s->g->n - 1 - i : i);
 }
 
-/* Nodes before those that they lead to lead to what is taken instead of them, too. */
+/* Lead every node to its successors' replacements: one with a smaller index than a successor still has the old one. */
 static void lead_on(const struct sharing *s)
 {
     for (int32_t i = 0; i < s->g->n; i++) {

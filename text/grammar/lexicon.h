@@ -16,8 +16,8 @@
 
 #define LEXICON_LENGTHS 16
 
-/* In UTF-8 there is no such byte. Between two of them stands the text of a special token, which so is in no text but
- * where a form asks for it (calls.h). */
+/* No UTF-8 text has this byte. The text of a special token stands between two of them, so it appears only where a form
+ * asks for it (calls.h). */
 #define LEXICON_SPECIAL 0xff
 
 struct lexicon_plain {    /* a plain token */
@@ -41,7 +41,7 @@ struct lexicon {                       /* constant once open */
     int32_t *other_of;                 /* [all.n] the node of `other` with the same bytes, -1: there is none */
     int32_t *plain_before;             /* [all.n + 1] plain tokens of the nodes before it */
     struct lexicon_plain *in_order;    /* [n_plain] by nodes */
-    struct loops *loops;               /* kept between masks: with walks the only part that changes */
+    struct loops *loops;               /* kept between masks; this and walks are the only parts that change */
     struct walks *walks;               /* of the grammars that were used last; NULL: none are kept */
     struct lexicon_plain *plain;       /* [n_plain] the shortest first */
     int n_plain, longest;              /* characters of the longest one */
@@ -49,7 +49,7 @@ struct lexicon {                       /* constant once open */
     int n_tails;
     size_t most_within;   /* bytes that a token which is not plain may have within a string: up to its quote */
     uint32_t *up_to;      /* [LEXICON_LENGTHS + 1][n_words]: plain ones of at most i + 1 characters; the last: of all */
-    unsigned char *bytes; /* what the tokens stand for, one behind the other */
+    unsigned char *bytes; /* the bytes of all tokens, one behind the other */
     size_t *first;        /* [n_tokens + 1] where each begins */
 };
 
@@ -65,8 +65,8 @@ int lexicon_mask(const struct lexicon *l, struct machine *m, int state, uint32_t
 /* Another state, to which most characters lead that may come in this one, and in which they stay: tokens that begin
  * with them may come in both or in none. MACHINE_DEAD: there is none. */
 int lexicon_near(struct machine *m, int state);
-/* The mask of a state, from that of such another one, which is there already: only paths behind which the two differ
- * are followed. Returns how many nodes were visited. */
+/* The mask of a state, made from the mask of its other state, which exists already: only paths behind which the two
+ * differ are followed. Returns the number of visited nodes. */
 int lexicon_mask_from(const struct lexicon *l, struct machine *m, int state, int near, uint32_t *mask);
 
 /* The state behind a token. MACHINE_DEAD: it cannot come, or has no text. */

@@ -1,4 +1,4 @@
-/* text/grammar/lexicon_keeper.h - a model's lexicon, made when it is asked for first (0.1 s for 128,000 tokens). */
+/* text/grammar/lexicon_keeper.h - a model's lexicon, made at the first request for it (0.1 s for 128,000 tokens). */
 #ifndef GRAMMAR_LEXICON_KEEPER_H
 #define GRAMMAR_LEXICON_KEEPER_H
 

@@ -336,8 +336,8 @@ static bool is_of_loop(const struct machine *m, const struct machine_place *loop
     return a->node == b->node && a->below == b->below && (a->count == b->count + 1 || a->count == b->count);
 }
 
-/* Has the string of the loop all the characters that it needs, and are its end and its escapes all there are? A literal
- * beside it has others, which no further character may come before. */
+/* Does the string of the loop have all the characters that it needs, and are its end and its escapes the only ones? A
+ * literal beside it has others, before which no further character may come. */
 static bool ends_itself(const struct machine *m, const struct machine_place *loop, const struct machine_place *place,
                         int n)
 {
@@ -413,7 +413,7 @@ static int remember_in_table(struct machine *m, int state, int byte, int to)
     return to;
 }
 
-/* A byte, and those around it which all places of a state read or do not read like it. */
+/* The largest range of bytes around one that every place of a state either reads or does not read, as a whole. */
 struct byte_range {
     int byte, low, high;
 };

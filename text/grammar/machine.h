@@ -1,8 +1,8 @@
 /* text/grammar/machine.h - walks a graph byte by byte: all ways at once, each with its stack of calls and counters.
  *
  * A state is a set of places in the graph, each with its stack. States and the steps between them are remembered, so
- * that walking over a vocabulary costs a look-up a byte. Memory is bounded: when much is remembered all is forgotten
- * but the present state; a state of too many ways loses some, so that less is allowed than the graph would. */
+ * that walking over a vocabulary costs a look-up a byte. Memory is bounded: when much is remembered, everything but the
+ * present state is forgotten; a state of too many ways loses some, so that it allows less than the graph does. */
 #ifndef GRAMMAR_MACHINE_H
 #define GRAMMAR_MACHINE_H
 
@@ -38,7 +38,7 @@ struct machine_state {
     } alike; /* see alike.h */
 };
 
-struct machine_table { /* open addressing: index of what has this hash, -1: free */
+struct machine_table { /* open addressing: the index of the entry with this hash, -1: free */
     int32_t *slot;
     uint32_t mask;
 };
@@ -112,7 +112,7 @@ static inline int machine_next(struct machine *m, int state, unsigned char byte)
     return known != MACHINE_UNKNOWN ? known : machine_make_step(m, state, byte);
 }
 
-/* From here on this many places may be visited. Whether they did not suffice. */
+/* From here on this many places may be visited; whether they were too few. */
 void machine_rest(struct machine *m, uint64_t effort);
 bool machine_tired(const struct machine *m);
 
@@ -121,7 +121,7 @@ bool machine_wants_tidying(const struct machine *m);
 /* Forget all states but these n, whose numbers change. Dead states stay dead; without memory (machine.e) all are. */
 void machine_tidy(struct machine *m, int *const *state, int n);
 
-/* Right after that: so much of its room is taken by states in use that it will soon be wanted again. */
+/* Right after that: whether states in use take so much of its room that it will soon have to be tidied again. */
 bool machine_is_crowded(const struct machine *m);
 /* The state of another machine of the same graph, in this one. */
 int machine_adopt(struct machine *m, const struct machine *old, int state);

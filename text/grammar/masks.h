@@ -1,5 +1,5 @@
-/* text/grammar/masks.h - masks that cost much, of the states of all walks over one lexicon. Their number is bounded:
- * one that nobody has asked for the longest time gives way. */
+/* text/grammar/masks.h - expensive masks of the states of all walks over one lexicon. Their number is bounded: the mask
+ * that was not asked for the longest gives way. */
 #ifndef GRAMMAR_MASKS_H
 #define GRAMMAR_MASKS_H
 
@@ -24,7 +24,7 @@ struct masks { /* zeroed = empty */
 
 /* Valid until the next one is kept. NULL: it is not there. */
 const uint32_t *masks_find(struct masks *m, const struct masks_key *key);
-/* A mask that is not there; all have n_words. Without memory for it, it is not. */
+/* Keep a mask that is not there yet, of n_words; without memory it is not kept. */
 void masks_keep(struct masks *m, const struct masks_key *key, const uint32_t *mask, int n_words);
 void masks_close(struct masks *m);
 

@@ -57,7 +57,7 @@ int64_t schema_size(struct schema_builder *b, const json_t *schema, const char *
     return json_get_int(schema, keyword, missing, 0, 1000000, "schema", b->g->e);
 }
 
-/* A value that lives as long as the builder; NULL, and b->g->e, if there is no memory for it. */
+/* Let the value live as long as the builder; NULL, and b->g->e, if there is no memory for it. */
 static const json_t *keep(struct schema_builder *b, json_t *value)
 {
     if (value == NULL || json_array_append_new(b->made, value) != 0) {
@@ -154,7 +154,7 @@ static enum json_kind kind_of(const json_t *value)
     }
 }
 
-/* The rest of a schema, which limits the values that enum and const list; closed by judge_close. */
+/* The rest of a schema, which restricts the values that enum and const list; closed by judge_close. */
 struct judge {
     struct graph graph;
     int start;
@@ -369,7 +369,7 @@ static int kinds_graph(struct schema_builder *b, const json_t *schema, int next)
     const json_t *values = json_object_get(schema, "enum"), *constant = json_object_get(schema, "const");
     if (!read_kinds(b, schema, kinds))
         return -1;
-    if (constant != NULL) /* beside an enum: a const that is not in it is none of its values */
+    if (constant != NULL) /* beside an enum: a const that the enum does not list */
         values = values == NULL || schema_lists(values, constant) ? keep(b, json_pack("[O]", constant))
                                                                   : keep(b, json_array());
     if (values != NULL && !json_is_array(values))
@@ -394,7 +394,7 @@ static bool restricts_alone(const json_t *schema)
     return false;
 }
 
-/* One of the schemas under the keyword, and what stands beside it. */
+/* One of the schemas under the keyword, merged with the keywords beside it. */
 static int alternatives(struct schema_builder *b, const json_t *schema, const char *keyword, int next)
 {
     const json_t *list = json_object_get(schema, keyword), *rest = without(b, schema, keyword);

@@ -316,8 +316,8 @@ static int add_required(struct object *o, const json_t *properties, const json_t
     return 0;
 }
 
-/* Only as many states as the limits need: a minimum that the required members meet is none, as is a maximum that nobody
- * can exceed. */
+/* Only as many states as the limits need: a minimum that the required members meet does not count, nor does a maximum
+ * that no object can exceed. */
 static void set_limits(struct object *o, const json_t *schema)
 {
     int64_t min = schema_size(o->b, schema, "minProperties", 0), max = schema_size(o->b, schema, "maxProperties", -1);

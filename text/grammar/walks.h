@@ -1,5 +1,5 @@
-/* text/grammar/walks.h - what runs of equal grammars over one lexicon find out together: the machine, whose states each
- * of them would make anew, and masks that cost much. So only the first text of a form pays for a state.
+/* text/grammar/walks.h - the findings that runs of equal grammars over one lexicon share: the machine, whose states
+ * each of them would make anew, and expensive masks. So only the first text of a form pays for a state.
  *
  * One thread joins, walks and keeps masks; any thread leaves. */
 #ifndef GRAMMAR_WALKS_H
@@ -44,7 +44,7 @@ void walks_close(struct walks *all);
 /* A walk of its own for a run that leaves a crowded one. Without memory it stays. */
 struct walk *walk_part(struct walks *all, struct walk *w, int *const state[2]);
 
-/* Forget what is too much, or was found with too little room. The machine's states get new numbers then. */
+/* Forget findings that are too many, or were made with too little room. The machine's states get new numbers then. */
 void walk_tidy(struct walk *w);
 
 /* The mask of a state, if it is kept; else NULL. */
