@@ -6,7 +6,8 @@ SAN   ?= 0
 V     ?= 0
 CUDA  ?= 0
 BUILD := build/$(if $(filter 1,$(CUDA)),cuda,cpu)$(if $(filter 1,$(SAN)),-san)
-SUBMAKE = $(MAKE) --no-print-directory -j$(shell nproc)
+# As many jobs as the caller asks for, otherwise one a core.
+SUBMAKE = $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 Q     := $(if $(filter 1,$(V)),,@)
 VERSION := $(shell cat VERSION)
 
@@ -186,7 +187,7 @@ deps-ci:
 	@scripts/install-deps.sh ci
 
 demo: deps
-	@$(SUBMAKE) all
+	+@$(SUBMAKE) all
 	@scripts/demo.sh
 
 $(PROGRAM): $(BUILD)/main.c.o $(ARCHIVE)
@@ -302,22 +303,22 @@ build/cpu/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB)
 
 # For every edit: units, operations, parity and ranks on 1 and 2 ranks, an end-to-end program a command.
 test: deps-check
-	@$(SUBMAKE) all tests
+	+@$(SUBMAKE) all tests
 	@tests/run.sh build/cpu quick
 
 check: deps-check
-	@$(SUBMAKE) check-layers check-format
-	@$(SUBMAKE) all tests fuzzers
-	@$(SUBMAKE) SAN=1 all tests
-	@$(SUBMAKE) compile-cuda
+	+@$(SUBMAKE) check-layers check-format
+	+@$(SUBMAKE) all tests fuzzers
+	+@$(SUBMAKE) SAN=1 all tests
+	+@$(SUBMAKE) compile-cuda
 	@tests/run.sh build/cpu
 
 soak: deps-check
-	@$(SUBMAKE) all tests fuzzers
+	+@$(SUBMAKE) all tests fuzzers
 	@tests/run.sh $(BUILD) long
 
 soak-batch: deps-check
-	@$(SUBMAKE) all tests
+	+@$(SUBMAKE) all tests
 	@tests/run.sh $(BUILD) soak-batch
 
 # No GPU is needed to see that the code for it compiles and links.
@@ -336,7 +337,7 @@ bundle: all pages $(BUNDLED)
 	@scripts/bundle.sh $(BUILD) $(BUNDLED)
 
 bench-cpu: deps
-	@$(SUBMAKE) all
+	+@$(SUBMAKE) all
 	@scripts/bench-cpu.sh
 
 # The libraries that the built programs are linked with, as CycloneDX JSON.
@@ -370,7 +371,7 @@ tidy-changed:
 
 # The programs by another compiler, for its warnings.
 compile-clang:
-	@OMPI_CC=clang $(SUBMAKE) HOST_CC=clang BUILD=build/clang OPTIMISE=-O0 WERROR=1 all
+	+@OMPI_CC=clang $(SUBMAKE) HOST_CC=clang BUILD=build/clang OPTIMISE=-O0 WERROR=1 all
 
 clean:
 	rm -rf build
