@@ -6,7 +6,7 @@ SAN   ?= 0
 V     ?= 0
 CUDA  ?= 0
 BUILD := build/$(if $(filter 1,$(CUDA)),cuda,cpu)$(if $(filter 1,$(SAN)),-san)
-# As many jobs as the caller asks for, otherwise one a core.
+# One job a core, unless the caller asks for a number.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 Q     := $(if $(filter 1,$(V)),,@)
 VERSION := $(shell cat VERSION)
