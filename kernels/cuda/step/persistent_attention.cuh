@@ -82,8 +82,8 @@ __device__ static inline void attend_vector(const chain_args &a, const chain_sha
         store((lane + i * 32) * 4, e[i]);
 }
 
-/* The power of two that brings a query to [1, 2) in its largest element, as which it becomes f16; *back: what it is to
- * be multiplied with. e: of this lane */
+/* The power of two that brings a query's largest element to [1, 2), so that it fits into f16; *back: the factor that
+ * undoes this. e: of this lane */
 __device__ static inline float attend_range(float4 e, float *back)
 {
     float most = fmaxf(fmaxf(fabsf(e.x), fabsf(e.y)), fmaxf(fabsf(e.z), fabsf(e.w)));
@@ -184,8 +184,8 @@ __device__ static inline void attend_inputs(attend_scratch<HD> *s, const chain_a
     }
 }
 
-/* The keys and values of this warp's first octets, on their way to L2 before the queries are there: of codes as many
- * bytes as of numbers. */
+/* Sends the keys and values of this warp's first octets to L2 before the queries are there: as many bytes of codes as
+ * of numbers. */
 template <int HD, bool CODES>
 __device__ static inline void attend_prefetch(const chain_args &a, const chain_layer &layer, const attend_item &m,
                                               int ids)
@@ -215,8 +215,8 @@ __device__ static inline void attend_result(const chain_args &a, const attend_it
         word_publish(a.attended + at / 2, word_pair<T>(x, y, epoch));
 }
 
-/* The warps' sums become the item's result, or the part's words. A warp has pairs of elements of one head; its lanes
- * know one warp's share of the head each, what that weighs in the whole, and tell each other. */
+/* The warps' sums become the item's result, or the part's words. A warp has pairs of elements of one head; each of its
+ * lanes knows one warp's share of the head and the weight of that share, and they tell each other. */
 template <typename T, bool WIDE, int HD, bool SINKS>
 __device__ static inline void attend_finish(attend_scratch<HD> *s, const chain_args &a, const attend_item &m,
                                             float value_scale, uint32_t epoch)
@@ -337,8 +337,8 @@ __device__ static inline void attend_part(const chain_args &a, const chain_share
     chain_sync(); /* the scratch is the next input's place */
 }
 
-/* If no sequence is divided and items are few: the blocks that have none, numbered; -1: this one has. n_free: how many
- * there are; 0: it is otherwise. */
+/* If no sequence is divided and items are few: this block's number among those without an item; -1: it has one. n_free:
+ * the number of those blocks; 0: sequences are divided, or items are many. */
 __device__ static inline int attend_free(const chain_args &a, const chain_shared &sh, int *n_free)
 {
     int n_items = a.n_tokens * a.n_kv_heads * attend_head_parts(a.heads_per_kv, a.head_dim), n = (int)gridDim.x;
@@ -352,9 +352,9 @@ __device__ static inline int attend_free(const chain_args &a, const chain_shared
     return busy ? -1 : block - min((block + parts - 1) / parts, n_items);
 }
 
-/* Kinds of attention that a kernel knows, for each would cost the others instructions and registers: of 16-bit keys
- * and values, and one token of each sequence; of codes, heads of 64 or 128 elements; of either, and any number of
- * tokens of a sequence. */
+/* The kinds of attention, of which a kernel knows one, since each would cost the others instructions and registers: of
+ * 16-bit keys and values, and one token of each sequence; of codes, heads of 64 or 128 elements; of either, and any
+ * number of tokens of a sequence. */
 enum attend_kind { ATTEND_NUMBERS, ATTEND_CODES, ATTEND_ANY };
 
 /* All that this block has to do for a layer's attention. sinks: [n_heads] of T, or NULL; not SINKS: there are none. */

@@ -1,4 +1,4 @@
-/* kernels/cuda/step/persistent_attention_sums.cuh - what one warp makes of its octets of keys and values: scores on the
+/* kernels/cuda/step/persistent_attention_sums.cuh - one warp's work on its octets of keys and values: scores on the
  * tensor cores, with the keys as the narrow operand straight from the cache; values there, too, with the heads as the
  * narrow operand (heads of 256 elements: by hand). */
 #ifndef STEP_PERSISTENT_ATTENTION_SUMS_CUH
@@ -187,7 +187,7 @@ struct attend_sums {
         }
     }
 
-    /* Scores to weights, and the sum so far to the new best; returns what the results so far are multiplied with. */
+    /* Turns scores into weights and rescales the sum so far to the new best; returns the factor of results so far. */
     __device__ float weigh(float (&weight)[2], const attend_item &m, int key0, float scale)
     {
         float top = best;

@@ -177,7 +177,7 @@ __device__ static inline void chain_sync(void)
     asm volatile("bar.sync 1, %0;" ::"n"(CHAIN_THREADS) : "memory");
 }
 
-/* Pairs of results are dealt out, as evenly as they go: a word has two. block: < 0 has nothing. */
+/* Results are dealt out in pairs, since a word has two, and as evenly as possible. block: < 0 has nothing. */
 __host__ __device__ static inline chain_share chain_make_share(const chain_product &p, int block, int n_blocks)
 {
     chain_share s = {};

@@ -226,8 +226,8 @@ __device__ static inline void expert_await_logits(const expert_args &a, const ex
     }
 }
 
-/* Experts of others than the n_kept best groups come last (route_keys has the same). A warp has a token, its lanes find
- * out what the groups are worth. */
+/* Experts of others than the n_kept best groups come last (route_keys has the same). A warp has a token; its lanes
+ * compute the groups' scores. */
 __device__ static inline void expert_keep_groups(const expert_args &a, const expert_choice *c, int t)
 {
     uint32_t *keys = choice_keys(a, c) + t * expert_logits_pitch(a.how.n_experts), first = 0, second = 0;
@@ -249,8 +249,8 @@ __device__ static inline void expert_keep_groups(const expert_args &a, const exp
             keys[e] = ordered(-INFINITY);
 }
 
-/* Experts that are chosen before expert e: those of larger keys, of equal ones the lower. Four lanes share them out,
- * neighbouring vectors each, and all know the sum. */
+/* The number of experts that come before expert e: those with larger keys, and of equal keys the lower ones. Four lanes
+ * share them out, neighbouring vectors each, and all get the sum. */
 __device__ static inline int expert_rank(const uint32_t *keys, int e, int pitch)
 {
     uint32_t mine = keys[e];

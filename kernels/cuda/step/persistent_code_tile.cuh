@@ -1,9 +1,9 @@
 /* kernels/cuda/step/persistent_code_tile.cuh - a tile's products with codes.
  *
- * Weights are the operand with 16 rows here: what is converted may go to any register, so no lane has to have what the
- * tensor cores want beside each other. That halves the products of persistent_stream.cuh, whose weights come as they
- * are. A scale of GROUP_COLUMNS columns multiplies their sum, in float, before it joins the others; one of a row what
- * comes out in the end (chain_finish_tile). */
+ * Weights are the operand with 16 rows here: converted codes may go to any register, so no lane has to hold those that
+ * the tensor cores want beside each other. That halves the products of persistent_stream.cuh, whose weights come as
+ * they are. A scale of GROUP_COLUMNS columns multiplies their sum, in float, before it joins the others; a scale of a
+ * row multiplies the final sum (chain_finish_tile). */
 #ifndef STEP_PERSISTENT_CODE_TILE_CUH
 #define STEP_PERSISTENT_CODE_TILE_CUH
 
@@ -16,8 +16,8 @@ __device__ static inline uint32_t word_of(const uint4 &w, int i)
 }
 
 /* Adds the products of rows g and g + 8 (weight_row) over 64 bytes of each; x: of eights of columns. Integers become
- * 2^-24 of what they are, since what stands in the lowest bits of f16 is a subnormal number, which the tensor cores
- * multiply like any other; INTEGER_UNIT makes up for it. */
+ * 2^-24 of their value, since a number in the lowest bits of f16 is subnormal, which the tensor cores multiply like any
+ * other; INTEGER_UNIT makes up for it. */
 template <chain_form FORM>
 __device__ static inline void code_multiply(float (&sum)[4], const uint4 (&w)[2], const uint4 (&x)[2])
 {

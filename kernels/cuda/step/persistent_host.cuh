@@ -89,7 +89,7 @@ static inline void set_batch(struct chain_args *a, const struct batch *batch, co
 }
 
 /* All blocks wait for each other, so all must be resident: a cooperative launch promises it. It begins while the
- * kernels before it end, where the device can. A: chain_args, or what has more. */
+ * kernels before it end, where the device can. A: chain_args, or a struct that extends it. */
 template <typename A>
 static inline void launch_chain(struct queue *q, void (*kernel)(A), const A &a)
 {

@@ -1,8 +1,8 @@
 /* kernels/cuda/step/persistent_input.cuh - a product's activations, from words to shared memory. A warp waits only for
  * the columns that it multiplies; the norms' statistics need a barrier of the block for every group of tokens.
  *
- * All warps do this at once, so that every instruction after a wait takes four clocks: what can be known before is
- * found before, values stay in registers, and what differs from model to model is known to the compiler. */
+ * All warps do this at once, so that every instruction after a wait takes four clocks: everything that can be computed
+ * before is, values stay in registers, and the compiler knows what differs from model to model. */
 #ifndef STEP_PERSISTENT_INPUT_CUH
 #define STEP_PERSISTENT_INPUT_CUH
 

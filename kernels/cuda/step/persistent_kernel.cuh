@@ -179,8 +179,8 @@ __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, cons
     T mine = {};
     if ((int)threadIdx.x < n_bias)
         mine = chain_bias<T>(p, share, weights, threadIdx.x);
-    /* A block without a share of the product before has not read its input: and must have waited for it, too, before it
-     * makes anything of this layer's. */
+    /* A block without a share of the previous product has not read its input, but must have waited for it, too, before
+     * it makes any result of this layer. */
     if (p.input != INPUT_SAME || sh.share[k - 1].n_tiles == 0)
         chain_input<T, FORM, OTHER>(a, sh, p, share, layer, epoch);
     if ((int)threadIdx.x < n_bias) /* seen by all after the tile's barrier */
@@ -246,7 +246,7 @@ __device__ static inline void chain_await_shares(const chain_args &a)
         asm volatile("bar.sync 2, %0;" ::"n"(CHAIN_THREADS + STREAM_THREADS) : "memory");
 }
 
-/* This block's rows of what enters a layer, which it keeps, to where they are wanted, if they are. */
+/* Writes this block's rows of a layer's input, which it keeps, to the place where they are wanted, if there is one. */
 template <typename T>
 __device__ static inline void chain_taps(const chain_args &a, const chain_shared &sh, int layer)
 {

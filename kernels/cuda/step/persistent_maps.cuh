@@ -16,9 +16,9 @@ struct boxed {
     size_t pitch; /* of codes, bytes from row to row; 0: they are none */
 };
 
-/* How copies see a matrix, in boxes of so many rows and pieces: as pieces of STEP_COLUMNS columns, [pieces][rows][..],
- * or, where there would be part of a piece, as it is. See stream_rows. Codes always have pieces: part of one goes on
- * with what lies behind the row. */
+/* The shape in which copies see a matrix, in boxes of so many rows and pieces: pieces of STEP_COLUMNS columns,
+ * [pieces][rows][..], or the matrix as it is if the last piece would be partial. See stream_rows. Codes always have
+ * pieces: a partial one goes on with the bytes behind the row. */
 static inline void make_map(struct queue *q, CUtensorMap *to, PFN_cuTensorMapEncodeTiled_v12000 encode, struct boxed w,
                             int rows, int n_pieces)
 {
@@ -51,7 +51,7 @@ static inline struct boxed boxed_weight(const struct weight *w)
     return {w->data, w->type, w->rows, w->cols * code_bits(w->form.codes) / 8, code_pitch(&w->form, w->cols)};
 }
 
-/* How copies see scales (size: 4) or zeros (1) of groups: in boxes of so many rows and groups. */
+/* The shape in which copies see scales (size: 4) or zeros (1) of groups: boxes of so many rows and groups. */
 static inline void make_group_map(struct queue *q, CUtensorMap *to, PFN_cuTensorMapEncodeTiled_v12000 encode,
                                   const struct weight *w, int size, int rows, int n)
 {

@@ -73,8 +73,8 @@ __device__ static inline float chain_embedded(const chain_args &a, const chain_s
 
 static_assert(PERSISTENT_MAX_TOKENS <= CHAIN_WARPS, "every token has a warp");
 
-/* The shares of up to N ranks in this block's rows, added in order of the ranks. A warp has a token. Returns what
- * chain_set_x did, added up, as all these functions do. */
+/* The shares of up to N ranks in this block's rows, added in order of the ranks. A warp has a token. Returns the sum of
+ * chain_set_x's results, as all these functions do. */
 template <typename T, bool WIDE, int N>
 __device__ static inline float chain_reduce_ranks(const chain_args &a, const chain_shared &sh, int x, bool embedding,
                                                   uint32_t epoch)
@@ -142,7 +142,8 @@ __device__ static inline float chain_embed(const chain_args &a, const chain_shar
     return a.n_ranks > 1 ? chain_reduce<T, WIDE>(a, sh, 1, true, epoch) : squares;
 }
 
-/* Hands two neighbouring results of a product on to all who need them. `parts` lanes know them; this one is `part`. */
+/* Hands two neighbouring results of a product on to the blocks that need them. `parts` lanes know them, this is
+ * `part`. */
 template <typename T, bool WIDE>
 __device__ static inline float chain_result(const chain_args &a, const chain_shared &sh, const chain_product &p, int t,
                                             int row, float s0, float s1, int part, int parts, uint32_t epoch)

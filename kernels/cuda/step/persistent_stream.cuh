@@ -3,9 +3,9 @@
  * layers without a pause, also while they wait for activations.
  *
  * The copies are the tensor memory accelerator's, asked for by one thread, one large box a step (two of a gated
- * product, one for every warp where columns are no multiple of 64): where every warp asked for its own, the asking took
+ * product, one for every warp where columns are no multiple of 64): when every warp asked for its own, the asking took
  * longer than the memory. Few are under way at once: the words that blocks wait for queue behind all weights asked for
- * before them, so weights beyond what keeps the memory busy are asked for too early. While the ring is full, or copies
+ * before them, so it is too early to ask for more weights than keep the memory busy. While the ring is full, or copies
  * are held back (chain_sum_ranks), the memory would rest: then a few of the next slots are asked for into L2, one after
  * the other, which tells nobody when they have come; their copies later come from there. */
 #ifndef STEP_PERSISTENT_STREAM_CUH

@@ -159,8 +159,8 @@ struct wide_tile {
     }
 };
 
-/* This warp's part of a slot: 16 rows of weights times tokens 0 to 7 and, SECOND, 8 to 15. Rows beyond the tile's are
- * somebody else's, and so are their sums. */
+/* This warp's part of a slot: 16 rows of weights times tokens 0 to 7 and, SECOND, 8 to 15. Rows beyond the tile's
+ * belong to another tile, and so do their sums. */
 template <typename T, bool SECOND>
 __device__ static inline void wide_multiply(float (&sum)[2][4], const wide_tile &tile, const chain_product &p,
                                             const char *weights, const char *inputs)
@@ -236,7 +236,7 @@ __device__ static inline float wide_inverse(const chain_args &a, int x)
     return rsqrtf(warp_sum(sum) * a.inverse_hidden + a.eps);
 }
 
-/* The sums of one tile to where they go; a warp has a token. scale: of all sums; bias: float [share], NULL: none. */
+/* Hands on the sums of one tile; a warp has a token. scale: of all sums; bias: float [share], NULL: none. */
 template <typename T>
 __device__ static inline float wide_finish(const chain_args &a, const chain_shared &sh, const chain_product &p,
                                            const chain_share &share, const wide_tile &tile, int begin,
@@ -285,7 +285,7 @@ __device__ static inline void wide_fetch_scale(const chain_args &a, const chain_
         sh.at<float>(a.at.scale)[i] = to_float(((const T *)norm)[share.begin + i]);
 }
 
-/* The residual stream is there, of this block's rows. squares: this lane's of its warp's token. */
+/* This block's rows of the residual stream are complete. squares: this lane's of its warp's token. */
 __device__ static inline void wide_ready_x(const chain_args &a, int x, float squares, uint32_t epoch)
 {
     int t = threadIdx.x / 32;
