@@ -64,7 +64,8 @@ static bool ends_itself(const struct machine *m, const struct machine_place *loo
         }
     }
     const struct machine_frame *counter = loop->frame >= 0 ? &m->frame[loop->frame] : NULL;
-    bool enough = !m->graph->node[loop->node].low || counter->count >= m->graph->node[counter->node].min;
+    bool enough =
+        counter == NULL || !m->graph->node[loop->node].low || counter->count >= m->graph->node[counter->node].min;
     return enough && n_quotes == 1 && n_escapes <= 1;
 }
 
