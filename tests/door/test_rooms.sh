@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # tests/door/test_rooms.sh - `scripts/rooms.py check` passes on these sources, and fails with the reason on a file in the wrong room, on
-# a folder or file that is no room, on rooms that include each other, and on a line of the table that nothing needs.
+# a folder or file that is no room, on rooms that include each other, and on a line of the table that nothing needs. No name is
+# defined in two rooms: of two definitions in the archive the linker takes the first one, silently.
 . "$(dirname "$0")/../cluster/cluster.sh"
 make_folder
 cd "$root" || exit 1
@@ -47,4 +48,19 @@ refused "rooms that include each other" "these include each other: "
 copy
 sed -i 's/^\(| `base\/` .*|\) nothing |/\1 plan |/' "$dir/copy/docs/rooms.md"
 refused "a line that nothing needs" "base/ does not include plan"
+
+# twice ARCHIVE: the names that two of its files define.
+twice() {
+    nm -A --defined-only "$1" 2>/dev/null | awk '$(NF - 1) ~ /^[BCDRT]$/ {print $NF}' | sort | uniq -d
+}
+
+archive=${LOCKSTEP_BUILD:-build/cpu}/liblockstep.a
+check "the archive is there" "$archive" [ -s "$archive" ]
+check "every name of the archive has one definition" "$(twice "$archive")" [ -z "$(twice "$archive")" ]
+for room in one two; do
+    echo "const int rows = 1; static int own = 2; int ${room}(void) { return own; }" >"$dir/$room.c"
+    ${HOST_CC:-gcc} -c -o "$dir/$room.o" "$dir/$room.c"
+done
+ar rc "$dir/both.a" "$dir/one.o" "$dir/two.o"
+check "a name with two definitions is found, a static one is not" "$(twice "$dir/both.a")" [ "$(twice "$dir/both.a")" = rows ]
 done_testing
