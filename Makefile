@@ -91,7 +91,7 @@ TEST_SRC := $(filter-out tests/gpu/test_persistent%.c tests/gpu/test_in_vain.c t
 endif
 # The suite `sanitizers` runs these tests; tests of other kinds start the sanitized programs from the plain build.
 ifeq ($(SAN),1)
-TEST_SRC := $(filter tests/unit/% tests/ops/% tests/spmd/% tests/parity/%,$(TEST_SRC))
+TEST_SRC := $(filter-out tests/unit/test_%_speed.c,$(filter tests/unit/% tests/ops/% tests/spmd/% tests/parity/%,$(TEST_SRC)))
 endif
 TEST_BIN := $(TEST_SRC:%.c=$(BUILD)/%)
 TEST_OBJ := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))

@@ -26,6 +26,8 @@ WAITING = {"fail/test_step_timeout", "fail/test_failures", "e2e/test_batch_refus
 # Tests that take longer than the others of their suite, for a first run without durations: seconds on two cores.
 LONG = {"e2e/test_serve_end": 45, "e2e/test_models_arena": 30, "fail/test_failures": 45, "fail/test_step_timeout": 45,
         "unit/test_tokenizer": 25}
+# Tests that measure nothing but speed, which sanitizers take away.
+SPEED = {"unit/test_batch_speed", "unit/test_protocol_speed", "unit/test_scheduler_speed"}
 # `make test`: one end-to-end program a command.
 QUICK_E2E = {"e2e/test_batch", "e2e/test_bench", "e2e/test_client", "e2e/test_gateway", "e2e/test_preflight",
              "e2e/test_prompts", "e2e/test_serve", "e2e/test_tokens"}
@@ -68,9 +70,10 @@ class Plan:
             stem = source[len("tests/"):-len(".c")]
             yield stem, os.path.join(build or self.build, "tests", stem)
 
-    def each(self, kind, limit, prefix="", build=None, **more):
+    def each(self, kind, limit, prefix="", build=None, without=(), **more):
         for name, path in self.programs(kind, build):
-            self.add(prefix + name, [path], limit, **more)
+            if name not in without:
+                self.add(prefix + name, [path], limit, **more)
 
     def unit(self):
         self.each("unit", 300, seconds=2)
@@ -178,7 +181,7 @@ class Plan:
         env = {"ASAN_OPTIONS": "detect_leaks=0:abort_on_error=0", "UBSAN_OPTIONS": "print_stacktrace=1",
                "LOCKSTEP_SANITIZED": "1"}
         san = self.build + "-san"
-        self.each("unit", 900, "sanitized ", san, env=env)
+        self.each("unit", 900, "sanitized ", san, SPEED, env=env)
         self.each("ops", 900, "sanitized ", san, env={**env, "LOCKSTEP_CASE_STRIDE": "5"}) # the plain build runs all
         for name, path in self.programs("spmd", san):
             self.add_ranks("sanitized " + name, 2, path, 600, env=env)

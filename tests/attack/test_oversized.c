@@ -130,7 +130,7 @@ static void ask_all(struct talk *t, int clients, int each, const char *message, 
 /* The largest that are allowed, from several clients at once, who read what they get. */
 static void at_the_limit(void)
 {
-    enum { CLIENTS = 4, EACH = 1, ROUNDS = 3 };
+    enum { CLIENTS = 4, EACH = 1, ROUNDS = 2 };
     struct talk t[CLIENTS];
     struct answers got = {0};
     case_begin("replies as large as may be, with %zu MiB of address space to spare, on %d ranks", ROOM >> 20, s.ranks);
@@ -162,7 +162,7 @@ static void at_the_limit(void)
  * needs itself. */
 static void beside_a_greedy_client(void)
 {
-    enum { REQUESTS = 24, TOKENS = 8, ASKED = 5, WAIT = 25 };
+    enum { REQUESTS = 14, TOKENS = 8, ASKED = 5, WAIT = 25 };
     struct talk t;
     case_begin("%d requests of one client leave others their turn in the engine, on %d ranks", REQUESTS, s.ranks);
     char *message = many_prompts(30, IDS, "\"max_tokens\": 1, \"prompt_logprobs\": 2");

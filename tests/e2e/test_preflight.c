@@ -84,25 +84,26 @@ static void ends(const char *what, int status, const char *wanted, const char *o
     process_free(&p);
 }
 
+/* Other processes take the cores of one rank and not of the other: no share is required of what it reads. */
 static void thresholds(void)
 {
     const char *demo = models_demo();
     ends("a broadcast that takes too long is refused, in the name of the rank", ERR_PREFLIGHT,
          "lockstep: fatal: rank 1/2 on ", "\nUNFIT: rank 1 on ",
-         LIST("preflight", "--device", "cpu", "--max-broadcast-us", "0.001"));
+         LIST("preflight", "--device", "cpu", "--max-broadcast-us", "0.001", "--min-read-share", "0"));
     ends("files that are read too slowly are refused", ERR_PREFLIGHT,
          "at least 999000.00 are required (--min-file-rate)", "\nnot fit: see UNFIT above\n",
          LIST("preflight", "--device", "cpu", "--model", demo, "--min-file-rate", "999000000000000",
-              "--max-broadcast-us", "0"));
+              "--max-broadcast-us", "0", "--min-read-share", "0"));
     ends("a start with --preflight", 0, "lockstep: preflight: 2 ranks read at ", "Once",
          LIST("generate", "--model", demo, "--device", "cpu", "--prompt", "Once", "--max-tokens", "3", "--preflight",
-              "--max-broadcast-us", "0"));
+              "--max-broadcast-us", "0", "--min-read-share", "0"));
     ends("a bench of noise with --preflight reads no files", 0, "lockstep: preflight: 2 ranks read at ", "read limit",
          LIST("bench", "--model", demo, "--load-format", "dummy", "--device", "cpu", "--n-prompt", "0", "--n-gen", "1",
-              "--preflight", "--max-broadcast-us", "0"));
+              "--preflight", "--max-broadcast-us", "0", "--min-read-share", "0"));
     ends("a start on a node that is not fit", ERR_PREFLIGHT, "(--max-broadcast-us)", NULL,
          LIST("generate", "--model", demo, "--device", "cpu", "--prompt", "Once", "--preflight", "--max-broadcast-us",
-              "0.001"));
+              "0.001", "--min-read-share", "0"));
 }
 
 static void usage(void)
@@ -139,6 +140,14 @@ static void short_file(void)
     files_remove_dir(dir);
 }
 
+/* --preflight-timeout of this many seconds, more on a busy machine; returns them. */
+static int timeout_of(char text[16], double seconds)
+{
+    int n = (int)process_patience(seconds);
+    (void)snprintf(text, 16, "%d", n);
+    return n;
+}
+
 static void await_measuring(struct process *p)
 {
     for (int i = 0; i < 4000; i++) {
@@ -153,17 +162,20 @@ static void stopped_rank(void)
 {
     struct process_setup setup = {.ranks = 3};
     struct process p;
+    char timeout[16], wanted[100];
+    (void)snprintf(wanted, sizeof wanted, " has not ended within %d s: no sign of life from this rank\n",
+                   timeout_of(timeout, 2));
     case_begin("a rank that is stopped is named");
     process_start(&p, &setup,
                   LIST("preflight", "--device", "cpu", "--model", models_demo(), "--max-broadcast-us", "0", "--verbose",
-                       "--preflight-timeout", "2"));
+                       "--preflight-timeout", timeout));
     await_measuring(&p);
     pid_t pid = process_of_rank(&p, 2);
     case_check(pid > 0 && kill(pid, SIGSTOP) == 0, "rank 2 cannot be stopped");
     process_wait(&p);
     const char *line = strstr(p.text[PROCESS_ERR], "lockstep: fatal: ");
     case_check(p.status == ERR_COMM && line != NULL && strstr(line, "lockstep: fatal: rank 2/3 on ") == line &&
-                   strstr(line, " has not ended within 2 s: no sign of life from this rank\n") != NULL,
+                   strstr(line, wanted) != NULL,
                "status %d: %s", p.status, p.text[PROCESS_ERR]);
     case_check(process_in_time(p.seconds, 10), "it took %.1f s", p.seconds);
     case_end();
@@ -178,17 +190,19 @@ static void stopped_job(void)
     struct process p;
     pid_t pid[RANKS];
     bool stopped = true;
+    char timeout[16];
+    int seconds = timeout_of(timeout, 4);
     case_begin("a job that is stopped as a whole goes on afterwards");
     process_start(&p, &setup,
                   LIST("preflight", "--device", "cpu", "--model", models_demo(), "--max-broadcast-us", "0",
-                       "--min-read-share", "0", "--verbose", "--preflight-timeout", "4"));
+                       "--min-read-share", "0", "--verbose", "--preflight-timeout", timeout));
     await_measuring(&p);
     for (int r = 0; r < RANKS; r++) {
         pid[r] = process_of_rank(&p, r);
         stopped = stopped && pid[r] > 0 && kill(pid[r], SIGSTOP) == 0;
     }
     case_check(stopped, "a rank cannot be stopped");
-    process_watch(&p, 5, SIZE_MAX);
+    process_watch(&p, seconds + 1, SIZE_MAX);
     for (int r = 0; r < RANKS; r++)
         if (pid[r] > 0)
             (void)kill(pid[r], SIGCONT);

@@ -444,10 +444,10 @@ int main(int argc, char **argv)
     if (tokenizer == NULL)
         return 98;
     /* Rank 0 alone plans and accepts, whatever the number of ranks: fewer requests will do there, and under
-     * sanitizers. */
+     * sanitizers. On 3 ranks every second model runs, on 4 the others. */
     n_requests = process_sanitized() ? N_REQUESTS / 5 : N_REQUESTS / (w.n_ranks > 2 ? 4 : w.n_ranks);
     for (size_t i = 0; i < sizeof fixture / sizeof fixture[0]; i++)
-        if (argc < 2 || strstr(fixture[i].name, argv[1]) != NULL)
+        if ((w.n_ranks < 3 || i % 2 == (size_t)w.n_ranks % 2) && (argc < 2 || strstr(fixture[i].name, argv[1]) != NULL))
             check_fixture(&w, fixture[i].name, fixture[i].other, fixture[i].head, fixture[i].draft_len);
     tokenizer_close(&tokenizer);
     int status = tap_done();

@@ -62,7 +62,7 @@ void talk_say(struct talk *t, const char *format, ...)
 json_t *talk_hear(struct talk *t, double seconds)
 {
     zmq_pollitem_t item = {.socket = t->socket, .events = ZMQ_POLLIN};
-    if (zmq_poll(&item, 1, (long)(1e3 * seconds)) < 1)
+    if (zmq_poll(&item, 1, (long)(1e3 * process_patience(seconds))) < 1)
         return NULL;
     for (;;) {
         zmq_msg_t m;
@@ -81,7 +81,7 @@ json_t *talk_ask(const char *endpoint, const char *json)
     struct talk t;
     talk_open(&t, ZMQ_REQ, endpoint, NULL, NULL);
     talk_say(&t, "%s", json);
-    json_t *reply = talk_hear(&t, process_patience(30));
+    json_t *reply = talk_hear(&t, 30);
     talk_close(&t);
     return reply;
 }

@@ -23,7 +23,8 @@ void talk_close(struct talk *t);
 void talk_say(struct talk *t, const char *format, ...) __attribute__((format(printf, 2, 3)));
 void talk_send(struct talk *t, const void *data, size_t bytes, bool more);
 
-/* The next message's last frame, parsed; NULL: nothing came within the time (0: nothing is there), or it is no JSON. */
+/* The next message's last frame, parsed; NULL: nothing came within the time (0: nothing is there), which is longer on a
+ * busy machine, or it is no JSON. */
 json_t *talk_hear(struct talk *t, double seconds);
 
 /* Say it and hear the answer, on a connection of its own. */

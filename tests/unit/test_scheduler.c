@@ -163,7 +163,7 @@ static void one_schedule(uint64_t *seed, int depth, bool prefix_caching, enum dr
 
 static void all_schedules(uint64_t seed, enum drafts drafts, enum sight sight, struct sums sums[2])
 {
-    int n = getenv("LOCKSTEP_SANITIZED") != NULL ? 500 : 4000;
+    int n = getenv("LOCKSTEP_SANITIZED") != NULL ? 400 : 2500;
     for (int trial = 0; trial < n; trial++)
         one_schedule(&seed, trial % 2, trial / 2 % 2 != 0, drafts, sight, &sums[trial / 2 % 2]);
     for (int i = 0; i < 2; i++) {
