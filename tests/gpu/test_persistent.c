@@ -105,6 +105,11 @@ static const struct subject models[] = {
     "{\"model_type\":\"" family "\",\"torch_dtype\":\"bfloat16\",\"num_attention_heads\":8,\"num_key_value_heads\":2," \
     "\"norm_topk_prob\":true," rest "}"
 
+/* Latent attention, whose queries are made of the layer's input. */
+#define LATENT(family, heads, rest)                                                              \
+    "{\"model_type\":\"" family "\",\"torch_dtype\":\"bfloat16\",\"num_attention_heads\":" heads \
+    ",\"q_lora_rank\":null,\"num_hidden_layers\":3," rest "}"
+
 /* Both families' names of an expert's columns and of the number of experts. */
 #define CODED_MOE(family, hidden, ffn, experts, chosen)                                                         \
     MOE(family, "\"vocab_size\":900,\"hidden_size\":" hidden ",\"intermediate_size\":" ffn                      \
@@ -157,12 +162,40 @@ static const struct subject mixtures[] = {
                      "\"n_routed_experts\":24,\"num_experts_per_tok\":4,\"n_group\":4,\"topk_group\":2,\"num_hidden_"
                      "layers\":3,\"head_dim\":64,\"n_shared_experts\":2,\"first_k_dense_replace\":1"),
      8, NULL, false, 30, false},
+    {"deepseek_v2, all of 6 experts, latents, first layer dense",
+     LATENT(
+         "deepseek_v2", "8",
+         "\"vocab_size\":700,\"hidden_size\":1024,\"intermediate_size\":1280,\"moe_intermediate_size\":256,\"n_routed_"
+         "experts\":6,\"num_experts_per_tok\":6,\"n_shared_experts\":1,\"first_k_dense_replace\":1,"
+         "\"routed_scaling_factor\":1.5"),
+     8, NULL, false, 0, false},
+    {"deepseek_v2, 4 of 24 experts in 4 groups, latents",
+     LATENT(
+         "deepseek_v2", "16",
+         "\"vocab_size\":640,\"hidden_size\":2048,\"moe_intermediate_size\":384,\"n_routed_experts\":24,\"num_experts_"
+         "per_tok\":4,\"topk_method\":\"group_limited_greedy\",\"n_group\":4,\"topk_group\":2"),
+     8, NULL, false, 30, false},
+    {"deepseek_v3, all of 6 experts, latents, halves rotated",
+     LATENT("deepseek_v3", "4",
+            "\"vocab_size\":801,\"hidden_size\":512,\"moe_intermediate_size\":128,\"n_routed_experts\":6,\"num_experts_"
+            "per_tok\":6,\"n_group\":1,\"topk_group\":1,\"rope_interleave\":false,\"first_k_dense_replace\":0"),
+     8, NULL, false, 0, false},
     {"qwen2_moe, all of 5 experts, gated shared, second layer dense",
      MOE("qwen2_moe",
          "\"vocab_size\":801,\"hidden_size\":1024,\"intermediate_size\":1664,\"moe_intermediate_size\":256,"
          "\"shared_expert_intermediate_size\":1152,\"num_experts\":5,\"num_experts_per_tok\":5,\"num_hidden_"
          "layers\":3,\"mlp_only_layers\":[1],\"head_dim\":64"),
      8, NULL, false, 0, false},
+    {"qwen2_moe, all of 4 experts, shared, float16",
+     "{\"model_type\":\"qwen2_moe\",\"torch_dtype\":\"float16\",\"num_attention_heads\":8,\"num_key_value_heads\":2,"
+     "\"vocab_size\":700,\"hidden_size\":1024,\"moe_intermediate_size\":256,\"shared_expert_intermediate_size\":640,"
+     "\"num_experts\":4,\"num_experts_per_tok\":4,\"num_hidden_layers\":3,\"decoder_sparse_step\":1}",
+     8, NULL, false, 0, false},
+    {"mixtral, 2 of 4 experts, float16",
+     "{\"model_type\":\"mixtral\",\"torch_dtype\":\"float16\",\"num_attention_heads\":8,\"num_key_value_heads\":2,"
+     "\"vocab_size\":700,\"hidden_size\":1024,\"intermediate_size\":1536,\"num_local_experts\":4,"
+     "\"num_experts_per_tok\":2,\"num_hidden_layers\":2}",
+     8, NULL, false, 20, false},
     {"gpt_oss, 4 of 32 experts, sinks",
      MOE("gpt_oss", "\"vocab_size\":1001,\"hidden_size\":2880,\"intermediate_size\":2880,\"num_local_experts\":32,"
                     "\"num_experts_per_tok\":4,\"num_hidden_layers\":2,\"head_dim\":64"),
@@ -270,6 +303,9 @@ static bool is_sliced(enum weight_id id)
                                          WEIGHT_HEAD,
                                          WEIGHT_QKV,
                                          WEIGHT_QKV_BIAS,
+                                         WEIGHT_QUERY,
+                                         WEIGHT_KEY_UP,
+                                         WEIGHT_VALUE_UP,
                                          WEIGHT_OUT,
                                          WEIGHT_SINKS,
                                          WEIGHT_MLP_IN,
