@@ -24,8 +24,9 @@ struct run_options {
         progress;
     double step_timeout;
     double max_step_ms;
-    bool tokens_chosen;  /* max_batch_tokens was not given: see run_choose_limits */
-    int64_t usual_batch; /* what a max_batch of serve, batch or bench --throughput is that was not given */
+    bool tokens_chosen;             /* max_batch_tokens was not given: see run_choose_limits */
+    int64_t usual_batch;            /* what a max_batch of serve, batch or bench --throughput is that was not given */
+    int64_t usual_batch_of_experts; /* the same for mixtures of experts */
     bool no_prefix_caching;
 
     const char *speculative_config; /* NULL: not given */
@@ -53,7 +54,7 @@ extern const struct opt_rows run_prefix_rows; /* those that keep prefixes */
 extern const struct opt_rows run_draft_rows;  /* those that may verify several tokens of a sequence in one step */
 extern const struct opt_rows run_bound_rows;  /* --max-step-ms */
 
-/* Set usual_batch and, if it was not given, max_batch_tokens. many: models share the device's memory. */
+/* Set the usual batches and, if it was not given, max_batch_tokens. many: models share the device's memory. */
 void run_choose_limits(struct run_options *o, bool on_gpus, bool many);
 
 /* The longest step in seconds; 0: there is no bound. */

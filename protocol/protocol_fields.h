@@ -74,7 +74,7 @@ struct fields { /* borrowed from the message; null members count as absent */
 int fields_collect(struct fields *f, const json_t *object, enum protocol_op op, struct protocol_error *error);
 
 /* Values for fields that were not given, by canonical name; NULL: none. If the message itself says that nothing is
- * sampled (do_sample false, beams), a temperature is none of these. */
+ * sampled (do_sample false, beams), no default temperature applies. */
 void fields_default(struct fields *f, const json_t *defaults);
 
 /* The field with this canonical name, which must exist. */

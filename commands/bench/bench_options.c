@@ -25,9 +25,10 @@ static const struct opt rows[] = {
          "also measure requests of IN tokens that get OUT tokens each, all queued at once, as vLLM's `bench "
          "throughput` and trtllm-bench do"),
     INTEGER("num-prompts", num_prompts, 1, 100000, -1, "requests of --throughput (default 200)"),
-    INTEGER("max-batch", max_batch, 1, 4096, -1,
-            "requests of --throughput that run at once, if the KV cache has room (default 512 on GPUs, 256 on CPUs, at "
-            "most --max-batch-tokens)"),
+    INTEGER(
+        "max-batch", max_batch, 1, 4096, -1,
+        "requests of --throughput that run at once, if the KV cache has room (default 512 on GPUs, 1024 of mixtures "
+        "of experts there, 256 on CPUs, at most --max-batch-tokens)"),
     INTEGER("max-num-seqs", max_batch, 1, 4096, -1, "the same under vLLM's name"),
     INTEGER(
         "shared-prefix", shared_prefix, 1, 1 << 24, -1,

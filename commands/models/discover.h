@@ -17,7 +17,7 @@ struct discovered {
     int n;
 };
 
-/* Names are UTF-8 without control characters, do not begin with a point, and are no longer than above; what else
+/* Names are UTF-8 without control characters, do not begin with a dot, and are no longer than above; what else
  * lies in the folder is named in a warning, but for files and hidden things. Links count where they are the server's
  * user's, or root's. archives: they are models, too; a folder goes before an archive of its name. At least one model is
  * there, or -1 and *e. */

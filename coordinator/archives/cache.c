@@ -1,4 +1,4 @@
-/* coordinator/archives/cache.c - see cache.h. A folder is unpacked under a name that begins with a point, and renamed
+/* coordinator/archives/cache.c - see cache.h. A folder is unpacked under a name that begins with a dot, and renamed
  * when it is whole; it is renamed so, too, before it is removed. So what has a model's name is whole, whenever a job
  * ends. */
 #include "coordinator/archives/cache.h"

@@ -81,9 +81,9 @@ static json_t *duration(uint64_t n, double seconds)
     return json_pack("{s:I, s:I}", "count", (json_int_t)n, "ns", (json_int_t)(1e9 * seconds));
 }
 
-static json_t *stats_of(const char *name, const struct model_count *m)
+static json_t *stats_of(const char *name, const struct answer_count *m)
 {
-    static const struct model_count none;
+    static const struct answer_count none;
     m = m != NULL ? m : &none;
     return json_pack("{s:s, s:s, s:I, s:I, s:I, s:{s:o, s:o, s:o, s:o, s:o, s:o}, s:[], s:[]}", "name", name, "version",
                      "1", "last_inference", (json_int_t)(1e3 * m->last), "inference_count", (json_int_t)m->n_good,
@@ -103,7 +103,7 @@ void triton_stats(struct exchange *x)
     json_array_foreach(names, i, name)
     {
         const char *text = json_string_value(name);
-        (void)json_array_append_new(list, stats_of(text, model_counts_find(&x->gateway->models, text)));
+        (void)json_array_append_new(list, stats_of(text, answer_counts_find(&x->gateway->models, text)));
     }
     json_decref(names);
     json_t *answer = json_pack("{s:o}", "model_stats", list);

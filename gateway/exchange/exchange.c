@@ -384,7 +384,7 @@ void gateway_over(void *context, struct http_conn *c, bool left)
     t->bytes_out = c->bytes_out;
     t->total = seconds_now() - x->begun;
     counters_take(&g->counters, x->route != NULL ? (size_t)(x->route - g->routes) : COUNTER_ROUTES - 1, t);
-    model_counts_take(&g->models, t, (double)time(NULL));
+    answer_counts_take(&g->models, t, (double)time(NULL));
     g->counters.running--;
     g->trims = g->trims || t->bytes_in + t->bytes_out > TRIM_BYTES;
     fault_make_utf8(c->head->path);

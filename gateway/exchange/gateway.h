@@ -3,9 +3,9 @@
 #define EXCHANGE_GATEWAY_H
 
 #include "gateway/backend/pool.h"
+#include "gateway/exchange/answer_counts.h"
 #include "gateway/exchange/counters.h"
 #include "gateway/exchange/keys.h"
-#include "gateway/exchange/model_counts.h"
 #include "gateway/exchange/request_log.h"
 #include "gateway/http/server.h"
 #include "gateway/loop/loop.h"
@@ -47,7 +47,7 @@ struct gateway {
     struct keys keys;
     struct request_log log;
     struct counters counters;
-    struct model_counts models;
+    struct answer_counts models;
     const struct route *routes; /* [n_routes], the first that fits counts */
     size_t n_routes;
     const char *allow_origin; /* "*" or one origin; NULL: none */

@@ -97,7 +97,6 @@ static void become_current(struct queue *q)
 void *cuda_alloc(struct queue *q, size_t bytes)
 {
     void *p = NULL;
-    become_current(q);
     cudaError_t rc = pool_malloc(q, &p, bytes > 0 ? bytes : 1);
     if (rc != cudaSuccess) {
         (void)cudaGetLastError(); /* a refusal is no failure of the device */

@@ -65,6 +65,9 @@ static void open_pool(struct queue *q)
 
 cudaError_t pool_malloc(struct queue *q, void **p, size_t bytes)
 {
+    cudaError_t rc = cudaSetDevice(cuda_state(q)->device);
+    if (rc != cudaSuccess)
+        return rc;
     return serves(q) ? cudaMallocFromPoolAsync(p, bytes, pool.all, cuda_stream(q)) : cudaMalloc(p, bytes);
 }
 

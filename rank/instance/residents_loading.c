@@ -39,7 +39,7 @@ static void open_queue(struct loading *l, struct queue *q)
     const struct instance *i = l->instance;
     if (i->ops->open(q, l->all->world->device, i->q.act, i->q.n_threads, &l->why) != 0)
         i->ops->close(q);
-    else if (l->all->world->n_ranks == 1) /* collectives of several have not been seen over memory of a pool */
+    else
         pool_ops_of(i->ops)->open(q);
 }
 

@@ -312,7 +312,7 @@ int engine_prepare(struct engine *g, struct world *w, struct network *n, const s
     (void)take_memory(g, w, n, l, loan, ops, q, e);
     comm_lend(&g->comm, loan->comm);
     if (e->code == ERR_NONE && choice != STEP_SEPARATE)
-        (void)persistent_step_prepare(&g->persistent, n, w, l->max_drafts > 0, &loan->sums, ops, q, e);
+        (void)persistent_step_prepare(&g->persistent, n, l, w, &loan->sums, ops, q, e);
     return e->code == ERR_NONE ? 0 : -1;
 }
 
@@ -342,7 +342,7 @@ int engine_open(struct engine *g, struct world *w, struct network *n, const stru
     if (agree_failed(w, e))
         return -1;
     if (choice != STEP_SEPARATE)
-        (void)persistent_step_prepare(&g->persistent, n, w, l->max_drafts > 0, NULL, ops, q, e);
+        (void)persistent_step_prepare(&g->persistent, n, l, w, NULL, ops, q, e);
     return agree_failed(w, e) ? -1 : engine_join(g, q, choice, ways, e);
 }
 

@@ -105,9 +105,9 @@ struct engine_loan {
     struct host_pool *host; /* NULL where ops->async is */
 };
 
-/* The same in two parts, with a loan. A rank does this part by itself, beside steps of other engines: memory, in few
- * pieces and zeroed on q, which is the calling thread's own. Any thread; local; -1 and *e: close the engine. Then, on
- * the queue that steps will have, what all ranks do together; on all of them engine_prepare has succeeded. */
+/* The same in two parts, with a loan. A rank does engine_prepare by itself, beside steps of other engines: memory, in
+ * few pieces and zeroed on q, which is the calling thread's own. Any thread; local; -1 and *e: close the engine. Once
+ * it has succeeded on all ranks, they call engine_join together, on the queue that steps will have. */
 int engine_prepare(struct engine *g, struct world *w, struct network *n, const struct limits *l,
                    const struct engine_loan *loan, enum step_choice choice, const struct ops *ops, struct queue *q,
                    struct err *e);

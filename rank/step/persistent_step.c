@@ -1,6 +1,6 @@
 /* rank/step/persistent_step.c - see persistent_step.h. */
 #include "rank/step/persistent_step.h"
-#include "kernels/decode_mixture.h"
+#include "kernels/decode_latent.h"
 #include "rank/model/taps.h"
 #include "rank/world/fatal.h"
 
@@ -9,9 +9,10 @@
 #include <string.h>
 
 struct persistent_model {
-    struct decode_mixture all;    /* or a model of dense layers only */
-    const struct weight **router; /* [2 n_layers]: of all layers, then their biases */
-    struct decode_common *common; /* [n_layers] */
+    struct decode_latent all;           /* or a model of dense layers only, or with another attention */
+    const struct weight **router;       /* [2 n_layers]: of all layers, then their biases */
+    struct decode_common *common;       /* [n_layers] */
+    struct decode_latent_layer *latent; /* [n_layers] */
     struct decode_layer layer[];
 };
 
@@ -32,6 +33,21 @@ static const char *refuse_experts(const struct network *n)
                                                                                        : NULL;
 }
 
+#define LATENT_MAX 4096 /* tokens of a sequence: of longer ones the operation reads latents more slowly, as measured */
+
+/* As refuse_network, of latent attention. */
+static const char *refuse_latents(const struct network *n, const struct limits *l)
+{
+    const struct model_config *m = &n->config;
+    if (l->max_len > LATENT_MAX)
+        return "latent attention of sequences of more than 4096 tokens";
+    if (m->latent.query_rank > 0)
+        return "queries that are made of a latent";
+    if (m->latent.biases)
+        return "latents with biases";
+    return m->experts.routing.n_experts == 0 ? "latent attention without experts" : NULL;
+}
+
 /* Dense layers of 16-bit weights: see kernels/decode_mixture.h. */
 static bool is_plain(const struct network *n)
 {
@@ -42,7 +58,7 @@ static bool is_plain(const struct network *n)
 }
 
 /* The property of the model that no backend's persistent step supports, as the end of a sentence; NULL: none. */
-static const char *refuse_network(const struct network *n, const struct world *w)
+static const char *refuse_network(const struct network *n, const struct limits *l, const struct world *w)
 {
     const struct model_config *m = &n->config;
     if (n->taps != NULL && n->taps->head == n)
@@ -57,8 +73,8 @@ static const char *refuse_network(const struct network *n, const struct world *w
         return "an embedding of another width than the layers";
     if (m->position == POSITION_ALIBI)
         return "ALiBi";
-    if (m->latent.rank > 0)
-        return "latent attention";
+    if (m->latent.rank > 0 && refuse_latents(n, l) != NULL)
+        return refuse_latents(n, l);
     if (m->experts.routing.n_experts > 0 && refuse_experts(n) != NULL)
         return refuse_experts(n);
     for (int i = 0; i < m->n_layers; i++)
@@ -100,7 +116,7 @@ static struct decode_layer describe_layer(const struct network *n, int l)
         .attn_norm_bias = w[WEIGHT_ATTN_NORM_BIAS],
         .mlp_norm = w[WEIGHT_MLP_NORM],
         .mlp_norm_bias = w[WEIGHT_MLP_NORM_BIAS],
-        .qkv = w[WEIGHT_QKV],
+        .qkv = w[n->config.latent.rank > 0 ? WEIGHT_QUERY : WEIGHT_QKV],
         .qkv_bias = w[WEIGHT_QKV_BIAS],
         .q_norm = w[WEIGHT_Q_NORM],
         .k_norm = w[WEIGHT_K_NORM],
@@ -114,6 +130,15 @@ static struct decode_layer describe_layer(const struct network *n, int l)
         .v_cache = n->v_cache[l],
         .heads = network_heads(n, l),
     };
+}
+
+static struct decode_latent_layer describe_latent(const struct network *n, int l)
+{
+    const struct weight *const *w = n->layer[l];
+    return (struct decode_latent_layer){.latent = w[WEIGHT_LATENT],
+                                        .norm = w[WEIGHT_LATENT_NORM],
+                                        .key_up = w[WEIGHT_KEY_UP],
+                                        .value_up = w[WEIGHT_VALUE_UP]};
 }
 
 _Static_assert(DECODE_TAPS == MODEL_TAPS, "all that a head reads");
@@ -174,33 +199,60 @@ static struct decode_model describe_network(const struct network *n, const struc
     };
 }
 
+static void free_model(struct persistent_model *p)
+{
+    if (p != NULL) {
+        free((void *)p->router);
+        free(p->common);
+        free(p->latent);
+    }
+    free(p);
+}
+
 /* NULL and *e: there is no memory for it. */
-static struct persistent_model *describe_all(const struct network *n, bool several, struct err *e)
+static struct persistent_model *take_model(const struct network *n, struct err *e)
 {
     size_t n_layers = (size_t)n->config.n_layers;
     struct persistent_model *p = err_calloc(e, 1, sizeof *p + n_layers * sizeof p->layer[0], "layer table");
-    const struct weight **router = err_calloc(e, 2 * n_layers, sizeof *router, "table of routers");
-    struct decode_common *common = err_calloc(e, n_layers, sizeof *common, "table of MLPs");
-    if (p == NULL || router == NULL || common == NULL) {
-        free(p);
-        free((void *)router);
-        free(common);
+    if (p == NULL)
         return NULL;
-    }
+    p->router = err_calloc(e, 2 * n_layers, sizeof *p->router, "table of routers");
+    p->common = err_calloc(e, n_layers, sizeof *p->common, "table of MLPs");
+    p->latent = err_calloc(e, n_layers, sizeof *p->latent, "table of latents");
+    if (p->router != NULL && p->common != NULL && p->latent != NULL)
+        return p;
+    free_model(p);
+    return NULL;
+}
+
+static struct persistent_model *describe_all(const struct network *n, bool several, struct err *e)
+{
+    const struct model_latent *latent = &n->config.latent;
+    size_t n_layers = (size_t)n->config.n_layers;
+    struct persistent_model *p = take_model(n, e);
+    if (p == NULL)
+        return NULL;
     for (size_t l = 0; l < n_layers; l++) {
         p->layer[l] = describe_layer(n, (int)l);
-        router[l] = n->layer[l][WEIGHT_ROUTER];
-        router[n_layers + l] = n->layer[l][WEIGHT_ROUTER_BIAS];
-        common[l] = describe_common(n, (int)l);
+        p->router[l] = n->layer[l][WEIGHT_ROUTER];
+        p->router[n_layers + l] = n->layer[l][WEIGHT_ROUTER_BIAS];
+        p->common[l] = describe_common(n, (int)l);
+        p->latent[l] = describe_latent(n, (int)l);
     }
-    p->router = router;
-    p->common = common;
-    p->all = (struct decode_mixture){
+    p->all = (struct decode_latent){
+        .rank = latent->rank,
+        .key = latent->key,
+        .rotated = latent->rotated,
+        .value = latent->value,
+        .norm_eps = latent->norm_eps,
+        .layer = p->latent,
+    };
+    p->all.mixture = (struct decode_mixture){
         .model = describe_network(n, p->layer, several),
         .routing = &n->config.experts.routing,
-        .router = router,
-        .router_bias = n->config.experts.router_bias ? router + n_layers : NULL,
-        .common = common,
+        .router = p->router,
+        .router_bias = n->config.experts.router_bias ? p->router + n_layers : NULL,
+        .common = p->common,
         .first_held = n->shard.experts.begin,
         .n_held = range_length(n->shard.experts),
         .expert_ffn = range_length(n->shard.expert_ffn),
@@ -231,12 +283,13 @@ static bool connect_ranks(struct persistent_step *p, const struct world *w, cons
     return why == NULL;
 }
 
-int persistent_step_prepare(struct persistent_step *p, const struct network *n, const struct world *w, bool drafts,
-                            const struct persistent_place *lent, const struct ops *ops, struct queue *q, struct err *e)
+int persistent_step_prepare(struct persistent_step *p, const struct network *n, const struct limits *l,
+                            const struct world *w, const struct persistent_place *lent, const struct ops *ops,
+                            struct queue *q, struct err *e)
 {
     memset(p, 0, sizeof *p);
-    const char *why = ops->persistent == NULL ? "the CPU backend" : refuse_network(n, w);
-    p->several = drafts && is_plain(n);
+    const char *why = ops->persistent == NULL ? "the CPU backend" : refuse_network(n, l, w);
+    p->several = l->max_drafts > 0 && is_plain(n);
     if (lent != NULL) {
         p->lent = true;
         p->place = *lent;
@@ -244,12 +297,12 @@ int persistent_step_prepare(struct persistent_step *p, const struct network *n, 
     }
     p->model = why == NULL ? describe_all(n, p->several, e) : NULL;
     if (p->model != NULL)
-        why = ops->persistent->refusal(q, &p->model->all.model);
+        why = ops->persistent->refusal(q, &p->model->all.mixture.model);
     else if (why == NULL)
         why = "too little memory";
     p->refused = why;
     /* NOLINTNEXTLINE(clang-analyzer-core.NullDereference): there is a model where there is no reason */
-    p->step = why == NULL ? ops->persistent->open(q, &p->model->all.model, p->place.memory[w->rank]) : NULL;
+    p->step = why == NULL ? ops->persistent->open(q, &p->model->all.mixture.model, p->place.memory[w->rank]) : NULL;
     if (q->err.code != ERR_NONE)
         ERR(e, q->err.code, "%s", q->err.text);
     return e->code == ERR_NONE ? 0 : -1;
@@ -287,10 +340,6 @@ void persistent_step_close(struct persistent_step *p, const struct world *w, con
             peers_close(&p->peers, w, ops, q);
         ops->persistent->close(q, p->step);
     }
-    if (p->model != NULL) {
-        free((void *)p->model->router);
-        free(p->model->common);
-    }
-    free(p->model);
+    free_model(p->model);
     memset(p, 0, sizeof *p);
 }

@@ -3,6 +3,7 @@
 #ifndef STEP_PERSISTENT_STEP_H
 #define STEP_PERSISTENT_STEP_H
 
+#include "plan/plan.h"
 #include "rank/model/network.h"
 #include "rank/step/persistent_sums.h"
 #include "rank/world/world.h"
@@ -19,11 +20,12 @@ struct persistent_step {
     struct peers peers; /* each other's memory for sums, unless it is lent */
 };
 
-/* Open it where the backend has it and this rank can, with memory for sums that is lent, or (NULL) of its own. drafts:
- * steps may have several tokens of a sequence. The network must stay where it is. Any thread, with a queue of its own
- * that it waits for; local; -1 and *e where memory is missing. */
-int persistent_step_prepare(struct persistent_step *p, const struct network *n, const struct world *w, bool drafts,
-                            const struct persistent_place *lent, const struct ops *ops, struct queue *q, struct err *e);
+/* Open it where the backend has it and this rank can, with memory for sums that is lent, or (NULL) of its own. With
+ * drafts (limits) steps may have several tokens of a sequence. The network must stay where it is. Any thread, with a
+ * queue of its own that it waits for; local; -1 and *e where memory is missing. */
+int persistent_step_prepare(struct persistent_step *p, const struct network *n, const struct limits *l,
+                            const struct world *w, const struct persistent_place *lent, const struct ops *ops,
+                            struct queue *q, struct err *e);
 /* Then, on the queue that steps will have, connect the ranks, if all of them can; else p->step is NULL on all ranks
  * alike and p->why_not says why. Collective. */
 void persistent_step_join(struct persistent_step *p, const struct world *w, const struct ops *ops, struct queue *q);

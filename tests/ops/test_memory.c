@@ -5,6 +5,8 @@
 
 #include "base/clock.h"
 
+#include <pthread.h>
+
 static void up(void *dst, const void *src, size_t bytes)
 {
     backend_real_ops()->upload(backend_real_queue(), dst, bytes, src, bytes, bytes, 1);
@@ -377,6 +379,42 @@ static void test_stamps(void **unused)
     real->free(q, y);
     assert_int_equal(q->err.code, ERR_NONE);
 }
+
+struct other_thread {
+    struct queue q;
+    size_t bytes;
+    void *p;
+};
+
+static void *take_there(void *context)
+{
+    struct other_thread *o = context;
+    o->p = pool_ops_of(backend_real_ops())->take(&o->q, o->bytes);
+    return NULL;
+}
+
+/* Memory is of the queue's device, whichever thread asks for it: here the last device, of which a new thread knows
+ * nothing. One device alone cannot show it. */
+static void test_other_thread(void **unused)
+{
+    (void)unused;
+    const struct ops *real = backend_real_ops();
+    struct other_thread o = {.bytes = 64 << 20};
+    struct err e = {0};
+    pthread_t thread;
+    if (real->shares_host_memory)
+        return;
+    assert_int_equal(real->open(&o.q, real->n_devices() - 1, DTYPE_F32, 1, &e), 0);
+    size_t before = real->free_memory(&o.q);
+    assert_int_equal(pthread_create(&thread, NULL, take_there, &o), 0);
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    assert_non_null(o.p);
+    assert_true(real->free_memory(&o.q) + o.bytes <= before);
+    real->free(&o.q, o.p);
+    assert_int_equal(o.q.err.code, ERR_NONE);
+    real->close(&o.q);
+    (void)real->free_memory(backend_real_queue()); /* this thread has that queue's device again */
+}
 #endif
 
 /* Memory of a pool is as other memory, and goes back to the device when the pool is trimmed. Afterwards all of the
@@ -429,7 +467,7 @@ int main(void)
         cmocka_unit_test(test_clear),
 #ifdef LOCKSTEP_CUDA
         cmocka_unit_test(test_graph),       cmocka_unit_test(test_recorded_copies),
-        cmocka_unit_test(test_stamps),
+        cmocka_unit_test(test_stamps),      cmocka_unit_test(test_other_thread),
 #endif
         cmocka_unit_test(test_pool),
     };

@@ -8,13 +8,15 @@ static void sequences_of_long_contexts(void **state)
 {
     (void)state;
     const struct {
-        int positions;
+        int positions, experts;
         int64_t max_batch, max_model_len;
         int seqs;
-    } known[] = {{8192, -1, -1, 512},     {131072, -1, -1, 512},     {163840, -1, -1, 409},
-                 {10000000, -1, -1, 256}, {10000000, -1, 4096, 512}, {10000000, 700, -1, 700}};
+    } known[] = {{8192, 0, -1, -1, 512},     {131072, 0, -1, -1, 512},     {163840, 0, -1, -1, 409},
+                 {10000000, 0, -1, -1, 256}, {10000000, 0, -1, 4096, 512}, {10000000, 0, 700, -1, 700},
+                 {40960, 8, -1, -1, 1024},   {131072, 8, -1, -1, 512}};
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
-        const struct model_config m = {.max_positions = known[i].positions};
+        const struct model_config m = {.max_positions = known[i].positions,
+                                       .experts.routing.n_experts = known[i].experts};
         struct run_options o = {.max_batch = known[i].max_batch,
                                 .max_model_len = known[i].max_model_len,
                                 .max_batch_tokens = -1,

@@ -115,8 +115,8 @@ static void clear_plain(const struct lexicon *l, uint32_t *mask, int node)
         lexicon_clear_bit(mask, first[i].token);
 }
 
-/* The tokens of a node that is come to in this state behind so many characters. If plain characters may come, so may
- * those behind it: false then. full: all plain ones behind it are in the mask already. */
+/* Sets the tokens of a node that is reached in this state after so many characters. If plain characters may come, sets
+ * those behind it, too, and the path ends here: false. full: all plain ones behind it are in the mask already. */
 static bool leads_on(const struct lexicon *l, int node, int chars, bool full, struct machine *m, int state,
                      uint32_t *mask, int *n_visited)
 {
@@ -139,7 +139,7 @@ static int count_begun(int chars, unsigned char byte)
     return chars + ((byte & 0xc0) != 0x80);
 }
 
-/* Along all paths over a node of l->all, before which are so many characters, up to where plain characters may come.
+/* Along all paths over a node of l->all that has so many characters before it, up to where plain characters may come.
  * full: all plain tokens that begin with the node's bytes are in the mask; those on paths that end dead are taken
  * out. */
 static int walk_to_free(const struct lexicon *l, int node, int chars, bool full, struct machine *m, int state,

@@ -4,6 +4,7 @@
 #include "kernels/cuda/step/persistent_host.cuh"
 #include "kernels/cuda/step/persistent_kernel.cuh"
 #include "kernels/cuda/step/persistent_maps.cuh"
+#include "kernels/decode_latent.h"
 
 #define MAX_HIDDEN (NORM_UNITS * UNIT_COLUMNS * CHAIN_THREADS) /* what the norms keep in registers */
 #define MAX_LAYERS 256
@@ -99,7 +100,7 @@ static const char *refuse_layer(struct queue *q, const struct decode_model *m, c
         if (!is_expert(m, k) && refuse_codes(products[k]) != nullptr)
             return refuse_codes(products[k]);
     const struct heads *h = &l->heads;
-    if (h->head_dim != 64 && h->head_dim != 128 && h->head_dim != 256)
+    if (!(m->mixture && decode_layer_is_latent(l)) && h->head_dim != 64 && h->head_dim != 128 && h->head_dim != 256)
         return "heads that have neither 64, 128 nor 256 elements";
     if (h->kv_scales != nullptr && h->head_dim > 128)
         return "keys and values in FP8, of heads of 256 elements";

@@ -38,6 +38,20 @@ struct expert_common {
     int out_steps;           /* of a tile of its second product */
 };
 
+/* Latent attention, see persistent_latent.cuh. */
+struct expert_latents {
+    struct chain_product product;      /* that makes the latents, as product[0] makes the queries */
+    const CUtensorMap *maps;           /* device [n_layers][BOX_SIZES], of its weights */
+    unsigned long long *words;         /* [NARROW_TOKENS][latent and rotated key, / 2] */
+    const struct latent_layer *layers; /* device [n_layers] */
+    int at;                            /* offset in shared memory of latent_tables */
+    float eps;                         /* of the latents' norm */
+};
+
+/* A kernel knows no more than it must, as that would cost registers: softmax routers in every layer; also those of
+ * sigmoids, groups, common MLPs, layers without experts; and latent attention, too. */
+enum expert_scope { SCOPE_PLAIN, SCOPE_FULL, SCOPE_LATENT };
+
 /* product[2] and product[3] of the chain are one expert's: `ffn` results of hidden columns, hidden results of ffn
  * columns. Their maps are of the matrices of all held experts. */
 struct expert_args : chain_args {
@@ -57,6 +71,7 @@ struct expert_args : chain_args {
     int choice;                      /* offset of expert_choice in shared memory */
     unsigned long long *pairs;       /* words [NARROW_TOKENS n_chosen][ffn / 2], instead of `activated` */
     unsigned long long *logit_words; /* [NARROW_TOKENS][expert_logits_pitch], floats */
+    struct expert_latents latents;
 };
 
 /* The block's tiles of the experts' first product. Results are counted through the chosen experts. */

@@ -6,8 +6,9 @@
 #include "kernels/cuda/step/persistent_experts_codes.cuh"
 #include "kernels/cuda/step/persistent_experts_kernels.h"
 #include "kernels/cuda/step/persistent_host.cuh"
+#include "kernels/cuda/step/persistent_latent.cuh"
 #include "kernels/cuda/step/persistent_maps.cuh"
-#include "kernels/decode_mixture.h"
+#include "kernels/decode_latent.h"
 
 #define MAX_CHOSEN 32 /* for a token */
 
@@ -69,13 +70,13 @@ static enum dtype router_bias_type(const struct decode_mixture *m)
     return DTYPE_F32;
 }
 
-/* Is there something that only the full kernels know (persistent_experts_kernel)? */
-static bool needs_full(const struct decode_mixture *m)
+/* The scope that the kernel needs. */
+static enum expert_scope find_scope(const struct decode_mixture *m)
 {
     bool full = m->routing->sigmoid || m->routing->n_groups > 1;
     for (int l = 0; l < m->model.n_layers; l++)
         full = full || m->router[l] == nullptr || m->common[l].out != nullptr;
-    return full;
+    return decode_latent_of(&m->model) != nullptr ? SCOPE_LATENT : full ? SCOPE_FULL : SCOPE_PLAIN;
 }
 
 /* Refuses a layer's router and common MLP. */
@@ -103,8 +104,12 @@ static const char *refuse_layer(struct queue *q, const struct decode_mixture *m,
     const struct decode_layer *l = &m->model.layer[layer];
     const struct weight *const products[] = {l->qkv, l->out, l->mlp_in, l->mlp_out, m->model.head};
     for (const struct weight *w : products)
-        if (weight_is_quantised(w) && needs_full(m))
-            return "quantised weights with routers of sigmoids or groups, shared experts or layers without experts";
+        if (weight_is_quantised(w) && q->act == DTYPE_F16)
+            return "quantised mixtures of experts in float16";
+    for (const struct weight *w : products)
+        if (weight_is_quantised(w) && find_scope(m) != SCOPE_PLAIN)
+            return "quantised weights with routers of sigmoids or groups, shared experts, layers without experts or "
+                   "latent attention";
     if (l->heads.sinks != nullptr && l->heads.sinks_type != q->act)
         return "attention sinks of another type than the other weights";
     if (l->heads.kv_scales != nullptr)
@@ -120,11 +125,33 @@ static bool biases_alike(const struct decode_layer *a, const struct decode_layer
            (a->mlp_out_bias != nullptr) == (b->mlp_out_bias != nullptr);
 }
 
+/* Refuses latent attention. */
+static const char *refuse_latents(struct queue *q, const struct decode_latent *d)
+{
+    const struct decode_model *m = &d->mixture.model;
+    if (d->rank != LATENT_RANK || d->rotated != LATENT_TURNED || d->key != LATENT_KEY || d->value != LATENT_VALUE)
+        return "latents of another size than 512, or heads of other parts than 128, 64 rotated ones and 128";
+    if (m->rope == nullptr || m->rope->dims != LATENT_TURNED)
+        return "latent attention without a rotation";
+    if (m->layer[0].qkv->rows / 2 < cuda_state(q)->n_multiprocessors)
+        return "latent attention with fewer rows of queries than two for each of the GPU's multiprocessors";
+    for (int l = 0; l < m->n_layers; l++) {
+        const struct decode_latent_layer *layer = &d->layer[l];
+        const struct weight *const all[] = {layer->latent, layer->norm, layer->key_up, layer->value_up};
+        for (const struct weight *w : all)
+            if (weight_is_quantised(w) || w->type != q->act || (uintptr_t)w->data % 16 != 0)
+                return "weights of latent attention that are quantised or of another type";
+        if (m->layer[l].qkv_bias != nullptr || m->layer[l].heads.sinks != nullptr)
+            return "latent attention with biases or sinks";
+    }
+    return nullptr;
+}
+
 static const char *refuse_mixture(struct queue *q, const struct decode_mixture *m)
 {
     const struct routing *how = m->routing;
-    if (q->act != DTYPE_BF16)
-        return "mixtures of experts in another type than bfloat16";
+    if (q->act == DTYPE_F16 && find_scope(m) == SCOPE_LATENT)
+        return "latent attention in float16";
     if (how->n_experts > EXPERT_MAX || how->n_chosen > MAX_CHOSEN)
         return "more than 256 experts, or 32 for a token";
     if (m->model.norm == NORM_LAYER)
@@ -142,7 +169,8 @@ static const char *refuse_mixture(struct queue *q, const struct decode_mixture *
         if (why != nullptr)
             return why;
     }
-    return nullptr;
+    const struct decode_latent *latents = decode_latent_of(&m->model);
+    return latents != nullptr ? refuse_latents(q, latents) : nullptr;
 }
 
 /* The model with an expert for the MLP. */
@@ -247,6 +275,42 @@ static void open_common(struct queue *q, struct expert_step *x, const struct dec
     });
 }
 
+static void open_latent_layers(struct queue *q, struct expert_latents *to, const struct decode_latent *d)
+{
+    size_t n = (size_t)d->mixture.model.n_layers, bytes = n * sizeof(struct latent_layer);
+    struct latent_layer *host = (struct latent_layer *)err_calloc(&q->err, n, sizeof *host, "layer table"),
+                        *there = (struct latent_layer *)cuda_alloc(q, bytes);
+    for (size_t l = 0; host != nullptr && l < n; l++)
+        host[l] = {d->layer[l].norm->data, d->layer[l].key_up->data, d->layer[l].value_up->data};
+    if (host != nullptr && there != nullptr) {
+        cuda_upload(q, there, bytes, host, bytes, bytes, 1);
+        cuda_wait(q);
+    }
+    to->layers = there;
+    free(host);
+}
+
+/* Latent attention. To the chain every head is a KV head of its own, of as many elements as its values have. */
+static void open_latents(struct queue *q, struct expert_step *x, const struct decode_latent *d)
+{
+    struct expert_latents *to = &x->args.latents;
+    struct chain_args *a = &x->p->args;
+    a->n_kv_heads = a->n_heads;
+    a->heads_per_kv = 1;
+    a->first_head = a->first_kv_head = 0;
+    a->head_dim = LATENT_VALUE;
+    to->product = a->product[0];
+    to->product.rows = LATENT_CACHED;
+    to->eps = d->norm_eps;
+    open_latent_layers(q, to, d);
+    to->words = (unsigned long long *)cuda_alloc(q, NARROW_TOKENS * (size_t)LATENT_CACHED / 2 * sizeof *to->words);
+    to->maps = upload_maps(q, (size_t)d->mixture.model.n_layers * BOX_SIZES, [&](CUtensorMap *map, auto encode) {
+        for (int i = 0; i < d->mixture.model.n_layers * BOX_SIZES; i++)
+            make_map(q, map + i, encode, boxed_weight(d->layer[i / BOX_SIZES].latent), 2 * (i % BOX_SIZES + 1),
+                     CHAIN_WARPS);
+    });
+}
+
 /* Elements of the activations of a step's second products, in layers of one kind. */
 static int second_inputs(const struct expert_args *a, int n_tokens, int common, bool routed)
 {
@@ -310,7 +374,9 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
 {
     const struct chain_args *a = &x->p->args;
     struct chain_layout l = {};
-    int input = max(attend_scratch_bytes(a->head_dim), 2 * second_inputs(&x->args, n_tokens, COMMON_BESIDE, true));
+    bool latents = x->args.latents.layers != nullptr;
+    int scratch = latents ? (int)sizeof(latent_scratch) : attend_scratch_bytes(a->head_dim);
+    int input = max(scratch, 2 * second_inputs(&x->args, n_tokens, COMMON_BESIDE, true));
     int plain = input_bytes(x->args.router, n_blocks, n_tokens);
     input = max(input, 2 * second_inputs(&x->args, n_tokens, COMMON_ALONE, false));
     input = max(input, plain + (x->form != FORM_NONE ? input_bytes(a->product[2], n_blocks, n_tokens) : 0));
@@ -322,10 +388,10 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
         l.x_rows = max(l.x_rows, s.end - s.begin);
     }
     l.bias_rows = x->bias_rows;
-    int *const offset[] = {&l.groups, &args->codes.at, &l.input,       &l.partial,   &l.stats,
-                           &l.bias,   &l.scales,       &l.residual,    &l.kept,      &l.cos_sin,
-                           &l.layers, &l.tokens,       &l.shares,      &l.attend,    &l.barriers,
-                           &l.hold,   &args->choice,   &args->more_at, &args->gates, &l.bytes};
+    int *const offset[] = {&l.groups,    &args->codes.at,   &l.input,    &l.partial, &l.stats,      &l.bias,
+                           &l.scales,    &l.residual,       &l.kept,     &l.cos_sin, &l.layers,     &l.tokens,
+                           &l.shares,    &l.attend,         &l.barriers, &l.hold,    &args->choice, &args->more_at,
+                           &args->gates, &args->latents.at, &l.bytes};
     const int size[] = {slots * group_bytes(x->p->form, a->group_maps != nullptr, a->group_zeros),
                         slots * x->args.codes.slot,
                         input,
@@ -344,7 +410,8 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
                         (int)sizeof(int),
                         expert_choice_bytes(x->args.how, n_tokens),
                         a->n_layers * (int)sizeof(struct expert_layer),
-                        x->has_gates ? CHAIN_WARPS * n_tokens * 4 : 0};
+                        x->has_gates ? CHAIN_WARPS * n_tokens * 4 : 0,
+                        latents ? latent_tables_bytes(a->n_layers) : 0};
     place_shared(offset, size, slots * RING_SLOT_BYTES);
     args->codes.input = l.input + plain;
     return l;
@@ -370,9 +437,11 @@ static void open_mixture(struct queue *q, struct persistent *p, const struct dec
     x->form = expert_form(m->model.layer[0].mlp_in);
     p->experts = x;
     fill_args(q, x, m);
+    if (decode_latent_of(&m->model) != nullptr)
+        open_latents(q, x, decode_latent_of(&m->model));
     while (x->max_tokens < NARROW_TOKENS && find_slots(x, n_blocks, x->max_tokens + 1) > 0)
         x->max_tokens++;
-    x->kernels = find_expert_kernels(x->form, needs_full(m));
+    x->kernels = find_expert_kernels(q->act, x->form, find_scope(m));
     x->kernels->open(q, p->max_shared);
 }
 
@@ -399,6 +468,9 @@ extern "C" void cuda_any_close(struct queue *q, void *p)
         cuda_free(q, (void *)x->args.more);
         cuda_free(q, x->args.common_words);
         cuda_free(q, (void *)x->args.common_maps);
+        cuda_free(q, (void *)x->args.latents.layers);
+        cuda_free(q, x->args.latents.words);
+        cuda_free(q, (void *)x->args.latents.maps);
         free(x);
     }
     cuda_persistent_close(q, p);
@@ -415,8 +487,8 @@ extern "C" void cuda_any_attach(struct queue *q, void *p, void *const *memory)
 extern "C" void cuda_any_patience(struct queue *q, uint32_t for_others, uint32_t for_own)
 {
     cuda_persistent_patience(q, for_others, for_own);
-    for (const struct expert_kernels *k :
-         {&expert_kernels_bf16, &expert_kernels_bf16_full, &expert_kernels_e4m3, &expert_kernels_e2m1})
+    for (const struct expert_kernels *k : {&expert_kernels_bf16, &expert_kernels_bf16_full, &expert_kernels_bf16_latent,
+                                           &expert_kernels_e4m3, &expert_kernels_e2m1})
         k->patience(q, for_others, for_own);
 }
 

@@ -11,6 +11,7 @@
 #include "kernels/cuda/step/persistent_experts_codes.cuh"
 #include "kernels/cuda/step/persistent_experts_results.cuh"
 #include "kernels/cuda/step/persistent_experts_stream.cuh"
+#include "kernels/cuda/step/persistent_latent.cuh"
 
 /* As in the wide kernel: the thread that asks for weights has more to keep in mind than the narrow one's. */
 #define EXPERT_STREAM_REGISTERS 64
@@ -27,7 +28,8 @@ __device__ static inline void expert_router(weight_ring<SLOTS> &ring, const expe
     const chain_share share = expert_choice_of(a, sh)->router;
     for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
         float *partial = expert_partial(a, sh, count);
-        int t = expert_turn(count), pair = threadIdx.x % FINISH_LANES, part = threadIdx.x % 32 / FINISH_LANES;
+        int t = expert_turn(count.tiles % CHAIN_WARPS), pair = threadIdx.x % FINISH_LANES,
+            part = threadIdx.x % 32 / FINISH_LANES;
         int row = share.begin + tile * share.tile_rows + pair * 2;
         const router_biases<T> bias(a, more, row, share.end);
         chain_tile<T>(ring, a, sh, share.n_steps, chain_tile_rows(share, tile), false, partial);
@@ -67,10 +69,13 @@ __device__ static inline void expert_first(weight_ring<SLOTS> &ring, const exper
         chain_sync();
     for (; !at.done(); at.next(a), count.tiles++) {
         float *partial = expert_partial(a, sh, count);
-        uint32_t bias = expert_first_bias<T>(a, c, at, layer.bias[2]);
+        int t = expert_turn(expert_finisher<FORM>(a, count, a.product[2].cols));
+        uint32_t bias = 0;
+        if (FORM != FORM_E2M1 || t < a.n_tokens)
+            bias = expert_first_bias<T>(a, c, at, layer.bias[2]);
         expert_first_tile<T, FORM>(ring, a, sh, at, partial);
         chain_sync();
-        expert_finish_first<T>(a, c, at, expert_turn(count), partial, bias, epoch);
+        expert_finish_first<T>(a, c, at, t, partial, bias, epoch);
     }
 }
 
@@ -85,7 +90,8 @@ __device__ static inline void expert_common_first(weight_ring<SLOTS> &ring, cons
         chain_sync();
     for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
         float *partial = expert_partial(a, sh, count);
-        int n = chain_tile_rows(share, tile), t = expert_turn(count), row = share.begin + tile * share.tile_rows;
+        int n = chain_tile_rows(share, tile), t = expert_turn(count.tiles % CHAIN_WARPS),
+            row = share.begin + tile * share.tile_rows;
         chain_tile<T>(ring, a, sh, share.n_steps, n, true, partial);
         chain_sync();
         if (t < a.n_tokens)
@@ -298,8 +304,8 @@ __device__ static inline void expert_second(weight_ring<SLOTS> &ring, const expe
         expert_second_tile<T, FORM, FULL>(ring, a, sh, tile, more,
                                           biases != nullptr ? biases + tile * share.tile_rows : nullptr, partial);
         chain_sync();
-        chain_finish_tile<T>(a, sh, a.product[3], share, tile, count.tiles % CHAIN_WARPS, partial, nullptr, nullptr,
-                             epoch);
+        chain_finish_tile<T>(a, sh, a.product[3], share, tile, expert_finisher<FORM>(a, count, a.product[3].cols),
+                             partial, nullptr, nullptr, epoch);
     }
     if (a.n_ranks > 1)
         chain_sum_ranks<T>(a, sh, a.product[3].x, epoch);
@@ -330,13 +336,37 @@ __device__ __forceinline__ static void expert_step(weight_ring<SLOTS> &ring, con
     expert_second<T, SLOTS, FORM, FULL>(ring, a, sh, layer, more, count, epoch);
 }
 
+/* The latents, as the queries are made, of the same input. */
+template <typename T, int SLOTS>
+__device__ static inline void latent_step(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
+                                          chain_count &count, uint32_t epoch)
+{
+    const chain_share share = latent_tables_of(a, sh)->share;
+    for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
+        float *partial = expert_partial(a, sh, count);
+        int t = expert_turn(count.tiles % CHAIN_WARPS), pair = threadIdx.x % FINISH_LANES,
+            part = threadIdx.x % 32 / FINISH_LANES;
+        int row = share.begin + tile * share.tile_rows + pair * 2;
+        chain_tile<T>(ring, a, sh, share.n_steps, chain_tile_rows(share, tile), false, partial);
+        chain_sync();
+        if (t >= a.n_tokens)
+            continue;
+        float2 s = expert_sums(a, partial, t, pair, part);
+        if (part == 0 && row < share.end)
+            word_publish(a.latents.words + (t * LATENT_CACHED + row) / 2, word_pair<T>(s.x, s.y, epoch));
+    }
+}
+
 /* By all threads of the block, before they meet. */
+template <bool LATENT>
 __device__ static inline void expert_open(const expert_args &a, const chain_shared &sh)
 {
     expert_choice *c = expert_choice_of(a, sh);
     chain_open_tables(a, sh);
     for (int i = threadIdx.x; i < a.n_layers; i += CHAIN_THREADS + STREAM_THREADS)
         sh.at<expert_layer>(a.more_at)[i] = a.more[i];
+    if (LATENT)
+        latent_open_tables(a, sh);
     if (threadIdx.x == 0) {
         barrier_open(shared_address(&c->made), 1);
         barriers_opened();
@@ -347,13 +377,13 @@ __device__ static inline void expert_open(const expert_args &a, const chain_shar
     }
 }
 
-/* grid: one block a multiprocessor, all resident. SLOTS: of the ring. FORM: of the experts' weights. FULL: of 16-bit
- * weights only; it knows routers of sigmoids, groups, common MLPs and layers without experts, for which all others
- * would pay in registers. */
-template <typename T, int SLOTS, chain_form FORM, bool FULL>
+/* grid: one block a multiprocessor, all resident. SLOTS: of the ring. FORM: of the experts' weights; all but
+ * SCOPE_PLAIN are for 16-bit ones only. */
+template <typename T, int SLOTS, chain_form FORM, expert_scope SCOPE>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     persistent_experts_kernel(const __grid_constant__ expert_args a)
 {
+    constexpr bool FULL = SCOPE != SCOPE_PLAIN, LATENT = SCOPE == SCOPE_LATENT;
     extern __shared__ __align__(1024) char shared[];
     const chain_shared sh = {shared, (chain_share *)(shared + a.at.shares)};
     weight_ring<SLOTS> ring(a, sh);
@@ -362,12 +392,12 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         ring.open();
         *sh.at<int>(a.at.hold) = 0;
     }
-    expert_open(a, sh);
+    expert_open<LATENT>(a, sh);
     __syncthreads();
     if (threadIdx.x >= CHAIN_THREADS) {
         give_registers<EXPERT_STREAM_REGISTERS>();
         if (threadIdx.x == CHAIN_THREADS)
-            stream_expert_weights<SLOTS, FORM, FULL>(a, sh);
+            stream_expert_weights<SLOTS, FORM, SCOPE>(a, sh);
         return;
     }
     take_registers<EXPERT_CHAIN_REGISTERS>();
@@ -382,12 +412,19 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         if (k == CHAIN_HEAD && a.n_ranks == 1) /* else NCCL may gather the logits */
             let_next_begin();
         const expert_layer &more = expert_layer_of(a, sh, product / CHAIN_PRODUCTS); /* of the head: none */
-        if (k == a.attention_before)
-            chain_attention<T, false, true, ATTEND_NUMBERS>(a, sh, layer, epoch, more.sinks);
+        if (k == a.attention_before) {
+            if constexpr (LATENT)
+                latent_attention<T>(a, sh, layer, latent_layers(a, sh)[product / CHAIN_PRODUCTS], epoch);
+            else
+                chain_attention<T, false, true, ATTEND_NUMBERS>(a, sh, layer, epoch, more.sinks);
+        }
         if (k == 2)
             expert_step<T, SLOTS, FORM, FULL>(ring, a, sh, layer, more, count, epoch);
         else if (k != 3)
             chain_step<T, SLOTS, expert_dense_form(FORM), NORM_RMS_ONCE>(ring, a, sh, product, k, layer, count, epoch);
+        if constexpr (LATENT)
+            if (k == 0)
+                latent_step<T>(ring, a, sh, count, epoch);
     }
     if (threadIdx.x == 0)
         a.step[blockIdx.x] = step + 1;

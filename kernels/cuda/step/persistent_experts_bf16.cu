@@ -2,5 +2,6 @@
  * bfloat16. */
 #include "kernels/cuda/step/persistent_experts_kernels.cuh"
 
-const struct expert_kernels expert_kernels_bf16 = {open_expert_kernels<__nv_bfloat16, FORM_NONE, false>, set_patience,
-                                                   run_expert_kernel<__nv_bfloat16, FORM_NONE, false>};
+const struct expert_kernels expert_kernels_bf16 = {open_expert_kernels<__nv_bfloat16, FORM_NONE, SCOPE_PLAIN>,
+                                                   set_patience,
+                                                   run_expert_kernel<__nv_bfloat16, FORM_NONE, SCOPE_PLAIN>};

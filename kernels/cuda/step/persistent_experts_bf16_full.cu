@@ -2,6 +2,6 @@
  * bfloat16. */
 #include "kernels/cuda/step/persistent_experts_kernels.cuh"
 
-const struct expert_kernels expert_kernels_bf16_full = {open_expert_kernels<__nv_bfloat16, FORM_NONE, true>,
+const struct expert_kernels expert_kernels_bf16_full = {open_expert_kernels<__nv_bfloat16, FORM_NONE, SCOPE_FULL>,
                                                         set_patience,
-                                                        run_expert_kernel<__nv_bfloat16, FORM_NONE, true>};
+                                                        run_expert_kernel<__nv_bfloat16, FORM_NONE, SCOPE_FULL>};

@@ -120,27 +120,33 @@ __device__ static inline float exponent_value(const char *b)
     return __uint_as_float(max((uint32_t) * (const uint8_t *)b << 23, 0x00400000u));
 }
 
-/* Groups behind a row's last one meet activations of 0, whatever their codes are, and the last one's scale. */
+/* Groups behind a row's last one meet activations of 0, whatever their codes are, and the last one's scale. Of a quad's
+ * rows each lane makes the values of two groups' exponents, and tells the others. */
 __device__ static inline void multiply_e2m1(float (&sum)[4], const code_rows<FORM_E2M1> &rows, const code_step &s)
 {
+    const __half *from = s.x;
+    uint4 x[2] = {};
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         uint32_t w[2][4];
+        float value[2];
+        int group = min(s.group + half * 4 + (int)threadIdx.x % 4, s.last);
 #pragma unroll
-        for (int r = 0; r < 2; r++)
+        for (int r = 0; r < 2; r++) {
             tensor_load(w[r], s.weights + (rows.weight[r] ^ half * 64));
+            value[r] = exponent_value(s.scales + rows.scale[r] + group);
+        }
 #pragma unroll
-        for (int k = 0; k < 4; k++) {
+        for (int k = 0; k < 4; k++, from += s.stride) {
             uint32_t a[2][4];
             float part[4] = {};
-            uint4 x = step_input<FORM_E2M1>(s, half * 4 + k);
-            int group = min(s.group + half * 4 + k, s.last);
+            if (s.x != nullptr)
+                x[k % 2] = *(const uint4 *)from;
             code_pairs<__half, CODES_E2M1>::decode_small(a[0], w[0][k]);
             code_pairs<__half, CODES_E2M1>::decode_small(a[1], w[1][k]);
-            tensor_mma<__half>(part, a[0][0], a[1][0], a[0][2], a[1][2], x.x, x.y);
-            tensor_mma<__half>(part, a[0][1], a[1][1], a[0][3], a[1][3], x.z, x.w);
-            add_scaled(sum, part, exponent_value(s.scales + rows.scale[0] + group),
-                       exponent_value(s.scales + rows.scale[1] + group));
+            tensor_mma<__half>(part, a[0][0], a[1][0], a[0][2], a[1][2], x[k % 2].x, x[k % 2].y);
+            tensor_mma<__half>(part, a[0][1], a[1][1], a[0][3], a[1][3], x[k % 2].z, x[k % 2].w);
+            add_scaled(sum, part, __shfl_sync(0xffffffffu, value[0], k, 4), __shfl_sync(0xffffffffu, value[1], k, 4));
         }
     }
 }

@@ -1,5 +1,5 @@
 /* kernels/cuda/step/persistent_experts_kernels.cuh - kernels for mixtures of experts, of activations of type T and
- * experts' weights of FORM, FULL ones or not. Each kind has a file of its own, as persistent_experts_bf16.cu, since
+ * experts' weights of FORM and of a SCOPE. Each kind has a file of its own, as persistent_experts_bf16.cu, since
  * they take long to compile. */
 #ifndef STEP_PERSISTENT_EXPERTS_KERNELS_CUH
 #define STEP_PERSISTENT_EXPERTS_KERNELS_CUH
@@ -11,26 +11,26 @@
 typedef void (*expert_kernel)(struct expert_args);
 
 /* slots: of the ring; 5, 3 or 2 */
-template <typename T, chain_form FORM, bool FULL>
+template <typename T, chain_form FORM, expert_scope SCOPE>
 static expert_kernel find_expert_kernel(int slots)
 {
-    return slots == 5   ? persistent_experts_kernel<T, 5, FORM, FULL>
-           : slots == 3 ? persistent_experts_kernel<T, 3, FORM, FULL>
-                        : persistent_experts_kernel<T, 2, FORM, FULL>;
+    return slots == 5   ? persistent_experts_kernel<T, 5, FORM, SCOPE>
+           : slots == 3 ? persistent_experts_kernel<T, 3, FORM, SCOPE>
+                        : persistent_experts_kernel<T, 2, FORM, SCOPE>;
 }
 
-template <typename T, chain_form FORM, bool FULL>
+template <typename T, chain_form FORM, expert_scope SCOPE>
 static void open_expert_kernels(struct queue *q, int max_shared)
 {
     for (int slots : {5, 3, 2})
-        CUDA_TRY(q, cudaFuncSetAttribute((const void *)find_expert_kernel<T, FORM, FULL>(slots),
+        CUDA_TRY(q, cudaFuncSetAttribute((const void *)find_expert_kernel<T, FORM, SCOPE>(slots),
                                          cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared));
 }
 
-template <typename T, chain_form FORM, bool FULL>
+template <typename T, chain_form FORM, expert_scope SCOPE>
 static void run_expert_kernel(struct queue *q, int slots, const struct expert_args *a)
 {
-    launch_chain(q, find_expert_kernel<T, FORM, FULL>(slots), *a);
+    launch_chain(q, find_expert_kernel<T, FORM, SCOPE>(slots), *a);
 }
 
 #endif

@@ -12,15 +12,18 @@ struct expert_kernels {
     void (*run)(struct queue *q, int slots, const struct expert_args *a);
 };
 extern const struct expert_kernels expert_kernels_bf16, expert_kernels_bf16_full, expert_kernels_e4m3,
-    expert_kernels_e2m1;
+    expert_kernels_e2m1, expert_kernels_bf16_latent, expert_kernels_f16;
 
-/* full: see persistent_experts_kernel; of 16-bit weights only */
-static inline const struct expert_kernels *find_expert_kernels(enum chain_form form, bool full)
+/* act: float16 has 16-bit weights and no latents; scope: of 16-bit weights only; of others SCOPE_PLAIN */
+static inline const struct expert_kernels *find_expert_kernels(enum dtype act, enum chain_form form,
+                                                               enum expert_scope scope)
 {
-    return form == FORM_E4M3   ? &expert_kernels_e4m3
-           : form == FORM_E2M1 ? &expert_kernels_e2m1
-           : full              ? &expert_kernels_bf16_full
-                               : &expert_kernels_bf16;
+    return act == DTYPE_F16        ? &expert_kernels_f16
+           : form == FORM_E4M3     ? &expert_kernels_e4m3
+           : form == FORM_E2M1     ? &expert_kernels_e2m1
+           : scope == SCOPE_LATENT ? &expert_kernels_bf16_latent
+           : scope == SCOPE_FULL   ? &expert_kernels_bf16_full
+                                   : &expert_kernels_bf16;
 }
 
 #endif

@@ -3,7 +3,7 @@
 #ifndef STEP_PERSISTENT_EXPERTS_RESULTS_CUH
 #define STEP_PERSISTENT_EXPERTS_RESULTS_CUH
 
-#include "kernels/cuda/step/persistent_choice.cuh"
+#include "kernels/cuda/step/persistent_experts_codes.cuh"
 #include "kernels/cuda/step/persistent_kernel.cuh"
 
 /* The buffer for the warps' sums of the next tile. */
@@ -12,10 +12,23 @@ __device__ static inline float *expert_partial(const expert_args &a, const chain
     return sh.at<float>(a.at.partial) + count.tiles % 2 * CHAIN_WARPS * a.n_tokens * CHAIN_ROWS;
 }
 
-/* The token whose results of this tile the warp hands on: they take turns. */
-__device__ static inline int expert_turn(const chain_count &count)
+/* The token whose results of a tile the warp hands on, if `first` is the first one's warp. */
+__device__ static inline int expert_turn(int first)
 {
-    return (threadIdx.x / 32 + CHAIN_WARPS - count.tiles % CHAIN_WARPS) % CHAIN_WARPS;
+    return (threadIdx.x / 32 + CHAIN_WARPS - first) % CHAIN_WARPS;
+}
+
+/* The first of the warps that hand on a tile's results, a token each: they take turns. Where the experts are MXFP4, of
+ * `cols` columns, warps that have none of these do, if there are enough: the others wait for whom they have to. */
+template <chain_form FORM>
+__device__ static inline int expert_finisher(const expert_args &a, const chain_count &count, int cols)
+{
+    if constexpr (FORM == FORM_E2M1) {
+        int busy = (cols + EXPERT_WARP_COLUMNS<FORM> - 1) / EXPERT_WARP_COLUMNS<FORM>, idle = CHAIN_WARPS - busy;
+        if (idle >= a.n_tokens)
+            return busy + (idle >= 2 * a.n_tokens ? count.tiles % 2 * a.n_tokens : 0);
+    }
+    return count.tiles % CHAIN_WARPS;
 }
 
 /* The warps' sums in a token's pair of rows, for all lanes of the pair: a lane adds those of its part of the warps. */

@@ -5,19 +5,21 @@
 #define STEP_PERSISTENT_EXPERTS_STREAM_CUH
 
 #include "kernels/cuda/step/persistent_experts_scales.cuh"
+#include "kernels/cuda/step/persistent_latent_tables.cuh"
 #include "kernels/cuda/step/persistent_stream.cuh"
 
 #define EXPERT_AHEAD     8  /* slots that are asked for into L2 at most, as STREAM_AHEAD */
 #define EXPERT_UNDER_WAY 36 /* rows of 2 KiB at once, as STREAM_UNDER_WAY: three slots of an expert of 768 columns */
 
-/* The weights of a layer in order of execution. OF_COMMON: the common MLP's first product; OF_SECOND: those of the
- * chosen experts and of the common MLP, tile by tile. */
-enum expert_kind { OF_QKV, OF_OUT, OF_ROUTER, OF_COMMON, OF_FIRST, OF_SECOND, OF_HEAD, OF_NOTHING };
+/* The weights of a layer in order of execution, but for OF_LATENT's, which follow OF_QKV's. OF_COMMON: the common MLP's
+ * first product; OF_SECOND: those of the chosen experts and of the common MLP, tile by tile. */
+enum expert_kind { OF_QKV, OF_OUT, OF_ROUTER, OF_COMMON, OF_FIRST, OF_SECOND, OF_HEAD, OF_NOTHING, OF_LATENT };
 static_assert(OF_HEAD == EXPERT_STAGES, "the head follows the last layer");
 
 /* One step of one tile: what a slot holds. */
-template <bool FULL>
+template <expert_scope SCOPE>
 struct expert_cursor {
+    static constexpr bool FULL = SCOPE != SCOPE_PLAIN, LATENT = SCOPE == SCOPE_LATENT;
     int layer, kind;
     int tile, step, which; /* which: of the second products */
     struct expert_tiles first;
@@ -38,13 +40,17 @@ struct expert_cursor {
     {
         return kind == OF_NOTHING;
     }
-    /* The number of the chain's product; the router and the common MLP's are none of them. */
+    /* The number of the chain's product; latents, the router and the common MLP's are none of them. */
     __device__ static int product_of(int kind)
     {
+        if (LATENT && kind == OF_LATENT)
+            return 0;
         return kind == OF_HEAD ? CHAIN_HEAD : kind == OF_FIRST ? 2 : kind == OF_SECOND ? 3 : kind;
     }
     __device__ static int after(int kind)
     {
+        if (LATENT && (kind == OF_QKV || kind == OF_LATENT))
+            return kind == OF_QKV ? OF_LATENT : OF_OUT;
         return !FULL && kind == OF_ROUTER ? OF_FIRST : kind + 1;
     }
     /* The layer's common MLP, which one of those that expert_args has; < 0: none. */
@@ -62,6 +68,9 @@ struct expert_cursor {
         if constexpr (FULL)
             if (kind == OF_COMMON)
                 return expert_choice_of(a, sh)->common[common(a, sh)];
+        if constexpr (LATENT)
+            if (kind == OF_LATENT)
+                return latent_tables_of(a, sh)->share;
         return kind == OF_ROUTER ? expert_choice_of(a, sh)->router : sh.share[product_of(kind)];
     }
     /* Rows [row, row + n) of the maps from `maps` on. */
@@ -118,6 +127,8 @@ struct expert_cursor {
             maps = a.router_maps + layer * BOX_SIZES;
         else if (FULL && kind == OF_COMMON)
             maps = a.common_maps + layer * 2 * BOX_SIZES;
+        else if (LATENT && kind == OF_LATENT)
+            maps = a.latents.maps + layer * BOX_SIZES;
         take(maps, share.begin + tile * share.tile_rows, chain_tile_rows(share, tile));
         if constexpr (FULL)
             if (kind == OF_COMMON)
@@ -264,9 +275,14 @@ __device__ static inline void expert_announce(const expert_args &a, const chain_
 }
 
 /* As the weights of this kind begin, the maps of those that follow. */
-template <chain_form FORM, bool FULL>
+template <chain_form FORM, expert_scope SCOPE>
 __device__ static inline void expert_announce_after(const expert_args &a, const chain_shared &sh, int layer, int kind)
 {
+    const bool FULL = SCOPE != SCOPE_PLAIN, LATENT = SCOPE == SCOPE_LATENT;
+    if (LATENT && kind == OF_QKV)
+        latent_prefetch_weights(a, sh, layer);
+    if (LATENT && kind == OF_OUT)
+        latent_announce(a, sh, layer + 1);
     if (kind == OF_QKV) {
         expert_announce<FORM>(a, sh, layer, OF_OUT);
         expert_announce<FORM>(a, sh, layer, OF_ROUTER);
@@ -280,20 +296,20 @@ __device__ static inline void expert_announce_after(const expert_args &a, const 
 }
 
 /* The slots that are asked for into L2 before there is room for them. */
-template <chain_form FORM, bool FULL>
+template <chain_form FORM, expert_scope SCOPE>
 struct expert_lookahead {
-    struct expert_cursor<FULL> later;
+    struct expert_cursor<SCOPE> later;
     int n;       /* slots between the one that is next and `later`, less those of experts that were left out */
     int skipped; /* the layer whose experts were left out, since the choice was not made; -1: none */
 
-    __device__ void restart(const expert_cursor<FULL> &now)
+    __device__ void restart(const expert_cursor<SCOPE> &now)
     {
         later = now;
         n = 0;
         skipped = -1;
     }
     /* One slot more, if it is time for one. since: the clock at the last one. */
-    __device__ void advance(const expert_args &a, const chain_shared &sh, const expert_cursor<FULL> &now, int known,
+    __device__ void advance(const expert_args &a, const chain_shared &sh, const expert_cursor<SCOPE> &now, int known,
                             uint32_t &since)
     {
         if (n >= EXPERT_AHEAD || (uint32_t)clock64() - since < STREAM_PACE)
@@ -319,7 +335,7 @@ struct expert_lookahead {
         n++;
     }
     /* The slot of `now`, which becomes the next one, has been asked for. */
-    __device__ void follow(const expert_args &a, const chain_shared &sh, expert_cursor<FULL> &now, int known)
+    __device__ void follow(const expert_args &a, const chain_shared &sh, expert_cursor<SCOPE> &now, int known)
     {
         bool left_out = now.depends() && now.layer == skipped;
         now.next(a, sh, known);
@@ -331,18 +347,18 @@ struct expert_lookahead {
 };
 
 /* As stream_weights. */
-template <int SLOTS, chain_form FORM, bool FULL>
+template <int SLOTS, chain_form FORM, expert_scope SCOPE>
 __device__ static inline void stream_expert_weights(const expert_args &a, const chain_shared &sh)
 {
     weight_ring<SLOTS> ring(a, sh);
-    expert_cursor<FULL> now;
-    expert_lookahead<FORM, FULL> ahead;
+    expert_cursor<SCOPE> now;
+    expert_lookahead<FORM, SCOPE> ahead;
     stream_copies copies;
     uint32_t made = shared_address(&expert_choice_of(a, sh)->made);
     int known = 0;
     now.open(a, sh, 0, OF_QKV, known);
     ahead.restart(now);
-    expert_announce_after<FORM, FULL>(a, sh, 0, OF_QKV);
+    expert_announce_after<FORM, SCOPE>(a, sh, 0, OF_QKV);
     while (!now.done()) {
         uint32_t since = (uint32_t)clock64();
         if (now.pending(known)) {
@@ -371,7 +387,7 @@ __device__ static inline void stream_expert_weights(const expert_args &a, const 
         int kind = now.kind;
         ahead.follow(a, sh, now, known);
         if (now.kind != kind)
-            expert_announce_after<FORM, FULL>(a, sh, now.layer, now.kind);
+            expert_announce_after<FORM, SCOPE>(a, sh, now.layer, now.kind);
         ring.advance();
     }
 }
