@@ -106,7 +106,7 @@ FUZZ_OBJ   := $(patsubst %,build/fuzz/%.o,$(filter-out $(CLIENT_MAIN) $(GATEWAY_
 FUZZ_LIB   := build/fuzz/liblockstep.a
 FUZZ_BIN   := $(patsubst tests/fuzz/%.c,build/cpu/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
 
-.PHONY: FORCE pages install uninstall dist all client gateway help demo deps deps-check deps-cluster tests preload fuzzers test check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy tidy-changed clean check-gpu bundle compile-cuda compile-clang deps-ci
+.PHONY: FORCE pages install uninstall dist all client gateway help demo deps deps-test deps-check deps-cluster tests preload fuzzers test check soak soak-batch bench-cpu sbom check-reproducible check-layers format check-format tidy tidy-changed clean check-gpu bundle compile-cuda compile-clang deps-ci
 all: $(PROGRAM) $(CLIENT) $(GATEWAY)
 client: $(CLIENT)
 gateway: $(GATEWAY)
@@ -120,7 +120,7 @@ help:
 	@echo "make check         install what is missing, build, run every test (about 20 minutes on 2 cores)"
 	@echo "make install       PREFIX=/usr/local DESTDIR=: programs, man pages, completions, documents; make uninstall"
 	@echo "make dist          build/lockstep-$(VERSION).tar.gz, the committed sources"
-	@echo "make deps          install what building needs; deps-check: and testing; deps-cluster: and a Slurm to test against"
+	@echo "make deps          install what building needs; deps-test, deps-check: and these targets; deps-cluster: and a Slurm to test against"
 	@echo "make bench-cpu     decode speed of a 1-billion-parameter model beside the read bandwidth"
 	@echo "make CUDA=1        build build/cuda/lockstep, the GPU backend beside the CPU's (ARCH='80 90a')"
 	@echo "make check-gpu     test it on the GPUs of this machine (CHECK='ops parity': parts of it); make CUDA=1 bundle: tarballs"
@@ -179,6 +179,8 @@ dist:
 
 deps:
 	@scripts/install-deps.sh build
+deps-test:
+	@scripts/install-deps.sh test
 deps-check:
 	@scripts/install-deps.sh check
 deps-cluster:
@@ -302,7 +304,7 @@ build/cpu/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB)
 	$(Q)$(FUZZ_CC) $(FUZZ_FLAGS) $(ALL_CPPFLAGS) -MF $@.d -fsanitize=fuzzer,address,undefined -o $@ $< $(FUZZ_LIB) $(LIBS)
 
 # For every edit: units, operations, parity and ranks on 1 and 2 ranks, an end-to-end program a command.
-test: deps-check
+test: deps-test
 	+@$(SUBMAKE) all tests
 	@tests/run.sh build/cpu quick
 

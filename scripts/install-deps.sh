@@ -1,6 +1,6 @@
 #!/bin/sh
 # Finds what building or testing Lockstep needs and this machine lacks, and installs it from Debian's or Ubuntu's packages.
-# Usage: scripts/install-deps.sh build|check|ci|cluster      (default: build). Quick, and silent, when nothing is missing.
+# Usage: scripts/install-deps.sh build|test|check|ci|cluster (default: build). Quick, and silent, when nothing is missing.
 #
 # Root: says what is installed, and installs it. Anyone else: names the packages and asks before using sudo; without a terminal,
 # or without sudo, stops with the line to run. Other distributions: names what is missing and stops. DEPS=0: never installs.
@@ -11,7 +11,7 @@ set -eu
 # Looking for the thing instead of the package lets modules, Spack and libraries built by hand count.
 needs() {
     case $1 in
-    build | check)
+    build | test | check)
         echo "
         command:gcc        gcc             gcc
         header:stdio.h     libc6-dev       glibc-devel
@@ -30,16 +30,21 @@ needs() {
         ;;
     esac
     case $1 in
+    test | check)
+        echo "
+        library:cmocka  libcmocka-dev -
+        command:python3 python3       python3
+        command:ps      procps        procps-ng
+        command:curl    curl          curl
+        command:ip      iproute2      iproute"
+        ;;
+    esac
+    case $1 in
     check)
         echo "
-        library:cmocka       libcmocka-dev    -
-        command:python3      python3          python3
-        command:clang        clang            clang
-        fuzzer               libclang-rt-dev  compiler-rt
-        command:clang-format clang-format     clang-tools-extra
-        command:ps           procps           procps-ng
-        command:curl         curl             curl
-        command:ip           iproute2         iproute"
+        command:clang        clang           clang
+        fuzzer               libclang-rt-dev compiler-rt
+        command:clang-format clang-format    clang-tools-extra"
         ;;
     ci)
         echo "
@@ -74,10 +79,11 @@ stop() {
 wanted=${1:-build}
 case $wanted in
 build) target=deps ;;
+test) target=deps-test ;;
 check) target=deps-check ;;
 cluster) target=deps-cluster ;;
 ci) target=deps-ci ;;
-*) echo "usage: scripts/install-deps.sh [build|check|cluster|ci]" >&2; exit 2 ;;
+*) echo "usage: scripts/install-deps.sh [build|test|check|ci|cluster]" >&2; exit 2 ;;
 esac
 PATH=$PATH:${SBIN-/usr/sbin:/sbin} # where daemons are, for users too
 

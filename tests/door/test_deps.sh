@@ -58,6 +58,8 @@ works_as "no terminal: stops with the line to run" says "run: sudo make deps "
 works_as "no terminal: nothing is installed" [ "$status" = 1 -a ! -s "$log" ]
 deps check "LACKING=cmocka"
 works_as "check names its own target" says "sudo make deps-check"
+deps test "LACKING=cmocka"
+works_as "so does test" says "sudo make deps-test"
 deps build "$missing" DEPS=0
 works_as "DEPS=0 goes on, and says what is missing" [ "$status" = 0 -a ! -s "$log" ]
 works_as "DEPS=0 names the packages" says "libzmq3-dev libsodium-dev"

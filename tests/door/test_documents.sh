@@ -38,7 +38,7 @@ check "files that are named are there" "missing:$missing" [ -z "$missing" ]
 scripts/pictures.py decode >"$dir/decode.svg"
 check "the picture has the recorded figures" "scripts/pictures.py decode > docs/pictures/decode.svg" cmp -s "$dir/decode.svg" docs/pictures/decode.svg
 missing=
-for package in $(sed -nE '/^    build \| check\)/,/;;/s/^ +\??[a-z]+:[^ ]+ +([^ ]+) .*/\1/p' scripts/install-deps.sh); do
+for package in $(sed -nE '/^    build \| test \| check\)/,/;;/s/^ +\??[a-z]+:[^ ]+ +([^ ]+) .*/\1/p' scripts/install-deps.sh); do
     grep -q "[\` ]$package[\` ]" docs/install.md || missing="$missing $package"
 done
 check "packages are in docs/install.md" "missing:$missing" [ -z "$missing" ]

@@ -168,7 +168,7 @@ static void comments(void **unused)
     free(said);
     assert_false(slurm_comment_due(&c, now + 59));
     assert_true(slurm_comment_due(&c, now + 60));
-    install("sleep 1000");
+    install("exec sleep 1000");
     slurm_comment_set(&c, "x", now + 60);
     assert_false(slurm_comment_due(&c, now + 61));
     pid_t pid = c.child.pid;
