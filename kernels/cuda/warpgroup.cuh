@@ -117,6 +117,10 @@ __device__ static inline void warpgroup_product(float (&c)[HALF], uint64_t a, ui
         PRODUCT_OF_SHARED("f16", 64, 32, 32, 33, 34);
     else if constexpr (HALF == 32)
         PRODUCT_OF_SHARED("bf16", 64, 32, 32, 33, 34);
+    else if constexpr (HALF == 40 && f16)
+        PRODUCT_OF_SHARED("f16", 80, 40, 40, 41, 42);
+    else if constexpr (HALF == 40)
+        PRODUCT_OF_SHARED("bf16", 80, 40, 40, 41, 42);
     else if constexpr (HALF == 48 && f16)
         PRODUCT_OF_SHARED("f16", 96, 48, 48, 49, 50);
     else if constexpr (HALF == 48)

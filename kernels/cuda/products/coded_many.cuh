@@ -1,20 +1,25 @@
 /* kernels/cuda/products/coded_many.cuh - experts_many.cuh with quantised weights. A thread has boxes of codes
  * copied by the tensor memory accelerator into a ring; two warpgroups make numbers of the activations' type of them,
- * each rounded once, and store them where the products read weights. So memory is read for codes alone, once for each
- * run of an expert's tokens. */
+ * each rounded once, and store them where the products read weights, one the even stages and one the odd ones: one
+ * works while the other one waits. So memory is read for codes alone, once for each run of an expert's tokens. Rows of
+ * x are asked for by the threads that multiply, some stages ahead: those that make numbers would wait for them at every
+ * stage. */
 #ifndef PRODUCTS_CODED_MANY_CUH
 #define PRODUCTS_CODED_MANY_CUH
 
 #include "kernels/cuda/codes_wide.cuh"
 #include "kernels/cuda/products/experts_many.cuh"
 
-#define CODED_BRINGING   256
+#define CODED_WIDENING   128 /* threads that make a stage's codes numbers */
+#define CODED_BRINGING   (2 * CODED_WIDENING)
 #define CODED_THREADS    (CODED_BRINGING + MANY_MULTIPLYING)
 #define CODED_STAGES     3
+#define CODED_X_STAGES   4
+#define CODED_X_AHEAD    2   /* stages whose rows of x are under way or there, beside the one that is multiplied */
 #define CODED_WIDTH      128 /* most tokens of a tile */
 #define CODED_LOAD       64  /* bytes of a row's codes that are copied at a time: of one stage, or of two */
 #define CODED_SLOT_BYTES (2 * MANY_BOX * CODED_LOAD)
-#define CODED_SLOTS      4
+#define CODED_SLOTS      3
 #define CODED_PIECE      16 /* bytes of codes that a thread turns into numbers at a time */
 
 /* Loads that are asked for, in the order in which they are used. */
@@ -24,7 +29,7 @@ struct coded_asked {
     bool more;
 };
 
-struct coded_shared : many_shared<CODED_STAGES, CODED_WIDTH> {
+struct coded_shared : many_shared<CODED_STAGES, CODED_WIDTH, CODED_X_STAGES> {
     alignas(128) char codes[CODED_SLOTS][CODED_SLOT_BYTES]; /* each [2 boxes][MANY_BOX][CODED_LOAD] */
     uint64_t come[CODED_SLOTS];
     coded_asked asked; /* one thread's */
@@ -36,16 +41,16 @@ struct coded_share {
     static const int BITS = bits_of_codes<C>, ROW = MANY_COLS * BITS / 8; /* bytes of a stage */
     static const int STAGES = CODED_LOAD / ROW;                           /* of a slot */
     static const int COLS = CODED_PIECE * 8 / BITS, OF_ROW = ROW / CODED_PIECE;
-    static const int PIECES = 2 * MANY_BOX * OF_ROW / CODED_BRINGING, APART = CODED_BRINGING / OF_ROW;
+    static const int PIECES = 2 * MANY_BOX * OF_ROW / CODED_WIDENING, APART = CODED_WIDENING / OF_ROW;
     static const bool INTEGER = C == CODES_INT8 || C == CODES_INT4;
     uint32_t scale[PIECES]; /* as they lie in memory, so that nobody waits for them before they are of use */
     uint32_t zero[INTEGER ? PIECES : 1];
 };
 
 template <typename T, many_kind KIND>
-struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING> {
-    using base = many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING>;
-    using base::a, base::sh, base::X_ROWS, base::FIRST, base::DENSE;
+struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING, CODED_X_STAGES> {
+    using base = many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING, CODED_X_STAGES>;
+    using base::a, base::sh, base::FIRST, base::DENSE;
     const coded &w;
     coded_shared *ring;
 
@@ -59,9 +64,14 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
         if (threadIdx.x == 0)
             for (int i = 0; i < CODED_SLOTS; i++)
                 barrier_open(shared_address(&ring->come[i]), 1);
-        base::open(CODED_BRINGING / 32);
+        base::open(CODED_WIDENING / 32, FIRST);
     }
 
+    /* This thread's number among those who make a stage's codes numbers. */
+    __device__ static int me()
+    {
+        return (int)threadIdx.x % CODED_WIDENING;
+    }
     /* The next load is on its way to its slot, whose codes nobody needs. By one thread of those who multiply: who
      * brings is busy. bits: of a code. */
     __device__ void ask(int bits) const
@@ -95,26 +105,31 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
     }
     /* The places at which the groups of this thread's rows begin. */
     template <enum codes C>
-    __device__ void find_groups(size_t (&groups)[coded_share<C>::PIECES], const many_tile &tile) const
+    __device__ void find_groups(uint32_t (&groups)[coded_share<C>::PIECES], const many_tile &tile) const
     {
         using share = coded_share<C>;
 #pragma unroll
         for (int q = 0; q < share::PIECES; q++)
-            groups[q] =
-                (size_t)weight_row(tile, (int)threadIdx.x / share::OF_ROW + q * share::APART) * (size_t)w.n_groups;
+            groups[q] = (uint32_t)weight_row(tile, me() / share::OF_ROW + q * share::APART) * (uint32_t)w.n_groups;
+    }
+    /* The group of a column. Most have a power of two columns; a division takes long. */
+    __device__ int group_of(int col) const
+    {
+        col = w.form.first + (col < a.cols ? col : a.cols - 1);
+        bool power = (w.form.group & (w.form.group - 1)) == 0;
+        return w.n_groups == 1 ? 0 : power ? col >> (31 - __clz(w.form.group)) : col / w.form.group;
     }
     template <enum codes C>
-    __device__ void load(coded_share<C> &to, const size_t (&groups)[coded_share<C>::PIECES], const many_tile &tile,
+    __device__ void load(coded_share<C> &to, const uint32_t (&groups)[coded_share<C>::PIECES], const many_tile &tile,
                          int stage) const
     {
         using share = coded_share<C>;
-        int col = base::column(tile, stage) + (int)threadIdx.x % share::OF_ROW * share::COLS;
-        int group = (w.form.first + (col < a.cols ? col : a.cols - 1)) / w.form.group;
+        int group = group_of(base::column(tile, stage) + me() % share::OF_ROW * share::COLS);
 #pragma unroll
         for (int q = 0; q < share::PIECES; q++) {
-            to.scale[q] = coded_scale_word(w, groups[q] + (size_t)group);
+            to.scale[q] = coded_scale_word(w, (size_t)groups[q] + (size_t)group);
             if (share::INTEGER)
-                to.zero[q] = (uint32_t)coded_zero(w, groups[q] + (size_t)group);
+                to.zero[q] = (uint32_t)coded_zero(w, (size_t)groups[q] + (size_t)group);
         }
     }
 
@@ -124,8 +139,8 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
     {
         using share = coded_share<C>;
         const int UNITS = share::COLS / 8;
-        int row = (int)threadIdx.x / share::OF_ROW, piece = (int)threadIdx.x % share::OF_ROW;
-        char *to = sh->stage[place].w[0] + row * 128;
+        int row = me() / share::OF_ROW, piece = me() % share::OF_ROW;
+        char *to = sh->w[place][0] + row * 128;
         from += row * CODED_LOAD + piece * CODED_PIECE;
 #pragma unroll
         for (int q = 0; q < share::PIECES; q++) {
@@ -141,78 +156,122 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
             }
         }
     }
-    /* Stage s of a tile's `end`, number `done` since the kernel began; n: of the slots used so far. */
-    template <enum codes C>
-    __device__ void widen_stage(const coded_share<C> &part, int s, int end, int &n, unsigned done) const
-    {
-        using share = coded_share<C>;
-        int slot = n % CODED_SLOTS, half = s % share::STAGES;
-        if (half == 0)
-            barrier_wait(shared_address(&ring->come[slot]), n / CODED_SLOTS % 2);
-        widen(part, ring->codes[slot] + half * share::ROW, base::place_of(done));
-        if (half == share::STAGES - 1 || s == end - 1)
-            n++;
-    }
-    __device__ void bring_rows_of(const int (&row)[X_ROWS], int k, unsigned stage) const
-    {
-        barrier_wait(shared_address(&sh->empty[base::place_of(stage)]), base::phase_of(stage) ^ 1);
-        base::bring_rows(row, k, base::place_of(stage));
-    }
-    /* Before a stage is told of, all that is under way must have come: so rows of x are asked for after that, a stage
-     * ahead of the codes that become numbers, and scales two. */
+    /* The stages of one of the two who bring; scales are asked for one of them ahead. */
     template <enum codes C>
     __device__ void bring() const
     {
+        using share = coded_share<C>;
         many_tile tile;
-        int i = -1, n = 0, row[X_ROWS];
-        size_t groups[coded_share<C>::PIECES];
-        coded_share<C> now, next;
-        auto enter = [&]() {
-            base::find_rows(row, tile);
+        uint32_t groups[share::PIECES];
+        share next;
+        const unsigned mine = threadIdx.x / CODED_WIDENING;
+        unsigned done = 0; /* stages of the tiles before */
+        for (int i = -1, n = 0; base::next_tile(tile, i);) {
+            int end = base::stages_of(tile), s = (int)((mine - done) % 2);
             find_groups<C>(groups, tile);
-            load<C>(now, groups, tile, 0);
-            load<C>(next, groups, tile, 1);
-        };
-        bool more = base::next_tile(tile, i);
-        if (more) {
-            enter();
-            bring_rows_of(row, base::column(tile, 0), 0);
-        }
-        for (unsigned done = 0; more;)
-            for (int s = 0, end = base::stages_of(tile); s < end; s++, done++) {
-                bool last = s + 1 == end;
-                coded_share<C> part = now;
-                now = next;
-                if (last && (more = base::next_tile(tile, i)))
-                    enter();
-                widen_stage(part, s, end, n, done);
-                async_wait<0>();
-                base::tell(done);
-                if (more)
-                    bring_rows_of(row, base::column(tile, last ? 0 : s + 1), done + 1);
-                if (!last)
-                    load<C>(next, groups, tile, s + 2);
+            load<C>(next, groups, tile, s);
+            for (; s < end; s += 2) {
+                share part = next;
+                unsigned stage = done + (unsigned)s;
+                int slot = n + s / share::STAGES, place = base::place_of(stage);
+                load<C>(next, groups, tile, s + 2);
+                barrier_wait(shared_address(&ring->come[slot % CODED_SLOTS]), slot / CODED_SLOTS % 2);
+                barrier_wait(shared_address(&sh->empty[place]), base::phase_of(stage) ^ 1);
+                widen(part, ring->codes[slot % CODED_SLOTS] + s % share::STAGES * share::ROW, place);
+                base::tell(stage);
             }
+            done += (unsigned)end;
+            n += (end + share::STAGES - 1) / share::STAGES;
+        }
     }
-    /* A stage's slot is free when the stage is full. */
+    __device__ int code_size() const
+    {
+        return w.form.codes == CODES_E4M3 || w.form.codes == CODES_INT8 ? 8 : 4;
+    }
+
+    /* Threads that multiply also ask for rows of x, each for its pieces, and one of them for codes. */
+    struct coded_beside {
+        static const int ROWS = CODED_WIDTH * 8 / MANY_MULTIPLYING, APART = MANY_MULTIPLYING / 8;
+        const coded_work &work;
+        bool asks;
+        int of_slot; /* stages whose codes a slot has */
+        many_tile tile;
+        int i, stage, row[ROWS]; /* -1: none */
+        unsigned n;              /* stages whose rows of x were asked for */
+        bool more;
+
+        __device__ coded_beside(const coded_work &of)
+            : work(of), asks(threadIdx.x == CODED_BRINGING), of_slot(CODED_LOAD * 8 / of.code_size() / MANY_COLS),
+              i(-1), n(0)
+        {
+            enter();
+            for (int a = 0; a < CODED_X_AHEAD; a++)
+                ask_rows();
+        }
+        __device__ void enter()
+        {
+            stage = 0;
+            more = work.next_tile(tile, i);
+            if (!more)
+                return;
+#pragma unroll
+            for (int q = 0; q < ROWS; q++) {
+                int t = ((int)threadIdx.x - CODED_BRINGING) / 8 + q * APART;
+                row[q] = -1;
+                if (t < tile.n_tokens)
+                    row[q] = work.x_row(tile, t);
+            }
+        }
+        __device__ void ask_rows()
+        {
+            if (!more) {
+                async_commit();
+                return;
+            }
+            int me = (int)threadIdx.x - CODED_BRINGING, piece = me % 8, t = me / 8,
+                k = work.column(tile, stage) + piece * 8;
+            const auto &a = work.a;
+            char *to = work.sh->x[n++ % CODED_X_STAGES] + t * 128 + (piece ^ t % 8) * 16;
+#pragma unroll
+            for (int q = 0; q < ROWS; q++)
+                if (row[q] >= 0)
+                    async_copy(to + q * APART * 128, k < a.cols ? a.x + (size_t)row[q] * a.cols + k : a.x, k < a.cols);
+            async_commit();
+            if (++stage == work.stages_of(tile))
+                enter();
+        }
+        /* All threads' rows of a stage are there; and no product reads those that had the place of the next ones. */
+        __device__ void ready(unsigned)
+        {
+            static_assert(CODED_X_AHEAD + 2 <= CODED_X_STAGES, "a stage that is multiplied, and the one before it");
+            async_wait<CODED_X_AHEAD - 1>();
+            products_see_stores();
+            asm volatile("bar.sync 3, %0;" ::"n"(MANY_MULTIPLYING) : "memory");
+            ask_rows();
+        }
+        /* A stage's slot is free when the stage is full. */
+        __device__ void begun(int s, int end) const
+        {
+            if (asks && (s % of_slot == of_slot - 1 || s == end - 1))
+                work.ask(work.code_size());
+            __syncwarp();
+        }
+    };
     __device__ void multiply_any() const
     {
-        int bits = w.form.codes == CODES_E4M3 || w.form.codes == CODES_INT8 ? 8 : 4;
-        int of_slot = CODED_LOAD * 8 / bits / MANY_COLS;
-        bool asks = threadIdx.x == CODED_BRINGING;
-        if (asks) {
+        if (threadIdx.x == CODED_BRINGING) {
             coded_asked &at = ring->asked;
             at.i = -1, at.stage = at.n = 0;
             at.more = base::next_tile(at.tile, at.i);
             for (int slot = 0; slot < CODED_SLOTS; slot++)
-                ask(bits);
+                ask(code_size());
         }
         __syncwarp();
-        base::multiply_all([&](int s, int end) {
-            if (asks && (s % of_slot == of_slot - 1 || s == end - 1))
-                ask(bits);
-            __syncwarp();
-        });
+        if (!FIRST) /* codes are on their way, and become numbers, while the kernel before ends */
+            base::wait();
+        coded_beside beside(*this);
+        base::multiply_all(beside);
+        async_wait<0>();
     }
     __device__ void bring_any() const
     {
@@ -237,10 +296,10 @@ __global__ void __launch_bounds__(CODED_THREADS, 1)
     coded_work<T, KIND> work(a, w, &map, many_memory<coded_shared>(shared));
     work.open();
     if (threadIdx.x < CODED_BRINGING) {
-        give_registers<80>();
+        give_registers<72>();
         work.bring_any();
     } else {
-        take_registers<176>();
+        take_registers<184>();
         work.multiply_any();
     }
 }

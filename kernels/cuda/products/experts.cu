@@ -288,6 +288,7 @@ static bool with_product(struct queue *q, void *out, const void *x, const struct
         a.r.begin += r->first_held;
         a.n_held = r->n_held;
         a.n_chosen = how->n_chosen;
+        a.n_experts = how->n_experts;
         a.n_tokens = n_tokens;
         a.rows = w->rows / r->n_held;
         a.cols = w->cols;

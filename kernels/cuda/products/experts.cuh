@@ -19,6 +19,7 @@ struct expert_product {
     enum dtype bias_type;
     struct routes r;                            /* begin: of the first held expert */
     int n_held, n_chosen, n_tokens, rows, cols; /* experts are counted from the first held one on */
+    int n_experts;                              /* held or not */
     enum activation kind;                       /* of the first */
     bool accumulate;                            /* of the second */
     /* One dense matrix instead, every token's: n_held parts of its columns, and their results, [n_held, n_tokens,

@@ -1,11 +1,11 @@
 /* kernels/cuda/products/experts_many.cuh - the products of experts for many tokens, on Hopper. A tile is 256 rows of an
- * expert's weights times up to MANY_WIDTH of its tokens; a block takes one after the other, as many blocks as there are
- * multiprocessors. In it, the first warpgroups bring what is multiplied; all of their threads copy rows of x, which lie
- * where their tokens are. Dense weights are brought by one warpgroup, of which a thread has boxes copied by the tensor
- * memory accelerator; codes: coded_many.cuh. Two warpgroups multiply, 64 rows of each of a tile's two boxes
- * each: rows of weights are the products' rows and tokens their columns, so that a tile is no wider than its tokens
- * need. The boxes of the first product are 128 gates and the rows that they multiply, so both parts of a result meet in
- * a thread's registers. There is no capacity: an expert with more tokens has more tiles.
+ * expert's weights times as many of its tokens as the form has room for; a block takes one after the other, as many
+ * blocks as there are multiprocessors. In it, the first warpgroups bring what is multiplied. Dense weights are brought
+ * by one warpgroup: of a warp, one thread has boxes copied by the tensor memory accelerator, and all copy rows of x,
+ * which lie where their tokens are; codes: coded_many.cuh. Two warpgroups multiply, 64 rows of each of a tile's two
+ * boxes each: rows of weights are the products' rows and tokens their columns, so that a tile is no wider than its
+ * tokens need. The boxes of the first product are 128 gates and the rows that they multiply, so both parts of a result
+ * meet in a thread's registers. There is no capacity: an expert with more tokens has more tiles.
  *
  * A result depends on the expert's weights and the token alone: columns are added in order. */
 #ifndef PRODUCTS_EXPERTS_MANY_CUH
@@ -20,18 +20,14 @@
 #define MANY_THREADS     (MANY_BRINGING + MANY_MULTIPLYING)
 #define MANY_COLS        64  /* of a stage: a row has 128 bytes */
 #define MANY_BOX         128 /* rows of weights */
-#define MANY_WIDTH       160 /* most tokens of a tile */
-#define MANY_STAGES      4
-#define MANY_LAG         2 /* stages whose rows of x are under way before a thread waits for the first */
 #define MANY_ALIGN       1024
 
-/* In shared memory, at a multiple of MANY_ALIGN. WIDTH: most tokens of a tile. */
-template <int STAGES, int WIDTH>
+/* In shared memory, at a multiple of MANY_ALIGN. WIDTH: most tokens of a tile. X_STAGES: of which there are rows of
+ * x. */
+template <int STAGES, int WIDTH, int X_STAGES = STAGES>
 struct many_shared {
-    struct {
-        char w[2][MANY_BOX * 128];
-        char x[WIDTH * 128];
-    } stage[STAGES];
+    char w[STAGES][2][MANY_BOX * 128];
+    char x[X_STAGES][WIDTH * 128];
     uint64_t full[STAGES], empty[STAGES];
     int32_t begin[ROUTING_MAX_EXPERTS + 1];  /* of each expert's pairs */
     int32_t before[ROUTING_MAX_EXPERTS + 1]; /* runs of tokens of lower experts, a run a tile's */
@@ -50,8 +46,8 @@ __device__ static inline int runs_of(int n, int width)
 }
 
 /* sh->before of sh->begin, by the first warp. */
-template <int STAGES, int WIDTH>
-__device__ static inline void count_runs(many_shared<STAGES, WIDTH> *sh, int n_experts)
+template <int STAGES, int WIDTH, int X_STAGES>
+__device__ static inline void count_runs(many_shared<STAGES, WIDTH, X_STAGES> *sh, int n_experts)
 {
     int lane = threadIdx.x % 32, before = 0;
     for (int e0 = 0; e0 < n_experts; e0 += 32) {
@@ -70,8 +66,8 @@ __device__ static inline void count_runs(many_shared<STAGES, WIDTH> *sh, int n_e
 
 /* Tile i: expert after expert, and of an expert rows after rows, for all of its tokens. Returns false after the last
  * one. per_run: tiles of a run of tokens, of tile_rows rows each. */
-template <int STAGES, int WIDTH>
-__device__ static inline bool find_tile(many_tile &tile, const many_shared<STAGES, WIDTH> *sh, int n_experts,
+template <int STAGES, int WIDTH, int X_STAGES>
+__device__ static inline bool find_tile(many_tile &tile, const many_shared<STAGES, WIDTH, X_STAGES> *sh, int n_experts,
                                         int per_run, int tile_rows, int i)
 {
     if (i >= sh->before[n_experts] * per_run)
@@ -108,25 +104,39 @@ __device__ static inline void box_of_expert(uint32_t into, const CUtensorMap *ma
  * every token. */
 enum many_kind { MANY_FIRST, MANY_SECOND, MANY_DENSE };
 
+/* Threads that multiply and do nothing else. */
+struct many_alone {
+    __device__ void ready(unsigned) const {}
+    __device__ void begun(int, int) const {}
+};
+
 /* BRINGING: threads that bring. */
-template <typename T, many_kind KIND, int STAGES, int WIDTH, int BRINGING>
+template <typename T, many_kind KIND, int STAGES, int WIDTH, int BRINGING, int X_STAGES = STAGES>
 struct many_work {
     static const bool FIRST = KIND == MANY_FIRST, DENSE = KIND == MANY_DENSE;
     static const int TILE_ROWS = FIRST ? MANY_BOX : 2 * MANY_BOX; /* of the result */
-    static const int X_ROWS = WIDTH * 8 / BRINGING;               /* a piece of which a thread copies */
     const expert_product<T> &a;
     const CUtensorMap *map;
-    many_shared<STAGES, WIDTH> *sh;
+    many_shared<STAGES, WIDTH, X_STAGES> *sh;
     int per_run, n_stages; /* of all columns */
 
     __device__ many_work(const expert_product<T> &args, const CUtensorMap *of_weights,
-                         many_shared<STAGES, WIDTH> *shared)
+                         many_shared<STAGES, WIDTH, X_STAGES> *shared)
         : a(args), map(of_weights), sh(shared), per_run((args.rows + TILE_ROWS - 1) / TILE_ROWS),
           n_stages((args.cols + MANY_COLS - 1) / MANY_COLS)
     {
     }
-    /* All threads come here first. bringing: arrivals that make a stage full. */
-    __device__ void open(int bringing) const
+    /* Until the kernel before has ended. */
+    __device__ void wait() const
+    {
+        if (DENSE) /* which a collective may follow */
+            after_previous_alone();
+        else
+            after_previous();
+    }
+    /* All threads come here first. bringing: arrivals that make a stage full. waits: what was routed may be what the
+     * kernel before does; else who reads x or writes results has to wait, before it does. */
+    __device__ void open(int bringing, bool waits) const
     {
         if (threadIdx.x == 0) {
             for (int i = 0; i < STAGES; i++) {
@@ -136,10 +146,8 @@ struct many_work {
             barriers_opened();
             box_map_prefetch(map);
         }
-        if (DENSE) /* which a collective may follow */
-            after_previous_alone();
-        else
-            after_previous();
+        if (waits)
+            wait();
         for (int e = threadIdx.x; e <= a.n_held; e += BRINGING + MANY_MULTIPLYING)
             sh->begin[e] = DENSE ? e * a.n_tokens : a.r.begin[e];
         __syncthreads();
@@ -184,30 +192,7 @@ struct many_work {
 
     /* ---- who brings ---- */
 
-    /* The rows of x that this thread copies a piece of: tokens thread / 8, and every (BRINGING / 8)th from there on. */
-    __device__ void find_rows(int (&row)[X_ROWS], const many_tile &tile) const
-    {
-#pragma unroll
-        for (int i = 0; i < X_ROWS; i++) {
-            int t = (int)threadIdx.x / 8 + i * (BRINGING / 8);
-            row[i] = -1;
-            if (t < tile.n_tokens)
-                row[i] = x_row(tile, t);
-        }
-    }
-    __device__ void bring_rows(const int (&row)[X_ROWS], int k, int place) const
-    {
-        int piece = (int)threadIdx.x % 8, t = (int)threadIdx.x / 8;
-        char *to = sh->stage[place].x + t * 128 + (piece ^ t % 8) * 16;
-        k += piece * 8;
-#pragma unroll
-        for (int i = 0; i < X_ROWS; i++)
-            if (row[i] >= 0)
-                async_copy(to + i * (BRINGING / 8) * 128, k < a.cols ? a.x + (size_t)row[i] * a.cols + k : a.x,
-                           k < a.cols);
-        async_commit();
-    }
-    /* A stage's rows of x have come, those of this warp, and weights that this warp has stored. */
+    /* Weights, or rows of x, that this warp has stored, or its copies have, are there for a stage's products. */
     __device__ void tell(unsigned stage) const
     {
         products_see_stores();
@@ -232,8 +217,10 @@ struct many_work {
         if (threadIdx.x % 32 == 0)
             barrier_arrive(shared_address(&sh->empty[place_of(stage)]));
     }
+    /* beside: ready(i) before stage i since the kernel began is multiplied; begun(s, n): the products of stage s of a
+     * tile's n are under way. */
     template <int HALF, typename F>
-    __device__ void multiply(float (&sum)[2][HALF], int stages, unsigned &done, F begun) const
+    __device__ void multiply(float (&sum)[2][HALF], int stages, unsigned &done, F &beside) const
     {
 #pragma unroll
         for (int b = 0; b < 2; b++)
@@ -242,9 +229,10 @@ struct many_work {
                 sum[b][i] = 0;
         for (int s = 0; s < stages; s++, done++) {
             int place = place_of(done);
+            beside.ready(done);
             barrier_wait(shared_address(&sh->full[place]), phase_of(done));
-            uint64_t x = warpgroup_matrix<128>(shared_address(sh->stage[place].x), 16, 1024);
-            uint64_t w = warpgroup_matrix<128>(shared_address(sh->stage[place].w) + half() * 64 * 128, 16, 1024);
+            uint64_t x = warpgroup_matrix<128>(shared_address(sh->x[done % X_STAGES]), 16, 1024);
+            uint64_t w = warpgroup_matrix<128>(shared_address(sh->w[place]) + half() * 64 * 128, 16, 1024);
             warpgroup_begin();
 #pragma unroll
             for (int k = 0; k < MANY_COLS / 16; k++)
@@ -252,7 +240,7 @@ struct many_work {
                 for (int b = 0; b < 2; b++)
                     warpgroup_product<T, true>(sum[b], w + b * (MANY_BOX * 128 / 16) + k * 2, x + k * 2);
             warpgroup_commit();
-            begun(s, stages);
+            beside.begun(s, stages);
             warpgroup_wait<1>();
             if (s > 0)
                 release(done - 1);
@@ -323,14 +311,26 @@ struct many_work {
         }
     }
     template <int N, typename F>
-    __device__ __forceinline__ void run_tile(const many_tile &tile, unsigned &done, F begun) const
+    __device__ __forceinline__ void run_tile(const many_tile &tile, unsigned &done, F &beside) const
     {
         float sum[2][N / 2];
-        multiply(sum, stages_of(tile), done, begun);
+        multiply(sum, stages_of(tile), done, beside);
         if (DENSE && a.sums != nullptr)
             store_part(sum, tile);
         else
             store_tile(sum, tile);
+    }
+    /* By the narrowest products of at least N columns that have room for a tile's tokens. */
+    template <int N, typename F>
+    __device__ __forceinline__ void run_fitting(const many_tile &tile, unsigned &done, F &beside) const
+    {
+        const int MORE = N < 32 ? 32 : N < 64 ? 64 : N < 96 ? 96 : N < 128 ? 128 : WIDTH;
+        if constexpr (N < WIDTH)
+            if (tile.n_tokens > N) {
+                run_fitting<(MORE < WIDTH ? MORE : WIDTH)>(tile, done, beside);
+                return;
+            }
+        run_tile<N>(tile, done, beside);
     }
     __device__ void keep_pairs(const many_tile &tile) const
     {
@@ -339,67 +339,99 @@ struct many_work {
             sh->pair[half()][t] = a.r.pair[tile.begin + t];
         asm volatile("bar.sync %0, 128;" ::"r"(1 + half()) : "memory");
     }
-    /* begun(s, n): the products of stage s of a tile's n are under way. */
     template <typename F>
-    __device__ void multiply_all(F begun) const
+    __device__ void multiply_all(F &beside) const
     {
         many_tile tile;
         unsigned done = 0;
         for (int i = -1; next_tile(tile, i);) {
             if (!DENSE)
                 keep_pairs(tile);
-            if (tile.n_tokens <= 16)
-                run_tile<16>(tile, done, begun);
-            else if (tile.n_tokens <= 32)
-                run_tile<32>(tile, done, begun);
-            else if (tile.n_tokens <= 64)
-                run_tile<64>(tile, done, begun);
-            else if (tile.n_tokens <= 96)
-                run_tile<96>(tile, done, begun);
-            else if (WIDTH <= 128 || tile.n_tokens <= 128)
-                run_tile<128>(tile, done, begun);
-            else
-                run_tile<WIDTH>(tile, done, begun);
+            run_fitting<16>(tile, done, beside);
         }
     }
 };
 
-template <typename T, many_kind KIND>
-struct many_boxes : many_work<T, KIND, MANY_STAGES, MANY_WIDTH, MANY_BRINGING> {
-    using base = many_work<T, KIND, MANY_STAGES, MANY_WIDTH, MANY_BRINGING>;
-    using base::base, base::sh, base::map, base::X_ROWS, base::FIRST;
+/* A form's structure in shared memory. */
+template <int STAGES, int WIDTH>
+struct many_boxes_shared : many_shared<STAGES, WIDTH> {
+    int32_t row[MANY_BRINGING / 32][WIDTH]; /* of x, of the tile that a warp is at */
+};
 
-    __device__ void bring_stage(const many_tile &tile, const int (&row)[X_ROWS], int k, int place) const
+/* Each warp of those who bring has stages of its own, one after the other of as many as there are warps: it waits for
+ * the rows of one stage, while the others' are under way. */
+template <typename T, many_kind KIND, int STAGES, int WIDTH>
+struct many_boxes : many_work<T, KIND, STAGES, WIDTH, MANY_BRINGING> {
+    static const int WARPS = MANY_BRINGING / 32;
+    using base = many_work<T, KIND, STAGES, WIDTH, MANY_BRINGING>;
+    using base::a, base::sh, base::map, base::FIRST;
+    int32_t *row;
+
+    __device__ many_boxes(const expert_product<T> &args, const CUtensorMap *of_weights,
+                          many_boxes_shared<STAGES, WIDTH> *shared)
+        : base(args, of_weights, shared), row(shared->row[threadIdx.x / 32 % WARPS])
     {
-        if (threadIdx.x == 0) {
-            uint32_t full = shared_address(&sh->full[place]);
-            barrier_expect(full, 2 * MANY_BOX * 128);
-            for (int b = 0; b < 2; b++)
-                box_of_expert(shared_address(sh->stage[place].w[b]), map, k, tile.row0 + (FIRST ? 0 : b * MANY_BOX),
-                              FIRST ? b : 0, tile.expert, full);
-        }
-        this->bring_rows(row, k, place);
+    }
+    /* By one thread. */
+    __device__ void bring_weights(const many_tile &tile, int stage, int place) const
+    {
+        uint32_t full = shared_address(&sh->full[place]);
+        barrier_expect(full, 2 * MANY_BOX * 128);
+        for (int b = 0; b < 2; b++)
+            box_of_expert(shared_address(sh->w[place][b]), map, stage * MANY_COLS,
+                          tile.row0 + (FIRST ? 0 : b * MANY_BOX), FIRST ? b : 0, tile.expert, full);
+    }
+    /* Weights of the first stages, while the kernel before ends; returns of how many. Then x is there. The second
+     * product's routes are older than the first product, which waited for them. */
+    __device__ unsigned begin() const
+    {
+        many_tile tile;
+        int i = -1;
+        unsigned n = FIRST || !this->next_tile(tile, i) ? 0 : (unsigned)min(STAGES, this->n_stages);
+        if (threadIdx.x == 0)
+            for (unsigned s = 0; s < n; s++)
+                bring_weights(tile, (int)s, (int)s);
+        if (!FIRST)
+            this->wait();
+        return n;
+    }
+    __device__ void find_rows(const many_tile &tile) const
+    {
+        __syncwarp();
+        for (int t = (int)threadIdx.x % 32; t < tile.n_tokens; t += 32)
+            row[t] = this->x_row(tile, t);
+        __syncwarp();
+    }
+    /* A stage's columns, from k on, of a tile's rows of x. */
+    __device__ void bring_rows(const many_tile &tile, int k, unsigned stage) const
+    {
+        int piece = (int)threadIdx.x % 8;
+        char *to = sh->x[stage % STAGES];
+        k += piece * 8;
+#pragma unroll 4
+        for (int t = (int)threadIdx.x % 32 / 8; t < tile.n_tokens; t += 4)
+            async_copy(to + t * 128 + (piece ^ t % 8) * 16, k < a.cols ? a.x + (size_t)row[t] * a.cols + k : a.x,
+                       k < a.cols);
+        async_commit();
     }
     __device__ void bring() const
     {
         many_tile tile;
-        unsigned done = 0;
-        for (int i = -1; this->next_tile(tile, i);) {
-            int row[X_ROWS];
-            this->find_rows(row, tile);
-            for (int s = 0; s < this->n_stages; s++, done++) {
-                int place = base::place_of(done);
-                barrier_wait(shared_address(&sh->empty[place]), base::phase_of(done) ^ 1);
-                bring_stage(tile, row, s * MANY_COLS, place);
-                if (done < MANY_LAG)
-                    continue;
-                async_wait<MANY_LAG>();
-                this->tell(done - MANY_LAG);
+        const unsigned early = begin(), mine = threadIdx.x / 32;
+        unsigned done = 0; /* stages of the tiles before */
+        for (int i = -1; this->next_tile(tile, i); done += (unsigned)this->n_stages) {
+            find_rows(tile);
+            for (int s = (int)((mine - done) % WARPS); s < this->n_stages; s += WARPS) {
+                unsigned stage = done + (unsigned)s;
+                int place = base::place_of(stage);
+                barrier_wait(shared_address(&sh->empty[place]), base::phase_of(stage) ^ 1);
+                if (threadIdx.x % 32 == 0 && stage >= early)
+                    bring_weights(tile, s, place);
+                bring_rows(tile, s * MANY_COLS, stage);
+                async_wait<0>();
+                this->tell(stage);
             }
         }
-        async_wait<0>();
-        for (unsigned i = done < MANY_LAG ? 0 : done - MANY_LAG; i < done; i++)
-            this->tell(i);
     }
 };
 
@@ -411,20 +443,31 @@ __device__ static inline S *many_memory(uint4 *shared)
     return (S *)((char *)shared + (past > 0 ? MANY_ALIGN - past : 0));
 }
 
+/* Few tokens of an expert leave room for more stages of its weights, which hide how long memory takes. */
+template <int S, int W>
+struct many_form {
+    static const int STAGES = S, WIDTH = W;
+    using shared = many_boxes_shared<S, W>;
+};
+using many_narrow = many_form<6, 32>;
+using many_middle = many_form<5, 80>;
+using many_wide = many_form<4, 160>;
+
 /* grid: as many blocks as there are multiprocessors. map: of the weights, see experts_many_host.cuh */
-template <typename T, many_kind KIND>
+template <typename T, many_kind KIND, typename FORM>
 __global__ void __launch_bounds__(MANY_THREADS, 1)
     experts_many(expert_product<T> a, const __grid_constant__ CUtensorMap map)
 {
     extern __shared__ uint4 shared[];
-    many_boxes<T, KIND> work(a, &map, many_memory<many_shared<MANY_STAGES, MANY_WIDTH>>(shared));
-    work.open(1 + MANY_BRINGING / 32);
+    many_boxes<T, KIND, FORM::STAGES, FORM::WIDTH> work(a, &map, many_memory<typename FORM::shared>(shared));
+    work.open(2, KIND == MANY_FIRST); /* weights, and rows of x */
     if (threadIdx.x < MANY_BRINGING) {
         give_registers<56>();
         work.bring();
     } else {
         take_registers<224>();
-        work.multiply_all([](int, int) {});
+        many_alone alone;
+        work.multiply_all(alone);
     }
 }
 

@@ -6,18 +6,30 @@
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/warpgroup_host.cuh"
 
-#define MANY_SHARED_BYTES (sizeof(many_shared<MANY_STAGES, MANY_WIDTH>) + MANY_ALIGN)
+#define MANY_SHARED_BYTES(FORM) (sizeof(typename FORM::shared) + MANY_ALIGN)
+
+template <typename T, typename FORM>
+static void prepare_many_form(struct queue *q)
+{
+    CUDA_TRY(q, cudaFuncSetAttribute((const void *)experts_many<T, MANY_FIRST, FORM>,
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize, MANY_SHARED_BYTES(FORM)));
+    CUDA_TRY(q, cudaFuncSetAttribute((const void *)experts_many<T, MANY_SECOND, FORM>,
+                                     cudaFuncAttributeMaxDynamicSharedMemorySize, MANY_SHARED_BYTES(FORM)));
+}
+
+template <typename T>
+static void prepare_many_forms(struct queue *q)
+{
+    prepare_many_form<T, many_narrow>(q), prepare_many_form<T, many_middle>(q), prepare_many_form<T, many_wide>(q);
+}
 
 /* Returns what makes maps; NULL: the device or this program is not capable of the kernel. */
 static PFN_cuTensorMapEncodeTiled_v12000 prepare_many_experts(struct queue *q)
 {
     if (!has_warpgroups(q))
         return NULL;
-    const void *const kernel[] = {
-        (const void *)experts_many<__half, MANY_FIRST>, (const void *)experts_many<__half, MANY_SECOND>,
-        (const void *)experts_many<__nv_bfloat16, MANY_FIRST>, (const void *)experts_many<__nv_bfloat16, MANY_SECOND>};
-    for (const void *k : kernel)
-        CUDA_TRY(q, cudaFuncSetAttribute(k, cudaFuncAttributeMaxDynamicSharedMemorySize, MANY_SHARED_BYTES));
+    prepare_many_forms<__half>(q);
+    prepare_many_forms<__nv_bfloat16>(q);
     prepare_coded_experts(q);
     prepare_coded_products(q);
     return find_encoder(q);
@@ -51,6 +63,17 @@ static bool takes_many(const expert_product<T> &a, bool first)
     return a.rows % 8 == 0 && (uintptr_t)a.out % 16 == 0 && (!first || has_gate_formula(a.kind));
 }
 
+template <typename T, bool FIRST, typename FORM>
+static void launch_form(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, const expert_product<T> &a)
+{
+    launch(q, experts_many < T, FIRST ? MANY_FIRST : MANY_SECOND, FORM >,
+           dim3((unsigned)cuda_state(q)->n_multiprocessors), dim3(MANY_THREADS), MANY_SHARED_BYTES(FORM), a,
+           expert_map(q, encode, a, FIRST));
+}
+
+#define NARROW_MEAN 18 /* so few tokens that next to no expert has more than the form takes at a time */
+#define MIDDLE_MEAN 64
+
 /* Returns false for what the kernels cannot do. */
 template <typename T, bool FIRST>
 static bool launch_many(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, const expert_product<T> &a,
@@ -60,8 +83,13 @@ static bool launch_many(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encod
         return false;
     if (weight_is_quantised(w))
         return coded_experts(q, encode, a, w, FIRST);
-    launch(q, experts_many < T, FIRST ? MANY_FIRST : MANY_SECOND >, dim3((unsigned)cuda_state(q)->n_multiprocessors),
-           dim3(MANY_THREADS), MANY_SHARED_BYTES, a, expert_map(q, encode, a, FIRST));
+    int mean = a.n_tokens * a.n_chosen / a.n_experts; /* tokens of an expert */
+    if (mean <= NARROW_MEAN)
+        launch_form<T, FIRST, many_narrow>(q, encode, a);
+    else if (mean <= MIDDLE_MEAN)
+        launch_form<T, FIRST, many_middle>(q, encode, a);
+    else
+        launch_form<T, FIRST, many_wide>(q, encode, a);
     return true;
 }
 

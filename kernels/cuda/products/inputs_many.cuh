@@ -54,9 +54,8 @@ struct inputs_work : many_work<T, MANY_DENSE, INPUTS_STAGES, INPUTS_WIDTH, MANY_
                 barrier_wait(shared_address(&sh->empty[place]), base::phase_of(done) ^ 1);
                 barrier_expect(full, (2 * MANY_BOX + INPUTS_WIDTH) * 128);
                 for (int b = 0; b < 2; b++)
-                    box_copy(shared_address(sh->stage[place].w[b]), base::map, column, tile.row0 + b * MANY_BOX, 0,
-                             full);
-                box_copy_shared(shared_address(sh->stage[place].x), x_map, column, first_token(tile), 0, full);
+                    box_copy(shared_address(sh->w[place][b]), base::map, column, tile.row0 + b * MANY_BOX, 0, full);
+                box_copy_shared(shared_address(sh->x[place]), x_map, column, first_token(tile), 0, full);
             }
     }
 
@@ -104,8 +103,8 @@ struct inputs_work : many_work<T, MANY_DENSE, INPUTS_STAGES, INPUTS_WIDTH, MANY_
     {
         int place = base::place_of(done);
         barrier_wait(shared_address(&sh->full[place]), base::phase_of(done));
-        uint64_t x = warpgroup_matrix<128>(shared_address(sh->stage[place].x), 16, 1024);
-        uint64_t w = warpgroup_matrix<128>(shared_address(sh->stage[place].w) + base::half() * 64 * 128, 16, 1024);
+        uint64_t x = warpgroup_matrix<128>(shared_address(sh->x[place]), 16, 1024);
+        uint64_t w = warpgroup_matrix<128>(shared_address(sh->w[place]) + base::half() * 64 * 128, 16, 1024);
         warpgroup_begin();
 #pragma unroll
         for (int b = 0; b < 2; b++) {
@@ -166,7 +165,7 @@ __global__ void __launch_bounds__(MANY_THREADS, 1)
 {
     extern __shared__ uint4 shared[];
     inputs_work<T> work(a, scales, &w, &x, many_memory<inputs_shared>(shared));
-    work.open(1);
+    work.open(1, true);
     if (threadIdx.x < MANY_BRINGING) {
         give_registers<56>();
         if (threadIdx.x == 0)
