@@ -648,9 +648,10 @@ static bool is_refused(struct side *s, struct world *w, const char *name)
     struct persistent_step p;
     struct err e = {0};
     const struct ops *ops = s->instance.ops;
+    const struct limits *l = &s->instance.engine.limits;
     if (w->n_ranks <= 2)
         return false;
-    (void)persistent_step_prepare(&p, &s->instance.network, w, false, NULL, ops, &s->instance.q, &e);
+    (void)persistent_step_prepare(&p, &s->instance.network, l, w, NULL, ops, &s->instance.q, &e);
     fatal_agree(w, &e);
     persistent_step_join(&p, w, ops, &s->instance.q);
     bool refused = p.step == NULL;
