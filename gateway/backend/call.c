@@ -134,12 +134,23 @@ static bool is_only_model(const struct pool *p)
     return true;
 }
 
+/* A backend serves the model, whether it takes requests now or not. */
+static bool is_known(const struct pool *p, const char *model)
+{
+    const struct backend *b = p->first;
+    while (b != NULL && (b->retired || backend_model(b, model) == NULL))
+        b = b->next;
+    return b != NULL;
+}
+
 /* Why no backend can be chosen. */
 static json_t *no_backend(const struct pool *p, const char *model)
 {
     char text[300];
     if (pool_n_ready(p) == 0)
         return failure(503, "", "no backend is ready", 1000);
+    if (is_known(p, model))
+        return failure(503, "", "no backend that serves this model is ready", 1000);
     (void)snprintf(text, sizeof text, "\"%.200s\" is not served here", model);
     return failure(404, "model", text, 0);
 }

@@ -315,17 +315,19 @@ static void operate(struct fake_server *s, const struct peer *p, json_t *m)
 
 static void take_message(struct fake_server *s)
 {
-    static char text[1 << 20];
     struct peer p = {0};
-    int more = 0, n = 0;
-    size_t bytes = sizeof more;
+    json_t *m = NULL;
+    zmq_msg_t frame;
+    bool more = true;
     p.bytes = zmq_recv(s->router, p.id, sizeof p.id, 0);
-    do {
-        n = zmq_recv(s->router, text, sizeof text - 1, 0);
-        (void)zmq_getsockopt(s->router, ZMQ_RCVMORE, &more, &bytes);
-        p.delimiter = p.delimiter || (n == 0 && more);
-    } while (more);
-    json_t *m = n >= 0 ? json_loadb(text, (size_t)n, JSON_ALLOW_NUL, NULL) : NULL;
+    (void)zmq_msg_init(&frame);
+    while (more && zmq_msg_recv(&frame, s->router, 0) >= 0) {
+        more = zmq_msg_more(&frame) != 0;
+        p.delimiter = p.delimiter || (more && zmq_msg_size(&frame) == 0);
+        if (!more)
+            m = json_loadb(zmq_msg_data(&frame), zmq_msg_size(&frame), JSON_ALLOW_NUL, NULL);
+    }
+    (void)zmq_msg_close(&frame);
     if (m == NULL) {
         answer_error(s, &p, NULL, 400, "", "not valid JSON");
         return;
