@@ -488,7 +488,7 @@ extern "C" void cuda_any_patience(struct queue *q, uint32_t for_others, uint32_t
 {
     cuda_persistent_patience(q, for_others, for_own);
     for (const struct expert_kernels *k : {&expert_kernels_bf16, &expert_kernels_bf16_full, &expert_kernels_bf16_latent,
-                                           &expert_kernels_e4m3, &expert_kernels_e2m1})
+                                           &expert_kernels_f16, &expert_kernels_e4m3, &expert_kernels_e2m1})
         k->patience(q, for_others, for_own);
 }
 

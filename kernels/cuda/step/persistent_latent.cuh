@@ -14,7 +14,7 @@ static_assert(LATENT_RANK == CHAIN_THREADS, "a thread joins one element");
 static_assert(LATENT_RANK == CHAIN_WARPS * 32, "a warp has four octets of the first matrix' rows");
 static_assert(LATENT_VALUE == CHAIN_WARPS * 8, "a warp has an octet of the second matrix' rows");
 
-/* The order of 8 elements in which four registers are an operand as they come: see chain_tile. */
+/* An item's. Operands of products have the order of elements that latent_pair says. */
 template <>
 struct attend_scratch<LATENT_CACHED> {
     uint16_t query[1][LATENT_CACHED]; /* as it meets what is cached */
@@ -125,7 +125,7 @@ struct latent_dots {
     }
 };
 
-/* The place of pair p of 8 elements. */
+/* The place of pair p of 8 elements, so that four registers are an operand as they come: see chain_tile. */
 __device__ static inline int latent_pair(int p)
 {
     return p / 2 + p % 2 * 2;
