@@ -10,7 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define WORDS(...)        \
@@ -22,18 +21,6 @@
 static struct fake_server fake;
 static struct web_gateway gate;
 
-static void start_fake(struct fake_server *s, const char *model)
-{
-    *s = (struct fake_server){.model = model, .state = "ready"};
-    fake_server_start(s, "tcp://127.0.0.1:*");
-}
-
-static void stop_fake(struct fake_server *s)
-{
-    fake_server_stop(s);
-    fake_server_free(s);
-}
-
 static void begin(const char *const *more)
 {
     const char *all[40] = {"--backend", fake.endpoint};
@@ -41,12 +28,6 @@ static void begin(const char *const *more)
     for (; *more != NULL && n < 39; more++)
         all[n++] = *more;
     web_start(&gate, true, all);
-}
-
-static void nap(double seconds)
-{
-    const struct timespec t = {0, (long)(seconds * 1e9)};
-    (void)nanosleep(&t, NULL);
 }
 
 /* ---------------------------------------------------------------- requests and answers */
@@ -271,11 +252,11 @@ static void leaves(bool stream)
     web_post(fd, "/v1/completions", "", body);
     double until = seconds_now() + WEB_SECONDS;
     while ((fake.waiting[0] == '\0' || fake.n_received == before) && seconds_now() < until)
-        nap(0.01);
+        front_nap(0.01);
     (void)close(fd);
     const json_t *message = front_await(&fake, "cancel", stream ? 0 : 0);
     const char *id = json_string_value(json_object_get(message, "request_id"));
-    for (; (id == NULL || strcmp(id, fake.waiting) != 0) && seconds_now() < until; nap(0.01)) {
+    for (; (id == NULL || strcmp(id, fake.waiting) != 0) && seconds_now() < until; front_nap(0.01)) {
         message = front_await(&fake, "cancel", 0);
         id = json_string_value(json_object_get(message, "request_id"));
     }
@@ -352,7 +333,7 @@ static void keys(void)
 static void graceful(void)
 {
     char all[4096] = "";
-    start_fake(&fake, "fake");
+    front_serve(&fake, "fake");
     begin(WORDS("--comment-interval", "0.1"));
     case_begin("SIGTERM: a stream that is open ends by itself, an idle connection at once");
     int idle = web_connect(&gate), fd = web_connect(&gate);
@@ -366,7 +347,7 @@ static void graceful(void)
     (void)close(idle);
     case_check(web_stop(&gate) == 0, "its status is not 0");
     case_end();
-    stop_fake(&fake);
+    front_end(&fake);
 }
 
 /* A browser gets the page and what it names, and nothing that would run somebody else's script. */
@@ -442,7 +423,7 @@ static void options(void)
 
 int main(void)
 {
-    start_fake(&fake, "fake");
+    front_serve(&fake, "fake");
     begin(WORDS("--comment-interval", "0.1"));
     requests();
     answers();
@@ -452,7 +433,7 @@ int main(void)
     comments();
     page();
     keys();
-    stop_fake(&fake);
+    front_end(&fake);
     graceful();
     options();
     return cases_done();

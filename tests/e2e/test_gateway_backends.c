@@ -7,7 +7,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 #define WORDS(...)        \
@@ -18,24 +17,6 @@
 
 static struct fake_server fake, other;
 static struct web_gateway gate;
-
-static void start_fake(struct fake_server *s, const char *model)
-{
-    *s = (struct fake_server){.model = model, .state = "ready"};
-    fake_server_start(s, "tcp://127.0.0.1:*");
-}
-
-static void stop_fake(struct fake_server *s)
-{
-    fake_server_stop(s);
-    fake_server_free(s);
-}
-
-static void nap(double seconds)
-{
-    const struct timespec t = {0, (long)(seconds * 1e9)};
-    (void)nanosleep(&t, NULL);
-}
 
 static void drop_file(const char *dir, const char *name, const struct fake_server *s)
 {
@@ -52,7 +33,7 @@ static bool await_status(const char *body, int status)
 {
     struct web_answer a = {0};
     bool found = false;
-    for (double until = seconds_now() + WEB_SECONDS; !found && seconds_now() < until; nap(0.02)) {
+    for (double until = seconds_now() + WEB_SECONDS; !found && seconds_now() < until; front_nap(0.02)) {
         web_ask(&gate, "POST", "/v1/completions", "", body, &a);
         found = a.status == status;
         web_free(&a);
@@ -68,8 +49,8 @@ static void folder(void)
     static const char none[] = "{\"prompt\":\"a\",\"max_tokens\":1}";
     struct web_answer a;
     files_make_dir(dir);
-    start_fake(&fake, "one");
-    start_fake(&other, "two");
+    front_serve(&fake, "one");
+    front_serve(&other, "two");
     web_start(&gate, false, WORDS("--backend", dir));
     case_begin("a folder without files: no backend");
     web_ask(&gate, "POST", "/v1/completions", "", one, &a);
@@ -101,8 +82,8 @@ static void folder(void)
     case_begin("the gateway ends with status 0");
     case_check(web_stop(&gate) == 0, "it does not");
     case_end();
-    stop_fake(&fake);
-    stop_fake(&other);
+    front_end(&fake);
+    front_end(&other);
     files_remove_dir(dir);
 }
 
@@ -129,7 +110,7 @@ static void curve(void)
     web_free(&a);
     case_check(web_stop(&gate) == 0, "its status is not 0");
     case_end();
-    stop_fake(&fake);
+    front_end(&fake);
     files_remove_dir(dir);
 }
 
@@ -138,7 +119,7 @@ static void await_both(void)
 {
     struct web_answer a;
     bool both = false;
-    for (double until = seconds_now() + WEB_SECONDS; !both && seconds_now() < until; nap(0.01)) {
+    for (double until = seconds_now() + WEB_SECONDS; !both && seconds_now() < until; front_nap(0.01)) {
         web_ask(&gate, "GET", "/metrics", "", "", &a);
         both = strstr(a.body, "\nlockstep_gateway_backends 2\n") != NULL;
         web_free(&a);
@@ -150,7 +131,7 @@ static void await_both(void)
 static void vanishes(void)
 {
     struct web_answer a;
-    start_fake(&fake, "fake");
+    front_serve(&fake, "fake");
     web_start(&gate, true, WORDS("--backend", fake.endpoint));
     case_begin("a backend that vanishes: 502, and the gateway goes on");
     web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"vanish\"}", &a);
@@ -161,9 +142,9 @@ static void vanishes(void)
     web_free(&a);
     case_check(web_stop(&gate) == 0, "its status is not 0");
     case_end();
-    stop_fake(&fake);
-    start_fake(&fake, "fake");
-    start_fake(&other, "fake");
+    front_end(&fake);
+    front_serve(&fake, "fake");
+    front_serve(&other, "fake");
     web_start(&gate, true, WORDS("--backend", fake.endpoint, "--backend", other.endpoint));
     case_begin("a request that one backend has dropped is asked of another");
     await_both();
@@ -175,8 +156,8 @@ static void vanishes(void)
     }
     case_check(web_stop(&gate) == 0, "its status is not 0");
     case_end();
-    stop_fake(&fake);
-    stop_fake(&other);
+    front_end(&fake);
+    front_end(&other);
 }
 
 static int n_prompts(const struct fake_server *s, const char *prompt)
@@ -194,15 +175,15 @@ static void balances(void)
 {
     struct web_answer a;
     double until = seconds_now() + WEB_SECONDS;
-    start_fake(&fake, "fake");
-    start_fake(&other, "fake");
+    front_serve(&fake, "fake");
+    front_serve(&other, "fake");
     web_start(&gate, true, WORDS("--backend", fake.endpoint, "--backend", other.endpoint));
     case_begin("requests go where the fewest tokens are outstanding");
     await_both();
     int fd = web_connect(&gate);
     web_post(fd, "/v1/completions", "", "{\"prompt\":\"silence\",\"max_tokens\":5000}");
     while (n_prompts(&fake, "silence") + n_prompts(&other, "silence") == 0 && seconds_now() < until)
-        nap(0.01);
+        front_nap(0.01);
     const struct fake_server *busy = n_prompts(&fake, "silence") > 0 ? &fake : &other;
     for (int i = 0; i < 8; i++) {
         web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"a\",\"max_tokens\":1}", &a);
@@ -213,8 +194,8 @@ static void balances(void)
     (void)close(fd);
     case_check(web_stop(&gate) == 0, "its status is not 0");
     case_end();
-    stop_fake(&fake);
-    stop_fake(&other);
+    front_end(&fake);
+    front_end(&other);
 }
 
 int main(void)

@@ -8,16 +8,27 @@
 #include <string.h>
 #include <time.h>
 
-static void nap(void)
+void front_nap(double seconds)
 {
-    const struct timespec t = {0, 10000000};
+    const struct timespec t = {0, (long)(seconds * 1e9)};
     (void)nanosleep(&t, NULL);
+}
+
+void front_serve(struct fake_server *s, const char *model)
+{
+    *s = (struct fake_server){.model = model, .state = "ready"};
+    fake_server_start(s, "tcp://127.0.0.1:*");
+}
+
+void front_end(struct fake_server *s)
+{
+    fake_server_stop(s);
+    fake_server_free(s);
 }
 
 void front_begin(struct fake_server *s, struct web_gateway *g)
 {
-    *s = (struct fake_server){.state = "ready"};
-    fake_server_start(s, "tcp://127.0.0.1:*");
+    front_serve(s, NULL);
     web_start(g, true, FRONT_PARTS("--backend", s->endpoint));
 }
 
@@ -26,14 +37,13 @@ int front_finish(struct fake_server *s, struct web_gateway *g)
     case_begin("the gateway ends with status 0");
     case_check(web_stop(g) == 0, "it does not");
     case_end();
-    fake_server_stop(s);
-    fake_server_free(s);
+    front_end(s);
     return cases_done();
 }
 
 const json_t *front_await(struct fake_server *s, const char *op, int from_end)
 {
-    for (double until = seconds_now() + WEB_SECONDS; seconds_now() < until; nap()) {
+    for (double until = seconds_now() + WEB_SECONDS; seconds_now() < until; front_nap(0.01)) {
         int left = from_end;
         for (int i = s->n_received - 1; i >= 0; i--) {
             const char *found = json_string_value(json_object_get(s->received[i], "op"));
@@ -78,7 +88,7 @@ static void check_message(struct fake_server *s, const char *message)
 {
     char *text = last_message(s);
     for (double until = seconds_now() + WEB_SECONDS;
-         (text == NULL || strcmp(text, message) != 0) && seconds_now() < until; nap()) {
+         (text == NULL || strcmp(text, message) != 0) && seconds_now() < until; front_nap(0.01)) {
         free(text);
         text = last_message(s);
     }

@@ -6,6 +6,12 @@
 #include "tests/support/fake_server.h"
 #include "tests/support/web.h"
 
+/* A server of this model (NULL: as the fake one calls it) that is ready, and its end. */
+void front_serve(struct fake_server *s, const char *model);
+void front_end(struct fake_server *s);
+
+void front_nap(double seconds); /* less than one */
+
 /* A server that is ready, and a gateway for it alone. */
 void front_begin(struct fake_server *s, struct web_gateway *g);
 
