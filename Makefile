@@ -100,7 +100,8 @@ TEST_LIB := $(BUILD)/tests/support.a
 # Fuzzers: the parsers of outside input, which need neither MPI nor a device. Their library is compiled once, by clang, and
 # archived; a target tests/fuzz/fuzz_*.c is linked with what it needs of it.
 FUZZ_ROOMS := base partition plan text protocol coordinator client gateway
-FUZZ_CC    ?= clang
+# By way of ccache where HOST_CC is.
+FUZZ_CC    ?= $(if $(filter ccache,$(notdir $(firstword $(HOST_CC)))),$(firstword $(HOST_CC)) )clang
 FUZZ_FLAGS := -std=c17 -O1 -g -MMD -MP -fno-sanitize-recover=all
 FUZZ_OBJ   := $(patsubst %,build/fuzz/%.o,$(filter-out $(CLIENT_MAIN) $(GATEWAY_MAIN),$(filter $(addsuffix /%,$(FUZZ_ROOMS)) commands/generation.c commands/%options.c,$(ROOM_SRC))))
 FUZZ_LIB   := build/fuzz/liblockstep.a
