@@ -471,6 +471,15 @@ static struct chain_layout make_packed(const struct expert_step *x, int n_blocks
     return make_layout(x, n_blocks, PACKED_SLOTS, ring, n_tokens, places, args);
 }
 
+/* Bytes of the ring that a slot takes at most. */
+static int largest_slot(const struct expert_codes *c)
+{
+    const coded_slot gated(CHAIN_OCTET, CHAIN_OCTET, true, c->pieces[0], c->pitch[0]),
+        in_turns(CHAIN_ROWS, 0, false, c->pieces[0], c->pitch[0]),
+        second(CHAIN_ROWS, c->tiles > 1 ? CHAIN_ROWS : 0, false, c->pieces[1], c->pitch[1]);
+    return max(max(gated.bytes, in_turns.bytes), second.bytes * c->groups);
+}
+
 /* The slots of the ring that leaves room for n tokens, and the layout with it; 0: there is none. */
 static int find_slots(const struct expert_step *x, int n_blocks, int n_tokens, struct chain_layout *l,
                       struct expert_args *args)
@@ -478,7 +487,7 @@ static int find_slots(const struct expert_step *x, int n_blocks, int n_tokens, s
     const int pairs = n_tokens * x->args.how.n_chosen;
     if (x->form != FORM_NONE) {
         *l = make_packed(x, n_blocks, n_tokens, args);
-        return args->codes.ring >= RING_LEAST ? PACKED_SLOTS : 0;
+        return args->codes.ring >= max(RING_LEAST, largest_slot(&x->args.codes)) ? PACKED_SLOTS : 0;
     }
     for (int slots : {5, 3, 2}) {
         *l = make_layout(x, n_blocks, slots, slots * RING_SLOT_BYTES, n_tokens, pairs, args);
