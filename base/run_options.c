@@ -171,7 +171,7 @@ static int64_t smaller(int64_t a, int64_t b)
 /* On one H200 requests of Llama-3-8B get within 4 % of the most tokens/s that any limits give, with steps half as long
  * as those of the fastest ones (docs/performance.md). Many models each have working memory of their own. CPUs are as
  * fast with small steps, which let other sequences go on. A step of a mixture of experts reads all of them for tokens
- * of which each expert has few, so more sequences cost it little. */
+ * of which each expert has few, and quantised activations make products cheap, so more sequences cost them little. */
 void run_choose_limits(struct run_options *o, bool on_gpus, bool many)
 {
     int64_t tokens = !on_gpus ? 512 : many ? 2048 : 4096;
@@ -180,7 +180,7 @@ void run_choose_limits(struct run_options *o, bool on_gpus, bool many)
         o->max_batch_tokens = tokens;
     bool most = on_gpus && !many;
     o->usual_batch = smaller(most ? 512 : 256, o->max_batch_tokens);
-    o->usual_batch_of_experts = smaller(most ? 1024 : 256, o->max_batch_tokens);
+    o->usual_large_batch = smaller(most ? 1024 : 256, o->max_batch_tokens);
 }
 
 double run_max_step(const struct run_options *o)

@@ -40,7 +40,6 @@ static const struct opt chat_rows[] = {
 const struct opt_rows ask_chat_rows = OPT_ROWS(chat_rows);
 
 static const struct opt text_rows[] = {
-    FIELD("model", "NAME", field_text, "the model's name; the server refuses any other one"),
     FIELD("max-tokens", "N", field_integer,
           "tokens to generate at most; -1: as many as fit (default 16; in streams and chats -1)"),
     FIELD("min-tokens", "N", field_integer, "forbid the end before this many tokens (default 0)"),

@@ -2,9 +2,9 @@
 #include "client/bench.h"
 #include "base/clock.h"
 #include "base/progress.h"
-#include "client/ask.h"
 #include "client/bench_figures.h"
 #include "client/bench_load.h"
+#include "client/bench_model.h"
 #include "client/bench_report.h"
 #include "client/interrupt.h"
 #include "client/message.h"
@@ -15,7 +15,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ASK_SECONDS    30.0
 #define TOLD_FAILURES  5   /* number of errors that are printed */
 #define NOBODY_SECONDS 1.0 /* how long a wait is at most before the next look at arrivals */
 
@@ -149,20 +148,6 @@ static int warm_up(struct bench *b, struct err *e)
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* The model's name (at least 128 bytes) and vocabulary. */
-static int ask_model(struct connection *c, char *name, int64_t *vocab, struct err *e)
-{
-    json_t *models = ask_op(c, "models", ASK_SECONDS, e);
-    const json_t *model = json_array_get(json_object_get(models, "models"), 0);
-    const char *text = json_string_value(json_object_get(model, "id"));
-    *vocab = json_integer_value(json_object_get(model, "vocab_size"));
-    (void)snprintf(name, 128, "%s", text != NULL ? text : "?");
-    if (models != NULL && *vocab <= 0)
-        (void)ERR(e, ERR_COMM, "%s: the reply to models has no vocab_size", c->endpoint);
-    json_decref(models);
-    return e->code == ERR_NONE ? 0 : -1;
-}
-
 static int measure_traffic(struct bench *b, const char *model, struct err *e)
 {
     double seconds = 0;
@@ -183,13 +168,12 @@ static int measure_traffic(struct bench *b, const char *model, struct err *e)
 int client_bench(struct connection *c, const struct client_bench_options *o, struct err *e)
 {
     struct bench b = {.c = c, .o = o};
-    char model[128];
-    int64_t vocab = 0;
+    struct bench_model model;
     (void)snprintf(b.prefix, sizeof b.prefix, "bench-%ld-%.0f-", (long)getpid(), 1e3 * seconds_now());
-    if (ask_model(c, model, &vocab, e) == 0 && bench_load_open(&b.load, o, vocab, e) == 0) {
+    if (bench_model_find(&model, c, o, e) == 0 && bench_load_open(&b.load, o, model.vocab, e) == 0) {
         b.times = err_calloc(e, (size_t)b.load.n, sizeof *b.times, "times of requests");
         if (b.times != NULL)
-            (void)measure_traffic(&b, model, e);
+            (void)measure_traffic(&b, model.name, e);
     }
     for (int64_t i = 0; b.times != NULL && i < b.load.n; i++)
         free(b.times[i].event);

@@ -23,6 +23,11 @@ static const struct opt id_rows[] = {
 };
 const struct opt_rows call_id_rows = OPT_ROWS(id_rows);
 
+static const struct opt model_rows[] = {
+    FIELD("model", "NAME", field_text, "the model's name; the server refuses any other one"),
+};
+const struct opt_rows call_model_rows = OPT_ROWS(model_rows);
+
 static const struct opt field_rows[] = {
     FIELD("field", "NAME=JSON", field_any, "any other field of the protocol; may be repeated"),
 };

@@ -17,6 +17,7 @@ struct call_options {
 
 extern const struct opt_rows call_rows;       /* all but the request's fields */
 extern const struct opt_rows call_id_rows;    /* --request-id */
+extern const struct opt_rows call_model_rows; /* --model */
 extern const struct opt_rows call_field_rows; /* --field */
 
 #endif

@@ -18,12 +18,14 @@ static const struct opt_part parts[] = {
     {&ask_chat_rows, IN(ask), CLIENT_CHAT},
     {&ask_generate_rows, IN(ask), CLIENT_GENERATE},
     {&ask_json_rows, IN(ask), WORDY | CLIENT_DETOKENIZE},
+    {&call_model_rows, IN(ask), CLIENT_GENERATE | CLIENT_CHAT},
     {&ask_text_rows, IN(ask), CLIENT_GENERATE | CLIENT_CHAT},
     {&ask_special_rows, IN(ask), CLIENT_GENERATE | CLIENT_DETOKENIZE},
     {&ask_tokenize_rows, IN(ask), CLIENT_TOKENIZE},
     {&call_field_rows, IN(ask), ASKING},
 
     {&call_rows, IN(bench), CLIENT_BENCH},
+    {&call_model_rows, IN(bench), CLIENT_BENCH},
     {&client_bench_rows, IN(bench), CLIENT_BENCH},
     {&call_field_rows, IN(bench), CLIENT_BENCH},
 

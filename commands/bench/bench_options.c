@@ -28,7 +28,7 @@ static const struct opt rows[] = {
     INTEGER(
         "max-batch", max_batch, 1, 4096, -1,
         "requests of --throughput that run at once, if the KV cache has room (default 512 on GPUs, 1024 of mixtures "
-        "of experts there, 256 on CPUs, at most --max-batch-tokens)"),
+        "of experts or with quantised activations there, 256 on CPUs, at most --max-batch-tokens)"),
     INTEGER("max-num-seqs", max_batch, 1, 4096, -1, "the same under vLLM's name"),
     INTEGER(
         "shared-prefix", shared_prefix, 1, 1 << 24, -1,

@@ -203,7 +203,8 @@ struct instance_setup start_setup_of(const struct run_options *o, const struct m
 
 int64_t start_usual_batch(const struct run_options *o, const struct model_config *m)
 {
-    return m->experts.routing.n_experts > 0 ? o->usual_batch_of_experts : o->usual_batch;
+    bool large = m->experts.routing.n_experts > 0 || m->quantised_inputs;
+    return large ? o->usual_large_batch : o->usual_batch;
 }
 
 static int64_t batch_of_length(int64_t usual, int64_t longest)

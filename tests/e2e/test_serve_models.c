@@ -2,6 +2,7 @@
  * once, asked for by Zipf's law; every answer is what transformers says of the model. Broken and too large models among
  * them, ranks that fail, die or are told to end while a model is being read. */
 #include "base/clock.h"
+#include "base/err.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"
@@ -248,6 +249,34 @@ static void top(const struct serving *s)
     process_free(&p);
 }
 
+/* A bench of the client measures the model that it is told to, and has the server load it. */
+static void measured(const struct serving *s, const char *model, int status, const char *word)
+{
+    const char *argument[] = {"bench",       "--rendezvous",
+                              s->rendezvous, "--num-prompts",
+                              "3",           "--random-input-len",
+                              "5",           "--random-output-len",
+                              "4",           model != NULL ? "--model" : NULL,
+                              model,         NULL};
+    struct process p;
+    process_run(&p, &(struct process_setup){.program = "lockstep-client"}, argument);
+    case_check(p.status == status && strstr(p.text[status == 0 ? PROCESS_OUT : PROCESS_ERR], word) != NULL,
+               "status %d, expected %d and \"%s\": %s%s", p.status, status, word, p.text[PROCESS_OUT],
+               p.text[PROCESS_ERR]);
+    process_free(&p);
+}
+
+static void bench(const struct serving *s)
+{
+    case_begin("the client's bench of one of many models, on %d ranks", s->ranks);
+    (void)zoo_operate(s, "unload", 0, "");
+    measured(s, zoo.model[0].name, 0, "Total generated tokens                             12\n");
+    measured(s, NULL, ERR_USAGE, "models, expected --model NAME");
+    measured(s, "nobody", ERR_USAGE, "--model nobody: ");
+    measured(s, zoo.model[ZOO_BROKEN].name, ERR_REQUEST, zoo.model[ZOO_BROKEN].name);
+    case_end();
+}
+
 /* size: of a set of ranks. */
 static void endpoint(int ranks, const char *size)
 {
@@ -265,6 +294,7 @@ static void endpoint(int ranks, const char *size)
         return;
     metrics(&s);
     top(&s);
+    bench(&s);
     warmups(&s);
     operations(&s);
     replaced(&s);

@@ -223,7 +223,7 @@ static void limits_are_chosen(void **state)
         run_choose_limits(run, known[i].on_gpus, known[i].many);
         assert_int_equal(run->max_batch_tokens, known[i].tokens);
         assert_int_equal(run->usual_batch, known[i].batch);
-        assert_int_equal(run->usual_batch_of_experts, known[i].of_experts);
+        assert_int_equal(run->usual_large_batch, known[i].of_experts);
         assert_int_equal(run->tokens_chosen, !given);
     }
     assert_int_equal(good("batch --max-num-seqs 7").batch.service.run.max_batch, 7);

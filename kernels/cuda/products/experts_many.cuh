@@ -1,8 +1,8 @@
 /* kernels/cuda/products/experts_many.cuh - the products of experts for many tokens, on Hopper. A tile is 256 rows of an
  * expert's weights times as many of its tokens as the form has room for; a block takes one after the other, as many
  * blocks as there are multiprocessors. In it, the first warpgroups bring what is multiplied. Dense weights are brought
- * by one warpgroup: of a warp, one thread has boxes copied by the tensor memory accelerator, and all copy rows of x,
- * which lie where their tokens are; codes: coded_many.cuh. Two warpgroups multiply, 64 rows of each of a tile's two
+ * by one warpgroup: one thread has boxes copied by the tensor memory accelerator, and all copy rows of x, which lie
+ * where their tokens are; codes: coded_many.cuh. Two warpgroups multiply, 64 rows of each of a tile's two
  * boxes each: rows of weights are the products' rows and tokens their columns, so that a tile is no wider than its
  * tokens need. The boxes of the first product are 128 gates and the rows that they multiply, so both parts of a result
  * meet in a thread's registers. There is no capacity: an expert with more tokens has more tiles.
@@ -20,6 +20,7 @@
 #define MANY_THREADS     (MANY_BRINGING + MANY_MULTIPLYING)
 #define MANY_COLS        64  /* of a stage: a row has 128 bytes */
 #define MANY_BOX         128 /* rows of weights */
+#define MANY_LAG         2   /* stages whose rows of x are under way before a thread waits for the first */
 #define MANY_ALIGN       1024
 
 /* In shared memory, at a multiple of MANY_ALIGN. WIDTH: most tokens of a tile. X_STAGES: of which there are rows of
@@ -352,26 +353,12 @@ struct many_work {
     }
 };
 
-/* A form's structure in shared memory. */
-template <int STAGES, int WIDTH>
-struct many_boxes_shared : many_shared<STAGES, WIDTH> {
-    int32_t row[MANY_BRINGING / 32][WIDTH]; /* of x, of the tile that a warp is at */
-};
-
-/* Each warp of those who bring has stages of its own, one after the other of as many as there are warps: it waits for
- * the rows of one stage, while the others' are under way. */
 template <typename T, many_kind KIND, int STAGES, int WIDTH>
 struct many_boxes : many_work<T, KIND, STAGES, WIDTH, MANY_BRINGING> {
-    static const int WARPS = MANY_BRINGING / 32;
+    static const int ROWS = WIDTH * 8 / MANY_BRINGING, APART = MANY_BRINGING / 8; /* of x, a piece of which is copied */
     using base = many_work<T, KIND, STAGES, WIDTH, MANY_BRINGING>;
-    using base::a, base::sh, base::map, base::FIRST;
-    int32_t *row;
+    using base::base, base::a, base::sh, base::map, base::FIRST;
 
-    __device__ many_boxes(const expert_product<T> &args, const CUtensorMap *of_weights,
-                          many_boxes_shared<STAGES, WIDTH> *shared)
-        : base(args, of_weights, shared), row(shared->row[threadIdx.x / 32 % WARPS])
-    {
-    }
     /* By one thread. */
     __device__ void bring_weights(const many_tile &tile, int stage, int place) const
     {
@@ -395,43 +382,50 @@ struct many_boxes : many_work<T, KIND, STAGES, WIDTH, MANY_BRINGING> {
             this->wait();
         return n;
     }
-    __device__ void find_rows(const many_tile &tile) const
+    /* The rows of x that this thread copies a piece of: tokens thread / 8, and every APARTth from there on. -1: none */
+    __device__ void find_rows(int (&row)[ROWS], const many_tile &tile) const
     {
-        __syncwarp();
-        for (int t = (int)threadIdx.x % 32; t < tile.n_tokens; t += 32)
-            row[t] = this->x_row(tile, t);
-        __syncwarp();
+#pragma unroll
+        for (int i = 0; i < ROWS; i++) {
+            int t = (int)threadIdx.x / 8 + i * APART;
+            row[i] = -1;
+            if (t < tile.n_tokens)
+                row[i] = this->x_row(tile, t);
+        }
     }
-    /* A stage's columns, from k on, of a tile's rows of x. */
-    __device__ void bring_rows(const many_tile &tile, int k, unsigned stage) const
+    __device__ void bring_rows(const int (&row)[ROWS], int k, int place) const
     {
-        int piece = (int)threadIdx.x % 8;
-        char *to = sh->x[stage % STAGES];
+        int piece = (int)threadIdx.x % 8, t = (int)threadIdx.x / 8;
+        char *to = sh->x[place] + t * 128 + (piece ^ t % 8) * 16;
         k += piece * 8;
-#pragma unroll 4
-        for (int t = (int)threadIdx.x % 32 / 8; t < tile.n_tokens; t += 4)
-            async_copy(to + t * 128 + (piece ^ t % 8) * 16, k < a.cols ? a.x + (size_t)row[t] * a.cols + k : a.x,
-                       k < a.cols);
+#pragma unroll
+        for (int i = 0; i < ROWS; i++)
+            if (row[i] >= 0)
+                async_copy(to + i * APART * 128, k < a.cols ? a.x + (size_t)row[i] * a.cols + k : a.x, k < a.cols);
         async_commit();
     }
     __device__ void bring() const
     {
         many_tile tile;
-        const unsigned early = begin(), mine = threadIdx.x / 32;
-        unsigned done = 0; /* stages of the tiles before */
-        for (int i = -1; this->next_tile(tile, i); done += (unsigned)this->n_stages) {
-            find_rows(tile);
-            for (int s = (int)((mine - done) % WARPS); s < this->n_stages; s += WARPS) {
-                unsigned stage = done + (unsigned)s;
-                int place = base::place_of(stage);
-                barrier_wait(shared_address(&sh->empty[place]), base::phase_of(stage) ^ 1);
-                if (threadIdx.x % 32 == 0 && stage >= early)
+        unsigned done = 0, early = begin();
+        for (int i = -1; this->next_tile(tile, i);) {
+            int row[ROWS];
+            find_rows(row, tile);
+            for (int s = 0; s < this->n_stages; s++, done++) {
+                int place = base::place_of(done);
+                barrier_wait(shared_address(&sh->empty[place]), base::phase_of(done) ^ 1);
+                if (threadIdx.x == 0 && done >= early)
                     bring_weights(tile, s, place);
-                bring_rows(tile, s * MANY_COLS, stage);
-                async_wait<0>();
-                this->tell(stage);
+                bring_rows(row, s * MANY_COLS, place);
+                if (done < MANY_LAG)
+                    continue;
+                async_wait<MANY_LAG>();
+                this->tell(done - MANY_LAG);
             }
         }
+        async_wait<0>();
+        for (unsigned i = done < MANY_LAG ? 0 : done - MANY_LAG; i < done; i++)
+            this->tell(i);
     }
 };
 
@@ -447,7 +441,7 @@ __device__ static inline S *many_memory(uint4 *shared)
 template <int S, int W>
 struct many_form {
     static const int STAGES = S, WIDTH = W;
-    using shared = many_boxes_shared<S, W>;
+    using shared = many_shared<S, W>;
 };
 using many_narrow = many_form<6, 32>;
 using many_middle = many_form<5, 80>;
@@ -460,7 +454,7 @@ __global__ void __launch_bounds__(MANY_THREADS, 1)
 {
     extern __shared__ uint4 shared[];
     many_boxes<T, KIND, FORM::STAGES, FORM::WIDTH> work(a, &map, many_memory<typename FORM::shared>(shared));
-    work.open(2, KIND == MANY_FIRST); /* weights, and rows of x */
+    work.open(1 + MANY_BRINGING / 32, KIND == MANY_FIRST);
     if (threadIdx.x < MANY_BRINGING) {
         give_registers<56>();
         work.bring();
