@@ -305,7 +305,8 @@ static void check_guesses(struct instance *i, const char *fixture, const struct 
         const char *how = always ? "always" : "where it pays";
         tap_all(different == 0, "other tokens or bits", "%s, %d ranks, guesses %s: the same tokens", fixture,
                 w->n_ranks, how);
-        tap_all(w->rank != 0 || !always || too_few() || s->n_accepted[0] > (uint64_t)n_requests / 5, "too few",
+        int some = n_requests / (device == DEVICE_CPU ? 5 : 10); /* with two steps under way there are fewer guesses */
+        tap_all(w->rank != 0 || !always || too_few() || s->n_accepted[0] > (uint64_t)some, "too few",
                 "%s, %d ranks, guesses %s: some are right", fixture, w->n_ranks, how);
         uint64_t n_accepted = all_accepted(s);
         tap_all(w->rank != 0 || n_accepted == guessed->n_expected, "another number",
