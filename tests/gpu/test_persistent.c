@@ -208,7 +208,7 @@ static const struct subject mixtures[] = {
      8, NULL, true, 0, false},
     {"qwen3_moe, all of 6 experts, coded, FP8 in blocks", BLOCKS_MOE("512", "1024", "6", "6"), 8, "fp8-block", false, 0,
      false},
-    {"qwen3_moe, 8 of 128 experts, coded, FP8 in blocks", BLOCKS_MOE("2048", "768", "128", "8"), 6, "fp8-block", false,
+    {"qwen3_moe, 8 of 128 experts, coded, FP8 in blocks", BLOCKS_MOE("2048", "768", "128", "8"), 8, "fp8-block", false,
      30, false},
     {"qwen3_moe, all of 4 experts, coded, FP8, a scale a row", CODED_MOE("qwen3_moe", "4096", "2304", "4", "4"), 7,
      "fp8", false, 0, false},
@@ -216,10 +216,12 @@ static const struct subject mixtures[] = {
      false},
     {"qwen3_moe, 4 of 32 experts, coded, MXFP4 in two steps", CODED_MOE("qwen3_moe", "4608", "4160", "32", "4"), 4,
      "mxfp4", false, 30, false},
-    {"gpt_oss, all of 4 experts, coded, MXFP4, 2880 columns", CODED_MOE("gpt_oss", "2880", "2880", "4", "4"), 5,
+    {"gpt_oss, all of 4 experts, coded, MXFP4, 2880 columns", CODED_MOE("gpt_oss", "2880", "2880", "4", "4"), 8,
      "mxfp4", false, 0, false},
-    {"gpt_oss, 4 of 32 experts, coded, MXFP4, whole ones", CODED_MOE("gpt_oss", "2880", "2880", "32", "4"), 5, "mxfp4",
+    {"gpt_oss, 4 of 32 experts, coded, MXFP4, whole ones", CODED_MOE("gpt_oss", "2880", "2880", "32", "4"), 8, "mxfp4",
      true, 30, false},
+    {"qwen3_moe, all of 12 experts, coded, MXFP4 in three tiles", CODED_MOE("qwen3_moe", "4608", "512", "12", "12"), 4,
+     "mxfp4", false, 0, false},
 };
 
 /* Rows that were compared, and those of which a router seems to have chosen otherwise. */
