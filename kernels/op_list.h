@@ -50,7 +50,8 @@ DEVICE(void, wait, (struct queue *q))
 /* Bytes of struct sampler's scratch for each row that is sampled at once. */
 DEVICE(size_t, sample_scratch_bytes, (int vocab))
 
-/* token[t] = planned[t] >= 0 ? planned[t] : s->last_token[slot[t]]; s->history[slot[t]][pos[t]] = token[t]. */
+/* token[t] = planned[t], or slot[t]'s in s->last_token (-2: a draft model's); s->history[slot[t]][pos[t]] =
+ * token[t]. */
 STEP(OTHER, feed, (struct queue *q, int32_t *token, const int32_t *planned, const int32_t *slot, const int32_t *pos,
                    const struct sampler *s, int n_tokens),
      (q, token, planned, slot, pos, s, n_tokens))

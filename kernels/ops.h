@@ -147,7 +147,7 @@ struct routes {
 struct sampler {
     int n_slots, max_len, vocab; /* vocab: of the whole model */
     int32_t *history;            /* [n_slots, max_len] every token fed so far, by position */
-    int32_t *last_token;         /* [n_slots] the token sampled last; any of them where a step samples several */
+    int32_t *last_token;         /* [n_slots] the token sampled last, any of several; then [n_slots] a draft model's */
     struct sampling *params;     /* [n_slots] */
     int mask_words;
     /* [rows that are sampled at once, mask_words] of rows whose slot's params are masked: bit i of word i / 32 lets

@@ -260,6 +260,7 @@ static bool block_fits(const struct plan_block *b, const struct limits *l)
 static int check_body(const struct plan *p, int vocab, struct err *e)
 {
     const struct limits *l = &p->limits;
+    const int32_t lowest = l->draft_len > 0 ? PLAN_DRAFTED : PLAN_SAMPLED;
     int64_t tokens = 0, rows = 0, masks = 0, drafts = 0;
     for (int i = 0; i < p->n_seqs; i++) {
         if (!seq_fits(&p->seq[i], l))
@@ -284,7 +285,7 @@ static int check_body(const struct plan *p, int vocab, struct err *e)
         if (!block_fits(&p->block[i], l))
             return ERR(e, ERR_INTERNAL, "plan %llu: block entry %d is out of bounds", (unsigned long long)p->step, i);
     for (int i = 0; i < p->n_tokens; i++)
-        if (p->token[i] < -1 || p->token[i] >= vocab)
+        if (p->token[i] < lowest || p->token[i] >= vocab)
             return ERR(e, ERR_INTERNAL, "plan %llu: token id %d, vocabulary %d", (unsigned long long)p->step,
                        p->token[i], vocab);
     return check_scores(p, vocab, e);

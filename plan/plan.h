@@ -132,6 +132,11 @@ struct plan_block {
     int32_t kind; /* enum kv_kind */
 };
 
+/* Ids of tokens that only the device knows: the one sampled last in the slot, and the one that the draft model sampled
+ * last in its slot of the same number, which that model's last plan did. */
+#define PLAN_SAMPLED (-1)
+#define PLAN_DRAFTED (-2)
+
 /* Returned instead of a plan when there is nothing to do yet: ask again. */
 #define PLAN_IDLE 1
 
@@ -152,7 +157,7 @@ struct plan {
      * then the late ones, in order of seq, which are not packed with the plan. Capacity limits_sampled */
     uint32_t *mask;
     int32_t *history;       /* [n_history] of all starts, in their order; capacity max_len */
-    int32_t *token;         /* [n_tokens] ids to feed in order of seq; -1: the token sampled last in the slot */
+    int32_t *token;         /* [n_tokens] ids to feed in order of seq, or PLAN_SAMPLED, PLAN_DRAFTED */
     struct limits limits;   /* of the model: what the plan is checked against */
     struct limits capacity; /* for which memory was taken */
     unsigned char *message; /* packed form, as broadcast */

@@ -24,7 +24,8 @@ struct drafted {
     int n_fed;            /* tokens of prompt and output whose keys it has */
     int n_wanted;         /* drafts of the next step */
     int n_planned;        /* of these, sampled by plans that were made */
-    int n_made;           /* of these, whose results are there and not handed out */
+    int n_made;           /* of these, whose results are there */
+    bool handed_out;      /* the next step has them, or none */
     int first;            /* tokens that were known when they were made */
     int n_ahead;          /* drafts that were fed, behind these tokens */
     int32_t draft[DRAFTS_MAX];
@@ -37,7 +38,7 @@ struct drafter {
     int round, n_rounds;
     int n_under_way; /* plans that sample drafts, and whose results are awaited */
     bool measured;   /* no prompt is fed in these rounds, so their time counts */
-    double began, ended;
+    double began;
     struct drafter_flight { /* the slots that an outstanding plan samples */
         int n, *slot;       /* [n], capacity max_seqs */
     } flight[2];            /* SCHEDULER_FLIGHTS */

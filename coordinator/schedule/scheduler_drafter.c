@@ -191,7 +191,7 @@ static void feed_draft(struct scheduler *s, const struct request *r, struct plan
     int pos = x->first + x->n_ahead++;
     tell_start(s, x, r, p);
     p->seq[p->n_seqs++] = (struct plan_seq){r->slot, 1, pos, (int)r->prompt.n, 1, 1, MASK_NONE};
-    p->token[p->n_tokens++] = -1;
+    p->token[p->n_tokens++] = PLAN_SAMPLED;
     note_sampled(s, r, p);
 }
 
@@ -245,7 +245,7 @@ static void settle(const struct scheduler *s, const struct request *r, struct dr
         if (token != x->draft[x->n_fed - x->first])
             break;
     }
-    x->n_wanted = x->n_planned = x->n_made = x->n_ahead = 0;
+    x->n_ahead = 0;
     x->first = n_text(s, r);
 }
 
@@ -312,14 +312,17 @@ static void begin_rounds(struct scheduler *s)
 {
     struct drafter *d = &s->drafter;
     int most = choose_most(s);
+    for (int i = 0; i < s->n_running; i++) {
+        struct drafted *x = &d->slot[s->running[i]->slot];
+        x->n_wanted = x->n_planned = x->n_made = 0; /* those of another step, if it had no room for them */
+        x->handed_out = false;
+    }
     d->round = 0;
     d->n_rounds = most > 0 ? want_drafts(s, most) : 0;
     if (most > 0 && d->n_rounds == 0)
         d->n_rounds = 1; /* prompts */
     d->began = s->now;
     d->drafting = d->n_rounds > 0;
-    for (int i = 0; i < s->n_running; i++)
-        d->slot[s->running[i]->slot].n_made = 0; /* those of another step, if it had no room for them */
 }
 
 /* The next round that has any sequence. */
@@ -340,21 +343,40 @@ static void plan_round(struct scheduler *s, struct plan *p)
     d->n_under_way += d->flight[p->step % SCHEDULER_FLIGHTS].n > 0;
 }
 
+/* May the other model's step follow the last round before its results are known? It takes these drafts from the device.
+ * A form has to see them first. */
+static bool can_follow(const struct scheduler *s)
+{
+    const struct drafter *d = &s->drafter;
+    bool can = d->n_under_way <= 1;
+    for (int i = 0; i < s->n_running && can && d->n_under_way > 0; i++)
+        can = s->running[i]->form == NULL || d->slot[s->running[i]->slot].n_wanted == 0;
+    return can;
+}
+
 bool drafter_plan(struct scheduler *s, struct plan *p)
 {
     struct drafter *d = &s->drafter;
     d->flight[p->step % SCHEDULER_FLIGHTS].n = 0;
-    if (!d->drafting && awaits_tokens(s))
+    if (!d->drafting && (d->n_under_way > 0 || awaits_tokens(s)))
         return true;
     if (!d->drafting)
         begin_rounds(s);
     plan_round(s, p);
-    if (p->n_seqs > 0 || d->n_under_way > 0)
+    if (p->n_seqs > 0 || !can_follow(s))
         return true;
-    if (d->drafting && d->measured && d->n_rounds > 0)
-        costs_add(&d->payoff.rounds, d->n_rounds, d->ended - d->began);
     d->drafting = false;
     return false;
+}
+
+/* The step under way may have been planned with this draft, whose place it then knows. */
+static void tell_draft(struct scheduler *s, int slot, int place, int32_t token)
+{
+    for (int i = 0; i < s->n_running; i++) {
+        struct request *r = s->running[i];
+        if (r->slot == slot && place < r->n_drafts && r->draft[place] == PLAN_DRAFTED)
+            r->draft[place] = token;
+    }
 }
 
 void drafter_accept(struct scheduler *s, const struct step_result *result)
@@ -363,18 +385,24 @@ void drafter_accept(struct scheduler *s, const struct step_result *result)
     const struct drafter_flight *f = &d->flight[result->step % SCHEDULER_FLIGHTS];
     for (int i = 0; i < f->n; i++) {
         struct drafted *x = &d->slot[f->slot[i]];
-        if (x->n_made < x->n_planned)
-            x->draft[x->n_made++] = result->sampled[i].token;
+        if (x->n_made == x->n_planned)
+            continue; /* the sequence has left the slot */
+        x->draft[x->n_made] = result->sampled[i].token;
+        tell_draft(s, f->slot[i], x->n_made, x->draft[x->n_made]);
+        x->n_made++;
     }
     d->n_under_way -= f->n > 0;
-    d->ended = s->now;
+    if (f->n > 0 && d->n_under_way == 0 && d->round == d->n_rounds && d->measured)
+        costs_add(&d->payoff.rounds, d->n_rounds, s->now - d->began);
 }
 
 int drafter_take(struct scheduler *s, const struct request *r, int n, int32_t *token)
 {
     struct drafted *x = &s->drafter.slot[r->slot];
-    n = smaller(n, x->n_made);
+    n = x->handed_out ? 0 : smaller(n, x->n_planned);
     memcpy(token, x->draft, (size_t)n * sizeof *token);
-    x->n_made = 0;
+    if (n > x->n_made) /* by one: see can_follow */
+        token[x->n_made] = PLAN_DRAFTED;
+    x->handed_out = true;
     return n;
 }

@@ -57,7 +57,7 @@ static void add_tokens(struct scheduler *s, struct request *r, int n, struct pla
     int32_t *token = p->token + p->n_tokens;
     p->seq[p->n_seqs++] = (struct plan_seq){r->slot, n + n_drafts, r->n_fed, (int)r->prompt.n, n_rows, n_rows, masked};
     if (r->in_slot)
-        *token = -1; /* the one sampled last, which never leaves the device */
+        *token = PLAN_SAMPLED;
     else
         copy_tokens(r, r->n_fed, n, token);
     memcpy(token + n, r->draft, (size_t)n_drafts * sizeof *token);

@@ -13,7 +13,7 @@ void cpu_feed(struct queue *q, int32_t *token, const int32_t *planned, const int
         if (planned[t] >= 0)
             token[t] = planned[t];
         else
-            token[t] = known ? s->last_token[slot[t]] : 0;
+            token[t] = known ? s->last_token[(-1 - planned[t]) * s->n_slots + slot[t]] : 0;
         if (known && pos[t] >= 0 && pos[t] < s->max_len)
             s->history[(size_t)slot[t] * s->max_len + pos[t]] = token[t];
     }

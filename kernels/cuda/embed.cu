@@ -12,7 +12,7 @@ __global__ void feed_kernel(int32_t *token, const int32_t *planned, const int32_
     if (t >= n_tokens)
         return;
     bool known = slot[t] >= 0 && slot[t] < s.n_slots;
-    int32_t id = planned[t] >= 0 ? planned[t] : known ? s.last_token[slot[t]] : 0;
+    int32_t id = planned[t] >= 0 ? planned[t] : known ? s.last_token[(-1 - planned[t]) * s.n_slots + slot[t]] : 0;
     token[t] = id;
     if (known && pos[t] >= 0 && pos[t] < s.max_len)
         s.history[(size_t)slot[t] * s.max_len + pos[t]] = id;

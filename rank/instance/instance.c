@@ -189,8 +189,10 @@ static int open_engines(struct instance *i, struct instance *draft, const struct
         engine_open(&i->engine, &i->world, &i->network, &setup->limits, i->ops, &i->q, step, NULL, e) != 0)
         return -1;
     const struct limits small = limits_of_draft_model(&setup->limits);
-    if (draft != NULL)
+    if (draft != NULL) {
         taps_attach(&draft->taps, i->engine.block_table, limits_blocks_per_slot(&setup->limits));
+        draft->network.last_token = i->engine.sampler.last_token + setup->limits.max_seqs;
+    }
     if (draft != NULL && draft->network.config.drafting.n_taps > 0) /* for which there is one way only */
         step = STEP_AUTO;
     return draft == NULL ? 0

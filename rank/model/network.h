@@ -27,6 +27,8 @@ struct network {
     float *kv_scales;     /* device [n_layers, 2, n_kv_local], or NULL: see struct heads */
     int32_t *drafted;     /* [vocab] the row of logits that a token of a drafting head has, -1: none; NULL: all have */
     int32_t *drafted_dev; /* the same on the device */
+    int32_t *last_token;  /* borrowed, device [max_seqs]: of a draft model, whose steps leave their tokens there for the
+                             other model's; NULL */
     struct taps *taps;    /* borrowed: of a model whose states a drafting head is fed, and of that; NULL */
     struct kv_arena *arena; /* borrowed: keys and values are in its units; NULL: in memory of their own */
     struct network_blocks {

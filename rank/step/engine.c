@@ -197,7 +197,9 @@ static void open_sampler(struct engine *g)
     s->max_len = l->max_len;
     s->vocab = g->network->config.vocab;
     s->history = take_device(g, (size_t)l->max_seqs * (size_t)l->max_len, sizeof *s->history);
-    s->last_token = take_device(g, (size_t)l->max_seqs, sizeof *s->last_token);
+    s->last_token = g->network->last_token;
+    if (s->last_token == NULL)
+        s->last_token = take_device(g, (size_t)l->max_seqs * (l->draft_len > 0 ? 2 : 1), sizeof *s->last_token);
     s->params = take_device(g, (size_t)l->max_seqs, sizeof *s->params);
     s->mask_words = model_logits(&g->network->config) < s->vocab ? (s->vocab + 31) / 32 : l->mask_words;
     s->mask = take_device(g, (size_t)limits_sampled(l) * (size_t)s->mask_words, sizeof *s->mask);
@@ -382,7 +384,7 @@ static void free_device(struct engine *g)
                             g->choices != g->logits ? g->choices : NULL,
                             g->sampled_dev,
                             g->sampler.history,
-                            g->sampler.last_token,
+                            g->network->last_token == NULL ? g->sampler.last_token : NULL,
                             g->sampler.params,
                             g->sampler.mask,
                             g->sampler.scratch};

@@ -183,17 +183,19 @@ static void test_feed(void **unused)
     (void)unused;
     enum { SLOTS = 3, LEN = 5 };
     struct guarded history = guarded_open(SLOTS * LEN), token = guarded_open(7);
-    int32_t last[SLOTS] = {70, 71, 72};
+    int32_t last[2 * SLOTS] = {70, 71, 72, 80, 81, 82}; /* the latter of a draft model */
     struct sampler s = {
         .n_slots = SLOTS, .max_len = LEN, .vocab = 100, .history = (int32_t *)history.data, .last_token = last};
-    const int32_t planned[] = {5, -1, 6, -1, 7, 8, 9}, slot[] = {0, 1, 2, 2, 3, -1, 1}, pos[] = {0, 4, 0, 1, 0, 0, 5};
-    const int32_t want[] = {5, 71, 6, 72, 7, 8, 9};
+    const int32_t planned[] = {5, -1, 6, -1, 7, 8, -2}, slot[] = {0, 1, 2, 2, 3, -1, 1}, pos[] = {0, 4, 0, 1, 0, 0, 3};
+    const int32_t want[] = {5, 71, 6, 72, 7, 8, 81};
     memset(history.data, 0, SLOTS * LEN * sizeof(int32_t));
     struct queue q = test_queue(1);
     ops->feed(&q, (int32_t *)token.data, planned, slot, pos, &s, 7);
     assert_memory_equal(token.data, want, sizeof want);
-    const int32_t kept[SLOTS * LEN] = {5, 0, 0, 0, 0, 0, 0, 0, 0, 71, 6, 72, 0, 0, 0};
-    assert_memory_equal(history.data, kept, sizeof kept); /* slot 3, slot -1 and position 5 went nowhere */
+    const int32_t kept[SLOTS * LEN] = {5, 0, 0, 0, 0, 0, 0, 0, 81, 71, 6, 72, 0, 0, 0};
+    assert_memory_equal(history.data, kept, sizeof kept); /* slot 3 and slot -1 went nowhere */
+    ops->feed(&q, (int32_t *)token.data, planned, slot, (int32_t[]){5, 5, -1, 5, 0, 0, 5}, &s, 7);
+    assert_memory_equal(history.data, kept, sizeof kept); /* nor did positions -1 and 5 */
     ops->feed(&q, (int32_t *)token.data, planned, slot, pos, &s, 0);
     guarded_close(&history);
     guarded_close(&token);

@@ -106,15 +106,17 @@ static const struct weight *weight(const char *name, struct weight *copy, const 
 static void feed(struct queue *q, int32_t *token, const int32_t *planned, const int32_t *slot, const int32_t *pos,
                  const struct sampler *s, int n_tokens)
 {
-    size_t n = (size_t)n_tokens;
+    size_t n = (size_t)n_tokens, of_models = 1;
     struct sampler d = *s;
     struct argument *history =
         argument("history", s->history, (size_t)s->n_slots * (size_t)s->max_len, sizeof *s->history, ARGUMENT_PARTLY);
-    for (size_t t = 0; t < n; t++)
+    for (size_t t = 0; t < n; t++) {
         if (slot[t] >= 0 && slot[t] < s->n_slots && pos[t] >= 0 && pos[t] < s->max_len)
             argument_may_change(history, (size_t)slot[t] * (size_t)s->max_len + (size_t)pos[t], 1);
+        of_models = planned[t] < -1 ? 2 : of_models;
+    }
     d.history = argument_data(history);
-    d.last_token = ints("last tokens", s->last_token, (size_t)s->n_slots);
+    d.last_token = ints("last tokens", s->last_token, of_models * (size_t)s->n_slots);
     table->feed(on(q), argument_data(argument("tokens", token, n, sizeof *token, ARGUMENT_MADE)),
                 ints("planned tokens", planned, n), ints("slots", slot, n), ints("positions", pos, n), &d, n_tokens);
     finish(q);

@@ -183,7 +183,9 @@ static const char *write_tokens(struct paper *d, const struct plan_seq *s, const
 {
     for (int j = 0; j < s->n_tokens; j++) {
         int pos = s->pos + j;
-        int32_t id = token[j] >= 0 ? token[j] : d->last[s->slot];
+        int32_t id = token[j] >= 0              ? token[j]
+                     : token[j] == PLAN_DRAFTED ? d->draft_model->last[s->slot]
+                                                : d->last[s->slot];
         uint64_t *cell = cell_of(d, KV_MAIN, s->slot, pos);
         const uint64_t *before = pos > 0 ? cell_of(d, KV_MAIN, s->slot, pos - 1) : NULL;
         if (cell == NULL || (pos > 0 && before == NULL))

@@ -28,6 +28,7 @@ struct paper {
     uint64_t seed;              /* of the order */
     struct sampled *sampled[2]; /* [max_seqs + max_drafts] of an even and an odd step */
     int64_t n_fed;
+    const struct paper *draft_model; /* borrowed; NULL: there is none */
 };
 
 int paper_open(struct paper *d, const struct limits *l, int vocab, struct err *e);

@@ -260,7 +260,7 @@ static void the_rest_out_of_bounds(void **state)
     REFUSED(a.block[2].block = 11, "block entry 2 is out of bounds");
     REFUSED(a.block[1].kind = KV_WINDOWED, "block entry 1 is out of bounds");
     REFUSED(a.block[1].kind = -1, "block entry 1 is out of bounds");
-    REFUSED(a.token[0] = -2, "token id -2, vocabulary 50");
+    REFUSED(a.token[0] = PLAN_DRAFTED, "token id -2, vocabulary 50"); /* there is no draft model */
     REFUSED(a.token[13] = 50, "token id 50, vocabulary 50");
     REFUSED(a.kind = 0, "has kind 0");
     REFUSED(a.kind = PLAN_DROP + 1, "has kind 8");

@@ -19,20 +19,34 @@ size_t cuda_sample_scratch_bytes(int vocab)
     return align((size_t)vocab * sizeof(double)) + align((size_t)vocab * sizeof(float));
 }
 
-/* The token, or -1 when the logits are not numbers. mask: of the row; NULL: its slot is not masked. */
+__device__ static bool is_adjusted(const struct sampling *p, int len)
+{
+    return p->n_bias > 0 || has_penalty(p) || len - p->prompt_len < p->min_tokens;
+}
+
+/* Is the token drawn from all that may come, by their logits as they are? */
+__device__ static bool draws_of_all(const struct sampling *p, int vocab, int len)
+{
+    bool cut = (p->top_k > 0 && p->top_k < vocab) || p->top_p < 1 || p->min_p > 0;
+    return p->temperature > 0 && !cut && !is_adjusted(p, len);
+}
+
+/* The token, or -1 when the logits are not numbers. mask: of the row; NULL: its slot is not masked. sums: of its
+ * stretches, where it draws of all. */
 template <typename T>
 __device__ static int sample_row(struct sampled *out, struct row *r, const T *logits, const struct survey_result *known,
-                                 const struct sampling *p, const int32_t *history, const uint32_t *mask, int len)
+                                 const struct sampling *p, const int32_t *history, const uint32_t *mask, int len,
+                                 const double *sums)
 {
     double norm = known->norm;
     if (!isfinite(norm))
         return -1;
     struct best best = mask != NULL ? known->allowed : known->best;
     int token = best.id >= 0 ? best.id : 0;
-    bool adjusted = p->n_bias > 0 || has_penalty(p) || len - p->prompt_len < p->min_tokens;
-    bool cut = (p->top_k > 0 && p->top_k < r->vocab) || p->top_p < 1 || p->min_p > 0;
-    if (p->temperature > 0 && !adjusted && !cut && best.id >= 0) {
-        token = choose_of_all(logits, r->vocab, best, mask, p, len);
+    bool adjusted = is_adjusted(p, len);
+    if (best.id >= 0 && draws_of_all(p, r->vocab, len)) {
+        int drawn = choose_of_all(sums, r->vocab, plain_weight<T>{logits, mask, best.x, p->temperature}, p, len);
+        token = drawn >= 0 ? drawn : token;
     } else if (p->temperature > 0 || adjusted) {
         for (int i = threadIdx.x; i < r->vocab; i += SAMPLE_THREADS)
             r->score[i] = to_float(logits[i]);
@@ -86,14 +100,20 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1)
     sample_kernel(struct sampled *out, const T *logits, const int32_t *row_slot, const int32_t *row_len,
                   struct sampler s, size_t stride, struct fault_tally *tally, struct cuda_fault *fault)
 {
+    __shared__ double sums[STRETCHES];
     struct row r = {};
     after_previous();
-    int i = blockIdx.x / C, slot = row_slot[i], token = -1;
+    int i = blockIdx.x / C, slot = row_slot[i], len = row_len[i] < s.max_len ? row_len[i] : s.max_len, token = -1;
     bool known = slot >= 0 && slot < s.n_slots; /* else an empty row of a recorded step */
     const uint32_t *mask = known && s.params[slot].masked ? s.mask + (size_t)i * s.mask_words : NULL;
+    const T *row = logits + (size_t)i * s.vocab;
     struct survey_result survey = {};
     if (known)
-        survey = survey_row<T, C>(logits + (size_t)i * s.vocab, s.vocab, mask);
+        survey = survey_row<T, C>(row, s.vocab, mask);
+    if (known && draws_of_all(&s.params[slot], s.vocab, len)) {
+        double max = mask != NULL ? survey.allowed.x : survey.best.x;
+        sum_stretches<T, C>(sums, s.vocab, plain_weight<T>{row, mask, max, s.params[slot].temperature});
+    }
     if (blockIdx.x % C > 0)
         return;
     char *scratch = (char *)s.scratch + i * stride;
@@ -103,8 +123,8 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1)
     r.vocab = s.vocab;
     clear(result);
     if (known)
-        token = sample_row(result, &r, logits + (size_t)i * s.vocab, &survey, &s.params[slot],
-                           s.history + (size_t)slot * s.max_len, mask, row_len[i] < s.max_len ? row_len[i] : s.max_len);
+        token = sample_row(result, &r, row, &survey, &s.params[slot], s.history + (size_t)slot * s.max_len, mask, len,
+                           sums);
     if (threadIdx.x != 0)
         return;
     result->token = token < 0 ? 0 : token;

@@ -178,40 +178,33 @@ __device__ static uint32_t find_cut(const struct row *r, unsigned long long goal
     return prefix;
 }
 
-/* A warp's stretch of ids. */
-__device__ static int stretch(int vocab)
+/* Length of each of n stretches of ids. */
+__device__ static int stretch(int vocab, int n)
 {
-    return ((vocab + SAMPLE_WARPS - 1) / SAMPLE_WARPS + 31) / 32 * 32;
+    return ((vocab + n - 1) / n + 31) / 32 * 32;
 }
 
-/* The first id, in order of ids, at which the sum of value(id) exceeds goal(total); the last id with a value when
- * rounding lets none; -1 when there is no value. Sums by warps, each over a stretch of ids, find the stretch; then the
- * block looks into it. */
-template <typename X, typename VALUE, typename GOAL>
-__device__ static int find_id(int vocab, VALUE value, GOAL goal_of)
+/* By one warp: the sum of value(id) over a stretch. */
+template <typename X, typename VALUE>
+__device__ static X stretch_sum(int begin, int end, VALUE value)
 {
-    __shared__ X part[SAMPLE_WARPS + 1], before[SAMPLE_WARPS];
-    __shared__ int found, last;
-    int length = stretch(vocab), warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     X mine = 0;
-    for (int i = warp * length + lane; i < (warp + 1) * length && i < vocab; i += 32)
+    for (int i = begin + (int)threadIdx.x % 32; i < end; i += 32)
         mine += value(i);
-    mine = warp_sum(mine);
-    if (lane == 0)
-        part[warp] = mine;
-    if (threadIdx.x == 0)
-        found = last = -1;
-    __syncthreads();
-    X total = 0, sum = 0;
-    for (int w = 0; w < SAMPLE_WARPS; w++)
-        total += part[w];
-    X goal = goal_of(total);
-    int chosen = -1, fallback = -1; /* the stretch with the border; the last one with a value */
-    X below = 0, below_fallback = 0;
-    for (int w = 0; w < SAMPLE_WARPS; w++) {
+    return warp_sum(mine);
+}
+
+/* The first of n stretches with these sums behind which the sum of all, *below before the first one, exceeds the goal;
+ * the last one with a value when rounding lets none; -1 when there is no value. *below: the sum before it. */
+template <typename X>
+__device__ static int find_stretch(const X *part, int n, X goal, X *below)
+{
+    int chosen = -1, fallback = -1;
+    X sum = *below, below_chosen = sum, below_fallback = sum;
+    for (int w = 0; w < n; w++) {
         if (chosen < 0 && sum + part[w] > goal) {
             chosen = w;
-            below = sum;
+            below_chosen = sum;
         }
         if (part[w] > 0) {
             fallback = w;
@@ -219,14 +212,21 @@ __device__ static int find_id(int vocab, VALUE value, GOAL goal_of)
         }
         sum += part[w];
     }
-    if (chosen < 0) {
-        chosen = fallback;
-        below = below_fallback;
-    }
-    if (chosen < 0)
-        return -1;
-    int end = (chosen + 1) * length < vocab ? (chosen + 1) * length : vocab;
-    for (int first = chosen * length; first < end; first += SAMPLE_THREADS) {
+    *below = chosen < 0 ? below_fallback : below_chosen;
+    return chosen < 0 ? fallback : chosen;
+}
+
+/* The first id of [begin, end) with which the sum, `below` before them, exceeds the goal; else the last one with a
+ * value. */
+template <typename X, typename VALUE>
+__device__ static int find_within(int begin, int end, X below, X goal, VALUE value)
+{
+    __shared__ X before[SAMPLE_WARPS];
+    __shared__ int found, last;
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    if (threadIdx.x == 0)
+        found = last = -1;
+    for (int first = begin; first < end; first += SAMPLE_THREADS) {
         int i = first + threadIdx.x;
         X v = i < end ? value(i) : X(0), upto = v;
         for (int d = 1; d < 32; d *= 2) {
@@ -252,6 +252,28 @@ __device__ static int find_id(int vocab, VALUE value, GOAL goal_of)
     int id = found >= 0 ? found : last;
     __syncthreads();
     return id;
+}
+
+/* The first id, in order of ids, at which the sum of value(id) exceeds goal(total); the last id with a value when
+ * rounding lets none; -1 when there is no value. Sums by warps, each over a stretch of ids, find the stretch; then the
+ * block looks into it. */
+template <typename X, typename VALUE, typename GOAL>
+__device__ static int find_id(int vocab, VALUE value, GOAL goal_of)
+{
+    __shared__ X part[SAMPLE_WARPS];
+    int length = stretch(vocab, SAMPLE_WARPS), warp = threadIdx.x / 32;
+    X sum = stretch_sum<X>(warp * length, min((warp + 1) * length, vocab), value);
+    if (threadIdx.x % 32 == 0)
+        part[warp] = sum;
+    __syncthreads();
+    X total = 0, below = 0;
+    for (int w = 0; w < SAMPLE_WARPS; w++)
+        total += part[w];
+    X goal = goal_of(total);
+    int chosen = find_stretch(part, SAMPLE_WARPS, goal, &below);
+    if (chosen < 0)
+        return -1;
+    return find_within(chosen * length, min((chosen + 1) * length, vocab), below, goal, value);
 }
 
 /* Keep a token while those before it in descending order, lower ids first among equals, have less than p together. */
@@ -305,23 +327,74 @@ __device__ static int choose(struct row *r, const struct sampling *p, int len)
     return id >= 0 ? id : best.id;
 }
 
-/* The same where no score is changed and none is cut off: straight from the logits, of those that the mask allows
- * (NULL: all), whose best one is `best`. */
+/* The weight of a token where no score is changed and none is cut off: straight from the logits, of those that the mask
+ * allows (NULL: all), relative to `max`. */
 template <typename T>
-__device__ static int choose_of_all(const T *logits, int vocab, struct best best, const uint32_t *mask,
+struct plain_weight {
+    const T *logits;
+    const uint32_t *mask;
+    double max, temperature;
+
+    __device__ double operator()(int i) const
+    {
+        if (!allows(mask, i))
+            return 0.0;
+        double s = to_float(logits[i]) - max;
+        return exp(temperature == 1 ? s : s / temperature); /* divisions take as long as the rest */
+    }
+};
+
+#define STRETCHES 256 /* of a row, in groups of GROUP: the exponentials take long, so a cluster's blocks share them */
+#define GROUP     (STRETCHES / SAMPLE_WARPS)
+
+/* The sums of a row's stretches; a cluster's blocks leave them with its first one. All threads of all its blocks. */
+template <typename T, int C>
+__device__ static void sum_stretches(double *sum, int vocab, const struct plain_weight<T> &value)
+{
+    const int MINE = STRETCHES / C;
+    int length = stretch(vocab, STRETCHES), first = C > 1 ? (int)blockIdx.x % C * MINE : 0;
+    for (int s = first + (int)threadIdx.x / 32; s < first + MINE; s += SAMPLE_WARPS) {
+        double x = stretch_sum<double>(s * length, min((s + 1) * length, vocab), value);
+        double *to = &sum[s];
+#if __CUDA_ARCH__ >= 900
+        if constexpr (C > 1)
+            to = cooperative_groups::this_cluster().map_shared_rank(to, 0);
+#endif
+        if (threadIdx.x % 32 == 0)
+            *to = x;
+    }
+#if __CUDA_ARCH__ >= 900
+    if constexpr (C > 1) {
+        cooperative_groups::this_cluster().sync();
+        return;
+    }
+#endif
+    __syncthreads();
+}
+
+/* The token at which a uniform number falls, by the sums of the row's stretches; -1 when there is none. */
+template <typename T>
+__device__ static int choose_of_all(const double *sum, int vocab, const struct plain_weight<T> &value,
                                     const struct sampling *p, int len)
 {
-    double max = best.x, temperature = p->temperature, u = philox_uniform(p->seed, (uint64_t)len);
-    int id = find_id<double>(
-        vocab,
-        [=](int i) {
-            if (!allows(mask, i))
-                return 0.0;
-            double s = to_float(logits[i]) - max;
-            return exp(temperature == 1 ? s : s / temperature); /* divisions take as long as the rest */
-        },
-        [=](double total) { return u * total; });
-    return id >= 0 ? id : best.id;
+    __shared__ double group[SAMPLE_WARPS];
+    int length = stretch(vocab, STRETCHES);
+    if (threadIdx.x < SAMPLE_WARPS) {
+        double mine = 0;
+        for (int k = 0; k < GROUP; k++)
+            mine += sum[threadIdx.x * GROUP + k];
+        group[threadIdx.x] = mine;
+    }
+    __syncthreads();
+    double total = 0, below = 0;
+    for (int w = 0; w < SAMPLE_WARPS; w++)
+        total += group[w];
+    double goal = philox_uniform(p->seed, (uint64_t)len) * total;
+    int chosen = find_stretch(group, SAMPLE_WARPS, goal, &below);
+    if (chosen < 0)
+        return -1;
+    chosen = chosen * GROUP + find_stretch(sum + chosen * GROUP, GROUP, goal, &below);
+    return find_within(chosen * length, min((chosen + 1) * length, vocab), below, goal, value);
 }
 
 #endif

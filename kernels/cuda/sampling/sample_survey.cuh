@@ -142,8 +142,8 @@ struct survey_result {
     double norm;
 };
 
-/* mask: of the row; NULL: it has none. The blocks of a cluster share the row and hand their shares to the first one,
- * which alone learns the result. */
+/* mask: of the row; NULL: it has none. The blocks of a cluster share the row, tell each other their shares, and all
+ * know the result. */
 template <typename T, int C>
 __device__ static struct survey_result survey_row(const T *logits, int vocab, const uint32_t *mask)
 {
@@ -155,11 +155,9 @@ __device__ static struct survey_result survey_row(const T *logits, int vocab, co
         __shared__ struct block_share all[C];
         cooperative_groups::cluster_group cluster = cooperative_groups::this_cluster();
         cluster.sync(); /* all have begun */
-        if (threadIdx.x == 0)
-            *cluster.map_shared_rank(&all[part], 0) = row;
+        if (threadIdx.x < C)
+            *cluster.map_shared_rank(&all[part], threadIdx.x) = row;
         cluster.sync();
-        if (part > 0)
-            return survey_result{};
         row = all[0];
         for (int k = 1; k < C; k++) {
             struct best top = better(row.best, all[k].best);

@@ -450,7 +450,8 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     a->n_ranks = m->n_ranks;
     a->at.bias_rows = has_bias(m);
     int limit = 0, n_blocks = cuda_state(q)->n_multiprocessors;
-    p->full = m->several || h->kv_scales != nullptr;
+    p->coded_keys = h->kv_scales != nullptr;
+    p->full = m->several || p->coded_keys;
     p->form = find_codes(m) != nullptr ? form_of_weight(find_codes(m)) : FORM_NONE;
     open_scales(q, p, m);
     CUDA_TRY(q, cudaDeviceGetAttribute(&limit, cudaDevAttrMaxSharedMemoryPerBlockOptin, cuda_state(q)->device));
@@ -468,7 +469,10 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2)
-            kernels == nullptr ? prepare<T>(q, p) : kernels->open(q, p->max_shared);
+            if (p->form == FORM_NONE)
+                prepare<T>(q, p);
+        if (kernels != nullptr)
+            kernels->open(q, p->max_shared);
     });
     return p;
 }
@@ -516,6 +520,12 @@ extern "C" void cuda_persistent_attach(struct queue *q, void *opened, void *cons
         p->args.sum[r] = p->wide.sum[r] = (unsigned long long *)memory[r];
 }
 
+/* A single token needs no kernel that knows several of a sequence, which the others are faster than. */
+static bool needs_full(const struct persistent *p, const struct batch *batch)
+{
+    return p->full && (batch->n_tokens > 1 || p->coded_keys || p->args.taps.n > 0);
+}
+
 extern "C" void cuda_persistent_run(struct queue *q, void *opened, void *logits, const struct batch *batch,
                                     const float *cos_sin)
 {
@@ -528,7 +538,7 @@ extern "C" void cuda_persistent_run(struct queue *q, void *opened, void *logits,
         wide_run(q, p->full, &a);
         return;
     }
-    const struct code_kernels *kernels = find_code_kernels(p->form, p->full);
+    const struct code_kernels *kernels = find_code_kernels(p->form, needs_full(p, batch));
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2)

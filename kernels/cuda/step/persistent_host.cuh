@@ -10,6 +10,7 @@ struct persistent {
     int max_tokens, max_shared;   /* max_tokens: of the narrow kernel */
     bool has_wide;
     bool full;            /* the kernels that know more: see persistent_kernel */
+    bool coded_keys;      /* keys and values are in FP8 */
     void *sums;           /* this device's, if they are its own; NULL: they are the caller's */
     enum chain_form form; /* of the weights that are codes */
     struct chain_layer *layers;
