@@ -100,7 +100,8 @@ TEST_LIB := $(BUILD)/tests/support.a
 # Fuzzers: the parsers of outside input, which need neither MPI nor a device. Their library is compiled once, by clang, and
 # archived; a target tests/fuzz/fuzz_*.c is linked with what it needs of it.
 FUZZ_ROOMS := base partition plan text protocol coordinator client gateway
-FUZZ_CC    ?= clang
+# By way of ccache where HOST_CC is.
+FUZZ_CC    ?= $(if $(filter ccache,$(notdir $(firstword $(HOST_CC)))),$(firstword $(HOST_CC)) )clang
 FUZZ_FLAGS := -std=c17 -O1 -g -MMD -MP -fno-sanitize-recover=all
 FUZZ_OBJ   := $(patsubst %,build/fuzz/%.o,$(filter-out $(CLIENT_MAIN) $(GATEWAY_MAIN),$(filter $(addsuffix /%,$(FUZZ_ROOMS)) commands/generation.c commands/%options.c,$(ROOM_SRC))))
 FUZZ_LIB   := build/fuzz/liblockstep.a
@@ -117,7 +118,7 @@ help:
 	@echo "make gateway       build $(GATEWAY) alone: the same"
 	@echo "make demo          install what is missing, build, tell a story on two ranks"
 	@echo "make test          install what is missing, build, run what an edit most likely breaks (about 2.5 minutes on 2 cores)"
-	@echo "make check         install what is missing, build, run every test (about 20 minutes on 2 cores)"
+	@echo "make check         install what is missing, build, run every test (about 17 minutes on 2 cores)"
 	@echo "make install       PREFIX=/usr/local DESTDIR=: programs, man pages, completions, documents; make uninstall"
 	@echo "make dist          build/lockstep-$(VERSION).tar.gz, the committed sources"
 	@echo "make deps          install what building needs; deps-test, deps-check: and these targets; deps-cluster: and a Slurm to test against"

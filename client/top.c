@@ -178,6 +178,7 @@ static void print_view(const struct connection *c, const struct samples *now, co
                        const json_t *models)
 {
     double groups = samples_sum(now, "groups", NULL, NULL); /* each with a KV cache of its own */
+    double n_done = samples_sum(now, "request_success_total", NULL, NULL);
     char text[4][32];
     printf("lockstep at %s: %s running, %s waiting, %s preempted since the start\n", c->endpoint,
            number(text[0], samples_sum(now, "num_requests_running", NULL, NULL), "%.0f"),
@@ -191,10 +192,10 @@ static void print_view(const struct connection *c, const struct samples *now, co
            number(text[0], rate(now, before, "prompt_tokens_total"), "%.1f"),
            number(text[1], rate(now, before, "generation_tokens_total"), "%.1f"),
            number(text[2], rate(now, before, "request_success_total"), "%.2f"));
-    printf("total      %s tokens of prompts, %s generated; %s requests done since the start\n",
+    printf("total      %s tokens of prompts, %s generated; %s request%s done since the start\n",
            number(text[0], samples_sum(now, "prompt_tokens_total", NULL, NULL), "%.0f"),
            number(text[1], samples_sum(now, "generation_tokens_total", NULL, NULL), "%.0f"),
-           number(text[2], samples_sum(now, "request_success_total", NULL, NULL), "%.0f"));
+           number(text[2], n_done, "%.0f"), n_done == 1 ? "" : "s");
     printf("%-10s %12s %12s %12s %12s\n", "", "mean", "p50", "p90", "p99");
     print_histogram(now, before, "TTFT", "time_to_first_token_seconds");
     print_histogram(now, before, "ITL", "inter_token_latency_seconds");

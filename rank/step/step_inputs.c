@@ -142,8 +142,11 @@ void step_upload_ints(struct engine *g, const struct step_flight *f, int n)
 
 void step_fill_empty(struct engine *g, int n)
 {
-    for (int i = 0; i < ENGINE_FLIGHTS; i++)
+    for (int i = 0; i < ENGINE_FLIGHTS; i++) {
         fill_empty(&g->flight[i].host, 0, n);
+        for (int t = 0; t < n; t++)
+            g->flight[i].host.planned[t] = (int)((long long)g->network->config.vocab * t / n);
+    }
 }
 
 /* Recorded steps have a row of logits for each token: those of tokens that nothing is sampled from belong to nobody. */

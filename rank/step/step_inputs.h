@@ -20,7 +20,8 @@ void step_upload_masks(struct engine *g, struct step_flight *f, const struct pla
 /* The first n entries of all index arrays. */
 void step_upload_ints(struct engine *g, const struct step_flight *f, int n);
 
-/* Index arrays of a decode step of n tokens that belong to no sequence, for every flight. */
+/* Index arrays of a decode step of n tokens that belong to no sequence, for every flight. The tokens differ, so that
+ * routers choose different experts for them, as they do for those of sequences. */
 void step_fill_empty(struct engine *g, int n);
 
 #endif

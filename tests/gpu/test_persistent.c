@@ -4,6 +4,8 @@
  * Then the operation alone, with arguments between guard bytes: what it writes, and what it leaves as it was. And steps
  * that come after days of others. argv: a part of the names of the models to run, and of batch sizes the largest. */
 #include "kernels/cuda/cuda.h"
+#include "tests/gpu/alone.h"
+#include "tests/gpu/noise.h"
 #include "tests/gpu/side.h"
 
 #define N_SEQS  SIDE_MAX_SEQS
@@ -206,7 +208,7 @@ static const struct subject mixtures[] = {
      8, NULL, true, 0, false},
     {"qwen3_moe, all of 6 experts, coded, FP8 in blocks", BLOCKS_MOE("512", "1024", "6", "6"), 8, "fp8-block", false, 0,
      false},
-    {"qwen3_moe, 8 of 128 experts, coded, FP8 in blocks", BLOCKS_MOE("2048", "768", "128", "8"), 6, "fp8-block", false,
+    {"qwen3_moe, 8 of 128 experts, coded, FP8 in blocks", BLOCKS_MOE("2048", "768", "128", "8"), 8, "fp8-block", false,
      30, false},
     {"qwen3_moe, all of 4 experts, coded, FP8, a scale a row", CODED_MOE("qwen3_moe", "4096", "2304", "4", "4"), 7,
      "fp8", false, 0, false},
@@ -214,10 +216,12 @@ static const struct subject mixtures[] = {
      false},
     {"qwen3_moe, 4 of 32 experts, coded, MXFP4 in two steps", CODED_MOE("qwen3_moe", "4608", "4160", "32", "4"), 4,
      "mxfp4", false, 30, false},
-    {"gpt_oss, all of 4 experts, coded, MXFP4, 2880 columns", CODED_MOE("gpt_oss", "2880", "2880", "4", "4"), 5,
+    {"gpt_oss, all of 4 experts, coded, MXFP4, 2880 columns", CODED_MOE("gpt_oss", "2880", "2880", "4", "4"), 8,
      "mxfp4", false, 0, false},
-    {"gpt_oss, 4 of 32 experts, coded, MXFP4, whole ones", CODED_MOE("gpt_oss", "2880", "2880", "32", "4"), 5, "mxfp4",
+    {"gpt_oss, 4 of 32 experts, coded, MXFP4, whole ones", CODED_MOE("gpt_oss", "2880", "2880", "32", "4"), 8, "mxfp4",
      true, 30, false},
+    {"qwen3_moe, all of 12 experts, coded, MXFP4 in three tiles", CODED_MOE("qwen3_moe", "4608", "512", "12", "12"), 4,
+     "mxfp4", false, 0, false},
 };
 
 /* Rows that were compared, and those of which a router seems to have chosen otherwise. */
@@ -269,87 +273,6 @@ static const struct subject kv_models[] = {
      8, NULL, false, 20, true},
 };
 
-/* Scales and zeros that differ from group to group: noise has one for all. Exponents differ by up to 2. */
-static void vary_groups(struct side *s, const struct weight *w, uint32_t seed)
-{
-    size_t at = code_scales_at(&w->form, w->rows, w->cols), bytes = code_bytes(&w->form, w->rows, w->cols) - at;
-    size_t zeros = code_zeros_at(&w->form, w->rows, w->cols) - at;
-    int n = w->rows * code_groups(&w->form, w->cols);
-    unsigned char *data = malloc(bytes), *there = (unsigned char *)w->data + at;
-    s->instance.ops->download(&s->instance.q, data, there, bytes);
-    s->instance.ops->wait(&s->instance.q);
-    for (int i = 0; i < n; i++) {
-        seed = seed * 1664525u + 1013904223u;
-        if (w->form.scale == SCALE_E8M0)
-            data[i] = (unsigned char)(data[i] + (seed >> 8) % 3);
-        else
-            ((float *)data)[i] *= 0.75f + (float)(seed >> 8) / (1 << 25);
-        if (w->form.zeros)
-            data[zeros + (size_t)i] = (unsigned char)(5 + (seed >> 8) % 7);
-    }
-    s->instance.ops->upload(&s->instance.q, there, bytes, data, bytes, bytes, 1);
-    s->instance.ops->wait(&s->instance.q);
-    free(data);
-}
-
-/* The factor of a router's weights: experts count so differently that those that are nearly left out hardly do. */
-#define ROUTER_FACTOR 1.5f
-#define BIAS_RANGE    0.5f /* who forgets one fails */
-
-/* Weights of which every rank has a part: dummies' are alike on all ranks. Biases that are the same on all ranks. */
-static bool is_sliced(enum weight_id id)
-{
-    static const enum weight_id ids[] = {WEIGHT_EMBED,
-                                         WEIGHT_HEAD,
-                                         WEIGHT_QKV,
-                                         WEIGHT_QKV_BIAS,
-                                         WEIGHT_QUERY,
-                                         WEIGHT_KEY_UP,
-                                         WEIGHT_VALUE_UP,
-                                         WEIGHT_OUT,
-                                         WEIGHT_SINKS,
-                                         WEIGHT_MLP_IN,
-                                         WEIGHT_MLP_IN_BIAS,
-                                         WEIGHT_MLP_OUT,
-                                         WEIGHT_EXPERTS_IN,
-                                         WEIGHT_EXPERTS_OUT,
-                                         WEIGHT_EXPERTS_IN_BIAS,
-                                         WEIGHT_EXPERTS_OUT_BIAS,
-                                         WEIGHT_SHARED_IN,
-                                         WEIGHT_SHARED_OUT};
-    for (size_t i = 0; i < sizeof ids / sizeof ids[0]; i++)
-        if (ids[i] == id)
-            return true;
-    return false;
-}
-
-static bool is_bias(enum weight_id id)
-{
-    return id == WEIGHT_QKV_BIAS || id == WEIGHT_OUT_BIAS || id == WEIGHT_MLP_IN_BIAS || id == WEIGHT_MLP_OUT_BIAS ||
-           id == WEIGHT_ROUTER_BIAS || id == WEIGHT_EXPERTS_IN_BIAS || id == WEIGHT_EXPERTS_OUT_BIAS;
-}
-
-/* As load_dummy, but for what that does not vary. */
-static void vary_weights(struct side *s, int rank)
-{
-    struct network *n = &s->instance.network;
-    for (int i = 0; i < n->map.n_slots; i++) {
-        enum weight_id id = n->map.slot[i].id;
-        struct weight *w = &n->weight[i];
-        uint32_t seed = (uint32_t)(i + (is_sliced(id) ? 1000 * (rank + 1) : 0));
-        float range = sqrtf(3.0f / (float)(w->cols > 0 ? w->cols : 1));
-        if (is_bias(id))
-            range = BIAS_RANGE;
-        if (id == WEIGHT_ROUTER)
-            range *= ROUTER_FACTOR;
-        if (is_sliced(id) || is_bias(id) || id == WEIGHT_ROUTER)
-            s->instance.ops->fill_noise(&s->instance.q, w, seed, 0, range);
-        if (weight_is_quantised(w))
-            vary_groups(s, w, seed);
-    }
-    s->instance.ops->wait(&s->instance.q);
-}
-
 static void open_dummy(struct side *s, struct world *w, const struct subject *what, enum step_choice step)
 {
     struct err e = {0};
@@ -364,7 +287,7 @@ static void open_dummy(struct side *s, struct world *w, const struct subject *wh
     m.kv_fp8 = what->kv_fp8;
     fatal_agree(w, &e);
     side_open(s, w, &m, &c, &setup);
-    vary_weights(s, w->rank);
+    noise_vary(s, w->rank);
     if (what->kv_fp8)
         side_vary_kv_scales(s);
 }
@@ -427,195 +350,6 @@ static void check_size(struct side *a, struct side *b, const char *name, int n, 
     tap_all(graphs_find(g, n, DECODE_WHOLE)->persistent &&
                 !graphs_find(&a->instance.engine, n, DECODE_WHOLE)->persistent,
             "the other way was taken", "%s: %d as one operation%s", name, n, when);
-}
-
-#define GUARD_BYTES 256
-#define GUARD_BYTE  0xD7
-#define POISON      0x7FA5 /* of a logit: a NaN in both types */
-
-/* An array on the device between guard bytes, and what it was. */
-struct fenced {
-    unsigned char *dev, *was;
-    size_t bytes;
-};
-
-static struct fenced fence(struct side *s, const void *data, size_t bytes)
-{
-    size_t all = bytes + 2 * (size_t)GUARD_BYTES;
-    struct fenced f = {s->instance.ops->alloc(&s->instance.q, all), malloc(all), bytes};
-    memset(f.was, GUARD_BYTE, all);
-    memcpy(f.was + GUARD_BYTES, data, bytes);
-    s->instance.ops->upload(&s->instance.q, f.dev, all, f.was, all, all, 1);
-    s->instance.ops->wait(&s->instance.q);
-    return f;
-}
-
-/* Bytes that are not what they were, the guards' first; *now: what they are. */
-static size_t unfence(struct side *s, struct fenced *f, unsigned char *now)
-{
-    size_t all = f->bytes + 2 * (size_t)GUARD_BYTES, changed = 0;
-    unsigned char *is = malloc(all);
-    s->instance.ops->download(&s->instance.q, is, f->dev, all);
-    s->instance.ops->wait(&s->instance.q);
-    for (size_t i = 0; i < all; i++)
-        if (now == NULL || i < GUARD_BYTES || i >= GUARD_BYTES + f->bytes)
-            changed += is[i] != f->was[i];
-    if (now != NULL)
-        memcpy(now, is + GUARD_BYTES, f->bytes);
-    s->instance.ops->free(&s->instance.q, f->dev);
-    free(f->was);
-    free(is);
-    return changed;
-}
-
-static void *inside(const struct fenced *f)
-{
-    return f->dev + GUARD_BYTES;
-}
-
-/* Keys or values of a layer on this rank, as they are. */
-static unsigned char *read_cache(struct side *s, const void *cache, size_t bytes)
-{
-    unsigned char *copy = malloc(bytes + 1);
-    s->instance.ops->download(&s->instance.q, copy, cache, bytes);
-    s->instance.ops->wait(&s->instance.q);
-    return copy;
-}
-
-static size_t cache_elements(const struct side *s, int layer)
-{
-    struct heads h = network_heads(&s->instance.network, layer);
-    int n_blocks = limits_blocks(&s->instance.engine.limits, network_kv_kind(&s->instance.network, layer));
-    return (size_t)n_blocks * KV_BLOCK_TOKENS * (size_t)(h.n_kv_heads * h.head_dim);
-}
-
-/* All caches of the rank: [2 n_layers]. */
-static unsigned char **read_caches(struct side *s)
-{
-    const struct network *n = &s->instance.network;
-    unsigned char **copy = calloc(2 * (size_t)n->config.n_layers, sizeof *copy);
-    for (int i = 0; i < 2 * n->config.n_layers; i++)
-        copy[i] = read_cache(s, i % 2 == 0 ? n->k_cache[i / 2] : n->v_cache[i / 2],
-                             cache_elements(s, i / 2) * side_element_bytes(s));
-    return copy;
-}
-
-/* Counts wrong elements of a layer's cache after a step of these sequences, each at its next position: changed elements
- * elsewhere, and unwritten elements there. */
-static size_t wrong_in_cache(const struct side *s, int layer, const unsigned char *was, const unsigned char *is,
-                             const int *seq, int n)
-{
-    static const unsigned char poison[2] = {SIDE_POISON, SIDE_POISON};
-    struct heads h = network_heads(&s->instance.network, layer);
-    enum kv_kind kind = network_kv_kind(&s->instance.network, layer);
-    size_t row = (size_t)h.head_dim, all = cache_elements(s, layer), size = side_element_bytes(s), wrong = 0;
-    char *mine = calloc(all / row + 1, 1);
-    for (int i = 0; i < n; i++)
-        for (int kv = 0; kv < h.n_kv_heads; kv++) {
-            int pos = s->length[seq[i]], block = side_block_of(s, kind, seq[i], pos / KV_BLOCK_TOKENS);
-            mine[(size_t)(block * h.n_kv_heads + kv) * KV_BLOCK_TOKENS + (size_t)(pos % KV_BLOCK_TOKENS)] = 1;
-        }
-    for (size_t i = 0; i < all; i++)
-        wrong +=
-            mine[i / row] ? memcmp(is + i * size, poison, size) == 0 : memcmp(is + i * size, was + i * size, size) != 0;
-    free(mine);
-    return wrong;
-}
-
-static size_t wrong_in_caches(struct side *s, unsigned char **was, const int *seq, int n)
-{
-    unsigned char **is = read_caches(s);
-    size_t wrong = 0;
-    for (int i = 0; i < 2 * s->instance.network.config.n_layers; i++) {
-        wrong += wrong_in_cache(s, i / 2, was[i], is[i], seq, n);
-        free(was[i]);
-        free(is[i]);
-    }
-    free(was);
-    free(is);
-    return wrong;
-}
-
-/* The arguments of a step of the operation alone. */
-struct alone {
-    struct fenced token, slot, pos, table, angles, logits;
-    int seq[N_SEQS];
-};
-
-static void make_alone(struct side *s, struct alone *x, int n)
-{
-    const struct engine *g = &s->instance.engine;
-    const struct limits *l = &g->limits;
-    int blocks = limits_blocks_per_slot(l);
-    int kinds = limits_kinds(l), entries = l->max_seqs * blocks;
-    int32_t token[N_SEQS], pos[N_SEQS], *table = calloc((size_t)(kinds * entries), sizeof *table);
-    size_t n_logits = (size_t)n * (size_t)range_length(s->instance.network.shard.vocab);
-    uint16_t *poison = calloc(n_logits + 1, sizeof *poison);
-    float *zero = calloc((size_t)n * 2 * ROPE_MAX_PAIRS, sizeof *zero);
-    for (int i = 0; i < n; i++) {
-        x->seq[i] = (i * 3 + n) % N_SEQS;
-        token[i] = (i * 37 + 5) % s->instance.network.config.vocab;
-        pos[i] = s->length[x->seq[i]];
-    }
-    for (int i = 0; i < kinds * entries; i++)
-        table[i] = side_block_of(s, (enum kv_kind)(i / entries), i % entries / blocks, i % blocks);
-    for (size_t i = 0; i < n_logits; i++)
-        poison[i] = POISON;
-    x->token = fence(s, token, (size_t)n * sizeof *token);
-    x->slot = fence(s, x->seq, (size_t)n * sizeof *x->seq);
-    x->pos = fence(s, pos, (size_t)n * sizeof *pos);
-    x->table = fence(s, table, (size_t)(kinds * entries) * sizeof *table);
-    x->angles = fence(s, zero, (size_t)n * 2 * ROPE_MAX_PAIRS * sizeof *zero);
-    x->logits = fence(s, poison, n_logits * sizeof *poison);
-    free(table);
-    free(poison);
-    free(zero);
-}
-
-static void run_alone(struct side *s, const struct alone *x, int n)
-{
-    struct engine *g = &s->instance.engine;
-    const struct model_config *m = &s->instance.network.config;
-    struct batch b = {.n_tokens = n,
-                      .token = inside(&x->token),
-                      .slot = inside(&x->slot),
-                      .pos = inside(&x->pos),
-                      .rope_len = inside(&x->pos), /* no model here whose rotation depends on it */
-                      .block_table = inside(&x->table),
-                      .blocks_per_slot = limits_blocks_per_slot(&g->limits),
-                      .windowed_table = limits_kinds(&g->limits) > 1 ? (int)limits_table_entries(&g->limits) : 0};
-    if (m->position == POSITION_ROPE)
-        g->ops->rope_table(g->q, inside(&x->angles), &m->rope, b.pos, b.rope_len, n);
-    g->ops->persistent->run(g->q, g->persistent.step, inside(&x->logits), &b, inside(&x->angles));
-    g->ops->wait(g->q);
-    if (g->q->err.code != ERR_NONE)
-        fatal(&g->q->err);
-}
-
-/* The operation writes this rank's logits, all of them, and of the cache the rows of its tokens, and nothing else. */
-static void check_memory(struct side *s, const char *name, int n)
-{
-    struct alone x = {0};
-    char reason[160];
-    int n_ranks = s->instance.engine.world->n_ranks;
-    make_alone(s, &x, n);
-    unsigned char **was = read_caches(s);
-    run_alone(s, &x, n);
-    size_t in_cache = wrong_in_caches(s, was, x.seq, n), n_logits = x.logits.bytes / 2, unwritten = 0;
-    uint16_t *logits = malloc(x.logits.bytes + 1);
-    float *angles = malloc(x.angles.bytes);
-    size_t beside = unfence(s, &x.logits, (unsigned char *)logits) + unfence(s, &x.angles, (unsigned char *)angles);
-    size_t inputs =
-        unfence(s, &x.token, NULL) + unfence(s, &x.slot, NULL) + unfence(s, &x.pos, NULL) + unfence(s, &x.table, NULL);
-    for (size_t i = 0; i < n_logits; i++)
-        unwritten += logits[i] == POISON;
-    snprintf(reason, sizeof reason,
-             "wrong: %zu elements of the cache, %zu logits unwritten, %zu guards, %zu of the inputs", in_cache,
-             unwritten, beside, inputs);
-    tap_all(in_cache + unwritten + beside + inputs == 0, reason, "%s: memory of %d on %d rank%s", name, n, n_ranks,
-            n_ranks == 1 ? "" : "s");
-    free(logits);
-    free(angles);
 }
 
 /* All blocks go on as if this were their step number `step`. */
@@ -681,7 +415,7 @@ static bool check_both(struct world *w, const struct subject *what, struct tally
                 "%s: up to %d sequences", name, has);
     for (int n = 1; n <= has && n <= most; n++) {
         check_size(&a, &b, name, n, "", t);
-        check_memory(&b, name, n);
+        alone_check_memory(&b, name, n);
     }
     check_late(&a, &b, name, has < most ? has : most, t);
     side_close(&a);

@@ -8,6 +8,7 @@
 #include "client/ask.h"
 #include "client/bench_figures.h"
 #include "tests/support/cases.h"
+#include "tests/support/models.h"
 #include "tests/support/serving.h"
 
 #include <math.h>
@@ -23,7 +24,7 @@
 #define MAX_NEW        48
 #define MAX_CLIENTS    4000
 #define ANSWER_SECONDS 120.0 /* no answer after so long: lost */
-#define KV_BYTES       "6M"  /* of a rank: soon in use as a whole, so that sequences wait and are preempted */
+#define KV_BYTES       "1M"  /* of a rank: soon in use as a whole, so that sequences wait and are preempted */
 #define HEALTH_MS      10    /* between two questions */
 #define MAX_HEALTH     (1 << 20)
 #define HEALTH_LIMIT   0.050                /* seconds, p99 */
@@ -376,7 +377,7 @@ int main(void)
     make_prompts();
     case_begin("serve on %d ranks", ranks);
     const char *const more[] = {"--kv-cache-memory-bytes", KV_BYTES, NULL};
-    bool started = ranks <= 8 && serving_start(&load.server, ranks, NULL, more);
+    bool started = ranks <= 8 && serving_start_model(&load.server, models_shallow(), ranks, NULL, more);
     case_check(started, "no server");
     case_end();
     if (!started)

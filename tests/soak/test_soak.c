@@ -2,10 +2,10 @@
  * once everything had been used, and what repeats gives the same tokens.
  *
  * Under mpirun. argv: "cpu" (or nothing) or "cuda". SOAK_SECONDS in the environment: how long, 600 if not set; never
- * less than three rounds of everything. Half of it with decode steps as separate operations, half with the way that is
- * measured to be the faster one when an instance is opened: two ways that are equal but for rounding, so that there the
- * tokens of two instances may differ. In each half an instance of the demo model is opened, runs mixed batches for a
- * twelfth of the time, and is closed; the next one has another shape. */
+ * less than three rounds of everything. On a device half of it with decode steps as separate operations, half with the
+ * way that is measured to be the faster one when an instance is opened: two ways that are equal but for rounding, so
+ * that there the tokens of two instances may differ. A CPU has the former alone. In each half an instance of the demo
+ * model is opened, runs mixed batches for a twelfth of the time, and is closed; the next one has another shape. */
 #include "base/choices.h"
 #include "base/clock.h"
 #include "coordinator/schedule/scheduler.h"
@@ -303,16 +303,18 @@ int main(int argc, char **argv)
     struct err e = {0};
     struct world w;
     const char *seconds = getenv("SOAK_SECONDS");
+    int32_t device = argc > 1 && strcmp(argv[1], "cuda") == 0 ? DEVICE_CUDA : DEVICE_CPU;
+    int n_ways = device == DEVICE_CPU ? 1 : 2;
     if (world_open(&w, &argc, &argv, &e) != 0)
         fatal(&e);
     if (w.rank == 0)
         (void)tokenizer_open(&tokenizer, models_demo(), &e);
     fatal_agree(&w, &e);
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < n_ways; i++) {
         half[i].world = &w;
         half[i].tokenizer = tokenizer;
-        half[i].device = argc > 1 && strcmp(argv[1], "cuda") == 0 ? DEVICE_CUDA : DEVICE_CPU;
-        half[i].seconds = (seconds != NULL ? atof(seconds) : 600) / 2;
+        half[i].device = device;
+        half[i].seconds = (seconds != NULL ? atof(seconds) : 600) / n_ways;
         run_soak(&half[i]);
     }
     tokenizer_close(&tokenizer);

@@ -6,6 +6,7 @@
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"
+#include "tests/support/process.h"
 #include "tests/support/tap.h"
 #include "tests/unit/letters.h"
 
@@ -257,7 +258,9 @@ int main(int argc, char **argv)
     tokenizer = letters_open();
     if (tokenizer == NULL)
         return 98;
-    for (size_t i = 0; i < sizeof mixed / sizeof mixed[0]; i++)
+    enum { N_MIXED = sizeof mixed / sizeof mixed[0] };
+    /* Under sanitizers one of them, where sequences are preempted: the others choose other layers for the same. */
+    for (int i = process_sanitized() ? N_MIXED - 1 : 0; i < N_MIXED; i++)
         check_fixture(&w, mixed[i], true, false);
     check_fixture(&w, "gemma3-6", true, true);
     check_fixture(&w, "mistral-window", false, false);

@@ -142,11 +142,23 @@ static bool contains(const struct charset *s, int32_t c)
 /* The letter behind the backslash of a character that JSON escapes by one; 0: it has none. */
 static char short_escape(int32_t c)
 {
-    static const char of[] = "\"\"\\\\\bb\ff\nn\rr\tt";
-    for (int i = 0; of[i] != '\0'; i += 2)
-        if (of[i] == c)
-            return of[i + 1];
-    return '\0';
+    switch (c) {
+    case '"':
+    case '\\':
+        return (char)c;
+    case '\b':
+        return 'b';
+    case '\f':
+        return 'f';
+    case '\n':
+        return 'n';
+    case '\r':
+        return 'r';
+    case '\t':
+        return 't';
+    default:
+        return '\0';
+    }
 }
 
 /* u00XX for the control characters 16 * high + .. of s that have no short form. */

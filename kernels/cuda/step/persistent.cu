@@ -236,9 +236,10 @@ static void open_layers(struct queue *q, struct persistent *p, const struct deco
 static void open_maps(struct queue *q, struct persistent *p, const struct decode_model *m)
 {
     p->maps = upload_maps(q, ((size_t)m->n_layers * CHAIN_PRODUCTS + 1) * BOX_SIZES, [&](CUtensorMap *to, auto encode) {
-        each_product(m, [&](const struct weight *w, int) {
+        each_product(m, [&](const struct weight *w, int k) {
+            int pieces = is_expert(m, k) && weight_is_quantised(w) ? code_pieces(w) : CHAIN_WARPS;
             for (int i = 1; i <= BOX_SIZES; i++)
-                make_map(q, to++, encode, boxed_weight(w), 2 * i, CHAIN_WARPS);
+                make_map(q, to++, encode, boxed_weight(w), 2 * i, pieces);
         });
     });
     p->args.maps = p->maps;

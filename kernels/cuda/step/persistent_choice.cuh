@@ -9,6 +9,8 @@
 #include "kernels/cuda/products/route_choose.cuh"
 #include "kernels/cuda/step/persistent_chain.cuh"
 
+#include <limits.h>
+
 #define EXPERT_STAGES  6   /* of a layer's weights: see expert_kind */
 #define EXPERT_MAX     256 /* experts: registers set the limit */
 #define EXPERT_COLUMNS 64  /* hidden sizes are multiples of it, and columns of experts in 16 bits */
@@ -27,8 +29,13 @@ struct expert_layer {
 /* The experts' weights where they are codes, see persistent_experts_codes.cuh. */
 struct expert_codes {
     int pitch[2];  /* bytes of a row's scales, of the first and the second product */
-    int slot;      /* bytes of the scales that come with a slot of weights */
-    int at, input; /* offsets in shared memory of the slots' scales, of the first product's activations */
+    int pieces[2]; /* of 128 bytes in a box of their weights: CHAIN_WARPS, or as many as a row has */
+    int tiles;     /* of the second product in a slot: 1 or 2 */
+    int groups;    /* of warps that share out its experts, which have a slot together */
+    int warps;     /* of a group: each has a part of the columns */
+    int ring;      /* bytes of the ring */
+    int places;    /* pairs whose activations have room in shared memory at once */
+    int input;     /* offset in shared memory of the first product's activations */
 };
 
 /* The MLPs that every token goes through: beside experts, and in layers without them. */
@@ -196,9 +203,26 @@ __device__ static inline int expert_common_at(const expert_args &a, const expert
     return more.routed ? expert_pairs(a) * a.pair_pitch : 0;
 }
 
+/* [pairs] Where there is no room for all pairs' activations: their numbers in order of groups, experts and tokens,
+ * those of held experts first; and each one's place in that order. */
+__device__ static inline int16_t *choice_order(const expert_args &a, const expert_choice *c)
+{
+    return (int16_t *)(choice_share(a, c) + expert_pairs(a));
+}
+__device__ static inline int16_t *choice_place(const expert_args &a, const expert_choice *c)
+{
+    return choice_order(a, c) + expert_pairs(a);
+}
+
+/* [pairs] Of a held expert: EXPERT_MAX times the group that has it, and its place among those that some token has. */
+__device__ static inline int16_t *choice_group(const expert_args &a, const expert_choice *c)
+{
+    return choice_place(a, c) + expert_pairs(a);
+}
+
 static inline int expert_choice_bytes(const struct routing &how, int n_tokens)
 {
-    int bytes = (int)sizeof(struct expert_choice) + n_tokens * how.n_chosen * (NARROW_TOKENS * 2 + 3 * 4) +
+    int bytes = (int)sizeof(struct expert_choice) + n_tokens * how.n_chosen * (NARROW_TOKENS * 2 + 3 * 4 + 3 * 2) +
                 n_tokens * expert_logits_pitch(how.n_experts) * 8;
     return (bytes + 127) / 128 * 128;
 }
@@ -299,7 +323,37 @@ __device__ static inline void expert_pick(const expert_args &a, expert_choice *c
         }
 }
 
+/* Is there no room for all pairs' activations at once? */
+template <chain_form FORM>
+__device__ static inline bool expert_in_parts(const expert_args &a)
+{
+    return FORM != FORM_NONE && a.codes.places < expert_pairs(a);
+}
+
+/* Pairs with a lower one come first in choice_order. */
+__device__ static inline int expert_order_key(const expert_args &a, const expert_choice *c, int p)
+{
+    unsigned held = (unsigned)(choice_expert(a, c)[p] - a.first_held);
+    return held >= (unsigned)a.n_held ? INT_MAX : choice_group(a, c)[p];
+}
+
+/* Puts the pairs in order; a thread a pair. */
+__device__ static inline void expert_order(const expert_args &a, const expert_choice *c)
+{
+    for (int p = threadIdx.x; p < expert_pairs(a); p += CHAIN_THREADS) {
+        int mine = expert_order_key(a, c, p), before = 0;
+#pragma unroll 4
+        for (int other = 0; other < expert_pairs(a); other++) {
+            int key = expert_order_key(a, c, other);
+            before += key < mine || (key == mine && other < p);
+        }
+        choice_order(a, c)[before] = (int16_t)p;
+        choice_place(a, c)[p] = (int16_t)before;
+    }
+}
+
 /* The held experts that are taken, in order, and each one's pairs; a thread a pair. */
+template <chain_form FORM>
 __device__ static inline void expert_list(const expert_args &a, expert_choice *c)
 {
     int n = 0;
@@ -311,6 +365,8 @@ __device__ static inline void expert_list(const expert_args &a, expert_choice *c
             before += __popc(c->taken[w]);
         before += __popc(c->taken[e / 32] & ((1u << e % 32) - 1));
         choice_which(a, c)[before] = e;
+        if (FORM != FORM_NONE)
+            choice_group(a, c)[p] = (int16_t)(before % a.codes.groups * EXPERT_MAX + before);
         choice_pair(a, c)[before * NARROW_TOKENS + p / a.how.n_chosen] = (int16_t)p;
     }
     if (threadIdx.x != CHAIN_THREADS - 1)
@@ -347,7 +403,7 @@ __device__ static inline void expert_shares(const expert_args &a, const expert_c
 
 /* By all warps that compute. Only then may the layer's weights of experts be asked for. Shares are seen by all after
  * the next barrier. */
-template <bool FULL>
+template <bool FULL, chain_form FORM>
 __device__ static inline void expert_choose(const expert_args &a, const chain_shared &sh, const expert_layer &more,
                                             uint32_t epoch)
 {
@@ -365,12 +421,14 @@ __device__ static inline void expert_choose(const expert_args &a, const chain_sh
     }
     expert_pick(a, c);
     chain_sync();
-    expert_list(a, c);
+    expert_list<FORM>(a, c);
     chain_sync();
     if (threadIdx.x == 0)
         barrier_arrive(shared_address(&c->made));
     if ((int)threadIdx.x / 32 < a.n_tokens)
         expert_shares<FULL>(a, c, threadIdx.x / 32);
+    if (expert_in_parts<FORM>(a))
+        expert_order(a, c);
 }
 
 #endif

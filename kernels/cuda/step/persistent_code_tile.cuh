@@ -112,11 +112,12 @@ __device__ __forceinline__ static void code_tile(weight_ring<SLOTS> &ring, const
     const code_groups_at<FORM> groups(row);
     int at[2] = {weight_at(n, row), gated ? RING_SLOT_BYTES / 2 + weight_at(n, row) : weight_at(n, row + 8)};
     for (int step = 0; step < share.n_steps; step++) {
-        const char *weights = sh.base + ring.slot * RING_SLOT_BYTES, *all = sh.base + a.at.groups;
+        const char *all = sh.base + a.at.groups;
         const char *scales = a.group_maps != nullptr ? all + ring.slot * group_scale_bytes(FORM) : nullptr;
         const char *zeros = all + SLOTS * group_scale_bytes(FORM) + ring.slot * group_zero_bytes(FORM);
         float part[4] = {};
         barrier_wait(ring.filled(), ring.round);
+        const char *weights = ring.weights(sh);
 #pragma unroll
         for (int half = 0; half < 2; half++) { /* 64 bytes of each row */
             const int group = half * GROUPS / 2;

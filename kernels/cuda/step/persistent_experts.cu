@@ -12,6 +12,13 @@
 
 #define MAX_CHOSEN 32 /* for a token */
 
+/* Bytes of a slot with two tiles of a second product at most; of a packed ring at least, if that leaves room for some
+ * of the pairs' activations, and at most. */
+#define SLOT_MOST   (52 * 1024)
+#define RING_LEAST  (2 * RING_SLOT_BYTES)
+#define RING_WANTED (72 * 1024)
+#define RING_MOST   (5 * RING_SLOT_BYTES)
+
 /* The part of a step that only mixtures have: p->experts of the p that cuda_persistent_open returned. */
 struct expert_step {
     struct persistent *p;
@@ -239,8 +246,20 @@ static void fill_codes(struct expert_codes *c, const struct decode_layer *l)
     for (int k = 0; k < 2; k++) {
         const struct code_form *f = &experts[k]->form;
         c->pitch[k] = code_groups(f, experts[k]->cols) * (int)scale_bytes(f->scale);
-        c->slot = max(c->slot, slot_scale_bytes(c->pitch[k]));
+        c->pieces[k] = code_pieces(experts[k]);
     }
+}
+
+/* How the second products are shared out: the tiles, and experts, that have a slot together. Before: pitch, pieces */
+static void share_out_codes(struct expert_codes *c, enum chain_form form, const struct chain_product &p, int n_blocks)
+{
+    int columns = form == FORM_E2M1 ? EXPERT_WARP_COLUMNS<FORM_E2M1> : EXPERT_WARP_COLUMNS<FORM_E4M3>;
+    int rows = ((p.rows + 1) / 2 + n_blocks - 1) / n_blocks * 2, first = min(rows, CHAIN_ROWS);
+    const coded_slot one(first, 0, false, c->pieces[1], c->pitch[1]),
+        both(CHAIN_ROWS, CHAIN_ROWS, false, c->pieces[1], c->pitch[1]);
+    c->tiles = rows > CHAIN_ROWS && both.bytes <= SLOT_MOST ? SECOND_TILES : 1;
+    c->warps = min(CHAIN_WARPS, (p.cols + columns - 1) / columns);
+    c->groups = max(1, min(CHAIN_WARPS / c->warps, SLOT_MOST / (c->tiles > 1 ? both.bytes : one.bytes)));
 }
 
 /* The common MLPs. Before: products of the chain, pair_pitch. */
@@ -343,8 +362,10 @@ static void fill_args(struct queue *q, struct expert_step *x, const struct decod
     a->first_held = m->first_held;
     a->n_held = m->n_held;
     a->pair_pitch = expert_pair_pitch(pair_columns(x->form, m->expert_ffn));
-    if (x->form != FORM_NONE)
+    if (x->form != FORM_NONE) {
         fill_codes(&a->codes, l);
+        share_out_codes(&a->codes, x->form, product[3], n_blocks);
+    }
     open_common(q, x, m);
     a->pairs = (unsigned long long *)cuda_alloc(q, pairs * (size_t)m->expert_ffn / 2 * sizeof *a->pairs);
     a->logit_words = (unsigned long long *)cuda_alloc(
@@ -367,34 +388,50 @@ static int input_bytes(const struct chain_product &p, int n_blocks, int n_tokens
     return chain_make_share(p, 0, n_blocks).n_spans * CHAIN_WARPS * n_tokens * STEP_COLUMNS * 2;
 }
 
-/* Shared memory in a step of n tokens, with a ring of `slots` slots. args: gets the offsets that it has beside
- * chain_args. */
-static struct chain_layout make_layout(const struct expert_step *x, int n_blocks, int slots, int n_tokens,
-                                       struct expert_args *args)
+/* The first product's activations, where they are made anew for codes. */
+static int recoded_bytes(const struct expert_step *x, int n_tokens)
+{
+    int cols = x->p->args.product[2].cols;
+    return x->form == FORM_E2M1   ? recoded_columns<FORM_E2M1>(cols) * n_tokens * 2
+           : x->form == FORM_E4M3 ? recoded_columns<FORM_E4M3>(cols) * n_tokens * 2
+                                  : 0;
+}
+
+/* Activations in shared memory at most. places: pairs that have room at once */
+static int most_input(const struct expert_step *x, int n_blocks, int n_tokens, int places)
 {
     const struct chain_args *a = &x->p->args;
-    struct chain_layout l = {};
     bool latents = x->args.latents.layers != nullptr;
-    int scratch = latents ? (int)sizeof(latent_scratch) : attend_scratch_bytes(a->head_dim);
-    int input = max(scratch, 2 * second_inputs(&x->args, n_tokens, COMMON_BESIDE, true));
-    int plain = input_bytes(x->args.router, n_blocks, n_tokens);
+    int input = latents ? (int)sizeof(latent_scratch) : attend_scratch_bytes(a->head_dim);
+    input = max(input, x->form != FORM_NONE ? 2 * places * x->args.pair_pitch
+                                            : 2 * second_inputs(&x->args, n_tokens, COMMON_BESIDE, true));
     input = max(input, 2 * second_inputs(&x->args, n_tokens, COMMON_ALONE, false));
-    input = max(input, plain + (x->form != FORM_NONE ? input_bytes(a->product[2], n_blocks, n_tokens) : 0));
+    input = max(input, input_bytes(x->args.router, n_blocks, n_tokens) + recoded_bytes(x, n_tokens));
     for (const struct chain_product &p : a->product) /* but for that of the experts' results */
         if (p.input != INPUT_ACTIVATED)
             input = max(input, input_bytes(p, n_blocks, n_tokens));
+    return input;
+}
+
+/* Shared memory in a step of n tokens, with a ring of `slots` slots in `ring` bytes. args: gets the offsets that it has
+ * beside chain_args. */
+static struct chain_layout make_layout(const struct expert_step *x, int n_blocks, int slots, int ring, int n_tokens,
+                                       int places, struct expert_args *args)
+{
+    const struct chain_args *a = &x->p->args;
+    struct chain_layout l = {};
+    bool latents = x->args.latents.layers != nullptr, packed = x->form != FORM_NONE;
     for (int b = 0; b < n_blocks; b++) {
         struct chain_share s = chain_make_share(a->product[CHAIN_PRODUCTS - 1], b, n_blocks);
         l.x_rows = max(l.x_rows, s.end - s.begin);
     }
     l.bias_rows = x->bias_rows;
-    int *const offset[] = {&l.groups,    &args->codes.at,   &l.input,    &l.partial, &l.stats,      &l.bias,
-                           &l.scales,    &l.residual,       &l.kept,     &l.cos_sin, &l.layers,     &l.tokens,
-                           &l.shares,    &l.attend,         &l.barriers, &l.hold,    &args->choice, &args->more_at,
-                           &args->gates, &args->latents.at, &l.bytes};
+    int *const offset[] = {&l.groups,     &l.input,       &l.partial,   &l.stats,          &l.bias,
+                           &l.scales,     &l.residual,    &l.kept,      &l.cos_sin,        &l.layers,
+                           &l.tokens,     &l.shares,      &l.attend,    &l.barriers,       &l.hold,
+                           &args->choice, &args->more_at, &args->gates, &args->latents.at, &l.bytes};
     const int size[] = {slots * group_bytes(x->p->form, a->group_maps != nullptr, a->group_zeros),
-                        slots * x->args.codes.slot,
-                        input,
+                        most_input(x, n_blocks, n_tokens, places),
                         2 * CHAIN_WARPS * n_tokens * CHAIN_ROWS * 4,
                         n_tokens * CHAIN_WARPS * 16,
                         2 * l.bias_rows * 4,
@@ -406,25 +443,60 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
                         3 * n_tokens * 4,
                         (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
                         (int)sizeof(struct attend_shares),
-                        2 * slots * 8,
+                        slots * (packed ? 2 * 8 + 2 * 4 : 2 * 8),
                         (int)sizeof(int),
                         expert_choice_bytes(x->args.how, n_tokens),
                         a->n_layers * (int)sizeof(struct expert_layer),
                         x->has_gates ? CHAIN_WARPS * n_tokens * 4 : 0,
                         latents ? latent_tables_bytes(a->n_layers) : 0};
-    place_shared(offset, size, slots * RING_SLOT_BYTES);
-    args->codes.input = l.input + plain;
+    place_shared(offset, size, ring);
+    args->codes.places = places;
+    args->codes.ring = ring;
+    args->codes.input = l.input + input_bytes(x->args.router, n_blocks, n_tokens);
     return l;
 }
 
-/* The slots of the deepest ring that leaves room for n tokens; 0: there is none. */
-static int find_slots(const struct expert_step *x, int n_blocks, int n_tokens)
+/* The same with a packed ring: as many pairs as there are have room, unless that leaves too little for the ring. */
+static struct chain_layout make_packed(const struct expert_step *x, int n_blocks, int n_tokens,
+                                       struct expert_args *args)
 {
-    struct expert_args args;
-    for (int slots : {5, 3, 2})
-        if (make_layout(x, n_blocks, slots, n_tokens, &args).bytes <= x->p->max_shared)
+    const int pairs = n_tokens * x->args.how.n_chosen, pair = 2 * x->args.pair_pitch, room = x->p->max_shared;
+    struct chain_layout l = make_layout(x, n_blocks, PACKED_SLOTS, 0, n_tokens, pairs, args);
+    int missing = l.bytes + RING_WANTED - room;
+    int least = min(n_tokens * x->args.codes.groups, pairs);
+    int places = missing <= 0 ? pairs : max(least, pairs - (missing + pair - 1) / pair);
+    if (places < pairs)
+        l = make_layout(x, n_blocks, PACKED_SLOTS, 0, n_tokens, places, args);
+    int ring = min((room - l.bytes) / 1024 * 1024, RING_MOST);
+    return make_layout(x, n_blocks, PACKED_SLOTS, ring, n_tokens, places, args);
+}
+
+/* The slots of the ring that leaves room for n tokens, and the layout with it; 0: there is none. */
+static int find_slots(const struct expert_step *x, int n_blocks, int n_tokens, struct chain_layout *l,
+                      struct expert_args *args)
+{
+    const int pairs = n_tokens * x->args.how.n_chosen;
+    if (x->form != FORM_NONE) {
+        *l = make_packed(x, n_blocks, n_tokens, args);
+        return args->codes.ring >= RING_LEAST ? PACKED_SLOTS : 0;
+    }
+    for (int slots : {5, 3, 2}) {
+        *l = make_layout(x, n_blocks, slots, slots * RING_SLOT_BYTES, n_tokens, pairs, args);
+        if (l->bytes <= x->p->max_shared)
             return slots;
+    }
     return 0;
+}
+
+/* The most tokens of a step that there is room for. */
+static int find_most(const struct expert_step *x, int n_blocks)
+{
+    struct expert_args args = x->args;
+    struct chain_layout l;
+    int n = 0;
+    while (n < NARROW_TOKENS && find_slots(x, n_blocks, n + 1, &l, &args) > 0)
+        n++;
+    return n;
 }
 
 static void open_mixture(struct queue *q, struct persistent *p, const struct decode_mixture *m)
@@ -439,8 +511,7 @@ static void open_mixture(struct queue *q, struct persistent *p, const struct dec
     fill_args(q, x, m);
     if (decode_latent_of(&m->model) != nullptr)
         open_latents(q, x, decode_latent_of(&m->model));
-    while (x->max_tokens < NARROW_TOKENS && find_slots(x, n_blocks, x->max_tokens + 1) > 0)
-        x->max_tokens++;
+    x->max_tokens = find_most(x, n_blocks);
     x->kernels = find_expert_kernels(q->act, x->form, find_scope(m));
     x->kernels->open(q, p->max_shared);
 }
@@ -506,9 +577,8 @@ extern "C" void cuda_any_run(struct queue *q, void *p, void *logits, const struc
         return;
     }
     struct expert_args a = x->args;
-    int n_blocks = cuda_state(q)->n_multiprocessors, slots = find_slots(x, n_blocks, batch->n_tokens);
     static_cast<struct chain_args &>(a) = x->p->args;
-    a.at = make_layout(x, n_blocks, slots, batch->n_tokens, &a);
+    int slots = find_slots(x, cuda_state(q)->n_multiprocessors, batch->n_tokens, &a.at, &a);
     set_batch(&a, batch, cos_sin, logits);
     x->kernels->run(q, slots, &a);
 }

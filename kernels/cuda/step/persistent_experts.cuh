@@ -44,36 +44,37 @@ __device__ static inline void expert_router(weight_ring<SLOTS> &ring, const expe
     }
 }
 
-/* One tile of the first product. */
-template <typename T, chain_form FORM, int SLOTS>
-__device__ static inline void expert_first_tile(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
-                                                const expert_tiles &at, float *partial)
-{
-    bool turns = expert_in_turns(a);
-    int n = turns ? 2 * at.n : at.n, ffn = a.product[2].rows;
-    if constexpr (FORM != FORM_NONE) {
-        int first = choice_which(a, expert_choice_of(a, sh))[at.i] * ffn * 2 + (turns ? 2 : 1) * at.row;
-        expert_code_first<T, FORM>(ring, a, sh, n, first, turns ? -1 : first + ffn, partial);
-    } else {
-        chain_tile<T>(ring, a, sh, sh.share[2].n_steps, n, !turns, partial);
-    }
-}
-
-template <typename T, int SLOTS, chain_form FORM>
+/* The first product: tiles of results, counted through the chosen experts. */
+template <typename T, int SLOTS>
 __device__ static inline void expert_first(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
                                            const chain_layer &layer, chain_count &count, uint32_t epoch)
 {
     const expert_choice *c = expert_choice_of(a, sh);
-    expert_tiles at = c->first;
-    if (at.done()) /* else a tile's barrier says that everybody has read what the next input replaces */
-        chain_sync();
-    for (; !at.done(); at.next(a), count.tiles++) {
+    const bool turns = expert_in_turns(a);
+    for (expert_tiles at = c->first; !at.done(); at.next(a), count.tiles++) {
         float *partial = expert_partial(a, sh, count);
-        int t = expert_turn(expert_finisher<FORM>(a, count, a.product[2].cols));
-        uint32_t bias = 0;
-        if (FORM != FORM_E2M1 || t < a.n_tokens)
-            bias = expert_first_bias<T>(a, c, at, layer.bias[2]);
-        expert_first_tile<T, FORM>(ring, a, sh, at, partial);
+        int t = expert_turn(count.tiles % CHAIN_WARPS);
+        uint32_t bias = expert_first_bias<T>(a, c, at, layer.bias[2]);
+        chain_tile<T>(ring, a, sh, sh.share[2].n_steps, turns ? 2 * at.n : at.n, !turns, partial);
+        chain_sync();
+        expert_finish_first<T>(a, c, at, t, partial, bias, epoch);
+    }
+}
+
+/* The same of codes. */
+template <typename T, int SLOTS, chain_form FORM>
+__device__ static inline void expert_first_codes(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
+                                                 const chain_layer &layer, chain_count &count, uint32_t epoch)
+{
+    const expert_choice *c = expert_choice_of(a, sh);
+    const int ffn = a.product[2].rows, turns = expert_in_turns(a) ? 2 : 1;
+    code_firsts<FORM> codes(a, sh);
+    for (expert_tiles at = c->first; !at.done(); at.next(a), count.tiles++) {
+        float *partial = expert_partial(a, sh, count);
+        int t = expert_turn(expert_finisher<FORM>(a, count, a.product[2].cols)),
+            first = choice_which(a, c)[at.i] * ffn * 2 + turns * at.row;
+        uint32_t bias = t < a.n_tokens ? expert_first_bias<T>(a, c, at, layer.bias[2]) : 0;
+        codes.template multiply<T>(ring, a, sh, turns * at.n, first, turns == 2 ? -1 : first + ffn, partial);
         chain_sync();
         expert_finish_first<T>(a, c, at, t, partial, bias, epoch);
     }
@@ -273,18 +274,60 @@ __device__ static inline void expert_tile(weight_ring<SLOTS> &ring, const expert
                 to[r * CHAIN_OCTET + weight_row(lane % 4 * 2 + k)] = all[r][k];
 }
 
-/* One tile of the second products. */
-template <typename T, chain_form FORM, bool FULL, int SLOTS>
-__device__ static inline void expert_second_tile(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
-                                                 int tile, const expert_layer &more, const float *biases,
-                                                 float *partial)
+/* The sums of a tile of the second products, which are in all warps' parts of `partial`. */
+template <typename T, chain_form FORM>
+__device__ static inline void expert_finish_second(const expert_args &a, const chain_shared &sh, int tile,
+                                                   const chain_count &count, const float *partial, uint32_t epoch)
+{
+    chain_sync();
+    chain_finish_tile<T>(a, sh, a.product[3], sh.share[3], tile, expert_finisher<FORM>(a, count, a.product[3].cols),
+                         partial, nullptr, nullptr, epoch);
+}
+
+/* All tiles of the second products, of codes. */
+template <typename T, int SLOTS, chain_form FORM>
+__device__ static inline void expert_second_codes(weight_ring<SLOTS> &ring, const expert_args &a,
+                                                  const chain_shared &sh, const float *biases, chain_count &count,
+                                                  uint32_t epoch)
 {
     const chain_share &share = sh.share[3];
-    int n = chain_tile_rows(share, tile);
-    if constexpr (FORM != FORM_NONE)
-        expert_code_second<T, FORM>(ring, a, sh, n, share.begin + tile * share.tile_rows, biases, partial);
-    else
-        expert_tile<T, FULL>(ring, a, sh, n, more, biases, partial);
+    code_pairs_at pairs = {0, 0, 0};
+    for (int tile = 0; tile < share.n_tiles; tile += a.codes.tiles) {
+        float all[SECOND_TILES][4] = {};
+        int n[SECOND_TILES] = {}, n_tiles = min(a.codes.tiles, share.n_tiles - tile);
+#pragma unroll
+        for (int k = 0; k < SECOND_TILES; k++)
+            if (k < n_tiles) {
+                n[k] = chain_tile_rows(share, tile + k);
+                if (biases != nullptr)
+                    expert_add_biases(a, biases + (tile + k) * share.tile_rows, n[k], all[k]);
+            }
+        expert_code_second<T, FORM>(ring, a, sh, n, share.begin + tile * share.tile_rows, epoch, pairs, all);
+#pragma unroll
+        for (int k = 0; k < SECOND_TILES; k++)
+            if (k < n_tiles) {
+                float *partial = expert_partial(a, sh, count);
+                expert_keep_codes(a, all[k], 1, partial);
+                expert_finish_second<T, FORM>(a, sh, tile + k, count, partial, epoch);
+                count.tiles++;
+            }
+    }
+}
+
+/* The same of 16-bit weights. */
+template <typename T, int SLOTS, bool FULL>
+__device__ static inline void expert_second_plain(weight_ring<SLOTS> &ring, const expert_args &a,
+                                                  const chain_shared &sh, const float *biases, const expert_layer &more,
+                                                  chain_count &count, uint32_t epoch)
+{
+    const chain_share &share = sh.share[3];
+    expert_second_inputs<T, FULL>(a, sh, more, epoch);
+    for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
+        float *partial = expert_partial(a, sh, count);
+        expert_tile<T, FULL>(ring, a, sh, chain_tile_rows(share, tile), more,
+                             biases != nullptr ? biases + tile * share.tile_rows : nullptr, partial);
+        expert_finish_second<T, FORM_NONE>(a, sh, tile, count, partial, epoch);
+    }
 }
 
 template <typename T, int SLOTS, chain_form FORM, bool FULL>
@@ -292,21 +335,12 @@ __device__ static inline void expert_second(weight_ring<SLOTS> &ring, const expe
                                             const chain_layer &layer, const expert_layer &more, chain_count &count,
                                             uint32_t epoch)
 {
-    const chain_share &share = sh.share[3];
     const float *biases = layer.bias[3] != nullptr ? sh.at<float>(a.at.kept) : nullptr;
     expert_keep_biases<T>(a, sh, layer.bias[3]);
     if constexpr (FORM != FORM_NONE)
-        expert_code_inputs<T, FORM>(a, sh, epoch);
+        expert_second_codes<T, SLOTS, FORM>(ring, a, sh, biases, count, epoch);
     else
-        expert_second_inputs<T, FULL>(a, sh, more, epoch);
-    for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
-        float *partial = expert_partial(a, sh, count);
-        expert_second_tile<T, FORM, FULL>(ring, a, sh, tile, more,
-                                          biases != nullptr ? biases + tile * share.tile_rows : nullptr, partial);
-        chain_sync();
-        chain_finish_tile<T>(a, sh, a.product[3], share, tile, expert_finisher<FORM>(a, count, a.product[3].cols),
-                             partial, nullptr, nullptr, epoch);
-    }
+        expert_second_plain<T, SLOTS, FULL>(ring, a, sh, biases, more, count, epoch);
     if (a.n_ranks > 1)
         chain_sum_ranks<T>(a, sh, a.product[3].x, epoch);
 }
@@ -330,8 +364,14 @@ __device__ __forceinline__ static void expert_step(weight_ring<SLOTS> &ring, con
     if (FULL && more.common >= 0) /* while the logits are on their way */
         expert_common_first<T>(ring, a, sh, more.common, count, epoch);
     if (routed) {
-        expert_choose<FULL>(a, sh, more, epoch);
-        expert_first<T, SLOTS, FORM>(ring, a, sh, layer, count, epoch);
+        expert_choose<FULL, FORM>(a, sh, more, epoch);
+        if (expert_choice_of(a, sh)->first.done()) /* else a tile's barrier says that everybody has read what the next
+                                                      input replaces */
+            chain_sync();
+        if constexpr (FORM != FORM_NONE)
+            expert_first_codes<T, SLOTS, FORM>(ring, a, sh, layer, count, epoch);
+        else
+            expert_first<T, SLOTS>(ring, a, sh, layer, count, epoch);
     }
     expert_second<T, SLOTS, FORM, FULL>(ring, a, sh, layer, more, count, epoch);
 }

@@ -38,42 +38,40 @@ __device__ static inline int eight_place(int column)
 template <chain_form FORM>
 struct code_rows {
     int weight[2]; /* bytes in a slot to what the lane reads */
-    int scale[2];  /* bytes in a slot's scales to the row's first one */
+    int scale[2];  /* bytes in a slot to the row's first scale */
 
-    /* n: rows of a tile, of each half where there are ups; first, up: the number of its first one, and of ups; up < 0:
-     * no ups. slot: expert_codes' */
-    __device__ code_rows(int n, int first, int up, int pitch, int slot)
+    /* n: rows of a box; at: where it lies in a slot; up: the same of the second half's rows; < 0: they are the box's
+     * from the eighth on. warp: which has a part of the columns */
+    __device__ code_rows(int n, int at, int up, int warp)
     {
-        int row = weight_row((int)threadIdx.x % 32 / 4);
-        set_scales(first, up, pitch, slot);
-        if (FORM == FORM_E2M1) {
-            weight[0] = matrix_at(n, weight_row((int)threadIdx.x % 8));
-            weight[1] = up >= 0 ? RING_SLOT_BYTES / 2 + weight[0] : matrix_at(n, weight_row((int)threadIdx.x % 8) + 8);
-        } else {
-            weight[0] = weight_at(n, row);
-            weight[1] = up >= 0 ? RING_SLOT_BYTES / 2 + weight[0] : weight_at(n, row + 8);
-        }
+        weight[0] = at + place(n, warp, 0);
+        weight[1] = up >= 0 ? weight[0] - at + up : at + place(n, warp, CHAIN_OCTET);
     }
-    __device__ void set_scales(int first, int up, int pitch, int slot)
+    /* at: where the scales of the rows from `first` on lie in a slot; up_at, up: the same of the second half; up < 0:
+     * they follow. skip: rows from there to the tile's */
+    __device__ void set_scales(int at, int first, int skip, int up_at, int up, int pitch)
     {
-        int row = weight_row((int)threadIdx.x % 32 / 4);
-        scale[0] = scales_begin(first, pitch) + row * pitch;
-        scale[1] = up >= 0 ? slot / 2 + scales_begin(up, pitch) + row * pitch : scale[0] + 8 * pitch;
+        int row = (weight_row((int)threadIdx.x % 32 / 4) + skip) * pitch;
+        scale[0] = at + scales_begin(first, pitch) + row;
+        scale[1] = up >= 0 ? up_at + scales_begin(up, pitch) + row : scale[0] + 8 * pitch;
     }
-    /* The 16 bytes of row r whose address the lane gives to tensor_load: of group lane / 8. */
-    __device__ static int matrix_at(int n, int r)
+    /* The 16 bytes of one of 8 rows, from row r on: that the lane reads, or of E2M1 whose address it gives to
+     * tensor_load: of group lane / 8. */
+    __device__ static int place(int n, int warp, int r)
     {
-        int row = (int)threadIdx.x / 32 * n + r, part = (int)threadIdx.x % 32 / 8;
+        const bool SMALL = FORM == FORM_E2M1;
+        int lane = threadIdx.x % 32, part = SMALL ? lane / 8 : lane % 4;
+        int row = warp * n + r + weight_row(SMALL ? lane % 8 : lane / 4);
         return row * 128 + (part ^ row % 8) * 16;
     }
 };
 
 /* A step of a warp: what its lanes multiply. */
 struct code_step {
-    const char *weights, *scales; /* the slot's */
-    const __half *x;              /* the lane's token's eights, its own part; NULL: there is no such token */
-    int stride;                   /* elements from four eights to the next four */
-    int group, last;              /* the warp's first one in the row; the row's last one */
+    const char *slot; /* weights and scales */
+    const __half *x;  /* the lane's token's eights, its own part; NULL: there is no such token */
+    int stride;       /* elements from four eights to the next four */
+    int group, last;  /* the warp's first one in the row; the row's last one */
 };
 
 template <chain_form FORM>
@@ -101,7 +99,7 @@ __device__ static inline void multiply_e4m3(float (&sum)[4], const code_rows<FOR
         uint4 w[2], x[2];
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            w[r] = *(const uint4 *)(s.weights + (rows.weight[r] ^ half * 64));
+            w[r] = *(const uint4 *)(s.slot + (rows.weight[r] ^ half * 64));
             x[r] = step_input<FORM_E4M3>(s, half * 2 + r);
         }
         code_multiply<FORM_E4M3>(part[half], w, x);
@@ -110,8 +108,8 @@ __device__ static inline void multiply_e4m3(float (&sum)[4], const code_rows<FOR
     for (int i = 0; i < 4; i++)
         part[0][i] += part[1][i];
     int group = min(s.group, s.last) * (int)sizeof(float);
-    add_scaled(sum, part[0], *(const float *)(s.scales + rows.scale[0] + group),
-               *(const float *)(s.scales + rows.scale[1] + group));
+    add_scaled(sum, part[0], *(const float *)(s.slot + rows.scale[0] + group),
+               *(const float *)(s.slot + rows.scale[1] + group));
 }
 
 /* 2^(b - 127) */
@@ -120,8 +118,30 @@ __device__ static inline float exponent_value(const char *b)
     return __uint_as_float(max((uint32_t) * (const uint8_t *)b << 23, 0x00400000u));
 }
 
+/* As code_pairs::decode_small: the codes at even and at odd places, a byte each, first. */
+__device__ static inline void small_pairs(uint32_t (&to)[4], uint32_t w)
+{
+    const uint32_t SIGNS = 0x80808080u, PAIR = 0x8e008e00u;
+    uint32_t odd = (w & SIGNS) | (w >> 3 & ~SIGNS), even = (w << 4 & SIGNS) | (w << 1 & ~SIGNS);
+    to[0] = even << 8 & PAIR;
+    to[1] = odd << 8 & PAIR;
+    to[2] = even & PAIR;
+    to[3] = odd & PAIR;
+}
+
+/* c = a b, see tensor_mma. */
+__device__ static inline void half_product(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
+                                           uint32_t b0, uint32_t b1)
+{
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+                 "{%10,%10,%10,%10};"
+                 : "=f"(c[0]), "=f"(c[1]), "=f"(c[2]), "=f"(c[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(0.0f));
+}
+
 /* Groups behind a row's last one meet activations of 0, whatever their codes are, and the last one's scale. Of a quad's
- * rows each lane makes the values of two groups' exponents, and tells the others. */
+ * rows each lane makes the values of two groups' exponents, and tells the others. ROWS: 1: there are no rows g + 8 */
+template <int ROWS>
 __device__ static inline void multiply_e2m1(float (&sum)[4], const code_rows<FORM_E2M1> &rows, const code_step &s)
 {
     const __half *from = s.x;
@@ -129,125 +149,130 @@ __device__ static inline void multiply_e2m1(float (&sum)[4], const code_rows<FOR
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         uint32_t w[2][4];
-        float value[2];
+        float value[2] = {};
         int group = min(s.group + half * 4 + (int)threadIdx.x % 4, s.last);
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            tensor_load(w[r], s.weights + (rows.weight[r] ^ half * 64));
-            value[r] = exponent_value(s.scales + rows.scale[r] + group);
+        for (int r = 0; r < ROWS; r++) {
+            tensor_load(w[r], s.slot + (rows.weight[r] ^ half * 64));
+            value[r] = exponent_value(s.slot + rows.scale[r] + group);
         }
 #pragma unroll
         for (int k = 0; k < 4; k++, from += s.stride) {
-            uint32_t a[2][4];
-            float part[4] = {};
+            uint32_t a[2][4] = {};
+            float part[4];
             if (s.x != nullptr)
                 x[k % 2] = *(const uint4 *)from;
-            code_pairs<__half, CODES_E2M1>::decode_small(a[0], w[0][k]);
-            code_pairs<__half, CODES_E2M1>::decode_small(a[1], w[1][k]);
-            tensor_mma<__half>(part, a[0][0], a[1][0], a[0][2], a[1][2], x[k % 2].x, x[k % 2].y);
+#pragma unroll
+            for (int r = 0; r < ROWS; r++)
+                small_pairs(a[r], w[r][k]);
+            half_product(part, a[0][0], a[1][0], a[0][2], a[1][2], x[k % 2].x, x[k % 2].y);
             tensor_mma<__half>(part, a[0][1], a[1][1], a[0][3], a[1][3], x[k % 2].z, x[k % 2].w);
-            add_scaled(sum, part, __shfl_sync(0xffffffffu, value[0], k, 4), __shfl_sync(0xffffffffu, value[1], k, 4));
+            float low = __shfl_sync(0xffffffffu, value[0], k, 4);
+            add_scaled(sum, part, low, ROWS > 1 ? __shfl_sync(0xffffffffu, value[1], k, 4) : 0.0f);
         }
     }
 }
 
-/* A warp's columns of one expert's rows, through all steps: sum[i] of token lane % 4 * 2 + i % 2, row g or, from
- * sum[2] on, g + 8. cols: of the matrix; x, stride: see code_step, x of the warp's first step; step_stride: elements
- * from there to the next step's. */
-template <chain_form FORM, int SLOTS>
-__device__ static inline void expert_code_sums(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
-                                               const code_rows<FORM> &rows, int cols, int n_steps, const __half *x,
-                                               int stride, int step_stride, int pitch, float (&sum)[4])
+/* The products of a tile in a slot. ROWS: see multiply_e2m1 */
+template <chain_form FORM, int ROWS>
+__device__ static inline void multiply_codes(float (&sum)[4], const code_rows<FORM> &rows, const code_step &s)
+{
+    if constexpr (FORM == FORM_E2M1)
+        multiply_e2m1<ROWS>(sum, rows, s);
+    else
+        multiply_e4m3(sum, rows, s);
+}
+
+/* A warp's columns in all steps: its first one, the matrix's number of them; x, stride: see code_step, x of its first
+ * step; step_stride: elements from there to the next step's. */
+struct code_columns_of {
+    int column, cols, n_steps;
+    const __half *x;
+    int stride, step_stride;
+};
+
+/* A warp's columns of one expert's rows, through all steps, in one tile or two: sum[.][i] of token lane % 4 * 2 + i %
+ * 2, row g or, from sum[.][2] on, g + 8. more: rows of the second tile */
+template <chain_form FORM, int TILES, int SLOTS>
+__device__ static inline void expert_code_sums(weight_ring<SLOTS> &ring, const chain_shared &sh,
+                                               const code_rows<FORM> (&rows)[TILES], int more,
+                                               const code_columns_of &of, int pitch, float (&sum)[TILES][4])
 {
     const int COLUMNS = EXPERT_WARP_COLUMNS<FORM>, GROUP = FORM == FORM_E2M1 ? SMALL_GROUP : GROUP_COLUMNS;
     const int SCALE = FORM == FORM_E2M1 ? 1 : (int)sizeof(float);
-    int column = (int)threadIdx.x / 32 * COLUMNS;
-    code_step s = {nullptr, nullptr, x, stride, 0, pitch / SCALE - 1};
-    for (int step = 0; step < n_steps; step++, column += CHAIN_WARPS * COLUMNS) {
-        s.weights = sh.base + ring.slot * RING_SLOT_BYTES;
-        s.scales = sh.base + a.codes.at + ring.slot * a.codes.slot;
+    int column = of.column;
+    code_step s = {nullptr, of.x, of.stride, 0, pitch / SCALE - 1};
+    for (int step = 0; step < of.n_steps; step++, column += CHAIN_WARPS * COLUMNS) {
         s.group = column / GROUP;
         barrier_wait(ring.filled(), ring.round);
-        if (column < cols) {
-            if constexpr (FORM == FORM_E2M1)
-                multiply_e2m1(sum, rows, s);
-            else
-                multiply_e4m3(sum, rows, s);
+        s.slot = ring.weights(sh);
+        if (column < of.cols) {
+            multiply_codes<FORM, 2>(sum[0], rows[0], s);
+            if (TILES > 1 && more > CHAIN_OCTET)
+                multiply_codes<FORM, 2>(sum[TILES - 1], rows[TILES - 1], s);
+            else if (TILES > 1 && more > 0)
+                multiply_codes<FORM, 1>(sum[TILES - 1], rows[TILES - 1], s);
         }
         __syncwarp();
         if (threadIdx.x % 32 == 0)
             barrier_arrive(ring.emptied());
         ring.advance();
-        s.x = s.x != nullptr ? s.x + step_stride : nullptr;
+        s.x = s.x != nullptr ? s.x + of.step_stride : nullptr;
     }
 }
 
 /* A lane's sums to its warp's part of a tile's. */
 __device__ static inline void expert_keep_codes(const expert_args &a, const float (&sum)[4], float gain, float *partial)
 {
-    int lane = threadIdx.x % 32, row = weight_row(lane / 4);
+    int lane = threadIdx.x % 32, t = lane % 4 * 2;
+    float *to = partial + ((int)threadIdx.x / 32 * a.n_tokens + t) * CHAIN_ROWS + weight_row(lane / 4);
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-        int t = lane % 4 * 2 + i % 2;
-        if (t < a.n_tokens)
-            partial[((int)threadIdx.x / 32 * a.n_tokens + t) * CHAIN_ROWS + i / 2 * CHAIN_OCTET + row] = sum[i] * gain;
-    }
-}
-
-/* One tile of the first product, n rows of weights (of each half where there are ups): first, up as code_rows has
- * them. */
-template <typename T, chain_form FORM, int SLOTS>
-__device__ static inline void expert_code_first(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
-                                                int n, int first, int up, float *partial)
-{
-    const chain_share &share = sh.share[2];
-    const int pitch = a.codes.pitch[0], stride = a.n_tokens * 32, fours = EXPERT_WARP_COLUMNS<FORM> / 32;
-    int lane = threadIdx.x % 32, t = lane / 4;
-    const __half *x =
-        sh.at<__half>(a.codes.input) + (int)threadIdx.x / 32 * share.n_steps * fours * stride + t * 32 + lane % 4 * 8;
-    float sum[4] = {};
-    const code_rows<FORM> rows(n, first, up, pitch, a.codes.slot);
-    expert_code_sums<FORM>(ring, a, sh, rows, a.product[2].cols, share.n_steps, t < a.n_tokens ? x : nullptr, stride,
-                           fours * stride, pitch, sum);
-    expert_keep_codes(a, sum, EXPERT_GAIN<T, FORM>, partial);
-}
-
-/* One tile of the sum over the experts: n rows from row `first` of each one's on. biases: as expert_tile has them. */
-template <typename T, chain_form FORM, int SLOTS>
-__device__ static inline void expert_code_second(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
-                                                 int n, int first, const float *biases, float *partial)
-{
-    const expert_choice *c = expert_choice_of(a, sh);
-    const int pitch = a.codes.pitch[1], COLUMNS = EXPERT_WARP_COLUMNS<FORM>;
-    int lane = threadIdx.x % 32;
-    float all[4] = {};
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-        int t = lane % 4 * 2 + i % 2, row = i / 2 * CHAIN_OCTET + weight_row(lane / 4);
-        if (biases != nullptr && t < a.n_tokens && t == (int)threadIdx.x / 32 && row < n)
-            all[i] = biases[t * a.at.x_rows + row];
-    }
-    code_rows<FORM> rows(n, first, -1, pitch, a.codes.slot);
-    for (int i = 0; i < c->n; i++) {
-        const int16_t *pair = choice_pair(a, c) + i * NARROW_TOKENS;
-        int p = pair[lane / 4];
-        const __half *x = sh.at<__half>(a.at.input) + p * a.pair_pitch + (int)threadIdx.x / 32 * COLUMNS + lane % 4 * 8;
-        float one[4] = {};
-        rows.set_scales(choice_which(a, c)[i] * a.product[3].rows + first, -1, pitch, a.codes.slot);
-        expert_code_sums<FORM>(ring, a, sh, rows, a.product[3].cols, sh.share[3].n_steps, p >= 0 ? x : nullptr, 32,
-                               CHAIN_WARPS * COLUMNS, pitch, one);
-#pragma unroll
-        for (int k = 0; k < 2; k++) {
-            int of = pair[lane % 4 * 2 + k];
-            float share = of >= 0 ? choice_share(a, c)[of] * EXPERT_GAIN<T, FORM> : 0.0f;
-            if (of >= 0) {
-                all[k] = fmaf(share, one[k], all[k]);
-                all[k + 2] = fmaf(share, one[k + 2], all[k + 2]);
-            }
+    for (int i = 0; i < 2; i++)
+        if (t + i < a.n_tokens) {
+            to[i * CHAIN_ROWS] = sum[i] * gain;
+            to[i * CHAIN_ROWS + CHAIN_OCTET] = sum[2 + i] * gain;
         }
-    }
-    expert_keep_codes(a, all, 1, partial);
 }
+
+/* A lane's part in the tiles of the first product: what changes with their height only is kept from one to the next. */
+template <chain_form FORM>
+struct code_firsts {
+    static constexpr int FOURS = EXPERT_WARP_COLUMNS<FORM> / 32;
+    const __half *x; /* see expert_code_sums */
+    int height = 0;  /* of the tile before: rows */
+    coded_slot slot = coded_slot(0, 0, false, 0, 0);
+    code_rows<FORM> rows[1] = {code_rows<FORM>(0, 0, -1, 0)};
+
+    __device__ code_firsts(const expert_args &a, const chain_shared &sh)
+    {
+        int lane = threadIdx.x % 32, t = lane / 4, warp = threadIdx.x / 32;
+        const __half *input = sh.at<__half>(a.codes.input) + t * 32 + lane % 4 * 8;
+        x = t < a.n_tokens ? input + warp * sh.share[2].n_steps * FOURS * a.n_tokens * 32 : nullptr;
+    }
+    /* One tile: n rows of weights from row `first` on (of each half where there are ups, from row `up` on; up < 0:
+     * there are none). */
+    template <typename T, int SLOTS>
+    __device__ void multiply(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh, int n, int first,
+                             int up, float *partial)
+    {
+        const int pitch = a.codes.pitch[0], stride = a.n_tokens * 32;
+        if (n != height) {
+            height = n;
+            slot = coded_slot(n, up >= 0 ? n : 0, up >= 0, a.codes.pieces[0], pitch);
+            rows[0] = code_rows<FORM>(n, 0, up >= 0 ? slot.second : -1, (int)threadIdx.x / 32);
+        }
+        rows[0].set_scales(slot.scales, first, 0, slot.up_scales, up, pitch);
+        float sum[1][4] = {};
+        const code_columns_of of = {(int)threadIdx.x / 32 * EXPERT_WARP_COLUMNS<FORM>,
+                                    a.product[2].cols,
+                                    sh.share[2].n_steps,
+                                    x,
+                                    stride,
+                                    FOURS * stride};
+        expert_code_sums<FORM, 1>(ring, sh, rows, 0, of, pitch, sum);
+        expert_keep_codes(a, sum[0], EXPERT_GAIN<T, FORM>, partial);
+    }
+};
 
 /* 8 columns as input_units::store has them, made the first product's: f16, and of E2M1 in the order of its pairs. */
 template <typename T, chain_form FORM>
@@ -264,17 +289,26 @@ __device__ static inline uint4 recoded(uint4 plain)
                       codes_pick(w[1], w[3], 0x7632));
 }
 
+/* Columns of a token's activations for the first product, of which the last steps' warps may have none. */
+template <chain_form FORM>
+__host__ __device__ static inline int recoded_columns(int cols)
+{
+    const int WARP = EXPERT_WARP_COLUMNS<FORM>, STEP = CHAIN_WARPS * WARP, UNIT = cols > STEP ? STEP : WARP;
+    return (cols + UNIT - 1) / UNIT * UNIT;
+}
+
 /* The router's activations, which all warps have left in shared memory, once more for the first product, which cannot
  * begin before the choice is made. Zeros where a step has more columns than there are. */
 template <typename T, chain_form FORM>
 __device__ static inline void expert_recode(const expert_args &a, const chain_shared &sh)
 {
     const int COLUMNS = EXPERT_WARP_COLUMNS<FORM>, EIGHTS = COLUMNS / 8, WARPS = CHAIN_WARPS * EIGHTS;
-    const int n_steps = sh.share[2].n_steps, plain_spans = expert_choice_of(a, sh)->router.n_spans;
+    const int n_steps = sh.share[2].n_steps, plain_spans = expert_choice_of(a, sh)->router.n_spans,
+              n = recoded_columns<FORM>(a.product[2].cols) / 8;
     chain_sync(); /* a block without a tile of the router has not waited for its other warps */
 #pragma unroll 1
-    for (int i = threadIdx.x; i < n_steps * WARPS * a.n_tokens; i += CHAIN_THREADS) {
-        int t = i / (n_steps * WARPS), eight = i - t * n_steps * WARPS, column = eight * 8;
+    for (int i = threadIdx.x; i < n * a.n_tokens; i += CHAIN_THREADS) {
+        int t = i / n, eight = i - t * n, column = eight * 8;
         int warp = eight / EIGHTS % CHAIN_WARPS, step = eight / WARPS, place = eight_place<FORM>(column % COLUMNS);
         uint4 x = make_uint4(0, 0, 0, 0);
         if (column < a.product[2].cols) {
@@ -289,41 +323,75 @@ __device__ static inline void expert_recode(const expert_args &a, const chain_sh
 
 #define CODE_UNITS_AT_ONCE 8 /* of 4 columns, that a lane waits for */
 
+/* A warp's part of the second products: every groups-th expert, from `group` on, and the columns of `warp` of a group.
+ * group >= groups: nothing. */
+struct code_part {
+    int group, warp;
+
+    __device__ explicit code_part(const expert_args &a)
+        : group((int)threadIdx.x / 32 / a.codes.warps), warp((int)threadIdx.x / 32 - group * a.codes.warps)
+    {
+    }
+    __device__ bool has(const expert_args &a, int column) const
+    {
+        return group < a.codes.groups && column < a.product[3].cols;
+    }
+};
+
+/* Pairs whose activations a warp has in shared memory: [begin, end) of all, in choice_order where they come in parts;
+ * the first one's place there. */
+struct code_pairs_at {
+    int begin, end, place;
+};
+
 /* 4 columns of a pair's activations; lanes beside each other have neighbouring ones. */
 struct code_unit {
     int from, to; /* words, elements; from < 0: zeros; to < 0: nothing */
 
+    /* row: counted through the pairs' steps; in_warp: the first one's place among the warp's columns; place: the same
+     * in order of multiplication */
     template <chain_form FORM>
-    __device__ void find(const expert_args &a, const chain_shared &sh, int unit)
+    __device__ void find(const expert_args &a, const chain_shared &sh, const code_pairs_at &pairs,
+                         const code_part &part, int row, int in_warp, int place)
     {
-        const int COLUMNS = EXPERT_WARP_COLUMNS<FORM>, UNITS = COLUMNS / UNIT_COLUMNS;
-        int n_steps = sh.share[3].n_steps, cols = a.product[3].cols, row = unit / UNITS;
-        int p = n_steps == 1 ? row : row / n_steps;
-        int in_warp = unit % UNITS * UNIT_COLUMNS;
-        int base = ((row - p * n_steps) * CHAIN_WARPS + (int)threadIdx.x / 32) * COLUMNS;
+        const expert_choice *c = expert_choice_of(a, sh);
+        int n_steps = sh.share[3].n_steps, cols = a.product[3].cols, i = n_steps == 1 ? row : row / n_steps;
+        int p = pairs.begin + i, base = ((row - i * n_steps) * CHAIN_WARPS + part.warp) * EXPERT_WARP_COLUMNS<FORM>;
         from = to = -1;
-        if (p >= expert_pairs(a) || base >= cols)
+        if (p >= pairs.end || base >= cols)
             return;
-        int held = choice_expert(a, expert_choice_of(a, sh))[p] - a.first_held;
-        if (held < 0 || held >= a.n_held)
+        if (expert_in_parts<FORM>(a))
+            p = choice_order(a, c)[p];
+        if ((unsigned)(choice_expert(a, c)[p] - a.first_held) >= (unsigned)a.n_held ||
+            choice_group(a, c)[p] / EXPERT_MAX != part.group)
             return;
         from = base + in_warp < cols ? (p * cols + base + in_warp) / 2 : -1;
-        to = p * a.pair_pitch + base + eight_place<FORM>(in_warp) * 8 + in_warp % 8;
+        to = (pairs.place + i) * a.pair_pitch + base + place;
     }
 };
 
 /* As expert_inputs: [pair][columns], the eights of a warp's columns in their places. */
 template <typename T, chain_form FORM>
-__device__ static inline void expert_code_inputs(const expert_args &a, const chain_shared &sh, uint32_t epoch)
+__device__ static inline void expert_code_inputs(const expert_args &a, const chain_shared &sh,
+                                                 const code_pairs_at &pairs, const code_part &part, uint32_t epoch)
 {
-    const int N = CODE_UNITS_AT_ONCE;
-    int n = expert_pairs(a) * sh.share[3].n_steps * (EXPERT_WARP_COLUMNS<FORM> / UNIT_COLUMNS);
+    const int N = CODE_UNITS_AT_ONCE, COLUMNS = EXPERT_WARP_COLUMNS<FORM>, UNITS = COLUMNS / UNIT_COLUMNS / 32;
+    int n = (pairs.end - pairs.begin) * sh.share[3].n_steps;
+    if (!part.has(a, part.warp * COLUMNS))
+        return;
+    int in_warp[UNITS], place[UNITS];
+#pragma unroll
+    for (int u = 0; u < UNITS; u++) {
+        int column = (u * 32 + (int)threadIdx.x % 32) * UNIT_COLUMNS;
+        in_warp[u] = column;
+        place[u] = eight_place<FORM>(column) * 8 + column % 8;
+    }
 #pragma unroll 1
-    for (int begin = 0; begin < n; begin += 32 * N) {
+    for (int row = 0; row < n; row += N / UNITS) {
         code_unit unit[N];
 #pragma unroll
         for (int i = 0; i < N; i++)
-            unit[i].find<FORM>(a, sh, begin + 32 * i + (int)threadIdx.x % 32);
+            unit[i].find<FORM>(a, sh, pairs, part, row + i / UNITS, in_warp[i % UNITS], place[i % UNITS]);
         int lane0 = __shfl_sync(0xffffffffu, unit[0].from, 0);
         ulonglong2 v[N];
         word_await(
@@ -341,6 +409,89 @@ __device__ static inline void expert_code_inputs(const expert_args &a, const cha
         }
     }
     __syncwarp();
+}
+
+/* The place of the activations of a lane's pair p of the warp's next expert, which are brought if they are not there;
+ * p < 0: it has none. Groups have places of their own where activations come in parts. */
+template <typename T, chain_form FORM>
+__device__ static inline int expert_bring(const expert_args &a, const chain_shared &sh, code_pairs_at &pairs,
+                                          const code_part &part, int p, uint32_t epoch)
+{
+    if (!expert_in_parts<FORM>(a)) {
+        if (pairs.end == 0) {
+            pairs.end = expert_pairs(a);
+            expert_code_inputs<T, FORM>(a, sh, pairs, part, epoch);
+        }
+        return p;
+    }
+    int mine = p >= 0 ? choice_place(a, expert_choice_of(a, sh))[p] : -1, last = __reduce_max_sync(0xffffffffu, mine),
+        places = a.codes.places / a.codes.groups;
+    if (last >= pairs.end) {
+        pairs.begin = __reduce_min_sync(0xffffffffu, p >= 0 ? mine : INT_MAX);
+        pairs.end = min(pairs.begin + places, expert_pairs(a));
+        pairs.place = part.group * places;
+        expert_code_inputs<T, FORM>(a, sh, pairs, part, epoch);
+    }
+    return p >= 0 ? pairs.place + mine - pairs.begin : -1;
+}
+
+/* The biases' part of a lane's results, of n rows of a tile. */
+__device__ static inline void expert_add_biases(const expert_args &a, const float *biases, int n, float (&all)[4])
+{
+    int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int t = lane % 4 * 2 + i % 2, row = i / 2 * CHAIN_OCTET + weight_row(lane / 4);
+        if (biases != nullptr && t < a.n_tokens && t == (int)threadIdx.x / 32 && row < n)
+            all[i] = biases[t * a.at.x_rows + row];
+    }
+}
+
+#define SECOND_TILES 2 /* of the sum over the experts at once, at most */
+
+/* The sum over the experts, in up to SECOND_TILES tiles: n[i] rows, 0 if there is none, from row `first` of each
+ * expert's on. all: begins with what the biases say. */
+template <typename T, chain_form FORM, int SLOTS>
+__device__ static inline void expert_code_second(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
+                                                 const int (&n)[SECOND_TILES], int first, uint32_t epoch,
+                                                 code_pairs_at &pairs, float (&all)[SECOND_TILES][4])
+{
+    const expert_choice *c = expert_choice_of(a, sh);
+    const int pitch = a.codes.pitch[1], COLUMNS = EXPERT_WARP_COLUMNS<FORM>, groups = a.codes.groups;
+    const coded_slot slot(n[0], n[1], false, a.codes.pieces[1], pitch);
+    const code_part part(a);
+    int lane = threadIdx.x % 32, at = part.group * slot.bytes;
+    code_columns_of of = {0, a.product[3].cols, sh.share[3].n_steps, nullptr, 32, CHAIN_WARPS * COLUMNS};
+    code_rows<FORM> rows[SECOND_TILES] = {code_rows<FORM>(n[0], at, -1, part.warp),
+                                          code_rows<FORM>(n[1], at + slot.second, -1, part.warp)};
+    if (expert_in_parts<FORM>(a))
+        pairs = {0, 0, 0};
+#pragma unroll 1
+    for (int i = part.group; i - part.group < c->n; i += groups) {
+        const bool mine = i < c->n && part.group < groups;
+        const int16_t *pair = choice_pair(a, c) + (mine ? i * NARROW_TOKENS : 0);
+        int p = mine ? pair[lane / 4] : -1, place = expert_bring<T, FORM>(a, sh, pairs, part, p, epoch);
+        float one[SECOND_TILES][4] = {};
+        of.column = mine ? part.warp * COLUMNS : of.cols;
+        of.x = place >= 0 ? sh.at<__half>(a.at.input) + place * a.pair_pitch + part.warp * COLUMNS + lane % 4 * 8
+                          : nullptr;
+#pragma unroll
+        for (int k = 0; k < SECOND_TILES; k++)
+            rows[k].set_scales(at + slot.scales, mine ? choice_which(a, c)[i] * a.product[3].rows + first : 0,
+                               k * CHAIN_ROWS, 0, -1, pitch);
+        expert_code_sums<FORM, SECOND_TILES>(ring, sh, rows, n[1], of, pitch, one);
+#pragma unroll
+        for (int k = 0; k < 2; k++) {
+            int whose = mine ? pair[lane % 4 * 2 + k] : -1;
+            float share = whose >= 0 ? choice_share(a, c)[whose] * EXPERT_GAIN<T, FORM> : 0.0f;
+#pragma unroll
+            for (int tile = 0; tile < SECOND_TILES; tile++)
+                if (whose >= 0) {
+                    all[tile][k] = fmaf(share, one[tile][k], all[tile][k]);
+                    all[tile][k + 2] = fmaf(share, one[tile][k + 2], all[tile][k + 2]);
+                }
+        }
+    }
 }
 
 #endif

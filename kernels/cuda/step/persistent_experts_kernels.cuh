@@ -10,13 +10,16 @@
 
 typedef void (*expert_kernel)(struct expert_args);
 
-/* slots: of the ring; 5, 3 or 2 */
+/* slots: of the ring; 5, 3 or 2; of codes: any, since their ring is packed */
 template <typename T, chain_form FORM, expert_scope SCOPE>
 static expert_kernel find_expert_kernel(int slots)
 {
-    return slots == 5   ? persistent_experts_kernel<T, 5, FORM, SCOPE>
-           : slots == 3 ? persistent_experts_kernel<T, 3, FORM, SCOPE>
-                        : persistent_experts_kernel<T, 2, FORM, SCOPE>;
+    if constexpr (FORM != FORM_NONE)
+        return persistent_experts_kernel<T, PACKED_SLOTS, FORM, SCOPE>;
+    else
+        return slots == 5   ? persistent_experts_kernel<T, 5, FORM, SCOPE>
+               : slots == 3 ? persistent_experts_kernel<T, 3, FORM, SCOPE>
+                            : persistent_experts_kernel<T, 2, FORM, SCOPE>;
 }
 
 template <typename T, chain_form FORM, expert_scope SCOPE>

@@ -1,7 +1,6 @@
 /* kernels/cuda/step/persistent_experts_scales.cuh - the scales of experts whose weights are codes: those of the rows
- * that a slot of the ring holds come with it, as they lie, all groups of a row one after the other. A copy begins and
- * ends at multiples of 16 bytes, so some of the neighbours' may come, too. In a slot the scales of gates come first,
- * those of ups from the middle on, as the weights do. */
+ * that a slot of the ring holds lie behind them, as they lie in memory, all groups of a row one after the other. A copy
+ * begins and ends at multiples of 16 bytes, so some of the neighbours' may come, too. */
 #ifndef STEP_PERSISTENT_EXPERTS_SCALES_CUH
 #define STEP_PERSISTENT_EXPERTS_SCALES_CUH
 
@@ -34,15 +33,29 @@ __device__ static inline int scales_begin(int row, int pitch)
     return (int)((unsigned)row * (unsigned)pitch % SCALES_ALIGN);
 }
 
-/* The bytes of a copy of n rows' at most; those that a slot needs for the scales of a product. */
-static inline int scale_rows_bytes(int n, int pitch)
+/* The bytes of a copy of n rows' at most. */
+__host__ __device__ static inline int scale_rows_bytes(int n, int pitch)
 {
     return (n * pitch + 2 * SCALES_ALIGN - 1) / SCALES_ALIGN * SCALES_ALIGN;
 }
 
-static inline int slot_scale_bytes(int pitch)
-{
-    return max(2 * scale_rows_bytes(CHAIN_OCTET, pitch), scale_rows_bytes(CHAIN_ROWS, pitch));
-}
+/* The places in a slot of experts' codes: a box of n rows; one of `more` rows, the ups of these or the rows that
+ * follow; the scales of the first ones, or of both where the rows follow each other; the ups' scales. */
+struct coded_slot {
+    int second, scales, up_scales, bytes; /* bytes: of all, and more, so that the next slot's boxes can follow */
+
+    __host__ __device__ coded_slot(int n, int more, bool ups, int pieces, int pitch)
+    {
+        second = boxed(n * pieces * 128);
+        scales = second + (more > 0 ? boxed(more * pieces * 128) : 0);
+        up_scales = scales + scale_rows_bytes(ups ? n : n + more, pitch);
+        bytes = boxed(up_scales + (ups ? scale_rows_bytes(more, pitch) : 0));
+    }
+    /* Boxes begin at multiples of the bytes within which their rows' parts are exchanged. */
+    __host__ __device__ static int boxed(int bytes)
+    {
+        return (bytes + 1023) / 1024 * 1024;
+    }
+};
 
 #endif

@@ -201,34 +201,16 @@ struct expert_cursor {
         if (up >= 0)
             f(into + RING_SLOT_BYTES / 2, map, 0, up, step * CHAIN_WARPS);
     }
-    /* f(into, from, bytes) for the scales of experts. into: the slot's place for them; returns the bytes of all. */
-    template <typename F>
-    __device__ uint32_t scales(const expert_args &a, const chain_shared &sh, uint32_t into, F f) const
-    {
-        int second = kind == OF_SECOND;
-        const char *all = expert_layer_of(a, sh, layer).scales[second];
-        const scale_rows of(row, n, a.codes.pitch[second]);
-        f(into, all + of.from, of.bytes);
-        if (up < 0)
-            return of.bytes;
-        const scale_rows of_up(up, n, a.codes.pitch[second]);
-        f(into + a.codes.slot / 2, all + of_up.from, of_up.bytes);
-        return of.bytes + of_up.bytes;
-    }
     /* Does the slot hold codes of a dense product, with scales of groups? */
     __device__ bool is_grouped(const expert_args &a) const
     {
         return !depends() && kind != OF_ROUTER && a.group_maps != nullptr && a.product[product_of(kind)].spans > 1;
     }
-    /* The boxes and rows that a slot's codes need besides: box as boxes' f, rows as that of scales. Returns their
-     * bytes. */
-    template <chain_form FORM, typename B, typename R>
-    __device__ int beside(const expert_args &a, const chain_shared &sh, uint32_t base, int slots, int slot, B box,
-                          R rows) const
+    /* The boxes that a dense slot's codes need besides, box as boxes' f. Returns their bytes. */
+    template <chain_form FORM, typename B>
+    __device__ int beside(const expert_args &a, const chain_shared &sh, int slots, int slot, B box) const
     {
         constexpr chain_form DENSE = expert_dense_form(FORM);
-        if (FORM != FORM_NONE && depends())
-            return (int)scales(a, sh, base + a.codes.at + slot * a.codes.slot, rows);
         if (DENSE == FORM_NONE || !is_grouped(a))
             return 0;
         int k = product_of(kind);
@@ -328,8 +310,7 @@ struct expert_lookahead {
             return;
         auto box = [](uint32_t, const CUtensorMap *map, int x, int y, int z) { box_prefetch(map, x, y, z); };
         later.boxes(0, box);
-        later.template beside<FORM>(a, sh, 0, 0, 0, box,
-                                    [](uint32_t, const char *from, uint32_t bytes) { bulk_prefetch(from, bytes); });
+        later.template beside<FORM>(a, sh, 0, 0, box);
         later.next(a, sh, known);
         since += STREAM_PACE;
         n++;
@@ -346,15 +327,140 @@ struct expert_lookahead {
     }
 };
 
+/* The free part of a ring whose slots are as large as what they hold, one behind the other. */
+template <int SLOTS>
+struct ring_space {
+    int at = 0, used = 0, n = 0; /* where it begins; bytes of the slots that may not be empty, their number */
+    int oldest = 0, rounds = 0;  /* the first one of these, its round */
+
+    /* Is there room for `bytes`? They lie at multiples of 1024. */
+    __device__ bool has_room(const weight_ring<SLOTS> &ring, int bytes, int all)
+    {
+        for (;;) {
+            if (n == 0)
+                at = used = 0;
+            if (n < SLOTS && used + bytes + (at + bytes > all ? all - at : 0) <= all)
+                return true;
+            if (!barrier_ended(ring.emptied_of(oldest), rounds))
+                return false;
+            used -= (int)shared_word(ring.size_of(oldest));
+            n--;
+            if (++oldest == SLOTS) {
+                oldest = 0;
+                rounds ^= 1;
+            }
+        }
+    }
+    /* Its beginning, for the ring's next slot. After: has_room */
+    __device__ int take(const weight_ring<SLOTS> &ring, int bytes, int all)
+    {
+        bool wraps = at + bytes > all;
+        int skipped = wraps ? all - at : 0, place = wraps ? 0 : at;
+        shared_keep(ring.place_of(ring.slot), (uint32_t)place);
+        shared_keep(ring.size_of(ring.slot), (uint32_t)(bytes + skipped));
+        used += bytes + skipped;
+        at = place + bytes;
+        n++;
+        return place;
+    }
+};
+
+/* The way of the chosen experts' codes through the ring. */
+template <int SLOTS>
+struct coded_stream {
+    weight_ring<SLOTS> &ring;
+    ring_space<SLOTS> &space;
+    stream_copies &copies;
+    const expert_args &a;
+    uint32_t base;
+
+    /* All steps of a tile of the first product: n rows from `row` on, and as many ups from `up` on; < 0: there are
+     * none. scales: of the matrix */
+    __device__ void ask_first(const CUtensorMap *maps, const char *scales, int n_steps, int row, int n, int up) const
+    {
+        const int pieces = a.codes.pieces[0], pitch = a.codes.pitch[0], all = up >= 0 ? 2 * n : n;
+        const coded_slot slot(n, all - n, up >= 0, pieces, pitch);
+        const scale_rows first(row, n, pitch), second(up, n, pitch);
+        const uint32_t bytes = (uint32_t)(all * pieces * 128) + first.bytes + (up >= 0 ? second.bytes : 0);
+        const int lines = (all * pieces + CHAIN_WARPS - 1) / CHAIN_WARPS;
+        for (int step = 0; step < n_steps; step++) {
+            uint32_t barrier = ring.filled();
+            copies.wait_for_room<EXPERT_UNDER_WAY>(ring, lines);
+            while (!space.has_room(ring, slot.bytes, a.codes.ring))
+                ;
+            uint32_t into = base + space.take(ring, slot.bytes, a.codes.ring);
+            barrier_expect(barrier, (int)bytes);
+            box_copy(into, maps + n / 2 - 1, 0, row, step * CHAIN_WARPS, barrier);
+            bulk_copy(into + slot.scales, scales + first.from, first.bytes, barrier);
+            if (up >= 0) {
+                box_copy(into + slot.second, maps + n / 2 - 1, 0, up, step * CHAIN_WARPS, barrier);
+                bulk_copy(into + slot.up_scales, scales + second.from, second.bytes, barrier);
+            }
+            ring.advance();
+        }
+    }
+    __device__ void first(const chain_shared &sh, const expert_choice *c, int layer) const
+    {
+        const CUtensorMap *maps = a.maps + (layer * CHAIN_PRODUCTS + 2) * BOX_SIZES;
+        const char *scales = expert_layer_of(a, sh, layer).scales[0];
+        const int ffn = a.product[2].rows, turns = expert_in_turns(a) ? 2 : 1, n_steps = sh.share[2].n_steps;
+        for (expert_tiles at = c->first; !at.done(); at.next(a)) {
+            int row = choice_which(a, c)[at.i] * ffn * 2 + turns * at.row;
+            ask_first(maps, scales, n_steps, row, turns * at.n, turns == 2 ? -1 : row + ffn);
+        }
+    }
+    /* A slot with rows of `some` experts, from the i-th chosen one on: n and `more` rows from row `from` on. */
+    __device__ void ask_second(const CUtensorMap *maps, const char *scales, const expert_choice *c, int i, int some,
+                               int step, int from, int n, int more) const
+    {
+        const int pieces = a.codes.pieces[1], pitch = a.codes.pitch[1], rows = a.product[3].rows;
+        const coded_slot slot(n, more, false, pieces, pitch);
+        uint32_t barrier = ring.filled(), bytes = (uint32_t)(some * (n + more) * pieces * 128);
+        for (int k = 0; k < some; k++)
+            bytes += scale_rows(choice_which(a, c)[i + k] * rows + from, n + more, pitch).bytes;
+        copies.wait_for_room<EXPERT_UNDER_WAY>(ring, (some * (n + more) * pieces + CHAIN_WARPS - 1) / CHAIN_WARPS);
+        while (!space.has_room(ring, some * slot.bytes, a.codes.ring))
+            ;
+        uint32_t into = base + space.take(ring, some * slot.bytes, a.codes.ring);
+        barrier_expect(barrier, (int)bytes);
+        for (int k = 0; k < some; k++, into += slot.bytes) {
+            int row = choice_which(a, c)[i + k] * rows + from;
+            const scale_rows of(row, n + more, pitch);
+            box_copy(into, maps + n / 2 - 1, 0, row, step * CHAIN_WARPS, barrier);
+            if (more > 0)
+                box_copy(into + slot.second, maps + more / 2 - 1, 0, row + n, step * CHAIN_WARPS, barrier);
+            bulk_copy(into + slot.scales, scales + of.from, of.bytes, barrier);
+        }
+        ring.advance();
+    }
+    __device__ void second(const chain_shared &sh, const expert_choice *c, int layer) const
+    {
+        const CUtensorMap *maps = a.maps + (layer * CHAIN_PRODUCTS + 3) * BOX_SIZES;
+        const char *scales = expert_layer_of(a, sh, layer).scales[1];
+        const chain_share share = sh.share[3];
+        for (int tile = 0; tile < share.n_tiles; tile += a.codes.tiles) {
+            int n = chain_tile_rows(share, tile), from = share.begin + tile * share.tile_rows;
+            int more = a.codes.tiles > 1 && tile + 1 < share.n_tiles ? chain_tile_rows(share, tile + 1) : 0;
+            for (int i = 0; i < c->n; i += a.codes.groups)
+                for (int step = 0; step < share.n_steps; step++)
+                    ask_second(maps, scales, c, i, min(a.codes.groups, c->n - i), step, from, n, more);
+        }
+    }
+};
+
 /* As stream_weights. */
 template <int SLOTS, chain_form FORM, expert_scope SCOPE>
 __device__ static inline void stream_expert_weights(const expert_args &a, const chain_shared &sh)
 {
+    constexpr bool PACKED = weight_ring<SLOTS>::PACKED;
+    static_assert(PACKED == (FORM != FORM_NONE), "slots of experts in 16 bits are all alike");
     weight_ring<SLOTS> ring(a, sh);
+    ring_space<SLOTS> space;
     expert_cursor<SCOPE> now;
     expert_lookahead<FORM, SCOPE> ahead;
     stream_copies copies;
-    uint32_t made = shared_address(&expert_choice_of(a, sh)->made);
+    const expert_choice *c = expert_choice_of(a, sh);
+    uint32_t made = shared_address(&c->made), base = shared_address(sh.base);
     int known = 0;
     now.open(a, sh, 0, OF_QKV, known);
     ahead.restart(now);
@@ -365,25 +471,37 @@ __device__ static inline void stream_expert_weights(const expert_args &a, const 
             while (!barrier_ended(made, known & 1))
                 ahead.advance(a, sh, now, known, since);
             known++;
-            now.open(a, sh, now.layer, OF_FIRST, known);
+            if constexpr (PACKED) {
+                const coded_stream<SLOTS> codes = {ring, space, copies, a, base};
+                codes.first(sh, c, now.layer);
+                codes.second(sh, c, now.layer);
+            }
+            now.open(a, sh, now.layer, PACKED ? OF_SECOND + 1 : OF_FIRST, known);
             if (ahead.n == 0)
                 ahead.restart(now);
+            if (PACKED)
+                expert_announce_after<FORM, SCOPE>(a, sh, now.layer, now.kind);
             continue;
         }
-        int rows = now.up >= 0 ? 2 * now.n : now.n;
+        int bytes = (now.up >= 0 ? 2 * now.n : now.n) * CHAIN_WARPS * 128;
         uint32_t barrier = ring.filled();
         copies.wait_for_room<EXPERT_UNDER_WAY>(ring, now.lines(a));
         since = (uint32_t)clock64();
-        while (stream_held<false>(a, sh) || !barrier_ended(ring.emptied(), ring.round ^ 1))
-            ahead.advance(a, sh, now, known, since);
-        uint32_t base = shared_address(sh.base);
-        auto box = [=](uint32_t into, const CUtensorMap *map, int x, int y, int z) {
-            box_copy(into, map, x, y, z, barrier);
+        auto has_room = [&]() {
+            if constexpr (PACKED)
+                return space.has_room(ring, bytes, a.codes.ring);
+            else
+                return barrier_ended(ring.emptied(), ring.round ^ 1);
         };
-        auto copy = [=](uint32_t into, const char *from, uint32_t bytes) { bulk_copy(into, from, bytes, barrier); };
-        now.boxes(base + ring.slot * RING_SLOT_BYTES, box);
-        int beside = now.template beside<FORM>(a, sh, base, SLOTS, ring.slot, box, copy);
-        barrier_expect(barrier, rows * CHAIN_WARPS * 128 + beside); /* none has ended without this arrival */
+        while (stream_held<false>(a, sh) || !has_room())
+            ahead.advance(a, sh, now, known, since);
+        int into = PACKED ? space.take(ring, bytes, a.codes.ring) : ring.slot * RING_SLOT_BYTES;
+        auto box = [=](uint32_t to, const CUtensorMap *map, int x, int y, int z) {
+            box_copy(to, map, x, y, z, barrier);
+        };
+        now.boxes(base + into, box);
+        int beside = now.template beside<FORM>(a, sh, SLOTS, ring.slot, box);
+        barrier_expect(barrier, bytes + beside); /* none has ended without this arrival */
         int kind = now.kind;
         ahead.follow(a, sh, now, known);
         if (now.kind != kind)

@@ -5,6 +5,7 @@
 #include "kernels/cuda/step/persistent_chain.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 
+#include <algorithm>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,6 +42,13 @@ static inline void make_map(struct queue *q, CUtensorMap *to, PFN_cuTensorMapEnc
         ERR(&q->err, ERR_INTERNAL, "cuTensorMapEncodeTiled of a matrix of %d x %d: error %d", w.rows, w.cols,
             (int)result);
     memcpy((void *)to, &map, sizeof map);
+}
+
+/* Pieces of experts' codes in a box: a row's, if one step has them all. */
+static inline int code_pieces(const struct weight *w)
+{
+    int columns = STEP_COLUMNS * 2, bytes = w->cols * code_bits(w->form.codes) / 8;
+    return std::min(CHAIN_WARPS, (bytes + columns - 1) / columns);
 }
 
 /* Columns of codes are bytes. */

@@ -20,11 +20,27 @@
 #define WIDE_AHEAD       3    /* the same of a wide step */
 #define STREAM_PACE      1750 /* clocks between two of them: what the memory needs for one of every block */
 
+#define PACKED_SLOTS 8 /* of a ring whose slots are as large as what they hold, see ring_space */
+
+/* A word of shared memory that another thread has written before the barrier that was waited for. */
+__device__ static inline uint32_t shared_word(uint32_t address)
+{
+    uint32_t x;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
+    return x;
+}
+
+__device__ static inline void shared_keep(uint32_t address, uint32_t x)
+{
+    asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
+}
+
 /* A slot of the ring holds a step's weights: up to CHAIN_ROWS rows of CHAIN_WARPS times STEP_COLUMNS columns, as one
  * box, [CHAIN_WARPS][rows][STEP_COLUMNS]; of a gated product gate's first, up's from the middle on. (Slots of a wide
  * step: persistent_wide.cuh.) The 16-byte parts of its 128-byte rows are exchanged by the row's place in 1024 bytes. */
 template <int SLOTS>
 struct weight_ring {
+    static constexpr bool PACKED = SLOTS == PACKED_SLOTS;
     uint32_t full;   /* barriers [2][SLOTS]: the weights have come; all warps have read them */
     int slot, round; /* the next one; odd and even rounds */
 
@@ -39,7 +55,25 @@ struct weight_ring {
     }
     __device__ uint32_t emptied() const
     {
-        return full + (SLOTS + slot) * 8;
+        return emptied_of(slot);
+    }
+    __device__ uint32_t emptied_of(int i) const
+    {
+        return full + (SLOTS + i) * 8;
+    }
+    /* PACKED: where a slot's weights lie, and the bytes that it takes of the ring: words behind the barriers. */
+    __device__ uint32_t place_of(int i) const
+    {
+        return full + 2 * SLOTS * 8 + i * 4;
+    }
+    __device__ uint32_t size_of(int i) const
+    {
+        return place_of(SLOTS + i);
+    }
+    /* The next slot's weights, once they have come. */
+    __device__ const char *weights(const chain_shared &sh) const
+    {
+        return sh.base + (PACKED ? (int)shared_word(place_of(slot)) : slot * RING_SLOT_BYTES);
     }
     /* One thread; before all others begin. */
     __device__ void open() const
@@ -279,12 +313,12 @@ __device__ __forceinline__ static void chain_tile(weight_ring<SLOTS> &ring, cons
     int at[2] = {weight_at(n, row), gated ? RING_SLOT_BYTES / 2 + weight_at(n, row) : weight_at(n, row + 8)};
     for (int step = 0; step < n_steps; step++) {
         uint4 w[2][2];
-        const char *weights = sh.base + ring.slot * RING_SLOT_BYTES;
 #pragma unroll
         for (int i = 0; i < 2; i++)
             if (mine)
                 x[i] = *(const uint4 *)(input + i * a.n_tokens * 32);
         barrier_wait(ring.filled(), ring.round);
+        const char *weights = ring.weights(sh);
 #pragma unroll
         for (int r = 0; r < 2; r++)
 #pragma unroll
