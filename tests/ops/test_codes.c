@@ -353,11 +353,45 @@ static void test_experts(void **unused)
     each_form(check_expert_sizes);
 }
 
+/* The same powers by an expert, in any order; f16 has but some of them. */
+static void test_every_power_of_an_expert(void **unused)
+{
+    (void)unused;
+    enum { ROWS = 256, COLS = 160, TOKENS = 3 };
+    const struct routing how = {.n_experts = 1, .n_chosen = 1, .scale = 1};
+    struct queue q = test_queue(1);
+    const struct code_form form = {.codes = CODES_E2M1, .scale = SCALE_E8M0, .group = 32};
+    struct weight w = {.data = calloc(1, code_bytes(&form, ROWS, COLS)), .rows = ROWS, .cols = COLS, .form = form};
+    uint8_t *data = w.data, *scales = data + code_scales_at(&form, ROWS, COLS);
+    int32_t expert[TOKENS] = {0}, begin[] = {0, TOKENS}, pair[] = {0, 1, 2};
+    float share[] = {1, 1, 1}, logits[TOKENS] = {0}, lowest = backend_act() == DTYPE_F16 ? 0x1p-14f : 0;
+    struct routes r = {logits, expert, share, begin, pair, 0, 1};
+    struct guarded x = guarded_open(TOKENS * COLS), work = guarded_open(TOKENS * ROWS), out = guarded_open(work.n);
+    memset(data, 0x2a, (size_t)ROWS * code_pitch(&form, COLS)); /* -1, 1, and so on */
+    for (int i = 0; i < ROWS; i++)
+        memset(scales + i * (COLS / 32), i * 37 % ROWS, COLS / 32);
+    for (int t = 0; t < TOKENS; t++)
+        for (int c = 0; c < COLS; c++)
+            x.data[t * COLS + c] = c == 1 + 64 * t ? 1 : 0;
+    ops->experts_second(&q, out.data, x.data, &w, NULL, &r, &how, work.data, TOKENS, ROWS, false);
+    assert_int_equal(q.err.code, ERR_NONE);
+    for (int i = 0; i < TOKENS * ROWS; i++) {
+        int power = i % ROWS * 37 % ROWS;
+        float want = e8m0_value((uint8_t)power);
+        bool known = want >= lowest && (lowest == 0 || want < 0x1p16f);
+        assert_true(power == 255 ? !isfinite(out.data[i]) : !known || out.data[i] == want);
+    }
+    guarded_close(&x);
+    guarded_close(&work);
+    guarded_close(&out);
+    free(w.data);
+}
+
 /* More rows and columns than a tile has, of experts with less or more tokens than one: on a device where products of
- * many tokens are a kernel's of their own, all of these are its. */
+ * few or many tokens of each are kernels of their own, all of these are theirs. */
 static void check_many_experts(struct code_form form, size_t number)
 {
-    static const int tokens[] = {17, 90, 330};
+    static const int tokens[] = {2, 17, 60, 90, 330};
     enum activation kind = number % 2 == 0 ? ACTIVATION_SILU : ACTIVATION_SWIGLU;
     for (size_t t = 0; t < sizeof tokens / sizeof tokens[0]; t++) {
         check_experts(form, kind, tokens[t], 2 * 136, 136, true, 0, 5);
@@ -374,9 +408,15 @@ static void test_many_experts(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),        cmocka_unit_test(test_many_rows),   cmocka_unit_test(test_some_tokens),
-        cmocka_unit_test(test_every_code),   cmocka_unit_test(test_bits),        cmocka_unit_test(test_experts),
-        cmocka_unit_test(test_many_experts), cmocka_unit_test(test_every_power),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_some_tokens),
+        cmocka_unit_test(test_every_code),
+        cmocka_unit_test(test_bits),
+        cmocka_unit_test(test_experts),
+        cmocka_unit_test(test_many_experts),
+        cmocka_unit_test(test_every_power),
+        cmocka_unit_test(test_every_power_of_an_expert),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

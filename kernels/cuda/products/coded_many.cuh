@@ -133,31 +133,36 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
         }
     }
 
-    /* This thread's codes become numbers in a stage's place; from: the codes of the stage in the first row of a slot */
-    template <enum codes C>
+    /* This thread's codes become numbers in a stage's place; from: the codes of the stage in the first row of a slot.
+     * All that a branch decides is decided before, so that pieces are worked on side by side. */
+    template <enum codes C, enum scale_type S>
     __device__ void widen(const coded_share<C> &part, const char *from, int place) const
     {
         using share = coded_share<C>;
-        const int UNITS = share::COLS / 8;
+        const int UNITS = share::COLS / 8, AT_ONCE = share::PIECES < 4 ? share::PIECES : 4;
+        uint4 read[AT_ONCE];
         int row = me() / share::OF_ROW, piece = me() % share::OF_ROW;
         char *to = sh->w[place][0] + row * 128;
         from += row * CODED_LOAD + piece * CODED_PIECE;
 #pragma unroll
         for (int q = 0; q < share::PIECES; q++) {
-            uint4 codes = *(const uint4 *)(from + q * share::APART * CODED_LOAD);
+#pragma unroll
+            for (int r = 0; r < AT_ONCE && q % AT_ONCE == 0; r++)
+                read[r] = *(const uint4 *)(from + (q + r) * share::APART * CODED_LOAD);
+            uint4 codes = read[q % AT_ONCE];
             const uint32_t word[4] = {codes.x, codes.y, codes.z, codes.w};
             uint32_t zero = share::INTEGER ? code_pairs<T, C>::zero((int)part.zero[q]) : 0;
 #pragma unroll
             for (int u = 0; u < UNITS; u++) {
                 uint32_t pair[4];
-                codes_wide<T, C>(pair, word + u * 4 / UNITS, zero, w.form.scale, part.scale[q]);
+                codes_wide<T, C>(pair, word + u * 4 / UNITS, zero, S, part.scale[q]);
                 *(uint4 *)(to + q * share::APART * 128 + ((piece * UNITS + u) ^ row % 8) * 16) =
                     make_uint4(pair[0], pair[1], pair[2], pair[3]);
             }
         }
     }
     /* The stages of one of the two who bring; scales are asked for one of them ahead. */
-    template <enum codes C>
+    template <enum codes C, enum scale_type S>
     __device__ void bring() const
     {
         using share = coded_share<C>;
@@ -177,7 +182,7 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
                 load<C>(next, groups, tile, s + 2);
                 barrier_wait(shared_address(&ring->come[slot % CODED_SLOTS]), slot / CODED_SLOTS % 2);
                 barrier_wait(shared_address(&sh->empty[place]), base::phase_of(stage) ^ 1);
-                widen(part, ring->codes[slot % CODED_SLOTS] + s % share::STAGES * share::ROW, place);
+                widen<C, S>(part, ring->codes[slot % CODED_SLOTS] + s % share::STAGES * share::ROW, place);
                 base::tell(stage);
             }
             done += (unsigned)end;
@@ -273,16 +278,24 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
         base::multiply_all(beside);
         async_wait<0>();
     }
+    template <enum codes C>
+    __device__ void bring_codes() const
+    {
+        if (w.form.scale == SCALE_F32)
+            bring<C, SCALE_F32>();
+        else
+            bring<C, SCALE_E8M0>();
+    }
     __device__ void bring_any() const
     {
         if (w.form.codes == CODES_E4M3)
-            bring<CODES_E4M3>();
+            bring_codes<CODES_E4M3>();
         else if (w.form.codes == CODES_INT8)
-            bring<CODES_INT8>();
+            bring_codes<CODES_INT8>();
         else if (w.form.codes == CODES_INT4)
-            bring<CODES_INT4>();
+            bring_codes<CODES_INT4>();
         else
-            bring<CODES_E2M1>();
+            bring_codes<CODES_E2M1>();
     }
 };
 

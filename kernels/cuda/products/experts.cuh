@@ -43,12 +43,15 @@ __device__ static inline float gate_bias(const expert_product<T> &a, int e, int 
 /* Makes maps for the kernels of many tokens; NULL: the device or this program is not capable of them. */
 PFN_cuTensorMapEncodeTiled_v12000 many_encoder(const struct queue *q);
 
-/* Once, at start, where the device is capable of it: of experts_coded.cu, and of codes_many.cu. */
+/* Once, at start, where the device is capable of it: of experts_few.cu, experts_coded.cu, and codes_many.cu. */
+void prepare_few_experts(struct queue *q);
 void prepare_coded_experts(struct queue *q);
 void prepare_coded_products(struct queue *q);
 
-/* A product of many tokens by experts of codes, of those that takes_many is for. Returns false for few tokens, and for
- * groups that it cannot do. */
+/* A product by experts of codes, of those that takes_many is for: of few tokens of each, and of many. Return false for
+ * those of another number, and for groups that they cannot do. */
+template <typename T>
+bool few_experts(struct queue *q, const expert_product<T> &a, const struct weight *w, bool first);
 template <typename T>
 bool coded_experts(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, const expert_product<T> &a,
                    const struct weight *w, bool first);

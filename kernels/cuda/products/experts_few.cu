@@ -1,0 +1,85 @@
+/* kernels/cuda/products/experts_few.cu - which products of experts of codes coded_few.cuh is for, and its launch. */
+#include "kernels/cuda/products/coded_few.cuh"
+#include "kernels/cuda/warpgroup_host.cuh"
+
+#define SHARED_BYTES (227 * 1024)
+#define MOST_MEAN    32 /* tokens of an expert */
+
+/* f(kernel) of one product and length of runs. */
+template <typename T, bool FIRST, int NT, typename F>
+static void with_codes(enum codes codes, F f)
+{
+    if (codes == CODES_E4M3)
+        f(coded_few<T, CODES_E4M3, FIRST, NT>);
+    else
+        f(coded_few<T, CODES_E2M1, FIRST, NT>);
+}
+
+template <typename T, bool FIRST, typename F>
+static void with_length(enum codes codes, int tokens, F f)
+{
+    if (tokens <= 8)
+        with_codes<T, FIRST, 8>(codes, f);
+    else if (tokens <= 16)
+        with_codes<T, FIRST, 16>(codes, f);
+    else
+        with_codes<T, FIRST, 32>(codes, f);
+}
+
+template <typename T, bool FIRST>
+static void prepare(struct queue *q)
+{
+    for (int tokens = 8; tokens <= FEW_TOKENS; tokens *= 2)
+        for (enum codes codes : {CODES_E4M3, CODES_E2M1})
+            with_length<T, FIRST>(codes, tokens, [&](auto kernel) {
+                CUDA_TRY(q, cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                 SHARED_BYTES));
+            });
+}
+
+void prepare_few_experts(struct queue *q)
+{
+    prepare<__half, true>(q), prepare<__half, false>(q);
+    prepare<__nv_bfloat16, true>(q), prepare<__nv_bfloat16, false>(q);
+}
+
+/* A scale is that of 32 columns that a lane has, or of the 128 of a step. */
+static bool takes_form(const struct weight *w)
+{
+    const struct code_form *f = &w->form;
+    int columns = f->codes == CODES_E2M1 ? 32 : FEW_COLS;
+    if ((f->codes != CODES_E2M1 || f->scale != SCALE_E8M0) && (f->codes != CODES_E4M3 || f->scale != SCALE_F32))
+        return false;
+    if ((uint64_t)w->rows * (uint64_t)code_groups(f, w->cols) > UINT32_MAX)
+        return false;
+    return code_groups(f, w->cols) == 1 ||
+           (f->group % columns == 0 && f->first % columns == 0 && (f->group & (f->group - 1)) == 0);
+}
+
+/* Most tokens of a run: few experts have more. */
+static int length_of(int n_tokens, int mean)
+{
+    return n_tokens <= 8 || mean <= 4 ? 8 : mean <= 12 ? 16 : FEW_TOKENS;
+}
+
+template <typename T>
+bool few_experts(struct queue *q, const expert_product<T> &a, const struct weight *w, bool first)
+{
+    int mean = a.n_tokens * a.n_chosen / a.n_experts, length = length_of(a.n_tokens, mean);
+    size_t steps = (size_t)(a.cols + FEW_COLS - 1) / FEW_COLS, run = steps * (size_t)length * FEW_COLS * sizeof(T);
+    if (!takes_form(w) || mean > MOST_MEAN || sizeof(few_shared) + run > SHARED_BYTES)
+        return false;
+    int runs = sizeof(few_shared) + FEW_RUNS * run <= SHARED_BYTES ? FEW_RUNS : 1;
+    auto start = [&](auto kernel) {
+        launch(q, kernel, dim3((unsigned)cuda_state(q)->n_multiprocessors), dim3(FEW_THREADS),
+               sizeof(few_shared) + (size_t)runs * run, a, coded_rows(w, 0), runs);
+    };
+    if (first)
+        with_length<T, true>(w->form.codes, length, start);
+    else
+        with_length<T, false>(w->form.codes, length, start);
+    return true;
+}
+
+template bool few_experts(struct queue *q, const expert_product<__half> &a, const struct weight *w, bool first);
+template bool few_experts(struct queue *q, const expert_product<__nv_bfloat16> &a, const struct weight *w, bool first);
