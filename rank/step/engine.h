@@ -28,8 +28,9 @@ struct decode_graph {
     uint64_t n_all_reduces;
 };
 
-/* Whole steps, the same with the clocks of a profile, and steps whose tokens are chosen by engine_choose. */
-enum decode_kind { DECODE_WHOLE, DECODE_PROFILED, DECODE_LATE, DECODE_KINDS };
+/* Whole steps, the same with the clocks of a profile, steps whose tokens are chosen by engine_choose, and whole steps
+ * of a sequence that is too long for the persistent operation (persistent_step.longest), as separate operations. */
+enum decode_kind { DECODE_WHOLE, DECODE_PROFILED, DECODE_LATE, DECODE_LONG, DECODE_KINDS };
 
 struct engine {
     struct world *world;     /* borrowed */

@@ -98,7 +98,10 @@ static void say_ways(const struct engine *g)
 {
     char text[240];
     graphs_summary(text, sizeof text, g->decode, g->n_decode);
-    log_note("%s", text);
+    if (g->persistent.longest > 0 && g->persistent.longest < g->limits.max_len && g->decode[0].persistent)
+        log_note("%s; separate operations once a sequence has more than %d tokens", text, g->persistent.longest);
+    else
+        log_note("%s", text);
 }
 
 static int list_sizes(struct engine *g, int most, struct err *e)
@@ -193,6 +196,8 @@ int graphs_open(struct engine *g, enum step_choice choice, struct step_ways *way
         warm_up(g, n_now, n_persistent);
         record_first(g, n_now, n_persistent, choice);
     }
+    if (choice == STEP_PERSISTENT)
+        g->persistent.longest = 0;
     if (ways != NULL)
         share_ways(g, n_both, ways);
     else

@@ -33,14 +33,12 @@ static const char *refuse_experts(const struct network *n)
                                                                                        : NULL;
 }
 
-#define LATENT_MAX 4096 /* tokens of a sequence: of longer ones the operation reads latents more slowly, as measured */
+#define LATENT_LONGEST 4096 /* tokens of a sequence: longer ones are faster as separate operations, as measured */
 
 /* As refuse_network, of latent attention. */
-static const char *refuse_latents(const struct network *n, const struct limits *l)
+static const char *refuse_latents(const struct network *n)
 {
     const struct model_config *m = &n->config;
-    if (l->max_len > LATENT_MAX)
-        return "latent attention of sequences of more than 4096 tokens";
     if (m->latent.query_rank > 0)
         return "queries that are made of a latent";
     if (m->latent.biases)
@@ -58,7 +56,7 @@ static bool is_plain(const struct network *n)
 }
 
 /* The property of the model that no backend's persistent step supports, as the end of a sentence; NULL: none. */
-static const char *refuse_network(const struct network *n, const struct limits *l, const struct world *w)
+static const char *refuse_network(const struct network *n, const struct world *w)
 {
     const struct model_config *m = &n->config;
     if (n->taps != NULL && n->taps->head == n)
@@ -73,8 +71,8 @@ static const char *refuse_network(const struct network *n, const struct limits *
         return "an embedding of another width than the layers";
     if (m->position == POSITION_ALIBI)
         return "ALiBi";
-    if (m->latent.rank > 0 && refuse_latents(n, l) != NULL)
-        return refuse_latents(n, l);
+    if (m->latent.rank > 0 && refuse_latents(n) != NULL)
+        return refuse_latents(n);
     if (m->experts.routing.n_experts > 0 && refuse_experts(n) != NULL)
         return refuse_experts(n);
     for (int i = 0; i < m->n_layers; i++)
@@ -288,8 +286,9 @@ int persistent_step_prepare(struct persistent_step *p, const struct network *n, 
                             struct queue *q, struct err *e)
 {
     memset(p, 0, sizeof *p);
-    const char *why = ops->persistent == NULL ? "the CPU backend" : refuse_network(n, l, w);
+    const char *why = ops->persistent == NULL ? "the CPU backend" : refuse_network(n, w);
     p->several = l->max_drafts > 0 && is_plain(n);
+    p->longest = n->config.latent.rank > 0 ? LATENT_LONGEST : 0;
     if (lent != NULL) {
         p->lent = true;
         p->place = *lent;

@@ -11,6 +11,7 @@
 struct persistent_step {
     void *step; /* of ops->persistent; NULL: there is none */
     int max_tokens;
+    int longest;                    /* tokens of a sequence up to which it is the faster way; 0: always */
     bool several;                   /* of a sequence there may be several tokens in a step, one after the other */
     char why_not[128];              /* this model, these devices cannot; on rank 0 also when another rank cannot */
     struct persistent_model *model; /* the network as the operation wants it */

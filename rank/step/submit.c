@@ -54,15 +54,27 @@ void engine_align(struct engine *g, uint64_t step)
         g->shift = (step + ENGINE_FLIGHTS - g->n_steps % ENGINE_FLIGHTS) % ENGINE_FLIGHTS;
 }
 
+/* Has a sequence of the plan more tokens than the persistent operation is the faster way for? */
+static bool is_long(const struct engine *g, const struct plan *p)
+{
+    bool longer = false;
+    for (int i = 0; g->persistent.longest > 0 && i < p->n_seqs; i++)
+        longer = longer || p->seq[i].pos >= g->persistent.longest;
+    return longer;
+}
+
 /* A profile's clocks end with the tokens: a step whose tokens come late runs without a graph then. So does one whose
  * sequences share their beginnings: it is long enough to hide its launches. */
 static struct decode_graph *find_decode(const struct engine *g, const struct plan *p)
 {
     if (p->shares > 0)
         return NULL;
-    if (p->n_late > 0)
-        return g->profiled ? NULL : graphs_find(g, p->n_seqs, DECODE_LATE);
-    return graphs_find(g, p->n_seqs, g->profiled ? DECODE_PROFILED : DECODE_WHOLE);
+    if (g->profiled)
+        return p->n_late > 0 ? NULL : graphs_find(g, p->n_seqs, DECODE_PROFILED);
+    struct decode_graph *graph = graphs_find(g, p->n_seqs, p->n_late > 0 ? DECODE_LATE : DECODE_WHOLE);
+    if (graph == NULL || !graph->persistent || !is_long(g, p))
+        return graph;
+    return p->n_late > 0 ? NULL : graphs_find(g, p->n_seqs, DECODE_LONG);
 }
 
 /* The graph that runs a step of a few tokens, several of a sequence: drafts that are verified, or the end of a prompt.
