@@ -135,7 +135,7 @@ static void terminate_slowly(void)
     struct talk t;
     double last = 0;
     case_begin("SIGTERM with --end-seconds: what is open finishes, status 0");
-    if (start(2, NULL, (const char *[]){"--end-seconds", "60", NULL})) {
+    if (start(2, NULL, (const char *[]){"--end-seconds", "600", NULL})) {
         keep_busy(&t, 3, FINITE);
         for (int r = 0; r < 2; r++)
             (void)kill(process_of_rank(&s.p, r), SIGTERM);
