@@ -35,17 +35,17 @@ static int ask_models(struct bench_model *m, struct connection *c, const char *n
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* Has the server load the model for a request of one token. */
-static int load_by_request(const struct bench_model *m, struct connection *c, double timeout, struct err *e)
+/* Has the server load the model of this name for a request of one token. */
+static int load_by_request(struct connection *c, const char *name, double timeout, struct err *e)
 {
-    json_t *request = json_pack("{s:s, s:s, s:[i], s:i, s:i}", "request_id", "bench-wake", "model", m->name, "prompt",
-                                0, "max_tokens", 1, "temperature", 0);
+    json_t *request = json_pack("{s:s, s:s, s:[i], s:i, s:i}", "request_id", "bench-wake", "model", name, "prompt", 0,
+                                "max_tokens", 1, "temperature", 0);
     int status = request != NULL ? connection_send(c, request, e) : ERR(e, ERR_MEMORY, "out of host memory: a request");
     json_t *reply = status == 0 ? connection_receive(c, timeout > 0 ? timeout : -1, e) : NULL;
     if (reply != NULL)
         (void)message_check(reply, e);
     else if (status == 0 && e->code == ERR_NONE)
-        (void)ERR(e, ERR_COMM, "%s: no answer of model %s within %g s", c->endpoint, m->name, timeout);
+        (void)ERR(e, ERR_COMM, "%s: no answer of model %.100s within %g s", c->endpoint, name, timeout);
     json_decref(reply);
     json_decref(request);
     return e->code == ERR_NONE ? 0 : -1;
@@ -56,7 +56,9 @@ int bench_model_find(struct bench_model *m, struct connection *c, const struct c
     const char *name = json_string_value(json_object_get(o->call.request, "model"));
     if (ask_models(m, c, name, e) != 0)
         return -1;
-    if (m->vocab <= 0 && (load_by_request(m, c, o->call.timeout, e) != 0 || ask_models(m, c, m->name, e) != 0))
+    if (name == NULL)
+        name = m->name;
+    if (m->vocab <= 0 && (load_by_request(c, name, o->call.timeout, e) != 0 || ask_models(m, c, name, e) != 0))
         return -1;
     return m->vocab > 0 ? 0 : ERR(e, ERR_COMM, "%s: the reply to models has no vocab_size of %s", c->endpoint, m->name);
 }
