@@ -118,7 +118,7 @@ help:
 	@echo "make gateway       build $(GATEWAY) alone: the same"
 	@echo "make demo          install what is missing, build, tell a story on two ranks"
 	@echo "make test          install what is missing, build, run what an edit most likely breaks (about 2.5 minutes on 2 cores)"
-	@echo "make check         install what is missing, build, run every test (about 17 minutes on 2 cores)"
+	@echo "make check         install what is missing, build, run every test (about 15 minutes on 2 cores)"
 	@echo "make install       PREFIX=/usr/local DESTDIR=: programs, man pages, completions, documents; make uninstall"
 	@echo "make dist          build/lockstep-$(VERSION).tar.gz, the committed sources"
 	@echo "make deps          install what building needs; deps-test, deps-check: and these targets; deps-cluster: and a Slurm to test against"
