@@ -173,7 +173,7 @@ struct few_work {
     __device__ static uint4 load_codes(const uint4 *from)
     {
         uint4 v;
-        asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+        asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
                      : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                      : "l"(from));
         return v;
@@ -349,15 +349,19 @@ struct few_work {
     {
         return find_place(sh->run[u.slot].expert, u.tile, u.any);
     }
-    __device__ __forceinline__ void work_units() const
+    /* The first steps of this warp's first unit. */
+    __device__ void load_first(piece (&ahead)[AHEAD]) const
     {
-        piece ahead[AHEAD];
-        int i = (int)threadIdx.x / 32;
-        unit u = unit_at(i);
-        place at = find_place(u);
+        place at = find_place(unit_at((int)threadIdx.x / 32));
 #pragma unroll
         for (int s = 0; s < AHEAD; s++)
             load(ahead[s], at, s);
+    }
+    __device__ __forceinline__ void work_units(piece (&ahead)[AHEAD]) const
+    {
+        int i = (int)threadIdx.x / 32;
+        unit u = unit_at(i);
+        place at = find_place(u);
         for (; u.any; i += FEW_WARPS) {
             unit then = unit_at(i + FEW_WARPS);
             place next = find_place(then);
@@ -371,7 +375,19 @@ struct few_work {
             u = then, at = next;
         }
     }
-    /* n_slots: runs whose x there is room for. */
+    /* By all threads: the runs that unit i and those after it are of; returns how many units these have. */
+    __device__ int show_runs(int i, int end, int n_slots) const
+    {
+        few_run first = find_run(i, end), second = {};
+        if (i + first.n < end && n_slots > 1)
+            second = find_run(i + first.n, end);
+        if (threadIdx.x == 0)
+            sh->run[0] = first, sh->run[1] = second;
+        __syncthreads();
+        return first.n + second.n;
+    }
+    /* n_slots: runs whose x there is room for. The second product's routes are older than the kernel before, so its
+     * first codes come while that one ends. */
     __device__ void run(int n_slots) const
     {
         if (FIRST) /* what was routed may be what the kernel before does */
@@ -379,23 +395,22 @@ struct few_work {
         count_runs();
         int units = sh->before[a.n_held] * n_tiles;
         int end = (int)((int64_t)units * ((int)blockIdx.x + 1) / (int)gridDim.x);
-        if (!FIRST)
-            after_previous();
+        bool waits = !FIRST;
         for (int i = (int)((int64_t)units * (int)blockIdx.x / (int)gridDim.x); i < end;) {
-            few_run first = find_run(i, end), second = {};
-            i += first.n;
-            if (i < end && n_slots > 1)
-                second = find_run(i, end);
-            i += second.n;
-            if (threadIdx.x == 0)
-                sh->run[0] = first, sh->run[1] = second;
-            bring_x(first, 0);
-            if (second.n > 0)
-                bring_x(second, 1);
+            i += show_runs(i, end, n_slots);
+            piece ahead[AHEAD];
+            load_first(ahead);
+            if (waits)
+                after_previous();
+            waits = false;
+            for (int slot = 0; slot < 2 && sh->run[slot].n > 0; slot++)
+                bring_x(sh->run[slot], slot);
             __syncthreads();
-            work_units();
+            work_units(ahead);
             __syncthreads(); /* nobody needs x any more */
         }
+        if (waits)
+            after_previous();
     }
 };
 
