@@ -24,9 +24,9 @@ enum scale_type {
 };
 
 /* Element (r, k) of a matrix is scale[r][g] x (code[r][k] - zero[r][g]), g = (first + k) / group: one rounding. Memory,
- * the parts aligned to CODES_ALIGN bytes:
- *
- *   codes   rows of code_pitch bytes, of two codes of 4 bits the first one in the low half; unused bits are undefined
+ * the parts aligned to CODES_ALIGN bytes. Unused bits are those of numbers, zeros in what was loaded: kernels multiply
+ * them by activations that are 0, and NaN would stay.
+ *   codes   rows of code_pitch bytes, of two codes of 4 bits the first one in the low half
  *   scales  [rows, code_groups]
  *   zeros   [rows, code_groups] bytes, if there are any; else the zero is code_zero() */
 struct code_form {

@@ -80,7 +80,8 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
 
 /* Bytes per second from `memory`, where this rank reads to, to its device while all ranks of the node copy, the
  * reference for the speed of loading. It copies 1 GiB, less if weights are small, and all of the memory in one copy,
- * since small copies are slower. The target is the largest weight, not loaded yet; 0 if a rank holds none. */
+ * since small copies are slower. The target is the largest weight, not loaded yet, whose bytes are zeros again when it
+ * is done: nothing else is written where the checkpoint has none (base/codes.h). 0 if a rank holds none. */
 static double measure_bus(const struct loader *l, const struct world *w, const unsigned char *memory, size_t all)
 {
     const struct weight *to = NULL;
@@ -101,7 +102,10 @@ static double measure_bus(const struct loader *l, const struct world *w, const u
     for (size_t i = 0; to != NULL && i < n; i++)
         l->ops->upload(l->q, to->data, bytes, memory, bytes, bytes, 1);
     l->ops->wait(l->q);
-    return (double)n * (double)bytes / (seconds_now() - started);
+    double seconds = seconds_now() - started;
+    if (to != NULL)
+        l->ops->clear(l->q, to->data, bytes);
+    return (double)n * (double)bytes / seconds;
 }
 
 /* The process's largest resident memory so far (VmHWM: without the page cache); 0 if it cannot be read. */

@@ -1,6 +1,7 @@
 /* tests/spmd/test_load_ways.c - the same weights come to their places whether the ranks of a node read a checkpoint
- * together or each one its own slices by several threads, in blocks of any size: the quantised fixtures of the parity
- * tests and one whose matrices are transposed, or those whose names contain the argument. Run under mpirun. */
+ * together or each one its own slices by several threads, in blocks of any size, and where the way to a device is
+ * measured first: the quantised fixtures of the parity tests and one whose matrices are transposed, or those whose
+ * names contain the argument. Run under mpirun. */
 #include "partition/side_tensors.h"
 #include "rank/load/load.h"
 #include "rank/world/fatal.h"
@@ -21,16 +22,43 @@ struct fixture {
     struct checkpoint checkpoint;
 };
 
-static void load(struct network *n, const struct fixture *f, enum load_way way, int64_t piece_bytes, struct err *e)
+/* The host's memory as if it were a device's: through the memory that is registered, which holds codes that are no
+ * numbers, the way there is measured. */
+static bool register_poisoned(struct queue *of, void *p, size_t bytes)
+{
+    (void)of;
+    memset(p, 0xff, bytes);
+    return true;
+}
+
+static void unregister(struct queue *of, void *p)
+{
+    (void)of;
+    (void)p;
+}
+
+static void pass_mark(struct queue *of, int which)
+{
+    (void)of;
+    (void)which;
+}
+
+static const struct async_ops async = {
+    .host_register = register_poisoned, .host_unregister = unregister, .mark = pass_mark, .wait_mark = pass_mark};
+
+static void load(struct network *n, const struct fixture *f, enum load_way way, int64_t piece_bytes, bool as_device,
+                 struct err *e)
 {
     struct load_setup setup = {.way = way, .n_threads = 3, .piece_bytes = piece_bytes};
+    struct ops device = ops_cpu;
     struct load_stats stats;
     struct shard shard;
     shard_make(&shard, &f->config, w.rank, w.n_ranks);
     memset(n, 0, sizeof *n);
     (void)network_open(n, &f->config, &shard, &f->checkpoint, false, &ops_cpu, &q, e);
     fatal_agree(&w, e);
-    (void)load_weights(n, &f->checkpoint, &w, &ops_cpu, &q, &setup, PROGRESS_NEVER, false, &stats, e);
+    device.async = as_device ? &async : NULL;
+    (void)load_weights(n, &f->checkpoint, &w, &device, &q, &setup, PROGRESS_NEVER, as_device, &stats, e);
     fatal_agree(&w, e);
 }
 
@@ -46,16 +74,17 @@ static int different(const struct network *a, const struct network *b)
 }
 
 static void compare(const struct network *together, const struct fixture *f, const char *name, int64_t piece_bytes,
-                    struct err *e)
+                    bool as_device, struct err *e)
 {
     struct network alone;
     char reason[80] = "";
-    load(&alone, f, LOAD_ALONE, piece_bytes, e);
+    load(&alone, f, LOAD_ALONE, piece_bytes, as_device, e);
     int at = different(together, &alone);
     if (at >= 0)
         (void)snprintf(reason, sizeof reason, "weight %d of layer %d differs", (int)alone.map.slot[at].id,
                        alone.map.slot[at].layer);
-    tap_all(at < 0, reason, "%s in blocks of %lld bytes, on %d ranks", name, (long long)piece_bytes, w.n_ranks);
+    tap_all(at < 0, reason, "%s in blocks of %lld bytes%s, on %d ranks", name, (long long)piece_bytes,
+            as_device ? ", as to a device" : "", w.n_ranks);
     network_close(&alone, &ops_cpu, &q);
 }
 
@@ -73,10 +102,11 @@ static void try_fixture(const char *name, struct err *e)
     fatal_agree(&w, e);
     (void)ops_cpu.open(&q, 0, f.config.dtype, w.n_threads, e);
     fatal_agree(&w, e);
-    load(&together, &f, LOAD_TOGETHER, 0, e);
-    compare(&together, &f, name, 100, e);
-    compare(&together, &f, name, 1000, e);
-    compare(&together, &f, name, 1 << 20, e);
+    load(&together, &f, LOAD_TOGETHER, 0, false, e);
+    compare(&together, &f, name, 100, false, e);
+    compare(&together, &f, name, 1000, false, e);
+    compare(&together, &f, name, 1 << 20, false, e);
+    compare(&together, &f, name, 1 << 20, true, e);
     network_close(&together, &ops_cpu, &q);
     ops_cpu.close(&q);
     checkpoint_close(&f.checkpoint);
