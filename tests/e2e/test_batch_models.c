@@ -78,7 +78,7 @@ static void start(struct process *p, int ranks, const char *input, const char *o
     start_with(p, ranks, input, output, option, value, more, NULL);
 }
 
-static void run(struct process *p, int ranks, const char *input, const char *output, const char *more)
+static void run_batch(struct process *p, int ranks, const char *input, const char *output, const char *more)
 {
     start(p, ranks, input, output, "--models-dir", models, more);
     process_wait(p);
@@ -148,7 +148,7 @@ static void in_turn(int ranks)
     case_begin("batch of %d models in turn and one place, on %d ranks", N_MODELS, ranks);
     (void)snprintf(output, sizeof output, "turn.%d", ranks);
     write_lines("turn.jsonl", -1, true);
-    run(&p, ranks, "turn.jsonl", output, "--max-models=1");
+    run_batch(&p, ranks, "turn.jsonl", output, "--max-models=1");
     batching_read(&r, dir, output);
     case_check(p.status == 1 && r.n == N_LINES + 5, "status %d, %d results: %s", p.status, r.n, p.text[PROCESS_ERR]);
     check_texts(&r);
@@ -172,7 +172,7 @@ static void side_by_side(void)
     struct batch_results r;
     case_begin("batch of %d models side by side", N_MODELS);
     write_lines("side.jsonl", -1, false);
-    run(&p, 2, "side.jsonl", "side.out", "--ordered");
+    run_batch(&p, 2, "side.jsonl", "side.out", "--ordered");
     batching_read(&r, dir, "side.out");
     case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
     check_texts(&r);
@@ -251,7 +251,7 @@ static void killed(void)
     process_wait(&p);
     case_check(p.status != 0, "status %d", p.status);
     process_free(&p);
-    run(&p, 3, "kill.jsonl", "kill.out", "--max-models=1");
+    run_batch(&p, 3, "kill.jsonl", "kill.out", "--max-models=1");
     batching_read(&r, dir, "kill.out");
     case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
     check_texts(&r);
@@ -269,11 +269,11 @@ static void changed(void)
     (void)snprintf(path, sizeof path, "%s/%s", models, "opt-pre");
     models_edit(path, "config.json", "bos_token_id", "7");
     files_write_text(dir, "new.jsonl", "{\"id\":\"new\",\"model\":\"opt-pre\",\"prompt\":[5]}\n");
-    run(&p, 1, "new.jsonl", "kill.out", NULL);
+    run_batch(&p, 1, "new.jsonl", "kill.out", NULL);
     case_check(p.status == 3 && strstr(p.text[PROCESS_ERR], "models.opt-pre.config_sha256") != NULL, "status %d: %s",
                p.status, p.text[PROCESS_ERR]);
     process_free(&p);
-    run(&p, 1, "new.jsonl", "kill.out", "--force");
+    run_batch(&p, 1, "new.jsonl", "kill.out", "--force");
     case_check(p.status == 0, "--force: status %d: %s", p.status, p.text[PROCESS_ERR]);
     process_free(&p);
     case_end();
@@ -298,11 +298,11 @@ static void options(void)
                    lonely[i], p.status, p.text[PROCESS_ERR]);
         process_free(&p);
     }
-    run(&p, 1, "kill.jsonl", "options.out", "--model-memory=900T");
+    run_batch(&p, 1, "kill.jsonl", "options.out", "--model-memory=900T");
     case_check(p.status != 2 && strstr(p.text[PROCESS_ERR], "--model-memory: found 921600.00 GiB") != NULL,
                "status %d: %s", p.status, p.text[PROCESS_ERR]);
     process_free(&p);
-    run(&p, 1, "kill.jsonl", "options.out", "--model=x");
+    run_batch(&p, 1, "kill.jsonl", "options.out", "--model=x");
     case_check(p.status == 2 && strstr(p.text[PROCESS_ERR], "expected one of them") != NULL, "status %d: %s", p.status,
                p.text[PROCESS_ERR]);
     process_free(&p);

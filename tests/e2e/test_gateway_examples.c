@@ -29,7 +29,7 @@ static char *read_page(void)
 }
 
 /* Standard output of a shell command; the caller frees. */
-static char *run(const char *command)
+static char *run_command(const char *command)
 {
     char line[4096];
     char *text = calloc(1, OUTPUT_MOST);
@@ -80,7 +80,7 @@ static void example(const char *page, const char *name)
     (void)snprintf(fence[2], sizeof fence[2], "```text answer %s\n", name);
     char *command = block(page, fence[0]), *json = block(page, fence[1]), *text = block(page, fence[2]);
     case_begin("example %s on %d ranks", name, server.ranks);
-    char *found = run(command);
+    char *found = run_command(command);
     if (case_check(found != NULL && (json != NULL) != (text != NULL), "it has no answer, or two")) {
         if (json != NULL)
             compare_json(found, json);

@@ -35,7 +35,7 @@ static void run_stream(const struct example *x, struct talk *t)
     case_check(n >= x->n_replies, "%d events, expected %d or more", n, x->n_replies);
 }
 
-static void run(const struct example *x)
+static void run_example(const struct example *x)
 {
     struct talk t;
     case_begin("example %s on %d ranks", x->name, s.ranks);
@@ -64,7 +64,7 @@ int main(void)
             continue;
         }
         for (int i = 0; i < examples.n; i++)
-            run(&examples.example[i]);
+            run_example(&examples.example[i]);
         (void)serving_stop(&s);
     }
     examples_free(&examples);

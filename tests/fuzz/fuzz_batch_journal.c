@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static bool take(void *context, const char *line, size_t bytes, int64_t offset, struct err *e)
+static bool take_line(void *context, const char *line, size_t bytes, int64_t offset, struct err *e)
 {
     char id[LINE_MAX_ID_BYTES + 1];
     bool failed = false;
@@ -28,7 +28,7 @@ static bool recover(struct journal *j, const json_t *was, int64_t trusted, int64
 {
     int64_t next = 0;
     struct err e = {0};
-    const struct journal_reader reader = {RESULT_BEGIN, take, &next};
+    const struct journal_reader reader = {RESULT_BEGIN, take_line, &next};
     scratch_check(journal_open(j, scratch_path("out"), 0, &e) == 0);
     int rc = journal_check(j, was, &e) == 0 ? journal_recover(j, trusted, &reader, cut, &e) : -1;
     scratch_check((rc == 0) == (e.code == ERR_NONE) && (rc != 0 || next == j->bytes));

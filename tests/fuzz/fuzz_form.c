@@ -57,7 +57,7 @@ static struct tokenizer *open_tokenizer(void)
 }
 
 /* The first token of the mask at or behind one that the seed chooses. */
-static int32_t choose(const uint32_t *mask, int32_t n, uint64_t seed)
+static int32_t choose_token(const uint32_t *mask, int32_t n, uint64_t seed)
 {
     for (int32_t k = 0, id = (int32_t)(seed % (uint64_t)n); k < n; k++, id = (id + 1) % n)
         if (mask[id / 32] >> id % 32 & 1)
@@ -89,7 +89,7 @@ static void attempt(struct grammar_run *run, int32_t n, uint64_t seed)
     uint32_t mask[16];
     grammar_run_try(run);
     for (int i = 0; i < 4 && grammar_run_mask(run, NULL, 0, mask, &why) == 0 &&
-                    grammar_run_goes_on(run, i < 3 ? choose(mask, n, seed) : (int32_t)(seed % (uint64_t)n));
+                    grammar_run_goes_on(run, i < 3 ? choose_token(mask, n, seed) : (int32_t)(seed % (uint64_t)n));
          i++)
         seed /= 3;
     grammar_run_return(run);
@@ -104,7 +104,7 @@ static void follow(const struct form *form, const struct lexicon *lexicon, uint6
     check(grammar_run_open(&run, &form->grammar, lexicon, &e) == 0);
     for (int i = 0; i < MOST_TOKENS && grammar_run_mask(&run, NULL, 0, mask, &e) == 0; i++) {
         seed = seed * 6364136223846793005u + 1442695040888963407u;
-        int32_t id = choose(mask, lexicon->n_tokens, seed >> 33);
+        int32_t id = choose_token(mask, lexicon->n_tokens, seed >> 33);
         attempt(&run, lexicon->n_tokens, seed >> 23);
         size_t n;
         const unsigned char *bytes = lexicon_bytes(lexicon, id, &n);

@@ -69,7 +69,7 @@ static bool equal_on_all_ranks(const void *data, size_t bytes)
     return low == high;
 }
 
-static void *take(size_t bytes)
+static void *take_memory(size_t bytes)
 {
     void *p = malloc(bytes);
     if (p == NULL)
@@ -90,7 +90,7 @@ static size_t wrong_guards(const unsigned char *at, size_t bytes)
 static void check_size(size_t n)
 {
     size_t size = dtype_bytes(q.act), guard = GUARD * size, bytes = n * size + 2 * guard;
-    unsigned char *host = take(bytes), *device = ops->alloc(&q, bytes);
+    unsigned char *host = take_memory(bytes), *device = ops->alloc(&q, bytes);
     memset(host, 0xA5, bytes);
     fill(host + guard, w.rank, n, n);
     ops->upload(&q, device, bytes, host, bytes, bytes, 1);
@@ -112,7 +112,7 @@ static void check_size(size_t n)
 static void check_not_numbers(void)
 {
     size_t size = dtype_bytes(q.act), n = 1000, bytes = n * size, bad = 0;
-    unsigned char *host = take(bytes), *device = ops->alloc(&q, bytes);
+    unsigned char *host = take_memory(bytes), *device = ops->alloc(&q, bytes);
     fill(host, w.rank, 1, n);
     for (size_t i = 0; i < n; i++)
         if (i % 7 == 0 && (int)(i % (size_t)w.n_ranks) == w.rank)
@@ -173,7 +173,7 @@ static void enqueue_storm(struct storm *s)
 static size_t wrong_in_storm(struct storm *s)
 {
     size_t bad = 0;
-    unsigned char *sums = take(s->bytes);
+    unsigned char *sums = take_memory(s->bytes);
     ops->download(&q, sums, s->device, s->bytes);
     ops->wait(&q);
     for (int k = 0; k < N_STORM; k++)
@@ -218,7 +218,7 @@ static void check_columns(int n_rows, int unit, int uneven)
     size_t size = dtype_bytes(q.act), width = (size_t)(begin[w.rank + 1] - begin[w.rank]),
            vocab = (size_t)begin[w.n_ranks], rows = (size_t)n_rows, guard = GUARD * size, bytes = rows * vocab * size,
            bad = 0;
-    unsigned char *host = take(bytes + 2 * guard), *part = take(rows * width * size), element[4];
+    unsigned char *host = take_memory(bytes + 2 * guard), *part = take_memory(rows * width * size), element[4];
     unsigned char *out = ops->alloc(&q, bytes + 2 * guard), *in = ops->alloc(&q, rows * width * size);
     memset(host, 0xA5, bytes + 2 * guard);
     ops->upload(&q, out, bytes + 2 * guard, host, bytes + 2 * guard, bytes + 2 * guard, 1);

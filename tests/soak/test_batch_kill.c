@@ -260,7 +260,7 @@ static void tear(void)
 }
 
 /* In turn. */
-static enum kind choose(void)
+static enum kind choose_kind(void)
 {
     return (enum kind)(test.n_runs % (test.has_disk ? N_KINDS : FULL_DISK));
 }
@@ -270,7 +270,7 @@ static bool disturbed_run(long total, bool ordered)
 {
     struct process p;
     char path[300];
-    enum kind kind = choose();
+    enum kind kind = choose_kind();
     (void)snprintf(path, sizeof path, "%s/out.jsonl", test.disk);
     start(&p, path, ordered);
     await_moment(&p, total);

@@ -103,7 +103,7 @@ struct stream {
 };
 
 /* Counts events; keeps the last bytes, to see the end. */
-static void take(struct stream *s, const char *text, size_t n)
+static void take_text(struct stream *s, const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
         memmove(s->tail, s->tail + 1, sizeof END - 2);
@@ -124,7 +124,7 @@ static int read_all(struct pollfd *p, struct stream *s, int n, int n_read)
         for (int i = 0; i < n; i++) {
             ssize_t got = p[i].fd >= 0 && p[i].revents != 0 ? recv(p[i].fd, piece, sizeof piece, 0) : -1;
             if (got > 0)
-                take(&s[i], piece, (size_t)got);
+                take_text(&s[i], piece, (size_t)got);
             if (p[i].fd >= 0 && (got == 0 || s[i].whole)) {
                 done++;
                 (void)close(p[i].fd);

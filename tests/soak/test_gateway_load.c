@@ -135,7 +135,7 @@ struct reader {
     bool done;
 };
 
-static void take(struct reader *r, const char *text, size_t n)
+static void take_text(struct reader *r, const char *text, size_t n)
 {
     char all[70000];
     memcpy(all, r->tail, r->n);
@@ -157,7 +157,7 @@ static long read_all(struct pollfd *p, struct reader *r, long n)
         for (long i = 0; i < n; i++) {
             ssize_t got = p[i].revents != 0 ? recv(p[i].fd, piece, sizeof piece, 0) : -1;
             if (got > 0)
-                take(&r[i], piece, (size_t)got);
+                take_text(&r[i], piece, (size_t)got);
             if (p[i].fd >= 0 && (got == 0 || r[i].done)) {
                 done += r[i].done;
                 p[i].fd = -1 - p[i].fd; /* poll passes over it */

@@ -117,7 +117,7 @@ static const char *const values[] = {
 
 #define N(list) ((int)(sizeof(list) / sizeof(list)[0]))
 
-static void put(const char *text, size_t bytes)
+static void put_bytes(const char *text, size_t bytes)
 {
     bytes = bytes < MAX_BYTES - h.bytes ? bytes : MAX_BYTES - h.bytes;
     memcpy(h.text + h.bytes, text, bytes);
@@ -127,7 +127,7 @@ static void put(const char *text, size_t bytes)
 
 static void puts_text(const char *text)
 {
-    put(text, strlen(text));
+    put_bytes(text, strlen(text));
 }
 
 /* Replace bytes [at, at + length) by others. */
@@ -137,8 +137,8 @@ static void splice(size_t at, size_t length, const char *by, size_t bytes)
     size_t n = h.bytes - at - length;
     memcpy(rest, h.text + at + length, n);
     h.bytes = at;
-    put(by, bytes);
-    put(rest, n);
+    put_bytes(by, bytes);
+    put_bytes(rest, n);
 }
 
 /* A value somewhere in the text (behind a colon or comma) becomes another. */
@@ -287,7 +287,7 @@ static void open_socket(void)
 }
 
 /* A reply: what it says must make sense by itself. An event is none. */
-static void take(const char *text, size_t bytes)
+static void take_reply(const char *text, size_t bytes)
 {
     json_t *m = json_loadb(text, bytes, JSON_ALLOW_NUL, NULL);
     const char *status = json_string_value(json_object_get(m, "status"));
@@ -321,7 +321,7 @@ static bool await_answers(long n)
         (void)zmq_msg_init(&frame);
         while (zmq_msg_recv(&frame, h.socket, ZMQ_DONTWAIT) >= 0) {
             if (!zmq_msg_more(&frame) && (zmq_msg_size(&frame) > 0))
-                take(zmq_msg_data(&frame), zmq_msg_size(&frame));
+                take_reply(zmq_msg_data(&frame), zmq_msg_size(&frame));
         }
         (void)zmq_msg_close(&frame);
     }
@@ -353,7 +353,7 @@ static void send_oversized(void)
     h.socket = kept;
 }
 
-static bool run(long n, int window)
+static bool run_messages(long n, int window)
 {
     while (h.n_sent < n) {
         for (int i = 0; i < window && h.n_sent < n; i++) {
@@ -429,9 +429,9 @@ int main(void)
     open_socket();
     double begun = seconds_now();
     int window = setting("HOSTILE_WINDOW", 128);
-    bool answered = run(n / 10, window); /* everything has been used once */
+    bool answered = run_messages(n / 10, window); /* everything has been used once */
     double resident = serving_resident(&h.server, 0);
-    answered = answered && run(n, window);
+    answered = answered && run_messages(n, window);
     check(n, story, resident, answered, seconds_now() - begun);
     (void)zmq_close(h.socket);
     (void)zmq_ctx_term(h.context);

@@ -184,7 +184,7 @@ static bool answers_cancel(const struct caller *c, const json_t *message)
            (is(message, "status", "ok") || json_integer_value(json_object_get(message, "code")) == 404);
 }
 
-static void take(struct caller *c, const json_t *message)
+static void take_message(struct caller *c, const json_t *message)
 {
     bool ok = is(message, "status", "ok"), event = json_object_get(message, "event") != NULL;
     if (answers_cancel(c, message)) {
@@ -216,7 +216,7 @@ static void drain(struct caller *c)
         if (message == NULL || zmq_msg_more(&frame))
             load.tally.strange++;
         else
-            take(c, message);
+            take_message(c, message);
         json_decref(message);
     }
     (void)zmq_msg_close(&frame);
@@ -239,7 +239,7 @@ static void act(struct caller *c, bool more)
 }
 
 /* For so long, then until all is answered. */
-static void run(double seconds)
+static void run_load(double seconds)
 {
     static zmq_pollitem_t item[MAX_CLIENTS];
     double until = seconds_now() + seconds, looked = 0;
@@ -386,10 +386,10 @@ int main(void)
         open_socket(&load.caller[i]);
     (void)pthread_create(&health.thread, NULL, watch_health, &health);
     double begun = seconds_now();
-    run(seconds / 4); /* everything has been used once */
+    run_load(seconds / 4); /* everything has been used once */
     for (int r = 0; r < ranks; r++)
         resident[r] = serving_resident(&load.server, r);
-    run(seconds * 3 / 4);
+    run_load(seconds * 3 / 4);
     check_tally(seconds_now() - begun);
     check_health(&health);
     for (int i = 0; i < load.n_callers; i++)

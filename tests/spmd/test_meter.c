@@ -96,7 +96,7 @@ static void open_instance(struct instance *i, struct world *w)
 }
 
 /* Everything once, with the figures of rank 0 in *r. */
-static void run(struct instance *i, struct run *r, double interval)
+static void run_instance(struct instance *i, struct run *r, double interval)
 {
     struct err e = {0};
     struct meter m;
@@ -134,7 +134,7 @@ static void check_slow(struct instance *i, struct world *w, int which)
     struct run r;
     char reason[200] = "";
     slow = w->rank == which;
-    run(i, &r, 0.005);
+    run_instance(i, &r, 0.005);
     slow = false;
     const struct rank_stats *s = &r.total[which];
     bool ok = w->rank != 0 || (w->n_ranks > 1 ? r.slowest == which : r.slowest == -1);
@@ -153,8 +153,8 @@ static void check_interval(struct instance *i, struct world *w)
 {
     struct run often, once;
     char reason[100];
-    run(i, &often, 0);
-    run(i, &once, 1e6);
+    run_instance(i, &often, 0);
+    run_instance(i, &once, 1e6);
     (void)snprintf(reason, sizeof reason, "%d and %d reports", often.n_reports, once.n_reports);
     tap_all(w->rank != 0 ||
                 (often.n_reports > 5 && often.n_reports <= N_STEPS + 1 && once.n_reports <= 2 && once.n_reports > 0),

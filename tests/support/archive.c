@@ -21,7 +21,7 @@ static unsigned char *grow(struct archive *a, size_t bytes)
     return a->data + a->bytes - bytes;
 }
 
-static void put(unsigned char *field, size_t bytes, const char *text)
+static void put_field(unsigned char *field, size_t bytes, const char *text)
 {
     size_t n = strlen(text);
     memcpy(field, text, n < bytes ? n : bytes);
@@ -32,16 +32,16 @@ void archive_header(struct archive *a, char kind, const char *name, const char *
     unsigned char *h = grow(a, BLOCK);
     char text[40];
     unsigned sum = 0;
-    put(h, 100, name);
-    put(h + 100, 8, "0000777");
+    put_field(h, 100, name);
+    put_field(h + 100, 8, "0000777");
     (void)snprintf(text, sizeof text, "%011llo", (unsigned long long)size);
-    put(h + 124, 12, text);
-    put(h + 136, 12, "00000000000");
+    put_field(h + 124, 12, text);
+    put_field(h + 136, 12, "00000000000");
     memset(h + 148, ' ', 8);
     h[156] = (unsigned char)kind;
-    put(h + 157, 100, link);
-    put(h + 257, 6, "ustar");
-    put(h + 263, 2, "00");
+    put_field(h + 157, 100, link);
+    put_field(h + 257, 6, "ustar");
+    put_field(h + 263, 2, "00");
     for (int i = 0; i < BLOCK; i++)
         sum += h[i];
     (void)snprintf(text, sizeof text, "%06o", sum);

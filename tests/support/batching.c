@@ -52,7 +52,7 @@ void batching_forget(const char *dir, const char *output)
     }
 }
 
-static void take(struct batch_results *r, const char *line, size_t bytes)
+static void take_result(struct batch_results *r, const char *line, size_t bytes)
 {
     json_t *object = json_loadb(line, bytes, JSON_ALLOW_NUL, NULL), *id = json_object_get(object, "custom_id");
     char number[32];
@@ -82,7 +82,7 @@ void batching_read(struct batch_results *r, const char *dir, const char *name)
     char *text = access(path, F_OK) == 0 ? files_read(dir, name, &bytes) : NULL;
     char *at = text, *end = text + bytes;
     for (char *newline; at < end && (newline = memchr(at, '\n', (size_t)(end - at))) != NULL; at = newline + 1)
-        take(r, at, (size_t)(newline - at));
+        take_result(r, at, (size_t)(newline - at));
     r->torn = (size_t)(end - at);
     free(text);
 }

@@ -48,7 +48,7 @@ static void ask_health(struct honest *h, struct talk *t)
     h->health = took > h->health ? took : h->health;
 }
 
-static void *run(void *context)
+static void *talk_on(void *context)
 {
     struct honest *h = context;
     const struct timespec pause = {0, 5000000};
@@ -72,7 +72,7 @@ bool honest_start(struct honest *h, const char *endpoint)
     json_decref(reply);
     if (!case_check(h->story != NULL, "the honest client had no answer before the attack"))
         return false;
-    return case_check(pthread_create(&h->thread, NULL, run, h) == 0, "no thread");
+    return case_check(pthread_create(&h->thread, NULL, talk_on, h) == 0, "no thread");
 }
 
 void honest_await(struct honest *h, int n, double seconds)

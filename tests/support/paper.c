@@ -102,8 +102,8 @@ static void best_tokens(struct sampled *out, uint64_t read, int n_top, int vocab
 
 /* read: made of the cells; history: [n] as the slot has it. Steps of the vocabulary's end are likelier: stop rules are
  * met. */
-static void choose(struct sampled *out, uint64_t read, const int32_t *history, int n, const struct sampling *s,
-                   int vocab)
+static void choose_token(struct sampled *out, uint64_t read, const int32_t *history, int n, const struct sampling *s,
+                         int vocab)
 {
     uint64_t hash = mix(read, s->seed);
     if (s->repetition_penalty != 1.0f)
@@ -143,7 +143,7 @@ int32_t paper_next(const int32_t *token, int n, int prompt_len, const struct sam
     struct sampling own = *s;
     struct sampled sampled = {0};
     own.prompt_len = prompt_len;
-    choose(&sampled, read_of(token, n), token, n, &own, vocab);
+    choose_token(&sampled, read_of(token, n), token, n, &own, vocab);
     if (out != NULL)
         *out = sampled;
     return sampled.token;
@@ -210,7 +210,7 @@ static const char *sample(struct paper *d, const struct plan_seq *s, int n, stru
         read = mix(read, *cell);
     }
     *out = (struct sampled){.slot = s->slot};
-    choose(out, read, d->history + s->slot * d->limits.max_len, n, &d->params[s->slot], d->vocab);
+    choose_token(out, read, d->history + s->slot * d->limits.max_len, n, &d->params[s->slot], d->vocab);
     d->last[s->slot] = out->token;
     return NULL;
 }

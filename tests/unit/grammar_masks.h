@@ -69,7 +69,7 @@ static inline void check_mask(struct grammar_run *r, const uint32_t *mask, int32
     }
 }
 
-static inline int32_t choose(const uint32_t *mask, uint64_t *seed)
+static inline int32_t choose_token(const uint32_t *mask, uint64_t *seed)
 {
     int n = 0, k;
     for (int i = 0; i < lexicon->n_words; i++)
@@ -94,7 +94,7 @@ static inline bool follow(const struct form *form, int most, uint64_t *seed, boo
         assert_int_equal(grammar_run_mask(&r, &end, 1, mask, &e), 0);
         if (every || i % 7 == 0)
             check_mask(&r, mask, end);
-        int32_t id = choose(mask, seed);
+        int32_t id = choose_token(mask, seed);
         if (id == end)
             break;
         assert_int_equal(tokenizer_token_bytes(tokenizer, id, &text, &e), 0);

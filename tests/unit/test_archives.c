@@ -298,7 +298,7 @@ static int n_folders(void)
     return n;
 }
 
-static struct archive_folder *take(struct archive_cache *c, const char *name, bool unpacked, struct err *e)
+static struct archive_folder *take_folder(struct archive_cache *c, const char *name, bool unpacked, struct err *e)
 {
     char path[PATH_MAX], file[100];
     double seconds = -1;
@@ -321,8 +321,8 @@ static void once_and_for_the_next_job(void **state)
     (void)write_model("m", 100, "");
     (void)write_model("inner", 100, "m-7b/"); /* as if the folder itself had been packed */
     assert_int_equal(archive_cache_open(&c, cache_dir, 1 << 20, &e), 0);
-    struct archive_folder *f = take(&c, "m", true, &e), *g = take(&c, "inner", true, &e);
-    assert_ptr_equal(take(&c, "m", false, &e), f);
+    struct archive_folder *f = take_folder(&c, "m", true, &e), *g = take_folder(&c, "inner", true, &e);
+    assert_ptr_equal(take_folder(&c, "m", false, &e), f);
     assert_non_null(g);
     assert_int_equal(archive_cache_check(cache_dir, c.token, &e), 0);
     archive_cache_close(&c);
@@ -333,10 +333,10 @@ static void once_and_for_the_next_job(void **state)
     assert_int_equal(mkdir(beside, 0700), 0);
     assert_int_equal(archive_cache_open(&c, cache_dir, 1 << 20, &e), 0);
     assert_int_not_equal(access(half, F_OK), 0);
-    assert_non_null(take(&c, "m", false, &e));
+    assert_non_null(take_folder(&c, "m", false, &e));
     assert_int_equal(n_folders(), 2);
     (void)write_model("m", 200, ""); /* another one under its name */
-    assert_non_null(take(&c, "m", true, &e));
+    assert_non_null(take_folder(&c, "m", true, &e));
     assert_int_equal(n_folders(), 3);
     expect_none(&e);
     archive_cache_close(&c);
@@ -372,22 +372,22 @@ static void least_recently_used(void **state)
     for (int i = 0; i < 4; i++)
         (void)write_model(name[i], i < 3 ? 100000 : 900000, "");
     assert_int_equal(archive_cache_open(&c, cache_dir, 300000, &e), 0);
-    struct archive_folder *a = take(&c, "a", true, &e), *b = take(&c, "b", true, &e);
+    struct archive_folder *a = take_folder(&c, "a", true, &e), *b = take_folder(&c, "b", true, &e);
     struct err full = {0};
-    assert_null(take(&c, "c", true, &full)); /* both are in use */
+    assert_null(take_folder(&c, "c", true, &full)); /* both are in use */
     EXPECT_PARTS(&full, ERR_MEMORY, "may hold 300000", "in use");
     assert_int_equal(n_folders(), 2);
     archive_cache_release(&c, b);
     archive_cache_release(&c, a); /* used later than b */
     full = (struct err){0};
-    assert_null(take(&c, "large", true, &full));
+    assert_null(take_folder(&c, "large", true, &full));
     EXPECT_PARTS(&full, ERR_MEMORY, "may hold 300000");
     assert_int_equal(n_folders(), 2); /* nothing leaves for what cannot fit */
-    archive_cache_release(&c, take(&c, "c", true, &e));
-    archive_cache_release(&c, take(&c, "a", false, &e));
-    archive_cache_release(&c, take(&c, "b", true, &e));
-    archive_cache_release(&c, take(&c, "a", false, &e));
-    archive_cache_release(&c, take(&c, "c", true, &e));
+    archive_cache_release(&c, take_folder(&c, "c", true, &e));
+    archive_cache_release(&c, take_folder(&c, "a", false, &e));
+    archive_cache_release(&c, take_folder(&c, "b", true, &e));
+    archive_cache_release(&c, take_folder(&c, "a", false, &e));
+    archive_cache_release(&c, take_folder(&c, "c", true, &e));
     assert_true(archive_cache_bytes(&c) <= 300000);
     assert_int_equal(n_folders(), 2);
     expect_none(&e);

@@ -15,7 +15,7 @@ struct paper_engine {
 
 /* One run on some replicas of n lines of this many tokens, until the walltime: how many lines were done. *seconds:
  * until then, or until all were. all: everything begins that there is room for, whatever the time. */
-static int run(const struct paper_engine *g, int n, int tokens, double walltime, bool all, double *seconds)
+static int run_share(const struct paper_engine *g, int n, int tokens, double walltime, bool all, double *seconds)
 {
     const struct ramp_work work = {PROMPT, tokens};
     struct ramp ramp;
@@ -61,9 +61,9 @@ static void every_run_gets_on(void **unused)
     for (int k = 0; k < 2; k++) {
         double seconds;
         int n_left = 400, n_runs = 0;
-        assert_int_equal(run(replica[k], n_left, 200, 2.5, true, &seconds), 0);
+        assert_int_equal(run_share(replica[k], n_left, 200, 2.5, true, &seconds), 0);
         for (; n_left > 0; n_runs++) {
-            int n = run(replica[k], n_left, 200, 2.5, false, &seconds);
+            int n = run_share(replica[k], n_left, 200, 2.5, false, &seconds);
             print_message("engine %d, run %d: %d lines\n", k, n_runs, n);
             assert_true(n > 0);
             n_left -= n;
@@ -80,7 +80,7 @@ static void slower_on_the_way(void **unused)
     double seconds;
     late.late = 0.1;
     late.slower = 1.9;
-    assert_true(run(&late, 400, 200, 2.5, false, &seconds) > 0);
+    assert_true(run_share(&late, 400, 200, 2.5, false, &seconds) > 0);
 }
 
 /* Hours to go: as fast as without a limit. */
@@ -90,8 +90,8 @@ static void long_job(void **unused)
     const struct paper_engine *const replica[] = {&linear, &between, &flat};
     for (int k = 0; k < 3; k++) {
         double without, with;
-        assert_int_equal(run(replica[k], 5000, 200, 3600, true, &without), 5000);
-        assert_int_equal(run(replica[k], 5000, 200, 3600, false, &with), 5000);
+        assert_int_equal(run_share(replica[k], 5000, 200, 3600, true, &without), 5000);
+        assert_int_equal(run_share(replica[k], 5000, 200, 3600, false, &with), 5000);
         print_message("engine %d: %.2f s, %.2f s without a limit\n", k, with, without);
         assert_true(with < 1.01 * without);
     }
@@ -104,8 +104,8 @@ static void no_room_is_wasted(void **unused)
     const struct paper_engine *const replica[] = {&linear, &between, &flat};
     for (int k = 0; k < 3; k++) {
         double seconds;
-        int most = run(replica[k], 100000, 200, 200, true, &seconds),
-            n = run(replica[k], 100000, 200, 200, false, &seconds);
+        int most = run_share(replica[k], 100000, 200, 200, true, &seconds),
+            n = run_share(replica[k], 100000, 200, 200, false, &seconds);
         print_message("engine %d: %d lines, %d without looking at the time\n", k, n, most);
         assert_true(n > 0.95 * most);
     }
@@ -137,10 +137,10 @@ static void prompts_only(void **unused)
 {
     (void)unused;
     double seconds, without;
-    assert_int_equal(run(&between, 5000, 1, 3600, false, &seconds), 5000);
-    assert_int_equal(run(&between, 5000, 1, 3600, true, &without), 5000);
+    assert_int_equal(run_share(&between, 5000, 1, 3600, false, &seconds), 5000);
+    assert_int_equal(run_share(&between, 5000, 1, 3600, true, &without), 5000);
     assert_true(seconds < 1.01 * without);
-    assert_true(run(&between, 5000, 1, 0.5, false, &seconds) > 0);
+    assert_true(run_share(&between, 5000, 1, 0.5, false, &seconds) > 0);
 }
 
 int main(void)

@@ -235,7 +235,7 @@ static bool anyone(const struct sim *s)
     return false;
 }
 
-static void run(unsigned seed)
+static void run_events(unsigned seed)
 {
     struct sim s = {.calm = seed % 2 == 0};
     srand(seed);
@@ -279,7 +279,7 @@ static void random_schedules(void **state)
 {
     (void)state;
     for (unsigned seed = 1; seed <= SEEDS; seed++)
-        run(seed);
+        run_events(seed);
 }
 
 int main(void)

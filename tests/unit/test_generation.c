@@ -35,7 +35,7 @@ static int remove_dir(void **state)
 }
 
 /* NULL: no such file. `line`: the options, cut at blanks. */
-static int run(struct trial *t, const char *generation, const char *config, const char *line)
+static int run_trial(struct trial *t, const char *generation, const char *config, const char *line)
 {
     static char text[2000];
     char path[300], *argv[60] = {"lockstep", "generate", "--model", dir};
@@ -59,14 +59,14 @@ static int run(struct trial *t, const char *generation, const char *config, cons
 
 static void good(struct trial *t, const char *generation, const char *config, const char *line)
 {
-    (void)run(t, generation, config, line);
+    (void)run_trial(t, generation, config, line);
     expect_none(&t->e);
 }
 
 static void bad(const char *generation, const char *config, const char *line, enum err_code code, const char *text)
 {
     struct trial t;
-    if (run(&t, generation, config, line) == 0)
+    if (run_trial(&t, generation, config, line) == 0)
         print_error("accepted: %s %s\n", generation, line);
     EXPECT_PARTS(&t.e, code, text);
 }
@@ -193,7 +193,7 @@ static void many_ids(void **state)
     assert_int_equal(t.rules.n_stop_ids, 64);
     strcat(line, ",48");
     bad("{}", "{}", line, ERR_USAGE, "--stop-token-ids: more than 48 ids");
-    char bias[4000] = "--logit-bias 0:1"; /* longer than run() takes: put into the options directly */
+    char bias[4000] = "--logit-bias 0:1"; /* longer than run_trial() takes: put into the options directly */
     good(&t, "{}", "{}", "");
     for (int i = 1; i < 300; i++)
         (void)sprintf(bias + strlen(bias), ",%d:1", i);

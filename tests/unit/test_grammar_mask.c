@@ -307,7 +307,7 @@ static int attempt(struct grammar_run *r, int32_t *token, uint32_t *mask, uint64
     grammar_run_try(r);
     do {
         assert_int_equal(grammar_run_mask(r, &(int32_t){END}, 1, mask + n * lexicon->n_words, &e), 0);
-        token[n] = choose(mask + n * lexicon->n_words, seed);
+        token[n] = choose_token(mask + n * lexicon->n_words, seed);
     } while (n + 1 < ATTEMPT && grammar_run_goes_on(r, token[n]) && ++n > 0);
     grammar_run_return(r);
     return n;

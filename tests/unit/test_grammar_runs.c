@@ -42,7 +42,7 @@ static bool go_on_together(struct companion *c, uint32_t *mask, uint32_t *expect
         assert_int_equal(grammar_run_mask(&c->alone, &end, 1, expected, &e), 0);
         assert_memory_equal(mask, expected, (size_t)lexicon->n_words * sizeof *mask);
     }
-    int32_t id = choose(mask, seed);
+    int32_t id = choose_token(mask, seed);
     if (id == end)
         return true;
     assert_int_equal(grammar_run_take(&c->run, id, &e), 0);

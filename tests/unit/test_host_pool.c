@@ -7,7 +7,7 @@
 
 static int n_taken, n_freed, n_left; /* n_left: pieces that there still is memory for */
 
-static void *take(struct queue *q, size_t bytes)
+static void *take_memory(struct queue *q, size_t bytes)
 {
     if (n_left-- <= 0) {
         ERR(&q->err, ERR_MEMORY, "no more");
@@ -24,7 +24,7 @@ static void give(struct queue *q, void *p)
     free(p);
 }
 
-static const struct async_ops async = {.host_alloc = take, .host_free = give};
+static const struct async_ops async = {.host_alloc = take_memory, .host_free = give};
 static const struct ops ops = {.async = &async};
 
 static int setup(void **state)

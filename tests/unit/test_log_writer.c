@@ -16,7 +16,7 @@
 
 #define LINE_BYTES 1000
 
-static void put(struct log_writer *w, int number)
+static void put_line(struct log_writer *w, int number)
 {
     char *text = malloc(LINE_BYTES + 1);
     (void)snprintf(text, LINE_BYTES + 1, "%0*d\n", LINE_BYTES - 1, number);
@@ -34,7 +34,7 @@ static void writes_in_order(void **state)
     (void)snprintf(path, sizeof path, "%s/log", folder);
     assert_int_equal(log_writer_open(&w, open(path, O_WRONLY | O_CREAT | O_APPEND, 0600), "a log", &e), 0);
     for (int i = 0; i < 3000; i++)
-        put(w, i);
+        put_line(w, i);
     uint64_t lost = log_writer_lost(w);
     log_writer_close(&w);
     assert_null(w);
@@ -60,7 +60,7 @@ static void pipe_that_nobody_reads(void **state)
     assert_int_equal(log_writer_open(&w, end[1], "a log", &e), 0);
     double started = seconds_now();
     for (int i = 0; i < N; i++)
-        put(w, i);
+        put_line(w, i);
     assert_true(process_in_time(seconds_now() - started, 2));
     int kept = N - (int)log_writer_lost(w);
     assert_true(kept >= WAITING && kept < N / 2 + 100);
@@ -74,7 +74,7 @@ static void pipe_that_nobody_reads(void **state)
         assert_true(i >= WAITING || atoi(line) == i); /* the first ones were kept */
         last = atoi(line);
     }
-    put(w, N);
+    put_line(w, N);
     assert_int_equal(read(end[0], line, LINE_BYTES), LINE_BYTES);
     assert_int_equal(atoi(line), N);
     assert_int_equal(log_writer_lost(w), N - kept);
@@ -91,7 +91,7 @@ static void ends_though_nobody_reads(void **state)
     assert_int_equal(pipe(end), 0);
     assert_int_equal(log_writer_open(&w, end[1], "a log", &e), 0);
     for (int i = 0; i < 1000; i++)
-        put(w, i);
+        put_line(w, i);
     double started = seconds_now();
     log_writer_close(&w);
     assert_true(process_in_time(seconds_now() - started, 5));
@@ -104,8 +104,8 @@ static void full_disk(void **state)
     struct log_writer *w = NULL;
     struct err e = {0};
     assert_int_equal(log_writer_open(&w, open("/dev/full", O_WRONLY), "a log", &e), 0);
-    put(w, 1);
-    put(w, 2);
+    put_line(w, 1);
+    put_line(w, 2);
     double until = seconds_now() + process_patience(10);
     while (log_writer_lost(w) < 2 && seconds_now() < until)
         continue;
@@ -134,13 +134,13 @@ static void torn_line(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     assert_int_equal(log_writer_open(&w, open(path, O_WRONLY | O_CREAT | O_APPEND, 0600), "a log", &e), 0);
     for (int i = 0; i < 3; i++)
-        put(w, i);
+        put_line(w, i);
     for (double until = seconds_now() + process_patience(10); log_writer_lost(w) < 2 && seconds_now() < until;)
         continue;
     assert_int_equal(log_writer_lost(w), 2);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
-    put(w, 3);
-    put(w, 4);
+    put_line(w, 3);
+    put_line(w, 4);
     log_writer_close(&w);
     (void)signal(SIGXFSZ, handler);
     char *text = files_read(folder, "log", &bytes), *at = text + small.rlim_cur;

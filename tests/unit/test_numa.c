@@ -11,7 +11,7 @@
 static char root[256];
 
 /* A file of the tree, with the folders above it. */
-static void put(const char *path, const char *text)
+static void put_file(const char *path, const char *text)
 {
     char folder[800];
     for (const char *slash = strchr(path, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {
@@ -34,15 +34,15 @@ static int make_tree(void **state)
 {
     (void)state;
     files_make_dir(root);
-    put("devices/system/node/node0/cpulist", "0-3,16-19\n");
-    put("devices/system/node/node1/cpulist", "4-7\n");
-    put("devices/system/node/node3/cpulist", "\n");
-    put("devices/system/node/node5/cpulist", "8-15,1000\n");
-    put("devices/system/node/node6/cpulist", "20-x\n");
-    put("bus/pci/devices/0000:1a:00.0/numa_node", "1\n");
-    put("bus/pci/devices/0000:c1:00.0/numa_node", "-1\n");
-    put("bus/pci/devices/0000:c2:00.0/numa_node", "no number\n");
-    put("bus/pci/devices/0000:c3:00.0/numa_node", "64\n");
+    put_file("devices/system/node/node0/cpulist", "0-3,16-19\n");
+    put_file("devices/system/node/node1/cpulist", "4-7\n");
+    put_file("devices/system/node/node3/cpulist", "\n");
+    put_file("devices/system/node/node5/cpulist", "8-15,1000\n");
+    put_file("devices/system/node/node6/cpulist", "20-x\n");
+    put_file("bus/pci/devices/0000:1a:00.0/numa_node", "1\n");
+    put_file("bus/pci/devices/0000:c1:00.0/numa_node", "-1\n");
+    put_file("bus/pci/devices/0000:c2:00.0/numa_node", "no number\n");
+    put_file("bus/pci/devices/0000:c3:00.0/numa_node", "64\n");
     return 0;
 }
 

@@ -539,7 +539,7 @@ static void open_sim(struct sim *s, unsigned seed)
         s->client[c] = (struct client){.model = -1, .set = -1};
 }
 
-static void run(unsigned seed, int *n_moved, int *n_spread)
+static void run_cluster(unsigned seed, int *n_moved, int *n_spread)
 {
     struct sim s = {0};
     open_sim(&s, seed);
@@ -572,7 +572,7 @@ static void random_schedules(void **state)
     (void)state;
     int n_moved = 0, n_spread = 0;
     for (unsigned seed = 1; seed <= SEEDS; seed++)
-        run(seed, &n_moved, &n_spread);
+        run_cluster(seed, &n_moved, &n_spread);
     assert_true(n_moved > SEEDS && n_spread > SEEDS);
 }
 

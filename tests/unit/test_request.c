@@ -23,7 +23,7 @@ static int close_tokenizer(void **state)
 }
 
 /* Take ids until the request is finished; returns how many were taken. `end`: -1 ends the list. */
-static int take(struct request *r, const int32_t *id)
+static int take_token(struct request *r, const int32_t *id)
 {
     struct err e = {0};
     int n = 0;
@@ -47,7 +47,7 @@ struct expected {
 static void expect(const struct request_rules *rules, const int32_t *id, struct expected x)
 {
     struct request r = {.rules = rules};
-    assert_int_equal(take(&r, id), x.n_taken);
+    assert_int_equal(take_token(&r, id), x.n_taken);
     assert_int_equal(r.output.n, x.n_taken);
     assert_memory_equal(r.output.id, id, (size_t)x.n_taken * sizeof *id);
     assert_string_equal(finish_name(r.finish), finish_name(x.finish));
@@ -139,7 +139,7 @@ static void released_text_is_final(void **state)
     const int32_t id[] = {25, 0, 1, 3, 0, LETTER_BYTE_C3, LETTER_BYTE_A9};
     const size_t released[] = {1, 1, 1, 4, 4, 4, 7};
     for (size_t i = 0; i < sizeof id / sizeof id[0]; i++) {
-        take(&r, (const int32_t[]){id[i], -1});
+        take_token(&r, (const int32_t[]){id[i], -1});
         assert_int_equal(r.released, released[i]);
     }
     assert_memory_equal(r.text.data, "zabda\xc3\xa9", 7);
@@ -157,7 +157,7 @@ static void keeps_log_probabilities(void **state)
     for (int i = 0; i < 200; i++)
         id[i] = i % 26;
     id[200] = -1;
-    assert_int_equal(take(&r, id), 200);
+    assert_int_equal(take_token(&r, id), 200);
     for (int i = 0; i < 200; i++) {
         assert_int_equal(r.logprobs[i].token, i % 26);
         assert_true(r.logprobs[i].logprob == -0.5f * (float)i);

@@ -145,7 +145,7 @@ static void execute(struct run *r, struct outcome *o)
     r->n_scored += o->result.n_scored;
 }
 
-static void run(const struct shape *shape, uint64_t seed, struct scheduler_stats *stats)
+static void run_schedule(const struct shape *shape, uint64_t seed, struct scheduler_stats *stats)
 {
     struct run r;
     struct err e = {0};
@@ -189,7 +189,7 @@ static void every_token_is_scored_once(void **unused)
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (uint64_t seed = 1; seed <= 60; seed++) {
             struct scheduler_stats stats;
-            run(&shapes[i], seed * 977 + i, &stats);
+            run_schedule(&shapes[i], seed * 977 + i, &stats);
             n_preemptions += stats.n_preemptions;
             n_hits += stats.prefix_hits;
         }

@@ -94,7 +94,8 @@ static int ideal(const struct machine *m, const struct step_work *w, int pos, in
 }
 
 /* A share of the steps feeds prompts. The results of a step are seen after the next one was planned. */
-static struct outcome run(struct step_model *model, const struct machine *m, double bound, double prompts, int n_steps)
+static struct outcome run_steps(struct step_model *model, const struct machine *m, double bound, double prompts,
+                                int n_steps)
 {
     struct outcome o = {0};
     struct load l = {.n_decode = 1 + (int)uniform(0, 200), .context = uniform(100, 4000)};
@@ -137,7 +138,7 @@ static void machines_keep_bounds(void **state)
         struct machine m = any_machine();
         struct step_model model = {0};
         double bound = any_bound(&m);
-        check(first, run(&model, &m, bound, 0.75, STEPS), 0.75);
+        check(first, run_steps(&model, &m, bound, 0.75, STEPS), 0.75);
         seed = first + 1;
     }
 }
@@ -161,9 +162,9 @@ static void other_speeds_are_noticed(void **state)
         struct machine m = any_machine();
         struct step_model model = {0};
         double bound = 1.5 * any_bound(&m);
-        (void)run(&model, &m, bound, 0.75, STEPS);
+        (void)run_steps(&model, &m, bound, 0.75, STEPS);
         scale(&m, first % 2 == 0 ? 1.5 : 0.25);
-        check(first, run(&model, &m, bound, 0.75, STEPS + 150), 0.75);
+        check(first, run_steps(&model, &m, bound, 0.75, STEPS + 150), 0.75);
         seed = first + 1;
     }
 }
@@ -178,9 +179,9 @@ static void prompts_are_remembered(void **state)
         struct step_model model = {0};
         double bound = any_bound(&m);
         m.noise = 0.15;
-        (void)run(&model, &m, bound, 0.75, STEPS);
-        (void)run(&model, &m, bound, 0, STEPS);
-        check(first, run(&model, &m, bound, 0.02, STEPS), 0.5);
+        (void)run_steps(&model, &m, bound, 0.75, STEPS);
+        (void)run_steps(&model, &m, bound, 0, STEPS);
+        check(first, run_steps(&model, &m, bound, 0.02, STEPS), 0.5);
         seed = first + 1;
     }
 }
@@ -208,7 +209,7 @@ static void an_accident_is_forgotten(void **state)
     struct step_model model = {0};
     seed = 3;
     struct machine m = {.token = 1e-4, .row = 1e-4, .key = 1e-9, .step = 1e-3};
-    (void)run(&model, &m, 0.1, 0.75, STEPS);
+    (void)run_steps(&model, &m, 0.1, 0.75, STEPS);
     struct step_work work = {.rows = 50, .keys = 50000};
     int before = step_model_fit(&model, &work, 0, 8192, 0.1);
     struct step_work with = step_work_with(&work, 0, before);
@@ -228,7 +229,7 @@ static void results_that_come_at_once(void **state)
         double bound = any_bound(&m);
         struct load l = {.n_decode = 50, .context = 500};
         struct step_work work = decode_work(&l);
-        (void)run(&model, &m, bound, 0.75, STEPS);
+        (void)run_steps(&model, &m, bound, 0.75, STEPS);
         for (int i = 0; i < 4; i++) {
             struct step_work with = step_work_with(&work, 0, ideal(&m, &work, 0, 8192, bound));
             double seconds = true_seconds(&m, &with);

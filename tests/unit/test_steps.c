@@ -45,7 +45,7 @@ static void hear(struct bench *b)
     (void)reports_take(b->end[0], b->back);
 }
 
-static void take(struct bench *b)
+static void take_plan(struct bench *b)
 {
     struct err e = {0};
     const struct step_result *oldest = &b->result[(b->step - (uint64_t)b->under_way) % 2];
@@ -71,7 +71,7 @@ static bool turn(struct bench *b)
         fail_msg("%s", wrong);
     b->step++;
     if (++b->under_way == 2)
-        take(b);
+        take_plan(b);
     hear(b);
     return true;
 }
@@ -127,7 +127,7 @@ static void check_task(const struct task *j, bool cancelled)
 static void close_bench(struct bench *b)
 {
     while (b->under_way > 0)
-        take(b);
+        take_plan(b);
     steps_close(&b->steps);
     hear(b);
     for (int i = 0; i < MAX_JOBS; i++)
@@ -216,7 +216,7 @@ static void stops_with_work_under_way(void **state)
     post(&b, (struct order){.kind = ORDER_STOP});
     assert_false(turn(&b));
     while (b.under_way > 0)
-        take(&b);
+        take_plan(&b);
     struct task *const *back = b.back;
     steps_close(&b.steps);
     hear(&b);

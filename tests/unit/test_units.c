@@ -36,7 +36,7 @@ static void join(struct units *u, int i, struct part *p, int least, int most)
 }
 
 /* Take n blocks; returns how many there were. */
-static int take(struct part *p, int n)
+static int take_many(struct part *p, int n)
 {
     int got = 0;
     for (int block; got < n && (block = blocks_take(&p->blocks)) >= 0; got++)
@@ -69,15 +69,15 @@ static void grows_until_the_arena_is_full(void **state)
     join(&u, 0, &a, 1, 10);
     units_note(&u, 0, true);
     assert_int_equal(a.blocks.n, 0);
-    assert_int_equal(take(&a, 1), 1);
+    assert_int_equal(take_many(&a, 1), 1);
     assert_int_equal(a.blocks.n, PER_UNIT);
-    assert_int_equal(take(&a, 100), 4 * PER_UNIT - 1);
+    assert_int_equal(take_many(&a, 100), 4 * PER_UNIT - 1);
     assert_int_equal(u.n_free, 0);
     end(&u, 0, &a);
     assert_int_equal(u.n_free, 4);
     join(&u, 0, &a, 1, 2); /* its own limit */
     units_note(&u, 0, true);
-    assert_int_equal(take(&a, 100), 2 * PER_UNIT);
+    assert_int_equal(take_many(&a, 100), 2 * PER_UNIT);
     assert_int_equal(u.n_free, 2);
     end(&u, 0, &a);
     units_close(&u);
@@ -95,7 +95,7 @@ static void idle_models_give_what_they_used_least(void **state)
     join(&u, 0, &a, 1, 10);
     join(&u, 1, &b, 1, 10);
     units_note(&u, 0, true);
-    assert_int_equal(take(&a, 4 * PER_UNIT), 4 * PER_UNIT);
+    assert_int_equal(take_many(&a, 4 * PER_UNIT), 4 * PER_UNIT);
     for (int i = 0; i < 4 * PER_UNIT; i++) {
         token[0] = i;
         (void)blocks_share(&a.blocks, a.taken[i], 0, token, 1);
@@ -105,12 +105,12 @@ static void idle_models_give_what_they_used_least(void **state)
     give_back(&a, 4 * PER_UNIT);
     units_note(&u, 0, false);
     units_note(&u, 1, true);
-    assert_int_equal(take(&b, 1), 1);
+    assert_int_equal(take_many(&b, 1), 1);
     for (int i = 0; i < 4 * PER_UNIT; i++) {
         token[0] = i;
         assert_int_equal(blocks_find(&a.blocks, 0, token, 9), i < PER_UNIT ? -1 : block[i]);
     }
-    assert_int_equal(take(&b, 100), 3 * PER_UNIT - 1); /* but for a's `least` */
+    assert_int_equal(take_many(&b, 100), 3 * PER_UNIT - 1); /* but for a's `least` */
     assert_int_equal(a.blocks.n, PER_UNIT);
     end(&u, 0, &a);
     end(&u, 1, &b);
@@ -129,22 +129,22 @@ static void a_part_of_what_is_in_use(void **state)
     join(&u, 1, &b, 1, 10);
     units_note(&u, 0, true);
     units_note(&u, 1, true);
-    assert_int_equal(take(&a, 100), 4 * PER_UNIT);
-    assert_int_equal(take(&b, 1), 0);
+    assert_int_equal(take_many(&a, 100), 4 * PER_UNIT);
+    assert_int_equal(take_many(&b, 1), 0);
     assert_int_equal(u.holder[KV_KINDS * 0].n_leaving, 1);
-    assert_int_equal(take(&b, 1), 0);
+    assert_int_equal(take_many(&b, 1), 0);
     assert_int_equal(u.holder[KV_KINDS * 0].n_leaving, 1); /* no more than is wanted */
-    while (take(&b, 1) == 0) {
+    while (take_many(&b, 1) == 0) {
         assert_true(a.n > 0);
         give_back(&a, 1);
-        assert_int_equal(take(&a, 1), 0); /* what is given back is not taken again while b waits for it */
+        assert_int_equal(take_many(&a, 1), 0); /* what is given back is not taken again while b waits for it */
     }
     assert_true(u.holder[KV_KINDS * 0].n_held == 3 && u.holder[KV_KINDS * 1].n_held == 1);
-    assert_int_equal(take(&b, 100), PER_UNIT - 1); /* one unit more is its part */
+    assert_int_equal(take_many(&b, 100), PER_UNIT - 1); /* one unit more is its part */
     assert_int_equal(u.holder[KV_KINDS * 0].n_leaving, 1);
     give_back(&a, a.n);
     units_note(&u, 0, false);
-    assert_int_equal(take(&b, 100), 2 * PER_UNIT);
+    assert_int_equal(take_many(&b, 100), 2 * PER_UNIT);
     assert_int_equal(u.holder[KV_KINDS * 0].n_held, 1);
     end(&u, 0, &a);
     end(&u, 1, &b);
@@ -164,18 +164,18 @@ static void least_goes_first(void **state)
         join(&u, i, &part[i], 2, 8);
         units_note(&u, i, true);
         if (i < 3)
-            (void)take(&part[i], 100);
+            (void)take_many(&part[i], 100);
     }
     assert_int_equal(u.n_free, 0);
-    assert_int_equal(take(&part[3], 1), 0);
+    assert_int_equal(take_many(&part[3], 1), 0);
     for (int round = 0; round < 1000 && u.holder[KV_KINDS * 3].n_held < 2; round++)
         for (int i = 0; i < 3; i++) { /* sequences end, and others begin at once */
             int n = part[i].n < 2 ? part[i].n : 2;
             give_back(&part[i], n);
             units_note(&u, 3, true);
-            (void)take(&part[3], 1);
+            (void)take_many(&part[3], 1);
             units_note(&u, i, true);
-            (void)take(&part[i], n + 1);
+            (void)take_many(&part[i], n + 1);
         }
     assert_int_equal(u.holder[KV_KINDS * 3].n_held, 2);
     for (int i = 0; i < 4; i++) {
@@ -241,11 +241,11 @@ static void two_kinds_of_a_model(void **state)
     assert_int_equal(u.holder[KV_KINDS + KV_WINDOWED].n_held, 1);
     join(&u, 2, &b, 2, 12);
     units_note(&u, 2, true);
-    assert_int_equal(take(&b, 1), 0);
+    assert_int_equal(take_many(&b, 1), 0);
     for (int i = 0; i < a.n[KV_MAIN]; i++)
         blocks_give_back(&a.blocks[KV_MAIN], a.taken[KV_MAIN][i]);
     units_note(&u, 1, false);
-    assert_int_equal(take(&b, 100), 9 * PER_UNIT); /* all but the `least` of both kinds */
+    assert_int_equal(take_many(&b, 100), 9 * PER_UNIT); /* all but the `least` of both kinds */
     assert_int_equal(units_held(&u, 1), 3);
     end(&u, 2, &b);
     units_leave(&u, 1);
