@@ -127,7 +127,7 @@ static void signalled(int number, const char *name, int rank, int status, const 
     start_with(&p, output, slowly, last_env);
     await_results(&p, output);
     double sent = seconds_now();
-    case_check(kill(rank < 0 ? p.pid : process_of_rank(&p, rank), number) == 0, "no process to signal");
+    case_check(rank < 0 ? kill(p.pid, number) == 0 : process_signal_rank(&p, rank, number), "no process to signal");
     process_wait(&p);
     double took = seconds_now() - sent;
     case_check(p.status == status && p.n_left == 0, "status %d, %d processes left: %s", p.status, p.n_left,
@@ -216,24 +216,38 @@ static void no_time_left(void)
     case_end();
 }
 
-/* Nothing is synced by itself here; SIGUSR2 has it done. */
+/* Does the status file of a batch that goes on say that its results are on disk? One look: it is replaced every 5 s. */
+static bool is_synced(const char *output)
+{
+    char path[300];
+    const char *state = NULL;
+    double bytes = 0, unsynced = 0;
+    (void)snprintf(path, sizeof path, "%s/%s.status.json", dir, output);
+    json_t *o = json_load_file(path, 0, NULL);
+    bool read = json_unpack(o, "{s:s, s:{s:F, s:F}}", "state", &state, "journal", "bytes", &bytes, "unsynced_bytes",
+                            &unsynced) == 0;
+    bool synced = read && strcmp(state, "running") == 0 && bytes > 0 && unsynced == 0;
+    json_decref(o);
+    return synced;
+}
+
+/* Nothing is synced by itself here; SIGUSR2 has it done. Where results come before the file is looked at, once more. */
 static void tell(void)
 {
     struct process p;
     const char *const more[] = {"--sync-seconds", "3600", NULL};
+    bool synced = false;
     case_begin("SIGUSR2 to rank 1: a line, the status file, all on disk; and the batch goes on");
     start(&p, "tell.jsonl", more);
     await_results(&p, "tell.jsonl");
-    case_check(kill(process_of_rank(&p, 1), SIGUSR2) == 0, "no process to signal");
-    while (!p.ended && (p.text[PROCESS_ERR] == NULL || strstr(p.text[PROCESS_ERR], "running: ") == NULL))
-        process_watch(&p, 0.005, SIZE_MAX);
-    case_check(!p.ended, "ended before it said anything");
-    while (!p.ended && atof(status_of("tell.jsonl", "journal", "bytes")) == 0)
-        process_watch(&p, 0.005, SIZE_MAX);
-    case_check(atof(status_of("tell.jsonl", "journal", "bytes")) > 0 &&
-                   atof(status_of("tell.jsonl", "journal", "unsynced_bytes")) == 0,
-               "%s bytes are unsynced", status_of("tell.jsonl", "journal", "unsynced_bytes"));
+    while (!p.ended && !synced) {
+        (void)process_signal_rank(&p, 1, SIGUSR2);
+        process_watch(&p, 0.1, SIZE_MAX);
+        synced = is_synced("tell.jsonl");
+    }
+    case_check(synced, "ended before the status file said that all is on disk");
     process_wait(&p);
+    case_check(strstr(p.text[PROCESS_ERR], "running: ") != NULL, "no line: %s", p.text[PROCESS_ERR]);
     case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
     process_free(&p);
     case_end();
@@ -254,7 +268,7 @@ static void stalled_reader(void)
     while (!p.ended && (ioctl(fd, FIONREAD, &held) != 0 || held == 0))
         process_watch(&p, 0.005, SIZE_MAX);
     double sent = seconds_now();
-    case_check(kill(process_of_rank(&p, 1), SIGUSR1) == 0, "no process to signal");
+    case_check(process_signal_rank(&p, 1, SIGUSR1), "no process to signal");
     process_wait(&p);
     double took = seconds_now() - sent;
     case_check(p.status == 5 && p.n_left == 0 &&
@@ -278,7 +292,10 @@ int main(void)
     signalled(SIGTERM, "TERM", 1, 75, NULL);
     signalled(SIGHUP, "HUP", 0, 75, NULL);
     signalled(SIGHUP, "HUP", 1, 75, NULL);
-    signalled(SIGTERM, "TERM", -1, 1, NULL); /* mpirun's own: its ranks end with 75 before it kills them */
+    if (process_has_open_mpi_5())
+        case_skip("SIGTERM to mpirun", "Open MPI 5 kills its ranks 0.3 s later");
+    else
+        signalled(SIGTERM, "TERM", -1, 1, NULL); /* mpirun's own: its ranks end with 75 before it kills them */
     tell();
     stalled_reader();
     walltime();

@@ -295,7 +295,7 @@ static void failure(int number, const char *name)
     case_begin("a rank that is %s: results are on disk, and the status file says why and with what it ended", name);
     start(&p, "many.jsonl", output, NULL, false, more);
     await_results(&p, output);
-    (void)kill(process_of_rank(&p, 1), number);
+    (void)process_signal_rank(&p, 1, number);
     process_wait(&p);
     /* mpirun says what killed a rank, unless rank 0 sees it first. */
     bool ends = p.status == 8 || (number == SIGKILL && p.status == 128 + SIGKILL);

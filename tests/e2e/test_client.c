@@ -172,6 +172,7 @@ static void write_keys(const char *name, const struct fake_server *s, const char
 
 struct keyed {
     const char *name, *key; /* file; NULL: none */
+    const char *seconds;    /* that a connection may take */
     const char *out, *words;
     int status;
 };
@@ -179,10 +180,10 @@ struct keyed {
 static void curve(void)
 {
     static const struct keyed table[] = {
-        {"the job's key", "good.json", "w0\n", NULL, 0},
-        {"a key that is not on the list", "stranger.json", "", "(or it does not accept this key)", ERR_COMM},
-        {"no key", NULL, "", "wants CURVE", ERR_COMM},
-        {"a key file that is none", "bad.json", "", "\"client_public_key\"", ERR_INPUT},
+        {"the job's key", "good.json", "300", "w0\n", NULL, 0},
+        {"a key that is not on the list", "stranger.json", "1", "", "(or it does not accept this key)", ERR_COMM},
+        {"no key", NULL, "300", "", "wants CURVE", ERR_COMM},
+        {"a key file that is none", "bad.json", "300", "", "\"client_public_key\"", ERR_INPUT},
     };
     struct fake_server s = {.curve = true};
     char public[41], secret[41];
@@ -194,8 +195,8 @@ static void curve(void)
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
         struct process p;
         char path[300];
-        const char *argument[] = {"--endpoint", "E", "--connect-timeout", "1", "--max-tokens", "1", "x", NULL,
-                                  path,         NULL};
+        const char *argument[] = {
+            "--endpoint", "E", "--connect-timeout", table[i].seconds, "--max-tokens", "1", "x", NULL, path, NULL};
         (void)snprintf(path, sizeof path, "%s/%s", folder, table[i].key != NULL ? table[i].key : "");
         argument[7] = table[i].key != NULL ? "--curve-key" : NULL;
         case_begin("CURVE: %s", table[i].name);

@@ -153,7 +153,7 @@ static void at_once(void)
     case_begin("two sets load at the same time, and SIGTERM ends both");
     if (start(&s, 2, "1", NULL, reads("none", 0, "2"))) {
         loads_at_once(&s, &t);
-        (void)kill(process_of_rank(&s.p, 0), SIGTERM);
+        (void)process_signal_rank(&s.p, 0, SIGTERM);
         for (int k = 0; k < 2; k++) {
             json_t *reply = talk_hear(&t, PATIENT);
             case_check(talk_number(reply, "code") == 503, "code %g", talk_number(reply, "code"));
@@ -176,7 +176,7 @@ static void killed(void)
     case_begin("a rank of a set that is killed while it loads ends the job, by name");
     if (start(&s, 2, "1", NULL, reads("none", 0, "2"))) {
         loads_at_once(&s, &t);
-        (void)kill(process_of_rank(&s.p, 1), SIGKILL);
+        (void)process_signal_rank(&s.p, 1, SIGKILL);
         s.p.limit = seconds_now() - s.p.started + PATIENT;
         process_wait(&s.p);
         const char *said = s.p.text[PROCESS_ERR] != NULL ? s.p.text[PROCESS_ERR] : "";

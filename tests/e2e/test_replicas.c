@@ -72,9 +72,10 @@ static bool same_choices(const json_t *a, const json_t *b, bool bits)
 
 static bool start(int ranks, const char *size, const char *timeout)
 {
-    return case_check(
-        serving_start(&s, ranks, NULL, (const char *[]){"--tensor-parallel", size, "--step-timeout", timeout, NULL}),
-        "no server");
+    return case_check(serving_start(&s, ranks, NULL,
+                                    (const char *[]){"--tensor-parallel", size, "--step-timeout", timeout,
+                                                     "--drain-seconds", "600", NULL}),
+                      "no server");
 }
 
 static double of_engine(const char *name, int engine)
@@ -197,7 +198,7 @@ static void stuck(void)
     case_begin("a replica that stands still holds up nobody else");
     if (start(4, "2", "300")) {
         if (begin_two(&t, 900)) {
-            (void)kill(process_of_rank(&s.p, 3), SIGSTOP);
+            (void)process_signal_rank(&s.p, 3, SIGSTOP);
             case_check(hear_last(&t, 1, 200) == 1, "the first replica's story does not end");
             for (int i = 0; i < 20; i++) { /* each goes to the replica with less to do */
                 char *story = serving_story(&s, "Long ago", 8);
@@ -206,7 +207,7 @@ static void stuck(void)
                 free(story);
             }
             case_check(of_engine("num_requests_running", 1) > 0, "the second replica is not the one that stands still");
-            (void)kill(process_of_rank(&s.p, 3), SIGCONT);
+            (void)process_signal_rank(&s.p, 3, SIGCONT);
             case_check(hear_last(&t, 1, 200) == 1, "the story does not go on");
         }
         talk_close(&t);
@@ -222,7 +223,7 @@ static void drained(void)
     case_begin("SIGUSR1 to a rank of the second replica drains both");
     if (start(4, "2", "300")) {
         if (begin_two(&t, process_sanitized() ? 100 : 600)) {
-            (void)kill(process_of_rank(&s.p, 3), SIGUSR1);
+            (void)process_signal_rank(&s.p, 3, SIGUSR1);
             case_check(hear_last(&t, 2, 200) == 2, "not both stories end");
         }
         s.p.limit = seconds_now() - s.p.started + process_patience(60);
@@ -243,7 +244,7 @@ static void failed(int ranks, const char *size, int rank, int signal, const char
     if (start(ranks, size, "2")) {
         if (begin_two(&t, 1000)) {
             double sent = seconds_now();
-            (void)kill(process_of_rank(&s.p, rank), signal);
+            (void)process_signal_rank(&s.p, rank, signal);
             s.p.limit = sent - s.p.started + 60;
             process_wait(&s.p);
             double took = s.p.started + s.p.seconds - sent;

@@ -69,10 +69,14 @@ int main(void)
     (void)setenv(POLICY, "", 1); /* its default; Open MPI 5 has other names */
     (void)setenv("PRTE_MCA_hwloc_default_binding_policy", "", 1);
     (void)setenv("PRTE_MCA_rmaps_default_mapping_policy", "", 1);
-    check("mpirun's default: the server's threads may use all cores", true);
-    (void)setenv(POLICY, "core", 1);
-    check("asked for one core: all threads are there", false);
-    (void)setenv(POLICY, "", 1);
+    if (process_has_open_mpi_5()) {
+        case_skip("ranks bound to a core", "Open MPI 5 binds none beside --oversubscribe");
+    } else {
+        check("mpirun's default: the server's threads may use all cores", true);
+        (void)setenv(POLICY, "core", 1);
+        check("asked for one core: all threads are there", false);
+        (void)setenv(POLICY, "", 1);
+    }
     (void)sched_getaffinity(0, sizeof before, &before);
     CPU_ZERO(&one);
     for (int cpu = 0; CPU_COUNT(&one) == 0; cpu++)

@@ -113,7 +113,7 @@ static void terminate(int ranks, int number, const char *name)
     keep_busy(&t, 6, ENDLESS);
     double began = seconds_now();
     for (int r = 0; r < ranks; r++)
-        (void)kill(process_of_rank(&s.p, r), number);
+        (void)process_signal_rank(&s.p, r, number);
     int answered = count_last(&t, 6, 503, &last);
     case_check(answered == 6, "%d of 6 were answered with 503", answered);
     case_check(process_in_time(last - began, 1), "the last one after %.3f s", last - began);
@@ -138,7 +138,7 @@ static void terminate_slowly(void)
     if (start(2, NULL, (const char *[]){"--end-seconds", "600", NULL})) {
         keep_busy(&t, 3, FINITE);
         for (int r = 0; r < 2; r++)
-            (void)kill(process_of_rank(&s.p, r), SIGTERM);
+            (void)process_signal_rank(&s.p, r, SIGTERM);
         int answered = count_last(&t, 3, 200, &last);
         case_check(answered == 3, "%d of 3 finished", answered);
         end_with(&t, 0);
@@ -253,7 +253,7 @@ static void another_rank(int rank, int number, int status, bool busy)
                busy ? "busy" : "idle");
     if (start_endless(3, NULL, "--drain-seconds", "600")) {
         keep_busy(&t, busy ? 2 : 0, number == SIGTERM ? ENDLESS : FINITE);
-        (void)kill(process_of_rank(&s.p, rank), number);
+        (void)process_signal_rank(&s.p, rank, number);
         int answered = busy ? count_last(&t, 2, number == SIGTERM ? 503 : 200, &last) : 2;
         case_check(answered == 2, "%d of 2 were answered as expected", answered);
         end_with(&t, status);
@@ -269,7 +269,7 @@ static void failure(void)
     case_begin("a failure of the engine: open requests are answered with 500");
     if (start_endless(2, NULL, "--step-timeout", "2")) {
         keep_busy(&t, 3, ENDLESS);
-        (void)kill(process_of_rank(&s.p, 1), SIGSTOP);
+        (void)process_signal_rank(&s.p, 1, SIGSTOP);
         s.p.limit = seconds_now() - s.p.started + process_patience(60);
         int answered = count_last(&t, 3, 500, &last);
         case_check(answered == 3, "%d of 3 were answered with 500", answered);
@@ -361,11 +361,11 @@ static void newer_server(void)
         bool newer = await_newer(&p, endpoint, sizeof endpoint);
         case_check(newer, "the newer server does not write the file: %s",
                    p.text[PROCESS_ERR] != NULL ? p.text[PROCESS_ERR] : "");
-        (void)kill(process_of_rank(&s.p, 0), SIGUSR1);
+        (void)process_signal_rank(&s.p, 0, SIGUSR1);
         wait_for_end();
         case_check(s.p.status == 0 && exists(s.rendezvous), "status %d, or the newer file is gone", s.p.status);
         if (newer)
-            (void)kill(process_of_rank(&p, 0), SIGUSR1);
+            (void)process_signal_rank(&p, 0, SIGUSR1);
         process_wait(&p);
         case_check(p.status == 0 && !exists(s.rendezvous), "the newer: status %d, or its file is left", p.status);
         process_free(&p);

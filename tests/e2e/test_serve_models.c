@@ -369,7 +369,7 @@ static void killed_while_reading(void)
     struct talk t;
     case_begin("a rank that is killed while a model is read ends the job, by name");
     if (start_slowly(&s, &t, "2")) {
-        (void)kill(process_of_rank(&s.p, 1), SIGKILL);
+        (void)process_signal_rank(&s.p, 1, SIGKILL);
         s.p.limit = seconds_now() - s.p.started + process_patience(30);
         process_wait(&s.p);
         const char *said = s.p.text[PROCESS_ERR] != NULL ? s.p.text[PROCESS_ERR] : "";
@@ -388,7 +388,7 @@ static void told_to_end_while_reading(void)
     struct talk t;
     case_begin("SIGTERM while a model is read: who waits gets 503, and the job ends");
     if (start_slowly(&s, &t, "2")) {
-        (void)kill(process_of_rank(&s.p, 0), SIGTERM);
+        (void)process_signal_rank(&s.p, 0, SIGTERM);
         json_t *reply = talk_hear(&t, 30);
         case_check(talk_number(reply, "code") == 503, "code %g", talk_number(reply, "code"));
         json_decref(reply);

@@ -139,7 +139,7 @@ static void deadline(int rank, bool busy)
         json_decref(event);
     }
     double stopped = seconds_now();
-    (void)kill(process_of_rank(&s.p, rank), SIGSTOP);
+    (void)process_signal_rank(&s.p, rank, SIGSTOP);
     check_end(&s, rank, stopped);
     talk_close(&t);
     (void)serving_stop(&s);

@@ -51,6 +51,9 @@ void process_close_output(struct process *p);
 /* The process id of a rank, 0 when there is none. */
 pid_t process_of_rank(const struct process *p, int rank);
 
+/* Sends a rank a signal; false: there is no such process. */
+bool process_signal_rank(const struct process *p, int rank, int number);
+
 int process_count_lines(const char *text);
 
 /* Is the program built with sanitizers (LOCKSTEP_SANITIZED)? Times mean nothing then. */
