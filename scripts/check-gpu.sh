@@ -5,7 +5,8 @@
 #              a preflight and what NVML says
 #   ops        every operation, every type, odd sizes, guard words, poison
 #   persistent every logit of decode steps as one operation, against the separate operations; what it writes and what it
-#              leaves; sums over the memory that GPUs share; how a job ends whose devices wait in vain
+#              leaves; latent models whose sequences become too long for it; sums over the memory that GPUs share; how a
+#              job ends whose devices wait in vain
 #   parity     every fixture on 1, 2, 3 and 4 ranks, as many as there are GPUs; those that the persistent step takes also
 #              with several sequences at once, by that step and by separate operations
 #   tokens     the demo in float32: the CPU's tokens, greedy and sampled, on as many ranks; answers in a form, whose masks come
@@ -258,6 +259,7 @@ if [ "$device" = cuda ] && wants persistent; then
         launch "$n"
         run "persistent step on $n$where" 550 "${mpi[@]}" "$build/tests/gpu/test_persistent"
         run "drafts in the persistent step on $n$where" 200 "${mpi[@]}" "$build/tests/gpu/test_persistent_drafts"
+        run "long sequences of latents on $n$where" 100 "${mpi[@]}" "$build/tests/gpu/test_persistent_long"
         [ "$n" = 1 ] || run "sums over peer memory on $n$where" 120 "${mpi[@]}" "$build/tests/gpu/test_peer_sums" quick
     done
     run "waiting in vain" 400 "$build/tests/gpu/test_in_vain" "$most"

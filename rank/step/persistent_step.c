@@ -33,8 +33,6 @@ static const char *refuse_experts(const struct network *n)
                                                                                        : NULL;
 }
 
-#define LATENT_LONGEST 4096 /* tokens of a sequence: longer ones are faster as separate operations, as measured */
-
 /* As refuse_network, of latent attention. */
 static const char *refuse_latents(const struct network *n)
 {

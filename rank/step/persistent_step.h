@@ -8,6 +8,10 @@
 #include "rank/step/persistent_sums.h"
 #include "rank/world/world.h"
 
+/* Tokens of a sequence, of a model with latent attention: longer ones are faster as separate operations, as
+ * measured. */
+#define LATENT_LONGEST 4096
+
 struct persistent_step {
     void *step; /* of ops->persistent; NULL: there is none */
     int max_tokens;
