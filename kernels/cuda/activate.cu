@@ -1,27 +1,33 @@
 /* kernels/cuda/activate.cu - the activation functions between the matrices of an MLP. */
 #include "kernels/cuda/activation.cuh"
+#include "kernels/cuda/vectors.cuh"
 
-#define THREADS  128
+#define THREADS  256
 #define MAX_GRID 65535 /* in y */
 
 /* Row t of x is at t * width; its gate comes first, `up` elements further what it multiplies (0: not gated).
  * grid: columns, rows */
 template <typename T, int N, int KIND>
-__global__ void activate_kernel(T *out, const T *x, int n_tokens, int cols, int width, int up)
+__global__ void __launch_bounds__(THREADS, 2048 / THREADS)
+    activate_kernel(T *out, const T *x, int n_tokens, int cols, int width, int up)
 {
-    using V = vec<T, N>;
+    using V = packed<T, N>;
     after_previous();
     int c = ((int)blockIdx.x * THREADS + (int)threadIdx.x) * N;
     for (int t = blockIdx.y; t < n_tokens && c < cols; t += gridDim.y) {
         const T *from = x + (size_t)t * width + c;
-        V v = *(const V *)from, u = v;
+        V gate = *(const V *)from, other = gate;
         if (up > 0)
-            u = *(const V *)(from + up);
+            other = *(const V *)(from + up);
+        float y[N], factor[N];
+        widen_pairs(y, gate);
+        widen_pairs(factor, other);
+#pragma unroll
         for (int k = 0; k < N; k++) {
-            float y = activation((enum activation)KIND, to_float(v.e[k]));
-            v.e[k] = from_float<T>(up > 0 ? y * to_float(u.e[k]) : y);
+            y[k] = activation((enum activation)KIND, y[k]);
+            y[k] = up > 0 ? y[k] * factor[k] : y[k];
         }
-        *(V *)(out + (size_t)t * cols + c) = v;
+        *(V *)(out + (size_t)t * cols + c) = round_pairs<T>(y);
     }
 }
 

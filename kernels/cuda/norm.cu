@@ -1,22 +1,33 @@
 /* kernels/cuda/norm.cu - LayerNorm and RMSNorm, with the residual sum that precedes them, in one pass over memory. */
 #include "kernels/cuda/norm.cuh"
 
+#define PLAIN_KEPT    2 /* vectors that a thread keeps where a.plain */
+#define PLAIN_THREADS (NORM_THREADS / PLAIN_KEPT)
+
 /* One block a row. */
 template <typename T, int N, int K>
 __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(T *out, T *x, const T *add, norm_args a)
 {
-    normed_row<T, N, K>(out + (size_t)blockIdx.x * a.dim, x, add, a);
+    normed_row<T, N, K, false>(out + (size_t)blockIdx.x * a.dim, x, add, a);
+}
+
+template <typename T, int N>
+__global__ void __launch_bounds__(PLAIN_THREADS, 3) plain_norm_kernel(T *out, T *x, const T *add, norm_args a)
+{
+    normed_row<T, N, PLAIN_KEPT, true>(out + (size_t)blockIdx.x * a.dim, x, add, a);
 }
 
 template <typename T, int N>
 static void launch_norm(struct queue *q, T *out, T *x, const T *add, const struct norm_args &a, int n_tokens)
 {
-    int kept = norm_kept(a.dim, N);
+    bool plain = a.plain && a.dim <= NORM_THREADS * N;
+    int kept = plain ? PLAIN_KEPT : norm_kept(a.dim, N);
     launch(q,
-           kept == 1   ? norm_kernel<T, N, 1>
+           plain       ? plain_norm_kernel<T, N>
+           : kept == 1 ? norm_kernel<T, N, 1>
            : kept == 2 ? norm_kernel<T, N, 2>
                        : norm_kernel<T, N, 0>,
-           dim3((unsigned)n_tokens), dim3((unsigned)norm_threads(a.dim, N)), 0, out, x, add, a);
+           dim3((unsigned)n_tokens), dim3((unsigned)norm_threads(a.dim, N, kept)), 0, out, x, add, a);
 }
 
 void cuda_norm(struct queue *q, void *out, void *x, const void *add, enum norm_kind kind, const struct weight *w,

@@ -2,15 +2,17 @@
 #ifndef CUDA_NORM_CUH
 #define CUDA_NORM_CUH
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/vectors.cuh"
 
 #define NORM_THREADS 1024 /* of a block at most */
+#define NORM_GROUPS  32   /* of 32 neighbouring vectors, in a row of one vector a thread */
 
 struct norm_args {
     enum norm_kind kind;
     const void *w, *b; /* NULL: ones, zeros */
     enum dtype w_type, b_type;
     bool w_fetched, b_fetched; /* of the activations' type and aligned: fetched by vectors */
+    bool plain;                /* weights are fetched, and there is no mean and nothing to add */
     int dim;
     float eps, offset; /* offset: added to the weights */
 };
@@ -29,16 +31,17 @@ static inline struct norm_args norm_make(const struct queue *q, enum norm_kind k
     a.b = b != nullptr && kind == NORM_LAYER ? b->data : nullptr;
     a.b_type = b != nullptr ? b->type : DTYPE_F32;
     a.b_fetched = a.b != nullptr && fetched(b);
+    a.plain = kind != NORM_LAYER && a.w_fetched && a.b == nullptr;
     a.dim = dim;
     a.eps = eps;
     a.offset = kind == NORM_RMS_OFFSET && w != nullptr ? 1.0f : 0.0f;
     return a;
 }
 
-/* Threads of a block where each takes N elements at once. */
-static inline int norm_threads(int dim, int n)
+/* Threads of a block where each keeps `kept` vectors of N elements. */
+static inline int norm_threads(int dim, int n, int kept = 1)
 {
-    int threads = ((dim + n - 1) / n + 31) / 32 * 32;
+    int of_thread = n * (kept > 0 ? kept : 1), threads = ((dim + of_thread - 1) / of_thread + 31) / 32 * 32;
     return threads < NORM_THREADS ? threads : NORM_THREADS;
 }
 
@@ -48,12 +51,39 @@ static inline int norm_kept(int dim, int n)
     return dim <= NORM_THREADS * n ? 1 : dim <= 2 * NORM_THREADS * n ? 2 : 0;
 }
 
+/* The sum over the block of what its threads have of K vectors, those of each 32 neighbouring ones first: the same bits
+ * whatever K is. part: of this sum alone. */
+template <int K>
+__device__ static inline float norm_sum(float (&x)[K], float (&part)[NORM_GROUPS])
+{
+    int lane = threadIdx.x % 32, group = threadIdx.x / 32, n_warps = blockDim.x / 32, d = 16;
+    /* Lanes with several sums each give half of them to another for its half of the others. */
+#pragma unroll
+    for (int half = K / 2; half > 0; half /= 2, d /= 2) {
+        bool upper = (lane & d) != 0;
+#pragma unroll
+        for (int i = 0; i < half; i++) {
+            float other = __shfl_xor_sync(0xffffffffu, upper ? x[i] : x[i + half], d);
+            x[i] = (upper ? x[i + half] : x[i]) + other;
+        }
+        group += upper ? half * n_warps : 0;
+    }
+#pragma unroll
+    for (d = 16 / K; d > 0; d /= 2)
+        x[0] += __shfl_xor_sync(0xffffffffu, x[0], d);
+    if (lane % (32 / K) == 0)
+        part[group] = x[0];
+    __syncthreads();
+    return warp_sum(lane < K * n_warps ? part[lane] : 0.0f);
+}
+
 /* A row in the registers of a block, K vectors of N elements a thread (in shared memory, as float, they would take as
- * long as all the rest: banks collide). K 0: the row is read again. */
-template <typename T, int N, int K>
+ * long as all the rest: banks collide). K 0: the row is read again. PLAIN: as a.plain says, with fewer instructions and
+ * registers. */
+template <typename T, int N, int K, bool PLAIN>
 struct norm_row {
-    using V = vec<T, N>;
-    static const int KEPT = K > 0 ? K : 1;
+    using V = packed<T, N>;
+    static const int KEPT = K > 0 ? K : 1, SUMS = PLAIN ? KEPT : 1;
     const norm_args &a;
     V x[KEPT], w[KEPT], b[KEPT];
 
@@ -62,9 +92,9 @@ struct norm_row {
     {
         if (K > 0)
             each([&](int c, int k) {
-                if (a.w_fetched)
+                if (PLAIN || a.w_fetched)
                     w[k] = *(const V *)((const T *)a.w + c);
-                if (a.b_fetched)
+                if (!PLAIN && a.b_fetched)
                     b[k] = *(const V *)((const T *)a.b + c);
             });
     }
@@ -82,86 +112,118 @@ struct norm_row {
                 f(c, k);
         }
     }
-    __device__ float scale(int c, int k, int i) const
+    /* The factors of vector k, whose first column is c, and its summands. */
+    __device__ void scales(float (&to)[N], int c, int k) const
     {
-        return a.offset + (K > 0 && a.w_fetched ? to_float(w[k].e[i]) : weight_at(a.w, a.w_type, c + i, 1));
+        if (PLAIN || (K > 0 && a.w_fetched))
+            widen_pairs(to, w[k]);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            to[i] = a.offset + (PLAIN || (K > 0 && a.w_fetched) ? to[i] : weight_at(a.w, a.w_type, c + i, 1));
     }
-    __device__ float shift(int c, int k, int i) const
+    __device__ void shifts(float (&to)[N], int c, int k) const
     {
-        return K > 0 && a.b_fetched ? to_float(b[k].e[i]) : weight_at(a.b, a.b_type, c + i, 0);
+        if (!PLAIN && K > 0 && a.b_fetched)
+            widen_pairs(to, b[k]);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            if (PLAIN || K == 0 || !a.b_fetched)
+                to[i] = PLAIN ? 0.0f : weight_at(a.b, a.b_type, c + i, 0);
     }
-    /* result = norm of the row whose N elements from column c on are load(c), asked for once each; row: where it can be
-     * read again. */
-    template <typename LOAD>
-    __device__ void run(T *result, const T *row, LOAD load)
+    __device__ V kept(const T *row, int c, int k) const
     {
-        float sum = 0, square = 0;
+        return K > 0 ? as_new(x[k]) : *(const V *)(row + c);
+    }
+    /* x + y, as an array of T keeps it. */
+    __device__ static V sum_of(const V &x, const V &y)
+    {
+        float sum[N], other[N];
+        widen_pairs(sum, x);
+        widen_pairs(other, y);
+#pragma unroll
+        for (int i = 0; i < N; i++)
+            sum[i] += other[i];
+        return round_pairs<T>(sum);
+    }
+    /* x = row (+ more, and so is the row). All loads are under way before the first store. */
+    __device__ void fetch(T *row, const T *more)
+    {
+        V y[KEPT];
+        if (K > 0)
+            each([&](int c, int k) { x[k] = *(const V *)(row + c); });
+        if (more == nullptr)
+            return;
+        if (K > 0)
+            each([&](int c, int k) { y[k] = *(const V *)(more + c); });
         each([&](int c, int k) {
-            V v = x[k] = load(c);
+            x[k] = K > 0 ? sum_of(x[k], y[k]) : sum_of(*(const V *)(row + c), *(const V *)(more + c));
+            *(V *)(row + c) = x[k];
+        });
+    }
+    /* sum, square = those of the thread's elements less `mean`; PLAIN: each vector's by itself. */
+    __device__ void add_up(float (&sum)[SUMS], float (&square)[SUMS], const T *row, float mean)
+    {
+#pragma unroll
+        for (int k = 0; k < SUMS; k++)
+            sum[k] = square[k] = 0;
+        each([&](int c, int k) {
+            float f[N];
+            widen_pairs(f, kept(row, c, k));
+#pragma unroll
             for (int i = 0; i < N; i++) {
-                float f = to_float(v.e[i]);
-                sum += f;
-                square += f * f;
+                f[i] -= mean;
+                sum[k % SUMS] += f[i];
+                square[k % SUMS] += f[i] * f[i];
             }
         });
-        auto kept = [&](int c, int k) { return K > 0 ? x[k] : *(const V *)(row + c); };
+    }
+    /* result = what becomes of each element less `mean` in units of 1 / inverse. ROUNDED: before the weight. */
+    template <bool ROUNDED>
+    __device__ void store(T *result, const T *row, float mean, float rest, float inverse)
+    {
+        each([&](int c, int k) {
+            float y[N], scale[N], shift[N];
+            widen_pairs(y, kept(row, c, k));
+            scales(scale, c, k);
+            shifts(shift, c, k);
+#pragma unroll
+            for (int i = 0; i < N; i++) {
+                float unit = (y[i] - mean - rest) * inverse;
+                y[i] = ROUNDED ? scale[i] * rounded<T>(unit) : __fadd_rn(__fmul_rn(unit, scale[i]), shift[i]);
+            }
+            *(V *)(result + c) = round_pairs<T>(y);
+        });
+    }
+    /* result = norm of the row in x or, with K 0, in `row`. */
+    __device__ void run(T *result, const T *row)
+    {
+        __shared__ float part[3][NORM_GROUPS];
+        float sum[SUMS], square[SUMS], mean = 0, rest = 0;
+        add_up(sum, square, row, 0);
         /* Around the mean, so that a large one does not swallow the variance; and what rounding left of the mean is
          * taken off once more, so that it does not show where the variance is small. */
-        float mean = 0, rest = 0;
-        if (a.kind == NORM_LAYER) {
-            mean = block_sum(sum) / a.dim;
-            sum = square = 0;
-            each([&](int c, int k) {
-                V v = kept(c, k);
-                for (int i = 0; i < N; i++) {
-                    float f = to_float(v.e[i]) - mean;
-                    sum += f;
-                    square += f * f;
-                }
-            });
-            rest = block_sum(sum) / a.dim;
+        if (!PLAIN && a.kind == NORM_LAYER) {
+            mean = norm_sum(sum, part[0]) / a.dim;
+            add_up(sum, square, row, mean);
+            rest = norm_sum(sum, part[1]) / a.dim;
         }
-        float inverse = 1.0f / sqrtf(block_sum(square) / a.dim - rest * rest + a.eps);
-        each([&](int c, int k) {
-            V v = kept(c, k), out;
-            for (int i = 0; i < N; i++) {
-                float unit = (to_float(v.e[i]) - mean - rest) * inverse;
-                out.e[i] = from_float<T>(a.kind == NORM_RMS ? scale(c, k, i) * rounded<T>(unit)
-                                                            : unit * scale(c, k, i) + shift(c, k, i));
-            }
-            *(V *)(result + c) = out;
-        });
+        float inverse = 1.0f / sqrtf(norm_sum(square, part[2]) / a.dim - rest * rest + a.eps);
+        if (a.kind == NORM_RMS)
+            store<true>(result, row, mean, rest, inverse);
+        else
+            store<false>(result, row, mean, rest, inverse);
     }
 };
 
-/* x + y, as an array of T keeps it. */
-template <typename T, int N>
-__device__ static inline vec<T, N> vec_add(const vec<T, N> &x, const vec<T, N> &y)
-{
-    vec<T, N> sum;
-#pragma unroll
-    for (int i = 0; i < N; i++)
-        sum.e[i] = from_float<T>(to_float(x.e[i]) + to_float(y.e[i]));
-    return sum;
-}
-
 /* One block a row: to = the norm of x + add, which x becomes. add NULL: of x. to: the row's place. */
-template <typename T, int N, int K>
+template <typename T, int N, int K, bool PLAIN = false>
 __device__ static inline void normed_row(T *to, T *x, const T *add, const norm_args &a)
 {
-    using V = vec<T, N>;
-    norm_row<T, N, K> norm(a);
+    norm_row<T, N, K, PLAIN> norm(a);
     after_previous();
-    T *row = x + (size_t)blockIdx.x * a.dim;
-    const T *more = add != nullptr ? add + (size_t)blockIdx.x * a.dim : nullptr;
-    norm.run(to, row, [&](int c) {
-        V v = *(const V *)(row + c);
-        if (more != nullptr) {
-            v = vec_add(v, *(const V *)(more + c));
-            *(V *)(row + c) = v;
-        }
-        return v;
-    });
+    size_t first = (size_t)blockIdx.x * a.dim;
+    norm.fetch(x + first, add != nullptr ? add + first : nullptr);
+    norm.run(to, x + first);
 }
 
 #endif

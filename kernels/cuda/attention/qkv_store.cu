@@ -2,6 +2,7 @@
  * rotation, and k and v in the cache, all in one kernel. */
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/rotation.cuh"
+#include "kernels/cuda/vectors.cuh"
 
 #define HEADS_PER_BLOCK 4 /* a warp each */
 
@@ -104,69 +105,79 @@ __global__ void store_kernel(T *qkv, C *k_cache, C *v_cache, const __grid_consta
     }
 }
 
-/* Many tokens whose heads are rotated as a whole, the second half with the first, and have no norms: a token a
- * block, with its angles in registers; 16 lanes a head, each with the same piece of both halves. The same bits as
- * above. */
-#define LANES_PER_HEAD 16
+/* Tokens whose heads are rotated as a whole, the second half with the first, and have no norms: some lanes a head, each
+ * with the same 16 bytes of both halves. The same bits as above. grid: tokens, heads */
+#define ROTATE_THREADS 128
 template <typename T, int DIM>
-__global__ void __launch_bounds__(128)
+struct rotate_shape {
+    static const int N = 16 / sizeof(T), LANES = DIM / 2 / N, HEADS = ROTATE_THREADS / LANES;
+};
+
+template <typename T, int DIM>
+__global__ void __launch_bounds__(ROTATE_THREADS)
     rotate_and_store(T *qkv, T *k_cache, T *v_cache, const __grid_constant__ struct store s)
 {
-    const int N = DIM / 2 / LANES_PER_HEAD, STRIDE = 128 / LANES_PER_HEAD;
+    using shape = rotate_shape<T, DIM>;
+    const int N = shape::N;
+    using V = packed<T, N>;
+    int lane = (int)threadIdx.x % shape::LANES * N, n_heads = s.n_q + 2 * s.n_kv;
+    int t = blockIdx.x, h = (int)blockIdx.y * shape::HEADS + (int)threadIdx.x / shape::LANES;
     after_previous();
-    int t = blockIdx.x, at = (int)threadIdx.x % LANES_PER_HEAD * N, n_heads = s.n_q + 2 * s.n_kv;
-    const float *angles = s.cos_sin + (size_t)t * DIM;
-    float cosine[N], sine[N];
+    if (h >= n_heads)
+        return;
+    T *row = qkv + ((size_t)t * n_heads + h) * DIM + lane;
+    V low = *(const V *)row, high = *(const V *)(row + DIM / 2);
+    if (h < s.n_q + s.n_kv) {
+        const float *angles = s.cos_sin + (size_t)t * DIM + lane;
+        vec<float, N> cosine = *(const vec<float, N> *)angles, sine = *(const vec<float, N> *)(angles + DIM / 2);
+        float first[N], second[N];
+        widen_pairs(first, low);
+        widen_pairs(second, high);
 #pragma unroll
-    for (int i = 0; i < N; i++) {
-        cosine[i] = angles[at + i];
-        sine[i] = angles[DIM / 2 + at + i];
-    }
-    int64_t offset = cache_offset(s, t);
-#pragma unroll 3
-    for (int h = (int)threadIdx.x / LANES_PER_HEAD; h < n_heads; h += STRIDE) {
-        T *row = qkv + ((size_t)t * n_heads + h) * DIM + at;
-        vec<T, N> low = *(const vec<T, N> *)row, high = *(const vec<T, N> *)(row + DIM / 2);
-        bool is_v = h >= s.n_q + s.n_kv;
-        if (!is_v) {
-#pragma unroll
-            for (int i = 0; i < N; i++) {
-                float a = to_float(low.e[i]), b = to_float(high.e[i]), c = cosine[i], si = sine[i];
-                low.e[i] = from_float<T>(a * c - b * si);
-                high.e[i] = from_float<T>(b * c + a * si);
-            }
-            *(vec<T, N> *)row = low;
-            *(vec<T, N> *)(row + DIM / 2) = high;
+        for (int i = 0; i < N; i++) {
+            float a = first[i], b = second[i], c = cosine.e[i], si = sine.e[i];
+            first[i] = a * c - b * si;
+            second[i] = b * c + a * si;
         }
-        if (h < s.n_q || offset < 0)
-            continue;
-        T *to = (is_v ? v_cache : k_cache) + offset + (int64_t)((h - s.n_q) % s.n_kv) * KV_BLOCK_TOKENS * DIM + at;
-        *(vec<T, N> *)to = low;
-        *(vec<T, N> *)(to + DIM / 2) = high;
+        *(V *)row = low = round_pairs<T>(first);
+        *(V *)(row + DIM / 2) = high = round_pairs<T>(second);
     }
+    int64_t offset = h >= s.n_q ? cache_offset(s, t) : -1;
+    if (offset < 0)
+        return;
+    T *to = (h >= s.n_q + s.n_kv ? v_cache : k_cache) + offset + lane +
+            (int64_t)((h - s.n_q) % s.n_kv) * KV_BLOCK_TOKENS * DIM;
+    *(V *)to = low;
+    *(V *)(to + DIM / 2) = high;
 }
 
-#define FEW_TOKENS 16 /* that leave a kernel with a token a block without enough to do */
+template <typename T, int DIM>
+static void launch_rotate(struct queue *q, T *qkv, T *k_cache, T *v_cache, const struct store &s, int n_tokens)
+{
+    const int HEADS = rotate_shape<T, DIM>::HEADS;
+    dim3 grid((unsigned)n_tokens, (unsigned)((s.n_q + 2 * s.n_kv + HEADS - 1) / HEADS));
+    launch(q, rotate_and_store<T, DIM>, grid, dim3(ROTATE_THREADS), 0, qkv, k_cache, v_cache, s);
+}
 
-static bool store_many(struct queue *, float *, float *, float *, const struct store &, int)
+static bool rotate_heads(struct queue *, float *, float *, float *, const struct store &, int)
 {
     return false;
 }
 
 /* With that kernel, if it is for these heads. */
 template <typename T>
-static bool store_many(struct queue *q, T *qkv, T *k_cache, T *v_cache, const struct store &s, int n_tokens)
+static bool rotate_heads(struct queue *q, T *qkv, T *k_cache, T *v_cache, const struct store &s, int n_tokens)
 {
-    if (n_tokens <= FEW_TOKENS || s.kv_scales != nullptr || !s.half || s.dims != s.dim || s.query_growth != 0 ||
-        s.norm[0] != nullptr || s.norm[1] != nullptr || s.unit || !vectors_fit<T>((size_t)s.dim, qkv, k_cache, v_cache))
+    if (s.kv_scales != nullptr || !s.half || s.dims != s.dim || s.query_growth != 0 || s.norm[0] != nullptr ||
+        s.norm[1] != nullptr || s.unit || !vectors_fit<T>((size_t)s.dim, qkv, k_cache, v_cache))
         return false;
-    void (*kernel)(T *, T *, T *, struct store) = s.dim == 64    ? rotate_and_store<T, 64>
-                                                  : s.dim == 128 ? rotate_and_store<T, 128>
-                                                  : s.dim == 256 ? rotate_and_store<T, 256>
-                                                                 : nullptr;
-    if (kernel != nullptr)
-        launch(q, kernel, dim3((unsigned)n_tokens), dim3(128), 0, qkv, k_cache, v_cache, s);
-    return kernel != nullptr;
+    if (s.dim == 64)
+        launch_rotate<T, 64>(q, qkv, k_cache, v_cache, s, n_tokens);
+    else if (s.dim == 128)
+        launch_rotate<T, 128>(q, qkv, k_cache, v_cache, s, n_tokens);
+    else if (s.dim == 256)
+        launch_rotate<T, 256>(q, qkv, k_cache, v_cache, s, n_tokens);
+    return s.dim == 64 || s.dim == 128 || s.dim == 256;
 }
 
 static void set_norms(struct store *s, const struct head_norms *norms)
@@ -248,7 +259,7 @@ void cuda_qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, co
     unsigned n_blocks = (unsigned)((n_heads + HEADS_PER_BLOCK - 1) / HEADS_PER_BLOCK);
     with_type(q->act, [&](auto type) {
         using T = decltype(type);
-        if (store_many(q, (T *)qkv, (T *)k_cache, (T *)v_cache, s, batch->n_tokens))
+        if (rotate_heads(q, (T *)qkv, (T *)k_cache, (T *)v_cache, s, batch->n_tokens))
             return;
         for (int t = 0; t < batch->n_tokens; t += 65535) { /* the grid's limit in y */
             int n = batch->n_tokens - t < 65535 ? batch->n_tokens - t : 65535;
