@@ -503,14 +503,10 @@ struct prompt_worker {
             release(&sh->k_empty[place]);
             softmax(u, step, present, keep);
             warpgroup_results(s);
-            if (__all_sync(0xffffffffu, keep[0] == 1 && keep[1] == 1)) {
-                warpgroup_wait<0>();
-                warpgroup_results(out);
-            } else {
-                warpgroup_wait<0>();
-                warpgroup_results(out);
+            warpgroup_wait<0>(); /* by all warps of the warpgroup at one place, so under no branch */
+            warpgroup_results(out);
+            if (__any_sync(0xffffffffu, keep[0] != 1 || keep[1] != 1))
                 scale_sums(keep);
-            }
             release(&sh->v_empty[v_place]);
             pack_weights();
         }
@@ -599,6 +595,7 @@ struct prompt_worker {
             int tile = ring_place<layout::TILES>(i);
             barrier_wait(shared_address(&sh->query_full[tile]), ring_phase<layout::TILES>(i));
             prompt_unit u = sh->unit[tile];
+            __syncwarp(); /* before one lane says for all that it may be written over */
             if (u.n_tokens == 0)
                 return;
             result *to[2] = {find_row(u, 0), find_row(u, 1)};
