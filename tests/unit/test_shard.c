@@ -122,12 +122,42 @@ static void kv_heads_are_those_read(void **state)
         }
 }
 
+/* Codes in blocks of 128 columns: whole blocks unless a rank had more than a third above the mean. */
+static void codes_keep_whole_blocks(void **state)
+{
+    static const struct {
+        int n, ranks, columns[8];
+    } table[] = {{768, 1, {768}},
+                 {768, 2, {384, 384}},
+                 {768, 4, {256, 256, 128, 128}},
+                 {768, 5, {160, 160, 160, 144, 144}},
+                 {768, 8, {96, 96, 96, 96, 96, 96, 96, 96}},
+                 {1600, 4, {384, 384, 384, 448}}, /* 12.5 blocks */
+                 {14336, 8, {1792, 1792, 1792, 1792, 1792, 1792, 1792, 1792}}};
+    (void)state;
+    struct model_config m = {.n_heads = 8, .n_kv_heads = 8, .ffn = 64, .vocab = 1000};
+    m.quantization.format = FORMAT_FP8;
+    m.quantization.block_rows = m.quantization.block_cols = 128;
+    for (size_t i = 0; i < sizeof table / sizeof table[0]; i++) {
+        m.experts.ffn = table[i].n;
+        int at = 0;
+        for (int rank = 0; rank < table[i].ranks; rank++) {
+            struct shard s;
+            shard_make(&s, &m, rank, table[i].ranks);
+            assert_int_equal(s.expert_ffn.begin, at);
+            assert_int_equal(range_length(s.expert_ffn), table[i].columns[rank]);
+            at = s.expert_ffn.end;
+        }
+        assert_int_equal(at, table[i].n);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(units_cover_evenly),      cmocka_unit_test(units_of_28_heads),
         cmocka_unit_test(columns_cover_evenly),    cmocka_unit_test(columns_have_wide_units),
-        cmocka_unit_test(kv_heads_are_those_read),
+        cmocka_unit_test(kv_heads_are_those_read), cmocka_unit_test(codes_keep_whole_blocks),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
