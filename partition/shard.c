@@ -31,7 +31,7 @@ struct range shard_blocks(int n, int unit, int least, int rank, int n_ranks)
 }
 
 /* Columns of codes in blocks with a scale each: whole blocks, as long as no rank has more than a third above the mean,
- * since every product of codes is faster where a rank's columns begin with a block. */
+ * since the persistent step refuses columns that begin within a block (decisions/persistent-step.md). */
 static struct range shard_coded(int n, int block, int rank, int n_ranks)
 {
     bool large = block > COLUMNS_UNIT && block <= LARGEST_UNIT;
