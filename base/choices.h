@@ -7,8 +7,8 @@ enum step_choice { STEP_AUTO, STEP_SEPARATE, STEP_PERSISTENT }; /* how decode st
 /* How a checkpoint is read: the ranks of a node read each byte once, for all of them, or each rank reads its own
  * slices. */
 enum load_way { LOAD_WAY_AUTO, LOAD_TOGETHER, LOAD_ALONE };
-enum kv_choice { KV_AUTO, KV_FP8, KV_FP8_E4M3 };           /* how keys and values are kept; the last two are one */
-enum weights_choice { WEIGHTS_AS_THEY_ARE, WEIGHTS_FP8 };  /* what becomes of weights of 16 or 32 bits */
+enum kv_choice { KV_AUTO, KV_FP8, KV_FP8_E4M3 };          /* how keys and values are kept; the last two are one */
+enum weights_choice { WEIGHTS_AS_THEY_ARE, WEIGHTS_FP8 }; /* the type to which weights of 16 or 32 bits are converted */
 enum inputs_choice { INPUTS_OFF, INPUTS_AUTO, INPUTS_ON }; /* activations quantised as the checkpoint declares them */
 enum load_format { LOAD_AUTO, LOAD_SAFETENSORS, LOAD_DUMMY };
 

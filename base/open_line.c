@@ -9,7 +9,7 @@ static int guarded = -1; /* a handler has no other way to its data */
 static volatile sig_atomic_t is_open;
 
 static const int numbers[] = {SIGINT, SIGTERM};
-static struct sigaction before[sizeof numbers / sizeof numbers[0]]; /* what else is to be done when the signal comes */
+static struct sigaction before[sizeof numbers / sizeof numbers[0]]; /* the handlers that were installed before */
 
 /* The signal raised here is delivered once this handler is left. */
 static void end_line(int number)

@@ -25,7 +25,7 @@ struct run_options {
     double step_timeout;
     double max_step_ms;
     bool tokens_chosen;        /* max_batch_tokens was not given: see run_choose_limits */
-    int64_t usual_batch;       /* what a max_batch of serve, batch or bench --throughput is that was not given */
+    int64_t usual_batch;       /* the default max_batch of serve, batch and bench --throughput */
     int64_t usual_large_batch; /* the same where a step costs little more for more sequences */
     bool no_prefix_caching;
 

@@ -214,7 +214,7 @@ struct asked {
     struct connection *c;
     const struct ask_options *o;
     const char *name;                /* request_id */
-    FILE *copy;                      /* where the text goes besides; NULL: nowhere */
+    FILE *copy;                      /* a second stream for the text; NULL: none */
     double until;                    /* 0: for ever */
     bool cancelled, streamed, ended; /* we asked for its end; text was printed; its last message is here */
 };

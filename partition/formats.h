@@ -29,7 +29,7 @@ struct planes {
     int n;
     struct plane_source {
         int tensor;
-        struct weight_cells cells; /* what is not this rank's share: the rest is filled in when it is cut */
+        struct weight_cells cells; /* the cells outside this rank's share: the rest is filled in when it is cut */
     } plane[WEIGHT_PLANES];
 };
 

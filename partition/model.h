@@ -45,7 +45,7 @@ struct model_experts {
     int shared_ffn;         /* columns of the expert that takes every token beside the chosen ones; 0: there is none */
     bool router_bias;
     bool biases;      /* of the experts' matrices (gpt-oss) */
-    bool shared_gate; /* what that one says is multiplied by sigmoid(x . w) (Qwen2-MoE) */
+    bool shared_gate; /* the shared expert's result is multiplied by sigmoid(x . w) (Qwen2-MoE) */
 };
 
 /* A head that drafts for another model: one layer, which reads what that one computes beside the embedding of a token.
@@ -90,7 +90,7 @@ struct model_config {
     bool final_norm;
     bool norm_affine;    /* norms have weight (and bias if NORM_LAYER); false: neither (OPT's elementwise_affine) */
     bool no_input_norms; /* attention and MLP take the residual as it is (OLMo 2) */
-    bool output_norms;   /* what they say is normed before it is added to the residual (Gemma 2, OLMo 2) */
+    bool output_norms;   /* results are normed before they are added to the residual (Gemma 2, OLMo 2) */
 
     /* Norms of q and k before the rotation, of the kind `norm`, without biases. */
     bool qk_norm;      /* of every head (Qwen3) */
@@ -119,7 +119,7 @@ struct model_config {
     struct rope rope;        /* POSITION_ROPE */
     struct rope window_rope; /* of the layers with a window, if it is another one there; dims 0: it is not (Gemma 3) */
 
-    struct rope unrotated_rope; /* what queries grow by in layers that do not rotate; dims 0 (Llama 4) */
+    struct rope unrotated_rope; /* the growth of queries in layers that do not rotate; dims 0 (Llama 4) */
 
     float attention_scale;       /* of q.k in layer 0 */
     bool scale_by_inverse_layer; /* layer i: attention_scale / (i + 1) (GPT-2's scale_attn_by_inverse_layer_idx) */

@@ -55,7 +55,7 @@ struct quantization {
     float input_most;  /* the bound of a token's largest magnitude; 0: none */
     enum declared_kv kv;
     enum match_rule rule;
-    int exempt_at; /* where in `list` the modules begin that are not quantised */
+    int exempt_at; /* index in `list` of the first module that is not quantised */
     char list
         [QUANTIZATION_LIST_BYTES]; /* targets (none: all), then exempt ones: NUL-terminated, each list ends with "" */
 };

@@ -11,7 +11,7 @@ struct rope_keys {
     double theta_missing;
     const char *fraction; /* of head_dim that rotates */
     double fraction_missing;
-    bool yarn_is_longrope; /* what the family calls yarn (Phi-3) */
+    bool yarn_is_longrope; /* the family calls it yarn (Phi-3) */
 };
 
 /* Fill m->rope, half-split, from `rope_parameters` (v5) or `rope_scaling` and the family's keys (v4). Needs

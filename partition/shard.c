@@ -26,7 +26,7 @@ struct range shard_blocks(int n, int unit, int least, int rank, int n_ranks)
     r.begin *= unit;
     r.end *= unit;
     if (rank == n_ranks - 1)
-        r.end = n; /* what is less than a unit */
+        r.end = n; /* the rest is less than a unit */
     return r;
 }
 

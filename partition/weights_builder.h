@@ -16,7 +16,7 @@ struct map_builder {
     const struct checkpoint *c;
     const struct family *family;
     struct tensor_names names;
-    int64_t first_row;    /* where in its tensor, as that is stored, the matrix begins that is sliced */
+    int64_t first_row;    /* row of the stored tensor at which the sliced matrix begins */
     int64_t first_out;    /* the same, counted in outputs */
     int64_t first_in;     /* and in inputs: of a matrix that lies transposed in its tensor */
     struct planes planes; /* of the matrix that is sliced; n 0: it is not quantised */

@@ -116,7 +116,7 @@ struct protocol_message {
     bool skip_special_tokens;          /* PROTOCOL_DETOKENIZE */
     struct json_t *root;               /* owner of the borrowed texts */
     size_t memory;                     /* about what all this takes, bytes */
-    struct stop_strings *stop;         /* what generate.rules.stop borrows */
+    struct stop_strings *stop;         /* borrowed by generate.rules.stop */
 };
 
 /* The two halves of protocol_parse. First the text becomes JSON: op, request_id, model, wait and timeout_ms are set,

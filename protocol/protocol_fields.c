@@ -14,7 +14,7 @@
 #define UNLOAD OP(PROTOCOL_UNLOAD)
 #define PIN    OP(PROTOCOL_PIN)
 #define ALL    (~0u)
-#define TOP    false /* where a name may stand: at the top of the message only, */
+#define TOP    false /* the place of a name: at the top of the message only, */
 #define NESTED true  /* or in `parameters` too */
 
 /* The first row of a field has its canonical name, the others are aliases. */

@@ -37,7 +37,7 @@ struct repetitions {
 /* The means by which workloads are run. */
 struct bench_rig {
     struct engine *engine;
-    struct instance *instance;       /* whose engine it is */
+    struct instance *instance;       /* the instance that owns the engine */
     struct draft_model *draft_model; /* beside it, open or not */
     struct traffic *traffic;         /* open where it is wanted */
     struct progress bar;             /* of repetitions, drawn between them: not while a clock runs. Zeroed: none */

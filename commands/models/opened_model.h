@@ -17,7 +17,7 @@ struct opened_model {
     struct archive_cache *cache;   /* borrowed; that has its files, if they were an archive's */
     struct archive_folder *folder; /* there, kept until the model is closed; NULL: it is a folder of --models-dir */
     double unpacking;              /* s */
-    char dir[PATH_MAX];            /* where they are */
+    char dir[PATH_MAX];            /* the folder of these files */
     struct model_config config;
     struct checkpoint checkpoint; /* until it is fetched */
     struct instance_setup setup;

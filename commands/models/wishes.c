@@ -54,7 +54,7 @@ static const struct key {
             {"option.model_id", PLACE},
             {"option.entryPoint", CODE},
             {"option.handler", CODE},
-            {"engine", MEANT}, /* what follows asks for what is here anyway */
+            {"engine", MEANT}, /* the options that follow ask for what is done anyway */
             {"option.rolling_batch", MEANT},
             {"max_batch_delay", MEANT}};
 

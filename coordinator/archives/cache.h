@@ -24,7 +24,7 @@ struct archive_folder {
 };
 
 struct archive_cache {
-    char dir[2048], token[40]; /* what others who see the folder find in its lock file */
+    char dir[2048], token[40]; /* the text of the folder's lock file, for other processes */
     int lock;                  /* descriptor */
     bool open;
     int64_t limit;
@@ -32,7 +32,7 @@ struct archive_cache {
     struct archive_folder *first;
     int64_t bytes; /* of all */
     uint64_t n_uses;
-    atomic_bool cancel; /* what is being unpacked is given up */
+    atomic_bool cancel; /* the archive that is being unpacked is given up */
 };
 
 /* dir is made if it is not there; what an earlier job has left half done is removed. limit: bytes; negative: 9/10 of

@@ -11,7 +11,7 @@
 
 struct line {
     struct task *task;   /* owned; its `owner` is the line */
-    int file;            /* where it stands: of struct inputs */
+    int file;            /* index of its file in struct inputs */
     int64_t number, end; /* as in struct input_line */
     size_t bytes;        /* of its text, for bounds on what is under way */
     char *id;            /* owned; where the line has none of its own: FILE:LINE */

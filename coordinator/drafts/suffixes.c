@@ -10,7 +10,7 @@
 
 struct state {
     int32_t length, link; /* link of the first state, which is the empty text: -1 */
-    int32_t place;        /* where the text was that long, before the newest token: index of its last token */
+    int32_t place;        /* index of the text's last token where it occurred before the newest token */
     int32_t first;        /* edge, or -1 */
 };
 

@@ -63,7 +63,7 @@ struct model_copy {
     const char *dir; /* of the handle */
     double since;    /* its loading or unloading began */
     double opening;  /* s that the last opening took, with the wait for the opener */
-    struct warming { /* what it answers before it counts as loaded */
+    struct warming { /* the requests that a model answers before it counts as loaded */
         const struct warmup *warmup;
         int n, at, turn;           /* of them; the one that is next, and how often it has been */
         double since;              /* seconds_now() */

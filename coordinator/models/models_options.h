@@ -12,7 +12,7 @@
 struct models_options {
     const char *dir;            /* their folder; NULL: there is one model, --model */
     int64_t memory, max_loaded; /* bytes of a rank; -1: most of what is free. Models */
-    const char *cache;          /* where archives are unpacked; NULL: nowhere */
+    const char *cache;          /* the folder in which archives are unpacked; NULL: none */
     int64_t cache_bytes;        /* -1: most of what is free there */
     const char *replicas;       /* NAME=N,NAME=N: sets of ranks that may have a model at once; NULL: one each */
     int64_t host_cache;         /* bytes of each host's memory for files of unloaded models; 0: none */

@@ -17,7 +17,7 @@ struct opened {
     double unpacking;            /* s that its archive took */
     const struct warmup *warmup; /* [n_warmups] before it counts as loaded; of the handle */
     int n_warmups;
-    struct json_t *made_of; /* what identifies its files; owned; NULL: nobody wants to know */
+    struct json_t *made_of; /* the identity of its files; owned; NULL: not asked for */
     void *handle;
 };
 

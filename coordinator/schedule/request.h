@@ -17,7 +17,7 @@ struct request {
     const struct request_rules *rules; /* borrowed, until the request is closed */
     int index;                         /* the caller's: place in the input, from 0 */
     void *owner;                       /* the caller's */
-    uint64_t client;                   /* whose it is: clients take turns. 0: the caller has one only */
+    uint64_t client;                   /* its owner: clients take turns. 0: the caller has one only */
     int priority;                      /* lower runs first; among equals, whose turn it is */
     double deadline;                   /* on the same clock: ends as FINISH_TIMEOUT then; 0: never */
     /* Its tokens are not taken as they come: after each one the sequence waits for scheduler_continue. For beam
@@ -25,7 +25,7 @@ struct request {
     bool steered;
     bool ranked; /* its logprob_sum is wanted, of all tokens */
     struct token_list prompt, output;
-    const struct token_list *prediction; /* what may come, to make drafts of; borrowed. NULL: nothing is known */
+    const struct token_list *prediction; /* the expected text, a source of drafts; borrowed. NULL: none */
     char *prompt_text;                   /* owned; NULL when the prompt came as ids */
     size_t prompt_bytes;                 /* of prompt_text */
     struct sampled *logprobs;            /* [output.n] if rules->want_logprobs */

@@ -133,7 +133,7 @@ struct scheduler {
         bool bounded;             /* its prompts by max_step */
         struct step_work work;
         int n_scores;
-        struct scores { /* whose prompt is scored there: entries [first, first + n) of prompt_logprobs */
+        struct scores { /* the sequence whose prompt is scored: entries [first, first + n) of prompt_logprobs */
             struct request *request;
             int first, n;
         } * scores; /* [n_scores], capacity max_seqs */

@@ -27,7 +27,7 @@ void server_client_left(void *server, struct client *c)
         client_remove_task(j);
         server_cancel(s, j, FINISH_CANCELLED);
     }
-    dispatch_take_from_replicas(s, c, c->n_in_replicas); /* what is there still is nobody's */
+    dispatch_take_from_replicas(s, c, c->n_in_replicas); /* tasks that remain there have no client */
     s->metrics.n_lost_clients += open;
 }
 

@@ -14,7 +14,7 @@ _Static_assert(N_TURNS == CLIENT_TURNS, "a client may wait for each of them");
 
 struct turns {
     enum turn_kind kind;
-    struct client *next; /* whose turn it is: a ring of those who have tasks here, linked by turn[kind].next */
+    struct client *next; /* the client whose turn it is: a ring of clients with tasks here, linked by turn[kind].next */
     int n;               /* tasks */
     int n_sequences;     /* of these tasks */
 };

@@ -80,8 +80,7 @@ static bool hear_all(struct lanes *l)
         if (!x->open)
             continue;
         stopping = steps_hear(&x->steps) || stopping;
-        if (x->steps.idle &&
-            scheduler_busy(&x->steps.scheduler)) /* what it did not want before, it does not get later */
+        if (x->steps.idle && scheduler_busy(&x->steps.scheduler)) /* a share that it did not ask for is not made up */
             x->served = fmax(x->served, l->clock);
         x->tried = false;
     }

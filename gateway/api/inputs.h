@@ -9,7 +9,7 @@
 struct inputs_call;
 
 struct inputs_style {
-    const char *logprob;     /* what a token's log-probability is called */
+    const char *logprob;     /* the name of a token's log-probability */
     int max_new_tokens;      /* unless the request says */
     bool values_sample;      /* a temperature, top_k or top_p of its own samples, do_sample or not */
     bool has_special;        /* tokens say whether they are special */

@@ -11,7 +11,7 @@ void responses_create(struct exchange *x);
 struct response {
     struct openai_request asked;
     char name[POOL_NAME_BYTES + 1], id[POOL_NAME_BYTES + 16];
-    json_t *request; /* what was asked */
+    json_t *request; /* the request as it came */
     bool has_begun;  /* of its stream: the first events are sent */
     int sequence;    /* of the next event */
 
@@ -20,7 +20,7 @@ struct response {
     enum response_kind { RESPONSE_NOTHING, RESPONSE_MESSAGE, RESPONSE_THOUGHT, RESPONSE_CALL } kind; /* of a stream */
     struct bytes text;                                                                               /* of the item */
     json_t *logprobs;                                                                                /* of the text */
-    json_t *call;   /* whose arguments the text is */
+    json_t *call;   /* the call whose arguments the text is */
     json_t *output; /* of a stream: the items that are complete */
 };
 

@@ -80,7 +80,7 @@ static void add_item(json_t *messages, const json_t *item, size_t i, struct faul
         add_output(messages, item, where, f);
     else if (!json_is_string(type))
         (void)chat_wrong(f, where, type, "a \"type\"");
-    else if (!chat_is_type(item, "reasoning")) /* what others thought is not ours to read */
+    else if (!chat_is_type(item, "reasoning")) /* reasoning items of other models are not read */
         *f = fault_make(400, where, "%s: items of type \"%.60s\" are not implemented here", where,
                         json_string_value(type));
 }

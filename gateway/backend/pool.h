@@ -70,7 +70,7 @@ struct call_setup {
     const char *model;       /* POOL_ANY_MODEL: the one that there is */
     const char *name;        /* of the request, as its client calls it; "" */
     json_t *message;         /* the pool decrefs it */
-    double tokens;           /* what it may cost */
+    double tokens;           /* the most tokens that it may cost */
     struct backend *backend; /* ask this one and no other; NULL: choose */
     /* Every message that comes back, borrowed; `last`: no more will come. Failures of the way look like the
      * backend's own errors (docs/protocol.md). It may be called before pool_ask returns; then that returns NULL. */

@@ -17,7 +17,7 @@ struct exchange {
     const struct dialect *dialect;     /* the route's at first */
     const struct framing *framing;     /* of an answer that has no fault; NULL: none */
     char id[POOL_NAME_BYTES + 1];      /* X-Request-Id: the client's, or made */
-    char tail[2][EXCHANGE_TAIL_BYTES]; /* what stands for "{}" in the route's path */
+    char tail[2][EXCHANGE_TAIL_BYTES]; /* the text that stands for "{}" in the route's path */
     int64_t created;                   /* seconds since 1970 */
     double begun, last_output;
     const char *returned; /* a field of the request's head, in lower case, that the answer repeats; NULL: none */

@@ -19,7 +19,7 @@ struct dialect {
     void (*write)(const struct fault *f, struct bytes *to);
     const char *stream_end;               /* behind a fault within a stream: "data: [DONE]\n\n"; NULL: nothing */
     const char *event;                    /* the name of the event that a fault within a stream is; NULL: none */
-    const char *id_field;                 /* where its clients look for x-request-id, too; NULL: only there */
+    const char *id_field;                 /* another header for x-request-id; NULL: none */
     int (*status)(const struct fault *f); /* of HTTP; NULL: the fault's own */
     void (*fields)(const struct fault *f, struct bytes *to); /* further lines of the head; NULL: none */
 };

@@ -82,7 +82,7 @@ static bool flush_dirty(struct loop_step *step)
         c->is_dirty = false;
         conn_go_on(c);
     }
-    return any; /* what they asked for may have been answered: the backends are heard before the loop sleeps */
+    return any; /* backends are heard before the loop sleeps: a request may have been answered */
 }
 
 /* One large body a round: what else has come is served in between. */

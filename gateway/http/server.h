@@ -52,7 +52,7 @@ struct http_server {
     struct http_conn *first, *dirty;          /* all; those that have something to send */
     struct http_conn *turn_first, *turn_last; /* those with a large body that is whole */
     struct due_list heads, bodies, idle, stalls, lingers;
-    char *scratch; /* what was just read */
+    char *scratch; /* the bytes that were read last */
     struct loop_step flush, turns;
     bool closing;
     long long n_accepted, n_refused, n_slow; /* connections; requests that were no HTTP; clients that did not read */
@@ -73,14 +73,14 @@ struct http_conn {
     bool half;              /* the client has closed its side */
     struct due due;
     struct bytes in, out, content;
-    size_t held; /* what these take, its part of the server's n_buffered */
+    size_t held; /* their size, this connection's part of n_buffered */
     size_t scanned;
     char *text; /* of the head */
     struct http_head *head;
     struct http_body body;
     int status;       /* of the answer */
     size_t bytes_out; /* of the answer's body */
-    size_t piece;     /* where the open piece begins in `out` */
+    size_t piece;     /* offset in `out` at which the open piece begins */
     char peer[64];    /* address */
     void *user;       /* the handler's */
 };

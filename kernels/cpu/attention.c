@@ -117,7 +117,7 @@ static void run_queries(const struct pass *p, struct query *a, int n, int kv)
         if (table[b] < 0)
             continue;
         size_t at = ((size_t)table[b] * h->n_kv_heads + kv) * KV_BLOCK_TOKENS * dim;
-        size_t seen = (size_t)((last < end ? last : end) - begin + 1) * dim; /* what nobody sees may be anything */
+        size_t seen = (size_t)((last < end ? last : end) - begin + 1) * dim; /* the other keys may be anything */
         const float *k = floats_at(p, p->k_cache, at, seen, k_room), *v = floats_at(p, p->v_cache, at, seen, v_room);
         for (int i = 0; i < n; i++) {
             int lo = a[i].first > begin ? a[i].first : begin, hi = a[i].last < end ? a[i].last : end;

@@ -106,7 +106,7 @@ TARGET INLINE FN(vec) FN(look_up)(const uint8_t *row, FN(vec) table, size_t c)
     const __m512i shifts = _mm512_setr_epi64(0, 4, 8, 12, 16, 20, 24, 28);
     int64_t eight;
     memcpy(&eight, row + c / 2, sizeof eight);
-    __m512i index = _mm512_srlv_epi64(_mm512_set1_epi64(eight), shifts); /* what is above 4 bits is ignored */
+    __m512i index = _mm512_srlv_epi64(_mm512_set1_epi64(eight), shifts); /* bits above the fourth are ignored */
     return (FN(vec))_mm512_permutexvar_ps(index, (__m512)table);
 }
 

@@ -22,7 +22,7 @@ INLINE int FN(group_steps)(const struct product *m)
 
 /* Scales and zeros of the rows of a tile, from a group on: SCALES of them, or those that there are. */
 struct FN(line_scales) {
-    const float *at[TILE_R]; /* where they lie as floats */
+    const float *at[TILE_R]; /* their addresses as floats */
     float scale[TILE_R][SCALES], zero[TILE_R][SCALES];
 };
 

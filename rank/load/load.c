@@ -67,7 +67,7 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
 #define BUS_TEST_BYTES   ((size_t)1 << 30)
 #define BUS_TEST_COPIES  1024 /* at most, where weights are small */
 #define BUS_TEST_WARM_UP 4    /* copies */
-#define HOST_SLOTS       4    /* where the main thread copies itself, a small window stays in its caches */
+#define HOST_SLOTS       4    /* a small window stays in the caches of a main thread that copies itself */
 /* If a device copies: 32 MiB, which stay in the host's caches from the read to the copy. 128 MiB took twice as long. */
 #define DEVICE_BLOCK_BYTES ((size_t)4 << 20)
 #define DEVICE_SLOTS       8

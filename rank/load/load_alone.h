@@ -24,7 +24,7 @@ struct alone {
     _Atomic int next;                  /* blocks that have been handed out to threads */
     _Atomic int full[ALONE_MAX_SLOTS]; /* [n_slots] 1 + the block that lies there; 0: its thread may read into it */
     bool taken[ALONE_MAX_SLOTS];       /* [n_slots] the main thread's: it is being copied to the device */
-    int at;                            /* where it looks next */
+    int at;                            /* the place at which it looks next */
     struct slot_batch {
         int n, slot[ALONE_MAX_SLOTS];
     } batch[2];           /* copies in progress, up to one mark each */

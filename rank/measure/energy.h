@@ -10,7 +10,7 @@
 struct energy {
     struct nvml nvml;
     int64_t first;    /* the card's counter at the start, mJ; -1: it has none */
-    double joules;    /* where power is integrated instead: until `at`, */
+    double joules;    /* power integrated until `at`, on devices without a counter of energy, */
     double at, watts; /* s; and the power then */
     bool known;
 };

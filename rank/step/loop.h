@@ -23,7 +23,7 @@ struct loop_client {
 
 /* The models that are loaded, by the numbers that plans have for them. Equal on all ranks. */
 struct loop_models {
-    struct engine *ground;              /* whose world, device and observers the loop has; no model need be in it */
+    struct engine *ground;              /* gives the loop its world, device and observers; it may hold no model */
     struct engine *engine[PLAN_MODELS]; /* NULL: none has this number */
     /* A plan that is neither a step nor the end: executed between the steps of its model, none of which is under way,
      * while one of another model may be; it changes `engine`. Collective. NULL: there are none. */

@@ -21,8 +21,8 @@ struct lifeline_end {
     bool heard, left, asked, ended, lost;
     double beat;                 /* when this rank sent its state last */
     size_t got;                  /* bytes of `in` */
-    struct lifeline_message in;  /* what comes */
-    struct lifeline_state state; /* what came last */
+    struct lifeline_message in;  /* the message that is being received */
+    struct lifeline_state state; /* the newest state received */
 };
 
 struct lifeline {

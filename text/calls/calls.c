@@ -197,7 +197,7 @@ static void take_object(struct calls_reader *r, char c)
     if (step != CALL_DONE && step != CALL_BAD)
         return;
     close_call(r);
-    if (step == CALL_BAD) /* what follows the broken call is none of it */
+    if (step == CALL_BAD) /* the text after a broken call is not part of it */
         take_behind(r, c);
 }
 

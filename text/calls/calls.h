@@ -31,7 +31,7 @@ enum calls_thoughts {                  /* between <think> and </think>, in front
 struct calls_way {
     enum calls_format format;
     enum calls_thoughts thoughts;
-    bool hidden; /* what it thinks is not handed on */
+    bool hidden; /* reasoning is not handed on */
 };
 
 static inline bool calls_any(struct calls_way way)

@@ -167,7 +167,7 @@ struct roots {
     bool full; /* all plain ones are in the mask */
     struct loop_chain
         chain;         /* that was found last, and the bytes whose tokens go along it behind their first character: */
-    uint64_t first[4]; /* what follows where they leave it is still to be found */
+    uint64_t first[4]; /* the states that follow where they leave it are still to be found */
     int inner; /* tokens of the chain's set whose first character leads to this state are in the mask; MACHINE_DEAD */
     int n_visited;
 };

@@ -23,7 +23,7 @@ struct object {
     int free_pair; /* the rule of further members, behind the first quote; -1: there are none */
     int min, max;  /* number of members; max -1: any */
     int cap;       /* numbers are kept up to here */
-    int close;     /* what follows the last member */
+    int close;     /* state after the last member */
     int *head;     /* [(n + 1) * (cap + 1)] behind members 0 .. i - 1, of which k are there */
     int *name;     /* likewise, and behind the quote of one more; -1: none may come */
 };

@@ -16,7 +16,7 @@ struct schema_rule {
 };
 
 struct schema_names { /* of members that are not listed: for all objects where the same may follow */
-    int any;          /* what follows a character that leaves all names */
+    int any;          /* state after a character that leaves all names */
     int wide;         /* such a character that is beyond ASCII, and what follows */
     int next;         /* behind the closing quote */
     int but_of

@@ -34,7 +34,7 @@ struct for_loop { /* the variable `loop` */
     const struct list *items;
     size_t at;
     int depth;
-    struct value *changed; /* what loop.changed() saw last; NULL: nothing yet */
+    struct value *changed; /* the value that loop.changed() saw last; NULL: none yet */
 };
 
 struct kept { /* JSON that values borrow from */
@@ -48,7 +48,7 @@ struct renderer {
     struct heap heap;
     long steps;
     int depth;
-    struct builder *out; /* where statements write */
+    struct builder *out; /* the builder to which statements write */
     struct kept *kept;
     time_t now;
 };

@@ -13,7 +13,7 @@ struct translation {
     const char *what, *s; /* s[n]: the pattern */
     size_t n, at;
     struct buffer *out;
-    size_t atom;     /* where in *out the item starts that a quantifier would repeat; PATTERN_NO_ATOM: there is none */
+    size_t atom;     /* offset in *out of the item that a quantifier would repeat; PATTERN_NO_ATOM: none */
     bool quantified; /* it has a quantifier already */
     bool caseless;
     int32_t last; /* previous literal, for multi-character case folding; 0: none */

@@ -17,7 +17,7 @@
 #define LATENT_DIVIDED    128 /* tokens up to which the keys of latents are divided, into LATENT_PARTS parts */
 #define LATENT_PARTS      4
 #define PARTIAL_BYTES     ((size_t)64 << 20) /* of sums that wait for the last block of an item */
-#define MAX_ITEMS         ((size_t)1 << 16)  /* whose keys may be divided */
+#define MAX_ITEMS         ((size_t)1 << 16)  /* items whose keys may be divided */
 #define SHARED_BYTES      ((size_t)64 << 20) /* of sums over keys that tokens share */
 
 /* cuda_state.attention */

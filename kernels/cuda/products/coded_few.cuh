@@ -16,7 +16,7 @@
 #define FEW_THREADS (FEW_WARPS * 32)
 #define FEW_COLS    128 /* of a step of a warp */
 #define FEW_ROWS    16  /* of weights */
-#define FEW_RUNS    2   /* whose x a block may have at a time */
+#define FEW_RUNS    2   /* runs whose x a block may have at a time */
 #define FEW_TOKENS  32  /* of a run, at most */
 
 /* Units of 16 bytes of x, of 8 tokens and a step's columns. */

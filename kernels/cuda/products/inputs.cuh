@@ -11,7 +11,7 @@ struct coded_inputs {
     uint8_t *codes; /* [n_rows, cols] */
     float *scales;  /* [n_rows], or [groups of 128 columns, pitch] */
     float *blocks;  /* of w, where they are those of blocks: [blocks of rows, blocks_pitch] */
-    float *rest;    /* where the memory goes on */
+    float *rest;    /* the memory behind them */
     int cols, n_rows, pitch, blocks_pitch;
     float given, most; /* see struct input_form */
 };

@@ -12,7 +12,7 @@
 /* cuda_state.matmul */
 struct matmul_state {
     struct library *library;
-    bool launches_early, streams; /* what the device is capable of */
+    bool launches_early, streams; /* capabilities of the device */
 };
 
 /* The stream kernel with room for NT tokens and tiles of 8 R rows. */

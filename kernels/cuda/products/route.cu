@@ -15,7 +15,7 @@ struct route_args {
     const T *x;
     const W *w;
     const void *of_logits,
-        *of_choice; /* what is added to the logits, or to what an expert is chosen by; NULL: nothing */
+        *of_choice; /* added to the logits, or to the values by which experts are chosen; NULL: none */
     enum dtype bias_type;
     struct routing how;
     int n_tokens, cols;
