@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define WEB_SECONDS 30.0 /* for what should take none */
+#define WEB_SECONDS process_patience(30) /* for what should take none */
 
 /* lockstep-gateway as a process. */
 struct web_gateway {
