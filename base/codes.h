@@ -24,8 +24,8 @@ enum scale_type {
 };
 
 /* Element (r, k) of a matrix is scale[r][g] x (code[r][k] - zero[r][g]), g = (first + k) / group: one rounding. Memory,
- * the parts aligned to CODES_ALIGN bytes. Unused bits are those of numbers, zeros in what was loaded: kernels multiply
- * them by activations that are 0, and NaN would stay.
+ * the parts aligned to CODES_ALIGN bytes. Loaded weights have zeros in their unused bits, noise has numbers: kernels
+ * multiply them by activations that are 0, and the product of a NaN would be NaN.
  *   codes   rows of code_pitch bytes, of two codes of 4 bits the first one in the low half
  *   scales  [rows, code_groups]
  *   zeros   [rows, code_groups] bytes, if there are any; else the zero is code_zero() */
