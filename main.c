@@ -28,8 +28,8 @@ static int launched_as(void)
     return 0;
 }
 
-/* Commands that need no ranks: the first process does them alone. Another one's failure would have the launcher end all
- * of them, perhaps before the first has said why. */
+/* Commands without ranks run in the first process only. If another process failed, the launcher would end all of them,
+ * perhaps before the first one has printed the reason. */
 static int run_alone(const struct options *o)
 {
     struct err e = {0};
@@ -48,7 +48,7 @@ static int run_alone(const struct options *o)
     return e.code != ERR_NONE ? fatal_local(&e) : 0;
 }
 
-/* Rank 0 checks what the ranks that there are can do with its options, and fills in what depends on devices; all learn
+/* Rank 0 checks its options against the number of ranks and fills in those that depend on devices; then all ranks learn
  * the command. *e: what has gone wrong so far, on rank 0. Collective. */
 static enum command agree_on_command(struct world *w, struct options *o, struct err *e)
 {
@@ -92,9 +92,9 @@ int main(int argc, char **argv)
     struct options o;
     struct world w;
     environment_settle_openmp(argv);
-    (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* nothing that we start may become more than we are */
-    (void)signal(SIGPIPE, SIG_IGN);               /* a reader that leaves becomes a write error with a name, */
-    (void)signal(SIGXFSZ, SIG_IGN);               /* and so does a limit on the size of files */
+    (void)prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); /* child processes must not gain privileges */
+    (void)signal(SIGPIPE, SIG_IGN);               /* a closed pipe gives a write error with a name, */
+    (void)signal(SIGXFSZ, SIG_IGN);               /* and so does the limit on file sizes */
     if (options_parse(&o, argc, argv, &e) == 0 && o.command != COMMAND_GENERATE && o.command != COMMAND_BENCH &&
         o.command != COMMAND_SERVE && o.command != COMMAND_BATCH && o.command != COMMAND_PREFLIGHT)
         return run_alone(&o);

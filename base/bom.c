@@ -11,7 +11,7 @@ int bom_bytes(const char *text, size_t bytes, const char *what, struct err *e)
     } other[] = {{"UTF-32", "\xff\xfe\0\0", 4},
                  {"UTF-32", "\0\0\xfe\xff", 4},
                  {"UTF-16", "\xff\xfe", 2},
-                 {"UTF-16", "\xfe\xff", 2}}; /* UTF-32 first: it may begin as UTF-16 does */
+                 {"UTF-16", "\xfe\xff", 2}}; /* UTF-32 first: its mark may begin with that of UTF-16 */
     for (size_t i = 0; i < sizeof other / sizeof other[0]; i++)
         if (bytes >= other[i].bytes && memcmp(text, other[i].mark, other[i].bytes) == 0)
             return ERR(e, ERR_INPUT, "%s: a byte order mark of %s, expected UTF-8", what, other[i].name);

@@ -1,4 +1,4 @@
-/* base/clock.h - seconds: on a monotonic clock, and since this process was started; and waiting without sleep. */
+/* base/clock.h - time in seconds, on a monotonic clock and since this process was started; waiting without sleep. */
 #ifndef BASE_CLOCK_H
 #define BASE_CLOCK_H
 
@@ -11,7 +11,7 @@ static inline double seconds_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* In a loop that only waits: the core's other thread gets on the faster. */
+/* For loops that only wait: gives way to the core's other hardware thread. */
 static inline void relax(void)
 {
 #ifdef __x86_64__
@@ -19,8 +19,8 @@ static inline void relax(void)
 #endif
 }
 
-/* Since the launcher made this process, before main and before any exec, to 0.01 s as Linux keeps it. Negative when the
- * system does not tell. */
+/* Seconds since the launcher created this process, before main and before any exec, to 0.01 s as Linux records it.
+ * Negative if the system does not report it. */
 double seconds_since_exec(void);
 
 #endif

@@ -9,7 +9,8 @@ static float e4m3_value(unsigned code)
 {
     if ((code & 0x7f) == 0x7f)
         return NAN;
-    return 256 * f16_to_float((uint16_t)((code & 0x80) << 8 | (code & 0x7f) << 7)); /* the same, but for the bias */
+    return 256 *
+           f16_to_float((uint16_t)((code & 0x80) << 8 | (code & 0x7f) << 7)); /* the same fields with another bias */
 }
 
 uint8_t float_to_e4m3(float x)
@@ -25,7 +26,7 @@ uint8_t float_to_e4m3(float x)
         return sign | 0x7e;
     if (fabsf(x) < smallest_normal)
         return (uint8_t)(sign | lrintf(fabsf(x) / step));
-    bits += 0x7ffffu + (bits >> 20 & 1); /* 20 bits of the mantissa go */
+    bits += 0x7ffffu + (bits >> 20 & 1); /* 20 bits of the mantissa are dropped */
     return (uint8_t)(sign | ((bits >> 20) - ((127 - 7) << 3)));
 }
 

@@ -30,7 +30,7 @@ float f16_to_float(uint16_t bits);
 uint16_t float_to_bf16(float x);
 uint16_t float_to_f16(float x);
 
-/* x as the type keeps it. */
+/* x rounded to the type. */
 static inline float dtype_round(enum dtype type, float x)
 {
     if (type == DTYPE_F32)

@@ -88,8 +88,8 @@ static int check_ipc(const char *path, const char *what, struct err *e)
     if (path[0] == '\0' || strcmp(path, "@") == 0)
         return ERR(e, ERR_USAGE, "%s: found \"ipc://%s\", expected ipc://PATH", what, path);
     if (strlen(path) >= sizeof address.sun_path)
-        return ERR(e, ERR_USAGE, "%s: a path of %zu bytes, a Unix socket's may have %zu", what, strlen(path),
-                   sizeof address.sun_path - 1);
+        return ERR(e, ERR_USAGE, "%s: a path of %zu bytes, at most %zu are accepted for a Unix socket", what,
+                   strlen(path), sizeof address.sun_path - 1);
     return 0;
 }
 

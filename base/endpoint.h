@@ -1,5 +1,5 @@
-/* base/endpoint.h - whether a text is an endpoint. libzmq itself takes a port of 99999 (for 34463), signs, blanks and
- * half addresses without a word, so nothing reaches it that has not been through here. */
+/* base/endpoint.h - checks endpoints. libzmq itself silently accepts a port of 99999 (as 34463), signs, blanks and
+ * incomplete addresses, so every endpoint is checked here before libzmq sees it. */
 #ifndef BASE_ENDPOINT_H
 #define BASE_ENDPOINT_H
 
@@ -7,8 +7,8 @@
 
 #include <stdbool.h>
 
-/* tcp://ADDRESS:PORT or ipc://PATH. to_bind: the port may also be 0 or * (any free one) and the address * (all); else
- * it is one to connect to. Failures are ERR_USAGE and begin with `what`. */
+/* Checks tcp://ADDRESS:PORT or ipc://PATH. to_bind: the port may also be 0 or * (any free one) and the address * (all);
+ * otherwise the endpoint is one to connect to. Failures are ERR_USAGE and begin with `what`. */
 int endpoint_check(const char *endpoint, bool to_bind, const char *what, struct err *e);
 
 /* Whether only processes of this host can reach this endpoint by TCP. endpoint_check has accepted it. */

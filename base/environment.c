@@ -13,7 +13,7 @@ void environment_settle_openmp(char **argv)
 {
     if (getenv("GOMP_SPINCOUNT") != NULL || getenv("OMP_WAIT_POLICY") != NULL)
         return;
-    char path[4096]; /* not /proc/self/exe itself: the process would be called "exe" */
+    char path[4096]; /* resolved, since a process executed as /proc/self/exe would be called "exe" */
     ssize_t n = readlink("/proc/self/exe", path, sizeof path - 1);
     if (n <= 0 || setenv("GOMP_SPINCOUNT", "10000", 1) != 0)
         return;

@@ -44,7 +44,7 @@ bool files_present(const char *path)
     return lstat(path, &st) == 0;
 }
 
-/* NULL: a regular file, a link to one or to nothing, or nothing at all. */
+/* NULL: a regular file, a link to one, a dangling link, or nothing at all. */
 static const char *what_else(const char *path)
 {
     struct stat st;
@@ -80,7 +80,8 @@ static int replace_file(const char *path, const char *text, size_t bytes, mode_t
         return ERR(e, ERR_IO, "%.200s: the path is too long", path);
     if (what_else(path) != NULL)
         return ERR(e, ERR_IO, "%.200s: it is %s by now, expected a regular file", path, what_else(path));
-    /* A new file of our own: nobody else's link or mode is taken over. fchmod undoes what the umask took away. */
+    /* Creates a new file, never through an existing link and never with an existing mode. fchmod restores the bits that
+     * the umask removed. */
     (void)unlink(temporary);
     int fd = open(temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode & 0600);
     bool good = fd >= 0 && fchmod(fd, mode) == 0 && write_all(fd, text, bytes) == 0 && (!synced || fsync(fd) == 0);

@@ -18,16 +18,16 @@ bool files_present(const char *path);
  * pipe would be destroyed. option: "--metrics-file", for the message. */
 int files_check_replaceable(const char *path, const char *option, struct err *e);
 
-/* Write PATH.PID.tmp with this mode, then rename it to PATH, unless that is something else than a file. */
+/* Write PATH.PID.tmp with this mode, then rename it to PATH, unless PATH is something other than a regular file. */
 int files_replace(const char *path, const char *text, size_t bytes, mode_t mode, struct err *e);
 
-/* The same with an object (NULL: out of memory) and a newline. */
+/* The same for a JSON object (NULL: out of memory), followed by a newline. */
 int files_replace_json(const char *path, const json_t *object, mode_t mode, struct err *e);
 
-/* The same, and on disk when this returns: file and folder. */
+/* The same, and syncs file and folder before it returns. */
 int files_replace_json_synced(const char *path, const json_t *object, mode_t mode, struct err *e);
 
-/* A file was renamed or made in the folder of this path: that, too, is on disk when this returns. */
+/* Syncs the folder of this path, after a file was renamed or created in it. */
 int files_sync_folder(const char *path, struct err *e);
 
 /* The identity of the file at a path, which may be replaced at any time. All zero: unknown. */
@@ -35,7 +35,7 @@ struct file_mark {
     bool known;
     dev_t device;
     ino_t inode;
-    struct timespec written; /* numbers of files that are gone are given out again */
+    struct timespec written; /* inode numbers of removed files are reused */
 };
 
 void files_mark(struct file_mark *m, const char *path);

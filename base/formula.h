@@ -18,7 +18,7 @@ enum activation {
     ACTIVATION_RELU,
     ACTIVATION_SILU,       /* x / (1 + exp(-x)) */
     ACTIVATION_QUICK_GELU, /* x / (1 + exp(-1.702 x)) */
-    ACTIVATION_SWIGLU /* always gated, gates and what they multiply alternating: (u + 1) quick_gelu(g), both clamped */
+    ACTIVATION_SWIGLU      /* always gated, gate and up rows alternating: (u + 1) quick_gelu(g), both clamped */
 };
 
 #define SWIGLU_LIMIT 7.0f /* g = min(gate, limit), u = clamp(up, -limit, limit) */
@@ -39,17 +39,17 @@ enum rope_growth {
 
 #define ROUTING_MAX_GROUPS 32
 
-/* The choice of the experts that take a token, and the weights of their results. An expert's score is its part of a
- * softmax over the logits of all, or a sigmoid of its own logit. The highest scores are chosen; a bias is part
- * of the logit of a softmax, but corrects a sigmoid's score for the choice alone. With groups, experts [0, n_experts /
- * n_groups) are the first one and so on; a group is as good as its two best experts together, or its best one, and all
- * others' than the n_kept best groups' are left out. A share is the score of a chosen expert, times scale. */
+/* The choice of the experts that take a token, and the weights of their results. An expert's score is its softmax
+ * probability over the logits of all experts, or the sigmoid of its own logit. The highest scores are chosen; a bias is
+ * added to a softmax's logit, but to a sigmoid's score for the choice only. With groups, experts [0, n_experts /
+ * n_groups) are the first group and so on; a group's score is the sum of its two best experts or that of the best one,
+ * and only experts of the n_kept best groups can be chosen. A share is the score of a chosen expert, times scale. */
 struct routing {
     int n_experts, n_chosen; /* 1 <= n_chosen <= n_experts <= ROUTING_MAX_EXPERTS */
     int n_groups, n_kept;    /* n_groups 0 or 1: there are none */
-    bool groups_by_best;     /* a group is as good as its best expert */
+    bool groups_by_best;     /* a group's score is that of its best expert */
     bool sigmoid;
-    bool by_logits;  /* of sigmoids: the highest logits are chosen, of which several may have a sigmoid of 1 */
+    bool by_logits;  /* with sigmoids: experts are chosen by logits, since several sigmoids may round to 1 */
     bool of_input;   /* shares are factors of the input of an expert, not of its result (Llama 4); n_chosen is 1 */
     bool normalised; /* the scores of the chosen ones are divided by their sum */
     float scale;
@@ -58,11 +58,11 @@ struct routing {
 #define ROPE_MAX_PAIRS 256
 
 /* Rotary embedding of the first `dims` of every head. angle = position * inv_freq[j] in float; cos and sin are
- * multiplied by attention_scaling. Flat: it is broadcast as it is. */
+ * multiplied by attention_scaling. Flat, so that it can be broadcast as it is. */
 struct rope {
     enum rope_layout layout;
     enum rope_growth growth;
-    int dims;      /* even, 2..2*ROPE_MAX_PAIRS; 0: nothing rotates, queries may grow all the same */
+    int dims;      /* even, 2..2*ROPE_MAX_PAIRS; 0: no rotation, but queries may still grow */
     int long_from; /* tokens; unused when fixed */
     float attention_scaling;
     float theta, factor; /* ROPE_DYNAMIC only */

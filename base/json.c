@@ -38,8 +38,8 @@ const char *json_type_name(const json_t *value)
     return "null";
 }
 
-/* jansson itself bounds its recursion at 2048 levels, deeper than anything that we read, and the number of values not
- * at all. Strings are skipped as JSON defines them; malformed text is left to the parser. */
+/* jansson itself limits its recursion to 2048 levels, deeper than anything read here, but not the number of values.
+ * Strings are skipped as JSON defines them; malformed text is left to the parser. */
 void json_measure(const char *text, size_t bytes, struct json_limits *found)
 {
     struct json_limits *m = found;
@@ -67,7 +67,7 @@ void json_measure(const char *text, size_t bytes, struct json_limits *found)
 static void key_before(const char *text, size_t bytes, char *key, size_t key_bytes)
 {
     int depth = 0;
-    char last = '\0'; /* of the characters that structure the text */
+    char last = '\0'; /* counts of the structural characters */
     for (size_t i = 0; i < bytes; i++) {
         char c = text[i];
         if (strchr("{}[],:", c) != NULL && c != '\0') {
@@ -135,7 +135,9 @@ size_t json_memory(const json_t *value)
 {
     const char *key;
     const json_t *part;
-    size_t i, bytes = json_is_boolean(value) || json_is_null(value) ? 0 : VALUE_BYTES; /* these exist once */
+    size_t i, bytes = json_is_boolean(value) || json_is_null(value)
+                          ? 0
+                          : VALUE_BYTES; /* shared constants, no memory of their own */
     if (json_is_string(value))
         bytes += VALUE_BYTES + json_string_length(value);
     if (json_is_array(value))
@@ -192,7 +194,7 @@ json_t *json_parse(const char *text, size_t bytes, const char *what, struct err 
     return json_parse_limited(text, bytes, what, &limits, &failure, e);
 }
 
-/* The fewest digits that read back as the same number, still a real one, in the place of `bytes` that do. */
+/* Replaces `bytes` digits of a real number by the fewest that read back as the same number, still a real one. */
 static size_t shorten_number(char *number, size_t bytes)
 {
     char text[NUMBER_BYTES + 2], kept[40];
@@ -248,7 +250,7 @@ char *file_read(const char *path, size_t max_bytes, size_t *bytes, struct err *e
 {
     char *text = NULL;
     struct stat info;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for somebody to write */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe would block until there is a writer */
     if (fd < 0) {
         int why = errno;
         bool nowhere = why == ENOENT && lstat(path, &info) == 0;

@@ -21,11 +21,11 @@ json_t *json_parse(const char *text, size_t bytes, const char *what, struct err 
 struct json_limits {
     int depth;
     size_t values;  /* of any kind */
-    size_t lists;   /* arrays and objects: they take the most memory for their text */
-    size_t members; /* of all objects: they take the most time */
+    size_t lists;   /* arrays and objects: they take most memory per byte of text */
+    size_t members; /* of all objects: they take most time to parse */
 };
 
-/* Counts in *found, before memory is spent on it, what a text would take; `values` is never too low. */
+/* Counts in *found, without allocating, the values that a text contains; `values` is never too low. */
 void json_measure(const char *text, size_t bytes, struct json_limits *found);
 int json_check_limits(const struct json_limits *found, const struct json_limits *limits, const char *what,
                       struct err *e);
@@ -39,7 +39,7 @@ struct json_failure {
 json_t *json_parse_limited(const char *text, size_t bytes, const char *what, const struct json_limits *limits,
                            struct json_failure *failure, struct err *e);
 
-/* About the bytes of memory that a value takes with all that is in it; at most 2048 levels deep. */
+/* The approximate memory in bytes of a value with all its members, at most 2048 levels deep. */
 size_t json_memory(const json_t *value);
 
 /* json_parse for a file of at most max_bytes bytes, which may begin with a byte order mark. A missing file is
@@ -47,14 +47,14 @@ size_t json_memory(const json_t *value);
 json_t *json_read_file(const char *path, size_t max_bytes, struct err *e);
 
 /* The same for the files of a model's folder, in which transformers writes integers beyond 64 bits for "not known"
- * ("model_max_length": 1000000000000000019884624838656): such an integer is a real number. */
+ * ("model_max_length": 1000000000000000019884624838656): such an integer becomes a real number. */
 json_t *json_parse_model(const char *text, size_t bytes, const char *what, struct err *e);
 json_t *json_read_model_file(const char *path, size_t max_bytes, struct err *e);
 
 /* The whole file as bytes (NUL-terminated, the NUL not counted in *bytes); the caller frees. NULL on failure. */
 char *file_read(const char *path, size_t max_bytes, size_t *bytes, struct err *e);
 
-/* The same for a text, without the byte order mark of UTF-8; one of another encoding is refused (base/bom.h). */
+/* The same for a text file, without the byte order mark of UTF-8; one of another encoding is refused (base/bom.h). */
 char *file_read_text(const char *path, size_t max_bytes, size_t *bytes, struct err *e);
 
 /* Member access. A missing or null member gives `missing`; a member of another type or outside [low, high] sets *e and
@@ -73,11 +73,11 @@ const char *json_get_string(const json_t *object, const char *key, const char *m
 char *json_text(const json_t *value, size_t flags);
 int json_print(const json_t *value, FILE *f, size_t flags);
 
-/* A log-probability as a value: JSON has no infinities, so that of a forbidden token is -9999, as vLLM writes it. No
- * digits beyond those that a float has. */
+/* A log-probability as a JSON value. JSON has no infinities, so a forbidden token has -9999, as in vLLM. It has no more
+ * digits than a float needs. */
 json_t *json_logprob(float x);
 
-/* Whether the value is a JSON integer, or a real without fraction, and which. */
+/* Whether the value is a JSON integer or a real without fraction; *out gets it. */
 bool json_to_int(const json_t *value, int64_t *n);
 
 /* The JSON type of a value as a word for messages: "an object", "a string", ... */

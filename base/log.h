@@ -1,5 +1,5 @@
 /* base/log.h - lines for the person at the terminal, on standard error: warnings and notes always, information with
- * --verbose. Beside that every process may have a file of its own, which gets all of them. */
+ * --verbose. In addition, every process may have a log file of its own, which gets all levels. */
 #ifndef BASE_LOG_H
 #define BASE_LOG_H
 

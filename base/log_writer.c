@@ -1,5 +1,5 @@
-/* base/log_writer.c - see log_writer.h. One lock, held for as long as it takes to link a line. No mailbox: a
- * context of ZeroMQ waits for all its sockets to be closed, and this thread may be stuck. */
+/* base/log_writer.c - see log_writer.h. One lock, held for as long as it takes to link a line. Not a mailbox, since a
+ * ZeroMQ context waits until all its sockets are closed, and this thread may be stuck. */
 #include "base/log_writer.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -27,7 +27,7 @@ struct log_line {
 struct log_writer {
     int fd;
     const char *name;
-    bool is_pipe; /* or anything else that is no file: a write of more than PIPE_BUF bytes may block */
+    bool is_pipe; /* or anything else that is not a file: a write of more than PIPE_BUF bytes may block */
     bool torn;    /* the thread's: only the beginning of the last line was written */
     pthread_t thread;
     pthread_mutex_t lock; /* of all that follows */

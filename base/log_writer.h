@@ -1,6 +1,6 @@
 /* base/log_writer.h - lines for a file or pipe, written by a thread of its own: a caller with a line never waits,
- * neither for a slow disk nor for a pipe without a reader. The queue is bounded; lines beyond that are lost, counted,
- * and said once. */
+ * neither for a slow disk nor for a pipe without a reader. The queue is bounded; lines that do not fit are dropped and
+ * counted, and the first loss is reported. */
 #ifndef BASE_LOG_WRITER_H
 #define BASE_LOG_WRITER_H
 
@@ -16,12 +16,12 @@ struct log_writer;
 /* Takes the descriptor over, also on failure. name: for messages; borrowed. */
 int log_writer_open(struct log_writer **w, int fd, const char *name, struct err *e);
 
-/* Takes the text over (malloc'ed), a line with its end. NULL is a lost line, too. */
+/* Takes over the text (malloc'ed), a line with its newline. NULL counts as a lost line. */
 void log_writer_put(struct log_writer *w, char *text, size_t bytes);
 
 uint64_t log_writer_lost(struct log_writer *w);
 
-/* Waiting lines have a second; a thread that is still blocked by the disk then is left alone. Safe on *w == NULL,
+/* Waiting lines have one second; a thread that the disk still blocks then is abandoned. Safe on *w == NULL,
  * which it becomes. */
 void log_writer_close(struct log_writer **w);
 

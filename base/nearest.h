@@ -1,4 +1,4 @@
-/* base/nearest.h - the word that a user probably meant: the one with the fewest changes. */
+/* base/nearest.h - the word that a user probably meant: the one with the smallest edit distance. */
 #ifndef BASE_NEAREST_H
 #define BASE_NEAREST_H
 

@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A text of DBL_DIG digits is given back by the double that it reads as, without zeros behind: more digits are needed
- * only where there is no such text. Below DBL_MIN there are fewer than DBL_DIG. */
+/* A decimal of DBL_DIG digits survives the way to a double and back, so more digits are needed only if no such decimal
+ * reads back as the number. Subnormals have fewer than DBL_DIG digits. */
 int number_text(char text[NUMBER_BYTES], double x)
 {
     int n = 0, most = DBL_DECIMAL_DIG;

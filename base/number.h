@@ -5,11 +5,10 @@
 
 #define NUMBER_BYTES 32
 
-/* As %g writes it, with as many digits as it takes. Returns its length. */
+/* Formats like %g, with as many digits as are needed. Returns the length. */
 int number_text(char text[NUMBER_BYTES], double x);
 
-/* The number whose text is the shortest that reads back as this float: what is known of it and no more, 0.1 and not
- * 0.10000000149011612. */
+/* The double with the shortest decimal that reads back as this float: 0.1, not 0.10000000149011612. */
 double number_of_float(float x);
 
 #endif

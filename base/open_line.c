@@ -4,7 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-static int guarded = -1; /* a handler has no other way to its data */
+static int guarded = -1; /* a signal handler can reach only globals */
 
 static volatile sig_atomic_t is_open;
 

@@ -1,5 +1,5 @@
 /* base/open_line.h - text that streams to a terminal: a signal that ends the process ends the line first, so that the
- * prompt of the shell does not stand behind it. */
+ * shell's prompt begins on a new line. */
 #ifndef BASE_OPEN_LINE_H
 #define BASE_OPEN_LINE_H
 
@@ -9,7 +9,7 @@
  * as before. Once a process. */
 void open_line_guard(int fd);
 
-/* This text was written there, all of it: is the line open? Cheap. */
+/* Notes that this text was written there, so that it is known whether the line is open. Cheap. */
 void open_line_note(const char *text, size_t bytes);
 
 #endif

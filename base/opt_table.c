@@ -223,7 +223,7 @@ static bool is_letter(const char *word)
     return word[0] == '-' && isalpha((unsigned char)word[1]) && word[2] == '\0';
 }
 
-/* Whether "-model" was meant for --model. */
+/* Whether "-model" probably means --model. */
 static bool is_long_with_one_dash(const struct opt_table *t, int command, const char *word)
 {
     struct opt_cursor found;
@@ -265,7 +265,7 @@ char opt_letter_of(const struct opt_table *t, const struct opt *o)
     return '\0';
 }
 
-/* The row that "-m" stands for; false: none. */
+/* Finds the row that "-m" stands for; false: none. */
 static bool find_letter(const struct opt_table *t, int command, char letter, struct opt_cursor *found)
 {
     for (size_t i = 0; i < t->n_letters; i++)

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define OPT_MAX_ROWS     320 /* of a table, those of every part */
+#define OPT_MAX_ROWS     320 /* of a table: the rows of all parts together */
 #define OPT_MAX_COMMANDS 24
 
 enum opt_type { OPT_STRING, OPT_INT, OPT_BYTES, OPT_REAL, OPT_FLAG, OPT_CHOICE, OPT_CALL };
@@ -66,7 +66,7 @@ bool opt_next(const struct opt_table *t, int commands, struct opt_cursor *at);
 
 /* A subcommand, as help, man pages and completions show it. */
 struct opt_command {
-    int command; /* as in struct opt_part's commands */
+    int command; /* bits as in struct opt_part's commands */
     const char *name;
     char usage[160];
     const char *help;
@@ -95,16 +95,16 @@ struct opt_words {
     int n_plain;       /* of them, behind "--" */
 };
 
-/* Numbers get their `missing`; all other members stay unchanged. */
+/* Sets number members to their `missing`; all other members stay unchanged. */
 void opt_defaults(const struct opt_table *t, void *record);
 
-/* Options of argv[0..argc-1] for one command; command_name: for messages, "" if the program has only one. On failure
- * *e names the option, the value found and the expected one. given: [OPT_MAX_ROWS], set where an option was given, by
- * opt_cursor's index. *help: --help was among them; nothing after it is read. */
+/* Reads the options of argv[0..argc-1] for one command; command_name: for messages, "" if the program has only one. On
+ * failure *e names the option, the value found and the expected one. given: [OPT_MAX_ROWS], set where an option was
+ * given, by opt_cursor's index. *help: --help was among them; nothing after it is read. */
 int opt_arguments(const struct opt_table *t, void *record, int command, const char *command_name, int argc, char **argv,
                   struct opt_words *words, bool *given, bool *help, struct err *e);
 
-/* Options of the environment that were not given. Flags are set by "1". Only options of the command. */
+/* Reads from the environment those options of the command that were not given. Flags are set by "1". */
 int opt_environment(const struct opt_table *t, void *record, int command, const bool *given, struct err *e);
 
 /* Warn of environment variables with the table's prefix that name no option of any command. others: the prefixes of

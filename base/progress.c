@@ -24,8 +24,8 @@ static size_t read_of_parent(const char *file, char *text, size_t bytes)
     return n;
 }
 
-/* The name of the parent, if it is the launcher that started this process directly. Slurm's step daemon copies to
- * srun, which has no file descriptor here: no terminal then. */
+/* The name of the parent, if it is the launcher that started this process directly. Slurm's step daemon copies the
+ * output to srun, which has no file descriptor here, so no terminal is assumed. */
 static bool parent_is_launcher(char name[NAME_BYTES])
 {
     static const char *const names[] = {"mpirun", "orterun", "mpiexec", "prterun", "orted", "prted", "slurmstepd"};

@@ -1,4 +1,4 @@
-/* base/progress.h - a bar on standard error for long work; silent where nobody looks. */
+/* base/progress.h - a progress bar on standard error; silent without a terminal. */
 #ifndef BASE_PROGRESS_H
 #define BASE_PROGRESS_H
 
@@ -12,7 +12,7 @@ struct progress {
     const char *what; /* borrowed: "loading" */
     const char *unit; /* "B": shown as KiB, MiB, ..; else a plain count of these, e.g. "prompts" */
     uint64_t total;
-    uint64_t before;       /* of these, done before it began: not part of the rate */
+    uint64_t before;       /* done before the bar began: not part of the rate */
     double started, drawn; /* seconds, monotonic */
 };
 
@@ -25,7 +25,7 @@ void progress_open(struct progress *p, enum progress_mode mode, const char *what
 /* Draws at most ten times a second. `note` (may be NULL) follows the rate. */
 void progress_update(struct progress *p, uint64_t done, const char *note);
 
-/* Take the bar away for a moment, so that a line can be printed; the next update draws it again. */
+/* Erase the bar so that a line can be printed; the next update draws it again. */
 void progress_clear(struct progress *p);
 
 /* Remove the bar for good. */

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Text of clients in our own words: one line, and no half of a character where it was cut. */
+/* Makes client text safe for messages: one line, and no partial character where it was cut. */
 static void make_plain(char *text)
 {
     size_t n = strlen(text);

@@ -12,7 +12,7 @@ struct protocol_turn { /* of a chat */
     size_t bytes;
 };
 
-enum protocol_code { /* as HTTP has them */
+enum protocol_code { /* numbers as in HTTP */
                      PROTOCOL_OK = 200,
                      PROTOCOL_BAD_REQUEST = 400,
                      PROTOCOL_NOT_FOUND = 404, /* cancel: no such request; another model */
@@ -28,7 +28,7 @@ enum protocol_code { /* as HTTP has them */
 
 struct protocol_error {
     int code;       /* enum protocol_code; 0: nothing has failed */
-    char field[64]; /* as the client wrote it: "parameters.top_k", "prompt[3]"; "": none is to blame */
+    char field[64]; /* as the client wrote it: "parameters.top_k", "prompt[3]"; "": no field is at fault */
     char message[ERR_TEXT_BYTES];
     int retry_after_ms; /* with PROTOCOL_BUSY and PROTOCOL_UNAVAILABLE; 0: none */
 };

@@ -58,14 +58,15 @@ static const struct opt host_rows[] = {
     REAL("min-read-share", min_read_share, 0, 1, -1,
          "preflight: refuse a rank whose memory reads slower than this share of the fastest rank's (default 0.85)"),
     REAL("max-broadcast-us", max_broadcast_us, 0, 1e9, -1,
-         "preflight: refuse if a broadcast of 4 KiB takes longer (median of 50) until rank 0 has an answer of every "
+         "preflight: refuse if a broadcast of 4 KiB takes longer (median of 50) until rank 0 has an answer from every "
          "rank; 0: no limit (default 1000)"),
     {"min-file-rate", "BYTES", OPT_BYTES, AT(min_file_rate), 0, 1e15, -1, NULL,
      "preflight: refuse a host that reads fewer bytes of --model per second; K, M, G, T are accepted (default 0: no "
      "limit)",
      NULL},
     REAL("preflight-timeout", preflight_timeout, 1, 86400, -1,
-         "preflight: end the job if a part takes longer, with a line that names the rank that is behind (default 60)"),
+         "preflight: end the job if a measurement takes longer, with a line that names the rank that is behind "
+         "(default 60)"),
     FLAG("accept-throttling", accept_throttling,
          "preflight: only report GPUs whose clocks are slowed by heat or their power supply"),
     INTEGER("threads", threads, 1, 1024, -1, "CPU threads of a rank (default: its share of the cores that it may use)"),
@@ -113,7 +114,7 @@ static const struct opt load_rows[] = {
 };
 const struct opt_rows run_load_rows = OPT_ROWS(load_rows);
 
-/* The opposite of the flag --no-enable-prefix-caching: of two that are given the last one counts. */
+/* The opposite of the flag --no-enable-prefix-caching; if both are given, the last one counts. */
 static int enable_prefix_caching(void *record, const struct opt *row, const char *text, struct err *e)
 {
     (void)row;
@@ -159,7 +160,7 @@ const struct opt_rows run_draft_rows = OPT_ROWS(draft_rows);
 static const struct opt bound_rows[] = {
     REAL("max-step-ms", max_step_ms, 0.1, 1e6, -1,
          "longest step, in milliseconds, while sequences wait for their next token: prompts are fed in smaller chunks, "
-         "by measured step times, but at least 32 tokens a step (default: as much as --max-batch-tokens allows)"),
+         "by measured step times, but at least 32 tokens per step (default: as much as --max-batch-tokens allows)"),
 };
 const struct opt_rows run_bound_rows = OPT_ROWS(bound_rows);
 
@@ -168,10 +169,11 @@ static int64_t smaller(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-/* On one H200 requests of Llama-3-8B get within 4 % of the most tokens/s that any limits give, with steps half as long
- * as those of the fastest ones (docs/performance.md). Many models each have working memory of their own. CPUs are as
- * fast with small steps, which let other sequences go on. A step of a mixture of experts reads all of them for tokens
- * of which each expert has few, and quantised activations make products cheap, so more sequences cost them little. */
+/* On one H200 these limits are within 4 % of the highest tokens/s for Llama-3-8B, with steps half as long as those of
+ * the fastest limits (docs/performance.md). With many models each one has its own working memory, so steps are smaller.
+ * CPUs are as fast with small steps, which delay other sequences less. A step of a mixture of experts reads all experts
+ * although each has few tokens, and quantised activations make products cheap, so in both cases more sequences cost
+ * little. */
 void run_choose_limits(struct run_options *o, bool on_gpus, bool many)
 {
     int64_t tokens = !on_gpus ? 512 : many ? 2048 : 4096;

@@ -26,7 +26,7 @@ struct run_options {
     double max_step_ms;
     bool tokens_chosen;        /* max_batch_tokens was not given: see run_choose_limits */
     int64_t usual_batch;       /* the default max_batch of serve, batch and bench --throughput */
-    int64_t usual_large_batch; /* the same where a step costs little more for more sequences */
+    int64_t usual_large_batch; /* the same if more sequences make a step hardly longer */
     bool no_prefix_caching;
 
     const char *speculative_config; /* NULL: not given */
@@ -41,7 +41,7 @@ struct run_options {
     int64_t min_file_rate;
 };
 
-/* The subset that a command may have. */
+/* The groups of options that a command may have, as bits. */
 extern const struct opt_rows run_model_rows;  /* --model, --tensor-parallel, --expert-parallel */
 extern const struct opt_rows run_device_rows; /* --device */
 extern const struct opt_rows run_kv_rows;     /* --kv-cache-dtype */
@@ -67,7 +67,7 @@ int run_replica_size(const struct run_options *o, int n_ranks);
  * model on all ranks; NULL: it can use replicas. */
 int run_check_replicas(const struct run_options *o, int n_ranks, const char *alone, struct err *e);
 
-/* Do options of loading go together? */
+/* Checks that the options of loading go together. */
 int run_check_loading(const struct run_options *o, struct err *e);
 
 #endif

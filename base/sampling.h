@@ -1,21 +1,21 @@
-/* base/sampling.h - how a token is chosen and what is reported about it, and the number of tokens in a block of the KV
- * cache: fields of plans (plan/plan.h) that operations obey (kernels/). Neither folder includes the other for it; both
- * include this. */
+/* base/sampling.h - parameters and results of sampling, and the number of tokens in a block of the KV cache. Plans
+ * carry these (plan/plan.h) and operations obey them (kernels/); both folders include this file instead of each
+ * other. */
 #ifndef BASE_SAMPLING_H
 #define BASE_SAMPLING_H
 
 #include <stdint.h>
 
 #define KV_BLOCK_TOKENS 16
-/* Kinds of KV blocks. A model whose layers differ in what they see has both: of windowed layers only the blocks that
- * may still be seen are kept. Otherwise all layers have blocks of the first kind. */
+/* Kinds of KV blocks. A model with windowed and other layers has both; windowed layers keep only the blocks that are
+ * still visible. In all other models all layers have blocks of the first kind. */
 enum kv_kind { KV_MAIN, KV_WINDOWED, KV_KINDS };
 
 #define SAMPLING_MAX_BIAS 300
 #define SAMPLING_MAX_EOS  16
 #define SAMPLING_MAX_TOP  20
 
-/* How one sequence is sampled. Flat: rides in the plan. Order of application (Hugging Face's): logit_bias,
+/* How one sequence is sampled. Flat, since it travels in the plan. Order of application (Hugging Face's): logit_bias,
  * repetition_penalty, frequency and presence penalty, min_tokens (eos ids forbidden), mask, temperature, top_k, top_p,
  * min_p. */
 struct sampling {
@@ -30,8 +30,8 @@ struct sampling {
     int32_t min_tokens;                   /* eos ids are forbidden while fewer tokens have been generated */
     int32_t n_eos, eos[SAMPLING_MAX_EOS]; /* ids that min_tokens forbids */
     int32_t n_top;                        /* log-probabilities wanted: the best n_top (0..SAMPLING_MAX_TOP) */
-    int32_t n_prompt_top;                 /* the same beside every token of the prompt that is scored */
-    int32_t masked; /* 1: only tokens whose bits are set in the sampler's mask of the slot, which the plan brings */
+    int32_t n_prompt_top;                 /* the same for every scored token of the prompt */
+    int32_t masked; /* 1: only tokens whose bits are set in the mask of the slot, which comes with the plan */
     int32_t n_bias;
     int32_t bias_id[SAMPLING_MAX_BIAS];
     float bias[SAMPLING_MAX_BIAS];

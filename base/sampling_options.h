@@ -6,7 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* NAN, or negative (top_k: below -1): not given, so that a file or a request may say it. */
+/* NAN, or negative (top_k: below -1): not given, so a file or a request may set it. */
 struct sampling_options {
     double temperature, top_p, min_p, repetition_penalty, presence_penalty, frequency_penalty;
     int64_t max_tokens, min_tokens, top_k, seed;

@@ -1,4 +1,5 @@
-/* base/signals.c - see signals.h. A handler may do next to nothing, so it writes the signal's number into a pipe. */
+/* base/signals.c - see signals.h. A handler may call hardly any function, so it only writes the signal's number into a
+ * pipe. */
 #include "base/signals.h"
 
 #include <errno.h>
@@ -19,7 +20,7 @@ static void note(int number)
 {
     int kept = errno;
     unsigned char byte = (unsigned char)number;
-    (void)!write(channel[1], &byte, 1); /* a full pipe holds enough wishes */
+    (void)!write(channel[1], &byte, 1); /* a full pipe contains enough requests already */
     pending = 1;
     errno = kept;
 }
@@ -45,13 +46,13 @@ int signals_open(bool journal, struct err *e)
     static const int numbers[] = {SIGUSR1, SIGTERM, SIGINT, SIGHUP, SIGUSR2, SIGCONT}; /* the last two for a journal */
     size_t n = sizeof numbers / sizeof numbers[0] - (journal ? 0 : 2);
     if (pipe2(channel, O_CLOEXEC | O_NONBLOCK) != 0)
-        return ERR(e, ERR_IO, "a pipe for signals: %s", strerror(errno));
+        return ERR(e, ERR_IO, "cannot create a pipe for signals: %s", strerror(errno));
     for (size_t i = 0; i < n; i++) {
         struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART}, before;
         if (numbers[i] == SIGHUP && sigaction(SIGHUP, NULL, &before) == 0 && before.sa_handler == SIG_IGN)
             continue;
         if (sigaction(numbers[i], &action, NULL) != 0)
-            return ERR(e, ERR_IO, "a handler for signal %d: %s", numbers[i], strerror(errno));
+            return ERR(e, ERR_IO, "cannot install a handler for signal %d: %s", numbers[i], strerror(errno));
     }
     return 0;
 }

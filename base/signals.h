@@ -1,4 +1,4 @@
-/* base/signals.h - signals that ask a job to end, to drain or to show how far it is, recorded until they are polled.
+/* base/signals.h - signals that ask a job to end, to drain or to report its progress, recorded until they are polled.
  * Every rank handles them, because the launcher forwards them to all and a rank without a handler would die of one. */
 #ifndef BASE_SIGNALS_H
 #define BASE_SIGNALS_H
@@ -9,15 +9,15 @@
 
 enum signal_wish { /* the stronger ones later */
                    WISH_NONE,
-                   WISH_SYNC,  /* SIGCONT: have everything on the disk; mpirun sends it a second before SIGTERM */
-                   WISH_TELL,  /* SIGUSR2: the same, and say how far the job is */
+                   WISH_SYNC,  /* SIGCONT: sync everything; mpirun sends it a second before SIGTERM */
+                   WISH_TELL,  /* SIGUSR2: the same, and report the progress */
                    WISH_DRAIN, /* SIGUSR1: finish what is open, accept nothing new */
                    WISH_END,   /* SIGTERM, SIGINT, SIGHUP: end now */
                    WISH_FAIL   /* no signal: the job is about to be ended by a failure (signals_fail) */
 };
 
-/* Take SIGUSR1, SIGTERM, SIGINT and SIGHUP (unless it is ignored, as nohup has it) from now on, and if `journal`,
- * SIGUSR2 and SIGCONT, which mean something to a job that keeps one. Before MPI_Init: mpirun passes them on at any
+/* Take SIGUSR1, SIGTERM, SIGINT and SIGHUP (unless it is ignored, as nohup has it) from now on; with `journal` also
+ * SIGUSR2 and SIGCONT, which concern only a job that keeps a journal. Before MPI_Init: mpirun passes them on at any
  * time. */
 int signals_open(bool journal, struct err *e);
 

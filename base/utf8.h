@@ -1,4 +1,4 @@
-/* base/utf8.h - characters in UTF-8: reading, writing, finding what is none. */
+/* base/utf8.h - characters in UTF-8: reading, writing, finding invalid bytes. */
 #ifndef BASE_UTF8_H
 #define BASE_UTF8_H
 
@@ -14,8 +14,8 @@ int utf8_next(const char *s, int32_t *cp);
 size_t utf8_put(char *out, int32_t cp);
 /* Offset of the first byte that is not valid UTF-8, or n. */
 size_t utf8_invalid_at(const char *s, size_t n);
-/* The text with U+FFFD for every byte that is not part of a character, as far as whole characters of it fit into so
- * much room. Returns bytes written, no NUL behind them. Three times the text's bytes are always enough. */
+/* Copies the text with U+FFFD in place of every byte that is not part of a character, as many whole characters as fit.
+ * Returns the number of bytes written, without a NUL. Three times the text's length is always enough. */
 size_t utf8_repair(char *out, size_t room, const char *s, size_t n);
 
 #endif

@@ -153,7 +153,7 @@ static void print_places(const struct samples *now, double n)
         double accepted = samples_sum(now, name, "position", position);
         if (isnan(accepted))
             break;
-        printf("%s%s", i == 0 ? "; by place " : " ", number(text, 100 * accepted / n, "%.0f"));
+        printf("%s%s", i == 0 ? "; by position " : " ", number(text, 100 * accepted / n, "%.0f"));
     }
     printf(" %%\n");
 }
@@ -166,7 +166,7 @@ static void print_drafts(const struct samples *now)
     char text[3][32];
     if (isnan(n))
         return;
-    printf("drafts     %s of %s accepted; %s tokens a step with drafts%s", number(text[0], accepted, "%.0f"),
+    printf("drafts     %s of %s accepted; %s tokens per step with drafts%s", number(text[0], accepted, "%.0f"),
            number(text[1], samples_sum(now, "spec_decode_num_draft_tokens_total", NULL, NULL), "%.0f"),
            number(text[2], n > 0 ? 1 + accepted / n : NAN, "%.2f"), n > 0 ? "" : "\n");
     if (n > 0)

@@ -63,8 +63,8 @@ static const struct opt rows[] = {
          "write the results to this file instead of standard output; a full disk then ends the run with status 5, "
          "while mpirun ignores write errors"),
     TEXT("model-switch", "A,B,...", model_switch,
-         "instead of --model: folders of models that answer the prompts one after the other, each in the place of the "
-         "one before; ends with the times that the switches took, on standard error"),
+         "instead of --model: folders of models that answer the prompts one after the other, each replacing the one "
+         "before; at the end the times of the switches are printed on standard error"),
     FLAG("json", run.json, "print one JSON object per prompt, in input order"),
     FLAG("no-echo", no_echo, "print the generated text without its prompt"),
     FLAG("no-add-special-tokens", no_special, "do not prepend the tokenizer's begin-of-text token"),

@@ -1,17 +1,17 @@
-/* plan/load_phases.h - where the time goes in which one of several models is loaded, on rank 0. */
+/* plan/load_phases.h - the phases of loading one of several models, as timed on rank 0. */
 #ifndef PLAN_LOAD_PHASES_H
 #define PLAN_LOAD_PHASES_H
 
 enum load_phase {
     LOAD_PHASE_OPEN,   /* headers, tokenizer, template */
-    LOAD_PHASE_BEGIN,  /* between steps of others: sharing the headers */
-    LOAD_PHASE_MEMORY, /* beside steps of others, as the next two: taking memory for weights and for steps */
+    LOAD_PHASE_BEGIN,  /* other models wait: sharing the headers */
+    LOAD_PHASE_MEMORY, /* other models run, as in the next two: allocating memory for weights and for steps */
     LOAD_PHASE_READ,   /* waiting for files */
-    LOAD_PHASE_UPLOAD, /* placing weights, waiting for the device to have them */
-    LOAD_PHASE_COMMIT, /* between steps of others, as the next two: connecting the ranks */
+    LOAD_PHASE_UPLOAD, /* placing weights, waiting for the copies to the device */
+    LOAD_PHASE_COMMIT, /* other models wait, as in the next two: connecting the ranks */
     LOAD_PHASE_CHOOSE, /* running decode steps in both ways, at a model's first load */
     LOAD_PHASE_RECORD, /* recording decode steps: then, and when a batch size comes for the second time */
-    LOAD_PHASE_WARMUP, /* beside steps of others: what the model's folder asks for before it counts as loaded */
+    LOAD_PHASE_WARMUP, /* other models run: requests of config.pbtxt, which precede "loaded" */
     N_LOAD_PHASES
 };
 

@@ -16,7 +16,7 @@ struct plan_header {
 _Static_assert(sizeof(struct plan_header) <= PLAN_HEADER_BYTES, "the header must fit its slot");
 _Static_assert(sizeof(struct plan_seq) % 4 == 0 && sizeof(struct plan_start) % 8 == 0, "arrays stay aligned");
 
-#define FEW 16 /* tokens of a step of a few: those of kernels/persistent.h */
+#define FEW 16 /* tokens of a small step: as in kernels/persistent.h */
 
 struct limits limits_of_draft_model(const struct limits *l)
 {
@@ -203,7 +203,7 @@ static bool seq_fits(const struct plan_seq *s, const struct limits *l)
            (s->masked != MASK_LATE || s->sample == 1);
 }
 
-/* Rows that are not sampled from, each with a token that the plan names. token: [seq->n_tokens] of the sequence. */
+/* Scored rows are not sampled from; the plan names a token for each. token: [seq->n_tokens] of the sequence. */
 static bool score_fits(const struct plan_score *s, const struct plan_seq *seq, const int32_t *token, int vocab)
 {
     if (s->n_scored < 0 || s->n_scored > seq->n_logits - seq->sample)
@@ -216,7 +216,7 @@ static bool score_fits(const struct plan_score *s, const struct plan_seq *seq, c
     return true;
 }
 
-/* After the sequences have been checked. */
+/* To be called after the sequences have been checked. */
 static int check_scores(const struct plan *p, int vocab, struct err *e)
 {
     for (int k = 0, i = 0, first = 0; k < p->n_scores; k++) {

@@ -59,7 +59,7 @@ struct rank_stats rank_stats_since(const struct rank_stats *now, const struct ra
     return s;
 }
 
-/* FNV-1a, a number at a time. */
+/* FNV-1a, one number at a time. */
 void rank_stats_digest(struct rank_stats *s, int slot, int token)
 {
     s->digest = (s->digest ^ (uint32_t)slot) * 1099511628211u;

@@ -71,7 +71,7 @@ static void find_request_id(struct protocol_message *m)
         m->request_id = json_string_value(id);
 }
 
-/* A string without NUL, whose text is all of it. */
+/* A string without NUL, so that its C string is complete. */
 static bool is_plain(const json_t *s)
 {
     return json_is_string(s) && strlen(json_string_value(s)) == json_string_length(s);
@@ -86,7 +86,7 @@ static int check_common(struct protocol_message *m, const struct fields *f, cons
         return fields_fail(f, FIELD_REQUEST_ID, -1, error, "found %s, expected a string of 1 to %d bytes without NUL",
                            json_type_name(id), PROTOCOL_MAX_ID_BYTES);
     if (id == NULL && m->op == PROTOCOL_CANCEL)
-        return fields_fail(f, FIELD_REQUEST_ID, -1, error, "missing: which request is to end?");
+        return fields_fail(f, FIELD_REQUEST_ID, -1, error, "missing: which request is to be cancelled?");
     if (name != NULL && !json_is_string(name))
         return fields_fail(f, FIELD_MODEL, -1, error, "found %s, expected a string", json_type_name(name));
     if (name != NULL && !is_plain(name))

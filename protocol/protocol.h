@@ -23,13 +23,13 @@
 
 enum protocol_op {
     PROTOCOL_GENERATE,
-    PROTOCOL_CANCEL, /* request_id is the request to end */
+    PROTOCOL_CANCEL, /* request_id names the request to cancel */
     PROTOCOL_HEALTH,
     PROTOCOL_METRICS,
     PROTOCOL_MODELS,
     PROTOCOL_TOKENIZE,
     PROTOCOL_DETOKENIZE,
-    PROTOCOL_LOAD, /* of a model among several, as the next two */
+    PROTOCOL_LOAD, /* only for a server of many models, like the next two */
     PROTOCOL_UNLOAD,
     PROTOCOL_PIN,
     PROTOCOL_DRAIN,
@@ -40,9 +40,9 @@ const char *protocol_op_name(enum protocol_op op);
 
 /* The limits for the checks. Constant while the server runs. */
 struct protocol_model {
-    const char *name; /* of the "model"; NULL: a message about none, or about any */
-    const char *path; /* it may be called so, too; NULL: it may not */
-    int vocab;        /* token ids are below */
+    const char *name; /* the expected "model"; NULL: any, or the message needs none */
+    const char *path; /* another accepted name of it, or NULL */
+    int vocab;        /* token ids are below this */
     int n_eos;
     int32_t eos[SAMPLING_MAX_EOS]; /* ids that end a text */
 };
@@ -62,10 +62,10 @@ struct protocol_form {
 };
 
 enum tool_choice {
-    TOOLS_UNSAID, /* calls are found where the template's form of them is known */
-    TOOLS_NONE,   /* the template does not get to see them */
+    TOOLS_UNSAID, /* calls are parsed if the template's form of them is known */
+    TOOLS_NONE,   /* the template does not see the tools */
     TOOLS_AUTO,
-    TOOLS_REQUIRED /* a call, of any tool or of the one that is named */
+    TOOLS_REQUIRED /* the answer is a call, of any tool or of the named one */
 };
 
 struct protocol_tools {
@@ -76,56 +76,57 @@ struct protocol_tools {
 
 struct protocol_generate;
 
-/* Is its response_format that of an answer which may call tools instead? */
+/* Does its response_format apply only to an answer that does not call tools? */
 bool protocol_may_call(const struct protocol_generate *g);
 
-/* `generate`; of it, `tokenize` has the prompt and how to encode it. */
+/* `generate`; `tokenize` uses the prompt and the encoding options of it. */
 struct protocol_generate {
     int n_prompts;                  /* 1 for a chat */
     struct protocol_prompt *prompt; /* [n_prompts]; NULL: a chat */
     int n_turns;
     struct protocol_turn *turn; /* [n_turns] "messages" */
-    struct chat_request chat;   /* the same for the template, and what else it gets */
+    struct chat_request chat;   /* the same as template values, with the other variables of the template */
     struct json_t *parts;       /* chat.parts; owned */
-    bool add_special_tokens;    /* bos and eos as the tokenizer's template has them */
+    bool add_special_tokens;    /* add bos and eos as the tokenizer's post-processor defines */
     const char *prediction;     /* [prediction_bytes] text that the answer may have in it; NULL: none was given */
     size_t prediction_bytes;
-    bool parse_special; /* special tokens written out in prompts and contents become such tokens */
+    bool parse_special; /* special tokens spelled out in prompts and contents become tokens */
 
     struct request_rules rules; /* max_tokens may be PROTOCOL_FILL; sampling.prompt_len is 0 */
     struct protocol_form form;
     struct protocol_tools tools;
-    bool hide_thoughts; /* of an answer that is taken apart */
+    bool hide_thoughts; /* for a parsed answer */
     bool has_seed;      /* else rules.sampling.seed is 0 and the server chooses */
     bool stream, echo;
     struct search search;      /* per prompt; choices[] has n_prompts x search.n */
     int priority;              /* lower first */
     int64_t timeout_ms;        /* from arrival to the last token; 0: none */
     bool return_token_strings; /* tokenize */
-    bool may_be_empty;         /* tokenize: a text of no tokens is no error */
+    bool may_be_empty;         /* tokenize: a text without tokens is allowed */
 };
 
 struct protocol_message {
     enum protocol_op op;
     const char *request_id;            /* NULL: none was given */
-    const char *model;                 /* its name as the message has it; NULL: none was given */
-    bool wait;                         /* false: an answer at once is wanted, not one when the model is loaded */
+    const char *model;                 /* the name in the message; NULL: none was given */
+    bool wait;                         /* false: answer at once instead of when the model is loaded */
     bool pinned;                       /* PROTOCOL_PIN */
     struct protocol_generate generate; /* PROTOCOL_GENERATE, PROTOCOL_TOKENIZE */
     struct token_list ids;             /* PROTOCOL_DETOKENIZE */
     bool skip_special_tokens;          /* PROTOCOL_DETOKENIZE */
     struct json_t *root;               /* owner of the borrowed texts */
-    size_t memory;                     /* about what all this takes, bytes */
+    size_t memory;                     /* approximate memory of all this, bytes */
     struct stop_strings *stop;         /* borrowed by generate.rules.stop */
 };
 
-/* The two halves of protocol_parse. First the text becomes JSON: op, request_id, model, wait and timeout_ms are set,
- * nothing else is checked yet; -1 and *error if there is no JSON or no such op. Then what the op's fields say. */
+/* The two halves of protocol_parse. The first one parses the text as JSON and sets op, request_id, model, wait and
+ * timeout_ms without checking anything else; -1 and *error if the text is not JSON or the op is unknown. The second one
+ * reads the op's fields. */
 int protocol_read(struct protocol_message *m, const char *json, size_t bytes, struct protocol_error *error);
 int protocol_check(struct protocol_message *m, const struct protocol_model *model, bool may_stream,
                    struct protocol_error *error);
 
-/* Does the op need a model that is loaded? */
+/* Does the op need a loaded model? */
 bool protocol_needs_model(enum protocol_op op);
 
 /* Check a whole message. may_stream: false where the client can take one reply only. On failure -1 and *error; op and
@@ -134,15 +135,16 @@ int protocol_parse(struct protocol_message *m, const char *json, size_t bytes, c
                    bool may_stream, struct protocol_error *error);
 void protocol_message_close(struct protocol_message *m);
 
-/* The chat is encoded: what only its template reads (tools, documents, variables, calls) is given up. */
+/* To be called when the chat is encoded: frees the parts that only the template reads (tools, documents, variables,
+ * calls). */
 void protocol_forget_chat(struct protocol_message *m);
 
-/* The two halves of this for who finds a generate within something else (a line of a batch). The text as an object
- * within the limits above, which the caller decrefs; NULL on failure. */
+/* The two halves of protocol_parse for callers that find a generate within something else (a line of a batch). The
+ * first one parses the text as an object within the limits above, which the caller decrefs; NULL on failure. */
 struct json_t *protocol_json(const char *json, size_t bytes, const char *what, struct protocol_error *error);
-/* Check the object, which the message refers to from now on. defaults: an object of values, by canonical name, for
- * fields that it does not have; NULL: none. It may not stream. *error is empty before; close the message in any
- * case. */
+/* The second one checks the object, to which the message refers from now on. defaults: an object of values, by
+ * canonical name, for fields that it does not have; NULL: none. It may not stream. *error is empty before; close the
+ * message in any case. */
 int protocol_parse_generate(struct protocol_message *m, struct json_t *object, const struct json_t *defaults,
                             const struct protocol_model *model, struct protocol_error *error);
 

@@ -14,7 +14,7 @@
 #define UNLOAD OP(PROTOCOL_UNLOAD)
 #define PIN    OP(PROTOCOL_PIN)
 #define ALL    (~0u)
-#define TOP    false /* the place of a name: at the top of the message only, */
+#define TOP    false /* where a name may occur: only at the top of the message, */
 #define NESTED true  /* or in `parameters` too */
 
 /* The first row of a field has its canonical name, the others are aliases. */
@@ -207,7 +207,7 @@ int fields_fail(const struct fields *f, enum field_id id, long item, struct prot
     return protocol_fail(error, PROTOCOL_BAD_REQUEST, fields_name(f, id, item, name), "%s", text);
 }
 
-/* A field that we know and do not have: fine if it asks for nothing. */
+/* A known but unimplemented field is accepted if its value has no effect. */
 static int check_refused(const struct refused *r, const char *written, const json_t *value,
                          struct protocol_error *error)
 {
@@ -226,7 +226,7 @@ static int check_refused(const struct refused *r, const char *written, const jso
                                    r->neutral == IS_TRUE ? "true" : "false");
 }
 
-/* Names that vLLM gave up, and what takes their place. */
+/* Names that vLLM has dropped, and their replacements. */
 static const struct renamed {
     const char *name, *now;
 } renames[] = {{"guided_json", "json"}, {"guided_regex", "regex"}, {"guided_choice", "choice"}};

@@ -33,8 +33,8 @@ static int read_item(struct protocol_prompt *p, const struct fields *f, long i, 
 {
     char name[64];
     if (json_typeof(item) != type)
-        return fields_fail(f, FIELD_PROMPT, i, error, "found %s after %s, expected all alike", json_type_name(item),
-                           type == JSON_STRING ? "a string" : "an array");
+        return fields_fail(f, FIELD_PROMPT, i, error, "found %s after %s, expected items of one type",
+                           json_type_name(item), type == JSON_STRING ? "a string" : "an array");
     if (type == JSON_ARRAY)
         return read_ids(p, item, vocab, fields_name(f, FIELD_PROMPT, i, name), error);
     p->text = json_string_value(item);
@@ -107,7 +107,7 @@ static int turn_fail(struct protocol_error *error, size_t turn, const char *memb
     return protocol_fail(error, PROTOCOL_BAD_REQUEST, name, "found %s, expected %s", json_type_name(found), wanted);
 }
 
-/* A part of another kind than text, by its name. */
+/* Refuses a part that is not text, naming its type. */
 static int part_fail(struct protocol_error *error, const char *name, const char *type)
 {
     return protocol_fail(error, PROTOCOL_BAD_REQUEST, name,
@@ -115,7 +115,7 @@ static int part_fail(struct protocol_error *error, const char *name, const char 
                          type);
 }
 
-/* Text parts become one text, a line feed between them as in vLLM, which takes the list's place in the message. */
+/* Joins text parts with line feeds, as vLLM does; the text replaces the list in the message. */
 static int join_parts(json_t *object, const char *name, const json_t *list, struct protocol_error *error)
 {
     static const char wanted[] = "found %s, expected a list of {\"type\": \"text\", \"text\": a string}";
@@ -156,7 +156,7 @@ static int read_arguments(json_t *function, const char *name, struct protocol_er
     return json_object_set_new(function, "arguments", object) == 0 ? 0 : out_of_memory(error);
 }
 
-/* These texts are parsed one after the other: many of them are no way around the limits of a message. */
+/* These texts are parsed one by one, so their sizes are added up: several must not exceed the limits of a message. */
 static int check_arguments(const json_t *messages, struct protocol_error *error)
 {
     struct json_limits all = {0}, one;
@@ -194,7 +194,7 @@ static int read_calls(json_t *object, size_t turn, struct protocol_error *error)
     return 0;
 }
 
-/* A member of a turn beside its role and content; the template gets it as it is. */
+/* A member of a turn other than role and content, passed on to the template unchanged. */
 static int read_member(json_t *object, size_t turn, const char *key, const json_t *value, struct protocol_error *error)
 {
     static const char *const texts[] = {"name", "tool_call_id", "reasoning_content"};
@@ -210,8 +210,8 @@ static int read_member(json_t *object, size_t turn, const char *key, const json_
     return protocol_fail(error, PROTOCOL_BAD_REQUEST, name, "not implemented");
 }
 
-/* The parts of message i are kept beside their joined text, for templates that go through them. A single one is the
- * text. */
+/* The parts of message i are kept beside their joined text, for templates that iterate over them. A single part is just
+ * the text. */
 static int keep_parts(struct protocol_generate *g, size_t i, json_t *list, struct protocol_error *error)
 {
     if (json_array_size(list) < 2)
@@ -262,7 +262,7 @@ static const json_t *read_objects(const struct fields *f, enum field_id id, stru
     return json_array_size(list) > 0 ? list : NULL;
 }
 
-/* Variables of the template by name, but for those that are fields of their own. */
+/* Variables of the template by name, except those that have fields of their own. */
 static const json_t *read_variables(const struct fields *f, struct protocol_error *error)
 {
     static const char *const taken[] = {"messages", "tools", "documents", "add_generation_prompt"};

@@ -1,4 +1,4 @@
-/* protocol/protocol_rules.c - how a `generate` wants its text: sampling, ends, candidates, what is reported. */
+/* protocol/protocol_rules.c - the rules of a `generate`: sampling, ends, candidates, reported values. */
 #include "protocol/protocol_parts.h"
 #include "text/stop.h"
 
@@ -71,7 +71,7 @@ static int add_bias(struct sampling *s, const struct fields *f, int vocab, int64
     return 0;
 }
 
-/* Digits alone: -1 if it is anything else. */
+/* Accepts digits only; -1 for anything else. */
 static int64_t parse_key(const char *key)
 {
     char *end = NULL;
@@ -192,7 +192,7 @@ static void read_early_stopping(struct search *s, const struct fields *f, struct
                     json_type_name(value));
 }
 
-/* Fields that mean nothing without what they belong to are mistakes. */
+/* Fields that have no effect without another field are refused. */
 static void check_beams(const struct protocol_generate *g, const struct fields *f, struct protocol_error *error)
 {
     static const enum field_id of_beams[] = {FIELD_LENGTH_PENALTY, FIELD_EARLY_STOPPING};
@@ -279,7 +279,7 @@ static void read_stream(struct protocol_generate *g, const struct fields *f, boo
                     "not implemented with best_of above n or beams: the best are known last");
 }
 
-/* The search's own rule for it, with the name that the client used. */
+/* Checks the rules of the search, and reports the name that the client used. */
 static int check_search(const struct protocol_generate *g, const struct fields *f, struct protocol_error *error)
 {
     struct err e = {0};

@@ -18,7 +18,7 @@ static bool is_name(const char *name)
     return name != NULL && name[0] != '\0' && strlen(name) <= NAME_BYTES && strspn(name, signs) == strlen(name);
 }
 
-/* A model that has to call one of them needs their names. */
+/* A required call needs the tools' names. */
 static void check_names(const struct protocol_generate *g, struct protocol_error *error)
 {
     char field[64];
@@ -70,7 +70,7 @@ static void read_named(struct protocol_generate *g, const struct fields *f, stru
     g->tools.only = name;
 }
 
-/* The form of calls goes where a form that was asked for would be. */
+/* A required call has a form of its own, which takes the place of a requested one. */
 static void require(struct protocol_generate *g, const struct fields *f, struct protocol_error *error)
 {
     if (g->chat.tools == NULL)

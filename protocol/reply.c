@@ -45,7 +45,7 @@ static void put_logprobs(json_t *object, const struct tokenizer *t, const struct
 
 /* ---------------------------------------------------------------- generate */
 
-/* The text or token that ended it. Beams end in several ways at once. */
+/* The text or token that ended a choice. Beams have none, since they end in several ways at once. */
 static void put_stop_reason(json_t *object, const struct reply_choice *c, bool *good)
 {
     if (c->finish != FINISH_STOP || c->has_score || (c->whole && c->stop_text == NULL) ||
@@ -124,8 +124,8 @@ char *reply_generate(const struct reply *r, size_t *bytes)
     return reply_dump(root, good, bytes);
 }
 
-/* Megabytes that were written before go into the event as they are. Within a string the key's quotes would have a
- * backslash. */
+/* Text that was escaped earlier, perhaps megabytes, is copied into the event. Its place is found by the quoted key,
+ * which cannot occur within a string, where quotes have a backslash. */
 static char *insert_before(char *event, const struct reply_choice *c, size_t *bytes)
 {
     static const char key[] = "\"text\":\"";

@@ -1,8 +1,8 @@
 /* protocol/reply.h - replies and stream events as JSON text, from plain structs. docs/protocol.md shows each.
  *
  * Every function returns malloc'ed, NUL-terminated UTF-8, *bytes long without that NUL, which the caller frees; NULL
- * when the host is out of memory. Text that is not valid UTF-8 (we make none) is written with U+FFFD in its place.
- * request_id may be NULL everywhere: left out. */
+ * when the host is out of memory. Invalid UTF-8, which should not occur, is written as U+FFFD. request_id may be NULL
+ * everywhere and is then omitted. */
 #ifndef PROTOCOL_REPLY_H
 #define PROTOCOL_REPLY_H
 
@@ -12,22 +12,22 @@ struct reply_choice {
     int index;        /* prompt x n + candidate */
     const char *text; /* final text that has not been sent yet, or all; with echo after the prompt's text */
     size_t bytes;
-    const char *before; /* [n_before] of an event: what the text begins with, from reply_characters; NULL: nothing */
+    const char *before; /* [n_before] in an event: escaped text before `text`, from reply_characters; NULL: none */
     size_t n_before;
     const int32_t *token_id; /* [n_tokens] */
     size_t n_tokens;
     enum finish_reason finish;             /* FINISH_NONE: null */
-    const struct err *error;               /* FINISH_ERROR: why; NULL: that is not known */
+    const struct err *error;               /* FINISH_ERROR: the reason; NULL: unknown */
     bool whole;                            /* FINISH_STOP: its form was complete, no text or token ended it */
     const char *stop_text;                 /* FINISH_STOP: the text that ended it; NULL: the last token did */
-    const struct sampled *logprobs;        /* [n_tokens]; NULL: not wanted */
+    const struct sampled *logprobs;        /* [n_tokens]; NULL: not requested */
     int n_top;                             /* of each */
     const int32_t *prompt_id;              /* [n_prompt] */
-    const struct sampled *prompt_logprobs; /* [n_prompt - 1], of tokens 1, 2, ..; NULL: not wanted */
+    const struct sampled *prompt_logprobs; /* [n_prompt - 1], of tokens 1, 2, ..; NULL: not requested */
     size_t n_prompt;
     int n_prompt_top;    /* of each */
-    struct json_t *said; /* "message", of an event "delta": the text taken apart; NULL: it is not */
-    bool calls;          /* it calls tools */
+    struct json_t *said; /* "message", in an event "delta": the parsed text; NULL: not parsed */
+    bool calls;          /* the choice calls tools */
     bool has_score;      /* beam search */
     double score;
 };
@@ -36,10 +36,11 @@ struct reply_usage {
     int64_t prompt_tokens, cached_tokens, completion_tokens; /* cached: of the prompt's, found in the prefix cache */
 };
 
-struct reply_drafts {          /* of all sequences */
-    int n_places;              /* drafts of a sequence and step at most; 0: none are made, and nothing is told */
-    int64_t n_steps, n_tokens; /* times that a step verified drafts of a sequence, and those tokens */
-    const int64_t *n_accepted; /* [n_places] drafts that were right and taken, by their place */
+struct reply_drafts { /* of all sequences */
+    int n_places;     /* limit of drafts per sequence and step; 0: no drafts, and no report */
+    int64_t n_steps,
+        n_tokens; /* number of times that a step verified drafts of a sequence, and the number of these drafts */
+    const int64_t *n_accepted; /* [n_places] accepted drafts by position */
 };
 
 struct reply_timing { /* milliseconds: waiting, prompt, tokens after the first, from arrival to this reply */
@@ -56,17 +57,17 @@ struct reply {
     const struct reply_drafts *drafts;  /* NULL: left out */
     const struct protocol_error *error; /* NULL or code 0: all is well */
     uint64_t seed;                      /* that was used */
-    bool predicted;                     /* a prediction was given: usage tells what became of drafts */
+    bool predicted;                     /* a prediction was given: usage reports accepted and rejected drafts */
     bool echo;                          /* texts begin with the prompt's */
 };
 
-/* The one reply to a generate that does not stream. With an error: what there is of choices beside it. */
+/* The only reply to a generate without streaming. With an error it has the choices so far beside it. */
 char *reply_generate(const struct reply *r, size_t *bytes);
-/* Events of a stream, counted by seq from 0: tokens as they come, then the final one, which has no text. */
+/* Events of a stream, counted by seq from 0: first those with tokens, then the final one, without text. */
 char *reply_tokens(const struct reply *r, uint64_t seq, size_t *bytes); /* of one choice */
 char *reply_final(const struct reply *r, uint64_t seq, size_t *bytes);
 
-/* A text as it stands in a JSON string, without its quotes. */
+/* A text escaped as in a JSON string, without the quotes. */
 char *reply_characters(const char *text, size_t text_bytes, size_t *bytes);
 
 /* The reply to a message that was refused before it ran, with any op. */
@@ -90,22 +91,21 @@ char *reply_metrics(const char *request_id, const char *text, size_t text_bytes,
 struct reply_model {
     const char *name, *family, *dtype;
     int ranks, groups, vocab, max_model_len;
-    const char *chat_template; /* its name; NULL: none that we know */
-    const char *state;         /* "ready", ...: as struct deploy has them */
+    const char *chat_template; /* its name; NULL: unknown */
+    const char *state;         /* "ready", ...: see struct deploy */
     bool pinned;
     int replicas;       /* sets of ranks on which it is ready; negative: there is one model */
-    int users, waiters; /* requests in it, and that wait for it */
-    int64_t bytes;      /* that it takes; 0: not known yet; negative: there is one model, of which this is not told */
+    int users, waiters; /* its running requests, and those that wait for it */
+    int64_t bytes;      /* memory that it takes; 0: not known yet; negative: not reported, since there is one model */
     bool has_freed;
-    int64_t free_before, freed; /* bytes free before its last unloading, if there was one, and more since, in the
-                                 * device's own number */
+    int64_t free_before, freed; /* free bytes before its last unloading, and their growth, as the device reports them */
     double idle_s;              /* since its last use; negative: it has not been used */
-    const char *why;            /* it could not be loaded; NULL: nothing is known against it */
-    const char *variant;        /* how numbers are kept otherwise than the checkpoint has them; NULL: in no way */
+    const char *why;            /* the reason why it could not be loaded; NULL: none */
+    const char *variant;        /* how stored numbers differ from the checkpoint's; NULL: not at all */
 };
 char *reply_models(const char *request_id, const struct reply_model *m, int n, int64_t max_message_bytes,
                    size_t *bytes);
-/* To load, unload, pin: the model as it is now. */
+/* The reply to load, unload and pin: the model in its present state. */
 char *reply_model(const char *request_id, enum protocol_op op, const struct reply_model *m, size_t *bytes);
 
 /* strings: with the tokens' texts as the vocabulary has them. */

@@ -10,11 +10,11 @@ static json_int_t characters(const char *text)
     return n;
 }
 
-/* {token: logprob} of the likeliest; null when none were asked for. */
+/* {token: logprob} of the likeliest; null if none were requested. */
 static json_t *likeliest(const struct tokenizer *t, const struct sampled *s, int n_top, bool *good)
 {
     json_t *object = n_top > 0 ? json_object() : json_null();
-    for (int k = n_top - 1; k >= 0; k--) { /* of two tokens with one text the likelier one stays */
+    for (int k = n_top - 1; k >= 0; k--) { /* of two tokens with the same text the likelier one is kept */
         json_t *text = reply_token_text(t, s->top_id[k]);
         reply_put(object, json_is_string(text) ? json_string_value(text) : "", json_logprob(s->top_logprob[k]), good);
         json_decref(text);

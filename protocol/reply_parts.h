@@ -7,14 +7,14 @@
 #include "base/json.h"
 #include "protocol/reply.h"
 
-/* Both take the value over. */
+/* Both take over the value. */
 void reply_put(json_t *object, const char *key, json_t *value, bool *good);
 void reply_append(json_t *list, json_t *value, bool *good);
 
 /* The JSON text, malloc'ed, *bytes long. Frees root. */
 char *reply_dump(json_t *root, bool good, size_t *bytes);
 
-/* Bytes that are no UTF-8 become U+FFFD. text NULL: "". */
+/* Bytes that are not UTF-8 become U+FFFD. text NULL: "". */
 json_t *reply_string(const char *text, size_t bytes);
 json_t *reply_text(const char *text);
 json_t *reply_ids(const int32_t *id, size_t n, bool *good);

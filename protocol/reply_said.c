@@ -4,10 +4,10 @@
 #include "base/text_buffer.h"
 #include "protocol/reply_parts.h"
 
-#define CALLS_A_CHOICE 65536 /* names of its calls; more repeat those of another choice */
+#define CALLS_A_CHOICE 65536 /* ids of its calls; further ones would repeat those of another choice */
 
 struct said {
-    struct text_buffer content, reasoning, arguments; /* arguments: of the call that was told of last */
+    struct text_buffer content, reasoning, arguments; /* arguments: of the call that was reported last */
     json_t *calls;
     bool whole, good, open; /* open: arguments belong to the last of calls */
     int call;               /* its number */
@@ -26,7 +26,7 @@ static void settle(struct said *s)
     s->open = false;
 }
 
-/* name NULL: more of a call that an earlier piece has named. */
+/* name NULL: more arguments of a call that an earlier event has named. */
 static void begin_call(struct said *s, int call, const char *name, size_t bytes)
 {
     char id[CALLS_ID_BYTES];
@@ -64,7 +64,7 @@ static void take_part(void *context, enum calls_part part, int call, const char 
     s->good = s->good && rc == 0;
 }
 
-/* The object of what was taken, which is closed. */
+/* Makes the object of the parsed text, which is then closed. */
 static json_t *finish_said(struct said *s)
 {
     json_t *object = json_object();

@@ -1,5 +1,5 @@
-/* protocol/rules.h - a request's rules: how tokens are chosen, what ends the text, the number of choices, and how it
- * ended. The scheduler obeys it. */
+/* protocol/rules.h - a request's rules: how tokens are chosen, what ends the text, the number of choices; and the
+ * reasons for an end. The scheduler obeys them. */
 #ifndef PROTOCOL_RULES_H
 #define PROTOCOL_RULES_H
 
@@ -23,14 +23,14 @@ enum finish_reason {
 
 #define REQUEST_MAX_STOP_IDS 64
 
-/* How text is made and ended. One for all requests of a run, or one for each. */
+/* How text is generated and ended. One for all requests of a run, or one for each. */
 struct request_rules {
     struct sampling sampling; /* prompt_len is filled per request */
     int max_tokens;
     bool ignore_eos;
     int n_stop_ids, stop_id[REQUEST_MAX_STOP_IDS]; /* end-of-text ids (unless ignored) and --stop-token-ids */
-    struct stop_strings *stop;                     /* NULL: none; whose it is, who made the rules says */
-    const struct form *form; /* the form that the text has to have (text/grammar/form.h); NULL: any. Borrowed, too */
+    struct stop_strings *stop;                     /* NULL: none; owned as the maker of the rules says */
+    const struct form *form; /* the form of the text (text/grammar/form.h); NULL: any. Owned likewise */
     bool keep_stop, skip_special;
     bool drop_end; /* a token that ends the text is not part of it, even where special tokens are */
     bool want_logprobs;
@@ -40,9 +40,9 @@ struct request_rules {
 /* "stop", "length", "cancelled", "timeout", "error" */
 const char *finish_name(enum finish_reason f);
 
-/* Have these n ids end a sequence, and sampling.eos unless ignored; min_tokens then forbids all of them. Both fields
- * are set before. -1: more than there is room for; beside the eos ids there is room for REQUEST_MAX_STOP_IDS -
- * SAMPLING_MAX_EOS, under min_tokens for what SAMPLING_MAX_EOS leaves. */
+/* Makes these n ids end a sequence, and sampling.eos unless ignored; min_tokens forbids all of them until then. Both
+ * fields must be set before. -1: too many; there is room for REQUEST_MAX_STOP_IDS - SAMPLING_MAX_EOS beside the eos
+ * ids, and with min_tokens for SAMPLING_MAX_EOS ids in all. */
 int request_rules_stop(struct request_rules *rules, const int32_t *id, int n);
 
 #define BEAM_MAX (SAMPLING_MAX_TOP / 2)
@@ -58,13 +58,13 @@ struct beam_rules {
 
 struct search {
     int n;         /* choices wanted */
-    int best_of;   /* sequences sampled: the n of them with the best mean log-probability a token are the choices; 0: n.
-                      Sequence i samples with seed + i */
+    int best_of;   /* sequences to sample with seed + i; the n with the best mean log-probability per token are
+                  * returned; 0: n */
     int num_beams; /* 1: no beam search; else at least n */
     struct beam_rules beam;
 };
 
-/* Is this possible with these rules? If not, *field names the field that is at fault. */
+/* Is the search possible with these rules? If not, *field names the field at fault. */
 int search_check(const struct search *how, const struct request_rules *rules, const char **field, struct err *e);
 
 #endif

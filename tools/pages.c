@@ -1,4 +1,4 @@
-/* tools/pages.c - man pages and bash completions, made from the tables that the programs read their command lines by.
+/* tools/pages.c - man pages and bash completions, made from the option tables of the programs.
  * Usage: pages FOLDER; writes lockstep.1, lockstep-COMMAND.1, lockstep-client.1, lockstep-client-COMMAND.1,
  * lockstep-gateway.1 and the completions lockstep.bash, lockstep-client.bash and lockstep-gateway.bash into it. */
 #include "base/opt_table.h"
@@ -177,7 +177,7 @@ static void put_values(const struct opt *o)
         (void)fputc(*choices == '|' ? ' ' : *choices, page);
 }
 
-/* One command's options, and what those take that take something. */
+/* One command's options, and the values of those that take one. */
 static void put_completion(const struct opt_book *b, const struct opt_command *c)
 {
     (void)fprintf(page, "    %s)\n        options='--help", is_single(b) ? "*" : c->name);

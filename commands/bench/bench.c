@@ -39,7 +39,7 @@ static int open_given(const struct bench_options *o, struct model_config *m, str
     if (o->config != NULL && o->run.load_format != LOAD_DUMMY)
         return ERR(e, ERR_USAGE, "--config has no weights: add --load-format dummy");
     if (o->quantization != NULL && o->run.load_format != LOAD_DUMMY)
-        return ERR(e, ERR_USAGE, "--quantization is of random weights: add --load-format dummy");
+        return ERR(e, ERR_USAGE, "--quantization sets the format of random weights: add --load-format dummy");
     if (o->quantization != NULL && quantization_choose(&m->quantization, o->quantization, e) != 0)
         return -1; /* before anything is opened, which makes a new model of *m */
     if (start_open_model(&o->run, o->config, m, c, e) != 0)
@@ -87,9 +87,10 @@ static int check_unused(const struct bench_options *o, struct err *e)
         return ERR(e, ERR_USAGE, "--speculative auto belongs to --draft-model, which is not given");
     if (o->json_schema != NULL && o->run.num_speculative_tokens > 0 &&
         (o->run.draft_model == NULL || o->draft_acceptance >= 0))
-        return ERR(e, ERR_USAGE,
-                   "--json-schema: drafts whose outcome is simulated keep no form; give a --draft-model, and no "
-                   "--draft-acceptance");
+        return ERR(
+            e, ERR_USAGE,
+            "--json-schema: drafts with a simulated outcome do not follow a schema; give a --draft-model, and no "
+            "--draft-acceptance");
     if (o->throughput == NULL && o->tokenizer != NULL)
         return ERR(e, ERR_USAGE, "--tokenizer belongs to --throughput, which is not given");
     if (o->tokenizer == NULL && o->json_schema != NULL)

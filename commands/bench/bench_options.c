@@ -25,10 +25,9 @@ static const struct opt rows[] = {
          "also measure requests of IN tokens that get OUT tokens each, all queued at once, as vLLM's `bench "
          "throughput` and trtllm-bench do"),
     INTEGER("num-prompts", num_prompts, 1, 100000, -1, "requests of --throughput (default 200)"),
-    INTEGER(
-        "max-batch", max_batch, 1, 4096, -1,
-        "requests of --throughput that run at once, if the KV cache has room (default 512 on GPUs, 1024 of mixtures "
-        "of experts or with quantised activations there, 256 on CPUs, at most --max-batch-tokens)"),
+    INTEGER("max-batch", max_batch, 1, 4096, -1,
+            "requests of --throughput that run at once, if the KV cache has room (default 512 on GPUs, there 1024 for "
+            "mixtures of experts or with quantised activations; 256 on CPUs; at most --max-batch-tokens)"),
     INTEGER("max-num-seqs", max_batch, 1, 4096, -1, "the same under vLLM's name"),
     INTEGER(
         "shared-prefix", shared_prefix, 1, 1 << 24, -1,

@@ -62,7 +62,7 @@ static void print_drafts(const struct draft_counts *c)
     int64_t n = draft_counts_accepted(c);
     if (c->n_steps == 0)
         return;
-    printf("  drafts: %lld of %lld accepted, %.2f tokens a step of a sequence; by place:", (long long)n,
+    printf("  drafts: %lld of %lld accepted, %.2f tokens per step of a sequence; by position:", (long long)n,
            (long long)c->n_tokens, 1 + (double)n / (double)c->n_steps);
     for (int i = 0; i < c->n_places; i++)
         printf(" %.1f", 100 * (double)c->n_accepted[i] / (double)c->n_steps);

@@ -99,9 +99,9 @@ static int look_at_archive(struct folder_search *s, const char *name, size_t ste
     char model[NAME_MAX + 1];
     (void)snprintf(model, sizeof model, "%.*s", (int)stem, name);
     if (!s->archives)
-        warn(s, name, "archives are unpacked where --models-cache says; or unpack it into a folder");
+        warn(s, name, "it is an archive: give --models-cache DIR, or unpack it into a folder");
     else if (!is_good_name(model))
-        warn(s, name, "a model's name is UTF-8 without control characters, of less than 128 bytes");
+        warn(s, name, "a model's name must be UTF-8 without control characters, of less than 128 bytes");
     else
         return add_model(s, model, stem, name, e);
     return 0;
@@ -121,7 +121,7 @@ static int look_at(struct folder_search *s, const char *name, struct err *e)
     else if (stem > 0)
         return look_at_archive(s, name, stem, e);
     else if (!is_good_name(name))
-        warn(s, name, "a model's name is UTF-8 without control characters, of less than 128 bytes");
+        warn(s, name, "a model's name must be UTF-8 without control characters, of less than 128 bytes");
     else if (!is_model(s->dir, name))
         warn(s, name, "there is no config.json in it");
     else

@@ -76,10 +76,10 @@ static int read_replicas(struct fleet *f, const char *text, int bytes, struct er
         return ERR(e, ERR_USAGE, "--replicas: found \"%.*s\", which is not a model in --models-dir %s",
                    (int)(equals - text), text, f->setup.models->dir);
     if (n < 1 || n > f->n_sets)
-        return ERR(e, ERR_USAGE, "--replicas %.*s: expected from 1 to %d, the sets of %d rank%s that there are", bytes,
-                   text, f->n_sets, f->n_ranks, f->n_ranks == 1 ? "" : "s");
+        return ERR(e, ERR_USAGE, "--replicas %.*s: expected 1 to %d, the number of sets of %d rank%s", bytes, text,
+                   f->n_sets, f->n_ranks, f->n_ranks == 1 ? "" : "s");
     if (f->n_replicas[i] > 0)
-        return ERR(e, ERR_USAGE, "--replicas: %.*s stands there twice", (int)(equals - text), text);
+        return ERR(e, ERR_USAGE, "--replicas: %.*s is given twice", (int)(equals - text), text);
     f->n_replicas[i] = (int)n;
     return 0;
 }

@@ -62,7 +62,7 @@ int pbtxt_value(struct pbtxt *p, char value[PBTXT_VALUE_BYTES], struct err *e)
     bool quoted = *from == '"' || *from == '\'';
     end = quoted ? skip_text(from) : from + strcspn(from, " \t\r\n,;#{}[]\"'");
     if (end == NULL)
-        return ERR(e, ERR_INPUT, "%.200s: a text does not end", p->what);
+        return ERR(e, ERR_INPUT, "%.200s: a string is not terminated", p->what);
     if (end == from)
         return ERR(e, ERR_INPUT, "%.200s: found \"%.20s\", expected a value", p->what, from);
     p->at = end;
@@ -82,7 +82,7 @@ static int skip_block(struct pbtxt *p, struct err *e)
             return ERR(e, ERR_INPUT, "%.200s: nested deeper than %d", p->what, MOST_NESTED);
         const char *next = c == '"' || c == '\'' ? skip_text(p->at) : p->at + 1;
         if (c == '\0' || next == NULL)
-            return ERR(e, ERR_INPUT, "%.200s: a block or a text does not end", p->what);
+            return ERR(e, ERR_INPUT, "%.200s: a block or a string is not terminated", p->what);
         p->at = next;
     } while (depth > 0);
     return 0;

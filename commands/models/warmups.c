@@ -65,7 +65,7 @@ static int read_input(struct wishes *w, struct pbtxt *p, struct warmup *u, bool 
     if (whole && tokens > u->n_tokens)
         u->n_tokens = (int32_t)tokens;
     if (e->code == ERR_NONE && !pbtxt_takes(p, '}'))
-        ERR(e, ERR_INPUT, "%.200s: model_warmup: an input does not end", p->what);
+        ERR(e, ERR_INPUT, "%.200s: model_warmup: an input is not terminated", p->what);
     return e->code == ERR_NONE ? 0 : -1;
 }
 
@@ -106,7 +106,7 @@ static int read_one(struct wishes *w, struct pbtxt *p, struct err *e)
         if (read_field(w, p, key, &u, e) != 0)
             return -1;
     if (e->code == ERR_NONE && !pbtxt_takes(p, '}'))
-        ERR(e, ERR_INPUT, "%.200s: model_warmup does not end", p->what);
+        ERR(e, ERR_INPUT, "%.200s: model_warmup is not terminated", p->what);
     if (e->code != ERR_NONE)
         return -1;
     if (w->n_warmups == WISHES_WARMUPS)

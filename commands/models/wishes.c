@@ -197,7 +197,7 @@ static char *open_text(const char *dir, const char *file, char *path, struct err
         return NULL;
     char *text = file_read_text(path, WISHES_MAX_BYTES, &bytes, e);
     if (text != NULL && strlen(text) != bytes)
-        ERR(e, ERR_INPUT, "%.200s: found NUL in it, expected a text", path);
+        ERR(e, ERR_INPUT, "%.200s: found a NUL byte, expected text", path);
     return text;
 }
 

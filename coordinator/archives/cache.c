@@ -129,12 +129,12 @@ static int make_room(void *context, int64_t bytes, int64_t more, struct err *e)
     if (bytes > c->limit - others)
         return ERR(
             e, ERR_MEMORY,
-            "unpacked it takes %lld bytes or more; --models-cache may hold %lld, of which models that are in use "
+            "unpacked it takes at least %lld bytes; --models-cache may hold %lld, of which models that are in use "
             "have %lld",
             (long long)bytes, (long long)c->limit, (long long)others);
     if (more > spare)
         return ERR(e, ERR_MEMORY,
-                   "unpacked it takes %lld bytes or more, %lld of them now; the file system of "
+                   "unpacked it takes at least %lld bytes, %lld of them now; the file system of "
                    "--models-cache has %lld free",
                    (long long)bytes, (long long)more, (long long)spare);
     return 0;
@@ -246,7 +246,7 @@ int archive_cache_open(struct archive_cache *c, const char *dir, int64_t limit, 
         return ERR(e, ERR_INPUT, "--models-cache: the path has %zu bytes, at most %zu are accepted", strlen(dir),
                    sizeof c->dir - 1);
     if (mkdir(dir, 0755) != 0 && errno != EEXIST)
-        return ERR(e, ERR_IO, "--models-cache %.200s: cannot be made: %s", dir, strerror(errno));
+        return ERR(e, ERR_IO, "--models-cache %.200s: cannot be created: %s", dir, strerror(errno));
     if (check_owner(dir, e) != 0 || take_lock(c, e) != 0)
         return -1;
     remove_folder(c, HALF);

@@ -43,7 +43,7 @@ static int read_error(struct tar *t, struct err *e)
     if (code == Z_MEM_ERROR)
         return ERR(e, ERR_MEMORY, "%.200s: out of host memory: unpacking", t->what);
     return ERR(e, ERR_INPUT, "%.200s: not a whole archive: %.60s", t->what,
-               code == Z_OK || code == Z_BUF_ERROR ? "it ends too early" : why);
+               code == Z_OK || code == Z_BUF_ERROR ? "it is truncated" : why);
 }
 
 /* All n bytes, or as many as there are to the archive's end: *got. */
@@ -163,7 +163,7 @@ static int take_pax(struct tar *t, struct more *m, const char *key, size_t n_key
     m->size = 0;
     for (size_t i = 0; i < n; i++) {
         if (value[i] < '0' || value[i] > '9' || m->size > (uint64_t)INT64_MAX / 10 - 1)
-            return ERR(e, ERR_INPUT, "%.200s: the size of a file is no number", t->what);
+            return ERR(e, ERR_INPUT, "%.200s: the size of a file is not a number", t->what);
         m->size = m->size * 10 + (uint64_t)(value[i] - '0');
     }
     m->has_size = n > 0;
@@ -252,7 +252,7 @@ static int set_entry(struct tar *t, struct tar_entry *entry, const struct header
     entry->bytes = entry->is_folder ? 0 : bytes;
     const char *wrong = clean(entry->path);
     if (wrong == NULL && entry->path[0] == '\0' && !entry->is_folder)
-        wrong = "is no name of a file";
+        wrong = "is not a file name";
     if (wrong != NULL)
         return ERR(e, ERR_INPUT, "%.200s: the path \"%.100s\" in it %s", t->what, entry->path, wrong);
     if (++t->n_parts > TAR_MAX_PARTS)
@@ -311,7 +311,7 @@ static int finish_archive(struct tar *t, struct err *e)
         all += got;
     }
     if (all > MOST_TRAILING)
-        return ERR(e, ERR_INPUT, "%.200s: more than %d bytes behind its end", t->what, MOST_TRAILING);
+        return ERR(e, ERR_INPUT, "%.200s: more than %d bytes after its end", t->what, MOST_TRAILING);
     return 0;
 }
 
@@ -329,7 +329,7 @@ int tar_next(struct tar *t, struct tar_entry *entry, struct err *e)
             return finish_archive(t, e);
         int64_t bytes = number_of(h.size, sizeof h.size);
         if (!sum_is_right(&h) || bytes < 0)
-            return ERR(e, ERR_INPUT, "%.200s: not a tar archive, or a damaged one: the sum of a header is wrong",
+            return ERR(e, ERR_INPUT, "%.200s: not a tar archive, or a damaged one: the checksum of a header is wrong",
                        t->what);
         if (strchr("05", h.kind) != NULL || h.kind == '7') /* NUL, too */
             return set_entry(t, entry, &h, &more, more.has_size ? more.size : (uint64_t)bytes, e);

@@ -61,7 +61,7 @@ static int make_folder(struct unpacking *u, const char *path, struct err *e)
     if (fstatat(u->folder, path, &info, AT_SYMLINK_NOFOLLOW) == 0)
         return S_ISDIR(info.st_mode)
                    ? 0
-                   : ERR(e, ERR_INPUT, "%.160s: \"%.100s\" in it is a file and a folder", u->tar.what, path);
+                   : ERR(e, ERR_INPUT, "%.160s: \"%.100s\" in it is both a file and a folder", u->tar.what, path);
     if (++u->n_folders > TAR_MAX_PARTS)
         return ERR(e, ERR_INPUT, "%.160s: more than %d folders", u->tar.what, TAR_MAX_PARTS);
     if (claim(u, path, 0, e) != 0)
@@ -146,6 +146,6 @@ int unpack_archive(const char *archive, int folder, const struct unpack_owner *o
     free(u.chunk);
     *bytes = u.bytes;
     if (more == 0 && u.bytes == 0)
-        return ERR(e, ERR_INPUT, "%.160s: there is nothing in it", archive);
+        return ERR(e, ERR_INPUT, "%.160s: it is empty", archive);
     return more;
 }

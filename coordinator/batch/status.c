@@ -202,18 +202,25 @@ static void write_counts(struct exposition *x, const struct status *s)
 {
     exposition_one(x, "batch_state", "gauge", s->state, "0 loading, 1 running, 2 draining, 3 ended, 4 failed.");
     exposition_one(x, "batch_done_before", "gauge", (double)s->n_before, "Requests that earlier runs had finished.");
-    exposition_one(x, "batch_done_total", "counter", (double)s->n_done, "Requests finished, failed ones included.");
-    exposition_one(x, "batch_failed_total", "counter", (double)s->n_failed, "Of these, with an error as their result.");
-    exposition_one(x, "batch_failed_before", "gauge", (double)s->n_failed_before, "Errors that earlier runs had left.");
-    exposition_one(x, "batch_duplicates_total", "counter", (double)s->n_duplicates, "Lines with the id of another.");
-    exposition_one(x, "batch_open", "gauge", (double)s->n_open, "Requests read and not finished.");
-    exposition_one(x, "batch_left_total", "counter", (double)s->n_left, "Requests read and left to the next run.");
-    exposition_one(x, "batch_prompt_tokens_total", "counter", (double)s->prompt_tokens, "Of finished requests.");
-    exposition_one(x, "batch_cached_tokens_total", "counter", (double)s->cached_tokens, "Of these, from the cache.");
-    exposition_one(x, "batch_output_tokens_total", "counter", (double)s->output_tokens, "Of finished requests.");
-    exposition_one(x, "batch_journal_bytes", "gauge", (double)s->journal_bytes, "Size of the output.");
-    exposition_one(x, "batch_unsynced_bytes", "gauge", (double)s->unsynced_bytes, "Not known to be on disk.");
-    exposition_one(x, "batch_elapsed_seconds", "gauge", s->updated - s->started, "Since the job's start.");
+    exposition_one(x, "batch_done_total", "counter", (double)s->n_done, "Finished requests, including failed ones.");
+    exposition_one(x, "batch_failed_total", "counter", (double)s->n_failed,
+                   "Finished requests whose result is an error.");
+    exposition_one(x, "batch_failed_before", "gauge", (double)s->n_failed_before, "Error results of earlier runs.");
+    exposition_one(x, "batch_duplicates_total", "counter", (double)s->n_duplicates,
+                   "Lines with the id of another line.");
+    exposition_one(x, "batch_open", "gauge", (double)s->n_open, "Requests that were read and are not finished.");
+    exposition_one(x, "batch_left_total", "counter", (double)s->n_left,
+                   "Requests that were read and are left to the next run.");
+    exposition_one(x, "batch_prompt_tokens_total", "counter", (double)s->prompt_tokens,
+                   "Prompt tokens of finished requests.");
+    exposition_one(x, "batch_cached_tokens_total", "counter", (double)s->cached_tokens,
+                   "Prompt tokens of finished requests that came from the prefix cache.");
+    exposition_one(x, "batch_output_tokens_total", "counter", (double)s->output_tokens,
+                   "Output tokens of finished requests.");
+    exposition_one(x, "batch_journal_bytes", "gauge", (double)s->journal_bytes, "Bytes of the output file.");
+    exposition_one(x, "batch_unsynced_bytes", "gauge", (double)s->unsynced_bytes,
+                   "Bytes of the output file that are not synced yet.");
+    exposition_one(x, "batch_elapsed_seconds", "gauge", s->updated - s->started, "Time since the job's start.");
 }
 
 /* Not known: absent. */
@@ -233,12 +240,17 @@ int status_metrics(const struct status *s, const struct metrics *m, struct text_
     write_counts(&x, s);
     one_if_known(&x, "batch_expected", "gauge", s->total,
                  "Expected number of requests; an estimate until all are read.");
-    one_if_known(&x, "batch_requests_per_second", "gauge", s->speed.requests, "Over the last minute.");
-    one_if_known(&x, "batch_prompt_tokens_per_second", "gauge", s->speed.prompt_tokens, "Over the last minute.");
-    one_if_known(&x, "batch_output_tokens_per_second", "gauge", s->speed.output_tokens, "Over the last minute.");
-    one_if_known(&x, "batch_eta_seconds", "gauge", status_eta(s), "Until all is done at this speed.");
-    one_if_known(&x, "batch_walltime_left_seconds", "gauge", s->walltime_left, "Until the job has to be over.");
-    one_if_known(&x, "batch_joules_per_token", "gauge", status_joules_per_token(s), "Prompt and output together.");
+    one_if_known(&x, "batch_requests_per_second", "gauge", s->speed.requests,
+                 "Finished requests per second, over the last minute.");
+    one_if_known(&x, "batch_prompt_tokens_per_second", "gauge", s->speed.prompt_tokens,
+                 "Prompt tokens per second, over the last minute.");
+    one_if_known(&x, "batch_output_tokens_per_second", "gauge", s->speed.output_tokens,
+                 "Output tokens per second, over the last minute.");
+    one_if_known(&x, "batch_eta_seconds", "gauge", status_eta(s),
+                 "Expected time until all requests are done, at the current speed.");
+    one_if_known(&x, "batch_walltime_left_seconds", "gauge", s->walltime_left, "Time until the job has to end.");
+    one_if_known(&x, "batch_joules_per_token", "gauge", status_joules_per_token(s),
+                 "Energy per token, prompt and output tokens together.");
     metrics_write_replicas(&x, m);
     metrics_write_steps(&x, m);
     metrics_write_ranks(&x, m);

@@ -109,7 +109,7 @@ VALUE(overhead_seconds, of->overhead_seconds)
 static void write_finished(struct exposition *x, const struct metrics *m)
 {
     char extra[120];
-    exposition_head(x, "request_success_total", "counter", "Sequences that ended, by the reason.");
+    exposition_head(x, "request_success_total", "counter", "Finished sequences, by finish reason.");
     for (int i = 0; i < m->replicas->n; i++)
         for (int f = FINISH_STOP; f < FINISH_REASONS; f++) {
             (void)snprintf(extra, sizeof extra, "%s,finished_reason=\"%s\"", label_of(m, i).text,
@@ -121,7 +121,7 @@ static void write_finished(struct exposition *x, const struct metrics *m)
 static void write_cache(struct exposition *x, const struct metrics *m)
 {
     char extra[200];
-    exposition_head(x, "cache_config_info", "gauge", "The KV cache.");
+    exposition_head(x, "cache_config_info", "gauge", "Configuration of the KV cache.");
     for (int i = 0; i < m->replicas->n; i++) {
         (void)snprintf(extra, sizeof extra, "%s,block_size=\"%d\",num_gpu_blocks=\"%d\",enable_prefix_caching=\"%s\"",
                        label_of(m, i).text, KV_BLOCK_TOKENS, m->replicas->replica[i].n_blocks,
@@ -144,7 +144,7 @@ static void of_kind(struct exposition *x, const struct metrics *m, const char *n
 static void write_waiting(struct exposition *x, const struct metrics *m)
 {
     static const char name[] = "num_requests_waiting_by_reason";
-    exposition_head(x, name, "gauge", "The same; for something else than that none waits here.");
+    exposition_head(x, name, "gauge", "Waiting sequences by reason; only \"capacity\" occurs.");
     of_kind(x, m, name, "reason", "capacity", n_waiting);
     of_kind(x, m, name, "reason", "deferred", nothing);
 }
@@ -152,7 +152,7 @@ static void write_waiting(struct exposition *x, const struct metrics *m)
 static void write_sources(struct exposition *x, const struct metrics *m)
 {
     static const char name[] = "prompt_tokens_by_source_total";
-    exposition_head(x, name, "counter", "The same: computed, or found in the prefix cache.");
+    exposition_head(x, name, "counter", "Prompt tokens by source: computed, or found in the prefix cache.");
     of_kind(x, m, name, "source", "local_compute", prompt_computed);
     of_kind(x, m, name, "source", "local_cache_hit", prompt_cached);
     of_kind(x, m, name, "source", "external_kv_transfer", nothing);
@@ -162,7 +162,7 @@ static void write_accepted(struct exposition *x, const struct metrics *m)
 {
     static const char name[] = "spec_decode_num_accepted_tokens_per_pos_total";
     char extra[80];
-    exposition_head(x, name, "counter", "Accepted drafts by their place, from 0.");
+    exposition_head(x, name, "counter", "Accepted drafts by position, from 0.");
     for (int i = 0; i < m->replicas->n; i++)
         for (int k = 0; k < m->replicas->replica[i].stats.n_draft_places; k++) {
             (void)snprintf(extra, sizeof extra, "%s,position=\"%d\"", label_of(m, i).text, k);
@@ -179,29 +179,30 @@ static void write_drafts(struct exposition *x, const struct metrics *m)
     if (n_places == 0)
         return;
     of_replicas(x, m, "spec_decode_num_drafts_total", "counter", n_drafts,
-                "Times that a step verified drafts of a sequence.");
-    of_replicas(x, m, "spec_decode_num_draft_tokens_total", "counter", draft_tokens, "Tokens drafted.");
-    of_replicas(x, m, "spec_decode_num_accepted_tokens_total", "counter", accepted_tokens, "Drafts that were right.");
+                "Number of times that a step verified drafts of a sequence.");
+    of_replicas(x, m, "spec_decode_num_draft_tokens_total", "counter", draft_tokens, "Drafted tokens.");
+    of_replicas(x, m, "spec_decode_num_accepted_tokens_total", "counter", accepted_tokens, "Accepted drafts.");
     write_accepted(x, m);
 }
 
 void metrics_write_replicas(struct exposition *x, const struct metrics *m)
 {
-    of_replicas(x, m, "num_requests_running", "gauge", n_running, "Sequences in the engine.");
+    of_replicas(x, m, "num_requests_running", "gauge", n_running, "Running sequences.");
     of_replicas(x, m, "num_requests_waiting", "gauge", n_waiting,
-                "Sequences that wait for a place or for memory; those that no engine has yet count as engine 0's.");
+                "Sequences that wait for a slot or for memory; those not yet given to an engine count for engine 0.");
     write_waiting(x, m);
     of_replicas(x, m, "kv_cache_usage_perc", "gauge", kv_usage, "Share of KV blocks that sequences hold, 0 to 1.");
     write_cache(x, m);
     of_replicas(x, m, "prompt_tokens_total", "counter", prompt_tokens, "Prompt tokens processed.");
     write_sources(x, m);
     of_replicas(x, m, "generation_tokens_total", "counter", output_tokens, "Tokens generated.");
-    of_replicas(x, m, "num_preemptions_total", "counter", preemptions, "Times that a sequence gave its memory away.");
-    of_replicas(x, m, "prefix_cache_queries_total", "counter", prefix_queries, "Tokens looked up in the prefix cache.");
-    of_replicas(x, m, "prefix_cache_hits_total", "counter", prefix_hits, "Tokens found there.");
+    of_replicas(x, m, "num_preemptions_total", "counter", preemptions, "Number of preempted sequences.");
+    of_replicas(x, m, "prefix_cache_queries_total", "counter", prefix_queries,
+                "Prompt tokens looked up in the prefix cache.");
+    of_replicas(x, m, "prefix_cache_hits_total", "counter", prefix_hits, "Prompt tokens found in the prefix cache.");
     write_drafts(x, m);
     write_finished(x, m);
-    histograms(x, m, "iteration_tokens_total", OF(iteration), "Tokens of a step.");
+    histograms(x, m, "iteration_tokens_total", OF(iteration), "Tokens per step.");
 }
 
 void metrics_write_steps(struct exposition *x, const struct metrics *m)
@@ -209,33 +210,34 @@ void metrics_write_steps(struct exposition *x, const struct metrics *m)
     of_replicas(x, m, "kv_blocks", "gauge", kv_blocks, "KV blocks in total.");
     of_replicas(x, m, "kv_blocks_used", "gauge", kv_blocks_used, "KV blocks that sequences hold.");
     of_replicas(x, m, "kv_window_blocks", "gauge", kv_window_blocks,
-                "KV blocks of windowed layers, where other layers see everything.");
-    of_replicas(x, m, "kv_window_blocks_used", "gauge", kv_window_blocks_used, "Of these, those that sequences hold.");
+                "KV blocks of windowed layers, if other layers see everything.");
+    of_replicas(x, m, "kv_window_blocks_used", "gauge", kv_window_blocks_used,
+                "KV blocks of windowed layers that sequences hold.");
     of_replicas(x, m, "engine_steps_total", "counter", n_steps, "Steps with tokens.");
     of_replicas(x, m, "engine_step_seconds_total", "counter", step_seconds, "Time from a step's plan to its results.");
 }
 
 static void write_requests(struct exposition *x, const struct metrics *m)
 {
-    histograms(x, m, "time_to_first_token_seconds", OF(first_token), "From the message to the first token.");
-    histograms(x, m, "inter_token_latency_seconds", OF(between_tokens), "Between two tokens of a choice.");
+    histograms(x, m, "time_to_first_token_seconds", OF(first_token), "Time from the message to the first token.");
+    histograms(x, m, "inter_token_latency_seconds", OF(between_tokens), "Time between two tokens of a choice.");
     histograms(x, m, "time_per_output_token_seconds", OF(between_tokens),
-               "inter_token_latency_seconds by its old name.");
+               "The old name of inter_token_latency_seconds.");
     histograms(x, m, "request_time_per_output_token_seconds", OF(per_token),
-               "Mean of a request's tokens but the first.");
-    histograms(x, m, "e2e_request_latency_seconds", OF(total), "From the message to the last reply.");
-    histograms(x, m, "request_queue_time_seconds", OF(queue), "Waiting for the engine.");
-    histograms(x, m, "request_inference_time_seconds", OF(inference), "In the engine.");
-    histograms(x, m, "request_prefill_time_seconds", OF(prefill), "From the first step to the first token.");
-    histograms(x, m, "request_decode_time_seconds", OF(decode), "From the first token to the last.");
+               "Mean time per output token of a request, without the first.");
+    histograms(x, m, "e2e_request_latency_seconds", OF(total), "Time from the message to the last reply.");
+    histograms(x, m, "request_queue_time_seconds", OF(queue), "Time of a request in the engine's queue.");
+    histograms(x, m, "request_inference_time_seconds", OF(inference), "Time of a request in the engine.");
+    histograms(x, m, "request_prefill_time_seconds", OF(prefill), "Time from the first step to the first token.");
+    histograms(x, m, "request_decode_time_seconds", OF(decode), "Time from the first token to the last.");
     histograms(x, m, "request_prompt_tokens", OF(n_prompt), "Prompt tokens of a request.");
     histograms(x, m, "request_generation_tokens", OF(n_output), "Output tokens of a request.");
     histograms(x, m, "request_max_num_generation_tokens", OF(n_longest),
                "Output tokens of a request's longest choice.");
     histograms(x, m, "request_prefill_kv_computed_tokens", OF(n_computed),
-               "Prompt tokens of a request but those cached.");
-    histograms(x, m, "request_params_n", OF(n), "n of a request.");
-    histograms(x, m, "request_params_max_tokens", OF(max_tokens), "max_tokens of a request.");
+               "Prompt tokens of a request that were not in the prefix cache.");
+    histograms(x, m, "request_params_n", OF(n), "Parameter n of a request.");
+    histograms(x, m, "request_params_max_tokens", OF(max_tokens), "Parameter max_tokens of a request.");
 }
 
 /* As Triton's nv_inference_*_duration_us and SageMaker's ModelLatency and OverheadLatency split it, in seconds. */
@@ -243,14 +245,16 @@ static void write_split(struct exposition *x, const struct metrics *m)
 {
     char extra[64];
     of_replicas(x, m, "inference_request_success_total", "counter", n_answered,
-                "Requests answered without an error: those whose time is split below.");
-    of_replicas(x, m, "inference_request_duration_seconds_total", "counter", total_seconds, "Their time end to end.");
+                "Requests answered without an error, whose time the inference_* metrics split.");
+    of_replicas(x, m, "inference_request_duration_seconds_total", "counter", total_seconds,
+                "Time of answered requests, end to end.");
     of_replicas(x, m, "inference_queue_duration_seconds_total", "counter", queue_seconds,
-                "Of it, waiting for the engine.");
-    of_replicas(x, m, "inference_compute_duration_seconds_total", "counter", compute_seconds, "Of it, in the engine.");
+                "Time that answered requests waited for the engine.");
+    of_replicas(x, m, "inference_compute_duration_seconds_total", "counter", compute_seconds,
+                "Time of answered requests in the engine.");
     of_replicas(x, m, "inference_overhead_duration_seconds_total", "counter", overhead_seconds,
-                "The rest: parsing, tokenizing, replying.");
-    exposition_head(x, "requests_total", "counter", "Requests answered, by code.");
+                "Remaining time of answered requests: parsing, tokenizing, replying.");
+    exposition_head(x, "requests_total", "counter", "Answered requests, by code.");
     for (int code = 0; code < 600; code++)
         if (m->n_by_code[code] > 0 || code == PROTOCOL_OK) {
             (void)snprintf(extra, sizeof extra, ",code=\"%d\"", code);
@@ -284,7 +288,7 @@ static void write_waits(struct exposition *x, const struct metrics *m)
     const struct replicas *all = m->replicas;
     int size = all->n_ranks / all->n_sets;
     char extra[200];
-    exposition_head(x, name, "gauge", "Lower bound of a step's time spent waiting for other ranks in all-reduces.");
+    exposition_head(x, name, "gauge", "Lower bound of the time per step that a rank waits for others in all-reduces.");
     for (int i = 0; i < all->n_ranks; i++) {
         double least = INFINITY, mine = rank_stats_all_reduce(&all->ranks[i]);
         for (int k = i / size * size; k < (i / size + 1) * size; k++)
@@ -336,7 +340,8 @@ static void write_energy(struct exposition *x, const struct metrics *m)
 {
     if (isnan(replicas_joules(m->replicas)))
         return;
-    of_ranks(x, m, "energy_joules_total", "counter", "Used by a rank's device since the model was ready.", joules_of);
+    of_ranks(x, m, "energy_joules_total", "counter", "Energy used by a rank's device since the model was ready.",
+             joules_of);
 }
 
 void metrics_write_ranks(struct exposition *x, const struct metrics *m)
@@ -349,20 +354,23 @@ void metrics_write_ranks(struct exposition *x, const struct metrics *m)
         return;
     of_ranks(x, m, "rank_steps_total", "counter", "Steps of a rank.", steps_of);
     of_ranks(x, m, "rank_late_mask_steps_total", "counter",
-             "Of these, those whose masks (answers in a given form) came while they were under way.", late_of);
-    of_ranks(x, m, "rank_mask_waits_total", "counter", "Of those, steps in which the device waited for the masks.",
+             "Steps of a rank whose masks (answers in a given form) came while the step was under way.", late_of);
+    of_ranks(x, m, "rank_mask_waits_total", "counter", "Steps of a rank in which the device waited for masks.",
              mask_waits_of);
-    of_ranks(x, m, "rank_timed_steps_total", "counter", "Of all, timed: all on CPUs, samples on GPUs.", timed_of);
-    of_ranks(x, m, "rank_step_seconds_total", "counter", "Time of the timed steps.", seconds_of);
-    of_ranks(x, m, "rank_all_reduce_seconds_total", "counter", "Of it, in all-reduces: waiting and exchange.",
-             waited_of);
-    of_ranks(x, m, "rank_step_seconds", "gauge", "Mean time of a step.", rank_stats_step);
-    of_ranks(x, m, "rank_all_reduce_seconds", "gauge", "Mean time of a step in all-reduces.", rank_stats_all_reduce);
+    of_ranks(x, m, "rank_timed_steps_total", "counter",
+             "Steps of a rank that were timed: all on CPUs, samples on GPUs.", timed_of);
+    of_ranks(x, m, "rank_step_seconds_total", "counter", "Time of a rank's timed steps.", seconds_of);
+    of_ranks(x, m, "rank_all_reduce_seconds_total", "counter",
+             "Time of a rank's timed steps in all-reduces: waiting and exchange.", waited_of);
+    of_ranks(x, m, "rank_step_seconds", "gauge", "Mean time of a rank's step.", rank_stats_step);
+    of_ranks(x, m, "rank_all_reduce_seconds", "gauge", "Mean time per step of a rank in all-reduces.",
+             rank_stats_all_reduce);
     write_waits(x, m);
-    of_ranks(x, m, "rank_compute_seconds", "gauge", "Mean time of a step outside of collectives.", rank_stats_compute);
+    of_ranks(x, m, "rank_compute_seconds", "gauge", "Mean time per step of a rank outside of collectives.",
+             rank_stats_compute);
     write_energy(x, m);
     if (slowest >= 0)
-        exposition_one(x, "slowest_rank", "gauge", slowest, "The rank that computed longest in the last second.");
+        exposition_one(x, "slowest_rank", "gauge", slowest, "Rank that computed longest in the last second.");
 }
 
 static void write_server(struct exposition *x, const struct metrics *m)
@@ -375,34 +383,34 @@ static void write_server(struct exposition *x, const struct metrics *m)
     }
     exposition_head(
         x, "cancellation_steps", "histogram",
-        "Steps until a cancelled request was out of the engine; up to 0.1 s of them too many if none streams.");
+        "Steps until a cancelled request had left the engine; overstated by up to 0.1 s of steps if none streams.");
     exposition_histogram(x, "cancellation_steps", "", &m->cancel_steps);
     exposition_one(x, "bad_messages_total", "counter", (double)m->n_bad_messages,
-                   "Messages of another number of frames; ignored.");
-    exposition_one(x, "refused_connections_total", "counter", (double)m->n_refused_connections,
-                   "Handshakes that failed.");
+                   "Messages with a wrong number of frames, which are ignored.");
+    exposition_one(x, "refused_connections_total", "counter", (double)m->n_refused_connections, "Failed handshakes.");
     exposition_one(x, "turned_away_connections_total", "counter", (double)m->n_turned_away,
-                   "Connections closed at once: --max-connections were there.");
+                   "Connections closed at once because --max-connections were open.");
     exposition_one(x, "lost_clients_total", "counter", (double)m->n_lost_clients,
                    "Clients that left with requests open.");
     exposition_one(x, "slow_clients_total", "counter", (double)m->n_slow_clients,
-                   "Requests cancelled or refused for a client's backlog.");
+                   "Requests cancelled or refused because of a client's backlog.");
     exposition_one(x, "cut_clients_total", "counter", (double)m->n_cut_clients,
-                   "Connections closed for a client's backlog.");
+                   "Connections closed because of a client's backlog.");
     exposition_one(x, "access_log_lost_lines_total", "counter", (double)m->n_lost_log_lines,
                    "Lines of --access-log that could not be written.");
-    exposition_one(x, "received_bytes_total", "counter", (double)m->bytes_received, "Of messages.");
-    exposition_one(x, "sent_bytes_total", "counter", (double)m->bytes_sent, "Of replies.");
+    exposition_one(x, "received_bytes_total", "counter", (double)m->bytes_received, "Bytes of received messages.");
+    exposition_one(x, "sent_bytes_total", "counter", (double)m->bytes_sent, "Bytes of sent replies.");
     exposition_one(x, "clients", "gauge", m->n_clients, "Connections that have sent something.");
-    exposition_one(x, "open_requests", "gauge", m->n_open_tasks, "Messages under way, in whatever stage.");
+    exposition_one(x, "open_requests", "gauge", m->n_open_tasks, "Messages in progress, at any stage.");
     exposition_one(x, "client_backlog_bytes", "gauge", (double)m->backlog,
-                   "Replies that wait for their clients to read.");
+                   "Bytes of replies that clients have not read yet.");
     exposition_one(x, "ranks", "gauge", m->replicas->n_ranks, "Ranks of the job.");
     exposition_one(x, "groups", "gauge", m->replicas->n_sets, "Sets of ranks, each with a model or models of its own.");
-    exposition_one(x, "draining", "gauge", m->draining, "1: no new requests are taken.");
-    exposition_one(x, "uptime_seconds", "gauge", seconds_now() - m->started, "Since the socket is there.");
+    exposition_one(x, "draining", "gauge", m->draining, "1 if the server accepts no new requests.");
+    exposition_one(x, "uptime_seconds", "gauge", seconds_now() - m->started, "Time since the socket was opened.");
     if (m->loaded > 0)
-        exposition_one(x, "load_seconds", "gauge", m->loaded - m->started, "Until the model was ready.");
+        exposition_one(x, "load_seconds", "gauge", m->loaded - m->started,
+                       "Time from the start until the model was ready.");
 }
 
 int metrics_write(const struct metrics *m, struct text_buffer *out, struct err *e)

@@ -285,7 +285,7 @@ static void take_word(struct models *m, int set, const struct model_word *w)
     int i = about ? m->replicas->replica[set * m->n_slots + w->slot].model : -1;
     m->owner.reports(m->owner.context);
     if (about && i < 0) {
-        log_warn("set %d speaks of model %d, which it does not have", set, w->slot);
+        log_warn("set %d reports on model %d, which it does not have", set, w->slot);
         return;
     }
     switch (w->kind) {

@@ -69,25 +69,27 @@ static int units_free(const struct models *m)
 
 static const struct figure figures[] = {
     {"model_invocations_total", "counter", "Requests for a model.", "Invocations", 1, invocations},
-    {"model_cache_hits_total", "counter", "Of these, found it loaded.", "ModelCacheHit", 1, hits},
+    {"model_cache_hits_total", "counter", "Requests that found their model loaded.", "ModelCacheHit", 1, hits},
     {"model_wait_seconds_total", "counter", "Time that requests have waited for their model.", "ModelLoadingWaitTime",
      1e6, waited},
-    {"model_loads_total", "counter", "Times that it was loaded.", NULL, 1, loads},
-    {"model_load_seconds_total", "counter", "From the decision until it was ready.", "ModelLoadingTime", 1e6, loading},
-    {"model_unpack_seconds_total", "counter", "That its archive took to unpack.", "ModelDownloadingTime", 1e6,
+    {"model_loads_total", "counter", "Number of loads of a model.", NULL, 1, loads},
+    {"model_load_seconds_total", "counter", "Time from the decision to load a model until it was ready.",
+     "ModelLoadingTime", 1e6, loading},
+    {"model_unpack_seconds_total", "counter", "Time to unpack a model's archive.", "ModelDownloadingTime", 1e6,
      unpacking},
-    {"model_unloads_total", "counter", "Times that it was unloaded.", NULL, 1, unloads},
-    {"model_unload_seconds_total", "counter", "From the decision until its memory was free.", "ModelUnloadingTime", 1e6,
-     unloading},
-    {"model_unload_free_before_bytes", "gauge", "Free on rank 0's device before the last unloading.", NULL, 1,
-     free_before},
-    {"model_unload_free_after_bytes", "gauge", "Free there after it.", NULL, 1, free_after},
-    {"model_load_failures_total", "counter", "Loads that failed or were refused.", NULL, 1, failures},
-    {"model_loaded", "gauge", "Sets of ranks on which requests for it run.", NULL, 1, is_loaded},
-    {"model_bytes", "gauge", "Memory that it holds on a rank, beside keys and values.", NULL, 1, held},
-    {"model_kv_bytes", "gauge", "Units of the memory for keys and values that it holds on a rank.", NULL, 1, kv_held},
-    {"model_running", "gauge", "Requests in it.", NULL, 1, running},
-    {"model_waiting", "gauge", "Requests that wait for it.", NULL, 1, waiting},
+    {"model_unloads_total", "counter", "Number of unloads of a model.", NULL, 1, unloads},
+    {"model_unload_seconds_total", "counter", "Time from the decision to unload a model until its memory was free.",
+     "ModelUnloadingTime", 1e6, unloading},
+    {"model_unload_free_before_bytes", "gauge", "Free memory of rank 0's device before a model was last unloaded.",
+     NULL, 1, free_before},
+    {"model_unload_free_after_bytes", "gauge", "Free memory of rank 0's device after a model was last unloaded.", NULL,
+     1, free_after},
+    {"model_load_failures_total", "counter", "Loads of a model that failed or were refused.", NULL, 1, failures},
+    {"model_loaded", "gauge", "Sets of ranks on which a model is loaded.", NULL, 1, is_loaded},
+    {"model_bytes", "gauge", "Memory of a model on a rank, without keys and values.", NULL, 1, held},
+    {"model_kv_bytes", "gauge", "Memory for keys and values that a model holds on a rank.", NULL, 1, kv_held},
+    {"model_running", "gauge", "Running requests of a model.", NULL, 1, running},
+    {"model_waiting", "gauge", "Requests that wait for a model.", NULL, 1, waiting},
 };
 
 /* Has anything happened to it? */
@@ -145,7 +147,7 @@ static void write_idle(struct exposition *x, const struct models *m)
 {
     double now = seconds_now();
     int n = 0;
-    exposition_head(x, "model_idle_seconds", "gauge", "Since its last use.");
+    exposition_head(x, "model_idle_seconds", "gauge", "Time since a model was last used.");
     for (int i = 0; i < m->n && n < MOST_LABELS; i++) {
         double used = placement_look(&m->placement, i).last_used;
         n += is_told(m, i);
@@ -159,7 +161,7 @@ static void write_phases(struct exposition *x, const struct models *m)
 {
     static const char name[] = "model_load_phase_seconds_total";
     int n = 0;
-    exposition_head(x, name, "counter", "Parts of loading, on rank 0.");
+    exposition_head(x, name, "counter", "Time of the phases of loading, on rank 0.");
     for (int i = 0; i < m->n && n < MOST_LABELS; i++) {
         if (m->entry[i].counts.loads == 0)
             continue;
@@ -191,10 +193,11 @@ static void write_known(struct exposition *x, const char *name, double value, co
 static void write_host(struct exposition *x, const struct host_figures *f)
 {
     write_known(x, "GPUMemoryUtilization", 100 * f->gpu_memory,
-                "Per cent of a GPU's memory, this host's ranks' together.");
-    write_known(x, "GPUUtilization", 100 * f->gpu_busy, "Per cent of the time, this host's ranks' GPUs together.");
+                "Used GPU memory of this host's ranks, in per cent of one GPU, added up.");
+    write_known(x, "GPUUtilization", 100 * f->gpu_busy,
+                "Busy time of this host's ranks' GPUs, in per cent of one GPU, added up.");
     write_known(x, "DiskUtilization", 100 * f->disk,
-                "Per cent of the file system where archives are unpacked, or models are.");
+                "Used part of the file system that holds unpacked archives or models, in per cent.");
 }
 
 /* The memory of a rank that models share. */
@@ -202,9 +205,9 @@ static void write_arena(struct exposition *x, const struct models *m)
 {
     double unit = (double)m->setup.unit_bytes;
     write_total(x, "models_kv_memory_bytes", unit * m->setup.deploy.units,
-                "For keys and values of all models on a rank.");
-    write_total(x, "models_kv_free_bytes", unit * units_free(m), "Of these, those that no model holds.");
-    write_total(x, "models_kv_unit_bytes", unit, "Bytes of the units that move from model to model.");
+                "Memory for keys and values of all models on a rank.");
+    write_total(x, "models_kv_free_bytes", unit * units_free(m), "Memory for keys and values that no model holds.");
+    write_total(x, "models_kv_unit_bytes", unit, "Size of the units of that memory that move between models.");
 }
 
 void models_write_metrics(const struct models *m, struct text_buffer *out, struct err *e)
@@ -223,19 +226,22 @@ void models_write_metrics(const struct models *m, struct text_buffer *out, struc
     write_states(&x, m);
     write_idle(&x, m);
     write_phases(&x, m);
-    write_total(&x, "models_known", m->n, "Models of the folder.");
+    write_total(&x, "models_known", m->n, "Models in the folder.");
     write_total(&x, "models_sets", m->setup.n_sets, "Sets of ranks, each of which loads models of its own.");
-    write_total(&x, "models_memory_bytes", memory, "That loaded models may take on a rank, beside keys and values.");
-    write_total(&x, "models_used_bytes", used, "That they take, on the rank that has most.");
+    write_total(&x, "models_memory_bytes", memory,
+                "Memory that loaded models may take on a rank, without keys and values.");
+    write_total(&x, "models_used_bytes", used, "Memory that loaded models take on the rank that holds most.");
     write_arena(&x, m);
     m->setup.host.look(m->setup.host.context, &f);
-    write_total(&x, "models_host_cache_bytes", (double)f.host_cache, "Of files that --host-cache keeps on this host.");
-    write_total(&x, "models_unpacked_bytes", (double)f.archives, "Of unpacked archives.");
+    write_total(&x, "models_host_cache_bytes", (double)f.host_cache,
+                "Bytes of files that --host-cache keeps in memory on this host.");
+    write_total(&x, "models_unpacked_bytes", (double)f.archives, "Bytes of unpacked archives.");
     x.prefix = "";
     write_host(&x, &f);
     for (size_t k = 0; k < sizeof figures / sizeof figures[0]; k++)
         if (figures[k].cloud != NULL)
             write_figure(&x, m, &figures[k], figures[k].cloud, figures[k].factor);
-    write_total(&x, "LoadedModelCount", n_ready, "Models that are loaded.");
-    write_total(&x, "ModelMemoryUtilization", memory > 0 ? 100 * used / memory : 0, "Per cent of --model-memory.");
+    write_total(&x, "LoadedModelCount", n_ready, "Loaded models.");
+    write_total(&x, "ModelMemoryUtilization", memory > 0 ? 100 * used / memory : 0,
+                "Used part of --model-memory, in per cent.");
 }

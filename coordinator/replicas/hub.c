@@ -185,7 +185,7 @@ static void take_message(struct hub *h, const char *id, const struct wire_out *m
     if (m->failed)
         fail_replica(h, (int)replica, ERR_MEMORY, "out of host memory for a report");
     else if (m->data[0] >= h->n_places)
-        fail_replica(h, (int)replica, ERR_COMM, "a message of a place that is not there");
+        fail_replica(h, (int)replica, ERR_COMM, "a message for a place that does not exist");
     else if (m->data[1] == LINK_HELLO)
         greet_leader(h, (int)replica, m, fd);
     else if (m->data[1] == LINK_MODEL_WORD && h->replica[replica].control != NULL)

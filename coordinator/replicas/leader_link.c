@@ -55,7 +55,7 @@ static void take_message(struct leader_link *l, const struct wire_out *m)
     if (m->failed)
         fail_link(l, ERR_MEMORY, "out of host memory for an order");
     else if (m->bytes < 2 || m->data[0] >= l->n_places)
-        fail_link(l, ERR_COMM, "an order for a place that is not there");
+        fail_link(l, ERR_COMM, "an order for a place that does not exist");
     else if (m->data[1] == LINK_MODEL_ORDER && l->control[0] != NULL)
         take_model_order(l, m->data + 1, m->bytes - 1);
     else if (m->data[1] != LINK_BEAT)

@@ -281,7 +281,7 @@ static void get_delta(struct wire_in *w, struct report *r, const struct report_r
     struct task *j = is->find(is->context, wire_get_u64(w), false);
     struct delta *p = j != NULL ? calloc(1, sizeof *p) : NULL;
     if (p == NULL) {
-        wire_fail(w, j == NULL ? "a delta of a task that is not there" : "host memory");
+        wire_fail(w, j == NULL ? "a delta of a task that does not exist" : "host memory");
         return;
     }
     p->task = j;
@@ -360,7 +360,7 @@ static void get_done(struct wire_in *w, struct report *r, const struct report_ru
 {
     struct task *j = is->find(is->context, wire_get_u64(w), true);
     if (j == NULL) {
-        wire_fail(w, "a task that is not there");
+        wire_fail(w, "a task that does not exist");
         return;
     }
     j->work.previous = NULL;

@@ -100,7 +100,7 @@ float wire_get_f32(struct wire_in *w)
     float x = 0;
     (void)wire_get(w, &x, sizeof x);
     if (!isfinite(x))
-        wire_fail(w, "a number that is none");
+        wire_fail(w, "a number that is not valid");
     return isfinite(x) ? x : 0;
 }
 
@@ -109,7 +109,7 @@ double wire_get_f64(struct wire_in *w)
     double x = 0;
     (void)wire_get(w, &x, sizeof x);
     if (!isfinite(x))
-        wire_fail(w, "a number that is none");
+        wire_fail(w, "a number that is not valid");
     return isfinite(x) ? x : 0;
 }
 

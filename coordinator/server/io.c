@@ -60,7 +60,7 @@ static void count_turned_away(struct server *s)
 {
     uint64_t n = s->transport.n_turned_away;
     if (n > 0 && s->metrics.n_turned_away == 0)
-        log_warn("a connection was closed at once: %d are there already (--max-connections)",
+        log_warn("a connection was closed at once: %d are open already (--max-connections)",
                  s->transport.n_connections);
     s->metrics.n_turned_away = n;
 }
@@ -162,7 +162,7 @@ static void keep_time(struct server *s)
     if (s->n_open == 0 && s->clients.backlog == 0)
         server_stop(s, PROTOCOL_UNAVAILABLE, "");
     else if (now >= s->drain_until)
-        server_stop(s, PROTOCOL_UNAVAILABLE, "the server has ended: its time to drain is over");
+        server_stop(s, PROTOCOL_UNAVAILABLE, "the server has ended: its time to drain has passed");
 }
 
 static long poll_ms(const struct server *s)

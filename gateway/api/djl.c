@@ -97,7 +97,7 @@ void djl_answer_text(struct exchange *x, const char *model)
     size_t bytes = 0;
     const char *text = exchange_body(x, &bytes);
     json_t *prompt = json_stringn(text, bytes);
-    struct fault f = fault_make(400, "", "the body: found bytes that are no UTF-8, expected text");
+    struct fault f = fault_make(400, "", "the body: found bytes that are not UTF-8, expected text");
     if (prompt == NULL) {
         exchange_fail(x, &f);
         return;

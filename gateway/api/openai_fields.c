@@ -164,7 +164,7 @@ static int read_ours(struct exchange *x, const json_t *body, struct openai_reque
         return -1;
     const json_t *logprobs = json_object_get(body, "logprobs");
     if (r->echo && r->stream && logprobs != NULL && !json_is_null(logprobs)) {
-        *f = fault_make(400, "echo", "echo: not implemented beside both logprobs and stream");
+        *f = fault_make(400, "echo", "echo: not implemented with both logprobs and stream");
         return -1;
     }
     return 0;

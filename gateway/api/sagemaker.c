@@ -115,7 +115,7 @@ static void answer_invocation(struct exchange *x, const char *model, bool own)
     } else if (json_object_get(body, "inputs") != NULL || json_object_get(body, "text") != NULL) {
         answer_djl(x, body, model, own);
     } else {
-        struct fault f = fault_make(400, "", "the body: expected one of messages, prompt, inputs, text in it");
+        struct fault f = fault_make(400, "", "the body: expected one of messages, prompt, inputs, text");
         json_decref(body);
         exchange_fail(x, &f);
     }

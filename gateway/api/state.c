@@ -44,15 +44,15 @@ static void write_own(struct exchange *x, struct bytes *b)
     bytes_format(b,
                  "# HELP lockstep_gateway_connections Open connections of clients.\n"
                  "# TYPE lockstep_gateway_connections gauge\nlockstep_gateway_connections %d\n"
-                 "# HELP lockstep_gateway_bad_requests_total Requests that were no HTTP.\n"
+                 "# HELP lockstep_gateway_bad_requests_total Requests that were not valid HTTP.\n"
                  "# TYPE lockstep_gateway_bad_requests_total counter\nlockstep_gateway_bad_requests_total %lld\n"
                  "# HELP lockstep_gateway_slow_clients_total Connections closed because the client did not read.\n"
                  "# TYPE lockstep_gateway_slow_clients_total counter\nlockstep_gateway_slow_clients_total %lld\n"
-                 "# HELP lockstep_gateway_backends Backends that take requests.\n"
+                 "# HELP lockstep_gateway_backends Backends that accept requests.\n"
                  "# TYPE lockstep_gateway_backends gauge\nlockstep_gateway_backends %d\n"
                  "# HELP lockstep_gateway_backends_lost_total Backends that went away.\n"
                  "# TYPE lockstep_gateway_backends_lost_total counter\nlockstep_gateway_backends_lost_total %lld\n"
-                 "# HELP lockstep_gateway_retries_total Requests that were asked again of another backend.\n"
+                 "# HELP lockstep_gateway_retries_total Requests that were sent to another backend after a failure.\n"
                  "# TYPE lockstep_gateway_retries_total counter\nlockstep_gateway_retries_total %lld\n",
                  g->server.n_connections, g->server.n_refused, g->server.n_slow, pool_n_ready(&g->pool), g->pool.n_lost,
                  g->pool.n_retried);

@@ -349,7 +349,7 @@ static void come(struct due *d)
         if (b->state == BACKEND_BROKEN || !b->connection.up)
             continue;
         if (now - b->heard > SILENCE_SECONDS)
-            lose_backend(b, "the backend says nothing any more");
+            lose_backend(b, "the backend no longer answers");
         else if (now - b->asked_models >= MODELS_SECONDS)
             ask_models(b);
         else if (b->models != NULL && now - b->asked >= HEALTH_SECONDS)

@@ -73,17 +73,17 @@ static void write_microseconds(const struct seconds_histogram *h, const char *na
 static void write_sagemaker(const struct counters *c, struct bytes *to)
 {
     write_counter("Invocations", "Requests for text.", c->asked, to);
-    write_counter("Invocation4XXErrors", "Of them, answered with a status 4xx.", c->faults[0], to);
-    write_counter("Invocation5XXErrors", "Of them, answered with a status 5xx.", c->faults[1], to);
-    write_microseconds(&c->backend, "ModelLatency", "Microseconds in the backend.", to);
-    write_microseconds(&c->overhead, "OverheadLatency", "Microseconds of a request that were not the backend's.", to);
+    write_counter("Invocation4XXErrors", "Requests for text answered with a status 4xx.", c->faults[0], to);
+    write_counter("Invocation5XXErrors", "Requests for text answered with a status 5xx.", c->faults[1], to);
+    write_microseconds(&c->backend, "ModelLatency", "Microseconds that requests spent in the backend.", to);
+    write_microseconds(&c->overhead, "OverheadLatency", "Microseconds that requests spent outside of the backend.", to);
 }
 
 void counters_write(const struct counters *c, const char *(*route_name)(const void *context, size_t i),
                     const void *context, struct bytes *to)
 {
     const char *name;
-    bytes_text(to, "# HELP lockstep_gateway_requests_total Requests by route and by how they ended.\n"
+    bytes_text(to, "# HELP lockstep_gateway_requests_total Requests by route and outcome.\n"
                    "# TYPE lockstep_gateway_requests_total counter\n");
     for (size_t i = 0; i < COUNTER_ROUTES - 1 && (name = route_name(context, i)) != NULL; i++)
         write_requests(c, i, name, to);
@@ -96,12 +96,13 @@ void counters_write(const struct counters *c, const char *(*route_name)(const vo
                  "lockstep_gateway_tokens_total{kind=\"prompt\"} %llu\n"
                  "lockstep_gateway_tokens_total{kind=\"completion\"} %llu\n",
                  c->running, (unsigned long long)c->prompt_tokens, (unsigned long long)c->completion_tokens);
-    write_histogram(&c->total, "request_seconds", "From the whole request to the end of its answer.", to);
-    write_histogram(&c->first_token, "first_token_seconds", "From the whole request to the first token.", to);
-    write_histogram(&c->queue, "queue_seconds", "Waiting in the backend.", to);
-    write_histogram(&c->compute, "compute_seconds", "Computing in the backend.", to);
-    write_histogram(&c->backend, "backend_seconds", "In the backend: queue_seconds, compute_seconds and its overhead.",
-                    to);
-    write_histogram(&c->overhead, "overhead_seconds", "The part of request_seconds outside the backend.", to);
+    write_histogram(&c->total, "request_seconds", "Time from the complete request to the end of its answer.", to);
+    write_histogram(&c->first_token, "first_token_seconds", "Time from the complete request to the first token.", to);
+    write_histogram(&c->queue, "queue_seconds", "Time that a request waited in the backend.", to);
+    write_histogram(&c->compute, "compute_seconds", "Time that the backend computed for a request.", to);
+    write_histogram(&c->backend, "backend_seconds",
+                    "Time of a request in the backend: queue_seconds, compute_seconds and its overhead.", to);
+    write_histogram(&c->overhead, "overhead_seconds",
+                    "The part of request_seconds that was spent outside of the backend.", to);
     write_sagemaker(c, to);
 }

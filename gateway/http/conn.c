@@ -386,12 +386,12 @@ static void late(struct due *d, const char *what)
 
 void conn_head_late(struct due *d)
 {
-    late(d, "the request's head did not come in time");
+    late(d, "the request's head did not arrive in time");
 }
 
 void conn_body_late(struct due *d)
 {
-    late(d, "the request's body did not come in time");
+    late(d, "the request's body did not arrive in time");
 }
 
 void conn_idle(struct due *d)

@@ -28,7 +28,7 @@ size_t http_head_find(const char *text, size_t bytes, size_t *scanned, struct ht
         if (text[i] == '\n' && (i == 0 || text[i - 1] != '\r'))
             return refuse_find(r, "a line of the head ends with LF alone, expected CRLF");
         if (text[i] != '\n' && i > 0 && text[i - 1] == '\r')
-            return refuse_find(r, "a CR in the head without LF behind it");
+            return refuse_find(r, "a CR in the head without a following LF");
         if (text[i] == '\n' && i >= 3 && text[i - 2] == '\n')
             return *scanned = i + 1;
     }
@@ -232,7 +232,7 @@ int http_head_read(struct http_head *h, char *text, size_t bytes, struct http_re
             continue;
         }
         if (*line == ' ' || *line == '\t')
-            return refuse(r, 400, "a field of the head goes on in a second line");
+            return refuse(r, 400, "a field of the head continues on a second line");
         if (h->n_fields == HTTP_MAX_FIELDS)
             return refuse(r, 431, "the head has more than 128 fields");
         if (http_field_read(line, &h->field[h->n_fields++]) != 0)

@@ -229,7 +229,7 @@ int lifeline_open(struct lifeline **line, const struct world *w, void (*state)(v
         l->poll = err_calloc(e, (size_t)l->n_ends + 1, sizeof *l->poll, "lifeline");
         l->wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (l->wake < 0)
-            ERR(e, ERR_IO, "an eventfd for the watch: %s", strerror(errno));
+            ERR(e, ERR_IO, "cannot create an eventfd for the watch: %s", strerror(errno));
     }
     fatal_agree((struct world *)w, e);
     if (l == NULL || l->end == NULL || scratch == NULL)

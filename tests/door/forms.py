@@ -14,7 +14,7 @@ FORMATS = ["date", "date-time", "uuid", "email", "ipv4", "time", "uri", "hostnam
 NUMBERS = [0, 1, -1, 5, 10, 100, -17, 0.5, 2.25, -0.001, 1e3, 99.99, 123456, -0.25, 7]
 VALUES = [None, True, False, 0, -3, 1.5, "x", 'a"b\\', "é\n", [1, "a"], {"k": [None]}, {}]
 # Forms that are refused by name before anything is generated (docs/protocol.md).
-REFUSED = ["not supported", "no text has this form", "lead more than 100 deep"]
+REFUSED = ["not supported", "no text matches this form", "nest more than 100 levels deep"]
 TOKENS = 160
 
 

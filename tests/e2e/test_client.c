@@ -385,9 +385,10 @@ static void top_of_drafts(void)
     client_start(&p, &s, NULL, CLIENT_WORDS("top", "--endpoint", "E", "--once", "--interval", "0.1"));
     process_wait(&p);
     fake_server_stop(&s);
-    case_check(p.status == 0 && strstr(p.text[PROCESS_OUT],
-                                       "\ndrafts     508 of 1000 accepted; 2.27 tokens a step with drafts; by place "
-                                       "75 50 2 %\n") != NULL,
+    case_check(p.status == 0 &&
+                   strstr(p.text[PROCESS_OUT],
+                          "\ndrafts     508 of 1000 accepted; 2.27 tokens per step with drafts; by position "
+                          "75 50 2 %\n") != NULL,
                "status %d: %s", p.status, p.text[PROCESS_OUT]);
     case_end();
     fake_server_free(&s);

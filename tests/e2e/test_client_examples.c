@@ -275,7 +275,7 @@ static const struct example examples[] = {
      "",
      "found \"nowhere\", expected tcp://ADDRESS:PORT",
      NULL},
-    {"a number that is none",
+    {"a number that is not valid",
      {"--endpoint", "E", "--max-tokens", "ten", "x"},
      NULL,
      ERR_USAGE,

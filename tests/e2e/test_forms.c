@@ -25,7 +25,7 @@
 
 /* Behind its first word it has too many ways to go on. */
 #define TOO_WIDE "Once up(.*a.{30}b|.*b.{29}c|.*c.{31}d|.*e.{23}d)"
-#define WHY      "too many ways to go on"
+#define WHY      "too many continuations"
 
 static struct serving s;
 static char dir[256], demo[PATH_MAX];

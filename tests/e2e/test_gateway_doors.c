@@ -43,7 +43,7 @@ static void bodies(void)
                "\"object\":\"chat.completion\"");
     }
     front_refuses(&gate, "/invocations", "", "{\"max_tokens\":1}", 400,
-                  FRONT_PARTS("{\"code\":400,", "expected one of messages, prompt, inputs, text in it"));
+                  FRONT_PARTS("{\"code\":400,", "expected one of messages, prompt, inputs, text"));
     front_refuses(&gate, "/invocations", "", "{\"prompt\":\"refuse\"}", 400, FRONT_PARTS("{\"error\":{\"message\":"));
     front_refuses(&gate, "/models/other/invoke", "", "{\"inputs\":\"a\"}", 404, FRONT_PARTS("{\"code\":404,"));
 }

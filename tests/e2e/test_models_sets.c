@@ -243,8 +243,8 @@ static void refused(void)
         const char *option, *value, *says;
     } wrong[] = {{"--replicas", "nobody=2", "which is not a model in --models-dir"},
                  {"--replicas", "2", "expected NAME=N"},
-                 {"--replicas", "", "stands there twice"},
-                 {"--replicas", NULL, "expected from 1 to 2, the sets of 1 rank that there are"},
+                 {"--replicas", "", "is given twice"},
+                 {"--replicas", NULL, "expected 1 to 2, the number of sets of 1 rank"},
                  {"--host-cache", "1G", "it works for one set of ranks"},
                  {"--tensor-parallel", "3", "--tensor-parallel"}};
     case_begin("options that do not fit sets of ranks");

@@ -134,7 +134,7 @@ static void strange_entries(void **state)
                {'5', "..", "", "has a part .."},
                {'0', "a\nb", "", "has a control character"},
                {'0', "a\xff", "", "is no UTF-8"},
-               {'0', ".", "", "is no name of a file"},
+               {'0', ".", "", "is not a file name"},
                {'0', "a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a", "", "too deep"},
                {'1', "x", "/etc/passwd", "a link"},
                {'2', "x", "..", "a link"},
@@ -161,16 +161,16 @@ static void damage(void **state)
     struct err e = {0};
     archive_file(&a, "x", "12", 2);
     (void)unpack(&a, false, "a.tar", &e);
-    EXPECT_PARTS(&e, ERR_INPUT, "it ends too early");
+    EXPECT_PARTS(&e, ERR_INPUT, "it is truncated");
     e = (struct err){0};
     archive_header(&a, '0', "x", "", 1 << 20);
     (void)unpack(&a, false, "a.tar.gz", &e);
-    EXPECT_PARTS(&e, ERR_INPUT, "it ends too early");
+    EXPECT_PARTS(&e, ERR_INPUT, "it is truncated");
     e = (struct err){0};
     archive_file(&a, "x", "12", 2);
     a.data[3] ^= 1;
     (void)unpack(&a, true, "a.tar", &e);
-    EXPECT_PARTS(&e, ERR_INPUT, "the sum of a header is wrong");
+    EXPECT_PARTS(&e, ERR_INPUT, "the checksum of a header is wrong");
     e = (struct err){0};
     archive_file(&a, "x", "12", 2);
     archive_file(&a, "x", "34", 2);
@@ -183,7 +183,7 @@ static void damage(void **state)
     EXPECT_PARTS(&e, ERR_INPUT, "a file and a folder");
     e = (struct err){0};
     (void)unpack(&a, true, "a.tar", &e);
-    EXPECT_PARTS(&e, ERR_INPUT, "there is nothing in it");
+    EXPECT_PARTS(&e, ERR_INPUT, "it is empty");
     e = (struct err){0};
     archive_header(&a, 'x', "pax", "", 12);
     archive_bytes(&a, "999 path=xx\n", 12);
@@ -406,7 +406,7 @@ static void failures_leave_nothing(void **state)
     assert_int_equal(truncate(in("m.tar.gz"), 300000), 0);
     assert_int_equal(archive_cache_open(&c, cache_dir, 1 << 20, &e), 0);
     assert_null(archive_cache_take(&c, in("m.tar.gz"), "m", path, &seconds, &e));
-    EXPECT_PARTS(&e, ERR_INPUT, "it ends too early");
+    EXPECT_PARTS(&e, ERR_INPUT, "it is truncated");
     assert_int_equal(n_folders(), 0);
     assert_int_equal(archive_cache_bytes(&c), 0);
     (void)write_model("m", 500000, "");

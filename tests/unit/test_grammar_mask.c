@@ -288,7 +288,7 @@ static void no_token_leads_on(void **state)
     assert_int_equal(form_open_text(&form, FORM_CHOICE, "[\"x\",\"y\"]", 9, &e), 0);
     assert_int_equal(grammar_run_open(&r, &form->grammar, &small, &e), 0);
     assert_int_equal(grammar_run_mask(&r, NULL, 0, mask, &e), -1);
-    EXPECT_PARTS(&e, ERR_INPUT, "no token of the vocabulary leads on");
+    EXPECT_PARTS(&e, ERR_INPUT, "no token of the vocabulary continues");
     for (int i = 0; i < lexicon->n_words; i++)
         assert_int_equal(mask[i], 0);
     free(mask);

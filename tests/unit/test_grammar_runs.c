@@ -226,7 +226,7 @@ static void effort_is_bounded(void **state)
     for (int i = 0; i < 20 && rc == 0; i++)
         rc = grammar_run_mask(&r, NULL, 0, mask, &e) != 0 || grammar_run_take(&r, 66, &e) != 0;
     assert_int_equal(rc, 1);
-    EXPECT_PARTS(&e, ERR_UNSUPPORTED, "too many ways to go on");
+    EXPECT_PARTS(&e, ERR_UNSUPPORTED, "too many continuations");
     free(mask);
     grammar_run_close(&r);
     form_close(form);

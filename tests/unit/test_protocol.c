@@ -54,8 +54,8 @@ static void refuses_prompts(void **state)
     bad("{\"inputs\": {}}", 400, "inputs", "found an object, expected " FORMS);
     bad("{\"prompt\": []}", 400, "prompt", "found an empty list, expected " FORMS);
     bad("{\"prompt\": [true]}", 400, "prompt[0]", "found a boolean, expected " FORMS);
-    bad("{\"prompt\": [\"a\", 5]}", 400, "prompt[1]", "found an integer after a string, expected all alike");
-    bad("{\"prompt\": [[1], \"a\"]}", 400, "prompt[1]", "found a string after an array, expected all alike");
+    bad("{\"prompt\": [\"a\", 5]}", 400, "prompt[1]", "found an integer after a string, expected items of one type");
+    bad("{\"prompt\": [[1], \"a\"]}", 400, "prompt[1]", "found a string after an array, expected items of one type");
     bad("{\"prompt\": [5, \"a\"]}", 400, "prompt[1]", "found a string, expected a token id in [0, 999]");
     bad("{\"prompt\": [5, 1000]}", 400, "prompt[1]", "found 1000, expected a token id in [0, 999]");
     bad("{\"prompt\": [-1]}", 400, "prompt[0]", "found -1, expected a token id in [0, 999]");
@@ -308,7 +308,7 @@ static void takes_operations(void **state)
     bad("{\"op\": 5}", 400, "op", "found an integer, expected a string");
     bad("{\"op\": \"health\", \"prompt\": \"x\"}", 400, "prompt", "op \"health\" has no such field");
     bad("{\"op\": \"health\", \"parameters\": {}}", 400, "parameters", "unknown field");
-    bad("{\"op\": \"cancel\"}", 400, "request_id", "missing: which request is to end?");
+    bad("{\"op\": \"cancel\"}", 400, "request_id", "missing: which request is to be cancelled?");
     bad("{\"op\": \"tokenize\", \"prompt\": [\"x\"]}", 400, "prompt", "found an array, expected a string");
     bad("{\"op\": \"tokenize\", \"prompt\": \"x\", \"max_tokens\": 1}", 400, "max_tokens",
         "op \"tokenize\" has no such field");

@@ -416,7 +416,7 @@ static void bad_reports(void **state)
     known[0] = known[1] = NULL;
     struct err e = {0};
     assert_null(report_decode(w.data, w.bytes, &report_rules, 1, &e));
-    EXPECT_PARTS(&e, ERR_COMM, "a report of a replica", "a delta of a task that is not there");
+    EXPECT_PARTS(&e, ERR_COMM, "a report of a replica", "a delta of a task that does not exist");
     task_close(a);
     task_close(b);
     wire_free(&w);

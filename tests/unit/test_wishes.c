@@ -155,9 +155,9 @@ static void no_texts(void **state)
     (void)pbtxt(&w, deep, &e);
     EXPECT_PARTS(&e, ERR_INPUT, "nested deeper than 64");
     (void)pbtxt(&w, "a { b: 1", &e);
-    EXPECT_PARTS(&e, ERR_INPUT, "does not end");
+    EXPECT_PARTS(&e, ERR_INPUT, "is not terminated");
     (void)pbtxt(&w, "a: \"b", &e);
-    EXPECT_PARTS(&e, ERR_INPUT, "does not end");
+    EXPECT_PARTS(&e, ERR_INPUT, "is not terminated");
     (void)pbtxt(&w, "a: }", &e);
     EXPECT_PARTS(&e, ERR_INPUT, "expected a value");
     (void)pbtxt(&w, "a", &e);

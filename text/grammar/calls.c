@@ -31,7 +31,7 @@ static int fixed(struct graph *g, const json_t *marks, const json_t *object, con
     size_t bytes = json_string_length(value);
     int *from = text != NULL ? err_calloc(g->e, bytes + 1, sizeof *from, "calls") : NULL;
     if (text == NULL)
-        ERR(g->e, ERR_INPUT, "calls: \"%s\" is no text", name);
+        ERR(g->e, ERR_INPUT, "calls: \"%s\" is not a string", name);
     if (from == NULL)
         return -1;
     from[bytes] = next;

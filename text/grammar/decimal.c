@@ -56,7 +56,7 @@ static int place_point(struct decimal *d, const char *digits, int n, int point, 
     if (d->huge)
         return 0;
     if (d->n_after > FRACTION)
-        return ERR(e, ERR_UNSUPPORTED, "a bound with %d digits behind the point, expected at most %d", d->n_after,
+        return ERR(e, ERR_UNSUPPORTED, "a bound with %d digits after the point, expected at most %d", d->n_after,
                    FRACTION);
     for (int i = 0; i < d->n_before + d->n_after; i++) {
         int at = i + point - d->n_before;

@@ -50,7 +50,7 @@ int form_open_text(struct form **f, enum form_kind kind, const char *source, siz
     json_t *value = json_loadb(source, bytes, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &where);
     *f = NULL;
     if (value == NULL)
-        return ERR(e, ERR_INPUT, "the form of an answer is no JSON: %s", where.text);
+        return ERR(e, ERR_INPUT, "the form of an answer is not JSON: %s", where.text);
     int rc = form_open(f, kind, value, e);
     json_decref(value);
     return rc;

@@ -19,7 +19,7 @@ static int finish_grammar(struct grammar *g, int start, struct err *e)
     if (e->code != ERR_NONE)
         return -1;
     if (start < 0 || !graph_prune(&g->graph, start))
-        return ERR(e, ERR_INPUT, "no text has this form");
+        return ERR(e, ERR_INPUT, "no text matches this form");
     g->start = graph_share(&g->graph, start);
     return e->code == ERR_NONE ? 0 : -1;
 }
@@ -147,7 +147,7 @@ static int check_walk(struct grammar_run *r, struct err *e)
     if (r->walk->err.code != ERR_NONE)
         return ERR(e, r->walk->err.code, "%s", r->walk->err.text);
     if (machine_tired(r->machine))
-        return ERR(e, ERR_UNSUPPORTED, "the form that was asked for has too many ways to go on");
+        return ERR(e, ERR_UNSUPPORTED, "the requested form has too many continuations");
     return 0;
 }
 
@@ -199,7 +199,7 @@ int grammar_run_mask(struct grammar_run *r, const int32_t *end, int n_end, uint3
         if (end[i] >= 0 && end[i] < l->n_tokens && r->machine->state[r->at->state].complete)
             mask[end[i] / 32] |= 1u << end[i] % 32;
     if (is_empty(mask, l->n_words))
-        return ERR(e, ERR_INPUT, "no token of the vocabulary leads on in the form that was asked for");
+        return ERR(e, ERR_INPUT, "no token of the vocabulary continues the requested form");
     return 0;
 }
 

@@ -191,7 +191,7 @@ static int32_t character_escape(struct regex_parser *p)
     }
     if (take_char(p, 'x') || take_char(p, 'u')) {
         int32_t value = c == 'x' ? take_hex(p, 2) : take_unicode(p);
-        return value >= 0 ? value : refuse(p, ERR_INPUT, "\\x and \\u need a character's number in hexadecimal digits");
+        return value >= 0 ? value : refuse(p, ERR_INPUT, "\\x and \\u need a code point in hexadecimal digits");
     }
     if (c == '0' && !(p->at + 1 < p->bytes && isdigit((unsigned char)p->text[p->at + 1]))) {
         p->at++;
@@ -298,7 +298,7 @@ static int parse_atom(struct regex_parser *p)
     if (take_char(p, '$'))
         return add_node(p, (struct tree_node){.kind = TREE_END});
     if (strchr("*+?", peek(p)) != NULL)
-        return refuse(p, ERR_INPUT, "nothing stands here that could be repeated");
+        return refuse(p, ERR_INPUT, "there is nothing to repeat here");
     struct charset set = {0};
     if (!take_char(p, '\\'))
         return parse_one_of(p, take_character(p));

@@ -110,7 +110,8 @@ static int literal_member(struct schema_builder *b, const char *key, const json_
     json_t *name = json_string(key);
     int start = schema_literal(b, value, next);
     start = graph_text(b->g, ":", 1, graph_space(b->g, start));
-    start = name != NULL ? literal_scalar(b, name, start) : ERR(b->g->e, ERR_INPUT, "schema: a name that is no text");
+    start =
+        name != NULL ? literal_scalar(b, name, start) : ERR(b->g->e, ERR_INPUT, "schema: a name that is not a string");
     json_decref(name);
     return start;
 }
@@ -494,7 +495,8 @@ int schema_rule(struct schema_builder *b, const json_t *schema)
     if (rule >= 0 || b->g->e->code != ERR_NONE)
         return rule;
     if (++b->depth > SCHEMA_MAX_DEPTH)
-        return ERR(b->g->e, ERR_UNSUPPORTED, "schema: schemas lead to schemas more than %d deep", SCHEMA_MAX_DEPTH);
+        return ERR(b->g->e, ERR_UNSUPPORTED, "schema: schemas refer to schemas more than %d levels deep",
+                   SCHEMA_MAX_DEPTH);
     rule = add_rule(b, schema);
     graph_lead(b->g, rule, value_graph(b, schema, graph_return(b->g)));
     b->depth--;

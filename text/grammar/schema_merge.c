@@ -272,7 +272,7 @@ const json_t *schema_merge(struct schema_builder *b, const json_t *left, const j
         return NULL;
     }
     if (++b->depth > SCHEMA_MAX_DEPTH) {
-        ERR(b->g->e, ERR_UNSUPPORTED, "schema: allOf and $ref lead more than %d deep", SCHEMA_MAX_DEPTH);
+        ERR(b->g->e, ERR_UNSUPPORTED, "schema: allOf and $ref nest more than %d levels deep", SCHEMA_MAX_DEPTH);
         return NULL;
     }
     left = schema_flatten(b, left);
@@ -315,7 +315,7 @@ const json_t *schema_resolve(struct schema_builder *b, const json_t *reference)
     const json_t *found = b->root;
     if (text == NULL || *text != '#') {
         ERR(b->g->e, ERR_UNSUPPORTED, "schema: $ref %.80s, expected one within the schema, #/...",
-            text != NULL ? text : "that is no text");
+            text != NULL ? text : "that is not a string");
         return NULL;
     }
     for (at++; found != NULL && *at == '/';) {

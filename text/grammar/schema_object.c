@@ -302,7 +302,7 @@ static int add_required(struct object *o, const json_t *properties, const json_t
     for (size_t i = 0; i < json_array_size(required); i++) {
         const char *name = json_string_value(json_array_get(required, i));
         if (name == NULL)
-            return ERR(o->b->g->e, ERR_INPUT, "schema: required has %s in it, expected names",
+            return ERR(o->b->g->e, ERR_INPUT, "schema: required contains %s, expected names",
                        json_type_name(json_array_get(required, i)));
         bool known = json_object_get(properties, name) != NULL;
         for (int k = 0; k < o->n && !known; k++)

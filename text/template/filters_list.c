@@ -33,7 +33,7 @@ static struct value first(struct renderer *m, struct value v, const struct value
         return *v.list->item++;
     }
     struct list all = value_iterate(m, v);
-    return all.n > 0 ? all.item[0] : value_undefined(text_of("the first item of nothing"));
+    return all.n > 0 ? all.item[0] : value_undefined(text_of("the first item of an empty sequence"));
 }
 
 static struct value last(struct renderer *m, struct value v, const struct value *a)
@@ -42,7 +42,7 @@ static struct value last(struct renderer *m, struct value v, const struct value 
     if (v.kind == VALUE_LIST && v.list->form == FORM_GENERATOR)
         renderer_fail(m, "found a generator, expected a list: \"| list\" makes one");
     struct list all = value_iterate(m, v);
-    return all.n > 0 ? all.item[all.n - 1] : value_undefined(text_of("the last item of nothing"));
+    return all.n > 0 ? all.item[all.n - 1] : value_undefined(text_of("the last item of an empty sequence"));
 }
 
 static struct value join(struct renderer *m, struct value v, const struct value *a)
@@ -174,7 +174,7 @@ static struct value extreme(struct renderer *m, struct value v, const struct val
     struct list all = value_iterate(m, v);
     size_t best = 0;
     if (all.n == 0)
-        return value_undefined(text_of("the extreme of nothing"));
+        return value_undefined(text_of("the extreme of an empty sequence"));
     for (size_t i = 1; i < all.n; i++) {
         int c = value_compare(m, sort_key(m, all.item[i], &a[1], argument_true(&a[0], false)),
                               sort_key(m, all.item[best], &a[1], argument_true(&a[0], false)));

@@ -243,7 +243,7 @@ static void take_spec(struct format_reader *f, struct spec *s)
     }
     s->width = take_number(f, MOST_WIDTH, 0);
     if (take_char(f, '.') && (s->precision = take_number(f, MOST_PRECISION, -1)) < 0)
-        bad_format(f, "a precision behind the dot");
+        bad_format(f, "a precision after the dot");
     if (peek(f) != '\0' && strchr("sdfxX", peek(f)) != NULL)
         s->type = f->t.s[f->at++];
 }

@@ -177,7 +177,8 @@ static int32_t escaped_number(struct lexer *l, struct text t, size_t *at, int di
             break;
     }
     if ((base == 16 && n != digits) || cp > 0x10ffff || (cp >= 0xd800 && cp <= 0xdfff))
-        heap_fail(l->w, ERR_INPUT, "found an escape that is no character in \"%.*s\"", (int)(t.n < 60 ? t.n : 60), t.s);
+        heap_fail(l->w, ERR_INPUT, "found an escape that is not a character in \"%.*s\"", (int)(t.n < 60 ? t.n : 60),
+                  t.s);
     return cp;
 }
 

@@ -291,7 +291,7 @@ static int64_t step_of(struct renderer *m, struct value v)
 struct value slice(struct renderer *m, struct value a, const struct value part[3])
 {
     if (a.kind == VALUE_UNDEFINED)
-        renderer_fail(m, "\"%.*s\" is undefined: it cannot be cut", (int)(a.text.n < 80 ? a.text.n : 80), a.text.s);
+        renderer_fail(m, "\"%.*s\" is undefined: it cannot be sliced", (int)(a.text.n < 80 ? a.text.n : 80), a.text.s);
     bool cuts = is_sequence(a) || (a.kind == VALUE_LIST && a.list->form == FORM_RANGE);
     if (!cuts || !is_bound(part[0]) || !is_bound(part[1]) || !is_bound(part[2]))
         return value_undefined(text_of("a slice"));

@@ -254,7 +254,7 @@ static struct node *parse_call_block(struct parser *p)
     n->b = skip_operator(p, "(") ? parse_parameters(p) : NULL;
     n->a = parse_expression(p);
     if (n->a->kind != NODE_CALL)
-        unexpected(p, "a call behind \"call\"");
+        unexpected(p, "a call after \"call\"");
     parse_function_body(p, n, "endcall");
     return n;
 }

@@ -158,7 +158,7 @@ static struct node *parse_member(struct parser *p, struct node *a)
         n->b = parse_number(p);
     } else {
         n = new_node(p, NODE_MEMBER);
-        n->name = expect_name(p, "a name behind \".\"");
+        n->name = expect_name(p, "a name after \".\"");
     }
     n->a = a;
     return n;
@@ -183,7 +183,7 @@ struct node *parse_arguments(struct parser *p)
             *end = new_node(p, NODE_SPREAD);
             (*end)->a = parse_expression(p);
         } else if (named) {
-            unexpected(p, "an argument with a name, behind others that have one");
+            unexpected(p, "an argument with a name, after others that have one");
         } else {
             struct node *value = parse_expression(p);
             *end = value;

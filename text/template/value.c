@@ -164,7 +164,7 @@ struct list value_iterate(struct renderer *m, struct value v)
         for (size_t i = 0; i < v.dict->n; i++)
             list_add(&m->heap, &all, v.dict->entry[i].key);
     } else if (v.kind != VALUE_UNDEFINED) {
-        renderer_fail(m, "found a value of type %s, expected one to go through", value_type(v));
+        renderer_fail(m, "found a value of type %s, expected one that can be iterated", value_type(v));
     }
     return all;
 }
