@@ -18,7 +18,7 @@ static int64_t clip(int64_t x, int64_t low, int64_t high)
     return x < low ? low : x > high ? high : x;
 }
 
-/* The part that the rows of the tensor cover. */
+/* The part of it that the given rows of the tensor cover. */
 static struct rectangle covered(const struct cells_source *from)
 {
     const struct weight_cells *k = &from->slice->cells;
@@ -30,7 +30,7 @@ static struct rectangle covered(const struct cells_source *from)
     return (struct rectangle){begin, end - begin, 0, k->n_in};
 }
 
-/* Element number `at` of the rows at hand, as an integer. */
+/* Element number `at` of the given rows, as an integer. */
 static inline uint32_t word_at(const struct cells_source *from, int64_t at)
 {
     int bytes = from->slice->cells.bytes;
@@ -68,7 +68,7 @@ static inline unsigned field_of(const struct weight_cells *k, uint32_t word, int
 
 /* ---- codes ---- */
 
-/* The codes of one element, at (row, col) of the rows at hand. */
+/* Stores the codes of one element, at (row, col) of the given rows. */
 static inline void put_codes(unsigned char *to, size_t pitch, const struct cells_source *from, struct rectangle r,
                              int64_t row, int64_t col)
 {
@@ -89,7 +89,7 @@ static inline void put_codes(unsigned char *to, size_t pitch, const struct cells
     }
 }
 
-/* Threads share the outputs, so that no two of them write to one byte. */
+/* Threads divide the outputs among them, so that no two write to the same byte. */
 static void unpack_codes(unsigned char *to, size_t pitch, const struct cells_source *from, struct rectangle r,
                          int n_threads)
 {
@@ -102,14 +102,13 @@ static void unpack_codes(unsigned char *to, size_t pitch, const struct cells_sou
             put_codes(to, pitch, from, r, in_first ? inner : outer, in_first ? outer : inner);
 }
 
-/* Are the bytes in the file those of the slot? */
+/* Can the bytes of the file be copied unchanged? */
 static bool is_copied(const struct weight_cells *k)
 {
     return !k->in_first && !k->field_output && k->add == 0 && k->in * k->bits % 8 == 0;
 }
 
-/* Is one of n codes of E4M3 no number? Eight at a time: 0x7f and no other magnitude reaches the sign when 1 is
- * added. */
+/* Is one of n codes of E4M3 a NaN? Eight at a time: adding 1 carries into the sign for magnitude 0x7f only. */
 static bool e4m3_has_nan(const unsigned char *code, size_t n)
 {
     uint64_t bad = 0, last = 0;
@@ -124,7 +123,7 @@ static bool e4m3_has_nan(const unsigned char *code, size_t n)
     return (bad & 0x8080808080808080u) != 0;
 }
 
-/* Codes that are no numbers; of FP8 alone there are such. */
+/* Refuses NaN codes, which only FP8 has. */
 static bool has_nan(const struct cells_piece *p, int n_threads)
 {
     size_t n_bad = 0;
@@ -168,13 +167,14 @@ static int64_t groups_before(const struct weight_slot *slot, int64_t group)
     return n;
 }
 
-/* Groups that the rows at hand say something of, counted from the rank's first one. */
+/* The groups that the given rows describe, counted from the rank's first one. */
 static struct rectangle covered_groups(const struct cells_source *from, const struct weight_slot *slot)
 {
     const struct weight_cells *k = &from->slice->cells;
     struct rectangle r = covered(from);
     int64_t n_groups = code_groups(&slot->form, slot->cols), first = k->in / slot->form.group;
-    if (!k->in_first || (k->cell_cols < slot->form.group && slot->order == NULL)) { /* a row says all of its outputs */
+    if (!k->in_first || (k->cell_cols < slot->form.group && slot->order == NULL)) { /* a row describes all its
+                                                                                       outputs */
         r.col = 0;
         r.cols = n_groups;
     } else if (slot->order != NULL) {
@@ -187,8 +187,8 @@ static struct rectangle covered_groups(const struct cells_source *from, const st
     return r;
 }
 
-/* The element of the tensor that speaks of an output and a group of the rank's share, among the rows at hand, is the
- * sum of these two. */
+/* The index, within the given rows, of the element for an output and a group of the rank's share is the sum of these
+ * two. */
 static int64_t output_at(const struct cells_source *from, int64_t out)
 {
     const struct weight_cells *k = &from->slice->cells;
@@ -206,8 +206,8 @@ static int64_t group_at(const struct cells_source *from, const struct weight_slo
     return k->in_first ? (i - from->row) * from->ld : i - from->slice->col;
 }
 
-/* Room for r's results of 4 bytes at most, and behind it group_at of its groups: there are many outputs, and each would
- * divide for every group. */
+/* Room for r's results, of at most 4 bytes each, followed by a table of group_at: without it, every output would divide
+ * once per group. */
 static size_t results_bytes(struct rectangle r)
 {
     return ((size_t)r.rows * (size_t)r.cols * sizeof(float) + sizeof(int64_t) - 1) / sizeof(int64_t) * sizeof(int64_t);

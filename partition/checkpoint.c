@@ -60,7 +60,7 @@ static int read_start(int fd, unsigned char *to, size_t bytes, const char *what,
     return 0;
 }
 
-/* The header's bytes, 8 + N of them; N is checked again by the parser, here only so far as to bound the read. */
+/* Reads the header, 8 + N bytes. N is checked here only to bound the read; the parser checks it again. */
 static int read_header(struct checkpoint *c, int file, int fd, const char *what, struct err *e)
 {
     struct stat info;
@@ -192,7 +192,7 @@ out:
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* Keep what the map names, which must lie where it says; the rest of the shards is not ours. */
+/* Keep the tensors that the map names, each of which must be in the file given there; ignore all others. */
 static int apply_map(struct checkpoint *c, const json_t *map, const char *what, struct err *e)
 {
     const char *tensor;
@@ -331,7 +331,7 @@ static int read_scalar(struct checkpoint *c, int tensor, struct err *e)
     return checkpoint_read_tensor(c, tensor, &c->scalar[tensor], e);
 }
 
-/* Numbers of whole matrices, which say what their scales count: they must be known before those are read. */
+/* Reads the per-matrix numbers that multiply the scales: they must be known before the scales are read. */
 static int read_scalars(struct checkpoint *c, struct err *e)
 {
     for (int i = 0; i < c->n_tensors; i++) {

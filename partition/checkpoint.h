@@ -11,7 +11,7 @@
 #define CHECKPOINT_MAX_DIMS    8
 #define CHECKPOINT_MAX_TENSORS 1000000
 #define CHECKPOINT_MAX_FILES   10000
-#define CHECKPOINT_MAX_HEADER  100000000 /* bytes of JSON in one file: the library's own limit */
+#define CHECKPOINT_MAX_HEADER  100000000 /* bytes of JSON in one file: the limit of the safetensors library */
 
 struct tensor_info {
     uint32_t name;  /* offset of the NUL-terminated name in checkpoint.text */
@@ -30,16 +30,16 @@ struct checkpoint {
     uint32_t *file;             /* [n_files] offsets of the plain file names in text */
     char *text;                 /* [text_bytes] NUL-terminated strings */
     size_t text_bytes;
-    int32_t n_scalars; /* n_tensors, or 0: there is no such tensor */
-    float *scalar; /* [n_scalars] of the numbers of whole matrices (NVFP4) their value; 0: of others, or not one F32 */
+    int32_t n_scalars; /* n_tensors, or 0: the checkpoint has no such tensors */
+    float *scalar;     /* [n_scalars] values of per-matrix numbers (NVFP4); 0: another tensor, or not a single F32 */
     int32_t n_input_scales; /* n_tensors, or 0: none were read */
-    float *input_scale;     /* [n_input_scales] of the scales of activations their value; 0: of other tensors */
-    int64_t *order_at;      /* [n_orders] where in `order` a tensor's numbers begin; -1: they were not read */
+    float *input_scale;     /* [n_input_scales] values of activation scales; 0: another tensor */
+    int64_t *order_at;      /* [n_orders] index in `order` at which a tensor's numbers begin; -1: not read */
     int32_t n_orders;       /* n_tensors, or 0: none were read */
     int32_t *order;         /* [n_order] groups of inputs (g_idx) of the tensors: partition/side_tensors.h */
     int64_t n_order;
-    int32_t n_kv_scales; /* 0: none were asked for, or there are none */
-    float *kv_scale;     /* [n_layers, 2, n_kv_heads] what codes of keys, of values count: partition/kv_scales.h */
+    int32_t n_kv_scales; /* 0: not requested, or the checkpoint has none */
+    float *kv_scale;     /* [n_layers, 2, n_kv_heads] scales of key codes and of value codes: partition/kv_scales.h */
     int32_t n_drafted;   /* 0: none were read */
     int32_t *drafted;    /* [n_drafted] the token that a row of a drafting head's logits stands for: "d2t" */
 };
@@ -57,8 +57,8 @@ static inline const char *checkpoint_tensor_name(const struct checkpoint *c, int
     return c->text + c->tensor[tensor].name;
 }
 
-/* Elements of a row of a tensor, of which all dimensions but the last are rows; of four dimensions the last two are a
- * row: the blocks of gpt-oss' experts and the bytes of a block. A vector is one row. */
+/* Elements of a tensor's row. A row is the last dimension; with four dimensions it is the last two (the blocks of
+ * gpt-oss' experts and the bytes of a block). A vector is one row. */
 static inline int64_t tensor_row_elements(const struct tensor_info *t)
 {
     if (t->n_dims == 4)
@@ -71,8 +71,8 @@ static inline const char *checkpoint_file_name(const struct checkpoint *c, int f
     return c->text + c->file[file];
 }
 
-/* Set *e and return -1 if the folder holds weights only in a format that we do not read (pickles, GGUF, adapters, ...);
- * 0 if it does not. */
+/* Set *e and return -1 if the folder has weights only in an unsupported format (pickles, GGUF, adapters, ...);
+ * otherwise return 0. */
 int checkpoint_refuse_formats(const char *model_dir, struct err *e);
 
 /* Read all bytes of a tensor to `to`. */

@@ -36,9 +36,9 @@ enum activation config_activation(const struct config *c, const char *key, enum 
 /* listed[i], i < n_layers: layer i is in the array under `key`, which may be missing or null. */
 void config_list_layers(const struct config *c, const char *key, int n_layers, bool *listed);
 
-/* The key is there but null, which is not always the same as absent. */
+/* The key is present but null, which is not always the same as absent. */
 bool config_is_null(const struct config *c, const char *key);
-/* The key is there and is not null. */
+/* The key is present and not null. */
 bool config_has(const struct config *c, const char *key);
 
 /* m->dtype: "dtype" or "torch_dtype", float32 where both are missing. */

@@ -1,10 +1,10 @@
-/* partition/drafting.c - see drafting.h; and whether a head and a model fit (partition/model.h). */
+/* partition/drafting.c - see drafting.h; and whether a head fits a model (partition/model.h). */
 #include "partition/drafting.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define MAP "d2t" /* of each row: its token less its number */
+#define MAP "d2t" /* per row: its token minus its row number */
 
 static bool has_embedding(const struct checkpoint *c)
 {
@@ -66,7 +66,7 @@ int drafting_read(struct checkpoint *c, struct model_config *m, struct err *e)
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* The layers that EAGLE reads where a config names none: what enters these. */
+/* EAGLE's default taps: the inputs of these layers. */
 static int choose_taps(struct model_drafting *d, int n_layers, const char *name, struct err *e)
 {
     const int usual[MODEL_TAPS] = {2, n_layers / 2, n_layers - 3};
@@ -98,7 +98,7 @@ int model_predicting(struct model_config *head, const struct model_config *m, co
     head->n_layers = 1;
     head->n_predicting = m->n_predicting - 1;
     head->layer[0] = m->layer[m->n_layers - 1];
-    head->final_norm = false; /* its own is of the layer */
+    head->final_norm = false; /* the layer's own norm */
     head->kv_fp8 = head->weights_fp8 = head->head_fp8 = head->quantised_inputs = false;
     head->drafting = (struct model_drafting){
         .n_taps = 1, .taps_known = true, .tapped = m->hidden, .vocab = m->vocab, .predicts = true};

@@ -1,6 +1,6 @@
 /* partition/families.h - the table of model families. A new family is one file here and one line in families.c.
  *
- * A family says two things: how its config.json reads, and where each role's weights lie in its checkpoints. */
+ * A family defines two things: how its config.json is read, and in which tensors of its checkpoints each role is. */
 #ifndef PARTITION_FAMILIES_H
 #define PARTITION_FAMILIES_H
 
@@ -9,17 +9,16 @@
 #include "partition/weights.h"
 
 struct family {
-    const char *model_type; /* of config.json */
-    const char
-        *architecture;  /* architectures[0] prefix that implies it when model_type is missing, e.g. "GPT2LMHead" */
-    const char *prefix; /* base_model_prefix with its dot, present or absent in a file as a whole */
+    const char *model_type;   /* of config.json */
+    const char *architecture; /* prefix of architectures[0] for configs without model_type, e.g. "GPT2LMHead" */
+    const char *prefix;       /* base_model_prefix with its dot, present or absent in a file as a whole */
     void (*config)(struct model_config *m, const struct config *c); /* failures go to c->e */
     const struct weight_source *source; /* ends with name == NULL; names without the prefix */
     const char *const *outside_prefix;  /* names that never carry the prefix ("lm_head.weight"); NULL-terminated */
-    const char *const *ignored;         /* no weights of ours: how names end, or (with a dot at the end) parts of them;
-                                 * NULL-terminated */
-    bool wrapped; /* a model among others: its config is "text_config", its names begin with "language_model." or
-                   * "model.language_model." */
+    const char *const *ignored;         /* tensors to ignore: ends of names, or (with a dot at the end) parts of names;
+                                   NULL-terminated */
+    bool wrapped; /* a part of a multimodal model: its config is "text_config", its names begin with
+                     "language_model." or "model.language_model." */
 };
 
 /* NULL when unknown. */
@@ -37,7 +36,7 @@ extern const struct family family_gpt2, family_gptj, family_gpt_neox, family_opt
     family_ministral3, family_mistral3, family_minimax_m2, family_deepseek_v2, family_deepseek_v3, family_glm4_moe_lite,
     family_llama4_text, family_llama4, family_eagle3;
 
-/* Is it the config of a head that drafts for another model? Those of other kinds than EAGLE-3 go to c->e. */
+/* Is it the config of a head that drafts for another model? Kinds other than EAGLE-3 are refused in c->e. */
 bool eagle3_is(const struct config *c);
 
 #endif

@@ -1,4 +1,4 @@
-/* partition/formats.c - the tables of quantised formats and of methods, and what formats share. */
+/* partition/formats.c - the tables of quantised formats and of methods, and code that formats share. */
 #include "partition/formats.h"
 
 #include <limits.h>
@@ -134,7 +134,7 @@ int planes_add_scales(struct planes *p, const struct module *m, int tensor, int 
     bool vector = !one && t->n_dims == 1;
     int64_t shape[2] = {one ? 1 : m->out, group > 0 ? (m->in + group - 1) / group : 1};
     if (t->n_dims == 2 && t->shape[0] == 1 && t->shape[1] == 1)
-        shape[0] = 1, one = true; /* [1, 1] is as good as [1] */
+        shape[0] = 1, one = true; /* [1, 1] is accepted as [1] */
     int n_dims = t->n_dims < 2 && group == 0 ? t->n_dims : 2;
     struct plane_source *s = planes_add(p, m, PLANE_SCALES, tensor, SCALE_TYPES, n_dims, shape, e);
     if (s == NULL)

@@ -1,5 +1,5 @@
-/* partition/formats.h - the table of quantised formats. A format says two things: how its "quantization_config" reads,
- * and in which tensors a matrix lies. A new one is a file in partition/formats/ and a line in formats.c. */
+/* partition/formats.h - the table of quantised formats. A format defines two things: how its "quantization_config" is
+ * read, and in which tensors a matrix is stored. A new one is a file in partition/formats/ and a line in formats.c. */
 #ifndef PARTITION_FORMATS_H
 #define PARTITION_FORMATS_H
 
@@ -14,7 +14,7 @@ struct quant_method {
     void (*config)(struct quantization *q, const struct config *c); /* c->json: the "quantization_config" */
 };
 
-/* A matrix that may be quantised: [out, in], or `experts` of them in one tensor, one below the other. */
+/* A matrix that may be quantised: [out, in], or `experts` such matrices stacked in one tensor. */
 struct module {
     const struct checkpoint *c;
     const struct quantization *q;
@@ -23,13 +23,13 @@ struct module {
     int experts; /* 0: the tensor is this matrix alone */
 };
 
-/* A matrix in its file: its tensors, and how an element of each decodes. */
+/* A matrix in its file: its tensors, and how the elements of each are decoded. */
 struct planes {
-    struct code_form form; /* but for .first */
+    struct code_form form; /* without .first */
     int n;
     struct plane_source {
         int tensor;
-        struct weight_cells cells; /* the cells outside this rank's share: the rest is filled in when it is cut */
+        struct weight_cells cells; /* the cells of the whole matrix; the rank's share is filled in when it is cut */
     } plane[WEIGHT_PLANES];
 };
 
@@ -53,21 +53,21 @@ int formats_find_codes(const struct checkpoint *c, const char *weight);
 
 /* ---- for the formats ---- */
 
-/* Refuse: "config.json: "quantization_config": KEY is FOUND (method M), read is EXPECTED". */
+/* Refuse: "config.json: "quantization_config": KEY is FOUND (method M), supported: EXPECTED". */
 void quantization_refuse(const struct config *c, const char *key, const char *found, const char *expected);
 
-/* Append the strings of an array under the key, or of the first key of "a|b" that is there, to q->list, and the end of
- * the list. Nothing but an array of strings, null or nothing is accepted. */
+/* Append to q->list the strings of the array under the key, or under the first present key of "a|b", and the list's end
+ * mark. A missing key and null count as empty; anything other than an array of strings is refused. */
 void quantization_list(struct quantization *q, const struct config *c, const char *keys);
 
-/* Note what "kv_cache_scheme" says of keys and values: null, or compressed-tensors' description of numbers. */
+/* Read "kv_cache_scheme" of keys and values: null, or compressed-tensors' description of numbers. */
 void quantization_read_kv(struct quantization *q, const struct config *c);
 
-/* The tensor of the module with this end of its name, or -1. */
+/* The module's tensor whose name ends like this, or -1. */
 int module_tensor(const struct module *m, const char *suffix);
 
-/* One plane more, whose tensor must have one of the types ("F32|BF16") and the shape; -1 and *e. Sets what the type
- * says: bytes and, for scales, how numbers are read. The caller fills in the cells' sizes. */
+/* Append a plane, whose tensor must have one of the types ("F32|BF16") and the shape; -1 and *e. Sets what follows from
+ * the type: bytes per element and, for scales, the conversion. The caller sets the cells' sizes. */
 struct plane_source *planes_add(struct planes *p, const struct module *m, enum weight_plane plane, int tensor,
                                 const char *types, int n_dims, const int64_t *shape, struct err *e);
 

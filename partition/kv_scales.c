@@ -1,5 +1,5 @@
-/* partition/kv_scales.c - see kv_scales.h. Writers put them beside the projections or the attention, under names of
- * their own; the layer is the number in the name. */
+/* partition/kv_scales.c - see kv_scales.h. Quantisers store them beside the projections or the attention, under various
+ * names; the number in the name is the layer. */
 #include "partition/kv_scales.h"
 #include "base/dtype.h"
 
@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Ends of names, and of what they are the scales. */
+/* Ends of names, and what their scales apply to. */
 static const struct {
     const char *end;
     bool k, v;
@@ -88,7 +88,7 @@ static int read_numbers(const struct checkpoint *c, int tensor, int n_heads, flo
     return rc;
 }
 
-/* A tensor of scales: into those of keys, of values, or both, which are 0 where there was none before. */
+/* Stores a tensor of scales as those of keys, of values, or both; entries not set before are 0. */
 static int take_scales(struct checkpoint *c, int tensor, size_t kind, const struct model_config *m, struct err *e)
 {
     const char *name = checkpoint_tensor_name(c, tensor);
@@ -107,7 +107,7 @@ static int take_scales(struct checkpoint *c, int tensor, size_t kind, const stru
     return 0;
 }
 
-/* All layers have both, or none has any. n: tensors that were found. */
+/* Checks that either all layers have both scales or none has any. n: number of tensors found. */
 static int check_all(struct checkpoint *c, const struct model_config *m, int n, struct err *e)
 {
     for (int i = 0; i < 2 * m->n_layers && n > 0; i++)

@@ -1,4 +1,4 @@
-/* partition/model.c - see model.h: what is common to all families; the rest is in families/. */
+/* partition/model.c - see model.h: the part that is common to all families; the rest is in families/. */
 #include "partition/model.h"
 
 #include "base/json.h"
@@ -38,7 +38,7 @@ static const struct family *find_family(const struct config *c)
     return NULL;
 }
 
-/* The matrices of a layer's experts are one array with an int's number of rows. */
+/* The matrices of a layer's experts are one array, whose number of rows must fit an int. */
 static void check_experts(const struct model_config *m, const struct config *c)
 {
     const struct routing *r = &m->experts.routing;
@@ -83,8 +83,8 @@ int model_context(const struct model_config *m)
     return longest > 0 ? longest : INT_MAX;
 }
 
-/* The family's part of the config; for a folder of several models "text_config", whose missing "dtype" and
- * "tie_word_embeddings" are the whole's. The caller gives json back. */
+/* The family's part of the config; for multimodal folders "text_config", with "dtype" and "tie_word_embeddings" of the
+ * outer config if they are missing. The caller frees json. */
 static int open_text_config(struct config *text, const struct config *c, char *what, size_t what_bytes)
 {
     static const char *const shared[] = {"dtype", "torch_dtype", "tie_word_embeddings"};

@@ -5,7 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
-/* The ways to choose k of n. */
+/* The number of ways to choose k of n. */
 static double ways(int n, int k)
 {
     double all = k <= n ? 1 : 0;
@@ -14,7 +14,7 @@ static double ways(int n, int k)
     return all;
 }
 
-/* The part of all choices in which no rank has more than `most` of the chosen ones: rank after rank. */
+/* The share of all choices in which no rank has more than `most` chosen experts, computed rank by rank. */
 static double none_above(int n_experts, int n_chosen, int n_ranks, int most)
 {
     double so_far[ROUTING_MAX_EXPERTS + 1] = {1};
@@ -56,7 +56,8 @@ static int read_bytes(double *bytes, const struct model_config *m, int rank, int
             held += (double)weight_slot_bytes(&map.slot[i]);
     weight_map_free(&map);
     const struct routing *how = &m->experts.routing;
-    if (m->whole_experts && range_length(s.experts) > 0) /* not its own mean, but that of the rank with the most */
+    if (m->whole_experts && range_length(s.experts) > 0) /* not the rank's own mean, but that of the rank with most
+                                                            experts */
         *bytes += held * (pace_most_experts(how->n_experts, how->n_chosen, n_ranks) / range_length(s.experts) -
                           (double)how->n_chosen / how->n_experts);
     return 0;
@@ -70,7 +71,8 @@ int pace_choices(struct rank_pace *choice, const struct model_config *m, int n_r
         double first, last;
         if (n_ranks % size != 0)
             continue;
-        /* The first rank has one unit more than another where they cannot have equal numbers, the last one the rest. */
+        /* If units do not divide evenly, the first rank has one more than others, and the last one has the
+         * remainder. */
         if (read_bytes(&first, m, 0, size, e) != 0 || read_bytes(&last, m, size - 1, size, e) != 0)
             return -1;
         struct rank_pace *p = &choice[n++];

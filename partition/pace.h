@@ -1,5 +1,5 @@
-/* partition/pace.h - how many ranks had best share a model, for a decode step of one sequence: every rank reads its
- * share of the weights, and more ranks read less each but wait for sums. */
+/* partition/pace.h - the best number of ranks for a decode step of one sequence: with more ranks each one reads fewer
+ * weights, but they wait for sums. */
 #ifndef PARTITION_PACE_H
 #define PARTITION_PACE_H
 
@@ -8,15 +8,15 @@
 #define PACE_MAX_CHOICES 32
 
 struct pace_costs {
-    double bytes_per_second; /* that a rank reads */
-    double sum_seconds;      /* of a sum over ranks, however many they are */
-    bool measured;           /* or assumed */
+    double bytes_per_second; /* bytes per second that a rank reads */
+    double sum_seconds;      /* seconds of a sum over ranks, whatever their number */
+    bool measured;           /* otherwise assumed */
 };
 
 /* One choice. */
 struct rank_pace {
     int n_ranks, n_sums;
-    double bytes; /* that the slowest rank reads on average, if experts are chosen equally often */
+    double bytes; /* bytes that the slowest rank reads on average if experts are chosen equally often */
     double seconds;
 };
 
@@ -25,15 +25,15 @@ struct rank_pace {
 int pace_choices(struct rank_pace *choice, const struct model_config *m, int n_ranks, const struct pace_costs *costs,
                  struct err *e);
 
-/* The index of the fastest one, of equal ones the smallest. */
+/* The index of the fastest choice; of equally fast ones the smallest. */
 int pace_fastest(const struct rank_pace *choice, int n);
 
 /* One line that compares the choice of `mine` ranks with the fastest one, with all figures. */
 void pace_describe(const struct rank_pace *choice, int n, int mine, const struct pace_costs *costs, char *text,
                    size_t bytes);
 
-/* The mean of the most experts that one of n_ranks ranks has to read if n_chosen of n_experts, which are dealt whole,
- * are chosen at random. */
+/* The expected maximum, over n_ranks ranks that hold whole experts, of the experts that a rank has to read if n_chosen
+ * of n_experts are chosen at random. */
 double pace_most_experts(int n_experts, int n_chosen, int n_ranks);
 
 #endif

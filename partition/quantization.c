@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define MAX_FILE_BYTES ((size_t)4 << 20)
-#define MATCH_STEPS    100000 /* of a regular expression: names are short */
+#define MATCH_STEPS    100000 /* bytes of a regular expression: names are short */
 
 void quantization_refuse(const struct config *c, const char *key, const char *found, const char *expected)
 {
@@ -26,14 +26,14 @@ void quantization_refuse(const struct config *c, const char *key, const char *fo
 static bool append(struct quantization *q, size_t *used, const char *text)
 {
     size_t bytes = strlen(text) + 1;
-    if (*used + bytes + 2 > sizeof q->list) /* the ends of both lists fit in any case */
+    if (*used + bytes + 2 > sizeof q->list) /* room for the end marks of both lists */
         return false;
     memcpy(q->list + *used, text, bytes);
     *used += bytes;
     return true;
 }
 
-/* The end of the list under way: the targets, until exempt_at says that they are closed. */
+/* Ends the current list, which is that of targets until exempt_at is set. */
 static size_t list_end(const struct quantization *q)
 {
     size_t at = (size_t)q->exempt_at;
@@ -132,8 +132,7 @@ int quantization_read_beside(struct quantization *q, const char *model_dir, stru
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* A regular expression from the beginning of the name, as Python's re.match. A text that is no pattern matches
- * nothing. */
+/* A regular expression from the beginning of the name, as Python's re.match. An invalid pattern matches nothing. */
 static bool matches_expression(const char *expression, const char *name)
 {
     int error = 0;

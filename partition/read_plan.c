@@ -6,13 +6,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MERGE_GAP 4096 /* bytes between two tensors that are read rather than skipped */
+#define MERGE_GAP 4096 /* gaps between tensors of up to this many bytes are read rather than skipped */
 
 /* While a plan is built. */
 struct read_plan_builder {
     struct read_plan *p;
     const struct checkpoint *c;
-    const struct weight_map *map; /* of a rank's own plan */
+    const struct weight_map *map; /* of a plan for one rank */
     size_t block_bytes;
     size_t block_capacity, segment_capacity;
     struct err *e;
@@ -60,7 +60,7 @@ static int add_segment(struct read_plan_builder *b, const struct read_segment *s
     return 0;
 }
 
-/* All dimensions but those of a row together. */
+/* The product of all dimensions except those of a row. */
 static int64_t tensor_rows(const struct tensor_info *t)
 {
     int64_t rows = 1;
@@ -81,7 +81,7 @@ static int64_t even_rows(int64_t n)
     return n > 1 ? n / 2 * 2 : n;
 }
 
-/* Append the rows of a tensor, to the last block while it has room. */
+/* Append the rows of a tensor, to the last block as long as it has room. */
 static int add_tensor(struct read_plan_builder *b, int tensor)
 {
     const struct tensor_info *t = &b->c->tensor[tensor];
@@ -122,7 +122,8 @@ static int first_slice(const struct weight_map *map, int tensor)
     return low;
 }
 
-/* The bytes of a slice's row, in the file or unpacked: few scales of a file are many of a matrix. */
+/* Bytes of a slice's row, in the file or unpacked, whichever is more: few scales in the file become many in the
+ * matrix. */
 static size_t longest_row(const struct read_plan_builder *b, const struct weight_slice *s, size_t width)
 {
     const struct cells_source all = {s, s->row, s->rows, NULL, s->cols};
@@ -132,8 +133,8 @@ static size_t longest_row(const struct read_plan_builder *b, const struct weight
     return unpacked > width ? unpacked : width;
 }
 
-/* Append a slice in blocks of its own, of as many of its rows as go into one, as they are or unpacked. If two rows may
- * share bytes, a block has two however long they are. */
+/* Append a slice in blocks of its own, each with as many rows as fit before and after unpacking. If two rows may share
+ * bytes, a block has at least two, however long they are. */
 static int add_slice(struct read_plan_builder *b, int slice)
 {
     const struct weight_slice *s = &b->map->slice[slice];
@@ -194,7 +195,7 @@ static struct stored_tensor *list_tensors(const struct checkpoint *c, const stru
     return stored;
 }
 
-/* With `add` for each of the map's tensors. */
+/* Builds a plan by calling `add` for each of the map's tensors. */
 static int build_plan(struct read_plan_builder *b, const struct weight_map *map,
                       int (*add)(struct read_plan_builder *, int tensor))
 {
@@ -230,7 +231,7 @@ int read_plan_build_own(struct read_plan *p, const struct checkpoint *c, const s
     return build_plan(&b, map, add_slices);
 }
 
-/* One block of each stretch in turn; every stretch keeps its order. */
+/* Takes one block of each stretch in turn; within a stretch the order stays. */
 static void deal(struct read_block *to, const struct read_block *from, int n, int n_stretches)
 {
     int n_dealt = 0;

@@ -1,7 +1,7 @@
 /* partition/roles.c - see roles.h and weights.h: which roles a config has, and how large they are. */
 #include "partition/roles.h"
 
-/* Conditions on a config, or on one of its layers: bits. A role exists where all of its own hold. */
+/* Conditions on a config, or on one of its layers, as bits. A role exists if all its conditions hold. */
 #define ALWAYS               0u
 #define IF_LEARNED_POSITIONS (1u << 0)
 #define IF_EMBED_NORM        (1u << 1)

@@ -14,14 +14,14 @@ enum axis {
     AXIS_VOCAB,
     AXIS_LOGITS, /* rows of the head */
     AXIS_STATES, /* the rank's columns of a drafting head's states */
-    AXIS_TAPS,   /* n_taps x elements of what is read of the other model */
+    AXIS_TAPS,   /* n_taps x elements of a state of the main model */
     AXIS_JOINED, /* the embedding and the state of a drafting head: 2 x hidden */
     AXIS_LAYER,  /* inputs of q, k and v: hidden, or joined */
     AXIS_POSITIONS,
     AXIS_Q_NORM, /* head_dim, or that for each head */
     AXIS_K_NORM,
     AXIS_QKV,
-    AXIS_HEADS,   /* n_heads x elements of a value */
+    AXIS_HEADS,   /* n_heads x elements of attention's output per head */
     AXIS_QUERIES, /* n_heads x (key + rotated) */
     AXIS_QUERY_RANK,
     AXIS_LATENT, /* rank + rotated */
@@ -32,8 +32,8 @@ enum axis {
     AXIS_MLP_IN, /* ffn, or twice that if gated */
     AXIS_EXPERTS,
     AXIS_EXPERTS_HELD, /* those of the rank */
-    AXIS_EXPERTS_IN,   /* they x 2 x expert_ffn */
-    AXIS_EXPERTS_ONCE, /* the same; where all ranks have columns of all: rank 0 only */
+    AXIS_EXPERTS_IN,   /* the rank's experts x 2 x expert_ffn */
+    AXIS_EXPERTS_ONCE, /* the same; rank 0 only if all ranks have columns of every expert */
     AXIS_EXPERT_FFN,
     AXIS_EXPERT_PAIRS, /* 2 x expert_ffn, in pairs */
     AXIS_HEAD_NUMBERS,
@@ -45,14 +45,14 @@ enum axis {
 struct role {
     const char *name;
     enum axis out, in;
-    unsigned conditions; /* bits: the role exists where all of them hold */
+    unsigned conditions; /* bits: the role exists if all of them hold */
 };
 extern const struct role roles[WEIGHT_COUNT];
 
 /* Length of an axis on the rank of s. */
 int64_t role_axis_length(const struct model_config *m, const struct shard *s, enum axis axis);
 
-/* The first input of a matrix that the rank of s has, if that is what the axis means. */
+/* The first input of a matrix on the rank of s, if the axis is cut along inputs. */
 int64_t role_first_input(const struct model_config *m, const struct shard *s, enum axis axis);
 
 #endif

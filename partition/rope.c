@@ -9,7 +9,7 @@
 #define TWO_PI     6.283185307179586
 #define MAX_FACTOR 1e6
 
-/* The part that the scalings share. `p` is the dictionary rope_parameters or rope_scaling, whose json may be NULL. */
+/* The keys that all scalings share. `p` is the dictionary rope_parameters or rope_scaling, whose json may be NULL. */
 struct scaling {
     struct config p;
     const struct config *top;
@@ -45,7 +45,7 @@ static void scale_linear(struct rope *rope, const struct scaling *s)
         rope->inv_freq[j] /= factor;
 }
 
-/* The base grows with the sequence, so it is the layer code that computes it. */
+/* The base grows with the sequence, so the layer code computes it. */
 static void scale_dynamic(struct rope *rope, const struct scaling *s)
 {
     rope->growth = ROPE_DYNAMIC;
@@ -74,7 +74,7 @@ static void scale_llama3(struct rope *rope, const struct scaling *s)
         float smooth = ((float)original / wave - (float)low) / (float)(high - low);
         if (wave > longest)
             rope->inv_freq[j] = inv / factor;
-        else if (wave >= shortest && high > low) /* equal (Llama 4): nothing lies between */
+        else if (wave >= shortest && high > low) /* equal (Llama 4): no frequency lies between */
             rope->inv_freq[j] = (1.0f - smooth) * inv / factor + smooth * inv;
     }
 }
@@ -168,7 +168,7 @@ static void scale_longrope(struct rope *rope, const struct scaling *s)
     read_factors(s, "long_factor", rope->inv_freq_long, rope->dims);
 }
 
-/* NULL, with the failure in c->e, when the dictionary names no scaling that we know. */
+/* NULL, with the failure in c->e, if the dictionary names an unknown scaling. */
 static void (*find_scaling(const struct config *p, const struct rope_keys *keys))(struct rope *, const struct scaling *)
 {
     static const struct {
@@ -217,8 +217,8 @@ static bool has_kinds(const struct config *c)
            json_is_object(json_object_get(json, "sliding_attention"));
 }
 
-/* The scalings whose configs say how far they stretch the original positions; llama3's and LongRoPE's have it in
- * max_position_embeddings already. */
+/* The scalings whose factor extends the original positions; with llama3 and LongRoPE max_position_embeddings is already
+ * the extended number. */
 static int scaled_positions(const struct scaling *s, void (*scale)(struct rope *, const struct scaling *))
 {
     if (scale != scale_linear && scale != scale_dynamic && scale != scale_yarn)
@@ -230,8 +230,7 @@ static int scaled_positions(const struct scaling *s, void (*scale)(struct rope *
     return longest < CONFIG_MAX_POSITIONS ? (int)longest : CONFIG_MAX_POSITIONS;
 }
 
-/* One rotation, half-split, from its dictionary and the keys; *scaled: positions that a scaling stretches to, else
- * 0. */
+/* Reads one rotation, half-split, from its dictionary and the keys; *scaled: the extended number of positions, or 0. */
 static void read_rotation(struct rope *to, int *scaled, const struct model_config *m, const struct config *c,
                           const struct config *p, const struct rope_keys *keys)
 {

@@ -1,4 +1,4 @@
-/* partition/rope.h - from the rope keys of config.json, of transformers 4 and 5, to struct rope. Only for
+/* partition/rope.h - turns the rope keys of config.json, of transformers 4 and 5, into struct rope. Only for
  * partition/. */
 #ifndef PARTITION_ROPE_H
 #define PARTITION_ROPE_H
@@ -18,14 +18,14 @@ struct rope_keys {
  * m->head_dim and m->max_positions. Failures go to c->e. */
 void rope_read(struct model_config *m, const struct config *c, const struct rope_keys *keys);
 
-/* The same where layers with a window rotate otherwise than the others: `rope_parameters` has a dictionary for each
- * kind of layer (v5), or `rope_scaling` and keys are of those without a window, window_keys' theta alone of the others
- * (v4). */
+/* The same for models whose windowed layers have another rotation: `rope_parameters` has a dictionary for each kind of
+ * layer (v5); in v4, `rope_scaling` and the keys belong to layers without a window, and window_keys has theta for the
+ * windowed ones. */
 void rope_read_kinds(struct model_config *m, const struct config *c, const struct rope_keys *keys,
                      const struct rope_keys *window_keys);
 
-/* The factor of the scale of DeepSeek's attention: the square of YaRN's factor for all dimensions. 1 without a
- * scaling, or where that says nothing of all dimensions. */
+/* The factor of the scale of DeepSeek's attention: the square of YaRN's factor for all dimensions. 1 without scaling,
+ * or without mscale_all_dim. */
 double rope_score_factor(const struct config *c);
 
 /* Unscaled frequencies: 1 / theta^(2j/dims). */

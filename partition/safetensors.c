@@ -66,7 +66,7 @@ static int count_bytes(struct tensor_info *t, const char *dtype, const char *wha
     return 0;
 }
 
-/* One member of the header. On success t->offset is relative to the data still. */
+/* Reads one member of the header. On success t->offset is still relative to the data. */
 static int parse_tensor(struct tensor_info *t, const json_t *json, const char *what, const char *name, struct err *e)
 {
     const char *dtype = json_string_value(json_object_get(json, "dtype"));
@@ -102,7 +102,7 @@ static int by_offset(const void *left, const void *right)
     return a->bytes < b->bytes ? -1 : a->bytes > b->bytes;
 }
 
-/* The tensors must tile the data: no hole, no overlap, nothing behind. Makes the offsets absolute. */
+/* Checks that the tensors tile the data, without holes, overlaps or trailing bytes, and makes the offsets absolute. */
 static int check_tiling(struct checkpoint *c, int first, const char *what, uint64_t data, uint64_t file_bytes,
                         struct err *e)
 {
@@ -146,7 +146,7 @@ static int check_metadata(const json_t *metadata, const char *what, struct err *
     return 0;
 }
 
-/* Room for `n` more tensors, grown once a file. */
+/* Makes room for `n` more tensors, once per file. */
 static int reserve_tensors(struct checkpoint *c, size_t n, const char *what, struct err *e)
 {
     size_t total = (size_t)c->n_tensors + n;

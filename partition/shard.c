@@ -1,10 +1,10 @@
 /* partition/shard.c - see shard.h. */
 #include "partition/shard.h"
 
-#define COLUMNS_UNIT 64 /* at most, or a block of quantised weights */
+#define COLUMNS_UNIT 64 /* largest unit, unless a block of quantised weights is larger */
 #define LARGEST_UNIT 256
-#define CODES_UNIT   2 /* at least, of quantised weights: two codes may share a byte */
-#define UNITS_A_RANK 8 /* at least, while the unit can still be halved */
+#define CODES_UNIT   2 /* smallest unit of quantised weights, since two codes may share a byte */
+#define UNITS_A_RANK 8 /* each rank has at least this many units, as long as the unit can be halved */
 
 struct range shard_units(int n, int rank, int n_ranks)
 {
@@ -26,12 +26,13 @@ struct range shard_blocks(int n, int unit, int least, int rank, int n_ranks)
     r.begin *= unit;
     r.end *= unit;
     if (rank == n_ranks - 1)
-        r.end = n; /* the rest is less than a unit */
+        r.end = n; /* the remainder is less than a unit */
     return r;
 }
 
-/* Columns of codes in blocks with a scale each: whole blocks, as long as no rank has more than a third above the mean,
- * since the persistent step refuses columns that begin within a block (decisions/persistent-step.md). */
+/* Quantised columns in blocks with one scale each are cut into whole blocks as long as no rank has more than a third
+ * above the mean, since the persistent step refuses columns that begin within a block
+ * (decisions/persistent-step.md). */
 static struct range shard_coded(int n, int block, int rank, int n_ranks)
 {
     bool large = block > COLUMNS_UNIT && block <= LARGEST_UNIT;

@@ -16,7 +16,8 @@ static bool ends_with(const char *name, const char *end)
     return n >= m && strcmp(name + n - m, end) == 0;
 }
 
-/* Does it say of which group every input is? Experts' are not read: they must be in order, which loading checks. */
+/* Does the tensor give the group of every input (g_idx)? Those of experts are not read here; their inputs must be in
+ * order, which loading checks. */
 static bool is_order(const struct checkpoint *c, int tensor)
 {
     const struct tensor_info *t = &c->tensor[tensor];
@@ -56,7 +57,7 @@ static int refuse_scale(const struct checkpoint *c, int tensor, const char *foun
                checkpoint_short_path(c->dir), checkpoint_tensor_name(c, tensor), found);
 }
 
-/* The scale of a matrix's activations. */
+/* Is it the scale of a matrix's activations? */
 static int read_input_scale(struct checkpoint *c, int tensor, struct err *e)
 {
     const struct tensor_info *t = &c->tensor[tensor];

@@ -42,7 +42,7 @@ bool tensor_names_expert(const struct weight_source *source)
     return layer != NULL && strstr(layer + 2, "%d") != NULL;
 }
 
-/* The same prefixes for all names: the first weight that is found with those that the family may have decides. */
+/* All names have the same prefixes; the first weight that is found under one of the family's prefixes decides which. */
 static struct tensor_prefixes find_prefixes(const struct family *family, const struct checkpoint *c)
 {
     const struct tensor_prefixes plain[] = {{family->prefix, ""}, {"", ""}};
@@ -67,7 +67,7 @@ static void cut_weight(char *name)
         name[n - end] = '\0';
 }
 
-/* The tensor, or what a format has in its place. */
+/* The tensor, or the one that a quantised format has in its place. */
 static bool is_there(const struct tensor_names *n, char *name, size_t bytes)
 {
     const struct format *format = format_of(&n->m->quantization);
@@ -91,7 +91,7 @@ static bool in_any_layer(const struct tensor_names *n, const struct weight_sourc
     return false;
 }
 
-/* The form whose first source is found; 1 where none is. */
+/* The form whose first source is found; 1 if none is. */
 static int find_form(const struct tensor_names *n)
 {
     int last = 0;

@@ -1,4 +1,4 @@
-/* partition/tensor_names.h - under which names a checkpoint has the weights of a family's sources. Only for
+/* partition/tensor_names.h - the names in a checkpoint of the weights of a family's sources. Only for
  * partition/. */
 #ifndef PARTITION_TENSOR_NAMES_H
 #define PARTITION_TENSOR_NAMES_H
@@ -7,7 +7,7 @@
 
 /* The prefix of a checkpoint's names. */
 struct tensor_prefixes {
-    const char *inside, *outside; /* outside: of those that never carry the family's prefix */
+    const char *inside, *outside; /* outside: for names that never carry the family's prefix */
 };
 
 /* All borrowed. */
@@ -16,7 +16,7 @@ struct tensor_names {
     const struct model_config *m;
     const struct checkpoint *c;
     struct tensor_prefixes prefixes;
-    int form; /* which of the sources with a form are the checkpoint's */
+    int form; /* the form of the checkpoint, among sources with several forms */
 };
 
 /* The name under which a source's tensor is looked up; expert 0 where it contains none. */

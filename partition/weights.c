@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The tensor may be there as codes that the config does not declare, or declares otherwise. */
+/* Explains a missing tensor that exists as codes which the config does not declare, or declares differently. */
 static int refuse_missing(const struct map_builder *b, const struct weight_slot *slot, const char *name)
 {
     const char *folder = checkpoint_short_path(b->c->dir), *method = b->m->quantization.method;
@@ -20,8 +20,8 @@ static int refuse_missing(const struct map_builder *b, const struct weight_slot 
                slot->id == WEIGHT_HEAD ? ", since \"tie_word_embeddings\" is false" : "");
 }
 
-/* The source's tensor in its place, checked, or -1; first: of the slot. A quantised matrix also gets b->planes; its
- * tensor is the codes'. */
+/* Finds and checks the source's tensor; -1 on failure. first: it is the slot's first part. For a quantised matrix the
+ * tensor is that of the codes, and b->planes is set. */
 static int take_tensor(struct map_builder *b, const struct weight_source *source, struct weight_slot *slot, int expert,
                        bool first)
 {

@@ -1,5 +1,5 @@
-/* partition/weights_map.c - which roles may be quantised; what a built map holds, and how much a step reads of it: see
- * weights.h. */
+/* partition/weights_map.c - the roles that may be quantised, the contents of a built map, and the bytes of it that a
+ * step reads: see weights.h. */
 #include "partition/weights.h"
 
 #include <limits.h>
@@ -119,7 +119,7 @@ size_t weight_map_fp8_bytes(const struct weight_map *map, const struct model_con
         *most = bytes + made > *most ? bytes + made : *most;
         bytes += made - weight_slot_bytes(slot);
     }
-    /* A head that is the embedding becomes a second matrix, last. */
+    /* A head that shares the embedding's matrix becomes a second matrix, the last one. */
     int embed = m->head_fp8 && m->tied_head ? weight_map_find(map, WEIGHT_EMBED, -1) : -1;
     bytes += embed >= 0 ? code_bytes(&form, map->slot[embed].rows, map->slot[embed].cols) : 0;
     *most = bytes > *most ? bytes : *most;

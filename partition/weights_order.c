@@ -1,14 +1,14 @@
 /* partition/weights_order.c - see weights_builder.h: inputs that are not in the order of their groups (desc_act).
  *
- * A rank sorts its own by group, each group's in their order. If it has all inputs of every group, as of a matrix that
- * is cut along its outputs, a group of columns is one of the checkpoint; else a group's inputs are as many as they
- * happen to be, and columns without an input fill them up to a multiple of fewer. */
+ * A rank sorts its inputs by group and keeps the order within a group. If it has all inputs of every group, as with a
+ * matrix that is cut along its outputs, groups of columns are those of the checkpoint; otherwise groups have any number
+ * of inputs, and columns without an input pad them to a multiple of a smaller unit. */
 #include "partition/weights_builder.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define FINE_GROUP 32 /* columns; of checkpoints whose groups are smaller 16 */
+#define FINE_GROUP 32 /* columns; 16 for checkpoints with smaller groups */
 
 /* A rank's inputs of a matrix: groups[i] is that of its i-th. */
 struct input_share {
@@ -37,7 +37,7 @@ static int check_groups(const struct map_builder *b, int tensor, int64_t n, int6
     return 0;
 }
 
-/* Columns of the share when every group is filled up to a multiple of `unit`. */
+/* Columns of the share if every group is padded to a multiple of `unit`. */
 static int64_t filled_columns(const struct input_share *s, int unit)
 {
     int64_t cols = 0;
@@ -46,7 +46,7 @@ static int64_t filled_columns(const struct input_share *s, int unit)
     return cols;
 }
 
-/* Has the rank whole groups, but for the last one? */
+/* Are all groups of the rank complete, except the last one? */
 static bool has_whole_groups(const struct input_share *s, int group)
 {
     int last = s->n_groups - 1;
@@ -58,7 +58,7 @@ static bool has_whole_groups(const struct input_share *s, int group)
     return true;
 }
 
-/* NULL and *e, or the order of `cols` columns, `unit` of which share a scale. */
+/* The order of `cols` columns, of which each `unit` share a scale; NULL and *e on failure. */
 static struct input_order *make_order(const struct input_share *s, int unit, int cols, struct err *e)
 {
     size_t n_units = ((size_t)cols + (size_t)unit - 1) / (size_t)unit;
@@ -75,7 +75,7 @@ static struct input_order *make_order(const struct input_share *s, int unit, int
         int units = (s->count[g] + unit - 1) / unit;
         for (int u = 0; u < units; u++)
             order->group[at / unit + u] = g;
-        s->count[g] = at; /* from here on: the column of the group's next input */
+        s->count[g] = at; /* from here on the column of the group's next input */
         at += units * unit;
     }
     for (int i = 0; i < s->n; i++)
@@ -97,8 +97,8 @@ static bool same_order(const struct weight_slot *slot, const struct input_order 
            memcmp(slot->order->group, order->group, (size_t)code_groups(form, cols) * sizeof *order->group) == 0;
 }
 
-/* The parts of a slot share its inputs, and so must have one order of them, in the same groups. order: NULL for the
- * file's. */
+/* The parts of a slot share its inputs, so they must agree on the order and the groups. order: NULL for the file's
+ * order. */
 static int keep_order(struct map_builder *b, struct weight_slot *slot, const char *module, bool first, int cols,
                       const struct code_form *form, struct input_order *order)
 {

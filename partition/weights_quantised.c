@@ -24,8 +24,8 @@ static int check_form(struct map_builder *b, const struct weight_source *source,
     return 0;
 }
 
-/* The planes of a matrix whose heads' rows become columns: of codes of 8 bits, with scales of blocks, of which one
- * begins with every head. */
+/* Transposes the planes of a matrix whose heads' rows become columns: 8-bit codes with block scales, if a block begins
+ * at every head. */
 static int transpose_planes(struct map_builder *b, const char *module)
 {
     const struct model_latent *l = &b->m->latent;
@@ -49,8 +49,8 @@ static int transpose_planes(struct map_builder *b, const char *module)
     return 0;
 }
 
-/* Parts that share their inputs share a scale of these: the largest, so that nothing is cut off. Experts do, those of
- * other ranks too, so that the scale is the same however they are dealt. */
+/* Parts that share their inputs share an input scale, the largest, so that nothing saturates. This includes experts on
+ * other ranks, so that the scale does not depend on their distribution. */
 static int take_input_scale(struct map_builder *b, struct weight_slot *slot, const struct module *module)
 {
     int tensor = module_tensor(module, ".input_scale");

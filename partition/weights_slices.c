@@ -1,9 +1,9 @@
-/* partition/weights_slices.c - where in its tensor a rank's share of a role lies: see weights_builder.h. */
+/* partition/weights_slices.c - the place of a rank's share of a role in its tensor: see weights_builder.h. */
 #include "partition/weights_builder.h"
 
 #include <stdlib.h>
 
-/* One slice more of the slot that is under way, or NULL. */
+/* Appends a slice to the current slot; NULL on failure. */
 static struct weight_slice *new_slice(struct map_builder *b, int tensor)
 {
     if ((size_t)b->map->n_slices == b->capacity) {
@@ -21,7 +21,7 @@ static struct weight_slice *new_slice(struct map_builder *b, int tensor)
     return slice;
 }
 
-/* The elements of a plane that cover the share: whole cells, and all of what is only checked. */
+/* The elements of a plane that cover the share: whole cells, or all elements of a plane that is only checked. */
 static void cover(struct weight_slice *slice, const struct checkpoint *c)
 {
     struct weight_cells *k = &slice->cells;
@@ -34,7 +34,7 @@ static void cover(struct weight_slice *slice, const struct checkpoint *c)
     slice->cols = whole ? tensor_row_elements(&c->tensor[slice->tensor]) : k->in_first ? rows : cols;
 }
 
-/* The same outputs and inputs of every plane of a quantised matrix. */
+/* Slices the same outputs and inputs out of every plane of a quantised matrix. */
 static void add_planes(struct map_builder *b, int64_t from, int64_t to, int64_t count, int64_t in_from, int64_t in,
                        int64_t all_in)
 {
@@ -87,7 +87,7 @@ void add_slice(struct map_builder *b, const struct weight_source *source, int te
     }
 }
 
-/* The heads of this rank where each KV head stands behind its query heads. */
+/* The heads of this rank if each KV head follows its query heads. */
 static void slice_groups(struct map_builder *b, const struct weight_source *source, int tensor)
 {
     const struct range heads = b->s->heads, kv = b->s->kv_heads;
@@ -136,8 +136,8 @@ static void slice_qkv(struct map_builder *b, const struct weight_source *source,
     }
 }
 
-/* The rank's columns of an MLP that is `width` wide: gate rows, up rows or both (what is not gated has one kind), from
- * row `to` of the slot on. */
+/* The rank's columns of an MLP that is `width` wide: gate rows, up rows or both (an ungated MLP has one kind), to the
+ * slot's rows from `to` on. */
 static void slice_mlp(struct map_builder *b, const struct weight_source *source, int tensor, int64_t to,
                       struct range columns, int width)
 {
@@ -151,7 +151,7 @@ static void slice_mlp(struct map_builder *b, const struct weight_source *source,
         add_slice(b, source, tensor, width + begin, to + n, n);
 }
 
-/* One expert of a tensor that holds this one only, or all of them one below the other. */
+/* One expert, from a tensor that holds only this one or all of them. */
 void slice_expert(struct map_builder *b, const struct weight_source *source, int tensor, int expert)
 {
     int64_t hidden = b->m->hidden, columns = range_length(b->s->expert_ffn), at = expert - b->s->experts.begin;
@@ -165,7 +165,7 @@ void slice_expert(struct map_builder *b, const struct weight_source *source, int
     b->first_row = b->first_out = 0;
 }
 
-/* This rank's first output, of what is in one piece. */
+/* This rank's first output, for roles that are one contiguous range. */
 int64_t shard_first_output(const struct map_builder *b, enum axis axis)
 {
     switch (axis) {
@@ -203,7 +203,7 @@ static void slice_rows(struct map_builder *b, const struct weight_source *source
     b->first_row = 0;
 }
 
-/* The rows that make, for each of this rank's heads, its keys of the latent, transposed, or those that make its
+/* For each of this rank's heads the rows that compute its keys from the latent, transposed, or those that compute its
  * values. */
 static void slice_latent(struct map_builder *b, const struct weight_source *source, int tensor)
 {

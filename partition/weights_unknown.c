@@ -1,4 +1,4 @@
-/* partition/weights_unknown.c - which tensors of a checkpoint nobody asks for: weight_unknown, see weights.h. */
+/* partition/weights_unknown.c - tensors of a checkpoint that are not used: weight_unknown, see weights.h. */
 #include "partition/families.h"
 #include "partition/kv_scales.h"
 #include "partition/weights.h"
@@ -12,7 +12,7 @@ static bool ends_with(const char *name, const char *end)
     return n >= n_end && strcmp(name + n - n_end, end) == 0;
 }
 
-/* Does it belong to a layer behind the model's own, which predicts further tokens? */
+/* Does it belong to a layer after the model's own, which predicts further tokens? */
 static bool is_predicting(const struct model_config *m, const char *name)
 {
     const char *layer = strstr(name, "layers.");
@@ -21,8 +21,8 @@ static bool is_predicting(const struct model_config *m, const char *name)
            number < m->n_layers + m->n_predicting;
 }
 
-/* A buffer, what is not of the language model, the head of a model that ties it, or a scale of quantised
- * activations, keys or values. */
+/* Is it a buffer, not a part of the language model, a tied head, or a scale of quantised activations, keys or
+ * values? */
 static bool is_ignored(const struct family *family, bool tied, const char *name)
 {
     if (ends_with(name, ".input_scale") || ends_with(name, ".input_global_scale") ||

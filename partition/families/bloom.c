@@ -9,7 +9,7 @@ static void config(struct model_config *m, const struct config *c)
     config_sizes(m, c, &missing);
     config_divide_heads(m, c);
     m->ffn = 4 * m->hidden;
-    m->max_positions = 0; /* "seq_length" only says how it was trained */
+    m->max_positions = 0; /* "seq_length" is only the training length */
     m->position = POSITION_ALIBI;
     m->norm = NORM_LAYER;
     m->norm_eps = (float)config_real(c, "layer_norm_epsilon", 1e-5, 0, 1);

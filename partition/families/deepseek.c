@@ -1,12 +1,12 @@
 /* partition/families/deepseek.c - DeepSeek-V2, -V3 and R1, and GLM-4.7-Flash: latent attention, shared experts, the
- * first layers dense. V2's router takes a softmax's best, of the best groups or of all; the others' is that of
- * GLM-4.5. */
+ * first layers dense. V2's router takes the best of a softmax, within the best groups or of all experts; the other
+ * models use GLM-4.5's router. */
 #include "partition/families/llama.h"
 
 #include <math.h>
 #include <string.h>
 
-/* The latents' norms have this one, whatever "rms_norm_eps" says. */
+/* Epsilon of the latents' norms, whatever "rms_norm_eps" says. */
 #define LATENT_EPS 1e-6f
 
 /* Class defaults beside those of Llama's kin. */
@@ -24,7 +24,7 @@ static void refuse_other(const struct config *c, const char *key, const char *ex
         ERR(c->e, ERR_UNSUPPORTED, "%s: \"%s\" is \"%.60s\", expected %s", c->what, key, found, expected);
 }
 
-/* The one head of the cache is the latent with the rotated key behind it. */
+/* The only head of the cache: the latent, followed by the rotated key. */
 static void read_latent(struct model_config *m, const struct config *c, const struct model_latent *missing)
 {
     static const struct rope_keys rope = {"rope_theta", 10000, "partial_rotary_factor", 1, false};

@@ -18,8 +18,8 @@ bool eagle3_is(const struct config *c)
 
 /* ---- the config ---- */
 
-/* Layers of the other model: under "eagle_config" SpecForge and SGLang count what leaves them, at the top Speculators
- * and vLLM what enters them. */
+/* Layers of the main model: "eagle_config" (SpecForge, SGLang) numbers the layers whose outputs are read, the top level
+ * (Speculators, vLLM) those whose inputs are read. */
 static void read_taps(struct model_config *m, const struct config *c)
 {
     static const char key[] = "eagle_aux_hidden_state_layer_ids";
@@ -124,7 +124,7 @@ static const struct weight_source source[] = {
 };
 /* clang-format on */
 
-/* "t2d" says the same as "d2t", which partition/drafting.c reads. */
+/* "t2d" is the inverse of "d2t", which partition/drafting.c reads. */
 static const char *const ignored[] = {".rotary_emb.inv_freq", "d2t", "t2d", NULL};
 
 const struct family family_eagle3 = {

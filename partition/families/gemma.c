@@ -1,6 +1,7 @@
-/* partition/families/gemma.c - Gemma 1, 2 and 3: scaled embeddings, norms whose weights are kept less one, tanh GELU.
- * Gemma 2 norms what attention and MLP say, too, caps scores and logits and has a window in every second layer; Gemma 3
- * norms q and k instead of the caps, and its layers with a window, five of six, rotate faster. */
+/* partition/families/gemma.c - Gemma 1, 2 and 3: scaled embeddings, norms that store their weights minus one, tanh
+ * GELU. Gemma 2 also normalises the outputs of attention and MLP, caps scores and logits and has a window in every
+ * second layer; Gemma 3 normalises q and k instead of the caps, and its windowed layers, five of six, have another
+ * rotation. */
 #include "partition/families/llama.h"
 
 #include <math.h>

@@ -1,5 +1,5 @@
 /* partition/families/glm.c - GLM-4-9B (glm-4-9b-hf) and GLM-4-0414 (glm4): half of every head rotates, in neighbouring
- * pairs; gate and up in one tensor. The latter norms what attention and MLP say, too. */
+ * pairs; gate and up in one tensor. The latter also normalises the outputs of attention and MLP. */
 #include "partition/families/llama.h"
 
 static void config_glm(struct model_config *m, const struct config *c)

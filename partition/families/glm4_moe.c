@@ -1,4 +1,4 @@
-/* partition/families/glm4_moe.c - GLM-4.5 to 4.7: a router of sigmoids with a correction, shared experts, the first
+/* partition/families/glm4_moe.c - GLM-4.5 to 4.7: a sigmoid router with a correction bias, shared experts, the first
  * layers dense; half of every head rotates. */
 #include "partition/families/llama.h"
 

@@ -2,7 +2,7 @@
  * a window in every second layer. */
 #include "partition/families.h"
 
-/* "attention_types": [[["global", "local"], 12]] says the kinds of layers, and how often they follow one another. */
+/* "attention_types": [[["global", "local"], 12]] gives sequences of layer types and how often each is repeated. */
 static void read_windows(struct model_config *m, const struct config *c)
 {
     static const char fallback[] = "[[[\"global\",\"local\"],12]]";

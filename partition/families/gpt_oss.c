@@ -2,7 +2,7 @@
  * every second layer, YaRN. Experts are stored [in, out], all of a layer as one tensor. */
 #include "partition/families/llama.h"
 
-/* The same config with the released models' YaRN where it says nothing of the rotation; the caller gives json back. */
+/* The same config, with the released models' YaRN if it does not define a rotation; the caller frees json. */
 static struct config with_rope(const struct config *c)
 {
     struct config filled = *c;
@@ -16,7 +16,7 @@ static struct config with_rope(const struct config *c)
     return filled;
 }
 
-/* The one formula that there is. */
+/* The only supported value. */
 static void check_swiglu(const struct config *c)
 {
     static const struct {

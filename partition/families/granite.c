@@ -1,5 +1,5 @@
-/* partition/families/granite.c - Granite and GraniteMoE: Llama and Mixtral with factors of the embedding, of what
- * attention and MLP say, of scores and logits. */
+/* partition/families/granite.c - Granite and GraniteMoE: Llama and Mixtral with factors for the embedding, the outputs
+ * of attention and MLP, scores and logits. */
 #include "partition/families/llama.h"
 
 static const struct model_config missing = {

@@ -165,8 +165,8 @@ const struct weight_source llama_source[] = {
     {WEIGHT_MLP_NORM, PART_WHOLE, "layers.%d.post_attention_layernorm.weight", false, 0},
     {WEIGHT_MLP_NORM_BIAS, PART_WHOLE, "layers.%d.post_attention_layernorm.bias", false, 0},
     LLAMA_MLP,
-    /* Experts: of Qwen and its kin, one by one; of Mixtral; of both as transformers 5 writes them when it is told to,
-     * all of a layer together. */
+    /* Forms of the experts: one tensor each, named as in Qwen or as in Mixtral; or all of a layer in one tensor, as
+     * transformers 5 can write both. */
     {WEIGHT_EXPERTS_IN, PART_GATE, "layers.%d.mlp.experts.%d.gate_proj.weight", false, EXPERTS_APART},
     {WEIGHT_EXPERTS_IN, PART_UP, "layers.%d.mlp.experts.%d.up_proj.weight", false, EXPERTS_APART},
     {WEIGHT_EXPERTS_OUT, PART_WHOLE, "layers.%d.mlp.experts.%d.down_proj.weight", false, EXPERTS_APART},

@@ -1,40 +1,39 @@
-/* partition/families/llama.h - what Llama's many kin share: the keys of their configs and the names of their
- * tensors. */
+/* partition/families/llama.h - keys of configs and names of tensors that the many relatives of Llama share. */
 #ifndef PARTITION_FAMILIES_LLAMA_H
 #define PARTITION_FAMILIES_LLAMA_H
 
 #include "partition/families.h"
 #include "partition/rope.h"
 
-/* Fill in what all kin read alike: sizes, RMS norms, gated SiLU MLP, half-split rope, grouped KV heads. Biases,
- * windows, norms of q and k, and experts are each family's own. `missing` holds the class defaults; those that are 0
- * there mean: n_kv_heads as many as heads, head_dim hidden / n_heads, norm_eps 1e-6. rope NULL: the family reads its
- * rotation itself. */
+/* Read what all relatives have in common: sizes, RMS norms, gated SiLU MLP, half-split rope, grouped KV heads. Each
+ * family itself reads biases, windows, norms of q and k, and experts. `missing` holds the class defaults; a 0 there
+ * means: n_kv_heads = n_heads, head_dim = hidden / n_heads, norm_eps = 1e-6. rope NULL: the family reads its rotation
+ * itself. */
 void llama_read(struct model_config *m, const struct config *c, const struct model_config *missing,
                 const struct rope_keys *rope);
 
 /* "rope_theta", 10000 where it is missing, all of a head. */
 extern const struct rope_keys llama_rope;
 
-/* The layers that "layer_types" calls sliding have the "sliding_window"; without the key those from `first` on have
+/* Layers of type "sliding" in "layer_types" have the "sliding_window"; without the key, the layers from `first` on have
  * `window`. */
 void llama_read_windows(struct model_config *m, const struct config *c, int window, int first);
 
-/* full[i]: "layer_types" calls layer i full; the others are of `kind`. false: there is no such key. */
+/* full[i]: "layer_types" says that layer i is full; the others are of `kind`. false: the key is missing. */
 bool llama_read_kinds(const struct model_config *m, const struct config *c, const char *kind, bool *full);
 
 /* The same, but without the key every `period`th layer has none and the others "sliding_window", by class default
  * `window`. */
 void llama_read_pattern(struct model_config *m, const struct config *c, int window, int period);
 
-/* m->experts.routing: `n_chosen` of `n` experts, by class default; `least`: how few may be. */
+/* m->experts.routing: `n_chosen` of `n` experts by class default; `least`: the smallest allowed number. */
 void llama_read_routing(struct model_config *m, const struct config *c, int n, int least, int n_chosen,
                         bool normalised);
 
 /* The window of Qwen's families: 0 unless "use_sliding_window". */
 int qwen_window(const struct config *c);
 
-/* Lines of the tables of sources: what is outside of layers; q, k and v; attention's output; norms of q and k; a gated
+/* Lines of the tables of sources: tensors outside of layers; q, k and v; attention's output; norms of q and k; a gated
  * MLP. */
 /* clang-format off */
 #define LLAMA_AROUND                                             \
@@ -62,8 +61,8 @@ int qwen_window(const struct config *c);
     {WEIGHT_MLP_IN_BIAS, PART_UP, "layers.%d.mlp.up_proj.bias", false, 0},     \
     {WEIGHT_MLP_OUT, PART_WHOLE, "layers.%d.mlp.down_proj.weight", false, 0},  \
     {WEIGHT_MLP_OUT_BIAS, PART_WHOLE, "layers.%d.mlp.down_proj.bias", false, 0}
-/* A layer that predicts further tokens (DeepSeek-V3, GLM-4.5), beside what it has like any other. Its copies of the
- * model's embedding and head are not read. */
+/* A layer that predicts further tokens (DeepSeek-V3, GLM-4.5): the tensors that other layers do not have. Its copies of
+ * the model's embedding and head are not read. */
 #define LLAMA_PREDICTING                                                  \
     {WEIGHT_TOKEN_NORM, PART_WHOLE, "layers.%d.enorm.weight", false, 0},  \
     {WEIGHT_STATE_NORM, PART_WHOLE, "layers.%d.hnorm.weight", false, 0},  \
@@ -84,9 +83,9 @@ int qwen_window(const struct config *c);
     {WEIGHT_SHARED_OUT, PART_WHOLE, "layers.%d.mlp.shared_experts.down_proj.weight", false, 0}
 /* clang-format on */
 
-/* The sources of all kin: roles that a config has not are skipped. And the rest of struct family. */
+/* The sources of all relatives, in which roles that a config lacks are skipped, and the rest of struct family. */
 extern const struct weight_source llama_source[];
 extern const char *const llama_outside[], *const llama_ignored[];
-extern const char *const llama_pictures[]; /* the same as llama_ignored, and what a folder has for pictures */
+extern const char *const llama_pictures[]; /* the same as llama_ignored, and the tensors of the image encoder */
 
 #endif

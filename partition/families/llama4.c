@@ -1,12 +1,13 @@
 /* partition/families/llama4.c - the language model of Llama 4: layers that rotate and attend in chunks, and layers that
- * do neither, whose queries grow; one expert a token, whose share is a factor of its input, beside a shared one. */
+ * do neither, whose queries grow with the position; one expert per token, whose routing weight multiplies its input,
+ * beside a shared expert. */
 #include "partition/families/llama.h"
 
-/* Layers that rotate: "no_rope_layers" has a 1 for them, else all but every "no_rope_layer_interval"th. */
+/* Layers that rotate: those with a 1 in "no_rope_layers", or else all but every "no_rope_layer_interval"th. */
 static void read_rotated(struct model_config *m, const struct config *c)
 {
     const json_t *list = json_object_get(c->json, "no_rope_layers");
-    bool listed = json_array_size(list) > 0; /* transformers takes an empty one for none */
+    bool listed = json_array_size(list) > 0; /* transformers treats an empty list as missing */
     int interval = config_int(c, "no_rope_layer_interval", 4, 1, MODEL_MAX_LAYERS);
     if (list != NULL && !json_is_null(list) &&
         (!json_is_array(list) || (listed && json_array_size(list) < (size_t)m->n_layers))) {

@@ -1,5 +1,5 @@
-/* partition/families/minimax_m2.c - MiniMax-M2: Mixtral with a router of sigmoids and a correction; all heads of q and
- * of k are normed as a row; half of every head rotates. */
+/* partition/families/minimax_m2.c - MiniMax-M2: Mixtral with a sigmoid router and a correction bias; all heads of q and
+ * all of k are normalised as one row; half of every head rotates. */
 #include "partition/families/llama.h"
 
 static void config(struct model_config *m, const struct config *c)

@@ -1,5 +1,5 @@
 /* partition/families/ministral3.c - Ministral 3: Mistral whose queries grow with their position; and the language model
- * of folders of Mistral 3 (Mistral Small 3.1 and later, Ministral 3), which is that or Mistral. */
+ * of Mistral 3 folders (Mistral Small 3.1 and later, Ministral 3), which is Ministral 3 or Mistral. */
 #include "partition/families/llama.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* partition/families/moe.c - Llama's kin with mixtures of experts: Mixtral, Qwen2-MoE and Qwen3-MoE. */
+/* partition/families/moe.c - relatives of Llama with mixtures of experts: Mixtral, Qwen2-MoE and Qwen3-MoE. */
 #include "partition/families/llama.h"
 
 /* A mixture in every "decoder_sparse_step"th layer, but for those that "mlp_only_layers" lists. */

@@ -1,6 +1,6 @@
-/* partition/families/olmo.c - OLMo 2 and 3: norms of what attention and MLP say and none before them, all heads of q
- * and of k normed as a row. OLMo 3 has windows in three of four layers; scalings of the rotation are of the others
- * alone. */
+/* partition/families/olmo.c - OLMo 2 and 3: norms after attention and MLP and none before them; all heads of q and all
+ * of k are normalised as one row. OLMo 3 has windows in three of four layers; rotary scaling applies to the others
+ * only. */
 #include "partition/families/llama.h"
 
 static const struct model_config missing = {.n_layers = 32,

@@ -1,5 +1,5 @@
-/* partition/families/phi.c - Phi-1, -1.5 and -2: one LayerNorm feeds attention and MLP in parallel, half of every head
- * or less rotates, everything has biases, the head too. */
+/* partition/families/phi.c - Phi-1, -1.5 and -2: one LayerNorm feeds attention and MLP in parallel, at most half of
+ * every head rotates, every matrix has a bias, including the head. */
 #include "partition/families/llama.h"
 
 static void config(struct model_config *m, const struct config *c)

@@ -1,7 +1,7 @@
 /* partition/families/smollm3.c - SmolLM3: Llama in which every fourth layer does not rotate. */
 #include "partition/families/llama.h"
 
-/* "no_rope_layers" says 1 of a layer that rotates. */
+/* "no_rope_layers" has a 1 for each layer that rotates. */
 static void read_rotations(struct model_config *m, const struct config *c)
 {
     const json_t *rotates = json_object_get(c->json, "no_rope_layers");

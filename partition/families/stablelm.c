@@ -1,5 +1,5 @@
-/* partition/families/stablelm.c - StableLM: LayerNorm, a quarter of every head rotates; the 12b adds attention and MLP
- * of one norm in parallel, and norms each head of q and k with weights of its own. */
+/* partition/families/stablelm.c - StableLM: LayerNorm, a quarter of every head rotates; the 12b runs attention and MLP
+ * in parallel after one norm, and normalises each head of q and k with its own weights. */
 #include "partition/families/llama.h"
 
 static void config(struct model_config *m, const struct config *c)

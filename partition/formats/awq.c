@@ -1,5 +1,5 @@
-/* partition/formats/awq.c - AutoAWQ's "gemm": integers of 4 bits, stored [in, out] and packed along the outputs in an
- * order of its own; scales and zeros of groups of inputs, [groups, out]. */
+/* partition/formats/awq.c - AutoAWQ's "gemm": integers of 4 bits, stored [in, out] and packed along the outputs in
+ * AutoAWQ's own order; scales and zeros of groups of inputs, [groups, out]. */
 #include "partition/formats.h"
 
 #include <string.h>

@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* The scheme's targets; a preset's name stands for a scheme that is not spelled out. */
+/* The scheme's targets. A scheme may also be the name of a preset, which is refused. */
 static void read_targets(struct quantization *q, const struct config *scheme)
 {
     quantization_list(q, scheme, "targets");
@@ -24,7 +24,7 @@ static void read_blocks(struct quantization *q, const struct config *weights)
     q->block_rows = q->block_cols = 128;
 }
 
-/* "strategy", or what "group_size" implies. */
+/* "strategy", or the one that "group_size" implies. */
 static void read_strategy(struct quantization *q, const struct config *weights)
 {
     int group = config_int(weights, "group_size", 0, -1, 1 << 20);
@@ -59,7 +59,8 @@ static void read_weights(struct quantization *q, const struct config *weights)
     q->format = strcmp(type, "float") != 0 ? FORMAT_INT8 : q->bits == 4 ? FORMAT_NVFP4 : FORMAT_FP8;
 }
 
-/* Is it a way that is implemented? A scale that all tokens of a step shared would make results depend on the batch. */
+/* Is this quantisation of activations implemented? One scale for all tokens of a step is not, since results would
+ * depend on the batch. */
 static bool read_input_strategy(struct quantization *q, const struct config *inputs)
 {
     int group = config_int(inputs, "group_size", 0, -1, 1 << 20);
@@ -131,7 +132,7 @@ static void config(struct quantization *q, const struct config *c)
     refuse_others(c);
     quantization_read_kv(q, c);
     if (q->kv != KV_DECLARED_WIDE && json_is_object(groups) && json_object_size(groups) == 0)
-        return; /* keys and values alone */
+        return; /* keys and values only */
     if (json_object_size(groups) != 1 || !json_is_object(group)) {
         quantization_refuse(c, "config_groups", json_object_size(groups) > 1 ? "of several schemes" : "no scheme",
                             "one scheme, spelled out");

@@ -1,6 +1,7 @@
 /* partition/formats/fp8.c - weights of 8 bits, E4M3, with a scale for the matrix, for each row, or for blocks:
  * DeepSeek's and Qwen's (quant_method fp8 with weight_block_size), AutoFP8's (without), Meta's (fbgemm_fp8),
- * compressed-tensors'. Beside the weight lies the scale that it is multiplied by, though some call it inverse. */
+ * compressed-tensors'. The tensor beside the weight is the scale that multiplies it, even where its name says
+ * "inverse". */
 #include "partition/formats.h"
 
 #include <string.h>

@@ -1,11 +1,11 @@
-/* partition/formats/gptq.c - GPTQ's: integers of 4 or 8 bits, stored [in, out] and packed along the inputs; scales of
- * groups of inputs, [groups, out], and their zeros, packed along the outputs. The first version stores zeros less
+/* partition/formats/gptq.c - GPTQ: integers of 4 or 8 bits, stored [in, out] and packed along the inputs; scales of
+ * groups of inputs, [groups, out], and their zeros, packed along the outputs. The first version stores zeros minus
  * one. */
 #include "partition/formats.h"
 
 #include <string.h>
 
-/* {"+:REGEX": changed settings, "-:REGEX": {}}: only what is left out is read. */
+/* {"+:REGEX": changed settings, "-:REGEX": {}}: only modules that are left out ("-:") are supported. */
 static void read_dynamic(const struct config *c)
 {
     const json_t *rules = json_object_get(c->json, "dynamic");
@@ -61,7 +61,7 @@ static struct plane_source *add_plane(struct planes *p, const struct module *m, 
     return s;
 }
 
-/* Symmetric matrices have zeros in their files, too: all the same. */
+/* Symmetric matrices also have zeros in their files, all equal. */
 static int add_zeros(struct planes *p, const struct module *m, int64_t group, struct err *e)
 {
     int per_word = 32 / m->q->bits;

@@ -1,6 +1,5 @@
 /* partition/formats/int8.c - weights of 8 bits with a sign, with a scale for the matrix or for each row:
- * compressed-tensors' int-quantized. Kept without the sign, so that integers of 8 and 4 bits are computed with
- * alike. */
+ * compressed-tensors' int-quantized. Stored as unsigned codes, so that integers of 8 and 4 bits are handled alike. */
 #include "partition/formats.h"
 
 #include <string.h>

@@ -9,7 +9,7 @@
 
 #define GROUP 16
 
-/* The factor of the scales, from the number of the whole matrix. 0: refused. */
+/* The factor that multiplies the scales, from the per-matrix number. 0: refused. */
 static float factor_of(const struct module *m, bool divides, struct err *e)
 {
     const char *suffix = divides ? ".weight_global_scale" : ".weight_scale_2";

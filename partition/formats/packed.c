@@ -35,7 +35,7 @@ static int add_zeros(struct planes *p, const struct module *m, int group, struct
     return 0;
 }
 
-/* Tensors beside the codes that must agree with what is known already. */
+/* Tensors beside the codes that must agree with the config and the codes. */
 static int add_checks(struct planes *p, const struct module *m, int group, struct err *e)
 {
     int shape = module_tensor(m, ".weight_shape"), index = module_tensor(m, ".weight_g_idx");
