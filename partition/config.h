@@ -1,7 +1,7 @@
 /* partition/config.h - helpers by which the families' config functions read config.json. Only for partition/.
  *
- * A failure is recorded in c->e (the first one wins) and the default is returned, so a family reads all its keys in a
- * row and looks at c->e once. */
+ * A failure is recorded in c->e (the first one wins) and the default is returned, so a family can read all its keys and
+ * check c->e once. */
 #ifndef PARTITION_CONFIG_H
 #define PARTITION_CONFIG_H
 

@@ -59,7 +59,7 @@ static void set(json_t *all, const char *name, const json_t *value, struct err *
         ERR(e, ERR_MEMORY, "out of host memory: %s", name);
 }
 
-/* As apply_chat_template has them: what is not given is none. */
+/* As apply_chat_template passes them: missing ones are None. */
 static json_t *variables_of(const struct chat_request *r, struct err *e)
 {
     json_t *all = r->variables != NULL ? json_copy((json_t *)r->variables) : json_object();
@@ -82,7 +82,7 @@ static int render(const struct chat_template *chat, const struct jinja *t, const
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* Are these two texts in it, with no more of the list between them that they were in than a template would write? */
+/* Does the result contain these two texts, without signs of a printed list between them? */
 static bool has_both(const struct jinja_text *text, const char *first, const char *second)
 {
     char *all = NULL;
@@ -97,7 +97,8 @@ static bool has_both(const struct jinja_text *text, const char *first, const cha
     return both;
 }
 
-/* Does the template go through content that is a list of text parts? It is tried: others fail, or write the list. */
+/* Does the template iterate over content that is a list of text parts? A trial rendering tells: other templates fail or
+ * print the list. */
 static bool takes_parts(const struct chat_template *chat, const struct jinja *t)
 {
     static const char first[] = "the first part", second[] = "and the second";
@@ -119,7 +120,7 @@ static int parse_source(struct jinja **t, const struct chat_source *s, const cha
     return jinja_open(t, name, s->text, s->bytes, e);
 }
 
-/* The templates that are asked for: `which`, or "default" and, for chats with tools, "tool_use". */
+/* Finds the requested templates: `which`, or "default" and, for chats with tools, "tool_use". */
 static int choose_templates(struct chat_template *chat, const struct chat_sources *s, const char *model_dir,
                             const char *which, struct err *e)
 {
@@ -157,7 +158,7 @@ static int not_there(const struct chat_sources *s, const char *which, struct err
     return ERR(e, ERR_USAGE, "--chat-template: found \"%.80s\", expected %s", which, names);
 }
 
-/* Whether there is a template to render by; if not, *why or *e says so. */
+/* Whether there is a usable template; if not, *why or *e gives the reason. */
 static bool find_sources(struct chat_sources *s, const char *model_dir, const json_t *config, const char **which,
                          char *why, size_t why_bytes, struct err *e)
 {
@@ -218,7 +219,7 @@ void chat_template_close(struct chat_template **chat)
     *chat = NULL;
 }
 
-/* A template that does not look at them would answer as if they had not been sent. */
+/* A template that ignores them would render the chat as if they had not been sent. */
 static int check_read(const struct jinja *t, const char *name, const json_t *given, struct protocol_error *error)
 {
     if (given == NULL || jinja_reads(t, name))
@@ -226,7 +227,7 @@ static int check_read(const struct jinja *t, const char *name, const json_t *giv
     return protocol_fail(error, PROTOCOL_BAD_REQUEST, name, "the chat template of this model has no %s", name);
 }
 
-/* The messages, with lists of parts in the place of contents that were such. */
+/* The messages, with content replaced by its list of parts if it was one. */
 static json_t *put_parts(const json_t *messages, const json_t *parts)
 {
     json_t *list = json_copy((json_t *)messages), *content;

@@ -1,4 +1,4 @@
-/* text/chat_parts.h - what a struct chat_template is made of; for text/chat*.c only. */
+/* text/chat_parts.h - the parts of a struct chat_template; for text/chat*.c only. */
 #ifndef TEXT_CHAT_PARTS_H
 #define TEXT_CHAT_PARTS_H
 

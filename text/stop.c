@@ -42,8 +42,7 @@ void stop_close(struct stop_strings *s)
     free(s);
 }
 
-/* Go on by a piece. Returns how many bytes of it there were when the string was complete for the first time, 0: it was
- * not. */
+/* Continues with a piece. Returns the number of its bytes up to the end of the first complete match, or 0. */
 static size_t advance(const struct stop_string *s, uint16_t *matched, const char *piece, size_t bytes)
 {
     size_t k = *matched, complete = 0;

@@ -1,4 +1,4 @@
-/* text/stop.h - find stop strings in text that arrives in pieces, holding back what may still become one. */
+/* text/stop.h - finds stop strings in text that arrives in pieces, holding back bytes that may still become one. */
 #ifndef TEXT_STOP_H
 #define TEXT_STOP_H
 
@@ -16,8 +16,8 @@ struct stop_strings { /* from 1 to STOP_MAX_STRINGS of them */
     struct stop_string {
         const char *text; /* [bytes], NUL-terminated */
         size_t bytes;
-        /* [bytes] of the first k + 1 bytes: the longest beginning of the string, other than these themselves, that they
-         * end in. Knuth, Morris and Pratt's failure function. */
+        /* [bytes] Knuth, Morris and Pratt's failure function: the length of the longest proper prefix that is a suffix
+         * of the first k + 1 bytes. */
         const uint16_t *border;
     } string[STOP_MAX_STRINGS];
 };
@@ -27,9 +27,9 @@ struct stop_strings { /* from 1 to STOP_MAX_STRINGS of them */
 struct stop_strings *stop_open(int n, const char *const *text, struct err *e);
 void stop_close(struct stop_strings *s); /* safe on NULL */
 
-/* How far a text has come in each string; zeroed for an empty text. */
+/* The progress of a text in each string; zeroed for an empty text. */
 struct stop_state {
-    uint16_t matched[STOP_MAX_STRINGS]; /* bytes of the string, with which the text ends */
+    uint16_t matched[STOP_MAX_STRINGS]; /* bytes of the string that the text ends with */
     int found;                          /* 1 + the number of the string that has been found; 0: none */
 };
 

@@ -1,5 +1,5 @@
-/* text/calls/call_json.c - see call_json.h. Values are followed by their quotes and brackets alone: whether they are
- * JSON is for the one to find out who reads the arguments. */
+/* text/calls/call_json.c - see call_json.h. Values are only followed through their quotes and brackets; whether they
+ * are valid JSON is left to the reader of the arguments. */
 #include "text/calls/call_json.h"
 
 #include <jansson.h>
@@ -17,7 +17,7 @@ static bool is_json(char c)
            (c != '\0' && strchr("{}[],:+-.\"", c) != NULL);
 }
 
-/* A longer word is none that is looked for: it keeps what fits. */
+/* A longer word cannot be one of the expected ones: keep what fits. */
 static void keep_letter(struct call_json *s, char c)
 {
     if (s->n_word < sizeof s->word)
@@ -76,7 +76,7 @@ static enum call_step begin_value(struct call_json *s, char c)
     return s->key == CALL_IS_ARGUMENTS ? CALL_ARGUMENT : CALL_MORE;
 }
 
-/* A byte behind a value: the next key, or the object's end. */
+/* A byte after a value: the next key, or the end of the object. */
 static enum call_step take_behind(struct call_json *s, char c)
 {
     s->at = c == ',' ? CALL_KEY : CALL_BEHIND_VALUE;
@@ -92,7 +92,7 @@ static enum call_step take_value(struct call_json *s, char c)
             keep_letter(s, c);
         ends = string_ends(s, c) && s->depth == 0;
     } else if (s->depth == 0 && (is_space(c) || c == ',' || c == '}')) {
-        return take_behind(s, c); /* behind a number, or a word */
+        return take_behind(s, c); /* after a number or a word */
     } else if (!is_json(c) || (s->depth == 0 && strchr("{[]:\"", c) != NULL)) {
         return CALL_BAD;
     } else {

@@ -19,7 +19,7 @@ struct call_json { /* zeroed = at the beginning */
         CALL_BEHIND_VALUE
     } at;
     enum { CALL_OTHER, CALL_IS_NAME, CALL_IS_ARGUMENTS } key;
-    int depth; /* of what the value has opened */
+    int depth; /* brackets that the value has open */
     bool in_string, escaped;
     char word[CALL_NAME_BYTES]; /* [n_word] of a key or of the name, as JSON with its quotes */
     size_t n_word;
@@ -29,9 +29,9 @@ struct call_json { /* zeroed = at the beginning */
 
 enum call_step {
     CALL_MORE,
-    CALL_ARGUMENT, /* the same, and the byte is one of the arguments' value */
+    CALL_ARGUMENT, /* the same, and the byte belongs to the value of the arguments */
     CALL_DONE,     /* the byte closes the object */
-    CALL_BAD       /* it cannot go on so; the byte is not taken */
+    CALL_BAD       /* not such an object; the byte is not consumed */
 };
 
 enum call_step call_json_take(struct call_json *s, char c);

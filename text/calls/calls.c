@@ -1,4 +1,5 @@
-/* text/calls/calls.c - see calls.h: calls that are marked within a text. Each byte is taken by the present mode. */
+/* text/calls/calls.c - see calls.h: calls that are marked within a text. Each byte is processed according to the
+ * current mode. */
 #include "text/calls/calls_parts.h"
 
 #include <stdlib.h>
@@ -8,7 +9,7 @@ static const char *const hermes_markers[] = {"<tool_call>"}, *const hermes_tail[
                          *const llama_markers[] = {"<|python_tag|>"}, *const mistral_markers[] = {"[TOOL_CALLS]"},
                          *const argument_markers[] = {"[ARGS]"};
 
-/* ---------------------------------------------------------------- what is handed on */
+/* ---------------------------------------------------------------- output */
 
 void calls_flush(struct calls_reader *r)
 {
@@ -62,7 +63,7 @@ static void say_text(struct calls_reader *r, char c)
     calls_put(r, CALLS_CONTENT, c);
 }
 
-/* It is no call: what was held back for it is content. */
+/* It is not a call: the text held back for it is content. */
 static void give_back(struct calls_reader *r)
 {
     size_t n = r->n_raw;
@@ -88,7 +89,7 @@ int calls_match(struct calls_reader *r, const char *const *marker, int n)
     return MARKER_NONE;
 }
 
-/* Add a byte; what cannot be part of a marker any more goes to f. The marker that is complete, or MARKER_MORE. */
+/* Adds a byte; bytes that can no longer be part of a marker go to f. Returns the complete marker, or MARKER_MORE. */
 static int find_marker(struct calls_reader *r, char c, const char *const *marker, int n,
                        void (*f)(struct calls_reader *r, char c))
 {
@@ -122,7 +123,7 @@ static void begin_object(struct calls_reader *r)
     r->mode = MODE_OBJECT;
 }
 
-/* The call is over: where to go on. */
+/* The call has ended: choose the next mode. */
 static void close_call(struct calls_reader *r)
 {
     r->n_raw = 0;
@@ -143,7 +144,7 @@ static void put_arguments(struct calls_reader *r, const char *text, size_t bytes
         calls_put(r, CALLS_ARGUMENTS, text[i]);
 }
 
-/* Its name is known, and its arguments have begun: it is one. */
+/* The name is known and the arguments have begun, so it is a call. */
 static void commit(struct calls_reader *r)
 {
     calls_begin(r, r->json.name, strlen(r->json.name));
@@ -153,14 +154,14 @@ static void commit(struct calls_reader *r)
 static void take_behind(struct calls_reader *r, char c);
 static void take_text(struct calls_reader *r, char c);
 
-/* It is no call, and c, which was to be the next byte of it, is text as well. */
+/* It is not a call, and c, which would have been its next byte, is text as well. */
 static void refuse(struct calls_reader *r, char c)
 {
     give_back(r);
     take_text(r, c);
 }
 
-/* A byte of an object that is not known to be a call yet. */
+/* A byte of an object that may still turn out not to be a call. */
 static void take_early(struct calls_reader *r, char c)
 {
     if (!keep_raw(r, c)) {
@@ -210,7 +211,7 @@ static void take_tail(struct calls_reader *r, char c)
         open_call(r, hermes_markers[0]);
 }
 
-/* ---------------------------------------------------------------- names that stand by themselves */
+/* ---------------------------------------------------------------- bare names */
 
 /* [ARGS], or a brace, ends the name. */
 static void begin_value(struct calls_reader *r)
@@ -218,7 +219,7 @@ static void begin_value(struct calls_reader *r)
     size_t end = r->n_raw, begin = r->n_name;
     while (end > begin && is_space(r->raw[end - 1]))
         end--;
-    const char *id = NULL; /* [CALL_ID]x behind the name says nothing here */
+    const char *id = NULL; /* [CALL_ID]x after the name is ignored */
     for (size_t i = begin; id == NULL && i + 9 <= end; i++)
         if (memcmp(r->raw + i, "[CALL_ID]", 9) == 0)
             id = r->raw + i;
@@ -229,7 +230,7 @@ static void begin_value(struct calls_reader *r)
         return;
     }
     calls_begin(r, r->raw + begin, end - begin);
-    /* The value is followed as that of an object which has nothing else. */
+    /* The value is followed as if it were the only member of an object. */
     r->json = (struct call_json){.at = CALL_VALUE, .key = CALL_IS_ARGUMENTS};
     r->n_raw = 0;
     r->mode = MODE_VALUE;
@@ -268,9 +269,9 @@ static void take_name(struct calls_reader *r, char c)
     }
 }
 
-/* ---------------------------------------------------------------- the text around */
+/* ---------------------------------------------------------------- surrounding text */
 
-/* Behind a marker: white space, then a list, an object, or a name. */
+/* After a marker: white space, then a list, an object, or a name. */
 static void take_open(struct calls_reader *r, char c)
 {
     bool mistral = r->format == CALLS_MISTRAL || r->format == CALLS_MISTRAL_ARGS;

@@ -8,7 +8,7 @@
 #define HEADER_BYTES 1024
 
 static const char *const header_markers[] = {"<|message|>"};
-/* The last two follow without an end. */
+/* The last two markers have no text of their own. */
 static const char *const body_markers[] = {"<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>"};
 enum { N_BODY_MARKERS = sizeof body_markers / sizeof body_markers[0], BODY_CHANNEL = N_BODY_MARKERS - 1 };
 
@@ -55,7 +55,7 @@ static void put_body(struct calls_reader *r, char c)
     calls_put(r, r->channel, c);
 }
 
-/* A header that is none, or too long, is content. */
+/* A header that is invalid or too long is content. */
 static void give_header_back(struct calls_reader *r)
 {
     r->channel = CALLS_CONTENT;
@@ -86,7 +86,7 @@ static void end_body(struct calls_reader *r)
     r->mode = MODE_HEADER;
 }
 
-/* The next byte of what is held that can be no part of a marker. */
+/* The next held byte, which cannot be part of a marker. */
 static char shift(struct calls_reader *r)
 {
     char c = r->held[0];

@@ -1,4 +1,4 @@
-/* text/calls/calls_thoughts.c - thoughts in front of what an answer says: <think>..</think>. White space around them
+/* text/calls/calls_thoughts.c - reasoning before an answer's content: <think>..</think>. White space around the tags
  * belongs to neither. */
 #include "text/calls/calls_parts.h"
 
@@ -31,7 +31,7 @@ static void put_spaces(struct calls_reader *r)
     r->n_space = 0;
 }
 
-/* White space waits for what follows; in front of the thought there is none. */
+/* White space is held back until the next byte; before the reasoning it is dropped. */
 static void think(struct calls_reader *r, char c)
 {
     bool kept = is_space(c) && r->n_space < sizeof r->space;
@@ -44,7 +44,7 @@ static void think(struct calls_reader *r, char c)
     calls_put(r, CALLS_REASONING, c);
 }
 
-/* There is no thought: what was held back is text. */
+/* There is no reasoning: the held bytes are text. */
 static void begin_text(struct calls_reader *r, void (*text)(struct calls_reader *r, char c))
 {
     char held[sizeof r->space + CALLS_HELD_BYTES];

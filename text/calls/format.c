@@ -1,4 +1,4 @@
-/* text/calls/format.c - which form of calls a chat template writes; names for calls. See calls.h. */
+/* text/calls/format.c - recognises the form of calls that a chat template writes; ids of calls. See calls.h. */
 #include "text/calls/calls.h"
 
 #include <stdio.h>
@@ -11,7 +11,7 @@ static bool has(const char *source, size_t bytes, const char *text)
 
 enum calls_format calls_format_of(const char *source, size_t bytes)
 {
-    bool xml = has(source, bytes, "<function=") || has(source, bytes, "<arg_key>"); /* other forms in the same marks */
+    bool xml = has(source, bytes, "<function=") || has(source, bytes, "<arg_key>"); /* other forms with the same tags */
     if (has(source, bytes, "<|channel|>") && has(source, bytes, "<|message|>"))
         return CALLS_HARMONY;
     if (has(source, bytes, "[TOOL_CALLS]"))

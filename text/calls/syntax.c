@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* %s is the function's name; names are checked before: letters, digits and a few signs, nothing to be escaped. */
+/* %s is the function's name; names have been checked: letters, digits and a few signs, which need no escapes. */
 static const struct syntax {
     const char *begin, *before, *after, *between, *end;
     bool many;

@@ -1,8 +1,8 @@
 /* text/grammar/alike.c - see alike.h. */
 #include "text/grammar/alike.h"
 
-#define FEW_BYTES  8  /* of ASCII: too few to look for more than the paths that they begin */
-#define MAX_GROUPS 16 /* of ASCII bytes that lead to the same; of more the first ones count */
+#define FEW_BYTES  8  /* ASCII characters: fewer are not worth more than following their paths */
+#define MAX_GROUPS 16 /* groups of ASCII bytes with the same successor; further groups are ignored */
 #define MAX_CLOSED 6  /* states among which plain text stays */
 
 /* Bytes that a character beyond ASCII may have in UTF-8. */
@@ -48,7 +48,7 @@ static bool visit_wide(struct visitor *v, int state)
     return true;
 }
 
-/* Every byte that begins a character beyond ASCII may come. */
+/* Checks that every byte that begins a character beyond ASCII may come. */
 static bool begins_wide(const struct machine_state *s)
 {
     const uint64_t all = UINT64_MAX >> 11 & ~3ull; /* 0xc2 to 0xf4 */
@@ -66,8 +66,8 @@ static uint64_t mix(uint64_t x)
     return (x ^ x >> 29) * 0xbf58476d1ce4e5b9u;
 }
 
-/* A digest of the places behind every ASCII byte: equal digests lead to the same state, with hardly an exception, and
- * no step of the machine has to be made for them. 0: no place. */
+/* A digest of the places after every ASCII byte: equal digests almost always mean the same state, without a step of the
+ * machine. 0: no place. */
 static void digest_bytes(const struct machine *m, int state, uint64_t digest[128])
 {
     const struct machine_state *s = &m->state[state];
@@ -85,7 +85,7 @@ static void digest_bytes(const struct machine *m, int state, uint64_t digest[128
         digest[byte] = sum += change[byte];
 }
 
-/* A byte of the largest group of equal ones; -1: it is too small to be worth the while. */
+/* A byte of the largest group of equal digests; -1: the group is too small. */
 static int most_common(const uint64_t digest[128])
 {
     struct {
@@ -109,7 +109,7 @@ static int most_common(const uint64_t digest[128])
     return n > 0 && group[best].n >= FEW_BYTES ? group[best].byte : -1;
 }
 
-/* The bytes with the digest of this one that lead where it leads. */
+/* The bytes with this byte's digest that really lead to the same state. */
 static void gather(struct machine *m, int state, const uint64_t digest[128], int common, struct machine_alike *found)
 {
     found->to = machine_next(m, state, (unsigned char)common);
@@ -184,8 +184,8 @@ static bool leads_to_all(struct visitor *v, int state)
     return visit_wide(v, state);
 }
 
-/* Whether all places of a state are places of this one, too, so that whatever may come there may come here. Both are
- * sorted. */
+/* Whether all places of a state are also places of this one, so that everything that may come there may come here. Both
+ * are sorted. */
 static bool includes(const struct machine *m, int state, int other)
 {
     const struct machine_state *s = &m->state[state], *o = &m->state[other];
@@ -205,9 +205,9 @@ static bool includes_expected(struct visitor *v, int state)
     return includes(v->m, state, v->to);
 }
 
-/* Whether every plain character leads from the state that most characters lead to back to its places, and perhaps to
- * more: the beginning of a pattern that a part of the text has to match. If so, any plain text does, also from a state
- * with these places. */
+/* Whether, in the state to which most characters lead, every plain character leads back to all of its places, perhaps
+ * with others (as at the beginning of a pattern that a part of the text has to match). If so, any plain text may come,
+ * also in a state that contains these places. */
 static bool stays_within(struct machine *m, int state)
 {
     int to = alike_find(m, state)->to;

@@ -22,8 +22,8 @@ static const json_t *mark_at(const json_t *marks, const char *text, size_t bytes
     return NULL;
 }
 
-/* The nodes of one of the object's texts, then next. Built from its end: every byte of it, and beside each mark the
- * special token's path. */
+/* The nodes of one of the object's texts, then next. Built from its end: every byte, and in parallel to each mark the
+ * path of its special token. */
 static int fixed(struct graph *g, const json_t *marks, const json_t *object, const char *name, int next)
 {
     const json_t *value = json_object_get(object, name);

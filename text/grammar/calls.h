@@ -6,13 +6,13 @@
 
 #include <jansson.h>
 
-#define CALLS_MAX       1000 /* of one form */
+#define CALLS_MAX       1000 /* marks of one form */
 #define CALLS_MAX_MARKS 8
 
 /* {"begin", "between", "end": texts, "many": more than one call, "marks": [texts], "calls": [{"name", "before",
- * "schema", "after"}], "or"?: the schema of an answer without calls}, then next. In place of a mark in one of the
- * texts, a special token of the same text may stand as well. -1 and g->e: malformed, or a schema is not supported,
- * which the message then names. */
+ * "schema", "after"}], "or"?: the schema of an answer without calls}, then next. A special token with the text of a
+ * mark may take the mark's place. -1 and g->e: malformed, or a schema is not supported, which the message then
+ * names. */
 int calls_graph(struct graph *g, const json_t *asked, int next);
 
 #endif

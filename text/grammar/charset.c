@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define LAST_CODE_POINT 0x10ffff
-#define FIRST_SURROGATE 0xd800 /* code points that are no characters */
+#define FIRST_SURROGATE 0xd800 /* surrogates */
 #define LAST_SURROGATE  0xdfff
 
 static int add_range(struct charset *s, int32_t first, int32_t last, struct err *e)
@@ -139,7 +139,7 @@ static bool contains(const struct charset *s, int32_t c)
     return false;
 }
 
-/* The letter behind the backslash of a character that JSON escapes by one; 0: it has none. */
+/* The letter of a character's short JSON escape (\n); 0: it has none. */
 static char short_escape(int32_t c)
 {
     switch (c) {
@@ -177,8 +177,7 @@ int charset_json(struct graph *g, const struct charset *s, int next)
 {
     static const int32_t first[] = {0x20, 0x23, 0x5d}, last[] = {0x21, 0x5b, LAST_CODE_POINT};
     struct charset plain = {0};
-    for (int i = 0; i < s->n;
-         i++) /* at most three times as many: a set that large ends with what CHARSET_RANGES says */
+    for (int i = 0; i < s->n; i++) /* at most three times as many: larger sets fail with CHARSET_RANGES */
         for (int k = 0; k < 3; k++) {
             int32_t from = s->first[i] > first[k] ? s->first[i] : first[k];
             if (add_range(&plain, from, s->last[i] < last[k] ? s->last[i] : last[k], g->e) != 0)

@@ -18,8 +18,8 @@ void charset_sort(struct charset *s);
 /* The code points up to `limit` that are not in s. */
 int charset_invert(struct charset *s, int32_t limit, struct err *e);
 
-/* One character of s, sorted: in UTF-8, or as it stands within the quotes of a JSON string, where quotes, backslashes
- * and control characters are escaped and everything else is written as it is. GRAPH_FAIL if s is empty. */
+/* Nodes for one character of s, which must be sorted: in UTF-8, or as within a JSON string, where quotes, backslashes
+ * and control characters are escaped and all others are not. GRAPH_FAIL if s is empty. */
 int charset_utf8(struct graph *g, const struct charset *s, int next);
 int charset_json(struct graph *g, const struct charset *s, int next);
 

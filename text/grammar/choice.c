@@ -26,7 +26,7 @@ static int choose_text(struct graph *g, const struct choice_text *text, size_t n
 {
     size_t shared = common(text, n, at), end = at + shared, i = 0;
     int start = -1;
-    for (; i < n && text[i].bytes == end; i++) /* complete; twice the same text is once */
+    for (; i < n && text[i].bytes == end; i++) /* complete; a duplicate adds nothing */
         start = next;
     for (size_t first = i; first < n && g->e->code == ERR_NONE; first = i) {
         for (i = first; i < n && text[i].text[end] == text[first].text[end];)

@@ -9,7 +9,7 @@ struct choice_text {
     size_t bytes;
 };
 
-/* One of the texts, then next; sorts them. Common beginnings are common nodes. -1 if there are none. */
+/* Nodes for one of the texts, then next; sorts them. Common prefixes share nodes. -1 if there are no texts. */
 int choice_graph(struct graph *g, struct choice_text *text, size_t n, int next);
 
 #endif

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FRACTION 40 /* digits behind the point of a bound */
+#define FRACTION 40 /* digits after the point of a bound */
 
 /* A bound's sign and digits: n_before before the point, "0" has one, n_after behind it. */
 struct decimal {
@@ -23,7 +23,7 @@ struct magnitudes {
     const struct decimal *low, *high;
     bool low_open, high_open, integer;
     int next;
-    /* The digits before the point, and the most digits in all. */
+    /* The digits before the point, and the limit of all digits. */
     int n, n_digits;
     char lowest[DECIMAL_DIGITS + FRACTION], highest[DECIMAL_DIGITS + FRACTION];
     int n_bound; /* digits of these two */
@@ -85,7 +85,7 @@ static int read_decimal(struct decimal *d, const json_t *number, struct err *e)
     return place_point(d, digits, n, point + (int)exponent, e);
 }
 
-/* Whether a number whose digits from i on are all 0 is within the bounds that it has followed so far. */
+/* Whether a number whose digits from i on are all 0 is within those bounds whose digits it equals so far. */
 static bool may_end(const struct magnitudes *m, int i, bool at_low, bool at_high)
 {
     bool low_rest = false, high_rest = false;
@@ -100,7 +100,7 @@ static bool may_end(const struct magnitudes *m, int i, bool at_low, bool at_high
 
 static int emit_digit(struct magnitudes *m, int i, bool at_low, bool at_high);
 
-/* Behind i digits: the end, the point, or a further digit. */
+/* After i digits: the end, the point, or another digit. */
 static int emit_rest(struct magnitudes *m, int i, bool at_low, bool at_high)
 {
     if (m->g->e->code != ERR_NONE)
@@ -134,7 +134,7 @@ static int emit_digit(struct magnitudes *m, int i, bool at_low, bool at_high)
     return start;
 }
 
-/* A bound's digits, as far as numbers with n digits before the point meet it. */
+/* A bound's digits, aligned with numbers that have n digits before the point. */
 static void align(char *to, const struct decimal *d, int n, int n_bound)
 {
     memset(to, 0, (size_t)n_bound);
@@ -173,7 +173,7 @@ static int emit_magnitudes(struct magnitudes *m)
     return start;
 }
 
-/* The numbers from 0 on within the range; then those below, by their magnitudes. */
+/* The numbers of the range from 0 on; then the negative ones, by their magnitudes. */
 static int emit_positive(struct magnitudes m, const struct decimal *low, const struct decimal *high,
                          const struct decimal_range *range)
 {

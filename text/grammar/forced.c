@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_BYTES = 256 }; /* of forced text at a time; the rest is found when these have come */
+enum { MAX_BYTES = 256 }; /* bytes of forced text at a time; the rest is found once these have come */
 
 /* The only byte that may come; -1: there are others, or the text may end. */
 static int only_byte(const struct machine_state *s)
@@ -18,7 +18,7 @@ static int only_byte(const struct machine_state *s)
     return n == 1 && !s->complete ? byte : -1;
 }
 
-/* Bytes of forced text from a state on; *state becomes the state behind them. */
+/* The bytes of forced text from a state on; *state becomes the state after them. */
 static size_t read_text(struct machine *m, int *state, char *text)
 {
     size_t n = 0;
@@ -42,7 +42,7 @@ static bool has_bytes(const struct lexicon *l, const struct token_list *list, co
     return at == n;
 }
 
-/* Cut into the longest tokens, up to the first place where none fits. */
+/* Cuts into the longest tokens, up to the first place where none fits. */
 static void cut_longest(struct token_list *list, const struct lexicon *l, const char *text, size_t n)
 {
     int32_t *id = realloc(list->id, n * sizeof *id);

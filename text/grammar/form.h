@@ -1,5 +1,5 @@
-/* text/grammar/form.h - the form that an answer is asked to have: its source, as it travels between processes, and
- * its grammar. */
+/* text/grammar/form.h - the requested form of an answer: its source, as it travels between processes, and its
+ * grammar. */
 #ifndef GRAMMAR_FORM_H
 #define GRAMMAR_FORM_H
 
@@ -16,7 +16,7 @@ struct form { /* constant once open */
 
 #define FORM_MAX_BYTES ((size_t)1 << 20) /* of a source */
 
-/* value: what the kind asks for. *f is NULL in failure: malformed (ERR_INPUT), not supported, or no memory. */
+/* value: as the kind requires. *f is NULL on failure: malformed (ERR_INPUT), not supported, or no memory. */
 int form_open(struct form **f, enum form_kind kind, const json_t *value, struct err *e);
 int form_open_text(struct form **f, enum form_kind kind, const char *source, size_t bytes, struct err *e);
 /* Safe on NULL. */

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MASK_EFFORT 100000 /* new places visited for a mask: some 3 ms */
+#define MASK_EFFORT 100000 /* new places visited for a mask: about 3 ms */
 #define MAX_CHOICES 10000
 
 static int finish_grammar(struct grammar *g, int start, struct err *e)
@@ -115,10 +115,10 @@ static bool get_mask(const struct grammar_run *r, int state, uint32_t *mask)
     return kept != NULL;
 }
 
-/* The same mask, found anew; an expensive one is kept. */
+/* Computes the mask; an expensive one is kept. */
 static void make_mask(const struct grammar_run *r, int state, uint32_t *mask)
 {
-    enum { MUCH = 40 }; /* nodes visited: more costs more than copying a mask */
+    enum { MUCH = 40 }; /* a mask that visits more nodes costs more than a copy */
     if (lexicon_mask(r->lexicon, r->machine, state, mask) > MUCH)
         walk_keep(r->lexicon->walks, r->walk, state, mask, r->lexicon->n_words);
 }
@@ -136,7 +136,7 @@ static void find_mask(struct grammar_run *r, uint32_t *mask)
     if (!get_mask(r, near, mask))
         make_mask(r, near, mask);
     (void)lexicon_mask_from(r->lexicon, r->machine, state, near, mask);
-    if (r->machine->lossy) /* of one walk, perhaps, and not of the other */
+    if (r->machine->lossy) /* they may belong to different walks */
         make_mask(r, state, mask);
     else
         walk_keep(r->lexicon->walks, r->walk, state, mask, r->lexicon->n_words);
@@ -170,7 +170,7 @@ int32_t grammar_run_forced(struct grammar_run *r)
     return at->forced.at < at->forced.list.n ? at->forced.list.id[at->forced.at] : -1;
 }
 
-/* A token has come: it is the next forced one, or forced text has to be found anew. */
+/* A token has come: either the next forced one, or forced text has to be found again. */
 static void take_forced(struct grammar_place *at, int32_t token)
 {
     struct forced *f = &at->forced;

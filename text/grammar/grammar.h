@@ -1,6 +1,5 @@
-/* text/grammar/grammar.h - answers in a given form: what a text may consist of, and which tokens may come next.
- *
- * A grammar is made once for a request, on any thread, and then constant; a run of it belongs to one sequence and one
+/* text/grammar/grammar.h - answers in a given form: the texts that the form allows, and the tokens that may come next.
+ * A grammar is made once per request, on any thread, and is then constant; a run of it belongs to one sequence and one
  * thread. */
 #ifndef GRAMMAR_GRAMMAR_H
 #define GRAMMAR_GRAMMAR_H
@@ -15,7 +14,7 @@ struct grammar {
     int start;
 };
 
-/* All of them refuse by name what they do not support, and forms that no text has. grammar_close in any case. */
+/* All of them refuse unsupported constructs by name, and forms that no text has. Call grammar_close in any case. */
 int grammar_of_schema(struct grammar *g, const json_t *schema, struct err *e);
 int grammar_of_regex(struct grammar *g, const char *regex, size_t bytes, struct err *e);
 int grammar_of_choice(struct grammar *g, const json_t *texts, struct err *e);
@@ -34,36 +33,36 @@ struct grammar_run {
     const struct lexicon *lexicon;   /* borrowed */
     struct walk *walk;               /* with all runs of equal grammars */
     struct machine *machine;         /* the walk's */
-    struct grammar_place now, ahead; /* the state at the text's end, and the one behind tokens that are tried */
-    struct grammar_place *at;        /* the one of the two that the functions below use */
+    struct grammar_place now, ahead; /* the state at the end of the text, and the one after attempted tokens */
+    struct grammar_place *at;        /* which of the two the functions below use */
 };
 
-/* *r stays where it is until it is closed, by any thread. */
+/* *r must not move until it is closed, which any thread may do. */
 int grammar_run_open(struct grammar_run *r, const struct grammar *g, const struct lexicon *l, struct err *e);
 void grammar_run_close(struct grammar_run *r);
 
-/* The next token, if the text that has to follow leaves no choice (text/grammar/forced.h): the mask then has this token
- * alone. -1: there is a choice. */
+/* The next token if the text is forced (text/grammar/forced.h): the mask then has only this token. -1: it is not
+ * forced. */
 int32_t grammar_run_forced(struct grammar_run *r);
 
 /* The tokens that may come next, and the ids in end[0, n_end), which end a text, if it may end here. ERR_INPUT: no
- * token of the vocabulary leads on; ERR_UNSUPPORTED: finding out takes too long. */
+ * token of the vocabulary continues the form; ERR_UNSUPPORTED: finding the tokens takes too long. */
 int grammar_run_mask(struct grammar_run *r, const int32_t *end, int n_end, uint32_t *mask, struct err *e);
 
-/* A token of the mask, which ends nothing, has come. */
+/* A token of the mask, other than an end-of-text id, has come. */
 int grammar_run_take(struct grammar_run *r, int32_t token, struct err *e);
 
-/* The text is complete. */
+/* May the text end here? */
 bool grammar_run_may_end(const struct grammar_run *r);
-/* And nothing can follow. */
+/* And is nothing allowed to follow? */
 bool grammar_run_ended(const struct grammar_run *r);
 
-/* Try how the text might go on: until grammar_run_return the functions above are about an attempt that begins where the
- * text ends. Without memory for an attempt it cannot go on. */
+/* Begin an attempt to continue the text: until grammar_run_return the functions above refer to the attempt, which
+ * begins at the end of the text. Without memory an attempt cannot continue. */
 void grammar_run_try(struct grammar_run *r);
 void grammar_run_return(struct grammar_run *r);
 
-/* The attempt goes on by any token. False: it may not come there, or the text would be complete with it; the attempt is
+/* Continue the attempt by any token. False: the token may not come there or would complete the text; the attempt is
  * over. */
 bool grammar_run_goes_on(struct grammar_run *r, int32_t token);
 

@@ -113,17 +113,17 @@ int graph_space(struct graph *g, int next)
     return graph_call(g, g->space, next);
 }
 
-/* Nodes that lead to the end, found backwards: each is looked at once for each node that it leads to. */
+/* Finds the nodes that lead to the end, backwards: each node is visited once per successor. */
 struct pruning {
     const struct graph *g;
     bool *ends;      /* [g->n] */
-    int32_t *begin;  /* [g->n + 2] those that lead to node i are before[begin[i + 1], begin[i + 2]) */
+    int32_t *begin;  /* [g->n + 2] predecessors of node i are before[begin[i + 1], begin[i + 2]) */
     int32_t *before; /* [2 * g->n] */
-    int32_t *todo;   /* [g->n] nodes that end, whose `before` have not been looked at */
+    int32_t *todo;   /* [g->n] nodes that lead to the end, whose predecessors are still to be visited */
     int n_todo;
 };
 
-/* Whether the end can be reached from the node, by what is known of other nodes so far. */
+/* Whether the end can be reached from the node, as far as is known from other nodes. */
 static bool reaches(const struct graph_node *node, const bool *ends)
 {
     switch ((enum graph_node_kind)node->kind) {
@@ -140,7 +140,7 @@ static bool reaches(const struct graph_node *node, const bool *ends)
     }
 }
 
-/* Nodes by those that they lead to: counted, then put in from the last place on. */
+/* Sorts nodes by their successors: counts them, then fills each range from its end. */
 static void link_back(struct pruning *p)
 {
     const struct graph_node *node = p->g->node;

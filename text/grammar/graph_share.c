@@ -6,10 +6,10 @@
 
 struct sharing {
     struct graph *g;
-    int32_t *same; /* [g->n] the node to be taken instead, itself as a rule */
+    int32_t *same; /* [g->n] the node that replaces it, usually itself */
     int32_t *slot; /* [mask + 1] nodes by hash, -1: none */
     uint32_t mask;
-    int n_before; /* nodes with a smaller index than those that they lead to */
+    int n_before; /* nodes with a smaller index than their successors */
 };
 
 static int32_t instead_of(const struct sharing *s, int32_t i)
@@ -33,7 +33,7 @@ static bool is_same(const struct graph_node *a, const struct graph_node *b)
            a->min == b->min && a->max == b->max;
 }
 
-/* The node behind a split that has one way only; -1: it has two. */
+/* The only successor of a split; -1: it has two. */
 static int32_t only_way(const struct graph *g, const struct graph_node *node)
 {
     bool next = node->next >= 0 && g->node[node->next].kind != GRAPH_FAIL,
@@ -43,7 +43,7 @@ static int32_t only_way(const struct graph *g, const struct graph_node *node)
     return next ? node->next : node->other;
 }
 
-/* The node itself, or an equal one that came before. */
+/* The node itself, or an equal one before it. */
 static int32_t find_equal(struct sharing *s, int32_t i)
 {
     uint32_t at = hash_node(&s->g->node[i]) & s->mask;
@@ -74,7 +74,8 @@ static void pass(struct sharing *s, bool down)
         share(s, down ? s->g->n - 1 - i : i);
 }
 
-/* Lead every node to its successors' replacements: one with a smaller index than a successor still has the old one. */
+/* Points every node to its successors' replacements: a node with a smaller index than a successor still has the old
+ * one. */
 static void lead_on(const struct sharing *s)
 {
     for (int32_t i = 0; i < s->g->n; i++) {

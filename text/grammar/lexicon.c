@@ -12,7 +12,7 @@
 
 /* ---- opening ---- */
 
-/* A special token is its text between bytes that no other token has: those that have it are in no text. */
+/* A special token is its text between two bytes that occur in no text, so no other token matches it. */
 static int read_special(const struct tokenizer *t, int32_t id, struct text_buffer *all, struct err *e)
 {
     static const char mark[] = {(char)LEXICON_SPECIAL};
@@ -47,11 +47,11 @@ static int read_tokens(struct lexicon *l, const struct tokenizer *t, struct err 
 }
 
 struct tail_key {
-    struct lexicon_key key; /* of what is not plain */
+    struct lexicon_key key; /* the part that is not plain */
     int chars;              /* plain ones before it */
 };
 
-/* The plain characters that the bytes begin with, and how many bytes these are: all of them if the token is plain. */
+/* The plain characters at the beginning of the bytes, and the number of their bytes: all if the token is plain. */
 static int plain_chars(const unsigned char *bytes, size_t n, size_t *plain)
 {
     int chars = 0, size, bad;
@@ -90,7 +90,7 @@ static int list_plain(struct lexicon *l, struct err *e)
     return 0;
 }
 
-/* The way from the tree of all tokens to the plain ones and to the others. */
+/* Links the tree of all tokens to the plain ones and to the others. */
 static int link_trees(struct lexicon *l, struct err *e)
 {
     int at[LEXICON_MAX_DEPTH + 1] = {-1}, n = 0;
@@ -147,7 +147,7 @@ static int build_tails(struct lexicon *l, struct tail_key *tail, struct lexicon_
     return 0;
 }
 
-/* The plain ones, and the others: both in `key`, which loses the former, and by their tails. */
+/* Separates plain tokens, which are removed from `key`, from the others, which are also sorted by their tails. */
 static int sort_out(struct lexicon *l, struct lexicon_key *key, int n, struct tail_key *tail, struct err *e)
 {
     int n_other = 0;

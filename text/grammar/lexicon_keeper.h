@@ -9,10 +9,10 @@
 struct lexicon_keeper {
     const struct tokenizer *tokenizer; /* borrowed */
     int32_t n_tokens;
-    pthread_mutex_t lock; /* of the rest */
+    pthread_mutex_t lock; /* guards the members below */
     bool made;
     struct lexicon lexicon;
-    struct err err; /* why there is none */
+    struct err err; /* the reason if there is none */
 };
 
 /* For a vocabulary of n_tokens ids, the model's. */

@@ -1,4 +1,4 @@
-/* text/grammar/lexicon_mask.c - what may come in a state of a machine: masks of tokens, and single ones. */
+/* text/grammar/lexicon_mask.c - the tokens that may come in a state of a machine: masks, and single tokens. */
 #include "text/grammar/lexicon_parts.h"
 #include "text/grammar/loops.h"
 
@@ -14,7 +14,7 @@ static inline void set_tokens(const struct lexicon_tree *tree, const struct lexi
         lexicon_set_bit(mask, token);
 }
 
-/* A node of a path whose edges are being followed. */
+/* A node of the current path, whose edges are being followed. */
 struct level {
     int32_t edge, end;
     int state, chars;
@@ -25,7 +25,7 @@ static inline struct level begin_level(const struct lexicon_tree *tree, int node
     return (struct level){tree->edge[node + 1], tree->edge[node + 2], state, chars};
 }
 
-/* To the next edge whose byte may come, or of any byte. False: there is none. */
+/* Moves to the next edge whose byte may come, or to any next edge. False: there is none. */
 static inline bool find_edge(const struct lexicon_tree *tree, struct level *l, const struct machine *m, bool any)
 {
     while (l->edge < l->end && !any && !machine_may(m, l->state, tree->byte[l->edge]))
@@ -33,7 +33,7 @@ static inline bool find_edge(const struct lexicon_tree *tree, struct level *l, c
     return l->edge < l->end;
 }
 
-/* The state behind this edge, which leads to *node. */
+/* The state after this edge, which leads to *node. */
 static inline int take_edge(const struct lexicon_tree *tree, struct level *l, struct machine *m, int *node)
 {
     unsigned char byte = tree->byte[l->edge];
@@ -41,7 +41,7 @@ static inline int take_edge(const struct lexicon_tree *tree, struct level *l, st
     return machine_next(m, l->state, byte);
 }
 
-/* Along all paths behind a node (-1: the root) that do not end dead. Returns how many nodes were visited. */
+/* Follows all paths below a node (-1: the root) until they are dead. Returns the number of visited nodes. */
 static int walk(const struct lexicon_tree *tree, int node, struct machine *m, int state, uint32_t *mask)
 {
     struct level path[LEXICON_MAX_DEPTH + 1];
@@ -62,7 +62,7 @@ static int walk(const struct lexicon_tree *tree, int node, struct machine *m, in
     return n_visited;
 }
 
-/* Plain tokens of at most so many characters. */
+/* The bitmap of plain tokens of at most this many characters. */
 static void set_plain(const struct lexicon *l, uint32_t *mask, int chars)
 {
     int which = chars >= l->longest ? LEXICON_LENGTHS : chars < LEXICON_LENGTHS ? chars - 1 : LEXICON_LENGTHS - 1;
@@ -78,15 +78,15 @@ static void set_plain(const struct lexicon *l, uint32_t *mask, int chars)
             lexicon_set_bit(mask, l->plain[i].token);
 }
 
-/* In this state all plain characters may come, up to a number that is known and fits all plain tokens, or belongs to
- * all that may come. */
+/* Whether all plain characters may come in this state, either enough of them for every plain token, or a limited number
+ * with nothing else allowed. */
 static bool is_free(const struct lexicon *l, struct machine *m, int state)
 {
     const struct machine_state *s = &m->state[state];
     return s->free_chars >= l->longest || (s->free_chars >= 0 && s->only_free) || alike_free(m, state);
 }
 
-/* The plain tokens behind a node whose bytes are so many characters, with at most free_chars more. */
+/* The plain tokens below a node of this many characters, with at most free_chars more. */
 static void set_behind(const struct lexicon *l, uint32_t *mask, int node, int chars, int free_chars)
 {
     bool all = free_chars >= l->longest;
@@ -95,7 +95,7 @@ static void set_behind(const struct lexicon *l, uint32_t *mask, int node, int ch
             lexicon_set_bit(mask, l->in_order[i].token);
 }
 
-/* The tokens that are not plain behind a node. */
+/* The tokens below a node that are not plain. */
 static int walk_others(const struct lexicon *l, int node, struct machine *m, int state, uint32_t *mask)
 {
     int other = l->other_of[node];
@@ -115,8 +115,8 @@ static void clear_plain(const struct lexicon *l, uint32_t *mask, int node)
         lexicon_clear_bit(mask, first[i].token);
 }
 
-/* Sets the tokens of a node that is reached in this state after so many characters. If plain characters may come, sets
- * those behind it, too, and the path ends here: false. full: all plain ones behind it are in the mask already. */
+/* Sets the tokens of a node that is reached in this state after this many characters. If plain characters may come,
+ * sets the tokens below it, too, and ends the path: false. full: all plain tokens below it are in the mask already. */
 static bool leads_on(const struct lexicon *l, int node, int chars, bool full, struct machine *m, int state,
                      uint32_t *mask, int *n_visited)
 {
@@ -139,9 +139,8 @@ static int count_begun(int chars, unsigned char byte)
     return chars + ((byte & 0xc0) != 0x80);
 }
 
-/* Along all paths over a node of l->all that has so many characters before it, up to where plain characters may come.
- * full: all plain tokens that begin with the node's bytes are in the mask; those on paths that end dead are taken
- * out. */
+/* Follows all paths below a node of l->all, which has this many characters before it, until plain characters may come.
+ * full: all plain tokens that begin with the node's bytes are in the mask; those on dead paths are removed. */
 static int walk_to_free(const struct lexicon *l, int node, int chars, bool full, struct machine *m, int state,
                         uint32_t *mask)
 {
@@ -162,17 +161,17 @@ static int walk_to_free(const struct lexicon *l, int node, int chars, bool full,
     }
 }
 
-/* Tokens by their first bytes, that of a node at the root each. */
+/* Tokens by their first byte, one node at the root each. */
 struct roots {
-    bool full; /* all plain ones are in the mask */
-    struct loop_chain
-        chain;         /* that was found last, and the bytes whose tokens go along it behind their first character: */
-    uint64_t first[4]; /* the states that follow where they leave it are still to be found */
-    int inner; /* tokens of the chain's set whose first character leads to this state are in the mask; MACHINE_DEAD */
+    bool full;               /* all plain ones are in the mask */
+    struct loop_chain chain; /* found last, and the bytes whose tokens follow it after their first character: */
+    uint64_t first[4];       /* the states after they leave it are still to be found */
+    int inner;               /* tokens of the chain's set whose first character leads to this state are in the mask; or
+                  MACHINE_DEAD */
     int n_visited;
 };
 
-/* Tokens that begin with a byte and stay within the set of the chain, which begins behind their first character. */
+/* Tokens that begin with a byte and then stay within the set of the chain, which begins after their first character. */
 static void set_along(const struct loop_chain *c, unsigned char byte, uint32_t *mask)
 {
     const struct loop_set *set = c->set;
@@ -181,7 +180,7 @@ static void set_along(const struct loop_chain *c, unsigned char byte, uint32_t *
             lexicon_set_bit(mask, set->token[i].token);
 }
 
-/* Paths that go on where tokens leave the chain by a byte. */
+/* Continues the paths of tokens that leave the chain by a byte. */
 static void set_leaving(const struct lexicon *l, struct roots *r, int byte, struct machine *m, uint32_t *mask)
 {
     const struct loop_set *set = r->chain.set;
@@ -193,7 +192,7 @@ static void set_leaving(const struct lexicon *l, struct roots *r, int byte, stru
     }
 }
 
-/* The same for all bytes that may come anywhere along it; it is over then. */
+/* The same for all bytes that may come anywhere along the chain, which is then done. */
 static void end_chain(const struct lexicon *l, struct roots *r, struct machine *m, uint32_t *mask)
 {
     uint64_t live[4] = {0};
@@ -207,14 +206,13 @@ static void end_chain(const struct lexicon *l, struct roots *r, struct machine *
     memset(r->first, 0, sizeof r->first);
 }
 
-/* May all plain tokens that begin with the byte of a node at the root come, if the machine is in this state behind
- * it? */
+/* If the byte of a node at the root leads to this state, may all plain tokens that begin with it come? */
 static bool frees_all(const struct lexicon *l, struct machine *m, int state)
 {
     return state >= 0 && (m->state[state].free_chars >= l->longest || alike_free(m, state));
 }
 
-/* All plain tokens to the mask, where that is less work than setting those that may come one by one. */
+/* Sets all plain tokens if that is less work than setting the allowed ones one by one. */
 static bool set_most(const struct lexicon *l, struct machine *m, int state, uint32_t *mask)
 {
     const uint64_t *live = m->state[state].live;
@@ -230,8 +228,8 @@ static bool set_most(const struct lexicon *l, struct machine *m, int state, uint
     return true;
 }
 
-/* The state behind the first character of the tokens of a node at the root, and the chain that begins there, if a chain
- * knows all that follows. MACHINE_DEAD: it does not. */
+/* The state after the first character of the tokens of a node at the root, and the chain that begins there, if it
+ * covers everything that follows. MACHINE_DEAD: it does not. */
 static int begin_chain(const struct lexicon *l, int node, struct roots *r, struct machine *m, int state, uint32_t *mask)
 {
     enum { MANY = 64 };
@@ -271,8 +269,8 @@ static void set_root(const struct lexicon *l, int node, struct roots *r, struct 
     r->n_visited++;
 }
 
-/* Whether the characters that lead from one state to another one lead on from there, so that tokens of them are there
- * as bitmaps: then these come to the mask. */
+/* Whether the characters that lead from one state to another also lead on from there, so that tokens of them exist as
+ * bitmaps; if so, adds these to the mask. */
 static bool set_inner(const struct lexicon *l, struct roots *r, const struct machine_alike *a, struct machine *m,
                       uint32_t *mask)
 {
@@ -298,7 +296,7 @@ static int set_by_roots(const struct lexicon *l, struct machine *m, int state, u
     return r.n_visited;
 }
 
-/* The state behind any plain character in a state where plain ones may come. MACHINE_DEAD: none may; MACHINE_UNKNOWN:
+/* The state after any plain character, in a state where plain ones may come. MACHINE_DEAD: none may; MACHINE_UNKNOWN:
  * they lead to different states. */
 static int plain_next(struct machine *m, int state)
 {
@@ -306,8 +304,8 @@ static int plain_next(struct machine *m, int state)
     return m->state[state].only_free ? machine_next(m, state, 'a') : alike_next(m, state, plain, true);
 }
 
-/* Whether it does not matter how many plain characters come before a tail: the string has room for all tokens, and may
- * end already. */
+/* Whether the number of plain characters before a tail is irrelevant: the string has room for all tokens, and may end
+ * already. */
 static bool counts_nothing(const struct lexicon *l, const struct machine_state *s)
 {
     return s->own_end && s->free_chars >= 0 && (size_t)s->free_chars >= l->most_within;

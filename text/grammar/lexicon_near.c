@@ -1,8 +1,9 @@
-/* text/grammar/lexicon_near.c - the mask of a state from that of another one, to which most characters lead. */
+/* text/grammar/lexicon_near.c - makes the mask of a state from that of another one, to which most characters lead. */
 #include "text/grammar/alike.h"
 #include "text/grammar/lexicon_parts.h"
 
-/* A node of a path whose edges are being followed, with the states behind it of both walks; MACHINE_DEAD: of one. */
+/* A node of the current path, whose edges are being followed, with the states of both walks after it; MACHINE_DEAD for
+ * a dead one. */
 struct level {
     int32_t edge, end;
     int state, near;
@@ -28,7 +29,7 @@ static inline int next_of(struct machine *m, int state, unsigned char byte)
     return state >= 0 && machine_may(m, state, byte) ? machine_next(m, state, byte) : MACHINE_DEAD;
 }
 
-/* To the next edge behind which the two walks are not in the same state, and to these states. False: there is none. */
+/* Moves to the next edge after which the two walks are in different states, and gives these. False: there is none. */
 static bool find_difference(const struct lexicon_tree *tree, struct level *l, struct machine *m, int *state, int *near)
 {
     for (; l->edge < l->end; l->edge++) {

@@ -1,4 +1,4 @@
-/* text/grammar/lexicon_parts.h - what the files of the lexicon share. */
+/* text/grammar/lexicon_parts.h - declarations shared by the files of the lexicon. */
 #ifndef GRAMMAR_LEXICON_PARTS_H
 #define GRAMMAR_LEXICON_PARTS_H
 

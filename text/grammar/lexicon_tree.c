@@ -13,8 +13,8 @@ int lexicon_key_compare(const void *left, const void *right)
     return order != 0 ? order : (a->token > b->token) - (a->token < b->token);
 }
 
-/* Nodes for the bytes of a key that the one before it does not begin with. open: the node of each depth of the path
- * that is still open. */
+/* Adds nodes for the bytes of a key beyond the prefix that it shares with the previous one. open: the nodes of the
+ * current path, by depth. */
 static void add_key(struct lexicon_tree *tree, const struct lexicon_key *key, size_t shared, int *open, size_t n_open)
 {
     for (size_t d = shared; d < n_open; d++)

@@ -24,7 +24,7 @@ static void free_set(struct loop_set *set)
 /* A place on a path through the tree: between characters (n_more 0), or within one. */
 struct spot {
     int16_t chars;             /* that have begun */
-    uint8_t n_more, low, high; /* bytes that the last one still needs; the next of them is of [low, high] */
+    uint8_t n_more, low, high; /* bytes that the last one still needs; the next one is in [low, high] */
 };
 
 enum way { INSIDE, LEAVES, NOWHERE };
@@ -39,7 +39,7 @@ static struct spot begin_wide(int chars, unsigned char byte)
     return s;
 }
 
-/* Behind one more byte. */
+/* The place after one more byte. */
 static enum way go_on(const struct loop_set *set, struct spot at, bool first, unsigned char byte, struct spot *next)
 {
     if (at.n_more > 0) {
@@ -60,7 +60,7 @@ static uint32_t *inner_of(const struct loop_set *set, const struct lexicon *l, i
     return set->inner + (size_t)i * (size_t)l->n_words;
 }
 
-/* The tokens of a node, and of the same bytes. */
+/* The tokens of a node: all with the same bytes. */
 static void take_tokens(struct loop_set *set, const struct lexicon *l, int node, int chars, bool inner)
 {
     uint32_t *bits = inner_of(set, l, chars <= LOOPS_LENGTHS ? chars - 1 : LOOPS_LENGTHS);
@@ -72,14 +72,14 @@ static void take_tokens(struct loop_set *set, const struct lexicon *l, int node,
     }
 }
 
-/* Up to now the bitmaps have the tokens of just so many characters. */
+/* Turns bitmaps of tokens with exactly this many characters into bitmaps of at most this many. */
 static void add_shorter(struct loop_set *set, const struct lexicon *l)
 {
     for (size_t i = (size_t)l->n_words; i < (LOOPS_LENGTHS + 1) * (size_t)l->n_words; i++)
         set->inner[i] |= set->inner[i - (size_t)l->n_words];
 }
 
-/* Paths through the tree as far as their characters belong to the set. */
+/* Follows the tree as long as characters belong to the set. */
 static void fill_set(struct loop_set *set, const struct lexicon *l)
 {
     struct spot at[LEXICON_MAX_DEPTH + 1] = {{0}};
@@ -127,7 +127,7 @@ static void *copy(const void *from, size_t bytes)
     return to;
 }
 
-/* Paths that leave a set, by the byte with which they do. */
+/* Sorts the paths that leave a set by the byte with which they do. */
 static struct loop_leaving *sort_leaving(const struct loop_set *set, const struct lexicon *l)
 {
     struct loop_leaving *sorted = malloc(((size_t)set->n_leaving + 1) * sizeof *sorted);
@@ -158,7 +158,7 @@ static struct loop_set *make_set(struct loops *loops, const struct lexicon *l, c
     return NULL;
 }
 
-/* The set of these characters, found now if it is not kept. NULL: no memory. */
+/* The set of these characters, made now if it is not kept. NULL: no memory. */
 static const struct loop_set *get_set(struct loops *loops, const struct lexicon *l, const struct machine_alike *alike)
 {
     int oldest = 0;
@@ -179,7 +179,7 @@ static const struct loop_set *get_set(struct loops *loops, const struct lexicon 
     return loops->set[oldest];
 }
 
-/* state[0] and state[1] are there. -1: the characters of the set lead to different states somewhere. */
+/* Needs state[0] and state[1]. -1: somewhere the characters of the set lead to different states. */
 static int go_along(struct machine *m, struct loop_chain *c)
 {
     while (c->n <= c->set->longest && !c->endless) {

@@ -1,6 +1,6 @@
-/* text/grammar/loops.h - tokens whose characters, all but the first, belong to one set. Within a pattern like
- * [a-z0-9_]+ a machine stays in one state over such a set, within [0-9]{1,9} it goes along a chain of states, so that
- * these tokens are found once for a set, not once for a state. The sets of many patterns are the same. */
+/* text/grammar/loops.h - tokens whose characters, all but the first, belong to one set. Over such a set a machine stays
+ * in one state (in a pattern like [a-z0-9_]+) or goes along a chain of states (in [0-9]{1,9}), so these tokens are
+ * found once per set, not once per state. Many patterns have the same sets. */
 #ifndef GRAMMAR_LOOPS_H
 #define GRAMMAR_LOOPS_H
 
@@ -12,23 +12,23 @@
 #define LOOPS_LENGTHS   12
 
 struct loop_token {
-    int32_t token, chars; /* characters; one that is not complete counts as well */
+    int32_t token, chars; /* characters, including an incomplete one */
 };
 
 struct loop_leaving {
-    int32_t node;   /* of lexicon.all, whose byte is the first one that does not belong to the set */
+    int32_t node;   /* node of lexicon.all whose byte is the first one outside of the set */
     uint16_t chars; /* before it */
     uint8_t first;  /* byte of these */
 };
 
 struct loop_set {
     uint64_t ascii[2];
-    bool wide;                /* all characters beyond ASCII belong to it */
-    uint32_t *inner;          /* [LOOPS_LENGTHS + 1][n_words] tokens all of whose characters belong to the set, with the
-                                 first one: of at most i + 1 characters; the last: of all */
+    bool wide;       /* all characters beyond ASCII belong to it */
+    uint32_t *inner; /* [LOOPS_LENGTHS + 1][n_words] tokens whose characters, including the first, all belong to the
+                        set: of at most i + 1 characters; the last bitmap: of any length */
     struct loop_token *token; /* by their first byte: those of byte b are token[token_begin[b], token_begin[b + 1]) */
-    struct loop_leaving
-        *leaving; /* likewise by the byte of the node. Bytes beyond ASCII begin something if it is wide */
+    struct loop_leaving *leaving; /* likewise by the byte of the node. Bytes beyond ASCII can begin a token if the
+                                     set is wide */
     int32_t token_begin[257], leaving_begin[257];
     int n_tokens, n_leaving, longest; /* characters */
     uint64_t used;
@@ -41,21 +41,22 @@ struct loops {
     uint64_t clock;
 };
 
-/* A machine's way over the characters of a set: state[i] behind i of them. */
+/* A machine's path over the characters of a set: state[i] after i of them. */
 struct loop_chain {
-    const struct loop_set *set; /* NULL: there is none worth the memory */
-    int n;                      /* of states; behind the last one comes the last one again (endless), or nothing */
+    const struct loop_set *set; /* NULL: not worth the memory */
+    int n;                      /* number of states; the last one is followed by itself (endless), or by none */
     bool endless;
     int32_t state[LOOPS_MAX_CHAIN];
 };
 
-/* The way from a state. Valid until the next call. */
+/* The chain from a state. Valid until the next call. */
 void loops_chain(struct loops *loops, const struct lexicon *l, struct machine *m, int state, struct loop_chain *chain);
-/* The state behind so many characters; MACHINE_DEAD. */
+/* The state after this many characters, or MACHINE_DEAD. */
 int loops_state(const struct loop_chain *chain, int chars);
 /* Whether a byte begins a character of the set. */
 bool loops_has(const struct loop_set *set, unsigned char byte);
-/* Tokens all of whose characters belong to the chain's set, the first of which led to its begin, to the mask. */
+/* Adds to the mask the tokens whose characters all belong to the chain's set and whose first one led to its
+ * beginning. */
 void loops_set_inner(const struct loop_chain *chain, const struct lexicon *l, uint32_t *mask);
 void loops_close(struct loops *loops);
 

@@ -7,17 +7,17 @@
 
 #define MAX_DEPTH   256   /* frames of a stack: some 64 levels of JSON */
 #define MAX_PLACES  4096  /* of a state */
-#define MAX_STATES  16384 /* while a vocabulary is walked over; numbers of 16 bits */
+#define MAX_STATES  16384 /* states during a walk over a vocabulary; numbers of 16 bits */
 #define MAX_STEPS   262144
 #define MAX_BEHIND  65536
 #define MAX_KEPT    1048576 /* places of all states */
 #define MAX_FRAMES  65536
 #define MAX_ROWS    2048
-#define ROW_FROM    12   /* steps of a state that has a row */
-#define TIDY_STATES 4096 /* from here on machine_tidy forgets */
+#define ROW_FROM    12   /* a state with this many steps gets a row */
+#define TIDY_STATES 4096 /* with more than this machine_tidy forgets */
 #define TIDY_STEPS  65536
 
-/* A place that is there has its node, and a node that counts has a frame; the analyzer does not follow array_grow().
+/* Every place has a node, and every counting node a frame; the analyzer does not follow array_grow().
  * NOLINTBEGIN(clang-analyzer-core.NullDereference,clang-analyzer-core.NonNullParamChecker) */
 
 static uint32_t mix(uint64_t x)
@@ -75,7 +75,7 @@ static void put_entry(struct machine_table *t, uint32_t hash, int32_t i)
     t->slot[hash & t->mask] = i;
 }
 
-/* Room for one more than n, and its entry put in. */
+/* Makes room for one more than n, and adds the entry. */
 static int table_put(struct machine *m, struct machine_table *t, int n,
                      uint32_t (*hash_of)(const struct machine *, int))
 {
@@ -112,7 +112,7 @@ static inline int array_grow(struct machine *m, void **array, int *capacity, int
 
 /* ---- stacks ---- */
 
-/* The stack with this frame on top; -1: too deep, or no memory. The same stack is the same number. */
+/* The stack with this frame on top; -1: too deep, or no memory. Equal stacks have equal numbers. */
 static int push(struct machine *m, int below, int node, int count)
 {
     const struct machine_frame wanted = {below, node, count, below == MACHINE_NO_FRAME ? 1 : m->frame[below].depth + 1};
@@ -142,7 +142,7 @@ static int compare_places(const void *left, const void *right)
     return (a->frame > b->frame) - (a->frame < b->frame);
 }
 
-/* Whether the place is new to the work; remembered from now on. */
+/* Whether the place is not in the work yet; adds it. */
 static bool is_new(struct machine *m, struct machine_place place)
 {
     uint32_t hash = hash_place(&place);
@@ -154,7 +154,7 @@ static bool is_new(struct machine *m, struct machine_place place)
     return true;
 }
 
-/* Twice the room; what the work has is remembered anew. */
+/* Doubles the table and inserts the work's places again. */
 static int grow_seen(struct machine *m)
 {
     uint32_t size = m->seen == NULL ? 256 : 2 * (m->seen_mask + 1);
@@ -190,7 +190,7 @@ static void add_work(struct machine *m, int node, int frame)
     m->n_work += is_new(m, m->work[m->n_work]);
 }
 
-/* One more of what the topmost counter counts; -1: it is at its max. Beyond a min without max numbers are alike. */
+/* Advances the topmost counter; -1: it is at its max. Above min, without a max, all numbers are equivalent. */
 static int tick(struct machine *m, int frame)
 {
     struct machine_frame f = m->frame[frame];
@@ -210,7 +210,7 @@ static int call(struct machine *m, int node, int frame)
     return top < 0 ? -2 : top;
 }
 
-/* A node that reads no byte: what follows it, to the end of the work. */
+/* A node that reads no byte: appends its successors to the work. */
 static void follow(struct machine *m, struct machine_place at)
 {
     const struct graph_node *node = &m->graph->node[at.node];
@@ -257,7 +257,7 @@ static void follow(struct machine *m, struct machine_place at)
         add_work(m, node->next, frame);
 }
 
-/* Few as a rule, and nearly in order. */
+/* Usually few, and nearly sorted. */
 static void sort_places(struct machine_place *place, int n)
 {
     enum { FEW = 40 };
@@ -272,8 +272,8 @@ static void sort_places(struct machine_place *place, int n)
     }
 }
 
-/* The places that read a byte, or tell of a loop, to be reached from those in the work: they are left in m->work[0,
- * n), sorted; returns n. */
+/* Finds all places reachable from the work that read a byte or head a loop; leaves them in m->work[0, n), sorted, and
+ * returns n. */
 static int close_work(struct machine *m)
 {
     int n = 0;
@@ -288,7 +288,7 @@ static int close_work(struct machine *m)
     return n;
 }
 
-/* The state of the n places in m->work, a known one if they are known. */
+/* The state of the n places in m->work, an existing one if possible. */
 static int intern(struct machine *m, int n)
 {
     if (n == 0 && !m->work_complete)
@@ -328,7 +328,7 @@ static int remember_in_table(struct machine *m, int state, int byte, int to)
     return to;
 }
 
-/* The largest range of bytes around one that every place of a state either reads or does not read, as a whole. */
+/* The largest range around a byte that each place of a state reads either completely or not at all. */
 struct byte_range {
     int byte, low, high;
 };
@@ -352,7 +352,7 @@ static void add_row(struct machine *m, struct machine_state *s)
     s->row = m->n_rows++;
 }
 
-/* Edges of the bytes of a range, which lead to the same. */
+/* Stores the step for all bytes of a range, which lead to the same state. */
 static int remember_step(struct machine *m, int state, const struct byte_range *range, int to)
 {
     struct machine_state *s = &m->state[state];
@@ -365,8 +365,8 @@ static int remember_step(struct machine *m, int state, const struct byte_range *
     return to;
 }
 
-/* The state of all that can be reached from the only place of the work, which many steps lead to: every character's
- * last byte leads to the head of its loop. */
+/* The state of everything reachable from a single place. Many steps lead there: every character's last byte leads to
+ * the head of its loop. */
 static int close_place(struct machine *m)
 {
     const struct machine_place place = m->work[0];
@@ -468,7 +468,7 @@ void machine_close(struct machine *m)
     *m = (struct machine){0};
 }
 
-/* The stack of an old machine, in this one. */
+/* Copies a stack of the old machine into this one. */
 static int copy_stack(struct machine *m, const struct machine_frame *old, int frame)
 {
     int path[MAX_DEPTH], n = 0, copy = MACHINE_NO_FRAME;

@@ -1,8 +1,7 @@
-/* text/grammar/machine.h - walks a graph byte by byte: all ways at once, each with its stack of calls and counters.
- *
- * A state is a set of places in the graph, each with its stack. States and the steps between them are remembered, so
- * that walking over a vocabulary costs a look-up a byte. Memory is bounded: when much is remembered, everything but the
- * present state is forgotten; a state of too many ways loses some, so that it allows less than the graph does. */
+/* text/grammar/machine.h - walks a graph byte by byte along all paths at once, each with its stack of calls and
+ * counters. A state is a set of places in the graph, each with its stack. States and the steps between them are cached,
+ * so that walking over a vocabulary costs one look-up per byte. Memory is bounded: when the cache is full, everything
+ * but the current state is forgotten; a state with too many paths drops some, so it allows less than the graph. */
 #ifndef GRAMMAR_MACHINE_H
 #define GRAMMAR_MACHINE_H
 
@@ -14,7 +13,7 @@
 #define MACHINE_UNLIMITED INT32_MAX
 
 struct machine_frame {
-    int32_t below, node, count; /* the frame below it; the node to return to, or the GRAPH_COUNT; what it counts */
+    int32_t below, node, count; /* the frame below; the node to return to, or the GRAPH_COUNT; the count */
     int32_t depth;
 };
 
@@ -24,13 +23,13 @@ struct machine_place {
 
 struct machine_state {
     int32_t first, n;   /* place[first, first + n) */
-    int32_t free_chars; /* at the head of a string's loop: how many more characters it may have. -1: not there */
+    int32_t free_chars; /* at the head of a string's loop: the number of further characters; -1: not there */
     bool complete;      /* the text may end here */
-    bool only_free;     /* all that may come belongs to the string of that loop */
-    bool own_end;       /* and it may end: no other string's end or escape may come */
-    uint64_t live[4];   /* the bytes that lead anywhere */
+    bool only_free;     /* everything that may come belongs to the string of that loop */
+    bool own_end;       /* and the string may end; no end or escape of another string may come */
+    uint64_t live[4];   /* the bytes that lead to a state */
     int32_t n_steps;    /* that are remembered */
-    int32_t row;        /* of machine.row, once there are many; -1 */
+    int32_t row;        /* index in machine.row, once there are many steps; otherwise -1 */
     struct machine_alike {
         bool known, free_tried, wide;
         uint64_t ascii[2];
@@ -47,12 +46,12 @@ struct machine_edge {
     int32_t state, byte, to;
 };
 
-struct machine_behind { /* the state of all that can be reached from one place */
+struct machine_behind { /* the state of everything reachable from one place */
     struct machine_place place;
     int32_t state;
 };
 
-struct machine_seen { /* in this round of work */
+struct machine_seen { /* valid in this round of work */
     struct machine_place place;
     uint32_t round;
 };
@@ -72,21 +71,21 @@ struct machine {
     struct machine_behind *behind;
     int n_behind, behind_capacity;
     struct machine_table frames, states, steps, behinds;
-    struct machine_place *work; /* of the state that is being made */
+    struct machine_place *work; /* places of the state that is being made */
     int n_work, work_capacity;
     bool work_complete;
     struct machine_seen *seen; /* the places of the work, by hash */
     uint32_t seen_mask, round;
-    uint64_t effort, effort_limit; /* places visited; beyond the limit nothing new is found (see machine_tired) */
-    int n_tidied;                  /* how often states got new numbers */
-    bool lossy;                    /* ways were lost for want of room; found again once it is tidied */
+    uint64_t effort, effort_limit; /* places visited; beyond the limit no new states are made (see machine_tired) */
+    int n_tidied;                  /* number of times that states were renumbered */
+    bool lossy;                    /* paths were dropped for lack of room; they return after tidying */
     struct err *e;                 /* out of memory */
 };
 
 int machine_open(struct machine *m, const struct graph *graph, struct err *e);
 void machine_close(struct machine *m);
 
-/* The state in which the graph begins at a node. */
+/* The state at a node of the graph with an empty stack. */
 int machine_begin(struct machine *m, int start);
 
 /* May the byte come in a state (not MACHINE_DEAD)? */
@@ -95,33 +94,34 @@ static inline bool machine_may(const struct machine *m, int state, unsigned char
     return m->state[state].live[byte / 64] >> byte % 64 & 1;
 }
 
-/* The state behind one more byte, if that is in a row; else MACHINE_UNKNOWN. */
+/* The state after one more byte if it is in a row; else MACHINE_UNKNOWN. */
 static inline int machine_known(const struct machine *m, int state, unsigned char byte)
 {
     int row = m->state[state].row;
     return row >= 0 ? m->row[row][byte] : MACHINE_UNKNOWN;
 }
 
-/* The same, whether it is in a row or not. */
+/* The same if it is cached at all. */
 int machine_make_step(struct machine *m, int state, unsigned char byte);
 
-/* The state behind one more byte; MACHINE_DEAD: it cannot come. */
+/* The state after one more byte; MACHINE_DEAD: the byte may not come. */
 static inline int machine_next(struct machine *m, int state, unsigned char byte)
 {
     int known = state >= 0 ? machine_known(m, state, byte) : MACHINE_DEAD;
     return known != MACHINE_UNKNOWN ? known : machine_make_step(m, state, byte);
 }
 
-/* From here on this many places may be visited; whether they were too few. */
+/* Allows this many places to be visited from now on; and whether they were exceeded. */
 void machine_rest(struct machine *m, uint64_t effort);
 bool machine_tired(const struct machine *m);
 
-/* Is much remembered, or lossy? */
+/* Is the cache nearly full, or were paths dropped? */
 bool machine_wants_tidying(const struct machine *m);
 /* Forget all states but these n, whose numbers change. Dead states stay dead; without memory (machine.e) all are. */
 void machine_tidy(struct machine *m, int *const *state, int n);
 
-/* Right after that: whether states in use take so much of its room that it will soon have to be tidied again. */
+/* To be called right after that: whether the states in use take so much room that the machine must soon be tidied
+ * again. */
 bool machine_is_crowded(const struct machine *m);
 /* The state of another machine of the same graph, in this one. */
 int machine_adopt(struct machine *m, const struct machine *old, int state);

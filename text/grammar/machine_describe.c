@@ -11,7 +11,7 @@ static void set_live(struct machine_state *s, int low, int high)
     }
 }
 
-/* The characters that the string whose loop this is may still have. */
+/* The number of characters that may still follow in the string of this loop. */
 static int free_chars(const struct machine *m, const struct machine_place *at)
 {
     if (!m->graph->node[at->node].low)
@@ -21,7 +21,7 @@ static int free_chars(const struct machine *m, const struct machine_place *at)
     return max < 0 ? MACHINE_UNLIMITED : max - counter->count;
 }
 
-/* Whether a node is come to from another one without reading anything. */
+/* Whether a node can be reached from another one without reading a byte. */
 static bool leads_to(const struct graph *g, int from, int node)
 {
     while (from != node && from >= 0) {
@@ -35,8 +35,8 @@ static bool leads_to(const struct graph *g, int from, int node)
     return from == node;
 }
 
-/* Does a place that reads this belong to the string of the loop, or read what no plain character begins with? The
- * loop's own places have its counter, one further. */
+/* Does a place belong to the string of the loop, or read only bytes that begin no plain character? The loop's own
+ * places have its counter, advanced by one. */
 static bool is_of_loop(const struct machine *m, const struct machine_place *loop, const struct machine_place *at)
 {
     const struct graph_node *node = &m->graph->node[at->node];
@@ -50,8 +50,8 @@ static bool is_of_loop(const struct machine *m, const struct machine_place *loop
     return a->node == b->node && a->below == b->below && (a->count == b->count + 1 || a->count == b->count);
 }
 
-/* Does the string of the loop have all the characters that it needs, and are its end and its escapes the only ones? A
- * literal beside it has others, before which no further character may come. */
+/* Has the string of the loop reached its minimum length, and may only its own end and escapes come? A literal beside it
+ * has an end of its own, before which no further character may come. */
 static bool ends_itself(const struct machine *m, const struct machine_place *loop, const struct machine_place *place,
                         int n)
 {

@@ -1,4 +1,4 @@
-/* text/grammar/machine_describe.h - what a state of a machine allows: bytes, and the characters of a string. For
+/* text/grammar/machine_describe.h - the bytes, and the characters of a string, that a state of a machine allows. For
  * machine.c only. */
 #ifndef GRAMMAR_MACHINE_DESCRIBE_H
 #define GRAMMAR_MACHINE_DESCRIBE_H

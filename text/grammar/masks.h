@@ -1,5 +1,5 @@
-/* text/grammar/masks.h - expensive masks of the states of all walks over one lexicon. Their number is bounded: the mask
- * that was not asked for the longest gives way. */
+/* text/grammar/masks.h - expensive masks of the states of all walks over one lexicon. Their number is bounded: the
+ * least recently used mask is replaced. */
 #ifndef GRAMMAR_MASKS_H
 #define GRAMMAR_MASKS_H
 
@@ -22,9 +22,9 @@ struct masks { /* zeroed = empty */
     uint64_t clock;
 };
 
-/* Valid until the next one is kept. NULL: it is not there. */
+/* Valid until the next one is stored. NULL: not stored. */
 const uint32_t *masks_find(struct masks *m, const struct masks_key *key);
-/* Keep a mask that is not there yet, of n_words; without memory it is not kept. */
+/* Store a new mask of n_words; without memory it is dropped. */
 void masks_keep(struct masks *m, const struct masks_key *key, const uint32_t *mask, int n_words);
 void masks_close(struct masks *m);
 

@@ -12,11 +12,11 @@ struct counted_product {
     int first, end, next; /* the expression's nodes are [first, end) and lead to next */
     int min, cap;         /* numbers of characters are kept up to cap */
     bool bounded;
-    int *copy;         /* [(end - first) * (cap + 1)] the node's copies; -1: not made */
+    int *copy;         /* [(end - first) * (cap + 1)] the copies of each node; -1: not made */
     int *todo, n_todo; /* copies whose successors are to be made, as indices of copy; capacity GRAPH_MAX_NODES */
 };
 
-/* The copy of a node behind n characters; -1: none. */
+/* The copy of a node after n characters; -1: none. */
 static int copy_of(struct counted_product *p, int node, int n)
 {
     while (node != p->next && node >= 0 && p->g->node[node].kind == GRAPH_TICK) {

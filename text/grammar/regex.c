@@ -19,7 +19,7 @@ static int emit_set(struct emitter *m, const struct charset *set, int next)
     return graph_add(m->g, (struct graph_node){.kind = GRAPH_TICK, .next = start, .other = -1});
 }
 
-/* Behind the last required repetition: those that may follow. */
+/* After the last required repetition: the optional ones. */
 static int emit_optional(struct emitter *m, const struct tree_node *node, int next)
 {
     if (node->max < 0) {

@@ -1,9 +1,9 @@
 /* text/grammar/regex.h - regular expressions as nodes of a graph.
  *
- * Read: literals, ., classes, \d \w \s and their opposites, \t \n \r \f \v \0 \xHH \uHHHH \u{H..}, (...), (?:...), |,
- * * + ? {m} {m,} {m,n} and their lazy forms (the same texts), ^ and $ at the ends. Refused by name: look-around,
- * references to groups, named and inline-flag groups, \b, \p. Classes like \d are those of ASCII, so that every
- * reader of the expression agrees with what was generated. */
+ * Supported: literals, ., classes, \d \w \s and their opposites, \t \n \r \f \v \0 \xHH \uHHHH \u{H..}, (...), (?:...),
+ * |, * + ? {m} {m,} {m,n} and their lazy forms (the same texts), ^ and $ at the ends. Refused by name: look-around,
+ * references to groups, named and inline-flag groups, \b, \p. Classes like \d are ASCII only, so that every
+ * implementation of the expression accepts the generated text. */
 #ifndef GRAMMAR_REGEX_H
 #define GRAMMAR_REGEX_H
 

@@ -84,7 +84,7 @@ static int32_t take_character(struct regex_parser *p)
     return c;
 }
 
-/* n hexadecimal digits; -1: they are not there. */
+/* Reads n hexadecimal digits; -1: missing. */
 static int32_t take_hex(struct regex_parser *p, int n)
 {
     int32_t value = 0;
@@ -98,7 +98,7 @@ static int32_t take_hex(struct regex_parser *p, int n)
     return value;
 }
 
-/* \u{...} behind the brace. */
+/* \u{...} after the brace. */
 static int32_t take_braced_hex(struct regex_parser *p)
 {
     int32_t value = 0;
@@ -125,7 +125,7 @@ struct span {
     int32_t first, last;
 };
 
-/* Beyond ASCII: white space, and decimal digits or what may be some. */
+/* Characters beyond ASCII that may count as white space, and as decimal digits. */
 static const struct span spaces[] = {{0x1c, 0x1f},     {0x85, 0x85},     {0xa0, 0xa0},     {0x1680, 0x1680},
                                      {0x180e, 0x180e}, {0x2000, 0x200d}, {0x2028, 0x2029}, {0x202f, 0x202f},
                                      {0x205f, 0x2060}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
@@ -148,8 +148,9 @@ static void add_spans(struct charset *s, const struct span *span, size_t n, stru
 
 #define ADD_SPANS(s, spans, e) add_spans(s, spans, sizeof(spans) / sizeof *(spans), e)
 
-/* \d and the like: into *set. Beyond ASCII readers disagree about them: what some take as a member and others do not
- * belongs neither to the class nor to its opposite; `inverted`: to both, since the set will be inverted. */
+/* Adds \d and the like to *set. Implementations disagree beyond ASCII: a character that only some count as a member
+ * belongs neither to the class nor to its opposite; with `inverted` it is added to both, since the set will be
+ * inverted. */
 static bool class_escape(char c, struct charset *set, bool inverted, struct err *e)
 {
     static const struct span digit[] = {{'0', '9'}}, space[] = {{'\t', '\r'}, {' ', ' '}},
@@ -177,7 +178,7 @@ static bool class_escape(char c, struct charset *set, bool inverted, struct err 
     return true;
 }
 
-/* The character that an escape stands for, the backslash taken. -1: none, and refused. */
+/* The character of an escape after its backslash. -1: refused. */
 static int32_t character_escape(struct regex_parser *p)
 {
     static const char letters[] = "t\tn\nr\rf\fv\v";
@@ -208,7 +209,7 @@ static int32_t character_escape(struct regex_parser *p)
     return take_character(p);
 }
 
-/* One member of a class: a character, or a class of its own (-2: it was added). -1: refused. */
+/* One member of a class: a character, or a nested class, which is added (-2). -1: refused. */
 static int32_t class_member(struct regex_parser *p, struct charset *set, bool inverted)
 {
     if (!take_char(p, '\\'))

@@ -1,4 +1,4 @@
-/* text/grammar/schema.c - see schema.h: which kinds of values a schema allows, arrays, literals, rules. */
+/* text/grammar/schema.c - see schema.h: the kinds of values that a schema allows, arrays, literals, rules. */
 #include "text/grammar/schema_parts.h"
 
 #include "base/json.h"
@@ -15,7 +15,7 @@
 
 static const char *const kind_name[KINDS] = {"object", "array", "string", "integer", "number", "boolean", "null"};
 
-/* The kind that a keyword speaks of, for schemas without a type. */
+/* The kind of values to which a keyword applies, for schemas without a type. */
 static const struct {
     const char *keyword;
     enum json_kind kind;
@@ -57,7 +57,7 @@ int64_t schema_size(struct schema_builder *b, const json_t *schema, const char *
     return json_get_int(schema, keyword, missing, 0, 1000000, "schema", b->g->e);
 }
 
-/* Let the value live as long as the builder; NULL, and b->g->e, if there is no memory for it. */
+/* Makes the value live as long as the builder; NULL, and b->g->e, without memory. */
 static const json_t *keep(struct schema_builder *b, json_t *value)
 {
     if (value == NULL || json_array_append_new(b->made, value) != 0) {
@@ -155,7 +155,7 @@ static enum json_kind kind_of(const json_t *value)
     }
 }
 
-/* The rest of a schema, which restricts the values that enum and const list; closed by judge_close. */
+/* The other keywords of a schema, which restrict the values that enum and const list; closed by judge_close. */
 struct judge {
     struct graph graph;
     int start;
@@ -184,7 +184,7 @@ static void judge_open(struct schema_builder *b, struct judge *j, const json_t *
     free(alone.rule);
 }
 
-/* Is the value one that the schema allows? text: as it is written. */
+/* Does the schema allow the value? text: its JSON text. */
 static bool judge(struct schema_builder *b, const struct judge *j, const json_t *value, const char *text,
                   const bool *kinds)
 {
@@ -199,7 +199,7 @@ static void judge_close(struct judge *j)
     graph_close(&j->graph);
 }
 
-/* A value's text, if the schema allows it; else NULL. The caller frees. */
+/* The JSON text of a value if the schema allows it; else NULL. The caller frees. */
 static char *allowed_text(struct schema_builder *b, const struct judge *j, const json_t *value, const bool *kinds)
 {
     char *text = json_text(value, JSON_ENCODE_ANY | JSON_COMPACT);
@@ -323,7 +323,7 @@ static bool add_kind(struct schema_builder *b, const json_t *name, bool *kinds)
                json_is_string(name) ? json_string_value(name) : json_type_name(name)) == 0;
 }
 
-/* The kinds of values that the schema allows; those that its keywords speak of if it has no type. */
+/* The kinds of values that the schema allows; without a type those to which its keywords apply. */
 static bool read_kinds(struct schema_builder *b, const json_t *schema, bool *kinds)
 {
     const json_t *type = json_object_get(schema, "type");

@@ -1,4 +1,4 @@
-/* text/grammar/schema_merge.c - several schemas at once: $ref, allOf, and what stands beside anyOf. */
+/* text/grammar/schema_merge.c - several schemas at once: $ref, allOf, and keywords beside anyOf. */
 #include "text/grammar/schema_parts.h"
 
 #include "base/json.h"
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* How two values of a keyword become one. */
+/* The ways in which two values of a keyword are merged. */
 enum merge_way {
     MERGE_LARGER,
     MERGE_SMALLER,
@@ -84,7 +84,7 @@ static const json_t *out_of_memory(struct schema_builder *b)
     return NULL;
 }
 
-/* The value belongs to the builder from now on, also in failure. */
+/* The builder owns the value from now on, also on failure. */
 static const json_t *keep(struct schema_builder *b, json_t *value)
 {
     return value != NULL && json_array_append_new(b->made, value) == 0 ? value : out_of_memory(b);
@@ -121,7 +121,7 @@ static json_t *merge_values(const json_t *left, const json_t *right)
     return common;
 }
 
-/* Is the name among the types? Integers are numbers. */
+/* Is the name among the types? Integers count as numbers. */
 static bool has_type(const json_t *types, const char *name)
 {
     for (size_t i = 0; i < json_array_size(types); i++) {
@@ -174,7 +174,7 @@ static json_t *merge_alternatives(struct schema_builder *b, const json_t *left, 
     return pairs;
 }
 
-/* Members of both; one that only `from` has is also subject to what the other one says of further members. */
+/* Merges the members of both; one that only `from` has must also satisfy the other's rule for additional members. */
 static bool add_members(struct schema_builder *b, json_t *to, const json_t *from, const json_t *other)
 {
     const json_t *theirs = json_object_get(other, "properties"), *more = json_object_get(other, "additionalProperties");
@@ -229,7 +229,7 @@ static json_t *with_enum(const json_t *schema)
     return copy;
 }
 
-/* Names of one's patterns would be subject to what the other says of further members. */
+/* Names that match one's patterns would have to satisfy the other's rule for additional members. */
 static bool check_patterns(struct schema_builder *b, const json_t *one, const json_t *other)
 {
     const json_t *more = json_object_get(other, "additionalProperties");
@@ -291,7 +291,7 @@ const json_t *schema_merge(struct schema_builder *b, const json_t *left, const j
 
 /* ---- references ---- */
 
-/* One step of a JSON pointer, with ~0 and ~1; false: it is not there. */
+/* Follows one step of a JSON pointer, with ~0 and ~1; false: there is no such member. */
 static const json_t *step_into(const json_t *at, const char *key, size_t bytes)
 {
     char name[256];

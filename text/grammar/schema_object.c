@@ -12,7 +12,7 @@
 
 struct member {
     const char *name;
-    int pair; /* the rule of its name behind the first quote, colon and value */
+    int pair; /* the rule of its name after the first quote, colon and value */
     bool required;
 };
 
@@ -20,12 +20,12 @@ struct object {
     struct schema_builder *b;
     struct member *member; /* [n] in the order of the schema */
     int n, n_required;
-    int free_pair; /* the rule of further members, behind the first quote; -1: there are none */
+    int free_pair; /* the rule of additional members, after the first quote; -1: none allowed */
     int min, max;  /* number of members; max -1: any */
     int cap;       /* numbers are kept up to here */
     int close;     /* state after the last member */
-    int *head;     /* [(n + 1) * (cap + 1)] behind members 0 .. i - 1, of which k are there */
-    int *name;     /* likewise, and behind the quote of one more; -1: none may come */
+    int *head;     /* [(n + 1) * (cap + 1)] after members 0 .. i - 1, of which k are present */
+    int *name;     /* likewise, after the first quote of another member; -1: none may come */
 };
 
 /* ---- names ---- */
@@ -40,7 +40,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* A character that is written with a backslash, unless a name goes on with it here; -1. */
+/* A character written with a backslash, unless a name continues with it here; -1. */
 static int other_escape(struct graph *g, const struct charset *used, char c, int next)
 {
     for (int i = 0; i < used->n; i++)
@@ -60,7 +60,7 @@ static int make_other(struct graph *g, struct charset *used, bool wide_used, con
     return wide_used ? start : graph_either(g, start, end->wide);
 }
 
-/* A character that none of the names goes on with. */
+/* A character with which none of the names continues. */
 static int other_character(struct graph *g, struct charset *used, bool wide_used, struct schema_names *end)
 {
     if (wide_used || used->n != 1 || used->first[0] != used->last[0])
@@ -70,7 +70,7 @@ static int other_character(struct graph *g, struct charset *used, bool wide_used
     return *known;
 }
 
-/* The rest of a name that begins as names [from, to) do up to byte `at` and is none of them. */
+/* The rest of a name that shares `at` bytes with names [from, to) and is none of them. */
 static int other_names(struct graph *g, const struct names *names, int from, int to, size_t at,
                        struct schema_names *end)
 {
@@ -98,7 +98,7 @@ static int other_names(struct graph *g, const struct names *names, int from, int
     return complete ? start : graph_either(g, start, graph_text(g, "\"", 1, end->next));
 }
 
-/* A name behind its first quote that is none of the object's own. */
+/* A name, after its first quote, that is none of the object's properties. */
 static int free_name(struct object *o, int next)
 {
     struct graph *g = o->b->g;
@@ -126,7 +126,7 @@ static int pair_value(struct schema_builder *b, const json_t *schema, int next)
     return graph_text(b->g, ":", 1, graph_space(b->g, value));
 }
 
-/* As it is written between quotes, with the latter; NULL: no memory. */
+/* The JSON string, with its quotes; NULL: no memory. */
 static char *quote_name(struct schema_builder *b, const char *name)
 {
     json_t *text = json_string(name);
@@ -146,7 +146,7 @@ static int member_pair(struct schema_builder *b, const char *name, const json_t 
     return start;
 }
 
-/* Whether a name matches a pattern: both would have to be met. */
+/* Whether a property's name matches a pattern: its value would have to satisfy both schemas. */
 static bool name_matches(struct schema_builder *b, const char *name, const char *pattern, size_t bytes)
 {
     struct graph g;
@@ -211,7 +211,7 @@ static int or_fail(struct graph *g, int start)
     return start >= 0 ? start : graph_add(g, (struct graph_node){.kind = GRAPH_FAIL, .next = -1, .other = -1});
 }
 
-/* Names from that of member i on, k members are there, and what may follow their pairs; -1: none. */
+/* Nodes for the names from member i on, with k members present, and for the rest of the object; -1: none. */
 static int make_name(struct object *o, int i, int k)
 {
     struct graph *g = o->b->g;
@@ -224,8 +224,8 @@ static int make_name(struct object *o, int i, int k)
     return o->member[i].required ? with : graph_either(g, with, o->name[(i + 1) * wide + k]);
 }
 
-/* One more member, of which the name is made, or the end. All that may come begins alike, with a comma and white space,
- * so that states within the latter are simple. */
+/* One more member, whose name is built, or the end. All members begin with the same comma and white space, which keeps
+ * the states within the white space simple. */
 static int make_head(struct object *o, int i, int k, bool may_end)
 {
     struct graph *g = o->b->g;
@@ -237,7 +237,7 @@ static int make_head(struct object *o, int i, int k, bool may_end)
     return or_fail(g, graph_either(g, more, end));
 }
 
-/* The last ones first: nothing recurs, but for free members, which follow each other. */
+/* Built from the last one; only free members form a loop, since they follow each other. */
 static int make_heads(struct object *o)
 {
     struct graph *g = o->b->g;
@@ -296,7 +296,7 @@ static int add_members(struct object *o, const json_t *properties, const json_t 
     return o->b->g->e->code == ERR_NONE ? 0 : -1;
 }
 
-/* Names that are required and no properties: their values are those of further members. */
+/* Required names that are not properties: their values are those of additional members. */
 static int add_required(struct object *o, const json_t *properties, const json_t *required, const json_t *more)
 {
     for (size_t i = 0; i < json_array_size(required); i++) {
@@ -316,8 +316,8 @@ static int add_required(struct object *o, const json_t *properties, const json_t
     return 0;
 }
 
-/* Only as many states as the limits need: a minimum that the required members meet does not count, nor does a maximum
- * that no object can exceed. */
+/* Counts members only as far as the limits require: not for a minimum that the required members satisfy, nor for a
+ * maximum that no object can exceed. */
 static void set_limits(struct object *o, const json_t *schema)
 {
     int64_t min = schema_size(o->b, schema, "minProperties", 0), max = schema_size(o->b, schema, "maxProperties", -1);

@@ -1,7 +1,7 @@
-/* text/grammar/schema_one_of.c - alternatives of which exactly one may hold, where that can be told by names. */
+/* text/grammar/schema_one_of.c - oneOf, whose exclusivity is enforced if required names tell the alternatives apart. */
 #include "text/grammar/schema_parts.h"
 
-#define MOST 16 /* alternatives, which are told apart by as many names each */
+#define MOST 16 /* alternatives; each refers to as many names */
 
 /* The name that a schema requires, if that is all it does; else NULL. */
 static json_t *only_required(const json_t *schema)

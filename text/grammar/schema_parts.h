@@ -15,12 +15,12 @@ struct schema_rule {
     int rule;
 };
 
-struct schema_names { /* of members that are not listed: for all objects where the same may follow */
+struct schema_names { /* rules of additional members, shared by objects in which the same may follow */
     int any;          /* state after a character that leaves all names */
     int wide;         /* such a character that is beyond ASCII, and what follows */
-    int next;         /* behind the closing quote */
+    int next;         /* after the closing quote */
     int but_of
-        [128]; /* any character but this one, which most places within names need, and what follows; -1: not made */
+        [128]; /* any character except this one, needed at most places within names, and what follows; -1: not made */
 };
 
 struct schema_builder {
@@ -28,11 +28,11 @@ struct schema_builder {
     const json_t *root;
     struct schema_rule *rule; /* [n_rules] schemas that are rules, by address */
     int n_rules, rule_capacity;
-    int any, characters;        /* rules of any value, and of any string behind its first quote; -1: not made yet */
-    int wide;                   /* the place within the latter where a character beyond ASCII comes first */
-    int any_value;              /* a member's colon and any value, a rule's end behind it; -1: not made yet */
+    int any, characters;        /* rules of any value, and of any string after its first quote; -1: not made yet */
+    int wide;                   /* the node in that rule at which the first character is beyond ASCII */
+    int any_value;              /* a member's colon and any value, then the end of a rule; -1: not made yet */
     struct schema_names names;  /* of the object that was made last */
-    int format[SCHEMA_FORMATS]; /* rules of strings with a format behind their first quote; -1 */
+    int format[SCHEMA_FORMATS]; /* rules of strings with a format, after their first quote; -1: not made yet */
     json_t *made;               /* array of the schemas that merging made, which live as long as the builder */
     int depth, n_merges;
 };
@@ -51,19 +51,19 @@ int schema_literal(struct schema_builder *b, const json_t *value, int next);
 const json_t *schema_flatten(struct schema_builder *b, const json_t *schema);
 /* The schema that a $ref refers to. */
 const json_t *schema_resolve(struct schema_builder *b, const json_t *reference);
-/* A schema that is nothing but a reference: what it refers to; else NULL. */
+/* For a schema that is only a reference, the schema it refers to; else NULL. */
 const json_t *schema_referred(struct schema_builder *b, const json_t *schema);
-/* Both at once. */
+/* The conjunction of both. */
 const json_t *schema_merge(struct schema_builder *b, const json_t *left, const json_t *right);
 /* Whether an equal value is in the array. */
 bool schema_lists(const json_t *array, const json_t *value);
-/* Whether a keyword restricts values, so that it cannot be passed over. */
+/* Whether a keyword restricts values, so that it must not be ignored. */
 bool schema_restricts(const char *keyword);
 
 /* ---- schema_one_of.c ---- */
 
-/* The schemas of oneOf so that no two of them hold at once, where each requires one name and no more; else the list
- * itself. For the caller to release; NULL: no memory. */
+/* The schemas of oneOf, made mutually exclusive if each only requires one name; else the list itself. For the caller to
+ * release; NULL: no memory. */
 json_t *schema_exclusive(const json_t *list, const json_t *rest);
 
 /* ---- schema_string.c, schema_object.c ---- */

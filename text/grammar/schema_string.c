@@ -34,8 +34,8 @@
 #define HOURS    MANY "H(" MINUTES ")?"
 #define OF_A_DAY "T(" HOURS "|" MINUTES "|" SECONDS ")"
 
-/* Formats whose texts are written so that every reader of the format takes them. Others describe, as JSON schema has
- * it. */
+/* Formats that restrict the text, narrowly enough for every validator. Others are only descriptive, as in JSON
+ * schema. */
 static const struct {
     const char *name, *regex;
 } formats[SCHEMA_FORMATS] = {
@@ -114,7 +114,7 @@ int schema_wide_characters(struct schema_builder *b, int next)
     return graph_call(b->g, b->wide, next);
 }
 
-/* The most characters of a text that has a format and a length: each makes a copy of the format's states. */
+/* The longest text that may have both a format and a length: each character needs a copy of the format's states. */
 #define FORMAT_MOST 128
 
 static int find_format(const char *name)

@@ -65,7 +65,7 @@ static bool can_join(const struct walk *w)
     return w->err.code == ERR_NONE && !w->crowded;
 }
 
-/* Its place in the table; without one, that of the walk which has not been joined for the longest time. */
+/* Its slot in the table; otherwise the slot of the walk that was joined least recently. */
 static struct walk **find_walk(struct walks *all, const struct graph *graph, int start)
 {
     struct walk **oldest = &all->walk[0];

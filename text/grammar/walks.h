@@ -1,7 +1,6 @@
-/* text/grammar/walks.h - the findings that runs of equal grammars over one lexicon share: the machine, whose states
- * each of them would make anew, and expensive masks. So only the first text of a form pays for a state.
- *
- * One thread joins, walks and keeps masks; any thread leaves. */
+/* text/grammar/walks.h - results that runs of equal grammars over one lexicon share: the machine, whose states each of
+ * them would otherwise make again, and expensive masks. So only the first text of a form pays for a state. One thread
+ * joins, walks and stores masks; any thread may leave. */
 #ifndef GRAMMAR_WALKS_H
 #define GRAMMAR_WALKS_H
 
@@ -10,17 +9,17 @@
 
 #include <pthread.h>
 
-#define WALKS_KEPT      16    /* grammars, also without a run: the last ones that were joined */
-#define WALKS_MAX_NODES 32768 /* of such a grammar: the walk of a larger one ends with its run */
+#define WALKS_KEPT      16    /* the grammars joined last, even if they have no run */
+#define WALKS_MAX_NODES 32768 /* largest kept grammar: the walk of a larger one ends with its last run */
 
 struct walk {
     struct graph graph; /* a copy, since the grammar is its request's */
     int start;
     struct machine machine;
     struct err err;       /* out of memory */
-    uint64_t number;      /* of all walks of a table. 0: it belongs to none */
+    uint64_t number;      /* unique among the walks of a table; 0: in no table */
     uint64_t used;        /* when it was joined last */
-    bool crowded;         /* by the states of its runs: no other joins, and they part */
+    bool crowded;         /* full of its runs' states: no other run joins, and these separate */
     pthread_mutex_t lock; /* of the rest */
     int **state;          /* [n_states] where runs have the numbers of their states */
     int n_states, capacity;
@@ -30,8 +29,7 @@ struct walk {
 struct walks {
     struct walk *walk[WALKS_KEPT];
     uint64_t clock, n_made;
-    struct masks
-        masks; /* of these walks, and of those that were made for runs of theirs, or are too large to be kept */
+    struct masks masks; /* all walks, including those made for separated runs or too large to be kept */
 };
 
 /* The walk of this grammar for a run, whose two states it renumbers from now on (machine_tidy): that of another run if
@@ -44,7 +42,7 @@ void walks_close(struct walks *all);
 /* A walk of its own for a run that leaves a crowded one. Without memory it stays. */
 struct walk *walk_part(struct walks *all, struct walk *w, int *const state[2]);
 
-/* Forget findings that are too many, or were made with too little room. The machine's states get new numbers then. */
+/* Forget results if they are too many or were made with too little room. This renumbers the machine's states. */
 void walk_tidy(struct walk *w);
 
 /* The mask of a state, if it is kept; else NULL. */

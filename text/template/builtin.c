@@ -1,4 +1,5 @@
-/* text/template/builtin.c - finding what is built in, and its arguments. See builtin.h. */
+/* text/template/builtin.c - finds built-in filters, tests, functions and methods, and checks their arguments. See
+ * builtin.h. */
 #include "text/template/renderer.h"
 
 #include <stdio.h>

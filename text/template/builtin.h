@@ -16,8 +16,8 @@ struct arguments {
 
 struct builtin {
     const char *name;
-    const char *parameters; /* "width first blank", behind the subject; NULL: takes whatever is given */
-    int least;              /* of them have to be given */
+    const char *parameters; /* "width first blank", after the subject; NULL: accepts any arguments */
+    int least;              /* number of required ones */
     /* argument: [BUILTIN_MAX_ARGUMENTS], VALUE_ABSENT where none was given */
     struct value (*run)(struct renderer *m, struct value subject, const struct value *argument);
     struct value (*run_any)(struct renderer *m, struct value subject,
@@ -35,13 +35,13 @@ const struct builtin *find_test(struct text name);
 const struct builtin *find_function(struct text name);
 const struct builtin *find_method(struct text name); /* of whatever type */
 const struct builtin *find_in(const struct builtin *table, struct text name);
-/* "a, b, c": what there is, for messages. */
+/* "a, b, c": all names, for messages. */
 void list_filters_by_name(char *out, size_t bytes);
 void list_tests_by_name(char *out, size_t bytes);
 void list_functions_by_name(char *out, size_t bytes);
 void list_methods_by_name(char *out, size_t bytes);
 
-/* Index of a parameter by name, or -1; how many there are. */
+/* Index of a parameter by name, or -1; the number of parameters. */
 int find_parameter(const struct builtin *b, struct text name);
 int count_parameters(const struct builtin *b);
 

@@ -67,7 +67,7 @@ struct text execute_apart(struct renderer *m, struct scope *s, const struct node
     return built(&b);
 }
 
-/* A chain of filters over what a block has written: the innermost has no operand of its own. */
+/* A chain of filters over a block's output; the innermost has no operand of its own. */
 static struct value filter_text(struct renderer *m, struct scope *s, const struct node *n, struct text t)
 {
     struct arguments given;
@@ -99,7 +99,7 @@ static void execute_set(struct renderer *m, struct scope *s, const struct node *
     assign(m, s, n->a, v);
 }
 
-/* Items that the condition of the loop lets through. */
+/* Keeps the items that satisfy the loop's condition. */
 static struct list *filter_items(struct renderer *m, struct scope *s, const struct node *n, const struct list *all)
 {
     struct value out = value_list(&m->heap, FORM_LIST);
@@ -130,7 +130,7 @@ static void execute_for(struct renderer *m, struct scope *s, const struct node *
         (void)execute(m, scope_new(m, s), n->d);
 }
 
-/* A chain of elif is one loop, however long. */
+/* An iteration, not a recursion, so that long chains of elif need no depth. */
 static enum flow execute_if(struct renderer *m, struct scope *s, const struct node *n)
 {
     while (!value_true(evaluate(m, s, n->a))) {

@@ -1,4 +1,4 @@
-/* text/template/filters_choice.c - map, select, reject and their kin: filters that apply another by its name. */
+/* text/template/filters_choice.c - map, select, reject and related filters, which apply another one by its name. */
 #include "text/template/renderer.h"
 
 static struct arguments behind(const struct arguments *given, int n)
@@ -52,7 +52,7 @@ static struct value map_(struct renderer *m, struct value v, const struct argume
     return out;
 }
 
-/* by_member: the first argument is the member that is tested. Without a test: what is true. */
+/* by_member: the first argument is the member to test. Without a test, truth is tested. */
 static struct value choose_values(struct renderer *m, struct value v, const struct arguments *given, bool wanted,
                                   bool by_member)
 {

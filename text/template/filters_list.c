@@ -28,7 +28,7 @@ static struct value list(struct renderer *m, struct value v, const struct value 
 static struct value first(struct renderer *m, struct value v, const struct value *a)
 {
     (void)a;
-    if (v.kind == VALUE_LIST && v.list->form == FORM_GENERATOR && v.list->n > 0) { /* goes one on */
+    if (v.kind == VALUE_LIST && v.list->form == FORM_GENERATOR && v.list->n > 0) { /* incremented by this function */
         v.list->n--;
         return *v.list->item++;
     }
@@ -102,7 +102,7 @@ struct keyed {
     struct value key, value;
 };
 
-/* A stable order of n, by halves; backwards: the largest first, and still stable. */
+/* Stable merge sort of n items; backwards: the largest first, also stable. */
 static void merge_sort(struct renderer *m, struct keyed *x, struct keyed *spare, size_t n, bool backwards)
 {
     if (n < 2)

@@ -24,7 +24,7 @@ static struct value capitalize(struct renderer *m, struct value v, const struct 
     return value_text(string_capitalize(m, subject_text(m, v)));
 }
 
-/* Words begin behind blanks, hyphens and opening brackets. */
+/* Words begin after blanks, hyphens and opening brackets. */
 static struct value title(struct renderer *m, struct value v, const struct value *a)
 {
     struct builder b = {.w = &m->heap};
@@ -102,7 +102,7 @@ static struct value indent(struct renderer *m, struct value v, const struct valu
     return value_text(built(&b));
 }
 
-/* json.dumps(x, ensure_ascii, indent, separators, sort_keys), as transformers has it in place of jinja2's. */
+/* json.dumps(x, ensure_ascii, indent, separators, sort_keys), with which transformers replaces jinja2's filter. */
 static struct value tojson(struct renderer *m, struct value v, const struct value *a)
 {
     bool lines = a[1].kind != VALUE_ABSENT && a[1].kind != VALUE_NONE;

@@ -17,7 +17,7 @@ static struct value default_(struct renderer *m, struct value v, const struct va
     return !missing ? v : a[0].kind != VALUE_ABSENT ? a[0] : value_text(text_of(""));
 }
 
-/* The number that a whole string is. */
+/* The number that a string contains, if it contains nothing else. */
 static bool parse_number(struct text t, bool real, struct value *out)
 {
     char digits[64];
@@ -96,7 +96,7 @@ static struct value attr(struct renderer *m, struct value v, const struct value 
     return v.kind == VALUE_DICT ? value_undefined(name) : member(m, v, name); /* members, never items */
 }
 
-/* Not jinja2's, but known to templates: a value from JSON. */
+/* Not in jinja2, but used by templates: parses JSON. */
 static struct value from_json(struct renderer *m, struct value v, const struct value *a)
 {
     struct err e = {0};
@@ -147,7 +147,7 @@ static void put_named(struct renderer *m, struct dict *d, const struct arguments
         dict_put(m, d, value_text(given->name[i]), given->named[i]);
 }
 
-/* From a dict or pairs, and from what is given by name. */
+/* From a dict or pairs, and from named arguments. */
 static struct value dict(struct renderer *m, struct value v, const struct arguments *given)
 {
     struct value out = value_dict(&m->heap);
@@ -177,7 +177,7 @@ static struct value namespace(struct renderer *m, struct value v, const struct a
     return out;
 }
 
-/* The template refuses the chat, in its own words. */
+/* The template refuses the chat with this message. */
 static struct value raise_exception(struct renderer *m, struct value v, const struct value *a)
 {
     struct text t = subject_text(m, a[0]);

@@ -1,5 +1,5 @@
-/* text/template/format.c - "%s" % x and "{}".format(x): the conversions of texts and numbers. The format's own text
- * keeps its marks, and so does a text that is put into it. See strings.h. */
+/* text/template/format.c - "%s" % x and "{}".format(x): the conversions of texts and numbers. The format's text and
+ * inserted texts keep their marks. See strings.h. */
 #include "text/template/strings.h"
 
 #include <ctype.h>
@@ -11,9 +11,9 @@
 #define MOST_PRECISION 50
 
 struct spec {
-    char align, sign, type; /* '<' '>' '^' '='; '+' ' ' '-'; "sdifxX%": '\0': none is said */
+    char align, sign, type; /* '<' '>' '^' '='; '+' ' ' '-'; "sdifxX%"; '\0': not given */
     char fill[8];           /* one character */
-    int width, precision;   /* precision < 0: none is said */
+    int width, precision;   /* precision < 0: not given */
 };
 
 /* The position in a format that is being read. */
@@ -24,7 +24,7 @@ struct format_reader {
     struct text t;
     size_t at;
     int next;      /* argument */
-    bool numbered; /* there was a place with a number */
+    bool numbered; /* a numbered place has occurred */
 };
 
 _Noreturn static void bad_format(struct format_reader *f, const char *expected)
@@ -82,7 +82,7 @@ static void fill(struct format_reader *f, const struct spec *s, size_t n)
         build_string(f->out, s->fill, f->t.foreign);
 }
 
-/* sign: "" or what stands before the filling of '='. */
+/* sign: "", or the text before the padding of '='. */
 static void pad(struct format_reader *f, const struct spec *s, const char *sign, struct text body)
 {
     size_t n = text_characters(body) + strlen(sign);

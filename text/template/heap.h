@@ -1,7 +1,7 @@
 /* text/template/heap.h - the memory of one parse or one rendering, and the one way out of it.
  *
- * All is allocated from chunks that are freed together, up to a limit; whatever fails, deep in a recursion, jumps to
- * the function that began, with *e set. So nothing in between checks, and nothing in between owns anything. */
+ * All memory comes from chunks that are freed together, up to a limit; a failure at any depth jumps back to the
+ * function that began, with *e set. So no function in between checks for errors or owns memory. */
 #ifndef TEXT_TEMPLATE_HEAP_H
 #define TEXT_TEMPLATE_HEAP_H
 

@@ -60,8 +60,8 @@ static void set_variables(struct renderer *m, struct scope *s, const json_t *obj
         scope_set(m, s, (struct text){key, bytes, NULL, foreign}, value_from_json(m, value, foreign));
 }
 
-/* Roles that a chat has by name; they are the template's words then, since some templates make a special token of them
- * ("<|" + role + "|>"). Any other role is the client's. */
+/* The usual roles count as the template's text, since some templates make a special token of them ("<|" + role + "|>").
+ * Any other role counts as the client's. */
 static bool is_known_role(struct text t)
 {
     static const char *const roles[] = {"system",    "user",     "assistant", "tool",
@@ -141,5 +141,5 @@ void jinja_text_free(struct jinja_text *t)
     if (w == NULL)
         return;
     heap_free(w);
-    free(w); /* the renderer that it begins */
+    free(w); /* the renderer of the whole template */
 }

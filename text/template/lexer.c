@@ -65,7 +65,7 @@ static void emit_text(struct lexer *l, size_t end, char sign, bool lstrip)
     go_to(l, end);
 }
 
-/* Offset behind the end of a tag at `at`, white space control included; 0: none is there. */
+/* Offset after the end of a tag at `at`, white space control included; 0: there is none. */
 static size_t tag_end(const struct lexer *l, size_t at, const char *close)
 {
     bool minus = looks_at(l, at, "-"), plus = looks_at(l, at, "+") && close[0] != '}';
@@ -87,7 +87,7 @@ static void lex_comment(struct lexer *l, size_t start)
     go_to(l, tag_end(l, close - sign, "#}"));
 }
 
-/* Offset behind `word` and the end of its tag, when the tag that begins at `at` is that; 0: it is not. */
+/* If the tag at `at` consists of `word`, the offset after its end; otherwise 0. */
 static size_t word_tag(const struct lexer *l, size_t at, const char *word, bool trim)
 {
     at += 2;
@@ -182,7 +182,7 @@ static int32_t escaped_number(struct lexer *l, struct text t, size_t *at, int di
     return cp;
 }
 
-/* One escape behind its backslash, as Python's unicode-escape has it. */
+/* One escape after its backslash, as in Python's unicode-escape. */
 static void unescape(struct lexer *l, struct builder *b, struct text t, size_t *at)
 {
     static const char plain[] = "n\nt\tr\ra\ab\bf\fv\v\\\\''\"\"";
@@ -266,7 +266,7 @@ static void lex_token(struct lexer *l, int *open)
     }
 }
 
-/* Behind the opening of a tag up to its end. */
+/* Reads a tag from after its opening to its end. */
 static void lex_tag(struct lexer *l, bool print)
 {
     int open = 0;

@@ -21,7 +21,7 @@ enum token_kind {
 struct token {
     enum token_kind kind;
     int line;
-    struct text text; /* the characters; of TOKEN_STRING what they mean */
+    struct text text; /* the characters; for TOKEN_STRING with escapes resolved */
 };
 
 /* The last is TOKEN_END. As jinja2 does with trim_blocks and lstrip_blocks: line ends become line feeds, and one at the

@@ -28,7 +28,7 @@ static bool is_cased(int32_t cp)
     return utf8proc_tolower(cp) != cp || utf8proc_toupper(cp) != cp;
 }
 
-/* str.title(): what follows a letter is small. */
+/* str.title(): letters after a letter are lower case. */
 static struct value title(struct renderer *m, struct value v, const struct value *a)
 {
     struct builder b = {.w = &m->heap};
@@ -167,7 +167,7 @@ static bool has_end(struct text t, struct text end, bool front)
     return end.n <= t.n && text_equal(front ? text_slice(t, 0, end.n) : text_slice(t, t.n - end.n, t.n), end);
 }
 
-/* One string, or a tuple of which any will do. */
+/* Accepts one string, or a tuple of alternatives. */
 static struct value any_end(struct renderer *m, struct value v, const struct value *a, bool front)
 {
     bool found = false;
@@ -372,7 +372,7 @@ static struct value copy(struct renderer *m, struct value v, const struct value 
     return out;
 }
 
-/* transformers renders in a sandbox in which nothing that was given can be changed. */
+/* transformers renders in a sandbox in which variables are immutable. */
 static struct value changes(struct renderer *m, struct value v, const struct arguments *given)
 {
     (void)given;
@@ -414,7 +414,7 @@ static struct value cycle(struct renderer *m, struct value v, const struct argum
     return given->value[v.loop->at % (size_t)given->n];
 }
 
-/* Whether the arguments are others than at the last call. */
+/* Whether the arguments differ from those of the last call. */
 static struct value changed(struct renderer *m, struct value v, const struct arguments *given)
 {
     struct value now = value_list(&m->heap, FORM_TUPLE);

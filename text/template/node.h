@@ -15,7 +15,7 @@ enum node_kind {
     NODE_ITEM,     /* a[b] */
     NODE_SLICE,    /* a[b:c:d], each may be NULL */
     NODE_CALL,     /* a(b...) */
-    NODE_FILTER,   /* a | builtin(b...); a NULL: of what a block renders to */
+    NODE_FILTER,   /* a | builtin(b...); a NULL: applied to a block's output */
     NODE_TEST,     /* a is builtin(b...) */
     NODE_ARGUMENT, /* name=a, in a list of arguments */
     NODE_SPREAD,   /* *a, in a list of arguments */
@@ -34,7 +34,7 @@ enum node_kind {
     NODE_PRINT,     /* a */
     NODE_FOR,       /* a in b if c: body, else d */
     NODE_IF,        /* a: body, else d */
-    NODE_SET,       /* a = b; b NULL: what body renders to, through the filter c */
+    NODE_SET,       /* a = b; b NULL: the output of body, through the filter c */
     NODE_MACRO,     /* name(b...: NODE_PARAMETER): body */
     NODE_PARAMETER, /* name, default a or NULL */
     NODE_CALLER,    /* the call a with the caller(b...): body */
@@ -66,9 +66,9 @@ struct node {
     enum node_kind kind;
     enum operation operation;
     int line;
-    bool takes_rest;   /* NODE_MACRO: has `varargs` in it */
-    bool takes_named;  /* NODE_MACRO: has `kwargs` in it */
-    bool takes_caller; /* NODE_MACRO: has `caller` in it */
+    bool takes_rest;   /* NODE_MACRO: uses `varargs` */
+    bool takes_named;  /* NODE_MACRO: uses `kwargs` */
+    bool takes_caller; /* NODE_MACRO: uses `caller` */
     struct text name;
     struct value value;
     const struct builtin *builtin;

@@ -170,7 +170,7 @@ static struct value loop_member(struct renderer *m, const struct for_loop *l, st
     return value_undefined(name);
 }
 
-/* The method of an object, VALUE_ABSENT: it has no such. */
+/* The method of an object, or VALUE_ABSENT. */
 static struct value method(struct renderer *m, struct value object, struct text name)
 {
     const struct builtin *table = object.kind == VALUE_STRING                                    ? string_methods

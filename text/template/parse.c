@@ -119,7 +119,7 @@ static bool at_tag(const struct parser *p, const char *names)
     return false;
 }
 
-/* Statements up to a tag of these names ("" : to the end), behind whose name the parser then is. */
+/* Parses statements up to a tag of one of these names ("": to the end), and leaves the parser after the name. */
 static struct node *parse_body(struct parser *p, const char *ends)
 {
     struct node *first = NULL, **end = &first;
@@ -165,7 +165,7 @@ static struct node *parse_for(struct parser *p)
     return n;
 }
 
-/* elif hangs in the `else` of what is before it. */
+/* elif becomes the `else` of the previous condition. */
 static struct node *parse_if(struct parser *p)
 {
     struct node *first = new_node(p, NODE_IF), *n = first;
@@ -223,7 +223,7 @@ static struct node *parse_parameters(struct parser *p)
     return first;
 }
 
-/* The body of a macro or of a call block is a function of its own: no loop around it can be left. */
+/* The body of a macro or a call block is a function: break and continue cannot refer to a loop around it. */
 static void parse_function_body(struct parser *p, struct node *macro, const char *ends)
 {
     struct node *outer = p->macro;
@@ -287,7 +287,7 @@ static struct node *parse_with(struct parser *p)
     return n;
 }
 
-/* transformers' own: marks what the assistant says for training; here a scope and no more. */
+/* transformers' own: marks the assistant's text for training; here only a scope. */
 static struct node *parse_generation(struct parser *p)
 {
     struct node *n = new_node(p, NODE_WITH), *outer = p->macro;
@@ -362,7 +362,7 @@ static struct node *parse_statement(struct parser *p)
     return n;
 }
 
-/* A function that is called is built in or the template's own. */
+/* A called function must be built in or defined by the template. */
 static void check_functions(struct parser *p)
 {
     char names[ERR_TEXT_BYTES];

@@ -192,7 +192,7 @@ static bool at_end_of_tuple(const struct parser *p)
            at_operator(p, "=") || at_name(p, "in");
 }
 
-/* The rest of a tuple behind its first item. */
+/* The rest of a tuple after its first item. */
 static struct node *finish_tuple(struct parser *p, struct node *first, struct node *(*part)(struct parser *))
 {
     struct node *n = new_node(p, NODE_TUPLE), **end = &first->next;

@@ -1,4 +1,4 @@
-/* text/template/parse_filters.c - filters and tests: which ones there are, and whether their arguments fit. See
+/* text/template/parse_filters.c - filters and tests: whether they exist, and whether their arguments fit. See
  * parser.h. */
 #include "text/template/builtin.h"
 #include "text/template/parser.h"

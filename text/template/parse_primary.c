@@ -1,4 +1,4 @@
-/* text/template/parse_primary.c - the parts that operators join: constants, lists, names, with their members, items and
+/* text/template/parse_primary.c - the operands of expressions: constants, lists, names, with their members, items and
  * calls. See parser.h. */
 #include "text/template/builtin.h"
 #include "text/template/parser.h"
@@ -31,7 +31,7 @@ static struct node *parse_number(struct parser *p)
     return constant(p, v);
 }
 
-/* Strings behind one another are one. */
+/* Adjacent strings are concatenated. */
 static struct node *parse_strings(struct parser *p)
 {
     struct builder b = {.w = p->w};

@@ -1,5 +1,5 @@
-/* text/template/parser.h - what the parts of the parser share: statements (parse.c), operators
- * (parse_expression.c), what they join (parse_primary.c), filters and tests. For text/template/parse*.c only. */
+/* text/template/parser.h - shared by the parts of the parser: statements (parse.c), operators (parse_expression.c),
+ * operands (parse_primary.c), filters and tests. For text/template/parse*.c only. */
 #ifndef TEXT_TEMPLATE_PARSER_H
 #define TEXT_TEMPLATE_PARSER_H
 
@@ -17,7 +17,7 @@ struct parser {
 };
 
 struct node *new_node(struct parser *p, enum node_kind kind);
-void descend(struct parser *p); /* one level deeper; p->depth goes back by hand */
+void descend(struct parser *p); /* enters a level; the caller resets p->depth */
 bool at_name(const struct parser *p, const char *name);
 bool at_operator(const struct parser *p, const char *operator);
 bool skip_name(struct parser *p, const char *name);
@@ -34,7 +34,7 @@ struct node *parse_or(struct parser *p); /* no "a if b" at its top */
 struct node *parse_tuple(struct parser *p, bool with_choice);
 /* Names that are assigned to: one, several, or a member of a namespace. */
 struct node *parse_target(struct parser *p);
-/* Constants, lists, names; and what follows one: .member, [item], (arguments). */
+/* Constants, lists, names; and their suffixes: .member, [item], (arguments). */
 struct node *parse_primary(struct parser *p);
 struct node *parse_postfix(struct parser *p, struct node *a);
 /* Up to ")", those with names last. */

@@ -9,7 +9,7 @@
 
 #include <utf8proc.h>
 
-/* The fewest digits that read back as the same, in Python's choice of notations. */
+/* The fewest digits that read back as the same number, in Python's choice of notations. */
 void print_real(char *out, double x)
 {
     char digits[40];

@@ -27,7 +27,7 @@ struct scope {
 
 struct macro {
     const struct node *node; /* NODE_MACRO or NODE_CALLER */
-    struct scope *scope;     /* that it was defined in */
+    struct scope *scope;     /* in which it was defined */
 };
 
 struct for_loop { /* the variable `loop` */
@@ -53,7 +53,7 @@ struct renderer {
     time_t now;
 };
 
-/* One step of so many bytes looked at; fails beyond the limit. */
+/* Counts a step that examines this many bytes; fails beyond the limit. */
 void renderer_step(struct renderer *m, size_t bytes);
 void renderer_enter(struct renderer *m);
 void renderer_leave(struct renderer *m);
@@ -79,7 +79,7 @@ bool compare(struct renderer *m, enum operation operation, struct value a, struc
 struct value member(struct renderer *m, struct value a, struct text name);
 struct value item(struct renderer *m, struct value a, struct value b);
 struct value slice(struct renderer *m, struct value a, const struct value part[3]);
-/* "a.b.0" of attribute=, one after the other; `missing` (NULL: none) stands for what is undefined on the way. */
+/* Follows the path "a.b.0" of attribute=; `missing` (NULL: none) replaces an undefined value on the way. */
 struct value member_path(struct renderer *m, struct value a, struct value path, const struct value *missing);
 
 #endif

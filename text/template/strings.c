@@ -3,7 +3,7 @@
 
 #include <utf8proc.h>
 
-/* Python's case mappings, but for the few characters that become several ones other than sharp s. */
+/* Python's case mappings, except for the few characters other than sharp s that become several. */
 static void build_cased(struct builder *b, struct text c, bool upper)
 {
     int32_t cp = text_char(c, 0);

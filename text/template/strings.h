@@ -1,4 +1,4 @@
-/* text/template/strings.h - what filters and methods on strings share. */
+/* text/template/strings.h - functions shared by filters and methods on strings. */
 #ifndef TEXT_TEMPLATE_STRINGS_H
 #define TEXT_TEMPLATE_STRINGS_H
 
@@ -11,7 +11,7 @@ struct text string_capitalize(struct renderer *m, struct text t);
 struct text string_replace(struct renderer *m, struct text t, struct text old, struct text by, int64_t most);
 /* The lines, without their ends. */
 struct value string_lines(struct renderer *m, struct text t);
-/* With `between` in between; items as str() has them, or strings only. */
+/* Joined by `between`; items as str() prints them, or strings only. */
 struct text string_join(struct renderer *m, struct text between, const struct list *items, bool strings_only);
 /* "%s" % x; "{}".format(x). */
 struct text string_percent(struct renderer *m, struct text t, const struct arguments *given);

@@ -1,4 +1,4 @@
-/* text/template/tests.c - what stands behind "is". See builtin.h. */
+/* text/template/tests.c - the tests that follow "is". See builtin.h. */
 #include "text/template/strings.h"
 
 #define KIND_TEST(name, condition)                                                           \
@@ -61,7 +61,7 @@ static struct value is_odd(struct renderer *m, struct value v, const struct valu
     return remainder_is(m, v, value_integer(2), 1);
 }
 
-/* One has letters, and all of them are of the case. */
+/* There is at least one letter, and all letters have this case. */
 static struct value is_case(struct renderer *m, struct value v, bool upper)
 {
     struct text t = subject_text(m, v), same = upper ? string_upper(m, t) : string_lower(m, t);
@@ -81,7 +81,7 @@ static struct value is_upper(struct renderer *m, struct value v, const struct va
     return is_case(m, v, true);
 }
 
-/* The same object; of none, booleans and numbers the same value of the same type. */
+/* The same object; for none, booleans and numbers the same value of the same type. */
 static struct value is_same(struct renderer *m, struct value v, const struct value *a)
 {
     bool one = v.kind == a->kind && value_equal(m, v, *a);

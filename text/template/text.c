@@ -117,7 +117,7 @@ static void reserve(struct builder *b, size_t n)
     b->capacity = capacity;
 }
 
-/* From the first byte that is not like those before it every byte has its mark. */
+/* Once a byte's origin differs from that of the bytes before it, every byte gets a mark. */
 static void begin_marks(struct builder *b)
 {
     b->mark = heap_alloc(b->w, b->capacity, 1);

@@ -1,4 +1,4 @@
-/* text/template/value.c - see value.h. Making values, and what is true of one. */
+/* text/template/value.c - see value.h. Constructors of values, and their truth. */
 #include "text/template/renderer.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* text/template/value.h - what an expression of a template yields, with Python's meanings. */
+/* text/template/value.h - the values of expressions in templates, with Python's semantics. */
 #ifndef TEXT_TEMPLATE_VALUE_H
 #define TEXT_TEMPLATE_VALUE_H
 
@@ -26,7 +26,7 @@ struct value {
         bool boolean;
         int64_t integer;
         double real;
-        struct text text;  /* VALUE_STRING; VALUE_UNDEFINED: what was looked for */
+        struct text text;  /* VALUE_STRING; VALUE_UNDEFINED: the missing name */
         struct list *list; /* VALUE_LIST */
         struct dict *dict; /* VALUE_DICT, VALUE_NAMESPACE */
         struct for_loop *loop;
@@ -39,8 +39,8 @@ enum list_form {
     FORM_LIST,
     FORM_TUPLE,
     FORM_RANGE,
-    FORM_VIEW,     /* of a dict: no item by number */
-    FORM_GENERATOR /* can be gone through once */
+    FORM_VIEW,     /* view of a dict: no item by number */
+    FORM_GENERATOR /* can be iterated once */
 };
 
 struct list {
@@ -61,7 +61,7 @@ struct dict { /* in the order of insertion */
 struct renderer;
 struct builtin;
 
-struct bound { /* a method and its object; of a function the object is VALUE_ABSENT */
+struct bound { /* a method and its object; for a function the object is VALUE_ABSENT */
     const struct builtin *builtin;
     struct value object;
 };
@@ -84,7 +84,7 @@ void dict_put(struct renderer *m, struct dict *d, struct value key, struct value
 /* The key is known to be new. */
 void dict_append(struct heap *w, struct dict *d, struct value key, struct value value);
 
-/* As Python names its type, for messages and `is`. */
+/* The Python name of its type, for messages and `is`. */
 const char *value_type(struct value v);
 bool value_true(struct value v);
 bool value_is_number(struct value v);     /* booleans, too */

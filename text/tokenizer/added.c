@@ -201,7 +201,7 @@ int added_load(struct added *a, const struct source *l, const json_t *list, cons
     return rc;
 }
 
-/* Whether a match [start, stop) of a single_word token has a word character before or behind it. */
+/* Whether a match [start, stop) of a single_word token has a word character next to it. */
 static bool touches_word(const char *s, size_t n, size_t start, size_t stop)
 {
     int32_t cp;
@@ -248,7 +248,7 @@ static size_t spaces_behind(const char *s, size_t n, size_t stop)
     return stop;
 }
 
-/* Bytes from `at` to the end of the span that it is in; 0: it is in none. */
+/* Bytes from `at` to the end of the span around it; 0: it is in none. */
 static size_t span_room(const struct spans *s, size_t at)
 {
     size_t low = 0, high = s->n;
@@ -273,7 +273,7 @@ int added_split(const struct added *a, const struct added_trie *trie, const stru
             length = 1;
             continue;
         }
-        if (special != NULL && a->token[found].special) { /* within a span, or the longest that is within it */
+        if (special != NULL && a->token[found].special) { /* within a span: the longest match inside of it */
             size_t room = span_room(special, p->start + i);
             if (length > room)
                 found = trie_longest(trie, s + i, room < n - i ? room : n - i, &length);
@@ -288,7 +288,7 @@ int added_split(const struct added *a, const struct added_trie *trie, const stru
             continue;
         if (token->lstrip)
             start = start > done ? spaces_before(s, start, done) : done;
-        if (token->rstrip && !(stop >= space_from && stop < space_to)) { /* a run is looked at once */
+        if (token->rstrip && !(stop >= space_from && stop < space_to)) { /* every run is scanned once */
             space_from = stop;
             space_to = spaces_behind(s, n, stop);
         }
@@ -298,7 +298,7 @@ int added_split(const struct added *a, const struct added_trie *trie, const stru
             return -1;
         if (pieces_add(out, p->start + start, stop > start ? stop - start : 0, token->id, false, e) != 0)
             return -1;
-        done = stop; /* as in the library, a later match may lie in white space that this one has taken */
+        done = stop; /* as in the library, a later match may lie in white space that this one has consumed */
     }
     return done >= n ? 0 : pieces_add(out, p->start + done, n - done, -1, p->first && done == 0, e);
 }

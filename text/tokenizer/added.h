@@ -9,12 +9,13 @@
 struct added_token {
     int32_t id;
     bool single_word, lstrip, rstrip, normalized, special;
-    bool skipped;  /* by a decoder that skips special tokens: `decoded` is the content of a special token */
+    bool skipped;  /* skipped by a decoder that skips special tokens: `decoded` is the content of a special token */
     char *decoded; /* [decoded_bytes] what decoding yields: the normalized content if normalized (library 0.23) */
     size_t decoded_bytes;
 };
 
-/* A byte trie in first-child / next-sibling form, children sorted by byte; the root's children by direct index. */
+/* A byte trie in first-child / next-sibling form, with children sorted by byte, and a direct index of the root's
+ * children. */
 struct added_node {
     int32_t child, sibling; /* -1: none */
     int32_t token;          /* index of the token that ends here, -1: none */

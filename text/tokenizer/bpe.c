@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHORT_WORD 24 /* up to here looking at all pairs again after each merge is faster than a heap */
+#define SHORT_WORD 24 /* up to this length rescanning all pairs after each merge is faster than a heap */
 
 static const struct bpe_merge *find_merge(const struct bpe *b, int32_t left, int32_t right)
 {
@@ -37,7 +37,7 @@ void bpe_scratch_close(struct bpe_scratch *s)
     *s = (struct bpe_scratch){0};
 }
 
-/* <0xNN> for each byte of a character, if all of them exist: number of ids written, or 0. */
+/* Writes <0xNN> for each byte of a character if all of them exist; returns the number of ids, or 0. */
 static int hex_ids(const struct bpe *b, const char *s, size_t n, int32_t *id)
 {
     for (size_t i = 0; i < n; i++) {
@@ -49,7 +49,7 @@ static int hex_ids(const struct bpe *b, const char *s, size_t n, int32_t *id)
 }
 
 /* The first symbols: one per character, s->id[0, *n_symbols). There is room for n + 1. As in the library, a pending
- * unknown token is written when the next known character or the end comes, thus behind <0xNN> tokens in between. */
+ * unknown token is written at the next known character or at the end, thus after <0xNN> tokens in between. */
 static void split_symbols(const struct bpe *b, struct bpe_scratch *s, const char *word, size_t n, bool byte_level,
                           size_t *n_symbols)
 {
@@ -90,7 +90,7 @@ static void split_symbols(const struct bpe *b, struct bpe_scratch *s, const char
     *n_symbols = k;
 }
 
-/* Repeat: merge the pair with the lowest rank, the leftmost of equals. O(n^2), for short words. */
+/* Merges repeatedly the pair with the lowest rank, the leftmost of equals. O(n^2), for short words. */
 static void merge_short(const struct bpe *b, int32_t *id, size_t *n_symbols)
 {
     const struct bpe_merge *pair[SHORT_WORD];
@@ -169,7 +169,7 @@ static int push_pair(const struct bpe *b, struct bpe_scratch *s, const int32_t *
     return m == NULL ? 0 : heap_push(s, (struct bpe_candidate){m->rank, left, m->id}, e);
 }
 
-/* The same result as merge_short with a heap of candidates; outdated ones are recognised when they come up. */
+/* The same result as merge_short with a heap of candidates; outdated ones are recognised when they are popped. */
 static int merge_long(const struct bpe *b, struct bpe_scratch *s, int32_t *id, size_t *n_symbols, struct err *e)
 {
     int32_t n = (int32_t)*n_symbols;
@@ -222,7 +222,7 @@ static size_t end_of_part(const struct bpe *b, const int32_t *id, size_t start, 
     return at;
 }
 
-/* Part by part: short ones stay in the cache, and most are. */
+/* Encodes part by part: most parts are short and stay in the cache. */
 static int merge_parts(const struct bpe *b, struct bpe_scratch *s, size_t *n_symbols, struct err *e)
 {
     size_t n = *n_symbols, k = 0;
@@ -265,7 +265,8 @@ int bpe_encode(const struct bpe *b, struct bpe_scratch *s, const char *word, siz
         if (id >= 0)
             return bpe_append(out, id, e);
     }
-    /* A byte gives at most one symbol, or two <0xNN> if its printable character falls back; unknown ones one more. */
+    /* A byte gives at most one symbol, or two <0xNN> tokens if its printable character falls back; an unknown token
+     * adds one. */
     if (buffer_grow_array((void **)&s->id, &s->id_capacity, 2 * n + 4, sizeof *s->id, e) != 0)
         return -1;
     size_t k = 0;

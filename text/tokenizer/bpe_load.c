@@ -148,7 +148,8 @@ int bpe_load(struct bpe *b, const struct source *l, const json_t *model)
         return -1;
     if (type[0] != '\0' && strcmp(type, "BPE") != 0)
         return ERR(l->e, ERR_UNSUPPORTED, "%s: model type \"%.40s\" is not supported; supported: BPE", l->file, type);
-    if (type[0] == '\0' && json_array_size(json_object_get(model, "vocab")) > 0) /* of pieces and their scores */
+    if (type[0] == '\0' && json_array_size(json_object_get(model, "vocab")) > 0) /* a list of pieces and scores:
+                                                                                    Unigram */
         return ERR(l->e, ERR_UNSUPPORTED,
                    "%s: the model has no type and a list as \"vocab\", thus is Unigram, which is "
                    "not supported; supported: BPE",

@@ -11,7 +11,8 @@ static const char replacement[] = "\xef\xbf\xbd"; /* U+FFFD */
 
 static int feed(struct decoder_run *run, size_t i, const char *text, size_t bytes, struct err *e);
 
-/* Emit what is complete in the held bytes, U+FFFD for each maximal invalid subpart; keep an unfinished character. */
+/* Emits the complete characters of the held bytes, U+FFFD for each maximal invalid subpart; keeps an incomplete
+ * character. */
 static int feed_lossy(struct decoder_run *run, size_t i, bool end, struct err *e)
 {
     struct buffer *held = &run->state[i].held;
@@ -89,7 +90,7 @@ static int end_run(struct decoder_run *run, size_t i, struct err *e)
     return rc;
 }
 
-/* A run whose parts are passed on early: whole characters as they come; once broken, one U+FFFD per byte. */
+/* A run that is passed on early: complete characters as they arrive; after an invalid byte, one U+FFFD per byte. */
 static int feed_run_early(struct decoder_run *run, size_t i, struct err *e)
 {
     struct decoder_state *state = &run->state[i];
@@ -111,7 +112,7 @@ static int feed_run_early(struct decoder_run *run, size_t i, struct err *e)
 static int feed_byte_fallback(struct decoder_run *run, size_t i, const char *text, size_t bytes, struct err *e)
 {
     struct decoder_state *state = &run->state[i];
-    if (run->decoder->step[i].joined) { /* one text: it is a byte token only if it has six bytes altogether */
+    if (run->decoder->step[i].joined) { /* a joined text: it is a byte token only if it has exactly six bytes */
         if (!state->flag) {
             buffer_add(&state->held, text, bytes);
             if (state->held.bytes <= 6)
@@ -174,8 +175,8 @@ static int feed_strip(struct decoder_run *run, size_t i, const char *text, size_
     return buffer_check(&state->held, e);
 }
 
-/* Replace in a text that arrives in parts. A literal is replaced as soon as it cannot reach into the next part; a
- * regular expression may look anywhere, so its text is held to the end. */
+/* Replaces in a text that arrives in parts. A literal is replaced as soon as it cannot extend into the next part; a
+ * regular expression may look anywhere, so the text is held until the end. */
 static int feed_replace_joined(struct decoder_run *run, size_t i, const char *text, size_t bytes, struct err *e)
 {
     const struct decoder_step *step = &run->decoder->step[i];
@@ -269,7 +270,7 @@ static int feed(struct decoder_run *run, size_t i, const char *text, size_t byte
     return ERR(e, ERR_INTERNAL, "decoder kind %d", (int)step->kind);
 }
 
-/* Pass on what step i still holds: the text is over. */
+/* Passes on the text that step i still holds, at the end. */
 static int end_step(struct decoder_run *run, size_t i, struct err *e)
 {
     const struct decoder_step *step = &run->decoder->step[i];
@@ -304,7 +305,7 @@ static int end_step(struct decoder_run *run, size_t i, struct err *e)
     }
     if (step->kind != DECODER_REPLACE || !step->joined)
         return 0;
-    if (step->pattern.code == NULL) /* the start of a literal that did not come */
+    if (step->pattern.code == NULL) /* the start of a literal that was not completed */
         return feed(run, i + 1, held->data, held->bytes, e);
     struct buffer form = {0};
     int rc = normalize_replace(&step->pattern, &run->matcher, held->data, held->bytes, step->content,
@@ -351,7 +352,7 @@ void decoder_run_close(struct decoder_run *run)
     *run = (struct decoder_run){0};
 }
 
-/* One step of decoder_token_bytes: *form becomes what the step makes of it. */
+/* One step of decoder_token_bytes: applies the step to *form. */
 static int token_step(const struct decoder_step *step, struct buffer *form, struct err *e)
 {
     struct buffer next = {0};

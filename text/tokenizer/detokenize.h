@@ -24,7 +24,7 @@ struct decoder_step {
     /* An earlier step has joined all tokens (Fuse, ByteLevel), or they are joined for this one (decoder_clean_up): it
      * sees a single text that arrives in parts. */
     bool joined;
-    bool to_joined;         /* the next step does not care where tokens end */
+    bool to_joined;         /* the next step does not depend on token borders */
     struct pattern pattern; /* Replace */
     char *content;          /* Replace, Strip: [content_bytes] */
     size_t content_bytes;
@@ -36,11 +36,11 @@ struct decoder {
     struct decoder_step *step; /* [n] */
     size_t n;
     double growth; /* see normalize_check_growth */
-    bool present;  /* else tokens are joined by spaces */
+    bool present;  /* otherwise tokens are joined by spaces */
 };
 
 struct decoder_state {  /* of one step; zeroed = before the first token */
-    struct buffer held; /* text that cannot be passed on yet */
+    struct buffer held; /* text held back */
     size_t count;       /* Metaspace: tokens so far. Strip: copies dropped at the start */
     bool flag;          /* ByteFallback: the run is broken. Strip: past the start. ByteFallback, joined: passing on */
 };
@@ -57,8 +57,8 @@ struct decoder_run { /* zeroed, then decoder and eager set: one sequence in prog
 int decoder_load(struct decoder *d, const struct source *l, const json_t *part);
 /* GPT-2's: ByteLevel. */
 int decoder_load_gpt2(struct decoder *d, const struct source *l);
-/* Behind what is loaded, transformers' clean_up_tokenization: replacements one after the other, each over the whole
- * text. */
+/* Appends transformers' clean_up_tokenization to the loaded steps: replacements one after the other, each over the
+ * whole text. */
 int decoder_clean_up(struct decoder *d, struct err *e);
 void decoder_close(struct decoder *d);
 
@@ -68,7 +68,7 @@ int decoder_token_bytes(const struct decoder *d, const char *text, size_t bytes,
 /* Push a token's text through; then end the text. Final text is appended to run->out. */
 int decoder_push(struct decoder_run *run, const char *text, size_t bytes, struct err *e);
 int decoder_finish(struct decoder_run *run, struct err *e);
-/* Back to before the first token, keeping memory; and giving memory back. */
+/* Resets to before the first token, keeping memory; and frees. */
 void decoder_reset(struct decoder_run *run);
 void decoder_run_close(struct decoder_run *run);
 

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-#define MAX_GROWTH 64 /* of a text by the whole normalizer; files in use stay below 4 */
+#define MAX_GROWTH 64 /* growth of a text by the whole normalizer; files in use stay below 4 */
 
 void normalize_close(struct normalizer *n)
 {
@@ -86,7 +86,7 @@ int normalize_load(struct normalizer *n, const struct source *l, const json_t *p
     return n->step == NULL ? -1 : load_part(n, l, part);
 }
 
-/* Stable, by combining class, one run of marks. Merge sort: a hostile text is one long run. */
+/* Sorts a run of marks stably by combining class. Merge sort, since a hostile text may be one long run. */
 static void sort_marks(int32_t *mark, int32_t *spare, size_t n)
 {
     if (n < 2)
@@ -108,7 +108,7 @@ static int compose_stretch(const char *text, size_t bytes, struct buffer *out, s
 {
     if (bytes > (SIZE_MAX >> 8))
         return ERR(e, ERR_INPUT, "text of %zu bytes is too long to normalize", bytes);
-    size_t room = 4 * bytes + 4, n = 0; /* a character decomposes into at most four, of which it has a byte each */
+    size_t room = 4 * bytes + 4, n = 0; /* a character decomposes into at most four, and has at least as many bytes */
     int32_t *cp = err_calloc(e, room, 2 * sizeof *cp, "normalization");
     if (cp == NULL)
         return -1;

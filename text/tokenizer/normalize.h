@@ -26,8 +26,8 @@ void normalize_close(struct normalizer *n);
 /* Append the normalized form of text[0, bytes), valid UTF-8, to *out. */
 int normalize_run(const struct normalizer *n, struct matcher *m, const char *text, size_t bytes, struct buffer *out,
                   struct err *e);
-/* One more replacement by content_bytes bytes in a chain: *growth (0 at the start) is how many times longer a text can
- * get. Files in use stay below 100; hostile ones are refused here. */
+/* Adds a replacement by content_bytes bytes to a chain: *growth (0 at the start) is the factor by which a text can
+ * grow. Files in use stay below 100; hostile ones are refused here. */
 int normalize_check_growth(double *growth, const struct source *l, size_t content_bytes, const char *what);
 /* Append text with every match replaced; also used by the Replace decoder. */
 int normalize_replace(const struct pattern *p, struct matcher *m, const char *text, size_t bytes, const char *content,

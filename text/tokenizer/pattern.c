@@ -7,11 +7,11 @@
 #include <string.h>
 
 #define PATTERN_MAX_BYTES ((size_t)16384)
-/* Steps of one search: above what a run of 4 million spaces takes, far below what a hostile pattern could. */
+/* Limit of steps per search: above the need of 4 million spaces in a row, far below that of a hostile pattern. */
 #define MATCH_LIMIT     20000000
 #define JIT_STACK_START 32768
 #define JIT_STACK_MAX   ((size_t)64 << 20) /* reserved, not touched unless needed */
-#define HEAP_LIMIT_KIB  (1 << 20)          /* of the interpreter, which takes over where the JIT stack ends */
+#define HEAP_LIMIT_KIB  (1 << 20) /* memory of the interpreter, which takes over when the JIT stack is exhausted */
 
 int pattern_open(struct pattern *p, const struct source *l, const char *regex, size_t bytes, const char *what)
 {
@@ -81,7 +81,7 @@ void pattern_close(struct pattern *p)
 
 int matcher_open(struct matcher *m, struct err *e)
 {
-    m->data = pcre2_match_data_create(1, NULL); /* only the whole match is wanted */
+    m->data = pcre2_match_data_create(1, NULL); /* only the whole match is needed */
     m->context = pcre2_match_context_create(NULL);
     m->stack = pcre2_jit_stack_create(JIT_STACK_START, JIT_STACK_MAX, NULL);
     if (m->data == NULL || m->context == NULL) {

@@ -42,8 +42,8 @@ int pattern_translate(struct buffer *out, const struct source *l, const char *re
 int matcher_open(struct matcher *m, struct err *e);
 void matcher_close(struct matcher *m);
 
-/* The next match as [*start, *end): 1, 0 if there is none, -1 on failure. An empty match right behind the previous
- * match is skipped. */
+/* The next match as [*start, *end): 1, 0 if there is none, -1 on failure. An empty match right after the previous one
+ * is skipped. */
 int pattern_next(const struct pattern *p, struct matcher *m, struct pattern_walk *walk, size_t *start, size_t *end,
                  struct err *e);
 

@@ -14,8 +14,8 @@ static const char non_spaces[] =
     "\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}"
     "\\x{3001}-\\x{10ffff}";
 
-/* Append the members of a general category, for use inside brackets. PCRE2 has Unicode 14's; code points that got or
- * changed their category since are added. (U+1171E, which left Mn, stays in a bare \p{Mn}.) */
+/* Append the members of a general category, for use inside brackets. PCRE2 has Unicode 14; code points whose category
+ * was assigned or changed later are added. (U+1171E, which left Mn, stays in a bare \p{Mn}.) */
 static int add_category(struct translation *t, const char *name)
 {
     static const char known[] = " L Lu Ll Lt Lm Lo M Mn Mc Me N Nd Nl No P Pc Pd Ps Pe Pi Pf Po S Sm Sc Sk So Z Zs Zl "
@@ -35,7 +35,7 @@ static int add_category(struct translation *t, const char *name)
     return 0;
 }
 
-/* \p{...} or \P{...} with t->at behind the letter p; `negated` on entry: \P. Appends members and moves on. */
+/* \p{...} or \P{...} with t->at after the letter p; `negated` on entry: \P. Appends members and moves on. */
 static int read_property(struct translation *t, char *name, size_t room, bool *negated)
 {
     size_t i = 0;

@@ -35,7 +35,7 @@ static void wrap_atom(struct translation *t)
     buffer_string(t->out, ")");
 }
 
-/* {n}, {n,}, {,m}, {n,m} at t->at: 1 and t->at behind it; 0: the brace is an ordinary character. */
+/* {n}, {n,}, {,m}, {n,m} at t->at: 1, and t->at is after it; 0: the brace is an ordinary character. */
 static int read_interval(struct translation *t, int *low, int *high)
 {
     size_t i = t->at + 1, start = i;
@@ -85,7 +85,7 @@ static int quantifier(struct translation *t)
     } else {
         buffer_format(t->out, "{%d,%d}", low, high);
     }
-    /* Lazy, or possessive; behind braces '+' (and behind {n} also '?') is a quantifier of its own in Ruby. */
+    /* Lazy or possessive. In Ruby a '+' after braces (and after {n} also a '?') is another quantifier. */
     if ((peek(t, 0) == '?' && (c != '{' || low != high)) || (peek(t, 0) == '+' && c != '{')) {
         buffer_add(t->out, t->s + t->at, 1);
         t->at++;
@@ -93,7 +93,7 @@ static int quantifier(struct translation *t)
     return 1;
 }
 
-/* The options of (?imx-imx: or (?imx-imx) with t->at behind '?'; *scoped: it was ':'. */
+/* The options of (?imx-imx: or (?imx-imx) with t->at after '?'; *scoped: it ended with ':'. */
 static int options(struct translation *t, bool *scoped)
 {
     bool on = true;
@@ -169,7 +169,7 @@ static int group(struct translation *t, int depth)
     return 0;
 }
 
-/* Case folding joins some pairs into one character (ss and U+00DF): PCRE2 does not. */
+/* Ruby's case folding also matches some pairs with one character (ss and U+00DF); PCRE2's does not. */
 static int check_folding(struct translation *t, int32_t cp)
 {
     static const char *const pair[] = {"ss", "st", "ff", "fi", "fl"};

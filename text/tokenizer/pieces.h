@@ -7,7 +7,7 @@
 struct piece {
     size_t start, bytes; /* in pieces.text */
     int32_t id;          /* of an added token; -1: text */
-    bool first;          /* it starts where the whole input starts */
+    bool first;          /* the piece is at the start of the input */
 };
 
 struct pieces { /* zeroed = empty */
@@ -18,9 +18,9 @@ struct pieces { /* zeroed = empty */
 
 void pieces_close(struct pieces *p);
 void pieces_clear(struct pieces *p);
-/* Empty text pieces vanish. */
+/* Drops empty text pieces. */
 int pieces_add(struct pieces *p, size_t start, size_t bytes, int32_t id, bool first, struct err *e);
-/* Move the text of one into the other, whose pieces refer to it. */
+/* Moves the text of one into the other, whose pieces refer to it. */
 void pieces_take_text(struct pieces *to, struct pieces *from);
 
 #endif

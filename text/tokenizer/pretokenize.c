@@ -30,7 +30,7 @@ static bool is_match(const struct pretokenize_step *step, int32_t cp, const char
     return length == step->replacement_bytes && memcmp(c, step->replacement, length) == 0;
 }
 
-/* Each matching character is a match of its own; what lies between is a gap. */
+/* Every matching character is a match of its own; the text between matches is a gap. */
 static int find_characters(const struct pretokenize_step *step, struct pretokenize_scratch *s, const char *text,
                            size_t bytes, struct err *e)
 {
@@ -79,7 +79,7 @@ static void join_spans(enum pretokenize_behavior behavior, struct pretokenize_sc
     bool previous = false;
     if (behavior == BEHAVIOR_ISOLATED)
         return;
-    if (behavior == BEHAVIOR_NEXT) { /* from the back: a match goes to what follows it, unless that is a match too */
+    if (behavior == BEHAVIOR_NEXT) { /* from the back: a match joins the gap after it, unless another match follows */
         k = n;
         for (size_t i = n; i-- > 0;) {
             if (span[i].match && !previous && k < n)

@@ -1,4 +1,4 @@
-/* text/tokenizer/pretokenize.h - the "pre_tokenizer" part: where words end, before any merging.
+/* text/tokenizer/pretokenize.h - the "pre_tokenizer" part: splits a text into words before any merging.
  *
  * ByteLevel, Split, Digits, Punctuation, Metaspace, and Sequences of them. */
 #ifndef TOKENIZER_PRETOKENIZE_H
@@ -40,7 +40,7 @@ struct pretokenizer {
     struct pretokenize_step *step; /* [n] */
     size_t n;
     bool byte_level;     /* the last step is ByteLevel: its pieces are raw bytes that stand for printable characters */
-    bool top_level_type; /* the part is one ByteLevel, not a Sequence: tokenizer_config.json may change it */
+    bool top_level_type; /* the part is a single ByteLevel, not a Sequence: tokenizer_config.json may change it */
 };
 
 struct pretokenize_span {

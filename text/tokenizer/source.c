@@ -105,7 +105,7 @@ static char *replace_nul(struct source *l, const char *json, size_t bytes, size_
         } else if (bytes - i >= 12 && strncasecmp(json + i, "\\udbff\\udfff", 12) == 0) {
             has_stand_in = true;
         }
-        i++; /* an escaped character is not an escape itself */
+        i++; /* an escaped backslash does not begin an escape */
     }
     buffer_add(&out, json + done, bytes - done);
     buffer_add(&out, "", 1);
@@ -155,7 +155,7 @@ int source_load_text(struct tokenizer *t, const char *json, size_t bytes, const 
     return rc;
 }
 
-/* vocab.json and merges.txt: what GPT-2's own tokenizer does. */
+/* vocab.json and merges.txt: the behaviour of GPT-2's own tokenizer. */
 static int load_vocab_merges(struct tokenizer *t, const char *vocab_path, const char *merges_path, struct err *e)
 {
     struct source vocab_source = {.file = vocab_path, .e = e}, merges_source = {.file = merges_path, .e = e};
@@ -210,7 +210,7 @@ static int apply_bos_eos(struct tokenizer *t, const struct source *l, const json
     }
     if (!applies || !(json_is_boolean(bos) || json_is_boolean(eos)))
         return 0;
-    /* A class that rebuilds the template puts bos in front and no eos behind unless told otherwise. */
+    /* A class that rebuilds the template adds bos and no eos by default. */
     bool add_bos = json_is_boolean(bos) ? json_boolean_value(bos) : !plain_files;
     bool add_eos = json_is_boolean(eos) && json_boolean_value(eos) && !plain_files;
     int32_t bos_id = add_bos ? config_token(t, l, config, "bos_token") : -1;

@@ -4,7 +4,7 @@
 
 #include "text/tokenizer/source.h"
 
-#define TEMPLATE_TEXT (-1) /* an item that stands for the text's own ids */
+#define TEMPLATE_TEXT (-1) /* stands for the ids of the text */
 
 struct template
 {

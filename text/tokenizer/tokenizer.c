@@ -48,7 +48,7 @@ struct scratch {
     struct pieces a, b;
     struct pretokenize_scratch split;
     struct bpe_scratch bpe;
-    struct spans special; /* of the input: where special tokens are recognised */
+    struct spans special; /* spans of the input in which special tokens are recognised */
 };
 
 static void scratch_close(struct scratch *s)
@@ -67,7 +67,7 @@ static void swap_pieces(struct scratch *s)
     s->b = c;
 }
 
-/* Cut the added tokens of one kind out of the pieces that are still text. special: as added_split has it. */
+/* Cut the added tokens of one kind out of the pieces that are still text. special: as in added_split. */
 static int cut_added(const struct tokenizer *t, const struct added_trie *trie, const struct spans *special,
                      struct scratch *s, struct err *e)
 {
@@ -129,8 +129,8 @@ static int join_parts(struct scratch *s, const struct text_part *part, size_t n,
     return pieces_add(&s->a, 0, s->a.text.bytes, -1, true, e);
 }
 
-/* Append the ids of the text, without the template. Behind the normaliser the spans have no meaning: then special
- * tokens are recognised everywhere or nowhere (see check_parts). */
+/* Append the ids of the text, without the template. After the normalizer the spans are meaningless: special tokens are
+ * then recognised everywhere or nowhere (see check_parts). */
 static int encode_text(const struct tokenizer *t, struct scratch *s, const struct text_part *part, size_t n,
                        struct token_list *out, struct err *e)
 {
@@ -153,7 +153,7 @@ static int encode_text(const struct tokenizer *t, struct scratch *s, const struc
     return 0;
 }
 
-/* Whether every part is valid and each special token that it may have can be told from the same in a plain part. */
+/* Whether every part is valid and its special tokens can be distinguished from the same text in a plain part. */
 static int check_parts(const struct tokenizer *t, const struct text_part *part, size_t n, struct err *e)
 {
     size_t total = 0, n_plain = 0;

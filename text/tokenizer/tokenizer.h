@@ -1,7 +1,6 @@
-/* text/tokenizer/tokenizer.h - text to token ids and back, as the checkpoint's own tokenizer.json says.
- *
- * Covers byte-pair encoding, byte-level (GPT-2, Llama-3, Qwen, ...) and SentencePiece-style (Llama-2, Mistral, Gemma).
- * A feature that is not implemented is refused by name when the tokenizer is opened, never while it runs. A struct
+/* text/tokenizer/tokenizer.h - text to token ids and back, as defined by the checkpoint's own tokenizer.json. Supports
+ * byte-pair encoding, byte-level (GPT-2, Llama-3, Qwen, ...) and SentencePiece-style (Llama-2, Mistral, Gemma). A
+ * feature that is not implemented is refused by name when the tokenizer is opened, never while it runs. A struct
  * tokenizer is constant once open: any number of threads may encode and decode with it at the same time. */
 #ifndef TOKENIZER_TOKENIZER_H
 #define TOKENIZER_TOKENIZER_H
@@ -43,12 +42,12 @@ int tokenizer_encode(const struct tokenizer *t, const char *text, size_t bytes, 
 struct text_part {
     const char *text;
     size_t bytes;
-    bool plain; /* special tokens written out in it are ordinary text, also those that it begins or ends */
+    bool plain; /* special tokens spelled out in it are ordinary text, including ones that it only begins or ends */
 };
 
-/* The same for the parts joined to one text: words may go across their borders. flags: without TOKENIZER_PLAIN.
- * ERR_UNSUPPORTED: a part that is not plain has a special token that this tokenizer finds only after it has changed the
- * text, and another part is plain: the two could no longer be told apart. */
+/* The same for parts that form one text: words may cross their borders. flags: without TOKENIZER_PLAIN.
+ * ERR_UNSUPPORTED: a part that is not plain contains a special token that this tokenizer finds only after it has
+ * changed the text, and another part is plain, so the two could not be distinguished. */
 int tokenizer_encode_parts(const struct tokenizer *t, const struct text_part *part, size_t n, unsigned flags,
                            struct token_list *out, struct err *e);
 
@@ -61,9 +60,10 @@ int tokenizer_decode(const struct tokenizer *t, const int32_t *ids, size_t n, bo
 /* Streaming: the pieces pushed and the finish, concatenated, equal tokenizer_decode of the whole, except that a run of
  * <0xNN> tokens that breaks off after valid characters keeps those. */
 int detokenizer_open(struct detokenizer **d, const struct tokenizer *t, bool skip_special, struct err *e);
-/* *text, *bytes: what became final with this id; whole UTF-8 characters, perhaps none; borrowed until the next call. */
+/* *text, *bytes: the text that became final with this id; whole UTF-8 characters, perhaps none; borrowed until the next
+ * call. */
 int detokenizer_push(struct detokenizer *d, int32_t id, const char **text, size_t *bytes, struct err *e);
-/* *text, *bytes: what was held back. Afterwards the detokenizer is as new and may be used for another sequence. */
+/* *text, *bytes: the text held back. Afterwards the detokenizer is reset and may be used for another sequence. */
 int detokenizer_finish(struct detokenizer *d, const char **text, size_t *bytes, struct err *e);
 void detokenizer_close(struct detokenizer **d);
 

@@ -1,7 +1,6 @@
-/* text/tokenizer/unicode.h - the character classes exactly as the reference library has them.
- *
- * The library (tokenizers 0.23) carries tables of four different Unicode versions; Debian's PCRE2 and utf8proc have yet
- * others. unicode_tables.h holds the differences, so that no text ends in other ids for that reason. */
+/* text/tokenizer/unicode.h - the character classes exactly as in the reference library. The library (tokenizers 0.23)
+ * uses tables of four different Unicode versions; Debian's PCRE2 and utf8proc have still others. unicode_tables.h holds
+ * the differences, so that ids never differ for that reason. */
 #ifndef TOKENIZER_UNICODE_H
 #define TOKENIZER_UNICODE_H
 

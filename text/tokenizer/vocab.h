@@ -11,7 +11,7 @@ struct vocab_token {
 };
 
 struct vocab {
-    char *text; /* all contents, one behind the other */
+    char *text; /* all contents, concatenated */
     size_t text_bytes, text_capacity;
     struct vocab_token *token; /* [n_ids], by id; ids need not be dense */
     int32_t n_ids;
@@ -26,7 +26,7 @@ int vocab_open(struct vocab *v, int32_t n_ids, size_t n_tokens, size_t text_byte
 int vocab_load(struct vocab *v, const struct source *l, const json_t *object);
 void vocab_close(struct vocab *v);
 
-/* 0, or -1 if the id or the content is taken; id in range and room for it must have been asked for at open. */
+/* 0, or -1 if the id or the content is taken. The id must be in range, and vocab_open must have reserved room. */
 int vocab_add(struct vocab *v, int32_t id, const char *content, size_t bytes);
 int32_t vocab_find(const struct vocab *v, const char *content, size_t bytes); /* -1: none */
 /* Borrowed, not NUL-terminated; NULL: no such id. */
