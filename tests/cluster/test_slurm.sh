@@ -57,7 +57,7 @@ killed_under_srun() {
     wait $pid
     echo "# srun ended with status $? after $(since "$begun") s"
     check "$name" "$(cat kill.err)" grep -q 'fatal: rank 1/3 on .*ended without a word.*last collective' kill.err
-    check "srun: the step ends within 10 s" "$(since "$begun") s" within "$(since "$begun")" 10
+    check "srun: the step ends within 10 s" "$(since "$begun") s" in_time "$(since "$begun")" 10
 }
 
 # Slurm itself sends SIGUSR1, asked to do so 57 s before the limit of a minute. It looks at limits every 30 s, so the job
