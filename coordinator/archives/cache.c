@@ -1,6 +1,6 @@
 /* coordinator/archives/cache.c - see cache.h. A folder is unpacked under a name that begins with a dot, and renamed
- * when it is whole; it is renamed so, too, before it is removed. So what has a model's name is whole, whenever a job
- * ends. */
+ * when it is complete; before it is removed, it is renamed back. So a folder with a model's name is always complete,
+ * whenever a job ends. */
 #include "coordinator/archives/cache.h"
 #include "base/clock.h"
 #include "base/files.h"
@@ -95,7 +95,7 @@ static struct archive_folder *add_folder(struct archive_cache *c, const char *na
     return f;
 }
 
-/* The least recently used one that nobody uses is removed; false: there is none. With the mutex. */
+/* Removes the least recently used folder that is not in use; false: there is none. Called with the mutex. */
 static bool evict(struct archive_cache *c)
 {
     struct archive_folder **at = NULL;
@@ -117,7 +117,7 @@ static bool evict(struct archive_cache *c)
     return true;
 }
 
-/* struct unpack_owner: while an archive is unpacked, its bytes come to those of the list. */
+/* struct unpack_owner: while an archive is unpacked, its bytes are added to those of the list. */
 static int make_room(void *context, int64_t bytes, int64_t more, struct err *e)
 {
     struct archive_cache *c = context;
@@ -200,7 +200,7 @@ static int scan(struct archive_cache *c, struct err *e)
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* Others could put links, or other weights, where models are read. */
+/* Other users could put links or other weights into the folder. */
 static int check_owner(const char *dir, struct err *e)
 {
     struct stat info;
@@ -286,7 +286,7 @@ int archive_cache_check(const char *dir, const char *token, struct err *e)
 
 /* ---- taking and releasing ---- */
 
-/* The folder's name: another file under the archive's name has another one. */
+/* The folder's name, which differs if another file has the archive's name. */
 static int name_folder(const char *archive, const char *name, char *out, struct err *e)
 {
     char text[PATH_MAX + 100];
@@ -342,7 +342,7 @@ static int unpack_to(struct archive_cache *c, const char *archive, const char *n
     return rc;
 }
 
-/* One more user, whom it was found or unpacked for. */
+/* Adds the user for whom the folder was found or unpacked. */
 static struct archive_folder *use(struct archive_cache *c, const char *name, int64_t bytes, bool unpacked,
                                   struct err *e)
 {

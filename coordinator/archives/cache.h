@@ -1,5 +1,6 @@
-/* coordinator/archives/cache.h - unpacked archives in one folder, bounded by bytes: each is unpacked once, those least
- * recently used make room, none that is in use does. The folder is one job's at a time, and is kept for the next. */
+/* coordinator/archives/cache.h - unpacked archives in one folder, bounded by bytes: each archive is unpacked once; the
+ * least recently used ones that are not in use are removed to make room. One job at a time uses the folder, which is
+ * kept for the next one. */
 #ifndef ARCHIVES_CACHE_H
 #define ARCHIVES_CACHE_H
 
@@ -13,12 +14,12 @@
 
 #define ARCHIVES_NAME_BYTES 192
 
-/* An archive that is unpacked. */
+/* An unpacked archive. */
 struct archive_folder {
-    char name
-        [ARCHIVES_NAME_BYTES]; /* of its folder: the model's name, a point, 16 digits that say which archive it was */
+    char
+        name[ARCHIVES_NAME_BYTES]; /* of its folder: the model's name, a dot, and 16 digits that identify the archive */
     int64_t bytes;
-    uint64_t used; /* higher: later */
+    uint64_t used; /* the higher, the more recent */
     int n_users;
     struct archive_folder *next;
 };
@@ -28,28 +29,28 @@ struct archive_cache {
     int lock;                  /* descriptor */
     bool open;
     int64_t limit;
-    pthread_mutex_t mutex; /* of what follows */
+    pthread_mutex_t mutex; /* guards the members below */
     struct archive_folder *first;
     int64_t bytes; /* of all */
     uint64_t n_uses;
-    atomic_bool cancel; /* the archive that is being unpacked is given up */
+    atomic_bool cancel; /* give up the archive that is being unpacked */
 };
 
-/* dir is made if it is not there; what an earlier job has left half done is removed. limit: bytes; negative: 9/10 of
- * what is free there and what it holds. */
+/* dir is created if it does not exist; incomplete folders of earlier jobs are removed. limit: bytes; negative: 9/10 of
+ * the free space there plus the present contents. */
 int archive_cache_open(struct archive_cache *c, const char *dir, int64_t limit, struct err *e);
 /* Safe on a zeroed struct. */
 void archive_cache_close(struct archive_cache *c);
 
-/* The folder of the archive of this model, which is unpacked if that has not been done; it stays until it is released.
- * path: at least PATH_MAX bytes, where the model's files are. *seconds: that unpacking took, 0: it was there. One
- * thread at a time. NULL: *e, ERR_MEMORY where room is short. */
+/* The folder of this model's archive, which is unpacked if necessary; it stays until it is released. path: at least
+ * PATH_MAX bytes, gets the folder of the model's files. *seconds: time of unpacking; 0: it was unpacked already. One
+ * thread at a time. NULL: *e, ERR_MEMORY if there is not enough room. */
 struct archive_folder *archive_cache_take(struct archive_cache *c, const char *archive, const char *name, char *path,
                                           double *seconds, struct err *e);
 /* Any thread. NULL: nothing. */
 void archive_cache_release(struct archive_cache *c, struct archive_folder *f);
 
-/* Bytes that it holds now. Any thread. */
+/* The bytes of all unpacked archives. Any thread. */
 int64_t archive_cache_bytes(struct archive_cache *c);
 
 /* Does this process see the folder that rank 0 has locked? Any process; token is rank 0's. */

@@ -15,9 +15,9 @@
 
 #define BLOCK         512
 #define BUFFER_BYTES  (256 << 10)
-#define MOST_MORE     65536     /* bytes of one entry that says more of the next one */
-#define MOST_MORES    8         /* such entries before one file */
-#define MOST_TRAILING (1 << 20) /* behind the end mark: padding */
+#define MOST_MORE     65536     /* bytes of an extension header, which describes the next entry */
+#define MOST_MORES    8         /* extension headers before one file */
+#define MOST_TRAILING (1 << 20) /* padding after the end mark */
 
 struct header {
     char name[100], mode[8], uid[8], gid[8], size[12], time[12], sum[8], kind, link[100], magic[6], version[2],
@@ -25,7 +25,7 @@ struct header {
 };
 _Static_assert(sizeof(struct header) == BLOCK, "a header is a block");
 
-/* The words of entries before a file about it. */
+/* The fields of extension headers that apply to the next file. */
 struct more {
     char path[TAR_PATH_BYTES]; /* "": nothing */
     bool has_size;
@@ -46,7 +46,7 @@ static int read_error(struct tar *t, struct err *e)
                code == Z_OK || code == Z_BUF_ERROR ? "it is truncated" : why);
 }
 
-/* All n bytes, or as many as there are to the archive's end: *got. */
+/* Reads n bytes, or fewer at the archive's end: *got. */
 static int read_some(struct tar *t, void *to, size_t n, size_t *got, struct err *e)
 {
     int code = 0, r = gzread(t->file, to, (unsigned)n);
@@ -83,7 +83,7 @@ static uint64_t padding_of(uint64_t bytes)
 
 /* ---- numbers and texts of headers ---- */
 
-/* Octal, with spaces or NUL around it, or GNU's big-endian bytes behind 0x80. -1: neither, or 2^63 and more. */
+/* Octal, with spaces or NUL around it, or GNU's big-endian bytes after 0x80. -1: neither, or 2^63 and more. */
 static int64_t number_of(const char *field, size_t n)
 {
     uint64_t value = 0;
@@ -106,7 +106,7 @@ static int64_t number_of(const char *field, size_t n)
     return (int64_t)value;
 }
 
-/* The sum of a header's bytes, its own field as spaces. */
+/* The checksum of a header, in which its own field counts as spaces. */
 static bool sum_is_right(const struct header *h)
 {
     const unsigned char *b = (const unsigned char *)h;
@@ -122,7 +122,7 @@ static bool is_zero(const void *block)
     return memcmp(block, zero, BLOCK) == 0;
 }
 
-/* The name in the header itself, with the prefix that POSIX has. */
+/* The name in the header itself, with POSIX's prefix field. */
 static void name_of(const struct header *h, char *path)
 {
     size_t n = 0;
@@ -136,7 +136,7 @@ static void name_of(const struct header *h, char *path)
     path[n + rest] = '\0';
 }
 
-/* ---- entries that say more of the next one ---- */
+/* ---- extension headers ---- */
 
 static int set_path(struct tar *t, struct more *m, const char *text, size_t n, struct err *e)
 {
@@ -192,7 +192,7 @@ static int take_records(struct tar *t, struct more *m, const char *text, size_t 
     return 0;
 }
 
-/* kind: 'x' of pax, 'L' of GNU; 'g' and 'K' mean nothing here. */
+/* kind: 'x' of pax, 'L' of GNU; 'g' and 'K' are ignored. */
 static int take_more(struct tar *t, struct more *m, char kind, uint64_t bytes, struct err *e)
 {
     char *text = bytes <= MOST_MORE ? err_calloc(e, bytes + 1, 1, "header of an archive") : NULL;
@@ -210,7 +210,8 @@ static int take_more(struct tar *t, struct more *m, char kind, uint64_t bytes, s
 
 /* ---- paths ---- */
 
-/* "./a//b/" is "a/b". Returns what is wrong with it, NULL: nothing. "" afterwards: the archive's own folder. */
+/* Turns "./a//b/" into "a/b". Returns the reason if the path is invalid, or NULL. The result "" is the archive's own
+ * folder. */
 static const char *clean(char *path)
 {
     size_t n = strlen(path), to = 0;
@@ -277,7 +278,7 @@ int tar_open(struct tar *t, const char *path, struct err *e)
 {
     struct stat info = {0};
     *t = (struct tar){.what = path};
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe would wait for somebody to write */
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* opening a pipe would block until there is a writer */
     if (fd < 0)
         return ERR(e, ERR_IO, "%.200s: cannot open: %s", path, strerror(errno));
     if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode))
@@ -300,7 +301,7 @@ void tar_close(struct tar *t)
     t->file = NULL;
 }
 
-/* Behind the first block of zeros: another one, and no more than padding. */
+/* After the first block of zeros there must be another one, and then only padding. */
 static int finish_archive(struct tar *t, struct err *e)
 {
     char dropped[8192];

@@ -1,5 +1,5 @@
-/* coordinator/archives/tar.h - a tar archive, compressed by gzip or not, read once from front to back. Files and
- * folders are all that it may hold; everything in it is hostile until checked. */
+/* coordinator/archives/tar.h - a tar archive, compressed by gzip or not, read once from front to back. It may contain
+ * only files and folders; everything in it is hostile until checked. */
 #ifndef ARCHIVES_TAR_H
 #define ARCHIVES_TAR_H
 
@@ -10,7 +10,7 @@
 #include <stdint.h>
 
 #define TAR_PATH_BYTES 1024
-#define TAR_MAX_DEPTH  16    /* folders within each other */
+#define TAR_MAX_DEPTH  16    /* nested folders */
 #define TAR_MAX_PARTS  20000 /* files and folders of an archive */
 
 struct tar_entry {
@@ -23,7 +23,7 @@ struct tar {
     struct gzFile_s *file;
     const char *what;       /* the archive's name in messages; borrowed */
     uint64_t archive_bytes; /* on disk */
-    uint64_t left, padding; /* of the file's bytes that are to come, and of zeros behind them */
+    uint64_t left, padding; /* bytes of the file still to be read, and zeros after them */
     int n_parts;
 };
 
@@ -31,8 +31,8 @@ struct tar {
 int tar_open(struct tar *t, const char *path, struct err *e);
 void tar_close(struct tar *t); /* safe on a zeroed struct */
 
-/* The next file or folder; what was not read of the one before is skipped. 1: it is in *entry; 0: the end, and all that
- * gzip can say of it was right; -1: *e. */
+/* The next file or folder; unread bytes of the previous one are skipped. 1: it is in *entry; 0: the end, and gzip's
+ * checksum was right; -1: *e. */
 int tar_next(struct tar *t, struct tar_entry *entry, struct err *e);
 
 /* Up to n bytes of the file; *got 0: its end. */

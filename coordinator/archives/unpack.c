@@ -1,4 +1,4 @@
-/* coordinator/archives/unpack.c - see unpack.h. Nothing but files and folders is made here, so no path leads through a
+/* coordinator/archives/unpack.c - see unpack.h. Only files and folders are created here, so no path leads through a
  * link. */
 #include "coordinator/archives/unpack.h"
 #include "coordinator/archives/tar.h"
@@ -69,7 +69,7 @@ static int make_folder(struct unpacking *u, const char *path, struct err *e)
     return mkdirat(u->folder, path, 0755) == 0 ? 0 : fail_writing(u, path, e);
 }
 
-/* Makes the folders that lead to the path; no entry has to. */
+/* Creates the parent folders of the path, for which the archive need not have entries. */
 static int make_parents(struct unpacking *u, char *path, struct err *e)
 {
     for (char *slash = strchr(path, '/'); slash != NULL; slash = strchr(slash + 1, '/')) {

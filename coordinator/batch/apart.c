@@ -11,7 +11,7 @@ struct target {
     bool used, exists;
     dev_t device;
     ino_t inode;
-    char name[PATH_MAX + 256]; /* the folder without links and dots, and the name in it; if it does not exist */
+    char name[PATH_MAX + 256]; /* the resolved folder, and the name in it, if the file does not exist */
 };
 
 static void find_target(struct target *p, const char *path)
@@ -30,7 +30,7 @@ static void find_target(struct target *p, const char *path)
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
     (void)snprintf(folder, sizeof folder, "%.*s", slash != NULL ? (int)(slash - path) + 1 : 1,
                    slash != NULL ? path : ".");
-    bool found = realpath(folder, real) != NULL; /* if not, writing there will fail */
+    bool found = realpath(folder, real) != NULL; /* otherwise writing there will fail */
     (void)snprintf(p->name, sizeof p->name, "%s/%.250s", found ? real : folder, name);
 }
 

@@ -1,5 +1,5 @@
-/* coordinator/batch/apart.h - files that a batch writes must be neither each other nor an input: the one that is
- * replaced last would destroy the other. */
+/* coordinator/batch/apart.h - checks that the files a batch writes differ from each other and from its inputs:
+ * otherwise one would overwrite another. */
 #ifndef BATCH_APART_H
 #define BATCH_APART_H
 
@@ -12,7 +12,7 @@ struct apart_file {
 
 #define APART_MAX 4
 
-/* file: [n], n <= APART_MAX, what is to be written, existing or not. ERR_USAGE names the first two that are one
+/* file: [n], n <= APART_MAX, the files to be written, existing or not. ERR_USAGE names the first two that are the same
  * file. */
 int apart_check(const struct apart_file *file, int n, const struct inputs *in, struct err *e);
 

@@ -14,13 +14,13 @@ enum resume_choice { RESUME_AUTO, RESUME_ALWAYS, RESUME_NEVER };
 struct batch_options {
     struct service_options service;
     struct models_options models;
-    struct sampling_options sampling;   /* of lines that do not say */
+    struct sampling_options sampling;   /* defaults for lines */
     const char *input[BATCH_MAX_INPUT]; /* [n_input] */
     const char *output;
     int64_t n_input, resume, max_inflight;
     double sync_seconds;
     bool plain, ordered, force, retry_failed;
-    /* and how it ends, and what it shows */
+    /* how the batch ends, and its progress and status */
     const char *max_walltime, *shard, *status_file;
     int64_t drain_seconds, array_shard, max_restarts;
     double walltime_reserve, status_seconds;

@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define GONE_SECONDS 0.5 /* a child that was killed is gone by then, or not worth waiting for */
+#define GONE_SECONDS 0.5 /* by then a killed child is gone, or not worth waiting for */
 
 static int close_others(posix_spawn_file_actions_t *actions)
 {
@@ -69,7 +69,7 @@ int child_start(struct child *c, const char *const *argv, double now, double sec
     return ERR(e, ERR_IO, "%s: cannot start: %s", argv[0], strerror(rc));
 }
 
-/* Never blocks: even a killed child stays while a file system lets it wait. */
+/* Never blocks, since even a killed child lives on while it waits for a file system. */
 bool child_ended(struct child *c, double now, int *status)
 {
     int how = 0;

@@ -1,4 +1,4 @@
-/* coordinator/batch/child.h - a small program (scontrol) run beside the job: without a shell, without waiting, for a
+/* coordinator/batch/child.h - runs a small program (scontrol) beside the job: without a shell, without waiting, for a
  * bounded time. posix_spawn, since a fork would copy the page tables of everything that MPI and the device have
  * mapped. */
 #ifndef BATCH_CHILD_H
@@ -14,15 +14,16 @@ struct child { /* all zero: there is none */
     double until; /* seconds_now(): it is killed then */
 };
 
-/* Start argv[0] of PATH; argv ends with NULL. It gets /dev/null for input and output, no other descriptor, usual
- * signals, and a process group of its own, so that what launchers send to a rank does not end it. */
+/* Start argv[0] of PATH; argv ends with NULL. It gets /dev/null for input and output, no other descriptors, default
+ * signal handling, and a process group of its own, so that signals which launchers send to a rank do not end it. */
 int child_start(struct child *c, const char *const *argv, double now, double seconds, struct err *e);
 
 /* Has it ended? Does not wait. *status: its exit status, 128 + n for signal n. A child that has run too long is
  * killed. */
 bool child_ended(struct child *c, double now, int *status);
 
-/* Wait for the end, until c->until at most; its status. Afterwards there is none. Safe on a zeroed struct. */
+/* Wait for its end, until c->until at most, and return its status. The struct is empty afterwards. Safe on a zeroed
+ * struct. */
 int child_wait(struct child *c);
 
 #endif

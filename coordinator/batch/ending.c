@@ -4,8 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Ranks that leave the loop, give their memory back and finish MPI take about a second on CPUs, and some 2 s with
- * GPUs. */
+/* Leaving the loop, freeing memory and MPI_Finalize take ranks about a second on CPUs, and some 2 s with GPUs. */
 #define RESERVE_SECONDS 3.0
 #define DRAIN_SECONDS   60.0
 #define SECOND_SIGNAL   1.0 /* launchers may send one signal twice within this many seconds */

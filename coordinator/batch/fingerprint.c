@@ -12,7 +12,7 @@
 
 #define N_SAMPLES      16
 #define SAMPLE_BYTES   4096
-#define MAX_FILE_BYTES ((size_t)1 << 28) /* of a tokenizer file, as the tokenizer itself has it */
+#define MAX_FILE_BYTES ((size_t)1 << 28) /* largest tokenizer file, as in the tokenizer itself */
 
 /* The files of the tokenizer, as far as they exist. */
 static const char *const tokenizer_files[] = {"tokenizer.json",      "vocab.json",

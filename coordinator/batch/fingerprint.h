@@ -1,4 +1,4 @@
-/* coordinator/batch/fingerprint.h - hashes that identify a model, to see whether an output was begun with the same
+/* coordinator/batch/fingerprint.h - hashes that identify a model, to check that an output was begun with the same
  * one. */
 #ifndef BATCH_FINGERPRINT_H
 #define BATCH_FINGERPRINT_H

@@ -24,7 +24,7 @@ void ids_close(struct ids *t)
     memset(t, 0, sizeof *t);
 }
 
-/* The place of the key, or the free place where it belongs. */
+/* The slot of the key, or the free slot where it belongs. */
 static struct id_entry *find_place(struct id_entry *entry, size_t capacity, const uint64_t key[2])
 {
     size_t i = key[0] & (capacity - 1);

@@ -1,6 +1,6 @@
-/* coordinator/batch/ids.h - every id of a run: whether its result is in the output and where, and where it stands in
- * the input. 32 bytes an id, whatever its length: ids are known by 128 bits of a keyed hash (two of 10^9 are equal with
- * a chance of 10^-21). */
+/* coordinator/batch/ids.h - every id of a run, with the positions of its line in the input and of its result in the
+ * output. 32 bytes per id, whatever its length: ids are identified by 128 bits of a keyed hash (with 10^9 ids the
+ * probability of a collision is 10^-21). */
 #ifndef BATCH_IDS_H
 #define BATCH_IDS_H
 
@@ -11,7 +11,7 @@
 
 struct id_entry {
     uint64_t key[2];
-    uint64_t position; /* ids_position of its line; 0: not seen in the input (yet) */
+    uint64_t position; /* ids_position of its line; 0: not seen in the input so far */
     int64_t offset;    /* of its result in the output; -1: there is none */
 };
 
@@ -27,7 +27,7 @@ void ids_close(struct ids *t);
 /* The entry of an id, made if there is none; valid until the next call. NULL and *e: out of memory. */
 struct id_entry *ids_get(struct ids *t, const char *id, struct err *e);
 
-/* No id has a result in the output. */
+/* Forget all results in the output. */
 void ids_forget_results(struct ids *t);
 
 /* The position of a line as one number, in the order of the input. file < 2^20, line from 1 and < 2^44. */

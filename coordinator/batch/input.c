@@ -23,7 +23,7 @@ const char *inputs_name(const struct inputs *in, int file)
     return strcmp(in->file[file].path, "-") == 0 ? "stdin" : in->file[file].path;
 }
 
-/* O_NONBLOCK: a pipe to which nobody writes yet does not stop us. */
+/* O_NONBLOCK, so that opening a pipe without a writer does not block. */
 static int open_file(const char *path, struct err *e)
 {
     int fd = strcmp(path, "-") == 0 ? dup(STDIN_FILENO) : open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
@@ -32,7 +32,7 @@ static int open_file(const char *path, struct err *e)
     return fd;
 }
 
-/* A file that was given before, by another name perhaps. */
+/* Has the file been given before, perhaps under another name? */
 static int check_new(const struct inputs *in, const struct input_file *f, struct err *e)
 {
     for (int i = 0; i < in->n; i++)
@@ -54,7 +54,7 @@ static int add_file(struct inputs *in, const char *path, struct err *e)
     if ((standard ? fstat(STDIN_FILENO, &f.stat) : stat(path, &f.stat)) != 0 || (!standard && access(path, R_OK) != 0))
         ERR(e, ERR_IO, "--input %.200s: cannot open: %s", path, strerror(errno));
     else if (S_ISDIR(f.stat.st_mode))
-        ERR(e, ERR_INPUT, "--input %.200s: a folder, expected a file; quote \"%.200s/*.jsonl\" for its files", path,
+        ERR(e, ERR_INPUT, "--input %.200s: a folder, expected a file; quote \"%.200s /* .jsonl\" for its files", path,
             path);
     if (e->code == ERR_NONE)
         (void)check_new(in, &f, e);
@@ -64,10 +64,13 @@ static int add_file(struct inputs *in, const char *path, struct err *e)
     }
     in->file[in->n++] = f;
     return 0;
-}
-
-/* A file that a batch has written or is writing, even before it has a manifest: another share's, say. Named as an input
- * it is a mistake, and a pattern does not mean it. */
+} /* Is it a file that a
+                                                                                        batch has written or is
+                                                                                        writing, such as another
+                                                                                        share's, even without a
+                                                                                        manifest so far? It is
+                                                                                        refused if named as an input,
+                                                                                        and skipped in a pattern. */
 static bool is_output(const char *path, const struct stat *st)
 {
     char name[PATH_MAX];
@@ -138,7 +141,7 @@ int inputs_open(struct inputs *in, const char *const *pattern, int n, struct err
     return 0;
 }
 
-/* Room behind what is in the buffer. */
+/* Makes room after the contents of the buffer. */
 static int make_room(struct inputs *in, struct err *e)
 {
     if (in->begin > 0) {
@@ -157,7 +160,7 @@ static int make_room(struct inputs *in, struct err *e)
     return 0;
 }
 
-/* INPUT_LINE: there is more in the buffer, or the file has ended. */
+/* Reads on. INPUT_LINE: the buffer has new bytes, or the file has ended. */
 static enum input_got fill_buffer(struct inputs *in, struct err *e)
 {
     struct pollfd ready = {.fd = in->fd, .events = POLLIN};
@@ -198,7 +201,7 @@ static void next_file(struct inputs *in)
     in->ended = in->skipping = false;
 }
 
-/* The buffer's contents up to a line's end, or up to the file's. false: no line end yet. */
+/* Takes a line from the buffer, up to its newline or to the end of the file. false: no newline so far. */
 static bool take_next(struct inputs *in, struct input_line *line)
 {
     char *from = in->buffer + in->begin;
@@ -219,7 +222,7 @@ static bool take_next(struct inputs *in, struct input_line *line)
         fits ? from : NULL, fits ? bytes : 0, in->at,
         in->number,         in->index - 1,    prefix_bytes(in->file[in->at].prefix) - (int64_t)(in->end - in->begin)};
     if (!wanted)
-        line->bytes = 0, line->text = from; /* the rest of what was reported already */
+        line->bytes = 0, line->text = from; /* the rest of a line that was reported already */
     return true;
 }
 

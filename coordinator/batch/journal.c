@@ -22,7 +22,7 @@ static const char *name_of(const struct journal *j)
     return j->is_file || strcmp(j->path, "-") != 0 ? j->path : "standard output";
 }
 
-/* File systems without locks are used all the same: then it is up to the user. */
+/* File systems without locks are accepted; the user must then avoid concurrent batches. */
 static int lock(struct journal *j, double until, struct err *e)
 {
     const struct timespec pause = {0, 50000000};
@@ -39,8 +39,8 @@ static int lock(struct journal *j, double until, struct err *e)
     return 0;
 }
 
-/* A file is read, too, to go on with it. A pipe is not: opened for both it would be its own reader, and all results
- * lost. */
+/* A file is opened for reading, too, in order to resume. A pipe is not: it would become its own reader, and all results
+ * would be lost. */
 static int open_output(const struct journal *j, struct err *e)
 {
     struct stat st;
@@ -56,7 +56,7 @@ static int open_output(const struct journal *j, struct err *e)
     return fd;
 }
 
-/* Open and lock. 1: another file lies there by now, put there by the batch that had the lock (rewrite.h). */
+/* Opens and locks. 1: the file has been replaced meanwhile by the batch that had the lock (rewrite.h). */
 static int open_locked(struct journal *j, double until, struct err *e)
 {
     struct stat st, there;
@@ -71,7 +71,7 @@ static int open_locked(struct journal *j, double until, struct err *e)
         return 0;
     if (lock(j, until, e) != 0)
         return -1;
-    if (fstat(j->fd, &st) != 0) /* once more: who had the lock may have written */
+    if (fstat(j->fd, &st) != 0) /* again, since the previous holder of the lock may have written */
         return ERR(e, ERR_IO, "--output %.200s: cannot be examined: %s", j->path, strerror(errno));
     j->bytes = st.st_size;
     return stat(j->path, &there) != 0 || there.st_dev != st.st_dev || there.st_ino != st.st_ino;
@@ -120,7 +120,7 @@ int journal_replace(struct journal *j, const char *temporary, const char *target
     struct prefix *prefix = hash_of(fd);
     if (prefix == NULL)
         return -1;
-    (void)flock(fd, LOCK_EX | LOCK_NB); /* ours alone so far; a file system without locks was warned of */
+    (void)flock(fd, LOCK_EX | LOCK_NB); /* only ours so far; a missing lock has been warned of already */
     if (rename(temporary, target) != 0) {
         int why = errno;
         prefix_close(prefix);
@@ -179,10 +179,10 @@ struct recovery {
     int64_t trusted, n_lines;
     char *buffer; /* [capacity] */
     size_t capacity, held;
-    int64_t offset; /* of the buffer's first byte, which begins a line */
+    int64_t offset; /* offset of the buffer's first byte, which begins a line */
 };
 
-/* Data that no hash covers may have holes or damage and still look like a line. */
+/* Data that is not covered by a hash may have holes or damage and still look like a line. */
 static bool is_whole(const struct recovery *r, const char *line, size_t bytes, int64_t offset)
 {
     if (offset < r->j->intact)
@@ -192,7 +192,7 @@ static bool is_whole(const struct recovery *r, const char *line, size_t bytes, i
     return value != NULL;
 }
 
-/* Has the file system lost a part of it? Such parts read as zeros. */
+/* Has the file system lost a part of it (which reads as zeros)? */
 static bool has_hole(const char *line, size_t bytes)
 {
     return memchr(line, '\0', bytes) != NULL;
@@ -204,7 +204,8 @@ static int refuse_line(const struct recovery *r, struct err *e)
                (long long)r->n_lines + 1);
 }
 
-/* The whole lines of the buffer. 0: more is wanted; 1: a line that a crash has left, from which on all may be cut. */
+/* Processes the complete lines in the buffer. 0: read on; 1: found a line left by a crash, from which on everything may
+ * be cut off. */
 static int take_lines(struct recovery *r, struct err *e)
 {
     size_t begin = 0;
@@ -284,7 +285,7 @@ int journal_recover(struct journal *j, int64_t trusted, const struct journal_rea
     return 0;
 }
 
-/* After a part of a line: the file ends with the line before it again. */
+/* Removes a partial line, so that the file ends with the line before it. */
 static int failed(struct journal *j, int why, struct err *e)
 {
     if (j->is_file && ftruncate(j->fd, j->bytes) != 0)
@@ -361,7 +362,7 @@ int journal_append(struct journal *j, const char *line, size_t bytes, double now
 
 int journal_sync(struct journal *j, struct err *e)
 {
-    if (j->is_file && j->sync_failed) /* Linux would say yes now, and what it dropped stays lost */
+    if (j->is_file && j->sync_failed) /* Linux would report success now, although it has dropped data */
         return ERR(e, ERR_IO, "%.200s: an earlier sync has failed", name_of(j));
     if (j->is_file && j->unsynced > 0 && fdatasync(j->fd) != 0) {
         j->sync_failed = true;

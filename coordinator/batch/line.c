@@ -45,7 +45,7 @@ static void take_id(struct line *l, const json_t *object, const char *key, struc
     l->id_is_number = json_is_integer(id);
 }
 
-/* The API of the line: chats or not. */
+/* The API of the line: chat or completion. */
 static int check_url(struct line *l, const json_t *object, struct protocol_error *error)
 {
     const json_t *url = json_object_get(object, "url"), *method = json_object_get(object, "method");
@@ -64,7 +64,8 @@ static int check_url(struct line *l, const json_t *object, struct protocol_error
     return 0;
 }
 
-/* Only the four members, and a body that fits the url. The body, borrowed, or NULL and *error. */
+/* Checks that the object has only the four members and a body that fits the url. Returns the body, borrowed, or NULL
+ * and *error. */
 static json_t *find_body(struct line *l, json_t *object, struct protocol_error *error)
 {
     static const char *const known[] = {"custom_id", "method", "url", "body"};
@@ -105,7 +106,7 @@ void line_name_field(struct line *l)
     memcpy(error->field, field, sizeof field);
 }
 
-/* The request within the line, which has its id then; borrowed. NULL: it is in task->error why not. */
+/* The request within the line, whose id is set; borrowed. NULL: task->error has the reason. */
 static json_t *find_request(struct line *l, json_t *object)
 {
     struct protocol_error *error = &l->task->error;
@@ -165,8 +166,8 @@ void line_check(struct line *l, const struct line_rules *rules)
     free(text);
 }
 
-/* A name so long that ids of its lines would be too long is identified by its end. In UTF-8 whatever the name is in,
- * so that it is the same when it is read from a result. */
+/* A very long name is shortened to its end, so that ids stay within their limit. Invalid UTF-8 is replaced, so that the
+ * id is the same when it is read from a result. */
 static char *made_id(const char *file_name, int64_t number)
 {
     char text[LINE_MAX_ID_BYTES + 1];

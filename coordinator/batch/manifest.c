@@ -52,7 +52,7 @@ int manifest_compare(const char *output, const char *prefix, const json_t *was, 
     json_t *all = json_object(), *value;
     const char *key;
     (void)json_object_update(all, (json_t *)is);
-    if (*prefix != '\0') /* at the top a manifest has more than the identity */
+    if (*prefix != '\0') /* the top level has members beside the identity */
         (void)json_object_update_missing(all, (json_t *)was);
     json_object_foreach(all, key, value)
     {

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FIRST_BYTES ((size_t)4 << 10) /* of a line: most end there */
+#define FIRST_BYTES ((size_t)4 << 10) /* bytes that most lines fit into */
 #define BLOCK_BYTES ((size_t)64 << 10)
 
 struct line_spot {
@@ -24,7 +24,7 @@ static int compare(const void *a, const void *b)
     return x->offset < y->offset ? -1 : x->offset > y->offset;
 }
 
-/* Place 0, of lines that are no longer in the input, goes to the end. */
+/* Position 0, for lines that are no longer in the input, sorts to the end. */
 static struct line_spot *sorted(const struct ids *ids, size_t *n, struct err *e)
 {
     struct line_spot *spot = err_calloc(e, ids->n, sizeof *spot, "order of the results");
@@ -39,7 +39,7 @@ static struct line_spot *sorted(const struct ids *ids, size_t *n, struct err *e)
     return spot;
 }
 
-/* One line, whole, to the stream. */
+/* Writes one complete line to the stream. */
 static int copy_line(int fd, int64_t offset, FILE *out)
 {
     char block[BLOCK_BYTES];

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define FILE_SECONDS 5.0 /* between two of each file */
+#define FILE_SECONDS 5.0 /* seconds between two versions of a file */
 #define BAR_SECONDS  0.2
 #define LINE_BYTES   600
 
@@ -87,7 +87,8 @@ void outlets_show(struct outlets *out, const struct status *s, const struct metr
         return;
     write_files(out, s, m, now);
     if (s->n_done > 0 &&
-        slurm_comment_due(&out->comment, now)) { /* the first one stays for a minute, so it says something */
+        slurm_comment_due(&out->comment, now)) { /* the first comment stays for a minute, so it waits until there is
+                                                    something to show */
         status_comment(s, text, sizeof text);
         slurm_comment_set(&out->comment, text, now);
     }
@@ -104,7 +105,7 @@ void outlets_tell(struct outlets *out, const struct status *s, const struct metr
     write_files(out, s, m, now);
 }
 
-/* Status file as a last word; the metrics file would be read for ever. */
+/* Writes the status file a last time; removes the metrics file, which would otherwise be read forever. */
 static void close_files(struct outlets *out, const struct status *s, double now)
 {
     write_files(out, s, NULL, now);

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #define QUANTILE 0.95
-#define FEW      8  /* fewer samples say nothing of the share of max_tokens that is used */
+#define FEW      8  /* fewer samples do not determine the share of max_tokens that is used */
 #define BATCH    32 /* samples between two updates of the estimate: sorting takes some 50 us */
 
 void pace_open(struct pace *p)

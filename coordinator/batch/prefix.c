@@ -61,7 +61,7 @@ int64_t prefix_bytes(const struct prefix *p)
     return p->bytes;
 }
 
-/* When there are too many, every second one goes. */
+/* If there are too many marks, every second one is dropped. */
 static void add_mark(struct prefix *p)
 {
     p->mark[p->n++] = XXH3_128bits_digest(p->state);
@@ -115,7 +115,7 @@ json_t *prefix_json(const struct prefix *p)
                      (json_int_t)p->stride, "marks", marks);
 }
 
-/* A file that is read once more, beside what it was. */
+/* A file that is read again and compared with its earlier hash. */
 struct check {
     int fd;
     struct prefix *now;
@@ -131,7 +131,7 @@ static void hash_bytes(struct check *c, const char *text, size_t bytes)
     prefix_add(c->now, text, bytes);
 }
 
-/* Up to this byte, or to the file's end. -1: errno. */
+/* Reads up to this byte or the end of the file. -1: errno. */
 static int read_to(struct check *c, int64_t until)
 {
     for (ssize_t got = 1; got != 0 && c->now->state != NULL && c->now->bytes < until;) {
@@ -143,12 +143,12 @@ static int read_to(struct check *c, int64_t until)
         if (got > 0)
             hash_bytes(c, c->block, (size_t)got);
     }
-    if (c->now->bytes == until - 1) /* the newline that the last line had not */
+    if (c->now->bytes == until - 1) /* the newline that the last line lacked */
         c->now = prefix_end(c->now);
     return 0;
 }
 
-/* Is it at this byte as it was? If not, *change: since the byte `from`, which is on the line `first_line`. */
+/* Is the file unchanged up to this byte? If not, *change begins after byte `from`, on line `first_line`. */
 static int compare_at(struct check *c, int64_t until, const json_t *hash, struct prefix_change *change)
 {
     int64_t from = c->now->bytes, first_line = c->n_newlines + 1 + (from > 0 && c->now->last == '\n');

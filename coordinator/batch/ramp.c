@@ -3,8 +3,8 @@
 
 #include <math.h>
 
-/* The part of the remaining time that running requests may need: a machine that becomes slower meanwhile must not cost
- * all of it. Once lines come and go, running ones are half done on average, and this is no longer a bound. */
+/* The part of the remaining time that running requests may need, with a margin in case the machine becomes slower. In
+ * steady state running lines are half done on average, and this no longer limits anything. */
 #define PART 0.5
 
 void ramp_open(struct ramp *r, int n_replicas)
@@ -12,8 +12,8 @@ void ramp_open(struct ramp *r, int n_replicas)
     *r = (struct ramp){.n_replicas = n_replicas};
 }
 
-/* All time counts for the outputs, which is too much where prompts were fed, too: such a period can only lower the
- * estimate. A prompt's token is taken to cost what the mean of all tokens does. */
+/* All time is attributed to outputs, which is too much if prompts were fed, too: such a period may only lower the
+ * estimate. A prompt token is assumed to cost as much as the mean of all tokens. */
 void ramp_learn(struct ramp *r, const struct ramp_counts *now)
 {
     double n_prompt = now->n_prompt - r->before.n_prompt, n_output = now->n_output - r->before.n_output;

@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SAID_BYTES ((int64_t)4 << 30) /* so much to read takes some seconds */
+#define SAID_BYTES ((int64_t)4 << 30) /* reading this much takes some seconds */
 
 static int64_t bytes_of(const json_t *prefix)
 {
@@ -41,7 +41,7 @@ json_t *recorded_inputs(const struct inputs *in)
     return list;
 }
 
-/* Inputs by their paths, as they stand in a manifest: {path: index}. NULL: out of memory. */
+/* Inputs by their paths in a manifest: {path: index}. NULL: out of memory. */
 static json_t *index_of(const struct inputs *in)
 {
     json_t *index = json_object();

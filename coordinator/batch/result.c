@@ -1,5 +1,5 @@
-/* coordinator/batch/result.c - see result.h. Every line begins with its id, so that a run that goes on with the output
- * finds the ids without parsing the texts. */
+/* coordinator/batch/result.c - see result.h. Every line begins with its id, so that a resumed run finds the ids without
+ * parsing the texts. */
 #include "coordinator/batch/result.h"
 #include "coordinator/tasks/finished.h"
 #include "protocol/reply_parts.h"
@@ -69,7 +69,7 @@ static void put_plain_choice(json_t *object, const struct reply *r, const struct
     reply_put_prompt_logprobs(object, r->tokenizer, c, good);
 }
 
-/* {"id", "text", "finish_reason", ..}, or {"id", "choices": [..], ..} where there are several */
+/* {"id", "text", "finish_reason", ..}, or {"id", "choices": [..], ..} for several choices */
 static json_t *plain_line(const struct line *l, const char *file_name, const struct reply *r, bool *good)
 {
     json_t *root = json_object(), *list = r->n_choices > 1 ? json_array() : NULL;
@@ -120,7 +120,7 @@ char *result_line(const struct line *l, const char *file_name, const struct resu
     return text;
 }
 
-/* Behind the text, if it stands here. */
+/* The position after the text, if the text is here. */
 static const char *after(const char *at, const char *end, const char *text)
 {
     size_t n = strlen(text);

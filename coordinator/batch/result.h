@@ -1,4 +1,5 @@
-/* coordinator/batch/result.h - a finished job of a batch -> its line of the output, and back to the id. */
+/* coordinator/batch/result.h - turns a finished line of a batch into its line of the output, and finds the id in such a
+ * line. */
 #ifndef BATCH_RESULT_H
 #define BATCH_RESULT_H
 
@@ -19,10 +20,10 @@ struct result_count {
 char *result_line(const struct line *l, const char *file_name, const struct result_style *s, double now, size_t *bytes,
                   struct result_count *count);
 
-#define RESULT_BEGIN "{\"id\":" /* every line of either style begins so */
+#define RESULT_BEGIN "{\"id\":" /* every line of either style begins with this */
 
 /* The id of a line that result_line has made in either style (without its newline), and whether it is an error. false:
- * it is no such line. */
+ * not such a line. */
 bool result_read(const char *line, size_t bytes, char id[LINE_MAX_ID_BYTES + 1], bool *failed);
 
 #endif

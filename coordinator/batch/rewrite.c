@@ -30,7 +30,7 @@ static int write_synced(const struct rewrite *w, int from, int to)
     return rc;
 }
 
-/* A new file with the mode of the journal, to go on with as with that one. -1: none. */
+/* A new file with the journal's mode, opened in the same way. -1: failure. */
 static int make(const char *path, int like)
 {
     struct stat st;
@@ -45,7 +45,7 @@ static int make(const char *path, int like)
     return -1;
 }
 
-/* The output's own path may be a link to where the file is. */
+/* The output's path may be a link to the file. */
 int rewrite_run(struct journal *j, const struct rewrite *w, struct err *e)
 {
     char target[PATH_MAX], temporary[PATH_MAX + 16];

@@ -10,14 +10,14 @@
 #include <string.h>
 
 #define WINDOW_PER_SEQUENCE 4
-#define MAX_OPEN_BYTES      ((size_t)256 << 20) /* of lines under way; one line may be larger alone */
-#define SPARE_PART          4  /* of the sequences that a replica runs: what it may have beyond them, but */
-#define LEAST_SPARE         8  /* at least this many */
-#define TURN_LINES          64 /* read before results have a turn again */
-#define MAX_TOLD            5  /* bad lines that are shown one by one */
+#define MAX_OPEN_BYTES      ((size_t)256 << 20) /* bytes of lines under way; a single line may be larger */
+#define SPARE_PART          4                   /* a replica may have this part of its sequences in addition, but */
+#define LEAST_SPARE         8                   /* at least this many */
+#define TURN_LINES          64                  /* lines read before results are processed again */
+#define MAX_TOLD            5                   /* malformed lines that are shown individually */
 
-enum poll_item { POLL_SIGNAL, POLL_WORKER, POLL_REPLICAS /* then input and output, when they are waited for */ };
-#define POLL_MODELS 1 /* of several: their opener, and one more for each set of ranks */
+enum poll_item { POLL_SIGNAL, POLL_WORKER, POLL_REPLICAS /* then input and output, if the thread waits for them */ };
+#define POLL_MODELS 1 /* with several models: their opener, and one per set of ranks */
 
 void runner_order_withdraw(struct runner *r, const struct task *j)
 {
@@ -37,7 +37,7 @@ static const char *file_of(const struct runner *r, const struct line *l)
     return inputs_name(&r->files.inputs, l->file);
 }
 
-/* Messages about lines: the first few are printed, then that there are more. */
+/* Prints messages about the first few lines, then one that there are more. */
 static bool may_tell(struct runner *r)
 {
     if (r->lines.n_told <= MAX_TOLD)
@@ -47,7 +47,7 @@ static bool may_tell(struct runner *r)
     return r->lines.n_told++ < MAX_TOLD;
 }
 
-/* The line's life is over. */
+/* Closes a line. */
 static void finish_line(struct runner *r, struct line *l)
 {
     r->progress.n_open--;
@@ -56,7 +56,7 @@ static void finish_line(struct runner *r, struct line *l)
     line_close(l);
 }
 
-/* Left to the next run: nothing is written. */
+/* Leaves a line to the next run: nothing is written. */
 void runner_leave(struct runner *r, struct line *l)
 {
     r->progress.n_left++;
@@ -80,7 +80,7 @@ static void note_result(struct runner *r, const struct line *l, const struct res
                  error->field[0] != '\0' ? ": " : "", error->message);
 }
 
-/* Its result, an error perhaps, is appended. */
+/* Appends its result, which may be an error. */
 void runner_append(struct runner *r, struct line *l)
 {
     struct err e = {0};
@@ -130,8 +130,8 @@ static void disengage(struct runner *r, struct line *l)
         l->next->previous = l->previous;
 }
 
-/* Lines wait here rather than in a replica: which one is the first to have room shows only then. A replica has some
- * more than it runs, so that it need not wait for us. */
+/* Lines wait here and not in a replica, since it is not known in advance which one has room first. A replica gets
+ * somewhat more lines than it runs, so that it need not wait. */
 void runner_hand_out(struct runner *r)
 {
     int n = replicas_running(&r->replicas);
@@ -142,7 +142,7 @@ void runner_hand_out(struct runner *r)
         int replica = goes_on ? runner_choose(r, l, spare) : 0;
         if (replica < 0 && !runner_has_many(r))
             return;
-        if (replica < 0) { /* its model has no room, another one's may */
+        if (replica < 0) { /* its model has no room, but another one may */
             before = l;
             at = &l->next;
             continue;
@@ -161,7 +161,7 @@ void runner_hand_out(struct runner *r)
     }
 }
 
-/* A line that is tokenized, or was refused before. */
+/* A line that has been tokenized or refused. */
 static void prepared(struct runner *r, struct line *l)
 {
     struct task *j = l->task;
@@ -187,7 +187,7 @@ static void prepared(struct runner *r, struct line *l)
     }
 }
 
-/* A task that the engine has given back. Only this thread cancels: a cancelled task was told to stop. */
+/* A task that the engine has returned. A cancelled task was stopped by this thread, the only one that cancels. */
 static void returned(struct runner *r, struct line *l)
 {
     struct task *j = l->task;
@@ -275,7 +275,7 @@ static void tell_duplicate(struct runner *r, const struct line *l, uint64_t posi
                  (long long)ids_line(position));
 }
 
-/* Is it new, and to be run? */
+/* Is the line new, so that it has to run? */
 static bool is_wanted(struct runner *r, const struct line *l, struct err *e)
 {
     struct id_entry *entry = ids_get(&r->files.ids, l->id, e);
@@ -431,7 +431,7 @@ struct runner_outcome runner_close(struct runner *r, struct err *e)
     held_close(&r->lines.held);
     if (e->code == ERR_NONE)
         *e = r->end.failure;
-    /* Errors that are tried again in every run are no progress. */
+    /* Errors that are retried in every run do not count as progress. */
     int64_t n_new = r->progress.n_done - (r->setup.o->retry_failed ? r->progress.n_failed : 0);
     const struct runner_outcome outcome = {runner_status(r), n_new, r->end.ending.asked > 0};
     if (r->running)
@@ -440,7 +440,7 @@ struct runner_outcome runner_close(struct runner *r, struct err *e)
     metrics_close(&r->metrics);
     models_close(&r->models);
     replicas_say(&r->replicas);
-    replicas_close(&r->replicas); /* their last words are in what was written until here */
+    replicas_close(&r->replicas); /* the last reports have been written up to here */
     free(r->poll);
     while (zmq_ctx_term(r->context) != 0 && errno == EINTR)
         continue;

@@ -1,4 +1,4 @@
-/* coordinator/batch/runner_end.c - when a run ends, and what has to happen now and then until it does. See runner.h.
+/* coordinator/batch/runner_end.c - the end of a run, and the periodic work until then. See runner.h.
  * ending.c and pace.c decide; this file acts. */
 #include "base/clock.h"
 #include "base/log.h"
@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-#define WITHDRAW_SECONDS 0.5 /* between two looks at what does not fit any more */
+#define WITHDRAW_SECONDS 0.5 /* between two checks for lines that no longer fit */
 
 void runner_stop(struct runner *r)
 {
@@ -23,7 +23,7 @@ void runner_fail(struct runner *r, const struct err *e)
     runner_stop(r);
 }
 
-/* Nothing new; what has not begun comes back. */
+/* Starts nothing new, and takes back requests that have not begun. */
 static void drain(struct runner *r, double now)
 {
     char left[WALLTIME_TEXT_BYTES];
@@ -38,7 +38,7 @@ static void drain(struct runner *r, double now)
              walltime_say(left, r->end.ending.until - now));
 }
 
-/* Results are safe first: the launcher may kill within the second. */
+/* Syncs results first: the launcher may kill within a second. */
 static void cut(struct runner *r)
 {
     if (r->state >= RUNNER_STOPPING)
@@ -71,7 +71,7 @@ void runner_signal(struct runner *r, enum signal_wish wish, bool own)
         runner_files_sync(r);
     if (wish == WISH_TELL && !r->end.broken)
         runner_tell(r, now);
-    if (wish == WISH_FAIL && !r->end.broken) { /* the process has a moment left; the launcher's signals follow */
+    if (wish == WISH_FAIL && !r->end.broken) { /* the process has little time left; the launcher's signals follow */
         r->end.broken = true;
         runner_show_failure(r, signals_failure());
     }
@@ -114,7 +114,7 @@ static struct ramp_work work_of(const struct task *j)
     return work;
 }
 
-/* Output tokens that it got. Beams are as long as their best one, about. */
+/* The number of its output tokens. Beams are about as long as the best one. */
 static double made_of(const struct task *j)
 {
     double n = 0;
@@ -152,8 +152,8 @@ void runner_note_steps(struct runner *r, bool decode)
     ramp_learn(&r->end.ramp, &counts);
 }
 
-/* Lines wait in the engine for their turn, and meanwhile time passes. Lines that have begun stay: they may be faster
- * than it seems, and if not, they are cut at the limit. */
+/* Lines may have waited too long in the engine's queue. Lines that have begun stay: they may be faster than estimated,
+ * and otherwise they are cut at the limit. */
 static void withdraw_misfits(struct runner *r, double now)
 {
     if (isinf(ending_limit(&r->end.ending)) || now < r->end.withdraw_due || r->state != RUNNER_RUNNING)

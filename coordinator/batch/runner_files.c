@@ -1,4 +1,4 @@
-/* coordinator/batch/runner_files.c - the files that a run opens, those of an earlier run, and those that it leaves.
+/* coordinator/batch/runner_files.c - the files that a run opens, finds and leaves behind.
  * See runner.h. */
 #include "base/clock.h"
 #include "base/files.h"
@@ -15,10 +15,10 @@
 #include <string.h>
 #include <unistd.h>
 
-#define SYNC_BYTES   ((int64_t)16 << 20) /* of results, after which it is not waited for --sync-seconds */
-#define LOCK_SECONDS 10.0                /* an earlier batch may have so long to end */
+#define SYNC_BYTES   ((int64_t)16 << 20) /* bytes of results after which a sync does not wait for --sync-seconds */
+#define LOCK_SECONDS 10.0                /* time for an earlier batch to end */
 
-/* Values for fields that a line does not have, as options gave them. NULL: out of memory. */
+/* Defaults of missing fields, from the options. NULL: out of memory. */
 static json_t *defaults_of(const struct sampling_options *o)
 {
     const struct {
@@ -48,7 +48,7 @@ static json_t *defaults_of(const struct sampling_options *o)
     return all;
 }
 
-/* A line of the output that was there before. */
+/* Processes a line of the existing output. */
 static bool take_result(void *context, const char *line, size_t bytes, int64_t offset, struct err *e)
 {
     struct runner *r = context;
@@ -111,7 +111,7 @@ static int find_results(struct runner *r, struct err *e)
     return o->retry_failed && r->progress.n_failed_before > 0 ? forget_failed(r, e) : 0;
 }
 
-/* No file is written over another one, and there is an output where --resume needs one. */
+/* Checks that no file overwrites another one, and that --resume finds the output that it requires. */
 static int check_output(const struct runner *r, struct err *e)
 {
     const struct batch_options *o = r->setup.o;
@@ -128,7 +128,8 @@ static int check_output(const struct runner *r, struct err *e)
         return -1;
     struct err unused = {0};
     bool opens =
-        !is_file || exists || files_check_replaceable(o->output, "--output", &unused) == 0; /* else it is said so */
+        /* otherwise a message says so */
+        !is_file || exists || files_check_replaceable(o->output, "--output", &unused) == 0;
     for (int i = 2; i < APART_MAX && opens; i++)
         if (file[i].path != NULL && strcmp(file[i].path, "-") != 0 &&
             files_check_replaceable(file[i].path, file[i].option, e) != 0)
@@ -152,7 +153,7 @@ int runner_files_open(struct runner *r, struct err *e)
     r->files.has_manifest = r->files.journal.is_file;
     if (!r->files.has_manifest)
         return 0;
-    if (o->resume == RESUME_NEVER && r->files.journal.bytes > 0) /* a start that failed may have left an empty one */
+    if (o->resume == RESUME_NEVER && r->files.journal.bytes > 0) /* a failed start may have left an empty file */
         return ERR(e, ERR_USAGE, "--resume never: the file %.200s exists", o->output);
     json_t *identity = runner_manifest_identity(r, e);
     if (identity == NULL || manifest_open(&r->files.manifest, o->output, identity, e) != 0)
@@ -162,7 +163,7 @@ int runner_files_open(struct runner *r, struct err *e)
         return ERR(e, ERR_MEMORY, "out of host memory: manifest");
     if (r->files.journal.bytes > 0)
         return find_results(r, e);
-    json_decref(r->files.manifest.previous); /* of an output that is gone */
+    json_decref(r->files.manifest.previous); /* a manifest whose output is gone */
     r->files.manifest.previous = NULL;
     json_object_clear(r->files.models);
     return 0;
@@ -185,7 +186,7 @@ void runner_files_place(struct runner *r, const struct line *l, struct err *e)
         (void)runner_manifest_write(r, "running", e);
 }
 
-/* A model among several has lines whose max_tokens is what fits. */
+/* Records that a model has lines without max_tokens. */
 static void fill_model(struct runner *r, int model, struct err *e)
 {
     json_t *record = json_object_get(r->files.models, r->models.entry[model].name);
@@ -251,7 +252,7 @@ int runner_files_model(struct runner *r, int model, struct err *e)
     return runner_manifest_write(r, "running", e);
 }
 
-/* Learns how long a sync takes, and keeps that much of the walltime for the end. */
+/* Measures the duration of a sync and reserves as much of the walltime for the end. */
 void runner_files_sync(struct runner *r)
 {
     struct err e = {0};
@@ -279,7 +280,7 @@ void runner_files_keep(struct runner *r, double now)
         runner_fail(r, &e);
 }
 
-/* Results that a stalled reader has not taken: nothing is left of them. */
+/* Reports results that a stalled reader has not read: they are lost. */
 static void lose_pending(struct runner *r)
 {
     struct err *e = &r->end.failure;
@@ -295,8 +296,8 @@ static void lose_pending(struct runner *r)
             r->setup.o->output, (long long)n, r->end.ending.cause);
 }
 
-/* From its beginning to its end the manifest does not say what is in the output, so that whatever ends the program
- * leaves the two in agreement. */
+/* During the rewrite the manifest does not describe the output's contents, so that the two agree however the program
+ * ends. */
 static void put_in_order(struct runner *r, struct err *e)
 {
     journal_forget(&r->files.journal);

@@ -21,7 +21,7 @@ static json_t *shard_of(const struct share *s)
 json_t *runner_manifest_identity(const struct runner *r, struct err *e)
 {
     const struct chat_template *chat = r->setup.served.chat;
-    bool many = r->setup.models.n > 0; /* each is identified when it is loaded */
+    bool many = r->setup.models.n > 0; /* models are identified when they are loaded */
     json_t *model = many ? json_null() : fingerprint_model(r->setup.checkpoint, e);
     if (model == NULL)
         return NULL;
@@ -45,7 +45,7 @@ static json_t *now_as_text(void)
     return json_string(text);
 }
 
-/* The sum over all runs on this output; null if one of them did not measure it. tokens: computed by all of them. */
+/* The energy of all runs on this output; null if one of them did not measure it. tokens: computed by all runs. */
 static json_t *energy_of(const struct runner *r, double tokens)
 {
     const json_t *before = json_object_get(json_object_get(r->files.manifest.previous, "energy"), "joules");
@@ -65,7 +65,7 @@ static json_t *counts_of(const struct batch_progress *p)
                      (json_int_t)p->n_failed_before + p->n_failed, "duplicates", (json_int_t)p->n_duplicates);
 }
 
-/* Tokens, and the energy for them. Numbers of a manifest are those of all runs on this output together. */
+/* Tokens, and the energy for them. The numbers in a manifest cover all runs on this output. */
 static json_t *work_of(const struct runner *r)
 {
     const struct batch_progress *p = &r->progress;
@@ -107,7 +107,7 @@ static json_t *synced_of(const struct journal *j)
     return j->synced != NULL ? json_incref(j->synced) : json_null();
 }
 
-/* Records of several models: the making of each, how often they were loaded, and what that cost; of all runs. */
+/* Records of several models, over all runs: their identities, the number of loads, and the time for these. */
 static int put_models(json_t *all, const struct runner *r)
 {
     const struct manifest *was = &r->files.manifest;

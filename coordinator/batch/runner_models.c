@@ -1,6 +1,6 @@
-/* coordinator/batch/runner_models.c - a batch of several models: lines wait, as texts, until the one that they name is
- * loaded. A model stays as long as any line that was read wants it, and another one takes its place only when reading
- * cannot go on; so switches are few. See runner.h. */
+/* coordinator/batch/runner_models.c - a batch of several models: lines wait, as texts, until the model that they name
+ * is loaded. A model stays as long as any line that has been read needs it, and another one replaces it only when
+ * reading cannot continue, so switches are rare. See runner.h. */
 #include "base/clock.h"
 #include "coordinator/batch/runner.h"
 #include "coordinator/tasks/mailbox.h"
@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define HELD_BYTES ((size_t)256 << 20) /* of lines that wait for models */
+#define HELD_BYTES ((size_t)256 << 20) /* bytes of lines that wait for models */
 
 bool runner_has_many(const struct runner *r)
 {
@@ -17,7 +17,7 @@ bool runner_has_many(const struct runner *r)
 
 /* ---- lines ---- */
 
-/* The number of the model that the line names; -1: its error says what is wrong. */
+/* The number of the model that the line names; -1: the line's error has the reason. */
 static int find_model(struct runner *r, struct line *l)
 {
     const struct models *m = &r->models;
@@ -80,8 +80,8 @@ void runner_settle(struct runner *r, struct line *l, int replica)
     l->set = set;
 }
 
-/* Lines of a model that may be under way: as much of the window as it has of the sequences that run at once, so that
- * models on other ranks have lines, too. */
+/* The limit of a model's lines under way: its share of the window is that of the sequences, so that models on other
+ * ranks have lines, too. */
 static int window_of(const struct runner *r, int model)
 {
     int64_t all = replicas_max_seqs(&r->replicas), mine = 0;
@@ -91,8 +91,8 @@ static int window_of(const struct runner *r, int model)
     return n > 0 ? (int)n : 1;
 }
 
-/* The loaded model whose line stands first in the input, of those that may have more under way; -1: no line waits for
- * one. */
+/* Of the loaded models that may have more lines under way, the one whose waiting line is first in the input; -1:
+ * none. */
 static int next_model(const struct runner *r)
 {
     const struct held_queue *queue = r->lines.held.queue;
@@ -136,7 +136,7 @@ bool runner_reads_ahead(const struct runner *r)
 
 /* ---- models ---- */
 
-/* Nothing runs, for want of a model. */
+/* Is nothing running because models are missing? */
 static void count_idle(struct runner *r)
 {
     double now = seconds_now();
@@ -167,7 +167,7 @@ static void running(void *context)
     outlets_soon(&r->view.outlets);
 }
 
-/* The model is loaded: waiting lines become its users, and its files must be those that made earlier results. */
+/* The model is loaded: waiting lines become its users. Its files must be those that made earlier results. */
 static void admit(void *context, int model)
 {
     struct runner *r = context;

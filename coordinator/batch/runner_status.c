@@ -1,4 +1,4 @@
-/* coordinator/batch/runner_status.c - a picture of the run for those who look on (coordinator/batch/status.h). See
+/* coordinator/batch/runner_status.c - a snapshot of the run for operators (coordinator/batch/status.h). See
  * runner.h. */
 #include "base/clock.h"
 #include "base/environment.h"
@@ -15,7 +15,7 @@ static double epoch_now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Tokens as they come, those of requests under way included. */
+/* Tokens as they are generated, including those of requests under way. */
 static struct speed_counts counts_of(const struct batch_progress *p, const struct scheduler_stats *stats)
 {
     return (struct speed_counts){(double)p->n_done, (double)stats->n_prompt_tokens, (double)stats->n_output_tokens};

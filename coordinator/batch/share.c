@@ -41,7 +41,7 @@ static int read_variable(const char *name, const char *text, int64_t *n, struct 
     return 0;
 }
 
-/* Tasks min, min + step, .. max are shares 0, 1, ..; other lists of tasks cannot be told from here. */
+/* Tasks min, min + step, .. max are shares 0, 1, ..; other lists of tasks are not known here. */
 static int read_array(struct share *s, const struct share_array *a, struct err *e)
 {
     int64_t count, min, max, step = 1;
@@ -86,7 +86,7 @@ int share_open(struct share *s, const char *option, enum share_mode mode, const 
     if (array->task_id == NULL && (mode == SHARE_ON || place))
         return ERR(e, ERR_USAGE, "%s: this is not a task of a Slurm job array; use --shard K/N",
                    mode == SHARE_ON ? "--array-shard on" : "--output with {task} or %a");
-    bool alone = array->count != NULL && strcmp(array->count, "1") == 0; /* one task that is run again, most likely */
+    bool alone = array->count != NULL && strcmp(array->count, "1") == 0; /* most likely one task that is repeated */
     if (mode == SHARE_AUTO && place && alone)
         return ERR(e, ERR_USAGE,
                    "a job array of one task, %.20s: its share of the input is unknown; use --shard K/N, or "

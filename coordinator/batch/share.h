@@ -1,9 +1,8 @@
-/* coordinator/batch/share.h - which lines of the input a job takes when several share it: the tasks of a Slurm job
- * array, or --shard K/N. Line i (from 0, over all input files, empty ones counted) belongs to share i mod N. Pure: the
- * environment is the caller's.
- *
- * Nothing is shared out unasked: in an array an output with {task} (or Slurm's %a) in its name asks for it, else the
- * user has to say. The share is part of the manifest, so an output that belongs to another share is refused there. */
+/* coordinator/batch/share.h - the lines of the input that a job processes when several jobs share it: tasks of a Slurm
+ * job array, or --shard K/N. Line i (from 0, over all input files, empty ones counted) belongs to share i mod N. Pure:
+ * the caller passes the environment. Lines are shared on request only: in an array {task} (or Slurm's %a) in the
+ * output's name is such a request, otherwise the user has to decide. The share is part of the manifest, so an output
+ * that belongs to another share is refused there. */
 #ifndef BATCH_SHARE_H
 #define BATCH_SHARE_H
 
@@ -25,7 +24,8 @@ struct share {
     int64_t task;         /* the value of {task}; -1: none */
 };
 
-/* option: --shard K/N, NULL: not given. output: of --output; what it asks for. On failure *e says what to do. */
+/* option: --shard K/N, NULL: not given. output: the path of --output, which may request sharing. On failure *e says
+ * what to do. */
 int share_open(struct share *s, const char *option, enum share_mode mode, const struct share_array *array,
                const char *output, struct err *e);
 

@@ -10,9 +10,9 @@
 #include <string.h>
 
 #define REQUEUE_SECONDS 20.0
-#define COMMENT_SECONDS 60.0 /* between two: each is a message to the controller that all jobs share */
-#define COMMENT_LIMIT   30.0 /* for one */
-#define CLOSE_SECONDS   1.0  /* for one that is under way at the end */
+#define COMMENT_SECONDS 60.0 /* between two comments: each is a message to the controller, which all jobs share */
+#define COMMENT_LIMIT   30.0 /* for one comment */
+#define CLOSE_SECONDS   1.0  /* for a comment that is under way at the end */
 
 static bool is_number(const char *text)
 {

@@ -23,7 +23,7 @@ double status_total(int64_t n_read, bool at_end, int64_t input_bytes, int64_t in
     return fmax((double)n_read, round((double)n_read * (double)input_bytes / (double)input_bytes_read));
 }
 
-/* By all runs together; a duplicate is never run, and so is done with. */
+/* Finished by all runs together; duplicates count, since they never run. */
 static double finished(const struct status *s)
 {
     return (double)(s->n_before + s->n_done + s->n_duplicates);
@@ -43,7 +43,7 @@ double status_joules_per_token(const struct status *s)
     return tokens > 0 ? s->joules / tokens : NAN;
 }
 
-/* Appends to what is there; what does not fit is cut off. */
+/* Appends to the text; cuts off the part that does not fit. */
 static void add_words(char *text, size_t bytes, const char *format, ...) __attribute__((format(printf, 3, 4)));
 static void add_words(char *text, size_t bytes, const char *format, ...)
 {
@@ -65,7 +65,7 @@ static void add_time(const struct status *s, char *text, size_t bytes)
                   eta > s->walltime_left ? ": not all will be done" : "");
 }
 
-/* The number in the output: the count of what is done includes earlier runs. */
+/* The number of failed lines in the output, including those of earlier runs. */
 static int64_t n_failed(const struct status *s)
 {
     return s->n_failed_before + s->n_failed;
@@ -121,7 +121,7 @@ void status_comment(const struct status *s, char *text, size_t bytes)
         add_words(text, bytes, " eta=%s", walltime_say(left, eta));
 }
 
-/* A number, or null for what is not known. */
+/* A number, or null if it is unknown. */
 static json_t *known(double x)
 {
     return isfinite(x) ? json_real(x) : json_null();
@@ -223,7 +223,7 @@ static void write_counts(struct exposition *x, const struct status *s)
     exposition_one(x, "batch_elapsed_seconds", "gauge", s->updated - s->started, "Time since the job's start.");
 }
 
-/* Not known: absent. */
+/* Omitted if unknown. */
 static void one_if_known(struct exposition *x, const char *name, const char *type, double value, const char *help)
 {
     if (isfinite(value))

@@ -1,5 +1,5 @@
-/* coordinator/batch/status.h - how far a batch is: one picture, and its forms for people, files and Slurm. Pure. A
- * value that is not known or was not measured is absent (null in JSON), never 0. */
+/* coordinator/batch/status.h - the progress of a batch: one snapshot, and its forms for people, files and Slurm. Pure.
+ * An unknown or unmeasured value is absent (null in JSON), never 0. */
 #ifndef BATCH_STATUS_H
 #define BATCH_STATUS_H
 
@@ -13,7 +13,7 @@ enum status_state { STATUS_LOADING, STATUS_RUNNING, STATUS_DRAINING, STATUS_ENDE
 
 struct status { /* strings are borrowed */
     enum status_state state;
-    const char *cause; /* why it drains, has failed, or ended before all was done; "" */
+    const char *cause; /* the reason why it drains, has failed, or ended before all was done; "" */
     int exit_status;   /* STATUS_ENDED, STATUS_FAILED */
 
     const char *model, *output, *host, *job; /* job: of Slurm, NULL: none */
@@ -26,26 +26,25 @@ struct status { /* strings are borrowed */
         n_duplicates;         /* n_before: done by earlier runs; n_done, n_failed: by this one */
     int64_t n_failed_before;  /* errors that earlier runs left in the output */
     int64_t n_open;           /* read and not done yet, */
-    int n_running, n_waiting; /* of these in the engine, as sequences */
+    int n_running, n_waiting; /* sequences of these in the engine */
     int64_t n_left;           /* read, and left to the next run */
-    double total;             /* of all there will be; NAN: not known. See status_total */
-    bool total_is_known;      /* else it is an estimate */
+    double total;             /* expected number of all lines; NAN: unknown. See status_total */
+    bool total_is_known;      /* otherwise it is an estimate */
     int64_t prompt_tokens, cached_tokens, output_tokens; /* of this run */
     struct speed_counts speed;                           /* NAN: too early to tell */
 
-    double walltime_left;        /* seconds; INFINITY: there is none */
-    const char *walltime_source; /* which one that is */
+    double walltime_left;        /* seconds; INFINITY: no walltime */
+    const char *walltime_source; /* its source */
     int64_t journal_bytes, unsynced_bytes;
     double joules; /* of all ranks' devices, this run; NAN: not measured */
 };
 
-/* The number of lines to come in all: n_read at the end of the input, an estimate by the share of its bytes before
- * that. */
+/* The expected number of lines: n_read at the end of the input, before that an estimate from the bytes read. */
 double status_total(int64_t n_read, bool at_end, int64_t input_bytes, int64_t input_bytes_read);
 
-/* Seconds until all is done at the present speed; NAN: not known. */
+/* Seconds until all is done at the present speed; NAN: unknown. */
 double status_eta(const struct status *s);
-/* Joules a token, of prompts and outputs together, those from the prefix cache left out; NAN: not measured. */
+/* Joules per token, of prompts and outputs together, without tokens from the prefix cache; NAN: not measured. */
 double status_joules_per_token(const struct status *s);
 
 /* "120 of about 500 requests (24 %), 3 failed, ..": without a newline. */

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <strings.h>
 
-#define MAX_SECONDS 1e9 /* some thirty years: more is a mistake */
+#define MAX_SECONDS 1e9 /* about thirty years: a larger value is a mistake */
 
 static int malformed(const char *text, const char *name, struct err *e)
 {

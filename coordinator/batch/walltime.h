@@ -1,12 +1,12 @@
-/* coordinator/batch/walltime.h - when the job will be ended by who started it: --max-walltime, counted from the
- * process's start, or SLURM_JOB_END_TIME, whichever comes first. Pure: clocks and environment are the caller's. */
+/* coordinator/batch/walltime.h - the time at which the job will be ended: --max-walltime, counted from the process's
+ * start, or SLURM_JOB_END_TIME, whichever comes first. Pure: the caller passes clocks and environment. */
 #ifndef BATCH_WALLTIME_H
 #define BATCH_WALLTIME_H
 
 #include "base/err.h"
 
 struct walltime {
-    double ends;        /* on seconds_now()'s clock; INFINITY: nothing is known */
+    double ends;        /* on seconds_now()'s clock; INFINITY: unknown */
     const char *source; /* the source: an option's or a variable's name; "": none */
 };
 

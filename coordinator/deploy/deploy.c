@@ -32,7 +32,7 @@ void deploy_close(struct deploy *d)
     memset(d, 0, sizeof *d);
 }
 
-/* ---- who asks, waits, uses ---- */
+/* ---- requests that ask for, wait for and use a model ---- */
 
 static void join_line(struct deploy *d, struct deployment *m, double now)
 {
@@ -45,7 +45,7 @@ static void join_line(struct deploy *d, struct deployment *m, double now)
         m->state = DEPLOY_WAITING;
 }
 
-/* Nobody waits for it and nobody wants it: it has no place in the line. */
+/* No request waits for it and no operator wants it: it leaves the queue. */
 static void leave_line(struct deployment *m)
 {
     if (m->n_waiters > 0 || m->wanted)
@@ -155,13 +155,13 @@ static bool may_go(const struct deployment *m)
     return is_idle(m) && !m->pinned;
 }
 
-/* Until when it stays, whoever waits. */
+/* The time until which it stays, whatever waits. */
 static double settled_at(const struct deploy *d, const struct deployment *m)
 {
     return m->loaded_at + fmin(d->setup.residence * (m->loaded_at - m->reading_since), d->setup.patience);
 }
 
-/* All that some models hold together. */
+/* The total that several models hold. */
 struct holdings {
     int64_t bytes;
     int units, n;
@@ -174,14 +174,14 @@ static void add_holdings(struct holdings *h, const struct deployment *m)
     h->n++;
 }
 
-/* Is there room for m once these are given back? */
+/* Is there room for m once these have been freed? */
 static bool fits_after(const struct deploy *d, const struct deployment *m, const struct holdings *freed)
 {
     return d->used - freed->bytes + m->bytes <= d->setup.memory &&
            d->used_units - freed->units + m->units <= d->setup.units && d->n_resident - freed->n < d->setup.n_slots;
 }
 
-/* Is some model on its way out? Room is looked at again when it is gone. */
+/* Is some model being unloaded? Room is checked again when it is gone. */
 static bool is_unloading(const struct deploy *d)
 {
     for (int i = 0; i < d->setup.n_models; i++)
@@ -190,8 +190,8 @@ static bool is_unloading(const struct deploy *d)
     return false;
 }
 
-/* The next to go for `coming`: the least recently used idle one, if all idle ones together make room, and once it has
- * been there for long enough. -1: none. */
+/* The next victim for `coming`: the least recently used idle model, if all idle ones together make enough room, and
+ * once its residence has passed. -1: none. */
 static int choose_victim(const struct deploy *d, const struct deployment *coming, double now)
 {
     int oldest = -1;
@@ -208,8 +208,8 @@ static int choose_victim(const struct deploy *d, const struct deployment *coming
     return goes ? oldest : -1;
 }
 
-/* The busy model that has been loaded longest, and will go when it is idle. -1: all that are loaded are pinned, or have
- * not been there for long enough. */
+/* The busy model that has been loaded longest; it goes when it is idle. -1: all loaded models are pinned or within
+ * their residence. */
 static int choose_yielding(const struct deploy *d, double now)
 {
     int oldest = -1;
@@ -222,7 +222,7 @@ static int choose_yielding(const struct deploy *d, double now)
     return oldest;
 }
 
-/* Busy models yield, one after the other, until those on their way out make room together. */
+/* Makes busy models yield, one after the other, until those that leave make enough room. */
 static void ask_to_yield(struct deploy *d, const struct deployment *coming, double now)
 {
     struct holdings going = {0};
@@ -251,7 +251,7 @@ static bool awaits_room(const struct deployment *m)
     return m->slot < 0 && (m->state == DEPLOY_WAITING || m->state == DEPLOY_LOADING);
 }
 
-/* The idle model behind this one in the order of their last use; NULL stands before the first, and behind the last. */
+/* The idle model after this one in the order of last use; NULL for the first, and after the last. */
 static const struct deployment *next_idle(const struct deploy *d, const struct deployment *after)
 {
     const struct deployment *next = NULL;
@@ -309,7 +309,7 @@ static struct deploy_decision unload(struct deploy *d, int i)
     return (struct deploy_decision){DEPLOY_UNLOAD, i};
 }
 
-/* Models that are to go and may: they yield, an operator said so, or nobody used them for long. */
+/* A model that is to be unloaded and can be: it yields, an operator requested it, or it has been idle for long. */
 static int find_departure(const struct deploy *d, double now)
 {
     for (int i = 0; i < d->setup.n_models; i++) {
@@ -343,7 +343,7 @@ static void give_slot_back(struct deploy *d, struct deployment *m)
     m->slot = -1;
 }
 
-/* Back to nothing; who waits keeps its place. */
+/* Resets a load; waiters keep their place. */
 static void put_down(struct deploy *d, int i, enum deploy_state state)
 {
     struct deployment *m = &d->model[i];
@@ -353,7 +353,7 @@ static void put_down(struct deploy *d, int i, enum deploy_state state)
     m->state = m->in_line && state == DEPLOY_KNOWN ? DEPLOY_WAITING : state;
 }
 
-/* The model that is sized: is there room, can there be? */
+/* Decides on the sized model: is there room, or can there ever be? */
 static struct deploy_decision make_room(struct deploy *d, int i, double now)
 {
     struct deployment *m = &d->model[i];
@@ -410,7 +410,7 @@ struct deploy_decision deploy_next(struct deploy *d, double now)
     return (struct deploy_decision){DEPLOY_OPEN, first};
 }
 
-/* ---- how it ended ---- */
+/* ---- reports ---- */
 
 void deploy_sized(struct deploy *d, int i, int64_t bytes, int units)
 {

@@ -1,7 +1,6 @@
-/* coordinator/deploy/deploy.h - which of many models are loaded: asked for, counted in bytes, loaded, evicted.
- *
- * The owner tells what happens (someone asks, leaves, has been served; a load has ended) and asks deploy_next() what to
- * do until it has nothing more to say. Rules:
+/* coordinator/deploy/deploy.h - decides which of many models are loaded and evicted, by their bytes and use. The owner
+ * reports events (a request asks, leaves or is done; a load has ended) and then calls deploy_next() until it returns no
+ * more decisions. Rules:
  * - Many who ask for one model wait for one load. Models are loaded one at a time, in the order of those who have
  *   waited longest; nobody overtakes.
  * - Room is counted in bytes, and in units of KV memory, before anything is read. A model that cannot fit beside the
@@ -27,10 +26,10 @@
 
 enum deploy_state {
     DEPLOY_KNOWN,     /* not loaded, nobody waits */
-    DEPLOY_WAITING,   /* somebody waits; its turn has not come */
+    DEPLOY_WAITING,   /* requests wait; its turn has not come */
     DEPLOY_LOADING,   /* being opened and sized, awaiting room, or being read */
     DEPLOY_READY,     /* requests run */
-    DEPLOY_UNLOADING, /* its memory is being given back */
+    DEPLOY_UNLOADING, /* its memory is being freed */
     DEPLOY_FAILED,    /* the last load failed; as DEPLOY_KNOWN after a while */
     N_DEPLOY_STATES
 };
@@ -40,33 +39,33 @@ const char *deploy_state_name(enum deploy_state state);
 
 struct deploy_setup {
     int n_models;
-    int n_slots;       /* models that are loaded at once, at most */
-    int64_t memory;    /* bytes that they may take together, on the rank that holds most */
-    double keep_alive; /* s; an idle model that is not pinned is unloaded after this time; 0: never for that */
+    int n_slots;       /* limit of models loaded at once */
+    int64_t memory;    /* bytes that they may take together on the rank that holds most */
+    double keep_alive; /* s after which an idle model that is not pinned is unloaded; 0: never */
     double patience;   /* s that the first in line waits before busy models yield */
-    double hold;       /* s that a failure is the answer */
-    double residence;  /* times as long as its load took a model stays before it makes way; 0: as short as may be */
-    int units;         /* of KV memory, for as many as all that are loaded need at least */
+    double hold;       /* s for which a failed load is the answer */
+    double residence;  /* a model stays for this multiple of its load time before it makes way; 0: no minimum */
+    int units;         /* of KV memory: bounds the minimum needs of all loaded models */
 };
 
 struct deployment {
     enum deploy_state state;
-    enum deploy_phase {             /* of DEPLOY_LOADING */
-                        PHASE_OPEN, /* headers are being read, the size is not known */
+    enum deploy_phase {             /* phases of DEPLOY_LOADING */
+                        PHASE_OPEN, /* headers are being read, the size is unknown */
                         PHASE_ROOM, /* sized; room is being made */
                         PHASE_READ  /* memory is taken */
     } phase;
-    int64_t bytes; /* of a load: known from PHASE_ROOM on, and of the last one otherwise; 0: never sized */
-    int units;     /* likewise: of KV memory that it needs at least */
+    int64_t bytes; /* of the current load, from PHASE_ROOM on, or of the last one; 0: never sized */
+    int units;     /* likewise: units of KV memory that it needs at least */
     bool pinned;
-    bool leaving;   /* READY, or LOADING: unloaded as soon as it is idle; who asks waits for the next load */
-    int n_users;    /* requests that were let in and have not ended */
+    bool leaving;   /* READY or LOADING: to be unloaded as soon as it is idle; new requests wait for the next load */
+    int n_users;    /* admitted requests that have not ended */
     int n_waiters;  /* requests that wait for it */
-    bool wanted;    /* to be loaded though nobody waits: pinned at start, or by an operator */
+    bool wanted;    /* to be loaded without a waiting request: pinned at start, or by an operator */
     bool in_line;   /* `order` and `waiting_since` are set */
-    uint64_t order; /* of the one who waits longest, or was waiting when the load began */
+    uint64_t order; /* of the request that waits longest, or that waited when the load began */
     double waiting_since, reading_since, loaded_at, last_used, failed_at;
-    int slot; /* LOADING from PHASE_READ on, READY, UNLOADING: which one; else -1 */
+    int slot; /* the slot, if LOADING from PHASE_READ on, READY or UNLOADING; else -1 */
 };
 
 struct deploy {
@@ -85,12 +84,12 @@ struct deploy {
 int deploy_open(struct deploy *d, const struct deploy_setup *setup, struct err *e);
 void deploy_close(struct deploy *d);
 
-/* Somebody wants model i. DEPLOY_ENTER: it is loaded, and the one who asked a user of it from now on; DEPLOY_WAIT: the
- * one is a waiter; DEPLOY_REFUSE: the last load failed a moment ago. */
+/* A request asks for model i. DEPLOY_ENTER: it is loaded, and the request is a user of it from now on; DEPLOY_WAIT: the
+ * request is a waiter; DEPLOY_REFUSE: the last load failed a moment ago. */
 enum deploy_answer { DEPLOY_ENTER, DEPLOY_WAIT, DEPLOY_REFUSE };
 enum deploy_answer deploy_ask(struct deploy *d, int i, double now);
 
-/* Is it ready, and may who waits for it enter? So after deploy_loaded and deploy_pin. */
+/* Is it ready, so that its waiters may enter? To be checked after deploy_loaded and deploy_pin. */
 bool deploy_admits(const struct deploy *d, int i);
 /* A waiter of such a model becomes a user. */
 void deploy_enter(struct deploy *d, int i, double now);
@@ -99,8 +98,8 @@ void deploy_leave(struct deploy *d, int i);
 /* A user is done. */
 void deploy_done(struct deploy *d, int i, double now);
 
-/* An operator's wishes. Load it though nobody waits. Unload it when its users are done: false if it is pinned or not
- * loaded. */
+/* Operators' commands. Load it without a waiting request. Unload it when its users are done: false if it is pinned or
+ * not loaded. */
 void deploy_want(struct deploy *d, int i, double now);
 bool deploy_unload(struct deploy *d, int i);
 void deploy_pin(struct deploy *d, int i, bool pinned);
@@ -109,8 +108,8 @@ void deploy_pin(struct deploy *d, int i, bool pinned);
 enum deploy_act {
     DEPLOY_NOTHING,
     DEPLOY_OPEN,    /* read the model's headers, then deploy_sized or deploy_failed */
-    DEPLOY_ABANDON, /* nobody waits any more: close what was opened. It is done when this is returned */
-    DEPLOY_REFUSED, /* it is larger than all there is: answer those who wait, each with deploy_leave. Done, too */
+    DEPLOY_ABANDON, /* no request waits any more: close the opened model. Already done when this is returned */
+    DEPLOY_REFUSED, /* it can never fit: refuse its waiters, each with deploy_leave. Already done, too */
     DEPLOY_LOAD,    /* into its slot, then deploy_loaded or deploy_failed */
     DEPLOY_UNLOAD   /* out of its slot, then deploy_unloaded */
 };
@@ -120,21 +119,21 @@ struct deploy_decision {
 };
 struct deploy_decision deploy_next(struct deploy *d, double now);
 
-/* Reports of how a decision has ended. */
+/* Reports of the outcome of a decision. */
 void deploy_sized(struct deploy *d, int i, int64_t bytes, int units);
 void deploy_loaded(struct deploy *d, int i, double now);
 void deploy_failed(struct deploy *d, int i, double now); /* DEPLOY_OPEN or DEPLOY_LOAD; waiters leave by deploy_leave */
 void deploy_unloaded(struct deploy *d, int i);
 
-/* The effort of loading model i here, behind what waits in line: the less, the better. */
+/* The effort of loading model i here, after those that wait: the less, the better. */
 enum deploy_ease {
-    DEPLOY_FREE,   /* nothing: there is room */
+    DEPLOY_FREE,   /* none: there is room */
     DEPLOY_EVICTS, /* idle models go */
     DEPLOY_BUSY,   /* models that are in use have to yield */
     DEPLOY_NEVER   /* it does not fit beside pinned models */
 };
-/* *cost tells tables apart that are equally easy: of DEPLOY_FREE the bytes in use, of DEPLOY_EVICTS when the last one
- * to go was used last. */
+/* *cost ranks tables of equal effort: for DEPLOY_FREE the bytes in use, for DEPLOY_EVICTS the time of the last victim's
+ * last use. */
 enum deploy_ease deploy_ease(const struct deploy *d, int i, double *cost);
 /* Model i is sized and is to be read next: is there room for it now? */
 bool deploy_fits(const struct deploy *d, int i);
@@ -143,17 +142,17 @@ int deploy_line(const struct deploy *d);
 /* Has the last load of model i failed a moment ago? */
 bool deploy_failed_lately(const struct deploy *d, int i, double now);
 
-/* For tables of the same models on other ranks. Requests that wait for model i or want it do so in another table
- * from now on, for as long as before; what was opened for it here is to be closed. Nothing of it has been read here. */
+/* For tables of the same models on other ranks: requests for model i wait in another table from now on, with their time
+ * of waiting; the caller closes the model opened here, of which nothing has been read. */
 void deploy_hand_over(struct deploy *from, struct deploy *to, int i, double now);
-/* An operator wants it no more, and nobody waits: it is not loaded, or goes as soon as it is. */
+/* An operator's load is withdrawn, and no request waits: the model is not loaded, or unloaded as soon as it is. */
 void deploy_forgo(struct deploy *d, int i);
 
-/* Bytes, and units, that a model may have at most: all but those of the pinned others. */
+/* The most bytes and units that a model may have: all except those of other pinned models. */
 int64_t deploy_room(const struct deploy *d, int i);
 int deploy_room_units(const struct deploy *d, int i);
 
-/* When deploy_next may say something new though nothing has happened, by the clock; INFINITY: never. */
+/* The time at which deploy_next may return a new decision without an event; INFINITY: never. */
 double deploy_due(const struct deploy *d);
 
 #endif

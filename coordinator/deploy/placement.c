@@ -31,9 +31,9 @@ static struct deployment *at(const struct placement *p, int i, int set)
     return &p->set[set].model[i];
 }
 
-/* ---- which set ---- */
+/* ---- the choice of a set ---- */
 
-/* Whether the set has the model to stay, or will have it. */
+/* Whether the set has the model, or will have it, and keeps it. */
 static bool holds(const struct placement *p, int i, int set)
 {
     const struct deployment *m = at(p, i, set);
@@ -50,7 +50,7 @@ static int least_used(const struct placement *p, int i)
     return best;
 }
 
-/* The set where its waiters are; -1: nobody waits. */
+/* The set where its waiters are; -1: none. */
 static int waiting_set(const struct placement *p, int i)
 {
     for (int k = 0; k < p->n_sets; k++)
@@ -73,8 +73,8 @@ static bool is_better(const struct merit *a, const struct merit *b)
     return a->line != b->line ? a->line < b->line : a->cost < b->cost;
 }
 
-/* The best of the sets that do not hold it and have not failed to load it a moment ago, if it is as easy as this there;
- * -1: none is. */
+/* The best of the sets that neither hold it nor have just failed to load it, if the effort there is at most this; -1:
+ * none. */
 static int choose_set(const struct placement *p, int i, enum deploy_ease worst, double now)
 {
     int best = -1;
@@ -105,7 +105,7 @@ static int n_replicas(const struct placement *p, int i)
     return p->replicas != NULL ? p->replicas[i] : 1;
 }
 
-/* The set where a load is furthest, or will be; -1: nowhere. */
+/* The set whose load of it is most advanced; -1: none. */
 static int loading_set(const struct placement *p, int i)
 {
     int best = -1;
@@ -124,7 +124,7 @@ static int failed_set(const struct placement *p, int i, double now)
     return -1;
 }
 
-/* The set where somebody waits for it who finds it nowhere. */
+/* The set where a new waiter waits if no set has the model. */
 static int home(const struct placement *p, int i, double now)
 {
     int set = waiting_set(p, i);
@@ -136,7 +136,7 @@ static int home(const struct placement *p, int i, double now)
 
 /* ---- who asks, waits, uses ---- */
 
-/* All replicas are in use: one more, where that disturbs nobody. */
+/* All replicas are in use: loads one more if that evicts only idle models. */
 static void spread(struct placement *p, int i, double now)
 {
     int set = n_holding(p, i) < n_replicas(p, i) ? choose_set(p, i, DEPLOY_EVICTS, now) : -1;
@@ -191,7 +191,7 @@ void placement_move(struct placement *p, int i, int from, int to, double now)
 
 void placement_want(struct placement *p, int i, double now)
 {
-    if (n_holding(p, i) == 0) /* though it has failed a moment ago, perhaps, or never fits: then it is refused */
+    if (n_holding(p, i) == 0) /* even if it has just failed or never fits, in which case it is refused */
         deploy_want(&p->set[home(p, i, now)], i, now);
     for (int set; n_holding(p, i) < n_replicas(p, i) && (set = choose_set(p, i, DEPLOY_BUSY, now)) >= 0;)
         deploy_want(&p->set[set], i, now);
@@ -216,8 +216,8 @@ void placement_pin(struct placement *p, int i, bool pinned)
 
 /* ---- decisions ---- */
 
-/* The model that has been sized in this set and has no room there goes to a set that has, if there is one. Returns it;
- * -1: none went. */
+/* Moves the model that has been sized in this set, but has no room there, to a set that has room. Returns the model;
+ * -1: none was moved. */
 static int resettle(struct placement *p, int set, double now)
 {
     struct deploy *d = &p->set[set];
@@ -234,7 +234,7 @@ static int resettle(struct placement *p, int set, double now)
     return i;
 }
 
-/* Does model i stand in line in this set, and would set `to` have room for it? */
+/* Does model i wait in this set's queue while set `to` has room for it? */
 static bool may_come(const struct placement *p, int i, int set, int to, double now)
 {
     double cost;
@@ -242,7 +242,7 @@ static bool may_come(const struct placement *p, int i, int set, int to, double n
            deploy_ease(&p->set[to], i, &cost) == DEPLOY_FREE;
 }
 
-/* The model that has waited longest behind the load of a set, of those that may come to another one; -1: none. */
+/* Of the models that wait behind a set's load and could move, the one that has waited longest; -1: none. */
 static int first_to_come(const struct placement *p, int set, int to, double now)
 {
     int first = -1;
@@ -253,7 +253,7 @@ static int first_to_come(const struct placement *p, int set, int to, double now)
     return first;
 }
 
-/* A set that loads nothing takes from the lines of others what it has room for. */
+/* A set without a load takes models from the queues of others if it has room for them. */
 static void relieve(struct placement *p, int set, double now)
 {
     int model = -1, from = -1;
@@ -320,7 +320,7 @@ double placement_due(const struct placement *p)
     return due;
 }
 
-/* ---- what is seen ---- */
+/* ---- queries ---- */
 
 bool placement_waits(const struct placement *p, int i, int set)
 {

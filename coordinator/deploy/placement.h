@@ -1,6 +1,5 @@
-/* coordinator/deploy/placement.h - many models on several sets of ranks: which set takes one. Each set has a table of
- * its own (deploy.h), with its own memory, its own line and one load at a time; so sets load and run different models
- * at the same time.
+/* coordinator/deploy/placement.h - places many models on several sets of ranks. Each set has its own table (deploy.h),
+ * memory and queue, and loads one model at a time; so different sets load and run different models at the same time.
  *
  * - A request goes to the set that has the model loaded, of several the one with the fewest requests in it.
  * - All who wait for a model wait in one set. It is the one where it is being loaded already, else one with room,
@@ -18,9 +17,9 @@
 
 struct placement {
     int n_sets, n_models;
-    struct deploy *set;  /* [n_sets] of these, the functions below alone change what they say of models */
-    const int *replicas; /* [n_models] sets that may have it at once, at least 1; borrowed. NULL: one each */
-    int turn;            /* the set that is asked first for its next decision */
+    struct deploy *set;  /* [n_sets] tables; only the functions below change their models */
+    const int *replicas; /* [n_models] limit of sets that may have a model at once, at least 1; borrowed. NULL: 1 */
+    int turn;            /* the set whose next decision is requested first */
 };
 
 /* setup: of each set. */
@@ -28,14 +27,14 @@ int placement_open(struct placement *p, const struct deploy_setup *setup, int n_
                    struct err *e);
 void placement_close(struct placement *p);
 
-/* As of deploy.h. *set: DEPLOY_ENTER: where the one who asked is a user; DEPLOY_REFUSE: where the last load failed. */
+/* As in deploy.h. *set: DEPLOY_ENTER: where the request is a user; DEPLOY_REFUSE: where the last load failed. */
 enum deploy_answer placement_ask(struct placement *p, int i, double now, int *set);
 bool placement_admits(const struct placement *p, int i);
-/* A waiter becomes a user, in the set that is returned. */
+/* A waiter becomes a user, in the returned set. */
 int placement_enter(struct placement *p, int i, double now);
 void placement_leave(struct placement *p, int i);
 void placement_done(struct placement *p, int i, int set, double now);
-/* A user of one set becomes one of another, which admits. */
+/* A user of one set becomes a user of another, ready set. */
 void placement_move(struct placement *p, int i, int from, int to, double now);
 
 void placement_want(struct placement *p, int i, double now);
@@ -58,7 +57,7 @@ double placement_due(const struct placement *p);
 
 /* Does somebody wait for it in this set? */
 bool placement_waits(const struct placement *p, int i, int set);
-/* Is it on its way out of some set, now or as soon as it is idle there? */
+/* Is it being unloaded from some set, now or as soon as it is idle there? */
 bool placement_goes(const struct placement *p, int i);
 
 /* A model in all sets together. */

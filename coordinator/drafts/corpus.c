@@ -5,13 +5,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_DRAFTS 64 /* tokens that corpus_find tells at most */
+#define MOST_DRAFTS 64 /* most tokens that corpus_find returns */
 
 struct corpus {
     struct suffixes *part[2];
     int now;            /* the one that grows */
-    int32_t *wait;      /* [CORPUS_PART] answers to be learned: the number of tokens, then these, of each */
-    int n_wait, n_left; /* entries of it; tokens of the first answer that are not learned yet, of those that began */
+    int32_t *wait;      /* [CORPUS_PART] answers to be added: for each its number of tokens, then the tokens */
+    int n_wait, n_left; /* its entries; tokens of the first answer that are not added yet */
 };
 
 int corpus_open(struct corpus **out, struct err *e)
@@ -47,7 +47,7 @@ void corpus_add(struct corpus *c, const int32_t *token, size_t n)
     c->n_wait += 1 + (int)kept;
 }
 
-/* The next answer, of so many tokens and the border behind them, has its part. */
+/* Chooses the part for the next answer, of this many tokens and a border. */
 static void begin_answer(struct corpus *c, int n)
 {
     if (suffixes_room(c->part[c->now]) < n + 1) {

@@ -1,7 +1,6 @@
-/* coordinator/drafts/corpus.h - the answers of a job, in which what follows the end of another text is found
- * (suffixes.h). Memory is bounded: of more than CORPUS_PART tokens that were learned at least the last so many are
- * remembered, and of more than twice as many the earlier ones are forgotten at once. So is the time of a call: answers
- * wait until they are learned, some tokens at a time. Pure. */
+/* coordinator/drafts/corpus.h - the finished answers of a job, searched for continuations of another text's end
+ * (suffixes.h). Memory is bounded: at least the last CORPUS_PART tokens are kept, and at most twice as many. The time
+ * of a call is bounded, too: answers wait in a queue and are added some tokens at a time. Pure. */
 #ifndef DRAFTS_CORPUS_H
 #define DRAFTS_CORPUS_H
 
@@ -16,14 +15,13 @@ struct corpus;
 int corpus_open(struct corpus **c, struct err *e);
 void corpus_close(struct corpus **c);
 
-/* An answer of n tokens, to be learned; the end of it, where less than that fits beside those that wait, and nothing of
- * it where nothing fits. */
+/* Queues an answer of n tokens; if the queue has less room, only the end of it, or nothing. */
 void corpus_add(struct corpus *c, const int32_t *token, size_t n);
 
-/* Learn at most n tokens of the answers that wait. */
+/* Add at most n tokens of the queued answers. */
 void corpus_learn(struct corpus *c, int n);
 
-/* As suffixes_find, in the part of which more tokens are equal. */
+/* As suffixes_find, in the part with the longer match. */
 int corpus_find(const struct corpus *c, const struct suffixes *text, int shortest, int longest, int n, int32_t *token,
                 int *n_equal);
 

@@ -6,10 +6,10 @@
 #include <string.h>
 
 #define CONFIG        "--speculative-config"
-#define LOOKUP        64 /* tokens of an end that are looked for at most */
-#define LOOKUP_TOKENS 5  /* as many as vLLM looks for unless told */
+#define LOOKUP        64 /* most tokens of a match */
+#define LOOKUP_TOKENS 5  /* vLLM's default */
 
-/* A field that this program does not know, or does not have. */
+/* Refuses an unknown or unimplemented field. */
 static int check_fields(const json_t *config, struct err *e)
 {
     static const char *const known[] = {"method", "model", "num_speculative_tokens", "prompt_lookup_max",
@@ -35,15 +35,15 @@ static int64_t number(const json_t *config, const char *key, int64_t most, struc
     return json_get_int(config, key, -1, 1, most, CONFIG, e);
 }
 
-/* The options, and those that the config says where they are not given. */
+/* The options, completed from the config. */
 struct draft_wishes {
     int64_t most, longest, shortest;
     bool shared;          /* the method "suffix" */
-    enum draft_kind kind; /* of the folder's contents */
+    enum draft_kind kind; /* decided by the folder's contents */
     char folder[DRAFT_FOLDER_BYTES];
 };
 
-/* "draft_model" and "eagle3" need "model" and make it the folder; without a method the folder tells which it is. */
+/* "draft_model" and "eagle3" need "model", which is the folder; without a method the folder's contents decide. */
 static int read_method(struct draft_wishes *w, const json_t *config, struct err *e)
 {
     const char *model = json_get_string(config, "model", "", CONFIG, e);
@@ -75,7 +75,7 @@ static int read_method(struct draft_wishes *w, const json_t *config, struct err 
     return 0;
 }
 
-/* Fields of the config, where no option says the same. */
+/* Fields of the config for which no option is given. */
 static int read_config(struct draft_wishes *w, const char *text, struct err *e)
 {
     json_t *config = json_parse(text, strlen(text), CONFIG, e);
@@ -146,7 +146,7 @@ int draft_kind(enum draft_kind *kind, const struct run_options *o, struct err *e
     return 0;
 }
 
-/* Lengths that are missing are vLLM's: 5 if both are, else each the other one. */
+/* Missing lengths default as in vLLM: to 5 if both are missing, otherwise to the other one. */
 int draft_rules(struct guess_rules *rules, const struct run_options *o, struct err *e)
 {
     struct draft_wishes w;

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MEMORY 0.9 /* of earlier guesses, with each further one: the last ten or so count */
+#define MEMORY 0.9 /* decay of earlier guesses: about the last ten count */
 
 struct guesses {
     struct guess_rules rules;

@@ -3,7 +3,7 @@
 
 #define FIRST     0.7  /* chance of a draft before anything is known, worth as much as */
 #define WORTH     2    /* results */
-#define SHARE     0.05 /* of a new result: the last twenty or so count */
+#define SHARE     0.05 /* weight of a new result: about the last twenty count */
 #define PAUSE     16   /* steps of the first pause */
 #define PAUSE_MAX 512
 
@@ -23,7 +23,7 @@ void payoff_judge(struct payoff *p, int n, int n_right)
     }
 }
 
-/* Times that are not known count as nothing, so that drafts are tried. */
+/* Unknown times count as 0, so that drafts are tried. */
 static double rounds_seconds(const struct payoff *p, int n)
 {
     return p->rounds.now > 0 ? costs_seconds(&p->rounds, n) : 0;

@@ -1,16 +1,18 @@
-/* coordinator/drafts/suffixes.c - see suffixes.h. A state stands for ends of the text that occur at the same places:
- * those of link's length + 1 to its own length. The link of the whole text's state is the longest end that was there
+/* coordinator/drafts/suffixes.c - see suffixes.h. A state stands for suffixes that occur at the same positions, with
+ * lengths from its link's length + 1 to its own. The link of the whole text's state is the longest suffix that occurred
  * before. */
 #include "coordinator/drafts/suffixes.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define NEAREST 32 /* states whose last place is renewed with a token; others keep an earlier place, which is as true */
+#define NEAREST \
+    32 /* states whose latest position is updated per token; others keep an earlier position, which is
+                      also correct */
 
 struct state {
     int32_t length, link; /* link of the first state, which is the empty text: -1 */
-    int32_t place;        /* index of the text's last token where it occurred before the newest token */
+    int32_t place;        /* index of the last token of its latest occurrence before the newest token */
     int32_t first;        /* edge, or -1 */
 };
 
@@ -95,8 +97,7 @@ static void connect(struct suffixes *x, int32_t from, int32_t token, int32_t to)
     *bucket = i + 1;
 }
 
-/* The state of the beginning of `of` that is one token longer than p takes the place of `of` for all shorter
- * texts. */
+/* Splits `of`: a new state takes over its suffixes of up to one token more than p's. */
 static int32_t divide(struct suffixes *x, int32_t p, int32_t token, int32_t of)
 {
     int32_t half = x->n_states++;
@@ -111,7 +112,7 @@ static int32_t divide(struct suffixes *x, int32_t p, int32_t token, int32_t of)
     return half;
 }
 
-/* The places of the ends of the text as it is; until now they were places before. */
+/* Updates the positions of the text's suffixes, which until now were earlier ones. */
 static void renew_places(struct suffixes *x)
 {
     int32_t at = x->last;
@@ -146,7 +147,7 @@ int suffixes_room(const struct suffixes *x)
     return x->capacity - x->n;
 }
 
-/* Only the latter half stays. */
+/* Keeps only the latter half. */
 static void forget(struct suffixes *x)
 {
     int from = x->n / 2, n = x->n - from;
@@ -180,7 +181,7 @@ int suffixes_follow(const struct suffixes *x, int shortest, int longest, int n, 
     return i;
 }
 
-/* The state of the longest end of text[0, n) that is in x, and its length. */
+/* The state of the longest suffix of text[0, n) that occurs in x, and its length. */
 static int32_t match(const struct suffixes *x, const int32_t *text, int n, int *length)
 {
     int32_t at = 0;

@@ -35,7 +35,7 @@ void exposition_label(struct exposition *x, const char *name, const char *value)
         escaped[n++] = *c == '\n' ? 'n' : *c;
     }
     escaped[n] = '\0';
-    if (used + n + strlen(name) + 4 < sizeof x->labels) /* else it is left out, whole */
+    if (used + n + strlen(name) + 4 < sizeof x->labels) /* otherwise it is omitted completely */
         (void)snprintf(x->labels + used, sizeof x->labels - used, "%s%s=\"%s\"", used > 0 ? "," : "", name, escaped);
 }
 

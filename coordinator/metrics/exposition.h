@@ -7,15 +7,15 @@
 
 struct exposition {
     struct text_buffer *out; /* borrowed */
-    struct err *e;           /* borrowed; out of memory: the text is not whole */
+    struct err *e;           /* borrowed; out of memory: the text is incomplete */
     const char *prefix;      /* of all names, borrowed: "lockstep_" */
     char labels[1600];       /* model_name="...", and the like */
 };
 
 void exposition_open(struct exposition *x, struct text_buffer *out, const char *prefix, struct err *e);
 
-/* One more label of all samples that follow; backslashes, quotes and ends of lines in the value are escaped, and what
- * is no UTF-8 becomes U+FFFD. */
+/* Adds a label to all following samples; backslashes, quotes and newlines in the value are escaped, and invalid UTF-8
+ * becomes U+FFFD. */
 void exposition_label(struct exposition *x, const char *name, const char *value);
 
 void exposition_head(struct exposition *x, const char *name, const char *type, const char *help);

@@ -8,7 +8,7 @@
 #include "coordinator/tasks/finished.h"
 #include "coordinator/tasks/histogram.h"
 
-/* lockstep_x{model_name=}; or, of what vLLM has too, vllm:x, and engine= among the labels. */
+/* Names: lockstep_x{model_name=}; or vllm:x, with a label engine=, for metrics that vLLM also has. */
 enum metrics_names { METRICS_LOCKSTEP, METRICS_VLLM };
 
 /* The figures of a generate that has been answered. */
@@ -36,7 +36,7 @@ struct metrics {
     struct replica_metrics *replica; /* [replicas->n] */
     struct buckets length_buckets;
 
-    struct histogram cancel_steps;              /* from a cancellation until the replica has let go */
+    struct histogram cancel_steps;              /* from a cancellation until the replica has released it */
     uint64_t n_by_code[600];                    /* generates answered */
     uint64_t n_messages[PROTOCOL_SHUTDOWN + 1]; /* by op */
     uint64_t n_bad_messages, n_refused_connections, n_turned_away, n_slow_clients, n_cut_clients, n_lost_clients,
@@ -53,10 +53,10 @@ int metrics_open(struct metrics *m, enum metrics_names names, const char *model,
 
 void metrics_close(struct metrics *m);
 
-/* Numbers of a replica, whose report `replicas` has taken. */
+/* Updates a replica's numbers, after `replicas` has processed its report. */
 void metrics_take(struct metrics *m, struct report *r, int replica);
 
-/* A generate was answered, by this replica if it got so far. g: NULL when it could not be parsed. */
+/* A generate was answered, by this replica if it reached one. g: NULL if it could not be parsed. */
 void metrics_count(struct metrics *m, const struct outcome *o, const struct protocol_generate *g, int replica);
 
 /* The mean time of a request; 1 while there was none. */

@@ -9,7 +9,7 @@
 
 #define OWN_PREFIX "lockstep_"
 
-/* The label of replica i, where there are several. */
+/* The label of replica i, if there are several. */
 struct replica_label {
     char text[40];
 };
@@ -22,7 +22,7 @@ static struct replica_label label_of(const struct metrics *m, int i)
     return label;
 }
 
-/* The label of a set of ranks, which is a replica, or has places for several. */
+/* The label of a set of ranks, which is a replica or holds several models. */
 static struct replica_label ranks_label(const struct metrics *m, int i)
 {
     struct replica_label label = {""};
@@ -33,7 +33,7 @@ static struct replica_label ranks_label(const struct metrics *m, int i)
     return label;
 }
 
-/* A place for a model that has had none has nothing to tell. */
+/* Skips slots that have never held a model. */
 static bool has_figures(const struct metrics *m, int i)
 {
     return m->replicas->replica[i].model >= 0 || m->replica[i].total.n > 0;
@@ -170,7 +170,7 @@ static void write_accepted(struct exposition *x, const struct metrics *m)
         }
 }
 
-/* Nothing if no drafts are made. */
+/* Omitted if no drafts are made. */
 static void write_drafts(struct exposition *x, const struct metrics *m)
 {
     double n_places = 0;
@@ -279,9 +279,9 @@ static void of_ranks(struct exposition *x, const struct metrics *m, const char *
     }
 }
 
-/* A collective ends for all at once. The rank that spends least time in them comes last, so it does not wait; the
- * others wait for the difference. These are means over steps, in which not always the same rank is last: a lower
- * bound. */
+/* A collective ends for all ranks at the same time. The rank that spends least time in them arrives last and does not
+ * wait; the others wait for the difference. These are means over steps in which different ranks may be last, hence a
+ * lower bound. */
 static void write_waits(struct exposition *x, const struct metrics *m)
 {
     static const char name[] = "rank_all_reduce_wait_seconds";
@@ -335,7 +335,7 @@ static double joules_of(const struct rank_stats *r)
     return r->joules;
 }
 
-/* Only where every rank knows: a sum over some of them would be read as one over all. */
+/* Written only if every rank's value is known: a sum over some ranks would be taken for the sum over all. */
 static void write_energy(struct exposition *x, const struct metrics *m)
 {
     if (isnan(replicas_joules(m->replicas)))

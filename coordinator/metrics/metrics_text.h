@@ -5,7 +5,7 @@
 #include "coordinator/metrics/exposition.h"
 #include "coordinator/metrics/metrics.h"
 
-/* Parts of the text: what vLLM tells of replicas, what it does not, and every rank's steps. */
+/* Parts of the text: metrics of replicas that vLLM has, others, and every rank's steps. */
 void metrics_write_replicas(struct exposition *x, const struct metrics *m);
 void metrics_write_steps(struct exposition *x, const struct metrics *m);
 void metrics_write_ranks(struct exposition *x, const struct metrics *m);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A table of one, which is ready from the beginning: whether the server is, is the server's own state. */
+/* A table of one model, which is always ready; whether the server is ready is part of the server's own state. */
 static int open_one(struct models *m, const struct served *one, struct err *e)
 {
     const struct deploy_setup setup = {.n_models = 1, .n_slots = 1};
@@ -144,7 +144,7 @@ int models_set_of(const struct models *m, int replica)
     return models_are_many(m) ? replica / m->n_slots : 0;
 }
 
-/* A user who looks for a replica. */
+/* A user in search of a replica. */
 struct seeker {
     const struct models *models;
     int model, set;

@@ -1,6 +1,6 @@
-/* coordinator/models/models.h - the models of a job, as the thread of rank 0 that hands out work (the server's I/O
- * thread, the batch thread) knows them: by name, with their state in each set of ranks (coordinator/deploy/), and for
- * those that are loaded the way to text. A server of one model has a table of one, which is always ready. */
+/* coordinator/models/models.h - the models of a job, as seen by the thread of rank 0 that hands out work (the server's
+ * I/O thread, the batch thread): by name, with their state in each set of ranks (coordinator/deploy/) and, if loaded,
+ * the means to generate text. A server of one model has a table of one, which is always ready. */
 #ifndef MODELS_MODELS_H
 #define MODELS_MODELS_H
 
@@ -11,10 +11,10 @@
 
 struct text_buffer;
 
-/* How full and how busy the host of this process is. */
+/* The load of this process's host. */
 struct host_figures {
-    double gpu_memory, gpu_busy;  /* of its ranks' GPUs, each 0 to 1, added; NAN: not known, or none */
-    double disk;                  /* the share of the models' file system that is taken; NAN: not known */
+    double gpu_memory, gpu_busy;  /* sums over its ranks' GPUs, each 0 to 1; NAN: unknown, or no GPUs */
+    double disk;                  /* the used share of the models' file system; NAN: unknown */
     int64_t host_cache, archives; /* bytes of files of unloaded models in memory, of unpacked archives */
 };
 struct models_host {
@@ -22,19 +22,19 @@ struct models_host {
     void (*look)(void *context, struct host_figures *f);
 };
 
-/* The thread whose models these are, and what it does when one comes or goes. */
+/* The thread that owns these models, and its functions for events. */
 struct models_owner {
     void *context;
-    void (*reports)(void *context);          /* take those of replicas: they come before what is said of a model */
+    void (*reports)(void *context);          /* process reports of replicas, which precede messages about a model */
     void (*running)(void *context);          /* the loop has begun */
-    void (*admit)(void *context, int model); /* it is loaded: who waits for it may enter */
+    void (*admit)(void *context, int model); /* it is loaded: its waiters may enter */
     void (*refuse)(void *context, int model, const struct protocol_error *why);
     void (*unloaded)(void *context, int model);
     void (*signal)(void *context, enum signal_wish wish); /* of another rank */
-    void (*ended)(void *context);                         /* the main threads have: nothing more comes */
+    void (*ended)(void *context);                         /* the main threads have ended: no more messages come */
 };
 
-/* Several models; n 0: there is one, which is being loaded already. Borrowed. */
+/* Several models; n 0: a single one, whose load has begun already. Borrowed. */
 struct models_setup {
     int n;
     const char *const *name; /* [n] in ascending order of bytes */
@@ -49,11 +49,11 @@ struct models_setup {
 
 /* Counts of a model, under names of SageMaker's multi-model endpoints. */
 struct model_counts {
-    uint64_t invocations, hits; /* requests; of these, whose model was loaded */
+    uint64_t invocations, hits; /* requests, and those that found their model loaded */
     uint64_t loads, unloads, failures;
-    double waited, unpacking, loading, unloading; /* s: of requests for it; of its archive; until it was ready, gone */
-    int64_t free_before, freed; /* bytes free before the last unloading, and more since, in the device's own number */
-    struct load_phases phases;  /* parts of `loading`, but for what is recorded later */
+    double waited, unpacking, loading, unloading; /* seconds: waits of requests; unpacking; loading; unloading */
+    int64_t free_before, freed; /* free bytes before the last unloading, and their growth, as the device reports them */
+    struct load_phases phases;  /* parts of `loading`, without later recordings */
 };
 
 /* A model on one set of ranks. */
@@ -62,10 +62,10 @@ struct model_copy {
     void *handle;
     const char *dir; /* of the handle */
     double since;    /* its loading or unloading began */
-    double opening;  /* s that the last opening took, with the wait for the opener */
+    double opening;  /* seconds of the last opening, including the wait for the opener */
     struct warming { /* the requests that a model answers before it counts as loaded */
         const struct warmup *warmup;
-        int n, at, turn;           /* of them; the one that is next, and how often it has been */
+        int n, at, turn;           /* their number; the next one, and its repetitions so far */
         double since;              /* seconds_now() */
         struct load_phases phases; /* of the load, until then */
     } warming;
@@ -74,13 +74,13 @@ struct model_copy {
 struct models {
     struct models_setup setup;
     struct models_owner owner;
-    struct replicas *replicas; /* borrowed: in each set, a place for each that may be loaded there */
+    struct replicas *replicas; /* borrowed: a slot for each model that may be loaded, per set */
     int n, n_slots;            /* n_slots: places of a set */
     struct model_entry {
         const char *name;
         struct model_copy *copy;   /* [n_sets] */
         struct protocol_error why; /* it failed last */
-        struct json_t *made_of;    /* of the files it was opened from last; owned; NULL: nobody wants to know */
+        struct json_t *made_of;    /* identity of the files it was last opened from; owned; NULL: not requested */
         struct model_counts counts;
     } * entry; /* [n] */
     struct placement placement;
@@ -101,24 +101,25 @@ bool models_are_many(const struct models *m);
 /* The model as requests see it, if it is opened for any set; NULL: it is not. */
 const struct served *models_served(const struct models *m, int i);
 
-/* The replica that a user of the model in this set is given to, which may be in another set: as replicas_choose says,
- * but none that is about to go, unless it is in its own, and none that was opened from other files. */
+/* The replica for a user of the model in this set, perhaps one in another set: chosen by replicas_choose, but not one
+ * that is about to go, unless it is in this set, nor one opened from other files. */
 int models_choose(const struct models *m, int i, int set, const struct served *served, int spare);
 /* The set of a replica. */
 int models_set_of(const struct models *m, int replica);
 
-/* The number of this name, which may have ".tar.gz" or ".tar" behind it; -1: there is no such model. */
+/* The number of this name, which may end with ".tar.gz" or ".tar"; -1: there is no such model. */
 int models_find(const struct models *m, const char *name);
 
 /* The copy is closed, if it is opened. */
 void models_shut(struct models *m, struct model_copy *copy);
 
-/* models_life.c, the thread's turn: take what opener and main thread say, do what the table decides. */
+/* models_life.c, called in every round: process messages of opener and main threads, carry out the table's
+ * decisions. */
 void models_take(struct models *m);
 void models_decide(struct models *m);
 
-/* A task that a replica has given back: is it a warm-up? Then it is taken over, and the model goes on with the next
- * one, or counts as loaded. */
+/* A task that a replica has returned: is it a warm-up? If so, it is taken over, and the model continues with the next
+ * one or counts as loaded. */
 bool models_take_back(struct models *m, struct task *j);
 
 /* The loop runs: load what is pinned. */

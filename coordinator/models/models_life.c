@@ -1,5 +1,5 @@
-/* coordinator/models/models_life.c - models that come and go: the table's decisions are carried out, and what the
- * opener and the main threads report goes into the table. See models.h. */
+/* coordinator/models/models_life.c - the life of models: carries out the table's decisions, and enters reports of the
+ * opener and the main threads into the table. See models.h. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "coordinator/models/models.h"
@@ -27,7 +27,7 @@ static void order(struct models *m, int set, const struct model_order *what)
     }
 }
 
-/* A failure of model i in a set is the answer to all who wait for it there, and to others for a while. */
+/* A failure of model i in a set is the answer to all its waiters there, and to new requests for a while. */
 static void fail_model(struct models *m, int i, int set, enum protocol_code code, const char *text)
 {
     struct model_entry *entry = &m->entry[i];
@@ -122,7 +122,7 @@ void models_decide(struct models *m)
         carry_out(m, it);
 }
 
-/* ---- what opener and main threads say ---- */
+/* ---- messages of opener and main threads ---- */
 
 static enum protocol_code code_of(const struct err *e)
 {
@@ -192,7 +192,7 @@ static void admit_copy(struct models *m, int i, int set)
     m->owner.admit(m->owner.context, i);
 }
 
-/* The next request that warms it up; false: there is none any more. */
+/* Starts the next warm-up request; false: none is left. */
 static bool warm(struct models *m, int i, int set)
 {
     struct model_copy *copy = &m->entry[i].copy[set];

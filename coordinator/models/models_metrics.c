@@ -1,5 +1,5 @@
-/* coordinator/models/models_metrics.c - the counts of several models as Prometheus text: our names, and beside them
- * those that CloudWatch has for SageMaker's multi-model endpoints. See models.h. */
+/* coordinator/models/models_metrics.c - the counts of several models as Prometheus text: Lockstep's names, and
+ * CloudWatch's for SageMaker's multi-model endpoints. See models.h. */
 #include "base/clock.h"
 #include "coordinator/metrics/exposition.h"
 #include "coordinator/models/models.h"
@@ -7,10 +7,10 @@
 #include <math.h>
 #include <string.h>
 
-#define MOST_LABELS 256 /* models that are told one by one; those behind them are told together */
+#define MOST_LABELS 256 /* models reported individually; further ones are reported together */
 #define REST        "(others)"
 
-/* A figure of a model; CloudWatch's name for it, NULL: none, and the number of its units that one of ours is. */
+/* A figure of a model; CloudWatch's name for it (NULL: none) and the factor to its unit. */
 struct figure {
     const char *name, *type, *help, *cloud;
     double factor;
@@ -54,7 +54,7 @@ static double kv_held(const struct models *m, int i)
     return (double)m->setup.unit_bytes * most;
 }
 
-/* Units that no model holds on the set that has fewest of them. */
+/* Free units on the set that has fewest. */
 static int units_free(const struct models *m)
 {
     int least = m->setup.deploy.units;
@@ -126,7 +126,7 @@ static void write_figure(struct exposition *x, const struct models *m, const str
         put_sample(x, name, REST, rest);
 }
 
-/* Each model's state, as a label. A sum over several models would mean nothing. */
+/* Each model's state, as a label, since a sum over models would be meaningless. */
 static void write_states(struct exposition *x, const struct models *m)
 {
     int n = 0;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A message that is the opener itself ends it. */
+/* The opener's own address as a message ends it. */
 static void *run_opener(void *context)
 {
     struct opener *o = context;

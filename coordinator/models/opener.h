@@ -1,5 +1,5 @@
-/* coordinator/models/opener.h - a thread that opens models: headers, tokenizer, template, in tenths of a second,
- * which the I/O thread has not. One at a time, in order. */
+/* coordinator/models/opener.h - a thread that opens models: headers, tokenizer, template. That takes tenths of a
+ * second, too long for the I/O thread. One at a time, in order. */
 #ifndef MODELS_OPENER_H
 #define MODELS_OPENER_H
 
@@ -12,10 +12,10 @@
 struct opened {
     const struct served *served; /* belongs to the handle */
     const char *dir;             /* its folder; of the handle */
-    int64_t bytes;               /* that it takes when it is loaded, on the rank that holds most */
-    int units;                   /* of KV memory that it needs at least */
-    double unpacking;            /* s that its archive took */
-    const struct warmup *warmup; /* [n_warmups] before it counts as loaded; of the handle */
+    int64_t bytes;               /* bytes that it takes when loaded, on the rank that holds most */
+    int units;                   /* units of KV memory that it needs at least */
+    double unpacking;            /* seconds of unpacking its archive */
+    const struct warmup *warmup; /* [n_warmups] requests before it counts as loaded; of the handle */
     int n_warmups;
     struct json_t *made_of; /* the identity of its files; owned; NULL: not asked for */
     void *handle;
@@ -28,7 +28,7 @@ struct models_source {
     void (*close)(void *context, void *handle);                             /* any thread, when it is loaded no more */
 };
 
-/* A model to open, and back what came of it. */
+/* A model to open, returned with the result. */
 struct opening {
     int model, set; /* set: of ranks, that it is to be loaded on */
     struct opened opened;
@@ -46,9 +46,9 @@ int opener_open(struct opener *o, void *zmq_context, const struct models_source 
 /* Waits for the one being opened. Safe on a zeroed struct. */
 void opener_close(struct opener *o);
 
-/* Have this model opened; false: out of memory. */
+/* Queue this model to be opened; false: out of memory. */
 bool opener_ask(struct opener *o, int model, int set);
-/* The next one that is done, which the caller frees; NULL: none is. */
+/* The next finished one, which the caller frees; NULL: none. */
 struct opening *opener_take(struct opener *o);
 
 #endif

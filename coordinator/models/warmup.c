@@ -7,7 +7,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-#define MOST_TOKENS (1 << 16) /* of all prompts of a batch together, which are made on the thread that has no time */
+#define MOST_TOKENS (1 << 16) /* most tokens of a batch's prompts together, since they are made on the I/O thread */
 
 static int smaller(int a, int b)
 {
