@@ -16,8 +16,8 @@
 
 /* An unpacked archive. */
 struct archive_folder {
-    char
-        name[ARCHIVES_NAME_BYTES]; /* of its folder: the model's name, a dot, and 16 digits that identify the archive */
+    char name[ARCHIVES_NAME_BYTES]; /* of its folder: the model's name, a dot, and 16 digits that identify the
+                                       archive */
     int64_t bytes;
     uint64_t used; /* the higher, the more recent */
     int n_users;

@@ -188,7 +188,7 @@ void runner_files_place(struct runner *r, const struct line *l, struct err *e);
  * it is known. */
 void runner_files_filled(struct runner *r, int model, struct err *e);
 int runner_files_check_len(struct runner *r, struct err *e);
-/* Of several models one is loaded: is it the one that made earlier results? */
+/* A model of several is loaded: is it the one that made earlier results? */
 int runner_files_model(struct runner *r, int model, struct err *e);
 void runner_files_sync(struct runner *r);             /* sync everything that was appended */
 void runner_files_keep(struct runner *r, double now); /* sync what is due */

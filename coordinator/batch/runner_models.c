@@ -91,7 +91,7 @@ static int window_of(const struct runner *r, int model)
     return n > 0 ? (int)n : 1;
 }
 
-/* Of the loaded models that may have more lines under way, the one whose waiting line is first in the input; -1:
+/* Among the loaded models that may have more lines under way, the one whose waiting line is first in the input; -1:
  * none. */
 static int next_model(const struct runner *r)
 {

@@ -242,7 +242,7 @@ static bool may_come(const struct placement *p, int i, int set, int to, double n
            deploy_ease(&p->set[to], i, &cost) == DEPLOY_FREE;
 }
 
-/* Of the models that wait behind a set's load and could move, the one that has waited longest; -1: none. */
+/* Among the models that wait behind a set's load and could move, the one that has waited longest; -1: none. */
 static int first_to_come(const struct placement *p, int set, int to, double now)
 {
     int first = -1;

@@ -112,12 +112,12 @@ static int keep_channel(struct transport *t, struct channel *c)
     return 0;
 }
 
-/* A lost host is noticed by the kernel; a client that is stopped, by the heartbeats that it promised. */
+/* The kernel notices a lost host; missing heartbeats reveal a stopped client. */
 static void set_options(const struct transport *t, int fd)
 {
     static const int options[][3] = {
-        {SOL_SOCKET, SO_KEEPALIVE, 1},   {IPPROTO_TCP, TCP_KEEPIDLE, 1}, /* s of silence, then */
-        {IPPROTO_TCP, TCP_KEEPCNT, 3},                                   /* probes, */
+        {SOL_SOCKET, SO_KEEPALIVE, 1},   {IPPROTO_TCP, TCP_KEEPIDLE, 1}, /* s of silence before probes */
+        {IPPROTO_TCP, TCP_KEEPCNT, 3},                                   /* number of probes, */
         {IPPROTO_TCP, TCP_KEEPINTVL, 1}, {IPPROTO_TCP, TCP_NODELAY, 1},
     };
     for (size_t i = 0; i < sizeof options / sizeof options[0] && !t->is_ipc; i++)

@@ -21,24 +21,25 @@ struct channel {
 /* Takes over a descriptor that was accepted. On failure it is closed. */
 void channel_open(struct transport *t, int fd);
 
-/* The connection ends: *c is to be told of (transport.gone), and is freed when the last list leaves it. Nothing if it
- * has ended. */
+/* Ends the connection: *c goes to transport.gone, for its end to be reported, and is freed when it leaves the last
+ * list. Does nothing if it has ended. */
 void channel_end(struct transport *t, struct channel *c);
 
 /* NULL: it has ended. */
 struct channel *channel_find(const struct transport *t, const struct channel_name *channel);
 
-/* Behind the others with whole messages; among those with bytes to write. Nothing if it is in the list. */
+/* Appends it to the channels with complete messages, or adds it to those with bytes to write, unless it is in the
+ * list. */
 void channel_add_ready(struct transport *t, struct channel *c);
 void channel_add_dirty(struct transport *t, struct channel *c);
-/* It was taken out of one list; the last one frees a channel that has ended. */
+/* To be called when it was removed from a list; frees an ended channel that is in no list. */
 void channel_leave_list(struct channel *c);
 
-/* Have the poll tell of room to write, too, or no more. */
+/* Makes the poll report room to write, or not any more. */
 int channel_watch_room(const struct transport *t, struct channel *c, bool for_room);
 
-/* Greeting, handshake, answers to heartbeats go among the parcels: in the order in which they were made, since sealed
- * frames are numbered. -1: out of memory. */
+/* Queues greeting, handshake and heartbeat answers among the parcels in order of creation, since encrypted frames are
+ * numbered. -1: out of memory. */
 int channel_take_protocol_bytes(struct transport *t, struct channel *c);
 
 #endif

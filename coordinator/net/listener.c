@@ -44,7 +44,7 @@ static int open_socket(int family, struct err *e)
     return fd;
 }
 
-/* Unix sockets: the path of a listening process stays, that of a dead server may be removed. */
+/* Unix sockets: the path of a dead server's socket may be removed, that of a listening process may not. */
 static int free_path(const struct sockaddr_un *address, socklen_t bytes, struct err *e)
 {
     struct stat s;

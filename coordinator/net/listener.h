@@ -9,8 +9,8 @@
 
 bool listener_is_ipc(const char *endpoint);
 
-/* Listen there, without blocking; a Unix socket has mode 0600 from its first moment, and takes the place of one on
- * which nobody listens. bound: as it is, with the port that was chosen. Returns the descriptor, or -1 and *e. */
+/* Listen there, without blocking; a Unix socket has mode 0600 from the moment it exists, and replaces one without a
+ * listener. bound: the actual endpoint, with the chosen port. Returns the descriptor, or -1 and *e. */
 int listener_open(const char *endpoint, int backlog, char *bound, size_t bytes, struct err *e);
 
 #endif

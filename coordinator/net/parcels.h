@@ -1,4 +1,4 @@
-/* coordinator/net/parcels.h - bytes on their way out of a connection, in order. One thread's. */
+/* coordinator/net/parcels.h - bytes to be written to a connection, in order. For one thread. */
 #ifndef NET_PARCELS_H
 #define NET_PARCELS_H
 
@@ -6,7 +6,7 @@
 
 #include <sys/uio.h>
 
-struct parcel { /* the head of a frame and what follows it */
+struct parcel { /* the head of a frame and its body */
     struct parcel *next;
     unsigned char *body; /* malloc'ed */
     size_t n_body, done; /* done: bytes of head and body that are written */
@@ -19,7 +19,7 @@ struct parcels {
     size_t bytes; /* of their bodies */
 };
 
-/* One more, without a head; takes body over unless it is out of memory (NULL). */
+/* Appends one without a head; takes over body unless out of memory (NULL). */
 struct parcel *parcels_add(struct parcels *p, unsigned char *body, size_t bytes);
 
 /* The pieces to be written next, at most `most`. Returns their number. */

@@ -15,18 +15,20 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BACKLOG           4096                /* connections not accepted yet: a whole job array may start at once */
-#define EVENTS            64                  /* of a turn */
-#define READ_BYTES        ((size_t)64 << 10)  /* of a client in a turn, within a large message; */
-#define READ_FEW_BYTES    ((size_t)4 << 10)   /* else: they may be thousands of small ones */
-#define MUCH_BYTES        ((size_t)8 << 20)   /* of messages that nobody has taken: worth giving back */
-#define SEND_BYTES        ((size_t)256 << 10) /* of a client that wait here; what is beyond is counted (clients.c) */
-#define PENDING_BYTES     ((size_t)1 << 30)   /* of messages that nobody has taken, whole or not, of all clients */
+#define BACKLOG        4096               /* connections not accepted yet: a whole job array may start at once */
+#define EVENTS         64                 /* of a turn */
+#define READ_BYTES     ((size_t)64 << 10) /* bytes of a client per turn, within a large message; */
+#define READ_FEW_BYTES ((size_t)4 << 10)  /* otherwise: there may be thousands of small messages */
+#define MUCH_BYTES     ((size_t)8 << 20)  /* bytes of unprocessed messages that are worth returning to the system */
+#define SEND_BYTES \
+    ((size_t)256 << 10)                     /* bytes of a client that wait here; clients.c keeps and counts the
+                                                 rest */
+#define PENDING_BYTES     ((size_t)1 << 30) /* bytes of unprocessed messages, complete or not, of all clients */
 #define VECTORS           32
 #define SWEEP_SECONDS     0.25
 #define HANDSHAKE_SECONDS 30.0 /* as long as clients wait: on a busy machine a thousand begin at once */
-#define REST_SECONDS      0.1  /* of the listener, when it can take nobody */
-#define SPARE_DESCRIPTORS 64   /* for everything else that this process opens */
+#define REST_SECONDS      0.1  /* rest of the listener when it cannot accept */
+#define SPARE_DESCRIPTORS 64   /* descriptors for everything else that this process opens */
 
 int transport_context(struct transport *t, struct err *e)
 {
@@ -70,8 +72,8 @@ static void turn_away(struct transport *t, int fd)
     t->n_turned_away++;
 }
 
-/* Clients beyond what descriptors allow wait in the kernel's queue until others leave; those beyond what the user
- * allows hear at once, but no more than a turn's number of them before the listener rests: they come again. */
+/* Clients beyond the limit of descriptors wait in the kernel's queue until others leave. Those beyond the user's limit
+ * are closed at once, but only one turn's number of them before the listener rests, since they reconnect. */
 static void accept_clients(struct transport *t)
 {
     uint64_t n_turned_away = t->n_turned_away;
@@ -101,7 +103,7 @@ static void count_pending(struct transport *t, struct channel *c)
     t->held_much = t->held_much || t->pending > MUCH_BYTES;
 }
 
-/* Messages that nobody has taken need too much memory together: the connection that holds most of it ends. */
+/* Unprocessed messages take too much memory together: ends the connection that holds most of it. */
 static void bound_pending(struct transport *t)
 {
     while (t->pending > PENDING_BYTES) {
@@ -140,7 +142,7 @@ static void read_channel(struct transport *t, struct channel *c, double now)
     bound_pending(t);
 }
 
-/* A connection with messages that were not taken is read again when they are. */
+/* A connection with unprocessed messages is read again once they have been taken. */
 static void serve(struct transport *t, const struct epoll_event *event, double now)
 {
     struct channel *c = event->data.fd < t->n_fds ? t->by_fd[event->data.fd] : NULL;
@@ -154,7 +156,7 @@ static void serve(struct transport *t, const struct epoll_event *event, double n
         read_channel(t, c, now);
 }
 
-/* Has nothing come for so long? What the kernel holds has come. */
+/* Has nothing arrived for this long? Bytes in the kernel's buffer count as arrived. */
 static bool is_silent(const struct channel *c, double now, double seconds)
 {
     char byte;
@@ -271,7 +273,7 @@ enum sent transport_send(struct transport *t, const struct channel_name *channel
         return SENT_LATER;
     struct parcel *p = channel_take_protocol_bytes(t, c) == 0 ? parcels_add(&c->out, NULL, 0) : NULL;
     size_t n_head = p != NULL ? zmtp_reply(&c->zmtp, delimiter, text, bytes, p->head, &body, &n_body) : 0;
-    if (n_head == 0) { /* out of memory: a reply is not lost in silence */
+    if (n_head == 0) { /* out of memory: a reply must not be lost silently */
         channel_end(t, c);
         return SENT_GONE;
     }

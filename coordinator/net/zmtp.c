@@ -87,8 +87,8 @@ static int take_greeting(struct zmtp *z)
     return 0;
 }
 
-/* Its properties are name and value, one after the other; all that matters is what kind of socket it is: one that a
- * ROUTER may talk to. An identity means nothing here. */
+/* READY's properties are pairs of name and value; only the socket type matters, which must be one that a ROUTER may
+ * talk to. Identities are ignored. */
 static bool good_metadata(const unsigned char *at, size_t n)
 {
     bool good = false;
@@ -134,7 +134,8 @@ static int shake_curve(struct zmtp *z, unsigned char *command, size_t n)
                    ? put_frame(z, FLAG_COMMAND, reply, sizeof reply)
                    : refuse_peer(z);
     int found = zmtp_curve_initiate(&z->curve, z->keys, command, n, &theirs, &n_theirs);
-    if (found > 0) /* said in clear, as ZAP's 400 is: lockstep-client tells it from a server that is gone */
+    if (found > 0) /* sent unencrypted, like ZAP's 400, so that lockstep-client can distinguish it from a server that
+                      is gone */
         (void)put_frame(z, FLAG_COMMAND, unknown, sizeof unknown);
     if (found != 0 || !good_metadata(theirs, n_theirs))
         return refuse_peer(z);
@@ -153,7 +154,7 @@ static int put_command(struct zmtp *z, const void *command, size_t n)
     return put_frame(z, 0, sealed, n + ZMTP_BOX_BYTES);
 }
 
-/* A PING is answered, and says how long the client may be silent. Other commands mean nothing to a server. */
+/* A PING is answered, and tells how long the client may be silent. Other commands are ignored. */
 static int take_command(struct zmtp *z, const unsigned char *command, size_t n)
 {
     unsigned char pong[5 + MAX_CONTEXT] = "\4PONG";
@@ -162,12 +163,13 @@ static int take_command(struct zmtp *z, const unsigned char *command, size_t n)
     size_t context = n - 7 < MAX_CONTEXT ? n - 7 : MAX_CONTEXT;
     z->ttl_ms = 100 * (command[5] << 8 | command[6]);
     memcpy(pong + 5, command + 7, context);
-    if (z->congested || z->n_out > ZMTP_MAX_COMMAND) /* no queue of answers: what waits tells it as much */
+    if (z->congested || z->n_out > ZMTP_MAX_COMMAND) /* answers do not queue up: waiting replies show as well that
+                                                        the server is alive */
         return 0;
     return put_command(z, pong, 5 + context);
 }
 
-/* A frame of a message, [n] at `at` within z->body, which moves into the message when it is its body. */
+/* Adds a frame to the message: [n] at `at` within z->body, which becomes the message's body if the frame is one. */
 static int take_part(struct zmtp *z, unsigned char *at, size_t n, bool more)
 {
     struct zmtp_message *m = z->message;
@@ -216,7 +218,7 @@ static int take_frame(struct zmtp *z)
     return command ? take_command(z, at, n) : take_part(z, at, n, more);
 }
 
-/* Flags and length are there: is a frame like this allowed? */
+/* Flags and length have arrived: is such a frame allowed? */
 static int begin_frame(struct zmtp *z)
 {
     uint64_t length = 0;
@@ -242,7 +244,7 @@ static size_t head_needed(const struct zmtp *z)
     return z->n_head == 0 ? 1 : (z->head[0] & FLAG_LONG) != 0 ? ZMTP_HEAD_BYTES : 2;
 }
 
-/* The greeting's first ten bytes tell who does not speak ZMTP 3 at all: such a one need not send more. */
+/* The first ten bytes of the greeting reveal a peer that does not speak ZMTP 3, before it sends more. */
 static bool bad_signature(const struct zmtp *z)
 {
     return (z->n_head > 0 && z->head[0] != 0xff) || (z->n_head > 9 && z->head[9] != 0x7f);
@@ -301,7 +303,7 @@ static int feed_body(struct zmtp *z, const unsigned char **at, size_t *n)
     z->in_body = false;
     z->n_head = 0;
     int rc = take_frame(z);
-    if (z->capacity > FIRST_CAPACITY) /* a small message that comes next would hold it */
+    if (z->capacity > FIRST_CAPACITY) /* otherwise a small message that follows would keep it allocated */
         free_body(z);
     return rc;
 }

@@ -3,8 +3,7 @@
  * thread of its own.
  *
  * Why libzmq's ROUTER does not do this: docs/decisions/transport.md. In short, it files connections under ids that
- * clients may choose, so one client can get another's replies or abort the process. Here a connection has no id but
- * itself. */
+ * clients may choose, so one client can get another's replies or abort the process. Here connections have no ids. */
 #ifndef NET_ZMTP_H
 #define NET_ZMTP_H
 
@@ -16,7 +15,7 @@
 
 #define ZMTP_GREETING_BYTES 64
 #define ZMTP_MAX_COMMAND    ((size_t)4096) /* of a handshake or a heartbeat */
-#define ZMTP_MAX_FRAMES     64             /* of a message: more end the connection */
+#define ZMTP_MAX_FRAMES     64             /* parts of a message: more end the connection */
 #define ZMTP_HEAD_BYTES     9              /* of a frame, at most */
 
 /* The received part of a message: an empty frame before the body (REQ), the body, and the number of other frames. */
@@ -35,7 +34,7 @@ struct zmtp {
     size_t max_bytes;             /* of a message, all its frames together */
     enum zmtp_state {
         ZMTP_GREETING,
-        ZMTP_HANDSHAKE, /* NULL: the client's READY is due; CURVE: see curve.state */
+        ZMTP_HANDSHAKE, /* NULL mechanism: the client's READY is due; CURVE: see curve.state */
         ZMTP_OPEN,
         ZMTP_REFUSED /* the connection is to be ended, once `out` is sent */
     } state;
@@ -51,32 +50,33 @@ struct zmtp {
 
     struct zmtp_message *message; /* being put together */
     size_t message_bytes;
-    struct zmtp_message *first, *last; /* whole ones, for the caller to take */
-    size_t whole_bytes;                /* that these take */
+    struct zmtp_message *first, *last; /* complete messages, for the caller to take */
+    size_t whole_bytes;                /* bytes of these */
 
     unsigned char *out; /* [n_out] of the greeting, the handshake and heartbeats: to be sent before anything else */
     size_t n_out, out_capacity;
     bool congested; /* set by the caller: bytes wait for the client to read them. Heartbeats get no further answer */
-    int ttl_ms;     /* the client asked to be given up when it is silent for so long (PING); 0: it has not */
+    int ttl_ms;     /* the client's time to live: silence after which it is given up (PING); 0: none */
 };
 
 void zmtp_open(struct zmtp *z, const struct zmtp_keys *keys, size_t max_bytes);
 void zmtp_close(struct zmtp *z);
 
-/* Bytes have arrived. -1: the connection is to be ended (after `out` has been sent, as far as that goes at once). */
+/* Process received bytes. -1: the connection is to be ended, after as much of `out` as possible has been sent without
+ * waiting. */
 int zmtp_feed(struct zmtp *z, const void *data, size_t n);
 
 /* The next whole message, which the caller frees; NULL: there is none. */
 struct zmtp_message *zmtp_take(struct zmtp *z);
 
-/* Bytes that the frame which is arriving lacks, as far as its length is known. */
+/* Missing bytes of the current frame, as far as its length is known. */
 size_t zmtp_wanted(const struct zmtp *z);
 
-/* Bytes that this connection holds of messages which nobody has taken, whole or not. */
+/* Bytes of this connection's unprocessed messages, complete or not. */
 size_t zmtp_pending(const struct zmtp *z);
 
-/* The frames of a reply as they go over the wire: its head, and for CURVE the encrypted body too. *body: what follows
- * the head; `text` itself, which stays the caller's, or (CURVE) malloc'ed memory that the caller frees. NULL mechanism:
+/* The frames of a reply in wire format: its head, and for CURVE the encrypted body, too. *body: the bytes after the
+ * head; `text` itself, which stays the caller's, or (CURVE) malloc'ed memory that the caller frees. NULL mechanism:
  * head alone is written. Returns bytes of head, 0 when out of memory. head: [ZMTP_REPLY_HEAD]. */
 #define ZMTP_REPLY_HEAD 64
 size_t zmtp_reply(struct zmtp *z, bool delimiter, const char *text, size_t bytes, unsigned char *head,

@@ -5,8 +5,8 @@
 #include <sodium.h>
 #include <string.h>
 
-#define SHORT    8  /* bytes of a nonce that travel behind a 16-byte name, */
-#define LONG     16 /* and behind an 8-byte one */
+#define SHORT    8  /* bytes of a nonce sent after a 16-byte name, */
+#define LONG     16 /* and after an 8-byte one */
 #define MAC      crypto_box_MACBYTES
 #define HELLO    200
 #define INITIATE 257 /* with no metadata */
@@ -48,8 +48,8 @@ void zmtp_curve_close(struct zmtp_curve *c)
     sodium_memzero(c, sizeof *c);
 }
 
-/* [S' + cookie](S->C'). The cookie lets a server forget a client meanwhile; this one remembers, so it is random
- * bytes. */
+/* [S' + cookie](S->C'). The cookie allows a server to forget a client meanwhile; this server does not, so it sends
+ * random bytes. */
 static int welcome(struct zmtp_curve *c, const struct zmtp_keys *keys, unsigned char *out)
 {
     unsigned char plain[ZMTP_KEY_BYTES + ZMTP_COOKIE];
@@ -143,7 +143,7 @@ void zmtp_curve_seal(struct zmtp_curve *c, unsigned char flags, const void *plai
     memcpy(out, "\7MESSAGE", 8);
     put_u64(out + 8, ++c->nonce);
     const struct nonce nonce = make_nonce("CurveZMQMESSAGES", out + 8, SHORT);
-    /* In place, the plain text where libsodium moves it from: behind the authenticator. */
+    /* In place, with the plain text after the authenticator, from where libsodium moves it. */
     box[MAC] = flags;
     if (n > 0)
         memcpy(box + MAC + 1, plain, n);

@@ -11,7 +11,7 @@
 #define ZMTP_BOX_BYTES   33 /* bytes that encryption adds to a frame: command name, nonce, authenticator, flags */
 #define ZMTP_COOKIE      96
 #define ZMTP_WELCOME     168
-#define ZMTP_READY_EXTRA 30 /* bytes of READY beside its metadata */
+#define ZMTP_READY_EXTRA 30 /* bytes of READY without its metadata */
 
 struct zmtp_keys {
     unsigned char public_key[ZMTP_KEY_BYTES], secret_key[ZMTP_KEY_BYTES];
@@ -30,19 +30,19 @@ struct zmtp_curve {
 
 void zmtp_curve_close(struct zmtp_curve *c);
 
-/* The client's HELLO -> our WELCOME in out[ZMTP_WELCOME]. -1: it is none, or for another server's key. */
+/* Answers the client's HELLO with WELCOME in out[ZMTP_WELCOME]. -1: invalid, or for another server's key. */
 int zmtp_curve_hello(struct zmtp_curve *c, const struct zmtp_keys *keys, const unsigned char *command, size_t n,
                      unsigned char *out);
 
 /* The client's INITIATE. *metadata, *n_metadata: its properties, within `command`, which is decrypted in place. Returns
- * 0; -1: it is none; 1: it is, but this client's key is not on the list. */
+ * 0; -1: invalid; 1: valid, but the client's key is not on the list. */
 int zmtp_curve_initiate(struct zmtp_curve *c, const struct zmtp_keys *keys, unsigned char *command, size_t n,
                         const unsigned char **metadata, size_t *n_metadata);
 
 /* Our READY with these properties into out[n + ZMTP_READY_EXTRA]; returns its bytes. */
 size_t zmtp_curve_ready(struct zmtp_curve *c, const unsigned char *metadata, size_t n, unsigned char *out);
 
-/* A frame after the handshake, decrypted in place: *flags (1: more, 2: command) and what is left of it. -1: forged. */
+/* Decrypts a frame after the handshake in place: *flags (1: more, 2: command) and the plain text. -1: forged. */
 int zmtp_curve_open(struct zmtp_curve *c, unsigned char *frame, size_t n, unsigned char *flags, unsigned char **plain,
                     size_t *n_plain);
 

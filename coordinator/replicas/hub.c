@@ -13,7 +13,7 @@
 #include <string.h>
 #include <zmq.h>
 
-#define TURN_MESSAGES 64 /* of leaders, before orders have a turn again */
+#define TURN_MESSAGES 64 /* messages of leaders before orders are processed again */
 
 enum poll_item { POLL_ROUTER, POLL_MONITOR, POLL_ZAP, POLL_MAILBOXES };
 
@@ -35,9 +35,9 @@ static struct task *find_task(void *replica, uint64_t number, bool take)
     return j;
 }
 
-/* ---- a replica that is lost ---- */
+/* ---- lost replicas ---- */
 
-/* In words, with its ranks. */
+/* Describes the failure, with the replica's ranks. */
 static void fail_replica(struct hub *h, int replica, enum err_code code, const char *what)
 {
     struct err e = {0};
@@ -50,7 +50,7 @@ static void fail_replica(struct hub *h, int replica, enum err_code code, const c
     link_raise(&h->alarm, &e);
 }
 
-/* The failed process should speak first: see LINK_PATIENCE. */
+/* The failed process should report first: see LINK_PATIENCE. */
 static void lose(struct hub *h, int replica, const char *why)
 {
     struct hub_replica *g = &h->replica[replica];
@@ -82,7 +82,7 @@ static void say_end(struct hub_replica *g)
     (void)mailbox_post(g->control, w);
 }
 
-/* Nobody waits for the words of a replica that is not there. */
+/* No message is expected from a lost replica any more. */
 static void post_end(struct hub *h, int replica)
 {
     struct hub_replica *g = &h->replica[replica];
@@ -112,7 +112,8 @@ static void keep_time(struct hub *h)
         wire_put_u8(&beat, 0);
         wire_put_u8(&beat, LINK_BEAT);
         if (due)
-            (void)link_send(h->router, id, &beat); /* whom it does not reach is lost, and that is told by other means */
+            (void)link_send(h->router, id, &beat); /* a leader that it does not reach is lost, which is reported
+                                                      elsewhere */
         wire_free(&beat);
         g->silent += passed;
         g->lost += g->lost >= 0 ? passed : 0;
@@ -157,7 +158,7 @@ static void take_report(struct hub *h, int replica, int place, const struct wire
         fail_replica(h, replica, e.code, e.text);
         return;
     }
-    g->ended = g->ended || (g->control == NULL && r->ended); /* of several models each ends when it goes */
+    g->ended = g->ended || (g->control == NULL && r->ended); /* several models: each ends when it is unloaded */
     (void)mailbox_post(mailbox_of(h, replica, place), r);
 }
 
@@ -204,7 +205,7 @@ static void take_messages(struct hub *h)
             return;
         id[n < (int)sizeof id ? n : 0] = '\0';
         bool whole = link_receive(h->router, &m, &fd);
-        take_ends(h); /* before this is looked at: its descriptor may have been another connection's */
+        take_ends(h); /* before the events are processed: its descriptor may have been another connection's */
         if (whole)
             take_message(h, id, &m, fd);
         wire_free(&m);
@@ -213,7 +214,7 @@ static void take_messages(struct hub *h)
 
 /* ---- orders ---- */
 
-/* A leader that it does not reach is lost, and that is told by other means. */
+/* A leader that it does not reach is lost, which is reported elsewhere. */
 static void send_order(struct hub *h, int replica, struct wire_out *w)
 {
     char id[16];
@@ -245,7 +246,7 @@ static void pass_model_order(struct hub *h, int replica, struct model_order *o)
     free(o);
 }
 
-/* Tasks before what is said of models: one goes when nothing of it is under way. */
+/* Sends tasks before orders about models: a model is unloaded only when nothing of it is under way. */
 static void pass_orders_of(struct hub *h, int replica)
 {
     struct order *o;
@@ -273,7 +274,7 @@ static bool all_ended(const struct hub *h)
     return all;
 }
 
-/* The mailboxes of who is there, from number n on. Returns how many there are then. */
+/* Appends the mailboxes of connected sets, from number n on. Returns the new number. */
 static int poll_mailboxes(const struct hub *h, zmq_pollitem_t *item, int n)
 {
     for (int i = 1; i < h->n_replicas; i++) {
@@ -372,7 +373,7 @@ int hub_check(struct hub *h, struct err *e)
 
 static void forget(void *task)
 {
-    (void)task; /* of a replica that was lost: its client's, or its line's */
+    (void)task; /* tasks of a lost replica, which belong to clients or lines */
 }
 
 int hub_close(struct hub *h, struct err *e)

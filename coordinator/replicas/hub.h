@@ -1,7 +1,7 @@
 /* coordinator/replicas/hub.h - rank 0's end of the links: a thread between the mailboxes of the sets of ranks that
- * run elsewhere and their leaders. Orders go out as bytes, reports come in; the tasks themselves stay here, and whoever
- * posted them cannot tell such a set from the one of this process. A set runs one model, or has places for several
- * that come and go by orders of their own. */
+ * run elsewhere and their leaders. Orders go out as bytes, reports come in; the tasks themselves stay here, and the
+ * thread that posted them cannot distinguish such a set from that of this process. A set runs one model, or has slots
+ * for several that are loaded and unloaded by separate orders. */
 #ifndef REPLICAS_HUB_H
 #define REPLICAS_HUB_H
 
@@ -11,21 +11,21 @@
 #include <pthread.h>
 
 struct hub_replica { /* a set of ranks */
-    void *control;   /* borrowed: mailbox of orders about models; NULL: it has one */
-    int *vocab;      /* [n_places] of what runs there; 0: nothing that we know */
-    void *tasks;     /* of tsearch(3), by number: what the set has */
+    void *control;   /* borrowed: mailbox of orders about models; NULL: a single model */
+    int *vocab;      /* [n_places] vocabulary of the model there; 0: none known */
+    void *tasks;     /* of tsearch(3), by number: the set's tasks */
     char host[LINK_HOST_BYTES];
     bool connected, ended;
     int fd;        /* of the connection */
     double silent; /* s without a sign of life */
-    double lost;   /* s since it was lost; negative: it is not */
+    double lost;   /* s since it was lost; negative: not lost */
     char why[80];
 };
 
 struct hub {
     int n_replicas, replica_size, n_places; /* n_places: of a set */
     const struct replicas *replicas;        /* borrowed */
-    struct hub_replica *replica;            /* [n_replicas], the first one is of no use */
+    struct hub_replica *replica;            /* [n_replicas], the first one is unused */
     void *context, *router, *monitor;
     struct curve curve;
     struct link_pulse pulse;

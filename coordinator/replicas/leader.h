@@ -8,12 +8,12 @@
 
 struct leader {
     struct lexicon_keeper lexicon;
-    struct tokenizer *tokenizer; /* of outputs: stop strings are found where steps run */
+    struct tokenizer *tokenizer; /* the tokenizer of outputs: stop strings are found where steps run */
     struct steps steps;
     struct leader_link link;
 };
 
-/* The model is loaded: connect to rank 0 (whose hub is open) and tell it so. */
+/* To be called when the model is loaded: connects to rank 0, whose hub is open, and reports it. */
 int leader_open(struct leader *l, const struct link_card *card, int replica, const struct limits *limits,
                 struct err *e);
 
@@ -23,7 +23,7 @@ int leader_accept(void *context, const struct step_result *result, struct err *e
 void leader_masks(void *context, struct plan *plan);
 void leader_ranks(void *context, const struct rank_report *report);
 
-/* After the loop has ended: what is left is sent. Safe on a zeroed struct. */
+/* To be called after the loop has ended: sends the remaining messages. Safe on a zeroed struct. */
 void leader_close(struct leader *l);
 
 #endif

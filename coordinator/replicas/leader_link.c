@@ -79,7 +79,7 @@ static void send_on(struct leader_link *l, struct wire_out *w)
                   lacks_memory ? "out of host memory for a report" : "cannot send");
 }
 
-/* Messages to rank 0 are no longer needed here; neither are the tasks, of which rank 0 has its own copies. */
+/* Frees messages sent to rank 0, and their tasks, of which rank 0 has its own copies. */
 static void pass_report(struct leader_link *l, int place, struct report *r)
 {
     struct wire_out w = {0};
@@ -106,7 +106,7 @@ static void pass_word(struct leader_link *l, struct model_word *m)
     send_on(l, &w);
 }
 
-/* Reports before what is said of models: they come first at rank 0, too. */
+/* Sends reports before messages about models, so that rank 0 processes them in this order. */
 static void pass_mail(struct leader_link *l)
 {
     struct model_word *m;
@@ -204,7 +204,7 @@ static int connect_rank0(struct leader_link *l, const struct link_card *card, in
     return 0;
 }
 
-/* A signal is no reason to wait less. */
+/* A signal must not shorten the wait. */
 static bool hear_hello(void *dealer)
 {
     unsigned char answer[2] = {0};

@@ -11,23 +11,23 @@
 
 struct leader_link {
     int n_places;
-    bool many; /* models come and go */
+    bool many; /* models are loaded and unloaded */
     struct leader_place {
         void *end[2]; /* mailbox: the link thread's, the main thread's */
         struct order_rules rules;
     } * place;        /* [n_places] one for each model */
-    void *control[2]; /* the same for orders about models, where there are many; else NULL */
+    void *control[2]; /* the same for orders about models, with many models; else NULL */
     void *context, *dealer, *monitor;
     zmq_pollitem_t *item; /* owned */
     struct link_pulse pulse;
     struct link_alarm alarm;
-    double silent, lost; /* s without a sign of life of rank 0; since its connection ended, negative: it has not */
+    double silent, lost; /* s without a sign of life of rank 0; s since its connection ended, negative: it has not */
     bool told_to_stop, ended;
     pthread_t thread;
     bool running;
 };
 
-/* Connect to rank 0, whose hub is open, and wait for its answer. many: as there. */
+/* Connect to rank 0, whose hub is open, and wait for its answer. many: as in the struct. */
 int leader_link_open(struct leader_link *l, const struct link_card *card, int replica, bool many, struct err *e);
 
 /* Start the thread, which ends with the last report, or (many) with MODEL_ENDED. One model: its rules are set. */

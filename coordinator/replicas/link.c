@@ -14,13 +14,13 @@
 #include <unistd.h>
 #include <zmq.h>
 
-#define KEEPALIVE_IDLE     3 /* s without a word, then a question every */
+#define KEEPALIVE_IDLE     3 /* s of silence before the first probe, */
 #define KEEPALIVE_INTERVAL 2 /* s between probes, and the number of unanswered probes after which the host is lost */
 #define KEEPALIVE_COUNT    3
-#define MAX_RETRANSMIT_MS  10000 /* the same for what was sent and is not acknowledged */
-#define CONNECT_MS         2000  /* of each address that is tried */
+#define MAX_RETRANSMIT_MS  10000 /* the same for sent but unacknowledged data */
+#define CONNECT_MS         2000  /* timeout per address */
 #define LONGEST_BEAT       1.0   /* s */
-#define HANDSHAKE_MS       10000 /* for who connects to show its key */
+#define HANDSHAKE_MS       10000 /* time for a peer to show its key */
 #define FRAME_OVERHEAD     64    /* CURVE's, at least 33 bytes */
 
 /* ---- addresses ---- */
@@ -43,7 +43,7 @@ static void add_interface(struct link_card *card, const struct ifaddrs *f, int f
         return;
     const struct in6_addr *six = &((const struct sockaddr_in6 *)(const void *)f->ifa_addr)->sin6_addr;
     const struct in_addr *four = &((const struct sockaddr_in *)(const void *)f->ifa_addr)->sin_addr;
-    if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(six)) /* worth nothing without an interface's number */
+    if (family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(six)) /* useless without an interface's number */
         return;
     if (inet_ntop(family, family == AF_INET6 ? (const void *)six : (const void *)four, text, sizeof text) != NULL)
         (void)add_address(card, text);
@@ -69,7 +69,7 @@ int link_addresses(struct link_card *card, bool local, struct err *e)
     return 0;
 }
 
-/* The address as the system wants it; 0: it is none. */
+/* The address in the system's form; 0: invalid. */
 static socklen_t socket_address(struct sockaddr_storage *to, const char *address, int port)
 {
     struct sockaddr_in *four = (struct sockaddr_in *)to;
@@ -87,7 +87,7 @@ static socklen_t socket_address(struct sockaddr_storage *to, const char *address
     return sizeof *six;
 }
 
-/* Until the connection is made or refused; a signal is no reason to wait less. */
+/* Waits until the connection is made or refused, regardless of signals. */
 static bool await_connection(int fd)
 {
     double until = seconds_now() + CONNECT_MS / 1e3;
@@ -147,7 +147,7 @@ int link_configure(void *socket, struct err *e)
         if (zmq_setsockopt(socket, options[i][0], &options[i][1], sizeof options[i][1]) != 0)
             return ERR(e, ERR_IO, "ZeroMQ option %d of a link between replicas: %s", options[i][0],
                        zmq_strerror(errno));
-    /* Also before the handshake: a stranger's frame header makes ZeroMQ set that much memory aside. */
+    /* Applies before the handshake, too: a stranger's frame header makes ZeroMQ allocate that much memory. */
     if (zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &most, sizeof most) != 0)
         return ERR(e, ERR_IO, "ZeroMQ message limit %lld of a link between replicas: %s", (long long)most,
                    zmq_strerror(errno));

@@ -1,5 +1,5 @@
-/* coordinator/replicas/model_code.h - what rank 0 and the leader of a set of ranks tell each other of models that come
- * and go (coordinator/tasks/model_orders.h), as bytes. */
+/* coordinator/replicas/model_code.h - the messages between rank 0 and the leader of a set of ranks about loading and
+ * unloading models (coordinator/tasks/model_orders.h), as bytes. */
 #ifndef REPLICAS_MODEL_CODE_H
 #define REPLICAS_MODEL_CODE_H
 
@@ -7,7 +7,7 @@
 #include "coordinator/tasks/model_orders.h"
 
 void model_order_encode(struct wire_out *w, const struct model_order *o);
-/* MODEL_READY, MODEL_FAILED, MODEL_GONE and MODEL_ENDED: the others do not travel. */
+/* For MODEL_READY, MODEL_FAILED, MODEL_GONE and MODEL_ENDED; others do not travel. */
 void model_word_encode(struct wire_out *w, const struct model_word *m);
 
 /* n_slots: models of a set. malloc'ed; NULL and *e if it does not fit. Any thread. */

@@ -1,15 +1,15 @@
 /* coordinator/replicas/order_code.h - orders (coordinator/tasks/steps.h) as bytes, on their way from rank 0 to the
- * leader of a replica. A task goes out as what the scheduler needs of it: token ids, rules, search, priority, how long
- * it has; it is another struct task there, of the same number. */
+ * leader of a replica. Of a task only the scheduler's data are sent: token ids, rules, search, priority, remaining
+ * time; there it becomes another struct task with the same number. */
 #ifndef REPLICAS_ORDER_CODE_H
 #define REPLICAS_ORDER_CODE_H
 
 #include "coordinator/replicas/wire.h"
 #include "coordinator/tasks/steps.h"
 
-/* The second byte of whatever goes over a link; the first one is the number of the replica's place in its set. */
+/* The second byte of every message on a link; the first one is the slot of the model in its set. */
 enum link_kind {
-    LINK_HELLO, /* a leader is there: then its host's name, an array of bytes; and rank 0's answer, without */
+    LINK_HELLO, /* a leader has connected: followed by its host's name, an array of bytes; rank 0's answer has none */
     LINK_BEAT,  /* a sign of life, both ways */
     LINK_SUBMIT,
     LINK_CANCEL,
@@ -20,7 +20,7 @@ enum link_kind {
     LINK_MODEL_WORD
 };
 
-/* now: the clock that the times in the task are read on. */
+/* now: the time on the clock of the task's times. */
 void order_encode(struct wire_out *w, const struct order *o, double now);
 
 struct order_rules { /* limits for orders */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_BYTES ((size_t)1 << 40) /* no bound but that of the message */
+#define MAX_BYTES ((size_t)1 << 40) /* bounded by the message only */
 
 /* A field more has to travel, too: see to it, then change the size. */
 _Static_assert(sizeof(struct report) == 936 && sizeof(struct delta) == 80 && sizeof(struct sampled) == 172,
@@ -76,7 +76,7 @@ static void put_delta(struct wire_out *w, const struct delta *p)
     wire_put_i32(w, p->stop_text);
 }
 
-/* A choice without a request: it never began. */
+/* A choice that never began, without a request. */
 static void put_choice(struct wire_out *w, const struct choices *set, int c)
 {
     const struct request *r = set->choice != NULL ? set->choice[c] : NULL;
@@ -322,7 +322,7 @@ static void get_choice(struct wire_in *w, struct choices *set, int c, int vocab)
         set->score[c] = score;
 }
 
-/* No more were right than were fed, and at no place more than at the one before. */
+/* Checks that no more drafts were accepted than fed, and at no position more than at the previous one. */
 static void get_drafts(struct wire_in *w, struct draft_counts *c)
 {
     c->n_places = wire_get_i32(w, 0, DRAFTS_MAX, "drafts of a step");

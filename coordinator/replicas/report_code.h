@@ -1,6 +1,6 @@
 /* coordinator/replicas/report_code.h - reports (coordinator/tasks/steps.h) as bytes, on their way from the leader of a
- * replica to rank 0: deltas of streams, finished tasks with all that was generated, numbers. A task's results are put
- * into rank 0's own struct task, so that the thread that answers does not see where it ran. */
+ * replica to rank 0: deltas of streams, finished tasks with their results, numbers. A task's results go into rank 0's
+ * own struct task, so the thread that answers does not see where it ran. */
 #ifndef REPLICAS_REPORT_CODE_H
 #define REPLICAS_REPORT_CODE_H
 
@@ -12,7 +12,7 @@ void report_encode(struct wire_out *w, const struct report *r, double now);
 
 struct report_rules { /* limits for reports */
     int vocab, n_ranks;
-    /* The task of this number that the replica has, or NULL; take: it is given back, and not found any more. */
+    /* The replica's task with this number, or NULL; take: it is returned, and not found afterwards. */
     struct task *(*find)(void *context, uint64_t number, bool take);
     void *context;
 };

@@ -61,7 +61,7 @@ static int list_candidates(const struct beam_search *b, const struct sampled *re
             if (eos && b->n_tokens < b->setup.min_tokens)
                 continue;
             if (n > 0 && n == n_kept && c.sum <= list[n - 1].sum)
-                break; /* so are the others of this beam */
+                break; /* so are the other tokens of this beam */
             c.ends = eos || b->n_tokens + 1 >= b->setup.max_tokens;
             int at = n < n_kept ? n++ : n - 1;
             for (; at > 0 && c.sum > list[at - 1].sum; at--)
@@ -108,7 +108,7 @@ static void add_hypothesis(struct beam_search *b, const struct sampled *result, 
     b->best[at] = (struct hypothesis){add_node(b, result, c), b->n_tokens + 1, score};
 }
 
-/* Could a beam that goes on become better than the worst finished one? transformers' own estimate. */
+/* Could a running beam become better than the worst finished one? This is transformers' own estimate. */
 static bool may_improve(const struct beam_search *b)
 {
     const struct beam_rules *r = &b->setup.rules;
@@ -120,8 +120,7 @@ static bool may_improve(const struct beam_search *b)
 
 int beam_step(struct beam_search *b, const struct sampled *result, struct err *e)
 {
-    struct candidate
-        list[BEAM_MAX * (SAMPLING_MAX_TOP - BEAM_MAX + 1)]; /* the most that num_beams * (1 + n_eos) can be */
+    struct candidate list[BEAM_MAX * (SAMPLING_MAX_TOP - BEAM_MAX + 1)]; /* the maximum of num_beams * (1 + n_eos) */
     struct beam next[BEAM_MAX];
     int n_beams = 0, n = list_candidates(b, result, list, b->setup.num_beams * (1 + b->setup.n_eos));
     if (reserve_nodes(b, 2 * b->setup.num_beams, e) != 0)

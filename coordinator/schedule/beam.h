@@ -1,9 +1,8 @@
-/* coordinator/schedule/beam.h - beam search as Hugging Face transformers' generate does it: which continuations of the
- * beams go on, which are finished hypotheses, and when it is over. Arithmetic alone, in float32 as there;
- * coordinator/schedule/choices.c runs the sequences.
- *
- * With B beams and n_eos ids that end a hypothesis, the best B + n_eos continuations of each beam are enough: the best
- * B that do not end, and of those that end the ones among the best B of all. */
+/* coordinator/schedule/beam.h - beam search as in Hugging Face transformers' generate: chooses the continuations of
+ * beams, the finished hypotheses, and the end of the search. Only the arithmetic, in float32 as there;
+ * coordinator/schedule/choices.c runs the sequences. With B beams and n_eos ids that end a hypothesis, the best B +
+ * n_eos continuations of each beam suffice: they contain the best B that do not end, and those ends that are among the
+ * best B of all. */
 #ifndef SCHEDULE_BEAM_H
 #define SCHEDULE_BEAM_H
 
@@ -18,7 +17,7 @@ struct beam_setup {
 
 struct beam_search {
     struct beam_setup setup;
-    int n_tokens; /* of output, of every beam */
+    int n_tokens; /* tokens of output of every beam */
     bool done;
     int n_beams;
     struct beam {
@@ -42,7 +41,7 @@ struct beam_search {
 void beam_open(struct beam_search *b, const struct beam_setup *setup);
 void beam_close(struct beam_search *b);
 
-/* Log-probabilities wanted of every step. */
+/* Log-probabilities needed in every step. */
 int beam_top(const struct beam_setup *setup);
 
 /* result[i]: of beam i, with its best beam_top tokens. Afterwards `beam` has the new beams or `done` is set. */

@@ -32,7 +32,7 @@ static void make_variants(struct choices *set)
             continue;
         }
         int top = beam_top(&set->beam.setup);
-        v->want_logprobs = false; /* the choices have them, not the beams on their way */
+        v->want_logprobs = false; /* kept by the choices, not by running beams */
         v->sampling.n_top = v->sampling.n_top > top ? v->sampling.n_top : top;
     }
 }
@@ -136,7 +136,7 @@ static void make_result(struct choices *set, int i, int node, int n, enum finish
         r->finish = why;
 }
 
-/* Finished hypotheses; if the search was ended before there were enough, then the beams as far as they have come. */
+/* Finished hypotheses, followed by unfinished beams if the search was ended early. */
 static void make_results(struct choices *set, enum finish_reason why)
 {
     const struct beam_search *b = &set->beam;
@@ -159,7 +159,7 @@ static double mean_logprob(const struct request *r)
     return r->output.n > 0 ? r->logprob_sum / (double)r->output.n : 0;
 }
 
-/* The best n members to choice, the best first, the lower seed first among equals. */
+/* Copies the best n members to choice, best first; among equals the lower seed is first. */
 static void rank_members(struct choices *set)
 {
     int n = 0;
@@ -174,7 +174,7 @@ static void rank_members(struct choices *set)
     }
 }
 
-/* End the set: what still runs is cancelled. */
+/* Ends the set; running members are cancelled. */
 static void finish_choices(struct choices *set, enum finish_reason why)
 {
     set->finish = why;
@@ -247,7 +247,7 @@ static int add_others(struct choices *set, struct err *e)
     return 0;
 }
 
-/* Is it worth waiting until the first one's prompt is there to be shared? */
+/* Is it worth waiting until the first sequence's prompt can be shared? */
 static bool has_blocks_to_share(const struct choices *set)
 {
     return set->prompt.n > KV_BLOCK_TOKENS;
@@ -276,7 +276,7 @@ int choices_submit(struct choices *set, struct scheduler *s, double now, struct 
     return status;
 }
 
-/* The first token of the first sequence: its prompt is there. */
+/* The first sequence has its first token, so its prompt is in the cache. */
 static int go_on_from_prompt(struct choices *set, struct request *m, struct err *e)
 {
     set->started = true;

@@ -1,11 +1,8 @@
-/* coordinator/schedule/choices.h - one prompt and what was asked for it: `n` choices, the n best of `best_of`, or beam
- * search. Such a set is a handful of requests of the scheduler; with n = 1 it is one. A server queues sets. Rank 0
- * only.
- *
- * The sequences of one prompt share its prompt's blocks: the others start when the first one has its first token, and
- * find them in the prefix cache (in a part of it of their own when prefix_caching is off). A beam that goes on in two
- * ways is two sequences from then on, one of which is new, finds the full blocks of the common beginning, and feeds the
- * rest again. */
+/* coordinator/schedule/choices.h - one prompt and its requested choices: `n` choices, the n best of `best_of`, or beam
+ * search. Such a set consists of several requests of the scheduler, or of one if n = 1. A server queues sets. Rank 0
+ * only. The sequences of a prompt share its blocks: the others start when the first one has its first token, and find
+ * the blocks in the prefix cache (in a private part of it if prefix_caching is off). A beam with two continuations
+ * becomes two sequences; the new one finds the full blocks of the common beginning and feeds the rest again. */
 #ifndef SCHEDULE_CHOICES_H
 #define SCHEDULE_CHOICES_H
 
@@ -17,31 +14,31 @@ struct choices {
     const struct request_rules *rules; /* borrowed until choices_close */
     struct search search;
     struct token_list prompt;            /* owned */
-    const struct token_list *prediction; /* as struct request has it */
-    uint64_t client;                     /* as struct request has these three */
+    const struct token_list *prediction; /* as in struct request */
+    uint64_t client;                     /* these three as in struct request */
     int priority;
     double deadline;
     enum finish_reason
-        finish;       /* FINISH_NONE while anything is under way; FINISH_STOP when all is done; or why it was ended */
-    struct err error; /* FINISH_ERROR: why, if it is not in a choice alone */
-    /* [search.n] once finished, best first where they are ranked, else in order of their seeds; a choice's own finish
-     * is in it. Before that, without best_of and beams, choice[i] is sequence i as far as it has come. */
+        finish;       /* FINISH_NONE while members run; FINISH_STOP when all are done; or the reason for an early end */
+    struct err error; /* FINISH_ERROR: the reason, unless it concerns a single choice */
+    /* [search.n] once finished, best first if they are ranked, otherwise in order of their seeds; each has its own
+     * finish. Before that, without best_of and beams, choice[i] is the so far unfinished sequence i. */
     struct request **choice;
     float *score;                    /* [search.n] of beam search's choices, as beam.h says; else NULL */
-    struct request_times times;      /* of the first sequence; finished: of the whole */
+    struct request_times times;      /* of the first sequence; finished: of the whole set */
     int n_cached;                    /* prompt tokens that the first sequence had from the prefix cache */
     struct draft_counts drafts;      /* of all sequences, once finished */
-    struct sampled *prompt_logprobs; /* [prompt.n - 1] if they are wanted; owned */
+    struct sampled *prompt_logprobs; /* [prompt.n - 1] if requested; owned */
 
     /* Private. */
     struct scheduler *scheduler;   /* NULL: not submitted */
     struct request *member;        /* [n_members] sequences, with beams also free ones (rules NULL) */
     int n_members, n_finished;     /* n_finished: sequences that have ended; not counted with beams */
-    int n_held;                    /* members that the scheduler refers to */
-    int n_awaited;                 /* beams whose result of this round has not come */
+    int n_held;                    /* members that the scheduler still refers to */
+    int n_awaited;                 /* beams whose result of this round is outstanding */
     bool started;                  /* all members that are to run have been queued */
     bool silent;                   /* choices_cancel ended it */
-    int n_calls;                   /* own requests under way: on_release waits for their end */
+    int n_calls;                   /* calls in progress: on_release waits for their end */
     struct request_rules *variant; /* [n_members] rules with the member's seed; one for all beams */
     struct request *result;        /* [n] choices of a beam search */
     struct beam_search beam;
@@ -53,30 +50,32 @@ struct choices_events {
     /* Choice i has one more token or has ended. Not called with best_of > n or beams, whose choices are known at the
      * end. */
     void (*on_choice)(void *context, struct choices *set, int i);
-    /* All choices are there, or the set has timed out, with what there was. Not called for what choices_cancel ends. */
+    /* All choices are finished, or the set has timed out with what it had. Not called after choices_cancel. */
     void (*on_finish)(void *context, struct choices *set);
     /* The scheduler has let go of a finished set: choices_close is allowed from now on. */
     void (*on_release)(void *context, struct choices *set);
     void *context;
 };
 
-/* The prompt moves into the set, in success and failure. search_check has passed. choices_close in any case. */
+/* The prompt moves into the set, on success and on failure. search_check must have passed. Call choices_close in any
+ * case. */
 int choices_open(struct choices *set, const struct search *how, const struct request_rules *rules,
                  struct token_list *prompt, struct err *e);
 
-/* Queue it; owner, client, priority and deadline are set. Prompt and max_tokens fit scheduler_max_len. Returns 0,
- * SCHEDULER_FULL, or -1 and *e; only after 0 there are events. */
+/* Queue the set; owner, client, priority and deadline must be set, and prompt and max_tokens must fit
+ * scheduler_max_len. Returns 0, SCHEDULER_FULL, or -1 and *e; events follow only after 0. */
 int choices_submit(struct choices *set, struct scheduler *s, double now, struct err *e);
 
-/* End it with what there is. on_release follows, maybe within this call, if it was submitted and had not finished. */
+/* End the set with its present results. If it was submitted and had not finished, on_release follows, maybe within this
+ * call. */
 void choices_cancel(struct choices *set, enum finish_reason why, double now);
 
 void choices_close(struct choices *set);
 
-/* Why choice i ended with FINISH_ERROR; NULL: it did not. */
+/* The reason why choice i ended with FINISH_ERROR; NULL: it did not. */
 const struct err *choices_error(const struct choices *set, int i);
 
-/* Has it been in a step? Submitted before. */
+/* Has any part of the submitted set been in a step? */
 bool choices_begun(const struct choices *set);
 
 /* A scheduler all of whose requests belong to such sets calls these: setup.on_progress = choices_on_progress,

@@ -1,10 +1,10 @@
 /* coordinator/schedule/drafter.h - a draft model's view of the sequences that run: its own KV blocks, and the drafts
  * that it makes before each step that verifies them (scheduler_drafter.c).
  *
- * A sequence has the same slot in both models. The draft model is fed what is known of it and not in its blocks yet,
- * and samples the token that is likeliest by the request's own rules, which it is fed in turn: a round for each draft.
- * Keys of drafts that turn out to be wrong are overwritten when the tokens that came instead are fed. A sequence has no
- * drafts while blocks are short. For the scheduler only. */
+ * A sequence has the same slot in both models. The draft model is fed the known tokens that are not in its blocks yet,
+ * and samples the likeliest token under the request's own rules, which it is fed next: one round per draft. Keys of
+ * wrong drafts are overwritten when the actual tokens are fed. A sequence has no drafts while blocks are short. For the
+ * scheduler only. */
 #ifndef SCHEDULE_DRAFTER_H
 #define SCHEDULE_DRAFTER_H
 
@@ -16,18 +16,18 @@
 
 /* A sequence that runs. */
 struct drafted {
-    bool begun;           /* the draft model has been told of it */
-    int n_blocks, *block; /* held; room for all of draft_len */
-    int n_told;           /* of these, that the draft model knows */
-    int n_shared;         /* of these, in the prefix cache or equal to one there */
+    bool begun;           /* the draft model knows it */
+    int n_blocks, *block; /* held blocks; room for draft_len tokens */
+    int n_told;           /* the part of these that the draft model knows */
+    int n_shared;         /* blocks of these in the prefix cache, or equal to one there */
     uint64_t chain;       /* name of the last of them */
     int n_fed;            /* tokens of prompt and output whose keys it has */
     int n_wanted;         /* drafts of the next step */
-    int n_planned;        /* of these, sampled by plans that were made */
-    int n_made;           /* of these, whose results are there */
-    bool handed_out;      /* the next step has them, or none */
-    int first;            /* tokens that were known when they were made */
-    int n_ahead;          /* drafts that were fed, behind these tokens */
+    int n_planned;        /* drafts sampled by plans made so far */
+    int n_made;           /* drafts whose results have arrived */
+    bool handed_out;      /* the next step takes these drafts, or none */
+    int first;            /* tokens known when they were made */
+    int n_ahead;          /* drafts that were fed after these tokens */
     int32_t draft[DRAFTS_MAX];
 };
 

@@ -44,7 +44,7 @@ static bool take_text(struct request *r, const char *piece, size_t bytes, bool m
                        r->rules->keep_stop, e);
 }
 
-/* The mask of the next token; a form that cannot go on ends the request. */
+/* Computes the mask of the next token; a form that cannot continue ends the request. */
 static void renew_mask(struct request *r)
 {
     if (grammar_run_mask(r->form, r->rules->stop_id, r->rules->n_stop_ids, r->mask, &r->error) != 0)
@@ -62,7 +62,7 @@ int request_begin_form(struct request *r, const struct lexicon *l, int n_words, 
     return grammar_run_mask(r->form, r->rules->stop_id, r->rules->n_stop_ids, r->mask, e);
 }
 
-/* The form goes on by a token that ends nothing. True: it is complete with it. */
+/* Advances the form by a token that is not an end. True: the form is then complete. */
 static bool complete_form(struct request *r, int32_t token)
 {
     if (r->form == NULL)
@@ -110,7 +110,7 @@ static int take_token(struct request *r, const struct tokenizer *t, const struct
     return 0;
 }
 
-/* Is there a token that need not be sampled, since nothing else can come? */
+/* Is the next token forced, so that it need not be sampled? */
 static bool jumps(struct request *r, struct sampled *s)
 {
     if (r->finish != FINISH_NONE || r->form == NULL || r->rules->want_logprobs || r->ranked)

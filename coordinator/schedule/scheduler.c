@@ -1,4 +1,4 @@
-/* coordinator/schedule/scheduler.c - how requests come, get their results and go: scheduler.h but for
+/* coordinator/schedule/scheduler.c - adding requests, taking results and releasing requests: scheduler.h except
  * scheduler_plan. */
 #include "coordinator/schedule/scheduler_parts.h"
 
@@ -99,7 +99,7 @@ struct scheduler_stats scheduler_stats(const struct scheduler *s)
 
 /* ---- requests come and go ---- */
 
-/* Memory for scores, if they are wanted. They get the rows of logits that max_seqs leaves. */
+/* Memory for scores, if requested. They use the rows of logits that max_seqs leaves. */
 static int reserve_scores(const struct scheduler *s, struct request *r, struct err *e)
 {
     const struct limits *l = &s->setup.limits;
@@ -145,7 +145,7 @@ int scheduler_fork(struct scheduler *s, struct request *child, const struct requ
 {
     child->client = parent->client;
     child->arrival = parent->arrival;
-    child->n_scores_planned = (int)child->prompt.n; /* they are its parent's */
+    child->n_scores_planned = (int)child->prompt.n; /* they belong to its parent */
     return enqueue(s, child, now, e);
 }
 
@@ -204,7 +204,7 @@ void scheduler_cancel(struct scheduler *s, struct request *r, enum finish_reason
         release_if_done(s, r);
 }
 
-/* The first one of a list whose time is over, or NULL; the earliest deadline of the others goes to s. */
+/* The first one of a list whose deadline has passed, or NULL; s gets the earliest deadline of the others. */
 static struct request *find_late(struct scheduler *s, struct request **list, int n, double now)
 {
     for (int i = 0; i < n; i++) {
@@ -262,7 +262,7 @@ static int take_sampled(struct scheduler *s, struct request *r, const struct sam
     return 0;
 }
 
-/* The scores of a step, to the requests that are still there. */
+/* Gives the scores of a step to the requests that still exist. */
 static int take_scores(struct scheduler *s, const struct flight *f, const struct step_result *result, struct err *e)
 {
     int at = 0;
@@ -289,7 +289,7 @@ static void note_accepted(struct scheduler *s, struct request *r, int place)
     r->drafts.n_accepted[place]++;
 }
 
-/* The tokens that a step sampled for r, which is not let go of before its last token. */
+/* Processes the tokens that a step sampled for r, which is not released before its last token. */
 static int take_rows(struct scheduler *s, struct request *r, const struct sampled *sampled, int n, struct err *e)
 {
     bool dropped = form_drops(r);
@@ -305,11 +305,12 @@ static int take_rows(struct scheduler *s, struct request *r, const struct sample
             return 0; /* r may be gone */
     }
     r->n_in_flight--;
-    release_if_done(s, r); /* it ended before, or its text was known: this was sampled for nothing */
+    release_if_done(s, r); /* it has ended, or its text was known: this sample is dropped */
     return 0;
 }
 
-/* Note how long the step took, whose results have come: it began with those of the one before, or with its plan. */
+/* Records the duration of the step whose results have come: from the results of the previous step or from its plan,
+ * whichever was later. */
 static void measure(struct scheduler *s, const struct flight *f)
 {
     double seconds = s->now - (f->planned > s->accepted ? f->planned : s->accepted);
@@ -327,7 +328,7 @@ int scheduler_accept(struct scheduler *s, const struct step_result *result, doub
     s->now = now;
     if (f->of_draft_model) {
         drafter_accept(s, result);
-        s->accepted = now; /* the main step that was planned behind it begins now */
+        s->accepted = now; /* the main step that was planned after it begins now */
         return 0;
     }
     measure(s, f);

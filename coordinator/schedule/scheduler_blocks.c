@@ -36,9 +36,9 @@ static bool is_before(const struct scheduler *s, int kind, int place, int end)
     return place < end && place >= kv_begin(s, kind, end * KV_BLOCK_TOKENS);
 }
 
-/* Is it worth keeping the windowed block at this place? Who begins as others do goes on where two sequences parted, at
- * the end of a prompt, or of a sequence, and finds the window before it; all places between would drive those out of
- * the cache. */
+/* Is the windowed block at this position worth keeping? A sequence with a known beginning continues where two sequences
+ * parted, at the end of a prompt or of a sequence, and needs the window before that; blocks at all other positions
+ * would only evict these. */
 static bool is_worth_keeping(const struct scheduler *s, const struct request *r, int kind, int place)
 {
     int end_of_prompt = ((int)r->prompt.n - 1) / KV_BLOCK_TOKENS;

@@ -1,8 +1,8 @@
-/* coordinator/schedule/scheduler_bound.c - steps that carry sequences which decode take no longer than setup.max_step:
- * what is too much of a prompt waits for the next one; see scheduler_parts.h. */
+/* coordinator/schedule/scheduler_bound.c - keeps steps with decoding sequences within setup.max_step: further tokens of
+ * prompts wait for the next step; see scheduler_parts.h. */
 #include "coordinator/schedule/scheduler_parts.h"
 
-#define LEAST 32 /* tokens of prompts in a step, so that they go on where even decoding alone takes longer */
+#define LEAST 32 /* minimum of prompt tokens per step, so that prompts advance even if decoding alone takes longer */
 
 void bound_begin(struct scheduler *s, int n_rows)
 {

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#define SHORT_GAP (DRAFTS_MAX + 1) /* tokens behind which a sequence that was drafted in the last step can be */
+#define SHORT_GAP (DRAFTS_MAX + 1) /* lag in tokens of a sequence that was drafted in the last step */
 
 int drafter_open(struct scheduler *s, struct err *e)
 {
@@ -34,20 +34,19 @@ void drafter_close(struct scheduler *s)
 
 /* ---- tokens ---- */
 
-/* The tokens of r that are known to the draft model, or would be: all but those that it is never fed. */
+/* The number of r's tokens for the draft model: all except those that it is never fed. */
 static int n_text(const struct scheduler *s, const struct request *r)
 {
     return n_known(r) - s->setup.limits.draft_skip;
 }
 
-/* n of these, from the first one on. */
+/* Copies n of these, from number `first` on. */
 static void copy_text(const struct scheduler *s, const struct request *r, int first, int n, int32_t *to)
 {
     copy_tokens(r, first + s->setup.limits.draft_skip, n, to);
 }
 
-/* Is r the draft model's business? Of a prompt that is too long for drafts it is fed nothing: its rotation could be
- * another one, too. */
+/* Is r fed to the draft model? Not if its prompt is too long for drafts: its rotation might change, too. */
 static bool is_followed(const struct scheduler *s, const struct request *r)
 {
     return is_drafted(r) && (int)r->prompt.n < s->setup.limits.draft_len;
@@ -55,7 +54,7 @@ static bool is_followed(const struct scheduler *s, const struct request *r)
 
 /* ---- blocks ---- */
 
-/* The name of the beginning of r's blocks: a head sees a first token that is not in them, whose number no block has. */
+/* The name before r's first block: for a head it contains the first token, which is not in the blocks. */
 static uint64_t first_chain(const struct scheduler *s, const struct request *r)
 {
     int32_t token = 0;
@@ -99,7 +98,7 @@ static void share_prefix(struct scheduler *s, const struct request *r, struct dr
     }
 }
 
-/* Blocks for n tokens; returns for how many there are. */
+/* Takes blocks for n tokens; returns for how many tokens they suffice. */
 static int grow(struct drafter *d, struct drafted *x, int n)
 {
     while (x->n_blocks < blocks_for(n)) {
@@ -143,7 +142,7 @@ static struct sampling draft_sampling(const struct scheduler *s, const struct re
     return p;
 }
 
-/* Tokens that are not fed are told for penalties as far as the plan has room for them. */
+/* Unfed tokens are included for penalties as far as the plan has room. */
 static void add_start(const struct scheduler *s, const struct drafted *x, const struct request *r, struct plan *p)
 {
     struct plan_start *start = &p->start[p->n_starts++];
@@ -169,7 +168,7 @@ static void note_sampled(struct scheduler *s, const struct request *r, const str
     s->drafter.slot[r->slot].n_planned++;
 }
 
-/* The next n tokens that are known; the last of all samples the first draft. */
+/* Feeds the next n known tokens; the very last one samples the first draft. */
 static void feed_known(struct scheduler *s, const struct request *r, int n, struct plan *p)
 {
     struct drafted *x = &s->drafter.slot[r->slot];
@@ -184,7 +183,7 @@ static void feed_known(struct scheduler *s, const struct request *r, int n, stru
         note_sampled(s, r, p);
 }
 
-/* The draft sampled last, which never leaves the device. */
+/* Feeds the draft sampled last, which never leaves the device. */
 static void feed_draft(struct scheduler *s, const struct request *r, struct plan *p)
 {
     struct drafted *x = &s->drafter.slot[r->slot];
@@ -195,8 +194,8 @@ static void feed_draft(struct scheduler *s, const struct request *r, struct plan
     note_sampled(s, r, p);
 }
 
-/* Tokens of r that the draft model is to be fed now, as far as there are blocks for them: all that is known where
- * drafts are wanted, else what the other model has been fed; and of that alone a head has the states. */
+/* The number of r's tokens to feed to the draft model now, as far as there are blocks: for drafts all known tokens,
+ * otherwise those that the main model has been fed, which are also the only ones with states for a head. */
 static int gap(struct scheduler *s, const struct request *r)
 {
     struct drafted *x = &s->drafter.slot[r->slot];
@@ -205,7 +204,7 @@ static int gap(struct scheduler *s, const struct request *r)
     return grow(&s->drafter, x, smaller(end, s->setup.limits.draft_len)) - x->n_fed;
 }
 
-/* Tokens that are known: first of those that were drafted in the last step, then prompts in what is left of the room.
+/* Feeds known tokens: first of sequences that were drafted in the last step, then of prompts in the remaining room.
  */
 static void plan_known(struct scheduler *s, struct plan *p)
 {
@@ -234,8 +233,8 @@ static void plan_drafts(struct scheduler *s, struct plan *p)
 
 /* ---- which sequences, and how many drafts ---- */
 
-/* Drafts that have become part of the text were fed already, but to a head with other states than they have now. Then
- * nothing is left of the last drafts. */
+/* Accepted drafts have been fed already (a head is fed them again, since their states were different). Then clears the
+ * last drafts. */
 static void settle(const struct scheduler *s, const struct request *r, struct drafted *x)
 {
     if (s->setup.limits.draft_skip > 0)
@@ -264,7 +263,7 @@ static int choose_most(struct scheduler *s)
     }
     if (s->setup.guesses.always)
         return most;
-    if (s->drafter.payoff.rest > 1) { /* no result is awaited meanwhile, so perhaps nobody could be drafted */
+    if (s->drafter.payoff.rest > 1) { /* no result is awaited meanwhile, so perhaps no sequence could be drafted */
         if (n_decodes > 0)
             payoff_pass(&s->drafter.payoff);
         return 0;
@@ -274,7 +273,7 @@ static int choose_most(struct scheduler *s)
     return payoff_choose(&s->drafter.payoff, &s->costs, n_decodes, n_drafted, most);
 }
 
-/* Returns the largest number of drafts of a sequence. The room of a step for drafts goes to those that come first. */
+/* Returns the largest number of drafts of a sequence. Sequences get the step's room for drafts in their order. */
 static int want_drafts(struct scheduler *s, int most)
 {
     const struct limits *l = &s->setup.limits;
@@ -296,7 +295,7 @@ static int want_drafts(struct scheduler *s, int most)
     return largest;
 }
 
-/* Is a result under way that decides what is drafted next? While drafts rest none is awaited. */
+/* Is a result under way on which the next drafts depend? While drafting rests none is awaited. */
 static bool awaits_tokens(const struct scheduler *s)
 {
     bool rests = !s->setup.guesses.always && s->drafter.payoff.rest > 1;
@@ -314,7 +313,7 @@ static void begin_rounds(struct scheduler *s)
     int most = choose_most(s);
     for (int i = 0; i < s->n_running; i++) {
         struct drafted *x = &d->slot[s->running[i]->slot];
-        x->n_wanted = x->n_planned = x->n_made = 0; /* those of another step, if it had no room for them */
+        x->n_wanted = x->n_planned = x->n_made = 0; /* drafts for another step, if it had no room for them */
         x->handed_out = false;
     }
     d->round = 0;
@@ -343,8 +342,8 @@ static void plan_round(struct scheduler *s, struct plan *p)
     d->n_under_way += d->flight[p->step % SCHEDULER_FLIGHTS].n > 0;
 }
 
-/* May the other model's step follow the last round before its results are known? It takes these drafts from the device.
- * A form has to see them first. */
+/* May the main model's step be planned before the results of the last round? It then takes these drafts from the
+ * device, which is impossible if a form has to check them first. */
 static bool can_follow(const struct scheduler *s)
 {
     const struct drafter *d = &s->drafter;
@@ -369,7 +368,7 @@ bool drafter_plan(struct scheduler *s, struct plan *p)
     return false;
 }
 
-/* The step under way may have been planned with this draft, whose place it then knows. */
+/* The step under way may have been planned with this draft, and then has its position. */
 static void tell_draft(struct scheduler *s, int slot, int place, int32_t token)
 {
     for (int i = 0; i < s->n_running; i++) {

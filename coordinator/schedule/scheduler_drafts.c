@@ -2,18 +2,18 @@
  * scheduler_parts.h. */
 #include "coordinator/schedule/scheduler_parts.h"
 
-#define GUESS_TOKENS 4096 /* that a plan looks at to make guesses of: a fraction of a millisecond */
-#define LEARN_TOKENS 1024 /* likewise of answers that have ended */
+#define GUESS_TOKENS 4096 /* tokens that a plan reads into guesses: a fraction of a millisecond */
+#define LEARN_TOKENS 1024 /* likewise of finished answers */
 
-/* Blocks of r, with that of its next token. */
+/* The number of r's blocks, including that of its next token. */
 static int n_own(const struct request *r, int kind)
 {
     int end = r->held[kind].end, next = blocks_for(r->n_fed + 1);
     return next > end ? next : end;
 }
 
-/* The number of n drafts for which there is memory that nobody else needs: in r's blocks and spare further ones of each
- * kind, which it takes. */
+/* The number of n drafts for which there is spare memory: in r's blocks and in unneeded further ones of each kind,
+ * which it takes. */
 static int n_stored(const struct scheduler *s, const struct request *r, int n, int *spare)
 {
     for (int kind = 0; kind < s->n_kinds; kind++)
@@ -25,14 +25,13 @@ static int n_stored(const struct scheduler *s, const struct request *r, int n, i
     return n;
 }
 
-/* Guesses get to know the prediction as what followed the end of the prompt before: this end, the prediction, a
- * border. */
+/* Guesses see the prediction as an earlier continuation of the prompt's end: this end, the prediction, a border. */
 static int n_prompt_end(const struct scheduler *s, const struct request *r)
 {
     return smaller(s->setup.guesses.longest, (int)r->prompt.n);
 }
 
-/* Tokens that guesses get to know before the prompt. */
+/* The number of tokens that guesses read before the prompt. */
 static int n_foreign(const struct scheduler *s, const struct request *r)
 {
     bool some = r->prediction != NULL && r->prediction->n > 0;
@@ -60,7 +59,7 @@ static bool has_guesses(const struct scheduler *s, struct request *r)
     return r->guesses != NULL;
 }
 
-/* The guesses get to know prediction, prompt and output, a piece of a long one in each plan. */
+/* Reads prediction, prompt and output into the guesses, a limited number of tokens per plan. */
 static bool knows_all(struct scheduler *s, struct request *r)
 {
     int n_before = n_foreign(s, r), n = n_before + n_known(r);
@@ -95,7 +94,7 @@ static int propose(struct scheduler *s, struct request *r, int n)
     return r->form != NULL ? form_allows(r, n) : n;
 }
 
-/* Tokens that a step is expected to get of r with n drafts. */
+/* The expected number of tokens of a step for r with n drafts. */
 static double expect(const struct request *r, int n)
 {
     double sum = 1, chance = 1;
@@ -106,7 +105,7 @@ static double expect(const struct request *r, int n)
     return sum;
 }
 
-/* Tokens a second of a step of n_decodes sequences, with at most `most` drafts of each one. */
+/* The expected tokens per second of a step of n_decodes sequences with at most `most` drafts each. */
 static double speed(const struct scheduler *s, struct request *const *list, int n, int n_decodes, int most)
 {
     double tokens = n_decodes;
@@ -119,8 +118,8 @@ static double speed(const struct scheduler *s, struct request *const *list, int 
     return tokens / costs_seconds(&s->costs, rows);
 }
 
-/* The number of drafts of a sequence with which the next step is fastest: 0 where they lose. Their cost is known
- * beside the time of a step without them. */
+/* The number of drafts per sequence with which the next step gives most tokens per second; 0 if drafts do not pay.
+ * Their cost is judged relative to a step without drafts. */
 static int choose_most(const struct scheduler *s, struct request *const *list, int n, int n_decodes)
 {
     int best = 0;
@@ -145,7 +144,7 @@ static void keep_most(struct request *const *list, int n, int most)
         list[i]->n_drafts = smaller(list[i]->n_drafts, most);
 }
 
-/* Sequences that decode come first, then drafts, for which half of what is left may be used, so that prompts go on.
+/* Decoding sequences come first, then drafts, which may use half of the remaining tokens, so that prompts advance.
  * Every running sequence may need a block for its next token. */
 static int divide_room(struct scheduler *s, int n_decodes)
 {

@@ -1,5 +1,5 @@
-/* coordinator/schedule/scheduler_form.c - sequences whose text has to have a form: where their masks travel, and what
- * becomes of steps under way when text is known before it is sampled. See scheduler_parts.h. */
+/* coordinator/schedule/scheduler_form.c - sequences with a form: the way of their masks, and the handling of steps
+ * under way when text is known before it is sampled. See scheduler_parts.h. */
 #include "coordinator/schedule/scheduler_parts.h"
 
 /* Did the attempt end since the text would be complete? */
@@ -29,7 +29,7 @@ int form_allows(struct request *r, int n)
     return i;
 }
 
-/* A form that cannot go on behind a draft ends the request only if the draft is right. */
+/* A form that cannot continue after a draft ends the request only if the draft is right. */
 static int add_draft_masks(const struct request *r, const struct plan *p, uint32_t *mask)
 {
     size_t words = (size_t)p->limits.mask_words;

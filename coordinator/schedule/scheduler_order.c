@@ -1,4 +1,4 @@
-/* coordinator/schedule/scheduler_order.c - the queues of those that wait and the list of those that run; see
+/* coordinator/schedule/scheduler_order.c - the queues of waiting requests and the list of running ones; see
  * scheduler_parts.h. */
 #include "coordinator/schedule/scheduler_parts.h"
 
@@ -72,7 +72,7 @@ void order_close(struct scheduler *s)
     free(s->queue);
 }
 
-/* ---- those that wait ---- */
+/* ---- waiting requests ---- */
 
 bool order_before(const struct request *a, const struct request *b)
 {
@@ -128,7 +128,7 @@ void order_leave_queue(struct scheduler *s, struct request *r)
     r->state = REQUEST_IDLE;
 }
 
-/* The one that would be its client's second sequence is behind all that would be first ones. */
+/* A request that would be its client's second sequence comes after all that would be first ones. */
 static bool starts_before(const struct request *a, const struct request *b)
 {
     if (a->priority != b->priority || a->queue->n_running == b->queue->n_running)
@@ -147,7 +147,7 @@ struct request *order_next(const struct scheduler *s)
     return next;
 }
 
-/* ---- those that run ---- */
+/* ---- running requests ---- */
 
 static bool has_turn_before(const struct request *a, const struct request *b)
 {

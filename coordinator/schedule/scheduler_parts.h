@@ -8,19 +8,19 @@
 
 /* ---- the tokens of a sequence ---- */
 
-/* Tokens of prompt and output that are known here. */
+/* The number of known tokens of prompt and output. */
 static inline int n_known(const struct request *r)
 {
     return (int)(r->prompt.n + r->output.n);
 }
 
-/* Tokens under way that will count. */
+/* The number of tokens under way that will count. */
 static inline int n_awaited(const struct request *r)
 {
     return r->n_in_flight - r->n_void;
 }
 
-/* Tokens [begin, begin + n) of prompt and output to out. */
+/* Copies tokens [begin, begin + n) of prompt and output to out. */
 static inline void copy_tokens(const struct request *r, int begin, int n, int32_t *out)
 {
     int n_prompt = (int)r->prompt.n, from_prompt = n_prompt - begin < n ? n_prompt - begin : n;
@@ -33,7 +33,7 @@ static inline void copy_tokens(const struct request *r, int begin, int n, int32_
                (size_t)(n - from_prompt) * sizeof *out);
 }
 
-/* Are there tokens of the prompt whose scores are still to be planned? */
+/* Does the prompt have tokens whose scores are still to be planned? */
 static inline bool wants_scores(const struct request *r)
 {
     return r->rules->want_prompt_logprobs && r->n_scores_planned + 1 < (int)r->prompt.n;
@@ -50,8 +50,8 @@ static inline int blocks_for(int n_tokens)
     return (n_tokens + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS;
 }
 
-/* The number of tokens that the sequence could feed now. The last one that it may get is never fed, and what a steered
- * one gets is not known before its owner says so. */
+/* The number of tokens that the sequence could feed now. The last token that it may get is never fed, and the next
+ * token of a steered one is unknown until its owner sets it. */
 static inline int n_feedable(const struct request *r)
 {
     if (r->steered)
@@ -61,20 +61,20 @@ static inline int n_feedable(const struct request *r)
     return n_known(r) + n_awaited(r) - r->n_fed;
 }
 
-/* Can r have drafts at all? Else its owner decides what follows. */
+/* Can r have drafts at all? Not if its owner decides the next tokens. */
 static inline bool is_drafted(const struct request *r)
 {
     return !r->steered;
 }
 
-/* Penalties look at the tokens of the slot, also at those that are not fed. */
+/* Does r have penalties, which look at all tokens of the slot, including unfed ones? */
 static inline bool needs_history(const struct request *r)
 {
     const struct sampling *p = &r->rules->sampling;
     return p->repetition_penalty != 1.0f || p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f;
 }
 
-/* Drafts whose sampled token would still be taken, behind the token that is sampled first. */
+/* The number of drafts whose samples could still be taken after the first sampled token. */
 static inline int n_useful(const struct request *r)
 {
     return r->rules->max_tokens - (int)r->output.n - 1;
@@ -82,41 +82,41 @@ static inline int n_useful(const struct request *r)
 
 /* ---- scheduler_blocks.c: the KV blocks of a sequence ---- */
 
-/* Memory for the numbers of all blocks that r may hold; request_close frees it. */
+/* Allocates memory for the numbers of all blocks that r may hold; request_close frees it. */
 int kv_open(const struct scheduler *s, struct request *r, struct err *e);
 
-/* All of them, the last one first. */
+/* Releases all blocks, the last one first. */
 void kv_give_back(struct scheduler *s, struct request *r);
 
-/* The first place whose block a token at position `pos` and all behind it may still see. */
+/* The first block that a token at position `pos`, or any later one, may still see. */
 int kv_begin(const struct scheduler *s, int kind, int pos);
 
-/* Give back, for all running sequences, the blocks that no token to come will see. Steps under way read them before a
- * later plan's step writes, since steps run in order. No drafts may be under way: what is fed over comes at lower
- * positions. */
+/* Release, for all running sequences, the blocks that no future token will see. Steps under way read them before a
+ * later plan's step writes, since steps run in order. No drafts may be under way, since tokens that replace them have
+ * lower positions. */
 void kv_pass(struct scheduler *s);
 
-/* r holds a block more, and the plan says so. */
+/* Gives r another block, and enters it into the plan. */
 void kv_add(struct request *r, int kind, int block, struct plan *p);
 
-/* Blocks for the next n tokens of r, which are free. */
+/* Takes blocks for the next n tokens of r; they must be free. */
 void kv_place(struct scheduler *s, struct request *r, int n, struct plan *p);
 
-/* The number of r's next n tokens, for which windowed layers have blocks that nobody else is about to need; a block's
- * at least, which others may have to make room for. */
+/* The number of r's next n tokens for which windowed layers have unneeded blocks; at least a block's worth, for which
+ * others may have to make room. */
 int kv_placed(struct scheduler *s, const struct request *r, int n);
 
-/* Blocks that r has to find free to start, beside those that it holds: for all that is known of it, or what a window
- * takes. */
+/* The number of free blocks that r needs to start, beside those that it holds: for all its known tokens, or for a
+ * window. */
 int kv_missing(const struct scheduler *s, const struct request *r, int kind);
 
 /* Longest sequence for which the blocks suffice. */
 int kv_longest(const struct scheduler *s);
 
-/* ---- scheduler_order.c: the queues of those that wait, and the list of those that run ---- */
+/* ---- scheduler_order.c: the queues of waiting requests and the list of running ones ---- */
 
-/* The request joins its client's queue, with a place in the heap for all of them, so that nothing has to be allocated
- * when one is preempted; and leaves it for ever. */
+/* Adds the request to its client's queue, whose heap has room for all of them, so that preemption allocates nothing;
+ * and removes it for good. */
 int order_join(struct scheduler *s, struct request *r, struct err *e);
 void order_leave(struct scheduler *s, struct request *r);
 void order_close(struct scheduler *s);
@@ -124,26 +124,24 @@ void order_close(struct scheduler *s);
 /* Whether a goes before b; both are of one client. */
 bool order_before(const struct request *a, const struct request *b);
 
-/* The request whose turn it is to start, among the next ones of all queues except those that are passed. NULL: none
- * waits. */
+/* The request whose turn it is to start, among the next ones of all queues except passed ones. NULL: none waits. */
 struct request *order_next(const struct scheduler *s);
 
-/* The running ones to s->turn. */
+/* Copies the running requests to s->turn. */
 void order_turns(struct scheduler *s);
 
-/* To those that wait, and away from them. */
+/* Adds it to the waiting requests, and removes it. */
 void order_wait(struct scheduler *s, struct request *r);
 void order_leave_queue(struct scheduler *s, struct request *r);
 
-/* To those that run, with the slot and blocks that it has; and away from them: it gives both back. A plan that still
- * carries the sequence writes into its blocks before any later plan does, since steps run in order. */
+/* Adds it to the running requests, with its slot and blocks; and removes it, releasing both. A plan that still carries
+ * the sequence writes into its blocks before any later plan does, since steps run in order. */
 void order_run(struct scheduler *s, struct request *r);
 void order_stop(struct scheduler *s, struct request *r);
 
-/* ---- scheduler_turns.c: what clients leave each other ---- */
+/* ---- scheduler_turns.c: fairness among clients ---- */
 
-/* Sequences of clients that run more than their share make room for the one whose turn it is to start, if it has
- * none. */
+/* Preempts sequences of clients beyond their share if the request whose turn it is has no room. */
 void turns_give_way(struct scheduler *s);
 
 /* Divide this many tokens and rows of logits among the queues that need them. */
@@ -151,26 +149,26 @@ void turns_share(struct scheduler *s, int tokens, int rows);
 
 /* ---- scheduler_plan.c ---- */
 
-/* A running sequence makes room. A steered one that has nothing to feed comes back when its owner goes on. */
+/* Preempts a running sequence. A steered one without a token to feed returns when its owner continues it. */
 void scheduler_preempt(struct scheduler *s, struct request *r);
 
-/* Hold all blocks for what is known of r; false: there are too few, beside some for those that run to grow into, and
- * s->blocked_until says how many have to be free. */
+/* Take all blocks for r's known tokens; false: too few are free, with a reserve for the growth of running sequences,
+ * and s->blocked_until is the required number. */
 bool scheduler_reserve(struct scheduler *s, struct request *r);
 
-/* ---- scheduler_drafts.c: tokens that are guessed ---- */
+/* ---- scheduler_drafts.c: guessed tokens ---- */
 
-/* Set n_drafts and draft of those in s->turn, for a plan in which n_decodes sequences feed one token. Returns their
- * sum. */
+/* Set n_drafts and draft of the requests in s->turn, for a plan in which n_decodes sequences feed one token. Returns
+ * the total number of drafts. */
 int drafts_plan(struct scheduler *s, int n_decodes);
 
-/* Is a result under way that decides what is guessed next? */
+/* Is a result under way on which the next guesses depend? */
 bool drafts_wait(struct scheduler *s);
 
 /* Note the time that the step took. */
 void drafts_measure(struct scheduler *s, const struct flight *f, double seconds);
 
-/* The number of n tokens sampled for r that count. The others' places are given back. */
+/* The number of n tokens sampled for r that are accepted. The positions of the others are released. */
 int drafts_settle(struct scheduler *s, struct request *r, const struct sampled *sampled, int n);
 
 /* ---- scheduler_drafter.c: the draft model, if there is one ---- */
@@ -178,62 +176,62 @@ int drafts_settle(struct scheduler *s, struct request *r, const struct sampled *
 int drafter_open(struct scheduler *s, struct err *e);
 void drafter_close(struct scheduler *s);
 
-/* r has got a slot; and r gives its slot back. */
+/* To be called when r has got a slot, and when it releases the slot. */
 void drafter_begin(struct scheduler *s, const struct request *r);
 void drafter_end(struct scheduler *s, const struct request *r);
 
-/* Fill the plan with a step of the draft model. True: with that, or with nothing since results are awaited; false: the
- * next step of the other model can be planned, with the drafts that there are. */
+/* Fill the plan with a step of the draft model. True: filled, or left empty because results are awaited; false: the
+ * next step of the main model can be planned, with the present drafts. */
 bool drafter_plan(struct scheduler *s, struct plan *p);
 
 /* Take the results of a step of the draft model. */
 void drafter_accept(struct scheduler *s, const struct step_result *result);
 
-/* At most n of r's drafts to *token; returns their number. They are handed out once. */
+/* Copies at most n of r's drafts to *token; returns their number. Each draft is handed out once. */
 int drafter_take(struct scheduler *s, const struct request *r, int n, int32_t *token);
 
 /* ---- scheduler_bound.c: the time that a step may take ---- */
 
-/* A plan begins, in which those of s->turn that decode take n_rows rows. */
+/* To be called at the beginning of a plan, in which the decoding requests of s->turn take n_rows rows. */
 void bound_begin(struct scheduler *s, int n_rows);
 
 /* Is there time for prompts, or for more of them? */
 bool bound_has_room(const struct scheduler *s);
 
-/* The number of n tokens of a prompt, behind `pos` tokens, for which there is time: a block's at least, if there is
- * room at all. And they have been planned. */
+/* The number of n tokens of a prompt, after `pos` tokens, for which there is time: at least a block's worth if there is
+ * any room. And a report that they have been planned. */
 int bound_fit(const struct scheduler *s, int pos, int n);
 void bound_note(struct scheduler *s, int pos, int n);
 
-/* The number of n tokens that clients divide, so that the first of them does not take all the time there is. */
+/* The number of n tokens to be divided among clients, so that the first one does not take all the time. */
 int bound_part(const struct scheduler *s, int n);
 
-/* The plan is complete; and its step has taken so long. */
+/* To be called when the plan is complete, and when its step's duration is known. */
 void bound_end(struct scheduler *s, struct flight *f, const struct plan *p);
 void bound_measure(struct scheduler *s, const struct flight *f, double seconds);
 
 /* ---- scheduler_prefix.c: the prefix cache ---- */
 
-/* Hold the blocks of the longest known beginning of a sequence that has none. */
+/* Take the blocks of the longest cached prefix of a sequence that has no blocks. */
 void prefix_hold(struct scheduler *s, struct request *r);
 
 /* Put the blocks that have become full into the cache. */
 void prefix_share(struct scheduler *s, struct request *r);
 
-/* ---- scheduler_form.c: sequences whose text has to have a form ---- */
+/* ---- scheduler_form.c: sequences with a form ---- */
 
 /* The number of r's n drafts up to the one that its form forbids, or that would complete it. */
 int form_allows(struct request *r, int n);
 
-/* The place of the masks of r's next token and of those behind its drafts, of which it loses those that have none: they
- * go into the plan where the next one's is known, else that one will be late. */
+/* Provides masks for r's next token and for those after its drafts; drafts without a mask are dropped. The masks go
+ * into the plan if the next token's mask is known; otherwise it will be late. */
 enum plan_mask form_add_masks(const struct scheduler *s, struct request *r, struct plan *p);
 
-/* r has taken n tokens, of which one was sampled: those behind it are fed from here, and what is sampled in their
- * places by steps that are under way is void. */
+/* r has got n tokens, of which one was sampled: the others are fed by the host, and samples in their places by steps
+ * under way are void. */
 void form_note_jump(struct request *r, size_t n);
 
-/* The oldest token under way of r has come. Is it void? */
+/* The oldest token under way of r has arrived. Is it void? */
 bool form_drops(struct request *r);
 
 /* ---- scheduler.c ---- */

@@ -1,9 +1,9 @@
-/* coordinator/schedule/scheduler_plan.c - which tokens of which sequences a step feeds: scheduler_plan of
+/* coordinator/schedule/scheduler_plan.c - chooses the sequences and tokens that a step feeds: scheduler_plan of
  * scheduler.h. */
 #include "coordinator/schedule/scheduler_parts.h"
 
-/* Shared beginnings are worth looking for in steps of SHARED_TOKENS single tokens at least, of which SHARED_HOLDERS
- * share SHARED_BLOCKS blocks (256 tokens): with fewer, steps are recorded ones, and weights take most of their time. */
+/* Shared prefixes are worth a search in steps with at least SHARED_TOKENS single tokens, of which SHARED_HOLDERS share
+ * SHARED_BLOCKS blocks (256 tokens): smaller steps are recorded graphs, and spend most of their time on weights. */
 #define SHARED_TOKENS  17
 #define SHARED_BLOCKS  16
 #define SHARED_HOLDERS 4
@@ -19,7 +19,7 @@ static int n_scorable(const struct scheduler *s, const struct request *r, int n)
     return n < end - r->n_fed ? n : end - r->n_fed;
 }
 
-/* Tokens of the prompt that the newest sequence of the plan, with the tokens up to r->n_fed, scores. */
+/* Enters the scores of prompt tokens for the plan's newest sequence, which feeds tokens up to r->n_fed. */
 static void add_scores(struct scheduler *s, struct request *r, struct plan *p)
 {
     struct flight *f = &s->flight[p->step % SCHEDULER_FLIGHTS];
@@ -37,7 +37,7 @@ static void add_scores(struct scheduler *s, struct request *r, struct plan *p)
     s->score_rows -= n;
 }
 
-/* Samples of the newest sequence of the plan. */
+/* Enters the samples of the plan's newest sequence. */
 static void note_sampled(struct scheduler *s, struct request *r, int n_rows, const struct plan *p)
 {
     struct flight *f = &s->flight[p->step % SCHEDULER_FLIGHTS];
@@ -47,7 +47,7 @@ static void note_sampled(struct scheduler *s, struct request *r, int n_rows, con
     r->n_in_flight++;
 }
 
-/* The next n tokens of a running sequence; if they are all that there are, its drafts follow, and tokens are
+/* Feeds the next n tokens of a running sequence; if these are its last known ones, its drafts follow, and tokens are
  * sampled. */
 static void add_tokens(struct scheduler *s, struct request *r, int n, struct plan *p)
 {
@@ -84,8 +84,8 @@ void scheduler_preempt(struct scheduler *s, struct request *r)
     }
 }
 
-/* Steered sequences keep slots and blocks while they wait for their owner, who may wait for one in line: the last of
- * those that do not go before r makes room for it. False: there is none. */
+/* Steered sequences keep slots and blocks while they wait for their owner, which may wait for a queued one: the last of
+ * those that do not precede r is preempted. False: there is none. */
 static bool park_for(struct scheduler *s, const struct request *r)
 {
     for (int i = s->n_running - 1; i >= 0 && !order_before(s->running[i], r); i--) {
@@ -98,7 +98,7 @@ static bool park_for(struct scheduler *s, const struct request *r)
     return false;
 }
 
-/* Tokens that a plan keeps free for a sequence: its only one and the drafts behind it. */
+/* The tokens of a plan that are reserved for a sequence: its single next one and the drafts after it. */
 static int n_kept(const struct request *r)
 {
     return n_feedable(r) == 1 ? 1 + r->n_drafts : 0;
@@ -121,8 +121,8 @@ static bool grow_kind(struct scheduler *s, struct request *r, int kind, int n, i
     return true;
 }
 
-/* Blocks for the next n tokens of r, at the cost of those behind it. False: r itself was the last and had to go. *kept
- * counts the tokens kept for sequences from r on. */
+/* Takes blocks for the next n tokens of r, preempting sequences after it if necessary. False: r itself was the last and
+ * was preempted. *kept counts the reserved tokens of sequences from r on. */
 static bool grow(struct scheduler *s, struct request *r, int n, int *kept, struct plan *p)
 {
     for (int kind = 0; kind < s->n_kinds; kind++)
@@ -139,16 +139,15 @@ static int n_fitting(struct scheduler *s, const struct request *r, int n, int ro
     return n_scorable(s, r, kv_placed(s, r, bound_fit(s, r->n_fed, n < left ? n : left)));
 }
 
-/* Its next n tokens are in the plan, or will be. */
+/* Counts its next n tokens as planned. */
 static void note_prompt(struct scheduler *s, struct request *r, int n)
 {
     r->queue->left[ROOM_TOKENS] -= n;
     bound_note(s, r->n_fed, n);
 }
 
-/* Tokens of several for one sequence come behind those of sequences that feed one, which a step computes as it does
- * those of a decode step (rank/step/submit.c, count_alone). A prompt that is scored stays in its place, since the next
- * one's room depends on it. */
+/* Sequences with several tokens come after those that feed one, which a step computes like those of a decode step
+ * (rank/step/submit.c, count_alone). A scored prompt stays in its place, since the next one's room depends on it. */
 static bool comes_behind(const struct request *r, int n)
 {
     return n + r->n_drafts > 1 && !wants_scores(r);
@@ -161,7 +160,7 @@ static void add_behind(struct scheduler *s, struct plan *p)
             add_tokens(s, s->turn[i], s->turn[i]->n_behind, p);
 }
 
-/* Running sequences in their order: a token each, and chunks that leave room for the tokens of those behind them. */
+/* Running sequences in their order: one token each, and chunks that leave room for the tokens of later sequences. */
 static void plan_running(struct scheduler *s, int kept, struct plan *p)
 {
     int n_behind = 0;
@@ -186,7 +185,7 @@ static void plan_running(struct scheduler *s, int kept, struct plan *p)
     add_behind(s, p);
 }
 
-/* Are so many blocks of each kind free, or can be made so? Memory for one kind may have been the other's. */
+/* Are this many blocks of each kind free, or can they be freed? Memory of one kind may come from the other. */
 static bool have_blocks(struct scheduler *s, const int *n)
 {
     bool all = true;
@@ -259,7 +258,7 @@ static void start_request(struct scheduler *s, struct request *r, struct plan *p
     note_start(s, r);
 }
 
-/* One whose last token has not been seen yet cannot be fed. */
+/* A sequence whose last token is not known yet cannot be fed. */
 static bool can_be_fed(const struct scheduler *s, const struct request *r)
 {
     const int *left = r->queue->left;
@@ -267,8 +266,7 @@ static bool can_be_fed(const struct scheduler *s, const struct request *r)
            !(wants_scores(r) && (left[ROOM_ROWS] <= 0 || s->score_rows == 0));
 }
 
-/* The sequences whose turn it is have no place, nor has any behind them, but those of one owner may wait for each
- * other. */
+/* There is no slot for the next sequences nor for later ones, but sequences of one owner may wait for each other. */
 static bool park_for_any(struct scheduler *s)
 {
     for (int i = 0; i < s->n_queues; i++)
@@ -277,7 +275,7 @@ static bool park_for_any(struct scheduler *s)
     return false;
 }
 
-/* The next ones in their queues, as long as they fit. */
+/* Starts the next requests of the queues as long as they fit. */
 static void plan_waiting(struct scheduler *s, struct plan *p)
 {
     struct request *r;
@@ -321,8 +319,7 @@ static int begin_turns(struct scheduler *s)
     return kept;
 }
 
-/* Do many of the sequences that feed one token hold the same first blocks? A block that some of them share has
- * several holders. */
+/* Do many of the sequences that feed one token share their first blocks? Shared blocks have several holders. */
 static bool is_shared(const struct scheduler *s, const struct request *r)
 {
     const struct held_blocks *held = &r->held[KV_MAIN];

@@ -12,8 +12,8 @@ static int n_sharable(const struct scheduler *s, const struct request *r)
     return (int)r->prompt.n <= limit ? limit : 0;
 }
 
-/* The block behind the shared ones, of every kind that still has it. Its name is that in KV_MAIN: it says all tokens
- * before, whichever blocks are gone. */
+/* Takes the block after the shared ones, of every kind that still has it. Its name is that of KV_MAIN, which stands for
+ * all tokens before, whichever blocks are gone. */
 static uint64_t share_block(struct scheduler *s, struct request *r, const int32_t *token)
 {
     uint64_t name = 0;
@@ -37,18 +37,18 @@ void prefix_share(struct scheduler *s, struct request *r)
     }
 }
 
-/* The number of its tokens that need not be fed if their blocks are there. */
+/* The number of its tokens that need not be fed if their blocks are cached. */
 static int n_skippable(const struct scheduler *s, const struct request *r)
 {
-    int n = n_known(r) - 1;                         /* the last one is fed: its logits are wanted */
+    int n = n_known(r) - 1;                         /* the last one is fed, since its logits are needed */
     if (wants_scores(r) && n > r->n_scores_planned) /* tokens that are not fed have no logits */
         n = r->n_scores_planned;
     int sharable = n_sharable(s, r);
     return n < sharable ? n : sharable;
 }
 
-/* Look for block number i of r, behind those named *chain, in every kind. run: [KV_KINDS] found in a row. False:
- * KV_MAIN does not have it. */
+/* Looks in every kind for block number i of r, whose predecessor is named *chain. run: [KV_KINDS] number found in a
+ * row. False: KV_MAIN does not have it. */
 static bool find_block(const struct scheduler *s, struct request *r, int i, uint64_t *chain, int *run)
 {
     int32_t token[KV_BLOCK_TOKENS];
@@ -63,7 +63,7 @@ static bool find_block(const struct scheduler *s, struct request *r, int i, uint
     return true;
 }
 
-/* Is all there that a token behind n blocks sees? */
+/* Is everything cached that a token after n blocks sees? */
 static bool all_seen(const struct scheduler *s, int n, const int *run)
 {
     for (int kind = 0; kind < s->n_kinds; kind++)

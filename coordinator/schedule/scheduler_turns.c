@@ -1,18 +1,18 @@
-/* coordinator/schedule/scheduler_turns.c - the division of places, and of room in a step, among clients. See
+/* coordinator/schedule/scheduler_turns.c - divides slots, and the room in a step, among clients. See
  * scheduler_parts.h. */
 #include "coordinator/schedule/scheduler_parts.h"
 
 #define PARTS 4 /* the smallest part of a step's room is 1 / PARTS: with smaller ones no client would get far */
 #define WORTH 8 /* a sequence grows by this part of itself before it has to give way again */
 
-/* ---- places ---- */
+/* ---- slots ---- */
 
 static bool has_grown(const struct request *r)
 {
     return r->n_preempted == 0 || (int64_t)WORTH * (n_known(r) - r->n_begun_with) >= n_known(r);
 }
 
-/* Afterwards both clients run as many as if r had come first, so r need not give its place back. */
+/* Afterwards both clients run as many sequences as if r had come first, so r need not give way in turn. */
 static bool may_give_way(const struct request *running, const struct request *r)
 {
     return running->priority >= r->priority && running->rank > r->queue->n_running && has_grown(running);
@@ -44,7 +44,8 @@ static bool any_missing(const struct scheduler *s, const int *n)
     return false;
 }
 
-/* The number of last turns, of which those that may give way have a slot and the blocks; 0: all of them are too few. */
+/* The number of sequences from the end of the order that free a slot and the blocks if those that may give way do; 0:
+ * not enough. */
 static int n_to_ask(const struct scheduler *s, const struct request *r, int *missing)
 {
     bool slot = s->n_free_slots > 0;

@@ -3,16 +3,18 @@
 
 #include <math.h>
 
-#define KEPT     0.98 /* of the sums, by every further step of the kind: the last 50 count most */
-#define ROUNDS   8    /* of the fit after every step: it goes on where it was */
-#define UP       1.05 /* of the margin after a step that took longer; 49 that did not undo it, so one in 50 does */
+#define KEPT   0.98 /* decay of the sums per step of the kind: the last 50 count most */
+#define ROUNDS 8    /* iterations of the fit after every step, from the previous result */
+#define UP \
+    1.05 /* growth of the margin after a step that took longer; 49 others undo it, so one step in 50
+                         takes longer */
 #define DOWN     (1 / 49.0)
 #define MOST     4  /* margin */
-#define FEW      32 /* tokens, where nothing is known of prompts */
-#define IN_TILES 64 /* prompts' tokens: kernels compute whole tiles of them */
+#define FEW      32 /* tokens, before any prompt was measured */
+#define IN_TILES 64 /* granularity of prompt tokens: kernels compute whole tiles */
 
-/* In the order in which the fit explains what it knows too little about: the first terms take all of it, so that
- * prompts rather seem too slow than too fast. */
+/* In this order the fit attributes time that it cannot separate: the first terms get all of it, so that prompts seem
+ * too slow rather than too fast. */
 static void terms_of(const struct step_work *work, double term[STEP_TERMS])
 {
     term[0] = work->tokens;
@@ -41,7 +43,7 @@ static void add_to_sums(struct step_sums *sums, const double term[STEP_TERMS], d
     }
 }
 
-/* One cost after the other, the best beside the others that is not negative. */
+/* Coordinate descent: each cost in turn gets its best nonnegative value given the others. */
 static void fit(struct step_model *m)
 {
     for (int round = 0; round < ROUNDS; round++)
@@ -76,7 +78,8 @@ void step_model_add(struct step_model *m, const struct step_work *work, bool bou
     if (bounded && prompts && m->n_with_prompts > 0)
         judge(m, expected, seconds);
     terms_of(work, term);
-    /* After a delay of the host two steps' results come at once, and the second one seems to have taken no time. */
+    /* After a delay of the host the results of two steps arrive together, and the second one seems to have taken no
+     * time. */
     seconds = fmax(seconds, expected / 2);
     add_to_sums(&m->sums[prompts], term, expected, seconds);
     m->n_with_prompts += prompts;

@@ -34,7 +34,7 @@ void units_close(struct units *u)
     memset(u, 0, sizeof *u);
 }
 
-/* ---- who has how much ---- */
+/* ---- shares ---- */
 
 static int usable(const struct unit_holder *h)
 {
@@ -46,7 +46,7 @@ static int larger(int a, int b)
     return a > b ? a : b;
 }
 
-/* The units of each model that has requests, if they share equally what the `least` of idle ones leaves. */
+/* The part of each model with requests: an equal share of the units beyond the `least` of idle models. */
 static int equal_part(const struct units *u)
 {
     int n = u->n, n_busy = 0;
@@ -66,7 +66,7 @@ static int within(const struct unit_holder *h, int part)
     return part < h->share.most ? part : h->share.most;
 }
 
-/* A holder's part of its model's: windows have half of it, if they want so much, and the others what is left. */
+/* A holder's share of its model's part: windows have up to half of it, the other kind the rest. */
 static int part_of(const struct unit_holder *h, int part)
 {
     int kind = (int)(h - h->all->holder) % KV_KINDS;
@@ -76,7 +76,7 @@ static int part_of(const struct unit_holder *h, int part)
     return within(h, windowed->blocks != NULL ? part - within(windowed, part / 2) : part);
 }
 
-/* ---- from hand to hand ---- */
+/* ---- moving units ---- */
 
 static void give_up(struct units *u, struct unit_holder *h, int k)
 {
@@ -97,7 +97,7 @@ static bool is_held(const struct unit_holder *h, int k)
     return false;
 }
 
-/* Units that were withdrawn, and of which the last block was given back. */
+/* Frees withdrawn units whose last block has been released. */
 static void settle(struct units *u)
 {
     for (int i = 0; i < N_HOLDERS; i++) {
@@ -130,9 +130,9 @@ static void grant(struct units *u, struct unit_holder *h)
     blocks_add(h->blocks, k * h->share.per_unit, h->share.per_unit);
 }
 
-/* ---- what can be taken from whom ---- */
+/* ---- sources of units ---- */
 
-/* The unit whose last use is longest ago among those of which no block is held; -1: there is none. *n: how many. */
+/* The least recently used unit without held blocks; -1: none. *n: the number of such units. */
 static int find_unused(const struct unit_holder *h, int *n)
 {
     const struct blocks *b = h->blocks;
@@ -149,7 +149,7 @@ static int find_unused(const struct unit_holder *h, int *n)
     return first;
 }
 
-/* One that is not leaving, with the fewest blocks held. */
+/* The unit with the fewest held blocks, of those not withdrawn. */
 static int find_emptiest(const struct unit_holder *h)
 {
     int best = -1, fewest = 0;
@@ -204,7 +204,7 @@ static bool take_of_busy(struct units *u, const struct unit_holder *asks, int pa
     return false;
 }
 
-/* The model that has most above what it may keep withdraws a unit in use. */
+/* The model with most units above its part withdraws a unit in use. */
 static void ask_to_leave(struct units *u, const struct unit_holder *asks, int part)
 {
     struct unit_holder *from = NULL;
@@ -224,10 +224,10 @@ static void ask_to_leave(struct units *u, const struct unit_holder *asks, int pa
         withdraw(from, k);
 }
 
-/* Units that models but for one have asked for in vain. */
+/* Units that other models have requested in vain. */
 struct unit_demand {
-    int least, part; /* of those that have less than their `least`; of all that have less than their part */
-    int leaving;     /* units that are on their way to somebody */
+    int least, part; /* by models below their `least`; by all models below their part */
+    int leaving;     /* withdrawn units, which other models will get */
 };
 
 static struct unit_demand count_demand(const struct units *u, const struct unit_holder *but, int part)
@@ -245,7 +245,7 @@ static struct unit_demand count_demand(const struct units *u, const struct unit_
     return d;
 }
 
-/* Has h, before all others, a right to one of the free units? */
+/* Does h have priority for one of the free units? */
 static bool may_have(const struct unit_holder *h, bool urgent, int part, const struct unit_demand *others)
 {
     int n_free = h->all->n_free;
@@ -287,7 +287,7 @@ static bool more_units(void *context, bool urgent)
     return true;
 }
 
-/* ---- who comes and goes ---- */
+/* ---- models added and removed ---- */
 
 static int join_holder(struct units *u, struct unit_holder *h, struct blocks *blocks, const struct unit_share *share,
                        struct err *e)

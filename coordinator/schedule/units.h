@@ -1,17 +1,18 @@
-/* coordinator/schedule/units.h - one arena of KV memory, in units of equal size, that several models share: which model
- * holds which unit. A unit holds a number of whole blocks of one kind, which depends on the model and the kind; a model
- * with two kinds of blocks (docs/decisions/kv-windows.md) is two holders.
+/* coordinator/schedule/units.h - assigns the units, of equal size, of one arena of KV memory to the models that share
+ * it. A unit holds a number of whole blocks of one kind, which depends on the model and the kind; a model with two
+ * kinds of blocks (docs/decisions/kv-windows.md) is two holders.
  *
- * A model gets a unit when it needs a block and none of its own is free. It comes from, in this order:
- * - the free ones;
+ * A model gets a unit when it needs a block and none of its own is free. Sources, in this order:
+ * - free units;
  * - models without requests, those idle longest first: their least recently used unit;
- * - models with requests that have units of which no block is held: more than one, or more units than their part;
- * - if the one that asks has less than its part: models that have more than theirs. The unit with the fewest held
- *   blocks is withdrawn: it gets no new holders, and is free when its last block is given back. No block moves.
+ * - models with requests that have unused units: more than one, or more units than their part;
+ * - if the requester has less than its part: models that have more than theirs. The unit with the fewest held
+ *   blocks is withdrawn: none of its free blocks are given out, and it is free when its last block is released. No
+ *   block moves.
  * A model's part is the arena divided among those with requests, and never less than `least`: what one request of any
  * length needs. If there are two kinds, windowed layers have up to half of it. The `least` of all models together are
- * in the arena (coordinator/deploy/deploy.h sees to it), so each can run: nobody is asked to go below its `least`, and
- * whoever has less goes before all others.
+ * in the arena (coordinator/deploy/deploy.h sees to it), so each can run: no model has to go below its `least`, and
+ * models below it have priority.
  *
  * A pure module on rank 0: no I/O, no clock. One thread. */
 #ifndef SCHEDULE_UNITS_H
@@ -37,9 +38,9 @@ struct units {
         int *unit;                    /* [share.most] which of the arena; -1: none */
         bool *leaving;                /* [share.most] */
         int *count;                   /* [share.most] while they are searched */
-        bool busy, wants;             /* it has requests; it has asked in vain since units_note */
+        bool busy, wants;             /* it has requests; it has requested a unit in vain since units_note */
         uint64_t used;                /* when it was busy last, in calls of units_note */
-        uint64_t n_taken;             /* units that others have got of it */
+        uint64_t n_taken;             /* units that it has lost to others */
     } holder[PLAN_MODELS * KV_KINDS]; /* of a model: its kinds of blocks, one after the other */
     uint64_t n_notes;
 };
@@ -48,21 +49,20 @@ struct units {
 int units_open(struct units *u, int n, struct err *e);
 void units_close(struct units *u); /* safe on a zeroed struct */
 
-/* Model i comes, with nothing. blocks[kind] is to be opened with source[kind] (blocks_open_shared), per_unit * most of
- * them, for the kinds that it has; KV_MAIN is one. blocks, share, source: [KV_KINDS]. Or goes, with all that it
- * holds. */
+/* Adds model i, without units. The caller opens blocks[kind] with source[kind] (blocks_open_shared), per_unit * most
+ * blocks, for each kind of the model, at least KV_MAIN. blocks, share, source: [KV_KINDS]. And removes it, with all its
+ * units. */
 int units_join(struct units *u, int i, struct blocks *blocks, const struct unit_share *share,
                struct blocks_source *source, struct err *e);
 void units_leave(struct units *u, int i);
 
-/* Before each plan of model i: has it requests? */
+/* To be called before each plan of model i: does it have requests? */
 void units_note(struct units *u, int i, bool busy);
 
-/* The blocks that a plan of model i names become the arena's numbers of them: blocks of a unit come one after the
- * other. */
+/* Translates the block numbers of model i's plan into the arena's: blocks of a unit are consecutive. */
 void units_number(const struct units *u, int i, struct plan *p);
 
-/* The units that model i holds. */
+/* The number of units that model i holds. */
 int units_held(const struct units *u, int i);
 
 #endif

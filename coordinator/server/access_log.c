@@ -13,10 +13,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PROMPT_BYTES 4096 /* of a prompt, at most */
-#define PROMPTS_BYTES \
-    ((size_t)128 << 10) /* of all prompts of a message: escaped they are still far less than may wait */
-#define ID_BYTES 8      /* that a token id counts */
+#define PROMPT_BYTES  4096                /* of a prompt, at most */
+#define PROMPTS_BYTES ((size_t)128 << 10) /* of all prompts of a message: even escaped far less than the queue holds */
+#define ID_BYTES      8                   /* bytes counted per token id */
 
 /* Opened without blocking, also on a pipe without a reader. A file or pipe with prompts is accessible to its owner
  * only. */
@@ -82,7 +81,7 @@ static void add_generate(json_t *o, const struct task *j, const struct outcome *
     (void)json_object_set_new(o, "overhead_ms", milliseconds(out->time.overhead));
 }
 
-/* The first `most` bytes of a text, less what would be half a character. */
+/* The first `most` bytes of a text, without a partial character at the end. */
 static size_t whole_characters(const char *text, size_t bytes, size_t most)
 {
     size_t n = bytes < most ? bytes : most;
@@ -91,7 +90,7 @@ static size_t whole_characters(const char *text, size_t bytes, size_t most)
     return n;
 }
 
-/* The beginning of a prompt as it came, text or ids. Returns the bytes that it counts. */
+/* The beginning of a prompt in its original form, text or ids. Returns the bytes counted for it. */
 static size_t add_prompt(json_t *list, const struct protocol_prompt *p, size_t room)
 {
     size_t most = room < PROMPT_BYTES ? room : PROMPT_BYTES, bytes = 0;

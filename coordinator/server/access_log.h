@@ -1,5 +1,5 @@
-/* coordinator/server/access_log.h - one JSON line a message: who asked for what, how it ended, where the time went. No
- * text of prompts unless asked for. The I/O thread's. */
+/* coordinator/server/access_log.h - one JSON line per message: client, request, outcome, and the split of the time.
+ * Texts of prompts only on request. Used by the I/O thread only. */
 #ifndef SERVER_ACCESS_LOG_H
 #define SERVER_ACCESS_LOG_H
 
@@ -8,7 +8,7 @@
 #include "coordinator/server/clients.h"
 
 struct access_log {
-    struct log_writer *writer; /* NULL: none is kept */
+    struct log_writer *writer; /* NULL: no log */
     bool with_prompts;
 };
 
@@ -19,7 +19,7 @@ void access_log_close(struct access_log *l);
 /* Lines that could not be written. */
 uint64_t access_log_lost(const struct access_log *l);
 
-/* One line for a message that was answered. Never waits. */
+/* Writes one line for an answered message. Never blocks. */
 void access_log_write(struct access_log *l, const struct task *j, const struct outcome *o);
 
 #endif

@@ -1,4 +1,5 @@
-/* coordinator/server/admission.c - what is accepted: names of requests, places in the queue, memory. See server.h. */
+/* coordinator/server/admission.c - admission of messages: names of requests, places in the queue, memory. See
+ * server.h. */
 #include "coordinator/server/server.h"
 
 #include <search.h>
@@ -94,8 +95,8 @@ static int waiting_of(const struct client *c)
     return c->turn[TURN_TEXTS].n_sequences + c->turn[TURN_REPLICA].n_sequences;
 }
 
-/* The queue is full. The client with the most in it gives way to one that has less: its newest waiting requests are
- * refused, as if the others had come first. */
+/* The queue is full. The client with most sequences in it gives way to one that has fewer: its newest waiting requests
+ * are refused, as if the others had come first. */
 static bool make_room(struct server *s, const struct client *c, int n, int places)
 {
     while (s->n_sequences > 0 && s->n_sequences + n > places) {

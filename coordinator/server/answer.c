@@ -1,4 +1,4 @@
-/* coordinator/server/answer.c - replies: what a task came to, in the structs of protocol/reply.h. See server.h. */
+/* coordinator/server/answer.c - replies: the outcome of a task, in the structs of protocol/reply.h. See server.h. */
 #include "base/clock.h"
 #include "coordinator/server/server.h"
 #include "coordinator/tasks/finished.h"
@@ -7,14 +7,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SHORT_BYTES 1024 /* a reply of fewer bytes is sent to a client that reads too slowly, too */
+#define SHORT_BYTES 1024 /* shorter replies are also sent to a client that reads too slowly */
 
 static const char *id_of(const struct task *j)
 {
     return !j->ticket.unread && j->request_id[0] != '\0' ? j->request_id : NULL;
 }
 
-/* Out of memory for a reply: the client has to hear something. */
+/* Out of memory for a reply: sends a minimal one, since the client must get an answer. */
 static const char no_memory[] =
     "{\"status\":\"error\",\"code\":500,\"error\":{\"field\":null,\"message\":\"out of host memory\"}}";
 
@@ -39,7 +39,7 @@ static const char *name_of(const struct server *s, const struct task *j)
     return j->served != NULL ? j->served->model.name : s->setup.name;
 }
 
-/* A stream that has begun ends with a final event. The task may be the main thread's: its work is not looked at. */
+/* Ends a stream that has begun with a final event. The task may belong to the main thread, so its work is not read. */
 static char *error_text(struct server *s, struct task *j, const struct protocol_error *error, size_t *bytes)
 {
     const struct reply reply = {.request_id = id_of(j), .model = name_of(s, j), .error = error};
@@ -47,8 +47,7 @@ static char *error_text(struct server *s, struct task *j, const struct protocol_
     return begun ? reply_final(&reply, j->ticket.n_events++, bytes) : reply_error(id_of(j), error, bytes);
 }
 
-/* A reply that a slow client's backlog has no room for gives way to a short one that says so: none is lost in
- * silence. */
+/* A reply that does not fit into a slow client's backlog is replaced by a short error: none is lost silently. */
 void answer_text(struct server *s, struct task *j, char *text, size_t bytes)
 {
     struct protocol_error slow = {0};

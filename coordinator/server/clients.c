@@ -57,7 +57,7 @@ static void cut(struct clients *c, struct transport *t, struct client *one)
 static void keep_outgoing(struct clients *c, struct transport *t, struct client *to, const struct outgoing *what)
 {
     struct outgoing *o = malloc(sizeof *o);
-    if (o == NULL) { /* nothing can be told any more, and nothing may be lost in silence */
+    if (o == NULL) { /* no error can be sent, and no reply may be lost silently */
         free(what->text);
         cut(c, t, to);
         return;

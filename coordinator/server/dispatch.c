@@ -24,7 +24,7 @@ void server_finish(struct server *s, struct task *j, const struct outcome *o)
     task_close(j);
 }
 
-/* Answered without the engine: by this code, or that of its error. */
+/* Answers without the engine, with this code or that of the task's error. */
 void dispatch_finish(struct server *s, struct task *j, int code)
 {
     const struct outcome o = {.code = j->error.code != 0 ? j->error.code : code,
@@ -46,13 +46,13 @@ void server_cancel(struct server *s, struct task *j, enum finish_reason why)
         server_refuse(s, j);
         return;
     }
-    if (!j->ticket.in_replica || j->ticket.cancel_step > 0) /* it has been told: a flood of cancels is one order */
+    if (!j->ticket.in_replica || j->ticket.cancel_step > 0) /* cancelled already: many cancels cause one order */
         return;
     j->ticket.cancel_step = 1 + s->replicas.replica[j->ticket.replica].n_steps;
     replicas_cancel(&s->replicas, j, why);
 }
 
-/* Nobody else's request: a stranger hears what it would hear of one that is not there. */
+/* Only the client's own requests: others get the same answer as for a request that does not exist. */
 static void cancel_named(struct server *s, struct task *j)
 {
     struct task *target = j->message.request_id != NULL ? server_find(s, j->asker, j->message.request_id) : NULL;
@@ -95,7 +95,7 @@ static void change_state(struct server *s, struct task *j, enum protocol_op op)
         server_stop(s, PROTOCOL_UNAVAILABLE, "the server was shut down by a message");
 }
 
-/* With what a worker has written: megabytes of JSON take seconds, which this thread has not. */
+/* A worker has written the text: megabytes of JSON take seconds, too long for this thread. */
 static void answer_tokens(struct server *s, struct task *j)
 {
     char *text = j->reply;
@@ -110,7 +110,7 @@ static void give_work(struct server *s, struct task *j, int worker)
     dispatch_wait(s, j, worker == 0 ? TURN_TEXTS : TURN_LARGE);
 }
 
-/* A message that is parsed; a worker may have done its part already. */
+/* A parsed message; a worker may have done its part already. */
 static void take_back(struct server *s, struct task *j, bool worked)
 {
     s->metrics.n_messages[j->message.op]++;
@@ -137,7 +137,7 @@ static void take_back(struct server *s, struct task *j, bool worked)
             server_refuse(s, j);
         else if (j->reply != NULL)
             answer_tokens(s, j);
-        else /* once more, if a worker had it before the model was loaded */
+        else /* again, if a worker had it before the model was loaded */
             give_work(s, j, 0);
         return;
     case PROTOCOL_MODELS:
@@ -169,7 +169,7 @@ static void take_back(struct server *s, struct task *j, bool worked)
     dispatch_finish(s, j, PROTOCOL_OK);
 }
 
-/* To the worker for large messages: a client's messages are taken in their order. */
+/* Gives it to the worker for large messages; a client's messages are processed in order. */
 static void give_large(struct server *s, struct task *j)
 {
     j->ticket.unread = true;
@@ -188,7 +188,7 @@ void dispatch_go_on(struct server *s, struct task *j)
     take_back(s, j, false);
 }
 
-/* A small message that has just come, or a large one that a worker has parsed. */
+/* A small message that has just arrived, or a large one that a worker has parsed. */
 static void find_way(struct server *s, struct task *j)
 {
     bool needs = j->error.code == 0 && protocol_needs_model(j->message.op);
@@ -274,7 +274,7 @@ bool server_too_slow(const struct server *s, const struct client *c, struct prot
     return true;
 }
 
-/* A client that reads too slowly loses what it does not read of a stream, but for the last event. */
+/* A client that reads too slowly loses unread events of its streams, except the last one. */
 static void bound_backlog(struct server *s, struct task *j)
 {
     if (j->ticket.client == NULL || j->ticket.verdict.code != 0 ||
@@ -285,7 +285,7 @@ static void bound_backlog(struct server *s, struct task *j)
     server_cancel(s, j, FINISH_CANCELLED);
 }
 
-/* May its reply be so large that writing it takes this thread from all others? */
+/* May its reply be so large that writing it would block this thread for all others? */
 static bool is_large(const struct task *j)
 {
     return j->error.code == 0 && !j->ticket.answered && j->ticket.client != NULL && j->result_bytes > LARGE_BYTES &&
@@ -317,7 +317,7 @@ void server_report(struct server *s, struct report *r, int replica)
         else
             finish_generate(s, j);
     }
-    bool many = models_are_many(&s->models); /* models come and go without an end of the server's */
+    bool many = models_are_many(&s->models); /* models may be unloaded while the server continues */
     if (!many && s->state == SERVER_LOADING && replicas_loaded(&s->replicas))
         s->state = SERVER_READY;
     server_signal(s, r->wish, false);

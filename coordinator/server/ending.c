@@ -10,7 +10,7 @@ void server_ended(struct server *s)
     s->ended_at = seconds_now();
 }
 
-/* Called before a client is forgotten: what it asked for has no reader any more. */
+/* Called before a client is forgotten: its requests have no reader any more. */
 void server_client_left(void *server, struct client *c)
 {
     struct server *s = server;
@@ -18,7 +18,7 @@ void server_client_left(void *server, struct client *c)
     while (c->tasks != NULL) {
         struct task *j = c->tasks;
         (void)protocol_fail(&j->ticket.verdict, PROTOCOL_CANCELLED, "", "the client is gone");
-        if (j->ticket.waits) { /* with whatever it waits for nobody need begin */
+        if (j->ticket.waits) { /* tasks that still wait need not begin */
             turns_remove(&s->turns[j->ticket.waits_for], j);
             dispatch_finish(s, j, PROTOCOL_CANCELLED);
             continue;
@@ -66,7 +66,7 @@ void server_stop(struct server *s, enum protocol_code code, const char *why)
         replicas_stop(&s->replicas);
 }
 
-/* Asked a second time to end, a second later or more, there is no time left to finish anything. */
+/* After a second request to end, at least a second after the first, open requests get no more time. */
 void server_signal(struct server *s, enum signal_wish wish, bool own)
 {
     double now = seconds_now();

@@ -1,12 +1,12 @@
-/* coordinator/server/enter.c - the way of a message into the model that it is about: at once if it is loaded, else
- * it waits. See dispatch.h. */
+/* coordinator/server/enter.c - lets a message enter its model: at once if the model is loaded, otherwise it waits. See
+ * dispatch.h. */
 #include "base/clock.h"
 #include "coordinator/server/dispatch.h"
 
 #include <stdio.h>
 #include <string.h>
 
-#define RETRY_MS 1000 /* after which a model that is being loaded may be there */
+#define RETRY_MS 1000 /* retry_after for a model that is being loaded */
 
 static int find_model(const struct models *m, struct task *j)
 {
@@ -50,7 +50,7 @@ static int wait_for_model(struct server *s, struct task *j, int i)
     return 0;
 }
 
-/* The load goes on, or begins, without it. */
+/* The load continues, or begins, without it. */
 static int refuse_to_wait(struct server *s, struct task *j, int i)
 {
     (void)protocol_fail(&j->error, PROTOCOL_UNAVAILABLE, "model", "\"%.80s\" is being loaded", s->models.entry[i].name);
@@ -59,7 +59,7 @@ static int refuse_to_wait(struct server *s, struct task *j, int i)
     return -1;
 }
 
-/* -1: its error says why it cannot. */
+/* -1: its error has the reason. */
 static int ask_set(struct server *s, struct task *j, int i)
 {
     struct model_entry *entry = &s->models.entry[i];
@@ -103,7 +103,7 @@ void enter_leave(struct server *s, struct task *j)
     j->ticket.entered = j->ticket.awaits_model = false;
 }
 
-/* ---- models that come and go ---- */
+/* ---- models loaded and unloaded ---- */
 
 static bool is_about(const void *model, const struct task *j)
 {
@@ -167,7 +167,7 @@ static int load_model(struct server *s, struct task *j, int i)
     int set;
     if (placement_admits(p, i))
         return conflict(j, "is loaded already");
-    placement_want(p, i, seconds_now()); /* although it has just failed, perhaps */
+    placement_want(p, i, seconds_now()); /* even if it has just failed */
     if (!j->message.wait)
         return 1;
     (void)placement_ask(p, i, seconds_now(), &set);

@@ -1,12 +1,12 @@
-/* coordinator/server/feed.c - tasks that wait for their turn: workers and replicas get them as far as they have room,
- * and time limits end them. See server.h. */
+/* coordinator/server/feed.c - tasks that wait for their turn: gives them to workers and replicas that have room, and
+ * enforces time limits. See server.h. */
 #include "base/clock.h"
 #include "coordinator/server/dispatch.h"
 #include "coordinator/tasks/mailbox.h"
 
 #define AT_WORKER     2    /* tasks: one in work and the next one */
-#define SPARE_SHARE   4    /* a replica has this part of its places once more in sequences that wait */
-#define CHECK_SECONDS 0.05 /* between two looks at time limits */
+#define SPARE_SHARE   4    /* a replica has this part of its slots in addition as waiting sequences */
+#define CHECK_SECONDS 0.05 /* between two checks of time limits */
 
 void dispatch_wait(struct server *s, struct task *j, enum turn_kind kind)
 {
@@ -14,13 +14,13 @@ void dispatch_wait(struct server *s, struct task *j, enum turn_kind kind)
     turns_put(&s->turns[kind], j);
 }
 
-/* The replica that may have the task, with so many sequences to spare; -1: all that may have as many as they may. */
+/* A replica that may have the task, with this many spare sequences; -1: all are full. */
 static int choose_replica(const struct server *s, const struct task *j, int spare)
 {
     return models_choose(&s->models, j->ticket.model, j->ticket.set, j->served, spare);
 }
 
-/* The task goes to a replica, on whose set it uses its model from now on. */
+/* Gives the task to a replica, on whose set it uses its model from now on. */
 static void give_replica(struct server *s, struct task *j, int replica)
 {
     int set = models_set_of(&s->models, replica);
@@ -38,16 +38,16 @@ void dispatch_take_from_replicas(struct server *s, struct client *c, int n_seque
     c->n_in_replicas -= n_sequences;
 }
 
-/* A replica has what it runs and a little more, so that no place in it is ever free; the rest waits here, where
- * clients have their turns. */
+/* A replica has somewhat more sequences than it runs, so that no slot is ever idle; the others wait here, where clients
+ * take turns. */
 static int spare_places(const struct server *s)
 {
     int n = replicas_running(&s->replicas);
     return replicas_max_seqs(&s->replicas) / (n > 0 ? n : 1) / SPARE_SHARE;
 }
 
-/* Have replicas less than its share of this client? Then it does not wait until others have left: schedulers give it
- * its turn. */
+/* Does this client have less than its share at the replicas? Then its task does not wait until others have finished:
+ * schedulers give it its turn. */
 static bool is_below_share(const struct server *s, const struct client *c)
 {
     int places = replicas_max_seqs(&s->replicas), others = s->n_at_replicas - (c->n_in_replicas > 0);
@@ -88,7 +88,7 @@ static bool has_place(const void *server, const struct task *j)
     return choose_replica(s, j, spare_places(s)) >= 0;
 }
 
-/* Any model's replica? Else nobody need be looked at. */
+/* Has any replica room? If not, no task is considered. */
 static bool have_places(const struct server *s)
 {
     int spare = spare_places(s);

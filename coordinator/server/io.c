@@ -18,18 +18,18 @@
 #define DEFAULT_ENDPOINT "tcp://127.0.0.1:5555"
 
 #define FILE_SECONDS    5.0   /* between two --metrics-file */
-#define TURN_SECONDS    0.005 /* of messages, before replies and signals have a turn again */
-#define FLUSH_SECONDS   2.0   /* for what waits for slow readers, once the engine has ended */
-#define LINGER_MS       1000  /* and for what the transport has, when there is time */
+#define TURN_SECONDS    0.005 /* messages per round, before replies and signals are handled again */
+#define FLUSH_SECONDS   2.0   /* time for replies to slow readers once the engine has ended */
+#define LINGER_MS       1000  /* and for the transport's unsent bytes, if there is time */
 #define LINGER_SHORT_MS 200   /* and when mpirun kills in a second */
 #define FEW_DESCRIPTORS 1024  /* worth a warning */
 #define MAPPED_BYTES    (1 << 20)
 
 enum poll_item { POLL_SIGNAL, POLL_TRANSPORT, POLL_WORKERS, POLL_REPLICAS = POLL_WORKERS + 2 };
-#define POLL_MODELS 1 /* more, where there are several: their opener, and each set's main thread */
+#define POLL_MODELS 1 /* with several models: their opener, and each set's main thread */
 
-/* Every connection is a descriptor; the usual limit of 1024 is fewer than the clients of a job array. Beyond the
- * limit libzmq takes no connection, and cannot say so: hence the warning before. */
+/* Every connection takes a descriptor; the usual limit of 1024 is less than the clients of a job array. Beyond the
+ * limit clients wait without an answer, hence the warning at start. */
 static void raise_descriptors(void)
 {
     struct rlimit limit;
@@ -44,7 +44,7 @@ static void raise_descriptors(void)
                  (unsigned long long)limit.rlim_max);
 }
 
-/* Said at the first one, and at each doubling. */
+/* Reported at the first one, and at each doubling. */
 static void count_refused(struct server *s)
 {
     uint64_t n = ++s->metrics.n_refused_connections;
@@ -55,7 +55,7 @@ static void count_refused(struct server *s)
                               : "CURVE, which this server does not speak, or something that is not ZeroMQ");
 }
 
-/* Said at the first time only: clients come again, ten times a second. */
+/* Reported only once: clients reconnect ten times a second. */
 static void count_turned_away(struct server *s)
 {
     uint64_t n = s->transport.n_turned_away;
@@ -120,7 +120,7 @@ int server_write_metrics(struct server *s, struct text_buffer *text, struct err 
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* For node_exporter's textfile collector: it reads whole files only. */
+/* For node_exporter's textfile collector; replaced atomically, so it never reads a partial file. */
 static void write_file(struct server *s)
 {
     struct text_buffer text = {0};
@@ -308,8 +308,8 @@ static int open_threads(struct server *s, struct err *e)
     return 0;
 }
 
-/* Messages and replies of megabytes go back to the system when they are done with: glibc would learn to keep such
- * memory. */
+/* Returns memory of messages and replies of megabytes to the system when they are freed; glibc would otherwise adapt
+ * and keep it. */
 
 int server_open(struct server *s, const struct server_setup *setup, struct err *e)
 {

@@ -14,7 +14,7 @@ struct serve_options {
     bool insecure, curve, access_log_prompts;
     struct models_options models;
     const char *pin;   /* names of models to be loaded at once, with commas between them */
-    double keep_alive; /* s; 0: for ever */
+    double keep_alive; /* s; 0: forever */
 };
 
 extern const struct opt_rows serve_rows;

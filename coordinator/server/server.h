@@ -1,7 +1,7 @@
-/* coordinator/server/server.h - the I/O thread of the server and all that belongs to it. It owns the transport: it
- * takes messages, sends them through workers and the replicas (coordinator/replicas/replicas.h), and writes the
- * replies. Cut into io.c (the thread, its loop and how it ends), dispatch.c (what each message leads to), admission.c
- * (what is accepted), enter.c and models.c (models that come and go), ending.c and answer.c (replies). */
+/* coordinator/server/server.h - the I/O thread of the server and its data. It owns the transport: it receives messages,
+ * sends them through workers and the replicas (coordinator/replicas/replicas.h), and writes the replies. The code is in
+ * io.c (the thread, its loop and its end), dispatch.c (handling of messages), admission.c (limits), enter.c and
+ * models.c (models loaded and unloaded), ending.c and answer.c (replies). */
 #ifndef SERVER_SERVER_H
 #define SERVER_SERVER_H
 
@@ -20,23 +20,23 @@
 
 #define LARGE_BYTES \
     ((size_t)64     \
-     << 10) /* a message above is parsed, and a reply written, by a worker: it takes more than a millisecond */
+     << 10) /* larger messages are parsed, and larger replies written, by a worker, since that takes more than 1 ms */
 
-struct server_setup { /* constant; what it points to is borrowed */
+struct server_setup { /* constant; its pointers are borrowed */
     const struct serve_options *o;
-    const char *name;            /* of the model, or what stands for several in logs and metrics */
-    const struct served *served; /* of the one model; NULL: there are several */
+    const char *name;            /* of the model, or of several in logs and metrics */
+    const struct served *served; /* of the single model; NULL: several */
     struct models_setup models;  /* of several */
     int n_ranks, n_replicas;
-    double end_seconds; /* after SIGTERM and SIGINT: what is left for open requests, 0 where the launcher kills soon */
+    double end_seconds; /* after SIGTERM and SIGINT: time for open requests, 0 if the launcher kills soon */
 };
 
 enum server_state {
     SERVER_LOADING,
     SERVER_READY,
-    SERVER_DRAINING, /* nothing new; what is open may finish */
-    SERVER_STOPPING, /* all is answered; the main thread was told to stop */
-    SERVER_ENDED     /* it has; what is left is to send */
+    SERVER_DRAINING, /* no new requests; open ones may finish */
+    SERVER_STOPPING, /* all requests are answered; the main thread was told to stop */
+    SERVER_ENDED     /* it has stopped; replies remain to be sent */
 };
 
 struct server {
@@ -44,41 +44,41 @@ struct server {
     struct transport transport;
     struct curve curve;
     bool has_curve;
-    struct worker worker[2];  /* for texts of small messages; for large messages */
+    struct worker worker[2];  /* worker for texts of small messages, worker for large messages */
     struct replicas replicas; /* whole models on ranks of their own; of several models one each */
     struct models models;
-    zmq_pollitem_t *poll; /* descriptors that the thread waits for; owned */
+    zmq_pollitem_t *poll; /* descriptors on which the thread waits; owned */
     pthread_t thread;
     bool running;
 
-    /* The I/O thread's from here on. */
+    /* Used by the I/O thread only from here on. */
     enum server_state state;
-    double drain_until, end_asked, ended_at, file_due; /* end_asked: by SIGTERM or SIGINT, the first time; 0: not */
+    double drain_until, end_asked, ended_at, file_due; /* end_asked: time of the first SIGTERM or SIGINT; 0: none */
     struct clients clients;
     void *names; /* of tsearch(3): tasks by connection and request_id */
     uint64_t last_number;
     int n_open, n_sequences; /* tasks; sequences of those that generate */
     size_t open_bytes;
-    bool trims; /* when nothing is open, memory of large messages goes back to the system */
+    bool trims; /* when no request is open, memory of large messages is returned to the system */
     struct turns turns[N_TURNS];
-    int n_at_replicas;    /* clients of which replicas have something */
+    int n_at_replicas;    /* clients with tasks at replicas */
     int at_worker[2];     /* tasks that each has now */
     double times_checked; /* time limits of tasks that wait for a replica */
     int n_cut_short;      /* tasks answered with an error because the server ended */
     struct metrics metrics;
     struct access_log log;
-    struct err file_error;                       /* of --metrics-file: said once */
+    struct err file_error;                       /* a failure of --metrics-file was reported */
     struct file_mark rendezvous_file, keys_file; /* that rendezvous.c wrote */
 };
 
-/* Sockets, keys, threads; on the socket from now on, as "loading". Errors of a bad start are in *e. */
+/* Opens sockets, keys and threads; the server answers from now on, as "loading". Errors are in *e. */
 int server_open(struct server *s, const struct server_setup *setup, struct err *e);
 
 /* Waits for the I/O thread, which ends after the replicas' last reports, and for replies under way. Returns the exit
  * status: ERR_REQUEST when open requests were cut short. Safe on a zeroed struct. */
 int server_close(struct server *s);
 
-/* enter.c: who waits for a model enters it, is refused; who waited for its end hears of it. */
+/* enter.c: waiters of a model enter it, or are refused; operators who waited for its unloading are answered. */
 void server_admit_model(struct server *s, int model);
 void server_refuse_model(struct server *s, int model, const struct protocol_error *why);
 void server_unloaded_model(struct server *s, int model);
@@ -96,56 +96,57 @@ void server_returned(struct server *s, struct task *j, int worker);
 void server_report(struct server *s, struct report *r, int replica);
 void server_client_left(void *server, struct client *c);
 void server_drain(struct server *s, double seconds);
-/* A signal that this process has got, or (own: false) another rank, which may be the same one once more. */
+/* A signal that this process or (own: false) another rank has received; the launcher may have sent it to several
+ * ranks. */
 void server_signal(struct server *s, enum signal_wish wish, bool own);
-/* Answer all that is open with this error; the main thread is told to stop. */
+/* Answer all open requests with this error, and tell the main thread to stop. */
 void server_stop(struct server *s, enum protocol_code code, const char *why);
-/* The task's life is over: names and counts are given back. */
+/* Close a task: release its name and counts. */
 void server_finish(struct server *s, struct task *j, const struct outcome *o);
 void server_cancel(struct server *s, struct task *j, enum finish_reason why);
-/* Does more than --max-client-backlog wait for this client to read? *error says so. */
+/* Does this client have more than --max-client-backlog unread? If so, *error is set. */
 bool server_too_slow(const struct server *s, const struct client *c, struct protocol_error *error);
 
 void server_refuse(struct server *s, struct task *j); /* with its error */
 
-/* feed.c: starts tasks that wait for their turn, as far as workers and replicas have room. */
+/* feed.c: starts waiting tasks as far as workers and replicas have room. */
 void server_feed(struct server *s);
 /* Ends tasks whose time limit has passed while they waited for a replica. */
 void server_check_times(struct server *s);
 
 /* admission.c. Functions that return int return 0, or -1 with the task's error. */
-/* Can anything be generated, tokenized, told now? */
+/* Can the server generate, tokenize and report limits now? */
 int server_check_state(const struct server *s, struct protocol_error *error);
-/* The task takes so many bytes from now on, its results apart. */
+/* The task counts this many bytes from now on, without its results. */
 void server_hold(struct server *s, struct task *j, size_t bytes);
 /* All tasks may hold a gigabyte; those of one client half of it, or one message. */
 int server_check_bytes(struct server *s, struct task *j);
-/* The queue is full, as this tells. */
+/* The error of a full queue. */
 int server_busy(struct server *s, struct protocol_error *error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
-/* A task without a name gets one, under which a cancellation finds it. */
+/* Gives a task without a request_id one, by which it can be cancelled. */
 int server_name(struct server *s, struct task *j);
-/* A parsed `generate` gets its places and its name. */
+/* Gives a parsed `generate` its places in the queue and its name. */
 int server_admit(struct server *s, struct task *j);
-/* Its results, as task_prepare says, count beside messages. */
+/* Counts its possible results, from task_prepare, in addition to messages. */
 int server_reserve_results(struct server *s, struct task *j);
-/* Name, places and bytes are given back. */
+/* Releases name, places and bytes. */
 void server_unlist(struct server *s, struct task *j);
 /* The task of this connection that generates under this name, or NULL. */
 struct task *server_find(struct server *s, uint64_t asker, const char *name);
-/* A client's replies must not reveal those of others: names and seeds are random. */
+/* Random names and seeds, so that a client's replies do not reveal anything about others. */
 uint64_t server_random(void);
 
-/* answer.c: each sends the one or last reply of a task, if its client is there; they take text over. */
+/* answer.c: each function sends the only or last reply of a task if its client still exists, and takes over text. */
 void answer_text(struct server *s, struct task *j, char *text, size_t bytes);
 void answer_error(struct server *s, struct task *j, const struct protocol_error *error);
-/* A task that the main thread has given back; what came of it is in *o. */
+/* A task that the main thread has returned, with its outcome in *o. */
 void answer_generate(struct server *s, struct task *j, struct outcome *o);
 void answer_delta(struct server *s, const struct delta *p);
 void answer_health(struct server *s, struct task *j);
 void answer_metrics(struct server *s, struct task *j);
 void answer_models(struct server *s, struct task *j);
-/* To load, unload, pin: the model's state now. */
+/* Replies to load, unload and pin: the model's present state. */
 void answer_model(struct server *s, struct task *j, int model);
 
 #endif

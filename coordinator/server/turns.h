@@ -1,5 +1,5 @@
-/* coordinator/server/turns.h - tasks that wait for something that serves one at a time, taken in turn from those who
- * asked: a client with ten thousand tasks waits for its own, not others for it. Pure. */
+/* coordinator/server/turns.h - tasks that wait for a resource, taken from clients in turn: a client with ten thousand
+ * tasks delays only itself. Pure. */
 #ifndef SERVER_TURNS_H
 #define SERVER_TURNS_H
 
@@ -7,7 +7,7 @@
 
 #include <stdbool.h>
 
-/* The resource: one of the two workers, a replica, a model that is not loaded. */
+/* The resources: either worker, a replica, a model that is not loaded. */
 enum turn_kind { TURN_TEXTS, TURN_LARGE, TURN_REPLICA, TURN_MODEL, N_TURNS };
 
 _Static_assert(N_TURNS == CLIENT_TURNS, "a client may wait for each of them");

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* A failure of the tokenizer: the client's text, or ours. */
+/* A failure of the tokenizer, caused by the client's text or internal. */
 static int report(struct protocol_error *error, const char *field, const struct err *e)
 {
     return protocol_fail(error, protocol_blame(e), field, "%s", e->text);

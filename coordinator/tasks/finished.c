@@ -70,7 +70,7 @@ static struct time_split split_time(const struct task *j, const struct request_t
     return split;
 }
 
-/* Why every choice has failed; NULL: one has not. */
+/* The reason if every choice has failed; NULL: some choice has not. */
 static const struct err *common_error(const struct task *j)
 {
     const struct err *e = NULL;
@@ -101,7 +101,7 @@ void finished_judge(struct task *j)
     }
 }
 
-/* The text and the calls of a whole answer; those of a stream were sent as they came. */
+/* The text and the calls of a complete answer; those of a stream have been sent already. */
 static void take_apart(const struct task *j, struct reply_choice *choice)
 {
     int n = 0;

@@ -8,7 +8,7 @@
 
 /* The split of a request's time, in seconds. */
 struct time_split {
-    double queue;    /* ready, but not in a step yet */
+    double queue;    /* waiting for its first step */
     double prefill;  /* first step to first token */
     double decode;   /* first token to last */
     double overhead; /* the rest: parsing, tokenizing, making the reply */
@@ -25,14 +25,14 @@ struct finished {
 
     /* finished_choices */
     struct reply_choice *choice; /* [n_choices], each with its own `said` */
-    char **made;                 /* [n_choices] texts that were made for this (echo); NULL: the request's own */
+    char **made;                 /* [n_choices] texts made for the reply (echo); NULL: the request's own */
     int n_choices;
 };
 
-/* How the task as a whole ended, into j->error; an error that stands there (a cancellation's reason) goes first. */
+/* Sets j->error to the outcome of the whole task; an existing error (the reason of a cancellation) has precedence. */
 void finished_judge(struct task *j);
 
-/* Times, usage and drafts. f stays where it is. */
+/* Sets times, usage and drafts. f must not move. */
 void finished_measure(struct finished *f, const struct task *j, double now);
 
 /* The choices, which borrow the task's texts. -1: out of memory. */

@@ -1,4 +1,4 @@
-/* coordinator/tasks/histogram.h - counts of observations below bounds, as Prometheus has them. */
+/* coordinator/tasks/histogram.h - counts of observations below bounds, as in Prometheus. */
 #ifndef TASKS_HISTOGRAM_H
 #define TASKS_HISTOGRAM_H
 
@@ -6,7 +6,7 @@
 
 #define HISTOGRAM_MAX 32
 
-struct buckets { /* upper bounds, ascending; the one to infinity is not among them */
+struct buckets { /* upper bounds, ascending, without +Inf */
     int n;
     double bound[HISTOGRAM_MAX];
 };

@@ -71,7 +71,7 @@ struct steps *lanes_first(struct lanes *l)
     return NULL;
 }
 
-/* Orders of all. Whether the end is one of them. */
+/* Processes the orders of all lanes. Returns whether the end is among them. */
 static bool hear_all(struct lanes *l)
 {
     bool stopping = false;
@@ -80,7 +80,7 @@ static bool hear_all(struct lanes *l)
         if (!x->open)
             continue;
         stopping = steps_hear(&x->steps) || stopping;
-        if (x->steps.idle && scheduler_busy(&x->steps.scheduler)) /* a share that it did not ask for is not made up */
+        if (x->steps.idle && scheduler_busy(&x->steps.scheduler)) /* idle time gives no credit */
             x->served = fmax(x->served, l->clock);
         x->tried = false;
     }
@@ -121,7 +121,7 @@ int lanes_stop(struct lanes *l, struct plan *plan, struct err *e)
     return 0;
 }
 
-/* A lane's next plan, its blocks by the arena's numbers. */
+/* A lane's next plan, with the arena's block numbers. */
 static int plan_lane(struct lanes *l, struct lane *x, struct plan *plan, struct err *e)
 {
     int i = (int)(x - l->lane);
@@ -138,7 +138,7 @@ static int plan_lane(struct lanes *l, struct lane *x, struct plan *plan, struct 
 int lanes_next(struct lanes *l, struct plan *plan, bool hurry, struct err *e)
 {
     uint64_t step = plan->step;
-    int awaits = -1; /* a lane whose last step has to be taken: an empty plan does that */
+    int awaits = -1; /* a lane whose last results are outstanding: an empty plan collects them */
     if (hear_all(l))
         return lanes_stop(l, plan, e);
     for (struct lane *x; (x = next_lane(l)) != NULL;) {

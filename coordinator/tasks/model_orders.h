@@ -1,5 +1,5 @@
-/* coordinator/tasks/model_orders.h - what the I/O thread and the main thread of a set of ranks tell each other of
- * models that come and go, by a mailbox of its own. The thread that takes a message frees it. */
+/* coordinator/tasks/model_orders.h - messages between the I/O thread and the main thread of a set of ranks about
+ * loading and unloading models, over a separate mailbox. The thread that takes a message frees it. */
 #ifndef TASKS_MODEL_ORDERS_H
 #define TASKS_MODEL_ORDERS_H
 
@@ -15,10 +15,9 @@
 /* I/O thread to main thread. */
 struct model_order {
     enum model_order_kind { MODEL_LOAD, MODEL_DROP, MODEL_STOP } kind;
-    int slot; /* number that plans have for it */
-    void
-        *handle; /* LOAD: of the model that is opened; borrowed until it has failed or gone. NULL: it is to be opened */
-    /* LOAD, to be opened elsewhere. */
+    int slot;     /* number that plans have for it */
+    void *handle; /* LOAD: of the opened model; borrowed until it has failed or gone. NULL: the receiver opens it */
+    /* LOAD of a model that another process opens. */
     char name[MODEL_NAME_BYTES], dir[MODEL_DIR_BYTES];
     int vocab;
 };
@@ -28,14 +27,14 @@ struct model_word {
     enum model_word_kind {
         MODEL_RUNNING, /* the loop has begun */
         MODEL_READY,
-        MODEL_FAILED, /* to load; nothing of it is held */
+        MODEL_FAILED, /* loading failed; nothing is held */
         MODEL_GONE,
-        MODEL_SIGNAL, /* another rank has got one */
-        MODEL_ENDED   /* no more words, nor reports */
+        MODEL_SIGNAL, /* another rank has received a signal */
+        MODEL_ENDED   /* no more messages or reports */
     } kind;
     int slot;
     struct err why;             /* FAILED */
-    int64_t free_before, freed; /* GONE: bytes that the device had free, and has more of now, by its own number */
+    int64_t free_before, freed; /* GONE: free bytes before, and their growth, as the device reports them */
     enum signal_wish wish;      /* SIGNAL */
     struct load_phases phases;  /* READY: of the load, GONE: since then */
 };

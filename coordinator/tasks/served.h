@@ -10,10 +10,10 @@
 struct served { /* constant, all borrowed */
     struct protocol_model model;
     const char *family, *dtype;
-    const char *variant; /* how numbers are kept otherwise than the checkpoint has them; NULL: in no way */
+    const char *variant; /* how stored numbers differ from the checkpoint's; NULL: not at all */
     const struct tokenizer *tokenizer;
-    struct lexicon_keeper *lexicon;   /* not constant; any thread may ask it */
-    const struct chat_template *chat; /* NULL: none that we know */
+    struct lexicon_keeper *lexicon;   /* not constant; thread-safe */
+    const struct chat_template *chat; /* NULL: none usable */
     int32_t bos;                      /* -1: none */
 };
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REPORT_SECONDS 0.1 /* numbers go out this often while nothing else is to be told */
+#define REPORT_SECONDS 0.1 /* numbers are sent this often if there is nothing else to report */
 
 static int new_report(struct steps *s, struct err *e)
 {
@@ -14,7 +14,7 @@ static int new_report(struct steps *s, struct err *e)
     return s->report != NULL ? 0 : -1;
 }
 
-/* Send what there is to tell; numbers alone only now and then, or when `all`. */
+/* Send a report if there is anything to report; numbers alone only now and then, or with `all`. */
 static int post(struct steps *s, bool all, struct err *e)
 {
     struct report *r = s->report;
@@ -126,7 +126,7 @@ static void on_release(void *context, struct choices *set)
 /* The scheduler releases sequences of a running step when that step is done: the task comes back then. */
 static void end_job(struct steps *s, struct task *j, enum finish_reason why, double now)
 {
-    j->work.n_open++; /* it stays until the last prompt is done with */
+    j->work.n_open++; /* it stays until its last prompt has been released */
     for (int i = 0; i < j->n_prompts; i++)
         choices_cancel(&j->choices[i], why, now);
     if (--j->work.n_open == 0)
@@ -159,7 +159,7 @@ void steps_close(struct steps *s)
     if (s->mailbox != NULL && s->report != NULL) {
         for (struct task *j; (j = s->tasks) != NULL;) {
             end_job(s, j, FINISH_CANCELLED, seconds_now());
-            if (s->tasks == j) /* no step is under way, so this does not happen; but it must end */
+            if (s->tasks == j) /* cannot happen without a step under way, but the loop must end */
                 give_back(s, j);
         }
         s->report->ended = true;
@@ -196,7 +196,7 @@ static void cancel_task(struct steps *s, uint64_t number, enum finish_reason why
     struct task *j = s->tasks;
     while (j != NULL && j->number != number)
         j = j->work.next;
-    if (j != NULL) /* else it has ended meanwhile */
+    if (j != NULL) /* otherwise it has ended meanwhile */
         end_job(s, j, why, now);
 }
 

@@ -97,7 +97,7 @@ static int fit_prompt(struct task *j, int i, int max_len)
     return 0;
 }
 
-/* The answers of a stream are taken apart by readers, which remember how far each has come. */
+/* Makes the incremental parsers for a stream's answers. */
 static int open_readers(struct task *j)
 {
     int n = j->n_ids * j->n_choices;
@@ -129,7 +129,7 @@ static int open_choices(struct task *j, int i)
     return 0;
 }
 
-/* Bytes of JSON that a token takes: its id and some text, and for each of its log-probabilities an id and a number. */
+/* Bytes of JSON per token: its id and some text, and an id and a number per log-probability. */
 #define TOKEN_BYTES   16
 #define LOGPROB_BYTES 64
 
@@ -170,7 +170,7 @@ static void add_prompt(struct reply_demand *d, const struct task *j, int i)
         d->of_echo += n * task_echo_bytes(j, i);
 }
 
-/* A stream's tokens come in small events, but the scores of its prompts in its last one. */
+/* A stream's tokens are in small events, but the scores of its prompts are in the last one. */
 static struct reply_demand demand_of(const struct task *j)
 {
     const struct request_rules *rules = &j->message.generate.rules;
@@ -241,7 +241,7 @@ int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed)
     j->ticket.echoed = calloc(choices, sizeof *j->ticket.echoed);
     if (j->rules == NULL || j->choices == NULL || j->work.progress == NULL || j->ticket.echoed == NULL)
         return protocol_fail(&j->error, PROTOCOL_INTERNAL, "", "out of host memory");
-    shorten(&j->prediction, (size_t)max_len); /* no answer gets further */
+    shorten(&j->prediction, (size_t)max_len); /* no answer can be longer */
     for (int i = 0; i < j->n_ids; i++) {
         j->rules[i] = g->rules;
         j->rules[i].form = j->form;

@@ -1,5 +1,5 @@
 /* coordinator/tasks/task.h - a request (a message of a server's client, a line of a batch) on its way through the
- * threads, and what they hand each other. One thread at a time owns a task: the I/O thread (the server's, or the
+ * threads, and the structs that they exchange. One thread at a time owns a task: the I/O thread (the server's, or the
  * batch's), a worker, or (while it generates) the main thread. */
 #ifndef TASKS_TASK_H
 #define TASKS_TASK_H
@@ -14,11 +14,11 @@ struct client;
 
 /* The main thread's state of a choice while it is generated. */
 struct choice_progress {
-    size_t text_sent, tokens_sent; /* handed to the I/O thread in deltas */
+    size_t text_sent, tokens_sent; /* sent to the I/O thread in deltas */
     double last_token;             /* when; 0: none yet */
 };
 
-/* A text as it stands in JSON. */
+/* A text escaped for JSON. */
 struct characters {
     char *text; /* malloc'ed */
     size_t bytes;
@@ -28,25 +28,25 @@ struct characters {
 struct ticket {
     struct client *client; /* NULL: gone, nothing is to be sent */
     struct task *previous, *next;
-    struct protocol_error verdict; /* why it was cancelled; becomes its error when it is back */
-    bool submitted, in_replica;    /* handed to a replica; and not come back yet */
+    struct protocol_error verdict; /* the reason of its cancellation; becomes its error when it returns */
+    bool submitted, in_replica;    /* handed to a replica, and not returned yet */
     int replica;                   /* to which one */
-    uint64_t cancel_step;          /* steps that its replica had told of when it was cancelled, + 1; 0: it was not */
-    bool named;                    /* request_id is in the server's list */
-    bool waits;                    /* in a struct turns, linked by these two */
-    int waits_for;                 /* enum turn_kind */
+    uint64_t cancel_step; /* 1 + the steps that its replica had reported when it was cancelled; 0: not cancelled */
+    bool named;           /* request_id is in the server's list */
+    bool waits;           /* in a struct turns, linked by these two */
+    int waits_for;        /* enum turn_kind */
     struct task *turn_previous, *turn_next;
     double queued;     /* when it began to wait for a replica; 0: it has not */
     int n_sequences;   /* counted by the server */
-    int model;         /* number of the one that it is about; -1: none */
-    bool entered;      /* it uses that model, which stays as long, */
+    int model;         /* number of its model; -1: none */
+    bool entered;      /* it uses that model, which stays loaded meanwhile, */
     int set;           /* on this set of ranks */
     bool awaits_model; /* it waits until that model is loaded */
-    bool warms;        /* nobody asked: it warms the model up (coordinator/models/warmup.h) */
-    bool answered;     /* its last reply is out: whatever comes back is dropped */
+    bool warms;        /* without a client: it warms the model up (coordinator/models/warmup.h) */
+    bool answered;     /* its last reply has been sent: results that return are dropped */
     bool writes;       /* finished, at a worker which writes its large reply */
-    bool unread;       /* at the worker for large messages, which parses it: nothing but its client is known */
-    bool *echoed;      /* [n_prompts * n_choices] of a stream with echo: the prompt's text is out */
+    bool unread;       /* being parsed by the worker for large messages: only its client is known */
+    bool *echoed;      /* [n_prompts * n_choices] of a stream with echo: the prompt's text has been sent */
     uint64_t n_events; /* of a stream */
 };
 
@@ -62,14 +62,14 @@ struct task {
     uint64_t asker;  /* a server's: number of the connection that asked. Names of requests are each connection's own */
     double arrived;
     size_t message_bytes;  /* as it came */
-    size_t held_bytes;     /* about what the task takes with its message; counted by the server */
+    size_t held_bytes;     /* approximate memory of the task and its message; counted by the server */
     void *owner;           /* of a batch: its line; the batch thread's */
-    atomic_bool abandoned; /* nobody waits for it: a worker need not begin */
+    atomic_bool abandoned; /* its client is gone: a worker need not begin */
 
-    /* The message: first as it came, then parsed. */
+    /* The message, first as received, then parsed. */
     zmq_msg_t body;
-    bool parsed, checked, delimiter; /* parsed: it is JSON; checked: its fields are as they should be */
-    const struct served *served; /* borrowed: the model that it is about; NULL: not known yet, or it is about none */
+    bool parsed, checked, delimiter; /* parsed: it is valid JSON; checked: its fields are valid */
+    const struct served *served;     /* borrowed: its model; NULL: not known yet, or it needs none */
     struct protocol_message message;
     struct protocol_error error; /* code 0: none */
 
@@ -79,13 +79,13 @@ struct task {
     struct token_list prediction; /* of every answer; empty: none */
     char *reply;                  /* whole, to tokenize and detokenize; malloc'ed */
     size_t reply_bytes;
-    struct characters *echo; /* [n_ids] of a stream with echo: what the first events of a prompt begin with */
-    int max_len;             /* tells the worker: tokens of prompt and output together, 0: the model is being loaded */
+    struct characters *echo; /* [n_ids] of a stream with echo: the escaped prompts with which first events begin */
+    int max_len; /* for the worker: limit of prompt and output tokens together, 0: the model is being loaded */
 
     /* generate */
     char request_id[PROTOCOL_MAX_ID_BYTES + 1];
     uint64_t seed;                /* of the first candidate */
-    struct calls_way calls;       /* how an answer is taken apart, if calls_any */
+    struct calls_way calls;       /* how an answer is parsed, if calls_any */
     struct calls_reader **reader; /* [n_prompts * n_choices] of a stream of such; the I/O thread's */
     struct form *form;            /* NULL: any text will do */
     struct request_rules *rules;  /* [n_prompts] with max_tokens and seed filled in */
@@ -97,21 +97,21 @@ struct task {
     struct work work;
 };
 
-/* Takes the body over (NULL: there is none). NULL: out of memory, the body is closed. */
+/* Takes over the body (NULL: none). NULL: out of memory, the body is closed. */
 struct task *task_open(uint64_t number, zmq_msg_t *body, bool delimiter, double now);
 void task_close(struct task *j);
 
-/* Parse the body, which is then given back; op and model of the message are known then. On failure j->error. Any
+/* Parse the body and free it; afterwards op and model of the message are known. On failure j->error. Any
  * thread. */
 void task_read(struct task *j);
-/* Check its fields, by the rules of the model that it is about, if it is about one. On failure j->error. Any thread. */
+/* Check its fields, against the limits of its model, if it has one. On failure j->error. Any thread. */
 void task_check(struct task *j);
 
-/* The prompts of a generate, encoded, get their choices. max_len: tokens of prompt and output together. max_reply:
- * bytes that its reply may have at most, told before anything is computed. On failure j->error. */
+/* Make the choices for the encoded prompts of a generate. max_len: limit of prompt and output tokens together.
+ * max_reply: limit of its reply, checked before anything is computed. On failure j->error. */
 int task_prepare(struct task *j, int max_len, int64_t max_reply, uint64_t seed);
 
-/* About how many bytes the reply of a task that has been generated will have; a stream's last event. */
+/* The approximate size of the reply to a finished task, or of a stream's last event. */
 size_t task_reply_bytes(const struct task *j);
 
 /* The bytes that prompt i takes where it is repeated: an estimate if it came as ids. */
@@ -123,7 +123,7 @@ int64_t task_text_bytes(const char *text, size_t bytes);
 /* Whether a choice that stopped, and not at a text, ended because its form was complete. */
 bool task_is_whole(const struct task *j, int32_t last_token);
 
-/* The beginning of the names of its calls, which those of other tasks, also of an earlier server, shall not be. */
+/* The prefix of its calls' ids, which must differ from those of other tasks, including earlier servers' tasks. */
 uint64_t task_salt(const struct task *j);
 
 /* The stop text of this number, counted from 1; NULL: 0, none. */

@@ -13,9 +13,9 @@
 #include <string.h>
 
 #define TRIM_BYTES     ((size_t)1 << 20)
-#define THOUGHT_TOKENS 16 /* of a prompt's end, which has the mark of a thought, letter by letter perhaps */
+#define THOUGHT_TOKENS 16 /* tokens of a prompt's end, which may contain <think>, perhaps letter by letter */
 
-/* The grammar of the form that is asked for, and the lexicon that it will be used with. */
+/* Makes the grammar of the requested form, and the lexicon for it. */
 static int make_form(struct task *j)
 {
     const struct protocol_form *asked = &j->message.generate.form;
@@ -27,7 +27,7 @@ static int make_form(struct task *j)
     return protocol_fail(&j->error, protocol_blame(&e), asked->field, "%s", e.text);
 }
 
-/* The schema of an answer that may call tools instead; a new reference. NULL: it is free, or has to be calls. */
+/* The schema of an answer without calls; a new reference. NULL: any text, or calls are required. */
 static json_t *schema_beside_calls(const struct protocol_form *f)
 {
     if (f->kind == FORM_OBJECT)
@@ -54,8 +54,8 @@ static int make_calls(struct task *j, enum calls_format format)
     return protocol_fail(&j->error, protocol_blame(&e), "tools", "%s", e.text);
 }
 
-/* The place where a chat's answer may think. One in a given form begins with the form, whatever the prompt ends
- * with. */
+/* The position at which a chat's answer may contain reasoning. An answer in a given form begins with the form, whatever
+ * the end of the prompt. */
 static int find_thoughts(struct task *j)
 {
     const struct protocol_generate *g = &j->message.generate;
@@ -75,8 +75,7 @@ static int find_thoughts(struct task *j)
     return 0;
 }
 
-/* Is a chat's answer taken apart, and has it to be a call? The marks of it may be special tokens: they are text
- * then. */
+/* Is a chat's answer parsed, and must it be a call? The tags may be special tokens, which are then part of the text. */
 static int find_calls(struct task *j)
 {
     struct protocol_generate *g = &j->message.generate;
@@ -224,7 +223,7 @@ static void tokenize(struct task *j, const struct worker_setup *s)
                                   m->generate.return_token_strings, j->max_len, &j->reply_bytes);
 }
 
-/* The reply tells the context's length: nothing is done before it is known. */
+/* The reply contains the context's length, so it has to be known. */
 static void work_on_tokens(struct task *j, const struct worker_setup *s)
 {
     if (j->max_len == 0)
@@ -274,7 +273,7 @@ static void work_and_tidy(struct task *j, const struct worker_setup *s)
         (void)malloc_trim(0);
 }
 
-/* A message that is the worker itself ends it. */
+/* The worker's own address as a message ends it. */
 static void *run_worker(void *context)
 {
     struct worker *w = context;

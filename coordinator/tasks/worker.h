@@ -1,6 +1,6 @@
-/* coordinator/tasks/worker.h - a thread that does what may take long with one message: parsing megabytes, text to
- * tokens, and the replies that are tokens or their text. A message whose model is not known yet (task.served) comes
- * back when it is parsed. Jobs come in by a mailbox and go back the same way, in order. */
+/* coordinator/tasks/worker.h - a thread for slow work on single messages: parsing megabytes, tokenizing, and replies
+ * that consist of tokens or their text. A message whose model is not known yet (task.served) returns once it is parsed.
+ * Tasks arrive by a mailbox and return by it, in order. */
 #ifndef TASKS_WORKER_H
 #define TASKS_WORKER_H
 
@@ -23,8 +23,7 @@ struct worker {
 
 int worker_open(struct worker *w, void *zmq_context, const char *name, const struct worker_setup *setup, struct err *e);
 
-/* Ends the thread after the task that it is at: those behind it are not worked on any more. Tasks in the mailbox are
- * lost with its memory. */
+/* Ends the thread after its current task; later ones are not processed. Tasks in the mailbox are lost. */
 void worker_close(struct worker *w);
 
 #endif
