@@ -1,7 +1,7 @@
 /* rank/comm/comm_mpi.c - collectives over MPI on host memory, float only (the CPU backend's activation type).
  *
- * MPI promises neither that MPI_Allreduce hands every rank the same bits nor that a sum's order is the same for every
- * count. Both matter here: ranks sample for themselves, and a request's output must not depend on its batch. So the
+ * MPI guarantees neither that MPI_Allreduce gives every rank the same bits nor that a sum's order is the same for every
+ * count. Both matter here: every rank samples for itself, and a request's output must not depend on its batch. So the
  * ranks exchange parts and add them themselves, always in rank order: small messages are gathered and added by every
  * rank; for large ones each rank adds its own stretch and the sums are gathered, LARGE_COUNT elements at a time. An
  * element's sum is the same in all cases. */
@@ -13,13 +13,13 @@
 
 /* Up to here one all-gather beats two exchanges (2-4 ranks on shared memory). */
 #define SMALL_COUNT 16384
-#define LARGE_COUNT (1 << 20) /* elements whose parts the scratch holds */
+#define LARGE_COUNT (1 << 20) /* elements whose partial sums fit into the scratch memory */
 
 struct comm_mpi {
     MPI_Comm comm;
-    float *scratch;                /* [n_ranks * SMALL_COUNT], and at least a stretch of LARGE_COUNT of each rank */
+    float *scratch;                /* [n_ranks * SMALL_COUNT], and at least one stretch of LARGE_COUNT per rank */
     int *count, *offset;           /* [n_ranks] of each rank's stretch */
-    int *part_count, *part_offset; /* [n_ranks] of the parts that are exchanged */
+    int *part_count, *part_offset; /* [n_ranks] of the exchanged parts */
 };
 
 /* data[i] = part_0[i] + part_1[i] + .. in rank order; part r begins at parts + r * n. */
@@ -74,7 +74,7 @@ static void all_reduce_floats(struct comm *c, struct queue *q, float *data, size
     all_reduce(c, q, data, n);
 }
 
-/* MPI's own: the largest number does not depend on the order, and none of these is NaN. */
+/* MPI's own operation suffices: a maximum does not depend on the order, and no value is NaN. */
 static void all_reduce_largest(struct comm *c, struct queue *q, float *data, size_t n)
 {
     const struct comm_mpi *m = c->impl;

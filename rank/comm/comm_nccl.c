@@ -1,8 +1,8 @@
 /* rank/comm/comm_nccl.c - collectives over NCCL on device memory, enqueued on the queue's stream.
  *
  * NCCL gives all ranks the same bits. On up to two ranks an element's sum does not depend on the number of elements
- * either; on more it may, by the rounding of the activation type, because a ring starts an element's sum at the rank
- * that its place in the message says. */
+ * either; on more it may, by the rounding of the activation type, because a ring starts an element's sum at a rank that
+ * depends on the element's position in the message. */
 #include "rank/comm/comm.h"
 #include "rank/world/fatal.h"
 
@@ -16,7 +16,7 @@ struct comm_nccl {
     ncclComm_t comm;
 };
 
-/* Sticky: records the first failure, the step carries on in order. */
+/* Sticky: records the first failure; the step continues in order. */
 #define NCCL_TRY(e, c, call)                                                                       \
     do {                                                                                           \
         ncclResult_t rc_ = (call);                                                                 \
@@ -41,7 +41,7 @@ static void all_reduce_floats(struct comm *c, struct queue *q, float *data, size
     NCCL_TRY(&q->err, comm, ncclAllReduce(data, data, n, ncclFloat32, ncclSum, comm, (cudaStream_t)q->stream));
 }
 
-/* Equal parts are what ncclAllGather does; else every rank broadcasts its own, all in one group. */
+/* ncclAllGather handles equal parts; otherwise every rank broadcasts its own part, all in one group. */
 static void all_gather(struct comm *c, struct queue *q, void *out, const void *in, const size_t *n)
 {
     ncclComm_t comm = ((struct comm_nccl *)c->impl)->comm;
@@ -62,7 +62,7 @@ static void all_gather(struct comm *c, struct queue *q, void *out, const void *i
     NCCL_TRY(&q->err, comm, ncclGroupEnd());
 }
 
-/* Errors of NCCL's own threads and of other ranks: its kernels only wait for ever. */
+/* Errors of NCCL's own threads and of other ranks, on which its kernels would wait forever. */
 static int check(struct comm *c, struct err *e)
 {
     struct comm_nccl *n = c->impl;
@@ -107,7 +107,7 @@ int comm_open_nccl(struct comm *c, const struct world *w, struct err *e)
     c->impl = n;
     if (w->rank == 0)
         NCCL_TRY(e, NULL, ncclGetUniqueId(&id));
-    fatal_agree((struct world *)w, e); /* a rank that waits for one that failed would wait for ever */
+    fatal_agree((struct world *)w, e); /* a rank that waits for a failed one would wait forever */
     MPI_CHECK(MPI_Bcast(&id, sizeof id, MPI_BYTE, 0, w->comm));
     NCCL_TRY(e, NULL, ncclCommInitRank(&n->comm, w->n_ranks, id, w->rank));
     fatal_agree((struct world *)w, e);

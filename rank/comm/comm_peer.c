@@ -1,5 +1,5 @@
 /* rank/comm/comm_peer.c - sums and the gathering of columns over memory that the devices of a host share
- * (kernels/peer.h), before another transport, which is left what these do not take. */
+ * (kernels/peer.h), in front of another transport, which gets all other collectives. */
 #include "base/log.h"
 #include "rank/comm/comm.h"
 #include "rank/comm/peers.h"
@@ -8,7 +8,7 @@
 #include <string.h>
 
 struct comm_peer {
-    struct comm inner; /* the transport behind */
+    struct comm inner; /* the transport for everything else */
     const struct world *world;
     const struct ops *ops;
     struct queue *q;
@@ -73,7 +73,7 @@ static const struct comm_ops comm_peer_ops = {
     .close = comm_peer_close,
 };
 
-/* NULL, or why not. */
+/* NULL, or the reason. */
 static const char *open_memory(struct comm_peer *p)
 {
     const struct peer_ops *peer = p->ops->peer;
@@ -114,7 +114,7 @@ static const char *open_peer(struct comm *c, const struct world *w, const struct
     return NULL;
 }
 
-/* Rank 0 does; a warning where the way is a slow one. */
+/* Rank 0 reports; with a warning if the path is a slow one. */
 static void say_way(const struct comm *c, const struct world *w, bool wanted, const char *why)
 {
     if (wanted && why == NULL)

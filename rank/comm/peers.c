@@ -22,7 +22,7 @@ bool peers_wanted(const struct world *w)
     return peers_agree(mine ? NULL : "not wanted", w) == NULL;
 }
 
-/* Everybody's handles become memory; false: some did not. */
+/* Opens the memory of all ranks from their handles; false: some could not be opened. */
 static bool connect_all(struct peers *p, const unsigned char (*handle)[PEER_HANDLE_BYTES], const struct ops *ops,
                         struct queue *q)
 {
@@ -63,7 +63,7 @@ const char *peers_open(struct peers *p, void *mine, const struct world *w, const
 void peers_close(struct peers *p, const struct world *w, const struct ops *ops, struct queue *q)
 {
     ops->wait(q);
-    MPI_CHECK(MPI_Barrier(w->comm)); /* nobody writes any more */
+    MPI_CHECK(MPI_Barrier(w->comm)); /* no rank writes any more */
     for (int r = 0; r < p->n_ranks; r++)
         if (r != p->rank)
             ops->peer->disconnect(q, p->memory[r]);

@@ -10,8 +10,8 @@
 #define SPARE      ((size_t)512 << 20)
 #define FEW_TOKENS 512
 
-/* Bytes of every role on this rank once loaded, and the most before. A config that contradicts the checkpoint fails
- * here, by the tensor's name, before its sizes are called too large for this machine. */
+/* Bytes of every role on this rank once loaded, and the peak before that. A config that contradicts the checkpoint
+ * fails here, with the tensor's name, before its sizes are refused as too large for this machine. */
 static size_t expected_bytes(const struct model_config *m, const struct shard *s, const struct checkpoint *c,
                              size_t *most, struct err *e)
 {
@@ -78,7 +78,7 @@ size_t fit_kv_bytes(const struct model_config *m, const struct shard *s, const s
     return sum_bytes(l, block);
 }
 
-/* The number of `wanted` blocks that so many bytes hold. */
+/* The number of the `wanted` blocks that fit into this many bytes. */
 static int32_t n_held(size_t bytes, size_t block, int32_t wanted)
 {
     return block == 0 || bytes / block >= (size_t)wanted ? wanted : (int32_t)(bytes / block);
@@ -99,8 +99,8 @@ void fit_divide(struct limits *l, const size_t block[KV_KINDS], size_t available
     l->n_window_blocks = n_held(available - (size_t)l->n_blocks * block[KV_MAIN], block[KV_WINDOWED], windowed);
 }
 
-/* Bytes that are certain to be allocated: of the requested blocks, as far as a given size has room; of one of each kind
- * if the size is chosen here. */
+/* Bytes that will certainly be allocated: those of the requested blocks, as far as they fit into a given size, or of
+ * one block of each kind if the size is chosen here. */
 static size_t least_bytes(const struct limits *l, const size_t block[KV_KINDS], int64_t kv_bytes)
 {
     struct limits held = *l;
@@ -130,7 +130,7 @@ static size_t working_of_all(const struct fit_part *part, int n_parts, const str
     return bytes;
 }
 
-/* *most: the bytes that they take at most on their way, one model after the other. */
+/* *most: the peak of bytes during loading, one model after the other. */
 static size_t weights_of_all(const struct fit_part *part, int n_parts, const struct ops *ops, size_t *most,
                              struct err *e)
 {
@@ -221,7 +221,7 @@ int fit_step(const struct fit_part *part, int n_parts, const struct ops *ops, si
 
 #define KV_USEFUL ((size_t)64 << 20)
 
-/* Numbers of blocks, and of what is in them, are 32 bits. */
+/* Numbers of blocks and of their elements have 32 bits. */
 static bool are_countable(const struct model_config *m, enum dtype act, size_t kv_bytes, size_t n_blocks)
 {
     size_t part = KV_BLOCK_TOKENS * (size_t)m->head_dim * (m->kv_fp8 ? 1 : dtype_bytes(act));
@@ -233,7 +233,7 @@ static size_t units_for(int64_t blocks, size_t per_unit)
     return per_unit > 0 ? ((size_t)blocks + per_unit - 1) / per_unit : 0;
 }
 
-/* Blocks in a unit, by the kinds of the limits. */
+/* Blocks per unit, for each kind of the limits. */
 static void count_blocks(size_t per[KV_KINDS], const struct limits *l, const struct model_config *m, int n_ranks,
                          size_t unit, enum dtype act)
 {
@@ -243,20 +243,20 @@ static void count_blocks(size_t per[KV_KINDS], const struct limits *l, const str
             kind < limits_kinds(l) ? (size_t)kv_arena_per_unit(unit, m, n_ranks, window, (enum kv_kind)kind, act) : 0;
 }
 
-/* The blocks of a kind that one sequence of any length holds at once. */
+/* The most blocks of a kind that one sequence holds at once. */
 static int64_t blocks_of_one(const struct limits *l, int kind)
 {
     int window = limits_window(l, kind), all = limits_blocks_per_slot(l);
     return window > 0 && limits_window_blocks(window) < all ? limits_window_blocks(window) : all;
 }
 
-/* The units of windows that one sequence has; 0: no layer has windows beside layers that keep everything. */
+/* The units of windowed blocks for one sequence; 0: not both windowed and other layers. */
 static size_t units_of_windows(const struct limits *l, const size_t per[KV_KINDS])
 {
     return limits_kinds(l) > 1 ? units_for(blocks_of_one(l, KV_WINDOWED), per[KV_WINDOWED]) : 0;
 }
 
-/* The length that `useful` units hold: no limit, where all layers have windows that fit. */
+/* The sequence length that `useful` units hold; unlimited if all layers have windows that fit. */
 static size_t longest_in(const struct limits *l, const size_t per[KV_KINDS], size_t useful)
 {
     size_t blocks = (useful - units_of_windows(l, per)) * per[KV_MAIN];
@@ -264,8 +264,8 @@ static size_t longest_in(const struct limits *l, const size_t per[KV_KINDS], siz
                                                                                         : blocks * KV_BLOCK_TOKENS;
 }
 
-/* Kinds, and blocks of each in a unit. A shorter sequence may have fewer kinds; windows that leave no room for other
- * blocks are none. */
+/* Kinds, and blocks of each per unit. A shorter sequence may need fewer kinds; windows that leave no room for other
+ * blocks are not used. */
 static void choose_kinds(struct limits *l, size_t per[KV_KINDS], const struct model_config *m, int n_ranks, size_t unit,
                          size_t useful, enum dtype act)
 {

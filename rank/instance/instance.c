@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define MIB             (1024.0 * 1024.0)
-#define GPU_THREADS     2 /* of a rank with a GPU: one that enqueues, and NCCL's */
+#define GPU_THREADS     2 /* threads of a rank with a GPU: one that enqueues, and NCCL's */
 #define HOST_LINE_BYTES 160
 
 static void say_quantization(const struct model_config *m)
@@ -30,7 +30,7 @@ static void say_quantization(const struct model_config *m)
              m->quantised_inputs ? "quantised" : "not quantised");
 }
 
-/* The states that a head is fed: with those of other layers than it was trained on its drafts are seldom right. */
+/* Reports the states that a head is fed: with states of layers other than in training its drafts are seldom right. */
 static void say_drafting(const struct model_config *m)
 {
     const struct model_drafting *d = &m->drafting;
@@ -60,7 +60,7 @@ static void say_weights(const struct instance *i, bool dummy, int rank)
     log_info("host memory: at most %.1f MiB resident in any rank", r->peak_host_bytes / MIB);
 }
 
-/* A line a host where there are several, and what held the ranks up. Collective. */
+/* Reports one line per host if there are several, and how the ranks spent the time. Collective. */
 static void say_loading(const struct instance *i, const struct load_stats *stats, struct world *w, struct err *e)
 {
     const struct load_report *r = &i->load;
@@ -104,7 +104,7 @@ static int ask_transport(void *comm, struct err *e)
     return comm_check(comm, e);
 }
 
-/* Before anything is loaded: a rank that is killed meanwhile is named. */
+/* Opened before loading, so that a rank that is killed meanwhile is named. */
 static int open_watch(struct instance *i, double timeout, struct err *e)
 {
     char device[64] = "cpu", model[64];
@@ -127,7 +127,7 @@ static void open_ground(struct instance *i, struct world *w, enum dtype dtype, c
     fatal_agree(w, e);
 }
 
-/* A step's tokens that nobody has asked for are as many as memory allows. Collective. */
+/* If the tokens of a step were not given, reduces them to what memory allows. Collective. */
 static void choose_step(struct instance *i, struct world *w, const struct fit_part *part, int n_parts,
                         struct instance_setup *setup, struct err *e)
 {
@@ -143,7 +143,7 @@ static void choose_step(struct instance *i, struct world *w, const struct fit_pa
     setup->limits.max_batch_tokens = all;
 }
 
-/* part: of this model, and of others that are opened with it. */
+/* part: this model, and others that are opened with it. */
 static int check_fit(const struct fit_part *part, int n_parts, const struct instance_setup *setup,
                      const struct world *w, struct instance *i, struct err *e)
 {
@@ -156,7 +156,8 @@ static struct fit_part part_of(const struct instance *i, const struct limits *l)
     return (struct fit_part){&i->network.config, &i->network.shard, NULL, *l, i->q.act};
 }
 
-/* Blocks for keys and values, of the draft model too unless it is NULL: equally many. -1 on all ranks if one failed. */
+/* Allocates blocks for keys and values, and as many for the draft model unless it is NULL. -1 on all ranks if one
+ * failed. */
 static int open_blocks(struct instance *i, struct instance *draft, const struct world *w, struct instance_setup *setup,
                        struct err *e)
 {
@@ -193,15 +194,15 @@ static int open_engines(struct instance *i, struct instance *draft, const struct
         taps_attach(&draft->taps, i->engine.block_table, limits_blocks_per_slot(&setup->limits));
         draft->network.last_token = i->engine.sampler.last_token + setup->limits.max_seqs;
     }
-    if (draft != NULL && draft->network.config.drafting.n_taps > 0) /* for which there is one way only */
+    if (draft != NULL && draft->network.config.drafting.n_taps > 0) /* supports only one way */
         step = STEP_AUTO;
     return draft == NULL ? 0
                          : engine_open(&draft->engine, &draft->world, &draft->network, &small, draft->ops, &draft->q,
                                        step, NULL, e);
 }
 
-/* The queue of its own has the ground's stream, but the type of activations that its weights want, and failures of
- * its own. */
+/* Its queue shares the ground's stream, but has its own activation type, which depends on the weights, and its own
+ * failures. */
 static void stand_on(struct instance *i, const struct instance *ground, enum dtype dtype)
 {
     i->ground = ground;
@@ -211,7 +212,7 @@ static void stand_on(struct instance *i, const struct instance *ground, enum dty
     i->q.act = ground->ops->act_type(dtype);
 }
 
-/* A head's activations are the other model's. */
+/* A head's activations have the main model's type. */
 static int check_head(const struct draft_model *d, const struct instance *i, struct err *e)
 {
     if (d->config.drafting.n_taps == 0 || d->instance.q.act == i->q.act)
@@ -220,7 +221,7 @@ static int check_head(const struct draft_model *d, const struct instance *i, str
                dtype_name(d->instance.q.act), dtype_name(i->q.act), i->ops->name);
 }
 
-/* The weights, and what there is to be said about them. c is closed. Collective; a failure ends the job. */
+/* Loads the weights and reports on them. c is closed. Collective; a failure ends the job. */
 static void load_share(struct instance *i, struct world *w, const struct model_config *m, struct checkpoint *c,
                        const struct shard *shard, struct instance_setup *setup, struct err *e)
 {
@@ -364,7 +365,7 @@ int instance_take_weights(struct instance *i, const struct model_config *m, cons
     return network_open(&i->network, m, &shard, c, true, i->ops, q, e);
 }
 
-/* All blocks of the arena may be this model's. Memory that was zeroed on q is used on the instance's own queue. */
+/* The model may get any block of the arena. Memory zeroed on q is later used on the instance's own queue. */
 int instance_prepare(struct instance *i, struct instance_setup *setup, struct queue *q, struct err *e)
 {
     struct limits *l = &setup->limits;

@@ -21,7 +21,7 @@ const char *quantised_inputs_refusal(const struct model_config *m, bool random)
     return random && m->quantization.activations == ACTIVATIONS_STATIC ? "weights are random" : NULL;
 }
 
-/* The reason of the lowest rank that has one; "": none has. */
+/* The reason of the lowest rank that has one, or "". */
 static void share_reason(char *why, size_t bytes, const struct world *w)
 {
     int mine = why[0] != '\0' ? w->rank : w->n_ranks, lowest = w->n_ranks;

@@ -1,17 +1,16 @@
-/* rank/instance/quantised_inputs.h - --quantized-activations: whether activations are quantised, agreed on by all
- * ranks, and what there is to be said about it. */
+/* rank/instance/quantised_inputs.h - --quantized-activations: the ranks' agreement on it, and its report. */
 #ifndef INSTANCE_QUANTISED_INPUTS_H
 #define INSTANCE_QUANTISED_INPUTS_H
 
 #include "rank/model/network.h"
 #include "rank/world/world.h"
 
-/* Why activations are not quantised; NULL: they are, as far as the model is concerned. random: its weights are. */
+/* The reason why activations are not quantised; NULL: the model allows it. random: its weights are random. */
 const char *quantised_inputs_refusal(const struct model_config *m, bool random);
 
-/* After network_open on all ranks that compute together: what the device of one of them cannot do, none does, since
- * the ranks of a product share scales. insists: ERR_UNSUPPORTED, on all of them, where there is such a product.
- * Collective. */
+/* To be called after network_open on all ranks that compute together: a product that one rank's device cannot quantise
+ * is not quantised on any, since the ranks of a product share scales. insists: such a product is ERR_UNSUPPORTED on all
+ * of them. Collective. */
 int quantised_inputs_agree(struct network *n, const struct world *w, bool insists, const struct ops *ops,
                            struct err *e);
 

@@ -24,7 +24,7 @@ static void poll(void *context)
     leaving_poll(r);
 }
 
-/* ---- what plans say; collective ---- */
+/* ---- execution of plans; collective ---- */
 
 static void drop_instance(struct instance **i)
 {
@@ -38,7 +38,7 @@ static void drop_instance(struct instance **i)
     *i = NULL;
 }
 
-/* Memory for the bookkeeping; what rank 0's owner knows. */
+/* Allocates the bookkeeping; receives rank 0's data. */
 static int open_loading(struct residents *r, int model, struct err *e)
 {
     struct loading *l = err_calloc(e, 1, sizeof *l, "loading");
@@ -62,7 +62,7 @@ static void load_model(struct residents *r, int model)
     struct err e = {0};
     struct loading *l = NULL;
     double started = seconds_now();
-    leaving_finish(r, model); /* rank 0 has heard of it */
+    leaving_finish(r, model); /* rank 0 has been informed */
     if (open_loading(r, model, &e) == 0) {
         l = r->loading;
         if (instance_begin(l->instance, r->ground, model, &r->arena, r->world, &l->config, &l->checkpoint, &l->setup,
@@ -81,7 +81,7 @@ static void load_model(struct residents *r, int model)
     residents_tell(r, (struct residents_news){.event = RESIDENTS_FAILED, .model = model, .why = e});
 }
 
-/* COMMIT took this long. */
+/* Records the duration of COMMIT. */
 static struct load_phases complete_phases(const struct loading *l, double seconds)
 {
     const struct engine *g = &l->instance->engine;
@@ -95,7 +95,7 @@ static struct load_phases complete_phases(const struct loading *l, double second
     return p;
 }
 
-/* If the model is loaded for the first time, its measures are kept; in a hurry there are none. */
+/* Keeps the measurements of a first load; there are none in a hurry. */
 static int complete_loading(struct residents *r, struct loading *l, bool hurry, struct err *e)
 {
     struct step_ways ways = step_ways_find(&r->book, l->setup.identity);
@@ -104,7 +104,7 @@ static int complete_loading(struct residents *r, struct loading *l, bool hurry, 
     bool measures = !measured && !hurry;
     if (!measured && hurry)
         ways = step_ways_guess();
-    if (measures) /* memory that is given back meanwhile would hold up what is measured */
+    if (measures) /* freeing memory meanwhile would disturb the measurement */
         (void)pthread_mutex_lock(&r->memory);
     int failed = instance_complete(l->instance, &l->setup, &ways, e);
     if (measures)
@@ -159,7 +159,7 @@ static void roll_back(struct residents *r, int model)
     leaving_start(r, model, i);
 }
 
-/* A plan that contradicts what is held cannot be: rank 0 is wrong, or memory is. */
+/* A plan that contradicts the held models is impossible: rank 0 or memory is faulty. */
 static void check_order(const struct residents *r, const struct plan *p)
 {
     struct err e = {0};

@@ -1,11 +1,12 @@
-/* rank/instance/residents.h - the models that this rank holds, each an instance on one ground, coming and going by plan
- * (plan/plan.h): PLAN_LOAD, PLAN_COMMIT or PLAN_HURRY, PLAN_ROLLBACK, PLAN_DROP. "All ranks" are those that share the
- * ground: of the job, or of a replica that is apart (rank/world/world.h), and rank 0 is the first of them.
+/* rank/instance/residents.h - the models that this rank holds, each an instance on the common ground, loaded and
+ * dropped by plans (plan/plan.h): PLAN_LOAD, PLAN_COMMIT or PLAN_HURRY, PLAN_ROLLBACK, PLAN_DROP. "All ranks" are those
+ * that share the ground: of the job, or of a replica that is apart (rank/world/world.h), and rank 0 is the first of
+ * them.
  *
- * A model is read by a thread of each rank, beside the steps of others and without collectives. When it has ended, the
- * rank tells rank 0; when all have, rank 0 commits or rolls back by plan. So all ranks see the change between the same
- * two steps, and a failure on one of them is the same answer on all. Memory is given back by threads, too. Measurements
- * of a model's first load are kept for the next load of the same files. */
+ * On each rank a thread reads the model, beside the steps of others and without collectives. When it has finished, the
+ * rank tells rank 0; when all have, rank 0 commits or rolls back by a plan. So all ranks see the change between the
+ * same two steps, and a failure on one of them has the same result on all. Threads also free memory. Measurements of a
+ * model's first load are kept for the next load of the same files. */
 #ifndef INSTANCE_RESIDENTS_H
 #define INSTANCE_RESIDENTS_H
 
@@ -15,12 +16,12 @@
 
 #include <pthread.h>
 
-/* The answers that rank 0 gets. */
+/* The events reported to rank 0's owner. */
 enum residents_event {
     RESIDENTS_READ,    /* all ranks have read it: it may be committed */
-    RESIDENTS_FAILED,  /* it could not be begun, read or completed; `held`: it is to be rolled back */
+    RESIDENTS_FAILED,  /* it could not be begun, read or completed; `held`: rank 0 has to roll it back */
     RESIDENTS_READY,   /* committed */
-    RESIDENTS_LEAVING, /* dropped, or rolled back: no step of it comes any more */
+    RESIDENTS_LEAVING, /* dropped, or rolled back: no more steps of it follow */
     RESIDENTS_GONE     /* after that: its memory is free on all ranks */
 };
 
@@ -28,11 +29,11 @@ enum residents_event {
 struct residents_news {
     enum residents_event event;
     int model;
-    bool held;            /* FAILED: a rollback is wanted */
+    bool held;            /* FAILED: a rollback is needed */
     struct err why;       /* FAILED */
     struct limits limits; /* READY */
     int64_t free_before,
-        freed; /* GONE: bytes of this device that were free before, and more since, by its own number */
+        freed; /* GONE: free bytes of this device before, and their growth, as the device reports them */
     /* READY: of this load, from LOAD_PHASE_BEGIN on. GONE: what was recorded since. */
     struct load_phases phases;
 };
@@ -40,12 +41,12 @@ struct residents_news {
 /* Rank 0's side; both are called by its main thread. */
 struct residents_owner {
     void *context;
-    /* A model is about to be loaded: what is to be known of it. The residents own *c then. */
+    /* Provides the data of a model about to be loaded. The residents then own *c. */
     void (*fetch)(void *context, int model, struct model_config *m, struct checkpoint *c, struct instance_setup *setup);
     void (*hear)(void *context, const struct residents_news *news);
 };
 
-/* A keeper of the files of models, on any rank; both are NULL where there is none. Neither waits. */
+/* A keeper of models' files, on any rank; both are NULL without one. Neither blocks. */
 struct residents_files {
     void *context;
     void (*loaded)(void *context, int model, const struct checkpoint *c);
@@ -60,24 +61,23 @@ struct residents {
     struct instance *ground; /* borrowed */
     struct kv_arena arena;   /* keys and values of all */
     struct residents_owner owner;
-    struct residents_files files;           /* to be set behind residents_open */
+    struct residents_files files;           /* set after residents_open */
     struct instance *resident[PLAN_MODELS]; /* NULL: the number is free */
     struct loading *loading;                /* NULL: nothing is being read */
-    struct queue q;                         /* of the thread that loads; on a device open from the first load on, */
-    struct load_side side;                  /* as is its window */
-    struct leaving *leaving;                /* [PLAN_MODELS] */
-    MPI_Request *gone;                      /* [PLAN_MODELS] [ranks] theirs */
-    pthread_mutex_t memory;                 /* of who takes or gives back memory beside steps */
-    struct step_ways_book book;             /* equal on all ranks, as plans and measurements are */
-    struct loop_models models;              /* for loop_run_models */
+    struct queue q;             /* queue of the thread that loads; on a device open from the first load on, */
+    struct load_side side;      /* as is its window */
+    struct leaving *leaving;    /* [PLAN_MODELS] */
+    MPI_Request *gone;          /* [PLAN_MODELS] [ranks] theirs */
+    pthread_mutex_t memory;     /* held while memory is allocated or freed beside steps */
+    struct step_ways_book book; /* equal on all ranks, as plans and measurements are */
+    struct loop_models models;  /* for loop_run_models */
 };
 
-/* Nothing is held but kv_bytes for keys and values, equal on all ranks. The residents must stay where they are.
- * Local. */
+/* Begins with no models and kv_bytes for keys and values, equal on all ranks. The residents must not move. Local. */
 int residents_open(struct residents *r, struct world *w, struct instance *ground, size_t kv_bytes,
                    const struct residents_owner *owner, struct err *e);
 
-/* Give up what is being read, close all. No step is under way. Collective. */
+/* Abandon the model that is being read, close all. No step may be under way. Collective. */
 void residents_close(struct residents *r);
 
 #endif

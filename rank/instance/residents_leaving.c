@@ -1,20 +1,20 @@
-/* rank/instance/residents_leaving.c - a model's memory is given back, by a thread of each rank, and rank 0 hears of
- * all; see residents_parts.h. */
+/* rank/instance/residents_leaving.c - frees a model's memory by a thread of each rank, and informs rank 0 when all are
+ * done; see residents_parts.h. */
 #include "kernels/pool.h"
 #include "rank/instance/residents_parts.h"
 #include "rank/world/fatal.h"
 
 #include <stdlib.h>
 
-#define TAG_GONE 20 /* and more, by the model's number: that its memory is free; residents_loading.c has 19 */
+#define TAG_GONE 20 /* first tag, plus the model's number: its memory is free; residents_loading.c has 19 */
 
 static int64_t free_bytes(const struct residents *r)
 {
     return (int64_t)r->ground->ops->free_memory(&r->ground->q);
 }
 
-/* The difference of the device's free bytes is this model's: no other thread takes memory or gives it back meanwhile.
- * (A step's graphs may: they are small.) */
+/* The device's free bytes grow by this model's memory, since no other thread allocates or frees meanwhile. (A step's
+ * graphs may, but they are small.) */
 static void free_memory(struct leaving *g)
 {
     struct residents *r = g->all;

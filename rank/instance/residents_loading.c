@@ -1,4 +1,4 @@
-/* rank/instance/residents_loading.c - a model is read by a thread of each rank, and rank 0 hears of all; see
+/* rank/instance/residents_loading.c - reads a model by a thread of each rank, and informs rank 0 when all are done; see
  * residents_parts.h. */
 #include "base/clock.h"
 #include "kernels/pool.h"
@@ -8,11 +8,11 @@
 
 #include <stdlib.h>
 
-#define TAG 19 /* of a rank's word that it has read; rank/load/loader.c has 18 */
+#define TAG 19 /* tag: a rank has read the model; rank/load/loader.c has 18 */
 
 /* ---- the thread that loads ---- */
 
-/* Memory, weights, and all else that needs no other rank. */
+/* Allocates memory, loads weights, and does everything else that needs no other rank. */
 static void load_all(struct loading *l, struct queue *q)
 {
     struct instance *i = l->instance;
@@ -48,8 +48,8 @@ static void *read_model(void *context)
     struct loading *l = context;
     struct instance *i = l->instance;
     struct queue *q = &l->all->q;
-    /* One thread copies on hosts, so that steps keep their cores; a device is reached by a queue of its own, which is
-     * kept: opening and closing one stops all others. */
+    /* On CPUs one thread copies, so that steps keep their cores. A device has a separate queue for loading, which is
+     * kept, since opening and closing one stalls all others. */
     if (i->ops->async == NULL)
         *q = (struct queue){.n_threads = 1};
     else if (q->impl == NULL)
@@ -69,9 +69,9 @@ void loading_wait(struct loading *l)
     l->running = false;
 }
 
-/* ---- each rank's word to rank 0 ---- */
+/* ---- each rank's message to rank 0 ---- */
 
-/* Rank 0 waits for as many words as there are other ranks. */
+/* Rank 0 posts a receive for each other rank. */
 static int listen(struct loading *l, const struct world *w, struct err *e)
 {
     int n = w->rank == 0 ? w->n_ranks - 1 : 1;
@@ -100,7 +100,7 @@ void loading_tell(struct loading *l)
     MPI_CHECK(MPI_Isend(&l->said[0], sizeof *l->said, MPI_BYTE, 0, TAG, w->comm, &l->request[0]));
 }
 
-/* Rank 0: has everybody told? */
+/* Rank 0: have all ranks reported? */
 static bool heard_all(struct loading *l)
 {
     int all = 1;

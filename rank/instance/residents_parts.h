@@ -1,5 +1,5 @@
-/* rank/instance/residents_parts.h - what the parts of the residents share: a model on its way in (residents_loading.c),
- * and one on its way out (residents_leaving.c). */
+/* rank/instance/residents_parts.h - shared by the parts of the residents: a model being loaded (residents_loading.c),
+ * and one being freed (residents_leaving.c). */
 #ifndef INSTANCE_RESIDENTS_PARTS_H
 #define INSTANCE_RESIDENTS_PARTS_H
 
@@ -7,7 +7,7 @@
 
 #include <stdatomic.h>
 
-/* One model on its way in. */
+/* A model that is being loaded. */
 struct loading {
     int model;
     struct instance *instance;
@@ -17,28 +17,28 @@ struct loading {
     struct residents *all;
     pthread_t thread;
     bool running;
-    atomic_bool cancel, done; /* done: the thread has nothing more to do */
+    atomic_bool cancel, done; /* done: the thread has finished */
     struct load_stats stats;
     struct load_phases phases;
-    struct err why; /* the thread's, until it is done */
-    bool told;      /* this rank has told, or (rank 0) has heard all and told its owner */
+    struct err why; /* owned by the thread until it is done */
+    bool told;      /* this rank has reported, or (rank 0) all ranks have and its owner was informed */
     MPI_Request *request;
     struct err *said; /* rank 0: [n_ranks] by each; others: [1] */
     int n_requests;
 };
 
-/* One model on its way out. */
+/* A model that is being freed. */
 struct leaving {
     int model;
     struct instance *instance;
     struct residents *all;
     pthread_t thread;
-    bool running, told;         /* told: this rank has told */
-    atomic_bool done;           /* the thread has nothing more to do */
+    bool running, told;         /* told: this rank has reported */
+    atomic_bool done;           /* the thread has finished */
     bool freed;                 /* it has freed the memory */
-    double seconds;             /* of what was recorded since it was reported last */
+    double seconds;             /* recording time since the last report */
     int64_t free_before, grown; /* bytes of the device that were free before, and that are free again */
-    MPI_Request *request;       /* [ranks] of words to rank 0 */
+    MPI_Request *request;       /* [ranks] messages to rank 0 */
 };
 
 static inline void residents_tell(struct residents *r, struct residents_news news)
@@ -47,22 +47,21 @@ static inline void residents_tell(struct residents *r, struct residents_news new
         r->owner.hear(r->owner.context, &news);
 }
 
-/* The thread of l begins to read, and rank 0 to wait for the word of each rank that has read. -1: it does not, on any
- * rank, with *e equal on all. Collective. */
+/* Starts the thread of l, and on rank 0 the receives of all ranks' reports. -1 on all ranks, with equal *e, if it
+ * cannot be started. Collective. */
 int loading_start(struct loading *l, struct err *e);
-/* Until the thread has ended. */
+/* Waits until the thread has ended. */
 void loading_wait(struct loading *l);
-/* This rank's word; on rank 0 nothing is sent. */
+/* Sends this rank's report; rank 0 sends nothing. */
 void loading_tell(struct loading *l);
-/* While a rank waits: tell, or (rank 0) hear. Local, does not wait. */
+/* To be called while a rank waits: reports, or (rank 0) receives reports. Local, does not block. */
 void loading_poll(struct residents *r);
-/* Ends r->loading, but for its instance, which is the caller's. */
+/* Ends r->loading, except its instance, which the caller then owns. */
 void loading_close(struct residents *r);
 
-/* From here on no step of the instance, which is model's, comes; its memory is given back beside the steps of others.
- * Collective. */
+/* No step of model's instance follows; its memory is freed beside the steps of others. Collective. */
 void leaving_start(struct residents *r, int model, struct instance *i);
-/* While a rank waits. Local, does not wait. */
+/* To be called while a rank waits. Local, does not block. */
 void leaving_poll(struct residents *r);
 /* Waits until model is gone; on rank 0, on all ranks. */
 void leaving_finish(struct residents *r, int model);

@@ -33,7 +33,7 @@ static int open_file(struct block_file *f, int file, struct err *e)
     return 0;
 }
 
-/* The offset in the file of byte `at` of a block; *bytes: the number of its bytes that are contiguous there. */
+/* The file offset of byte `at` of a block; *bytes: number of bytes that are contiguous in the file from there. */
 static uint64_t locate(const struct read_block *b, size_t at, size_t *bytes)
 {
     if (b->gap == 0) {

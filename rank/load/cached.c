@@ -1,6 +1,6 @@
-/* rank/load/cached.c - see cached.h. A read that may not wait (RWF_NOWAIT) says it for disks; files in memory (tmpfs)
- * refuse such reads, as network file systems do, and are known by their kind. mincore would say of anybody else's file
- * that it is there. */
+/* rank/load/cached.c - see cached.h. A nonblocking read (RWF_NOWAIT) tells it for disks; files in memory (tmpfs) refuse
+ * such reads, as network file systems do, and are recognised by their type. mincore reports files of other users always
+ * as resident. */
 #include "rank/load/cached.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* rank/load/cached.h - whether the page cache holds what is to be read of a checkpoint. */
+/* rank/load/cached.h - whether the parts of a checkpoint to be read are in the page cache. */
 #ifndef LOAD_CACHED_H
 #define LOAD_CACHED_H
 

@@ -62,12 +62,12 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
 }
 
 #define SHARED_MEMORY    "/dev/shm"
-#define SHARED_SPARE     (16.0 * 1048576.0) /* bytes of it that MPI itself may want meanwhile */
+#define SHARED_SPARE     (16.0 * 1048576.0) /* bytes of it that MPI itself may need meanwhile */
 #define MIB              1048576.0
 #define BUS_TEST_BYTES   ((size_t)1 << 30)
 #define BUS_TEST_COPIES  1024 /* at most, where weights are small */
 #define BUS_TEST_WARM_UP 4    /* copies */
-#define HOST_SLOTS       4    /* a small window stays in the caches of a main thread that copies itself */
+#define HOST_SLOTS       4    /* a small window stays in the caches of the main thread, which copies */
 /* If a device copies: 32 MiB, which stay in the host's caches from the read to the copy. 128 MiB took twice as long. */
 #define DEVICE_BLOCK_BYTES ((size_t)4 << 20)
 #define DEVICE_SLOTS       8
@@ -75,13 +75,13 @@ int load_share_headers(struct model_config *m, struct checkpoint *c, struct worl
 #define PIECE_BYTES        ((size_t)512 << 10)
 #define ALONE_BLOCK_BYTES  ((size_t)1 << 20)
 #define ALONE_SLOTS        2                    /* of a thread */
-#define ALONE_BYTES        ((int64_t)256 << 20) /* read into all slots, at most; what is unpacked takes as much again */
+#define ALONE_BYTES        ((int64_t)256 << 20) /* most bytes of all slots; unpacked data take as much again */
 #define SPIN               1e-3                 /* s, where a device copies and cores have nothing else to do */
 
-/* Bytes per second from `memory`, where this rank reads to, to its device while all ranks of the node copy, the
- * reference for the speed of loading. It copies 1 GiB, less if weights are small, and all of the memory in one copy,
- * since small copies are slower. The target is the largest weight, not loaded yet, whose bytes are zeros again when it
- * is done: nothing else is written where the checkpoint has none (base/codes.h). 0 if a rank holds none. */
+/* The bytes per second from `memory`, this rank's read buffer, to its device while all ranks of the node copy: the
+ * reference for the speed of loading. Copies 1 GiB, or less if weights are small, with the whole buffer in one copy,
+ * since small copies are slower. The target is the largest weight, not loaded yet, whose bytes are zeroed afterwards,
+ * since bytes that the checkpoint does not fill must be zero (base/codes.h). 0 if a rank holds no weights. */
 static double measure_bus(const struct loader *l, const struct world *w, const unsigned char *memory, size_t all)
 {
     const struct weight *to = NULL;
@@ -122,8 +122,9 @@ static double peak_host_bytes(void)
     return 1024.0 * (double)kib;
 }
 
-/* Threads that read: one where the main thread copies with the others, all but one where a device copies, up to as many
- * as fill its bus with some to spare: 8 were seen to take 50 GB/s out of the page cache, 15 took 90. */
+/* The number of reading threads: one if the main thread copies with the others; if a device copies, all but one, up to
+ * the number that saturates its bus with some margin: 8 threads were seen to read 50 GB/s from the page cache, 15 read
+ * 90. */
 static void fill_in(struct load_setup *s, const struct ops *ops, const struct queue *q)
 {
     bool device = ops->async != NULL, alone = s->way == LOAD_ALONE;
@@ -160,7 +161,7 @@ static void warn_unknown(const struct weight_map *whole, const struct model_conf
                  m->model_type, names);
 }
 
-/* The blocks of the whole node. Also reports the tensors that nothing uses. */
+/* The blocks of the whole node. Also reports unused tensors. */
 static int plan_together(struct loader *l, struct err *e)
 {
     const struct model_config *m = &l->network->config;
@@ -183,7 +184,7 @@ static int plan_alone(struct loader *l, struct err *e)
 }
 
 /* Whether /dev/shm, where MPI creates the window that ranks read into, has room for it. Containers have 64 MiB there
- * by default. why: the reason as text, if it has not. Collective over the node. */
+ * by default. why: the reason as text if it has not. Collective over the node. */
 static bool window_fits(const struct loader *l, const struct world *w, char *why, size_t bytes)
 {
     struct statvfs shm;
@@ -215,7 +216,8 @@ static enum load_way choose_way(const struct loader *l, const struct world *w, s
     if (!fits && w->node_rank == 0)
         log_note("%s: each rank reads alone", why);
     bool replicas =
-        w->n_node_ranks > l->network->shard.n_ranks; /* replicas hold the same: alone would read it so often */
+        w->n_node_ranks > l->network->shard.n_ranks; /* replicas hold the same weights, which would be read once per
+                                                        replica */
     if (!fits)
         return LOAD_ALONE;
     bool quantised = l->network->config.quantization.format != FORMAT_NONE;
@@ -226,7 +228,7 @@ static enum load_way choose_way(const struct loader *l, const struct world *w, s
     return all ? LOAD_ALONE : LOAD_TOGETHER;
 }
 
-/* Everything is prepared except the bytes. memory: where this rank reads to. Measuring the bus does not count as
+/* Everything is ready except the bytes. memory: this rank's read buffer. Measuring the bus does not count as
  * loading. */
 static void begin_reading(struct loader *l, const struct world *w, const unsigned char *memory, size_t bytes)
 {
@@ -357,7 +359,7 @@ void load_report(const struct network *n, const struct load_stats *stats, const 
 {
     double held = (double)weight_map_bytes(&n->map), rate = stats->seconds > 0 ? held / stats->seconds : 0;
     double sums[2] = {(double)stats->bytes_read, held}, sum[2];
-    /* Ranks that hold nothing have no rate. Lowest values as highest negatives: one reduction. */
+    /* Ranks without weights have no rate. Minima are computed as maxima of negative values, in one reduction. */
     double highest[5] = {stats->seconds, stats->peak_host_bytes, held > 0 ? -rate : -INFINITY,
                          held > 0 ? -stats->bus_rate : -INFINITY,
                          stats->bus_rate > 0 ? -rate / stats->bus_rate : -INFINITY};

@@ -1,7 +1,7 @@
 /* rank/load/load_alone.c - see load_alone.h, partition/read_plan.h for the blocks.
  *
- * Every thread has slots of its own, which stay in the caches of its core: it takes the next block, reads it into one
- * of them, unpacks what is quantised, and marks it as full. The main thread has the device copy full slots in order of
+ * Every thread has its own slots, which stay in the caches of its core: it takes the next block, reads it into one of
+ * them, unpacks quantised data, and marks the slot as full. The main thread has the device copy full slots in order of
  * arrival, one batch after the other, and returns the slots of a batch when the next batch has been enqueued. So no
  * thread waits for a slower one: where 60 threads share a machine, waiting for the blocks in order costs a quarter
  * (docs/log/2026-11-22.md). */
@@ -39,7 +39,7 @@ static bool wait_for_room(const struct alone *a, int slot)
     return true;
 }
 
-/* The slice of which a block of this rank's own plan has some rows. */
+/* The slice to which a block of this rank's plan belongs. */
 static const struct weight_slice *slice_of(const struct alone *a, int block, struct cells_source *from,
                                            const unsigned char *bytes)
 {
@@ -50,7 +50,7 @@ static const struct weight_slice *slice_of(const struct alone *a, int block, str
     return s;
 }
 
-/* Bytes of a slot for what is unpacked, at most. */
+/* The most bytes of a slot for unpacked data. */
 static size_t unpacked_bytes(const struct alone *a)
 {
     size_t most = 0;
@@ -63,7 +63,7 @@ static size_t unpacked_bytes(const struct alone *a)
     return most;
 }
 
-/* By the thread that has read the block, in whose cache it is. */
+/* Called by the thread that has read the block, which is in its cache. */
 static void unpack(struct alone *a, int slot, int block)
 {
     struct unpacked_block *u = &a->unpacked[slot];
@@ -113,7 +113,7 @@ static void give_back(struct alone *a, struct slot_batch *g, int mark)
     g->n = 0;
 }
 
-/* Enqueue the copies of a block that lies in a slot. */
+/* Enqueues the copies of the block in a slot. */
 static void copy_block(struct alone *a, int slot, int block)
 {
     struct loader *l = a->l;
@@ -128,7 +128,7 @@ static void copy_block(struct alone *a, int slot, int block)
         loader_upload(l, s, &u->piece);
 }
 
-/* Have what is full copied, in turn, so that every thread gets its slots back. Returns the bytes. */
+/* Enqueues copies of full slots, thread by thread, so that every thread gets its slots back. Returns the bytes. */
 static size_t copy_full(struct alone *a, struct slot_batch *g)
 {
     struct loader *l = a->l;
@@ -146,7 +146,7 @@ static size_t copy_full(struct alone *a, struct slot_batch *g)
     return bytes;
 }
 
-/* Until everything is on its way, or a thread has failed, or another rank. */
+/* Runs until all copies are enqueued, or a thread or another rank has failed. */
 static void copy_all(struct alone *a)
 {
     struct loader *l = a->l;
@@ -156,7 +156,7 @@ static void copy_all(struct alone *a)
     for (int mark = 0; done < l->plan->bytes && !atomic_load(&a->stop) && !loader_failed(l); mark ^= 1) {
         struct slot_batch *g = &a->batch[mark];
         give_back(a, g, mark);
-        loader_spent(l, bytes >= BATCH_BYTES ? LOAD_DEVICE : LOAD_READING); /* after less the device has soon done */
+        loader_spent(l, bytes >= BATCH_BYTES ? LOAD_DEVICE : LOAD_READING); /* the device finishes less too soon */
         bytes = copy_full(a, g);
         if (bytes == 0) {
             loader_pause(l, &since);
@@ -188,7 +188,8 @@ int alone_open(struct alone *a, struct loader *l, const struct world *w, struct 
     *a = (struct alone){.l = l, .unpacked_at = whole_pages(l->plan->max_block_bytes), .n_slots = s->n_slots};
     a->slot_bytes = a->unpacked_at + whole_pages(unpacked_bytes(a));
     a->n_threads = s->n_threads < s->n_slots ? s->n_threads : s->n_slots;
-    a->first = (int)((int64_t)l->plan->n_blocks * w->node_rank / w->n_node_ranks); /* not all ranks at the same place */
+    a->first = (int)((int64_t)l->plan->n_blocks * w->node_rank / w->n_node_ranks); /* ranks start at different
+                                                                                      positions */
     (void)pthread_mutex_init(&a->lock, NULL);
     a->window = lent != NULL ? lent : &a->own;
     a->unpacked = err_calloc(e, (size_t)a->n_slots, sizeof *a->unpacked, "weights unpacked while they are loaded");
@@ -204,7 +205,7 @@ void alone_run(struct alone *a, struct err *e)
         more = pthread_create(&t->thread, NULL, read_blocks, t) == 0;
     }
     a->l->setup->n_threads = started;
-    if (started > 0) { /* fewer threads than wanted will do, none will not */
+    if (started > 0) { /* fewer threads than wanted are accepted, but not none */
         copy_all(a);
     } else {
         ERR(e, ERR_MEMORY, "cannot start a thread that reads the checkpoint");

@@ -1,10 +1,10 @@
 /* rank/load/load_together.c - see load_together.h, partition/read_plan.h for the blocks and rank/load/reader.h for
  * their reading.
  *
- * Round i: every rank of the node has one block read into slot i % n_slots of its part of a shared-memory window, and
- * takes its slices out of the blocks of all. No barrier holds the rounds together: words in the window say which block
- * lies in a slot and how many rounds each rank has done with, so a rank may be n_slots rounds ahead of the slowest, and
- * its reader's threads as far ahead of it. */
+ * Round i: every rank of the node reads one block into slot i % n_slots of its part of a shared-memory window, and
+ * takes its slices out of the blocks of all ranks. Rounds have no barrier: counters in the window tell which block is
+ * in a slot and how many rounds each rank has finished, so a rank may be n_slots rounds ahead of the slowest, and its
+ * reader's threads as far ahead of it. */
 #include "rank/load/load_together.h"
 #include "rank/world/fatal.h"
 
@@ -15,8 +15,8 @@
 
 /* The state of a rank, as the others see it. */
 struct window_head {
-    _Atomic int ready[READER_MAX_SLOTS]; /* the reader's: the block in each slot, counted in rounds */
-    _Atomic int done;                    /* rounds whose blocks, of all ranks, this rank no longer needs */
+    _Atomic int ready[READER_MAX_SLOTS]; /* set by the reader: the block in each slot, counted in rounds */
+    _Atomic int done;                    /* rounds whose blocks this rank no longer needs */
 };
 
 #define HEAD_BYTES ((size_t)4096)
@@ -39,26 +39,26 @@ static int release(struct together *t)
         int theirs = atomic_load_explicit(&head(t, i)->done, memory_order_acquire);
         done = theirs < done ? theirs : done;
     }
-    if (done > t->released) /* else the lock is left alone: this is called while waiting */
+    if (done > t->released) /* otherwise avoids the lock, since this is called while waiting */
         reader_release(&t->reader, done);
     t->released = done;
     return done;
 }
 
-/* Conditions that a rank waits for: the others are done with the slot for its own block of a round, ... */
+/* Conditions on which a rank waits: the others no longer need the slot for its own block of a round, ... */
 static bool has_room(struct together *t, int owner, int round)
 {
     (void)owner;
     return release(t) > round - t->l->setup->n_slots;
 }
 
-/* ... and that a block of another rank is there. */
+/* ... and a block of another rank has arrived. */
 static bool is_ready(struct together *t, int owner, int round)
 {
     int slot_of_round = round % t->l->setup->n_slots;
     bool ready = atomic_load_explicit(&head(t, owner)->ready[slot_of_round], memory_order_acquire) == round;
     if (!ready)
-        (void)release(t); /* meanwhile this rank's own threads may go on */
+        (void)release(t); /* meanwhile this rank's own threads may continue */
     return ready;
 }
 
@@ -108,7 +108,8 @@ static bool copy_round(struct together *t, int round, struct err *e)
     loader_spent(l, LOAD_DEVICE);
     if (loader_failed(l) || !wait_for_own(t, round, e))
         return false;
-    for (int k = 0; k < n; k++) { /* its own first, since that is there, and not all ranks the same one */
+    for (int k = 0; k < n; k++) { /* its own first, since it has arrived, and so that ranks do not all read the same
+                                     one */
         int i = (t->w->node_rank + k) % n;
         if (first + i >= l->plan->n_blocks)
             continue;
@@ -200,7 +201,7 @@ void together_run(struct together *t, struct err *e)
         progress_update(&l->progress, done, NULL);
     }
     l->ops->wait(l->q);
-    finish_rounds(t, rounds); /* those that are behind may still wait for that */
+    finish_rounds(t, rounds); /* slower ranks may still wait for it */
     loader_spent(l, LOAD_DEVICE);
     reader_close(&t->reader);
     l->stats->bytes_read = t->reader.bytes_read;

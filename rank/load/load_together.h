@@ -12,7 +12,7 @@ struct together {
     int released; /* rounds */
     MPI_Win window;
     size_t slot_bytes;
-    unsigned char **base; /* [n_node_ranks] each rank's part of the window: its head, then its slots */
+    unsigned char **base; /* [n_node_ranks] each rank's part of the window: its header, then its slots */
     bool registered;      /* with the device, for copies at full speed */
 };
 

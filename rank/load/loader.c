@@ -8,12 +8,12 @@
 #include <time.h>
 
 #define UNPACKING_THREADS 4
-/* Bytes/s to the device beside steps: 16 GB cost these 21 ms however fast they go (docs/log/2026-11-27.md), so that
- * others keep 95 % of their speed if it takes half a second. */
+/* Bytes/s to the device beside steps: 16 GB cost the steps 21 ms at any rate (docs/log/2026-11-27.md), so they keep 95
+ * % of their speed if the copy takes half a second. */
 #define GENTLE_RATE 33e9
-#define BUSY        0.05 /* s after a step: more of them are expected */
-#define LATE        1e-3 /* s that may be made up for */
-#define TAG         18   /* of a message that a rank could not read; rank/watch/notice.c has 17 */
+#define BUSY        0.05 /* s after a step in which more steps are expected */
+#define LATE        1e-3 /* s of delay that may be caught up */
+#define TAG         18   /* tag: a rank could not read; rank/watch/notice.c has 17 */
 
 void loader_listen(struct loader *l, const struct world *w)
 {
@@ -27,11 +27,11 @@ void loader_listen(struct loader *l, const struct world *w)
 void loader_tell_failure(struct loader *l)
 {
     const struct world *w = l->world;
-    if (w == NULL) /* beside steps: who waits is told in another way */
+    if (w == NULL) /* beside steps: failures are reported in another way */
         return;
     loader_deaf(l);
     l->failed_rank = w->job_rank;
-    for (int r = 0; r < w->n_job_ranks; r++) /* four bytes, which MPI keeps until they are asked for */
+    for (int r = 0; r < w->n_job_ranks; r++) /* four bytes, which MPI buffers until they are received */
         if (r != w->job_rank)
             MPI_CHECK(MPI_Send(&l->failed_rank, 1, MPI_INT, r, TAG, w->job));
 }
@@ -59,7 +59,7 @@ void loader_spent(struct loader *l, enum load_part part)
     l->since = now;
 }
 
-/* Memory for `bytes` bytes on their way; NULL and l->refused when there is none. */
+/* Memory for `bytes` bytes in transit; NULL and l->refused without memory. */
 static unsigned char *scratch(struct loader *l, size_t bytes)
 {
     if (bytes <= l->scratch_bytes)
@@ -82,14 +82,14 @@ void loader_upload(struct loader *l, const struct weight_slice *s, const struct 
                    piece->src_pitch, piece->width, piece->rows);
 }
 
-/* Threads that unpack a block: where a device copies, others read meanwhile. */
+/* The number of threads that unpack a block; if a device copies, other threads read meanwhile. */
 static int unpacking_threads(const struct loader *l)
 {
     int n = l->q->n_threads;
     return l->ops->async == NULL || n < UNPACKING_THREADS ? n : UNPACKING_THREADS;
 }
 
-/* Bytes that were unpacked must be gone before the next ones come. */
+/* Unpacked bytes must have been copied before the next ones are unpacked. */
 static void place_quantised(struct loader *l, const struct weight_slice *s, int64_t row, const void *src,
                             int64_t src_ld, int64_t rows)
 {

@@ -8,7 +8,7 @@
 
 #define LARGEST 448.0f /* of E4M3 */
 
-/* One matrix under way. */
+/* The conversion of one matrix. */
 struct conversion {
     const struct weight *from;
     struct weight to;
@@ -47,7 +47,7 @@ static void close_conversion(struct conversion *t)
     free(t->largest);
 }
 
-/* The largest magnitude of this rank's part of every row, or one that is no number. */
+/* The largest magnitude of this rank's part of every row, or NaN. */
 static void find_largest(struct conversion *t)
 {
     const struct weight *w = t->from;
@@ -72,7 +72,7 @@ static void encode_rows(struct conversion *t)
 #pragma omp parallel for num_threads(t->q->n_threads) schedule(static)
     for (int r = 0; r < w->rows; r++) {
         float scale = t->largest[r] > 0 ? t->largest[r] / LARGEST : 1;
-        scales[r] = scale > 0 ? scale : 1; /* of subnormal rows nothing is left */
+        scales[r] = scale > 0 ? scale : 1; /* subnormal rows become zero */
         for (int c = 0; c < w->cols; c++)
             t->codes[(size_t)r * pitch + (size_t)c] =
                 float_to_e4m3(dtype_load(t->dense, w->type, (size_t)r * (size_t)w->cols + (size_t)c) / scales[r]);
@@ -88,14 +88,14 @@ static int check_numbers(const struct conversion *t, enum weight_id id, struct e
     return 0;
 }
 
-/* t->to of t->from. Collective. */
+/* Converts t->from to t->to. Collective. */
 static int run_conversion(struct conversion *t, enum weight_id id, const struct world *w, struct err *e)
 {
     bool opened = open_conversion(t, e) == 0;
     if (agree_failed(w, e) || !opened)
         return -1;
     find_largest(t);
-    (void)check_numbers(t, id, e); /* before the largest of all ranks is found: NaN may get lost then */
+    (void)check_numbers(t, id, e); /* before the maximum over all ranks, in which NaN may get lost */
     if (t->cut)
         MPI_CHECK(MPI_Allreduce(MPI_IN_PLACE, t->largest, t->from->rows, MPI_FLOAT, MPI_MAX, w->comm));
     if (e->code == ERR_NONE && t->to.data != NULL && t->dense != NULL) {

@@ -1,5 +1,5 @@
-/* rank/load/reader.c - see reader.h. Every thread takes a piece of the next block, reads it without the lock, and hands
- * it in. */
+/* rank/load/reader.c - see reader.h. Every thread takes a piece of the next block, reads it without the lock, and
+ * reports it as done. */
 #include "rank/load/reader.h"
 #include "base/clock.h"
 #include "rank/load/block_file.h"
@@ -20,7 +20,7 @@ static const struct read_block *block_of(const struct reader *r, int k)
     return &r->plan->block[r->first + k * r->stride];
 }
 
-/* No more pieces, nothing to wait for. The lock is held here, and in all that follows. */
+/* Ends the handing out of pieces, and all waits. The lock is held here and in the following functions. */
 static void end(struct reader *r)
 {
     r->stop = true;
@@ -28,7 +28,7 @@ static void end(struct reader *r)
     (void)pthread_cond_broadcast(&r->done);
 }
 
-/* Poll *value, without the lock, until it is no longer `seen`, or the spin time is over. Returns whether it changed. */
+/* Polls *value, without the lock, until it differs from `seen` or the spin time is over. Returns whether it changed. */
 static bool spin_while(struct reader *r, const _Atomic int *value, int seen)
 {
     double until = r->spin > 0 ? seconds_now() + r->spin : 0;
@@ -53,7 +53,7 @@ static void wait_for_room(struct reader *r)
         (void)pthread_cond_wait(&r->room, &r->lock);
 }
 
-/* Wait for something to read. Returns false when there will be nothing more. */
+/* Waits for a piece to read. Returns false if there will be no more. */
 static bool take_piece(struct reader *r, struct read_piece *p)
 {
     while (!r->stop && r->next < r->n && r->next >= r->released + r->n_slots)
@@ -109,7 +109,7 @@ static void *read_blocks(void *context)
     return NULL;
 }
 
-/* Fewer threads than wanted will do, none will not. */
+/* Fewer threads than wanted are accepted, but not none. */
 static int start_threads(struct reader *r, int n, struct err *e)
 {
     int started = 0;

@@ -1,5 +1,5 @@
-/* rank/load/reader.h - threads that read a rank's blocks of the checkpoint, in order and ahead of their use, into a
- * ring of slots. Local: knows neither MPI nor a device. */
+/* rank/load/reader.h - threads that prefetch a rank's blocks of the checkpoint, in order, into a ring of slots. Local:
+ * knows neither MPI nor a device. */
 #ifndef LOAD_READER_H
 #define LOAD_READER_H
 
@@ -10,7 +10,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-#define READER_MIN_SLOTS   4 /* two rounds are copied out of while two more are read */
+#define READER_MIN_SLOTS   4 /* two rounds are copied while two more are read */
 #define READER_MAX_SLOTS   64
 #define READER_MAX_THREADS 64
 
@@ -20,11 +20,12 @@ struct reader_setup {
     int first, stride;                      /* blocks first, first + stride, ... of the plan are read */
     int n_slots;                            /* READER_MIN_SLOTS .. READER_MAX_SLOTS */
     unsigned char *bytes[READER_MAX_SLOTS]; /* [n_slots] memory for plan->max_block_bytes each */
-    _Atomic int *
-        ready; /* [n_slots] the last complete block in each; -1 at the start. It orders the block's bytes for readers */
+    _Atomic int
+        *ready; /* [n_slots] the last complete block in each; -1 at the start. Publishes the block's bytes (release) */
     int n_threads;
-    size_t piece_bytes; /* that a thread reads at a time if there are several; a single thread reads whole blocks */
-    /* s that a thread looks for what it waits for before it sleeps: to be woken takes longer than to read */
+    size_t piece_bytes; /* bytes that a thread reads at a time if there are several; a single thread reads whole
+                           blocks */
+    /* s of polling before a thread sleeps, since waking it takes longer than reading a piece */
     double spin;
 };
 
@@ -34,7 +35,7 @@ struct reader {
     int first, stride, n; /* block k of this reader, k < n, is block first + k * stride of the plan */
     struct reader_slot {
         unsigned char *bytes; /* borrowed: where blocks k, k + n_slots, ... go */
-        size_t left;          /* bytes of the next one that are still to come */
+        size_t left;          /* missing bytes of the next block */
     } slot[READER_MAX_SLOTS];
     _Atomic int *ready; /* [n_slots] borrowed */
     int n_slots;
@@ -55,7 +56,7 @@ struct reader {
 /* Start reading. */
 int reader_open(struct reader *r, const struct reader_setup *setup, struct err *e);
 
-/* Wait until block k lies in slot k % n_slots. Fails with what went wrong, file and byte. */
+/* Wait until block k is in slot k % n_slots. Fails with what went wrong, file and byte. */
 int reader_wait(struct reader *r, int k, struct err *e);
 
 /* Blocks before k may be overwritten. */

@@ -9,7 +9,7 @@ static unsigned nibble(const unsigned char *row, int col)
     return row[col / 2] >> (col % 2 * 4) & 15u;
 }
 
-/* A row of codes; columns without an input get the code 0, which meets activations that are 0. */
+/* Reorders a row of codes; columns without an input get code 0, and their activations are 0, too. */
 static void reorder_row(unsigned char *to, const unsigned char *from, const struct input_order *order, int cols,
                         int bits)
 {

@@ -1,6 +1,5 @@
-/* rank/load/window.h - host memory that a rank reads into and a device copies from: pages that are there, and pinned
- * where the device wants it. Pinning holds up all else that goes to the device, so a window may be kept from one load
- * to the next. */
+/* rank/load/window.h - host memory that a rank reads into and a device copies from: resident pages, pinned if the
+ * device needs it. Pinning stalls all other work of the device, so a window may be kept from one load to the next. */
 #ifndef LOAD_WINDOW_H
 #define LOAD_WINDOW_H
 
@@ -20,7 +19,8 @@ struct window {
     bool pinned;
 };
 
-/* At least so many bytes for l's blocks; what is there and large enough stays. -1 and *e: there is none. */
+/* Provides at least this many bytes for l's blocks; an existing window that is large enough is kept. -1 and *e without
+ * memory. */
 int window_open(struct window *x, size_t bytes, const struct loader *l, struct err *e);
 void window_close(struct window *x, const struct ops *ops, struct queue *q);
 

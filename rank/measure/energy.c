@@ -43,7 +43,7 @@ static void integrate(struct energy *g)
     double now = seconds_now();
     int64_t milliwatts = nvml_power(&g->nvml);
     if (milliwatts < 0)
-        return; /* the next call covers this stretch as well */
+        return; /* the next call covers this interval as well */
     g->joules += (now - g->at) * (g->watts + (double)milliwatts / 1e3) / 2;
     g->at = now;
     g->watts = (double)milliwatts / 1e3;

@@ -9,8 +9,8 @@
 
 struct energy {
     struct nvml nvml;
-    int64_t first;    /* the card's counter at the start, mJ; -1: it has none */
-    double joules;    /* power integrated until `at`, on devices without a counter of energy, */
+    int64_t first;    /* the card's counter at the start, mJ; -1: no counter */
+    double joules;    /* power integrated until `at`, on devices without an energy counter, */
     double at, watts; /* s; and the power then */
     bool known;
 };
@@ -20,14 +20,14 @@ struct energy {
 void energy_open(struct energy *g, const struct ops *ops, struct queue *q);
 void energy_close(struct energy *g);
 
-/* The same for a library and a GPU of it by name. */
+/* The same with the names of a library and a GPU. */
 void energy_open_gpu(struct energy *g, const char *library, const char *pci_id);
 
 /* Joules so far; NAN: unknown. If the GPU has no counter, its power is integrated between the calls, by the trapezium
  * rule: accurate to a few per cent if it is called about once a second. */
 double energy_joules(struct energy *g);
 
-/* Is that figure such an integral? */
+/* Is that figure integrated from power? */
 bool energy_is_integral(const struct energy *g);
 
 #endif

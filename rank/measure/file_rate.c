@@ -13,7 +13,7 @@
 #define REQUEST_BYTES ((uint64_t)8 << 20)
 #define PAGE          ((uint64_t)4096)
 
-/* The checkpoint's files one after the other, cut into requests at equal distances. */
+/* The checkpoint's files, concatenated, with requests at equal distances. */
 struct file_sample {
     const struct checkpoint *c;
     uint64_t *file_bytes; /* [n_files] */
@@ -61,7 +61,7 @@ static size_t resident(int fd, uint64_t offset, size_t bytes)
     size_t n = 0, pages = (bytes + PAGE - 1) / PAGE;
     void *map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, (off_t)offset);
     if (map == MAP_FAILED)
-        return bytes; /* not known: not counted as cold */
+        return bytes; /* unknown: not counted as cold */
     if (mincore(map, bytes, page) == 0)
         for (size_t i = 0; i < pages; i++)
             n += page[i] & 1;
@@ -71,7 +71,7 @@ static size_t resident(int fd, uint64_t offset, size_t bytes)
     return n * PAGE < bytes ? n * PAGE : bytes;
 }
 
-/* Request k into `to`. Returns errno, or -1 when the file is shorter than its header says; 0: all is well. */
+/* Reads request k into `to`. Returns 0, errno, or -1 if the file is shorter than its header says. */
 static int read_one(const struct file_sample *s, int64_t k, unsigned char *to, struct file_rate *f)
 {
     char path[sizeof s->c->dir + 300];

@@ -121,7 +121,7 @@ static void take_step(struct observer *o, int which)
     f->works = f->timed = f->report = false;
 }
 
-/* ---- the way to rank 0 ---- */
+/* ---- transfer to rank 0 ---- */
 
 static void ask_for_figures(struct observer *o, struct plan *p)
 {
@@ -132,7 +132,7 @@ static void ask_for_figures(struct observer *o, struct plan *p)
         if (m->flight[f].report)
             return;
     double now = seconds_now();
-    /* On a GPU only steps that are more than decoding show their parts: the first such one after a while is taken
+    /* On a GPU only steps other than pure decoding show their parts: now and then the first such step is measured,
      * too. */
     bool parts = m->async == NULL || p->n_tokens > p->n_seqs;
     if (now - m->last_report < m->interval && !(parts && now - m->last_parts >= m->interval))
@@ -214,11 +214,11 @@ static void hear(struct observer *o)
     complete((struct meter *)o, false);
 }
 
-/* Sends what is due and takes what has come, without waiting; at the end of the loop: everything. */
+/* Sends due figures and receives arrived ones without blocking; at the end of the loop it completes all transfers. */
 static void share(struct observer *o, bool last)
 {
     struct meter *m = (struct meter *)o;
-    /* Rank 0 asks again only when it has everything, so that whatever another rank still has to complete is done. */
+    /* Rank 0 asks again only after it has received everything, so other ranks' earlier gathers are complete. */
     complete(m, last || m->pending);
     if (!last && !m->pending)
         return;
@@ -256,7 +256,8 @@ int meter_open(struct meter *m, struct engine *g, double interval,
     memcpy(m->stats.host, g->world->host, sizeof m->stats.host - 1);
     energy_open(&m->energy, g->ops, g->q);
     m->stats.joules_integrated = energy_is_integral(&m->energy);
-    /* A step's begin and end, and the two sides of each collective: two a layer, the embedding's, the logits'. */
+    /* A step's begin and end, and begin and end of each collective: two per layer, that of the embedding, that of the
+     * logits. */
     int n_layers = g->network != NULL ? g->network->config.n_layers : MODEL_MAX_LAYERS;
     m->max_stamps = 2 + 2 * (2 * n_layers + 2);
     m->between = err_calloc(e, (size_t)m->max_stamps, sizeof *m->between, "meter");

@@ -1,5 +1,5 @@
-/* rank/measure/nvml.c - see nvml.h. The few declarations that are needed of NVML stand here: its binary interface does
- * not change under a name, and toolkits without its header are common. */
+/* rank/measure/nvml.c - see nvml.h. The few required declarations of NVML are here: its ABI does not change under a
+ * name, and toolkits without its header are common. */
 #include "rank/measure/nvml.h"
 
 #include <dlfcn.h>
@@ -22,7 +22,7 @@ struct rates {
     unsigned gpu, memory; /* per cent of the time */
 };
 
-/* Every call returns 0 when it has done what it was asked. */
+/* Every call returns 0 on success. */
 struct nvml_calls {
     int (*init)(void);
     int (*shutdown)(void);
@@ -42,7 +42,7 @@ struct nvml_calls {
     int (*rates)(void *device, struct rates *r);
 };
 
-/* Functions that every driver has come first; an older one may lack the others. */
+/* First the functions that every driver has; older ones may lack the others. */
 static const struct {
     const char *name;
     size_t place;
@@ -95,7 +95,7 @@ int nvml_open(struct nvml *n, const char *library, const char *pci_id, struct er
         free(calls);
         return -1;
     }
-    n->calls = calls; /* from here on there is something to shut down */
+    n->calls = calls; /* from here on NVML must be shut down */
     if (check(calls, calls->handle(address, &n->device), "GPU", address, e) != 0) {
         nvml_close(n);
         return -1;

@@ -1,6 +1,6 @@
 /* rank/measure/nvml.h - a GPU's state by the driver's management library (NVML): clocks, throttling, temperature,
- * memory errors, power, energy. The library belongs to the driver, so it is loaded when it is needed: a program that
- * was built with CUDA starts without it, and CPU ranks never load it. Local: knows neither MPI nor CUDA. */
+ * memory errors, power, energy. The library belongs to the driver, so it is loaded on demand: a program built with CUDA
+ * starts without it, and CPU ranks never load it. Local: knows neither MPI nor CUDA. */
 #ifndef MEASURE_NVML_H
 #define MEASURE_NVML_H
 
@@ -17,7 +17,7 @@ struct nvml_calls;
 struct nvml {
     const struct nvml_calls *calls; /* owned; NULL: not open */
     void *device;
-    bool is_slice; /* MIG: the figures are those of the card, which others share */
+    bool is_slice; /* MIG: the figures are those of the whole card */
 };
 
 /* Why clocks are not at their highest; the library's own bits. */
@@ -35,13 +35,13 @@ enum nvml_reason {
 /* The reasons among these that indicate a defect of the node. A power cap is not one: a busy GPU reaches it anyway. */
 #define NVML_BAD_REASONS (NVML_HW_SLOWDOWN | NVML_SW_THERMAL | NVML_HW_THERMAL | NVML_POWER_BRAKE)
 
-/* Flat: gathered. -1: the library or the GPU does not say. */
+/* Flat: gathered. -1: not reported by the library or the GPU. */
 struct nvml_state {
     int32_t sm_mhz, max_sm_mhz, memory_mhz, max_memory_mhz;
     int32_t celsius;
     int64_t reasons; /* enum nvml_reason */
     int64_t milliwatts;
-    int64_t uncorrected_errors; /* of the memory since the driver was loaded; -1 also where ECC is off */
+    int64_t uncorrected_errors; /* memory errors since the driver was loaded; -1 also if ECC is off */
     int32_t rows_remapped, remap_pending, remap_failed;
     int32_t ecc; /* 1: on */
 };
@@ -53,11 +53,12 @@ void nvml_close(struct nvml *n);
 
 void nvml_look(const struct nvml *n, struct nvml_state *s);
 
-/* Used since the driver was loaded, in millijoules, and now, in milliwatts. -1: not said. */
+/* Energy since the driver was loaded, in millijoules, and present power, in milliwatts. -1: not reported. */
 int64_t nvml_energy(const struct nvml *n);
 int64_t nvml_power(const struct nvml *n);
 
-/* The shares of its memory that is taken, by everybody, and of the last moments in which it computed. NAN: not said. */
+/* The used share of its memory, by all processes, and the share of recent time in which it computed. NAN: not
+ * reported. */
 void nvml_use(const struct nvml *n, double *memory, double *busy);
 
 /* "hw slowdown, power cap"; "none"; "?" for -1. */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Clocks of a step: no operation needs more than one, and layer.c and step.c have no more operations than these. */
+/* Clocks per step: no operation needs more than one, and layer.c and step.c have no more operations than this. */
 #define LAYER_STAMPS 24
 #define STEP_STAMPS  24
 

@@ -1,6 +1,6 @@
-/* rank/measure/profile.h - how long each kind of work of a step takes on this rank's device. The profile stands between
- * the engine and its operations: each says to which phase it belongs, and where the phase changes a clock is put into
- * the queue (also into graphs: a replayed step is timed as it runs). Without a profile nothing of this is in the way.
+/* rank/measure/profile.h - measures the phases of a step on this rank's device. The profile wraps the engine's
+ * operations: each belongs to a phase, and where the phase changes a clock is enqueued (also into graphs: a replayed
+ * step is timed as it runs). Without a profile there is no overhead.
  *
  * The clocks keep neighbouring kernels from overlapping, so a profiled step is a little longer than others. */
 #ifndef MEASURE_PROFILE_H
@@ -10,9 +10,9 @@
 
 enum profile_phase {
     PHASE_MATMUL,
-    PHASE_ATTENTION, /* with the rotation, and keys and values on their way into the cache */
+    PHASE_ATTENTION, /* including the rotation, and the writing of keys and values into the cache */
     PHASE_ALL_REDUCE,
-    PHASE_ALL_GATHER, /* of the logits, until they are in order: decode graphs of all sizes have the same phases */
+    PHASE_ALL_GATHER, /* gathering the logits: decode graphs of all sizes have the same phases */
     PHASE_SAMPLING,
     PHASE_OTHER, /* norms, activations, embedding, rows */
     N_PHASES
@@ -27,7 +27,7 @@ struct profile {
     struct observer observer;
     struct engine *engine; /* borrowed */
     const struct ops *inner;
-    struct ops ops; /* the same, but each operation of a step passes through here */
+    struct ops ops; /* the same with each operation of a step wrapped */
     const struct comm_ops *inner_comm;
     struct comm_ops comm_ops;
 
@@ -39,16 +39,16 @@ struct profile {
     double *at[ENGINE_FLIGHTS];          /* [max_stamps] seconds_now() where operations are done when they return */
     double *between;                     /* [max_stamps] */
     enum step_kind kind[ENGINE_FLIGHTS]; /* of the steps under way */
-    int flight;                          /* of the step that is being enqueued */
+    int flight;                          /* clocks of the step that is being enqueued */
     struct profile_sums sums[N_STEP_KINDS];
 };
 
-/* Take the clocks and stand between the engine and its operations, until profile_close: no step may be under way at
- * either. All ranks do this, since graphs are recorded again. Returns -1 and *e. Local. */
+/* Allocate the clocks and wrap the engine's operations until profile_close; no step may be under way at either time.
+ * All ranks call this, since graphs are recorded again. Returns -1 and *e. Local. */
 int profile_open(struct profile *p, struct engine *g, struct err *e);
 void profile_close(struct profile *p);
 
-/* Forget the sums so far. */
+/* Reset the sums. */
 void profile_reset(struct profile *p);
 
 /* "matrix products" */

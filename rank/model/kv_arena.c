@@ -44,7 +44,7 @@ void kv_arena_close(struct kv_arena *a, const struct ops *ops, struct queue *q)
     memset(a, 0, sizeof *a);
 }
 
-/* Parts begin at multiples of their size: where a unit does not, some of it is lost. */
+/* Parts begin at multiples of their size; a unit that does not loses some memory. */
 static size_t blocks_of_rank(size_t unit_bytes, size_t block, size_t part)
 {
     size_t lost = unit_bytes % part != 0 ? part : 0;

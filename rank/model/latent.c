@@ -1,7 +1,7 @@
 /* rank/model/latent.c - see latent.h. The cache has a token's latent and its rotated key, the same for all heads and
- * ranks. Keys and values of the heads are never made: a query goes through the transposed matrix that would make keys,
- * and meets the latents themselves; what attention says of them goes through the matrix that would make values. So all
- * heads read one KV head, whose keys are its values, too. */
+ * ranks. Keys and values of the heads are never computed: a query is multiplied by the transposed key matrix and
+ * attends to the latents themselves; attention's output is multiplied by the value matrix. So all heads read one KV
+ * head, whose keys are also its values. */
 #include "rank/model/latent.h"
 
 /* The queries of this rank's heads: [tokens, heads, key + rotated]. */

@@ -4,7 +4,7 @@
  *   post-norm   x = norm(x + attn x);  x = norm(x + mlp x)           two all-reduces, before the norms
  *   parallel    x += attn(norm x) + mlp(norm' x)                     one all-reduce
  *
- * Of the sequential ones some norm what is added, too, or that alone: x += norm(attn(norm' x)), x += norm(attn x). */
+ * Some sequential families also, or only, normalise the outputs: x += norm(attn(norm' x)), x += norm(attn x). */
 #include "rank/model/layer.h"
 #include "kernels/inputs.h"
 #include "rank/model/latent.h"
@@ -43,8 +43,8 @@ void layer_product(const struct layer_run *r, void *out, const void *in, const s
     r->ops->matmul(r->q, out, layer_inputs(r, in, w, n), w, bias, n, accumulate);
 }
 
-/* The squares of all q and k heads of the model; of the KV heads that ranks share each counts once, where its first
- * query head is. */
+/* The sums of squares of all q and all k heads of the model; a KV head shared by ranks counts once, on the rank of its
+ * first query head. */
 static void sum_squares(const struct layer_run *r, const struct heads *heads)
 {
     const struct shard *s = &r->network->shard;
@@ -57,7 +57,7 @@ static void sum_squares(const struct layer_run *r, const struct heads *heads)
     comm_all_reduce_floats(r->comm, r->q, r->act->squares, 2 * (size_t)n);
 }
 
-/* q, k and v: projected, normed, rotated, and where attention reads them. */
+/* q, k and v: projected, normalised, rotated, and stored where attention reads them. */
 static void project(const struct layer_run *r, int layer, const void *in, const struct heads *heads)
 {
     const struct model_config *m = &r->network->config;
@@ -95,13 +95,13 @@ static void attention(const struct layer_run *r, int layer, const void *in)
     layer_product(r, a->partial, a->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], r->batch->n_tokens, false);
 }
 
-/* The product with w takes inputs that the operation before it has left quantised (kernels/inputs.h). */
+/* Does the product with w take inputs that the operation before it has quantised (kernels/inputs.h)? */
 static bool takes_left_inputs(const struct layer_run *r, const struct weight *w, const struct weight *bias)
 {
     return w->inputs != NULL && r->ops->inputs->norm != NULL && (bias == NULL || bias->type == r->q->act);
 }
 
-/* Leaves the activated inputs of the MLP's second product quantised for it; false: nothing was done. */
+/* Computes the activation with quantised results for the MLP's second product; false: nothing was done. */
 static bool activate_quantised(const struct layer_run *r, int layer)
 {
     const struct model_config *m = &r->network->config;
@@ -110,7 +110,7 @@ static bool activate_quantised(const struct layer_run *r, int layer)
            r->ops->inputs->activate(r->q, w[WEIGHT_MLP_OUT], r->act->mlp, m->activation, r->batch->n_tokens);
 }
 
-/* partial (+)= this rank's share of what the MLP says that takes every token */
+/* partial (+)= this rank's share of the dense MLP's output */
 static void dense(const struct layer_run *r, int layer, const void *in, bool accumulate)
 {
     const struct model_config *m = &r->network->config;
@@ -126,8 +126,8 @@ static void dense(const struct layer_run *r, int layer, const void *in, bool acc
     layer_product(r, a->partial, a->activated, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], n, accumulate);
 }
 
-/* partial (+)= this rank's share of what the experts say whom the router chose for each token: all of those that are
- * here, or its columns of every one */
+/* partial (+)= this rank's share of the chosen experts' outputs for each token: of those on this rank, or of its
+ * columns of every expert */
 static void chosen_experts(const struct layer_run *r, int layer, const void *in, bool accumulate)
 {
     const struct model_config *m = &r->network->config;
@@ -148,8 +148,8 @@ static void chosen_experts(const struct layer_run *r, int layer, const void *in,
                            a->said, n, m->hidden, accumulate);
 }
 
-/* partial += this rank's share of what the expert says that takes every token. Its gate is a factor of the whole sum,
- * and so of every part of it. */
+/* partial += this rank's share of the shared expert's output. Its gate multiplies the whole sum, and so every rank's
+ * part of it. */
 static void shared(const struct layer_run *r, int layer, const void *in)
 {
     const struct model_config *m = &r->network->config;
@@ -176,7 +176,7 @@ static void mlp(const struct layer_run *r, int layer, const void *in, bool accum
         shared(r, layer, in);
 }
 
-/* The sum of what the ranks say, as the residual takes it; id: the norm of it, where the model has such. */
+/* The sum of the ranks' outputs, as it is added to the residual; id: its norm, if the model has one. */
 static const void *reduce(const struct layer_run *r, int layer, enum weight_id id)
 {
     const struct model_config *m = &r->network->config;
@@ -192,7 +192,7 @@ static const void *reduce(const struct layer_run *r, int layer, enum weight_id i
     return sum;
 }
 
-/* Leaves the normed inputs of attention or MLP quantised for their first product; false: nothing was done. */
+/* Computes the norm before attention or MLP with quantised results for their first product; false: nothing was done. */
 static bool norm_quantised(const struct layer_run *r, int layer, enum weight_id id, const void *pending)
 {
     const struct model_config *m = &r->network->config;
@@ -207,14 +207,14 @@ static bool norm_quantised(const struct layer_run *r, int layer, enum weight_id 
                                 m->norm_eps);
 }
 
-/* The input of attention or MLP: the residual after the pending sum, normed or as it is; of an EAGLE-3 head's
- * attention what it is fed with. NULL: the first product's inputs were left quantised. */
+/* The input of attention or MLP: the residual after the pending sum, normalised unless the model has no such norm; for
+ * an EAGLE-3 head's attention, embedding and state. NULL: the first product's inputs have been quantised. */
 static const void *input(const struct layer_run *r, int layer, enum weight_id id, const void *pending)
 {
     const struct model_config *m = &r->network->config;
     if (model_is_eagle(m) && id == WEIGHT_ATTN_NORM)
         return r->act->joined;
-    /* Norming in place makes the normed value the residual, as BLOOM's flag wants. */
+    /* Normalising in place makes the normalised value the residual, as BLOOM's flag requires. */
     void *normed = m->residual_is_normed ? r->act->x : r->act->normed;
     if (!m->no_input_norms && norm_quantised(r, layer, id, pending))
         return NULL;

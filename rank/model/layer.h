@@ -11,18 +11,18 @@ struct activations {
     void *normed;    /* [tokens, hidden] */
     void *qkv;       /* [tokens, (n_heads_local + 2 n_kv_local) head_dim] */
     void *attended;  /* [tokens, n_heads_local head_dim] */
-    void *mlp;       /* [tokens, (gated ? 2 : 1) ffn_local], or as many rows of an expert's as there are pairs */
+    void *mlp;       /* [tokens, (gated ? 2 : 1) ffn_local], or one row of an expert's size per pair */
     void *activated; /* [tokens, ffn_local], the same */
-    void *said;      /* [tokens n_chosen, hidden] what each expert says, where a layer has any */
+    void *said;      /* [tokens n_chosen, hidden] outputs of the experts, if a layer has any */
     struct routes routes;
     void *ordered;         /* [tokens, columns of the widest matrix whose inputs are reordered] */
-    void *coded;           /* inputs of a product, quantised, where the run wants that */
+    void *coded;           /* quantised inputs of a product, if activations are quantised */
     float *largest;        /* the largest magnitudes of their groups */
     void *partial;         /* [tokens, hidden] this rank's share of a sum, then the sum */
     float *cos_sin;        /* [tokens, rope dims] */
-    float *window_cos_sin; /* [tokens, window_rope dims] of the layers with a window, where these differ */
-    void *joined;          /* [tokens, 2 hidden] of a drafting head: the embedding, normed, and the state */
-    float *squares;        /* [tokens, 2] of all q and all k heads, where they are normed as rows */
+    float *window_cos_sin; /* [tokens, window_rope dims] of the windowed layers, if they differ */
+    void *joined;          /* [tokens, 2 hidden] of a drafting head: the normalised embedding, and the state */
+    float *squares;        /* [tokens, 2] sums of squares of all q and all k heads, if they are normalised as rows */
     /* of latent attention */
     void *heads;        /* [tokens, n_heads_local (key + rotated)], then [tokens, n_heads_local value] */
     void *latent;       /* [tokens, head_dim] */
@@ -45,13 +45,13 @@ static inline const struct batch *layer_batch(const struct layer_run *r, int lay
     return network_kv_kind(r->network, layer) == KV_WINDOWED ? r->windowed : r->batch;
 }
 
-/* The n_rows inputs of a product with w as that takes them: quantised where w->inputs says how and the device's
- * products do not so themselves. Enqueued; collective over comm where other ranks have inputs of the same rows. */
+/* The n_rows inputs in the form that a product with w takes: quantised if w->inputs says how and the device's products
+ * do not quantise themselves. Enqueued; collective over comm if other ranks have inputs of the same rows. */
 const void *layer_inputs(const struct layer_run *r, const void *in, const struct weight *w, int n_rows);
 
-/* out = in w^T (+ bias) (+ out if accumulate) of n rows: ops->matmul (in NULL: of what r->ops->inputs has left), after
- * the inputs were quantised, or put into the order of the matrix's columns, where w says so. r->batch is not read. As
- * layer_inputs. */
+/* out = in w^T (+ bias) (+ out if accumulate) of n rows: ops->matmul, after the inputs have been quantised or put into
+ * the order of the matrix's columns if w requires it (in NULL: they are in r->ops->inputs already). r->batch is not
+ * read. Otherwise as layer_inputs. */
 void layer_product(const struct layer_run *r, void *out, const void *in, const struct weight *w,
                    const struct weight *bias, int n, bool accumulate);
 

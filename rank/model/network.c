@@ -30,7 +30,7 @@ static int open_alibi(struct network *n, const struct ops *ops, struct queue *q,
     return 0;
 }
 
-/* The scales of keys and values that are kept as codes: as the checkpoint says, or 1. */
+/* The scales of keys and values in FP8: those of the checkpoint, or 1. */
 static int open_kv_scales(struct network *n, const struct checkpoint *c, const struct ops *ops, struct queue *q,
                           struct err *e)
 {
@@ -54,7 +54,7 @@ static int open_kv_scales(struct network *n, const struct checkpoint *c, const s
     return 0;
 }
 
-/* The rows of logits of a head that drafts some tokens only: the first ones, where there is no checkpoint. */
+/* The rows of logits of a head that drafts only some tokens; without a checkpoint the first ones. */
 static int open_drafted(struct network *n, const struct checkpoint *c, const struct ops *ops, struct queue *q,
                         struct err *e)
 {
@@ -87,7 +87,7 @@ static int open_wide(struct network *n, const struct ops *ops, struct queue *q, 
 #define GENTLE_RATE 400               /* bytes/ns: a tenth of that of a device's memory */
 #define SLAB_BYTES  ((size_t)1 << 30) /* at most, if no weight is larger */
 
-/* The device zeroes memory at its full rate, which leaves others half of it: so it does with pauses. */
+/* Zeroing at the device's full rate would leave other work half of the bandwidth, so it is done with pauses. */
 static void clear_gently(void *p, size_t bytes, const struct ops *ops, struct queue *q)
 {
     const struct timespec pause = {0, (long)(bytes / GENTLE_RATE)};
@@ -115,7 +115,7 @@ static void *open_slab(struct network *n, int i, const struct ops *ops, struct q
     return slab;
 }
 
-/* Each weight has its place in a slab, zeroed unless the checkpoint fills all of it. unfilled: of
+/* Gives each weight its place in a slab, zeroed unless the checkpoint fills all of it. unfilled: of
  * weight_map_unfilled. */
 static int place_weights(struct network *n, const int64_t *unfilled, const struct ops *ops, struct queue *q)
 {
@@ -150,7 +150,7 @@ static int take_slabs(struct network *n, const struct ops *ops, struct queue *q,
     return failed;
 }
 
-/* A piece for each. */
+/* Allocates each weight separately. */
 static int take_pieces(struct network *n, const struct ops *ops, struct queue *q)
 {
     for (int i = 0; i < n->map.n_slots; i++) {
@@ -181,7 +181,7 @@ static int open_weights(struct network *n, bool gently, const struct ops *ops, s
             w->n_inputs = slot->order->inputs;
         }
         if ((slot->rows == 1 && slot->cols == 0) || (slot->rows == 0 && slot->id == WEIGHT_EXPERTS_OUT_BIAS))
-            continue; /* a bias that another rank adds: to the layer it is as if the model had none */
+            continue; /* a bias that another rank adds: for this layer as if the model had none */
         if (slot->layer < 0)
             n->once[slot->id] = w;
         else
@@ -261,8 +261,8 @@ int network_open_kv(struct network *n, const int n_blocks[KV_KINDS], int window,
     return 0;
 }
 
-/* A block is one piece, of all caches of its kind: the first layer's keys, its values, the next layer's keys, ... So to
- * each cache blocks are a number of parts apart, and that cache begins where its part of the first block would. */
+/* A block is one piece, of all caches of its kind: the first layer's keys, its values, the next layer's keys, ... So
+ * the blocks of a cache are a constant number of parts apart, and the cache begins at its part of the first block. */
 int network_share_kv(struct network *n, struct kv_arena *arena, const int per_unit[KV_KINDS], int window,
                      struct queue *q, struct err *e)
 {

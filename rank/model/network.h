@@ -16,33 +16,34 @@ struct network {
     struct weight *weight;                       /* [map.n_slots] on the device */
     const struct weight *once[WEIGHT_COUNT];     /* roles of the model itself; NULL: the config has none */
     const struct weight *(*layer)[WEIGHT_COUNT]; /* [n_layers] roles of each layer */
-    struct input_form *input_form;               /* [map.n_slots] of weights whose activations are quantised, or NULL */
-    int n_inputs[2];         /* weights whose activations are declared quantised: the device cannot, can do so */
-    char inputs_refusal[96]; /* why it cannot, of one of them; "": it can */
-    struct weight tied_head; /* once[WEIGHT_HEAD], where the run made it of the embedding */
-    void **slab;             /* [n_slabs] memory that weights lie in; NULL: each has its own */
+    struct input_form *input_form; /* [map.n_slots] how the activations of a weight are quantised, or NULL */
+    int n_inputs[2]; /* weights whose activations are declared quantised: numbers that the device does not and does
+                        support */
+    char inputs_refusal[96]; /* the reason for one that it does not support, or "" */
+    struct weight tied_head; /* once[WEIGHT_HEAD], if the run made it from the embedding */
+    void **slab;             /* [n_slabs] memory of the weights; NULL: each has its own */
     int n_slabs;
-    void *wide;           /* see struct weight */
-    float *alibi_slopes;  /* device [n_heads_local], or NULL */
-    float *kv_scales;     /* device [n_layers, 2, n_kv_local], or NULL: see struct heads */
-    int32_t *drafted;     /* [vocab] the row of logits that a token of a drafting head has, -1: none; NULL: all have */
-    int32_t *drafted_dev; /* the same on the device */
-    int32_t *last_token;  /* borrowed, device [max_seqs]: of a draft model, whose steps leave their tokens there for the
-                             other model's; NULL */
-    struct taps *taps;    /* borrowed: of a model whose states a drafting head is fed, and of that; NULL */
-    struct kv_arena *arena; /* borrowed: keys and values are in its units; NULL: in memory of their own */
+    void *wide;             /* see struct weight */
+    float *alibi_slopes;    /* device [n_heads_local], or NULL */
+    float *kv_scales;       /* device [n_layers, 2, n_kv_local], or NULL: see struct heads */
+    int32_t *drafted;       /* [vocab] a token's row in a drafting head's logits, -1: none; NULL: all tokens have one */
+    int32_t *drafted_dev;   /* the same on the device */
+    int32_t *last_token;    /* borrowed, device [max_seqs]: of a draft model, whose steps leave their drafts there for
+                            the main model; or NULL */
+    struct taps *taps;      /* borrowed: of a model whose states a drafting head is fed, and of the head; or NULL */
+    struct kv_arena *arena; /* borrowed: keys and values are in its units; NULL: in their own memory */
     struct network_blocks {
-        int per_unit;          /* in a unit, equal on all ranks */
-        int parts;             /* a block is that many pieces, one for each cache */
+        int per_unit;          /* blocks per unit, equal on all ranks */
+        int parts;             /* parts of a block, one per cache */
     } blocks[KV_KINDS];        /* of an arena */
     void **k_cache, **v_cache; /* [n_layers] [n_blocks, n_kv_local, KV_BLOCK_TOKENS, head_dim]; of latents the same */
-    int window; /* layers that see so many tokens at most have blocks of kind KV_WINDOWED; 0: there are none */
+    int window;                /* layers that see at most this many tokens have blocks of kind KV_WINDOWED; 0: none */
 };
 
 /* Take device memory for every weight of the rank (contents undefined until loaded) and resolve the roles. c may be
- * NULL: a run without a checkpoint. The network keeps nothing of c. gently: other queues of a device have work
- * meanwhile, which is to go on as fast: memory is taken, and later given back, in few pieces, and zeroed with pauses; q
- * is used by nobody else. Local. */
+ * NULL: a run without a checkpoint. The network keeps nothing of c. gently: other queues of the device have work
+ * meanwhile that must not slow down: memory is allocated, and later freed, in few pieces and zeroed with pauses; q is
+ * not used otherwise. Local. */
 int network_open(struct network *n, const struct model_config *m, const struct shard *s, const struct checkpoint *c,
                  bool gently, const struct ops *ops, struct queue *q, struct err *e);
 
@@ -50,13 +51,12 @@ int network_open(struct network *n, const struct model_config *m, const struct s
 int network_open_kv(struct network *n, const int n_blocks[KV_KINDS], int window, const struct ops *ops, struct queue *q,
                     struct err *e);
 
-/* Instead: blocks are in units of an arena, per_unit[kind] in each. The blocks of unit u are numbered from u
+/* Instead, use blocks in units of an arena, per_unit[kind] in each. The blocks of unit u are numbered from u
  * per_unit[kind] on. Local. */
 int network_share_kv(struct network *n, struct kv_arena *arena, const int per_unit[KV_KINDS], int window,
                      struct queue *q, struct err *e);
 
-/* The number by which k_cache and v_cache have a block of a plan for this model; a unit that another model has used is
- * cleared first. */
+/* The index in k_cache and v_cache of a block of a plan for this model; clears a unit that another model has used. */
 int32_t network_find_block(struct network *n, enum kv_kind kind, int32_t block, int model, const struct ops *ops,
                            struct queue *q);
 
@@ -81,7 +81,7 @@ static inline const struct weight *network_head(const struct network *n)
     return n->once[n->once[WEIGHT_HEAD] != NULL ? WEIGHT_HEAD : WEIGHT_EMBED];
 }
 
-/* The heads of a layer as the operations want them. */
+/* The heads of a layer in the form that operations take. */
 struct heads network_heads(const struct network *n, int layer);
 
 #endif

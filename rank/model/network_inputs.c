@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* The form in which activations are quantised before the product with a slot, which has codes. */
+/* The form of quantised activations before the product with a quantised slot. */
 static struct input_form form_of(const struct network *n, int number)
 {
     const struct quantization *q = &n->config.quantization;

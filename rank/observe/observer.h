@@ -14,10 +14,10 @@
 enum rank_activity {
     RANK_OUTSIDE,       /* not in the loop: loading, for instance */
     RANK_COORDINATES,   /* rank 0, between two steps: it may wait for work */
-    RANK_AWAITS_PLAN,   /* the next plan is being shared */
+    RANK_AWAITS_PLAN,   /* the next plan is being broadcast */
     RANK_WORKS,         /* on its own part of a step */
     RANK_IN_COLLECTIVE, /* with the other CPU ranks */
-    RANK_AWAITS_DEVICE  /* which may wait for other devices */
+    RANK_AWAITS_DEVICE  /* which may itself wait for other devices */
 };
 
 enum collective { COLLECTIVE_NONE, COLLECTIVE_PLAN, COLLECTIVE_ALL_REDUCE, COLLECTIVE_ALL_GATHER };
@@ -27,9 +27,9 @@ enum step_kind { STEP_EMPTY, STEP_PREFILL, STEP_DECODE, N_STEP_KINDS };
 
 struct observed_step {
     const struct plan *plan;
-    int flight; /* which of the engine's flights it is */
+    int flight; /* its number among the engine's flights */
     enum step_kind kind;
-    bool graph; /* it is launched as one recorded graph: its collectives are not seen one by one */
+    bool graph; /* it is launched as one recorded graph, so its collectives are not reported individually */
 };
 
 struct observer;
@@ -39,18 +39,18 @@ struct observer_hooks {
     /* A collective begins; the next activity ends it. */
     void (*collective)(struct observer *o, enum collective kind);
 
-    /* The loop's. Step number `step` begins, with this activity; rank 0 is about to share a plan, and the observer may
-     * ask for figures in it (plan->report); a step's tokens are known; all ranks are between two steps (last: and the
-     * loop ends; collective); rank 0 has nothing to do (local). */
+    /* Events of the loop: step number `step` begins, with this activity; rank 0 is about to broadcast a plan, in which
+     * the observer may request figures (plan->report); a step's tokens are known; all ranks are between two steps
+     * (last: and the loop ends; collective); rank 0 is idle (local). */
     void (*next_step)(struct observer *o, enum rank_activity activity, uint64_t step);
     void (*plan)(struct observer *o, struct plan *plan);
     void (*tokens)(struct observer *o, const struct step_result *result);
     void (*between_steps)(struct observer *o, bool last);
     void (*idle)(struct observer *o);
 
-    /* The engine's. A step is about to be enqueued; its operations begin and end (also while a graph is recorded); it
-     * is enqueued; its late masks have come, before the device needed them or after (waited); the device has finished
-     * it. */
+    /* Events of the engine: a step is about to be enqueued; its operations begin and end (also while a graph is
+     * recorded); it is enqueued; its late masks have arrived, before the device needed them or after (waited); the
+     * device has finished it. */
     void (*submit)(struct observer *o, const struct observed_step *step);
     void (*operations)(struct observer *o, bool begin);
     void (*submitted)(struct observer *o);
@@ -69,7 +69,7 @@ struct observers {
 };
 
 void observers_add(struct observers *list, struct observer *o);
-/* An observer that is not in the list is left alone. */
+/* Does nothing for an observer that is not in the list. */
 void observers_remove(struct observers *list, const struct observer *o);
 
 /* observers_tell(list, activity, RANK_WORKS): call a hook of every observer that has it; list may be NULL. */

@@ -1,4 +1,4 @@
-/* rank/step/engine.c - see engine.h: taking and giving back the working memory. submit.c runs steps. */
+/* rank/step/engine.c - see engine.h: allocating and freeing the working memory. submit.c runs steps. */
 #include "rank/step/engine.h"
 #include "base/log.h"
 #include "rank/model/slab.h"
@@ -40,7 +40,7 @@ static size_t larger(size_t a, size_t b)
     return a > b ? a : b;
 }
 
-/* The experts' memory, for as many pairs as the largest step has. */
+/* The experts' memory, for the pairs of the largest step. */
 static void open_routes(struct engine *g)
 {
     const struct model_config *m = &g->network->config;
@@ -60,8 +60,8 @@ static void open_routes(struct engine *g)
     r->n_held = range_length(g->network->shard.experts);
 }
 
-/* Columns of the widest matrix whose inputs are reordered, at most: each group of the whole matrix may be filled up on
- * the rank (partition/weights_order.c). */
+/* Upper bound for the columns of the widest matrix with reordered inputs: each group of the whole matrix may be padded
+ * on the rank (partition/weights_order.c). */
 static size_t ordered_columns(const struct model_config *m, const struct shard *s)
 {
     const size_t fill = 32, group = (size_t)m->quantization.group;
@@ -216,7 +216,7 @@ static void take_all(struct engine *g, struct err *e)
     open_sampler(g);
 }
 
-/* A head that drafts some tokens only: the others are forbidden in every row. */
+/* For a head that drafts only some tokens: forbids the others in every row. */
 static void forbid_others(struct engine *g, struct err *e)
 {
     const int32_t *row = g->network->drafted;
@@ -279,7 +279,7 @@ static void open_slabs(struct engine *g, struct err *e)
         g->host_slab = host_pool_take(g->host_pool, sizes.host, g->ops, g->q);
 }
 
-/* Borrowed things, and memory: with a loan in one piece, else in a piece for each array. */
+/* Sets borrowed members and allocates memory: with a loan in one piece, otherwise one piece per array. */
 static int take_memory(struct engine *g, struct world *w, struct network *n, const struct limits *l,
                        const struct engine_loan *loan, const struct ops *ops, struct queue *q, struct err *e)
 {

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define MAX_SIZE 256 /* sequences; larger batches run without a graph, their launches hide behind the work */
+#define MAX_SIZE 256 /* sequences; larger batches run without a graph, since the work hides their launches */
 #define N_WARM   2
 #define N_TIMED  4
 
@@ -23,7 +23,7 @@ static int next_size(int size, int most)
     return size + step < most || size >= most ? size + step : most;
 }
 
-/* Sequences; where these are few also their drafts, which a step of a few tokens verifies. */
+/* The batch sizes: sequences and, for small numbers, their drafts, which a step of a few tokens verifies. */
 static int largest(const struct engine *g)
 {
     const struct limits *l = &g->limits;
@@ -48,8 +48,8 @@ void graphs_record(struct engine *g, struct decode_graph *to, int flight)
     g->record_seconds += seconds_now() - started;
 }
 
-/* Until the device is idle. Its error ends the job at once: other ranks' devices may wait for it, and their hosts
- * for those. */
+/* Waits until the device is idle. Its error ends the job at once, since other ranks' devices may wait for it, and their
+ * hosts for these. */
 static void settle(const struct engine *g)
 {
     struct err e = {0};
@@ -60,7 +60,7 @@ static void settle(const struct engine *g)
     fatal(&e);
 }
 
-/* Seconds of a step on the slowest rank: all ranks get the same number, and so choose alike. */
+/* Seconds of a step on the slowest rank: all ranks get the same number, and so make the same choice. */
 static double time_graph(struct engine *g, void *graph)
 {
     double started = 0, mine, slowest = 0;
@@ -77,7 +77,7 @@ static double time_graph(struct engine *g, void *graph)
     return slowest;
 }
 
-/* Both ways are there, for the first flight: the faster one stays, or the one that was asked for. */
+/* Both ways have been recorded for the first flight: keeps the faster one, or the requested one. */
 static void choose_graph(struct engine *g, struct decode_graph *kept, struct decode_graph *other,
                          enum step_choice choice)
 {
@@ -117,7 +117,7 @@ static int list_sizes(struct engine *g, int most, struct err *e)
     return 0;
 }
 
-/* Libraries prepare themselves in a first run. n: number of sizes. */
+/* First runs, in which libraries initialise. n: number of sizes. */
 static void warm_up(struct engine *g, int n, int n_persistent)
 {
     for (int i = 0; i < n; i++) {
@@ -130,7 +130,7 @@ static void warm_up(struct engine *g, int n, int n_persistent)
     }
 }
 
-/* The first n sizes for the first flight, in both ways where there are two; then one of them is chosen. */
+/* Records the first n sizes for the first flight, in both ways if there are two, and chooses one. */
 static void record_first(struct engine *g, int n, int n_persistent, enum step_choice choice)
 {
     struct decode_graph persistent[PERSISTENT_MAX_TOKENS + 1] = {0};
@@ -158,7 +158,7 @@ static void record_others(struct engine *g)
     settle(g);
 }
 
-/* From ways, where they are known; else into them. */
+/* Reads known measurements from ways, and stores new ones there. */
 static void share_ways(struct engine *g, int n, struct step_ways *ways)
 {
     for (int i = 0; i < n; i++) {
@@ -173,7 +173,7 @@ static void share_ways(struct engine *g, int n, struct step_ways *ways)
     ways->measured = true;
 }
 
-/* Sizes that have two ways. */
+/* The sizes with two ways. */
 static int count_of_two_ways(const struct engine *g, int n_persistent)
 {
     int n = 0;
@@ -192,7 +192,7 @@ int graphs_open(struct engine *g, enum step_choice choice, struct step_ways *way
     if (list_sizes(g, most, e) != 0)
         return -1;
     int n_both = count_of_two_ways(g, n_persistent), n_now = ways == NULL ? g->n_decode : ways->measured ? 0 : n_both;
-    if (n_now > 0) { /* else nothing is waited for, a step of another model neither */
+    if (n_now > 0) { /* otherwise waits for nothing, not even a step of another model */
         warm_up(g, n_now, n_persistent);
         record_first(g, n_now, n_persistent, choice);
     }
@@ -205,7 +205,7 @@ int graphs_open(struct engine *g, enum step_choice choice, struct step_ways *way
     for (int i = 0; i < g->n_decode; i++)
         g->decode[DECODE_LATE * g->n_decode + i].persistent = g->decode[i].persistent;
     say_ways(g);
-    g->comm.n_all_reduces = n_all_reduces; /* the work in here does not belong to any step */
+    g->comm.n_all_reduces = n_all_reduces; /* this work does not belong to any step */
     g->choose_seconds = seconds_now() - started - g->record_seconds;
     return 0;
 }

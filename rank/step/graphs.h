@@ -1,15 +1,14 @@
-/* rank/step/graphs.h - decode steps recorded at start or at their second run: for a series of batch sizes a graph each,
- * in the faster of the two ways to run a step, which is measured. A batch between two sizes runs as the larger one, the
- * rest of it empty. */
+/* rank/step/graphs.h - decode steps recorded at start or at their second run: one graph for each of a series of batch
+ * sizes, in the measured faster one of the two ways to run a step. A batch between two sizes runs as the larger one,
+ * the rest of it empty. */
 #ifndef STEP_GRAPHS_H
 #define STEP_GRAPHS_H
 
 #include "base/choices.h"
 #include "rank/step/engine.h"
 
-/* Run every size once, record it, and choose; with `ways` only what has to be measured is run, and what is known is not
- * measured again (see engine_open). Nothing that sequences need is touched. Does nothing without ops->async.
- * Collective; a failure ends the job in here. */
+/* Run every size once, record it, and choose; with `ways` only sizes without measurements are run (see engine_open).
+ * Data of sequences is not touched. Does nothing without ops->async. Collective; a failure ends the job in here. */
 int graphs_open(struct engine *g, enum step_choice choice, struct step_ways *ways, struct err *e);
 void graphs_close(struct engine *g);
 

@@ -17,7 +17,7 @@ void host_pool_close(struct host_pool *p, const struct ops *ops, struct queue *q
     (void)pthread_mutex_destroy(&p->lock);
 }
 
-/* The piece to be used, or to be replaced where it is too small or not there; NULL: all are in use. */
+/* The piece to use, or to replace if it is too small or empty; NULL: all are in use. */
 static struct host_piece *choose_piece(struct host_pool *p, size_t bytes)
 {
     struct host_piece *best = NULL;

@@ -21,15 +21,14 @@ static void poll_models(const struct loop_models *m)
         m->poll(m->context);
 }
 
-/* A blocking broadcast would spin on a whole core. Poll: hot for a few milliseconds, since the next plan is due at
- * once while there is work, then in naps that grow to 500 us (measured: 2 % of a core, wake-up under 2 ms; with 200
- * us 4 %). */
+/* A blocking broadcast would spin on a whole core. So it polls: busily for a few milliseconds, since under load the
+ * next plan comes at once, then in naps that grow to 500 us (measured: 2 % of a core, wake-up under 2 ms; with 200 us 4
+ * %). */
 static void wait_for(MPI_Request *request, const struct waiting *waiting)
 {
     double started = seconds_now();
     for (int done = 0;;) {
-        if (waiting->notice !=
-            NULL) /* at least once a step, also where the plan is always there before it is waited for */
+        if (waiting->notice != NULL) /* at least once a step, even if plans always arrive before the wait */
             notice_tell(waiting->notice);
         poll_models(waiting->models);
         MPI_CHECK(MPI_Test(request, &done, MPI_STATUS_IGNORE));
@@ -75,8 +74,8 @@ void loop_share(struct plan *p, const struct world *w, int vocab)
         receive(p, bytes, vocab);
 }
 
-/* The engine of the model that a packed plan is about, within whose limits it has to be. Any, where it is about none
- * that is loaded: steps of it are refused. */
+/* The engine of a packed plan's model, whose limits the plan must respect. Any engine if the model is not loaded: its
+ * steps are refused. */
 static void receive_models(struct plan *p, size_t bytes, const struct loop_models *m)
 {
     int model = plan_message_model(p->message), vocab = 0;
@@ -99,7 +98,7 @@ static void share(struct plan *p, const struct loop_models *m, struct notice *no
         receive_models(p, bytes, m);
 }
 
-/* Rank 0: the client's next plan; while it has none, signals and figures of other ranks are received. The first rank
+/* Rank 0: the client's next plan; until there is one, receives signals and figures of other ranks. The first rank
  * of a further set reports its own signals, as all ranks do. */
 static void ask_client(const struct loop_models *m, struct plan *p, const struct loop_client *client,
                        struct notice *notice, struct err *e)
@@ -144,8 +143,8 @@ static void take_result(const struct loop_models *m, struct under_way *u, const 
     observers_tell(&g->observers, between_steps, false);
 }
 
-/* Does anything wait for a step of this model, or for all of them? A model leaves behind its last step; those that come
- * have none, and need none of the others' to be over. */
+/* Must steps finish before this plan: those of its model, or all? A model is dropped after its last step; a model that
+ * is loaded has none, and need not wait for those of others. */
 static bool must_take(const struct under_way *u, const struct plan *p, int n_flights)
 {
     if (u->n == 0 || p->kind == PLAN_STEP)
@@ -156,7 +155,7 @@ static bool must_take(const struct under_way *u, const struct plan *p, int n_fli
     return u->n == n_flights;
 }
 
-/* This rank has lost or repeated a step. */
+/* Fails: this rank has lost or repeated a step. */
 static _Noreturn void fail_apart(uint64_t found, uint64_t expected)
 {
     struct err e = {0};
@@ -165,7 +164,7 @@ static _Noreturn void fail_apart(uint64_t found, uint64_t expected)
     fatal(&e);
 }
 
-/* Models come and go, which may take long and has no deadline; steps of others may be under way. */
+/* Loads, commits or drops a model, which may take long and has no deadline; steps of others may be in flight. */
 static void change(struct loop_models *m, struct plan *p, struct err *e)
 {
     int model = p->model;
@@ -190,7 +189,8 @@ static void submit(const struct loop_models *m, const struct plan *p, struct und
     u->model[u->n++] = p->model;
 }
 
-/* The late masks of the step submitted last, after the one before it was taken: its tokens are chosen. */
+/* Provides the late masks of the step submitted last, after the results of the one before it, and chooses its
+ * tokens. */
 static void send_late_masks(const struct loop_models *m, struct plan *p, const struct loop_client *client)
 {
     struct engine *g = m->ground;
@@ -205,7 +205,8 @@ static void send_late_masks(const struct loop_models *m, struct plan *p, const s
     engine_choose(m->engine[p->model], p);
 }
 
-/* On a device the plan of the next step is made and sent while a step runs: its tokens feed each other there. */
+/* On a device the plan of the next step is made and sent while a step runs; tokens pass from one to the other on the
+ * device. */
 void loop_run_models(struct loop_models *m, const struct loop_client *client, struct err *e)
 {
     struct engine *g = m->ground;

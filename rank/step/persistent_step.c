@@ -53,7 +53,7 @@ static bool is_plain(const struct network *n)
     return plain;
 }
 
-/* The property of the model that no backend's persistent step supports, as the end of a sentence; NULL: none. */
+/* A property of the model that no backend's persistent step supports, as the end of a sentence; NULL: none. */
 static const char *refuse_network(const struct network *n, const struct world *w)
 {
     const struct model_config *m = &n->config;
@@ -139,7 +139,7 @@ static struct decode_latent_layer describe_latent(const struct network *n, int l
 
 _Static_assert(DECODE_TAPS == MODEL_TAPS, "all that a head reads");
 
-/* The vectors of this model that a drafting head reads. */
+/* The hidden states of this model that a drafting head reads. */
 static struct decode_taps describe_taps(const struct network *n)
 {
     struct decode_taps taps = {0};
@@ -257,7 +257,7 @@ static struct persistent_model *describe_all(const struct network *n, bool sever
     return p;
 }
 
-/* Can all ranks? Collective. why: this rank's reason, NULL if it has none. */
+/* Whether all ranks can run it. Collective. why: this rank's reason if it cannot, or NULL. */
 static bool all_can(struct persistent_step *p, const char *why, const struct world *w)
 {
     why = peers_agree(why, w);
@@ -266,7 +266,7 @@ static bool all_can(struct persistent_step *p, const char *why, const struct wor
     return why == NULL;
 }
 
-/* Every device learns where the others want their sums. */
+/* Gives every device the addresses of the others' memory for sums. */
 static bool connect_ranks(struct persistent_step *p, const struct world *w, const struct ops *ops, struct queue *q)
 {
     void *mine = ops->persistent->memory(p->step);
@@ -305,7 +305,7 @@ int persistent_step_prepare(struct persistent_step *p, const struct network *n, 
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* Shards differ, and with them what fits into a multiprocessor. Collective. */
+/* Ranks agree, since shards differ and may fit into a multiprocessor on some ranks only. Collective. */
 static int common_tokens(const struct persistent_step *p, const struct world *w, const struct ops *ops)
 {
     int mine = ops->persistent->max_tokens(p->step), all = 0;

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Why this rank has none. */
+/* The reason why this rank has none. */
 static const char *refuse(struct persistent_sums *s, const struct world *w, const struct ops *ops, struct queue *q)
 {
     if (!w->on_one_host)

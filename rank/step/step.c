@@ -20,7 +20,7 @@ static void scale_embedding(struct engine *g, int n_tokens)
         g->ops->scale(g->q, g->act.x, factor, 0, (size_t)n_tokens * (size_t)m->hidden);
 }
 
-/* act.x = the embedded tokens, with learned positions, the embedding norm and its factor where the model has them. */
+/* act.x = the embedded tokens, with learned positions, embedding norm and factor if the model has them. */
 static void embed(struct engine *g, const struct batch *b)
 {
     const struct network *n = g->network;
@@ -39,8 +39,8 @@ static void embed(struct engine *g, const struct batch *b)
     make_rotations(g, b);
 }
 
-/* The inputs of a drafting head: act.x = the stream that begins with the states, act.joined = the embedded tokens
- * and the states, normed. */
+/* The inputs of a drafting head: act.x = the residual stream, which begins with the states, act.joined = the embedded
+ * tokens and the states, normalised. */
 static void embed_states(const struct layer_run *r, const int32_t *planned)
 {
     const struct model_config *m = &r->network->config;
@@ -62,7 +62,7 @@ static void embed_states(const struct layer_run *r, const int32_t *planned)
         ops->copy_columns(r->q, x, hidden, 0, normed, hidden, 0, NULL, n, hidden);
 }
 
-/* act.x for the logits. A drafting head's stream is a state, too, and normed where logits are computed. */
+/* act.x for the logits. A drafting head's stream is a state, too, and is normalised only for the logits. */
 static void finish_logits(struct engine *g, const struct batch *b, const void *pending)
 {
     const struct network *n = g->network;
@@ -74,8 +74,8 @@ static void finish_logits(struct engine *g, const struct batch *b, const void *p
         g->ops->add(g->q, g->act.x, pending, (size_t)b->n_tokens * (size_t)m->hidden);
 }
 
-/* g->rows, of a drafting head, are normed; the first n_sampled become the states of the drafts that they choose, as
- * they are before, or behind the norm of a layer that predicts, as the model's states are. */
+/* Normalises a drafting head's g->rows; the first n_sampled become the states of the drafts that they choose, from
+ * before the norm, or, for a layer that predicts, from after it, like the model's states. */
 static void hold_states(const struct layer_run *r, void *rows, const int32_t *slot, int n_rows, int n_sampled)
 {
     const struct network *n = r->network;
@@ -122,7 +122,7 @@ static void gather_logits(struct engine *g, int n_rows)
     g->ops->join_columns(g->q, g->logits, g->logits_parts, g->vocab_begin, g->comm.n_ranks, n_rows);
 }
 
-/* Embedding, layers, and the last norm where it is wanted. */
+/* Embedding, layers, and the last norm if needed. */
 static void run_layers(struct engine *g, const struct batch *batch, bool wants_logits)
 {
     struct batch windowed = *batch;
@@ -148,7 +148,7 @@ static void run_layers(struct engine *g, const struct batch *batch, bool wants_l
     taps_keep(&run);
 }
 
-/* The same and this rank's logits, as one operation; and the states that a drafting head is fed. */
+/* The same and this rank's logits, as one operation, and the states for a drafting head. */
 static void run_persistent(struct engine *g, const struct batch *batch)
 {
     const struct model_config *m = &g->network->config;
@@ -159,7 +159,7 @@ static void run_persistent(struct engine *g, const struct batch *batch)
     taps_keep(&run);
 }
 
-/* After the sampled rows: those that are scored. */
+/* The scored rows, which follow the sampled ones. */
 static void score(struct engine *g, int n_sampled, int n_scored)
 {
     size_t row_bytes = (size_t)g->network->config.vocab * dtype_bytes(g->q->act), first = (size_t)n_sampled;

@@ -14,7 +14,7 @@ static bool follows(const struct plan_block *a, const struct plan_block *b)
     return b->kind == a->kind && b->slot == a->slot && b->index == a->index + 1;
 }
 
-/* Neighbouring entries of the table travel in one copy: a new sequence's blocks come in order. */
+/* Neighbouring entries of the table are copied together: a new sequence's blocks are in order. */
 static void update_block_table(struct engine *g, struct step_flight *f, const struct plan *p)
 {
     size_t width = (size_t)limits_blocks_per_slot(&g->limits), entries = (size_t)limits_table_entries(&g->limits);
@@ -31,7 +31,7 @@ static void update_block_table(struct engine *g, struct step_flight *f, const st
     }
 }
 
-/* From the flight's memory, not the plan's: a copy from memory that is not pinned waits for the step before. */
+/* Copied from the flight's memory, not the plan's, since a copy from unpinned memory waits for the previous step. */
 static void start_sequences(struct engine *g, struct step_flight *f, const struct plan *p)
 {
     const int32_t *history = f->history;
@@ -47,7 +47,7 @@ static void start_sequences(struct engine *g, struct step_flight *f, const struc
     }
 }
 
-/* Late masks overtake the step whose tokens they choose: it is under way, and looks at its rows' masks afterwards. */
+/* Late masks overtake the step whose tokens they constrain, which is in flight and reads its rows' masks at the end. */
 static void upload_mask_rows(struct engine *g, int row, const uint32_t *mask, int n, enum plan_mask which)
 {
     size_t words = (size_t)g->limits.mask_words, bytes = (size_t)n * words * sizeof *mask;
@@ -58,7 +58,7 @@ static void upload_mask_rows(struct engine *g, int row, const uint32_t *mask, in
         upload(g, dst, mask, bytes);
 }
 
-/* Masks of neighbours travel in one copy. */
+/* Masks of neighbouring rows are copied together. */
 void step_upload_masks(struct engine *g, struct step_flight *f, const struct plan *p, enum plan_mask which)
 {
     size_t words = (size_t)p->limits.mask_words, first = which == MASK_LATE ? (size_t)p->n_masks * words : 0;
@@ -85,7 +85,7 @@ static void add_row(struct step_ints *host, int *n, int token, const struct plan
     (*n)++;
 }
 
-/* Rows [begin, end) of a sequence whose first token is the plan's token `first`. */
+/* Enters rows [begin, end) of a sequence whose first token is the plan's token `first`. */
 static void add_rows(struct step_ints *host, int *n, const struct plan_seq *s, int first, int begin, int end)
 {
     for (int j = begin; j < end; j++)
@@ -121,7 +121,7 @@ void step_list_rows(struct step_flight *f, const struct plan *p)
     f->n_rows = n;
 }
 
-/* Tokens [begin, end) that belong to no sequence, a row of logits each. */
+/* Enters tokens [begin, end) that belong to no sequence, with one row of logits each. */
 static void fill_empty(struct step_ints *host, int begin, int end)
 {
     for (int t = begin; t < end; t++) {
@@ -133,7 +133,7 @@ static void fill_empty(struct step_ints *host, int begin, int end)
     }
 }
 
-/* In one copy. */
+/* All arrays in one copy. */
 void step_upload_ints(struct engine *g, const struct step_flight *f, int n)
 {
     size_t pitch = g->ints_pitch * sizeof *f->ints;
@@ -149,7 +149,7 @@ void step_fill_empty(struct engine *g, int n)
     }
 }
 
-/* Recorded steps have a row of logits for each token: those of tokens that nothing is sampled from belong to nobody. */
+/* Recorded steps have a row of logits per token; rows of tokens that are not sampled are unused. */
 static void spread_rows(struct step_flight *f, const struct plan *p)
 {
     struct step_ints *host = &f->host;

@@ -1,17 +1,17 @@
-/* rank/step/submit.c - steps on their way through the device: submitted, their tokens chosen, their results taken. See
+/* rank/step/submit.c - submits steps to the device, chooses their tokens, and takes their results. See
  * engine.h. */
 #include "rank/step/graphs.h"
 #include "rank/step/step.h"
 #include "rank/step/step_inputs.h"
 #include "rank/world/fatal.h"
 
-/* Each sequence feeds one token and gets one. */
+/* Does each sequence feed one token and get one? */
 static bool is_decode(const struct step_flight *f, const struct plan *p)
 {
     return p->n_seqs > 0 && p->n_tokens == p->n_seqs && f->n_sampled == p->n_seqs && f->n_rows == p->n_seqs;
 }
 
-/* Sequences at the beginning of the plan that feed one token each. */
+/* The number of sequences at the beginning of the plan that feed one token each. */
 static int count_alone(const struct plan *p)
 {
     int n = 0;
@@ -20,8 +20,8 @@ static int count_alone(const struct plan *p)
     return n;
 }
 
-/* A size that was not recorded when the engine was opened, or has the clocks of a profile: its first step of each
- * flight goes without a graph, and its second one is recorded. */
+/* A size that was not recorded when the engine was opened, or has the clocks of a profile: per flight the first step
+ * runs without a graph, and the second one is recorded. */
 static void run_shape(struct engine *g, int which, const struct plan *p, struct decode_graph *graph)
 {
     const struct step_flight *f = &g->flight[which];
@@ -54,7 +54,7 @@ void engine_align(struct engine *g, uint64_t step)
         g->shift = (step + ENGINE_FLIGHTS - g->n_steps % ENGINE_FLIGHTS) % ENGINE_FLIGHTS;
 }
 
-/* Has a sequence of the plan more tokens than the persistent operation is the faster way for? */
+/* Has a sequence of the plan so many tokens that the persistent operation is slower? */
 static bool is_long(const struct engine *g, const struct plan *p)
 {
     bool longer = false;
@@ -63,8 +63,8 @@ static bool is_long(const struct engine *g, const struct plan *p)
     return longer;
 }
 
-/* A profile's clocks end with the tokens: a step whose tokens come late runs without a graph then. So does one whose
- * sequences share their beginnings: it is long enough to hide its launches. */
+/* A profile's clocks end with the tokens, so with a profile a step with late masks runs without a graph. So does a step
+ * whose sequences share prefixes: it is long enough to hide its launches. */
 static struct decode_graph *find_decode(const struct engine *g, const struct plan *p)
 {
     if (p->shares > 0)
@@ -77,8 +77,8 @@ static struct decode_graph *find_decode(const struct engine *g, const struct pla
     return p->n_late > 0 ? NULL : graphs_find(g, p->n_seqs, DECODE_LONG);
 }
 
-/* The graph that runs a step of a few tokens, several of a sequence: drafts that are verified, or the end of a prompt.
- * A row of logits that nobody asked for costs nothing where one operation reads the head once. */
+/* The graph for a step of a few tokens with several of a sequence: drafts to be verified, or the end of a prompt.
+ * Unneeded rows of logits cost nothing if one operation reads the head once. */
 static struct decode_graph *find_small(const struct engine *g, const struct step_flight *f, const struct plan *p)
 {
     struct decode_graph *graph = NULL;
@@ -129,7 +129,7 @@ void engine_choose(struct engine *g, const struct plan *p)
         g->ops->async->mark(g->q, which);
 }
 
-/* Sampled tokens come together, out of the rows of those that they follow. */
+/* Gathers the rows from which tokens are sampled. */
 static void gather_sampled(struct step_flight *f)
 {
     for (int row = 0, n = 0; n < f->n_sampled; row++)

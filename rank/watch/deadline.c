@@ -11,7 +11,7 @@
 #include <time.h>
 
 #define TICK     0.2 /* s between two signs of life */
-#define PATIENCE 2.0 /* s that the culprit's host gets to speak first, and the rank that does */
+#define PATIENCE 2.0 /* s for the culprit's host to report first, and for the reporting rank */
 
 int deadline_judge(const struct deadline_view *view, int n, int self, double seconds)
 {
@@ -55,7 +55,7 @@ static void end_job(struct deadline *d)
     const char *how = v->silent >= d->seconds / 2 ? "no sign of life from this rank"
                       : culprit != d->self        ? "the other ranks wait for this one"
                                                   : "a rank, a device or the link between them hangs";
-    /* Not visible from here: a rank that sees more speaks first. One rank of each host speaks. */
+    /* The culprit is not visible from here: a rank that sees more reports first. One rank of each host reports. */
     if ((culprit == d->self && d->other_hosts && !nap(d, PATIENCE)) ||
         (atomic_exchange(&d->mark[0].spoken, 1) != 0 && !nap(d, 5 * PATIENCE)))
         return;
@@ -69,7 +69,7 @@ static void *look_on(void *context)
     (void)pthread_mutex_lock(&d->lock);
     for (double last = seconds_now(), now; nap(d, TICK); last = now) {
         now = seconds_now();
-        /* This process was stopped itself: then nobody was silent, and nobody has had time. */
+        /* If this process was stopped itself, the others' silence and the elapsed time mean nothing. */
         double passed = now - last < 10 * TICK ? now - last : 0;
         look(d, passed);
         d->left -= passed;
@@ -92,14 +92,14 @@ static void stop_thread(struct deadline *d)
     d->running = false;
 }
 
-/* For rank/world/fatal.c, which has no other way to it. */
+/* Global, for rank/world/fatal.c, which has no pointer to it. */
 static struct deadline *current;
 
 static bool leave(bool all)
 {
     if (!all)
         return atomic_exchange(&current->mark[0].spoken, 1) == 0;
-    stop_thread(current); /* MPI_Finalize unmaps what it looks at */
+    stop_thread(current); /* MPI_Finalize unmaps the memory that it reads */
     return true;
 }
 
@@ -116,7 +116,7 @@ static void open_marks(struct deadline *d, const struct world *w)
     MPI_CHECK(MPI_Barrier(w->node));
 }
 
-/* Signals are the main thread's. */
+/* The main thread handles signals. */
 static int start_thread(struct deadline *d)
 {
     pthread_condattr_t monotonic;

@@ -1,5 +1,5 @@
-/* rank/watch/lifeline.c - see lifeline.h. A star with rank 0 in the middle: messages of one size; a rank sends its
- * state when the one before has been answered, so that a process that is stopped does not fill the pipe. */
+/* rank/watch/lifeline.c - see lifeline.h. A star with rank 0 at the centre. All messages have one size; a rank sends
+ * its state when the previous one has been answered, so that the connection to a stopped process does not fill up. */
 #include "rank/watch/lifeline.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -35,8 +35,8 @@ struct lifeline {
     struct pollfd *poll;      /* [n_ends + 1] the thread's; the last one is `wake` */
 };
 
-/* One send of a whole message: it never mixes with one of another thread. If the socket is full, the other side is
- * stopped and gets the message later. */
+/* Sends a message in one call, so that it never mixes with another thread's. If the socket is full, the other side is
+ * stopped and gets a later message. */
 static void send_message(const struct lifeline *l, const struct lifeline_end *p, enum lifeline_kind kind,
                          const struct lifeline_state *state)
 {
@@ -71,8 +71,7 @@ static void drop(struct lifeline_end *p, bool lost)
     p->lost = lost;
 }
 
-/* Read what is there. The kernel says with the error which end it was: a process's, or a host's that does not
- * answer. */
+/* Reads available data. The kernel's error tells whether a process has ended or a host does not answer. */
 static void serve_end(struct lifeline *l, struct lifeline_end *p)
 {
     for (;;) {
@@ -103,7 +102,7 @@ static void send_beat(struct lifeline *l, double now)
     p->asked = true;
 }
 
-/* The next rank that has gone and was not reported. */
+/* The next rank that is gone and has not been reported. */
 static enum lifeline_event report(struct lifeline *l, int *rank)
 {
     for (int r = 0; r < l->n_ends; r++) {

@@ -17,10 +17,10 @@
 #include <unistd.h>
 
 #define CONNECT_SECONDS 5.0
-#define MAX_PENDING     64  /* unidentified connections; above this the one silent longest is closed */
-#define SILENT_SECONDS  0.2 /* that each has at least */
+#define MAX_PENDING     64  /* limit of unidentified connections; beyond it the one that was silent longest is closed */
+#define SILENT_SECONDS  0.2 /* minimum time for each */
 
-/* An abstract name: no file is left by a process that is killed. */
+/* An abstract name, so that a killed process leaves no file. */
 static socklen_t unix_address(struct sockaddr_un *a, uint64_t name)
 {
     *a = (struct sockaddr_un){.sun_family = AF_UNIX};
@@ -59,7 +59,7 @@ void lifeline_listen(struct lifeline_listener *l, struct lifeline_invitation *i,
     l->tcp_fd = l->unix_fd = -1;
     if (getrandom(i->token, sizeof i->token, 0) != (ssize_t)sizeof i->token ||
         getrandom(&i->name, sizeof i->name, 0) != (ssize_t)sizeof i->name)
-        return; /* nobody is invited, and all warn */
+        return; /* no rank is invited, and all warn */
     i->name |= 1;
     l->unix_fd = open_listener((const struct sockaddr *)&local, unix_address(&local, i->name), SOMAXCONN);
     if (l->unix_fd < 0)
@@ -73,7 +73,7 @@ void lifeline_listen(struct lifeline_listener *l, struct lifeline_invitation *i,
     list_addresses(i);
 }
 
-/* Give up a host that does not answer, also while nothing is sent; small messages at once. */
+/* Gives up a host that does not answer, even while nothing is sent; sends small messages at once. */
 static void settle(int fd)
 {
     const int on = 1, idle = 2, interval = 1, count = LIFELINE_LOST_SECONDS;
@@ -120,7 +120,7 @@ struct pending {
     int n;
 };
 
-/* An abstract Unix socket has no permissions, but its other end has a user: ranks have this one's. */
+/* An abstract Unix socket has no permissions, but its peer has a user, which must be the same. */
 static bool is_stranger(int fd)
 {
     struct ucred who;
@@ -189,7 +189,7 @@ void lifeline_accept(struct lifeline_listener *l, const struct lifeline_invitati
         for (int k = 0; k < 2; k++)
             if (p.set[k].fd >= 0 && p.set[k].revents != 0)
                 take_in(p.set[k].fd, k == 0, &p);
-        if (p.n == MAX_PENDING + 2) /* full of silent ones: no core is burned on the queue behind them */
+        if (p.n == MAX_PENDING + 2) /* full of silent connections: does not spin on the queue behind them */
             (void)nanosleep(&pause, NULL);
     }
     while (p.n > 2)
@@ -229,7 +229,7 @@ static int begin_all(struct pollfd *set, const struct lifeline_invitation *i, bo
     return n;
 }
 
-/* One of the connections can go on: say hello, then hear the welcome. True: this is it. */
+/* One of the connections is ready: sends the hello, then receives the welcome. True: connected. */
 static bool go_on(struct pollfd *p, const struct lifeline_invitation *i, int rank)
 {
     struct lifeline_message m;

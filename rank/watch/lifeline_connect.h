@@ -1,5 +1,5 @@
-/* rank/watch/lifeline_connect.h - how the connections of lifeline.h come about: rank 0 listens and says where (over
- * MPI), the others try all its addresses at once. A random token keeps strangers out. No MPI here. */
+/* rank/watch/lifeline_connect.h - sets up the connections of lifeline.h: rank 0 listens and distributes its addresses
+ * (over MPI), the others try all of them at once. A random token keeps strangers out. No MPI here. */
 #ifndef WATCH_LIFELINE_CONNECT_H
 #define WATCH_LIFELINE_CONNECT_H
 
@@ -13,7 +13,7 @@
 
 enum lifeline_kind { LIFELINE_HELLO = 1, LIFELINE_WELCOME, LIFELINE_BEAT, LIFELINE_LEAVING };
 
-/* All that is ever sent. */
+/* The only kind of message. */
 struct lifeline_message {
     uint64_t token[2];
     int32_t kind, rank; /* enum lifeline_kind, of the sender */

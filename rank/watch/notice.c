@@ -22,7 +22,7 @@ void notice_tell(struct notice *n)
     if (!signals_pending())
         return;
     MPI_CHECK(MPI_Test(&n->request, &sent, MPI_STATUS_IGNORE));
-    if (!sent) /* the one before is still under way: this one waits in its pipe */
+    if (!sent) /* the previous one is still being sent: this one waits in its pipe */
         return;
     n->wish = (int)signals_take();
     MPI_CHECK(MPI_Isend(&n->wish, 1, MPI_INT, 0, TAG, n->world->job, &n->request));

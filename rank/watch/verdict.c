@@ -12,8 +12,7 @@ static bool is_late(const struct watch_view *view, int n, int self, double timeo
         return false;
     if (me->activity != RANK_AWAITS_PLAN || me->rank == me->leader)
         return true;
-    for (int i = 0; i < n;
-         i++) /* it may take its time, but it must be alive; unseen, it is for its own host to judge */
+    for (int i = 0; i < n; i++) /* it may take long, but must be alive; if it is not visible, its own host judges */
         if (view[i].rank == me->leader)
             return view[i].silent >= timeout;
     return false;

@@ -1,4 +1,4 @@
-/* rank/watch/verdict.h - which rank is at fault for a step without progress, and what is said of it. Pure. */
+/* rank/watch/verdict.h - determines the rank at fault for a step without progress, and describes it. Pure. */
 #ifndef WATCH_VERDICT_H
 #define WATCH_VERDICT_H
 
@@ -18,7 +18,7 @@ struct watch_view {
 };
 
 /* The rank at fault: an index of view[n], the ranks of this host; `self` (this rank's index) if no other rank appears
- * to be; -1 while no fault is visible from there. Pure. */
+ * to be at fault; -1 while no fault is visible from there. Pure. */
 int verdict_find(const struct watch_view *view, int n, int self, double timeout);
 
 struct lifeline_state;
@@ -28,7 +28,7 @@ struct lifeline_state;
  * cpu" */
 void verdict_say_gone(char *text, size_t bytes, bool lost, const struct lifeline_state *state, const char *device);
 
-/* In words: "step 57 has made no progress for 3 s (--step-timeout 3): no sign of life since it was computing". */
+/* The message: "step 57 has made no progress for 3 s (--step-timeout 3): no sign of life since it was computing". */
 void verdict_say(char *text, size_t bytes, const struct watch_view *culprit, bool is_self, double timeout);
 
 #endif

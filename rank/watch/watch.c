@@ -13,15 +13,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TICKS_OF_TIMEOUT 10   /* looks during a deadline, */
+#define TICKS_OF_TIMEOUT 10   /* checks per deadline, */
 #define LONGEST_TICK     1.0  /* s; but at least one a second, */
 #define SHORTEST_TICK    0.02 /* s; and not more than 50 */
-#define PATIENCE         2.0  /* s that the host of the culprit gets to speak first */
-#define LEAVE            5.0  /* s in which a rank that said why it leaves, or its launcher, ends the job */
+#define PATIENCE         2.0  /* s for the culprit's host to report first */
+#define LEAVE            5.0  /* s for a rank that has announced its end, or its launcher, to end the job */
 
-#define LAUNCHER 5.0 /* s in which mpirun ends the job when a host is lost */
+#define LAUNCHER 5.0 /* s for mpirun to end the job after the loss of a host */
 
-/* A rank, as the others of its host see it. Written by that rank alone, but for `spoken`. */
+/* A rank, as seen by the others of its host. Written only by that rank, except `spoken`. */
 struct watch_slot {
     _Atomic int32_t rank, leader, activity, last; /* last: enum collective, the n_last-th of its kind in last_step */
     _Atomic uint64_t step, progress, beats, last_step;
@@ -44,7 +44,7 @@ struct watch {
     bool is_alone; /* no other rank works on its steps */
     struct lifeline *lifeline;
     struct watch_identity *identity; /* [n_ranks] */
-    int rank, deputy;                /* deputy: speaks when rank 0 cannot */
+    int rank, deputy;                /* deputy: reports when rank 0 cannot */
     double timeout, tick;
     int n, self; /* ranks of this host, and which of them this one is */
     bool other_hosts;
@@ -60,7 +60,7 @@ struct watch {
     atomic_bool closing;
 };
 
-/* For signal handlers and for rank/world/fatal.c, which have no other way to it. */
+/* Global, for signal handlers and rank/world/fatal.c, which have no pointer to it. */
 static _Atomic(struct watch *) current;
 
 static void begin_activity(struct observer *o, enum rank_activity activity)
@@ -120,7 +120,7 @@ static void tell_state(void *context, struct lifeline_state *s)
     read_slot(&w->slot[w->self], s);
 }
 
-/* Serve the lifeline and do nothing else. False: the watch is being closed. */
+/* Only serves the lifeline. False: the watch is being closed. */
 static bool rest(struct watch *w, double seconds)
 {
     int rank;
@@ -130,7 +130,7 @@ static bool rest(struct watch *w, double seconds)
     return !atomic_load(&w->closing);
 }
 
-/* `passed`: seconds since the look before. */
+/* `passed`: seconds since the previous check. */
 static void look_around(struct watch *w, double passed)
 {
     atomic_fetch_add(&w->slot[w->self].beats, 1);
@@ -149,13 +149,13 @@ static void look_around(struct watch *w, double passed)
     }
 }
 
-/* Is this rank the first of its host to speak? */
+/* Is this rank the first of its host to report? */
 static bool is_first(struct watch *w)
 {
     return atomic_exchange(&w->slot[0].spoken, 1) == 0;
 }
 
-/* The first of this host to come here speaks and ends the job; the others wait for that, but not for ever. */
+/* The first rank of this host to come here reports and ends the job; the others wait for that, but not forever. */
 static _Noreturn void end_job(struct watch *w, int culprit, double launcher, const struct err *e)
 {
     lifeline_leave(w->lifeline);
@@ -181,22 +181,22 @@ static void end_late_job(struct watch *w, int culprit)
 
 static void end_failed_job(struct watch *w, const struct err *e)
 {
-    if (!rest(w, PATIENCE)) /* a failure elsewhere: its origin speaks first */
+    if (!rest(w, PATIENCE)) /* a failure elsewhere: its origin reports first */
         return;
     end_job(w, w->rank, 0, e);
 }
 
-/* Seconds that mpirun has to end the job when a host is lost. MPI_Abort would leave that of Open MPI 4.1 waiting for
- * the lost host's daemon for ever, while with the keepalive settings of docs/cluster.md it notices by itself and ends
- * what it still reaches. srun has no such daemons. */
+/* Seconds for mpirun to end the job when a host is lost. After MPI_Abort, mpirun of Open MPI 4.1 would wait for the
+ * lost host's daemon forever, while with the keepalive settings of docs/cluster.md it notices the loss by itself and
+ * ends all processes that it still reaches. srun has no such daemons. */
 static double launcher_time(bool lost)
 {
     return lost && environment_value("OMPI_COMM_WORLD_RANK") != NULL ? LAUNCHER : 0;
 }
 
-/* The time that others have to speak first. A rank that leaves for a known reason has spoken itself, or its launcher
- * knows. A rank that has lost rank 0's host may be on the far side of a cut: the daemon there only notices the cut
- * while nothing is written to it. The first of several hosts speak first. */
+/* The time for others to report first. A rank that leaves for a known reason has reported it itself, or its launcher
+ * knows. A rank that has lost rank 0's host may be on the far side of a cut, where the daemon notices the cut only
+ * while nothing is written to it. Lower hosts report first. */
 static double patience(const struct watch *w, int gone, bool lost)
 {
     if (lifeline_left(w->lifeline, gone))
@@ -216,7 +216,7 @@ static void end_broken_job(struct watch *w, int gone, bool lost)
     struct lifeline_state state;
     const struct watch_identity *identity = &w->identity[gone];
     bool known = lifeline_heard(w->lifeline, gone, &state);
-    if (identity->node == w->identity[w->rank].node) { /* our own host's: to be seen */
+    if (identity->node == w->identity[w->rank].node) { /* on our own host: visible */
         read_slot(&w->slot[identity->slot], &state);
         known = true;
     }
@@ -231,7 +231,7 @@ static void end_broken_job(struct watch *w, int gone, bool lost)
 static void judge(struct watch *w, double passed)
 {
     struct err e = {0};
-    look_around(w, passed < 3 * w->tick ? passed : 3 * w->tick); /* more: all of the job was stopped */
+    look_around(w, passed < 3 * w->tick ? passed : 3 * w->tick); /* longer: the whole job was stopped */
     if (w->view[w->self].activity == RANK_OUTSIDE)
         return;
     int culprit = w->timeout > 0 ? verdict_find(w->view, w->n, w->self, w->timeout) : -1;
@@ -271,7 +271,7 @@ static void stop_thread(struct watch *w)
     w->running = false;
 }
 
-/* rank/world/fatal.c ends this process: is this rank the first of its host to speak? */
+/* Called when rank/world/fatal.c ends this process: is this rank the first of its host to report? */
 static bool leave(bool all)
 {
     struct watch *w = atomic_load(&current);
@@ -279,11 +279,11 @@ static bool leave(bool all)
         return true;
     lifeline_leave(w->lifeline);
     if (all)
-        stop_thread(w); /* MPI_Finalize takes the slots away */
+        stop_thread(w); /* MPI_Finalize unmaps the slots */
     return is_first(w);
 }
 
-/* A launcher or a person ends this process: the others need not wonder. */
+/* Announces that a launcher or a person ends this process, so that the others do not report it as lost. */
 static void leave_by_signal(int number)
 {
     struct watch *w = atomic_load(&current);
@@ -293,7 +293,7 @@ static void leave_by_signal(int number)
     (void)raise(number);
 }
 
-/* The signals that would end this process by default; a server has handlers of its own. */
+/* Handles the signals that would end this process by default; a server has its own handlers. */
 static void catch_signals(bool begin)
 {
     static const int numbers[] = {SIGTERM, SIGINT, SIGHUP, SIGUSR1, SIGUSR2, SIGXCPU};
@@ -320,7 +320,7 @@ static void open_slots(struct watch *w, const struct world *world)
     MPI_CHECK(MPI_Barrier(world->node));
 }
 
-/* Signals are the main thread's. */
+/* The main thread handles signals. */
 static int start_thread(struct watch *w)
 {
     sigset_t all, before;
@@ -331,7 +331,7 @@ static int start_thread(struct watch *w)
     return rc;
 }
 
-/* The ranks' hosts, and the rank that speaks when rank 0 cannot. */
+/* Finds the ranks' hosts, and the rank that reports when rank 0 cannot. */
 static void share_places(struct watch *w, const struct world *world, const char *device)
 {
     struct watch_identity *mine = &w->identity[world->job_rank];
@@ -390,7 +390,7 @@ int watch_open(struct watch **watch, const struct world *world, const char *devi
     return 0;
 }
 
-/* Nobody looks on any more when the first lifeline is closed. */
+/* All watches must have stopped before the first lifeline is closed. */
 void watch_close(struct watch **watch)
 {
     struct watch *w = *watch;

@@ -22,7 +22,8 @@ static int visible_devices(void)
     return accelerator != NULL ? accelerator->n_devices() : 0;
 }
 
-/* Follows a count of GPUs in a message: the devices that the batch system or the user made visible to this rank. */
+/* The text after a count of GPUs in a message: the devices that the batch system or the user made visible to this
+ * rank. */
 static void visible_note(char *text, size_t bytes)
 {
     const char *value = environment_value("CUDA_VISIBLE_DEVICES");
@@ -31,7 +32,7 @@ static void visible_note(char *text, size_t bytes)
         (void)snprintf(text, bytes, ", CUDA_VISIBLE_DEVICES is \"%.80s\"", value);
 }
 
-/* The lowest rank that sees no device, or n_ranks; *any: does a rank see one? */
+/* The lowest rank that sees no device, or n_ranks; *any: whether some rank sees one. */
 static int first_without(const struct world *w, bool *any)
 {
     bool sees = visible_devices() > 0;
@@ -41,7 +42,7 @@ static int first_without(const struct world *w, bool *any)
     return lowest[0];
 }
 
-/* --device auto settles for the CPU: no secret where a GPU was to be expected. Rank 0's view of the environment. */
+/* --device auto chooses the CPU: warns if a GPU was to be expected, judged by rank 0's environment. */
 static void say_settled(int without, bool any, const struct world *w)
 {
     char note[128];
@@ -58,7 +59,7 @@ static int choose_device(const struct world *w, struct err *e)
     return places_choose(visible_devices(), w->node_rank, w->n_node_ranks, w->host, note, e);
 }
 
-/* This rank's line, from its own knowledge. opened: its device was opened. */
+/* This rank's entry, from local information. opened: its device was opened. */
 static void describe_place(struct place *p, const struct ops *ops, struct queue *q, const struct world *w, bool opened)
 {
     const char *visible = environment_value("CUDA_VISIBLE_DEVICES");
@@ -166,7 +167,7 @@ int device_open(const struct ops **ops, struct queue *q, enum device_choice choi
                 struct world *w, struct err *e)
 {
     bool any = false;
-    int without = choice != DEVICE_CPU ? first_without(w, &any) : 0; /* else no driver is woken */
+    int without = choice != DEVICE_CPU ? first_without(w, &any) : 0; /* otherwise does not initialise the driver */
     bool wanted = choice == DEVICE_CUDA || (choice == DEVICE_AUTO && without == w->n_ranks);
     *ops = wanted && accelerator != NULL ? accelerator : &ops_cpu;
     if (device_check(choice, e) != 0)

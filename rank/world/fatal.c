@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 static struct {
-    int rank, n_ranks; /* of the job */
+    int rank, n_ranks; /* this rank of the job */
     char host[64];
     bool leads;
 } self = {0, 0, "localhost", true};
@@ -86,8 +86,8 @@ static void leave_at_once(int signal_number)
     _exit(end_code);
 }
 
-/* All is said and agreed: whatever happens in MPI_Finalize, the status stays the documented one, and the line the only
- * one (what used to happen there: world.c, let_mpi_settle). */
+/* The failure has been reported and agreed on: whatever happens in MPI_Finalize, the status stays the documented one,
+ * and no further line is printed (see world.c, let_mpi_settle, for failures seen there). */
 static void hold_end(int code)
 {
     static const int fatal_signals[] = {SIGSEGV, SIGBUS, SIGABRT};
@@ -99,7 +99,7 @@ static void hold_end(int code)
         (void)signal(fatal_signals[i], leave_at_once);
 }
 
-/* The other ranks of the job know nothing of it: the failing rank ends them, too. */
+/* The other ranks of the job do not know of it, so the failing rank ends them, too. */
 static _Noreturn void fail_apart(const struct world *w, int failed, const struct err *e, const struct err *why)
 {
     const struct timespec others = {5, 0};
@@ -123,12 +123,11 @@ void fatal_agree(struct world *w, const struct err *e)
     (void)fflush(NULL);
     hold_end((int)why.code);
     world_close(w);
-    /* No destructors: exit() runs much that is not ours. */
+    /* Without destructors: exit() would run much foreign code. */
     _exit((int)why.code);
 }
 
-/* A thread that is not affected informs a server's clients, or updates a batch's status file, before the process
- * ends. */
+/* Gives an unaffected thread time to inform a server's clients, or to update a batch's status file. */
 static void tell_others(const struct err *why)
 {
     const struct timespec pause = {0, 250000000};
@@ -138,7 +137,7 @@ static void tell_others(const struct err *why)
     (void)nanosleep(&pause, NULL);
 }
 
-/* A single rank has nobody to end, and MPI_Abort without mpirun -q prints lines of its own. */
+/* A single rank need not end others, and MPI_Abort without mpirun -q prints additional lines. */
 static _Noreturn void end_job(int code)
 {
     if (self.n_ranks > 1)
@@ -154,7 +153,7 @@ _Noreturn void fatal(const struct err *e)
     if (!self.leads)
         (void)nanosleep(&pause, NULL);
     const struct timespec others = {5, 0};
-    if (!herald(false)) /* another rank has spoken, and is about to end this process, too */
+    if (!herald(false)) /* another rank has reported, and is about to end this process, too */
         (void)nanosleep(&others, NULL);
     const struct err why = agree_named(self.rank, self.n_ranks, self.host, e);
     speak(e, self.n_ranks);
@@ -192,7 +191,7 @@ _Noreturn void fatal_mpi(const char *call, int rc, const char *file, int line)
     int length = 0;
     (void)MPI_Error_string(rc, text, &length);
     ERR(&e, ERR_COMM, "%s:%d: %.200s: %.200s", file, line, call, text);
-    /* It may be that a rank has gone, of which the watch (rank/watch/watch.c) knows more. */
+    /* The cause may be a lost rank, of which the watch (rank/watch/watch.c) knows more. */
     const struct timespec pause = {0, 500000000};
     if (self.leads)
         (void)nanosleep(&pause, NULL);

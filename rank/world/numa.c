@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A file's first bytes; false when there are none to be had. */
+/* Reads a file's first bytes; false if that fails. */
 static bool read_text(const char *path, char *text, size_t bytes)
 {
     FILE *f = fopen(path, "re");
@@ -35,7 +35,7 @@ int numa_of_device(const char *sysfs, const char *pci_id)
     return end != text && node >= 0 && node < NUMA_MAX_NODES ? (int)node : -1;
 }
 
-/* A core's number at *text, which moves behind it; -1: there is none. */
+/* A core's number at *text, which is advanced; -1: none. */
 static long parse_core(const char **text)
 {
     char *end = NULL;

@@ -8,7 +8,7 @@
 
 static const char *const link_name[PEER_KINDS] = {"unknown", "none", "PCIe", "NVLink"};
 
-/* A text buffer of fixed size; appended text that does not fit is cut off. */
+/* A text buffer of fixed size; text that does not fit is cut off. */
 struct text_row {
     char *text;
     size_t bytes, n;
@@ -92,7 +92,7 @@ int places_check(const struct place *place, int n, struct err *e)
     return 0;
 }
 
-/* Ranks of one host that are linked in one way. */
+/* The ranks of one host with the same kind of link. */
 struct linked {
     const struct place *place;
     const enum peer_link *link;

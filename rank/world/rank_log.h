@@ -4,8 +4,8 @@
 
 #include "rank/world/world.h"
 
-/* Lines go to DIR/rank-R.log from now on; the folder is made if need be, on every host. dir: rank 0's counts; NULL: no
- * files. Collective; -1 and *e where a rank cannot write. */
+/* Log to DIR/rank-R.log from now on; the folder is created on every host if necessary. dir: rank 0's value is used;
+ * NULL: no files. Collective; -1 and *e on ranks that cannot write. */
 int rank_log_open(const struct world *w, const char *dir, struct err *e);
 
 #endif

@@ -15,7 +15,7 @@
 #define SETTLE_SECONDS 1.0 /* the longest wait for the threads of MPI after MPI_Init */
 
 /* Open MPI binds ranks to cores or leaves them free, depending on their number and on the launcher's options, so masks
- * may be disjoint, equal or anything between. A core that k ranks of the node share counts 1/k for each. */
+ * may be disjoint, equal or overlapping. A core that k ranks of the node share counts 1/k for each. */
 static int fair_threads(const struct world *w, int *n_cpus)
 {
     cpu_set_t mine;
@@ -35,7 +35,7 @@ static int fair_threads(const struct world *w, int *n_cpus)
     return threads > 1 ? threads : 1;
 }
 
-/* Does the thread of this process sleep? Also if it is gone, or the kernel does not say. */
+/* Is this thread of the process asleep? Also true if it is gone, or if the kernel does not tell. */
 static bool is_asleep(const char *thread)
 {
     char path[64], text[256];
@@ -50,7 +50,7 @@ static bool is_asleep(const char *thread)
     return state == NULL || state[2] == 'S';
 }
 
-/* For the first thread alone: it is the one that is awake. */
+/* Called by the first thread, the only one that should be awake. */
 static bool others_asleep(void)
 {
     DIR *tasks = opendir("/proc/self/task");
