@@ -14,7 +14,7 @@ static float activation(enum activation kind, float x)
         return x < 0.0f ? 0.0f : x; /* NaN stays NaN */
     case ACTIVATION_SILU:
         return x / (1.0f + expf(-x));
-    case ACTIVATION_SWIGLU: /* of what is clamped */
+    case ACTIVATION_SWIGLU: /* of the clamped gate */
     case ACTIVATION_QUICK_GELU:
         return x / (1.0f + expf(-1.702f * x));
     }
@@ -31,7 +31,8 @@ static float swiglu(float gate, float up)
 void cpu_activate(struct queue *q, void *out, const void *x, enum activation kind, bool gated, int n_tokens, int cols)
 {
     size_t width = gated ? 2 * (size_t)cols : (size_t)cols;
-    /* Elements, not rows, are shared: a step of one token has one row. One element costs about ten multiply-adds. */
+    /* Threads divide elements, not rows, since a step of one token has one row. An element costs about ten
+     * multiply-adds. */
 #pragma omp parallel for num_threads(cpu_threads(q, 10 * (size_t)n_tokens * cols)) collapse(2) schedule(static)
     for (int t = 0; t < n_tokens; t++) {
         for (int c = 0; c < cols; c++) {

@@ -1,21 +1,21 @@
-/* kernels/cpu/attention.c - attention over the paged cache. Softmax runs along, block of keys by block of keys, so that
- * no scratch is needed. Several queries that read the same KV head share a pass over its blocks while those are in the
- * first-level cache; each query's own sums have an order that does not depend on its neighbours. */
+/* kernels/cpu/attention.c - attention over the paged cache. Online softmax, one block of keys after the other, needs no
+ * scratch memory. Several queries of the same KV head share a pass over its blocks while these are in the L1 cache; the
+ * order of a query's sums does not depend on its neighbours. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/widest_isa.h"
 
 #include <math.h>
 
-#define QUERIES 16 /* that share a pass */
+#define QUERIES 16 /* queries that share a pass */
 
-#define WIDEST_CODES 1024 /* elements of a head that is kept in codes, at most */
+#define WIDEST_CODES 1024 /* most elements of a head in an FP8 cache */
 
 /* One query head of one token, and its sums so far. */
 struct query {
     const float *q;
     float *out;
     int slot, first, last; /* positions of the keys it sees */
-    float scale;           /* of its products with keys as the cache has them */
+    float scale;           /* scale of its products with stored keys */
     float slope;
     float sink;
     float best, sum; /* the best score, and the sum of exp(score - best) */
@@ -47,7 +47,7 @@ struct isa {
 /* One call's arguments. */
 struct pass {
     const float *qkv;
-    const void *k_cache, *v_cache; /* of floats, or codes */
+    const void *k_cache, *v_cache; /* floats, or codes */
     float *out;
     const struct heads *heads;
     const struct batch *batch;
@@ -72,7 +72,8 @@ static void start_query(struct query *a, const struct pass *p, int t, int head)
     a->first = h->window > 0 && pos >= h->window ? pos - h->window + 1 : 0;
     if (h->chunk > 0)
         a->first = pos / h->chunk * h->chunk;
-    a->last = a->slot >= 0 && pos / KV_BLOCK_TOKENS < p->batch->blocks_per_slot ? pos : -1; /* else a plan unchecked */
+    /* only in an unchecked plan */
+    a->last = a->slot >= 0 && pos / KV_BLOCK_TOKENS < p->batch->blocks_per_slot ? pos : -1;
     a->scale = h->scale;
     a->slope = h->alibi_slopes ? h->alibi_slopes[head] : 0.0f;
     a->sink = h->sinks ? dtype_load(h->sinks, h->sinks_type, (size_t)head) : -INFINITY;
@@ -82,8 +83,8 @@ static void start_query(struct query *a, const struct pass *p, int t, int head)
         a->out[d] = 0;
 }
 
-/* A sink that is far above all scores makes the sum infinite and the result 0, as it is but for less than can be said.
- * v_scale: of the sums. */
+/* A sink far above all scores makes the sum infinite and the result 0, which is correct within float's range. v_scale:
+ * of the sums. */
 static void finish_query(struct query *a, const struct heads *h, float v_scale)
 {
     float all = h->sinks ? a->sum + expf(a->sink - a->best) : a->sum;
@@ -91,7 +92,7 @@ static void finish_query(struct query *a, const struct heads *h, float v_scale)
         a->out[d] = a->out[d] / all * v_scale;
 }
 
-/* n elements of the cache as floats, those themselves or codes made wide in `room`. */
+/* n elements of the cache as floats: the stored ones, or codes converted into `room`. */
 static const float *floats_at(const struct pass *p, const void *cache, size_t at, size_t n, float *room)
 {
     if (p->heads->kv_scales == NULL)
@@ -117,7 +118,7 @@ static void run_queries(const struct pass *p, struct query *a, int n, int kv)
         if (table[b] < 0)
             continue;
         size_t at = ((size_t)table[b] * h->n_kv_heads + kv) * KV_BLOCK_TOKENS * dim;
-        size_t seen = (size_t)((last < end ? last : end) - begin + 1) * dim; /* the other keys may be anything */
+        size_t seen = (size_t)((last < end ? last : end) - begin + 1) * dim; /* the other keys are undefined */
         const float *k = floats_at(p, p->k_cache, at, seen, k_room), *v = floats_at(p, p->v_cache, at, seen, v_room);
         for (int i = 0; i < n; i++) {
             int lo = a[i].first > begin ? a[i].first : begin, hi = a[i].last < end ? a[i].last : end;
@@ -165,7 +166,7 @@ void cpu_attention(struct queue *q, void *out, const void *qkv, const void *k_ca
             WIDEST_CODES);
         return;
     }
-    int n_units = (batch->n_tokens * heads->heads_per_kv + QUERIES - 1) / QUERIES; /* of one KV head, at most */
+    int n_units = (batch->n_tokens * heads->heads_per_kv + QUERIES - 1) / QUERIES; /* most query heads of one KV head */
     size_t work = (size_t)batch->n_tokens * heads->n_heads * heads->head_dim;
     int n_threads = batch->n_tokens > 0 ? cpu_threads(q, work * (size_t)(batch->pos[batch->n_tokens - 1] + 1)) : 1;
 #pragma omp parallel for num_threads(n_threads) schedule(dynamic)

@@ -46,11 +46,11 @@ TARGET INLINE void FN(mix)(float *out, const float *v, const float *weight, int 
     }
 }
 
-/* Softmax as it goes: the sums so far are scaled down whenever a better score appears. */
+/* Online softmax: the sums so far are rescaled whenever a better score appears. */
 TARGET static void FN(attend)(struct query *a, const struct heads *h, const float *k, const float *v, int n, int k_pos)
 {
     float score[KV_BLOCK_TOKENS], best = a->best, sum = 0;
-    for (int j = 0; j < n; j += 4) { /* beyond the last key, that one again */
+    for (int j = 0; j < n; j += 4) { /* beyond the last key it is repeated */
         const float *key[4];
         for (int i = 0; i < 4; i++)
             key[i] = k + (size_t)(j + i < n ? j + i : n - 1) * h->head_dim;
@@ -70,7 +70,8 @@ TARGET static void FN(attend)(struct query *a, const struct heads *h, const floa
     a->best = best;
 }
 
-/* Codes of E4M3 as floats. A code's bits are those of a float's exponent and mantissa, but for the exponent's bias. */
+/* Codes of E4M3 as floats. A code's bits are those of a float's exponent and mantissa, except for the exponent's
+ * bias. */
 TARGET static void FN(widen)(float *to, const uint8_t *codes, size_t n)
 {
     for (size_t i = 0; i < n; i++) {

@@ -39,7 +39,7 @@ TARGET INLINE FN(vec) FN(decode_e2m1)(FN(words) index)
 #endif
 }
 
-/* A 256th of the values: as halves they differ from E4M3 by the bias of the exponent alone. */
+/* 1/256 of the values: as f16 they differ from E4M3 only in the exponent's bias. */
 TARGET INLINE FN(vec) FN(decode_e4m3)(const uint8_t *p)
 {
     uint16_t half[LANES];
@@ -77,7 +77,7 @@ TARGET INLINE FN(vec) FN(decode)(const uint8_t *row, enum codes codes, size_t c)
     return codes == CODES_E2M1 ? FN(decode_e2m1)(index) : __builtin_convertvector((FN(ints))index, FN(vec));
 }
 
-/* Scales and zeros, as decode wants them, of n groups of a row from `group` on; m->n_groups of them at most. */
+/* Scales and zeros, in the form that decode takes, of n groups of a row from `group` on, at most m->n_groups. */
 TARGET INLINE void FN(take_scales)(float *scale, float *zero, const struct product *m, int row, int group, int n)
 {
     size_t first = (size_t)row * m->n_groups + group;
@@ -89,9 +89,9 @@ TARGET INLINE void FN(take_scales)(float *scale, float *zero, const struct produ
         zero[i] = m->zeros != NULL ? (float)m->zeros[first + i] : same;
 }
 
-/* Codes of 4 bits are looked up in a table of the group's 16 weights. Eight bytes in every lane of 64 bits, shifted by
- * 4 i bits in lane i, have code i in the low bits of its first half and code i + 8 in those of its second one: weights
- * come in this order, so activations are dealt so, too, and the sums are put back in the end. */
+/* Codes of 4 bits are looked up in a table of the group's 16 weights. The same eight bytes in every 64-bit lane,
+ * shifted by 4 i bits in lane i, have code i in the low bits of the first half and code i + 8 in those of the second
+ * half. Activations are permuted into this order, too, and the sums are permuted back at the end. */
 #if ISA == 512
 TARGET INLINE FN(vec) FN(table_of)(enum codes codes, float zero, float scale)
 {
@@ -123,7 +123,7 @@ TARGET INLINE FN(vec) FN(put_back)(FN(vec) v)
 }
 #endif
 
-/* Do weights of these codes, which are a constant, come out of tables? */
+/* Are these codes, a compile-time constant, looked up in tables? */
 INLINE bool FN(looks_up)(enum codes codes)
 {
     return ISA == 512 && code_bits(codes) == 4;
@@ -137,8 +137,8 @@ struct FN(group) {
 #endif
 };
 
-#define SCALES     64 /* of a row that are made float at once */
-#define LINE_BYTES 64 /* that come from memory together */
+#define SCALES     64 /* columns of a row that are converted at once */
+#define LINE_BYTES 64 /* bytes loaded together */
 
 /* Scales and zeros of the rows of a tile, and a group, whose scales and zeros are number i of these. */
 struct FN(scales) {

@@ -1,5 +1,5 @@
-/* kernels/cpu/experts.c - mixtures of experts but for their matrices: who takes which token, and what comes of it. The
- * products themselves are in matmul.c. */
+/* kernels/cpu/experts.c - mixtures of experts without their products: the choice of experts, and the sum of their
+ * results. The products are in matmul.c. */
 #include "kernels/cpu/cpu.h"
 
 #include <math.h>
@@ -48,7 +48,7 @@ static void make_keys(float *key, const float *logits, const struct weight *bias
         leave_groups_out(key, how);
 }
 
-/* A new one goes behind those that are as good: of equal keys the lower number wins. */
+/* A new expert is inserted after equal ones: of equal keys the lower number wins. */
 static void pick_best(int32_t *expert, const float *key, const struct routing *how)
 {
     int n = 0;
@@ -76,7 +76,7 @@ static void make_shares(float *share, const int32_t *expert, const float *logits
         all += how->sigmoid ? logits[e] : expf(logits[e] - max);
     for (int i = 0; i < how->n_chosen; i++)
         chosen += share[i] = how->sigmoid ? sigmoid(logits[expert[i]]) : expf(logits[expert[i]] - max);
-    /* A logit that is no number makes `all` none, and so every share, chosen or not: it must show. */
+    /* A NaN logit makes `all` NaN, and so every share, whether its expert is chosen or not: it must not be hidden. */
     double whole = how->normalised ? chosen + 1e-20 : how->sigmoid ? 1 : all;
     for (int i = 0; i < how->n_chosen; i++)
         share[i] = isnan(all) ? NAN : how->scale * (float)(share[i] / whole);
@@ -92,7 +92,7 @@ static void choose_experts(int32_t *expert, float *share, const float *logits, c
     make_shares(share, expert, logits, how);
 }
 
-/* Pairs by expert: counted, placed one after the other, in order of the tokens. */
+/* Sorts pairs by expert, by counting; within an expert in order of the tokens. */
 static void sort_pairs(const struct routes *r, const struct routing *how, int n_pairs)
 {
     int32_t next[ROUTING_MAX_EXPERTS] = {0};
@@ -147,7 +147,7 @@ void cpu_experts_first(struct queue *q, void *out, const void *x, const struct w
                        int n_tokens)
 {
     cpu_product_of_pairs(q, work, x, w, bias, r, how, X_TOKENS, n_tokens);
-    if (r->n_held > 0) /* also of pairs whose experts are elsewhere, which nobody looks at */
+    if (r->n_held > 0) /* also of pairs with experts on other ranks, which are not read */
         cpu_activate(q, out, work, kind, true, n_tokens * how->n_chosen, w->rows / r->n_held / 2);
 }
 

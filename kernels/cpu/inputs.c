@@ -36,7 +36,7 @@ static float scale_of(const struct input_form *f, float largest)
 {
     float most = f->most > 0 && largest > f->most ? f->most : largest;
     float scale = f->scale > 0 ? f->scale : most / (f->codes == CODES_E4M3 ? 448.0f : 127.5f);
-    return scale > 0 ? scale : 1; /* of zeros, or of subnormal numbers of which nothing is left */
+    return scale > 0 ? scale : 1; /* zeros, or subnormal numbers that round to zero */
 }
 
 /* The number of the code nearest to x. */

@@ -1,6 +1,6 @@
-/* kernels/cpu/lines_isa.h - one token and codes that come in whole lines of memory, by AVX-512; included by
- * codes_isa.h. A group's values are made at its first column, and all columns between are unrolled, since products of
- * one token are bound by instructions. Sums as in tile_codes. */
+/* kernels/cpu/lines_isa.h - products of one token with codes in whole cache lines, by AVX-512; included by codes_isa.h.
+ * A group's scales and zeros are prepared at its first column, and all columns in between are unrolled, since products
+ * of one token are bound by instructions. Sums as in tile_codes. */
 
 /* Vectors of a line. */
 INLINE int FN(line_steps)(enum codes codes)
@@ -8,7 +8,7 @@ INLINE int FN(line_steps)(enum codes codes)
     return LINE_BYTES * 8 / code_bits(codes) / LANES;
 }
 
-/* Vectors of a group that is a part of a line, LINE_STEPS: groups are whole lines. 0: they are neither. */
+/* Vectors per group if a group is a part of a line; LINE_STEPS if groups are whole lines; 0: neither. */
 INLINE int FN(group_steps)(const struct product *m)
 {
     int steps = FN(line_steps)(m->form.codes), line = steps * LANES;
@@ -20,13 +20,13 @@ INLINE int FN(group_steps)(const struct product *m)
     return steps == 8 && parts && m->form.first == 0 ? m->form.group / LANES : 0;
 }
 
-/* Scales and zeros of the rows of a tile, from a group on: SCALES of them, or those that there are. */
+/* Scales and zeros of the rows of a tile, from a group on: SCALES of them, or as many as exist. */
 struct FN(line_scales) {
     const float *at[TILE_R]; /* their addresses as floats */
     float scale[TILE_R][SCALES], zero[TILE_R][SCALES];
 };
 
-/* n bytes, at most LANES, as numbers. */
+/* n bytes, at most LANES, as floats. */
 TARGET INLINE __m512i FN(widen_bytes)(const uint8_t *in, int n)
 {
     __mmask16 there = (__mmask16)(n < LANES ? (1u << n) - 1 : 0xffffu);
@@ -39,7 +39,7 @@ TARGET INLINE void FN(widen_zeros)(float *out, const uint8_t *in, int n)
         FN(store)(out + i, (FN(vec))_mm512_cvtepi32_ps(FN(widen_bytes)(in + i, n - i)));
 }
 
-/* Powers of two (e8m0_value), of which 0 and 255 are rare and have other bits. */
+/* Powers of two (e8m0_value); bytes 0 and 255 are rare and need other bits. */
 TARGET INLINE void FN(widen_powers)(float *out, const uint8_t *in, int n)
 {
     for (int i = 0; i < n; i += LANES) {
@@ -72,8 +72,7 @@ TARGET INLINE void FN(find_scales)(struct FN(line_scales) * s, const struct prod
     }
 }
 
-/* For each row the 16 weights of group i of the scales; of 8 bits, what codes as decode() has them are multiplied
- * with. */
+/* For each row the 16 weights of group i of the scales; for 8 bits the factor of the values that decode() returns. */
 TARGET INLINE void FN(begin_group)(FN(vec) * group, const struct FN(line_scales) * s, enum codes codes,
                                    enum scale_type type, bool zeros, int i)
 {
@@ -112,7 +111,7 @@ TARGET INLINE void FN(step_e4m3)(FN(vec) * sum, const FN(vec) * group, const flo
     }
 }
 
-/* The sums of the whole lines of rows of n_cols codes, and how many columns these are. codes, type, zeros and steps,
+/* Sums over the whole lines of rows of n_cols codes; returns the number of these columns. codes, type, zeros and steps,
  * the vectors of a group (group_steps), are constants. */
 TARGET INLINE int FN(sum_lines)(float *sum, const float *x, const struct product *m, const int *row, enum codes codes,
                                 enum scale_type type, bool zeros, int steps, int n_cols)
@@ -121,7 +120,7 @@ TARGET INLINE int FN(sum_lines)(float *sum, const float *x, const struct product
     FN(vec) s[TILE_R], group[TILE_R];
     struct FN(line_scales) scales;
     const uint8_t *line[TILE_R];
-    int n = 0; /* groups that have begun */
+    int n = 0; /* groups begun so far */
     int64_t next = 0;
     UNROLL for (int r = 0; r < TILE_R; r++)
     {
@@ -152,7 +151,8 @@ TARGET INLINE int FN(sum_lines)(float *sum, const float *x, const struct product
     return n_lines * line_steps * LANES;
 }
 
-/* The columns of one token's tile that are done, with their sums; 0: none, since groups and lines do not fit. */
+/* Computes the sums of one token's tile over whole lines; returns the number of these columns. 0: none, since groups do
+ * not fit lines. */
 TARGET static int FN(stream_lines)(float *sum, const float *x, const struct product *m, const int *row, int n_cols)
 {
     int steps = FN(group_steps)(m);

@@ -1,19 +1,19 @@
 /* kernels/cpu/matmul.c - matrix products, also with the experts' matrices. One token: the weights stream at memory
- * speed. Many tokens: a block of weights is made float, and tiles of tokens by rows are summed in registers. A result
- * has the same bits whatever else is in the batch, wherever its row lies and however many threads work. Built with -O3
+ * speed. Many tokens: a block of weights is converted to float, and tiles of tokens by rows are accumulated in
+ * registers. A result has the same bits in any batch, at any row and with any number of threads. Built with -O3
  * -ffp-contract=fast: the sums are meant to be fused. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/widest_isa.h"
 
-#define FEW_TOKENS  12   /* up to which weights go straight to registers (measured on a Cascade Lake Xeon) */
-#define FEW_CODED   4    /* the same of quantised weights, which each tile of tokens decodes anew */
-#define TOKENS      64   /* of a block: a multiple of every TILE_T */
-#define ROWS        24   /* of a block: a multiple of every TILE_R */
-#define COLUMNS     512  /* widened at a time: TILE_R rows stay in the first-level cache */
-#define PART        192  /* rows of an expert or a head that a thread takes at a time for few tokens */
-#define SHARES      8    /* of the rows for a thread and few tokens */
-#define AHEAD       1024 /* bytes by which weights are asked for before they are needed: measured, too */
-#define CODES_AHEAD 512  /* the same of codes */
+#define FEW_TOKENS  12   /* tokens up to which weights go directly to registers (measured on a Cascade Lake Xeon) */
+#define FEW_CODED   4    /* the same for quantised weights, which every tile of tokens dequantises again */
+#define TOKENS      64   /* tokens of a block: a multiple of every TILE_T */
+#define ROWS        24   /* rows of a block: a multiple of every TILE_R */
+#define COLUMNS     512  /* columns converted at a time: TILE_R rows stay in the L1 cache */
+#define PART        192  /* rows of an expert or a head per task of a thread, for few tokens */
+#define SHARES      8    /* parts of a thread's rows, for few tokens */
+#define AHEAD       1024 /* prefetch distance of weights in bytes: measured, too */
+#define CODES_AHEAD 512  /* the same for codes */
 
 struct product {
     float *out;
@@ -105,10 +105,10 @@ static void point_at(struct product *m, const struct weight *w, size_t first)
 /* Tokens [t0, t0 + n_t) and rows [r0, r0 + n_r), by one thread. */
 typedef void multiply_function(const struct product *m, int t0, int n_t, int r0, int n_r);
 
-/* Are the tokens so few that weights go straight to registers? Codes whose groups begin within 16 columns do not. */
+/* Are there so few tokens that weights go directly to registers? Not for codes whose groups begin within 16 columns. */
 static bool are_few(const struct product *m)
 {
-    if (m->cols < SUM_LANES) /* nothing to make wide */
+    if (m->cols < SUM_LANES) /* nothing to convert */
         return true;
     return m->form.codes == CODES_NONE ? m->n_tokens <= FEW_TOKENS : m->aligned && m->n_tokens <= FEW_CODED;
 }
@@ -141,7 +141,7 @@ void cpu_matmul(struct queue *q, void *out, const void *x, const struct weight *
     int shares = SHARES * n_threads, part = are_few(&m) ? (m.rows + shares - 1) / shares : ROWS;
     int n_parts = m.rows > 0 ? (m.rows + part - 1) / part : 0, n_spans = (n_tokens + TOKENS - 1) / TOKENS;
     multiply_function *multiply = are_few(&m) ? WIDEST(few) : WIDEST(block);
-    /* As evenly as can be, and a thread that was held up leaves some of its share to the others. */
+    /* Divides rows as evenly as possible; a delayed thread leaves part of its share to the others. */
 #pragma omp parallel for num_threads(n_threads) schedule(dynamic)
     for (int i = 0; i < n_spans * n_parts; i++) {
         int t0 = i / n_parts * TOKENS, r0 = i % n_parts * part;

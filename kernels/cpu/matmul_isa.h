@@ -18,7 +18,7 @@
 
 #include "kernels/cpu/codes_isa.h"
 
-/* Ask for the weights so many bytes behind those at column c of each row. type is a constant. */
+/* Prefetch the weights this many bytes after those at column c of each row. type is a constant. */
 TARGET INLINE void FN(ask)(const void *const *w, enum dtype type, size_t c, size_t ahead)
 {
     UNROLL for (int r = 0; r < TILE_R; r++)
@@ -26,8 +26,7 @@ TARGET INLINE void FN(ask)(const void *const *w, enum dtype type, size_t c, size
 }
 
 /* Add columns [0, n_cols), a multiple of 16, to the sums [n_t][TILE_R][16]; x, w: pointers to rows. n_t and type are
- * constants. ahead: bytes to the weights that are asked for meanwhile; 0, a constant: they are in a cache. fresh: the
- * sums start here. */
+ * constants. ahead: prefetch distance in bytes; 0, a constant: weights are in a cache. fresh: the sums start here. */
 TARGET INLINE void FN(tile)(float *sum, const float *const *x, const void *const *w, enum dtype type, int n_t,
                             int n_cols, size_t ahead, bool fresh)
 {
@@ -63,7 +62,7 @@ TARGET INLINE void FN(tile)(float *sum, const float *const *x, const void *const
     }
 }
 
-/* The columns after the last whole 16, beside zeros. */
+/* The remaining columns after the last 16, padded with zeros. */
 TARGET static void FN(tail)(float *sum, const float *const *x, const struct product *m, const int *row, int begin,
                             int end, int n_t)
 {
@@ -87,7 +86,7 @@ TARGET static void FN(tail)(float *sum, const float *const *x, const struct prod
         FN(tile)(sum, x_row, w_row, DTYPE_F32, TILE_T, SUM_LANES, 0, begin == 0);
 }
 
-/* Whole rows at once, weights going from memory to registers: what few tokens need. */
+/* Whole rows at once, with weights going from memory to registers: for few tokens. */
 TARGET static void FN(stream)(float *sum, const float *const *x, const void *const *w, enum dtype type, int n_t,
                               int n_cols)
 {
@@ -105,7 +104,7 @@ TARGET static void FN(stream)(float *sum, const float *const *x, const void *con
         FN(tile)(sum, x, w, DTYPE_F16, TILE_T, n_cols, AHEAD, true);
 }
 
-/* Columns [begin, end) of n_r rows from r0 on, as floats, side by side; whole tiles, the last row standing in. */
+/* Converts columns [begin, end) of n_r rows from r0 on to float; whole tiles, padded by repeating the last row. */
 TARGET static void FN(widen)(float (*wide)[COLUMNS], const struct product *m, int r0, int n_r, int begin, int end)
 {
     for (int r = 0; r < (n_r + TILE_R - 1) / TILE_R * TILE_R; r++) {
@@ -126,14 +125,14 @@ TARGET static void FN(widen)(float (*wide)[COLUMNS], const struct product *m, in
     }
 }
 
-/* Pointers to TILE_T activations; beyond the last token, that one again. */
+/* Pointers to TILE_T activations; beyond the last token it is repeated. */
 static void FN(point)(const float **x, const struct product *m, int t)
 {
     for (int i = 0; i < TILE_T; i++)
         x[i] = m->x + x_row(m, t + i < m->n_tokens ? t + i : m->n_tokens - 1) * m->x_pitch;
 }
 
-/* The rows of a tile, so many apart; beyond `end`, the last one before it again. The number of those that are not. */
+/* The rows of a tile, this many apart; beyond `end` the last one is repeated. Returns the number of real rows. */
 static int FN(choose)(int *row, int first, int apart, int end)
 {
     int n = 0;
@@ -150,8 +149,8 @@ static float *FN(tile_sum)(float *sum, int t, int r)
     return sum + (r / TILE_R * (TOKENS / TILE_T) + t / TILE_T) * (TILE_T * TILE_R * SUM_LANES);
 }
 
-/* Ask for what is made wide after columns [begin, end): bytes [at, at + n) of the same columns' successors in TILE_R
- * rows from r on of a block. */
+/* Prefetch for the next conversion, after columns [begin, end): bytes [at, at + n) of the following columns in TILE_R
+ * rows of a block from r on. */
 TARGET INLINE void FN(ask_next)(const struct product *m, int r, int end, size_t at, size_t n)
 {
     bool same = end < m->cols / SUM_LANES * SUM_LANES; /* rows */
@@ -167,7 +166,8 @@ TARGET static void FN(columns)(float *sum, const struct product *m, int t0, int 
                                int end)
 {
     _Alignas(64) float wide[TILE_R][COLUMNS]; /* stays in the first-level cache */
-    /* With each tile of tokens so many bytes of what is next, so that they have come when the last one is done. */
+    /* Every tile of tokens prefetches this many bytes of the next columns, so that all have arrived after the last
+     * tile. */
     size_t n_tiles = (size_t)(n_t + TILE_T - 1) / TILE_T, lines = row_bytes(m, COLUMNS) / LINE_BYTES;
     size_t step = (lines + n_tiles - 1) / n_tiles * LINE_BYTES;
     for (int r = 0; r < n_r; r += TILE_R) {
@@ -203,8 +203,8 @@ static void FN(finish)(const struct product *m, const float *sum, int t0, int n_
     }
 }
 
-/* Few tokens [t0, t0 + n_t) and rows [r0, r0 + n_r). The rows of a tile lie far apart, and each tile's follow those of
- * the one before: as many streams as a tile has rows go straight through memory. */
+/* Few tokens [t0, t0 + n_t) and rows [r0, r0 + n_r). The rows of a tile are far apart, and each tile's rows follow
+ * those of the previous one: memory is read in as many sequential streams as a tile has rows. */
 TARGET static void FN(few)(const struct product *m, int t0, int n_t, int r0, int n_r)
 {
     _Alignas(64) float sum[(TILE_T * TILE_R + 3) * SUM_LANES];

@@ -30,7 +30,7 @@ static inline void store(void *data, enum dtype type, size_t i, float x)
         dtype_store(data, type, i, x);
 }
 
-/* Random codes beside one scale, and the zeros that there are by themselves. */
+/* Random codes with one scale, and the natural zeros of the type. */
 static void fill_codes(struct queue *q, struct weight *w, uint64_t seed, float range)
 {
     uint8_t *data = w->data;

@@ -9,8 +9,8 @@
 
 #define ALIGNMENT  ((size_t)256)
 #define HUGE_PAGE  ((size_t)2 << 20)
-#define TILE       32        /* edge of the square that upload_transposed turns at a time */
-#define LARGE_COPY (1 << 22) /* bytes from which a copy is shared by the threads */
+#define TILE       32        /* edge of the square that upload_transposed transposes at a time */
+#define LARGE_COPY (1 << 22) /* larger copies are divided among the threads */
 
 enum dtype cpu_act_type(enum dtype weights)
 {
@@ -36,8 +36,8 @@ void cpu_close(struct queue *q)
     (void)q;
 }
 
-/* calloc, because fresh pages are zero already: what is never used is never touched. The word before the aligned
- * address keeps calloc's. */
+/* calloc, because fresh pages are zero already, so unused memory is never touched. The word before the aligned address
+ * stores calloc's. */
 void *cpu_alloc(struct queue *q, size_t bytes)
 {
     size_t extra = ALIGNMENT + sizeof(void *);
@@ -73,7 +73,7 @@ void cpu_clear(struct queue *q, void *p, size_t bytes)
         memset(p, 0, bytes);
 }
 
-/* MemAvailable of /proc/meminfo: what can be had without swapping; 0 if it cannot be read. */
+/* MemAvailable of /proc/meminfo: memory available without swapping; 0 if it cannot be read. */
 size_t cpu_free_memory(struct queue *q)
 {
     unsigned long long kib = 0;

@@ -1,14 +1,14 @@
 /* kernels/cpu/prefixes.c - sequences that begin with the same KV blocks. */
 #include "kernels/cpu/cpu.h"
 
-/* Blocks of token t that no step writes to any more; 0: it is of no sequence. */
+/* The number of token t's blocks to which no step writes any more; 0: it belongs to no sequence. */
 static int full_blocks(const struct batch *b, int t)
 {
     int n = b->slot[t] >= 0 && b->pos[t] >= 0 ? b->pos[t] / KV_BLOCK_TOKENS : 0;
     return n < b->blocks_per_slot ? n : b->blocks_per_slot;
 }
 
-/* The first blocks that tokens t and u have in common. */
+/* The number of first blocks that tokens t and u have in common. */
 static int same_blocks(const struct batch *b, int t, int u)
 {
     const int32_t *x = b->block_table + (ptrdiff_t)b->slot[t] * b->blocks_per_slot;
@@ -19,7 +19,7 @@ static int same_blocks(const struct batch *b, int t, int u)
     return n;
 }
 
-/* same: [n] what tokens have in common with the leader. Returns the number of blocks that is best shared; 0: none. */
+/* same: [n] number of blocks in common with the leader. Returns the best number of blocks to share; 0: none. */
 static int best_blocks(const int *same, int n)
 {
     int64_t most = 0;
@@ -37,7 +37,7 @@ static int best_blocks(const int *same, int n)
     return best;
 }
 
-/* The tokens that share n_blocks blocks become the next group. */
+/* Makes the tokens that share n_blocks blocks the next group. */
 static void add_group(struct prefixes *p, const int *same, int n, int n_blocks, int *n_members)
 {
     struct prefix_group *group = &p->group[p->n_groups];
@@ -55,7 +55,7 @@ static void add_group(struct prefixes *p, const int *same, int n, int n_blocks, 
 void cpu_find_prefixes(struct queue *q, struct prefixes *p, const struct batch *batch)
 {
     int n = batch->n_alone < PREFIX_TOKENS ? batch->n_alone : PREFIX_TOKENS, n_members = 0;
-    bool led[PREFIX_TOKENS] = {false}; /* has been in a group, or led none */
+    bool led[PREFIX_TOKENS] = {false}; /* is in a group, or cannot lead one */
     (void)q;
     *p = (struct prefixes){0};
     for (int t = 0; t < PREFIX_TOKENS; t++)

@@ -1,4 +1,4 @@
-/* kernels/cpu/qkv_store.c - from the projections of q, k and v to what attention reads: norms of heads, rotation, and
+/* kernels/cpu/qkv_store.c - prepares the projections of q, k and v for attention: norms of heads, rotation, and storing
  * k and v in the cache. */
 #include "kernels/cpu/cpu.h"
 
@@ -20,7 +20,8 @@ static double mean_of(const float *x, int n)
     return sum / n;
 }
 
-/* Head `head` of the rank, of q or k; squares: of all of the model's, over n elements, where they are one row. */
+/* Normalises head `head` of the rank, of q or k; squares: sum over all n elements of the model's heads if they are one
+ * row. */
 static void norm_head(float *x, const struct weight *w, int head, int dim, const struct head_norms *norms,
                       const float *squares, int n)
 {
@@ -45,7 +46,7 @@ static void rotate_head(float *x, const struct rope *rope, const float *cos_sin)
     }
 }
 
-/* The offset in the cache of local KV head 0 of token t, in elements; -1: none (a plan that was not checked). */
+/* The offset in the cache of local KV head 0 of token t, in elements; -1: none (an unchecked plan). */
 static int64_t cache_offset(const struct heads *h, const struct batch *batch, int t)
 {
     int32_t slot = batch->slot[t], pos = batch->pos[t];
@@ -99,7 +100,7 @@ static void finish_heads(float *row, const struct heads *heads, int t, int pos, 
     }
 }
 
-/* The latent of a token into the cache: all but the last `rotated` elements normed, those turned. */
+/* Stores the latent of a token in the cache: normalised, with the last `rotated` elements rotated instead. */
 static void store_latent(float *to, const float *from, int dim, const struct rope *rope, const float *cos_sin,
                          const struct weight *w, float eps)
 {
@@ -134,7 +135,7 @@ void cpu_latent_store(struct queue *q, void *qkv, const void *query, int query_d
     }
 }
 
-/* A head's k or v goes to the cache, from element `at` on. scale: of codes; NULL: it holds floats. */
+/* Stores a head's k or v in the cache, from element `at` on. scale: of codes; NULL: the cache holds floats. */
 static void keep_head(void *cache, int64_t at, const float *x, int dim, const float *scale)
 {
     if (scale == NULL) {

@@ -1,6 +1,6 @@
-/* kernels/cpu/read_stream.c - only reads memory, for the measured limit of decoding. Each thread has four distant
- * streams and asks for their lines some time ahead, so more loads are under way than one stream's prefetcher starts. In
- * the widest registers that there are: with others it is no limit. docs/log/2026-11-26.md has what else was tried. */
+/* kernels/cpu/read_stream.c - only reads memory, to measure the limit of decoding. Each thread has four distant streams
+ * and prefetches their lines, so more loads are in flight than the hardware prefetcher of one stream starts. It uses
+ * the widest registers, since narrower ones do not reach the limit. docs/log/2026-11-26.md has what else was tried. */
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/widest_isa.h"
 

@@ -1,6 +1,6 @@
-/* kernels/cpu/sample.c - one token out of one row of logits, or how likely a given one is. No sorting: a cut (top_k,
- * top_p) is found by the digits of the logits, so a row costs a few passes over the vocabulary whatever the values are.
- * */
+/* kernels/cpu/sample.c - samples one token from a row of logits, or scores a given one. Without sorting: a cut (top_k,
+ * top_p) is found by radix search on the logits, so a row costs a few passes over the vocabulary whatever the values.
+ *  */
 #include "kernels/cpu/cpu.h"
 #include "kernels/philox.h"
 
@@ -8,7 +8,7 @@
 
 /* One row's work. `probability` doubles as the table of counts while penalties are applied. */
 struct row {
-    const float *logits; /* [vocab] as the model gave them */
+    const float *logits; /* [vocab] raw logits of the model */
     float *score;        /* [vocab] after penalties; -inf: forbidden */
     double *probability; /* [vocab] relative to the best score's; 0: dropped */
     int vocab;
@@ -125,8 +125,8 @@ static inline double weigh(const struct row *r, int i, bool count)
     return count ? 1.0 : r->probability[i];
 }
 
-/* The score at which the descending sum of weights (of 1 each, if `count`) reaches `goal`, one digit of 8 bits after
- * the other; *above becomes the sum over better scores, which is less than goal. */
+/* The score at which the descending sum of weights (or, if `count`, the number of tokens) reaches `goal`, found one
+ * 8-bit digit at a time; *above becomes the sum over better scores, which is less than goal. */
 static uint32_t find_cut(const struct row *r, double goal, bool count, double *above)
 {
     uint32_t prefix = 0, known = 0; /* the digits found, and the mask of their bits */
@@ -138,7 +138,7 @@ static uint32_t find_cut(const struct row *r, double goal, bool count, double *a
             if (r->probability[i] > 0 && (key & known) == prefix)
                 bucket[key >> shift & 255] += weigh(r, i, count);
         }
-        int digit = 255, lowest = 255; /* lowest: where rounding may end the search too late */
+        int digit = 255, lowest = 255; /* lowest: a fallback in case rounding ends the search too late */
         for (; digit >= 0 && *above + bucket[digit] < goal; digit--) {
             if (bucket[digit] > 0)
                 lowest = digit;
@@ -154,7 +154,7 @@ static uint32_t find_cut(const struct row *r, double goal, bool count, double *a
     return prefix;
 }
 
-/* Keep what is better than the k-th best, and all that equals it. */
+/* Keeps the k best scores, and all that equal the k-th. */
 static void keep_top_k(struct row *r, int k)
 {
     double above;
@@ -172,7 +172,7 @@ static double total(const struct row *r)
     return sum;
 }
 
-/* Keep a token while those before it in descending order, lower ids first among equals, have less than p together. */
+/* Keeps a token as long as those before it in descending order, lower ids first among equals, add up to less than p. */
 static void keep_top_p(struct row *r, double p)
 {
     double above, goal = fmax(p * total(r), 1e-300); /* the best always stays: its weight is 1 */
@@ -203,7 +203,7 @@ static int draw(const struct row *r, double u)
     return last;
 }
 
-/* Differences from the best score are divided by the temperature: however low it is, nothing overflows. */
+/* Differences from the best score are divided by the temperature, so that nothing overflows at any temperature. */
 static int choose_token(struct row *r, const struct sampling *p, int len)
 {
     int best = argmax(r->score, r->vocab);

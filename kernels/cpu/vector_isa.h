@@ -1,7 +1,7 @@
-/* kernels/cpu/vector_isa.h - vectors of one instruction set, chosen by ISA: 512 (AVX-512), 256 (AVX2), 128 (what every
- * machine of this kind has). Included several times, hence no guard: FN(name) is that set's own name. A sum is always
- * kept in 16 lanes, lane l taking the columns l, l + 16, ..: PARTS registers a sum, the same result on every set that
- * fuses the multiply-add. Before this: immintrin.h on x86, base/dtype.h. */
+/* kernels/cpu/vector_isa.h - vectors of one instruction set, chosen by ISA: 512 (AVX-512), 256 (AVX2), 128 (the
+ * baseline of the architecture). Included several times, hence no guard: FN(name) is that set's own name. A sum is
+ * always kept in 16 lanes, lane l taking columns l, l + 16, ..: PARTS registers per sum, with the same result on every
+ * set with fused multiply-add. Before this: immintrin.h on x86, base/dtype.h. */
 #undef FN
 #undef TARGET
 #undef LANES
@@ -65,7 +65,7 @@ TARGET INLINE void FN(store)(float *p, FN(vec) v)
 
 TARGET INLINE FN(vec) FN(load_bf16)(const uint16_t *p)
 {
-#if ISA == 512 /* one instruction; of the vectors' conversion compilers make six */
+#if ISA == 512 /* one instruction; compilers turn the vector conversion into six */
     return (FN(vec))_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p)), 16);
 #else
     FN(halves) h;

@@ -1,5 +1,5 @@
-/* kernels/cpu/widest_isa.h - which of the instruction sets of vector_isa.h this processor runs: WIDEST(name) is the
- * function of that name for the widest. */
+/* kernels/cpu/widest_isa.h - selects the widest instruction set of vector_isa.h that this processor supports:
+ * WIDEST(name) is the function of that name for it. */
 #ifndef KERNELS_CPU_WIDEST_ISA_H
 #define KERNELS_CPU_WIDEST_ISA_H
 

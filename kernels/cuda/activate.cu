@@ -5,7 +5,7 @@
 #define THREADS  256
 #define MAX_GRID 65535 /* in y */
 
-/* Row t of x is at t * width; its gate comes first, `up` elements further what it multiplies (0: not gated).
+/* Row t of x is at t * width; the gate comes first, the up part `up` elements further (0: not gated).
  * grid: columns, rows */
 template <typename T, int N, int KIND>
 __global__ void __launch_bounds__(THREADS, 2048 / THREADS)

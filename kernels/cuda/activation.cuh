@@ -1,4 +1,4 @@
-/* kernels/cuda/activation.cuh - the activation functions, base/formula.h's names. */
+/* kernels/cuda/activation.cuh - the activation functions named in base/formula.h. */
 #ifndef KERNELS_CUDA_ACTIVATION_CUH
 #define KERNELS_CUDA_ACTIVATION_CUH
 
@@ -15,15 +15,15 @@ __device__ static inline float activation(enum activation kind, float x)
         return x < 0.0f ? 0.0f : x; /* NaN stays NaN */
     case ACTIVATION_SILU:
         return x / (1.0f + expf(-x));
-    case ACTIVATION_SWIGLU: /* of what is clamped */
+    case ACTIVATION_SWIGLU: /* of the clamped gate */
     case ACTIVATION_QUICK_GELU:
         return x / (1.0f + expf(-1.702f * x));
     }
     return x;
 }
 
-/* The formula of most gates, without a branch: (max(min(up, limit), -limit) + offset) gate / (1 +
- * exp(-slope gate)), of min(gate, limit). */
+/* The formula of most gates, without branches: (max(min(up, limit), -limit) + offset) gate / (1 + exp(-slope gate)),
+ * with gate clamped to limit. */
 struct gate_formula {
     float limit, slope, offset;
 };

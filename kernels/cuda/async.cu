@@ -1,10 +1,10 @@
-/* kernels/cuda/async.cu - who the device is, host memory that it copies from at full speed, graphs. */
+/* kernels/cuda/async.cu - the device's identity, pinned host memory, graphs. */
 #include "kernels/cuda/device.cuh"
 
 #include <stdio.h>
 #include <string.h>
 
-/* A slice of a card (MIG) has its own, which the runtime's properties need not say. */
+/* A slice of a card (MIG) has its own UUID, which the runtime's properties need not contain. */
 static cudaUUID_t uuid_of(int device, const struct cudaDeviceProp *properties)
 {
     typedef int (*get_uuid)(cudaUUID_t * uuid, int device);
@@ -92,7 +92,7 @@ void cuda_host_unregister(struct queue *q, void *p)
     CUDA_TRY(q, cudaHostUnregister(p));
 }
 
-/* Thread-local mode: what NCCL's own threads do meanwhile is no business of the recording. */
+/* Thread-local mode, so that calls of NCCL's own threads do not affect the recording. */
 void cuda_begin_capture(struct queue *q)
 {
     CUDA_TRY(q, cudaStreamBeginCapture(cuda_stream(q), cudaStreamCaptureModeThreadLocal));

@@ -7,19 +7,19 @@
 
 #include <cuda.h>
 
-/* Shared memory as the instructions below name it. */
+/* The shared-memory address that the instructions below take. */
 __device__ static inline uint32_t shared_address(const void *shared)
 {
     return (uint32_t)__cvta_generic_to_shared(shared);
 }
 
-/* A barrier of 8 bytes. A phase ends when as many arrivals and bytes have come as were expected of it. */
+/* A barrier of 8 bytes (mbarrier). A phase ends when the expected arrivals and bytes have come. */
 __device__ static inline void barrier_open(uint32_t barrier, int arrivals)
 {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
 
-/* After barrier_open, before others use the barriers. */
+/* To be called after barrier_open, before other threads use the barriers. */
 __device__ static inline void barriers_opened(void)
 {
 #if __CUDA_ARCH__ >= 900
@@ -35,7 +35,7 @@ __device__ static inline void barrier_arrive(uint32_t barrier)
 #endif
 }
 
-/* As `count` arrivals. */
+/* Counts as `count` arrivals. */
 __device__ static inline void barrier_arrive(uint32_t barrier, int count)
 {
 #if __CUDA_ARCH__ >= 900
@@ -43,7 +43,7 @@ __device__ static inline void barrier_arrive(uint32_t barrier, int count)
 #endif
 }
 
-/* Arrives, and has the phase wait for so many bytes. */
+/* Arrives, and makes the phase expect this many bytes. */
 __device__ static inline void barrier_expect(uint32_t barrier, int bytes)
 {
 #if __CUDA_ARCH__ >= 900
@@ -63,7 +63,7 @@ __device__ static inline bool barrier_ended(uint32_t barrier, int phase)
     return done;
 }
 
-/* Until a phase has ended; phases are 0, 1, 0, 1, ... The one before the first counts as ended. */
+/* Waits until a phase has ended; phases are 0, 1, 0, 1, ... The one before the first counts as ended. */
 __device__ static inline void barrier_wait(uint32_t barrier, int phase)
 {
 #if __CUDA_ARCH__ >= 900
@@ -79,8 +79,8 @@ __device__ static inline void barrier_wait(uint32_t barrier, int phase)
 #endif
 }
 
-/* The map's box that begins at (x, y, z): what lies outside the matrix comes as zeros and counts as bytes all the same.
- * Read once only: in L2 it makes room for others first. */
+/* Copies the map's box that begins at (x, y, z): elements outside the matrix are zeros, and their bytes count. For data
+ * read only once: evicted first from L2. */
 __device__ static inline void box_copy(uint32_t into, const CUtensorMap *map, int x, int y, int z, uint32_t barrier)
 {
 #if __CUDA_ARCH__ >= 900
@@ -93,7 +93,7 @@ __device__ static inline void box_copy(uint32_t into, const CUtensorMap *map, in
 #endif
 }
 
-/* The same, of what other blocks are going to read, too. */
+/* The same for data that other blocks will read, too. */
 __device__ static inline void box_copy_shared(uint32_t into, const CUtensorMap *map, int x, int y, int z,
                                               uint32_t barrier)
 {
@@ -105,7 +105,7 @@ __device__ static inline void box_copy_shared(uint32_t into, const CUtensorMap *
 #endif
 }
 
-/* Between what this thread has seen others write to global memory and copies that read it. */
+/* A fence between writes to global memory that this thread has observed and copies that read them. */
 __device__ static inline void copies_see_writes(void)
 {
 #if __CUDA_ARCH__ >= 900
@@ -113,7 +113,7 @@ __device__ static inline void copies_see_writes(void)
 #endif
 }
 
-/* `bytes` bytes as they lie: they and both addresses are multiples of 16. */
+/* Copies `bytes` contiguous bytes; the number and both addresses are multiples of 16. */
 __device__ static inline void bulk_copy(uint32_t into, const void *from, uint32_t bytes, uint32_t barrier)
 {
 #if __CUDA_ARCH__ >= 900
@@ -123,7 +123,7 @@ __device__ static inline void bulk_copy(uint32_t into, const void *from, uint32_
 #endif
 }
 
-/* The same on its way to L2 only. */
+/* The same as a prefetch to L2. */
 __device__ static inline void bulk_prefetch(const void *from, uint32_t bytes)
 {
 #if __CUDA_ARCH__ >= 900
@@ -131,7 +131,7 @@ __device__ static inline void bulk_prefetch(const void *from, uint32_t bytes)
 #endif
 }
 
-/* The same box on its way to L2 only: nothing tells when it is there. */
+/* The same box as a prefetch to L2, without notification. */
 __device__ static inline void box_prefetch(const CUtensorMap *map, int x, int y, int z)
 {
 #if __CUDA_ARCH__ >= 900

@@ -1,5 +1,6 @@
-/* kernels/cuda/cuda.h - the operations of ops_cuda, one family a file, twins of kernels/cpu/; kernels/op_list.h says
- * what each computes. Included by C and by CUDA files: nothing of CUDA itself here, see device.cuh. */
+/* kernels/cuda/cuda.h - the operations of ops_cuda, one family per file, counterparts of kernels/cpu/;
+ * kernels/op_list.h says what each computes. Included by C and by CUDA files: nothing of CUDA itself here, see
+ * device.cuh. */
 #ifndef KERNELS_CUDA_CUDA_H
 #define KERNELS_CUDA_CUDA_H
 
@@ -7,7 +8,7 @@
 #include "kernels/peer.h"
 #include "kernels/persistent.h"
 
-#define CUDA_MAX_HEAD_DIM  576 /* elements of a head, for attention */
+#define CUDA_MAX_HEAD_DIM  576 /* most elements of a head in attention */
 #define CUDA_TILE_HEAD_DIM 256 /* the same on the tensor cores */
 
 #ifdef __cplusplus
@@ -19,26 +20,26 @@ struct cuda_fault {
     int n_rows, slot; /* n_rows > 0: there are some; slot: of the first */
 };
 
-/* The thing that the persistent kernel waited for in vain before it gave up, for the message: see words.cuh. */
+/* The waits of the persistent kernel that timed out before it trapped, for the message: see words.cuh. */
 struct cuda_vain {
-    /* For another rank's words, for those of this device: the epoch, 0 for nothing; and the rank in the upper half of a
-     * word, in the lower one the block that waited. */
+    /* For another rank's words and for this device's own: the epoch, 0 for none; with the rank in the upper half of a
+     * word and the waiting block in the lower half. */
     unsigned long long for_others[2], for_own[2];
-    unsigned long long for_sum[2]; /* the same of a sum over peer memory; the first word is 1 */
+    unsigned long long for_sum[2]; /* the same for a sum over peer memory; the first word is 1 */
     int n_layers;                  /* of the model; from the host */
 };
 
 /* queue.impl */
 struct cuda_state {
     int device, n_multiprocessors;
-    bool launches_early; /* a kernel may begin before the one before it has ended: see launch in device.cuh */
+    bool launches_early; /* a kernel may begin before the previous one has ended: see launch in device.cuh */
     bool recording;      /* between begin_capture and end_capture */
-    void *matmul, *attention, *experts;  /* whatever these files keep: cuda_matmul_open and so on */
+    void *matmul, *attention, *experts;  /* state of these files: cuda_matmul_open and so on */
     char id[32];                         /* "0000:1a:00.0" */
     struct cuda_vain *vain;              /* pinned, written by the device */
-    struct cuda_fault *fault;            /* pinned, written by the device, looked at when the host waits */
+    struct cuda_fault *fault;            /* pinned, written by the device, checked when the host waits */
     void *fault_dev;                     /* the device's own count, see sample.cu */
-    unsigned long long *word_dev, *word; /* one word on the device and its pinned copy */
+    unsigned long long *word_dev, *word; /* one word on the device, and its pinned copy */
     void *staging;                       /* device memory of upload_transposed */
     size_t staging_bytes;
     void *mark[2];   /* cudaEvent_t */
@@ -53,7 +54,8 @@ static inline struct cuda_state *cuda_state(const struct queue *q)
     return (struct cuda_state *)q->impl;
 }
 
-/* The table's open calls *_open once the stream exists; its close calls *_close before it goes, even without *_open. */
+/* The table's open calls *_open once the stream exists; its close calls *_close before the stream is destroyed, even
+ * without *_open. */
 int cuda_matmul_open(struct queue *q, struct err *e);
 void cuda_matmul_close(struct queue *q);
 int cuda_attention_open(struct queue *q, struct err *e);
@@ -99,7 +101,7 @@ void cuda_peer_attach(void *p, void *const *memory);
 void cuda_peer_sum(struct queue *q, void *p, void *data, size_t n);
 bool cuda_peer_takes_columns(const struct queue *q, const void *p, const int *begin, int n_rows);
 void cuda_peer_gather_columns(struct queue *q, void *p, void *out, const void *in, const int *begin, int n_rows);
-/* How often a part is looked for before a kernel gives up. */
+/* How often a part is polled before a kernel traps. */
 void cuda_peer_patience(struct queue *q, uint32_t looks);
 
 /* persistent.cu, as kernels/persistent.h says */
@@ -110,9 +112,10 @@ void cuda_persistent_close(struct queue *q, void *p);
 int cuda_persistent_max_tokens(const void *p);
 void *cuda_persistent_memory(void *p);
 void cuda_persistent_attach(struct queue *q, void *p, void *const *memory);
-/* How often a word is read before the kernel gives up: another rank's, and its own, which may wait for these. */
+/* How often a word is polled before the kernel traps: another rank's, and the device's own, which may wait for
+ * these. */
 void cuda_persistent_patience(struct queue *q, uint32_t for_others, uint32_t for_own);
-/* For tests: the counts of steps, [*n_blocks] on the device. A block whose count differs keeps all others waiting. */
+/* For tests: the step counters, [*n_blocks] on the device. A block whose counter differs makes all others wait. */
 uint32_t *cuda_persistent_steps(struct queue *q, void *p, int *n_blocks);
 void cuda_persistent_run(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin);
 

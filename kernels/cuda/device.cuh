@@ -1,5 +1,5 @@
-/* kernels/cuda/device.cuh - what the kernels share: checks, NVTX ranges, number types, vectors of 16
- * bytes, sums over a block. */
+/* kernels/cuda/device.cuh - shared by the kernels: checks, NVTX ranges, number types, vectors of 16 bytes, sums over a
+ * block. */
 #ifndef KERNELS_CUDA_DEVICE_CUH
 #define KERNELS_CUDA_DEVICE_CUH
 
@@ -10,7 +10,7 @@
 #include <cuda_runtime.h>
 #include <nvtx3/nvToolsExt.h>
 
-/* Sticky: records the first failure, the step carries on in order. */
+/* Sticky: records the first failure; the step continues in order. */
 #define CUDA_TRY(q, call)                                                         \
     do {                                                                          \
         cudaError_t rc_ = (call);                                                 \
@@ -23,7 +23,7 @@ static inline cudaStream_t cuda_stream(const struct queue *q)
     return (cudaStream_t)q->stream;
 }
 
-/* While it lives, a range on the time line of a profiler that is attached; otherwise next to nothing. */
+/* A range on the timeline of an attached profiler, for the object's lifetime; nearly free otherwise. */
 struct nvtx_range {
     explicit nvtx_range(const char *name)
     {
@@ -66,14 +66,14 @@ __device__ inline __nv_bfloat16 from_float<__nv_bfloat16>(float x)
     return __float2bfloat16_rn(x);
 }
 
-/* x as an array of T would keep it. */
+/* x rounded to T. */
 template <typename T>
 __device__ static inline float rounded(float x)
 {
     return to_float(from_float<T>(x));
 }
 
-/* f(T()) for the number type. */
+/* Calls f(T()) for the number type. */
 template <typename F>
 static inline void with_type(enum dtype type, F f)
 {
@@ -95,7 +95,7 @@ struct alignas(sizeof(T) * N) vec {
     T e[N];
 };
 
-/* Elements that 16 bytes hold, if all pointers and the row length allow it; else 1. */
+/* Elements per 16 bytes if all pointers and the row length are aligned; else 1. */
 template <typename T>
 static inline bool vectors_fit(size_t row_length, const void *a, const void *b = nullptr, const void *c = nullptr)
 {
@@ -137,9 +137,8 @@ __device__ static inline X block_sum(X x)
     return x;
 }
 
-/* The first line of a kernel that is started by `launch`: before it nothing may be read or written but weights, which
- * no kernel of a step writes. The next kernel may come onto the multiprocessors now, where it waits in its own first
- * line. */
+/* The first line of a kernel started by `launch`: before it only weights may be accessed, which no kernel of a step
+ * writes. From here the next kernel may be scheduled, and waits in its own first line. */
 __device__ static inline void after_previous()
 {
 #if __CUDA_ARCH__ >= 900
@@ -148,9 +147,9 @@ __device__ static inline void after_previous()
 #endif
 }
 
-/* The same for a kernel that a collective of NCCL's may follow, which must not begin early: NCCL 2.28 has kernels that
- * are launched early and do not wait (those for symmetric memory, which we do not register; it may choose so some
- * day). */
+/* The same for a kernel that a collective of NCCL may follow, which must not begin early: NCCL 2.28 has kernels that
+ * are launched early and do not wait (those for symmetric memory, which Lockstep does not register, but later versions
+ * may use them). */
 __device__ static inline void after_previous_alone()
 {
 #if __CUDA_ARCH__ >= 900
@@ -158,9 +157,8 @@ __device__ static inline void after_previous_alone()
 #endif
 }
 
-/* A block's warps differ in what they need: all of a group of four neighbouring warps come to have N registers a
- * thread, of those that the block was given at its start. A group that takes registers waits until others have given
- * theirs. N: a multiple of 8. */
+/* Redistributes a block's registers (setmaxnreg): all threads of a group of four neighbouring warps get N registers. A
+ * group that takes registers waits until others have released theirs. N: a multiple of 8. */
 template <int N>
 __device__ static inline void give_registers(void)
 {
@@ -177,8 +175,9 @@ __device__ static inline void take_registers(void)
 #endif
 }
 
-/* Start a kernel whose first line is after_previous: where the device can, while the kernel before it ends. cluster: so
- * many neighbouring blocks of the grid's x come together; 1 where kernels cannot begin early. */
+/* Starts a kernel whose first line is after_previous, while the previous kernel ends if the device supports it.
+ * cluster: number of neighbouring blocks in the grid's x per cluster; must be 1 on devices where kernels cannot begin
+ * early. */
 template <typename... P, typename... A>
 static inline void launch_clusters(struct queue *q, int cluster, void (*kernel)(P...), dim3 grid, dim3 block,
                                    size_t shared_bytes, A... args)
@@ -199,14 +198,14 @@ static inline void launch_clusters(struct queue *q, int cluster, void (*kernel)(
     CUDA_TRY(q, cudaLaunchKernelEx(&config, kernel, P(args)...));
 }
 
-/* The same, every block by itself. */
+/* The same without clusters. */
 template <typename... P, typename... A>
 static inline void launch(struct queue *q, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared_bytes, A... args)
 {
     launch_clusters(q, 1, kernel, grid, block, shared_bytes, args...);
 }
 
-/* Blocks of `threads` for n elements, not more than the grid's x dimension takes with a stride loop. */
+/* The number of blocks of `threads` for n elements with a stride loop, within the limit of the grid's x dimension. */
 static inline unsigned blocks_for(size_t n, int threads)
 {
     size_t blocks = (n + threads - 1) / threads;

@@ -28,7 +28,7 @@ void cuda_feed(struct queue *q, int32_t *token, const int32_t *planned, const in
            pos, *s, n_tokens);
 }
 
-/* One block a token. */
+/* One block per token. */
 template <typename T, typename W, int N>
 __global__ void embed_kernel(T *out, const int32_t *token, const W *table, int first_id, int rows, int dim)
 {

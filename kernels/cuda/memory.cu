@@ -5,20 +5,21 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define TILE         32 /* edge of the square that upload_transposed turns at a time */
+#define TILE         32 /* edge of the square that upload_transposed transposes at a time */
 #define COPY_THREADS 256
 
 int cuda_n_devices(void)
 {
     int n = 0;
     if (cudaGetDeviceCount(&n) != cudaSuccess) {
-        (void)cudaGetLastError(); /* no driver: there are none */
+        (void)cudaGetLastError(); /* no driver: no devices */
         return 0;
     }
     return n;
 }
 
-/* Only code that was compiled for it waits where it must: what the device itself can do is not enough. */
+/* The code must have been compiled for that, too, since only then it contains the waits: the device's capability is not
+ * enough. */
 __global__ void probe_kernel() {}
 
 static bool launches_early(struct queue *q)
@@ -88,7 +89,7 @@ void cuda_close(struct queue *q)
     *q = queue{};
 }
 
-/* The calling thread may be another one than that which opened the queue, or have had no device yet. */
+/* The calling thread may differ from the one that opened the queue, or may not have selected a device yet. */
 static void become_current(struct queue *q)
 {
     CUDA_TRY(q, cudaSetDevice(cuda_state(q)->device));
@@ -129,7 +130,8 @@ size_t cuda_free_memory(struct queue *q)
     return free_bytes;
 }
 
-/* Rows of words, blockIdx.y the row. Nothing of the host's memory may be kept from an earlier launch. */
+/* Copies rows of words; blockIdx.y is the row. Host memory must not be read from a cache filled by an earlier
+ * launch. */
 __global__ void copy_kernel(uint32_t *dst, size_t dst_pitch, const uint32_t *src, size_t src_pitch, size_t width)
 {
     after_previous();
@@ -137,8 +139,8 @@ __global__ void copy_kernel(uint32_t *dst, size_t dst_pitch, const uint32_t *src
         dst[blockIdx.y * dst_pitch + i] = __ldcv(src + blockIdx.y * src_pitch + i);
 }
 
-/* A recorded step takes some words from pinned host memory, or leaves them there: a kernel has copied them before a
- * copy engine would have begun. All in bytes; pitches and width: multiples of 4. */
+/* A recorded step reads or writes some words of pinned host memory: a kernel copies them before a copy engine would
+ * have begun. All sizes in bytes; pitches and width: multiples of 4. */
 static void copy_recorded(struct queue *q, void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
                           size_t rows)
 {
@@ -176,7 +178,7 @@ void cuda_upload_aside(struct queue *q, void *dst, const void *src, size_t bytes
     CUDA_TRY(q, cudaStreamWaitEvent(cuda_stream(q), (cudaEvent_t)s->copied, 0));
 }
 
-/* dst[c][r] = src[r][c]; src: [rows, cols] without gaps. One square a block, blocks of columns by the grid's y. */
+/* dst[c][r] = src[r][c]; src: [rows, cols] without gaps. One square per block, blocks of columns by the grid's y. */
 template <typename T>
 __global__ void transpose_kernel(T *dst, size_t dst_ld, const T *src, size_t rows, size_t cols)
 {
@@ -194,7 +196,7 @@ __global__ void transpose_kernel(T *dst, size_t dst_ld, const T *src, size_t row
     }
 }
 
-/* Over the bus as it is, then turned on the device. The staging memory is used in the stream's order. */
+/* Copies untransposed over the bus, then transposes on the device. The staging memory is used in stream order. */
 void cuda_upload_transposed(struct queue *q, void *dst, size_t dst_ld, const void *src, size_t src_ld, size_t rows,
                             size_t cols, enum dtype type)
 {
@@ -229,7 +231,7 @@ void cuda_download(struct queue *q, void *dst, const void *src, size_t bytes)
         CUDA_TRY(q, cudaMemcpyAsync(dst, src, bytes, cudaMemcpyDeviceToHost, cuda_stream(q)));
 }
 
-/* A fault that the sampling kernel found becomes an error here, where the host first knows of it. */
+/* Turns a fault found by the sampling kernel into an error, where the host first learns of it. */
 static void take_fault(struct queue *q)
 {
     volatile struct cuda_fault *fault = cuda_state(q)->fault;
@@ -248,7 +250,8 @@ static void say_layer(char *text, size_t bytes, unsigned long long epoch, int n_
         (void)snprintf(text, bytes, "layer %d", layer - 1);
 }
 
-/* Enqueued work has failed, and the host learns it when it waits. The device is lost for the rest of this process. */
+/* Enqueued work has failed, which the host learns when it waits. The device is unusable for the rest of this
+ * process. */
 static void take_failure(struct queue *q, cudaError_t rc)
 {
     if (rc == cudaSuccess)

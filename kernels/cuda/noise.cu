@@ -14,7 +14,8 @@ __device__ static uint64_t splitmix64(uint64_t seed, uint64_t i)
     return z ^ (z >> 31);
 }
 
-/* Multiplication and sum each rounded: the compiler would fuse them, and the last bit would differ from the CPU's. */
+/* Multiplication and sum are rounded separately: if the compiler fused them, the last bit would differ from the
+ * CPU's. */
 template <typename T>
 __global__ void noise_kernel(T *data, size_t n, uint64_t seed, float center, float scale)
 {

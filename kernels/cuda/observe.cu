@@ -1,4 +1,4 @@
-/* kernels/cuda/observe.cu - for who looks on: clocks in the queue, ranges on a profiler's time line. */
+/* kernels/cuda/observe.cu - clocks in the queue, and ranges on a profiler's timeline. */
 #include "kernels/cuda/device.cuh"
 
 #include <stdlib.h>
@@ -31,8 +31,8 @@ void cuda_close_stamps(struct queue *q)
     s->n_stamps = 0;
 }
 
-/* Within a recording only an external event becomes a node that writes the time down at every launch; outside of one
- * the flag is refused. */
+/* While recording, only an external event becomes a node that records the time at every launch; otherwise that flag is
+ * refused. */
 void cuda_stamp(struct queue *q, int set, int i)
 {
     cudaEvent_t event = (cudaEvent_t)cuda_state(q)->stamp[set][i];

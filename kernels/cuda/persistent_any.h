@@ -1,5 +1,5 @@
-/* kernels/cuda/persistent_any.h - the persistent step of any model: functions of struct persistent_ops that leave dense
- * layers to persistent.cu's, and are persistent_experts.cu's for mixtures of experts (kernels/decode_mixture.h). */
+/* kernels/cuda/persistent_any.h - the persistent step of any model: functions of struct persistent_ops that call
+ * persistent.cu for dense layers and persistent_experts.cu for mixtures of experts (kernels/decode_mixture.h). */
 #ifndef KERNELS_CUDA_PERSISTENT_ANY_H
 #define KERNELS_CUDA_PERSISTENT_ANY_H
 
@@ -15,7 +15,7 @@ void cuda_any_close(struct queue *q, void *p);
 int cuda_any_max_tokens(const void *p);
 void cuda_any_attach(struct queue *q, void *p, void *const *memory);
 void cuda_any_run(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin);
-/* As cuda_persistent_patience, of all persistent kernels. For tests */
+/* As cuda_persistent_patience, for all persistent kernels. For tests */
 void cuda_any_patience(struct queue *q, uint32_t for_others, uint32_t for_own);
 
 #ifdef __cplusplus

@@ -1,5 +1,5 @@
-/* kernels/cuda/pool.cu - see kernels/pool.h. Freed memory waits in a stream of the pool's own for the loading queue,
- * not for the steps of models (measured: cudaFree of 1 GiB holds up a step by two of them, this by none). */
+/* kernels/cuda/pool.cu - see kernels/pool.h. Freed memory waits in the pool's own stream for the loading queue, not for
+ * the steps of models (measured: cudaFree of 1 GiB delays a step by the time of two, the pool not at all). */
 #include "kernels/cuda/pool.cuh"
 #include "kernels/pool.h"
 
@@ -40,7 +40,7 @@ static void make_pool(struct queue *q)
 {
     cudaMemPool_t all = nullptr;
     cudaMemPoolProps how = {};
-    uint64_t kept = UINT64_MAX; /* trim gives it back, not whoever waits for the device next */
+    uint64_t kept = UINT64_MAX; /* only trim returns memory, not the next synchronisation */
     how.allocType = cudaMemAllocationTypePinned;
     how.location.type = cudaMemLocationTypeDevice;
     how.location.id = cuda_state(q)->device;

@@ -1,5 +1,5 @@
-/* kernels/cuda/prefixes.cu - sequences that begin with the same KV blocks: a block of the grid, a thread for each of
- * the batch's first tokens. */
+/* kernels/cuda/prefixes.cu - finds sequences that begin with the same KV blocks: one block of the grid, one thread for
+ * each of the batch's first tokens. */
 #include "kernels/cuda/tensor.cuh"
 
 #include <limits.h>
@@ -10,13 +10,13 @@ struct prefix_args {
     int n, blocks_per_slot;
 };
 
-/* Blocks of token t that no step writes to any more; 0: it is of no sequence. */
+/* The number of token t's blocks to which no step writes any more; 0: it belongs to no sequence. */
 __device__ static inline int full_blocks(const prefix_args &a, int t)
 {
     return a.slot[t] >= 0 && a.pos[t] >= 0 ? min(a.pos[t] / KV_BLOCK_TOKENS, a.blocks_per_slot) : 0;
 }
 
-/* The first blocks that tokens t and u have in common. */
+/* The number of first blocks that tokens t and u have in common. */
 __device__ static inline int same_blocks(const prefix_args &a, int t, int u)
 {
     const int AT_ONCE = 8;
@@ -41,7 +41,7 @@ __device__ static inline int same_blocks(const prefix_args &a, int t, int u)
     return n;
 }
 
-/* Threads before this one that say yes, and in *all those of the block. room: [33] */
+/* The number of threads before this one for which it is true, and in *all that of the block. room: [33] */
 __device__ static inline int count_before(bool yes, int *room, int *all)
 {
     unsigned bits = __ballot_sync(0xffffffffu, yes);

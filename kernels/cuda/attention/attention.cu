@@ -1,11 +1,10 @@
 /* kernels/cuda/attention/attention.cu - attention over the paged cache. 16-bit heads of a multiple of 8:
- * attention_many.cuh for tokens that stand alone; for those with neighbours of their own sequence
- * attention_prompts.cuh, or attention_prefill.cuh where that has no code for the device or the heads, or they see
- * chunks. The device tells them apart, except for tokens whose kind the batch states. A few tokens (EVERY_TOKEN_ALONE)
- * all count as standing alone and go through attention_decode.cuh, so that a result has the same bits whatever else is
- * in such a batch. Latents of 576 elements: attention_latent.cuh. Float, heads of other sizes, and of more than 256
- * elements: a plain kernel. A cache of codes (struct heads' kv_scales) takes the same ways, but for
- * attention_prompts.cuh and attention_latent.cuh. */
+ * attention_many.cuh for single tokens; for tokens with neighbours of their own sequence attention_prompts.cuh, or
+ * attention_prefill.cuh if the former does not support the device or the heads, or if layers see chunks. The device
+ * distinguishes the tokens, except those whose kind the batch states. Up to EVERY_TOKEN_ALONE tokens all count as
+ * single and go through attention_decode.cuh, so that a result has the same bits in any such batch. Latents of 576
+ * elements: attention_latent.cuh. Float, heads of other sizes, and of more than 256 elements: a plain kernel. FP8
+ * caches (struct heads' kv_scales) use the same kernels, except attention_prompts.cuh and attention_latent.cuh. */
 #include "kernels/cuda/attention/attention_latent.cuh"
 #include "kernels/cuda/attention/attention_many.cuh"
 #include "kernels/cuda/attention/attention_prefill.cuh"
@@ -14,23 +13,23 @@
 #include <stdlib.h>
 
 #define EVERY_TOKEN_ALONE 16
-#define LATENT_DIVIDED    128 /* tokens up to which the keys of latents are divided, into LATENT_PARTS parts */
+#define LATENT_DIVIDED    128 /* up to this many tokens the keys of latents are divided, into LATENT_PARTS parts */
 #define LATENT_PARTS      4
-#define PARTIAL_BYTES     ((size_t)64 << 20) /* of sums that wait for the last block of an item */
+#define PARTIAL_BYTES     ((size_t)64 << 20) /* of partial sums, for the last block of an item */
 #define MAX_ITEMS         ((size_t)1 << 16)  /* items whose keys may be divided */
-#define SHARED_BYTES      ((size_t)64 << 20) /* of sums over keys that tokens share */
+#define SHARED_BYTES      ((size_t)64 << 20) /* of sums over shared keys */
 
 /* cuda_state.attention */
 struct attention_state {
     float *partial;      /* PARTIAL_BYTES */
     unsigned *n_arrived; /* [MAX_ITEMS] zeros between launches */
-    float *shared;       /* SHARED_BYTES; NULL: the device has no code for tokens that share keys */
+    float *shared;       /* SHARED_BYTES; NULL: the device does not support shared keys */
     struct prompts_state prompts;
-    /* Capabilities of the device; the latter two are enough shared memory. */
+    /* Capabilities of the device; the latter two mean enough shared memory. */
     bool launches_early, tensor_cores, latents;
 };
 
-/* The warps' sums become the result. */
+/* Combines the warps' sums into the result. */
 template <typename T, int N, typename C>
 __device__ static inline void plain_finish(const attention_args<T, C> &a, int t, int head, int kv, float best,
                                            float sum, const float (&out)[N])
@@ -75,9 +74,9 @@ __device__ static inline float cached(uint8_t code)
     return coded_value(CODES_E4M3, code);
 }
 
-/* One query head of one token by one block: the warps take keys in turn, PLAIN_KEYS at a time; lanes hold elements
- * lane, lane + 32, .. of the head, N of them. A read outside is replaced by one inside and counts nothing, so that
- * loads wait for no test. grid: n_tokens, n_heads */
+/* One block per query head of a token: the warps take keys in turn, PLAIN_KEYS at a time; lanes hold N elements lane,
+ * lane + 32, .. of the head. An out-of-range read is replaced by a valid one with weight 0, so that loads do not wait
+ * for tests. grid: n_tokens, n_heads */
 #define PLAIN_KEYS 4
 template <typename T, int N, typename C>
 __global__ void __launch_bounds__(ATTENTION_WARPS * 32) attention_plain(attention_args<T, C> a)
@@ -145,7 +144,7 @@ __global__ void __launch_bounds__(ATTENTION_WARPS * 32) attention_plain(attentio
     plain_finish<T, N>(a, t, head, kv, best, sum, out);
 }
 
-/* f(type, width) with the narrowest kernel that the head fits in; fewer for a cache C of codes. */
+/* Calls f(type, width) with the narrowest kernel for the head; fewer widths for a cache C of codes. */
 template <int HD>
 struct width {
     static const int value = HD;
@@ -167,13 +166,13 @@ static void with_width(int dim, F f)
         f(width<256>());
 }
 
-/* Items of a token. */
+/* The number of items per token. */
 static size_t items_of(const struct heads *h)
 {
     return (size_t)h->n_kv_heads * (size_t)((h->heads_per_kv + DECODE_ROWS - 1) / DECODE_ROWS);
 }
 
-/* Items of n_tokens tokens have up to max_parts parts where there is memory for their sums, and else one. */
+/* Items of n_tokens tokens have up to max_parts parts if there is memory for their sums, otherwise one. */
 template <typename T, typename C>
 static void divide_items(attention_args<T, C> *a, const struct attention_state *s, int n_tokens, int max_parts,
                          int width)
@@ -239,8 +238,8 @@ static void plain(struct queue *q, const attention_args<T, C> &a)
     CUDA_TRY(q, cudaGetLastError());
 }
 
-/* Parts of the keys of latents: for up to EVERY_TOKEN_ALONE tokens the same number, as many as have memory for so many
- * tokens' sums. Many tokens keep the blocks busy by themselves. */
+/* The number of parts of the keys of latents: constant for up to EVERY_TOKEN_ALONE tokens, limited by the memory for
+ * their sums. Many tokens keep the blocks busy without parts. */
 static int latent_parts(const struct heads *h, int n_tokens)
 {
     size_t sums = (size_t)EVERY_TOKEN_ALONE * items_of(h) * DECODE_ROWS * (LATENT_DIM + 2) * sizeof(float);
@@ -252,8 +251,8 @@ static int latent_parts(const struct heads *h, int n_tokens)
     return parts;
 }
 
-/* Latents: false: these are none, or there is no code for them. All heads of the rank have the same keys, so they make
- * items wherever they lie in the model. */
+/* Attention over latents; false: not latents, or not supported. All heads of the rank share the keys, so items may
+ * combine any heads. */
 template <typename T, typename C>
 static bool attend_latents(struct queue *, const attention_args<T, C> &)
 {
@@ -280,7 +279,7 @@ static bool on_tensor_cores(struct queue *, const attention_args<float, C> &)
     return false;
 }
 
-/* Keys that tokens share, before those that each one has for itself. Forgets prefixes that there is no code for. */
+/* Attends to the keys that tokens share, before each token's own. Clears prefixes if they are not supported. */
 template <typename T, int HD>
 static void attend_shared(struct queue *q, const struct attention_state *s, attention_args<T> *a)
 {
@@ -300,7 +299,7 @@ static void attend_shared(struct queue *, const struct attention_state *, attent
     a->prefixes = NULL;
 }
 
-/* Tokens with neighbours of their own sequence. */
+/* Attention for tokens with neighbours of their own sequence. */
 template <typename T, int HD>
 static void attend_prompts(struct queue *q, struct prompts_state *prompts, const attention_args<T> &a)
 {
@@ -349,7 +348,7 @@ static void attend(struct queue *q, void *out, const void *qkv, const void *k_ca
     a.k_cache = (const C *)k_cache;
     a.v_cache = (const C *)v_cache;
     a.heads = *heads;
-    if (a.heads.chunk >= batch->blocks_per_slot * KV_BLOCK_TOKENS) /* than which no sequence is longer */
+    if (a.heads.chunk >= batch->blocks_per_slot * KV_BLOCK_TOKENS) /* upper bound of sequence lengths */
         a.heads.chunk = 0;
     a.slot = batch->slot;
     a.pos = batch->pos;
@@ -381,7 +380,7 @@ extern "C" void cuda_attention(struct queue *q, void *out, const void *qkv, cons
     });
 }
 
-/* Let the kernels for a cache C have as much shared memory as they want. */
+/* Lets the kernels for a cache C use as much shared memory as they need. */
 template <typename T, int HD, typename C>
 static cudaError_t allow_cache()
 {

@@ -7,8 +7,8 @@
 #include "kernels/cuda/attention/attention_tile.cuh"
 
 #define DECODE_ROWS       16
-#define DECODE_MAX_PARTS  32                    /* of an item's keys: a lane for each when they are added */
-#define DECODE_MIN_BLOCKS (2 * ATTENTION_WARPS) /* of the cache in a part */
+#define DECODE_MAX_PARTS  32                    /* parts of an item's keys: one lane each when they are added */
+#define DECODE_MIN_BLOCKS (2 * ATTENTION_WARPS) /* blocks of the cache per part */
 
 /* One warp's keys and values, twice. */
 template <typename T, int HD>
@@ -37,7 +37,7 @@ struct decode_item {
     const int32_t *table;
 };
 
-/* A warp's sums over an item: nothing yet; which keys its rows see, and how they are biased. row: the lane's first. */
+/* Initialises a warp's sums over an item, the keys that its rows see, and their biases. row: the lane's first. */
 template <typename T, int HD, typename C>
 __device__ static inline void begin_sums(attention_sums<T, HD> &sums, const attention_args<T, C> &a,
                                          const decode_item &m, int row)
@@ -53,7 +53,7 @@ __device__ static inline void begin_sums(attention_sums<T, HD> &sums, const atte
     }
 }
 
-/* All keys of [begin, end), the warps taking blocks in turn. */
+/* Processes all keys of [begin, end); the warps take blocks in turn. */
 template <typename T, int HD, typename C>
 __device__ static inline void attend_item(decode_shared<T, HD> *sh, attention_sums<T, HD> &sums,
                                           const attention_args<T, C> &a, const decode_item &m)
@@ -94,7 +94,7 @@ __device__ static inline void attend_item(decode_shared<T, HD> *sh, attention_su
     sums.finish(value_scale(a, m.kv));
 }
 
-/* The sums of the block's warps as one: sh->out[0], and sh->sums[0] relative to the best of all. */
+/* Combines the sums of the block's warps: sh->out[0], and sh->sums[0] relative to the best score of all. */
 template <typename T, int HD>
 __device__ static inline void add_warps(decode_shared<T, HD> *sh, const attention_sums<T, HD> &sums, int n_rows)
 {
@@ -103,7 +103,7 @@ __device__ static inline void add_warps(decode_shared<T, HD> *sh, const attentio
     for (int i = 0; i < 2; i++)
         if (lane % 4 == 0)
             sh->sums[warp][lane / 4 + i * 8] = make_float2(sums.best[i], sums.sum[i]);
-    __syncthreads(); /* also: nobody reads keys any more */
+    __syncthreads(); /* also ensures that no warp reads keys any more */
     float2 mine[2];
 #pragma unroll
     for (int i = 0; i < 2; i++) {
@@ -138,13 +138,13 @@ __device__ static inline void add_warps(decode_shared<T, HD> *sh, const attentio
     __syncthreads();
 }
 
-/* All threads of the block have left its part; true in the block that is the last. S, here and below: its shared
- * memory, with share and is_last as decode_shared has them. */
+/* To be called after all threads of the block have stored its part; true in the last block. S, here and below: its
+ * shared memory, with share and is_last as in decode_shared. */
 template <typename S, typename T, typename C>
 __device__ static inline bool arrive(S *sh, const attention_args<T, C> &a, const decode_item &m)
 {
     __syncthreads();
-    if (threadIdx.x == 0) { /* for all: fences and barriers order what the others did, too */
+    if (threadIdx.x == 0) { /* for all threads: fences and barriers are cumulative */
         __threadfence();
         sh->is_last = atomicAdd(&a.n_arrived[m.index], 1u) == (unsigned)m.n_parts - 1;
         __threadfence();
@@ -153,7 +153,7 @@ __device__ static inline bool arrive(S *sh, const attention_args<T, C> &a, const
     return sh->is_last;
 }
 
-/* Leave this block's part for the last one; true in the block that is the last. */
+/* Stores this block's part for the last one; true in the last block. */
 template <typename T, int HD, typename C>
 __device__ static inline bool hand_in(decode_shared<T, HD> *sh, const attention_args<T, C> &a, const decode_item &m)
 {
@@ -219,7 +219,8 @@ __device__ static inline void store_item(decode_shared<T, HD> *sh, const attenti
     }
 }
 
-/* Item number `which` of token t, with all keys that it sees; n_rows <= 0: none, as ranks have parts of groups. */
+/* Item number `which` of token t, with all keys that it sees; n_rows <= 0: no rows, since ranks may have parts of
+ * groups. */
 template <typename T, typename C>
 __device__ static inline decode_item find_item(const attention_args<T, C> &a, int t, int which)
 {
@@ -241,7 +242,7 @@ __device__ static inline decode_item find_item(const attention_args<T, C> &a, in
     return m;
 }
 
-/* Only part number `part` of parts of `length` blocks; false: there are not so many. */
+/* Restricts it to part number `part` of parts of `length` blocks; false: there are fewer parts. */
 __device__ static inline bool take_part(decode_item *m, int part, int length)
 {
     m->part = part;
@@ -262,7 +263,7 @@ __global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 1) atten
     int length = (m.end - m.begin + a.max_parts - 1) / a.max_parts;
     length = max(DECODE_MIN_BLOCKS, (length + ATTENTION_WARPS - 1) / ATTENTION_WARPS * ATTENTION_WARPS);
     bool wanted = take_part(&m, (int)blockIdx.x, length) && m.n_rows > 0;
-    wait_for_previous(); /* all blocks: so that "this kernel is done" implies "those before it are" */
+    wait_for_previous(); /* in all blocks, so that "this kernel is done" implies "those before it are" */
     if (!wanted)
         return;
     attention_sums<T, HD> sums;

@@ -1,7 +1,7 @@
 /* kernels/cuda/attention/attention_latent.cu - see attention_latent.cuh. An item is one token and up to 16 query heads,
- * which are the rows of the products; its keys are divided among blocks as those of attention_decode.cuh are. A block
- * brings TILE_KEYS keys at a time. Each warp makes the scores of its octet of them; then all have all weights, and each
- * makes its columns of the result. */
+ * which are the rows of the products; its keys are divided among blocks as in attention_decode.cuh. A block copies
+ * TILE_KEYS keys at a time to shared memory. Each warp computes the scores of 8 of them; then all warps get all softmax
+ * weights, and each computes its columns of the result. */
 #include "kernels/cuda/attention/attention_latent.cuh"
 
 #define WARPS       8
@@ -13,14 +13,14 @@
 #define PIECES      (LATENT_DIM / 8) /* of 16 bytes, of a row */
 #define COLUMNS     (LATENT_DIM / WARPS)
 #define SUMS        (COLUMNS / 8)
-#define CHAINS      4 /* of products that do not wait for each other */
+#define CHAINS      4 /* independent accumulators */
 static_assert(COLUMNS == 72, "four times 16 columns, and half of 16 more");
 
 template <typename T>
 struct latent_shared {
     T keys[2][TILE_KEYS][PITCH];
     T query[DECODE_ROWS][PITCH];
-    T weight[DECODE_ROWS][TILE_KEYS + 8]; /* so that rows that are read together lie in different banks */
+    T weight[DECODE_ROWS][TILE_KEYS + 8]; /* so that rows read together are in different banks */
     float of_warp[WARPS][DECODE_ROWS];    /* best scores, in the end sums */
     float share[DECODE_ROWS][DECODE_MAX_PARTS];
     bool is_last;
@@ -45,7 +45,7 @@ __device__ static inline void copy_queries(latent_shared<T> *sh, const attention
     }
 }
 
-/* Starts to copy the keys of the blocks from b on; zeros where the item does not look. */
+/* Starts to copy the keys of the blocks from b on, with zeros where the item does not look. */
 template <typename T>
 __device__ static inline void copy_keys(latent_shared<T> *sh, int stage, const attention_args<T> &a,
                                         const decode_item &m, int b)
@@ -65,7 +65,7 @@ __device__ static inline void copy_keys(latent_shared<T> *sh, int stage, const a
         }
 }
 
-/* The scores of this warp's octet of keys, times log2 e; -infinity of those that are not seen. key0: the tile's. */
+/* The scores of this warp's 8 keys, times log2 e; -infinity for keys that are not visible. key0: the tile's first. */
 template <typename T>
 __device__ static inline void make_scores(const latent_shared<T> *sh, int stage, float (&score)[4],
                                           const attention_args<T> &a, const decode_item &m, int key0)
@@ -92,7 +92,7 @@ __device__ static inline void make_scores(const latent_shared<T> *sh, int stage,
     }
 }
 
-/* Scores to weights, for all warps, and the sums so far to the best of all. */
+/* Turns scores into weights, for all warps, and rescales the sums to the best score of all. */
 template <typename T>
 __device__ static inline void make_weights(latent_shared<T> *sh, latent_sums &s, float (&score)[4])
 {
@@ -181,7 +181,7 @@ __device__ static inline void attend_keys(latent_shared<T> *sh, latent_sums &s, 
     for (int b = m.begin, stage = 0; b < m.end; b += TILE_BLOCKS, stage ^= 1) {
         float score[4];
         if (b > m.begin)
-            __syncthreads(); /* the other stage was read */
+            __syncthreads(); /* all have read the other stage */
         if (b + TILE_BLOCKS < m.end)
             copy_keys(sh, stage ^ 1, a, m, b + TILE_BLOCKS);
         async_commit();
@@ -192,7 +192,7 @@ __device__ static inline void attend_keys(latent_shared<T> *sh, latent_sums &s, 
         add_values(sh, stage, s);
     }
     async_wait<0>();
-    __syncthreads(); /* of_warp was read */
+    __syncthreads(); /* all have read of_warp */
     join_sums(sh, s);
 }
 

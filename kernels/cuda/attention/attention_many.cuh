@@ -1,15 +1,15 @@
-/* kernels/cuda/attention/attention_many.cuh - attention of single tokens in large batches. A warp takes an item (see
- * attention_decode.cuh), or a part of its keys if they are very many, and goes through it without another warp's help:
- * no barrier, a ring of copies of its own. Parts depend on the number of keys only, unless there are so many items that
- * none is divided; the last warp to finish adds them. */
+/* kernels/cuda/attention/attention_many.cuh - attention of single tokens in large batches. A warp processes an item
+ * (see attention_decode.cuh), or a part of its keys if they are very many, independently of other warps: without
+ * barriers, with its own ring of copies. The number of parts depends only on the number of keys, unless there are so
+ * many items that none is divided; the last warp to finish adds the parts. */
 #ifndef ATTENTION_ATTENTION_MANY_CUH
 #define ATTENTION_ATTENTION_MANY_CUH
 
 #include "kernels/cuda/attention/attention_decode.cuh"
 
 #define MANY_PARTS       8
-#define MANY_PART_BLOCKS 16 /* of the cache in a part, at least */
-#define MANY_TOKENS      16 /* tokens that a warp looks through where nobody knows which ones are alone */
+#define MANY_PART_BLOCKS 16 /* least blocks of the cache per part */
+#define MANY_TOKENS      16 /* tokens that a warp checks if it is not known which ones are single */
 
 /* A warp's part of shared memory: BLOCKS of the cache, worked on at a time, twice. WARPS: of a block of the grid. */
 template <typename T, int HD>
@@ -38,7 +38,7 @@ __device__ static inline void attend_alone(many_warp<T, HD> *w, attention_sums<T
     int lane = threadIdx.x % 32, ids = -1, stage = 0; /* ids: a lane's entry of the table */
     attention_query<T, HD> query;
     query.shared = w->query + lane;
-    /* From block b on; returns a bit for every one that is there. */
+    /* Starts to copy from block b on; returns a bit for every existing block. */
     auto fetch = [&](int b, int into) {
         unsigned there = 0;
         if ((b - m.begin) % 32 == 0)
@@ -65,13 +65,13 @@ __device__ static inline void attend_alone(many_warp<T, HD> *w, attention_sums<T
         bool whole = key0 >= m.seen.first && key0 + STEP - 1 <= m.seen.last && present == (1u << BLOCKS) - 1;
         sums.template attend<BLOCKS>(query, w->k[stage], w->v[stage], key0, !whole, present,
                                      key_scale(a, m.kv) * ATTENTION_LOG2_E);
-        __syncwarp(); /* the place may be filled anew */
+        __syncwarp(); /* the slot may be refilled */
     }
     async_wait<0>();
     sums.finish(value_scale(a, m.kv));
 }
 
-/* Leave this warp's part for the last one; true in the warp that is the last. */
+/* Stores this warp's part for the last one; true in the last warp. */
 template <typename T, int HD, typename C>
 __device__ static inline bool hand_in_alone(const attention_sums<T, HD> &sums, const attention_args<T, C> &a,
                                             const decode_item &m)
@@ -92,7 +92,7 @@ __device__ static inline bool hand_in_alone(const attention_sums<T, HD> &sums, c
     }
     __syncwarp();
     unsigned n_before = 0;
-    if (lane == 0) { /* for all: fences and barriers order what the others did, too */
+    if (lane == 0) { /* for all lanes: fences and barriers are cumulative */
         __threadfence();
         n_before = atomicAdd(&a.n_arrived[m.index], 1u);
         __threadfence();
@@ -147,8 +147,8 @@ __device__ static inline void store_alone(attention_sums<T, HD> &sums, const att
     }
 }
 
-/* The group of token t, whose first blocks attention_prompts.cuh has attended to for all its members together; NULL: it
- * is in none. */
+/* The group of token t, for whose members attention_prompts.cuh has attended to the first blocks together; NULL: no
+ * group. */
 template <typename T, typename C>
 __device__ static inline const struct prefix_group *group_of(const attention_args<T, C> &a, int t)
 {
@@ -157,7 +157,7 @@ __device__ static inline const struct prefix_group *group_of(const attention_arg
     return &a.prefixes->group[a.prefixes->group_of[t]];
 }
 
-/* The sums over the keys that the group shares are added, in the order of their parts. */
+/* Adds the sums over the group's shared keys, in the order of their parts. */
 template <typename T, int HD, typename C>
 __device__ static inline void add_shared(attention_sums<T, HD> &sums, const attention_args<T, C> &a,
                                          const decode_item &m, const struct prefix_group &group)

@@ -1,7 +1,7 @@
-/* kernels/cuda/attention/attention_prefill.cuh - attention of tokens that have neighbours of their own sequence in
- * the batch, where attention_prompts.cuh has no code for the device or the heads. A block takes PREFILL_TOKENS
- * neighbouring tokens and one head; the pieces of sequences among them come one after the other, each against all
- * the keys that it sees. Tokens without such neighbours are left to attention_many.cuh. */
+/* kernels/cuda/attention/attention_prefill.cuh - attention of tokens that have neighbours of their own sequence in the
+ * batch, for devices and heads that attention_prompts.cuh does not support. A block takes PREFILL_TOKENS neighbouring
+ * tokens and one head, and processes the runs of one sequence among them one after the other, each with all its visible
+ * keys. Tokens without such neighbours are left to attention_many.cuh. */
 #ifndef ATTENTION_ATTENTION_PREFILL_CUH
 #define ATTENTION_ATTENTION_PREFILL_CUH
 
@@ -20,14 +20,14 @@ struct prefill_shared {
     unsigned char present[2][BLOCKS];
 };
 
-/* The needs of a run of tokens of one sequence: tokens [t0 + begin, t0 + end). */
+/* The keys needed by a run of tokens of one sequence: tokens [t0 + begin, t0 + end). */
 struct prefill_run {
     int t0, begin, end, head, kv;
     const int32_t *table; /* of the slot */
-    attention_range seen; /* by any of them */
+    attention_range seen; /* seen by any of them */
 };
 
-/* Start the copies of the blocks from key0 on; the warps share out keys and values. */
+/* Starts the copies of the blocks from key0 on; the warps divide keys and values among them. */
 template <typename T, int HD, typename C>
 __device__ static inline void fetch_keys(prefill_shared<T, HD> *sh, int stage, const attention_args<T, C> &a,
                                          const prefill_run &run, int key0)
@@ -59,7 +59,8 @@ __device__ static inline void attend_run(prefill_shared<T, HD> *sh, const attent
     sums.clear();
     sums.cap = a.heads.cap * ATTENTION_LOG2_E;
     const T *q[2] = {NULL, NULL};
-    int all_first = 0, any_first = INT_MAX, all_last = INT_MAX, any_last = -1; /* keys that all, any rows see */
+    int all_first = 0, any_first = INT_MAX, all_last = INT_MAX, any_last = -1; /* keys that all rows see, keys that
+                                                                                  any row sees */
     for (int i = 0; i < 2; i++) {
         int row = row0 + i * 8;
         sums.first[i] = 0;
@@ -82,12 +83,12 @@ __device__ static inline void attend_run(prefill_shared<T, HD> *sh, const attent
     any_last = __reduce_max_sync(0xffffffffu, any_last);
     query.load(q[0], q[1], a.heads.head_dim);
     int begin = run.seen.first / STEP * STEP, stage = 0;
-    __syncthreads(); /* the run before is done with shared memory */
+    __syncthreads(); /* the previous run no longer uses shared memory */
     if (begin <= run.seen.last)
         fetch_keys(sh, 0, a, run, begin);
     for (int key0 = begin; key0 <= run.seen.last; key0 += STEP, stage ^= 1) {
         async_wait<0>();
-        __syncthreads(); /* this step's keys are there, and nobody reads those of the one before */
+        __syncthreads(); /* this step's keys have arrived, and no warp reads the previous ones */
         if (key0 + STEP <= run.seen.last)
             fetch_keys(sh, stage ^ 1, a, run, key0 + STEP);
         unsigned present = 0;
@@ -109,7 +110,7 @@ __device__ static inline void attend_run(prefill_shared<T, HD> *sh, const attent
     }
 }
 
-/* grid: windows of the tokens of which nobody knows that they are alone, n_heads */
+/* grid: windows of tokens not known to be single, n_heads */
 template <typename T, int HD, typename C>
 __global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 2) attention_prefill(attention_args<T, C> a)
 {
@@ -130,7 +131,7 @@ __global__ void __launch_bounds__(ATTENTION_WARPS * 32, HD <= 128 ? 3 : 2) atten
             pos[i] = a.pos[t];
     }
     __syncthreads();
-    int low = threadIdx.x % 32, high = low + 32; /* every warp looks at all tokens: where one of another slot begins */
+    int low = threadIdx.x % 32, high = low + 32; /* every warp searches all tokens for the beginning of another slot */
     uint64_t starts = __ballot_sync(0xffffffffu, low < n && slot[low] != slot[low - 1]) |
                       (uint64_t)__ballot_sync(0xffffffffu, high < n && slot[high] != slot[high - 1]) << 32;
     for (run.begin = 0; run.begin < n; run.begin = run.end) {

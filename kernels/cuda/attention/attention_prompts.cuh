@@ -1,17 +1,15 @@
 /* kernels/cuda/attention/attention_prompts.cuh - attention of tokens that have neighbours of their own sequence in
  * the batch, on devices whose warpgroups multiply (compute capability 9.0a). The query heads that share a KV head lie
  * in the rows of a tile. A block of the grid takes one tile after the other, those with the most keys first: one warp
- * has the tensor memory accelerator bring keys and values, three bring the next tile's queries, and two warpgroups of
- * 64 rows take turns at the tensor cores, so that one's softmax hides behind the other's products, and behind its own
- * of the keys before.
- *
- * Keys come in steps at multiples of STEP from position 0, the last step first. A step of which a row sees nothing
- * leaves its sums as they were, bit for bit, so a token's result depends neither on its neighbours nor on how its
- * prompt was cut.
+ * loads keys and values by the tensor memory accelerator, three copy the next tile's queries, and two warpgroups of 64
+ * rows take turns at the tensor cores, so that the softmax of one hides behind the products of the other, and behind
+ * its own products with the previous keys. Keys are processed in steps that begin at multiples of STEP from position 0,
+ * the last step first. A step without visible keys leaves a row's sums unchanged, bit for bit, so a token's result
+ * depends neither on its neighbours nor on how its prompt was cut.
  *
  * SHARED: the tokens of a tile are single ones of sequences that begin with the same blocks (struct prefixes), and the
- * keys are those of these blocks, or of a part of them. The result is left to attention_many.cuh, which adds the keys
- * that each token has for itself. */
+ * keys are those of these blocks, or of a part of them. The sums are stored for attention_many.cuh, which adds each
+ * token's own keys. */
 #ifndef ATTENTION_ATTENTION_PROMPTS_CUH
 #define ATTENTION_ATTENTION_PROMPTS_CUH
 
@@ -20,65 +18,65 @@
 #include "kernels/cuda/bulk_copy.cuh"
 #include "kernels/cuda/warpgroup.cuh"
 
-#define PROMPT_WARPGROUPS 2                        /* warpgroups that multiply */
+#define PROMPT_WARPGROUPS 2                        /* multiplying warpgroups */
 #define PROMPT_ROWS       (64 * PROMPT_WARPGROUPS) /* of a tile */
 #define PROMPT_THREADS    (128 * (PROMPT_WARPGROUPS + 1))
-#define PROMPT_LOADERS    96 /* threads that bring queries */
+#define PROMPT_LOADERS    96 /* threads that copy queries */
 #define PROMPT_STAGES     2
-#define PROMPT_TURN       1 /* number of the named barrier of the first warpgroup that multiplies, then the others' */
+#define PROMPT_TURN       1 /* named barrier of the first multiplying warpgroup, followed by the others' */
 
 template <typename T>
 struct prompt_args {
     attention_args<T> a;
     prompt_tiles *tiles;
-    int packed, parts; /* query heads in a tile, tiles' worth of them for a KV head */
+    int packed, parts; /* query heads per tile, tiles per KV head */
 };
 
-/* A tile and the heads of it: row r is token r / packed, head r % packed. SHARED: t0 is a place in prefixes.member,
+/* A tile and the heads of it: row r is token r / packed, head r % packed. SHARED: t0 is an index in prefixes.member,
  * pos0 the last key's position. */
 struct prompt_unit {
     int t0, n_tokens, head0, n_heads, kv, slot, pos0;
-    int part;               /* of the keys that are shared */
-    int first, last;        /* position that any row sees */
+    int part;               /* range of the shared keys */
+    int first, last;        /* last position that any row sees */
     int last_step, n_steps; /* of keys */
 };
 
-/* How shared memory is laid out. Rows of queries, keys and values come in groups of 8, of a group SPAN bytes of each
- * row, then the next SPAN; what the products call a matrix, with along = 8 SPAN and across = 16 HD bytes. */
+/* The layout of shared memory. Rows of queries, keys and values are stored in groups of 8: SPAN bytes of each row of a
+ * group, then the next SPAN bytes; a core-matrix layout with along = 8 SPAN and across = 16 HD bytes. */
 template <int HD>
 struct prompt_layout {
     static const int SPAN = HD % 64 == 0 ? 128 : HD % 32 == 0 ? 64 : 32;
     static const int STEP = HD <= 128 ? 128 : 64, PAGES = STEP / KV_BLOCK_TOKENS; /* keys, blocks of the cache */
     static const int PAGE = KV_BLOCK_TOKENS * HD * 2, ALONG = 8 * SPAN, ACROSS = 16 * HD, TILES = HD <= 128 ? 2 : 1;
 
-    /* The place of element `column` of a row, in bytes. */
+    /* The byte offset of element `column` of a row. */
     __device__ static int at(int row, int column)
     {
         int byte = column * 2;
         int offset = row / 8 * ACROSS + byte / SPAN * ALONG + row % 8 * SPAN + byte % SPAN;
         return offset ^ (offset >> 7 & (SPAN / 16 - 1)) << 4;
     }
-    /* The place of the matrix of columns [16 i, 16 i + 16). */
+    /* The offset of the matrix with columns [16 i, 16 i + 16). */
     __device__ static int columns(int i)
     {
         return 32 * i / SPAN * ALONG + 32 * i % SPAN;
     }
 };
 
-/* Copies that arrive are "full", what may be filled anew is "empty". */
+/* "full": a copy has arrived; "empty": the slot may be refilled. */
 template <typename T, int HD>
 struct prompt_shared {
     using layout = prompt_layout<HD>;
     unsigned char query[layout::TILES][PROMPT_ROWS * HD * 2];
     unsigned char k[PROMPT_STAGES][layout::STEP * HD * 2], v[PROMPT_STAGES][layout::STEP * HD * 2];
     prompt_unit unit[layout::TILES];
-    unsigned present[PROMPT_STAGES]; /* of k: a bit for every block that is there */
+    unsigned present[PROMPT_STAGES]; /* for k: a bit per existing block */
     uint64_t unit_full[layout::TILES], query_full[layout::TILES], query_empty[layout::TILES];
     uint64_t k_full[PROMPT_STAGES], k_empty[PROMPT_STAGES], v_full[PROMPT_STAGES], v_empty[PROMPT_STAGES];
 };
-#define PROMPT_ALIGN 1024 /* of prompt_shared: the swizzle is one of addresses */
+#define PROMPT_ALIGN 1024 /* alignment of prompt_shared, since the swizzle depends on addresses */
 
-/* A place in a ring of N: which of them, and the phase of its barriers. */
+/* A position in a ring of N slots: the slot, and the phase of its barriers. */
 template <int N>
 __device__ static inline int ring_place(int i)
 {
@@ -90,7 +88,7 @@ __device__ static inline int ring_phase(int i)
     return i / N & 1;
 }
 
-/* Part `part` of the query heads of a KV head; false: there are none, as ranks have parts of groups. */
+/* Part `part` of the query heads of a KV head; false: none, since ranks may have parts of groups. */
 template <typename T>
 __device__ static inline bool take_heads(prompt_unit *u, const prompt_args<T> &p, int kv, int part)
 {
@@ -103,8 +101,8 @@ __device__ static inline bool take_heads(prompt_unit *u, const prompt_args<T> &p
     return u->n_heads > 0;
 }
 
-/* Unit number x: of kv_heads KV heads all tiles, one after the other, then of as many others. false: of heads that
- * are not there. */
+/* Unit number x: all tiles of kv_heads KV heads, one after the other, then those of the next KV heads. false: heads
+ * that do not exist. */
 template <typename T, int HD>
 __device__ static inline bool find_unit(prompt_unit *u, const prompt_args<T> &p, unsigned x)
 {
@@ -121,7 +119,7 @@ __device__ static inline bool find_unit(prompt_unit *u, const prompt_args<T> &p,
     u->pos0 = a.pos[tile.t0];
     u->last = -1;
     for (int t = tile.n_tokens - 1; t >= 0 && u->last < 0;
-         t--) /* that sees anything: the last one, but for a bad tiling */
+         t--) /* that sees any key: the last one, unless the tiling is invalid */
         u->last = visible(a, u->slot, u->pos0 + t).last;
     u->first = visible(a, u->slot, u->pos0).first;
     u->last_step = u->last / prompt_layout<HD>::STEP;
@@ -129,8 +127,8 @@ __device__ static inline bool find_unit(prompt_unit *u, const prompt_args<T> &p,
     return take_heads(u, p, kv, part);
 }
 
-/* SHARED. Unit number x: of a group, then of the next one, all tiles of a part of its keys, one after the other.
- * n_tokens 0: there are fewer units. */
+/* SHARED. Unit number x: for each group in turn, for each part of its keys, all tiles. n_tokens 0: there are fewer
+ * units. */
 template <typename T, int HD>
 __device__ static inline bool find_shared_unit(prompt_unit *u, const prompt_args<T> &p, int x)
 {
@@ -160,7 +158,7 @@ __device__ static inline bool find_shared_unit(prompt_unit *u, const prompt_args
     return true;
 }
 
-/* SHARED. All units take about as long, so every block has its own ones: *next and every gridDim.x-th after it. */
+/* SHARED. All units take equally long, so they are assigned statically: *next and every gridDim.x-th after it. */
 template <typename T, int HD>
 __device__ static inline prompt_unit take_shared_unit(const prompt_args<T> &p, int *next)
 {
@@ -177,7 +175,7 @@ __device__ static inline int tile_token(const prompt_args<T> &p, int t0, int tok
     return SHARED ? p.a.prefixes->member[t0 + token] : t0 + token;
 }
 
-/* The next unit that there is, for this block; n_tokens 0: none. */
+/* The next unit for this block; n_tokens 0: none. */
 template <typename T, int HD>
 __device__ static inline prompt_unit take_unit(const prompt_args<T> &p)
 {
@@ -195,7 +193,7 @@ __device__ static inline prompt_unit take_unit(const prompt_args<T> &p)
     }
 }
 
-/* Three warps: take units and bring their queries, zeros in rows that there are not. */
+/* Three warps: take units and copy their queries, with zeros in missing rows. */
 template <typename T, int HD, bool SHARED>
 __device__ static inline void bring_queries(prompt_shared<T, HD> *sh, const prompt_args<T> &p, int thread)
 {
@@ -254,7 +252,7 @@ __device__ static inline void copy_part_of_page(unsigned char *to, int row0, con
     products_see_stores();
 }
 
-/* The warp that has keys and values brought, a lane for every page of a step. */
+/* The warp that loads keys and values, one lane per page of a step. */
 template <typename T, int HD>
 struct prompt_bringer {
     using layout = prompt_layout<HD>;
@@ -264,7 +262,7 @@ struct prompt_bringer {
     prompt_unit u;
     int lane, done; /* done: steps so far, of all units */
 
-    /* The lane's block of a step: its number in the cache; -1: nobody wants it; -2: it is not there. */
+    /* The lane's block of a step: its number in the cache; -1: not needed; -2: it does not exist. */
     __device__ int block_of(int step) const
     {
         int block = (u.last_step - step) * layout::PAGES + lane, pos = block * KV_BLOCK_TOKENS;
@@ -273,7 +271,7 @@ struct prompt_bringer {
         int id = p->a.block_table[(ptrdiff_t)u.slot * p->a.blocks_per_slot + block];
         return id < 0 ? -2 : id;
     }
-    /* All pages of a step but number `without`; zeros for what is not there. id: the lane's block */
+    /* Loads all pages of a step except number `without`; zeros for missing ones. id: the lane's block */
     __device__ void copy_pages(unsigned char *to, const CUtensorMap *map, int id, int without, uint32_t full) const
     {
         if (lane == 0)
@@ -292,7 +290,7 @@ struct prompt_bringer {
             sh->present[place] = present;
         copy_pages(sh->k[place], k_map, id, -1, shared_address(&sh->k_full[place]));
     }
-    /* Only the rows that a token sees of the last block: unwritten memory must not meet a product. */
+    /* Loads only the visible rows of the last block: unwritten memory must not enter a product. */
     __device__ void bring_values(int step, int id) const
     {
         int place = ring_place<PROMPT_STAGES>(done + step), phase = ring_phase<PROMPT_STAGES>(done + step);
@@ -308,7 +306,7 @@ struct prompt_bringer {
         }
         copy_pages(sh->v[place], v_map, id, ragged, shared_address(&sh->v_full[place]));
     }
-    /* Keys are one step ahead of values, the block table one of keys. */
+    /* Keys are loaded one step ahead of values, the block table one step ahead of keys. */
     __device__ void bring_unit()
     {
         int before = -1, id = block_of(0);
@@ -341,14 +339,14 @@ struct prompt_bringer {
     }
 };
 
-/* The softmax of a thread's two rows as it runs along; scores are in the queries' and keys' own units until weighed. */
+/* The online softmax of a thread's two rows; scores are unscaled products until they become weights. */
 template <int STEP>
 struct prompt_rows {
     int first[2], last[2]; /* positions that they see */
     float slope[2];        /* in units of the scores */
     float best[2], sum[2]; /* sum: over this lane's keys only */
 
-    /* The bias counts from the last key that a row sees, which the softmax does not notice: near it scores are
+    /* The bias counts from the last key that a row sees, which does not change the softmax, and keeps scores near it
      * exact. */
     __device__ void bias(float (&s)[STEP / 2], int key0) const
     {
@@ -358,7 +356,7 @@ struct prompt_rows {
         for (int i = 0; i < STEP / 2; i++)
             s[i] = fmaf(slope[i / 2 % 2], (float)(i / 4 * 8 + i % 2) - high[i / 2 % 2], s[i]);
     }
-    /* Later keys than a row sees; keys before a row's first; blocks that are not there: no weight. */
+    /* Masks keys after a row's last one, keys before its first one, and missing blocks. */
     __device__ void mask_later(float (&s)[STEP / 2], int key0) const
     {
         int own = key0 + (int)threadIdx.x % 4 * 2, high[2] = {last[0] - own, last[1] - own};
@@ -379,7 +377,7 @@ struct prompt_rows {
         for (int i = 0; i < STEP / 2; i++)
             s[i] = present >> (i / 8) & 1 ? s[i] : -INFINITY;
     }
-    /* Scores to weights; keep: by what the sums so far of a row are to be multiplied. */
+    /* Turns scores into weights; keep: the factor of a row's sums so far. */
     __device__ void weigh(float (&s)[STEP / 2], float scale, float (&keep)[2])
     {
         float top[2] = {best[0], best[1]}, base[2];
@@ -408,7 +406,7 @@ struct prompt_rows {
     }
 };
 
-/* A warpgroup that multiplies. */
+/* A multiplying warpgroup. */
 template <typename T, int HD, bool SHARED>
 struct prompt_worker {
     using layout = prompt_layout<HD>;
@@ -503,7 +501,7 @@ struct prompt_worker {
             release(&sh->k_empty[place]);
             softmax(u, step, present, keep);
             warpgroup_results(s);
-            warpgroup_wait<0>(); /* by all warps of the warpgroup at one place, so under no branch */
+            warpgroup_wait<0>(); /* by all warps of the warpgroup at the same instruction, so outside of any branch */
             warpgroup_results(out);
             if (__any_sync(0xffffffffu, keep[0] != 1 || keep[1] != 1))
                 scale_sums(keep);
@@ -518,7 +516,7 @@ struct prompt_worker {
         release(&sh->v_empty[place]);
         done += u.n_steps;
     }
-    /* The warpgroups' products take turns; the second one lets the first begin. */
+    /* The warpgroups take turns with their products; the second one lets the first begin. */
     __device__ __forceinline__ void my_turn()
     {
         asm volatile("bar.sync %0, 256;" ::"r"(PROMPT_TURN + warpgroup) : "memory");
@@ -527,7 +525,7 @@ struct prompt_worker {
     {
         asm volatile("bar.arrive %0, 256;" ::"r"(PROMPT_TURN + 1 - warpgroup) : "memory");
     }
-    /* The tile's row that is this thread's row i of two. */
+    /* The tile's row for this thread's row i of two. */
     __device__ __forceinline__ int row_of(int i) const
     {
         return warpgroup * 64 + (int)threadIdx.x % 128 / 32 * 16 + (int)threadIdx.x % 32 / 4 + i * 8;
@@ -595,7 +593,7 @@ struct prompt_worker {
             int tile = ring_place<layout::TILES>(i);
             barrier_wait(shared_address(&sh->query_full[tile]), ring_phase<layout::TILES>(i));
             prompt_unit u = sh->unit[tile];
-            __syncwarp(); /* before one lane says for all that it may be written over */
+            __syncwarp(); /* before one lane signals for all that it may be overwritten */
             if (u.n_tokens == 0)
                 return;
             result *to[2] = {find_row(u, 0), find_row(u, 1)};

@@ -1,5 +1,5 @@
-/* kernels/cuda/attention/attention_prompts_host.cuh - which devices attention_prompts.cuh is for, and its launch.
- * Host only. */
+/* kernels/cuda/attention/attention_prompts_host.cuh - which devices and heads attention_prompts.cuh supports, and its
+ * launch. Host only. */
 #ifndef ATTENTION_ATTENTION_PROMPTS_HOST_CUH
 #define ATTENTION_ATTENTION_PROMPTS_HOST_CUH
 
@@ -7,11 +7,11 @@
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/warpgroup_host.cuh"
 
-#define SHARED_PARTS    8          /* of keys that a group shares, at most */
+#define SHARED_PARTS    8          /* most parts of a group's shared keys */
 #define PROMPT_L2_BYTES (32 << 20) /* of L2, for keys and values that many tiles read */
 
 struct prompts_state {
-    prompt_tiles *tiles; /* device; NULL: the device or this program is not capable of the kernel */
+    prompt_tiles *tiles; /* device; NULL: the device or this build does not support the kernel */
     PFN_cuTensorMapEncodeTiled_v12000 encode;
     int n_blocks; /* of the grid: one for every multiprocessor */
     bool launches_early;
@@ -41,7 +41,7 @@ static cudaError_t allow_prompts(void)
     return rc;
 }
 
-/* The number of query heads of a KV head that fill a tile's rows but for a twentieth, with whole tokens. */
+/* The number of query heads of a KV head with which whole tokens fill at least 95 % of a tile's rows. */
 static inline int heads_of_tile(int heads_per_kv)
 {
     int packed = heads_per_kv < PROMPT_ROWS ? heads_per_kv : PROMPT_ROWS;
@@ -52,7 +52,7 @@ static inline int heads_of_tile(int heads_per_kv)
 }
 
 /* The cache as pages, [pages][2 groups of rows][chunks of SPAN bytes][8 rows][SPAN]: a box is a page, in just this
- * order. How many pages there are, nobody here knows; none is asked for that the block table does not have. */
+ * order. The number of pages is unknown here; only pages of the block table are loaded. */
 template <typename T, int HD>
 static CUtensorMap page_map(struct queue *q, const struct prompts_state *s, const T *cache)
 {
@@ -76,7 +76,7 @@ static CUtensorMap page_map(struct queue *q, const struct prompts_state *s, cons
     return map;
 }
 
-/* Has attention_prompts code for these heads and so many tokens? */
+/* Does attention_prompts support these heads and this number of tokens? */
 template <typename T>
 static bool takes_prompts(const struct prompts_state *s, const attention_args<T> &a, int width)
 {
@@ -95,8 +95,8 @@ static prompt_args<T> pack_heads(const struct prompts_state *s, const attention_
     return p;
 }
 
-/* Parts of the keys that a group shares: as many as fill the device twice if all tokens are one group, and as `bytes`
- * of sums suffice for. 0: the batch's tokens share nothing, or the kernel has no code for their heads. */
+/* The number of parts of a group's shared keys: enough to fill the device twice if all tokens are one group, limited by
+ * `bytes` for sums. 0: the batch's tokens share nothing, or the kernel does not support their heads. */
 template <typename T>
 static int shared_parts(const struct prompts_state *s, const attention_args<T> &a, int width, size_t bytes)
 {
@@ -112,7 +112,7 @@ static int shared_parts(const struct prompts_state *s, const attention_args<T> &
     return most < (size_t)wanted ? (int)most : wanted;
 }
 
-/* The keys that groups of tokens share. a.shared has memory for the sums. */
+/* Attends to the keys that groups of tokens share. a.shared has memory for the sums. */
 template <typename T, int HD>
 static void launch_shared(struct queue *q, const struct prompts_state *s, const attention_args<T> &a)
 {

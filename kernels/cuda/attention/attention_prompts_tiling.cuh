@@ -1,6 +1,6 @@
-/* kernels/cuda/attention/attention_prompts_tiling.cuh - a batch's tokens in tiles for attention_prompts.cuh, those with
- * the most keys first, so that all multiprocessors finish together. One block; each thread goes through its part of
- * the tokens twice: to count tiles by their steps of keys, and to put them where they belong. */
+/* kernels/cuda/attention/attention_prompts_tiling.cuh - arranges a batch's tokens in tiles for attention_prompts.cuh,
+ * those with the most keys first, so that all multiprocessors finish together. One block; each thread processes its
+ * part of the tokens twice: to count tiles by their steps of keys, and to store them in order. */
 #ifndef ATTENTION_ATTENTION_PROMPTS_TILING_CUH
 #define ATTENTION_ATTENTION_PROMPTS_TILING_CUH
 
@@ -9,7 +9,7 @@
 #define TILING_THREADS   1024
 #define PROMPT_MAX_TILES (1 << 16)
 
-/* Tokens [t0, t0 + n_tokens) of the batch, which follow each other in one sequence. */
+/* Consecutive tokens [t0, t0 + n_tokens) of one sequence. */
 struct prompt_tile {
     int t0, n_tokens;
 };
@@ -18,32 +18,32 @@ struct prompt_tile {
 struct prompt_tiles {
     int n_tiles;
     unsigned n_taken; /* units */
-    int kv_heads;     /* whose tiles are taken together, before those of others: as many as have their keys in L2 */
+    int kv_heads;     /* KV heads whose tiles are processed together: as many as fit into L2 with their keys */
     prompt_tile tile[PROMPT_MAX_TILES];
 };
 
 struct tiling_args {
     const int32_t *slot, *pos;
     int n_tokens, n_alone, tile_tokens, step, window;
-    int n_kv_heads, l2_steps; /* l2_steps: of one KV head's keys and values that L2 has room for */
+    int n_kv_heads, l2_steps; /* l2_steps: steps of one KV head's keys and values that fit into L2 */
 };
 
-/* Does token t follow none of its sequence? So it is of the one after the last. */
+/* Is token t the first of a run? So is the index after the last token. */
 __device__ static inline bool begins_run(const tiling_args &a, int t)
 {
     return t <= a.n_alone || t >= a.n_tokens || a.slot[t] != a.slot[t - 1] || a.pos[t] != a.pos[t - 1] + 1;
 }
 
-/* Steps of keys that tokens [t0, t] of a run see, from 1 to TILING_THREADS. */
+/* The number of steps of keys that tokens [t0, t] of a run see, from 1 to TILING_THREADS. */
 __device__ static inline int steps_of(const tiling_args &a, int t0, int t)
 {
     int first = a.window > 0 ? max(0, a.pos[t0] - a.window + 1) : 0;
     return min(max(a.pos[t] / a.step - first / a.step, 0), TILING_THREADS - 1) + 1;
 }
 
-/* f(tile, TILING_THREADS - its steps, the steps of its run if it is the run's last, else 0) of all tiles that end among
- * tokens [t, end), end - t <= 32; starts: bit i says that a run begins with token t + i, up to end; start: where
- * token t - 1's did. Tokens without a neighbour of their sequence are left to attention_many.cuh. */
+/* Calls f(tile, TILING_THREADS - its steps, the steps of its run if it is the run's last, else 0) for all tiles that
+ * end among tokens [t, end), end - t <= 32; starts: bit i is set if a run begins with token t + i, up to end; start:
+ * the beginning of token t - 1's run. Tokens without a neighbour of their sequence are left to attention_many.cuh. */
 template <typename F>
 __device__ static inline void for_tiles(const tiling_args &a, int t, int end, uint64_t starts, int start, F f)
 {
@@ -65,7 +65,7 @@ __device__ static inline void for_tiles(const tiling_args &a, int t, int end, ui
     }
 }
 
-/* Over the threads before this one: by `join`, `none` for the first. room: [33] */
+/* Exclusive scan over the block's threads with `join`; `none` for the first. room: [33] */
 template <typename F>
 __device__ static inline int over_threads_before(int x, int none, int *room, F join)
 {
@@ -94,7 +94,8 @@ __device__ static inline int over_threads_before(int x, int none, int *room, F j
     return x;
 }
 
-/* n_heads in equal turns of so few that l2_steps are enough for the n_steps of each; at least 1. */
+/* The number of heads per round, in equal rounds over n_heads, such that l2_steps suffice for n_steps of each; at least
+ * 1. */
 __device__ static inline int share_of_heads(int n_heads, int n_steps, int l2_steps)
 {
     int at_once = min(max(l2_steps / max(n_steps, 1), 1), n_heads), n_turns = (n_heads + at_once - 1) / at_once;

@@ -1,6 +1,6 @@
 /* kernels/cuda/attention/attention_tile.cuh - 16 queries of one warp against blocks of the cache, on the tensor cores.
- * Scores are kept in units of log 2; softmax runs along, so no score leaves the registers. HD: head_dim, or the next
- * width that there is code for; what lies beyond head_dim is zeros. */
+ * Scores are kept in units of log 2; with online softmax no score leaves the registers. HD: head_dim, or the next
+ * supported width; elements beyond head_dim are zeros. */
 #ifndef ATTENTION_ATTENTION_TILE_CUH
 #define ATTENTION_ATTENTION_TILE_CUH
 
@@ -10,7 +10,7 @@
 #define ATTENTION_WARPS  4
 #define ATTENTION_LOG2_E 1.4426950408889634f
 
-/* C: what the cache holds, T or uint8_t: codes of E4M3. */
+/* C: the cache's element type, T or uint8_t for E4M3 codes. */
 template <typename T, typename C = T>
 struct attention_args {
     T *out;
@@ -19,11 +19,11 @@ struct attention_args {
     struct heads heads;
     const int32_t *slot, *pos, *block_table;
     int n_tokens, blocks_per_slot;
-    int n_alone; /* the first so many tokens are the only ones of their sequence */
-    /* of single tokens, see attention_decode.cuh */
-    int head_parts, rows_per_item; /* items for a KV head, and query heads of each at most */
+    int n_alone; /* this many first tokens are the only ones of their sequences */
+    /* for single tokens, see attention_decode.cuh */
+    int head_parts, rows_per_item; /* items per KV head, and most query heads of each */
     int max_parts;                 /* of an item's keys */
-    float *partial;                /* [items][max_parts][rows_per_item][HD] sums that wait for the last part */
+    float *partial;                /* [items][max_parts][rows_per_item][HD] sums kept for the last part */
     float2 *partial_sums;          /* [items][max_parts][rows_per_item] best score, sum of weights */
     unsigned *n_arrived;           /* [items] zeros between launches */
     /* Groups of tokens that share keys, see attention_prompts.cuh; NULL: there are none. shared: [members][n_heads]
@@ -31,10 +31,10 @@ struct attention_args {
     const struct prefixes *prefixes;
     float *shared;
     float2 *shared_sums;
-    int shared_parts; /* of a group's keys, at most */
+    int shared_parts; /* most parts of a group's keys */
 };
 
-/* The group's steps of STEP keys are divided into parts of so many. */
+/* The number of steps of STEP keys in each part of the group. */
 template <int STEP>
 __device__ static inline int steps_of_part(int n_blocks, int most_parts)
 {
@@ -55,7 +55,7 @@ struct attention_range {
 template <typename T, typename C>
 __device__ static inline attention_range visible(const attention_args<T, C> &a, int slot, int pos)
 {
-    bool valid = slot >= 0 && pos >= 0 && pos / KV_BLOCK_TOKENS < a.blocks_per_slot; /* else a plan unchecked */
+    bool valid = slot >= 0 && pos >= 0 && pos / KV_BLOCK_TOKENS < a.blocks_per_slot; /* only in an unchecked plan */
     int window = a.heads.window, first = window > 0 && pos >= window ? pos - window + 1 : 0;
     if (a.heads.chunk > 0)
         first = pos / a.heads.chunk * a.heads.chunk;
@@ -69,9 +69,9 @@ __device__ static inline const T *query_row(const attention_args<T, C> &a, int t
     return a.qkv + ((size_t)t * (h.n_heads + 2 * h.n_kv_heads) + head) * h.head_dim;
 }
 
-/* The part of a head's sink in a sum of weights relative to 2^best; 0 where there are none. The bias of scores
- * counts from the last key that the row sees, so the sink, which has none, is that much further away. A sink that is
- * far above all scores makes the sum infinite and the result 0, as it is but for less than can be said. */
+/* The contribution of a head's sink to a sum of weights relative to 2^best; 0 without sinks. The bias of scores counts
+ * from the last key that the row sees, so the sink, which has none, is shifted by as much. A sink far above all scores
+ * makes the sum infinite and the result 0, which is correct within float's range. */
 template <typename T, typename C>
 __device__ static inline float sink_weight(const attention_args<T, C> &a, int head, int last, float best)
 {
@@ -83,7 +83,7 @@ __device__ static inline float sink_weight(const attention_args<T, C> &a, int he
     return exp2f(sink * ATTENTION_LOG2_E - best);
 }
 
-/* The scale of products with keys as the cache has them, and of sums of its values. */
+/* The scale of products with stored keys, and of sums of stored values. */
 template <typename T>
 __device__ static inline float key_scale(const attention_args<T> &a, int)
 {
@@ -105,14 +105,14 @@ __device__ static inline float value_scale(const attention_args<T, uint8_t> &a, 
     return a.heads.kv_scales[a.heads.n_kv_heads + kv];
 }
 
-/* Elements from one row of a block in shared memory to the next: an odd number of 16-byte units, against conflicts. */
+/* The pitch of a block's rows in shared memory, in elements: an odd number of 16-byte units, against bank conflicts. */
 template <int HD>
 struct attention_tile {
     static const int pitch = HD + 8;
 };
 
 /* One warp starts to copy the keys or values of cache block `id` (< 0: zeros), with zeros where no query looks.
- * to: [16][pitch]; pos: of the block's first row. A whole block of unpadded heads needs no test of each piece. */
+ * to: [16][pitch]; pos: of the block's first row. Complete blocks of unpadded heads need no test per piece. */
 template <typename T, int HD>
 __device__ static inline void copy_block(T *to, const T *cache, const attention_args<T> &a, int id, int kv, int pos,
                                          attention_range seen)
@@ -121,7 +121,8 @@ __device__ static inline void copy_block(T *to, const T *cache, const attention_
     int dim = a.heads.head_dim, lane = threadIdx.x % 32;
     const T *from = cache + ((size_t)(id < 0 ? 0 : id) * a.heads.n_kv_heads + kv) * KV_BLOCK_TOKENS * dim;
     if (dim == HD && id >= 0 && pos >= seen.first && pos + KV_BLOCK_TOKENS - 1 <= seen.last) {
-        const int ROWS = 32 % PIECES == 0 ? 32 / PIECES : 0; /* that a warp copies at once, if they are whole ones */
+        const int ROWS = 32 % PIECES == 0 ? 32 / PIECES : 0; /* blocks that a warp copies at once if they are
+                                                                complete */
         uint32_t into = (uint32_t)__cvta_generic_to_shared(to + lane / PIECES * PITCH + lane % PIECES * 8);
         from += lane * 8;
 #pragma unroll
@@ -141,8 +142,8 @@ __device__ static inline void copy_block(T *to, const T *cache, const attention_
     }
 }
 
-/* The same of codes, which become numbers on their way: the copy is done when the warp comes back. Eight lie in a row
- * whose length is a multiple of that. */
+/* The same for codes, which are converted on the way: the copy is complete when the function returns. Loads 8 at a
+ * time; row lengths are multiples of 8. */
 template <typename T, int HD>
 __device__ static inline void copy_block(T *to, const uint8_t *cache, const attention_args<T, uint8_t> &a, int id,
                                          int kv, int pos, attention_range seen)
@@ -166,7 +167,7 @@ __device__ static inline void copy_block(T *to, const uint8_t *cache, const atte
     }
 }
 
-/* 16 queries as operand a of the products, in registers or, for wide heads, in the lane's own shared memory. */
+/* 16 queries as operand A of the products, in registers or, for wide heads, in the lane's own shared memory. */
 template <typename T, int HD>
 struct attention_query {
     static const bool in_registers = HD <= 128;
@@ -259,14 +260,14 @@ struct attention_sums {
 #pragma unroll
             for (int j = 0; j < 2 * BLOCKS; j++)
 #pragma unroll
-                for (int i = 0; i < 4; i++) { /* no branches: bits instead of truths */
+                for (int i = 0; i < 4; i++) { /* bits instead of branches */
                     int at = key + j * 8 + i % 2;
                     bool hidden = (at < first[i / 2]) | (at > last[i / 2]) | !(present >> (j / 2) & 1);
                     s[j][i] = hidden ? -INFINITY : s[j][i];
                 }
     }
 
-    /* Scores to weights, and the sums so far to the new best. */
+    /* Turns scores into weights, and rescales the sums to the new best score. */
     template <int BLOCKS>
     __device__ void weigh(float (&s)[2 * BLOCKS][4])
     {
@@ -301,7 +302,7 @@ struct attention_sums {
                 out[j][i] *= keep[i / 2];
     }
 
-    /* k, v: BLOCKS blocks one after the other, [16 BLOCKS][pitch]; key0: position of the first key */
+    /* k, v: BLOCKS consecutive blocks, [16 BLOCKS][pitch]; key0: position of the first key */
     template <int BLOCKS>
     __device__ void attend(const attention_query<T, HD> &query, const T *k, const T *v, int key0, bool masked,
                            unsigned present, float scale)

@@ -1,5 +1,5 @@
-/* kernels/cuda/attention/latent_store.cu - latent attention: the latent and the rotated key of a token into the cache,
- * and the rotated part of its queries to where attention reads them. */
+/* kernels/cuda/attention/latent_store.cu - latent attention: stores the latent and the rotated key of a token in the
+ * cache, and the rotated part of its queries where attention reads them. */
 #include "kernels/cuda/rotation.cuh"
 
 #define THREADS 256
@@ -15,7 +15,7 @@ struct latent {
     float eps;
 };
 
-/* The place of token t in the cache, in elements; -1: none (a plan that was not checked). */
+/* The offset of token t in the cache, in elements; -1: none (an unchecked plan). */
 __device__ static int64_t cache_offset(const struct latent &s, int t)
 {
     int slot = s.slot[t], pos = s.pos[t];
@@ -35,7 +35,7 @@ __device__ static inline void turn(T *to, const T *from, const struct latent &s,
     to[ib] = from_float<T>(b * c + a * sine);
 }
 
-/* A block a token. */
+/* One block per token. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS)
     latent_kernel(T *qkv, const T *query, const T *latent, T *cache, const __grid_constant__ struct latent s)

@@ -1,10 +1,10 @@
-/* kernels/cuda/attention/qkv_store.cu - from the projections of q, k and v to what attention reads: norms of heads,
- * rotation, and k and v in the cache, all in one kernel. */
+/* kernels/cuda/attention/qkv_store.cu - prepares the projections of q, k and v for attention: norms of heads, rotation,
+ * and storing k and v in the cache, all in one kernel. */
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/rotation.cuh"
 #include "kernels/cuda/vectors.cuh"
 
-#define HEADS_PER_BLOCK 4 /* a warp each */
+#define HEADS_PER_BLOCK 4 /* one warp each */
 
 struct store {
     int n_q, n_kv, dim, dims; /* dims: rotated elements of a head; 0: none */
@@ -14,7 +14,7 @@ struct store {
     int blocks_per_slot;
     const void *norm[2]; /* q, k */
     enum dtype norm_type[2];
-    bool unit;    /* normed without weights */
+    bool unit;    /* normalised without weights */
     bool each[2]; /* every head has weights of its own */
     enum norm_kind kind;
     float eps;
@@ -25,7 +25,7 @@ struct store {
     const float *kv_scales; /* struct heads */
 };
 
-/* The place of local KV head 0 of token t in the cache, in elements; -1: none (a plan that was not checked). */
+/* The offset of local KV head 0 of token t in the cache, in elements; -1: none (an unchecked plan). */
 __device__ static int64_t cache_offset(const struct store &s, int t)
 {
     int slot = s.slot[t], pos = s.pos[t];
@@ -37,7 +37,7 @@ __device__ static int64_t cache_offset(const struct store &s, int t)
     return (block * s.n_kv * KV_BLOCK_TOKENS + pos % KV_BLOCK_TOKENS) * s.dim;
 }
 
-/* Head `head` of q or k, whose lane holds every 32nd element of x, is normed. */
+/* Normalises head `head` of q or k; a lane holds every 32nd element, x. */
 template <typename T>
 __device__ static void norm_head(float *x, const struct store &s, int t, int head, bool is_k)
 {
@@ -58,7 +58,7 @@ __device__ static void norm_head(float *x, const struct store &s, int t, int hea
     }
 }
 
-/* An element goes to the cache: y, which is x rounded, or the code nearest to x over its scale. */
+/* Stores an element in the cache: y, which is x rounded, or the code nearest to x / scale. */
 template <typename T>
 __device__ static inline void keep(T *to, float, T y, float)
 {
@@ -70,7 +70,7 @@ __device__ static inline void keep(uint8_t *to, float x, T, float scale)
     *to = __nv_cvt_float_to_fp8(x / scale, __NV_SATFINITE, __NV_E4M3);
 }
 
-/* One warp a head: q heads, then k heads, then v heads. Between load and store the head is in shared memory. C: T, or
+/* One warp per head: q heads, then k heads, then v heads. Between load and store the head is in shared memory. C: T, or
  * uint8_t for codes. */
 template <typename T, typename C>
 __global__ void store_kernel(T *qkv, C *k_cache, C *v_cache, const __grid_constant__ struct store s)
@@ -92,7 +92,8 @@ __global__ void store_kernel(T *qkv, C *k_cache, C *v_cache, const __grid_consta
     __syncwarp();
     int64_t at = h >= s.n_q ? cache_offset(s, t) : -1;
     C *cache = nullptr;
-    float scale = s.kv_scales != nullptr && h >= s.n_q ? s.kv_scales[h - s.n_q] : 1; /* of k heads, then of v heads */
+    float scale = s.kv_scales != nullptr && h >= s.n_q ? s.kv_scales[h - s.n_q] : 1; /* scales of k heads, then of v
+                                                                                        heads */
     if (at >= 0)
         cache = (is_v ? v_cache : k_cache) + at + (int64_t)((h - s.n_q) % s.n_kv) * KV_BLOCK_TOKENS * s.dim;
     for (int d = lane; d < s.dim; d += 32) {
@@ -105,8 +106,8 @@ __global__ void store_kernel(T *qkv, C *k_cache, C *v_cache, const __grid_consta
     }
 }
 
-/* Tokens whose heads are rotated as a whole, the second half with the first, and have no norms: some lanes a head, each
- * with the same 16 bytes of both halves. The same bits as above. grid: tokens, heads */
+/* For fully rotated heads (half-split) without norms: several lanes per head, each with the same 16 bytes of both
+ * halves. The same bits as above. grid: tokens, heads */
 #define ROTATE_THREADS 128
 template <typename T, int DIM>
 struct rotate_shape {
@@ -164,7 +165,7 @@ static bool rotate_heads(struct queue *, float *, float *, float *, const struct
     return false;
 }
 
-/* With that kernel, if it is for these heads. */
+/* Launches that kernel if it supports these heads. */
 template <typename T>
 static bool rotate_heads(struct queue *q, T *qkv, T *k_cache, T *v_cache, const struct store &s, int n_tokens)
 {
@@ -196,7 +197,7 @@ static void set_norms(struct store *s, const struct head_norms *norms)
     s->n[1] = norms->n_k;
 }
 
-/* One block a token. */
+/* One block per token. */
 #define SQUARES_THREADS 256
 template <typename T>
 __global__ void __launch_bounds__(SQUARES_THREADS)

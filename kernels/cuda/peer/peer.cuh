@@ -1,18 +1,15 @@
-/* kernels/cuda/peer/peer.cuh - how kernels on the GPUs of a host hand each other parts of results, by writing into each
- * other's memory.
- *
- * Every GPU has a region for the others to write to, which between kernels holds holes and nothing else: words of 32
- * bits that no part contains. A kernel that needs a part reads its place until there is no hole in it, and then makes
- * holes of it again. So what arrives says so by itself, in no more bytes than it has, and nothing has to be ordered: no
+/* kernels/cuda/peer/peer.cuh - exchange of partial results between kernels on the GPUs of a host, which write into each
+ * other's memory. Every GPU has a region for the others to write to, which contains only holes between kernels: 32-bit
+ * words that no part contains. A kernel that needs a part polls its location until there is no hole in it, and then
+ * writes holes back. So data signal their own arrival, without additional bytes, and nothing has to be ordered: no
  * fences, no barriers, no flags.
  *
- * The region has two halves, which such kernels take in turns. That suffices if in every one of them every rank has to
- * wait, directly or not, for a part of every other one: a rank that writes to a half again has, in the kernel between,
- * waited for a part of whom it writes to, and that one began this kernel when the one before was over and its half full
- * of holes. The device keeps whose turn it is, a word a block, so that the kernels may be replayed in graphs.
- *
- * Blocks wait for those of other GPUs, so all of a kernel's must be on their device at once: there are few of them, and
- * none that could keep them out waits for anything. All ranks have as many. */
+ * The region has two halves, which such kernels use alternately. That suffices if in every kernel every rank waits,
+ * directly or indirectly, for a part of every other rank: before a rank writes to a half again, it has waited, in the
+ * kernel in between, for a part from the receiver, which began that kernel after it had finished the one before and
+ * filled its half with holes. The device stores the next half, one word per block, so that kernels may be replayed in
+ * graphs. Blocks wait for those of other GPUs, so all blocks of a kernel must be resident at once: there are few of
+ * them, and kernels that could occupy the device wait for nothing. All ranks have the same number of blocks. */
 #ifndef PEER_PEER_CUH
 #define PEER_PEER_CUH
 
@@ -21,21 +18,20 @@
 #include "kernels/peer.h"
 
 #define PEER_HALF_BYTES (((size_t)16 << 20) + 4096)
-#define PEER_MAX_BLOCKS 96 /* of a kernel, all of which must be on the device at once */
+#define PEER_MAX_BLOCKS 96 /* of a kernel, all of which must be resident at once */
 
-/* An element of each type that is no number: two of 16 bits, or one of 32. A part's own become others that are none
- * either. */
+/* The hole: a NaN of each type, two of 16 bits or one of 32. The same NaN in a part is replaced by another one. */
 #define HOLE     0xffffffffu
 #define NOT_HOLE 0x7fff7fffu
 
 struct peer_args {
     uint4 *region[PEER_MAX_RANKS]; /* each rank's: [2][PEER_HALF_BYTES / 16] */
-    uint32_t *turn;                /* [PEER_MAX_BLOCKS] 0 or 1: the half that the next kernel takes, the same in all */
+    uint32_t *turn;                /* [PEER_MAX_BLOCKS] 0 or 1: the half for the next kernel, equal in all */
     int rank, n_ranks;
 };
 
-/* After how many looks at a part a kernel gives up, and the host memory where the host looks when a launch has failed
- * (memory.cu). */
+/* The number of polls of a part after which a kernel traps, and the host memory that the host reads after a failed
+ * launch (memory.cu). */
 static __constant__ struct {
     struct cuda_vain *vain;
     uint32_t looks;
@@ -78,7 +74,7 @@ __device__ static inline void peer_send(uint4 *to, const uint4 &v)
     peer_store(to, no_holes(v));
 }
 
-/* The end: rank `from` wrote nothing. See cuda_vain. */
+/* Traps: rank `from` has written nothing. See cuda_vain. */
 __device__ static inline void peer_give_up(int from)
 {
     volatile unsigned long long *to = peer_patience.vain->for_sum;
@@ -86,11 +82,11 @@ __device__ static inline void peer_give_up(int from)
     to[0] = 1;
     __threadfence_system();
     __trap();
-    __builtin_unreachable(); /* the compiler takes a trap for something that returns */
+    __builtin_unreachable(); /* the compiler assumes that a trap returns */
 }
 
-/* v[r] = what lies at at(r), once it is there, then holes again; at(r) NULL: v[r] stays. All loads are under way at
- * once. */
+/* v[r] = the data at at(r), once they have arrived; then writes holes back. at(r) NULL: v[r] is unchanged. All loads
+ * are in flight at once. */
 template <int R, typename AT>
 __device__ static inline void peer_await(uint4 (&v)[R], AT at)
 {
@@ -118,13 +114,13 @@ __device__ static inline void peer_await(uint4 (&v)[R], AT at)
             peer_store(at(r), make_uint4(HOLE, HOLE, HOLE, HOLE));
 }
 
-/* The half of the regions that this kernel has, in vectors from their begin. */
+/* The half of the regions for this kernel, as an offset in vectors. */
 __device__ static inline unsigned peer_begin(const peer_args &a)
 {
     return *(volatile const uint32_t *)&a.turn[blockIdx.x] * (unsigned)(PEER_HALF_BYTES / 16);
 }
 
-/* Each block writes its own word, and those of blocks that this kernel does not have. */
+/* Advances the half: each block writes its own word, and those of blocks that this kernel does not have. */
 __device__ static inline void peer_end(const peer_args &a, unsigned half)
 {
     __syncthreads(); /* all have read it */
@@ -132,7 +128,7 @@ __device__ static inline void peer_end(const peer_args &a, unsigned half)
         a.turn[i] = half == 0;
 }
 
-/* A part to everybody, at the same place of the regions. R: at least n_ranks, here and below. */
+/* Writes a part to all ranks, at the same offset of the regions. R: at least n_ranks, here and below. */
 template <int R>
 __device__ static inline void peer_send_to_all(const peer_args &a, unsigned to, const uint4 &v)
 {

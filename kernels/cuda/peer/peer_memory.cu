@@ -1,4 +1,5 @@
-/* kernels/cuda/peer/peer_memory.cu - how ranks, which are processes, get at each other's GPU's memory: CUDA IPC. */
+/* kernels/cuda/peer/peer_memory.cu - access to the GPU memory of other ranks, which are separate processes, by CUDA
+ * IPC. */
 #include "kernels/cuda/device.cuh"
 
 #include <string.h>
@@ -6,7 +7,7 @@
 bool cuda_peer_share(struct queue *q, void *memory, unsigned char handle[PEER_HANDLE_BYTES])
 {
     static_assert(sizeof(cudaIpcMemHandle_t) == PEER_HANDLE_BYTES, "what the ranks exchange");
-    cuda_wait(q); /* the memory is filled before anybody writes to it */
+    cuda_wait(q); /* the memory is filled before any rank writes to it */
     bool done = cudaIpcGetMemHandle((cudaIpcMemHandle_t *)handle, memory) == cudaSuccess;
     if (!done)
         (void)cudaGetLastError();

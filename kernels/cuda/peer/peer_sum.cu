@@ -1,22 +1,22 @@
-/* kernels/cuda/peer/peer_sum.cu - sums over the ranks, and the ranks' columns side by side, by memory that GPUs share
- * (peer.cuh): what kernels/peer.h says.
- *
- * Small sums take one step: everybody writes its part to everybody, and adds. Large ones take two, and move 2 (n - 1) /
- * n of the bytes instead of n - 1: a stretch of the sum is made by each rank, which writes it to the others. */
+/* kernels/cuda/peer/peer_sum.cu - sums over the ranks, and joining the ranks' columns, over memory that GPUs share
+ * (peer.cuh); see kernels/peer.h. Small sums take one step: every rank writes its part to all others, and adds. Large
+ * ones take two, and move 2 (n - 1) / n times the bytes instead of n - 1 times: each rank adds one stretch of the sum
+ * and writes it to the others. */
 #include "kernels/cuda/peer/peer.cuh"
 
 #include <stdlib.h>
 
-#define MOST_BYTES ((size_t)8 << 20) /* of a sum at once: in two steps it takes twice as many of a half */
+#define MOST_BYTES ((size_t)8 << 20) /* bytes of a sum at once: in two steps it needs twice as many of a half */
 #define THREADS    512
 
-/* Looks at a part: some 6 minutes, longer than the default deadline of a step, which says more (rank/watch/watch.h). */
+/* Polls of a part: about 6 minutes, longer than the default deadline of a step, whose message says more
+ * (rank/watch/watch.h). */
 #define PATIENCE 1000000000u
 
 /* The record that cuda_peer_open makes. */
 struct peer {
     struct peer_args args;
-    size_t one_step_bytes; /* up to which a sum takes one step */
+    size_t one_step_bytes; /* largest sum in one step */
 };
 
 /* The sum of n vectors of elements, in their order. */
@@ -40,7 +40,7 @@ __device__ static inline uint4 add_parts(const uint4 (&v)[R], int n)
     return *(const uint4 *)&out;
 }
 
-/* The i-th 16 bytes of n elements; behind the last one come zeros. */
+/* The i-th 16 bytes of n elements, padded with zeros. */
 template <typename T>
 __device__ static inline uint4 vector_load(const T *data, unsigned i, size_t n)
 {
@@ -69,7 +69,7 @@ __device__ static inline void vector_store(T *data, unsigned i, size_t n, const 
             data[first + k] = v.e[k];
 }
 
-/* The sum of everybody's vector, this rank's being `own`; that of rank r arrives at from + r * pitch. */
+/* The sum of all ranks' vectors; this rank's is `own`, that of rank r arrives at from + r * pitch. */
 template <typename T, int R>
 __device__ static inline uint4 sum_of_all(const peer_args &a, unsigned from, unsigned pitch, const uint4 &own)
 {
@@ -100,7 +100,7 @@ struct stretches {
     unsigned begin[PEER_MAX_RANKS + 1], longest;
 };
 
-/* In two steps. In a half lie the parts of this rank's stretch, [n_ranks][longest], and then the whole sum. */
+/* In two steps. A half contains the parts of this rank's stretch, [n_ranks][longest], followed by the whole sum. */
 template <typename T, int R>
 __global__ void __launch_bounds__(THREADS) stretch_sum_kernel(peer_args a, T *data, size_t n, stretches s)
 {
@@ -141,8 +141,7 @@ struct column_begins {
     int at[PEER_MAX_RANKS + 1];
 };
 
-/* Element e of rank r's [n_rows, its columns] becomes one of out, [n_rows, all columns]; N of them at a time, of one
- * row. */
+/* Copies element e of rank r's [n_rows, its columns] to out, [n_rows, all columns]; N elements of one row at a time. */
 template <typename T, int N>
 __device__ static inline void columns_store(T *out, const column_begins &begin, int r, int n_ranks, unsigned e,
                                             unsigned n, const uint4 &x)
@@ -161,8 +160,8 @@ __device__ static inline void columns_store(T *out, const column_begins &begin, 
         }
 }
 
-/* The ranks' columns side by side: in [n_rows, this rank's], out [n_rows, all]. In a half lie the ranks' parts,
- * [n_ranks][vectors of the longest]. N: elements that are stored together. */
+/* Joins the ranks' columns: in [n_rows, this rank's], out [n_rows, all]. A half contains the ranks' parts,
+ * [n_ranks][vectors of the longest]. N: elements stored together. */
 template <typename T, int N, int R>
 __global__ void __launch_bounds__(THREADS)
     gather_kernel(peer_args a, T *out, const T *in, column_begins begin, int n_rows, unsigned longest)
@@ -186,7 +185,7 @@ __global__ void __launch_bounds__(THREADS)
     peer_end(a, half);
 }
 
-/* f(the number of ranks as a constant, at least theirs) */
+/* Calls f with a constant of at least the number of ranks. */
 template <typename F>
 static void with_ranks(int n_ranks, F f)
 {
@@ -222,7 +221,7 @@ void *cuda_peer_open(struct queue *q, int rank, int n_ranks)
     a->region[rank] = (uint4 *)cuda_alloc(q, 2 * PEER_HALF_BYTES);
     a->turn = (uint32_t *)cuda_alloc(q, PEER_MAX_BLOCKS * sizeof *a->turn);
     cuda_peer_patience(q, PATIENCE);
-    /* As measured on 2 and 4 H200s (docs/log/2026-11-22.md); beyond 4 what moves fewer bytes. */
+    /* As measured on 2 and 4 H200s (docs/log/2026-11-22.md); beyond 4 ranks the way that moves fewer bytes. */
     p->one_step_bytes = n_ranks <= 2 ? 768 << 10 : n_ranks <= 4 ? 384 << 10 : 128 << 10;
     if (a->region[rank] == nullptr || a->turn == nullptr) {
         cuda_peer_close(q, p);
@@ -265,7 +264,7 @@ static struct stretches make_stretches(size_t n_vectors, int n_ranks)
     return s;
 }
 
-/* Blocks of so many threads for so many vectors: 64 of few threads rather than fewer of more, then more of all. */
+/* Blocks and threads for this many vectors: first up to 64 blocks of few threads, then more threads and blocks. */
 static dim3 threads_for(size_t n_vectors)
 {
     return dim3(n_vectors <= 64 * 128 ? 128 : n_vectors <= 64 * 256 ? 256 : THREADS);
@@ -304,7 +303,7 @@ void cuda_peer_sum(struct queue *q, void *opened, void *data, size_t n)
     });
 }
 
-/* Vectors of the largest of the ranks' parts; 0: one has nothing. */
+/* Vectors of the largest of the ranks' parts; 0: some rank has nothing. */
 static size_t longest_part(const struct queue *q, const int *begin, int n_ranks, int n_rows)
 {
     int widest = 0;
@@ -316,7 +315,7 @@ static size_t longest_part(const struct queue *q, const int *begin, int n_ranks,
     return ((size_t)n_rows * (size_t)widest * dtype_bytes(q->act) + 15) / 16;
 }
 
-/* Nobody waits for a rank that has nothing, which the turns of the memory's halves do not allow. */
+/* Refused if a rank has nothing: no rank would wait for it, which the alternation of halves requires. */
 bool cuda_peer_takes_columns(const struct queue *q, const void *opened, const int *begin, int n_rows)
 {
     const struct peer *p = (const struct peer *)opened;
