@@ -1,7 +1,7 @@
-/* kernels/decode_mixture.h - what the persistent step (kernels/persistent.h) is told of a model in whose layers, or
- * some of them, a router chooses the experts that a token goes through: mlp(x) is the sum of what they say, as
- * op_list.h's route, experts_first and experts_second have it, and of what a common MLP says, which every token goes
- * through. And of any model: which vectors of its residual stream are wanted besides. */
+/* kernels/decode_mixture.h - additional parameters of the persistent step (kernels/persistent.h) for a mixture of
+ * experts, where a router in some or all layers chooses a token's experts: mlp(x) is the sum of their outputs, as
+ * op_list.h's route, experts_first and experts_second define it, and of the output of a shared expert, which every
+ * token goes through. Also, for any model: the taps, vectors of its residual stream to copy out. */
 #ifndef KERNELS_DECODE_MIXTURE_H
 #define KERNELS_DECODE_MIXTURE_H
 
@@ -9,30 +9,30 @@
 
 #define DECODE_TAPS 3
 
-/* Vectors of the residual stream, as it is kept: what enters a layer, or leaves the last. */
+/* Vectors of the residual stream in its stored type: the input of a layer, or the output of the last. */
 struct decode_taps {
-    int n, layer[DECODE_TAPS]; /* of the number of layers: what leaves the last */
+    int n, layer[DECODE_TAPS]; /* the number of layers stands for the output of the last */
     void *to;                  /* [n_tokens, n hidden] */
 };
 
-/* A gated MLP: the shared expert beside the chosen ones, or all that a layer without a router has. */
+/* A gated MLP: the shared expert beside the chosen ones, or the only MLP of a layer without a router. */
 struct decode_common {
     const struct weight *in, *out; /* [2 cols, hidden], [hidden, cols], of this rank's columns; NULL: there is none */
-    const struct weight *gate;     /* [1, hidden]: what it says is multiplied by sigmoid(x . gate); NULL: it is not */
+    const struct weight *gate;     /* [1, hidden]: its output is multiplied by sigmoid(x . gate); NULL: it is not */
 };
 
-/* The model that persistent_ops->open is given is always that of such a record; with dense layers model and taps count
- * alone. Taps, and several tokens of a sequence in a step, one after the other, each of which sees those before it: for
- * dense layers of 16-bit weights only. A mixture's layers have the matrices of all held experts in the places of the
- * MLP's: mlp_in [n_held, 2 expert_ffn, hidden], mlp_out [n_held, hidden, expert_ffn], and so the biases; those without
- * a router have their common MLP's there, too. */
+/* The model passed to persistent_ops->open is always a member of such a record; with dense layers only `model` and
+ * `taps` are used. Taps, and several consecutive tokens of a sequence in a step, each of which sees those before it,
+ * are for dense layers of 16-bit weights only. In a mixture's layers, the MLP's fields hold the matrices of all held
+ * experts: mlp_in [n_held, 2 expert_ffn, hidden], mlp_out [n_held, hidden, expert_ffn], biases likewise; layers without
+ * a router have their only MLP there, too. */
 struct decode_mixture {
     struct decode_model model;
     const struct routing *routing;
-    const struct weight *const *router;      /* [n_layers], [n_experts, hidden] each; NULL: no experts in this one */
+    const struct weight *const *router;      /* [n_layers], [n_experts, hidden] each; NULL: a layer without experts */
     const struct weight *const *router_bias; /* [n_layers], [1, n_experts] each; NULL: there are none */
     const struct decode_common *common;      /* [n_layers] */
-    int first_held, n_held, expert_ffn;      /* the experts of this rank, and its columns of each */
+    int first_held, n_held, expert_ffn;      /* the experts that this rank holds, and its columns of each */
     struct decode_taps taps;
 };
 

@@ -1,10 +1,9 @@
 /* kernels/op_list.h - the list of operations. From it come the type of the table (kernels/ops.h), the prototypes and
- * the tables of the backends, the wrappers of the profile (rank/measure/profile.c) and the table that tests call
+ * the tables of the backends, the profiler's wrappers (rank/measure/profile.c) and the table that tests call
  * (tests/support/backend.c). Include it with one or both macros defined, as often as needed; it undefines them.
  *
- * DEVICE(result, name, parameters)           what a device does outside of steps
- * STEP(phase, name, parameters, arguments)   an operation of a step: enqueued, returns nothing, takes the queue first;
- *                                            the profile counts it under PHASE_<phase> */
+ * DEVICE(result, name, parameters) a device function outside of steps STEP(phase, name, parameters, arguments) an
+ * operation of a step: enqueued, returns nothing, takes the queue first; the profiler counts it under PHASE_<phase> */
 #ifndef DEVICE
 #define DEVICE(result, name, parameters)
 #endif
@@ -18,21 +17,22 @@
 DEVICE(enum dtype, act_type, (enum dtype weights))
 /* Devices of this kind that the process may use; the CPU counts as one. 0: none. */
 DEVICE(int, n_devices, (void))
-/* Make *q a queue on a device, 0 <= device < n_devices(), for a checkpoint of this type. n_threads: CPU threads that
+/* Makes *q a queue on a device, 0 <= device < n_devices(), for a checkpoint of this type. n_threads: CPU threads that
  * operations may use. Returns -1 and *e on failure. close accepts a zeroed queue. */
 DEVICE(int, open, (struct queue *q, int device, enum dtype weights, int n_threads, struct err *e))
 DEVICE(void, close, (struct queue *q))
 
-/* Memory of the device. alloc: 256-byte aligned, zeroed, NULL (and queue.err) when there is none. These may wait. */
+/* Device memory. alloc: 256-byte aligned, zeroed, NULL (and queue.err) when it is exhausted. Both may wait. */
 DEVICE(void *, alloc, (struct queue *q, size_t bytes))
 DEVICE(void, free, (struct queue *q, void *p))
 /* Zeros, enqueued. */
 DEVICE(void, clear, (struct queue *q, void *p, size_t bytes))
-/* Bytes that could be allocated now. On the CPU the ranks of a node share them. */
+/* Bytes of free memory now. On the CPU the ranks of a node share it. */
 DEVICE(size_t, free_memory, (struct queue *q))
 /* Host to device, `rows` rows of `width` bytes, pitches in bytes. The source may be reused after ops->wait. Between
- * async->begin_capture and end_capture, here and in download: the host's memory is of async->host_alloc; every launch
- * of the graph reads or writes it, until the launch is over; addresses, pitches and widths are multiples of 4. */
+ * async->begin_capture and end_capture, for upload and download: the host memory must be async->host_alloc's; every
+ * launch of the graph reads or writes it, until the launch is over; addresses, pitches and widths are multiples of
+ * 4. */
 DEVICE(void, upload, (struct queue *q, void *dst, size_t dst_pitch, const void *src, size_t src_pitch, size_t width,
                       size_t rows))
 /* The same with a transposition: src is [rows, cols] with row pitch src_ld, dst becomes [cols, rows] with row pitch
@@ -40,14 +40,14 @@ DEVICE(void, upload, (struct queue *q, void *dst, size_t dst_pitch, const void *
 DEVICE(void, upload_transposed, (struct queue *q, void *dst, size_t dst_ld, const void *src, size_t src_ld, size_t rows,
                                  size_t cols, enum dtype type))
 DEVICE(void, download, (struct queue *q, void *dst, const void *src, size_t bytes))
-/* Fill with uniform noise in [-scale, scale] around `center`, the same for equal (seed, index). For benchmarks
+/* Fills with uniform noise in [-scale, scale] around `center`, the same for equal (seed, index). For benchmarks
  * without a checkpoint. */
 DEVICE(void, fill_noise, (struct queue *q, struct weight *w, uint64_t seed, float center, float scale))
-/* Xor of all 64-bit words of data (bytes: a multiple of 64): reads as fast as the machine can, the limit that decode
- * is measured against. Waits. */
+/* XOR of all 64-bit words of data (bytes: a multiple of 64): reads at full memory bandwidth, the limit that decode is
+ * measured against. Waits. */
 DEVICE(uint64_t, read_stream, (struct queue *q, const void *data, size_t bytes))
 DEVICE(void, wait, (struct queue *q))
-/* Bytes of struct sampler's scratch for each row that is sampled at once. */
+/* Bytes of struct sampler's scratch per row of a sampling batch. */
 DEVICE(size_t, sample_scratch_bytes, (int vocab))
 
 /* token[t] = planned[t], or slot[t]'s in s->last_token (-2: a draft model's); s->history[slot[t]][pos[t]] =
@@ -64,9 +64,9 @@ STEP(OTHER, embed, (struct queue *q, void *out, const int32_t *token, const stru
 STEP(OTHER, add_position, (struct queue *q, void *x, const struct weight *table, const int32_t *pos, int offset,
                            int n_tokens),
      (q, x, table, pos, offset, n_tokens))
-/* Fill *p with groups of the batch's n_alone tokens. PREFIX_GROUPS times the first token that is in no group and has
- * not led yet leads one, which shares as many blocks as make (members - 1) blocks largest, more rather than fewer; if
- * none is large enough the token stays alone. A token's own block, which may be written to, is not shared. */
+/* Fills *p with groups of the batch's n_alone tokens. PREFIX_GROUPS times, the first token that is in no group and has
+ * not led one yet leads a group; its number of shared blocks maximises (members - 1) * blocks, more blocks on a tie; if
+ * no group is large enough the token stays alone. A token's own block, which may be written to, is not shared. */
 STEP(ATTENTION, find_prefixes, (struct queue *q, struct prefixes *p, const struct batch *batch), (q, p, batch))
 
 /* x += y, n elements. */
@@ -80,9 +80,9 @@ STEP(OTHER, norm, (struct queue *q, void *out, void *x, const void *add, enum no
      (q, out, x, add, kind, w, b, n_tokens, dim, eps))
 
 /* out[t][o] = sum_i x[t][i] w[o][i] (+ bias[o]) (+ out[t][o] if accumulate). x: [n_tokens, w->cols],
- * out: [n_tokens, w->rows]; bias NULL or [1, w->rows]. Without columns the sum is 0. A result does not depend on
- * what else is in the batch (on GPUs: for up to 16 tokens). Weights may be read before the operation that precedes this
- * one is done: between writing them and the first product or norm lies a wait. */
+ * out: [n_tokens, w->rows]; bias NULL or [1, w->rows]. Without columns the sum is 0. A result does not depend on what
+ * else is in the batch (on GPUs: for up to 16 tokens). Weights may be read before the preceding operation is done: wait
+ * between writing them and the first product or norm. */
 STEP(MATMUL, matmul, (struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                       int n_tokens, bool accumulate),
      (q, out, x, w, bias, n_tokens, accumulate))
@@ -98,22 +98,22 @@ STEP(ATTENTION, head_squares, (struct queue *q, float *squares, const void *qkv,
      (q, squares, qkv, heads, kv, n_tokens))
 /* In place on qkv [n_tokens, (n_heads + 2 n_kv_heads) head_dim] = q heads, k heads, v heads: the norms of q and k,
  * rotation (rope NULL: none), then k and v into the cache.
- * k_cache, v_cache: [n_blocks, n_kv_heads, KV_BLOCK_TOKENS, head_dim] of act, or of codes (heads->kv_scales): those
- * nearest to k and v over their scales. */
+ * k_cache, v_cache: [n_blocks, n_kv_heads, KV_BLOCK_TOKENS, head_dim] of act, or of E4M3 codes (heads->kv_scales):
+ * those nearest to k and v divided by their scales. */
 STEP(ATTENTION, qkv_store, (struct queue *q, void *qkv, void *k_cache, void *v_cache, const struct heads *heads,
                             const struct batch *batch, const struct rope *rope, const float *cos_sin,
                             const struct head_norms *norms),
      (q, qkv, k_cache, v_cache, heads, batch, rope, cos_sin, norms))
-/* out[t][h] = sum_k softmax_k(cap(scale q.k) + slope k) v over the cached positions of slot[t] that pos[t] may see, and
+/* out[t][h] = sum_k softmax_k(cap(scale q.k) + slope k) v over the cached positions of slot[t] visible from pos[t], and
  * the sink. qkv as above; out: [n_tokens, n_heads head_dim]. Softmax in float. */
 STEP(ATTENTION, attention, (struct queue *q, void *out, const void *qkv, const void *k_cache, const void *v_cache,
                             const struct heads *heads, const struct batch *batch),
      (q, out, qkv, k_cache, v_cache, heads, batch))
 
 /* Latent attention. query: [n_tokens, n_heads, query_dim], of which the last rope->dims of every head rotate; latent:
- * [n_tokens, head_dim], of which the last rope->dims rotate and the others are normed (RMS, rounded before the weight).
- * The former go to the end of each query head of qkv (as below, with one KV head), of which the rest stays as it is,
- * the latter into the cache: [n_blocks, 1, KV_BLOCK_TOKENS, head_dim] of act. n_heads 0: nothing. */
+ * [n_tokens, head_dim], of which the last rope->dims rotate and the others are normalised (RMS, rounded before the
+ * weight). The rotated queries go to the end of each query head of qkv (as below, with one KV head), whose rest is
+ * unchanged; the latents go into the cache: [n_blocks, 1, KV_BLOCK_TOKENS, head_dim] of act. n_heads 0: nothing. */
 STEP(ATTENTION, latent_store, (struct queue *q, void *qkv, const void *query, int query_dim, const void *latent, void *cache,
                                const struct heads *heads, const struct batch *batch, const struct rope *rope,
                                const float *cos_sin, const struct weight *norm, float eps),
@@ -129,28 +129,28 @@ STEP(OTHER, activate, (struct queue *q, void *out, const void *x, enum activatio
                        int cols),
      (q, out, x, kind, gated, n_tokens, cols))
 
-/* Fill *r: for each token the experts that `how` chooses by logits[t][e] = x[t] . router[e] (of equal ones the lower
- * e), and their shares, in float throughout. x: [n_tokens, router->cols]; bias: NULL or [1, n_experts], used as struct
+/* Fills *r: for each token the experts that `how` chooses by logits[t][e] = x[t] . router[e] (on a tie the lower e),
+ * and their shares, in float throughout. x: [n_tokens, router->cols]; bias: NULL or [1, n_experts], used as struct
  * routing says. A token's routes do not depend on what else is in the batch (on GPUs: for up to 16 tokens). */
 STEP(OTHER, route, (struct queue *q, const struct routes *r, const void *x, const struct weight *router,
                     const struct weight *bias, const struct routing *how, int n_tokens),
      (q, r, x, router, bias, how, n_tokens))
 /* For every pair p of a token and an expert e that was chosen for it: out[p] = activate(x[token] w_e^T (+ bias[e])),
- * gated. w: [n_held, 2 cols, hidden] as one matrix of all their rows, in the order that activate wants; bias: NULL
- * or [n_held, 2 cols]; x: [n_tokens, hidden]; out: [n_pairs, cols], of pairs whose expert is not held of no matter;
- * work: [n_pairs, 2 cols], of no matter afterwards. Only the chosen experts are read. Otherwise as matmul. */
+ * gated. w: [n_held, 2 cols, hidden] as one matrix of all their rows, in the order that activate expects; bias: NULL or
+ * [n_held, 2 cols]; x: [n_tokens, hidden]; out: [n_pairs, cols], undefined for pairs whose expert is not held; work:
+ * [n_pairs, 2 cols], scratch. Only the chosen experts' weights are read. Otherwise as matmul. */
 STEP(MATMUL, experts_first, (struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                              const struct routes *r, const struct routing *how, enum activation kind, void *work, int n_tokens),
      (q, out, x, w, bias, r, how, kind, work, n_tokens))
-/* out[t] (+)= the sum over its pairs p with a held expert of share[p] (x[p] w_e^T (+ bias[e])), in an order that only
- * the token's experts decide. w: [n_held, dim, cols]; bias: NULL or [n_held, dim]; x: [n_pairs, cols]; out: [n_tokens,
- * dim]; work: [n_pairs, dim]. The routes, too, may be read before the preceding operation is done. Otherwise as
- * experts_first. */
+/* out[t] (+)= the sum over its pairs p with a held expert of share[p] (x[p] w_e^T (+ bias[e])), in an order that
+ * depends on the token's experts alone. w: [n_held, dim, cols]; bias: NULL or [n_held, dim]; x: [n_pairs, cols]; out:
+ * [n_tokens, dim]; work: [n_pairs, dim]. The routing results, too, may be read before the preceding operation is done.
+ * Otherwise as experts_first. */
 STEP(MATMUL, experts_second, (struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                               const struct routes *r, const struct routing *how, void *work, int n_tokens, int dim,
                               bool accumulate),
      (q, out, x, w, bias, r, how, work, n_tokens, dim, accumulate))
-/* For the one expert chosen for each token: out[t] = share[t] x[t], then share[t] = 1. x, out: [n_tokens, dim] */
+/* With one expert chosen per token: out[t] = share[t] x[t], then share[t] = 1. x, out: [n_tokens, dim] */
 STEP(OTHER, weigh_input, (struct queue *q, void *out, const void *x, const struct routes *r, int n_tokens, int dim),
      (q, out, x, r, n_tokens, dim))
 /* x[t] *= sigmoid(in[t] . w). x: [n_tokens, dim], in: [n_tokens, w->cols], w: [1, cols] */
@@ -165,19 +165,19 @@ STEP(OTHER, gather_rows, (struct queue *q, void *out, const void *x, const int32
 STEP(OTHER, gather_columns, (struct queue *q, void *out, const void *x, const int32_t *order, int n_tokens, int dim,
                              int cols),
      (q, out, x, order, n_tokens, dim, cols))
-/* Column blocks of the ranks, one after the other, become rows: out[i][begin_r + c] = in_r[i][c] where in_r, at
- * element offset n_rows * begin_r of `in`, is [n_rows, begin_{r+1} - begin_r]. begin: host [n_ranks + 1]. */
+/* The ranks' column blocks, stored one after the other, become whole rows: out[i][begin_r + c] = in_r[i][c] where in_r,
+ * at element offset n_rows * begin_r of `in`, is [n_rows, begin_{r+1} - begin_r]. begin: host [n_ranks + 1]. */
 STEP(ALL_GATHER, join_columns, (struct queue *q, void *out, const void *in, const int *begin, int n_ranks, int n_rows),
      (q, out, in, begin, n_ranks, n_rows))
 
 /* For every row i < n_rows: logits[i] [s->vocab] (read only) choose the token after the row_len[i] tokens that the
- * sequence in row_slot[i] has so far; stored in out[i] and s->last_token. Uniform numbers come from
+ * sequence in row_slot[i] has so far; the result goes to out[i] and s->last_token. Uniform random numbers come from
  * philox_uniform(seed, row_len[i]). */
 STEP(SAMPLING, sample, (struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
                         const int32_t *row_len, const struct sampler *s, int n_rows),
      (q, out, logits, row_slot, row_len, s, n_rows))
-/* For every row i < n_rows: how likely logits[i] [s->vocab] (read only) make row_token[i], and the best n_prompt_top of
- * the sequence in row_slot[i]; into out[i]. Nothing of *s changes, its scratch is not needed. */
+/* For every row i < n_rows: out[i] = the log-probability of row_token[i] by logits[i] [s->vocab] (read only), and of
+ * the best n_prompt_top tokens of the sequence in row_slot[i]. *s is unchanged, its scratch is not needed. */
 STEP(SAMPLING, score, (struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
                        const int32_t *row_token, const struct sampler *s, int n_rows),
      (q, out, logits, row_slot, row_token, s, n_rows))

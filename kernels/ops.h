@@ -1,6 +1,6 @@
-/* kernels/ops.h - the table of operations, which kernels/op_list.h lists. kernels/cpu/ and kernels/cuda/ are twins
- * behind it: the CPU twin is the readable reference. An operation never allocates, never waits and never fails by
- * itself: what goes wrong is recorded in queue.err, later operations go on, and the step looks at it once.
+/* kernels/ops.h - the table of operations, which kernels/op_list.h lists. kernels/cpu/ and kernels/cuda/ both implement
+ * it: the CPU backend is the readable reference. An operation never allocates, never waits and never returns an error:
+ * errors are recorded in queue.err, later operations go on, and the step checks it once.
  *
  * Shapes are row-major. "act" is the queue's activation type: every `void *` activation below is an array of it.
  * Dimensions are this rank's share unless said; any of them may be 0 (a rank without heads or columns is legal). */
@@ -22,13 +22,13 @@ extern "C" {
 #include "base/formula.h"
 #include "base/sampling.h"
 
-/* The queue in which operations run in order. */
+/* A queue, in which operations run in order. */
 struct queue {
     void *stream;   /* cudaStream_t; NULL on the CPU */
     enum dtype act; /* type of all activations and of the KV cache; DTYPE_F32 on the CPU */
     int n_threads;  /* CPU threads that an operation may use, >= 1 */
     void *impl;     /* the backend's own data; NULL on the CPU */
-    void *observer; /* of a wrapper of the operations (rank/measure/profile.c); backends ignore it */
+    void *observer; /* data of a wrapper of the operations (rank/measure/profile.c); backends ignore it */
     struct err err; /* sticky: the first failure */
 };
 
@@ -41,15 +41,15 @@ struct weight {
     enum dtype type; /* of what is not quantised */
     int rows, cols;
     struct code_form form; /* form.codes CODES_NONE: dense, row-major */
-    /* Device memory [cols]: column c takes input order[c] of n_inputs, -1: none. Products are of activations that
-     * gather_columns has put into this order. NULL: columns are inputs. */
+    /* Device memory [cols]: column c takes input order[c] of n_inputs, -1: none. Products take activations that
+     * gather_columns has put into this order. NULL: columns are in the order of the inputs. */
     const int32_t *order;
     int n_inputs;
     const struct input_form *inputs; /* how activations are quantised before a product; NULL: they are not */
-    void *wide; /* of a quantised one: memory of WIDE_BYTES that such matrices share; NULL on the CPU */
+    void *wide; /* of a quantised one: scratch of WIDE_BYTES that such matrices share; NULL on the CPU */
 };
 
-/* Memory in which products of many tokens turn codes into the activations' type, some rows at a time. */
+/* Scratch into which products of many tokens dequantise weights, some rows at a time. */
 #define WIDE_BYTES ((size_t)64 << 20)
 
 static inline bool weight_is_quantised(const struct weight *w)
@@ -57,28 +57,28 @@ static inline bool weight_is_quantised(const struct weight *w)
     return w->form.codes != CODES_NONE;
 }
 
-/* Tokens of sequences that begin with the same KV blocks, so that their attention may read these blocks once for all.
- * Device memory that find_prefixes fills. */
-#define PREFIX_TOKENS  1024 /* the first ones of a batch, which are looked at */
+/* Groups of tokens whose sequences begin with the same KV blocks, so that attention may read these blocks once per
+ * group. Device memory that find_prefixes fills. */
+#define PREFIX_TOKENS  1024 /* the first tokens of a batch, which are searched */
 #define PREFIX_GROUPS  16   /* at most */
 #define PREFIX_BLOCKS  16   /* that a group shares at least, */
 #define PREFIX_MEMBERS 4    /* with so many members at least */
 struct prefix_group {
-    int32_t first, n_members, n_blocks; /* member[first], .. are its tokens; they share their first n_blocks blocks */
+    int32_t first, n_members, n_blocks; /* member[first], .. are its tokens, which share their first n_blocks blocks */
 };
 struct prefixes {
     int32_t n_groups;
     struct prefix_group group[PREFIX_GROUPS];
-    int32_t member[PREFIX_TOKENS];   /* tokens of all groups, ascending in each */
-    int32_t place[PREFIX_TOKENS];    /* of a token in `member`; -1: it is in no group */
+    int32_t member[PREFIX_TOKENS];   /* tokens of all groups, ascending within each */
+    int32_t place[PREFIX_TOKENS];    /* index of each token in `member`; -1: it is in no group */
     int32_t group_of[PREFIX_TOKENS]; /* a token; -1: none */
 };
 
-/* One step's ragged batch: token t belongs to the sequence in slot[t] and stands at pos[t]. Device memory. */
+/* One step's ragged batch: token t belongs to the sequence in slot[t] and is at position pos[t]. Device memory. */
 struct batch {
     int n_tokens;
-    int n_alone;             /* number of leading tokens that are the only ones of their sequence; others may be, too */
-    const int32_t *token;    /* [n_tokens] id to feed */
+    int n_alone; /* number of leading tokens that are the only ones of their sequence; later ones may be, too */
+    const int32_t *token;    /* [n_tokens] token id to feed */
     const int32_t *slot;     /* [n_tokens] */
     const int32_t *pos;      /* [n_tokens] position in its sequence, from 0 */
     const int32_t *rope_len; /* [n_tokens] sequence length that chooses the rotation (see struct rope) */
@@ -86,8 +86,8 @@ struct batch {
      * of blocks with a key that some token sees are valid. */
     const int32_t *block_table;
     int blocks_per_slot;
-    int windowed_table; /* that of windowed layers begins so many entries behind block_table; 0: it is the same */
-    const struct prefixes *prefixes; /* of the n_alone tokens and block_table; NULL: they were not looked for */
+    int windowed_table; /* the table of windowed layers begins this many entries after block_table; 0: it is the same */
+    const struct prefixes *prefixes; /* of the n_alone tokens and block_table; NULL: not searched */
 };
 
 /* One layer's attention heads on this rank. Local head h is global head first_head + h and reads the local KV head
@@ -98,17 +98,17 @@ struct heads {
     float scale;                                 /* of q.k */
     int window;                                  /* keys k with pos-window < k <= pos are seen; 0: all k <= pos */
     const float *alibi_slopes;                   /* [n_heads] device memory: score += slope * k; NULL: none */
-    const void
-        *sinks; /* [n_heads] device memory: one score more for the softmax, of a key without a value; NULL: none */
+    const void *sinks; /* [n_heads] device memory: attention sink, one more score in the softmax, of a key without a
+                          value; NULL: none */
     enum dtype sinks_type;
-    int chunk; /* keys k with k / chunk == pos / chunk alone are seen; 0: all. Not with a window */
-    float cap; /* c: c tanh(score / c) instead of the score, before what is not seen is left out; 0: the score itself */
-    /* [2, n_kv_heads] device memory, of keys and then of values: the cache holds codes of E4M3, of which each counts
-     * this much; NULL: it holds activations */
+    int chunk; /* only keys k with k / chunk == pos / chunk are seen; 0: all. Not with a window */
+    float cap; /* c: c tanh(score / c) instead of the score, before masking; 0: the score itself */
+    /* [2, n_kv_heads] device memory, scales of keys, then of values: the cache holds E4M3 codes; NULL: it holds
+     * activations */
     const float *kv_scales;
 };
 
-/* Rows of the heads of tokens: that of token t and head h begins at element t per_token + h per_head of `data`. */
+/* One row per token and head: that of token t and head h begins at element t * per_token + h * per_head of `data`. */
 struct head_rows {
     void *data;
     int per_token, per_head;
@@ -119,86 +119,87 @@ struct kv_range {
     int begin, end;
 };
 
-/* The norms of q and k heads before the rotation. A weight is [1, head_dim], the same for all heads, or has that for
- * each of this rank's heads, one after the other. */
+/* The norms of q and k heads before the rotation. A weight is [1, head_dim] for all heads, or [1, n_heads head_dim]
+ * with one part for each of this rank's heads. */
 struct head_norms {
-    const struct weight *q, *k; /* NULL: heads are not normed, or */
-    bool unit;                  /* normed without weights */
+    const struct weight *q, *k; /* NULL: heads are not normalised, or */
+    bool unit;                  /* normalised without weights */
     enum norm_kind kind;
     float eps;
-    /* Device memory [n_tokens, 2]: the sums of the squares of all q and of all k heads of the model: they are normed as
-     * one row (RMS kinds). NULL: each head by itself. */
+    /* Device memory [n_tokens, 2]: the sums of squares over all q and over all k heads of the model, which are
+     * normalised as one row (RMS kinds). NULL: each head by itself. */
     const float *squares;
     int n_q, n_k; /* elements of those rows */
 };
 
-/* The experts that take a step's tokens. Token t and its i-th expert are pair t * n_chosen + i. Device memory. */
+/* The routing of a step's tokens to experts. Token t and its i-th expert are pair t * n_chosen + i. Device memory. */
 struct routes {
     float *logits;   /* [n_tokens, n_experts] */
-    int32_t *expert; /* [n_tokens, n_chosen] the chosen ones, the likeliest first */
-    float *share;    /* [n_tokens, n_chosen] what the expert's result counts */
+    int32_t *expert; /* [n_tokens, n_chosen] the chosen experts, the likeliest first */
+    float *share;    /* [n_tokens, n_chosen] weight of the expert's result */
     int32_t *begin;  /* [n_experts + 1] where each expert's pairs begin in `pair` */
     int32_t *pair;   /* [n_tokens n_chosen] the pairs by expert, those of one expert by token */
-    /* The experts that are here: the products' weights are theirs, and pairs of others are left alone. */
+    /* The experts that this rank holds: the products have their weights, and ignore the other experts' pairs. */
     int first_held, n_held;
 };
 
-/* The state that the device keeps per slot between steps. */
+/* Per-slot state that the device keeps between steps. */
 struct sampler {
     int n_slots, max_len, vocab; /* vocab: of the whole model */
     int32_t *history;            /* [n_slots, max_len] every token fed so far, by position */
-    int32_t *last_token;         /* [n_slots] the token sampled last, any of several; then [n_slots] a draft model's */
-    struct sampling *params;     /* [n_slots] */
+    int32_t *last_token;     /* [n_slots] the token sampled last, any one of several; then [n_slots] a draft model's */
+    struct sampling *params; /* [n_slots] */
     int mask_words;
-    /* [rows that are sampled at once, mask_words] of rows whose slot's params are masked: bit i of word i / 32 lets
-     * token i be chosen */
+    /* [rows of a sampling batch, mask_words], read for rows whose slot's params are masked: bit i of word i / 32 allows
+     * token i */
     uint32_t *mask;
-    void *scratch; /* ops->sample_scratch_bytes(vocab) bytes for every row that is sampled at once */
+    void *scratch; /* ops->sample_scratch_bytes(vocab) bytes per row of a sampling batch */
 };
 
-/* How a device reaches the memory of another one of its host. */
+/* How a device reaches the memory of another device of the host. */
 enum peer_link { PEER_UNKNOWN, PEER_NONE, PEER_PCIE, PEER_NVLINK, PEER_KINDS };
 
 /* Additional functions of a device whose operations continue after they return. */
 struct async_ops {
-    /* A name that no other device of the host has, and what it is: "0000:1a:00.0", "NVIDIA H200". */
+    /* An id unique within the host, and the model name: "0000:1a:00.0", "NVIDIA H200". */
     void (*identify)(struct queue *q, char *id, char *model, size_t bytes);
-    /* The way to another one, by its id. PEER_UNKNOWN: this process does not see that one. */
+    /* The link to another device, by its id. PEER_UNKNOWN: this process does not see that device. */
     enum peer_link (*peer_link)(struct queue *q, const char *id);
 
-    /* Host memory that copies reach at full speed and without waiting: zeroed; NULL (and queue.err) if there is none */
+    /* Pinned host memory, for asynchronous copies at full speed: zeroed; NULL (and queue.err) if there is none */
     void *(*host_alloc)(struct queue *q, size_t bytes);
     void (*host_free)(struct queue *q, void *p);
-    /* The same for memory that is there already. A refusal only makes copies slower. */
+    /* Pins existing host memory. A failure only makes copies slower. */
     bool (*host_register)(struct queue *q, void *p, size_t bytes);
     void (*host_unregister)(struct queue *q, void *p);
 
-    /* An upload that does not wait for what is enqueued already, none of which may use these bytes of dst; what is
-     * enqueued later waits for it. src is of host_alloc. Not while work is recorded. */
+    /* An upload that does not wait for work already enqueued, none of which may use these bytes of dst; work enqueued
+     * later waits for it. src is host_alloc's memory. Not during capture. */
     void (*upload_aside)(struct queue *q, void *dst, const void *src, size_t bytes);
 
-    /* Work that is enqueued between the two is recorded instead of done: one graph, which can be launched any number
-     * of times with the recorded arguments. NULL (and queue.err) on failure. */
+    /* Work enqueued between the two is captured instead of run: one graph, which can be launched any number of times
+     * with the captured arguments. NULL (and queue.err) on failure. */
     void (*begin_capture)(struct queue *q);
     void *(*end_capture)(struct queue *q);
     void (*launch_graph)(struct queue *q, void *graph);
     void (*free_graph)(struct queue *q, void *graph);
 
-    /* Remember this place in the queue; has the device passed it? Wait until it has. which: 0 or 1. */
+    /* An event: marks this point of the queue; tells whether the device has passed it; waits until it has. which: 0 or
+     * 1. */
     void (*mark)(struct queue *q, int which);
     bool (*passed)(struct queue *q, int which);
     void (*wait_mark)(struct queue *q, int which);
 
     /* Clocks in the queue, two sets of n, from open_stamps (returns -1 and queue.err on failure) to close_stamps.
-     * stamp: the device writes the time when it comes to this place; recorded into a graph, at every launch of it.
+     * stamp: the device writes the time when it reaches this point; in a captured graph, at every launch.
      * read_stamps, once the device has passed the first n of a set: seconds[i] lie between i and i + 1, i < n - 1. */
     int (*open_stamps)(struct queue *q, int n);
     void (*close_stamps)(struct queue *q);
     void (*stamp)(struct queue *q, int set, int i);
     void (*read_stamps)(struct queue *q, int set, int n, double *seconds);
 
-    /* A range with a number beside its name on the time line of a profiler that is attached to the process (NVTX): what
-     * is enqueued between the two. They nest. The operations themselves are ranges too. */
+    /* A named range with a number on the time line of an attached profiler (NVTX): the work enqueued between the two.
+     * Ranges nest. The operations themselves are ranges too. */
     void (*range_begin)(const char *name, int64_t number);
     void (*range_end)(void);
 };
@@ -210,12 +211,12 @@ struct input_ops;
 /* The operations themselves, and what each computes: kernels/op_list.h. */
 struct ops {
     const char *name;                        /* "cpu", "cuda" */
-    const struct async_ops *async;           /* NULL: everything is done when an operation returns */
+    const struct async_ops *async;           /* NULL: operations are synchronous */
     const struct peer_ops *peer;             /* memory that devices share, see kernels/peer.h; NULL: none */
     const struct persistent_ops *persistent; /* whole decode steps, see kernels/persistent.h; NULL: none */
-    const struct input_ops *inputs;          /* activations quantised, see kernels/inputs.h; NULL: they cannot be */
+    const struct input_ops *inputs;          /* quantised activations, see kernels/inputs.h; NULL: unsupported */
     bool shares_host_memory;
-    int max_head_dim; /* elements of a head that attention takes at most; 0: any number */
+    int max_head_dim; /* largest head size that attention supports; 0: any */
 #define DEVICE(result, name, parameters)         result(*name) parameters;
 #define STEP(phase, name, parameters, arguments) void(*name) parameters;
 #include "kernels/op_list.h"

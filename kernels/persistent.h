@@ -1,6 +1,6 @@
 /* kernels/persistent.h - a whole decode step, one token for each of a few sequences, as one operation: the second way
- * to run a step, beside the separate operations of ops.h and equal to them within rounding. A backend may have it or
- * not (ops->persistent), and may refuse a model, which then runs by the separate operations.
+ * to run a step, beside the separate operations of ops.h, with equal results within rounding. Optional for a backend
+ * (ops->persistent), which may also refuse a model; that model then runs by the separate operations.
  *
  * The step: embedding | SUM, then for every layer
  *   sequential  x += attn(norm x) | SUM;  x += mlp(norm' x) | SUM
@@ -19,7 +19,7 @@ extern "C" {
 #define PERSISTENT_MAX_RANKS  PEER_MAX_RANKS
 #define PERSISTENT_MAX_TOKENS 16
 
-/* Weights of one layer, shapes as in ops.h; NULL: the model has none, or another rank adds it. */
+/* Weights of one layer, shapes as in ops.h; NULL: the model has no such weight, or another rank adds it. */
 struct decode_layer {
     const struct weight *attn_norm, *attn_norm_bias, *mlp_norm, *mlp_norm_bias; /* [1, hidden] */
     const struct weight *qkv, *qkv_bias, *q_norm, *k_norm; /* [q heads, k heads, v heads; hidden] */
@@ -30,7 +30,7 @@ struct decode_layer {
     struct heads heads;
 };
 
-/* Pointers stay the caller's and must outlive what is opened with them. */
+/* Pointers are borrowed and must outlive the struct persistent opened with them. */
 struct decode_model {
     int n_layers, hidden, ffn; /* ffn: this rank's columns */
     bool gated, parallel, shared_norm;
@@ -40,7 +40,7 @@ struct decode_model {
     enum norm_kind norm;
     float norm_eps;
     const struct rope *rope;                           /* NULL: none */
-    const struct weight *embed, *position;             /* position NULL: no learned positions */
+    const struct weight *embed, *position;             /* position NULL: the model has no learned positions */
     int first_id, position_offset;                     /* of embed's first row; added to a position */
     const struct weight *final_norm, *final_norm_bias; /* [1, hidden] */
     const struct weight *head, *head_bias;             /* [vocab of this rank, hidden] */
@@ -49,26 +49,28 @@ struct decode_model {
 };
 
 struct persistent_ops {
-    /* Why this device cannot run the model so, as a sentence's end ("heads of 80 elements"); NULL: it can. Local */
+    /* Returns why this device cannot run the model so, as the end of a sentence ("heads of 80 elements"); NULL: it can.
+     * Local */
     const char *(*refusal)(struct queue *q, const struct decode_model *m);
-    /* Bytes to which the others write their sums, for any model that n_ranks share; 0: the device runs none. Local */
+    /* Size of the memory to which the other ranks write their sums, for any model on n_ranks; 0: the device supports no
+     * model. Local */
     size_t (*sums_bytes)(struct queue *q, int n_ranks);
-    /* Takes the device's memory for steps of up to PERSISTENT_MAX_TOKENS tokens, less if the device has no room in its
-     * multiprocessors. sums: NULL, or sums_bytes of the device, which stay the caller's and are cleared, enqueued; no
-     * other device writes to them any more, or before attach. Any thread, with a queue of its own that it waits for.
-     * NULL (and queue.err) on failure. close accepts NULL. */
+    /* Allocates device memory for steps of up to PERSISTENT_MAX_TOKENS tokens, or fewer if the multiprocessors lack
+     * room. sums: NULL, or sums_bytes of device memory, which stay the caller's and are cleared by the queue; no other
+     * device may write to them until attach. Any thread, with a queue of its own that it waits for. NULL (and
+     * queue.err) on failure. close accepts NULL. */
     void *(*open)(struct queue *q, const struct decode_model *m, void *sums);
     void (*close)(struct queue *q, void *p);
     int (*max_tokens)(const void *p);
-    /* The memory of this device to which the others write their sums, to be shared as kernels/peer.h describes; and,
-     * before the first run and with the queue of the runs, that of all ranks, [n_ranks]. */
+    /* memory: the memory of this device to which the others write their sums, to be shared as kernels/peer.h describes;
+     * attach: that of all ranks, [n_ranks], before the first run and with the queue of the runs. */
     void *(*memory)(void *p);
     void (*attach)(struct queue *q, void *p, void *const *memory);
-    /* logits: [n_tokens, vocab of this rank]. Every token belongs to another sequence, unless the model says several.
-     * cos_sin: of ops->rope_table. Enqueued. All ranks must run the same steps: a device waits for the others within
-     * it. Between two steps a rank must have waited for something that every other rank does after the first one, as
-     * gathering the logits is: the next step's first words go where the others may else still read the last step's last
-     * ones. */
+    /* logits: [n_tokens, vocab of this rank]. Every token belongs to a different sequence, unless the model has
+     * `several`. cos_sin: of ops->rope_table. Enqueued. All ranks must run the same steps: a device waits for the
+     * others within it. Between two steps a rank must wait for something that every other rank does after the first
+     * step, such as gathering the logits: the next step's first words overwrite memory where the others might otherwise
+     * still read the last step's last words. */
     void (*run)(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin);
 };
 

@@ -11,7 +11,7 @@
 #define PHILOX_INLINE static inline
 #endif
 
-/* One round key schedule and ten rounds over the counter {counter, stream}; the four words replace out[4]. */
+/* The key schedule and ten rounds over the counter {counter, stream}; the four words replace out[4]. */
 PHILOX_INLINE void philox(uint64_t seed, uint64_t counter, uint64_t stream, uint32_t out[4])
 {
     uint32_t c0 = (uint32_t)counter, c1 = (uint32_t)(counter >> 32);

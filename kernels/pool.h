@@ -1,5 +1,5 @@
-/* kernels/pool.h - a device's memory for models that come and go beside the steps of others: to give memory back to the
- * device holds up all that goes to it, unless it was of a pool. Every backend has one. */
+/* kernels/pool.h - a memory pool of the device, for models that are loaded and unloaded beside the steps of others:
+ * returning memory to the device stalls all its work, unless the memory is a pool's. Every backend has one. */
 #ifndef KERNELS_POOL_H
 #define KERNELS_POOL_H
 
@@ -10,13 +10,13 @@ extern "C" {
 #endif
 
 struct pool_ops {
-    /* All that is taken by this queue from now on, by ops->alloc too, is of the pool, where the device has one;
-     * ops->free, by any queue, returns it there. For one queue of the process: that of a thread that loads. It is
-     * closed after all that it took was freed. */
+    /* From now on this queue allocates from the pool, by ops->alloc too, where the device has one; ops->free, by any
+     * queue, returns memory to it. For one queue of the process: the loading thread's. Close it after all its
+     * allocations are freed. */
     void (*open)(struct queue *q);
-    /* As ops->alloc, but what is in it is not set. */
+    /* As ops->alloc, but uninitialised. */
     void *(*take)(struct queue *q, size_t bytes);
-    /* The device gets back what was returned to the pool, which may take long. Any thread. */
+    /* Returns the pool's free memory to the device, which may take long. Any thread. */
     void (*trim)(struct queue *q);
 };
 
@@ -25,7 +25,7 @@ extern const struct pool_ops pool_ops_cpu;
 extern const struct pool_ops pool_ops_cuda;
 #endif
 
-/* The table of the backend that has `ops`. */
+/* The pool of the backend that has `ops`. */
 static inline const struct pool_ops *pool_ops_of(const struct ops *ops)
 {
 #ifdef LOCKSTEP_CUDA
