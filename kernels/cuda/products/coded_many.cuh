@@ -1,28 +1,27 @@
-/* kernels/cuda/products/coded_many.cuh - experts_many.cuh with quantised weights. A thread has boxes of codes
- * copied by the tensor memory accelerator into a ring; two warpgroups make numbers of the activations' type of them,
- * each rounded once, and store them where the products read weights, one the even stages and one the odd ones: one
- * works while the other one waits. So memory is read for codes alone, once for each run of an expert's tokens. Rows of
- * x are asked for by the threads that multiply, some stages ahead: those that make numbers would wait for them at every
- * stage. */
+/* kernels/cuda/products/coded_many.cuh - experts_many.cuh with quantised weights. One thread issues TMA copies of boxes
+ * of codes into a ring; two warpgroups dequantise them to the activations' type, rounding each once, and store them
+ * where the products read weights. One handles the even stages and one the odd ones, so that one works while the other
+ * waits. So only codes are read from memory, once for each run of an expert's tokens. The multiplying threads prefetch
+ * rows of x some stages ahead: the dequantising threads would wait for them at every stage. */
 #ifndef PRODUCTS_CODED_MANY_CUH
 #define PRODUCTS_CODED_MANY_CUH
 
 #include "kernels/cuda/codes_wide.cuh"
 #include "kernels/cuda/products/experts_many.cuh"
 
-#define CODED_WIDENING   128 /* threads that make a stage's codes numbers */
+#define CODED_WIDENING   128 /* threads that dequantise a stage */
 #define CODED_BRINGING   (2 * CODED_WIDENING)
 #define CODED_THREADS    (CODED_BRINGING + MANY_MULTIPLYING)
 #define CODED_STAGES     3
 #define CODED_X_STAGES   4
-#define CODED_X_AHEAD    2   /* stages whose rows of x are under way or there, beside the one that is multiplied */
-#define CODED_WIDTH      128 /* most tokens of a tile */
-#define CODED_LOAD       64  /* bytes of a row's codes that are copied at a time: of one stage, or of two */
+#define CODED_X_AHEAD    2   /* stages whose rows of x are in flight or loaded, beside the one being multiplied */
+#define CODED_WIDTH      128 /* maximum tokens of a tile */
+#define CODED_LOAD       64  /* bytes of a row's codes per copy: one stage's, or two stages' */
 #define CODED_SLOT_BYTES (2 * MANY_BOX * CODED_LOAD)
 #define CODED_SLOTS      3
-#define CODED_PIECE      16 /* bytes of codes that a thread turns into numbers at a time */
+#define CODED_PIECE      16 /* bytes of codes that a thread dequantises at a time */
 
-/* Loads that are asked for, in the order in which they are used. */
+/* Loads in flight, in the order of their use. */
 struct coded_asked {
     many_tile tile;
     int i, stage, n;
@@ -32,10 +31,10 @@ struct coded_asked {
 struct coded_shared : many_shared<CODED_STAGES, CODED_WIDTH, CODED_X_STAGES> {
     alignas(128) char codes[CODED_SLOTS][CODED_SLOT_BYTES]; /* each [2 boxes][MANY_BOX][CODED_LOAD] */
     uint64_t come[CODED_SLOTS];
-    coded_asked asked; /* one thread's */
+    coded_asked asked; /* per thread */
 };
 
-/* A thread's pieces of a stage are at the same columns, of rows of the tile that are as far from each other. */
+/* A thread's pieces of a stage are at the same columns, in rows of the tile at this distance. */
 template <enum codes C>
 struct coded_share {
     static const int BITS = bits_of_codes<C>, ROW = MANY_COLS * BITS / 8; /* bytes of a stage */
@@ -43,7 +42,7 @@ struct coded_share {
     static const int COLS = CODED_PIECE * 8 / BITS, OF_ROW = ROW / CODED_PIECE;
     static const int PIECES = 2 * MANY_BOX * OF_ROW / CODED_WIDENING, APART = CODED_WIDENING / OF_ROW;
     static const bool INTEGER = C == CODES_INT8 || C == CODES_INT4;
-    uint32_t scale[PIECES]; /* as they lie in memory, so that nobody waits for them before they are of use */
+    uint32_t scale[PIECES]; /* in their stored type, so that no thread waits for them before their use */
     uint32_t zero[INTEGER ? PIECES : 1];
 };
 
@@ -67,13 +66,13 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
         base::open(CODED_WIDENING / 32, FIRST);
     }
 
-    /* This thread's number among those who make a stage's codes numbers. */
+    /* This thread's index among those that dequantise a stage. */
     __device__ static int me()
     {
         return (int)threadIdx.x % CODED_WIDENING;
     }
-    /* The next load is on its way to its slot, whose codes nobody needs. By one thread of those who multiply: who
-     * brings is busy. bits: of a code. */
+    /* Issues the next load into its slot, whose codes are no longer needed. Called by one multiplying thread: the
+     * loading threads are busy. bits: of a code. */
     __device__ void ask(int bits) const
     {
         coded_asked &at = ring->asked;
@@ -94,7 +93,7 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
         }
     }
 
-    /* The row, of the weights of all experts, that is a tile's row r. */
+    /* The row of a tile's row r in the weights of all experts. */
     __device__ int weight_row(const many_tile &tile, int r) const
     {
         int row = tile.row0 + (FIRST ? r % MANY_BOX : r);
@@ -103,7 +102,7 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
             return tile.expert * 2 * a.rows + row_of_gate(a, row, r / MANY_BOX);
         return (DENSE ? 0 : tile.expert * a.rows) + row;
     }
-    /* The places at which the groups of this thread's rows begin. */
+    /* The offsets at which the groups of this thread's rows begin. */
     template <enum codes C>
     __device__ void find_groups(uint32_t (&groups)[coded_share<C>::PIECES], const many_tile &tile) const
     {
@@ -112,7 +111,7 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
         for (int q = 0; q < share::PIECES; q++)
             groups[q] = (uint32_t)weight_row(tile, me() / share::OF_ROW + q * share::APART) * (uint32_t)w.n_groups;
     }
-    /* The group of a column. Most have a power of two columns; a division takes long. */
+    /* The group of a column. Most groups have a power of two columns; a division is slow. */
     __device__ int group_of(int col) const
     {
         col = w.form.first + (col < a.cols ? col : a.cols - 1);
@@ -133,8 +132,8 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
         }
     }
 
-    /* This thread's codes become numbers in a stage's place; from: the codes of the stage in the first row of a slot.
-     * All that a branch decides is decided before, so that pieces are worked on side by side. */
+    /* Dequantises this thread's codes into a stage; from: the stage's codes in the first row of a slot. All branches
+     * are decided beforehand, so that the pieces' instructions interleave. */
     template <enum codes C, enum scale_type S>
     __device__ void widen(const coded_share<C> &part, const char *from, int place) const
     {
@@ -161,7 +160,7 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
             }
         }
     }
-    /* The stages of one of the two who bring; scales are asked for one of them ahead. */
+    /* The stages of one of the two dequantising warpgroups; scales are prefetched one stage ahead. */
     template <enum codes C, enum scale_type S>
     __device__ void bring() const
     {
@@ -194,15 +193,15 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
         return w.form.codes == CODES_E4M3 || w.form.codes == CODES_INT8 ? 8 : 4;
     }
 
-    /* Threads that multiply also ask for rows of x, each for its pieces, and one of them for codes. */
+    /* Multiplying threads also load rows of x, each its pieces, and one of them codes. */
     struct coded_beside {
         static const int ROWS = CODED_WIDTH * 8 / MANY_MULTIPLYING, APART = MANY_MULTIPLYING / 8;
         const coded_work &work;
         bool asks;
-        int of_slot; /* stages whose codes a slot has */
+        int of_slot; /* stages per slot of codes */
         many_tile tile;
         int i, stage, row[ROWS]; /* -1: none */
-        unsigned n;              /* stages whose rows of x were asked for */
+        unsigned n;              /* stages whose rows of x were requested */
         bool more;
 
         __device__ coded_beside(const coded_work &of)
@@ -245,7 +244,7 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
             if (++stage == work.stages_of(tile))
                 enter();
         }
-        /* All threads' rows of a stage are there; and no product reads those that had the place of the next ones. */
+        /* All threads' rows of a stage have arrived, and no product still reads the slot of the next ones. */
         __device__ void ready(unsigned)
         {
             static_assert(CODED_X_AHEAD + 2 <= CODED_X_STAGES, "a stage that is multiplied, and the one before it");
@@ -272,7 +271,7 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
                 ask(code_size());
         }
         __syncwarp();
-        if (!FIRST) /* codes are on their way, and become numbers, while the kernel before ends */
+        if (!FIRST) /* loading and dequantising codes overlap the end of the preceding kernel */
             base::wait();
         coded_beside beside(*this);
         base::multiply_all(beside);
@@ -299,7 +298,7 @@ struct coded_work : many_work<T, KIND, CODED_STAGES, CODED_WIDTH, CODED_BRINGING
     }
 };
 
-/* grid: as many blocks as there are multiprocessors. map: see codes_map */
+/* grid: one block per multiprocessor. map: see codes_map */
 template <typename T, many_kind KIND>
 __global__ void __launch_bounds__(CODED_THREADS, 1)
     coded_many(const __grid_constant__ expert_product<T> a, const __grid_constant__ coded w,

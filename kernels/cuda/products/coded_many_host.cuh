@@ -15,7 +15,8 @@ static void prepare_coded(struct queue *q)
 }
 
 /* The codes, as bytes: [n_held][gates, ups][rows][bytes of a row's codes], or all rows of an expert in one, or of the
- * dense matrix. A box: MANY_BOX rows of a kind, CODED_LOAD bytes. Elements beyond the columns are read as zeros. */
+ * dense matrix. A box: MANY_BOX rows of gates or of ups, CODED_LOAD bytes. Elements beyond the columns are read as
+ * zeros. */
 template <typename T, many_kind KIND>
 static CUtensorMap codes_map(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, const expert_product<T> &a,
                              const coded &w)

@@ -1,6 +1,7 @@
 /* kernels/cuda/products/codes.cu - the product of quantised weights. Up to CODES_MAX_TOKENS tokens: codes_stream.cuh,
- * at the speed of memory. For more, codes_many.cu; for many, some rows at a time become 16-bit numbers in memory, for
- * the ordinary product. A plain kernel takes the rest: float activations, and groups that lanes do not see whole. */
+ * at memory bandwidth. For more, codes_many.cu; for many, rows are dequantised to 16 bits in memory, some at a time,
+ * for the ordinary product. A plain kernel takes the rest: float activations, and groups that a lane's loads do not
+ * cover evenly. */
 #include "kernels/cuda/codes_wide.cuh"
 #include "kernels/cuda/inputs.h"
 #include "kernels/cuda/products/codes_stream.cuh"
@@ -9,8 +10,8 @@
 #define PLAIN_TOKENS  8
 #define PLAIN_WARPS   8
 #define WIDEN_THREADS 256
-#define WIDEN_AT_ONCE 4   /* rows of a thread's columns */
-#define WIDEN_ROWS    128 /* a multiple of which is made wide at a time, where there are so many */
+#define WIDEN_AT_ONCE 4   /* rows per thread */
+#define WIDEN_ROWS    128 /* where there are as many rows, a multiple of this is dequantised at a time */
 
 /* A warp computes one row for up to PLAIN_TOKENS tokens. grid: rows / PLAIN_WARPS, tokens / PLAIN_TOKENS */
 template <typename T>
@@ -56,7 +57,7 @@ static void plain(struct queue *q, void *out, const void *x, const struct weight
 
 /* ---- few tokens ---- */
 
-/* f(kernel, shared bytes) of a number type, codes, and scaling. */
+/* Calls f(kernel, shared bytes) for a number type, codes, and scaling. */
 template <typename T, enum codes C, enum code_scaling S, typename F>
 static void with_tokens(int n_tokens, F f)
 {
@@ -117,7 +118,7 @@ static void stream(struct queue *q, const codes_args<T> &a, enum code_scaling wa
     });
 }
 
-/* Returns false for what it cannot do. */
+/* Returns false for an unsupported product. */
 static bool stream_any(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                        int n_tokens, bool accumulate, bool early)
 {
@@ -149,7 +150,7 @@ __global__ void widen_codes(T *wide, coded w, int cols)
         wide[(size_t)row * cols + col] = from_float<T>(coded_element(w, row, col));
 }
 
-/* The same, eight columns of one group a thread. grid: columns / 8, rows / WIDEN_AT_ONCE */
+/* The same, eight columns of one group per thread. grid: columns / 8, rows / WIDEN_AT_ONCE */
 template <typename T, enum codes C>
 __global__ void widen_eights(T *wide, coded w, int rows, int cols)
 {
@@ -178,7 +179,7 @@ __global__ void widen_eights(T *wide, coded w, int rows, int cols)
     }
 }
 
-/* f(kernel) for the codes. */
+/* Calls f(kernel) for the type of the codes. */
 template <typename T, typename F>
 static void with_eights(enum codes codes, F f)
 {
@@ -198,7 +199,7 @@ static bool in_eights(const struct weight *w)
     return w->cols % 8 == 0 && (one || (w->form.group % 8 == 0 && w->form.first % 8 == 0));
 }
 
-/* Rows [first, first + n_rows), to the beginning of w->wide. */
+/* Dequantises rows [first, first + n_rows) to the beginning of w->wide. */
 static void widen(struct queue *q, const struct weight *w, int first, int n_rows)
 {
     int threads = in_eights(w) && q->act != DTYPE_F32 ? w->cols / 8 : w->cols;
@@ -243,7 +244,7 @@ static void many(struct queue *q, void *out, const void *x, const struct weight 
     }
 }
 
-/* All of them, of inputs as they are. */
+/* All rows, with unquantised inputs. */
 static void wide_inputs(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                         int n_tokens, bool accumulate)
 {

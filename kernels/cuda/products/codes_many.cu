@@ -1,11 +1,11 @@
-/* kernels/cuda/products/codes_many.cu - the product of a matrix of codes for more tokens than are streamed:
- * coded_many.cuh, where experts are parts of the columns (parts.cuh). */
+/* kernels/cuda/products/codes_many.cu - the product of a quantised matrix for more tokens than codes_stream.cuh takes:
+ * coded_many.cuh, with parts of the columns (parts.cuh) in the place of experts. */
 #include "kernels/cuda/products/coded_many_host.cuh"
 #include "kernels/cuda/products/codes_stream.cuh"
 #include "kernels/cuda/products/parts.cuh"
 #include "kernels/cuda/products/products.cuh"
 
-#define MOST_TOKENS CODED_WIDTH /* for more the matrix is made wide first, which is faster */
+#define MOST_TOKENS CODED_WIDTH /* for more, dequantising the matrix first is faster */
 #define STAGE_US    0.42
 
 template <typename T>

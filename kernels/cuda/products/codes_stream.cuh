@@ -1,9 +1,8 @@
-/* kernels/cuda/products/codes_stream.cuh - the product of quantised weights for few tokens: matmul_stream.cuh's, with
- * codes that become operands of the tensor cores between shared memory and the product. Activations are of 16 bits.
- *
- * A step of a warp is 128 columns of 16 rows. A scale that is a whole row's multiplies the sum in the end, one of 128
- * columns or more the sum of a step, a finer one each weight, which is then rounded once more. A lane's 16 bytes are 16
- * or 32 neighbouring columns, which are also those of its share of x. */
+/* kernels/cuda/products/codes_stream.cuh - the product of quantised weights for few tokens: as matmul_stream.cuh, but
+ * codes are dequantised to tensor core operands between shared memory and the product. Activations have 16 bits. A step
+ * of a warp is 128 columns of 16 rows. The scale of a whole row multiplies the final sum, one of 128 columns or more
+ * the sum of a step, a finer one each weight, which is then rounded once more. A lane's 16 bytes are 16 or 32
+ * neighbouring columns, and its part of x has the same columns. */
 #ifndef PRODUCTS_CODES_STREAM_CUH
 #define PRODUCTS_CODES_STREAM_CUH
 
@@ -17,7 +16,7 @@
 
 enum code_scaling { SCALES_OF_ROWS, SCALES_OF_STEPS, SCALES_OF_LANES };
 
-/* How scales are applied; false: these groups are none of the stream's. */
+/* How scales are applied; false: the stream does not support these groups. */
 static inline bool codes_scaling(const struct weight *w, enum code_scaling *way)
 {
     int lane = 128 / code_bits(w->form.codes), group = w->form.group, first = w->form.first;
@@ -29,7 +28,7 @@ static inline bool codes_scaling(const struct weight *w, enum code_scaling *way)
     return *way != SCALES_OF_LANES || one || (group % lane == 0 && first % lane == 0);
 }
 
-#define CODES_CHUNKS 1024 /* at most, of experts' tokens */
+#define CODES_CHUNKS 1024 /* maximum for experts */
 
 template <typename T>
 struct codes_args {
@@ -43,12 +42,13 @@ struct codes_args {
     int n_held, pairs_a_row;
 };
 
-/* Tokens of one expert that go through its weights together. */
+/* Tokens of one expert that share one pass over its weights. */
 struct codes_chunk {
     int expert, first; /* of the pairs */
 };
 
-/* All threads of a block list the chunks, each up to `most` tokens of an expert, in shared memory. Returns a count. */
+/* Lists the chunks, each up to `most` tokens of an expert, in shared memory; called by all threads of the block.
+ * Returns their number. */
 __device__ static inline int codes_list(codes_chunk *chunk, const int32_t *begin, int n_held, int most)
 {
     __shared__ int n_chunks;
@@ -72,9 +72,9 @@ template <typename T, enum codes C, enum code_scaling S, int NT, bool EXPERTS>
 struct codes_stream {
     static const int BITS = C == CODES_E4M3 || C == CODES_INT8 ? 8 : 4, OCTETS = CODES_ROWS / 8, X = NT / 8;
     static const int LANE = 128 / BITS;              /* columns of 16 bytes */
-    static const int PIECES = CODES_STEP / 4 / LANE; /* of 64 bytes, in a step's row */
+    static const int PIECES = CODES_STEP / 4 / LANE; /* of 64 bytes, per row and step */
     static const int SLOT = PIECES * OCTETS * 32, SLOTS = CODES_RING_BYTES / (CODES_WARPS * SLOT * 16);
-    static const int AHEAD = NT > 8 ? 1 : 2; /* steps that x, scales and zeros are loaded ahead */
+    static const int AHEAD = NT > 8 ? 1 : 2; /* steps by which x, scales and zeros are prefetched */
     static const int PARTIAL = CODES_WARPS * NT * CODES_ROWS;
     static const bool INTEGER = C == CODES_INT8 || C == CODES_INT4;
     static const size_t SHARED =
@@ -82,18 +82,18 @@ struct codes_stream {
     typedef code_pairs<T, C> pairs;
 
     const codes_args<T> &a;
-    int lane, warp, n_tiles, n_steps, n_items; /* an item is a tile, of the tokens of a chunk where there are experts */
+    int lane, warp, n_tiles, n_steps, n_items; /* an item is a tile; with experts, a tile for the tokens of one chunk */
     const codes_chunk *chunk;
 
     struct codes_place {
         int item, step;
-        int row;              /* the tile's first, of the expert's rows */
+        int row;              /* the tile's first row within the expert */
         int expert, first, n; /* the chunk */
     };
-    /* The activations that a step's codes are multiplied with. */
+    /* The activations for a step's codes. */
     struct part {
         uint4 x[PIECES][LANE / 8][X];
-        float scale[OCTETS][2]; /* of the lane's two rows of sums, or of its row in each piece */
+        float scale[OCTETS][2]; /* for the lane's two rows of sums, or for its row in each piece */
         uint8_t zero[OCTETS][PIECES];
     };
 
@@ -190,7 +190,7 @@ struct codes_stream {
             load_zeros(p, at);
         return p;
     }
-    /* x as the codes' pairs have it: columns (0, 1), (2, 3) .. or (0, 4), (1, 5) .. of eight. */
+    /* x in the order of the codes' pairs: columns (0, 1), (2, 3) .. or (0, 4), (1, 5) .. of eight. */
     __device__ static uint4 paired(uint4 x)
     {
         if (BITS == 8)
@@ -205,7 +205,7 @@ struct codes_stream {
         tensor_mma<T>(sum, lo.x, hi.x, lo.y, hi.y, b[0], b[1]);
         tensor_mma<T>(sum, lo.z, hi.z, lo.w, hi.w, b[2], b[3]);
     }
-    /* The operands of eight columns, number k of the 16 bytes. */
+    /* The operands of the k-th eight columns of the 16 bytes. */
     __device__ static void operands(uint32_t (&b)[4], uint4 codes, int k, uint32_t zero)
     {
         const uint32_t word[4] = {codes.x, codes.y, codes.z, codes.w};
@@ -218,7 +218,7 @@ struct codes_stream {
             pairs::decode(b, word[k], zero);
         }
     }
-    /* slot: this lane's, [PIECES][OCTETS][32] */
+    /* slot: this lane's slot, [PIECES][OCTETS][32] */
     __device__ void add(float (&sum)[OCTETS][4], const part &p, const uint4 *slot) const
     {
         float step[OCTETS][4] = {};
@@ -318,7 +318,7 @@ struct codes_stream {
                 slot = slot + 1 < SLOTS ? slot + 1 : 0;
             }
             keep(partial + buffer * PARTIAL + warp * NT * CODES_ROWS, sum);
-            __syncthreads(); /* one an item suffices: the next one's sums go to the other buffer */
+            __syncthreads(); /* one barrier per item suffices: the next item's sums go to the other buffer */
             store(partial + buffer * PARTIAL, enter(item));
         }
         async_wait<0>();

@@ -1,6 +1,6 @@
 /* kernels/cuda/products/experts.cu - the products of the experts that the router chose. The host never learns which:
- * grids suit any choice, or are as large as the device, so a recorded step serves every choice. Few tokens go through
- * experts_stream.cuh, many through experts_many.cuh where the device can; the kernels here take what neither does. */
+ * grids fit any choice, or the device, so a captured step serves every choice. Few tokens go through
+ * experts_stream.cuh, many through experts_many.cuh where the device supports it; the kernels here take the rest. */
 #include "kernels/cuda/products/experts_many_host.cuh"
 #include "kernels/cuda/products/experts_stream_host.cuh"
 #include "kernels/cuda/products/products.cuh"
@@ -10,7 +10,7 @@
 
 #define WARPS 8
 
-/* ---- any product: the results of all pairs, which other kernels activate or add up ---- */
+/* ---- any product: the results of all pairs, which other kernels activate or sum up ---- */
 
 template <typename T, typename W>
 struct expert_args {
@@ -19,9 +19,9 @@ struct expert_args {
     const W *w;       /* [n_held, rows, cols] */
     const void *bias; /* [n_held, rows]; NULL: none */
     enum dtype bias_type;
-    const int32_t *begin, *pair; /* begin: of the first held expert */
+    const int32_t *begin, *pair; /* begin points to the first held expert's */
     int rows, cols;
-    int pairs_a_row; /* that share a row of x */
+    int pairs_a_row; /* consecutive pairs that share a row of x */
 };
 
 /* The weights of the block's expert. */
@@ -31,7 +31,7 @@ __device__ static inline float bias_of(const expert_args<T, W> &a, int row)
     return weight_at(a.bias, a.bias_type, (int)blockIdx.y * a.rows + row, 0.0f);
 }
 
-/* A warp a row of one expert, for all of its tokens. grid: rows / WARPS, experts */
+/* One warp per row of one expert, for all of its tokens. grid: rows / WARPS, experts */
 template <typename T, typename W, int N>
 __global__ void experts_rows(expert_args<T, W> a)
 {
@@ -54,16 +54,16 @@ __global__ void experts_rows(expert_args<T, W> a)
 
 #define TILE         64 /* tokens, and rows of weights */
 #define TILE_COLS    32 /* of both at a time */
-#define TILE_PITCH   40 /* elements from row to row in shared memory: eight rows at a time meet no bank twice */
+#define TILE_PITCH   40 /* row pitch in shared memory, in elements: eight rows at a time have no bank conflicts */
 #define TILE_THREADS 128
-#define TILE_SPREAD  8 /* blocks that share an expert's tokens */
+#define TILE_SPREAD  8 /* blocks among which an expert's tokens are divided */
 
 template <typename T>
 struct tile_stage {
     T x[TILE][TILE_PITCH], w[TILE][TILE_PITCH];
 };
 
-/* Columns [k0, k0 + TILE_COLS) on their way to a stage; what is beyond an edge becomes zeros. */
+/* Copies columns [k0, k0 + TILE_COLS) to a stage; elements beyond an edge become zeros. */
 template <typename T>
 __device__ static inline void tile_fetch(tile_stage<T> &s, const expert_args<T, T> &a, const T *w, const size_t *x_row,
                                          int p0, int end, int row0, int k0)
@@ -117,7 +117,7 @@ __device__ static inline void tile_store(const expert_args<T, T> &a, const float
             }
 }
 
-/* TILE rows of one expert for TILE of its tokens after the other. grid: rows / TILE, experts, TILE_SPREAD */
+/* TILE rows of one expert, TILE of its tokens at a time. grid: rows / TILE, experts, TILE_SPREAD */
 template <typename T>
 __global__ void __launch_bounds__(TILE_THREADS) experts_tiles(expert_args<T, T> a)
 {
@@ -154,7 +154,7 @@ static void tiles(struct queue *q, const expert_args<T, T> &a, int n_held)
            dim3(TILE_THREADS), 0, a);
 }
 
-enum x_rows { X_TOKENS, X_PAIRS }; /* x has a row for each token, or for each pair */
+enum x_rows { X_TOKENS, X_PAIRS }; /* x has one row per token, or per pair */
 
 /* out[p] = x[row of p] w_e^T (+ bias[e]) for every pair p whose expert e is held. */
 static void product_of_pairs(struct queue *q, void *out, const void *x, const struct weight *w,
@@ -192,7 +192,7 @@ static void product_of_pairs(struct queue *q, void *out, const void *x, const st
 
 #define THREADS 128
 
-/* out[t] (+)= sum_i share[t][i] y[t n_chosen + i], in the order of i, N columns a thread; SOME: without experts that
+/* out[t] (+)= sum_i share[t][i] y[t n_chosen + i], in the order of i, N columns per thread; SOME: skips experts that
  * are not held. grid: columns, tokens */
 template <typename T, int N, bool SOME>
 __global__ void combine_kernel(T *out, const T *y, const struct routes r, int n_chosen, int n_tokens, int dim,
@@ -244,7 +244,7 @@ static void combine(struct queue *q, void *out, const void *y, const struct rout
 /* cuda_state.experts */
 struct experts_state {
     bool streams;                             /* the device has room for experts_stream.cuh */
-    PFN_cuTensorMapEncodeTiled_v12000 encode; /* NULL: it is not capable of experts_many.cuh */
+    PFN_cuTensorMapEncodeTiled_v12000 encode; /* NULL: the device does not support experts_many.cuh */
 };
 
 extern "C" int cuda_experts_open(struct queue *q, struct err *e)
@@ -269,7 +269,7 @@ extern "C" void cuda_experts_close(struct queue *q)
     cuda_state(q)->experts = NULL;
 }
 
-/* f(product) if all but codes is of one 16-bit type, in rows of whole 16 bytes. */
+/* Calls f(product) if everything but codes has one 16-bit type, in rows of multiples of 16 bytes. */
 template <typename F>
 static bool with_product(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                          const struct routes *r, const struct routing *how, int n_tokens, F f)
@@ -328,7 +328,7 @@ extern "C" void cuda_experts_second(struct queue *q, void *out, const void *x, c
     if (n_tokens < 1 || dim < 1)
         return;
     if (r->n_held < 1) {
-        combine(q, out, work, r, how, n_tokens, dim, accumulate); /* of nobody's results */
+        combine(q, out, work, r, how, n_tokens, dim, accumulate); /* without any results */
         return;
     }
     bool sums = true;

@@ -1,4 +1,4 @@
-/* kernels/cuda/products/experts_coded.cu - products of many tokens by experts whose weights are codes. */
+/* kernels/cuda/products/experts_coded.cu - products of many tokens by experts with quantised weights. */
 #include "kernels/cuda/products/coded_many_host.cuh"
 #include "kernels/cuda/products/codes_stream.cuh"
 

@@ -1,12 +1,12 @@
 /* kernels/cuda/products/experts_codes.cu - products of experts whose weights are quantised: codes_stream.cuh over the
- * chosen experts' rows, up to EIGHT or SIXTEEN tokens of an expert at once. A plain kernel does what that cannot. */
+ * chosen experts' rows, up to EIGHT or SIXTEEN tokens of an expert at once. A plain kernel takes the rest. */
 #include "kernels/cuda/products/codes_stream.cuh"
 #include "kernels/cuda/products/products.cuh"
 
 #define PLAIN_TOKENS 8
 #define PLAIN_WARPS  8
 
-/* A warp a row of one expert, for all of its tokens. grid: rows / PLAIN_WARPS, experts */
+/* One warp per row of one expert, for all of its tokens. grid: rows / PLAIN_WARPS, experts */
 template <typename T>
 __global__ void plain_experts(T *out, const T *x, coded w, const void *bias, enum dtype bias_type, const int32_t *begin,
                               const int32_t *pair, int rows, int cols, int pairs_a_row)
@@ -51,7 +51,7 @@ static void of(F f)
     f(codes_matmul<T, C, S, NT, true>, codes_stream<T, C, S, NT, true>::SHARED);
 }
 
-/* Scales of whole rows are as good as those of steps. f(kernel, shared bytes) */
+/* Scales of whole rows are treated as scales of steps. Calls f(kernel, shared bytes). */
 template <typename T, int NT, typename F>
 static void with_codes(enum codes codes, enum code_scaling way, F f)
 {

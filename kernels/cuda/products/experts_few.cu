@@ -1,11 +1,12 @@
-/* kernels/cuda/products/experts_few.cu - which products of experts of codes coded_few.cuh is for, and its launch. */
+/* kernels/cuda/products/experts_few.cu - selects the products of quantised experts that coded_few.cuh computes, and
+ * launches them. */
 #include "kernels/cuda/products/coded_few.cuh"
 #include "kernels/cuda/warpgroup_host.cuh"
 
 #define SHARED_BYTES (227 * 1024)
 #define MOST_MEAN    32 /* tokens of an expert */
 
-/* f(kernel) of one product and length of runs. */
+/* Calls f(kernel) for one product and length of runs. */
 template <typename T, bool FIRST, int NT, typename F>
 static void with_codes(enum codes codes, F f)
 {
@@ -43,7 +44,7 @@ void prepare_few_experts(struct queue *q)
     prepare<__nv_bfloat16, true>(q), prepare<__nv_bfloat16, false>(q);
 }
 
-/* A scale is that of 32 columns that a lane has, or of the 128 of a step. */
+/* A scale covers a lane's 32 columns, or the 128 of a step. */
 static bool takes_form(const struct weight *w)
 {
     const struct code_form *f = &w->form;
@@ -56,7 +57,7 @@ static bool takes_form(const struct weight *w)
            (f->group % columns == 0 && f->first % columns == 0 && (f->group & (f->group - 1)) == 0);
 }
 
-/* Most tokens of a run: few experts have more. */
+/* Maximum tokens of a run: few experts have more. */
 static int length_of(int n_tokens, int mean)
 {
     return n_tokens <= 8 || mean <= 4 ? 8 : mean <= 12 ? 16 : FEW_TOKENS;

@@ -1,13 +1,12 @@
 /* kernels/cuda/products/experts_many.cuh - the products of experts for many tokens, on Hopper. A tile is 256 rows of an
- * expert's weights times as many of its tokens as the form has room for; a block takes one after the other, as many
- * blocks as there are multiprocessors. In it, the first warpgroups bring what is multiplied. Dense weights are brought
- * by one warpgroup: one thread has boxes copied by the tensor memory accelerator, and all copy rows of x, which lie
- * where their tokens are; codes: coded_many.cuh. Two warpgroups multiply, 64 rows of each of a tile's two
- * boxes each: rows of weights are the products' rows and tokens their columns, so that a tile is no wider than its
- * tokens need. The boxes of the first product are 128 gates and the rows that they multiply, so both parts of a result
- * meet in a thread's registers. There is no capacity: an expert with more tokens has more tiles.
- *
- * A result depends on the expert's weights and the token alone: columns are added in order. */
+ * expert's weights times up to WIDTH of its tokens; the kernel is persistent, one block per multiprocessor, and a block
+ * takes one tile after the other. The first warpgroups of a block are producers: for dense weights one warpgroup, of
+ * which one thread issues TMA copies of boxes, and all copy rows of x, gathered by token; for codes see coded_many.cuh.
+ * Two warpgroups are consumers and multiply, 64 rows of each of a tile's two boxes each: rows of weights are the
+ * products' rows (M) and tokens their columns (N), so that a tile is no wider than its tokens need. The boxes of the
+ * first product are 128 gates and their 128 ups, so both parts of a result meet in a thread's registers. There is no
+ * capacity limit: an expert with more tokens has more tiles. A result depends on the expert's weights and the token
+ * alone: columns are added in order. */
 #ifndef PRODUCTS_EXPERTS_MANY_CUH
 #define PRODUCTS_EXPERTS_MANY_CUH
 
@@ -15,38 +14,37 @@
 #include "kernels/cuda/products/experts.cuh"
 #include "kernels/cuda/warpgroup.cuh"
 
-#define MANY_BRINGING    128 /* threads that bring dense weights */
+#define MANY_BRINGING    128 /* threads that load dense weights */
 #define MANY_MULTIPLYING 256
 #define MANY_THREADS     (MANY_BRINGING + MANY_MULTIPLYING)
 #define MANY_COLS        64  /* of a stage: a row has 128 bytes */
 #define MANY_BOX         128 /* rows of weights */
-#define MANY_LAG         2   /* stages whose rows of x are under way before a thread waits for the first */
+#define MANY_LAG         2   /* stages whose rows of x are in flight before a thread waits for the first */
 #define MANY_ALIGN       1024
 
-/* In shared memory, at a multiple of MANY_ALIGN. WIDTH: most tokens of a tile. X_STAGES: of which there are rows of
- * x. */
+/* In shared memory, aligned to MANY_ALIGN. WIDTH: maximum tokens of a tile. X_STAGES: stages with rows of x. */
 template <int STAGES, int WIDTH, int X_STAGES = STAGES>
 struct many_shared {
     char w[STAGES][2][MANY_BOX * 128];
     char x[X_STAGES][WIDTH * 128];
     uint64_t full[STAGES], empty[STAGES];
     int32_t begin[ROUTING_MAX_EXPERTS + 1];  /* of each expert's pairs */
-    int32_t before[ROUTING_MAX_EXPERTS + 1]; /* runs of tokens of lower experts, a run a tile's */
-    int32_t pair[2][WIDTH];                  /* of the tile's columns, for each who multiplies */
+    int32_t before[ROUTING_MAX_EXPERTS + 1]; /* runs of tokens of lower experts, one run per tile */
+    int32_t pair[2][WIDTH];                  /* for the tile's columns, per consumer warpgroup */
 };
 
 struct many_tile {
     int expert, row0;
-    int begin, n_tokens; /* in the pairs by expert */
+    int begin, n_tokens; /* index into the pairs by expert */
 };
 
-/* Runs of n tokens are as many as they must be, and about as long. */
+/* Splits n tokens into the fewest runs, of about equal length. */
 __device__ static inline int runs_of(int n, int width)
 {
     return (n + width - 1) / width;
 }
 
-/* sh->before of sh->begin, by the first warp. */
+/* Fills sh->before from sh->begin, by the first warp. */
 template <int STAGES, int WIDTH, int X_STAGES>
 __device__ static inline void count_runs(many_shared<STAGES, WIDTH, X_STAGES> *sh, int n_experts)
 {
@@ -65,8 +63,8 @@ __device__ static inline void count_runs(many_shared<STAGES, WIDTH, X_STAGES> *s
         sh->before[n_experts] = before;
 }
 
-/* Tile i: expert after expert, and of an expert rows after rows, for all of its tokens. Returns false after the last
- * one. per_run: tiles of a run of tokens, of tile_rows rows each. */
+/* Tile i, ordered by expert, then by rows for all of the expert's tokens. Returns false after the last tile. per_run:
+ * tiles per run of tokens, of tile_rows rows each. */
 template <int STAGES, int WIDTH, int X_STAGES>
 __device__ static inline bool find_tile(many_tile &tile, const many_shared<STAGES, WIDTH, X_STAGES> *sh, int n_experts,
                                         int per_run, int tile_rows, int i)
@@ -101,17 +99,17 @@ __device__ static inline void box_of_expert(uint32_t into, const CUtensorMap *ma
 #endif
 }
 
-/* One of the two products of experts, or that of a dense matrix, where experts are parts of the columns and each has
- * every token. */
+/* One of the two products of experts, or that of a dense matrix, whose parts of the columns take the place of experts
+ * with all tokens each. */
 enum many_kind { MANY_FIRST, MANY_SECOND, MANY_DENSE };
 
-/* Threads that multiply and do nothing else. */
+/* Consumers that only multiply. */
 struct many_alone {
     __device__ void ready(unsigned) const {}
     __device__ void begun(int, int) const {}
 };
 
-/* BRINGING: threads that bring. */
+/* BRINGING: number of producer threads. */
 template <typename T, many_kind KIND, int STAGES, int WIDTH, int BRINGING, int X_STAGES = STAGES>
 struct many_work {
     static const bool FIRST = KIND == MANY_FIRST, DENSE = KIND == MANY_DENSE;
@@ -127,7 +125,7 @@ struct many_work {
           n_stages((args.cols + MANY_COLS - 1) / MANY_COLS)
     {
     }
-    /* Until the kernel before has ended. */
+    /* Waits until the preceding kernel has ended. */
     __device__ void wait() const
     {
         if (DENSE) /* which a collective may follow */
@@ -135,8 +133,8 @@ struct many_work {
         else
             after_previous();
     }
-    /* All threads come here first. bringing: arrivals that make a stage full. waits: what was routed may be what the
-     * kernel before does; else who reads x or writes results has to wait, before it does. */
+    /* All threads call this first. bringing: arrivals that make a stage full. waits: the preceding kernel may be the
+     * router; otherwise threads that read x or write results must wait before they do. */
     __device__ void open(int bringing, bool waits) const
     {
         if (threadIdx.x == 0) {
@@ -156,7 +154,7 @@ struct many_work {
             count_runs(sh, a.n_held);
         __syncthreads();
     }
-    /* The place of the i-th stage since the kernel began, and the phase of its barriers. */
+    /* The slot of the i-th stage since the kernel began, and the phase of its barriers. */
     __device__ static int place_of(unsigned i)
     {
         return (int)(i % STAGES);
@@ -172,7 +170,7 @@ struct many_work {
         return find_tile(tile, sh, a.n_held, per_run, TILE_ROWS, i);
     }
 
-    /* The stages of a tile's columns: from this one on, up to that of the next part. */
+    /* The first stage of a tile's columns; the next part's is the end. */
     __device__ int first_stage(int part) const
     {
         return DENSE ? part * n_stages / a.n_held : part * n_stages;
@@ -191,9 +189,9 @@ struct many_work {
         return DENSE ? tile.begin + t - tile.expert * a.n_tokens : a.r.pair[tile.begin + t] / (FIRST ? a.n_chosen : 1);
     }
 
-    /* ---- who brings ---- */
+    /* ---- producers ---- */
 
-    /* Weights, or rows of x, that this warp has stored, or its copies have, are there for a stage's products. */
+    /* Publishes the weights or rows of x that this warp, or its copies, have stored for a stage's products. */
     __device__ void tell(unsigned stage) const
     {
         products_see_stores();
@@ -202,7 +200,7 @@ struct many_work {
             barrier_arrive(shared_address(&sh->full[place_of(stage)]));
     }
 
-    /* ---- who multiplies ---- */
+    /* ---- consumers ---- */
 
     __device__ int half() const
     {
@@ -218,8 +216,8 @@ struct many_work {
         if (threadIdx.x % 32 == 0)
             barrier_arrive(shared_address(&sh->empty[place_of(stage)]));
     }
-    /* beside: ready(i) before stage i since the kernel began is multiplied; begun(s, n): the products of stage s of a
-     * tile's n are under way. */
+    /* beside: ready(i) is called before stage i since the kernel began is multiplied; begun(s, n) when the products of
+     * stage s of a tile's n have been issued. */
     template <int HALF, typename F>
     __device__ void multiply(float (&sum)[2][HALF], int stages, unsigned &done, F &beside) const
     {
@@ -251,8 +249,8 @@ struct many_work {
         warpgroup_results(sum[0]);
         warpgroup_results(sum[1]);
     }
-    /* The results of 8 tokens, from column 8 j on, for 8 rows from `row` on: low and high belong to this thread's
-     * tokens p and p + 1. In the transposed matrix a thread holds neighbouring rows. */
+    /* Stores the results of 8 tokens, from column 8 j on, for 8 rows from `row` on: low and high belong to this
+     * thread's tokens p and p + 1. After the transposition a thread holds neighbouring rows. */
     __device__ void store(int j, int row, float low, float high, const many_tile &tile) const
     {
         uint32_t x = tensor_pack<T>(low, high);
@@ -266,7 +264,7 @@ struct many_work {
     {
         return DENSE ? tile.begin + t : sh->pair[half()][t];
     }
-    /* The results of a part: each thread's row of its tokens. */
+    /* Stores the results of a part: each thread's row of its tokens. */
     template <int HALF>
     __device__ void store_part(const float (&sum)[2][HALF], const many_tile &tile) const
     {
@@ -321,7 +319,7 @@ struct many_work {
         else
             store_tile(sum, tile);
     }
-    /* By the narrowest products of at least N columns that have room for a tile's tokens. */
+    /* Multiplies by the narrowest instruction of at least N columns that holds a tile's tokens. */
     template <int N, typename F>
     __device__ __forceinline__ void run_fitting(const many_tile &tile, unsigned &done, F &beside) const
     {
@@ -335,7 +333,7 @@ struct many_work {
     }
     __device__ void keep_pairs(const many_tile &tile) const
     {
-        asm volatile("bar.sync %0, 128;" ::"r"(1 + half()) : "memory"); /* the last tile's have been used */
+        asm volatile("bar.sync %0, 128;" ::"r"(1 + half()) : "memory"); /* the last tile's are no longer needed */
         for (int t = (int)threadIdx.x % 128; t < tile.n_tokens; t += 128)
             sh->pair[half()][t] = a.r.pair[tile.begin + t];
         asm volatile("bar.sync %0, 128;" ::"r"(1 + half()) : "memory");
@@ -355,11 +353,12 @@ struct many_work {
 
 template <typename T, many_kind KIND, int STAGES, int WIDTH>
 struct many_boxes : many_work<T, KIND, STAGES, WIDTH, MANY_BRINGING> {
-    static const int ROWS = WIDTH * 8 / MANY_BRINGING, APART = MANY_BRINGING / 8; /* of x, a piece of which is copied */
+    static const int ROWS = WIDTH * 8 / MANY_BRINGING, APART = MANY_BRINGING / 8; /* row of x of which a piece is
+                                                                                     copied */
     using base = many_work<T, KIND, STAGES, WIDTH, MANY_BRINGING>;
     using base::base, base::a, base::sh, base::map, base::FIRST;
 
-    /* By one thread. */
+    /* Called by one thread. */
     __device__ void bring_weights(const many_tile &tile, int stage, int place) const
     {
         uint32_t full = shared_address(&sh->full[place]);
@@ -368,8 +367,8 @@ struct many_boxes : many_work<T, KIND, STAGES, WIDTH, MANY_BRINGING> {
             box_of_expert(shared_address(sh->w[place][b]), map, stage * MANY_COLS,
                           tile.row0 + (FIRST ? 0 : b * MANY_BOX), FIRST ? b : 0, tile.expert, full);
     }
-    /* Weights of the first stages, while the kernel before ends; returns of how many. Then x is there. The second
-     * product's routes are older than the first product, which waited for them. */
+    /* Loads the weights of the first stages while the preceding kernel ends, then waits for x; returns the number of
+     * stages. The second product may read the routing early: the first product waited for it. */
     __device__ unsigned begin() const
     {
         many_tile tile;
@@ -382,7 +381,7 @@ struct many_boxes : many_work<T, KIND, STAGES, WIDTH, MANY_BRINGING> {
             this->wait();
         return n;
     }
-    /* The rows of x that this thread copies a piece of: tokens thread / 8, and every APARTth from there on. -1: none */
+    /* The rows of x of which this thread copies a piece: tokens thread / 8, and every APARTth after it. -1: none */
     __device__ void find_rows(int (&row)[ROWS], const many_tile &tile) const
     {
 #pragma unroll
@@ -437,7 +436,7 @@ __device__ static inline S *many_memory(uint4 *shared)
     return (S *)((char *)shared + (past > 0 ? MANY_ALIGN - past : 0));
 }
 
-/* Few tokens of an expert leave room for more stages of its weights, which hide how long memory takes. */
+/* Few tokens of an expert leave room for more stages of its weights, which hide memory latency. */
 template <int S, int W>
 struct many_form {
     static const int STAGES = S, WIDTH = W;
@@ -447,7 +446,7 @@ using many_narrow = many_form<6, 32>;
 using many_middle = many_form<5, 80>;
 using many_wide = many_form<4, 160>;
 
-/* grid: as many blocks as there are multiprocessors. map: of the weights, see experts_many_host.cuh */
+/* grid: one block per multiprocessor. map: of the weights, see experts_many_host.cuh */
 template <typename T, many_kind KIND, typename FORM>
 __global__ void __launch_bounds__(MANY_THREADS, 1)
     experts_many(expert_product<T> a, const __grid_constant__ CUtensorMap map)

@@ -1,4 +1,5 @@
-/* kernels/cuda/products/experts_many_host.cuh - which products experts_many.cuh is for, and its launch. Host only. */
+/* kernels/cuda/products/experts_many_host.cuh - selects the products that experts_many.cuh computes, and launches them.
+ * Host only. */
 #ifndef PRODUCTS_EXPERTS_MANY_HOST_CUH
 #define PRODUCTS_EXPERTS_MANY_HOST_CUH
 
@@ -23,7 +24,7 @@ static void prepare_many_forms(struct queue *q)
     prepare_many_form<T, many_narrow>(q), prepare_many_form<T, many_middle>(q), prepare_many_form<T, many_wide>(q);
 }
 
-/* Returns what makes maps; NULL: the device or this program is not capable of the kernel. */
+/* Returns the driver's encoder of tensor maps; NULL: the device or this build does not support the kernel. */
 static PFN_cuTensorMapEncodeTiled_v12000 prepare_many_experts(struct queue *q)
 {
     if (!has_warpgroups(q))
@@ -36,7 +37,8 @@ static PFN_cuTensorMapEncodeTiled_v12000 prepare_many_experts(struct queue *q)
     return find_encoder(q);
 }
 
-/* The weights: [n_held][gates, ups][rows][cols], or all rows of an expert in one. A box: MANY_BOX rows of a kind */
+/* The weights: [n_held][gates, ups][rows][cols], or all rows of an expert in one. A box: MANY_BOX rows of gates or of
+ * ups */
 template <typename T>
 static CUtensorMap expert_map(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, const expert_product<T> &a,
                               bool first)
@@ -57,7 +59,7 @@ static CUtensorMap expert_map(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000
     return map;
 }
 
-/* Rows of results that are written in pieces of 16 bytes; and a formula for what becomes of gates. */
+/* Are rows of results written in pieces of 16 bytes, and the activation supported? */
 template <typename T>
 static bool takes_many(const expert_product<T> &a, bool first)
 {
@@ -72,10 +74,10 @@ static void launch_form(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encod
            expert_map(q, encode, a, FIRST));
 }
 
-#define NARROW_MEAN 18 /* so few tokens that next to no expert has more than the form takes at a time */
+#define NARROW_MEAN 18 /* so few tokens that hardly any expert has more than one tile's */
 #define MIDDLE_MEAN 64
 
-/* Returns false for what the kernels cannot do. */
+/* Returns false for products that the kernels do not support. */
 template <typename T, bool FIRST>
 static bool launch_many(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, const expert_product<T> &a,
                         const struct weight *w)

@@ -1,14 +1,12 @@
-/* kernels/cuda/products/experts_stream.cuh - the products of experts for few tokens, where reading the chosen ones'
- * weights is all that counts. As in matmul_stream.cuh warps share out the columns, lanes keep rings of copies under
- * way, the tensor cores take tokens as rows of one operand and 8 rows of weights as the other, and the warps' sums are
- * added in order. The differences: only the device knows which matrices are read; and x, which differs from tile to
- * tile, comes through the ring, too: a load would wait for all copies that are under way before it.
- *
- * The first product works through the chosen experts, 8 gates and the 8 rows that they multiply at a time, with the
- * expert's own tokens. The second one gives a block a share of the rows of the result, and works through all chosen
- * experts for each of them, in order of their numbers: what a token's experts say is added up without leaving the
- * registers. Its copies begin while the first product ends. So a token's result has the same bits whatever else is in
- * the batch. */
+/* kernels/cuda/products/experts_stream.cuh - the products of experts for few tokens, bound by reading the chosen
+ * experts' weights. As in matmul_stream.cuh warps split the columns, lanes keep rings of copies in flight, the tensor
+ * cores take tokens as rows of one operand and 8 rows of weights as the other, and the warps' sums are added in order.
+ * The differences: only the device knows which matrices are read; and x, which differs from tile to tile, goes through
+ * the ring, too: a plain load would wait for all copies issued before it. The first product works through the chosen
+ * experts, 8 gates and their 8 ups at a time, with the expert's own tokens. The second one gives each block a part of
+ * the rows of the result, and works through all chosen experts for each row, in order of their numbers: the outputs of
+ * a token's experts are summed without leaving the registers. Its copies begin while the first product ends. So a
+ * token's result has the same bits whatever else is in the batch. */
 #ifndef PRODUCTS_EXPERTS_STREAM_CUH
 #define PRODUCTS_EXPERTS_STREAM_CUH
 
@@ -22,16 +20,16 @@
 #define EXPERT_RING_BYTES (144 * 1024)
 #define EXPERT_MAX_ROWS   32 /* of a tile of the second product */
 
-/* The held experts that have tokens, in order of their numbers, and which. NT: tokens there is room for. */
+/* The held experts that have tokens, in order of their numbers, and their tokens. NT: capacity in tokens. */
 template <int NT>
 struct expert_table {
     static const int PAIRS = NT * EXPERT_MAX_CHOSEN;
     int n, found[EXPERT_WARPS];
     int32_t expert[PAIRS];
-    int32_t begin[PAIRS + 1]; /* of its pairs in `pair` */
+    int32_t begin[PAIRS + 1]; /* of its pairs, in `pair` */
     int32_t pair[PAIRS];
 
-    /* By all threads of the block; f(i): for the i-th expert, by one of them, when its pairs are known. */
+    /* Called by all threads of the block; one of them calls f(i) for the i-th expert when its pairs are known. */
     template <typename F>
     __device__ void fill(const struct routes &r, int n_held, int n_pairs, F f)
     {
@@ -90,7 +88,7 @@ struct expert_sums {
             tensor_mma<T>(sum[r], lo.z, hi.z, lo.w, hi.w, b.z, b.w);
         }
     }
-    /* Adds those of `one`, times the tokens' shares; a token that has none takes nothing, whatever has come out. */
+    /* Adds those of `one`, times the tokens' shares; tokens without a share add nothing, not even NaN. */
     __device__ void take(const expert_sums &one, const float (&share)[NT / 8], const bool (&has)[NT / 8])
     {
 #pragma unroll
@@ -118,7 +116,7 @@ __device__ static inline int expert_column(void)
     return (int)threadIdx.x / 32 * 32 + (int)threadIdx.x % 4 * 8;
 }
 
-/* This lane's piece of N rows on its way to a slot of the ring; no row: zeros. */
+/* Copies this lane's piece of N rows to a slot of the ring; no row: zeros. */
 template <typename T, int N>
 __device__ static inline void copy_pieces(uint4 *slot, const expert_product<T> &a, const T *const (&row)[N], int k)
 {
@@ -156,12 +154,12 @@ struct expert_ring {
 
 /* ---- the first product ---- */
 
-/* A place in the order of the block's work: a tile is one expert's 8 gates and what they multiply. */
+/* A position in the order of the block's work: a tile is one expert's 8 gates and 8 ups. */
 template <typename T, int NT>
 struct first_place {
     const expert_product<T> &a;
     const expert_table<NT> &table;
-    int tiles, n_tiles, n_steps; /* tiles: of an expert */
+    int tiles, n_tiles, n_steps; /* tiles per expert */
     int tile, step;
 
     __device__ int which() const
@@ -238,7 +236,7 @@ __global__ void __launch_bounds__(EXPERT_THREADS, 1) experts_first(expert_produc
     expert_ring<NT, 2> ring(shared);
     float *partial = (float *)((char *)shared + EXPERT_RING_BYTES);
     wait_for_previous();
-    let_next_begin(); /* it may read the routes, which are there, and weights */
+    let_next_begin(); /* the next kernel may read the routing, which is complete, and weights */
     table.fill(a.r, a.n_held, a.n_tokens * a.n_chosen, [](int, int, int) {});
     int tiles = (a.rows + 7) / 8, n_steps = (a.cols + EXPERT_STEP - 1) / EXPERT_STEP, k = expert_column();
     first_place<T, NT> now = {a, table, tiles, table.n * tiles, n_steps, (int)blockIdx.x, 0}, copied = now;
@@ -266,7 +264,7 @@ __global__ void __launch_bounds__(EXPERT_THREADS, 1) experts_first(expert_produc
             ring.next();
         }
         sums.store(partial + (buffer * EXPERT_WARPS + threadIdx.x / 32) * NT * 16);
-        __syncthreads(); /* one a tile suffices: the next tile's sums go to the other buffer */
+        __syncthreads(); /* one barrier per tile suffices: the next tile's sums go to the other buffer */
         store_first(now, partial + buffer * EXPERT_WARPS * NT * 16);
         now.tile += gridDim.x;
     }
@@ -282,13 +280,13 @@ struct expert_pairs {
     float share[NT * EXPERT_MAX_CHOSEN]; /* by pair */
 };
 
-/* A place in the order of the block's work: tile after tile of rows, and for each expert after expert. */
+/* A position in the order of the block's work: by tile of rows, and within a tile by expert. */
 template <typename T, int NT, int R>
 struct second_place {
     const expert_product<T> &a;
     const expert_table<NT> &table;
     const expert_pairs<NT> &pairs;
-    int tile_rows, n_tiles, n_steps; /* tiles: whose weights are read; none if no held expert has tokens */
+    int tile_rows, n_tiles, n_steps; /* tiles whose weights are read; none if no held expert has tokens */
     int tile, which, step;
 
     __device__ void find(const T *(&row)[R]) const
@@ -355,7 +353,7 @@ constexpr size_t second_shared_bytes()
            sizeof(expert_pairs<NT>);
 }
 
-/* Reads the routes before the kernel that precedes it, the first product, has ended. Shared memory: the ring, float
+/* Reads the routing before the preceding kernel, the first product, has ended. Shared memory: the ring, float
  * [EXPERT_WARPS][NT][8 R], the table, the pairs. */
 template <typename T, int NT, int R>
 __global__ void __launch_bounds__(EXPERT_THREADS, 1) experts_second(expert_product<T> a, int tile_rows)
@@ -379,7 +377,7 @@ __global__ void __launch_bounds__(EXPERT_THREADS, 1) experts_second(expert_produ
     second_place<T, NT, R> copied = now, early = now;
     const T *row[R], *token[NT / 8];
     early.find(row);
-    for (int i = 0; i + 1 < ring.SLOTS; i++) { /* weights are under way before the first product is done */
+    for (int i = 0; i + 1 < ring.SLOTS; i++) { /* weights are in flight before the first product is done */
         copy_pieces<T>(ring.slot(i), a, row, early.step * EXPERT_STEP + k);
         if (early.advance())
             early.find(row);

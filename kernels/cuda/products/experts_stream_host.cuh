@@ -1,10 +1,11 @@
-/* kernels/cuda/products/experts_stream_host.cuh - what experts_stream.cuh can do, and its launches. Host only */
+/* kernels/cuda/products/experts_stream_host.cuh - the products that experts_stream.cuh supports, and its launches. Host
+ * only */
 #ifndef PRODUCTS_EXPERTS_STREAM_HOST_CUH
 #define PRODUCTS_EXPERTS_STREAM_HOST_CUH
 
 #include "kernels/cuda/products/experts_stream.cuh"
 
-/* f(kernel, bytes of shared memory) for every kernel that may be launched. */
+/* Calls f(kernel, bytes of shared memory) for every kernel that may be launched. */
 template <typename F>
 static void each_expert_stream(F f)
 {
@@ -69,7 +70,7 @@ static void launch_second(struct queue *q, const expert_product<T> &a, int tile_
                  tile_rows);
 }
 
-/* Blocks get as many rows each, in as few tiles as have room for them. */
+/* Blocks get equal numbers of rows, in as few tiles as hold them. */
 template <typename T, int NT>
 static void stream_second_rows(struct queue *q, const expert_product<T> &a)
 {

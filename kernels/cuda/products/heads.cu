@@ -1,5 +1,5 @@
 /* kernels/cuda/products/heads.cu - the products of latent attention: every head has a small matrix of its own. Few
- * tokens: a warp a row of a head's weights. Many: the tensor cores, where types and sizes fit. */
+ * tokens: one warp per row of a head's weights. Many: the tensor cores, where types and sizes fit. */
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/products/row_dots.cuh"
 #include "kernels/cuda/products/tile_dots.cuh"
@@ -12,7 +12,7 @@ struct heads_args {
     T *out;
     const T *x;
     const W *w;                               /* [n_heads, rows, cols] */
-    int out_token, out_head, x_token, x_head; /* elements from one to the next */
+    int out_token, out_head, x_token, x_head; /* distance from one to the next, in elements */
     int n_tokens, rows, cols;
 };
 
@@ -129,7 +129,7 @@ extern "C" void cuda_matmul_heads(struct queue *q, struct head_rows out, struct 
         });
         return;
     }
-    int pitches = w->cols | x.per_token | x.per_head; /* multiples of what is loaded together, all or none */
+    int pitches = w->cols | x.per_token | x.per_head; /* multiples of a load's elements, all or none */
     with_dots(q->act, w->type, pitches, x.data, w->data, [&](auto t, auto v, auto n) {
         using T = decltype(t);
         using W = decltype(v);

@@ -1,6 +1,6 @@
 /* kernels/cuda/products/inputs.cu - products of many tokens whose inputs are quantised (kernels/inputs.h): x becomes
- * codes of E4M3, with a scale for each row or for each 128 columns of one, in the memory that products of codes share.
- * Codes are multiplied with codes by inputs_many.cuh, for more than INPUTS_MANY tokens by cuBLASLt. */
+ * E4M3 codes, with one scale per row or per 128 columns of a row, in the scratch that quantised products share. Codes
+ * are multiplied with codes by inputs_many.cuh, for more than INPUTS_MANY tokens by cuBLASLt. */
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/inputs.h"
 #include "kernels/cuda/norm.cuh"
@@ -9,7 +9,7 @@
 #include "kernels/cuda/products/library.cuh"
 
 #define ROW_THREADS 256
-#define AT_ONCE     16 /* elements of a row that a thread takes */
+#define AT_ONCE     16 /* elements of a row per thread */
 #define OF_GROUP    (INPUT_BLOCK / AT_ONCE)
 #define KEPT_BYTES  ((size_t)48 << 10) /* of a row in shared memory */
 
@@ -28,7 +28,7 @@ __device__ static inline float block_largest(float x)
     return x;
 }
 
-/* As kernels/cpu/inputs.c has it. */
+/* As in kernels/cpu/inputs.c. */
 __device__ static inline float input_scale(const coded_inputs &to, float largest)
 {
     float most = to.most > 0 && largest > to.most ? to.most : largest;
@@ -46,15 +46,15 @@ __device__ static inline float largest_of(const vec<T, AT_ONCE> &x)
     return largest;
 }
 
-/* x / scale, rounded as a division is, for scales and quotients far from the ends of the range: what the rounded
- * inverse leaves is added once more. */
+/* x / scale, correctly rounded for scales and quotients far from the ends of the range: one correction step repairs the
+ * error of the rounded inverse. */
 __device__ static inline float quotient(float x, float scale, float inverse)
 {
     float q = x * inverse, nearer = fmaf(fmaf(-q, scale, x), inverse, q);
-    return fabsf(q) < 1e38f ? nearer : q; /* NaN stays */
+    return fabsf(q) < 1e38f ? nearer : q; /* NaN stays NaN */
 }
 
-/* Four codes of x.e[4 i] and so on. */
+/* The four codes of x.e[4 i] to x.e[4 i + 3]. */
 template <typename T, typename F>
 __device__ static inline uint32_t four_codes(const vec<T, AT_ONCE> &x, int i, F divide)
 {
@@ -80,7 +80,7 @@ __device__ static inline uint4 input_codes(const vec<T, AT_ONCE> &x, float scale
     return make_uint4(word[0], word[1], word[2], word[3]);
 }
 
-/* A block a row. The second look at the row finds it in the cache. */
+/* One block per row. The second read of the row hits the cache. */
 template <typename T>
 __global__ void __launch_bounds__(ROW_THREADS) quantise_rows(coded_inputs to, const T *x)
 {
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(ROW_THREADS) quantise_rows(coded_inputs to, co
         to.scales[blockIdx.x] = scale;
 }
 
-/* The same of what gates and ups become, kind as ops->activate has it. x: [rows, 2 cols]; the activated row is kept in
+/* The same for activated gates and ups, kind as in ops->activate. x: [rows, 2 cols]; the activated row is kept in
  * shared memory. */
 template <typename T>
 __global__ void __launch_bounds__(ROW_THREADS) quantise_activated(coded_inputs to, const T *x, enum activation kind)
@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(ROW_THREADS) quantise_activated(coded_inputs t
         to.scales[blockIdx.x] = scale;
 }
 
-/* The same of what becomes of x + add, which x becomes, by a norm. */
+/* The same for the norm of x + add, which is stored to x. */
 template <typename T, int N, int K>
 __global__ void __launch_bounds__(NORM_THREADS) quantise_normed(coded_inputs to, T *x, const T *add, norm_args a)
 {
@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(NORM_THREADS) quantise_normed(coded_inputs to,
         to.scales[blockIdx.x] = scale;
 }
 
-/* The scales of w's blocks: those of each block's first row, of rows n_groups apart. By one block of threads. */
+/* Gathers the scales of w's blocks from each block's first row; rows are n_groups apart. Called by one thread block. */
 __device__ static inline void gather_blocks(const coded_inputs &to, const float *of_rows, int n_groups, int block)
 {
     for (int g = (int)threadIdx.x; g < to.blocks_pitch; g += ROW_THREADS)
@@ -150,7 +150,7 @@ __device__ static inline void gather_blocks(const coded_inputs &to, const float 
             g < n_groups ? of_rows[(size_t)block * INPUT_BLOCK * n_groups + g] : 0.0f;
 }
 
-/* A block a row of x, OF_GROUP threads a group of its columns; then a block a block of w's rows. */
+/* One thread block per row of x, OF_GROUP threads per group of its columns; then one per block of w's rows. */
 template <typename T>
 __global__ void __launch_bounds__(ROW_THREADS)
     quantise_groups(coded_inputs to, const T *x, const float *of_rows, int n_groups)
@@ -240,7 +240,7 @@ static coded_inputs place_inputs(const struct weight *w, int n)
     return to;
 }
 
-/* Rows of x for which there is memory. */
+/* The number of rows of x that the memory holds. */
 static int rows_at_once(const struct weight *w)
 {
     size_t groups = (size_t)code_groups(&w->form, w->cols), row = (size_t)w->cols + groups * sizeof(float);
@@ -248,7 +248,8 @@ static int rows_at_once(const struct weight *w)
     return blocks < WIDE_BYTES ? (int)((WIDE_BYTES - blocks) / row / 4 * 4) : 0;
 }
 
-/* The rows, of n, that one product takes: cuBLASLt wants multiples of four for blocks, and no bias of another type. */
+/* The number of rows, of n, that one product takes: for blocks cuBLASLt requires multiples of four, and no bias of
+ * another type. */
 static int rows_of_product(const struct queue *q, const struct weight *w, const struct weight *bias, int n)
 {
     int most = rows_at_once(w);
@@ -258,8 +259,8 @@ static int rows_of_product(const struct queue *q, const struct weight *w, const 
     return n > INPUTS_MANY && code_groups(&w->form, w->cols) > 1 ? n / 4 * 4 : n;
 }
 
-/* Scales are of rows, of which shared memory has room for one, and one product takes them all. A block has a row: few
- * rows are quantised faster by themselves. */
+/* Scales are per row, a row fits in shared memory, and one product takes all rows. A block handles one row: few rows
+ * are quantised faster by a kernel of their own. */
 static bool rows_stay(const struct queue *q, const struct weight *w, const void *x, int n_rows)
 {
     return n_rows > INPUTS_MANY && code_groups(&w->form, w->cols) == 1 &&

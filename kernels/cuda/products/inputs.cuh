@@ -1,4 +1,4 @@
-/* kernels/cuda/products/inputs.cuh - inputs of a product that have become codes. */
+/* kernels/cuda/products/inputs.cuh - quantised inputs of a product. */
 #ifndef PRODUCTS_INPUTS_CUH
 #define PRODUCTS_INPUTS_CUH
 
@@ -6,21 +6,21 @@
 
 #define INPUTS_MANY 128 /* tokens up to which inputs_many.cuh is faster than cuBLASLt */
 
-/* In the memory that products of codes share. */
+/* In the scratch that quantised products share. */
 struct coded_inputs {
     uint8_t *codes; /* [n_rows, cols] */
     float *scales;  /* [n_rows], or [groups of 128 columns, pitch] */
-    float *blocks;  /* of w, where they are those of blocks: [blocks of rows, blocks_pitch] */
-    float *rest;    /* the memory behind them */
+    float *blocks;  /* of w, if block-scaled: [blocks of rows, blocks_pitch] */
+    float *rest;    /* the memory after them */
     int cols, n_rows, pitch, blocks_pitch;
     float given, most; /* see struct input_form */
 };
 
-/* out (+)= x w^T (+ bias); out: [x.n_rows, w->rows]. Returns false for what it cannot do. */
+/* out (+)= x w^T (+ bias); out: [x.n_rows, w->rows]. Returns false for an unsupported product. */
 bool product_of_some_inputs(struct queue *q, void *out, const coded_inputs &x, const struct weight *w,
                             const struct weight *bias, bool accumulate);
 
-/* Once, at start. */
+/* Called once at start. */
 void product_of_inputs_open(cudaError_t *rc, size_t shared_bytes);
 
 #endif

@@ -4,7 +4,7 @@
 #include "kernels/cuda/products/parts.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 
-#define STAGE_US      0.9 /* while all multiprocessors read */
+#define STAGE_US      0.9 /* while all multiprocessors have work */
 #define INPUTS_SHARED (sizeof(inputs_shared) + MANY_ALIGN)
 
 void product_of_inputs_open(cudaError_t *rc, size_t shared_bytes)

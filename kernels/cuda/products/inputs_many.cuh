@@ -1,7 +1,7 @@
-/* kernels/cuda/products/inputs_many.cuh - codes of E4M3 times codes of E4M3 for some tokens, on Hopper: the tiles of
- * experts_many.cuh, where two neighbouring codes count as one element, so that a stage has 128 columns, one group of
- * scales. A thread has boxes of both copied by the tensor memory accelerator. A stage's products are made by the tensor
- * cores, and added in float, times its scales. */
+/* kernels/cuda/products/inputs_many.cuh - E4M3 codes times E4M3 codes for a medium number of tokens, on Hopper: the
+ * tiles of experts_many.cuh, where two neighbouring codes count as one element, so that a stage has 128 columns, one
+ * group of scales. One thread issues TMA copies of boxes of both operands. The tensor cores compute a stage's products,
+ * which are multiplied by its scales and accumulated in float. */
 #ifndef PRODUCTS_INPUTS_MANY_CUH
 #define PRODUCTS_INPUTS_MANY_CUH
 
@@ -9,7 +9,7 @@
 #include "kernels/cuda/warpgroup_codes.cuh"
 
 #define INPUTS_STAGES 5
-#define INPUTS_WIDTH  64 /* most tokens of a tile */
+#define INPUTS_WIDTH  64 /* maximum tokens of a tile */
 
 using inputs_shared = many_shared<INPUTS_STAGES, INPUTS_WIDTH>;
 
@@ -19,7 +19,7 @@ struct inputs_scales {
     int n_groups, pitch;
 };
 
-/* The scales that a thread's results of a group want: of two rows of two boxes, of two tokens in 8. */
+/* The scales for a thread's results of a group: of two rows in each of two boxes, of two tokens in 8. */
 template <int HALF>
 struct inputs_factors {
     float row[2][2], token[HALF / 4][2];
@@ -42,7 +42,7 @@ struct inputs_work : many_work<T, MANY_DENSE, INPUTS_STAGES, INPUTS_WIDTH, MANY_
         return tile.begin - tile.expert * a.n_tokens;
     }
 
-    /* By one thread. Elements outside are read as zeros. */
+    /* Called by one thread. Elements outside are read as zeros. */
     __device__ void bring() const
     {
         many_tile tile;
@@ -85,7 +85,7 @@ struct inputs_work : many_work<T, MANY_DENSE, INPUTS_STAGES, INPUTS_WIDTH, MANY_
             for (int i = 0; i < HALF; i++)
                 sum[b][i] += part[b][i];
     }
-    /* The same, times their scales; ADDED false: they alone. */
+    /* The same, times their scales; ADDED false: overwrites the sums. */
     template <bool ADDED, int HALF>
     __device__ static void scale(float (&sum)[2][HALF], const float (&part)[2][HALF], const inputs_factors<HALF> &of)
     {
@@ -157,7 +157,7 @@ struct inputs_work : many_work<T, MANY_DENSE, INPUTS_STAGES, INPUTS_WIDTH, MANY_
     }
 };
 
-/* grid: as many blocks as there are multiprocessors. maps: of w and of x, see inputs_many.cu */
+/* grid: one block per multiprocessor. maps: of w and of x, see inputs_many.cu */
 template <typename T>
 __global__ void __launch_bounds__(MANY_THREADS, 1)
     inputs_many(const __grid_constant__ expert_product<T> a, const __grid_constant__ inputs_scales scales,

@@ -1,8 +1,7 @@
-/* kernels/cuda/products/matmul.cu - the matrix product. Up to STREAM_MAX_TOKENS tokens: matmul_stream.cuh, at the speed
- * of memory and with the same bits whatever else is in the batch. More: cuBLASLt, whose choice for a shape is asked
- * once and kept. Weights are read before the kernel that precedes the product is done: what writes them must have been
- * waited for. A plain kernel does what neither can: other types than the activations', rows of weights that are not
- * multiples of 16 bytes. */
+/* kernels/cuda/products/matmul.cu - the matrix product. Up to STREAM_MAX_TOKENS tokens: matmul_stream.cuh, at memory
+ * bandwidth and with the same bits whatever else is in the batch. More: cuBLASLt, whose algorithm for a shape is looked
+ * up once and kept. Weights are read before the preceding kernel is done, so wait after writing them. A plain kernel
+ * takes the rest: other types than the activations', rows of weights that are not multiples of 16 bytes. */
 #include "kernels/cuda/products/inputs.cuh"
 #include "kernels/cuda/products/library.cuh"
 #include "kernels/cuda/products/matmul_stream.cuh"
@@ -12,10 +11,10 @@
 /* cuda_state.matmul */
 struct matmul_state {
     struct library *library;
-    bool launches_early, streams; /* capabilities of the device */
+    bool launches_early, streams; /* compute capability of the device */
 };
 
-/* The stream kernel with room for NT tokens and tiles of 8 R rows. */
+/* The stream kernel for up to NT tokens and tiles of 8 R rows. */
 template <typename T, int NT, int R>
 struct stream_variant {
     static const int P = R > 2 ? 1 : 2;
@@ -36,7 +35,7 @@ struct stream_variant {
     }
 };
 
-/* f(variant) for every kernel that cuda_matmul may launch. */
+/* Calls f(variant) for every kernel that cuda_matmul may launch. */
 template <typename F>
 static void each_variant(F f)
 {
@@ -46,7 +45,7 @@ static void each_variant(F f)
     f(stream_variant<float, 1, 2>()), f(stream_variant<float, 4, 2>()), f(stream_variant<float, 8, 2>());
 }
 
-/* More rows in a tile share a load of x, which counts when there are many tokens. */
+/* More rows in a tile share a load of x, which matters with many tokens. */
 template <typename T>
 static void stream_16bit(struct queue *q, const stream_args<T> &a)
 {

@@ -1,11 +1,10 @@
-/* kernels/cuda/products/matmul_stream.cuh - the product for few tokens, where reading the weights is all that counts.
- *
- * A block works through tiles of 8 R rows of weights. Its warps share out the columns, 128 bytes of every row at a
- * time, and each lane keeps a ring of copies under way from the weights to its own piece of shared memory: no barrier
- * stands between a load and its use, and the ring runs ahead over the ends of tiles. The tensor cores take the tokens
- * as rows of their [16, 16] operand and 8 rows of weights as the other; the order of the columns within 32 is that in
- * which lanes hold 16 bytes, the same for both. Float weights are multiplied without them. The warps' partial sums are
- * added in order, so a token's result does not depend on the number of tokens, of rows in a tile or of blocks. */
+/* kernels/cuda/products/matmul_stream.cuh - the product for few tokens, bound by reading the weights. A block works
+ * through tiles of 8 R rows of weights. Its warps split the columns, 128 bytes of every row at a time, and each lane
+ * keeps a ring of copies in flight from the weights to its own piece of shared memory: no barrier separates a load from
+ * its use, and the ring prefetches across the ends of tiles. The tensor cores take the tokens as rows of their [16, 16]
+ * operand and 8 rows of weights as the other; columns within 32 are permuted to the order in which lanes hold 16 bytes,
+ * the same for both. Float weights are multiplied without tensor cores. The warps' partial sums are added in order, so
+ * a token's result does not depend on the number of tokens, of rows in a tile or of blocks. */
 #ifndef PRODUCTS_MATMUL_STREAM_CUH
 #define PRODUCTS_MATMUL_STREAM_CUH
 
@@ -13,14 +12,14 @@
 
 #define STREAM_MAX_TOKENS 16
 
-/* Bytes on their way to each multiprocessor. More than 128 KiB leaves x too little cache, and with 4 groups of rows a
- * block of an A100 has no more to give. */
+/* Bytes in flight to each multiprocessor. More than 128 KiB leaves x too little cache, and with 4 groups of rows a
+ * block on an A100 has no more shared memory. */
 #define STREAM_RING_BYTES(R) ((R) > 2 ? 96 * 1024 : 128 * 1024)
 
 /* The settings for a number type (measured on an H200, 2026-11-20). The warps determine the order of summation. */
 template <typename T>
 struct stream_shape {
-    static const int WARPS = 16, AHEAD = 2; /* AHEAD: steps that x is loaded ahead */
+    static const int WARPS = 16, AHEAD = 2; /* AHEAD: steps by which x is prefetched */
 };
 template <>
 struct stream_shape<float> {
@@ -35,7 +34,7 @@ struct stream_args {
     bool accumulate;
 };
 
-/* A warp's sums over its columns. NT: tokens it has room for. */
+/* A warp's sums over its columns. NT: capacity in tokens. */
 template <typename T, int NT, int R, int P>
 struct stream_sums {
     float sum[R][4];
@@ -51,7 +50,7 @@ struct stream_sums {
             for (int i = 0; i < 4; i++)
                 sum[r][i] = 0;
     }
-    /* The activations that P pieces of weights are multiplied with; k: this lane's first column. */
+    /* The activations for P pieces of weights; k: this lane's first column. */
     __device__ part load(const stream_args<T> &a, int k) const
     {
         part p;
@@ -66,7 +65,7 @@ struct stream_sums {
             }
         return p;
     }
-    /* w: [P][R][32], this lane's */
+    /* w: [P][R][32], from this lane's element on */
     __device__ void add(const part &p, const uint4 *w)
     {
 #pragma unroll
@@ -157,9 +156,9 @@ struct stream_sums<float, NT, R, P> {
 template <typename T, int R, int P>
 struct matmul_cursor {
     static const int PIECE = 64 / sizeof(T); /* columns in 64 bytes */
-    int tile, step, row, k;                  /* row, k: this lane's in the tile, in step 0 */
+    int tile, step, row, k;                  /* row, k: this lane's row in the tile and column in step 0 */
 
-    /* This lane's first column in a step: a warp has two neighbouring pieces, then come those of the other warps. */
+    /* This lane's first column in a step: a warp has two neighbouring pieces, followed by those of the other warps. */
     __device__ static int column(int step, int k)
     {
         int piece = step * P;
@@ -218,14 +217,14 @@ __global__ void __launch_bounds__(stream_shape<T>::WARPS * 32) stream_matmul(str
     int n_tiles = (a.rows + 8 * R - 1) / (8 * R);
     int n_steps = (a.cols + WARPS * 2 * PIECE - 1) / (WARPS * 2 * PIECE) * (2 / P);
     matmul_cursor<T, R, P> cursor = {(int)blockIdx.x, 0, lane / 4, k};
-    for (int i = 0; i < SLOTS - 1; i++) { /* weights are under way before the kernel that makes x is done */
+    for (int i = 0; i < SLOTS - 1; i++) { /* weights are in flight before the kernel that produces x is done */
         cursor.copy(a, ring + i * SLOT, n_tiles, n_steps);
         async_commit();
     }
     wait_for_previous();
     stream_sums<T, NT, R, P> sums;
     typename stream_sums<T, NT, R, P>::part ahead[AHEAD];
-    int next = 0; /* the step whose part of x comes after those */
+    int next = 0; /* the step whose part of x is loaded next */
     for (int i = 0; i < AHEAD; i++) {
         ahead[i] = sums.load(a, cursor.column(next, k));
         next = next + 1 < n_steps ? next + 1 : 0;
@@ -247,7 +246,7 @@ __global__ void __launch_bounds__(stream_shape<T>::WARPS * 32) stream_matmul(str
             slot = slot + 1 < SLOTS ? slot + 1 : 0;
         }
         sums.store(partial + (buffer * WARPS + warp) * NT * 8 * R);
-        __syncthreads(); /* one a tile suffices: the next tile's sums go to the other buffer */
+        __syncthreads(); /* one barrier per tile suffices: the next tile's sums go to the other buffer */
         stream_store<T, NT, R>(a, partial + buffer * WARPS * NT * 8 * R, tile);
     }
     async_wait<0>();

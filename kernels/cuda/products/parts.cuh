@@ -1,5 +1,6 @@
-/* kernels/cuda/products/parts.cuh - a product whose columns are cut into parts, as many as keep the multiprocessors
- * busy: how many, and the sum of what they make, which meets in memory that stays in L2. */
+/* kernels/cuda/products/parts.cuh - a product whose columns are split into parts (split-K), as many as keep the
+ * multiprocessors busy: the number of parts, and the sum of their results, which pass through memory that stays in
+ * L2. */
 #ifndef PRODUCTS_PARTS_CUH
 #define PRODUCTS_PARTS_CUH
 
@@ -9,7 +10,7 @@
 #define LEAST_STAGES 4 /* of a part */
 #define JOIN_THREADS 256
 
-/* out (+)= the sum of all parts, in order, and bias. A thread: four results of a token. grid: rows / 4, tokens */
+/* out (+)= the sum of all parts, in order, and bias. Four results of a token per thread. grid: rows / 4, tokens */
 template <typename T>
 __global__ void join_parts(T *out, const float *sums, const void *bias, enum dtype bias_type, int n_parts, int rows,
                            bool accumulate)
@@ -35,15 +36,15 @@ __global__ void join_parts(T *out, const float *sums, const void *bias, enum dty
     *to = y;
 }
 
-/* The work that is to be cut: tiles, stages of a row, results; microseconds of a stage; memory for parts' results. */
+/* The work to split: tiles, stages per row, results; microseconds per stage; memory for the parts' results. */
 struct part_choice {
     int tiles, stages;
     double results, stage;
     size_t bytes;
-    bool sums; /* one part's results are added up, too */
+    bool sums; /* the results of a single part go through the sum, too */
 };
 
-/* The number of parts: the least time by what a stage takes, the parts' results, and their sum. */
+/* The number of parts that takes the least time, by the cost of a stage, of the parts' results, and of their sum. */
 static inline int choose_parts(int n_blocks, const part_choice &of)
 {
     const double join = 4, result = 8 / 4e6;

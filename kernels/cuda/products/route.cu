@@ -1,6 +1,6 @@
-/* kernels/cuda/products/route.cu - the router: every expert's logit for every token, the experts chosen by them, and
- * the pairs of tokens and experts in the order of the experts. The host never learns them. Few tokens take one launch,
- * in which the blocks of a cluster share out the logits and the first one chooses; more take three. */
+/* kernels/cuda/products/route.cu - the router: every expert's logit for every token, the experts chosen by the logits,
+ * and the pairs of tokens and experts sorted by expert. The host never learns them. Few tokens take one launch, in
+ * which the blocks of a cluster divide the logits and the first one chooses; more take three. */
 #include "kernels/cuda/products/route_choose.cuh"
 #include "kernels/cuda/products/row_dots.cuh"
 #include "kernels/cuda/tensor.cuh"
@@ -21,7 +21,7 @@ struct route_args {
     int n_tokens, cols;
 };
 
-/* The choice, once there are logits. */
+/* The choice, given the logits. */
 struct choose_args {
     struct routes to;
     const void *bias;
@@ -65,7 +65,7 @@ __device__ static inline void make_logits(const route_args<T, W> &a, int e, int 
 #define FEW_THREADS      512
 #define FEW_SHARED_BYTES ((size_t)48 << 10)
 
-/* Weights that are needed soon, on their way to L2 while the kernel before ends. */
+/* Prefetches weights that are needed soon to L2 while the preceding kernel ends. */
 template <typename T, typename W>
 __device__ static inline void prefetch_row(const route_args<T, W> &a, int e)
 {
@@ -74,7 +74,7 @@ __device__ static inline void prefetch_row(const route_args<T, W> &a, int e)
         asm volatile("prefetch.global.L2 [%0];" ::"l"(row + at));
 }
 
-/* Sum of x over the block's threads before this one; all: of all of them. */
+/* Sum of x over the block's lower threads (exclusive scan); all: over all threads. */
 __device__ static inline int sum_before(int x, int &all)
 {
     __shared__ int part[FEW_THREADS / 32];
@@ -95,7 +95,7 @@ __device__ static inline int sum_before(int x, int &all)
     return before + sum - x;
 }
 
-/* By the pairs' experts, in shared memory. A thread an expert. */
+/* Sorts pairs by expert, in shared memory. One thread per expert. */
 __device__ static inline void sort_few(const struct routes &to, const int32_t *expert, int n_experts, int n_pairs)
 {
     int at = 0;
@@ -114,7 +114,8 @@ __device__ static inline void sort_few(const struct routes &to, const int32_t *e
         to.begin[n_experts] = n_pairs;
 }
 
-/* By one block. shared: float [n_tokens][n_experts], int32_t [n_tokens][n_chosen]. Once for all number types. */
+/* Called by one block. shared: float [n_tokens][n_experts], int32_t [n_tokens][n_chosen]. Compiled once for all number
+ * types. */
 __device__ static __noinline__ void choose_few(const choose_args &a, float *shared)
 {
     int n_experts = a.how.n_experts, n_pairs = a.n_tokens * a.how.n_chosen;
@@ -168,10 +169,10 @@ __global__ void route_logits(route_args<T, W> a)
 
 #define TILE_TOKENS  16
 #define TILE_EXPERTS 16  /* of a warp */
-#define SOME_TOKENS  512 /* so few of them that the columns are shared out, too */
+#define SOME_TOKENS  512 /* so few tokens that the columns are split, too */
 
 /* 16 tokens' logits of 16 experts, over columns [begin, end), which are multiples of 32. As in matmul_stream.cuh lanes
- * hold 16 bytes of a row of each operand, which puts the columns of 32 in another order, the same for both. */
+ * hold 16 bytes of a row of each operand, which permutes the columns within 32, the same for both. */
 template <typename T>
 __device__ static inline void multiply_tile(float (&sum)[2][4], const route_args<T, T> &a, int t0, int e0, int begin,
                                             int end)
@@ -199,7 +200,7 @@ __device__ static inline void multiply_tile(float (&sum)[2][4], const route_args
 }
 
 /* The logits on the tensor cores: a block has TILE_TOKENS tokens and WARPS / PARTS times TILE_EXPERTS experts, and
- * PARTS of its warps share out the columns, whose sums are added in order. grid: tokens, experts */
+ * PARTS of its warps split the columns, whose sums are added in order. grid: tokens, experts */
 template <typename T, int PARTS>
 __global__ void __launch_bounds__(WARPS * 32) route_logits_tiles(route_args<T, T> a)
 {
@@ -229,7 +230,7 @@ __global__ void __launch_bounds__(WARPS * 32) route_logits_tiles(route_args<T, T
     }
 }
 
-/* A warp a token. grid: tokens / WARPS */
+/* One warp per token. grid: tokens / WARPS */
 __global__ void route_choose(choose_args a)
 {
     after_previous();
@@ -239,9 +240,10 @@ __global__ void route_choose(choose_args a)
 }
 
 #define SORT_THREADS 512
-#define SORT_AHEAD   4 /* loads that a lane has under way */
+#define SORT_AHEAD   4 /* loads that a lane has in flight */
 
-/* f(pair, whether it is the expert's, the warp's lanes for which it is) for a warp's part of the pairs, in order. */
+/* Calls f(pair, whether it is the expert's, ballot of the warp's lanes for which it is) for a warp's part of the pairs,
+ * in order. */
 template <typename F>
 __device__ static inline void each_pair(const int32_t *expert, int e, int begin, int end, F f)
 {
@@ -258,8 +260,8 @@ __device__ static inline void each_pair(const int32_t *expert, int e, int begin,
     }
 }
 
-/* The pairs of one expert, in order: where they begin is how many pairs lower experts have. Each warp looks through a
- * part of all pairs, twice: for how many there are, and for where they are. grid: experts */
+/* The pairs of one expert, in order: they begin at the number of pairs of lower experts. Each warp scans a part of all
+ * pairs twice: to count, and to place. grid: experts */
 __global__ void __launch_bounds__(SORT_THREADS) route_sort(struct routes r, struct routing how, int n_pairs)
 {
     after_previous();
@@ -273,7 +275,7 @@ __global__ void __launch_bounds__(SORT_THREADS) route_sort(struct routes r, stru
     });
     if (threadIdx.x % 32 == 0)
         of_warp[warp] = n;
-    int at = block_sum(lower); /* which also lets all see of_warp */
+    int at = block_sum(lower); /* which also makes of_warp visible to all */
     if (threadIdx.x == 0)
         r.begin[e] = at;
     if (threadIdx.x == 0 && e == how.n_experts - 1)

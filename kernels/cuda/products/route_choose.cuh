@@ -1,5 +1,5 @@
-/* kernels/cuda/products/route_choose.cuh - the best experts of one token, by one warp, which keeps what it chooses by
- * in registers. */
+/* kernels/cuda/products/route_choose.cuh - chooses the best experts of one token, by one warp, which keeps the keys in
+ * registers. */
 #ifndef PRODUCTS_ROUTE_CHOOSE_CUH
 #define PRODUCTS_ROUTE_CHOOSE_CUH
 
@@ -12,10 +12,10 @@ __device__ static inline float sigmoid(float x)
     return 1.0f / (1.0f + expf(-x));
 }
 
-/* Larger ones for larger numbers, 0 for none of them, and the way back. NaN counts as the lowest. */
+/* Keys that order as the floats do; no float has key 0. And the way back. NaN counts as the lowest. */
 __device__ static inline uint32_t ordered(float x)
 {
-    uint32_t bits = __float_as_uint(isnan(x) ? -INFINITY : x + 0.0f); /* which makes -0 the same as 0 */
+    uint32_t bits = __float_as_uint(isnan(x) ? -INFINITY : x + 0.0f); /* makes -0 equal to 0 */
     return bits >> 31 ? ~bits : bits | 0x80000000u;
 }
 
@@ -24,15 +24,15 @@ __device__ static inline float of_ordered(uint32_t key)
     return __uint_as_float(key >> 31 ? key & 0x7fffffffu : ~key);
 }
 
-/* The lowest `at` of the lanes with the largest key. */
+/* The lowest `at` among the lanes with the largest key. */
 __device__ static inline int best_of_warp(uint32_t key, int at)
 {
     uint32_t best = __reduce_max_sync(0xffffffffu, key);
     return (int)__reduce_min_sync(0xffffffffu, key == best ? (uint32_t)at : 0x7fffffffu);
 }
 
-/* The keys by which a token's experts are chosen: key[j] of lane l is that of expert l + 32 j, 0 for one that is taken
- * or that does not exist. PER: for how many experts a lane has room. */
+/* The keys by which a token's experts are chosen: key[j] of lane l is that of expert l + 32 j, 0 if it is taken or does
+ * not exist. PER: experts per lane. */
 template <int PER>
 struct route_keys {
     uint32_t key[PER];
@@ -49,7 +49,7 @@ struct route_keys {
                                                           : logits[e]);
         }
     }
-    /* The best of the warp's experts, of equal ones the lower. */
+    /* The best of the warp's experts, on a tie the lower. */
     __device__ int best() const
     {
         uint32_t most = key[0];
@@ -62,7 +62,7 @@ struct route_keys {
             }
         return best_of_warp(most, (int)threadIdx.x % 32 + 32 * at);
     }
-    /* Returns expert e's key, for every lane, and leaves `then` in its place. */
+    /* Returns expert e's key, to every lane, and replaces it by `then`. */
     __device__ uint32_t replace(int e, uint32_t then)
     {
         uint32_t was = 0;
@@ -80,7 +80,7 @@ struct route_keys {
         replace(e, 0);
         return e;
     }
-    /* As good as the group's two best experts together, or the best one. */
+    /* A group's score: the sum of its two best experts, or the best one. */
     __device__ float group_score(int group, int size, bool by_best) const
     {
         route_keys own = *this;
@@ -92,7 +92,7 @@ struct route_keys {
             return of_ordered(first);
         return of_ordered(first) + (second > 0 ? of_ordered(second) : -INFINITY);
     }
-    /* Experts of others than the n_kept best groups come last. */
+    /* Experts outside the n_kept best groups come last. */
     __device__ void keep_groups(const struct routing &how)
     {
         int lane = (int)threadIdx.x % 32, size = how.n_experts / how.n_groups;
@@ -113,12 +113,12 @@ struct route_keys {
     }
 };
 
-/* The place of a token's choice, and what decides it. */
+/* The destination of a token's choice, and the inputs that decide it. */
 struct route_choice {
     int32_t *expert; /* [n_chosen] */
     float *share;    /* [n_chosen] */
     const float *logits;
-    const void *bias; /* of the choice alone; NULL: none */
+    const void *bias; /* added for the choice only; NULL: none */
     enum dtype bias_type;
 };
 
@@ -147,14 +147,14 @@ __device__ static inline void choose_experts(const route_choice &c, const struct
             c.share[i] = part;
         }
     }
-    /* A logit that is no number makes `all` none, and so every share, chosen or not: it must show. */
+    /* A NaN logit makes `all` NaN, and so every share, chosen or not: the fault must show. */
     float whole = how.normalised ? chosen + 1e-20f : how.sigmoid ? 1.0f : all;
     __syncwarp();
     for (int i = lane; i < how.n_chosen; i += 32)
         c.share[i] = isnan(all) ? all : how.scale * (c.share[i] / whole);
 }
 
-/* With as few registers as so many experts need. */
+/* Dispatches to the smallest PER that holds the experts. */
 __device__ static inline void choose_experts(const route_choice &c, const struct routing &how)
 {
     if (how.n_experts <= 128)

@@ -5,9 +5,9 @@
 
 #include "kernels/cuda/device.cuh"
 
-#define DOT_TOKENS 8 /* that share a load of the weights */
+#define DOT_TOKENS 8 /* rows of x that share a load of the weights */
 
-/* N: elements that are loaded together. sum: complete in every lane. */
+/* N: elements per load. sum: complete in every lane. */
 template <typename T, typename W, int N, int TOKENS>
 __device__ static inline void row_dots(float (&sum)[TOKENS], const T *const (&x)[TOKENS], const W *w, int cols)
 {
@@ -30,7 +30,8 @@ __device__ static inline void row_dots(float (&sum)[TOKENS], const T *const (&x)
         sum[t] = warp_sum(sum[t]);
 }
 
-/* f(T(), W(), elements loaded together): 16 bytes of the wider type where the rows of x and w allow, otherwise one */
+/* Calls f(T(), W(), elements per load): 16 bytes of the wider type where the rows of x and w allow, otherwise one
+ * element */
 template <typename F>
 static inline void with_dots(enum dtype act, enum dtype type, int cols, const void *x, const void *w, F f)
 {

@@ -8,7 +8,7 @@
 
 /* sum[i][c] += the product of token c / 2 * 8 + lane / 4 with row i * 8 + lane % 4 * 2 + c % 2. x and w point to this
  * lane's two tokens and two rows, those of lane / 4 and 8 + lane / 4. As in matmul_stream.cuh lanes hold 16 bytes of a
- * row of each operand, which puts the columns of 32 in another order, the same for both. cols is a multiple of 8. */
+ * row of each operand, which permutes the columns within 32, the same for both. cols is a multiple of 8. */
 template <typename T, int UNROLL>
 __device__ static inline void tile_dots(float (*sum)[4], const T *const *x, const T *const *w, int cols)
 {

@@ -1,9 +1,9 @@
-/* kernels/cuda/products/weigh.cu - shares of experts as factors of their input. */
+/* kernels/cuda/products/weigh.cu - scales the experts' inputs by their shares. */
 #include "kernels/cuda/device.cuh"
 
 #define THREADS 256
 
-/* A block a token. */
+/* One block per token. */
 template <typename T>
 __global__ void __launch_bounds__(THREADS) weigh_kernel(T *out, const T *x, float *share, int dim)
 {
