@@ -1,8 +1,8 @@
-/* kernels/cuda/read_stream.cu - a read of memory and nothing else, for the measured limit of decode. */
+/* kernels/cuda/read_stream.cu - a kernel that only reads memory, to measure the limit of decode. */
 #include "kernels/cuda/device.cuh"
 
 #define THREADS   512
-#define IN_FLIGHT 8 /* loads that a thread has under way */
+#define IN_FLIGHT 8 /* loads in flight per thread */
 
 __global__ void read_kernel(unsigned long long *result, const ulonglong2 *in, size_t n)
 {

@@ -1,5 +1,5 @@
 /* kernels/cuda/tensor.cuh - shared by matmul, attention and the persistent kernel: tensor-core products of 16-bit
- * numbers, asynchronous copies to shared memory, and launches that overlap the end of the kernel before */
+ * numbers, asynchronous copies to shared memory, and launches that overlap the end of the preceding kernel */
 #ifndef CUDA_TENSOR_CUH
 #define CUDA_TENSOR_CUH
 
@@ -111,7 +111,7 @@ __device__ static inline void tensor_load_transposed(uint32_t (&r)[4], const voi
                  : "memory");
 }
 
-/* Bring 16 bytes to shared memory, zeros unless `wanted`; `global` must be readable memory's address in any case. */
+/* Copies 16 bytes to shared memory, zeros unless `wanted`; `global` must point to readable memory in any case. */
 __device__ static inline void async_copy(void *shared, const void *global, bool wanted)
 {
     asm volatile(
@@ -120,13 +120,13 @@ __device__ static inline void async_copy(void *shared, const void *global, bool 
         : "memory");
 }
 
-/* The same for addresses of shared memory as instructions have them, and always. */
+/* The same for shared-memory addresses of instructions, unconditionally. */
 __device__ static inline void async_copy(uint32_t shared, const void *global)
 {
     asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16;" ::"r"(shared), "l"(global) : "memory");
 }
 
-/* Copies since the last commit are a group; wait until at most `left` groups of this thread are still under way. */
+/* Copies since the last commit form a group; waits until at most `left` groups of this thread are pending. */
 __device__ static inline void async_commit(void)
 {
     asm volatile("cp.async.commit_group;" ::: "memory");
@@ -145,8 +145,8 @@ __device__ static inline float fast_exp2(float x)
     return y;
 }
 
-/* In a kernel that may begin early: until this point a thread may only touch what no kernel before it in the stream
- * writes. One that touches nothing else need not come here, but some thread of every block must. */
+/* In a kernel that may begin early: before this call a thread may only access memory that no preceding kernel of the
+ * stream writes. A thread that accesses nothing else need not call it, but some thread of every block must. */
 __device__ static inline void wait_for_previous(void)
 {
 #if __CUDA_ARCH__ >= 900
@@ -155,7 +155,7 @@ __device__ static inline void wait_for_previous(void)
 }
 
 /* Lets the next kernel begin, if it was launched by launch_early. It still waits for this one's end before it reads.
- * Never in a kernel that a collective of NCCL's may follow, see after_previous_alone. */
+ * Never use it in a kernel that an NCCL collective may follow, see after_previous_alone. */
 __device__ static inline void let_next_begin(void)
 {
 #if __CUDA_ARCH__ >= 900
@@ -163,7 +163,8 @@ __device__ static inline void let_next_begin(void)
 #endif
 }
 
-/* Launch a kernel that calls wait_for_previous; on devices that know how to, it begins while the one before ends. */
+/* Launches a kernel that calls wait_for_previous; where the device supports it, it begins while the preceding one ends
+ * (programmatic dependent launch). */
 template <typename... P, typename... A>
 static inline void launch_early(struct queue *q, bool early, void (*kernel)(P...), dim3 grid, int threads,
                                 size_t shared_bytes, A... args)

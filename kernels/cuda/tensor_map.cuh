@@ -1,4 +1,5 @@
-/* kernels/cuda/tensor_map.cuh - makes tensor maps, by which box copies know an array, with the driver. Host only */
+/* kernels/cuda/tensor_map.cuh - encodes tensor maps, which describe arrays to box copies, through the driver. Host
+ * only */
 #ifndef KERNELS_CUDA_TENSOR_MAP_CUH
 #define KERNELS_CUDA_TENSOR_MAP_CUH
 

@@ -1,4 +1,5 @@
-/* kernels/cuda/vectors.cuh - vectors of elements as they lie in memory, two of 16 bits a register, and as floats. */
+/* kernels/cuda/vectors.cuh - vectors of elements in their stored type, two 16-bit elements per register, and as
+ * floats. */
 #ifndef KERNELS_CUDA_VECTORS_CUH
 #define KERNELS_CUDA_VECTORS_CUH
 
@@ -33,7 +34,7 @@ __device__ static inline void widen_pairs(float (&to)[N], const vec_pairs<T, N> 
     }
 }
 
-/* Floats as an array of T keeps them. */
+/* Floats converted to the type T of an array. */
 template <typename T, int N>
 __device__ static inline packed<T, N> round_pairs(const float (&x)[N])
 {
@@ -50,7 +51,7 @@ __device__ static inline packed<T, N> round_pairs(const float (&x)[N])
     return v;
 }
 
-/* v, of which the compiler does not know that it was unpacked before, so that it keeps no floats until now. */
+/* v, hidden from the compiler, so that it does not keep the floats of an earlier unpacking in registers. */
 template <typename T, int N>
 __device__ static inline vec<T, N> as_new(const vec<T, N> &v)
 {

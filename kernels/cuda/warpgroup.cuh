@@ -1,6 +1,6 @@
 /* kernels/cuda/warpgroup.cuh - tensor-core products by a warpgroup: four neighbouring warps, the first one's number a
- * multiple of four. They run on by themselves until waited for. For compute capability 9.0a; code for other devices
- * compiles and must not run.
+ * multiple of four. They run asynchronously until waited for. For compute capability 9.0a; code for other devices
+ * compiles but must not run.
  *
  * An accumulator is [64, N] float, N / 2 a thread: with g = lane / 4 and p = 2 (lane % 4), warp w holds rows 16 w + g
  * (elements 4 j and 4 j + 1: columns 8 j + p and 8 j + p + 1) and 16 w + g + 8 (elements 4 j + 2 and 4 j + 3). */
@@ -11,10 +11,9 @@
 
 #include <type_traits>
 
-/* A matrix in shared memory as the products find it: rows of SPAN bytes in groups of 8, swizzled as copies of boxes
- * leave them (the 16-byte unit's number is xored with the row's), at multiples of 8 SPAN. `along`: bytes from one
- * column chunk of SPAN bytes to the next, where the matrix is read across its rows; `across`: from 8 rows to the next
- * 8. */
+/* The descriptor of a matrix in shared memory: rows of SPAN bytes in groups of 8, swizzled as by copies of boxes (the
+ * 16-byte unit's number is xored with the row's), at multiples of 8 SPAN. `along`: bytes from one column chunk of SPAN
+ * bytes to the next, where the matrix is read across its rows; `across`: from 8 rows to the next 8. */
 template <int SPAN>
 __device__ static inline uint64_t warpgroup_matrix(uint32_t shared, int along, int across)
 {
@@ -23,7 +22,7 @@ __device__ static inline uint64_t warpgroup_matrix(uint32_t shared, int along, i
            swizzle << 62;
 }
 
-/* Before products that touch registers which other instructions have written. */
+/* Required before products that access registers which other instructions have written. */
 __device__ static inline void warpgroup_begin(void)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -31,7 +30,7 @@ __device__ static inline void warpgroup_begin(void)
 #endif
 }
 
-/* The products since the last call are a group; wait until at most `left` groups are still under way. */
+/* The products since the last call form a group; waits until at most `left` groups are pending. */
 __device__ static inline void warpgroup_commit(void)
 {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
@@ -46,7 +45,7 @@ __device__ static inline void warpgroup_wait(void)
 #endif
 }
 
-/* After a wait: no read of the results moves before it. */
+/* Required after a wait: no read of the results moves before it. */
 template <int N>
 __device__ static inline void warpgroup_results(float (&c)[N])
 {
@@ -55,7 +54,7 @@ __device__ static inline void warpgroup_results(float (&c)[N])
         asm volatile("" : "+f"(c[i])::"memory");
 }
 
-/* Between what threads have stored to shared memory and the products or copies that are to read it. */
+/* Required between threads' stores to shared memory and the products or copies that read it. */
 __device__ static inline void products_see_stores(void)
 {
 #if __CUDA_ARCH__ >= 900
@@ -87,7 +86,7 @@ __device__ static inline void products_see_stores(void)
 #define LIST_80(c, i)  LIST_64(c, i), LIST_16(c, i + 64)
 #define LIST_128(c, i) LIST_64(c, i), LIST_64(c, i + 64)
 
-/* The numbers of the operands that follow the accumulators: a, b and whether to add to what is there; or four of a. */
+/* The numbers of the operands that follow the accumulators: a, b and whether to accumulate; or four of a. */
 #define PRODUCT_OF_SHARED(TYPE, N, HALF, A, B, KEEP)                                                        \
     asm volatile("{ .reg .pred keep; setp.ne.b32 keep, %" #KEEP ", 0; wgmma.mma_async.sync.aligned.m64n" #N \
                  "k16.f32." TYPE "." TYPE " {" NAMES_##HALF "}, %" #A ", %" #B ", keep, 1, 1, 0, 0; }"      \
@@ -134,7 +133,7 @@ __device__ static inline void warpgroup_product(float (&c)[HALF], uint64_t a, ui
     else if constexpr (HALF == 80)
         PRODUCT_OF_SHARED("bf16", 160, 80, 80, 81, 82);
     else
-        static_assert(HALF == 0, "a width that nobody has needed yet");
+        static_assert(HALF == 0, "an unsupported width");
 #endif
 }
 
@@ -166,7 +165,7 @@ __device__ static inline void warpgroup_product(float (&c)[HALF], const uint32_t
     else if constexpr (HALF == 128)
         PRODUCT_OF_REGISTERS("bf16", 256, 128, 128, 129, 130, 131, 132);
     else
-        static_assert(HALF == 0, "a width that nobody has needed yet");
+        static_assert(HALF == 0, "an unsupported width");
 #endif
 }
 

@@ -1,5 +1,5 @@
-/* kernels/cuda/warpgroup_codes.cuh - products of a warpgroup (warpgroup.cuh) of codes of E4M3, 32 columns at a time.
- * The tensor cores' sums within such products have about 14 bits: sums of many columns belong into other registers. */
+/* kernels/cuda/warpgroup_codes.cuh - products of a warpgroup (warpgroup.cuh) of E4M3 codes, 32 columns at a time. The
+ * tensor cores' accumulation within such products has about 14 bits: accumulate many columns in other registers. */
 #ifndef KERNELS_CUDA_WARPGROUP_CODES_CUH
 #define KERNELS_CUDA_WARPGROUP_CODES_CUH
 
@@ -21,7 +21,7 @@ __device__ static inline void warpgroup_product_of_codes(float (&c)[HALF], uint6
     else if constexpr (HALF == 32)
         PRODUCT_OF_CODES(64, 32, 32, 33, 34);
     else
-        static_assert(HALF == 0, "a width that nobody has needed yet");
+        static_assert(HALF == 0, "an unsupported width");
 #endif
 }
 

@@ -1,4 +1,4 @@
-/* kernels/cuda/warpgroup_host.cuh - whether warpgroup.cuh is of use here. Host only. */
+/* kernels/cuda/warpgroup_host.cuh - tells whether the device can run warpgroup.cuh. Host only. */
 #ifndef KERNELS_CUDA_WARPGROUP_HOST_CUH
 #define KERNELS_CUDA_WARPGROUP_HOST_CUH
 
@@ -13,7 +13,7 @@ static __global__ void ask_for_warpgroups(unsigned long long *answer)
 #endif
 }
 
-/* Was this program compiled for warpgroups' products on this device? Waits. */
+/* Was this program compiled with warpgroup products for this device? Waits. */
 static inline bool has_warpgroups(struct queue *q)
 {
     unsigned long long answer = 0;

@@ -1,16 +1,17 @@
-/* kernels/cuda/words.cuh - values that say themselves whether they are there: words of 8 bytes, half value, half epoch,
- * written and read whole. A reader reads a word until the epoch is the one awaited, so nothing has to be
- * ordered: neither fences nor barriers stand between the blocks of a kernel, nor between the devices of a host. */
+/* kernels/cuda/words.cuh - values that carry their own flag: words of 8 bytes, half value, half epoch, written and read
+ * whole. A reader polls a word until it has the awaited epoch, so no ordering is needed: neither fences nor barriers
+ * between the blocks of a kernel, nor between the devices of a host. */
 #ifndef KERNELS_CUDA_WORDS_CUH
 #define KERNELS_CUDA_WORDS_CUH
 
 #include "kernels/cuda/tensor.cuh"
 
 #define WORD_PAUSE 120u /* clocks between two loads of the same words of other devices, at least */
-#define WORD_RANKS 4    /* ranks whose words are loaded twice at once: registers set the limit */
+#define WORD_RANKS 4    /* ranks whose words are loaded twice at a time: registers set the limit */
 
-/* After how many reads of a word a kernel gives up, and the host memory where the host looks when a launch has failed
- * (memory.cu). A peer is gone, or a mistake of ours: the launch fails, and with it the job, instead of hanging. */
+/* The number of reads of a word after which a kernel gives up, and the host memory that is examined when a launch has
+ * failed (memory.cu). If a peer is gone, or after a bug of ours, the launch fails, and with it the job, instead of
+ * hanging. */
 static __constant__ struct {
     struct cuda_vain *vain;
     uint32_t for_others, for_own;
@@ -65,7 +66,7 @@ __device__ static inline bool word_is_stale(const ulonglong2 &v, uint32_t epoch)
     return (uint32_t)(v.x >> 32) != epoch || (uint32_t)(v.y >> 32) != epoch;
 }
 
-/* The end. `from` did not come; a word each for what the host is to know: see cuda_vain. */
+/* Traps: `from` did not arrive; one word for each item of the report to the host: see cuda_vain. */
 template <bool system>
 __device__ static inline void word_give_up(uint32_t from, uint32_t epoch)
 {
@@ -73,12 +74,12 @@ __device__ static inline void word_give_up(uint32_t from, uint32_t epoch)
     word_publish2<true>(system ? vain->for_others : vain->for_own, epoch, (unsigned long long)from << 32 | blockIdx.x);
     __threadfence_system();
     __trap();
-    __builtin_unreachable(); /* the compiler takes a trap for something that returns, and keeps registers for that */
+    __builtin_unreachable(); /* the compiler assumes that a trap returns, and keeps registers for that */
 }
 
-/* v[i] = the two words at at(i) of this device, once they are there; all loads are under way at once. Zeros where they
- * are not wanted(i). one: NULL, or two words that are awaited by all lanes. While they are not there no others are read
- * again: so many reads in vain would slow down what they wait for. */
+/* Waits for v[i] = the two words at at(i) of this device; all loads are in flight at once. Zeros where not wanted(i).
+ * one: NULL, or two words that all lanes await. Until they arrive no others are read again: so many futile reads would
+ * slow down the awaited writes. */
 template <int N, typename WANTED, typename AT>
 __device__ static inline void word_await(ulonglong2 (&v)[N], WANTED wanted, AT at, uint32_t epoch,
                                          const unsigned long long *one = nullptr)
@@ -105,9 +106,9 @@ __device__ static inline void word_await(ulonglong2 (&v)[N], WANTED wanted, AT a
     }
 }
 
-/* The same of words that other devices write, v[r] rank r's. Few wait for them, and all others for those few; a load
- * takes 700 to 1900 clocks beside weights on their way. So two loads of each are under way, one after the other: what
- * comes just too late for one is seen by the next. */
+/* The same for words that other devices write, v[r] rank r's. Few threads wait for them, and all others for those few;
+ * a load takes 700 to 1900 clocks while weights are in flight. So two loads of each are in flight, staggered: a word
+ * that just misses one is seen by the next. */
 template <int N, typename WANTED, typename AT>
 __device__ static inline void word_await_ranks(ulonglong2 (&v)[N], WANTED wanted, AT at, uint32_t epoch)
 {

@@ -6,7 +6,7 @@
 
 bool cuda_peer_share(struct queue *q, void *memory, unsigned char handle[PEER_HANDLE_BYTES])
 {
-    static_assert(sizeof(cudaIpcMemHandle_t) == PEER_HANDLE_BYTES, "what the ranks exchange");
+    static_assert(sizeof(cudaIpcMemHandle_t) == PEER_HANDLE_BYTES, "the size of a handle that ranks exchange");
     cuda_wait(q); /* the memory is filled before any rank writes to it */
     bool done = cudaIpcGetMemHandle((cudaIpcMemHandle_t *)handle, memory) == cudaSuccess;
     if (!done)

@@ -1,12 +1,13 @@
-/* kernels/cuda/sampling/sample.cu - one token out of one row of logits (sample_choose.cuh), or how likely a given one
- * is, one block a row; where rows are few, some blocks look through a row together (sample_survey.cuh), and one of them
- * goes on. The formulas are kernels/cpu/sample.c's, in double where it uses double. Only the order of sums differs: the
- * CPU adds in order of ids, a block adds warp by warp. Both orders are fixed, so a run repeats itself bit for bit; the
- * chosen token can differ from the CPU's only when the uniform number falls within rounding (1e-15) of a border, or
- * where top_p cuts: there weights are multiples of 2^-44 of the best. */
+/* kernels/cuda/sampling/sample.cu - samples one token from a row of logits (sample_choose.cuh), or computes the
+ * log-probability of a given one, one block per row; with few rows, a cluster of blocks scans a row together
+ * (sample_survey.cuh), and one of them goes on. The formulas are kernels/cpu/sample.c's, in double where it uses
+ * double. Only the order of sums differs: the CPU adds in order of ids, a block adds warp by warp. Both orders are
+ * fixed, so a run is reproducible bit for bit; the chosen token can differ from the CPU's only when the uniform number
+ * falls within rounding (1e-15) of a boundary, or at the cut of top_p, where weights are multiples of 2^-44 of the
+ * best. */
 #include "kernels/cuda/sampling/sample_choose.cuh"
 
-#define FEW     16 /* up to so many rows get CLUSTER blocks each: 128 of an H200's 132 multiprocessors */
+#define FEW     16 /* up to this many rows get CLUSTER blocks each: 128 of an H200's 132 multiprocessors */
 #define CLUSTER 8
 
 static __host__ __device__ size_t align(size_t bytes)
@@ -24,15 +25,15 @@ __device__ static bool is_adjusted(const struct sampling *p, int len)
     return p->n_bias > 0 || has_penalty(p) || len - p->prompt_len < p->min_tokens;
 }
 
-/* Is the token drawn from all that may come, by their logits as they are? */
+/* Is the token drawn from all allowed tokens, by their unmodified logits? */
 __device__ static bool draws_of_all(const struct sampling *p, int vocab, int len)
 {
     bool cut = (p->top_k > 0 && p->top_k < vocab) || p->top_p < 1 || p->min_p > 0;
     return p->temperature > 0 && !cut && !is_adjusted(p, len);
 }
 
-/* The token, or -1 when the logits are not numbers. mask: of the row; NULL: its slot is not masked. sums: of its
- * stretches, where it draws of all. */
+/* The token, or -1 when the logits are not numbers. mask: of the row; NULL: its slot is not masked. sums: of the row's
+ * stretches, where the token is drawn from all. */
 template <typename T>
 __device__ static int sample_row(struct sampled *out, struct row *r, const T *logits, const struct survey_result *known,
                                  const struct sampling *p, const int32_t *history, const uint32_t *mask, int len,
@@ -64,12 +65,12 @@ __device__ static int sample_row(struct sampled *out, struct row *r, const T *lo
     return token;
 }
 
-/* cuda_state.fault_dev: the first bad row of a launch, and how many rows' blocks have ended. Zero between launches. */
+/* cuda_state.fault_dev: the first bad row of a launch, and the number of finished rows. Zero between launches. */
 struct fault_tally {
     unsigned ended, worst; /* worst: n_rows - row, 0: none */
 };
 
-/* The last row's block to end tells the host, so that the failure told is the same on every rank. */
+/* The last block to finish reports to the host, so that every rank reports the same failure. */
 __device__ static void report(struct fault_tally *tally, struct cuda_fault *fault, const int32_t *row_slot, int row,
                               int n_rows, bool bad)
 {
@@ -104,7 +105,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1)
     struct row r = {};
     after_previous();
     int i = blockIdx.x / C, slot = row_slot[i], len = row_len[i] < s.max_len ? row_len[i] : s.max_len, token = -1;
-    bool known = slot >= 0 && slot < s.n_slots; /* else an empty row of a recorded step */
+    bool known = slot >= 0 && slot < s.n_slots; /* else an empty row of a captured step */
     const uint32_t *mask = known && s.params[slot].masked ? s.mask + (size_t)i * s.mask_words : NULL;
     const T *row = logits + (size_t)i * s.vocab;
     struct survey_result survey = {};
@@ -134,7 +135,7 @@ __global__ void __launch_bounds__(SAMPLE_THREADS, 1)
     report(tally, fault, row_slot, i, gridDim.x / C, known && token < 0);
 }
 
-/* Clusters of blocks come with the same devices as launches that begin early. */
+/* Devices with early launches also support clusters. */
 static bool shares_rows(const struct queue *q, int n_rows)
 {
     return n_rows <= FEW && cuda_state(q)->launches_early;

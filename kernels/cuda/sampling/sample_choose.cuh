@@ -1,6 +1,6 @@
-/* kernels/cuda/sampling/sample_choose.cuh - the choice of a token of one row, by one block: penalties and biases,
- * top_k, top_p and min_p, and the id at which a uniform number falls. The weights that top_p adds are integers, 2^-44
- * each: exact, so that atomic sums have no order. */
+/* kernels/cuda/sampling/sample_choose.cuh - the choice of one row's token, by one block: penalties and biases, top_k,
+ * top_p and min_p, and the id selected by a uniform number (inverse CDF). The weights that top_p sums are integers in
+ * units of 2^-44: exact, so that the order of atomic additions does not matter. */
 #ifndef SAMPLING_SAMPLE_CHOOSE_CUH
 #define SAMPLING_SAMPLE_CHOOSE_CUH
 
@@ -16,12 +16,12 @@ struct row {
     double *probability; /* [vocab] relative to the best score's */
     int vocab;
     int best;              /* the lowest id of the best score */
-    uint32_t cut_k, cut_p; /* orders of the lowest scores that top_k and top_p keep */
-    int last_tie;          /* of the scores equal to cut_p, ids up to this one stay */
+    uint32_t cut_k, cut_p; /* keys of the lowest scores that top_k and top_p keep */
+    int last_tie;          /* among scores equal to cut_p, ids up to this one stay */
     double min_p;
 };
 
-/* A number's bits so that unsigned order is the number's order. */
+/* A float's bits such that unsigned order is the float's order. */
 __device__ static uint32_t order(float x)
 {
     uint32_t bits = __float_as_uint(x);
@@ -33,7 +33,7 @@ __device__ static bool has_penalty(const struct sampling *p)
     return p->repetition_penalty != 1.0f || p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f;
 }
 
-/* Multiplications and sums are rounded one by one, as the CPU's are: the compiler would fuse them. */
+/* Multiplications and additions are rounded separately, as on the CPU: the compiler would fuse them. */
 __device__ static void penalize(struct row *r, const struct sampling *p, const int32_t *history, int len)
 {
     int32_t *count = (int32_t *)r->probability;
@@ -62,7 +62,7 @@ __device__ static void penalize(struct row *r, const struct sampling *p, const i
     __syncthreads();
 }
 
-/* An id may be named more than once: its first mention adds them all, in order. */
+/* An id may occur more than once: its first occurrence adds them all, in order. */
 __device__ static void add_bias(struct row *r, const struct sampling *p)
 {
     int n = p->n_bias < SAMPLING_MAX_BIAS ? p->n_bias : SAMPLING_MAX_BIAS;
@@ -100,7 +100,7 @@ __device__ static void forbid(struct row *r, const uint32_t *mask)
     __syncthreads();
 }
 
-/* The rest of probability i after the cuts that are known. */
+/* Probability i after the cuts known so far. */
 __device__ static double weight(const struct row *r, int i)
 {
     uint32_t key = order(r->score[i]);
@@ -110,7 +110,7 @@ __device__ static double weight(const struct row *r, int i)
     return keep ? p : 0;
 }
 
-/* In integers: 1 for each that is left, or its share. */
+/* In integers: 1 for each remaining token, or its weight. */
 __device__ static unsigned long long units(const struct row *r, int i, bool count)
 {
     double p = weight(r, i);
@@ -125,8 +125,8 @@ __device__ static unsigned long long total_units(const struct row *r, bool count
     return block_sum(sum);
 }
 
-/* bucket[digit] += u, which is at most ONE; digit < 0: nowhere. Lanes with equal digits, often all of a warp, add
- * theirs before: a bucket in shared memory takes one lane's 64 bits at a time. All lanes. */
+/* bucket[digit] += u, which is at most ONE; digit < 0: nothing. Lanes with equal digits, often all of a warp, are added
+ * up first: a bucket in shared memory takes one lane's 64 bits at a time. Called by all lanes. */
 __device__ static void add_to_bucket(unsigned long long *bucket, int digit, unsigned long long u)
 {
     unsigned same = __match_any_sync(0xffffffffu, digit);
@@ -136,8 +136,8 @@ __device__ static void add_to_bucket(unsigned long long *bucket, int digit, unsi
         atomicAdd(&bucket[digit], ((unsigned long long)high << 22) + low);
 }
 
-/* The score at which the descending sum of units reaches `goal`, one digit of 8 bits after the other; *above becomes
- * the sum over better scores, which is less than goal. If all together are less, the lowest score. */
+/* The score at which the descending sum of units reaches `goal`, found by radix selection with 8-bit digits; *above
+ * becomes the sum over better scores, which is less than goal. If the total is less, the lowest score. */
 __device__ static uint32_t find_cut(const struct row *r, unsigned long long goal, bool count, unsigned long long *above)
 {
     __shared__ unsigned long long bucket[256], sum;
@@ -184,7 +184,7 @@ __device__ static int stretch(int vocab, int n)
     return ((vocab + n - 1) / n + 31) / 32 * 32;
 }
 
-/* By one warp: the sum of value(id) over a stretch. */
+/* The sum of value(id) over a stretch, by one warp. */
 template <typename X, typename VALUE>
 __device__ static X stretch_sum(int begin, int end, VALUE value)
 {
@@ -194,8 +194,8 @@ __device__ static X stretch_sum(int begin, int end, VALUE value)
     return warp_sum(mine);
 }
 
-/* The first of n stretches with these sums behind which the sum of all, *below before the first one, exceeds the goal;
- * the last one with a value when rounding lets none; -1 when there is no value. *below: the sum before it. */
+/* The first of n stretches after which the running sum, which starts at *below, exceeds the goal; the last one with a
+ * value when rounding lets none exceed it; -1 when there is no value. *below becomes the sum before it. */
 template <typename X>
 __device__ static int find_stretch(const X *part, int n, X goal, X *below)
 {
@@ -216,8 +216,8 @@ __device__ static int find_stretch(const X *part, int n, X goal, X *below)
     return chosen < 0 ? fallback : chosen;
 }
 
-/* The first id of [begin, end) with which the sum, `below` before them, exceeds the goal; else the last one with a
- * value. */
+/* The first id of [begin, end) at which the running sum, which starts at `below`, exceeds the goal; else the last one
+ * with a value. */
 template <typename X, typename VALUE>
 __device__ static int find_within(int begin, int end, X below, X goal, VALUE value)
 {
@@ -255,8 +255,8 @@ __device__ static int find_within(int begin, int end, X below, X goal, VALUE val
 }
 
 /* The first id, in order of ids, at which the sum of value(id) exceeds goal(total); the last id with a value when
- * rounding lets none; -1 when there is no value. Sums by warps, each over a stretch of ids, find the stretch; then the
- * block looks into it. */
+ * rounding lets none exceed it; -1 when there is no value. Warps sum stretches of ids to find the stretch; then the
+ * block searches it. */
 template <typename X, typename VALUE, typename GOAL>
 __device__ static int find_id(int vocab, VALUE value, GOAL goal_of)
 {
@@ -276,13 +276,13 @@ __device__ static int find_id(int vocab, VALUE value, GOAL goal_of)
     return find_within(chosen * length, min((chosen + 1) * length, vocab), below, goal, value);
 }
 
-/* Keep a token while those before it in descending order, lower ids first among equals, have less than p together. */
+/* Keeps a token while those before it in descending order, lower ids first among equals, sum to less than p. */
 __device__ static void keep_top_p(struct row *r, double p)
 {
     unsigned long long above, total = total_units(r, false), goal = (unsigned long long)ceil(p * (double)total);
     goal = goal > 0 ? goal : 1; /* the best always stays */
     uint32_t cut = find_cut(r, goal, false, &above);
-    /* All scores at the cut have the same weight: as many of them stay as reach the goal. */
+    /* All scores at the cut have the same weight: the fewest that reach the goal stay. */
     const struct row *all = r;
     int first = find_id<int>(
         r->vocab, [=](int i) { return order(all->score[i]) == cut && units(all, i, false) > 0 ? 1 : 0; },
@@ -296,7 +296,7 @@ __device__ static void keep_top_p(struct row *r, double p)
     r->last_tie = last;
 }
 
-/* Differences from the best score are divided by the temperature: however low it is, nothing overflows. */
+/* Differences from the best score are divided by the temperature: nothing overflows, however low it is. */
 __device__ static int choose(struct row *r, const struct sampling *p, int len)
 {
     struct best best = argmax(r->score, r->vocab);
@@ -327,8 +327,8 @@ __device__ static int choose(struct row *r, const struct sampling *p, int len)
     return id >= 0 ? id : best.id;
 }
 
-/* The weight of a token where no score is changed and none is cut off: straight from the logits, of those that the mask
- * allows (NULL: all), relative to `max`. */
+/* The weight of a token where no score is modified or cut off: directly from the logits that the mask allows (NULL:
+ * all), relative to `max`. */
 template <typename T>
 struct plain_weight {
     const T *logits;
@@ -340,14 +340,15 @@ struct plain_weight {
         if (!allows(mask, i))
             return 0.0;
         double s = to_float(logits[i]) - max;
-        return exp(temperature == 1 ? s : s / temperature); /* divisions take as long as the rest */
+        return exp(temperature == 1 ? s : s / temperature); /* divisions cost as much as the rest */
     }
 };
 
-#define STRETCHES 256 /* of a row, in groups of GROUP: the exponentials take long, so a cluster's blocks share them */
+#define STRETCHES 256 /* of a row, in groups of GROUP: the exponentials are slow, so a cluster's blocks share them */
 #define GROUP     (STRETCHES / SAMPLE_WARPS)
 
-/* The sums of a row's stretches; a cluster's blocks leave them with its first one. All threads of all its blocks. */
+/* The sums of a row's stretches; a cluster's blocks store them with its first block. Called by all threads of all its
+ * blocks. */
 template <typename T, int C>
 __device__ static void sum_stretches(double *sum, int vocab, const struct plain_weight<T> &value)
 {
@@ -372,7 +373,7 @@ __device__ static void sum_stretches(double *sum, int vocab, const struct plain_
     __syncthreads();
 }
 
-/* The token at which a uniform number falls, by the sums of the row's stretches; -1 when there is none. */
+/* The token selected by a uniform number, by the sums of the row's stretches; -1 when there is none. */
 template <typename T>
 __device__ static int choose_of_all(const double *sum, int vocab, const struct plain_weight<T> &value,
                                     const struct sampling *p, int len)

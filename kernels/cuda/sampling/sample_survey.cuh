@@ -1,5 +1,5 @@
-/* kernels/cuda/sampling/sample_survey.cuh - a row of logits looked through: its best ones, and the sum of all
- * exponentials. By one block, or by a cluster of blocks that share the row out. */
+/* kernels/cuda/sampling/sample_survey.cuh - scans a row of logits for its best ones and the sum of all exponentials. By
+ * one block, or by a cluster of blocks that divide the row. */
 #ifndef SAMPLING_SAMPLE_SURVEY_CUH
 #define SAMPLING_SAMPLE_SURVEY_CUH
 
@@ -57,7 +57,7 @@ __device__ static struct best argmax(const float *x, int n)
     return a.id < 0 ? best{0, 0} : a;
 }
 
-/* N more numbers, of ids from `first` on: *best and *sum, which is relative to it, take them in. */
+/* Updates *best, and *sum, which is relative to it, by N more numbers with ids from `first` on. */
 template <typename T, int N>
 __device__ static void take_in(struct best *best, float *sum, const vec<T, N> &v, int first)
 {
@@ -74,20 +74,20 @@ __device__ static void take_in(struct best *best, float *sum, const vec<T, N> &v
     *best = top;
 }
 
-/* A block's share of a row: its best logit (id -1: none above -inf), the best one of those that the row's mask allows,
- * and the sum of exponentials of all, relative to the best. */
+/* A block's share of a row: its best logit (id -1: none above -inf), the best one that the row's mask allows, and the
+ * sum of all exponentials relative to the best. */
 struct block_share {
     struct best best, allowed;
     double sum;
 };
 
-/* Is the token's bit set? mask NULL: all may come. */
+/* Is the token's bit set? mask NULL: all are allowed. */
 __device__ static bool allows(const uint32_t *mask, int id)
 {
     return mask == NULL || (mask[id / 32] >> id % 32 & 1) != 0;
 }
 
-/* The best of those among N numbers whose bit is set; N divides 32 and `first`. */
+/* The best among N numbers whose bit is set; N divides 32 and `first`. */
 template <typename T, int N>
 __device__ static void take_allowed(struct best *best, const vec<T, N> &v, int first, const uint32_t *mask)
 {
@@ -99,13 +99,13 @@ __device__ static void take_allowed(struct best *best, const vec<T, N> &v, int f
     }
 }
 
-/* The share of block `part` of C. One pass; a thread's sum is relative to the best that it has seen. The exponentials
- * are float: only a reported log-probability depends on them. */
+/* The share of block `part` of C, in one pass; a thread's sum is relative to the best it has seen (online softmax). The
+ * exponentials are float: only a reported log-probability depends on them. */
 template <typename T, int N, int C, bool MASKED>
 __device__ static struct block_share survey(const T *x, int n, int part, const uint32_t *mask)
 {
-    const int AHEAD = 4, STEP = C * SAMPLE_THREADS * N; /* AHEAD: loads under way */
-    struct best a = {-FLT_MAX, -1}, allowed = a;        /* of none: so that the differences below stay finite */
+    const int AHEAD = 4, STEP = C * SAMPLE_THREADS * N; /* AHEAD: loads in flight */
+    struct best a = {-FLT_MAX, -1}, allowed = a;        /* the best of no logits: keeps the differences below finite */
     float sum = 0;
     for (int i = (part * SAMPLE_THREADS + (int)threadIdx.x) * N; i < n; i += AHEAD * STEP) {
         vec<T, N> v[AHEAD];
@@ -125,7 +125,7 @@ __device__ static struct block_share survey(const T *x, int n, int part, const u
     return block_share{top, kept, block_sum((double)(sum * expf(a.x - top.x)))};
 }
 
-/* By vectors where the row has a place for them. */
+/* By vectors where the row is aligned for them. */
 template <typename T, int C, bool MASKED>
 __device__ static struct block_share survey_part(const T *logits, int vocab, int part, const uint32_t *mask)
 {
@@ -142,8 +142,8 @@ struct survey_result {
     double norm;
 };
 
-/* mask: of the row; NULL: it has none. The blocks of a cluster share the row, tell each other their shares, and all
- * know the result. */
+/* mask: of the row; NULL: it has none. The blocks of a cluster divide the row, exchange their shares, and all get the
+ * result. */
 template <typename T, int C>
 __device__ static struct survey_result survey_row(const T *logits, int vocab, const uint32_t *mask)
 {

@@ -1,12 +1,12 @@
-/* kernels/cuda/step/persistent.cu - the host's side of the persistent kernel: which models it can run, its tables and
- * memory, the memory that ranks share, its launch. */
+/* kernels/cuda/step/persistent.cu - the host's side of the persistent kernel: which models it supports, its tables and
+ * memory, the memory shared by the ranks, its launch. */
 #include "kernels/cuda/step/persistent_groups.cuh"
 #include "kernels/cuda/step/persistent_host.cuh"
 #include "kernels/cuda/step/persistent_kernel.cuh"
 #include "kernels/cuda/step/persistent_maps.cuh"
 #include "kernels/decode_latent.h"
 
-#define MAX_HIDDEN (NORM_UNITS * UNIT_COLUMNS * CHAIN_THREADS) /* what the norms keep in registers */
+#define MAX_HIDDEN (NORM_UNITS * UNIT_COLUMNS * CHAIN_THREADS) /* elements that the norms keep in registers */
 #define MAX_LAYERS 256
 #define WIDE_FROM  4 /* fewest tokens for the wide kernel, if there is one: measured, see docs/log/2026-11-22.md */
 
@@ -32,7 +32,7 @@ enum chain_form form_of_weight(const struct weight *w)
                                     : FORM_NONE;
 }
 
-/* Refuses a product's weights by name. */
+/* Returns why a product's weights are refused, by name. */
 static const char *refuse_codes(const struct weight *w)
 {
     if (!weight_is_quantised(w))
@@ -47,13 +47,13 @@ static const char *refuse_codes(const struct weight *w)
     return nullptr;
 }
 
-/* The experts of a mixture are not this file's, but for the copies of their weights. */
+/* This file handles a mixture's experts only for the copies of their weights. */
 static bool is_expert(const struct decode_model *m, int product)
 {
     return m->mixture && (product == 2 || product == 3);
 }
 
-/* The first product's weights that are codes; NULL: none are. */
+/* The weights of the first quantised product; NULL: there is none. */
 static const struct weight *find_codes(const struct decode_model *m)
 {
     const struct decode_layer *l = &m->layer[0];
@@ -64,7 +64,7 @@ static const struct weight *find_codes(const struct decode_model *m)
     return nullptr;
 }
 
-/* A kernel knows one form. */
+/* A kernel supports one form. */
 static bool another_form(const struct decode_model *m, const struct weight *w)
 {
     const struct weight *first = find_codes(m);
@@ -245,7 +245,7 @@ static void open_maps(struct queue *q, struct persistent *p, const struct decode
     p->args.maps = p->maps;
 }
 
-/* The places of the scales of each product's rows. */
+/* The addresses of each product's row scales. */
 static void open_scales(struct queue *q, struct persistent *p, const struct decode_model *m)
 {
     size_t n = (size_t)m->n_layers * CHAIN_PRODUCTS + 1, bytes = n * sizeof(const float *);
@@ -266,7 +266,7 @@ static void open_scales(struct queue *q, struct persistent *p, const struct deco
     free(host);
 }
 
-/* The maps of each product's scales and zeros of groups. */
+/* The tensor maps of each product's group scales and zeros. */
 static void open_groups(struct queue *q, struct persistent *p, const struct decode_model *m)
 {
     if (p->form == FORM_NONE || !weight_has_groups(find_codes(m)))
@@ -286,7 +286,7 @@ static void open_groups(struct queue *q, struct persistent *p, const struct deco
     a->group_zeros = find_codes(m)->form.zeros;
 }
 
-/* One allocation holds the words that this device keeps to itself, another the sums that the others write. */
+/* One allocation holds the words private to this device, another the sums that other ranks write. */
 static void open_words(struct queue *q, struct persistent *p, const struct decode_model *m, void *sums)
 {
     struct chain_args *a = &p->args;
@@ -315,7 +315,7 @@ static void open_words(struct queue *q, struct persistent *p, const struct decod
         *to[i] = at;
 }
 
-/* Every block counts its steps from 1: an epoch of 0 is what fresh memory has. */
+/* Every block counts its steps from 1: cleared memory has epoch 0. */
 static void open_steps(struct queue *q, struct persistent *p)
 {
     uint32_t one[1024];
@@ -381,7 +381,7 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
     return l;
 }
 
-/* f(slots as a constant) for the deepest ring that leaves room for n tokens; false: there is none. */
+/* Calls f(slots as a constant) for the deepest ring that leaves room for n tokens; false: there is none. */
 template <typename F>
 static bool with_ring(const struct persistent *p, int n_blocks, int n_tokens, F f)
 {
@@ -520,7 +520,7 @@ extern "C" void cuda_persistent_attach(struct queue *q, void *opened, void *cons
         p->args.sum[r] = p->wide.sum[r] = (unsigned long long *)memory[r];
 }
 
-/* A single token needs no kernel that knows several of a sequence, which the others are faster than. */
+/* A single token does not need the slower kernel with several tokens per sequence. */
 static bool needs_full(const struct persistent *p, const struct batch *batch)
 {
     return p->full && (batch->n_tokens > 1 || p->coded_keys || p->args.taps.n > 0);

@@ -1,8 +1,8 @@
 /* kernels/cuda/step/persistent_attention.cuh - attention within the persistent kernel, item by item: the queries, and
  * the token's own key and value to the cache (persistent_attention_item.cuh); warps take octets of keys in turn
  * (persistent_attention_sums.cuh, persistent_attention_codes.cuh); their sums become the item's result. Up to
- * CHAIN_PARTS blocks share a long sequence, by their number only; its parts exchange their sums as words, and each adds
- * its share of the result. */
+ * CHAIN_PARTS blocks split a long sequence, depending on the number of items only; its parts exchange their sums as
+ * words, and each adds up its share of the result. */
 #ifndef STEP_PERSISTENT_ATTENTION_CUH
 #define STEP_PERSISTENT_ATTENTION_CUH
 
@@ -10,7 +10,7 @@
 #include "kernels/cuda/step/persistent_attention_sums.cuh"
 
 /* Four neighbouring elements d .. of a head, rotated. x: the head [HD], in shared memory; cos_sin: the token's. The
- * rotation has multiples of 8 elements, so that a pair's other four are neighbours, too. */
+ * rotated size is a multiple of 8 elements, so that the pairs' other four elements are neighbours, too. */
 __device__ static inline float4 attend_rotate(const chain_args &a, const float *cos_sin, const float *x, float4 e,
                                               int d)
 {
@@ -31,8 +31,8 @@ __device__ static inline float4 attend_rotate(const chain_args &a, const float *
                        e.z * c.z + sign * (other.z * s.z), e.w * c.w + sign * (other.w * s.w));
 }
 
-/* One warp: a head of token t: its words, their norm and rotation, by way of `x` (float [HD], shared). which: 0 q, 1 k,
- * 2 v. store(d, elements d .. d + 3): by all lanes, those with d >= HD have none. */
+/* One warp reads the words of a head of token t, normalises and rotates it through `x` (float [HD], shared). which: 0
+ * q, 1 k, 2 v. All lanes call store(d, elements d .. d + 3); those with d >= HD have no elements. */
 template <typename T, int HD, typename F>
 __device__ static inline void attend_vector(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
                                             int t, int head, int which, float *x, uint32_t epoch, F store)
@@ -95,8 +95,8 @@ __device__ static inline float attend_range(float4 e, float *back)
     return __uint_as_float((254 - exponent) << 23);
 }
 
-/* The query of the item's head `row` to the scratch. The middle pairs of every 8 elements change places, as the scores
- * have them. CODES: f16, in range. */
+/* Stores the query of the item's head `row` to the scratch, with the middle pairs of every 8 elements swapped, as the
+ * scores expect. CODES: f16, scaled into range. */
 template <typename T, int HD, bool CODES>
 __device__ static inline void attend_query(attend_scratch<HD> *s, const chain_args &a, const chain_shared &sh,
                                            const chain_layer &layer, const attend_item &m, int row, uint32_t epoch)
@@ -115,7 +115,7 @@ __device__ static inline void attend_query(attend_scratch<HD> *s, const chain_ar
     });
 }
 
-/* The codes nearest to four elements over their scale. */
+/* The codes nearest to four elements divided by their scale. */
 __device__ static inline uint32_t attend_encode(float4 e, float scale)
 {
     uint32_t low = __nv_cvt_float2_to_fp8x2(make_float2(e.x / scale, e.y / scale), __NV_SATFINITE, __NV_E4M3);
@@ -123,14 +123,15 @@ __device__ static inline uint32_t attend_encode(float4 e, float scale)
     return low | high << 16;
 }
 
-/* The factor of the codes of a KV head's keys (0) or values (1); 1 where the cache has numbers. */
+/* The scale of a KV head's keys (0) or values (1); 1 where the cache is not quantised. */
 template <bool CODES>
 __device__ static inline float attend_scale(const chain_args &a, const chain_layer &layer, int which, int kv)
 {
     return CODES ? layer.kv_scales[which * a.n_kv_heads + kv] : 1.0f;
 }
 
-/* The key (which: 0) or the value (1) of token t at pos to the cache, if there is a place. x: as attend_vector's */
+/* Stores the key (which: 0) or the value (1) of token t at pos to the cache, if it has a block. x: as
+ * attend_vector's */
 template <typename T, int HD, bool CODES>
 __device__ static inline void attend_keep(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
                                           const attend_item &m, int t, int pos, int which, float *x, uint32_t epoch)
@@ -153,9 +154,9 @@ __device__ static inline void attend_keep(const chain_args &a, const chain_share
                          });
 }
 
-/* Queries to the scratch; the token's own key and value to the cache, by every block that is going to read them; the
- * sinks, by the last warp. SEVERAL: also keys and values of the tokens before it, if the step has several of the
- * sequence, which stand together: two warps for a token, in turn. */
+/* Stores queries to the scratch; the token's own key and value to the cache, by every block that is going to read them;
+ * the sinks, by the last warp. SEVERAL: also keys and values of the preceding tokens if the step has several
+ * consecutive ones of the sequence: two warps per token, in turn. */
 template <typename T, int HD, bool CODES, bool SINKS, bool SEVERAL>
 __device__ static inline void attend_inputs(attend_scratch<HD> *s, const chain_args &a, const chain_shared &sh,
                                             const chain_layer &layer, const attend_item &m, const void *sinks,
@@ -179,13 +180,13 @@ __device__ static inline void attend_inputs(attend_scratch<HD> *s, const chain_a
             int pos = tokens[2 * a.n_tokens + t], octet = pos / ATTEND_KEYS;
             if (octet >= m.begin && octet < m.end) /* s->out holds nothing yet */
                 attend_keep<T, HD, CODES>(a, sh, layer, m, t, pos, extra % 2, s->out[warp][0], epoch);
-            __syncwarp(); /* the vector's place is the next one's, too */
+            __syncwarp(); /* the next vector uses the same memory */
         }
     }
 }
 
-/* Sends the keys and values of this warp's first octets to L2 before the queries are there: as many bytes of codes as
- * of numbers. */
+/* Prefetches the keys and values of this warp's first octets to L2 before the queries arrive: as many bytes if
+ * quantised as if not. */
 template <int HD, bool CODES>
 __device__ static inline void attend_prefetch(const chain_args &a, const chain_layer &layer, const attend_item &m,
                                               int ids)
@@ -215,8 +216,9 @@ __device__ static inline void attend_result(const chain_args &a, const attend_it
         word_publish(a.attended + at / 2, word_pair<T>(x, y, epoch));
 }
 
-/* The warps' sums become the item's result, or the part's words. A warp has pairs of elements of one head; each of its
- * lanes knows one warp's share of the head and the weight of that share, and they tell each other. */
+/* Combines the warps' sums into the item's result, or the part's words. A warp has pairs of elements of one head; each
+ * of its lanes holds one warp's share of the head and the weight of that share, and the lanes exchange them by
+ * shuffles. */
 template <typename T, bool WIDE, int HD, bool SINKS>
 __device__ static inline void attend_finish(attend_scratch<HD> *s, const chain_args &a, const attend_item &m,
                                             float value_scale, uint32_t epoch)
@@ -231,7 +233,7 @@ __device__ static inline void attend_finish(attend_scratch<HD> *s, const chain_a
 #pragma unroll
     for (int k = CHAIN_WARPS / 2; k > 0; k /= 2)
         best = fmaxf(best, __shfl_xor_sync(0xffffffffu, best, k));
-    /* A warp without octets has stored numbers that change nothing, so all are read at once. */
+    /* A warp without octets has stored neutral values, so all are read at once. */
     float scale = part.x == -INFINITY ? 0.0f : fast_exp2(part.x - best), sum = part.y * scale;
 #pragma unroll
     for (int k = CHAIN_WARPS / 2; k > 0; k /= 2)
@@ -255,7 +257,7 @@ __device__ static inline void attend_finish(attend_scratch<HD> *s, const chain_a
     }
 }
 
-/* This part's share of the result, out of all parts' words; 16 lanes for a pair of elements, a lane for a part. */
+/* This part's share of the result, from all parts' words; 16 lanes per pair of elements, one lane per part. */
 template <typename T, bool WIDE, int HD, bool SINKS>
 __device__ static inline void attend_join(const attend_scratch<HD> *s, const chain_args &a, const attend_item &m,
                                           float value_scale, uint32_t epoch)
@@ -289,7 +291,7 @@ __device__ static inline void attend_join(const attend_scratch<HD> *s, const cha
     }
 }
 
-/* The warp's sums over all its octets of numbers. ids: blocks of the first 32. */
+/* The warp's sums over all its unquantised octets. ids: blocks of the first 32. */
 template <typename T, int HD>
 __device__ static inline void attend_numbers(attend_sums<T, HD> &sums, const attend_scratch<HD> *s, const chain_args &a,
                                              const chain_layer &layer, const attend_item &m, int ids)
@@ -307,7 +309,7 @@ __device__ static inline void attend_numbers(attend_sums<T, HD> &sums, const att
     }
 }
 
-/* In persistent_attention_codes.cuh, for kernels that know codes. */
+/* In persistent_attention_codes.cuh, for kernels with a quantised cache. */
 template <int HD>
 __device__ __forceinline__ static void attend_codes(attend_sums<__half, HD> &sums, attend_scratch<HD> *s,
                                                     const chain_args &a, const chain_layer &layer, const attend_item &m,
@@ -334,11 +336,11 @@ __device__ static inline void attend_part(const chain_args &a, const chain_share
     attend_finish<T, WIDE, HD, SINKS>(s, a, m, value_scale, epoch);
     if (m.n_parts > 1)
         attend_join<T, WIDE, HD, SINKS>(s, a, m, value_scale, epoch);
-    chain_sync(); /* the scratch is the next input's place */
+    chain_sync(); /* the next input overwrites the scratch */
 }
 
-/* If no sequence is divided and items are few: this block's number among those without an item; -1: it has one. n_free:
- * the number of those blocks; 0: sequences are divided, or items are many. */
+/* If no sequence is divided and items are few: this block's index among the blocks without an item; -1: it has one.
+ * n_free: the number of blocks without an item; 0: sequences are divided, or items are many. */
 __device__ static inline int attend_free(const chain_args &a, const chain_shared &sh, int *n_free)
 {
     int n_items = a.n_tokens * a.n_kv_heads * attend_head_parts(a.heads_per_kv, a.head_dim), n = (int)gridDim.x;
@@ -352,12 +354,12 @@ __device__ static inline int attend_free(const chain_args &a, const chain_shared
     return busy ? -1 : block - min((block + parts - 1) / parts, n_items);
 }
 
-/* The kinds of attention, of which a kernel knows one, since each would cost the others instructions and registers: of
- * 16-bit keys and values, and one token of each sequence; of codes, heads of 64 or 128 elements; of either, and any
- * number of tokens of a sequence. */
+/* The kinds of attention, of which a kernel supports one, since each would cost the others instructions and registers:
+ * 16-bit keys and values, one token per sequence; quantised keys and values, heads of 64 or 128 elements; either, with
+ * any number of tokens per sequence. */
 enum attend_kind { ATTEND_NUMBERS, ATTEND_CODES, ATTEND_ANY };
 
-/* All that this block has to do for a layer's attention. sinks: [n_heads] of T, or NULL; not SINKS: there are none. */
+/* This block's part of a layer's attention. sinks: [n_heads] of T, or NULL; not SINKS: there are none. */
 template <typename T, bool WIDE, bool SINKS, attend_kind KIND>
 __device__ static inline void chain_attention(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
                                               uint32_t epoch, const void *sinks = nullptr)

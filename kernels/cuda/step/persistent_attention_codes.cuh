@@ -1,16 +1,16 @@
-/* kernels/cuda/step/persistent_attention_codes.cuh - keys and values that are codes of E4M3, in the persistent kernel's
- * attention. Codes become f16 by one instruction for two of them, whatever the type of activations: so the query is
- * f16, too, times a power of two that brings it into range, and so are the weights, which are at most 1. One number is
- * enough for a weight here, since a value has four bits of its own. An octet comes to shared memory, where s->out holds
- * nothing yet: in registers it would be spilled, and loads to registers pass through what shared memory leaves of L1,
- * 28 KiB. As soon as a warp has read its keys there the next octet's are asked for, and so values. */
+/* kernels/cuda/step/persistent_attention_codes.cuh - the persistent kernel's attention over a cache of E4M3 codes. One
+ * instruction converts two codes to f16, whatever the type of activations: so the query is f16, too, times a power of
+ * two that brings it into range, and so are the weights, which are at most 1. A weight needs no second, residual part
+ * here, since a value has only four significant bits. An octet is copied to shared memory, where s->out holds nothing
+ * yet: registers would spill, and loads to registers pass through the 28 KiB of L1 that shared memory leaves. As soon
+ * as a warp has read its keys, it requests the next octet's, and likewise for values. */
 #ifndef STEP_PERSISTENT_ATTENTION_CODES_CUH
 #define STEP_PERSISTENT_ATTENTION_CODES_CUH
 
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/step/persistent_attention.cuh"
 
-/* Eight codes to eight numbers. */
+/* Converts eight codes to f16. */
 __device__ static inline uint4 attend_decode(uint2 codes)
 {
     uint32_t low[2], high[2];
@@ -19,8 +19,8 @@ __device__ static inline uint4 attend_decode(uint2 codes)
     return make_uint4(low[0], low[1], high[0], high[1]);
 }
 
-/* Places of a lane's codes in the keys and values of the warp's octets: these have the same place in their blocks,
- * since a warp has every 16th octet. */
+/* Offsets of a lane's codes in the keys and values of the warp's octets, the same in all blocks, since a warp has every
+ * 16th octet. */
 template <int HD>
 struct attend_code_place {
     const uint8_t *key, *value; /* in block 0 of the cache */
@@ -47,7 +47,7 @@ __device__ static inline uint4 code_words(const uint2 &w)
     return make_uint4(w.x, w.y, 0, 0);
 }
 
-/* An octet in shared memory, where each lane has places of its own: for codes 64 c + 16 p .. of key g, and for the
+/* An octet in shared memory, where each lane has slots of its own: for codes 64 c + 16 p .. of key g, and for the
  * eighth g of values 2 p and 2 p + 1. */
 template <int HD>
 struct attend_code_octet {
@@ -55,7 +55,7 @@ struct attend_code_octet {
     uint4 key[HD / 64][32];
     part value[2][32];
 
-    /* Ask for the keys, or the values, of the octet in this block; -1: there is none. */
+    /* Requests the keys, or the values, of the octet in this block; -1: there is none. */
     __device__ void send_key(const attend_code_place<HD> &from, int block)
     {
         if (block >= 0)
@@ -64,7 +64,7 @@ struct attend_code_octet {
                 async_copy(&key[c][threadIdx.x % 32], from.key + (ptrdiff_t)block * from.block_bytes + c * 64, true);
         asm volatile("cp.async.commit_group;" ::: "memory");
     }
-    /* Values of unseen keys may be NaN: they must not meet their weight of 0. */
+    /* Values of masked keys may be NaN: their weight of 0 must not be multiplied by it. */
     __device__ void send_value(const attend_code_place<HD> &from, const attend_item &m, int block, int key0)
     {
         if (block >= 0)
@@ -85,7 +85,7 @@ struct attend_code_octet {
     }
 };
 
-/* Waits until all copies but those of the last LEFT commits are there. */
+/* Waits until all copies but those of the last LEFT commits have arrived. */
 template <int LEFT>
 __device__ static inline void await_copies(void)
 {

@@ -1,29 +1,29 @@
-/* kernels/cuda/step/persistent_attention_item.cuh - what the persistent kernel's attention is divided into: an item is
- * one token and one KV head with some of the query heads that read it; a long sequence's keys are divided among several
- * blocks, its parts. And an item's scratch in shared memory. */
+/* kernels/cuda/step/persistent_attention_item.cuh - the work items of the persistent kernel's attention: an item is one
+ * token and one KV head with some of the query heads that read it; a long sequence's keys are split into parts, one
+ * block each. And an item's scratch in shared memory. */
 #ifndef STEP_PERSISTENT_ATTENTION_ITEM_CUH
 #define STEP_PERSISTENT_ATTENTION_ITEM_CUH
 
 #include "kernels/cuda/step/persistent_results.cuh"
 
 #define ATTEND_KEYS  8                 /* of an octet */
-#define ATTEND_HEADS 8                 /* query heads of an item at most: rows of the tensor cores' result */
+#define ATTEND_HEADS 8                 /* maximum query heads of an item: rows of the tensor cores' result */
 #define PART_OCTETS  CHAIN_WARPS       /* one for every warp */
-#define MIN_OCTETS   (2 * CHAIN_WARPS) /* of a divided sequence: fewer are not worth the hand-over between parts */
+#define MIN_OCTETS   (2 * CHAIN_WARPS) /* of a divided sequence: fewer do not pay for the exchange between parts */
 
-/* Query heads of an item at most, if heads have so many elements: registers set the limit. */
+/* Maximum query heads of an item for this head size: registers set the limit. */
 __host__ __device__ constexpr int attend_heads(int head_dim)
 {
     return head_dim > 128 ? 2 : head_dim > 64 ? 4 : ATTEND_HEADS;
 }
 
-/* Items that a KV head's query heads are divided into. */
+/* Items per KV head. */
 __host__ __device__ static inline int attend_head_parts(int heads_per_kv, int head_dim)
 {
     return (heads_per_kv + attend_heads(head_dim) - 1) / attend_heads(head_dim);
 }
 
-/* Parts that every item may be divided into. */
+/* Maximum parts of an item. */
 __host__ __device__ static inline int attend_parts(int n_items, int n_blocks)
 {
     int parts = n_items > 0 ? n_blocks / n_items : 1;
@@ -33,13 +33,13 @@ __host__ __device__ static inline int attend_parts(int n_items, int n_blocks)
 /* Scratch in shared memory; HD: head_dim. */
 template <int HD>
 struct attend_scratch {
-    static const int PITCH = HD + 32; /* so that rows that are read together lie in different banks */
+    static const int PITCH = HD + 32; /* padding: rows read together lie in different banks */
     float vector[ATTEND_HEADS + 2][HD];
-    uint16_t query[ATTEND_HEADS][PITCH];    /* numbers of 16 bits */
+    uint16_t query[ATTEND_HEADS][PITCH];    /* 16-bit elements */
     float2 sums[CHAIN_WARPS][ATTEND_HEADS]; /* best score, sum of weights */
     float out[CHAIN_WARPS][attend_heads(HD)][HD];
     float sink[ATTEND_HEADS];   /* times log2 e; -INFINITY: none */
-    float factor[ATTEND_HEADS]; /* of the query, where keys are codes */
+    float factor[ATTEND_HEADS]; /* scale of the query, where keys are quantised */
 };
 
 /* Bytes of the scratch. */
@@ -50,7 +50,8 @@ static inline int attend_scratch_bytes(int head_dim)
                              : (int)sizeof(attend_scratch<256>);
 }
 
-/* The token, heads and part of item i, the same in all layers of a step. Many divisions: a block keeps its first. */
+/* The token, heads and part of item i, the same in all layers of a step. It takes many divisions, so a block keeps its
+ * first. */
 struct attend_target {
     int t, kv, head0, n_rows; /* query heads [head0, head0 + n_rows) */
     int part, slot, pos;
@@ -88,8 +89,8 @@ struct attend_shares {
 
 /* An item's part: octets [begin, end) of its keys. */
 struct attend_item : attend_target {
-    int index, n_parts; /* index: of the part among all, where its words lie */
-    int first, last;    /* positions seen; last < first: none */
+    int index, n_parts; /* index of the part among all, and so of its words */
+    int first, last;    /* visible positions; last < first: none */
     int begin, end;
     const int32_t *table;
 

@@ -6,9 +6,9 @@
 
 #include "kernels/cuda/step/persistent_attention_item.cuh"
 
-/* A warp's sums of values over its octets, and the values of the octet under way; g = lane / 4, p = lane % 4. On the
- * tensor cores, the heads as the narrow side: lane (g, p) has elements 8 (8 i + g) .. of heads 2 p and 2 p + 1, and
- * brings those elements of keys 2 p and 2 p + 1. A weight is two numbers of T, rounded and what is left of it. */
+/* A warp's sums of values over its octets, and the values of the octet in flight; g = lane / 4, p = lane % 4. On the
+ * tensor cores, with heads as the narrow operand: lane (g, p) has elements 8 (8 i + g) .. of heads 2 p and 2 p + 1, and
+ * loads those elements of keys 2 p and 2 p + 1. A weight is two numbers of T, the rounded weight and its residual. */
 template <typename T, int HD>
 struct attend_values {
     static const int CHUNKS = HD / 64;
@@ -21,7 +21,8 @@ struct attend_values {
         for (int i = 0; i < 4 * CHUNKS; i++)
             out[i][0] = out[i][1] = out[i][2] = out[i][3] = 0;
     }
-    /* v: of the octet's first key, key0. Values of unseen keys may be NaN: they must not meet their weight of 0. */
+    /* v: of the octet's first key, key0. Values of masked keys may be NaN: their weight of 0 must not be multiplied by
+     * it. */
     __device__ void load(const T *v, const attend_item &m, int key0)
     {
         int g = threadIdx.x % 32 / 4, p = threadIdx.x % 4;
@@ -34,7 +35,7 @@ struct attend_values {
                     seen ? __ldcg((const uint4 *)(v + (2 * p + k) * HD + (8 * i + g) * 8)) : make_uint4(0, 0, 0, 0);
         }
     }
-    /* Elements 8 (8 i + g) .. of keys 2 p and 2 p + 1, times their weights w; LEFT: and what was left of these. */
+    /* Elements 8 (8 i + g) .. of keys 2 p and 2 p + 1, times their weights w; LEFT: and the residuals of these. */
     template <bool LEFT>
     __device__ void multiply(int i, const uint4 &first, const uint4 &second, uint32_t w, uint32_t left)
     {
@@ -85,7 +86,8 @@ struct attend_values {
     }
 };
 
-/* Heads of 256 elements have too many sums for that: lane l adds elements 8 l .. of up to two heads, 4 keys a time. */
+/* Heads of 256 elements have too many sums for that: lane l adds elements 8 l .. of up to two heads, 4 keys at a
+ * time. */
 template <typename T>
 struct attend_values<T, 256> {
     static const int KEYS = 4;
@@ -155,8 +157,8 @@ struct attend_values<T, 256> {
     }
 };
 
-/* A warp's sums over its octets. Lane (g, p) knows best score and sum of weights of query head g, the sum over its own
- * keys only. Lanes of heads that the item does not have know somebody else's, which nobody reads. */
+/* A warp's sums over its octets. Lane (g, p) holds the best score and the sum of weights of query head g, the sum over
+ * its own keys only. Lanes of heads outside the item hold another head's values, which are never read. */
 template <typename T, int HD>
 struct attend_sums {
     static const int CHUNKS = HD > 128 ? HD / 64 : HD / 32; /* of a key's 32 elements, at once */
@@ -171,7 +173,7 @@ struct attend_sums {
     }
 
     /* score += q.k over CHUNKS times 32 elements from column c0 on. As in chain_tile the query's registers are an
-     * operand as they come (attend_vector), and half of each result is right. */
+     * operand without shuffles (attend_vector), and half of each result is valid. */
     __device__ static void score_keys(float (&first)[4], float (&second)[4], const T *query, const T *k, int c0)
     {
         int g = threadIdx.x % 32 / 4, p = threadIdx.x % 4;
@@ -187,7 +189,8 @@ struct attend_sums {
         }
     }
 
-    /* Turns scores into weights and rescales the sum so far to the new best; returns the factor of results so far. */
+    /* Turns scores into weights and rescales the sum so far to the new best; returns the factor for the results so
+     * far. */
     __device__ float weigh(float (&weight)[2], const attend_item &m, int key0, float scale)
     {
         float top = best;
@@ -217,7 +220,7 @@ struct attend_sums {
         int g = threadIdx.x % 32 / 4;
         const T *query = (const T *)s->query[g < m.n_rows ? g : 0];
         float first[4] = {}, second[4] = {};
-        values.load(v, m, key0); /* on their way together with the keys */
+        values.load(v, m, key0); /* in flight together with the keys */
 #pragma unroll 1
         for (int c = 0; c < HD / 32; c += CHUNKS)
             score_keys(first, second, query, k, c);
@@ -227,7 +230,7 @@ struct attend_sums {
         values.add(v, m, key0, weight);
     }
 
-    /* To the scratch, for the other warps. TOGETHER: see attend_values */
+    /* Stores the sums to the scratch, for the other warps. TOGETHER: see attend_values */
     template <bool TOGETHER>
     __device__ void store(attend_scratch<HD> *s, int n_rows)
     {

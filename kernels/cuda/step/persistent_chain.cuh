@@ -1,13 +1,12 @@
-/* kernels/cuda/step/persistent_chain.cuh - what the parts of the persistent kernel share: its arguments, how the
- * products of a layer follow each other, how a block's share of each is cut, and where things lie in shared memory.
+/* kernels/cuda/step/persistent_chain.cuh - definitions shared by the parts of the persistent kernel: its arguments, the
+ * sequence of a layer's products, a block's share of each, and the layout of shared memory. A block owns the same rows
+ * of a product in every step, with all their columns, which its warps split. A product's inputs arrive as words
+ * (words.cuh) from all blocks, and its results leave as words: there is no barrier over the grid. (The wide kernel has
+ * vectors with one epoch per block instead of most words; the rest of this holds there, too.) Every kind of vector has
+ * one buffer of words, used once per layer. That suffices: a block that writes layer l + 1's has waited, through the
+ * chain of dependencies, for all blocks that read layer l's.
  *
- * A block owns the same rows of a product in every step, all columns of them; its warps share out the columns. A
- * product's inputs arrive as words (words.cuh) from all blocks, and its results leave as words: there is no barrier
- * over the grid. (The wide kernel has vectors with an epoch a block instead of most words; the rest of this holds
- * there, too.) Every kind of vector has one buffer of words, used once a layer. That suffices: a block that writes
- * layer l + 1's has waited, through the chain of dependencies, for all blocks that read layer l's.
- *
- * Limits: 16-bit activations; weights of their type or codes of one form; rows that are multiples of 16 bytes. */
+ * Limits: 16-bit activations; weights of their type or quantised in one form; rows that are multiples of 16 bytes. */
 #ifndef STEP_PERSISTENT_CHAIN_CUH
 #define STEP_PERSISTENT_CHAIN_CUH
 
@@ -17,39 +16,42 @@
 #include <cuda.h>
 
 #define CHAIN_WARPS    16
-#define CHAIN_THREADS  (CHAIN_WARPS * 32) /* without those that ask for weights */
+#define CHAIN_THREADS  (CHAIN_WARPS * 32) /* without the warps that load weights */
 #define CHAIN_PRODUCTS 4                  /* of a layer */
 #define CHAIN_HEAD     4                  /* the product after the last layer */
-#define CHAIN_OCTET    8                  /* rows of weights that the tensor cores take at once */
-#define CHAIN_ROWS     16                 /* of weights in a tile: two octets; the second of a gated product is of up */
-#define CHAIN_PARTS    16                 /* of a sequence's keys at most */
+#define CHAIN_OCTET    8                  /* rows of weights per tensor-core instruction */
+#define CHAIN_ROWS     16                 /* of weights in a tile: two octets; in a gated product the second is up's */
+#define CHAIN_PARTS    16                 /* maximum parts of a sequence's keys */
 
-/* One thread asks for weights. Its warp has idle ones beside it, since only four together can give registers away. */
+/* One thread requests weights. Its warp has idle warps beside it, since only a whole warpgroup can give registers
+ * away. */
 #define STREAM_THREADS   128
 #define STREAM_REGISTERS 32
 #define CHAIN_REGISTERS  112
-#define BLOCK_REGISTERS  96 /* what a block of so many threads is given at its start, the most that fit, in eights */
+#define BLOCK_REGISTERS \
+    96 /* registers per thread at the start of a block of this size: the most that fit, in
+                               multiples of eight */
 static_assert(CHAIN_THREADS * CHAIN_REGISTERS + STREAM_THREADS * STREAM_REGISTERS <=
                   (CHAIN_THREADS + STREAM_THREADS) * BLOCK_REGISTERS,
-              "who takes more registers than are given waits for ever");
+              "a warp that requests more registers than are free waits for ever");
 
-#define STEP_COLUMNS    64 /* of a warp: 128 bytes of every row */
+#define STEP_COLUMNS    64 /* per warp: 128 bytes of every row */
 #define RING_SLOT_BYTES (CHAIN_WARPS * CHAIN_ROWS * 128)
-#define BOX_SIZES       (CHAIN_ROWS / 2) /* rows of weights are copied in boxes of 2, 4, ... 16: a tile's in one */
+#define BOX_SIZES       (CHAIN_ROWS / 2) /* rows of weights are copied in boxes of 2, 4, ... 16, one box per tile */
 
-#define NARROW_TOKENS 8   /* of a narrow step at most */
-#define WIDE_ROWS     128 /* of weights in a wide step's tile at most */
+#define NARROW_TOKENS 8   /* maximum of a narrow step */
+#define WIDE_ROWS     128 /* maximum rows of weights in a wide step's tile */
 #define WIDE_BOXES    3   /* heights of a wide step's boxes: all tiles but the last; the last, of large, small shares */
-#define WIDE_BLOCKS   160 /* of a wide step at most */
+#define WIDE_BLOCKS   160 /* maximum of a wide step */
 
-/* The form of weights that are codes: a kernel knows one besides 16-bit numbers. A scale is of
- * a row or, where there are `group_maps`, of GROUP_COLUMNS of it; then there may be zeros, too, of INT8 and INT4.
- * FORM_E2M1 is of experts only: see persistent_experts_codes.cuh. */
+/* The form of quantised weights: a kernel supports one besides 16-bit weights. A scale covers a row or, with
+ * `group_maps`, GROUP_COLUMNS of it; then INT8 and INT4 may have zero points, too. FORM_E2M1 is for experts only: see
+ * persistent_experts_codes.cuh. */
 enum chain_form { FORM_NONE, FORM_E4M3, FORM_INT8, FORM_INT4, FORM_E2M1 };
 #define GROUP_COLUMNS 128
 
-enum chain_input { INPUT_NORMED, INPUT_SAME /* as the product before */, INPUT_ATTENDED, INPUT_ACTIVATED };
-/* The vectors that a wide step hands over as they are, and not as words. */
+enum chain_input { INPUT_NORMED, INPUT_SAME /* the same as the preceding product */, INPUT_ATTENDED, INPUT_ACTIVATED };
+/* The vectors that a wide step passes as plain arrays instead of words. */
 enum chain_vector { VECTOR_AFTER_ATTENTION, VECTOR_AFTER_MLP, VECTOR_ATTENDED, VECTOR_ACTIVATED, CHAIN_VECTORS };
 enum chain_output {
     OUTPUT_QKV,
@@ -63,12 +65,12 @@ struct chain_product {
     int rows, cols; /* rows: of the result; a gated product has twice as many rows of weights */
     enum chain_input input;
     enum chain_output output;
-    int norm; /* INPUT_NORMED: which of the layer's */
+    int norm; /* INPUT_NORMED: which of the layer's norms */
     bool gated;
-    int x;                 /* INPUT_NORMED: the residual stream that is read; OUTPUT_SUM: that is written */
-    int tile_rows, pieces; /* results of a tile; pieces of STEP_COLUMNS columns of a step */
+    int x;                 /* INPUT_NORMED: the residual stream to read; OUTPUT_SUM: the one to write */
+    int tile_rows, pieces; /* results per tile; pieces of STEP_COLUMNS columns per step */
     int last_rows;         /* wide: those of the larger shares' last tile */
-    int spans;             /* STEP_COLUMNS columns of a warp in a step; narrow: codes have 2 of 8 bits, 4 of 4 */
+    int spans;             /* STEP_COLUMNS columns per warp and step; narrow: 2 with 8-bit codes, 4 with 4-bit codes */
 };
 
 /* Pointers of one layer, biases in order of execution. Entry n_layers: the head and the final norm, at index 0. */
@@ -98,27 +100,27 @@ struct chain_layout {
     int groups;   /* scales and zeros of groups, see persistent_groups.cuh */
     int sums;     /* of activations, of INT8 and INT4: float [CHAIN_WARPS][groups of a warp][CHAIN_OCTET] */
     int barriers; /* of the ring, [2][slots] */
-    int hold;     /* int: not 0 while no copies to shared memory are to be asked for */
+    int hold;     /* int: not 0 while no copies to shared memory may be requested */
     int tokens;   /* int [3][n_tokens]: id, slot, pos */
-    int scale;    /* wide: float [x_rows] weights of the norm that the residual stream goes through next */
+    int scale;    /* wide: float [x_rows] weights of the residual stream's next norm */
     int bytes;
     int bias_rows, x_rows;
 };
 
-/* The arrays that a wide step has instead of words, see persistent_wide.cuh. */
+/* The arrays that a wide step uses instead of words, see persistent_wide.cuh. */
 struct chain_wide {
     const CUtensorMap *inputs;   /* device [2][CHAIN_PRODUCTS + 1]: of 8 and of 16 tokens */
     void *vector[CHAIN_VECTORS]; /* device [PERSISTENT_MAX_TOKENS][columns] */
     float *squares;  /* device [2][PERSISTENT_MAX_TOKENS][WIDE_BLOCKS]: sums over a block's rows of x[0], x[1] */
-    uint32_t *ready; /* device [CHAIN_VECTORS][blocks]: the last epoch whose part a block has left there */
+    uint32_t *ready; /* device [CHAIN_VECTORS][blocks]: the last epoch whose part a block has stored */
 };
 
 struct chain_args {
     struct chain_product product[CHAIN_PRODUCTS + 1];
     struct chain_layout at;
     const struct chain_layer *layers; /* device [n_layers + 1] */
-    const CUtensorMap
-        *maps; /* device [n_layers * CHAIN_PRODUCTS + 1][BOX_SIZES; wide: WIDE_BOXES], in order of execution */
+    const CUtensorMap *maps; /* device [n_layers * CHAIN_PRODUCTS + 1][BOX_SIZES; wide: WIDE_BOXES], in order of
+                                execution */
     int n_layers, hidden, attention_before; /* which product of a layer */
     int n_heads, n_kv_heads, head_dim, first_head, first_kv_head, heads_per_kv;
     int rope_dims;
@@ -126,9 +128,9 @@ struct chain_args {
     enum norm_kind norm;
     float eps, inverse_hidden; /* inverse_hidden: 1 / hidden */
     enum activation activation;
-    const float *const
-        *scales; /* device [n_layers * CHAIN_PRODUCTS + 1] of each product's rows; NULL: they have none */
-    const CUtensorMap *group_maps; /* device [the same][2]: of scales and of zeros of groups; NULL: there are none */
+    const float *const *scales;    /* device [n_layers * CHAIN_PRODUCTS + 1] scales of each product's rows; NULL: they
+                                   have none */
+    const CUtensorMap *group_maps; /* device [the same][2]: maps of group scales and zeros; NULL: there are none */
     bool group_zeros;
     const void *embed, *position;
     int first_id, embed_rows, position_rows, position_offset;
@@ -152,32 +154,32 @@ struct chain_args {
     void *logits;
 };
 
-/* A block's share of a product: results [begin, end), in n_tiles tiles, each of n_steps. In a narrow step a warp
- * multiplies STEP_COLUMNS columns of a step by itself, as two pieces of 32; of codes 2 or 4 times as many. */
+/* A block's share of a product: results [begin, end), in n_tiles tiles, each of n_steps. In a narrow step each warp
+ * multiplies STEP_COLUMNS columns of a step, as two pieces of 32; with codes 2 or 4 times as many. */
 struct chain_share {
     int begin, end, n_tiles, n_steps, tile_rows;
     int n_spans; /* of a warp's STEP_COLUMNS columns: n_steps, or 2 or 4 times that */
 };
 
-/* The kind of a product by its number through all layers: one of a layer's, or the head. */
+/* The kind of a product by its number counted through all layers: one of a layer's, or the head. */
 __device__ static inline int chain_index(const chain_args &a, int product)
 {
     return product == a.n_layers * CHAIN_PRODUCTS ? CHAIN_HEAD : product % CHAIN_PRODUCTS;
 }
 
-/* Rows of weights that a tile has (of each half where it is gated), as copies bring them: an even number. */
+/* Rows of weights of a tile (of each half where it is gated), rounded up to even for the copies. */
 __device__ static inline int chain_tile_rows(const chain_share &s, int tile)
 {
     return min((s.end - s.begin - tile * s.tile_rows + 1) / 2 * 2, s.tile_rows);
 }
 
-/* All threads but those of the warps of which one asks for weights. */
+/* Synchronises all threads but those of the loading warpgroup. */
 __device__ static inline void chain_sync(void)
 {
     asm volatile("bar.sync 1, %0;" ::"n"(CHAIN_THREADS) : "memory");
 }
 
-/* Results are dealt out in pairs, since a word has two, and as evenly as possible. block: < 0 has nothing. */
+/* Results are distributed in pairs, since a word has two, and as evenly as possible. A block < 0 has none. */
 __host__ __device__ static inline chain_share chain_make_share(const chain_product &p, int block, int n_blocks)
 {
     chain_share s = {};

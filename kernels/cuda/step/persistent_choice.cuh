@@ -1,7 +1,7 @@
 /* kernels/cuda/step/persistent_choice.cuh - mixtures of experts in the persistent kernel: its additional arguments, and
- * the router's choice, which every block makes for itself out of the same logits. It is made by counting: an expert is
- * chosen if fewer than n_chosen come before it. (route_choose.cuh takes one after the other, too slow where all wait.)
- */
+ * the router's choice, which every block computes from the same logits, by ranking: an expert is chosen if fewer than
+ * n_chosen come before it. (route_choose.cuh selects one after the other, too slow where all blocks wait.)
+ *  */
 #ifndef STEP_PERSISTENT_CHOICE_CUH
 #define STEP_PERSISTENT_CHOICE_CUH
 
@@ -11,34 +11,35 @@
 
 #include <limits.h>
 
-#define EXPERT_STAGES  6   /* of a layer's weights: see expert_kind */
+#define EXPERT_STAGES  6   /* per layer's weights: see expert_kind */
 #define EXPERT_MAX     256 /* experts: registers set the limit */
-#define EXPERT_COLUMNS 64  /* hidden sizes are multiples of it, and columns of experts in 16 bits */
+#define EXPERT_COLUMNS 64  /* hidden sizes are multiples of it, and so are columns of 16-bit experts */
 
-/* A layer's part that only mixtures have, beside chain_layer. That one's bias[2] and bias[3] are those of all held
+/* The part of a layer that only mixtures have, beside chain_layer, whose bias[2] and bias[3] are those of all held
  * experts. */
 struct expert_layer {
     const void *router_bias; /* [n_experts]; NULL: none */
     const void *sinks;       /* [n_heads]; NULL: none */
-    const char *scales[2];   /* of codes, of the first and the second product: [rows of all held experts][groups] */
-    const void *gate;        /* [hidden], of the common MLP; NULL: none */
+    const char *scales[2];   /* scales of quantised weights, of the first and the second product: [rows of all held
+                              experts][groups] */
+    const void *gate;        /* [hidden], gate of the shared expert; NULL: none */
     int common;              /* which of expert_args.common the layer has; -1: none */
     bool routed;             /* there are experts */
 };
 
-/* The experts' weights where they are codes, see persistent_experts_codes.cuh. */
+/* The experts' quantised weights, see persistent_experts_codes.cuh. */
 struct expert_codes {
     int pitch[2];  /* bytes of a row's scales, of the first and the second product */
     int pieces[2]; /* of 128 bytes in a box of their weights: CHAIN_WARPS, or as many as a row has */
     int tiles;     /* of the second product in a slot: 1 or 2 */
-    int groups;    /* of warps that share out its experts, which have a slot together */
+    int groups;    /* of warps that divide its experts and share a slot */
     int warps;     /* of a group: each has a part of the columns */
     int ring;      /* bytes of the ring */
-    int places;    /* pairs whose activations have room in shared memory at once */
+    int places;    /* pairs whose activations fit in shared memory at once */
     int input;     /* offset in shared memory of the first product's activations */
 };
 
-/* The MLPs that every token goes through: beside experts, and in layers without them. */
+/* The MLPs that every token goes through: shared experts, and those of layers without experts. */
 enum { COMMON_BESIDE, COMMON_ALONE, COMMON_MLPS };
 struct expert_common {
     struct chain_product in; /* rows: the MLP's columns; 0: no layer has it */
@@ -47,7 +48,7 @@ struct expert_common {
 
 /* Latent attention, see persistent_latent.cuh. */
 struct expert_latents {
-    struct chain_product product;      /* that makes the latents, as product[0] makes the queries */
+    struct chain_product product;      /* the product that makes the latents, as product[0] makes the queries */
     const CUtensorMap *maps;           /* device [n_layers][BOX_SIZES], of its weights */
     unsigned long long *words;         /* [NARROW_TOKENS][latent and rotated key, / 2] */
     const struct latent_layer *layers; /* device [n_layers] */
@@ -55,8 +56,8 @@ struct expert_latents {
     float eps;                         /* of the latents' norm */
 };
 
-/* A kernel knows no more than it must, as that would cost registers: softmax routers in every layer; also those of
- * sigmoids, groups, common MLPs, layers without experts; and latent attention, too. */
+/* Features of a kernel, which has no more than it needs, as they cost registers: softmax routers in every layer; also
+ * sigmoid routers, groups, shared experts, layers without experts; latent attention, too. */
 enum expert_scope { SCOPE_PLAIN, SCOPE_FULL, SCOPE_LATENT };
 
 /* product[2] and product[3] of the chain are one expert's: `ffn` results of hidden columns, hidden results of ffn
@@ -116,18 +117,17 @@ struct expert_tiles {
     }
 };
 
-/* The router's choice for the step's tokens. Pair p = token n_chosen + i is that of a token and its i-th expert. In
- * shared memory: written between barriers of the warps that compute, read by the thread that asks for weights, too.
- * Behind it lie its arrays. */
+/* The router's choice for the step's tokens. Pair p = token * n_chosen + i is a token and its i-th expert. In shared
+ * memory: written between barriers of the computing warps, read by the loading thread, too. Its arrays follow it. */
 struct alignas(16) expert_choice {
-    unsigned long long made;                /* barrier: a phase a layer, which ends when the choice is made */
+    unsigned long long made;                /* barrier: one phase per layer, which ends when the choice is made */
     struct chain_share router;              /* the block's share of the router */
-    struct chain_share common[COMMON_MLPS]; /* and of the common MLPs' first products */
+    struct chain_share common[COMMON_MLPS]; /* and of the shared MLPs' first products */
     struct expert_tiles first;              /* where its tiles of the experts' first product begin */
-    uint32_t taken[EXPERT_MAX / 32];        /* a bit a held expert: some token has it */
+    uint32_t taken[EXPERT_MAX / 32];        /* one bit per held expert: some token has it */
     int n;                                  /* held experts that some token has */
 
-    /* Makes the choice of a layer without experts. One thread. */
+    /* Makes the (empty) choice of a layer without experts. Called by one thread. */
     __device__ void make_none(void)
     {
         n = 0;
@@ -146,7 +146,7 @@ __device__ static inline const expert_layer &expert_layer_of(const expert_args &
     return sh.at<expert_layer>(a.more_at)[layer];
 }
 
-/* Gates and ups of the first product's weights take turns: result j has rows 2 j and 2 j + 1. */
+/* Gates and ups alternate in the first product's weights: result j has rows 2 j and 2 j + 1. */
 __device__ static inline bool expert_in_turns(const expert_args &a)
 {
     return a.activation == ACTIVATION_SWIGLU;
@@ -157,13 +157,13 @@ __device__ static inline expert_choice *expert_choice_of(const expert_args &a, c
     return sh.at<expert_choice>(a.choice);
 }
 
-/* Floats of a token's logits, and words: four lanes share out whole vectors of them. */
+/* Pitch of a token's logits, in floats and words: four lanes split whole vectors of them. */
 __host__ __device__ static inline int expert_logits_pitch(int n_experts)
 {
     return (n_experts + 15) / 16 * 16;
 }
 
-/* [n_tokens][expert_logits_pitch] what experts are chosen by, the larger the sooner; 0 where there is no expert */
+/* [n_tokens][expert_logits_pitch] keys by which experts are chosen, larger first; 0 where there is no expert */
 __device__ static inline uint32_t *choice_keys(const expert_args &a, const expert_choice *c)
 {
     return (uint32_t *)(c + 1);
@@ -175,7 +175,7 @@ __device__ static inline float *choice_logits(const expert_args &a, const expert
     return (float *)(choice_keys(a, c) + a.n_tokens * expert_logits_pitch(a.how.n_experts));
 }
 
-/* [pairs][NARROW_TOKENS]: the pair of the i-th of the experts that some token has, and of a token; -1: none */
+/* [pairs][NARROW_TOKENS]: the pair of the i-th used expert and a token; -1: none */
 __device__ static inline int16_t *choice_pair(const expert_args &a, const expert_choice *c)
 {
     return (int16_t *)(choice_logits(a, c) + a.n_tokens * expert_logits_pitch(a.how.n_experts));
@@ -187,7 +187,7 @@ __device__ static inline int32_t *choice_which(const expert_args &a, const exper
     return (int32_t *)(choice_pair(a, c) + expert_pairs(a) * NARROW_TOKENS);
 }
 
-/* [pairs] a pair's expert, and what its result counts */
+/* [pairs] a pair's expert, and the weight of its result */
 __device__ static inline int32_t *choice_expert(const expert_args &a, const expert_choice *c)
 {
     return choice_which(a, c) + expert_pairs(a);
@@ -197,14 +197,14 @@ __device__ static inline float *choice_share(const expert_args &a, const expert_
     return (float *)(choice_expert(a, c) + expert_pairs(a));
 }
 
-/* Elements from the pairs' activations in shared memory to those of the common MLP. */
+/* Offset of the shared MLP's activations after the pairs' in shared memory, in elements. */
 __device__ static inline int expert_common_at(const expert_args &a, const expert_layer &more)
 {
     return more.routed ? expert_pairs(a) * a.pair_pitch : 0;
 }
 
-/* [pairs] Where there is no room for all pairs' activations: their numbers in order of groups, experts and tokens,
- * those of held experts first; and each one's place in that order. */
+/* [pairs] If not all pairs' activations fit: their numbers in order of groups, experts and tokens, held experts first;
+ * and each one's position in that order. */
 __device__ static inline int16_t *choice_order(const expert_args &a, const expert_choice *c)
 {
     return (int16_t *)(choice_share(a, c) + expert_pairs(a));
@@ -214,7 +214,7 @@ __device__ static inline int16_t *choice_place(const expert_args &a, const exper
     return choice_order(a, c) + expert_pairs(a);
 }
 
-/* [pairs] Of a held expert: EXPERT_MAX times the group that has it, and its place among those that some token has. */
+/* [pairs] For a held expert: EXPERT_MAX times its group, plus its index among the used experts. */
 __device__ static inline int16_t *choice_group(const expert_args &a, const expert_choice *c)
 {
     return choice_place(a, c) + expert_pairs(a);
@@ -227,7 +227,7 @@ static inline int expert_choice_bytes(const struct routing &how, int n_tokens)
     return (bytes + 127) / 128 * 128;
 }
 
-/* A place in shared memory for a pair's activations: rows of the tokens that are read together meet different banks. */
+/* The offset in shared memory of a pair's activations: rows of tokens that are read together lie in different banks. */
 __host__ __device__ static inline int expert_pair_pitch(int ffn)
 {
     return ffn + EXPERT_COLUMNS / 2;
@@ -239,7 +239,7 @@ __device__ static inline uint32_t expert_key(const struct routing &how, float lo
     return ordered(how.sigmoid && !how.by_logits ? sigmoid(logit) + bias : logit);
 }
 
-/* The logits of all tokens, out of their words, and the keys. */
+/* Reads the logits of all tokens from their words, and makes the keys. */
 template <bool FULL>
 __device__ static inline void expert_await_logits(const expert_args &a, const expert_choice *c,
                                                   const expert_layer &more, uint32_t epoch)
@@ -265,7 +265,7 @@ __device__ static inline void expert_await_logits(const expert_args &a, const ex
     }
 }
 
-/* Experts of others than the n_kept best groups come last (route_keys has the same). A warp has a token; its lanes
+/* Experts outside the n_kept best groups come last (route_keys does the same). A warp has a token; its lanes
  * compute the groups' scores. */
 __device__ static inline void expert_keep_groups(const expert_args &a, const expert_choice *c, int t)
 {
@@ -288,8 +288,8 @@ __device__ static inline void expert_keep_groups(const expert_args &a, const exp
             keys[e] = ordered(-INFINITY);
 }
 
-/* The number of experts that come before expert e: those with larger keys, and of equal keys the lower ones. Four lanes
- * share them out, neighbouring vectors each, and all get the sum. */
+/* The number of experts that come before expert e: those with larger keys, and lower ones with equal keys. Four lanes
+ * split them, neighbouring vectors each, and all get the sum. */
 __device__ static inline int expert_rank(const uint32_t *keys, int e, int pitch)
 {
     uint32_t mine = keys[e];
@@ -323,7 +323,7 @@ __device__ static inline void expert_pick(const expert_args &a, expert_choice *c
         }
 }
 
-/* Is there no room for all pairs' activations at once? */
+/* Do the activations of all pairs exceed shared memory? */
 template <chain_form FORM>
 __device__ static inline bool expert_in_parts(const expert_args &a)
 {
@@ -337,7 +337,7 @@ __device__ static inline int expert_order_key(const expert_args &a, const expert
     return held >= (unsigned)a.n_held ? INT_MAX : choice_group(a, c)[p];
 }
 
-/* Puts the pairs in order; a thread a pair. */
+/* Orders the pairs; one thread per pair. */
 __device__ static inline void expert_order(const expert_args &a, const expert_choice *c)
 {
     for (int p = threadIdx.x; p < expert_pairs(a); p += CHAIN_THREADS) {
@@ -352,7 +352,7 @@ __device__ static inline void expert_order(const expert_args &a, const expert_ch
     }
 }
 
-/* The held experts that are taken, in order, and each one's pairs; a thread a pair. */
+/* Lists the used held experts, in order, and each one's pairs; one thread per pair. */
 template <chain_form FORM>
 __device__ static inline void expert_list(const expert_args &a, expert_choice *c)
 {
@@ -393,7 +393,7 @@ __device__ static inline void expert_shares(const expert_args &a, const expert_c
         most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, d));
     for (int e = lane; e < a.how.n_experts; e += 32)
         all += sigmoids ? logits[e] : expf(logits[e] - most);
-    all = warp_sum(all); /* not a number if some logit is none: then all shares are none, for it must show */
+    all = warp_sum(all); /* NaN if some logit is: then all shares are NaN, for the fault must show */
     float logit = lane < k ? logits[choice_expert(a, c)[t * k + lane]] : 0.0f;
     float part = lane >= k ? 0.0f : sigmoids ? sigmoid(logit) : expf(logit - most), chosen = warp_sum(part);
     float whole = a.how.normalised ? chosen + 1e-20f : sigmoids ? 1.0f : all;
@@ -401,7 +401,7 @@ __device__ static inline void expert_shares(const expert_args &a, const expert_c
         choice_share(a, c)[t * k + lane] = isnan(all) ? all : a.how.scale * (part / whole);
 }
 
-/* By all warps that compute. Only then may the layer's weights of experts be asked for. Shares are seen by all after
+/* Called by all computing warps. Only then may the layer's expert weights be requested. Shares are visible to all after
  * the next barrier. */
 template <bool FULL, chain_form FORM>
 __device__ static inline void expert_choose(const expert_args &a, const chain_shared &sh, const expert_layer &more,

@@ -1,9 +1,8 @@
-/* kernels/cuda/step/persistent_code_tile.cuh - a tile's products with codes.
- *
- * Weights are the operand with 16 rows here: converted codes may go to any register, so no lane has to hold those that
- * the tensor cores want beside each other. That halves the products of persistent_stream.cuh, whose weights come as
- * they are. A scale of GROUP_COLUMNS columns multiplies their sum, in float, before it joins the others; a scale of a
- * row multiplies the final sum (chain_finish_tile). */
+/* kernels/cuda/step/persistent_code_tile.cuh - a tile's products with quantised weights. Weights are the operand with
+ * 16 rows here: converted codes may go to any register, so the fragment layout of the tensor cores puts no constraint
+ * on the codes in memory. That halves the number of products against persistent_stream.cuh, whose weights are used
+ * unconverted. A scale of GROUP_COLUMNS columns multiplies their sum, in float, before it joins the others; a scale of
+ * a row multiplies the final sum (chain_finish_tile). */
 #ifndef STEP_PERSISTENT_CODE_TILE_CUH
 #define STEP_PERSISTENT_CODE_TILE_CUH
 
@@ -15,9 +14,9 @@ __device__ static inline uint32_t word_of(const uint4 &w, int i)
     return i == 0 ? w.x : i == 1 ? w.y : i == 2 ? w.z : w.w;
 }
 
-/* Adds the products of rows g and g + 8 (weight_row) over 64 bytes of each; x: of eights of columns. Integers become
- * 2^-24 of their value, since a number in the lowest bits of f16 is subnormal, which the tensor cores multiply like any
- * other; INTEGER_UNIT makes up for it. */
+/* Adds the products of rows g and g + 8 (weight_row) over 64 bytes of each; x: by groups of eight columns. Integers
+ * become 2^-24 of their value, since a number in the lowest bits of f16 is subnormal, which the tensor cores multiply
+ * like any other; INTEGER_UNIT compensates for it. */
 template <chain_form FORM>
 __device__ static inline void code_multiply(float (&sum)[4], const uint4 (&w)[2], const uint4 (&x)[2])
 {
@@ -37,7 +36,7 @@ __device__ static inline void code_multiply(float (&sum)[4], const uint4 (&w)[2]
     }
 }
 
-/* The same of INT4. Every other nibble stands 4 bits higher and counts 16 times as much: they have sums of their
+/* The same for INT4. Every other nibble is 4 bits higher, which makes it 16 times as large: those have sums of their
  * own. */
 template <chain_form FORM>
 __device__ static inline void code_multiply(float (&sum)[4], const uint4 (&w)[2], const uint4 (&x)[4])
@@ -59,18 +58,19 @@ __device__ static inline void code_multiply(float (&sum)[4], const uint4 (&w)[2]
 template <chain_form FORM>
 struct code_groups_at {
     static constexpr int COUNT = group_count(FORM), ROW = COUNT * (int)sizeof(float);
-    static constexpr float CENTRE = FORM == FORM_INT8 ? 128 : 8; /* the zero of codes that have none of their own */
+    static constexpr float CENTRE = FORM == FORM_INT8 ? 128 : 8; /* the zero point of codes without one of their own */
     int scale, zero; /* bytes into a slot's; this warp's next group lies behind */
 
     __device__ explicit code_groups_at(int row)
     {
         int group = (int)threadIdx.x / 32 * (COUNT / CHAIN_WARPS);
-        /* as the copy has exchanged parts of 16 bytes: by the row's place in 1024 bytes, or in 512 */
+        /* as the copy swizzles 16-byte units: by the row's index in 1024 bytes, or in 512 */
         int part = ROW == 128 ? group / 4 ^ row % 8 : group / 4 ^ row / 2 % 4;
         scale = row * ROW + part * 16 + group % 4 * 4;
         zero = row * COUNT + group;
     }
-    /* The beginning of products of integers: less the zeros. sums: of x of the lane's two tokens, see keep_sum. */
+    /* Initialises products of integers: subtracts the zero points. sums: of x of the lane's two tokens, see
+     * keep_sum. */
     __device__ void begin(float (&part)[4], float2 sums, const char *zeros, bool own) const
     {
 #pragma unroll
@@ -80,7 +80,7 @@ struct code_groups_at {
             part[2 * r + 1] = z * sums.y;
         }
     }
-    /* sum += part times the scales; scales NULL: they come later */
+    /* sum += part times the scales; scales NULL: applied later */
     __device__ void add(float (&sum)[4], const float (&part)[4], const char *scales) const
     {
 #pragma unroll
@@ -92,7 +92,7 @@ struct code_groups_at {
     }
 };
 
-/* One tile's products, as chain_tile. */
+/* One tile's products, as in chain_tile. */
 template <typename T, chain_form FORM, int SLOTS>
 __device__ __forceinline__ static void code_tile(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
                                                  const chain_share &share, int n, bool gated, float *partial)
@@ -105,7 +105,7 @@ __device__ __forceinline__ static void code_tile(weight_ring<SLOTS> &ring, const
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, t = lane / 4, row = weight_row(t);
     bool mine = t < a.n_tokens;
     float sum[4] = {};
-    uint4 x[EIGHTS] = {}; /* of nobody's columns: zeros, as in chain_tile */
+    uint4 x[EIGHTS] = {}; /* columns beyond the end: zeros, as in chain_tile */
     const T *input =
         sh.at<T>(a.at.input) + chain_input_at(warp, share.n_spans, 0, a.n_tokens, mine ? t : 0) + lane % 4 * 8;
     const float *sums = sh.at<float>(a.at.sums) + warp * (share.n_spans / 2) * CHAIN_OCTET + lane % 4 * 2;

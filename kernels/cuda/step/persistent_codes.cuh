@@ -1,6 +1,5 @@
-/* kernels/cuda/step/persistent_codes.cuh - the narrow kernels for weights of one form, FULL ones or not: what
- * persistent_full.cu, persistent_e4m3.cu and others have in common, each for itself, since they take long to
- * compile. */
+/* kernels/cuda/step/persistent_codes.cuh - the narrow kernels for weights of one form, FULL ones or not: common to
+ * persistent_full.cu, persistent_e4m3.cu and others, which are separate files because they take long to compile. */
 #ifndef STEP_PERSISTENT_CODES_CUH
 #define STEP_PERSISTENT_CODES_CUH
 

@@ -1,8 +1,7 @@
-/* kernels/cuda/step/persistent_groups.cuh - where a narrow step keeps activations for codes, and scales and zeros of
- * groups of columns. persistent_code_tile.cuh multiplies them.
- *
- * A slot's scales of groups come with its weights, as a box of all groups of a step of CHAIN_ROWS rows (gate's half of
- * them before up's), and so do zeros, a byte each. They lie behind the ring, one slot's after the other. */
+/* kernels/cuda/step/persistent_groups.cuh - layout of a narrow step's activations for quantised weights, and of the
+ * scales and zero points of groups of columns. persistent_code_tile.cuh multiplies them. A slot's group scales are
+ * loaded with its weights, as a box of all groups of a step for CHAIN_ROWS rows (gate's half before up's), and so are
+ * zero points, a byte each. They are stored after the ring, slot by slot. */
 #ifndef STEP_PERSISTENT_GROUPS_CUH
 #define STEP_PERSISTENT_GROUPS_CUH
 
@@ -10,7 +9,7 @@
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/step/persistent_chain.cuh"
 
-/* The factor of products of integers in the end: see code_multiply. */
+/* The final factor of integer products: see code_multiply. */
 #define INTEGER_UNIT 16777216.0f
 
 /* Columns of a lane's 16 bytes of codes. */
@@ -25,7 +24,7 @@ __host__ __device__ constexpr int group_count(chain_form form)
     return CHAIN_WARPS * code_columns(form) / 16;
 }
 
-/* Bytes of a slot's scales, and of its zeros. */
+/* Bytes of a slot's scales, and of its zero points. */
 __host__ __device__ constexpr int group_scale_bytes(chain_form form)
 {
     return CHAIN_ROWS * group_count(form) * (int)sizeof(float);
@@ -36,7 +35,7 @@ __host__ __device__ constexpr int group_zero_bytes(chain_form form)
     return form == FORM_E4M3 ? 0 : CHAIN_ROWS * group_count(form);
 }
 
-/* The place of a slot's, as copies name it. */
+/* The shared-memory address of a slot's scales, as copies take it. */
 struct group_place {
     uint32_t scales, zeros;
 };
@@ -55,7 +54,7 @@ __host__ __device__ static inline int group_bytes(chain_form form, bool scales, 
     return (scales ? group_scale_bytes(form) : 0) + (zeros ? group_zero_bytes(form) : 0);
 }
 
-/* f(into, map, x, y, z) for the boxes that a slot's codes need: step `step` of rows from `row` on. */
+/* Calls f(into, map, x, y, z) for the boxes that a slot's codes need: step `step` of rows from `row` on. */
 template <chain_form FORM, typename F>
 __device__ static inline void group_boxes(const chain_args &a, const chain_product &p, int product, int step, int row,
                                           const group_place &into, F f)
@@ -75,7 +74,7 @@ __device__ static inline void group_boxes(const chain_args &a, const chain_produ
 }
 
 /* The offset of columns [column, column + 4) of a warp's first GROUP_COLUMNS in an input, of token 0, in elements. A
- * lane multiplies 16 bytes of codes; the n-th eights of columns of a quad's lanes lie beside each other. */
+ * lane multiplies 16 bytes of codes; the n-th groups of eight columns of a quad's lanes are adjacent. */
 template <chain_form FORM>
 __device__ static inline int code_input_at(const chain_args &a, const chain_share &s, int warp, int column)
 {

@@ -4,15 +4,15 @@
 
 #include "kernels/cuda/step/persistent_chain.cuh"
 
-/* The record that cuda_persistent_open makes. */
+/* The object that cuda_persistent_open makes. */
 struct persistent {
-    struct chain_args args, wide; /* but for the step's */
+    struct chain_args args, wide; /* except for the step's arguments */
     int max_tokens, max_shared;   /* max_tokens: of the narrow kernel */
     bool has_wide;
-    bool full;            /* the kernels that know more: see persistent_kernel */
+    bool full;            /* the FULL kernels: see persistent_kernel */
     bool coded_keys;      /* keys and values are in FP8 */
     void *sums;           /* this device's, if they are its own; NULL: they are the caller's */
-    enum chain_form form; /* of the weights that are codes */
+    enum chain_form form; /* of the quantised weights */
     struct chain_layer *layers;
     const float **scales; /* NULL: no weights have scales of rows */
     CUtensorMap *maps, *group_maps, *wide_maps, *input_maps;
@@ -22,11 +22,12 @@ struct persistent {
     struct expert_step *experts; /* of persistent_experts.cu; NULL: the layers are dense */
 };
 
-/* The form of a product's weights; FORM_NONE: 16-bit ones, or codes that no kernel takes. */
+/* The form of a product's weights; FORM_NONE: 16-bit ones, or codes that no kernel supports. */
 enum chain_form form_of_weight(const struct weight *w);
 bool weight_has_groups(const struct weight *w);
 
-/* Opens the wide kernel after the rest of p, for a model that the narrow one can run; sets has_wide if it can, too. */
+/* Opens the wide kernel after the rest of p, for a model that the narrow one supports; sets has_wide if it does,
+ * too. */
 void wide_open(struct queue *q, struct persistent *p, const struct decode_model *m);
 void wide_close(struct queue *q, struct persistent *p);
 void wide_patience(struct queue *q, uint32_t for_others, uint32_t for_own);
@@ -54,7 +55,8 @@ static inline const struct code_kernels *find_code_kernels(enum chain_form form,
                                : nullptr;
 }
 
-/* Places parts of these sizes in shared memory, one after the other from `at` on: *offset[i] = start; the last: end. */
+/* Lays out parts of these sizes in shared memory, one after the other from `at` on: *offset[i] = start; the last:
+ * end. */
 template <size_t N>
 static inline void place_shared(int *const (&offset)[N], const int (&size)[N - 1], int at)
 {
@@ -65,8 +67,8 @@ static inline void place_shared(int *const (&offset)[N], const int (&size)[N - 1
     *offset[N - 1] = at;
 }
 
-/* The kernels of this file wait for so many reads of a word, longer than the default deadline of a step, which says
- * more (rank/watch/watch.h): some 6 and 9 minutes on an H200. */
+/* The kernels give up after this many reads of a word, some 6 and 9 minutes on an H200: longer than the default
+ * deadline of a step, whose message says more (rank/watch/watch.h). */
 #define PATIENCE     1000000000u
 #define PATIENCE_OWN 4000000000u
 static inline void set_patience(struct queue *q, uint32_t for_others, uint32_t for_own)
@@ -89,8 +91,8 @@ static inline void set_batch(struct chain_args *a, const struct batch *batch, co
     a->logits = logits;
 }
 
-/* All blocks wait for each other, so all must be resident: a cooperative launch promises it. It begins while the
- * kernels before it end, where the device can. A: chain_args, or a struct that extends it. */
+/* All blocks wait for each other, so all must be resident: a cooperative launch guarantees it. It overlaps the end of
+ * the preceding kernels where the device can. A: chain_args, or a struct that extends it. */
 template <typename A>
 static inline void launch_chain(struct queue *q, void (*kernel)(A), const A &a)
 {

@@ -1,35 +1,36 @@
 /* kernels/cuda/step/persistent_input.cuh - a product's activations, from words to shared memory. A warp waits only for
- * the columns that it multiplies; the norms' statistics need a barrier of the block for every group of tokens.
- *
- * All warps do this at once, so that every instruction after a wait takes four clocks: everything that can be computed
- * before is, values stay in registers, and the compiler knows what differs from model to model. */
+ * the columns that it multiplies; the norms' statistics need a barrier of the block for every group of tokens. All
+ * warps do this at once, so that every instruction after a wait takes four clocks: as much as possible is computed
+ * before the wait, values stay in registers, and properties of the model are template parameters. */
 #ifndef STEP_PERSISTENT_INPUT_CUH
 #define STEP_PERSISTENT_INPUT_CUH
 
 #include "kernels/cuda/step/persistent_groups.cuh"
 
-#define UNIT_COLUMNS  4                      /* of a unit: two words, 8 bytes in shared memory */
-#define UNIT_STRIDE   (2 * CHAIN_WARPS * 64) /* columns from a lane's unit to its next one, two steps further */
-#define UNITS_AT_ONCE 8                      /* a lane waits for so many at most, of one token or several */
-/* Codes are multiplied as f16, which costs half of what bf16 costs to make of them. Activations of bf16 are then f16,
- * times 2^-6: exact from 2^-11 to 2^22, and never off by more than 2^-19. Rows' scales make up for it. */
+#define UNIT_COLUMNS 4 /* of a unit: two words, 8 bytes in shared memory */
+#define UNIT_STRIDE \
+    (2 * CHAIN_WARPS * 64) /* distance in columns from a lane's unit to its next one, two steps
+                                                further */
+#define UNITS_AT_ONCE 8    /* maximum units that a lane waits for at once, of one token or several */
+/* Codes are multiplied as f16, which costs half as much to convert to as bf16. Activations of bf16 then become f16,
+ * times 2^-6: exact from 2^-11 to 2^22, with an error of at most 2^-19. Rows' scales compensate for the factor. */
 #define INPUT_HALF_SCALE 0.015625f
-#define NORM_UNITS       4 /* of a lane, which a norm keeps in registers: 8192 columns */
+#define NORM_UNITS       4 /* units per lane that a norm keeps in registers: 8192 columns */
 
 /* A lane's units of a warp's columns: unit i is part lane % 8 of piece lane / 8 + 4 i. FORM: of the kernel's codes. */
 template <typename T, chain_form FORM>
 struct input_units {
     static constexpr bool CODES = FORM != FORM_NONE, FINE = FORM == FORM_INT4;
     static constexpr bool INTEGERS = FORM == FORM_INT8 || FORM == FORM_INT4;
-    static constexpr int SPANS = FINE ? 4 : 2; /* of a step, where weights are codes */
+    static constexpr int SPANS = FINE ? 4 : 2; /* of a step, where weights are quantised */
 
-    int n;               /* of the warp's lane that has most */
-    int n_places;        /* of this lane: units within the product's steps */
+    int n;               /* maximum over the warp's lanes */
+    int n_places;        /* of this lane, within the product's steps */
     int column, columns; /* unit 0's first one; of the matrix */
-    int stride;          /* elements from a unit's place to the next unit's */
+    int stride;          /* distance from one unit to the next, in elements */
     T *place;            /* unit 0's of token 0 */
     float *sums;         /* INTEGERS: see keep_sum */
-    bool coded, halves;  /* the product's weights are codes; bf16 is to be f16 */
+    bool coded, halves;  /* the product's weights are quantised; bf16 is converted to f16 */
 
     __device__ input_units(const chain_args &a, const chain_shared &sh, const chain_share &s, int n_columns)
         : n((s.n_spans + 1) / 2), columns(n_columns), stride(4 * a.n_tokens * 32),
@@ -52,7 +53,7 @@ struct input_units {
     {
         return FINE && coded ? i / 2 * (2 * UNIT_STRIDE) + i % 2 * GROUP_COLUMNS : i * UNIT_STRIDE;
     }
-    /* Leave the first n behind, an even number. */
+    /* Skips the first n, an even number. */
     __device__ void skip(int units)
     {
         n -= units;
@@ -70,8 +71,8 @@ struct input_units {
         float2 x = tensor_unpack<T>(pair);
         return tensor_pack<__half>(x.x * INPUT_HALF_SCALE, x.y * INPUT_HALF_SCALE);
     }
-    /* Columns (0, 4), (2, 6), (1, 5), (3, 7) of eight, as code_tile has them of INT4: of two lanes one stores the even,
-     * one the odd ones. */
+    /* Columns (0, 4), (2, 6), (1, 5), (3, 7) of eight, the order of code_tile for INT4: of two lanes one stores the
+     * even, one the odd ones. */
     __device__ static uint2 pair_up(uint2 x)
     {
         bool odd = threadIdx.x % 2 != 0;
@@ -99,7 +100,7 @@ struct input_units {
         if (i < n_places)
             *(uint2 *)(place + i * stride + t * 32) = x;
     }
-    /* The middle pairs of every 8 columns change places, as chain_tile has them. */
+    /* The middle pairs of every 8 columns are swapped, as chain_tile expects. */
     __device__ void store(int i, int t, uint2 bits) const
     {
         uint32_t *to = (uint32_t *)(place + i * stride + t * 32);
@@ -112,7 +113,7 @@ struct input_units {
     }
 };
 
-/* The bits of N units of each of G tokens from token t on, once they are there; zeros for those outside. words:
+/* Waits for the bits of N units of each of G tokens from token t on; zeros for those outside. words:
  * [n_tokens] [columns / 2] */
 template <typename T, int N, int G, typename U>
 __device__ static inline void input_await(const chain_args &a, const U &units, const unsigned long long *words, int t,
@@ -130,7 +131,7 @@ __device__ static inline void input_await(const chain_args &a, const U &units, c
         bits[j / N][j % N] = make_uint2((uint32_t)v[j].x, (uint32_t)v[j].y);
 }
 
-/* N units as they are. */
+/* N units unchanged. */
 template <typename T, int N, int G, typename U>
 __device__ static inline void input_plain(const chain_args &a, const U &units, const unsigned long long *words,
                                           uint32_t epoch)
@@ -148,12 +149,12 @@ __device__ static inline void input_plain(const chain_args &a, const U &units, c
     }
 }
 
-/* The weights of a norm at a lane's N units, fetched before there is anything to wait for. LayerNorm has a bias. */
+/* The weights of a norm at a lane's N units, loaded before the wait. LayerNorm has a bias. */
 template <typename T, norm_kind KIND, int N>
 struct norm_weights {
     uint2 w[N], b[N];
 
-    /* value: of an element where the model has none. Outside: zeros, for which weights of zero wait. */
+    /* value: of an element if the model has no weights. Outside: zeros, which meet weights of zero. */
     __device__ static uint2 fetch(const void *from, int column, bool inside, float value)
     {
         if (from != nullptr && inside)
@@ -190,7 +191,7 @@ struct norm_weights {
     }
 };
 
-/* The number of a warp's columns, with its inverse, and that of the lane's units. */
+/* The number of a warp's columns, its inverse, and the number of the lane's units. */
 struct norm_columns {
     int n_mine;
     float n, inverse;
@@ -242,8 +243,8 @@ __device__ static inline float norm_sum(float x)
     return x;
 }
 
-/* Mean and 1 / deviation out of the warps' shares, one for each lane: one after the other they took longer than the
- * rest of an input. */
+/* Mean and 1 / deviation from the warps' shares, one share per lane: a serial sum took longer than the rest of an
+ * input. */
 template <norm_kind KIND>
 __device__ static inline float2 norm_whole(const float4 *part, float inverse_hidden, float eps)
 {
@@ -255,7 +256,7 @@ __device__ static inline float2 norm_whole(const float4 *part, float inverse_hid
     return make_float2(mean, rsqrtf(norm_sum(p.y + p.z * away * away) * inverse_hidden + eps));
 }
 
-/* The residual stream, normed. words: [n_tokens][hidden / 2]. All threads of the block must come here. */
+/* The normalised residual stream. words: [n_tokens][hidden / 2]. All threads of the block must call this. */
 template <typename T, norm_kind KIND, int N, int G, typename U>
 __device__ static inline void input_normed(const chain_args &a, const chain_shared &sh, const U &units,
                                            const unsigned long long *words, uint32_t epoch, const void *weight,

@@ -1,6 +1,6 @@
-/* kernels/cuda/step/persistent_kernel.cuh - the persistent kernel: one block a multiprocessor goes through all products
- * of a decode step. This is the narrow one, for few tokens (persistent_wide.cuh: for more). See persistent_chain.cuh
- * for the idea, the other persistent_*.cuh for the parts. */
+/* kernels/cuda/step/persistent_kernel.cuh - the persistent kernel: one block per multiprocessor works through all
+ * products of a decode step. This is the narrow one, for few tokens (persistent_wide.cuh: for more). See
+ * persistent_chain.cuh for the idea, the other persistent_*.cuh for the parts. */
 #ifndef STEP_PERSISTENT_KERNEL_CUH
 #define STEP_PERSISTENT_KERNEL_CUH
 
@@ -9,10 +9,10 @@
 #include "kernels/cuda/step/persistent_results.cuh"
 #include "kernels/cuda/step/persistent_stream.cuh"
 
-#define FINISH_LANES 8                   /* a pair of rows each: all of a tile */
-#define FINISH_PARTS (32 / FINISH_LANES) /* of the warps' sums; the lanes of a pair then know the same */
+#define FINISH_LANES 8                   /* one pair of rows each: all of a tile */
+#define FINISH_PARTS (32 / FINISH_LANES) /* of the warps' sums; afterwards the lanes of a pair have the same total */
 
-/* The sum over the lanes of equal `pair`, for all of them. */
+/* The sum over the lanes of equal `pair`, returned to all of them. */
 __device__ static inline float chain_join(float x)
 {
 #pragma unroll
@@ -21,7 +21,7 @@ __device__ static inline float chain_join(float x)
     return x;
 }
 
-/* The warps' sums of one tile, with the bias; a warp has a token, they take turns: `turn` is the first one. Each lane
+/* Adds up the warps' sums of one tile, and the bias; one warp per token, in turn: `turn` is the first one. Each lane
  * adds the sums of a part of the warps in one pair of rows. partial: [CHAIN_WARPS][n_tokens][CHAIN_ROWS] */
 template <typename T>
 __device__ static inline void chain_finish_tile(const chain_args &a, const chain_shared &sh, const chain_product &p,
@@ -54,7 +54,7 @@ __device__ static inline void chain_finish_tile(const chain_args &a, const chain
         s.x += b[0];
         s.y += b[1];
     }
-    if (p.output == OUTPUT_ACTIVATED) { /* of two lanes each has one of the pair */
+    if (p.output == OUTPUT_ACTIVATED) { /* each of two lanes has one of the pair */
         float x = rounded<T>(part % 2 == 0 ? s.x : s.y), up = __shfl_down_sync(0xffffffffu, x, UP);
         x = activation(a.activation, x) * (p.gated ? up : 1.0f);
         float y = __shfl_xor_sync(0xffffffffu, x, FINISH_LANES);
@@ -64,14 +64,14 @@ __device__ static inline void chain_finish_tile(const chain_args &a, const chain
         chain_result<T, false>(a, sh, p, t, row, s.x, s.y, part, FINISH_PARTS, epoch);
 }
 
-/* The row of weights that is element i of a block's share: of gated ones the gate's come first, then those of up. */
+/* The row of weights of element i of a block's share: in a gated product gate's rows come first, then up's. */
 __device__ static inline int chain_row(const chain_product &p, const chain_share &share, int i)
 {
     int n = share.end - share.begin;
     return i < n ? share.begin + i : p.rows + share.begin + i - n;
 }
 
-/* An element of a bias, as it is: made a float here it would be waited for here. */
+/* An unconverted element of a bias: a conversion to float here would wait for the load. */
 template <typename T>
 __device__ static inline T chain_bias(const chain_product &p, const chain_share &share, const void *bias, int i)
 {
@@ -108,7 +108,7 @@ struct chain_scales {
     }
 };
 
-/* OTHER: the kind of norm, besides NORM_RMS, that the kernel knows. */
+/* OTHER: the kind of norm that the kernel supports besides NORM_RMS. */
 template <typename T, chain_form FORM, norm_kind OTHER>
 __device__ static inline void chain_input(const chain_args &a, const chain_shared &sh, const chain_product &p,
                                           const chain_share &share, const chain_layer &layer, uint32_t epoch)
@@ -118,7 +118,7 @@ __device__ static inline void chain_input(const chain_args &a, const chain_share
         input_plain_any<T>(a, units, p.input == INPUT_ATTENDED ? a.attended : a.activated, epoch);
     } else {
         const void *weight = layer.norm[p.norm], *bias = layer.norm_bias[p.norm];
-        uint32_t since = p.x == 1 ? epoch - 1 : epoch; /* what the layer before left is its epoch's */
+        uint32_t since = p.x == 1 ? epoch - 1 : epoch; /* vectors of the preceding layer have its epoch */
         if (a.norm == NORM_RMS)
             input_normed_any<T, NORM_RMS>(a, sh, units, a.x[p.x], since, weight, bias);
         else
@@ -127,7 +127,7 @@ __device__ static inline void chain_input(const chain_args &a, const chain_share
     __syncwarp();
 }
 
-/* The sum over the ranks. Until the first token's words are there weights come no nearer than L2: the other ranks'
+/* The sum over the ranks. Until the first token's words arrive, weights are prefetched to L2 only: the other ranks'
  * words would queue behind them. */
 template <typename T>
 __device__ static inline void chain_sum_ranks(const chain_args &a, const chain_shared &sh, int x, uint32_t epoch)
@@ -145,7 +145,7 @@ struct chain_count {
     int tiles, products;
 };
 
-/* In persistent_code_tile.cuh, for kernels with codes. */
+/* In persistent_code_tile.cuh, for kernels with quantised weights. */
 template <typename T, chain_form FORM, int SLOTS>
 __device__ __forceinline__ static void code_tile(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
                                                  const chain_share &share, int n, bool gated, float *partial);
@@ -179,11 +179,11 @@ __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, cons
     T mine = {};
     if ((int)threadIdx.x < n_bias)
         mine = chain_bias<T>(p, share, weights, threadIdx.x);
-    /* A block without a share of the previous product has not read its input, but must have waited for it, too, before
-     * it makes any result of this layer. */
+    /* A block without a share of the previous product has not read its input, but must wait for it, too, before it
+     * produces any result of this layer. */
     if (p.input != INPUT_SAME || sh.share[k - 1].n_tiles == 0)
         chain_input<T, FORM, OTHER>(a, sh, p, share, layer, epoch);
-    if ((int)threadIdx.x < n_bias) /* seen by all after the tile's barrier */
+    if ((int)threadIdx.x < n_bias) /* visible to all after the tile's barrier */
         bias[threadIdx.x] = to_float(mine);
 #pragma unroll 1
     for (int i = threadIdx.x + CHAIN_THREADS; i < n_bias; i += CHAIN_THREADS)
@@ -193,7 +193,7 @@ __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, cons
         int size = CHAIN_WARPS * a.n_tokens * CHAIN_ROWS;
         float *partial = sh.at<float>(a.at.partial) + count.tiles % 2 * size;
         chain_tile_any<T, FORM>(ring, a, sh, p, share, chain_tile_rows(share, tile), partial);
-        chain_sync(); /* one a tile suffices: the next tile's sums go to the other buffer */
+        chain_sync(); /* one barrier per tile suffices: the next tile's sums go to the other buffer */
         chain_finish_tile<T>(a, sh, p, share, tile, count.tiles % CHAIN_WARPS, partial, n_bias > 0 ? bias : nullptr,
                              scales.kept(), epoch);
     }
@@ -201,7 +201,7 @@ __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, cons
         chain_sum_ranks<T>(a, sh, p.x, epoch);
 }
 
-/* By all threads of the block: what is the same in every step, into shared memory. */
+/* Loads what is constant over all steps into shared memory. Called by all threads of the block. */
 __device__ static inline void chain_open_tables(const chain_args &a, const chain_shared &sh)
 {
     int n_words = (a.n_layers + 1) * (int)(sizeof(chain_layer) / 4);
@@ -211,7 +211,7 @@ __device__ static inline void chain_open_tables(const chain_args &a, const chain
         sh.share[threadIdx.x] = chain_make_share(a.product[threadIdx.x], (int)blockIdx.x, (int)gridDim.x);
 }
 
-/* The step's tokens, and what follows from them. By the threads that chain_sync knows. */
+/* Loads the step's tokens, and computes what depends on them. Called by the threads that chain_sync synchronises. */
 __device__ static inline void chain_open_step(const chain_args &a, const chain_shared &sh)
 {
     if ((int)threadIdx.x < a.n_tokens) {
@@ -232,8 +232,8 @@ __device__ static inline void chain_open_step(const chain_args &a, const chain_s
     chain_sync();
 }
 
-/* If a block's shares depend on the step's tokens, the warps that compute say that they are known, and those that load
- * weights wait for that. */
+/* If a block's shares depend on the step's tokens, the loading warp waits until the computing warps signal that they
+ * are known. */
 __device__ static inline void chain_tell_shares(const chain_args &a)
 {
     if (a.attention_before == 2)
@@ -246,7 +246,7 @@ __device__ static inline void chain_await_shares(const chain_args &a)
         asm volatile("bar.sync 2, %0;" ::"n"(CHAIN_THREADS + STREAM_THREADS) : "memory");
 }
 
-/* Writes this block's rows of a layer's input, which it keeps, to the place where they are wanted, if there is one. */
+/* Writes this block's rows of a layer's input, which it keeps, to their tap, if the layer has one. */
 template <typename T>
 __device__ static inline void chain_taps(const chain_args &a, const chain_shared &sh, int layer)
 {
@@ -265,15 +265,15 @@ __device__ static inline void chain_taps(const chain_args &a, const chain_shared
     }
 }
 
-/* grid: one block a multiprocessor, all resident. SLOTS: of the ring. FORM: of the weights that are codes. FULL: keys
- * and values are codes or, with 16-bit weights, may be, and then a sequence may have several tokens, and the residual
- * stream be wanted; all others would pay for that in registers and instructions. */
+/* grid: one block per multiprocessor, all resident. SLOTS: of the ring. FORM: of quantised weights. FULL: keys and
+ * values are quantised or, with 16-bit weights, may be; then a sequence may also have several tokens, and there may be
+ * taps. The other kernels save the registers and instructions for that. */
 template <typename T, int SLOTS, chain_form FORM, bool FULL>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     persistent_kernel(const __grid_constant__ chain_args a)
 {
     const attend_kind KIND = !FULL ? ATTEND_NUMBERS : FORM == FORM_NONE ? ATTEND_ANY : ATTEND_CODES;
-    extern __shared__ __align__(1024) char shared[]; /* as the boxes of weights demand */
+    extern __shared__ __align__(1024) char shared[]; /* the alignment that the boxes of weights require */
     const chain_shared sh = {shared, (chain_share *)(shared + a.at.shares)};
     weight_ring<SLOTS> ring(a, sh);
     chain_count count = {0, 0};
@@ -283,8 +283,8 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     }
     chain_open_tables(a, sh);
     __syncthreads();
-    /* Weights are on their way while the kernels before this one end, since nobody writes them; in parallel layers only
-     * once the step's tokens are known. */
+    /* Weights are loaded while the preceding kernels end, since no kernel writes them; in parallel layers only once the
+     * step's tokens are known. */
     if (threadIdx.x >= CHAIN_THREADS) {
         give_registers<STREAM_REGISTERS>();
         chain_await_shares(a);

@@ -1,9 +1,9 @@
 /* kernels/cuda/step/persistent_latent.cuh - latent attention within the persistent kernel. An item is a token and one
- * of its heads. Its block does all there is between the layer's first products and the second: it puts the token's
- * latent, normed, and the rotated key into the cache; takes the query through the matrix that would make keys of
- * latents, so that it meets the latents themselves; adds up latents, which are the values, too; and takes that sum
- * through the matrix that would make values. Both matrices are on their way to L2 long before. Parts of a long sequence
- * exchange what the second matrix makes of their sums, as it is linear. */
+ * of its heads. Its block does all the work between the layer's first products and the second: it stores the token's
+ * normalised latent and rotated key to the cache; multiplies the query by the matrix that would expand latents to keys
+ * (absorbed form), so that scores use the latents directly; sums up the weighted latents, which are the values, too;
+ * and multiplies that sum by the matrix that would expand latents to values. Both matrices are prefetched to L2 long
+ * before. Parts of a long sequence exchange their sums after the second matrix, which is linear. */
 #ifndef STEP_PERSISTENT_LATENT_CUH
 #define STEP_PERSISTENT_LATENT_CUH
 
@@ -17,16 +17,16 @@ static_assert(LATENT_VALUE == CHAIN_WARPS * 8, "a warp has an octet of the secon
 /* An item's. Operands of products have the order of elements that latent_pair says. */
 template <>
 struct attend_scratch<LATENT_CACHED> {
-    uint16_t query[1][LATENT_CACHED]; /* as it meets what is cached */
-    uint16_t key_input[LATENT_KEY];   /* the query's part that is not rotated */
-    uint16_t said[LATENT_RANK];       /* the sum of latents, divided */
+    uint16_t query[1][LATENT_CACHED]; /* in the space of the cached latents */
+    uint16_t key_input[LATENT_KEY];   /* the unrotated part of the query */
+    uint16_t said[LATENT_RANK];       /* the normalised sum of latents */
     float turned[2][LATENT_TURNED];
     float2 sums[CHAIN_WARPS][ATTEND_HEADS];
     float out[CHAIN_WARPS][1][LATENT_RANK];
 };
 typedef attend_scratch<LATENT_CACHED> latent_scratch;
 
-/* Values of one head: a lane adds elements 256 c + 8 lane .., 4 keys a time. */
+/* Values of one head: a lane adds elements 256 c + 8 lane .., 4 keys at a time. */
 template <typename T>
 struct attend_values<T, LATENT_CACHED> {
     static const int KEYS = 4, CHUNKS = LATENT_RANK / 256;
@@ -68,7 +68,7 @@ struct attend_values<T, LATENT_CACHED> {
             }
         }
     }
-    /* All lanes of the same keys know the same weights: there is one query. */
+    /* All lanes of the same keys have the same weights: there is one query. */
     __device__ void add(const T *v, const attend_item &m, int key0, const float (&weight)[2])
     {
 #pragma unroll 1
@@ -105,7 +105,7 @@ __device__ static inline void latent_fetch(uint4 (&w)[N], const T *from)
         w[c] = __ldcg((const uint4 *)(from + g * PITCH + c * 32 + p * 8));
 }
 
-/* An octet's products with x, as attend_sums::score_keys has them: those of rows 2 p and 2 p + 1 in the end. */
+/* An octet's products with x, as in attend_sums::score_keys: the result holds those of rows 2 p and 2 p + 1. */
 struct latent_dots {
     float first[4] = {}, second[4] = {};
 
@@ -125,7 +125,7 @@ struct latent_dots {
     }
 };
 
-/* The place of pair p of 8 elements, so that four registers are an operand as they come: see chain_tile. */
+/* The position of pair p of 8 elements such that four registers are an operand without shuffles: see chain_tile. */
 __device__ static inline int latent_pair(int p)
 {
     return p / 2 + p % 2 * 2;
@@ -140,7 +140,7 @@ __device__ static inline void latent_store(uint16_t *operand, int d, uint32_t lo
     pair[2] = high;
 }
 
-/* One warp: the LATENT_TURNED elements in these words, rotated, by way of x. store(d, elements d .. d + 3) */
+/* One warp rotates the LATENT_TURNED elements in these words, through x. store(d, elements d .. d + 3) */
 template <typename T, typename F>
 __device__ static inline void latent_turn(const expert_args &a, const chain_shared &sh, int t,
                                           const unsigned long long *words, float *x, uint32_t epoch, F store)
@@ -159,7 +159,7 @@ __device__ static inline void latent_turn(const expert_args &a, const chain_shar
         store(d, e);
 }
 
-/* One warp: the token's latent, normed, to the cache; to: NULL: there is no place. */
+/* One warp stores the token's normalised latent to the cache; to NULL: it has no block. */
 template <typename T>
 __device__ static inline void latent_keep(const expert_args &a, const latent_layer &l, int t, T *to, uint32_t epoch)
 {
@@ -191,8 +191,8 @@ __device__ static inline void latent_keep(const expert_args &a, const latent_lay
     }
 }
 
-/* The query to the scratch, as it comes; what the token is remembered by to the cache, by every block that is going to
- * read it. A warp has a part. */
+/* Stores the query to the scratch unchanged, and the token's latent and key to the cache, by every block that is going
+ * to read them. A warp has a part. */
 template <typename T>
 __device__ static inline void latent_inputs(latent_scratch *s, const expert_args &a, const chain_shared &sh,
                                             const chain_layer &layer, const latent_layer &l, const attend_item &m,
@@ -226,7 +226,7 @@ __device__ static inline void latent_inputs(latent_scratch *s, const expert_args
     }
 }
 
-/* The query through the first matrix. w: this warp's first two octets; from: its rows. */
+/* Multiplies the query by the first matrix. w: this warp's first two octets; from: its rows. */
 template <typename T>
 __device__ static inline void latent_absorb(latent_scratch *s, uint4 (&w)[2][LATENT_KEY / 32], const T *from)
 {
@@ -262,7 +262,8 @@ __device__ static inline void latent_keys(attend_sums<T, LATENT_CACHED> &sums, c
     }
 }
 
-/* The warps' sums become the part's, divided by its weights. Returns its best score, and the sum of its weights. */
+/* Combines the warps' sums into the part's, divided by its sum of weights. Returns its best score, and the sum of its
+ * weights. */
 template <typename T>
 __device__ static inline float2 latent_join(latent_scratch *s)
 {
@@ -284,8 +285,8 @@ __device__ static inline float2 latent_join(latent_scratch *s)
     return make_float2(best, sum);
 }
 
-/* The part's sum through the second matrix: the item's result, or the part's words. w: half of this warp's octet of
- * rows; from: its rows; whole: of latent_join. */
+/* Multiplies the part's sum by the second matrix: the item's result, or the part's words. w: half of this warp's octet
+ * of rows; from: its rows; whole: of latent_join. */
 template <typename T>
 __device__ static inline void latent_result(const latent_scratch *s, const expert_args &a, const attend_item &m,
                                             uint4 (&w)[LATENT_RANK / 64], const T *from, float2 whole, uint32_t epoch)
@@ -310,7 +311,7 @@ __device__ static inline void latent_result(const latent_scratch *s, const exper
     attend_join<T, false, LATENT_VALUE, false>(nullptr, a, m, 1.0f, epoch);
 }
 
-/* The latents of this warp's first two octets, on their way to L2 before the query is there. */
+/* Prefetches the latents of this warp's first two octets to L2 before the query arrives. */
 __device__ static inline void latent_prefetch(const chain_layer &layer, const attend_item &m, int ids)
 {
     const int OCTETS = KV_BLOCK_TOKENS / ATTEND_KEYS, BYTES = ATTEND_KEYS * LATENT_CACHED * 2;
@@ -347,10 +348,10 @@ __device__ static inline void latent_part(const expert_args &a, const chain_shar
     float2 whole = latent_join<T>(s);
     chain_sync();
     latent_result<T>(s, a, m, second, value_up, whole, epoch);
-    chain_sync(); /* the scratch is the next input's place */
+    chain_sync(); /* the next input overwrites the scratch */
 }
 
-/* All that this block has to do for a layer's attention. */
+/* This block's part of a layer's attention. */
 template <typename T>
 __device__ static inline void latent_attention(const expert_args &a, const chain_shared &sh, const chain_layer &layer,
                                                const latent_layer &l, uint32_t epoch)

@@ -1,11 +1,11 @@
 /* kernels/cuda/step/persistent_latent_tables.cuh - latent attention in the persistent kernel (persistent_latent.cuh):
- * its sizes, its weights of each layer, and their way to L2 before they are needed. */
+ * its sizes, its weights of each layer, and their prefetch to L2. */
 #ifndef STEP_PERSISTENT_LATENT_TABLES_CUH
 #define STEP_PERSISTENT_LATENT_TABLES_CUH
 
 #include "kernels/cuda/step/persistent_choice.cuh"
 
-/* Elements: of a latent; of the rotated part of a key and of a query; of the rest of a head's query; of its value. */
+/* Sizes in elements: a latent; the rotated part of a key and of a query; the rest of a head's query; its value. */
 #define LATENT_RANK   512
 #define LATENT_TURNED 64
 #define LATENT_KEY    128
@@ -18,7 +18,7 @@ struct latent_layer {
     const void *key_up, *value_up; /* [n_heads][LATENT_RANK][LATENT_KEY], [n_heads][LATENT_VALUE][LATENT_RANK] */
 };
 
-/* In shared memory; the layers lie behind it. */
+/* In shared memory, followed by the layers. */
 struct latent_tables {
     struct chain_share share; /* the block's, of the product that makes latents */
 };
@@ -37,9 +37,9 @@ static inline int latent_tables_bytes(int n_layers)
 {
     return (int)sizeof(struct latent_tables) + n_layers * (int)sizeof(struct latent_layer);
 }
-static_assert(sizeof(struct latent_tables) % alignof(struct latent_layer) == 0, "layers lie behind the tables");
+static_assert(sizeof(struct latent_tables) % alignof(struct latent_layer) == 0, "the layers follow the tables");
 
-/* By all threads of the block, before they meet. */
+/* Called by all threads of the block, before a barrier. */
 __device__ static inline void latent_open_tables(const expert_args &a, const chain_shared &sh)
 {
     for (int i = threadIdx.x; i < a.n_layers; i += CHAIN_THREADS + STREAM_THREADS)
@@ -48,7 +48,7 @@ __device__ static inline void latent_open_tables(const expert_args &a, const cha
         latent_tables_of(a, sh)->share = chain_make_share(a.latents.product, (int)blockIdx.x, (int)gridDim.x);
 }
 
-/* The map of the layer's latents is going to be read. */
+/* Prefetches the map of the layer's latents. */
 __device__ static inline void latent_announce(const expert_args &a, const chain_shared &sh, int layer)
 {
     const chain_share &share = latent_tables_of(a, sh)->share;
@@ -56,7 +56,7 @@ __device__ static inline void latent_announce(const expert_args &a, const chain_
         box_map_prefetch(a.latents.maps + layer * BOX_SIZES + chain_tile_rows(share, 0) / 2 - 1);
 }
 
-/* This block's share of the layer's matrices of heads, which the blocks that attend read whole. */
+/* Prefetches this block's share of the layer's head matrices, which the blocks with attention items read whole. */
 __device__ static inline void latent_prefetch_weights(const expert_args &a, const chain_shared &sh, int layer)
 {
     static_assert(LATENT_KEY == LATENT_VALUE, "the matrices are of one size");

@@ -1,4 +1,4 @@
-/* kernels/cuda/step/persistent_maps.cuh - the tensor maps of the matrices that persistent kernels read. Host only */
+/* kernels/cuda/step/persistent_maps.cuh - the tensor maps of the persistent kernels' matrices. Host only */
 #ifndef STEP_PERSISTENT_MAPS_CUH
 #define STEP_PERSISTENT_MAPS_CUH
 
@@ -9,21 +9,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A matrix that copies take boxes of. */
+/* A matrix that is copied in boxes. */
 struct boxed {
     void *data;
     enum dtype type;
     int rows, cols;
-    size_t pitch; /* of codes, bytes from row to row; 0: they are none */
+    size_t pitch; /* of codes, row pitch in bytes; 0: not quantised */
 };
 
-/* The shape in which copies see a matrix, in boxes of so many rows and pieces: pieces of STEP_COLUMNS columns,
- * [pieces][rows][..], or the matrix as it is if the last piece would be partial. See stream_rows. Codes always have
- * pieces: a partial one goes on with the bytes behind the row. */
+/* The tensor shape of a matrix, in boxes of this many rows and pieces: pieces of STEP_COLUMNS columns,
+ * [pieces][rows][..], or the plain matrix if the last piece would be partial. See stream_rows. Codes always have
+ * pieces: a partial one continues with the bytes after the row. */
 static inline void make_map(struct queue *q, CUtensorMap *to, PFN_cuTensorMapEncodeTiled_v12000 encode, struct boxed w,
                             int rows, int n_pieces)
 {
-    CUtensorMap map; /* lies as the encoder demands */
+    CUtensorMap map; /* aligned as the encoder requires */
     const int columns = w.pitch > 0 ? STEP_COLUMNS * 2 : STEP_COLUMNS;
     bool pieces = w.pitch > 0 || w.cols % columns == 0;
     const cuuint64_t size[] = {(cuuint64_t)(pieces ? columns : w.cols), (cuuint64_t)w.rows,
@@ -59,7 +59,7 @@ static inline struct boxed boxed_weight(const struct weight *w)
     return {w->data, w->type, w->rows, w->cols * code_bits(w->form.codes) / 8, code_pitch(&w->form, w->cols)};
 }
 
-/* The shape in which copies see scales (size: 4) or zeros (1) of groups: boxes of so many rows and groups. */
+/* The tensor shape of group scales (size: 4) or zero points (1), in boxes of this many rows and groups. */
 static inline void make_group_map(struct queue *q, CUtensorMap *to, PFN_cuTensorMapEncodeTiled_v12000 encode,
                                   const struct weight *w, int size, int rows, int n)
 {
@@ -82,7 +82,7 @@ static inline void make_group_map(struct queue *q, CUtensorMap *to, PFN_cuTensor
     memcpy((void *)to, &map, sizeof map);
 }
 
-/* n maps, which fill(host, encode) makes, on the device. */
+/* Copies n maps, which fill(host, encode) makes, to the device. */
 template <typename F>
 static inline CUtensorMap *upload_maps(struct queue *q, size_t n, F fill)
 {
@@ -99,7 +99,7 @@ static inline CUtensorMap *upload_maps(struct queue *q, size_t n, F fill)
     return maps;
 }
 
-/* f(weights, k) for every product in order of execution. */
+/* Calls f(weights, k) for every product in order of execution. */
 template <typename F>
 static inline void each_product(const struct decode_model *m, F f)
 {

@@ -1,5 +1,5 @@
-/* kernels/cuda/step/persistent_results.cuh - where the results of a product go: to the blocks that need them, to the
- * other ranks, to the logits; and the residual stream, of which a block keeps the rows whose sums it makes. */
+/* kernels/cuda/step/persistent_results.cuh - distributes the results of a product: to the blocks that need them, to the
+ * other ranks, to the logits; and keeps the residual stream, of which a block has the rows whose sums it computes. */
 #ifndef STEP_PERSISTENT_RESULTS_CUH
 #define STEP_PERSISTENT_RESULTS_CUH
 
@@ -13,22 +13,22 @@ __device__ static inline void wide_store(const chain_args &a, int vector, size_t
     *(uint32_t *)((T *)a.wide.vector[vector] + at) = tensor_pack<T>(x0, x1);
 }
 
-/* The place of rank `from`'s partial sums in a rank's memory: floats [2][n_ranks][PERSISTENT_MAX_TOKENS][hidden]. */
+/* The address of rank `from`'s partial sums in a rank's memory: floats [2][n_ranks][PERSISTENT_MAX_TOKENS][hidden]. */
 __device__ static inline size_t chain_sum_at(const chain_args &a, int x, int from, int t, int row)
 {
     return (((size_t)x * a.n_ranks + from) * PERSISTENT_MAX_TOKENS + t) * a.hidden + row;
 }
 
-/* The one of two places that a sum takes: the other ranks may still read the one before. A parallel layer has one sum
- * only, so there the layers take turns. In sequential layers the last sum of a step and the embedding of the next take
- * the same place: see `run` of kernels/persistent.h. */
+/* The one of two buffers that a sum uses: the other ranks may still read the preceding sum. A parallel layer has one
+ * sum only, so there the layers alternate. In sequential layers the last sum of a step and the embedding of the next
+ * use the same buffer: see `run` of kernels/persistent.h. */
 __device__ static inline int chain_sum_place(const chain_args &a, int x, uint32_t epoch)
 {
     return a.attention_before == 1 ? x : (int)(epoch & 1);
 }
 
-/* Two neighbouring rows of the residual stream are known: kept for the next sum, told to all blocks; in a wide step
- * already multiplied with the weights of the norm that comes next, and the sum of their squares returned. */
+/* Keeps two complete neighbouring rows of the residual stream for the next sum, and publishes them to all blocks; in a
+ * wide step already multiplied by the weights of the next norm, returning the sum of their squares. */
 template <typename T, bool WIDE>
 __device__ static inline float chain_set_x(const chain_args &a, const chain_shared &sh, int x, int t, int row, float x0,
                                            float x1, uint32_t epoch)
@@ -47,7 +47,8 @@ __device__ static inline float chain_set_x(const chain_args &a, const chain_shar
     return 0;
 }
 
-/* This rank's share of two rows of a sum: to all ranks, which a warp's lanes of equal results share out. */
+/* Sends this rank's share of two rows of a sum to all ranks, which are divided among a warp's lanes with equal
+ * results. */
 __device__ static inline void chain_push(const chain_args &a, int x, int t, int row, float s0, float s1, uint32_t epoch,
                                          int first, int step)
 {
@@ -73,7 +74,7 @@ __device__ static inline float chain_embedded(const chain_args &a, const chain_s
 
 static_assert(PERSISTENT_MAX_TOKENS <= CHAIN_WARPS, "every token has a warp");
 
-/* The shares of up to N ranks in this block's rows, added in order of the ranks. A warp has a token. Returns the sum of
+/* Adds the shares of up to N ranks in this block's rows, in order of the ranks. One warp per token. Returns the sum of
  * chain_set_x's results, as all these functions do. */
 template <typename T, bool WIDE, int N>
 __device__ static inline float chain_reduce_ranks(const chain_args &a, const chain_shared &sh, int x, bool embedding,
@@ -118,7 +119,8 @@ __device__ static inline float chain_reduce(const chain_args &a, const chain_sha
     return chain_reduce_ranks<T, WIDE, PERSISTENT_MAX_RANKS>(a, sh, x, embedding, epoch);
 }
 
-/* In a wide step a warp has a token. (Else all threads have pairs as they come: that needs fewer registers.) */
+/* In a wide step: one warp per token. (Otherwise pairs are distributed over all threads, which needs fewer
+ * registers.) */
 template <typename T, bool WIDE>
 __device__ static inline float chain_embed(const chain_args &a, const chain_shared &sh, uint32_t epoch)
 {
@@ -142,7 +144,7 @@ __device__ static inline float chain_embed(const chain_args &a, const chain_shar
     return a.n_ranks > 1 ? chain_reduce<T, WIDE>(a, sh, 1, true, epoch) : squares;
 }
 
-/* Hands two neighbouring results of a product on to the blocks that need them. `parts` lanes know them, this is
+/* Publishes two neighbouring results of a product to the blocks that need them. `parts` lanes hold them, this is
  * `part`. */
 template <typename T, bool WIDE>
 __device__ static inline float chain_result(const chain_args &a, const chain_shared &sh, const chain_product &p, int t,

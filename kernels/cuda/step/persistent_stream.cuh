@@ -1,13 +1,11 @@
-/* kernels/cuda/step/persistent_stream.cuh - the weights' way through the persistent kernel: one warp of a block does
- * nothing but ask for weights, a ring of copies to shared memory ahead of the others, through all products of all
- * layers without a pause, also while they wait for activations.
- *
- * The copies are the tensor memory accelerator's, asked for by one thread, one large box a step (two of a gated
- * product, one for every warp where columns are no multiple of 64): when every warp asked for its own, the asking took
- * longer than the memory. Few are under way at once: the words that blocks wait for queue behind all weights asked for
- * before them, so it is too early to ask for more weights than keep the memory busy. While the ring is full, or copies
- * are held back (chain_sum_ranks), the memory would rest: then a few of the next slots are asked for into L2, one after
- * the other, which tells nobody when they have come; their copies later come from there. */
+/* kernels/cuda/step/persistent_stream.cuh - the stream of weights in the persistent kernel: one warp of a block only
+ * requests weights, filling a ring in shared memory ahead of the other warps, through all products of all layers
+ * without a pause, even while they wait for activations. One thread issues the copies to the tensor memory accelerator,
+ * one large box per step (two in a gated product, one per warp if the columns are no multiple of 64): when every warp
+ * issued its own, issuing took longer than the transfers. Few copies are in flight at once: the words that blocks wait
+ * for queue behind all weights requested before them, so no more weights are requested than keep the memory busy. While
+ * the ring is full, or copies are held back (chain_sum_ranks), the memory would idle: then a few of the next slots are
+ * prefetched to L2, one after the other, without notice of their arrival; their copies are later served from there. */
 #ifndef STEP_PERSISTENT_STREAM_CUH
 #define STEP_PERSISTENT_STREAM_CUH
 
@@ -16,13 +14,13 @@
 
 #define STREAM_UNDER_WAY 32   /* rows of 2 KiB at once: two full slots of 32 KiB, 8 MiB of a whole H200 */
 #define WIDE_UNDER_WAY   64   /* the same of a wide step */
-#define STREAM_AHEAD     6    /* slots that are asked for into L2 beyond a full ring, 25 MiB of a whole H200 */
+#define STREAM_AHEAD     6    /* slots prefetched to L2 beyond a full ring, 25 MiB on a whole H200 */
 #define WIDE_AHEAD       3    /* the same of a wide step */
-#define STREAM_PACE      1750 /* clocks between two of them: what the memory needs for one of every block */
+#define STREAM_PACE      1750 /* clocks between two of them: the memory's time for one slot of every block */
 
-#define PACKED_SLOTS 8 /* of a ring whose slots are as large as what they hold, see ring_space */
+#define PACKED_SLOTS 8 /* of a ring with slots of variable size, see ring_space */
 
-/* A word of shared memory that another thread has written before the barrier that was waited for. */
+/* A word of shared memory that another thread wrote before the last awaited barrier. */
 __device__ static inline uint32_t shared_word(uint32_t address)
 {
     uint32_t x;
@@ -37,18 +35,18 @@ __device__ static inline void shared_keep(uint32_t address, uint32_t x)
 
 /* A slot of the ring holds a step's weights: up to CHAIN_ROWS rows of CHAIN_WARPS times STEP_COLUMNS columns, as one
  * box, [CHAIN_WARPS][rows][STEP_COLUMNS]; of a gated product gate's first, up's from the middle on. (Slots of a wide
- * step: persistent_wide.cuh.) The 16-byte parts of its 128-byte rows are exchanged by the row's place in 1024 bytes. */
+ * step: persistent_wide.cuh.) The 16-byte units of its 128-byte rows are swizzled by the row's index in 1024 bytes. */
 template <int SLOTS>
 struct weight_ring {
     static constexpr bool PACKED = SLOTS == PACKED_SLOTS;
-    uint32_t full;   /* barriers [2][SLOTS]: the weights have come; all warps have read them */
+    uint32_t full;   /* barriers [2][SLOTS]: the weights have arrived; all warps have read them */
     int slot, round; /* the next one; odd and even rounds */
 
     __device__ weight_ring(const chain_args &a, const chain_shared &sh)
         : full(shared_address(sh.base + a.at.barriers)), slot(0), round(0)
     {
     }
-    /* The next slot's barriers: its weights have come; all warps have read what was there. */
+    /* The next slot's barriers: its weights have arrived; all warps have read its previous contents. */
     __device__ uint32_t filled() const
     {
         return full + slot * 8;
@@ -61,7 +59,7 @@ struct weight_ring {
     {
         return full + (SLOTS + i) * 8;
     }
-    /* PACKED: where a slot's weights lie, and the bytes that it takes of the ring: words behind the barriers. */
+    /* PACKED: the offset of a slot's weights, and the bytes that it takes of the ring: words after the barriers. */
     __device__ uint32_t place_of(int i) const
     {
         return full + 2 * SLOTS * 8 + i * 4;
@@ -70,12 +68,12 @@ struct weight_ring {
     {
         return place_of(SLOTS + i);
     }
-    /* The next slot's weights, once they have come. */
+    /* Waits for the next slot's weights. */
     __device__ const char *weights(const chain_shared &sh) const
     {
         return sh.base + (PACKED ? (int)shared_word(place_of(slot)) : slot * RING_SLOT_BYTES);
     }
-    /* One thread; before all others begin. */
+    /* Called by one thread, before all others begin. */
     __device__ void open() const
     {
         for (int i = 0; i < SLOTS; i++) {
@@ -84,7 +82,7 @@ struct weight_ring {
         }
         barriers_opened();
     }
-    /* The copy asked for `back` copies ago, at most SLOTS, has arrived. */
+    /* Has the copy requested `back` copies ago, at most SLOTS, arrived? */
     __device__ void wait_arrived(int back) const
     {
         bool wrapped = slot < back;
@@ -99,9 +97,9 @@ struct weight_ring {
     }
 };
 
-/* The copies that have not been seen to arrive. */
+/* The copies not yet seen to have arrived. */
 struct stream_copies {
-    unsigned long long rows_of = 0; /* a byte each, the latest one lowest */
+    unsigned long long rows_of = 0; /* one byte each, the latest lowest */
     int n = 0, rows = 0;
 
     template <int MOST, int SLOTS>
@@ -119,12 +117,12 @@ struct stream_copies {
     }
 };
 
-/* One step of one tile: what a slot holds. */
+/* One step of one tile: the contents of a slot. */
 struct stream_cursor {
     int product, tile, step;
     int k, row, n; /* which product of the layer; rows of weights [row, row + n), n even */
 
-    /* At the beginning of that product, or of the next one that this block has a share of. */
+    /* Moves to the beginning of that product, or of the next one of which this block has a share. */
     __device__ void open(const chain_args &a, const chain_shared &sh, int first)
     {
         product = first;
@@ -174,7 +172,7 @@ __device__ static inline const CUtensorMap *stream_map(const chain_args &a, int 
     return a.maps + product * WIDE_BOXES + (n == p.tile_rows ? 0 : height);
 }
 
-/* f(into, map, x, y, z) for the box of a step's columns of n rows from row `first` on; n: even. If columns are no
+/* Calls f(into, map, x, y, z) for the box of a step's columns of n rows from row `first` on; n: even. If columns are no
  * multiple of STEP_COLUMNS, each warp's columns have a box of their own. */
 template <bool WIDE, typename F>
 __device__ static inline void stream_rows(const CUtensorMap *map, const chain_product &p, uint32_t into, int step,
@@ -188,7 +186,7 @@ __device__ static inline void stream_rows(const CUtensorMap *map, const chain_pr
         f(into + v * n * 128, map, (step * CHAIN_WARPS + v) * STEP_COLUMNS, first, 0);
 }
 
-/* The same for all that a slot is going to hold; groups: where their scales go. */
+/* The same for the whole contents of a slot; groups: address of the group scales. */
 template <bool WIDE, chain_form FORM, typename F>
 __device__ static inline void stream_slot(const chain_args &a, const stream_cursor &c, uint32_t into,
                                           const group_place &groups, F f)
@@ -204,7 +202,7 @@ __device__ static inline void stream_slot(const chain_args &a, const stream_curs
             group_boxes<FORM>(a, p, c.product, c.step, c.row, groups, f);
 }
 
-/* The maps of a product's first and last tile are going to be read. */
+/* Prefetches the maps of a product's first and last tile. */
 template <bool WIDE, chain_form FORM>
 __device__ static inline void stream_announce(const chain_args &a, const chain_shared &sh, int product)
 {
@@ -218,21 +216,22 @@ __device__ static inline void stream_announce(const chain_args &a, const chain_s
         box_map_prefetch(a.group_maps + product * 2);
 }
 
-/* The narrow kernel wants no copies now (chain_sum_ranks). */
+/* Does the narrow kernel hold back copies now (chain_sum_ranks)? */
 template <bool WIDE>
 __device__ static inline bool stream_held(const chain_args &a, const chain_shared &sh)
 {
     return !WIDE && *sh.at<volatile int>(a.at.hold) != 0;
 }
 
-/* All of this block's weights, one slot after the other as they become free and few are under way. One thread. */
+/* Loads all of this block's weights, slot by slot as slots become free and few copies are in flight. Called by one
+ * thread. */
 template <int SLOTS, bool WIDE, chain_form FORM>
 __device__ static inline void stream_weights(const chain_args &a, const chain_shared &sh)
 {
     weight_ring<SLOTS> ring(a, sh);
     stream_cursor now, later;
     stream_copies copies;
-    int n_ahead = 0; /* later: so many slots after now */
+    int n_ahead = 0; /* later: this many slots after the next one */
     now.open(a, sh, 0);
     later = now;
     while (!now.done(a)) {
@@ -270,15 +269,15 @@ __device__ static inline void stream_weights(const chain_args &a, const chain_sh
     }
 }
 
-/* The place of row r of n of a warp in a slot, or in its half: bytes to the part that belongs to the lane. Rows that
- * were not asked for: anywhere. */
+/* The offset of row r of a warp's n in a slot, or in its half: bytes to the lane's unit. Arbitrary for rows that were
+ * not loaded. */
 __device__ static inline int weight_at(int n, int r)
 {
     int row = (int)threadIdx.x / 32 * n + r, part = threadIdx.x % 4;
     return row * 128 + (part ^ row % 8) * 16;
 }
 
-/* The one of 8 rows that the lanes of a quad read: those that read at once must meet different banks. */
+/* The one of 8 rows that the lanes of a quad read: simultaneous reads must hit different banks. */
 __device__ static inline int weight_row(int quad)
 {
     return quad / 2 + quad % 2 * 4;
@@ -298,18 +297,18 @@ __device__ static inline void chain_keep(float *to, const float (&first)[2][4], 
 /* One tile's products over this warp's columns, for up to 8 tokens: to the warp's part of `partial`. n: rows of weights
  * in the tile, of each half where it is gated.
  *
- * The middle pairs of a lane's 8 columns have changed places (input_units::store), so its four registers are an operand
- * as they come: columns 0 to 3 in the upper rows, 4 to 7 in the lower. `first`, the product with the weights' columns 0
- * to 3, is right in its upper rows, `second`, with 4 to 7, in its lower ones. The other halves are not used. */
+ * The middle pairs of a lane's 8 columns are swapped (input_units::store), so its four registers are an operand without
+ * shuffles: columns 0 to 3 in the upper rows, 4 to 7 in the lower. `first`, the product with the weights' columns 0 to
+ * 3, is valid in its upper rows, `second`, with 4 to 7, in its lower ones. The other halves are not used. */
 template <typename T, int SLOTS>
 __device__ __forceinline__ static void chain_tile(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
                                                   int n_steps, int n, bool gated, float *partial)
 {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, t = lane / 4, row = weight_row(t);
     float first[2][4] = {}, second[2][4] = {};
-    bool mine = t < a.n_tokens; /* other lanes' rows of the result are nobody's */
+    bool mine = t < a.n_tokens; /* other lanes' rows of the result are unused */
     const T *input = sh.at<T>(a.at.input) + chain_input_at(warp, n_steps, 0, a.n_tokens, mine ? t : 0) + lane % 4 * 8;
-    uint4 x[2] = {}; /* zeros for nobody's rows: multiplying others would cost power, and so speed */
+    uint4 x[2] = {}; /* zeros for unused rows: multiplying other values would cost power, and so speed */
     int at[2] = {weight_at(n, row), gated ? RING_SLOT_BYTES / 2 + weight_at(n, row) : weight_at(n, row + 8)};
     for (int step = 0; step < n_steps; step++) {
         uint4 w[2][2];

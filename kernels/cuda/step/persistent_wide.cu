@@ -1,5 +1,5 @@
-/* kernels/cuda/step/persistent_wide.cu - the host's side of the wide persistent kernel: which models it can run, how
- * their products are cut, its memory, its launch. */
+/* kernels/cuda/step/persistent_wide.cu - the host's side of the wide persistent kernel: which models it supports, how
+ * their products are tiled, its memory, its launch. */
 #include "kernels/cuda/step/persistent_attention_codes.cuh"
 #include "kernels/cuda/step/persistent_host.cuh"
 #include "kernels/cuda/step/persistent_maps.cuh"
@@ -7,7 +7,7 @@
 
 #define WIDE_SLOTS 5
 
-/* Results of the largest of n_blocks shares of a product. */
+/* The results in the largest of n_blocks shares of a product. */
 static int largest_share(const struct chain_product &p, int n_blocks)
 {
     int most = 0;
@@ -18,7 +18,7 @@ static int largest_share(const struct chain_product &p, int n_blocks)
     return most;
 }
 
-/* The tiles of a wide step: as few as leave little of a slot empty. */
+/* The tiles of a wide step: as few as possible, with slots nearly full. */
 static void make_wide_tiles(struct chain_product *p, int n_blocks)
 {
     const int lines = RING_SLOT_BYTES / 128, factor = p->gated ? 2 : 1, rows = largest_share(*p, n_blocks);

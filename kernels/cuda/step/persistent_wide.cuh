@@ -1,42 +1,40 @@
-/* kernels/cuda/step/persistent_wide.cuh - the persistent kernel for more tokens than suit the narrow one
- * (persistent_kernel.cuh): up to 16, of models with RMSNorm in bf16.
- *
- * Words cost every block a load for every two activations, and a narrow block keeps all activations of a product. Here
- * they pass between blocks as plain vectors: a block announces its part with the epoch (`ready`), and a reader waits
- * for the epochs of all blocks. Then the tensor memory accelerator brings the vector beside the weights that multiply
- * it: a slot of the ring has the same columns of up to WIDE_ROWS rows of weights and of 8 or 16 tokens. Words remain
- * for what few blocks read: queries, keys and values, parts of sequences, sums over the ranks.
- *
- * No block has a whole vector to norm. So the residual stream is handed over multiplied by the norm's weights, with the
- * sum of squares of every block's rows, and a product's results are divided by the root of their mean. In f16 the
- * unnormed numbers might overflow. */
+/* kernels/cuda/step/persistent_wide.cuh - the persistent kernel for more tokens than the narrow one
+ * (persistent_kernel.cuh) handles well: up to 16, of models with RMSNorm in bf16. Words cost every block a load for
+ * every two activations, and a narrow block keeps all activations of a product. Here activations pass between blocks as
+ * plain vectors: a block announces its part with the epoch (`ready`), and a reader waits for the epochs of all blocks.
+ * Then the tensor memory accelerator loads the vector beside the weights that it meets: a slot of the ring has the same
+ * columns of up to WIDE_ROWS rows of weights and of 8 or 16 tokens. Words remain for data that few blocks read:
+ * queries, keys and values, parts of sequences, sums over the ranks. No block has a whole vector to normalise. So the
+ * residual stream is passed on multiplied by the norm's weights, with the sum of squares of every block's rows, and a
+ * product's results are divided by the root of their mean. In f16 the values before normalisation might overflow. */
 #ifndef STEP_PERSISTENT_WIDE_CUH
 #define STEP_PERSISTENT_WIDE_CUH
 
 #include "kernels/cuda/step/persistent_kernel.cuh"
 
-#define WIDE_INPUT_WARP (CHAIN_WARPS + 1) /* asks for activations; the one before it for weights */
+#define WIDE_INPUT_WARP (CHAIN_WARPS + 1) /* loads activations; the warp before it loads weights */
 #define WIDE_POLLS      (WIDE_BLOCKS / 32)
-#define WIDE_POLL_READS 8 /* of a word that take as long as a look at all blocks */
-#define WIDE_TEAMS      4 /* of warps that have slots in turn */
+#define WIDE_POLL_READS 8 /* reads of a word that take as long as one poll of all blocks */
+#define WIDE_TEAMS      4 /* of warps that take slots in turn */
 
-/* The beginning of shared memory, behind what CUDA keeps for itself: as a constant it takes no register, and the kernel
- * spills none. (The narrow one was slower that way.) persistent_wide.cu asks the device whether that is so. */
+/* The beginning of shared memory, after the part that CUDA reserves: as a constant it takes no register, and the kernel
+ * spills none. (The narrow kernel was slower that way.) persistent_wide.cu checks it against the device. */
 #define WIDE_SHARED_BEGIN 1024
 
-/* The narrow kernel's would have the copying warps spill theirs, and that costs more here than anything else did. */
+/* With the narrow kernel's numbers the copying warps would spill registers, which costs more here than anything else
+ * did. */
 #define WIDE_STREAM_REGISTERS 64
 #define WIDE_CHAIN_REGISTERS  104
 static_assert(CHAIN_THREADS * WIDE_CHAIN_REGISTERS + STREAM_THREADS * WIDE_STREAM_REGISTERS <=
                   (CHAIN_THREADS + STREAM_THREADS) * BLOCK_REGISTERS,
-              "who takes more registers than are given waits for ever");
+              "a warp that requests more registers than are free waits for ever");
 
 /* A slot: weights [pieces][rows][STEP_COLUMNS], gate's before up's, then activations [pieces][8 or 16][STEP_COLUMNS] */
 template <int SLOTS>
 struct wide_ring : weight_ring<SLOTS> {
     using weight_ring<SLOTS>::weight_ring;
 
-    /* The activations of the next slot have come. */
+    /* The barrier of the next slot's activations. */
     __device__ uint32_t arrived() const
     {
         return this->full + (2 * SLOTS + this->slot) * 8;
@@ -55,7 +53,7 @@ __device__ static inline int wide_box_tokens(const chain_args &a)
     return a.n_tokens > 8 ? 16 : 8;
 }
 
-/* All threads of the block have done their part of a vector. */
+/* Announces the block's part of a vector after all its threads are done. */
 __device__ static inline void wide_ready(const chain_args &a, int vector, uint32_t epoch)
 {
     chain_sync();
@@ -66,8 +64,9 @@ __device__ static inline void wide_ready(const chain_args &a, int vector, uint32
                      : "memory");
 }
 
-/* One warp waits until all blocks have. A block that takes no part in between is at most n_layers ahead of this one;
- * larger differences are left from an earlier wide step, since which there may have been any number of narrow ones. */
+/* One warp waits until all blocks have announced theirs. A block without a part in between is at most n_layers ahead of
+ * this one; larger differences are stale, from an earlier wide step, which any number of narrow ones may have
+ * followed. */
 __device__ static inline void wide_await(const chain_args &a, int vector, uint32_t epoch)
 {
     const uint32_t *ready = a.wide.ready + vector * gridDim.x;
@@ -93,7 +92,7 @@ __device__ static inline void wide_await(const chain_args &a, int vector, uint32
     __syncwarp();
 }
 
-/* A product's activations, to the slots that have its weights. One thread. */
+/* Loads a product's activations into the slots that have its weights. Called by one thread. */
 template <int SLOTS>
 __device__ static inline void wide_copy_inputs(wide_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
                                                int k)
@@ -111,7 +110,7 @@ __device__ static inline void wide_copy_inputs(wide_ring<SLOTS> &ring, const cha
         }
 }
 
-/* The same of all products. One warp; epoch: of the embedding. */
+/* The same for all products. Called by one warp; epoch: of the embedding. */
 template <int SLOTS>
 __device__ static inline void wide_inputs(const chain_args &a, const chain_shared &sh, uint32_t epoch)
 {
@@ -123,7 +122,8 @@ __device__ static inline void wide_inputs(const chain_args &a, const chain_share
         if (sh.share[k].n_tiles == 0)
             continue;
         if (p.input == INPUT_NORMED)
-            wide_await(a, p.x, p.x == VECTOR_AFTER_MLP ? epoch - 1 : epoch); /* the layer before left the former */
+            wide_await(a, p.x, p.x == VECTOR_AFTER_MLP ? epoch - 1 : epoch); /* the first is the preceding layer's
+                                                                                output */
         else
             wide_await(a, p.input == INPUT_ATTENDED ? VECTOR_ATTENDED : VECTOR_ACTIVATED, epoch);
         if (threadIdx.x % 32 == 0)
@@ -132,12 +132,12 @@ __device__ static inline void wide_inputs(const chain_args &a, const chain_share
     }
 }
 
-/* How the warps share a tile: 16 rows of weights each; as many warps as that takes are a team, and teams have slots in
- * turn. If warps are left, a team has `parts` times as many, which share out the halves of a slot's pieces. */
+/* The division of a tile among warps: 16 rows of weights each; the warps of one tile are a team, and teams take slots
+ * in turn. If warps are left over, a team has `parts` times as many, which split the halves of a slot's pieces. */
 struct wide_tile {
     int height; /* rows of the boxes */
     int n_sixteens, teams, parts, pitch;
-    int sixteen, part, team; /* this warp's; team >= teams: it has nothing */
+    int sixteen, part, team; /* this warp's team; team >= teams: it is idle */
 
     __device__ wide_tile(const chain_product &p, const chain_share &share, int tile)
     {
@@ -151,8 +151,8 @@ struct wide_tile {
         part = i % parts;
         team = i / parts;
     }
-    /* The place in `partial` of the sums for a token of part `which` of all teams' parts; of a gated tile 8 rows of
-     * gate and 8 of up take turns. */
+    /* The offset in `partial` of the sums for a token of part `which` of all teams' parts; in a gated tile 8 rows of
+     * gate and 8 of up alternate. */
     __device__ int at(int which, int t) const
     {
         return (which * PERSISTENT_MAX_TOKENS + t) * pitch;
@@ -188,8 +188,8 @@ __device__ static inline void wide_multiply(float (&sum)[2][4], const wide_tile 
     }
 }
 
-/* One tile's products, all steps, to the warp's part of `partial`. A warp knows only its own slots: before it can tell
- * by the parity of a phase whether the weights are there, those of the round before must have been read. */
+/* One tile's products, all steps, to the warp's part of `partial`. A warp sees only its own slots: before the parity of
+ * a phase tells it that the weights have arrived, those of the previous round must have been read. */
 template <typename T, bool SECOND, int SLOTS>
 __device__ static inline void wide_products(wide_ring<SLOTS> &ring, const chain_shared &sh, const wide_tile &tile,
                                             const chain_product &p, int n_steps, float *partial)
@@ -232,11 +232,11 @@ __device__ static inline float wide_inverse(const chain_args &a, int x)
     float sum = 0;
 #pragma unroll
     for (int i = 0; i < WIDE_BLOCKS; i += 32)
-        sum += __ldcg(from + threadIdx.x % 32 + i); /* zeros of blocks that there are not */
+        sum += __ldcg(from + threadIdx.x % 32 + i); /* zeros for nonexistent blocks */
     return rsqrtf(warp_sum(sum) * a.inverse_hidden + a.eps);
 }
 
-/* Hands on the sums of one tile; a warp has a token. scale: of all sums; bias: float [share], NULL: none. */
+/* Publishes the sums of one tile; one warp per token. scale: of all sums; bias: float [share], NULL: none. */
 template <typename T>
 __device__ static inline float wide_finish(const chain_args &a, const chain_shared &sh, const chain_product &p,
                                            const chain_share &share, const wide_tile &tile, int begin,
@@ -308,7 +308,7 @@ __device__ static inline void wide_step(wide_ring<SLOTS> &ring, const chain_args
     float *partial = sh.at<float>(a.at.partial), squares = 0, scale = 1;
     if (bias != nullptr)
         for (int i = threadIdx.x; i < (share.end - share.begin) * (p.gated ? 2 : 1); i += CHAIN_THREADS)
-            bias[i] = to_float(chain_bias<T>(p, share, weights, i)); /* the last product's are not read any more */
+            bias[i] = to_float(chain_bias<T>(p, share, weights, i)); /* the last product's are no longer read */
     if (p.output == OUTPUT_SUM)
         wide_fetch_scale<T>(a, sh, p.x == VECTOR_AFTER_MLP ? layer[1].norm[0] : layer->norm[1]);
     for (int i = 0; i < share.n_tiles; i++) {
@@ -333,7 +333,7 @@ __device__ static inline void wide_step(wide_ring<SLOTS> &ring, const chain_args
     }
 }
 
-/* As persistent_kernel. */
+/* See persistent_kernel. */
 template <typename T, int SLOTS, bool FULL>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     persistent_wide_kernel(const __grid_constant__ chain_args a)
