@@ -14,8 +14,8 @@
 #include <sys/resource.h>
 
 #define ROUND_SECONDS 1.0
-#define OTHER_FILES   1024      /* that are no connection of a client */
-#define MAPPED_BYTES  (1 << 20) /* larger buffers are the system's, and go back to it */
+#define OTHER_FILES   1024      /* descriptors other than clients' connections */
+#define MAPPED_BYTES  (1 << 20) /* larger buffers are mapped, and freed to the system */
 
 /* Raises the number of descriptors to what the system allows. */
 static void raise_files(int64_t connections)
@@ -67,14 +67,14 @@ static void close_gateway(struct gateway *g)
     loop_close(&g->loop);
 }
 
-/* The loop looks at signals_take after every round: the descriptor ends its sleep. */
+/* The loop checks signals_take after every round: the descriptor only wakes it. */
 static void wake(struct fd_watch *w, uint32_t events)
 {
     (void)w;
     (void)events;
 }
 
-/* JSON of megabytes is made of small pieces, which the C library would keep. */
+/* Megabytes of JSON consist of small allocations, which the C library would keep. */
 static void give_memory_back(struct gateway *g)
 {
     if (!g->trims || g->counters.running > 0)

@@ -8,7 +8,7 @@
 
 #define ONLY 1 /* there are no commands */
 
-/* A value of an option that may be given several times. */
+/* A value of an option that may be repeated. */
 static int add_value(const char **list, int *n, int most, const struct opt *o, const char *text, struct err *e)
 {
     if (*n == most)

@@ -26,7 +26,7 @@ int gateway_options_parse(struct gateway_options *o, int argc, char **argv, stru
 void gateway_options_help(void);
 
 struct opt_book;
-/* The table from which the man page and the completion are made. */
+/* The table from which the man page and the completion are generated. */
 void gateway_options_book(struct opt_book *b);
 
 #endif

@@ -1,4 +1,4 @@
-/* gateway/routes.h - every path that is served: the one table. */
+/* gateway/routes.h - the table of all paths that are served. */
 #ifndef GATEWAY_ROUTES_H
 #define GATEWAY_ROUTES_H
 

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* "n": 1 is what everybody gets. */
+/* "n": 1 is the default. */
 static bool asks_for_more(const char *key, const json_t *value)
 {
     static const char *const one[] = {"n", "num_return_sequences", "n_cmpl"};
@@ -58,7 +58,7 @@ bool chat_is_type(const json_t *object, const char *type)
     return found != NULL && strcmp(found, type) == 0;
 }
 
-/* A part that is no text: which one it is. */
+/* Refuses a part that is no text, by its index. */
 static void refuse_part(const json_t *part, const char *where, size_t i, struct fault *f)
 {
     char name[128];

@@ -8,12 +8,12 @@
 #include <string.h>
 #include <strings.h>
 
-#define PLAIN_TOKENS 256 /* that a prompt as plain text gets, */
-#define PLAIN_TOP_K  50  /* and how they are sampled: as pipelines of transformers do */
+#define PLAIN_TOKENS 256 /* default for a prompt as plain text */
+#define PLAIN_TOP_K  50  /* sampling defaults, those of transformers' pipelines */
 
 /* ---------------------------------------------------------------- failures */
 
-/* The client sees 424 for failures of the model itself. */
+/* Failures of the model itself get status 424. */
 static int status_of(const struct fault *f)
 {
     return f->status == 500 || f->status == 502 ? 424 : f->status == 429 ? 503 : f->status;
@@ -57,7 +57,7 @@ static void write_line(struct exchange *x, const json_t *line)
     free(text);
 }
 
-/* Only the last line has generated_text and details. */
+/* The last line alone has generated_text and details. */
 static void send_line(struct exchange *x, json_t *piece)
 {
     (void)json_object_del(piece, "index");

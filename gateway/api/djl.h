@@ -8,7 +8,8 @@ extern const struct dialect djl_dialect;
 
 void djl_predict(struct exchange *x);
 
-/* A prompt as plain text, and a body with "inputs" or "text"; decrefs the body. model: "" is the only one. */
+/* Answer a prompt as plain text, and a body with "inputs" or "text"; both decref the body. model: "" is the only
+ * one. */
 void djl_answer_text(struct exchange *x, const char *model);
 void djl_answer(struct exchange *x, json_t *body, const char *model);
 

@@ -1,5 +1,5 @@
-/* gateway/api/djl_texts.c - {"text": [..], "seq_length": N} -> {"outputs": [..]}: each text goes on until prompt and
- * answer have N tokens together. So the prompts' tokens are counted first, each in a question of its own. */
+/* gateway/api/djl_texts.c - {"text": [..], "seq_length": N} -> {"outputs": [..]}: each text is continued until prompt
+ * and answer have N tokens together. So the prompts' tokens are counted first, by one question each. */
 #include "base/json.h"
 #include "gateway/api/chat_parts.h"
 #include "gateway/api/djl.h"
@@ -9,7 +9,7 @@
 #include <string.h>
 
 #define MAX_TEXTS 1024
-#define TOP_K     50 /* how they are sampled, unless the body says */
+#define TOP_K     50 /* sampling defaults */
 
 struct djl_texts;
 
@@ -21,17 +21,18 @@ struct djl_text {
 /* The exchange's state. */
 struct djl_texts {
     char model[EXCHANGE_TAIL_BYTES];
-    json_t *rest;          /* of the body: what goes into every message */
+    json_t *rest;          /* of the body: the fields of every message */
     json_t *texts;         /* [n] */
     struct djl_text *text; /* [n] */
-    json_t *outputs;       /* [n], null where none is there yet */
+    json_t *outputs;       /* [n], null before the answer */
     json_int_t seq_length; /* tokens */
     size_t n, n_open;
     bool all_asked, has_failed;
     struct fault fault; /* the first */
 };
 
-/* The end, if it is one: not before all questions have been asked, for the exchange is gone afterwards. */
+/* Ends the exchange if all answers have come, but not before all questions have been asked, since it frees the
+ * exchange. */
 static void judge(struct exchange *x, struct djl_texts *t)
 {
     if (!t->all_asked || (t->n_open > 0 && !t->has_failed))
@@ -134,7 +135,7 @@ static void read_body(struct djl_texts *t, const json_t *body, struct fault *f)
     static const struct chat_field here[] = {
         {"text", NULL}, {"seq_length", NULL}, {"model", NULL}, {"prompt", "text"}, {"stream", "text"}};
     const json_t *length = json_object_get(body, "seq_length");
-    t->rest = json_pack("{s:b}", "text", 1); /* so that these names are refused */
+    t->rest = json_pack("{s:b}", "text", 1); /* listed so that these names are refused */
     t->outputs = json_array();
     read_texts(t, json_object_get(body, "text"), f);
     if (f->status == 0 && (!json_is_integer(length) || json_integer_value(length) < 1))

@@ -1,4 +1,4 @@
-/* gateway/api/eventstream.h - application/vnd.amazon.eventstream: a stream's pieces as messages of SageMaker. */
+/* gateway/api/eventstream.h - application/vnd.amazon.eventstream: the pieces of a stream as SageMaker's messages. */
 #ifndef API_EVENTSTREAM_H
 #define API_EVENTSTREAM_H
 

@@ -46,7 +46,7 @@ static void read_top(struct inputs_call *in, const json_t *parameters, struct fa
     in->n_top = json_integer_value(top);
 }
 
-/* Something that does not change the answer may be asked for. */
+/* Fields that do not change the answer are accepted. */
 static bool is_idle(const char *key, const json_t *value)
 {
     return json_is_null(value) || (strcmp(key, "watermark") == 0 && json_is_false(value)) ||
@@ -66,7 +66,7 @@ static bool has_any(const json_t *parameters, const char *const *names)
 
 static const char *const sampling[] = {"temperature", "top_k", "top_p", "min_p", "typical_p", NULL};
 
-/* Greedy is temperature 0; what would shape a sample then has no effect, whatever it is. */
+/* Greedy is temperature 0; other sampling parameters then have no effect. */
 static void set_sampling(const struct inputs_call *in, json_t *parameters, struct fault *f)
 {
     bool sample = read_flag(parameters, "do_sample", f);
@@ -78,7 +78,7 @@ static void set_sampling(const struct inputs_call *in, json_t *parameters, struc
         (void)json_object_set_new(parameters, "temperature", json_integer(0));
 }
 
-/* The parameters as the backend has them: a copy, without what is read here. */
+/* The parameters for the backend: a copy, without the fields read here. */
 static json_t *read_parameters(struct inputs_call *in, const json_t *given, struct fault *f)
 {
     static const char *const lengths[] = {"max_new_tokens", "max_tokens", NULL}, *const stops[] = {

@@ -1,4 +1,4 @@
-/* gateway/api/inputs_details.c - tokens and how a text ended, in Hugging Face's words. */
+/* gateway/api/inputs_details.c - tokens and finish reasons, in Hugging Face's terms. */
 #include "base/json.h"
 #include "gateway/api/inputs.h"
 

@@ -1,12 +1,12 @@
-/* gateway/api/inputs_stream.c - a text token by token. The last piece has the whole text and how it ended, so the
- * last token waits for the end, which comes right behind it. */
+/* gateway/api/inputs_stream.c - streams a text token by token. The last piece has the whole text and its finish reason,
+ * so the last token is held back for the end, which follows at once. */
 #include "base/json.h"
 #include "gateway/api/inputs.h"
 
 #include <string.h>
 
-/* The part of the event's text that is token i's of n: its own text as far as the event's goes on like it, and the
- * last one's is the rest. (Parts of characters are held back, and have no text that they could be known by.) */
+/* The part of the event's text that belongs to token i of n: the token's own text as far as the event's text matches
+ * it; the last token gets the rest. (Incomplete characters are held back, so their tokens have no text to match.) */
 static json_t *cut(const char **rest, size_t *bytes, const json_t *token, bool last)
 {
     const json_t *own = json_object_get(token, "text");
@@ -21,7 +21,7 @@ static json_t *cut(const char **rest, size_t *bytes, const json_t *token, bool l
     return text;
 }
 
-/* token is stolen. end: the reply behind the last token; NULL: it is not the last. */
+/* token is stolen. end: the reply after the last token; NULL: it is not the last. */
 static void send_token(struct exchange *x, struct inputs_call *in, json_t *token, json_t *top, const json_t *end)
 {
     json_t *piece =

@@ -1,4 +1,4 @@
-/* gateway/api/messages.c - see messages.h: answers, whole or by events. */
+/* gateway/api/messages.c - see messages.h: answers, whole or as events. */
 #include "gateway/api/messages.h"
 #include "base/json.h"
 
@@ -10,9 +10,9 @@
 struct message {
     struct openai_request asked;
     char id[POOL_NAME_BYTES + 16];
-    bool has_begun;   /* of its stream: the first events are sent */
-    const char *open; /* the type of the block that is open; NULL: none is */
-    int n_blocks;     /* that have begun */
+    bool has_begun;   /* the stream's first events are sent */
+    const char *open; /* type of the open block; NULL: none is open */
+    int n_blocks;     /* blocks begun */
 };
 
 /* ---------------------------------------------------------------- failures */
@@ -31,7 +31,7 @@ static const char *type_of(int status)
     return status < 500 ? "invalid_request_error" : "api_error";
 }
 
-/* Programs look for these words to make their conversation shorter. */
+/* Clients search for these words, and then shorten the conversation. */
 static const char *prefix_of(const struct fault *f)
 {
     bool long_prompt = f->code != NULL && strcmp(f->code, "context_length_exceeded") == 0;
@@ -64,7 +64,7 @@ static json_t *usage_of(const json_t *reply)
                      "output_tokens_details", "server_tool_use", "service_tier");
 }
 
-/* Why it ended, and by which text. */
+/* The stop reason, and the stop text if one ended it. */
 static json_t *stop_of(const json_t *choice)
 {
     const char *finish = json_string_value(json_object_get(choice, "finish_reason"));
@@ -88,7 +88,7 @@ static json_t *message_of(const struct message *m, json_t *content, json_t *stop
     return message;
 }
 
-/* A call. Arguments that are no object, as a model may write them, are there as a text. */
+/* A call. Arguments that are no object, which a model may produce, are kept as a text. */
 static json_t *use_of(const json_t *call)
 {
     const json_t *function = json_object_get(call, "function"), *text = json_object_get(function, "arguments");
@@ -140,7 +140,7 @@ static void answer_whole(struct exchange *x, void *context, json_t *reply, bool 
 
 /* ---------------------------------------------------------------- events */
 
-/* The event's name stands in it, too. */
+/* The event contains its name, too. */
 static void send(struct exchange *x, const char *type, json_t *event)
 {
     json_t *all = json_pack("{s:s}", "type", type);
@@ -218,7 +218,7 @@ static void send_choice(struct exchange *x, struct message *m, const json_t *cho
     }
 }
 
-/* A text that is not taken apart has one block, open from the beginning. */
+/* A text that is not parsed has one block, open from the beginning. */
 static void begin_message(struct exchange *x, struct message *m, const json_t *choice)
 {
     json_t *stop = json_pack("{s:n, s:n, s:n}", "stop_reason", "stop_sequence", "stop_details");
@@ -295,7 +295,7 @@ static void counted(struct exchange *x, void *context, json_t *reply, bool last)
         exchange_answer_json(x, 200, json_pack("{s:O?}", "input_tokens", json_object_get(reply, "count")));
 }
 
-/* Reads the fields that tokens depend on; the others of a request may be there. */
+/* Reads the fields that affect the tokens; others are accepted. */
 void messages_count(struct exchange *x)
 {
     static const char *const needed[] = {"messages", "tools", "chat_template_kwargs"};

@@ -1,4 +1,5 @@
-/* gateway/api/messages.h - Anthropic's API: /v1/messages and /v1/messages/count_tokens, as chats of the backend. */
+/* gateway/api/messages.h - Anthropic's API: /v1/messages and /v1/messages/count_tokens, translated to chats for the
+ * backend. */
 #ifndef API_MESSAGES_H
 #define API_MESSAGES_H
 
@@ -9,7 +10,7 @@ extern const struct dialect messages_dialect;
 void messages_create(struct exchange *x);
 void messages_count(struct exchange *x);
 
-/* messages_request.c: of a request's body that of a chat completion, which the caller decrefs. NULL: *f says what
+/* messages_request.c: translates a request's body to a chat completion's, which the caller decrefs. NULL: *f says what
  * is refused. needs_limit: max_tokens must be there. */
 json_t *messages_translate(const json_t *body, bool needs_limit, struct fault *f);
 

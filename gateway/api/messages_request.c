@@ -1,5 +1,5 @@
-/* gateway/api/messages_request.c - a request of Anthropic's API as a chat: turns in blocks become messages, tools
- * become functions. */
+/* gateway/api/messages_request.c - translates a request of Anthropic's API to a chat: turns in blocks become messages,
+ * tools become functions. */
 #include "base/json.h"
 #include "gateway/api/chat_parts.h"
 #include "gateway/api/messages.h"
@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define ATTRIBUTION "x-anthropic-billing-header:" /* changes with every request; nothing that a model should read */
+#define ATTRIBUTION "x-anthropic-billing-header:" /* changes with every request; not meant for the model */
 
 static const struct chat_field fields[] = {
     {"messages", NULL},
@@ -41,7 +41,7 @@ static void add_system(json_t *messages, const json_t *system, struct fault *f)
         json_decref(texts);
 }
 
-/* A function's answer, which may have no content. */
+/* A function's result, which may have no content. */
 static void add_result(json_t *messages, const json_t *block, const char *where, struct fault *f)
 {
     const json_t *id = json_object_get(block, "tool_use_id"), *content = json_object_get(block, "content");
@@ -69,7 +69,7 @@ static bool is_role(const json_t *message, const char *role)
     return found != NULL && strcmp(found, role) == 0;
 }
 
-/* The message of this turn: those that were there before are left alone. */
+/* The message of this turn: earlier ones are unchanged. */
 static json_t *own_message(json_t *messages, size_t before, const char *role)
 {
     size_t n = json_array_size(messages);
@@ -85,7 +85,7 @@ static void add_text(json_t *message, const json_t *block)
                                 json_pack("{s:s, s:O}", "type", "text", "text", json_object_get(block, "text")));
 }
 
-/* The template gets the assistant's thoughts as one text. */
+/* The template receives the assistant's thoughts as one text. */
 static void add_thought(json_t *message, const json_t *block)
 {
     const json_t *before = json_object_get(message, "reasoning_content"), *more = json_object_get(block, "thinking");
@@ -205,7 +205,7 @@ static void add_thinking(json_t *chat, const json_t *thinking, struct fault *f)
         (void)chat_wrong(f, "thinking", thinking, "one of the types enabled, disabled, adaptive");
 }
 
-/* {"format": {"type": "json_schema", "schema"}}: the form of the answer. `effort` is not ours to follow. */
+/* {"format": {"type": "json_schema", "schema"}}: the form of the answer. `effort` is ignored. */
 static void add_config(json_t *chat, const json_t *config, struct fault *f)
 {
     const json_t *format = json_object_get(config, "format"), *schema = json_object_get(format, "schema");

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Each family of clients finds its member. */
+/* The entry has the fields of each family of clients. */
 static void write_fault(const struct fault *f, struct bytes *to)
 {
     bytes_format(to, "{\"code\":%d,\"type\":\"%s\",\"message\":", f->status, f->type);

@@ -15,16 +15,16 @@ void models_unload(struct exchange *x);
 
 /* The names of all models that are loaded, each once: a list of texts; new reference. */
 json_t *models_names(const struct exchange *x);
-/* All that a request may name, and what their backends say of them: an object by name; new reference. */
+/* All models that a request may name, with their backends' entries: an object by name; new reference. */
 json_t *models_known(const struct exchange *x);
 bool models_is_loaded(const json_t *model);
 
-/* Does a job load and unload this model (NULL: any) when it is told to? */
+/* Does a job load and unload this model (NULL: any) on request? */
 bool models_are_managed(const struct exchange *x, const char *name);
-/* Tell it to: "load" or "unload". answer: when it has been done. */
+/* Requests "load" or "unload". answer: called when it is done. */
 void models_manage(struct exchange *x, const char *op, const char *name, void (*answer)(struct exchange *x));
 
-/* Why a model is not loaded, or unloaded, by this word ("loading"). */
+/* The reason why a model is not loaded, or unloaded, by this state ("loading"). */
 struct fault models_refusal(const char *what);
 
 #endif

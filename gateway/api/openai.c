@@ -24,7 +24,7 @@ static json_t *card_of(const struct exchange *x, const json_t *m)
     return card;
 }
 
-/* The entry of a model, or of all that are served (model ""), each once. f: NULL when it was enough. */
+/* The entry of a model, or of all that are served (model ""), each once. f: NULL on success. */
 static void each_model(const struct exchange *x, void (*f)(const struct exchange *x, const json_t *m, void *to),
                        void *to)
 {
@@ -174,8 +174,8 @@ static void drop_answer(void *state)
     free(a);
 }
 
-/* The answering server's fingerprint: the version and, where a backend says that it keeps numbers otherwise than the
- * checkpoint, how. */
+/* The answering server's fingerprint: the version and, if the backend reports other number types than the checkpoint's,
+ * these types. */
 static void name_fingerprint(const struct exchange *x, struct openai_answer *a)
 {
     static const char letters[] = "abcdefghijklmnopqrstuvwxyz0123456789-";

@@ -1,5 +1,5 @@
-/* gateway/api/openai_fields.c - which fields of OpenAI's requests mean something here. A field that is not in the table
- * goes to the backend under its name: the backend knows its own fields and refuses all others by name. */
+/* gateway/api/openai_fields.c - the table of OpenAI's request fields. A field that is not in the table goes to the
+ * backend under its name: the backend knows its own fields and refuses all others by name. */
 #include "base/json.h"
 #include "base/log.h"
 #include "gateway/api/chat_parts.h"
@@ -9,10 +9,10 @@
 #include <string.h>
 
 enum how {
-    MEANINGLESS, /* sent by ordinary clients, and nothing here: left out */
-    IF_EMPTY,    /* an empty list, object or text asks for nothing; the rest is the backend's */
+    MEANINGLESS, /* sent by common clients, without effect here: dropped */
+    IF_EMPTY,    /* an empty list, object or text is dropped; the rest is for the backend */
     OURS,        /* read below */
-    FORBIDDEN    /* the protocol's own, not a client's */
+    FORBIDDEN    /* reserved by the protocol, not for clients */
 };
 
 static const struct {
@@ -109,7 +109,7 @@ static int read_stream_options(const json_t *body, struct openai_request *r, str
     return read_bool(options, "include_usage", &r->include_usage, f);
 }
 
-/* A text format is what everybody gets; others are the backend's to make or to refuse. */
+/* A text format is the default; the backend produces or refuses others. */
 static bool is_plain_format(const json_t *value)
 {
     const char *type = json_string_value(json_object_get(value, "type"));
@@ -176,7 +176,7 @@ static void add_ours(json_t *message, const json_t *body)
     const json_t *messages = json_object_get(body, "messages"), *effort = json_object_get(body, "reasoning_effort");
     if (messages != NULL && !json_is_null(messages))
         (void)json_object_set_new(message, "messages", openai_messages(messages));
-    /* Tools may be called unless the client says otherwise; the backend refuses that where it cannot find calls. */
+    /* Tools may be called unless the client forbids it; the backend refuses tools where it cannot recognise calls. */
     if (json_object_get(message, "tools") != NULL && json_object_get(message, "tool_choice") == NULL)
         (void)json_object_set_new(message, "tool_choice", json_string("auto"));
     if (effort != NULL && !json_is_null(effort))

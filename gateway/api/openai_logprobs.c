@@ -1,4 +1,5 @@
-/* gateway/api/openai_logprobs.c - log-probabilities as OpenAI's two APIs have them, of those of docs/protocol.md. */
+/* gateway/api/openai_logprobs.c - translates the log-probabilities of docs/protocol.md to those of OpenAI's two
+ * APIs. */
 #include "gateway/api/openai.h"
 
 #include <stdio.h>

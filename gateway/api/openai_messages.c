@@ -1,11 +1,11 @@
-/* gateway/api/openai_messages.c - messages of a chat as the backend takes them. Clients append what was answered
- * before as it was, members without meaning included; some have names of other servers. */
+/* gateway/api/openai_messages.c - the messages of a chat for the backend. Clients append earlier answers unchanged,
+ * members without meaning included; some have other servers' names. */
 #include "base/json.h"
 #include "gateway/api/openai_parts.h"
 
 #include <string.h>
 
-/* A member that says nothing; `refusal` is one for the client's eyes. */
+/* A member without information; `refusal` is for the client only. */
 static bool is_idle(const char *key, const json_t *value)
 {
     bool empty = (json_is_array(value) && json_array_size(value) == 0) || json_is_null(value);
@@ -36,7 +36,7 @@ json_t *openai_messages(const json_t *messages)
     size_t i;
     if (!json_is_array(messages)) {
         json_decref(list);
-        return json_incref((json_t *)messages); /* the backend says what is wrong with it */
+        return json_incref((json_t *)messages); /* the backend reports what is wrong with it */
     }
     json_array_foreach(messages, i, message)
     {

@@ -1,4 +1,4 @@
-/* gateway/api/openai_parts.h - between the files of the OpenAI API. */
+/* gateway/api/openai_parts.h - internal interface of the OpenAI API's files. */
 #ifndef API_OPENAI_PARTS_H
 #define API_OPENAI_PARTS_H
 
@@ -14,17 +14,17 @@ struct openai_answer {
     struct openai_request asked;
     char id[POOL_NAME_BYTES + 16];
     char fingerprint[64];         /* "system_fingerprint" */
-    struct openai_choice *choice; /* [n_choices], as far as they have shown themselves */
+    struct openai_choice *choice; /* [n_choices], as far as they have appeared */
     size_t n_choices;
 };
 
-/* Ask the backend, and answer as the request wants it. message is decref'ed. */
+/* Asks the backend, and answers in the request's form. message is decref'ed. */
 void openai_generate(struct exchange *x, const struct openai_request *r, json_t *message);
 
-/* openai_messages.c: a chat's messages without what clients send back of answers; a new reference. */
+/* openai_messages.c: a chat's messages without the answers' extra members that clients send back; a new reference. */
 json_t *openai_messages(const json_t *messages);
 
-/* openai_stream.c: what an event, or the last reply, gives to the stream. */
+/* openai_stream.c: sends an event, or the last reply, to the stream. */
 void openai_stream_reply(struct exchange *x, void *context, json_t *reply, bool last);
 
 #endif

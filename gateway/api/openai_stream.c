@@ -1,12 +1,12 @@
-/* gateway/api/openai_stream.c - answers as server-sent events. Chunks are written by hand: they are what the
- * gateway does most. */
+/* gateway/api/openai_stream.c - answers as server-sent events. Chunks are written by hand: they are most of the
+ * gateway's work. */
 #include "base/json.h"
 #include "gateway/api/openai_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Choice number i, which is made if it has not shown itself before; NULL: nonsense, or out of memory. */
+/* Choice number i, which is created on its first appearance; NULL: invalid, or out of memory. */
 static struct openai_choice *find_choice(struct openai_answer *a, const json_t *index)
 {
     json_int_t i = json_is_integer(index) ? json_integer_value(index) : -1;
@@ -60,7 +60,7 @@ static void write_logprobs(struct bytes *b, const struct openai_answer *a, const
     json_decref(value);
 }
 
-/* The first of a chat's choice: whose turn it is. */
+/* The first chunk of a chat's choice: the role. */
 static void write_role(struct exchange *x, const struct openai_answer *a, size_t index)
 {
     struct bytes *b = begin_chunk(x, a);
@@ -86,7 +86,7 @@ static void write_text(struct exchange *x, const struct openai_answer *a, size_t
     end_chunk(x, a);
 }
 
-/* The parts that the backend made of the answer go on as they are: content, reasoning, pieces of calls. */
+/* The parts into which the backend split the answer are passed on unchanged: content, reasoning, pieces of calls. */
 static void write_delta(struct exchange *x, const struct openai_answer *a, size_t index, const json_t *c,
                         int64_t *offset)
 {
@@ -141,7 +141,7 @@ static void write_choice(struct exchange *x, struct openai_answer *a, const json
     write_finish(x, a, index, finish, json_object_get(c, "error"));
 }
 
-/* And what became of drafts, if the server made any. */
+/* Also the outcome of drafts, if the server made any. */
 static void write_usage(struct exchange *x, const struct openai_answer *a, const json_t *reply)
 {
     json_t *usage = openai_usage(reply);

@@ -19,7 +19,7 @@ json_t *response_logprobs(const struct response *r, const json_t *choice)
     return list;
 }
 
-/* A member of the request, or what stands for it if it was not given; missing is stolen. */
+/* A member of the request, or `missing` if it was not given; missing is stolen. */
 static void echo(json_t *object, const json_t *request, const char *name, json_t *missing)
 {
     json_t *value = json_object_get(request, name);
@@ -28,7 +28,7 @@ static void echo(json_t *object, const json_t *request, const char *name, json_t
     json_decref(missing);
 }
 
-/* `effort` and `summary` must be there. */
+/* `effort` and `summary` must be present. */
 static json_t *reasoning_of(const json_t *request)
 {
     json_t *given = json_object_get(request, "reasoning"), *all = json_pack("{s:n, s:n}", "effort", "summary");

@@ -1,5 +1,5 @@
-/* gateway/api/responses.h - OpenAI's /v1/responses without a memory: nothing is kept, nothing goes on from an earlier
- * response. */
+/* gateway/api/responses.h - OpenAI's stateless /v1/responses: nothing is stored, no response continues an earlier
+ * one. */
 #ifndef API_RESPONSES_H
 #define API_RESPONSES_H
 
@@ -12,19 +12,19 @@ struct response {
     struct openai_request asked;
     char name[POOL_NAME_BYTES + 1], id[POOL_NAME_BYTES + 16];
     json_t *request; /* the request as it came */
-    bool has_begun;  /* of its stream: the first events are sent */
+    bool has_begun;  /* the stream's first events are sent */
     int sequence;    /* of the next event */
 
     char item[POOL_NAME_BYTES + 32]; /* the present item of the output */
-    int n_items;                     /* that have been named */
+    int n_items;                     /* items named so far */
     enum response_kind { RESPONSE_NOTHING, RESPONSE_MESSAGE, RESPONSE_THOUGHT, RESPONSE_CALL } kind; /* of a stream */
     struct bytes text;                                                                               /* of the item */
     json_t *logprobs;                                                                                /* of the text */
     json_t *call;   /* the call whose arguments the text is */
-    json_t *output; /* of a stream: the items that are complete */
+    json_t *output; /* of a stream: the complete items */
 };
 
-/* responses_request.c: of a request's body that of a chat completion, which the caller decrefs. NULL: *f says what
+/* responses_request.c: translates a request's body to a chat completion's, which the caller decrefs. NULL: *f says what
  * is refused. */
 json_t *responses_translate(const json_t *body, struct fault *f);
 
@@ -37,12 +37,12 @@ json_t *response_object(const struct exchange *x, const struct response *r, cons
 json_t *response_thought(const struct response *r, const char *status, const char *text, size_t bytes);
 json_t *response_call(const struct response *r, const char *status, const json_t *call, const char *arguments,
                       size_t bytes);
-/* The next item's name: what it is, and the response. */
+/* The next item's name: from its kind and the response's name. */
 void response_name_item(struct response *r, const char *prefix);
 /* All items of an answer in one piece. */
 json_t *response_output(struct response *r, const json_t *choice, json_t *logprobs);
 
-/* The end's status: "completed" or "incomplete"; the object with usage, and why it is incomplete. output is stolen. */
+/* The final object, with status "completed" or "incomplete" and the reason, and usage. output is stolen. */
 const char *response_status(const json_t *choice);
 json_t *response_ended(const struct exchange *x, const struct response *r, const json_t *reply, json_t *output);
 
@@ -52,7 +52,7 @@ json_t *response_logprobs(const struct response *r, const json_t *choice);
 /* The reply's failure, with the names of this API's fields. */
 struct fault response_fault(const json_t *reply);
 
-/* responses_stream.c: what an event, or the last reply, gives to the stream. */
+/* responses_stream.c: sends an event, or the last reply, to the stream. */
 void responses_stream_reply(struct exchange *x, void *context, json_t *reply, bool last);
 
 #endif

@@ -43,7 +43,7 @@ json_t *response_call(const struct response *r, const char *status, const json_t
                      arguments != NULL ? arguments : "", bytes);
 }
 
-/* The last item of an answer that was cut is the one that is incomplete. */
+/* If the answer was cut, its last item is incomplete. */
 static const char *status_of(const json_t *choice, bool last)
 {
     return last ? response_status(choice) : "completed";

@@ -1,4 +1,5 @@
-/* gateway/api/responses_request.c - a request of /v1/responses as a chat: items become messages, tools functions. */
+/* gateway/api/responses_request.c - translates a request of /v1/responses to a chat: items become messages, tools
+ * functions. */
 #include "base/json.h"
 #include "gateway/api/chat_parts.h"
 #include "gateway/api/responses.h"
@@ -43,7 +44,7 @@ static void add_message(json_t *messages, const json_t *item, const char *where,
         (void)chat_add(messages, role, texts);
 }
 
-/* Calls that follow each other, or what was said before them, are one turn. */
+/* Consecutive calls, and the text before them, are one turn. */
 static void add_call(json_t *messages, const json_t *item, const char *where, struct fault *f)
 {
     json_t *last = json_array_get(messages, json_array_size(messages) - 1);
@@ -80,7 +81,7 @@ static void add_item(json_t *messages, const json_t *item, size_t i, struct faul
         add_output(messages, item, where, f);
     else if (!json_is_string(type))
         (void)chat_wrong(f, where, type, "a \"type\"");
-    else if (!chat_is_type(item, "reasoning")) /* reasoning items of other models are not read */
+    else if (!chat_is_type(item, "reasoning")) /* reasoning items of other models are skipped */
         *f = fault_make(400, where, "%s: items of type \"%.60s\" are not implemented here", where,
                         json_string_value(type));
 }
@@ -102,7 +103,7 @@ static void add_input(json_t *messages, const json_t *input, struct fault *f)
 
 /* ---------------------------------------------------------------- tools and other fields */
 
-/* Tools that a server runs, and others that agents send whether or not there are any, are passed over. */
+/* Server-side tools, and others that agents always send, are skipped. */
 static void add_tools(json_t *chat, const json_t *tools, struct fault *f)
 {
     json_t *list = json_array();

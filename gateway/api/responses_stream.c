@@ -1,4 +1,5 @@
-/* gateway/api/responses_stream.c - a response as events. Each has its number, and at the end come all parts whole. */
+/* gateway/api/responses_stream.c - a response as events. Each has a sequence number, and the last has all parts in
+ * full. */
 #include "base/json.h"
 #include "gateway/api/responses.h"
 
@@ -18,7 +19,8 @@ static const char *text_of(const struct response *r)
     return bytes_count(&r->text) > 0 ? bytes_start(&r->text) : "";
 }
 
-/* An event about the item: its place, and a member or two, which are stolen. content: it is about its only part. */
+/* An event about the item: its index, and one or two members, which are stolen. content: the event is about its only
+ * part. */
 static void send_part(struct exchange *x, struct response *r, const char *type, bool content, const char *name,
                       json_t *value, json_t *logprobs)
 {
@@ -45,7 +47,7 @@ static void begin_response(struct exchange *x, struct response *r)
 
 /* ---------------------------------------------------------------- items, one after the other */
 
-/* The item as it is now. */
+/* The current item. */
 static json_t *item_of(const struct response *r, const char *status, bool whole)
 {
     const char *text = text_of(r);

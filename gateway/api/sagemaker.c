@@ -1,5 +1,5 @@
-/* gateway/api/sagemaker.c - see sagemaker.h. Signatures of requests are not looked at; with --api-keys the access key's
- * name must be a key. */
+/* gateway/api/sagemaker.c - see sagemaker.h. Request signatures are not verified; with --api-keys the access key's id
+ * must be one of the keys. */
 #include "gateway/api/sagemaker.h"
 #include "base/json.h"
 #include "gateway/api/djl.h"
@@ -77,7 +77,7 @@ static void read_target(const struct exchange *x, char *model, size_t bytes)
     (void)snprintf(model, bytes, "%.*s", (int)n, target != NULL ? target : "");
 }
 
-/* own: failures are told as the body's API tells them. */
+/* own: failures have the form of the body's API. */
 static void answer_openai(struct exchange *x, json_t *body, const char *model, bool own)
 {
     if (own)

@@ -1,5 +1,5 @@
-/* gateway/api/sagemaker.h - what a SageMaker container answers, and what its clients ask an endpoint: /invocations,
- * /endpoints/{name}/invocations[-response-stream], /models/{name}/invoke. The body's form decides which API it is. */
+/* gateway/api/sagemaker.h - the API of a SageMaker container, and that of an endpoint's clients: /invocations,
+ * /endpoints/{name}/invocations[-response-stream], /models/{name}/invoke. The body's form selects the API. */
 #ifndef API_SAGEMAKER_H
 #define API_SAGEMAKER_H
 

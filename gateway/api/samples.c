@@ -43,7 +43,7 @@ static void add_sample(struct samples_family *f, const char *backend, const char
     bytes_text(&f->lines, "\n");
 }
 
-/* A line "# HELP name ..." or "# TYPE name ..." begins a family, or is known already. */
+/* A line "# HELP name ..." or "# TYPE name ..." begins a family, or repeats a known one. */
 static struct samples_family *take_head(struct merged_samples *s, const char *line, size_t bytes)
 {
     size_t n = bytes > 7 ? strcspn(line + 7, " \n") : 0;

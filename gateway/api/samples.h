@@ -1,5 +1,5 @@
-/* gateway/api/samples.h - Prometheus texts of several backends as one: families together, each sample with its
- * backend's name. */
+/* gateway/api/samples.h - merges the Prometheus texts of several backends: by families, each sample with its backend's
+ * name. */
 #ifndef API_SAMPLES_H
 #define API_SAMPLES_H
 

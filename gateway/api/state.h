@@ -1,4 +1,4 @@
-/* gateway/api/state.h - is it well, and how much does it do: /health, /ping, /version, /metrics. */
+/* gateway/api/state.h - health and load of the gateway: /health, /ping, /version, /metrics. */
 #ifndef API_STATE_H
 #define API_STATE_H
 

@@ -59,7 +59,7 @@ static const struct inputs_style style = {.logprob = "logprob",
                                           .piece = send_piece,
                                           .fail = send_fault};
 
-/* stream: as the path says; "" is the body's own. */
+/* stream: from the path; "" takes the body's. */
 static void answer(struct exchange *x, const json_t *stream, bool as_list)
 {
     exchange_is_text(x, openai_only_model(x));
@@ -72,7 +72,7 @@ static void answer(struct exchange *x, const json_t *stream, bool as_list)
     inputs_answer(x, body, &style, "", as_list && !streams);
 }
 
-/* `stream` of the body means nothing on these two paths. */
+/* `stream` in the body has no effect on these two paths. */
 void tgi_generate(struct exchange *x)
 {
     answer(x, json_false(), false);

@@ -1,4 +1,4 @@
-/* gateway/api/tokens.h - /tokenize and /detokenize, as vLLM has them. */
+/* gateway/api/tokens.h - /tokenize and /detokenize, compatible with vLLM's. */
 #ifndef API_TOKENS_H
 #define API_TOKENS_H
 

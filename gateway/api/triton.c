@@ -36,7 +36,7 @@ static void drop(void *state)
 
 /* ---------------------------------------------------------------- requests */
 
-/* Names of TensorRT-LLM's and vLLM's backends that are not the protocol's own. */
+/* Field names of TensorRT-LLM's and vLLM's backends that differ from the protocol's. */
 static const struct chat_field fields[] = {
     {"stop_words", "stop"}, {"exclude_input_in_output", "exclude_input_from_output"},
     {"pad_id", NULL}, /* nothing is padded */
@@ -53,7 +53,7 @@ static void drop_empty(json_t *message, const char *name)
         (void)json_object_del(message, name);
 }
 
-/* Parameters stand beside the text or in `parameters`; `stream`, where it stands, is the path's to say. */
+/* Parameters are beside the text or in `parameters`; the path, not `stream`, decides on streaming. */
 static json_t *translate(const json_t *body, bool stream, struct fault *f)
 {
     json_t *message = json_object();

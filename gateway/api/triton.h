@@ -1,5 +1,5 @@
-/* gateway/api/triton.h - the API of Triton Inference Server as far as texts go: health, metadata, statistics, generate,
- * the index of its model repository. */
+/* gateway/api/triton.h - the part of Triton Inference Server's API that deals with text: health, metadata, statistics,
+ * generate, the index of its model repository. */
 #ifndef API_TRITON_H
 #define API_TRITON_H
 

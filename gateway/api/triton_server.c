@@ -1,4 +1,4 @@
-/* gateway/api/triton_server.c - see triton.h: what the server, its models and its repository say of themselves. */
+/* gateway/api/triton_server.c - see triton.h: metadata of the server, its models and its repository. */
 #include "base/json.h"
 #include "gateway/api/models.h"
 #include "gateway/api/openai.h"
@@ -142,7 +142,7 @@ static void answer_done(struct exchange *x)
     answer_empty(x, true);
 }
 
-/* A model that is loaded stays so. */
+/* A loaded model stays loaded. */
 void triton_load(struct exchange *x)
 {
     struct fault f = models_refusal("loading");

@@ -1,4 +1,5 @@
-/* gateway/backend/call.c - a question on its way: chosen backend, sent, answered, asked again elsewhere. See pool.h. */
+/* gateway/backend/call.c - the life of a question: choice of a backend, sending, answer, retry elsewhere. See
+ * pool.h. */
 #include "base/json.h"
 #include "gateway/backend/pool_parts.h"
 #include "gateway/backend/residence.h"
@@ -95,7 +96,7 @@ static bool has_less_to_do(const struct backend *a, const struct backend *b)
     return a->tokens < b->tokens || (a->tokens <= b->tokens && a->n_calls < b->n_calls);
 }
 
-/* a is the better place for the model: it is loaded there, or fewer models are, or there is less to do. */
+/* a suits the model better: it is loaded there, or fewer models are, or the load is lower. */
 static bool suits_better(const struct backend *a, const struct backend *b, const char *model)
 {
     bool here = residence_has(a, model), there = residence_has(b, model);
@@ -105,7 +106,7 @@ static bool suits_better(const struct backend *a, const struct backend *b, const
     return n != 0 ? n < 0 : has_less_to_do(a, b);
 }
 
-/* The one that suits best among those that have the model. `not`: not this one. */
+/* The best of the backends that have the model. `not`: a backend to exclude. */
 static struct backend *choose_backend(const struct pool *p, const char *model, const struct backend * not )
 {
     struct backend *best = NULL;
@@ -118,7 +119,7 @@ static struct backend *choose_backend(const struct pool *p, const char *model, c
     return best;
 }
 
-/* Do all backends that are ready serve one model, and the same? */
+/* Do all ready backends serve one and the same model? */
 static bool is_only_model(const struct pool *p)
 {
     const char *name = NULL;
@@ -143,7 +144,7 @@ static bool is_known(const struct pool *p, const char *model)
     return b != NULL;
 }
 
-/* Why no backend can be chosen. */
+/* The reason why no backend can be chosen. */
 static json_t *no_backend(const struct pool *p, const char *model)
 {
     char text[300];
@@ -155,7 +156,7 @@ static json_t *no_backend(const struct pool *p, const char *model)
     return failure(404, "model", text, 0);
 }
 
-/* Sent to a backend, or ended. true: it is on its way. */
+/* Sends the call to a backend, or ends it. true: it is in flight. */
 static bool dispatch(struct pool *p, struct call *c, struct backend *b)
 {
     struct err e = {0};
@@ -177,7 +178,7 @@ static bool dispatch(struct pool *p, struct call *c, struct backend *b)
     return false;
 }
 
-/* Backends that serve several models want to be told which; to others it is known. */
+/* The model is named to backends that serve several; others serve only one. */
 static bool wants_name(const struct pool *p, const char *model)
 {
     for (const struct backend *b = p->first; b != NULL && model[0] != '\0'; b = b->next)
@@ -241,7 +242,7 @@ void call_cancel(struct call *c)
     forget(b->pool, c);
 }
 
-/* Asked elsewhere, if nothing of an answer has come yet and there is an elsewhere. */
+/* Retries on another backend, if there is one and nothing of an answer has come yet. */
 static bool ask_again(struct pool *p, struct call *c)
 {
     struct backend *other =
@@ -254,7 +255,7 @@ static bool ask_again(struct pool *p, struct call *c)
     return true;
 }
 
-/* An answer that another backend may spare the client: full, or not taking anything. */
+/* An answer that calls for a retry elsewhere: full, or not accepting requests. */
 static bool is_refusal(const json_t *reply)
 {
     json_int_t code = json_integer_value(json_object_get(reply, "code"));
@@ -271,7 +272,7 @@ void call_reply(struct pool *p, struct call *c, json_t *reply)
         end(p, c, json_incref(reply));
         return;
     }
-    free(c->text); /* something came: never asked again */
+    free(c->text); /* something came: never retried */
     c->text = NULL;
     c->setup.reply(c->setup.context, reply, false);
 }

@@ -1,5 +1,5 @@
-/* gateway/backend/pool.c - see pool.h. Files are looked at four times a second rather than watched: inotify sees
- * nothing of what other machines do on a shared file system, where jobs write theirs. */
+/* gateway/backend/pool.c - see pool.h. Files are polled four times a second: inotify does not see changes by other
+ * machines on a shared file system, where jobs write theirs. */
 #include "gateway/backend/pool.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -16,9 +16,9 @@
 #define TICK_SECONDS      0.25
 #define HEALTH_SECONDS    1
 #define MODELS_SECONDS    5
-#define SILENCE_SECONDS   30 /* of a backend whose connection lives */
+#define SILENCE_SECONDS   30 /* for a backend with a live connection */
 #define MESSAGES_A_TURN   512
-#define TURN_SECONDS      0.02 /* of messages of one backend: large ones take a moment each */
+#define TURN_SECONDS      0.02 /* of messages of one backend per round: large ones take time */
 #define HEALTH_ID         "!health"
 #define MODELS_ID         "!models"
 #define DEFAULT_MAX_BYTES ((size_t)16 << 20)
@@ -44,7 +44,7 @@ const json_t *backend_model(const struct backend *b, const char *model)
 bool backend_is_shared(const struct backend *b)
 {
     const json_t *first = json_array_get(json_object_get(b->models, "models"), 0);
-    return json_object_get(first, "pinned") != NULL; /* a server of one model does not tell that */
+    return json_object_get(first, "pinned") != NULL; /* a server of one model does not report it */
 }
 
 void pool_refresh(struct pool *p)
@@ -61,7 +61,7 @@ int pool_n_ready(const struct pool *p)
     return n;
 }
 
-/* The step looks after every round: a descriptor of ZeroMQ has nothing to say but that. */
+/* The step polls after every round: a readable descriptor of ZeroMQ only wakes the loop. */
 static void wake(struct fd_watch *w, uint32_t events)
 {
     (void)w;
@@ -108,7 +108,7 @@ static void take_models(struct backend *b, json_t *reply)
     bool first = b->models == NULL;
     b->n_lists--;
     if (!json_is_array(json_object_get(reply, "models")))
-        return; /* an error: it is asked again */
+        return; /* an error: ask again */
     json_decref(b->models);
     b->models = json_incref(reply);
     b->max_message_bytes = json_is_integer(most) ? (size_t)json_integer_value(most) : DEFAULT_MAX_BYTES;
@@ -214,15 +214,14 @@ static struct backend *add_backend(struct pool *p, const char *name, bool is_fil
     return b;
 }
 
-/* It hung up, or says nothing any more: what it was asked fails or is asked elsewhere, and a new connection is
- * tried. */
+/* It hung up, or is silent: its calls fail or are retried elsewhere, and a new connection is tried. */
 static void lose_backend(struct backend *b, const char *why)
 {
     struct pool *p = b->pool;
     struct err e = {0};
     (b->first != NULL ? log_warn : log_note)("backend %s: %s", b->name, why);
     p->n_lost++;
-    b->connection.gone = true; /* so that it is not chosen */
+    b->connection.gone = true; /* prevents its choice */
     while (b->first != NULL)
         call_lost(p, b->first, why);
     unwatch(b);
@@ -237,7 +236,7 @@ static void lose_backend(struct backend *b, const char *why)
     unwatch(b);
 }
 
-/* Takes its next message; true: there may be more. */
+/* Handles its next message; true: there may be more. */
 static bool hear_backend(struct backend *b)
 {
     struct err e = {0};
@@ -289,7 +288,7 @@ static bool same_mark(const struct file_mark *a, const struct file_mark *b)
            a->written.tv_sec == b->written.tv_sec && a->written.tv_nsec == b->written.tv_nsec;
 }
 
-/* A file that is new, or another one than before, is another job's. */
+/* A new or replaced file is another job's. */
 static void look_at_file(struct pool *p, const char *path)
 {
     struct file_mark mark = {0};
@@ -335,7 +334,7 @@ static void look_at_sources(struct pool *p)
         else
             look_at_file(p, p->source[i]);
     }
-    for (struct backend *b = p->first; b != NULL; b = b->next) /* files of folders that have gone */
+    for (struct backend *b = p->first; b != NULL; b = b->next) /* files whose folders are gone */
         if (b->is_file && !b->retired && stat(b->name, &s) != 0)
             b->retired = true;
 }

@@ -14,15 +14,15 @@
 
 #define POOL_MAX_SOURCES  64
 #define POOL_MAX_BACKENDS 256
-#define POOL_BUCKETS      16384 /* of calls by number: a power of two */
-#define POOL_NAME_BYTES   100   /* of a client's name for its request */
+#define POOL_BUCKETS      16384 /* size of the hash of calls: a power of two */
+#define POOL_NAME_BYTES   100   /* bytes of a client's name for its request */
 #define POOL_ANY_MODEL    ""
 
 enum backend_state {
-    BACKEND_BROKEN,   /* its file makes no sense; it may be replaced */
-    BACKEND_CONNECTS, /* it has not said yet what it serves */
+    BACKEND_BROKEN,   /* its file is invalid; it may be replaced */
+    BACKEND_CONNECTS, /* its list of models has not come yet */
     BACKEND_READY,
-    BACKEND_DRAINS /* it gets nothing new */
+    BACKEND_DRAINS /* it gets no new requests */
 };
 
 struct call;
@@ -33,20 +33,20 @@ struct backend {
     char name[512]; /* path or endpoint */
     bool is_file;
     struct file_mark mark;
-    bool retired; /* its file is gone, or another one: what runs is finished */
+    bool retired; /* its file is gone or was replaced: running calls are finished */
     struct connection connection;
     struct fd_watch messages, state_changes;
     enum backend_state state;
     json_t *models; /* its reply to `models`; NULL: not yet */
-    json_t *sent;   /* {model: when a request for it went there last}; NULL: none did */
+    json_t *sent;   /* {model: time of the last request sent for it}; NULL: none */
     size_t max_message_bytes;
     struct call *first;
     int n_calls;
-    double tokens;       /* that its calls may still cost */
-    double asked, heard; /* its health: when */
+    double tokens;       /* tokens that its calls may still cost */
+    double asked, heard; /* when its health was last asked for */
     double asked_models;
-    int n_lists;       /* of models, that were asked for and have not come */
-    double list_asked; /* when the first of these was */
+    int n_lists;       /* lists of models asked for that have not come */
+    double list_asked; /* when the first of these was requested */
 };
 
 struct pool {
@@ -60,30 +60,30 @@ struct pool {
     struct loop_step step;
     struct due_list ticks;
     struct due tick;
-    long long n_lost, n_retried; /* connections that went; calls that were asked again elsewhere */
+    long long n_lost, n_retried; /* lost connections; calls retried elsewhere */
     bool said_full;
 };
 
 /* A question to a backend. The message has everything but request_id, which the pool adds. Borrowed: the model and
  * the name. */
 struct call_setup {
-    const char *model;       /* POOL_ANY_MODEL: the one that there is */
-    const char *name;        /* of the request, as its client calls it; "" */
+    const char *model;       /* POOL_ANY_MODEL: the only one */
+    const char *name;        /* the client's name for the request; "" */
     json_t *message;         /* the pool decrefs it */
-    double tokens;           /* the most tokens that it may cost */
-    struct backend *backend; /* ask this one and no other; NULL: choose */
-    /* Every message that comes back, borrowed; `last`: no more will come. Failures of the way look like the
-     * backend's own errors (docs/protocol.md). It may be called before pool_ask returns; then that returns NULL. */
+    double tokens;           /* maximum number of tokens that it may cost */
+    struct backend *backend; /* ask only this one; NULL: choose */
+    /* Called with every message that comes back, borrowed; `last`: no more will come. Failures in transit look like the
+     * backend's own errors (docs/protocol.md). It may be called before pool_ask returns, which then returns NULL. */
     void (*reply)(void *context, json_t *reply, bool last);
     void *context;
 };
 
 struct call {
     uint64_t serial;
-    struct call *in_bucket, *next, *previous; /* previous and next: of the backend's */
+    struct call *in_bucket, *next, *previous; /* previous and next of the backend's calls */
     struct backend *backend;
     struct call_setup setup; /* message: NULL */
-    char *text;              /* of the message; kept until something came back */
+    char *text;              /* of the message, which is kept until something comes back */
     size_t bytes;
     char id[128];
     char *model;
@@ -96,23 +96,23 @@ void pool_close(struct pool *p);
 
 struct call *pool_ask(struct pool *p, const struct call_setup *s);
 
-/* Its asker does not want to know any more: the backend is told, nothing is called. */
+/* The asker gave up: the backend is told, and no callback follows. */
 void call_cancel(struct call *c);
 
-/* May something be asked of it? */
+/* Does it take requests? */
 bool backend_takes(const struct backend *b);
 
 /* The entry of a model in the backend's reply to `models`; NULL: it has none of this name. POOL_ANY_MODEL: the
  * first. */
 const json_t *backend_model(const struct backend *b, const char *model);
 
-/* Does it serve several models, which come and go? */
+/* Does it serve several models, which it loads and unloads? */
 bool backend_is_shared(const struct backend *b);
 
-/* The models of backends have changed: they are asked soon. */
+/* The models of backends have changed: their lists are requested soon. */
 void pool_refresh(struct pool *p);
 
-/* Backends that take requests. */
+/* The number of backends that take requests. */
 int pool_n_ready(const struct pool *p);
 
 #endif

@@ -1,10 +1,10 @@
-/* gateway/backend/pool_parts.h - between pool.c and call.c. */
+/* gateway/backend/pool_parts.h - internal interface between pool.c and call.c. */
 #ifndef BACKEND_POOL_PARTS_H
 #define BACKEND_POOL_PARTS_H
 
 #include "gateway/backend/pool.h"
 
-/* The call of this request_id; NULL: it is over, or none of ours. */
+/* The call of this request_id; NULL: it is over, or not ours. */
 struct call *call_find(struct pool *p, const char *id);
 
 /* A message for it has come. */

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Its state says that it is loaded, or will be. */
+/* By its state it is loaded, or will be. */
 static bool is_resident(const json_t *model)
 {
     static const char *const state[] = {"ready", "loading", "waiting"};

@@ -1,10 +1,10 @@
-/* gateway/exchange/answer_counts.h - the number of texts that each model was asked for, and the time that they took. */
+/* gateway/exchange/answer_counts.h - the number of text requests per model, and the time that they took. */
 #ifndef EXCHANGE_ANSWER_COUNTS_H
 #define EXCHANGE_ANSWER_COUNTS_H
 
 #include "gateway/exchange/request_log.h"
 
-#define ANSWER_COUNTS 256 /* models; later ones are not counted */
+#define ANSWER_COUNTS 256 /* maximum of models; later ones are not counted */
 
 struct answer_count {
     char name[256];
@@ -18,10 +18,10 @@ struct answer_counts {
     int n;
 };
 
-/* A model is known from its first success on: a name that no backend serves takes no place. */
+/* A model is counted from its first success on: a name that no backend serves takes no entry. */
 void answer_counts_take(struct answer_counts *c, const struct tally *t, double now);
 
-/* NULL: nothing was asked of it. */
+/* NULL: it had no requests. */
 const struct answer_count *answer_counts_find(const struct answer_counts *c, const char *name);
 
 #endif

@@ -69,7 +69,7 @@ static void write_microseconds(const struct seconds_histogram *h, const char *na
                  1e6 * h->sum, name, (unsigned long long)h->count);
 }
 
-/* The same by the names that CloudWatch has for a SageMaker endpoint, in its units. */
+/* The same with CloudWatch's names for a SageMaker endpoint, in its units. */
 static void write_sagemaker(const struct counters *c, struct bytes *to)
 {
     write_counter("Invocations", "Requests for text.", c->asked, to);

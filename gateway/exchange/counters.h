@@ -17,7 +17,7 @@ struct counters {
     uint64_t requests[COUNTER_ROUTES]
                      [6]; /* by route (the last: of none), by the status's first digit; 0: the client left */
     struct seconds_histogram total, first_token, queue, compute, backend, overhead;
-    uint64_t asked, faults[2]; /* for text: all; those answered 4xx, 5xx */
+    uint64_t asked, faults[2]; /* text requests: all; those answered 4xx, 5xx */
     uint64_t prompt_tokens, completion_tokens;
     int running;
 };
@@ -25,7 +25,7 @@ struct counters {
 /* route: its number; COUNTER_ROUTES - 1: none. */
 void counters_take(struct counters *c, size_t route, const struct tally *t);
 
-/* route_name: of route i, NULL behind the last. */
+/* route_name: of route i, NULL after the last. */
 void counters_write(const struct counters *c, const char *(*route_name)(const void *context, size_t i),
                     const void *context, struct bytes *to);
 

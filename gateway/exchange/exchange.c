@@ -8,7 +8,7 @@
 #include <string.h>
 #include <time.h>
 
-#define BYTES_A_TOKEN  4.0 /* of a prompt, as a guess */
+#define BYTES_A_TOKEN  4.0 /* estimate for a prompt */
 #define GUESSED_TOKENS 256 /* of an answer without a limit */
 #define TRIM_BYTES     ((size_t)1 << 20)
 
@@ -166,7 +166,7 @@ bool exchange_origin_fits(const struct exchange *x, const char *origin)
     return allowed != NULL && origin != NULL && (strcmp(allowed, "*") == 0 || strcmp(allowed, origin) == 0);
 }
 
-/* Lines of every answer's head. */
+/* Header lines of every answer. */
 static void put_fields(const struct exchange *x, struct bytes *b)
 {
     bytes_format(b, "x-request-id: %s\r\n", x->id);
@@ -251,7 +251,7 @@ void exchange_fail_anywhere(struct exchange *x, const struct fault *f)
     if (x->has_begun)
         fail_within(x, f);
     else if (f->status == 499)
-        http_drop(x->conn); /* it was cancelled: nobody waits */
+        http_drop(x->conn); /* it was cancelled: the client is gone */
     else
         exchange_fail(x, f);
 }
@@ -367,7 +367,7 @@ void gateway_over(void *context, struct http_conn *c, bool left)
 {
     struct gateway *g = context;
     struct exchange *x = c->user;
-    if (x == NULL) /* for want of memory */
+    if (x == NULL) /* out of memory */
         return;
     struct tally *t = &x->tally;
     due_unset(&x->comment);

@@ -42,7 +42,7 @@ struct fault fault_make(int status, const char *param, const char *format, ...)
     return f;
 }
 
-/* Does a prompt, or what it may get, not fit into the context? (And not: the reply into a message.) */
+/* Does a prompt, or its output limit, exceed the context? (And not: the reply a message.) */
 static bool is_context(const char *field, const char *message)
 {
     bool asked = strncmp(field, "messages", 8) == 0 || strcmp(field, "max_tokens") == 0 ||

@@ -1,4 +1,4 @@
-/* gateway/exchange/fault.h - what goes wrong with a request, before an API's dialect makes words of it. */
+/* gateway/exchange/fault.h - a request's failure, before an API puts it into its own form. */
 #ifndef EXCHANGE_FAULT_H
 #define EXCHANGE_FAULT_H
 
@@ -11,11 +11,11 @@
 struct fault {
     int status;              /* of HTTP */
     const char *type, *code; /* OpenAI's: "invalid_request_error"; "model_not_found" or NULL */
-    char param[128];         /* the field that is to blame; "": none */
+    char param[128];         /* the offending field; "": none */
     char message[512];
-    int64_t retry_ms;  /* come back then; 0: not said */
-    bool no_retry;     /* coming back is of no use */
-    const char *allow; /* 405: the methods that are there */
+    int64_t retry_ms;  /* Retry-After; 0: none */
+    bool no_retry;     /* a retry is useless */
+    const char *allow; /* 405: the allowed methods */
 };
 
 /* printf-like. type and code follow from the status. */
@@ -24,10 +24,10 @@ struct fault fault_make(int status, const char *param, const char *format, ...) 
 /* From a reply with "status": "error". */
 struct fault fault_of_reply(const json_t *reply);
 
-/* Lines of the head that a fault needs. */
+/* Header lines that a fault needs. */
 void fault_fields(const struct fault *f, struct bytes *to);
 
-/* Bytes that are no UTF-8 become '?'. */
+/* Bytes that are not UTF-8 become '?'. */
 void fault_make_utf8(char *text);
 
 /* {"error": {"message", "type", "param", "code"}} */

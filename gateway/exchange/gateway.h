@@ -1,4 +1,4 @@
-/* gateway/exchange/gateway.h - what the gateway is, for those who serve its requests. */
+/* gateway/exchange/gateway.h - the gateway's state, for the code that serves its requests. */
 #ifndef EXCHANGE_GATEWAY_H
 #define EXCHANGE_GATEWAY_H
 
@@ -13,31 +13,37 @@
 struct exchange;
 struct fault;
 
-/* How an API tells of failures. */
+/* The form of an API's failures. */
 struct dialect {
     const char *type; /* of the content */
     void (*write)(const struct fault *f, struct bytes *to);
-    const char *stream_end;               /* behind a fault within a stream: "data: [DONE]\n\n"; NULL: nothing */
-    const char *event;                    /* the name of the event that a fault within a stream is; NULL: none */
+    const char *stream_end;               /* after a fault within a stream: "data: [DONE]\n\n"; NULL: nothing */
+    const char *event;                    /* event name of a fault within a stream; NULL: none */
     const char *id_field;                 /* another header for x-request-id; NULL: none */
     int (*status)(const struct fault *f); /* of HTTP; NULL: the fault's own */
-    void (*fields)(const struct fault *f, struct bytes *to); /* further lines of the head; NULL: none */
+    void (*fields)(const struct fault *f, struct bytes *to); /* further header lines; NULL: none */
 };
 
-/* How the pieces of an answer are packed, where they are not sent as they are. */
+/* The packing of an answer's pieces, unless they are sent unpacked. */
 struct framing {
     const char *type; /* of the content */
     void (*open)(struct bytes *to);
-    void (*close)(struct bytes *to, size_t begin);          /* begin: where, from the start of the bytes, open wrote */
-    void (*fault)(const struct fault *f, struct bytes *to); /* a failure behind the first pieces, whole */
+    void (*close)(struct bytes *to, size_t begin);          /* begin: offset in the bytes at which open wrote */
+    void (*fault)(const struct fault *f, struct bytes *to); /* a complete failure after the first pieces */
 };
 
-/* A path that is served. "{}" in it stands for one character or more: the exchange's `tail`, at most two of them. */
+/* A path that is served. "{}" in it matches one character or more: the exchange's `tail`, at most two of them. */
 struct route {
     const char *method, *path;
     void (*start)(struct exchange *x);
     const struct dialect *dialect;
-    enum { ROUTE_NEEDS_KEY, ROUTE_OPEN, ROUTE_METRICS, ROUTE_PAGE } access; /* the page is open, unless there is none */
+    enum {
+        ROUTE_NEEDS_KEY,
+        ROUTE_OPEN,
+        ROUTE_METRICS,
+        ROUTE_PAGE
+    } access; /* the page needs no key, unless it is
+                                                                               disabled */
 };
 
 struct gateway {
@@ -48,14 +54,14 @@ struct gateway {
     struct request_log log;
     struct counters counters;
     struct answer_counts models;
-    const struct route *routes; /* [n_routes], the first that fits counts */
+    const struct route *routes; /* [n_routes], the first match counts */
     size_t n_routes;
     const char *allow_origin; /* "*" or one origin; NULL: none */
     bool open_metrics;        /* /metrics without a key */
-    bool no_page;             /* routes of ROUTE_PAGE are not there */
-    struct due_list comments; /* of streams: when something must be said */
+    bool no_page;             /* routes of ROUTE_PAGE are disabled */
+    struct due_list comments; /* of streams: the time of the next comment */
     uint64_t serial;
-    bool trims; /* something large is done with: its memory goes back to the system when nothing runs */
+    bool trims; /* something large was freed: memory goes back to the system when the gateway is idle */
     bool draining;
 };
 

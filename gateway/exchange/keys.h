@@ -1,4 +1,4 @@
-/* gateway/exchange/keys.h - the keys that clients may come with. */
+/* gateway/exchange/keys.h - the API keys of clients. */
 #ifndef EXCHANGE_KEYS_H
 #define EXCHANGE_KEYS_H
 
@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-#define KEY_BYTES 256 /* of a key, at most 255 */
+#define KEY_BYTES 256 /* bytes of a key, at most 255 */
 #define MAX_KEYS  4096
 
 struct keys {
@@ -15,11 +15,11 @@ struct keys {
     size_t n;
 };
 
-/* A file of mode 0600 or stricter, a key a line; lines that are empty or begin with # are passed over. */
+/* A file of mode 0600 or stricter, one key per line; empty lines and those that begin with # are skipped. */
 int keys_read(struct keys *k, const char *path, struct err *e);
 void keys_free(struct keys *k);
 
-/* Is the text one of the keys? It takes as long for every text. */
+/* Is the text one of the keys? Constant time. */
 bool keys_have(const struct keys *k, const char *text);
 
 #endif

@@ -1,4 +1,4 @@
-/* gateway/exchange/request.c - a request that has come: its name, its route, whether it may. See gateway.h. */
+/* gateway/exchange/request.c - an incoming request: its name, its route, its authorisation. See gateway.h. */
 #include "base/clock.h"
 #include "gateway/exchange/exchange.h"
 
@@ -11,9 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#define SIGNED "AWS4-HMAC-SHA256 Credential=" /* a request of AWS's clients; the signature is not looked at */
+#define SIGNED "AWS4-HMAC-SHA256 Credential=" /* a request of an AWS client; the signature is not verified */
 
-/* Does the path fit the pattern? tail: what stands for each "{}". */
+/* Does the path match the pattern? tail: the match of each "{}". */
 static bool fits_pattern(const char *pattern, const char *path, char tail[][EXCHANGE_TAIL_BYTES])
 {
     size_t plain = strcspn(pattern, "{");
@@ -31,7 +31,7 @@ static bool fits_pattern(const char *pattern, const char *path, char tail[][EXCH
     return false;
 }
 
-/* A name that may stand in a head, a log line and a message. */
+/* A name that is safe in headers, log lines and messages. */
 static bool is_good_id(const char *id)
 {
     size_t n = 0;
@@ -57,7 +57,7 @@ static bool method_fits(const struct route *r, const char *method)
     return strcmp(r->method, method) == 0 || (strcmp(r->method, "GET") == 0 && strcmp(method, "HEAD") == 0);
 }
 
-/* The route of a request. allow: [bytes] the methods of routes that only the path fits. */
+/* The route of a request. allow: [bytes] the methods of the path's routes if none has the request's method. */
 static const struct route *find_route(struct exchange *x, char *allow, size_t bytes)
 {
     const struct http_head *h = x->conn->head;
@@ -74,7 +74,7 @@ static const struct route *find_route(struct exchange *x, char *allow, size_t by
     return NULL;
 }
 
-/* "KEY/20261124/us-east-1/sagemaker/aws4_request, ...": the key stands in the open, as every key that is sent does. */
+/* "KEY/20261124/us-east-1/sagemaker/aws4_request, ...": the key is in plain text, as every sent key is. */
 static bool has_access_key(const struct exchange *x, const char *credential)
 {
     char key[KEY_BYTES] = "";
@@ -105,7 +105,7 @@ static bool may(const struct exchange *x)
     return has_key(x);
 }
 
-/* A browser asks whether another page may: the origin's answer is in every head. */
+/* A browser's preflight for another origin: the answer is in the headers of every response. */
 static void answer_preflight(struct exchange *x)
 {
     struct bytes fields = {0};
@@ -121,8 +121,8 @@ static void answer_preflight(struct exchange *x)
     bytes_free(&fields);
 }
 
-/* Is this a name that only means this machine? A name of the DNS means what its owner wants, also while a page of it is
- * shown: with the Host it shows its own Origin, and the address is ours. */
+/* Does this name always mean this machine? A DNS name means whatever its owner wants, even while its page is open (DNS
+ * rebinding): Host and Origin are then its own, but the address is ours. */
 static bool is_own_name(const char *host)
 {
     char name[256], own[256] = "";
@@ -133,8 +133,8 @@ static bool is_own_name(const char *host)
            strcasecmp(name, own) == 0;
 }
 
-/* Does a browser ask for a page that is neither ours nor of --allow-origin? It may not even have work done whose
- * answer it cannot read. */
+/* Does a browser ask on behalf of a page that is neither ours nor of --allow-origin? Such a page may not even cause
+ * work whose answer it cannot read. */
 static bool is_foreign(const struct exchange *x)
 {
     const char *origin = exchange_header(x, "origin"), *host = exchange_header(x, "host");

@@ -81,6 +81,6 @@ void request_log_put(struct request_log *l, const struct request_line *line)
     size_t bytes = text != NULL ? strlen(text) : 0;
     json_decref(o);
     if (text != NULL)
-        text[bytes] = '\n'; /* in place of the NUL */
+        text[bytes] = '\n'; /* replaces the NUL */
     log_writer_put(l->writer, text, bytes + 1);
 }

@@ -1,5 +1,4 @@
-/* gateway/exchange/request_log.h - one JSON line a request: who asked for what, how it ended, where the time went.
- * No texts. */
+/* gateway/exchange/request_log.h - one JSON line per request: client, route and model, outcome, times. No texts. */
 #ifndef EXCHANGE_REQUEST_LOG_H
 #define EXCHANGE_REQUEST_LOG_H
 
@@ -12,16 +11,16 @@
 /* The outcome of an exchange. Seconds; negative: not known. */
 struct tally {
     int status;
-    bool left, is_generate; /* the client went away; it was asked for text */
+    bool left, is_generate; /* the client left; the request was for text */
     char model[512];
     int64_t prompt_tokens, completion_tokens;
-    double first_token, total;       /* from the whole request, to the first and last piece of the answer */
-    double queue, compute, upstream; /* of the backend: waiting, computing, both and its own overhead */
+    double first_token, total;       /* from the complete request to the first and last piece of the answer */
+    double queue, compute, upstream; /* of the backend: waiting, computing, both with its own overhead */
     size_t bytes_in, bytes_out;
 };
 
 struct request_log {
-    struct log_writer *writer; /* NULL: none is kept */
+    struct log_writer *writer; /* NULL: no log */
 };
 
 /* path: "-" is standard output; NULL: no log. Appended to. */

@@ -127,7 +127,7 @@ struct bytes *http_open_piece(struct http_conn *c)
     return &c->out;
 }
 
-/* Its size is known now. Nothing may be a chunk of no bytes: that would be the end. */
+/* Fills in its size. An empty piece must not become a chunk: that would be the end. */
 void http_close_piece(struct http_conn *c)
 {
     static const char digits[] = "0123456789abcdef";

@@ -31,7 +31,7 @@ static size_t take_data(struct http_body *b, const char *text, size_t bytes, str
     return n;
 }
 
-/* Bytes of the line at text with its CRLF; 0: it is not complete, or refused. */
+/* Bytes of the line at text with its CRLF; 0: it is incomplete, or refused. */
 static size_t find_line(const char *text, size_t bytes, struct http_refusal *r)
 {
     const char *end = memchr(text, '\n', bytes < LINE_BYTES ? bytes : LINE_BYTES);
@@ -51,7 +51,7 @@ static int hex_digit(char c)
                                   : -1;
 }
 
-/* "1a2b" or "1a2b;extension", which means nothing here. */
+/* "1a2b" or "1a2b;extension", which is ignored. */
 static size_t take_size(struct http_body *b, const char *text, size_t bytes, size_t in_body, struct http_refusal *r)
 {
     size_t n = find_line(text, bytes, r), i = 0;
@@ -75,7 +75,7 @@ static size_t take_size(struct http_body *b, const char *text, size_t bytes, siz
     return n;
 }
 
-/* Fields behind the last chunk: read as strictly, and dropped. */
+/* Fields after the last chunk (trailers): read as strictly, and dropped. */
 static size_t take_trailer(struct http_body *b, const char *text, size_t bytes, struct http_refusal *r)
 {
     char line[LINE_BYTES + 1];
@@ -100,7 +100,7 @@ static size_t take_end(struct http_body *b, const char *text, size_t bytes, stru
     return bytes > 1 ? 2 : 0;
 }
 
-/* One step of the framing; 0: more bytes are needed, or it is refused. */
+/* One step of the framing; 0: more bytes are needed, or the body is refused. */
 static size_t take_chunked(struct http_body *b, const char *text, size_t bytes, struct bytes *to,
                            struct http_refusal *r)
 {

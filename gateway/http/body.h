@@ -1,4 +1,4 @@
-/* gateway/http/body.h - a request's body as it comes in pieces, plain or chunked, read strictly. Pure. */
+/* gateway/http/body.h - an incremental, strict parser of a request's body, plain or chunked. Pure. */
 #ifndef HTTP_BODY_H
 #define HTTP_BODY_H
 
@@ -17,8 +17,8 @@ struct http_body {
 /* -1: refused, it is too large. */
 int http_body_begin(struct http_body *b, const struct http_head *h, size_t most, struct http_refusal *r);
 
-/* Bytes of text that belong to the body and were taken; what they hold is appended to `to`. b->done: the rest is
- * the next request's. Refused: r->status is set. A line of the framing that is not complete is left. */
+/* Returns the bytes of text consumed for the body; the content is appended to `to`. b->done: the rest is the next
+ * request's. Refused: r->status is set. An incomplete line of the framing is not consumed. */
 size_t http_body_feed(struct http_body *b, const char *text, size_t bytes, struct bytes *to, struct http_refusal *r);
 
 #endif

@@ -1,5 +1,5 @@
-/* gateway/http/conn.c - see conn.h. A client's bytes are read in pieces into `in`, the head is cut off it, then the
- * body; the next request stays in `in` until the answer is sent. */
+/* gateway/http/conn.c - see conn.h. A client's bytes are read in pieces into `in`, from which first the headers are
+ * taken, then the body; the next request stays in `in` until the answer is sent. */
 #include "gateway/http/conn.h"
 #include "gateway/http/answer.h"
 
@@ -24,7 +24,7 @@ static void count_held(struct http_conn *c)
     c->held = held;
 }
 
-/* The number of bytes that may be read now: all of a body, a few of the next requests. */
+/* The number of bytes to read now: a whole body, but little of the next requests. */
 static size_t room(const struct http_conn *c)
 {
     if (c->state == HTTP_READS_BODY && !c->body.done)
@@ -114,8 +114,7 @@ void conn_close(struct http_conn *c, bool left)
     server_lost_one(s);
 }
 
-/* A request that is not understood: the answer, and the end of the connection, since nobody knows where the next
- * one begins. */
+/* Answers a malformed request and ends the connection, since the start of the next one is unknown. */
 static void refuse_request(struct http_conn *c, const struct http_refusal *r)
 {
     struct bytes body = {0};
@@ -130,7 +129,7 @@ static void refuse_request(struct http_conn *c, const struct http_refusal *r)
     c->state = HTTP_ENDS;
 }
 
-/* The request is whole. */
+/* The request is complete. */
 static void tell(struct http_conn *c)
 {
     struct http_server *s = c->server;
@@ -155,7 +154,7 @@ static void read_body(struct http_conn *c, struct http_refusal *r)
         *r = (struct http_refusal){503, "the gateway's memory for requests is full"};
 }
 
-/* The head is cut off what came. */
+/* Takes the headers from the received bytes. */
 static void take_head(struct http_conn *c, size_t bytes, struct http_refusal *r)
 {
     c->head = calloc(1, sizeof *c->head);
@@ -179,7 +178,7 @@ static void take_head(struct http_conn *c, size_t bytes, struct http_refusal *r)
 static void read_head(struct http_conn *c, struct http_refusal *r)
 {
     if (c->scanned == 0 && bytes_count(&c->in) >= 2 && memcmp(bytes_start(&c->in), "\r\n", 2) == 0)
-        bytes_consume(&c->in, 2); /* some clients end a body so */
+        bytes_consume(&c->in, 2); /* some clients end a body with CRLF */
     if (bytes_count(&c->in) == 0)
         return;
     if (c->scanned == 0)
@@ -189,7 +188,7 @@ static void read_head(struct http_conn *c, struct http_refusal *r)
         take_head(c, bytes, r);
 }
 
-/* Reads what has come, up to one request. true: something was done, look again. */
+/* Handles received bytes, up to one request. true: it made progress, call again. */
 static bool read_request(struct http_conn *c)
 {
     struct http_refusal r = {0};
@@ -207,7 +206,7 @@ static bool read_request(struct http_conn *c)
     return c->state != before && c->state != HTTP_READS_BODY;
 }
 
-/* Sends what there is; false: the connection is closed. */
+/* Sends pending bytes; false: the connection is closed. */
 static bool send_out(struct http_conn *c)
 {
     size_t before = bytes_count(&c->out);
@@ -235,7 +234,7 @@ static bool send_out(struct http_conn *c)
     return true;
 }
 
-/* The answer is sent: what the next request finds. */
+/* The answer is sent: resets the state for the next request. */
 static void begin_anew(struct http_conn *c)
 {
     forget_request(c);
@@ -244,7 +243,7 @@ static void begin_anew(struct http_conn *c)
     due_set(c->server->loop, &c->server->idle, &c->due);
 }
 
-/* The last bytes are sent. A client that still sends would lose them by a reset, so what it sends is read for a
+/* The last bytes are sent. A client that still sends would lose them by a reset, so its data is read and dropped for a
  * while. */
 static void end(struct http_conn *c)
 {
@@ -266,7 +265,7 @@ static void linger(struct http_conn *c)
         conn_close(c, false);
 }
 
-/* Clients that do not read their answers take too much memory together: the connection with the largest one ends. */
+/* If unread answers take too much memory together, the connection with the largest one is closed. */
 static void bound_unread(struct http_server *s)
 {
     while (s->n_buffered > s->setup.max_buffered) {
@@ -312,7 +311,7 @@ void conn_go_on(struct http_conn *c)
             break;
     }
     bool waits = c->state < HTTP_ANSWERS || (c->state == HTTP_ANSWERS && c->is_told);
-    if (c->half && waits) { /* nobody waits for the answer, or the rest never comes */
+    if (c->half && waits) { /* the client does not wait for the answer, or its request never ends */
         conn_close(c, true);
         return;
     }
@@ -350,7 +349,7 @@ static void ready(struct fd_watch *w, uint32_t events)
     if ((events & (EPOLLIN | EPOLLRDHUP)) != 0 && !receive(c))
         return;
     if ((events & EPOLLRDHUP) != 0 && c->state >= HTTP_ANSWERS)
-        c->half = true; /* it has left, whatever it had sent before */
+        c->half = true; /* it has left, whatever it sent before */
     conn_go_on(c);
 }
 

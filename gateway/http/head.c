@@ -38,7 +38,7 @@ size_t http_head_find(const char *text, size_t bytes, size_t *scanned, struct ht
     return 0;
 }
 
-/* A character of methods and field names. */
+/* Is it a character of methods and field names? */
 static bool is_token(unsigned char c)
 {
     return isalnum(c) || (c != '\0' && strchr("!#$%&'*+-.^_`|~", c) != NULL);
@@ -60,7 +60,7 @@ static int hex_digit(char c)
                                   : -1;
 }
 
-/* In place. -1: a "%" without two digits, or one that stands for a NUL. */
+/* Decodes in place. -1: a "%" without two digits, or an encoded NUL. */
 static int decode(char *path)
 {
     char *to = path;
@@ -76,7 +76,7 @@ static int decode(char *path)
     return 0;
 }
 
-/* "/path?query", or the same behind "http://host". */
+/* "/path?query", or the same after "http://host". */
 static int read_target(struct http_head *h, char *target, struct http_refusal *r)
 {
     for (const char *c = target; *c != '\0'; c++)
@@ -163,7 +163,7 @@ static int read_length(struct http_head *h, const char *text, struct http_refusa
     return 0;
 }
 
-/* The length of the body: given once, in one way. */
+/* The length of the body, which must be given once, in one way. */
 static int read_framing(struct http_head *h, struct http_refusal *r)
 {
     const char *length = http_head_get(h, "content-length"), *coding = http_head_get(h, "transfer-encoding");

@@ -28,7 +28,7 @@ static int fail_socket(int fd, const char *where, const char *what, struct err *
                strerror(why));
 }
 
-/* A socket that its program left behind; one that somebody listens at, and any other file, stays. */
+/* Removes a stale socket; one with a listener, and any other file, stays. */
 static void remove_left_over(const struct sockaddr_un *a)
 {
     struct stat s;
@@ -54,7 +54,7 @@ static int listen_unix(const char *where, const char *path, struct err *e)
     return fd;
 }
 
-/* Cuts "HOST:PORT" in place. */
+/* Splits "HOST:PORT" in place. */
 static int split_address(char *text, const char *where, char **host, char **port, struct err *e)
 {
     char *colon = strrchr(text, ':'), *end = NULL;

@@ -22,7 +22,7 @@ static void peer_name(const struct sockaddr_storage *a, socklen_t bytes, char *t
         (void)snprintf(text, room, "unix");
 }
 
-/* Small pieces leave at once; a client whose machine is gone is noticed. */
+/* Sends small pieces at once (TCP_NODELAY), and detects a client whose machine is gone (keepalive). */
 static void set_options(int fd)
 {
     const int yes = 1, idle = 30, between = 10, most = 3;
@@ -40,7 +40,7 @@ static void watch_listeners(struct http_server *s, uint32_t events)
     s->paused = events == 0;
 }
 
-/* Without descriptors, or with all connections taken, those that come wait in the kernel until one is closed. */
+/* If descriptors or connections run out, new clients wait in the kernel's backlog until a connection is closed. */
 static void accept_clients(struct fd_watch *w, uint32_t events)
 {
     struct http_listener *l = (struct http_listener *)w;
@@ -82,10 +82,10 @@ static bool flush_dirty(struct loop_step *step)
         c->is_dirty = false;
         conn_go_on(c);
     }
-    return any; /* backends are heard before the loop sleeps: a request may have been answered */
+    return any; /* backends are polled before the loop sleeps: a request may have been answered */
 }
 
-/* One large body a round: what else has come is served in between. */
+/* One large body per round: other requests are served in between. */
 static bool take_turn(struct loop_step *step)
 {
     struct http_server *s = (struct http_server *)((char *)step - offsetof(struct http_server, turns));

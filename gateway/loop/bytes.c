@@ -7,7 +7,7 @@
 #include <string.h>
 
 #define FIRST_BYTES 512
-#define KEPT_BYTES  ((size_t)16 << 10) /* an empty buffer keeps no more */
+#define KEPT_BYTES  ((size_t)16 << 10) /* capacity that an empty buffer keeps */
 
 char *bytes_reserve(struct bytes *b, size_t n)
 {
@@ -62,7 +62,7 @@ void bytes_format(struct bytes *b, const char *format, ...)
     va_end(list);
 }
 
-/* One character that may not stand in a JSON string as it is. */
+/* Escapes one character that JSON strings must not contain. */
 static void append_escape(struct bytes *b, unsigned char c)
 {
     static const char letters[] = "btn\vfr"; /* 8 to 13; the fourth has none */

@@ -1,5 +1,5 @@
-/* gateway/loop/bytes.h - bytes that are appended at the end and taken from the front. Running out of memory is
- * noted, not reported at every append: whoever sends the bytes looks once. */
+/* gateway/loop/bytes.h - a byte buffer that is appended at the end and consumed from the front. Running out of memory
+ * is noted, not reported at every append: the sender checks once. */
 #ifndef LOOP_BYTES_H
 #define LOOP_BYTES_H
 
@@ -8,7 +8,7 @@
 
 struct bytes {
     char *data;
-    size_t from, to, capacity; /* data[from, to) is there */
+    size_t from, to, capacity; /* data[from, to) is valid */
     bool failed;               /* out of host memory: something is missing */
 };
 
@@ -22,7 +22,7 @@ static inline char *bytes_start(const struct bytes *b)
     return b->data != NULL ? b->data + b->from : NULL;
 }
 
-/* Room for n more bytes behind `to`; NULL (and failed): out of memory. bytes_grow counts what was put there. */
+/* Room for n more bytes after `to`; NULL (and failed): out of memory. bytes_grow adds the bytes written there. */
 char *bytes_reserve(struct bytes *b, size_t n);
 void bytes_grow(struct bytes *b, size_t n);
 
@@ -30,10 +30,10 @@ void bytes_append(struct bytes *b, const char *bytes, size_t n);
 void bytes_text(struct bytes *b, const char *text);
 void bytes_format(struct bytes *b, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The text as a JSON string, quotes included. It must be UTF-8. */
+/* Appends the text as a JSON string, with quotes. It must be UTF-8. */
 void bytes_json_string(struct bytes *b, const char *text, size_t bytes);
 
-/* The first n bytes are done with; an empty buffer gives back what is large. */
+/* Drops the first n bytes; an empty buffer frees large memory. */
 void bytes_consume(struct bytes *b, size_t n);
 
 void bytes_free(struct bytes *b);

@@ -59,7 +59,7 @@ void loop_unwatch(struct loop *l, struct fd_watch *w)
     w->fd = -1;
 }
 
-/* Without memory for the list the thing itself is never freed: safe, and the last of our sorrows. */
+/* Without memory for the list the object leaks, which is safe. */
 void loop_bury(struct loop *l, void *memory)
 {
     if (l->n_buried == l->capacity) {
@@ -108,7 +108,7 @@ void due_unset(struct due *d)
     d->next = d->previous = NULL;
 }
 
-/* Seconds until the first moment of all lists, at most `most`. */
+/* Seconds until the earliest timeout of all lists, at most `most`. */
 static double time_left(const struct loop *l, double most)
 {
     for (const struct due_list *d = l->lists; d != NULL; d = d->next)
@@ -127,7 +127,7 @@ static void call_due(struct loop *l)
         }
 }
 
-/* All steps run; one that woke an earlier one is not slept upon. */
+/* Runs all steps; if a step wakes an earlier one, the loop does not sleep. */
 static bool run_steps(struct loop *l)
 {
     bool more = false;

@@ -9,15 +9,14 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* A descriptor that is looked at. Part of a larger struct. */
+/* A watched descriptor. Part of a larger struct. */
 struct fd_watch {
     int fd;          /* -1: not watched */
     uint32_t events; /* of epoll */
     void (*ready)(struct fd_watch *w, uint32_t events);
 };
 
-/* A moment that comes `seconds` after it was set, for all members of a list alike: so the list is in order by
- * itself. */
+/* A timeout `seconds` after it was set, the same for all members of a list: so the list stays sorted. */
 struct due {
     struct due *next, *previous; /* NULL: not set */
     double at;
@@ -38,7 +37,7 @@ struct loop_step {
 
 struct loop {
     int epoll;
-    double now; /* seconds_now, of this round */
+    double now; /* seconds_now at the start of this round */
     struct due_list *lists;
     struct loop_step *steps, **last_step;
     void **buried; /* [n_buried], freed at the end of the round */
@@ -54,17 +53,17 @@ void loop_change(struct loop *l, struct fd_watch *w, uint32_t events);
 /* The descriptor stays open. w may be freed by loop_bury at once. */
 void loop_unwatch(struct loop *l, struct fd_watch *w);
 
-/* Free it when nobody can look at it any more. */
+/* Frees it when it can no longer be referenced. */
 void loop_bury(struct loop *l, void *memory);
 
 void loop_add_list(struct loop *l, struct due_list *d);
 void loop_add_step(struct loop *l, struct loop_step *s);
 
-/* From now on; set anew if it was set. */
+/* Sets or restarts the timeout. */
 void due_set(struct loop *l, struct due_list *list, struct due *d);
 void due_unset(struct due *d);
 
-/* Wait for something to happen, at most `seconds`, and see to it. */
+/* Waits for events, at most `seconds`, and handles them. */
 void loop_round(struct loop *l, double seconds);
 
 #endif

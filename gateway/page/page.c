@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* The bytes of a file of this folder, placed here by the assembler; the Makefile compiles anew when one changes. */
+/* The bytes of a file of this folder, included by the assembler; the Makefile recompiles when one changes. */
 #define EMBED(name, file)                                         \
     __asm__(".pushsection .rodata\n"                              \
             ".hidden page_" #name "\n"                            \
@@ -38,8 +38,8 @@ static const struct file {
     {"live.js", "text/javascript; charset=utf-8", page_live, page_live_end},
 };
 
-/* The page loads, and asks, nothing but this gateway; no script or style stands within the page itself, so none that
- * a model's text may bring along is run. */
+/* The page loads from and connects to this gateway only; it has no inline scripts or styles, so none that a model's
+ * text may contain is run. */
 static const char fields[] = "Content-Security-Policy: default-src 'none'; script-src 'self'; style-src 'self'; "
                              "img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; "
                              "frame-ancestors 'none'\r\n"

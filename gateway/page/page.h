@@ -1,5 +1,5 @@
-/* gateway/page/page.h - the gateway's own page: a chat and a live view for browsers. Its files lie in this folder and
- * are part of the program. */
+/* gateway/page/page.h - the gateway's own page: a chat and a live view for browsers. Its files are in this folder and
+ * are compiled into the program. */
 #ifndef PAGE_PAGE_H
 #define PAGE_PAGE_H
 
@@ -8,7 +8,7 @@
 /* "/" */
 void page_start(struct exchange *x);
 
-/* "/page/{}": what the page is made of. */
+/* "/page/{}": the page's scripts and styles. */
 void page_file(struct exchange *x);
 
 #endif
