@@ -471,6 +471,13 @@ struct prompt_worker {
         for (int i = 0; i < HD / 2; i++)
             out[i] *= keep[i / 2 % 2];
     }
+    /* The keys of the step after the one at `place` or, after the last one, its own values. */
+    __device__ __forceinline__ void await_next(bool last, int step, int place)
+    {
+        int next = done + step + !last;
+        uint64_t *full = last ? &sh->v_full[place] : &sh->k_full[ring_place<PROMPT_STAGES>(next)];
+        barrier_wait(shared_address(full), ring_phase<PROMPT_STAGES>(next));
+    }
     __device__ __forceinline__ void attend(const prompt_unit &u, int tile)
     {
         float keep[2];
@@ -486,10 +493,10 @@ struct prompt_worker {
 #pragma unroll
         for (int i = 0; i < HD / 2; i++)
             out[i] = 0;
+        await_next(u.n_steps == 1, 0, place);
         for (int step = 1; step < u.n_steps; step++) {
             int v_place = place;
             place = ring_place<PROMPT_STAGES>(done + step);
-            barrier_wait(shared_address(&sh->k_full[place]), ring_phase<PROMPT_STAGES>(done + step));
             present = sh->present[place];
             my_turn();
             multiply_keys(tile, place);
@@ -501,6 +508,8 @@ struct prompt_worker {
             release(&sh->k_empty[place]);
             softmax(u, step, present, keep);
             warpgroup_results(s);
+            /* Its branches keep the compiler from waiting for the values' products before the softmax. */
+            await_next(step + 1 == u.n_steps, step, place);
             warpgroup_wait<0>(); /* by all warps of the warpgroup at the same instruction, so outside of any branch */
             warpgroup_results(out);
             if (__any_sync(0xffffffffu, keep[0] != 1 || keep[1] != 1))
@@ -509,7 +518,6 @@ struct prompt_worker {
             pack_weights();
         }
         release(&sh->query_empty[tile]);
-        barrier_wait(shared_address(&sh->v_full[place]), ring_phase<PROMPT_STAGES>(done + u.n_steps - 1));
         multiply_values(place);
         warpgroup_wait<0>();
         warpgroup_results(out);
