@@ -1,9 +1,6 @@
 /* kernels/cuda/norm.cu - LayerNorm and RMSNorm, with the residual sum that precedes them, in one pass over memory. */
 #include "kernels/cuda/norm.cuh"
 
-#define PLAIN_KEPT    2 /* vectors that a thread keeps where a.plain */
-#define PLAIN_THREADS (NORM_THREADS / PLAIN_KEPT)
-
 /* One block a row. */
 template <typename T, int N, int K>
 __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(T *out, T *x, const T *add, norm_args a)
@@ -12,16 +9,16 @@ __global__ void __launch_bounds__(NORM_THREADS) norm_kernel(T *out, T *x, const 
 }
 
 template <typename T, int N>
-__global__ void __launch_bounds__(PLAIN_THREADS, 3) plain_norm_kernel(T *out, T *x, const T *add, norm_args a)
+__global__ void __launch_bounds__(NORM_PLAIN_THREADS, 3) plain_norm_kernel(T *out, T *x, const T *add, norm_args a)
 {
-    normed_row<T, N, PLAIN_KEPT, true>(out + (size_t)blockIdx.x * a.dim, x, add, a);
+    normed_row<T, N, NORM_PLAIN_KEPT, true>(out + (size_t)blockIdx.x * a.dim, x, add, a);
 }
 
 template <typename T, int N>
 static void launch_norm(struct queue *q, T *out, T *x, const T *add, const struct norm_args &a, int n_tokens)
 {
-    bool plain = a.plain && a.dim <= NORM_THREADS * N;
-    int kept = plain ? PLAIN_KEPT : norm_kept(a.dim, N);
+    bool plain = norm_is_plain(a, N);
+    int kept = plain ? NORM_PLAIN_KEPT : norm_kept(a.dim, N);
     launch(q,
            plain       ? plain_norm_kernel<T, N>
            : kept == 1 ? norm_kernel<T, N, 1>

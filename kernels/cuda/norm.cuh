@@ -7,6 +7,9 @@
 #define NORM_THREADS 1024 /* of a block at most */
 #define NORM_GROUPS  32   /* of 32 neighbouring vectors, in a row of one vector a thread */
 
+#define NORM_PLAIN_KEPT    2 /* vectors that a thread keeps where norm_is_plain */
+#define NORM_PLAIN_THREADS (NORM_THREADS / NORM_PLAIN_KEPT)
+
 struct norm_args {
     enum norm_kind kind;
     const void *w, *b; /* NULL: ones, zeros */
@@ -49,6 +52,12 @@ static inline int norm_threads(int dim, int n, int kept = 1)
 static inline int norm_kept(int dim, int n)
 {
     return dim <= NORM_THREADS * n ? 1 : dim <= 2 * NORM_THREADS * n ? 2 : 0;
+}
+
+/* Do such rows take normed_row with PLAIN? */
+static inline bool norm_is_plain(const struct norm_args &a, int n)
+{
+    return a.plain && a.dim <= NORM_THREADS * n;
 }
 
 /* The sum over the block of what its threads have of K vectors, those of each 32 neighbouring ones first: the same bits

@@ -124,14 +124,15 @@ __global__ void __launch_bounds__(ROW_THREADS) quantise_activated(coded_inputs t
 }
 
 /* The same for the norm of x + add, which is stored to x. */
-template <typename T, int N, int K>
-__global__ void __launch_bounds__(NORM_THREADS) quantise_normed(coded_inputs to, T *x, const T *add, norm_args a)
+template <typename T, int N, int K, bool PLAIN>
+__global__ void __launch_bounds__(NORM_THREADS / K, PLAIN ? 3 : 1)
+    quantise_normed(coded_inputs to, T *x, const T *add, norm_args a)
 {
     using V = vec<T, AT_ONCE>;
     extern __shared__ uint4 shared[];
     T *kept = (T *)shared;
     float largest = 0;
-    normed_row<T, N, K>(kept, x, add, a);
+    normed_row<T, N, K, PLAIN>(kept, x, add, a);
     __syncthreads();
     for (int c = (int)threadIdx.x * AT_ONCE; c < to.cols; c += (int)blockDim.x * AT_ONCE)
         largest = fmaxf(largest, largest_of(*(const V *)(kept + c)));
@@ -291,11 +292,13 @@ bool cuda_inputs_norm(struct queue *q, const struct weight *w, void *x, const vo
     if (!rows_stay(q, w, x, n_rows) || (uintptr_t)add % 32 != 0 || norm_kept(w->cols, N) != 1)
         return false;
     const struct norm_args a = norm_make(q, kind, scale, shift, w->cols, eps);
+    bool plain = norm_is_plain(a, N);
+    unsigned threads = (unsigned)norm_threads(w->cols, N, plain ? NORM_PLAIN_KEPT : 1);
     with_type(q->act, [&](auto act) {
         using T = decltype(act);
         if constexpr (sizeof(T) == 2)
-            launch(q, quantise_normed<T, N, 1>, dim3((unsigned)n_rows), dim3((unsigned)norm_threads(w->cols, N)), bytes,
-                   place_inputs(w, n_rows), (T *)x, (const T *)add, a);
+            launch(q, plain ? quantise_normed<T, N, NORM_PLAIN_KEPT, true> : quantise_normed<T, N, 1, false>,
+                   dim3((unsigned)n_rows), dim3(threads), bytes, place_inputs(w, n_rows), (T *)x, (const T *)add, a);
     });
     return true;
 }
