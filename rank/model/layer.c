@@ -6,6 +6,7 @@
  *
  * Some sequential families also, or only, normalise the outputs: x += norm(attn(norm' x)), x += norm(attn x). */
 #include "rank/model/layer.h"
+#include "kernels/adding.h"
 #include "kernels/inputs.h"
 #include "rank/model/latent.h"
 
@@ -79,20 +80,20 @@ static void project(const struct layer_run *r, int layer, const void *in, const 
                       layer_batch(r, layer), rope, rope == &m->window_rope ? a->window_cos_sin : a->cos_sin, &norms);
 }
 
-/* partial = this rank's share of attn(in) */
-static void attention(const struct layer_run *r, int layer, const void *in)
+/* to = this rank's share of attn(in); to act->x, the residual, it is added */
+static void attention(const struct layer_run *r, int layer, const void *in, void *to)
 {
     const struct network *n = r->network;
     const struct weight *const *w = n->layer[layer];
     struct activations *a = r->act;
     struct heads heads = network_heads(n, layer);
     if (n->config.latent.rank > 0) {
-        latent_attention(r, layer, in);
+        latent_attention(r, layer, in, to);
         return;
     }
     project(r, layer, in, &heads);
     r->ops->attention(r->q, a->attended, a->qkv, n->k_cache[layer], n->v_cache[layer], &heads, layer_batch(r, layer));
-    layer_product(r, a->partial, a->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], r->batch->n_tokens, false);
+    layer_product(r, to, a->attended, w[WEIGHT_OUT], w[WEIGHT_OUT_BIAS], r->batch->n_tokens, to == a->x);
 }
 
 /* Does the product with w take inputs that the operation before it has quantised (kernels/inputs.h)? */
@@ -110,8 +111,8 @@ static bool activate_quantised(const struct layer_run *r, int layer)
            r->ops->inputs->activate(r->q, w[WEIGHT_MLP_OUT], r->act->mlp, m->activation, r->batch->n_tokens);
 }
 
-/* partial (+)= this rank's share of the dense MLP's output */
-static void dense(const struct layer_run *r, int layer, const void *in, bool accumulate)
+/* to (+)= this rank's share of the dense MLP's output */
+static void dense(const struct layer_run *r, int layer, const void *in, void *to, bool accumulate)
 {
     const struct model_config *m = &r->network->config;
     const struct weight *const *w = r->network->layer[layer];
@@ -119,11 +120,11 @@ static void dense(const struct layer_run *r, int layer, const void *in, bool acc
     int n = r->batch->n_tokens;
     layer_product(r, a->mlp, in, w[WEIGHT_MLP_IN], w[WEIGHT_MLP_IN_BIAS], n, false);
     if (activate_quantised(r, layer)) {
-        layer_product(r, a->partial, NULL, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], n, accumulate);
+        layer_product(r, to, NULL, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], n, accumulate);
         return;
     }
     r->ops->activate(r->q, a->activated, a->mlp, m->activation, m->gated_mlp, n, range_length(r->network->shard.ffn));
-    layer_product(r, a->partial, a->activated, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], n, accumulate);
+    layer_product(r, to, a->activated, w[WEIGHT_MLP_OUT], w[WEIGHT_MLP_OUT_BIAS], n, accumulate);
 }
 
 /* partial (+)= this rank's share of the chosen experts' outputs for each token: of those on this rank, or of its
@@ -163,12 +164,12 @@ static void shared(const struct layer_run *r, int layer, const void *in)
     layer_product(r, a->partial, a->activated, w[WEIGHT_SHARED_OUT], NULL, n, true);
 }
 
-/* partial (+)= this rank's share of mlp(in) */
-static void mlp(const struct layer_run *r, int layer, const void *in, bool accumulate)
+/* to (+)= this rank's share of mlp(in); of experts: partial */
+static void mlp(const struct layer_run *r, int layer, const void *in, void *to, bool accumulate)
 {
     const struct model_config *m = &r->network->config;
     if (!m->layer[layer].experts) {
-        dense(r, layer, in, accumulate);
+        dense(r, layer, in, to, accumulate);
         return;
     }
     chosen_experts(r, layer, in, accumulate);
@@ -176,15 +177,27 @@ static void mlp(const struct layer_run *r, int layer, const void *in, bool accum
         shared(r, layer, in);
 }
 
-/* The sum of the ranks' outputs, as it is added to the residual; id: its norm, if the model has one. */
-static const void *reduce(const struct layer_run *r, int layer, enum weight_id id)
+/* The place of the results of w, the last product of attention or MLP: act->x if they can be added to the residual
+ * right away at no cost and no other rank's have to be added first; otherwise act->partial. w NULL: that, too. */
+static void *result_place(const struct layer_run *r, const struct weight *w)
+{
+    const struct model_config *m = &r->network->config;
+    bool plain = r->comm->n_ranks == 1 && !m->output_norms && !(m->residual_scale > 0);
+    bool added = plain && w != NULL && adds_at_no_cost(r->ops, r->q, w, r->batch->n_tokens);
+    return added ? r->act->x : r->act->partial;
+}
+
+/* The sum of the ranks' outputs, as it is added to the residual; id: its norm, if the model has one. NULL: the residual
+ * has it already. */
+static const void *reduce(const struct layer_run *r, int layer, enum weight_id id, void *sum)
 {
     const struct model_config *m = &r->network->config;
     const struct weight *w = r->network->layer[layer][id];
-    void *sum = r->act->partial;
     int n = r->batch->n_tokens;
     size_t size = (size_t)n * (size_t)m->hidden;
     comm_all_reduce(r->comm, r->q, sum, size);
+    if (sum == r->act->x)
+        return NULL;
     if (m->output_norms)
         r->ops->norm(r->q, sum, sum, NULL, m->norm, w, NULL, n, m->hidden, m->norm_eps);
     if (m->residual_scale > 0)
@@ -229,31 +242,44 @@ static const void *input(const struct layer_run *r, int layer, enum weight_id id
 
 static const void *parallel_layer(const struct layer_run *r, int layer, const void *pending)
 {
-    void *normed = r->act->normed;
+    void *normed = r->act->normed, *sum = r->act->partial;
     norm(r, layer, WEIGHT_ATTN_NORM, normed, pending);
-    attention(r, layer, normed);
+    attention(r, layer, normed, sum);
     if (!r->network->config.shared_norm)
         norm(r, layer, WEIGHT_MLP_NORM, normed, NULL);
-    mlp(r, layer, normed, true);
-    return reduce(r, layer, WEIGHT_MLP_OUT_NORM);
+    mlp(r, layer, normed, sum, true);
+    return reduce(r, layer, WEIGHT_MLP_OUT_NORM, sum);
+}
+
+/* The sum of the ranks' attention outputs, as reduce returns it. */
+static const void *summed_attention(const struct layer_run *r, int layer, const void *in)
+{
+    void *to = result_place(r, r->network->layer[layer][WEIGHT_OUT]);
+    attention(r, layer, in, to);
+    return reduce(r, layer, WEIGHT_ATTN_OUT_NORM, to);
+}
+
+/* The same of the MLP. */
+static const void *summed_mlp(const struct layer_run *r, int layer, const void *in)
+{
+    bool experts = r->network->config.layer[layer].experts;
+    void *to = result_place(r, experts ? NULL : r->network->layer[layer][WEIGHT_MLP_OUT]);
+    mlp(r, layer, in, to, to == r->act->x);
+    return reduce(r, layer, WEIGHT_MLP_OUT_NORM, to);
 }
 
 static const void *post_norm_layer(const struct layer_run *r, int layer)
 {
     void *x = r->act->x;
-    attention(r, layer, x);
-    norm(r, layer, WEIGHT_ATTN_NORM, x, reduce(r, layer, WEIGHT_ATTN_OUT_NORM));
-    mlp(r, layer, x, false);
-    norm(r, layer, WEIGHT_MLP_NORM, x, reduce(r, layer, WEIGHT_MLP_OUT_NORM));
+    norm(r, layer, WEIGHT_ATTN_NORM, x, summed_attention(r, layer, x));
+    norm(r, layer, WEIGHT_MLP_NORM, x, summed_mlp(r, layer, x));
     return NULL;
 }
 
 static const void *sequential_layer(const struct layer_run *r, int layer, const void *pending)
 {
-    attention(r, layer, input(r, layer, WEIGHT_ATTN_NORM, pending));
-    pending = reduce(r, layer, WEIGHT_ATTN_OUT_NORM);
-    mlp(r, layer, input(r, layer, WEIGHT_MLP_NORM, pending), false);
-    return reduce(r, layer, WEIGHT_MLP_OUT_NORM);
+    pending = summed_attention(r, layer, input(r, layer, WEIGHT_ATTN_NORM, pending));
+    return summed_mlp(r, layer, input(r, layer, WEIGHT_MLP_NORM, pending));
 }
 
 const void *layer_forward(const struct layer_run *r, int layer, const void *pending)

@@ -56,7 +56,8 @@ void layer_product(const struct layer_run *r, void *out, const void *in, const s
                    const struct weight *bias, int n, bool accumulate);
 
 /* Run layer `layer` on act->x. `pending` is a reduced sum [tokens, hidden] that is still to be added to x, or NULL; so
- * is the result: the next norm adds it, which saves a pass over memory. Enqueued; collective over comm. */
+ * is the result: the next norm adds it, which saves a pass over memory. On one rank the products may have added it
+ * themselves (kernels/adding.h), which saves another. Enqueued; collective over comm. */
 const void *layer_forward(const struct layer_run *r, int layer, const void *pending);
 
 #endif

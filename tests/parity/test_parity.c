@@ -1,9 +1,9 @@
 /* tests/parity/test_parity.c - every fixture against Hugging Face transformers, on as many ranks as mpirun gives.
  *
- * Each case runs the prompt in chunks and then 32 greedy tokens, every one fed back on the device. Compared are: every
- * logit at every position, the score of every token of the prompt, every token, the bits of the last logits over all
- * ranks, the number of all-reduces, and the bytes read from the checkpoint. argv: nothing, or a part of the names of
- * the cases to run, and "cpu" or "cuda". */
+ * Each case runs the prompt in chunks, or at once, and then 32 greedy tokens, every one fed back on the device.
+ * Compared are: every logit at every position, the score of every token of the prompt, every token, the bits of the
+ * last logits over all ranks, the number of all-reduces, and the bytes read from the checkpoint. argv: nothing, or a
+ * part of the names of the cases to run, and "cpu" or "cuda". */
 #include "base/choices.h"
 #include "partition/side_tensors.h"
 #include "rank/instance/instance.h"
@@ -23,6 +23,7 @@
 #define FIXTURES  "tests/parity/fixtures"
 #define N_NEW     32
 #define CHUNK     13 /* tokens of a prefill chunk: prompts are longer, and no multiple of it */
+#define MAX_LEN   80 /* as many are a whole prompt, most of which are more than products take on GPUs as a few rows */
 #define N_TOP     4  /* likeliest ones beside every token of the prompt */
 #define MAX_CASES 256
 /* More ranks than these read one file only: how the weights lie in files does not depend on who reads them. */
@@ -65,7 +66,8 @@ static struct expected read_expected(const char *dir)
 static void fill_plan(struct run *r, struct plan *p)
 {
     const struct expected *x = r->x;
-    int left = x->n_prompt - r->fed, n = left > CHUNK ? CHUNK : left > 0 ? left : 1;
+    int chunk = r->instance->engine.limits.max_batch_tokens;
+    int left = x->n_prompt - r->fed, n = left > chunk ? chunk : left > 0 ? left : 1;
     if (r->fed == 0) {
         p->start[p->n_starts++] = (struct plan_start){
             .slot = 1,
@@ -191,19 +193,24 @@ static bool same_bits_everywhere(const struct run *r)
 
 static int32_t device = DEVICE_AUTO; /* enum device_choice */
 
-/* whole: ranks hold whole experts; inputs: activations are quantised as the checkpoint declares. */
-static void open_instance(struct instance *i, struct world *w, const char *dir, int vocab, bool whole, bool inputs)
+/* chunk: tokens of a prompt at a time; whole: ranks hold whole experts; inputs: activations are quantised as the
+ * checkpoint declares. */
+static void open_instance(struct instance *i, struct world *w, const char *dir, int vocab, int chunk, bool whole,
+                          bool inputs)
 {
     struct err e = {0};
     struct model_config m = {0};
     struct checkpoint c = {0};
-    struct instance_setup setup = {
-        .limits = {.max_seqs = 3, .max_batch_tokens = CHUNK, .max_len = 80, .max_logit_rows = CHUNK, .n_blocks = 17},
-        .kv_bytes = -1,
-        .threads = -1,
-        .progress = PROGRESS_NEVER,
-        .device = device,
-        .step = STEP_SEPARATE}; /* tests/gpu/test_persistent_fixtures.c has both ways */
+    struct instance_setup setup = {.limits = {.max_seqs = 3,
+                                              .max_batch_tokens = chunk,
+                                              .max_len = MAX_LEN,
+                                              .max_logit_rows = chunk,
+                                              .n_blocks = 17},
+                                   .kv_bytes = -1,
+                                   .threads = -1,
+                                   .progress = PROGRESS_NEVER,
+                                   .device = device,
+                                   .step = STEP_SEPARATE}; /* tests/gpu/test_persistent_fixtures.c has both ways */
     if (w->rank == 0 && model_config_read(&m, dir, &e) == 0 && (!whole || model_hold_whole_experts(&m, &e) == 0)) {
         m.quantised_inputs = inputs;
         (void)(checkpoint_open(&c, dir, &e) == 0 && side_tensors_read(&c, &m, &e) == 0);
@@ -255,12 +262,12 @@ static bool read_once(const struct instance *i, const char *dir)
     return all <= 1.1 * whole && all >= whole;
 }
 
-static void check_case(struct world *w, const char *dir, const char *name, const char *layout, bool whole)
+static void check_case(struct world *w, const char *dir, const char *name, const char *layout, int chunk, bool whole)
 {
     char reason[200], where[64];
     struct expected x = read_expected(dir);
     struct instance instance;
-    open_instance(&instance, w, dir, x.vocab, whole, false);
+    open_instance(&instance, w, dir, x.vocab, chunk, whole, false);
     snprintf(where, sizeof where, "%s, %d %s rank%s", layout, w->n_ranks, instance.ops->name,
              w->n_ranks > 1 ? "s" : "");
     const struct model_config *m = &instance.network.config;
@@ -322,7 +329,7 @@ static void check_inputs(struct world *w, const char *dir, const char *name)
     size_t n = (size_t)x.n_prompt * (size_t)x.vocab;
     if (want == NULL || shape[0] != x.n_prompt || shape[1] != x.vocab)
         exit(96);
-    open_instance(&instance, w, dir, x.vocab, false, true);
+    open_instance(&instance, w, dir, x.vocab, CHUNK, false, true);
     struct run r = {.x = &x, .instance = &instance};
     r.scored = calloc((size_t)x.n_prompt, sizeof *r.scored);
     r.logits = calloc((size_t)(x.n_prompt + N_NEW) * (size_t)x.vocab, sizeof(float));
@@ -396,9 +403,9 @@ int main(int argc, char **argv)
     for (int i = 0; i < n; i++) {
         char dir[256], sharded[256] = "";
         snprintf(dir, sizeof dir, "%s/%.63s", FIXTURES, name[i]);
-        check_case(&w, dir, name[i], "one file", false);
+        check_case(&w, dir, name[i], "one file", CHUNK, false);
         if (has_experts(&w, dir))
-            check_case(&w, dir, name[i], "whole experts", true);
+            check_case(&w, dir, name[i], "whole experts", CHUNK, true);
         if (has_inputs(dir) && device != DEVICE_CUDA)
             check_inputs(&w, dir, name[i]);
         if (w.n_ranks > MOST_SHARDED)
@@ -410,7 +417,7 @@ int main(int argc, char **argv)
             files_shard(dir, sharded, 3);
         }
         MPI_CHECK(MPI_Bcast(sharded, sizeof sharded, MPI_BYTE, 0, w.comm));
-        check_case(&w, sharded, name[i], "sharded", false);
+        check_case(&w, sharded, name[i], "sharded, at once", MAX_LEN, false);
         if (w.rank == 0)
             files_remove_dir(sharded);
     }

@@ -2,6 +2,7 @@
  * bandwidth and with the same bits whatever else is in the batch. More: cuBLASLt, whose algorithm for a shape is looked
  * up once and kept. Weights are read before the preceding kernel is done, so wait after writing them. A plain kernel
  * takes the rest: other types than the activations', rows of weights that are not multiples of 16 bytes. */
+#include "kernels/adding.h"
 #include "kernels/cuda/products/inputs.cuh"
 #include "kernels/cuda/products/library.cuh"
 #include "kernels/cuda/products/matmul_stream.cuh"
@@ -178,6 +179,14 @@ extern "C" void cuda_matmul_close(struct queue *q)
     library_close(m->library);
     free(m);
     cuda_state(q)->matmul = NULL;
+}
+
+/* cuBLASLt computes these, and its results depend on the number of tokens in any case. */
+bool cuda_adds_at_no_cost(const struct queue *q, const struct weight *w, int n_tokens)
+{
+    if (weight_is_quantised(w))
+        return w->inputs != NULL && n_tokens > INPUTS_MANY;
+    return w->type == q->act && n_tokens > STREAM_MAX_TOKENS;
 }
 
 extern "C" void cuda_matmul(struct queue *q, void *out, const void *x, const struct weight *w,
