@@ -144,11 +144,11 @@ static void signalled(int number, const char *name, int rank, int status, const 
 }
 
 /* A walltime of `seconds` on a machine that does nothing else, in *text, and the prompts for it: far more than fit. As
- * many times as long, and at most four, as processes want each core, so that a start that waits for a core leaves some
- * of it. */
+ * many times as long, up to sixteen, as processes want each core, so that a start that waits for a core leaves some of
+ * it. */
 static int walltime_for(int seconds, int max_tokens, char text[16], int *n_prompts)
 {
-    int most = 4 * seconds, walltime = (int)process_patience(seconds);
+    int most = 16 * seconds, walltime = (int)process_patience(seconds);
     walltime = walltime < most ? walltime : most;
     *n_prompts = 5000 * walltime / seconds;
     (void)snprintf(text, 16, "%d:%02d", walltime / 60, walltime % 60);

@@ -77,7 +77,7 @@ static void refusals(void)
         &gate, "/predictions/other", "", "{\"inputs\":\"a\"}", 404,
         FRONT_PARTS(
             "{\"code\":404,\"type\":\"ModelNotFoundException\",\"message\":\"model: \\\"other\\\" is not served"));
-    front_refuses(&gate, PATH, TEXT, "\xff", 400, FRONT_PARTS("found bytes that are no UTF-8"));
+    front_refuses(&gate, PATH, TEXT, "\xff", 400, FRONT_PARTS("found bytes that are not UTF-8"));
 }
 
 static void streams(void)

@@ -146,13 +146,17 @@ static void terminate_slowly(void)
     case_end();
 }
 
-/* The launcher itself is told to end: it waits a second, then passes SIGTERM on, and kills another second later. */
+/* The launcher itself is told to end: it waits a second, then passes SIGTERM on, and kills another second later; on a
+ * busy machine, where ranks have not answered by then, as much later as it is busy. */
 static void terminate_launcher(void)
 {
     struct talk t;
     double last = 0;
     case_begin("SIGTERM to mpirun: open requests are answered");
-    if (start_endless(2, NULL, NULL, NULL)) {
+    process_delay_kill(true);
+    bool started = start_endless(2, NULL, NULL, NULL);
+    process_delay_kill(false);
+    if (started) {
         keep_busy(&t, 4, ENDLESS);
         (void)kill(s.p.pid, SIGTERM);
         int answered = count_last(&t, 4, 503, &last);

@@ -58,6 +58,16 @@ double process_patience(double seconds)
     return seconds * crowding();
 }
 
+void process_delay_kill(bool delayed)
+{
+    char seconds[16];
+    (void)snprintf(seconds, sizeof seconds, "%.0f", process_patience(1));
+    if (delayed)
+        (void)setenv("OMPI_MCA_odls_base_sigkill_timeout", seconds, 1);
+    else
+        (void)unsetenv("OMPI_MCA_odls_base_sigkill_timeout");
+}
+
 bool process_in_time(double seconds, double most)
 {
     return process_sanitized() || seconds < 4 * most * crowding();

@@ -56,6 +56,10 @@ bool process_signal_rank(const struct process *p, int rank, int number);
 
 int process_count_lines(const char *text);
 
+/* Open MPI 4's mpirun that gets SIGTERM passes it on a second later, and kills its ranks after another. When delayed,
+ * that of the jobs that start next waits for as many seconds each time as processes want each core. */
+void process_delay_kill(bool delayed);
+
 /* Is the program built with sanitizers (LOCKSTEP_SANITIZED)? Times mean nothing then. */
 bool process_sanitized(void);
 
