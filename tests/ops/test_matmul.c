@@ -61,6 +61,7 @@ static void test_sizes(void **unused)
     for (int type = 0; type < DTYPE_COUNT; type++) {
         check_product(type, 1, 50, 2051, true, true, 1);
         check_product(type, 70, 50, 1047, true, false, 2);
+        check_product(type, 1030, 336, 272, true, true, 2); /* so many that cuBLASLt's offers are compared */
     }
 }
 

@@ -9,6 +9,8 @@
 #define WORKSPACE_BYTES ((size_t)32 << 20)
 #define CHOICES         1024 /* products that are remembered, a power of two */
 #define ROW_SCALES      (CUBLAS_VERSION >= 120900)
+#define OFFERS          8    /* of cuBLASLt for a product, the best first */
+#define COMPARED_TOKENS 1024 /* from which offers are compared */
 
 /* The properties on which cuBLASLt's choice depends. Compared as bytes: no padding. */
 struct shape {
@@ -29,6 +31,7 @@ struct lt_choice {
 struct library {
     cublasLtHandle_t lt;
     void *workspace;
+    int n_multiprocessors; /* 0: the device is not a Hopper */
     struct lt_choice choice[CHOICES];
 };
 
@@ -95,7 +98,68 @@ static cublasStatus_t describe(struct lt_product *p, const struct shape *s, cons
     return rc;
 }
 
-/* Ask for the best algorithm. Sums over parts of the columns may only meet in float. */
+/* A tile of cuBLASLt's kernels, as measured on a Hopper: its rows of w, its tokens, the time per column and element
+ * relative to the best tile, and the time for storing its results, in columns, during which nothing is multiplied. */
+struct tile_cost {
+    uint32_t id;
+    int rows, tokens;
+    double column, end;
+};
+
+static const struct tile_cost tile_costs[] = {
+    {CUBLASLT_MATMUL_TILE_256x128, 256, 128, 1, 160}, {CUBLASLT_MATMUL_TILE_128x256, 128, 256, 1, 160},
+    {CUBLASLT_MATMUL_TILE_128x160, 128, 160, 1, 0},   {CUBLASLT_MATMUL_TILE_128x128, 128, 128, 1.015, 0},
+#if CUBLAS_VERSION >= 130000
+    {CUBLASLT_MATMUL_TILE_192x192, 192, 192, 1, 160}, {CUBLASLT_MATMUL_TILE_320x128, 320, 128, 1.02, 160},
+    {CUBLASLT_MATMUL_TILE_168x128, 168, 128, 1, 0},   {CUBLASLT_MATMUL_TILE_176x128, 176, 128, 1, 0},
+#endif
+};
+
+/* The estimated time of a product, in an arbitrary unit: the multiprocessors compute its tiles in waves. 0: it is not
+ * known. */
+static double cost_of(const cublasLtMatmulAlgo_t *algo, const struct shape *s, int n_multiprocessors)
+{
+    uint32_t id = 0;
+    int32_t parts = 0; /* of the columns */
+    size_t written;
+    if (cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_TILE_ID, &id, sizeof id, &written) !=
+            CUBLAS_STATUS_SUCCESS ||
+        cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM, &parts, sizeof parts, &written) !=
+            CUBLAS_STATUS_SUCCESS ||
+        parts > 1)
+        return 0;
+    for (const struct tile_cost &t : tile_costs) {
+        int n_tiles = ((s->rows + t.rows - 1) / t.rows) * ((s->n_tokens + t.tokens - 1) / t.tokens);
+        int waves = (n_tiles + n_multiprocessors - 1) / n_multiprocessors;
+        if (t.id == id)
+            return (double)waves * t.rows * t.tokens * (s->cols * t.column + t.end);
+    }
+    return 0;
+}
+
+/* Are several offers for the product compared? The costs above are those of 16-bit types on Hopper. */
+static bool compares_offers(const struct library *m, const struct shape *s)
+{
+    return m->n_multiprocessors > 0 && s->n_tokens >= COMPARED_TOKENS && s->type != DTYPE_F32 &&
+           s->scales == SCALES_NONE;
+}
+
+/* The one of n >= 1 offers to take: the first one, unless another one is estimated to be faster. That depends only on
+ * the product and the device, so results are the same from start to start. */
+static int choose_offer(const cublasLtMatmulHeuristicResult_t *offer, int n, const struct shape *s,
+                        int n_multiprocessors)
+{
+    int best = 0;
+    double least = n > 1 ? cost_of(&offer[0].algo, s, n_multiprocessors) : 0;
+    for (int i = 1; i < n; i++) {
+        double cost = cost_of(&offer[i].algo, s, n_multiprocessors);
+        if (offer[i].state == CUBLAS_STATUS_SUCCESS && cost > 0 && cost < least)
+            best = i, least = cost;
+    }
+    return best;
+}
+
+/* Ask for an algorithm. Sums over parts of the columns may only meet in float. */
 static bool ask(struct library *m, struct lt_product *p, const struct shape *s, cublasLtMatmulAlgo_t *algo)
 {
     static const cublasLtMatmulPreferenceAttributes_t of[4] = {
@@ -114,13 +178,14 @@ static bool ask(struct library *m, struct lt_product *p, const struct shape *s, 
     for (int i = 0; i < 4 && rc == CUBLAS_STATUS_SUCCESS; i++)
         rc = cublasLtMatmulPreferenceSetAttribute(&preference, of[i], &s->alignment[i < 3 ? i : 2],
                                                   sizeof s->alignment[0]);
-    cublasLtMatmulHeuristicResult_t best;
-    int n = 0;
+    cublasLtMatmulHeuristicResult_t offer[OFFERS];
+    int n = 0, wanted = compares_offers(m, s) ? OFFERS : 1;
     if (rc == CUBLAS_STATUS_SUCCESS)
-        rc = cublasLtMatmulAlgoGetHeuristic(m->lt, &p->desc, &p->w, &p->x, &p->out, &p->out, &preference, 1, &best, &n);
-    if (rc != CUBLAS_STATUS_SUCCESS || n < 1 || best.state != CUBLAS_STATUS_SUCCESS)
+        rc = cublasLtMatmulAlgoGetHeuristic(m->lt, &p->desc, &p->w, &p->x, &p->out, &p->out, &preference, wanted, offer,
+                                            &n);
+    if (rc != CUBLAS_STATUS_SUCCESS || n < 1 || offer[0].state != CUBLAS_STATUS_SUCCESS)
         return false;
-    *algo = best.algo;
+    *algo = offer[choose_offer(offer, n, s, m->n_multiprocessors)].algo;
     return true;
 }
 
@@ -169,15 +234,20 @@ bool library_takes_codes(void)
     return ROW_SCALES;
 }
 
-int library_open(struct library **to, struct err *e)
+int library_open(struct library **to, int device, struct err *e)
 {
     struct library *m = *to = (struct library *)calloc(1, sizeof *m);
     if (!m)
         return ERR(e, ERR_MEMORY, "cannot allocate %zu bytes of host memory", sizeof *m);
+    int major = 0;
+    cudaError_t failed = cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    if (failed == cudaSuccess && major == 9)
+        failed = cudaDeviceGetAttribute(&m->n_multiprocessors, cudaDevAttrMultiProcessorCount, device);
     cublasStatus_t rc = cublasLtCreate(&m->lt);
     if (rc != CUBLAS_STATUS_SUCCESS)
         return ERR(e, ERR_DEVICE, "cublasLtCreate: %s", cublasLtGetStatusString(rc));
-    cudaError_t failed = cudaMalloc(&m->workspace, WORKSPACE_BYTES);
+    if (failed == cudaSuccess)
+        failed = cudaMalloc(&m->workspace, WORKSPACE_BYTES);
     return failed == cudaSuccess ? 0 : ERR(e, ERR_DEVICE, "matrix product: %s", cudaGetErrorString(failed));
 }
 

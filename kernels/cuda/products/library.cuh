@@ -16,7 +16,7 @@ bool product_of_library(struct queue *q, product_out out, const void *x, const s
                         const struct weight *bias, int n_tokens, bool accumulate, const struct code_scales *scales);
 
 struct library;
-int library_open(struct library **to, struct err *e);
+int library_open(struct library **to, int device, struct err *e);
 void library_close(struct library *m); /* NULL: nothing */
 struct library *products_library(const struct queue *q);
 

@@ -155,7 +155,7 @@ extern "C" int cuda_matmul_open(struct queue *q, struct err *e)
     if (!m)
         return ERR(e, ERR_MEMORY, "cannot allocate %zu bytes of host memory", sizeof *m);
     cuda_state(q)->matmul = m;
-    if (library_open(&m->library, e) != 0)
+    if (library_open(&m->library, cuda_state(q)->device, e) != 0)
         return -1;
     int shared_bytes = 0, device = cuda_state(q)->device;
     cudaError_t failed = cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device);
