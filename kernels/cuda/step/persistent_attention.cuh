@@ -359,8 +359,9 @@ __device__ static inline int attend_free(const chain_args &a, const chain_shared
  * any number of tokens per sequence. */
 enum attend_kind { ATTEND_NUMBERS, ATTEND_CODES, ATTEND_ANY };
 
-/* This block's part of a layer's attention. sinks: [n_heads] of T, or NULL; not SINKS: there are none. */
-template <typename T, bool WIDE, bool SINKS, attend_kind KIND>
+/* This block's part of a layer's attention. sinks: [n_heads] of T, or NULL; not SINKS: there are none. HD: the size of
+ * the heads that the kernel supports; 0: 64, 128 and 256. */
+template <typename T, bool WIDE, bool SINKS, attend_kind KIND, int HD = 0>
 __device__ static inline void chain_attention(const chain_args &a, const chain_shared &sh, const chain_layer &layer,
                                               uint32_t epoch, const void *sinks = nullptr)
 {
@@ -385,7 +386,9 @@ __device__ static inline void chain_attention(const chain_args &a, const chain_s
             }
         }
         if constexpr (KIND != ATTEND_CODES) {
-            if (a.head_dim == 64)
+            if constexpr (HD > 0)
+                attend_part<T, WIDE, HD, false, SINKS, MORE>(a, sh, layer, m, sinks, epoch);
+            else if (a.head_dim == 64)
                 attend_part<T, WIDE, 64, false, SINKS, MORE>(a, sh, layer, m, sinks, epoch);
             else if (a.head_dim == 128)
                 attend_part<T, WIDE, 128, false, SINKS, MORE>(a, sh, layer, m, sinks, epoch);

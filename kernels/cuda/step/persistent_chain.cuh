@@ -23,6 +23,23 @@
 #define CHAIN_ROWS     16                 /* of weights in a tile: two octets; in a gated product the second is up's */
 #define CHAIN_PARTS    16                 /* maximum parts of a sequence's keys */
 
+/* Kernels of a file that defines this as 1 support one token on one rank, and vectors of up to LONE_COLUMNS columns
+ * (except for the experts' results): the fewer instructions lie between those of a layer, the sooner they are fetched.
+ */
+#ifndef CHAIN_LONE
+#define CHAIN_LONE 0
+#endif
+#define LONE_COLUMNS 4096
+
+/* A member of the arguments that is a constant in such kernels. */
+#if CHAIN_LONE
+#define CHAIN_KNOWN(name, value)       \
+    static constexpr int name = value; \
+    int name##_given
+#else
+#define CHAIN_KNOWN(name, value) int name
+#endif
+
 /* One thread requests weights. Its warp has idle warps beside it, since only a whole warpgroup can give registers
  * away. */
 #define STREAM_THREADS   128
@@ -134,7 +151,8 @@ struct chain_args {
     bool group_zeros;
     const void *embed, *position;
     int first_id, embed_rows, position_rows, position_offset;
-    int rank, n_ranks;
+    int rank;
+    CHAIN_KNOWN(n_ranks, 1);
     struct decode_taps taps;
     uint32_t *step; /* [grid] of each block's own, from 1 */
     /* words */
@@ -147,7 +165,7 @@ struct chain_args {
     unsigned long long *sum[PERSISTENT_MAX_RANKS]; /* in each rank's memory: floats [2][n_ranks][..][hidden] */
     struct chain_wide wide;
     /* of the step */
-    int n_tokens;
+    CHAIN_KNOWN(n_tokens, 1);
     const int32_t *token, *slot, *pos, *block_table;
     int blocks_per_slot, windowed_table;
     const float *cos_sin;

@@ -121,6 +121,7 @@ struct expert_tiles {
  * memory: written between barriers of the computing warps, read by the loading thread, too. Its arrays follow it. */
 struct alignas(16) expert_choice {
     unsigned long long made;                /* barrier: one phase per layer, which ends when the choice is made */
+    unsigned long long told[2], read[2];    /* barriers: see expert_first_apart */
     struct chain_share router;              /* the block's share of the router */
     struct chain_share common[COMMON_MLPS]; /* and of the shared MLPs' first products */
     struct expert_tiles first;              /* where its tiles of the experts' first product begin */

@@ -22,9 +22,9 @@
 /* The part of a step that only mixtures have: p->experts of the p that cuda_persistent_open returned. */
 struct expert_step {
     struct persistent *p;
-    struct expert_args args; /* but for the chain_args that change */
-    enum chain_form form;    /* of the experts' weights */
-    const struct expert_kernels *kernels;
+    struct expert_args args;                     /* but for the chain_args that change */
+    enum chain_form form;                        /* of the experts' weights */
+    const struct expert_kernels *kernels, *lone; /* lone: for one token; NULL: there are none */
     int bias_rows, max_tokens;
     bool has_biases, has_gates; /* of the experts' second products; of common MLPs */
 };
@@ -508,6 +508,17 @@ static int find_most(const struct expert_step *x, int n_blocks)
     return n;
 }
 
+/* The kernels for steps of one token; NULL: there are none. */
+static const struct expert_kernels *find_lone(struct queue *q, const struct expert_step *x,
+                                              const struct decode_mixture *m)
+{
+    const struct chain_args *a = &x->p->args;
+    const struct expert_kernels *lone = find_lone_kernels(x->form, a->head_dim, a->norm);
+    bool can = lone != nullptr && a->n_ranks == 1 && q->act == DTYPE_BF16 && find_scope(m) == SCOPE_PLAIN &&
+               a->hidden <= LONE_COLUMNS && a->product[1].cols <= LONE_COLUMNS;
+    return can ? lone : nullptr;
+}
+
 static void open_mixture(struct queue *q, struct persistent *p, const struct decode_mixture *m)
 {
     struct expert_step *x = (struct expert_step *)err_calloc(&q->err, 1, sizeof *x, "step of experts");
@@ -523,6 +534,9 @@ static void open_mixture(struct queue *q, struct persistent *p, const struct dec
     x->max_tokens = find_most(x, n_blocks);
     x->kernels = find_expert_kernels(q->act, x->form, find_scope(m));
     x->kernels->open(q, p->max_shared);
+    x->lone = find_lone(q, x, m);
+    if (x->lone != nullptr)
+        x->lone->open(q, p->max_shared);
 }
 
 extern "C" void *cuda_any_open(struct queue *q, const struct decode_model *m, void *sums)
@@ -562,13 +576,17 @@ extern "C" void cuda_any_attach(struct queue *q, void *p, void *const *memory)
     cuda_persistent_attach(q, p, memory);
     if (x != nullptr)
         x->kernels->patience(q, PATIENCE, PATIENCE_OWN);
+    if (x != nullptr && x->lone != nullptr)
+        x->lone->patience(q, PATIENCE, PATIENCE_OWN);
 }
 
 extern "C" void cuda_any_patience(struct queue *q, uint32_t for_others, uint32_t for_own)
 {
     cuda_persistent_patience(q, for_others, for_own);
-    for (const struct expert_kernels *k : {&expert_kernels_bf16, &expert_kernels_bf16_full, &expert_kernels_bf16_latent,
-                                           &expert_kernels_f16, &expert_kernels_e4m3, &expert_kernels_e2m1})
+    for (const struct expert_kernels *k :
+         {&expert_kernels_bf16, &expert_kernels_bf16_full, &expert_kernels_bf16_latent, &expert_kernels_f16,
+          &expert_kernels_e4m3, &expert_kernels_e2m1, &expert_kernels_bf16_lone, &expert_kernels_bf16_lone_once,
+          &expert_kernels_e4m3_lone, &expert_kernels_e2m1_lone_once})
         k->patience(q, for_others, for_own);
 }
 
@@ -589,5 +607,6 @@ extern "C" void cuda_any_run(struct queue *q, void *p, void *logits, const struc
     static_cast<struct chain_args &>(a) = x->p->args;
     int slots = find_slots(x, cuda_state(q)->n_multiprocessors, batch->n_tokens, &a.at, &a);
     set_batch(&a, batch, cos_sin, logits);
-    x->kernels->run(q, slots, &a);
+    bool lone = x->lone != nullptr && batch->n_tokens == 1 && (x->form != FORM_NONE || slots == LONE_SLOTS);
+    (lone ? x->lone : x->kernels)->run(q, slots, &a);
 }

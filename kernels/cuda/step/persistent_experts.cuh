@@ -74,10 +74,113 @@ __device__ static inline void expert_first_codes(weight_ring<SLOTS> &ring, const
         int t = expert_turn(expert_finisher<FORM>(a, count, a.product[2].cols)),
             first = choice_which(a, c)[at.i] * ffn * 2 + turns * at.row;
         uint32_t bias = t < a.n_tokens ? expert_first_bias<T>(a, c, at, layer.bias[2]) : 0;
-        codes.template multiply<T>(ring, a, sh, turns * at.n, first, turns == 2 ? -1 : first + ffn, partial);
+        float sum[1][4] = {};
+        codes.multiply(ring, a, sh, turns * at.n, first, turns == 2 ? -1 : first + ffn, sum);
+        expert_keep_codes(a, sum[0], EXPERT_GAIN<T, FORM>, partial);
         chain_sync();
         expert_finish_first<T>(a, c, at, t, partial, bias, epoch);
     }
+}
+
+/* Do two warps without columns hand on the tiles of the experts' first product in turn? With MXFP4 some of the warps
+ * may have none; with E4M3 they are those beside the one that requests weights (expert_hand_on), each of which must
+ * have a tile in every layer. */
+template <chain_form FORM>
+__device__ static inline bool expert_apart(const expert_args &a)
+{
+    if (FORM == FORM_E4M3)
+        return a.how.n_chosen * a.product[2].rows / 2 / (int)gridDim.x * 2 > CHAIN_OCTET;
+    return CHAIN_WARPS - expert_busy<FORM>(a.product[2].cols) >= 2;
+}
+
+/* A warp hands on one tile's results once the barrier `told` says that its sums are complete. */
+template <typename T>
+__device__ static inline void expert_hand_on_tile(const expert_args &a, const chain_shared &sh, expert_choice *c,
+                                                  const expert_tiles &at, int tile, int busy, uint32_t bias,
+                                                  uint32_t epoch)
+{
+    const int place = tile % 2, lane = threadIdx.x % 32;
+    const float *partial = sh.at<float>(a.at.partial) + place * CHAIN_WARPS * CHAIN_ROWS;
+    barrier_wait(shared_address(&c->told[place]), tile / 2 % 2);
+    float2 s = expert_sums(a, partial, 0, lane % FINISH_LANES, lane / FINISH_LANES, busy);
+    int p = expert_pair_of(a, c, at, 0);
+    __syncwarp();
+    if (lane == 0)
+        barrier_arrive(shared_address(&c->read[place]));
+    if (p >= 0)
+        expert_first_results<T>(a, at, p, s, bias, epoch);
+}
+
+/* Hands on the tiles of all layers' first products. Called by the warps beside the one that requests weights; two of
+ * them take turns. */
+template <typename T, chain_form FORM>
+__device__ static inline void expert_hand_on(const expert_args &a, const chain_shared &sh)
+{
+    expert_choice *c = expert_choice_of(a, sh);
+    const int mine = (int)threadIdx.x / 32 - CHAIN_WARPS - 1;
+    if (mine < 0 || mine > 1 || !expert_apart<FORM>(a))
+        return;
+    wait_for_previous();
+    uint32_t epoch = a.step[blockIdx.x] * (uint32_t)(a.n_layers + 1) + 1;
+    int tile = 0;
+    for (int layer = 0; layer < a.n_layers; layer++, epoch++) {
+        barrier_wait(shared_address(&c->made), layer & 1);
+        for (expert_tiles at = c->first; !at.done(); at.next(a), tile++)
+            if (tile % 2 == mine)
+                expert_hand_on_tile<T>(a, sh, c, at, tile, expert_busy<FORM>(a.product[2].cols),
+                                       expert_first_bias<T>(a, c, at, sh.at<chain_layer>(a.at.layers)[layer].bias[2]),
+                                       epoch);
+    }
+}
+
+/* The first product with expert_apart, for one token: no warp waits for all others at a tile's end. `told` says that a
+ * tile's sums are complete, `read` that their place is free again. */
+template <typename T, int SLOTS, chain_form FORM>
+__device__ static inline void expert_first_apart(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
+                                                 const chain_layer &layer, chain_count &count, uint32_t epoch)
+{
+    expert_choice *c = expert_choice_of(a, sh);
+    const int ffn = a.product[2].rows, turns = expert_in_turns(a) ? 2 : 1, busy = expert_busy<FORM>(a.product[2].cols),
+              warp = threadIdx.x / 32;
+    code_firsts<FORM> codes(a, sh);
+    for (expert_tiles at = c->first; !at.done(); at.next(a), count.firsts++) {
+        const int place = count.firsts % 2, round = count.firsts / 2 % 2;
+        float *partial = sh.at<float>(a.at.partial) + place * CHAIN_WARPS * CHAIN_ROWS;
+        int first = choice_which(a, c)[at.i] * ffn * 2 + turns * at.row;
+        bool mine = FORM == FORM_E2M1 && warp == busy + place;
+        uint32_t bias = mine ? expert_first_bias<T>(a, c, at, layer.bias[2]) : 0;
+        float sum[1][4] = {};
+        codes.multiply(ring, a, sh, turns * at.n, first, turns == 2 ? -1 : first + ffn, sum);
+        if (warp < busy) {
+            barrier_wait(shared_address(&c->read[place]), round ^ 1);
+            expert_keep_codes(a, sum[0], EXPERT_GAIN<T, FORM>, partial);
+            __syncwarp();
+            if (threadIdx.x % 32 == 0)
+                barrier_arrive(shared_address(&c->told[place]));
+        } else if (mine) {
+            expert_hand_on_tile<T>(a, sh, c, at, count.firsts, busy, bias, epoch);
+        }
+    }
+    for (int back = 1; back <= min(count.firsts, 2); back++) { /* then all have also read the input */
+        int tile = count.firsts - back;
+        barrier_wait(shared_address(&c->read[tile % 2]), tile / 2 % 2);
+    }
+}
+
+template <typename T, int SLOTS, chain_form FORM>
+__device__ static inline void expert_first_any(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
+                                               const chain_layer &layer, chain_count &count, uint32_t epoch)
+{
+    if constexpr (CHAIN_LONE && FORM != FORM_NONE) {
+        if (expert_apart<FORM>(a)) {
+            expert_first_apart<T, SLOTS, FORM>(ring, a, sh, layer, count, epoch);
+            return;
+        }
+    }
+    if constexpr (FORM != FORM_NONE)
+        expert_first_codes<T, SLOTS, FORM>(ring, a, sh, layer, count, epoch);
+    else
+        expert_first<T, SLOTS>(ring, a, sh, layer, count, epoch);
 }
 
 /* The common MLP's first product. */
@@ -336,7 +439,6 @@ __device__ static inline void expert_second(weight_ring<SLOTS> &ring, const expe
                                             uint32_t epoch)
 {
     const float *biases = layer.bias[3] != nullptr ? sh.at<float>(a.at.kept) : nullptr;
-    expert_keep_biases<T>(a, sh, layer.bias[3]);
     if constexpr (FORM != FORM_NONE)
         expert_second_codes<T, SLOTS, FORM>(ring, a, sh, biases, count, epoch);
     else
@@ -346,12 +448,12 @@ __device__ static inline void expert_second(weight_ring<SLOTS> &ring, const expe
 }
 
 /* The MLP of one layer. */
-template <typename T, int SLOTS, chain_form FORM, bool FULL>
+template <typename T, int SLOTS, chain_form FORM, bool FULL, norm_kind NORM>
 __device__ __forceinline__ static void expert_step(weight_ring<SLOTS> &ring, const expert_args &a,
                                                    const chain_shared &sh, const chain_layer &layer,
                                                    const expert_layer &more, chain_count &count, uint32_t epoch)
 {
-    chain_input<T, FORM_NONE, NORM_RMS_ONCE>(a, sh, a.product[2], expert_choice_of(a, sh)->router, layer, epoch);
+    chain_input<T, FORM_NONE, NORM>(a, sh, a.product[2], expert_choice_of(a, sh)->router, layer, epoch);
     bool routed = !FULL || more.routed;
     if (routed)
         expert_router<T>(ring, a, sh, more, count, epoch);
@@ -365,13 +467,11 @@ __device__ __forceinline__ static void expert_step(weight_ring<SLOTS> &ring, con
         expert_common_first<T>(ring, a, sh, more.common, count, epoch);
     if (routed) {
         expert_choose<FULL, FORM>(a, sh, more, epoch);
+        expert_keep_biases<T>(a, sh, layer.bias[3]);
         if (expert_choice_of(a, sh)->first.done()) /* else a tile's barrier says that everybody has read what the next
                                                       input replaces */
             chain_sync();
-        if constexpr (FORM != FORM_NONE)
-            expert_first_codes<T, SLOTS, FORM>(ring, a, sh, layer, count, epoch);
-        else
-            expert_first<T, SLOTS>(ring, a, sh, layer, count, epoch);
+        expert_first_any<T, SLOTS, FORM>(ring, a, sh, layer, count, epoch);
     }
     expert_second<T, SLOTS, FORM, FULL>(ring, a, sh, layer, more, count, epoch);
 }
@@ -398,7 +498,7 @@ __device__ static inline void latent_step(weight_ring<SLOTS> &ring, const expert
 }
 
 /* By all threads of the block, before they meet. */
-template <bool LATENT>
+template <chain_form FORM, bool LATENT>
 __device__ static inline void expert_open(const expert_args &a, const chain_shared &sh)
 {
     expert_choice *c = expert_choice_of(a, sh);
@@ -409,6 +509,11 @@ __device__ static inline void expert_open(const expert_args &a, const chain_shar
         latent_open_tables(a, sh);
     if (threadIdx.x == 0) {
         barrier_open(shared_address(&c->made), 1);
+        if constexpr (CHAIN_LONE && FORM != FORM_NONE)
+            for (int i = 0; i < 2; i++) {
+                barrier_open(shared_address(&c->told[i]), expert_busy<FORM>(a.product[2].cols));
+                barrier_open(shared_address(&c->read[i]), 1);
+            }
         barriers_opened();
         c->n = -1;
         c->router = chain_make_share(a.router, (int)blockIdx.x, (int)gridDim.x);
@@ -418,8 +523,8 @@ __device__ static inline void expert_open(const expert_args &a, const chain_shar
 }
 
 /* grid: one block a multiprocessor, all resident. SLOTS: of the ring. FORM: of the experts' weights; all but
- * SCOPE_PLAIN are for 16-bit ones only. */
-template <typename T, int SLOTS, chain_form FORM, expert_scope SCOPE>
+ * SCOPE_PLAIN are for 16-bit ones only. HD: see chain_attention; NORM: chain_input's OTHER */
+template <typename T, int SLOTS, chain_form FORM, expert_scope SCOPE, int HD, norm_kind NORM>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     persistent_experts_kernel(const __grid_constant__ expert_args a)
 {
@@ -427,17 +532,20 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     extern __shared__ __align__(1024) char shared[];
     const chain_shared sh = {shared, (chain_share *)(shared + a.at.shares)};
     weight_ring<SLOTS> ring(a, sh);
-    chain_count count = {0, 0};
+    chain_count count = {};
     if (threadIdx.x == 0) {
         ring.open();
         *sh.at<int>(a.at.hold) = 0;
     }
-    expert_open<LATENT>(a, sh);
+    expert_open<FORM, LATENT>(a, sh);
     __syncthreads();
     if (threadIdx.x >= CHAIN_THREADS) {
         give_registers<EXPERT_STREAM_REGISTERS>();
         if (threadIdx.x == CHAIN_THREADS)
             stream_expert_weights<SLOTS, FORM, SCOPE>(a, sh);
+        if constexpr (CHAIN_LONE && FORM == FORM_E4M3)
+            if (threadIdx.x >= CHAIN_THREADS + 32)
+                expert_hand_on<T, FORM>(a, sh);
         return;
     }
     take_registers<EXPERT_CHAIN_REGISTERS>();
@@ -456,12 +564,12 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
             if constexpr (LATENT)
                 latent_attention<T>(a, sh, layer, latent_layers(a, sh)[product / CHAIN_PRODUCTS], epoch);
             else
-                chain_attention<T, false, true, ATTEND_NUMBERS>(a, sh, layer, epoch, more.sinks);
+                chain_attention<T, false, true, ATTEND_NUMBERS, HD>(a, sh, layer, epoch, more.sinks);
         }
         if (k == 2)
-            expert_step<T, SLOTS, FORM, FULL>(ring, a, sh, layer, more, count, epoch);
+            expert_step<T, SLOTS, FORM, FULL, NORM>(ring, a, sh, layer, more, count, epoch);
         else if (k != 3)
-            chain_step<T, SLOTS, expert_dense_form(FORM), NORM_RMS_ONCE>(ring, a, sh, product, k, layer, count, epoch);
+            chain_step<T, SLOTS, expert_dense_form(FORM), NORM>(ring, a, sh, product, k, layer, count, epoch);
         if constexpr (LATENT)
             if (k == 0)
                 latent_step<T>(ring, a, sh, count, epoch);

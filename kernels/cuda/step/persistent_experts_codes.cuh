@@ -249,11 +249,11 @@ struct code_firsts {
         const __half *input = sh.at<__half>(a.codes.input) + t * 32 + lane % 4 * 8;
         x = t < a.n_tokens ? input + warp * sh.share[2].n_steps * FOURS * a.n_tokens * 32 : nullptr;
     }
-    /* One tile: n rows of weights from row `first` on (of each half where there are ups, from row `up` on; up < 0:
-     * there are none). */
-    template <typename T, int SLOTS>
+    /* A lane's sums of one tile: n rows of weights from row `first` on (of each half where there are ups, from row `up`
+     * on; up < 0: there are none). */
+    template <int SLOTS>
     __device__ void multiply(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh, int n, int first,
-                             int up, float *partial)
+                             int up, float (&sum)[1][4])
     {
         const int pitch = a.codes.pitch[0], stride = a.n_tokens * 32;
         if (n != height) {
@@ -262,7 +262,6 @@ struct code_firsts {
             rows[0] = code_rows<FORM>(n, 0, up >= 0 ? slot.second : -1, (int)threadIdx.x / 32);
         }
         rows[0].set_scales(slot.scales, first, 0, slot.up_scales, up, pitch);
-        float sum[1][4] = {};
         const code_columns_of of = {(int)threadIdx.x / 32 * EXPERT_WARP_COLUMNS<FORM>,
                                     a.product[2].cols,
                                     sh.share[2].n_steps,
@@ -270,7 +269,6 @@ struct code_firsts {
                                     stride,
                                     FOURS * stride};
         expert_code_sums<FORM, 1>(ring, sh, rows, 0, of, pitch, sum);
-        expert_keep_codes(a, sum[0], EXPERT_GAIN<T, FORM>, partial);
     }
 };
 

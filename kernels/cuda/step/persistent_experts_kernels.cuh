@@ -11,29 +11,29 @@
 typedef void (*expert_kernel)(struct expert_args);
 
 /* slots: of the ring; 5, 3 or 2; of codes: any, since their ring is packed */
-template <typename T, chain_form FORM, expert_scope SCOPE>
+template <typename T, chain_form FORM, expert_scope SCOPE, int HD, norm_kind NORM>
 static expert_kernel find_expert_kernel(int slots)
 {
     if constexpr (FORM != FORM_NONE)
-        return persistent_experts_kernel<T, PACKED_SLOTS, FORM, SCOPE>;
+        return persistent_experts_kernel<T, PACKED_SLOTS, FORM, SCOPE, HD, NORM>;
     else
-        return slots == 5   ? persistent_experts_kernel<T, 5, FORM, SCOPE>
-               : slots == 3 ? persistent_experts_kernel<T, 3, FORM, SCOPE>
-                            : persistent_experts_kernel<T, 2, FORM, SCOPE>;
+        return CHAIN_LONE || slots == 5 ? persistent_experts_kernel<T, 5, FORM, SCOPE, HD, NORM>
+               : slots == 3             ? persistent_experts_kernel<T, 3, FORM, SCOPE, HD, NORM>
+                                        : persistent_experts_kernel<T, 2, FORM, SCOPE, HD, NORM>;
 }
 
-template <typename T, chain_form FORM, expert_scope SCOPE>
+template <typename T, chain_form FORM, expert_scope SCOPE, int HD = 0, norm_kind NORM = NORM_RMS_ONCE>
 static void open_expert_kernels(struct queue *q, int max_shared)
 {
     for (int slots : {5, 3, 2})
-        CUDA_TRY(q, cudaFuncSetAttribute((const void *)find_expert_kernel<T, FORM, SCOPE>(slots),
+        CUDA_TRY(q, cudaFuncSetAttribute((const void *)find_expert_kernel<T, FORM, SCOPE, HD, NORM>(slots),
                                          cudaFuncAttributeMaxDynamicSharedMemorySize, max_shared));
 }
 
-template <typename T, chain_form FORM, expert_scope SCOPE>
+template <typename T, chain_form FORM, expert_scope SCOPE, int HD = 0, norm_kind NORM = NORM_RMS_ONCE>
 static void run_expert_kernel(struct queue *q, int slots, const struct expert_args *a)
 {
-    launch_chain(q, find_expert_kernel<T, FORM, SCOPE>(slots), *a);
+    launch_chain(q, find_expert_kernel<T, FORM, SCOPE, HD, NORM>(slots), *a);
 }
 
 #endif

@@ -18,26 +18,37 @@ __device__ static inline int expert_turn(int first)
     return (threadIdx.x / 32 + CHAIN_WARPS - first) % CHAIN_WARPS;
 }
 
+/* The warps that have columns of an expert's product of `cols`. */
+template <chain_form FORM>
+__device__ static inline int expert_busy(int cols)
+{
+    return min(CHAIN_WARPS, (cols + EXPERT_WARP_COLUMNS<FORM> - 1) / EXPERT_WARP_COLUMNS<FORM>);
+}
+
 /* The first of the warps that hand on a tile's results, a token each: they take turns. Where the experts are MXFP4, of
  * `cols` columns, warps that have none of these do, if there are enough: the others wait for whom they have to. */
 template <chain_form FORM>
 __device__ static inline int expert_finisher(const expert_args &a, const chain_count &count, int cols)
 {
     if constexpr (FORM == FORM_E2M1) {
-        int busy = (cols + EXPERT_WARP_COLUMNS<FORM> - 1) / EXPERT_WARP_COLUMNS<FORM>, idle = CHAIN_WARPS - busy;
+        int busy = expert_busy<FORM>(cols), idle = CHAIN_WARPS - busy;
         if (idle >= a.n_tokens)
             return busy + (idle >= 2 * a.n_tokens ? count.tiles % 2 * a.n_tokens : 0);
     }
     return count.tiles % CHAIN_WARPS;
 }
 
-/* The warps' sums in a token's pair of rows, for all lanes of the pair: a lane adds those of its part of the warps. */
-__device__ static inline float2 expert_sums(const expert_args &a, const float *partial, int t, int pair, int part)
+/* The sums of the first n warps in a token's pair of rows, for all lanes of the pair: a lane adds those of its part of
+ * the warps. */
+__device__ static inline float2 expert_sums(const expert_args &a, const float *partial, int t, int pair, int part,
+                                            int n = CHAIN_WARPS)
 {
     float2 s = make_float2(0, 0);
 #pragma unroll
     for (int v = 0; v < CHAIN_WARPS / FINISH_PARTS; v++) {
         int warp = part * (CHAIN_WARPS / FINISH_PARTS) + v;
+        if (warp >= n)
+            continue;
         float2 x = *(const float2 *)(partial + (warp * a.n_tokens + t) * CHAIN_ROWS + pair * 2);
         s.x += x.x;
         s.y += x.y;
@@ -87,17 +98,14 @@ __device__ static inline void expert_activate(const expert_args &a, float2 s, in
                                              gated_activation(a.activation, s.y, up.y), epoch));
 }
 
-/* A tile's results, activated, of the tokens that have the expert. */
+/* Publishes a tile's results, activated, out of a lane's pair of sums; p: the pair of the token and the expert. */
 template <typename T>
-__device__ static inline void expert_finish_first(const expert_args &a, const expert_choice *c, const expert_tiles &at,
-                                                  int t, const float *partial, uint32_t bias, uint32_t epoch)
+__device__ static inline void expert_first_results(const expert_args &a, const expert_tiles &at, int p, float2 s,
+                                                   uint32_t bias, uint32_t epoch)
 {
     int pair = threadIdx.x % FINISH_LANES, part = threadIdx.x % 32 / FINISH_LANES;
-    int p = t < a.n_tokens ? choice_pair(a, c)[at.i * NARROW_TOKENS + t] : -1;
-    if (p < 0)
-        return;
     unsigned long long *to = a.pairs + ((size_t)p * a.product[2].rows + at.row) / 2;
-    float2 s = expert_sums(a, partial, t, pair, part), b = tensor_unpack<T>(bias);
+    float2 b = tensor_unpack<T>(bias);
     s = make_float2(s.x + b.x, s.y + b.y);
     if (expert_in_turns(a)) {
         float x = gated_by(gate_formula_of(ACTIVATION_SWIGLU), s.x, s.y), y = __shfl_down_sync(0xffffffffu, x, 1);
@@ -108,8 +116,25 @@ __device__ static inline void expert_finish_first(const expert_args &a, const ex
     expert_activate<T>(a, s, at.n, to, epoch);
 }
 
-/* The sums of the second product's biases in the block's rows, for each token, [n_tokens][x_rows]. A warp has a
- * token, and is the one that adds it to its sums (expert_tile). Begun while words are awaited. */
+/* The pair of token t and of a tile's expert; < 0: there is none. */
+__device__ static inline int expert_pair_of(const expert_args &a, const expert_choice *c, const expert_tiles &at, int t)
+{
+    return t < a.n_tokens ? choice_pair(a, c)[at.i * NARROW_TOKENS + t] : -1;
+}
+
+/* A tile's results, activated, of the tokens that have the expert. */
+template <typename T>
+__device__ static inline void expert_finish_first(const expert_args &a, const expert_choice *c, const expert_tiles &at,
+                                                  int t, const float *partial, uint32_t bias, uint32_t epoch)
+{
+    int pair = threadIdx.x % FINISH_LANES, part = threadIdx.x % 32 / FINISH_LANES, p = expert_pair_of(a, c, at, t);
+    if (p >= 0)
+        expert_first_results<T>(a, at, p, expert_sums(a, partial, t, pair, part), bias, epoch);
+}
+
+/* The sums of the second product's biases in the block's rows, for each token, [n_tokens][x_rows]. The warp
+ * that computed a token's shares also computes its sums of biases and adds them to its own sums (expert_tile). Called
+ * before the first product, since the biases come from memory. */
 template <typename T>
 __device__ static inline void expert_keep_biases(const expert_args &a, const chain_shared &sh, const void *bias)
 {
@@ -118,6 +143,7 @@ __device__ static inline void expert_keep_biases(const expert_args &a, const cha
     int t = threadIdx.x / 32, first = t * a.how.n_chosen;
     if (bias == nullptr || t >= a.n_tokens)
         return;
+    __syncwarp(); /* the shares */
     for (int row = share.begin + (int)threadIdx.x % 32; row < share.end; row += 32) {
         float sum = 0;
 #pragma unroll 4

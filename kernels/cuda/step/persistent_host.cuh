@@ -77,6 +77,7 @@ static inline void set_patience(struct queue *q, uint32_t for_others, uint32_t f
     CUDA_TRY(q, cudaMemcpyToSymbol(word_patience, &patience, sizeof patience));
 }
 
+#if !CHAIN_LONE
 /* The arguments that differ from step to step. */
 static inline void set_batch(struct chain_args *a, const struct batch *batch, const float *cos_sin, void *logits)
 {
@@ -90,6 +91,7 @@ static inline void set_batch(struct chain_args *a, const struct batch *batch, co
     a->cos_sin = cos_sin;
     a->logits = logits;
 }
+#endif
 
 /* All blocks wait for each other, so all must be resident: a cooperative launch guarantees it. It overlaps the end of
  * the preceding kernels where the device can. A: chain_args, or a struct that extends it. */

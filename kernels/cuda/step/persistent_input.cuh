@@ -306,7 +306,7 @@ __device__ static inline void input_normed_any(const chain_args &a, const chain_
                                                const void *bias)
 {
     static_assert(NORM_UNITS == 4, "one of these");
-    if (units.n <= 2)
+    if (CHAIN_LONE || units.n <= 2)
         input_normed_units<T, KIND, 2>(a, sh, units, words, epoch, weight, bias);
     else if (units.n == 3)
         input_normed_units<T, KIND, 3>(a, sh, units, words, epoch, weight, bias);
@@ -328,12 +328,13 @@ template <typename T, typename U>
 __device__ static inline void input_plain_any(const chain_args &a, U units, const unsigned long long *words,
                                               uint32_t epoch)
 {
+    static_assert(LONE_COLUMNS <= 2 * UNIT_STRIDE, "two units of a lane");
 #pragma unroll 1
-    for (; units.n > 4; units.skip(UNITS_AT_ONCE))
+    for (; !CHAIN_LONE && units.n > 4; units.skip(UNITS_AT_ONCE))
         input_plain_units<T, UNITS_AT_ONCE>(a, units, words, epoch);
-    if (units.n > 2)
+    if (!CHAIN_LONE && units.n > 2)
         input_plain_units<T, 4>(a, units, words, epoch);
-    else if (units.n == 2)
+    else if (CHAIN_LONE || units.n == 2)
         input_plain_units<T, 2>(a, units, words, epoch);
     else if (units.n == 1)
         input_plain_units<T, 1>(a, units, words, epoch);

@@ -108,7 +108,7 @@ struct chain_scales {
     }
 };
 
-/* OTHER: the kind of norm that the kernel supports besides NORM_RMS. */
+/* OTHER: the kind of norm that the kernel supports besides NORM_RMS; with CHAIN_LONE the only one. */
 template <typename T, chain_form FORM, norm_kind OTHER>
 __device__ static inline void chain_input(const chain_args &a, const chain_shared &sh, const chain_product &p,
                                           const chain_share &share, const chain_layer &layer, uint32_t epoch)
@@ -119,7 +119,7 @@ __device__ static inline void chain_input(const chain_args &a, const chain_share
     } else {
         const void *weight = layer.norm[p.norm], *bias = layer.norm_bias[p.norm];
         uint32_t since = p.x == 1 ? epoch - 1 : epoch; /* vectors of the preceding layer have its epoch */
-        if (a.norm == NORM_RMS)
+        if (!CHAIN_LONE && a.norm == NORM_RMS)
             input_normed_any<T, NORM_RMS>(a, sh, units, a.x[p.x], since, weight, bias);
         else
             input_normed_any<T, OTHER>(a, sh, units, a.x[p.x], since, weight, bias);
@@ -142,7 +142,7 @@ __device__ static inline void chain_sum_ranks(const chain_args &a, const chain_s
 
 /* Numbers of tiles (for the choice of buffers and of the warps that finish a tile) and products done by the block */
 struct chain_count {
-    int tiles, products;
+    int tiles, products, firsts; /* firsts: see expert_first_apart */
 };
 
 /* In persistent_code_tile.cuh, for kernels with quantised weights. */
@@ -276,7 +276,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     extern __shared__ __align__(1024) char shared[]; /* the alignment that the boxes of weights require */
     const chain_shared sh = {shared, (chain_share *)(shared + a.at.shares)};
     weight_ring<SLOTS> ring(a, sh);
-    chain_count count = {0, 0};
+    chain_count count = {};
     if (threadIdx.x == 0) {
         ring.open();
         *sh.at<int>(a.at.hold) = 0;
