@@ -575,7 +575,10 @@ int main(void)
         terminate(ranks, SIGTERM, "SIGTERM");
         terminate(ranks, SIGHUP, "SIGHUP");
     }
-    terminate_launcher();
+    if (process_has_open_mpi_5())
+        case_skip("SIGTERM to mpirun", "Open MPI 5 kills its ranks 0.3 s later");
+    else
+        terminate_launcher();
     terminate_slowly();
     drain(1, true);
     drain(2, false);

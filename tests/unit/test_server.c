@@ -60,7 +60,7 @@ static void endpoints(void **state)
     struct err e = {0};
     memset(path + 7, 'x', 150);
     assert_int_equal(transport_check(path, false, false, &e), -1);
-    EXPECT_PARTS(&e, ERR_USAGE, "a path of 151 bytes", "may have 107");
+    EXPECT_PARTS(&e, ERR_USAGE, "a path of 151 bytes", "at most 107");
 }
 
 static void whole_files(void **state)
