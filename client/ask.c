@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #define INPUT_MAX_BYTES ((size_t)1 << 28)
-#define CANCEL_SECONDS  2.0 /* for the server to say that it has cancelled */
+#define CANCEL_SECONDS  2.0 /* seconds to wait for the reply to a cancel */
 
 static char *read_stream(FILE *f, size_t *bytes, struct err *e)
 {
@@ -117,7 +117,7 @@ static bool streams(const struct ask_options *o)
     return o->stream || (!o->no_stream && !o->json && n <= 1 && !beams && terminal_behind(STDOUT_FILENO));
 }
 
-/* The request of the options, with a name of its own; the caller decrefs. NULL on failure. */
+/* The request made from the options, with a unique name; the caller decrefs. NULL on failure. */
 static json_t *begin_request(const struct ask_options *o, const char *op, struct err *e)
 {
     json_t *request = json_copy(o->call.request);
@@ -133,7 +133,7 @@ static json_t *begin_request(const struct ask_options *o, const char *op, struct
     return request;
 }
 
-/* Text that is read as it comes is read to its end, unless the options say how much. */
+/* Streamed text has no limit of tokens unless the options set one. */
 static void set_stream(json_t *request, struct err *e)
 {
     if (set(request, "stream", json_true(), e) == 0 && json_object_get(request, "max_tokens") == NULL)
@@ -164,7 +164,7 @@ static void print_ids(const json_t *ids)
     printf("\n");
 }
 
-/* Texts of a reply that is complete; several are numbered. */
+/* The texts of a complete reply; several are numbered. */
 static void print_choices(const json_t *reply)
 {
     size_t n = message_n_choices(reply);
@@ -209,17 +209,17 @@ static void print_answer(const struct ask_options *o, const json_t *reply, bool 
     (void)fflush(stdout);
 }
 
-/* One request under way. */
+/* One pending request. */
 struct asked {
     struct connection *c;
     const struct ask_options *o;
     const char *name;                /* request_id */
     FILE *copy;                      /* a second stream for the text; NULL: none */
     double until;                    /* 0: for ever */
-    bool cancelled, streamed, ended; /* we asked for its end; text was printed; its last message is here */
+    bool cancelled, streamed, ended; /* we cancelled it; text was printed; its last message has arrived */
 };
 
-/* Ask the server to end the request; its last words are waited for, a little. */
+/* Asks the server to cancel the request, and waits briefly for its last message. */
 static void cancel(struct asked *a, struct err *e)
 {
     json_t *message = json_pack("{s:s, s:s}", "op", "cancel", "request_id", a->name);
@@ -242,7 +242,7 @@ static void print_event(struct asked *a, const json_t *reply)
     (void)fflush(stdout);
 }
 
-/* The server's answer to the request or to its cancelling; the latter has no choices if it succeeded. */
+/* The server's answer to the request or to its cancel, which has no choices if it succeeded. */
 static void take_reply(struct asked *a, const json_t *reply, struct err *e)
 {
     if (!message_is_to(reply, a->name))
@@ -275,14 +275,14 @@ static int await_answer(struct asked *a, struct err *e)
             take_reply(a, reply, e);
         json_decref(reply);
     }
-    if (!a->ended && a->streamed && !a->o->json) /* the shell's prompt begins a line of its own */
+    if (!a->ended && a->streamed && !a->o->json) /* so that the shell's prompt begins a new line */
         print_answer(a->o, NULL, true);
     if (e->code == ERR_NONE && !interrupt_came() && (a->cancelled || !a->ended))
         return ERR(e, ERR_COMM, "%s: no answer within %g s", a->c->endpoint, a->o->call.timeout);
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* Send and wait; takes over the request, NULL being none because of *e. */
+/* Sends and waits; takes over the request; NULL: it could not be made, see *e. */
 static int exchange(struct connection *c, const struct ask_options *o, json_t *request, FILE *copy, struct err *e)
 {
     struct asked a = {.c = c, .o = o, .name = json_string_value(json_object_get(request, "request_id")), .copy = copy};

@@ -1,4 +1,4 @@
-/* client/ask.h - one request and its answer: generate, and the operations that take no text or give none. */
+/* client/ask.h - one request and its answer: generate, and the operations without text in or out. */
 #ifndef CLIENT_ASK_H
 #define CLIENT_ASK_H
 
@@ -11,7 +11,7 @@
 int ask(struct connection *c, const struct ask_options *o, struct err *e);
 
 /* Stream the answer to a chat to standard output, and its text to copy as well. turns: [{"role", "content"}, ...]; the
- * rest of the request is what the options say. As ask. */
+ * rest of the request comes from the options. Errors as for ask. */
 int ask_chat(struct connection *c, const struct ask_options *o, json_t *turns, FILE *copy, struct err *e);
 
 /* {"role": ..., "content": ...} at the end of the turns. ERR_INPUT: it is not UTF-8. */

@@ -84,7 +84,7 @@ bool ask_is(const struct ask_options *o, const char *op)
     return strcmp(o->op, op) == 0;
 }
 
-/* Options that nothing would look at. */
+/* Options that would have no effect. */
 static int check_unused(const struct ask_options *o, struct err *e)
 {
     static const char *const shown[] = {"logprobs", "prompt_logprobs", "return_token_strs"};

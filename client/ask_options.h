@@ -19,7 +19,7 @@ struct ask_options {
 extern const struct opt_rows ask_prompt_rows;   /* of generate and tokenize */
 extern const struct opt_rows ask_generate_rows; /* of generate alone */
 extern const struct opt_rows ask_chat_rows;     /* of chat alone */
-extern const struct opt_rows ask_text_rows;     /* of generate and chat: how text is made */
+extern const struct opt_rows ask_text_rows;     /* of generate and chat: sampling */
 extern const struct opt_rows ask_json_rows;     /* of generate, tokenize and detokenize */
 extern const struct opt_rows ask_special_rows;  /* of generate and detokenize */
 extern const struct opt_rows ask_tokenize_rows; /* of tokenize alone */
@@ -27,7 +27,7 @@ extern const struct opt_rows ask_tokenize_rows; /* of tokenize alone */
 /* "health": is it this command? */
 bool ask_is(const struct ask_options *o, const char *op);
 
-/* Check the options together. argument: the word that the command needs, for the message; NULL: none. ERR_USAGE. */
+/* Check the options together. argument: the command's required word, for the message; NULL: none. ERR_USAGE. */
 int ask_options_check(const struct ask_options *o, const char *argument, struct err *e);
 
 #endif

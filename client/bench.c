@@ -15,17 +15,17 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TOLD_FAILURES  5   /* number of errors that are printed */
-#define NOBODY_SECONDS 1.0 /* how long a wait is at most before the next look at arrivals */
+#define TOLD_FAILURES  5   /* number of errors to print */
+#define NOBODY_SECONDS 1.0 /* longest wait before arrivals are checked again */
 
 struct bench {
     struct connection *c;
     const struct client_bench_options *o;
     struct bench_load load;
     struct bench_times *times; /* [load.n] */
-    char prefix[40];           /* of request ids: those of one bench differ from another's */
+    char prefix[40];           /* prefix of request ids, unique to this bench */
     int64_t n_sent, n_open, n_done, n_failed;
-    double heard; /* when anything came last */
+    double heard; /* time of the last message */
     struct progress bar;
 };
 
@@ -79,7 +79,7 @@ static int take_message(struct bench *b, const json_t *message, struct err *e)
     int64_t i = number_of(b, message);
     b->heard = seconds_now();
     if (i < 0)
-        return message_check(message, e); /* an error that names no request is about us all */
+        return message_check(message, e); /* an error that names no request concerns all of them */
     if (!message_is_event(message))
         finish_request(b, &b->times[i], message);
     else if (message_n_tokens(message) > 0)
@@ -87,7 +87,8 @@ static int take_message(struct bench *b, const json_t *message, struct err *e)
     return 0;
 }
 
-/* Everything that is due and may be open. Returns when the next one is due, INFINITY: nothing before an answer. */
+/* Sends all requests that are due, up to the concurrency limit. Returns when the next one is due; INFINITY: none before
+ * an answer. */
 static double send_due(struct bench *b, double started, struct err *e)
 {
     while (b->n_sent < b->load.n && e->code == ERR_NONE) {
@@ -127,7 +128,7 @@ static int run_load(struct bench *b, double *seconds, struct err *e)
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* Requests like the first one, one after the other, unmeasured. */
+/* Warm-up: requests like the first one, one after the other, unmeasured. */
 static int warm_up(struct bench *b, struct err *e)
 {
     double limit = b->o->call.timeout > 0 ? b->o->call.timeout : -1;

@@ -63,7 +63,7 @@ static int read_wish(struct bench_wish *w, const char *line, size_t bytes, const
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* Lines in order; from the start again when there are too few. */
+/* Lines in order; starts over when there are too few. */
 static int read_dataset(struct bench_load *l, const char *path, struct err *e)
 {
     size_t bytes = 0;
@@ -86,7 +86,8 @@ static int read_dataset(struct bench_load *l, const char *path, struct err *e)
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* A Poisson process, stretched so that the last request comes when the rate says: all seeds offer the same rate. */
+/* A Poisson process, scaled so that the last request comes at the time that the rate implies: all seeds offer the same
+ * rate. */
 static void set_arrivals(struct bench_load *l, double rate, uint64_t *random)
 {
     double at = 0;

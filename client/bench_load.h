@@ -17,7 +17,7 @@ struct bench_load {
     bool exact; /* outputs have exactly n_output tokens */
 };
 
-/* vocab: random ids are below. ERR_INPUT, ERR_IO: the dataset. bench_load_close it in any case. */
+/* vocab: upper bound of random ids. ERR_INPUT, ERR_IO: the dataset. Call bench_load_close in any case. */
 int bench_load_open(struct bench_load *l, const struct client_bench_options *o, int64_t vocab, struct err *e);
 void bench_load_close(struct bench_load *l);
 

@@ -19,7 +19,7 @@ static const json_t *find_named(const json_t *models, const char *name)
     return NULL;
 }
 
-/* Asks the server for its models and keeps the name and vocabulary (0: not opened yet) of the wanted one. */
+/* Asks the server for its models and keeps the name and vocabulary (0: not opened yet) of the chosen one. */
 static int ask_models(struct bench_model *m, struct connection *c, const char *name, struct err *e)
 {
     json_t *reply = ask_op(c, "models", ASK_SECONDS, e);

@@ -1,4 +1,4 @@
-/* client/bench_model.h - which of a server's models a bench measures. */
+/* client/bench_model.h - selects the server's model that a bench measures. */
 #ifndef CLIENT_BENCH_MODEL_H
 #define CLIENT_BENCH_MODEL_H
 

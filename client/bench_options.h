@@ -20,7 +20,7 @@ struct client_bench_options {
 
 extern const struct opt_rows client_bench_rows;
 
-/* Check the options together, and set the lengths that were not given. ERR_USAGE. */
+/* Checks the options together, and sets the lengths that were not given. ERR_USAGE. */
 int client_bench_finish(struct client_bench_options *o, struct err *e);
 
 #endif

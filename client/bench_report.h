@@ -1,4 +1,4 @@
-/* client/bench_report.h - the figures of a bench, for people or programs. */
+/* client/bench_report.h - prints the figures of a bench, for people or programs. */
 #ifndef CLIENT_BENCH_REPORT_H
 #define CLIENT_BENCH_REPORT_H
 

@@ -1,5 +1,5 @@
-/* client/call_options.h - options that commands of lockstep-client share: the server, the patience, fields of a
- * request. The first member of every command's record, so that rows of request fields (client/fields.h) fill any of
+/* client/call_options.h - options shared by the commands of lockstep-client: the server, timeouts, fields of a request.
+ * They are the first member of every command's record, so that rows of request fields (client/fields.h) can fill any of
  * them. */
 #ifndef CLIENT_CALL_OPTIONS_H
 #define CLIENT_CALL_OPTIONS_H
@@ -12,7 +12,7 @@
 struct call_options {
     struct connection_setup connection;
     double timeout;  /* seconds for an answer; 0: as long as the server lives */
-    json_t *request; /* owned: the fields of the request that options set */
+    json_t *request; /* owned: the request's fields set by options */
 };
 
 extern const struct opt_rows call_rows;       /* all but the request's fields */

@@ -30,7 +30,7 @@ static int set_system(struct chat *chat, const char *text, struct err *e)
     return chat->system != NULL || text == NULL || *text == '\0' ? 0 : ERR(e, ERR_MEMORY, "out of host memory: a chat");
 }
 
-/* The system's turn and what was said; the caller decrefs. NULL on failure. */
+/* The system's turn and the conversation; the caller decrefs. NULL on failure. */
 static json_t *list_turns(const struct chat *chat, struct err *e)
 {
     json_t *turns = json_array();
@@ -44,7 +44,7 @@ static json_t *list_turns(const struct chat *chat, struct err *e)
     return NULL;
 }
 
-/* Send the whole conversation; the answer's text, as far as it arrives, goes to f, which the caller reads. */
+/* Sends the whole conversation; the answer's text is copied to f as it arrives. */
 static int ask_turns(const struct chat *chat, FILE *f, struct err *e)
 {
     json_t *turns = list_turns(chat, e);

@@ -19,7 +19,7 @@
 #define LINGER_MS        1000
 #define SEND_MS          1000
 #define MONITOR          "inproc://monitor"
-#define LARGE_BYTES      ((size_t)1 << 20) /* a message that a server may have refused by hanging up */
+#define LARGE_BYTES      ((size_t)1 << 20) /* size of a message that a server may have refused by hanging up */
 
 struct curve_keys {
     char server[KEY_CHARS + 1], public[KEY_CHARS + 1], secret[KEY_CHARS + 1]; /* "": none */
@@ -42,10 +42,10 @@ static json_t *read_rendezvous(const char *path, double until, struct err *e)
     return json_read_file(path, FILE_MAX_BYTES, e);
 }
 
-/* Our key pair, and the server's public key where the file has it. */
+/* Our key pair, and the server's public key if the file has it. */
 static int read_key_file(struct curve_keys *k, const char *path, struct err *e)
 {
-    (void)prctl(PR_SET_DUMPABLE, 0); /* no core file and no debugger of the same user gets the secret key */
+    (void)prctl(PR_SET_DUMPABLE, 0); /* keeps the secret key from core files and from debuggers of the same user */
     json_t *root = json_read_file(path, FILE_MAX_BYTES, e);
     const char *public = json_get_string(root, "client_public_key", NULL, path, e);
     const char *secret = json_get_string(root, "client_secret_key", NULL, path, e);
@@ -170,7 +170,7 @@ static bool read_event(struct connection *c)
     return true;
 }
 
-/* Refused keys show as an event or, with a server that hangs up without a word, as nothing at all. */
+/* Refused keys cause an event or, if the server hangs up silently, none at all. */
 static int await_server(struct connection *c, double until, double seconds, bool curve, struct err *e)
 {
     zmq_pollitem_t item = {.socket = c->monitor, .events = ZMQ_POLLIN};
@@ -271,7 +271,7 @@ static int server_gone(const struct connection *c, struct err *e)
     return ERR(e, ERR_COMM, "%s: the server is gone", c->endpoint);
 }
 
-/* The last frame that waits, if one does; an empty one in front of it is the delimiter of REQ sockets. */
+/* The last frame of a pending message, if any; an empty one before it is the delimiter of REQ sockets. */
 json_t *connection_take(struct connection *c, struct err *e)
 {
     json_t *root = NULL;
@@ -298,7 +298,7 @@ json_t *connection_receive(struct connection *c, double seconds, struct err *e)
         json_t *message = connection_take(c, e);
         if (message != NULL || e->code != ERR_NONE)
             return message;
-        if (c->gone) { /* its messages before the end were taken above */
+        if (c->gone) { /* its last messages were read above */
             (void)server_gone(c, e);
             return NULL;
         }

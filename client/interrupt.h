@@ -4,14 +4,15 @@
 
 #include <stdbool.h>
 
-#define INTERRUPT_STATUS 130 /* exit status, as shells have it */
+#define INTERRUPT_STATUS 130 /* exit status, by shells' convention */
 
-/* From here on the two signals no longer end the process, but end what waits in a system call. A second one does. */
+/* From now on the two signals do not end the process, but interrupt its waiting system calls. A second signal ends
+ * it. */
 void interrupt_catch(void);
 
 bool interrupt_came(void);
 
-/* Whether ^C came since the last look, and be ready for the next one. SIGTERM stays: it came to end the program. */
+/* Returns whether ^C came since the last call, and resets it. SIGTERM stays set: it is to end the program. */
 bool interrupt_take(void);
 
 #endif

@@ -1,5 +1,5 @@
-/* client/lines.h - lines of user input, with editing and a history by libedit if both ends are a terminal and the
- * program was built with it; otherwise plain lines of standard input. */
+/* client/lines.h - lines of user input, with editing and history by libedit if standard input and output are a terminal
+ * and the program was built with it; otherwise plain lines of standard input. */
 #ifndef CLIENT_LINES_H
 #define CLIENT_LINES_H
 

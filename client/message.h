@@ -1,5 +1,5 @@
-/* client/message.h - a message from the server. Its fields are those of docs/protocol.md, but none is taken for
- * granted: a field that is missing or has another type counts as empty. */
+/* client/message.h - a message from the server. Its fields are those of docs/protocol.md, but none is assumed: a field
+ * that is missing or has another type counts as empty. */
 #ifndef CLIENT_MESSAGE_H
 #define CLIENT_MESSAGE_H
 
@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* Part of a stream, after which more comes? Else it is the end of its request. */
+/* Is it part of a stream, with more to come? Otherwise it ends its request. */
 bool message_is_event(const json_t *reply);
 
 /* Does it answer the request of this name? A reply without a name does: the server could not read one. */
@@ -22,11 +22,11 @@ bool message_failed(const json_t *reply);
  * nothing if none did. Returns -1 if one did. */
 int message_check(const json_t *reply, struct err *e);
 
-/* Choice i's text as it is, to f: "" when there is none. */
+/* Writes choice i's text to f unchanged; "" when there is none. */
 void message_write_text(const json_t *reply, size_t i, FILE *f);
 size_t message_n_choices(const json_t *reply);
 
-/* Tokens that came with a message, all choices together. */
+/* The number of tokens in a message, over all choices. */
 int64_t message_n_tokens(const json_t *reply);
 
 /* usage.prompt_tokens, usage.completion_tokens; -1: missing. */

@@ -21,7 +21,7 @@ enum client_command {
 
 #define CLIENT_MAX_WORDS 1
 
-/* The command's own record is filled in; strings are borrowed from argv or the environment. */
+/* Only the command's own record is filled in; strings are borrowed from argv or the environment. */
 struct client_options {
     enum client_command command;
     const char *name; /* the command's, for its help; NULL: none was named */
@@ -43,7 +43,7 @@ void client_options_close(struct client_options *o);
 void client_options_help(const struct client_options *o);
 
 struct opt_book;
-/* The data from which man pages and completions are made. */
+/* The data from which man pages and completions are generated. */
 void client_options_book(struct opt_book *b);
 
 #endif

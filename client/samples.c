@@ -17,7 +17,7 @@ static const char *without_prefix(const char *name)
     return name;
 }
 
-/* The end of the labels: the first '}' outside of quotes; NULL: none. */
+/* The end of the labels: the first '}' outside quotes; NULL: none. */
 static const char *end_of_labels(const char *at)
 {
     bool quoted = false;
@@ -128,7 +128,7 @@ double samples_sum(const struct samples *m, const char *name, const char *label,
     return sum;
 }
 
-/* Growth of a name's sum between two readings. */
+/* Growth of a name's sum between two snapshots. */
 static double growth(const struct samples *now, const struct samples *before, const char *name, const char *suffix,
                      const char *label, const char *value)
 {
@@ -144,7 +144,7 @@ double samples_mean(const struct samples *now, const struct samples *before, con
     return n > 0 ? growth(now, before, name, "_sum", NULL, NULL) / n : NAN;
 }
 
-/* Upper bounds of a histogram's buckets, as written, ascending as they come; returns how many. */
+/* Upper bounds of a histogram's buckets, as text, in their ascending order; returns their number. */
 static size_t find_bounds(const struct samples *m, const char *name, char bound[][32])
 {
     size_t n = 0;

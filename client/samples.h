@@ -23,8 +23,8 @@ struct samples {
     double at; /* seconds; the caller's */
 };
 
-/* Malformed and overlong lines are skipped: an exposition may contain more than this reader knows. samples_close it in
- * any case. ERR_MEMORY. */
+/* Malformed and overlong lines are skipped: an exposition may contain more than this reader supports. Call
+ * samples_close in any case. ERR_MEMORY. */
 int samples_read(struct samples *m, const char *text, struct err *e);
 void samples_close(struct samples *m);
 
@@ -34,7 +34,7 @@ double samples_sum(const struct samples *m, const char *name, const char *label,
 /* The value of a sample's label, its escapes read; "" if it has none. text: [bytes]. */
 void samples_label(const struct sample *sample, const char *label, char *text, size_t bytes);
 
-/* For a histogram, between two readings (before NULL: since the start) and over all its label sets: the mean, and the
+/* For a histogram, between two snapshots (before NULL: since the start) and over all its label sets: the mean, and the
  * quantile q as Prometheus' histogram_quantile estimates it; NAN: nothing was observed. *below: it is in the first
  * bucket, whose upper bound is returned. */
 double samples_mean(const struct samples *now, const struct samples *before, const char *name);

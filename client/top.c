@@ -17,7 +17,7 @@
 #define BAR_CELLS   30
 #define MAX_RANKS   64                  /* shown */
 #define MAX_PLACES  16                  /* of drafts */
-#define SINCE_START "  since the start" /* behind a row of which the interval has nothing */
+#define SINCE_START "  since the start" /* mark of a row without samples in the interval */
 
 static int read_metrics(struct connection *c, struct samples *m, struct err *e)
 {
@@ -78,7 +78,7 @@ static void print_bar(const char *name, double part)
     printf("%-10s [%s] %s\n", name, bar, number(text, 100 * part, "%.1f %%"));
 }
 
-/* A quantile since `before`; "< 300.0 ms" where the histogram does not tell more. text: 32 bytes. */
+/* A quantile since `before`; "< 300.0 ms" where the histogram has no better resolution. text: 32 bytes. */
 static const char *quantile(char *text, const struct samples *now, const struct samples *before, const char *name,
                             double q)
 {
@@ -92,7 +92,7 @@ static const char *quantile(char *text, const struct samples *now, const struct 
     return text;
 }
 
-/* The interval's values; if it has none, those since the start. */
+/* Values of the interval; if it has none, since the start. */
 static void print_histogram(const struct samples *now, const struct samples *before, const char *label,
                             const char *name)
 {
@@ -111,8 +111,8 @@ static double growth(const struct samples *now, const struct samples *before, co
     return samples_sum(now, name, "rank", rank) - (isnan(then) ? 0 : then);
 }
 
-/* A row a rank: the number of steps since `from`, their mean time, the parts of it in all-reduces (waiting for the
- * others, too) and outside. */
+/* One row per rank: the number of steps since `from`, their mean time, and its parts in all-reduces (waiting for other
+ * ranks included) and outside. */
 static void print_rank(const struct samples *now, const struct samples *from, int rank, double n, const char *remark)
 {
     char label[16], steps[32], step[32], wait[32], own[32];
@@ -124,7 +124,7 @@ static void print_rank(const struct samples *now, const struct samples *from, in
            milliseconds(wait, part), milliseconds(own, whole - part), timed > 0 || from == NULL ? remark : "");
 }
 
-/* The interval's steps; of a rank that had none, those since the start. */
+/* Steps of the interval; for a rank without any, since the start. */
 static void print_ranks(const struct samples *now, const struct samples *before)
 {
     double slowest = samples_sum(now, "slowest_rank", NULL, NULL);
@@ -133,7 +133,7 @@ static void print_ranks(const struct samples *now, const struct samples *before)
         char label[16];
         (void)snprintf(label, sizeof label, "%d", rank);
         double n = growth(now, before, "rank_steps_total", label), all = growth(now, NULL, "rank_steps_total", label);
-        if (isnan(n)) /* another set's ranks may have had steps already */
+        if (isnan(n)) /* the ranks of another set may have run steps already */
             continue;
         if (n == 0 && all > 0)
             print_rank(now, NULL, rank, all, SINCE_START);
@@ -142,8 +142,7 @@ static void print_ranks(const struct samples *now, const struct samples *before)
     }
 }
 
-/* The share of all times that drafts were verified in which the one at each place was right; fewer drafts may have been
- * made than there are places. */
+/* The acceptance rate per draft position, over all verifications; some had fewer drafts than positions. */
 static void print_places(const struct samples *now, double n)
 {
     static const char name[] = "spec_decode_num_accepted_tokens_per_pos_total";
@@ -158,7 +157,7 @@ static void print_places(const struct samples *now, double n)
     printf(" %%\n");
 }
 
-/* The drafts, if any are made: their yield since the start. */
+/* The yield of drafts since the start, if any are made. */
 static void print_drafts(const struct samples *now)
 {
     double n = samples_sum(now, "spec_decode_num_drafts_total", NULL, NULL);

@@ -1,5 +1,5 @@
-/* client/top_models.c - see top_models.h. Names and states are the server's: no byte of them reaches a terminal as
- * anything but a printed character. */
+/* client/top_models.c - see top_models.h. Names and states come from the server and are untrusted: only printable
+ * characters reach the terminal. */
 #include "client/top_models.h"
 #include "base/utf8.h"
 
@@ -36,7 +36,7 @@ static double idle(const json_t *model)
     return in_use(model) ? 0 : json_is_number(seconds) ? json_number_value(seconds) : (double)INFINITY;
 }
 
-/* Into the n that have been used last, in this order; returns how many there are now. */
+/* Inserts it into the n most recently used, in order; returns their number. */
 static size_t insert(const json_t *shown[TOP_MODELS], size_t n, const json_t *model)
 {
     size_t at = n;
@@ -50,14 +50,14 @@ static size_t insert(const json_t *shown[TOP_MODELS], size_t n, const json_t *mo
     return n;
 }
 
-/* Would it move the cursor, colour what follows, or turn the direction of the text? */
+/* Would it move the cursor, colour the following text, or change the text direction? */
 static bool is_control(int32_t cp)
 {
     return cp < 0x20 || (cp >= 0x7f && cp < 0xa0) || cp == 0x61c || (cp >= 0x200b && cp <= 0x200f) ||
            (cp >= 0x2028 && cp <= 0x202e) || (cp >= 0x2060 && cp <= 0x206f) || cp == 0xfeff;
 }
 
-/* The text's first characters, "?" for each that is not printed. Valid UTF-8, as jansson reads no other. */
+/* The text's first characters, "?" for unprintable ones. It is valid UTF-8, as jansson accepts no other. */
 static const char *printed(char to[NAME_BYTES], const char *text, int most)
 {
     size_t used = 0;

@@ -8,7 +8,8 @@
 
 #define TOP_MODELS 16 /* shown, at most */
 
-/* A row a model, those in use or used last, and a line that counts the others. list: of the reply to `models`. */
+/* One row per model, for those in use or used last, and a line that counts the others. list: from the reply to
+ * `models`. */
 void top_print_models(const json_t *list, const struct samples *now);
 
 #endif

@@ -37,7 +37,7 @@ static void set_defaults(struct batch_options *o)
     o->max_restarts = o->max_restarts >= 0 ? o->max_restarts : MAX_RESTARTS;
 }
 
-/* The name of a file as it is for this task; NULL stays NULL. */
+/* A file's name for this task; NULL stays NULL. */
 static int name_file(const char **name, char *storage, const struct share *share, struct err *e)
 {
     if (*name == NULL)
@@ -55,7 +55,7 @@ static bool is_file(const char *output)
     return strcmp(output, "-") != 0 && (stat(output, &st) != 0 || S_ISREG(st.st_mode));
 }
 
-/* An output that is not a file is neither synced nor resumed. */
+/* An output that is not a regular file is neither synced nor resumed. */
 static int check_output(const struct batch_options *o, struct err *e)
 {
     const char *option = o->ordered             ? "--ordered"

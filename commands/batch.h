@@ -11,7 +11,7 @@
 
 struct batch_run { /* zeroed at first */
     struct front front;
-    struct batch_options o; /* with names of files as they are for this task of a job array */
+    struct batch_options o; /* with the names of files for this task of a job array */
     char output[BATCH_PATH_BYTES], status_file[BATCH_PATH_BYTES + 16], metrics_file[BATCH_PATH_BYTES],
         log_dir[BATCH_PATH_BYTES];
     bool in_slurm;
@@ -19,26 +19,25 @@ struct batch_run { /* zeroed at first */
     struct runner runner;
 };
 
-/* Read tokenizer and chat template, check and open all files: whatever is wrong shows before the model is loaded. Rank
- * 0. batch: the struct batch_run, as in all three; options: struct batch_options. */
+/* Reads tokenizer and chat template, checks and opens all files: errors show before the model is loaded. Rank 0. batch:
+ * the struct batch_run, as in all three; options: struct batch_options. */
 int batch_open(void *batch, const void *options, const struct model_config *m, const struct checkpoint *c, int n_ranks,
                struct err *e);
 
 /* The same for several models, which are opened later: options and names of files, before runner_open. */
 int batch_prepare_many(struct batch_run *b, const struct batch_options *o, struct runner_setup *setup, struct err *e);
 
-/* Hashes and names that have to be the same when a run goes on with results of a model. The caller's; NULL and *e on
- * failure. */
+/* Hashes and names that must match when a run resumes with a model's results. The caller's; NULL and *e on failure. */
 struct json_t *batch_identify(const struct checkpoint *c, const struct served *served, struct err *e);
 
 /* The model is loaded. */
 int batch_start(void *batch, const struct limits *l, struct err *e);
 
-/* After the loop has ended: the last results are written and safe. Returns the exit status; a failure of input or
- * output is in *e. */
+/* After the loop has ended: writes and syncs the last results. Returns the exit status; a failure of input or output is
+ * in *e. */
 int batch_close(void *batch, struct err *e);
 
-/* The job is about to be ended by this failure at its start, of any rank. */
+/* Called before this failure, of any rank, ends the job at its start. */
 void batch_give_up(void *batch, const struct err *why);
 
 #endif

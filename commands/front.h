@@ -11,7 +11,7 @@
 #include "plan/rank_stats.h"
 
 struct front {
-    const struct service_options *o; /* borrowed; as they are for this job */
+    const struct service_options *o; /* borrowed; this job's */
     struct texts texts;
     int n_ranks, n_replicas;
     struct replicas *replicas; /* borrowed from the owner of the requests; set before front_start */
@@ -33,9 +33,9 @@ void front_masks(void *context, struct plan *plan);
 void front_signal(void *context, enum signal_wish wish);
 void front_ranks(void *context, const struct rank_report *report);
 
-/* After the loop has ended, in this order: the steps end and the other replicas are disconnected, whose mailboxes
- * belong to the owner of the requests (*e reports a replica that was lost meanwhile); and, after the owner is
- * closed, the rest. Both safe on a zeroed struct. */
+/* After the loop has ended: first front_end ends the steps and disconnects the other replicas, whose mailboxes belong
+ * to the owner of the requests (*e reports a replica lost meanwhile); after the owner is closed, front_close frees the
+ * rest. Both safe on a zeroed struct. */
 void front_end(struct front *f, struct err *e);
 void front_close(struct front *f);
 

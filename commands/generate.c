@@ -42,7 +42,7 @@ static void prepare_request(struct generate *g, int i, const struct model_config
         g->longest = (int)length;
 }
 
-/* Options that nothing would look at. */
+/* Options that would have no effect. */
 static int check_unused(const struct generate_options *o, struct err *e)
 {
     if (o->logprobs >= 0 && !o->run.json)
@@ -131,8 +131,7 @@ static json_t *json_logprobs(const struct request *r)
     return list;
 }
 
-/* An entry a token of the prompt; null for the first, before which there is nothing. None when the prompt did not
- * run. */
+/* One entry per token of the prompt; null for the first, which has no predecessor. None when the prompt did not run. */
 static json_t *json_prompt_logprobs(const struct request *r)
 {
     json_t *list = json_array();

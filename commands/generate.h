@@ -13,10 +13,10 @@
 
 /* The model that generates, in the folder of --model. Borrowed. */
 struct generate_model {
-    const char *name; /* to be shown; NULL: it is the only one */
+    const char *name; /* name to show; NULL: it is the only model */
     const struct model_config *config;
     struct texts *texts;
-    bool goes_on; /* behind the results of another one */
+    bool goes_on; /* appended after the results of another one */
 };
 
 struct generate {
@@ -33,13 +33,13 @@ struct generate {
     uint64_t n_prompt_tokens, n_output_tokens;
     struct scheduler scheduler;
     FILE *out;       /* standard output, or the file of --output */
-    bool streams;    /* text goes out as it comes */
+    bool streams;    /* text is written as it arrives */
     size_t streamed; /* bytes of the request's text printed so far */
     struct progress progress;
     double started, first_token;
     struct err output_error;
     char ranks[240]; /* the ranks' measurements, as text */
-    double joules;   /* that all devices used for it; NAN: not known */
+    double joules;   /* energy that all devices used for it; NAN: unknown */
     bool joules_integrated;
 };
 
@@ -47,7 +47,7 @@ struct generate {
 int generate_open(struct generate *g, const struct generate_options *o, const struct generate_model *model,
                   struct err *e);
 
-/* With the limits known: queue everything. */
+/* Queues everything, given the limits. */
 int generate_start(struct generate *g, const struct limits *l, struct err *e);
 
 /* The two functions of struct loop_client. */

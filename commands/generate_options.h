@@ -13,7 +13,7 @@ struct generate_options {
     struct run_options run;
     struct sampling_options sampling; /* missing values may come from generation_config.json */
     const char *prompt, *prompts, *prompt_ids, *output;
-    const char *model_switch; /* folders with commas between them; NULL: one model answers */
+    const char *model_switch; /* folders separated by commas; NULL: one model answers */
     const char *stop[GENERATE_MAX_STOP], *stop_token_ids, *logit_bias;
     const char *json_schema, *regex, *choice[GENERATE_MAX_CHOICES];
     int64_t n_choices;

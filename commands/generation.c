@@ -251,7 +251,7 @@ void generation_rules_close(struct request_rules *rules)
     rules->form = NULL;
 }
 
-/* The form that --json-schema, --regex or --choice ask for. */
+/* The grammar of --json-schema, --regex or --choice. */
 static int read_form(struct request_rules *rules, const struct generate_options *o, struct err *e)
 {
     int n = (o->json_schema != NULL) + (o->regex != NULL) + (o->n_choices > 0);

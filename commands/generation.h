@@ -1,5 +1,5 @@
-/* commands/generation.h - how text is generated: options of the command line over generation_config.json over
- * defaults. */
+/* commands/generation.h - generation settings: options of the command line override generation_config.json, which
+ * overrides defaults. */
 #ifndef COMMANDS_GENERATION_H
 #define COMMANDS_GENERATION_H
 
@@ -11,7 +11,7 @@
 int generation_rules(struct request_rules *rules, int32_t *bos, const struct generate_options *o, int vocab,
                      struct err *e);
 
-/* Gives rules->stop and rules->form back, which are the rules' own. Safe on zeroed rules. */
+/* Frees rules->stop and rules->form, which the rules own. Safe on zeroed rules. */
 void generation_rules_close(struct request_rules *rules);
 
 /* From these files only the ids: rules->sampling.eos and *bos. */

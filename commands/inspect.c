@@ -110,7 +110,7 @@ static json_t *json_quantization(const struct quantization *q)
                      "declared_activations", quantization_activations_name(q));
 }
 
-/* Costs of reading and of sums are assumed: on GPUs as measured on H200s of one host, on CPUs as on a small one. */
+/* Assumed costs of reading and of sums: on GPUs as measured on H200s of one host, on CPUs as on a small host. */
 static struct pace_costs assumed_costs(const struct inspect_options *o)
 {
     bool gpu = o->run.device == DEVICE_CUDA;
@@ -122,7 +122,7 @@ static struct pace_costs assumed_costs(const struct inspect_options *o)
                                                                      : 20)};
 }
 
-/* Returns the number of choices for a mixture of experts, or -1 where there is nothing to choose. */
+/* Returns the number of choices for a mixture of experts, or -1 if there is no choice. */
 static int find_paces(struct rank_pace *p, const struct inspect_options *o, const struct model_config *m)
 {
     struct err e = {0};
@@ -156,7 +156,7 @@ static void print_paces(const struct inspect_options *o, const struct model_conf
     printf("\n%s\n", line);
 }
 
-/* Layers that see less than the longest sequence; *window: the most that one of them sees. */
+/* The number of layers that see less than the longest sequence; *window: the largest window among them. */
 static int count_windowed(const struct model_config *m, int *window)
 {
     int n;
@@ -196,7 +196,7 @@ static int print_json(const struct inspect_options *o, const struct model_config
     return rc;
 }
 
-/* The bytes that a step reads, if it does not read all. */
+/* The bytes that a step reads, unless it reads all. */
 static void print_experts(const struct model_config *m, const struct rank_share *r, int n)
 {
     const struct model_experts *x = &m->experts;

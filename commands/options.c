@@ -90,7 +90,7 @@ static const struct opt_part parts[] = {
     {&run_device_rows, IN(preflight), COMMAND_PREFLIGHT},
 };
 
-/* The letters of llama.cpp and its llama-bench where they mean the same; mpirun's -n. */
+/* The letters of llama.cpp, llama-bench, and mpirun's -n, with the same meanings. */
 static const struct opt_letter letters[] = {
     {'m', "model"}, {'p', "prompt"},  {'n', "max-tokens"}, {'p', "n-prompt"}, {'n', "n-gen"},
     {'n', "ranks"}, {'t', "threads"}, {'i', "input"},      {'o', "output"},   {'v', "verbose"},

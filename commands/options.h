@@ -1,5 +1,5 @@
-/* commands/options.h - the command line of lockstep: which commands there are, and which rows each of them has. The
- * rows stand with the records that they fill: base/run_options.h and those of the commands. */
+/* commands/options.h - the command line of lockstep: the commands, and each one's rows of options. The rows are defined
+ * with the records that they fill: base/run_options.h and those of the commands. */
 #ifndef COMMANDS_OPTIONS_H
 #define COMMANDS_OPTIONS_H
 
@@ -29,7 +29,7 @@ struct inspect_options {
 struct options {
     enum command command;
     enum command help_for; /* with COMMAND_HELP: the subcommand, or COMMAND_HELP for the overview */
-    /* The command's own is filled in, the others have their defaults. */
+    /* The command's own record is filled in, the others have their defaults. */
     struct generate_options generate;
     struct inspect_options inspect;
     struct bench_options bench;
@@ -48,13 +48,13 @@ struct run_options *options_run(struct options *o);
 /* Does the command load several models? */
 bool options_many(const struct options *o);
 
-/* Warn of variables LOCKSTEP_* that name no option. One rank does. */
+/* Warns of variables LOCKSTEP_* that name no option. Called by one rank. */
 void options_warn_unknown(void);
 
 /* Print the overview (COMMAND_HELP) or one subcommand's page to standard output. */
 void options_help(enum command command);
 
-/* The data from which man pages and completions are made. */
+/* The data from which man pages and completions are generated. */
 void options_book(struct opt_book *b);
 
 const char *command_name(enum command command);

@@ -81,7 +81,7 @@ static int add_json(struct prompt_list *list, const json_t *object, int vocab, i
                json_type_name(prompt));
 }
 
-/* A file is JSON lines if its name says so, or if its first line begins as an object with members does. */
+/* A file is JSON lines by its name, or if its first line begins like an object with members. */
 static bool is_json_lines(const char *path, const char *line)
 {
     size_t n = strlen(path);

@@ -11,7 +11,7 @@ static bool is_utf8(const char *text)
     return utf8_invalid_at(text, strlen(text)) == strlen(text);
 }
 
-/* Options that mean nothing for one model. */
+/* Options without effect for one model. */
 static int check_many(const struct serve_options *o, struct err *e)
 {
     const char *given = o->models.dir != NULL ? NULL : o->pin != NULL ? "pin" : o->keep_alive > 0 ? "keep-alive" : NULL;
@@ -20,7 +20,7 @@ static int check_many(const struct serve_options *o, struct err *e)
     return models_options_check(&o->models, e);
 }
 
-/* Clients would see in the times of their answers what others were answered. */
+/* Response times would reveal to clients what others were answered. */
 static int check_drafts(const struct serve_options *o, struct err *e)
 {
     struct guess_rules rules;

@@ -12,19 +12,19 @@ struct serve { /* zeroed at first */
     struct server server;
 };
 
-/* Do options go together, can files be written? Rank 0. */
+/* Are the options consistent, can files be written? Rank 0. */
 int serve_check(const struct serve_options *o, struct err *e);
 
-/* Read tokenizer and chat template, open the socket: from now on clients hear that the model is being loaded. Rank 0.
- * serve: the struct serve, as in all three; options: struct serve_options. */
+/* Reads tokenizer and chat template, opens the socket: from now on clients are told that the model is being loaded.
+ * Rank 0. serve: the struct serve, as in all three; options: struct serve_options. */
 int serve_open(void *serve, const void *options, const struct model_config *m, const struct checkpoint *c, int n_ranks,
                struct err *e);
 
 /* The model is loaded. */
 int serve_start(void *serve, const struct limits *l, struct err *e);
 
-/* After the loop has ended: send what is left, end the threads. Returns the exit status; *e says if a replica was
- * lost meanwhile. */
+/* After the loop has ended: sends pending messages, ends the threads. Returns the exit status; *e tells if a replica
+ * was lost meanwhile. */
 int serve_close(void *serve, struct err *e);
 
 #endif

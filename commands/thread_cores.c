@@ -24,7 +24,7 @@ static bool launcher_is_parent(void)
     return false;
 }
 
-/* Somebody has decided where ranks run: that holds. mpirun hands on what it was asked for, also on the command line. */
+/* Keeps an explicit binding of ranks. mpirun passes on its settings, those of the command line included. */
 static bool binding_was_asked_for(void)
 {
     static const char *const policies[] = {"OMPI_MCA_hwloc_base_binding_policy", "OMPI_MCA_rmaps_base_mapping_policy",

@@ -12,12 +12,12 @@ struct cores {
     cpu_set_t own; /* of the calling thread, before */
 };
 
-/* The calling thread, and threads that it makes from now on, may use all cores that the launcher itself has: those of
- * the cpuset, and of Slurm's allocation. Nothing changes where no mpirun has narrowed them, or it was asked to
- * (--bind-to, or a policy in the environment). */
+/* Lets the calling thread, and threads that it creates from now on, use all cores of the launcher itself: those of the
+ * cpuset, and of Slurm's allocation. No-op unless mpirun has narrowed them by default (and not by --bind-to, or a
+ * policy in the environment). */
 void cores_widen(struct cores *c);
 
-/* The calling thread goes back to its own; the others stay. */
+/* Restores the calling thread's own cores; the other threads keep theirs. */
 void cores_restore(const struct cores *c);
 
 #endif

@@ -1,5 +1,5 @@
-/* commands/bench/bench.c - see bench.h: from options to workloads, everything measured in order. Loading is measured by
- * the way when there is a checkpoint. */
+/* commands/bench/bench.c - see bench.h: turns options into workloads and measures them in order. Loading is measured,
+ * too, when there is a checkpoint. */
 #include "commands/bench/bench.h"
 #include "base/clock.h"
 #include "commands/bench/profile.h"
@@ -18,7 +18,7 @@
 #include <string.h>
 
 #define STREAM_BYTES        ((size_t)512 << 20)
-#define DEVICE_STREAM_BYTES ((size_t)8 << 30) /* so much that no launch's latency shows */
+#define DEVICE_STREAM_BYTES ((size_t)8 << 30) /* large enough to hide launch latency */
 #define STREAM_PASSES       5
 #define MAX_TOKENS          (1 << 24)
 #define DEFAULT_REPETITIONS 5
@@ -41,7 +41,7 @@ static int open_given(const struct bench_options *o, struct model_config *m, str
     if (o->quantization != NULL && o->run.load_format != LOAD_DUMMY)
         return ERR(e, ERR_USAGE, "--quantization sets the format of random weights: add --load-format dummy");
     if (o->quantization != NULL && quantization_choose(&m->quantization, o->quantization, e) != 0)
-        return -1; /* before anything is opened, which makes a new model of *m */
+        return -1; /* before opening, which replaces *m */
     if (start_open_model(&o->run, o->config, m, c, e) != 0)
         return -1;
     if (o->quantization != NULL && quantization_choose(&m->quantization, o->quantization, e) != 0)
@@ -49,7 +49,7 @@ static int open_given(const struct bench_options *o, struct model_config *m, str
     return o->run.load_format == LOAD_DUMMY ? start_choose_inputs(&o->run, m, e) : 0;
 }
 
-/* "IN:OUT": two whole numbers from 1 on, and nothing else. */
+/* "IN:OUT": two positive integers, and nothing else. */
 static int read_pair(const char *option, const char *text, int32_t pair[2], struct err *e)
 {
     const char *at = text;
@@ -65,7 +65,7 @@ static int read_pair(const char *option, const char *text, int32_t pair[2], stru
     return 0;
 }
 
-/* Options that nothing of what is measured would look at. */
+/* Options that would not affect any measurement. */
 static int check_unused(const struct bench_options *o, struct err *e)
 {
     if (o->throughput == NULL && o->num_prompts >= 0)
@@ -142,7 +142,7 @@ static int make_throughput(struct workload *k, const struct bench_options *o, st
     return 0;
 }
 
-/* pp and tg as llama-bench has them, latency and throughput as vLLM's `bench latency` and `bench throughput`. */
+/* pp and tg as in llama-bench, latency and throughput as in vLLM's `bench latency` and `bench throughput`. */
 static int make_measurements(struct measurements *wanted, const struct bench_options *o, struct err *e)
 {
     int32_t batch = (int32_t)o->batch, shape[2] = {0};
@@ -165,7 +165,7 @@ static int make_measurements(struct measurements *wanted, const struct bench_opt
     return 0;
 }
 
-/* Learned positions end; other models go on. */
+/* Learned positions limit the length; other models have no limit. */
 static int check_positions(const struct workload *work, const struct model_config *m, struct err *e)
 {
     for (int i = 0; i < N_WORKLOADS && m->positions_end; i++)
@@ -175,7 +175,7 @@ static int check_positions(const struct workload *work, const struct model_confi
     return 0;
 }
 
-/* The requests of --throughput that run at once depend on the model where no option says it. */
+/* Without an option, the number of concurrent requests of --throughput depends on the model. */
 static void choose_batch(struct workload *k, const struct bench_options *o, const struct model_config *m)
 {
     int64_t most = start_usual_batch(&o->run, m);
@@ -199,7 +199,7 @@ static struct instance_setup setup_of(const struct bench_options *o, const struc
     return setup;
 }
 
-/* All sequences of a batch run from its beginning; requests of --throughput wait for room. */
+/* All sequences of a batch start together; requests of --throughput queue for a slot. */
 static int check_room(const struct workload *work, const struct limits *l, struct err *e)
 {
     for (int i = 0; i < WORK_THROUGHPUT; i++) {
@@ -222,8 +222,8 @@ static double ready_after_exec(double started)
     return seconds >= seconds_now() - started - 2 * CLOCK_TICK ? seconds : -1;
 }
 
-/* The energy of all devices so far; NAN: that of a device is unknown, or would have to be integrated from its power,
- * which is read too rarely here. Collective. */
+/* The energy of all devices so far; NAN: a device does not report it, or reports only power, which is read too rarely
+ * here to integrate. Collective. */
 static double joules_of_all(struct energy *mine, const struct world *w)
 {
     double joules = energy_is_integral(mine) ? NAN : energy_joules(mine), sum = 0;
@@ -241,7 +241,8 @@ static uint64_t count_runs(const struct engine *g, const struct measurements *wa
     return n;
 }
 
-/* Everything that was asked for, then once more under the profile, so that its clocks are in nobody's way. */
+/* Runs all requested measurements, then once more under the profiler, so that its clocks do not disturb the
+ * measurements. */
 static void measure_all(struct bench_rig *rig, const struct measurements *wanted, struct figures *f, struct err *e)
 {
     struct engine *g = rig->engine;
@@ -286,8 +287,8 @@ static int open_traffic(struct traffic *t, const struct bench_options *o, const 
     return traffic_open(t, k->n_requests, k->n_prompt, k->n_steps + 1, &limits, i->network.config.vocab, e);
 }
 
-/* The sequences of a decode step of the measurements: the same batch in all that generate, or --throughput's
- * largest. */
+/* The number of sequences in the measurements' decode steps: the batch of those that generate, or --throughput's
+ * maximum. */
 static int step_sequences(const struct measurements *wanted)
 {
     static const enum workload_kind order[] = {WORK_TG, WORK_LATENCY, WORK_THROUGHPUT};

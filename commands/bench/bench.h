@@ -6,7 +6,7 @@
 #include "commands/bench/bench_options.h"
 #include "rank/world/world.h"
 
-/* Run the whole command. Collective; prints on rank 0. Returns the exit status. */
+/* Runs the whole command. Collective; prints on rank 0. Returns the exit status. */
 int bench_run(struct world *w, const struct bench_options *o, struct err *e);
 
 #endif

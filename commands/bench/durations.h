@@ -1,10 +1,10 @@
-/* commands/bench/durations.h - percentiles of more times than are kept. Pure. */
+/* commands/bench/durations.h - percentiles from a logarithmic histogram of times. Pure. */
 #ifndef BENCH_DURATIONS_H
 #define BENCH_DURATIONS_H
 
 #include <stdint.h>
 
-#define DURATIONS_BINS 2304 /* each 1 % above the one before: from a microsecond to two hours */
+#define DURATIONS_BINS 2304 /* bins, each 1 % above the preceding: from a microsecond to two hours */
 
 /* Zeroed: empty. */
 struct durations {
@@ -15,10 +15,10 @@ struct durations {
 /* seconds >= 0 */
 void durations_add(struct durations *h, double seconds);
 
-/* All times of other are in h, too. */
+/* Adds all times of other to h. */
 void durations_merge(struct durations *h, const struct durations *other);
 
-/* The time that a share (0 to 1) of all does not exceed, within half a per cent; 0 where there is none. */
+/* The quantile `share` (0 to 1), within half a per cent; 0 if there are no times. */
 double durations_at(const struct durations *h, double share);
 
 double durations_mean(const struct durations *h);

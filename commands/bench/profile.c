@@ -28,7 +28,7 @@ static void share_sums(const struct world *w, const struct profile_sums *sums, d
     out->wall = wall;
 }
 
-/* Every flight's graph is recorded when its step comes for the second time. The steps of a long run do for the rest. */
+/* Every flight's graph is captured when its step comes for the second time. The steps of a long run cover the rest. */
 static int warmups_of(const struct engine *g, enum workload_kind kind)
 {
     return kind == WORK_THROUGHPUT ? 1 : 2 * engine_flights(g);

@@ -8,9 +8,9 @@
 #include <jansson.h>
 
 void report_table(const struct world *w, const struct instance *i, const struct figures *f);
-/* [{"sequences": 8, "way": "persistent", "separate_ms": 1.5, "persistent_ms": 1.2}, ..]: the recorded decode steps,
- * times null where they were not measured. Empty where nothing is recorded: on CPUs every step's operations are called
- * one by one. */
+/* [{"sequences": 8, "way": "persistent", "separate_ms": 1.5, "persistent_ms": 1.2}, ..]: the captured decode steps;
+ * times are null if not measured. Empty where nothing is captured: on CPUs every step's operations are called one by
+ * one. */
 json_t *report_decode_steps(const struct decode_graph *decode, int n);
 void report_json(const struct world *w, const struct instance *i, const struct figures *f);
 

@@ -17,7 +17,7 @@ static json_t *json_rates(const struct figures *f, enum workload_kind kind, doub
     return json_times(&rate, 1);
 }
 
-/* [mean, standard deviation], which llama-bench shows */
+/* [mean, standard deviation], as in llama-bench */
 static json_t *json_mean(const struct figures *f, enum workload_kind kind, double n)
 {
     struct spread rate = figures_rates(f, kind, n);
@@ -99,7 +99,7 @@ static void put_latency(json_t *root, const struct figures *f)
     put_member(root, "latency", l);
 }
 
-/* The drafts of all runs; of those accepted, the number at each place. */
+/* The drafts of all runs; the number accepted at each position. */
 static json_t *json_drafts(const struct draft_counts *c)
 {
     json_t *places = json_array();
@@ -149,7 +149,7 @@ static json_t *json_phases(const struct phases *p)
     return object;
 }
 
-/* Without a key where it is not known. */
+/* The key is omitted if the value is unknown. */
 static void put_energy(json_t *root, const struct figures *f)
 {
     json_t *energy = json_object();

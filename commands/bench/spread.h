@@ -1,4 +1,4 @@
-/* commands/bench/spread.h - what is told of repeated measurements. Pure. */
+/* commands/bench/spread.h - statistics of repeated measurements. Pure. */
 #ifndef BENCH_SPREAD_H
 #define BENCH_SPREAD_H
 
@@ -10,8 +10,8 @@ extern const int spread_percentile[SPREAD_N_PERCENTILES];
 /* Statistics of n samples, in their unit. */
 struct spread {
     int n;
-    double median, lowest, highest, mean, deviation; /* deviation: of a sample, 0 for one */
-    double at[SPREAD_N_PERCENTILES];                 /* between two samples: linear, as numpy has it */
+    double median, lowest, highest, mean, deviation; /* deviation: sample standard deviation, 0 for one sample */
+    double at[SPREAD_N_PERCENTILES];                 /* linear between two samples, as in numpy */
 };
 
 /* n from 1 to SPREAD_MOST. */

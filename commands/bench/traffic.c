@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Any tokens: what they are worth is played. */
+/* Arbitrary tokens: the outcome is simulated. */
 static int propose(void *context, struct request *r, int n, int32_t *token)
 {
     (void)context;
@@ -74,7 +74,7 @@ int traffic_speak(struct traffic *t, const char *folder, const char *schema, int
     return read_form(&t->form, schema, e) == 0 && lexicon_keeper_get(&t->lexicon, e) != NULL ? 0 : -1;
 }
 
-/* Token number n of all that are ever made. */
+/* Token number n of the whole sequence of tokens. */
 static int32_t random_token(const struct traffic *t, uint64_t n)
 {
     uint64_t x = (n + 1) * 0x9e3779b97f4a7c15u;
@@ -96,7 +96,7 @@ static void note_token(void *context, struct request *r)
 {
     struct traffic *t = context;
     double now = t->scheduler.now, *newest = &t->newest[r->index];
-    if (*newest < 0) /* forced tokens come along with it */
+    if (*newest < 0) /* forced tokens come with it */
         durations_add(&t->waits.first_token, now - r->times.arrived);
     else if (now > *newest)
         durations_add(&t->waits.between_tokens, now - *newest);

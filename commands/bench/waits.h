@@ -1,5 +1,5 @@
-/* commands/bench/waits.h - how long requests wait for their tokens, and how long steps take: recorded, as lines of a
- * table and as JSON. Rank 0. */
+/* commands/bench/waits.h - waiting times of requests and durations of steps: recording, lines of a table, JSON. Rank
+ * 0. */
 #ifndef BENCH_WAITS_H
 #define BENCH_WAITS_H
 
@@ -7,20 +7,21 @@
 
 #include <jansson.h>
 
-/* Waiting times of requests that are all queued at once: to the first token, and between results that bring tokens;
- * those that a step brings together count as one. */
+/* Waiting times of requests that are all queued at once: to the first token, and between results with tokens; tokens of
+ * one step count as one. */
 struct waits {
     struct durations first_token, between_tokens;
 };
 
-/* Rank 0's view of steps, from the results of the one before, or the plan if that came later, to their own. */
+/* Rank 0's view of steps, from the results of the preceding one, or the plan if that came later, to their own
+ * results. */
 enum step_load { STEPS_DECODE, STEPS_WITH_PROMPTS, N_STEP_LOADS };
 
 struct step_times {
     struct durations of[N_STEP_LOADS];
 };
 
-/* Lines of what there is. */
+/* The lines with data. */
 void waits_print(const struct waits *w);
 void step_times_print(const struct step_times *t);
 

@@ -10,19 +10,19 @@ struct windows {
     struct blocks blocks;
     struct window_held {
         int begin, end;
-    } * held;   /* [max_seqs] places in the sequence */
+    } * held;   /* [max_seqs] positions in the sequence */
     int *block; /* [max_seqs, blocks per slot] */
 };
 
-/* Blocks with which n_seqs sequences can feed whatever fits into a step. */
+/* The number of blocks with which n_seqs sequences can feed anything that fits into a step. */
 int64_t windows_needed(const struct limits *l, int n_seqs);
 
 /* close is safe on a zeroed struct. */
 int windows_open(struct windows *w, const struct limits *l, struct err *e);
 void windows_close(struct windows *w);
 
-/* The sequence feeds n tokens from pos on: blocks that it will not see again are given back, new ones go to the plan.
- * pos 0: all of them are new. */
+/* The sequence feeds n tokens from pos on: frees blocks that it will not see again, and adds new ones to the plan. pos
+ * 0: all are new. */
 void windows_feed(struct windows *w, int seq, int pos, int n, struct plan *p);
 
 #endif

@@ -17,10 +17,10 @@ struct workload_run {
     int vocab, repetition, repetitions;
     bool begun;                          /* this repetition */
     int64_t fed, done;                   /* its progress: prompt tokens, then decode steps; planned, and accepted */
-    int64_t planned[ENGINE_FLIGHTS + 1]; /* `fed` after each of the steps under way; -1: it feeds nothing */
+    int64_t planned[ENGINE_FLIGHTS + 1]; /* `fed` after each of the steps in flight; -1: it feeds nothing */
     double started, prompts_done;        /* prompts_done: 0 before */
     struct planned_step {                /* under way */
-        bool timed;                      /* has tokens, and is not a draft model's */
+        bool timed;                      /* has tokens, and is not the draft model's */
         enum step_load load;
         double planned; /* when */
     } step[ENGINE_FLIGHTS + 1];
@@ -67,7 +67,7 @@ static void count_step(struct workload_run *r, const struct plan *p)
     r->samples->most_seqs = p->n_seqs > r->samples->most_seqs ? p->n_seqs : r->samples->most_seqs;
 }
 
-/* The step has its results. It began when those of the one before came, or when it was planned. */
+/* The step's results have arrived. It began when the preceding one's arrived, or when it was planned. */
 static void time_step(struct workload_run *r, const struct step_result *result)
 {
     const struct planned_step *step = &r->step[result->step % (ENGINE_FLIGHTS + 1)];
@@ -107,7 +107,7 @@ static void feed_prompts(struct workload_run *r, struct plan *p)
     }
 }
 
-/* A token more of every sequence: the one sampled last, or the first of all. */
+/* One more token of every sequence: the one sampled last, or the first. */
 static void feed_decode(struct workload_run *r, struct plan *p)
 {
     int pos = r->work->n_prompt + (int)(r->fed - prompt_tokens(r));
@@ -127,7 +127,7 @@ static void next_of_batch(struct workload_run *r, struct plan *p)
     bool begins = !r->begun, before_decode = r->kind == WORK_TG && r->fed == prompts && r->begun;
     *planned = -1;
     if (r->fed == prompts + r->work->n_steps || (before_decode && r->done < r->fed))
-        return; /* a clock waits for the results of what is under way */
+        return; /* the clock stops after the results of steps in flight */
     if (before_decode || (begins && r->kind != WORK_TG))
         r->started = seconds_now();
     if (begins) {

@@ -34,17 +34,17 @@ struct repetitions {
     struct waits waits; /* THROUGHPUT */
 };
 
-/* The means by which workloads are run. */
+/* The environment in which workloads run. */
 struct bench_rig {
     struct engine *engine;
     struct instance *instance;       /* the instance that owns the engine */
     struct draft_model *draft_model; /* beside it, open or not */
     struct traffic *traffic;         /* open where it is wanted */
-    struct progress bar;             /* of repetitions, drawn between them: not while a clock runs. Zeroed: none */
-    uint64_t n_done;                 /* of these */
+    struct progress bar; /* progress of repetitions, drawn between them: not while a clock runs. Zeroed: none */
+    uint64_t n_done;     /* of these */
 };
 
-/* Run a workload this often. Collective; *s counts on rank 0. */
+/* Runs a workload this many times. Collective; *s is valid on rank 0. */
 void workload_run(struct bench_rig *rig, enum workload_kind kind, const struct workload *work, int repetitions,
                   struct repetitions *s, struct err *e);
 

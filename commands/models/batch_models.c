@@ -28,7 +28,7 @@ static int close_batch(void *context, struct err *e)
     return batch_close(((struct batching *)context)->b, e);
 }
 
-/* A model that is wanted stays until no line wants it any more; one that cannot be loaded is not tried again. */
+/* A requested model stays loaded until no line needs it any more; one that fails to load is not tried again. */
 int batch_models(struct world *w, struct batch_run *b, const struct batch_options *o, struct err *e)
 {
     struct batching v = {.b = b};

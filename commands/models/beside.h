@@ -1,6 +1,6 @@
-/* commands/models/beside.h - a model that runs while others come and go, in `bench --model-switch A,B --beside C`:
- * sequences that get a token each in every step, request after request, and the times between these steps, by what
- * else went on. Rank 0. */
+/* commands/models/beside.h - a model that runs while others are loaded and unloaded, in `bench --model-switch A,B
+ * --beside C`: sequences that get one token each in every step, request after request, and the times between these
+ * steps, by concurrent activity. Rank 0. */
 #ifndef MODELS_BESIDE_H
 #define MODELS_BESIDE_H
 
@@ -12,7 +12,7 @@
 enum meanwhile {
     MEANWHILE_NOTHING, /* it had the device for itself */
     MEANWHILE_TOKEN,   /* steps of the other model */
-    MEANWHILE_READ,    /* a model was opened or read, or its memory given back, on threads beside the steps */
+    MEANWHILE_READ,    /* a model was opened or read, or its memory freed, on threads beside the steps */
     MEANWHILE_UNLOAD,  /* changes between two steps */
     MEANWHILE_BEGIN,
     MEANWHILE_COMMIT,
@@ -26,7 +26,7 @@ struct beside {
     struct traffic traffic;
     bool running;
     enum meanwhile went_on;                /* since its newest step */
-    double newest;                         /* when that was; negative: its tokens are no measure */
+    double newest;                         /* when that was; negative: its tokens are not timed */
     struct durations between[N_MEANWHILE]; /* zeroed: nothing was measured yet */
 };
 
@@ -38,7 +38,7 @@ void beside_close(struct beside *b); /* safe on a zeroed struct */
 int beside_plan(struct beside *b, struct plan *p, struct err *e);
 int beside_accept(struct beside *b, const struct step_result *result, struct err *e);
 
-/* Notes the activity that goes on meanwhile. */
+/* Notes a concurrent activity. */
 void beside_note(struct beside *b, enum meanwhile what);
 
 /* Whether the model has had no step since a change of the models. */
@@ -47,10 +47,10 @@ static inline bool beside_waits(const struct beside *b)
     return b->running && b->went_on > MEANWHILE_READ;
 }
 
-/* The times measured so far do not count: those of a first switch. */
+/* Discards the times measured so far: those of a first switch. */
 void beside_forget(struct beside *b);
 
-/* *all = the times of all that went on from `first` to `last`. */
+/* *all = the times of the activities from `first` to `last`. */
 void beside_add_up(const struct beside *b, enum meanwhile first, enum meanwhile last, struct durations *all);
 
 #endif

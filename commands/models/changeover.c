@@ -72,7 +72,7 @@ static int end_opening(struct changeover *x, struct err *e)
     return x->opened != NULL ? 0 : -1;
 }
 
-/* ---- what the ranks are told, and what they say ---- */
+/* ---- plans for the ranks, and their results ---- */
 
 static int say_plan(struct changeover *x, struct plan *p, enum plan_kind kind)
 {

@@ -1,6 +1,5 @@
-/* commands/models/changeover.h - models of named folders in the places of a job, where the next one is asked for by
- * name: a thread opens it, the one before it in its place is dropped, then it is loaded and committed; and the time of
- * each part. Rank 0. */
+/* commands/models/changeover.h - replaces models in the slots of a job by named ones: a thread opens the next model,
+ * the previous one in its slot is dropped, then the next is loaded and committed; and the time of each part. Rank 0. */
 #ifndef MODELS_CHANGEOVER_H
 #define MODELS_CHANGEOVER_H
 
@@ -16,20 +15,19 @@
 #define CHANGEOVER_PLACES 2 /* numbers of models in plans */
 
 enum changeover_stage {
-    CHANGEOVER_RESTS,   /* nothing was asked for */
+    CHANGEOVER_RESTS,   /* no request */
     CHANGEOVER_OPENING, /* a thread opens the next model */
     CHANGEOVER_LOAD,    /* its place is free */
-    CHANGEOVER_WAITS,   /* a plan is being carried out: what comes of it will be heard */
+    CHANGEOVER_WAITS,   /* a plan is being carried out; its result will be reported */
     CHANGEOVER_COMMIT   /* all ranks have read it */
 };
 
 struct changeover_owner {
     void *context;
-    /* A place is empty again; what its model had of the memory for keys and values is given back after the call. NULL:
-     * it does not matter. */
+    /* A slot is empty again; its model's share of the KV memory is returned after the call. NULL: no callback. */
     void (*gone)(void *context, int place);
-    /* The model that was asked for runs. *limits: the blocks are the most that it may have of the memory for keys and
-     * values, which changeover_join gives it. A failure ends the job. */
+    /* The requested model runs. *limits: the maximum number of its blocks in the KV memory, which changeover_join
+     * allocates. A failure ends the job. */
     int (*ready)(void *context, int place, struct limits *limits, struct err *e);
 };
 
@@ -41,7 +39,7 @@ struct changeover {
     size_t kv_bytes;
     struct shelf shelf;
     struct units units;                                      /* of the memory for keys and values */
-    struct opened_model *opened, *loaded[CHANGEOVER_PLACES]; /* on its way in; and there */
+    struct opened_model *opened, *loaded[CHANGEOVER_PLACES]; /* models being loaded; and loaded */
     struct err opening_failure;                              /* the thread's, as `opened` is, until it is done */
     pthread_t opening;
     atomic_bool opening_done;
@@ -49,7 +47,7 @@ struct changeover {
     int place;                         /* and where it comes */
     enum changeover_stage stage;
     double asked, plan_began, arrived; /* seconds_now() */
-    double part[N_SWITCH_PARTS];       /* s, of the model that was asked for last */
+    double part[N_SWITCH_PARTS];       /* s, of the model requested last */
     struct err failure;
 };
 
@@ -59,20 +57,20 @@ void changeover_open(struct changeover *x, const struct run_options *run, const 
 int changeover_start(struct changeover *x, const struct instance *ground, size_t kv_bytes, struct err *e);
 void changeover_close(struct changeover *x); /* safe on a zeroed struct */
 
-/* The model of a folder, which is borrowed, is to come to a place. Nothing else may be on its way. */
+/* Requests the model of a folder, which is borrowed, for a slot. No other request may be pending. */
 int changeover_ask(struct changeover *x, int place, const struct model_folder *folder, struct err *e);
 
-/* Fill the plan with the next change: returns 0; 1: there is none now. waits: steps come first. hurry: a model that
- * runs is waiting. Before each plan of a job. */
+/* Fills the plan with the next change: returns 0; 1: there is none now. waits: steps come first. hurry: a running model
+ * is waiting. Call it before each plan of a job. */
 int changeover_plan(struct changeover *x, struct plan *p, bool waits, bool hurry, struct err *e);
 
 /* Within `ready`: the scheduler that runs the model is to be opened with source, [KV_KINDS]. */
 int changeover_join(struct changeover *x, int place, struct scheduler *s, struct blocks_source *source, struct err *e);
 
-/* The blocks that a step of the model in a place names, as the arena numbers them. */
+/* Translates the blocks in a step of the model in a slot to the arena's numbers. */
 void changeover_number(const struct changeover *x, int place, struct plan *p);
 
-/* The first token of the model that was asked for last has come: part[SWITCH_TOKEN] and part[SWITCH_ALL]. */
+/* The first token of the model requested last has come: sets part[SWITCH_TOKEN] and part[SWITCH_ALL]. */
 void changeover_note_token(struct changeover *x, double now);
 
 /* The functions of struct residents_owner, whose context is the changeover. */

@@ -1,6 +1,6 @@
 /* commands/models/crew.h - the main thread's part of a job of many models on the first rank of a set: between
- * mailboxes, by which rank 0's I/O or batch thread (coordinator/models/models.h) hands out work and says what is to be
- * loaded, and the ranks of the set, which hold models (rank/instance/residents.h). */
+ * mailboxes, through which rank 0's I/O or batch thread (coordinator/models/models.h) distributes work and orders
+ * loads, and the ranks of the set, which hold models (rank/instance/residents.h). */
 #ifndef MODELS_CREW_H
 #define MODELS_CREW_H
 
@@ -10,9 +10,9 @@
 #include "coordinator/tasks/model_orders.h"
 #include "rank/instance/residents.h"
 
-#define CREW_CHANGES (2 * PLAN_MODELS) /* plans that wait: at most two of each number */
+#define CREW_CHANGES (2 * PLAN_MODELS) /* capacity for waiting plans: at most two per model number */
 
-/* Opens models where orders do not bring them opened. All functions are called by the main thread. */
+/* Opens models if orders come without opened ones. All functions are called by the main thread. */
 struct crew_source {
     void *context;
     bool (*ask)(void *context, const struct model_order *o); /* false: out of memory */
@@ -29,7 +29,7 @@ struct crew_setup { /* all that is pointed to is borrowed */
     struct crew_source source;                  /* ask NULL: orders bring models */
     int (*check)(void *context, struct err *e); /* -1: the link to other sets has failed */
     void *check_context;
-    void (*stopping)(void *context); /* the end is ordered; NULL: nobody wants to know */
+    void (*stopping)(void *context); /* the end is ordered; NULL: not needed */
     void *stopping_context;
 };
 
@@ -44,19 +44,19 @@ struct crew { /* zeroed at first */
     struct crew_change {
         enum plan_kind kind;
         int slot;
-    } change[CREW_CHANGES];   /* [n_changes] that plans are to say, the next one first */
+    } change[CREW_CHANGES];   /* [n_changes] to put into plans, the next one first */
     int n_changes, n_leaving; /* models whose memory is being given back */
     bool loading, stopping;
-    struct err failure; /* within an event that cannot fail: the job ends */
+    struct err failure; /* a failure within an event that cannot fail: the job ends */
 };
 
 /* The crew must stay where it is. */
 int crew_open(struct crew *c, const struct crew_setup *setup, struct err *e);
 
-/* Something to say to who hands out work. */
+/* Is there a message for the thread that distributes work? */
 void crew_say(struct crew *c, struct model_word what);
 
-/* After the loop: what lanes still have comes back unfinished. Then MODEL_ENDED may be said. Safe on a zeroed
+/* After the loop: returns the lanes' remaining requests unfinished. Then MODEL_ENDED may be sent. Safe on a zeroed
  * struct. */
 void crew_close(struct crew *c);
 

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MAX_ENTRIES  65536 /* of the folder, that are looked at */
+#define MAX_ENTRIES  65536 /* limit of examined entries of the folder */
 #define MAX_WARNINGS 20    /* one by one; the others are counted */
 
 /* While the folder is read. */
@@ -37,7 +37,7 @@ static bool is_good_name(const char *name)
     return true;
 }
 
-/* S_IFDIR, S_IFREG, ..., of what a link leads to; 0: nothing. *strange: it is somebody else's link. */
+/* S_IFDIR, S_IFREG, ..., of a link's target; 0: nothing. *strange: the link belongs to another user. */
 static mode_t kind_of(const char *dir, const char *name, bool *strange)
 {
     char path[PATH_MAX];
@@ -68,7 +68,7 @@ static size_t stem_of(const char *name)
     return 0;
 }
 
-/* A name as a warning shows it. */
+/* A name in the form for warnings. */
 static void warn(struct folder_search *s, const char *name, const char *why)
 {
     char shown[3 * NAME_MAX + 1];

@@ -17,10 +17,10 @@ struct discovered {
     int n;
 };
 
-/* Names are UTF-8 without control characters, do not begin with a dot, and are no longer than above; what else
- * lies in the folder is named in a warning, but for files and hidden things. Links count where they are the server's
- * user's, or root's. archives: they are models, too; a folder goes before an archive of its name. At least one model is
- * there, or -1 and *e. */
+/* Names are UTF-8 without control characters, do not begin with a dot, and are no longer than above; other entries of
+ * the folder are named in a warning, except for files and hidden ones. Links count if the server's user or root owns
+ * them. archives: they are models, too; a folder takes precedence over an archive of its name. Returns -1 and *e if
+ * there is no model. */
 int discover_models(const char *dir, bool archives, struct discovered *d, struct err *e);
 void discover_close(struct discovered *d);
 

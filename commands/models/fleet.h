@@ -1,5 +1,5 @@
-/* commands/models/fleet.h - a job of many models on rank 0: what models there are, the thread that hands out work and
- * decides which are loaded (coordinator/models/models.h), rank 0's own crew, and the way to those of other sets. */
+/* commands/models/fleet.h - a job of many models on rank 0: the available models, the thread that distributes work and
+ * decides which are loaded (coordinator/models/models.h), rank 0's own crew, and the links to those of other sets. */
 #ifndef MODELS_FLEET_H
 #define MODELS_FLEET_H
 
@@ -14,13 +14,13 @@
 #include "coordinator/replicas/hub.h"
 #include "coordinator/tasks/service_options.h"
 
-/* The thread that hands out work: a server's, a batch's. */
+/* The thread that distributes work: a server's or a batch's. */
 struct fleet_front {
     void *context;
     int (*open)(void *context, const struct models_setup *models, struct err *e);
     int (*start)(void *context, struct err *e); /* before the loop runs; NULL: there is nothing to do */
     int (*close)(void *context, struct err *e); /* after it; returns the exit status */
-    struct models *models;                      /* these two are there from its opening on */
+    struct models *models;                      /* these two are valid from its opening on */
     struct replicas *replicas;
 };
 
@@ -31,8 +31,8 @@ struct fleet_setup {
     const char *pin;   /* NAME,NAME to be loaded at once, and kept; NULL: none */
     double keep_alive; /* these: as in struct deploy_setup */
     double patience, hold, residence;
-    /* Hashes and names that identify a model that is opened, from now on the caller's; NULL and *e: it cannot be told.
-     * NULL: nobody wants to know. */
+    /* Hashes and names that identify an opened model, owned by the caller; NULL and *e: on failure. The function NULL:
+     * not needed. */
     struct json_t *(*identify)(const struct checkpoint *c, const struct served *served, struct err *e);
     struct fleet_front front;
 };
@@ -56,7 +56,7 @@ struct fleet { /* zeroed at first */
 int fleet_open(struct fleet *f, const struct fleet_setup *setup, const struct ops *ops, const struct world *set,
                const struct model_memory *memory, struct host_use *host, struct err *e);
 
-/* Open the way to the other sets, and say in the card what their crews need. local: they are on this host. */
+/* Opens the links to the other sets, and puts the data for their crews into the card. local: they are on this host. */
 int fleet_link(struct fleet *f, struct link_card *card, bool local, double timeout, struct err *e);
 
 /* The loop is about to run. */

@@ -18,7 +18,7 @@ struct model_turns { /* rank 0's */
     struct generate_options o;
     struct model_folder model[MOST];
     double part[MOST][N_SWITCH_PARTS]; /* s, of the switch to each */
-    int n, turn;                       /* turn: the model that runs, or is on its way */
+    int n, turn;                       /* turn: the model that runs, or is being loaded */
     bool running, asked;
     int status;
     struct changeover changeover;
@@ -97,7 +97,7 @@ static int next_plan(void *context, struct plan *p, struct err *e)
 static int accept_result(void *context, const struct step_result *result, struct err *e)
 {
     struct model_turns *t = context;
-    if (!t->running) /* empty, and behind the last token */
+    if (!t->running) /* empty, and after the last token */
         return 0;
     if (generate_accept(&t->generate, result, e) != 0)
         return -1;
@@ -141,7 +141,7 @@ static void report_turns(void *context, const char *device, int n_ranks, struct 
 {
     const struct model_turns *t = context;
     double sum = 0;
-    (void)e; /* standard error is not looked at */
+    (void)e; /* errors of standard error are ignored */
     (void)fprintf(stderr,
                   "model switches on %s, %d rank%s: milliseconds from the last answer of a model to the first token of "
                   "the next one\n",

@@ -1,5 +1,5 @@
-/* commands/models/generate_models.h - `lockstep generate --model-switch A,B,...`: the prompts go to one model after the
- * other in one job, and the time that each switch takes is shown at the end. */
+/* commands/models/generate_models.h - `lockstep generate --model-switch A,B,...`: sends the prompts to one model after
+ * the other in one job, and prints the time of each switch at the end. */
 #ifndef MODELS_GENERATE_MODELS_H
 #define MODELS_GENERATE_MODELS_H
 

@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define PIECE ((size_t)16 << 20) /* locked at once: then the thread looks whether it is to end */
+#define PIECE ((size_t)16 << 20) /* bytes locked at a time: then the thread checks whether it is to end */
 
 struct kept_file {
     char *path;
@@ -49,7 +49,7 @@ static void let_go(struct host_cache *c, struct kept_model *m)
     m->held = false;
 }
 
-/* Its size, and whether it is what was mapped. */
+/* Gets its size, and checks that it is still the mapped file. */
 static bool look_at(struct kept_file *f, bool *same)
 {
     struct stat now;
@@ -84,7 +84,7 @@ static int lock_file(struct host_cache *c, struct kept_file *f)
     return 0;
 }
 
-/* The one that is the least loss, but m; NULL: nothing is held. */
+/* The least valuable one, other than m; NULL: nothing is held. */
 static struct kept_model *choose_victim(struct host_cache *c, const struct kept_model *m)
 {
     struct kept_model *worst = NULL;
@@ -149,8 +149,8 @@ static void free_model(struct kept_model *m)
     free(m);
 }
 
-/* Files that are gone, or others now, would take memory for nothing, and those of a removed archive disk as well.
- * With the mutex. */
+/* Drops files that are gone or replaced, which would waste memory and, if a removed archive's, disk space. With the
+ * mutex. */
 static void let_changed_go(struct host_cache *c)
 {
     for (struct kept_model *m = c->first; m != NULL; m = m->next) {
@@ -212,7 +212,7 @@ int host_cache_check(int64_t limit, struct err *e)
     int64_t memory = (int64_t)sysconf(_SC_PHYS_PAGES) * sysconf(_SC_PAGESIZE);
     if (limit > memory / 10 * 9)
         return ERR(e, ERR_USAGE, "--host-cache %" PRId64 ": this host has %" PRId64 " bytes of memory", limit, memory);
-    /* Reserved, not filled: pages are locked when somebody touches them, which nobody does. */
+    /* Only reserved: pages are locked on access, and are never accessed. */
     void *at = mmap(NULL, (size_t)limit, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     bool good = at != MAP_FAILED && mlock2(at, (size_t)limit, MLOCK_ONFAULT) == 0;
     int why = errno;

@@ -1,7 +1,7 @@
-/* commands/models/host_cache.h - the files of models that were unloaded, held in a host's memory on purpose: pages
- * of the page cache, mapped and locked, so that the next load of the model does not depend on luck. Bounded by
- * bytes; those of models that are loaded go first, then those of models that were unloaded longest ago. One process
- * of each host has one. Its thread maps and locks; nobody else waits for that. */
+/* commands/models/host_cache.h - keeps the files of unloaded models in a host's memory: pages of the page cache, mapped
+ * and locked, so that the model's next load does not depend on what the kernel evicted. Bounded in bytes; files of
+ * loaded models are evicted first, then those of models unloaded longest ago. One process per host has one. Its thread
+ * maps and locks; no other thread waits for that. */
 #ifndef MODELS_HOST_CACHE_H
 #define MODELS_HOST_CACHE_H
 
@@ -28,7 +28,7 @@ struct host_cache {
     uint64_t n_uses;
 };
 
-/* May this process lock so many bytes? If not, the message says what forbids it. Nothing stays locked. */
+/* May this process lock this many bytes? If not, the message says which limit forbids it. Nothing stays locked. */
 int host_cache_check(int64_t limit, struct err *e);
 
 /* *c is used until it is closed, and stays where it is. */

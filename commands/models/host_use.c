@@ -38,7 +38,7 @@ void host_use_close(struct host_use *m)
     m->n_gpus = 0;
 }
 
-/* The share of the file system that others than root cannot have any more. */
+/* The share of the file system not available to users other than root. */
 static double disk_share(const char *path)
 {
     struct statvfs s;

@@ -1,5 +1,5 @@
-/* commands/models/host_use.h - how full and how busy rank 0's host is, for metrics: its ranks' GPUs by the driver's
- * own numbers, the file system of models, and what is kept of unloaded ones. */
+/* commands/models/host_use.h - load and usage of rank 0's host, for metrics: its ranks' GPUs by the driver's numbers,
+ * the file system of models, and the cached files of unloaded ones. */
 #ifndef MODELS_HOST_USE_H
 #define MODELS_HOST_USE_H
 
@@ -24,7 +24,7 @@ struct host_use { /* zeroed at first */
 void host_use_open(struct host_use *m, const struct instance *ground, const struct world *w);
 void host_use_close(struct host_use *m); /* safe on a zeroed struct */
 
-/* One GPU more, by the library and its address. */
+/* Adds one GPU, by the library and its address. */
 void host_use_add_gpu(struct host_use *m, const char *library, const char *pci_id);
 
 /* struct models_host; any thread. */

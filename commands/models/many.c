@@ -72,7 +72,7 @@ static void open_fleet(struct many *m, const struct fleet_setup *setup, const st
     cores_restore(&cores);
 }
 
-/* Rank 0 unpacks archives, and all ranks read what is there. Collective. */
+/* Rank 0 unpacks archives, and all ranks read the unpacked files. Collective. */
 static void check_cache(const struct fleet *f, const struct models_options *o, const struct world *w, struct err *e)
 {
     struct {
@@ -87,7 +87,7 @@ static void check_cache(const struct fleet *f, const struct models_options *o, c
         (void)archive_cache_check(cache.dir, cache.token, e);
 }
 
-/* The first rank of each host keeps files for all. Collective. */
+/* The first rank of each host caches files for all. Collective. */
 static void open_host_cache(struct host_cache *c, struct residents *r, const struct models_options *o,
                             const struct world *w, struct err *e)
 {
@@ -98,8 +98,7 @@ static void open_host_cache(struct host_cache *c, struct residents *r, const str
     r->files = (struct residents_files){c, host_cache_loaded, host_cache_dropped};
 }
 
-/* Rank 0 opens the way to the first ranks of other sets, and they to rank 0; nothing where there is one set.
- * Collective. */
+/* Rank 0 and the first ranks of the other sets connect; no-op with one set. Collective. */
 static void link_sets(struct many *m, const struct service_options *o, struct world *w, double timeout, struct err *e)
 {
     const struct world *set = &m->ground.world;
@@ -151,7 +150,7 @@ static void close_parts(struct many *m)
     free(m);
 }
 
-/* Memory, models, and the ways to those who hold them. Collective. */
+/* Memory, models, and the links to the ranks that hold them. Collective. */
 static void open_models(struct many *m, const struct fleet_setup *fleet, double timeout, struct world *w, struct err *e)
 {
     const struct service_options *o = fleet->service;
@@ -191,7 +190,7 @@ int many_run(struct world *w, const struct fleet_setup *fleet, struct err *e)
     host_cache_close(&m->host_cache);
     host_use_close(&m->host);
     meter_close(&m->meter);
-    if (e->code == ERR_COMM) /* a set is lost: there is nobody to agree with */
+    if (e->code == ERR_COMM) /* a set is lost: an agreement is impossible */
         fatal(e);
     fatal_agree(w, e);
     MPI_CHECK(MPI_Bcast(&status, 1, MPI_INT, 0, w->comm));

@@ -1,15 +1,15 @@
-/* commands/models/many.h - a job of many models on all ranks: ground, loop, what comes and goes. The front decides
- * where requests come from (commands/models/fleet.h). */
+/* commands/models/many.h - a job of many models on all ranks: set-up, loop, loading and unloading. The front is the
+ * source of requests (commands/models/fleet.h). */
 #ifndef MODELS_MANY_H
 #define MODELS_MANY_H
 
 #include "commands/models/fleet.h"
 #include "rank/world/world.h"
 
-/* Refuse options of a run that are for one model, where `option` names several. Rank 0. */
+/* Refuses a run's options that are for one model only, if `option` names several. Rank 0. */
 int many_check_run(const struct run_options *run, const char *option, struct err *e);
 
-/* Do options for several models go together? Rank 0. */
+/* Are the options for several models consistent? Rank 0. */
 int many_check(const struct service_options *service, const struct models_options *models, const struct world *w,
                struct err *e);
 

@@ -1,4 +1,4 @@
-/* commands/models/model_folder.h - folders of models that an option names, with commas between them. */
+/* commands/models/model_folder.h - an option's comma-separated list of model folders. */
 #ifndef MODELS_MODEL_FOLDER_H
 #define MODELS_MODEL_FOLDER_H
 

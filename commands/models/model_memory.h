@@ -9,8 +9,8 @@ struct model_memory { /* bytes, equal on all ranks */
     int64_t all, kv;  /* kv: of these, for keys and values */
 };
 
-/* all, kv: of rank 0's options; not positive, negative: not given. Then models have eight tenths of what is free on the
- * rank that has least, and keys and values half of that. A failure ends the job. Collective. */
+/* all, kv: rank 0's options; not positive, or negative: not given. Then models get eight tenths of the free memory of
+ * the rank with the least, and keys and values half of that. A failure ends the job. Collective. */
 void model_memory_share(struct model_memory *m, const struct instance *ground, int64_t all, int64_t kv, struct world *w,
                         struct err *e);
 

@@ -1,6 +1,6 @@
-/* commands/models/model_switch.c - see model_switch.h. One place for a model, which the two come to in turn: the next
- * one is asked for, and then asks for a token. In a second place there may be a model that runs meanwhile; then it has
- * a while for itself before each switch. */
+/* commands/models/model_switch.c - see model_switch.h. The two models take turns in one slot: the next one is
+ * requested, and then one token from it. A second slot may have a model that runs meanwhile; then it runs alone for a
+ * while before each switch. */
 #include "commands/models/model_switch.h"
 #include "base/clock.h"
 #include "commands/bench/traffic.h"
@@ -21,9 +21,9 @@
 enum { SLOT_SWITCHED, SLOT_BESIDE, N_SLOTS }; /* numbers of models in plans */
 
 enum stage {
-    STAGE_REST, /* nothing is asked for */
-    STAGE_OPEN, /* a request has come: the next model is to be asked for */
-    STAGE_LOAD, /* it is on its way */
+    STAGE_REST, /* no request */
+    STAGE_OPEN, /* a request has come: the next model must be requested */
+    STAGE_LOAD, /* it is being loaded */
     STAGE_TOKEN /* it runs */
 };
 
@@ -34,12 +34,12 @@ struct model_switch { /* rank 0's */
     struct traffic traffic;
     struct beside beside;
     enum stage stage;
-    int loading, turn;           /* slots: of the model on its way in; whose steps go first */
+    int loading, turn;           /* slots: of the model being loaded; of the one whose steps go first */
     int n_outstanding[N_SLOTS];  /* plans with sequences, results not taken */
     bool fed[SCHEDULER_FLIGHTS]; /* the plan of a step had sequences */
     bool queued;
-    enum meanwhile changed; /* by the plan before; MEANWHILE_NOTHING: it was a step */
-    int round, n_rounds;    /* even ones are to the first model; the first of all, number -1, is not counted */
+    enum meanwhile changed; /* by the preceding plan; MEANWHILE_NOTHING: it was a step */
+    int round, n_rounds;    /* even ones are to the first model; the very first, number -1, is not counted */
     double rests_until;     /* seconds_now() */
     struct switch_figures figures;
 };
@@ -77,7 +77,7 @@ static int begin_round(void *context, int slot, struct limits *limits, struct er
         return begin_beside(s, limits, e);
     s->queued = false;
     s->stage = STAGE_TOKEN;
-    s->turn = SLOT_BESIDE; /* so its step shows what the change took */
+    s->turn = SLOT_BESIDE; /* so its step shows the cost of the change */
     if (changeover_join(&s->changeover, slot, &s->traffic.scheduler, s->traffic.source, e) != 0)
         return -1;
     return traffic_open(&s->traffic, 1, (int)s->o->n_prompt, 1, limits, s->changeover.loaded[slot]->config.vocab, e);
@@ -85,7 +85,7 @@ static int begin_round(void *context, int slot, struct limits *limits, struct er
 
 /* ---- the loop's client ---- */
 
-/* The next step of the model in a slot, its blocks by the arena's numbers; without sequences, if it has none. */
+/* The next step of the model in a slot, with the arena's block numbers; without sequences, if it has none. */
 static int plan_slot(struct model_switch *s, int slot, struct plan *p, struct err *e)
 {
     p->model = slot;
@@ -105,7 +105,7 @@ static int plan_slot(struct model_switch *s, int slot, struct plan *p, struct er
     return 0;
 }
 
-/* A step of one of those that run, in turn; empty ones wait for what is under way. */
+/* A step of one of the running models, in turn; empty ones wait for steps in flight. */
 static int plan_step(struct model_switch *s, struct plan *p, struct err *e)
 {
     const struct timespec moment = {0, 50000};
@@ -138,8 +138,8 @@ static enum meanwhile change_of(enum plan_kind kind)
     return kind == PLAN_DROP ? MEANWHILE_UNLOAD : kind == PLAN_LOAD ? MEANWHILE_BEGIN : MEANWHILE_COMMIT;
 }
 
-/* A change of the models, or the end, if there is to be one: returns 0; 1: there is none now. Between two changes the
- * model beside has a step, as it would have where a server decides upon them. */
+/* The next change of the models, or the end: returns 0; 1: there is none now. Between two changes the other model has a
+ * step, as with a server. */
 static int plan_change(struct model_switch *s, struct plan *p, struct err *e)
 {
     beside_note(&s->beside, s->changed); /* its steps before the change have been taken */
@@ -196,14 +196,14 @@ static int accept_result(void *context, const struct step_result *result, struct
     if (result->model == SLOT_BESIDE)
         return beside_accept(&s->beside, result, e);
     beside_note(&s->beside, MEANWHILE_TOKEN);
-    if (s->stage != STAGE_TOKEN) /* empty, and behind the token */
+    if (s->stage != STAGE_TOKEN) /* empty, and after the token */
         return 0;
     return take_token(s, result, e);
 }
 
 /* ---- opening and closing ---- */
 
-/* Options of other measurements, and of models that are alone. */
+/* Options of other measurements, and of single-model runs. */
 static int check_options(const struct bench_options *o, int n_ranks, struct err *e)
 {
     const char *given = o->run.model != NULL                 ? "model"

@@ -1,5 +1,5 @@
-/* commands/models/model_switch.h - `lockstep bench --model-switch A,B`: from a request for a model to its first token,
- * where the other one is loaded and has to go, as `serve --models-dir` does it. */
+/* commands/models/model_switch.h - `lockstep bench --model-switch A,B`: measures the time from a request for a model to
+ * its first token, while the other one is loaded and must be dropped, as in `serve --models-dir`. */
 #ifndef MODELS_MODEL_SWITCH_H
 #define MODELS_MODEL_SWITCH_H
 

@@ -51,7 +51,7 @@ static int open_texts(struct opened_model *m, const struct model_place *p, struc
     return 0;
 }
 
-/* The lowest of what is asked for by options, by the folder, and of what the model can. */
+/* The minimum of the options' value, the folder's, and the model's. */
 static void obey(const struct wishes *w, const struct run_options *o, const struct model_config *m,
                  struct run_options *run)
 {

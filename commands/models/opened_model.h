@@ -1,5 +1,5 @@
-/* commands/models/opened_model.h - a model of the folder that is opened: its headers and texts, and how it will be
- * loaded. */
+/* commands/models/opened_model.h - an opened model of the folder: its headers and texts, and the parameters of its
+ * load. */
 #ifndef MODELS_OPENED_MODEL_H
 #define MODELS_OPENED_MODEL_H
 
@@ -14,8 +14,9 @@
 
 struct opened_model {
     struct shelved *lasting;       /* tokenizer, template; owned */
-    struct archive_cache *cache;   /* borrowed; that has its files, if they were an archive's */
-    struct archive_folder *folder; /* there, kept until the model is closed; NULL: it is a folder of --models-dir */
+    struct archive_cache *cache;   /* borrowed; holds its files, if they are from an archive */
+    struct archive_folder *folder; /* its entry there, kept until the model is closed; NULL: it is a folder of
+                                      --models-dir */
     double unpacking;              /* s */
     char dir[PATH_MAX];            /* the folder of these files */
     struct model_config config;
@@ -29,7 +30,7 @@ struct opened_model {
 struct model_place {
     const struct service_options *service;
     const char *models_dir, *name, *archive; /* archive: its file in models_dir; NULL: its folder has its name */
-    const char *dir;                         /* its folder, where that is known: only steps of it run here; else NULL */
+    const char *dir;                         /* its folder, if known: only its steps run here; else NULL */
     struct archive_cache *cache;             /* for archives */
     struct shelf *shelf;
     const struct ops *ops; /* of the ranks' devices */
@@ -37,10 +38,10 @@ struct model_place {
     size_t kv_bytes; /* of a rank, which models share */
 };
 
-/* Opens a model; the shelf provides what does not change, if it is there. *bytes: its bytes on the rank that holds
- * most, without keys and values. Any thread, one at a time. */
+/* Opens a model; the shelf provides the parts that do not change, if it has them. *bytes: its bytes on the rank that
+ * holds most, without keys and values. Any thread, one at a time. */
 struct opened_model *opened_model_open(const struct model_place *p, int64_t *bytes, struct err *e);
-/* Its part of the units of that memory, as the scheduler has it. */
+/* Its share of the units of KV memory, for the scheduler. */
 void opened_model_units(const struct opened_model *m, struct unit_share share[KV_KINDS]);
 /* Tokenizer and template go to the shelf. */
 void opened_model_close(struct opened_model *m, struct shelf *shelf);

@@ -14,7 +14,7 @@ void outpost_share_options(struct outpost *o, const struct service_options *mine
             strlen(config), sizeof o->speculative);
     else if (config != NULL)
         memcpy(o->speculative, config, strlen(config) + 1);
-    run.model = run.draft_model = run.speculative_config = NULL; /* another process's addresses */
+    run.model = run.draft_model = run.speculative_config = NULL; /* addresses of another process */
     MPI_CHECK(MPI_Bcast(&run, sizeof run, MPI_BYTE, 0, w->comm));
     MPI_CHECK(MPI_Bcast(o->speculative, sizeof o->speculative, MPI_BYTE, 0, w->comm));
     o->service.run = run;
@@ -56,7 +56,7 @@ static void close_model(void *context, void *handle)
 
 /* ---- the main thread ---- */
 
-/* A slot has one load at a time, so the opener is through with what was wanted there before. */
+/* A slot has one load at a time, so the opener is done with the slot's earlier request. */
 static bool ask(void *context, const struct model_order *order)
 {
     struct outpost *o = context;

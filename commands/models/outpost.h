@@ -13,7 +13,7 @@ struct outpost { /* zeroed at first */
     struct leader_link link;
     struct opener opener;
     struct shelf shelf;
-    struct service_options service;         /* of rank 0, as far as opening a model asks for them */
+    struct service_options service;         /* rank 0's, as far as opening a model needs them */
     char speculative[OUTPOST_TEXT_BYTES];   /* text of one of these */
     const struct ops *ops;                  /* of the ranks' devices */
     int n_ranks;                            /* of a set */
@@ -22,7 +22,7 @@ struct outpost { /* zeroed at first */
     bool open;
 };
 
-/* All ranks get rank 0's options for opening models; a failure is rank 0's. Collective over the job. */
+/* Broadcasts rank 0's options for opening models; failures are rank 0's. Collective over the job. */
 void outpost_share_options(struct outpost *o, const struct service_options *mine, const struct world *w, struct err *e);
 
 /* Connect to rank 0, whose hub is open. set: of ranks, its number and size. The outpost must stay where it is. */

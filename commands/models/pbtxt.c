@@ -46,7 +46,7 @@ bool pbtxt_takes(struct pbtxt *p, char bracket)
     return here;
 }
 
-/* A text in quotes, with its escapes: the place behind it. NULL: it does not end. */
+/* Returns the end of a quoted text with escapes. NULL: it does not end. */
 static const char *skip_text(const char *at)
 {
     char quote = *at++;

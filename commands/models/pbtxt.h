@@ -1,4 +1,4 @@
-/* commands/models/pbtxt.h - the text format of protocol buffers, read field by field. The text is hostile. */
+/* commands/models/pbtxt.h - a field-by-field parser of protocol buffers' text format. The text is untrusted. */
 #ifndef MODELS_PBTXT_H
 #define MODELS_PBTXT_H
 
@@ -15,17 +15,16 @@ struct pbtxt {
     const char *what; /* for messages: the file */
 };
 
-/* The next field's name; what is read next is its value. false: the message ends, at '}' or the end of the text, or
- * *e. */
+/* Reads the next field's name; its value follows. false: the message ends, at '}' or the end of the text, or *e. */
 bool pbtxt_field(struct pbtxt *p, char key[PBTXT_KEY_BYTES], struct err *e);
 
-/* Does this stand here: '{', '}', '[', ']'? Steps over it. */
+/* Is this the next character: '{', '}', '[', ']'? Skips it. */
 bool pbtxt_takes(struct pbtxt *p, char bracket);
 
-/* A value that is neither, without quotes; of a longer one the beginning. */
+/* A scalar value, without quotes; a longer one is truncated. */
 int pbtxt_value(struct pbtxt *p, char value[PBTXT_VALUE_BYTES], struct err *e);
 
-/* Passes a value of any kind, with all that is in it. */
+/* Skips a value of any kind with its contents. */
 int pbtxt_skip(struct pbtxt *p, struct err *e);
 
 #endif

@@ -1,6 +1,6 @@
-/* commands/models/shelf.h - tokenizers and templates of the models that are loaded, shared by those of the same files
- * on several sets of ranks, and of the ones that were unloaded last, for their next load: to open them takes tenths of
- * a second. */
+/* commands/models/shelf.h - a cache of tokenizers and templates: of loaded models, shared between the sets of ranks
+ * that have the same files, and of recently unloaded ones, for their next load. Opening them takes tenths of a
+ * second. */
 #ifndef MODELS_SHELF_H
 #define MODELS_SHELF_H
 
@@ -9,16 +9,15 @@
 
 #include <pthread.h>
 
-#define SHELF_TEXTS 8 /* that are kept; then those that have lain longest go */
+#define SHELF_TEXTS 8 /* maximum of unused entries; the least recently used go first */
 
-/* The parts of a model that requests need, from its first opening on. */
+/* The parts of a model that requests need, kept since its first opening. */
 struct shelved {
     struct texts texts;
-    char
-        archive[DISCOVER_NAME_BYTES + 8]; /* its other name, NAME.tar.gz, as callers of multi-model endpoints have it */
-    uint64_t identity;                    /* of the files that they are from; 0: not to be kept */
-    int n_users;                          /* opened models that have them */
-    struct shelved *next;                 /* in use, too */
+    char archive[DISCOVER_NAME_BYTES + 8]; /* its other name, NAME.tar.gz, used by callers of multi-model endpoints */
+    uint64_t identity;                     /* identity of their files; 0: do not cache */
+    int n_users;                           /* opened models that use them */
+    struct shelved *next;                  /* in use, too */
 };
 
 /* Any thread may use it. */
@@ -32,14 +31,14 @@ struct shelf {
 void shelf_open(struct shelf *s);
 void shelf_close(struct shelf *s);
 
-/* The parts of this name and identity, which have one user more then; NULL: there are none. */
+/* The parts of this name and identity, with one more user; NULL: there are none. */
 struct shelved *shelf_take(struct shelf *s, const char *name, uint64_t identity);
 /* New ones, with one user. */
 void shelf_add(struct shelf *s, struct shelved *one);
-/* One user less. NULL: nothing. */
+/* Drops one user. NULL: no-op. */
 void shelf_put(struct shelf *s, struct shelved *one);
 
-/* Close what was never on the shelf; NULL: nothing. */
+/* Closes parts that were never on the shelf; NULL: no-op. */
 void shelved_close(struct shelved *one);
 
 #endif

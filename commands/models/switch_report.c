@@ -32,7 +32,7 @@ void switch_report_one(FILE *f, const char *name, const double part[N_SWITCH_PAR
     }
 }
 
-/* The times of the model beside under one name: of what went on from `first` to `last`. */
+/* The times of the model of --beside under one name, for the activities from `first` to `last`. */
 struct beside_line {
     double n, median, longest, rate; /* steps; s; tokens/s */
 };

@@ -11,7 +11,7 @@
 /* A switch and its parts, in their order; those of the load are enum load_phase from SWITCH_OPEN on. */
 enum switch_part {
     SWITCH_ALL,    /* from the request to the first token */
-    SWITCH_UNLOAD, /* the other model gives its memory back */
+    SWITCH_UNLOAD, /* the other model frees its memory */
     SWITCH_OPEN,
     SWITCH_TOKEN = SWITCH_OPEN + N_LOAD_PHASES, /* the prompt, and a token */
     N_SWITCH_PARTS
@@ -34,7 +34,7 @@ struct switch_about {
 
 void switch_figures_add(struct switch_figures *f, int to, const double part[N_SWITCH_PARTS]);
 
-/* One switch, a line for each part of it. No first token: SWITCH_ALL is 0. */
+/* One switch, one line for each of its parts. Without a first token SWITCH_ALL is 0. */
 void switch_report_one(FILE *f, const char *name, const double part[N_SWITCH_PARTS]);
 
 void switch_report_table(const struct switch_figures *f, const struct switch_about *about);

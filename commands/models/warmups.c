@@ -22,7 +22,7 @@ static int read_count(struct pbtxt *p, const char *key, int64_t most, int64_t *n
     return 0;
 }
 
-/* "dims: [ 1, 128 ]", or one number of several fields. Multiplied into *product. */
+/* "dims: [ 1, 128 ]", or several fields with one number each. Multiplied into *product. */
 static int read_dims(struct pbtxt *p, int64_t *product, struct err *e)
 {
     bool list = pbtxt_takes(p, '[');
@@ -89,7 +89,7 @@ static int read_field(struct wishes *w, struct pbtxt *p, const char *key, struct
     if (strcmp(key, "count") == 0) {
         if (read_count(p, key, MOST_TIMES, &n, e) != 0)
             return -1;
-        u->count = n > 0 ? (int32_t)n : 1; /* as in Triton, where once is the default */
+        u->count = n > 0 ? (int32_t)n : 1; /* as in Triton, where the default is 1 */
         return 0;
     }
     wishes_leave(w, "model_warmup.?");

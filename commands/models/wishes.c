@@ -54,11 +54,11 @@ static const struct key {
             {"option.model_id", PLACE},
             {"option.entryPoint", CODE},
             {"option.handler", CODE},
-            {"engine", MEANT}, /* the options that follow ask for what is done anyway */
+            {"engine", MEANT}, /* the following options ask for default behaviour */
             {"option.rolling_batch", MEANT},
             {"max_batch_delay", MEANT}};
 
-/* The folder that the file is in, as containers name it. */
+/* The folder of the file, under the containers' name. */
 static bool is_here(const char *place)
 {
     static const char *const here[] = {".", "./", "/opt/ml/model", "/opt/ml/model/"};
@@ -101,7 +101,7 @@ static int take_line(struct wishes *w, const char *what, const char *key, const 
     case RANKS:
         (void)snprintf(all, sizeof all, "%d", n_ranks);
         if (strcmp(value, "max") != 0 && strcmp(value, all) != 0)
-            wishes_leave(w, key); /* the job says on how many ranks models are */
+            wishes_leave(w, key); /* the job determines the number of ranks per model */
         return 0;
     case PLACE:
         return is_here(value)
@@ -170,7 +170,7 @@ static int take_field(struct wishes *w, struct pbtxt *p, const char *key, const 
     }
     if (read_number(p->what, key, value, 0, INT32_MAX, &n, e) != 0)
         return -1;
-    w->max_batch = n > 0 ? lower(w->max_batch, n) : w->max_batch; /* 0: it says nothing of sequences */
+    w->max_batch = n > 0 ? lower(w->max_batch, n) : w->max_batch; /* 0: it does not limit sequences */
     return 0;
 }
 

@@ -9,7 +9,7 @@ struct verdict {
     int n, n_left_out;
 };
 
-/* The place of the next problem. One that is only reported gives way to one that refuses; NULL: no place is left. */
+/* The entry for the next problem. A problem that refuses replaces one that is only reported; NULL: no entry is left. */
 static struct preflight_problem *next_problem(struct verdict *v, bool refuses)
 {
     if (v->n < PREFLIGHT_MAX_PROBLEMS)
@@ -47,7 +47,7 @@ static bool first_of_host(const struct preflight *p, int rank)
     return first == rank;
 }
 
-/* The read rate by which a rank is judged: its GPU's, or on CPUs the mean of the host's ranks, since they share its
+/* The read rate on which a rank is judged: its GPU's, or on CPUs the mean of the host's ranks, which share its
  * memory. */
 static double read_rate(const struct preflight *p, int rank)
 {
@@ -109,7 +109,7 @@ static void judge_broadcast(struct verdict *v, const struct preflight *p, const 
             1e6 * p->broadcast, l->broadcast_us, 1e6 * p->rank[far].ping);
 }
 
-/* By host: its ranks share the way to the files. */
+/* Per host: its ranks share the path to the files. */
 static void judge_files(struct verdict *v, const struct preflight *p, const struct preflight_limits *l)
 {
     for (int r = 0; r < p->n_ranks && l->file_rate > 0; r++) {
@@ -135,7 +135,7 @@ bool preflight_file_rate(const struct preflight *p, int first, double *rate)
     return bytes > 0;
 }
 
-/* At the end of the last text, which is cut if need be. */
+/* Appended to the last text, which is truncated if need be. */
 static void say_left_out(struct verdict *v)
 {
     char more[40];

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define TIMEOUT           60.0 /* s of a part of it: a GPU or a link that hangs shows here first */
+#define TIMEOUT           60.0 /* s per part: a hanging GPU or link shows here first */
 #define DEVICE_READ_BYTES ((size_t)2 << 30)
 #define HOST_READ_BYTES   ((size_t)128 << 20)
 #define READ_PASSES       5
@@ -23,7 +23,7 @@
 #define BROADCASTS        50
 #define PINGS             20
 #define SUM_SECONDS       0.1 /* for each size of all-reduce, */
-#define MAX_SUMS          200 /* but not more of them than these */
+#define MAX_SUMS          200 /* but at most this many */
 #define BUSY_FILLS        200
 #define FILE_BYTES        (256.0 * (1 << 20)) /* of a rank, */
 #define FILE_SECONDS      1.5                 /* read for at most this many seconds, */
@@ -34,12 +34,12 @@
 /* The options of rank 0. Flat: broadcast. */
 struct preflight_wishes {
     struct preflight_limits limits;
-    int32_t device, threads, files; /* files: there is a checkpoint to read from */
+    int32_t device, threads, files; /* files: there is a checkpoint to read */
     int32_t wanted;
     double timeout; /* s */
 };
 
-/* From a decoded token's to a long prompt's; the last one on GPUs only. */
+/* From a decoded token's size to a long prompt's; the last one on GPUs only. */
 static const size_t sum_bytes[] = {8 << 10, 64 << 10, 1 << 20, 16 << 20, 128 << 20};
 #define N_SUMS (sizeof sum_bytes / sizeof sum_bytes[0])
 
@@ -59,7 +59,7 @@ static const char *const part_name[] = {
     "opening the devices", "comparing places", "exchanging messages", "reading memory", "all-reduce",
     "reading files",       "gathering"};
 
-/* A rank that waits for others here is a part further than they are. */
+/* A rank that waits for others here is one part ahead of them. */
 static void begin_part(struct preflight_run *r, enum part part)
 {
     deadline_part(&r->deadline, (int)part);
@@ -104,7 +104,7 @@ static double median(double *x, int n)
     return x[n / 2];
 }
 
-/* Half the way to and from this rank; rank 0 asks one after the other. */
+/* Half the round trip to this rank; rank 0 pings one after the other. */
 static void ping(struct preflight_run *r)
 {
     MPI_Comm comm = r->w->comm;
@@ -162,7 +162,7 @@ static double time_sums(struct preflight_run *r, struct comm *c, void *data, siz
     return slowest;
 }
 
-/* The GPU's clocks and what slows them are those of work, so they are looked at while there is some. */
+/* The GPU's clocks and throttle reasons are those under load, so they are read while it works. */
 static void look_at_gpu(struct preflight_run *r, void *data, size_t bytes)
 {
     struct nvml n;
@@ -197,7 +197,7 @@ static void measure_sums(struct preflight_run *r, struct err *e)
         fatal_agree(r->w, e);
     }
     for (size_t i = 0; i < n_sizes && r->w->n_ranks > 1; i++) {
-        (void)time_sums(r, &comm, data, sum_bytes[i] / element, 1); /* connections are made at the first */
+        (void)time_sums(r, &comm, data, sum_bytes[i] / element, 1); /* connections are made by the first */
         int times = (int)fmin(MAX_SUMS, SUM_SECONDS / time_sums(r, &comm, data, sum_bytes[i] / element, 1));
         times = times > 1 ? times : 1;
         MPI_CHECK(MPI_Bcast(&times, 1, MPI_INT, 0, r->w->comm));
@@ -295,7 +295,7 @@ static void measure_node(struct preflight_run *r, struct err *e)
     r->found.seconds = seconds_now() - started;
 }
 
-/* Rank 0's judgement reaches everybody, and a rank that is refused says so itself: then its name stands in front. */
+/* All ranks get rank 0's verdict, and a refused rank reports it itself: then its name is in front. */
 static int share_verdict(struct preflight_run *r, struct preflight_problem *problem, struct err *e)
 {
     int n = r->w->rank == 0 ? preflight_judge(&r->found, &r->wishes.limits, problem) : 0;
@@ -307,7 +307,7 @@ static int share_verdict(struct preflight_run *r, struct preflight_problem *prob
     return n;
 }
 
-/* Problems that no fatal line will name. */
+/* Problems that no fatal message will name. */
 static void warn(const struct preflight_run *r, const struct preflight_problem *problem, int n)
 {
     char text[400];

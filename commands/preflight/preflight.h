@@ -1,6 +1,6 @@
-/* commands/preflight/preflight.h - `lockstep preflight`, and a short one at a start with --preflight: is every node fit
- * for the job? All ranks measure the same things in the same order, in some seconds; rank 0 judges, and all hear what
- * it found. */
+/* commands/preflight/preflight.h - `lockstep preflight`, and a short one at start with --preflight: is every node fit
+ * for the job? All ranks measure the same things in the same order, in some seconds; rank 0 judges, and all get its
+ * verdict. */
 #ifndef PREFLIGHT_PREFLIGHT_H
 #define PREFLIGHT_PREFLIGHT_H
 
@@ -11,7 +11,7 @@
  * the name of its rank. Collective; returns the exit status. */
 int preflight_run(struct world *w, const struct run_options *o, struct err *e);
 
-/* At a start: one line on standard error, and the same end. Does nothing unless rank 0's options say --preflight.
+/* At start: one line on standard error, and the same end. No-op unless rank 0's options have --preflight.
  * Collective. */
 void preflight_start(struct world *w, const struct run_options *o, struct err *e);
 

@@ -53,7 +53,7 @@ static double bus_rate(const struct preflight *p, const struct preflight_sum *s)
     return s->bytes / s->seconds * 2 * (p->n_ranks - 1) / p->n_ranks;
 }
 
-/* ---- for people ---- */
+/* ---- table ---- */
 
 static void print_places(FILE *out, const struct preflight *p)
 {
@@ -69,7 +69,7 @@ static void print_places(FILE *out, const struct preflight *p)
     free(all);
 }
 
-/* "1755/1980", "-" where nothing is said. */
+/* "1755/1980", "-" where unknown. */
 static const char *pair(char *cell, long long value, long long of)
 {
     if (value < 0)
@@ -183,14 +183,14 @@ void preflight_line(char *text, size_t bytes, const struct preflight *p)
         (void)snprintf(text + n, bytes - (size_t)n, "; %.1f s", p->seconds);
 }
 
-/* ---- for programs ---- */
+/* ---- JSON ---- */
 
 static void put_member(json_t *object, const char *key, json_t *value)
 {
     (void)json_object_set_new(object, key, value);
 }
 
-/* Without a key where nothing is said. */
+/* The key is omitted where unknown. */
 static void put_known(json_t *object, const char *key, int64_t value)
 {
     if (value >= 0)

@@ -18,7 +18,7 @@
 
 #define HOST_THREADS 3 /* one for sockets or files, two that tokenize */
 
-/* `serve` and `batch`: ranks in replicas, and on rank 0 what requests come from. */
+/* `serve` and `batch`: ranks in replicas, and on rank 0 the source of requests. */
 struct service {
     const char *name;
     const struct service_options *o;
@@ -31,8 +31,7 @@ struct service {
     int (*close)(void *context, struct err *e);
 };
 
-/* Rank 0 opens the way to the leaders of the other replicas, and they to rank 0; nothing where there is one replica.
- * Collective. */
+/* Rank 0 and the leaders of the other replicas connect; no-op with one replica. Collective. */
 static void link_replicas(struct world *w, const struct instance *i, const struct instance_setup *setup,
                           const struct service *s, int32_t vocab, struct leader *leader, struct err *e)
 {
@@ -105,7 +104,7 @@ static int run_service(struct world *w, const struct service *s, struct err *e)
     leader_close(&leader);
     if (w->rank == 0)
         status = s->close(s->context, e);
-    if (e->code == ERR_COMM) /* a replica is lost: there is nobody to agree with */
+    if (e->code == ERR_COMM) /* a replica is lost: an agreement is impossible */
         fatal(e);
     fatal_agree(w, e);
     meter_close(&meter);

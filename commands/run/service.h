@@ -1,5 +1,5 @@
-/* commands/run/service.h - `lockstep serve` and `lockstep batch` on all ranks: replicas, the way to their leaders, the
- * loop. Rank 0 decides where requests come from (commands/serve.h, commands/batch.h). */
+/* commands/run/service.h - `lockstep serve` and `lockstep batch` on all ranks: replicas, the links to their leaders,
+ * the loop. Rank 0 has the source of requests (commands/serve.h, commands/batch.h). */
 #ifndef RUN_SERVICE_H
 #define RUN_SERVICE_H
 

@@ -12,12 +12,12 @@
 
 #define MAX_CONFIG_BYTES ((size_t)4 << 20)
 
-/* Tokens of prompts that one step may score: a row of logits each, beside those that are sampled from. */
+/* Prompt tokens that one step may score: one row of logits each, beside the sampled rows. */
 #define SCORE_ROWS 256
 
-#define DRAFT_ROWS 64 /* drafts of a step at most, of all sequences: a row of logits each */
+#define DRAFT_ROWS 64 /* maximum drafts of a step, over all sequences: one row of logits each */
 
-#define SERVE_LENGTH 2048 /* of a sequence of a server when the model has no bound */
+#define SERVE_LENGTH 2048 /* length of a server's sequences if the model has no limit */
 
 /* Block tables of the sequences that a server runs at once by default: fewer of them where the model allows contexts so
  * long that the tables alone would take hundreds of MiB. */
@@ -48,7 +48,7 @@ int start_choose_inputs(const struct run_options *o, struct model_config *m, str
     return 0;
 }
 
-/* Nothing of it is read if weights are made. */
+/* Unused with random weights. */
 static int open_checkpoint(struct checkpoint *c, const struct run_options *o, const char *folder,
                            struct model_config *m, struct err *e)
 {
@@ -104,7 +104,7 @@ int start_open_folder(const struct run_options *o, const char *command, struct m
     return start_open_model(o, NULL, m, c, e);
 }
 
-/* Sequences for which it needs no positions that it does not have, and no other rotation than the first ones. */
+/* The length of sequences up to which it has all positions and uses its first rotation. */
 static int draft_positions(const struct model_config *m)
 {
     int longest = m->max_positions > 0 ? m->max_positions : INT32_MAX;
@@ -112,7 +112,7 @@ static int draft_positions(const struct model_config *m)
     return changes && m->rope.long_from < longest ? m->rope.long_from : longest;
 }
 
-/* The folder holds what the method says; without one it may be either. */
+/* The folder's contents must match the method; without a method they may be either. */
 static int check_kind(enum draft_kind kind, const struct model_config *m, const char *folder, struct err *e)
 {
     bool head = m->drafting.n_taps > 0;
@@ -153,7 +153,7 @@ int start_open_draft_model(struct draft_model *d, struct instance_setup *setup, 
         open_checkpoint(&d->checkpoint, o, folder, &d->config, e) != 0 ||
         model_draft_for(&d->config, m, folder, e) != 0)
         return -1;
-    bool head = d->config.drafting.n_taps > 0; /* its "max_position_embeddings" are those of its training */
+    bool head = d->config.drafting.n_taps > 0; /* its "max_position_embeddings" only reflects its training */
     setup->limits.draft_skip = head;
     setup->limits.draft_len = smaller(head ? INT32_MAX : draft_positions(&d->config), setup->limits.max_len);
     return 0;
