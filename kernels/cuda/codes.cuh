@@ -1,5 +1,5 @@
-/* kernels/cuda/codes.cuh - quantised weights (base/codes.h) on the device: one at a time for what is rare, and as
- * operands of the tensor cores, which take two neighbouring columns as a pair of 16-bit numbers. */
+/* kernels/cuda/codes.cuh - quantised weights (base/codes.h) on the device: dequantised one at a time for rare cases,
+ * and as operands of the tensor cores, which take two neighbouring columns as a pair of 16-bit numbers. */
 #ifndef CUDA_CODES_CUH
 #define CUDA_CODES_CUH
 
@@ -7,10 +7,10 @@
 
 #include <cuda_fp8.h>
 
-/* A matrix, or from some row of it on. */
+/* A matrix, or its rows from some row on. */
 struct coded {
     const uint8_t *codes, *scales, *zeros; /* zeros NULL: the codes' own */
-    size_t pitch;                          /* bytes from row to row of the codes */
+    size_t pitch;                          /* row pitch of the codes in bytes */
     int n_groups;
     struct code_form form;
 };
@@ -100,7 +100,7 @@ struct code_pairs<__half, CODES_E4M3> {
     }
 };
 
-/* By shifts: 2^-120 of the value, subnormal ones too. */
+/* By shifts: 2^-120 of the value, also for subnormals. */
 template <>
 struct code_pairs<__nv_bfloat16, CODES_E4M3> {
     static const int WORDS = 2;
@@ -190,7 +190,7 @@ struct code_pairs<__nv_bfloat16, CODES_INT4> {
     }
 };
 
-/* 2^-14 of the value, and 2^-126, by its bits: subnormal numbers, which a multiplication makes right. */
+/* 2^-14 of the value, and 2^-126, by its bits: subnormal numbers, which a multiplication corrects. */
 template <>
 struct code_pairs<__half, CODES_E2M1> {
     static const int WORDS = 4;

@@ -1,4 +1,4 @@
-/* kernels/cuda/codes_wide.cuh - quantised weights (codes.cuh) made 16-bit numbers, eight neighbouring columns of one
+/* kernels/cuda/codes_wide.cuh - dequantises weights (codes.cuh) to 16-bit numbers, eight neighbouring columns of one
  * group at a time, each rounded once. */
 #ifndef CUDA_CODES_WIDE_CUH
 #define CUDA_CODES_WIDE_CUH
@@ -10,7 +10,7 @@
 template <enum codes C>
 constexpr int bits_of_codes = C == CODES_E4M3 || C == CODES_INT8 ? 8 : 4;
 
-/* Scale i as it lies in memory, so that who has it need not wait for it; and the number that it stands for. */
+/* Scale i in its stored type, so that its load need not be awaited; and its value. */
 __device__ static inline uint32_t coded_scale_word(const coded &m, size_t i)
 {
     return m.form.scale == SCALE_F32 ? ((const uint32_t *)m.scales)[i] : m.scales[i];
@@ -21,7 +21,7 @@ __device__ static inline float scale_of_word(enum scale_type type, uint32_t word
     return __uint_as_float(type == SCALE_F32 ? word : word == 0 ? 0x00400000u : word << 23);
 }
 
-/* Columns in order, without their scale: of a word of codes of 4 bits, or of two words of 8 bits. */
+/* Unscaled columns in order: from one word of 4-bit codes, or from two words of 8-bit codes. */
 template <typename T, enum codes C>
 __device__ static inline void codes_in_order(uint32_t (&to)[4], const uint32_t *word, uint32_t zero)
 {

@@ -1,11 +1,11 @@
-/* kernels/cuda/norm.cuh - a row's norm by a block of threads. */
+/* kernels/cuda/norm.cuh - the norm of a row by one thread block. */
 #ifndef CUDA_NORM_CUH
 #define CUDA_NORM_CUH
 
 #include "kernels/cuda/vectors.cuh"
 
-#define NORM_THREADS 1024 /* of a block at most */
-#define NORM_GROUPS  32   /* of 32 neighbouring vectors, in a row of one vector a thread */
+#define NORM_THREADS 1024 /* maximum of a block */
+#define NORM_GROUPS  32   /* of 32 neighbouring vectors, in a row with one vector per thread */
 
 #define NORM_PLAIN_KEPT    2 /* vectors that a thread keeps where norm_is_plain */
 #define NORM_PLAIN_THREADS (NORM_THREADS / NORM_PLAIN_KEPT)
@@ -14,8 +14,8 @@ struct norm_args {
     enum norm_kind kind;
     const void *w, *b; /* NULL: ones, zeros */
     enum dtype w_type, b_type;
-    bool w_fetched, b_fetched; /* of the activations' type and aligned: fetched by vectors */
-    bool plain;                /* weights are fetched, and there is no mean and nothing to add */
+    bool w_fetched, b_fetched; /* of the activations' type and aligned: loaded by vectors */
+    bool plain;                /* weights are loaded by vectors, and there is no mean and no bias or offset */
     int dim;
     float eps, offset; /* offset: added to the weights */
 };
@@ -41,14 +41,14 @@ static inline struct norm_args norm_make(const struct queue *q, enum norm_kind k
     return a;
 }
 
-/* Threads of a block where each keeps `kept` vectors of N elements. */
+/* Threads of a block if each keeps `kept` vectors of N elements. */
 static inline int norm_threads(int dim, int n, int kept = 1)
 {
     int of_thread = n * (kept > 0 ? kept : 1), threads = ((dim + of_thread - 1) / of_thread + 31) / 32 * 32;
     return threads < NORM_THREADS ? threads : NORM_THREADS;
 }
 
-/* Vectors of N elements that a thread keeps of a row; 0: the row is longer than all keep together. */
+/* Vectors of N elements of a row that a thread keeps; 0: the row is too long to be kept. */
 static inline int norm_kept(int dim, int n)
 {
     return dim <= NORM_THREADS * n ? 1 : dim <= 2 * NORM_THREADS * n ? 2 : 0;
@@ -66,7 +66,7 @@ template <int K>
 __device__ static inline float norm_sum(float (&x)[K], float (&part)[NORM_GROUPS])
 {
     int lane = threadIdx.x % 32, group = threadIdx.x / 32, n_warps = blockDim.x / 32, d = 16;
-    /* Lanes with several sums each give half of them to another for its half of the others. */
+    /* Lanes with several sums exchange halves of them with another lane. */
 #pragma unroll
     for (int half = K / 2; half > 0; half /= 2, d /= 2) {
         bool upper = (lane & d) != 0;
@@ -86,8 +86,8 @@ __device__ static inline float norm_sum(float (&x)[K], float (&part)[NORM_GROUPS
     return warp_sum(lane < K * n_warps ? part[lane] : 0.0f);
 }
 
-/* A row in the registers of a block, K vectors of N elements a thread (in shared memory, as float, they would take as
- * long as all the rest: banks collide). K 0: the row is read again. PLAIN: as a.plain says, with fewer instructions and
+/* A row in the registers of a block, K vectors of N elements per thread (in shared memory, as float, bank conflicts
+ * would take as long as all the rest). K 0: the row is read again. PLAIN: for a.plain, with fewer instructions and
  * registers. */
 template <typename T, int N, int K, bool PLAIN>
 struct norm_row {
@@ -96,7 +96,7 @@ struct norm_row {
     const norm_args &a;
     V x[KEPT], w[KEPT], b[KEPT];
 
-    /* Fetches the norm's weights: early, before there is anything to wait for. */
+    /* Loads the norm's weights early, before the wait. */
     __device__ norm_row(const norm_args &args) : a(args)
     {
         if (K > 0)
@@ -107,7 +107,7 @@ struct norm_row {
                     b[k] = *(const V *)((const T *)a.b + c);
             });
     }
-    /* f(column, which) of the thread's vectors. */
+    /* Calls f(column, which) for the thread's vectors. */
     template <typename F>
     __device__ void each(F f)
     {
@@ -121,7 +121,7 @@ struct norm_row {
                 f(c, k);
         }
     }
-    /* The factors of vector k, whose first column is c, and its summands. */
+    /* The factors and summands of vector k, whose first column is c. */
     __device__ void scales(float (&to)[N], int c, int k) const
     {
         if (PLAIN || (K > 0 && a.w_fetched))
@@ -143,7 +143,7 @@ struct norm_row {
     {
         return K > 0 ? as_new(x[k]) : *(const V *)(row + c);
     }
-    /* x + y, as an array of T keeps it. */
+    /* x + y, rounded to T. */
     __device__ static V sum_of(const V &x, const V &y)
     {
         float sum[N], other[N];
@@ -154,7 +154,7 @@ struct norm_row {
             sum[i] += other[i];
         return round_pairs<T>(sum);
     }
-    /* x = row (+ more, and so is the row). All loads are under way before the first store. */
+    /* x = row (+ more, which is stored to the row, too). All loads are in flight before the first store. */
     __device__ void fetch(T *row, const T *more)
     {
         V y[KEPT];
@@ -186,7 +186,7 @@ struct norm_row {
             }
         });
     }
-    /* result = what becomes of each element less `mean` in units of 1 / inverse. ROUNDED: before the weight. */
+    /* result = the norm of each element, (element - mean) * inverse. ROUNDED: before the weight. */
     template <bool ROUNDED>
     __device__ void store(T *result, const T *row, float mean, float rest, float inverse)
     {
@@ -209,8 +209,8 @@ struct norm_row {
         __shared__ float part[3][NORM_GROUPS];
         float sum[SUMS], square[SUMS], mean = 0, rest = 0;
         add_up(sum, square, row, 0);
-        /* Around the mean, so that a large one does not swallow the variance; and what rounding left of the mean is
-         * taken off once more, so that it does not show where the variance is small. */
+        /* Around the mean, so that a large mean does not cancel the variance; the mean's rounding error is subtracted
+         * in a second pass, so that it does not show where the variance is small. */
         if (!PLAIN && a.kind == NORM_LAYER) {
             mean = norm_sum(sum, part[0]) / a.dim;
             add_up(sum, square, row, mean);
@@ -224,7 +224,7 @@ struct norm_row {
     }
 };
 
-/* One block a row: to = the norm of x + add, which x becomes. add NULL: of x. to: the row's place. */
+/* One block per row: to = the norm of x + add, which is stored to x. add NULL: of x. to: the row's destination. */
 template <typename T, int N, int K, bool PLAIN = false>
 __device__ static inline void normed_row(T *to, T *x, const T *add, const norm_args &a)
 {

@@ -14,24 +14,24 @@
 
 #define FEW_WARPS   16
 #define FEW_THREADS (FEW_WARPS * 32)
-#define FEW_COLS    128 /* of a step of a warp */
+#define FEW_COLS    128 /* per warp and step */
 #define FEW_ROWS    16  /* of weights */
-#define FEW_RUNS    2   /* runs whose x a block may have at a time */
-#define FEW_TOKENS  32  /* of a run, at most */
+#define FEW_RUNS    2   /* maximum runs whose x a block has at a time */
+#define FEW_TOKENS  32  /* maximum of a run */
 
 /* Units of 16 bytes of x, of 8 tokens and a step's columns. */
 #define FEW_UNITS (8 * FEW_COLS * 2 / 16)
 
-/* Tokens of one expert; units of work: tiles of FEW_ROWS rows, one after the other through all runs. */
+/* Tokens of one expert; units of work: tiles of FEW_ROWS rows, numbered through all runs. */
 struct few_run {
     int expert, begin, n_tokens; /* in the pairs by expert */
-    int first, n;                /* of the block's units, those of this run: tiles from `first` on */
+    int first, n;                /* the block's units in this run: tiles from `first` on */
 };
 
 struct alignas(16) few_shared {
     int32_t begin[ROUTING_MAX_EXPERTS + 1];  /* of each expert's pairs */
     int32_t before[ROUTING_MAX_EXPERTS + 1]; /* runs of tokens of lower experts */
-    few_run run[FEW_RUNS];                   /* those that the block is at */
+    few_run run[FEW_RUNS];                   /* the block's current runs */
     int32_t pair[FEW_RUNS][FEW_TOKENS];      /* of their tokens */
 };
 
@@ -54,7 +54,7 @@ struct few_work {
     uint4 *x; /* [runs][n_steps][X][FEW_UNITS] */
     int lane, n_steps, n_tiles, shift;
 
-    /* Codes and scales of a step of two rows: lane / 4 of the tile's, and 8 after it. */
+    /* Codes and scales of two rows for one step: row lane / 4 of the tile, and 8 after it. */
     struct piece {
         uint4 codes[2][PIECES];
         uint32_t scale[2];
@@ -74,7 +74,7 @@ struct few_work {
 
     /* ---- runs ---- */
 
-    /* By all threads. */
+    /* Called by all threads. */
     __device__ void count_runs() const
     {
         for (int e = threadIdx.x; e <= a.n_held; e += FEW_THREADS)
@@ -148,7 +148,7 @@ struct few_work {
 
     /* ---- weights ---- */
 
-    /* Row h (0 or 1: 8 after it) of the lane, of the expert's results; and its row of the weights of all experts. */
+    /* The lane's row h (1: 8 after row 0) of the expert's results; and its row in the weights of all experts. */
     __device__ int row_of(int tile, int h) const
     {
         return FIRST ? tile * 8 + lane / 4 : tile * FEW_ROWS + h * 8 + lane / 4;
@@ -272,7 +272,7 @@ struct few_work {
 
     /* ---- results ---- */
 
-    /* The results of 8 tokens for 8 rows from `row` on: low and high belong to this lane's tokens. */
+    /* Stores the results of 8 tokens for 8 rows from `row` on: low and high belong to this lane's tokens. */
     __device__ void store(int j, int row, float low, float high, const few_run &run, int slot) const
     {
         uint32_t pair = tensor_pack<T>(low, high);
@@ -375,7 +375,7 @@ struct few_work {
             u = then, at = next;
         }
     }
-    /* By all threads: the runs that unit i and those after it are of; returns how many units these have. */
+    /* Called by all threads: loads the runs of unit i and of those after it; returns the number of units in them. */
     __device__ int show_runs(int i, int end, int n_slots) const
     {
         few_run first = find_run(i, end), second = {};
@@ -386,11 +386,11 @@ struct few_work {
         __syncthreads();
         return first.n + second.n;
     }
-    /* n_slots: runs whose x there is room for. The second product's routes are older than the kernel before, so its
-     * first codes come while that one ends. */
+    /* n_slots: runs whose x fits. The routing is complete before the second product's preceding kernel, so its first
+     * codes are loaded while that one ends. */
     __device__ void run(int n_slots) const
     {
-        if (FIRST) /* what was routed may be what the kernel before does */
+        if (FIRST) /* the preceding kernel may be the router */
             after_previous();
         count_runs();
         int units = sh->before[a.n_held] * n_tiles;
@@ -407,14 +407,14 @@ struct few_work {
                 bring_x(sh->run[slot], slot);
             __syncthreads();
             work_units(ahead);
-            __syncthreads(); /* nobody needs x any more */
+            __syncthreads(); /* x is no longer needed */
         }
         if (waits)
             after_previous();
     }
 };
 
-/* grid: as many blocks as there are multiprocessors. */
+/* grid: one block per multiprocessor. */
 template <typename T, enum codes C, bool FIRST, int NT>
 __global__ void __launch_bounds__(FEW_THREADS, 1)
     coded_few(const __grid_constant__ expert_product<T> a, const __grid_constant__ coded w, int n_slots)

@@ -1,6 +1,6 @@
 /* kernels/cuda/step/persistent_experts.cu - the host's side of the persistent kernel for mixtures of experts: which
- * models it can run, its memory, its launch. Products, layers, maps and words, as dense layers have them, persistent.cu
- * opens, which takes one expert for the MLP: the matrices of all experts are ones of more rows. */
+ * models it supports, its memory, its launch. persistent.cu opens the products, layers, maps and words that dense
+ * layers have, too, with one expert in place of the MLP: the matrices of all experts are one matrix with more rows. */
 #include "kernels/cuda/persistent_any.h"
 #include "kernels/cuda/step/persistent_attention_item.cuh"
 #include "kernels/cuda/step/persistent_experts_codes.cuh"
@@ -12,8 +12,8 @@
 
 #define MAX_CHOSEN 32 /* for a token */
 
-/* Bytes of a slot with two tiles of a second product at most; of a packed ring at least, if that leaves room for some
- * of the pairs' activations, and at most. */
+/* Bytes: maximum of a slot with two tiles of a second product; minimum of a packed ring, if that leaves room for some
+ * of the pairs' activations, and its maximum. */
 #define SLOT_MOST   (52 * 1024)
 #define RING_LEAST  (2 * RING_SLOT_BYTES)
 #define RING_WANTED (72 * 1024)
@@ -26,10 +26,10 @@ struct expert_step {
     enum chain_form form;                        /* of the experts' weights */
     const struct expert_kernels *kernels, *lone; /* lone: for one token; NULL: there are none */
     int bias_rows, max_tokens;
-    bool has_biases, has_gates; /* of the experts' second products; of common MLPs */
+    bool has_biases, has_gates; /* of the experts' second products; of shared MLPs */
 };
 
-/* FORM_NONE: 16-bit weights, or codes that no kernel takes. */
+/* FORM_NONE: 16-bit weights, or codes that no kernel supports. */
 static enum chain_form expert_form(const struct weight *w)
 {
     const struct code_form *f = &w->form;
@@ -38,7 +38,7 @@ static enum chain_form expert_form(const struct weight *w)
     return form_of_weight(w) == FORM_E4M3 ? FORM_E4M3 : FORM_NONE;
 }
 
-/* The columns of the experts' products are multiples of so many. */
+/* The columns of the experts' products are multiples of this. */
 static int expert_columns(enum chain_form form)
 {
     return form == FORM_E2M1 ? SMALL_GROUP : form == FORM_E4M3 ? GROUP_COLUMNS : EXPERT_COLUMNS;
@@ -86,7 +86,7 @@ static enum expert_scope find_scope(const struct decode_mixture *m)
     return decode_latent_of(&m->model) != nullptr ? SCOPE_LATENT : full ? SCOPE_FULL : SCOPE_PLAIN;
 }
 
-/* Refuses a layer's router and common MLP. */
+/* Returns why a layer's router or shared MLP is refused. */
 static const char *refuse_more(struct queue *q, const struct decode_mixture *m, int layer)
 {
     const struct decode_common *common = &m->common[layer];
@@ -124,7 +124,7 @@ static const char *refuse_layer(struct queue *q, const struct decode_mixture *m,
     return refuse_more(q, m, layer);
 }
 
-/* A step's memory for biases is that of the first layer's. */
+/* A step's memory for biases is sized by the first layer's. */
 static bool biases_alike(const struct decode_layer *a, const struct decode_layer *b)
 {
     return (a->qkv_bias != nullptr) == (b->qkv_bias != nullptr) &&
@@ -132,7 +132,7 @@ static bool biases_alike(const struct decode_layer *a, const struct decode_layer
            (a->mlp_out_bias != nullptr) == (b->mlp_out_bias != nullptr);
 }
 
-/* Refuses latent attention. */
+/* Returns why latent attention is refused. */
 static const char *refuse_latents(struct queue *q, const struct decode_latent *d)
 {
     const struct decode_model *m = &d->mixture.model;
@@ -180,7 +180,7 @@ static const char *refuse_mixture(struct queue *q, const struct decode_mixture *
     return latents != nullptr ? refuse_latents(q, latents) : nullptr;
 }
 
-/* The model with an expert for the MLP. */
+/* The model with one expert as its MLP. */
 static struct decode_model dense_model(const struct decode_mixture *m)
 {
     struct decode_model d = m->model;
@@ -188,7 +188,7 @@ static struct decode_model dense_model(const struct decode_mixture *m)
     return d;
 }
 
-/* Refuses by name: only the kernels for mixtures know these. */
+/* Refuses by name: only the kernels for mixtures support these. */
 static const char *refuse_dense(const struct decode_model *m)
 {
     if (m->norm == NORM_RMS_ONCE)
@@ -206,7 +206,7 @@ extern "C" const char *cuda_any_refusal(struct queue *q, const struct decode_mod
     return why != nullptr ? why : cuda_persistent_refusal(q, &dense);
 }
 
-/* The most rows that a block has of a product; 0 where it has no bias. */
+/* The maximum of a block's rows of a product; 0 if it has no bias. */
 static int rows_of_bias(const struct chain_product &p, bool has, int n_blocks)
 {
     return has ? (p.rows / 2 + n_blocks) / n_blocks * 2 + 2 : 0;
@@ -250,7 +250,7 @@ static void fill_codes(struct expert_codes *c, const struct decode_layer *l)
     }
 }
 
-/* How the second products are shared out: the tiles, and experts, that have a slot together. Before: pitch, pieces */
+/* The division of the second products: the tiles, and experts, that share a slot. Set before: pitch, pieces */
 static void share_out_codes(struct expert_codes *c, enum chain_form form, const struct chain_product &p, int n_blocks)
 {
     int columns = form == FORM_E2M1 ? EXPERT_WARP_COLUMNS<FORM_E2M1> : EXPERT_WARP_COLUMNS<FORM_E4M3>;
@@ -262,7 +262,7 @@ static void share_out_codes(struct expert_codes *c, enum chain_form form, const 
     c->groups = max(1, min(CHAIN_WARPS / c->warps, SLOT_MOST / (c->tiles > 1 ? both.bytes : one.bytes)));
 }
 
-/* The common MLPs. Before: products of the chain, pair_pitch. */
+/* The shared MLPs. Set before: products of the chain, pair_pitch. */
 static void open_common(struct queue *q, struct expert_step *x, const struct decode_mixture *m)
 {
     struct expert_args *a = &x->args;
@@ -309,7 +309,7 @@ static void open_latent_layers(struct queue *q, struct expert_latents *to, const
     free(host);
 }
 
-/* Latent attention. To the chain every head is a KV head of its own, of as many elements as its values have. */
+/* Latent attention. The chain sees every head as a KV head of its own, with as many elements as its values. */
 static void open_latents(struct queue *q, struct expert_step *x, const struct decode_latent *d)
 {
     struct expert_latents *to = &x->args.latents;
@@ -337,7 +337,7 @@ static int second_inputs(const struct expert_args *a, int n_tokens, int common, 
     return n_tokens * (pairs + (columns > 0 ? expert_pair_pitch(columns) : 0));
 }
 
-/* A pair's activations have places for all columns of a step's last warp. */
+/* A pair's activations include all columns of a step's last warp. */
 static int pair_columns(enum chain_form form, int ffn)
 {
     int unit = form == FORM_E2M1   ? EXPERT_WARP_COLUMNS<FORM_E2M1>
@@ -388,7 +388,7 @@ static int input_bytes(const struct chain_product &p, int n_blocks, int n_tokens
     return chain_make_share(p, 0, n_blocks).n_spans * CHAIN_WARPS * n_tokens * STEP_COLUMNS * 2;
 }
 
-/* The first product's activations, where they are made anew for codes. */
+/* The first product's activations, if they are converted for codes. */
 static int recoded_bytes(const struct expert_step *x, int n_tokens)
 {
     int cols = x->p->args.product[2].cols;
@@ -397,7 +397,7 @@ static int recoded_bytes(const struct expert_step *x, int n_tokens)
                                   : 0;
 }
 
-/* Activations in shared memory at most. places: pairs that have room at once */
+/* Maximum of activations in shared memory. places: pairs that fit at once */
 static int most_input(const struct expert_step *x, int n_blocks, int n_tokens, int places)
 {
     const struct chain_args *a = &x->p->args;
@@ -407,14 +407,14 @@ static int most_input(const struct expert_step *x, int n_blocks, int n_tokens, i
                                             : 2 * second_inputs(&x->args, n_tokens, COMMON_BESIDE, true));
     input = max(input, 2 * second_inputs(&x->args, n_tokens, COMMON_ALONE, false));
     input = max(input, input_bytes(x->args.router, n_blocks, n_tokens) + recoded_bytes(x, n_tokens));
-    for (const struct chain_product &p : a->product) /* but for that of the experts' results */
+    for (const struct chain_product &p : a->product) /* except for that of the experts' results */
         if (p.input != INPUT_ACTIVATED)
             input = max(input, input_bytes(p, n_blocks, n_tokens));
     return input;
 }
 
-/* Shared memory in a step of n tokens, with a ring of `slots` slots in `ring` bytes. args: gets the offsets that it has
- * beside chain_args. */
+/* Shared memory in a step of n tokens, with a ring of `slots` slots in `ring` bytes. args: receives its offsets beyond
+ * chain_args. */
 static struct chain_layout make_layout(const struct expert_step *x, int n_blocks, int slots, int ring, int n_tokens,
                                        int places, struct expert_args *args)
 {
@@ -456,7 +456,7 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
     return l;
 }
 
-/* The same with a packed ring: as many pairs as there are have room, unless that leaves too little for the ring. */
+/* The same with a packed ring: all pairs fit, unless that leaves too little for the ring. */
 static struct chain_layout make_packed(const struct expert_step *x, int n_blocks, int n_tokens,
                                        struct expert_args *args)
 {
@@ -471,7 +471,7 @@ static struct chain_layout make_packed(const struct expert_step *x, int n_blocks
     return make_layout(x, n_blocks, PACKED_SLOTS, ring, n_tokens, places, args);
 }
 
-/* Bytes of the ring that a slot takes at most. */
+/* Maximum bytes of a slot in the ring. */
 static int largest_slot(const struct expert_codes *c)
 {
     const coded_slot gated(CHAIN_OCTET, CHAIN_OCTET, true, c->pieces[0], c->pitch[0]),
@@ -480,7 +480,7 @@ static int largest_slot(const struct expert_codes *c)
     return max(max(gated.bytes, in_turns.bytes), second.bytes * c->groups);
 }
 
-/* The slots of the ring that leaves room for n tokens, and the layout with it; 0: there is none. */
+/* The slots of the deepest ring that leaves room for n tokens, and its layout; 0: there is none. */
 static int find_slots(const struct expert_step *x, int n_blocks, int n_tokens, struct chain_layout *l,
                       struct expert_args *args)
 {
@@ -497,7 +497,7 @@ static int find_slots(const struct expert_step *x, int n_blocks, int n_tokens, s
     return 0;
 }
 
-/* The most tokens of a step that there is room for. */
+/* The maximum tokens of a step that fit. */
 static int find_most(const struct expert_step *x, int n_blocks)
 {
     struct expert_args args = x->args;

@@ -1,10 +1,9 @@
-/* kernels/cuda/step/persistent_experts.cuh - the persistent kernel for models whose every layer has a mixture of
- * experts, otherwise as the narrow one (persistent_kernel.cuh).
- *
- * The router is a product like others, whose logits go to all blocks; each makes the choice (persistent_choice.cuh).
- * Results of the first product are counted through the chosen experts, in order of their numbers, and dealt out; of the
- * second one a block has the same rows of every chosen expert, and adds up what these say: one matrix whose columns
- * are those of all of them. So an expert's weights are read once, however many tokens have it. */
+/* kernels/cuda/step/persistent_experts.cuh - the persistent kernel for models with a mixture of experts, otherwise as
+ * the narrow one (persistent_kernel.cuh). The router is a product like others, whose logits go to all blocks; each
+ * makes the choice (persistent_choice.cuh). Results of the first product are numbered through the chosen experts, in
+ * order, and distributed over the blocks; in the second one a block has the same rows of every chosen expert, and sums
+ * up their outputs: one matrix whose columns are those of all of them. So an expert's weights are read once, however
+ * many tokens have it. */
 #ifndef STEP_PERSISTENT_EXPERTS_CUH
 #define STEP_PERSISTENT_EXPERTS_CUH
 
@@ -13,14 +12,14 @@
 #include "kernels/cuda/step/persistent_experts_stream.cuh"
 #include "kernels/cuda/step/persistent_latent.cuh"
 
-/* As in the wide kernel: the thread that asks for weights has more to keep in mind than the narrow one's. */
+/* As in the wide kernel: the loading thread needs more registers than the narrow one's. */
 #define EXPERT_STREAM_REGISTERS 64
 #define EXPERT_CHAIN_REGISTERS  104
 static_assert(CHAIN_THREADS * EXPERT_CHAIN_REGISTERS + STREAM_THREADS * EXPERT_STREAM_REGISTERS <=
                   (CHAIN_THREADS + STREAM_THREADS) * BLOCK_REGISTERS,
-              "who takes more registers than are given waits for ever");
+              "a warp that requests more registers than are free waits for ever");
 
-/* The router's logits to all blocks. */
+/* Publishes the router's logits to all blocks. */
 template <typename T, int SLOTS>
 __device__ static inline void expert_router(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
                                             const expert_layer &more, chain_count &count, uint32_t epoch)
@@ -44,7 +43,7 @@ __device__ static inline void expert_router(weight_ring<SLOTS> &ring, const expe
     }
 }
 
-/* The first product: tiles of results, counted through the chosen experts. */
+/* The first product: tiles of results, numbered through the chosen experts. */
 template <typename T, int SLOTS>
 __device__ static inline void expert_first(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
                                            const chain_layer &layer, chain_count &count, uint32_t epoch)
@@ -61,7 +60,7 @@ __device__ static inline void expert_first(weight_ring<SLOTS> &ring, const exper
     }
 }
 
-/* The same of codes. */
+/* The same for quantised weights. */
 template <typename T, int SLOTS, chain_form FORM>
 __device__ static inline void expert_first_codes(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
                                                  const chain_layer &layer, chain_count &count, uint32_t epoch)
@@ -204,7 +203,7 @@ __device__ static inline void expert_common_first(weight_ring<SLOTS> &ring, cons
     }
 }
 
-#define PAIR_UNITS_AT_ONCE 8 /* that a lane waits for */
+#define PAIR_UNITS_AT_ONCE 8 /* words that a lane waits for */
 
 /* Rows of activations: [n][cols] as words, [n][pitch] in shared memory. */
 struct activation_rows {
@@ -212,7 +211,7 @@ struct activation_rows {
     int n, cols, n_steps, pitch;
 };
 
-/* A lane's unit of them: half a warp has the warp's columns of a step of a row, a lane 4 of them. */
+/* A lane's unit of them: half a warp has the warp's columns of one step and row, a lane 4 of them. */
 struct activation_unit {
     int from, to; /* words, elements; from < 0: nothing */
 
@@ -228,8 +227,8 @@ struct activation_unit {
     }
 };
 
-/* The rows' activations at this warp's columns, from words to shared memory, in the order that input_units::store gives
- * 8 columns. */
+/* Stores the rows' activations at this warp's columns, from words to shared memory, in the order of input_units::store
+ * for 8 columns. */
 template <typename T, typename WANTED>
 __device__ static inline void expert_inputs(const activation_rows &rows, T *place, uint32_t epoch, WANTED wanted)
 {
@@ -279,7 +278,7 @@ __device__ static inline void expert_second_inputs(const expert_args &a, const c
 }
 
 /* A lane's sums of one of the second products and a token over the warp's columns, of cols: see chain_tile. x: the
- * activations; NULL: the token does not have the expert. */
+ * activations; NULL: the expert is not chosen for the token. */
 template <typename T, int SLOTS>
 __device__ static inline void expert_multiply(weight_ring<SLOTS> &ring, const chain_shared &sh, const int (&at)[2],
                                               const T *x, int n_steps, int cols, float (&sum)[2][2])
@@ -318,7 +317,7 @@ __device__ static inline void expert_multiply(weight_ring<SLOTS> &ring, const ch
             sum[r][i] = first[r][i] + second[r][i + 2];
 }
 
-/* Adds what the common MLP says. */
+/* Adds the shared MLP's output. */
 template <typename T, int SLOTS>
 __device__ static inline void expert_add_common(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
                                                 const int (&at)[2], const expert_layer &more, float (&all)[2][2])
@@ -336,7 +335,7 @@ __device__ static inline void expert_add_common(weight_ring<SLOTS> &ring, const 
             all[r][k] = fmaf(weight, one[r][k], all[r][k]);
 }
 
-/* One tile of the sum over the experts, n rows. biases: what they say, [n_tokens][x_rows] from the tile's first row on;
+/* One tile of the sum over the experts, n rows. biases: their sums, [n_tokens][x_rows] from the tile's first row on;
  * NULL: there are none. */
 template <typename T, bool FULL, int SLOTS>
 __device__ static inline void expert_tile(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh, int n,
@@ -377,7 +376,7 @@ __device__ static inline void expert_tile(weight_ring<SLOTS> &ring, const expert
                 to[r * CHAIN_OCTET + weight_row(lane % 4 * 2 + k)] = all[r][k];
 }
 
-/* The sums of a tile of the second products, which are in all warps' parts of `partial`. */
+/* Adds up a tile of the second products from all warps' parts of `partial`. */
 template <typename T, chain_form FORM>
 __device__ static inline void expert_finish_second(const expert_args &a, const chain_shared &sh, int tile,
                                                    const chain_count &count, const float *partial, uint32_t epoch)
@@ -387,7 +386,7 @@ __device__ static inline void expert_finish_second(const expert_args &a, const c
                          partial, nullptr, nullptr, epoch);
 }
 
-/* All tiles of the second products, of codes. */
+/* All tiles of the second products, of quantised weights. */
 template <typename T, int SLOTS, chain_form FORM>
 __device__ static inline void expert_second_codes(weight_ring<SLOTS> &ring, const expert_args &a,
                                                   const chain_shared &sh, const float *biases, chain_count &count,
@@ -417,7 +416,7 @@ __device__ static inline void expert_second_codes(weight_ring<SLOTS> &ring, cons
     }
 }
 
-/* The same of 16-bit weights. */
+/* The same for 16-bit weights. */
 template <typename T, int SLOTS, bool FULL>
 __device__ static inline void expert_second_plain(weight_ring<SLOTS> &ring, const expert_args &a,
                                                   const chain_shared &sh, const float *biases, const expert_layer &more,
@@ -463,7 +462,7 @@ __device__ __forceinline__ static void expert_step(weight_ring<SLOTS> &ring, con
         expert_recode<T, FORM>(a, sh);
     if (FULL && more.gate != nullptr)
         expert_weigh_common<T>(a, sh, more.gate);
-    if (FULL && more.common >= 0) /* while the logits are on their way */
+    if (FULL && more.common >= 0) /* while the logits are in flight */
         expert_common_first<T>(ring, a, sh, more.common, count, epoch);
     if (routed) {
         expert_choose<FULL, FORM>(a, sh, more, epoch);
@@ -476,7 +475,7 @@ __device__ __forceinline__ static void expert_step(weight_ring<SLOTS> &ring, con
     expert_second<T, SLOTS, FORM, FULL>(ring, a, sh, layer, more, count, epoch);
 }
 
-/* The latents, as the queries are made, of the same input. */
+/* The product for the latents, like that for the queries, from the same input. */
 template <typename T, int SLOTS>
 __device__ static inline void latent_step(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
                                           chain_count &count, uint32_t epoch)

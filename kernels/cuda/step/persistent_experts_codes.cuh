@@ -1,11 +1,11 @@
-/* kernels/cuda/step/persistent_experts_codes.cuh - products of experts whose weights are codes: E4M3 with scales of
- * rows or of GROUP_COLUMNS columns, E2M1 with exponents of SMALL_GROUP columns. As in persistent_code_tile.cuh weights
- * are the operand with 16 rows, activations are f16, times INPUT_HALF_SCALE where they were bf16, and a group's scale
+/* kernels/cuda/step/persistent_experts_codes.cuh - products of experts with quantised weights: E4M3 with scales of rows
+ * or of GROUP_COLUMNS columns, E2M1 with exponents of SMALL_GROUP columns. As in persistent_code_tile.cuh weights are
+ * the operand with 16 rows, activations are f16, times INPUT_HALF_SCALE where they were bf16, and a group's scale
  * multiplies the sum of its products, in float.
  *
- * Of E2M1 the lanes of a quad have eight columns each of one group, so that the tensor cores add up no others: a row's
- * 16 bytes of a group are one row of a matrix of 8 x 8 numbers of 16 bits. The bits of E2M1, put where f16 has its own,
- * are 2^-14 of what they stand for, subnormal ones too. */
+ * With E2M1 the lanes of a quad have eight columns each of one group, so that an instruction sums one group only: a
+ * row's 16 bytes of a group are one row of a matrix of 8 x 8 16-bit numbers. The bits of E2M1, moved to their positions
+ * in f16, are 2^-14 of their value, also when subnormal. */
 #ifndef STEP_PERSISTENT_EXPERTS_CODES_CUH
 #define STEP_PERSISTENT_EXPERTS_CODES_CUH
 
@@ -14,17 +14,17 @@
 
 #define SMALL_GROUP 32 /* columns of a scale of E2M1 */
 
-/* Columns of a warp in a step. */
+/* Columns per warp and step. */
 template <chain_form FORM>
 constexpr int EXPERT_WARP_COLUMNS = 8 * code_columns(FORM);
 
-/* Makes up for the activations' factor and that of the codes. */
+/* Compensates for the factors of the activations and of the codes. */
 template <typename T, chain_form FORM>
 constexpr float EXPERT_GAIN = (std::is_same<T, __nv_bfloat16>::value ? 1 / INPUT_HALF_SCALE : 1) *
                               (FORM == FORM_E2M1 ? 16384.0f : 1.0f);
 
-/* The place of 8 of a warp's columns, from `column` on, among its eights: four that follow each other are multiplied by
- * the lanes of a quad. */
+/* The index of 8 of a warp's columns, from `column` on, among its groups of eight: the lanes of a quad multiply four
+ * consecutive ones. */
 template <chain_form FORM>
 __device__ static inline int eight_place(int column)
 {
@@ -37,17 +37,17 @@ __device__ static inline int eight_place(int column)
 /* A lane's two rows of a tile, row g and row g + 8 of the products' operand. */
 template <chain_form FORM>
 struct code_rows {
-    int weight[2]; /* bytes in a slot to what the lane reads */
-    int scale[2];  /* bytes in a slot to the row's first scale */
+    int weight[2]; /* offset of the lane's data in a slot, in bytes */
+    int scale[2];  /* offset of the row's first scale in a slot, in bytes */
 
-    /* n: rows of a box; at: where it lies in a slot; up: the same of the second half's rows; < 0: they are the box's
-     * from the eighth on. warp: which has a part of the columns */
+    /* n: rows of a box; at: its offset in a slot; up: the offset of the second half's rows; < 0: they are the box's
+     * from the eighth on. warp: by its part of the columns */
     __device__ code_rows(int n, int at, int up, int warp)
     {
         weight[0] = at + place(n, warp, 0);
         weight[1] = up >= 0 ? weight[0] - at + up : at + place(n, warp, CHAIN_OCTET);
     }
-    /* at: where the scales of the rows from `first` on lie in a slot; up_at, up: the same of the second half; up < 0:
+    /* at: offset in a slot of the scales of the rows from `first` on; up_at, up: the same for the second half; up < 0:
      * they follow. skip: rows from there to the tile's */
     __device__ void set_scales(int at, int first, int skip, int up_at, int up, int pitch)
     {
@@ -55,7 +55,7 @@ struct code_rows {
         scale[0] = at + scales_begin(first, pitch) + row;
         scale[1] = up >= 0 ? up_at + scales_begin(up, pitch) + row : scale[0] + 8 * pitch;
     }
-    /* The 16 bytes of one of 8 rows, from row r on: that the lane reads, or of E2M1 whose address it gives to
+    /* The 16 bytes of one of 8 rows, from row r on, that the lane reads; for E2M1, whose address it passes to
      * tensor_load: of group lane / 8. */
     __device__ static int place(int n, int warp, int r)
     {
@@ -66,12 +66,12 @@ struct code_rows {
     }
 };
 
-/* A step of a warp: what its lanes multiply. */
+/* The operands of a warp's step. */
 struct code_step {
     const char *slot; /* weights and scales */
-    const __half *x;  /* the lane's token's eights, its own part; NULL: there is no such token */
-    int stride;       /* elements from four eights to the next four */
-    int group, last;  /* the warp's first one in the row; the row's last one */
+    const __half *x;  /* this lane's part of its token's columns; NULL: there is no such token */
+    int stride;       /* distance between units of four groups of eight, in elements */
+    int group, last;  /* the warp's first group in the row; the row's last group */
 };
 
 template <chain_form FORM>
@@ -89,8 +89,7 @@ __device__ static inline void add_scaled(float (&sum)[4], const float (&part)[4]
     sum[3] = fmaf(part[3], high, sum[3]);
 }
 
-/* Adds the products of a slot over the warp's columns; each half has sums of its own, so that they need not wait for
- * each other. */
+/* Adds the products of a slot over the warp's columns; each half has sums of its own, which makes them independent. */
 __device__ static inline void multiply_e4m3(float (&sum)[4], const code_rows<FORM_E4M3> &rows, const code_step &s)
 {
     float part[2][4] = {};
@@ -139,8 +138,9 @@ __device__ static inline void half_product(float (&c)[4], uint32_t a0, uint32_t 
                  : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1), "f"(0.0f));
 }
 
-/* Groups behind a row's last one meet activations of 0, whatever their codes are, and the last one's scale. Of a quad's
- * rows each lane makes the values of two groups' exponents, and tells the others. ROWS: 1: there are no rows g + 8 */
+/* Groups after a row's last one meet activations of 0, whatever their codes are, and the last group's scale. For a
+ * quad's rows each lane converts two groups' exponents, and shuffles them to the others. ROWS: 1: there are no rows g +
+ * 8 */
 template <int ROWS>
 __device__ static inline void multiply_e2m1(float (&sum)[4], const code_rows<FORM_E2M1> &rows, const code_step &s)
 {
@@ -183,8 +183,8 @@ __device__ static inline void multiply_codes(float (&sum)[4], const code_rows<FO
         multiply_e4m3(sum, rows, s);
 }
 
-/* A warp's columns in all steps: its first one, the matrix's number of them; x, stride: see code_step, x of its first
- * step; step_stride: elements from there to the next step's. */
+/* A warp's columns in all steps: its first one, the number of the matrix's columns; x, stride: see code_step, for the
+ * first step; step_stride: distance to the next step's x, in elements. */
 struct code_columns_of {
     int column, cols, n_steps;
     const __half *x;
@@ -221,7 +221,7 @@ __device__ static inline void expert_code_sums(weight_ring<SLOTS> &ring, const c
     }
 }
 
-/* A lane's sums to its warp's part of a tile's. */
+/* Stores a lane's sums to its warp's part of a tile's. */
 __device__ static inline void expert_keep_codes(const expert_args &a, const float (&sum)[4], float gain, float *partial)
 {
     int lane = threadIdx.x % 32, t = lane % 4 * 2;
@@ -234,12 +234,12 @@ __device__ static inline void expert_keep_codes(const expert_args &a, const floa
         }
 }
 
-/* A lane's part in the tiles of the first product: what changes with their height only is kept from one to the next. */
+/* A lane's part in the tiles of the first product: values that depend on the height only are kept from tile to tile. */
 template <chain_form FORM>
 struct code_firsts {
     static constexpr int FOURS = EXPERT_WARP_COLUMNS<FORM> / 32;
     const __half *x; /* see expert_code_sums */
-    int height = 0;  /* of the tile before: rows */
+    int height = 0;  /* rows of the preceding tile */
     coded_slot slot = coded_slot(0, 0, false, 0, 0);
     code_rows<FORM> rows[1] = {code_rows<FORM>(0, 0, -1, 0)};
 
@@ -272,7 +272,8 @@ struct code_firsts {
     }
 };
 
-/* 8 columns as input_units::store has them, made the first product's: f16, and of E2M1 in the order of its pairs. */
+/* Converts 8 columns in the order of input_units::store for the first product: to f16, and for E2M1 to the order of its
+ * pairs. */
 template <typename T, chain_form FORM>
 __device__ static inline uint4 recoded(uint4 plain)
 {
@@ -287,7 +288,7 @@ __device__ static inline uint4 recoded(uint4 plain)
                       codes_pick(w[1], w[3], 0x7632));
 }
 
-/* Columns of a token's activations for the first product, of which the last steps' warps may have none. */
+/* Columns of a token's activations for the first product; some warps may have none in the last steps. */
 template <chain_form FORM>
 __host__ __device__ static inline int recoded_columns(int cols)
 {
@@ -295,15 +296,15 @@ __host__ __device__ static inline int recoded_columns(int cols)
     return (cols + UNIT - 1) / UNIT * UNIT;
 }
 
-/* The router's activations, which all warps have left in shared memory, once more for the first product, which cannot
- * begin before the choice is made. Zeros where a step has more columns than there are. */
+/* Converts the router's activations in shared memory for the first product, which cannot begin before the choice is
+ * made. Zeros beyond the last column. */
 template <typename T, chain_form FORM>
 __device__ static inline void expert_recode(const expert_args &a, const chain_shared &sh)
 {
     const int COLUMNS = EXPERT_WARP_COLUMNS<FORM>, EIGHTS = COLUMNS / 8, WARPS = CHAIN_WARPS * EIGHTS;
     const int n_steps = sh.share[2].n_steps, plain_spans = expert_choice_of(a, sh)->router.n_spans,
               n = recoded_columns<FORM>(a.product[2].cols) / 8;
-    chain_sync(); /* a block without a tile of the router has not waited for its other warps */
+    chain_sync(); /* in a block without a tile of the router the warps have not synchronised yet */
 #pragma unroll 1
     for (int i = threadIdx.x; i < n * a.n_tokens; i += CHAIN_THREADS) {
         int t = i / n, eight = i - t * n, column = eight * 8;
@@ -319,10 +320,10 @@ __device__ static inline void expert_recode(const expert_args &a, const chain_sh
     }
 }
 
-#define CODE_UNITS_AT_ONCE 8 /* of 4 columns, that a lane waits for */
+#define CODE_UNITS_AT_ONCE 8 /* units of 4 columns that a lane waits for */
 
-/* A warp's part of the second products: every groups-th expert, from `group` on, and the columns of `warp` of a group.
- * group >= groups: nothing. */
+/* A warp's part of the second products: every groups-th expert, from `group` on, and the columns of `warp` in a group.
+ * group >= groups: it is idle. */
 struct code_part {
     int group, warp;
 
@@ -336,8 +337,8 @@ struct code_part {
     }
 };
 
-/* Pairs whose activations a warp has in shared memory: [begin, end) of all, in choice_order where they come in parts;
- * the first one's place there. */
+/* Pairs whose activations a warp has in shared memory: [begin, end) of all, in choice_order if they are loaded in
+ * parts; the offset of the first. */
 struct code_pairs_at {
     int begin, end, place;
 };
@@ -346,7 +347,7 @@ struct code_pairs_at {
 struct code_unit {
     int from, to; /* words, elements; from < 0: zeros; to < 0: nothing */
 
-    /* row: counted through the pairs' steps; in_warp: the first one's place among the warp's columns; place: the same
+    /* row: counted through the pairs' steps; in_warp: the first one's index among the warp's columns; place: the same
      * in order of multiplication */
     template <chain_form FORM>
     __device__ void find(const expert_args &a, const chain_shared &sh, const code_pairs_at &pairs,
@@ -368,7 +369,7 @@ struct code_unit {
     }
 };
 
-/* As expert_inputs: [pair][columns], the eights of a warp's columns in their places. */
+/* As expert_inputs: [pair][columns], with a warp's groups of eight columns in order of multiplication. */
 template <typename T, chain_form FORM>
 __device__ static inline void expert_code_inputs(const expert_args &a, const chain_shared &sh,
                                                  const code_pairs_at &pairs, const code_part &part, uint32_t epoch)
@@ -409,8 +410,8 @@ __device__ static inline void expert_code_inputs(const expert_args &a, const cha
     __syncwarp();
 }
 
-/* The place of the activations of a lane's pair p of the warp's next expert, which are brought if they are not there;
- * p < 0: it has none. Groups have places of their own where activations come in parts. */
+/* The address of the activations of a lane's pair p of the warp's next expert, which are loaded if missing; p < 0: it
+ * has none. Groups have memory of their own if activations are loaded in parts. */
 template <typename T, chain_form FORM>
 __device__ static inline int expert_bring(const expert_args &a, const chain_shared &sh, code_pairs_at &pairs,
                                           const code_part &part, int p, uint32_t epoch)
@@ -433,7 +434,7 @@ __device__ static inline int expert_bring(const expert_args &a, const chain_shar
     return p >= 0 ? pairs.place + mine - pairs.begin : -1;
 }
 
-/* The biases' part of a lane's results, of n rows of a tile. */
+/* The biases' part of a lane's results, for n rows of a tile. */
 __device__ static inline void expert_add_biases(const expert_args &a, const float *biases, int n, float (&all)[4])
 {
     int lane = threadIdx.x % 32;
@@ -445,10 +446,10 @@ __device__ static inline void expert_add_biases(const expert_args &a, const floa
     }
 }
 
-#define SECOND_TILES 2 /* of the sum over the experts at once, at most */
+#define SECOND_TILES 2 /* maximum tiles of the sum over the experts at once */
 
 /* The sum over the experts, in up to SECOND_TILES tiles: n[i] rows, 0 if there is none, from row `first` of each
- * expert's on. all: begins with what the biases say. */
+ * expert's on. all: starts from the biases' sums. */
 template <typename T, chain_form FORM, int SLOTS>
 __device__ static inline void expert_code_second(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh,
                                                  const int (&n)[SECOND_TILES], int first, uint32_t epoch,

@@ -1,5 +1,5 @@
-/* kernels/cuda/step/persistent_experts_kernels.h - what the host's side asks of the kernels for mixtures of experts, of
- * activations of one type and experts' weights of one form. */
+/* kernels/cuda/step/persistent_experts_kernels.h - the host's interface to the kernels for mixtures of experts, for one
+ * type of activations and one form of experts' weights. */
 #ifndef STEP_PERSISTENT_EXPERTS_KERNELS_H
 #define STEP_PERSISTENT_EXPERTS_KERNELS_H
 

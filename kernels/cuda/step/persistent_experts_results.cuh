@@ -1,5 +1,5 @@
-/* kernels/cuda/step/persistent_experts_results.cuh - what becomes of the sums that a mixture's products are: the warps'
- * shares added up, biases, the activation; and where it goes. */
+/* kernels/cuda/step/persistent_experts_results.cuh - the epilogue of a mixture's products: adds up the warps' shares
+ * and biases, activates, and publishes the results. */
 #ifndef STEP_PERSISTENT_EXPERTS_RESULTS_CUH
 #define STEP_PERSISTENT_EXPERTS_RESULTS_CUH
 
@@ -12,7 +12,7 @@ __device__ static inline float *expert_partial(const expert_args &a, const chain
     return sh.at<float>(a.at.partial) + count.tiles % 2 * CHAIN_WARPS * a.n_tokens * CHAIN_ROWS;
 }
 
-/* The token whose results of a tile the warp hands on, if `first` is the first one's warp. */
+/* The token whose results of a tile this warp publishes, if `first` is the first token's warp. */
 __device__ static inline int expert_turn(int first)
 {
     return (threadIdx.x / 32 + CHAIN_WARPS - first) % CHAIN_WARPS;
@@ -56,8 +56,8 @@ __device__ static inline float2 expert_sums(const expert_args &a, const float *p
     return make_float2(chain_join(s.x), chain_join(s.y));
 }
 
-/* The biases of a lane's pair of the router's rows, as they are: made floats here they would be waited for here. (Those
- * of sigmoids count for the choice alone: see expert_key.) */
+/* The unconverted biases of a lane's pair of the router's rows: a conversion here would wait for the load. (Those of
+ * sigmoid routers affect the choice only: see expert_key.) */
 template <typename T>
 struct router_biases {
     T of[2];
@@ -71,12 +71,12 @@ struct router_biases {
     }
 };
 
-/* The biases of a lane's pair of a first product's rows, as they are. */
+/* The unconverted biases of a lane's pair of a first product's rows. */
 template <typename T>
 __device__ static inline uint32_t expert_first_bias(const expert_args &a, const expert_choice *c,
                                                     const expert_tiles &at, const void *bias)
 {
-    const int UP = FINISH_LANES / 2; /* the lanes from there on have the ups, but where they take turns */
+    const int UP = FINISH_LANES / 2; /* the lanes from there on have the ups, unless gates and ups alternate */
     int ffn = a.product[2].rows, pair = threadIdx.x % FINISH_LANES;
     bool turns = expert_in_turns(a), up = !turns && pair >= UP;
     int row = turns ? pair : (up ? pair - UP : pair) * 2, first = turns ? 2 * (at.row + row) : at.row + row;
@@ -85,7 +85,7 @@ __device__ static inline uint32_t expert_first_bias(const expert_args &a, const 
     return ((const uint32_t *)bias)[(choice_which(a, c)[at.i] * 2 * ffn + (up ? ffn : 0) + first) / 2];
 }
 
-/* Publishes n results, activated, out of a lane's pair of sums: the upper half of the lanes has the ups. */
+/* Activates and publishes n results of a lane's pair of sums: the upper half of the lanes has the ups. */
 template <typename T>
 __device__ static inline void expert_activate(const expert_args &a, float2 s, int n, unsigned long long *to,
                                               uint32_t epoch)
@@ -158,13 +158,12 @@ __device__ static inline void expert_keep_biases(const expert_args &a, const cha
     __syncwarp();
 }
 
-/* This warp's parts of x . gate, of every token, out of its columns of the normed input. */
+/* This warp's parts of x . gate for every token, from its columns of the normalised input. */
 template <typename T>
 __device__ static inline void expert_weigh_common(const expert_args &a, const chain_shared &sh, const void *gate)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32, n_steps = sh.share[2].n_steps, i = lane % 8;
-    int place =
-        lane / 8 * 8 + i % 2 + i / 2 % 2 * 4 + i / 4 * 2; /* of 8 columns the middle pairs have changed places */
+    int place = lane / 8 * 8 + i % 2 + i / 2 % 2 * 4 + i / 4 * 2; /* the middle pairs of 8 columns are swapped */
 #pragma unroll 1
     for (int t = 0; t < a.n_tokens; t++) {
         float sum = 0;
@@ -180,7 +179,7 @@ __device__ static inline void expert_weigh_common(const expert_args &a, const ch
     }
 }
 
-/* The factor of what the common MLP says of token t. */
+/* The factor of the shared expert's output for token t. */
 __device__ static inline float expert_common_weight(const expert_args &a, const chain_shared &sh, const void *gate,
                                                     int t)
 {

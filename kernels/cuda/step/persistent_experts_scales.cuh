@@ -1,6 +1,6 @@
-/* kernels/cuda/step/persistent_experts_scales.cuh - the scales of experts whose weights are codes: those of the rows
- * that a slot of the ring holds lie behind them, as they lie in memory, all groups of a row one after the other. A copy
- * begins and ends at multiples of 16 bytes, so some of the neighbours' may come, too. */
+/* kernels/cuda/step/persistent_experts_scales.cuh - the scales of quantised experts: those of the rows in a slot of the
+ * ring follow the rows, in their memory layout, all groups of a row one after the other. A copy begins and ends at
+ * multiples of 16 bytes, so it may include some neighbouring scales. */
 #ifndef STEP_PERSISTENT_EXPERTS_SCALES_CUH
 #define STEP_PERSISTENT_EXPERTS_SCALES_CUH
 
@@ -16,7 +16,7 @@ constexpr __host__ __device__ chain_form expert_dense_form(chain_form form)
 
 /* The scales of n rows. */
 struct scale_rows {
-    size_t from; /* bytes from the matrix's first ones */
+    size_t from; /* offset from the matrix's first scales, in bytes */
     uint32_t bytes;
 
     __device__ scale_rows(int row, int n, int pitch)
@@ -27,22 +27,22 @@ struct scale_rows {
     }
 };
 
-/* The place of the first row's scales in such a copy. */
+/* The offset of the first row's scales in such a copy. */
 __device__ static inline int scales_begin(int row, int pitch)
 {
     return (int)((unsigned)row * (unsigned)pitch % SCALES_ALIGN);
 }
 
-/* The bytes of a copy of n rows' at most. */
+/* Maximum bytes of a copy of n rows' scales. */
 __host__ __device__ static inline int scale_rows_bytes(int n, int pitch)
 {
     return (n * pitch + 2 * SCALES_ALIGN - 1) / SCALES_ALIGN * SCALES_ALIGN;
 }
 
-/* The places in a slot of experts' codes: a box of n rows; one of `more` rows, the ups of these or the rows that
- * follow; the scales of the first ones, or of both where the rows follow each other; the ups' scales. */
+/* The layout of a slot of experts' codes: a box of n rows; one of `more` rows, the ups of these or the following rows;
+ * the scales of the first box, or of both if their rows are consecutive; the ups' scales. */
 struct coded_slot {
-    int second, scales, up_scales, bytes; /* bytes: of all, and more, so that the next slot's boxes can follow */
+    int second, scales, up_scales, bytes; /* bytes: total, padded to the alignment of the next slot's boxes */
 
     __host__ __device__ coded_slot(int n, int more, bool ups, int pieces, int pitch)
     {
@@ -51,7 +51,7 @@ struct coded_slot {
         up_scales = scales + scale_rows_bytes(ups ? n : n + more, pitch);
         bytes = boxed(up_scales + (ups ? scale_rows_bytes(more, pitch) : 0));
     }
-    /* Boxes begin at multiples of the bytes within which their rows' parts are exchanged. */
+    /* Boxes are aligned to their swizzle period. */
     __host__ __device__ static int boxed(int bytes)
     {
         return (bytes + 1023) / 1024 * 1024;

@@ -1,6 +1,6 @@
-/* kernels/cuda/step/persistent_experts_stream.cuh - the weights' way through the persistent kernel where layers have
- * experts, as persistent_stream.cuh has it for dense layers. A block knows which experts' weights it needs only when
- * the router's choice is made. Until then those of the next layer that do not depend on a choice come to L2. */
+/* kernels/cuda/step/persistent_experts_stream.cuh - the stream of weights in the persistent kernel for layers with
+ * experts, as persistent_stream.cuh for dense layers. A block knows which experts' weights it needs only after the
+ * router's choice. Until then weights of the next layer that do not depend on a choice are prefetched to L2. */
 #ifndef STEP_PERSISTENT_EXPERTS_STREAM_CUH
 #define STEP_PERSISTENT_EXPERTS_STREAM_CUH
 
@@ -8,26 +8,26 @@
 #include "kernels/cuda/step/persistent_latent_tables.cuh"
 #include "kernels/cuda/step/persistent_stream.cuh"
 
-#define EXPERT_AHEAD     8  /* slots that are asked for into L2 at most, as STREAM_AHEAD */
+#define EXPERT_AHEAD     8  /* maximum slots prefetched to L2, as STREAM_AHEAD */
 #define EXPERT_UNDER_WAY 36 /* rows of 2 KiB at once, as STREAM_UNDER_WAY: three slots of an expert of 768 columns */
 
-/* The weights of a layer in order of execution, but for OF_LATENT's, which follow OF_QKV's. OF_COMMON: the common MLP's
- * first product; OF_SECOND: those of the chosen experts and of the common MLP, tile by tile. */
+/* The weights of a layer in order of execution, except for OF_LATENT's, which follow OF_QKV's. OF_COMMON: the shared
+ * MLP's first product; OF_SECOND: those of the chosen experts and of the shared MLP, tile by tile. */
 enum expert_kind { OF_QKV, OF_OUT, OF_ROUTER, OF_COMMON, OF_FIRST, OF_SECOND, OF_HEAD, OF_NOTHING, OF_LATENT };
 static_assert(OF_HEAD == EXPERT_STAGES, "the head follows the last layer");
 
-/* One step of one tile: what a slot holds. */
+/* One step of one tile: the contents of a slot. */
 template <expert_scope SCOPE>
 struct expert_cursor {
     static constexpr bool FULL = SCOPE != SCOPE_PLAIN, LATENT = SCOPE == SCOPE_LATENT;
     int layer, kind;
-    int tile, step, which; /* which: of the second products */
+    int tile, step, which; /* which: of the second products, by index */
     struct expert_tiles first;
     const CUtensorMap *map;
     int row, n, up;      /* rows of weights [row, row + n), n even; and as many from `up` on; -1: none */
-    int n_steps, pieces; /* pieces: warps that have columns, in the steps of a second product */
+    int n_steps, pieces; /* pieces: warps with columns, in the steps of a second product */
 
-    /* known: layers whose choice is made */
+    /* known: number of layers with a known choice */
     __device__ bool pending(int known) const
     {
         return kind == OF_FIRST && layer >= known;
@@ -40,7 +40,7 @@ struct expert_cursor {
     {
         return kind == OF_NOTHING;
     }
-    /* The number of the chain's product; latents, the router and the common MLP's are none of them. */
+    /* The number of the chain's product; latents, the router and the shared MLP have none. */
     __device__ static int product_of(int kind)
     {
         if (LATENT && kind == OF_LATENT)
@@ -53,7 +53,7 @@ struct expert_cursor {
             return kind == OF_QKV ? OF_LATENT : OF_OUT;
         return !FULL && kind == OF_ROUTER ? OF_FIRST : kind + 1;
     }
-    /* The layer's common MLP, which one of those that expert_args has; < 0: none. */
+    /* The index of the layer's shared MLP in expert_args; < 0: none. */
     __device__ int common(const expert_args &a, const chain_shared &sh) const
     {
         return FULL ? expert_layer_of(a, sh, layer).common : -1;
@@ -148,7 +148,8 @@ struct expert_cursor {
         }
         return share_of(a, sh).n_tiles > 0 && (kind != OF_SECOND || n_seconds(a, sh) > 0);
     }
-    /* At the beginning of these weights, or of the next ones that the block needs; or where a choice is not made. */
+    /* Moves to the beginning of these weights, or of the next ones that the block needs; or to the first unknown
+     * choice. */
     __device__ void open(const expert_args &a, const chain_shared &sh, int of_layer, int of_kind, int known)
     {
         layer = of_layer;
@@ -193,7 +194,7 @@ struct expert_cursor {
         else
             enter(a, sh);
     }
-    /* f(into, map, x, y, z) for the slot's boxes of weights. Columns are multiples of STEP_COLUMNS, or codes. */
+    /* Calls f(into, map, x, y, z) for the slot's boxes of weights. Columns are multiples of STEP_COLUMNS, or codes. */
     template <typename F>
     __device__ void boxes(uint32_t into, F f) const
     {
@@ -206,7 +207,7 @@ struct expert_cursor {
     {
         return !depends() && kind != OF_ROUTER && a.group_maps != nullptr && a.product[product_of(kind)].spans > 1;
     }
-    /* The boxes that a dense slot's codes need besides, box as boxes' f. Returns their bytes. */
+    /* The additional boxes for a dense slot's codes; box: as boxes' f. Returns their bytes. */
     template <chain_form FORM, typename B>
     __device__ int beside(const expert_args &a, const chain_shared &sh, int slots, int slot, B box) const
     {
@@ -218,7 +219,7 @@ struct expert_cursor {
                            group_place_of<DENSE>(a, sh, slots, slot), box);
         return group_bytes(DENSE, true, a.group_zeros);
     }
-    /* Rows of 2 KiB that memory reads for the slot. */
+    /* Rows of 2 KiB that the slot reads from memory. */
     __device__ int lines(const expert_args &a) const
     {
         int rows = up >= 0 ? 2 * n : n;
@@ -230,7 +231,7 @@ struct expert_cursor {
     }
 };
 
-/* The maps of these weights' boxes are going to be read, those of the experts' first product of any height. */
+/* Prefetches the maps of these weights' boxes; for the experts' first product, those of all heights. */
 template <chain_form FORM>
 __device__ static inline void expert_announce(const expert_args &a, const chain_shared &sh, int layer, int kind)
 {
@@ -256,7 +257,7 @@ __device__ static inline void expert_announce(const expert_args &a, const chain_
     }
 }
 
-/* As the weights of this kind begin, the maps of those that follow. */
+/* Prefetches the next kind's maps as the weights of this kind begin. */
 template <chain_form FORM, expert_scope SCOPE>
 __device__ static inline void expert_announce_after(const expert_args &a, const chain_shared &sh, int layer, int kind)
 {
@@ -277,12 +278,12 @@ __device__ static inline void expert_announce_after(const expert_args &a, const 
     }
 }
 
-/* The slots that are asked for into L2 before there is room for them. */
+/* The slots prefetched to L2 before there is room for them. */
 template <chain_form FORM, expert_scope SCOPE>
 struct expert_lookahead {
     struct expert_cursor<SCOPE> later;
-    int n;       /* slots between the one that is next and `later`, less those of experts that were left out */
-    int skipped; /* the layer whose experts were left out, since the choice was not made; -1: none */
+    int n;       /* slots between the next one and `later`, less those of skipped experts */
+    int skipped; /* the layer whose experts were skipped, because the choice was unknown; -1: none */
 
     __device__ void restart(const expert_cursor<SCOPE> &now)
     {
@@ -290,14 +291,13 @@ struct expert_lookahead {
         n = 0;
         skipped = -1;
     }
-    /* One slot more, if it is time for one. since: the clock at the last one. */
+    /* Prefetches one more slot, if it is time for one. since: the clock at the last one. */
     __device__ void advance(const expert_args &a, const chain_shared &sh, const expert_cursor<SCOPE> &now, int known,
                             uint32_t &since)
     {
         if (n >= EXPERT_AHEAD || (uint32_t)clock64() - since < STREAM_PACE)
             return;
-        /* Memory has enough to do with experts: until they have been asked for, no more than a slot of the next
-         * layer. */
+        /* Experts keep the memory busy: until they are requested, at most one slot of the next layer is prefetched. */
         if (now.depends() && !later.depends())
             return;
         if (later.pending(known)) {
@@ -315,7 +315,7 @@ struct expert_lookahead {
         since += STREAM_PACE;
         n++;
     }
-    /* The slot of `now`, which becomes the next one, has been asked for. */
+    /* The slot of `now` has been requested; moves on to the next one. */
     __device__ void follow(const expert_args &a, const chain_shared &sh, expert_cursor<SCOPE> &now, int known)
     {
         bool left_out = now.depends() && now.layer == skipped;
@@ -327,13 +327,13 @@ struct expert_lookahead {
     }
 };
 
-/* The free part of a ring whose slots are as large as what they hold, one behind the other. */
+/* The free part of a ring with slots of variable size, one after the other. */
 template <int SLOTS>
 struct ring_space {
-    int at = 0, used = 0, n = 0; /* where it begins; bytes of the slots that may not be empty, their number */
+    int at = 0, used = 0, n = 0; /* its beginning; bytes of the slots that may be in use, their number */
     int oldest = 0, rounds = 0;  /* the first one of these, its round */
 
-    /* Is there room for `bytes`? They lie at multiples of 1024. */
+    /* Is there room for `bytes`, aligned to 1024? */
     __device__ bool has_room(const weight_ring<SLOTS> &ring, int bytes, int all)
     {
         for (;;) {
@@ -351,7 +351,7 @@ struct ring_space {
             }
         }
     }
-    /* Its beginning, for the ring's next slot. After: has_room */
+    /* Takes its beginning for the ring's next slot. Call has_room before. */
     __device__ int take(const weight_ring<SLOTS> &ring, int bytes, int all)
     {
         bool wraps = at + bytes > all;
@@ -365,7 +365,7 @@ struct ring_space {
     }
 };
 
-/* The way of the chosen experts' codes through the ring. */
+/* Streams the chosen experts' codes through the ring. */
 template <int SLOTS>
 struct coded_stream {
     weight_ring<SLOTS> &ring;
@@ -448,7 +448,7 @@ struct coded_stream {
     }
 };
 
-/* As stream_weights. */
+/* See stream_weights. */
 template <int SLOTS, chain_form FORM, expert_scope SCOPE>
 __device__ static inline void stream_expert_weights(const expert_args &a, const chain_shared &sh)
 {
