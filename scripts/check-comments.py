@@ -2,7 +2,7 @@
 """Comments of sources and scripts begin with their subject. Those of sources have lines of at most 120 columns;
 NOLINTNEXTLINE, which speaks of the line that follows, has one.
 
-A comment that opens with "What ..", "Of a ..", "Where .." or the like names neither what it is about nor who acts. Say
+A comment that opens with "What ..", "Of a ..", "Where .." or the like names neither its subject nor the actor. Say
 "The bytes of ..", "The place of ..", "If ..", or begin with the verb.
 
     scripts/check-comments.py [SOURCE...]        without one: every source, script and makefile outside shared/ and

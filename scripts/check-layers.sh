@@ -1,6 +1,7 @@
 #!/bin/sh
 # Checks that files include only what the table in docs/rooms.md allows (scripts/rooms.py), that every collective of a step
-# has a phase in the profile, and that only those files end the process, read the environment or include CUDA's headers that may.
+# has a phase in the profile, and that only permitted files end the process,
+# read the environment or include CUDA's headers.
 set -u
 cd "$(dirname "$0")/.."
 bad=0

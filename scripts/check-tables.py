@@ -11,7 +11,7 @@ import findings
 
 TABLES = ("kernels/cuda/ops_cuda.c",)
 TYPES = ("kernels/ops.h", "kernels/peer.h", "kernels/persistent.h")
-OPTIONAL = ("input_ops",)  # a backend may leave some out, as kernels/inputs.h says
+OPTIONAL = ("input_ops",)  # optional for a backend, see kernels/inputs.h
 STRUCT = re.compile(r"^struct (\w+_ops) \{$(.*?)^\};$", re.M | re.S)
 TABLE = re.compile(r"^(?:static )?const struct (\w+_ops) \w+ = \{$(.*?)^\};$", re.M | re.S)
 

@@ -15,10 +15,10 @@ request = {"prompt": prompt, "stream": True, "request_id": str(uuid.uuid4())}
 request.update((name, json.loads(value)) for name, value in fields.items())
 
 socket = zmq.Context().socket(zmq.DEALER)
-socket.setsockopt(zmq.LINGER, 1000)  # closing ends, even when nobody listens
-socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)  # a server that is gone is noticed
+socket.setsockopt(zmq.LINGER, 1000)  # closing ends within a second, even without a server
+socket.setsockopt(zmq.HEARTBEAT_IVL, 1000)  # detects a dead server
 socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 3000)
-socket.setsockopt(zmq.HEARTBEAT_TTL, 3000)  # and so are we, by the server
+socket.setsockopt(zmq.HEARTBEAT_TTL, 3000)  # lets the server detect a dead client
 socket.setsockopt(zmq.RCVHWM, 0)
 socket.setsockopt(zmq.RCVTIMEO, 60000)
 socket.connect(endpoint)

@@ -2,10 +2,10 @@
 # The first thing to see: the demo model tells a story on two ranks. `make demo` has built the program.
 set -eu
 cd "$(dirname "$0")/.."
-if [ "$(id -u)" = 0 ]; then # mpirun wants root to say twice that it is meant
+if [ "$(id -u)" = 0 ]; then # mpirun requires root to confirm twice
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
 fi
-export OMPI_MCA_orte_execute_quiet=1 # mpirun -q of Open MPI 4, which 5 does not know
+export OMPI_MCA_orte_execute_quiet=1 # mpirun -q of Open MPI 4, which 5 lacks
 # Both ranks are on this host. Open MPI 5 complains about networks that it cannot use; the rest of the list is Debian's default.
 export OMPI_MCA_btl=^tcp,openib,ofi,uct
 model=demo/lockstep-stories

@@ -31,6 +31,6 @@ async def application(scope, receive, send):
     for i in range(request["max_tokens"]):
         data = event({"index": 0, "text": f" w{i}", "logprobs": None, "finish_reason": None})
         await send({"type": "http.response.body", "body": data, "more_body": True})
-        await asyncio.sleep(0) # other streams have their turns, as between the steps of a model
+        await asyncio.sleep(0) # lets other streams run, as between the steps of a model
     data = event({"index": 0, "text": "", "logprobs": None, "finish_reason": "length"})
     await send({"type": "http.response.body", "body": data + b"data: [DONE]\n\n", "more_body": False})

@@ -1,8 +1,8 @@
-"""The end of the scripts that check files: every finding as a line "FILE:LINE: TEXT", and the exit status."""
+"""The common end of scripts that check files: prints every finding as "FILE:LINE: TEXT", and sets the exit status."""
 
 
 def report(names, findings):
-    """Print what findings(name) yields for each file; 1 if that is anything, else 0."""
+    """Prints the findings(name) of each file; returns 1 if there are any, else 0."""
     bad = 0
     for name in names:
         for finding in findings(name):

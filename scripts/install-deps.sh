@@ -85,7 +85,7 @@ cluster) target=deps-cluster ;;
 ci) target=deps-ci ;;
 *) echo "usage: scripts/install-deps.sh [build|test|check|ci|cluster]" >&2; exit 2 ;;
 esac
-PATH=$PATH:${SBIN-/usr/sbin:/sbin} # where daemons are, for users too
+PATH=$PATH:${SBIN-/usr/sbin:/sbin} # daemons' folders, for users too
 
 packages= wishes= rpms= things=
 while read -r probe debian rpm; do
@@ -134,5 +134,5 @@ if [ "$wanted" = cluster ] && [ -d /run/systemd/system ]; then
     echo "install-deps: systemd runs here: these packages may start slurmctld, slurmd and munge as services" >&2
 fi
 install() { $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages >/dev/null; }
-# A machine whose lists are fresh needs no update; one without lists does.
+# Updates the package lists only if the machine has none or stale ones.
 install 2>/dev/null || { $sudo apt-get update -qq && install; }

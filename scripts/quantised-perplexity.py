@@ -24,7 +24,7 @@ sys.path.insert(0, str(ROOT / "demo"))
 import stories  # noqa: E402
 
 MODEL = ROOT / "demo" / "lockstep-stories"
-SEED = 424242  # of stories; training has used small ones
+SEED = 424242  # seed of the stories; training used small seeds
 E4M3 = np.array([(c & 7) / 8 * 2.0**-6 if not c & 0x78 else (1 + (c & 7) / 8) * 2.0 ** ((c >> 3) - 7) for c in range(0x7F)])
 TYPES = {"BF16": 2, "F32": 4}
 

@@ -5,7 +5,7 @@ set -eu
 cd "$(dirname "$0")/.."
 version=$(cat VERSION)
 
-# "NAME VERSION PURL-TYPE" of the package that owns a file; a library of no package is named by its file.
+# "NAME VERSION PURL-TYPE" of the package that owns a file; a library outside packages is named by its file.
 package_of() {
     real=$(readlink -f "$1")
     # If /lib is a link to /usr/lib, older packages are registered under the other name.

@@ -35,7 +35,7 @@ def changed():
 
 
 def look_at(path, options, end):
-    """None: there was no time left."""
+    """None: no time was left."""
     if time.monotonic() > end:
         return None
     return subprocess.run(["clang-tidy", "--quiet", path, "--", *options], capture_output=True, text=True, check=False)

@@ -1,5 +1,6 @@
-/* scripts/tidy.h - included before every file that clang-tidy looks at, for its analyzer, which follows no call into
- * another file: a failure that is recorded has a code from then on, and ERR() is -1. Nothing is compiled with it. */
+/* scripts/tidy.h - included before every file that clang-tidy checks, for its analyzer, which does not follow calls
+ * into other files: it states that a recorded failure has a code, and that ERR() is -1. Never compiled into
+ * programs. */
 #include "base/err.h"
 
 #undef ERR

@@ -12,7 +12,7 @@ EDGE = len(" * ") # as wide as "/* " and " */"
 
 
 def texts_of(block):
-    """The lines of a comment without its marks."""
+    """The lines of a comment without its delimiters."""
     lines = [re.sub(r"^\s*(/\*|\*(?!/)) ?", "", line) for line in block]
     lines[-1] = lines[-1].rstrip()[:-2].rstrip()
     return lines

@@ -1,6 +1,6 @@
-/* tests/attack/test_gateway_http.c - what hostile clients send to lockstep-gateway: requests that two programs
- * could read differently, floods, slow and silent clients. Nothing of it reaches a backend, and honest clients are
- * served meanwhile. */
+/* tests/attack/test_gateway_http.c - hostile clients of lockstep-gateway: requests that two programs could read
+ * differently, floods, slow and silent clients. Nothing of it reaches a backend, and honest clients are served
+ * meanwhile. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/fake_server.h"

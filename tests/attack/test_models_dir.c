@@ -1,7 +1,7 @@
-/* tests/attack/test_models_dir.c - `serve --models-dir` of a folder in which others have been: names that no
- * terminal should show, pipes, devices and links in place of files, models that change under the server; names in
- * requests that try to leave the folder; 10,000 requests for names that nobody has; operations without rights; far
- * too many folders. */
+/* tests/attack/test_models_dir.c - `serve --models-dir` of a folder that attackers have written to: names with control
+ * characters, pipes, devices and links in place of files, models that change under the server; names in requests that
+ * try to leave the folder; 10,000 requests for names that nobody has; operations without rights; far too many
+ * folders. */
 #include "base/clock.h"
 #include "tests/support/archive.h"
 #include "tests/support/cases.h"

@@ -1,5 +1,5 @@
-/* tests/e2e/test_batch.c - `lockstep batch` from outside: what lines may look like and what comes of them, standard
- * input and output, patterns, bad lines, duplicates. On one, two and three ranks. */
+/* tests/e2e/test_batch.c - `lockstep batch` from outside: forms of lines and their results, standard input and output,
+ * patterns, bad lines, duplicates. On one, two and three ranks. */
 #include "tests/support/batching.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"

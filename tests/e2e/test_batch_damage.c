@@ -1,5 +1,5 @@
-/* tests/e2e/test_batch_damage.c - an output that is not what was written, though it was on disk: a run that goes on
- * with it says where, and leaves it alone. Requests whose results are merely missing at its end run again. */
+/* tests/e2e/test_batch_damage.c - an output that was damaged on disk: a run that resumes with it names the place, and
+ * does not modify it. Requests whose results are merely missing at its end run again. */
 #include "tests/support/batching.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"

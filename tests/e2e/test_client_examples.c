@@ -1,5 +1,5 @@
-/* tests/e2e/test_client_examples.c - lockstep-client against a server of the test's own, a table: what it sends for its
- * options, what it prints, how it ends. */
+/* tests/e2e/test_client_examples.c - lockstep-client against a fake server, as a table of options, sent message, output
+ * and exit status. */
 #include "base/err.h"
 #include "tests/support/cases.h"
 #include "tests/support/client.h"

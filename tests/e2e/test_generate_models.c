@@ -1,5 +1,5 @@
 /* tests/e2e/test_generate_models.c - `generate --model-switch`: each model answers as it does alone, one after the
- * other in one job, and what the switches took is told. */
+ * other in one job, and the times of the switches are printed. */
 #include "base/err.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"

@@ -1,5 +1,5 @@
 /* tests/e2e/test_kv_fp8.c - --kv-cache-dtype fp8: a prompt gets the same bits fresh, in chunks, in company and from the
- * prefix cache; the checkpoint's scales count; what it is is said, and halves the memory. */
+ * prefix cache; the checkpoint's scales are used; the type is reported, and memory halves. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"

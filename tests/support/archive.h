@@ -1,4 +1,4 @@
-/* tests/support/archive.h - tar archives as tests want them, right or wrong. */
+/* tests/support/archive.h - writes tar archives for tests, valid or malformed. */
 #ifndef TESTS_SUPPORT_ARCHIVE_H
 #define TESTS_SUPPORT_ARCHIVE_H
 
@@ -11,7 +11,7 @@ struct archive { /* zeroed at first */
     size_t bytes;
 };
 
-/* A header: kind '0' a file, '5' a folder, '1' a hard link, ...; size: what it says of the bytes that follow. */
+/* A header: kind '0' a file, '5' a folder, '1' a hard link, ...; size: the declared number of bytes that follow. */
 void archive_header(struct archive *a, char kind, const char *name, const char *link, uint64_t size);
 /* Bytes and zeros to the next block. */
 void archive_bytes(struct archive *a, const void *data, size_t bytes);

@@ -15,8 +15,8 @@ extern int backend_n_blocks, backend_n_slots;
 /* Backend and activation type number i, e.g. "cuda f16"; NULL when there are no more. Exits when a device fails. */
 const char *backend_select(int i);
 
-/* For the test of the shell itself: until the next backend_select operations are those of `other`, and what is wrong
- * fails nothing but is told by backend_fault, the first since it was asked; "": nothing. */
+/* For the test of the shell itself: until the next backend_select operations are those of `other`, and errors do not
+ * fail the test but are returned by backend_fault, the first since its last call; "": none. */
 void backend_try(const struct ops *other);
 const char *backend_fault(void);
 
@@ -25,7 +25,7 @@ enum dtype backend_act(void);
 const struct ops *backend_real_ops(void); /* without the shell: device memory, as in ops.h */
 struct queue *backend_real_queue(void);   /* an open queue of it */
 
-/* x as the activation type keeps it. */
+/* x rounded to the activation type. */
 float as_act(float x);
 
 struct queue test_queue(int n_threads);

@@ -1,4 +1,4 @@
-/* tests/support/bad_start.h - tables of damaged inputs: a start must end in one line that names what is wrong. */
+/* tests/support/bad_start.h - tables of damaged inputs: a start must end with one line that names the error. */
 #ifndef TESTS_SUPPORT_BAD_START_H
 #define TESTS_SUPPORT_BAD_START_H
 
@@ -7,12 +7,12 @@
 struct bad_start {
     const char *name;
     /* The damage: member `path` of `file` becomes `value` (models_edit); without a path the file becomes the text
-     * `value`, or goes away when that is NULL. After that damage(dir), if there is one. */
+     * `value`, or is removed when that is NULL. Then damage(dir) is called, if given. */
     const char *file, *path, *value;
     void (*damage)(const char *dir);
     const char *fixture;     /* instead of BAD_START_FIXTURE */
     int status;              /* enum err_code */
-    const char *words[6];    /* all of them are in the line: file, thing, found, expected */
+    const char *words[6];    /* the line must contain all of them: file, object, found, expected */
     const char *argument[8]; /* instead of: generate --model DIR --prompt-ids 1,2 --max-tokens 1; "DIR" and "DIR/file"
                                 name the folder */
 };

@@ -1,6 +1,5 @@
-/* tests/support/batch_alone.h - `lockstep batch` on the demo model in a cmocka test's own process, on a device that
- * takes no time: every sequence of a plan gets a token, which comes from nowhere. It moves when the test has it
- * moved. */
+/* tests/support/batch_alone.h - `lockstep batch` on the demo model in a cmocka test's own process, on a fake device
+ * that takes no time: every sequence of a plan gets an arbitrary token. The test triggers each action. */
 #ifndef TESTS_SUPPORT_BATCH_ALONE_H
 #define TESTS_SUPPORT_BATCH_ALONE_H
 

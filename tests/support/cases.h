@@ -1,4 +1,4 @@
-/* tests/support/cases.h - results of tests that start processes, one TAP line a case. */
+/* tests/support/cases.h - results of tests that start processes, one TAP line per case. */
 #ifndef TESTS_SUPPORT_CASES_H
 #define TESTS_SUPPORT_CASES_H
 

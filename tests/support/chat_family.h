@@ -1,11 +1,11 @@
-/* tests/support/chat_family.h - the families of tests/unit/fixtures/chat/families.json: what transformers renders,
- * encodes and answers with their templates, vocabularies and tiny models. */
+/* tests/support/chat_family.h - the families of tests/unit/fixtures/chat/families.json: the texts, token ids and
+ * answers of transformers with their templates, vocabularies and tiny models. */
 #ifndef TESTS_SUPPORT_CHAT_FAMILY_H
 #define TESTS_SUPPORT_CHAT_FAMILY_H
 
 #include <jansson.h>
 
-/* A list; dies on failure. The caller gives it back. */
+/* A list; dies on failure. The caller decrefs it. */
 json_t *chat_families(void);
 
 /* Its tokenizer.json and tokenizer_config.json, in dir. Dies on failure. */

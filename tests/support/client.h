@@ -21,7 +21,7 @@ void client_start(struct process *p, const struct fake_server *s, const struct p
 /* The last message that the server got but a cancel; NULL: none. Borrowed. */
 const json_t *client_last_request(const struct fake_server *s);
 
-/* out: the whole of standard output; NULL: not looked at. words: in standard error, which is one line; NULL: it is
+/* out: the whole standard output; NULL: not checked. words: must be in standard error, which is one line; NULL: it is
  * empty. */
 void client_check_output(const struct process *p, const char *out, const char *words);
 

@@ -1,4 +1,4 @@
-/* tests/support/core_file.h - whose core file lies in a folder. */
+/* tests/support/core_file.h - which process left a core file in a folder. */
 #ifndef TESTS_SUPPORT_CORE_FILE_H
 #define TESTS_SUPPORT_CORE_FILE_H
 

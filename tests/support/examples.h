@@ -31,9 +31,9 @@ struct examples {
 void examples_read(struct examples *e, const char *path);
 void examples_free(struct examples *e);
 
-/* Whether what came is what the document says: objects have at least the members that are listed, lists as many items,
- * values are equal (numbers by value). "..." as a value stands for any; as the last item of a list, for any more items.
- * A difference is written to why: the path to it, what was found and what was expected. */
+/* Compares a reply with the document: objects have at least the listed members, lists the same number of items, values
+ * are equal (numbers by value). "..." as a value stands for any; as the last item of a list, for any more items. A
+ * difference is written to why: its path, the found and the expected value. */
 bool example_compare(const json_t *found, const json_t *expected, char *why, size_t why_bytes);
 
 #endif

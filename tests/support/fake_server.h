@@ -1,5 +1,5 @@
 /* tests/support/fake_server.h - a ROUTER socket on a thread of the test that speaks docs/protocol.md as far as a client
- * can tell: it makes no text, but answers as it is told by the prompt. It keeps the messages that it was sent.
+ * can tell: it has no model, but the prompt selects its answer. It keeps the messages that it receives.
  *
  * A prompt (its text) chooses: "refuse" an error 400 of the field "prompt"; "wait" nothing until the request is
  * cancelled, then 499 with a choice so far; "silence" nothing at all; "vanish" the server's socket is closed; "part" a
@@ -22,12 +22,12 @@ struct fake_server {
     const char *metrics;       /* before the start: further lines of `metrics`, or NULL */
     const char *_Atomic state; /* of health; NULL: the word "health" */
     double step_seconds;       /* before the start: streams get a token each in steps of this time; 0: all at once */
-    bool stays;                /* "vanish" is answered as any other prompt */
+    bool stays;                /* "vanish" is answered like any other prompt */
     bool curve;                /* before the start: with keys, and one client's allowed */
     char public_key[41], secret_key[41], client_public[41], client_secret[41];
     void *context, *router, *zap, *control[2];
     pthread_t thread;
-    json_t *received[FAKE_MAX_RECEIVED]; /* to be looked at after fake_server_stop */
+    json_t *received[FAKE_MAX_RECEIVED]; /* to be read after fake_server_stop */
     _Atomic int n_received;
     char waiting[200]; /* request_id of "wait"; of its client: */
     unsigned char waiting_peer[256];

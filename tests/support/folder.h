@@ -1,4 +1,5 @@
-/* tests/support/folder.h - a folder of its own for each test of a cmocka group: new before it, gone after it. */
+/* tests/support/folder.h - a separate folder for each test of a cmocka group, created before it and removed after
+ * it. */
 #ifndef TESTS_SUPPORT_FOLDER_H
 #define TESTS_SUPPORT_FOLDER_H
 

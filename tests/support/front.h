@@ -1,5 +1,5 @@
-/* tests/support/front.h - a fake server with lockstep-gateway in front of it: what a request becomes on its way there,
- * and what is answered. */
+/* tests/support/front.h - a fake server with lockstep-gateway in front of it, to check the translation of requests and
+ * answers. */
 #ifndef TESTS_SUPPORT_FRONT_H
 #define TESTS_SUPPORT_FRONT_H
 
@@ -24,8 +24,8 @@ const json_t *front_await(struct fake_server *s, const char *op, int from_end);
 /* Checks, within a case. */
 void front_check(const struct web_answer *a, int status, const char *part);
 
-/* A case: a body that is posted becomes this message to the server, apart from its request_id, and is answered with
- * 200 and all of the parts (NULL at the end) in this order. fields: of the head, each with CRLF. */
+/* A case: a posted body becomes this message to the server, apart from its request_id, and is answered with 200 and all
+ * of the parts (NULL at the end) in this order. fields: header lines, each with CRLF. */
 void front_passes(struct fake_server *s, const struct web_gateway *g, const char *path, const char *fields,
                   const char *body, const char *message, const char *const *parts);
 

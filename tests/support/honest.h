@@ -1,5 +1,5 @@
 /* tests/support/honest.h - a client that asks for the same short story again and again while others attack the server:
- * every answer has to be right, and it is known how long each took. A thread of its own. */
+ * every answer must be right, and each answer's time is recorded. It runs on a thread of its own. */
 #ifndef TESTS_SUPPORT_HONEST_H
 #define TESTS_SUPPORT_HONEST_H
 
@@ -18,11 +18,11 @@ struct honest {
     int n_right;                 /* with the right story */
     int n_refused;               /* 429 */
     double seconds[HONEST_MOST]; /* of each answer; after honest_stop in ascending order */
-    double health;               /* the longest that op health took */
+    double health;               /* longest time of op health */
     char wrong[300];             /* the first answer that was not right */
 };
 
-/* Before the attack: asks once, so that it is known what is right. false: no answer. */
+/* Before the attack: asks once, to get the right answer. false: no answer. */
 bool honest_start(struct honest *h, const char *endpoint);
 
 /* Wait until it has had this many further answers, or this many seconds. */

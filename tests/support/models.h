@@ -11,7 +11,7 @@
  * there. */
 const char *models_demo(void);
 
-/* A copy of it with positions enough for stories that do not end by themselves; it is removed at the end of the
+/* A copy of it with enough positions for stories that do not end by themselves; it is removed at the end of the
  * process. */
 const char *models_endless(void);
 

@@ -1,15 +1,12 @@
-/* tests/support/paper.h - a device made of paper: it executes plans as an engine does, on a KV cache of numbers.
- *
- * What is stored at a position is a number made of the token and of what is stored at the position before, read through
- * the block table, as a real cache's keys and values follow from all tokens before. Sampled tokens are made of all
- * numbers up to the position. So a block shared wrongly, overwritten, read before it is filled, a token fed twice or
- * left out gives other tokens than paper_next, which knows the tokens alone. Penalties read the tokens that were fed in
- * the slot, as the engine's do. Sequences of a step run in a random order: one may not read what another writes in the
- * same step.
- *
- * Blocks of kind KV_WINDOWED have a copy of these numbers, and every token that is fed compares the copies of its
- * window with the numbers themselves. If there is one kind only, and it is windowed, sampled tokens are made of the
- * numbers in the window alone; so does paper_next then, which follows the device opened last. */
+/* tests/support/paper.h - a simulated device ("made of paper"): it executes plans as an engine does, on a KV cache of
+ * hashes. The entry at a position is a hash of the token and of the preceding position's entry, read through the block
+ * table, as a real cache's keys and values depend on all tokens before. Sampled tokens are a hash of all entries up to
+ * the position. So a block that is shared wrongly, overwritten, or read before it is filled, and a token that is fed
+ * twice or skipped, gives other tokens than paper_next, which knows the tokens alone. Penalties read the tokens that
+ * were fed in the slot, as the engine's do. Sequences of a step run in a random order: none may read what another
+ * writes in the same step. Blocks of kind KV_WINDOWED have a copy of these hashes, and every fed token compares the
+ * copies in its window with the originals. If there is one kind only, and it is windowed, sampled tokens depend on the
+ * hashes in the window alone, in paper_next, too, which follows the device opened last. */
 #ifndef TESTS_SUPPORT_PAPER_H
 #define TESTS_SUPPORT_PAPER_H
 
@@ -34,8 +31,8 @@ struct paper {
 int paper_open(struct paper *d, const struct limits *l, int vocab, struct err *e);
 void paper_close(struct paper *d);
 
-/* Send the plan through its packed form and execute it. NULL when all is well, else what is wrong with the plan. The
- * result is valid until the step after the next one. */
+/* Packs, unpacks and executes the plan. Returns NULL if it is valid, else the error. The result is valid until the step
+ * after the next one. */
 const char *paper_execute(struct paper *d, struct plan *p, struct step_result *result);
 
 /* The token that the device must sample after token[0, n), prompt_len of them prompt. Log-probabilities follow from

@@ -1,5 +1,5 @@
-/* tests/support/process.h - runs lockstep, alone or under mpirun, and collects what a person at the terminal would see.
- * Several may run at once: process_wait moves the output of all of them. */
+/* tests/support/process.h - runs lockstep, alone or under mpirun, and collects its output. Several may run at once:
+ * process_wait reads the output of all of them. */
 #ifndef TESTS_SUPPORT_PROCESS_H
 #define TESTS_SUPPORT_PROCESS_H
 
@@ -45,7 +45,7 @@ void process_free(struct process *p);
 /* Move output for this long, or until the process has written `bytes` to standard output. */
 void process_watch(struct process *p, double seconds, size_t bytes);
 
-/* Give up reading standard output: a reader that leaves. */
+/* Closes standard output's reading end, like a reader that leaves. */
 void process_close_output(struct process *p);
 
 /* The process id of a rank, 0 when there is none. */
@@ -63,9 +63,9 @@ void process_delay_kill(bool delayed);
 /* Is the program built with sanitizers (LOCKSTEP_SANITIZED)? Times mean nothing then. */
 bool process_sanitized(void);
 
-/* Is what took so long done in time, where `most` seconds are what it may take on a machine that does nothing else?
- * Four times that are granted, and as many times more as there are processes that want each core (/proc/loadavg): other
- * work, or a disk that is busy, must not fail a test; what hangs takes longer. */
+/* Is this duration acceptable, if `most` seconds are the limit on an idle machine? The limit is four times that, times
+ * the number of processes that want each core (/proc/loadavg): other work, or a busy disk, must not fail a test; a hang
+ * takes longer. */
 bool process_in_time(double seconds, double most);
 
 /* The time to wait for an event before it is given up, as long as needed on a busy machine: `seconds`, times the

@@ -1,4 +1,4 @@
-/* tests/support/reports.h - the tasks that reports bring back from a model's side, for tests of that side. */
+/* tests/support/reports.h - collects the tasks in a model side's reports, for tests of that side. */
 #ifndef TESTS_SUPPORT_REPORTS_H
 #define TESTS_SUPPORT_REPORTS_H
 

@@ -1,6 +1,6 @@
-/* tests/support/schedule.h - a run of coordinator/schedule/scheduler.c on a device made of paper (paper.h), for cmocka
- * tests: every request must get exactly what it gets alone, and every plan is judged: its order, its limits, its
- * memory, and that nobody starves. */
+/* tests/support/schedule.h - a run of coordinator/schedule/scheduler.c on a simulated device (paper.h), for cmocka
+ * tests: every request must get exactly the tokens that it gets alone, and every plan is checked: its order, its
+ * limits, its memory, and that no request starves. */
 #ifndef TESTS_SUPPORT_SCHEDULE_H
 #define TESTS_SUPPORT_SCHEDULE_H
 
@@ -26,7 +26,7 @@ struct schedule {
     struct paper device;
     struct paper draft_device; /* of the draft model, which is the same model, if limits.draft_len is not 0 */
     struct plan plan;
-    struct request *request[SCHEDULE_MAX_REQUESTS]; /* NULL once given back */
+    struct request *request[SCHEDULE_MAX_REQUESTS]; /* NULL once returned */
     struct request_rules rules[SCHEDULE_MAX_REQUESTS];
     struct schedule_outcome want[SCHEDULE_MAX_REQUESTS];
     int last_fed[SCHEDULE_MAX_REQUESTS]; /* tokens fed up to now, of the running ones */
@@ -78,10 +78,10 @@ void schedule_accept(struct schedule *run);
 /* A second passes. depth: plans that are made before the results of an earlier one are seen. */
 void schedule_step(struct schedule *run, int depth);
 
-/* To the end of all requests, after which everything is free again. */
+/* Runs to the end of all requests, and checks that everything is free again. */
 void schedule_drain(struct schedule *run, int depth);
 
-/* Blocks and slots have exactly the holders that they should have. */
+/* Checks that blocks and slots have exactly the expected holders. */
 void schedule_check_memory(struct schedule *run);
 
 #endif

@@ -1,5 +1,4 @@
-/* tests/support/serving.h - `lockstep serve` under mpirun with the demo model, on a free port, and what it tells of
- * itself. */
+/* tests/support/serving.h - `lockstep serve` under mpirun with the demo model, on a free port, and its metrics. */
 #ifndef TESTS_SUPPORT_SERVING_H
 #define TESTS_SUPPORT_SERVING_H
 
@@ -33,7 +32,7 @@ int serving_stop(struct serving *s);
 /* A connection with the client's own code; false: failed, the reason is printed. */
 bool serving_connect(const struct serving *s, struct connection *c);
 
-/* One sample of its metrics (all labels together), NAN when it is not told. */
+/* One sample of its metrics (sum over all labels), NAN if missing. */
 double serving_metric(const struct serving *s, const char *name);
 
 /* The samples of it that have this label. */

@@ -1,5 +1,4 @@
-/* tests/support/talk.h - a client of `lockstep serve` as bare as ZeroMQ allows, to do what our own client never
- * would. */
+/* tests/support/talk.h - a minimal ZeroMQ client of `lockstep serve`, for messages that our own client never sends. */
 #ifndef TESTS_SUPPORT_TALK_H
 #define TESTS_SUPPORT_TALK_H
 
@@ -27,7 +26,7 @@ void talk_send(struct talk *t, const void *data, size_t bytes, bool more);
  * busy machine, or it is no JSON. */
 json_t *talk_hear(struct talk *t, double seconds);
 
-/* Say it and hear the answer, on a connection of its own. */
+/* Sends a message and returns the answer, on a new connection. */
 json_t *talk_ask(const char *endpoint, const char *json);
 
 /* A connection to tcp://...:PORT without libzmq; what it sends first are these. -1: it failed. */

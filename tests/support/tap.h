@@ -1,4 +1,4 @@
-/* tests/support/tap.h - results of tests that run under mpirun, one TAP line a case, printed by rank 0. */
+/* tests/support/tap.h - results of tests that run under mpirun, one TAP line per case, printed by rank 0. */
 #ifndef TESTS_SUPPORT_TAP_H
 #define TESTS_SUPPORT_TAP_H
 

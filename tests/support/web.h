@@ -1,4 +1,4 @@
-/* tests/support/web.h - an HTTP client that sends whatever bytes a test wants, and the gateway that it talks to. */
+/* tests/support/web.h - an HTTP client that sends arbitrary bytes, and the gateway that it talks to. */
 #ifndef TESTS_SUPPORT_WEB_H
 #define TESTS_SUPPORT_WEB_H
 

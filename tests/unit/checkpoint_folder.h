@@ -1,5 +1,5 @@
-/* tests/unit/checkpoint_folder.h - writing small checkpoint folders, good and bad, and judging the errors they end in.
- * For test_config, test_safetensors, test_weights and test_read_plan. */
+/* tests/unit/checkpoint_folder.h - writes small checkpoint folders, good and bad, and checks the errors that they
+ * cause. For test_config, test_safetensors, test_weights and test_read_plan. */
 #ifndef TESTS_UNIT_CHECKPOINT_FOLDER_H
 #define TESTS_UNIT_CHECKPOINT_FOLDER_H
 

@@ -1,5 +1,5 @@
-/* tests/unit/test_blocks.c - coordinator/schedule/blocks.c: what is found is what was put in, whatever the hashes are;
- * who holds what; which block is taken next. */
+/* tests/unit/test_blocks.c - coordinator/schedule/blocks.c: lookups return what was inserted, even if hashes collide;
+ * the holders of blocks; the order of reuse. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/schedule/blocks.h"

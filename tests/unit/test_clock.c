@@ -1,4 +1,4 @@
-/* tests/unit/test_clock.c - base/clock.c: the age of a process. */
+/* tests/unit/test_clock.c - base/clock.c: the time since a process's start. */
 #include "tests/unit/unit.h"
 
 #include "base/clock.h"

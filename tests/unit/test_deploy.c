@@ -1,4 +1,5 @@
-/* tests/unit/test_deploy.c - which models are loaded: each race by itself. Random schedules: test_deploy_random.c. */
+/* tests/unit/test_deploy.c - the choice of loaded models: each race by itself. Random schedules:
+ * test_deploy_random.c. */
 #include "coordinator/deploy/deploy.h"
 #include "tests/unit/unit.h"
 

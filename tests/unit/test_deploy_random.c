@@ -1,5 +1,5 @@
-/* tests/unit/test_deploy_random.c - which models are loaded: random schedules against what must always hold. Loads and
- * unloads take a while; clients come, wait, leave, use; operators meddle. */
+/* tests/unit/test_deploy_random.c - the choice of loaded models: random schedules against invariants. Loads and unloads
+ * take time; clients come, wait, leave, use models; operators load, unload and pin. */
 #include "coordinator/deploy/deploy.h"
 #include "tests/unit/unit.h"
 

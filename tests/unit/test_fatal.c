@@ -1,5 +1,5 @@
-/* tests/unit/test_fatal.c - how one rank alone ends: one line, the status, and what it was asked to say besides.
- * tests/fail/ shows how many ranks end. */
+/* tests/unit/test_fatal.c - the end of a single rank: one line, the status, and additional lines on request.
+ * tests/fail/ tests the end of several ranks. */
 #include "tests/unit/unit.h"
 
 #include "rank/world/fatal.h"

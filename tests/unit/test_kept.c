@@ -1,5 +1,5 @@
-/* tests/unit/test_kept.c - what is kept from one load of a model to its next one: by the identity of its files,
- * tokenizers on a shelf, the ways of decode steps in a book. */
+/* tests/unit/test_kept.c - data cached from one load of a model to its next one, by the identity of its files:
+ * tokenizers on a shelf, the choices of decode steps in a book. */
 #include "tests/unit/unit.h"
 
 #include "commands/models/identity.h"
