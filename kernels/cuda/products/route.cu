@@ -5,6 +5,7 @@
 #include "kernels/cuda/products/row_dots.cuh"
 #include "kernels/cuda/tensor.cuh"
 
+#include <algorithm>
 #include <cooperative_groups.h>
 
 #define WARPS 8
@@ -58,118 +59,14 @@ __device__ static inline void make_logits(const route_args<T, W> &a, int e, int 
             a.to.logits[(size_t)(t0 + t) * a.how.n_experts + e] = sum[t] + weight_at(a.of_logits, a.bias_type, e, 0.0f);
 }
 
-/* ---- few tokens ---- */
+/* ---- logits on the tensor cores ---- */
 
-#define FEW_TOKENS       16
-#define FEW_BLOCKS       8 /* of the cluster */
-#define FEW_THREADS      512
-#define FEW_SHARED_BYTES ((size_t)48 << 10)
-
-/* Prefetches weights that are needed soon to L2 while the preceding kernel ends. */
-template <typename T, typename W>
-__device__ static inline void prefetch_row(const route_args<T, W> &a, int e)
-{
-    const char *row = (const char *)(a.w + (size_t)e * a.cols);
-    for (size_t at = (size_t)threadIdx.x % 32 * 128; at < (size_t)a.cols * sizeof(W); at += 32 * 128)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(row + at));
-}
-
-/* Sum of x over the block's lower threads (exclusive scan); all: over all threads. */
-__device__ static inline int sum_before(int x, int &all)
-{
-    __shared__ int part[FEW_THREADS / 32];
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, sum = x, before = 0;
-    for (int d = 1; d < 32; d *= 2) {
-        int other = __shfl_up_sync(0xffffffffu, sum, d);
-        sum += lane >= d ? other : 0;
-    }
-    if (lane == 31)
-        part[warp] = sum;
-    __syncthreads();
-    all = 0;
-    for (int i = 0; i < FEW_THREADS / 32; i++) {
-        before += i < warp ? part[i] : 0;
-        all += part[i];
-    }
-    __syncthreads();
-    return before + sum - x;
-}
-
-/* Sorts pairs by expert, in shared memory. One thread per expert. */
-__device__ static inline void sort_few(const struct routes &to, const int32_t *expert, int n_experts, int n_pairs)
-{
-    int at = 0;
-    for (int e0 = 0, all; e0 < n_experts; e0 += FEW_THREADS, at += all) {
-        int e = e0 + (int)threadIdx.x, n = 0;
-        for (int p = 0; p < n_pairs; p++)
-            n += expert[p] == e;
-        int next = at + sum_before(n, all);
-        if (e < n_experts)
-            to.begin[e] = next;
-        for (int p = 0; p < n_pairs && n > 0; p++)
-            if (expert[p] == e)
-                to.pair[next++] = p;
-    }
-    if (threadIdx.x == 0)
-        to.begin[n_experts] = n_pairs;
-}
-
-/* Called by one block. shared: float [n_tokens][n_experts], int32_t [n_tokens][n_chosen]. Compiled once for all number
- * types. */
-__device__ static __noinline__ void choose_few(const choose_args &a, float *shared)
-{
-    int n_experts = a.how.n_experts, n_pairs = a.n_tokens * a.how.n_chosen;
-    int32_t *expert = (int32_t *)(shared + a.n_tokens * n_experts);
-    for (int i = threadIdx.x; i < a.n_tokens * n_experts; i += FEW_THREADS)
-        shared[i] = __ldcg(&a.to.logits[i]);
-    __syncthreads();
-    for (int t = threadIdx.x / 32; t < a.n_tokens; t += FEW_THREADS / 32) {
-        route_choice c = choice_of_token(a, t);
-        c.logits = shared + t * n_experts;
-        c.expert = expert + t * a.how.n_chosen;
-        choose_experts(c, a.how);
-    }
-    __syncthreads();
-    for (int p = threadIdx.x; p < n_pairs; p += FEW_THREADS)
-        a.to.expert[p] = expert[p];
-    sort_few(a.to, expert, n_experts, n_pairs);
-}
-
-/* One cluster. */
-template <typename T, typename W, int N, int TOKENS>
-__global__ void __launch_bounds__(FEW_THREADS) route_few(route_args<T, W> a)
-{
-    const int STRIDE = FEW_BLOCKS * FEW_THREADS / 32;
-    extern __shared__ float shared[];
-    int first = (int)(blockIdx.x * FEW_THREADS + threadIdx.x) / 32;
-    for (int e = first; e < a.how.n_experts; e += STRIDE)
-        prefetch_row(a, e);
-    after_previous();
-    for (int e = first; e < a.how.n_experts; e += STRIDE)
-        for (int t0 = 0; t0 < a.n_tokens; t0 += TOKENS)
-            make_logits<T, W, N, TOKENS>(a, e, t0);
-#if __CUDA_ARCH__ >= 900
-    cooperative_groups::this_cluster().sync();
-#endif
-    if (blockIdx.x == 0)
-        choose_few(choice_of(a), shared);
-}
-
-/* ---- any number of tokens ---- */
-
-/* grid: experts / WARPS, tokens / DOT_TOKENS */
+/* True where the router's weights have the activations' 16-bit type, in rows that are loaded 8 elements at a time. */
 template <typename T, typename W, int N>
-__global__ void route_logits(route_args<T, W> a)
-{
-    after_previous();
-    int e = (int)(blockIdx.x * WARPS + threadIdx.x / 32);
-    if (e < a.how.n_experts)
-        make_logits<T, W, N, DOT_TOKENS>(a, e, (int)blockIdx.y * DOT_TOKENS);
-}
+constexpr bool ON_TILES = std::is_same<T, W>::value && sizeof(T) == 2 && N == 8;
 
 #define TILE_TOKENS  16
-#define TILE_EXPERTS 16  /* of a warp */
-#define SOME_TOKENS  512 /* so few tokens that the columns are split, too */
+#define TILE_EXPERTS 16 /* of a warp */
 
 /* 16 tokens' logits of 16 experts, over columns [begin, end), which are multiples of 32. As in matmul_stream.cuh lanes
  * hold 16 bytes of a row of each operand, which permutes the columns within 32, the same for both. */
@@ -199,15 +96,16 @@ __device__ static inline void multiply_tile(float (&sum)[2][4], const route_args
     }
 }
 
-/* The logits on the tensor cores: a block has TILE_TOKENS tokens and WARPS / PARTS times TILE_EXPERTS experts, and
- * PARTS of its warps split the columns, whose sums are added in order. grid: tokens, experts */
-template <typename T, int PARTS>
-__global__ void __launch_bounds__(WARPS * 32) route_logits_tiles(route_args<T, T> a)
+typedef float tile_sums[TILE_TOKENS][TILE_EXPERTS];
+
+/* Called by a block of N_WARPS warps: the logits of TILE_TOKENS tokens, from t0 on, for N_WARPS / PARTS times
+ * TILE_EXPERTS experts, from e0 on. PARTS of the warps split the columns; their sums are added in order. part: shared
+ * memory, [N_WARPS]. */
+template <typename T, int N_WARPS, int PARTS>
+__device__ static inline void tile_logits(const route_args<T, T> &a, tile_sums *part, int t0, int e0)
 {
-    after_previous();
-    __shared__ float part[WARPS][TILE_TOKENS][TILE_EXPERTS];
+    const int OF_BLOCK = N_WARPS / PARTS * TILE_EXPERTS;
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, steps = (a.cols + 31) / 32;
-    int t0 = (int)blockIdx.x * TILE_TOKENS, e0 = (int)blockIdx.y * (WARPS / PARTS) * TILE_EXPERTS;
     float sum[2][4] = {}; /* of 8 experts each */
     multiply_tile(sum, a, t0, e0 + warp / PARTS * TILE_EXPERTS, warp % PARTS * steps / PARTS * 32,
                   (warp % PARTS + 1) * steps / PARTS * 32);
@@ -217,8 +115,7 @@ __global__ void __launch_bounds__(WARPS * 32) route_logits_tiles(route_args<T, T
         for (int c = 0; c < 4; c++)
             part[warp][c / 2 * 8 + lane / 4][i * 8 + lane % 4 * 2 + c % 2] = sum[i][c];
     __syncthreads();
-    const int OF_BLOCK = WARPS / PARTS * TILE_EXPERTS;
-    for (int i = threadIdx.x; i < TILE_TOKENS * OF_BLOCK; i += WARPS * 32) {
+    for (int i = threadIdx.x; i < TILE_TOKENS * OF_BLOCK; i += N_WARPS * 32) {
         int t = i / OF_BLOCK, e = i % OF_BLOCK;
         float logit = 0;
 #pragma unroll
@@ -228,6 +125,115 @@ __global__ void __launch_bounds__(WARPS * 32) route_logits_tiles(route_args<T, T
             a.to.logits[(size_t)(t0 + t) * a.how.n_experts + e0 + e] =
                 logit + weight_at(a.of_logits, a.bias_type, e0 + e, 0.0f);
     }
+}
+
+/* ---- few tokens ---- */
+
+#define FEW_TOKENS       16
+#define FEW_BLOCKS       8 /* of the cluster */
+#define FEW_THREADS      512
+#define FEW_WARPS        (FEW_THREADS / 32)
+#define FEW_SHARED_BYTES ((size_t)48 << 10)
+
+/* Prefetches weights that are needed soon to L2 while the preceding kernel ends. */
+template <typename T, typename W>
+__device__ static inline void prefetch_row(const route_args<T, W> &a, int e)
+{
+    const char *row = (const char *)(a.w + (size_t)e * a.cols);
+    for (size_t at = (size_t)threadIdx.x % 32 * 128; at < (size_t)a.cols * sizeof(W); at += 32 * 128)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(row + at));
+}
+
+/* Sorts pairs by expert, those of one expert by token. expert: the pairs' experts, in shared memory. */
+__device__ static inline void sort_few(const struct routes &to, const int32_t *expert, int n_experts, int n_pairs)
+{
+    for (int i = threadIdx.x; i < n_experts + 1 + n_pairs; i += FEW_THREADS) {
+        int p = i - n_experts - 1, e = p < 0 ? i : expert[p], before = 0;
+        for (int other = 0; other < n_pairs; other++)
+            before += expert[other] < e || (expert[other] == e && other < p);
+        if (p < 0)
+            to.begin[e] = before;
+        else
+            to.pair[before] = p;
+    }
+}
+
+/* Called by one block. shared: float [n_tokens][n_experts], int32_t [n_tokens][n_chosen]. Compiled once for all number
+ * types. */
+__device__ static __noinline__ void choose_few(const choose_args &a, float *shared)
+{
+    int n_experts = a.how.n_experts, n_pairs = a.n_tokens * a.how.n_chosen;
+    int32_t *expert = (int32_t *)(shared + a.n_tokens * n_experts);
+    for (int i = threadIdx.x; i < a.n_tokens * n_experts; i += FEW_THREADS)
+        shared[i] = __ldcg(&a.to.logits[i]);
+    __syncthreads();
+    for (int t = threadIdx.x / 32; t < a.n_tokens; t += FEW_WARPS) {
+        route_choice c = choice_of_token(a, t);
+        c.logits = shared + t * n_experts;
+        c.expert = expert + t * a.how.n_chosen;
+        choose_experts(c, a.how);
+    }
+    __syncthreads();
+    for (int p = threadIdx.x; p < n_pairs; p += FEW_THREADS)
+        a.to.expert[p] = expert[p];
+    sort_few(a.to, expert, n_experts, n_pairs);
+}
+
+/* Called by the cluster: the logits of all experts. The tokens fit into one tile. */
+template <typename T, typename W, int N, int TOKENS>
+__device__ static inline void few_logits(const route_args<T, W> &a, tile_sums *part)
+{
+    if constexpr (ON_TILES<T, W, N>) {
+        for (int e0 = (int)blockIdx.x * TILE_EXPERTS; e0 < a.how.n_experts; e0 += FEW_BLOCKS * TILE_EXPERTS) {
+            tile_logits<T, FEW_WARPS, FEW_WARPS>(a, part, 0, e0);
+            __syncthreads(); /* part is free again */
+        }
+    } else {
+        for (int e = (int)blockIdx.x * FEW_WARPS + (int)threadIdx.x / 32; e < a.how.n_experts;
+             e += FEW_BLOCKS * FEW_WARPS)
+            for (int t0 = 0; t0 < a.n_tokens; t0 += TOKENS)
+                make_logits<T, W, N, TOKENS>(a, e, t0);
+    }
+}
+
+/* One cluster. */
+template <typename T, typename W, int N, int TOKENS>
+__global__ void __launch_bounds__(FEW_THREADS) route_few(route_args<T, W> a)
+{
+    extern __shared__ float shared[];
+    for (int e = (int)blockIdx.x * FEW_WARPS + (int)threadIdx.x / 32; e < a.how.n_experts; e += FEW_BLOCKS * FEW_WARPS)
+        prefetch_row(a, e);
+    after_previous();
+    few_logits<T, W, N, TOKENS>(a, (tile_sums *)shared);
+#if __CUDA_ARCH__ >= 900
+    cooperative_groups::this_cluster().sync();
+#endif
+    if (blockIdx.x == 0)
+        choose_few(choice_of(a), shared);
+}
+
+/* ---- any number of tokens ---- */
+
+/* grid: experts / WARPS, tokens / DOT_TOKENS */
+template <typename T, typename W, int N>
+__global__ void route_logits(route_args<T, W> a)
+{
+    after_previous();
+    int e = (int)(blockIdx.x * WARPS + threadIdx.x / 32);
+    if (e < a.how.n_experts)
+        make_logits<T, W, N, DOT_TOKENS>(a, e, (int)blockIdx.y * DOT_TOKENS);
+}
+
+#define SOME_TOKENS 512 /* so few tokens that the columns are split, too */
+
+/* grid: tokens, experts */
+template <typename T, int PARTS>
+__global__ void __launch_bounds__(WARPS * 32) route_logits_tiles(route_args<T, T> a)
+{
+    __shared__ tile_sums part[WARPS];
+    after_previous();
+    tile_logits<T, WARPS, PARTS>(a, part, (int)blockIdx.x * TILE_TOKENS,
+                                 (int)blockIdx.y * (WARPS / PARTS) * TILE_EXPERTS);
 }
 
 /* One warp per token. grid: tokens / WARPS */
@@ -307,16 +313,25 @@ static void launch_tiles(struct queue *q, const route_args<T, T> &a)
     launch(q, route_logits_tiles<T, PARTS>, grid, dim3(WARPS * 32), 0, a);
 }
 
+/* Shared memory of a block of route_few. */
+template <typename T, typename W, int N>
+static size_t few_bytes(const route_args<T, W> &a)
+{
+    size_t sums = ON_TILES<T, W, N> ? FEW_WARPS * sizeof(tile_sums) : 0;
+    size_t choice = (size_t)a.n_tokens * (size_t)(a.how.n_experts + a.how.n_chosen) * sizeof(float);
+    return std::max(sums, choice);
+}
+
 template <typename T, typename W, int N>
 static void route_some(struct queue *q, const route_args<T, W> &a)
 {
-    size_t shared = ((size_t)a.n_tokens * a.how.n_experts + (size_t)a.n_tokens * a.how.n_chosen) * sizeof(float);
+    size_t shared = few_bytes<T, W, N>(a);
     if (a.n_tokens <= FEW_TOKENS && shared <= FEW_SHARED_BYTES && cuda_state(q)->launches_early) {
         launch_clusters(q, FEW_BLOCKS, a.n_tokens == 1 ? route_few<T, W, N, 1> : route_few<T, W, N, DOT_TOKENS>,
                         dim3(FEW_BLOCKS), dim3(FEW_THREADS), shared, a);
         return;
     }
-    if constexpr (std::is_same<T, W>::value && sizeof(T) == 2 && N == 8) {
+    if constexpr (ON_TILES<T, W, N>) {
         if (a.n_tokens > SOME_TOKENS)
             launch_tiles<T, 1>(q, a);
         else if (a.n_tokens > FEW_TOKENS)

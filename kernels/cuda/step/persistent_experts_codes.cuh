@@ -117,17 +117,6 @@ __device__ static inline float exponent_value(const char *b)
     return __uint_as_float(max((uint32_t) * (const uint8_t *)b << 23, 0x00400000u));
 }
 
-/* As code_pairs::decode_small: the codes at even and at odd places, a byte each, first. */
-__device__ static inline void small_pairs(uint32_t (&to)[4], uint32_t w)
-{
-    const uint32_t SIGNS = 0x80808080u, PAIR = 0x8e008e00u;
-    uint32_t odd = (w & SIGNS) | (w >> 3 & ~SIGNS), even = (w << 4 & SIGNS) | (w << 1 & ~SIGNS);
-    to[0] = even << 8 & PAIR;
-    to[1] = odd << 8 & PAIR;
-    to[2] = even & PAIR;
-    to[3] = odd & PAIR;
-}
-
 /* c = a b, see tensor_mma. */
 __device__ static inline void half_product(float (&c)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3,
                                            uint32_t b0, uint32_t b1)
@@ -164,7 +153,7 @@ __device__ static inline void multiply_e2m1(float (&sum)[4], const code_rows<FOR
                 x[k % 2] = *(const uint4 *)from;
 #pragma unroll
             for (int r = 0; r < ROWS; r++)
-                small_pairs(a[r], w[r][k]);
+                code_pairs<__half, CODES_E2M1>::decode_small(a[r], w[r][k]);
             half_product(part, a[0][0], a[1][0], a[0][2], a[1][2], x[k % 2].x, x[k % 2].y);
             tensor_mma<__half>(part, a[0][1], a[1][1], a[0][3], a[1][3], x[k % 2].z, x[k % 2].w);
             float low = __shfl_sync(0xffffffffu, value[0], k, 4);
