@@ -277,7 +277,7 @@ static const struct subject coded_models[] = {
 
 /* Models that keep keys and values as codes. */
 static const struct subject kv_models[] = {
-    {"llama, bfloat16, keys and values in FP8", CODED("llama", "1024", "4096", "8", "bfloat16"), 16, NULL, false, 20,
+    {"llama, bfloat16, keys and values in FP8", CODED("llama", "1024", "4096", "8", "bfloat16"), 16, NULL, false, 25,
      true},
     {"llama, float16, keys and values in FP8, heads of 64", CODED("llama", "1024", "4096", "16", "float16"), 8, NULL,
      false, 20, true},
