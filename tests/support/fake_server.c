@@ -70,6 +70,8 @@ static json_t *choice(int from, int to, const char *finish)
 /* Tokens' log-probabilities, if they are wanted. */
 static void add_logprobs(const json_t *m, json_t *choice)
 {
+    if (json_object_get(m, "logprobs") == NULL)
+        return;
     json_t *content = json_array();
     const json_t *id;
     size_t i;
@@ -80,9 +82,7 @@ static void add_logprobs(const json_t *m, json_t *choice)
         (void)json_array_append_new(content, json_pack("{s:I, s:o, s:f, s:[]}", "token_id", n, "token", token,
                                                        "logprob", -0.5, "top_logprobs"));
     }
-    if (json_object_get(m, "logprobs") != NULL)
-        (void)json_object_set_new(choice, "logprobs", json_pack("{s:O}", "content", content));
-    json_decref(content);
+    (void)json_object_set_new(choice, "logprobs", json_pack("{s:o}", "content", content));
 }
 
 /* A text or an id that ended it, instead of its length. */
