@@ -1,5 +1,5 @@
-/* kernels/adding.h - which products add their results to what is there (ops->matmul's accumulate) as fast as they
- * store them. A sum is best left to these, and otherwise to the operation that reads it. */
+/* kernels/adding.h - tells which products add their results to their output (ops->matmul's accumulate) as fast as they
+ * store them. These should compute a sum; otherwise the operation that reads it should. */
 #ifndef KERNELS_ADDING_H
 #define KERNELS_ADDING_H
 
@@ -13,7 +13,7 @@ extern "C" {
 bool cuda_adds_at_no_cost(const struct queue *q, const struct weight *w, int n_tokens);
 #endif
 
-/* Does the product of n_tokens rows with w? */
+/* Returns whether the product of n_tokens rows with w is one of these; on the host every product is. */
 static inline bool adds_at_no_cost(const struct ops *ops, const struct queue *q, const struct weight *w, int n_tokens)
 {
 #ifdef LOCKSTEP_CUDA
