@@ -1,7 +1,7 @@
-/* tests/attack/test_floods.c - clients that want all of the server for themselves: ten thousand requests at once,
- * replies of tens of megabytes for a small message, megabytes of work whose client has left, urgency that nobody gave
- * them, prompts hidden from the log. An honest client asks beside them and must be answered, in time. Memory goes back
- * to where it was. */
+/* tests/attack/test_floods.c - clients that try to take the whole server: ten thousand requests at once, replies of
+ * tens of megabytes to a small message, megabytes of work for a client that has left, priorities above the limit,
+ * prompts hidden from the log. An honest client asks meanwhile and must be answered in time. Memory returns to its
+ * former size. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -19,7 +19,7 @@
 
 #define FLOOD   10000
 #define HONEST  10
-#define SECONDS 240.0 /* for what may take a minute on a busy machine */
+#define SECONDS 240.0 /* for steps that may take a minute on a busy machine */
 #define SLACK   ((double)(96 << 20))
 
 static struct serving s;
@@ -30,11 +30,11 @@ static void open_greedy(struct talk *t)
     talk_open(t, ZMQ_DEALER, s.endpoint, NULL, NULL);
     (void)zmq_setsockopt(t->socket, ZMQ_RCVHWM, &unlimited, sizeof unlimited);
     (void)zmq_setsockopt(t->socket, ZMQ_SNDHWM, &unlimited, sizeof unlimited);
-    (void)zmq_disconnect(t->socket, s.endpoint); /* limits hold for connections made later */
+    (void)zmq_disconnect(t->socket, s.endpoint); /* limits apply to later connections only */
     (void)zmq_connect(t->socket, s.endpoint);
 }
 
-/* Requests of an honest client, one after the other. Returns the longest wait; *good: those that were answered well. */
+/* Sends requests of an honest client, one after the other. Returns the longest wait; *good counts correct answers. */
 static double ask_honestly(int n, int *good)
 {
     double longest = 0;
@@ -55,13 +55,13 @@ static void flood(void)
 {
     struct talk greedy[2];
     int good = 0, n_ok = 0, n_busy = 0, n_other = 0;
-    case_begin("%d requests of one client leave the others theirs", FLOOD);
+    case_begin("%d requests of one client do not starve the others", FLOOD);
     for (int g = 0; g < 2; g++)
         open_greedy(&greedy[g]);
     for (int i = 0; i < FLOOD; i++)
         talk_say(&greedy[0],
                  "{\"prompt\": \"Long ago\", \"max_tokens\": 12, \"ignore_eos\": true, \"request_id\": \"%d\"}", i);
-    for (int i = 0; i < 200; i++) /* and one of sixty-four each */
+    for (int i = 0; i < 200; i++) /* 64 completions each */
         talk_say(&greedy[1], "{\"prompt\": \"Long ago\", \"max_tokens\": 12, \"n\": 64, \"ignore_eos\": true}");
     double longest = ask_honestly(HONEST, &good);
     case_check(good == HONEST, "%d of %d honest requests were answered", good, HONEST);
@@ -72,14 +72,14 @@ static void flood(void)
         n_busy += talk_number(m, "code") == 429;
         n_other += strcmp(talk_text(m, "status"), "ok") != 0 && talk_number(m, "code") != 429;
     }
-    case_check(n_ok + n_busy == FLOOD && n_ok > 0 && n_other == 0, "the flood: %d done, %d refused, %d else", n_ok,
+    case_check(n_ok + n_busy == FLOOD && n_ok > 0 && n_other == 0, "the flood: %d done, %d refused, %d others", n_ok,
                n_busy, n_other);
     printf(
-        "# flood of %d: %d of %d honest requests answered, the longest in %.2f s; of the flood %d done, %d refused\n",
+        "# flood of %d: %d of %d honest requests answered, the longest in %.2f s; %d of the flood done, %d refused\n",
         FLOOD, good, HONEST, longest, n_ok, n_busy);
     for (int g = 0; g < 2; g++)
         talk_close(&greedy[g]);
-    case_check(serving_await(&s, "kv_blocks_used", 0, SECONDS), "blocks are left");
+    case_check(serving_await(&s, "kv_blocks_used", 0, SECONDS), "KV blocks are still in use");
     case_end();
 }
 
@@ -113,11 +113,11 @@ static char *make_prompt(size_t words)
     return text;
 }
 
-/* A message of kilobytes, a reply of megabytes. */
+/* A message of kilobytes asks for a reply of megabytes. */
 static void oversized(void)
 {
     int good = 0;
-    case_begin("replies that would be too large are refused with the numbers, large ones hold nobody up");
+    case_begin("too large replies are refused with both sizes, large ones delay nobody");
     struct talk t;
     open_greedy(&t);
     double before = 0;
@@ -141,7 +141,7 @@ static void oversized(void)
     }
     size_t bytes = 0;
     double longest = 0;
-    for (int round = 0; round < 2; round++) { /* the first one touches the KV cache, whose memory stays */
+    for (int round = 0; round < 2; round++) { /* the first round touches the KV cache, whose memory stays */
         before = serving_resident(&s, 0);
         for (int i = 0; i < 3; i++) /* within the limits, about 8 MB each, however late this client reads */
             talk_say(
@@ -159,7 +159,7 @@ static void oversized(void)
     }
     case_check(good == HONEST, "%d of %d honest requests were answered", good, HONEST);
     talk_close(&t);
-    case_check(serving_await(&s, "open_requests", 1, SECONDS), "requests are left");
+    case_check(serving_await(&s, "open_requests", 1, SECONDS), "requests are still open");
     double grown = serving_resident(&s, 0) - before;
     printf("# replies of %zu bytes: honest requests took %.2f s at most; rank 0 grew by %.1f MiB\n", bytes, longest,
            grown / (1 << 20));
@@ -169,12 +169,12 @@ static void oversized(void)
     case_end();
 }
 
-/* Work whose client has left: nobody does it. */
+/* Work of disconnected clients is dropped. */
 static void gone_clients(void)
 {
     enum { CLIENTS = 8, EACH = 8 };
     int good = 0;
-    case_begin("what clients that have left had asked for holds nobody up");
+    case_begin("requests of disconnected clients delay nobody");
     double before = serving_resident(&s, 0);
     char *words = make_prompt(4 << 20);
     for (int i = 0; i < CLIENTS; i++) {
@@ -186,7 +186,7 @@ static void gone_clients(void)
         talk_close(&t);
     }
     double begun = seconds_now(), longest = ask_honestly(HONEST, &good);
-    char *large = make_prompt(100 << 10); /* through the worker for large messages, behind all that */
+    char *large = make_prompt(100 << 10); /* goes through the worker for large messages, behind all the others */
     struct talk t;
     open_greedy(&t);
     talk_say(&t, "{\"op\": \"tokenize\", \"prompt\": \"%s\"}", large);
@@ -197,7 +197,7 @@ static void gone_clients(void)
     talk_close(&t);
     case_check(good == HONEST, "%d of %d honest requests were answered", good, HONEST);
     case_check(process_in_time(seconds, 10), "%.1f s until a large message was answered", seconds);
-    case_check(serving_await(&s, "open_requests", 1, SECONDS), "requests are left");
+    case_check(serving_await(&s, "open_requests", 1, SECONDS), "requests are still open");
     double grown = serving_resident(&s, 0) - before;
     printf("# %d messages of 8 MB from clients that left: honest requests took %.2f s at most, a large message %.2f s; "
            "rank 0 grew by %.1f MiB\n",
@@ -208,7 +208,7 @@ static void gone_clients(void)
     case_end();
 }
 
-/* Does the server close this connection, without a word? Else it greets. */
+/* Tells whether the server closes this connection before it greets. */
 static bool is_closed(int fd)
 {
     char byte;
@@ -229,7 +229,7 @@ static double turned_away(struct talk *t)
     return n;
 }
 
-/* All that may come are served; all others hear that they are not, and cost little. */
+/* Connections up to the limit are served; further ones are closed and counted, at little cost. */
 static void crowd(int most)
 {
     enum { COMERS = 300 };
@@ -253,17 +253,17 @@ static void crowd(int most)
            COMERS, seconds, counted);
     case_check(n_answered == most && n_closed == COMERS && counted == COMERS, "%d served, %d closed, %.0f counted",
                n_answered, n_closed, counted);
-    case_check(counted <= 64 * (seconds / 0.1 + 1), "%.0f in %.1f s: the listener has not rested", counted, seconds);
+    case_check(counted <= 64 * (seconds / 0.1 + 1), "%.0f in %.1f s: the listener did not pause", counted, seconds);
     for (int i = 0; i < most; i++)
         talk_close(&t[i]);
-    json_t *m = talk_ask(s.endpoint, "{\"op\": \"health\"}"); /* there is room again */
-    case_check(strcmp(talk_text(m, "state"), "ready") == 0, "nobody is let in after others have left");
+    json_t *m = talk_ask(s.endpoint, "{\"op\": \"health\"}"); /* the others have left */
+    case_check(strcmp(talk_text(m, "state"), "ready") == 0, "no new client is admitted after others have left");
     json_decref(m);
     free(t);
     case_end();
 }
 
-/* Heartbeats of a client that does not read: answers would wait for it without end. */
+/* Heartbeats of a client that does not read: their answers would pile up without end. */
 static void pings(void)
 {
     enum { PINGS = 7000, ROUNDS = 400 };
@@ -286,14 +286,14 @@ static void pings(void)
     double longest = ask_honestly(HONEST, &good), grown = serving_resident(&s, 0) - before;
     printf("# %zu of %zu bytes of heartbeats: rank 0 grew by %.2f MiB, honest requests took %.2f s at most\n", n_sent,
            ROUNDS * sizeof all, grown / (1 << 20), longest);
-    case_check(n_sent == ROUNDS * sizeof all, "%zu bytes went out", n_sent);
+    case_check(n_sent == ROUNDS * sizeof all, "%zu bytes were sent", n_sent);
     case_check(good == HONEST, "%d of %d honest requests were answered", good, HONEST);
     case_check(grown < (1 << 20) || process_sanitized(), "rank 0 grew by %.2f MiB", grown / (1 << 20));
     (void)close(fd);
     case_end();
 }
 
-/* Messages of no bytes, thousands in every packet, on many connections: each costs more than its two bytes. */
+/* Empty messages, thousands in every packet, on many connections: each costs the server more than its two bytes. */
 static void crumbs(void)
 {
     enum { CONNECTIONS = 200, MESSAGES = 32000, ROUNDS = 15 };
@@ -301,7 +301,7 @@ static void crumbs(void)
     int fd[CONNECTIONS], good = 0;
     size_t n_sent = 0;
     double before = serving_resident(&s, 0), most = 0, longest = 0;
-    case_begin("packets of %d empty messages on %d connections hold nobody up", MESSAGES, CONNECTIONS);
+    case_begin("packets of %d empty messages on %d connections delay nobody", MESSAGES, CONNECTIONS);
     for (int i = 0; i < CONNECTIONS; i++) {
         fd[i] = talk_connect(s.endpoint);
         (void)send(fd[i], talk_greeting, TALK_GREETING_BYTES, MSG_NOSIGNAL);
@@ -322,7 +322,7 @@ static void crumbs(void)
         (void)close(fd[i]);
     case_check(good == ROUNDS, "%d of %d honest requests were answered", good, ROUNDS);
     case_check(process_in_time(longest, 1), "an honest request took %.2f s", longest);
-    case_check(serving_await(&s, "clients", 1, SECONDS), "clients are left");
+    case_check(serving_await(&s, "clients", 1, SECONDS), "clients are still connected");
     double grown = serving_resident(&s, 0) - before;
     printf("# %zu empty messages: honest requests took %.2f s at most; rank 0 grew by %.0f MiB at most, by %.1f MiB in "
            "the end\n",
@@ -332,8 +332,7 @@ static void crumbs(void)
     case_end();
 }
 
-/* Small texts whose JSON takes twenty times their bytes, while they wait: variables of a template that never looks at
- * them. */
+/* Small texts whose parsed JSON takes twenty times their size: variables of a chat template that never reads them. */
 static void hoards(void)
 {
     enum { MESSAGES = 10, NUMBERS = 1000000 };
@@ -343,7 +342,7 @@ static void hoards(void)
     char *text = malloc(bytes);
     double before = serving_resident(&s, 0), most = 0;
     int n_answers = 0;
-    case_begin("%d messages that wait, of a million numbers each, take no more memory than their text", MESSAGES);
+    case_begin("%d waiting messages of a million numbers each take no more memory than their text", MESSAGES);
     memcpy(text, begin, n);
     for (int i = 0; i < NUMBERS; i++, n += 2)
         memcpy(text + n, "1,", 2);
@@ -361,7 +360,7 @@ static void hoards(void)
     }
     talk_close(&t);
     case_check(n_answers == MESSAGES, "%d of %d were answered", n_answers, MESSAGES);
-    case_check(serving_await(&s, "open_requests", 1, SECONDS), "requests are left");
+    case_check(serving_await(&s, "open_requests", 1, SECONDS), "requests are still open");
     double grown = serving_resident(&s, 0) - before;
     printf("# %d messages of %zu bytes: rank 0 grew by %.0f MiB at most, by %.1f MiB in the end\n", MESSAGES, n + 2,
            (most - before) / (1 << 20), grown / (1 << 20));
@@ -374,7 +373,7 @@ static void hoards(void)
 
 static void stop_texts(void)
 {
-    case_begin("stop texts: 16 of 1,024 bytes, no more");
+    case_begin("stop texts: at most 16 of 1,024 bytes");
     char text[1100];
     memset(text, 'a', sizeof text);
     text[1025] = '\0';
@@ -390,7 +389,7 @@ static void stop_texts(void)
     case_end();
 }
 
-/* Every character length, across the place where the log cuts. */
+/* Characters of every length across the byte at which the log truncates. */
 static void hidden_prompts(const char *folder, const char *log)
 {
     static const char *const characters[] = {"a", "\xc3\xa9", "\xe2\x82\xac", "\xf0\x9f\x90\xb8"};
@@ -434,7 +433,7 @@ int main(void)
     bool started = serving_start_model(&s, models_shallow(), 1, NULL,
                                        (const char *[]){"--max-reply-bytes", "16M", "--max-client-backlog", "64M",
                                                         "--kv-cache-memory-bytes", "128M", NULL});
-    case_check(started, "no server");
+    case_check(started, "the server did not start");
     case_end();
     if (started) {
         flood();
@@ -460,7 +459,7 @@ int main(void)
     started = serving_start(&s, 1, NULL, (const char *[]){"--max-connections", "8", NULL});
     if (started) {
         crowd(8);
-        case_begin("it ends well");
+        case_begin("it ends with status 0");
         case_check(serving_stop(&s) == 0, "status %d: %s", s.p.status, s.p.text[PROCESS_ERR]);
         case_end();
     }

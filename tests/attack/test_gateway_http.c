@@ -1,5 +1,5 @@
-/* tests/attack/test_gateway_http.c - hostile clients of lockstep-gateway: requests that two programs could read
- * differently, floods, slow and silent clients. Nothing of it reaches a backend, and honest clients are served
+/* tests/attack/test_gateway_http.c - hostile clients of lockstep-gateway: requests that two programs could parse
+ * differently, floods, slow and silent clients. None of these reaches a backend, and honest clients are served
  * meanwhile. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
@@ -48,7 +48,7 @@ static void check_alive(void)
     web_free(&a);
 }
 
-/* ---------------------------------------------------------------- requests that are refused, and end the connection */
+/* ---------------------------------------------------------------- refused requests, which end the connection */
 
 #define BODY "{\"prompt\":\"smuggled\"}" /* 21 bytes */
 
@@ -56,7 +56,7 @@ static const struct {
     const char *what;
     int status;
     const char *bytes;
-    size_t n; /* 0: a text */
+    size_t n; /* 0: the length of the text */
 } malformed[] = {
     {"two lengths that differ", 400, POST "Content-Length: 21\r\nContent-Length: 0\r\n\r\n" BODY, 0},
     {"two lengths that are the same", 400, POST "Content-Length: 21\r\nContent-Length: 21\r\n\r\n" BODY, 0},
@@ -125,19 +125,19 @@ static void refuses(void)
         web_say(fd, malformed[i].bytes, malformed[i].n > 0 ? malformed[i].n : strlen(malformed[i].bytes));
         web_hear(fd, &a, WEB_SECONDS);
         case_check(a.status == malformed[i].status, "%d %s, expected %d", a.status, a.body, malformed[i].status);
-        case_check(a.closed, "the connection stays");
+        case_check(a.closed, "the connection stays open");
         case_check(strncmp(a.body, "{\"error\":{\"message\":\"", 21) == 0, "%s", a.body);
         web_free(&a);
         (void)close(fd);
         case_end();
     }
-    case_begin("none of them was passed on");
-    case_check(n_generated() == before, "%d were", n_generated() - before);
+    case_begin("none of them was forwarded");
+    case_check(n_generated() == before, "%d were forwarded", n_generated() - before);
     check_alive();
     case_end();
 }
 
-/* ---------------------------------------------------------------- odd, and right */
+/* ---------------------------------------------------------------- unusual but valid requests */
 
 static const char *const right[] = {
     POST "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0014;a=b\r\n\"prompt\":\"smuggled\"}\r\n0\r\nX-Check: 1\r\n\r\n",
@@ -149,7 +149,7 @@ static const char *const right[] = {
 
 static void accepts(void)
 {
-    case_begin("unusual requests that are right, on one connection");
+    case_begin("unusual but valid requests on one connection");
     int fd = web_connect(&gate);
     for (size_t i = 0; i < sizeof right / sizeof right[0]; i++) {
         struct web_answer a;
@@ -162,12 +162,12 @@ static void accepts(void)
     case_end();
 }
 
-/* Byte by byte, and many at once: the answers come in order. */
+/* Requests byte by byte, and many at once, are answered in order. */
 static void pipelines(void)
 {
     char all[20000] = "", path[60];
     size_t n = 0;
-    case_begin("200 requests at once, answered in their order");
+    case_begin("200 requests at once, answered in order");
     int fd = web_connect(&gate);
     for (int i = 0; i < 200; i++)
         n += (size_t)snprintf(all + n, sizeof all - n, "GET /v1/models/m%d HTTP/1.1\r\n" HOST "\r\n", i);
@@ -223,7 +223,7 @@ static void floods(void)
 static void slow(void)
 {
     struct web_answer a;
-    case_begin("a head, a body, and nothing at all that do not come in time");
+    case_begin("a head, a body and a first byte that do not arrive in time");
     int head = web_connect(&gate), body = web_connect(&gate), silent = web_connect(&gate);
     web_say_text(head, "GET / HTTP/1.1\r\nHost:");
     web_say_text(body, POST "Content-Length: 21\r\n\r\n{");
@@ -233,7 +233,7 @@ static void slow(void)
     web_hear(body, &a, WEB_SECONDS);
     case_check(a.status == 408 && a.closed, "body: %d %s", a.status, a.body);
     web_free(&a);
-    case_check(web_ends(silent, WEB_SECONDS), "the silent one stays");
+    case_check(web_ends(silent, WEB_SECONDS), "the silent connection stays open");
     (void)close(head);
     (void)close(body);
     (void)close(silent);
@@ -241,12 +241,12 @@ static void slow(void)
     case_end();
 }
 
-/* Bytes that go on coming buy no time: one by one, up to the end of the connection. */
+/* Further bytes do not extend the deadline: they arrive one by one until the connection ends. */
 static void drips(const char *what, const char *begin, const char *drop)
 {
     double until = seconds_now() + WEB_SECONDS;
     struct pollfd p = {.fd = web_connect(&gate), .events = POLLIN};
-    case_begin("a %s that comes drop by drop", what);
+    case_begin("a %s that arrives byte by byte", what);
     web_say_text(p.fd, begin);
     do
         web_say_text(p.fd, drop);
@@ -259,14 +259,14 @@ static void drips(const char *what, const char *begin, const char *drop)
     case_end();
 }
 
-/* Streams that are not read: each is bounded, and cancelled; the others are served. */
+/* Streams that nobody reads are bounded and cancelled; the others are served. */
 static void never_read(void)
 {
     enum { N = 8 };
     int fd[N];
     const int small = 4096;
     struct web_answer a;
-    case_begin("streams that are never read");
+    case_begin("streams that nobody reads");
     for (int i = 0; i < N; i++) {
         fd[i] = web_connect(&gate);
         (void)setsockopt(fd[i], SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
@@ -278,14 +278,14 @@ static void never_read(void)
         web_ask(&gate, "GET", "/metrics", "", "", &a);
         gone = strstr(a.body, "lockstep_gateway_slow_clients_total 8\n") != NULL;
     }
-    case_check(gone, "they are still there");
+    case_check(gone, "they are still open");
     for (int i = 0; i < N; i++)
         (void)close(fd[i]);
     check_alive();
     case_end();
 }
 
-/* Answers that are not read are whole, but bounded together. */
+/* Answers that nobody reads are kept whole, but their sum is bounded. */
 static void hoards(void)
 {
     enum { N = 2 };
@@ -293,7 +293,7 @@ static void hoards(void)
     const int small = 4096;
     struct web_answer a;
     bool gone = false;
-    case_begin("large answers that are never read: the largest give way, the others are served");
+    case_begin("large answers that nobody reads: the largest are dropped, the others are served");
     for (int i = 0; i < N; i++) {
         fd[i] = web_connect(&gate);
         (void)setsockopt(fd[i], SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
@@ -305,7 +305,7 @@ static void hoards(void)
         const char *slow = strstr(a.body, "\nlockstep_gateway_slow_clients_total ");
         gone = slow != NULL && atof(strchr(slow + 1, ' ')) > 0;
     }
-    case_check(gone, "all of them are kept");
+    case_check(gone, "none of them was dropped");
     for (int i = 0; i < N; i++)
         (void)close(fd[i]);
     check_alive();
@@ -318,7 +318,7 @@ static void ask_small(int fd, int n)
         struct web_answer a;
         web_say_text(fd, "GET /version HTTP/1.1\r\n" HOST "\r\n");
         web_hear(fd, &a, 0);
-        case_check(a.status == 200, "the small one: %d", a.status);
+        case_check(a.status == 200, "the small request: %d", a.status);
         web_free(&a);
     }
 }
@@ -332,17 +332,17 @@ static int n_readable(struct pollfd *p, int n)
     return readable;
 }
 
-/* Large bodies that come at the same time: what is small is served between them. */
+/* Large bodies that arrive at the same time: small requests are served in between. */
 static void large_bodies(void)
 {
     enum { N = 24, NUMBERS = 1000000 };
     struct pollfd p[N];
     char head[200], *body = malloc(2 * NUMBERS + 16);
-    case_begin("%d large bodies at once do not hold up small requests", N);
+    case_begin("%d large bodies at once do not delay small requests", N);
     size_t n = (size_t)sprintf(body, "{\"x\":[1");
     for (int i = 1; i < NUMBERS; i++, n += 2)
         memcpy(body + n, ",1", 2);
-    n += (size_t)sprintf(body + n, "],!"); /* no JSON in the end */
+    n += (size_t)sprintf(body + n, "],!"); /* invalid JSON at the end */
     (void)snprintf(head, sizeof head, POST "Content-Length: %zu\r\n\r\n", n);
     int small = web_connect(&gate);
     for (int i = 0; i < N; i++) {
@@ -350,7 +350,7 @@ static void large_bodies(void)
         web_say_text(p[i].fd, head);
         web_say(p[i].fd, body, n - 1);
     }
-    ask_small(small, 50); /* meanwhile a piece of each is read in every round */
+    ask_small(small, 50); /* meanwhile every round reads a part of each large body */
     for (int i = 0; i < N; i++)
         web_say(p[i].fd, body + n - 1, 1);
     int before = n_readable(p, N);
@@ -370,7 +370,7 @@ static void large_bodies(void)
     case_end();
 }
 
-/* A page whose name's owner lets it mean 127.0.0.1 for a moment has the Origin that its Host says. */
+/* A page whose DNS name briefly points to this host (rebinding): its Origin equals its Host. */
 static void renamed(void)
 {
     static const struct {
@@ -379,7 +379,7 @@ static void renamed(void)
     } cases[] = {{"127.0.0.1:8080", 200},     {"localhost:8080", 200}, {"LOCALHOST", 200},
                  {"[::1]:8080", 200},         {"evil.example", 403},   {"evil:8080", 403},
                  {"127.0.0.1.evil.com", 403}, {"localhost.evil", 403}};
-    case_begin("a page that is called as another host is refused, though Host and Origin are alike");
+    case_begin("a page of a foreign host name is refused, although Host and Origin agree");
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         char request[300];
         struct web_answer a;
@@ -395,7 +395,7 @@ static void renamed(void)
     case_end();
 }
 
-/* Idle connections, as many as this process may have open. */
+/* Idle connections, as many as this process may open. */
 static void idle(void)
 {
     struct rlimit r;
@@ -442,7 +442,7 @@ int main(void)
     large_bodies();
     renamed();
     case_begin("the gateway ends with status 0");
-    case_check(web_stop(&gate) == 0, "it does not");
+    case_check(web_stop(&gate) == 0, "it did not");
     case_end();
     fake_server_stop(&fake);
     fake_server_free(&fake);

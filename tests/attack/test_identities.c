@@ -1,6 +1,6 @@
-/* tests/attack/test_identities.c - clients of one server that want each other's replies, or its end: made-up
- * identities, those that libzmq would give next, thousands held at once, guessed names of requests. Over plain sockets
- * and CURVE, on 1 and 3 ranks; an honest client's streams go on beside them and must be whole. */
+/* tests/attack/test_identities.c - clients of one server that try to get each other's replies, or to end it: invented
+ * identities, the ones that libzmq would assign next, thousands held at once, guessed request ids. Over plain sockets
+ * and CURVE, on 1 and 3 ranks; an honest client's streams run meanwhile and must be complete. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/serving.h"
@@ -70,7 +70,7 @@ static void say_stream(void *socket, const char *name)
     say(socket, text);
 }
 
-/* All of an honest client's streams, event by event. Returns those that are whole. */
+/* Reads all streams of an honest client, event by event. Returns the number of complete ones. */
 static int read_streams(void *socket, int n)
 {
     int seq[STREAMS] = {0}, tokens[STREAMS] = {0}, n_ended = 0, n_whole = 0;
@@ -88,8 +88,8 @@ static int read_streams(void *socket, int n)
     return n_whole;
 }
 
-/* An id that a thief may hope for: what libzmq would give somebody next, in its order or near it; another client's;
- * long ones. */
+/* Makes an id that a thief may try: one that libzmq would assign next, in its byte order or a similar one; another
+ * client's; long ones. */
 static size_t make_id(int i, unsigned char *id)
 {
     uint32_t number = FIRST_ID + (uint32_t)(i / 3);
@@ -113,7 +113,7 @@ static void thieves(const char *where)
     unsigned char id[256];
     char name[32];
     int n_stolen = 0, n_heard = 0, n_own = 0;
-    case_begin("%s: %d connections with others' ids get nothing of others' streams", where, THIEVES);
+    case_begin("%s: %d connections with others' ids receive no event of others' streams", where, THIEVES);
     void *honest = open_client(NULL, 0), *named = open_client("victim", 6);
     for (int i = 0; i < STREAMS; i++) {
         (void)snprintf(name, sizeof name, "honest-%d", i);
@@ -126,7 +126,7 @@ static void thieves(const char *where)
         if (i % 2 == 0) /* the others only listen */
             say(thief[i], "{\"op\": \"health\", \"request_id\": \"own\"}");
     }
-    case_check(read_streams(honest, STREAMS) == STREAMS, "an honest client's streams are not whole");
+    case_check(read_streams(honest, STREAMS) == STREAMS, "an honest client's streams are incomplete");
     for (int i = 0; i < THIEVES; i++)
         for (json_t *m; (m = hear(thief[i], i % 2 == 0 && n_heard == 0 ? 1 : 0)) != NULL; json_decref(m)) {
             bool own = strcmp(talk_text(m, "request_id"), "own") == 0;
@@ -143,7 +143,7 @@ static void thieves(const char *where)
     case_check(final, "the stream of a client with an id did not end");
     case_check(n_stolen == 0, "%d events were stolen", n_stolen);
     case_check(n_own > THIEVES / 4, "only %d of their own messages were answered", n_own);
-    printf("# %s: %d events for others, %d stolen\n", where, STREAMS * TOKENS, n_stolen);
+    printf("# %s: %d events for other clients, %d stolen\n", where, STREAMS * TOKENS, n_stolen);
     for (int i = 0; i < THIEVES; i++)
         (void)zmq_close(thief[i]);
     (void)zmq_close(named);
@@ -151,12 +151,12 @@ static void thieves(const char *where)
     case_end();
 }
 
-/* libzmq's own assertion: it assigns an id that another connection holds. */
+/* libzmq asserts if it assigns an id that another connection holds. */
 static void held_ids(const char *where)
 {
     static void *holder[GUESSES], *ordinary[GUESSES];
     int n_answered = 0;
-    case_begin("%s: clients that hold the next %d ids end nothing", where, GUESSES);
+    case_begin("%s: clients that hold the next %d ids do not end the server", where, GUESSES);
     for (int i = 0; i < GUESSES; i++) {
         uint32_t number = FIRST_ID + (uint32_t)i;
         unsigned char id[5] = {0, (unsigned char)(number >> 24), (unsigned char)(number >> 16),
@@ -184,13 +184,13 @@ static void held_ids(const char *where)
     case_end();
 }
 
-/* Names of requests: those that the server makes follow from nothing, and nobody cancels another one's. */
+/* Request ids that the server makes are unpredictable, and no client can cancel another one's request. */
 static void guessed_names(const char *where)
 {
     char text[200], name[64];
     int n_cancelled = 0, n_refused = 0;
     uint64_t made[8] = {0};
-    case_begin("%s: nobody cancels another one's request", where);
+    case_begin("%s: no client cancels another one's request", where);
     void *honest = open_client(NULL, 0), *stranger = open_client(NULL, 0);
     for (int i = 0; i < STREAMS; i++) {
         (void)snprintf(name, sizeof name, "honest-%d", i);
@@ -205,10 +205,11 @@ static void guessed_names(const char *where)
         json_decref(m);
     }
     case_check(n_cancelled == 0 && n_refused == STREAMS, "%d cancelled, %d heard 404", n_cancelled, n_refused);
-    case_check(read_streams(honest, STREAMS) == STREAMS, "an honest client's streams are not whole");
-    say_stream(stranger, "honest-0"); /* a name that another connection had, and has: each has its own */
+    case_check(read_streams(honest, STREAMS) == STREAMS, "an honest client's streams are incomplete");
+    say_stream(stranger, "honest-0"); /* a request id that another connection also uses: each connection has its own
+                                       * names */
     say_stream(honest, "honest-0");
-    case_check(read_streams(stranger, 1) == 1 && read_streams(honest, 1) == 1, "one name, two connections");
+    case_check(read_streams(stranger, 1) == 1 && read_streams(honest, 1) == 1, "one request id on two connections");
     say_stream(honest, "honest-0");
     say(honest, "{\"op\": \"cancel\", \"request_id\": \"honest-0\"}");
     bool cancelled = false;
@@ -227,7 +228,7 @@ static void guessed_names(const char *where)
     }
     for (int i = 1; i < 8; i++)
         case_check(made[i] != 0 && made[i] != made[i - 1] && made[i] - made[i - 1] != made[1] - made[0] + (i == 1),
-                   "names follow from each other: %llx %llx", (unsigned long long)made[i - 1],
+                   "request ids are predictable: %llx %llx", (unsigned long long)made[i - 1],
                    (unsigned long long)made[i]);
     printf("# %s: %d cancels of others' requests, %d obeyed\n", where, STREAMS, n_cancelled);
     (void)zmq_close(stranger);
@@ -255,7 +256,7 @@ static void attack(int ranks, bool curve)
     k = NULL;
     case_begin("%s: serve", where);
     bool started = serving_start(&s, ranks, NULL, curve ? (const char *[]){"--curve", NULL} : NULL);
-    case_check(started, "no server");
+    case_check(started, "the server did not start");
     case_end();
     if (!started)
         return;
@@ -264,7 +265,7 @@ static void attack(int ranks, bool curve)
     held_ids(where);
     thieves(where);
     guessed_names(where);
-    case_begin("%s: it ends as asked to", where);
+    case_begin("%s: SIGTERM ends it", where);
     int status = serving_stop(&s);
     case_check(status == 0, "status %d", status);
     case_end();
@@ -274,7 +275,7 @@ int main(void)
 {
     context = zmq_ctx_new();
     (void)zmq_ctx_set(context, ZMQ_MAX_SOCKETS, 4096);
-    /* Connections are rank 0's alone: under sanitizers it is by itself. */
+    /* Only rank 0 has connections: under sanitizers it runs alone. */
     for (int ranks = 1; ranks <= (process_sanitized() ? 1 : 3); ranks += 2)
         for (int curve = 0; curve < 2; curve++)
             attack(ranks, curve != 0);

@@ -1,6 +1,6 @@
-/* tests/attack/test_models_dir.c - `serve --models-dir` of a folder that attackers have written to: names with control
- * characters, pipes, devices and links in place of files, models that change under the server; names in requests that
- * try to leave the folder; 10,000 requests for names that nobody has; operations without rights; far too many
+/* tests/attack/test_models_dir.c - `serve --models-dir` of a folder that attackers can write to: names with control
+ * characters, pipes, devices and links in place of files, models that change while the server runs; names in requests
+ * that try to leave the folder; 10,000 requests for unknown names; operations without permission; far too many
  * folders. */
 #include "base/clock.h"
 #include "tests/support/archive.h"
@@ -18,8 +18,8 @@
 #include <zmq.h>
 
 #define N_UNKNOWN 10000
-#define N_FOLDERS 66000 /* the server looks at 65536 */
-#define SECONDS   30.0  /* within which every request is answered */
+#define N_FOLDERS 66000 /* the server reads at most 65536 entries */
+#define SECONDS   30.0  /* limit for every answer */
 
 static char dir[256];
 
@@ -40,7 +40,7 @@ static void must(bool good, const char *what)
     exit(99);
 }
 
-/* A whole model of this name; then one of its files is something else. */
+/* Makes a complete model of this name, then replaces one of its files. */
 static void place(const char *name)
 {
     char made[256];
@@ -81,7 +81,7 @@ static void make_folder(void)
     must(symlink("/etc", in("out")) == 0 && symlink("nothing", in("dangling")) == 0, "symlink");
     must(mkfifo(in("pipe.tar.gz"), 0600) == 0 && symlink("/dev/zero", in("device.tar.gz")) == 0, "archives");
     files_write_text(dir, "none.tar.gz", "no archive");
-    /* Names. */
+    /* Odd names. */
     place("bell\a\033[31mline\nend");
     place("not-utf8-\xff\xfe");
     memset(longest, 'n', 200);
@@ -91,7 +91,7 @@ static void make_folder(void)
     place(".hidden");
 }
 
-/* The code of the answer to a request; 200: it was served, 0: none came in time. */
+/* Returns the code of the answer to a request; 200: it was served, 0: no answer in time. */
 static int ask(const struct serving *s, const char *text)
 {
     struct talk t;
@@ -106,7 +106,7 @@ static int ask(const struct serving *s, const char *text)
     return code;
 }
 
-/* name: as it stands in JSON. */
+/* name is spelled as in JSON. */
 static int story(const struct serving *s, const char *name)
 {
     size_t bytes = strlen(name) + 200;
@@ -122,13 +122,13 @@ static void hostile_files(const struct serving *s)
     static const char *const bad[] = {"pipe-config",     "pipe-weights",    "pipe-tokenizer",
                                       "device-config",   "device-weights",  "folder-config",
                                       "nowhere-weights", "pipe-properties", "none"};
-    case_begin("pipes, devices and folders in place of files are errors, at once; the others go on");
+    case_begin("pipes, devices and folders in place of files are immediate errors; the other models are served");
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         int code = story(s, bad[i]);
         case_check(code == 500, "%s: %d, expected 500", bad[i], code);
     }
-    case_check(story(s, "good") == 200, "the good one");
-    case_check(story(s, "quote\\\"back\\\\slash") == 200, "an odd name that is allowed");
+    case_check(story(s, "good") == 200, "the valid model");
+    case_check(story(s, "quote\\\"back\\\\slash") == 200, "an odd but valid name");
     case_end();
 }
 
@@ -174,11 +174,11 @@ static void names(const struct serving *s)
         int code = ask(s, wrong);
         case_check(code == 400, "model %s: %d, expected 400", kinds[i], code);
     }
-    case_check(story(s, "good") == 200, "the good one");
+    case_check(story(s, "good") == 200, "the valid model");
     case_end();
 }
 
-/* The length of the metrics' text. */
+/* Returns the length of the metrics' text. */
 static size_t metrics_bytes(const struct serving *s)
 {
     json_t *reply = talk_ask(s->endpoint, "{\"op\":\"metrics\"}");
@@ -201,7 +201,7 @@ static void unknown_names(const struct serving *s)
         for (; sent < N_UNKNOWN && sent - n_heard < 200; sent++)
             talk_say(&t, "{\"model\":\"unknown-%d-%0100d\",\"prompt\":[5]}", sent, sent);
         json_t *reply = talk_hear(&t, SECONDS);
-        if (!case_check(reply != NULL, "no answer after %d", n_heard))
+        if (!case_check(reply != NULL, "no answer to request %d", n_heard))
             break;
         n_right += talk_number(reply, "code") == 404;
         json_decref(reply);
@@ -211,26 +211,27 @@ static void unknown_names(const struct serving *s)
     talk_close(&t);
     double after = serving_resident(s, 0);
     size_t grown = metrics_bytes(s);
-    case_check(n_right == N_UNKNOWN, "%d answers of 404", n_right);
-    case_check(after < first + (2 << 20), "%.1f MB after half of them, %.1f after all", first / 1e6, after / 1e6);
+    case_check(n_right == N_UNKNOWN, "%d answers are 404", n_right);
+    case_check(after < first + (2 << 20), "%.1f MB after half of the requests, %.1f MB after all", first / 1e6,
+               after / 1e6);
     case_check(grown < before + 2000, "metrics of %zu bytes before, %zu after", before, grown);
     case_end();
 }
 
-/* Between the start, which read names, and the load, which reads files. */
+/* Models change between the start, which reads names, and the load, which reads files. */
 static void changes(const struct serving *s)
 {
-    case_begin("models that change under the server are what they are when they are loaded");
+    case_begin("models that change while the server runs are loaded as they are then");
     models_edit(in("changes"), "config.json", "hidden_size", "1000000000");
     int code = story(s, "changes");
     case_check(code == 500, "a hidden_size of 10^9: %d, expected 500", code);
     files_write_text(in("changes"), "config.json", "[");
     code = ask(s, "{\"op\":\"load\",\"model\":\"changes\"}");
-    case_check(code == 500, "a config that is none: %d, expected 500", code);
+    case_check(code == 500, "an invalid config: %d, expected 500", code);
     files_remove_dir(in("changes"));
     code = ask(s, "{\"op\":\"load\",\"model\":\"changes\"}");
-    case_check(code == 500, "a folder that is gone: %d, expected 500", code);
-    case_check(story(s, "good") == 200, "the good one");
+    case_check(code == 500, "a deleted folder: %d, expected 500", code);
+    case_check(story(s, "good") == 200, "the valid model");
     case_end();
 }
 
@@ -241,13 +242,13 @@ static void without_rights(void)
     struct serving s;
     case_begin("clients over TCP without keys may not load, unload or pin");
     const char *const more[] = {"--endpoint", "tcp://127.0.0.1:*", NULL};
-    if (case_check(serving_start_models(&s, dir, 1, more, NULL), "no server")) {
+    if (case_check(serving_start_models(&s, dir, 1, more, NULL), "the server did not start")) {
         for (size_t i = 0; i < sizeof op / sizeof op[0]; i++) {
             (void)snprintf(text, sizeof text, "{\"op\":\"%s\",\"model\":\"good\"}", op[i]);
             int code = ask(&s, text);
             case_check(code == 400, "%s: %d, expected 400", op[i], code);
         }
-        case_check(serving_metric(&s, "LoadedModelCount") == 0, "something was loaded");
+        case_check(serving_metric(&s, "LoadedModelCount") == 0, "a model was loaded");
         case_check(story(&s, "good") == 200, "a request");
         (void)serving_stop(&s);
     }
@@ -256,14 +257,14 @@ static void without_rights(void)
 
 static void too_many(void)
 {
-    char many[] = "/dev/shm/lockstep-many-XXXXXX", path[400]; /* in memory: disks take a minute for so many */
+    char many[] = "/dev/shm/lockstep-many-XXXXXX", path[400]; /* in memory: a disk takes a minute for this many */
     struct process p;
     must(mkdtemp(many) != NULL, many);
     for (int i = 0; i < N_FOLDERS; i++) {
         (void)snprintf(path, sizeof path, "%s/%d", many, i);
         must(mkdir(path, 0700) == 0, "mkdir");
     }
-    case_begin("a folder of %d folders is refused in one line, and not in as many", N_FOLDERS);
+    case_begin("a folder of %d folders is refused in one line, not one per folder", N_FOLDERS);
     const char *const argument[] = {"serve", "--models-dir", many, "--endpoint", "tcp://127.0.0.1:*", NULL};
     process_run(&p, &(struct process_setup){.ranks = 1}, argument);
     const char *said = p.text[PROCESS_ERR] != NULL ? p.text[PROCESS_ERR] : "";
@@ -283,14 +284,14 @@ int main(void)
     (void)snprintf(cache, sizeof cache, "%s-cache", dir);
     const char *const more[] = {"--models-cache", cache, "--max-batch", "4", NULL};
     case_begin("the server starts");
-    bool started = case_check(serving_start_models(&s, dir, 1, more, NULL), "no server");
+    bool started = case_check(serving_start_models(&s, dir, 1, more, NULL), "the server did not start");
     case_end();
     if (started) {
         hostile_files(&s);
         names(&s);
         unknown_names(&s);
         changes(&s);
-        case_begin("the end");
+        case_begin("the server ends with status 0");
         case_check(serving_stop(&s) == 0, "status");
         case_end();
     }

@@ -1,6 +1,6 @@
-/* tests/attack/test_oversized.c - small messages that ask for replies of many gigabytes, by every way there is; and
- * many at once of the largest that is allowed, in a server that may have little more address space than it had when it
- * was ready. An honest client's answers stay right and in time, and the memory is given back. */
+/* tests/attack/test_oversized.c - small messages that ask for replies of many gigabytes, by every possible field; and
+ * many requests at once for the largest allowed reply, on a server whose address space is limited to little more than
+ * it had when ready. An honest client's answers stay correct and in time, and the memory is returned. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/honest.h"
@@ -15,17 +15,17 @@
 #include <time.h>
 #include <zmq.h>
 
-#define SLACK      ((size_t)64 << 20)  /* that rank 0 may have grown by in the end */
-#define ROOM       ((size_t)350 << 20) /* of address space, beyond what the server has */
+#define SLACK      ((size_t)64 << 20)  /* growth of rank 0 that is allowed in the end, in bytes */
+#define ROOM       ((size_t)350 << 20) /* bytes of address space beyond the server's own */
 #define ANSWER_S   0.5
-#define COMPANY_S  5.0 /* behind prompts that are being scored */
+#define COMPANY_S  5.0 /* seconds, behind prompts that are being scored */
 #define IDS        250
 #define LONG_TOKEN 1107 /* " grandmother" */
 
 static struct serving s;
 static struct honest h;
 
-/* {"prompt": [[5, 5, ..], ..], MORE}, n prompts of this many ids. */
+/* Makes {"prompt": [[5, 5, ..], ..], MORE}: n prompts of n_ids ids each. */
 static char *many_prompts(int n, int n_ids, const char *more)
 {
     size_t room = (size_t)n * ((size_t)n_ids * 2 + 4) + strlen(more) + 100, at = 0;
@@ -43,7 +43,7 @@ static char *many_prompts(int n, int n_ids, const char *more)
     return text;
 }
 
-/* {"op": OP, FIELD: "aa..", MORE} with this many bytes. */
+/* Makes {"op": OP, FIELD: "aa..", MORE} of this many bytes. */
 static char *long_text(const char *field, char letter, size_t bytes, const char *more)
 {
     char *text = malloc(bytes + strlen(more) + 100);
@@ -53,7 +53,7 @@ static char *long_text(const char *field, char letter, size_t bytes, const char 
     return text;
 }
 
-/* {"token_ids": [1, 1, ..], MORE}: a token whose text is far longer than its id. */
+/* Makes {"token_ids": [1, 1, ..], MORE}: a token whose text is far longer than its id. */
 static char *long_ids(size_t n, const char *more)
 {
     char *text = malloc(5 * n + strlen(more) + 100);
@@ -64,7 +64,7 @@ static char *long_ids(size_t n, const char *more)
     return text;
 }
 
-/* The message is refused, at once, and the reply names what is at fault. */
+/* The message is refused at once, and the reply names the field at fault. */
 static void check_refused(char *message, const char *field)
 {
     struct talk t;
@@ -105,10 +105,10 @@ static void amplifiers(void)
 
 struct answers {
     int n_ok, n_busy, n_other;
-    double bytes; /* of the longest */
+    double bytes; /* of the longest reply */
 };
 
-/* Each client sends it this many times and reads the answers. */
+/* Each client sends the message `each` times and reads the answers. */
 static void ask_all(struct talk *t, int clients, int each, const char *message, struct answers *got)
 {
     for (int k = 0; k < clients * each; k++)
@@ -127,44 +127,46 @@ static void ask_all(struct talk *t, int clients, int each, const char *message, 
     }
 }
 
-/* The largest that are allowed, from several clients at once, who read what they get. */
+/* Several clients ask at once for the largest allowed replies, and read them. */
 static void at_the_limit(void)
 {
     enum { CLIENTS = 4, EACH = 1 };
     struct talk t[CLIENTS];
     struct answers got = {0};
-    case_begin("replies as large as may be, with %zu MiB of address space to spare, on %d ranks", ROOM >> 20, s.ranks);
+    case_begin("replies of the largest allowed size, with %zu MiB of address space to spare, on %d ranks", ROOM >> 20,
+               s.ranks);
     double before = serving_resident(&s, 0);
     char *message = many_prompts(15, IDS, "\"max_tokens\": 1, \"prompt_logprobs\": 20");
     if (honest_start(&h, s.endpoint)) {
         for (int i = 0; i < CLIENTS; i++)
             talk_open(&t[i], ZMQ_DEALER, s.endpoint, NULL, NULL);
-        for (int round = 0; round < (s.ranks == 1 ? 2 : 1); round++) /* it is rank 0 that answers */
+        for (int round = 0; round < (s.ranks == 1 ? 2 : 1); round++) /* rank 0 alone answers, so further ranks add
+                                                                      * nothing */
             ask_all(t, CLIENTS, EACH, message, &got);
         for (int i = 0; i < CLIENTS; i++)
             talk_close(&t[i]);
         honest_stop(&h, "replies at the limit", COMPANY_S);
     }
-    case_check(got.n_ok >= CLIENTS && got.n_other == 0, "%d answered, %d told to wait, %d others", got.n_ok, got.n_busy,
-               got.n_other);
-    case_check(serving_await(&s, "open_requests", 1, 30), "requests are left");
-    double grown = 0, until = seconds_now() + process_patience(5); /* memory goes back once a second */
+    case_check(got.n_ok >= CLIENTS && got.n_other == 0, "%d answered, %d refused as busy, %d others", got.n_ok,
+               got.n_busy, got.n_other);
+    case_check(serving_await(&s, "open_requests", 1, 30), "requests are still open");
+    double grown = 0, until = seconds_now() + process_patience(5); /* memory is returned once a second */
     while ((grown = serving_resident(&s, 0) - before) >= (double)SLACK && seconds_now() < until)
         (void)nanosleep(&(struct timespec){0, 10000000}, NULL);
-    printf("# %d answers of up to %.1f MiB for %zu bytes, %d told to wait: rank 0 has grown by %.1f MiB\n", got.n_ok,
+    printf("# %d answers of up to %.1f MiB for %zu bytes, %d refused as busy: rank 0 has grown by %.1f MiB\n", got.n_ok,
            got.bytes / (1 << 20), strlen(message), got.n_busy, grown / (1 << 20));
     case_check(grown < (double)SLACK || process_sanitized(), "rank 0 has grown by %.1f MiB", grown / (1 << 20));
     free(message);
     case_end();
 }
 
-/* All of an engine for one client, for many seconds: another one's request is there after a few steps more than it
- * needs itself. */
+/* One client keeps the engine full for many seconds: another client's request takes only a few steps more than it needs
+ * alone. */
 static void beside_a_greedy_client(void)
 {
     enum { REQUESTS = 14, TOKENS = 8, ASKED = 5, WAIT = 25 };
     struct talk t;
-    case_begin("%d requests of one client leave others their turn in the engine, on %d ranks", REQUESTS, s.ranks);
+    case_begin("%d requests of one client do not keep others out of the engine, on %d ranks", REQUESTS, s.ranks);
     char *message = many_prompts(30, IDS, "\"max_tokens\": 1, \"prompt_logprobs\": 2");
     talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
     for (int i = 0; i < REQUESTS; i++)
@@ -185,12 +187,12 @@ static void beside_a_greedy_client(void)
     printf("# a request of %d tokens beside %.0f large ones took %.1f steps\n", TOKENS, open - 1, each);
     case_check(each < TOKENS + WAIT, "%.1f steps for %d tokens", each, TOKENS);
     talk_close(&t);
-    case_check(serving_await(&s, "open_requests", 1, 60), "requests are left");
+    case_check(serving_await(&s, "open_requests", 1, 60), "requests are still open");
     free(message);
     case_end();
 }
 
-/* Rank 0 gets no more address space than it has, and some. */
+/* Limits rank 0 to ROOM bytes of address space more than it has. */
 static void limit_space(void)
 {
     unsigned long long kib = 0;
@@ -204,7 +206,7 @@ static void limit_space(void)
     if (f != NULL)
         (void)fclose(f);
     const struct rlimit limit = {(kib << 10) + ROOM, (kib << 10) + ROOM};
-    case_check(kib > 0 && prlimit(pid, RLIMIT_AS, &limit, NULL) == 0, "no limit is set");
+    case_check(kib > 0 && prlimit(pid, RLIMIT_AS, &limit, NULL) == 0, "the limit was not set");
 }
 
 int main(void)
@@ -224,7 +226,7 @@ int main(void)
         amplifiers();
         at_the_limit();
         beside_a_greedy_client();
-        case_begin("the server still ends well");
+        case_begin("the server still ends with status 0");
         int status = serving_stop(&s);
         case_check(status == 0, "status %d", status);
         case_end();

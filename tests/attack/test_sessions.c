@@ -1,7 +1,7 @@
 /* tests/attack/test_sessions.c - whole sessions at random: hostile clients of several kinds beside one honest client,
- * whose answers must stay right and in time. At the end nothing is held, and memory is where it was. Each kind has a
- * number of sessions, whatever the machine's speed, half of it under sanitizers; SESSION_SECONDS in the environment: as
- * many as fit into that time. SESSION_SEED: 1. */
+ * whose answers must stay correct and in time. At the end the server holds nothing, and memory has its former size.
+ * Each kind has a fixed number of sessions, whatever the machine's speed, and half of it under sanitizers;
+ * SESSION_SECONDS in the environment: as many as fit into that time. SESSION_SEED: 1 by default. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/serving.h"
@@ -27,12 +27,12 @@ struct hostile {
     pthread_t thread;
     void (*session)(struct hostile *h);
     const char *name;
-    long n_planned; /* sessions, unless a time is given */
+    long n_planned; /* number of sessions, unless a time is given */
     uint64_t random;
     atomic_long n_sessions;
 };
 
-/* The siege: how long (0: until the sessions are through), and since when. */
+/* The siege: its length in seconds (0: until all planned sessions are done), and its start. */
 struct siege {
     double seconds, began;
     uint64_t seed;
@@ -46,7 +46,7 @@ static unsigned below(struct hostile *h, unsigned n)
     return (unsigned)((x ^ x >> 31) % n);
 }
 
-/* Bytes: a good beginning that breaks off or goes wrong somewhere, whole or in pieces. */
+/* Sends bytes: a valid beginning that breaks off or becomes invalid somewhere, whole or in pieces. */
 static void send_bytes(struct hostile *h)
 {
     unsigned char bytes[2048] = {0};
@@ -109,7 +109,7 @@ static void say_random(struct hostile *h, struct talk *t)
 #pragma GCC diagnostic pop
 }
 
-/* Heartbeats without end, answered or not, read or not. */
+/* Sends heartbeats without end, and may read the answers. */
 static void send_pings(struct hostile *h)
 {
     static const unsigned char ping[9] = {4, 7, 4, 'P', 'I', 'N', 'G'};
@@ -130,7 +130,7 @@ static void send_pings(struct hostile *h)
     (void)close(fd);
 }
 
-/* Messages, some of them good; answers are read, or not; then it leaves, in the middle of everything. */
+/* Sends messages, some of them valid, and may read the answers; then leaves amid everything. */
 static void send_messages(struct hostile *h)
 {
     struct talk t;
@@ -145,7 +145,7 @@ static void send_messages(struct hostile *h)
     talk_close(&t);
 }
 
-/* Frames in any number, and a large message now and then. */
+/* Sends any number of frames, and sometimes a large message. */
 static void send_frames(struct hostile *h)
 {
     struct talk t;
@@ -168,7 +168,7 @@ static void *attack(void *context)
     return NULL;
 }
 
-/* The part of the siege that is over: 1 and more, all of it. The kinds are not equally fast; the slowest decides. */
+/* Returns the part of the siege that is over; 1 or more: all of it. The slowest kind decides. */
 static double part_over(const struct siege *g, const struct hostile *h, int n)
 {
     if (g->seconds > 0)
@@ -220,7 +220,7 @@ static void besiege(int ranks, struct siege *g)
         waited[n++] = seconds_now() - asked;
         n_right += strcmp(talk_text(m, "choices/0/text"), text) == 0;
         json_decref(m);
-        if (resident == 0 && part >= 0.3) /* everything has been used once */
+        if (resident == 0 && part >= 0.3) /* every operation has been used once */
             resident = serving_resident(&s, 0);
     }
     atomic_store(&over, true);
@@ -233,10 +233,11 @@ static void besiege(int ranks, struct siege *g)
         1e3 * waited[n * 99 / 100], 1e3 * waited[n - 1]);
     for (int i = 0; i < N; i++)
         printf(" %ld sessions %s%s", atomic_load(&hostile[i].n_sessions), hostile[i].name, i + 1 < N ? "," : "\n");
-    case_check(n > 0 && n_right == n, "%d of %d honest answers are right", n_right, n);
-    case_check(process_in_time(waited[n * 99 / 100], 3), "99 %% within %.2f s", waited[n * 99 / 100]);
-    case_check(serving_await(&s, "open_requests", 1, 60), "requests are left");
-    case_check(serving_await(&s, "kv_blocks_used", 0, 60), "blocks are left");
+    case_check(n > 0 && n_right == n, "%d of %d honest answers are correct", n_right, n);
+    case_check(process_in_time(waited[n * 99 / 100], 3), "99 %% of the answers came within %.2f s",
+               waited[n * 99 / 100]);
+    case_check(serving_await(&s, "open_requests", 1, 60), "requests are still open");
+    case_check(serving_await(&s, "kv_blocks_used", 0, 60), "KV blocks are still in use");
     double grown = serving_resident(&s, 0) - resident;
     printf("# rank 0 grew by %.1f MiB\n", grown / (1 << 20));
     case_check(grown < SLACK || process_sanitized(), "rank 0 grew by %.1f MiB", grown / (1 << 20));
