@@ -1,5 +1,5 @@
-/* tests/e2e/test_batch.c - `lockstep batch` from outside: forms of lines and their results, standard input and output,
- * patterns, bad lines, duplicates. On one, two and three ranks. */
+/* tests/e2e/test_batch.c - `lockstep batch` from outside: forms of input lines and their results, standard input and
+ * output, patterns, bad lines, duplicates. On one, two and three ranks. */
 #include "tests/support/batching.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -10,7 +10,7 @@
 
 static char dir[256];
 
-/* The member of a result at "a/b/0/c". */
+/* Returns the member of a result at a path "a/b/0/c". */
 static const json_t *at(const struct batch_results *r, const char *id, const char *path)
 {
     const json_t *value = json_object_get(r->by_id, id);
@@ -35,7 +35,7 @@ static long long number_at(const struct batch_results *r, const char *id, const 
     return json_integer_value(at(r, id, path));
 }
 
-/* ---- what lines may look like ---- */
+/* ---- forms of lines ---- */
 
 static const char mixed[] =
     "{\"custom_id\":\"a\",\"method\":\"POST\",\"url\":\"/v1/completions\",\"body\":{\"model\":\"lockstep-stories\","
@@ -108,8 +108,8 @@ static void formats(int ranks)
     (void)snprintf(bad, sizeof bad, "%s/in.jsonl:9", dir);
     batching_read(&r, dir, "out.jsonl");
     case_check(p.status == 1, "status %d: %s", p.status, p.text[PROCESS_ERR]);
-    case_check(r.n == 9 && r.n_twice == 0 && r.n_strange == 0 && r.torn == 0, "%d results, %d twice, %d strange", r.n,
-               r.n_twice, r.n_strange);
+    case_check(r.n == 9 && r.n_twice == 0 && r.n_strange == 0 && r.torn == 0, "%d results, %d twice, %d unexpected",
+               r.n, r.n_twice, r.n_strange);
     check_good(&r, made);
     check_error(&r, "c", 400, "body.top_p", "found 3");
     check_error(&r, last, 400, "stream", "whole results");
@@ -124,7 +124,7 @@ static void formats(int ranks)
     case_end();
 }
 
-/* The same texts, sampled ones too, on every number of ranks, in any batch, in both forms of results. */
+/* Texts, sampled ones too, are the same on every number of ranks, in any batch, in both forms of results. */
 static void same_texts(void)
 {
     struct batch_results first = {0};
@@ -147,7 +147,7 @@ static void same_texts(void)
         int unordered = 0, same = 0;
         for (int i = 0; i < r.n; i++)
             unordered += atoi(r.order[i] + 1) != i;
-        for (int i = 4; ranks == 1 && i < 40; i += 4) { /* every fourth prompt is alike, their seeds are not */
+        for (int i = 4; ranks == 1 && i < 40; i += 4) { /* every fourth prompt is the same, with another seed */
             char id[16];
             (void)snprintf(id, sizeof id, "r%d", i);
             same += strcmp(text_at(&r, id, "text"), text_at(&r, "r0", "text")) == 0;

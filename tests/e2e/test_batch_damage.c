@@ -1,5 +1,5 @@
-/* tests/e2e/test_batch_damage.c - an output that was damaged on disk: a run that resumes with it names the place, and
- * does not modify it. Requests whose results are merely missing at its end run again. */
+/* tests/e2e/test_batch_damage.c - an output that was damaged on disk: a run that resumes with it names the damaged
+ * place, and does not modify the file. Requests whose results are merely missing at its end run again. */
 #include "tests/support/batching.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -13,7 +13,7 @@
 #define N_LINES 12
 
 static char dir[256];
-static char *whole; /* the output as it was written */
+static char *whole; /* the undamaged output */
 static size_t whole_bytes;
 
 static const char *line_begin(const char *text, int n)
@@ -71,8 +71,8 @@ static size_t zeros(char *text, size_t bytes, size_t at)
 static const struct damage {
     const char *name;
     size_t (*make)(char *text, size_t bytes, size_t at);
-    bool parses; /* only the hash tells */
-    bool longer; /* the file has not become shorter, which alone says that something is missing at its end */
+    bool parses; /* only the hash reveals the damage */
+    bool longer; /* the file has not become shorter, which alone means that results are missing at its end */
 } damages[] = {
     {"a quote in a text", quote, false, true}, {"a byte that is no UTF-8", invalid, false, true},
     {"another letter", letter, true, true},    {"a lost newline", join, false, false},
@@ -91,7 +91,7 @@ static void make_whole(void)
     case_end();
 }
 
-/* The manifest as builds wrote it that did not hash the output. */
+/* Makes the manifest look like one of older builds, which did not hash the output. */
 static void forget_hash(void)
 {
     char path[300];
@@ -103,7 +103,7 @@ static void forget_hash(void)
     json_decref(manifest);
 }
 
-/* Refused in one line that says where, and untouched. */
+/* The output is refused in one line that names the place, and is left unchanged. */
 static void expect_refused(const char *text, size_t bytes, const char *words)
 {
     struct process p;
@@ -131,7 +131,7 @@ static void damaged(const struct damage *d, bool hashed)
     case_end();
 }
 
-/* Whole lines or half a one are gone from the end: all are there once it has run, each once. */
+/* Whole lines, or half a one, are missing at the end: after the next run all are there once. */
 static void shorter(const char *name, size_t bytes)
 {
     struct process p;
@@ -152,13 +152,13 @@ static void shorter(const char *name, size_t bytes)
     case_end();
 }
 
-/* Damaged lines are removed, and --force runs them again. */
+/* Damaged lines are removed by hand, and --force runs them again. */
 static void repaired(void)
 {
     struct process p;
     struct batch_results r;
     char *text = calloc(2, whole_bytes);
-    case_begin("batch: a damaged line that is taken out runs again with --force");
+    case_begin("batch: a damaged line that was removed runs again with --force");
     memcpy(text, whole, whole_bytes);
     size_t bytes = without(text, whole_bytes, (size_t)(line_begin(whole, 4) - whole));
     files_write(dir, "out.jsonl", text, bytes);

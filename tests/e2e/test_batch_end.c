@@ -1,6 +1,6 @@
 /* tests/e2e/test_batch_end.c - a batch on two ranks that is told to end before its work is done: signals to the
- * launcher and to either rank, a walltime. Every time the exit status is the documented one, the output is whole, and
- * the next run goes on to the same texts that an undisturbed run gives. */
+ * launcher and to either rank, a walltime. Every time the exit status is the documented one, the output is complete up
+ * to that point, and the next run finishes with the texts of an undisturbed run. */
 #include "base/clock.h"
 #include "tests/support/batching.h"
 #include "tests/support/cases.h"
@@ -24,7 +24,7 @@
 static char dir[256];
 static struct batch_results wanted;
 
-/* last_env: a setting of rank 1 alone, or NULL. */
+/* last_env: a variable for rank 1 alone, or NULL. */
 static void start_with(struct process *p, const char *output, const char *const *more, const char *last_env)
 {
     static char input[300], path[300];
@@ -52,14 +52,14 @@ static long bytes_of(const char *name)
     return stat(path, &st) == 0 ? (long)st.st_size : 0;
 }
 
-/* Until the output has results. */
+/* Waits until the output has results. */
 static void await_results(struct process *p, const char *output)
 {
     while (!p->ended && bytes_of(output) < 500)
         process_watch(p, 0.005, SIZE_MAX);
 }
 
-/* A member of the output's status file, as text; "": it has none. */
+/* Returns a member of the output's status file as text; "": it has none. */
 static const char *status_of(const char *output, const char *group, const char *key)
 {
     static char text[100];
@@ -81,8 +81,8 @@ static void check_and_resume(const char *output)
     struct process p;
     batching_read(&r, dir, output);
     case_check(r.torn == 0 && r.n_twice == 0 && r.n_strange == 0 && batching_differences(&r, &wanted) == 0,
-               "of %d results %d are there twice, %d strange, %d differ, %zu torn bytes", r.n, r.n_twice, r.n_strange,
-               batching_differences(&r, &wanted), r.torn);
+               "of %d results %d occur twice, %d are unexpected, %d differ, %zu torn bytes", r.n, r.n_twice,
+               r.n_strange, batching_differences(&r, &wanted), r.torn);
     case_check(r.n > 0 && r.n < N_PROMPTS, "%d results of %d at the end", r.n, N_PROMPTS);
     batching_free(&r);
     start(&p, output, NULL);
@@ -112,18 +112,18 @@ static void undisturbed(void)
     case_end();
 }
 
-/* rank -1: mpirun. last_env: a setting of rank 1 alone, or NULL. */
+/* rank -1: mpirun. last_env: a variable for rank 1 alone, or NULL. */
 static void signalled(int number, const char *name, int rank, int status, const char *last_env)
 {
     struct process p;
     char output[40];
     (void)snprintf(output, sizeof output, "%s%d%s.jsonl", name, rank + 1, last_env != NULL ? "e" : "");
-    case_begin("SIG%s to %s%s%s: exit status %d, whole output, resumed to the same texts", name,
+    case_begin("SIG%s to %s%s%s: exit status %d, complete lines, resumed to the same texts", name,
                rank < 0    ? "mpirun"
                : rank == 0 ? "rank 0"
                            : "rank 1",
                last_env != NULL ? ", with " : "", last_env != NULL ? last_env : "", status);
-    const char *const slowly[] = {"--max-batch", "1", NULL}; /* mpirun waits a second before it passes SIGTERM on */
+    const char *const slowly[] = {"--max-batch", "1", NULL}; /* mpirun passes SIGTERM on after a second */
     start_with(&p, output, slowly, last_env);
     await_results(&p, output);
     double sent = seconds_now();
@@ -143,9 +143,9 @@ static void signalled(int number, const char *name, int rank, int status, const 
     case_end();
 }
 
-/* A walltime of `seconds` on a machine that does nothing else, in *text, and the prompts for it: far more than fit. As
- * many times as long, up to sixteen, as processes want each core, so that a start that waits for a core leaves some of
- * it. */
+/* Writes a walltime of `seconds` on an idle machine to *text and returns it; *n_prompts: far more prompts than fit.
+ * Both are multiplied by the number of processes that want each core, up to sixteen, so that a start that waits for a
+ * core leaves some of the time. */
 static int walltime_for(int seconds, int max_tokens, char text[16], int *n_prompts)
 {
     int most = 16 * seconds, walltime = (int)process_patience(seconds);
@@ -163,12 +163,12 @@ static void walltime(void)
     int n_prompts, limit = walltime_for(7, 40, text, &n_prompts);
     const char *const more[] = {"--max-walltime", text, "--ignore-eos", "--seed", "3", NULL};
     struct batch_results r;
-    case_begin("--max-walltime: over in time, exit status 75, nothing that ran is lost");
+    case_begin("--max-walltime: ends in time, exit status 75, no finished work is lost");
     start(&p, "walltime.jsonl", more);
     process_wait(&p);
     case_check(p.status == 75 && p.n_left == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
     case_check(process_in_time(p.seconds - limit, 1), "it took %.2f s",
-               p.seconds); /* mpirun's own start and end are in it */
+               p.seconds); /* includes mpirun's own start and end */
     batching_read(&r, dir, "walltime.jsonl");
     case_check(r.torn == 0 && r.n_twice == 0 && r.n_strange == 0 && r.n > 0 && r.n < n_prompts,
                "%d results, %d twice, %zu torn bytes", r.n, r.n_twice, r.torn);
@@ -181,8 +181,7 @@ static void walltime(void)
     case_end();
 }
 
-/* Everything at once would take longer than the job may: each run has results all the same, and the next one goes
- * on. */
+/* The first wave alone takes longer than the walltime: each run nevertheless has results, and the next one resumes. */
 static void long_wave(void)
 {
     char text[16];
@@ -208,12 +207,13 @@ static void long_wave(void)
     case_end();
 }
 
-/* SLURM_JOB_END_TIME counts as well, the sooner one; a job that is over already does nothing, and loses nothing. */
+/* SLURM_JOB_END_TIME counts as well, the earlier of the two; a job whose time is already over does nothing and loses
+ * nothing. */
 static void no_time_left(void)
 {
     struct process p;
     char input[300], path[300];
-    case_begin("no time is left: exit status 75 at once, without a result");
+    case_begin("no time left: exit status 75 at once, without a result");
     (void)snprintf(input, sizeof input, "%s/in.jsonl", dir);
     (void)snprintf(path, sizeof path, "%s/late.jsonl", dir);
     const char *const env[] = {"SLURM_JOB_END_TIME=1000000000", NULL};
@@ -229,7 +229,8 @@ static void no_time_left(void)
     case_end();
 }
 
-/* Does the status file of a batch that goes on say that its results are on disk? One look: it is replaced every 5 s. */
+/* Tells whether the status file of a running batch says that its results are on disk. The file is replaced every 5
+ * s. */
 static bool is_synced(const char *output)
 {
     char path[300];
@@ -244,13 +245,14 @@ static bool is_synced(const char *output)
     return synced;
 }
 
-/* Nothing is synced by itself here; SIGUSR2 has it done. Where results come before the file is looked at, once more. */
+/* Nothing is synced automatically here; SIGUSR2 requests it. If new results arrive before the file is read, it is sent
+ * again. */
 static void tell(void)
 {
     struct process p;
     const char *const more[] = {"--sync-seconds", "3600", NULL};
     bool synced = false;
-    case_begin("SIGUSR2 to rank 1: a line, the status file, all on disk; and the batch goes on");
+    case_begin("SIGUSR2 to rank 1: one line, a status file, everything on disk; the batch goes on");
     start(&p, "tell.jsonl", more);
     await_results(&p, "tell.jsonl");
     while (!p.ended && !synced) {
@@ -258,7 +260,7 @@ static void tell(void)
         process_watch(&p, 0.1, SIZE_MAX);
         synced = is_synced("tell.jsonl");
     }
-    case_check(synced, "ended before the status file said that all is on disk");
+    case_check(synced, "ended before the status file said that everything is on disk");
     process_wait(&p);
     case_check(strstr(p.text[PROCESS_ERR], "running: ") != NULL, "no line: %s", p.text[PROCESS_ERR]);
     case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
@@ -266,14 +268,15 @@ static void tell(void)
     case_end();
 }
 
-/* The output is a pipe that holds one line or so. Its signal comes to us by rank 1, while rank 0 cannot write. */
+/* The output is a pipe that holds about one line. The signal arrives through rank 1, because rank 0 is blocked in a
+ * write. */
 static void stalled_reader(void)
 {
     struct process p;
     char path[300];
     int held = 0;
     const char *const more[] = {"--drain-seconds", "2", NULL};
-    case_begin("nobody reads the output, a pipe: SIGUSR1 is obeyed all the same");
+    case_begin("SIGUSR1 is obeyed although nobody reads the output, a pipe");
     (void)snprintf(path, sizeof path, "%s/pipe", dir);
     int fd = mkfifo(path, 0600) == 0 ? open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC) : -1;
     case_check(fd >= 0 && fcntl(fd, F_SETPIPE_SZ, 4096) >= 0, "no pipe");
@@ -300,7 +303,7 @@ int main(void)
     undisturbed();
     signalled(SIGUSR1, "USR1", -1, 75, NULL);
     signalled(SIGUSR1, "USR1", 1, 75, NULL);
-    /* Rank 0's options count, and signals anywhere. */
+    /* Rank 0's options count; signals may go to any rank. */
     signalled(SIGUSR1, "USR1", 1, 75, "LOCKSTEP_MAX_MODEL_LEN=nonsense");
     signalled(SIGTERM, "TERM", 1, 75, NULL);
     signalled(SIGHUP, "HUP", 0, 75, NULL);
@@ -308,7 +311,7 @@ int main(void)
     if (process_has_open_mpi_5())
         case_skip("SIGTERM to mpirun", "Open MPI 5 kills its ranks 0.3 s later");
     else
-        signalled(SIGTERM, "TERM", -1, 1, NULL); /* mpirun's own: its ranks end with 75 before it kills them */
+        signalled(SIGTERM, "TERM", -1, 1, NULL); /* mpirun's own status: its ranks end with 75 before it kills them */
     tell();
     stalled_reader();
     walltime();

@@ -1,6 +1,6 @@
-/* tests/e2e/test_batch_models.c - `lockstep batch --models-dir`: lines that name their models, in turn, on one place
- * for a model. Each model is loaded once, every text is what the model gives alone, and a run that was killed goes on
- * with what is missing. */
+/* tests/e2e/test_batch_models.c - `lockstep batch --models-dir`: lines that name their models, in turn, with room for
+ * one model at a time. Each model is loaded once, every text is the one that the model alone gives, and a killed run
+ * resumes with the missing lines. */
 #include "tests/support/batching.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -16,7 +16,7 @@
 #include <unistd.h>
 
 #define N_MODELS 3
-#define N_LINES  120 /* of good models, in turn */
+#define N_LINES  120 /* lines for good models, in turn */
 
 static const char *const fixture[N_MODELS] = {"llama-bf16", "gpt2-3h", "opt-pre"};
 
@@ -37,7 +37,7 @@ static void place_models(void)
     case_check(truncate(path, 10) == 0, "cannot cut %s", path);
 }
 
-/* Lines of one model, or (-1) of all in turn; then those that cannot be answered. */
+/* Writes lines of one model, or (-1) of all in turn; then, if bad, lines that cannot be answered. */
 static void write_lines(const char *name, int only, bool bad)
 {
     char *text = NULL;
@@ -84,7 +84,7 @@ static void run_batch(struct process *p, int ranks, const char *input, const cha
     process_wait(p);
 }
 
-/* The texts of each model alone. */
+/* Obtains the texts of each model alone. */
 static void alone(void)
 {
     wanted.by_id = json_object();
@@ -119,7 +119,7 @@ static double switches(const char *output, const char *key)
     return n;
 }
 
-/* The good lines of an output are those of the models alone. */
+/* The good lines of an output equal those of the models alone. */
 static void check_texts(const struct batch_results *r)
 {
     int n_good = 0, n_other = 0;
@@ -145,7 +145,7 @@ static void in_turn(int ranks)
     struct process p;
     struct batch_results r;
     char output[20];
-    case_begin("batch of %d models in turn and one place, on %d ranks", N_MODELS, ranks);
+    case_begin("batch of %d models in turn with room for one, on %d ranks", N_MODELS, ranks);
     (void)snprintf(output, sizeof output, "turn.%d", ranks);
     write_lines("turn.jsonl", -1, true);
     run_batch(&p, ranks, "turn.jsonl", output, "--max-models=1");
@@ -165,7 +165,7 @@ static void in_turn(int ranks)
     case_end();
 }
 
-/* Several fit: none has to go. */
+/* Several models fit at once: none is unloaded. */
 static void side_by_side(void)
 {
     struct process p;
@@ -184,7 +184,7 @@ static void side_by_side(void)
     case_end();
 }
 
-/* Sets of one rank with one place each: two models run at once. */
+/* Sets of one rank, each with room for one model: two models run at once. */
 static void on_sets(void)
 {
     static const char *const env[] = {"LOCKSTEP_TENSOR_PARALLEL=1", "LOCKSTEP_MAX_MODELS=1", NULL};
@@ -206,7 +206,7 @@ static void on_sets(void)
     case_end();
 }
 
-/* Lines of one model run on two of three sets. */
+/* Lines of one model run on two of three sets of ranks. */
 static void on_replicas(void)
 {
     static const char *const env[] = {"LOCKSTEP_TENSOR_PARALLEL=1", "LOCKSTEP_REPLICAS=llama-bf16=2", NULL};
@@ -247,7 +247,7 @@ static void killed(void)
     while (!p.ended && (stat(path, &st) != 0 || st.st_size < 500))
         process_watch(&p, 0.005, SIZE_MAX);
     pid_t rank = process_of_rank(&p, 1);
-    case_check(rank > 0 && kill(rank, SIGKILL) == 0, "it was over before it was killed");
+    case_check(rank > 0 && kill(rank, SIGKILL) == 0, "it ended before it was killed");
     process_wait(&p);
     case_check(p.status != 0, "status %d", p.status);
     process_free(&p);
@@ -260,7 +260,7 @@ static void killed(void)
     case_end();
 }
 
-/* Other weights under the name of a model that has given results. */
+/* Other weights stand under the name of a model that already has results. */
 static void changed(void)
 {
     struct process p;
@@ -279,7 +279,7 @@ static void changed(void)
     case_end();
 }
 
-/* Options that do not go together, and one that cannot be kept. */
+/* Contradictory options, and an option that cannot be obeyed. */
 static void options(void)
 {
     struct process p;

@@ -1,4 +1,4 @@
-/* tests/e2e/test_batch_operators.c - the status of a running batch as others see it, and how tasks of a job array
+/* tests/e2e/test_batch_operators.c - the status of a running batch as seen from outside, and how tasks of a job array
  * share an input; a stand-in for Slurm records its commands. */
 #include "base/clock.h"
 #include "tests/support/batching.h"
@@ -15,9 +15,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define MANY    200 /* prompts of a run that is looked at for some seconds */
+#define MANY    200 /* prompts of a run that is observed for some seconds */
 #define FEW     24
-#define ENDLESS 20000 /* of one that is told to end when it has shown what is looked for */
+#define ENDLESS 20000 /* prompts of a run that is ended as soon as it has shown the result */
 
 static char dir[256];
 
@@ -30,7 +30,7 @@ static const char *in_dir(const char *name)
     return path[at];
 }
 
-/* env: of the ranks, or NULL. more: up to 20 further options, NULL at the end. */
+/* env: for the ranks, or NULL. more: up to 20 further options, NULL at the end. */
 static void start(struct process *p, const char *input, const char *output, const char *const *env, bool terminal,
                   const char *const *more)
 {
@@ -58,18 +58,18 @@ static void await_results(struct process *p, const char *output)
         process_watch(p, 0.005, SIZE_MAX);
 }
 
-/* Replaced as often as we can have it, and read at every moment. */
+/* The status file is replaced as often as possible, and read all the time. */
 static void status_file(void)
 {
     struct process p;
     int n_reads = 0, n_bad = 0, n_pictures = 0;
     long long before = -1;
     bool backwards = false;
-    case_begin("the status file is whole whenever it is read, and counts up");
+    case_begin("the status file is complete whenever it is read, and counts up");
     start(&p, "many.jsonl", "status.jsonl", NULL, false, NULL);
     await_results(&p, "status.jsonl");
     while (!p.ended) {
-        if (n_reads % 20 == 0 && before < MANY - 32) /* mpirun dies of it when it is about to end by itself */
+        if (n_reads % 20 == 0 && before < MANY - 32) /* mpirun dies of the signal when it is about to end */
             (void)kill(p.pid, SIGUSR2);
         json_t *o = json_load_file(in_dir("status.jsonl.status.json"), 0, NULL);
         long long done = json_integer_value(json_object_get(json_object_get(o, "requests"), "done"));
@@ -83,17 +83,17 @@ static void status_file(void)
             process_watch(&p, 0.001, SIZE_MAX);
     }
     process_wait(&p);
-    case_check(p.status == 0 && n_reads > 100 && n_pictures > 5, "status %d, %d reads of %d pictures: %.500s", p.status,
+    case_check(p.status == 0 && n_reads > 100 && n_pictures > 5, "status %d, %d reads of %d states: %.500s", p.status,
                n_reads, n_pictures, p.text[PROCESS_ERR]);
-    case_check(n_bad == 0 && !backwards, "%d of %d reads were no JSON%s", n_bad, n_reads,
-               backwards ? ", and it counted backwards" : "");
+    case_check(n_bad == 0 && !backwards, "%d of %d reads were not JSON%s", n_bad, n_reads,
+               backwards ? ", and the count went down" : "");
     case_check(before == MANY, "at the end it says %lld done", before);
     printf("# %d reads, %d pictures\n", n_reads, n_pictures);
     process_free(&p);
     case_end();
 }
 
-/* A run that is drained after some results, in a file of this name. */
+/* A run that is drained after some results; its output has this name. */
 static void drained(struct process *p, const char *output, const char *file, const char *const *env,
                     const char *const *more)
 {
@@ -130,7 +130,7 @@ static void slurm(void)
                                  "SLURM_ARRAY_TASK_MAX=3",
                                  NULL};
 
-    case_begin("--requeue-self, --slurm-comment: scontrol is asked, after progress");
+    case_begin("--requeue-self, --slurm-comment: scontrol is called after progress");
     const char *const both[] = {"--requeue-self", "--slurm-comment", NULL};
     drained(&p, "requeue.jsonl", "requeue.jsonl", job, both);
     case_check(p.status == 75 && strstr(p.text[PROCESS_ERR], "job 77 is requeued") != NULL, "status %d: %s", p.status,
@@ -144,7 +144,7 @@ static void slurm(void)
     process_free(&p);
     case_end();
 
-    case_begin("--requeue-self: not without progress, not beyond --max-restarts, a task of an array by its own name");
+    case_begin("--requeue-self: not without progress nor beyond --max-restarts; an array task by its own id");
     const char *const late[] = {"--requeue-self", "--max-walltime", "0", NULL};
     start(&p, "many.jsonl", "requeue.jsonl", job, false, late);
     process_wait(&p);
@@ -168,7 +168,7 @@ static void shares(void)
     struct process p;
     struct batch_results whole, part[3];
     int n = 0, n_twice = 0, n_differ = 0;
-    case_begin("three tasks of a job array make together what one job makes");
+    case_begin("three tasks of a job array together produce the results of one job");
     start(&p, "few.jsonl", "all.jsonl", NULL, false, NULL);
     process_wait(&p);
     case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
@@ -200,13 +200,13 @@ static void shares(void)
                 n_twice += json_object_get(part[k].by_id, part[i].order[r]) != NULL;
     }
     case_check(whole.n == FEW && n == FEW && n_twice == 0 && n_differ == 0,
-               "%d results alone, %d in parts, %d in two parts, %d differ", whole.n, n, n_twice, n_differ);
+               "%d results of one job, %d in parts, %d in two parts, %d differ", whole.n, n, n_twice, n_differ);
     for (int i = 0; i < 3; i++)
         batching_free(&part[i]);
     batching_free(&whole);
     case_end();
 
-    case_begin("two tasks with one output are refused, and so is an array that says nothing of shares");
+    case_begin("two tasks with one output are refused, and so is a job array without --array-shard");
     const char *const env[] = {"SLURM_ARRAY_TASK_ID=2", "SLURM_ARRAY_TASK_COUNT=3", "SLURM_ARRAY_TASK_MIN=1",
                                "SLURM_ARRAY_TASK_MAX=3", NULL};
     const char *const on[] = {"--array-shard", "on", NULL};
@@ -247,19 +247,18 @@ static void files(void)
         process_watch(&p, 0.01, SIZE_MAX);
     case_check(!p.ended && file_has("batch.prom", "# TYPE lockstep_kv_blocks_used gauge") &&
                    !file_has("batch.prom", "joules"), /* CPUs: not measured */
-               "the metrics file is not as it should be");
+               "the metrics file is wrong");
     process_wait(&p);
     case_check(p.status == 0 && access(metrics, F_OK) != 0, "status %d; %s is %s", p.status, metrics,
                access(metrics, F_OK) != 0 ? "gone" : "left");
-    case_check(strstr(p.text[PROCESS_ERR], "lockstep: running: ") != NULL, "no line in between: %s",
-               p.text[PROCESS_ERR]);
+    case_check(strstr(p.text[PROCESS_ERR], "lockstep: running: ") != NULL, "no progress line: %s", p.text[PROCESS_ERR]);
     for (int r = 0; r < 2; r++) {
         char name[40], what[40];
         (void)snprintf(name, sizeof name, "logs/rank-%d.log", r);
         (void)snprintf(what, sizeof what, " rank %d info: ", r);
         case_check(file_has(name, what), "%s has no line of rank %d", name, r);
     }
-    case_check(file_has("logs/rank-0.log", " rank 0 note: ended: "), "rank 0's log does not tell the end");
+    case_check(file_has("logs/rank-0.log", " rank 0 note: ended: "), "rank 0's log lacks the end");
     process_free(&p);
     files_remove_dir(logs);
     case_end();
@@ -269,7 +268,7 @@ static void bar(void)
 {
     struct process p;
     const char *const more[] = {"--max-walltime", "1:00:00", NULL};
-    case_begin("a bar with the time to go on a terminal, and no lines");
+    case_begin("a bar with the remaining time on a terminal, and no lines");
     start(&p, "endless.jsonl", "bar.jsonl", NULL, true, more);
     while (!p.ended && (p.text[PROCESS_ERR] == NULL || strstr(p.text[PROCESS_ERR], " to go, ") == NULL))
         process_watch(&p, 0.01, SIZE_MAX);
@@ -283,8 +282,8 @@ static void bar(void)
     case_end();
 }
 
-/* A rank that is stopped, or killed, ends the job; the status file then says that it no longer runs, why it ended, and
- * with which status. */
+/* A stopped or killed rank ends the job; the status file then says that it no longer runs, the cause, and the exit
+ * status. */
 static void failure(int number, const char *name)
 {
     struct process p;
@@ -292,17 +291,17 @@ static void failure(int number, const char *name)
     const char *const more[] = {"--step-timeout", "2", NULL};
     (void)snprintf(output, sizeof output, "%s.jsonl", name);
     (void)snprintf(status, sizeof status, "%s.status.json", output);
-    case_begin("a rank that is %s: results are on disk, and the status file says why and with what it ended", name);
+    case_begin("a rank that is %s: results are on disk, and the status file has cause and exit status", name);
     start(&p, "many.jsonl", output, NULL, false, more);
     await_results(&p, output);
     (void)process_signal_rank(&p, 1, number);
     process_wait(&p);
-    /* mpirun says what killed a rank, unless rank 0 sees it first. */
+    /* mpirun reports the signal that killed a rank, unless rank 0 notices first */
     bool ends = p.status == 8 || (number == SIGKILL && p.status == 128 + SIGKILL);
     case_check(ends && file_has(status, "\"state\": \"failed\""), "status %d: %s", p.status, p.text[PROCESS_ERR]);
     case_check(file_has(status, "\"exit_status\": 8") && file_has(status, "\"cause\": \"rank 1/"),
-               "the status file says neither cause nor exit status: %s", p.text[PROCESS_ERR]);
-    case_check(file_has(status, "\"unsynced_bytes\": 0"), "results are unsynced");
+               "the status file lacks the cause or the exit status: %s", p.text[PROCESS_ERR]);
+    case_check(file_has(status, "\"unsynced_bytes\": 0"), "results are not synced");
     process_free(&p);
     case_end();
 }

@@ -1,4 +1,4 @@
-/* tests/e2e/test_batch_refused.c - batches that are refused, each by one line that says why; what is there is left
+/* tests/e2e/test_batch_refused.c - batches that are refused, each by one line that says why; existing files are left
  * alone. */
 #include "tests/support/batching.h"
 #include "tests/support/cases.h"
@@ -24,7 +24,7 @@ static void expect_refused(const char *what, int status, const char *const *word
 #define REFUSED(what, status, part, ...) \
     expect_refused((what), (status), (const char *const[]){__VA_ARGS__, NULL}, (part))
 
-/* An output of 30 plain results. */
+/* Makes an output of 30 plain results. */
 static void make_output(void)
 {
     struct process p;
@@ -47,7 +47,7 @@ static void other_settings(void)
             "@grow.jsonl", "--output", "@grow.out", "--plain", "--kv-cache-dtype", "fp8");
     REFUSED("another seed is refused", 3, "seed 0, this run has 9", "--input", "@grow.jsonl", "--output", "@grow.out",
             "--plain", "--seed", "9");
-    case_begin("batch: --force goes on all the same");
+    case_begin("batch: --force resumes nevertheless");
     BATCHING_RUN(&p, dir, 1, NULL, "--input", "@grow.jsonl", "--output", "@grow.out", "--plain", "--seed", "9",
                  "--force");
     case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
@@ -114,7 +114,7 @@ static void options(void)
 
 static void others_files(void)
 {
-    case_begin("batch: files of others are left alone");
+    case_begin("batch: unrelated files are left alone");
     size_t bytes[2];
     char *text[2] = {files_read(dir, "foreign.out", &bytes[0]), files_read(dir, "note.out", &bytes[1])};
     case_check(strcmp(text[0], "some notes\nof somebody\n") == 0 && strcmp(text[1], "a note") == 0, "%s%s", text[0],

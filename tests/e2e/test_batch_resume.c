@@ -1,4 +1,4 @@
-/* tests/e2e/test_batch_resume.c - a batch that goes on with an output: inputs that grow, lines without ids, failures,
+/* tests/e2e/test_batch_resume.c - a batch that resumes with an output: inputs that grow, lines without ids, failures,
  * and starts and runs that fail. */
 #include "tests/support/batching.h"
 #include "tests/support/cases.h"
@@ -23,12 +23,12 @@ static void append_to(const char *name, const char *text)
     case_check(f != NULL && fputs(text, f) >= 0 && fclose(f) == 0, "%s cannot be extended", path);
 }
 
-/* An input that grows, an output that ends in half a line: only what is missing runs. */
+/* The input has grown, and the output ends in half a line: only the missing lines run. */
 static void goes_on(void)
 {
     struct process p;
     struct batch_results whole, r;
-    case_begin("batch: goes on with what is there");
+    case_begin("batch: resumes after the existing results");
     batching_prompts(dir, "grow.jsonl", 30, 6);
     batching_forget(dir, "grow.whole");
     batching_forget(dir, "grow.out");
@@ -67,7 +67,7 @@ static void goes_on(void)
     case_end();
 }
 
-/* Lines without ids are known by their place: they may be followed by others, not preceded. */
+/* Lines without ids are identified by their position: lines may be added after them, not before. */
 static void nameless(void)
 {
     struct process p;
@@ -107,7 +107,7 @@ static void nameless(void)
 #define N_WIDE     500
 #define WIDE_BYTES 8192
 
-/* Lines without ids that are mostly blanks: some MB of them. The one of this number is another one. */
+/* Writes some MB of lines without ids, mostly blanks. Line number `other` has another prompt. */
 static void write_wide(int other)
 {
     char path[300];
@@ -119,7 +119,8 @@ static void write_wide(int other)
     case_check(f != NULL && fclose(f) == 0, "%s cannot be written", path);
 }
 
-/* A run is drained when it has read a part of its input: there every byte has to be what it was, and behind it none. */
+/* A run is drained after it has read a part of its input: that part must stay unchanged byte by byte, the rest may
+ * change. */
 static void partly_read(void)
 {
     struct process p;
@@ -131,7 +132,7 @@ static void partly_read(void)
                                  "--output",    output,    "--plain",     "--threads", "1",
                                  "--max-batch", "1",       "--progress",  "never",     NULL};
     const struct process_setup setup = {.ranks = 2};
-    case_begin("batch: lines without ids, changed where they were read, and where not");
+    case_begin("batch: lines without ids, changed in the part that was read, and after it");
     write_wide(0);
     process_start(&p, &setup, words);
     while (!p.ended && r.n < 2) {
@@ -160,7 +161,7 @@ static void partly_read(void)
     case_end();
 }
 
-/* A chat that takes what fits: the context's length decides over its text. And a failure stays one in the next run. */
+/* A chat without max_tokens, whose text depends on the context's length. A failure stays a failure in the next run. */
 static void context(void)
 {
     struct process p;
@@ -168,7 +169,7 @@ static void context(void)
                      "{\"id\":\"f\",\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}]}\n"
                      "{\"id\":\"bad\",\"prompt\":7}\n");
     for (int again = 0; again < 2; again++) {
-        case_begin("batch: what fits, and a failure, %s", again ? "again" : "first");
+        case_begin("batch: a chat up to the context's end, and a failure, %s", again ? "again" : "first");
         BATCHING_RUN(&p, dir, 2, NULL, "--input", "@fill.jsonl", "--output", "@fill.out", "--plain", "--max-model-len",
                      "48");
         case_check(p.status == 1 && strstr(p.text[PROCESS_ERR], "2 of 2 requests (100 %), 1 failed") != NULL,
@@ -176,7 +177,7 @@ static void context(void)
         process_free(&p);
         case_end();
     }
-    case_begin("batch: another context's length is refused");
+    case_begin("batch: another context length is refused");
     BATCHING_RUN(&p, dir, 2, NULL, "--input", "@fill.jsonl", "--output", "@fill.out", "--plain", "--max-model-len",
                  "32");
     case_check(p.status == 3 && strstr(p.text[PROCESS_ERR], "up to 48 tokens together") != NULL, "status %d: %s",
@@ -188,7 +189,7 @@ static void context(void)
 #define N_BAD  200
 #define N_GOOD 40
 
-/* Lines "r0", "r1", ..: the last N_BAD are not valid, or so they are now. */
+/* Writes lines "r0", "r1", ..: the last N_BAD are invalid unless `mended`. */
 static void write_mended(bool mended)
 {
     char path[300];
@@ -216,7 +217,7 @@ static bool has_new_results(const char *output, int n)
     return has;
 }
 
-/* Errors are run again when that is asked for; and a run that is killed meanwhile has lost nothing. */
+/* Failed lines run again if --retry-failed asks for it; killing that run loses nothing. */
 static void retried(void)
 {
     struct process p;
@@ -234,7 +235,7 @@ static void retried(void)
     batching_read(&whole, dir, "retry.out");
     batching_forget(dir, "retry.out");
     write_mended(false);
-    run_retry(1, "--retry-failed"); /* nothing is there to be tried again */
+    run_retry(1, "--retry-failed"); /* nothing is left to retry */
     write_mended(true);
     run_retry(1, NULL);
     process_start(&p, &setup, words);
@@ -263,7 +264,7 @@ static void retried(void)
     case_end();
 }
 
-/* An input that is gone when its turn comes: one line, the results so far stay, the next run goes on. */
+/* An input file has vanished when its turn comes: one line says so, the results so far stay, the next run resumes. */
 static void lost_input(void)
 {
     struct process p;
@@ -273,7 +274,7 @@ static void lost_input(void)
     static const char *const name[] = {"first.jsonl", "second.jsonl", "lost.out", "second.away"};
     for (int i = 0; i < 4; i++)
         (void)snprintf(path[i], sizeof path[i], "%s/%s", dir, name[i]);
-    case_begin("batch: an input is gone in the middle of a run");
+    case_begin("batch: an input vanishes in the middle of a run");
     batching_prompts(dir, "first.jsonl", 300, 8);
     files_write_text(dir, "second.jsonl", "{\"prompt\":\"Once\",\"max_tokens\":3,\"id\":\"last\"}\n");
     const char *const words[] = {"batch",       "--model",  models_demo(), "--input", path[0],     "--input",
@@ -302,8 +303,8 @@ static void lost_input(void)
     case_end();
 }
 
-/* The model does not fit: the status file says so, no metrics file stays, and the empty output is in nobody's way. Its
- * name is no UTF-8. */
+/* The model does not fit: the status file says so, no metrics file stays, and the empty output does not hinder the next
+ * run. Its name is not UTF-8. */
 static void failed_start(void)
 {
     struct process p;

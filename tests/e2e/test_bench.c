@@ -1,4 +1,4 @@
-/* tests/e2e/test_bench.c - `lockstep bench` measures what it was asked for, and says so as a table and as JSON. */
+/* tests/e2e/test_bench.c - `lockstep bench` measures exactly what was asked, and reports it as a table and as JSON. */
 #include "base/err.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -15,7 +15,7 @@ static double number(const json_t *o, const char *key)
     return json_number_value(json_object_get(o, key));
 }
 
-/* {median, lowest, highest}, all above 0 and in order. */
+/* Checks {median, lowest, highest}: all above 0 and in order. */
 static void check_rates(const json_t *o, const char *key)
 {
     const json_t *r = json_object_get(o, key);
@@ -25,7 +25,7 @@ static void check_rates(const json_t *o, const char *key)
                median, lowest, highest);
 }
 
-/* {mean, deviation} of the rates {median, lowest, highest}. */
+/* Checks {mean, deviation} of the rates {median, lowest, highest}. */
 static void check_mean(const json_t *o, const char *key, const char *rates)
 {
     const json_t *m = json_object_get(o, key), *r = json_object_get(o, rates);
@@ -45,7 +45,8 @@ static void check_latency(const json_t *l)
     check_rates(l, "milliseconds");
     check_rates(l, "decode_milliseconds_per_step");
     check_share(l, "decode_share_of_read_limit");
-    case_check(number(l, "input") == 4 && number(l, "output") == 3 && number(l, "batch") == 2, "latency's shape");
+    case_check(number(l, "input") == 4 && number(l, "output") == 3 && number(l, "batch") == 2,
+               "parameters of the latency test");
     case_check(number(l, "mean_milliseconds") > 0, "no mean");
     double total = json_number_value(json_array_get(json_object_get(l, "milliseconds"), 0));
     double step = json_number_value(json_array_get(json_object_get(l, "decode_milliseconds_per_step"), 0));
@@ -53,7 +54,7 @@ static void check_latency(const json_t *l)
     check_rates(l, "prompts_milliseconds");
 }
 
-/* Percentiles of n times in order, the mean within them. */
+/* Checks percentiles of n times: in order, the mean within them. */
 static void check_times(const json_t *t, double n)
 {
     double median = number(t, "median"), p99 = number(t, "p99"), highest = number(t, "highest");
@@ -62,7 +63,7 @@ static void check_times(const json_t *t, double n)
                "times: n %g of %g, median %g, p99 %g, highest %g", number(t, "n"), n, median, p99, highest);
 }
 
-/* 5 requests of 6 + 4 tokens, 2 at once, 9 tokens a step: a token costs at most one step. */
+/* 5 requests of 6 + 4 tokens, 2 at once, 9 tokens a step: each token costs at most one step. */
 static void check_throughput(const json_t *t)
 {
     check_rates(t, "seconds");
@@ -72,7 +73,7 @@ static void check_throughput(const json_t *t)
     check_share(t, "share_of_read_limit");
     case_check(number(t, "requests") == 5 && number(t, "input") == 6 && number(t, "output") == 4 &&
                    number(t, "max_batch") == 2 && number(t, "most_at_once") == 2,
-               "throughput's shape");
+               "parameters of the throughput test");
     case_check(number(t, "steps") >= 10 && number(t, "steps") <= 5 * 5, "%g steps", number(t, "steps"));
     const json_t *requests = json_object_get(t, "requests_per_second"),
                  *all = json_object_get(t, "total_tokens_per_second");
@@ -82,8 +83,8 @@ static void check_throughput(const json_t *t)
     check_times(json_object_get(t, "time_between_tokens_milliseconds"), 3 * 5 * 3);
 }
 
-/* Every phase that there is on this many ranks took time, and they are not far from the wall time together: rank 0's,
- * which may be ahead of the others when a run ends. */
+/* Every phase that exists on this many ranks took time, and their sum is close to the wall time: that of rank 0, which
+ * may be ahead of the others when a run ends. */
 static void check_phases(const json_t *parts, const char *part, int ranks)
 {
     json_t *p = json_object_get(parts, part), *value;
@@ -128,7 +129,7 @@ static void check_json(const struct process *p, int ranks, bool dummy)
     const json_t *steps = json_object_get(o, "decode_step"), *device = json_object_get(o, "device");
     bool cpu = json_is_string(device) && strcmp(json_string_value(device), "cpu") == 0;
     case_check(json_is_array(steps) && (json_array_size(steps) == 0) == cpu, "decode_step: %s", p->text[PROCESS_OUT]);
-    /* of this process, in whose life mpirun's start lies too */
+    /* of this process, whose life includes mpirun's start */
     case_check(number(o, "ready_seconds") > 0 && number(o, "ready_seconds") < p->seconds, "ready after %g of %g s",
                number(o, "ready_seconds"), p->seconds);
     check_latency(json_object_get(o, "latency"));
@@ -137,7 +138,7 @@ static void check_json(const struct process *p, int ranks, bool dummy)
     const json_t *times = json_object_get(o, "step_milliseconds");
     check_times(json_object_get(json_object_get(times, "tg"), "decode"), 3 * 5);
     check_times(json_object_get(json_object_get(times, "pp"), "with_prompts"), 3 * 3);
-    case_check(json_is_null(json_object_get(json_object_get(times, "pp"), "decode")), "pp decodes");
+    case_check(json_is_null(json_object_get(json_object_get(times, "pp"), "decode")), "the prompt test decodes");
     const json_t *load = json_object_get(o, "load");
     case_check(dummy ? load == NULL : number(load, "bytes_read") > 5e6, "load: %s", p->text[PROCESS_OUT]);
     json_decref(o);
@@ -149,7 +150,7 @@ static void measures(int ranks, bool dummy)
     struct process p;
     char config[400];
     (void)snprintf(config, sizeof config, "%s/config.json", models_demo());
-    case_begin("bench of %s on %d rank(s)", dummy ? "a config with noise" : "the demo", ranks);
+    case_begin("bench of %s on %d rank(s)", dummy ? "a config with random weights" : "the demo", ranks);
     process_run(&p, &setup,
                 (const char *[]){"bench",
                                  dummy ? "--config" : "--model",
@@ -187,7 +188,7 @@ static void measures(int ranks, bool dummy)
     process_free(&p);
 }
 
-/* Texts that the output has, and texts that it must not have. `wanted` and `unwanted` end with NULL. */
+/* Checks texts that the output must have, and texts that it must not have. `wanted` and `unwanted` end with NULL. */
 static void table(const char *what, const char *const *arguments, const char *const *wanted,
                   const char *const *unwanted)
 {
@@ -243,7 +244,7 @@ static void tables(void)
           LIST("profile"));
 }
 
-/* Requests whose text has a form go on for all of their tokens. */
+/* Requests with a form run on for all of their tokens. */
 static void forms(void)
 {
     char dir[256], endless[300];

@@ -1,4 +1,4 @@
-/* tests/e2e/test_bench_models.c - `lockstep bench` of models as they come: loaded from files of every family and form,
+/* tests/e2e/test_bench_models.c - `lockstep bench` of all kinds of models: loaded from files of every family and form,
  * quantised, and exchanged for each other. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -12,7 +12,7 @@
 
 #define LIST(...) ((const char *const[]){__VA_ARGS__, NULL})
 
-/* Loading is told of as text, too. */
+/* The text output reports the loading, too. */
 static void tells_loading(const char *dir)
 {
     const struct process_setup setup = {.ranks = 2};
@@ -24,8 +24,8 @@ static void tells_loading(const char *dir)
     process_free(&p);
 }
 
-/* Checkpoints that scripts/make-dummy-checkpoint.py writes: the names and shapes that the family wants, and loading
- * alone is something to measure. */
+/* Checkpoints of scripts/make-dummy-checkpoint.py have the names and shapes that the family requires; loading alone can
+ * be measured. */
 static void loads(const char *family, const char *options, const char *config, double bytes)
 {
     char dir[256], made[300], command[900];
@@ -39,7 +39,7 @@ static void loads(const char *family, const char *options, const char *config, d
                    "python3 scripts/make-dummy-checkpoint.py '%s/config.json' '%s' %s --shard-bytes "
                    "100000 --jobs 2 >/dev/null",
                    dir, made, options);
-    case_begin("loading of a made %s checkpoint %s", family, options);
+    case_begin("loading of a generated %s checkpoint %s", family, options);
     if (case_check(system(command) == 0, "%s failed", command)) {
         process_run(&p, &setup,
                     (const char *[]){"bench", "--model", made, "--n-prompt", "0", "--n-gen", plain ? "0" : "1",
@@ -54,7 +54,8 @@ static void loads(const char *family, const char *options, const char *config, d
         static const char *const part[] = {"window", "reading", "device", "ranks", "placing"};
         for (size_t i = 0; i < sizeof part / sizeof part[0]; i++)
             sum += json_number_value(json_object_get(parts, part[i]));
-        case_check(json_object_size(parts) == 5 && sum > 0 && sum < 1.01 * whole, "%g of %g s have a part", sum, whole);
+        case_check(json_object_size(parts) == 5 && sum > 0 && sum < 1.01 * whole, "the parts sum to %g of %g s", sum,
+                   whole);
         case_check(json_integer_value(json_object_get(l, "threads")) == 2 &&
                        json_integer_value(json_object_get(l, "slots")) == 5 &&
                        json_integer_value(json_object_get(l, "piece_bytes")) == 8192 &&
@@ -76,7 +77,7 @@ static void loads(const char *family, const char *options, const char *config, d
     files_remove_dir(dir);
 }
 
-/* Random weights of every format that there is, and what they are called. */
+/* Random weights of every format, and the names of these formats. */
 static void quantised(void)
 {
     static const char *const formats[][2] = {{"fp8", "FP8 of 8 bits (noise)"},
@@ -88,7 +89,7 @@ static void quantised(void)
     for (size_t i = 0; i < sizeof formats / sizeof formats[0]; i++) {
         struct process_setup setup = {.ranks = 2};
         struct process p;
-        case_begin("bench of noise as %s", formats[i][0]);
+        case_begin("bench of random weights as %s", formats[i][0]);
         process_run(&p, &setup,
                     (const char *[]){"bench", "--config", config, "--load-format", "dummy", "--quantization",
                                      formats[i][0], "--n-prompt", "9", "--n-gen", "3", "--repetitions", "1", NULL});
@@ -99,7 +100,7 @@ static void quantised(void)
     }
 }
 
-/* Two models in turn: every part of each switch is told, and lies between its lowest and its highest. */
+/* Two models in turn: every part of each switch is reported, and its median lies between the lowest and the highest. */
 static void switches(int ranks)
 {
     const struct process_setup setup = {.ranks = ranks};
@@ -131,7 +132,7 @@ static void switches(int ranks)
             case_check(least >= 0 && least <= median && median <= most && most <= all[2], "%s: %g [%g .. %g] of %g ms",
                        key, median, least, most, all[2]);
         }
-        case_check(sum > 0, "all parts took no time");
+        case_check(sum > 0, "no part took any time");
     }
     json_decref(o);
     process_free(&p);
@@ -187,7 +188,7 @@ int main(void)
         "\"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"num_key_value_heads\": 2, "
         "\"max_position_embeddings\": 64, \"torch_dtype\": \"bfloat16\"}";
     loads("llama", "", llama, 2.0 * (2 * 300 * 64 + 3 * (64 * 64 * 3 + 3 * 160 * 64 + 2 * 64) + 64));
-    /* A byte for an element of a matrix, and a float for each of 10 blocks of a layer's. */
+    /* One byte per element of a matrix, and one float for each of a layer's 10 blocks. */
     loads("llama", "--fp8", llama, 2.0 * (2 * 300 * 64 + 3 * 2 * 64 + 64) + 3 * (64 * 64 * 3 + 3 * 160 * 64 + 10 * 4));
     loads("gptj", "",
           "{\"model_type\": \"gptj\", \"vocab_size\": 300, \"n_positions\": 64, \"n_embd\": 64, \"n_layer\": 2, "

@@ -1,4 +1,4 @@
-/* tests/e2e/test_bench_refusals.c - `lockstep bench` refuses what it cannot measure, with one line each. */
+/* tests/e2e/test_bench_refusals.c - `lockstep bench` refuses what it cannot measure, each with one line. */
 #include "base/err.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -27,7 +27,7 @@ static void refused(const char *what, const char *const *arguments)
     refused_with(ERR_USAGE, what, arguments);
 }
 
-/* A text that may end before all of its tokens came: the measurement would be of something else. */
+/* A text may end before all of its tokens came: then the measurement would mean something else. */
 static void early_end(void)
 {
     char dir[256], form[300];
@@ -41,7 +41,7 @@ static void early_end(void)
     files_remove_dir(dir);
 }
 
-/* Said with the numbers, before anything is taken: some 8 TB of weights. */
+/* The refusal comes with the numbers, before anything is allocated: some 8 TB of weights. */
 static void too_large(void)
 {
     static const char config[] =

@@ -1,6 +1,6 @@
 /* tests/e2e/test_chat_families.c - chats of gpt-oss, Qwen3 and Gemma 3 from end to end: a tiny model of each family
- * behind lockstep-gateway sees the token ids of transformers' apply_chat_template, and what it says is what
- * transformers generates and decodes, thoughts apart from content, whole and as a stream. */
+ * behind lockstep-gateway receives the token ids of transformers' apply_chat_template, and answers as transformers
+ * generates and decodes, thoughts apart from content, whole and as a stream. */
 #include "tests/support/cases.h"
 #include "tests/support/chat_family.h"
 #include "tests/support/files.h"
@@ -14,7 +14,7 @@
 
 static struct web_gateway gate;
 
-/* The case's chat as a request with further members. The caller frees. */
+/* Makes the case's chat a request with further members. The caller frees it. */
 static char *body_of(const json_t *c, const char *more)
 {
     json_t *body = json_loads(more, 0, NULL);
@@ -29,7 +29,7 @@ static char *body_of(const json_t *c, const char *more)
     return text;
 }
 
-/* The answer to it. The caller frees it with web_free. */
+/* Sends it. The caller frees the answer with web_free. */
 static void ask(const char *path, const json_t *c, const char *more, struct web_answer *a)
 {
     char *body = body_of(c, more);
@@ -59,8 +59,8 @@ static void tokenizes(const json_t *c)
     web_free(&a);
 }
 
-/* The ids in a list of log probabilities: of a prompt, whose first entry is null and stands for `first`; or of an
- * answer, whose tokens are "token_id:5". */
+/* Returns the ids in a list of log-probabilities: of a prompt, whose first entry is null and stands for `first`; or of
+ * an answer, whose tokens are "token_id:5". */
 static json_t *ids_in(const json_t *entries, const json_t *first)
 {
     json_t *ids = json_array();
@@ -103,7 +103,7 @@ static void answers(const json_t *c)
     check_ids("answer", ids_in(json_object_get(json_object_get(choice, "logprobs"), "content"), NULL),
               json_object_get(answer, "ids"));
     check_said(json_object_get(choice, "message"), answer);
-    case_check(strcmp(talk_text(choice, "finish_reason"), "stop") == 0, "it ended by \"%s\"",
+    case_check(strcmp(talk_text(choice, "finish_reason"), "stop") == 0, "the finish reason is \"%s\"",
                talk_text(choice, "finish_reason"));
     json_decref(reply);
     web_free(&a);
@@ -145,7 +145,7 @@ static void check_cases(const json_t *family)
         case_end();
         if (json_object_get(c, "answer") == NULL)
             continue;
-        case_begin("%s, chat %zu: what the model saw and says, whole and as a stream", name, i);
+        case_begin("%s, chat %zu: the model's input and answer, whole and as a stream", name, i);
         answers(c);
         streams(c);
         case_end();
@@ -164,7 +164,7 @@ static void serve_family(const json_t *family)
     if (serving_start_model(&s, dir, 2, NULL, NULL)) {
         web_start(&gate, true, (const char *[]){"--backend", s.rendezvous, NULL});
         check_cases(family);
-        case_begin("the end of %s", json_string_value(json_object_get(family, "name")));
+        case_begin("shutdown of %s", json_string_value(json_object_get(family, "name")));
         case_check(web_stop(&gate) == 0, "the gateway did not end well");
         case_check(serving_stop(&s) == 0, "the server did not end well");
     } else {

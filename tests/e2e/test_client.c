@@ -1,5 +1,5 @@
 /* tests/e2e/test_client.c - lockstep-client against a server of the test's own: signals, keys, rendezvous files, bench,
- * top, help. No sleep: the server's thread tells what it has received. */
+ * top, help. Nothing sleeps: the server's thread reports what it has received. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "tests/support/cases.h"
@@ -13,14 +13,14 @@
 #include <string.h>
 #include <zmq.h>
 
-/* It clears the screen, and turns the direction of what follows; as itself and as a label of metrics. */
+/* Clears the screen, and reverses the direction of the text after it; as it is, and as a label of metrics. */
 #define TURNED        "\xe2\x80\xaegpj.exe\xc2\x9b"
 #define HOSTILE_NAME  "\x1b[2Jevil\"\\" TURNED
 #define HOSTILE_LABEL "\x1b[2Jevil\\\"\\\\" TURNED
 
 static char folder[256];
 
-/* Until the server has this many messages. */
+/* Waits until the server has received this many messages. */
 static void await_messages(struct process *p, const struct fake_server *s, int n)
 {
     for (double started = seconds_now(); s->n_received < n && !p->ended && seconds_now() - started < CLIENT_SECONDS;)
@@ -43,13 +43,13 @@ static void interrupt(int number)
     const json_t *last = s.n_received == 2 ? s.received[1] : NULL;
     case_check(last != NULL && strcmp(json_string_value(json_object_get(last, "op")), "cancel") == 0 &&
                    strcmp(json_string_value(json_object_get(last, "request_id")), "mine") == 0,
-               "%d messages, the second is no cancel", s.n_received);
+               "%d messages, the second is not a cancel", s.n_received);
     case_end();
     fake_server_free(&s);
     process_free(&p);
 }
 
-/* Text that streams to a terminal, and none of it in one piece when it goes to a pipe. */
+/* Text streams to a terminal, and arrives in one piece in a pipe. */
 static void terminal(void)
 {
     struct fake_server s = {0};
@@ -61,18 +61,18 @@ static void terminal(void)
     process_wait(&p);
     fake_server_stop(&s);
     client_check_output(&p, "w0 w1 w2 w3\n", NULL);
-    case_check(json_is_true(json_object_get(client_last_request(&s), "stream")), "no stream was asked for");
+    case_check(json_is_true(json_object_get(client_last_request(&s), "stream")), "the client did not ask for a stream");
     case_end();
     fake_server_free(&s);
     process_free(&p);
 }
 
-/* Nothing is sent for what looks like a command; behind -- it is a prompt. */
+/* A word that looks like a command is not sent; after -- it is a prompt. */
 static void slip(const char *word, const char *says)
 {
     struct fake_server s = {0};
     struct process p;
-    case_begin("the word %s is %s", word, says != NULL ? "no prompt" : "a prompt behind --");
+    case_begin("the word %s is %s", word, says != NULL ? "no prompt" : "a prompt after --");
     fake_server_start(&s, "tcp://127.0.0.1:*");
     client_start(&p, &s, NULL,
                  says != NULL ? CLIENT_WORDS("--endpoint", "E", "--max-tokens", "1", word)
@@ -87,12 +87,12 @@ static void slip(const char *word, const char *says)
     process_free(&p);
 }
 
-/* The text of the other choice is printed all the same. */
+/* One choice fails; the text of the other is printed nevertheless. */
 static void fails_partly(void)
 {
     struct fake_server s = {0};
     struct process p;
-    case_begin("one of two choices fails");
+    case_begin("one of two choices fails, the other is printed");
     fake_server_start(&s, "tcp://127.0.0.1:*");
     client_start(&p, &s, NULL, CLIENT_WORDS("--endpoint", "E", "partly"));
     process_wait(&p);
@@ -114,11 +114,11 @@ static void slips(void)
     slip("help", NULL);
 }
 
-/* The program's name stands once in the line. */
+/* The line names the program once. */
 static void unknown_option(void)
 {
     struct process p;
-    case_begin("an option that does not exist, without a command");
+    case_begin("an unknown option without a command");
     process_run(&p, &(struct process_setup){.program = CLIENT}, CLIENT_WORDS("--endpont", "E", "Hi"));
     case_check(p.status == ERR_USAGE &&
                    strcmp(p.text[PROCESS_ERR], "lockstep-client: no option \"--endpont\": did you mean --endpoint? "
@@ -133,7 +133,7 @@ static void unknown_variable(void)
     static const char *const env[] = {"LOCKSTEP_CLIENT_ENDPIONT=x", "LOCKSTEP_BUILD=y", NULL};
     struct fake_server s = {0};
     struct process p;
-    case_begin("a variable that names no option");
+    case_begin("a variable without an option");
     fake_server_start(&s, "tcp://127.0.0.1:*");
     client_start(&p, &s, &(struct process_setup){.env = env},
                  CLIENT_WORDS("--endpoint", "E", "--max-tokens", "1", "Hi"));
@@ -159,7 +159,7 @@ static void nobody(void)
     process_free(&p);
 }
 
-/* Key files and rendezvous files as the server writes them. */
+/* Writes key files and rendezvous files as the server writes them. */
 static void write_keys(const char *name, const struct fake_server *s, const char *public, const char *secret)
 {
     json_t *o = json_pack("{s:s, s:s, s:s}", "server_public_key", s->public_key, "client_public_key", public,
@@ -172,7 +172,7 @@ static void write_keys(const char *name, const struct fake_server *s, const char
 
 struct keyed {
     const char *name, *key; /* file; NULL: none */
-    const char *seconds;    /* that a connection may take */
+    const char *seconds;    /* allowed for the connection */
     const char *out, *words;
     int status;
 };
@@ -203,7 +203,7 @@ static void curve(void)
         client_start(&p, &s, NULL, argument);
         process_wait(&p);
         case_check(p.status == table[i].status, "status %d: %s", p.status, p.text[PROCESS_ERR]);
-        if (i == 1) /* libzmq tells of the refusal, or the connection just closes */
+        if (i == 1) /* libzmq reports the refusal, or the connection just closes */
             client_check_output(&p, table[i].out, "this key");
         else
             client_check_output(&p, table[i].out, table[i].words);
@@ -214,13 +214,13 @@ static void curve(void)
     fake_server_free(&s);
 }
 
-/* The file comes after the client has begun to wait for it. */
+/* The file appears after the client has begun to wait for it. */
 static void rendezvous(void)
 {
     struct fake_server s = {0};
     struct process p;
     char path[300], text[400];
-    case_begin("a rendezvous file that comes late");
+    case_begin("a rendezvous file that appears late");
     (void)snprintf(path, sizeof path, "%s/rendezvous.json", folder);
     process_start(&p, &(struct process_setup){.program = CLIENT},
                   CLIENT_WORDS("--rendezvous", path, "--max-tokens", "1", "x"));
@@ -246,7 +246,7 @@ static double real_of(const json_t *o, const char *key)
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-/* Lengths are exact, the first request warms up, and the rate is kept. */
+/* Lengths are exact, the first request is a warm-up, and the rate is kept. */
 static void bench_random(void)
 {
     struct fake_server s = {0};
@@ -272,7 +272,7 @@ static void bench_random(void)
         case_check(json_array_size(json_object_get(s.received[i], "prompt")) == 17 &&
                        json_is_true(json_object_get(s.received[i], "ignore_eos")) &&
                        json_integer_value(json_object_get(s.received[i], "max_tokens")) == 5,
-                   "request %d is of another shape", i);
+                   "request %d has other lengths", i);
     case_end();
     json_decref(o);
     fake_server_free(&s);
@@ -286,7 +286,7 @@ static void bench_dataset(void)
     char path[300];
     const char *lines = "{\"prompt\": \"one\", \"output_len\": 2}\n\n{\"prompt\": [1, 2], \"output_len\": 4}\n"
                         "{\"prompt\": \"refuse\", \"output_len\": 1}\n";
-    case_begin("bench of a dataset, of which some fail");
+    case_begin("bench of a dataset, some of whose requests fail");
     files_write(folder, "set.jsonl", lines, strlen(lines));
     (void)snprintf(path, sizeof path, "%s/set.jsonl", folder);
     fake_server_start(&s, "tcp://127.0.0.1:*");
@@ -321,7 +321,7 @@ static void top(void)
                    strstr(p.text[PROCESS_OUT], "\n0                     7            -            -            -\n") !=
                        NULL,
                "%s", p.text[PROCESS_OUT]);
-    double rate = 0; /* 100 tokens between two readings, 0.5 s and a little apart */
+    double rate = 0; /* 100 tokens between two readings, which are slightly more than 0.5 s apart */
     const char *at = strstr(p.text[PROCESS_OUT], "prompt, ");
     case_check(at != NULL && sscanf(at, "prompt, %lf generated", &rate) == 1 && rate > 20 && rate <= 200,
                "%.1f tokens/s", rate);
@@ -330,7 +330,7 @@ static void top(void)
     process_free(&p);
 }
 
-/* Rank 1 and all histograms have nothing in the interval; rank 0 has 7 steps in it (fake_server.c). */
+/* Rank 1 and all histograms have no samples in the interval; rank 0 has 7 steps in it (fake_server.c). */
 static void top_of_idle(void)
 {
     static char metrics[] = "lockstep_rank_steps_total{rank=\"1\"} 20\nlockstep_rank_timed_steps_total{rank=\"1\"} 10\n"
@@ -343,7 +343,7 @@ static void top_of_idle(void)
                             "lockstep_prompt_tokens_total 1234\nlockstep_request_success_total 1\n";
     struct fake_server s = {.metrics = metrics};
     struct process p;
-    case_begin("top of an idle server: the values since the start, which say so");
+    case_begin("top of an idle server: values since the start, marked as such");
     fake_server_start(&s, "tcp://127.0.0.1:*");
     client_start(&p, &s, NULL, CLIENT_WORDS("top", "--endpoint", "E", "--once", "--interval", "0.1"));
     process_wait(&p);
@@ -372,7 +372,7 @@ static void top_of_drafts(void)
     char metrics[1000];
     struct fake_server s = {.metrics = metrics};
     struct process p;
-    case_begin("top of a server that makes drafts: the share of those at each place that were right");
+    case_begin("top of a server with drafts: the share accepted at each position");
     (void)snprintf(
         metrics, sizeof metrics,
         "vllm:spec_decode_num_drafts_total{engine=\"0\"} 300\nvllm:spec_decode_num_drafts_total{engine=\"1\"} "
@@ -395,7 +395,7 @@ static void top_of_drafts(void)
     process_free(&p);
 }
 
-/* Forty models, of which half are loaded; the first has a name that would clear the screen. */
+/* Forty models, half of them loaded; the name of the first would clear the screen. */
 static json_t *many_models(void)
 {
     json_t *list = json_array();
@@ -426,7 +426,7 @@ static void top_of_models(void)
                                        "lockstep_model_kv_bytes{model=\"m19\"} 524288\n"
                                        "lockstep_model_loads_total{model=\"m19\"} 2\n"};
     struct process p;
-    case_begin("top of many models: those in use and used last, a count of the rest, no control characters");
+    case_begin("top of many models: those used last, a count of the rest, no control characters");
     fake_server_start(&s, "tcp://127.0.0.1:*");
     client_start(&p, &s, NULL, CLIENT_WORDS("top", "--endpoint", "E", "--once", "--interval", "0.1"));
     process_wait(&p);
@@ -470,11 +470,11 @@ static void help(void)
     process_free(&p);
 }
 
-/* The dynamic loader lists what it would load. */
+/* The dynamic loader lists the libraries that it would load. */
 static void libraries(void)
 {
     struct process p;
-    case_begin("no MPI and no CUDA is needed");
+    case_begin("neither MPI nor CUDA is needed");
     process_run(&p, &(struct process_setup){.program = CLIENT, .env = CLIENT_WORDS("LD_TRACE_LOADED_OBJECTS=1")},
                 CLIENT_WORDS("x"));
     const char *out = p.text[PROCESS_OUT];

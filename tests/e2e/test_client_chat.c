@@ -1,5 +1,5 @@
-/* tests/e2e/test_client_chat.c - lockstep-client chat against a server of the test's own: what goes along with every
- * turn, commands, refusals, ^C, a server that is gone. */
+/* tests/e2e/test_client_chat.c - lockstep-client chat against a server of the test's own: the content of every turn,
+ * commands, refusals, ^C, a server that is gone. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "tests/support/cases.h"
@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The messages of request i as one text: "user:Hello|assistant:w0 w1|"; the caller frees. */
+/* Returns the messages of request i as one text: "user:Hello|assistant:w0 w1|"; the caller frees it. */
 static char *turns_of(const struct fake_server *s, int i)
 {
     char *text = NULL;
@@ -36,7 +36,7 @@ struct talk_case {
     const char *name, *input, *system;
     const char *out, *error; /* standard output; words in standard error, NULL: it is empty */
     int status;
-    const char *turns[4]; /* of each request */
+    const char *turns[4]; /* turns of each request */
 };
 
 static const struct talk_case talks[] = {
@@ -108,7 +108,7 @@ static void run_talk(const struct talk_case *t)
     process_free(&p);
 }
 
-/* ^C ends the answer; what came of it belongs to the conversation, which goes on. */
+/* ^C ends the answer; the part that came belongs to the conversation, which goes on. */
 static void interrupted(int number, int status, int n_requests)
 {
     struct fake_server s = {0};
@@ -124,7 +124,7 @@ static void interrupted(int number, int status, int n_requests)
     case_check(p.status == status, "status %d, expected %d: %s", p.status, status, p.text[PROCESS_ERR]);
     case_check(s.n_received == n_requests, "%d messages, expected %d", s.n_received, n_requests);
     case_check(s.n_received > 1 && strcmp(json_string_value(json_object_get(s.received[1], "op")), "cancel") == 0,
-               "the second message is no cancel");
+               "the second message is not a cancel");
     if (n_requests > 2)
         check_turns(&s, 2, "user:wait|assistant:w0 w1|user:b|");
     case_end();

@@ -12,9 +12,9 @@ struct example {
     const char *argument[40];
     const char *input;   /* standard input */
     int status;          /* expected */
-    const char *out;     /* the whole of standard output; NULL: not looked at */
-    const char *words;   /* in standard error, which is one line; NULL: it is empty */
-    const char *request; /* JSON: these members at least, of the last message but a cancel; NULL: not looked at */
+    const char *out;     /* the whole of standard output; NULL: not checked */
+    const char *words;   /* expected in standard error, which is one line; NULL: it is empty */
+    const char *request; /* JSON: members that the last message other than a cancel must have; NULL: not checked */
 };
 
 static const struct example examples[] = {
@@ -321,7 +321,7 @@ static const struct example examples[] = {
      NULL},
 };
 
-/* Every member of `want` is in `have`. */
+/* Tells whether every member of `want` is in `have`. */
 static bool contains(const json_t *have, const json_t *want)
 {
     const char *key;

@@ -1,6 +1,6 @@
-/* tests/e2e/test_draft_models.c - `generate` with a draft model gives the texts that it gives without, on 1 to 3 ranks;
- * memory is counted for both models; what does not fit together is refused by name. The same with a head that drafts
- * (EAGLE-3), of random weights. */
+/* tests/e2e/test_draft_models.c - `generate` with a draft model gives the same texts as without, on 1 to 3 ranks;
+ * memory is counted for both models; models that do not fit together are refused by name. The same with a draft head
+ * (EAGLE-3) of random weights. */
 #include "base/dtype.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define N_SAME 12 /* arguments that all runs share */
+#define N_SAME 12 /* arguments common to all runs */
 
-/* The demo on so many ranks; extra: further arguments, NULL at the end. The caller frees p. */
+/* Runs the demo on this many ranks; extra: further arguments, NULL at the end. The caller frees p. */
 static void generate(struct process *p, int ranks, const char *const *extra)
 {
     const struct process_setup setup = {.ranks = ranks, .limit = 120};
@@ -53,7 +53,7 @@ static void same_texts(int ranks, const char *temperature)
 
 #define HIDDEN 192 /* of the demo */
 
-/* The tensors of a head for the demo: 6 heads and 2 KV heads of 32, an MLP of 64, the first 700 tokens. */
+/* The tensors of a head for the demo: 6 heads and 2 KV heads of 32 elements, an MLP of 64, the first 700 tokens. */
 static const struct {
     const char *name, *type;
     int rows, cols; /* rows 0: a vector */
@@ -72,7 +72,7 @@ static const struct {
                     {"midlayer.mlp.up_proj.weight", "BF16", 64, HIDDEN},
                     {"midlayer.mlp.down_proj.weight", "BF16", HIDDEN, 64}};
 
-/* Noise in [-1/8, 1/8); norms around 1. The map is all zeros: row i is token i. */
+/* Writes noise in [-1/8, 1/8); norms around 1. The map is all zeros: row i is token i. */
 static void write_weights(const char *dir)
 {
     enum { N = sizeof head_tensors / sizeof head_tensors[0], ROOM = 3 << 20 };
@@ -124,7 +124,7 @@ static void same_texts_with_head(int ranks, const char *temperature)
 {
     struct process plain, drafted;
     char dir[256], option[400];
-    case_begin("generate on %d ranks at temperature %s: the same texts with a head that drafts", ranks, temperature);
+    case_begin("generate on %d ranks at temperature %s: the same texts with a draft head", ranks, temperature);
     files_make_dir(dir);
     write_head(dir, HIDDEN);
     (void)snprintf(option, sizeof option, "{\"method\": \"eagle3\", \"model\": \"%s\", \"num_speculative_tokens\": 3}",
@@ -184,7 +184,7 @@ static int blocks_of(const struct process *p)
 static void counted_memory(void)
 {
     struct process plain, drafted;
-    case_begin("a given memory for keys and values holds half as many blocks of two models");
+    case_begin("a given KV cache memory holds half as many blocks of two models");
     generate(&plain, 0, (const char *const[]){"--kv-cache-memory-bytes", "300000", NULL});
     generate(&drafted, 0,
              (const char *const[]){"--kv-cache-memory-bytes", "300000", "--draft-model", models_demo(),
@@ -207,7 +207,7 @@ static void refused(const char *folder, const char *why)
     case_end();
 }
 
-/* The demo with two tokens exchanged. */
+/* Makes a copy of the demo with two tokens exchanged. */
 static void other_tokens(const char *dir)
 {
     size_t bytes = 0;

@@ -1,5 +1,5 @@
-/* tests/e2e/test_drafts.c - `serve` and `batch` with drafts give the tokens that they give without, a batch also when
- * it is killed and goes on, whoever makes them; and what a reply tells of its drafts is what the server has counted. */
+/* tests/e2e/test_drafts.c - `serve` and `batch` with drafts give the same tokens as without, whichever method makes the
+ * drafts, and also in a batch that is killed and resumed; replies report the drafts that the server has counted. */
 #include "tests/support/batching.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -17,17 +17,17 @@
 #include <zmq.h>
 
 #define METRICS     "metrics/speculative_decoding/"
-#define MOST        5 /* drafts of a sequence and step */
+#define MOST        5 /* drafts of a sequence in a step */
 #define N_LINES     60
 #define N_NEW       24
 #define BATCH_LIMIT 120 /* seconds */
 
-/* Few tokens that are likely make a text that repeats itself, now and then otherwise than before. */
+/* With few likely tokens the text repeats itself, sometimes with variations. */
 #define ONCE  "\"prompt\": \"Once upon a time\", "
 #define ONE   "\"logit_bias\": {\"341\": 100}, "
 #define THREE "\"logit_bias\": {\"13\": 40, \"341\": 40, \"286\": 40}, "
 
-/* Records, which begin alike; and few words. */
+/* Prompts of records, which begin alike; and of few words. */
 #define RECORDS                                                                                                    \
     "{\"type\": \"array\", \"minItems\": 2, \"items\": {\"type\": \"object\", \"properties\": {\"name\": "         \
     "{\"type\": \"string\", \"maxLength\": 9}, \"age\": {\"type\": \"integer\", \"maximum\": 99}}, \"required\": " \
@@ -71,7 +71,7 @@ static const char *const requests[] = {
 
 #define N_REQUESTS (sizeof requests / sizeof requests[0])
 
-/* The sums over all replies of a server with drafts. */
+/* Sums over all replies of a server with drafts. */
 static struct sums {
     double steps, tokens, accepted;
 } sums;
@@ -90,7 +90,7 @@ static json_t *hear_final(struct talk *t, json_t *ids)
     }
 }
 
-/* The numbers of a reply fit each other, and are added to the sums. */
+/* The numbers of a reply are consistent; they are added to the sums. */
 static void check_metrics(const json_t *reply, size_t i)
 {
     double steps = talk_number(reply, METRICS "num_spec_steps"),
@@ -105,7 +105,7 @@ static void check_metrics(const json_t *reply, size_t i)
         weighted += (double)k * (double)json_integer_value(count);
     }
     case_check(json_array_size(histogram) == MOST + 1 && n == steps && weighted == accepted && accepted <= tokens,
-               "request %zu: %zu places, %g steps of %g, %g of %g accepted", i, json_array_size(histogram), n, steps,
+               "request %zu: %zu positions, %g steps of %g, %g of %g accepted", i, json_array_size(histogram), n, steps,
                weighted, accepted);
     if (steps > 0)
         case_check(fabs(talk_number(reply, METRICS "mean_acceptance_length") - 1 - accepted / steps) < 1e-9 &&
@@ -116,7 +116,7 @@ static void check_metrics(const json_t *reply, size_t i)
     sums.accepted += accepted;
 }
 
-/* The tokens of all choices, as text; the caller frees. */
+/* Returns the tokens of all choices as text; the caller frees it. */
 static char *answer(const struct serving *s, size_t i, bool drafted)
 {
     struct talk t;
@@ -144,8 +144,8 @@ static char *answer(const struct serving *s, size_t i, bool drafted)
 
 #define DETAILS "usage/completion_tokens_details/"
 
-/* The reply to a request for a text of which this is known (NULL: nothing); *text is the answer, which the caller
- * frees. */
+/* Asks for a text of which `known` is predicted (NULL: nothing). Returns the reply; *text is the answer, which the
+ * caller frees. */
 static json_t *ask_predicted(const struct serving *s, const char *known, char **text)
 {
     json_t *request = json_pack("{s:s, s:i, s:i}", "prompt", "One day the small dragon", "max_tokens", 60, "seed", 4);
@@ -164,7 +164,7 @@ static json_t *ask_predicted(const struct serving *s, const char *known, char **
     return reply;
 }
 
-/* The predicted text comes as it does without, and with few drafts that are wrong; where there are none, 0 is told. */
+/* A prediction does not change the text, and few of its drafts are rejected; without drafts the reply reports 0. */
 static void predicted(const struct serving *s, bool drafted)
 {
     char *text, *again, *other, strange[20000]; /* longer than any answer */
@@ -189,7 +189,7 @@ static void predicted(const struct serving *s, bool drafted)
     free(other);
 }
 
-/* The gateway hands on what the server tells. */
+/* The gateway passes on the server's counts. */
 static void through_gateway(const struct serving *s)
 {
     struct web_gateway g;
@@ -221,8 +221,8 @@ static void served(int ranks, const char *size, const char *config)
     struct serving s;
     char *known[N_REQUESTS] = {NULL};
     sums = (struct sums){0};
-    case_begin("serve on %d ranks, %s for a model: the same tokens with drafts %s, replies count theirs", ranks, size,
-               config == ngrams ? "of n-grams" : "of a model");
+    case_begin("serve on %d ranks, %s for a model: the same tokens with drafts %s, replies count their drafts", ranks,
+               size, config == ngrams ? "of n-grams" : "of a model");
     if (case_check(serving_start(&s, ranks, NULL, (const char *[]){"--tensor-parallel", size, NULL}),
                    "no server without drafts")) {
         for (size_t i = 0; i < N_REQUESTS; i++)
@@ -244,7 +244,7 @@ static void served(int ranks, const char *size, const char *config)
         case_check(serving_metric(&s, "spec_decode_num_drafts_total") == sums.steps &&
                        serving_metric(&s, "spec_decode_num_draft_tokens_total") == sums.tokens &&
                        serving_metric(&s, "spec_decode_num_accepted_tokens_total") == sums.accepted,
-                   "the server has counted others than %g, %g, %g", sums.steps, sums.tokens, sums.accepted);
+                   "the server has counted other values than %g, %g, %g", sums.steps, sums.tokens, sums.accepted);
         if (config == ngrams)
             predicted(&s, true);
         if (ranks == 1 && config == ngrams)
@@ -314,10 +314,10 @@ static void run_batch(const char *output, const char *config, struct batch_resul
     process_free(&p);
     batching_read(r, dir, output);
     case_check(r->n == N_LINES && r->n_twice == 0 && r->n_strange == 0 && r->torn == 0,
-               "%s: %d results, %d twice, %d strange", output, r->n, r->n_twice, r->n_strange);
+               "%s: %d results, %d twice, %d unexpected", output, r->n, r->n_twice, r->n_strange);
 }
 
-/* The drafts that were accepted, by the results; -1: one of them tells nothing. */
+/* Returns the number of accepted drafts according to the results; -1: one of them reports nothing. */
 static double sum_accepted(const struct batch_results *r)
 {
     double sum = 0;
@@ -334,7 +334,7 @@ static double sum_accepted(const struct batch_results *r)
     return sum;
 }
 
-/* As soon as some results are there. */
+/* Kills the batch as soon as it has some results. */
 static void kill_batch(const char *config)
 {
     struct process p;
@@ -346,7 +346,7 @@ static void kill_batch(const char *config)
     while (!p.ended && (stat(path, &st) != 0 || st.st_size == 0))
         process_watch(&p, 0.002, SIZE_MAX);
     pid_t pid = process_of_rank(&p, 0);
-    case_check(pid > 0 && kill(pid, SIGKILL) == 0, "it is over before it is killed");
+    case_check(pid > 0 && kill(pid, SIGKILL) == 0, "it ended before it was killed");
     process_wait(&p);
     case_check(p.status != 0 && p.n_left == 0, "status %d, %d processes are left", p.status, p.n_left);
     process_free(&p);
@@ -355,7 +355,7 @@ static void kill_batch(const char *config)
     batching_free(&r);
 }
 
-/* It counts the drafts of all runs, by vLLM's names. */
+/* The manifest counts the drafts of all runs, by vLLM's names. */
 static void check_manifest(const char *output, bool drafted)
 {
     char path[320];
@@ -370,24 +370,23 @@ static void check_manifest(const char *output, bool drafted)
     json_array_foreach(places, k, count)
     {
         double n = (double)json_integer_value(count);
-        case_check(n <= before, "%g right at place %zu, %g before", n, k, before);
+        case_check(n <= before, "%g accepted at position %zu, %g at the one before", n, k, before);
         sum += before = n;
     }
     if (drafted)
         case_check(
             json_array_size(places) == MOST && sum > N_LINES && sum == talk_number(drafts, "num_accepted_tokens") &&
                 sum < talk_number(drafts, "num_draft_tokens"),
-            "%zu places, %g of %g accepted", json_array_size(places), sum, talk_number(drafts, "num_draft_tokens"));
+            "%zu positions, %g of %g accepted", json_array_size(places), sum, talk_number(drafts, "num_draft_tokens"));
     json_decref(manifest);
 }
 
 static void batched(const char *config)
 {
     struct batch_results plain, drafted;
-    case_begin("batch: the same texts with drafts %s, killed and gone on with", config == ngrams ? "of n-grams"
-                                                                                : config == suffixes
-                                                                                    ? "of other answers"
-                                                                                    : "of a model");
+    case_begin("batch: the same texts with drafts %s, killed and resumed", config == ngrams     ? "of n-grams"
+                                                                           : config == suffixes ? "of other answers"
+                                                                                                : "of a model");
     files_make_dir(dir);
     write_lines();
     run_batch("plain.jsonl", config, &plain);
@@ -404,7 +403,7 @@ static void batched(const char *config)
     case_end();
 }
 
-/* Its clients need not be one. */
+/* Clients of a server may differ, and must not see each other's answers through drafts. */
 static void refused_by_serve(void)
 {
     struct process p;

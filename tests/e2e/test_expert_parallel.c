@@ -1,5 +1,5 @@
 /* tests/e2e/test_expert_parallel.c - --expert-parallel: greedy text is the same with columns of every expert and with
- * whole experts, also of more ranks than experts; what a rank holds is said; a model without experts is refused. */
+ * whole experts, also on more ranks than experts; each rank's share is reported; a model without experts is refused. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"
@@ -13,7 +13,7 @@
 
 static char dir[256];
 
-/* The token ids of a greedy completion; the caller frees them. */
+/* Returns the token ids of a greedy completion; the caller frees them. */
 static char *generate(int ranks, const char *weights, const char *option)
 {
     struct process_setup setup = {.ranks = ranks};
@@ -31,7 +31,7 @@ static char *generate(int ranks, const char *weights, const char *option)
     return ids != NULL ? ids : strdup("");
 }
 
-/* weights: "fp8", whose scales are those of whole rows however these are cut, or "none" */
+/* weights: "fp8", whose scales belong to whole rows however these are cut, or "none". */
 static void same_text(int ranks, const char *weights)
 {
     case_begin("whole experts on %d ranks, quantised: %s: the text that one rank gives", ranks, weights);
@@ -45,7 +45,7 @@ static void same_text(int ranks, const char *weights)
     case_end();
 }
 
-/* Every expert is on one rank, all its columns there, and all weights are as many bytes as in columns. */
+/* Every expert is on one rank with all its columns, and the weights take as many bytes in all as in columns. */
 static void shares(void)
 {
     json_int_t bytes[2] = {0, 0};
@@ -67,7 +67,7 @@ static void shares(void)
             if (whole)
                 case_check(json_integer_value(json_array_get(columns, 0)) == 0 &&
                                json_equal(json_array_get(columns, 1), json_object_get(x, "columns")),
-                           "rank %zu has not all columns", i);
+                           "rank %zu lacks columns", i);
             bytes[whole] += json_integer_value(json_object_get(rank, "weight_bytes"));
         }
         case_check(p.status == 0 && all > 0 && next == all, "the last expert is %lld of %lld", (long long)next,
@@ -80,7 +80,7 @@ static void shares(void)
     case_end();
 }
 
-/* Sums that cost a second, and none. */
+/* Sums that cost a second, and sums that cost nothing. */
 static void pace(void)
 {
     static const char *const sum_us[2] = {"1e6", "0"};
@@ -96,7 +96,7 @@ static void pace(void)
         process_free(&p);
         case_end();
     }
-    case_begin("generate --verbose says what sums cost");
+    case_begin("generate --verbose reports the cost of sums");
     process_run(&p, &(struct process_setup){.ranks = 2},
                 (const char *[]){"generate", "--model", dir, "--prompt-ids", "5,1", "--max-tokens", "2", "--verbose",
                                  "--device", "cpu", NULL});
@@ -112,7 +112,7 @@ static void refused(void)
     static const char *const command[] = {"generate", "inspect"};
     for (int i = 0; i < 2; i++) {
         struct process p;
-        case_begin("%s refuses whole experts of a model without any", command[i]);
+        case_begin("%s refuses whole experts of a model without experts", command[i]);
         process_run(&p, &(struct process_setup){.ranks = i == 0 ? 2 : 0},
                     (const char *[]){command[i], "--model", models_demo(), "--expert-parallel",
                                      i == 0 ? "--prompt" : NULL, "Once", NULL});

@@ -1,5 +1,5 @@
 /* tests/e2e/test_forms.c - answers in a given form, by generate, serve and batch, on 1 to 3 ranks and on two replicas:
- * they have it, are the same alone and in company, and what cannot be is refused by name. */
+ * they have the form and are the same alone and in company; impossible requests are refused by name. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/serving.h"
@@ -23,14 +23,14 @@
     "\"required\":[\"age_of_the_dragon\",\"the_dragon_of_the_story\"],\"additionalProperties\":false}"
 #define N_TOKENS "200"
 
-/* Behind its first word it has too many ways to go on. */
+/* After its first word the expression has too many ways to continue. */
 #define TOO_WIDE "Once up(.*a.{30}b|.*b.{29}c|.*c.{31}d|.*e.{23}d)"
 #define WHY      "too many continuations"
 
 static struct serving s;
 static char dir[256], demo[PATH_MAX];
 
-/* Is the text a JSON object as SCHEMA wants it? */
+/* Tells whether the text is a JSON object that fits SCHEMA. */
 static bool has_form(const char *text)
 {
     json_error_t where;
@@ -106,7 +106,7 @@ static void refused(const char *rest, const char *field, const char *part)
     json_decref(reply);
 }
 
-/* An object that the demo model, which knows stories only, does not end. */
+/* The demo model, which knows only stories, begins an object and does not end it. */
 static void begins_an_object(void)
 {
     json_t *reply = talk_ask(s.endpoint, REQUEST("\"response_format\":{\"type\":\"json_object\"},\"temperature\":0"));
@@ -146,7 +146,7 @@ static void refusals(void)
     refused("\"structured_outputs\":{\"regex\":\"a\"},\"num_beams\":2", "num_beams", "not implemented");
 }
 
-/* The ids of a request with a form; as text. */
+/* Returns the ids of a reply as text. */
 static char *ids_of(const json_t *reply)
 {
     return json_dumps(json_object_get(json_array_get(json_object_get(reply, "choices"), 0), "token_ids"), JSON_COMPACT);
@@ -156,7 +156,7 @@ static char *ids_of(const json_t *reply)
     "{\"op\":\"generate\",\"prompt\":\"Once\",\"seed\":3,%s%s,\"response_format\":{\"type\":\"json_schema\"," \
     "\"json_schema\":{\"name\":\"x\",\"schema\":" RECORD "}}}"
 
-/* The choices' ids, texts and ends. */
+/* Returns the choices' ids, texts and finish reasons. */
 static char *outcome(const char *rest, const char *more)
 {
     char request[2000];
@@ -169,7 +169,7 @@ static char *outcome(const char *rest, const char *more)
     return out;
 }
 
-/* A stream's pieces make its text. */
+/* The pieces of a stream make up its text. */
 static void streams(void)
 {
     char text[2000] = "";
@@ -195,8 +195,7 @@ static void streams(void)
     talk_close(&t);
 }
 
-/* Text that the form leaves no choice about is not sampled, unless log-probabilities are wanted: the outcome is the
- * same. */
+/* Text that the form determines is not sampled, unless log-probabilities are wanted: the outcome is the same. */
 static void jumps(void)
 {
     static const char *const rest[] = {
@@ -217,7 +216,7 @@ static void jumps(void)
     }
 }
 
-/* A request alone, and again among free ones and others. */
+/* A request alone, and again among requests with and without a form. */
 static void in_company(void)
 {
     enum { BESIDE = 20 };
@@ -248,7 +247,7 @@ static bool says_why(const json_t *choice)
            strstr(talk_text(choice, "error/message"), WHY) != NULL;
 }
 
-/* The reply to a request whose choices all failed on their way. */
+/* Checks the reply to a request whose choices all failed midway. */
 static void check_failed(const json_t *reply, size_t n_choices)
 {
     const json_t *choices = json_object_get(reply, "choices");
@@ -261,7 +260,7 @@ static void check_failed(const json_t *reply, size_t n_choices)
                    talk_text(json_array_get(choices, i), "error/message"));
 }
 
-/* A form that cannot go on says why, in the reply and in both events of a stream. */
+/* If a form cannot continue, the reply and both events of a stream say why. */
 static void fails(void)
 {
     struct talk t;
@@ -278,7 +277,7 @@ static void fails(void)
         else
             check_failed(reply, 1);
     }
-    case_check(n_told == 1, "%d events tell why their choice ended", n_told);
+    case_check(n_told == 1, "%d events say why their choice ended", n_told);
     talk_close(&t);
 }
 

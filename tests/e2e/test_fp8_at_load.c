@@ -1,5 +1,5 @@
 /* tests/e2e/test_fp8_at_load.c - --quantization fp8 and --head-dtype fp8: the same bits as a checkpoint that was
- * quantised so before, whatever number of ranks shares it; named where results are identified. */
+ * quantised before, on any number of ranks; the quantisation is part of the identity of results. */
 #include "base/codes.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -17,7 +17,7 @@
 
 static char plain[256], quantised[256];
 
-/* The tensor becomes codes and a scale for each row, behind the data that is there. */
+/* Replaces the tensor by codes and a scale for each row, appended to the data. */
 static void quantise(json_t *header, const char *name, char **data, size_t *bytes)
 {
     char scale_name[200];
@@ -51,8 +51,8 @@ static void quantise(json_t *header, const char *name, char **data, size_t *byte
                                         "data_offsets", (json_int_t)scales_at, (json_int_t)codes_at));
 }
 
-/* The float tensors that are no longer there leave a gap, which the format does not allow: they stay, under other names
- * that nobody asks for. */
+/* Removing the float tensors would leave a gap, which the format does not allow: they stay, under other names that no
+ * model uses. */
 static void make_checkpoint(bool head)
 {
     size_t bytes;
@@ -92,8 +92,8 @@ static char *generate(const char *dir, int ranks, const char *const *words)
 
 #define GENERATE(dir, ranks, ...) generate((dir), (ranks), (const char *const[]){__VA_ARGS__, NULL})
 
-/* The bytes of the ranks' weights and of a step, as inspect says; the caller frees. On more than 2 ranks columns are
- * dealt out otherwise. */
+/* Returns the bytes of the ranks' weights and of a step, as inspect prints them; the caller frees. With more than 2
+ * ranks the columns are distributed differently. */
 static char *inspected(const char *dir, const char *option, const char *choice)
 {
     const char *words[] = {"inspect", "--model", dir, "--ranks", "2", "--json", option, choice, NULL};
@@ -117,7 +117,7 @@ static void same_as_checkpoint(bool head)
     const char *option = head ? "--head-dtype" : "--quantization";
     models_fixture(quantised, MODEL);
     make_checkpoint(head);
-    for (int ranks = 1; ranks <= 2; ranks++) { /* of more, columns are dealt out otherwise */
+    for (int ranks = 1; ranks <= 2; ranks++) { /* more ranks would distribute columns differently */
         case_begin("%s fp8 on %d ranks: the bits of a checkpoint that was quantised before", option, ranks);
         char *at_load = GENERATE(plain, ranks, option, "fp8"), *before = GENERATE(quantised, ranks, "--step", "auto");
         char *none = GENERATE(plain, ranks, "--step", "auto");
@@ -140,7 +140,7 @@ static void same_as_checkpoint(bool head)
     files_remove_dir(quantised);
 }
 
-/* The tokens of the output's one line, as text; the caller frees it. */
+/* Returns the tokens of the output's one line as text; the caller frees it. */
 static char *tokens(char *out)
 {
     json_t *o = json_loads(out, JSON_DISABLE_EOF_CHECK, NULL);
@@ -163,7 +163,7 @@ static void same_everywhere(void)
     free(one);
 }
 
-/* A head that is the embedding becomes a matrix of its own: the embedding stays as it is. */
+/* A head that is the embedding becomes a matrix of its own: the embedding stays unchanged. */
 static void tied(void)
 {
     char dir[256];
@@ -201,7 +201,7 @@ static void said(void)
 {
     size_t bytes;
     char *data;
-    case_begin("--quantization fp8 is said, and refused of what is quantised, of no numbers, of many models");
+    case_begin("--quantization fp8 is reported, and refused for quantised models, NaN weights and many models");
     LINE(0, 2, "weights and the head became FP8 with a scale for each row", "generate", "--model", plain,
          "--prompt-ids", "1", "--max-tokens", "1", "--verbose", "--quantization", "fp8", "--head-dtype", "fp8");
     models_fixture(quantised, "q-fp8-block128-qwen3");
@@ -209,7 +209,7 @@ static void said(void)
          "--quantization", "fp8");
     files_remove_dir(quantised);
     LINE(2, 1, "are for one model", "serve", "--models-dir", "/tmp", "--quantization", "fp8");
-    models_fixture(quantised, MODEL); /* whose config says what its tensors do not */
+    models_fixture(quantised, MODEL); /* its config declares other types than its tensors have */
     models_edit(quantised, "config.json", "quantization_config", "{\"quant_method\":\"fp8\"}");
     LINE(0, 2, "config.json says that weights are quantised (fp8), but none is", "generate", "--model", quantised,
          "--prompt-ids", "1", "--max-tokens", "1");
@@ -227,7 +227,7 @@ static void said(void)
     json_decref(header);
 }
 
-/* Quantised activations change results, auto means what the checkpoint declares, and all of it is said. */
+/* Quantised activations change results, auto follows the checkpoint's declaration, and all of it is reported. */
 static void activations(void)
 {
     char dir[256];

@@ -1,5 +1,5 @@
-/* tests/e2e/test_gateway.c - lockstep-gateway in front of fake servers: what becomes of a request, of an answer, of
- * errors and of clients that leave; the page and the options. */
+/* tests/e2e/test_gateway.c - lockstep-gateway in front of fake servers: translation of requests and answers, errors,
+ * clients that leave; the page and the options. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -32,7 +32,7 @@ static void begin(const char *const *more)
 
 /* ---------------------------------------------------------------- requests and answers */
 
-/* The message that a body becomes on its way to the backend. */
+/* The message to the backend that a body becomes. */
 static void passed(const char *path, const char *body, const char *message)
 {
     front_passes(&fake, &gate, path, "", body, message, FRONT_PARTS("\"id\":"));
@@ -72,7 +72,7 @@ static void requests(void)
            "\"parallel_tool_calls\":false}",
            "{\"max_tokens\":1,\"tools\":[{}],\"parallel_tool_calls\":false,\"messages\":[{"
            "\"role\":\"user\",\"content\":\"x\"}],\"tool_choice\":\"auto\"}");
-    /* An answer that is sent back as it was, and names of other servers. */
+    /* An answer that is sent back as an assistant's turn, and names of other servers. */
     passed(
         chat,
         "{\"messages\":[{\"role\":\"developer\",\"content\":\"d\"},{\"role\":\"assistant\",\"content\":\"a\","
@@ -152,7 +152,7 @@ static void answers(void)
     front_check(&a, 200, "{\"prompt\":\"seven eight\"}");
     web_free(&a);
     case_end();
-    case_begin("metrics of the backend, with its name, and the gateway's own");
+    case_begin("the backend's metrics with its name, and the gateway's own");
     web_ask(&gate, "GET", "/metrics", "", "", &a);
     front_check(&a, 200, "lockstep_num_requests_running{backend=\"tcp://127.0.0.1:");
     front_check(&a, 200, "lockstep_gateway_requests_total{route=\"/v1/models/{}\",end=\"4xx\"} 1\n");
@@ -160,7 +160,7 @@ static void answers(void)
     case_end();
 }
 
-/* The body of a stream, as it is but for what differs from run to run. */
+/* Checks the body of a stream, except for parts that vary between runs. */
 static void streams(void)
 {
     struct web_answer a;
@@ -267,7 +267,7 @@ static void leaves(bool stream)
 static void comments(void)
 {
     char all[4096] = "";
-    case_begin("comments while a stream waits");
+    case_begin("keep-alive comments while a stream waits");
     int fd = web_connect(&gate);
     web_post(fd, "/v1/completions", "", "{\"prompt\":\"wait\",\"stream\":true}");
     case_check(web_await(fd, ": waiting\n\n", all, sizeof all) && strstr(all, "HTTP/1.1 200 OK\r\n") == all, "%s", all);
@@ -329,18 +329,18 @@ static void keys(void)
     files_remove_dir(dir);
 }
 
-/* SIGTERM: what is open ends in its own time, nobody new comes. */
+/* SIGTERM: open requests finish, no new client is admitted. */
 static void graceful(void)
 {
     char all[4096] = "";
     front_serve(&fake, "fake");
     begin(WORDS("--comment-interval", "0.1"));
-    case_begin("SIGTERM: a stream that is open ends by itself, an idle connection at once");
+    case_begin("SIGTERM: an open stream finishes, an idle connection ends at once");
     int idle = web_connect(&gate), fd = web_connect(&gate);
     web_post(fd, "/v1/completions", "", "{\"prompt\":\"wait\",\"stream\":true}");
     case_check(web_await(fd, ": waiting", all, sizeof all), "%s", all);
     (void)kill(gate.p.pid, SIGTERM);
-    case_check(web_ends(idle, WEB_SECONDS), "the idle connection stays");
+    case_check(web_ends(idle, WEB_SECONDS), "the idle connection stays open");
     all[0] = '\0';
     case_check(web_await(fd, ": waiting", all, sizeof all), "the stream has ended: %s", all);
     (void)close(fd);
@@ -350,7 +350,7 @@ static void graceful(void)
     front_end(&fake);
 }
 
-/* A browser gets the page and what it names, and nothing that would run somebody else's script. */
+/* A browser gets the page and its parts, with headers that forbid foreign scripts. */
 static void page(void)
 {
     static const struct {
@@ -379,7 +379,7 @@ static void page(void)
         web_free(&a);
         case_end();
     }
-    case_begin("what the page does not have");
+    case_begin("files that the page does not have");
     web_ask(&gate, "GET", "/page/../routes.c", "", "", &a);
     front_check(&a, 404, "the page has no file ../routes.c");
     web_free(&a);
@@ -389,7 +389,7 @@ static void page(void)
     case_begin("--no-page: it is not there");
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         web_ask(&gate, "GET", files[i].path, "", "", &a);
-        bool root = strcmp(files[i].path, "/") == 0; /* is there for another method */
+        bool root = strcmp(files[i].path, "/") == 0; /* exists for another method */
         front_check(&a, root ? 405 : 404, root ? "expected POST" : "no such path");
         web_free(&a);
     }

@@ -1,5 +1,5 @@
-/* tests/e2e/test_gateway_backends.c - lockstep-gateway in front of several fake servers that come and go: which one a
- * request goes to, by folder, key and load. */
+/* tests/e2e/test_gateway_backends.c - lockstep-gateway in front of several fake servers that come and go: the choice of
+ * a backend by folder, key and load. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -28,7 +28,7 @@ static void drop_file(const char *dir, const char *name, const struct fake_serve
     (void)rename(from, to);
 }
 
-/* Asked until the status is as wanted; false: it never is. */
+/* Repeats the request until the status is as wanted; false: it never is. */
 static bool await_status(const char *body, int status)
 {
     struct web_answer a = {0};
@@ -68,10 +68,10 @@ static void folder(void)
     case_end();
     case_begin("a backend that drains gets nothing new");
     other.state = "draining";
-    case_check(await_status(two, 503), "it still gets requests, or is no longer known");
-    case_check(await_status(one, 200), "the other one gets none");
+    case_check(await_status(two, 503), "the draining backend still gets requests, or is no longer known");
+    case_check(await_status(one, 200), "the other backend gets no requests");
     other.state = "ready";
-    case_check(await_status(two, 200), "it gets none any more");
+    case_check(await_status(two, 200), "the backend gets no requests after it is ready again");
     case_end();
     case_begin("a file that is gone ends a backend");
     char path[600];
@@ -87,7 +87,7 @@ static void folder(void)
     files_remove_dir(dir);
 }
 
-/* A server with keys: the rendezvous file names the file of ours. */
+/* A server with keys: the rendezvous file names our key file. */
 static void curve(void)
 {
     char dir[256], keys_path[300], rendezvous[300], text[900];
@@ -114,7 +114,7 @@ static void curve(void)
     files_remove_dir(dir);
 }
 
-/* Until the gateway has heard from both servers. */
+/* Waits until the gateway has heard from both servers. */
 static void await_both(void)
 {
     struct web_answer a;
@@ -127,7 +127,7 @@ static void await_both(void)
     case_check(both, "one of two backends is not ready");
 }
 
-/* One of two vanishes: what had said nothing is asked of the other. */
+/* One of two vanishes: requests that it has not begun to answer go to the other. */
 static void vanishes(void)
 {
     struct web_answer a;
@@ -146,10 +146,10 @@ static void vanishes(void)
     front_serve(&fake, "fake");
     front_serve(&other, "fake");
     web_start(&gate, true, WORDS("--backend", fake.endpoint, "--backend", other.endpoint));
-    case_begin("a request that one backend has dropped is asked of another");
+    case_begin("a request that one backend has dropped goes to another");
     await_both();
     other.stays = true;
-    for (int i = 0; i < 2; i++) { /* perhaps the one that stays was the first */
+    for (int i = 0; i < 2; i++) { /* the remaining backend may have been the first choice */
         web_ask(&gate, "POST", "/v1/completions", "", "{\"prompt\":\"vanish\",\"max_tokens\":1}", &a);
         front_check(&a, 200, "\"text\":\"w0\"");
         web_free(&a);
@@ -170,7 +170,7 @@ static int n_prompts(const struct fake_server *s, const char *prompt)
     return n;
 }
 
-/* One of two has much to do: the other one gets what is new. */
+/* One of two is busy: the other one gets new requests. */
 static void balances(void)
 {
     struct web_answer a;

@@ -47,7 +47,7 @@ static void requests(void)
     passes(PATH, JSON, "{\"inputs\":\"stop id\",\"parameters\":{\"max_new_tokens\":1,\"details\":true}}",
            "{\"inputs\":\"stop id\",\"parameters\":{\"max_new_tokens\":1,\"temperature\":0},\"logprobs\":0}",
            "\"finish_reason\":\"eos_token\"");
-    /* The seed's own: two texts, and how long prompt and answer may be together; a prompt has 2 tokens here. */
+    /* An example: two texts, and the largest length of prompt and answer together; a prompt has 2 tokens here. */
     passes(PATH, JSON, "{\"seq_length\":5,\"text\":[\"a\",\"b\"]}",
            "{\"top_k\":50,\"prompt\":\"b\",\"max_tokens\":3,\"echo\":true}",
            "{\"outputs\":[\"w0 w1 w2\",\"w0 w1 w2\"]}");

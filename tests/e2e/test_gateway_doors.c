@@ -1,4 +1,4 @@
-/* tests/e2e/test_gateway_doors.c - SageMaker's, Text Generation Inference's and Triton's paths at lockstep-gateway, and
+/* tests/e2e/test_gateway_doors.c - paths of SageMaker, Text Generation Inference and Triton at lockstep-gateway, and
  * those that manage models, in front of a fake server. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -75,7 +75,7 @@ static void endpoints(void)
     }
 }
 
-/* Messages of a stream: their payloads, joined. false: a length makes no sense. */
+/* Joins the payloads of a stream's messages. false: a length is invalid. */
 static bool payloads(const struct web_answer *a, char *all, size_t bytes, int *n)
 {
     size_t used = 0;
@@ -195,7 +195,7 @@ static void triton(void)
                   FRONT_PARTS("{\"error\":\"unloading models"));
 }
 
-/* ---------------------------------------------------------------- what there is to see */
+/* ---------------------------------------------------------------- metadata and statistics */
 
 static void views(void)
 {
@@ -241,7 +241,7 @@ static void views(void)
     }
 }
 
-/* The statistics count what was asked, good and bad. */
+/* The statistics count good and bad requests. */
 static void statistics(void)
 {
     struct web_answer a;
@@ -271,7 +271,7 @@ static void statistics(void)
     case_end();
 }
 
-/* With keys, an access key's name is one: boto3 can send no other. */
+/* With keys, the name of an AWS access key is the key: boto3 can send no other. */
 static void keys(void)
 {
     char dir[256], path[300];

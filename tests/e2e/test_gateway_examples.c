@@ -1,6 +1,6 @@
-/* tests/e2e/test_gateway_examples.c - every example of docs/gateway.md, run by curl against the gateway in front of
- * a real server, on 1 and 2 ranks. A block "sh curl NAME" is a command; "json answer NAME" is what its output has
- * at least, "text answer NAME" are lines that must be found in it in this order. */
+/* tests/e2e/test_gateway_examples.c - every example of docs/gateway.md, run by curl against the gateway in front of a
+ * real server, on 1 and 2 ranks. A block "sh curl NAME" is a command; "json answer NAME" has members that its output
+ * must have, "text answer NAME" has lines that its output must have in this order. */
 #include "tests/support/cases.h"
 #include "tests/support/examples.h"
 #include "tests/support/serving.h"
@@ -28,7 +28,7 @@ static char *read_page(void)
     return text;
 }
 
-/* Standard output of a shell command; the caller frees. */
+/* Returns the standard output of a shell command; the caller frees it. */
 static char *run_command(const char *command)
 {
     char line[4096];
@@ -56,13 +56,13 @@ static void compare_text(const char *found, char *wanted)
     const char *at = found;
     for (char *rest = wanted, *line; (line = strsep(&rest, "\n")) != NULL;) {
         const char *next = strstr(at, line);
-        if (!case_check(next != NULL, "\"%s\" does not follow in %s", line, found))
+        if (!case_check(next != NULL, "\"%s\" is missing after the lines before it in %s", line, found))
             return;
         at = next + strlen(line);
     }
 }
 
-/* Cuts the block that begins at the line `fence` out of the page; NULL: there is none. The caller frees. */
+/* Cuts out of the page the block that begins at the line `fence`; NULL: there is none. The caller frees it. */
 static char *block(const char *page, const char *fence)
 {
     const char *from = strstr(page, fence), *to = from != NULL ? strstr(from, "\n```") : NULL;
@@ -81,7 +81,7 @@ static void example(const char *page, const char *name)
     char *command = block(page, fence[0]), *json = block(page, fence[1]), *text = block(page, fence[2]);
     case_begin("example %s on %d ranks", name, server.ranks);
     char *found = run_command(command);
-    if (case_check(found != NULL && (json != NULL) != (text != NULL), "it has no answer, or two")) {
+    if (case_check(found != NULL && (json != NULL) != (text != NULL), "the example has no answer, or two")) {
         if (json != NULL)
             compare_json(found, json);
         else
@@ -120,7 +120,7 @@ int main(void)
         web_start(&gate, true, (const char *const[]){"--backend", server.rendezvous, NULL});
         int n = examples(page);
         case_begin("all %d examples were run, the gateway ends", n);
-        case_check(n >= 12 && web_stop(&gate) == 0, "it does not, or there are fewer than 12");
+        case_check(n >= 12 && web_stop(&gate) == 0, "another status, or fewer than 12 examples");
         case_end();
         (void)serving_stop(&server);
     }

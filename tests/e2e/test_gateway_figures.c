@@ -1,5 +1,5 @@
-/* tests/e2e/test_gateway_figures.c - lockstep-gateway in front of a real server: what its metrics and its access log
- * tell of requests, and what a client that leaves still holds in the server. */
+/* tests/e2e/test_gateway_figures.c - lockstep-gateway in front of a real server: the figures of requests in its metrics
+ * and its access log, and the resources that a departed client still holds in the server. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -19,7 +19,7 @@ static struct serving server;
 static struct web_gateway gate;
 static char dir[256];
 
-/* The sample of the gateway's metrics whose line begins so; NAN: there is none. */
+/* Returns the sample of the gateway's metrics whose line begins so; NAN: there is none. */
 static double figure(const char *line)
 {
     struct web_answer a;
@@ -45,7 +45,7 @@ static bool near(double a, double b, double slack)
     return fabs(a - b) <= slack; /* false for NaN */
 }
 
-/* The requests whose figures the others check: two that are answered, two that are refused. */
+/* Makes the requests whose figures the other cases check: two that are answered, two that are refused. */
 static void requests(void)
 {
     static const struct {
@@ -69,7 +69,7 @@ static void requests(void)
 
 static void split(void)
 {
-    case_begin("the time of requests is split: queue and compute in the backend, the gateway's overhead");
+    case_begin("the time of requests is split into the backend's queue and compute and the gateway's overhead");
     double total = seconds_of("request"), backend = seconds_of("backend"), overhead = seconds_of("overhead");
     double parts = seconds_of("queue") + seconds_of("compute"), first = seconds_of("first_token");
     case_check(figure("lockstep_gateway_request_seconds_count") == 2, "%g are counted",
@@ -78,7 +78,7 @@ static void split(void)
     case_check(parts > 0 && parts <= backend + 1e-6, "%g s of %g are queue and compute", parts, backend);
     case_check(first > 0 && first <= total, "%g s of %g up to the first tokens", first, total);
     case_end();
-    case_begin("the same by SageMaker's names");
+    case_begin("the same times under SageMaker's names");
     case_check(figure("Invocations") == 4 && figure("Invocation4XXErrors") == 2 && figure("Invocation5XXErrors") == 0,
                "%g, %g, %g", figure("Invocations"), figure("Invocation4XXErrors"), figure("Invocation5XXErrors"));
     case_check(near(figure("ModelLatency_sum"), 1e6 * backend, 1) && figure("ModelLatency_count") == 2, "%g us",
@@ -106,13 +106,13 @@ static void check_line(const char *line, int i)
     json_decref(o);
 }
 
-/* After the gateway's end: every line is written. */
+/* After the gateway's end every line has been written. */
 static void log_lines(void)
 {
     size_t bytes = 0;
     char *text = files_read(dir, "log", &bytes), *rest = text, *line;
     int n = 0, n_left = 0;
-    case_begin("the access log splits it, too");
+    case_begin("the access log has the same parts");
     while ((line = strsep(&rest, "\n")) != NULL) {
         bool whole = strstr(line, "\"completion_tokens\":20,") != NULL;
         n_left += strstr(line, "\"left\":true") != NULL;
@@ -131,7 +131,7 @@ static double within(const char *steps)
     return serving_metric_of(&server, "cancellation_steps_bucket", "le", value);
 }
 
-/* The server counts the steps between its reports, of which another stream makes one a step. */
+/* The server counts steps between its reports; another stream makes it report every step. */
 static void leaves(void)
 {
     enum { ROUNDS = 12 };
@@ -147,7 +147,7 @@ static void leaves(void)
         case_check(web_await(fd, "data: ", all, sizeof all), "%s", all);
         (void)close(fd);
     }
-    case_check(serving_await(&server, "num_requests_running", 1, WEB_SECONDS), "they run on");
+    case_check(serving_await(&server, "num_requests_running", 1, WEB_SECONDS), "requests of clients that left run on");
     case_check(within("+Inf") == ROUNDS, "%g of %d cancellations are counted", within("+Inf"), ROUNDS);
     case_check(within("2") >= ROUNDS - 1, "%g of %d took up to 2 steps", within("2"), ROUNDS);
     (void)close(other);

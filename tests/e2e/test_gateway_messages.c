@@ -152,7 +152,7 @@ static void streams(void)
 static void endings(void)
 {
     struct web_answer a;
-    case_begin("why a message ended");
+    case_begin("the reasons why a message ended");
     web_ask(&gate, "POST", PATH, "", REQUEST(USER("\"stop text\"")) "}", &a);
     front_check(&a, 200, "\"stop_reason\":\"stop_sequence\",\"stop_sequence\":\"q\"");
     web_free(&a);

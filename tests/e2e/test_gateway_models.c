@@ -13,7 +13,7 @@
 
 static struct web_gateway gate;
 
-/* The answer has this status, and this part in its body. */
+/* Checks the answer's status, and that its body contains `part`. */
 static void expect(const char *method, const char *path, const char *fields, const char *body, int status,
                    const char *part)
 {
@@ -26,7 +26,7 @@ static void expect(const char *method, const char *path, const char *fields, con
     case_end();
 }
 
-/* The gateway asks its backends now and then: until this is in the answer. */
+/* Repeats the request until its answer contains `part`: the gateway asks its backends only at intervals. */
 static void await(const char *path, const char *part)
 {
     bool found = false;
@@ -108,8 +108,8 @@ static void make_models(char *dir)
     }
 }
 
-/* Two jobs serve one folder: each model is loaded in one of them, and not both in the same; one that is loaded in both
- * gets its requests in both. */
+/* Two jobs serve one folder: each model is loaded in only one of them, and the two models in different jobs; requests
+ * for a model that both have go to both. */
 static void two_jobs(const char *dir)
 {
     struct serving s[2];
@@ -117,7 +117,7 @@ static void two_jobs(const char *dir)
     case_begin("two jobs start");
     bool first = serving_start_models(&s[0], dir, 1, NULL, NULL);
     bool both = first && serving_start_models(&s[1], dir, 1, NULL, NULL);
-    case_check(both, "no two jobs");
+    case_check(both, "they did not start");
     case_end();
     if (first && !both)
         (void)serving_stop(&s[0]);
@@ -136,7 +136,7 @@ static void two_jobs(const char *dir)
     }
     case_check(loads == 2, "%g loads", loads);
     case_end();
-    case_begin("the end of two jobs");
+    case_begin("both jobs end with status 0");
     case_check(web_stop(&gate) == 0, "the gateway");
     for (int k = 0; k < 2; k++)
         case_check(serving_stop(&s[k]) == 0, "server %d", k);
@@ -154,7 +154,7 @@ int main(void)
     web_start(&gate, true, more);
     requests();
     management();
-    case_begin("the end");
+    case_begin("gateway and server end with status 0");
     case_check(web_stop(&gate) == 0, "the gateway");
     case_check(serving_stop(&s) == 0, "the server");
     case_end();

@@ -1,5 +1,5 @@
-/* tests/e2e/test_gateway_recorded.c - requests of official clients at lockstep-gateway, byte by byte as they were
- * recorded (tests/e2e/recorded/record.py), in front of a fake server. */
+/* tests/e2e/test_gateway_recorded.c - requests of official clients at lockstep-gateway, byte by byte as recorded
+ * (tests/e2e/recorded/record.py), in front of a fake server. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/front.h"
@@ -26,7 +26,7 @@ static const struct {
     {"anthropic-count", "{\"input_tokens\":2}"},
     {"boto3-inputs", "{\"generated_text\":\"w0 w1\"}"},
     {"boto3-texts", "{\"outputs\":[\"w0 w1 w2"},
-    {"boto3-stream", ""}, /* framed: tests/e2e/test_gateway_doors.c reads it */
+    {"boto3-stream", ""}, /* in frames: tests/e2e/test_gateway_doors.c reads it */
     {"hub-text", "\"generated_text\":\"w0 w1\",\"details\":{"},
     {"hub-stream", "\"generated_text\":\"w0 w1\",\"details\":{"},
     {"triton-ready", ""},

@@ -1,5 +1,5 @@
-/* tests/e2e/test_generate_models.c - `generate --model-switch`: each model answers as it does alone, one after the
- * other in one job, and the times of the switches are printed. */
+/* tests/e2e/test_generate_models.c - `generate --model-switch`: each model, one after the other in one job, answers as
+ * it does alone, and the times of the switches are printed. */
 #include "base/err.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -16,7 +16,7 @@
 
 static char folder[256], prompts[512], second[256], both[1200];
 
-/* The tokens of prompt i of a model that is alone. */
+/* Returns the tokens that a model alone gives for prompt i. */
 static json_t *alone(const char *model, int i)
 {
     const struct process_setup setup = {.ranks = 1};
@@ -33,7 +33,7 @@ static json_t *alone(const char *model, int i)
     return ids;
 }
 
-/* "to NAME   12.345" of the report. */
+/* Reads "to NAME 12.345" of the report. */
 static double milliseconds(const char *report, const char *name)
 {
     char line[300];
@@ -55,7 +55,7 @@ static void check_line(const char *line, int i)
     json_decref(o);
 }
 
-/* Lines of three models, of which two are the same. */
+/* Lines of three models, two of which are the same. */
 static void answers(int ranks, const char *file)
 {
     const struct process_setup setup = {.ranks = ranks};
@@ -64,7 +64,7 @@ static void answers(int ranks, const char *file)
     size_t bytes = 0;
     int n = 0;
     (void)snprintf(output, sizeof output, "%s/%s", folder, file != NULL ? file : "");
-    case_begin("a model after the other on %d rank(s)%s", ranks, file != NULL ? ", to a file" : "");
+    case_begin("one model after the other on %d rank(s)%s", ranks, file != NULL ? ", to a file" : "");
     if (file != NULL)
         process_run(&p, &setup,
                     LIST("generate", "--model-switch", both, "--prompts", prompts, "-n", "9", "--json", "-o", output));
@@ -87,7 +87,7 @@ static void answers(int ranks, const char *file)
     case_end();
 }
 
-/* Without a token there is no time up to it; the prompts that fail are the run's status. */
+/* Without a token there is no time to it; failing prompts set the run's status. */
 static void no_token(void)
 {
     const struct process_setup setup = {.ranks = 2};

@@ -19,7 +19,7 @@
 
 static char dir[256];
 
-/* The standard output of generate with a file of prompts; the caller frees it. */
+/* Returns the standard output of generate with a file of prompts; the caller frees it. */
 static char *generate(int ranks, const char *prompts, const char *const *words)
 {
     const char *all[24] = {"generate", "--model",           dir,      "--prompts",     prompts, "--max-tokens",
@@ -32,7 +32,7 @@ static char *generate(int ranks, const char *prompts, const char *const *words)
 
 #define GENERATE(ranks, prompts, ...) generate((ranks), (prompts), (const char *const[]){__VA_ARGS__, NULL})
 
-/* Line number `line` without its index. */
+/* Returns line number `line` without its index. */
 static json_t *line_of(const char *out, int line)
 {
     for (; line > 0 && out != NULL; line--)
@@ -86,13 +86,13 @@ static void same_bits(int ranks)
     free(cached);
 }
 
-/* The scores of the prompt's tokens. */
+/* Returns the score of token i of the prompt. */
 static double score(const json_t *o, size_t i)
 {
     return json_real_value(json_object_get(json_array_get(json_object_get(o, "prompt_logprobs"), i), "logprob"));
 }
 
-/* How far scores lie apart: the mean of the differences. */
+/* Returns the distance of scores: the mean of the absolute differences. */
 static double apart(const json_t *a, const json_t *b)
 {
     double sum = 0;
@@ -101,7 +101,7 @@ static double apart(const json_t *a, const json_t *b)
     return sum / (N_PROMPT - 1);
 }
 
-/* Scales of all layers, all the same. */
+/* Adds the same scale to all layers. */
 static void add_scales(float scale)
 {
     size_t bytes;
@@ -130,14 +130,14 @@ static void scales(void)
     char *wide = GENERATE(2, one, "--kv-cache-dtype", "auto"), *ones = GENERATE(2, one, "--kv-cache-dtype", "fp8");
     add_scales(0.0137f);
     char *scaled = GENERATE(2, one, "--kv-cache-dtype", "fp8"), *unused = GENERATE(2, one, "--kv-cache-dtype", "auto");
-    case_begin("FP8 keys and values: near the others, and the checkpoint's scales count");
+    case_begin("FP8 keys and values: close to float, and the checkpoint's scales count");
     json_t *a = line_of(wide, 0), *b = line_of(ones, 0), *c = line_of(scaled, 0), *d = line_of(unused, 0);
     printf("# scores of the prompt: %.2g beside float with scales of 1, %.2g with the checkpoint's\n", apart(a, b),
            apart(a, c));
-    case_check(apart(a, b) > 1e-5 && apart(a, b) < 0.5, "%g beside float", apart(a, b));
-    case_check(apart(a, c) > 1e-5 && apart(a, c) < 0.5, "%g beside float with scales", apart(a, c));
+    case_check(apart(a, b) > 1e-5 && apart(a, b) < 0.5, "differs by %g from float", apart(a, b));
+    case_check(apart(a, c) > 1e-5 && apart(a, c) < 0.5, "differs by %g from float with scales", apart(a, c));
     case_check(apart(b, c) > 1e-5, "scales change nothing");
-    case_check(json_equal(a, d), "scales that nobody asked for change something");
+    case_check(json_equal(a, d), "scales change results without --kv-cache-dtype fp8");
     case_end();
     json_decref(a);
     json_decref(b);
@@ -162,10 +162,11 @@ static void expect_said(const char *const *words, const char *part, const char *
 
 #define SAID(part, other, ...) expect_said((const char *const[]){__VA_ARGS__, NULL}, (part), (other))
 
-/* At start and by inspect; a checkpoint that asks for it and is not heard, too. */
+/* The type is reported at start and by inspect, also of a checkpoint that was calibrated for FP8 and runs without
+ * it. */
 static void said(void)
 {
-    case_begin("FP8 keys and values are said");
+    case_begin("FP8 keys and values are reported");
     SAID("keys and values: FP8 (--kv-cache-dtype), scales: the checkpoint's", "KV cache", "generate", "--model", dir,
          "--prompt-ids", "1,2", "--max-tokens", "1", "--verbose", "--kv-cache-dtype", "fp8");
     SAID("keys and values in FP8", "KV B/token", "inspect", "--model", dir, "--kv-cache-dtype", "fp8");
@@ -179,7 +180,7 @@ static void said(void)
     case_end();
 }
 
-/* A client of the gateway sees it in "system_fingerprint", whole and as a stream. */
+/* Clients of the gateway see the type in "system_fingerprint", in whole answers and in streams. */
 static void fingerprint(void)
 {
     struct serving server;
@@ -211,7 +212,7 @@ int main(void)
         same_bits(ranks);
     files_remove_dir(dir);
     files_make_dir(dir);
-    models_write_wide(dir); /* whose scores, unlike the fixture's, say something about text */
+    models_write_wide(dir); /* unlike the fixture's, its scores vary with the text */
     scales();
     said();
     fingerprint();

@@ -1,6 +1,5 @@
-/* tests/e2e/test_models_archives.c - `lockstep serve --models-dir --models-cache`: models as archives, unpacked once,
- * into a folder that is bounded; archives that nobody should unpack, and a disk that is full, are answers to who
- * asks. */
+/* tests/e2e/test_models_archives.c - `lockstep serve --models-dir --models-cache`: models in archives, unpacked once,
+ * into a folder of bounded size; malicious archives and a full disk are errors in the reply. */
 #include "base/clock.h"
 #include "tests/support/archive.h"
 #include "tests/support/cases.h"
@@ -20,7 +19,7 @@
 #define N_TOKENS 32
 
 static char dir[256], cache[300];
-static size_t one_bytes; /* unpacked */
+static size_t one_bytes; /* size of one unpacked model */
 
 static const char *in(const char *name)
 {
@@ -29,7 +28,7 @@ static const char *in(const char *name)
     return path;
 }
 
-/* fixture as DIR/name, its files behind `prefix`. */
+/* Packs the fixture as DIR/name, with `prefix` before the names of its files. */
 static size_t pack(const char *fixture, const char *name, const char *prefix)
 {
     char made[256];
@@ -60,7 +59,7 @@ static void make_models(void)
     archive_write(&a, true, in("outside.tar.gz"));
     archive_header(&a, '0', "model.safetensors", "", (uint64_t)1 << 40);
     archive_write(&a, true, in("bomb.tar.gz"));
-    models_write_big(cache); /* a name that is free */
+    models_write_big(cache); /* with an unused name */
     archive_folder(&a, cache, "");
     archive_write(&a, true, in("large.tar"));
     files_remove_dir(cache);
@@ -74,7 +73,7 @@ static void make_models(void)
     (void)rename(made, in("elsewhere"));
 }
 
-/* The code of an answer, and this part in its message. The tokens are the fixture's. */
+/* Checks the code of an answer, and that its message contains this part. The tokens are the fixture's. */
 static void expect(const struct serving *s, const char *name, const char *fixture, int code, const char *part)
 {
     char text[2000], ids[1000] = "5";
@@ -101,7 +100,7 @@ static void expect(const struct serving *s, const char *name, const char *fixtur
     free(token);
 }
 
-/* Folders that are whole; -1: there is one that is not. */
+/* Returns the number of complete folders; -1: one is incomplete. */
 static int n_unpacked(void)
 {
     int n = 0;
@@ -151,7 +150,7 @@ static void served(int ranks)
         case_check(unpacking(&s, "one") == took, "unpacked twice: %g and %g us", took, unpacking(&s, "one"));
         expect(&s, "one.tar.gz/../two", NULL, 404, NULL);
         case_end();
-        case_begin("archives that nobody should unpack are errors, on %d ranks", ranks);
+        case_begin("malicious archives are errors, on %d ranks", ranks);
         expect(&s, "cut", NULL, 500, "not a whole archive");
         expect(&s, "link", NULL, 500, "is a link");
         expect(&s, "outside", NULL, 500, "has a part ..");
@@ -164,7 +163,7 @@ static void served(int ranks)
     case_end();
 }
 
-/* The number of positions that a model is served with. */
+/* Returns the number of positions that a model is served with. */
 static double positions(const struct serving *s, const char *name)
 {
     json_t *reply = talk_ask(s->endpoint, "{\"op\":\"models\"}");
@@ -192,7 +191,8 @@ static void files_of_others(void)
     case_end();
 }
 
-/* The second one makes room by the first one's leaving; what a job has unpacked is there for the next. */
+/* The second model gets the first one's room after that is unloaded; the next job finds the folders that a job has
+ * unpacked. */
 static void bounded(void)
 {
     char limit[40];
@@ -202,19 +202,19 @@ static void bounded(void)
     case_begin("unpacked archives are kept for the next job, and make room when they are not in use");
     if (case_check(serving_start_models(&s, dir, 2, more, NULL), "no server")) {
         expect(&s, "one", "llama-bf16", 200, NULL);
-        case_check(unpacking(&s, "one") == 0, "unpacked once more: %g us", unpacking(&s, "one"));
-        expect(&s, "two", "gpt2-3h", 200, NULL); /* was there, too */
+        case_check(unpacking(&s, "one") == 0, "unpacked again: %g us", unpacking(&s, "one"));
+        expect(&s, "two", "gpt2-3h", 200, NULL); /* its folder still exists as well */
         case_check(serving_stop(&s) == 0, "status");
     }
     case_end();
     files_remove_dir(cache);
-    case_begin("a model that is loaded keeps its folder");
+    case_begin("a loaded model keeps its folder");
     if (case_check(serving_start_models(&s, dir, 2, more, NULL), "no server")) {
         expect(&s, "one", "llama-bf16", 200, NULL);
         expect(&s, "two", NULL, 507, "models that are in use");
         expect(&s, "one", "llama-bf16", 200, NULL);
         operate(&s, "unload", "one");
-        operate(&s, "load", "two"); /* although it has just failed */
+        operate(&s, "load", "two"); /* after the failure above */
         expect(&s, "two", "gpt2-3h", 200, NULL);
         case_check(serving_stop(&s) == 0, "status");
     }
@@ -234,7 +234,7 @@ static void disk_full(void)
     (void)snprintf(preload, sizeof preload, "LD_PRELOAD=%s", real != NULL ? real : "");
     free(real);
     files_remove_dir(cache);
-    case_begin("a disk that is full while an archive is unpacked is a 507; nothing half done stays, the job goes on");
+    case_begin("a disk that fills up while an archive is unpacked is a 507; no partial folder stays, the job goes on");
     if (case_check(serving_start_models(&s, dir, 2, more, env), "no server")) {
         expect(&s, "one", NULL, 507, "No space left on device");
         case_check(n_unpacked() == 0, "%d folders, expected none", n_unpacked());
@@ -244,7 +244,7 @@ static void disk_full(void)
     case_end();
 }
 
-/* KiB that a rank has locked. */
+/* Returns the KiB that a rank has locked. */
 static long locked(const struct serving *s, int rank)
 {
     char path[60], line[200];
@@ -262,7 +262,7 @@ static void host_cache(void)
 {
     const char *const more[] = {"--models-cache", cache, "--host-cache", "1M", NULL};
     struct serving s;
-    case_begin("--host-cache: files of a model that was unloaded are locked in memory, once a host");
+    case_begin("--host-cache: files of an unloaded model are locked in memory, once per host");
     if (case_check(serving_start_models(&s, dir, 2, more, NULL), "no server")) {
         expect(&s, "two", "gpt2-3h", 200, NULL);
         case_check(locked(&s, 0) == 0, "%ld KiB locked before", locked(&s, 0));

@@ -1,6 +1,5 @@
-/* tests/e2e/test_models_arena.c - the memory for keys and values that models of one job share: two models, which
- * together need more than there is, get it in turn and at once; every answer is what the
- * model says that is served alone. */
+/* tests/e2e/test_models_arena.c - the KV cache memory that models of one job share: two models, which together need
+ * more than there is, use it in turn and at once; every answer is the one that the model alone gives. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -17,13 +16,13 @@
 #define N_REQUESTS 8
 #define N_TOKENS   240
 #define ARENA      (640 << 10)
-#define MODEL_LEN  "300" /* most prompt and output */
+#define MODEL_LEN  "300" /* limit of prompt and output, in tokens */
 
 static const char *model[] = {"llama-bf16", "qwen3-f16"};
 static char folder[256];
 static char *alone[2][N_REQUESTS]; /* the token ids of each request, as text */
 
-/* Prompts share their beginnings in pairs, so the prefix cache has a part in it. */
+/* Prompts share their beginnings in pairs, so that the prefix cache takes part. */
 static void ask(struct talk *t, int i, int number)
 {
     char ids[400] = "5";
@@ -36,7 +35,7 @@ static void ask(struct talk *t, int i, int number)
              i, number, model[i], ids, N_TOKENS);
 }
 
-/* The token ids of the next reply, and which request it is to. The caller frees. */
+/* Returns the token ids of the next reply, and the request that it answers. The caller frees them. */
 static char *hear(struct talk *t, int *i, int *number)
 {
     json_t *reply = talk_hear(t, 120);
@@ -53,7 +52,7 @@ static char *hear(struct talk *t, int *i, int *number)
     return text;
 }
 
-/* The answers of a server that has model i alone, and memory for all of it. */
+/* Obtains the answers of a server that has only model i, and memory for all of it. */
 static void hear_alone(int i, int ranks)
 {
     const char *const more[] = {"--served-model-name", model[i],  "--max-batch", "8", "--max-batch-tokens", "64",
@@ -80,7 +79,7 @@ static void hear_alone(int i, int ranks)
     case_end();
 }
 
-/* N_REQUESTS for each model of those that are named, all at once. */
+/* Sends N_REQUESTS to each selected model, all at once. */
 static void traffic(const struct serving *s, bool first, bool second)
 {
     struct talk t;
@@ -102,7 +101,7 @@ static void traffic(const struct serving *s, bool first, bool second)
     talk_close(&t);
 }
 
-/* Numbers of the metrics come a moment later than answers. value: a model; NULL: all. */
+/* Metrics follow answers with a short delay. value: a model; NULL: all. */
 static bool comes_to(const struct serving *s, const char *metric, const char *value, double least, double most)
 {
     double found = 0;
@@ -135,16 +134,16 @@ static void share(int ranks)
         "--kv-cache-memory-bytes", "640K", "--model-memory",  "64M",     "--max-batch", "8",
         "--max-batch-tokens",      "64",   "--max-model-len", MODEL_LEN, NULL};
     struct serving s;
-    case_begin("two models that need more than there is get it in turn and at once, on %d ranks", ranks);
+    case_begin("two models that need more memory than there is use it in turn and at once, on %d ranks", ranks);
     if (case_check(serving_start_models(&s, folder, ranks, more, NULL), "no server")) {
         case_check(serving_metric(&s, "models_kv_memory_bytes") == ARENA, "the arena");
-        case_check(comes_to(&s, "models_kv_free_bytes", NULL, ARENA, ARENA), "all is free");
+        case_check(comes_to(&s, "models_kv_free_bytes", NULL, ARENA, ARENA), "not all is free");
         for (int round = 0; round < 2; round++) {
             traffic(&s, true, false);
             case_check(comes_to_hold(&s, 0, 0.3 * ARENA, ARENA), "the first model has what it needs");
             traffic(&s, false, true);
             case_check(comes_to_hold(&s, 1, 0.6 * ARENA, ARENA), "the second model has what it needs");
-            case_check(comes_to_hold(&s, 0, 1, 0.25 * ARENA), "the first one has given units back");
+            case_check(comes_to_hold(&s, 0, 1, 0.25 * ARENA), "the first model has given units back");
         }
         traffic(&s, true, true);
         case_check(serving_metric(&s, "models_used_bytes") > 0, "both are loaded");
@@ -156,7 +155,7 @@ static void share(int ranks)
     case_end();
 }
 
-/* Memory that is none, or leaves none for weights; a model for which there is none. */
+/* An invalid amount of memory, or one that leaves none for weights; a model for which no memory is left. */
 static void refused(int ranks)
 {
     static const char *const wrong[] = {"64M", "1K"};
@@ -172,7 +171,7 @@ static void refused(int ranks)
         process_free(&p);
         case_end();
     }
-    case_begin("a model for which pinned ones leave no unit is a 507 with the numbers");
+    case_begin("a model for which pinned models leave no unit is a 507 with the numbers");
     const char *const more[] = {"--kv-cache-memory-bytes", "64K", "--pin", model[0], NULL};
     if (case_check(serving_start_models(&s, folder, 1, more, NULL), "no server")) {
         char text[200];
@@ -191,13 +190,13 @@ static void refused(int ranks)
     case_end();
 }
 
-/* The demo model's keys and values of a block, 72 KiB in float32 on one rank, in units of 64 KiB. */
+/* A block of the demo model's keys and values is 72 KiB in float32 on one rank; units are 64 KiB. */
 static void block_too_large(void)
 {
     static const char *const more[] = {"--kv-cache-memory-bytes", "640K", "--model-memory", "64M", NULL};
     char path[600];
     struct serving s;
-    case_begin("a model whose block is larger than a unit is a 507 with the numbers; another one runs");
+    case_begin("a model whose block is larger than a unit is a 507 with the numbers; another model runs");
     (void)snprintf(path, sizeof path, "%s/stories", folder);
     case_check(symlink(models_demo(), path) == 0, "cannot make %s", path);
     if (case_check(serving_start_models(&s, folder, 1, more, NULL), "no server")) {
@@ -227,7 +226,7 @@ static const char *const long_options[] = {
     "--kv-cache-memory-bytes", "2560K", "--max-batch", "8", "--max-batch-tokens", "64", "--max-model-len", "700",
     "--model-memory",          "64M",   NULL};
 
-/* Prompts of 400 tokens and more, which begin alike in pairs. */
+/* Prompts of 400 tokens or more, which begin alike in pairs. */
 static void ask_long(struct talk *t, const char *name, int number)
 {
     char ids[4000] = "5";
@@ -240,7 +239,7 @@ static void ask_long(struct talk *t, const char *name, int number)
              number, name, ids, LONG_TOKENS);
 }
 
-/* All at once: their answers to answer[number], or compared with those. */
+/* Sends all requests at once; their answers are put into answer[number], or compared with those. */
 static void long_traffic(const struct serving *s, const char *name, char *answer[N_REQUESTS])
 {
     struct talk t;
@@ -262,7 +261,8 @@ static void long_traffic(const struct serving *s, const char *name, char *answer
     talk_close(&t);
 }
 
-/* A model with windows beside another one that takes all it can get. most: bytes of units that it comes to hold. */
+/* A model with windows beside another one that takes as much as it can get. most: bytes of units that it comes to
+ * hold. */
 static void windows(const char *name, int ranks, double least, double most)
 {
     char path[600], *answer[N_REQUESTS] = {0};
@@ -276,7 +276,7 @@ static void windows(const char *name, int ranks, double least, double most)
     }
     if (case_check(serving_start_models(&s, folder, ranks, long_options, NULL), "no server")) {
         long_traffic(&s, name, answer);
-        case_check(comes_to(&s, "model_kv_bytes", name, least, most), "it holds no more than windows need");
+        case_check(comes_to(&s, "model_kv_bytes", name, least, most), "it holds more than windows need");
         traffic(&s, true, false);
         long_traffic(&s, name, answer);
         json_t *reply = talk_ask(s.endpoint, "{\"op\":\"models\"}");
@@ -289,7 +289,7 @@ static void windows(const char *name, int ranks, double least, double most)
     case_end();
 }
 
-/* A fixture to the folder, under its own name. */
+/* Copies a fixture to the folder, under its own name. */
 static void place(const char *name)
 {
     char made[256], path[600];

@@ -1,6 +1,6 @@
-/* tests/e2e/test_models_sets.c - many models on sets of a part of the ranks each (`--models-dir` with
- * `--tensor-parallel` below the number of ranks): sets load at once, a hot model has replicas, what fails on one set is
- * an answer and no more, and a dead rank ends the job. The same traffic as on one set: test_serve_models.c. */
+/* tests/e2e/test_models_sets.c - many models on sets of ranks (`--models-dir` with `--tensor-parallel` below the number
+ * of ranks): sets load at once, a hot model has replicas, a failure on one set is only an answer, and a dead rank ends
+ * the job. test_serve_models.c has the same traffic on one set. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <zmq.h>
 
-#define PATIENT 60.0 /* s */
+#define PATIENT 60.0 /* seconds */
 
 /* ---- a server ---- */
 
@@ -43,7 +43,7 @@ static bool comes_true(const struct serving *s, int i, const char *member, doubl
 
 /* ---- requests ---- */
 
-/* Every answer to n requests for model i at once is right. */
+/* n requests for model i at once are all answered correctly. */
 static void crowd(const struct serving *s, int i, int n)
 {
     struct talk t;
@@ -60,7 +60,7 @@ static void crowd(const struct serving *s, int i, int n)
     case_check(n_right == n, "%d of %d answers of %s are right", n_right, n, zoo.model[i].name);
 }
 
-/* A model lives on one set, and two of them on two. */
+/* A model lives on one set, and two models on two. */
 static void side_by_side(int ranks, const char *size)
 {
     struct serving s;
@@ -75,13 +75,13 @@ static void side_by_side(int ranks, const char *size)
         case_check(serving_metric(&s, "models_sets") == 2, "%g sets", serving_metric(&s, "models_sets"));
         case_check(zoo_number(&s, 0, "replicas") == 1 && zoo_number(&s, 2, "replicas") == 1, "one replica each");
         case_check(zoo_operate(&s, "unload", 0, "") == 200 && zoo_operate(&s, "unload", 2, "") == 200, "unload");
-        case_check(serving_metric(&s, "models_used_bytes") == 0, "bytes are left");
+        case_check(serving_metric(&s, "models_used_bytes") == 0, "bytes are still in use");
         end(&s);
     }
     case_end();
 }
 
-/* More replicas when it is in use, all of them by `load`; requests run on all, and `unload` takes all. */
+/* A busy model gets more replicas, or all of them by `load`; requests run on all, and `unload` removes all. */
 static void replicas(void)
 {
     static char wish[120];
@@ -111,7 +111,8 @@ static void replicas(void)
     case_end();
 }
 
-/* The ranks' environment: on `rank` reads of weights fail after so many bytes; elsewhere each takes `nap` seconds. */
+/* Makes the ranks' environment: on `rank` reads of weights fail after so many bytes; elsewhere each takes `nap`
+ * seconds. */
 static const char *const *reads(const char *rank, size_t after, const char *nap)
 {
     static char full[4200], of[40], limit[60], slow[40];
@@ -136,7 +137,7 @@ static bool await_state(const struct serving *s, int i, const char *state)
     return false;
 }
 
-/* Two that are read slowly are read at the same time. */
+/* Two models whose reads are slow load at the same time. */
 static void loads_at_once(struct serving *s, struct talk *t)
 {
     talk_open(t, ZMQ_DEALER, s->endpoint, NULL, NULL);
@@ -189,7 +190,7 @@ static void killed(void)
     case_end();
 }
 
-/* Rank 3 of four, in the second set of two, can read nothing. */
+/* Rank 3 of four, in the second set of two, cannot read anything. */
 static void set_cannot_read(void)
 {
     struct serving s;
@@ -209,7 +210,7 @@ static void set_cannot_read(void)
     case_end();
 }
 
-/* Models come and go on both sets, one place each. */
+/* Models come and go on both sets, each with room for one. */
 static void in_turn(void)
 {
     static const char *const more[] = {"--max-models", "1", NULL};
@@ -217,7 +218,7 @@ static void in_turn(void)
     struct serving s;
     struct talk t;
     int n_right = 0;
-    case_begin("three models in turn on two sets with one place each");
+    case_begin("three models in turn on two sets with room for one each");
     if (start(&s, 2, "1", more, NULL)) {
         talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
         for (int k = 0; k < 36; k++)
@@ -269,7 +270,7 @@ static void refused(void)
     case_end();
 }
 
-/* argv[1]: the most ranks (default 4), for machines with fewer GPUs; then ranks do not fail. */
+/* argv[1]: the most ranks (default 4), for machines with fewer GPUs; with it no failures of ranks are tested. */
 int main(int argc, char **argv)
 {
     int most = argc > 1 ? atoi(argv[1]) : 4;

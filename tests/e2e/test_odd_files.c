@@ -1,5 +1,5 @@
-/* tests/e2e/test_odd_files.c - files that are none: pipes, devices, links that lead nowhere or in a circle, folders
- * that are not there. Each is refused by name, before anything is loaded, within seconds, and lies there as before. */
+/* tests/e2e/test_odd_files.c - paths that are not regular files: pipes, devices, dangling and circular links, missing
+ * folders. Each is refused by name within seconds, before anything is loaded, and stays unchanged. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"
@@ -22,7 +22,7 @@ static const char *in_folder(const char *name)
     return path;
 }
 
-/* Run with these words (NULL at the end); it ends with the status and a line that has the words. */
+/* Runs with these arguments (NULL at the end); expects this status and a line that contains the words. */
 static void check_refused(int status, const char *words, const char *const *argument)
 {
     struct process p;
@@ -30,7 +30,8 @@ static void check_refused(int status, const char *words, const char *const *argu
     case_check(p.status == status && strstr(p.text[PROCESS_ERR], words) != NULL,
                "status %d, expected %d and \"%s\": %s", p.status, status, words, p.text[PROCESS_ERR]);
     case_check(!p.timed_out && process_in_time(p.seconds, 5), "it took %.1f s", p.seconds);
-    case_check(p.text[PROCESS_ERR] == NULL || strstr(p.text[PROCESS_ERR], "ready:") == NULL, "it was loaded before");
+    case_check(p.text[PROCESS_ERR] == NULL || strstr(p.text[PROCESS_ERR], "ready:") == NULL,
+               "the model was loaded first");
     process_free(&p);
 }
 
@@ -40,14 +41,14 @@ static void replaced(void)
 {
     struct stat before, after;
     char pipe[400], device[400], input[400], output[400];
-    case_begin("files that are replaced: what is no regular file is refused and stays");
+    case_begin("output files: anything but a regular file is refused and stays");
     (void)snprintf(input, sizeof input, "%s", in_folder("in.jsonl"));
     (void)snprintf(output, sizeof output, "%s", in_folder("out.jsonl"));
     (void)snprintf(pipe, sizeof pipe, "%s", in_folder("pipe"));
     files_write(folder, "in.jsonl", "{\"prompt\": \"Once\", \"max_tokens\": 2}\n", 36);
     case_check(mkfifo(pipe, 0600) == 0, "no pipe");
     const char *what = "/dev/null";
-    if (mknod(in_folder("null"), S_IFCHR | 0666, makedev(1, 3)) == 0) { /* as root: one that may be lost */
+    if (mknod(in_folder("null"), S_IFCHR | 0666, makedev(1, 3)) == 0) { /* as root: a device that may be lost */
         (void)snprintf(device, sizeof device, "%s", path);
         what = device;
     }
@@ -76,7 +77,7 @@ static void replaced(void)
     case_end();
 }
 
-/* A pipe that only the batch itself has open swallowed all results, with status 0. */
+/* A pipe that only the batch itself had open swallowed all results, with status 0. */
 static void output_pipe(void)
 {
     char input[400], pipe[400], text[4096] = "";
@@ -98,7 +99,7 @@ static void output_pipe(void)
     case_end();
 }
 
-/* A copy of the demo model in which one file is something else. */
+/* Makes a copy of the demo model in which one file is something else. */
 static void model_with(const char *name, const char *link, char *model, size_t bytes)
 {
     static int n;
@@ -107,7 +108,7 @@ static void model_with(const char *name, const char *link, char *model, size_t b
     (void)snprintf(command, sizeof command, "cp -rL '%s' '%s' && rm -f '%s/%s'", models_demo(), model, model, name);
     case_check(system(command) == 0, "no copy of the model");
     (void)snprintf(path, sizeof path, "%s/%s", model, name);
-    case_check(link != NULL ? symlink(link, path) == 0 : mkfifo(path, 0600) == 0, "%s cannot be made", path);
+    case_check(link != NULL ? symlink(link, path) == 0 : mkfifo(path, 0600) == 0, "cannot make %s", path);
 }
 
 static void model_files(void)
@@ -116,7 +117,7 @@ static void model_files(void)
                                         "tokenizer_config.json", "generation_config.json",
                                         "chat_template.jinja",   "special_tokens_map.json"};
     char model[300], input[400], output[400];
-    case_begin("a model's files: pipes, devices, links to nothing and circles are refused by name");
+    case_begin("a model's files: pipes, devices, dangling and circular links are refused by name");
     (void)snprintf(input, sizeof input, "%s", in_folder("in.jsonl"));
     (void)snprintf(output, sizeof output, "%s", in_folder("out.jsonl"));
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
@@ -132,11 +133,11 @@ static void model_files(void)
     case_end();
 }
 
-/* A message that every process could print is printed once. */
+/* A message that every process could print is printed only once. */
 static void said_once(void)
 {
     struct process p;
-    case_begin("inspect and version say what they say once, however many processes there are");
+    case_begin("inspect and version print once, whatever the number of processes");
     process_run(&p, &(struct process_setup){.ranks = 3}, (const char *[]){"version", NULL});
     case_check(p.status == 0 && process_count_lines(p.text[PROCESS_OUT]) == 1, "status %d: %s", p.status,
                p.text[PROCESS_OUT]);
@@ -148,14 +149,14 @@ static void said_once(void)
     case_end();
 }
 
-/* Containers have 64 MiB of /dev/shm: it is mounted so small in a name space of its own. */
+/* Containers have 64 MiB of /dev/shm: the test mounts one of that size in its own mount namespace. */
 static void small_shared_memory(void)
 {
     static const char name[] = "a /dev/shm of 64 MB: ranks read alone, or are told of --shm-size";
     char command[1200];
     const char *build = getenv("LOCKSTEP_BINARY");
     if (system("unshare -m mount -t tmpfs -o size=64m tmpfs /dev/shm >/dev/null 2>&1") != 0) {
-        case_skip(name, "no mount name space can be made here");
+        case_skip(name, "no mount namespace can be made here");
         return;
     }
     case_begin("%s", name);
@@ -176,7 +177,7 @@ static void small_shared_memory(void)
     case_end();
 }
 
-/* More positions than the model has. */
+/* More positions than the model supports. */
 static void too_long(void)
 {
     case_begin("--max-model-len beyond the model's context is refused by all commands");

@@ -1,5 +1,5 @@
-/* tests/e2e/test_preflight.c - `lockstep preflight` and --preflight at a start: what is measured, within its time, who
- * is refused by which threshold and with which status. */
+/* tests/e2e/test_preflight.c - `lockstep preflight` and --preflight at a start: the measurements, their duration, and
+ * the thresholds that refuse a rank, with their exit statuses. */
 #include "base/err.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -36,7 +36,7 @@ static void check_ranks(const json_t *root, int ranks)
     }
     double all = (double)models_weight_bytes(models_demo());
     case_check(best == 1, "the fastest rank's share is %g", best);
-    /* The whole of so small a file, the header aside; requests begin at pages. */
+    /* The whole file, apart from the header, since it is so small; requests begin at pages. */
     case_check(bytes > 0.9 * all && bytes < 1.1 * all, "%g of %g bytes were read", bytes, all);
 }
 
@@ -84,7 +84,8 @@ static void ends(const char *what, int status, const char *wanted, const char *o
     process_free(&p);
 }
 
-/* Other processes take the cores of one rank and not of the other: no share is required of what it reads. */
+/* Other processes use the cores of one rank and not of the other: therefore no threshold applies to its share of the
+ * reads. */
 static void thresholds(void)
 {
     const char *demo = models_demo();
@@ -118,7 +119,7 @@ static void usage(void)
          LIST("preflight", "--min-read-share", "2"));
 }
 
-/* One rank meets the end of a file: it says so, in its name. */
+/* One rank meets the end of a file: it reports this in its own name. */
 static void short_file(void)
 {
     char dir[256], path[300];
@@ -140,7 +141,7 @@ static void short_file(void)
     files_remove_dir(dir);
 }
 
-/* --preflight-timeout of this many seconds, more on a busy machine; returns them. */
+/* Sets --preflight-timeout to this many seconds, more on a busy machine; returns them. */
 static int timeout_of(char text[16], double seconds)
 {
     int n = (int)process_patience(seconds);
@@ -157,7 +158,7 @@ static void await_measuring(struct process *p)
     }
 }
 
-/* A rank is stopped as soon as rank 0 says that it measures, with the others then. */
+/* A rank is stopped, with the others, as soon as rank 0 says that it measures. */
 static void stopped_rank(void)
 {
     struct process_setup setup = {.ranks = 3};
@@ -165,13 +166,13 @@ static void stopped_rank(void)
     char timeout[16], wanted[100];
     (void)snprintf(wanted, sizeof wanted, " has not ended within %d s: no sign of life from this rank\n",
                    timeout_of(timeout, 2));
-    case_begin("a rank that is stopped is named");
+    case_begin("a stopped rank is named");
     process_start(&p, &setup,
                   LIST("preflight", "--device", "cpu", "--model", models_demo(), "--max-broadcast-us", "0", "--verbose",
                        "--preflight-timeout", timeout));
     await_measuring(&p);
     pid_t pid = process_of_rank(&p, 2);
-    case_check(pid > 0 && kill(pid, SIGSTOP) == 0, "rank 2 cannot be stopped");
+    case_check(pid > 0 && kill(pid, SIGSTOP) == 0, "cannot stop rank 2");
     process_wait(&p);
     const char *line = strstr(p.text[PROCESS_ERR], "lockstep: fatal: ");
     case_check(p.status == ERR_COMM && line != NULL && strstr(line, "lockstep: fatal: rank 2/3 on ") == line &&
@@ -182,7 +183,7 @@ static void stopped_rank(void)
     process_free(&p);
 }
 
-/* All ranks are stopped for longer than they have time: that time is not theirs. */
+/* All ranks are stopped for longer than the timeout: that time does not count. */
 static void stopped_job(void)
 {
     enum { RANKS = 2 };
@@ -192,7 +193,7 @@ static void stopped_job(void)
     bool stopped = true;
     char timeout[16];
     int seconds = timeout_of(timeout, 4);
-    case_begin("a job that is stopped as a whole goes on afterwards");
+    case_begin("a job that was stopped as a whole goes on afterwards");
     process_start(&p, &setup,
                   LIST("preflight", "--device", "cpu", "--model", models_demo(), "--max-broadcast-us", "0",
                        "--min-read-share", "0", "--verbose", "--preflight-timeout", timeout));
@@ -201,7 +202,7 @@ static void stopped_job(void)
         pid[r] = process_of_rank(&p, r);
         stopped = stopped && pid[r] > 0 && kill(pid[r], SIGSTOP) == 0;
     }
-    case_check(stopped, "a rank cannot be stopped");
+    case_check(stopped, "cannot stop a rank");
     process_watch(&p, seconds + 1, SIZE_MAX);
     for (int r = 0; r < RANKS; r++)
         if (pid[r] > 0)

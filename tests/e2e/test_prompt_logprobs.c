@@ -1,5 +1,5 @@
-/* tests/e2e/test_prompt_logprobs.c - generate --prompt-logprobs: what the prompt's tokens get is log_softmax of the
- * logits of Hugging Face transformers, on 1 to 3 ranks, and does not depend on chunks or company. */
+/* tests/e2e/test_prompt_logprobs.c - generate --prompt-logprobs: the scores of the prompt's tokens are log_softmax of
+ * the logits of Hugging Face transformers, on 1 to 3 ranks, and do not depend on chunks or company. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"
@@ -36,7 +36,7 @@ static struct expected read_expected(const char *name)
     return x;
 }
 
-/* log_softmax of the logits at this position, of this id. */
+/* Returns the log-probability of id at this position: log_softmax of the logits. */
 static double expect(const struct expected *x, int position, int id)
 {
     const float *row = x->logits + (size_t)position * (size_t)x->vocab;
@@ -62,7 +62,7 @@ static bool is_close(const json_t *value, double want)
     return json_is_real(value) && fabs(json_real_value(value) - want) < 3e-3;
 }
 
-/* Entry i of the prompt's list. */
+/* Checks entry i of the prompt's list. */
 static void check_entry(const struct expected *x, int i, const json_t *entry)
 {
     char *text = json_dumps(entry, JSON_COMPACT | JSON_ENCODE_ANY);
@@ -81,7 +81,7 @@ static void check_entry(const struct expected *x, int i, const json_t *entry)
     free(text);
 }
 
-/* The object of the output's line number `line`; the caller gives it back. */
+/* Parses line number `line` of the output; the caller frees it with json_decref. */
 static json_t *read_line(const struct process *p, int line)
 {
     const char *at = p->text[PROCESS_OUT];
@@ -98,7 +98,7 @@ static void write_prompts(const char *dir, const struct expected *x, int n_befor
     char path[400];
     (void)snprintf(path, sizeof path, "%s/prompts.jsonl", dir);
     FILE *f = fopen(path, "w");
-    for (int i = 0; i <= n_before; i++) { /* shorter ones with the same beginning, then the prompt itself */
+    for (int i = 0; i <= n_before; i++) { /* shorter prompts with the same beginning, then the prompt itself */
         int n = i == n_before ? x->n : 1 + i * 3 % x->n;
         for (int k = 0; k < n; k++)
             (void)fprintf(f, "%s%d", k == 0 ? "{\"prompt\": [" : ", ", x->prompt[k]);
@@ -107,7 +107,7 @@ static void write_prompts(const char *dir, const struct expected *x, int n_befor
     (void)fclose(f);
 }
 
-/* The scores of the fixture's prompt, alone or behind 7 others, in chunks. */
+/* Obtains the scores of the fixture's prompt, alone or after 7 others, in chunks. */
 static json_t *scores(const char *dir, const struct expected *x, int ranks, const char *batch_tokens, bool in_company)
 {
     char path[400];
@@ -120,7 +120,7 @@ static json_t *scores(const char *dir, const struct expected *x, int ranks, cons
                                  "--json", "--prompt-logprobs", "3", "--max-batch", "4", "--max-batch-tokens",
                                  batch_tokens, NULL});
     json_t *o = read_line(&p, in_company ? 7 : 0), *list = json_incref(json_object_get(o, "prompt_logprobs"));
-    case_check(json_object_get(o, "logprobs") == NULL, "logprobs that nobody asked for");
+    case_check(json_object_get(o, "logprobs") == NULL, "logprobs without being asked for");
     json_decref(o);
     process_free(&p);
     return list;
@@ -138,8 +138,8 @@ static void check_fixture(const char *name, int ranks)
     for (int i = 1; i < x.n && i < (int)json_array_size(list); i++)
         check_entry(&x, i, json_array_get(list, (size_t)i));
     json_t *chunks = scores(dir, &x, ranks, "5", false), *company = scores(dir, &x, ranks, "16", true);
-    case_check(json_equal(chunks, list), "other scores in chunks of 5");
-    case_check(json_equal(company, list), "other scores in company");
+    case_check(json_equal(chunks, list), "the scores differ in chunks of 5");
+    case_check(json_equal(company, list), "the scores differ in company");
     case_end();
     json_decref(list);
     json_decref(chunks);
@@ -148,14 +148,14 @@ static void check_fixture(const char *name, int ranks)
     files_remove_dir(dir);
 }
 
-/* A prompt of one token has nothing to score, one that does not run neither. */
+/* A prompt of one token has nothing to score, nor does one that does not run. */
 static void edges(void)
 {
     struct process_setup setup = {.ranks = 2};
     struct process p;
     char dir[256];
     models_fixture(dir, "llama-7-1-tied");
-    case_begin("scores of one token, and of none");
+    case_begin("scores of one token, and of a prompt that does not run");
     process_run(&p, &setup,
                 (const char *[]){"generate", "--model", dir, "--prompt-ids", "7", "--max-tokens", "2", "--json",
                                  "--prompt-logprobs", "0", NULL});

@@ -1,5 +1,5 @@
-/* tests/e2e/test_prompts.c - many prompts, from text files, JSON lines and standard input, on the demo model: what is
- * drawn with a seed is the same at every rank count, alone and in every batch. */
+/* tests/e2e/test_prompts.c - many prompts, from text files, JSON lines and standard input, on the demo model: samples
+ * drawn with a seed are the same on every number of ranks, alone and in every batch. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"
@@ -31,7 +31,7 @@ static json_t *read_line(const char **at)
     return o;
 }
 
-/* All prompts, in order, with these texts. */
+/* Checks all prompts, in order, against these texts. */
 static void check_texts(const struct process *p, int n, const int *which)
 {
     const char *at = p->text[PROCESS_OUT];
@@ -53,7 +53,10 @@ static void write_files(void)
     char text[2000] = "", lines[4000] = "";
     for (int i = 0; i < N_PROMPTS; i++) {
         strcat(text, prompts[i]);
-        strcat(text, i == 2 ? "\r\n\n" : i == N_PROMPTS - 1 ? "" : "\n"); /* an empty line is none, nor is a last end */
+        strcat(text, i == 2               ? "\r\n\n"
+                     : i == N_PROMPTS - 1 ? ""
+                                          : "\n"); /* an empty line is not a prompt, nor is a
+                                                                           * missing newline at the end */
         json_t *o = json_pack("{s:s}", "prompt", prompts[i]);
         char *line = json_dumps(o, JSON_COMPACT);
         strcat(lines, line);
@@ -91,7 +94,7 @@ static void reference(const char *file)
 struct variant {
     const char *name;
     int ranks;
-    const char *file, *input; /* of the prompts; input: its content goes to standard input instead */
+    const char *file, *input; /* prompts; input: a file whose content goes to standard input instead */
     const char *more[6];
 };
 
@@ -142,7 +145,7 @@ static void variants(void)
     }
 }
 
-/* Each prompt alone; and with another seed. */
+/* Each prompt runs alone; and once with another seed. */
 static void alone(void)
 {
     struct process p[3];
@@ -173,7 +176,7 @@ static void alone(void)
     process_free(&p[0]);
 }
 
-/* A string and a list of ids in one file: the ids of a prompt lead where its text does. */
+/* A string and a list of its ids in one file: both give the same text. */
 static void ids_in_lines(void)
 {
     struct process_setup setup = {.ranks = 2};
@@ -204,7 +207,7 @@ static void ids_in_lines(void)
     free(b);
 }
 
-/* --output FILE holds what standard output would have held, which stays empty. */
+/* --output FILE holds the text that standard output would have held, which stays empty. */
 static void output_file(void)
 {
     struct process_setup setup = {.ranks = 2};
@@ -229,7 +232,7 @@ static void output_file(void)
     process_free(&q);
 }
 
-/* Plain text on standard output: the prompt and what follows, a header where there are more. */
+/* Plain text on standard output: the prompt and its continuation, with headers if there are several prompts. */
 static void plain_text(void)
 {
     static const char *const last[2] = {"--no-echo", NULL};
@@ -261,7 +264,7 @@ static void plain_text(void)
     process_free(&p);
 }
 
-/* An option from the environment, and that the command line has the last word. */
+/* The environment sets an option, and the command line overrides it. */
 static void environment(void)
 {
     const char *env[] = {"LOCKSTEP_MAX_TOKENS=3", NULL};

@@ -1,5 +1,5 @@
-/* tests/e2e/test_rank_cores.c - a rank that may use fewer cores than it has threads that work at once is warned of; one
- * that has all cores of its host, or enough, is not. */
+/* tests/e2e/test_rank_cores.c - a rank that may use fewer cores than it has busy threads gets a warning; one that has
+ * all cores of its host, or enough, gets none. */
 #include "tests/support/cases.h"
 #include "tests/support/models.h"
 #include "tests/support/process.h"
@@ -41,12 +41,12 @@ int main(void)
     (void)sched_getaffinity(0, sizeof mask, &mask);
     if (process_has_open_mpi_5()) {
         case_skip("bound to a core", "Open MPI 5 binds none beside --oversubscribe");
-    } else if (CPU_COUNT(&mask) > 1) { /* else there is nothing to bind to */
+    } else if (CPU_COUNT(&mask) > 1) { /* else there are no cores to bind to */
         check("bound to a core", "core", "batch", "1", "and has 4 threads that work at once");
         check("bound to a core", "core", "generate", "1", NULL);
         check("bound to a core", "core", "generate", "2", "and has 2 threads that work at once");
     }
-    if (CPU_COUNT(&mask) == sysconf(_SC_NPROCESSORS_ONLN)) /* else a cpuset has narrowed us all */
+    if (CPU_COUNT(&mask) == sysconf(_SC_NPROCESSORS_ONLN)) /* else a cpuset limits the whole test */
         check("not bound", "none", "batch", "1", NULL);
     check("not bound", "none", "generate", "1000", "and has 1000 threads that work at once");
     return cases_done();

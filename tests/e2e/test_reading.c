@@ -1,6 +1,5 @@
-/* tests/e2e/test_reading.c - the checkpoint is read about once by all ranks of a node together, in large requests, or
- * each rank reads what it holds; and `inspect` says what every rank would hold, so that all ranks together hold the
- * checkpoint. */
+/* tests/e2e/test_reading.c - all ranks of a node together read the checkpoint about once, in large requests, or each
+ * rank reads its own share; `inspect` shows the shares, which together make up the checkpoint. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"
@@ -14,8 +13,8 @@
 
 struct reads {
     unsigned long long bytes, requests, largest;
-    unsigned long long most; /* bytes of one rank */
-    int ranks;               /* that read anything */
+    unsigned long long most; /* largest number of bytes that one rank read */
+    int ranks;               /* number of ranks that read anything */
 };
 
 static struct reads sum_reads(const char *dir)
@@ -59,13 +58,13 @@ static void read_once(const char *name, const char *dir, int ranks, bool large, 
     if (case_check(p.status == 0, "status %d: %s", p.status, p.text[PROCESS_ERR])) {
         struct reads r = sum_reads(counts);
         double file = (double)models_weight_bytes(dir), mean = (double)r.bytes / (double)r.requests;
-        case_check((double)r.bytes <= 1.1 * file, "%llu bytes are read of a file of %.0f", r.bytes, file);
-        case_check((double)r.bytes >= 0.99 * file, "only %llu bytes are read of a file of %.0f", r.bytes, file);
-        case_check(!large || alone || mean >= 1 << 20, "%llu requests of %.0f bytes in the mean", r.requests, mean);
+        case_check((double)r.bytes <= 1.1 * file, "%llu bytes are read from a file of %.0f", r.bytes, file);
+        case_check((double)r.bytes >= 0.99 * file, "only %llu of the %.0f bytes of a file are read", r.bytes, file);
+        case_check(!large || alone || mean >= 1 << 20, "%llu requests of %.0f bytes on average", r.requests, mean);
         case_check(!large || r.ranks == ranks, "%d of %d ranks read", r.ranks, ranks);
-        case_check(!alone || (double)r.most <= 1.1 * file / ranks, "a rank of %d reads %llu bytes of a file of %.0f",
+        case_check(!alone || (double)r.most <= 1.1 * file / ranks, "a rank of %d reads %llu bytes from a file of %.0f",
                    ranks, r.most, file);
-        printf("# %s, %d ranks: %.3f times its bytes, %llu requests, %.2f MiB in the mean\n", name, ranks,
+        printf("# %s, %d ranks: %.3f times its bytes, %llu requests, %.2f MiB on average\n", name, ranks,
                (double)r.bytes / file, r.requests, mean / (1 << 20));
     }
     case_end();
@@ -73,7 +72,7 @@ static void read_once(const char *name, const char *dir, int ranks, bool large, 
     files_remove_dir(counts);
 }
 
-/* Ranges of all ranks, one after the other: every unit once, none left out. */
+/* Checks the ranges of all ranks, one after the other: they cover every unit exactly once. */
 static void check_cover(const json_t *ranks, const char *key, int total)
 {
     size_t i;
@@ -85,14 +84,14 @@ static void check_cover(const json_t *ranks, const char *key, int total)
         int begin = (int)json_integer_value(json_array_get(range, 0));
         int end = (int)json_integer_value(json_array_get(range, 1));
         if (!case_check(json_array_size(range) == 2 && end >= begin && (begin == at || begin == end),
-                        "%s of rank %zu are [%d, %d), expected from %d on", key, i, begin, end, at))
+                        "%s of rank %zu are [%d, %d), expected a beginning at %d", key, i, begin, end, at))
             return;
         at = end > begin ? end : at;
     }
     case_check(at == total, "%s end at %d, expected %d", key, at, total);
 }
 
-/* A rank's KV heads are those that its query heads need: they may repeat, but all are there. */
+/* A rank's KV heads are those of its query heads: they may repeat, but all occur. */
 static void check_kv_heads(const json_t *ranks, int heads, int kv_heads)
 {
     size_t i;
@@ -143,7 +142,7 @@ static void inspect(const char *name, const char *dir, int n)
         check_kv_heads(ranks, heads, kv_heads);
         case_check(n == 1 ? held == file : held >= file, "%lld bytes are held of %lld", (long long)held,
                    (long long)file);
-        /* The rest is replicated: norms and shared KV heads, a small part of these models. */
+        /* The remainder is replicated: norms and shared KV heads, a small part of these models. */
         case_check((double)held <= (double)file * (1 + 0.06 * (n - 1)), "%lld bytes are held of %lld", (long long)held,
                    (long long)file);
         case_check(file <= (json_int_t)models_weight_bytes(dir), "%lld bytes of tensors", (long long)file);
@@ -161,13 +160,13 @@ static void inspect_as_table(const char *dir)
     process_run(&p, &setup, (const char *[]){"inspect", "--model", dir, "--ranks", "7", NULL});
     case_check(p.status == 0 && p.bytes[PROCESS_ERR] == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
     case_check(strstr(p.text[PROCESS_OUT], "\n    6 ") != NULL && strstr(p.text[PROCESS_OUT], "none") != NULL,
-               "no line of rank 6, or no part without heads: %s", p.text[PROCESS_OUT]);
+               "no line of rank 6, or no share without heads: %s", p.text[PROCESS_OUT]);
     case_check(process_in_time(p.seconds, 1), "%.2f s", p.seconds);
     case_end();
     process_free(&p);
 }
 
-/* A tensor that the config does not need is named once, and the run goes on. */
+/* A tensor that the model does not use is named once, and the run goes on. */
 static void unknown_tensor(int ranks)
 {
     char dir[256];
@@ -181,7 +180,7 @@ static void unknown_tensor(int ranks)
     json_object_del(header, "lm_head.weight");
     char *text = json_dumps(header, JSON_COMPACT);
     models_join(dir, "model.safetensors", text, -1, data, bytes);
-    case_begin("a tensor that nobody needs, %d ranks", ranks);
+    case_begin("a tensor that the model does not use, %d ranks", ranks);
     process_run(&p, &setup,
                 (const char *[]){"generate", "--model", dir, "--prompt-ids", "1,2,3", "--max-tokens", "2", NULL});
     case_check(p.status == 0 && p.bytes[PROCESS_OUT] > 0, "status %d", p.status);

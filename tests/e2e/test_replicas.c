@@ -1,6 +1,6 @@
 /* tests/e2e/test_replicas.c - replicas of `lockstep serve` and `lockstep batch` under mpirun with the demo model: the
- * same answers as from one replica, work for all of them, and that what concerns one neither waits for the others nor
- * misses them. */
+ * same answers as from one replica, work for all of them; events of one replica neither wait for the others nor get
+ * lost. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "tests/support/cases.h"
@@ -18,7 +18,7 @@
 
 static struct serving s;
 
-/* Everything that an order or a report carries. */
+/* Requests that use every field of an order or a report. */
 static const char *const requests[] = {
     "\"prompt\": \"Once upon a time\", \"max_tokens\": 40, \"temperature\": 0",
     "\"prompt\": \"Once upon a time\", \"max_tokens\": 40, \"temperature\": 0.9, \"top_p\": 0.95, \"seed\": 7",
@@ -36,7 +36,7 @@ static const char *const requests[] = {
 };
 #define N_REQUESTS ((int)(sizeof requests / sizeof requests[0]))
 
-/* All of them at once; their replies in order. */
+/* Sends all requests at once; stores their replies in order. */
 static void ask_all(json_t *reply[N_REQUESTS])
 {
     struct talk t;
@@ -55,7 +55,7 @@ static void ask_all(json_t *reply[N_REQUESTS])
     talk_close(&t);
 }
 
-/* Sums over two ranks differ from one rank's by rounding: then tokens and texts are compared, else every bit. */
+/* Sums over two ranks differ from one rank's by rounding: then only tokens and texts are compared, else every bit. */
 static bool same_choices(const json_t *a, const json_t *b, bool bits)
 {
     const json_t *x = json_object_get(a, "choices"), *y = json_object_get(b, "choices");
@@ -116,7 +116,7 @@ static void same_answers(json_t *const want[N_REQUESTS], int ranks, int size)
 static void answers(void)
 {
     json_t *want[N_REQUESTS];
-    case_begin("what one rank answers");
+    case_begin("the answers of one rank");
     if (start(1, "1", "300")) {
         ask_all(want);
         for (int i = 0; i < N_REQUESTS; i++)
@@ -131,8 +131,7 @@ static void answers(void)
         json_decref(want[i]);
 }
 
-/* Two long stories as streams, one in each replica; both have begun. Each is told in four ways at once, so that it
- * takes a while. */
+/* Begins two long stories as streams, one in each replica. Each has four choices, so that it takes a while. */
 static bool begin_two(struct talk *t, int n_tokens)
 {
     talk_open(t, ZMQ_DEALER, s.endpoint, NULL, NULL);
@@ -148,7 +147,7 @@ static bool begin_two(struct talk *t, int n_tokens)
     return case_check(both, "they do not run in both replicas");
 }
 
-/* Read events until this many requests have had their last one; returns how many of those had this code (200: no
+/* Reads events until this many requests have had their last one; returns how many of these had the code (200: no
  * error). */
 static int hear_last(struct talk *t, int n, int code)
 {
@@ -174,14 +173,14 @@ static void cancelled(void)
         if (begin_two(&t, 1000)) {
             for (int i = 0; i < 2; i++)
                 talk_say(&t, "{\"op\": \"cancel\", \"request_id\": \"story-%d\"}", i);
-            case_check(hear_last(&t, 4, 499) == 2, "not both are cancelled"); /* two are what cancel answers */
+            case_check(hear_last(&t, 4, 499) == 2, "they are not both cancelled"); /* two are what cancel answers */
         }
         talk_close(&t);
-        case_check(serving_await(&s, "num_requests_running", 0, 30), "something runs on");
+        case_check(serving_await(&s, "num_requests_running", 0, 30), "a sequence runs on");
         if (begin_two(&t, 1000)) {
-            talk_close(&t); /* nobody is there to read */
-            case_check(serving_await(&s, "num_requests_running", 0, 30), "the client is gone, its stories are not");
-            case_check(serving_metric(&s, "kv_blocks_used") == 0, "memory is held");
+            talk_close(&t); /* nobody reads the stories any more */
+            case_check(serving_await(&s, "num_requests_running", 0, 30), "the stories run on without their client");
+            case_check(serving_metric(&s, "kv_blocks_used") == 0, "memory is still held");
         } else {
             talk_close(&t);
         }
@@ -190,23 +189,23 @@ static void cancelled(void)
     case_end();
 }
 
-/* The second replica stands still in the middle of a story: the first one's requests are answered meanwhile, and the
- * story goes on when the replica does. */
+/* The second replica stops in the middle of a story: the first one's requests are answered meanwhile, and the story
+ * goes on when the replica does. */
 static void stuck(void)
 {
     struct talk t;
-    case_begin("a replica that stands still holds up nobody else");
+    case_begin("a stopped replica does not delay the others");
     if (start(4, "2", "300")) {
         if (begin_two(&t, 900)) {
             (void)process_signal_rank(&s.p, 3, SIGSTOP);
             case_check(hear_last(&t, 1, 200) == 1, "the first replica's story does not end");
-            for (int i = 0; i < 20; i++) { /* each goes to the replica with less to do */
+            for (int i = 0; i < 20; i++) { /* each goes to the less busy replica */
                 char *story = serving_story(&s, "Long ago", 8);
-                if (!case_check(story != NULL, "request %d has no answer", i))
+                if (!case_check(story != NULL, "request %d was not answered", i))
                     i = 20;
                 free(story);
             }
-            case_check(of_engine("num_requests_running", 1) > 0, "the second replica is not the one that stands still");
+            case_check(of_engine("num_requests_running", 1) > 0, "the stopped replica is not the second one");
             (void)process_signal_rank(&s.p, 3, SIGCONT);
             case_check(hear_last(&t, 1, 200) == 1, "the story does not go on");
         }
@@ -216,7 +215,7 @@ static void stuck(void)
     case_end();
 }
 
-/* Rank 3 leads no replica, and is not in the first one. */
+/* Rank 3 does not lead a replica, and is not in the first one. */
 static void drained(void)
 {
     struct talk t;
@@ -224,7 +223,7 @@ static void drained(void)
     if (start(4, "2", "300")) {
         if (begin_two(&t, process_sanitized() ? 100 : 600)) {
             (void)process_signal_rank(&s.p, 3, SIGUSR1);
-            case_check(hear_last(&t, 2, 200) == 2, "not both stories end");
+            case_check(hear_last(&t, 2, 200) == 2, "the two stories do not both end");
         }
         s.p.limit = seconds_now() - s.p.started + process_patience(60);
         process_wait(&s.p);
@@ -236,7 +235,7 @@ static void drained(void)
     case_end();
 }
 
-/* signal: SIGKILL, or SIGSTOP, after which the deadline has to pass. One story runs in each replica. */
+/* signal: SIGKILL, or SIGSTOP, after which the deadline has to expire. One story runs in each replica. */
 static void failed(int ranks, const char *size, int rank, int signal, const char *const *words)
 {
     struct talk t;
@@ -269,7 +268,7 @@ static void refused(const char *command, int ranks, const char *size, const char
     process_run(&p, &setup, (const char *[]){command, "--model", models_demo(), "--tensor-parallel", size, NULL});
     case_check(p.status == ERR_USAGE && strstr(p.text[PROCESS_ERR], why) != NULL, "status %d: %s", p.status,
                p.text[PROCESS_ERR]);
-    case_check(p.bytes[PROCESS_OUT] == 0 && p.n_left == 0, "something else happened");
+    case_check(p.bytes[PROCESS_OUT] == 0 && p.n_left == 0, "another outcome");
     case_end();
     process_free(&p);
 }
@@ -278,7 +277,7 @@ static void refused(const char *command, int ranks, const char *size, const char
 
 #define N_LINES 80
 
-/* Seconds since the start at which a line of --verbose was said. */
+/* Returns the second after the start at which --verbose printed this line. */
 static double said_at(const char *text, const char *what)
 {
     const char *line = strstr(text, what);
@@ -289,7 +288,8 @@ static double said_at(const char *text, const char *what)
     return seconds;
 }
 
-/* Each had its share of the lines, which are given out one by one as there is room: so they worked at the same time. */
+/* Each replica had its share of the lines, which are distributed one by one as there is room: so they worked at the
+ * same time. */
 static void check_work(const struct process *p, int n_replicas)
 {
     const char *text = p->text[PROCESS_ERR];
@@ -311,10 +311,10 @@ static void check_work(const struct process *p, int n_replicas)
                    "replica %d had %d requests: %s", g, n, text);
         worked += seconds;
     }
-    printf("# %d replicas worked %.2f s in all, within %.2f s\n", n_replicas, worked, took);
+    printf("# %d replicas worked %.2f s in total, within %.2f s\n", n_replicas, worked, took);
 }
 
-/* The result lines by id, without their times. */
+/* Returns the result lines by id, without their times. */
 static json_t *run_batch(int ranks, const char *size, int n_replicas)
 {
     char dir[256], input[300], output[300];
@@ -340,7 +340,8 @@ static json_t *run_batch(int ranks, const char *size, int n_replicas)
     f = fopen(output, "r");
     while (f != NULL && (line = json_loadf(f, JSON_DISABLE_EOF_CHECK, NULL)) != NULL) {
         const char *id = json_string_value(json_object_get(line, "id"));
-        case_check(id != NULL && json_object_get(results, id) == NULL, "a line without an id, or twice");
+        case_check(id != NULL && json_object_get(results, id) == NULL,
+                   "a line without an id, or one that occurs twice");
         json_object_del(line, "total_ms");
         (void)json_object_set_new(results, id != NULL ? id : "", line);
     }
@@ -365,14 +366,14 @@ static void batches(void)
         case_begin("a batch on %d ranks in replicas of %s has the same results, and all replicas work", runs[i].ranks,
                    runs[i].size);
         json_t *got = run_batch(runs[i].ranks, runs[i].size, runs[i].n_replicas);
-        case_check(json_equal(got, want), "other results");
+        case_check(json_equal(got, want), "the results differ");
         json_decref(got);
         case_end();
     }
     json_decref(want);
 }
 
-/* A rank of a replica holds the same as a rank of that many ranks without replicas. */
+/* A rank of a replica holds the same share as a rank of that many ranks without replicas. */
 static void inspected(void)
 {
     struct process_setup setup = {.ranks = 0};
@@ -404,8 +405,8 @@ int main(void)
     cancelled();
     stuck();
     drained();
-    /* The watch names a rank that was killed, or is stopped while others of its replica wait for it; else rank 0 its
-     * replica. */
+    /* The watch names a rank that was killed, or that is stopped while others of its replica wait for it; otherwise
+     * rank 0 names its replica. */
     failed(4, "2", 3, SIGKILL, (const char *[]){"lockstep: fatal: rank 3/4 on ", "its process ended", NULL});
     failed(2, "1", 1, SIGKILL, (const char *[]){"lockstep: fatal: rank 1/2 on ", "its process ended", NULL});
     failed(4, "2", 3, SIGSTOP, (const char *[]){"lockstep: fatal: rank 3/4 on ", "no sign of life", NULL});

@@ -1,6 +1,6 @@
 /* tests/e2e/test_scheduling.c - a request's tokens are the same alone, in a busy batch, with a KV cache so small that
  * sequences are preempted, with the prefix cache and without, on 1 to 3 ranks; greedy, and sampled with penalties. The
- * demo model, sums in float32. */
+ * demo model with sums in float32. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"
@@ -12,12 +12,12 @@
 #include <string.h>
 
 #define N_PROMPTS    7
-#define N_SHARED     40 /* tokens that all prompts but two begin with */
+#define N_SHARED     40 /* tokens at the beginning of all prompts but two */
 #define N_NEW        44
-#define SMALL_BLOCKS 13 /* for prompts of 3 or 4 blocks that become 6 */
+#define SMALL_BLOCKS 13 /* blocks, for prompts of 3 or 4 blocks that grow to 6 */
 
-/* One KV block on each of 1, 2 and 3 ranks: 6 layers, 16 tokens, 32 elements, keys and values of 4 bytes, times 3, 2 or
- * 1 of the 3 KV heads. */
+/* Bytes of a KV block on each of 1, 2 and 3 ranks: 6 layers, 16 tokens, 32 elements, keys and values of 4 bytes, times
+ * 3, 2 or 1 of the 3 KV heads. */
 #define BLOCK_BYTES(ranks) (6 * 16 * 32 * 2 * 4 * (4 - (ranks)))
 
 static const struct shape {
@@ -83,7 +83,7 @@ static void start(struct process *p, int ranks, const struct shape *s, const cha
     process_start(p, &setup, arguments);
 }
 
-/* The lines' token ids as one text, in the order of the prompts. */
+/* Returns the lines' token ids as one text, in the order of the prompts. */
 static char *tokens_of(const struct process *p)
 {
     json_t *all = json_array();
@@ -102,7 +102,7 @@ static char *tokens_of(const struct process *p)
     return text;
 }
 
-/* Statistics of the run: whether sequences were preempted, and tokens found in the cache. */
+/* Checks statistics of the run: whether sequences were preempted, and whether tokens were found in the cache. */
 static void check_counts(const struct process *p, const struct shape *s)
 {
     static const char after[] = " sequences preempted; ";
@@ -138,7 +138,7 @@ static void check_ranks(int ranks, const char *prompts)
         process_free(&p);
     }
     case_begin("penalties change the tokens on %d ranks", ranks);
-    case_check(strcmp(alone[0], alone[1]) != 0, "they do not");
+    case_check(strcmp(alone[0], alone[1]) != 0, "the tokens are the same");
     case_end();
     free(alone[0]);
     free(alone[1]);

@@ -1,5 +1,5 @@
 /* tests/e2e/test_serve.c - `lockstep serve` under mpirun with the demo model, on 1, 2 and 3 ranks (arguments: a device
- * and the most ranks, else the CPU and 3): what clients get, and that nobody's affairs change anybody else's. */
+ * and the most ranks, else the CPU and 3): the replies that clients get, and their independence from other clients. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -17,7 +17,7 @@
 
 static struct serving s;
 
-/* Token ids of choice 0 as text, in `text`. */
+/* Writes the token ids of choice 0 into `text`. */
 static void ids_of(const json_t *reply, char *text, size_t bytes)
 {
     char *dump =
@@ -26,7 +26,7 @@ static void ids_of(const json_t *reply, char *text, size_t bytes)
     free(dump);
 }
 
-/* The greedy output of `lockstep generate` for a prompt. */
+/* Writes the greedy output of `lockstep generate` for a prompt. */
 static void by_generate(const char *prompt, int n, char *text, size_t bytes)
 {
     struct process_setup setup = {.ranks = 1};
@@ -58,9 +58,10 @@ static void one_reply(void)
     case_check(strcmp(talk_text(reply, "status"), "ok") == 0 && strcmp(talk_text(reply, "request_id"), "a") == 0 &&
                    strcmp(talk_text(reply, "choices/0/finish_reason"), "length") == 0 &&
                    talk_number(reply, "usage/completion_tokens") == 24,
-               "another reply");
+               "the reply differs");
     json_decref(reply);
-    talk_say(&t, "{\"op\": \"health\"}"); /* a second reply to the first message would be taken for this one's */
+    talk_say(&t, "{\"op\": \"health\"}"); /* a second reply to the first message would be taken for the answer to
+                                           * this one */
     reply = talk_hear(&t, 30);
     case_check(strcmp(talk_text(reply, "state"), "ready") == 0, "the next reply is not health's");
     json_decref(reply);
@@ -93,14 +94,14 @@ static void stream(const char *what)
                talk_text(alone, "choices/0/text"));
     talk_say(&t, "{\"op\": \"health\"}");
     json_t *last = talk_hear(&t, 30);
-    case_check(strcmp(talk_text(last, "op"), "health") == 0, "something came after the final event");
+    case_check(strcmp(talk_text(last, "op"), "health") == 0, "a message came after the final event");
     json_decref(last);
     json_decref(alone);
     case_end();
     talk_close(&t);
 }
 
-/* The same request beside 20 others of mixed lengths, some sampled, some cancelled. */
+/* Sends the same request among 20 others of mixed lengths, some sampled, some cancelled. */
 static void busy_batch(void)
 {
     char want[2000], found[2000] = "";
@@ -146,10 +147,10 @@ static void errors(void)
     case_begin("errors name the field");
     check_error("{\"prompt\": \"x\", \"max_tokns\": 3}", 400, "max_tokns");
     check_error("{\"prompt\": \"x\", \"temperature\": \"hot\"}", 400, "temperature");
-    check_error("{\"prompt\": \"x\", \"stream\": true}", 400, "stream"); /* a REQ client takes one reply */
+    check_error("{\"prompt\": \"x\", \"stream\": true}", 400, "stream"); /* a REQ client receives only one reply */
     check_error("{\"prompt\": \"x\", \"max_tokens\": 100000}", 413, "max_tokens");
     check_error("{\"op\": \"cancel\", \"request_id\": \"nobody\"}", 404, "request_id");
-    check_error("{\"op\": \"shutdown\"}", 400, "op"); /* over tcp without CURVE */
+    check_error("{\"op\": \"shutdown\"}", 400, "op"); /* over TCP without CURVE */
     check_error("{\"op\": \"drain\"}", 400, "op");
     json_t *reply = talk_ask(s.endpoint, "this is no JSON");
     case_check(talk_number(reply, "code") == 400, "no JSON: code %g", talk_number(reply, "code"));
@@ -185,17 +186,17 @@ static void leave(void)
 {
     struct talk t;
     double before = serving_metric(&s, "lost_clients_total");
-    case_begin("a client that leaves takes its requests with it, on %d ranks", s.ranks);
+    case_begin("a client that leaves ends its requests, on %d ranks", s.ranks);
     talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
-    for (int i = 0; i < 6; i++) /* some stream, some would only reply at their end */
+    for (int i = 0; i < 6; i++) /* some stream, some reply only at their end */
         talk_say(&t, "{\"prompt\": \"Long ago\", %s, \"stream\": %s}", LONG, i % 2 == 0 ? "true" : "false");
     json_decref(talk_hear(&t, 30));
-    case_check(serving_metric(&s, "kv_blocks_used") > 0, "no blocks are held");
+    case_check(serving_metric(&s, "kv_blocks_used") > 0, "no blocks were ever held");
     double started = seconds_now();
     talk_close(&t);
     case_check(serving_await(&s, "kv_blocks_used", 0, 30), "blocks are still held");
-    case_check(process_in_time(seconds_now() - started, 1), "after %.3f s only", seconds_now() - started);
-    case_check(serving_metric(&s, "lost_clients_total") == before + 1, "not counted");
+    case_check(process_in_time(seconds_now() - started, 1), "only after %.3f s", seconds_now() - started);
+    case_check(serving_metric(&s, "lost_clients_total") == before + 1, "the requests are not counted");
     case_check(serving_await(&s, "open_requests", 1, 30), "requests are still open"); /* 1: the question itself */
     case_end();
 }
@@ -203,8 +204,8 @@ static void leave(void)
 static void run_out_of_time(void)
 {
     bool has_text = false;
-    case_begin("timeout_ms: 408 with what there is, on %d ranks", s.ranks);
-    for (int ms = 60; ms < 600 && !has_text; ms *= 2) { /* a busy machine may have no token yet after 60 */
+    case_begin("timeout_ms: 408 with the text so far, on %d ranks", s.ranks);
+    for (int ms = 60; ms < 600 && !has_text; ms *= 2) { /* a busy machine may not have made a token after 60 ms */
         char text[200];
         (void)snprintf(text, sizeof text, "{\"prompt\": \"Long ago\", " LONG ", \"timeout_ms\": %d}", ms);
         json_t *reply = talk_ask(s.endpoint, text);
@@ -214,7 +215,7 @@ static void run_out_of_time(void)
         has_text = strlen(talk_text(reply, "choices/0/text")) > 0;
         json_decref(reply);
     }
-    case_check(process_sanitized() || has_text, "no text so far");
+    case_check(process_sanitized() || has_text, "the reply has no text");
     case_end();
 }
 
@@ -229,14 +230,15 @@ static void same_name(void)
     json_t *m = NULL;
     while ((m = talk_hear(&t, 30)) != NULL && talk_number(m, "code") < 0)
         json_decref(m);
-    case_check(talk_number(m, "code") == 400 && strcmp(talk_text(m, "error/field"), "request_id") == 0, "it is taken");
+    case_check(talk_number(m, "code") == 400 && strcmp(talk_text(m, "error/field"), "request_id") == 0,
+               "it is accepted");
     json_decref(m);
     case_end();
     talk_close(&t);
 }
 
 /* A text of megabytes is parsed, encoded and refused, or its tokens are written, while another client's tokens and
- * health go on: the longest wait for one of either, in seconds. */
+ * health requests go on. Returns the longest wait for one of these, in seconds. */
 static double wait_beside_large_text(bool tokenize)
 {
     enum { BYTES = 4 << 20 };
@@ -280,7 +282,7 @@ static double wait_beside_large_text(bool tokenize)
     return longest;
 }
 
-/* Thrice at most: the machine itself may stop for a moment. */
+/* Tries three times at most: the machine itself may stall for a moment. */
 static void large_text(bool tokenize)
 {
     double longest = INFINITY;
@@ -301,7 +303,7 @@ static void several(void)
     case_check(json_array_size(json_object_get(reply, "choices")) == 6, "%zu choices",
                json_array_size(json_object_get(reply, "choices")));
     case_check(talk_number(reply, "usage/completion_tokens") <= 30 && talk_number(reply, "choices/5/index") == 5,
-               "another reply");
+               "the reply differs");
     json_t *again = talk_ask(s.endpoint, "{\"prompt\": \"The little fox\", \"n\": 1, \"max_tokens\": 5, \"seed\": 6}");
     case_check(strcmp(talk_text(reply, "choices/5/text"), talk_text(again, "choices/0/text")) == 0,
                "candidate 2 of seed 4: \"%s\", seed 6: \"%s\"", talk_text(reply, "choices/5/text"),
@@ -314,7 +316,7 @@ static void several(void)
 static void tokens_and_texts(void)
 {
     char request[2000];
-    case_begin("tokenize and detokenize are each other's reverse");
+    case_begin("tokenize and detokenize are inverse to each other");
     json_t *none = talk_ask(s.endpoint, "{\"op\": \"tokenize\", \"prompt\": \"\", \"add_special_tokens\": false}");
     case_check(strcmp(talk_text(none, "status"), "ok") == 0 && talk_number(none, "count") == 0,
                "an empty text: status %s, %g tokens", talk_text(none, "status"), talk_number(none, "count"));
@@ -331,7 +333,7 @@ static void tokens_and_texts(void)
     case_end();
 }
 
-/* The text is what Prometheus reads, and the counters say what happened. */
+/* Prometheus can parse the text, and the counters match the requests. */
 static void metrics(void)
 {
     static const char *const names[] = {"e2e_request_latency_seconds_count", "time_to_first_token_seconds_count",
@@ -360,9 +362,9 @@ static void metrics(void)
     case_check(serving_metric(&s, "prompt_tokens_by_source_total") == serving_metric(&s, "prompt_tokens_total"),
                "prompt tokens by source: %g of %g", serving_metric(&s, "prompt_tokens_by_source_total"),
                serving_metric(&s, "prompt_tokens_total"));
-    case_check(serving_metric(&s, "num_requests_waiting_by_reason") == 0, "somebody waits");
-    case_check(serving_metric(&s, "rank_steps_total") > 0, "no steps of ranks");
-    case_check(serving_metric(&s, "ranks") == s.ranks, "other ranks");
+    case_check(serving_metric(&s, "num_requests_waiting_by_reason") == 0, "a request is still waiting");
+    case_check(serving_metric(&s, "rank_steps_total") > 0, "no steps are counted by rank");
+    case_check(serving_metric(&s, "ranks") == s.ranks, "the number of ranks differs");
     case_end();
 }
 
@@ -386,7 +388,7 @@ static void full_queue(void)
         hint += talk_number(reply, "retry_after_ms") > 0;
         json_decref(reply);
     }
-    case_check(ok == 3 && busy == 5 && hint == 5, "%d ok, %d refused, %d of them say when", ok, busy, hint);
+    case_check(ok == 3 && busy == 5 && hint == 5, "%d ok, %d refused, %d of them with retry_after_ms", ok, busy, hint);
     case_end();
     talk_close(&t);
     (void)serving_stop(&s);
@@ -399,7 +401,7 @@ int main(int argc, char **argv)
     for (int ranks = 1; ranks <= most; ranks++) {
         if (!serving_start(&s, ranks, NULL, NULL)) {
             case_begin("serve starts on %d ranks", ranks);
-            case_check(false, "it does not");
+            case_check(false, "it did not start");
             case_end();
             continue;
         }

@@ -1,5 +1,5 @@
-/* tests/e2e/test_serve_chat.c - a chat from end to end: the demo model with a chat template, on 1 and 2 ranks. Its
- * tokens are those of the prompt that the template makes, and users cannot end a turn. */
+/* tests/e2e/test_serve_chat.c - a chat from end to end: the demo model with a chat template, on 1 and 2 ranks. It gets
+ * the tokens of the prompt that the template makes, and users cannot end a turn. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"
@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <zmq.h>
 
-/* Every turn's words, then the end-of-text token. */
+/* Emits every turn's text, then the end-of-text token. */
 #define TEMPLATE "{% for message in messages %}{{ message.content }}{{ eos_token }}{% endfor %}"
 #define END      "<|end_of_text|>"
 #define TURNS    "{\"role\": \"user\", \"content\": \"Tell me of a fox.\"}"
@@ -21,7 +21,7 @@
 
 static struct serving s;
 
-/* The demo with or without a template. */
+/* Makes the demo model with or without a template. */
 static void make_model(char *dir, bool with_template)
 {
     static const char *const names[] = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json"};
@@ -50,13 +50,13 @@ static void same_as_prompt(void)
     case_begin("a chat has the tokens of the prompt that its template makes, on %d ranks", s.ranks);
     json_t *models = talk_ask(s.endpoint, "{\"op\": \"models\"}");
     case_check(strncmp(talk_text(models, "models/0/chat_template"), "default-", 8) == 0,
-               "the template is called \"%s\"", talk_text(models, "models/0/chat_template"));
+               "the template's name is \"%s\"", talk_text(models, "models/0/chat_template"));
     json_t *chat = talk_ask(s.endpoint, "{\"messages\": [" TURNS "], " REST "}");
     json_t *prompt =
         talk_ask(s.endpoint, "{\"prompt\": \"Tell me of a fox." END "\", \"add_special_tokens\": false, " REST "}");
     char *got = chosen_ids(chat), *want = chosen_ids(prompt);
     case_check(strcmp(talk_text(chat, "status"), "ok") == 0 && talk_number(chat, "usage/completion_tokens") == 24,
-               "no good reply: %s", talk_text(chat, "error/message"));
+               "no valid reply: %s", talk_text(chat, "error/message"));
     case_check(strcmp(got, want) == 0 && strcmp(got, "null") != 0, "tokens %s, expected %s", got, want);
     case_check(talk_number(chat, "usage/prompt_tokens") == talk_number(prompt, "usage/prompt_tokens"),
                "%g prompt tokens, expected %g", talk_number(chat, "usage/prompt_tokens"),
@@ -95,7 +95,7 @@ static void streams(void)
     case_end();
 }
 
-/* The number of end-of-text tokens that the server makes of a chat in which the user writes one. */
+/* Returns the number of end-of-text tokens that the server makes of a chat in which the user writes one. */
 static int count_ends(const char *more)
 {
     char request[600];
@@ -112,14 +112,14 @@ static int count_ends(const char *more)
 
 static void injection(void)
 {
-    case_begin("users' words are words, on %d ranks", s.ranks);
+    case_begin("special tokens in users' text are plain text, on %d ranks", s.ranks);
     case_check(count_ends("") == 1, "%d ends of a turn", count_ends(""));
-    case_check(count_ends(", \"parse_special\": true") == 2, "asked for: %d ends",
+    case_check(count_ends(", \"parse_special\": true") == 2, "on request: %d ends",
                count_ends(", \"parse_special\": true"));
     case_end();
 }
 
-/* Our own client asks in the same way. */
+/* lockstep-client sends the same request. */
 static void by_client(void)
 {
     struct process p;

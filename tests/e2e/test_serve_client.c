@@ -1,5 +1,5 @@
-/* tests/e2e/test_serve_client.c - lockstep-client and `lockstep serve` together, under mpirun on 1, 2 and 3 ranks: what
- * the client prints is what `lockstep generate` prints; keys by the rendezvous file; bench and top of a real server. */
+/* tests/e2e/test_serve_client.c - lockstep-client and `lockstep serve` together, under mpirun on 1, 2 and 3 ranks: the
+ * client prints the text of `lockstep generate`; keys from the rendezvous file; bench and top of a real server. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"
@@ -20,7 +20,7 @@
 
 static struct serving s;
 
-/* The client with these arguments; --rendezvous comes before them, behind the command if `command` is one. */
+/* Runs the client with these arguments; --rendezvous comes before them, after the command if `command` is one. */
 static void client(struct process *p, const char *command, const char *input, const char *const *more)
 {
     const char *argument[40] = {command, "--rendezvous", s.rendezvous};
@@ -35,7 +35,7 @@ static void check_good(const struct process *p)
     case_check(p->status == 0 && p->bytes[PROCESS_ERR] == 0, "status %d: %s", p->status, p->text[PROCESS_ERR]);
 }
 
-/* The reference; the caller frees. */
+/* Returns the reference text; the caller frees it. */
 static char *generated(void)
 {
     struct process p;
@@ -94,7 +94,7 @@ static void candidates(void)
 static void refused(void)
 {
     struct process p;
-    case_begin("what the server refuses is one line, on %d ranks", s.ranks);
+    case_begin("a refusal of the server is one line, on %d ranks", s.ranks);
     client(&p, "generate", NULL, LIST("--top-p", "7", PROMPT));
     case_check(p.status == 1 && strstr(p.text[PROCESS_ERR], "error 400: top_p: ") != NULL &&
                    process_count_lines(p.text[PROCESS_ERR]) == 1,
@@ -110,7 +110,7 @@ static double number_of(const json_t *o, const char *key)
     return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
-/* Lengths are exact; the client's count of tokens is the server's. */
+/* Lengths are exact; the client and the server count the same tokens. */
 static void bench(void)
 {
     struct process p;
@@ -145,7 +145,8 @@ static void top(void)
                    strstr(p.text[PROCESS_OUT], "KV cache") != NULL,
                "%s", p.text[PROCESS_OUT]);
     const char *row = strstr(p.text[PROCESS_OUT], "\nrank ");
-    case_check(row != NULL && process_count_lines(row + 1) == 1 + s.ranks, "not a row a rank: %s", p.text[PROCESS_OUT]);
+    case_check(row != NULL && process_count_lines(row + 1) == 1 + s.ranks, "not one row per rank: %s",
+               p.text[PROCESS_OUT]);
     for (row = row != NULL ? strchr(row + 1, '\n') : NULL; row != NULL; row = strchr(row + 1, '\n')) {
         int rank = 0;
         char steps[32] = "", *end = strchr(row + 1, '\n');
@@ -171,12 +172,12 @@ static void on_ranks(int ranks, const char *want)
     refused();
     bench();
     top();
-    case_begin("it ends when asked to, on %d ranks", ranks);
+    case_begin("SIGTERM ends it, on %d ranks", ranks);
     case_check(serving_stop(&s) == 0, "another status than 0");
     case_end();
 }
 
-/* Keys and endpoint by the rendezvous file alone; another's keys do not open; shutdown needs CURVE or ipc. */
+/* The rendezvous file alone gives keys and endpoint; foreign keys are refused; shutdown needs CURVE or ipc. */
 static void curve(const char *want)
 {
     struct process p;

@@ -1,5 +1,5 @@
-/* tests/e2e/test_serve_cores.c - where mpirun binds rank 0 to a core by its default, the server's threads use the
- * launcher's cores, and only these; where it was asked to bind they do not. */
+/* tests/e2e/test_serve_cores.c - if mpirun binds rank 0 to a core by default, the server's threads use the launcher's
+ * cores, and only these; if it was told to bind, they do not. */
 #include "tests/support/cases.h"
 #include "tests/support/serving.h"
 
@@ -18,7 +18,7 @@ static int n_cores(pid_t id)
     return sched_getaffinity(id, sizeof mask, &mask) == 0 ? CPU_COUNT(&mask) : 0;
 }
 
-/* Threads of a process but the first, and how many of them have this many cores. */
+/* Counts the threads of a process except the first (*n); returns how many of them have this many cores. */
 static int count_threads(pid_t pid, int cores, int *n)
 {
     char path[64];
@@ -36,20 +36,19 @@ static int count_threads(pid_t pid, int cores, int *n)
     return good;
 }
 
-/* wide: threads of the server that have more cores than the one that the ranks are bound to. */
+/* wide: threads of the server have more cores than the one that the ranks are bound to. */
 static void check(const char *how, bool wide)
 {
     struct serving s;
     int all = n_cores(0), n = 0;
     case_begin("%s", how);
     if (case_check(serving_start(&s, 1, NULL, NULL), "no server")) {
-        char *story =
-            serving_story(&s, "Once upon a time", 8); /* the main thread has begun its loop, on its own cores */
-        case_check(story != NULL, "it does not serve");
+        char *story = serving_story(&s, "Once upon a time", 8); /* the main thread has begun its loop on its own core */
+        case_check(story != NULL, "it does not answer");
         pid_t rank = process_of_rank(&s.p, 0);
         case_check(n_cores(rank) == 1, "the main thread has %d cores", n_cores(rank));
         int good = count_threads(rank, all, &n);
-        /* I/O, two workers, libzmq's two; Open MPI has one or two of its own, and stays where it is. */
+        /* I/O, two workers, libzmq's two; Open MPI has one or two of its own, which keep their cores. */
         case_check(wide ? good >= 5 && good < n : n >= 6 && count_threads(rank, 1, &n) == n,
                    "%d of %d threads have %d cores", good, n, all);
         free(story);
@@ -62,11 +61,11 @@ int main(void)
 {
     cpu_set_t one, before;
     if (n_cores(0) < 2) {
-        case_begin("one core: there is nothing to choose");
+        case_begin("one core: no choice");
         case_end();
         return cases_done();
     }
-    (void)setenv(POLICY, "", 1); /* its default; Open MPI 5 has other names */
+    (void)setenv(POLICY, "", 1); /* the default; Open MPI 5 has another variable */
     (void)setenv("PRTE_MCA_hwloc_default_binding_policy", "", 1);
     (void)setenv("PRTE_MCA_rmaps_default_mapping_policy", "", 1);
     if (process_has_open_mpi_5()) {

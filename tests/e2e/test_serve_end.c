@@ -1,5 +1,5 @@
-/* tests/e2e/test_serve_end.c - how `lockstep serve` begins, idles and ends: the rendezvous file, signals, draining,
- * files. */
+/* tests/e2e/test_serve_end.c - the start, idle time and end of `lockstep serve`: the rendezvous file, signals,
+ * draining, files. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -23,7 +23,7 @@ static bool start(int ranks, const char *endpoint, const char *const *more)
     return case_check(serving_start(&s, ranks, endpoint, more), "the server does not start");
 }
 
-/* With a model whose context no reply fills while a test runs. */
+/* Starts a model whose context no reply fills during a test. */
 static bool start_endless(int ranks, const char *endpoint, const char *name, const char *value)
 {
     const char *more[] = {"--kv-cache-memory-bytes", "2G", name, value, NULL};
@@ -42,10 +42,10 @@ static unsigned mode_of(const char *path)
     return lstat(path, &st) == 0 ? st.st_mode & 07777 : 0;
 }
 
-/* Tokens of a reply: it ends by itself soon, or not while a test runs. */
+/* Numbers of tokens: a reply that ends soon, and one that does not end during a test. */
 enum { FINITE = 300, ENDLESS = 100000 };
 
-/* Wait until the server has taken this many requests of a connection that asks for nothing else. */
+/* Waits until the server has taken this many requests of a connection that sends nothing else. */
 static void await_taken(int n)
 {
     double taken = 0;
@@ -55,7 +55,7 @@ static void await_taken(int n)
                s.p.text[PROCESS_ERR] != NULL ? s.p.text[PROCESS_ERR] : "");
 }
 
-/* Ask for n replies, every second one a stream, and wait until the server has taken all. */
+/* Asks for n replies, every second one a stream, and waits until the server has taken all. */
 static void keep_busy(struct talk *t, int n, int n_tokens)
 {
     talk_open(t, ZMQ_DEALER, s.endpoint, NULL, NULL);
@@ -65,14 +65,14 @@ static void keep_busy(struct talk *t, int n, int n_tokens)
     await_taken(n);
 }
 
-/* Waits for the server's end, for a minute at most. */
+/* Waits for the server's end, at most a minute. */
 static void wait_for_end(void)
 {
     s.p.limit = seconds_now() - s.p.started + process_patience(60);
     process_wait(&s.p);
 }
 
-/* The server ends by itself, with this status. */
+/* Waits until the server ends by itself; expects this status. */
 static void end_with(struct talk *t, int status)
 {
     wait_for_end();
@@ -81,7 +81,7 @@ static void end_with(struct talk *t, int status)
     (void)serving_stop(&s);
 }
 
-/* The number of last replies with the code (200: without one); all n must come. */
+/* Returns the number of last replies with the code (200: without one); all n must come. */
 static int count_last(struct talk *t, int n, int code, double *last)
 {
     int good = 0;
@@ -99,8 +99,8 @@ static int count_last(struct talk *t, int n, int code, double *last)
     return good;
 }
 
-/* The ranks get SIGTERM as mpirun hands it on; what it leaves them is a second. SIGHUP, of a terminal that closes, is
- * no different. */
+/* Sends the ranks SIGTERM as mpirun passes it on, which then leaves them a second. SIGHUP, from a closing terminal,
+ * acts alike. */
 static void terminate(int ranks, int number, const char *name)
 {
     struct talk t;
@@ -122,19 +122,19 @@ static void terminate(int ranks, int number, const char *name)
     case_check(process_in_time(seconds_now() - began, 1), "rank 0 ended after %.3f s", seconds_now() - began);
     wait_for_end();
     case_check(s.p.status == 1, "status %d, expected 1: requests were cut short", s.p.status);
-    case_check(s.p.n_left == 0 && !s.p.core, "processes or a core are left");
+    case_check(s.p.n_left == 0 && !s.p.core, "processes or a core file are left");
     case_check(!exists(s.rendezvous), "the rendezvous file is still there");
     case_end();
     talk_close(&t);
     (void)serving_stop(&s);
 }
 
-/* If the launcher leaves time (srun does), SIGTERM drains; all ranks get it, and it counts once. */
+/* If the launcher leaves time (srun does), SIGTERM drains; all ranks get it, and it counts only once. */
 static void terminate_slowly(void)
 {
     struct talk t;
     double last = 0;
-    case_begin("SIGTERM with --end-seconds: what is open finishes, status 0");
+    case_begin("SIGTERM with --end-seconds: open requests finish, status 0");
     if (start(2, NULL, (const char *[]){"--end-seconds", "600", NULL})) {
         keep_busy(&t, 3, FINITE);
         for (int r = 0; r < 2; r++)
@@ -146,8 +146,8 @@ static void terminate_slowly(void)
     case_end();
 }
 
-/* The launcher itself is told to end: it waits a second, then passes SIGTERM on, and kills another second later; on a
- * busy machine, where ranks have not answered by then, as much later as it is busy. */
+/* Sends the launcher itself SIGTERM: it waits a second, passes SIGTERM on, and kills the ranks another second later; on
+ * a busy machine, whose ranks have not answered by then, correspondingly later. */
 static void terminate_launcher(void)
 {
     struct talk t;
@@ -161,14 +161,14 @@ static void terminate_launcher(void)
         (void)kill(s.p.pid, SIGTERM);
         int answered = count_last(&t, 4, 503, &last);
         case_check(answered == 4, "%d of 4 were answered with 503", answered);
-        wait_for_end(); /* with a status of mpirun's own */
+        wait_for_end(); /* the status is mpirun's own */
         (void)serving_stop(&s);
         talk_close(&t);
     }
     case_end();
 }
 
-/* Wait until the server says that it drains. */
+/* Waits until the server says that it drains. */
 static void await_draining(void)
 {
     bool draining = false;
@@ -180,12 +180,12 @@ static void await_draining(void)
     case_check(draining, "it does not drain");
 }
 
-/* One reply is held open until everything else was seen: the server cannot end before. */
+/* One reply is held open until everything else was checked: the server cannot end before. */
 static void drain(int ranks, bool by_message)
 {
     struct talk t;
     double last = 0;
-    case_begin("%s: what is open finishes, nothing new begins, status 0, on %d ranks",
+    case_begin("%s: open requests finish, new ones are refused, status 0, on %d ranks",
                by_message ? "op drain" : "SIGUSR1 to mpirun", ranks);
     if (!start_endless(ranks, by_message ? SERVING_IPC : NULL, "--drain-seconds", "600")) {
         case_end();
@@ -213,8 +213,8 @@ static void drain(int ranks, bool by_message)
     (void)serving_stop(&s);
 }
 
-/* Requests that are still at the tokenizer when a drain begins have been admitted; texts before them keep it busy
- * meanwhile. */
+/* Requests that are still at the tokenizer when a drain begins have been admitted; earlier texts keep the tokenizer
+ * busy meanwhile. */
 static void drain_at_tokenizer(void)
 {
     enum { BYTES = 60000, N_TEXTS = 30 };
@@ -236,7 +236,7 @@ static void drain_at_tokenizer(void)
             json_t *o = talk_hear(&t, 20);
             drained = drained || strcmp(talk_text(o, "state"), "draining") == 0;
             if (strcmp(talk_text(o, "request_id"), "late") == 0) {
-                case_check(drained, "the drain came later: nothing was tested");
+                case_check(drained, "the drain came too late: nothing was tested");
                 finished = strcmp(talk_text(o, "status"), "ok") == 0;
             }
             json_decref(o);
@@ -248,13 +248,12 @@ static void drain_at_tokenizer(void)
     free(text);
 }
 
-/* Some launchers hand a signal to one rank only. */
+/* Some launchers pass a signal to one rank only. */
 static void another_rank(int rank, int number, int status, bool busy)
 {
     struct talk t;
     double last = 0;
-    case_begin("signal %d to rank %d of 3 alone, which is %s: rank 0 hears of it", number, rank,
-               busy ? "busy" : "idle");
+    case_begin("signal %d to rank %d of 3 alone, which is %s: rank 0 is told", number, rank, busy ? "busy" : "idle");
     if (start_endless(3, NULL, "--drain-seconds", "600")) {
         keep_busy(&t, busy ? 2 : 0, number == SIGTERM ? ENDLESS : FINITE);
         (void)process_signal_rank(&s.p, rank, number);
@@ -265,7 +264,7 @@ static void another_rank(int rank, int number, int status, bool busy)
     case_end();
 }
 
-/* A rank that is stopped ends the job; clients hear of it before they are cut off. */
+/* A stopped rank ends the job; clients get an error before they are disconnected. */
 static void failure(void)
 {
     struct talk t;
@@ -290,7 +289,7 @@ static void drain_too_long(void)
 {
     struct talk t;
     double last = 0;
-    case_begin("--drain-seconds is over: the rest is answered with 503, status 1");
+    case_begin("--drain-seconds expires: the rest is answered with 503, status 1");
     if (start_endless(2, NULL, "--drain-seconds", "0")) {
         keep_busy(&t, 4, ENDLESS);
         (void)kill(s.p.pid, SIGUSR1);
@@ -307,7 +306,7 @@ static void rendezvous_and_path(void)
     files_make_dir(folder);
     (void)snprintf(path, sizeof path, "%s/socket", folder);
     (void)snprintf(endpoint, sizeof endpoint, "ipc://%s", path);
-    case_begin("ipc: mode 0600, rendezvous, shutdown by message, nothing is left");
+    case_begin("ipc: mode 0600, rendezvous, shutdown by message, no file is left");
     if (start(2, endpoint, NULL)) {
         json_t *o = json_load_file(s.rendezvous, 0, NULL);
         case_check(mode_of(path) == 0600, "the socket has mode %o", mode_of(path));
@@ -316,7 +315,7 @@ static void rendezvous_and_path(void)
                    "another endpoint or model");
         case_check((pid_t)talk_number(o, "pid") == process_of_rank(&s.p, 0), "another process id");
         json_decref(o);
-        /* Another server may not take the path away. */
+        /* Another server must not take the path away. */
         struct process_setup setup = {.ranks = 1};
         struct process p;
         process_run(
@@ -331,14 +330,14 @@ static void rendezvous_and_path(void)
         json_decref(o);
         wait_for_end();
         case_check(s.p.status == 0, "status %d", s.p.status);
-        case_check(!exists(path) && !exists(s.rendezvous), "socket or rendezvous file are left");
+        case_check(!exists(path) && !exists(s.rendezvous), "the socket or the rendezvous file is left");
         (void)serving_stop(&s);
     }
     case_end();
     files_remove_dir(folder);
 }
 
-/* Wait until the rendezvous file tells of another endpoint than that of s, which is written to `endpoint`. */
+/* Waits until the rendezvous file names another endpoint than that of s, and copies it to `endpoint`. */
 static bool await_newer(struct process *p, char *endpoint, size_t bytes)
 {
     for (double until = seconds_now() + process_patience(30); seconds_now() < until && !p->ended;) {
@@ -352,7 +351,7 @@ static bool await_newer(struct process *p, char *endpoint, size_t bytes)
     return false;
 }
 
-/* As in a chain of jobs whose next one begins before the last has ended. */
+/* Two jobs of a chain may overlap: the next one begins before the last has ended. */
 static void newer_server(void)
 {
     char endpoint[300] = "";
@@ -367,19 +366,21 @@ static void newer_server(void)
                    p.text[PROCESS_ERR] != NULL ? p.text[PROCESS_ERR] : "");
         (void)process_signal_rank(&s.p, 0, SIGUSR1);
         wait_for_end();
-        case_check(s.p.status == 0 && exists(s.rendezvous), "status %d, or the newer file is gone", s.p.status);
+        case_check(s.p.status == 0 && exists(s.rendezvous), "status %d, or the newer server's file is gone",
+                   s.p.status);
         if (newer)
             (void)process_signal_rank(&p, 0, SIGUSR1);
         process_wait(&p);
-        case_check(p.status == 0 && !exists(s.rendezvous), "the newer: status %d, or its file is left", p.status);
+        case_check(p.status == 0 && !exists(s.rendezvous), "the newer server: status %d, or its file is left",
+                   p.status);
         process_free(&p);
         (void)serving_stop(&s);
     }
     case_end();
 }
 
-/* Stop rank 1 as soon as rank 0 has opened its socket, a good while before the model is loaded: what do clients hear?
- * Returns whether it was stopped in time. */
+/* Stops rank 1 as soon as rank 0 has opened its socket, well before the model is loaded, and checks the answers that
+ * clients get. Returns whether it was stopped in time. */
 static bool ask_while_loading(const char *endpoint, const char *path)
 {
     struct process_setup setup = {.ranks = 2};
@@ -430,15 +431,15 @@ static void loading(void)
     files_make_dir(folder);
     (void)snprintf(path, sizeof path, "%s/socket", folder);
     (void)snprintf(endpoint, sizeof endpoint, "ipc://%s", path);
-    case_begin("while the model is loaded: health says so, generate is 503");
+    case_begin("while the model is loading: health says so, generate is 503");
     for (int i = 0; i < 8 && !seen; i++)
         seen = ask_while_loading(endpoint, path);
-    case_check(seen, "never seen in 8 starts");
+    case_check(seen, "never observed in 8 starts");
     case_end();
     files_remove_dir(folder);
 }
 
-/* Seconds of CPU that a rank has used, in user mode and in the kernel, all threads. */
+/* Returns the seconds of CPU time that a rank has used, user and system, all threads. */
 static double cpu_of(int rank)
 {
     char path[64], text[1024] = "";
@@ -455,7 +456,7 @@ static double cpu_of(int rank)
     return (double)(user + kernel) / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* How often the threads of a rank have gone to sleep of their own accord. */
+/* Returns how often the threads of a rank have voluntarily gone to sleep. */
 static double naps_of(int rank)
 {
     char folder[64], path[400], line[100];
@@ -476,8 +477,8 @@ static double naps_of(int rank)
     return (double)naps;
 }
 
-/* An idle rank uses less than 5 % of a core since it sleeps 0.5 ms at a time: at most 2000 naps a second, 25 us for
- * each. On a busy machine waking up costs more, and naps may take four times that. A rank that spins never naps. */
+/* An idle rank uses less than 5 % of a core because it sleeps 0.5 ms at a time: at most 2000 naps a second, 25 us each.
+ * On a busy machine waking up costs more, and naps may take four times that. A spinning rank never naps. */
 static void check_idle(int rank, double naps, double cpu, double seconds)
 {
     double share = cpu / seconds;
@@ -503,7 +504,7 @@ static void idle(int ranks)
         return;
     }
     json_decref(talk_ask(s.endpoint, "{\"prompt\": \"Once\", \"max_tokens\": 4}"));
-    process_watch(&s.p, 1.5, (size_t)-1); /* the naps of waiting ranks grow within the first second */
+    process_watch(&s.p, 1.5, (size_t)-1); /* the naps of waiting ranks grow during the first second */
     for (int r = 0; r < ranks; r++) {
         cpu[r] = cpu_of(r);
         naps[r] = naps_of(r);
@@ -519,7 +520,7 @@ static void idle(int ranks)
         process_watch(&s.p, 0.2, (size_t)-1);
     }
     qsort(ms, ASKED, sizeof ms[0], ascending);
-    case_check(process_in_time(1e-3 * ms[ASKED / 2], 0.03), "one token took %.1f ms, the median", ms[ASKED / 2]);
+    case_check(process_in_time(1e-3 * ms[ASKED / 2], 0.03), "one token took %.1f ms (median)", ms[ASKED / 2]);
     case_end();
     (void)serving_stop(&s);
 }
@@ -532,7 +533,7 @@ static int count(const char *text, const char *word)
     return n;
 }
 
-/* --metrics-file is whole at any time, --access-log has a line a message, with prompts only when asked for. */
+/* --metrics-file is complete at any time, --access-log has one line per message, with prompts only on request. */
 static void files(bool with_prompts)
 {
     char folder[256], metrics[300], log[300];

@@ -16,10 +16,10 @@ static void compare(const struct example *x, const json_t *found, int which)
 {
     char why[400] = "";
     case_check(found != NULL && example_compare(found, x->reply[which], why, sizeof why), "reply %d: %s", which,
-               found != NULL ? why : "none came");
+               found != NULL ? why : "no reply");
 }
 
-/* All events; the first ones and the last one are in the document. */
+/* Receives all events; the document has the first ones and the last one. */
 static void run_stream(const struct example *x, struct talk *t)
 {
     int n = 0;

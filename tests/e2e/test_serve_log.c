@@ -1,5 +1,5 @@
-/* tests/e2e/test_serve_log.c - --access-log of `lockstep serve`: a pipe that nobody reads holds up nobody, and a file
- * with prompts is its owner's alone. */
+/* tests/e2e/test_serve_log.c - --access-log of `lockstep serve`: a pipe that nobody reads delays nothing, and a file
+ * with prompts is readable by its owner only. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -18,7 +18,7 @@
 static struct serving s;
 static char folder[256], path[300];
 
-/* Sends messages until the pipe and the room for waiting lines are full. */
+/* Sends messages until the pipe and the queue of waiting lines are full. */
 static double fill(struct talk *t, double *worst)
 {
     enum { ROUNDS = 200, EACH = 500 };
@@ -41,14 +41,14 @@ static void stalled_pipe(void)
 {
     struct talk t;
     double worst = 0;
-    case_begin("a pipe that nobody reads holds up nobody, also not the end");
+    case_begin("a pipe that nobody reads delays neither clients nor the end");
     (void)snprintf(path, sizeof path, "%s/pipe", folder);
     case_check(mkfifo(path, 0600) == 0, "no pipe");
     int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (case_check(serving_start(&s, 1, NULL, (const char *[]){"--access-log", path, NULL}), "no server")) {
         talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
         double lost = fill(&t, &worst);
-        case_check(lost > 0, "nothing was lost: nothing was tested");
+        case_check(lost > 0, "no line was dropped: nothing was tested");
         case_check(process_in_time(worst, 0.5), "health took %.3f s", worst);
         talk_close(&t);
         double started = seconds_now();
@@ -60,7 +60,7 @@ static void stalled_pipe(void)
     (void)close(fd);
 }
 
-/* The server ends at once, with a line that has these words. */
+/* The server ends at once, with this status and a line that contains the words. */
 static void check_refused(const char *log, int status, const char *words)
 {
     struct process_setup setup = {.ranks = 1};

@@ -1,6 +1,6 @@
 /* tests/e2e/test_serve_models.c - `lockstep serve --models-dir`: forty tiny models of all families, more than fit at
- * once, asked for by Zipf's law; every answer is what transformers says of the model. Broken and too large models among
- * them, ranks that fail, die or are told to end while a model is being read. */
+ * once, requested by Zipf's law; every answer is the one of transformers. Broken and too large models among them, ranks
+ * that fail, die or are told to end while a model is being read. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "tests/support/cases.h"
@@ -17,7 +17,7 @@
 #include <zmq.h>
 
 #define N_REQUESTS 300
-#define WINDOW     60 /* requests under way */
+#define WINDOW     60 /* requests in flight */
 #define N_CLIENTS  6  /* connections */
 
 /* ---- traffic ---- */
@@ -57,7 +57,7 @@ static void traffic(const struct serving *s)
 static void operations(const struct serving *s)
 {
     case_begin("load, unload, pin, wait false, names, on %d ranks", s->ranks);
-    for (int i = 0; i < ZOO_GOOD; i++) /* whatever the traffic has left */
+    for (int i = 0; i < ZOO_GOOD; i++) /* whatever the traffic has left loaded */
         (void)zoo_operate(s, "unload", i, "");
     case_check(zoo_operate(s, "unload", 0, "") == 404, "unload of a model that is not loaded");
     char text[100];
@@ -71,7 +71,7 @@ static void operations(const struct serving *s)
     case_check(zoo_operate(s, "pin", 0, "") == 200 && zoo_operate(s, "unload", 0, "") == 409, "pinned");
     case_check(zoo_operate(s, "pin", 0, ",\"pinned\":false") == 200 && zoo_operate(s, "unload", 0, "") == 200 &&
                    zoo_is(s, 0, "known"),
-               "not pinned any more");
+               "still pinned");
     double before = zoo_number(s, 0, "free_before_bytes"), after = zoo_number(s, 0, "free_after_bytes");
     case_check(before > 0 && after - before == zoo_number(s, 0, "freed_bytes") &&
                    serving_metric_of(s, "model_unload_free_after_bytes", "model", zoo.model[0].name) == after,
@@ -80,7 +80,7 @@ static void operations(const struct serving *s)
     case_check(code == 503, "wait false: %d, expected 503", code);
     for (double until = seconds_now() + process_patience(30); !zoo_is(s, 0, "ready") && seconds_now() < until;)
         continue;
-    case_check(zoo_story(s, 0, ",\"wait\":false") == 200, "wait false of a model that was loaded meanwhile");
+    case_check(zoo_story(s, 0, ",\"wait\":false") == 200, "wait false for a model that was loaded meanwhile");
     case_check(zoo_operate(s, "load", ZOO_LARGE, "") == 507, "too large");
     json_t *reply = talk_ask(s->endpoint, "{\"model\":\"../broken\",\"prompt\":[5]}");
     case_check(talk_number(reply, "code") == 404, "a path is no name");
@@ -91,7 +91,7 @@ static void operations(const struct serving *s)
     case_end();
 }
 
-/* Model i's folder under another model's name. */
+/* Moves model i's folder to another model's name. */
 static void move_folder(int i, const char *name)
 {
     char from[600], to[600];
@@ -100,19 +100,19 @@ static void move_folder(int i, const char *name)
     case_check(rename(from, to) == 0, "%s cannot become %s", from, to);
 }
 
-/* The parts kept of a model's first load belong to its files, not to its name. */
+/* The cached parts of a model's first load belong to its files, not to its name. */
 static void replaced(const struct serving *s)
 {
     case_begin("a model whose files were replaced while it was unloaded, on %d ranks", s->ranks);
-    case_check(zoo_answers_as(s, 0, &zoo.model[0]) && zoo_operate(s, "unload", 0, "") == 200, "%s as it was",
+    case_check(zoo_answers_as(s, 0, &zoo.model[0]) && zoo_operate(s, "unload", 0, "") == 200, "%s before any change",
                zoo.model[0].name);
-    case_check(zoo_answers_as(s, 0, &zoo.model[0]) && zoo_operate(s, "unload", 0, "") == 200, "%s once more",
+    case_check(zoo_answers_as(s, 0, &zoo.model[0]) && zoo_operate(s, "unload", 0, "") == 200, "%s after an unload",
                zoo.model[0].name);
     (void)zoo_operate(s, "unload", 2, "");
     move_folder(0, "moved");
     move_folder(2, zoo.model[0].name);
     case_check(zoo_answers_as(s, 0, &zoo.model[2]) && zoo_operate(s, "unload", 0, "") == 200,
-               "the files of %s are loaded", zoo.model[2].name);
+               "the files of %s were not loaded", zoo.model[2].name);
     move_folder(0, zoo.model[2].name);
     char from[600], to[600];
     (void)snprintf(from, sizeof from, "%s/moved", zoo.dir);
@@ -121,14 +121,14 @@ static void replaced(const struct serving *s)
     case_end();
 }
 
-/* Two who load and unload the same models at once: each gets an answer that fits some order of the two, and afterwards
- * all is as it was. */
+/* Two clients load and unload the same models at once: each gets an answer that fits some order of the two, and the
+ * final state is the initial one. */
 static void two_managers(const struct serving *s)
 {
     static const char *const op[] = {"load", "unload"};
     struct talk t[2];
     int strange = 0;
-    case_begin("two managers that load and unload at once, on %d ranks", s->ranks);
+    case_begin("two clients that load and unload at once, on %d ranks", s->ranks);
     for (int k = 0; k < 2; k++)
         talk_open(&t[k], ZMQ_DEALER, s->endpoint, NULL, NULL);
     for (int round = 0; round < 60; round++) {
@@ -142,7 +142,7 @@ static void two_managers(const struct serving *s)
             json_decref(reply);
         }
     }
-    case_check(strange == 0, "%d answers that fit no order", strange);
+    case_check(strange == 0, "%d answers fit no order", strange);
     for (int i = 0; i < ZOO_GOOD; i++)
         (void)zoo_operate(s, "unload", i, "");
     case_check(serving_metric(s, "models_used_bytes") == 0, "%g bytes are still used",
@@ -153,10 +153,10 @@ static void two_managers(const struct serving *s)
     case_end();
 }
 
-/* Rounds of loading and unloading end with the memory that they began with. */
+/* After rounds of loading and unloading, memory has its former size. */
 static void rounds(const struct serving *s, int n)
 {
-    case_begin("%d rounds of load and unload of mixed models keep no memory, on %d ranks", n, s->ranks);
+    case_begin("%d rounds of load and unload of mixed models leak no memory, on %d ranks", n, s->ranks);
     double before = 0, after;
     for (int k = 0; k < 2 * n; k++) {
         int i = k % 13;
@@ -165,7 +165,7 @@ static void rounds(const struct serving *s, int n)
         if (!case_check((loaded == 200 || loaded == 409) && unloaded == 200, "%s: load %d, unload %d",
                         zoo.model[i].name, loaded, unloaded))
             break;
-        if (k == n - 1) /* libraries and allocators have what they keep */
+        if (k == n - 1) /* libraries and allocators have filled their caches */
             before = serving_resident(s, s->ranks - 1);
     }
     after = serving_resident(s, s->ranks - 1);
@@ -177,7 +177,7 @@ static void rounds(const struct serving *s, int n)
 /* Every request was counted, and most found their model loaded. */
 static void metrics(const struct serving *s)
 {
-    case_begin("metrics by model, with CloudWatch's names beside ours, on %d ranks", s->ranks);
+    case_begin("metrics by model, with CloudWatch's names beside Lockstep's, on %d ranks", s->ranks);
     double asked = serving_metric(s, "model_invocations_total"), hits = serving_metric(s, "ModelCacheHit");
     double loads = serving_metric(s, "model_loads_total"), gone = serving_metric(s, "model_unloads_total");
     double failed = serving_metric_of(s, "model_load_failures_total", "model", "broken");
@@ -195,11 +195,12 @@ static void metrics(const struct serving *s)
     case_check(ready == serving_metric(s, "LoadedModelCount"), "%g models in the state ready", ready);
     case_check(serving_metric(s, "model_idle_seconds") >= 0, "no time since the last use");
     case_check(serving_metric(s, "models_used_bytes") <= serving_metric(s, "models_memory_bytes"),
-               "more is used than may be");
+               "more memory is used than allowed");
     case_end();
 }
 
-/* Requests of its own before it counts as loaded: three times two prompts of 16 tokens, four generated each. */
+/* The server runs warm-up requests before the model counts as loaded: three times two prompts of 16 tokens, with four
+ * generated each. */
 static void warmups(const struct serving *s)
 {
     char path[600];
@@ -213,8 +214,8 @@ static void warmups(const struct serving *s)
     case_check(zoo_operate(s, "load", 0, "") == 200, "load");
     fed = serving_metric(s, "prompt_tokens_total") - fed;
     made = serving_metric(s, "generation_tokens_total") - made;
-    case_check(fed == 3 * 2 * 16 && made == 3 * 2 * 4, "%g tokens fed, %g made", fed, made);
-    case_check(serving_metric_of(s, "model_load_phase_seconds_total", "phase", "warmup") > 0, "no time for it");
+    case_check(fed == 3 * 2 * 16 && made == 3 * 2 * 4, "%g prompt tokens, %g generated", fed, made);
+    case_check(serving_metric_of(s, "model_load_phase_seconds_total", "phase", "warmup") > 0, "no time is reported");
     case_check(zoo_answers_as(s, 0, &zoo.model[0]), "%s answers", zoo.model[0].name);
     (void)snprintf(path, sizeof path, "%s/%s/config.pbtxt", zoo.dir, zoo.model[0].name);
     case_check(unlink(path) == 0 && zoo_operate(s, "unload", 0, "") == 200, "unload");
@@ -229,7 +230,7 @@ static void top(const struct serving *s)
     struct process p;
     char want[100];
     case_begin("top shows the models, on %d ranks", s->ranks);
-    case_check(zoo_story(s, 0, "") == 200, "%s is used", zoo.model[0].name);
+    case_check(zoo_story(s, 0, "") == 200, "%s is not in use", zoo.model[0].name);
     memcpy(words, argument, sizeof words);
     words[2] = s->rendezvous;
     process_run(&p, &(struct process_setup){.program = "lockstep-client"}, words);
@@ -239,7 +240,8 @@ static void top(const struct serving *s)
     case_check(p.status == 0 && at != NULL, "status %d, not \"%s\": %s", p.status, want + 1, p.text[PROCESS_OUT]);
     char state[20] = "", name[64] = "";
     double bytes = 0, kv = -1, idle = -1, loads = 0;
-    at = at != NULL ? strstr(at, "  model\n") : NULL; /* the heads; the first row is the model that was used last */
+    at = at != NULL ? strstr(at, "  model\n") : NULL; /* the table's header; the first row is the model that was used
+                                                       * last */
     case_check(
         at != NULL &&
             sscanf(at, "  model %19s %lf MiB %lf MiB %lf s %lf %63s", state, &bytes, &kv, &idle, &loads, name) == 6 &&
@@ -249,7 +251,7 @@ static void top(const struct serving *s)
     process_free(&p);
 }
 
-/* A bench of the client measures the model that it is told to, and has the server load it. */
+/* The client's bench measures the model that it is told to, and makes the server load it. */
 static void measured(const struct serving *s, const char *model, int status, const char *word)
 {
     const char *argument[] = {"bench",       "--rendezvous",
@@ -300,7 +302,7 @@ static void endpoint(int ranks, const char *size)
     replaced(&s);
     two_managers(&s);
     rounds(&s, 26);
-    case_begin("the end of a server of many models, on %d ranks", ranks);
+    case_begin("shutdown of a server of many models, on %d ranks", ranks);
     int status = serving_stop(&s);
     case_check(status == 0, "status %d", status);
     case_end();
@@ -308,7 +310,8 @@ static void endpoint(int ranks, const char *size)
 
 /* ---- failures while a model is read ---- */
 
-/* The ranks' environment: on `rank` reads of weights fail after so many bytes; elsewhere each takes `nap` seconds. */
+/* Makes the ranks' environment: on `rank` reads of weights fail after so many bytes; elsewhere each takes `nap`
+ * seconds. */
 static bool start_failing(struct serving *s, int ranks, const char *rank, size_t after, const char *nap)
 {
     static char path[4096], full[4200], of[40], limit[60], slow[40];
@@ -330,12 +333,12 @@ static void one_rank_cannot_read(void)
     case_begin("a model that one rank of three cannot read is an error reply; the others go on");
     char path[600];
     (void)snprintf(path, sizeof path, "%s/%s", zoo.dir, zoo.model[0].name);
-    /* More than its share: the first model is read. */
+    /* Its limit is more than its share of the first model, which is read. */
     if (start_failing(&s, 3, "1", models_weight_bytes(path), "0")) {
         case_check(zoo_story(&s, 0, "") == 200, "the first model");
         char text[200];
         int failed = 0;
-        for (int i = 2; i < 14 && failed <= 0; i++) { /* until what rank 1 may read is used up */
+        for (int i = 2; i < 14 && failed <= 0; i++) { /* until rank 1 has used up its limit */
             (void)snprintf(text, sizeof text, "{\"model\":\"%s\",\"prompt\":[5],\"max_tokens\":2}", zoo.model[i].name);
             json_t *reply = zoo.model[i].there ? talk_ask(s.endpoint, text) : NULL;
             failed = (int)talk_number(reply, "code");
@@ -351,7 +354,7 @@ static void one_rank_cannot_read(void)
     case_end();
 }
 
-/* A request that waits for a model which is read slowly: every read takes `nap` seconds. */
+/* Sends a request that waits for a model whose every read takes `nap` seconds. */
 static bool start_slowly(struct serving *s, struct talk *t, const char *nap)
 {
     if (!start_failing(s, 2, "none", 0, nap))
@@ -386,7 +389,7 @@ static void told_to_end_while_reading(void)
 {
     struct serving s;
     struct talk t;
-    case_begin("SIGTERM while a model is read: who waits gets 503, and the job ends");
+    case_begin("SIGTERM while a model is read: waiting requests get 503, and the job ends");
     if (start_slowly(&s, &t, "2")) {
         (void)process_signal_rank(&s.p, 0, SIGTERM);
         json_t *reply = talk_hear(&t, 30);
@@ -402,13 +405,13 @@ static void told_to_end_while_reading(void)
     case_end();
 }
 
-/* Bytes that are no more there when their turn comes. */
+/* Bytes vanish before they are read. */
 static void truncated_while_reading(void)
 {
     struct serving s;
     struct talk t;
     char folder[400], path[500], kept[256];
-    case_begin("a file that becomes shorter while it is read is an error reply; the job goes on");
+    case_begin("a file that is truncated while it is read is an error reply; the job goes on");
     (void)snprintf(folder, sizeof folder, "%s/%s", zoo.dir, zoo.model[0].name);
     (void)snprintf(path, sizeof path, "%s/model.safetensors", folder);
     files_make_dir(kept);
@@ -440,13 +443,14 @@ static bool comes_to_be(const struct serving *s, int i, const char *state)
     return false;
 }
 
-/* All who wait for two models leave: the load that goes on costs a load, no more; the other one is never begun. */
+/* All clients that wait for two models leave: the load in progress completes without a token, the other one never
+ * begins. */
 static void left_while_reading(void)
 {
     enum { N = 20, OTHER = 2 };
     struct serving s;
     struct talk first, t[N];
-    case_begin("clients that leave while a model is read: no token is made for them, no load begins for them");
+    case_begin("clients that leave while a model is read cause neither a token nor another load");
     if (start_slowly(&s, &first, "0.1")) {
         for (int i = 0; i < N; i++) {
             talk_open(&t[i], ZMQ_DEALER, s.endpoint, NULL, NULL);
@@ -458,23 +462,23 @@ static void left_while_reading(void)
                zoo_number(&s, 0, "bytes") > 0) &&
              seconds_now() < until;)
             continue; /* headers have been read, and the load has begun */
-        case_check(zoo_is(&s, 0, "loading") && zoo_is(&s, OTHER, "waiting"), "somebody waits for both");
+        case_check(zoo_is(&s, 0, "loading") && zoo_is(&s, OTHER, "waiting"), "no client waits for both models");
         talk_close(&first);
         for (int i = 0; i < N; i++)
             talk_close(&t[i]);
-        case_check(comes_to_be(&s, OTHER, "known"), "the second model is wanted by nobody");
+        case_check(comes_to_be(&s, OTHER, "known"), "requests still wait for the second model");
         case_check(zoo_number(&s, 0, "waiting") == 0, "%g wait for the first", zoo_number(&s, 0, "waiting"));
-        case_check(comes_to_be(&s, 0, "ready"), "the first one is loaded");
+        case_check(comes_to_be(&s, 0, "ready"), "the first model was not loaded");
         case_check(serving_metric(&s, "generation_tokens_total") == 0, "%g tokens",
                    serving_metric(&s, "generation_tokens_total"));
         case_check(serving_metric(&s, "model_loads_total") == 1, "%g loads", serving_metric(&s, "model_loads_total"));
-        case_check(zoo_answers_as(&s, 0, &zoo.model[0]), "and answers");
+        case_check(zoo_answers_as(&s, 0, &zoo.model[0]), "the first model does not answer");
         case_check(serving_stop(&s) == 0, "status");
     }
     case_end();
 }
 
-/* argv[1]: the most ranks (default 3), for machines with fewer GPUs; then ranks do not fail. */
+/* argv[1]: the most ranks (default 3), for machines with fewer GPUs; with it no failures of ranks are tested. */
 int main(int argc, char **argv)
 {
     int most = argc > 1 ? atoi(argv[1]) : 3;

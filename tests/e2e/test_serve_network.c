@@ -1,5 +1,5 @@
 /* tests/e2e/test_serve_network.c - access to `lockstep serve`: refused endpoints, CURVE with its keys and list of
- * clients, messages that are too large or split into other frames. */
+ * clients, messages that are too large or have unexpected frames. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -27,7 +27,7 @@ static void check_refused(const char *endpoint, const char *more, const char *fi
     case_check(p.status == status && strstr(p.text[PROCESS_ERR], words) != NULL &&
                    process_count_lines(p.text[PROCESS_ERR]) == 1,
                "%s: status %d, expected %d and \"%s\": %s", endpoint, p.status, status, words, p.text[PROCESS_ERR]);
-    case_check(p.n_left == 0 && !p.core, "processes or a core are left");
+    case_check(p.n_left == 0 && !p.core, "processes or a core file are left");
     process_free(&p);
 }
 
@@ -40,7 +40,7 @@ static void endpoints(void)
     (void)snprintf(endpoint, sizeof endpoint, "ipc://%s/taken", folder);
     (void)snprintf(list, sizeof list, "%s/list", folder);
     (void)snprintf(rendezvous, sizeof rendezvous, "--rendezvous=%s/r", folder);
-    case_begin("endpoints that others can reach are refused without CURVE, and so is what is no endpoint");
+    case_begin("without CURVE endpoints that others can reach are refused, and so are invalid endpoints");
     check_refused("tcp://*:0", NULL, NULL, 2, "other hosts could connect");
     check_refused("tcp://0.0.0.0:5555", NULL, NULL, 2, "other hosts could connect");
     check_refused("tcp://192.0.2.1:5555", NULL, NULL, 2, "other hosts could connect");
@@ -95,7 +95,7 @@ static void curve(void)
     (void)zmq_curve_keypair(other[0], other[1]);
     (void)snprintf(line, sizeof line, "# a friend\n%s\n", other[0]);
     files_write(folder, "clients", line, strlen(line));
-    case_begin("CURVE lets in who is on the list, and nobody else");
+    case_begin("CURVE admits the clients on the list, and nobody else");
     if (!case_check(serving_start(&s, 2, "tcp://*:0", (const char *[]){"--curve", "--curve-clients", list, NULL}),
                     "the server does not start")) {
         case_end();
@@ -108,19 +108,19 @@ static void curve(void)
     case_check(strncmp(s.endpoint, "tcp://", 6) == 0 && strstr(s.endpoint, "0.0.0.0") == NULL &&
                    atoi(strrchr(s.endpoint, ':') + 1) > 0,
                "endpoint %s", s.endpoint);
-    /* The host's name may not resolve where tests run. */
+    /* The host's name may not resolve on the test machine. */
     (void)snprintf(s.endpoint, sizeof s.endpoint, "tcp://127.0.0.1%s", strrchr(talk_text(r, "endpoint"), ':'));
     const char *server = talk_text(r, "public_key");
     case_check(strcmp(server, talk_text(k, "server_public_key")) == 0 && strlen(server) == 40, "another server key");
     struct talk_keys right = {server, talk_text(k, "client_public_key"), talk_text(k, "client_secret_key")};
     struct talk_keys listed = {server, other[0], other[1]}, unknown = {server, wrong[0], wrong[1]},
                      impostor = {wrong[0], right.public_key, right.secret_key};
-    case_check(answers(&right, 20), "the job's client is not let in");
-    case_check(answers(&listed, 20), "a client of the list is not let in");
-    case_check(!answers(&unknown, 1), "an unknown client is let in");
-    case_check(!answers(&impostor, 1), "a client that takes another server for ours is answered");
-    case_check(!answers(NULL, 1), "a plain client is let in");
-    case_check(answers(&right, 20), "the job's client is not let in any more");
+    case_check(answers(&right, 20), "the job's client is not admitted");
+    case_check(answers(&listed, 20), "a client of the list is not admitted");
+    case_check(!answers(&unknown, 1), "an unknown client is admitted");
+    case_check(!answers(&impostor, 1), "a client with another server's key is answered");
+    case_check(!answers(NULL, 1), "a client without keys is admitted");
+    case_check(answers(&right, 20), "the job's client is no longer admitted");
     case_check(strstr(s.p.text[PROCESS_ERR] != NULL ? s.p.text[PROCESS_ERR] : "", right.secret_key) == NULL,
                "a secret key is on standard error");
     struct talk t;
@@ -143,13 +143,13 @@ static void curve(void)
     files_remove_dir(folder);
 }
 
-/* The socket itself enforces the limit: ZeroMQ drops the connection, the client hears nothing. */
+/* The socket itself enforces the limit: ZeroMQ drops the connection without an answer. */
 static void too_large(void)
 {
     enum { LIMIT = 65536 };
     struct talk t, other;
     static char text[2 * LIMIT];
-    case_begin("a message above --max-message-bytes ends its connection, and nobody else's");
+    case_begin("a message above --max-message-bytes ends only its own connection");
     if (!case_check(serving_start(&s, 2, NULL, (const char *[]){"--max-message-bytes", "64K", NULL}), "no server")) {
         case_end();
         return;
@@ -160,7 +160,7 @@ static void too_large(void)
     json_decref(talk_hear(&other, 20));
     talk_open(&t, ZMQ_DEALER, s.endpoint, NULL, NULL);
     memcpy(text, "{\"op\":\"health\"}", 15);
-    talk_send(&t, text, LIMIT, false); /* just fits */
+    talk_send(&t, text, LIMIT, false); /* just within the limit */
     json_t *reply = talk_hear(&t, 20);
     case_check(strcmp(talk_text(reply, "state"), "ready") == 0, "a message of exactly the limit is not answered");
     json_decref(reply);
@@ -168,9 +168,9 @@ static void too_large(void)
     reply = talk_hear(&t, 1);
     case_check(reply == NULL, "a message above the limit is answered");
     json_decref(reply);
-    talk_say(&t, "{\"op\": \"models\"}"); /* the socket has reconnected by itself */
+    talk_say(&t, "{\"op\": \"models\"}"); /* the socket has reconnected automatically */
     reply = talk_hear(&t, 20);
-    case_check(talk_number(reply, "max_message_bytes") == LIMIT, "the limit is told as %g",
+    case_check(talk_number(reply, "max_message_bytes") == LIMIT, "the reported limit is %g",
                talk_number(reply, "max_message_bytes"));
     json_decref(reply);
     bool final = false;
@@ -183,7 +183,7 @@ static void too_large(void)
     talk_close(&other);
     case_end();
 
-    case_begin("messages of other frames are ignored and counted");
+    case_begin("messages with unexpected frames are ignored and counted");
     double before = serving_metric(&s, "bad_messages_total");
     talk_send(&t, "{}", 2, true);
     talk_send(&t, "{}", 2, false);
@@ -192,7 +192,7 @@ static void too_large(void)
     talk_send(&t, "{}", 2, false);
     talk_say(&t, "{\"op\": \"health\"}");
     reply = talk_hear(&t, 20);
-    case_check(strcmp(talk_text(reply, "op"), "health") == 0, "something else was answered");
+    case_check(strcmp(talk_text(reply, "op"), "health") == 0, "another message was answered");
     json_decref(reply);
     case_check(serving_metric(&s, "bad_messages_total") == before + 2, "%g after %g",
                serving_metric(&s, "bad_messages_total"), before);
@@ -201,7 +201,7 @@ static void too_large(void)
     (void)serving_stop(&s);
 }
 
-/* Every connection is a descriptor. The usual soft limit is far below the hard one. */
+/* Every connection needs a descriptor. The usual soft limit is far below the hard one. */
 static void few_descriptors(void)
 {
     enum { SOFT = 100, CLIENTS = 250 };
@@ -214,7 +214,7 @@ static void few_descriptors(void)
     (void)setrlimit(RLIMIT_NOFILE, &low);
     bool started = serving_start(&s, 1, NULL, NULL);
     low.rlim_cur = limit.rlim_max;
-    (void)setrlimit(RLIMIT_NOFILE, &low); /* the clients are many, too */
+    (void)setrlimit(RLIMIT_NOFILE, &low); /* this process needs as many for its clients */
     if (case_check(started, "no server")) {
         for (int i = 0; i < CLIENTS; i++) {
             talk_open(&t[i], ZMQ_DEALER, s.endpoint, NULL, NULL);

@@ -1,6 +1,6 @@
-/* tests/e2e/test_serve_order.c - whose turn it is: requests run in the order of their priorities, and one that is
- * cancelled, or whose client leaves, is out of the engine within two steps, counted by another stream's tokens. One of
- * a dozen may take longer: on a busy machine the server's I/O thread may be held up between two looks at a step. */
+/* tests/e2e/test_serve_order.c - the order of requests: they run by their priorities, and one that is cancelled, or
+ * whose client leaves, is out of the engine within two steps, counted by another stream's tokens. One of a dozen may
+ * take longer: on a busy machine the server's I/O thread may be delayed between two polls within a step. */
 #include "tests/support/cases.h"
 #include "tests/support/serving.h"
 #include "tests/support/talk.h"
@@ -12,8 +12,8 @@
 
 static struct serving s;
 
-/* One runs at a time. The first one holds the engine until all others wait; then the lowest value goes first, and among
- * equals who came first. */
+/* One request runs at a time. The first one holds the engine until all others wait; then the lowest value goes first,
+ * and equal ones by arrival. */
 static void priorities(void)
 {
     static const int priority[] = {5, 1, 3, 1, -2, 5, 0};
@@ -33,18 +33,18 @@ static void priorities(void)
     for (int i = 0; i < 1000 && waiting < N; i++)
         waiting = serving_metric(&s, "num_requests_waiting");
     case_check(waiting == N, "%g of %d wait: nothing is tested", waiting, N);
-    talk_say(&t, "{\"op\": \"cancel\", \"request_id\": \"first\"}"); /* another connection may not */
+    talk_say(&t, "{\"op\": \"cancel\", \"request_id\": \"first\"}"); /* refused: another connection's request */
     int n_cancelled = 0;
-    for (int i = 0; i < N + 2; i++) { /* the answer to `cancel`, the end of what was cancelled, and all others */
+    for (int i = 0; i < N + 2; i++) { /* the answer to `cancel`, the end of the cancelled one, and all others */
         json_t *reply = talk_hear(&t, 30);
-        case_check(reply != NULL, "%d answers of %d came", i, N + 2);
+        case_check(reply != NULL, "%d of %d answers came", i, N + 2);
         if (strcmp(talk_text(reply, "request_id"), "first") != 0)
             (void)snprintf(order + strlen(order), sizeof order - strlen(order), "%s ", talk_text(reply, "request_id"));
         else
             n_cancelled += talk_number(reply, "code") == 499;
         json_decref(reply);
     }
-    case_check(n_cancelled == 1, "%d answers tell that the first one was cancelled", n_cancelled);
+    case_check(n_cancelled == 1, "%d answers say that the first one was cancelled", n_cancelled);
     for (int i = 0; i < N; i++)
         (void)snprintf(expected + strlen(expected), sizeof expected - strlen(expected), "%d ", want[i]);
     case_check(strcmp(order, expected) == 0, "they ended in the order %s, expected %s", order, expected);
@@ -52,9 +52,9 @@ static void priorities(void)
     case_end();
 }
 
-/* Both are streams of one connection, so their messages come in the order in which the server sends them: every step
- * brings a token of the other one. The answer to `cancel` goes out when the server has read it, the last event of the
- * cancelled one when slot and blocks are free. */
+/* Both are streams of one connection, so their messages arrive in the order in which the server sends them: every step
+ * brings a token of the other stream. The answer to `cancel` is sent when the server has read it, the last event of the
+ * cancelled stream when its slot and blocks are free. */
 static int steps_to_free(struct talk *t, int round)
 {
     int between = -1, seen = 0;
@@ -94,7 +94,7 @@ static void cancel(void)
                  "\"request_id\": \"other\"}");
     for (int i = 0; i < ROUNDS; i++) {
         int steps = steps_to_free(&t, i);
-        case_check(steps >= 0, "round %d has no end", i);
+        case_check(steps >= 0, "round %d does not end", i);
         most = steps > most ? steps : most;
         late += steps > 2;
     }
@@ -105,7 +105,8 @@ static void cancel(void)
     case_end();
 }
 
-/* One sample of the histogram: how many cancellations took up to this many steps; all of them for "+Inf". */
+/* Returns a bucket of the histogram: the number of cancellations that took up to this many steps; all of them for
+ * "+Inf". */
 static int within(const char *steps)
 {
     char line[64];
@@ -120,7 +121,7 @@ static int within(const char *steps)
     return n;
 }
 
-/* The server counts itself, between its reports, of which another stream makes one a step. */
+/* The server itself counts steps between its reports; another stream makes it report every step. */
 static void leave(void)
 {
     enum { ROUNDS = 12 };
@@ -136,7 +137,7 @@ static void leave(void)
         json_decref(talk_hear(&t, 30));
         talk_close(&t);
     }
-    case_check(serving_await(&s, "num_requests_running", 1, 30), "they run on");
+    case_check(serving_await(&s, "num_requests_running", 1, 30), "requests of clients that left run on");
     int all = within("+Inf") - before;
     case_check(all == ROUNDS, "%d of %d cancellations are counted", all, ROUNDS);
     case_check(within("2") >= within("+Inf") - 1, "%d of %d took up to 2 steps", within("2"), within("+Inf"));

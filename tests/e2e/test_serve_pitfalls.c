@@ -1,6 +1,6 @@
-/* tests/e2e/test_serve_pitfalls.c - where ZeroMQ servers go wrong, each tried on `lockstep serve` under mpirun: replies
- * that a default ROUTER drops in silence, clients that do not read, clients that are gone or frozen or flood, two of
- * one identity, linger at the end. */
+/* tests/e2e/test_serve_pitfalls.c - pitfalls of ZeroMQ servers, each tried on `lockstep serve` under mpirun: replies
+ * that a default ROUTER drops in silence, clients that do not read, that are gone, frozen or flooding, two of one
+ * identity, linger at the end. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/serving.h"
@@ -13,13 +13,13 @@
 #include <zmq.h>
 
 #define RANKS   2
-#define SECONDS 60.0 /* for what should take a few at most */
-#define LONG    900  /* tokens: more than anybody waits for */
+#define SECONDS 60.0 /* for steps that should take a few seconds at most */
+#define LONG    900  /* tokens: more than any client waits for */
 
 static struct serving server;
 static void *context;
 
-/* id: the routing id, or NULL. small: it takes in as little as can be. */
+/* id: the routing id, or NULL. small: its receive buffers are as small as possible. */
 static void *open_client(const char *id, bool small)
 {
     const int none = 0, one = 1, bytes = 4096;
@@ -35,7 +35,7 @@ static void *open_client(const char *id, bool small)
     return socket;
 }
 
-/* A stream of n_tokens x n_choices, each event large with its log-probabilities. */
+/* Requests a stream of n_tokens x n_choices, each event large because of its log-probabilities. */
 static void send_generate(void *socket, const char *name, int n_tokens, int n_choices, int n_top, bool stream)
 {
     json_t *m =
@@ -49,7 +49,7 @@ static void send_generate(void *socket, const char *name, int n_tokens, int n_ch
     json_decref(m);
 }
 
-/* The next message; NULL: not in time. The caller decrefs. */
+/* Returns the next message; NULL: none in time. The caller decrefs it. */
 static json_t *receive(void *socket, double seconds)
 {
     zmq_pollitem_t item = {.socket = socket, .events = ZMQ_POLLIN};
@@ -70,8 +70,8 @@ static bool is_tokens(const json_t *m)
     return event != NULL && strcmp(event, "tokens") == 0;
 }
 
-/* The rest of a stream from event `seq` on; the last message, which the caller decrefs. *n_tokens: that came; *gaps:
- * events out of order. */
+/* Reads the remainder of a stream from event `seq` on; returns the last message, which the caller decrefs. *n_tokens:
+ * received tokens; *gaps: events out of order. */
 static json_t *read_stream(void *socket, int seq, long *n_tokens, int *gaps)
 {
     json_t *m = NULL;
@@ -95,7 +95,7 @@ static bool is_ok(const json_t *m)
     return status != NULL && strcmp(status, "ok") == 0;
 }
 
-/* Is another client served meanwhile? */
+/* Checks that another client is served meanwhile. */
 static void check_served(void)
 {
     char *story = serving_story(&server, "Once upon a time", 5);
@@ -105,13 +105,13 @@ static void check_served(void)
 
 static void check_empty(void)
 {
-    case_check(serving_await(&server, "num_requests_running", 0, SECONDS), "sequences run on");
-    case_check(serving_await(&server, "kv_blocks_used", 0, SECONDS), "blocks are held");
-    case_check(serving_await(&server, "open_requests", 1, SECONDS), "requests are open");
+    case_check(serving_await(&server, "num_requests_running", 0, SECONDS), "sequences still run");
+    case_check(serving_await(&server, "kv_blocks_used", 0, SECONDS), "blocks are still held");
+    case_check(serving_await(&server, "open_requests", 1, SECONDS), "requests are still open");
 }
 
-/* A default ROUTER drops what does not fit into a client's queue, and says that it was sent. Here a client reads
- * nothing until all is made: nothing may be missing. */
+/* A default ROUTER drops messages that do not fit into a client's queue, and reports them as sent. Here a client reads
+ * nothing until all events are made: none may be missing. */
 static void late_reader(void)
 {
     long n_tokens = 0;
@@ -119,10 +119,10 @@ static void late_reader(void)
     case_begin("a client that reads late misses nothing");
     void *socket = open_client(NULL, true);
     send_generate(socket, "late", 400, 2, 0, true);
-    json_t *first = receive(socket, SECONDS); /* it runs */
+    json_t *first = receive(socket, SECONDS); /* the request runs */
     case_check(is_tokens(first), "no first event");
     json_decref(first);
-    case_check(serving_await(&server, "num_requests_running", 0, SECONDS), "it does not run to its end");
+    case_check(serving_await(&server, "num_requests_running", 0, SECONDS), "the request does not finish");
     json_t *last = read_stream(socket, 1, &n_tokens, &gaps);
     case_check(is_ok(last) && gaps == 0, "%d gaps, %s end", gaps, is_ok(last) ? "a good" : "no good");
     case_check(n_tokens > 2 * 399 - 4 && n_tokens <= 2 * 400, "%ld tokens", n_tokens);
@@ -140,7 +140,7 @@ static void send_op(void *socket, const char *op, const char *name, int number, 
     (void)zmq_send(socket, text, strlen(text), flags);
 }
 
-/* The number behind the request_id's dash; -1: none below n. */
+/* Returns the number after the request_id's dash; -1: it is not in [0, n). */
 static int number_of(const json_t *m, int n)
 {
     const char *name = json_string_value(json_object_get(m, "request_id"));
@@ -149,8 +149,8 @@ static int number_of(const json_t *m, int n)
     return number < n ? number : -1;
 }
 
-/* A client that resumes reading gets the last messages of requests 0 to n - 1, each once. Returns the number of those
- * that report a slow client. */
+/* A client that resumes reading receives the last messages of requests 0 to n - 1, each once. Returns the number of
+ * those that report a slow client. */
 static int read_last_messages(void *socket, int n)
 {
     int *heard = calloc((size_t)n, sizeof *heard), n_slow = 0;
@@ -169,18 +169,18 @@ static int read_last_messages(void *socket, int n)
     int bad = 0;
     for (int i = 0; i < n; i++)
         bad += heard[i] != 1;
-    case_check(bad == 0, "%d requests have none or several", bad);
+    case_check(bad == 0, "%d requests have no last message or several", bad);
     free(heard);
     return n_slow;
 }
 
-/* More than --max-client-backlog waits for a client: its streams are cancelled, others are served. It hears so when it
- * reads. All that they would have is some 30 MB: it reads few MB a second, and some streams may yet run to their
- * end. */
+/* More than --max-client-backlog waits for a client: its streams are cancelled, others are served, and it learns of
+ * this when it reads. All its events would be about 30 MB: it reads a few MB a second, and some streams may still
+ * finish. */
 static void client_that_does_not_read(void)
 {
     enum { N = 16, TOKENS = 100 };
-    case_begin("a client that does not read is cancelled and hears so, others are served");
+    case_begin("a client that does not read is cancelled and told so, others are served");
     double cut = serving_metric(&server, "slow_clients_total");
     void *socket = open_client(NULL, true);
     for (int i = 0; i < N; i++) {
@@ -199,11 +199,11 @@ static void client_that_does_not_read(void)
     case_end();
 }
 
-/* Whole replies are not dropped either: short ones take their place, and the connection stays. */
+/* Whole replies are not dropped either: short ones replace them, and the connection stays open. */
 static void client_that_asks_too_much(void)
 {
     enum { N = 1500 };
-    case_begin("a client that reads late after many large replies hears of each once");
+    case_begin("a client that reads late after many large requests gets one reply to each");
     double slow = serving_metric(&server, "slow_clients_total"), cut = serving_metric(&server, "cut_clients_total");
     void *socket = open_client(NULL, true);
     for (int i = 0; i < N; i++)
@@ -213,18 +213,18 @@ static void client_that_asks_too_much(void)
         continue;
     int n_slow = read_last_messages(socket, N);
     slow = serving_metric(&server, "slow_clients_total") - slow;
-    case_check(n_slow > 0 && n_slow < N && n_slow == slow, "%d of %d were refused, %g are counted", n_slow, N, slow);
+    case_check(n_slow > 0 && n_slow < N && n_slow == slow, "%d of %d were refused, %g counted", n_slow, N, slow);
     send_op(socket, "health", "then", 0, 0);
     json_t *m = receive(socket, SECONDS);
-    case_check(is_ok(m), "the connection does not serve any more");
+    case_check(is_ok(m), "the connection no longer works");
     json_decref(m);
-    case_check(serving_metric(&server, "cut_clients_total") == cut, "it was cut off");
+    case_check(serving_metric(&server, "cut_clients_total") == cut, "the client was disconnected");
     (void)zmq_close(socket);
     check_empty();
     case_end();
 }
 
-/* The server's end of a connection is closed: the monitor says so. */
+/* Tells whether the monitor reports that the server has closed the connection. */
 static bool hears_disconnect(void *monitor, double seconds)
 {
     zmq_pollitem_t item = {.socket = monitor, .events = ZMQ_POLLIN};
@@ -238,10 +238,10 @@ static bool hears_disconnect(void *monitor, double seconds)
     return heard;
 }
 
-/* Twice the backlog: it goes on asking and reads nothing. Its connection is closed, and the next one serves. */
+/* A client at twice its backlog keeps asking and never reads: its connection is closed, and the next one works. */
 static void client_that_only_asks(void)
 {
-    case_begin("a client that only asks is disconnected, and may come back");
+    case_begin("a client that only asks is disconnected, and may reconnect");
     double cut = serving_metric(&server, "cut_clients_total");
     void *socket = open_client(NULL, true), *monitor = zmq_socket(context, ZMQ_PAIR);
     case_check(zmq_socket_monitor(socket, "inproc://cut", ZMQ_EVENT_DISCONNECTED) == 0 &&
@@ -253,10 +253,10 @@ static void client_that_only_asks(void)
             send_op(socket, i < 4 ? "metrics" : "health", "only", k, ZMQ_DONTWAIT);
     case_check(serving_metric(&server, "cut_clients_total") == cut + 1, "%g connections were cut",
                serving_metric(&server, "cut_clients_total") - cut);
-    bool gone = false; /* libzmq sees it when there is room for what it reads */
+    bool gone = false; /* libzmq notices only when it has room for incoming messages */
     while (!(gone = hears_disconnect(monitor, 0.01)) && seconds_now() < until)
         json_decref(receive(socket, 0.1));
-    case_check(gone, "it does not hear that it was disconnected");
+    case_check(gone, "the client does not learn that it was disconnected");
     (void)zmq_socket_monitor(socket, NULL, 0);
     (void)zmq_close(monitor);
     (void)zmq_close(socket);
@@ -265,10 +265,10 @@ static void client_that_only_asks(void)
     case_end();
 }
 
-/* Clients that go: their requests end long before their last token. */
+/* Clients disconnect: their requests end long before their last token. */
 static void client_that_leaves(void)
 {
-    case_begin("a client that leaves frees what it had");
+    case_begin("a client that leaves frees its resources");
     double made = serving_metric(&server, "generation_tokens_total");
     void *socket = open_client(NULL, false);
     send_generate(socket, "leaves", LONG, 16, 0, true);
@@ -282,12 +282,12 @@ static void client_that_leaves(void)
     case_end();
 }
 
-/* A frozen process keeps its connection: only its heartbeats tell, of which there has to have been one, a second after
+/* A frozen process keeps its connection: only missing heartbeats reveal it, so one must have arrived, a second after
  * the beginning. */
 static void client_that_is_frozen(void)
 {
     struct process p;
-    case_begin("a client that is frozen is noticed by its heartbeats");
+    case_begin("a frozen client is detected by its missing heartbeats");
     double lost = serving_metric(&server, "lost_clients_total");
     process_start(&p, &(struct process_setup){.program = "lockstep-client"},
                   (const char *[]){"--endpoint", server.endpoint, "--stream", "--max-tokens", "900", "--field", "n=64",
@@ -299,7 +299,7 @@ static void client_that_is_frozen(void)
     double until = seconds_now() + SECONDS;
     while (!(serving_metric(&server, "lost_clients_total") > lost) && seconds_now() < until)
         process_watch(&p, 0.05, (size_t)-1);
-    case_check(serving_metric(&server, "lost_clients_total") > lost, "it is not noticed");
+    case_check(serving_metric(&server, "lost_clients_total") > lost, "the frozen client is not detected");
     check_empty();
     (void)kill(p.pid, SIGCONT);
     process_wait(&p);
@@ -308,12 +308,12 @@ static void client_that_is_frozen(void)
     process_free(&p);
 }
 
-/* With libzmq's ROUTER a second client of an identity is ignored without a word, or takes over what the first one has
- * asked for. tests/attack/test_identities.c has all that is not friendly. */
+/* libzmq's ROUTER silently ignores a second client of an identity, or hands it the replies to the first.
+ * tests/attack/test_identities.c covers hostile clients. */
 static void same_identity(void)
 {
     void *client[2];
-    case_begin("an identity means nothing: two clients of the same one get what each has asked for");
+    case_begin("identities do not matter: two clients with the same one get their own replies");
     for (int i = 0; i < 2; i++) {
         char name[16];
         (void)snprintf(name, sizeof name, "mine-%d", i);
@@ -331,7 +331,7 @@ static void same_identity(void)
     case_end();
 }
 
-/* Their messages are read when libzmq already knows that they have gone. */
+/* The server reads their messages after libzmq has learnt that they have gone. */
 static void clients_that_ask_and_leave(void)
 {
     case_begin("clients that ask and leave at once leave nothing running");
@@ -352,8 +352,8 @@ static void clients_that_ask_and_leave(void)
     case_end();
 }
 
-/* More messages than libzmq takes in at once, and gone before they are read, while another client is served: with
- * heartbeats of the server's own libzmq would abort it within a second or two. */
+/* The clients send more messages than libzmq reads at once, and disconnect before they are read, while another client
+ * is served: heartbeats of the server's own would make libzmq abort it within a second or two. */
 static void clients_that_flood_and_vanish(void)
 {
     enum { N = 40, EACH = 3000, TIMES = 4 };
@@ -380,7 +380,7 @@ static void req_socket(void)
     const int none = 0;
     static const char *const text[] = {"{\"prompt\": \"Hi\", \"max_tokens\": 2}",
                                        "{\"prompt\": \"Hi\", \"max_tokens\": 2, \"stream\": true}"};
-    case_begin("a REQ socket gets one reply to each");
+    case_begin("a REQ socket gets one reply to each request");
     void *socket = zmq_socket(context, ZMQ_REQ);
     (void)zmq_setsockopt(socket, ZMQ_LINGER, &none, sizeof none);
     case_check(zmq_connect(socket, server.endpoint) == 0, "cannot connect");
@@ -395,10 +395,10 @@ static void req_socket(void)
     case_end();
 }
 
-/* With replies unread and requests open the server ends at once, all the same. */
+/* Even with unread replies and open requests the server ends at once. */
 static void linger(void)
 {
-    case_begin("a client that does not read cannot hold up the end");
+    case_begin("a client that does not read cannot delay the end");
     void *deaf = open_client(NULL, true), *open = open_client(NULL, false);
     long n_tokens = 0;
     int gaps = 0;

@@ -1,5 +1,5 @@
-/* tests/e2e/test_serve_ranks.c - the server's data from its ranks: scores of prompts, also after a cached prefix;
- * figures of every rank; and the deadline of a step, which does not end an idle server. */
+/* tests/e2e/test_serve_ranks.c - data that the server collects from its ranks: scores of prompts, also after a cached
+ * prefix; figures of every rank; and the deadline of a step, which does not end an idle server. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "tests/support/cases.h"
@@ -25,7 +25,7 @@ static json_t *ask_scores(const struct serving *s, int k, const char *more)
     return talk_ask(s->endpoint, request);
 }
 
-/* The same as `generate` prints: every token's, and the 2 likeliest ones'. */
+/* The scores equal those that `generate` prints: for every token, and its 2 likeliest alternatives. */
 static void compare(const json_t *choice, const json_t *printed)
 {
     const json_t *got = json_object_get(choice, "prompt_logprobs"), *want = json_object_get(printed, "prompt_logprobs");
@@ -59,11 +59,11 @@ static void scores(const struct serving *s)
     json_t *choice = json_array_get(json_object_get(plain, "choices"), 0);
     case_check(p.status == 0 && printed != NULL, "status %d: %s", p.status, p.text[PROCESS_ERR]);
     compare(choice, printed);
-    /* Again, now that the cache has all of it: nothing is left out. And several choices have one prompt. */
+    /* Again, now that the cache has the whole prompt: no score is missing. And several choices share one prompt. */
     json_t *again = ask_scores(s, 2, ""), *many = ask_scores(s, 2, ", \"n\": 3");
     json_t *other = json_array_get(json_object_get(again, "choices"), 0);
     case_check(json_equal(json_object_get(other, "prompt_logprobs"), json_object_get(choice, "prompt_logprobs")),
-               "other scores behind the cache");
+               "the scores differ after a cached prefix");
     case_check(json_array_size(json_object_get(many, "choices")) == 3, "not 3 choices");
     for (size_t i = 0; i < 3; i++)
         case_check(json_equal(json_object_get(json_array_get(json_object_get(many, "choices"), i), "prompt_logprobs"),
@@ -77,7 +77,7 @@ static void scores(const struct serving *s)
     process_free(&p);
 }
 
-/* They come about once a second, as long as there are steps. */
+/* The figures arrive about once a second, as long as there are steps. */
 static void figures(const struct serving *s)
 {
     double until = seconds_now() + process_patience(20);
@@ -99,7 +99,7 @@ static bool start(struct serving *s, int ranks, const char *timeout)
     return serving_start(s, ranks, NULL, (const char *[]){"--step-timeout", timeout, NULL});
 }
 
-/* The line, the status, and nothing left. */
+/* Checks the line and the status, and that no process is left. */
 static void check_end(struct serving *s, int rank, double stopped)
 {
     char name[60];
@@ -115,8 +115,8 @@ static void check_end(struct serving *s, int rank, double stopped)
     case_check(s->p.n_left == 0, "%d processes are left running", s->p.n_left);
 }
 
-/* Idle for longer than the deadline it still answers. Then a rank is stopped: while it works, or (rank 0) while it
- * waits. */
+/* The server still answers after idling for longer than the deadline. Then a rank is stopped: during a step, or (rank
+ * 0) while it waits. */
 static void deadline(int rank, bool busy)
 {
     struct serving s;

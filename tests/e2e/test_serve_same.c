@@ -1,5 +1,5 @@
 /* tests/e2e/test_serve_same.c - the tokens of a request to `lockstep serve` are the same alone, within a busy batch,
- * with the prefix cache and without, and after it was preempted, on 1, 2 and 3 ranks. Greedy, sums in float32. */
+ * with the prefix cache and without, and after preemption, on 1, 2 and 3 ranks. Greedy, with sums in float32. */
 #include "tests/support/cases.h"
 #include "tests/support/serving.h"
 #include "tests/support/talk.h"
@@ -10,13 +10,13 @@
 #include <zmq.h>
 
 #define N_PROMPTS    7
-#define N_SHARED     40 /* tokens that all prompts but two begin with */
+#define N_SHARED     40 /* tokens at the beginning of all prompts but two */
 #define N_NEW        44
-#define N_NOISE      10 /* sampled ones beside them */
-#define SMALL_BLOCKS 13 /* for prompts of 3 or 4 blocks that become 6 */
+#define N_NOISE      10 /* sampled requests beside them */
+#define SMALL_BLOCKS 13 /* blocks, for prompts of 3 or 4 blocks that grow to 6 */
 
-/* One KV block on each of 1, 2 and 3 ranks: 6 layers, 16 tokens, 32 elements, keys and values of 4 bytes, times 3, 2 or
- * 1 of the 3 KV heads. */
+/* Bytes of a KV block on each of 1, 2 and 3 ranks: 6 layers, 16 tokens, 32 elements, keys and values of 4 bytes, times
+ * 3, 2 or 1 of the 3 KV heads. */
 #define BLOCK_BYTES(ranks) (6 * 16 * 32 * 2 * 4 * (4 - (ranks)))
 
 static const struct shape {
@@ -28,7 +28,7 @@ static const struct shape {
              {"preempted, without the prefix cache", true, false}};
 
 static struct serving s;
-static char *known[N_PROMPTS]; /* token ids of each, as text; of the first server, alone */
+static char *known[N_PROMPTS]; /* token ids of each prompt, as text: from the first server, alone */
 
 static void write_request(char *text, size_t bytes, int i)
 {
@@ -60,7 +60,7 @@ static void compare(const json_t *reply, const char *how)
     free(text);
 }
 
-/* The first n prompts, one by one. */
+/* Sends the first n prompts, one by one. */
 static void alone(int n)
 {
     char request[3000];

@@ -25,8 +25,8 @@ static bool has_bar(const char *text)
            strstr(at, "iB/s") != NULL;
 }
 
-/* Text that streams comes in many pieces, in fewer where the reader is late, as on a busy machine. Other text comes in
- * few, but Open MPI 5 may pass it on by lines. One thread a rank: waiting threads spin, which is slow there. */
+/* Streaming text arrives in many pieces, in fewer if the reader is late, as on a busy machine. Other text arrives in
+ * few, but Open MPI 5 may pass it on by lines. One thread a rank: waiting threads spin, which would be slow. */
 static void check_view(const struct view *v)
 {
     struct process_setup setup = {.ranks = v->ranks, .terminal = {v->terminal[0], v->terminal[1]}};
@@ -46,9 +46,10 @@ static void check_view(const struct view *v)
     case_check(strstr(out, "loading") == NULL && strstr(out, "\x1b[K") == NULL, "a bar on standard output: %s", out);
     case_check(strncmp(out, v->json ? "{" : "Once upon a time", v->json ? 1 : 16) == 0, "standard output: %s", out);
     case_check(p.bytes[PROCESS_OUT] > 500 && out[p.bytes[PROCESS_OUT] - 1] == '\n', "standard output: %s", out);
-    if (v->bar) { /* taken away at the end */
+    if (v->bar) { /* removed at the end */
         const char *last = strrchr(err, '\r');
-        case_check(last != NULL && strcmp(last, "\r\x1b[K") == 0, "the bar stays: %s", last != NULL ? last : err);
+        case_check(last != NULL && strcmp(last, "\r\x1b[K") == 0, "the bar was not removed: %s",
+                   last != NULL ? last : err);
     }
     case_end();
     process_free(&p);
@@ -72,7 +73,7 @@ static void views(void)
         check_view(&table[i]);
 }
 
-/* Runs of a measurement, between which the bar is drawn. */
+/* A measurement has several runs, between which the bar is drawn. */
 static void bench_view(const char *progress, bool terminal, bool bar)
 {
     struct process_setup setup = {.ranks = 2, .terminal = {true, terminal}};
@@ -99,7 +100,8 @@ static void tell_story(struct process *p, const struct process_setup *setup)
                                    "--seed", "7", "--max-tokens", "500", "--threads", "1", "--progress", "auto", NULL});
 }
 
-/* The beginning of the story, up to any character, with one newline behind it where its last character is none. */
+/* Checks that the output is the beginning of the story, up to any character, and ends with a newline (one is added if
+ * the last character is none). */
 static void check_line_ended(const struct process *p, const char *story)
 {
     const char *out = p->text[PROCESS_OUT];
@@ -111,14 +113,14 @@ static void check_line_ended(const struct process *p, const char *story)
                out);
 }
 
-/* ^C: what has streamed ends with its line, and the status is that of the signal; mpirun's own is 1 or 130. mpirun
- * kills ranks a second after ^C, which is too early for them on a busy machine. */
+/* ^C: the streamed text ends with a complete line, and the status is that of the signal; mpirun's own is 1 or 130.
+ * mpirun kills ranks a second after ^C, which is too early for them on a busy machine. */
 static void interrupted(int ranks)
 {
     struct process_setup setup = {.ranks = ranks, .terminal = {true, true}};
     struct process p, whole;
     if (ranks > 0 && process_has_open_mpi_5()) {
-        case_skip("^C while text streams, under mpirun", "Open MPI 5's drops what ranks write after ^C");
+        case_skip("^C while text streams, under mpirun", "Open MPI 5's drops output that ranks write after ^C");
         return;
     }
     case_begin("^C while text streams%s: the line is ended", ranks > 0 ? ", under mpirun" : "");
@@ -128,7 +130,7 @@ static void interrupted(int ranks)
     tell_story(&p, &setup);
     (void)unsetenv("OMPI_MCA_odls_base_sigkill_timeout");
     process_watch(&p, process_patience(60), 20);
-    case_check(!p.ended && kill(p.pid, SIGINT) == 0, "it ended before: status %d", p.status);
+    case_check(!p.ended && kill(p.pid, SIGINT) == 0, "it ended before the signal: status %d", p.status);
     process_wait(&p);
     case_check(ranks > 0 ? p.status != 0 : p.status == 128 + SIGINT, "status %d: %s", p.status, p.text[PROCESS_ERR]);
     check_line_ended(&p, whole.text[PROCESS_OUT]);
@@ -143,7 +145,7 @@ static int ascending(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* From the start of mpirun to the end of a run of one token, which includes more than the promise does. */
+/* Measures from the start of mpirun to the end of a run of one token, which includes more than the promise does. */
 static void first_token(int ranks)
 {
     double seconds[3];
@@ -164,7 +166,8 @@ static void first_token(int ranks)
     case_end();
 }
 
-/* One warning, once, of the variable that is near to an option's; none of those of tests and of the other programs. */
+/* Exactly one warning for the variable that resembles an option's; none for variables of tests and of the other
+ * programs. */
 static void unknown_variable(const char *command, int ranks)
 {
     static const char *const env[] = {"LOCKSTEP_MAX_TOKEN=3",       "LOCKSTEP_GATEWAY_BACKEND=x", "LOCKSTEP_BUILD=y",
@@ -175,7 +178,7 @@ static void unknown_variable(const char *command, int ranks)
     const char *words[] = {command, "--model", models_demo(), "--prompt", "Once", NULL};
     if (ranks == 0)
         words[3] = NULL;
-    case_begin("a variable that names no option: %s", command);
+    case_begin("a variable without an option: %s", command);
     process_run(&p, &setup, words);
     const char *err = p.text[PROCESS_ERR], *first = strstr(err, said);
     case_check(p.status == 0, "status %d: %s", p.status, err);
@@ -184,7 +187,7 @@ static void unknown_variable(const char *command, int ranks)
     process_free(&p);
 }
 
-/* Every option of commands/options.c's table, by command. */
+/* Every option of the table in commands/options.c, by command. */
 static const char *const generate_options[] = {"model",
                                                "prompt",
                                                "prompts",
@@ -324,7 +327,7 @@ static const char *const bench_options[] = {"model",
                                             "progress",
                                             NULL};
 
-/* The next option that is listed behind `at`, "  --name" or "  -n, --name": its name; NULL: none. */
+/* Returns the name of the next option that is listed after `at`, as " --name" or " -n, --name"; NULL: none. */
 static const char *next_option(const char *at)
 {
     while ((at = strstr(at, "\n  -")) != NULL) {
@@ -346,13 +349,13 @@ static void help(const char *command, const char *const *options)
     process_run(&p, &setup, (const char *[]){command, "--help", NULL});
     process_run(&q, &setup, (const char *[]){"help", command, NULL});
     case_check(p.status == 0 && p.bytes[PROCESS_ERR] == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
-    case_check(strcmp(p.text[PROCESS_OUT], q.text[PROCESS_OUT]) == 0, "lockstep help %s says otherwise", command);
+    case_check(strcmp(p.text[PROCESS_OUT], q.text[PROCESS_OUT]) == 0, "lockstep help %s differs", command);
     for (; options[n] != NULL; n++) {
         const char *at = p.text[PROCESS_OUT];
         while ((at = next_option(at)) != NULL &&
                (strcspn(at, " \n") != strlen(options[n]) || strncmp(at, options[n], strlen(options[n])) != 0))
             continue;
-        case_check(at != NULL, "--%s is not there", options[n]);
+        case_check(at != NULL, "--%s is missing", options[n]);
     }
     for (const char *at = p.text[PROCESS_OUT]; (at = next_option(at)) != NULL;)
         listed++;
@@ -375,7 +378,7 @@ static void overview(void)
         process_run(&p, &setup, (const char *[]){asks[i], NULL});
         case_check(p.status == 0 && p.bytes[PROCESS_ERR] == 0, "status %d: %s", p.status, p.text[PROCESS_ERR]);
         for (size_t k = 0; k < sizeof words / sizeof words[0]; k++)
-            case_check(strstr(p.text[PROCESS_OUT], words[k]) != NULL, "\"%s\" is not there: %s", words[k],
+            case_check(strstr(p.text[PROCESS_OUT], words[k]) != NULL, "\"%s\" is missing: %s", words[k],
                        p.text[PROCESS_OUT]);
         case_end();
         process_free(&p);
@@ -392,7 +395,7 @@ static void overview(void)
 
 int main(void)
 {
-    (void)signal(SIGINT, SIG_DFL); /* a shell has it ignored in what runs in the background */
+    (void)signal(SIGINT, SIG_DFL); /* a shell ignores it in background commands */
     first_token(1);
     first_token(2);
     views();

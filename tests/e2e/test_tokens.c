@@ -1,4 +1,4 @@
-/* tests/e2e/test_tokens.c - the program's output, on 1 to 4 ranks: greedy tokens of Hugging Face transformers, the
+/* tests/e2e/test_tokens.c - the program's output, on 1 to 4 ranks: the greedy tokens of Hugging Face transformers, the
  * form of every JSON line, log-probabilities, stop rules, biases, characters split over tokens. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -13,7 +13,7 @@
 #define N_NEW     32
 #define MAX_LINES 16
 
-/* The JSON lines of a run that went well. */
+/* The JSON lines of a successful run. */
 struct lines {
     json_t *object[MAX_LINES];
     int n;
@@ -52,7 +52,7 @@ static bool is_ids(const json_t *list)
     return true;
 }
 
-/* The members that a line has, no other ones, and their types. */
+/* A line has exactly these members, with these types. */
 static void check_schema(const json_t *o, int index, bool with_logprobs)
 {
     char *text = json_dumps(o, JSON_COMPACT);
@@ -84,7 +84,7 @@ static void ids_text(char *text, size_t bytes, const int32_t *ids, int n)
         used += (size_t)snprintf(text + used, bytes - used, "%s%d", i > 0 ? "," : "", (int)ids[i]);
 }
 
-/* Greedy tokens of a fixture. The ranks run at once: the launcher takes most of the time. */
+/* Checks the greedy tokens of a fixture. All runs are concurrent: the launcher takes most of the time. */
 static void fixture_tokens(const char *name)
 {
     char dir[256], ids[2000];
@@ -107,8 +107,8 @@ static void fixture_tokens(const char *name)
         struct lines l = read_lines(&p[k]);
         if (case_check(l.n == 1, "%d lines", l.n)) {
             check_schema(l.object[0], 0, false);
-            case_check(same_ids(json_object_get(l.object[0], "prompt_ids"), prompt, (size_t)n), "other prompt ids: %s",
-                       p[k].text[PROCESS_OUT]);
+            case_check(same_ids(json_object_get(l.object[0], "prompt_ids"), prompt, (size_t)n),
+                       "the prompt ids differ: %s", p[k].text[PROCESS_OUT]);
             case_check(same_ids(json_object_get(l.object[0], "token_ids"), tokens, N_NEW), "other tokens: %s",
                        p[k].text[PROCESS_OUT]);
         }
@@ -121,7 +121,7 @@ static void fixture_tokens(const char *name)
     files_remove_dir(dir);
 }
 
-/* One entry of logprobs: the chosen token's, and the K likeliest in order. */
+/* Checks an entry of logprobs: the chosen token's value, and the K likeliest tokens in order. */
 static void check_logprob(const json_t *entry, int32_t token, int k)
 {
     const json_t *top = json_object_get(entry, "top");
@@ -137,24 +137,24 @@ static void check_logprob(const json_t *entry, int32_t token, int k)
         case_check(json_array_size(pair) == 2 && json_is_integer(json_array_get(pair, 0)) && x <= before && x <= 0,
                    "top is not sorted: %s", text);
         if (json_integer_value(json_array_get(pair, 0)) == token)
-            case_check(x == chosen, "the token has another value in top: %s", text);
+            case_check(x == chosen, "the token's value in top differs: %s", text);
         before = x;
     }
     free(text);
 }
 
-/* Are two values of different runs alike? */
+/* Tells whether two values of different runs are nearly equal. */
 static bool near(const json_t *a, const json_t *b)
 {
     return fabs(json_number_value(a) - json_number_value(b)) <= 1e-4;
 }
 
-/* The same tokens and log-probabilities as the run on one rank, position by position. */
+/* The tokens and log-probabilities equal those of the run on one rank, position by position. */
 static void compare_logprobs(const json_t *one, const json_t *other)
 {
     const json_t *a = json_object_get(one, "logprobs"), *b = json_object_get(other, "logprobs");
-    case_check(json_equal(json_object_get(one, "token_ids"), json_object_get(other, "token_ids")), "other tokens");
-    if (!case_check(json_array_size(a) == json_array_size(b), "another number of logprobs"))
+    case_check(json_equal(json_object_get(one, "token_ids"), json_object_get(other, "token_ids")), "the tokens differ");
+    if (!case_check(json_array_size(a) == json_array_size(b), "the number of logprobs differs"))
         return;
     for (size_t i = 0; i < json_array_size(a); i++) {
         const json_t *x = json_array_get(a, i), *y = json_array_get(b, i);
@@ -193,7 +193,8 @@ static void logprobs(void)
             for (size_t i = 0; i < json_array_size(list); i++) {
                 check_logprob(json_array_get(list, i), tokens[i], 5);
                 const json_t *best = json_array_get(json_object_get(json_array_get(list, i), "top"), 0);
-                case_check(json_integer_value(json_array_get(best, 0)) == tokens[i], "greedy is not the likeliest");
+                case_check(json_integer_value(json_array_get(best, 0)) == tokens[i],
+                           "the greedy token is not the likeliest");
             }
             if (l[0].n == 1)
                 compare_logprobs(l[0].object[0], l[k].object[0]);
@@ -209,19 +210,19 @@ static void logprobs(void)
     files_remove_dir(dir);
 }
 
-/* ---- rules, on one fixture whose greedy tokens are known ---- */
+/* ---- rules, on a fixture with known greedy tokens ---- */
 
 #define RULES "qwen2-tied" /* greedy: 58 32 5 17 80 5 79 4 ..; the tokenizer's id i is the character ' ' + i */
 
 struct rule {
     const char *name;
     const char *arguments[8];
-    int n_tokens; /* expected */
+    int n_tokens; /* number of expected tokens */
     const char *text, *reason;
     int first; /* expected first token, -1: any */
 };
 
-static char characters[N_NEW + 1]; /* of the greedy tokens */
+static char characters[N_NEW + 1]; /* text of the greedy tokens */
 
 static void check_rule(const char *dir, const char *ids, const struct rule *r, int ranks)
 {
@@ -316,7 +317,7 @@ static void rules(void)
     files_remove_dir(dir);
 }
 
-/* The first two greedy tokens become the two bytes of one character, the fourth one half of another. */
+/* The first two greedy tokens become the two bytes of one character, the fourth becomes half of another. */
 static void split_characters(void)
 {
     char dir[256], ids[2000];

@@ -1,6 +1,5 @@
-/* tests/e2e/test_tools.c - tools: answers of the demo model, which a form makes say what a test wants, are taken apart
- * in every form of calls, whole and as streams; calls that are required fit the tools' schemas; what cannot be is
- * refused. */
+/* tests/e2e/test_tools.c - tools: answers of the demo model, whose text a form determines, are parsed in every format
+ * of calls, whole and as streams; required calls fit the tools' schemas; impossible requests are refused. */
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
 #include "tests/support/models.h"
@@ -24,7 +23,7 @@
 static struct serving s;
 static char dir[256];
 
-/* The words of each template about its form, and an answer with a call in it. */
+/* Each template's wording that selects its format, and an answer with a call in it. */
 static const struct form {
     const char *name, *mark, *answer, *content, *reasoning;
 } forms[] = {
@@ -77,11 +76,11 @@ static void check_message(const struct form *f, const json_t *choice, const json
                    strcmp(talk_text(call_of(message, 1), "function/name"), "now") == 0 &&
                    strcmp(talk_text(call_of(message, 1), "function/arguments"), "{}") == 0,
                "calls of %s", talk_text(choice, "text"));
-    case_check(strcmp(talk_text(choice, "finish_reason"), "tool_calls") == 0, "it ended by \"%s\"",
+    case_check(strcmp(talk_text(choice, "finish_reason"), "tool_calls") == 0, "the finish reason is \"%s\"",
                talk_text(choice, "finish_reason"));
 }
 
-/* Put a delta's texts behind those of the message. */
+/* Appends a delta's texts to those of the message. */
 static void join(json_t *to, const char *key, const char *text)
 {
     const char *before = json_string_value(json_object_get(to, key));
@@ -101,7 +100,7 @@ static void join_call(json_t *calls, const json_t *delta)
              talk_text(delta, "function/arguments"));
 }
 
-/* The message that a stream's deltas make; *choice: its last event's. */
+/* Returns the message that a stream's deltas make; *choice: that of its last event. */
 static json_t *streamed(const char *request, json_t **choice)
 {
     struct talk t;
@@ -138,7 +137,7 @@ static void takes_apart(const struct form *f)
     json_decref(choice);
 }
 
-/* Does a call fit its tool's schema? */
+/* Tells whether a call fits its tool's schema. */
 static bool fits(const json_t *call)
 {
     const char *name = talk_text(call, "function/name");
@@ -171,7 +170,7 @@ static void requires(const struct form *f)
                            (i == 0 || strcmp(talk_text(call, "function/name"), "weather") == 0) &&
                            json_is_null(json_object_get(message, "content")) &&
                            strcmp(talk_text(choice, "finish_reason"), "tool_calls") == 0,
-                       "%s, ended by %s", talk_text(choice, "text"), talk_text(choice, "finish_reason"));
+                       "%s, finish reason %s", talk_text(choice, "text"), talk_text(choice, "finish_reason"));
         }
         json_decref(reply);
     }
@@ -206,7 +205,7 @@ static void refusals(void)
             "tools", "f: ");
 }
 
-/* Calls that are not to be found stay in the content, and the template does not see the tools. */
+/* Calls that are not to be parsed stay in the content, and the template does not see the tools. */
 static void leaves_alone(const struct form *f)
 {
     char request[3000];
@@ -216,7 +215,7 @@ static void leaves_alone(const struct form *f)
     json_t *with = talk_ask(s.endpoint, "{" CHAT "}");
     case_check(choice != NULL && json_object_get(choice, "message") == NULL &&
                    strcmp(talk_text(choice, "finish_reason"), "stop") == 0,
-               "ended by %s: %s", talk_text(choice, "finish_reason"), talk_text(reply, "error/message"));
+               "finish reason %s: %s", talk_text(choice, "finish_reason"), talk_text(reply, "error/message"));
     case_check(talk_number(reply, "usage/prompt_tokens") < talk_number(with, "usage/prompt_tokens"),
                "%g prompt tokens without tools", talk_number(reply, "usage/prompt_tokens"));
     json_decref(reply);
@@ -258,7 +257,7 @@ static void unknown(void)
     char file[300];
     (void)snprintf(file, sizeof file, "%s/chat.jinja", dir);
     const char *const more[] = {"--chat-template", file, NULL};
-    case_begin("a template whose calls are in no form that is known");
+    case_begin("a template with an unknown format of calls");
     write_template("none");
     if (case_check(serving_start(&s, 1, NULL, more), "no server")) {
         refused(TOOLS ",\"tool_choice\":\"auto\"", "tool_choice", "in no form that is known here");
@@ -273,7 +272,7 @@ static void unknown(void)
     case_end();
 }
 
-/* Beside tools that may be called a response_format is the form of an answer without calls. The mark is token 0. */
+/* If tools are optional, response_format is the form of an answer without calls. The mark is token 0. */
 static void calls_or_fits(void)
 {
     static const char *const bias[] = {"100", "-100"};
@@ -294,7 +293,7 @@ static void calls_or_fits(void)
     }
 }
 
-/* Marks that are special tokens: the demo model's first one is called like a mark, and likelier than all others. */
+/* Marks that are special tokens: the demo model's first token is named like a mark, and is likelier than all others. */
 static void special(void)
 {
     static const char *const names[] = {"config.json", "generation_config.json", "model.safetensors",
@@ -333,7 +332,8 @@ static void special(void)
 
 #define STORY "\"messages\":[{\"role\":\"user\",\"content\":\"Once\"}],\"max_tokens\":24,\"seed\":3"
 
-/* A prompt that ends within a thought, without tools: all that the demo says is one, unless it has to have a form. */
+/* A prompt that ends within a thought, without tools: everything that the demo model says is a thought, unless it must
+ * have a form. */
 static void thinks(void)
 {
     char file[300];
@@ -371,7 +371,7 @@ static void thinks(void)
     case_end();
 }
 
-/* A line of a batch, whose body has the message. */
+/* A line of a batch, whose result body has the message. */
 static void batches(void)
 {
     char in[300], out[300], file[300], demo[PATH_MAX];
@@ -383,7 +383,7 @@ static void batches(void)
     struct process p;
     json_error_t where;
     size_t bytes = 0;
-    case_begin("batch: a call that is required");
+    case_begin("batch: a required call");
     (void)snprintf(in, sizeof in, "%s/in.jsonl", dir);
     (void)snprintf(out, sizeof out, "%s/out.jsonl", dir);
     (void)snprintf(file, sizeof file, "%s/chat.jinja", dir);
