@@ -1,5 +1,5 @@
-/* tests/fail/fail_finalize.c - preloaded into the ranks: on rank $FAIL_FINALIZE_RANK MPI_Finalize says that the heap is
- * damaged, as the C library would, and dies of the signal $FAIL_FINALIZE_SIGNAL (a number). */
+/* tests/fail/fail_finalize.c - preloaded into the ranks: on rank $FAIL_FINALIZE_RANK MPI_Finalize prints that the heap
+ * is damaged, as the C library would, and dies of the signal $FAIL_FINALIZE_SIGNAL (a number). */
 #include <dlfcn.h>
 #include <signal.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
-/* tests/fail/fail_read.c - preloaded into the ranks: on rank $FAIL_READ_RANK ("all": on every one) pread(2) from
- * *.safetensors fails with EIO once $FAIL_READ_AFTER bytes were read, or finds the end of the file there if
- * $FAIL_READ_KIND is "end". With $FAIL_READ_NAP the other ranks take this many seconds for each pread. */
+/* tests/fail/fail_read.c - preloaded into the ranks: on rank $FAIL_READ_RANK ("all": on every rank) pread(2) from
+ * *.safetensors fails with EIO after $FAIL_READ_AFTER bytes, or finds the end of the file there if $FAIL_READ_KIND is
+ * "end". With $FAIL_READ_NAP each pread of the other ranks takes this many seconds. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdbool.h>

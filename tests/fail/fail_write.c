@@ -1,5 +1,5 @@
-/* tests/fail/fail_write.c - preloaded into the ranks: once $FAIL_WRITE_AFTER bytes were written to files in a folder
- * whose name begins with ".half", as archives are unpacked to, the disk is full: write(2) fails with ENOSPC there. */
+/* tests/fail/fail_write.c - preloaded into the ranks: after $FAIL_WRITE_AFTER bytes written to files in a folder whose
+ * name begins with ".half", into which archives are unpacked, the disk is full: write(2) fails with ENOSPC. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>

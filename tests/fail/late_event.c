@@ -1,7 +1,7 @@
-/* tests/fail/late_event.c - preloaded into the ranks: Open MPI's own thread comes late to the event that MPI_Init
- * leaves to it, as if it had got no processor for $LATE_EVENT_SECONDS. Its handler reads OMPI_SHOW_MODEL_CALLBACK from
- * the environment: there it is held, and the file $LATE_EVENT_MARK tells that it was. A program that goes on meanwhile
- * has it held until MPI_Finalize is under way, however long that takes. */
+/* tests/fail/late_event.c - preloaded into the ranks: Open MPI's own thread handles an event of MPI_Init late, as if it
+ * had got no processor for $LATE_EVENT_SECONDS. Its handler reads OMPI_SHOW_MODEL_CALLBACK from the environment: the
+ * thread is held there, and the file $LATE_EVENT_MARK records that. If the program goes on meanwhile, the thread is
+ * held until MPI_Finalize is under way, however long that takes. */
 #include <fcntl.h>
 #include <math.h>
 #include <mpi.h>
@@ -13,7 +13,7 @@
 
 extern char **environ;
 
-static _Atomic double held_until; /* 0: it is not held */
+static _Atomic double held_until; /* 0: the thread is not held */
 
 static double now(void)
 {
@@ -52,7 +52,7 @@ char *getenv(const char *name)
     return value_of(name);
 }
 
-/* The first that a program asks after MPI_Init. */
+/* The first MPI call after MPI_Init. */
 int MPI_Comm_rank(MPI_Comm comm, int *rank)
 {
     if (held_until > 0)

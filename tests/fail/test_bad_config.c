@@ -1,5 +1,5 @@
-/* tests/fail/test_bad_config.c - config.json and generation_config.json that are malformed, absurd, or ask for what is
- * not there; folders that are none. */
+/* tests/fail/test_bad_config.c - config.json and generation_config.json that are malformed, absurd, or request
+ * unsupported features; paths that are not folders. */
 #include "base/err.h"
 #include "tests/support/bad_start.h"
 #include "tests/support/cases.h"
@@ -37,7 +37,7 @@ static void huge_config(const char *dir)
     files_write(dir, CONFIG, text, sizeof text);
 }
 
-/* Sizes that each is legal, 672 GiB together: what is wrong is that the checkpoint has others. */
+/* Sizes that are each valid, 672 GiB together: the error is that the checkpoint's shapes differ. */
 static void huge_model(const char *dir)
 {
     models_edit(dir, CONFIG, "num_hidden_layers", "512");

@@ -1,5 +1,5 @@
 /* tests/fail/test_bad_quantised.c - quantised checkpoints whose config and tensors contradict each other, and numbers
- * in them that no checkpoint means. */
+ * in them that are never valid. */
 #include "base/err.h"
 #include "tests/support/bad_start.h"
 #include "tests/support/cases.h"
@@ -24,7 +24,7 @@
 #define NVFP4   .fixture = "q-nvfp4", .status = ERR_UNSUPPORTED
 #define MXFP4   .fixture = "q-mxfp4", .status = ERR_UNSUPPORTED
 
-/* Bytes of a tensor become others, from byte `at` of it on. */
+/* Overwrites bytes of a tensor, from byte `at` on. */
 static void patch(const char *dir, const char *tensor, size_t at, const void *to, size_t n)
 {
     size_t bytes;
@@ -163,7 +163,7 @@ static void no_index(const char *dir)
     rename_tensor(dir, DOWN "g_idx", DOWN "g_index");
 }
 
-/* Queries and keys are of one input: 16 inputs of which are of the first group, as the config says. */
+/* Queries and keys share one input; here the keys' groups are 16 inputs each in order, as in the config. */
 static void keys_in_order(const char *dir)
 {
     int32_t groups[48];
@@ -172,7 +172,7 @@ static void keys_in_order(const char *dir)
     patch(dir, "model.layers.0.self_attn.k_proj.g_idx", 0, groups, sizeof groups);
 }
 
-/* All three take their inputs as they are; keys have theirs in groups 0 and 2, the others in 0 and 1. */
+/* All three share one order of inputs; keys use groups 0 and 2, the others 0 and 1. */
 static void keys_in_other_groups(const char *dir)
 {
     static const char *const part[] = {"model.layers.0.self_attn.q_proj.g_idx", "model.layers.0.self_attn.v_proj.g_idx",

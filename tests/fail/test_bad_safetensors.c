@@ -1,5 +1,5 @@
-/* tests/fail/test_bad_safetensors.c - damaged weight files, each as models.md section 6 lists them: header, offsets,
- * tensors against the config, shards and their index, and what is no safetensors file at all. */
+/* tests/fail/test_bad_safetensors.c - damaged weight files, all kinds that section 6 of models.md lists: header,
+ * offsets, tensors against the config, shards and their index, and files that are not safetensors at all. */
 #include "base/err.h"
 #include "tests/support/bad_start.h"
 #include "tests/support/cases.h"
@@ -55,7 +55,7 @@ static void trailing(const char *dir)
 {
     size_t bytes;
     char *data = files_read(dir, WEIGHTS, &bytes);
-    files_write(dir, WEIGHTS, data, bytes + 1); /* the NUL behind it */
+    files_write(dir, WEIGHTS, data, bytes + 1); /* includes the NUL after the data */
     free(data);
 }
 
@@ -153,7 +153,7 @@ static void duplicate_tensor(const char *dir)
     json_decref(header);
 }
 
-/* The last tensor of the file goes away under its name: a missing tensor in a sound file. */
+/* Renames the last tensor of the file: a missing tensor in a valid file. */
 static void rename_tensor(const char *dir, const char *from, const char *to)
 {
     size_t bytes;

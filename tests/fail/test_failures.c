@@ -1,6 +1,6 @@
 /* tests/fail/test_failures.c - failures after a good start: weights that are not numbers, a disk that fails while the
- * weights are read, a reader that leaves, ranks and launchers that are killed; and an Open MPI that crashes after a
- * failed start, or has a late thread. */
+ * weights are read, a reader that leaves, killed ranks and launchers; and an Open MPI that crashes after a failed
+ * start, or has a late thread. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "tests/support/cases.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* One line that begins as it should and has both words; the status; nothing left. */
+/* Expects one line that begins correctly and contains both words, the status, and nothing left. */
 static void check_failure(const struct process *p, int status, const char *word, const char *other)
 {
     const char *line = p->text[PROCESS_ERR];
@@ -55,7 +55,7 @@ static void not_a_number(int ranks)
     files_remove_dir(dir);
 }
 
-/* "LD_PRELOAD=..." of a library that the makefile builds beside the tests. */
+/* Makes "LD_PRELOAD=..." of a library that the makefile builds beside the tests. */
 static void set_preload(char *env, size_t bytes, const char *library)
 {
     char path[PATH_MAX];
@@ -66,7 +66,7 @@ static void set_preload(char *env, size_t bytes, const char *library)
     free(full);
 }
 
-/* A disk that fails under one rank: that rank speaks, and names the file and the place. */
+/* A disk fails under one rank: that rank prints the line, which names the file and the offset. */
 static void failing_read(const char *dir, const char *way, int ranks, int rank, const char *after, const char *kind)
 {
     char preload[PATH_MAX + 20], chosen[40], limit[60], how[40], speaker[40];
@@ -90,8 +90,8 @@ static void failing_read(const char *dir, const char *way, int ranks, int rank, 
     process_free(&p);
 }
 
-/* One rank cannot read, and the others, which read more than a hundred times for a second each, end with it. Reading
- * together they do on one host in any case, since they wait for its blocks. */
+/* One rank cannot read, and the others, each of whose more than a hundred reads takes a second, end with it. Ranks of
+ * one host that read together do so in any case, since they wait for its blocks. */
 static void failing_read_of_slow_ranks(const char *dir)
 {
     char preload[PATH_MAX + 20];
@@ -108,7 +108,7 @@ static void failing_read_of_slow_ranks(const char *dir)
     process_free(&p);
 }
 
-/* Every rank fails and tells all others at once: still one line, of one rank. */
+/* Every rank fails and tells all others at once: nevertheless only one rank prints a line. */
 static void failing_read_everywhere(const char *dir, const char *way)
 {
     char preload[PATH_MAX + 20];
@@ -130,8 +130,8 @@ static void failing_reads(void)
     char dir[256];
     models_write_big(dir);
     failing_read(dir, "auto", 3, 2, "0", "fail");
-    failing_read(dir, "auto", 3, 1, "9000000", "fail"); /* the second of its blocks of 8 MiB */
-    failing_read(dir, "auto", 3, 0, "5000000", "end");  /* after the header, which rank 0 alone reads */
+    failing_read(dir, "auto", 3, 1, "9000000", "fail"); /* within the second of its blocks of 8 MiB */
+    failing_read(dir, "auto", 3, 0, "5000000", "end");  /* after the header, which only rank 0 reads */
     failing_read(dir, "auto", 1, 0, "20000000", "fail");
     failing_read(dir, "alone", 3, 2, "0", "fail");
     failing_read(dir, "alone", 3, 1, "9000000", "end");
@@ -141,7 +141,7 @@ static void failing_reads(void)
     files_remove_dir(dir);
 }
 
-/* Open MPI that dies while it is closed after a bad start: the line stays the only one, and its status the status. */
+/* Open MPI dies in MPI_Finalize after a failed start: there is still only that line, with its status. */
 static void dying_finalize(int ranks, int rank, int signal)
 {
     char preload[PATH_MAX + 20], chosen[40], number[40];
@@ -158,8 +158,8 @@ static void dying_finalize(int ranks, int rank, int signal)
     process_free(&p);
 }
 
-/* One token of a model while Open MPI's own thread comes so late to what MPI_Init leaves to it. false: this MPI has no
- * such event, and nothing was late. */
+/* Generates one token while Open MPI's own thread handles an event of MPI_Init this late. false: this MPI has no such
+ * event, and nothing was late. */
 static bool run_late(struct process *p, int ranks, const char *seconds)
 {
     char preload[PATH_MAX + 20], dir[256], mark[300], held[330], late[60];
@@ -179,8 +179,8 @@ static bool run_late(struct process *p, int ranks, const char *seconds)
     return was_late;
 }
 
-/* Without the wait for it (rank/world/world.c, let_mpi_settle) that thread uses what MPI_Finalize freed, and a rank
- * dies at the end of a good run. */
+/* Without the wait for that thread (rank/world/world.c, let_mpi_settle) it uses memory that MPI_Finalize freed, and a
+ * rank dies at the end of a good run. */
 static void late_event(int ranks)
 {
     struct process p;
@@ -195,7 +195,8 @@ static void late_event(int ranks)
     process_free(&p);
 }
 
-/* Longer than anybody waits: that is said before anything else. How the run ends is Open MPI's matter. */
+/* The thread is later than the ranks' patience: a warning comes before anything else. How the run ends is up to Open
+ * MPI. */
 static void restless_mpi(void)
 {
     struct process p;
@@ -204,7 +205,7 @@ static void restless_mpi(void)
         case_skip("an event of MPI_Init that comes too late", "Open MPI 5 waits for it in MPI_Init");
         return;
     }
-    (void)snprintf(seconds, sizeof seconds, "%.1f", process_patience(2)); /* a rank may begin to wait late, too */
+    (void)snprintf(seconds, sizeof seconds, "%.1f", process_patience(2)); /* a rank may also begin its wait late */
     if (run_late(&p, 2, seconds)) {
         case_begin("an event of MPI_Init that comes too late");
         case_check(strncmp(p.text[PROCESS_ERR], "lockstep: warning: a thread of MPI is still at work", 51) == 0,
@@ -216,7 +217,7 @@ static void restless_mpi(void)
     process_free(&p);
 }
 
-/* A long story that is under way. */
+/* Starts a long story and waits for its first text. */
 static void start_story(struct process *p, int ranks)
 {
     struct process_setup setup = {.ranks = ranks};
@@ -228,7 +229,7 @@ static void start_story(struct process *p, int ranks)
     case_check(p->bytes[PROCESS_OUT] >= 100, "no story begins: %s", p->text[PROCESS_ERR]);
 }
 
-/* One line in the name of the rank: where it was, and with what. */
+/* Expects one line in the name of the rank: its host and the cause. */
 static void check_named(const struct process *p, int rank, int ranks)
 {
     char name[60];
@@ -281,7 +282,7 @@ static void signalled_launcher(int signal)
     process_free(&p);
 }
 
-/* Alone, the program sees its own standard output; under mpirun it is mpirun that writes. */
+/* Alone, the program writes standard output itself; under mpirun, mpirun writes it. */
 static void full_disk(bool all_fail)
 {
     struct process_setup setup = {.out_path = "/dev/full"};
@@ -300,7 +301,7 @@ static void full_disk(bool all_fail)
     process_free(&p);
 }
 
-/* Rank 0 writes --output itself: it sees what mpirun would swallow. */
+/* Rank 0 writes --output itself, so it notices an error that mpirun would swallow. */
 static void full_disk_of_output(int ranks)
 {
     struct process_setup setup = {.ranks = ranks};

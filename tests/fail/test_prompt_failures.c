@@ -1,5 +1,5 @@
-/* tests/fail/test_prompt_failures.c - a prompt that cannot run fails by its name, the others finish, and the status
- * says so: 1. */
+/* tests/fail/test_prompt_failures.c - a prompt that cannot run fails under its own name, the others finish, and the
+ * status is 1. */
 #include "base/err.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -10,19 +10,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Status 1 and one line "lockstep: ...", which is no end of the job, with these words. */
+/* Expects status 1 and one line "lockstep: ...", not a fatal one, with these words. */
 static void check_one_failed(const struct process *p, const char *word, const char *other)
 {
     const char *line = p->text[PROCESS_ERR];
     case_check(p->status == ERR_REQUEST, "status %d, expected %d", p->status, ERR_REQUEST);
     case_check(process_count_lines(line) == 1 && strncmp(line, "lockstep: ", 10) == 0 && strstr(line, "fatal") == NULL,
-               "standard error is not one line of a prompt: %s", line);
+               "standard error is not one line about a prompt: %s", line);
     case_check(strstr(line, word) != NULL && strstr(line, other) != NULL, "\"%s\" or \"%s\" is not in: %s", word, other,
                line);
     case_check(p->n_left == 0, "%d processes are left running", p->n_left);
 }
 
-/* The second of three prompts is longer than the positions that the model has learned. */
+/* The second of three prompts is longer than the model's learned positions. */
 static void too_long_among_others(int ranks, bool as_json)
 {
     char dir[256], file[300], text[1000] = "{\"prompt\": [1, 2, 3]}\n{\"prompt\": [5", first[64] = "";
@@ -68,7 +68,7 @@ static void too_long_among_others(int ranks, bool as_json)
     files_remove_dir(dir);
 }
 
-/* Arguments that lead to one failed prompt and no output. All run at once. */
+/* Arguments that lead to one failed prompt and no output. All cases run concurrently. */
 static void single_prompts(void)
 {
     char dir[256];
@@ -123,7 +123,7 @@ static void single_prompts(void)
     files_remove_dir(dir);
 }
 
-/* Below one block of 16 tokens there is no cache at all: the start fails. */
+/* With less than one block of 16 tokens there is no cache: the start fails. */
 static void no_cache(int ranks)
 {
     struct process_setup setup = {.ranks = ranks};

@@ -1,8 +1,7 @@
-/* tests/fail/test_step_timeout.c - --step-timeout: ranks that are stopped or stuck are named, and the job ends in time;
- * and so is one that samples other tokens, and one whose transport knows of an error by itself, as NCCL does.
- *
- * With arguments this program is a rank itself: its norms hang on the rank that the first one says, or are slow on all,
- * or that rank's tokens change, or its transport fails. */
+/* tests/fail/test_step_timeout.c - --step-timeout: stopped or stuck ranks are named, and the job ends in time; likewise
+ * a rank that samples other tokens, and one whose transport itself reports an error, as NCCL does. With arguments this
+ * program is a rank: its norms hang on the rank that the first argument names, or are slow on all, or that rank's
+ * tokens change, or its transport fails. */
 #include "base/clock.h"
 #include "base/err.h"
 #include "rank/instance/instance.h"
@@ -19,10 +18,11 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TIMEOUT 2.0 /* s */
-#define SLACK   3.0 /* s that the end may take */
+#define TIMEOUT 2.0 /* seconds */
+#define SLACK   3.0 /* seconds that the end may take */
 
-/* One line, of this rank, with this word in it; the status; in time; nothing left. ended: s since the trouble began. */
+/* Expects one line, of this rank, with this word in it; the status; an end in time; nothing left. ended: seconds since
+ * the failure. */
 static void check_end(const struct process *p, int rank, int ranks, const char *word, double ended)
 {
     char name[40];
@@ -69,7 +69,7 @@ static void stopped_rank(int ranks, int rank)
     process_free(&p);
 }
 
-/* A pause that is shorter than the deadline, and a longer one without a deadline: the story goes on. */
+/* A pause shorter than the deadline, and a longer one without a deadline: the story goes on. */
 static void a_pause(const char *timeout, unsigned milliseconds)
 {
     struct process p;
@@ -80,7 +80,7 @@ static void a_pause(const char *timeout, unsigned milliseconds)
         (void)kill(pid, SIGSTOP);
     (void)usleep(1000 * milliseconds);
     (void)kill(pid, SIGCONT);
-    process_watch(&p, 0.2, 0); /* the text that was written before */
+    process_watch(&p, 0.2, 0); /* discards text written before */
     size_t before = p.bytes[PROCESS_OUT];
     process_watch(&p, process_patience(20), before + 100);
     case_check(p.bytes[PROCESS_OUT] >= before + 100 && strstr(p.text[PROCESS_ERR], "fatal") == NULL,
@@ -91,9 +91,9 @@ static void a_pause(const char *timeout, unsigned milliseconds)
     process_free(&p);
 }
 
-/* ---- a rank that hangs in its own work, alive ---- */
+/* ---- a rank that hangs in its own computation, alive ---- */
 
-#define SLOW_NORM 0.5 /* s: a step of the demo takes longer than the deadline, each of its layers does not */
+#define SLOW_NORM 0.5 /* seconds: a step of the demo takes longer than the deadline, each of its layers less */
 
 static bool hangs, slow, diverges;
 static int n_norms, n_planned;
@@ -109,7 +109,7 @@ static void hanging_norm(struct queue *q, void *out, void *x, const void *added,
     ops_cpu.norm(q, out, x, added, kind, w, b, n_tokens, dim, eps);
 }
 
-/* From the 30th token on this rank's are others. */
+/* From the 30th token on this rank samples other tokens. */
 static void other_sample(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
                          const int32_t *row_len, const struct sampler *s, int n_rows)
 {
@@ -119,7 +119,7 @@ static void other_sample(struct queue *q, struct sampled *out, const void *logit
         out[0].token ^= 1;
 }
 
-/* NCCL's own threads report an error when they are polled; here at the second time. */
+/* NCCL's own threads report an error when they are polled; here at the second poll. */
 static int broken_check(struct comm *c, struct err *e)
 {
     static int n;
@@ -204,7 +204,7 @@ static int be_a_rank(int argc, char **argv)
     return 0;
 }
 
-/* This program as the ranks. */
+/* Runs this program as the ranks. */
 static void run_ranks(struct process *p, const char *self, int ranks, const char *how)
 {
     struct process_setup setup = {.ranks = ranks};
@@ -230,7 +230,7 @@ static void stuck_rank(const char *self, int ranks, int rank)
     process_free(&p);
 }
 
-/* A step of CPU ranks may take longer than the deadline as long as it comes along. */
+/* A step of CPU ranks may take longer than the deadline as long as it progresses. */
 static void slow_ranks(const char *self, int ranks)
 {
     struct process p;

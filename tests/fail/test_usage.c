@@ -1,5 +1,5 @@
-/* tests/fail/test_usage.c - options that are unknown, missing, out of range or contradict each other; a device
- * that this build does not have; prompt files that cannot be read. */
+/* tests/fail/test_usage.c - options that are unknown, missing, out of range or contradictory; a device that this build
+ * does not support; prompt files that cannot be read. */
 #include "base/err.h"
 #include "tests/support/bad_start.h"
 #include "tests/support/cases.h"
@@ -74,7 +74,7 @@ static const struct bad_start cases[] = {
      .words = {"/dev/null", "no prompt", "expected one prompt per line"}},
 };
 
-/* JSON lines that no request can be made of. */
+/* JSON lines that are not valid requests. */
 #define LINES(text) "lines.jsonl", NULL, text "\n"
 #define READ        "generate", "--model", "DIR", "--prompts"
 

@@ -1,13 +1,13 @@
 /* tests/fuzz/fuzz_batch_input.c - libFuzzer target for a batch's input: its lines, and the requests in them. Each line
- * becomes a request or an error with a message; each has an id that fits; bytes and lines are counted right. Only
- * another encoding's byte order mark ends the reading. */
+ * becomes a request or an error with a message; each has an id within the limit; bytes and lines are counted correctly.
+ * Only the byte order mark of another encoding ends the reading. */
 #include "base/bom.h"
 #include "coordinator/batch/line.h"
 #include "tests/fuzz/scratch.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* late: the model is known only when the line has said its name. */
+/* late: the model becomes known only after the line has named it. */
 static void check_line(const struct input_line *from, const struct line_rules *rules, bool late)
 {
     const struct line_rules unknown = {NULL, rules->defaults};

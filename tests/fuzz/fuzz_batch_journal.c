@@ -1,6 +1,6 @@
-/* tests/fuzz/fuzz_batch_journal.c - libFuzzer target for what a batch finds in its output. The first two bytes say how
- * much of the file was known to be on disk. An accepted file consists of whole results and is accepted again unchanged,
- * and its hash then tells any change; a refused one is left as it was. */
+/* tests/fuzz/fuzz_batch_journal.c - libFuzzer target for the recovery of a batch's output. The first two bytes give the
+ * part of the file that was known to be on disk. An accepted file consists of whole results and is accepted again
+ * unchanged, and its hash then detects any change; a refused one is left unchanged. */
 #include "coordinator/batch/journal.h"
 #include "coordinator/batch/result.h"
 #include "tests/fuzz/scratch.h"
@@ -23,7 +23,7 @@ static bool take_line(void *context, const char *line, size_t bytes, int64_t off
     return true;
 }
 
-/* Returns whether it is accepted; then journal_close is the caller's. */
+/* Returns whether the file is accepted; then the caller owns the journal. */
 static bool recover(struct journal *j, const json_t *was, int64_t trusted, int64_t *cut)
 {
     int64_t next = 0;
@@ -47,7 +47,7 @@ static void check_same(const uint8_t *data, size_t bytes, size_t most)
     scratch_check(n == bytes && n <= most && memcmp(there, data, n) == 0);
 }
 
-/* One bit of what was on disk is another one. */
+/* Flips one bit of the part that was on disk. */
 static void check_damage(const uint8_t *data, size_t bytes, const json_t *was)
 {
     struct journal j;

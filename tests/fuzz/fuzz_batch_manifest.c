@@ -1,6 +1,6 @@
-/* tests/fuzz/fuzz_batch_manifest.c - libFuzzer target for OUTPUT.manifest.json, and for all that is read out of it:
- * counts, hashes of the output and of the inputs. The files that it names are only read, whatever it says, and a
- * refusal has a message. */
+/* tests/fuzz/fuzz_batch_manifest.c - libFuzzer target for OUTPUT.manifest.json and the values read from it: counts,
+ * hashes of the output and of the inputs. Files that it names are only read, whatever its content, and a refusal has a
+ * message. */
 #include "coordinator/batch/journal.h"
 #include "coordinator/batch/manifest.h"
 #include "coordinator/batch/recorded.h"

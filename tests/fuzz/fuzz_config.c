@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_config.c - libFuzzer target for config.json. A config that is accepted must be usable: sizes in
- * range, and on any rank count a weight map that holds together. */
+/* tests/fuzz/fuzz_config.c - libFuzzer target for config.json. An accepted config must be usable: sizes in range, and a
+ * consistent weight map on any number of ranks. */
 #include "partition/weights.h"
 
 #include <math.h>

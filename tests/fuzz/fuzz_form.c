@@ -1,8 +1,6 @@
-/* tests/fuzz/fuzz_form.c - the form of an answer from anywhere: a schema, an expression or a choice becomes a grammar
- * or is refused in one line; texts that follow its masks have the form, and those of schemas are JSON.
- *
- * The first byte of the input is the kind and how tokens are chosen, the rest the source. Corpus:
- * tests/fuzz/corpus/form. */
+/* tests/fuzz/fuzz_form.c - libFuzzer target for forms of answers: a schema, an expression or a choice becomes a grammar
+ * or is refused in one line; texts that follow its masks have the form, and those of schemas are JSON. The first byte
+ * of the input selects the kind and the choice of tokens, the rest is the source. Corpus: tests/fuzz/corpus/form. */
 #include "base/utf8.h"
 #include "text/grammar/form.h"
 #include "text/tokenizer/unicode.h"
@@ -21,7 +19,7 @@ static void check(bool good)
         abort();
 }
 
-/* All bytes, and some tokens of several. */
+/* Has all single bytes, and some tokens of several bytes. */
 static struct tokenizer *open_tokenizer(void)
 {
     static const char *const more[] = {"ab",
@@ -56,7 +54,7 @@ static struct tokenizer *open_tokenizer(void)
     return t;
 }
 
-/* The first token of the mask at or behind one that the seed chooses. */
+/* Returns the first token of the mask at or after one that the seed selects. */
 static int32_t choose_token(const uint32_t *mask, int32_t n, uint64_t seed)
 {
     for (int32_t k = 0, id = (int32_t)(seed % (uint64_t)n); k < n; k++, id = (id + 1) % n)
@@ -71,7 +69,7 @@ static void check_text(const struct form *form, const struct text_buffer *text)
     json_error_t where;
     check(machine_matches(&form->grammar.graph, form->grammar.start, text->data != NULL ? text->data : "", text->bytes,
                           &e));
-    if (form->kind == FORM_CALLS) /* which may have special tokens in it */
+    if (form->kind == FORM_CALLS) /* its text may contain special tokens */
         return;
     check(utf8_invalid_at(text->data != NULL ? text->data : "", text->bytes) == text->bytes);
     if (form->kind != FORM_SCHEMA && form->kind != FORM_OBJECT)
@@ -82,7 +80,7 @@ static void check_text(const struct form *form, const struct text_buffer *text)
     json_decref(value);
 }
 
-/* An attempt by tokens that may be forbidden leaves nothing behind. */
+/* An attempt with tokens that may be forbidden leaves the state unchanged. */
 static void attempt(struct grammar_run *run, int32_t n, uint64_t seed)
 {
     struct err why = {0};
@@ -110,7 +108,7 @@ static void follow(const struct form *form, const struct lexicon *lexicon, uint6
         const unsigned char *bytes = lexicon_bytes(lexicon, id, &n);
         check(text_append(&text, (const char *)bytes, n, &e) == 0);
         if (grammar_run_take(&run, id, &e) != 0)
-            break; /* too many ways */
+            break; /* too many ways to continue */
         if (run.machine->state[run.now.state].complete)
             check_text(form, &text);
         if (grammar_run_ended(&run))

@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_http.c - bytes that a client may send to the gateway: a head and a body, in pieces of a size that
- * the input chooses. In whatever pieces they come, they mean the same. */
+/* tests/fuzz/fuzz_http.c - libFuzzer target for bytes that a client sends to the gateway: a head and a body, in pieces
+ * of a size that the input selects. The split into pieces does not change their meaning. */
 #include "gateway/http/body.h"
 
 #include <stdlib.h>
@@ -15,7 +15,7 @@ struct outcome {
     bool done;
 };
 
-/* The head of text, found in pieces; 0: none. */
+/* Finds the head of text, given in pieces; 0: there is none. */
 static size_t find(const char *text, size_t n, size_t piece, struct http_refusal *r)
 {
     size_t scanned = 0, bytes = 0;

@@ -1,6 +1,6 @@
-/* tests/fuzz/fuzz_model_files.c - libFuzzer target for the small files of a model's folder: the text is taken as
- * tokenizer_config.json and as generation_config.json, beside a tokenizer of five tokens. Accepted text gives ids
- * within the vocabulary; refused text is named. */
+/* tests/fuzz/fuzz_model_files.c - libFuzzer target for the small files of a model's folder: the text is used as
+ * tokenizer_config.json and as generation_config.json, with a tokenizer of five tokens. Accepted text gives ids within
+ * the vocabulary; a refusal names the file. */
 #include "commands/generation.h"
 #include "commands/options.h"
 #include "tests/fuzz/scratch.h"

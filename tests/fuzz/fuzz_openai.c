@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_openai.c - JSON that a client, or a backend, may send to the gateway: what it becomes is again
- * JSON. */
+/* tests/fuzz/fuzz_openai.c - libFuzzer target for JSON that a client or a backend sends to the gateway: its translation
+ * is again JSON. */
 #include "base/json.h"
 #include "gateway/api/inputs.h"
 #include "gateway/api/messages.h"
@@ -29,7 +29,7 @@ static void check_value(json_t *value)
     free(text);
 }
 
-/* As a request: that of another API first becomes one of this. */
+/* Translates it as a request: one of another API first becomes one of OpenAI's. */
 static void translate(const json_t *root)
 {
     static struct gateway g;
@@ -57,7 +57,7 @@ static void translate_others(const json_t *root)
     }
 }
 
-/* As {"inputs", "parameters"}, and as the reply to one. */
+/* Translates it as {"inputs", "parameters"}, and as the reply to such a request. */
 static void translate_inputs(const json_t *root)
 {
     for (int i = 0; i < 2; i++) {
@@ -78,7 +78,7 @@ static void translate_inputs(const json_t *root)
     }
 }
 
-/* As a reply, and as a choice of one. */
+/* Converts it as a reply, and as a choice of a reply. */
 static void convert(const json_t *root, bool chat)
 {
     struct bytes b = {0};

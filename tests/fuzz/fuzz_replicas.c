@@ -1,11 +1,8 @@
-/* tests/fuzz/fuzz_replicas.c - an order or a report from another replica's leader, of tasks or of models that come and
- * go, as bytes from anywhere: decoded, used, freed.
- *
- * Its seeds are not kept as files, which would be of an old format once that changes: with FUZZ_SEEDS=FOLDER it begins
- * by writing them there, each of which is read again, or the fuzzer aborts. tests/fuzz/run.sh does so.
- *
- * Besides memory safety: a refusal says why in one line; an accepted order keeps to the limits; what an accepted order
- * says is said by its own encoding again. */
+/* tests/fuzz/fuzz_replicas.c - libFuzzer target for orders and reports of another replica's leader, about tasks or
+ * about models that come and go: decoded, used, freed. Its seeds are not kept as files, which would become outdated
+ * with the format: with FUZZ_SEEDS=FOLDER it first writes them there and reads each back, or aborts. tests/fuzz/run.sh
+ * does so. Besides memory safety: a refusal gives its reason in one line; an accepted order keeps to the limits and
+ * encodes to the same content again. */
 #include "coordinator/replicas/model_code.h"
 #include "coordinator/replicas/order_code.h"
 #include "coordinator/replicas/report_code.h"
@@ -43,8 +40,8 @@ static void check_order(const struct order *o)
     }
 }
 
-/* The bytes of an accepted order's own encoding, to *again. Its ages are exact multiples of a small power of two on
- * these clocks, or not told apart. false: it is refused. */
+/* Encodes an accepted order again, to *again. On these clocks its ages are exact multiples of a small power of two, or
+ * indistinguishable. false: the order is refused. */
 static bool encode_again(struct wire_out *again, const uint8_t *data, size_t size, bool *formed)
 {
     struct err e = {0};
@@ -59,7 +56,7 @@ static bool encode_again(struct wire_out *again, const uint8_t *data, size_t siz
     return true;
 }
 
-/* The source of a form may be written otherwise the first time (spaces, numbers), but not the second. */
+/* The first encoding may write the source of a form differently (spaces, numbers), the second may not. */
 static void order(const uint8_t *data, size_t size)
 {
     struct wire_out again = {0}, third = {0};
@@ -73,7 +70,7 @@ static void order(const uint8_t *data, size_t size)
     wire_free(&third);
 }
 
-/* ---- reports, of tasks that are there ---- */
+/* ---- reports about existing tasks ---- */
 
 static struct task *known[N_JOBS];
 
@@ -124,7 +121,7 @@ static void report(const uint8_t *data, size_t size)
         task_close(mine[i]);
 }
 
-/* ---- of models ---- */
+/* ---- reports about models ---- */
 
 static void model_order(const uint8_t *data, size_t size)
 {
@@ -168,14 +165,14 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 
 /* ---- seeds ---- */
 
-/* Rules with something in every array, but for those that a search excludes. */
+/* Makes rules with an element in every array, except those that a beam search excludes. */
 static void set_rules(struct task *j, bool beams)
 {
     static const char *const stop[] = {"\n\n", "ab"};
     static const char schema[] = "{\"type\":\"integer\"}";
     struct request_rules *r = j->rules;
     struct err e = {0};
-    j->parsed = true; /* the message is the task's to free */
+    j->parsed = true; /* the task frees the message */
     j->prediction = (struct token_list){calloc(2, sizeof(int32_t)), 2, 2};
     r->stop_id[r->n_stop_ids++] = 7;
     r->sampling.eos[r->sampling.n_eos++] = 2;
@@ -229,7 +226,7 @@ static void seed_order(const char *folder, const char *name, const struct order 
     write_seed(folder, name, &w);
 }
 
-/* A piece of task a, and the ends of both. */
+/* Writes a report with a piece of task a and the ends of both. */
 static void seed_report(const char *folder, struct task *a, struct task *b)
 {
     char text[] = "pi\0e";

@@ -1,9 +1,8 @@
-/* tests/fuzz/fuzz_request.c - a client's message from anywhere: parsed, its prompts and chats encoded, its reply
- * written.
- *
- * clang -fsanitize=fuzzer,address,undefined ... ; corpus: tests/fuzz/corpus/request, words: tests/fuzz/request.dict.
- * Besides memory safety: a refusal has a code, one line of text and a reply that is JSON; what is accepted is within
- * its ranges; a user's words never become special tokens; any bytes can be written as a reply. */
+/* tests/fuzz/fuzz_request.c - libFuzzer target for a client's message: parsed, its prompts and chats encoded, its reply
+ * written. clang -fsanitize=fuzzer,address,undefined ... ; corpus: tests/fuzz/corpus/request, words:
+ * tests/fuzz/request.dict. Besides memory safety: a refusal has a code, one line of text and a reply that is JSON;
+ * accepted values are within their ranges; a user's words never become special tokens; any bytes can be written as a
+ * reply. */
 #include "base/utf8.h"
 #include "coordinator/tasks/encode.h"
 #include "protocol/reply.h"
@@ -27,7 +26,7 @@ static void check(bool good)
         abort();
 }
 
-/* Bytes, and the special tokens that chats have in them. */
+/* Has single bytes, and the special tokens of chats. */
 static struct tokenizer *open_tokenizer(void)
 {
     static const char *const special[] = {"<s>",        "</s>",       "<|im_start|>",
@@ -107,7 +106,7 @@ static const char source[] =
     "think ~ '' "
     "}}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
-/* With nobody allowed to write special tokens, there are those of the template: as many as for empty words. */
+/* If users may not write special tokens, there are only the template's: as many as for empty messages. */
 static void check_injection(const struct protocol_generate *g, const struct token_list *ids, const struct tokenizer *t)
 {
     int n = 0, want = 1 + 2 * g->n_turns + g->chat.add_generation_prompt;
@@ -117,7 +116,7 @@ static void check_injection(const struct protocol_generate *g, const struct toke
     check(n == want - replaced);
 }
 
-/* A prediction's words are never special tokens. */
+/* Words of a prediction never become special tokens. */
 static void encode_predicted(const struct protocol_generate *g, const struct tokenizer *t)
 {
     struct token_list ids = {0};

@@ -1,5 +1,6 @@
-/* tests/fuzz/fuzz_safetensors.c - libFuzzer target for the safetensors header. The input is the JSON; a header of the
- * same bytes is parsed as of a file with some data behind it. An accepted header must be what the checks promise. */
+/* tests/fuzz/fuzz_safetensors.c - libFuzzer target for the safetensors header. The input is the JSON; a header of these
+ * bytes is parsed as part of a file with some data after it. An accepted header must fulfil the promises of the
+ * checks. */
 #include "partition/checkpoint.h"
 
 #include <stdlib.h>
@@ -25,7 +26,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     if (size < 2)
         return 0;
-    /* The first two bytes: how much data follows the header, and whether the raw bytes are a file of their own. */
+    /* The first two bytes give the amount of data after the header, and whether the raw bytes are a file of their
+     * own. */
     uint64_t behind = data[0], n = size - 2, file_bytes = 8 + n + behind;
     unsigned char *head = malloc(8 + (size_t)n);
     struct checkpoint c = {0};
@@ -36,7 +38,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     for (int i = 0; i < 8; i++)
         head[i] = (unsigned char)(n >> (8 * i));
     if ((data[1] & 15) == 15 && n >= 8)
-        memcpy(head, data + 2, 8); /* any length */
+        memcpy(head, data + 2, 8); /* any header length */
     int rc = checkpoint_parse_header(&c, 0, "fuzz.safetensors", head, 8 + (size_t)n, file_bytes, &e);
     if ((rc == 0) != (e.code == ERR_NONE) || (rc != 0 && strstr(e.text, "fuzz.safetensors") == NULL))
         abort();

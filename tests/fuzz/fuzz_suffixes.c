@@ -1,6 +1,5 @@
-/* tests/fuzz/fuzz_suffixes.c - libFuzzer target for what is guessed from a text's own repetitions: whatever the tokens
- * are, the longest end that was there before is found as a plain search finds it, and what is said to follow did
- * follow. */
+/* tests/fuzz/fuzz_suffixes.c - libFuzzer target for drafts from a text's own repetitions: for any tokens, the longest
+ * end that occurred before is the one that a plain search finds, and each proposed continuation did occur after it. */
 #include "coordinator/drafts/suffixes.h"
 
 #include <stdbool.h>
@@ -17,7 +16,7 @@ static void check(bool good)
         abort();
 }
 
-/* Tokens from a border to the end are compared like others: there is one kind of them. */
+/* Tokens between a border and the end are compared like any others: all are of one kind. */
 static int longest_end(const int32_t *text, int n)
 {
     int best = 0;

@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_tar.c - libFuzzer target for archives of models: whatever the bytes are, compressed or not, a path
- * that comes out of them leads downwards, sizes are what is read, and what is refused is named. */
+/* tests/fuzz/fuzz_tar.c - libFuzzer target for archives of models: for any bytes, compressed or not, every extracted
+ * path leads downwards, sizes equal the bytes read, and a refusal names its cause. */
 #include "coordinator/archives/tar.h"
 #include "tests/fuzz/scratch.h"
 
@@ -18,7 +18,7 @@ static void check_path(const struct tar_entry *entry)
         scratch_check((unsigned char)*c >= 0x20 && *c != 0x7f);
 }
 
-/* All of the file, or up to a megabyte. */
+/* Reads the whole file, or up to a megabyte of it. */
 static int read_file(struct tar *t, const struct tar_entry *entry, struct err *e)
 {
     static char to[4096];

@@ -1,9 +1,7 @@
-/* tests/fuzz/fuzz_template.c - a chat template from anywhere, rendered for a chat; a text behind a NUL is what the user
- * says.
- *
- * clang -fsanitize=fuzzer,address,undefined ... ; corpus: tests/fuzz/corpus/template, words: tests/fuzz/template.dict.
- * Besides memory safety and limits: a refusal is one line that names the template, what is rendered is UTF-8, and
- * without a template that names it none of the user's words is the template's. */
+/* tests/fuzz/fuzz_template.c - libFuzzer target for chat templates, rendered for a chat; the text after a NUL is the
+ * user's message. clang -fsanitize=fuzzer,address,undefined ... ; corpus: tests/fuzz/corpus/template, words:
+ * tests/fuzz/template.dict. Besides memory safety and limits: a refusal is one line that names the template, the
+ * output is UTF-8, and a user's words are marked as foreign unless the template itself contains them. */
 #include "base/utf8.h"
 #include "text/template/jinja.h"
 

@@ -1,7 +1,6 @@
-/* tests/fuzz/fuzz_tokenizer.c - a tokenizer.json from anywhere, then a little encoding and decoding with it.
- *
- * clang -fsanitize=fuzzer,address,undefined ... ; corpus: tests/fuzz/corpus/tokenizer. Besides
- * memory safety: a refusal has a message, and every id that encoding yields is inside the vocabulary. */
+/* tests/fuzz/fuzz_tokenizer.c - libFuzzer target for tokenizer.json, followed by some encoding and decoding with it.
+ * clang -fsanitize=fuzzer,address,undefined ... ; corpus: tests/fuzz/corpus/tokenizer. Besides memory safety: a refusal
+ * has a message, and every id that encoding yields is in the vocabulary. */
 #include "base/err.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -63,7 +62,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     }
     for (unsigned flags = 0; flags < 4; flags++)
         encode(t, text, sizeof text - 1, flags);
-    /* Its own text, at most 200 bytes of it: finds the added tokens. */
+    /* Encodes up to 200 bytes of the file's own text, which contains the added tokens. */
     encode(t, (const char *)data, size < 200 ? size : 200, 0);
     decode(t, ids, sizeof ids / sizeof ids[0], false);
     tokenizer_close(&t);

@@ -1,10 +1,8 @@
-/* tests/fuzz/fuzz_tool_calls.c - an answer of a model taken apart: the first byte chooses the form of calls, the second
- * where the text, the rest, is cut.
- *
- * clang -fsanitize=fuzzer,address,undefined ... ; corpus: tests/fuzz/corpus/tool_calls, words:
- * tests/fuzz/tool_calls.dict. Besides memory safety: the parts are the same wherever the text is cut, calls are told of
- * in order, their names are UTF-8 of bounded length, and together they are no longer than the text but for the braces
- * of calls without arguments. */
+/* tests/fuzz/fuzz_tool_calls.c - libFuzzer target for the parsing of a model's answer: the first byte selects the
+ * format of calls, the second the place where the rest, the text, is split. clang -fsanitize=fuzzer,address,undefined
+ * ... ; corpus: tests/fuzz/corpus/tool_calls, words: tests/fuzz/tool_calls.dict. Besides memory safety: the parts do
+ * not depend on the split, calls are reported in order, their names are UTF-8 of bounded length, and all parts together
+ * are no longer than the text, except for the braces of calls without arguments. */
 #include "base/utf8.h"
 #include "text/calls/call_json.h"
 #include "text/calls/calls.h"
@@ -32,8 +30,7 @@ static void see(void *context, enum calls_part part, int call, const char *text,
     check(bytes > 0);
     if (part == CALLS_NAME) {
         check(call == s->n_calls++ && bytes <= CALL_NAME_BYTES);
-        s->hash[CALLS_ARGUMENTS] =
-            s->hash[CALLS_ARGUMENTS] * 31 + 1; /* where one call's end and the next one's begin */
+        s->hash[CALLS_ARGUMENTS] = s->hash[CALLS_ARGUMENTS] * 31 + 1; /* separates the arguments of consecutive calls */
     }
     check(part != CALLS_ARGUMENTS || call == s->n_calls - 1);
     for (size_t i = 0; i < bytes; i++)

@@ -1,5 +1,5 @@
-/* tests/fuzz/fuzz_zmtp.c - bytes that a client may send: after a good greeting and READY (first byte odd), or from the
- * beginning, in pieces of a size that the input chooses, plain or with CURVE. */
+/* tests/fuzz/fuzz_zmtp.c - libFuzzer target for bytes that a client sends: after a valid greeting and READY (first byte
+ * odd), or from the beginning, in pieces of a size that the input selects, plain or with CURVE. */
 #include "coordinator/net/zmtp.h"
 
 #include <stdlib.h>

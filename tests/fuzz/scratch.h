@@ -1,4 +1,4 @@
-/* tests/fuzz/scratch.h - a folder in memory for fuzzers of what is read from files by their names; gone when the fuzzer
+/* tests/fuzz/scratch.h - a folder in memory for fuzzers of functions that read files by name; removed when the fuzzer
  * ends. */
 #ifndef TESTS_FUZZ_SCRATCH_H
 #define TESTS_FUZZ_SCRATCH_H
@@ -31,7 +31,7 @@ static inline void scratch_remove(void)
     (void)nftw(scratch, scratch_remove_one, 8, FTW_DEPTH | FTW_PHYS);
 }
 
-/* The path of a file in it. Valid for three further calls. */
+/* Returns the path of a file in the folder. Valid for three further calls. */
 static inline const char *scratch_path(const char *name)
 {
     static char path[4][sizeof scratch + NAME_MAX + 2];
