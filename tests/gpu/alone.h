@@ -1,5 +1,5 @@
-/* tests/gpu/alone.h - the persistent step as an operation by itself, with arguments between guard bytes: what it
- * writes, and what it leaves as it was. */
+/* tests/gpu/alone.h - the persistent step as a single operation, with arguments between guard bytes: checks what it
+ * writes, and that everything else is unchanged. */
 #ifndef TESTS_GPU_ALONE_H
 #define TESTS_GPU_ALONE_H
 
@@ -9,7 +9,7 @@
 #define ALONE_GUARD_BYTE  0xD7
 #define ALONE_POISON      0x7FA5 /* of a logit: a NaN in both types */
 
-/* An array on the device between guard bytes, and what it was. */
+/* An array on the device between guard bytes, and its former content. */
 struct fenced {
     unsigned char *dev, *was;
     size_t bytes;
@@ -26,7 +26,7 @@ static inline struct fenced alone_fence(struct side *s, const void *data, size_t
     return f;
 }
 
-/* Bytes that are not what they were, the guards' first; *now: what they are. */
+/* Returns the number of changed bytes, the guards' first; *now: their current values. */
 static inline size_t alone_unfence(struct side *s, struct fenced *f, unsigned char *now)
 {
     size_t all = f->bytes + 2 * (size_t)ALONE_GUARD_BYTES, changed = 0;
@@ -49,7 +49,7 @@ static inline void *alone_inside(const struct fenced *f)
     return f->dev + ALONE_GUARD_BYTES;
 }
 
-/* Keys or values of a layer on this rank, as they are. */
+/* Returns the keys or values of a layer on this rank as bytes. */
 static inline unsigned char *alone_read_cache(struct side *s, const void *cache, size_t bytes)
 {
     unsigned char *copy = malloc(bytes + 1);
@@ -156,7 +156,7 @@ static inline void alone_run(struct side *s, const struct alone *x, int n)
                       .token = alone_inside(&x->token),
                       .slot = alone_inside(&x->slot),
                       .pos = alone_inside(&x->pos),
-                      .rope_len = alone_inside(&x->pos), /* no model here whose rotation depends on it */
+                      .rope_len = alone_inside(&x->pos), /* no model here has a rotation that depends on it */
                       .block_table = alone_inside(&x->table),
                       .blocks_per_slot = limits_blocks_per_slot(&g->limits),
                       .windowed_table = limits_kinds(&g->limits) > 1 ? (int)limits_table_entries(&g->limits) : 0};
@@ -168,7 +168,7 @@ static inline void alone_run(struct side *s, const struct alone *x, int n)
         fatal(&g->q->err);
 }
 
-/* The operation writes this rank's logits, all of them, and of the cache the rows of its tokens, and nothing else. */
+/* The operation writes all logits of this rank, the cache rows of its tokens, and nothing else. */
 static inline void alone_check_memory(struct side *s, const char *name, int n)
 {
     struct alone x = {0};

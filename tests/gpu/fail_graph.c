@@ -1,9 +1,9 @@
 /* tests/gpu/fail_graph.c - preloaded into the ranks, in front of CUDA's function of that name: on rank $FAIL_GRAPH_RANK
- * no graph is launched, and an error of the device is told instead. */
+ * no graph is launched, and the function returns a device error instead. */
 #include <dlfcn.h>
 #include <stdlib.h>
 
-enum { ILLEGAL_ADDRESS = 700 }; /* of cudaError_t */
+enum { ILLEGAL_ADDRESS = 700 }; /* value in cudaError_t */
 
 int cudaGraphLaunch(void *graph, void *stream)
 {

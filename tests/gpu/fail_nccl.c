@@ -1,11 +1,11 @@
 /* tests/gpu/fail_nccl.c - preloaded into the ranks, in front of NCCL's function of that name: on rank $FAIL_NCCL_RANK
- * NCCL knows of an error of its own when a thread beside the main one asks for the third time. NCCL asks itself, too,
- * when it opens things, and gets the truth. */
+ * it reports an error of NCCL's own when a thread other than the main one calls it for the third time. NCCL's own
+ * calls, when it opens things, get the true result. */
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { REMOTE_ERROR = 6 }; /* of ncclResult_t */
+enum { REMOTE_ERROR = 6 }; /* value in ncclResult_t */
 
 int ncclCommGetAsyncError(void *comm, int *state)
 {

@@ -1,11 +1,11 @@
-/* tests/gpu/noise.h - weights of noise that show what a step forgets: every rank's differ, as do groups of codes,
- * biases count, and experts count differently. */
+/* tests/gpu/noise.h - random weights that reveal whatever a step forgets: they differ between ranks and between groups
+ * of codes, biases are not negligible, and experts have different weights. */
 #ifndef TESTS_GPU_NOISE_H
 #define TESTS_GPU_NOISE_H
 
 #include "tests/gpu/side.h"
 
-/* Scales and zeros that differ from group to group: noise has one for all. Exponents differ by up to 2. */
+/* Makes scales and zeros differ from group to group: random weights have one for all. Exponents differ by up to 2. */
 static inline void noise_vary_groups(struct side *s, const struct weight *w, uint32_t seed)
 {
     size_t at = code_scales_at(&w->form, w->rows, w->cols), bytes = code_bytes(&w->form, w->rows, w->cols) - at;
@@ -28,11 +28,13 @@ static inline void noise_vary_groups(struct side *s, const struct weight *w, uin
     free(data);
 }
 
-/* The factor of a router's weights: experts count so differently that those that are nearly left out hardly do. */
+/* The factor of a router's weights: experts' weights vary so much that those at the edge of the choice hardly
+ * matter. */
 #define NOISE_ROUTER_FACTOR 1.5f
-#define NOISE_BIAS_RANGE    0.5f /* who forgets one fails */
+#define NOISE_BIAS_RANGE    0.5f /* large enough that a forgotten bias fails */
 
-/* Weights of which every rank has a part: dummies' are alike on all ranks. Biases that are the same on all ranks. */
+/* Weights of which every rank has its own part; the dummy loader makes them the same on all ranks. Biases that are the
+ * same on all ranks are excluded. */
 static inline bool noise_is_sliced(enum weight_id id)
 {
     static const enum weight_id ids[] = {WEIGHT_EMBED,
@@ -65,7 +67,7 @@ static inline bool noise_is_bias(enum weight_id id)
            id == WEIGHT_ROUTER_BIAS || id == WEIGHT_EXPERTS_IN_BIAS || id == WEIGHT_EXPERTS_OUT_BIAS;
 }
 
-/* As load_dummy, but for what that does not vary. */
+/* Refills, with noise like load_dummy's, the weights that it does not vary. */
 static inline void noise_vary(struct side *s, int rank)
 {
     struct network *n = &s->instance.network;

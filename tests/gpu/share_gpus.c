@@ -1,9 +1,8 @@
-/* tests/gpu/share_gpus.c - preloaded into ranks that are more than the GPUs there are, in front of the CUDA runtime's
- * functions that name a device: $SHARE_GPUS devices seem to be there, of which several are one GPU, in turn. The driver
- * gives ranks that share a GPU slices of time (milliseconds), so what they wait for each other comes, only slowly: what
- * is computed on 3 and 4 ranks can be seen on one GPU, how fast it is cannot. NCCL, which has its own copy of the
- * runtime, refuses ranks of one GPU within a host: it is told that they are on different ones, and its messages go over
- * sockets. */
+/* tests/gpu/share_gpus.c - preloaded into ranks that outnumber the GPUs, in front of the CUDA runtime's functions that
+ * name a device: $SHARE_GPUS devices appear to exist, several of which are the same GPU, in turn. The driver gives
+ * ranks that share a GPU slices of time (milliseconds), so the data that they wait for arrives, but late: this shows
+ * the results of 3 and 4 ranks on one GPU, not their speed. NCCL, which has its own copy of the runtime, refuses ranks
+ * of one GPU within a host: it is told that they are on different hosts, and its messages use sockets. */
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
 #include <stdio.h>
@@ -11,7 +10,7 @@
 #include <string.h>
 
 #define NEXT_(f) ((__typeof__(&(f)))dlsym(RTLD_NEXT, #f))
-#define NEXT(f)  NEXT_(f) /* the runtime's headers rename some */
+#define NEXT(f)  NEXT_(f) /* expands names that the runtime's headers redefine */
 
 static int n_real(void)
 {
@@ -48,7 +47,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
     return NEXT(cudaDeviceGetAttribute)(value, attribute, device % n_real());
 }
 
-/* The first bytes of the UUID say who is meant: ranks compare them. */
+/* The first bytes of the UUID identify the device: ranks compare them. */
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int device)
 {
     cudaError_t rc = NEXT(cudaGetDeviceProperties)(properties, device % n_real());
@@ -57,7 +56,7 @@ cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *properties, int devic
     return rc;
 }
 
-/* The address' last digit, that of a function of the device, is 0 for a GPU. */
+/* The address' last digit, the device's function, is 0 for a GPU. */
 cudaError_t cudaDeviceGetPCIBusId(char *id, int bytes, int device)
 {
     cudaError_t rc = NEXT(cudaDeviceGetPCIBusId)(id, bytes, device % n_real());
@@ -96,7 +95,7 @@ cudaError_t cudaDeviceGetP2PAttribute(int *value, enum cudaDeviceP2PAttr attribu
                : NEXT(cudaDeviceGetP2PAttribute)(value, attribute, device % n_real(), peer % n_real());
 }
 
-/* Each of them gets its part. */
+/* Each of them gets an equal part. */
 cudaError_t cudaMemGetInfo(size_t *free_bytes, size_t *all)
 {
     cudaError_t rc = NEXT(cudaMemGetInfo)(free_bytes, all);

@@ -1,6 +1,6 @@
-/* tests/gpu/side.h - one engine on the GPUs, driven plan by plan, with a choice of the way its decode steps run: what
- * the tests of the persistent step compare. Its sequences' KV blocks are scattered, and some blocks are nobody's; those
- * of windowed layers, where they are of a kind of their own, are used again as soon as they may be. */
+/* tests/gpu/side.h - one engine on the GPUs, driven plan by plan, whose decode steps can run either way: the tests of
+ * the persistent step compare two such sides. Its sequences' KV blocks are scattered, and some blocks belong to no
+ * sequence; blocks of windowed layers, where these have their own kind, are reused as soon as possible. */
 #ifndef TESTS_GPU_SIDE_H
 #define TESTS_GPU_SIDE_H
 
@@ -16,7 +16,7 @@
 #include <string.h>
 
 #define SIDE_MAX_SEQS    16
-#define SIDE_FREE_BLOCKS 3 /* that belong to no sequence: the first ones */
+#define SIDE_FREE_BLOCKS 3 /* the first blocks, which belong to no sequence */
 
 struct side {
     struct instance instance;
@@ -42,14 +42,14 @@ static inline struct instance_setup side_setup(int n_seqs, int max_len, enum ste
                                    .step = step};
 }
 
-#define SIDE_POISON 0xFF /* of every byte of an element of the cache: a NaN in all types */
+#define SIDE_POISON 0xFF /* every byte of an element of the cache: a NaN in all types */
 
 static inline size_t side_element_bytes(const struct side *s)
 {
     return s->instance.network.config.kv_fp8 ? 1 : dtype_bytes(s->instance.q.act);
 }
 
-/* Each KV head's scales differ. */
+/* Gives each KV head other scales. */
 static inline void side_vary_kv_scales(struct side *s)
 {
     struct network *n = &s->instance.network;
@@ -63,7 +63,7 @@ static inline void side_vary_kv_scales(struct side *s)
     free(scale);
 }
 
-/* Fill every KV block with NaNs: who reads what nobody stored says so. */
+/* Fills every KV block with NaNs, so that a read of an unwritten element shows in the result. */
 static inline void side_poison_cache(struct side *s, int layer)
 {
     const struct network *n = &s->instance.network;
@@ -79,7 +79,7 @@ static inline void side_poison_cache(struct side *s, int layer)
     free(nan);
 }
 
-/* m and c as instance_open wants them. */
+/* m and c are as in instance_open. */
 static inline void side_open(struct side *s, struct world *w, struct model_config *m, struct checkpoint *c,
                              struct instance_setup *setup)
 {
@@ -102,14 +102,15 @@ static inline void side_close(struct side *s)
     instance_close(&s->instance);
 }
 
-/* The block of 16 positions of a sequence: scattered, so who ignores the table fails. */
+/* Returns the block of 16 positions of a sequence: scattered, so that code that ignores the table fails. */
 static inline int side_block(const struct side *s, int seq, int index)
 {
     const struct limits *l = &s->instance.engine.limits;
     return l->n_blocks - 1 - (index * l->max_seqs + seq);
 }
 
-/* The blocks of a sequence in windowed layers that have blocks of their own: so many, which take turns. */
+/* Returns the number of blocks that a sequence has in windowed layers with blocks of their own; they are used in
+ * turn. */
 static inline int side_window_blocks(const struct limits *l)
 {
     return l->n_window_blocks / l->max_seqs;
@@ -124,7 +125,7 @@ static inline int side_block_of(const struct side *s, enum kv_kind kind, int seq
     return l->n_window_blocks - 1 - (index % side_window_blocks(l) * l->max_seqs + seq);
 }
 
-/* Tokens that a sequence may be fed at once without writing over those that are still seen. */
+/* Returns the number of tokens that a sequence may be fed at once without overwriting visible ones. */
 static inline int side_most_tokens(const struct side *s)
 {
     const struct limits *l = &s->instance.engine.limits;
@@ -133,8 +134,8 @@ static inline int side_most_tokens(const struct side *s)
     return limits_kinds(l) > 1 && room < most ? room : most;
 }
 
-/* The next n tokens of a sequence, whose prompt has this many, join the plan, with the logits of the last n_logits, of
- * which the last `sample` are sampled from. Sampled sequences of one token each are a decode step. */
+/* Adds the next n tokens of a sequence, whose prompt has n_prompt, to the plan, with the logits of the last n_logits,
+ * of which the last `sample` are sampled from. Sampled sequences of one token each are a decode step. */
 static inline void side_feed(struct side *s, int seq, const int32_t *token, int n, int prompt, int n_logits, int sample)
 {
     struct plan *p = &s->plan;
@@ -152,7 +153,7 @@ static inline void side_feed(struct side *s, int seq, const int32_t *token, int 
     s->length[seq] += n;
 }
 
-/* Runs the plan; s->logits become those that it asked for. The plan is empty afterwards. */
+/* Runs the plan and stores its logits in s->logits. The plan is empty afterwards. */
 static inline void side_run(struct side *s)
 {
     struct step_result result;
@@ -173,13 +174,15 @@ static inline void side_run(struct side *s)
 }
 
 #define SIDE_CODES \
-    3 /* of rounding's error, at most: where keys and values are codes, some become the next code, an eighth away */
+    3 /* multiple of the rounding error allowed: where keys and values are codes, some become the next code, an
+       * eighth away */
 
 #define SIDE_SPREAD \
-    8 /* of an element's error, in those of its row: rounding does not go so far, a wrong element does */
+    8 /* multiple of an element's error allowed relative to those of its row: rounding stays below it, a wrong
+       * element does not */
 
-/* Relative error of a row, or of its worst element in a SIDE_SPREADth, if that is more; infinite if anything is not a
- * number or the row is zeros. */
+/* Returns the relative error of a row, or of its worst element in a SIDE_SPREADth, whichever is more; infinite if an
+ * element is not a number or the row is zeros. */
 static inline double side_difference(const struct side *a, const struct side *b, int row)
 {
     size_t vocab = (size_t)a->instance.network.config.vocab;
@@ -192,7 +195,7 @@ static inline double side_difference(const struct side *a, const struct side *b,
         norm += x * x;
         most = fmax(most, fabs(x - y));
     }
-    if (!(norm > 0)) /* nobody wrote it */
+    if (!(norm > 0)) /* the row was not written */
         return INFINITY;
     return fmax(sqrt(error / norm), most / sqrt(norm / (double)vocab) / SIDE_SPREAD);
 }

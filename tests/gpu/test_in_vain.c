@@ -1,8 +1,8 @@
 /* tests/gpu/test_in_vain.c - devices that wait in vain end the job with one line and the documented status, in the
  * documented time: the persistent kernels for their own results, and for another rank's; a sum over peer memory for
- * another rank's part; NCCL, when its own threads know of an error; steps that are timed at start, when another rank's
- * device has failed. argv: the most ranks (1). As "child own", "child wide", "child own experts", "child other",
- * "child other experts", "child sum" or "child stopped" it is the job: an engine, a step of which cannot end. */
+ * another rank's part; NCCL, when its own threads report an error; steps that are timed at start, when another rank's
+ * device has failed. argv: the most ranks (1). As "child own", "child wide", "child own experts", "child other", "child
+ * other experts", "child sum" or "child stopped" the program is the job: an engine with a step that cannot end. */
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/persistent_any.h"
 #include "rank/watch/watch.h"
@@ -39,7 +39,7 @@ static void open_child(struct side *s, struct world *w, const char *model, enum 
     side_open(s, w, &m, &c, &setup);
 }
 
-/* A block that is in another step than all the others. */
+/* Puts a block into another step than all the others. */
 static void lose_step(struct side *s)
 {
     const uint32_t wrong = 1000000;
@@ -60,13 +60,13 @@ static int child(const char *kind, int argc, char **argv)
         fatal(&e);
     bool sum = strcmp(kind, "sum") == 0, wide = strcmp(kind, "wide") == 0;
     bool own = wide || strcmp(kind, "own") == 0 || strcmp(kind, "own experts") == 0;
-    int n_seqs = wide ? 12 : 1; /* more than the narrow kernel takes */
+    int n_seqs = wide ? 12 : 1; /* 12 is more than the narrow kernel takes */
     open_child(&s, &w, strstr(kind, "experts") != NULL ? MIXTURE : DENSE, sum ? STEP_SEPARATE : STEP_PERSISTENT,
                strcmp(kind, "stopped") == 0 ? 4 : 0, n_seqs);
     if (sum)
         cuda_peer_patience(&s.instance.q, 20000000);
     else if (strcmp(kind, "stopped") != 0)
-        cuda_any_patience(&s.instance.q, 20000000, 60000000); /* some 7 s each, not minutes */
+        cuda_any_patience(&s.instance.q, 20000000, 60000000); /* about 7 s each, not minutes */
     for (int seq = 0; seq < n_seqs; seq++)
         side_feed(&s, seq, token, 3, 3, 0, false);
     side_run(&s);
@@ -78,7 +78,7 @@ static int child(const char *kind, int argc, char **argv)
     if (strcmp(kind, "stopped") == 0 && w.rank == 1)
         (void)raise(SIGSTOP);
     if ((sum || strstr(kind, "other") != NULL) && w.rank == 1)
-        for (;;) /* never comes to its step; ended from outside */
+        for (;;) /* never reaches its step; ended from outside */
             (void)pause();
     struct step_result result;
     engine_submit(&s.instance.engine, &s.plan); /* without loop_share: all ranks have the same plan */
@@ -90,7 +90,7 @@ static int child(const char *kind, int argc, char **argv)
 
 /* ---- the test ---- */
 
-/* The only line on standard error that is the job's. */
+/* Checks that standard error has exactly one line of the job. */
 static bool one_line(const char *text, const char *begin, const char *end)
 {
     const char *line = strstr(text, "lockstep: fatal: ");
@@ -115,27 +115,27 @@ static void check_own(const char *kind)
     struct process p;
     process_run(&p, &(struct process_setup){.program = "tests/gpu/test_in_vain", .ranks = 1, .limit = 150},
                 (const char *[]){"child", kind, NULL});
-    case_begin("persistent step: a block that never comes along (%s), on cuda", kind);
+    case_begin("persistent step: a block that never arrives (%s), on cuda", kind);
     case_check(strstr(p.text[PROCESS_OUT], "has ended") == NULL, "the step ended");
     check_end(&p, 7, 4, 60, "lockstep: fatal: GPU 0", "waited in vain for its own results");
     case_end();
     process_free(&p);
 }
 
-/* kind: which child; what: waits. */
+/* kind: of the child; what: waits. */
 static void check_other(const char *kind, const char *name, const char *what)
 {
     struct process p;
     process_run(&p, &(struct process_setup){.program = "tests/gpu/test_in_vain", .ranks = 2, .limit = 100},
                 (const char *[]){"child", kind, NULL});
-    case_begin("%s: a rank that never comes along, on cuda", name);
+    case_begin("%s: a rank that never arrives, on cuda", name);
     case_check(strstr(p.text[PROCESS_OUT], "has ended") == NULL, "the step ended");
     check_end(&p, 8, 4, 60, "lockstep: fatal: rank 0/2 on ", what);
     case_end();
     process_free(&p);
 }
 
-/* The deadline of a step comes before the kernel's own patience ends. */
+/* The step's deadline expires before the kernel's own patience. */
 static void check_stopped(void)
 {
     struct process p;
@@ -148,7 +148,7 @@ static void check_stopped(void)
     process_free(&p);
 }
 
-/* LD_PRELOAD of tests/NAME beside the binary, which LOCKSTEP_BINARY says. */
+/* Makes LD_PRELOAD of tests/NAME beside the binary, which LOCKSTEP_BINARY names. */
 static void set_preload(char *preload, size_t bytes, const char *name)
 {
     char path[PATH_MAX];
@@ -159,7 +159,7 @@ static void set_preload(char *preload, size_t bytes, const char *name)
     (void)snprintf(preload, bytes, "LD_PRELOAD=%s/tests/%s", path, name);
 }
 
-/* NCCL says that a rank is gone while ours compute: tests/gpu/fail_nccl.c lets it. */
+/* NCCL reports a lost rank while the others compute: tests/gpu/fail_nccl.c simulates it. */
 static void check_nccl(void)
 {
     struct process p;
@@ -168,7 +168,7 @@ static void check_nccl(void)
     set_preload(preload, sizeof preload, "fail_nccl.so");
     if (realpath("demo/lockstep-stories", model) == NULL)
         exit(98);
-    for (size_t i = 0; i < sizeof prompts - 1; i++) /* more than is done in the time */
+    for (size_t i = 0; i < sizeof prompts - 1; i++) /* more than can be done in the time */
         prompts[i] = "Once\n"[i % 5];
     const char *const env[] = {preload, "FAIL_NCCL_RANK=1", NULL};
     process_run(&p, &(struct process_setup){.ranks = 2, .env = env, .input = prompts, .limit = 60},
@@ -180,7 +180,8 @@ static void check_nccl(void)
     process_free(&p);
 }
 
-/* While steps are timed at start a device fails, so that the other one waits for it: tests/gpu/fail_graph.c lets it. */
+/* A device fails while steps are timed at start, so that the other one waits for it: tests/gpu/fail_graph.c simulates
+ * it. */
 static void check_graphs(void)
 {
     struct process p;

@@ -1,7 +1,7 @@
 /* tests/gpu/test_peer_sums.c - sums over memory that the ranks' GPUs share: every element against a sum in the order of
- * the ranks made here, of every type, of odd and large sizes, many in a row of changing sizes while ranks are held up,
- * replayed in graphs, with values that are no numbers; the ranks' columns side by side; and how long sums take beside
- * NCCL's. argv: "quick" leaves that out, "times" does nothing else. */
+ * the ranks computed here, in every type, of odd and large sizes, many in a row of changing sizes while ranks are
+ * delayed, replayed in graphs, with values that are not numbers; the ranks' columns side by side; and the time of sums
+ * beside NCCL's. argv: "quick" leaves that out, "times" does nothing else. */
 #include "base/clock.h"
 #include "rank/comm/comm.h"
 #include "rank/comm/peers.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define GUARD   64 /* elements on either side */
+#define GUARD   64 /* elements before and after */
 #define N_STORM 201
 
 static struct world w;
@@ -29,7 +29,7 @@ static uint64_t mix(uint64_t x)
     return x ^ x >> 31;
 }
 
-/* Rank r's element i of a sum: all bits in use, of mixed sign and size, so that the order of adding shows. */
+/* Returns element i of rank r's part: all bits in use, of mixed sign and size, so that the order of addition shows. */
 static float awkward(int r, uint64_t seed, size_t i)
 {
     uint64_t x = mix(seed * 1000003 + i * 64 + (uint64_t)r + 1);
@@ -42,7 +42,7 @@ static void fill(void *data, int r, uint64_t seed, size_t n)
         dtype_store(data, q.act, i, awkward(r, seed, i));
 }
 
-/* The number of n elements that are not the rounded sum in the order of the ranks. */
+/* Returns the number of the n elements that are not the rounded sum in the order of the ranks. */
 static size_t wrong(const void *data, uint64_t seed, size_t n)
 {
     size_t bad = 0, size = dtype_bytes(q.act);
@@ -107,8 +107,7 @@ static void check_size(size_t n)
     free(host);
 }
 
-/* Bits that stand for a place where nothing is yet, as a part: they are not numbers, neither is the sum, and no rank
- * waits for ever. */
+/* Parts with the bits that mark an empty place: they are NaNs, so is the sum, and no rank waits for ever. */
 static void check_not_numbers(void)
 {
     size_t size = dtype_bytes(q.act), n = 1000, bytes = n * size, bad = 0;
@@ -132,11 +131,11 @@ static void check_not_numbers(void)
 
 /* ---- many in a row ---- */
 
-/* Sums of changing sizes, one behind the other in one piece of memory, each at a multiple of 256 bytes. */
+/* Sums of changing sizes, one after the other in one piece of memory, each at a multiple of 256 bytes. */
 struct storm {
     size_t n[N_STORM], at[N_STORM], bytes;
-    unsigned char *host, *device; /* host: pinned, the parts */
-    void *weights;                /* that the device is kept busy with */
+    unsigned char *host, *device; /* host: pinned, the rank's parts */
+    void *weights;                /* keep the device busy */
 };
 
 static void open_storm(struct storm *s)
@@ -158,7 +157,7 @@ static void open_storm(struct storm *s)
         fill(s->host + s->at[k], w.rank, (uint64_t)k, s->n[k]);
 }
 
-/* Every so often one of the ranks comes late. */
+/* One of the ranks is late from time to time. */
 static void enqueue_storm(struct storm *s)
 {
     struct weight held = {.data = s->weights, .type = DTYPE_F32, .rows = 1024, .cols = 16384};
@@ -253,9 +252,9 @@ static void check_all_columns(void)
             check_columns(shape[i][0], shape[i][1], shape[i][2]);
 }
 
-/* ---- how long ---- */
+/* ---- timing ---- */
 
-/* Microseconds of one of many in a graph, by the slowest rank. */
+/* Returns the microseconds of one of many sums in a graph, on the slowest rank. */
 static double time_sums(struct comm *c, void *data, size_t n)
 {
     const int in_graph = 20, n_warm = 2, n_timed = 8;

@@ -1,8 +1,8 @@
 /* tests/gpu/test_persistent.c - decode steps as one operation against the separate operations, on as many ranks as
- * mpirun gives: the same noise for weights, the same prompts, then the same tokens fed to both. Compared is every logit
- * of every step, at every batch size that the whole step has room for, with contexts from one block to several parts.
- * Then the operation alone, with arguments between guard bytes: what it writes, and what it leaves as it was. And steps
- * that come after days of others. argv: a part of the names of the models to run, and of batch sizes the largest. */
+ * mpirun gives: the same random weights, the same prompts, then the same tokens fed to both. Every logit of every step
+ * is compared, at every batch size that the step supports, with contexts from one block to several parts. Then the
+ * operation alone, with arguments between guard bytes: what it writes, and that everything else is unchanged. And steps
+ * that come after days of others. argv: a part of the names of the models to run, and the largest batch size. */
 #include "kernels/cuda/cuda.h"
 #include "tests/gpu/alone.h"
 #include "tests/gpu/noise.h"
@@ -12,18 +12,19 @@
 #define MAX_LEN 1104
 #define N_STEPS 2 /* of each batch size */
 
-#define NARROW_MOST 8 /* sequences, of all kernels but the wide one */
+#define NARROW_MOST 8 /* sequences, for all kernels but the wide one */
 
 static const int prompt_length[N_SEQS] = {5, 300, 1, 1040, 17, 130, 33, 600, 2, 64, 16, 257, 90, 1023, 31, 700};
 
-/* A model to test. Dense ones of bf16 with RMSNorm whose columns are multiples of 64 on 1 and 2 ranks have the wide
+/* A model to test. Dense models of bf16 with RMSNorm whose columns are multiples of 64 on 1 and 2 ranks have the wide
  * kernel, up to 16 sequences; others the narrow one or that of experts, up to 8. */
 struct subject {
     const char *name, *json;
-    int least;                /* sequences that a step takes on 1 and 2 ranks: 16, or at least so many */
-    const char *quantization; /* as bench has it; NULL: none */
-    bool whole;               /* ranks hold whole experts */
-    int choices; /* rows of a hundred in which a router may choose otherwise, or codes of keys and values do */
+    int least;                /* sequences that a step supports on 1 and 2 ranks: exactly 16, or at least this many */
+    const char *quantization; /* as in bench's option; NULL: none */
+    bool whole;               /* ranks hold whole experts (--expert-parallel) */
+    int choices; /* rows of a hundred in which a router may choose other experts, or codes of keys and values may
+                  * differ */
     bool kv_fp8; /* keys and values are codes */
 };
 
@@ -107,7 +108,7 @@ static const struct subject models[] = {
     "{\"model_type\":\"" family "\",\"torch_dtype\":\"bfloat16\",\"num_attention_heads\":8,\"num_key_value_heads\":2," \
     "\"norm_topk_prob\":true," rest "}"
 
-/* Latent attention, whose queries are made of the layer's input. */
+/* Latent attention, whose queries are computed from the layer's input. */
 #define LATENT(family, heads, rest)                                                              \
     "{\"model_type\":\"" family "\",\"torch_dtype\":\"bfloat16\",\"num_attention_heads\":" heads \
     ",\"q_lora_rank\":null,\"num_hidden_layers\":3," rest "}"
@@ -124,9 +125,9 @@ static const struct subject models[] = {
     "\"norm_topk_prob\":true,\"vocab_size\":900,\"hidden_size\":" hidden ",\"moe_intermediate_size\":" ffn             \
     ",\"num_experts\":" experts ",\"num_experts_per_tok\":" chosen ",\"num_hidden_layers\":2,\"head_dim\":128}"
 
-/* Mixtures of experts. A router chooses otherwise out of another rounding of its input, where experts are nearly alike;
- * what follows differs then, and rightly. No such difference is allowed if all experts are chosen, or if those nearly
- * left out count next to nothing. Sizes of experts are multiples of 64 on 1 and 2 ranks. */
+/* Mixtures of experts. A router may choose other experts after another rounding of its input if experts are nearly
+ * equal; everything after it then differs, legitimately. No such difference is allowed if all experts are chosen, or if
+ * those at the edge of the choice count next to nothing. Sizes of experts are multiples of 64 on 1 and 2 ranks. */
 static const struct subject mixtures[] = {
     {"qwen3_moe, all of 6 experts, bfloat16",
      MOE("qwen3_moe", "\"vocab_size\":900,\"hidden_size\":512,\"moe_intermediate_size\":768,\"num_experts\":6,\"num_"
@@ -224,30 +225,30 @@ static const struct subject mixtures[] = {
      "mxfp4", false, 0, false},
 };
 
-/* Rows that were compared, and those of which a router seems to have chosen otherwise. */
+/* Compared rows, and those in which a router seems to have chosen other experts. */
 struct tally {
-    int rows, others, allowed; /* allowed: of a hundred */
-    bool codes;                /* not a router chose, but keys and values became the next code */
+    int rows, others, allowed; /* allowed: percentage */
+    bool codes;                /* the differences come from codes of keys and values, not from a router */
     bool mxfp4;                /* weights are MXFP4 */
 };
 
-/* The relative error of a row, at most. A rounding to bfloat16 is off by 1.7e-3 in the root mean square, 2^-8 / sqrt(3)
- * times 0.74, since mantissas differ; to float16 by an eighth of that.
- *
- * Models in MXFP4 may have a quarter more: their groups count 1, 2 or 4 times as much (noise_vary_groups), so what
- * experts say is most of a row, and with it the gates times the ups, in which roundings of their input count twice.
- * In a layer separate operations round 14 times, one operation 11 times, of which 5 are the same before the first sum;
- * of two layers and the head 44 differ: 1.7e-3 sqrt(44) = 1.1e-2. These roundings alone, in an otherwise exact
- * calculation of six experts that are all chosen, made rows of 2 and 4 ranks differ by 1.1e-2 in the root mean square
- * and up to 2.0e-2. On an H200 2 ranks differed by up to 2.1e-2; from float32 the separate operations by up to 3.5e-2,
- * one operation by 2.5e-2: it is the nearer one. */
+/* Returns the largest relative error allowed for a row. A rounding to bfloat16 has an error of 1.7e-3 in the root mean
+ * square, 2^-8 / sqrt(3) times 0.74, since mantissas differ; to float16 an eighth of that. Models in MXFP4 may have a
+ * quarter more: their groups count 1, 2 or 4 times as much (noise_vary_groups), so the experts' output is most of a
+ * row, and with it the product of gates and ups, in which roundings of their input count twice. In a layer separate
+ * operations round 14 times, one operation 11 times, 5 of which are the same before the first sum; in two layers and
+ * the head 44 differ: 1.7e-3 sqrt(44) = 1.1e-2. These roundings alone, in an otherwise exact calculation of six experts
+ * that are all chosen, made rows of 2 and 4 ranks differ by 1.1e-2 in the root mean square and up to 2.0e-2. On an H200
+ * 2 ranks differed by up to 2.1e-2; from float32 the separate operations differed by up to 3.5e-2, one operation by
+ * 2.5e-2: it is the more accurate one. */
 static double most_of(enum dtype act, int n_ranks, const struct tally *t)
 {
     double most = act == DTYPE_F16 ? 4e-3 : t->mxfp4 ? 2.5e-2 : 2e-2;
-    return n_ranks > 2 ? 1.25 * most : most; /* the separate operations round a sum once for every rank that joins it */
+    return n_ranks > 2 ? 1.25 * most : most; /* the separate operations round a sum once for every rank that
+                                              * contributes */
 }
 
-#define ANOTHER_CHOICE 1.0 /* relative error that another expert of many makes at most */
+#define ANOTHER_CHOICE 1.0 /* the largest relative error that the choice of another of many experts causes */
 
 #define CODED(family, hidden, ffn, heads, type)                                                                    \
     "{\"model_type\":\"" family "\",\"vocab_size\":640,\"hidden_size\":" hidden ",\"intermediate_size\":" ffn      \
@@ -309,7 +310,7 @@ static void open_dummy(struct side *s, struct world *w, const struct subject *wh
         side_vary_kv_scales(s);
 }
 
-/* The next n tokens of a sequence join the plan. */
+/* Adds the next n tokens of a sequence to the plan. */
 static void feed(struct side *s, int seq, int n, bool decode)
 {
     int32_t token[MAX_LEN];
@@ -329,7 +330,7 @@ static void prefill(struct side *s)
         }
 }
 
-/* The worst row's. Rows that are further off than `most` may be another choice. */
+/* Returns the error of the worst row. Rows with an error above `most` may be due to another choice. */
 static double difference(const struct side *a, const struct side *b, int n_rows, double most, struct tally *t)
 {
     double worst = 0;
@@ -343,7 +344,7 @@ static double difference(const struct side *a, const struct side *b, int n_rows,
     return worst;
 }
 
-/* when: of the name. */
+/* when: a part of the case's name. */
 static void check_size(struct side *a, struct side *b, const char *name, int n, const char *when, struct tally *t)
 {
     const struct engine *g = &b->instance.engine;
@@ -367,7 +368,7 @@ static void check_size(struct side *a, struct side *b, const char *name, int n, 
             "the other way was taken", "%s: %d as one operation%s", name, n, when);
 }
 
-/* All blocks go on as if this were their step number `step`. */
+/* Makes all blocks go on as if this were their step number `step`. */
 static void count_from(struct side *s, uint32_t step)
 {
     struct engine *g = &s->instance.engine;
@@ -378,9 +379,9 @@ static void count_from(struct side *s, uint32_t step)
     g->ops->wait(g->q);
 }
 
-/* A step has n_layers + 1 epochs of 32 bits. The data that a step of `most` sequences has left on the device is old for
- * the next such step, however many of one sequence lie between: here three quarters of all epochs, a difference that is
- * positive as an int whatever ran before. Then steps at whose epochs counting begins anew. */
+/* A step has n_layers + 1 epochs of 32 bits. Data that a step of `most` sequences has left on the device must count as
+ * old in the next such step, however many steps of one sequence lie between: here three quarters of all epochs, a
+ * difference that is positive as an int whatever ran before. Then steps whose epochs wrap around. */
 static void check_late(struct side *a, struct side *b, const char *name, int most, struct tally *t)
 {
     uint64_t epochs = (uint64_t)a->instance.network.config.n_layers + 1;
@@ -391,7 +392,7 @@ static void check_late(struct side *a, struct side *b, const char *name, int mos
     check_size(a, b, name, 1, ", the first epochs again", t);
 }
 
-/* No step takes the model on more than two ranks, for which sizes were not made. Collective. */
+/* On more than two ranks, for which sizes were not chosen, a model may have no persistent step. Collective. */
 static bool is_refused(struct side *s, struct world *w, const char *name)
 {
     struct persistent_step p;
@@ -410,7 +411,7 @@ static bool is_refused(struct side *s, struct world *w, const char *name)
     return refused;
 }
 
-/* False: no step takes it. */
+/* False: the model has no persistent step. */
 static bool check_both(struct world *w, const struct subject *what, struct tally *t, int most)
 {
     struct side a, b;

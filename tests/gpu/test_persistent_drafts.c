@@ -1,7 +1,7 @@
 /* tests/gpu/test_persistent_drafts.c - several tokens of a sequence in one persistent step, as drafts are verified,
  * against the separate operations, on as many ranks as mpirun gives: every logit of every token, within blocks of the
- * cache and across them, in contexts of one part and of several; steps of which only the last tokens are sampled from;
- * and what a head that drafts reads of the layers. argv: a part of the names of the models to run. */
+ * cache and across them, in contexts of one part and of several; steps that sample only from the last tokens; and the
+ * activations of layers that a draft head reads. argv: a part of the names of the models to run. */
 #include "base/codes.h"
 #include "partition/drafting.h"
 #include "rank/model/taps.h"
@@ -12,7 +12,7 @@
 
 static const int prompt_length[N_SEQS] = {5, 300, 1, 1020, 14, 130};
 
-/* head: a head of EAGLE-3 for it; NULL: none. kv_fp8: keys and values are codes. */
+/* head: a draft head of EAGLE-3; NULL: none. kv_fp8: keys and values are codes. */
 static const struct subject {
     const char *name, *json, *head;
     bool kv_fp8;
@@ -61,7 +61,7 @@ static const struct subject {
      NULL, true},
 };
 
-/* Tokens of each sequence in a step: from 1 to 16 in all. */
+/* Tokens of each sequence in a step: 1 to 16 in all. */
 static const int steps[][N_SEQS] = {{5, 0, 0, 0, 0, 0},  {0, 0, 0, 5, 0, 0}, {2, 3, 0, 0, 0, 0},  {0, 0, 1, 0, 3, 0},
                                     {0, 1, 0, 0, 0, 2},  {1, 1, 2, 1, 1, 1}, {0, 0, 0, 8, 0, 0},  {0, 8, 0, 0, 0, 0},
                                     {3, 3, 0, 3, 0, 3},  {0, 0, 4, 0, 4, 4}, {0, 0, 0, 16, 0, 0}, {1, 2, 3, 4, 5, 1},
@@ -113,7 +113,7 @@ static void close_pair(struct pair *p, bool head)
     side_close(&p->side);
 }
 
-/* The next n tokens of a sequence. */
+/* Adds the next n tokens of a sequence to the plan. */
 static void feed(struct side *s, int seq, int n, int n_logits, int sample)
 {
     int32_t token[MAX_LEN];
@@ -133,7 +133,8 @@ static void prefill(struct side *s)
         }
 }
 
-/* The relative error of the worst row that the head reads at the n tokens of the last step; 0 without a head. */
+/* Returns the relative error of the worst row that the head reads at the n tokens of the last step; 0 without a
+ * head. */
 static double taps_difference(const struct side *a, const struct side *b, int n)
 {
     const struct taps *t[2] = {a->instance.network.taps, b->instance.network.taps};
@@ -165,10 +166,10 @@ static double taps_difference(const struct side *a, const struct side *b, int n)
 static double allowed(const struct side *s)
 {
     double most = s->instance.q.act == DTYPE_F16 ? 4e-3 : 2e-2;
-    return s->instance.engine.world->n_ranks > 2 ? 1.25 * most : most; /* as test_persistent has it */
+    return s->instance.engine.world->n_ranks > 2 ? 1.25 * most : most; /* as in test_persistent.c */
 }
 
-/* Rows that were compared, and the sum of their errors. */
+/* The number of compared rows, and the sum of their errors. */
 struct tally {
     int rows;
     double errors;
@@ -207,8 +208,8 @@ static void check_step(struct side *a, struct side *b, const char *name, const i
             b->instance.engine.world->n_ranks, b->instance.engine.world->n_ranks == 1 ? "" : "s", worst, taps);
 }
 
-/* Tokens of which each sequence's last is sampled from: what comes of it is in the plan's order, and the next step
- * finds all keys. */
+/* Samples from the last of each sequence's tokens: the results are in the plan's order, and the next step finds all
+ * keys. */
 static void check_last(struct side *a, struct side *b, const char *name)
 {
     static const int order[] = {4, 1, 3}, n_tokens[] = {2, 1, 3};
@@ -228,14 +229,14 @@ static void check_last(struct side *a, struct side *b, const char *name)
     double worst = 0;
     for (int k = 0; right && k < 3; k++) {
         double apart = fabs((double)sampled[0][k].logprob - (double)sampled[1][k].logprob);
-        right = sampled[0][k].slot == order[k] && sampled[1][k].slot == order[k] && apart < 0.05; /* none that is NaN */
+        right = sampled[0][k].slot == order[k] && sampled[1][k].slot == order[k] && apart < 0.05; /* false for NaN */
         worst = fmax(worst, apart);
     }
     tap_all(right, "other tokens, or rows that were not spread",
             "%s: the last of several tokens is sampled from (%.1e)", name, worst);
 }
 
-/* The value of a code of E4M3, and how far the next one is. */
+/* Returns the value of a code of E4M3; *step: the distance to the next one. */
 static double stored_value(unsigned char code, double *step)
 {
     int size = code & 127, exponent = size >> 3;
@@ -243,7 +244,7 @@ static double stored_value(unsigned char code, double *step)
     return size == 127 ? NAN : (double)code_value(CODES_E4M3, code);
 }
 
-/* Codes that differ; *far: by more than a step and a CODE_SPREADth of their mean size. */
+/* Counts codes that differ; *far: by more than a step and a CODE_SPREADth of their mean size. */
 #define CODE_SPREAD 32
 static size_t count_others(const unsigned char *a, const unsigned char *b, size_t n, size_t *far)
 {
@@ -264,9 +265,9 @@ static size_t count_others(const unsigned char *a, const unsigned char *b, size_
     return others;
 }
 
-/* Codes that the steps left in the first layer. The products before them are rounded elsewhere: the wide kernel
- * multiplies by the norm's weights first. So one of fifteen is another one, of small elements not only the next, but
- * none is far away. And all rows: were a token's key not what later ones read, their mean would say so. */
+/* Compares the codes that the steps left in the first layer. The products before them are rounded at other points: the
+ * wide kernel multiplies by the norm's weights first. So one of fifteen codes may differ, for small elements by more
+ * than one step, but none by much. All rows are compared: a wrong row would show in their mean. */
 static void check_codes(const struct side *a, const struct side *b, const char *name, const struct tally *t)
 {
     const struct side *side[2] = {a, b};

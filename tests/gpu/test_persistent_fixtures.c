@@ -1,14 +1,13 @@
 /* tests/gpu/test_persistent_fixtures.c - decode steps against Hugging Face transformers, by one operation and by
- * separate ones, on as many ranks as mpirun gives: the fixtures whose heads the persistent step takes (those with
+ * separate ones, on as many ranks as mpirun gives: the fixtures whose heads the persistent step supports (those with
  * `others`, see tests/parity/make_fixtures.py). Prompts are prefilled to different lengths, then the fixture's
- * sequences are decoded alone and together, teacher-forced; every logit of every position is compared.
- *
- * Allowed: transformers computed in float32 with the file's 16-bit weights, we round every activation to 16 bits too. A
- * rounding is off by up to 2^-9 in bf16, 2^-12 in f16, and some ten of them follow each other in a layer. transformers'
- * own run in bf16 is 5e-3 to 9e-3 off these answers in the 2-norm of all, in f16 6e-4 to 1.1e-3 (make_fixtures.py says
- * so). A row may have 2e-2 (as in tests/parity) and 4e-3; one of its logits three times that of the row's root mean
- * square. Seen on an H200, either way: rows up to 1.3e-2 and 1.5e-3, logits 4.1e-2 and 5.3e-3. argv: a part of the
- * names of the fixtures to run; "persistent": not by separate ones. */
+ * sequences are decoded alone and together, teacher-forced; every logit of every position is compared. Tolerance:
+ * transformers computed in float32 with the file's 16-bit weights, Lockstep rounds every activation to 16 bits too. A
+ * rounding has an error of up to 2^-9 in bf16, 2^-12 in f16, and about ten follow each other in a layer. transformers'
+ * own run in bf16 differs from these answers by 5e-3 to 9e-3 in the 2-norm of all, in f16 by 6e-4 to 1.1e-3
+ * (make_fixtures.py prints it). A row may differ by 2e-2 (as in tests/parity) and 4e-3; one of its logits by three
+ * times that of the row's root mean square. Seen on an H200, either way: rows up to 1.3e-2 and 1.5e-3, logits 4.1e-2
+ * and 5.3e-3. argv: a part of the names of the fixtures to run; "persistent": not by separate operations. */
 #include "partition/side_tensors.h"
 #include "tests/gpu/side.h"
 #include "tests/support/files.h"
@@ -18,7 +17,7 @@
 #define FIXTURES "tests/parity/fixtures"
 #define MAX_LEN  80
 
-static const int start[] = {0, 1, 16, 33}; /* tokens that are prefilled; 0: the fixture's own prompt */
+static const int start[] = {0, 1, 16, 33}; /* prefilled tokens; 0: the fixture's own prompt */
 
 struct answer {
     char *file;
@@ -57,7 +56,7 @@ static bool read_answer(struct answer *a, const char *dir)
     return true;
 }
 
-/* The worst so far: of a row's 2-norm, and of a logit in units of its row's root mean square. */
+/* The worst errors so far: of a row's 2-norm, and of a logit in units of its row's root mean square. */
 struct distance {
     double row, logit;
 };
@@ -75,7 +74,7 @@ static void compare(struct distance *d, const float *got, const float *want, int
     d->row = isfinite(most) ? fmax(d->row, sqrt(error / norm)) : INFINITY;
 }
 
-/* The next n tokens of each of these sequences, all their logits. */
+/* Runs the next n tokens of each of these sequences, with all their logits. */
 static void advance(struct side *s, const struct answer *a, const int *seq, int n_seqs, int n, struct distance *d)
 {
     int at[SIDE_MAX_SEQS];
@@ -104,7 +103,8 @@ static void say(const struct side *s, const struct distance *d, const char *name
             n == 1 ? "" : "s", what, d->row, d->logit);
 }
 
-/* Steps of every size until no sequence has tokens left. Returns steps that ran the other way than wanted. */
+/* Runs steps of every size until all tokens are used. Returns the number of steps that ran the other way than
+ * wanted. */
 static int decode(struct side *s, const struct answer *a, bool persistent, struct distance *by_size)
 {
     int other_way = 0;

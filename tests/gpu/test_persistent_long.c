@@ -1,8 +1,8 @@
-/* tests/gpu/test_persistent_long.c - models with latent attention, whose decode steps run as one operation until a
- * sequence of theirs has too many tokens (persistent_step.longest), and as separate operations from then on: every
- * logit before and after the change, against separate operations throughout, on as many ranks as mpirun gives; and
- * which way each step went. The change is at the number of tokens that models have, and at lower ones. argv: a part of
- * the names of the models to run. */
+/* tests/gpu/test_persistent_long.c - models with latent attention, whose decode steps run as one operation until one of
+ * their sequences has too many tokens (persistent_step.longest), and as separate operations from then on: every logit
+ * before and after the switch, against separate operations throughout, on as many ranks as mpirun gives; and the way
+ * each step ran. The switch is at the number of tokens that models have, and at lower ones. argv: a part of the names
+ * of the models to run. */
 #include "kernels/cuda/cuda.h"
 #include "tests/gpu/noise.h"
 #include "tests/gpu/side.h"
@@ -10,7 +10,7 @@
 #define MAX_LEN (LATENT_LONGEST + 64)
 #define N_SEQS  6
 
-/* All experts are chosen: no router may choose otherwise. */
+/* All experts are chosen, so that no router can choose others. */
 #define LATENT(family, heads, rest)                                                              \
     "{\"model_type\":\"" family "\",\"torch_dtype\":\"bfloat16\",\"num_attention_heads\":" heads \
     ",\"q_lora_rank\":null,\"num_hidden_layers\":3,\"n_routed_experts\":6,\"num_experts_per_tok\":6," rest "}"
@@ -29,12 +29,12 @@ static const struct subject {
             "\"rope_interleave\":false,\"first_k_dense_replace\":0,\"max_position_embeddings\":8192")},
 };
 
-/* A change of the ways: two sequences, one of which comes to it, and one that stays shorter. */
+/* A switch between the ways: two sequences, one of which reaches it, and one that stays shorter. */
 static const struct change {
     int longest, longer, shorter; /* tokens, then of the prompts */
 } changes[] = {{100, 97, 40}, {1040, 1037, 1000}, {LATENT_LONGEST, LATENT_LONGEST - 3, 2500}};
 
-/* Steps that are run one after the other, and their sequences. A kind of step that was not recorded at start runs twice
+/* Steps that run one after the other, and their sequences. A kind of step that was not recorded at start runs twice
  * without a graph, once for each flight. */
 static const struct steps {
     bool longer, shorter;
@@ -56,7 +56,7 @@ static void open_dummy(struct side *s, struct world *w, const struct subject *wh
     noise_vary(s, w->rank);
 }
 
-/* The next n tokens of a sequence join the plan. */
+/* Adds the next n tokens of a sequence to the plan. */
 static void feed(struct side *s, int seq, int n, int prompt, bool decode)
 {
     int32_t token[MAX_LEN];
@@ -75,7 +75,7 @@ static void prefill(struct side *s, int seq, int prompt)
     }
 }
 
-/* Steps that the persistent operation has done so far. */
+/* Returns the number of steps that the persistent operation has done so far. */
 static uint32_t count_persistent(struct side *s)
 {
     struct engine *g = &s->instance.engine;
@@ -87,14 +87,14 @@ static uint32_t count_persistent(struct side *s)
     return n;
 }
 
-/* One change as it was seen. */
+/* The observations of one switch. */
 struct seen {
     double worst;             /* of all rows */
     int persistent, separate; /* steps */
-    int wrong;                /* that went the other way than they should */
+    int wrong;                /* steps that ran the other way than expected */
 };
 
-/* A step of `of`'s sequences, the two from `first` on. */
+/* Runs a step of `of`'s sequences, the two from `first` on. */
 static void try_step(struct side *a, struct side *b, const struct steps *of, const struct change *c, int first,
                      struct seen *seen)
 {
@@ -123,7 +123,7 @@ static void try_step(struct side *a, struct side *b, const struct steps *of, con
 static void check_change(struct side *a, struct side *b, const char *name, const struct change *c, int first)
 {
     const struct world *w = b->instance.engine.world;
-    double most = w->n_ranks > 2 ? 2.5e-2 : 2e-2; /* as test_persistent.c has it */
+    double most = w->n_ranks > 2 ? 2.5e-2 : 2e-2; /* as in test_persistent.c */
     struct seen seen = {0};
     char reason[120];
     prefill(a, first, c->longer), prefill(a, first + 1, c->shorter);

@@ -21,7 +21,7 @@ static const struct way {
      {"--temperature", "1.1", "--repetition-penalty", "1.2", "--presence-penalty", "0.2", "--seed", "9"}},
 };
 
-/* Short ones, and every fifth of some hundred tokens. */
+/* Writes short prompts, and every fifth of a few hundred tokens. */
 static void make_prompts(char *text, size_t bytes)
 {
     static const char *const begin[] = {"Once upon a time",  "The little dragon", "Long ago, in a small village",
@@ -35,7 +35,7 @@ static void make_prompts(char *text, size_t bytes)
     }
 }
 
-/* A CPU, which is compared with itself, has half as many to give. */
+/* a CPU, which is compared with itself, generates half as many */
 static const char *max_tokens = "50";
 
 static void generate(struct process *p, const char *dir, const char *prompts, const char *device, int ranks,
@@ -49,7 +49,7 @@ static void generate(struct process *p, const char *dir, const char *prompts, co
     process_run(p, &setup, argument);
 }
 
-/* Tokens in JSON lines; -1 for lines that are not whole. */
+/* Counts tokens in JSON lines; -1 if a line is incomplete. */
 static long count_tokens(const char *text)
 {
     long n = 0;

@@ -1,9 +1,8 @@
-/* tests/parity/test_parity.c - every fixture against Hugging Face transformers, on as many ranks as mpirun gives.
- *
- * Each case runs the prompt in chunks, or at once, and then 32 greedy tokens, every one fed back on the device.
- * Compared are: every logit at every position, the score of every token of the prompt, every token, the bits of the
- * last logits over all ranks, the number of all-reduces, and the bytes read from the checkpoint. argv: nothing, or a
- * part of the names of the cases to run, and "cpu" or "cuda". */
+/* tests/parity/test_parity.c - every fixture against Hugging Face transformers, on as many ranks as mpirun gives. Each
+ * case runs the prompt in chunks, or at once, and then 32 greedy tokens, each fed back on the device. Compared are:
+ * every logit at every position, the score of every token of the prompt, every token, the bits of the last logits over
+ * all ranks, the number of all-reduces, and the bytes read from the checkpoint. argv: nothing, or a part of the names
+ * of the cases to run, and "cpu" or "cuda". */
 #include "base/choices.h"
 #include "partition/side_tensors.h"
 #include "rank/instance/instance.h"
@@ -22,11 +21,11 @@
 
 #define FIXTURES  "tests/parity/fixtures"
 #define N_NEW     32
-#define CHUNK     13 /* tokens of a prefill chunk: prompts are longer, and no multiple of it */
-#define MAX_LEN   80 /* as many are a whole prompt, most of which are more than products take on GPUs as a few rows */
-#define N_TOP     4  /* likeliest ones beside every token of the prompt */
+#define CHUNK     13 /* tokens of a prefill chunk; prompts are longer, and not a multiple of it */
+#define MAX_LEN   80 /* tokens of a whole prompt at most; most prompts exceed the rows that GPUs multiply as a few */
+#define N_TOP     4  /* likeliest alternatives beside every token of the prompt */
 #define MAX_CASES 256
-/* More ranks than these read one file only: how the weights lie in files does not depend on who reads them. */
+/* More ranks than these read a single file only: the split into files does not depend on the ranks. */
 #define MOST_SHARDED 3
 
 struct expected {
@@ -72,7 +71,7 @@ static void fill_plan(struct run *r, struct plan *p)
         p->start[p->n_starts++] = (struct plan_start){
             .slot = 1,
             .sampling = {.top_p = 1, .repetition_penalty = 1, .prompt_len = x->n_prompt, .n_prompt_top = N_TOP}};
-        /* Blocks in descending order: a kernel that ignores the table fails. */
+        /* Blocks in descending order, so that a kernel that ignores the table fails. */
         for (int i = 0; i < limits_blocks_per_slot(&r->instance->engine.limits); i++)
             p->block[p->n_blocks++] = (struct plan_block){1, i, r->instance->engine.limits.n_blocks - 1 - i, KV_MAIN};
     }
@@ -84,7 +83,7 @@ static void fill_plan(struct run *r, struct plan *p)
         p->token[p->n_tokens++] = left > 0 ? x->prompt[r->fed + i] : -1;
 }
 
-/* Rows come sampled first: the last token's row, then the chunk's others in order, scored or not. */
+/* Rows come sampled first: the last token's row, then the chunk's other rows in order, scored or not. */
 static void keep_logits(struct run *r, const struct step_result *s, int n)
 {
     const struct ops *ops = r->instance->ops;
@@ -125,7 +124,7 @@ static void run_case(struct run *r)
     plan_close(&plan);
 }
 
-/* max |difference|, or for 16-bit weights the relative 2-norm of the worst row; infinite if anything is not a
+/* Returns max |difference|, or for 16-bit weights the relative 2-norm of the worst row; infinite if an element is not a
  * number. */
 static double difference(const struct run *r, bool wide)
 {
@@ -146,7 +145,7 @@ static double difference(const struct run *r, bool wide)
     return worst;
 }
 
-/* How far x is from log_softmax(logits)[id]; infinite if it is not a number. */
+/* Returns the distance of x from log_softmax(logits)[id]; infinite if it is not a number. */
 static double beside(double x, const float *logits, int vocab, int id)
 {
     double max = logits[0], sum = 0;
@@ -158,8 +157,8 @@ static double beside(double x, const float *logits, int vocab, int id)
     return isfinite(d) ? d : INFINITY;
 }
 
-/* How far the prompt's scores are from log_softmax of these logits; infinite when one is missing, of another token, or
- * not in order. */
+/* Returns the largest distance of the prompt's scores from log_softmax of these logits; infinite if one is missing, of
+ * another token, or out of order. */
 static double score_difference(const struct run *r, const float *logits)
 {
     double worst = r->n_scored == r->x->n_prompt - 1 ? 0 : INFINITY;
@@ -223,7 +222,7 @@ static void open_instance(struct instance *i, struct world *w, const char *dir, 
         exit(95);
 }
 
-/* Bytes of the files of a folder's weights. */
+/* Returns the bytes of a folder's weight files. */
 static double file_bytes(const char *dir)
 {
     double bytes = 0;
@@ -240,9 +239,9 @@ static double file_bytes(const char *dir)
     return bytes;
 }
 
-/* All ranks' bytes: of ranks that read together against the bytes of the roles, which one rank of one would hold; where
- * each reads for itself against what they hold. Quantised weights are kept otherwise than they lie in the files, and
- * ranks that read for themselves repeat what all of them hold: against the larger of the two. */
+/* Compares the bytes that all ranks read: if they read together, with the bytes of the roles, which a single rank would
+ * hold; if each reads for itself, with the bytes that they hold. Quantised weights have another size in memory than in
+ * the files, and ranks that read for themselves repeat shared parts: there the larger of the two counts. */
 static bool read_once(const struct instance *i, const char *dir)
 {
     struct shard one;
@@ -280,7 +279,7 @@ static void check_case(struct world *w, const char *dir, const char *name, const
     snprintf(reason, sizeof reason, "%s is %.3g, allowed %.3g", wide ? "max |difference|" : "relative error", worst,
              most);
     tap_all(worst <= most, reason, "%s, %s: logits within %.0e (%.1e)", name, where, most, worst);
-    /* Against this run's own logits, and where these are float also against transformers'. */
+    /* Compared with this run's own logits, and where these are float also with transformers'. */
     double scores = fmax(score_difference(&r, r.logits), wide ? score_difference(&r, x.logits) / 1e3 : 0);
     snprintf(reason, sizeof reason, "a score is %.3g beside log_softmax", scores);
     tap_all(scores <= 5e-6, reason, "%s, %s: scores of the prompt (%.1e)", name, where, scores);
@@ -297,7 +296,7 @@ static void check_case(struct world *w, const char *dir, const char *name, const
     free(x.file);
 }
 
-/* The root of the mean square of a - b. */
+/* Returns the root of the mean square of a - b. */
 static double distance(const float *a, const float *b, size_t n)
 {
     double sum = 0;
@@ -314,9 +313,9 @@ static int likeliest(const float *logits, int vocab)
     return best;
 }
 
-/* Activations quantised: an input that a sum in another order puts beside a code's edge becomes another code, so logits
- * are compared as a whole. They must be nearer to transformers' with quantised activations than to those without, and
- * name the same likeliest token at almost every position of the prompt. */
+/* Quantised activations: an input that another order of summation moves across a code's edge becomes another code, so
+ * logits are compared as a whole. They must be nearer to transformers' with quantised activations than to those
+ * without, and name the same likeliest token at almost every position of the prompt. */
 static void check_inputs(struct world *w, const char *dir, const char *name)
 {
     char reason[200];
