@@ -265,7 +265,7 @@ static void attack(int ranks, bool curve)
     held_ids(where);
     thieves(where);
     guessed_names(where);
-    case_begin("%s: SIGTERM ends it", where);
+    case_begin("%s: SIGUSR1 ends it", where);
     int status = serving_stop(&s);
     case_check(status == 0, "status %d", status);
     case_end();

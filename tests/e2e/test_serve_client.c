@@ -172,7 +172,7 @@ static void on_ranks(int ranks, const char *want)
     refused();
     bench();
     top();
-    case_begin("SIGTERM ends it, on %d ranks", ranks);
+    case_begin("SIGUSR1 ends it, on %d ranks", ranks);
     case_check(serving_stop(&s) == 0, "another status than 0");
     case_end();
 }

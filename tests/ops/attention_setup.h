@@ -1,13 +1,13 @@
-/* tests/ops/attention_setup.h - a batch over a paged cache, for tests of attention and of the way into the cache. */
+/* tests/ops/attention_setup.h - a batch over a paged cache, for tests of attention and of storing keys and values. */
 #ifndef TESTS_OPS_ATTENTION_SETUP_H
 #define TESTS_OPS_ATTENTION_SETUP_H
 
 #include "tests/ops/check.h"
 
 enum { SLOTS = 3, BLOCKS_PER_SLOT = 5, CACHED = BLOCKS_PER_SLOT * 16 };
-enum { MANY_SLOTS = 24, MANY_BLOCKS = 68, MANY_CACHED = MANY_BLOCKS * 16 }; /* of large batches */
+enum { MANY_SLOTS = 24, MANY_BLOCKS = 68, MANY_CACHED = MANY_BLOCKS * 16 }; /* for large batches */
 
-/* A step of the engine's kind, and everything it needs. */
+/* A step as the engine runs it, with all its arrays. */
 struct setup {
     struct heads heads;
     struct batch batch;
@@ -26,7 +26,7 @@ static inline void setup_sized(struct setup *s, struct heads heads, int n_slots,
     backend_n_slots = n_slots;
     for (int i = 0; i < n_blocks; i++)
         order[i] = i;
-    for (int i = 0; i < n_slots * blocks_per_slot; i++) { /* blocks in no order */
+    for (int i = 0; i < n_slots * blocks_per_slot; i++) { /* blocks in random order */
         int other = i + random_int(&s->state, n_blocks - i), block = order[other];
         order[other] = order[i];
         order[i] = block;

@@ -19,7 +19,7 @@
 
 #define GUARD_WORDS 16
 #define GUARD       0xDEADBEEFu
-#define POISON      0x7FC0BAD1u /* a NaN: an element that nobody wrote fails every comparison */
+#define POISON      0x7FC0BAD1u /* a NaN: an element that was not written fails every comparison */
 
 /* An array of n floats between guard words. */
 struct guarded {
@@ -55,7 +55,7 @@ static inline void guarded_close(struct guarded *g)
     g->base = NULL;
 }
 
-/* n zeroed elements; a valid pointer for none, too. */
+/* Returns n zeroed elements; a valid pointer also for n = 0. */
 static inline void *zeroed(size_t n, size_t size)
 {
     if (n > INT32_MAX)
@@ -65,7 +65,7 @@ static inline void *zeroed(size_t n, size_t size)
     return p;
 }
 
-/* xorshift64*: the tests' own source of numbers. */
+/* xorshift64*: the tests' own generator. */
 static inline uint64_t random_bits(uint64_t *state)
 {
     *state ^= *state >> 12;
@@ -90,7 +90,7 @@ static inline void random_fill(float *x, size_t n, uint64_t *state, float scale)
         x[i] = as_act(scale * random_float(state));
 }
 
-/* A weight of exactly its size on the heap, so that AddressSanitizer sees a step beside it. */
+/* Makes a weight of exactly its size on the heap, so that AddressSanitizer sees accesses beyond it. */
 static inline struct weight random_weight(enum dtype type, int rows, int cols, uint64_t *state, float scale)
 {
     size_t n = (size_t)rows * (size_t)cols;
@@ -106,8 +106,8 @@ static inline double weight_at(const struct weight *w, int r, int c)
     return dtype_load(w->data, w->type, (size_t)r * w->cols + c);
 }
 
-/* For slow tools: LOCKSTEP_CASE_STRIDE=7 runs every seventh of a test's cases. The strides go through all loops, so
- * every kind of case is among them. */
+/* For slow tools: LOCKSTEP_CASE_STRIDE=7 runs every seventh of a test's cases. The strides span all loops, so every
+ * kind of case is among them. */
 static inline int case_stride(void)
 {
     const char *stride = getenv("LOCKSTEP_CASE_STRIDE");
@@ -120,8 +120,8 @@ static inline bool left_out(void)
     return n_cases++ % case_stride() != 0;
 }
 
-/* Every element within atol + rtol |want|, and a few roundings where activations have 16 bits; NaN on either side
- * fails. */
+/* Compares every element within atol + rtol |want|, plus a few roundings if activations have 16 bits; NaN on either
+ * side fails. */
 static inline void close_enough(const char *what, const float *got, const double *want, size_t n, double atol,
                                 double rtol)
 {
@@ -140,7 +140,7 @@ static inline void close_enough(const char *what, const float *got, const double
         fail_msg("%s: element %zu of %zu is %.9g, expected %.9g", what, worst, n, (double)got[worst], want[worst]);
 }
 
-/* The group once for every backend and activation type; "cuda f16" is in the names of its tests. */
+/* Runs the group once for every backend and activation type; the names of its tests contain "cuda f16", for example. */
 static inline int run_everywhere(const struct CMUnitTest *tests, size_t n)
 {
     int failed = 0;

@@ -1,4 +1,4 @@
-/* tests/ops/choice.h - the arrays of a choice of experts, for tests of the router and of what follows it. */
+/* tests/ops/choice.h - the arrays of a choice of experts, for tests of the router and of the operations after it. */
 #ifndef TESTS_OPS_CHOICE_H
 #define TESTS_OPS_CHOICE_H
 

@@ -20,7 +20,7 @@ static void expect_attention(double *want, const struct setup *s, int t, int h)
             score[i] = -INFINITY;
         max = fmax(max, score[i]);
     }
-    if (k->sinks) { /* the type of sinks is the host's: float */
+    if (k->sinks) { /* sinks are float, the host's type */
         max = fmax(max, ((const float *)k->sinks)[h]);
         sum = exp(((const float *)k->sinks)[h] - max);
     }
@@ -36,7 +36,7 @@ static void expect_attention(double *want, const struct setup *s, int t, int h)
     }
 }
 
-/* All outputs by the formula; the caller frees. */
+/* Returns all outputs by the formula; the caller frees them. */
 static double *expect_all(const struct setup *s)
 {
     double *want = zeroed(s->out.n, sizeof *want);
@@ -46,7 +46,8 @@ static double *expect_all(const struct setup *s)
     return want;
 }
 
-/* Fill the positions that the sequences have; the rest of the cache stays NaN, so a key too many shows. */
+/* Fills the positions that the sequences have; the rest of the cache stays NaN, so that reading one key too many
+ * shows. */
 static void fill_cache(struct setup *s, const int *len)
 {
     for (int slot = 0; slot < s->n_slots; slot++)
@@ -57,7 +58,7 @@ static void fill_cache(struct setup *s, const int *len)
             }
 }
 
-/* The batch as it is, against the formula's outputs. */
+/* Compares the batch as it is with the formula's outputs. */
 static void compare_attention(struct setup *s, const double *want)
 {
     const struct heads heads = s->heads;
@@ -110,8 +111,7 @@ static void test_attention(void **unused)
             }
 }
 
-/* More single tokens than a few, alone and with longer pieces behind them; what the batch says of them changes
- * nothing. */
+/* More single tokens than a few, alone and followed by longer pieces; the batch's hints about them change nothing. */
 static void test_attention_many(void **unused)
 {
     (void)unused;
@@ -151,7 +151,7 @@ static void test_attention_many(void **unused)
         }
 }
 
-/* Sequences [begin, end) begin with the blocks that the first of them has. */
+/* Gives sequences [begin, end) the first n_blocks blocks of sequence begin. */
 static void share_blocks(struct setup *s, int begin, int end, int n_blocks)
 {
     for (int slot = begin + 1; slot < end; slot++)
@@ -172,7 +172,7 @@ static void expect_group(const struct prefixes *p, int g, int first_token, int n
     }
 }
 
-/* Groups as find_prefixes's comment says, on any device those of the CPU. */
+/* The groups are as find_prefixes's comment says, and the same on every device as on the CPU. */
 static void check_prefixes(const struct setup *s, struct prefixes *p)
 {
     struct prefixes expected;
@@ -182,8 +182,8 @@ static void check_prefixes(const struct setup *s, struct prefixes *p)
     assert_memory_equal(p, &expected, sizeof expected);
 }
 
-/* Single tokens of sequences that begin with the same blocks: two groups, with whole blocks of their own behind them or
- * a few keys, and between them and behind them tokens that share nothing, or too little. */
+/* Single tokens of sequences that begin with the same blocks: two groups, followed by whole blocks of their own or a
+ * few keys; between them and after them tokens that share nothing, or too little. */
 static void test_attention_shared(void **unused)
 {
     (void)unused;
@@ -198,7 +198,7 @@ static void test_attention_shared(void **unused)
     int len[MANY_SLOTS], n_new[MANY_SLOTS];
     for (int i = 0; i < MANY_SLOTS; i++) {
         len[i] = i < 9 ? 273 + i * 40 : i < 11 ? 5 + i : i < 18 ? 993 + i * 5 : i < 21 ? 700 : 300 + i;
-        n_new[i] = i < MANY_SLOTS - 1 ? 1 : 30; /* the last one is not alone */
+        n_new[i] = i < MANY_SLOTS - 1 ? 1 : 30; /* the last one is not a single token */
     }
     for (size_t i = 0; i < sizeof shapes / sizeof shapes[0]; i++)
         for (int with_sinks = 0; with_sinks < 2; with_sinks++) {
@@ -227,8 +227,8 @@ static void test_attention_shared(void **unused)
         }
 }
 
-/* Tokens share what saves most: many with few blocks, or few with many; and nobody shares a block that is not full, or
- * is not there. Then sequences and tables by chance. */
+/* Groups share what saves most: many tokens with few blocks, or few with many; blocks that are not full, or do not
+ * exist, are never shared. Then random sequences and tables. */
 static void test_prefixes(void **unused)
 {
     (void)unused;
@@ -237,7 +237,7 @@ static void test_prefixes(void **unused)
     struct setup s;
     struct prefixes p;
     for (int i = 0; i < MANY_SLOTS; i++) {
-        len[i] = MANY_CACHED - 15; /* a key in the last block */
+        len[i] = MANY_CACHED - 15; /* one key in the last block */
         n_new[i] = 1;
     }
     setup_sized(&s, heads, MANY_SLOTS, MANY_BLOCKS, len, n_new);
@@ -247,7 +247,7 @@ static void test_prefixes(void **unused)
     check_prefixes(&s, &p); /* 23 x 20 blocks are more than 4 x 67 */
     assert_int_equal(p.n_groups, 1);
     expect_group(&p, 0, 0, MANY_SLOTS, 20);
-    s.batch.n_alone = 16; /* 15 x 20 blocks still are; 4 x 67 are more than 12 x 20 */
+    s.batch.n_alone = 16; /* 15 x 20 blocks are still more; 4 x 67 are more than 12 x 20 */
     check_prefixes(&s, &p);
     expect_group(&p, 0, 0, 16, 20);
     s.batch.n_alone = 13;
@@ -256,7 +256,7 @@ static void test_prefixes(void **unused)
     expect_group(&p, 0, 0, 5, MANY_BLOCKS - 1);
     expect_group(&p, 1, 5, 8, 20);
     s.pos[2] = 16 * 30 + 3;
-    s.table[40] = -1; /* of sequence 0, whose group therefore ends there for all */
+    s.table[40] = -1; /* of sequence 0, so that the group ends there for all */
     check_prefixes(&s, &p);
     assert_int_equal(p.n_groups, 1);
     expect_group(&p, 0, 0, 13, 20);
@@ -272,7 +272,7 @@ static void test_prefixes(void **unused)
     setup_close(&s);
 }
 
-/* Longer pieces of sequences, from their beginning and from the middle, around the borders of tiles. */
+/* Longer pieces of sequences, from their beginning and from the middle, around tile boundaries. */
 static void test_attention_prompts(void **unused)
 {
     (void)unused;
@@ -307,7 +307,7 @@ static void test_attention_prompts(void **unused)
         }
 }
 
-/* The same bits for a prompt as a whole and in chunks of more than a few tokens, whatever stands beside it. */
+/* A prompt gives the same bits as a whole and in chunks of more than a few tokens, whatever else is in the batch. */
 static void test_attention_chunks(void **unused)
 {
     (void)unused;
@@ -347,7 +347,7 @@ static void test_attention_chunks(void **unused)
     }
 }
 
-/* A query that is no number: nor is any element of what its head gets, and all others are as ever. */
+/* If a query is not a number, neither is any output of its head; all others are unchanged. */
 static void check_nan(struct heads heads, int n_slots, int blocks_per_slot, const int *len, const int *n_new, int t)
 {
     if (left_out())
@@ -394,7 +394,7 @@ static void test_attention_nan(void **unused)
     }
 }
 
-/* The same bits for a query alone, in a batch and with more threads. */
+/* A query gives the same bits alone, in a batch and with more threads. */
 static void test_attention_invariance(void **unused)
 {
     (void)unused;
@@ -418,7 +418,7 @@ static void test_attention_invariance(void **unused)
             ops->attention(&single, out, s.qkv.data + (size_t)t * 12 * 40, s.k_cache.data, s.v_cache.data, &s.heads,
                            &one);
             if (backend_is_device() &&
-                backend_act() != DTYPE_F32) { /* prefill there is another algorithm than decode */
+                backend_act() != DTYPE_F32) { /* prefill there uses another algorithm than decode */
                 double want[6 * 40];
                 for (int i = 0; i < 6 * 40; i++)
                     want[i] = out[i];

@@ -1,11 +1,11 @@
-/* tests/ops/test_codes.c - products with quantised weights: against sums in double of what base/codes.c says of each
- * element, for every kind of code, of groups and of places where a rank's inputs begin in them; and their bits against
- * the batch. */
+/* tests/ops/test_codes.c - products with quantised weights: compared with sums in double of the elements that
+ * base/codes.c decodes, for every kind of code, of groups and of offsets of a rank's inputs in them; and their bits
+ * compared across batches. */
 #include "tests/ops/check.h"
 
 #include <limits.h>
 
-/* Random codes with scales such that sums are of the order of one. */
+/* Returns random codes with scales such that sums are of the order of one. */
 static struct weight coded_weight(struct code_form form, int rows, int cols, uint64_t *state)
 {
     static const double size[CODES_COUNT] = {1, 130, 74, 4.6, 2.9};
@@ -18,7 +18,7 @@ static struct weight coded_weight(struct code_form form, int rows, int cols, uin
             data[i] ^= 1;
     }
     for (size_t i = code_zeros_at(&form, rows, cols); i < bytes && form.codes == CODES_INT4; i++)
-        data[i] %= 17; /* GPTQ's may be 16 */
+        data[i] %= 17; /* GPTQ's zeros may be 16 */
     for (size_t i = 0; i < n_scales && bytes > 0; i++) {
         double x = (0.5 + 0.5 * fabs(random_float(state))) / size[form.codes] / sqrt(cols);
         float wide = (float)x;
@@ -35,7 +35,7 @@ static double element(const struct weight *w, int r, int c)
     return code_element(w->data, &w->form, w->rows, w->cols, r, c);
 }
 
-/* All elements. */
+/* Returns all elements. */
 static double *elements(const struct weight *w)
 {
     double *all = zeroed((size_t)w->rows * (size_t)w->cols, sizeof *all);
@@ -45,7 +45,7 @@ static double *elements(const struct weight *w)
     return all;
 }
 
-/* Several sums side by side: one after the other would wait for each addition. */
+/* Several sums side by side: a single one would wait for each addition. */
 static double product(const float *x, const double *weights, int n)
 {
     double sum = 0;
@@ -94,7 +94,7 @@ static const struct {
               {64, 32},     {32, 0},       {16, 0},  {128, 8},   {7, 3}};
 #define N_GROUPS (sizeof groups / sizeof groups[0])
 
-/* f(form) for every kind. */
+/* Calls f(form) for every kind. */
 static void each_form(void (*f)(struct code_form form, size_t number))
 {
     for (size_t g = 0, number = 0; g < N_GROUPS; g++)
@@ -128,7 +128,7 @@ static void test_sizes(void **unused)
     each_form(check_sizes);
 }
 
-/* More rows than are made wide at once on a device, and than it has multiprocessors. */
+/* More rows than a device decodes at once, and than it has multiprocessors. */
 static void test_many_rows(void **unused)
 {
     (void)unused;
@@ -137,8 +137,8 @@ static void test_many_rows(void **unused)
     check_product(form, 19, 3001, 264, true, true);
 }
 
-/* More rows and tokens than a tile has, columns in one part and in several: on a device where products of some tokens
- * are a kernel's of their own, all of these are its. */
+/* More rows and tokens than a tile has, columns in one part and in several: on a device with its own kernel for a
+ * moderate number of tokens, all of these products use it. */
 static void check_some_tokens(struct code_form form, size_t number)
 {
     check_product(form, 17, 264, 136, number % 2, number % 3 == 0);
@@ -153,7 +153,7 @@ static void test_some_tokens(void **unused)
     each_form(check_some_tokens);
 }
 
-/* Every code by itself: one is as one is told. */
+/* Each code by itself decodes to its element. */
 static void test_every_code(void **unused)
 {
     (void)unused;
@@ -187,8 +187,8 @@ static void test_every_code(void **unused)
         }
 }
 
-/* Every power of two that a scale may be, the smallest and that which is no number among them, by the row and, of more
- * groups than are looked at together, by the group. */
+/* Every power of two that a scale may be, including the smallest and the NaN code, by the row and, with more groups
+ * than are read at once, by the group. */
 static void test_every_power(void **unused)
 {
     (void)unused;
@@ -198,7 +198,7 @@ static void test_every_power(void **unused)
     struct weight w = {.data = calloc(1, code_bytes(&form, ROWS, COLS)), .rows = ROWS, .cols = COLS, .form = form};
     uint8_t *data = w.data, *scales = data + code_scales_at(&form, ROWS, COLS);
     float *x = zeroed(COLS, sizeof *x), *out = zeroed(ROWS, sizeof *out);
-    memset(data, 0x2a, (size_t)ROWS * code_pitch(&form, COLS)); /* -1, 1, and so on */
+    memset(data, 0x2a, (size_t)ROWS * code_pitch(&form, COLS)); /* -1, 1, alternating */
     for (int group = 0; group < GROUPS && !backend_is_device(); group += 71) {
         for (int r = 0; r < ROWS; r++)
             for (int g = 0; g < GROUPS; g++)
@@ -214,7 +214,7 @@ static void test_every_power(void **unused)
     free(w.data);
 }
 
-/* A token's result has the same bits alone and in a batch: on a device of up to 16. */
+/* A token's result has the same bits alone and in a batch: on a device in batches of up to 16. */
 static void check_bits(struct code_form form, size_t number)
 {
     enum { ROWS = 37, COLS = 528, TOKENS = 16 };
@@ -239,7 +239,7 @@ static void test_bits(void **unused)
     each_form(check_bits);
 }
 
-/* Token t and its i-th expert: (3 t + i) mod experts, but that no token takes the last one. */
+/* Token t's i-th expert is (3 t + i) mod experts, except that no token takes the last one. */
 static void fill_routes(struct routes *r, const struct routing *how, int n_tokens)
 {
     int n_pairs = n_tokens * how->n_chosen, at = 0;
@@ -254,7 +254,7 @@ static void fill_routes(struct routes *r, const struct routing *how, int n_token
     r->begin[how->n_experts] = at;
 }
 
-/* The activated result of gate f and the up that it multiplies, from the `rows` results of a pair's first product. */
+/* Returns the activated gate f times its up, from the `rows` results of a pair's first product. */
 static double gated(enum activation kind, const double *said, int rows, int f)
 {
     double gate = said[f], up = said[rows / 2 + f];
@@ -267,7 +267,7 @@ static double gated(enum activation kind, const double *said, int rows, int f)
     return (up + 1) * gate / (1 + exp(-1.702 * gate));
 }
 
-/* first: which of the two products. n_held of five experts, from first_held on, are here. */
+/* first: which of the two products. This rank holds n_held of five experts, from first_held on. */
 static void check_experts(struct code_form form, enum activation kind, int n_tokens, int rows, int cols, bool first,
                           int first_held, int n_held)
 {
@@ -312,7 +312,7 @@ static void check_experts(struct code_form form, enum activation kind, int n_tok
         ops->experts_first(&q, out.data, x.data, &w, &bias, &r, &how, kind, work.data, n_tokens);
     else
         ops->experts_second(&q, out.data, x.data, &w, &bias, &r, &how, work.data, n_tokens, rows, false);
-    for (size_t p = 0; p < pairs && first; p++) /* what is elsewhere may be anything here */
+    for (size_t p = 0; p < pairs && first; p++) /* results of experts held elsewhere may be anything here */
         for (int o = 0; o < rows / 2; o++)
             if (r.expert[p] < first_held || r.expert[p] >= first_held + n_held)
                 out.data[p * rows / 2 + o] = 0;
@@ -353,7 +353,7 @@ static void test_experts(void **unused)
     each_form(check_expert_sizes);
 }
 
-/* The same powers by an expert, in any order; f16 has but some of them. */
+/* The same powers for each expert, in any order; f16 has only some of them. */
 static void test_every_power_of_an_expert(void **unused)
 {
     (void)unused;
@@ -367,7 +367,7 @@ static void test_every_power_of_an_expert(void **unused)
     float share[] = {1, 1, 1}, logits[TOKENS] = {0}, lowest = backend_act() == DTYPE_F16 ? 0x1p-14f : 0;
     struct routes r = {logits, expert, share, begin, pair, 0, 1};
     struct guarded x = guarded_open(TOKENS * COLS), work = guarded_open(TOKENS * ROWS), out = guarded_open(work.n);
-    memset(data, 0x2a, (size_t)ROWS * code_pitch(&form, COLS)); /* -1, 1, and so on */
+    memset(data, 0x2a, (size_t)ROWS * code_pitch(&form, COLS)); /* -1, 1, alternating */
     for (int i = 0; i < ROWS; i++)
         memset(scales + i * (COLS / 32), i * 37 % ROWS, COLS / 32);
     for (int t = 0; t < TOKENS; t++)
@@ -387,8 +387,8 @@ static void test_every_power_of_an_expert(void **unused)
     free(w.data);
 }
 
-/* More rows and columns than a tile has, of experts with less or more tokens than one: on a device where products of
- * few or many tokens of each are kernels of their own, all of these are theirs. */
+/* More rows and columns than a tile has, of experts with fewer or more tokens than a tile: on a device with kernels for
+ * few and for many tokens of each expert, all of these products use them. */
 static void check_many_experts(struct code_form form, size_t number)
 {
     static const int tokens[] = {2, 17, 60, 90, 330};

@@ -130,7 +130,7 @@ static void test_gather_rows(void **unused)
 static void test_gather_columns(void **unused)
 {
     (void)unused;
-    enum { COLS = 2311 }; /* more than a block of a device takes at once */
+    enum { COLS = 2311 }; /* more than a device's block processes at once */
     static const int widths[] = {0, 1, 7, 31, COLS};
     int32_t order[COLS];
     for (size_t d = 0; d < N_DIMS; d++)
@@ -183,7 +183,7 @@ static void test_feed(void **unused)
     (void)unused;
     enum { SLOTS = 3, LEN = 5 };
     struct guarded history = guarded_open(SLOTS * LEN), token = guarded_open(7);
-    int32_t last[2 * SLOTS] = {70, 71, 72, 80, 81, 82}; /* the latter of a draft model */
+    int32_t last[2 * SLOTS] = {70, 71, 72, 80, 81, 82}; /* the second half belongs to a draft model */
     struct sampler s = {
         .n_slots = SLOTS, .max_len = LEN, .vocab = 100, .history = (int32_t *)history.data, .last_token = last};
     const int32_t planned[] = {5, -1, 6, -1, 7, 8, -2}, slot[] = {0, 1, 2, 2, 3, -1, 1}, pos[] = {0, 4, 0, 1, 0, 0, 3};
@@ -193,9 +193,9 @@ static void test_feed(void **unused)
     ops->feed(&q, (int32_t *)token.data, planned, slot, pos, &s, 7);
     assert_memory_equal(token.data, want, sizeof want);
     const int32_t kept[SLOTS * LEN] = {5, 0, 0, 0, 0, 0, 0, 0, 81, 71, 6, 72, 0, 0, 0};
-    assert_memory_equal(history.data, kept, sizeof kept); /* slot 3 and slot -1 went nowhere */
+    assert_memory_equal(history.data, kept, sizeof kept); /* slot 3 and slot -1 were ignored */
     ops->feed(&q, (int32_t *)token.data, planned, slot, (int32_t[]){5, 5, -1, 5, 0, 0, 5}, &s, 7);
-    assert_memory_equal(history.data, kept, sizeof kept); /* nor did positions -1 and 5 */
+    assert_memory_equal(history.data, kept, sizeof kept); /* positions -1 and 5 were ignored */
     ops->feed(&q, (int32_t *)token.data, planned, slot, pos, &s, 0);
     guarded_close(&history);
     guarded_close(&token);

@@ -1,8 +1,8 @@
-/* tests/ops/test_experts.c - mixtures of experts: the products of the chosen ones, of all or of those that are here;
- * and that nobody else's weights are looked at. */
+/* tests/ops/test_experts.c - mixtures of experts: the products of the chosen experts, of all or of the held ones;
+ * weights of other experts are not read. */
 #include "tests/ops/choice.h"
 
-/* The pairs by expert, made without the operation. */
+/* Sorts the pairs by expert, independently of the operation. */
 static void sort_pairs(struct choice *c)
 {
     int n = 0;
@@ -15,7 +15,7 @@ static void sort_pairs(struct choice *c)
     c->r.begin[c->how.n_experts] = n;
 }
 
-/* Random routes; expert 1 takes no token. */
+/* Makes random routes; expert 1 takes no token. */
 static struct choice random_choice(int n_tokens, int n_experts, int n_chosen, uint64_t *state)
 {
     struct choice c = choice_open(n_tokens, n_experts, n_chosen, true);
@@ -31,7 +31,7 @@ static struct choice random_choice(int n_tokens, int n_experts, int n_chosen, ui
 
 enum { EXPERTS = 5, CHOSEN = 3 };
 
-/* The experts that are here; others' pairs are another rank's. */
+/* The experts that this rank holds; pairs of others belong to another rank. */
 struct held {
     int first, n;
 };
@@ -43,7 +43,7 @@ static bool is_held(const struct routes *r, int pair)
     return e >= 0 && e < r->n_held;
 }
 
-/* Expert 1, which takes no token, is not read: its weights are not numbers. */
+/* Expert 1, which takes no token, must not be read: its weights are NaN. */
 static struct weight some_experts(enum dtype type, struct held held, int rows, int cols, uint64_t *state)
 {
     struct weight w = random_weight(type, held.n * rows, cols, state, 1);
@@ -53,14 +53,14 @@ static struct weight some_experts(enum dtype type, struct held held, int rows, i
     return w;
 }
 
-/* No element may be taken for a result. */
+/* Fills it with NaN, so that no stale element passes as a result. */
 static void fill_nan(struct guarded *g)
 {
     for (size_t i = 0; i < g->n; i++)
         g->data[i] = NAN;
 }
 
-/* Row o of pair p's expert, times x. */
+/* Returns row o of pair p's expert times x. */
 static double said(const struct choice *c, const struct weight *w, const struct weight *bias, int p, int o,
                    const float *x)
 {
@@ -71,13 +71,13 @@ static double said(const struct choice *c, const struct weight *w, const struct 
     return sum;
 }
 
-/* A result, and how far off it may be, below 0: by anything. If activations have 16 bits, its terms may have been
- * rounded on their way. */
+/* A result and its tolerance; below 0: any value is right. If activations have 16 bits, intermediate terms may have
+ * been rounded. */
 struct bound {
     double want, slack;
 };
 
-/* Half a unit in the last place of 1. */
+/* Returns half a unit in the last place of 1. */
 static double rounding(void)
 {
     return backend_act() == DTYPE_F32 ? 0 : backend_act() == DTYPE_F16 ? 0x1p-11 : 0x1p-8;
@@ -106,7 +106,7 @@ static struct bound activated(enum activation kind, double gate, double up, int 
                           rounding() * (2 * parts + 1) + 2e-6 * sqrt(hidden + 1.0) * (1 + fabs(u) + fabs(of_gate))};
 }
 
-/* Their gates are far enough from 0 that the clamp counts: x is large. */
+/* x is large, so that gates are far enough from 0 for the clamp to matter. */
 static void check_first(enum dtype type, struct held held, enum activation kind, int n_tokens, int columns, int hidden)
 {
     if (left_out())
@@ -199,7 +199,7 @@ static void check_second(enum dtype type, struct held held, int n_tokens, int di
     guarded_close(&work);
 }
 
-/* Sizes around those of tiles, steps and boxes of each way to compute them. */
+/* Sizes around those of tiles, steps and boxes of each implementation. */
 static void test_products(void **unused)
 {
     (void)unused;
@@ -213,7 +213,7 @@ static void test_products(void **unused)
                     check_first(type, all_held, kinds[(o + i) % 3], tokens[t], outer[o], inner[i]);
                     check_second(type, all_held, tokens[t], outer[o], inner[i], (o + i) % 2);
                 }
-    for (int type = 0; type < DTYPE_COUNT; type++) /* tiles and waves of them that are not full */
+    for (int type = 0; type < DTYPE_COUNT; type++) /* tiles and waves of tiles that are not full */
         for (size_t t = 0; t < 5; t++) {
             check_first(type, all_held, kinds[t % 2], tokens[t], 280, 64);
             check_second(type, all_held, tokens[t], 2200, 40, false);
@@ -221,8 +221,8 @@ static void test_products(void **unused)
         }
 }
 
-/* Some experts are here, and whatever the others' pairs have is not looked at: ranges that no token chooses, that one
- * does, that are empty; in all ways to compute them. */
+/* This rank holds some experts, and whatever the others' pairs contain is not read: ranges that no token chooses, that
+ * one token chooses, that are empty; in every implementation. */
 static void test_held(void **unused)
 {
     (void)unused;
@@ -238,7 +238,7 @@ static void test_held(void **unused)
             }
 }
 
-/* A token's routes and products have the bits that they have alone. */
+/* A token's routes and products have the same bits in a batch as alone. */
 static void test_invariance(void **unused)
 {
     enum { MANY = 7, TOKENS = 15, HIDDEN = 136, COLUMNS = 24 };
@@ -274,8 +274,8 @@ static void test_invariance(void **unused)
     }
 }
 
-/* The same n_chosen experts, from `first` on, take all tokens; a single one leaves the last token to another. A weight
- * that is no number shows in the tokens of its expert only. */
+/* The same n_chosen experts, from `first` on, take all tokens; a single one leaves the last token to another. A NaN
+ * weight shows only in the tokens of its expert. */
 static void check_uneven(int first, int n_chosen)
 {
     enum { MANY = 40, TOKENS = 16, HIDDEN = 64, COLUMNS = 16, PAIRS = TOKENS * MANY };

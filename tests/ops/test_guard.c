@@ -1,12 +1,12 @@
 /* tests/ops/test_guard.c - the shell that all tests of operations go through (tests/support/backend.h): operations with
- * a mistake each, made of the right ones, and what the shell says of them. */
+ * one mistake each, made from correct ones, and the shell's reports of them. */
 #include "tests/ops/check.h"
 
 enum { ROWS = 3, COLS = 21, N = ROWS * COLS };
 
 static enum mistake { NONE, BEFORE, BEHIND, UNWRITTEN, INPUT, WEIGHT } mistake;
 
-/* One byte of the backend's memory becomes another. */
+/* Changes one byte of the backend's memory. */
 static void spoil(struct queue *q, void *at)
 {
     unsigned char byte;
@@ -45,7 +45,7 @@ static void bad_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, 
                       const struct head_norms *norms)
 {
     backend_real_ops()->qkv_store(q, qkv, k_cache, v_cache, heads, b, rope, cos_sin, norms);
-    if (mistake != NONE) /* the row of the position after the one that is stored */
+    if (mistake != NONE) /* the row of the position after the stored one */
         spoil(q, (char *)v_cache + (size_t)(3 * heads->head_dim) * dtype_bytes(backend_act()));
 }
 
@@ -142,7 +142,7 @@ static void test_mistakes(void **unused)
     expect(try_store(INPUT), "v cache", "no business with element 24");
     assert_string_equal(try_sample(NONE), "");
     expect(try_sample(INPUT), "last tokens", "no business with element 1");
-    assert_string_equal(try_matmul(NONE), ""); /* nothing is left of the mistakes */
+    assert_string_equal(try_matmul(NONE), ""); /* the mistakes leave no trace */
 }
 
 int main(void)

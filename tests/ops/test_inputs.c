@@ -1,5 +1,5 @@
-/* tests/ops/test_inputs.c - products of quantised weights whose inputs are quantised, too (kernels/inputs.h): against
- * sums in double of the numbers that codes and scales stand for. */
+/* tests/ops/test_inputs.c - products of quantised weights whose inputs are quantised, too (kernels/inputs.h): compared
+ * with sums in double of the numbers that codes and scales represent. */
 #include "kernels/inputs.h"
 #include "tests/ops/check.h"
 #include "tests/support/arguments.h"
@@ -26,7 +26,7 @@ static struct weight random_codes(const struct input_form *f, int rows, int cols
     return w;
 }
 
-/* The numbers that a row of inputs becomes. */
+/* Computes the numbers that a row of inputs becomes after quantisation. */
 static void quantised(double *number, const struct input_form *f, const float *row, int cols)
 {
     for (int begin = 0, end; begin < cols; begin = end) {
@@ -42,7 +42,7 @@ static void quantised(double *number, const struct input_form *f, const float *r
     }
 }
 
-/* As a layer does it: by the backend's operations, or within its product. */
+/* Computes it as a layer does: by the backend's operations, or within its product. */
 static void product(struct queue *q, float *out, float *x, struct weight *w, const struct weight *bias,
                     const struct input_form *f, int n_tokens, bool accumulate)
 {
@@ -79,7 +79,7 @@ static double *expected(const float *x, const float *before, const struct weight
     return want;
 }
 
-/* Rows of many sizes, and one of zeros. */
+/* Fills rows of many magnitudes, and one with zeros. */
 static void fill_rows(float *x, int n_tokens, int cols, uint64_t *state)
 {
     for (int t = 0; t < n_tokens; t++)
@@ -148,7 +148,7 @@ static void test_blocks(void **unused)
             }
 }
 
-/* A scale of the checkpoint's, which large inputs are beyond; a bound of the largest. */
+/* The checkpoint's own scale, which large inputs exceed; and an upper bound of the scale. */
 static void test_given(void **unused)
 {
     struct input_form given = of_rows, bound = of_rows;
@@ -161,7 +161,7 @@ static void test_given(void **unused)
     }
 }
 
-/* More rows of x than there is memory to keep as codes at once. */
+/* More rows of x than fit at once as codes in memory. */
 static void test_many_tokens(void **unused)
 {
     enum { TOKENS = 5000, ROWS = 16, COLS = 16384 };
@@ -187,7 +187,7 @@ static void test_many_tokens(void **unused)
     free(w.data);
 }
 
-/* A row that holds what is no number says so, and no other row. */
+/* A row with an element that is not a number has NaN results, and no other row has. */
 static void check_no_numbers(const struct input_form *f)
 {
     enum { TOKENS = 20, ROWS = 32, COLS = 272 };
@@ -221,7 +221,7 @@ static void test_no_numbers(void **unused)
     check_no_numbers(&bound);
 }
 
-/* Matrices of any size: the product is right, or it is refused in a few words; the reference refuses none. */
+/* For a matrix of any size the product is right, or it is refused in a few words; the reference refuses none. */
 static void test_refusals(void **unused)
 {
     static const int rows[] = {1, 7, 16, 130}, cols[] = {1, 13, 128, 250};
@@ -246,7 +246,7 @@ static void test_refusals(void **unused)
     }
 }
 
-/* Two ranks' parts of rows, by the largest magnitudes of both, are quantised as the rows are; nothing beside them is
+/* Two ranks' parts of rows, given the largest magnitudes of both, are quantised as whole rows are; nothing else is
  * written. */
 static void check_shares(const struct input_form *whole, int cols, int mine)
 {
@@ -261,7 +261,7 @@ static void check_shares(const struct input_form *whole, int cols, int mine)
     inputs->find_largest(&q, all.data, x.data, whole, TOKENS, cols);
     inputs->quantise(&q, want.data, x.data, all.data, whole, TOKENS, cols);
     memset(both.data, 0, n_largest * sizeof(float));
-    for (int pass = 0; pass < 4; pass++) { /* largest of either rank, then its codes */
+    for (int pass = 0; pass < 4; pass++) { /* largest of either rank, then each rank's codes */
         int first = pass % 2 ? mine : 0, n = pass % 2 ? cols - mine : mine;
         struct input_form part = *whole;
         struct guarded in = guarded_open(TOKENS * (size_t)n), out = guarded_open(in.n), own = guarded_open(n_largest);
@@ -299,15 +299,15 @@ static void test_shares(void **unused)
     }
 }
 
-/* ---- inputs that the operation before has left quantised: on the backend's own memory ---- */
+/* ---- inputs that the previous operation has left quantised, in the backend's own memory ---- */
 
 static void *act(const char *name, float *x, size_t n, enum argument_use use)
 {
     return argument_data(argument_act(name, x, n, use));
 }
 
-/* out = the product with w of what a norm of x + add leaves, scaled by `scale`; scale NULL: of the activated gates and
- * ups x. False: nothing was left. */
+/* Computes out = w times the quantised output of a norm of x + add, scaled by `scale`; scale NULL: of the activated
+ * gates and ups x. False: no quantised output was left. */
 static bool product_of_left(float *out, float *x, float *add, const struct weight *scale, const struct weight *w,
                             int n_tokens)
 {
@@ -337,7 +337,7 @@ static bool product_of_left(float *out, float *x, float *add, const struct weigh
     return left;
 }
 
-/* The same bits as of a norm or an activation and then a product that quantises its inputs. */
+/* The bits are the same as those of a norm or an activation followed by a product that quantises its inputs. */
 static void check_left(const struct input_form *f, bool normed, int n_tokens, int rows, int cols, bool possible)
 {
     uint64_t state = (uint64_t)(n_tokens + cols);

@@ -1,10 +1,10 @@
-/* tests/ops/test_kv_codes.c - keys and values in FP8: what is stored is the nearest code, and attention over codes is
- * attention over the numbers that they stand for. */
+/* tests/ops/test_kv_codes.c - keys and values in FP8: the nearest code is stored, and attention over codes equals
+ * attention over the numbers that they represent. */
 #include "tests/ops/check.h"
 
 enum { MOST_SLOTS = 24, BLOCKS_PER_SLOT = 20, MOST_TOKENS = 400 };
 
-/* A batch over caches of codes; `want` has the numbers of the same cache. */
+/* A batch over caches of codes; `want` has the same cache as numbers. */
 struct setup {
     struct heads heads;
     struct batch batch;
@@ -67,7 +67,7 @@ static void setup_close(struct setup *s)
     guarded_close(&s->out);
 }
 
-/* Any codes where the sequences have positions, and codes that are no numbers elsewhere: a key too many shows. */
+/* Fills the sequences' positions with random codes, the rest with NaN codes, so that reading one key too many shows. */
 static void fill_cache(struct setup *s, const int *len)
 {
     memset(s->k, 0xff, s->n_cache);
@@ -127,7 +127,7 @@ static void compare(struct setup *s)
     free(want);
 }
 
-/* Single tokens, few and many, and longer pieces; widths with and without code of their own on a device. */
+/* Single tokens, few and many, and longer pieces; widths with and without a specialised kernel on a device. */
 static void test_attention(void **unused)
 {
     (void)unused;
@@ -161,7 +161,7 @@ static void test_attention(void **unused)
         }
 }
 
-/* Scales of 1, and numbers that codes stand for: the bits of a cache of activations. */
+/* With scales of 1, and numbers that codes represent exactly, the bits are those of a cache of activations. */
 static void test_exact(void **unused)
 {
     (void)unused;
@@ -182,7 +182,7 @@ static void test_exact(void **unused)
     setup_close(&s);
 }
 
-/* k and v as they are become the nearest codes of x over the scale, beyond the largest number that one. */
+/* k and v become the nearest codes of x over the scale, those beyond the largest number become that number. */
 static void test_store(void **unused)
 {
     (void)unused;
@@ -190,7 +190,7 @@ static void test_store(void **unused)
     struct heads heads = {.n_heads = 2, .n_kv_heads = 2, .heads_per_kv = 1, .head_dim = 40};
     struct setup s;
     setup_open(&s, heads, 3, len, n_new);
-    s.scales[3] = 0.001f; /* of the second head's values: most are too large */
+    s.scales[3] = 0.001f; /* the second head's values: most are too large */
     struct queue q = test_queue(1);
     float *before = zeroed(s.qkv.n, sizeof *before);
     memcpy(before, s.qkv.data, s.qkv.n * sizeof *before);

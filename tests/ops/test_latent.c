@@ -1,11 +1,11 @@
 /* tests/ops/test_latent.c - the operations of latent attention against formulas in double: a product for each head,
- * what goes into the cache, attention whose values are its keys. */
+ * storing into the cache, attention whose values are its keys. */
 #include "tests/ops/check.h"
 
 /* ---- a product for each head ---- */
 
 struct shape {
-    int n_tokens, n_heads, rows, cols, more; /* more: elements between the rows of heads, and behind those of a token */
+    int n_tokens, n_heads, rows, cols, more; /* more: elements between the rows of heads, and after those of a token */
 };
 
 static void check_products(struct shape s, enum dtype type)
@@ -58,7 +58,7 @@ static void test_products(void **unused)
             check_products(shapes[i], type);
 }
 
-/* Up to 16 tokens the bits of a token do not depend on the others. */
+/* For up to 16 tokens the bits of a token do not depend on the others. */
 static void test_same_bits(void **unused)
 {
     (void)unused;
@@ -85,7 +85,7 @@ static void test_same_bits(void **unused)
 
 enum { SLOTS = 3, BLOCKS_PER_SLOT = 3, N_BLOCKS = SLOTS * BLOCKS_PER_SLOT + 1, TOKENS = 23 };
 
-/* Sequences of 40, 1 and 17 tokens, whose last 5, 1 and 17 are the step's; blocks in no order. */
+/* Sequences of 40, 1 and 17 tokens, whose last 5, 1 and 17 belong to the step; blocks in random order. */
 struct step {
     int32_t slot[TOKENS], pos[TOKENS], table[SLOTS * BLOCKS_PER_SLOT];
     struct batch batch;
@@ -204,7 +204,7 @@ static void test_store(void **unused)
                             layout ? ROPE_INTERLEAVED : ROPE_HALF, type);
 }
 
-/* A plan that was not checked writes nothing into the cache. */
+/* An unchecked plan writes nothing into the cache. */
 static void test_bad_positions(void **unused)
 {
     (void)unused;
@@ -229,7 +229,7 @@ static void test_bad_positions(void **unused)
 
 /* ---- attention ---- */
 
-/* want[head_dim] += the result of token t's head with query q, in double. sink: -INFINITY: there is none. */
+/* Adds the result of token t's head with query q to want[head_dim], in double. sink: -INFINITY: there is none. */
 static void expect_attention(double *want, const struct batch *b, int t, const float *q, double sink,
                              const float *cache, const struct heads *h)
 {
@@ -254,8 +254,8 @@ static void expect_attention(double *want, const struct batch *b, int t, const f
     free(score);
 }
 
-/* All heads read one, whose keys are its values; len: of each slot; the rest of the cache is NaN. seen: what of it
- * is, and the sinks. */
+/* All heads read the same keys, which are also the values; len: of each slot; the rest of the cache is NaN. seen: the
+ * visible part, and the sinks. */
 static void check_attention(const struct batch *b, const int *len, int n_slots, int n_blocks, int n_heads, int dim,
                             const struct heads *seen)
 {
@@ -335,7 +335,7 @@ static void test_seen_in_part(void **unused)
                 check_attention(&s.batch, len, SLOTS, N_BLOCKS, sizes[k][0], sizes[k][1], &seen[i]);
 }
 
-/* Contexts of several parts: up to 16 tokens, which have most parts, up to 128, more. */
+/* Contexts of several parts: up to 16 tokens, which have the most parts, up to 128, and more. */
 static void test_long_attention(void **unused)
 {
     (void)unused;

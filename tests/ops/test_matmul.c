@@ -1,4 +1,4 @@
-/* tests/ops/test_matmul.c - the matrix product against sums in double, and its bits against batch, threads and
+/* tests/ops/test_matmul.c - the matrix product compared with sums in double, and its bits across batches, threads and
  * slices. */
 #include "tests/ops/check.h"
 
@@ -61,11 +61,11 @@ static void test_sizes(void **unused)
     for (int type = 0; type < DTYPE_COUNT; type++) {
         check_product(type, 1, 50, 2051, true, true, 1);
         check_product(type, 70, 50, 1047, true, false, 2);
-        check_product(type, 1030, 336, 272, true, true, 2); /* so many that cuBLASLt's offers are compared */
+        check_product(type, 1030, 336, 272, true, true, 2); /* enough rows for cuBLASLt's offers to be compared */
     }
 }
 
-/* Small integers: every sum is exact in float whatever its order. */
+/* Small integers: every sum is exact in float, in any order. */
 static void test_exact(void **unused)
 {
     (void)unused;
@@ -90,7 +90,7 @@ static void test_exact(void **unused)
     }
 }
 
-/* Every f16 and bf16 number, subnormal ones too, reaches the sum as it is. */
+/* Every f16 and bf16 number, subnormal ones too, reaches the sum unchanged. */
 static void test_every_weight(void **unused)
 {
     (void)unused;
@@ -106,7 +106,7 @@ static void test_every_weight(void **unused)
             memset(x, 0, sizeof x);
             x[lane] = 1;
             struct weight w = {.data = bits, .type = type, .rows = 4096, .cols = 16};
-            for (int r = 0; r < 4096; r++) /* 0 * inf is NaN: such rows are not asked */
+            for (int r = 0; r < 4096; r++) /* 0 * inf is NaN: such rows are not checked */
                 for (int c = 0; c < 16; c++)
                     if (!isfinite(dtype_load(bits, type, (size_t)r * 16 + c)))
                         bits[r * 16 + c] = 0;
@@ -141,7 +141,7 @@ static void test_invariance(void **unused)
             ops->matmul(&one, alone + t * ROWS, x + (size_t)t * COLS, &w, &bias, 1, false);
         for (int n = 2; n <= TOKENS; n = n < 33 ? n + 1 : n + 35) {
             if (backend_is_device() && n > 16)
-                break; /* larger batches are another algorithm's */
+                break; /* larger batches use another algorithm */
             struct queue q = test_queue(1 + n % 3);
             int first = random_int(&state, TOKENS - n + 1);
             struct guarded out = guarded_open((size_t)n * ROWS);

@@ -1,4 +1,4 @@
-/* tests/ops/test_memory.c - the device's memory as the CPU has it, and weights made of noise. */
+/* tests/ops/test_memory.c - the device's memory as seen from the CPU, and weights of noise. */
 #include "kernels/pool.h"
 
 #include "tests/ops/check.h"
@@ -47,7 +47,7 @@ static void test_alloc(void **unused)
     q->err = (struct err){0};
 }
 
-/* Zeros where they are asked for, and nowhere else; in the queue's order. */
+/* Zeros are written only where requested, in the queue's order. */
 static void test_clear(void **unused)
 {
     (void)unused;
@@ -107,7 +107,7 @@ static void test_transposed(void **unused)
             unsigned char *src = zeroed((size_t)rows * (size_t)src_ld, bytes), *dst = zeroed(n, bytes);
             memset(dst, 0xEE, n * bytes);
             for (int i = 0; i < rows * src_ld; i++)
-                memcpy(src + i * bytes, &i, bytes); /* the low half when two bytes */
+                memcpy(src + i * bytes, &i, bytes); /* the low half for two-byte elements */
             void *there = real->alloc(q, n * bytes);
             up(there, dst, n * bytes);
             real->upload_transposed(q, there, dst_ld, src, src_ld, rows, cols, type);
@@ -125,7 +125,7 @@ static void test_transposed(void **unused)
     }
 }
 
-/* n elements of noise in `to`, whose array is guarded. */
+/* Writes n elements of noise to `to`, whose array is guarded. */
 static void make_noise(struct guarded *to, enum dtype type, int rows, int cols, uint64_t seed, int n_threads)
 {
     const struct ops *real = backend_real_ops();
@@ -147,7 +147,7 @@ static void check_noise(enum dtype type, int n)
 {
     struct guarded a = guarded_open(n), b = guarded_open(n);
     double mean = 0, square = 0, low = 1e9, high = -1e9;
-    make_noise(&a, type, 1, n, 42, 1); /* the same from every device, the CPU included */
+    make_noise(&a, type, 1, n, 42, 1); /* the same on every device, including the CPU */
     make_noise(&b, type, n, 1, 42, 2);
     assert_memory_equal(a.data, b.data, (size_t)n * dtype_bytes(type));
     struct weight host = {.data = b.data, .type = type, .rows = n, .cols = 1};
@@ -172,7 +172,7 @@ static void check_noise(enum dtype type, int n)
     guarded_close(&b);
 }
 
-/* The mean of the elements that noise makes, and their deviation from 0, in codes' units. */
+/* Checks the mean and the standard deviation of noise, in units of codes. */
 static void check_codes_noise(enum codes codes, enum scale_type scale)
 {
     const int rows = 333, cols = 640;
@@ -225,7 +225,7 @@ static void test_noise(void **unused)
     backend_real_ops()->fill_noise(backend_real_queue(), &none, 1, 0, 1);
 }
 
-/* The xor of all words, whatever the number of blocks that read them. */
+/* Returns the xor of all words, whatever the number of blocks that read them. */
 static void test_read_stream(void **unused)
 {
     (void)unused;
@@ -245,7 +245,7 @@ static void test_read_stream(void **unused)
 }
 
 #ifdef LOCKSTEP_CUDA
-/* Recorded work is done at every launch, not while it is recorded; marks pass in order. */
+/* Recorded work runs at every launch, not while it is recorded; marks pass in order. */
 static void test_graph(void **unused)
 {
     (void)unused;
@@ -279,7 +279,8 @@ static void test_graph(void **unused)
     assert_int_equal(q->err.code, ERR_NONE);
 }
 
-/* A recorded copy takes what pinned memory has at each launch, of the rows and columns that it was recorded with. */
+/* A recorded copy reads the current content of pinned memory at each launch, with the rows and columns that it was
+ * recorded with. */
 static void test_recorded_copies(void **unused)
 {
     (void)unused;
@@ -315,7 +316,7 @@ static void test_recorded_copies(void **unused)
 
 #define MANY 200
 
-/* Clocks around one sum, then around MANY of them. */
+/* Stamps before and after one sum, then before and after MANY of them. */
 static void stamped_sums(const struct ops *real, struct queue *q, int set, void *x, void *y, size_t n)
 {
     real->async->stamp(q, set, 0);
@@ -326,7 +327,7 @@ static void stamped_sums(const struct ops *real, struct queue *q, int set, void 
     real->async->stamp(q, set, 2);
 }
 
-/* `wall`: of everything enqueued since the work before was waited for. */
+/* wall: seconds for everything enqueued since the previous wait. */
 static void check_stamps(const struct ops *real, struct queue *q, int set, double wall)
 {
     double seconds[2] = {-1, -1};
@@ -335,8 +336,8 @@ static void check_stamps(const struct ops *real, struct queue *q, int set, doubl
     assert_true(seconds[0] + seconds[1] < wall);
 }
 
-/* Clocks tell times when they are enqueued, and at every launch of a graph that they are recorded into; two such
- * graphs, each with its own set, may be under way. */
+/* Stamps record times when they are enqueued, and at every launch of a graph into which they are recorded; two such
+ * graphs, each with its own set, may be in flight. */
 static void test_stamps(void **unused)
 {
     (void)unused;
@@ -348,7 +349,7 @@ static void test_stamps(void **unused)
     size_t bytes = N * dtype_bytes(q->act);
     void *x = real->alloc(q, bytes), *y = real->alloc(q, bytes), *graph[2];
     assert_int_equal(real->async->open_stamps(q, 3), 0);
-    real->add(q, x, y, N); /* the first call of an operation loads it */
+    real->add(q, x, y, N); /* the first call loads the operation */
     real->wait(q);
     for (int set = 0; set < 2; set++) {
         double started = seconds_now();
@@ -374,7 +375,7 @@ static void test_stamps(void **unused)
     for (int set = 0; set < 2; set++)
         real->async->free_graph(q, graph[set]);
     real->async->close_stamps(q);
-    real->async->close_stamps(q); /* accepts what is closed */
+    real->async->close_stamps(q); /* accepts a closed set */
     real->free(q, x);
     real->free(q, y);
     assert_int_equal(q->err.code, ERR_NONE);
@@ -393,8 +394,8 @@ static void *take_there(void *context)
     return NULL;
 }
 
-/* Memory is of the queue's device, whichever thread asks for it: here the last device, of which a new thread knows
- * nothing. One device alone cannot show it. */
+/* Memory belongs to the queue's device, whichever thread asks for it: here the last device, which is not a new thread's
+ * current one. A single device cannot show it. */
 static void test_other_thread(void **unused)
 {
     (void)unused;
@@ -413,12 +414,12 @@ static void test_other_thread(void **unused)
     real->free(&o.q, o.p);
     assert_int_equal(o.q.err.code, ERR_NONE);
     real->close(&o.q);
-    (void)real->free_memory(backend_real_queue()); /* this thread has that queue's device again */
+    (void)real->free_memory(backend_real_queue()); /* makes that queue's device this thread's current one again */
 }
 #endif
 
-/* Memory of a pool is as other memory, and goes back to the device when the pool is trimmed. Afterwards all of the
- * queue's is of the pool: the last test. */
+/* Memory of a pool behaves like other memory, and returns to the device when the pool is trimmed. From here on all of
+ * the queue's memory is the pool's, so this is the last test. */
 static void test_pool(void **unused)
 {
     enum { BYTES = 64 << 20, SMALL = 1000 };
@@ -439,17 +440,17 @@ static void test_pool(void **unused)
         down(seen, small, SMALL);
         for (int i = 0; i < SMALL; i++)
             assert_int_equal(seen[i], 0);
-        up(small, sent + 1, SMALL); /* for the next one there */
+        up(small, sent + 1, SMALL); /* for the next allocation at this place */
         down(seen, large, BYTES);
         assert_memory_equal(seen, sent, BYTES);
         real->free(q, large);
         real->free(q, small);
         real->wait(q);
         pool_ops_of(real)->trim(q);
-        if (!real->shares_host_memory && round > 0) /* others use the host's */
+        if (!real->shares_host_memory && round > 0) /* others use the host's memory */
             assert_int_equal(real->free_memory(q), before);
     }
-#ifndef __SANITIZE_ADDRESS__ /* which ends a program that asks for so much */
+#ifndef __SANITIZE_ADDRESS__ /* aborts a program that asks for this much */
     assert_null(pool_ops_of(real)->take(q, SIZE_MAX / 2));
     assert_int_equal(q->err.code, ERR_MEMORY);
     q->err = (struct err){0};

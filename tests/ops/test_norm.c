@@ -76,7 +76,7 @@ static void test_norm(void **unused)
 static void test_norm_offset(void **unused)
 {
     (void)unused;
-    /* in 16 bits as large as a difference of 1 allows */
+    /* as large as 16 bits allow with a difference of 1 */
     const float base = backend_act() == DTYPE_F32 ? 100000.0f : backend_act() == DTYPE_F16 ? 1000.0f : 200.0f;
     float x[64], out[64], ones[64];
     double want[64];
@@ -91,7 +91,7 @@ static void test_norm_offset(void **unused)
     close_enough("offset", out, want, 64, 1e-6, 1e-6);
 }
 
-/* Without weights: scale 1. */
+/* Without weights the scale is 1. */
 static void test_norm_plain(void **unused)
 {
     (void)unused;
@@ -115,7 +115,7 @@ static double formula(enum activation kind, double x)
         return fmax(x, 0);
     case ACTIVATION_SILU:
         return x / (1 + exp(-x));
-    case ACTIVATION_SWIGLU: /* of what is clamped */
+    case ACTIVATION_SWIGLU: /* acts on clamped inputs */
     case ACTIVATION_QUICK_GELU:
         return x / (1 + exp(-1.702 * x));
     }

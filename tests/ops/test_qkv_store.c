@@ -1,4 +1,4 @@
-/* tests/ops/test_qkv_store.c - rotation, per-head norms and the way into the paged cache, against formulas in
+/* tests/ops/test_qkv_store.c - rotation, per-head norms and storing into the paged cache, against formulas in
  * double. */
 #include "tests/ops/attention_setup.h"
 
@@ -48,7 +48,7 @@ static void test_rope_table(void **unused)
                 }
             struct queue q = test_queue(2);
             ops->rope_table(&q, out.data, &r, pos, len, 7);
-            /* one step of a float between two ways to compute the frequency moves a late angle that far */
+            /* one ulp of difference in the frequency moves a late angle by this much */
             close_enough("rope_table", out.data, want, out.n, growth == ROPE_DYNAMIC ? 2e-2 : 1e-6, 0);
             free(want);
             guarded_close(&out);
@@ -60,7 +60,7 @@ static void test_rope_table(void **unused)
 enum head_mode { HEADS_PLAIN, HEADS_RMS, HEADS_OFFSET, HEADS_LAYER_EACH, HEADS_ONE_ROW, HEADS_UNIT, HEAD_MODES };
 static const enum norm_kind norm_of_mode[] = {NORM_RMS, NORM_RMS, NORM_RMS_OFFSET, NORM_LAYER, NORM_RMS_ONCE, NORM_RMS};
 
-/* Head h of q or k; square: the mean square of the row that it is normed with, negative: of itself. */
+/* Norms head h of q or k; square: the mean square of the row that it is normed with, negative: its own. */
 static void expect_norm(double *x, int dim, const struct head_norms *n, const struct weight *w, int h, double square)
 {
     double mean = 0, sum = 0;
@@ -87,7 +87,7 @@ static void expect_rotation(double *x, int dim, const struct rope *r, int pos, i
         x[d] *= 1 + (double)r->query_growth * log(1 + floor((double)(pos + r->query_shift) / r->query_period));
 }
 
-/* The squares of a row that has as many elements again on other ranks, whose squares are all 1. */
+/* Makes the squares of a row with as many elements again on other ranks, whose squares are all 1. */
 static void make_squares(float *squares, const struct setup *s, struct head_norms *n)
 {
     const struct heads *h = &s->heads;
@@ -126,7 +126,7 @@ static void expect_store(double *want, const struct setup *s, const struct rope 
     }
 }
 
-/* k and v lie in the cache as they are in the rows, and nothing else does. */
+/* k and v are in the cache as in the rows, and nothing else changed. */
 static void expect_cache(const struct setup *s)
 {
     const struct heads *h = &s->heads;
@@ -145,8 +145,8 @@ static void expect_cache(const struct setup *s)
     assert_int_equal(n_written, 0);
 }
 
-/* With 16 bits a normed element is rounded before it is rotated, as transformers does: a small result may have the
- * rounding of a large partner. */
+/* With 16 bits a normed element is rounded before it is rotated, as in transformers: a small result may have the
+ * rounding error of a large partner. */
 static double rounding_before_turn(const double *want, size_t n, const struct head_norms *norms)
 {
     double peak = 0;
@@ -216,7 +216,7 @@ static void test_qkv_store(void **unused)
             }
 }
 
-/* A plan that was not checked writes nothing outside. */
+/* An unchecked plan writes nothing outside the cache. */
 static void test_bad_positions(void **unused)
 {
     (void)unused;

@@ -1,7 +1,7 @@
-/* tests/ops/test_route.c - mixtures of experts: who is chosen, by what share, in which order. */
+/* tests/ops/test_route.c - mixtures of experts: the chosen experts, their shares and their order. */
 #include "tests/ops/choice.h"
 
-/* A router of one input says its weights: x is 1. */
+/* With a router of one input, and x = 1, the weights are the logits. */
 static void route_biased(struct choice *c, const float *logits, const float *bias)
 {
     struct queue q = test_queue(1);
@@ -70,7 +70,7 @@ static double sigmoid(double x)
     return 1 / (1 + exp(-x));
 }
 
-/* The correction chooses and does not count; of negative corrected scores, too, none of a group that is left out is
+/* The correction affects only the choice; even if corrected scores are negative, no expert of an excluded group is
  * chosen. */
 static void test_sigmoids(void **unused)
 {
@@ -95,7 +95,7 @@ static void test_sigmoids(void **unused)
     }
 }
 
-/* The group's two best together, or its best. */
+/* Returns the sum of the group's two best scores, or its best. */
 static double group_score(const double *key, int g, int size, bool by_best)
 {
     double best = -INFINITY, second = -INFINITY;
@@ -106,7 +106,7 @@ static double group_score(const double *key, int g, int size, bool by_best)
     return by_best ? best : best + second;
 }
 
-/* Scores are equal, so that the correction decides, and ties of experts and groups are many. */
+/* Scores are equal, so that the correction decides, and ties of experts and groups are frequent. */
 static void check_groups(int n_groups, int size, int n_kept, int n_chosen, bool by_best)
 {
     enum { MOST = 256 };
@@ -151,7 +151,7 @@ static void test_groups(void **unused)
     check_groups(6, 1, 3, 3, true);
 }
 
-/* Sigmoids that are all 1 choose nobody: the logits do; and the share of the one that is chosen is a factor of its
+/* Sigmoids that are all 1 do not decide the choice: the logits do; the chosen expert's share is a factor of its
  * input. */
 static void test_input(void **unused)
 {
@@ -179,7 +179,7 @@ static void test_input(void **unused)
     guarded_close(&out);
 }
 
-/* A logit that is no number is seen, wherever it is: numbers come first, and the shares are none. */
+/* A NaN logit is noticed wherever it is: numbers come first, and the shares are NaN. */
 static void test_nan_shows(void **unused)
 {
     (void)unused;
@@ -195,7 +195,7 @@ static void test_nan_shows(void **unused)
         }
 }
 
-/* Logits are sums of small integers, which are exact: ties are many. */
+/* Logits are sums of small integers, which are exact: ties are frequent. */
 static void check_routes(int n_tokens, int n_experts, int n_chosen, int cols)
 {
     if (left_out())

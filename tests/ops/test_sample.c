@@ -1,4 +1,4 @@
-/* tests/ops/test_sample.c - the generator against published vectors, and sampling against the formulas, written here
+/* tests/ops/test_sample.c - the generator compared with published vectors, and sampling with the formulas, written here
  * with a sort and in double. */
 #include "kernels/philox.h"
 #include "tests/ops/check.h"
@@ -68,7 +68,7 @@ static int by_score(const void *a, const void *b)
     return i - j;
 }
 
-/* Scores [n] become probabilities: temperature, top_k, top_p, min_p. */
+/* Turns scores [n] into probabilities: temperature, top_k, top_p, min_p. */
 static void expect_probability(double *p, const double *score, int n, const struct sampling *k)
 {
     int order[MAX_VOCAB];
@@ -98,7 +98,7 @@ static void expect_probability(double *p, const double *score, int n, const stru
         p[i] /= total;
 }
 
-/* Pearson's statistic against the quantile 1 - 1e-4 (Wilson and Hilferty's approximation). */
+/* Compares Pearson's statistic with the quantile 1 - 1e-4 (Wilson and Hilferty's approximation). */
 static void check_distribution(const int *count, const double *p, int n, int draws)
 {
     double chi = 0, rest_p = 0, rest = 0, z = 3.719;
@@ -149,7 +149,7 @@ static void check_draws(const float *logits, int vocab, struct sampling params)
     struct queue q = test_queue(2);
     ops->sample(&q, out, rows, slot, len, &c.s, draws);
     assert_int_equal(q.err.code, ERR_NONE);
-    if (!backend_is_device()) /* rows of one slot: the last one's, where rows are done in order */
+    if (!backend_is_device()) /* rows of one slot: the last row's, if rows are processed in order */
         assert_int_equal(c.last[1], out[draws - 1].token);
     assert_int_equal(c.last[0], -7);
     for (int i = 0; i < draws; i++) { /* inverse of the cumulative sum, in id order */
@@ -206,7 +206,7 @@ static void test_distributions(void **unused)
     check_draws(logits, 2, plain);
 }
 
-/* Scores after the penalties, straight from ops.h. */
+/* Computes scores after the penalties, straight from ops.h. */
 static void expect_scores(double *score, const float *logits, int vocab, const struct sampling *k,
                           const int32_t *history, int len)
 {
@@ -240,7 +240,7 @@ static void random_params(struct sampling *k, uint64_t *state, int vocab, int le
     k->n_eos = random_int(state, 4);
     k->n_bias = random_int(state, 5);
     for (int i = 0; i < k->n_eos; i++)
-        k->eos[i] = random_int(state, vocab + 2) - 1; /* some are no ids: ignored */
+        k->eos[i] = random_int(state, vocab + 2) - 1; /* some are not ids: ignored */
     for (int i = 0; i < k->n_bias; i++) {
         k->bias_id[i] = random_int(state, vocab + 2) - 1;
         k->bias[i] = 2 * random_float(state);
@@ -279,7 +279,7 @@ static void test_penalties(void **unused)
         random_params(k, &state, vocab, len);
         k->n_top = n_top;
         int32_t *history = c.history + round % 2 * 30;
-        for (int j = 0; j < 30; j++) /* beyond len: an earlier sequence's */
+        for (int j = 0; j < 30; j++) /* beyond len: of an earlier sequence */
             history[j] = random_int(&state, vocab);
         float logits[40];
         double score[MAX_VOCAB];
@@ -302,7 +302,7 @@ static void test_penalties(void **unused)
         for (size_t i = 0; i < sizeof out[0]; i++)
             assert_true(((unsigned char *)&out[0])[i] == 0x5A && ((unsigned char *)&out[2])[i] == 0x5A);
         k->temperature = 1;
-        k->top_k = 1; /* the same token, or one that equals it */
+        k->top_k = 1; /* the same token, or one of equal score */
         ops->sample(&q, out + 1, logits, &(int32_t){round % 2}, &(int32_t){len}, &c.s, 1);
         assert_true(score[out[1].token] >= score[best] - 1e-6);
         assert_int_equal(q.err.code, ERR_NONE);
@@ -310,15 +310,14 @@ static void test_penalties(void **unused)
     }
 }
 
-/* The token of a masked slot's row is one of the row's mask, and which one is as if the others had a score of
- * -infinity. The slot has two rows, with masks of their own: of one token and every `every`th. */
+/* The token of a masked slot's row is in the row's mask, and is chosen as if all others had a score of -infinity. The
+ * slot has two rows with masks of their own: one token, and every `every`th. */
 static void check_mask(uint64_t *state, int vocab, int every)
 {
     struct scene c;
     scene_open(&c, vocab, 8, 3);
     int words = (vocab + 31) / 32, n[3] = {0};
-    uint32_t *mask =
-        zeroed(3 * (size_t)words, sizeof *mask); /* slot 0 is not masked: its row's mask is not looked at */
+    uint32_t *mask = zeroed(3 * (size_t)words, sizeof *mask); /* slot 0 is not masked: its row's mask is not read */
     float *logits = zeroed(3 * (size_t)vocab, sizeof *logits),
           *forbidden = zeroed(3 * (size_t)vocab, sizeof *forbidden);
     for (int row = 0; row < 3; row++)
@@ -347,7 +346,7 @@ static void check_mask(uint64_t *state, int vocab, int every)
     for (int row = 1; row < 3; row++) {
         assert_int_equal(out[row].token, want[row].token);
         assert_true(mask[row * words + out[row].token / 32] >> out[row].token % 32 & 1);
-        assert_true(out[row].logprob <= want[row].logprob + 1e-6f); /* of the logits as the model gave them */
+        assert_true(out[row].logprob <= want[row].logprob + 1e-6f); /* from the model's unmodified logits */
         assert_true(n[row] < vocab || fabsf(out[row].logprob - want[row].logprob) < 1e-5f);
     }
     free(mask);
@@ -366,7 +365,7 @@ static void test_masks(void **unused)
             check_mask(&state, vocab[round % (int)(sizeof vocab / sizeof *vocab)], 4);
 }
 
-/* Vocabularies of real sizes, the last word of whose masks is whole or not; many tokens allowed, few, one. */
+/* Vocabularies of real sizes, with masks whose last word is full or not; many tokens allowed, few, one. */
 static void test_masks_of_many(void **unused)
 {
     (void)unused;
@@ -392,7 +391,7 @@ static void test_ties(void **unused)
     scene_close(&c);
 }
 
-/* No crash, an error that names the slot, and the rows beside it are as they should be. */
+/* No crash, an error that names the slot, and correct rows beside it. */
 static void test_not_numbers(void **unused)
 {
     (void)unused;
@@ -402,7 +401,7 @@ static void test_not_numbers(void **unused)
         float logits[3 * 5] = {0, 1, 2, 3, 4, 0, 1, 2, 3, 4, 0, 9, 2, 3, 4};
         for (int i = 0; i < 5; i++)
             if (k % 3 == 2 || i == k)
-                logits[5 + i] = bad[k % 3]; /* one NaN, one infinity, or nothing but -infinity */
+                logits[5 + i] = bad[k % 3]; /* one NaN, one infinity, or only -infinity */
         if (k >= 3 && k < 5)
             logits[5 + k - 1] = bad[k % 3];
         scene_open(&c, 5, 4, 3);
@@ -421,7 +420,7 @@ static void test_not_numbers(void **unused)
     }
 }
 
-/* log sum exp of a row, in double. */
+/* Returns log sum exp of a row, in double. */
 static double log_sum(const float *logits, int n)
 {
     double sum = 0;
@@ -430,9 +429,9 @@ static double log_sum(const float *logits, int n)
     return log(sum);
 }
 
-/* Vocabularies of real sizes, of which a device's blocks may look through a part each: the best logit in every part in
- * turn, an equal one later in the row; in between a row of no sequence, as recorded steps have, which only devices
- * know; then a row with one bad number at its end. */
+/* Vocabularies of real sizes, which a device's blocks may search in parts: the best logit in every part in turn, an
+ * equal one later in the row; in between a row without a sequence, as in recorded steps, which only devices support;
+ * then a row with one bad number at its end. */
 static void test_wide_rows(void **unused)
 {
     (void)unused;
@@ -477,8 +476,7 @@ static void test_wide_rows(void **unused)
     }
 }
 
-/* Rows of random lengths and types against the formula; last tokens and the neighbours of the results stay as they
- * are. */
+/* Rows of random lengths and types against the formula; last tokens and the results' neighbours stay unchanged. */
 static void test_score(void **unused)
 {
     (void)unused;
@@ -496,7 +494,7 @@ static void test_score(void **unused)
             logits[i] = round % 3 ? as_act(4 * random_float(&state)) : (float)random_int(&state, 3);
         for (int i = 0; i < 2; i++) {
             c.params[i].n_prompt_top = random_int(&state, 21);
-            c.params[i].n_top = 20 - c.params[i].n_prompt_top; /* that of sampled tokens: no matter here */
+            c.params[i].n_top = 20 - c.params[i].n_prompt_top; /* for sampled tokens: irrelevant here */
             c.params[i].repetition_penalty = 3;
             c.params[i].temperature = 2;
         }
@@ -504,7 +502,7 @@ static void test_score(void **unused)
             slot[i] = random_int(&state, 2);
             token[i] = random_int(&state, vocab);
         }
-        if (vocab > 1) /* forbidden, not wrong */
+        if (vocab > 1) /* a forbidden token, which is valid */
             logits[token[0]] = -INFINITY;
         struct sampled out[ROWS + 2];
         memset(out, 0x5A, sizeof out);
@@ -554,7 +552,7 @@ static void test_score_not_numbers(void **unused)
     scene_close(&c);
 }
 
-/* Everything forbidden: some token within the vocabulary, no failure. */
+/* With everything forbidden some token within the vocabulary results, without failure. */
 static void test_all_forbidden(void **unused)
 {
     (void)unused;

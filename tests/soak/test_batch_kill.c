@@ -1,10 +1,8 @@
 /* tests/soak/test_batch_kill.c - a batch on two ranks that is ended at random moments, again and again: a rank killed,
- * the launcher, all of them at once, SIGUSR1, a disk that is full; then the next run goes on with what is there. At the
- * end every id is in the output exactly once, with the text that a run without interruptions gives it. In between,
- * whatever stands in the output is whole and right.
- *
- * In the environment: BATCH_KILLS, runs that are ended so (8 if not set); BATCH_PROMPTS, lines of the input (200);
- * BATCH_SEED. */
+ * the launcher, all of them at once, SIGUSR1, a full disk; then the next run resumes. At the end every id is in the
+ * output exactly once, with the text of an undisturbed run. In between, everything in the output is complete and
+ * correct. In the environment: BATCH_KILLS, runs that are ended this way (8 by default); BATCH_PROMPTS, lines of the
+ * input (200); BATCH_SEED. */
 #include "base/clock.h"
 #include "tests/support/batching.h"
 #include "tests/support/cases.h"
@@ -25,27 +23,27 @@
 
 #define RANKS        2
 #define MAX_TOKENS   8
-#define LIMIT        120        /* seconds a run may take */
-#define ROOMY        (64 << 20) /* bytes of the small disk when it is not to be full */
-#define SPARE_PAGES  3          /* of a disk that is about to be full */
-#define START_WINS   15         /* per cent of the ends that fall into the start */
-#define START_SPAN   0.7        /* seconds that belong to it */
+#define LIMIT        120        /* seconds that a run may take */
+#define ROOMY        (64 << 20) /* bytes of the small disk unless it is to be full */
+#define SPARE_PAGES  3          /* left on a disk that is about to be full */
+#define START_WINS   15         /* percentage of the ends during the start */
+#define START_SPAN   0.7        /* seconds that count as the start */
 #define CONNECT_SPAN 0.1        /* seconds in which a rank connects to its launcher */
-#define STEPS_AHEAD  8          /* such a share of the output may be made until the end comes */
-#define SETTLE_SPAN  3000       /* microseconds after the moment that the output's size names */
+#define STEPS_AHEAD  8          /* one over the largest share of the output that may be made before the end */
+#define SETTLE_SPAN  3000       /* microseconds after the output has reached the chosen size */
 
 enum kind { RANK_0, RANK_1, LAUNCHER, ALL, DRAIN, FULL_DISK, N_KINDS };
 
 static const char *const kind_name[] = {"rank 0 killed", "rank 1 killed",     "mpirun killed",
-                                        "all killed",    "SIGUSR1 to mpirun", "disk full"}; /* all: mpirun, too */
+                                        "all killed",    "SIGUSR1 to mpirun", "disk full"}; /* all: including mpirun */
 
 static struct {
-    char dir[256], disk[256]; /* disk: where the output is */
-    bool has_disk;            /* a tmpfs of our own */
+    char dir[256], disk[256]; /* disk: the folder of the output */
+    bool has_disk;            /* a tmpfs of the test's own */
     uint64_t random;
     struct batch_results wanted;
     int n_prompts, n_ended[N_KINDS], n_late, n_runs, n_rounds, n_torn_by_us;
-    long cut_lines; /* lines that were whole and are run again, since we cut them off */
+    long cut_lines; /* complete lines that the test cut off, which run again */
 } test;
 
 static int setting(const char *name, int missing)
@@ -61,7 +59,7 @@ static bool set_disk(long bytes)
     return mount("tmpfs", test.disk, "tmpfs", MS_REMOUNT, size) == 0;
 }
 
-/* In a mount namespace of our own, so that nothing is left whatever happens. */
+/* In a mount namespace of its own, so that nothing is left under any circumstances. */
 static void make_disk(void)
 {
     files_make_dir(test.disk);
@@ -69,7 +67,7 @@ static void make_disk(void)
                     mount("tmpfs", test.disk, "tmpfs", 0, "size=64m") == 0;
 }
 
-/* Little more than what is in it. */
+/* Leaves little more room than the files take. */
 static bool fill_disk(void)
 {
     struct statvfs v;
@@ -113,7 +111,7 @@ static void start(struct process *p, const char *output, bool ordered)
     process_start(p, &setup, arguments);
 }
 
-/* The run that nobody disturbs. */
+/* Runs it undisturbed. */
 static double measure(void)
 {
     struct process p;
@@ -132,7 +130,7 @@ static double measure(void)
     return seconds;
 }
 
-/* Until a moment of the start, or until the output has grown by some lines. */
+/* Waits for a random moment of the start, or until the output has grown by some lines. */
 static void await_moment(struct process *p, long total)
 {
     long now = output_bytes(), span = total / STEPS_AHEAD;
@@ -150,7 +148,7 @@ static void await_moment(struct process *p, long total)
         ;
 }
 
-/* Seconds since the process was started, to 0.01 s; 0: it is gone. */
+/* Returns the seconds since the process was started, to 0.01 s; 0: it has ended. */
 static double age_of(pid_t pid)
 {
     char path[64], text[1024];
@@ -162,7 +160,7 @@ static double age_of(pid_t pid)
     text[n] = '\0';
     if (f != NULL)
         (void)fclose(f);
-    const char *behind = strrchr(text, ')'); /* of the name; the time is the 20th word from here */
+    const char *behind = strrchr(text, ')'); /* after the name; the time is the 20th word from here */
     if (behind == NULL ||
         sscanf(behind + 1, " %*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s %llu", &started) != 1)
         return 0;
@@ -170,8 +168,8 @@ static double age_of(pid_t pid)
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec - (double)started / (double)sysconf(_SC_CLK_TCK);
 }
 
-/* Waits for the rank to be there, if its launcher is, and to have connected to it: Open MPI 4.1.4's waits for ever at
- * times (PMIx_server_finalize, one time in 60) when a rank dies in the midst of that. */
+/* Waits until the rank exists, if its launcher does, and has connected to it: Open MPI 4.1.4's sometimes waits for ever
+ * (PMIx_server_finalize, one time in 60) if a rank dies while connecting. */
 static bool kill_rank(struct process *p, int rank)
 {
     for (;; process_watch(p, 0.002, SIZE_MAX)) {
@@ -183,7 +181,7 @@ static bool kill_rank(struct process *p, int rank)
     }
 }
 
-/* Returns whether the run was still there to be ended. */
+/* Returns whether the run still existed when it was to be ended. */
 static bool strike(struct process *p, enum kind kind)
 {
     switch (kind) {
@@ -192,7 +190,8 @@ static bool strike(struct process *p, enum kind kind)
         return kill_rank(p, kind == RANK_0 ? 0 : 1);
     case LAUNCHER:
         return !p->ended && kill(p->pid, SIGKILL) == 0;
-    case ALL: /* the launcher first: Open MPI 4.1.4's hangs at times if all of its ranks die at once while they start */
+    case ALL: /* the launcher first: Open MPI 4.1.4's sometimes hangs if all of its ranks die at once during the
+               * start */
         if (p->ended || kill(p->pid, SIGKILL) != 0)
             return false;
         for (int rank = 0; rank < RANKS; rank++)
@@ -200,7 +199,7 @@ static bool strike(struct process *p, enum kind kind)
         return true;
     case DRAIN:
         return !p->ended && kill(p->pid, SIGUSR1) == 0;
-    case FULL_DISK: /* so much is left that the run notices within some lines */
+    case FULL_DISK: /* leaves so little room that the run fails within a few lines */
         return !p->ended && fill_disk();
     case N_KINDS:
         break;
@@ -208,17 +207,17 @@ static bool strike(struct process *p, enum kind kind)
     return false;
 }
 
-/* How such a run may end; one that had finished at that moment ends with 0. */
+/* Statuses that such a run may end with; one that had just finished ends with 0. */
 static bool right_status(enum kind kind, int status)
 {
-    if (kind == DRAIN) /* before its handlers stand a signal kills */
+    if (kind == DRAIN) /* before its handlers are installed a signal kills */
         return status == 75 || status == 128 + SIGUSR1 || status == 1;
     if (kind == FULL_DISK)
         return status == 5;
     return status != 0;
 }
 
-/* One fatal line, which says so. */
+/* Expects one fatal line, which names the cause. */
 static bool names_full_disk(const char *text)
 {
     static const char begin[] = "lockstep: fatal: ", why[] = "No space left on device";
@@ -227,20 +226,20 @@ static bool names_full_disk(const char *text)
     return end != NULL && found != NULL && found < end && strstr(end, begin) == NULL;
 }
 
-/* The lines in the output are correct, though some are missing. */
+/* The lines in the output are correct, although some are missing. */
 static void check_part(enum kind kind, const struct process *p)
 {
     struct batch_results r;
     batching_read(&r, test.disk, "out.jsonl");
     case_check(r.n_twice == 0 && r.n_strange == 0 && batching_differences(&r, &test.wanted) == 0,
-               "%s after %d results: %d twice, %d strange, %d differ", kind_name[kind], r.n, r.n_twice, r.n_strange,
+               "%s after %d results: %d twice, %d unexpected, %d differ", kind_name[kind], r.n, r.n_twice, r.n_strange,
                batching_differences(&r, &test.wanted));
     case_check(p->n_left == 0 && !p->timed_out, "%s: %d processes are left%s", kind_name[kind], p->n_left,
                p->timed_out ? ", and it did not end" : "");
     batching_free(&r);
 }
 
-/* As after a power failure: the end of the file never reached the disk. */
+/* As after a power failure, the end of the file never reached the disk. */
 static void tear(void)
 {
     char path[300];
@@ -259,13 +258,13 @@ static void tear(void)
     batching_free(&after);
 }
 
-/* In turn. */
+/* Chooses the kinds in turn. */
 static enum kind choose_kind(void)
 {
     return (enum kind)(test.n_runs % (test.has_disk ? N_KINDS : FULL_DISK));
 }
 
-/* One run that is ended. Returns whether it had finished before. */
+/* Does a run that is ended. Returns whether it had finished before. */
 static bool disturbed_run(long total, bool ordered)
 {
     struct process p;
@@ -280,7 +279,7 @@ static bool disturbed_run(long total, bool ordered)
     bool finished = p.status == 0;
     if (finished || !struck) {
         test.n_late++;
-        case_check(finished, "a run that nobody ended has status %d: %s", p.status, p.text[PROCESS_ERR]);
+        case_check(finished, "a run that was not ended has status %d: %s", p.status, p.text[PROCESS_ERR]);
     } else {
         test.n_ended[kind]++;
         case_check(right_status(kind, p.status), "%s: status %d: %s", kind_name[kind], p.status, p.text[PROCESS_ERR]);
@@ -302,7 +301,7 @@ static void check_whole(bool ordered)
     json_t *state = batching_manifest(test.disk, "out.jsonl", "state");
     batching_read(&r, test.disk, "out.jsonl");
     case_check(r.n == test.n_prompts && r.n_twice == 0 && r.n_strange == 0 && r.torn == 0,
-               "%d results of %d, %d twice, %d strange, %zu bytes of a torn line", r.n, test.n_prompts, r.n_twice,
+               "%d results of %d, %d twice, %d unexpected, %zu bytes of a torn line", r.n, test.n_prompts, r.n_twice,
                r.n_strange, r.torn);
     case_check(batching_differences(&r, &test.wanted) == 0, "%d texts differ", batching_differences(&r, &test.wanted));
     case_check(json_is_string(state) && strcmp(json_string_value(state), "finished") == 0, "the manifest says %s",
@@ -323,7 +322,7 @@ static int n_struck(void)
     return n;
 }
 
-/* The number of repetitions, with each kind at least once. */
+/* Tells whether there were enough ends, with each kind at least once. */
 static bool enough(int n_kills)
 {
     bool all = true;
@@ -332,7 +331,7 @@ static bool enough(int n_kills)
     return all && n_struck() >= n_kills;
 }
 
-/* From an empty output to a full one. */
+/* Runs it from an empty output to a complete one. */
 static void round_of_runs(int n_kills, long total)
 {
     char path[300];
@@ -373,7 +372,7 @@ int main(void)
            seconds_now() - started);
     for (int i = 0; i < N_KINDS; i++)
         printf("%s %s %d", i > 0 ? "," : ":", kind_name[i], test.n_ended[i]);
-    printf("; %d had finished; %d outputs torn, %ld whole lines cut off and run again; %d times every id once, same "
+    printf("; %d had finished; %d outputs torn, %ld complete lines cut off and run again; %d times every id once, same "
            "text\n",
            test.n_late, test.n_torn_by_us, test.cut_lines, test.n_rounds);
     batching_free(&test.wanted);

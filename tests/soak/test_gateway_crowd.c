@@ -1,7 +1,6 @@
-/* tests/soak/test_gateway_crowd.c - lockstep-gateway with a crowd: 10,000 connections that say nothing, and 2,000
- * streams at once, of which 1 % are never read. Honest clients are served, and what the crowd took is given back.
- *
- * GATEWAY_IDLE, GATEWAY_CROWD in the environment: other numbers. */
+/* tests/soak/test_gateway_crowd.c - lockstep-gateway with a crowd: 10,000 idle connections, and 2,000 streams at once,
+ * 1 % of which are never read. Honest clients are served, and the crowd's memory is returned. GATEWAY_IDLE,
+ * GATEWAY_CROWD in the environment: other numbers. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/fake_server.h"
@@ -17,9 +16,9 @@
 
 #define SECONDS    (4 * WEB_SECONDS)
 #define N_TOKENS   30
-#define MANY       20000 /* tokens of a stream that is never read: more than the kernel keeps of it */
+#define MANY       20000 /* tokens of a stream that is never read: more than the kernel buffers */
 #define ONE_IN     100
-#define IDLE_BYTES 4096.0 /* of memory, at most */
+#define IDLE_BYTES 4096.0 /* of memory for each idle connection, at most */
 #define END        "data: [DONE]\n\n\r\n0\r\n\r\n"
 
 static struct fake_server fake;
@@ -31,7 +30,7 @@ static int from_environment(const char *name, int missing)
     return text != NULL ? atoi(text) : missing;
 }
 
-/* The most connections that this process and the gateway may have open beside what they need themselves. */
+/* Returns the most connections that this process and the gateway may open, besides their other descriptors. */
 static int at_most(int wanted)
 {
     struct rlimit r;
@@ -62,7 +61,7 @@ static void check_alive(void)
     web_free(&a);
 }
 
-/* Its metrics have this line in the end. */
+/* Waits until its metrics have this line. */
 static void await_line(const char *line)
 {
     struct web_answer a = {0};
@@ -71,7 +70,7 @@ static void await_line(const char *line)
         web_ask(&gate, "GET", "/metrics", "", "", &a);
         found = strstr(a.body, line) != NULL;
     }
-    case_check(found, "its metrics never have %s", line);
+    case_check(found, "its metrics never had %s", line);
 }
 
 static void idle(int n)
@@ -102,7 +101,7 @@ struct stream {
     bool whole;
 };
 
-/* Counts events; keeps the last bytes, to see the end. */
+/* Counts events; keeps the last bytes, to detect the end. */
 static void take_text(struct stream *s, const char *text, size_t n)
 {
     for (size_t i = 0; i < n; i++) {
@@ -113,7 +112,7 @@ static void take_text(struct stream *s, const char *text, size_t n)
     s->whole = memcmp(s->tail, END, sizeof END - 1) == 0;
 }
 
-/* Reads the streams that are read, to their ends. Returns the number of those that came to theirs. */
+/* Reads the streams that are read, to their ends. Returns the number of complete ones. */
 static int read_all(struct pollfd *p, struct stream *s, int n, int n_read)
 {
     static char piece[65536];
@@ -165,14 +164,14 @@ static void crowd(int n)
     }
     int done = read_all(p, s, n, n - n_silent);
     for (int i = 0; i < n; i++)
-        n_whole += s[i].whole && s[i].n_tokens == N_TOKENS + 1; /* the last event has the reason, and no text */
+        n_whole += s[i].whole && s[i].n_tokens == N_TOKENS + 1; /* the last event has the finish reason, and no text */
     printf("# %d streams to their ends in %.1f s\n", done, seconds_now() - began);
-    case_check(n_whole == n - n_silent, "%d of %d that are read are whole", n_whole, n - n_silent);
+    case_check(n_whole == n - n_silent, "%d of the %d streams that are read are complete", n_whole, n - n_silent);
     (void)snprintf(line, sizeof line, "lockstep_gateway_slow_clients_total %d\n", n_silent);
     await_line(line);
     for (int i = 0; i < n_silent; i++)
         (void)close(silent[i]);
-    await_line("lockstep_gateway_requests_running 1\n"); /* that for metrics */
+    await_line("lockstep_gateway_requests_running 1\n"); /* the request for metrics itself */
     check_alive();
     free(p);
     free(s);
@@ -191,7 +190,7 @@ int main(void)
     idle(n_idle);
     crowd(at_most(n_crowd));
     case_begin("the gateway ends with status 0");
-    case_check(web_stop(&gate) == 0, "it does not");
+    case_check(web_stop(&gate) == 0, "it did not");
     case_end();
     fake_server_stop(&fake);
     fake_server_free(&fake);

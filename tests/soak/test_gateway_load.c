@@ -1,11 +1,9 @@
-/* tests/soak/test_gateway_load.c - what lockstep-gateway costs, in front of a server that makes no text: time added to
- * the first token beside a raw ZeroMQ client, taken in turns; events for a second of its CPU; memory of a stream that
- * waits.
- *
- * GATEWAY_STREAMS, GATEWAY_TOKENS in the environment: streams at once, tokens of each; 256, 200 if not set.
- * GATEWAY_ENDPOINT: a server that runs, in place of the one that makes no text.
- * GATEWAY_BESIDE: HOST:PORT of another HTTP server that streams completions, measured in the same turns with the same
- * client; GATEWAY_BESIDE_PIDS: its processes, "12,13", whose CPU counts (scripts/echo-server.py). */
+/* tests/soak/test_gateway_load.c - the cost of lockstep-gateway, in front of a server that generates no text: time
+ * added to the first token compared with a raw ZeroMQ client, taken in turns; events per second of its CPU time; memory
+ * of a waiting stream. GATEWAY_STREAMS, GATEWAY_TOKENS in the environment: streams at once, tokens of each; 256 and 200
+ * by default. GATEWAY_ENDPOINT: a running server, in place of the one that generates no text. GATEWAY_BESIDE: HOST:PORT
+ * of another HTTP server that streams completions, measured in the same turns with the same client;
+ * GATEWAY_BESIDE_PIDS: its processes, "12,13", whose CPU time counts (scripts/echo-server.py). */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/fake_server.h"
@@ -23,9 +21,9 @@
 
 #define N_TIMES      400
 #define N_ROUNDS     5
-#define PACED_SPEED  16700.0 /* tokens a second */
+#define PACED_SPEED  16700.0 /* tokens per second */
 #define N_WAITING    2000
-#define STREAM_BYTES 65536.0 /* of memory, at most */
+#define STREAM_BYTES 65536.0 /* of memory for each stream, at most */
 #define DONE         "data: [DONE]"
 
 static struct fake_server fake;
@@ -38,7 +36,7 @@ static long from_environment(const char *name, long missing)
     return text != NULL ? atol(text) : missing;
 }
 
-/* Resident bytes of the gateway. */
+/* Returns the resident bytes of the gateway. */
 static double resident(void)
 {
     char path[64];
@@ -52,7 +50,7 @@ static double resident(void)
     return (double)pages * (double)sysconf(_SC_PAGESIZE);
 }
 
-/* Seconds of CPU that processes have used, all their threads. pids: "12,13". */
+/* Returns the seconds of CPU time that the processes have used, in all their threads. pids: "12,13". */
 static double cpu_seconds(const char *pids)
 {
     double all = 0;
@@ -83,7 +81,7 @@ static double time_raw(struct talk *t, int i)
     talk_say(t, "{\"prompt\":\"a\",\"max_tokens\":1,\"stream\":true,\"request_id\":\"r%d\"}", i);
     json_decref(talk_hear(t, WEB_SECONDS));
     double seconds = seconds_now() - began;
-    json_decref(talk_hear(t, WEB_SECONDS)); /* the final one */
+    json_decref(talk_hear(t, WEB_SECONDS)); /* the final event */
     return seconds;
 }
 
@@ -118,17 +116,17 @@ static void first_token(void)
         other[i] = fd_other >= 0 ? time_http(fd_other) : 0;
     }
     double without = 1e3 * median(raw, N_TIMES), with = 1e3 * median(http, N_TIMES);
-    printf("# first token, median of %d: raw ZeroMQ %.3f ms, by the gateway %.3f ms, added %.3f ms\n", N_TIMES, without,
-           with, with - without);
+    printf("# first token, median of %d: raw ZeroMQ %.3f ms, through the gateway %.3f ms, added %.3f ms\n", N_TIMES,
+           without, with, with - without);
     if (fd_other >= 0)
-        printf("# the same of the other server: %.3f ms\n", 1e3 * median(other, N_TIMES));
+        printf("# the same for the other server: %.3f ms\n", 1e3 * median(other, N_TIMES));
     talk_close(&t);
     (void)close(fd);
     (void)close(fd_other);
     case_end();
 }
 
-/* A stream's last bytes, to find the end over two pieces. */
+/* A stream's last bytes, to detect an end that is split over two pieces. */
 struct reader {
     char tail[2 * sizeof DONE];
     size_t n;
@@ -146,7 +144,7 @@ static void take_text(struct reader *r, const char *text, size_t n)
     memcpy(r->tail, all + n - r->n, r->n);
 }
 
-/* All streams to their ends. */
+/* Reads all streams to their ends. */
 static long read_all(struct pollfd *p, struct reader *r, long n)
 {
     char piece[65536];
@@ -160,14 +158,14 @@ static long read_all(struct pollfd *p, struct reader *r, long n)
                 take_text(&r[i], piece, (size_t)got);
             if (p[i].fd >= 0 && (got == 0 || r[i].done)) {
                 done += r[i].done;
-                p[i].fd = -1 - p[i].fd; /* poll passes over it */
+                p[i].fd = -1 - p[i].fd; /* poll ignores negative descriptors */
             }
         }
     }
     return done;
 }
 
-/* The same streams without a gateway, on one connection. Returns tokens a second. */
+/* Reads the same streams without a gateway, on one connection. Returns tokens per second. */
 static double read_raw(long n, long tokens)
 {
     struct talk t;
@@ -186,10 +184,10 @@ static double read_raw(long n, long tokens)
 }
 
 struct speed {
-    double by_wall, by_cpu; /* tokens a second; a second of CPU of what is measured */
+    double by_wall, by_cpu; /* tokens per second; tokens per second of CPU time of the measured server */
 };
 
-/* The streams of a server, all at once. pids: whose CPU counts. */
+/* Reads the streams of a server, all at once. pids: processes whose CPU time counts. */
 static struct speed read_http(const struct web_gateway *at, const char *pids, long n, long tokens)
 {
     struct pollfd *p = calloc((size_t)n, sizeof *p);
@@ -218,12 +216,12 @@ static void print_speed(const char *what, double *wall, double *cpu)
     printf("# %s: %.0f tokens/s (%.0f .. %.0f)", what, middle, wall[0], wall[N_ROUNDS - 1]);
     if (cpu != NULL) {
         middle = median(cpu, N_ROUNDS);
-        printf("; %.0f for a second of its CPU (%.0f .. %.0f)", middle, cpu[0], cpu[N_ROUNDS - 1]);
+        printf("; %.0f per second of its CPU time (%.0f .. %.0f)", middle, cpu[0], cpu[N_ROUNDS - 1]);
     }
     printf("\n");
 }
 
-/* In turns: whatever else the machine does meets them alike. */
+/* Measures in turns: other load on the machine affects them alike. */
 static void events(void)
 {
     long n = from_environment("GATEWAY_STREAMS", 256), tokens = from_environment("GATEWAY_TOKENS", 200);
@@ -250,8 +248,8 @@ static void events(void)
     case_end();
 }
 
-/* The same in front of a server that makes tokens in steps, as a model of 8 billion parameters does on one GPU: what of
- * its speed is lost. */
+/* The same in front of a server that makes tokens in steps, as a model of 8 billion parameters does on one GPU:
+ * measures the loss of its speed. */
 static void paced(void)
 {
     enum { N = 256, TOKENS = 100 };
@@ -271,7 +269,7 @@ static void paced(void)
     case_end();
 }
 
-/* Streams that have their head, and wait. */
+/* Streams that have received their head, and wait. */
 static void memory(void)
 {
     static int fd[N_WAITING];
@@ -292,7 +290,7 @@ static void memory(void)
         case_check(web_await(fd[i], ": waiting", all, sizeof all), "stream %d has no comment: %s", i, all);
     }
     double each = (resident() - before) / n;
-    printf("# %d streams that wait: %.1f KiB of memory each\n", n, each / 1024);
+    printf("# %d waiting streams: %.1f KiB of memory each\n", n, each / 1024);
     case_check(process_sanitized() || each < STREAM_BYTES, "%.0f bytes a stream, expected fewer than %.0f", each,
                STREAM_BYTES);
     for (int i = 0; i < n; i++)

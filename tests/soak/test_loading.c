@@ -1,8 +1,9 @@
-/* tests/soak/test_loading.c - loading as rank/load/load.c does it, together and alone, beside a plain program in which
- * every rank reads the pieces that it needs, a request for each row of a matrix that is cut along its inputs: all give
- * the same bytes, and how long each takes with a cold page cache is printed. Run under mpirun; $LOADING_MODEL is a
- * folder, else the demo model is loaded. LOADING_ROUNDS (1) repeats it; LOADING_AHEAD=0 reads the pieces without the
- * kernel's read-ahead, which hides small requests on a local disk and on many shared file systems does not. */
+/* tests/soak/test_loading.c - loading as rank/load/load.c does it, together and alone, compared with a plain program in
+ * which every rank reads the pieces that it needs, with one request for each row of a matrix that is cut along its
+ * inputs: all give the same bytes, and the time of each with a cold page cache is printed. Run under mpirun;
+ * $LOADING_MODEL is a folder, otherwise the demo model is loaded. LOADING_ROUNDS (1) repeats it; LOADING_AHEAD=0 reads
+ * the pieces without the kernel's read-ahead, which hides small requests on a local disk but not on many shared file
+ * systems. */
 #include "base/clock.h"
 #include "rank/load/load.h"
 #include "rank/world/fatal.h"
@@ -14,7 +15,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* One way's weights, and what it cost: this rank's, then all ranks'. */
+/* The weights loaded one way, and its cost: this rank's, then all ranks'. */
 struct way {
     struct network network;
     double seconds, bytes, requests;
@@ -33,7 +34,7 @@ static int open_file(int file)
     return open(path, O_RDONLY | O_CLOEXEC);
 }
 
-/* The files leave the page cache, as far as the kernel lets them. */
+/* Drops the files from the page cache, as far as the kernel allows. */
 static void forget_files(void)
 {
     MPI_CHECK(MPI_Barrier(w.comm));
@@ -60,7 +61,7 @@ static void read_all(int fd, void *to, size_t bytes, uint64_t offset, struct way
     way->bytes += (double)bytes;
 }
 
-/* A slice of a tensor: whole rows in one request, parts of rows in one each. */
+/* Reads a slice of a tensor: whole rows in one request, parts of rows in one each. */
 static void read_slice(const struct weight_slice *s, int fd, char *scratch, struct way *way, struct err *e)
 {
     const struct tensor_info *t = &c.tensor[s->tensor];
@@ -116,7 +117,7 @@ static void by_blocks(struct way *way, struct err *e)
     way->requests = way->bytes / READ_PLAN_BLOCK_BYTES;
 }
 
-/* Each with several threads, so that parts of rows are dealt out, too. */
+/* Each rank uses several threads, which also share parts of rows. */
 static void alone(struct way *way, struct err *e)
 {
     struct load_setup setup = {.way = LOAD_ALONE, .n_threads = 3, .piece_bytes = 10000};
@@ -147,7 +148,7 @@ static void run_way(struct way *way, void (*load)(struct way *, struct err *), s
     way->requests = sum[1];
 }
 
-/* Weights that differ, on all ranks. */
+/* Returns the number of weights that differ, on all ranks. */
 static int differences(const struct network *a, const struct network *b)
 {
     int n = 0, all = 0;

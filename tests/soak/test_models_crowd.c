@@ -1,9 +1,8 @@
 /* tests/soak/test_models_crowd.c - `lockstep serve --models-dir` under a crowd: 200 clients ask for forty tiny models
  * of all families by Zipf's law, four of which are loaded at once; some are broken, one is too large. Every request is
- * answered once and rightly. Then a client alone, whose hits a simulation of the policy foretells; then rounds of
- * loading and unloading, after which the memory is what it was.
- *
- * SOAK_SECONDS in the environment: how long the crowd asks, 120 if not set. MODELS_ROUNDS: 1000. MODELS_RANKS: 2. */
+ * answered once and correctly. Then one client alone, whose hits equal those of a simulation of the policy; then rounds
+ * of loading and unloading, after which memory has its former size. SOAK_SECONDS in the environment: duration of the
+ * crowd, 120 by default. MODELS_ROUNDS: 1000. MODELS_RANKS: 2. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/zoo.h"
@@ -16,8 +15,8 @@
 
 #define CLIENTS     200
 #define MOST_MODELS 4
-#define ALONE       300   /* requests of the client that is alone */
-#define PATIENCE    180.0 /* s without any answer: they are lost */
+#define ALONE       300   /* requests of the single client */
+#define PATIENCE    180.0 /* seconds without any answer: then the requests are lost */
 #define HOST_SLACK  ((double)(8 << 20))
 
 static struct serving server;
@@ -34,8 +33,8 @@ static struct {
     void *context;
     struct talk client[CLIENTS];
     zmq_pollitem_t item[CLIENTS];
-    int asked[CLIENTS];             /* number of the request that is open; -1: none */
-    int n_sent, n_heard, n_strange; /* strange: wrong, or not what was asked */
+    int asked[CLIENTS];             /* number of the open request; -1: none */
+    int n_sent, n_heard, n_strange; /* strange: wrong, or unexpected */
 } crowd;
 
 static void gather(void)
@@ -113,18 +112,18 @@ static void check_crowd(double seconds)
     case_check(asked == crowd.n_sent && hits > 0 && hits < asked, "%g counted, %g hits", asked, hits);
     case_check(loads - gone == serving_metric(&server, "LoadedModelCount"), "%g loads, %g unloads", loads, gone);
     case_check(serving_metric(&server, "model_running") == 0 && serving_metric(&server, "model_waiting") == 0,
-               "somebody runs or waits");
+               "a request still runs or waits");
     case_end();
 }
 
-/* ---- the policy, foretold ---- */
+/* ---- the simulated policy ---- */
 
 struct shelf_of_models {
     int model[MOST_MODELS], n; /* [n] the least recently used first */
     double used, memory, bytes[ZOO_ALL];
 };
 
-/* Was it there? It is the most recently used one then. */
+/* Returns whether the model was loaded; it becomes the most recently used one. */
 static bool use(struct shelf_of_models *s, int i)
 {
     int at = 0;
@@ -150,7 +149,7 @@ static void unload_all(void)
             (void)zoo_operate(&server, "unload", i, "");
 }
 
-/* Sizes as the server counts them. */
+/* Learns the sizes as the server counts them. */
 static void learn_sizes(struct shelf_of_models *s)
 {
     s->memory = serving_metric(&server, "models_memory_bytes");
@@ -174,7 +173,7 @@ static void check_policy(void)
     talk_open(&t, ZMQ_DEALER, server.endpoint, NULL, NULL);
     for (int k = 0; k < ALONE; k++) {
         int i = zoo_choose();
-        if (i == ZOO_SHORT) /* it takes room, or not, depending on when it failed last */
+        if (i == ZOO_SHORT) /* it may or may not take room, depending on when it failed last */
             continue;
         zoo_ask(&t, k, i);
         json_t *reply = talk_hear(&t, PATIENCE);
@@ -184,22 +183,23 @@ static void check_policy(void)
     }
     talk_close(&t);
     double counted = serving_metric(&server, "ModelCacheHit") - before;
-    printf("# %d requests: %d hits foretold, %g counted\n", ALONE, hits, counted);
+    printf("# %d requests: %d hits predicted, %g counted\n", ALONE, hits, counted);
     case_check(n_wrong == 0, "%d answers are wrong", n_wrong);
-    case_check(counted == hits && hits > ALONE / 10, "%g hits, %d foretold", counted, hits);
+    case_check(counted == hits && hits > ALONE / 10, "%g hits, %d predicted", counted, hits);
     case_end();
 }
 
 /* ---- memory ---- */
 
-/* Bytes in use as the driver of this host's devices reports them, in per cent of one; 0 without a device. */
+/* Returns the bytes in use that the driver reports for this host's devices, as a percentage of one; 0 without a
+ * device. */
 static double device_use(void)
 {
     double percent = serving_metric(&server, "GPUMemoryUtilization");
     return isnan(percent) ? 0 : percent;
 }
 
-/* Every model was loaded before: what libraries keep for the device they have. */
+/* Every model was loaded before, so libraries have allocated what they keep on the device. */
 static void check_rounds(int n)
 {
     double before = 0, after, device = device_use();
@@ -210,14 +210,14 @@ static void check_rounds(int n)
         i = zoo.model[i].there ? i : 0;
         int loaded = zoo_operate(&server, "load", i, ""), gone = zoo_operate(&server, "unload", i, "");
         n_strange += (loaded != 200 && loaded != 409) || gone != 200;
-        if (k == n / 4) /* libraries and allocators have what they keep */
+        if (k == n / 4) /* libraries and allocators have filled their caches */
             before = serving_resident(&server, server.ranks - 1);
     }
     after = serving_resident(&server, server.ranks - 1);
     unload_all();
     printf("# %.2f MB resident on the last rank after %d rounds, %.2f after %d\n", before / 1e6, n / 4, after / 1e6, n);
     printf("# %.10f %% of the devices' memory in use before the rounds, %.10f after\n", device, device_use());
-    case_check(n_strange == 0, "%d strange answers", n_strange);
+    case_check(n_strange == 0, "%d unexpected answers", n_strange);
     case_check(device_use() <= device, "%.10f %% of the devices' memory, %.10f before", device_use(), device);
     case_check(after < before + HOST_SLACK, "%.1f MB more", (after - before) / 1e6);
     case_check(serving_metric(&server, "models_used_bytes") == 0, "bytes are counted as used");
@@ -235,7 +235,7 @@ int main(void)
         check_crowd(setting("SOAK_SECONDS", 120));
         check_policy();
         check_rounds((int)setting("MODELS_ROUNDS", 1000));
-        case_begin("the end");
+        case_begin("the server ends with status 0");
         int status = serving_stop(&server);
         case_check(status == 0, "status %d", status);
     }

@@ -1,10 +1,8 @@
-/* tests/soak/test_serve_hostile.c - messages that no client would send: `lockstep serve` answers each as
- * docs/protocol.md says, and serves on. Every message of one frame gets exactly one reply (a stream its events before
- * it); any other number of frames gets none and is counted; what exceeds --max-message-bytes costs the connection and
- * nothing else.
- *
- * SERVE_MESSAGES in the environment: how many, 100000 if not set. HOSTILE_SEED: 1. HOSTILE_WINDOW: messages sent before
- * their replies are taken, 128; with 1 the message that is not answered is printed. */
+/* tests/soak/test_serve_hostile.c - messages that no regular client would send: `lockstep serve` answers each as
+ * docs/protocol.md says, and goes on serving. Every message of one frame gets exactly one reply (a stream also its
+ * events before); any other number of frames gets none and is counted; exceeding --max-message-bytes costs only the
+ * connection. SERVE_MESSAGES in the environment: their number, 100000 by default. HOSTILE_SEED: 1. HOSTILE_WINDOW:
+ * messages sent before their replies are taken, 128; with 1 a message without an answer is printed. */
 #include "base/clock.h"
 #include "tests/support/cases.h"
 #include "tests/support/serving.h"
@@ -39,7 +37,7 @@ static int below(int n)
     return (int)((x ^ x >> 31) % (uint64_t)n);
 }
 
-/* Good messages to begin with: each kind of field once. They are cheap to serve. */
+/* Valid messages to begin with: each kind of field once, cheap to serve. */
 static const char *const good[] = {
     "{\"prompt\": \"Once upon a time\", \"max_tokens\": 3, \"temperature\": 0, \"request_id\": \"a\"}",
     "{\"prompt\": [\"One\", \"Two\"], \"max_tokens\": 2, \"n\": 2, \"seed\": 7, \"stop\": [\"x\", \"\\n\"], "
@@ -130,7 +128,7 @@ static void puts_text(const char *text)
     put_bytes(text, strlen(text));
 }
 
-/* Replace bytes [at, at + length) by others. */
+/* Replaces bytes [at, at + length) by others. */
 static void splice(size_t at, size_t length, const char *by, size_t bytes)
 {
     static char rest[MAX_BYTES + 1];
@@ -141,7 +139,7 @@ static void splice(size_t at, size_t length, const char *by, size_t bytes)
     put_bytes(rest, n);
 }
 
-/* A value somewhere in the text (behind a colon or comma) becomes another. */
+/* Replaces a value somewhere in the text (after a colon or comma). */
 static void change_value(void)
 {
     size_t start = h.bytes > 1 ? (size_t)below((int)h.bytes - 1) : 0;
@@ -165,7 +163,7 @@ static void cut(void)
     h.text[h.bytes] = '\0';
 }
 
-/* A piece twice: keys given twice, braces that do not match. */
+/* Doubles a piece: repeated keys, unbalanced braces. */
 static void repeat(void)
 {
     char piece[64];
@@ -199,7 +197,7 @@ static void random_bytes(void)
     h.text[h.bytes] = '\0';
 }
 
-/* A list or text as large as the socket lets through. */
+/* Makes a list or text as large as the socket accepts. */
 static void make_large(void)
 {
     h.bytes = 0;
@@ -211,7 +209,7 @@ static void make_large(void)
     puts_text("1], \"max_tokens\": 1}");
 }
 
-/* In h.text. */
+/* Makes any message, in h.text. */
 static void make_any(void)
 {
     h.bytes = 0;
@@ -230,7 +228,7 @@ static void make_any(void)
         h.bytes = 0; /* an empty frame */
         return;
     case 4:
-        return; /* a good one */
+        return; /* unmodified and valid */
     default:
         break;
     }
@@ -250,7 +248,7 @@ static void make_any(void)
         }
 }
 
-/* The next message, of what the socket lets through. */
+/* Makes the next message, of a size that the socket accepts. */
 static void make_message(void)
 {
     make_any();
@@ -258,8 +256,8 @@ static void make_message(void)
         h.bytes = LIMIT_BYTES;
 }
 
-/* Frames that make no message, together within the limit of one. A first empty frame is REQ's delimiter, so that two
- * frames are one message then. */
+/* Sends frames that are not a message, together within the limit of one. A first empty frame is REQ's delimiter, so
+ * that two frames are one message then. */
 static void send_frames(void)
 {
     int n = 2 + below(MAX_FRAMES - 1), empty = below(2);
@@ -286,7 +284,7 @@ static void open_socket(void)
         h.n_strange++;
 }
 
-/* A reply: what it says must make sense by itself. An event is none. */
+/* Takes a reply, which must be valid by itself. An event does not count. */
 static void take_reply(const char *text, size_t bytes)
 {
     json_t *m = json_loadb(text, bytes, JSON_ALLOW_NUL, NULL);
@@ -307,7 +305,7 @@ static void take_reply(const char *text, size_t bytes)
     json_decref(m);
 }
 
-/* Until `n` messages are answered; false: not in time. */
+/* Waits until `n` messages are answered; false: not in time. */
 static bool await_answers(long n)
 {
     zmq_pollitem_t item = {.socket = h.socket, .events = ZMQ_POLLIN};
@@ -328,7 +326,7 @@ static bool await_answers(long n)
     return h.n_answered >= n;
 }
 
-/* Too large: the connection ends, what is sent after it came back is answered. */
+/* Sends a message that is too large: the connection ends; one sent after reconnecting is answered. */
 static void send_oversized(void)
 {
     void *monitor = zmq_socket(h.context, ZMQ_PAIR), *kept = h.socket;
@@ -345,7 +343,7 @@ static void send_oversized(void)
     (void)zmq_send(h.socket, health, strlen(health), 0); /* queued until it reconnects */
     if (!cut_off || !await_answers(before + 1)) {
         h.n_strange++;
-        printf("# too large: %s\n", cut_off ? "no answer afterwards" : "the connection lives");
+        printf("# too large: %s\n", cut_off ? "no answer afterwards" : "the connection is still open");
     }
     h.n_answered = before;
     (void)zmq_close(monitor);
@@ -384,27 +382,27 @@ static int setting(const char *name, int otherwise)
 
 static void check(long n, const char *story, double resident, bool answered, double seconds)
 {
-    printf("# %ld messages in %.0f s: %ld done, %ld refused; %ld of other frames, %ld too large;", h.n_sent, seconds,
+    printf("# %ld messages in %.0f s: %ld done, %ld refused; %ld with other frames, %ld too large;", h.n_sent, seconds,
            h.n_ok, h.n_refused, h.n_ignored, h.n_oversized);
     for (int code = 400; code < 600; code++)
         if (h.by_code[code] > 0)
             printf(" %d: %ld", code, h.by_code[code]);
     printf("\n");
     case_begin("each of %ld messages is answered once", n);
-    case_check(answered && h.n_answered == n && h.n_strange == 0, "%ld answered, %ld strange", h.n_answered,
+    case_check(answered && h.n_answered == n && h.n_strange == 0, "%ld answered, %ld unexpected", h.n_answered,
                h.n_strange);
     case_check(h.n_ok > n / 100 && h.n_refused > n / 2, "%ld done, %ld refused", h.n_ok, h.n_refused);
     case_check(h.by_code[500] == 0, "%ld internal errors", h.by_code[500]);
     case_end();
-    case_begin("other frames are ignored and counted");
+    case_begin("messages with other frames are ignored and counted");
     double counted = serving_metric(&h.server, "bad_messages_total");
     case_check(counted == (double)h.n_ignored, "%g counted, %ld sent", counted, h.n_ignored);
     case_end();
-    case_begin("the server serves on, and holds nothing");
+    case_begin("the server still works, and holds nothing");
     char *now = serving_story(&h.server, "Once upon a time", 20);
-    case_check(now != NULL && strcmp(now, story) == 0, "another text than before");
-    case_check(serving_await(&h.server, "open_requests", 1, 30), "requests are left");
-    case_check(serving_await(&h.server, "kv_blocks_used", 0, 30), "blocks are left");
+    case_check(now != NULL && strcmp(now, story) == 0, "the text differs from before");
+    case_check(serving_await(&h.server, "open_requests", 1, 30), "requests are still open");
+    case_check(serving_await(&h.server, "kv_blocks_used", 0, 30), "KV blocks are still in use");
     double grown = serving_resident(&h.server, 0) - resident;
     printf("# rank 0 grew by %.1f MiB to %.1f MiB\n", grown / (1 << 20), (grown + resident) / (1 << 20));
     case_check(grown < HOST_SLACK || process_sanitized(), "rank 0 grew by %.1f MiB", grown / (1 << 20));
@@ -429,13 +427,13 @@ int main(void)
     open_socket();
     double begun = seconds_now();
     int window = setting("HOSTILE_WINDOW", 128);
-    bool answered = run_messages(n / 10, window); /* everything has been used once */
+    bool answered = run_messages(n / 10, window); /* every operation has been used once */
     double resident = serving_resident(&h.server, 0);
     answered = answered && run_messages(n, window);
     check(n, story, resident, answered, seconds_now() - begun);
     (void)zmq_close(h.socket);
     (void)zmq_ctx_term(h.context);
-    case_begin("it ends when asked to");
+    case_begin("SIGUSR1 ends it");
     int status = serving_stop(&h.server);
     case_check(status == 0, "status %d", status);
     case_end();

@@ -1,9 +1,8 @@
 /* tests/soak/test_serve_load.c - a thousand clients of `lockstep serve` at once, for minutes: requests of mixed
- * lengths, streamed or not; some are cancelled, some clients leave in the middle. Every request is answered once, in
- * order and with the tokens that its prompt always gets; what the server holds is at the end what it was; health is
- * answered meanwhile.
- *
- * SOAK_SECONDS in the environment: how long the load lasts, 120 if not set. SERVE_CLIENTS, SERVE_RANKS: 1000, 2. */
+ * lengths, streamed or not; some are cancelled, some clients leave midway. Every request is answered once, in order and
+ * with the tokens that its prompt always gets; at the end the server holds as much as before; health is answered
+ * meanwhile. SOAK_SECONDS in the environment: duration of the load, 120 by default. SERVE_CLIENTS, SERVE_RANKS: 1000,
+ * 2. */
 #include "base/clock.h"
 #include "client/ask.h"
 #include "client/bench_figures.h"
@@ -23,26 +22,26 @@
 #define MAX_PROMPT     200
 #define MAX_NEW        48
 #define MAX_CLIENTS    4000
-#define ANSWER_SECONDS 120.0 /* no answer after so long: lost */
-#define KV_BYTES       "1M"  /* of a rank: soon in use as a whole, so that sequences wait and are preempted */
+#define ANSWER_SECONDS 120.0 /* without an answer: then the request is lost */
+#define KV_BYTES       "1M"  /* per rank: soon fully in use, so that sequences wait and are preempted */
 #define HEALTH_MS      10    /* between two questions */
 #define MAX_HEALTH     (1 << 20)
 #define HEALTH_LIMIT   0.050                /* seconds, p99 */
-#define HOST_SLACK     ((double)(24 << 20)) /* that the allocator keeps */
+#define HOST_SLACK     ((double)(24 << 20)) /* for the allocator's caches */
 
-/* A client has one request open, or has not begun. */
+/* A client, with one request open or none. */
 struct caller {
     void *socket;
     char name[48];            /* request_id */
-    bool busy, stream, asked; /* asked: for its cancelling */
+    bool busy, stream, asked; /* asked: to cancel it */
     int prompt, max_tokens, got, seq;
     int cancel_after, leave_after; /* events; -1: never */
     int n_cancels;                 /* replies to `cancel` that may still come */
-    char last_name[48];            /* whose */
+    char last_name[48];            /* the request of these replies */
     double sent;
 };
 
-/* The counts. */
+/* The counters. */
 struct tally {
     long sent, done, cancelled, refused, left, tokens;
     long strange, lost, unordered, changed, short_ones; /* all must stay 0 */
@@ -56,7 +55,7 @@ static struct {
     uint64_t random;
     long number;
     json_t *prompt[N_PROMPTS];
-    int known[N_PROMPTS][MAX_NEW], n_known[N_PROMPTS]; /* tokens that a prompt gets */
+    int known[N_PROMPTS][MAX_NEW], n_known[N_PROMPTS]; /* tokens that each prompt gets */
     struct tally tally;
 } load;
 
@@ -89,7 +88,7 @@ static void open_socket(struct caller *c)
     }
 }
 
-/* Takes over the message. */
+/* Sends the message and frees it. */
 static void send_json(struct caller *c, json_t *message)
 {
     char *text = json_dumps(message, JSON_COMPACT);
@@ -125,7 +124,7 @@ static void ask_cancel(struct caller *c)
     c->n_cancels++;
 }
 
-/* The client is gone, a new one takes its place. */
+/* The client disconnects, and a new one replaces it. */
 static void leave(struct caller *c)
 {
     (void)zmq_close(c->socket);
@@ -134,7 +133,7 @@ static void leave(struct caller *c)
     open_socket(c);
 }
 
-/* Tokens must be those that this prompt got before. */
+/* The tokens must be those that this prompt got before. */
 static void compare(struct caller *c, const json_t *message)
 {
     const json_t *ids = json_object_get(json_array_get(json_object_get(message, "choices"), 0), "token_ids");
@@ -176,7 +175,8 @@ static bool is(const json_t *message, const char *key, const char *value)
     return text != NULL && strcmp(text, value) == 0;
 }
 
-/* A reply to `cancel` has neither choices nor an event: ok, or 404 when the request had ended already. */
+/* Tells whether this is the reply to `cancel`, which has neither choices nor an event: ok, or 404 if the request had
+ * already ended. */
 static bool answers_cancel(const struct caller *c, const json_t *message)
 {
     return c->n_cancels > 0 && is(message, "request_id", c->last_name) && json_object_get(message, "choices") == NULL &&
@@ -206,7 +206,7 @@ static void take_message(struct caller *c, const json_t *message)
         finish(c, message, ok);
 }
 
-/* Everything that waits for one client. */
+/* Takes all messages that wait for one client. */
 static void drain(struct caller *c)
 {
     zmq_msg_t frame;
@@ -222,7 +222,7 @@ static void drain(struct caller *c)
     (void)zmq_msg_close(&frame);
 }
 
-/* A client's next action. more: it begins new requests. */
+/* Does a client's next action. more: it begins new requests. */
 static void act(struct caller *c, bool more)
 {
     if (c->busy && c->leave_after >= 0 && c->seq >= c->leave_after)
@@ -238,7 +238,7 @@ static void act(struct caller *c, bool more)
         begin(c);
 }
 
-/* For so long, then until all is answered. */
+/* Runs the load for this long, then until all requests are answered. */
 static void run_load(double seconds)
 {
     static zmq_pollitem_t item[MAX_CLIENTS];
@@ -262,7 +262,7 @@ static void run_load(double seconds)
     }
 }
 
-/* Asks for health on a thread and a connection of its own. */
+/* Asks for health on its own thread and connection. */
 struct health {
     atomic_bool stop;
     pthread_t thread;
@@ -326,8 +326,8 @@ static void check_tally(double seconds)
     case_begin("no reply is lost, doubled or out of order");
     case_check(t->done > load.n_callers / 2, "only %ld requests were done", t->done);
     case_check(t->sent == t->done + t->cancelled + t->left + t->refused + t->lost, "%ld were sent", t->sent);
-    case_check(t->lost == 0 && t->strange == 0 && t->unordered == 0, "%ld lost, %ld strange, %ld out of order", t->lost,
-               t->strange, t->unordered);
+    case_check(t->lost == 0 && t->strange == 0 && t->unordered == 0, "%ld lost, %ld unexpected, %ld out of order",
+               t->lost, t->strange, t->unordered);
     case_check(t->refused == 0, "%ld refused: the queue has room for all", t->refused);
     case_check(!load.server.p.ended, "the server has ended");
     case_end();
@@ -343,12 +343,13 @@ static void check_tally(double seconds)
 static void check_leaks(const double *before, int ranks)
 {
     case_begin("the server holds what it held before");
-    case_check(serving_await(&load.server, "open_requests", 1, 30), "requests are left"); /* the question itself */
-    case_check(serving_await(&load.server, "num_requests_running", 0, 30), "sequences are left");
-    case_check(serving_await(&load.server, "num_requests_waiting", 0, 30), "sequences wait");
-    case_check(serving_await(&load.server, "kv_blocks_used", 0, 30), "blocks are left");
-    case_check(serving_await(&load.server, "client_backlog_bytes", 0, 30), "replies are left");
-    case_check(serving_await(&load.server, "clients", 2, 30), "clients are left");
+    case_check(serving_await(&load.server, "open_requests", 1, 30),
+               "requests are still open"); /* this question is one */
+    case_check(serving_await(&load.server, "num_requests_running", 0, 30), "sequences still run");
+    case_check(serving_await(&load.server, "num_requests_waiting", 0, 30), "sequences still wait");
+    case_check(serving_await(&load.server, "kv_blocks_used", 0, 30), "KV blocks are still in use");
+    case_check(serving_await(&load.server, "client_backlog_bytes", 0, 30), "replies are still queued");
+    case_check(serving_await(&load.server, "clients", 2, 30), "clients are still connected");
     for (int r = 0; r < ranks; r++) {
         double now = serving_resident(&load.server, r);
         printf("# rank %d: %.1f MiB after the warm-up, %.1f MiB at the end\n", r, before[r] / (1 << 20),
@@ -386,7 +387,7 @@ int main(void)
         open_socket(&load.caller[i]);
     (void)pthread_create(&health.thread, NULL, watch_health, &health);
     double begun = seconds_now();
-    run_load(seconds / 4); /* everything has been used once */
+    run_load(seconds / 4); /* every operation has been used once */
     for (int r = 0; r < ranks; r++)
         resident[r] = serving_resident(&load.server, r);
     run_load(seconds * 3 / 4);
@@ -396,7 +397,7 @@ int main(void)
         (void)zmq_close(load.caller[i].socket);
     (void)zmq_ctx_term(load.context);
     check_leaks(resident, ranks);
-    case_begin("it ends when asked to");
+    case_begin("SIGUSR1 ends it");
     int status = serving_stop(&load.server);
     case_check(status == 0, "status %d", status);
     case_end();

@@ -1,11 +1,10 @@
-/* tests/soak/test_soak.c - a long run of mixed work: memory, of the device and of the host, is at the end what it was
- * once everything had been used, and what repeats gives the same tokens.
- *
- * Under mpirun. argv: "cpu" (or nothing) or "cuda". SOAK_SECONDS in the environment: how long, 600 if not set; never
- * less than three rounds of everything. On a device half of it with decode steps as separate operations, half with the
- * way that is measured to be the faster one when an instance is opened: two ways that are equal but for rounding, so
- * that there the tokens of two instances may differ. A CPU has the former alone. In each half an instance of the demo
- * model is opened, runs mixed batches for a twelfth of the time, and is closed; the next one has another shape. */
+/* tests/soak/test_soak.c - a long run of mixed work: device and host memory at the end equal those after everything was
+ * used once, and repeated work gives the same tokens. Under mpirun. argv: "cpu" (or nothing) or "cuda". SOAK_SECONDS in
+ * the environment: duration, 600 by default; never less than three rounds of everything. On a device half of it runs
+ * decode steps as separate operations, half the way that is measured to be faster when an instance is opened: the two
+ * ways are equal except for rounding, so that there the tokens of two instances may differ. A CPU has only the former.
+ * In each half an instance of the demo model is opened, runs mixed batches for a twelfth of the time, and is closed;
+ * the next one has another shape. */
 #include "base/choices.h"
 #include "base/clock.h"
 #include "coordinator/schedule/scheduler.h"
@@ -30,9 +29,9 @@
 #define LEAST_CYCLES   (3 * N_SHAPES)
 #define DEVICE_SLACK   ((size_t)4 << 20) /* memory that the driver keeps for itself */
 #define HOST_SLACK     ((size_t)32 << 20)
-#define SETTLED_PASSES 2 /* after this many passes over all programs an instance takes no more memory */
+#define SETTLED_PASSES 2 /* after this many passes over all programs an instance allocates no more memory */
 
-/* How an instance is cut. Blocks for about half of what may run, so that requests wait. */
+/* Limits of an instance. It has blocks for about half of the sequences that may run, so that requests wait. */
 static const struct shape {
     int max_batch_tokens, max_seqs, n_blocks;
 } shape[N_SHAPES] = {{512, 16, 150}, {48, 7, 60}, {200, 24, 200}};
@@ -42,7 +41,7 @@ struct outcome {
     uint64_t digest[MAX_REQUESTS];
 };
 
-/* One program on its way through the engine. */
+/* A program on its way through the engine. */
 struct run {
     struct scheduler scheduler;
     struct request request[MAX_REQUESTS];
@@ -50,7 +49,7 @@ struct run {
     int n;
 };
 
-/* Over all ranks, equal on all: the minimum of the device, the maximum of the host. */
+/* Equal on all ranks: the minimum of the device's free memory, the maximum of the host's resident memory. */
 struct memory {
     double device_free, host_resident;
 };
@@ -66,7 +65,7 @@ struct soak {
     struct memory settled[N_SHAPES]; /* at the end of the second instance of a shape */
     struct memory last;
     long n_runs, n_tokens, n_changed, n_differ; /* rank 0: within an instance, and between instances */
-    double device_lost, host_grown;             /* worst, against what is settled */
+    double device_lost, host_grown;             /* worst, compared with the settled values */
     double device_lost_within;                  /* worst, from an instance's settling to its end */
 };
 
@@ -83,7 +82,7 @@ static int below(uint64_t *state, int n)
     return (int)(next_random(state) % (uint64_t)n);
 }
 
-/* Greedy, and warm in several ways. */
+/* Makes greedy rules, and several kinds of sampling. */
 static void make_rules(struct request_rules *rules, uint64_t *random)
 {
     struct sampling *s = &rules->sampling;
@@ -112,7 +111,7 @@ static void make_rules(struct request_rules *rules, uint64_t *random)
     }
 }
 
-/* Program k: always the same requests. Few and many, short and long prompts and outputs. */
+/* Makes program k: always the same requests. Few and many, short and long prompts and outputs. */
 static void make_program(struct run *r, int k, int vocab)
 {
     static const int n_requests[N_PROGRAMS] = {1, 4, 9, 16, MAX_REQUESTS};
@@ -140,7 +139,7 @@ static uint64_t digest_of(const struct request *r)
     return hash;
 }
 
-/* Run program k; the outcome is rank 0's. Collective. */
+/* Runs program k; the outcome is rank 0's. Collective. */
 static void run_program(struct soak *s, struct instance *i, int k, struct outcome *o)
 {
     static struct run r;
@@ -178,8 +177,7 @@ static double resident_bytes(void)
     return 1024.0 * (double)kib;
 }
 
-/* Collective. Host memory that a CPU backend has is in what is resident, so the free memory of the host says
- * nothing. */
+/* Collective. A CPU backend's memory is part of the resident memory, so the host's free memory is irrelevant. */
 static struct memory measure(const struct instance *i)
 {
     double mine[2] = {i->ops->shares_host_memory ? 0 : -(double)i->ops->free_memory((struct queue *)&i->q),
@@ -215,7 +213,7 @@ static double most(double a, double b)
     return a > b ? a : b;
 }
 
-/* Rank 0's clock counts. */
+/* Rank 0's clock decides. */
 static bool time_left(const struct soak *s, double until)
 {
     int more = seconds_now() < until;
@@ -223,7 +221,7 @@ static bool time_left(const struct soak *s, double until)
     return more != 0;
 }
 
-/* One instance, all programs in turn until its time is over; each at least once. */
+/* Runs an instance: all programs in turn until its time is over; each at least once. */
 static void run_instance(struct soak *s, int cycle, double until)
 {
     int which = cycle % N_SHAPES;

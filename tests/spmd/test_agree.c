@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Ranks from `first` to `last` fail. All ranks then have the error of the first of them. */
+/* Ranks from `first` to `last` fail. Then all ranks have the error of the first of them. */
 static void check_failures(const struct world *w, const struct world *replica, int first, int last)
 {
     struct err e = {0};
@@ -38,7 +38,7 @@ int main(int argc, char **argv)
         fatal(&e);
     world_split(&w, 1, &replica);
     const struct world *const one[] = {&w, &replica};
-    for (int i = 0; i < 2; i++) { /* the job's own world, and a replica's */
+    for (int i = 0; i < 2; i++) { /* the job's world, then a replica's */
         check_none(&w, one[i]);
         check_failures(&w, one[i], 0, w.n_ranks - 1);
         check_failures(&w, one[i], w.n_ranks - 1, w.n_ranks - 1);

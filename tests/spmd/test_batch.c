@@ -1,5 +1,6 @@
-/* tests/spmd/test_batch.c - a request's result does not depend on its batch, its chunks, or (its tokens) the number of
- * ranks. The real scheduler and engine on small checkpoints; on N ranks, next to one rank of its own within rank 0. */
+/* tests/spmd/test_batch.c - a request's result does not depend on its batch, on its chunks, or (for tokens) on the
+ * number of ranks. The real scheduler and engine on small checkpoints; on N ranks, compared with a single rank of its
+ * own within rank 0. */
 #include "coordinator/schedule/scheduler.h"
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
@@ -102,7 +103,7 @@ static int accept(void *context, const struct step_result *result, struct err *e
     return scheduler_accept(&r->scheduler, result, 0, e);
 }
 
-/* How a run is cut up. */
+/* The division of a run into batches and chunks. */
 struct shape {
     int max_batch_tokens, max_seqs, n_blocks;
 };
@@ -120,7 +121,7 @@ static void open_instance(struct instance *i, struct world *w, const char *fixtu
     fixture_open(i, w, fixture, &setup);
 }
 
-/* Requests [first, first + n) together. Collective over w; outcomes on its rank 0. */
+/* Runs requests [first, first + n) together. Collective over w; outcomes on its rank 0. */
 static void run_some(struct instance *i, struct run *r, int first, int n)
 {
     struct err e = {0};
@@ -145,8 +146,8 @@ static void run_some(struct instance *i, struct run *r, int first, int n)
     scheduler_close(&r->scheduler);
 }
 
-/* All of them, and then all of them again in the same memory, with the prefix cache: the outcome is the second one's.
- * *n_found: tokens of the second round that were not fed again. */
+/* Runs all of them twice in the same memory, with the prefix cache: the outcome is the second round's. *n_found: tokens
+ * of the second round that were found in the cache. */
 static void run_twice(struct world *w, const char *fixture, struct run *r, int *n_found)
 {
     struct err e = {0};
@@ -192,7 +193,7 @@ static void run_shape(struct run *r, struct world *w, const char *fixture, const
     instance_close(&i);
 }
 
-/* Each request alone, one after the other in the same memory. */
+/* Runs each request alone, one after the other in the same memory. */
 static void run_alone(struct run *r, struct world *w, const char *fixture)
 {
     struct instance i;
@@ -220,7 +221,7 @@ static bool same_logits(const struct run *a, const struct run *b)
     return same;
 }
 
-/* Are all ranks' devices of one opinion? Their histories hold every token that was ever fed. */
+/* Tells whether all ranks' devices agree: their histories hold every token that was ever fed. */
 static bool same_history(const struct instance *i)
 {
     const struct sampler *s = &i->engine.sampler;
@@ -305,7 +306,7 @@ int main(int argc, char **argv)
     if (world_open(&w, &argc, &argv, &e) != 0)
         fatal(&e);
     struct world self = w;
-    self.comm = self.job = self.node = MPI_COMM_SELF; /* each rank a job of its own */
+    self.comm = self.job = self.node = MPI_COMM_SELF; /* each rank is a job of its own */
     self.rank = self.job_rank = self.node_rank = 0;
     self.n_ranks = self.n_job_ranks = self.n_node_ranks = 1;
     self.on_one_host = true;

@@ -1,6 +1,6 @@
-/* tests/spmd/test_beams.c - beam search finds what Hugging Face transformers finds (tests/parity/beams.json, made by
- * make_beams.py): the same hypotheses in the same order with the same scores, on any number of ranks; all searches at
- * once, with room for all of them, and with so little that their sequences are parked and preempted. */
+/* tests/spmd/test_beams.c - beam search finds the same hypotheses in the same order with the same scores as Hugging
+ * Face transformers (tests/parity/beams.json, made by make_beams.py), on any number of ranks; all searches at once,
+ * with room for all of them, and with so little that their sequences are parked and preempted. */
 #include "coordinator/schedule/choices.h"
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MAX_CASES 16 /* of one checkpoint */
+#define MAX_CASES 16 /* cases of one checkpoint */
 #define MAX_LEN   48
 
 struct search_case {
@@ -44,7 +44,7 @@ static enum early_stopping early_stopping(const json_t *value)
                                  : EARLY_STOPPING_FALSE;
 }
 
-/* ---- what is found ---- */
+/* ---- hypotheses ---- */
 
 static bool same_hypothesis(const struct request *r, float score, const json_t *want)
 {

@@ -15,7 +15,7 @@
 
 static struct queue q = {.act = DTYPE_F32, .n_threads = 1};
 
-/* Some number with all its bits in use; of mixed sign and size, so that the order of a sum shows. */
+/* Returns a number with all its bits in use, of mixed sign and size, so that the order of a sum shows. */
 static float awkward(int rank, size_t i)
 {
     uint64_t x = (i + 1) * 0x9e3779b97f4a7c15u + (uint64_t)(rank + 1) * 0xbf58476d1ce4e5b9u;
@@ -53,7 +53,7 @@ static void check_exact(struct comm *c, float *x, size_t n)
     tap_all(equal_on_all_ranks(x, n), "other bits", "all-reduce of %zu numbers gives every rank the same bits", n);
 }
 
-/* Element i of every size is the sum in rank order: so it depends on no other element. */
+/* For every size, element i is the sum in rank order, so it does not depend on other elements. */
 static void check_order(struct comm *c, float *x)
 {
     static const size_t size[] = {1, 7, 4096, 16383, 16384, 16385, 40000, PART, PART + 1, MOST};
@@ -119,7 +119,7 @@ static void hear(struct observer *o, enum collective kind)
     n_heard += kind == COLLECTIVE_ALL_REDUCE;
 }
 
-/* Two users in turn: each has its own count and observers, and an end of its own, which is not the transport's. */
+/* Two users in turn: each has its own count and observers, and its own end, which does not close the transport. */
 static void check_lent(struct comm *c, float *x)
 {
     static const struct observer_hooks hooks = {.collective = hear};

@@ -1,10 +1,10 @@
 /* tests/spmd/test_drafts.c - drafts change nothing: the real scheduler and engine get the same tokens with the same
- * bits of log-probability for every request, greedy or sampled, with penalties, biases and ends, whatever is drafted.
- * The drafts here are the tokens that came without drafts, right up to a random place: so how often a draft is accepted
- * is known, too. Guesses and draft models are tried as well: a model that drafts for itself is right wherever
- * likelihood alone chooses; and so are heads (EAGLE-3), whose drafts follow from the text alone, whatever was shared,
- * preempted or fed in pieces before. argv: nothing, or "cuda" for models of float32 on a GPU, whose tokens are the same
- * by any rounding that is near; then nothing, or a part of the names of the fixtures to run. */
+ * bits of log-probability for every request, greedy or sampled, with penalties, biases and stop rules, whatever the
+ * drafts are. The drafts here are the tokens that came without drafts, correct up to a random position: so the number
+ * of accepted drafts is known, too. Guesses and draft models are tested as well: a model that drafts for itself is
+ * right wherever likelihood alone decides; and draft heads (EAGLE-3), whose drafts follow from the text alone, whatever
+ * was shared, preempted or fed in pieces before. argv: nothing, or "cuda" for models of float32 on a GPU, whose tokens
+ * are the same under any close rounding; then nothing, or a part of the names of the fixtures to run. */
 #include "base/choices.h"
 #include "base/clock.h"
 #include "coordinator/schedule/scheduler.h"
@@ -22,7 +22,7 @@
 
 #define FIXTURES   "tests/parity/fixtures"
 #define HEADS      "tests/parity/heads"
-#define N_REQUESTS 125 /* among so many there are drafts of all kinds, and preemption */
+#define N_REQUESTS 125 /* enough for drafts of all kinds, and preemption */
 #define MAX_TOKENS 24
 #define MAX_PROMPT 30
 #define MAX_LEN    56 /* positions of the shortest model used here */
@@ -45,18 +45,20 @@ struct run {
     struct request request[N_REQUESTS];
     struct request_rules rules[N_REQUESTS];
     struct outcome outcome[N_REQUESTS];
-    const struct run *plain; /* whose outcomes are drafted */
+    const struct run *plain; /* the run whose outcomes are the drafts */
     uint64_t random;
     uint64_t n_expected;              /* drafts that will be accepted */
-    uint64_t n_likeliest, n_unlikely; /* drafts in places where the likeliest token comes; those that are another one */
+    uint64_t n_likeliest, n_unlikely; /* drafts at positions where the likeliest token comes; those of them that are
+                                       * another token */
     struct guess_rules guesses;
     int vocab;
-    bool alone;                              /* sequences share nothing */
+    bool alone;                              /* sequences share no blocks */
     int n_unseen;                            /* drafts in plans that only the device knew */
-    int32_t (*made)[MAX_TOKENS][DRAFTS_MAX]; /* [n_requests] the drafts after so many tokens, each one more; NULL */
+    int32_t (*made)[MAX_TOKENS][DRAFTS_MAX]; /* [n_requests] the drafts after each number of tokens, each number
+                                              * stored plus one; NULL: not recorded */
 };
 
-/* To expect a number of drafts that are right: so it is under sanitizers. */
+/* Too few requests to expect a certain number of accepted drafts: so it is under sanitizers. */
 static bool too_few(void)
 {
     return n_requests < N_REQUESTS / 2;
@@ -88,7 +90,7 @@ static void make_rules(struct request_rules *rules, uint64_t *seed, int vocab)
         p->bias_id[0] = below(seed, vocab);
         p->bias[0] = 3;
     }
-    if (below(seed, 2) == 0) { /* a quarter of the vocabulary may be chosen often enough */
+    if (below(seed, 2) == 0) { /* a quarter of the vocabulary is likely enough to be chosen */
         p->n_eos = rules->n_stop_ids = 8;
         for (int i = 0; i < 8; i++)
             p->eos[i] = rules->stop_id[i] = below(seed, vocab);
@@ -104,7 +106,7 @@ static void make_request(struct run *r, int index, uint64_t *seed)
     q->prompt.n = q->prompt.capacity = 1 + (size_t)below(seed, MAX_PROMPT);
     q->prompt.id = calloc(q->prompt.n, sizeof *q->prompt.id);
     for (size_t i = 0; i < q->prompt.n; i++)
-        q->prompt.id[i] = i < 18 && index % 3 == 0 ? (int32_t)i : below(seed, r->vocab); /* some begin alike */
+        q->prompt.id[i] = i < 18 && index % 3 == 0 ? (int32_t)i : below(seed, r->vocab); /* some prompts begin alike */
 }
 
 static int propose(void *context, struct request *q, int n, int32_t *token)
@@ -128,7 +130,7 @@ static void on_release(void *context, struct request *q)
     o->finish = q->finish;
     memcpy(o->token, q->logprobs, q->output.n * sizeof *o->token);
     for (int i = 0; i < o->n; i++)
-        o->token[i].slot = 0; /* any */
+        o->token[i].slot = 0; /* any slot */
     request_close(q);
 }
 
@@ -145,13 +147,13 @@ static int next(void *context, struct plan *plan, struct err *e)
     return 0;
 }
 
-/* The likeliest token comes; penalties may look at tokens that a plan had no room for. */
+/* Tells whether the likeliest token comes; penalties may depend on tokens that a plan had no room for. */
 static bool is_likeliest(const struct sampling *p)
 {
     return p->temperature == 0 && p->repetition_penalty == 1 && p->presence_penalty == 0 && p->frequency_penalty == 0;
 }
 
-/* Drafts of requests whose rules look at no history, of which a plan may have less. */
+/* Records drafts of requests whose rules do not read the history, of which a plan may have less. */
 static void note_drafts(struct run *r, const struct request *q)
 {
     const struct sampling *p = &q->rules->sampling;
@@ -161,7 +163,7 @@ static void note_drafts(struct run *r, const struct request *q)
         r->made[q->index][q->output.n][k] = q->draft[k] + 1;
 }
 
-/* Before the scheduler does: how many drafts have to be accepted, by what came without them. */
+/* Runs before the scheduler: counts the drafts that must be accepted, given the tokens that came without them. */
 static int accept(void *context, const struct step_result *result, struct err *e)
 {
     struct run *r = context;
@@ -180,8 +182,8 @@ static int accept(void *context, const struct step_result *result, struct err *e
     return scheduler_accept(&r->scheduler, result, seconds_now(), e);
 }
 
-/* Collective over w; outcomes on its rank 0. plain: what is drafted if there are no guesses. NULL: without drafts. d:
- * the draft model that makes them, or NULL. */
+/* Collective over w; outcomes on its rank 0. plain: the drafts if there are no guesses; NULL: no drafts. d: the draft
+ * model that makes them, or NULL. */
 static void run_all(struct instance *i, struct draft_model *d, struct run *r, const struct run *plain,
                     const struct guess_rules *guesses)
 {
@@ -265,7 +267,7 @@ static void open_instance(struct instance *i, struct draft_model *d, struct worl
     instance_open_drafted(i, d, w, &m, &c, &setup, &e);
 }
 
-/* On a CPU to the bits. */
+/* On a CPU to the last bit. */
 static bool same_tokens(const struct outcome *a, const struct outcome *b)
 {
     bool same = device != DEVICE_CPU || memcmp(a->token, b->token, (size_t)a->n * sizeof a->token[0]) == 0;
@@ -292,7 +294,7 @@ static uint64_t all_accepted(const struct scheduler_stats *s)
     return n;
 }
 
-/* Guesses by what was there before: small models repeat themselves. */
+/* Guesses from earlier text: small models repeat themselves. */
 static void check_guesses(struct instance *i, const char *fixture, const struct run *plain)
 {
     const struct world *w = i->engine.world;
@@ -305,7 +307,7 @@ static void check_guesses(struct instance *i, const char *fixture, const struct 
         const char *how = always ? "always" : "where it pays";
         tap_all(different == 0, "other tokens or bits", "%s, %d ranks, guesses %s: the same tokens", fixture,
                 w->n_ranks, how);
-        int some = n_requests / (device == DEVICE_CPU ? 5 : 10); /* with two steps under way there are fewer guesses */
+        int some = n_requests / (device == DEVICE_CPU ? 5 : 10); /* with two steps in flight there are fewer guesses */
         tap_all(w->rank != 0 || !always || too_few() || s->n_accepted[0] > (uint64_t)some, "too few",
                 "%s, %d ranks, guesses %s: some are right", fixture, w->n_ranks, how);
         uint64_t n_accepted = all_accepted(s);
@@ -319,13 +321,13 @@ static void check_guesses(struct instance *i, const char *fixture, const struct 
     }
 }
 
-/* As a device's, which has two steps under way. */
+/* Acts as a device does, which has two steps in flight. */
 static void take_two_flights(struct instance *i, struct draft_model *d)
 {
     i->engine.n_flights = d->instance.engine.n_flights = ENGINE_FLIGHTS;
 }
 
-/* A model drafts, for itself or for another one. */
+/* A model drafts for itself or for another one. */
 static void check_model(struct world *w, const char *fixture, const char *drafts, int draft_len,
                         const struct run *plain)
 {
@@ -370,7 +372,7 @@ static void check_model(struct world *w, const char *fixture, const char *drafts
     }
 }
 
-/* Drafts that both made in the same places; *n: of these places. */
+/* Counts drafts that differ among those that both runs made at the same positions; *n: these positions. */
 static int count_other_drafts(const struct run *a, const struct run *b, int *n)
 {
     int other = 0;
@@ -385,7 +387,8 @@ static int count_other_drafts(const struct run *a, const struct run *b, int *n)
     return other;
 }
 
-/* A head drafts the same where memory is short, so that sequences are preempted and share, and where neither is. */
+/* A head makes the same drafts with little memory, so that sequences are preempted and share blocks, and with
+ * enough. */
 static void check_head(struct world *w, const char *fixture, const char *head, const struct run *plain)
 {
     struct instance i;
@@ -419,7 +422,7 @@ static void check_head(struct world *w, const char *fixture, const char *head, c
     }
 }
 
-/* other: of the same vocabulary, or NULL. draft_len: the positions before the rotation changes. */
+/* other: a model with the same vocabulary, or NULL. draft_len: the positions before the rotation changes. */
 static void check_fixture(struct world *w, const char *fixture, const char *other, const char *head, int draft_len)
 {
     const struct guess_rules none = {0}, replayed = {.most = DRAFTS_MAX};
@@ -477,8 +480,8 @@ int main(int argc, char **argv)
     tokenizer = letters_open();
     if (tokenizer == NULL)
         return 98;
-    /* Rank 0 alone plans and accepts, whatever the number of ranks: fewer requests will do there, and under
-     * sanitizers. On 3 ranks every second model runs, on 4 the others. */
+    /* Rank 0 alone plans and accepts, whatever the number of ranks: fewer requests suffice there, and under sanitizers.
+     * On 3 ranks every second model runs, on 4 the others. */
     n_requests = process_sanitized() ? N_REQUESTS / 5 : w.n_ranks > 2 ? N_REQUESTS / 2 : N_REQUESTS;
     if (argc > 1 && strcmp(argv[1], "cuda") == 0)
         device = DEVICE_CUDA;

@@ -1,5 +1,5 @@
-/* tests/spmd/test_engine.c - rank/step/engine.c and step.c: a step takes no memory, and what was taken at the start
- * suffices and was foretold. */
+/* tests/spmd/test_engine.c - rank/step/engine.c and step.c: a step allocates nothing, and the memory allocated at the
+ * start suffices and was predicted. */
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
 #include "rank/step/step.h"
@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- every allocation of the process passes through here; free() stays the C library's ---- */
+/* ---- every allocation of the process passes through here; free() remains the C library's ---- */
 
 #if defined __SANITIZE_ADDRESS__
-#define COUNTS 0 /* the sanitizer has its own */
+#define COUNTS 0 /* the sanitizer has its own allocator */
 #else
 #define COUNTS 1
 
@@ -23,10 +23,10 @@ extern void *__libc_malloc(size_t bytes);
 extern void *__libc_calloc(size_t n, size_t size);
 extern void *__libc_realloc(void *p, size_t bytes);
 extern void *__libc_memalign(size_t align, size_t bytes);
-extern char __executable_start, etext; /* of the linker: this program, without the libraries */
+extern char __executable_start, etext; /* from the linker: bounds of this program without the libraries */
 #endif
 
-#define SEPARATE __attribute__((noinline)) /* inlined, it would see its caller's caller */
+#define SEPARATE __attribute__((noinline)) /* if inlined, it would see its caller's caller */
 
 static _Atomic int counting, n_ours, n_all;
 
@@ -72,7 +72,7 @@ SEPARATE int posix_memalign(void **p, size_t align, size_t bytes)
 }
 #endif
 
-/* ---- plans: prompts in chunks, then decode, all by this rank itself ---- */
+/* ---- plans: prompts in chunks, then decode, all made by this rank itself ---- */
 
 #define N_SEQS 4
 #define PROMPT 20
@@ -104,7 +104,7 @@ static void go(struct run *r, struct step_result *result)
     engine_step(&r->instance.engine, &r->plan, result);
 }
 
-/* One step: `n` tokens of every sequence from position pos on. */
+/* Runs a step: `n` tokens of every sequence from position pos on. */
 static void step(struct run *r, int pos, int n, struct step_result *result)
 {
     struct plan *p = &r->plan;
@@ -143,8 +143,8 @@ static void close_run(struct run *r)
     instance_close(&r->instance);
 }
 
-/* From the second request of a slot on, nothing is taken any more. MPI may: it counts only what this program asks for,
- * and on one rank, where a step does not call MPI, everything. */
+/* From the second request of a slot on, nothing is allocated. MPI may allocate: the test counts only this program's
+ * allocations, and on one rank, where a step does not call MPI, all of them. */
 static void check_allocations(struct world *w, const char *dir)
 {
     struct run r;
@@ -172,7 +172,7 @@ static void check_allocations(struct world *w, const char *dir)
     close_run(&r);
 }
 
-/* The counter itself must count. */
+/* The counter itself must work. */
 static void check_counter(void)
 {
     counting = 1;
@@ -187,7 +187,7 @@ static void check_counter(void)
     tap_all(n_ours == (COUNTS ? 2 : 0), reason, "allocations of this program are counted");
 }
 
-/* An embedding wider than the rest of the model (OPT-350m has a narrower one): its all-reduce is the largest of a
+/* An embedding wider than the rest of the model (OPT-350m has a narrower one): its all-reduce is the largest in a
  * step. */
 static void check_wide_embedding(struct world *w)
 {
@@ -221,7 +221,7 @@ static void check_wide_embedding(struct world *w)
     close_run(&r);
 }
 
-/* MPI counts in int. */
+/* MPI's counts are int. */
 static void check_many_logits(struct world *w)
 {
     struct err e = {0};
@@ -276,11 +276,11 @@ static void check_foretold(struct world *w)
     free(n);
 }
 
-/* ---- decode steps that are recorded later, on a device of paper that computes at once ---- */
+/* ---- decode steps that are recorded later, on a paper device that computes at once ---- */
 
 static struct paper_device {
     struct engine *g;
-    int n_recorded, n_launched, n_persistent; /* graphs recorded and launched; runs in the second way */
+    int n_recorded, n_launched, n_persistent; /* graphs recorded and launched; runs of the persistent step */
     bool recording, in_second_way;
 } paper;
 
@@ -312,7 +312,7 @@ static void *paper_end(struct queue *q)
     return &graph[paper.in_second_way];
 }
 
-/* Operations: nothing is done while it records. */
+/* Operations do nothing during recording. */
 #define STEP(phase, name, parameters, arguments) \
     static void paper_op_##name parameters       \
     {                                            \
@@ -321,7 +321,8 @@ static void *paper_end(struct queue *q)
     }
 #include "kernels/op_list.h"
 
-/* Empty rows come from runs at the start only, where all are: the CPU, which knows no graphs, takes them for faults. */
+/* Empty rows occur only in runs at the start, where all rows are empty: the CPU, which has no graphs, reports them as
+ * faults. */
 static void paper_sample(struct queue *q, struct sampled *out, const void *logits, const int32_t *row_slot,
                          const int32_t *row_len, const struct sampler *s, int n_rows)
 {
@@ -335,7 +336,7 @@ static void paper_download(struct queue *q, void *dst, const void *src, size_t b
         ops_cpu.download(q, dst, src, bytes);
 }
 
-/* The recorded work is done anew, with the memory of the step that is being submitted. */
+/* Repeats the recorded work, with the memory of the step that is being submitted. */
 static void paper_launch(struct queue *q, void *graph)
 {
     struct engine *g = paper.g;
@@ -392,7 +393,7 @@ static void paper_attach(struct queue *q, void *p, void *const *memory)
     (void)memory;
 }
 
-/* All logits are 0, so it is the faster one. */
+/* Sets all logits to 0, which makes it the faster one. */
 static void paper_run(struct queue *q, void *p, void *logits, const struct batch *b, const float *rotations)
 {
     (void)q;
@@ -429,7 +430,7 @@ static const struct persistent_ops paper_persistent = {.refusal = paper_refusal,
                                                        .attach = paper_attach,
                                                        .run = paper_run};
 
-/* N decode steps after the prompts; the last tokens of each sequence go to token[]. */
+/* Runs n decode steps after the prompts; the last tokens of each sequence go to token[]. */
 static void decode(struct run *r, int n, int32_t *token)
 {
     struct step_result result = {0};
@@ -442,7 +443,7 @@ static void decode(struct run *r, int n, int32_t *token)
     }
 }
 
-/* The same model on the paper device, with what is known of the ways: no persistent one, or one that is the faster. */
+/* Opens the same model on the paper device, with known ways: no persistent one, or one that is faster. */
 static void open_paper(struct run *r, struct ops *ops, bool persistent, struct step_ways *ways)
 {
     struct err e = {0};
@@ -461,8 +462,8 @@ static void open_paper(struct run *r, struct ops *ops, bool persistent, struct s
         fatal(&e);
 }
 
-/* With ways to be kept, nothing is recorded at first: each flight's first run goes without, its second one records, and
- * all others are launched; tokens are the same. Without them all is there from the start. */
+/* With ways that are kept, nothing is recorded at first: each flight's first run has no graph, its second one records,
+ * and all others are launched; tokens are the same. Otherwise everything is recorded at the start. */
 static void check_recorded_later(struct world *w)
 {
     enum { N = 12 };
@@ -499,7 +500,7 @@ static void check_recorded_later(struct world *w)
     close_run(&r);
 }
 
-/* The faster way is measured at the first opening, and known at the second one, where nothing runs. */
+/* The first opening measures the faster way; the second one knows it, and runs nothing. */
 static void check_known_ways(struct world *w)
 {
     enum { N = 6 };
@@ -536,7 +537,7 @@ static void check_known_ways(struct world *w)
     close_run(&r);
 }
 
-/* A plan of nothing, as a coordinator makes it when everybody waits. */
+/* An empty plan, which a coordinator makes when all requests wait. */
 static void check_empty_step(struct world *w)
 {
     struct run r;

@@ -1,6 +1,6 @@
-/* tests/spmd/test_heads.c - heads that draft (EAGLE-3), and layers that predict further tokens (MTP): every logit of a
- * head after a prompt, and the drafts of a chain behind it with their logits, as the oracle of
- * tests/parity/make_heads.py has them; on as many ranks as mpirun gives, with chunks of several lengths in both models,
+/* tests/spmd/test_heads.c - draft heads (EAGLE-3), and layers that predict further tokens (MTP): every logit of a head
+ * after a prompt, and the following chain of drafts with their logits, compared with the oracle of
+ * tests/parity/make_heads.py; on as many ranks as mpirun gives, with chunks of several lengths in both models,
  * scattered blocks, and another sequence beside. argv: nothing, or "cpu" or "cuda". */
 #include "base/choices.h"
 #include "partition/drafting.h"
@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define N_SEQS 32 /* as many rows of logits has a step of the head at most */
+#define N_SEQS 32 /* also the most rows of logits of a head's step */
 #define SLOT   2
 #define OTHER  1 /* a slot with another sequence, in the same steps */
 
@@ -33,8 +33,8 @@ struct run {
     struct draft_model draft;
     struct plan plan;
     uint64_t step;
-    double worst; /* difference of a logit */
-    int n_right;  /* drafts */
+    double worst; /* largest difference of a logit */
+    int n_right;  /* correct drafts */
 };
 
 static struct expected read_expected(const char *dir)
@@ -55,7 +55,7 @@ static struct expected read_expected(const char *dir)
     return x;
 }
 
-/* The drafting side's config and checkpoint. */
+/* Opens the config and checkpoint of the draft head. */
 static int open_head(struct draft_model *d, const struct model_config *m, const char *head, const char *dir,
                      struct err *e)
 {
@@ -99,11 +99,12 @@ static void start(struct plan *p, int slot, int n_blocks)
 {
     p->start[p->n_starts++] =
         (struct plan_start){.slot = slot, .sampling = {.top_p = 1, .repetition_penalty = 1, .prompt_len = 20}};
-    for (int i = 0; i < 4; i++) /* in descending order: what ignores the table fails */
+    for (int i = 0; i < 4; i++) /* in descending order, so that code that ignores the table fails */
         p->block[p->n_blocks++] = (struct plan_block){slot, i, n_blocks - 1 - 4 * slot - i, KV_MAIN};
 }
 
-/* n tokens of the prompt from `first` on go to places from `pos` on; the other sequence is fed the same backwards. */
+/* Puts n tokens of the prompt from `first` on at positions from `pos` on; the other sequence gets the same tokens
+ * backwards. */
 static void feed(const struct expected *x, struct plan *p, int first, int pos, int n, int n_logits, int sample)
 {
     p->seq[p->n_seqs++] = (struct plan_seq){OTHER, n, pos, 20, 0, 0, MASK_NONE};
@@ -134,7 +135,7 @@ static void next(struct run *r, int model)
     r->plan.model = model;
 }
 
-/* The whole prompt in chunks of `chunk` tokens. */
+/* Feeds the whole prompt in chunks of `chunk` tokens. */
 static void feed_model(struct run *r, int chunk)
 {
     struct step_result result;
@@ -148,7 +149,7 @@ static void feed_model(struct run *r, int chunk)
     }
 }
 
-/* Token p + 1 at place p; the last one chooses the first draft. */
+/* Feeds token p + 1 at position p; the last one determines the first draft. */
 static void feed_head(struct run *r, int chunk)
 {
     struct step_result result;
@@ -166,7 +167,7 @@ static void feed_head(struct run *r, int chunk)
     r->n_right = result.n_sampled == 1 && result.sampled[0].token == r->x.drafts[0];
 }
 
-/* Drafts that never leave the device; the last one's token is not in the expected ones. */
+/* Makes drafts that never leave the device; the token of the last one is not among the expected ones. */
 static void draft(struct run *r)
 {
     struct step_result result;
@@ -188,7 +189,7 @@ static void check(struct world *w, const char *model, const char *head)
     char reason[100];
     double allowed = 1e-4;
     open_run(r, w, model, head);
-    if (device == DEVICE_CUDA) /* which computes in 16 bits: a hundredth of the largest logit */
+    if (device == DEVICE_CUDA) /* it computes in 16 bits: a hundredth of the largest logit */
         for (int i = 0; i < (r->x.n_prompt - 1) * r->x.vocab; i++)
             allowed = fmax(allowed, 0.01 * fabs(r->x.logits[i]));
     for (size_t i = 0; i < sizeof chunks / sizeof chunks[0]; i++) {

@@ -1,6 +1,6 @@
-/* tests/spmd/test_load_ways.c - the same weights come to their places whether the ranks of a node read a checkpoint
- * together or each one its own slices by several threads, in blocks of any size, and where the way to a device is
- * measured first: the quantised fixtures of the parity tests and one whose matrices are transposed, or those whose
+/* tests/spmd/test_load_ways.c - the same weights arrive in memory whether the ranks of a node read a checkpoint
+ * together, in blocks of any size, or each one reads its own slices with several threads, also if the copy to a device
+ * is measured first: the quantised fixtures of the parity tests and one whose matrices are transposed, or those whose
  * names contain the argument. Run under mpirun. */
 #include "partition/side_tensors.h"
 #include "rank/load/load.h"
@@ -22,8 +22,7 @@ struct fixture {
     struct checkpoint checkpoint;
 };
 
-/* The host's memory as if it were a device's: through the memory that is registered, which holds codes that are no
- * numbers, the way there is measured. */
+/* Treats the host's memory as a device's: the copy is measured through the registered memory, which holds NaN codes. */
 static bool register_poisoned(struct queue *of, void *p, size_t bytes)
 {
     (void)of;
@@ -62,7 +61,7 @@ static void load(struct network *n, const struct fixture *f, enum load_way way, 
     fatal_agree(&w, e);
 }
 
-/* The first weight that differs, or -1. */
+/* Returns the first weight that differs, or -1. */
 static int different(const struct network *a, const struct network *b)
 {
     for (int i = 0; i < a->map.n_slots; i++) {

@@ -1,6 +1,6 @@
-/* tests/spmd/test_loans.c - engines on the same ranks are lent the collectives and the memory for sums of persistent
- * steps: what comes and goes with an engine opens, closes, takes and frees nothing that ranks share, and its closing is
- * local. The device is of paper: it counts. */
+/* tests/spmd/test_loans.c - engines on the same ranks borrow the collectives and the memory for sums of persistent
+ * steps: an engine that comes or goes does not open, close, allocate or free anything that ranks share, and its closing
+ * is local. The paper device counts the calls. */
 #include "rank/step/engine.h"
 #include "rank/world/fatal.h"
 #include "tests/support/tap.h"
@@ -14,9 +14,9 @@
 #define BYTES    4096 /* of a place, for each rank */
 
 static struct {
-    int n_shared, n_connected, n_disconnected, n_taken, n_freed; /* taken and freed: pieces */
+    int n_shared, n_connected, n_disconnected, n_taken, n_freed; /* taken and freed: allocations */
     int n_host_taken, n_host_freed;
-    int n_steps; /* persistent ones that are open */
+    int n_steps; /* open persistent steps */
     bool refuses;
     void *sums, *attached[PEER_MAX_RANKS];
 } paper;
@@ -54,7 +54,7 @@ static void free_no_graph(struct queue *q, void *graph)
         abort();
 }
 
-/* ---- memory of other ranks: addresses that nothing is at ---- */
+/* ---- memory of other ranks: addresses without memory ---- */
 
 static bool share(struct queue *q, void *memory, unsigned char handle[PEER_HANDLE_BYTES])
 {
@@ -143,7 +143,7 @@ static const struct persistent_ops paper_persistent = {.refusal = refusal,
                                                        .memory = memory_of,
                                                        .attach = attach};
 
-/* ---- what is lent, and the engines ---- */
+/* ---- loans, and the engines ---- */
 
 struct ground {
     struct world *w;
@@ -189,7 +189,7 @@ struct guest {
     struct err e;
 };
 
-/* By a thread of each rank. */
+/* Runs on a thread of each rank. */
 static void *prepare(void *context)
 {
     struct guest *x = context;
@@ -217,7 +217,7 @@ static void on_a_thread(void *(*what)(void *), struct guest *x)
     (void)pthread_join(thread, NULL);
 }
 
-/* host_pieces: new ones that it takes, if nobody has left one for it. */
+/* host_pieces: allocations of host memory expected, unless another engine has left one. */
 static void come(struct guest *x, struct ground *g, int place, int host_pieces)
 {
     struct step_ways ways = {.measured = true};
@@ -237,7 +237,7 @@ static void come(struct guest *x, struct ground *g, int place, int host_pieces)
             "it does", "joining the ranks takes and frees no memory, %d ranks", g->w->n_ranks);
 }
 
-/* The place of every rank, at which it is told to write. */
+/* Checks the address of every rank's place, to which it must write. */
 static void check_place(const struct ground *g, const struct guest *x)
 {
     uintptr_t base = (uintptr_t)g->sums.memory, all[PEER_MAX_RANKS];
@@ -261,7 +261,7 @@ static bool sums_right(struct guest *x)
     return one == n;
 }
 
-/* Models come to places and leave them, in another order; nothing that is shared is opened or closed. */
+/* Models come to places and leave them in another order; nothing shared is opened or closed. */
 static void check_coming_and_going(struct ground *g)
 {
     struct guest a, b;
@@ -272,7 +272,7 @@ static void check_coming_and_going(struct ground *g)
         come(&a, g, round % 2, round == 0);
         check_place(g, &a);
         sums = sums && sums_right(&a) && sums_right(&b);
-        if (g->w->rank == round % g->w->n_ranks) /* alone: others come when they have time */
+        if (g->w->rank == round % g->w->n_ranks) /* alone: the others come later */
             on_a_thread(leave, &a);
         sums = sums && sums_right(&b);
         on_a_thread(leave, &a);
@@ -284,7 +284,7 @@ static void check_coming_and_going(struct ground *g)
             "more", "memory is shared once for all of them, %d ranks", g->w->n_ranks);
 }
 
-/* The last rank cannot: no rank does, and the next model finds all as it was. */
+/* The last rank fails: then no rank has the model, and the next model finds everything unchanged. */
 static void check_refused(struct ground *g)
 {
     struct guest x;
@@ -300,7 +300,7 @@ static void check_refused(struct ground *g)
     on_a_thread(leave, &x);
 }
 
-/* A load that is given up before its ranks were joined. */
+/* A load that is abandoned before its ranks were joined. */
 static void check_given_up(struct ground *g)
 {
     struct guest x = {.ground = g, .q = g->q, .place = 0};

@@ -1,4 +1,4 @@
-/* tests/spmd/test_loop.c - rank/step/loop.c: plans arrive as they were sent, and waiting ranks sleep. */
+/* tests/spmd/test_loop.c - rank/step/loop.c: plans arrive unchanged, and waiting ranks sleep. */
 #include "base/clock.h"
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"
@@ -14,7 +14,7 @@
 static const struct limits limits = {
     .max_seqs = 64, .max_batch_tokens = 8192, .max_len = 4096, .max_logit_rows = 64, .n_blocks = 5000};
 
-/* A plan of n tokens over as many sequences as it takes, the same on every rank that computes it. */
+/* Makes a plan of n tokens over as many sequences as needed, the same on every rank. */
 static void fill(struct plan *p, uint64_t step, int n_tokens, int n_blocks)
 {
     plan_reset(p, step);
@@ -44,7 +44,7 @@ static bool same_plan(const struct plan *a, const struct plan *b)
 
 static void check_sizes(const struct world *w, struct plan *p, struct plan *want)
 {
-    /* Around the first broadcast's 4096 bytes, then far beyond, then small again over what the large one left. */
+    /* Sizes around the first broadcast's 4096 bytes, then far larger, then small again after a large one. */
     static const struct {
         int tokens, blocks;
     } size[] = {{0, 0}, {1, 0}, {200, 2}, {300, 0}, {1, 110}, {1, 111}, {1, 112}, {1, 113}, {8192, 4096}, {1, 1}};
@@ -58,7 +58,7 @@ static void check_sizes(const struct world *w, struct plan *p, struct plan *want
         tap_all(same_plan(p, want), "another plan", "a plan of %zu bytes arrives on %d ranks", bytes, w->n_ranks);
     }
     bool all = true;
-    for (int bytes = 4000; bytes < 4200; bytes += 4) { /* every size around the border, one token apart */
+    for (int bytes = 4000; bytes < 4200; bytes += 4) { /* every size around the limit, one token apart */
         int rest = (bytes - PLAN_HEADER_BYTES - (int)sizeof(struct plan_seq) - (int)sizeof(struct plan_start)) / 4;
         fill(want, (uint64_t)bytes, rest, 0);
         plan_reset(p, 0);
@@ -79,7 +79,7 @@ static void check_stop(const struct world *w, struct plan *p)
     tap_all(p->kind == PLAN_STOP && p->step == 99 && p->n_seqs == 0, "another plan", "STOP arrives");
 }
 
-/* Processor time so far, and how often this process gave up its core by itself. */
+/* Returns the processor time so far; *naps: how often this process gave up its core voluntarily. */
 static double cpu_seconds(double *naps)
 {
     struct rusage u;
@@ -89,7 +89,7 @@ static double cpu_seconds(double *naps)
            1e-6 * (double)(u.ru_utime.tv_usec + u.ru_stime.tv_usec);
 }
 
-/* A nap costs some 25 us, on a busy machine up to four times that; a rank that spins never naps. */
+/* A nap costs about 25 us, on a busy machine up to four times that; a spinning rank never naps. */
 static void check_sleep(const struct world *w, struct plan *p)
 {
     char reason[100];

@@ -1,12 +1,12 @@
-/* tests/spmd/test_loop_models.c - rank/step/loop.c where models come and go: a change waits for the steps of its own
- * model, and not for those of others. */
+/* tests/spmd/test_loop_models.c - rank/step/loop.c with models that come and go: a change waits for the steps of its
+ * own model only. */
 #include "rank/step/loop.h"
 #include "rank/world/fatal.h"
 #include "tests/support/tap.h"
 
 #include <stdlib.h>
 
-/* The plans of rank 0, and how many steps are to be under way when a change is executed. */
+/* The plans of rank 0, and the number of steps in flight expected when a change is executed. */
 static const struct {
     enum plan_kind kind;
     int model, under_way;
@@ -21,7 +21,7 @@ static const struct {
 struct job {
     struct engine ground, engine[2];
     struct loop_models models;
-    int n_planned, n_accepted;  /* rank 0's */
+    int n_planned, n_accepted;  /* on rank 0 */
     int at, n_changes, n_wrong; /* at: the plan in the script */
     bool in_order;
 };
@@ -39,11 +39,11 @@ static int accept_step(void *context, const struct step_result *result, struct e
 {
     struct job *j = context;
     (void)e;
-    j->in_order = j->in_order && result->step == (uint64_t)j->n_accepted++; /* no two under way in the same flight */
+    j->in_order = j->in_order && result->step == (uint64_t)j->n_accepted++; /* no two steps share a flight */
     return 0;
 }
 
-/* Steps that were submitted and whose results were not taken, of each engine. */
+/* Returns the steps of each engine that were submitted and whose results were not taken. */
 static uint64_t under_way(const struct job *j, int model)
 {
     return j->engine[model].n_steps - j->engine[model].n_taken;
@@ -70,7 +70,7 @@ static int n_of(bool steps)
     return n;
 }
 
-/* A model of two layers, for which nothing is computed: steps have no tokens. */
+/* Opens a model of two layers that computes nothing: steps have no tokens. */
 static void open_network(struct network *n, struct queue *q, struct world *w, struct err *e)
 {
     static const char config[] = "{\"model_type\": \"llama\", \"hidden_size\": 64, \"intermediate_size\": 128, "
@@ -100,7 +100,7 @@ static void check_changes(struct world *w)
         (void)engine_open(&j.engine[i], w, &network, &limits, &ops_cpu, &q, STEP_AUTO, NULL, &e);
         fatal_agree(w, &e);
     }
-    /* As on a device: a step is under way until its results are taken. */
+    /* As on a device, a step is in flight until its results are taken. */
     j.ground = (struct engine){.world = w, .ops = &ops_cpu, .q = &q, .limits = limits, .n_flights = ENGINE_FLIGHTS};
     j.models = (struct loop_models){.ground = &j.ground, .engine = {&j.engine[0]}, .change = change, .context = &j};
     loop_run_models(&j.models, &client, &e);

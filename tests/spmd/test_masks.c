@@ -1,7 +1,7 @@
-/* tests/spmd/test_masks.c - sequences whose text has to have a form, among free ones, on an engine that has one step
- * under way or two: with two the masks come late, between a step's logits and its tokens. With drafts, each of which
- * has a mask of its own, too. The same tokens, and every form is kept. argument: a device, there with the demo in
- * float32, whose tokens are the same by any rounding that is near. */
+/* tests/spmd/test_masks.c - sequences whose text must have a form, among free ones, on an engine with one step in
+ * flight or two: with two the masks arrive late, between a step's logits and its tokens. With drafts, each of which has
+ * its own mask, too. The tokens are the same, and every form is kept. argument: a device; on it the demo runs in
+ * float32, whose tokens are the same under any close rounding. */
 #include "coordinator/schedule/scheduler.h"
 #include "rank/instance/instance.h"
 #include "rank/measure/meter.h"
@@ -23,10 +23,10 @@
 struct run {
     struct scheduler scheduler;
     struct request request[N_REQUESTS];
-    const struct run *plain; /* whose tokens are drafted; NULL: without drafts */
+    const struct run *plain; /* the run whose tokens are the drafts; NULL: no drafts */
     uint64_t random;
     int n_here, n_late, n_late_steps;
-    uint64_t n_metered, n_waited; /* on every rank: steps with late masks by the meter */
+    uint64_t n_metered, n_waited; /* on every rank: steps with late masks according to the meter */
 };
 
 static struct tokenizer *tokenizer;
@@ -60,7 +60,8 @@ static int below(uint64_t *seed, int n)
     return (int)((*seed >> 33) % (uint64_t)n);
 }
 
-/* Tokens that came without drafts, up to a random place, and then any, which a form may forbid. */
+/* Drafts the tokens that came without drafts, up to a random position, and then arbitrary ones, which a form may
+ * forbid. */
 static int propose(void *context, struct request *q, int n, int32_t *token)
 {
     struct run *r = context;
@@ -93,7 +94,7 @@ static void masks(void *context, struct plan *plan)
     scheduler_masks(&((struct run *)context)->scheduler, plan);
 }
 
-/* Every second one is free; some are scored, some want log-probabilities of a form's tokens. */
+/* Every second request is free; some are scored, some want log-probabilities of a form's tokens. */
 static void make_rules(struct request_rules *rules)
 {
     for (int i = 0; i < N_REQUESTS; i++)
@@ -164,7 +165,7 @@ static bool has_form(const struct request *r)
            machine_matches(&g->graph, g->start, r->text.data, r->text.bytes, &e);
 }
 
-/* exact: to the bits, as on CPUs. */
+/* exact: to the last bit, as on CPUs. */
 static bool same_output(const struct request *a, const struct request *b, bool exact)
 {
     if (a->output.n != b->output.n || a->finish != b->finish ||

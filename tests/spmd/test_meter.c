@@ -1,5 +1,5 @@
-/* tests/spmd/test_meter.c - rank/measure/meter.c: every rank's figures arrive on rank 0, they add up, and the rank that
- * is slow is named. The slowness is a hook of this test: one rank's norms take longer. */
+/* tests/spmd/test_meter.c - rank/measure/meter.c: every rank's figures arrive on rank 0, they add up, and the slow rank
+ * is named. The test itself makes a rank slow: its norms take longer. */
 #include "rank/instance/instance.h"
 #include "rank/measure/meter.h"
 #include "rank/step/loop.h"
@@ -13,20 +13,20 @@
 
 #define PROMPT  20
 #define N_STEPS 40
-#define SLOW    1e-3 /* s that a norm of the slow rank takes longer */
+#define SLOW    1e-3 /* seconds added to a norm of the slow rank */
 
 static bool slow;
 
 static void slow_norm(struct queue *q, void *out, void *x, const void *added, enum norm_kind kind,
                       const struct weight *w, const struct weight *b, int n_tokens, int dim, float eps)
 {
-    const struct timespec nap = {0, (long)(SLOW * 1e9)}; /* not a busy loop: the others share its cores */
+    const struct timespec nap = {0, (long)(SLOW * 1e9)}; /* not a busy loop: the other ranks share its cores */
     if (slow)
         (void)nanosleep(&nap, NULL);
     ops_cpu.norm(q, out, x, added, kind, w, b, n_tokens, dim, eps);
 }
 
-/* The figures that rank 0 collected. */
+/* The figures that rank 0 has collected. */
 struct run {
     int n_planned, n_reports;
     struct rank_stats total[8], summed[8]; /* of the last report; of all recent ones */
@@ -95,7 +95,7 @@ static void open_instance(struct instance *i, struct world *w)
     instance_open(i, w, &m, &c, &setup, &e);
 }
 
-/* Everything once, with the figures of rank 0 in *r. */
+/* Runs every phase once, with the figures of rank 0 in *r. */
 static void run_instance(struct instance *i, struct run *r, double interval)
 {
     struct err e = {0};
@@ -108,7 +108,7 @@ static void run_instance(struct instance *i, struct run *r, double interval)
     meter_close(&m);
 }
 
-/* Totals and sums of what is recent are the same; all steps are counted and timed; parts are within the whole. */
+/* Totals equal the sums of recent figures; all steps are counted and timed; parts do not exceed the whole. */
 static void check_sums(const struct run *r, const struct world *w)
 {
     bool ok = true;
@@ -140,7 +140,7 @@ static void check_slow(struct instance *i, struct world *w, int which)
     bool ok = w->rank != 0 || (w->n_ranks > 1 ? r.slowest == which : r.slowest == -1);
     int n_norms = 2 * i->network.config.n_layers + 1;
     ok = ok && (w->rank != 0 || rank_stats_compute(s) >= n_norms * SLOW);
-    for (int k = 0; k < w->n_ranks && w->rank == 0 && k != which; k++) /* the others wait for it */
+    for (int k = 0; k < w->n_ranks && w->rank == 0 && k != which; k++) /* the others wait for the slow rank */
         ok = ok && rank_stats_all_reduce(&r.total[k]) > rank_stats_all_reduce(s);
     (void)snprintf(reason, sizeof reason, "rank %d is named, its own work %.3f ms, in sums %.3f ms", r.slowest,
                    1e3 * rank_stats_compute(s), 1e3 * rank_stats_all_reduce(s));
@@ -148,7 +148,7 @@ static void check_slow(struct instance *i, struct world *w, int which)
     check_sums(&r, w);
 }
 
-/* An interval of 0 asks as often as answers come; a long one leaves the report at the end. */
+/* An interval of 0 asks as often as answers come; with a long one there is only the report at the end. */
 static void check_interval(struct instance *i, struct world *w)
 {
     struct run often, once;

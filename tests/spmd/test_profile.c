@@ -1,4 +1,4 @@
-/* tests/spmd/test_profile.c - rank/measure/profile.c: the phases of a step add up to it, and being watched changes no
+/* tests/spmd/test_profile.c - rank/measure/profile.c: the phases of a step add up to it, and profiling changes no
  * token. */
 #include "base/clock.h"
 #include "rank/instance/instance.h"
@@ -12,7 +12,7 @@
 
 #define N_SEQS  3
 #define PROMPT  12
-#define N_STEPS 20 /* decode */
+#define N_STEPS 20 /* decode steps */
 
 struct run {
     struct instance instance;
@@ -64,7 +64,7 @@ static double total(const struct profile_sums *s)
     return sum;
 }
 
-/* Each phase that exists on this number of ranks took time, the others none. */
+/* Every phase that exists on this number of ranks took time, the others none. */
 static bool phases_fit(const struct profile_sums *s, int n_ranks)
 {
     bool fit = true;
@@ -106,7 +106,7 @@ static void check(struct world *w, const char *dir)
     generate(&r);
     profile_reset(&p);
     generate(&r);
-    plan_reset(&r.plan, r.step++); /* a step of nothing counts for nothing */
+    plan_reset(&r.plan, r.step++); /* an empty step is not counted */
     struct step_result nothing;
     engine_step(&r.instance.engine, &r.plan, &nothing);
     const struct profile_sums *prefill = &p.sums[STEP_PREFILL], *decode = &p.sums[STEP_DECODE];

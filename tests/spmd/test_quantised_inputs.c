@@ -1,6 +1,6 @@
-/* tests/spmd/test_quantised_inputs.c - a product whose activations the device of one rank cannot quantise has them as
- * they are on all ranks: scales of a row are shared, so a rank that did otherwise would leave the others waiting. The
- * devices that refuse are made up: on CPUs none does. */
+/* tests/spmd/test_quantised_inputs.c - if the device of one rank cannot quantise a product's activations, all ranks
+ * leave them unquantised: scales of a row are shared, so a rank that did otherwise would leave the others waiting.
+ * Refusing devices are simulated: CPUs refuse nothing. */
 #include "partition/side_tensors.h"
 #include "rank/instance/quantised_inputs.h"
 #include "rank/world/fatal.h"
@@ -12,12 +12,12 @@
 
 #define FIXTURE "tests/parity/fixtures/q-fp8-channel"
 
-enum { NOWHERE, ON_LAST, EVERYTHING_ON_LAST }; /* products that are refused */
+enum { NOWHERE, ON_LAST, EVERYTHING_ON_LAST }; /* the refused products */
 
 static int refused_by, my_rank, n_ranks;
 static const char *const because = "a rank's matrix of odd size";
 
-/* On the last rank, products that are cut along their inputs, or all. */
+/* Refuses, on the last rank, products that are cut along their inputs, or all. */
 static const char *refusal(struct queue *q, const struct weight *w, const struct input_form *f, bool of_experts)
 {
     (void)q, (void)w, (void)of_experts;
@@ -41,7 +41,7 @@ static void open_network(struct network *n, struct world *w, const struct ops *o
     checkpoint_close(&c);
 }
 
-/* The weights whose activations are quantised, as a number that is the same on ranks with the same ones. */
+/* Returns a digest of the set of weights whose activations are quantised, equal on ranks with the same set. */
 static long digest(const struct network *n)
 {
     long sum = 0;

@@ -1,5 +1,5 @@
-/* tests/spmd/test_replicas.c - rank/world/world.c: the job's ranks in replicas; what a replica computes stays within
- * it, and replicas do not wait for each other. */
+/* tests/spmd/test_replicas.c - rank/world/world.c: the job's ranks in replicas; a replica's sums stay within it, and
+ * replicas do not wait for each other. */
 #include "rank/comm/comm.h"
 #include "rank/world/fatal.h"
 #include "tests/support/tap.h"
@@ -10,7 +10,7 @@
 
 static struct queue q = {.act = DTYPE_F32, .n_threads = 1};
 
-/* Sum rank numbers of the job, `times` times. */
+/* Sums the ranks' numbers in the job, `times` times. */
 static bool sums_are(struct comm *c, const struct world *replica, int times)
 {
     int first = replica->job_rank - replica->rank;
@@ -39,8 +39,8 @@ static void split(const struct world *w, int size)
                 replica.on_one_host == w->on_one_host,
             "other numbers", "%d ranks in replicas of %d", w->n_ranks, n);
     (void)comm_open_mpi(&c, &replica, &e);
-    fatal_agree(&replica, &e); /* over all ranks: nobody has failed */
-    /* Each replica makes another number of sums, before anybody meets the others again. */
+    fatal_agree(&replica, &e); /* over all ranks: none has failed */
+    /* Each replica makes another number of sums before it meets the others again. */
     bool good = sums_are(&c, &replica, N_SUMS * (1 + replica.replica));
     tap_all(good, "another sum", "sums stay within replicas of %d", n);
     comm_close(&c);

@@ -1,7 +1,7 @@
-/* tests/spmd/test_windows.c - layers with a window keep only that in the cache, and nothing else changes: the real
- * scheduler and engine get the same tokens and the same bits of logits from contexts of many windows as when all layers
- * keep everything; with chunks longer than the window, the prefix cache, too few blocks, drafts, a draft model, and FP8
- * keys. */
+/* tests/spmd/test_windows.c - layers with a window keep only the window in the cache, and nothing else changes: the
+ * real scheduler and engine get the same tokens and the same bits of logits from contexts of many windows as when all
+ * layers keep everything; with chunks longer than the window, the prefix cache, too few blocks, drafts, a draft model,
+ * and FP8 keys. */
 #include "coordinator/schedule/scheduler.h"
 #include "rank/instance/instance.h"
 #include "rank/step/loop.h"
@@ -35,16 +35,16 @@ struct run {
     struct request request[N_REQUESTS];
     struct outcome outcome[N_REQUESTS];
     int vocab;
-    int n_far, n_held; /* plans with a request far behind; most windowed blocks that such a one held */
+    int n_far, n_held; /* plans with a request far into its text; most windowed blocks that one of these held */
 };
 
-/* How blocks are cut up, and what happens beside. */
+/* The division of a run into blocks and chunks, and its other features. */
 struct shape {
     const char *name;
     int max_batch_tokens, max_seqs, n_blocks;
     bool kv_fp8, prefix_caching, drafts;
-    int64_t kv_blocks; /* memory for so many blocks of each kind; 0: enough */
-    bool draft_model;  /* the same model drafts, and keeps everything */
+    int64_t kv_blocks; /* memory for this many blocks of each kind; 0: enough */
+    bool draft_model;  /* the model itself drafts, and keeps everything */
 };
 
 static uint64_t digest(uint64_t hash, const void *data, size_t bytes)
@@ -64,7 +64,7 @@ static void make_request(struct run *r, int index, struct request_rules *rules)
     *q = (struct request){.rules = rules, .index = index, .slot = -1};
     q->prompt.n = q->prompt.capacity = (size_t)length[index];
     q->prompt.id = calloc(q->prompt.n, sizeof *q->prompt.id);
-    for (int i = 0; i < length[index]; i++) /* the last one begins as number 1 does */
+    for (int i = 0; i < length[index]; i++) /* the last prompt begins like number 1 */
         q->prompt.id[i] = (i * i * 13 + i * 7 + (index == 4 && i < 700 ? 1 : index) * 31) % r->vocab;
 }
 
@@ -134,7 +134,7 @@ static void open_instance(struct instance *i, struct draft_model *d, struct worl
         (void)checkpoint_open(&d->checkpoint, dir, &e);
     fatal_agree(w, &e);
     m.kv_fp8 = s->kv_fp8;
-    for (int k = 0; k < w->n_ranks && s->kv_blocks > 0 && w->rank == 0; k++) { /* of the rank that has the most heads */
+    for (int k = 0; k < w->n_ranks && s->kv_blocks > 0 && w->rank == 0; k++) { /* of the rank with the most heads */
         struct shard shard;
         shard_make(&shard, &m, k, w->n_ranks);
         int64_t block = (int64_t)network_kv_block_bytes(&m, &shard, 0, KV_MAIN, DTYPE_F32);
@@ -160,7 +160,7 @@ static void run_round(struct instance *i, struct run *r)
     instance_run(i, &r->draft_model, &client, &e);
 }
 
-/* With the prefix cache two rounds in the same memory; the outcome is the second one's. */
+/* With the prefix cache there are two rounds in the same memory; the outcome is the second one's. */
 static void run_shape(struct instance *i, struct run *r, struct world *w, const char *fixture, const struct shape *s)
 {
     struct err e = {0};
@@ -209,7 +209,7 @@ static void check_shape(struct world *w, const char *fixture, const struct run *
     tap_all(limits_kinds(l) == (mixed ? KV_KINDS : 1) && l->window > 0, "otherwise", "%s: kinds of blocks", name);
     tap_all(!me || count_different(whole, r, !s->drafts) == 0, "others", "%s: tokens%s as with whole caches", name,
             s->drafts ? "" : " and logits");
-    /* Keys of a window lie in two blocks at most, where it has fewer than 18; the next token's may be a third one. */
+    /* Keys of a window of fewer than 18 tokens are in at most two blocks; the next token's may be in a third one. */
     int most = l->window < 18 ? 2 : limits_window_blocks(l->window);
     tap_all(!me || (r->n_far > 0 && r->n_held <= most + (s->drafts ? 1 : 0)), "too many",
             "%s: at most %d blocks of a window are held after 700 tokens", name, most);
@@ -231,7 +231,7 @@ static void check_shape(struct world *w, const char *fixture, const struct run *
 
 static void check_fixture(struct world *w, const char *fixture, bool mixed, bool kv_fp8)
 {
-    /* Steps so long that a second kind of blocks would take no less. */
+    /* Steps so long that a second kind of blocks would not save memory. */
     const struct shape all = {"whole", MAX_LEN, 4, 110, kv_fp8, false, false, 0, false};
     const struct shape shape[] = {{"long steps", 64, 4, 188, kv_fp8, false, false, 0, false},
                                   {"prefix cache", 24, 4, 188, kv_fp8, true, false, 0, false},
@@ -259,7 +259,7 @@ int main(int argc, char **argv)
     if (tokenizer == NULL)
         return 98;
     enum { N_MIXED = sizeof mixed / sizeof mixed[0] };
-    /* Under sanitizers one of them, where sequences are preempted: the others choose other layers for the same. */
+    /* Under sanitizers only the one with preemption: the others apply the same to other layers. */
     for (int i = process_sanitized() ? N_MIXED - 1 : 0; i < N_MIXED; i++)
         check_fixture(&w, mixed[i], true, false);
     check_fixture(&w, "gemma3-6", true, true);
