@@ -123,8 +123,8 @@ static void check_not_numbers(void)
     for (size_t i = 0; i < n; i++)
         bad += (i / 2 * 2 % 7 == 0 || (i / 2 * 2 + 1) % 7 == 0) != (isnan(dtype_load(host, q.act, i)) != 0);
     bool equal = equal_on_all_ranks(host, bytes);
-    tap_all(bad == 0 && equal, equal ? "other elements are no numbers" : "other bits",
-            "sums of what is no number, %s on %d cuda ranks", dtype_name(q.act), w.n_ranks);
+    tap_all(bad == 0 && equal, equal ? "other elements are NaN" : "other bits", "sums of NaN, %s on %d cuda ranks",
+            dtype_name(q.act), w.n_ranks);
     ops->free(&q, device);
     free(host);
 }

@@ -187,7 +187,7 @@ static void compare(struct err *e)
         if (i == 0)
             continue;
         int n = differences(&pieces.network, &way.network);
-        tap_all(n == 0 && held > 0, "some weights differ", "%s: the weights of a plain reading on %d ranks",
+        tap_all(n == 0 && held > 0, "some weights differ", "%s: the same weights as read plainly on %d ranks",
                 ways[i].name, w.n_ranks);
         network_close(&way.network, &ops_cpu, &q);
     }

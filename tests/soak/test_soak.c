@@ -269,7 +269,7 @@ static void judge(const struct soak *s, double took)
             s->host_grown / (1 << 20), s->last.host_resident / (1 << 20));
     (void)snprintf(reason, sizeof reason, "%ld of %ld runs", s->n_changed, s->n_runs);
     tap_all(!me || (s->n_changed == 0 && s->n_tokens > 1000), reason,
-            "%d ranks, %s: what repeats in an instance gives the same tokens", n, way);
+            "%d ranks, %s: repeated work within an instance gives the same tokens", n, way);
     if (s->step == STEP_SEPARATE) {
         (void)snprintf(reason, sizeof reason, "%ld instances", s->n_differ);
         tap_all(!me || s->n_differ == 0, reason, "%d ranks, %s: every instance of a shape gives the same tokens", n,
@@ -277,8 +277,8 @@ static void judge(const struct soak *s, double took)
     }
     if (s->device == DEVICE_CUDA) {
         (void)snprintf(reason, sizeof reason, "%.0f bytes", s->device_lost_within);
-        tap_all(s->device_lost_within <= (double)DEVICE_SLACK, reason, "%d ranks, %s: no step takes device memory", n,
-                way);
+        tap_all(s->device_lost_within <= (double)DEVICE_SLACK, reason, "%d ranks, %s: no step allocates device memory",
+                n, way);
         (void)snprintf(reason, sizeof reason, "%.0f bytes", s->device_lost);
         tap_all(s->device_lost <= (double)DEVICE_SLACK, reason, "%d ranks, %s: device memory ends as it began", n, way);
     }

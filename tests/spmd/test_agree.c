@@ -20,7 +20,7 @@ static void check_failures(const struct world *w, const struct world *replica, i
     else
         (void)snprintf(text, sizeof text, "rank 0 has none");
     tap_all(rank == first && e.code == ERR_MEMORY && strcmp(e.text, text) == 0, e.text,
-            "ranks %d to %d of %d fail: the first one's error is everybody's", first, last, w->n_ranks);
+            "ranks %d to %d of %d fail: all ranks get the first one's error", first, last, w->n_ranks);
 }
 
 static void check_none(const struct world *w, const struct world *replica)

@@ -244,8 +244,8 @@ static void check_companies(struct world *w, const char *fixture, const struct r
         (void)snprintf(name, sizeof name, "%s, %d ranks, %d tokens per step, %d at once, %d blocks", fixture,
                        w->n_ranks, s->max_batch_tokens, s->max_seqs, s->n_blocks);
         bool me = w->rank == 0;
-        tap_all(!me || same_tokens(&run, alone), "other tokens", "%s: tokens as alone", name);
-        tap_all(!me || same_logits(&run, alone), "other bits", "%s: logits as alone", name);
+        tap_all(!me || same_tokens(&run, alone), "the tokens differ", "%s: tokens as alone", name);
+        tap_all(!me || same_logits(&run, alone), "the bits differ", "%s: logits as alone", name);
         tap_all(!me || run.most_at_once > 1, "one after the other", "%s: sequences ran together", name);
     }
 }
@@ -256,9 +256,9 @@ static void check_found_again(struct world *w, const char *fixture, const struct
     int n_found = 0;
     run_twice(w, fixture, &run, &n_found);
     bool me = w->rank == 0;
-    tap_all(!me || same_tokens(&run, alone), "other tokens",
+    tap_all(!me || same_tokens(&run, alone), "the tokens differ",
             "%s, %d ranks, prompts from the prefix cache: tokens as alone", fixture, w->n_ranks);
-    tap_all(!me || same_logits(&run, alone), "other bits",
+    tap_all(!me || same_logits(&run, alone), "the bits differ",
             "%s, %d ranks, prompts from the prefix cache: logits as alone", fixture, w->n_ranks);
     tap_all(!me || n_found >= 16, "nothing was found", "%s, %d ranks: prompts were found", fixture, w->n_ranks);
 }
@@ -270,11 +270,12 @@ static void check_ranks(struct world *w, const char *fixture)
     open_instance(&i, w, fixture, &(struct shape){32, 5, 20});
     int heads = range_length(i.network.shard.heads), fewest = 0;
     run_some(&i, &run, 0, N_REQUESTS);
-    tap_all(same_history(&i), "other tokens", "%s, %d ranks: every rank fed and sampled the same tokens", fixture,
+    tap_all(same_history(&i), "the tokens differ", "%s, %d ranks: every rank fed and sampled the same tokens", fixture,
             w->n_ranks);
     MPI_CHECK(MPI_Allreduce(&heads, &fewest, 1, MPI_INT, MPI_MIN, w->comm));
     if (i.network.config.n_heads < w->n_ranks)
-        tap_all(fewest == 0, "all have heads", "%s, %d ranks: a rank without any head takes part", fixture, w->n_ranks);
+        tap_all(fewest == 0, "all ranks have heads", "%s, %d ranks: a rank without any head takes part", fixture,
+                w->n_ranks);
     instance_close(&i);
 }
 
@@ -290,8 +291,8 @@ static void check_fixture(struct world *w, struct world *self, const char *fixtu
             differ += alone.outcome[j].logits != alone.outcome[k].logits;
     tap_all(w->rank != 0 || differ == N_REQUESTS * (N_REQUESTS - 1) / 2, "equal digests",
             "%s: different requests have different logits", fixture);
-    tap_all(w->rank != 0 || same_tokens(&alone, &one), "other tokens", "%s: the tokens of %d ranks are those of one",
-            fixture, w->n_ranks);
+    tap_all(w->rank != 0 || same_tokens(&alone, &one), "the tokens differ",
+            "%s: the tokens of %d ranks are those of one", fixture, w->n_ranks);
     check_companies(w, fixture, &alone);
     check_found_again(w, fixture, &alone);
     check_ranks(w, fixture);

@@ -46,7 +46,7 @@ static void check_exact(struct comm *c, float *x, size_t n)
         exact = exact && (double)x[i] == (double)(i % 1000) * ranks * (ranks + 1) / 2 - 300 * ranks;
     guarded = x[n] == 12345;
     tap_all(exact && guarded && c->n_all_reduces == calls + 1, guarded ? "another sum" : "wrote beyond the end",
-            "all-reduce of %zu whole numbers on %d ranks", n, c->n_ranks);
+            "all-reduce of %zu integers on %d ranks", n, c->n_ranks);
     for (size_t i = 0; i < n; i++)
         x[i] = awkward(c->rank, i);
     comm_all_reduce(c, &q, x, n);

@@ -311,8 +311,8 @@ static void check_guesses(struct instance *i, const char *fixture, const struct 
         tap_all(w->rank != 0 || !always || too_few() || s->n_accepted[0] > (uint64_t)some, "too few",
                 "%s, %d ranks, guesses %s: some are right", fixture, w->n_ranks, how);
         uint64_t n_accepted = all_accepted(s);
-        tap_all(w->rank != 0 || n_accepted == guessed->n_expected, "another number",
-                "%s, %d ranks, guesses %s: as many are accepted as are right", fixture, w->n_ranks, how);
+        tap_all(w->rank != 0 || n_accepted == guessed->n_expected, "the numbers differ",
+                "%s, %d ranks, guesses %s: all correct guesses are accepted, no others", fixture, w->n_ranks, how);
         if (w->rank == 0)
             printf("# %llu of %llu drafts accepted in %llu steps\n", (unsigned long long)n_accepted,
                    (unsigned long long)s->n_draft_tokens, (unsigned long long)s->n_drafts);
@@ -348,20 +348,20 @@ static void check_model(struct world *w, const char *fixture, const char *drafts
         bool me = w->rank == 0;
         tap_all(!me || count_different(plain, run) == 0, "other tokens or bits",
                 "%s, %d ranks, %s drafts%s: the same tokens", fixture, w->n_ranks, drafts, always ? " always" : "");
-        tap_all(!me || n_accepted == run->n_expected, "another number",
-                "%s, %d ranks: as many are accepted as are right", fixture, w->n_ranks);
+        tap_all(!me || n_accepted == run->n_expected, "the numbers differ",
+                "%s, %d ranks: all correct drafts are accepted, no others", fixture, w->n_ranks);
         tap_all(!me || device != DEVICE_CPU || (run->n_unseen > n_requests) == always, "another number",
-                "%s, %d ranks: the last drafts of two steps under way never leave the device", fixture, w->n_ranks);
+                "%s, %d ranks: the last drafts of two steps in flight never leave the device", fixture, w->n_ranks);
         if (always)
             tap_all(!me || s->n_draft_tokens > 4 * (uint64_t)n_requests, "few drafts", "%s, %d ranks: drafts", fixture,
                     w->n_ranks);
         if (always && same)
             tap_all(!me || ((too_few() || run->n_likeliest > (uint64_t)n_requests / 5) && run->n_unlikely == 0),
-                    "another token is likeliest", "%s, %d ranks: the same model makes the same tokens", fixture,
-                    w->n_ranks);
+                    "a draft differs from the likeliest token", "%s, %d ranks: the same model makes the same tokens",
+                    fixture, w->n_ranks);
         if (always && !same)
             tap_all(!me || n_accepted < s->n_draft_tokens / 4, "too many",
-                    "%s, %d ranks: another model is seldom right", fixture, w->n_ranks);
+                    "%s, %d ranks: another model's drafts are rarely accepted", fixture, w->n_ranks);
         if (me)
             printf("# %s for %s: %llu of %llu drafts accepted in %llu steps; %llu of %llu likeliest wrong\n", drafts,
                    fixture, (unsigned long long)n_accepted, (unsigned long long)s->n_draft_tokens,
@@ -412,7 +412,7 @@ static void check_head(struct world *w, const char *fixture, const char *head, c
     tap_all(!me || (other == 0 && n > 2 * n_requests), "others, or too few",
             "%s, %d ranks, %s: the same %d drafts in two schedules", fixture, w->n_ranks, head, n);
     tap_all(!me || n_requests < N_REQUESTS || (s->n_preemptions > 0 && s->prefix_hits > 0), "none",
-            "%s, %d ranks, %s: beside preemption and sharing", fixture, w->n_ranks, head);
+            "%s, %d ranks, %s: with preemption and sharing", fixture, w->n_ranks, head);
     for (int k = 0; k < 2; k++) {
         tap_all(!me || count_different(plain, run[k]) == 0, "other tokens or bits", "%s, %d ranks, %s: the same tokens",
                 fixture, w->n_ranks, head);
@@ -439,14 +439,14 @@ static void check_fixture(struct world *w, const char *fixture, const char *othe
     int different = me ? count_different(plain, drafted) : 0;
     tap_all(different == 0, "other tokens or bits", "%s, %d ranks: %d requests have the same tokens with drafts",
             fixture, w->n_ranks, n_requests);
-    tap_all(!me || n_accepted == drafted->n_expected, "another number",
-            "%s, %d ranks: as many drafts are accepted as are right", fixture, w->n_ranks);
+    tap_all(!me || n_accepted == drafted->n_expected, "the numbers differ",
+            "%s, %d ranks: all correct drafts are accepted, no others", fixture, w->n_ranks);
     bool few = n_requests < N_REQUESTS;
     tap_all(!me || few ||
                 (n_accepted > n_output / 3 && s->n_draft_tokens > n_accepted * 5 / 4 && s->n_accepted[10] > 0),
             "too few or too many", "%s, %d ranks: drafts of all kinds", fixture, w->n_ranks);
     tap_all(!me || few || (s->n_preemptions > 0 && s->prefix_hits > 0), "none",
-            "%s, %d ranks: beside preemption and sharing", fixture, w->n_ranks);
+            "%s, %d ranks: with preemption and sharing", fixture, w->n_ranks);
     check_model(w, fixture, fixture, draft_len, plain);
     if (other != NULL)
         check_model(w, fixture, other, draft_len, plain);

@@ -168,7 +168,7 @@ static void check_allocations(struct world *w, const char *dir)
     }
     bool none = n_ours == 0 && (w->n_ranks > 1 || n_all == 0);
     snprintf(reason, sizeof reason, "%d allocations, %d of them by this program", n_all, n_ours);
-    tap_all(none && result.n_sampled == N_SEQS, reason, "%s, %d ranks: steps take no memory", dir, w->n_ranks);
+    tap_all(none && result.n_sampled == N_SEQS, reason, "%s, %d ranks: steps allocate no memory", dir, w->n_ranks);
     close_run(&r);
 }
 
@@ -271,7 +271,7 @@ static void check_foretold(struct world *w)
     fatal_agree(w, &e);
     (void)snprintf(reason, sizeof reason, "foretold %zu bytes, %zu for 16 bits, taken %zu", foretold, half, taken);
     tap_all(foretold == taken && half < foretold && foretold > 20 * 3 * 96 * sizeof(float), reason,
-            "working memory is what was foretold, %d ranks", w->n_ranks);
+            "working memory is as predicted, %d ranks", w->n_ranks);
     engine_close(&g);
     free(n);
 }
@@ -524,7 +524,7 @@ static void check_known_ways(struct world *w)
                    ways.way[N_SEQS].separate_seconds, ways.way[N_SEQS].persistent_seconds);
     tap_all(ways.measured && ways.way[N_SEQS].persistent && paper.n_persistent > 0 && g->persistent &&
                 g->graph[0] != NULL && g->graph[1] == NULL && ways.way[N_SEQS].separate_seconds > 0,
-            reason, "two ways are measured at a model's first opening");
+            reason, "the first opening of a model measures two ways");
     open_paper(&r, &ops, true, &ways);
     int runs = paper.n_persistent, recorded = paper.n_recorded;
     g = &r.instance.engine.decode[N_SEQS - 1];
@@ -533,7 +533,7 @@ static void check_known_ways(struct world *w)
     (void)snprintf(reason, sizeof reason, "%d runs and %d recorded at first, %d runs then", runs, recorded,
                    paper.n_persistent);
     tap_all(runs == 0 && recorded == 0 && told && paper.n_persistent == N + ENGINE_FLIGHTS, reason,
-            "and known at its second one, without a run");
+            "the second opening knows them, without a run");
     close_run(&r);
 }
 

@@ -228,13 +228,13 @@ static void come(struct guest *x, struct ground *g, int place, int host_pieces)
     fatal_agree(g->w, &x->e);
     (void)snprintf(reason, sizeof reason, "%d and %d", paper.n_taken - taken, paper.n_host_taken - host_taken);
     tap_all(paper.n_taken == taken + 1 && paper.n_host_taken == host_taken + host_pieces, reason,
-            "a model takes one piece of each memory for its steps, %d of the host's new, %d ranks", host_pieces,
+            "a model makes one allocation of each memory for its steps, %d of the host's new, %d ranks", host_pieces,
             g->w->n_ranks);
     (void)engine_join(&x->engine, &x->q, STEP_AUTO, &ways, &x->e);
     fatal_agree(g->w, &x->e);
     tap_all(paper.n_taken == taken + 1 && paper.n_host_taken == host_taken + host_pieces &&
                 paper.n_freed + paper.n_host_freed == freed,
-            "it does", "joining the ranks takes and frees no memory, %d ranks", g->w->n_ranks);
+            "memory was taken or freed", "joining the ranks takes and frees no memory, %d ranks", g->w->n_ranks);
 }
 
 /* Checks the address of every rank's place, to which it must write. */
@@ -250,7 +250,7 @@ static void check_place(const struct ground *g, const struct guest *x)
     MPI_CHECK(MPI_Allgather(&base, sizeof base, MPI_BYTE, all, sizeof base, MPI_BYTE, g->w->comm));
     for (int r = 0; r < g->w->n_ranks; r++)
         right = right && (uintptr_t)paper.attached[r] == all[r] + at;
-    tap_all(right && (uintptr_t)paper.sums == base + at, "another", "a model in place %d has that place on %d ranks",
+    tap_all(right && (uintptr_t)paper.sums == base + at, "another", "a model in place %d uses that place on %d ranks",
             x->place, g->w->n_ranks);
 }
 
@@ -292,7 +292,7 @@ static void check_refused(struct ground *g)
     come(&x, g, 1, 0);
     tap_all(x.engine.persistent.step == NULL && x.engine.persistent.max_tokens == 0 && paper.n_steps == 0 &&
                 x.engine.persistent.why_not[0] != '\0',
-            x.engine.persistent.why_not, "a step that one of %d ranks refuses is none", g->w->n_ranks);
+            x.engine.persistent.why_not, "a step that one of %d ranks refuses runs on none", g->w->n_ranks);
     on_a_thread(leave, &x);
     paper.refuses = false;
     come(&x, g, 1, 0);
@@ -317,7 +317,7 @@ static void close_ground(struct ground *g)
     network_close(&g->network, &ops_cpu, &g->q);
     tap_all(paper.n_disconnected == g->w->n_ranks - 1 && paper.n_taken == paper.n_freed &&
                 paper.n_host_taken == paper.n_host_freed,
-            "something is left", "at the end all is given back, %d ranks", g->w->n_ranks);
+            "memory or a connection is left", "at the end everything is freed, %d ranks", g->w->n_ranks);
 }
 
 int main(int argc, char **argv)

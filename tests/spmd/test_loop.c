@@ -55,7 +55,7 @@ static void check_sizes(const struct world *w, struct plan *p, struct plan *want
         if (w->rank == 0)
             fill(p, i + 1, size[i].tokens, size[i].blocks);
         loop_share(p, w, VOCAB);
-        tap_all(same_plan(p, want), "another plan", "a plan of %zu bytes arrives on %d ranks", bytes, w->n_ranks);
+        tap_all(same_plan(p, want), "the plan differs", "a plan of %zu bytes arrives on %d ranks", bytes, w->n_ranks);
     }
     bool all = true;
     for (int bytes = 4000; bytes < 4200; bytes += 4) { /* every size around the limit, one token apart */
@@ -67,7 +67,7 @@ static void check_sizes(const struct world *w, struct plan *p, struct plan *want
         loop_share(p, w, VOCAB);
         all = all && same_plan(p, want);
     }
-    tap_all(all, "another plan", "plans around the size of the first broadcast arrive on %d ranks", w->n_ranks);
+    tap_all(all, "a plan differs", "plans around the size of the first broadcast arrive on %d ranks", w->n_ranks);
 }
 
 static void check_stop(const struct world *w, struct plan *p)
@@ -76,7 +76,7 @@ static void check_stop(const struct world *w, struct plan *p)
     if (w->rank == 0)
         p->kind = PLAN_STOP;
     loop_share(p, w, VOCAB);
-    tap_all(p->kind == PLAN_STOP && p->step == 99 && p->n_seqs == 0, "another plan", "STOP arrives");
+    tap_all(p->kind == PLAN_STOP && p->step == 99 && p->n_seqs == 0, "the plan differs", "STOP arrives");
 }
 
 /* Returns the processor time so far; *naps: how often this process gave up its core voluntarily. */
@@ -105,7 +105,7 @@ static void check_sleep(const struct world *w, struct plan *p)
     double waited = seconds_now() - started, n = naps[1] - naps[0];
     snprintf(reason, sizeof reason, "%.3f s of CPU in %.3f s, %.0f naps", cpu, waited, n);
     tap_all(p->step == 5 && waited > 0.9 && (cpu < 0.2 || cpu < n * 100e-6), reason,
-            "ranks that wait a second for a plan sleep");
+            "ranks that wait a second for a plan sleep meanwhile");
 }
 
 int main(int argc, char **argv)

@@ -104,9 +104,9 @@ static void check_changes(struct world *w)
     j.ground = (struct engine){.world = w, .ops = &ops_cpu, .q = &q, .limits = limits, .n_flights = ENGINE_FLIGHTS};
     j.models = (struct loop_models){.ground = &j.ground, .engine = {&j.engine[0]}, .change = change, .context = &j};
     loop_run_models(&j.models, &client, &e);
-    tap_all(j.n_changes == n_of(false) && j.n_wrong == 0, "it waits for others, or not for its own",
+    tap_all(j.n_changes == n_of(false) && j.n_wrong == 0, "a change waits for other models' steps, or not for its own",
             "models come and go beside the steps of others, on %d ranks", w->n_ranks);
-    tap_all(w->rank != 0 || (j.n_accepted == n_of(true) && j.in_order), "lost, or out of order",
+    tap_all(w->rank != 0 || (j.n_accepted == n_of(true) && j.in_order), "results are lost, or out of order",
             "all results are taken, in order");
     for (int i = 0; i < 2; i++)
         engine_close(&j.engine[i]);

@@ -186,15 +186,15 @@ static void compare(const struct world *w, const struct run *one, const struct r
         n_stopped += a->rules->form != NULL && a->finish == FINISH_STOP;
         n_other += !same_output(a, b, exact);
     }
-    tap_all(n_bad == 0, "another text", "texts have their forms on %d ranks", w->n_ranks);
-    tap_all(n_other == 0, "other tokens", "two steps under way make the tokens of one on %d ranks", w->n_ranks);
+    tap_all(n_bad == 0, "a text differs", "texts have their forms on %d ranks", w->n_ranks);
+    tap_all(n_other == 0, "other tokens", "two steps in flight make the tokens of one on %d ranks", w->n_ranks);
     tap_all(w->rank != 0 || (one->n_late == 0 && one->n_here > 50 && two->n_late > 50 && n_stopped > 3), "few masks",
-            "masks come with the plan, or late");
+            "masks arrive with the plan, or late");
     const struct run *run[2] = {one, two};
     for (int i = 0; i < 2; i++)
         tap_all(w->rank != 0 || (run[i]->n_metered == (uint64_t)run[i]->n_late_steps * (uint64_t)w->n_ranks &&
                                  run[i]->n_waited <= run[i]->n_metered),
-                "other steps", "the meter counts the steps whose masks come late, %d under way", i + 1);
+                "other steps", "the meter counts steps with late masks, %d in flight", i + 1);
 }
 
 static void compare_drafted(const struct world *w, const struct run *plain, const struct run *drafted, bool exact)

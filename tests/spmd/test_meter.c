@@ -144,7 +144,7 @@ static void check_slow(struct instance *i, struct world *w, int which)
         ok = ok && rank_stats_all_reduce(&r.total[k]) > rank_stats_all_reduce(s);
     (void)snprintf(reason, sizeof reason, "rank %d is named, its own work %.3f ms, in sums %.3f ms", r.slowest,
                    1e3 * rank_stats_compute(s), 1e3 * rank_stats_all_reduce(s));
-    tap_all(ok, reason, "%d ranks: rank %d is slow, and it is named", w->n_ranks, which);
+    tap_all(ok, reason, "%d ranks: rank %d is slow, and is named", w->n_ranks, which);
     check_sums(&r, w);
 }
 
@@ -158,7 +158,7 @@ static void check_interval(struct instance *i, struct world *w)
     (void)snprintf(reason, sizeof reason, "%d and %d reports", often.n_reports, once.n_reports);
     tap_all(w->rank != 0 ||
                 (often.n_reports > 5 && often.n_reports <= N_STEPS + 1 && once.n_reports <= 2 && once.n_reports > 0),
-            reason, "%d ranks: reports come as often as they are wanted", w->n_ranks);
+            reason, "%d ranks: reports come as often as requested", w->n_ranks);
     check_sums(&often, w);
     check_sums(&once, w);
 }

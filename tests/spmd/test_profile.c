@@ -115,8 +115,8 @@ static void check(struct world *w, const char *dir)
     snprintf(reason, sizeof reason, "%d prefill and %d decode steps", (int)prefill->n_steps, (int)decode->n_steps);
     tap_all(prefill->n_steps == 1 && decode->n_steps == N_STEPS, reason, "%s, %d ranks: steps by kind", dir,
             w->n_ranks);
-    tap_all(phases_fit(prefill, w->n_ranks) && phases_fit(decode, w->n_ranks), "a phase without time, or one too many",
-            "%s, %d ranks: every phase has its time", dir, w->n_ranks);
+    tap_all(phases_fit(prefill, w->n_ranks) && phases_fit(decode, w->n_ranks),
+            "a phase without time, or an unexpected one", "%s, %d ranks: every phase has its time", dir, w->n_ranks);
     double sum = total(prefill) + total(decode);
     snprintf(reason, sizeof reason, "%.6f s in phases, %.6f s in steps", sum, r.seconds);
     tap_all(sum <= r.seconds && sum > 0.3 * r.seconds, reason, "%s, %d ranks: phases add up to steps", dir, w->n_ranks);
@@ -124,7 +124,7 @@ static void check(struct world *w, const char *dir)
     generate(&r);
     tap_all(r.instance.engine.ops == ops && !r.instance.engine.profiled && r.instance.q.observer == NULL &&
                 memcmp(unwatched, r.token, sizeof unwatched) == 0,
-            "something stayed", "%s, %d ranks: afterwards as before", dir, w->n_ranks);
+            "the profile is still active", "%s, %d ranks: nothing remains afterwards", dir, w->n_ranks);
     plan_close(&r.plan);
     instance_close(&r.instance);
 }

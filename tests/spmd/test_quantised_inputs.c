@@ -71,7 +71,7 @@ static void check(struct world *w, int where, bool insists)
     tap_all(n->n_inputs[false] + n->n_inputs[true] == all && (n->n_inputs[false] > 0) == (where != NOWHERE), "others",
             "%d ranks, refusals %d: %s", w->n_ranks, where, where != NOWHERE ? "some are refused" : "none is refused");
     tap_all(n->config.quantised_inputs == (where != EVERYTHING_ON_LAST), "otherwise",
-            "%d ranks, refusals %d: what the config says afterwards", w->n_ranks, where);
+            "%d ranks, refusals %d: the config's state afterwards", w->n_ranks, where);
     tap_all(strcmp(n->inputs_refusal, where != NOWHERE ? because : "") == 0, "another reason",
             "%d ranks, refusals %d: the reason, on all ranks", w->n_ranks, where);
     bool fails = insists && where != NOWHERE;

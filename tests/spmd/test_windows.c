@@ -207,13 +207,14 @@ static void check_shape(struct world *w, const char *fixture, const struct run *
     char name[160];
     (void)snprintf(name, sizeof name, "%s, %d ranks, %s", fixture, w->n_ranks, s->name);
     tap_all(limits_kinds(l) == (mixed ? KV_KINDS : 1) && l->window > 0, "otherwise", "%s: kinds of blocks", name);
-    tap_all(!me || count_different(whole, r, !s->drafts) == 0, "others", "%s: tokens%s as with whole caches", name,
+    tap_all(!me || count_different(whole, r, !s->drafts) == 0, "others", "%s: tokens%s as with full caches", name,
             s->drafts ? "" : " and logits");
     /* Keys of a window of fewer than 18 tokens are in at most two blocks; the next token's may be in a third one. */
     int most = l->window < 18 ? 2 : limits_window_blocks(l->window);
     tap_all(!me || (r->n_far > 0 && r->n_held <= most + (s->drafts ? 1 : 0)), "too many",
             "%s: at most %d blocks of a window are held after 700 tokens", name, most);
-    tap_all(!me || stats.n_blocks_used + stats.n_window_blocks_used == 0, "some are held", "%s: all are free", name);
+    tap_all(!me || stats.n_blocks_used + stats.n_window_blocks_used == 0, "some blocks are held",
+            "%s: all blocks are free", name);
     if (s->prefix_caching && s->kv_blocks == 0)
         tap_all(!me || stats.prefix_hits > 1300, "too few", "%s: long beginnings are found", name);
     n_preempted += s->kv_blocks > 0 ? stats.n_preemptions : 0;
