@@ -6,21 +6,22 @@
 #include <stddef.h>
 #include <stdint.h>
 
-struct archive { /* zeroed at first */
+struct archive { /* zeroed initially */
     unsigned char *data;
     size_t bytes;
 };
 
-/* A header: kind '0' a file, '5' a folder, '1' a hard link, ...; size: the declared number of bytes that follow. */
+/* Adds a header: kind '0' a file, '5' a folder, '1' a hard link, ...; size: the declared number of bytes after it. */
 void archive_header(struct archive *a, char kind, const char *name, const char *link, uint64_t size);
-/* Bytes and zeros to the next block. */
+/* Adds bytes, padded with zeros to the next block. */
 void archive_bytes(struct archive *a, const void *data, size_t bytes);
-/* Header and bytes of a file. */
+/* Adds header and bytes of a file. */
 void archive_file(struct archive *a, const char *name, const void *data, size_t bytes);
-/* All plain files of a folder, their names behind `prefix`. */
+/* Adds all plain files of a folder, with `prefix` before their names. */
 void archive_folder(struct archive *a, const char *dir, const char *prefix);
 
-/* The two blocks at the end if `end`; compressed if the path ends in "gz". Dies on failure; frees what there is. */
+/* Adds the two final blocks if `end`; compresses if the path ends in "gz". Dies on failure; frees the archive's
+ * memory. */
 void archive_write(struct archive *a, bool end, const char *path);
 
 #endif

@@ -12,10 +12,10 @@
 #define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
 #endif
 
-#define GUARD_BYTES 256 /* before and after each, what rounds up its size beside them */
+#define GUARD_BYTES 256 /* before and after each argument, plus padding */
 #define GUARD_BYTE  0xD7
 #define ALIGNMENT   256
-#define ARENA_BYTES ((size_t)512 << 20) /* touched as far as it is used */
+#define ARENA_BYTES ((size_t)512 << 20) /* only the used part is touched */
 #define MAX_ARGS    16
 #define MAX_ELEMENT 4096 /* bytes */
 
@@ -33,7 +33,7 @@ static int n_args;
 static const struct ops *real;
 static struct queue *queue;
 static char *arena;                   /* the backend's memory */
-static unsigned char *before, *after; /* what went there and what came back, host memory of the same layout */
+static unsigned char *before, *after; /* the copies sent and returned: host memory of the same layout */
 static size_t used;
 static bool forbidden; /* the guards, see arguments_open */
 static char complaint[200];
@@ -59,11 +59,11 @@ void arguments_close(void)
     free(after);
 }
 
-/* Element of an array of activations, of another type's: what no test computes with and no operation makes. */
+/* Writes an element of the array's type that no test computes with and no operation produces. */
 static void poison(unsigned char *to, const struct argument *a)
 {
     const uint32_t f32 = 0x7FC5A5A5u;
-    const uint16_t f16 = 0x7EA5, bf16 = 0x7FE5; /* NaNs, too */
+    const uint16_t f16 = 0x7EA5, bf16 = 0x7FE5; /* NaNs as well */
     const void *nan = queue->act == DTYPE_F32 ? (const void *)&f32 : queue->act == DTYPE_F16 ? &f16 : &bf16;
     if (a->act)
         memcpy(to, nan, a->size);
@@ -94,7 +94,7 @@ static struct argument *add(const char *name, const void *host, size_t n, size_t
         return NULL;
     for (int i = 0; i < n_args; i++)
         if (args[i].host == host && args[i].n == n && n > 0) {
-            if (args[i].use != use) /* what would hold of it then? */
+            if (args[i].use != use) /* the two promises would contradict each other */
                 abort();
             return &args[i];
         }
@@ -144,7 +144,7 @@ static void complain(const struct argument *a, const char *what, size_t i)
                        what, i);
 }
 
-/* Guards lie from `begin` to the argument and from there to `end`. */
+/* Guards extend from `begin` to the argument and from its end to `end`. */
 static void check_guards(const struct argument *a, size_t begin, size_t end)
 {
     for (size_t i = begin; i < a->at; i++)

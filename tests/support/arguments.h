@@ -17,19 +17,19 @@ enum argument_use {
 
 struct argument;
 
-/* Memory for the arguments of one operation after the other. forbid: where AddressSanitizer is compiled in and the
- * memory is the host's, it ends the program at a read or a write beside an argument. */
+/* Memory for the arguments of successive operations. forbid: if AddressSanitizer is compiled in and the memory is the
+ * host's, an access beside an argument ends the program. */
 void arguments_open(const struct ops *real, struct queue *q, bool forbid);
 void arguments_close(void);
 
-/* `name`: for messages. host NULL: NULL. The same host array gives the same argument again. */
+/* `name`: for messages. host NULL: returns NULL. The same host array gives the same argument again. */
 struct argument *argument(const char *name, const void *host, size_t n, size_t size, enum argument_use use);
 struct argument *argument_act(const char *name, const void *host, size_t n, enum argument_use use);
 void argument_may_change(struct argument *a, size_t first, size_t n);
 void *argument_data(const struct argument *a); /* NULL for NULL */
 
-/* After the operation: waits, copies its results to the host's arrays, drops all arguments. Returns the first error, as
- * a sentence in static memory; NULL: none. */
+/* Call after the operation: waits, copies its results to the host's arrays, drops all arguments. Returns the first
+ * error, as a sentence in static memory; NULL: none. */
 const char *arguments_return(void);
 
 #endif

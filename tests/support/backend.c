@@ -12,8 +12,8 @@
 
 int backend_n_blocks, backend_n_slots;
 
-static const struct ops *real = &ops_cpu; /* whose memory it is */
-static const struct ops *table;           /* whose operations are called: real's, but for backend_try */
+static const struct ops *real = &ops_cpu; /* owner of the memory */
+static const struct ops *table;           /* the operations to call: real's, except after backend_try */
 static struct queue queue = {.n_threads = 2};
 static bool trying;
 static char fault[200];
@@ -50,13 +50,13 @@ struct queue test_queue(int n_threads)
     return (struct queue){.act = queue.act, .n_threads = n_threads};
 }
 
-/* The queue of the operation: a device has one; on the CPU the test's own sets the number of threads. */
+/* Returns the queue of the operation: a device has its own; on the CPU the test's queue sets the number of threads. */
 static struct queue *on(struct queue *q)
 {
     return backend_is_device() ? &queue : q;
 }
 
-/* After an operation: results and failures to where the test looks for them. */
+/* Puts results and failures of an operation where the test expects them. */
 static void finish(struct queue *q)
 {
     const char *wrong = arguments_return();
@@ -79,7 +79,7 @@ static void *act(const char *name, const void *x, size_t n, enum argument_use us
     return argument_data(argument_act(name, x, n, use));
 }
 
-/* The memory that network_open takes for quantised weights: none on the CPU. */
+/* Returns memory for quantised weights as network_open allocates it: none on the CPU. */
 static void *wide_memory(void)
 {
     static void *memory;
@@ -214,7 +214,7 @@ static struct heads of_codes(const struct heads *h)
     return d;
 }
 
-/* All of its members are int32_t. */
+/* All its members are int32_t. */
 static struct prefixes *prefixes(const struct prefixes *p, enum argument_use use)
 {
     return argument_data(argument("prefixes", p, sizeof *p / sizeof(int32_t), sizeof(int32_t), use));
@@ -258,7 +258,7 @@ static void qkv_store(struct queue *q, void *qkv, void *k_cache, void *v_cache, 
     struct head_norms dn = *norms;
     size_t n = (size_t)b->n_tokens, angles = rope != NULL ? n * (size_t)rope->dims : 0;
     struct argument *rows = argument_act("qkv", qkv, n * qkv_row(h), ARGUMENT_PARTLY);
-    for (size_t t = 0; t < n; t++) /* but for v */
+    for (size_t t = 0; t < n; t++) /* except v */
         argument_may_change(rows, t * qkv_row(h), (size_t)((h->n_heads + h->n_kv_heads) * h->head_dim));
     struct argument *given = rope != NULL ? argument("angles", cos_sin, angles, sizeof *cos_sin, ARGUMENT_READ) : NULL;
     void *k = cache("k cache", k_cache, h, b, true), *v = cache("v cache", v_cache, h, b, true);
@@ -305,7 +305,7 @@ static void latent_store(struct queue *q, void *qkv, const void *query, int quer
     finish(q);
 }
 
-/* A result whose rows are not side by side is part of a larger array, of which the rest stays as it is. */
+/* A result with gaps between its rows is part of a larger array, the rest of which stays unchanged. */
 static void matmul_heads(struct queue *q, struct head_rows out, struct head_rows x, const struct weight *w, int n_heads,
                          int n_tokens)
 {
@@ -331,7 +331,7 @@ static void activate(struct queue *q, void *out, const void *x, enum activation 
     finish(q);
 }
 
-/* All of it made by route, read by the others. */
+/* Makes all arrays results of route, or inputs of the others. */
 static struct routes routes(const struct routes *r, const struct routing *how, int n_tokens, enum argument_use use)
 {
     size_t n = (size_t)n_tokens, experts = (size_t)how->n_experts, pairs = n * (size_t)how->n_chosen;
@@ -363,7 +363,7 @@ static void experts_first(struct queue *q, void *out, const void *x, const struc
     struct weight dw, db;
     struct routes d = routes(r, how, n_tokens, ARGUMENT_READ);
     size_t n = (size_t)n_tokens, both = n * (size_t)how->n_chosen * (size_t)(w->rows / (r->n_held > 0 ? r->n_held : 1));
-    bool some = r->n_held < how->n_experts; /* then rows of other pairs are of no matter */
+    bool some = r->n_held < how->n_experts; /* then rows of other pairs do not matter */
     void *dout = act("result", out, both / 2, some ? ARGUMENT_CHANGED : ARGUMENT_MADE),
          *dwork = act("work", work, both, ARGUMENT_SCRATCH);
     table->experts_first(on(q), dout, act("x", x, n * (size_t)w->cols, ARGUMENT_READ), weight("weights", &dw, w),
@@ -438,7 +438,7 @@ static void join_columns(struct queue *q, void *out, const void *in, const int *
     finish(q);
 }
 
-/* The sampler as scoring needs it: nothing of it changes, and it has no scratch. masked: the number of rows that have
+/* A sampler as scoring needs it: nothing in it changes, and it has no scratch memory. masked: the number of rows with
  * masks. */
 static struct sampler sampler(const struct sampler *s, int masked)
 {
@@ -516,7 +516,7 @@ const char *backend_fault(void)
 
 static void deselect(void)
 {
-    if (table == NULL) /* nothing is open */
+    if (table == NULL) /* no backend is open */
         return;
     arguments_close();
     real->close(&queue);

@@ -1,5 +1,5 @@
-/* tests/support/bad_start.c - see bad_start.h. Several starts run at once: they mostly wait for the
- * launcher, which gives its ranks a second or two to end when one has failed. */
+/* tests/support/bad_start.c - see bad_start.h. Several starts run at once: they mostly wait for the launcher, which
+ * gives its ranks a second or two to end after one has failed. */
 #include "tests/support/bad_start.h"
 #include "tests/support/cases.h"
 #include "tests/support/files.h"
@@ -22,7 +22,7 @@ struct running {
 
 static const int n_ranks[2] = {1, 3};
 
-static double *taken; /* [n_taken] seconds of every job that has ended */
+static double *taken; /* [n_taken] seconds of every ended job */
 static int n_taken;
 
 static void make_folder(char *dir, const struct bad_start *c)
@@ -102,7 +102,7 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The median: of two dozen jobs at once, on a machine that may do other things, some wait for seconds. */
+/* Checks the median: of two dozen jobs at once, on a possibly busy machine, some wait for seconds. */
 static void check_times(void)
 {
     qsort(taken, (size_t)n_taken, sizeof taken[0], by_value);

@@ -7,7 +7,7 @@
 struct bad_start {
     const char *name;
     /* The damage: member `path` of `file` becomes `value` (models_edit); without a path the file becomes the text
-     * `value`, or is removed when that is NULL. Then damage(dir) is called, if given. */
+     * `value`, or is removed if that is NULL. Then damage(dir) is called, if given. */
     const char *file, *path, *value;
     void (*damage)(const char *dir);
     const char *fixture;     /* instead of BAD_START_FIXTURE */
@@ -17,8 +17,8 @@ struct bad_start {
                                 name the folder */
 };
 
-/* Every case on 1 and on 3 ranks: the documented status, nothing on standard output, exactly one line on standard
- * error, no core file, nothing left running. And a case of its own: half of them end within seconds. */
+/* Runs every case on 1 and on 3 ranks: the documented status, nothing on standard output, exactly one line on standard
+ * error, no core file, no process left. An additional case: half of them end within seconds. */
 void bad_start_run(const struct bad_start *cases, int n);
 
 #endif

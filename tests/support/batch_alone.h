@@ -17,14 +17,14 @@ struct batch_alone {
     char input[600], output[600];
 };
 
-/* dir: of in.jsonl, and of the output by its name. more: options, NULL at the end. n_seqs run at once. The process has
- * to have called signals_open. Any failure here and below fails the test. */
+/* dir: has in.jsonl, and the output by its name. more: options, NULL at the end. n_seqs run at once. The process must
+ * have called signals_open. Any failure here and below fails the test. */
 void batch_alone_open(struct batch_alone *a, const char *dir, const char *output, const char *const *more, int n_seqs);
 
-/* The next action: a step, a wait for work (0.1 s at most), or, if false is returned, the end. */
+/* Takes the next action: a step, a wait for work (0.1 s at most), or, if false is returned, the end. */
 bool batch_alone_turn(struct batch_alone *a);
 
-/* After the end. Returns the exit status; a failure of input or output is in *e. */
+/* Call after the end. Returns the exit status; a failure of input or output is in *e. */
 int batch_alone_close(struct batch_alone *a, struct err *e);
 
 #endif

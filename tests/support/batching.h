@@ -1,4 +1,4 @@
-/* tests/support/batching.h - files of `lockstep batch` for tests: inputs, and what an output holds. */
+/* tests/support/batching.h - files of `lockstep batch` for tests: makes inputs, reads outputs. */
 #ifndef TESTS_SUPPORT_BATCHING_H
 #define TESTS_SUPPORT_BATCHING_H
 
@@ -8,16 +8,16 @@
 #include <stdbool.h>
 #include <stddef.h>
 
-/* n plain lines "r0", "r1", .. of sampled requests, max_tokens each. */
+/* Writes n plain lines "r0", "r1", .. of sampled requests, max_tokens each. */
 void batching_prompts(const char *dir, const char *name, int n, int max_tokens);
 
-/* Run `lockstep batch` on the demo model until it ends: one thread a rank, no bar. words: more options, NULL at the
+/* Runs `lockstep batch` on the demo model until it ends: one thread a rank, no bar. words: more options, NULL at the
  * end; "@x" is the file x of dir, at most 8 of them. input: standard input; NULL: none. */
 void batching_run(struct process *p, const char *dir, int ranks, const char *input, const char *const *words);
 #define BATCHING_RUN(p, dir, ranks, input, ...) \
     batching_run((p), (dir), (ranks), (input), (const char *const[]){__VA_ARGS__, NULL})
 
-/* Remove an output, its manifest and its status file, those that are there. */
+/* Removes an output, its manifest and its status file, if they exist. */
 void batching_forget(const char *dir, const char *output);
 
 struct batch_results {
@@ -25,20 +25,20 @@ struct batch_results {
     const char **order;     /* [n] ids in the file's order, borrowed from by_id */
     int n;                  /* whole lines with an id */
     int n_twice, n_strange; /* repeated ids; complete lines that are not results */
-    size_t torn;            /* bytes behind the last newline */
+    size_t torn;            /* bytes after the last newline */
 };
 
-/* The contents of an output. A file that does not exist counts as empty. */
+/* Reads an output. A missing file counts as empty. */
 void batching_read(struct batch_results *r, const char *dir, const char *name);
 void batching_free(struct batch_results *r);
 
-/* The text of a plain result, or of an OpenAI one; "" if there is none. */
+/* Returns the text of a plain result, or of an OpenAI one; "" if there is none. */
 const char *batching_text(const json_t *result);
 
-/* The number of a's results that are not b's, by id and text. */
+/* Returns the number of a's results that differ from b's, by id and text. */
 int batching_differences(const struct batch_results *a, const struct batch_results *b);
 
-/* A member of OUTPUT.manifest.json by its path "counts/failed"; NULL: none. The caller decrefs. */
+/* Returns a member of OUTPUT.manifest.json by its path "counts/failed"; NULL: none. The caller decrefs it. */
 json_t *batching_manifest(const char *dir, const char *output, const char *path);
 
 #endif

@@ -11,10 +11,10 @@ bool case_check(bool ok, const char *format, ...) __attribute__((format(printf, 
 
 void case_end(void);
 
-/* A case that cannot run here. */
+/* Reports a case that cannot run here. */
 void case_skip(const char *name, const char *reason);
 
-/* The plan line at the end; returns the exit status: 0 when no case failed. */
+/* Prints the plan line at the end; returns the exit status: 0 if no case failed. */
 int cases_done(void);
 
 #endif

@@ -24,7 +24,8 @@ json_t *chat_families(void)
     return all;
 }
 
-/* The vocabulary with the family's own tokens before its other special ones. As text: jansson knows no key "\0". */
+/* Writes the vocabulary with the family's own tokens before its other special ones. As text, since jansson cannot store
+ * the key "\0". */
 static void write_tokenizer(const json_t *family, const char *dir)
 {
     static const char mark[] = "\"added_tokens\":[";
@@ -35,7 +36,7 @@ static void write_tokenizer(const json_t *family, const char *dir)
     char *added = json_dumps(json_object_get(family, "added"), 0), *text = NULL;
     if (at == NULL || added == NULL)
         die(name, "no added tokens");
-    added[strlen(added) - 1] = '\0'; /* the list's own end */
+    added[strlen(added) - 1] = '\0'; /* drops the list's own end */
     at += sizeof mark - 1;
     if (asprintf(&text, "%.*s%s,%s", (int)(at - whole), whole, added + 1, at) < 0)
         die(name, "no memory");

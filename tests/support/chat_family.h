@@ -5,14 +5,14 @@
 
 #include <jansson.h>
 
-/* A list; dies on failure. The caller decrefs it. */
+/* Returns the list of families; dies on failure. The caller decrefs it. */
 json_t *chat_families(void);
 
-/* Its tokenizer.json and tokenizer_config.json, in dir. Dies on failure. */
+/* Writes the family's tokenizer.json and tokenizer_config.json into dir. Dies on failure. */
 void chat_family_write(const json_t *family, const char *dir);
 
-/* With them its config.json and model.safetensors, in a new folder. dir: at least 256 bytes, remove with
- * files_remove_dir. */
+/* Writes these and the family's config.json and model.safetensors into a new folder. dir: at least 256 bytes, remove
+ * with files_remove_dir. */
 void chat_family_model(const json_t *family, char *dir);
 
 #endif

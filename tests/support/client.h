@@ -6,7 +6,7 @@
 #include "tests/support/process.h"
 
 #define CLIENT         "lockstep-client"
-#define CLIENT_SECONDS 20.0 /* for what should take none */
+#define CLIENT_SECONDS 20.0 /* for steps that should take none */
 
 #define CLIENT_WORDS(...) \
     (const char *[])      \
@@ -14,11 +14,12 @@
         __VA_ARGS__, NULL \
     }
 
-/* Start the client. words: NULL at the end; "E" is the server's endpoint. setup: NULL, or all but the program. */
+/* Starts the client. words: NULL at the end; "E" is the server's endpoint. setup: NULL, or everything except the
+ * program. */
 void client_start(struct process *p, const struct fake_server *s, const struct process_setup *setup,
                   const char *const *words);
 
-/* The last message that the server got but a cancel; NULL: none. Borrowed. */
+/* Returns the last message other than a cancel that the server received; NULL: none. Borrowed. */
 const json_t *client_last_request(const struct fake_server *s);
 
 /* out: the whole standard output; NULL: not checked. words: must be in standard error, which is one line; NULL: it is

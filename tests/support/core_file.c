@@ -15,7 +15,7 @@ static long padded(unsigned n)
     return (long)((n + 3U) & ~3U);
 }
 
-/* Search the notes between `at` and `end` for the process's short name. */
+/* Searches the notes between `at` and `end` for the process's short name. */
 static bool find_name(FILE *f, long at, long end, char name[17])
 {
     Elf64_Nhdr note;
@@ -33,7 +33,7 @@ static bool find_name(FILE *f, long at, long end, char name[17])
     return false;
 }
 
-/* The short name of the process that left the core file, "" where it cannot be told. */
+/* Reads the short name of the process that left the core file; "" if unknown. */
 static void read_name(const char *path, char name[17])
 {
     Elf64_Ehdr head;

@@ -57,7 +57,7 @@ static void add_block(struct examples *e, const char *kind, const char *name, co
         give_up(path, line, "%s of \"%s\" is not JSON: line %d: %s", kind, name, error.line, error.text);
 }
 
-/* The lines up to the closing fence, joined. */
+/* Returns the lines up to the closing fence, joined. */
 static char *read_block(FILE *f, int *line)
 {
     char *text = calloc(1, 1), *part = NULL;
@@ -140,7 +140,7 @@ static bool differ(const struct comparison *c, const json_t *found, const json_t
 
 static bool compare(struct comparison *c, const json_t *found, const json_t *expected);
 
-/* With `step` appended to the path while it lasts. */
+/* Compares with `step` appended to the path meanwhile. */
 static bool compare_inside(struct comparison *c, const char *step, const json_t *found, const json_t *expected)
 {
     size_t n = strlen(c->path);

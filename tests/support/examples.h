@@ -1,9 +1,7 @@
-/* tests/support/examples.h - the examples of docs/protocol.md, and how replies are compared with them.
- *
- * A fenced block whose first line is ```json KIND NAME, KIND being request, reply or event, belongs to example NAME:
- * one request, then its one reply, or events of its stream. The last event block stands for the stream's last event,
- * those before it for its first ones. Examples are to be run in the document's order, on a server that has nothing else
- * to do. */
+/* tests/support/examples.h - the examples of docs/protocol.md, and their comparison with replies. A fenced block whose
+ * first line is ```json KIND NAME, with KIND request, reply or event, belongs to example NAME: one request, then its
+ * one reply, or events of its stream. The last event block stands for the stream's last event, those before it for its
+ * first ones. Examples must run in the document's order, on a server without other work. */
 #ifndef TESTS_SUPPORT_EXAMPLES_H
 #define TESTS_SUPPORT_EXAMPLES_H
 
@@ -15,7 +13,7 @@
 struct example {
     char name[64];
     json_t *request;
-    char *request_text; /* as it stands in the document: may be malformed on purpose (then request is NULL) */
+    char *request_text; /* as in the document: may be malformed on purpose (then request is NULL) */
     int n_replies;
     bool streams;                      /* the replies are events */
     json_t *reply[EXAMPLE_MAX_BLOCKS]; /* [n_replies] */
@@ -26,8 +24,8 @@ struct examples {
     struct example *example; /* [n] in the document's order */
 };
 
-/* Ends the test program with a message when the document cannot be read or is malformed: an unknown kind, a reply
- * without a request, a name that is used twice, a reply that is no JSON. */
+/* Ends the test program with a message if the document cannot be read or is malformed: an unknown kind, a reply without
+ * a request, a name that is used twice, a reply that is not JSON. */
 void examples_read(struct examples *e, const char *path);
 void examples_free(struct examples *e);
 

@@ -30,7 +30,7 @@ struct peer {
     bool delimiter;
 };
 
-/* Takes over message. */
+/* Takes ownership of the message. */
 static void answer(struct fake_server *s, const struct peer *p, json_t *message)
 {
     char *text = json_dumps(message, JSON_COMPACT);
@@ -50,7 +50,7 @@ static void answer_error(struct fake_server *s, const struct peer *p, const char
                      "field", field, "message", message));
 }
 
-/* "w0 w1 .." of words [from, to). */
+/* Makes a choice with the words [from, to): "w0 w1 ..". */
 static json_t *choice(int from, int to, const char *finish)
 {
     size_t room = 16 * (size_t)(to - from) + 16;
@@ -67,7 +67,7 @@ static json_t *choice(int from, int to, const char *finish)
     return made;
 }
 
-/* Tokens' log-probabilities, if they are wanted. */
+/* Adds the tokens' log-probabilities if they are wanted. */
 static void add_logprobs(const json_t *m, json_t *choice)
 {
     if (json_object_get(m, "logprobs") == NULL)
@@ -85,7 +85,7 @@ static void add_logprobs(const json_t *m, json_t *choice)
     (void)json_object_set_new(choice, "logprobs", json_pack("{s:o}", "content", content));
 }
 
-/* A text or an id that ended it, instead of its length. */
+/* Ends the choice by a text or an id instead of its length. */
 static void stop_early(const char *prompt, json_t *choice)
 {
     bool text = strcmp(prompt, "stop text") == 0;
@@ -105,7 +105,7 @@ static void event(struct fake_server *s, const struct peer *p, const char *id, i
                      "choices", c));
 }
 
-/* Under one name or another, in "parameters" or not. */
+/* Finds a member under either name, in "parameters" or not. */
 static const json_t *member(const json_t *m, const char *name, const char *other)
 {
     const json_t *in[] = {m, json_object_get(m, "parameters")};
@@ -123,7 +123,7 @@ static const json_t *first_text(const json_t *m)
     return json_is_array(prompt) ? json_array_get(prompt, 0) : prompt != NULL ? prompt : text;
 }
 
-/* The text that chooses the answer. */
+/* Returns the text that selects the answer. */
 static const char *prompt_of(const json_t *m)
 {
     const json_t *turns = json_object_get(m, "messages");
@@ -132,7 +132,7 @@ static const char *prompt_of(const json_t *m)
     return json_is_string(prompt) ? json_string_value(prompt) : "";
 }
 
-/* The final event of a stream, or the whole answer. */
+/* Sends the final event of a stream, or the whole answer. */
 static void finish(struct fake_server *s, const struct peer *p, const json_t *m, const char *id, int n)
 {
     int n_prompt = (int)json_array_size(json_object_get(m, "prompt"));
@@ -169,7 +169,7 @@ static void pace(struct fake_server *s, const struct peer *p, json_t *m, const c
     s->paced = one;
 }
 
-/* A token for each stream. */
+/* Sends one token to each stream. */
 static void step(struct fake_server *s)
 {
     for (struct paced **at = &s->paced; *at != NULL;) {
@@ -189,7 +189,7 @@ static void step(struct fake_server *s)
     s->next_step = s->next_step < seconds_now() ? seconds_now() : s->next_step;
 }
 
-/* An answer that thinks, speaks and calls twice, as a stream in pieces of some bytes. */
+/* Sends an answer with reasoning, content and two calls, as a stream in pieces of a few bytes. */
 static void call(struct fake_server *s, const struct peer *p, const char *id, bool stream)
 {
     static const struct calls_way harmony = {.format = CALLS_HARMONY};
@@ -222,7 +222,7 @@ static void call(struct fake_server *s, const struct peer *p, const char *id, bo
     answer(s, p, last);
 }
 
-/* Two choices, of which the second one fails. */
+/* Sends two choices, the second of which fails. */
 static void fail_partly(struct fake_server *s, const struct peer *p, const char *id, bool stream)
 {
     json_t *good = choice(0, 1, "length"), *bad = choice(1, 2, "error");
@@ -335,7 +335,7 @@ static void take_message(struct fake_server *s)
     operate(s, &p, m);
     if (s->n_received < FAKE_MAX_RECEIVED) {
         s->received[s->n_received] = json_incref(m);
-        s->n_received++; /* now it may be seen */
+        s->n_received++; /* publishes the message */
     }
     json_decref(m);
 }

@@ -1,11 +1,10 @@
-/* tests/support/fake_server.h - a ROUTER socket on a thread of the test that speaks docs/protocol.md as far as a client
- * can tell: it has no model, but the prompt selects its answer. It keeps the messages that it receives.
- *
- * A prompt (its text) chooses: "refuse" an error 400 of the field "prompt"; "wait" nothing until the request is
- * cancelled, then 499 with a choice so far; "silence" nothing at all; "vanish" the server's socket is closed; "part" a
- * stream of two events, then an error; "stop text" and "stop id" that the text "q", or id 1, ended it; "call" an answer
- * with reasoning, content and two calls, f({"a": "b c"}) and g({}), taken apart; anything else: max_tokens tokens, the
- * words w0 w1 ..., as events when it streams. */
+/* tests/support/fake_server.h - a ROUTER socket on a thread of the test that implements docs/protocol.md as far as a
+ * client can tell: it has no model, but the prompt selects its answer. It keeps the messages that it receives. A prompt
+ * (its text) selects: "refuse" an error 400 of the field "prompt"; "wait" nothing until the request is cancelled, then
+ * 499 with a choice so far; "silence" nothing at all; "vanish" closes the server's socket; "part" a stream of two
+ * events, then an error; "stop text" and "stop id" an end by the text "q", or by id 1; "call" an answer with reasoning,
+ * content and two calls, f({"a": "b c"}) and g({}), already parsed; anything else: max_tokens tokens, the words w0 w1
+ * ..., as events if it streams. */
 #ifndef TESTS_SUPPORT_FAKE_SERVER_H
 #define TESTS_SUPPORT_FAKE_SERVER_H
 
@@ -17,19 +16,21 @@
 
 struct fake_server {
     char endpoint[256];
-    const char *model;         /* before the start; NULL: "fake" */
-    json_t *models;            /* before the start, borrowed: the list that `models` answers; NULL: the model alone */
-    const char *metrics;       /* before the start: further lines of `metrics`, or NULL */
-    const char *_Atomic state; /* of health; NULL: the word "health" */
-    double step_seconds;       /* before the start: streams get a token each in steps of this time; 0: all at once */
+    const char *model;         /* set before the start; NULL: "fake" */
+    json_t *models;            /* set before the start, borrowed: the list that `models` answers; NULL: the model
+                                * alone */
+    const char *metrics;       /* set before the start: further lines of `metrics`, or NULL */
+    const char *_Atomic state; /* in the answer to health; NULL: the word "health" */
+    double step_seconds;       /* set before the start: streams get a token each in steps of this time; 0: all at
+                                * once */
     bool stays;                /* "vanish" is answered like any other prompt */
-    bool curve;                /* before the start: with keys, and one client's allowed */
+    bool curve;                /* set before the start: with keys, admitting one client */
     char public_key[41], secret_key[41], client_public[41], client_secret[41];
     void *context, *router, *zap, *control[2];
     pthread_t thread;
     json_t *received[FAKE_MAX_RECEIVED]; /* to be read after fake_server_stop */
     _Atomic int n_received;
-    char waiting[200]; /* request_id of "wait"; of its client: */
+    char waiting[200]; /* request_id of "wait"; its client: */
     unsigned char waiting_peer[256];
     int waiting_peer_bytes;
     bool gone;
@@ -43,7 +44,7 @@ void fake_server_start(struct fake_server *s, const char *endpoint);
 /* Ends the thread; the sockets are closed. */
 void fake_server_stop(struct fake_server *s);
 
-/* Received messages, too. */
+/* Frees the received messages as well. */
 void fake_server_free(struct fake_server *s);
 
 #endif

@@ -111,7 +111,7 @@ const void *files_tensor(const char *file, size_t file_bytes, const char *name, 
     return at;
 }
 
-/* One shard: the tensors whose place in the header is k modulo n. */
+/* Writes one shard: tensor k of the header goes to shard k modulo n. */
 static void write_shard(const char *dir, const char *name, const char *file, json_t *all, size_t data, int k, int n,
                         json_t *weight_map)
 {

@@ -5,7 +5,7 @@
 
 extern char folder[256];
 
-/* The path of a file in it, which need not exist. Valid for three further calls. */
+/* Returns the path of a file in it, which need not exist. Valid for three further calls. */
 const char *folder_path(const char *name);
 
 int folder_set_up(void **state);

@@ -67,13 +67,13 @@ static void check_parts(const struct web_answer *a, int status, const char *cons
     case_check(a->status == status, "%d %s, expected %d", a->status, a->body, status);
     for (; *parts != NULL; parts++) {
         const char *found = strstr(at, *parts);
-        if (!case_check(found != NULL, "%s does not follow in %s", *parts, a->body))
+        if (!case_check(found != NULL, "%s is missing after the parts before it in %s", *parts, a->body))
             return;
         at = found + strlen(*parts);
     }
 }
 
-/* The last request as text, without its name. The caller frees. */
+/* Returns the last request as text, without its name. The caller frees it. */
 static char *last_message(struct fake_server *s)
 {
     json_t *copy = json_copy((json_t *)front_await(s, NULL, 0));
@@ -83,7 +83,7 @@ static char *last_message(struct fake_server *s)
     return text;
 }
 
-/* The server answers before it shows what it got. */
+/* Waits, since the server answers before it publishes the message. */
 static void check_message(struct fake_server *s, const char *message)
 {
     char *text = last_message(s);
@@ -100,7 +100,7 @@ void front_passes(struct fake_server *s, const struct web_gateway *g, const char
                   const char *body, const char *message, const char *const *parts)
 {
     struct web_answer a;
-    case_begin("%s passes on: %.200s", path, body);
+    case_begin("%s forwards: %.200s", path, body);
     web_ask(g, "POST", path, fields, body, &a);
     check_parts(&a, 200, parts);
     if (a.status == 200)

@@ -6,22 +6,22 @@
 #include "tests/support/fake_server.h"
 #include "tests/support/web.h"
 
-/* A server of this model (NULL: as the fake one calls it) that is ready, and its end. */
+/* Starts a server of this model (NULL: the fake one's name) that is ready; ends it. */
 void front_serve(struct fake_server *s, const char *model);
 void front_end(struct fake_server *s);
 
 void front_nap(double seconds); /* less than one */
 
-/* A server that is ready, and a gateway for it alone. */
+/* Starts a server that is ready, and a gateway for it alone. */
 void front_begin(struct fake_server *s, struct web_gateway *g);
 
-/* A case: the gateway ends well. Frees both; returns the program's status. */
+/* A case: the gateway ends with status 0. Frees both; returns the program's status. */
 int front_finish(struct fake_server *s, struct web_gateway *g);
 
-/* The n-th message of an op (NULL: generate) from the end; waits for it. NULL: it does not come. Borrowed. */
+/* Returns the n-th message of an op (NULL: generate) from the end; waits for it. NULL: it did not arrive. Borrowed. */
 const json_t *front_await(struct fake_server *s, const char *op, int from_end);
 
-/* Checks, within a case. */
+/* Checks the answer, within a case. */
 void front_check(const struct web_answer *a, int status, const char *part);
 
 /* A case: a posted body becomes this message to the server, apart from its request_id, and is answered with 200 and all
@@ -29,7 +29,7 @@ void front_check(const struct web_answer *a, int status, const char *part);
 void front_passes(struct fake_server *s, const struct web_gateway *g, const char *path, const char *fields,
                   const char *body, const char *message, const char *const *parts);
 
-/* A case: it is refused. */
+/* A case: the request is refused. */
 void front_refuses(const struct web_gateway *g, const char *path, const char *fields, const char *body, int status,
                    const char *const *parts);
 

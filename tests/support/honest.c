@@ -70,7 +70,7 @@ bool honest_start(struct honest *h, const char *endpoint)
     json_t *reply = talk_ask(endpoint, QUESTION);
     h->story = story_of(reply);
     json_decref(reply);
-    if (!case_check(h->story != NULL, "the honest client had no answer before the attack"))
+    if (!case_check(h->story != NULL, "the honest client got no answer before the attack"))
         return false;
     return case_check(pthread_create(&h->thread, NULL, talk_on, h) == 0, "no thread");
 }
@@ -96,10 +96,10 @@ void honest_stop(struct honest *h, const char *attack, double most_seconds)
     int n = atomic_load(&h->n);
     qsort(h->seconds, (size_t)n, sizeof h->seconds[0], ascending);
     double p99 = n > 0 ? h->seconds[(n - 1) * 99 / 100] : 0;
-    printf(
-        "# %s: honest client %d of %d answered right, %d refused, p50 %.0f ms, p99 %.0f ms, health at worst %.0f ms\n",
-        attack, h->n_right, n, h->n_refused, n > 0 ? 1e3 * h->seconds[n / 2] : 0, 1e3 * p99, 1e3 * h->health);
-    case_check(n > 0 && h->n_right == n, "%d of %d right; the first other: %s", h->n_right, n, h->wrong);
+    printf("# %s: honest client %d of %d answered correctly, %d refused, p50 %.0f ms, p99 %.0f ms, health at worst "
+           "%.0f ms\n",
+           attack, h->n_right, n, h->n_refused, n > 0 ? 1e3 * h->seconds[n / 2] : 0, 1e3 * p99, 1e3 * h->health);
+    case_check(n > 0 && h->n_right == n, "%d of %d are correct; the first wrong one: %s", h->n_right, n, h->wrong);
     case_check(process_in_time(p99, most_seconds) || process_sanitized(), "p99 is %.3f s, expected %.3f s", p99,
                most_seconds);
     case_check(process_in_time(h->health, most_seconds) || process_sanitized(), "health took %.3f s, expected %.3f s",

@@ -57,7 +57,7 @@ const char *models_shallow(void)
     return dir;
 }
 
-/* The character that stands for a byte in byte-level vocabularies, as GPT-2 has it. */
+/* Returns the character that stands for a byte in byte-level vocabularies, as in GPT-2. */
 static int byte_character(int byte)
 {
     int shifted = 256;

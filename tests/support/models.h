@@ -7,49 +7,49 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The project's own demo model ($LOCKSTEP_DEMO or demo/lockstep-stories), an absolute path; dies when it is not
- * there. */
+/* Returns the absolute path of the project's demo model ($LOCKSTEP_DEMO or demo/lockstep-stories); dies if it does not
+ * exist. */
 const char *models_demo(void);
 
-/* A copy of it with enough positions for stories that do not end by themselves; it is removed at the end of the
+/* Makes a copy of it with enough positions for stories that do not end by themselves; removed at the end of the
  * process. */
 const char *models_endless(void);
 
-/* The same copy with one layer and the demo's positions, for a process that does not want it endless: answers are as
- * long, and made sooner. */
+/* Makes the same copy with one layer and the demo's positions, for a process that does not need endless stories:
+ * answers are as long, and made sooner. */
 const char *models_shallow(void);
 
-/* A new folder with the fixture's config.json and model.safetensors, and a tokenizer.json for its vocabulary.
+/* Makes a new folder with the fixture's config.json and model.safetensors, and a tokenizer.json for its vocabulary.
  * dir: at least 256 bytes; remove with files_remove_dir. */
 void models_fixture(char *dir, const char *name);
 
-/* tokenizer.json of n_ids tokens of one byte each: id 0 is the space, then printable ASCII, then other bytes.
- * n_fixed pairs {id, byte} put a byte at an id, whose byte takes the other's place. */
+/* Writes tokenizer.json with n_ids tokens of one byte each: id 0 is the space, then printable ASCII, then other bytes.
+ * n_fixed pairs {id, byte} put a byte at an id, whose former byte moves to the other place. */
 void models_write_tokenizer(const char *dir, int n_ids, const int fixed[][2], int n_fixed);
 
-/* The fixture's expectation: *n prompt ids, and the 32 greedy tokens after them. The caller frees both. */
+/* Reads the fixture's expectation: *n prompt ids, and the 32 greedy tokens after them. The caller frees both. */
 void models_expected(const char *name, int32_t **prompt, int *n, int32_t **tokens);
 
-/* A llama-shaped bf16 checkpoint of about 41 MB with arbitrary weights and a tokenizer, in a new folder. */
+/* Writes a llama-shaped bf16 checkpoint of about 41 MB with arbitrary weights and a tokenizer, in a new folder. */
 void models_write_big(char *dir);
 
-/* The demo with every bfloat16 widened to float32, the same numbers, into dir. */
+/* Writes the demo with every bfloat16 widened to float32, without change of value, into dir. */
 void models_write_wide(const char *dir);
 
-/* For a test of the program whose arguments are a device and, perhaps, the most ranks: commands compute there from now
- * on, and models_demo is a float32 copy in a new folder dir, in which every device gives the same tokens. Without
- * arguments all stays as it is. Returns the most ranks. dir: at least 256 bytes, remove with files_remove_dir unless it
- * is "". */
+/* For a test of the program whose arguments are a device and, optionally, the most ranks: commands compute there from
+ * now on, and models_demo is a float32 copy in a new folder dir, in which every device gives the same tokens. Without
+ * arguments nothing changes. Returns the most ranks. dir: at least 256 bytes, remove with files_remove_dir unless it is
+ * "". */
 int models_for_device(char *dir, int argc, char **argv, int most);
 
-/* Bytes of the folder's model.safetensors. */
+/* Returns the bytes of the folder's model.safetensors. */
 size_t models_weight_bytes(const char *dir);
 
-/* Set (value: JSON text) or remove (value NULL) the member at path "a/b/0/c" of a JSON file of the folder. In
- * model.safetensors the header is edited; its data stays. */
+/* Sets (value: JSON text) or removes (value NULL) the member at path "a/b/0/c" of a JSON file of the folder. In
+ * model.safetensors only the header changes. */
 void models_edit(const char *dir, const char *file, const char *path, const char *value);
 
-/* The header and data of a safetensors file, and writing one. `header_length` < 0: the true length. */
+/* Splits a safetensors file into header and data, and writes one. `header_length` < 0: the true length. */
 json_t *models_split(const char *dir, const char *file, char **data, size_t *bytes);
 void models_join(const char *dir, const char *file, const char *header, int64_t header_length, const char *data,
                  size_t bytes);

@@ -1,4 +1,4 @@
-/* tests/support/outputs.h - standard output of a program that has to succeed, in a test of cases. */
+/* tests/support/outputs.h - standard output of a program that must succeed, in a test of cases. */
 #ifndef TESTS_SUPPORT_OUTPUTS_H
 #define TESTS_SUPPORT_OUTPUTS_H
 

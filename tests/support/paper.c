@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int sampled_window; /* of the device opened last; 0: it has one that sees everything */
+static int sampled_window; /* of the device opened last; 0: its kind sees everything */
 
 static uint64_t mix(uint64_t hash, uint64_t x)
 {
@@ -54,7 +54,7 @@ void paper_close(struct paper *d)
     memset(d, 0, sizeof *d);
 }
 
-/* ---- what is sampled, from what was read ---- */
+/* ---- sampling, from the hash that was read ---- */
 
 static bool is_forbidden(const struct sampling *s, int n_output, int32_t token)
 {
@@ -64,7 +64,7 @@ static bool is_forbidden(const struct sampling *s, int n_output, int32_t token)
     return false;
 }
 
-/* Few different scores, so that there are equals. */
+/* Gives few different scores, so that some are equal. */
 static double score_of(uint64_t read, int token)
 {
     return -(double)(mix(read, (uint64_t)token) >> 32 & 63) / 8;
@@ -78,7 +78,7 @@ static double log_sum(uint64_t read, int vocab)
     return log(sum);
 }
 
-/* The best n_top, the lower id first among equals. */
+/* Finds the best n_top, the lower id first among equals. */
 static void best_tokens(struct sampled *out, uint64_t read, int n_top, int vocab)
 {
     double norm = n_top > 0 ? log_sum(read, vocab) : 0;
@@ -100,8 +100,8 @@ static void best_tokens(struct sampled *out, uint64_t read, int n_top, int vocab
     }
 }
 
-/* read: made of the cells; history: [n] as the slot has it. Steps of the vocabulary's end are likelier: stop rules are
- * met. */
+/* read: the hash of the cells; history: [n] of the slot. Tokens at the vocabulary's end are likelier, so that stop
+ * rules apply. */
 static void choose_token(struct sampled *out, uint64_t read, const int32_t *history, int n, const struct sampling *s,
                          int vocab)
 {
@@ -120,7 +120,7 @@ static void choose_token(struct sampled *out, uint64_t read, const int32_t *hist
     best_tokens(out, read, s->n_top, vocab);
 }
 
-/* The first of n positions that is read for the next one. */
+/* Returns the first of n positions that is read for the next one. */
 static int first_read(int n)
 {
     return sampled_window > 0 && n > sampled_window ? n - sampled_window : 0;
@@ -165,7 +165,7 @@ static uint64_t *cell_of(struct paper *d, int kind, int slot, int pos)
     return block < 0 ? NULL : &d->kv[kind][block * KV_BLOCK_TOKENS + pos % KV_BLOCK_TOKENS];
 }
 
-/* The copy for windowed layers, and what they see. */
+/* Copies the hash for windowed layers, and checks those that they see. */
 static const char *write_window(struct paper *d, int slot, int pos)
 {
     int window = limits_window(&d->limits, KV_WINDOWED), first = pos - window + 1;
@@ -199,7 +199,7 @@ static const char *write_tokens(struct paper *d, const struct plan_seq *s, const
     return NULL;
 }
 
-/* After the first n tokens. */
+/* Samples after the first n tokens. */
 static const char *sample(struct paper *d, const struct plan_seq *s, int n, struct sampled *out)
 {
     uint64_t read = 0;
@@ -225,7 +225,7 @@ static void update(struct paper *d, const struct plan *p)
     for (int i = 0; i < p->n_starts; i++) {
         int slot = p->start[i].slot;
         d->params[slot] = p->start[i].sampling;
-        d->last[slot] = -5; /* nothing of the sequence before */
+        d->last[slot] = -5; /* nothing remains of the previous sequence */
         for (int k = 0; k < d->limits.max_len; k++)
             d->history[slot * d->limits.max_len + k] = k < p->start[i].n_history ? history[k] : -7;
         history += p->start[i].n_history;

@@ -35,12 +35,12 @@ void paper_close(struct paper *d);
  * after the next one. */
 const char *paper_execute(struct paper *d, struct plan *p, struct step_result *result);
 
-/* The token that the device must sample after token[0, n), prompt_len of them prompt. Log-probabilities follow from
- * the same numbers: *out has them for s->n_top. */
+/* Returns the token that the device must sample after token[0, n), prompt_len of them prompt. Log-probabilities follow
+ * from the same numbers: *out has them for s->n_top. */
 int32_t paper_next(const int32_t *token, int n, int prompt_len, const struct sampling *s, int vocab,
                    struct sampled *out);
 
-/* The log-probabilities of all tokens, before any rule. */
+/* Computes the log-probabilities of all tokens, before any rule. */
 void paper_logprobs(const int32_t *token, int n, int vocab, float *logprob);
 
 #endif

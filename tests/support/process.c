@@ -20,12 +20,11 @@
 #include <time.h>
 #include <unistd.h>
 
-/* After the launcher's end its ranks may take this long: those of a killed one notice it by themselves, in about a
- * second. */
+/* Ranks may outlive the launcher by this time: those of a killed one notice within about a second. */
 #define LEFT_SECONDS 5
 
 #define MAX_ACTIVE    32
-#define MAX_ARGUMENTS 80 /* and what mpirun wants for the last rank */
+#define MAX_ARGUMENTS 80 /* including those that mpirun needs for the last rank */
 
 static struct process *active[MAX_ACTIVE];
 
@@ -40,7 +39,8 @@ bool process_sanitized(void)
     return getenv("LOCKSTEP_SANITIZED") != NULL;
 }
 
-/* The number of processes that want each core or wait for a disk: over the last minute or now, whichever is more. */
+/* Returns the number of processes that want each core or wait for a disk: over the last minute or now, whichever is
+ * more. */
 static double crowding(void)
 {
     double minute = 0, now = 0;
@@ -89,7 +89,7 @@ int process_count_lines(const char *text)
     return n;
 }
 
-/* The variables that tests/run.sh exports, for a test that is started by hand. */
+/* Sets the variables that tests/run.sh exports, for a test that is started by hand. */
 static void set_environment(void)
 {
     if (getuid() == 0) {
@@ -101,12 +101,12 @@ static void set_environment(void)
     setenv("OMPI_MCA_pml", "ob1", 0);
     setenv("OMPI_MCA_btl_vader_single_copy_mechanism", "none", 0);
     setenv("OMPI_MCA_hwloc_base_binding_policy", "none", 0);
-    setenv("OMPI_MCA_orte_execute_quiet", "1", 0); /* mpirun -q, which Open MPI 5 has no more */
+    setenv("OMPI_MCA_orte_execute_quiet", "1", 0); /* mpirun -q, which Open MPI 5 no longer has */
     setenv("PRTE_MCA_hwloc_default_binding_policy", "none", 0);
     setenv("PRTE_MCA_rmaps_default_mapping_policy", ":oversubscribe", 0);
 }
 
-/* The program, or the one of this name beside it. */
+/* Returns the path of lockstep, or of the program of this name beside it. */
 static const char *binary(const char *other)
 {
     static char path[PATH_MAX], beside[PATH_MAX];
@@ -121,7 +121,7 @@ static const char *binary(const char *other)
     return beside;
 }
 
-/* A pipe, or a pseudo terminal in raw mode: the end that is read here, and the other one. */
+/* Opens a pipe, or a pseudo terminal in raw mode: the end that is read here, and the other one. */
 static void open_channel(bool terminal, int end[2])
 {
     if (!terminal) {
@@ -159,7 +159,7 @@ static int list_program(const char **argv, int n, const struct process_setup *s,
     return n;
 }
 
-/* mpirun's command line for this number of ranks. */
+/* Lists mpirun's arguments for this number of ranks. */
 static int list_ranks(const char **argv, int n, const struct process_setup *s, const char *ranks)
 {
     argv[n++] = "-n";
@@ -171,7 +171,7 @@ static int list_ranks(const char **argv, int n, const struct process_setup *s, c
     return n;
 }
 
-/* A shell that gives the last rank its setting: the mpirun of Open MPI 5.0.7 dies of a second context (":"). */
+/* Lists a shell that gives the last rank its variable: Open MPI 5.0.7's mpirun dies of a second context (":"). */
 static int list_last(const char **argv, int n, const struct process_setup *s)
 {
     static char script[300];
@@ -220,7 +220,7 @@ static _Noreturn void become(const struct process *p, const struct process_setup
 {
     struct rlimit core;
     (void)setsid();
-    (void)prctl(PR_SET_PDEATHSIG, SIGTERM); /* a test that is killed takes its job with it */
+    (void)prctl(PR_SET_PDEATHSIG, SIGTERM); /* ends the job of a test that is killed */
     if (chdir(p->dir) != 0 || dup2(fd[0], 0) != 0 || dup2(fd[1], 1) != 1 || dup2(fd[2], 2) != 2)
         _exit(126);
     if (getrlimit(RLIMIT_CORE, &core) == 0) {
@@ -274,7 +274,7 @@ void process_start(struct process *p, const struct process_setup *s, const char 
     active[slot] = p;
 }
 
-/* Read what is there; closes the channel at its end. */
+/* Reads the available output; closes the channel at its end. */
 static void drain(struct process *p, int k)
 {
     char piece[65536];
@@ -299,7 +299,7 @@ static void drain(struct process *p, int k)
     }
 }
 
-/* Does /proc/PID/environ carry the mark? A zombie has none. */
+/* Tells whether /proc/PID/environ contains the mark. A zombie has none. */
 static bool has_mark(int pid, const char *mark, int rank)
 {
     static char text[1 << 18];
@@ -323,7 +323,7 @@ static bool has_mark(int pid, const char *mark, int rank)
     return marked && ranked;
 }
 
-/* Marked processes (of that rank, if rank >= 0); *last is one of them. */
+/* Counts marked processes (of that rank, if rank >= 0); *last is one of them. */
 static int count_marked(const struct process *p, int rank, pid_t *last, bool kill_them)
 {
     int n = 0;
@@ -353,7 +353,7 @@ pid_t process_of_rank(const struct process *p, int rank)
 bool process_signal_rank(const struct process *p, int rank, int number)
 {
     pid_t pid = process_of_rank(p, rank);
-    return pid > 0 && kill(pid, number) == 0; /* 0 would be all processes of the test */
+    return pid > 0 && kill(pid, number) == 0; /* 0 would mean all processes of the test */
 }
 
 static void end(struct process *p, int status)
@@ -366,7 +366,7 @@ static void end(struct process *p, int status)
             active[i] = NULL;
 }
 
-/* Output and ends of all processes, waiting up to 20 ms. */
+/* Moves output and notices ends of all processes, waiting up to 20 ms. */
 static void pump(void)
 {
     struct pollfd fds[2 * MAX_ACTIVE];
@@ -405,7 +405,7 @@ static void drop_page(const char *text, char *said)
     memmove(begin, end, strlen(end) + 1);
 }
 
-/* Removes each line that has `mark` in it. */
+/* Removes each line that contains `mark`. */
 static void drop_lines(char *text, const char *mark)
 {
     for (char *at; (at = strstr(text, mark)) != NULL;) {
@@ -417,8 +417,8 @@ static void drop_lines(char *text, const char *mark)
     }
 }
 
-/* Open MPI 5 cannot be told to be quiet: pages, the zero byte behind a page, and lines that its mpirun adds where a
- * rank has failed are no part of what is tested. */
+/* Open MPI 5 cannot be told to be quiet: pages, the zero byte after a page, and lines that its mpirun adds after a rank
+ * has failed are not part of the test. */
 static void drop_words_of_open_mpi_5(char *text, size_t *bytes)
 {
     static const char *const pages[] = {"-\nprterun detected that", "-\nprterun has exited due to",
@@ -435,8 +435,8 @@ static void drop_words_of_open_mpi_5(char *text, size_t *bytes)
     *bytes = strlen(text);
 }
 
-/* The event loop of any mpirun warns, seldom, that a rank's pipe was closed while it waited for it:
- * "[warn] Epoll MOD(1) on fd 25 failed. ...: Bad file descriptor". */
+/* The event loop of any mpirun rarely warns that a rank's pipe was closed while it waited for it: "[warn] Epoll MOD(1)
+ * on fd 25 failed. ...: Bad file descriptor". */
 static void drop_words_of_launcher(char *text, size_t *bytes)
 {
     if (process_has_open_mpi_5())

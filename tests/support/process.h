@@ -13,10 +13,10 @@ struct process_setup {
     const char *program;    /* beside lockstep: "lockstep-client"; NULL: lockstep */
     int ranks;              /* of mpirun; 0: the program alone */
     const char *input;      /* standard input; NULL: /dev/null */
-    const char *out_path;   /* standard output goes there, e.g. /dev/full; NULL: it is collected */
+    const char *out_path;   /* file for standard output, e.g. /dev/full; NULL: it is collected */
     bool terminal[2];       /* PROCESS_OUT, PROCESS_ERR: a pseudo terminal, else a pipe */
     const char *const *env; /* "NAME=value", ..., NULL: for the ranks only, not for mpirun */
-    const char *last_env;   /* "NAME=value" of the last rank alone */
+    const char *last_env;   /* "NAME=value" for the last rank alone */
     double limit;           /* seconds until it is killed; 0: 60 */
 };
 
@@ -25,15 +25,15 @@ struct process {
     int fd[2];     /* PROCESS_OUT, PROCESS_ERR; -1: at its end */
     char *text[2]; /* NUL-terminated */
     size_t bytes[2];
-    int n_pieces; /* in which standard output came */
+    int n_pieces; /* pieces in which standard output arrived */
     double started, limit;
     double first_output; /* seconds from the start to the first byte on standard output */
     double seconds;      /* from the start to the end */
     int status;          /* exit status; 128 + n for signal n */
     bool ended, timed_out, core;
-    int n_left;    /* processes of the job that were alive a second after its end; they are killed */
-    char mark[64]; /* in the environment of all of them */
-    char dir[256]; /* where it runs: a new folder, in which a core file would lie (core: core_file.h) */
+    int n_left;    /* processes of the job that were alive a second after its end; they were killed */
+    char mark[64]; /* in the environment of all its processes */
+    char dir[256]; /* its working directory: a new folder, in which a core file would appear (core: core_file.h) */
 };
 
 /* arguments: the program's, NULL at the end. */
@@ -42,13 +42,13 @@ void process_run(struct process *p, const struct process_setup *s, const char *c
 void process_wait(struct process *p);
 void process_free(struct process *p);
 
-/* Move output for this long, or until the process has written `bytes` to standard output. */
+/* Moves output for this long, or until the process has written `bytes` to standard output. */
 void process_watch(struct process *p, double seconds, size_t bytes);
 
-/* Closes standard output's reading end, like a reader that leaves. */
+/* Closes the reading end of standard output, as a reader that leaves. */
 void process_close_output(struct process *p);
 
-/* The process id of a rank, 0 when there is none. */
+/* Returns the process id of a rank; 0: there is none. */
 pid_t process_of_rank(const struct process *p, int rank);
 
 /* Sends a rank a signal; false: there is no such process. */
@@ -56,26 +56,27 @@ bool process_signal_rank(const struct process *p, int rank, int number);
 
 int process_count_lines(const char *text);
 
-/* Open MPI 4's mpirun that gets SIGTERM passes it on a second later, and kills its ranks after another. When delayed,
- * that of the jobs that start next waits for as many seconds each time as processes want each core. */
+/* Open MPI 4's mpirun passes SIGTERM on a second later, and kills its ranks after another second. If delayed, the
+ * mpirun of the jobs that start next instead waits each time for as many seconds as processes want each core. */
 void process_delay_kill(bool delayed);
 
-/* Is the program built with sanitizers (LOCKSTEP_SANITIZED)? Times mean nothing then. */
+/* Tells whether the program is built with sanitizers (LOCKSTEP_SANITIZED). Times are meaningless then. */
 bool process_sanitized(void);
 
-/* Is this duration acceptable, if `most` seconds are the limit on an idle machine? The limit is four times that, times
- * the number of processes that want each core (/proc/loadavg): other work, or a busy disk, must not fail a test; a hang
- * takes longer. */
+/* Tells whether this duration is acceptable, if `most` seconds are the limit on an idle machine. The limit is four
+ * times that, times the number of processes that want each core (/proc/loadavg): other work, or a busy disk, must not
+ * fail a test; a hang takes longer. */
 bool process_in_time(double seconds, double most);
 
-/* The time to wait for an event before it is given up, as long as needed on a busy machine: `seconds`, times the
+/* Returns the time to wait for an event before giving up, extended on a busy machine: `seconds` times the number of
  * processes that want each core. */
 double process_patience(double seconds);
 
-/* Processor time of this process, all threads together, in seconds: other work on the machine does not count. */
+/* Returns the processor time of this process, all threads together, in seconds: other work on the machine does not
+ * count. */
 double process_cpu_seconds(void);
 
-/* Whether mpirun is that of Open MPI 5, whose launcher is prterun. */
+/* Tells whether mpirun is that of Open MPI 5, whose launcher is prterun. */
 bool process_has_open_mpi_5(void);
 
 #endif

@@ -4,8 +4,8 @@
 
 struct task;
 
-/* Takes all reports out of a mailbox's end. Each task that is done goes to back[its number], where none was before.
- * Returns the number of those tasks. */
+/* Takes all reports out of a mailbox's end. Each finished task goes to back[its number], which must be empty. Returns
+ * the number of these tasks. */
 int reports_take(void *end, struct task **back);
 
 #endif

@@ -35,9 +35,9 @@ struct scheduler_setup schedule_setup(int max_seqs, int max_batch_tokens, int n_
                                     .prefix_caching = true};
 }
 
-/* ---- what a request gets alone ---- */
+/* ---- the result of a request alone ---- */
 
-/* The end of the final text, before an incomplete character. */
+/* Finds the end of the final text, before an incomplete character. */
 static size_t text_of(const int32_t *token, int n, bool skip, char **text)
 {
     struct err e = {0};
@@ -46,7 +46,7 @@ static size_t text_of(const int32_t *token, int n, bool skip, char **text)
     return n > 0 && token[n - 1] == LETTER_BYTE_C3 ? bytes - 3 : bytes;
 }
 
-/* Cut the text at the leftmost stop string at or after `from`, the longest of those that begin there. */
+/* Cuts the text at the leftmost stop string at or after `from`, the longest of those that begin there. */
 static bool cut(const struct request_rules *rules, char *text, size_t from)
 {
     for (size_t at = from; at < strlen(text); at++) {
@@ -139,7 +139,7 @@ static void open_run(struct schedule *run, const struct scheduler_setup *setup, 
     const struct limits small = limits_of_draft_model(&own.limits);
     if (small.max_len > 0)
         assert_int_equal(paper_open(&run->draft_device, &small, N_LETTERS, &e), 0);
-    assert_int_equal(paper_open(&run->device, &device, N_LETTERS, &e), 0); /* both sample as the last one does */
+    assert_int_equal(paper_open(&run->device, &device, N_LETTERS, &e), 0); /* both sample like the one opened last */
     run->device.draft_model = &run->draft_device;
     assert_int_equal(scheduler_open(&run->s, &own, &e), 0);
 }
@@ -220,7 +220,7 @@ struct request *schedule_add(struct schedule *run, const struct request_rules *r
     return r;
 }
 
-/* ---- what must hold for every plan ---- */
+/* ---- invariants of every plan ---- */
 
 static struct request *in_slot(struct schedule *run, int slot)
 {
@@ -244,7 +244,7 @@ static int place_in_queue(const struct schedule *run, const struct request *r)
     return n;
 }
 
-/* Has w, which waits, been overtaken by r, which has started? Clients take turns. */
+/* Tells whether the waiting w was overtaken by the started r. Clients take turns. */
 static bool is_overtaken(const struct schedule *run, const struct request *w, const struct request *r)
 {
     if (w->queue == r->queue)
@@ -281,8 +281,8 @@ static void check_starts(struct schedule *run, const struct plan *p)
     }
 }
 
-/* Drafts of the same model are right, unless penalties look at tokens that a plan had no room for. The last one of a
- * sequence may still be under way. */
+/* Drafts of the same model are correct, unless penalties depend on tokens that a plan had no room for. The last one of
+ * a sequence may still be in flight. */
 static void check_drafts(const struct schedule *run, const struct request *r, int n)
 {
     const struct sampling *p = &r->rules->sampling;
@@ -293,7 +293,7 @@ static void check_drafts(const struct schedule *run, const struct request *r, in
             assert_int_equal(r->draft[i], want->token[(int)r->output.n + i]);
 }
 
-/* The step under way knows its drafts when the draft model's results have come. */
+/* The step in flight knows its drafts once the draft model's results have come. */
 static void check_known_drafts(const struct schedule *run)
 {
     for (int i = 0; i < run->s.n_running && run->s.drafter.n_under_way == 0; i++) {
@@ -304,7 +304,7 @@ static void check_known_drafts(const struct schedule *run)
     }
 }
 
-/* Every token goes in once, in order, at its position, and never into a block that another sequence may read. */
+/* Every token is fed once, in order, at its position, and never into a block that another sequence may read. */
 static void check_sequences(struct schedule *run, const struct plan *p)
 {
     const int32_t *token = p->token;
@@ -313,7 +313,7 @@ static void check_sequences(struct schedule *run, const struct plan *p)
         struct request *r = in_slot(run, s->slot);
         int known = (int)(r->prompt.n + r->output.n), end = s->pos + s->n_tokens;
         int n_drafts = s->sample > 1 ? s->sample - 1 : 0;
-        /* Places of drafts that were wrong are fed again. */
+        /* Positions of wrong drafts are fed again. */
         assert_int_equal(s->pos, run->drafted[r->index] ? known - 1 : run->last_fed[r->index]);
         run->last_fed[r->index] = end;
         run->drafted[r->index] = n_drafts > 0;
@@ -403,7 +403,7 @@ void schedule_check_memory(struct schedule *run)
         check_kind(s, kind);
 }
 
-/* Blocks of a sequence of n tokens that are enough to begin with: those of a windowed kind are used again. */
+/* Returns the blocks that suffice for a sequence of n tokens to begin: those of a windowed kind are reused. */
 static int blocks_to_start(const struct scheduler *s, int kind, int n)
 {
     int all = (n + KV_BLOCK_TOKENS - 1) / KV_BLOCK_TOKENS, window = limits_window(&s->setup.limits, kind);
@@ -419,7 +419,7 @@ static bool has_room(const struct scheduler *s, const struct request *r)
     return all;
 }
 
-/* Prompts are fed in smaller pieces when few blocks are left for windows. */
+/* Prompts are fed in smaller pieces if few blocks are left for windows. */
 static bool windows_are_short(const struct scheduler *s)
 {
     int kind = s->n_kinds - 1;
@@ -427,7 +427,7 @@ static bool windows_are_short(const struct scheduler *s)
 }
 
 /* No starvation: every running sequence that could feed tokens does, unless the budget is used up; decoding sequences
- * always do; and no slot, budget and memory are left while a request waits that could use them. */
+ * always do; and no slot, budget and memory remain unused while a waiting request could use them. */
 static void check_progress(struct schedule *run, const struct plan *p, uint64_t n_preempted)
 {
     struct scheduler *s = &run->s;
@@ -437,8 +437,8 @@ static void check_progress(struct schedule *run, const struct plan *p, uint64_t 
         n_in_flight += s->running[i]->n_in_flight;
     n_in_flight += s->drafter.n_under_way;
     if ((s->setup.drafts.propose != NULL || s->drafter.slot != NULL) && p->n_seqs == 0 && n_in_flight > 0)
-        return; /* what is under way decides what may follow */
-    /* Blocks that were kept for a sequence which is then preempted are not given to others in the same step. */
+        return; /* the steps in flight decide what may follow */
+    /* Blocks reserved for a sequence that is then preempted are not given to others in the same step. */
     bool full = p->n_tokens == s->setup.limits.max_batch_tokens || s->stats.n_preemptions != n_preempted ||
                 (s->bounded && s->work.tokens > 0);
     for (int i = 0; i < s->n_running; i++) {
@@ -459,7 +459,7 @@ static void check_progress(struct schedule *run, const struct plan *p, uint64_t 
         can_start = can_start || has_room(s, next);
         n_blocked++;
     }
-    /* The first one of all may be the one that does not fit: nobody overtakes it. */
+    /* The very first one may be the one that does not fit: no other overtakes it. */
     assert_false(can_start && n_blocked == 1);
 }
 

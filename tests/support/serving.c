@@ -75,13 +75,13 @@ bool serving_start_models(struct serving *s, const char *dir, int ranks, const c
     return start(s, "--models-dir", dir, ranks, SERVING_IPC, more, env);
 }
 
-/* Why it did not end as it should: the last of what it said. */
+/* Prints the last of its messages, to explain a bad end. */
 static void print_end(const struct serving *s, pid_t told)
 {
     const char *text = s->p.text[PROCESS_ERR] != NULL ? s->p.text[PROCESS_ERR] : "";
     size_t n = strlen(text);
-    printf("# serve %s, process %d was told to: %s\n", s->p.timed_out ? "did not end" : "ended badly", (int)told,
-           text + (n > 1500 ? n - 1500 : 0));
+    printf("# serve %s after process %d was told to end: %s\n", s->p.timed_out ? "did not end" : "ended badly",
+           (int)told, text + (n > 1500 ? n - 1500 : 0));
 }
 
 int serving_stop(struct serving *s)

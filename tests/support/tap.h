@@ -4,11 +4,11 @@
 
 #include <stdbool.h>
 
-/* Collective over MPI_COMM_WORLD: the case passes when `ok` holds on every rank; a rank that failed says why on
+/* Collective over MPI_COMM_WORLD: the case passes if `ok` holds on every rank; a rank that failed gives its reason on
  * standard error. All ranks get the verdict, so none leaves the others in a collective. */
 bool tap_all(bool ok, const char *reason, const char *format, ...) __attribute__((format(printf, 3, 4)));
 
-/* The plan line at the end; returns the exit status: 0 when no case failed. */
+/* Prints the plan line at the end; returns the exit status: 0 if no case failed. */
 int tap_done(void);
 
 #endif

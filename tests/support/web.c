@@ -75,7 +75,7 @@ void web_say(int fd, const char *bytes, size_t n)
     while (n > 0) {
         ssize_t sent = send(fd, bytes, n, MSG_NOSIGNAL);
         if (sent < 0)
-            return; /* the other side has had enough */
+            return; /* the other side no longer reads */
         bytes += sent;
         n -= (size_t)sent;
     }
@@ -100,7 +100,7 @@ void web_post(int fd, const char *path, const char *fields, const char *body)
     say_request(fd, "POST", path, fields, body);
 }
 
-/* More bytes at the end of text; 0: the connection has ended; -1: the time is over. */
+/* Appends more bytes to text; 0: the connection has ended; -1: the time is over. */
 static int read_more(int fd, char **text, size_t *bytes, double until)
 {
     struct pollfd p = {.fd = fd, .events = POLLIN};
@@ -120,7 +120,7 @@ static int read_more(int fd, char **text, size_t *bytes, double until)
     return 1;
 }
 
-/* One byte at a time up to the end of the head: the rest stays for the next answer. */
+/* Reads one byte at a time up to the end of the head: the rest is left for the next answer. */
 static char *read_until(int fd, const char *end, double until)
 {
     char *text = NULL;

@@ -143,7 +143,7 @@ static bool is_right(const json_t *reply, const struct zoo_model *m)
     return same;
 }
 
-/* Is this the right reply to a request for model i? */
+/* Tells whether this is the right reply to a request for model i. */
 bool zoo_judge(const json_t *reply, int i)
 {
     int code = (int)talk_number(reply, "code");
@@ -158,7 +158,7 @@ bool zoo_judge(const json_t *reply, int i)
 
 /* ---- operations ---- */
 
-/* A number of model i in the answer to `models`. */
+/* Returns a number of model i in the answer to `models`. */
 double zoo_number(const struct serving *s, int i, const char *member)
 {
     json_t *reply = talk_ask(s->endpoint, "{\"op\":\"models\"}");
@@ -184,7 +184,7 @@ bool zoo_is(const struct serving *s, int i, const char *wanted)
     return is;
 }
 
-/* An operation on model i; 200 or the code of its error. */
+/* Does an operation on model i; returns 200 or the code of its error. */
 int zoo_operate(const struct serving *s, const char *op, int i, const char *more)
 {
     char text[300];

@@ -7,11 +7,11 @@
 #include "tests/support/talk.h"
 
 #define ZOO_GOOD   37             /* models that can be served */
-#define ZOO_BROKEN ZOO_GOOD       /* no JSON */
+#define ZOO_BROKEN ZOO_GOOD       /* not JSON */
 #define ZOO_SHORT  (ZOO_GOOD + 1) /* its weights end too early */
 #define ZOO_LARGE  (ZOO_GOOD + 2) /* more than ZOO_MEMORY */
 #define ZOO_ALL    (ZOO_GOOD + 3)
-#define ZOO_TOKENS 32 /* of every answer */
+#define ZOO_TOKENS 32 /* in every answer */
 #define ZOO_MEMORY "12M"
 
 struct zoo_model {
@@ -33,22 +33,23 @@ extern struct zoo zoo;
 void zoo_open(void);
 void zoo_close(void);
 
-/* A model by Zipf's law, some that cannot be loaded among the frequent ones. */
+/* Chooses a model by Zipf's law, some that cannot be loaded among the frequent ones. */
 int zoo_choose(void);
 
-/* Request `number` for model i, over a socket; and whether the reply to it is what it should be. The request_id is
+/* Sends request `number` for model i over a socket; tells whether a reply to it is right. The request_id is
  * "number.i". */
 void zoo_ask(struct talk *t, int number, int i);
 bool zoo_judge(const json_t *reply, int i);
 
-/* Is the answer to a request for model i, with the prompt of `expected`, what that one says? */
+/* Tells whether the answer to a request for model i, with the prompt of `expected`, is the expected one. */
 bool zoo_answers_as(const struct serving *s, int i, const struct zoo_model *expected);
 
-/* A number of model i in the answer to `models`, NAN if there is none; is this its state? */
+/* Returns a number of model i in the answer to `models`, NAN if there is none; tells whether this is its state. */
 double zoo_number(const struct serving *s, int i, const char *member);
 bool zoo_is(const struct serving *s, int i, const char *state);
 
-/* An operation on model i, with further members (",\"wait\":false"); a short generation. 200 or the error's code. */
+/* Does an operation on model i, with further members (",\"wait\":false"); a short generation. Returns 200 or the
+ * error's code. */
 int zoo_operate(const struct serving *s, const char *op, int i, const char *more);
 int zoo_story(const struct serving *s, int i, const char *more);
 
