@@ -1,4 +1,4 @@
-/* tests/unit/checkpoint_folder.h - writes small checkpoint folders, good and bad, and checks the errors that they
+/* tests/unit/checkpoint_folder.h - writes small checkpoint folders, valid and invalid, and checks the errors that they
  * cause. For test_config, test_safetensors, test_weights and test_read_plan. */
 #ifndef TESTS_UNIT_CHECKPOINT_FOLDER_H
 #define TESTS_UNIT_CHECKPOINT_FOLDER_H
@@ -60,8 +60,8 @@ static inline void folder_remove(const struct folder *f)
     assert_int_equal(rmdir(f->path), 0);
 }
 
-/* A tensor to be written; rows 0: a vector; matrices > 0: so many of rows x cols, as three dimensions. Its bytes are
- * random but for their seed. */
+/* A tensor to write; rows 0: a vector; matrices > 0: that many matrices of rows x cols, as three dimensions. Its bytes
+ * are random, from its seed. */
 struct tensor_spec {
     char name[100];
     const char *dtype;
@@ -90,7 +90,7 @@ static inline void spec_fill(struct tensor_spec *t, uint64_t *state)
         t->data[i] = (unsigned char)next_random(state);
 }
 
-/* Write specs [0, n) as one safetensors file, in their order. `pad` bytes of spaces after the header shift the data. */
+/* Writes specs [0, n) as one safetensors file, in their order. `pad` spaces after the header shift the data. */
 static inline void folder_write_tensors(const struct folder *f, const char *name, const struct tensor_spec *spec, int n,
                                         int pad)
 {
@@ -130,7 +130,7 @@ static inline void specs_free(struct tensor_spec *spec, int n)
         free(spec[i].data);
 }
 
-/* One line of the given code that contains every one of the '|'-separated needles. */
+/* Expects one line with the given code that contains every one of the '|'-separated needles. */
 static inline void expect_error(const struct err *e, enum err_code code, const char *needles)
 {
     if (e->code != code)

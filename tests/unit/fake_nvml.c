@@ -1,6 +1,6 @@
-/* tests/unit/fake_nvml.c - a library with NVML's names that knows one GPU, for machines without a driver. Its answers
+/* tests/unit/fake_nvml.c - a library with NVML's names that has one GPU, for machines without a driver. Its answers
  * come from the environment, so that a test can change it:
- * FAKE_NVML="energy=1000,power=250000,reasons=8,mig=1,failed=1". A call whose name is not there says 3, "not
+ * FAKE_NVML="energy=1000,power=250000,reasons=8,mig=1,failed=1". A call whose name is missing returns 3, "not
  * supported". */
 #include <stdio.h>
 #include <stdlib.h>

@@ -7,7 +7,7 @@
 
 /* The contents of a tensor: w the whole role; q, k, v; B three blocks; P three a head; g, u gate and up, G both; A all
  * experts (of gate, then up; or of down), I all experts (of gate and up in turns), one below the other as three
- * dimensions. A name with a second %d is of one expert. Its size in letters: V E P(ositions) H D Q(ueries) K(eys)
+ * dimensions. A name with a second %d belongs to one expert. Its size in letters: V E P(ositions) H D Q(ueries) K(eys)
  * T(hree of them) h(eads) F, G twice F, X (experts), M (columns of one), N twice M, S(hared), 1; 0 rows: a vector. */
 struct inventory {
     enum weight_id id;
@@ -122,7 +122,7 @@ static const struct inventory opt[] = {
     {WEIGHT_MLP_OUT_BIAS, 'w', "decoder.layers.%d.fc2.bias", '0', 'H', false},
     {0},
 };
-/* Everything that Llama's kin can have; the config decides (see `present`). */
+/* All tensors that Llama-like models can have; the config decides (see `present`). */
 static const struct inventory llama[] = {
     {WEIGHT_EMBED, 'w', "embed_tokens.weight", 'V', 'H', false},
     {WEIGHT_FINAL_NORM, 'w', "norm.weight", '0', 'H', false},
@@ -147,7 +147,7 @@ static const struct inventory llama[] = {
     {0},
 };
 
-/* Only the layers that have a mixture have these, and not the MLP. */
+/* Only layers with a mixture have these, in place of the MLP. */
 static const struct inventory apart[] = {
     {WEIGHT_ROUTER, 'w', "layers.%d.mlp.gate.weight", 'X', 'H', false},
     {WEIGHT_EXPERTS_IN, 'g', "layers.%d.mlp.experts.%d.gate_proj.weight", 'M', 'H', false},

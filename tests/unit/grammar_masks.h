@@ -9,7 +9,7 @@
 
 #include <stdlib.h>
 
-enum { END = 0 }; /* of the demo's texts */
+enum { END = 0 }; /* ends the demo's texts */
 
 static struct tokenizer *tokenizer;
 static struct lexicon_keeper keeper;
@@ -40,7 +40,7 @@ static inline bool has(const uint32_t *mask, int32_t id)
     return mask[id / 32] >> id % 32 & 1;
 }
 
-/* A forced token is the mask's only one, and may come. */
+/* A forced token is the mask's only one, and is allowed. */
 static inline void check_forced(struct grammar_run *r, const uint32_t *mask, int32_t forced)
 {
     int n = 0;
@@ -80,8 +80,8 @@ static inline int32_t choose_token(const uint32_t *mask, uint64_t *seed)
             return id;
 }
 
-/* Follow random tokens of the masks, each of which is checked; true: the form was complete within `most` tokens. end: a
- * special token, as a text's end is; -1: none. */
+/* Follows random tokens of the masks, each of which is checked; true: the form was complete within `most` tokens. end:
+ * a special token, such as the end of text; -1: none. */
 static inline bool follow(const struct form *form, int most, uint64_t *seed, bool every, int32_t end)
 {
     struct grammar_run r;

@@ -1,5 +1,5 @@
-/* tests/unit/letters.h - a tokenizer of a few letters: "a" to "z" are ids 0 to 25, "ab" is 26, space is 27, the special
- * tokens <bos> and <eos> are 28 and 29; 30 and 31 are the two bytes of an e with acute accent. Byte-level. */
+/* tests/unit/letters.h - a byte-level tokenizer of a few letters: "a" to "z" are ids 0 to 25, "ab" is 26, space is 27,
+ * the special tokens <bos> and <eos> are 28 and 29; 30 and 31 are the two bytes of an e with acute accent. */
 #ifndef TESTS_UNIT_LETTERS_H
 #define TESTS_UNIT_LETTERS_H
 

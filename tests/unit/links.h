@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <zmq.h>
 
-#define PATIENT 20.0 /* s for what is to come at once */
+#define PATIENT 20.0 /* seconds, for messages that should come at once */
 
 struct rank0 {
     void *context;
@@ -20,7 +20,7 @@ struct rank0 {
     struct link_card card;
 };
 
-/* The next report of this replica; numbers that others send meanwhile are skipped. */
+/* Returns the next report of this replica; drops figures that arrive meanwhile. */
 static inline struct report *hear(struct rank0 *r, int replica)
 {
     for (double until = seconds_now() + PATIENT; seconds_now() < until;) {
@@ -34,7 +34,7 @@ static inline struct report *hear(struct rank0 *r, int replica)
     return NULL;
 }
 
-/* One prompt of three tokens, n of output; no text, as far as nobody reads it. */
+/* Makes a task of one prompt of three tokens and n of output; without text, since none is read. */
 static inline struct task *make_task(uint64_t number, int n)
 {
     struct task *j = task_open(number, NULL, false, seconds_now());

@@ -1,5 +1,5 @@
-/* tests/unit/test_access_log.c - coordinator/server/access_log.c: whatever a client puts into a prompt, its line is
- * there, is whole, and shows the prompt as far as there is room for it. */
+/* tests/unit/test_access_log.c - coordinator/server/access_log.c: whatever a client puts into a prompt, its line
+ * exists, is complete, and shows as much of the prompt as fits. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/server/access_log.h"
@@ -27,7 +27,7 @@ static struct task *parse(const char *json, size_t bytes)
     return j;
 }
 
-/* The line that a message leads to; the caller decrefs. */
+/* Returns the line that a message leads to; the caller decrefs it. */
 static json_t *line_of(const char *json, size_t json_bytes)
 {
     struct access_log log;
@@ -87,7 +87,7 @@ static void cut_between_characters(void **state)
             check_cut(character[i], before);
 }
 
-/* Characters of four bytes, shifted against the cut in every way. */
+/* Characters of four bytes, at every offset from the cut. */
 static void cut_in_long_rows(void **state)
 {
     (void)state;
@@ -116,7 +116,7 @@ static void odd_texts(void **state)
     json_decref(line);
 }
 
-/* No message that cannot be parsed (half a surrogate, bytes that are no UTF-8) may cost its line. */
+/* A message that cannot be parsed (half a surrogate, bytes that are not UTF-8) must still be logged. */
 static void malformed(void **state)
 {
     (void)state;
@@ -134,7 +134,7 @@ static void malformed(void **state)
     }
 }
 
-/* Token ids are a prompt, too. */
+/* Token ids form a prompt, too. */
 static void ids(void **state)
 {
     (void)state;
@@ -148,8 +148,7 @@ static void ids(void **state)
     json_decref(line);
 }
 
-/* Prompts that would fill more than the log may hold of all lines: the line is not lost, and says how many there
- * were. */
+/* Prompts that exceed the log's memory for all waiting lines: the line is not lost, and gives their number. */
 static void many_prompts(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* tests/unit/test_archives.c - archives of models: what is read of tar, what is refused, that nothing is written beside
- * the folder, and the folder of unpacked ones: bounds, order of leaving, half things of an earlier job. */
+/* tests/unit/test_archives.c - archives of models: the accepted parts of tar, refusals, no file outside the folder; and
+ * the folder of unpacked archives: bounds, order of removal, partial folders of an earlier job. */
 #include "coordinator/archives/cache.h"
 #include "coordinator/archives/tar.h"
 #include "coordinator/archives/unpack.h"
@@ -48,7 +48,7 @@ static int allow(void *context, int64_t bytes, int64_t more, struct err *e)
     return bytes <= *(int64_t *)context ? 0 : ERR(e, ERR_MEMORY, "no room for %lld bytes", (long long)bytes);
 }
 
-/* The archive is written and unpacked into a new folder "out". */
+/* Writes the archive and unpacks it into a new folder "out". */
 static int unpack(struct archive *a, bool end, const char *name, struct err *e)
 {
     static atomic_bool cancel;
@@ -72,7 +72,7 @@ static void expect_file(const char *path, const char *text)
     free(found);
 }
 
-/* ---- what is read ---- */
+/* ---- accepted archives ---- */
 
 static void files_and_folders(void **state)
 {
@@ -83,7 +83,7 @@ static void files_and_folders(void **state)
         struct err e = {0};
         archive_header(&a, '5', "./", "", 0);
         archive_file(&a, "./config.json", "{}", 2);
-        archive_file(&a, "deep/er/x", "", 0); /* no entry makes its folders */
+        archive_file(&a, "deep/er/x", "", 0); /* no entry creates its folders */
         archive_header(&a, '5', "deep/empty/", "", 0);
         archive_header(&a, 'g', "pax_global_header", "", 4);
         archive_bytes(&a, "junk", 4);
@@ -119,7 +119,7 @@ static void long_names(void **state)
     expect_file(path, "gnu");
 }
 
-/* ---- what is refused ---- */
+/* ---- refused archives ---- */
 
 static void strange_entries(void **state)
 {
@@ -201,7 +201,8 @@ static void damage(void **state)
     EXPECT_PARTS(&e, ERR_INPUT, "headers for one file");
 }
 
-/* Every cut and every changed byte of a good archive ends in a message or in files, never elsewhere. */
+/* Every truncation and every changed byte of a valid archive ends in a message or in files, never outside the
+ * folder. */
 static void bytes_changed(void **state)
 {
     (void)state;
@@ -238,7 +239,7 @@ static void bytes_changed(void **state)
     free(good);
 }
 
-/* A gigabyte of zeros in a megabyte: refused before it is written. */
+/* A gigabyte of zeros in a megabyte is refused before it is written. */
 static void bomb(void **state)
 {
     (void)state;
@@ -266,9 +267,9 @@ static void no_regular_file(void **state)
     EXPECT_PARTS(&e, ERR_INPUT, "not a regular file");
 }
 
-/* ---- the folder of unpacked ones ---- */
+/* ---- the folder of unpacked archives ---- */
 
-/* NAME.tar.gz with config.json and so many bytes that do not compress. */
+/* Writes NAME.tar.gz with config.json and this many incompressible bytes. */
 static const char *write_model(const char *name, size_t bytes, const char *prefix)
 {
     struct archive a = {0};
@@ -335,7 +336,7 @@ static void once_and_for_the_next_job(void **state)
     assert_int_not_equal(access(half, F_OK), 0);
     assert_non_null(take_folder(&c, "m", false, &e));
     assert_int_equal(n_folders(), 2);
-    (void)write_model("m", 200, ""); /* another one under its name */
+    (void)write_model("m", 200, ""); /* another model of the same name */
     assert_non_null(take_folder(&c, "m", true, &e));
     assert_int_equal(n_folders(), 3);
     expect_none(&e);
@@ -378,11 +379,11 @@ static void least_recently_used(void **state)
     EXPECT_PARTS(&full, ERR_MEMORY, "may hold 300000", "in use");
     assert_int_equal(n_folders(), 2);
     archive_cache_release(&c, b);
-    archive_cache_release(&c, a); /* used later than b */
+    archive_cache_release(&c, a); /* used more recently than b */
     full = (struct err){0};
     assert_null(take_folder(&c, "large", true, &full));
     EXPECT_PARTS(&full, ERR_MEMORY, "may hold 300000");
-    assert_int_equal(n_folders(), 2); /* nothing leaves for what cannot fit */
+    assert_int_equal(n_folders(), 2); /* nothing is removed for a model that cannot fit */
     archive_cache_release(&c, take_folder(&c, "c", true, &e));
     archive_cache_release(&c, take_folder(&c, "a", false, &e));
     archive_cache_release(&c, take_folder(&c, "b", true, &e));
@@ -394,7 +395,7 @@ static void least_recently_used(void **state)
     archive_cache_close(&c);
 }
 
-/* Nothing half done stays. */
+/* A failure leaves no partial folder. */
 static void failures_leave_nothing(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* tests/unit/test_batch_apart.c - coordinator/batch/apart.c: files of a batch that would be one and the same. */
+/* tests/unit/test_batch_apart.c - coordinator/batch/apart.c: two files of a batch must not be the same file. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/apart.h"
@@ -7,7 +7,7 @@
 
 #include <unistd.h>
 
-/* first NULL: apart; else the message has these parts. */
+/* first NULL: all differ; else the message contains these parts. */
 static void expect_apart(const char *output, const char *status, const char *first, const char *second)
 {
     const struct apart_file file[] = {{"--output", output}, {"the manifest", NULL}, {"--status-file", status}};

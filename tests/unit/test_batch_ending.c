@@ -1,5 +1,5 @@
-/* tests/unit/test_batch_ending.c - coordinator/batch/ending.c and pace.c: what still starts, when it is cut, with which
- * status. */
+/* tests/unit/test_batch_ending.c - coordinator/batch/ending.c and pace.c: which requests still start, when they are
+ * cut, and the status. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/ending.h"
@@ -21,7 +21,7 @@ static void no_limit(void **unused)
     struct ending g = begin(INFINITY, -1, 60, 0);
     assert_int_equal(ending_turn(&g, 1e9), ENDING_RUN);
     assert_true(ending_fits(&g, 1e9, 5));
-    ending_nothing_fits(&g); /* cannot be, but would not cut anything */
+    ending_nothing_fits(&g); /* impossible, but cuts nothing */
     assert_int_equal(ending_turn(&g, 1e9), ENDING_DRAIN);
 }
 
@@ -38,8 +38,8 @@ static void the_walltime(void **unused)
     assert_false(ending_fits(&g, 0, 89));
     assert_int_equal(ending_turn(&g, 90), ENDING_CUT);
     assert_string_equal(g.cause, "--max-walltime");
-    assert_int_equal(ending_turn(&g, 0), ENDING_CUT); /* there is no way back */
-    /* The time for the end is learned from the slowest sync and step, unless the user gives it. */
+    assert_int_equal(ending_turn(&g, 0), ENDING_CUT); /* this cannot be undone */
+    /* The time needed for the end is learned from the slowest sync and step, unless the user gives it. */
     g = begin(100, -1, 60, 0);
     double before = ending_reserve(&g);
     assert_true(before > 0);
@@ -57,38 +57,38 @@ static void signals(void **unused)
     struct ending g = begin(INFINITY, -1, 60, 0);
     ending_signal(&g, WISH_DRAIN, true, 1000);
     assert_int_equal(ending_turn(&g, 1059), ENDING_DRAIN);
-    ending_signal(&g, WISH_DRAIN, false, 1050); /* the same one again, told by another rank: not later */
+    ending_signal(&g, WISH_DRAIN, false, 1050); /* the same signal again, passed on by another rank: not later */
     assert_int_equal(ending_turn(&g, 1060), ENDING_CUT);
     assert_string_equal(g.cause, "SIGUSR1");
-    g = begin(1020, 5, 60, 0); /* the walltime comes before the drain's end */
+    g = begin(1020, 5, 60, 0); /* the walltime is before the end of draining */
     ending_signal(&g, WISH_DRAIN, true, 1000);
     assert_int_equal(ending_turn(&g, 1014), ENDING_DRAIN);
     assert_int_equal(ending_turn(&g, 1015), ENDING_CUT);
-    g = begin(INFINITY, -1, -1, 0); /* no time was said: a minute, */
+    g = begin(INFINITY, -1, -1, 0); /* without a given time a minute, */
     ending_signal(&g, WISH_DRAIN, true, 1000);
     assert_int_equal(ending_turn(&g, 1059), ENDING_DRAIN);
     assert_int_equal(ending_turn(&g, 1060), ENDING_CUT);
-    g = begin(5000, 10, -1, 0); /* or what the walltime leaves */
+    g = begin(5000, 10, -1, 0); /* or the remaining walltime */
     ending_signal(&g, WISH_DRAIN, true, 1000);
     assert_true(g.until == 4990);
     assert_int_equal(ending_turn(&g, 4989), ENDING_DRAIN);
     assert_int_equal(ending_turn(&g, 4990), ENDING_CUT);
-    g = begin(INFINITY, -1, 60, 0); /* mpirun: a second is left */
+    g = begin(INFINITY, -1, 60, 0); /* mpirun leaves a second */
     ending_signal(&g, WISH_END, false, 1000);
     assert_int_equal(g.state, ENDING_CUT);
     g = begin(INFINITY, -1, 60, 20); /* srun */
     ending_signal(&g, WISH_END, true, 1000);
     assert_int_equal(ending_turn(&g, 1019), ENDING_DRAIN);
     ending_signal(&g, WISH_END, true, 1000.5); /* sent twice */
-    ending_signal(&g, WISH_END, false, 1010);  /* another rank's */
+    ending_signal(&g, WISH_END, false, 1010);  /* from another rank */
     assert_int_equal(ending_turn(&g, 1019), ENDING_DRAIN);
-    ending_signal(&g, WISH_END, true, 1019); /* impatience */
+    ending_signal(&g, WISH_END, true, 1019); /* the user is impatient */
     assert_int_equal(g.state, ENDING_CUT);
     g = begin(INFINITY, -1, 60, 20); /* the shorter time counts */
     ending_signal(&g, WISH_DRAIN, true, 1000);
     ending_signal(&g, WISH_END, true, 1010);
     assert_int_equal(ending_turn(&g, 1030), ENDING_CUT);
-    g = begin(INFINITY, -1, 60, 20); /* a look at the state changes nothing */
+    g = begin(INFINITY, -1, 60, 20); /* reading the state changes nothing */
     ending_signal(&g, WISH_SYNC, true, 1000);
     ending_signal(&g, WISH_TELL, true, 1000);
     assert_int_equal(ending_turn(&g, 1001), ENDING_RUN);
@@ -115,18 +115,20 @@ static void the_pace(void **unused)
     struct pace p;
     pace_open(&p);
     assert_true(pace_need(&p, 10, 1000) == 0); /* nothing is known */
-    pace_steps(&p, 10, 5, false);              /* prompts: 0.5 s a step, of which nothing follows for further tokens */
+    pace_steps(&p, 10, 5, false);              /* prompts: 0.5 s a step, which does not give the time of further
+                                                * tokens */
     assert_true(fabs(pace_need(&p, 10, 101) - 0.5) < 1e-9);
     pace_steps(&p, 20, 6, true); /* 0.1 s a step */
     assert_true(fabs(pace_need(&p, 10, 101) - 10.1) < 1e-9);
-    pace_steps(&p, 21, 6.2, true); /* a slow one */
+    pace_steps(&p, 21, 6.2, true); /* a slow step */
     assert_true(fabs(pace_need(&p, 10, 101) - 10.2) < 1e-9);
     learn(&p, 1, 0.5, 9.9, 100, 100, 200);
-    assert_true(fabs(pace_need(&p, 100, 200) - (0.5 + 199 * 0.1)) < 1e-9); /* too few for a share of max_tokens */
+    assert_true(fabs(pace_need(&p, 100, 200) - (0.5 + 199 * 0.1)) < 1e-9); /* too few tokens to estimate a share of
+                                                                            * max_tokens */
     learn(&p, 9, 0.5, 9.9, 100, 100, 200);
     assert_true(fabs(pace_need(&p, 100, 200) - (0.5 + 99 * 0.1)) < 1e-9);
     assert_true(fabs(pace_need(&p, 300, 200) - (1.5 + 99 * 0.1)) < 1e-9); /* a longer prompt */
-    assert_true(fabs(pace_need(&p, 10, 200) - (0.5 + 99 * 0.1)) < 1e-9);  /* a shorter one counts as a usual one */
+    assert_true(fabs(pace_need(&p, 10, 200) - (0.5 + 99 * 0.1)) < 1e-9);  /* a shorter one counts as an average one */
     assert_true(fabs(pace_need(&p, 100, 1) - 0.5) < 1e-9);
 }
 
@@ -141,7 +143,7 @@ static void the_slow_ones_count_and_the_old_ones_do_not(void **unused)
     assert_true(fabs(pace_need(&p, 10, 100) - 99.1) < 1e-9);
     learn(&p, PACE_RECENT, 0.1, 9.9, 10, 100, 100);
     assert_true(fabs(pace_need(&p, 10, 100) - 10) < 1e-9);
-    learn(&p, PACE_RECENT, 0.1, 0, 10, 1, 100); /* one token each: a hundredth of what was asked for */
+    learn(&p, PACE_RECENT, 0.1, 0, 10, 1, 100); /* one token each: a hundredth of the requested ones */
     assert_true(fabs(pace_need(&p, 10, 100) - 0.1) < 1e-9);
     learn(&p, PACE_RECENT, 0.1, 0, 10, 0, 100); /* no output: nothing to learn from */
     assert_true(fabs(pace_need(&p, 10, 100) - 0.1) < 1e-9);

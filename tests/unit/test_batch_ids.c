@@ -1,4 +1,4 @@
-/* tests/unit/test_batch_ids.c - coordinator/batch/ids.c: every id with its place in the input and in the output. */
+/* tests/unit/test_batch_ids.c - coordinator/batch/ids.c: every id with its position in the input and in the output. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/ids.h"

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* "a:1:text|..." of all lines. */
+/* Expects these lines, as "a:1:text|...". */
 static void expect_lines(const char *const *pattern, int n, const char *wanted)
 {
     struct inputs in;
@@ -46,11 +46,11 @@ static void input_lines(void **state)
     expect_lines((const char *[]){folder_path("b")}, 1, "b:1/0:one|b:2/1:two|b:5/4:last|");
     expect_lines((const char *[]){folder_path("none"), folder_path("a[12]"), folder_path("b")}, 3,
                  "a2:1/2:x|b:1/3:one|b:2/4:two|b:5/7:last|");
-    expect_lines((const char *[]){folder_path("a*")}, 1, "a*:1/0:star|"); /* a name that exists is no pattern */
+    expect_lines((const char *[]){folder_path("a*")}, 1, "a*:1/0:star|"); /* an existing name is not a pattern */
     expect_lines((const char *[]){folder_path("a?")}, 1, "a*:1/0:star|a2:1/3:x|");
 }
 
-/* Marks at the beginning of a file; its bytes count as they are. */
+/* Byte order marks at the beginning of a file; all bytes count. */
 static void input_marks(void **state)
 {
     (void)state;
@@ -74,7 +74,7 @@ static void input_marks(void **state)
     inputs_close(&in);
 }
 
-/* The output of another share, for example: with its manifest, or locked before it has one. */
+/* Outputs as inputs, for example of another share: with a manifest, or locked before it has one. */
 static void input_outputs(void **state)
 {
     (void)state;
@@ -126,7 +126,7 @@ static void input_refused(void **state)
     inputs_close(&in);
 }
 
-/* A line above the bound is told once, and what follows has its right number. */
+/* A line above the limit is reported once, and the next one has the right number. */
 static void input_long_line(void **state)
 {
     (void)state;
@@ -163,7 +163,7 @@ static void input_pipe(void **state)
     assert_int_equal(mkfifo(folder_path("pipe"), 0600), 0);
     assert_int_equal(inputs_open(&in, (const char *[]){folder_path("pipe")}, 1, &e), 0);
     assert_int_equal(in.bytes, 0);
-    assert_int_equal(inputs_next(&in, &line, &e), INPUT_WAIT); /* nobody writes yet */
+    assert_int_equal(inputs_next(&in, &line, &e), INPUT_WAIT); /* no writer yet */
     int fd = open(folder_path("pipe"), O_WRONLY | O_CLOEXEC);
     assert_true(fd >= 0);
     assert_int_equal(inputs_next(&in, &line, &e), INPUT_WAIT);

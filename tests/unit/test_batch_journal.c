@@ -1,5 +1,5 @@
-/* tests/unit/test_batch_journal.c - coordinator/batch/journal.c: what a crash has left of an output, and who may write
- * to it; disks and readers that do not take what is written. */
+/* tests/unit/test_batch_journal.c - coordinator/batch/journal.c: outputs after a crash, the lock for writing; disks and
+ * readers that do not accept data. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/ids.h"
@@ -57,7 +57,7 @@ static void expect_recovered(const char *text, size_t n, int64_t trusted, const 
 
 #define RECOVERED(text, ...) expect_recovered((text), sizeof(text) - 1, __VA_ARGS__)
 
-/* Refused, and nothing was changed. */
+/* Expects a refusal, and an unchanged file. */
 static void expect_kept(const char *text, size_t n, int64_t trusted, const char *part)
 {
     struct journal j;
@@ -85,24 +85,24 @@ static void recovered(void **state)
     RECOVERED("[1]\n[22]\n", 9, "0:[1] 4:[22] ", 0);
     RECOVERED("[1]\n[22]\n[al", 0, "0:[1] 4:[22] ", 3);
     RECOVERED("[al", 0, "", 3);
-    /* after a power failure: all from the hole on, whatever is behind it */
+    /* after a power failure: everything from the hole on is dropped, whatever follows it */
     RECOVERED("[1]\n\0\0\n[3]\n", 4, "0:[1] ", 7);
     RECOVERED("[1]\n[\0\0]\n[3]\n", 4, "0:[1] ", 9);
     RECOVERED("[1]\n\0\0\0", 4, "0:[1] ", 3);
-    /* a file of somebody else's */
+    /* a file of another origin */
     KEPT("[1]\n!\n[3]\n", 4, "line 2 is not a result");
     KEPT("[1]\n\n[3]\n", 4, "line 2 is not a result");
     KEPT("[1]\n!\0\n[3]\n", 5, "line 2 is not a result");
     KEPT("some notes\nof somebody\n", 0, "line 1 is not a result");
     KEPT("a note", 0, "line 1 is not a result");
     KEPT("[1]\n[2\n", 4, "line 2 is not a result");
-    /* damage of what was on disk: a quote, half a character, a newline that is gone */
+    /* damage of the part that was on disk: a quote, half a character, a missing newline */
     KEPT("[1]\n[2\"]\n[3]\n", 13, "line 2 is not a result");
     KEPT("[1]\n[\"\xff\"]\n[3]\n", 14, "line 2 is not a result");
     KEPT("[1]\n[2][3]\n", 11, "line 2 is not a result");
 }
 
-/* The next run knows what is on disk: each byte counts, and lines covered by the hash are not parsed. */
+/* The next run knows which part is on disk: each of its bytes counts, and lines covered by the hash are not parsed. */
 static void checked(void **state)
 {
     (void)state;
@@ -118,7 +118,7 @@ static void checked(void **state)
     assert_int_equal(journal_sync(&j, &e), 0);
     json_t *was = json_incref(j.synced);
     assert_int_equal(journal_append(&j, "[4]\n", 4, 1, &e), 0);
-    assert_true(json_equal(was, j.synced)); /* of what was synced */
+    assert_true(json_equal(was, j.synced)); /* the synced part */
     journal_close(&j);
     assert_int_equal(journal_open(&j, folder_path("journal"), 0, &e), 0);
     assert_int_equal(journal_check(&j, was, &e), 0);
@@ -127,7 +127,7 @@ static void checked(void **state)
     assert_int_equal(journal_sync(&j, &e), 0);
     json_t *all = json_incref(j.synced);
     journal_close(&j);
-    for (size_t i = 0; i < sizeof text - 1; i++) { /* that it is JSON still is no help */
+    for (size_t i = 0; i < sizeof text - 1; i++) { /* the damaged line may still be JSON */
         char damaged[sizeof text + 4] = "[1]\n[22]\n[333]\n[4]\n";
         damaged[i] ^= 1;
         files_write(folder, "journal", damaged, sizeof text + 3);
@@ -138,7 +138,7 @@ static void checked(void **state)
         journal_close(&j);
     }
     files_write(folder, "journal", text,
-                sizeof text - 1); /* shorter: what is gone runs again, what is there is parsed */
+                sizeof text - 1); /* a shorter file: missing lines run again, existing ones are parsed */
     e = (struct err){0};
     assert_int_equal(journal_open(&j, folder_path("journal"), 0, &e), 0);
     assert_int_equal(journal_check(&j, all, &e), 0);
@@ -148,7 +148,7 @@ static void checked(void **state)
     json_decref(all);
 }
 
-/* --force on a file of which nothing is known. */
+/* --force on a file without a record. */
 static void recovered_foreign(void **state)
 {
     (void)state;
@@ -170,7 +170,7 @@ static void recovered_foreign(void **state)
     journal_close(&j);
 }
 
-/* Lines larger than a block, across blocks. */
+/* Lines larger than a block span several blocks. */
 static void recovered_long(void **state)
 {
     (void)state;
@@ -244,7 +244,7 @@ static void *wait_for_journal(void *context)
     return NULL;
 }
 
-/* Has this process the file open this many times? */
+/* Tells whether this process has opened the file this many times. */
 static bool opened(const char *path, int times)
 {
     char found[600], name[64];
@@ -256,7 +256,7 @@ static bool opened(const char *path, int times)
     return times <= 0;
 }
 
-/* A batch waits for the lock while the one that has it puts another file in its place: it gets that one. */
+/* A batch waits for the lock while its holder replaces the file: it gets the new one. */
 static void replaced(void **state)
 {
     (void)state;
@@ -302,7 +302,7 @@ static void full_device(void **state)
     journal_close(&j);
 }
 
-/* A reader who stalls: appending never waits, whether the pipe blocks or not, and all comes in the end. */
+/* A stalled reader: appending never waits, whether the pipe blocks or not, and everything arrives in the end. */
 static void stalled_reader(void **state)
 {
     (void)state;

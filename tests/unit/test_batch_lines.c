@@ -1,5 +1,5 @@
-/* tests/unit/test_batch_lines.c - coordinator/batch/line.c and result.c: what a line of the input asks for, the line
- * of its result. */
+/* tests/unit/test_batch_lines.c - coordinator/batch/line.c and result.c: the request in an input line, and the line of
+ * its result. */
 #include "tests/unit/unit.h"
 
 #include "base/json.h"
@@ -80,7 +80,7 @@ static void bad_lines(void **state)
     line_close(l);
 }
 
-/* The name of one of several models is all that is looked at until the model is there. */
+/* Until one of several models is loaded, only its name is checked. */
 static void late_lines(void **state)
 {
     (void)state;
@@ -171,10 +171,11 @@ static void seeds(void **state)
     assert_true(line_seed(7, "a") == line_seed(7, "a"));
     assert_true(line_seed(7, "a") != line_seed(8, "a") && line_seed(7, "a") != line_seed(7, "b"));
     assert_true(line_seed(7, "a") < UINT64_C(1) << 53);
-    assert_int_equal(line_seed(0, "request-1"), 0xad73b98307d1f); /* BLAKE2b; a resumed run needs the same for ever */
+    assert_int_equal(line_seed(0, "request-1"), 0xad73b98307d1f); /* BLAKE2b; must never change, for the sake of
+                                                                   * resumed runs */
 }
 
-/* The line of a task that failed, in both styles, and its id read back. */
+/* Writes the line of a failed task in both styles, and reads its id back. */
 static void expect_id_back(const char *id_json, const char *id)
 {
     char text[2000], back[LINE_MAX_ID_BYTES + 1];
@@ -194,7 +195,7 @@ static void expect_id_back(const char *id_json, const char *id)
         assert_string_equal(back, id);
         assert_non_null(strstr(line, "in.jsonl: line 3: prompt: found an integer"));
         for (size_t cut = 0; cut + 1 < bytes;
-             cut++) /* torn lines are not results, and nothing is read beyond their end */
+             cut++) /* torn lines are not results, and no byte after their end is read */
             if (cut != bytes - 1) {
                 char *part = malloc(cut + 1);
                 memcpy(part, line, cut);
@@ -233,7 +234,7 @@ static void results(void **state)
         assert_false(result_read(strange[i], strlen(strange[i]), back, &failed));
 }
 
-/* Lines with bytes changed, gone or doubled: whatever they say, there is a result whose id is the line's. */
+/* Lines with bytes changed, removed or doubled: whatever they contain, there is a result with the line's id. */
 static void mutated(void **state)
 {
     (void)state;

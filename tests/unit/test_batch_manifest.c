@@ -1,5 +1,5 @@
-/* tests/unit/test_batch_manifest.c - coordinator/batch/manifest.c: what made an output, and what another run may not
- * change. */
+/* tests/unit/test_batch_manifest.c - coordinator/batch/manifest.c: the origin of an output, and the settings that
+ * another run must not change. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/manifest.h"

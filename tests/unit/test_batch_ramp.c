@@ -1,5 +1,5 @@
-/* tests/unit/test_batch_ramp.c - coordinator/batch/ramp.c against a replica on paper: what every run of a requeued job
- * gets done, and that a long job loses nothing. */
+/* tests/unit/test_batch_ramp.c - coordinator/batch/ramp.c with a paper replica: every run of a requeued job makes
+ * progress, and a long job loses nothing. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/ramp.h"
@@ -13,8 +13,9 @@ struct paper_engine {
     double step, sequence, prompt, late, slower;
 };
 
-/* One run on some replicas of n lines of this many tokens, until the walltime: how many lines were done. *seconds:
- * until then, or until all were. all: everything begins that there is room for, whatever the time. */
+/* A run on some replicas of n lines of this many tokens, until the walltime: returns the number of finished lines.
+ * *seconds: until then, or until all were finished. all: every request begins as soon as there is room, whatever the
+ * time. */
 static int run_share(const struct paper_engine *g, int n, int tokens, double walltime, bool all, double *seconds)
 {
     const struct ramp_work work = {PROMPT, tokens};
@@ -53,7 +54,7 @@ static int run_share(const struct paper_engine *g, int n, int tokens, double wal
 static const struct paper_engine linear = {0, 2e-4, 1e-5, 0, 0}, flat = {2e-2, 1e-6, 1e-6, 0, 0},
                                  between = {5e-4, 2e-4, 2e-5, 0, 0};
 
-/* 400 lines of 200 tokens, of which all together need 8 to 16 s, in runs of 2.5 s. */
+/* 400 lines of 200 tokens, which together need 8 to 16 s, in runs of 2.5 s. */
 static void every_run_gets_on(void **unused)
 {
     (void)unused;
@@ -72,7 +73,7 @@ static void every_run_gets_on(void **unused)
     }
 }
 
-/* A machine that becomes slower once the first wave has begun. */
+/* A machine that becomes slower after the first wave has begun. */
 static void slower_on_the_way(void **unused)
 {
     (void)unused;
@@ -83,7 +84,7 @@ static void slower_on_the_way(void **unused)
     assert_true(run_share(&late, 400, 200, 2.5, false, &seconds) > 0);
 }
 
-/* Hours to go: as fast as without a limit. */
+/* With hours left it is as fast as without a limit. */
 static void long_job(void **unused)
 {
     (void)unused;
@@ -97,7 +98,7 @@ static void long_job(void **unused)
     }
 }
 
-/* Up to a walltime that cuts a long job: no less than 95 % of what fits without looking at the time. */
+/* A walltime that cuts a long job: no less than 95 % of the lines that fit if the time is ignored. */
 static void no_room_is_wasted(void **unused)
 {
     (void)unused;
@@ -111,7 +112,8 @@ static void no_room_is_wasted(void **unused)
     }
 }
 
-/* One for each replica until a token was measured, and always then: pace.h says whether it ends in time. */
+/* One request for each replica until a token was measured, and always one after that: pace.h says whether it ends in
+ * time. */
 static void one_for_each_engine(void **unused)
 {
     (void)unused;
@@ -123,7 +125,7 @@ static void one_for_each_engine(void **unused)
         ramp_begin(&ramp, &work);
     }
     assert_false(ramp_allows(&ramp, &work, 1, 1e9));
-    ramp_learn(&ramp, &(struct ramp_counts){0, 0, 0.5}); /* a prompt in several steps: nothing yet */
+    ramp_learn(&ramp, &(struct ramp_counts){0, 0, 0.5}); /* a prompt in several steps: no estimate yet */
     assert_false(ramp_allows(&ramp, &work, 1, 1e9));
     ramp_learn(&ramp, &(struct ramp_counts){PROMPT, 1, 1});
     assert_true(ramp_allows(&ramp, &work, 1, 1e9));
@@ -132,7 +134,7 @@ static void one_for_each_engine(void **unused)
     assert_true(ramp_allows(&ramp, &work, 1, 0.1));
 }
 
-/* Lines of one token have no steps of their own; prompts are all of their time. */
+/* Lines of one token have no decode steps; prompts take all of their time. */
 static void prompts_only(void **unused)
 {
     (void)unused;

@@ -1,5 +1,5 @@
-/* tests/unit/test_batch_recorded.c - coordinator/batch/recorded.c and prefix.c: whether inputs are what they were as
- * far as an earlier run has read them. */
+/* tests/unit/test_batch_recorded.c - coordinator/batch/recorded.c and prefix.c: detects whether the part of an input
+ * that an earlier run has read is unchanged. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/input.h"
@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* NULL: nothing has happened to them that matters. */
+/* NULL: no relevant change. */
 static void expect_recorded(const json_t *was, const char *name, const char *change)
 {
     struct inputs in;
@@ -28,7 +28,7 @@ static void expect_recorded(const json_t *was, const char *name, const char *cha
     inputs_close(&in);
 }
 
-/* The record of it after this many lines were read. */
+/* Returns the record of the file after this many lines were read. */
 static json_t *record(const char *name, int lines)
 {
     struct inputs in;
@@ -66,7 +66,7 @@ static void recorded(void **state)
     assert_int_equal(close(fd), 0);
     expect_recorded(was, "a", "/a is not a file that can be read again");
     json_decref(was);
-    was = record("b", 0); /* nothing of it was read */
+    was = record("b", 0); /* no line of it was read */
     files_write(folder, "b", "other\n", 6);
     expect_recorded(was, "b", NULL);
     expect_recorded(was, "a", NULL);
@@ -77,7 +77,7 @@ static void recorded(void **state)
     json_decref(was);
 }
 
-/* A last line may get the newline that it had not, but no further bytes. */
+/* A last line may receive its missing newline, but no further bytes. */
 static void recorded_last_line(void **state)
 {
     (void)state;
@@ -102,7 +102,7 @@ static char *make_large(size_t bytes, uint64_t *random)
     return text;
 }
 
-/* Every byte counts, and where it was is told as closely as there are marks. */
+/* Every byte counts, and the position of a change is reported as precisely as the marks allow. */
 static void recorded_large(void **state)
 {
     (void)state;
@@ -114,7 +114,7 @@ static void recorded_large(void **state)
     const json_t *read = json_object_get(json_array_get(was, 0), "read");
     assert_in_range(json_array_size(json_object_get(read, "marks")), 32, 63);
     files_write(folder, "large", text, bytes + 1);
-    expect_recorded(was, "large", "has changed"); /* the last line goes on */
+    expect_recorded(was, "large", "has changed"); /* the last line continues */
     for (int i = 0; i < 40; i++) {
         size_t at = i == 0 ? 0 : i == 1 ? bytes - 1 : (size_t)random_below(&random, (int)bytes);
         struct prefix_change c;
@@ -135,7 +135,7 @@ static void recorded_large(void **state)
     free(text);
 }
 
-/* Parts that were not read may change. */
+/* Unread parts may change. */
 static void recorded_part(void **state)
 {
     (void)state;
@@ -154,7 +154,7 @@ static void recorded_part(void **state)
     free(text);
 }
 
-/* A manifest is outside input. */
+/* A manifest is untrusted input. */
 static void recorded_strange(void **state)
 {
     (void)state;

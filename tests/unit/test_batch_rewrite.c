@@ -64,7 +64,7 @@ static const char with_errors[] =
     "{\"id\":\"batch_req_1\",\"custom_id\":\"c\",\"response\":{\"status_code\":500,\"body\":null}}\n"
     "{\"id\":\"batch_req_2\",\"custom_id\":7,\"response\":{\"status_code\":200,\"body\":{}}}\n";
 
-/* Errors go, the rest stays where it can be found, and the file can be gone on with. */
+/* Errors are removed, other results stay accessible, and the file can be resumed. */
 static void errors_taken_out(void **state)
 {
     (void)state;
@@ -102,7 +102,7 @@ static void errors_taken_out(void **state)
     assert_int_not_equal(access(folder_path("out.rewrite.tmp"), F_OK), 0);
 }
 
-/* The remains of a run that was killed while it wrote do no harm; a failed write leaves everything unchanged. */
+/* Remains of a run that was killed while rewriting are harmless; a failed write leaves everything unchanged. */
 static void rewriting_fails(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void rewriting_fails(void **state)
 
 int main(void)
 {
-    (void)signal(SIGXFSZ, SIG_IGN); /* as main.c has it */
+    (void)signal(SIGXFSZ, SIG_IGN); /* as in main.c */
     const struct CMUnitTest tests[] = {
         FOLDER_TEST(errors_taken_out),
         FOLDER_TEST(rewriting_fails),

@@ -1,5 +1,5 @@
-/* tests/unit/test_batch_share.c - coordinator/batch/share.c: shares are disjoint and whole, and nothing is shared
- * unasked. */
+/* tests/unit/test_batch_share.c - coordinator/batch/share.c: shares are disjoint and complete, and nothing is shared
+ * without being asked. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/share.h"
@@ -46,7 +46,7 @@ static void by_array(void **unused)
     assert_true(s.index == 0 && s.count == 4 && s.task == 1);
     assert_int_equal(open_array(&s, SHARE_ON, "o", "8", "5", "0", "8", "2", &e), 0);
     assert_true(s.index == 4 && s.count == 5 && s.task == 8);
-    /* Nothing is shared out unasked, and what cannot be known is refused by name. */
+    /* Nothing is shared without being asked, and unknowable shares are refused by name. */
     assert_int_equal(open_array(&s, SHARE_AUTO, "o", "3", "4", "0", "3", "1", &e), -1);
     assert_non_null(strstr(e.text, "{task}"));
     assert_non_null(strstr(e.text, "--array-shard off"));

@@ -1,5 +1,5 @@
-/* tests/unit/test_batch_slurm.c - coordinator/batch/slurm.c and child.c: the commands to scontrol, for which a
- * stand-in records its arguments, and the limit of every wait for it. */
+/* tests/unit/test_batch_slurm.c - coordinator/batch/slurm.c and child.c: the commands to scontrol, for which a stand-in
+ * records its arguments, and the timeout of every command. */
 #include "tests/unit/unit.h"
 
 #include "base/clock.h"
@@ -16,7 +16,7 @@
 
 static char dir[256];
 
-/* scontrol is this script from now on; $D is the folder. */
+/* Installs this script as scontrol; $D is the folder. */
 static void install(const char *script)
 {
     char path[300], text[1000];
@@ -50,7 +50,7 @@ static void jobs(void **unused)
     assert_int_equal(slurm_job_open(&j, &(struct slurm_environment){"123", NULL, NULL, "2"}, "--x", &e), 0);
     assert_string_equal(j.id, "123");
     assert_int_equal(j.restarts, 2);
-    /* The last task of an array has the array's number: alone it would name all tasks. */
+    /* The last task of an array has the array's number, which alone would name all tasks. */
     assert_int_equal(slurm_job_open(&j, &(struct slurm_environment){"123", "123", "7", NULL}, "--x", &e), 0);
     assert_string_equal(j.id, "123_7");
     assert_int_equal(j.restarts, 0);
@@ -90,7 +90,7 @@ static void requeues(void **unused)
     char *said = files_read(dir, "said", &bytes), *files = files_read(dir, "files", &bytes),
          *replica = files_read(dir, "group", &bytes);
     assert_string_equal(said, "2:requeue 123_7\n");
-    assert_true(atoi(files) <= 4); /* three, and ls's own */
+    assert_true(atoi(files) <= 4); /* three, and the one that ls opens */
     assert_int_not_equal(atoi(replica), getpgrp());
     free(said);
     free(files);
@@ -124,8 +124,8 @@ static void a_child_that_hangs(void **unused)
     pid_t pid = c.pid;
     assert_false(child_ended(&c, began, &status));
     assert_int_equal(child_wait(&c), 128 + SIGKILL);
-    assert_true(process_in_time(seconds_now() - began, 5)); /* of 1000 */
-    assert_int_equal(kill(pid, 0), -1);                     /* and was waited for */
+    assert_true(process_in_time(seconds_now() - began, 5)); /* instead of 1000 */
+    assert_int_equal(kill(pid, 0), -1);                     /* and it was reaped */
     assert_int_equal(child_start(&c, argv, seconds_now(), 1000, &e), 0);
     pid = c.pid;
     c.until = seconds_now();
@@ -133,7 +133,7 @@ static void a_child_that_hangs(void **unused)
     assert_int_equal(kill(pid, 0), -1);
 }
 
-/* Signals that we ignore or hold back are not the child's. */
+/* The child does not inherit signals that Lockstep ignores or blocks. */
 static void usual_signals(void **unused)
 {
     (void)unused;
@@ -174,7 +174,7 @@ static void comments(void **unused)
     pid_t pid = c.child.pid;
     double began = seconds_now();
     slurm_comment_close(&c);
-    assert_true(process_in_time(seconds_now() - began, 5)); /* of 1000 */
+    assert_true(process_in_time(seconds_now() - began, 5)); /* instead of 1000 */
     assert_int_equal(kill(pid, 0), -1);
 }
 

@@ -1,7 +1,6 @@
-/* tests/unit/test_batch_speed.c - the cost of a batch beside the device: lines are read, parsed, tokenized, scheduled,
- * their results written and synced, as `lockstep batch` does it, while a step takes no time at all and its tokens come
- * from nowhere. Processor time of all threads together, so that it is what one core can do, whatever else runs on the
- * machine. */
+/* tests/unit/test_batch_speed.c - the cost of a batch besides the device: lines are read, parsed, tokenized, scheduled,
+ * their results written and synced, as in `lockstep batch`, while steps take no time and tokens are arbitrary. Counts
+ * processor time of all threads together, as for a single core, whatever else runs on the machine. */
 #include "tests/unit/unit.h"
 
 #include "base/signals.h"
@@ -17,8 +16,8 @@
 #define N_LINES  20000
 #define N_OUTPUT 16
 #define N_SEQS   256
-#define BOUND    200000 /* prompts a minute */
-#define MEMORY   2000   /* bytes a line: each takes some 10 KB while it is under way, of which there are 1024 */
+#define BOUND    200000 /* prompts per minute */
+#define MEMORY   2000   /* bytes per line: each takes about 10 KB while it is in flight, and 1024 are */
 
 static double cpu_seconds(void)
 {
@@ -27,7 +26,7 @@ static double cpu_seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Most memory that the process has had, in bytes. */
+/* Returns the largest memory that the process has had, in bytes. */
 static double peak_bytes(void)
 {
     struct rusage u;
@@ -35,7 +34,7 @@ static double peak_bytes(void)
     return 1024.0 * (double)u.ru_maxrss;
 }
 
-/* Prompts of some 100 tokens, no two alike. */
+/* Writes prompts of about 100 tokens, all different. */
 static void write_input(const char *dir)
 {
     char *text = NULL;

@@ -87,7 +87,7 @@ static void time_and_energy(void **unused)
 {
     (void)unused;
     struct status s = busy();
-    assert_true(status_eta(&s) == 65);             /* 780 at 12 a second */
+    assert_true(status_eta(&s) == 65);             /* 780 at 12 per second */
     assert_true(status_joules_per_token(&s) == 2); /* 1000 tokens were computed */
     s.joules = NAN;
     assert_true(isnan(status_joules_per_token(&s)));
@@ -128,7 +128,7 @@ static void in_words(void **unused)
     s.n_left = 5;
     status_line(&s, text, sizeof text);
     assert_string_equal(text, "ended (SIGUSR1): 0 requests, 5 left to the next run");
-    for (size_t bytes = 1; bytes < 100; bytes++) { /* cut off, not written behind */
+    for (size_t bytes = 1; bytes < 100; bytes++) { /* truncated, without writing past the end */
         char small[128];
         memset(small, '#', sizeof small);
         s = busy();
@@ -206,7 +206,7 @@ static void speeds(void **unused)
     c = (struct speed_counts){3, 30, 300};
     assert_true(isnan(speed_of(&s, &c, 10.5).requests)); /* too early */
     assert_true(speed_of(&s, &c, 13).requests == 1 && speed_of(&s, &c, 13).output_tokens == 100);
-    for (int t = 11; t <= 500; t++) { /* ten a second, then none for a minute: forgotten */
+    for (int t = 11; t <= 500; t++) { /* ten per second, then none for a minute: forgotten */
         c.requests = t < 400 ? 10 * t : 4000;
         speed_note(&s, &c, t);
         speed_note(&s, &c, t + 0.1);
@@ -229,7 +229,7 @@ static void outlets(void **unused)
     untold_open(&u);
     const struct outlets_setup setup = {PROGRESS_NEVER, 0, status_file, metrics_file, NULL};
     outlets_open(&out, &setup, 100);
-    assert_true(outlets_wait(&out, 100) == 0); /* a first picture at once */
+    assert_true(outlets_wait(&out, 100) == 0); /* a first file at once */
     outlets_show(&out, &s, &u.metrics, 100);
     assert_true(access(status_file, F_OK) == 0 && access(metrics_file, F_OK) == 0);
     double wait = outlets_wait(&out, 100);
@@ -249,7 +249,7 @@ static void outlets(void **unused)
     outlets_show(&out, &s, &u.metrics, 300);
     assert_int_equal(access(metrics_file, F_OK), 0);
     s.state = STATUS_FAILED;
-    s.model = s.output = "\xff.jsonl"; /* no UTF-8 */
+    s.model = s.output = "\xff.jsonl"; /* not UTF-8 */
     outlets_fail(&out, &s, 301);
     o = json_load_file(status_file, 0, NULL);
     assert_string_equal(json_string_value(json_object_get(o, "state")), "failed");

@@ -1,6 +1,6 @@
-/* tests/unit/test_batch_sync.c - a disk that fails while a batch runs: the first sync of its output says so. The batch
- * thread has nothing to do from then on but to wait for the device, which may be in the midst of a long step, and must
- * not keep a core busy meanwhile; the run then ends with that failure. */
+/* tests/unit/test_batch_sync.c - a disk that fails while a batch runs: the first sync of its output fails. From then on
+ * the batch thread only waits for the device, which may be amid a long step, and must not keep a core busy meanwhile;
+ * the run then ends with that failure. */
 #include "tests/unit/unit.h"
 
 #include "base/clock.h"
@@ -19,16 +19,16 @@
 
 #define N_LINES     40
 #define N_SEQS      4
-#define MAX_WAKEUPS 20 /* in a second: it has to look after the status file, say */
+#define MAX_WAKEUPS 20 /* per second: it has other duties, such as the status file */
 
-static sem_t failing;      /* the batch thread is in the sync that is about to fail, */
-static sem_t device_still; /* and goes on when the device stands still */
-static sem_t woken;        /* every time that it has waited after that */
+static sem_t failing;      /* posted when the batch thread is in the sync that is about to fail */
+static sem_t device_still; /* posted when the device stands still, so that the sync may fail */
+static sem_t woken;        /* posted every time the batch thread has waited after that */
 static atomic_int n_syncs;
-static _Thread_local bool has_failed; /* a sync of this thread */
+static _Thread_local bool has_failed; /* a sync of this thread has failed */
 
-/* In place of the C library's: the disk is broken. A second try would succeed, as Linux has it, and have written
- * nothing. */
+/* Replaces the C library's: the disk is broken. A second try would succeed, as on Linux, without having written
+ * anything. */
 int fdatasync(int fd)
 {
     (void)fd;
@@ -42,7 +42,7 @@ int fdatasync(int fd)
     return -1;
 }
 
-/* ZeroMQ's, with a word to the test afterwards. */
+/* Replaces ZeroMQ's: calls it, then tells the test. */
 int zmq_poll(zmq_pollitem_t *item, int n, long milliseconds)
 {
     int (*next)(zmq_pollitem_t *, int, long) = (int (*)(zmq_pollitem_t *, int, long))dlsym(RTLD_NEXT, "zmq_poll");
@@ -52,7 +52,7 @@ int zmq_poll(zmq_pollitem_t *item, int n, long milliseconds)
     return rc;
 }
 
-/* Syncs of the batch thread in a second while the device stands still; at most the bound. */
+/* Counts wake-ups of the batch thread in a second while the device stands still; at most the limit. */
 static int count_wakeups(void)
 {
     struct timespec until;
@@ -64,7 +64,7 @@ static int count_wakeups(void)
     return n;
 }
 
-/* It counts on nothing that the failed sync should have made safe. */
+/* The manifest does not rely on data of the failed sync. */
 static void check_manifest(void)
 {
     json_t *how = batching_manifest(folder, "out.jsonl", "state"),
@@ -95,11 +95,11 @@ static void waits_after_a_failed_sync(void **state)
     print_message("# the batch thread woke up %s%d times in a second, and the run ended %.3f s later\n",
                   n_wakeups < MAX_WAKEUPS ? "" : "at least ", n_wakeups, seconds);
     assert_int_equal(sem_getvalue(&woken, &n_later), 0);
-    assert_true(n_wakeups + n_later > 0); /* it is our zmq_poll in which it waits */
+    assert_true(n_wakeups + n_later > 0); /* the batch thread waits in this zmq_poll */
     assert_true(n_wakeups < MAX_WAKEUPS);
     assert_true(process_in_time(seconds, 10));
     EXPECT_PARTS(&e, ERR_IO, "/out.jsonl: cannot be synced: Input/output error");
-    assert_int_equal(atomic_load(&n_syncs), 1); /* it was not tried again */
+    assert_int_equal(atomic_load(&n_syncs), 1); /* the sync was not retried */
     check_manifest();
 }
 

@@ -1,4 +1,4 @@
-/* tests/unit/test_batch_walltime.c - coordinator/batch/walltime.c: every form of a time, and which limit counts. */
+/* tests/unit/test_batch_walltime.c - coordinator/batch/walltime.c: every form of a time, and the limit that counts. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/batch/walltime.h"
@@ -67,7 +67,7 @@ static void the_sooner_one(void **unused)
     assert_true(w.ends == 1020);
     assert_int_equal(walltime_open(&w, "UNLIMITED", "5000000030", &now, &e), 0);
     assert_true(w.ends == 1030);
-    assert_int_equal(walltime_open(&w, NULL, "4999999990", &now, &e), 0); /* over already */
+    assert_int_equal(walltime_open(&w, NULL, "4999999990", &now, &e), 0); /* already over */
     assert_true(w.ends == 990);
     assert_int_equal(walltime_open(&w, NULL, "tomorrow", &now, &e), -1);
     assert_non_null(strstr(e.text, "SLURM_JOB_END_TIME"));

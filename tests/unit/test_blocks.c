@@ -12,7 +12,7 @@ static void fill(int32_t token[KV_BLOCK_TOKENS], int value)
         token[i] = value;
 }
 
-/* The same tokens behind different blocks, and different tokens behind the same one. */
+/* The same tokens after different blocks, and different tokens after the same one. */
 static void finds_exactly_what_is_there(void **state)
 {
     (void)state;
@@ -54,7 +54,7 @@ static void an_equal_block_stays_outside(void **state)
     uint64_t name = blocks_share(&b, first, 0, token, 1);
     assert_true(blocks_share(&b, second, 0, token, 2) == name);
     assert_int_equal(blocks_find(&b, 0, token, 5), first);
-    blocks_give_back(&b, second); /* it has nothing to keep: it is the next one taken */
+    blocks_give_back(&b, second); /* it has no content to keep, so it is the next one taken */
     blocks_give_back(&b, first);
     assert_int_equal(b.n_free, 4);
     assert_int_equal(blocks_take(&b), second);
@@ -62,7 +62,7 @@ static void an_equal_block_stays_outside(void **state)
     blocks_close(&b);
 }
 
-/* Held twice, given back twice; then it stays until nothing blank is left and all older ones are gone. */
+/* A block held twice and given back twice stays until no blank one is left and all older ones are gone. */
 static void the_oldest_is_taken(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
-/* tests/unit/test_cached.c - rank/load/cached.c: files in memory are known as such; of a file on a disk the first byte
- * of each of a rank's blocks is asked for, by reads that may not wait; what cannot be opened is not there. The system's
- * answers are the test's own (preadv2 below): a real disk may read a page while it is asked whether it has been
- * read. */
+/* tests/unit/test_cached.c - rank/load/cached.c: files in memory are recognised; for a file on a disk the first byte of
+ * each of a rank's blocks is requested, by reads that may not wait; files that cannot be opened count as missing. The
+ * system's answers are the test's own (preadv2 below): a real disk may read a page while it is asked whether the page
+ * is cached. */
 #include "tests/unit/unit.h"
 
 #include "rank/load/cached.h"
@@ -26,7 +26,7 @@ static struct read_block block[N_BLOCKS];
 static const struct read_plan plan = {.n_blocks = N_BLOCKS, .block = block};
 static struct checkpoint checkpoint = {.n_files = 1, .file = &name, .text = text};
 
-/* In checkpoint.dir. */
+/* Writes the file in checkpoint.dir. */
 static void make_file(void)
 {
     char *bytes = calloc(N_BLOCKS, BLOCK);
@@ -42,13 +42,14 @@ static bool is_tmpfs(const char *dir)
     return statfs(dir, &s) == 0 && s.f_type == TMPFS_MAGIC;
 }
 
-/* In place of the C library's. */
+/* Replaces the C library's preadv2. */
 static struct {
-    int refusal;         /* errno of a page that is out; 0: all are cached */
-    int out;             /* the block whose pages are out */
-    int n_asked;         /* since it was reset */
+    int refusal;         /* errno for a page that is not cached; 0: all are cached */
+    int out;             /* the block whose pages are not cached */
+    int n_asked;         /* since the last reset */
     int asked[N_BLOCKS]; /* blocks, in order */
-    bool others;         /* was anything else than one byte at a block's begin asked for, or allowed to wait? */
+    bool others;         /* was anything requested other than one byte at a block's beginning, or with permission to
+                          * wait? */
 } disk;
 
 ssize_t preadv2(int fd, const struct iovec *to, int n, off_t offset, int flags)
@@ -76,8 +77,8 @@ static void in_memory(void **state)
     bool found = cached_blocks(&checkpoint, &plan, 0, 1);
     files_remove_dir(checkpoint.dir);
     assert_true(found);
-    assert_false(cached_blocks(&checkpoint, &plan, 0, 1));       /* it is gone */
-    assert_true(cached_blocks(&checkpoint, &plan, N_BLOCKS, 1)); /* none are asked for */
+    assert_false(cached_blocks(&checkpoint, &plan, 0, 1));       /* the file has been removed */
+    assert_true(cached_blocks(&checkpoint, &plan, N_BLOCKS, 1)); /* none are requested */
 }
 
 static bool ask(int refusal, int out, int first, int stride)
@@ -90,7 +91,7 @@ static bool ask(int refusal, int out, int first, int stride)
     return cached;
 }
 
-/* One page out of the cache is enough, for those who ask for its block; nothing is asked after it. */
+/* One uncached page suffices for ranks that request its block; nothing is requested after it. */
 static void on_a_disk(void **state)
 {
     (void)state;
@@ -104,7 +105,7 @@ static void on_a_disk(void **state)
     assert_int_equal(disk.n_asked, N_BLOCKS);
     assert_false(ask(EAGAIN, 2, 0, 1));
     assert_int_equal(disk.n_asked, 3);
-    assert_false(ask(EOPNOTSUPP, 2, 2, N_BLOCKS)); /* file systems that cannot tell */
+    assert_false(ask(EOPNOTSUPP, 2, 2, N_BLOCKS)); /* file systems that do not support it */
     assert_int_equal(disk.n_asked, 1);
     assert_true(ask(EAGAIN, 2, 1, 3));
     assert_int_equal(disk.n_asked, 3);
@@ -112,7 +113,7 @@ static void on_a_disk(void **state)
     assert_int_equal(disk.asked[1], 4);
     assert_int_equal(disk.asked[2], 7);
     files_remove_dir(checkpoint.dir);
-    assert_false(ask(0, 0, 0, 1)); /* it is gone */
+    assert_false(ask(0, 0, 0, 1)); /* the file has been removed */
     assert_int_equal(disk.n_asked, 0);
 }
 

@@ -1,11 +1,11 @@
-/* tests/unit/test_calls.c - text/calls: answers of models taken apart, cut at every place and byte by byte. */
+/* tests/unit/test_calls.c - text/calls: parsing of models' answers, split at every position and byte by byte. */
 #include "tests/unit/unit.h"
 
 #include "text/calls/calls.h"
 
 #include <stdlib.h>
 
-struct seen { /* what a reader has said: content, then {reasoning}, then name(arguments) for each call */
+struct seen { /* parts that a reader has reported: content, then {reasoning}, then name(arguments) for each call */
     char content[8192], reasoning[1024], calls[8192];
     int last;
 };
@@ -85,7 +85,7 @@ static void hermes(void **state)
            "Let me see.", "|f {}|g {}");
     expect(f, "<tool_call>{\"arguments\": {\"x\": null}, \"id\": 7, \"name\": \"\\u0066\"}</tool_call>Done. ", "Done. ",
            "|f {\"x\": null}");
-    expect(f, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1", "", "|f {\"a\": 1"); /* ended by length */
+    expect(f, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1", "", "|f {\"a\": 1"); /* ended by max_tokens */
     expect(f, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1}</tool_call>x", "x", "|f {\"a\": 1}");
     expect(f, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": 1</tool_call>x", "x", "|f {\"a\": 1");
     expect(f, "<tool_call>{\"name\": \"f\", \"arguments\": {}} <tool_call>{\"name\": \"g\", \"arguments\": 5}", "",
@@ -152,7 +152,7 @@ static void harmony(void **state)
     expect(f, "Just words", "Just words", "");
 }
 
-/* One piece, and cut at every place: a thought, what is said, the calls. */
+/* In one piece, and split at every position: a thought, the content, the calls. */
 static void expect_thought(enum calls_format format, enum calls_thoughts thoughts, const char *text,
                            const char *reasoning, const char *content, const char *calls)
 {
@@ -218,7 +218,7 @@ static void long_ones(void **state)
     assert_int_equal(strlen(s.content), sizeof text);
 }
 
-/* Texts of pieces that matter, in any order: one piece or many, the parts are the same. */
+/* Texts of relevant fragments, in any order: the parts are the same in one piece or many. */
 static void any_text(void **state)
 {
     static const char *const piece[] = {"<think>",

@@ -39,7 +39,7 @@ static void write_config(const char *text)
     files_write(dir, "tokenizer_config.json", text, strlen(text));
 }
 
-/* With the template of this name in the fixtures. */
+/* Opens the template of this name in the fixtures. */
 static struct chat_template *open_named(const char *name)
 {
     struct chat_template *chat = NULL;
@@ -99,7 +99,7 @@ static void check_case(const struct chat_template *chat, const struct tokenizer 
     token_list_free(&ids);
 }
 
-/* If no user writes control tokens, the ids are those of the whole text, also across the borders of pieces. */
+/* If no user writes control tokens, the ids are those of the whole text, also across boundaries between pieces. */
 static void encodes_as_the_library(void **state)
 {
     (void)state;
@@ -139,14 +139,14 @@ static void users_cannot_inject(void **state)
                                  "assistant", "content", "start|>x<|im_", "role", "user", "content", "end|>");
     struct token_list ids = {0}, asked = {0};
     assert_int_equal(encode_chat(chat, t, messages, true, false, &ids), 0);
-    assert_int_equal(count_special(t, &ids), 7); /* two a turn and one that opens the assistant's */
+    assert_int_equal(count_special(t, &ids), 7); /* two per turn and one that opens the assistant's */
     assert_int_equal(encode_chat(chat, t, messages, true, true, &asked), 0);
     assert_int_equal(count_special(t, &asked), 10);
     char *text = NULL;
     size_t bytes = 0;
     struct err e = {0};
     assert_int_equal(tokenizer_decode(t, ids.id, ids.n, false, &text, &bytes, &e), 0);
-    assert_non_null(strstr(text, evil)); /* nothing is lost of what they wrote */
+    assert_non_null(strstr(text, evil)); /* their text is complete */
     free(text);
     json_decref(messages);
     token_list_free(&ids);
@@ -155,7 +155,7 @@ static void users_cannot_inject(void **state)
     chat_template_close(&chat);
 }
 
-/* Expects this text of the template, or "refused: ...". */
+/* Expects this text from the template, or "refused: ...". */
 static void expect_rendered(const char *which, const char *request, const char *want)
 {
     struct chat_template *chat = NULL;
@@ -202,7 +202,7 @@ static void gives_templates_their_variables(void **state)
     expect_rendered(NULL, "{\"messages\": [{}]}", want);
 }
 
-/* Templates that go through lists of parts get them; others, and those that would write the list, one text. */
+/* Templates that iterate over lists of parts get them; others, and those that would print the list, get one text. */
 static void gives_parts_to_those_that_take_them(void **state)
 {
     (void)state;
@@ -242,7 +242,7 @@ static void finds_the_files(void **state)
     expect_rendered(NULL, tools, "T[1]");
     expect_rendered("tool_use", plain, "TNone");
     expect_rendered("default", plain, "D[{}]");
-    files_write(dir, "chat_template.jinja", "F\n", 2); /* wins over the other */
+    files_write(dir, "chat_template.jinja", "F\n", 2); /* takes precedence over the other */
     expect_rendered(NULL, plain, "F");
     (void)snprintf(path, sizeof path, "%s/additional_chat_templates", dir);
     assert_int_equal(mkdir(path, 0700), 0);
@@ -257,7 +257,7 @@ static void finds_the_files(void **state)
     remove_file("chat_template.jinja");
 }
 
-/* A name tells two templates apart, for batches that are resumed. */
+/* A name distinguishes templates, for batches that are resumed. */
 static void names_the_template(void **state)
 {
     (void)state;
@@ -318,7 +318,7 @@ static void refuses_bad_files(void **state)
     refuse_config("{}", "/nowhere/x.jinja", ERR_IO, "/nowhere/x.jinja");
 }
 
-/* A special token that is found only in normalised text cannot be told from a user's. */
+/* A special token that is found only in normalised text cannot be distinguished from a user's. */
 static void refuses_what_cannot_be_told_apart(void **state)
 {
     (void)state;

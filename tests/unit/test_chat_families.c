@@ -31,7 +31,7 @@ static char *join(const struct jinja_text *text)
     return joined;
 }
 
-/* A null is what transformers refuses, too. */
+/* A null marks a chat that transformers refuses, too. */
 static void check_text(const struct chat_template *chat, const json_t *c)
 {
     const char *want = json_string_value(json_object_get(c, "rendered"));
@@ -72,7 +72,7 @@ static struct tokenizer *open_tokenizer(const char *dir)
     return t;
 }
 
-/* How its answers are to be taken apart. */
+/* Checks the format for parsing its answers. */
 static void check_form(const struct chat_template *chat, const char *name)
 {
     bool harmony = strcmp(name, "gptoss") == 0, qwen = strcmp(name, "qwen3") == 0;
@@ -80,7 +80,7 @@ static void check_form(const struct chat_template *chat, const char *name)
     assert_int_equal(chat_template_thinks(chat, false), qwen);
 }
 
-/* Gemma's template goes through the parts of a content, and writes their texts one behind the other. */
+/* Gemma's template iterates over the parts of a content, and writes their texts one after the other. */
 static void check_parts(const struct chat_template *chat, bool taken)
 {
     struct jinja_text text = {0};

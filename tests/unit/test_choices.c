@@ -1,7 +1,6 @@
-/* tests/unit/test_choices.c - coordinator/schedule/choices.c and beam.c on a device made of paper: n, best_of and
- * beams, alone and among others, with so few slots and blocks that sequences are parked and preempted all the time.
- * The results are compared with a search that knows nothing of sequences: transformers' loop, over all continuations of
- * all beams. */
+/* tests/unit/test_choices.c - coordinator/schedule/choices.c and beam.c on a paper device: n, best_of and beams, alone
+ * and among others, with so few slots and blocks that sequences are parked and preempted all the time. The results are
+ * compared with a search without sequences: transformers' loop over all continuations of all beams. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/schedule/choices.h"
@@ -17,11 +16,11 @@
 #define MAX_SETS   8
 #define MAX_STEPS  20000
 
-/* ---- the same, without sequences ---- */
+/* ---- the reference, without sequences ---- */
 
 struct text {
     int32_t token[MAX_LEN];
-    int n; /* with the prompt */
+    int n; /* including the prompt */
     float sum, score;
     bool ends;
 };
@@ -49,7 +48,7 @@ static int by_score(const void *a, const void *b)
     return x->sum != y->sum ? (x->sum < y->sum ? 1 : -1) : 0;
 }
 
-/* Merge sort keeps the order of equals, which qsort need not. */
+/* Merge sort keeps the order of equal elements, unlike qsort. */
 static void sort_candidates(struct text *list, int n)
 {
     for (int i = 1; i < n; i++) {
@@ -120,7 +119,7 @@ struct run {
     struct choices choices[MAX_SETS];
     struct request_rules rules[MAX_SETS];
     struct token_list prompt[MAX_SETS]; /* a copy */
-    int n_clients;                      /* whose the sets are, at random */
+    int n_clients;                      /* the sets belong to them at random */
     int n, n_finished, n_released, n_steps, n_choice_events;
     struct step_result queue[SCHEDULER_FLIGHTS];
     int n_queued;
@@ -154,7 +153,7 @@ static void check_samples(const struct choices *set, const struct token_list *pr
     for (int i = 0; i < set->n_members; i++)
         all[i] = sampled_text(prompt, set->rules, set->rules->sampling.seed + (uint64_t)i, &mean[i]);
     for (int i = 0; i < set->search.n; i++) {
-        int best = -1; /* of those that are left */
+        int best = -1; /* among the remaining ones */
         for (int k = 0; k < set->n_members; k++)
             if (all[k].n > 0 && (best < 0 || (set->n_members > set->search.n && mean[k] > mean[best] + 1e-9)))
                 best = k;
@@ -250,7 +249,7 @@ static void check_memory(const struct run *run)
     assert_int_equal(s->n_running + s->n_free_slots, s->setup.limits.max_seqs);
 }
 
-/* depth: plans that are made before the results of an earlier one are seen. */
+/* depth: plans that are made before the results of an earlier one are known. */
 static void step(struct run *run, int depth)
 {
     struct err e = {0};
@@ -365,7 +364,7 @@ static void choices_share_the_prompt(void **state)
     }
 }
 
-/* Two requests do not find each other's blocks when that is switched off. */
+/* Two requests do not find each other's blocks if the cache is off. */
 static void groups_do_not_share_without_the_cache(void **state)
 {
     (void)state;
@@ -478,7 +477,7 @@ static void a_full_queue_takes_no_group(void **state)
     struct token_list prompt = {calloc(3, sizeof(int32_t)), 3, 3};
     assert_int_equal(choices_open(&g, &(struct search){.n = 2, .num_beams = 1}, &plain, &prompt, &e), 0);
     assert_int_equal(choices_submit(&g, &run.s, 0, &e), SCHEDULER_FULL);
-    choices_cancel(&g, FINISH_CANCELLED, 0); /* nothing happens */
+    choices_cancel(&g, FINISH_CANCELLED, 0); /* has no effect */
     choices_close(&g);
     drain(&run, 0);
     run_close(&run);

@@ -1,4 +1,5 @@
-/* tests/unit/test_client_figures.c - figures of a bench: vLLM's definitions, on times that can be added up by hand. */
+/* tests/unit/test_client_figures.c - figures of a bench: vLLM's definitions, on times simple enough to check by
+ * hand. */
 #include "client/bench_figures.h"
 #include "tests/unit/unit.h"
 
@@ -27,9 +28,8 @@ static void percentiles_interpolate(void **state)
     NEAR(bench_percentile(value, 0, 0.5), 0);
 }
 
-/* Request 0: sent at 10, tokens at 10.5, 10.6, 10.9: TTFT 500, E2EL 900, TPOT 200, ITL 100 and 300 ms.
- * Request 1: sent at 11, one token at 11.1: TTFT and E2EL 100, no TPOT, no ITL.
- * Request 2 failed after a token: it counts nowhere. */
+/* Request 0: sent at 10, tokens at 10.5, 10.6, 10.9: TTFT 500, E2EL 900, TPOT 200, ITL 100 and 300 ms. Request 1: sent
+ * at 11, one token at 11.1: TTFT and E2EL 100, no TPOT, no ITL. Request 2 failed after a token and counts nowhere. */
 static void definitions(void **state)
 {
     struct bench_times t[3] = {{.succeeded = true, .n_input = 7, .n_output = 3, .sent = 10},
@@ -67,7 +67,7 @@ static void definitions(void **state)
         free(t[i].event);
 }
 
-/* An end at the same time as a start is before it. */
+/* An end at the same time as a start comes first. */
 static void concurrency(void **state)
 {
     struct bench_times t[4];

@@ -1,4 +1,4 @@
-/* tests/unit/test_client_load.c - the requests of a bench: lengths, ids, arrivals; datasets, good and bad. */
+/* tests/unit/test_client_load.c - the requests of a bench: lengths, ids, arrivals; datasets, valid and invalid. */
 #include "client/bench_load.h"
 #include "tests/support/files.h"
 #include "tests/unit/unit.h"
@@ -57,8 +57,8 @@ static void lengths_in_a_range(void **state)
     bench_load_close(&l);
 }
 
-/* Ascending, ending when the rate says, and irregular as a Poisson process is: the gaps' deviation is about their
- * mean. */
+/* Arrivals are ascending, end when the rate implies, and are irregular as in a Poisson process: the gaps' deviation is
+ * about their mean. */
 static void arrivals(void **state)
 {
     struct client_bench_options o = options(4000);

@@ -21,7 +21,7 @@ static const char first[] = "# HELP lockstep_x Some {words} 1\n"
                             "lockstep_t_count 10\n"
                             "lockstep_last 3";
 
-/* 20 more: 5 up to 0.1, 10 more up to 1, 5 above. */
+/* 20 more: 5 up to 0.1, 10 from there up to 1, 5 above. */
 static const char second[] = "lockstep_t_bucket{le=\"0.1\"} 5\n"
                              "lockstep_t_bucket{le=\"1\"} 25\n"
                              "lockstep_t_bucket{le=\"+Inf\"} 30\n"

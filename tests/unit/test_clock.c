@@ -6,7 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* The age that a child sees at once after it was made. */
+/* Returns the age that a child sees right after it was created. */
 static double age_of_child(void)
 {
     double age = -2;
@@ -27,7 +27,7 @@ static double age_of_child(void)
     return age;
 }
 
-/* Ages grow as the clock does, and are those of the process that asks. Linux keeps them to 0.01 s. */
+/* Ages advance with the clock, and are those of the calling process. Linux stores them to 0.01 s. */
 static void age(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* tests/unit/test_config.c - config.json: spellings, defaults of the classes, switches. */
+/* tests/unit/test_config.c - config.json: spellings, defaults of transformers' classes, switches. */
 #include "tests/unit/config_texts.h"
 #include "tests/unit/unit.h"
 
@@ -7,7 +7,7 @@
 
 #include <math.h>
 
-static struct model_config m, other; /* its layers take kilobytes each: not on the stack */
+static struct model_config m, other; /* too large for the stack: each layer takes kilobytes */
 
 static void parse(struct model_config *to, const char *text)
 {
@@ -16,7 +16,7 @@ static void parse(struct model_config *to, const char *text)
         fail_msg("%s: %s", text, e.text);
 }
 
-/* The same bytes, thus the same model. */
+/* Expects the same bytes, thus the same model. */
 static void expect_same(const char *left, const char *right)
 {
     parse(&m, left);
@@ -189,7 +189,7 @@ static void defaults_of_further_kin(void **state)
         "{\"model_type\":\"phi3\",\"hidden_size\":12,\"num_attention_heads\":2,"
         "\"rope_scaling\":{\"type\":\"%s\",\"short_factor\":[1,2,3],\"long_factor\":[4,5,6]}}";
     char text[300];
-    (void)snprintf(text, sizeof text, longrope, "yarn"); /* as the first Phi-3 called it */
+    (void)snprintf(text, sizeof text, longrope, "yarn"); /* its name in the first Phi-3 */
     parse(&m, text);
     (void)snprintf(text, sizeof text, longrope, "longrope");
     parse(&other, text);
@@ -358,7 +358,7 @@ static void experts(void **state)
     assert_true(fabsf(m.rope.attention_scaling - 1.3465736f) < 1e-6f);
 }
 
-/* The paper's slopes: 2^(-8/n)^i for powers of two; otherwise the odd powers of the next one fill up. */
+/* The paper's slopes: 2^(-8/n)^i for powers of two; otherwise odd powers of the next one fill the remainder. */
 static void alibi_slopes(void **state)
 {
     (void)state;
@@ -372,7 +372,7 @@ static void alibi_slopes(void **state)
     assert_true(fabsf(model_alibi_slope(2, 3) - 0.25f) < 1e-7f); /* 2^(-4/2) */
 }
 
-/* The list in messages is the table. */
+/* The list in messages equals the table. */
 static void family_list(void **state)
 {
     char names[500];

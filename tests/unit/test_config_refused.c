@@ -1,10 +1,10 @@
-/* tests/unit/test_config_refused.c - config.json: what is refused, and by which name. */
+/* tests/unit/test_config_refused.c - config.json: refusals, and the names in their messages. */
 #include "tests/unit/checkpoint_folder.h"
 #include "tests/unit/config_texts.h"
 
 #include "partition/model.h"
 
-static struct model_config m; /* its layers take kilobytes each: not on the stack */
+static struct model_config m; /* too large for the stack: each layer takes kilobytes */
 
 static void refused(void **state)
 {
@@ -171,7 +171,7 @@ static void refused(void **state)
     }
 }
 
-/* Long hostile strings still end in one line that fits, control characters and all. */
+/* Long hostile strings still give one line that fits, even with control characters. */
 static void long_strings(void **state)
 {
     static char text[6000], name[4000];
@@ -212,7 +212,7 @@ static void folders(void **state)
     assert_int_equal(model_config_read(&m, f.path, &e), 0);
     assert_string_equal(m.model_type, "opt");
     assert_int_equal(remove(path), 0);
-    assert_int_equal(mkfifo(path, 0600), 0); /* does not block */
+    assert_int_equal(mkfifo(path, 0600), 0); /* opening it must not block */
     assert_int_equal(model_config_read(&m, f.path, &e), -1);
     expect_error(&e, ERR_INPUT, "config.json|not a regular file");
     memset(&e, 0, sizeof e);

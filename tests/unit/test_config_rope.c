@@ -15,7 +15,7 @@ static void parse(struct model_config *to, const char *text)
         fail_msg("%s: %s", text, e.text);
 }
 
-/* Float arithmetic on numbers below 1: a few units in the last place. */
+/* Compares float arithmetic on numbers below 1: within a few units in the last place. */
 static void near(float got, double want)
 {
     if (!(fabs(got - want) <= 2e-6 * fabs(want)))
@@ -92,7 +92,7 @@ static void llama3(void **state)
     assert_int_equal(m.rope.growth, ROPE_FIXED);
 }
 
-/* Qwen2.5-7B-Instruct with the scaling that its card recommends; then gpt-oss's parameters without truncation. */
+/* Qwen2.5-7B-Instruct with the scaling recommended on its model card; then gpt-oss's parameters without truncation. */
 static void yarn(void **state)
 {
     (void)state;
@@ -114,7 +114,7 @@ static void yarn(void **state)
                   {18, 3.83088124e-05}, {31, 3.02351143e-07});
 }
 
-/* A small base stretches the ramp over the ends of the dimensions, where it is cut. */
+/* A small base stretches the ramp beyond the ends of the dimensions, where it is cut. */
 static void yarn_ends(void **state)
 {
     static const struct {
@@ -194,7 +194,7 @@ static void longrope(void **state)
     near(m.rope.attention_scaling, 1.19);
 }
 
-/* transformers 5's one dictionary and transformers 4's keys are the same model, for every scaling. */
+/* transformers 5's dictionary and transformers 4's keys give the same model, for every scaling. */
 static void versions_agree(void **state)
 {
     static const char *const scaling[] = {

@@ -1,4 +1,4 @@
-/* tests/unit/test_core_file.c - the core files that tests look for: mpirun's is not the program's. */
+/* tests/unit/test_core_file.c - the core files that tests look for: mpirun's does not count as the program's. */
 #include "tests/support/core_file.h"
 #include "tests/support/files.h"
 #include "tests/unit/unit.h"
@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Let a process of this name die in `dir`; false where the kernel hands core files to a program instead. */
+/* Makes a process of this name die in `dir`; false: the kernel passes core files to a program instead. */
 static bool leave_core(const char *dir, const char *name)
 {
     int status = 0;

@@ -1,4 +1,4 @@
-/* tests/unit/test_deploy.c - the choice of loaded models: each race by itself. Random schedules:
+/* tests/unit/test_deploy.c - the choice of loaded models: each race in isolation. Random schedules:
  * test_deploy_random.c. */
 #include "coordinator/deploy/deploy.h"
 #include "tests/unit/unit.h"
@@ -23,7 +23,7 @@ static void expect(struct deploy *d, double now, enum deploy_act act, int model)
         assert_int_equal(it.model, model);
 }
 
-/* Model i is loaded for the waiters that it has, who enter. */
+/* Loads model i, and its waiters enter. */
 static void load(struct deploy *d, int i, int64_t bytes, double now)
 {
     expect(d, now, DEPLOY_OPEN, i);
@@ -34,7 +34,7 @@ static void load(struct deploy *d, int i, int64_t bytes, double now)
         deploy_enter(d, i, now);
 }
 
-/* Model i is loaded and idle. */
+/* Makes model i loaded and idle. */
 static void have(struct deploy *d, int i, int64_t bytes, double now)
 {
     assert_int_equal(deploy_ask(d, i, now), DEPLOY_WAIT);
@@ -66,7 +66,7 @@ static void many_askers_one_load(void **state)
     deploy_close(&d);
 }
 
-/* By bytes and use: the least recently used idle ones, as many as it takes; a busy one and a pinned one never. */
+/* Victims by bytes and use: the least recently used idle models, as many as necessary; never a busy or a pinned one. */
 static void victims(void **state)
 {
     (void)state;
@@ -91,7 +91,7 @@ static void victims(void **state)
     deploy_close(&d);
 }
 
-/* Idle models that would not make enough room together stay: nothing is evicted in vain. */
+/* Idle models that would not free enough room together stay: nothing is evicted in vain. */
 static void nothing_in_vain(void **state)
 {
     (void)state;
@@ -114,7 +114,7 @@ static void nothing_in_vain(void **state)
     deploy_close(&d);
 }
 
-/* A client that leaves costs nothing: neither a load nor a place in the line nor a victim. */
+/* A client that leaves causes neither a load nor an eviction, and keeps no place in the queue. */
 static void leavers(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void leavers(void **state)
     deploy_close(&d);
 }
 
-/* The first waiter of a model that was just loaded is served before anything happens to it. */
+/* The first waiter of a model that was just loaded is served before the model can be unloaded. */
 static void first_waiter(void **state)
 {
     (void)state;
@@ -156,7 +156,7 @@ static void first_waiter(void **state)
     expect(&d, 1, DEPLOY_NOTHING, -1);
     deploy_done(&d, 0, 2);
     expect(&d, 2, DEPLOY_UNLOAD, 0);
-    assert_int_equal(deploy_ask(&d, 0, 2), DEPLOY_WAIT); /* being unloaded: it waits, and is loaded anew */
+    assert_int_equal(deploy_ask(&d, 0, 2), DEPLOY_WAIT); /* it is being unloaded: the client waits for the next load */
     deploy_unloaded(&d, 0);
     expect(&d, 2, DEPLOY_LOAD, 1);
     deploy_loaded(&d, 1, 3);
@@ -170,7 +170,7 @@ static void first_waiter(void **state)
     deploy_close(&d);
 }
 
-/* A model that is never idle yields after a while, and its own askers wait their turn. */
+/* A model that is never idle yields after a while, and its own clients queue. */
 static void yielding(void **state)
 {
     (void)state;
@@ -185,10 +185,10 @@ static void yielding(void **state)
     assert_int_equal(deploy_ask(&d, 0, 5), DEPLOY_ENTER);
     assert_true(deploy_due(&d) == 11);
     expect(&d, 11, DEPLOY_NOTHING, -1);
-    assert_true(isinf(deploy_due(&d))); /* it is done: nothing is due by the clock any more */
+    assert_true(isinf(deploy_due(&d))); /* finished: no deadline is left */
     assert_int_equal(deploy_ask(&d, 0, 11), DEPLOY_WAIT);
     deploy_done(&d, 0, 12);
-    expect(&d, 12, DEPLOY_NOTHING, -1); /* one uses it still */
+    expect(&d, 12, DEPLOY_NOTHING, -1); /* a client still uses it */
     deploy_done(&d, 0, 13);
     expect(&d, 13, DEPLOY_UNLOAD, 0);
     deploy_unloaded(&d, 0);
@@ -201,8 +201,8 @@ static void yielding(void **state)
     deploy_close(&d);
 }
 
-/* A model just loaded stays for twice the time that its load took, idle or busy; those who wait are served then, by
- * the clock alone. An operator need not wait. */
+/* A loaded model stays for twice the time that its load took, idle or busy; waiting clients are then served by the
+ * clock alone. An operator need not wait. */
 static void residence(void **state)
 {
     (void)state;
@@ -213,7 +213,7 @@ static void residence(void **state)
     expect(&d, 0, DEPLOY_OPEN, 0);
     deploy_sized(&d, 0, GIB, 0);
     expect(&d, 1, DEPLOY_LOAD, 0);
-    deploy_loaded(&d, 0, 3); /* in 2 s */
+    deploy_loaded(&d, 0, 3); /* after 2 s */
     deploy_enter(&d, 0, 3);
     deploy_done(&d, 0, 3);
     assert_int_equal(deploy_ask(&d, 1, 4), DEPLOY_WAIT);
@@ -221,13 +221,13 @@ static void residence(void **state)
     deploy_sized(&d, 1, GIB, 0);
     expect(&d, 4, DEPLOY_NOTHING, -1);
     assert_true(deploy_due(&d) == 7);
-    assert_int_equal(deploy_ask(&d, 0, 6), DEPLOY_ENTER); /* and is used meanwhile */
+    assert_int_equal(deploy_ask(&d, 0, 6), DEPLOY_ENTER); /* and it is used meanwhile */
     deploy_done(&d, 0, 6);
     expect(&d, 6.9, DEPLOY_NOTHING, -1);
     expect(&d, 7, DEPLOY_UNLOAD, 0);
     deploy_unloaded(&d, 0);
     expect(&d, 7, DEPLOY_LOAD, 1);
-    deploy_loaded(&d, 1, 27); /* in 20 s: it stays for no longer than the first in line has patience */
+    deploy_loaded(&d, 1, 27); /* after 20 s: it stays no longer than the first in the queue has patience */
     deploy_enter(&d, 1, 27);
     assert_int_equal(deploy_ask(&d, 0, 27), DEPLOY_WAIT);
     expect(&d, 27, DEPLOY_OPEN, 0);
@@ -251,7 +251,8 @@ static void residence(void **state)
     deploy_close(&d);
 }
 
-/* Refused by its size, with everything else in its place; also where pinned models take the room or the slots. */
+/* A model is refused by its size even if everything else is unloaded; also if pinned models take the memory or the
+ * slots. */
 static void too_large(void **state)
 {
     (void)state;
@@ -267,7 +268,7 @@ static void too_large(void **state)
     assert_int_equal(deploy_ask(&d, 1, 2), DEPLOY_REFUSE);
     deploy_pin(&d, 0, true);
     assert_true(deploy_room(&d, 1) == 6 * GIB);
-    assert_int_equal(deploy_ask(&d, 1, 20), DEPLOY_WAIT); /* tried anew */
+    assert_int_equal(deploy_ask(&d, 1, 20), DEPLOY_WAIT); /* a new attempt */
     expect(&d, 20, DEPLOY_OPEN, 1);
     deploy_sized(&d, 1, 7 * GIB, 0);
     expect(&d, 20, DEPLOY_REFUSED, 1);
@@ -302,7 +303,7 @@ static void failures(void **state)
     deploy_leave(&d, 0);
     assert_int_equal(d.used, 0);
     assert_int_equal(d.n_resident, 0);
-    deploy_want(&d, 0, 6); /* an operator may try at once */
+    deploy_want(&d, 0, 6); /* an operator may retry at once */
     load(&d, 0, GIB, 6);
     assert_int_equal(d.model[0].state, DEPLOY_READY);
     deploy_close(&d);
@@ -320,7 +321,7 @@ static void operators(void **state)
     assert_true(deploy_unload(&d, 0));
     expect(&d, 1, DEPLOY_NOTHING, -1);
     assert_int_equal(deploy_ask(&d, 0, 1), DEPLOY_WAIT);
-    deploy_pin(&d, 0, true); /* takes the unloading back: who waits may enter */
+    deploy_pin(&d, 0, true); /* cancels the unloading: waiting clients may enter */
     assert_true(deploy_admits(&d, 0));
     deploy_enter(&d, 0, 1);
     deploy_done(&d, 0, 2);
@@ -339,7 +340,7 @@ static void operators(void **state)
     deploy_close(&d);
 }
 
-/* Units of KV memory are counted like bytes. */
+/* Units of KV memory count like bytes. */
 static void units_are_room(void **state)
 {
     (void)state;
@@ -360,7 +361,7 @@ static void units_are_room(void **state)
     assert_int_equal(deploy_ask(&d, 2, 2), DEPLOY_WAIT);
     expect(&d, 2, DEPLOY_OPEN, 2);
     deploy_sized(&d, 2, GIB, 3);
-    expect(&d, 2, DEPLOY_UNLOAD, 0); /* the bytes would fit */
+    expect(&d, 2, DEPLOY_UNLOAD, 0); /* the bytes alone would fit */
     deploy_unloaded(&d, 0);
     expect(&d, 2, DEPLOY_LOAD, 2);
     deploy_failed(&d, 2, 3);

@@ -16,7 +16,7 @@
 struct client {
     int model; /* -1: none */
     bool uses;
-    double until; /* of using; of patience while it waits */
+    double until; /* end of its use, or of its patience while it waits */
 };
 
 struct sim {
@@ -25,13 +25,13 @@ struct sim {
     int64_t size[MODELS];
     int units[MODELS];
     bool broken[MODELS], first_served[MODELS], had_waiter[MODELS];
-    double order[MODELS]; /* since when it has been waited for */
+    double order[MODELS]; /* time since which clients wait for it */
     enum deploy_act pending[MODELS];
     double ends[MODELS];
-    int n_open; /* OPEN or LOAD under way */
+    int n_open; /* OPEN or LOAD in progress */
     int n_refused, n_served, n_left, n_yielded;
     double now;
-    bool calm; /* no operator meddles, nobody leaves */
+    bool calm; /* no operator acts, no client leaves */
     double read_at[MODELS], stays_until[MODELS];
 };
 
@@ -88,7 +88,7 @@ static void refuse_all(struct sim *s, int i)
         }
 }
 
-/* Nobody who has waited longer for another model is passed over. */
+/* No client that has waited longer for another model is passed over. */
 static void check_order(const struct sim *s, int i)
 {
     for (int k = 0; k < MODELS; k++)
@@ -196,7 +196,7 @@ static void meddle(struct sim *s)
     int i = pick(MODELS);
     switch (pick(4)) {
     case 0:
-        if (i >= 2) /* what is pinned must leave room for the others, or they are refused */
+        if (i >= 2) /* pinned models must leave room for the others, which would be refused */
             return;
         deploy_pin(&s->d, i, pick(2) == 0);
         let_in(s, i);
@@ -261,7 +261,7 @@ static void run_events(unsigned seed)
     for (int i = 0; i < MODELS; i++)
         deploy_pin(&s.d, i, false);
     for (int k = 0; anyone(&s); k++) {
-        assert_true(k < 20000); /* everybody is served or answered in the end */
+        assert_true(k < 20000); /* every client is served or refused in the end */
         for (int i = 0; i < MODELS; i++)
             let_in(&s, i);
         step(&s, false);

@@ -1,5 +1,5 @@
-/* tests/unit/test_drafting.c - heads that draft (EAGLE-3): both forms of their configs, their tensors, and what is
- * refused, the map of a hostile file included. */
+/* tests/unit/test_drafting.c - draft heads (EAGLE-3): both forms of their configs, their tensors, and refusals,
+ * including the map of a hostile file. */
 #include "partition/drafting.h"
 #include "partition/weights.h"
 #include "tests/unit/checkpoint_folder.h"
@@ -41,7 +41,7 @@ static void forms(void **state)
                      0);
     assert_int_equal(m.drafting.tapped, 64);
     assert_int_equal(m.drafting.vocab, 100);
-    assert_int_equal(m.drafting.tap[0], 2); /* what leaves layer 1 */
+    assert_int_equal(m.drafting.tap[0], 2); /* the output of layer 1 */
     assert_int_equal(m.drafting.tap[2], 34);
     assert_int_equal(parse("{\"speculators_model_type\": \"eagle3\", \"draft_vocab_size\": 30, "
                            "\"norm_before_residual\": true, \"eagle_aux_hidden_state_layer_ids\": [2, 5, 7], "
@@ -50,7 +50,7 @@ static void forms(void **state)
                            &e),
                      0);
     assert_true(m.qk_norm && m.drafting.normed_stream && m.drafting.taps_known);
-    assert_int_equal(m.drafting.tap[1], 5); /* what enters layer 5 */
+    assert_int_equal(m.drafting.tap[1], 5); /* the input of layer 5 */
     assert_int_equal(m.dtype, DTYPE_F16);
     assert_int_equal(parse("{\"model_type\": \"llama\", " SIZES "}", &e), 0);
     assert_int_equal(m.drafting.n_taps, 0);
@@ -121,7 +121,7 @@ static void targets(void **state)
 
 enum { ROWS = 40, NO_ROW = -1, EVERY_ROW = -2 };
 
-/* Copy a head whose map has `value` in row `at`; its config claims `drafted` of `vocab` tokens. */
+/* Copies a head whose map has `value` in row `at`; its config claims `drafted` of `vocab` tokens. */
 static int read_damaged(int at, int64_t value, int drafted, int vocab, struct checkpoint *c, struct err *e)
 {
     int first = at == EVERY_ROW ? 0 : at, last = at == EVERY_ROW ? ROWS - 1 : at;
@@ -170,7 +170,7 @@ static void maps(void **state)
     checkpoint_close(&c);
 }
 
-/* A head that drafts every token keeps their order: a map that says otherwise is refused, not ignored. */
+/* A head that drafts every token keeps their order: a map that differs is refused, not ignored. */
 static void whole_vocabulary(void **state)
 {
     struct err e;
@@ -184,7 +184,7 @@ static void whole_vocabulary(void **state)
     checkpoint_close(&c);
 }
 
-/* Both forms of names; every rank's share; nothing is left over but the map. */
+/* Both forms of names; every rank's share; no tensor is left over except the map. */
 static void tensors(void **state)
 {
     static const char *const name[] = {"eagle3-llama", "eagle3-speculators-qwen3"};

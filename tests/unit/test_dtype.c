@@ -20,7 +20,7 @@ static uint32_t to_bits(float x)
     return bits;
 }
 
-/* The value of a format with `fraction` bits of mantissa and the given bias, by its definition; 16 bits in all. */
+/* Returns the value, by definition, of a 16-bit format with `fraction` bits of mantissa and the given bias. */
 static double value_of(uint16_t bits, int fraction, int bias)
 {
     int exponents = 1 << (15 - fraction), exponent = bits >> fraction & (exponents - 1);
@@ -32,7 +32,8 @@ static double value_of(uint16_t bits, int fraction, int bias)
     return bits & 0x8000 ? -x : x;
 }
 
-/* Round to nearest even by the formats' order: bits without sign grow with the value, and infinity is one more step. */
+/* Rounds to nearest even by the formats' order: bits without sign grow with the value, and infinity is one more
+ * step. */
 static uint16_t nearest(float x, int fraction, int bias)
 {
     uint16_t sign = signbit(x) ? 0x8000 : 0, infinity = (uint16_t)(0x7fff >> fraction << fraction);
@@ -108,13 +109,13 @@ static void random_floats_round_to_nearest_even(void **state)
     uint64_t seed = 1;
     for (int i = 0; i < 150000; i++)
         check((uint32_t)random_next(&seed));
-    for (int i = 0; i < 150000; i++) { /* where binary16 lives: 2^-27 to 2^17 */
+    for (int i = 0; i < 150000; i++) { /* binary16's range: 2^-27 to 2^17 */
         uint64_t r = random_next(&seed);
         check((uint32_t)(r & 0x807fffff) | (uint32_t)(100 + (r >> 32) % 45) << 23);
     }
 }
 
-/* Around every value of each format: the value, the tie above it, and their neighbours. */
+/* Around every value of each format: the value itself, the tie above it, and their neighbours. */
 static void ties_and_neighbours(void **state)
 {
     (void)state;

@@ -46,7 +46,7 @@ static void percentiles_are_those_of_the_sorted(void **state)
     }
 }
 
-/* None, zeros, and more than the last bin's. */
+/* No times, zeros, and times beyond the last bin. */
 static void the_ends(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* tests/unit/test_endpoint.c - base/endpoint.c: what libzmq would take in silence; base/nearest.c: slips of the
- * keyboard. */
+/* tests/unit/test_endpoint.c - base/endpoint.c: endpoints that libzmq would silently accept; base/nearest.c: typing
+ * errors. */
 #include "tests/unit/unit.h"
 
 #include "base/endpoint.h"

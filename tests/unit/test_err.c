@@ -1,4 +1,4 @@
-/* tests/unit/test_err.c - base/err.c and what else writes to standard error: base/progress.c, base/log.c. */
+/* tests/unit/test_err.c - base/err.c and the other writers to standard error: base/progress.c, base/log.c. */
 #include "tests/unit/unit.h"
 
 #include "base/log.h"
@@ -31,7 +31,7 @@ static void stays_one_line(void **state)
         assert_true((unsigned char)*c >= 0x20 && *c != 0x7f);
     assert_memory_equal(e.text, "a?b?c?d?[31m?|", 14);
     assert_int_equal(strlen(e.text), 14 + 255);
-    assert_memory_equal(e.text + 14 + 0x41 - 1, "ABC", 3); /* printable ones and UTF-8 are left alone */
+    assert_memory_equal(e.text + 14 + 0x41 - 1, "ABC", 3); /* printable characters and UTF-8 are unchanged */
     assert_int_equal((unsigned char)e.text[14 + 0xc3 - 1], 0xc3);
 }
 
@@ -62,7 +62,7 @@ static void internal_carries_its_place(void **state)
     expect_text(&e, ERR_INTERNAL, "rank/x.c:17: off by one");
 }
 
-/* The address sanitizer would end the program where calloc returns NULL. */
+/* The address sanitizer would end the program instead of letting calloc return NULL. */
 const char *__asan_default_options(void);
 const char *__asan_default_options(void)
 {
@@ -97,7 +97,7 @@ static void every_code_has_a_name(void **state)
     assert_string_equal(err_code_name((enum err_code)1000), "internal error");
 }
 
-/* Standard error becomes a pipe for a moment. */
+/* Standard error is a pipe meanwhile. */
 struct capture {
     int fds[2], saved;
 };
@@ -111,7 +111,7 @@ static void capture_begin(struct capture *c)
     (void)close(c->fds[1]);
 }
 
-/* The text that was written, up to size - 1 bytes. */
+/* Returns the text that was written, up to size - 1 bytes. */
 static size_t capture_end(struct capture *c, char *text, size_t size)
 {
     (void)fflush(stderr);
@@ -124,7 +124,7 @@ static size_t capture_end(struct capture *c, char *text, size_t size)
     return (size_t)n;
 }
 
-/* The output of a progress bar. */
+/* Returns the output of a progress bar. */
 static size_t draw(enum progress_mode mode, const char *unit, uint64_t total, uint64_t done, char *text, size_t size)
 {
     struct capture c;
@@ -155,7 +155,7 @@ static void progress_shows_part_and_units(void **state)
     assert_non_null(strstr(text, "/s  note\x1b[K"));
     assert_null(strstr(text, "too soon"));
     assert_null(strstr(text, "after the end"));
-    assert_string_equal(text + strlen(text) - 4, "\r\x1b[K"); /* taken away */
+    assert_string_equal(text + strlen(text) - 4, "\r\x1b[K"); /* removed */
     (void)draw(PROGRESS_ALWAYS, "prompts", 3, 3, text, sizeof text);
     assert_non_null(strstr(text, "\rloading [########################] 100%  3 prompts of 3 prompts  "));
     (void)draw(PROGRESS_ALWAYS, "B", 0, 0, text, sizeof text);
@@ -186,7 +186,7 @@ static void log_speaks_when_asked(void **state)
     assert_memory_equal(text, "lockstep: warning: 1 is odd\nlockstep: 0.00", 42);
     assert_string_equal(strchr(text, '\n') + strlen("\nlockstep: 0.000"), " s: loaded it\n");
     capture_begin(&c);
-    log_warn("%s", many); /* cut, but still a line */
+    log_warn("%s", many); /* truncated, but still a line */
     assert_int_equal(capture_end(&c, text, sizeof text), 1023);
     assert_int_equal(text[1022], '\n');
     log_open(false, false);

@@ -1,5 +1,5 @@
-/* tests/unit/test_eventstream.c - messages of application/vnd.amazon.eventstream. The checksums are those that zlib
- * gives for the same bytes. */
+/* tests/unit/test_eventstream.c - messages of application/vnd.amazon.eventstream. The checksums are zlib's for the same
+ * bytes. */
 #include "tests/unit/unit.h"
 
 #include "gateway/api/eventstream.h"
@@ -14,7 +14,7 @@ static void check(const struct bytes *b, size_t begin, size_t bytes, const char 
     assert_memory_equal(bytes_start(b) + bytes_count(b) - 4, checksum, 4);
 }
 
-/* A piece is sealed where it stands: what was written before it is left alone. */
+/* A message is sealed in place: earlier bytes are left alone. */
 static void a_part(void **state)
 {
     struct bytes b = {0};

@@ -1,4 +1,4 @@
-/* tests/unit/test_examples.c - the examples of docs/protocol.md as far as no server is needed, and their comparison. */
+/* tests/unit/test_examples.c - the examples of docs/protocol.md that need no server, and their comparison. */
 #include "tests/unit/unit.h"
 
 #include "base/json.h"
@@ -37,7 +37,7 @@ static int close_all(void **state)
     return 0;
 }
 
-/* All prompts to ids; the last prompt's stay in *ids. */
+/* Converts all prompts to ids; those of the last prompt stay in *ids. */
 static int encode_all(const struct protocol_generate *g, struct token_list *ids, struct protocol_error *error)
 {
     for (int i = 0; i < g->n_prompts; i++) {
@@ -60,7 +60,7 @@ static char *detokenized(const struct protocol_message *m, size_t *bytes)
     return reply;
 }
 
-/* A server's answer, if it needs no model; NULL: it does. */
+/* Returns a server's answer if it needs no model; NULL: it does. */
 static char *answer(const char *json)
 {
     struct protocol_message m;
@@ -71,7 +71,7 @@ static char *answer(const char *json)
     int rc = protocol_parse(&m, json, strlen(json), &model, true, &error);
     if (rc == 0 && (m.op == PROTOCOL_GENERATE || m.op == PROTOCOL_TOKENIZE))
         rc = encode_all(&m.generate, &ids, &error);
-    if (rc == 0 && m.op == PROTOCOL_CANCEL) /* nothing runs here */
+    if (rc == 0 && m.op == PROTOCOL_CANCEL) /* no request runs here */
         rc = protocol_fail(&error, PROTOCOL_NOT_FOUND, "request_id", "no such request");
     if (rc != 0)
         reply = reply_error(m.request_id, &error, &bytes);
@@ -116,7 +116,7 @@ static void answers_as_the_document_says(void **state)
 static void covers_every_op(void **state)
 {
     (void)state;
-    for (enum protocol_op op = PROTOCOL_GENERATE; op < PROTOCOL_SHUTDOWN; op++) { /* that one would end the server */
+    for (enum protocol_op op = PROTOCOL_GENERATE; op < PROTOCOL_SHUTDOWN; op++) { /* SHUTDOWN would end the server */
         bool found = op == PROTOCOL_GENERATE;
         for (int i = 0; i < examples.n; i++) {
             const char *name = json_string_value(json_object_get(examples.example[i].request, "op"));

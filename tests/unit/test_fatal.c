@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 struct outcome {
-    char text[200]; /* standard error, then what was said besides */
+    char text[200]; /* standard error, then any additional lines */
     int status;
 };
 
@@ -20,7 +20,7 @@ static void say(void *context, const struct err *why)
     (void)!write(STDERR_FILENO, context, strlen(context));
 }
 
-/* In a process of its own. word: to be said at the end, or NULL. */
+/* Runs in a child process. word: printed at the end, or NULL. */
 static void end(struct outcome *o, const char *word)
 {
     int fd[2], status = 0;

@@ -31,7 +31,7 @@ static void judgement(void **state)
     assert_int_equal(fit_judge(&f, false, &e), 0);
 }
 
-/* Weights that become FP8 need more room before they are it. */
+/* Weights that become FP8 need more room until they are converted. */
 static void loading(void **state)
 {
     (void)state;
@@ -45,7 +45,7 @@ static void loading(void **state)
                 "more ranks, or a checkpoint that is quantised");
 }
 
-/* Two matrices and a norm, in BF16; the head is the embedding, or one of its own. */
+/* Two matrices and a norm, in BF16; the head is the embedding, or a matrix of its own. */
 static void fp8_at_load(void **state)
 {
     (void)state;
@@ -61,7 +61,7 @@ static void fp8_at_load(void **state)
     assert_int_equal(most, wide);
     m.weights_fp8 = true;
     assert_int_equal(weight_map_fp8_bytes(&map, &m, &most), 2 * (6400 + 64) + qkv + out);
-    assert_int_equal(most, wide + qkv); /* the first one, beside all as the checkpoint has it */
+    assert_int_equal(most, wide + qkv); /* the first one, beside all the others in the checkpoint's type */
     m.head_fp8 = true;
     assert_int_equal(weight_map_fp8_bytes(&map, &m, &most), 2 * (6400 + 64) + qkv + out + head);
     m.weights_fp8 = false;
@@ -98,9 +98,9 @@ static void kinds_of_blocks(void **state)
         m.layer[i].window = 128;
     fit_kinds(&l, &m);
     assert_int_equal(l.window, 128);
-    assert_int_equal(limits_window_blocks(128), 10); /* 127 keys before 16 tokens, anywhere */
+    assert_int_equal(limits_window_blocks(128), 10); /* 127 keys before 16 tokens, at any offset */
     assert_int_equal(l.n_window_blocks, 2 * (64 * 10 + 128));
-    l.max_len = 128; /* all is seen */
+    l.max_len = 128; /* everything is visible */
     fit_kinds(&l, &m);
     assert_int_equal(l.n_window_blocks + l.window, 0);
     l = (struct limits){.max_seqs = 4, .max_batch_tokens = 2048, .max_len = 256, .n_blocks = 64};
@@ -118,8 +118,8 @@ static enum dtype keep_type(enum dtype weights)
     return weights;
 }
 
-/* The same 24 layers in an arena of 128 units of 1 MiB, with 8 KV heads of 64 in bf16: a block of 12 layers has 384
- * KiB, of all layers 768 KiB. */
+/* The same 24 layers in an arena of 128 units of 1 MiB, with 8 KV heads of 64 elements in bf16: a block of 12 layers
+ * takes 384 KiB, of all layers 768 KiB. */
 static void share_of_an_arena(void **state)
 {
     (void)state;
@@ -137,7 +137,7 @@ static void share_of_an_arena(void **state)
     m.dtype = DTYPE_BF16;
     device.act_type = keep_type;
     assert_int_equal(fit_share(&m, NULL, &l, 1, &device, arena, share, &e), 0);
-    assert_true(l.max_len == 64 * KV_BLOCK_TOKENS && l.n_window_blocks == 0); /* 64 MiB hold one block a unit */
+    assert_true(l.max_len == 64 * KV_BLOCK_TOKENS && l.n_window_blocks == 0); /* 64 MiB hold one block per unit */
     assert_true(share[KV_MAIN].per_unit == 1 && share[KV_MAIN].least == 64 && share[KV_MAIN].most == 128);
     assert_int_equal(share[KV_WINDOWED].per_unit + share[KV_WINDOWED].least + share[KV_WINDOWED].most, 0);
     for (int i = 0; i < m.n_layers; i += 2)
@@ -156,7 +156,7 @@ static void share_of_an_arena(void **state)
     assert_int_equal(fit_share(&m, NULL, &l, 1, &device, arena, share, &e), 0);
     assert_true(l.max_len == 4096 && l.window == 128 && l.n_window_blocks == 0);
     assert_true(share[KV_MAIN].least == 10 && share[KV_MAIN].per_unit == 1);
-    for (int i = 0; i < m.n_layers; i++) /* windows that leave no room for what the last layer keeps */
+    for (int i = 0; i < m.n_layers; i++) /* windows that leave no room for the last layer's keys */
         m.layer[i].window = i < 23 ? 1500 : 0;
     l = wanted;
     assert_int_equal(fit_share(&m, NULL, &l, 1, &device, arena, share, &e), 0);
@@ -175,13 +175,13 @@ static void divided_memory(void **state)
     fit_divide(&l, block, 11999999); /* windows are a small part */
     assert_true(l.n_blocks == 9999 && l.n_window_blocks == 400);
     l = wanted;
-    fit_divide(&l, block, 2000000); /* half of it is less than all windows */
+    fit_divide(&l, block, 2000000); /* half of it is less than all windows need */
     assert_true(l.n_blocks == 1000 && l.n_window_blocks == 200);
     l = (struct limits){.n_blocks = 1000, .n_window_blocks = 400, .window = 128};
-    fit_divide(&l, block, 1500000); /* half of all that is wanted, windows two thirds of that */
+    fit_divide(&l, block, 1500000); /* half of everything requested, windows two thirds of that */
     assert_true(l.n_blocks == 500 && l.n_window_blocks == 200);
     l = wanted;
-    fit_divide(&l, block, 66000); /* one window, as long as that takes no more than the rest */
+    fit_divide(&l, block, 66000); /* one window, as long as it takes no more than the rest */
     assert_true(l.n_blocks == 16 && l.n_window_blocks == 10);
     l = wanted;
     fit_divide(&l, block, 30000);
@@ -196,7 +196,7 @@ static void divided_memory(void **state)
     assert_int_equal(l.n_blocks, 700);
 }
 
-/* Half of a host's memory; of a device all but an eighth, and room for what is not counted. */
+/* Half of a host's memory; of a device's all but an eighth, minus room for uncounted memory. */
 static void part_for_keys_and_values(void **state)
 {
     (void)state;
@@ -208,7 +208,7 @@ static void part_for_keys_and_values(void **state)
     assert_true(fit_kv_part(GIB, GIB, false) == 0 && fit_kv_part(GIB, 2 * GIB, true) == 0);
 }
 
-/* A step has fewer tokens on a smaller device, but neither fewer than 512 nor than sequences. */
+/* A step has fewer tokens on a smaller device, but at least 512 and at least one per sequence. */
 static void tokens_of_a_step(void **state)
 {
     (void)state;
@@ -230,7 +230,7 @@ static void tokens_of_a_step(void **state)
         before = tokens;
     }
     assert_true(before == 4096 && sizes >= 3);
-    /* A second model's weights and working memory count, too, and its steps are as short. */
+    /* A second model's weights and working memory count, too, and its steps have the same limit. */
     const struct fit_part both[FIT_PARTS] = {part, part};
     size_t enough = 8 << 20;
     while (fit_step(&part, 1, &ops_cpu, enough, &e) < 4096)

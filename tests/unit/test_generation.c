@@ -1,4 +1,5 @@
-/* tests/unit/test_generation.c - commands/generation.c: options over generation_config.json over defaults. */
+/* tests/unit/test_generation.c - commands/generation.c: options override generation_config.json, which overrides
+ * defaults. */
 #include "tests/unit/unit.h"
 
 #include "commands/generation.h"
@@ -34,7 +35,7 @@ static int remove_dir(void **state)
     return 0;
 }
 
-/* NULL: no such file. `line`: the options, cut at blanks. */
+/* NULL: no such file. `line`: the options, split at spaces. */
 static int run_trial(struct trial *t, const char *generation, const char *config, const char *line)
 {
     static char text[2000];
@@ -106,7 +107,7 @@ static void file_over_defaults(void **state)
     assert_int_equal(t.rules.max_tokens, 33);
     good(&t, "{\"do_sample\": true}", "{}", ""); /* transformers' defaults */
     assert_true(s->temperature == 1 && s->top_p == 1);
-    /* Without do_sample the file is greedy, whatever else it says; penalties stay. */
+    /* Without do_sample the file means greedy, whatever else it contains; penalties stay. */
     good(&t, "{\"temperature\": 0.6, \"top_p\": 0.9, \"top_k\": 50, \"min_p\": 0.1, \"repetition_penalty\": 1.25}",
          "{}", "");
     assert_true(s->temperature == 0 && s->top_p == 1 && s->min_p == 0 && s->repetition_penalty == 1.25f);
@@ -141,7 +142,7 @@ static void options_over_file(void **state)
     assert_int_equal(s->n_top, 0);
     good(&t, FILE_OF_VALUES, "{}", "--top-k -1");
     assert_int_equal(s->top_k, 0);
-    good(&t, FILE_OF_VALUES, "{}", "--temperature 0"); /* the file's warpers do no harm */
+    good(&t, FILE_OF_VALUES, "{}", "--temperature 0"); /* the file's warpers are ignored */
     assert_true(s->temperature == 0);
 }
 
@@ -156,7 +157,7 @@ static void special_ids(void **state)
     assert_int_equal(t.rules.stop_id[0], 7);
     assert_int_equal(t.bos, 3);
     good(&t, "{\"eos_token_id\": [5, 6, 1000, 999]}", "{\"eos_token_id\": 8, \"bos_token_id\": 4}", "");
-    assert_int_equal(t.rules.n_stop_ids, 3); /* 1000 is beyond the vocabulary */
+    assert_int_equal(t.rules.n_stop_ids, 3); /* 1000 is outside the vocabulary */
     assert_int_equal(t.rules.stop_id[2], 999);
     assert_int_equal(t.bos, 4);
     good(&t, NULL, "{\"eos_token_id\": [8, 9], \"bos_token_id\": 1000}", "");
@@ -167,7 +168,7 @@ static void special_ids(void **state)
     good(&t, "{\"eos_token_id\": 7}", "{}", "--stop-token-ids 1,2,999");
     assert_int_equal(t.rules.n_stop_ids, 4);
     assert_int_equal(t.rules.sampling.n_eos, 1);
-    good(&t, "{\"eos_token_id\": 7}", "{}", "--stop-token-ids 1,2 --min-tokens 1"); /* forbids these too */
+    good(&t, "{\"eos_token_id\": 7}", "{}", "--stop-token-ids 1,2 --min-tokens 1"); /* forbids these as well */
     assert_int_equal(t.rules.sampling.n_eos, 3);
     good(&t, "{\"eos_token_id\": 7}", "{}", "--ignore-eos --stop-token-ids 1");
     assert_int_equal(t.rules.n_stop_ids, 1);
@@ -193,7 +194,7 @@ static void many_ids(void **state)
     assert_int_equal(t.rules.n_stop_ids, 64);
     strcat(line, ",48");
     bad("{}", "{}", line, ERR_USAGE, "--stop-token-ids: more than 48 ids");
-    char bias[4000] = "--logit-bias 0:1"; /* longer than run_trial() takes: put into the options directly */
+    char bias[4000] = "--logit-bias 0:1"; /* longer than run_trial() allows: parsed directly */
     good(&t, "{}", "{}", "");
     for (int i = 1; i < 300; i++)
         (void)sprintf(bias + strlen(bias), ",%d:1", i);

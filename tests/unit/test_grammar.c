@@ -1,4 +1,4 @@
-/* tests/unit/test_grammar.c - text/grammar/: which texts a form allows, which forms are refused and how. */
+/* tests/unit/test_grammar.c - text/grammar/: the texts that a form allows, and the forms that are refused. */
 #include "tests/unit/unit.h"
 
 #include "text/grammar/form.h"
@@ -31,10 +31,11 @@ static int close_model(void **state)
 
 struct row {
     const char *source;
-    const char *yes[8], *no[8]; /* texts that it allows, and others */
+    const char *yes[8], *no[8]; /* texts that it allows, and texts that it does not */
 };
 
-/* Is the token in the mask? Where text is forced another cut of the same text may come in its place. */
+/* Tells whether the token is in the mask. If text is forced, another split of the same text may be in the mask
+ * instead. */
 static bool may_come(struct grammar_run *r, int32_t token, uint32_t *mask)
 {
     struct err e = {0};
@@ -45,7 +46,8 @@ static bool may_come(struct grammar_run *r, int32_t token, uint32_t *mask)
     return mask[token / 32] >> token % 32 & 1;
 }
 
-/* Does the form allow the tokens of the text, one by one, and then its end? What is no UTF-8 has none: no. */
+/* Tells whether the form allows the tokens of the text, one by one, and then its end. A text that is not UTF-8 has no
+ * tokens: no. */
 static bool allows_tokens(const struct form *form, const char *text)
 {
     struct grammar_run r;
@@ -378,7 +380,7 @@ static void refusals(void **state)
     }
 }
 
-/* Each keyword outside of the subset, wherever it stands. */
+/* Each keyword outside the subset is refused, wherever it stands. */
 static void keywords_are_refused(void **state)
 {
     (void)state;
@@ -402,7 +404,7 @@ static void keywords_are_refused(void **state)
         }
 }
 
-/* Between the parts of a JSON text stands nothing, a space, or a line break and at most 32 spaces. */
+/* Between the parts of a JSON text there is nothing, a space, or a line break and at most 32 spaces. */
 static void white_space_is_bounded(void **state)
 {
     (void)state;
@@ -437,7 +439,7 @@ static void hostile_schemas(void **state)
     }
 }
 
-/* The ends of both texts become one, and a node that only leads on is passed over. */
+/* The ends of both texts become one node, and a node that only leads on is skipped. */
 static void equal_nodes(void **state)
 {
     (void)state;

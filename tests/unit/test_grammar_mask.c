@@ -1,10 +1,10 @@
-/* tests/unit/test_grammar_mask.c - text/grammar/: masks over the demo's vocabulary against every token tried by itself;
- * runs that follow their masks end in texts of the form. */
+/* tests/unit/test_grammar_mask.c - text/grammar/: masks over the demo's vocabulary compared with every token tried by
+ * itself; runs that follow their masks end in texts of the form. */
 #include "tests/unit/grammar_masks.h"
 
 #include "base/utf8.h"
 
-/* A token stands for the bytes that decoding it behind another one adds. */
+/* A token stands for the bytes that it adds when decoded after another one. */
 static void bytes_of_tokens(void **state)
 {
     (void)state;
@@ -58,7 +58,7 @@ static void masks_are_exact(void **state)
         {FORM_REGEX, "\"[A-Z][a-z]+( [a-z]+){2,6}\\\\.\""},
         {FORM_REGEX, "\"(.|\\n)*\""},
         {FORM_CHOICE, "[\"once upon\",\"once\",\"upon\"]"},
-        /* Two rules of strings that are left for the same place. */
+        /* Two rules of strings that remain at the same position. */
         {FORM_SCHEMA,
          "{\"type\":\"object\",\"properties\":{\"t\":{\"anyOf\":[{\"type\":\"string\"},{\"type\":\"string\","
          "\"format\":\"email\"}]}},\"required\":[\"t\"]}"},
@@ -81,7 +81,7 @@ static void masks_are_exact(void **state)
     assert_true(n_complete > 15);
 }
 
-/* The mask behind a text. */
+/* Checks the mask after a text. */
 static void check_behind(const char *schema, const char *begin)
 {
     static const int32_t end = END;
@@ -103,7 +103,7 @@ static void check_behind(const char *schema, const char *begin)
     form_close(form);
 }
 
-/* A literal ends or escapes where the string beside it may not yet, or goes on to something else. */
+/* A literal ends or escapes where the string beside it may not yet, or continues differently. */
 static void literals_beside_strings(void **state)
 {
     (void)state;
@@ -117,8 +117,9 @@ static void literals_beside_strings(void **state)
                  "{\"ab");
 }
 
-/* A vocabulary of many tokens of one kind: numbers of up to three digits, pairs of capital letters, triples of small
- * ones, pairs of Cyrillic letters (two bytes each), pairs of all four kinds, and what stands around values in JSON. */
+/* Makes a vocabulary with many tokens of one kind: numbers of up to three digits, pairs of capital letters, triples of
+ * small ones, pairs of Cyrillic letters (two bytes each), pairs of all four kinds, and the characters around values in
+ * JSON. */
 static size_t crowded_json(char *text)
 {
     static const char *const alphabet[] = {"0123456789", "ABCDEFGHIJKL", "abcdefgh"};
@@ -153,7 +154,7 @@ static size_t crowded_json(char *text)
     return n + (size_t)sprintf(text + n, "}}}");
 }
 
-/* Chains of states over sets of characters, among which are all of other alphabets; states that any text keeps. */
+/* Chains of states over sets of characters, including all of other alphabets; states that any text keeps. */
 static void chains_are_exact(void **state)
 {
     (void)state;
@@ -206,7 +207,7 @@ static void chains_are_exact(void **state)
     lexicon = demo;
 }
 
-/* The forced text that follows once `begin` has been taken, as its tokens' texts with a bar behind each. */
+/* Expects this forced text after `begin`, as its tokens' texts with a bar after each. */
 static void expect_forced(enum form_kind kind, const char *source, const char *begin, const char *expected)
 {
     struct form *form;
@@ -244,7 +245,7 @@ static void forced_text(void **state)
                   "{\"l", "it|tle|_|d|ra|gon|\"|:|");
 }
 
-/* Names that are not listed have the mask of free strings but for those that begin like listed ones. */
+/* Names that are not listed have the mask of free strings, except for names that begin like listed ones. */
 static void names_are_near_strings(void **state)
 {
     (void)state;
@@ -272,7 +273,7 @@ static void names_are_near_strings(void **state)
     form_close(form);
 }
 
-/* A form whose characters no token has. */
+/* No token has the form's characters. */
 static void no_token_leads_on(void **state)
 {
     (void)state;
@@ -296,10 +297,10 @@ static void no_token_leads_on(void **state)
     form_close(form);
 }
 
-enum { ATTEMPT = 8 }; /* tokens of one */
+enum { ATTEMPT = 8 }; /* tokens in an attempt */
 
-/* Try random tokens of the masks, each of which is noted: token[i] is from mask[i]; returns how many of the first
- * tokens the attempt went on by. */
+/* Tries random tokens of the masks and records each: token[i] is from mask[i]; returns how many of the first tokens the
+ * run accepted. */
 static int attempt(struct grammar_run *r, int32_t *token, uint32_t *mask, uint64_t *seed)
 {
     struct err e = {0};
@@ -313,7 +314,7 @@ static int attempt(struct grammar_run *r, int32_t *token, uint32_t *mask, uint64
     return n;
 }
 
-/* A token that may not come ends an attempt. */
+/* A forbidden token ends an attempt. */
 static void check_forbidden(struct grammar_run *r, const uint32_t *mask, uint64_t *seed)
 {
     int32_t id = random_below(seed, lexicon->n_tokens);
@@ -325,7 +326,7 @@ static void check_forbidden(struct grammar_run *r, const uint32_t *mask, uint64_
     grammar_run_return(r);
 }
 
-/* The run goes on by tokens that were tried before: the masks are those of the attempt, also where states were
+/* The run continues with tokens that were tried before: the masks are those of the attempt, also if states were
  * forgotten meanwhile. */
 static void attempts_tell_the_masks(void **state)
 {

@@ -1,4 +1,4 @@
-/* tests/unit/test_grammar_runs.c - text/grammar/: runs of one form share what they find, forget it, and go on right;
+/* tests/unit/test_grammar_runs.c - text/grammar/: runs of one form share their results, forget them, and stay correct;
  * memory and effort are bounded. */
 #include "tests/unit/grammar_masks.h"
 
@@ -6,7 +6,7 @@
 
 enum { TOGETHER = 6 };
 
-/* A run of a form of its own, and what it would be if it were alone, unless nobody asks. */
+/* A run of a form, and the same run alone for comparison, if any. */
 struct companion {
     struct form *form;
     struct grammar_run run, alone;
@@ -32,7 +32,7 @@ static void *close_companion(void *arg)
     return NULL;
 }
 
-/* True: it is complete. */
+/* Returns whether it is complete. */
 static bool go_on_together(struct companion *c, uint32_t *mask, uint32_t *expected, uint64_t *seed)
 {
     static const int32_t end = END;
@@ -53,7 +53,7 @@ static bool go_on_together(struct companion *c, uint32_t *mask, uint32_t *expect
     return grammar_run_ended(&c->run);
 }
 
-/* Runs of one form, which come and go, have the masks that each would have alone, also where states were forgotten. */
+/* Runs of one form, which come and go, have the masks that each would have alone, also after states were forgotten. */
 static void runs_share_what_they_find(void **state)
 {
     (void)state;
@@ -87,7 +87,7 @@ static void runs_share_what_they_find(void **state)
     free(mask);
 }
 
-/* The oldest of more grammars than are kept are made anew; their runs go on. */
+/* If there are more grammars than are kept, the oldest are rebuilt; their runs go on. */
 static void walks_are_bounded(void **state)
 {
     (void)state;
@@ -117,7 +117,7 @@ static void walks_are_bounded(void **state)
     free(mask);
 }
 
-/* Masks that were kept are found; of too many those that nobody asked for go. */
+/* Cached masks are found; if there are too many, those not requested are dropped. */
 static void kept_masks_are_bounded(void **state)
 {
     (void)state;
@@ -146,7 +146,8 @@ static void kept_masks_are_bounded(void **state)
     free(masks);
 }
 
-/* Runs whose states alone fill the machine part, so that it does not forget at each mask, and go on right. */
+/* Runs whose states alone fill the shared machine get their own, so that it does not forget at each mask, and stay
+ * correct. */
 static void crowded_runs_part(void **state)
 {
     (void)state;
@@ -175,7 +176,7 @@ static void crowded_runs_part(void **state)
     free(c);
 }
 
-/* Long runs forget what they remember, and go on right. */
+/* Long runs forget their states, and stay correct. */
 static void long_runs(void **state)
 {
     (void)state;
@@ -190,7 +191,7 @@ static void long_runs(void **state)
     form_close(form);
 }
 
-/* Patterns with a length, whose states all differ, stay far below what ends a request. */
+/* Patterns with a length, whose states all differ, stay far below the limit that ends a request. */
 static void lengths_are_no_effort(void **state)
 {
     (void)state;
@@ -211,7 +212,7 @@ static void lengths_are_no_effort(void **state)
     }
 }
 
-/* Too many ways to go on end a request, not the server's time. */
+/* Too many ways to continue end the request, instead of using up the server's time. */
 static void effort_is_bounded(void **state)
 {
     (void)state;

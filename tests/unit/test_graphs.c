@@ -31,7 +31,7 @@ static void in_words(void **unused)
         graphs_summary(text, sizeof text, steps + cases[i].first, cases[i].n);
         assert_string_equal(text, want);
     }
-    char tight[30], guard[4] = "abc"; /* cut, not beyond its end */
+    char tight[30], guard[4] = "abc"; /* truncated, not written past its end */
     graphs_summary(tight, sizeof tight, steps, 4);
     assert_int_equal(strlen(tight), sizeof tight - 1);
     assert_string_equal(guard, "abc");

@@ -1,5 +1,5 @@
-/* tests/unit/test_guesses.c - coordinator/drafts/: guesses and their chances, times of steps, the options; and with
- * the scheduler: drafts are made where they pay and rest where they lose. */
+/* tests/unit/test_guesses.c - coordinator/drafts/: guesses and their chances, times of steps, the options; and with the
+ * scheduler: drafts are made if they pay and stop if they do not. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/drafts/corpus.h"
@@ -24,15 +24,14 @@ static void chances_follow_what_came(void **state)
     assert_int_equal(guesses_make(g, 4, token), 4);
     assert_int_equal(token[3], 0);
     assert_true(guesses_chance(g, 0) > 0.95 && guesses_chance(g, 1) > 0.95);
-    for (int i = 0; i < 60; i++) /* 1, and then never again what followed it */
+    for (int i = 0; i < 60; i++) /* 1, and never again the token after it */
         guesses_add(g, i % 2 == 0 ? 1 : 100 + i, true);
     assert_true(guesses_chance(g, 0) < 0.3);
     guesses_close(&g);
     guesses_close(&g); /* harmless */
 }
 
-/* Other answers are looked into where the own text was shorter there; a border is not crossed; what is too old is
- * gone. */
+/* Other answers are searched if the own text has a shorter match; a border is not crossed; old text is forgotten. */
 static void other_answers_are_known(void **state)
 {
     (void)state;
@@ -46,7 +45,7 @@ static void other_answers_are_known(void **state)
     assert_int_equal(guesses_open(&g, &rules, 1000, c, &e), 0);
     corpus_add(c, first, 7);
     corpus_add(c, second, 5);
-    corpus_learn(c, 9); /* not all of it */
+    corpus_learn(c, 9); /* a part of it only */
     corpus_learn(c, 100);
     guesses_add(g, 9, false);
     guesses_add(g, 3, false);
@@ -85,8 +84,8 @@ static void other_answers_are_known(void **state)
     corpus_close(&c); /* harmless */
 }
 
-/* Answers are learned piece by piece: nothing is known of one that waits, and the beginning of one that is being
- * learned. An answer that does not fit beside those that wait loses its beginning. */
+/* Answers are learned piece by piece: a waiting one is unknown, and of one in progress the beginning is known. An
+ * answer that does not fit beside the waiting ones loses its beginning. */
 static void answers_wait_to_be_learned(void **state)
 {
     (void)state;
@@ -113,7 +112,7 @@ static void answers_wait_to_be_learned(void **state)
     guesses_add(g, 1, false);
     guesses_add(g, 2, false);
     assert_int_equal(guesses_make(g, 4, token), 0);
-    corpus_add(c, longer, 5); /* the other part's */
+    corpus_add(c, longer, 5); /* of the other part */
     corpus_learn(c, 1);
     corpus_learn(c, 4);
     assert_int_equal(guesses_make(g, 4, token), 2);
@@ -128,7 +127,7 @@ static void times_between_known_ones(void **state)
     static struct costs c;
     assert_true(costs_seconds(&c, 5) == 1);
     costs_add(&c, 1, 0.010);
-    assert_true(costs_seconds(&c, 9) == 0.010); /* as if a row more cost nothing: it is tried */
+    assert_true(costs_seconds(&c, 9) == 0.010); /* as if another row cost nothing, so that it is tried */
     costs_add(&c, 5, 0.030);
     assert_float_equal(costs_seconds(&c, 3), 0.020, 1e-9);
     assert_true(costs_seconds(&c, 200) == 0.030 && costs_seconds(&c, 5000) == 0.030);
@@ -167,7 +166,7 @@ static void options_say_how(void **state)
     r = rules_of(CONFIG("{\"method\": \"suffix\", \"num_speculative_tokens\": 5}"));
     assert_true(r.most == 5 && r.shared);
     struct run_options o = CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 5, \"prompt_lookup_min\": 2}");
-    o.prompt_lookup_max = 9; /* an option wins */
+    o.prompt_lookup_max = 9; /* an option takes precedence */
     o.speculative = SPECULATIVE_ALWAYS;
     r = rules_of(o);
     assert_true(r.most == 5 && r.shortest == 2 && r.longest == 9 && r.always);
@@ -197,7 +196,8 @@ static void options_name_a_draft_model(void **state)
     expect_folder(CONFIG("{\"method\": \"ngram\", \"num_speculative_tokens\": 5}"), "");
 }
 
-/* Steps take a tenth longer for each row; each draft takes `making` s and is right with this probability in a row. */
+/* Steps take a tenth longer for each row; each draft takes `making` s, and the first n_right of a row are always
+ * accepted. */
 static int chosen(double making, int n_right)
 {
     struct payoff p;
@@ -218,7 +218,7 @@ static void a_draft_model_pays_or_rests(void **state)
     assert_int_equal(chosen(0.01, 8), 8);
     assert_int_equal(chosen(0.01, 3), 3);
     assert_int_equal(chosen(0.01, 0), 0);
-    assert_int_equal(chosen(2, 8), 0); /* it is slower than the model */
+    assert_int_equal(chosen(2, 8), 0); /* drafting is slower than the model */
     struct payoff p;
     struct costs steps = {0};
     payoff_open(&p);
@@ -239,7 +239,7 @@ static void a_draft_model_pays_or_rests(void **state)
     for (int i = 0; i < 4; i++) /* the first results count for more than later ones */
         payoff_judge(&fresh, 1, 0);
     assert_true(fresh.chance[0] < 0.25 && fresh.chance[1] == 0.7);
-    payoff_pass(&p); /* waits for one that can be drafted */
+    payoff_pass(&p); /* waits for a request that can be drafted */
     assert_int_equal(payoff_choose(&p, &steps, 1, 1, 8), 1);
 }
 
@@ -284,8 +284,8 @@ static void options_are_refused_by_name(void **state)
     refuse((struct run_options){.speculative = SPECULATIVE_ALWAYS}, "--speculative always needs");
 }
 
-/* Few letters, so that guesses are made, and are mostly wrong. per_token: of a step, beside 100 for the step. Returns
- * steps that verified drafts, in percent. */
+/* Few letters, so that guesses are made and are mostly wrong. per_token: time per token, relative to 100 per step.
+ * Returns the percentage of steps that verified drafts. */
 static int drafted_percent(int per_token, bool always)
 {
     struct scheduler_setup setup = schedule_setup(2, 64, 40);

@@ -1,5 +1,5 @@
-/* tests/unit/test_hardening.c - the built programs are what the Makefile's HARDEN and PIE_LINK say; read with
- * readelf. */
+/* tests/unit/test_hardening.c - the built programs have the properties that the Makefile's HARDEN and PIE_LINK request;
+ * read with readelf. */
 #include "tests/unit/unit.h"
 
 #include <stdio.h>
@@ -7,7 +7,7 @@
 
 static char text[1 << 20];
 
-/* The output of readelf for a program of this build. */
+/* Reads the output of readelf for a program of this build. */
 static void read_elf(const char *flags, const char *program)
 {
     char command[600];
@@ -48,7 +48,7 @@ static void programs_are_hardened(void **state)
     check("lockstep-gateway");
 }
 
-/* The linker keeps the mark only if every object has it, those of nvcc and of the system's start files too. */
+/* The linker keeps the mark only if every object has it, including those of nvcc and the system's start files. */
 static void jumps_are_marked(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* tests/unit/test_host_cache.c - files of unloaded models in memory: what is locked by the system's own number,
- * what makes room for what, files that change, and what is said where locking is not permitted. */
+/* tests/unit/test_host_cache.c - files of unloaded models in memory: locked bytes by the system's own count, the order
+ * of eviction, files that change, and the message if locking is not permitted. */
 #include "base/clock.h"
 #include "commands/models/host_cache.h"
 #include "tests/support/files.h"
@@ -18,7 +18,7 @@
 
 static char dir[256];
 
-/* Bytes that this process has locked, as the system says. */
+/* Returns the bytes that this process has locked, by the system's count. */
 static long locked(void)
 {
     char line[200];
@@ -31,7 +31,7 @@ static long locked(void)
     return kib * KIB;
 }
 
-/* The checkpoint of a model of this name, with one file of so many bytes. */
+/* Makes the checkpoint of a model of this name, with one file of this many bytes. */
 static struct checkpoint write_model(const char *name, size_t bytes)
 {
     static uint32_t offset[1];
@@ -88,11 +88,11 @@ static void unloaded_models_are_kept(void **state)
     await(&cache, 400 * KIB);
     unload(&cache, 1, &b);
     await(&cache, 700 * KIB);
-    unload(&cache, 0, &a); /* is there, and the younger one now */
+    unload(&cache, 0, &a); /* still cached, and now the younger one */
     await(&cache, 700 * KIB);
-    unload(&cache, 2, &d); /* b leaves */
+    unload(&cache, 2, &d); /* b is evicted */
     await(&cache, 1000 * KIB);
-    host_cache_loaded(&cache, 3, &d); /* it is on the device: its files are the first to leave */
+    host_cache_loaded(&cache, 3, &d); /* it is on the device: its files are the first to be evicted */
     unload(&cache, 1, &b);
     await(&cache, 700 * KIB);
     unload(&cache, 4, &large);
@@ -114,13 +114,13 @@ static void files_that_change(void **state)
     (void)write_model("a", 200 * KIB);
     unload(&cache, 0, &a);
     await(&cache, 200 * KIB);
-    files_remove_dir(a.dir); /* as an unpacked archive that makes room */
+    files_remove_dir(a.dir); /* as when an unpacked archive makes room */
     unload(&cache, 1, &b);
     await(&cache, 100 * KIB);
     host_cache_close(&cache);
 }
 
-/* Without the right to lock as much as it likes, in this process from here on. */
+/* Limits this process's right to lock memory from here on. */
 static void not_permitted(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void not_permitted(void **state)
     assert_int_equal(host_cache_check(1000 * KIB, &e), -1);
     EXPECT_PARTS(&e, ERR_MEMORY, "--host-cache 1024000", "RLIMIT_MEMLOCK is 65536 bytes", "ulimit -l");
     assert_int_equal(locked(), 0);
-    /* It goes on without what cannot be locked. */
+    /* It goes on without the part that cannot be locked. */
     const struct checkpoint a = write_model("a", 400 * KIB), b = write_model("b", 16 * KIB);
     e = (struct err){0};
     assert_int_equal(host_cache_open(&cache, 1000 * KIB, &e), 0);
@@ -153,7 +153,7 @@ static void not_permitted(void **state)
 
 int main(void)
 {
-#ifdef __SANITIZE_ADDRESS__ /* whose mlock does nothing */
+#ifdef __SANITIZE_ADDRESS__ /* its mlock does nothing */
     puts("1..1\nok 1 - files in memory # SKIP AddressSanitizer ignores mlock");
     return 0;
 #endif

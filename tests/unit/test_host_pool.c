@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int n_taken, n_freed, n_left; /* n_left: pieces that there still is memory for */
+static int n_taken, n_freed, n_left; /* n_left: allocations that still succeed */
 
 static void *take_memory(struct queue *q, size_t bytes)
 {
@@ -44,7 +44,7 @@ static int teardown(void **state)
     return n_taken == n_freed ? 0 : -1;
 }
 
-/* A piece that was given back serves the next one that needs no more; a larger need replaces it. */
+/* A returned piece serves the next request that needs no more; a larger request replaces it. */
 static void kept(void **state)
 {
     struct queue q = {0};
@@ -53,7 +53,7 @@ static void kept(void **state)
     memset(b, 1, 300);
     host_pool_give(*state, b);
     host_pool_give(*state, a);
-    assert_ptr_equal(host_pool_take(*state, 80, &ops, &q), a); /* the smaller one of those that are large enough */
+    assert_ptr_equal(host_pool_take(*state, 80, &ops, &q), a); /* the smaller of those that are large enough */
     for (int i = 0; i < 80; i++)
         assert_int_equal(a[i], 0);
     assert_ptr_equal(host_pool_take(*state, 101, &ops, &q), b);
@@ -70,14 +70,14 @@ static void short_of_memory(void **state)
     n_left = 0;
     assert_null(host_pool_take(*state, 100, &ops, &q));
     assert_int_equal(q.err.code, ERR_MEMORY);
-    host_pool_give(*state, NULL); /* of an engine that got none */
+    host_pool_give(*state, NULL); /* from an engine that got none */
     host_pool_give(*state, a);
-    assert_null(host_pool_take(*state, 200, &ops, &q)); /* a was in its place */
+    assert_null(host_pool_take(*state, 200, &ops, &q)); /* a was replaced */
     n_left = 1;
     assert_non_null(host_pool_take(*state, 200, &ops, &q));
 }
 
-/* Models of all sizes come and go: nobody gets what another one has, and there are as many pieces as models at once. */
+/* Models of all sizes come and go: none gets another one's piece, and there are as many pieces as models at once. */
 static void at_random(void **state)
 {
     struct queue q = {0};

@@ -22,7 +22,7 @@ static void figures(void **state)
     assert_int_equal(setenv("FAKE_NVML", "mig=0,used=250,busy=75", 1), 0);
     host_use_add_gpu(&m, library, "0000:1A:00.0/x");
     host_use_add_gpu(&m, library, "0000:1A:00.0/x");
-    host_use_add_gpu(&m, library, "0000:FF:00.0/x"); /* there is none */
+    host_use_add_gpu(&m, library, "0000:FF:00.0/x"); /* no such GPU */
     assert_int_equal(m.n_gpus, 2);
     host_use_look(&m, &f);
     assert_true(f.gpu_memory == 0.5 && f.gpu_busy == 1.5 && f.host_cache == 4096);
@@ -30,7 +30,7 @@ static void figures(void **state)
     host_use_look(&m, &f);
     assert_true(isnan(f.gpu_memory) && isnan(f.gpu_busy));
     assert_int_equal(setenv("FAKE_NVML", "mig=1,used=250,busy=75", 1), 0);
-    host_use_add_gpu(&m, library, "0000:1A:00.0/x"); /* a slice shows its card's numbers */
+    host_use_add_gpu(&m, library, "0000:1A:00.0/x"); /* a slice reports its card's numbers */
     assert_int_equal(m.n_gpus, 2);
     m.disk = "/no/such/path";
     host_use_look(&m, &f);

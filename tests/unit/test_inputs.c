@@ -1,5 +1,5 @@
-/* tests/unit/test_inputs.c - activations that are quantised (kernels/cpu/inputs.c): every element against a search of
- * all codes in double. */
+/* tests/unit/test_inputs.c - quantised activations (kernels/cpu/inputs.c): every element compared with a search of all
+ * codes in double. */
 #include "base/dtype.h"
 #include "kernels/inputs.h"
 #include "tests/unit/unit.h"
@@ -8,9 +8,9 @@
 #include <math.h>
 #include <stdbool.h>
 
-enum { ROWS = 5, COLS = 203, PAST = 16 /* elements that nobody writes */ };
+enum { ROWS = 5, COLS = 203, PAST = 16 /* elements that must not be written */ };
 
-/* The magnitudes of E4M3's codes 0 to 126, by the definition of the format; of INT8 the whole numbers. */
+/* Returns the magnitude of E4M3's codes 0 to 126, by definition; for INT8 the integer. */
 static double code_magnitude(enum codes codes, int code)
 {
     if (codes == CODES_INT8)
@@ -19,7 +19,7 @@ static double code_magnitude(enum codes codes, int code)
     return exponent == 0 ? ldexp(mantissa, -9) : ldexp(8 + mantissa, exponent - 10);
 }
 
-/* The nearest code's number: of two as near the one of an even code. */
+/* Returns the nearest code's number: of two equally near ones that of the even code. */
 static double nearest_number(enum codes codes, double x)
 {
     double size = fabs(x), best = INFINITY;
@@ -34,7 +34,7 @@ static double nearest_number(enum codes codes, double x)
     return copysign(code_magnitude(codes, found), x);
 }
 
-/* Numbers of many sizes, zeros, and a row of nothing else. */
+/* Fills it with numbers of many magnitudes, zeros, and one row of zeros only. */
 static void fill(float *x)
 {
     uint32_t state = 12345;
@@ -95,7 +95,7 @@ static void every_code(void **state)
     }
 }
 
-/* A rank's part of a row counts with the others' largest; groups that it has nothing of are 0. */
+/* A rank's part of a row uses the largest of all ranks; groups without its elements are 0. */
 static void parts(void **state)
 {
     const struct input_form f = {.codes = CODES_INT8, .group = 4, .n_groups = 4, .first = 6};
@@ -106,12 +106,12 @@ static void parts(void **state)
     input_ops_cpu.find_largest(&q, largest, x, &f, 1, 5);
     assert_true(largest[0] == 0 && largest[1] == 3 && largest[2] == 5 && largest[3] == 0);
     input_ops_cpu.quantise(&q, out, x, all, &f, 1, 5);
-    assert_true(out[4] == 12 * (51 / 127.5f));            /* 12.5: the even one */
+    assert_true(out[4] == 12 * (51 / 127.5f));            /* 12.5: the even code */
     input_ops_cpu.find_largest(&q, largest, x, &f, 1, 0); /* a rank without inputs */
     assert_true(largest[1] == 0);
 }
 
-/* A NaN stays one, and does not become a large one. */
+/* A NaN stays NaN, and does not count as a large number. */
 static void no_numbers(void **state)
 {
     struct queue q = {.act = DTYPE_F32, .n_threads = 1};

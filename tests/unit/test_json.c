@@ -1,4 +1,4 @@
-/* tests/unit/test_json.c - base/json.c: bounded parsing, and members that say what is wrong with them. */
+/* tests/unit/test_json.c - base/json.c: bounded parsing, and members that report their errors. */
 #include "tests/unit/unit.h"
 
 #include "base/json.h"
@@ -42,7 +42,7 @@ static void refuses_malformed_text(void **state)
     refuses("\n\n  {\"a\" 1}", "line 3");
 }
 
-/* Among integers that stay what they are. */
+/* Among integers that are unchanged. */
 static void takes_huge_integers_of_model_folders(void **state)
 {
     (void)state;
@@ -157,7 +157,7 @@ static void counting_free(void *p)
     free(p);
 }
 
-/* json_memory is about what malloc gives, whatever the text is made of. */
+/* json_memory is about malloc's actual use, for any text. */
 static void knows_its_memory(void **state)
 {
     (void)state;
@@ -235,7 +235,7 @@ static void strings_may_hold_nul(void **state)
     assert_int_equal(json_string_length(json_object_get(root, "a")), 3);
     json_decref(root);
     e = (struct err){0};
-    assert_null(json_parse("[1]\0[2]", 7, "f.json", &e)); /* a raw NUL is no white space */
+    assert_null(json_parse("[1]\0[2]", 7, "f.json", &e)); /* a raw NUL is not white space */
     EXPECT_PARTS(&e, ERR_INPUT, "f.json: not valid JSON");
 }
 

@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Any change of a file makes another identity; none makes none. */
+/* Any change of a file changes the identity; without a change it stays. */
 static void identities(void **state)
 {
     (void)state;
@@ -29,7 +29,7 @@ static void identities(void **state)
     (void)snprintf(other, sizeof other, "%s/other", dir);
     struct stat s;
     assert_int_equal(stat(path, &s), 0);
-    files_write_text(dir, "other", "weightS"); /* of the same size, and made to look as old */
+    files_write_text(dir, "other", "weightS"); /* of the same size, with the old modification time */
     const struct timespec times[2] = {s.st_atim, s.st_mtim};
     assert_int_equal(utimensat(AT_FDCWD, other, times, 0), 0);
     assert_int_equal(rename(other, path), 0);
@@ -54,7 +54,7 @@ static struct shelved *make(const char *name, uint64_t identity)
     return one;
 }
 
-/* It has had a user, and has none any more. */
+/* It had a user, and no longer has one. */
 static void lay(struct shelf *s, struct shelved *one)
 {
     shelf_add(s, one);
@@ -67,25 +67,25 @@ static void shelves(void **state)
     struct shelf s;
     shelf_open(&s);
     shelf_put(&s, NULL);
-    lay(&s, make("a", 0)); /* of files that nobody knows: not kept */
+    lay(&s, make("a", 0)); /* files of unknown identity: not kept */
     assert_null(shelf_take(&s, "a", 0));
     struct shelved *a = make("a", 7);
     lay(&s, a);
     assert_null(shelf_take(&s, "a", 8));
     assert_null(shelf_take(&s, "b", 7));
     assert_ptr_equal(shelf_take(&s, "a", 7), a);
-    assert_ptr_equal(shelf_take(&s, "a", 7), a); /* two have it */
+    assert_ptr_equal(shelf_take(&s, "a", 7), a); /* two users */
     shelf_put(&s, a);
     assert_int_equal(s.n, 0);
     shelf_put(&s, a);
     assert_int_equal(s.n, 1);
     for (uint64_t i = 1; i < SHELF_TEXTS; i++)
         lay(&s, make("b", i));
-    a = shelf_take(&s, "a", 7); /* used: the youngest now */
+    a = shelf_take(&s, "a", 7); /* used: now the youngest */
     assert_non_null(a);
     shelf_put(&s, a);
     lay(&s, make("c", 1));
-    assert_null(shelf_take(&s, "b", 1)); /* it had lain longest */
+    assert_null(shelf_take(&s, "b", 1)); /* unused for longest */
     assert_int_equal(s.n, SHELF_TEXTS);
     a = shelf_take(&s, "a", 7);
     assert_non_null(a);
@@ -104,7 +104,7 @@ static void book(void **state)
     assert_false(step_ways_find(b, 0).measured);
     step_ways_keep(b, 5, &ways);
     assert_true(step_ways_find(b, 5).way[4].persistent);
-    ways.way[4].persistent = false; /* written once more: in its place */
+    ways.way[4].persistent = false; /* written again: replaces the entry */
     step_ways_keep(b, 5, &ways);
     assert_int_equal(b->n, 1);
     assert_false(step_ways_find(b, 5).way[4].persistent);

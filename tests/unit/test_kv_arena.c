@@ -1,6 +1,6 @@
-/* tests/unit/test_kv_arena.c - rank/model/kv_arena.c: every block of a model is inside of its unit, in all layers, and
- * no two have a byte in common, whatever the shapes and however heads are dealt out; a unit that goes to another model
- * is cleared, and only then. */
+/* tests/unit/test_kv_arena.c - rank/model/kv_arena.c: every block of a model is inside its unit, in all layers, and no
+ * two share a byte, whatever the shapes and the distribution of heads; a unit is cleared only when it goes to another
+ * model. */
 #include "rank/model/network.h"
 #include "tests/unit/unit.h"
 
@@ -10,7 +10,7 @@
 #define UNIT   KV_UNIT_LEAST
 #define WINDOW 20 /* tokens */
 
-/* The fields that matter here. */
+/* Sets the fields that matter here. */
 static struct model_config make_config(int n_layers, int n_kv_heads, int head_dim)
 {
     return (struct model_config){.n_layers = n_layers,
@@ -29,7 +29,7 @@ static void mark(const struct network *n, const struct kv_arena *a, unsigned cha
     struct queue none = {.act = DTYPE_F32};
     const struct ops *no_ops = NULL;
     int unit = block / n->blocks[kind].per_unit;
-    a->user[unit] = 7; /* so there is nothing to clear */
+    a->user[unit] = 7; /* so that nothing is cleared */
     int32_t at = network_find_block((struct network *)n, kind, block, 7, no_ops, &none);
     for (int l = 0; l < n->config.n_layers; l++)
         for (int v = 0; v < 2 && network_kv_kind(n, l) == kind; v++) {
@@ -102,7 +102,7 @@ static void sizes(void **state)
     assert_int_equal(kv_arena_per_unit(UNIT / 2, &m, 1, 0, KV_MAIN, DTYPE_F32), 0);
     assert_int_equal(kv_arena_per_unit(UNIT / 2, &m, 2, 0, KV_MAIN, DTYPE_F32), 1);
     assert_int_equal(kv_arena_per_unit(UNIT, &m, 1, 0, KV_MAIN, DTYPE_BF16), 2);
-    const struct model_config odd = make_config(1, 1, 24); /* parts of 1536 bytes: a unit has no whole number of them */
+    const struct model_config odd = make_config(1, 1, 24); /* parts of 1536 bytes do not divide a unit */
     assert_int_equal(kv_arena_per_unit(UNIT, &odd, 1, 0, KV_MAIN, DTYPE_F32), (UNIT - 1536) / 3072);
 }
 
@@ -125,12 +125,12 @@ static void cleared_for_another_model(void **state)
     kv_arena_claim(&a, 1, 4, &ops_cpu, &q);
     memset(a.base, 9, 3 * UNIT);
     kv_arena_claim(&a, 1, 4, &ops_cpu, &q);
-    assert_true(is(a.base + UNIT, 9)); /* its own: what is cached there stays */
+    assert_true(is(a.base + UNIT, 9)); /* the same user: its cached blocks stay */
     kv_arena_claim(&a, 1, 5, &ops_cpu, &q);
     assert_true(is(a.base, 9) && is(a.base + UNIT, 0) && is(a.base + 2 * UNIT, 9));
     memset(a.base, 9, 3 * UNIT);
     kv_arena_forget(&a, 5);
-    kv_arena_claim(&a, 1, 5, &ops_cpu, &q); /* another model of that number */
+    kv_arena_claim(&a, 1, 5, &ops_cpu, &q); /* another model with that number */
     assert_true(is(a.base + UNIT, 0));
     kv_arena_close(&a, &ops_cpu, &q);
 }

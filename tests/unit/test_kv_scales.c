@@ -1,5 +1,5 @@
-/* tests/unit/test_kv_scales.c - scales of keys and values in FP8: names, shapes, and what is refused; and E4M3 codes of
- * floats against the table of what codes stand for. */
+/* tests/unit/test_kv_scales.c - scales of keys and values in FP8: names, shapes, and refusals; and E4M3 codes of floats
+ * compared with the table of codes' values. */
 #include "partition/kv_scales.h"
 #include "tests/unit/checkpoint_folder.h"
 #include "tests/unit/unit.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* By trying all: the nearest finite one, of two that are as near the even one. */
+/* Tries all codes: returns the nearest finite one, of two equally near ones the even one. */
 static unsigned nearest(float x)
 {
     unsigned best = 0;
@@ -29,7 +29,7 @@ static void codes_of_floats(void **state)
     assert_int_equal(float_to_e4m3(NAN) & 0x7f, 0x7f);
     assert_int_equal(float_to_e4m3(INFINITY), 0x7e);
     assert_int_equal(float_to_e4m3(-1e30f), 0xfe);
-    for (unsigned c = 0; c < 0x7f; c++) { /* every number, every middle, and what is beside them */
+    for (unsigned c = 0; c < 0x7f; c++) { /* every number, every midpoint, and their neighbours */
         float low = code_value(CODES_E4M3, c), high = c < 0x7e ? code_value(CODES_E4M3, c + 1) : 1000;
         const float x[] = {low,
                            (low + high) / 2,
@@ -49,7 +49,7 @@ struct tensor {
     const float *values;
 };
 
-/* A folder of these tensors, read for a model of 2 layers and 3 KV heads. */
+/* Reads a folder of these tensors for a model of 2 layers and 3 KV heads. */
 static float *scales_of(const struct tensor *t, int n, enum declared_kv declared, struct err *e)
 {
     static struct model_config m;

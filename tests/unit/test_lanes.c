@@ -15,7 +15,7 @@
 #define MAX_LEN  64
 #define LANES    3
 #define MAX_JOBS 200
-#define STEP     16 /* tokens of a step, at most */
+#define STEP     16 /* most tokens of a step */
 
 struct bench {
     void *context, *end[LANES][2];
@@ -27,7 +27,7 @@ struct bench {
     int under_way;
     struct task *back[MAX_JOBS];
     int n_back;
-    double tokens[LANES]; /* that plans had */
+    double tokens[LANES]; /* that its plans had */
 };
 
 static const struct scheduler_setup setup = {
@@ -171,10 +171,10 @@ static void equal_shares(void **state)
         submit(&b, 1, i, 50);
     for (int k = 0; k < 150; k++) {
         assert_true(turn(&b));
-        if (b.tokens[1] < 200) /* it has 212 to get */
+        if (b.tokens[1] < 200) /* it has 212 to generate */
             expect_shares(&b, 0, 1);
     }
-    /* The third comes when the others have had much: it does not make up for that. */
+    /* The third comes after the others have had many tokens: it does not catch up. */
     start(&b, 2);
     for (uint64_t i = 30; i < 50; i++)
         submit(&b, 2, i, 40);
@@ -193,7 +193,7 @@ static void equal_shares(void **state)
     close_bench(&b);
 }
 
-/* A lane ends while another one has a step under way, and begins anew. */
+/* One of them ends while another has a step in flight, and begins anew. */
 static void coming_and_going(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* tests/unit/test_lifeline_connect.c - rank/watch/lifeline_connect.c: ranks are let in by socket and by TCP, strangers
- * are not. */
+/* tests/unit/test_lifeline_connect.c - rank/watch/lifeline_connect.c: ranks are admitted by socket and by TCP,
+ * strangers are not. */
 #include "tests/unit/unit.h"
 
 #include "rank/watch/lifeline_connect.h"
@@ -46,7 +46,7 @@ static void all_come(void **unused)
     char text[200];
     lifeline_listen(&listener, &i, true);
     assert_true(i.name != 0 && i.port != 0);
-    i.n_addresses = 2; /* one on which nobody listens, and one that works */
+    i.n_addresses = 2; /* one without a listener, and one that works */
     i.address[0] = htonl(INADDR_LOOPBACK + 1);
     i.address[1] = htonl(INADDR_LOOPBACK);
     lifeline_addresses(text, sizeof text, &i);
@@ -64,8 +64,8 @@ static void all_come(void **unused)
     }
 }
 
-/* A wrong token, a rank that does not exist, one that is there already, one that says nothing: the others are not
- * harmed. */
+/* A wrong token, a rank that does not exist, one that is already connected, one that sends nothing: the others are
+ * unaffected. */
 static void strangers(void **unused)
 {
     (void)unused;
@@ -84,7 +84,7 @@ static void strangers(void **unused)
     guest[3] = (struct guest){.invitation = &i, .rank = 2, .same_host = true};
     for (int k = 0; k < 4; k++)
         assert_int_equal(pthread_create(&guest[k].thread, NULL, come, &guest[k]), 0);
-    lifeline_accept(&listener, &i, fd, 3); /* rank 1 never comes: some seconds */
+    lifeline_accept(&listener, &i, fd, 3); /* rank 1 never comes: takes some seconds */
     for (int k = 0; k < 4; k++)
         (void)pthread_join(guest[k].thread, NULL);
     for (int k = 0; k < 3; k++)
@@ -105,7 +105,7 @@ static void nobody_listens(void **unused)
     assert_int_equal(lifeline_connect(&i, 1, true), -1);
 }
 
-/* More silent connections than rank 0 keeps, before the ranks come: those give way. */
+/* More silent connections than rank 0 keeps, before the ranks come: the silent ones are dropped. */
 static void idle_strangers(void **unused)
 {
     (void)unused;

@@ -1,6 +1,6 @@
-/* tests/unit/test_links.c - the way between rank 0 and the leader of another replica, in one process: orders and
- * reports over a real connection, how long they take, who may connect, and what is said of a leader that sends nonsense
- * or goes away. The device is faked: every step is done at once. */
+/* tests/unit/test_links.c - the connection between rank 0 and the leader of another replica, in one process: orders and
+ * reports over a real connection, their delay, admission, and messages about a leader that sends invalid data or
+ * disconnects. The device is simulated: every step takes no time. */
 #include "tests/unit/links.h"
 
 #include "coordinator/replicas/leader.h"
@@ -97,8 +97,8 @@ static int compare(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-/* The milliseconds of a quick trip, the first quarter's last, from handing a task over to having it back, with one step
- * between. */
+/* Returns the milliseconds of a quick round trip (the last of the first quarter), from handing over a task to its
+ * return, with one step between. */
 static double trip_ms(struct rank0 *r, int replica)
 {
     double took[N_TRIPS];
@@ -133,7 +133,7 @@ static void expect_loaded(struct rank0 *r, int replica)
     steps_report_free(report);
 }
 
-/* Everything comes back in the last reports, a task that was under way too. */
+/* Everything comes back in the last reports, including an unfinished task. */
 static void stop(struct rank0 *r, struct task *open)
 {
     int from = 0;
@@ -165,7 +165,7 @@ static void trips(void **state)
     print_message("# a task with one step: %.3f ms in this process, %.3f ms over a link: the way is %.3f ms\n", here,
                   there, there - here);
     assert_true(process_in_time(1e-3 * (there - here), 0.5e-3)); /* both ways */
-    /* A cancelled task comes back with what there is; one that is open at the end, too. */
+    /* A cancelled task comes back with its tokens so far; one that is open at the end, too. */
     struct task *j = make_task(5000, 200), *open = make_task(5001, 200);
     replicas_submit(&r.replicas, j, 1);
     replicas_cancel(&r.replicas, j, FINISH_CANCELLED);
@@ -193,7 +193,7 @@ static void trips(void **state)
 
 /* ---- strangers ---- */
 
-/* A connection to the hub with a key pair of one's own, or the leaders'; what happens to it shows in *monitor. */
+/* Connects to the hub with its own key pair, or the leaders'; *monitor shows the connection's events. */
 static void *connect_raw(void *context, const struct link_card *card, bool own_keys, void **monitor)
 {
     char public_key[CURVE_TEXT], secret_key[CURVE_TEXT], endpoint[64];
@@ -237,7 +237,7 @@ static void close_raw(void *context, void *socket, void *monitor)
     (void)zmq_ctx_term(context);
 }
 
-/* A peer without a key that speaks ZMTP up to the length of a first frame: a greeting, and "a long command of n
+/* Connects a peer without a key that sends ZMTP up to the length of a first frame: a greeting, and "a long command of n
  * bytes". */
 static int stranger(int port, uint64_t bytes)
 {
@@ -255,12 +255,12 @@ static int stranger(int port, uint64_t bytes)
     return fd;
 }
 
-/* Nothing is kept for it: the connection ends at once, not when its time for the handshake is over. */
+/* Nothing is buffered for it: the connection ends at once, not when the handshake times out. */
 static void check_long_frames(int port)
 {
     const uint64_t bytes[] = {LINK_FRAME_BYTES + 100, (uint64_t)3 << 30, (uint64_t)1 << 62, 200};
     for (int i = 0; i < 4; i++) {
-        bool fits = bytes[i] < LINK_FRAME_BYTES; /* the length alone is at fault */
+        bool fits = bytes[i] < LINK_FRAME_BYTES; /* only the length is wrong */
         unsigned char more;
         int fd = stranger(port, bytes[i]);
         struct pollfd end = {.fd = fd, .events = POLLIN};
@@ -281,11 +281,11 @@ static void keys(void **state)
     void *socket = connect_raw(context, &r.card, true, &monitor);
     assert_int_equal(next_event(monitor), ZMQ_EVENT_HANDSHAKE_FAILED_AUTH);
     close_raw(context, socket, monitor);
-    /* With the keys it is let in: the refusal was for the keys. */
+    /* With the keys it is admitted: the refusal was due to the keys. */
     context = zmq_ctx_new();
     socket = connect_raw(context, &r.card, false, &monitor);
     assert_int_equal(next_event(monitor), ZMQ_EVENT_HANDSHAKE_SUCCEEDED);
-    /* A message that is not a report ends the job, with the replica's name, and the thread. */
+    /* A message that is not a report ends the job and the thread, naming the replica. */
     static const char hello[] = {0, LINK_HELLO, 4, 0, 0, 0, 0, 0, 0, 0, 'h', 'o', 's', 't'};
     char answer[4];
     assert_int_equal(zmq_send(socket, hello, sizeof hello, 0), sizeof hello);
@@ -297,7 +297,7 @@ static void keys(void **state)
         (void)mailbox_wait(socket, 5);
     EXPECT_PARTS(&e, ERR_COMM, "replica 1 of 2 (ranks 2-3, led by rank 2 on host)",
                  "a report of a replica does not fit");
-    /* It goes away: that too is noticed, and nobody waits for it any more. */
+    /* Its disconnection is noticed as well, and nothing waits for it any more. */
     close_raw(context, socket, monitor);
     struct report *report = hear(&r, 1);
     assert_non_null(report);
@@ -308,7 +308,7 @@ static void keys(void **state)
     assert_int_equal(e.code, ERR_COMM);
 }
 
-/* A message longer than a frame arrives as it was sent. */
+/* A message longer than a frame arrives unchanged. */
 static void long_messages(void **state)
 {
     (void)state;
@@ -358,7 +358,7 @@ static void lost(void **state)
     EXPECT_PARTS(&e, ERR_COMM, "replica 1 of 2 (ranks 2-3, led by rank 2 on host): its connection has ended");
     double took = seconds_now() - closed;
     assert_true(took >= LINK_PATIENCE &&
-                process_in_time(took - LINK_PATIENCE, 5)); /* the failed process speaks first */
+                process_in_time(took - LINK_PATIENCE, 5)); /* the failed process prints its line first */
     e = (struct err){0};
     close_rank0(&r, &e);
     assert_int_equal(e.code, ERR_COMM);

@@ -1,11 +1,11 @@
-/* tests/unit/test_links_models.c - orders and words of models that come and go, between rank 0 and the leader of
- * another set of ranks, in one process over a real connection. The device is faked. */
+/* tests/unit/test_links_models.c - orders and reports about models that come and go, between rank 0 and the leader of
+ * another set of ranks, in one process over a real connection. The device is simulated. */
 #include "tests/unit/links.h"
 
 #include "coordinator/replicas/leader.h"
 #include "coordinator/tasks/model_orders.h"
 
-#define PLACES 3 /* of each of two sets */
+#define PLACES 3 /* in each of two sets */
 
 struct sets {
     struct rank0 r;
@@ -49,7 +49,7 @@ static void say_word(struct sets *s, const struct model_word *what)
     assert_true(mailbox_post(s->link.control[1], w));
 }
 
-/* An order to load goes out, what is said of it comes back. */
+/* An order to load goes out, the report about it comes back. */
 static void load_there(struct sets *s)
 {
     const struct model_order load = {
@@ -73,7 +73,7 @@ static void load_there(struct sets *s)
     free(w);
 }
 
-/* A task goes to the place of its model, and comes back from there. */
+/* A task goes to its model's place, and comes back from there. */
 static void run_there(struct sets *s)
 {
     void *place = s->link.place[2].end[1];
