@@ -95,7 +95,7 @@ static void run_there(struct sets *s)
     struct order *o = next(place);
     assert_true(o->kind == ORDER_SUBMIT && o->task->number == 7);
     done->done = o->task;
-    done->ended = true; /* of this model, not of the set */
+    done->ended = true; /* the model has ended, the set has not */
     free(o);
     assert_true(mailbox_post(place, done));
     heard = hear(&s->r, PLACES + 2);
@@ -133,7 +133,7 @@ static void models_there(void **state)
     (void)zmq_ctx_term(s.r.context);
 }
 
-/* A word of a place that is not there ends the job. */
+/* A report about a place that does not exist ends the job. */
 static void nonsense_of_models(void **state)
 {
     (void)state;

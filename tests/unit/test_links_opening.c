@@ -1,5 +1,5 @@
 /* tests/unit/test_links_opening.c - how a leader finds rank 0: the host's addresses, and an answer that it waits for,
- * signals or not. */
+ * with or without signals. */
 #include "tests/unit/links.h"
 
 #include "coordinator/replicas/leader.h"
@@ -22,7 +22,7 @@ static void count_signal(int number)
     n_signals++;
 }
 
-struct greeting { /* of a leader, and what it came to */
+struct greeting { /* a leader's greeting, and its outcome */
     struct leader leader;
     struct link_card card;
     struct err err;
@@ -37,7 +37,7 @@ static void *open_leader(void *context)
     return opened == 0 ? NULL : g;
 }
 
-/* A rank 0 that does not answer by itself. */
+/* Opens a rank 0 that does not answer by itself. */
 static void *open_silent(void *context, struct curve *c, struct link_card *card)
 {
     struct err e = {0};
@@ -59,7 +59,7 @@ static void *open_silent(void *context, struct curve *c, struct link_card *card)
     return router;
 }
 
-/* Signals while a leader waits for rank 0's answer, before it comes: the leader goes on waiting. */
+/* Signals arrive while a leader waits for rank 0's answer: it goes on waiting. */
 static void signals(void **state)
 {
     (void)state;
@@ -98,7 +98,7 @@ static void signals(void **state)
     (void)zmq_ctx_term(context);
 }
 
-/* A host's addresses, and the one with a listener. */
+/* A host's addresses, only one of which has a listener. */
 static void addresses(void **state)
 {
     (void)state;
@@ -108,7 +108,7 @@ static void addresses(void **state)
     (void)link_addresses(&card, false, &e); /* a machine without a network has none */
     for (int i = 0; i < LINK_ADDRESSES; i++)
         assert_int_not_equal(strncmp(card.address[i], "127.", 4), 0);
-    card = (struct link_card){.address = {"127.0.0.1", "nonsense"}, .port = 1}; /* nobody does */
+    card = (struct link_card){.address = {"127.0.0.1", "nonsense"}, .port = 1}; /* nothing listens */
     e = (struct err){0};
     assert_int_equal(link_find(&card, endpoint, sizeof endpoint, &e), -1);
     EXPECT_PARTS(&e, ERR_COMM, "rank 0 cannot be reached at port 1 of 127.0.0.1, or its other addresses");

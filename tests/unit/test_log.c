@@ -15,7 +15,7 @@ static void the_file(void **unused)
     struct err e = {0};
     files_make_dir(dir);
     (void)snprintf(path, sizeof path, "%s/rank-3.log", dir);
-    log_open(false, false); /* silent, but for the file */
+    log_open(false, false); /* silent, except in the file */
     log_warn("before");
     assert_int_equal(log_file(path, "host7", 3, &e), 0);
     memset(long_text, 'x', sizeof long_text - 1);
@@ -42,7 +42,7 @@ static void the_file(void **unused)
         if (ends[i] != NULL)
             assert_string_equal(line[i] + used, ends[i]);
         else
-            assert_true(strlen(line[i]) > 1000 && strlen(line[i]) < 2000); /* cut off, with its newline */
+            assert_true(strlen(line[i]) > 1000 && strlen(line[i]) < 2000); /* truncated, but with its newline */
     }
     free(text);
     files_remove_dir(dir);

@@ -1,5 +1,5 @@
-/* tests/unit/test_log_writer.c - base/log_writer.c: a thread with a line never waits, written lines are complete and in
- * order, lost lines are counted. */
+/* tests/unit/test_log_writer.c - base/log_writer.c: a thread that logs a line never waits, written lines are complete
+ * and in order, lost lines are counted. */
 #include "tests/unit/unit.h"
 
 #include "base/clock.h"
@@ -47,7 +47,8 @@ static void writes_in_order(void **state)
     files_remove_dir(folder);
 }
 
-/* 64 KiB fit into the pipe, 4 MiB wait, others are lost at once; waiting lines arrive in order when a reader comes. */
+/* 64 KiB fit into the pipe, 4 MiB wait, others are lost at once; waiting lines arrive in order once there is a
+ * reader. */
 static void pipe_that_nobody_reads(void **state)
 {
     (void)state;
@@ -110,13 +111,13 @@ static void full_disk(void **state)
     while (log_writer_lost(w) < 2 && seconds_now() < until)
         continue;
     assert_int_equal(log_writer_lost(w), 2);
-    log_writer_put(w, NULL, 0); /* out of memory: one more */
+    log_writer_put(w, NULL, 0); /* out of memory: another lost line */
     assert_int_equal(log_writer_lost(w), 3);
     log_writer_close(&w);
 }
 
-/* A file that may grow to this many bytes is a disk that fills up within a line: that line is lost, and no other once
- * there is room. */
+/* A file that may grow to this many bytes acts as a disk that fills up within a line: that line is lost, and no other
+ * once there is room. */
 static void torn_line(void **state)
 {
     (void)state;

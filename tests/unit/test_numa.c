@@ -1,4 +1,4 @@
-/* tests/unit/test_numa.c - rank/world/numa.c on a made-up /sys: four nodes, one without cores, and devices of them. */
+/* tests/unit/test_numa.c - rank/world/numa.c on a simulated /sys: four nodes, one without cores, and their devices. */
 #include "tests/unit/unit.h"
 
 #include "rank/world/numa.h"
@@ -10,7 +10,7 @@
 
 static char root[256];
 
-/* A file of the tree, with the folders above it. */
+/* Writes a file of the tree, with the folders above it. */
 static void put_file(const char *path, const char *text)
 {
     char folder[800];

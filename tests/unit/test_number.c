@@ -1,5 +1,5 @@
-/* tests/unit/test_number.c - base/number.c: every number comes back from its text, and no text is longer than it has to
- * be. */
+/* tests/unit/test_number.c - base/number.c: every number comes back from its text, and no text is longer than
+ * necessary. */
 #include "tests/unit/unit.h"
 
 #include "base/number.h"
@@ -36,7 +36,7 @@ static void known_numbers(void **state)
     }
 }
 
-/* Any bits are read back as the same number, and one digit fewer would be another. */
+/* Any bits are read back as the same number; with one digit fewer they would be another. */
 static void any_number(void **state)
 {
     (void)state;

@@ -41,7 +41,7 @@ static void everything(void **state)
     nvml_close(&n);
     nvml_use(&n, &memory, &busy);
     assert_true(isnan(memory) && isnan(busy));
-    nvml_look(&n, &s); /* closed: it says nothing, and does no harm */
+    nvml_look(&n, &s); /* closed: reports nothing, and does no harm */
     assert_true(s.sm_mhz == -1 && nvml_energy(&n) == -1);
     nvml_close(&n);
 }
@@ -84,8 +84,8 @@ static void refusals(void **state)
     expect_text(&e, ERR_DEVICE, "NVML: the driver's library has no nvmlInit_v2");
 }
 
-/* A slice of a card (MIG) is asked for by its card's address; what is said is the card's, and only that it is a slice
- * is known of it. A driver without that call knows no slices. */
+/* A slice of a card (MIG) is looked up by its card's address; the values are the card's, and only the fact that it is a
+ * slice is reported of it. A driver without that call has no slices. */
 static void slices(void **state)
 {
     (void)state;
@@ -132,13 +132,13 @@ static void counter(void **state)
     assert_true(energy_joules(&g) == 2.5);
     says("energy=10,power=100000");
     assert_true(isnan(energy_joules(&g)));
-    says("power=100000"); /* gone */
+    says("power=100000"); /* the energy is no longer reported */
     assert_true(isnan(energy_joules(&g)));
     energy_close(&g);
     assert_true(isnan(energy_joules(&g)));
 }
 
-/* 100 W at one end, 300 W at the other: 200 J for each second between. */
+/* 100 W at one end, 300 W at the other: 200 J for each second between them. */
 static void integral(void **state)
 {
     (void)state;
@@ -152,7 +152,7 @@ static void integral(void **state)
     says("power=300000");
     double joules = energy_joules(&g), seconds = g.at - begin;
     assert_true(seconds > 0.019 && fabs(joules - 200 * seconds) < 1e-9 * joules);
-    says(""); /* not said once: the stretch counts at the next call */
+    says(""); /* missing once: the interval counts at the next call */
     assert_true(energy_joules(&g) == joules);
     says("power=300000");
     (void)nanosleep(&wait, NULL);

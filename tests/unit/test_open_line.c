@@ -12,7 +12,7 @@
 
 static int out;
 
-/* As rank/watch/watch.c has it: others are told, then the process ends by the signal. */
+/* As in rank/watch/watch.c: other ranks are told, then the process ends by the signal. */
 static void tell_others(int number)
 {
     (void)!write(out, "told", 4);
@@ -20,7 +20,7 @@ static void tell_others(int number)
     (void)raise(number);
 }
 
-/* The output of a child that gets SIGTERM after this text; *status says how it ended. */
+/* Returns the output of a child that gets SIGTERM after this text; *status says how it ended. */
 static void die(const char *text, void (*before)(int), char *said, size_t room, int *status)
 {
     int end[2];

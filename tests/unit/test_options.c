@@ -1,5 +1,5 @@
-/* tests/unit/test_options.c - commands/options.c: every option, where it may stand, and what is said when it is
- * wrong. */
+/* tests/unit/test_options.c - commands/options.c: every option, its valid positions, and the messages for wrong
+ * ones. */
 #include "tests/unit/unit.h"
 
 #include "base/progress.h"
@@ -11,7 +11,7 @@
 
 #define MAX_ARGUMENTS 80
 
-/* `line` is cut at blanks, "_" stands for an empty argument. The words live until the next call. */
+/* `line` is split at spaces, "_" stands for an empty argument. The words live until the next call. */
 static int parse(struct options *o, const char *line, struct err *e)
 {
     static char text[2000];
@@ -80,7 +80,7 @@ static void defaults(void **state)
     assert_int_equal(o.generate.logprobs, -1);
     assert_int_equal(o.generate.n_stop, 0);
     assert_int_equal(o.generate.run.max_batch, 16);
-    assert_int_equal(o.generate.run.max_batch_tokens, -1); /* main.c knows the device */
+    assert_int_equal(o.generate.run.max_batch_tokens, -1); /* main.c chooses it for the device */
     assert_int_equal(o.generate.run.max_model_len, -1);
     assert_int_equal(o.generate.run.kv_cache_bytes, -1);
     assert_int_equal(o.generate.run.threads, -1);
@@ -174,7 +174,7 @@ static void every_option_of_the_others(void **state)
     assert_true(o.bench.step_times);
     assert_int_equal(o.bench.drafts_rest, 1);
     assert_true(o.bench.run.max_step_ms == 2.5 && run_max_step(&o.bench.run) == 0.0025);
-    assert_int_equal(o.generate.run.max_batch, 16); /* generate's option of the same name */
+    assert_int_equal(o.generate.run.max_batch, 16); /* generate's option of the same name differs */
     assert_int_equal(o.bench.repetitions, 2);
     assert_int_equal(o.bench.warmup, 0);
     assert_true(o.bench.profile);
@@ -198,7 +198,7 @@ static void forms_of_values(void **state)
     assert_int_equal(good("generate --device=cuda").generate.run.device, DEVICE_CUDA);
 }
 
-/* Options that are given stay, and there is a token in a step for each sequence. */
+/* Given options are kept, and a step has room for one token of each sequence. */
 static void limits_are_chosen(void **state)
 {
     (void)state;
@@ -305,7 +305,7 @@ static void refusals(void **state)
     bad("generate --stop _", "--stop: expected up to 16 texts, none empty");
 }
 
-/* Whether options go together is asked when the number of ranks is known. */
+/* Contradictions between options are detected once the number of ranks is known. */
 static void loading(void **state)
 {
     (void)state;
@@ -386,7 +386,7 @@ static void environment(void **state)
     setenv("LOCKSTEP_JSON", "0", 1);
     setenv("LOCKSTEP_STOP", "END", 1);
     setenv("LOCKSTEP_INCLUDE_STOP_STR_IN_OUTPUT", "1", 1);
-    setenv("LOCKSTEP_RANKS", "nonsense", 1); /* no option of generate */
+    setenv("LOCKSTEP_RANKS", "nonsense", 1); /* not an option of generate */
     setenv("LOCKSTEP_DEVICE", "cuda", 1);
     struct options o = good("generate --device cpu");
     assert_int_equal(o.generate.sampling.max_tokens, 33);

@@ -1,5 +1,5 @@
-/* tests/unit/test_pace.c - how many whole experts the busiest rank reads, against all choices that there are; and which
- * number of ranks is the fastest. */
+/* tests/unit/test_pace.c - the number of whole experts that the busiest rank reads, compared with all possible choices;
+ * and the fastest number of ranks. */
 #include "tests/unit/unit.h"
 
 #include "partition/pace.h"
@@ -8,7 +8,7 @@
 #include <math.h>
 #include <string.h>
 
-/* The mean of the most, over all subsets of n_chosen of n_experts <= 12. */
+/* Returns the mean, over all subsets of n_chosen of n_experts <= 12, of the largest count on a rank. */
 static double counted(int n_experts, int n_chosen, int n_ranks)
 {
     double sum = 0;
@@ -72,7 +72,7 @@ static void choices(void **unused)
     assert_int_equal(pace_fastest(p, 4), 3);
     pace_describe(p, 4, 6, &costs, line, sizeof line);
     assert_non_null(strstr(line, "no smaller or larger number is faster"));
-    assert_true(p[3].bytes > columns); /* two experts of 8 on one of 6 ranks: it reads one at least */
+    assert_true(p[3].bytes > columns); /* two experts of 8 on one of 6 ranks: it reads at least one */
     double expert = 3.0 * 3 * 64 * 96 * 2;
     assert_true(fabs(p[3].bytes - columns - expert * (pace_most_experts(8, 2, 6) - 2.0 * 16 / 96)) < 1);
 }

@@ -1,6 +1,6 @@
-/* tests/unit/test_placement.c - which set of ranks takes a model: each rule by itself, then random schedules of several
- * sets against what must always hold. Loads and unloads take a while; clients come, wait, leave, use; operators
- * meddle. */
+/* tests/unit/test_placement.c - the choice of a set of ranks for a model: each rule in isolation, then random schedules
+ * of several sets against invariants. Loads and unloads take time; clients come, wait, leave, use models; operators
+ * load and unload. */
 #include "coordinator/deploy/placement.h"
 #include "tests/unit/unit.h"
 
@@ -41,7 +41,7 @@ static void load(struct placement *p, int i, int set, int64_t bytes, double now)
     placement_loaded(p, i, set, now);
 }
 
-/* Model i is loaded in this set and used by one. */
+/* Loads model i in this set, with one user. */
 static void use(struct placement *p, int i, int set, int64_t bytes, double now)
 {
     ask(p, i, now, DEPLOY_WAIT, set);
@@ -55,7 +55,7 @@ static void have(struct placement *p, int i, int set, int64_t bytes, double now)
     placement_done(p, i, set, now);
 }
 
-/* The set with free room comes first, and of several the one that has most. */
+/* The set with free room comes first, among several the one that has most. */
 static void free_room_first(void **state)
 {
     (void)state;
@@ -69,7 +69,7 @@ static void free_room_first(void **state)
     placement_close(&p);
 }
 
-/* None has: then the one where what has to go was used longest ago. */
+/* If none has room, the one whose victims were used longest ago. */
 static void oldest_goes(void **state)
 {
     (void)state;
@@ -79,7 +79,7 @@ static void oldest_goes(void **state)
     have(&p, 1, 1, 8 * GIB, 2);
     ask(&p, 0, 3, DEPLOY_ENTER, 0);
     placement_done(&p, 0, 0, 3);
-    ask(&p, 2, 4, DEPLOY_WAIT, 0); /* its size is not known, so both seem to have room */
+    ask(&p, 2, 4, DEPLOY_WAIT, 0); /* its size is unknown, so both seem to have room */
     expect(&p, 4, DEPLOY_OPEN, 2, 0);
     placement_sized(&p, 2, 0, 8 * GIB, 0);
     expect(&p, 4, DEPLOY_UNLOAD, 0, 0);
@@ -88,14 +88,14 @@ static void oldest_goes(void **state)
     placement_loaded(&p, 2, 0, 5);
     assert_int_equal(placement_enter(&p, 2, 5), 0);
     placement_done(&p, 2, 0, 5);
-    ask(&p, 0, 6, DEPLOY_WAIT, 1); /* it is known now; model 1 was used last at 2, model 2 at 5 */
+    ask(&p, 0, 6, DEPLOY_WAIT, 1); /* now the size is known; model 1 was last used at 2, model 2 at 5 */
     expect(&p, 6, DEPLOY_OPEN, 0, 1);
     placement_sized(&p, 0, 1, 8 * GIB, 0);
     expect(&p, 6, DEPLOY_UNLOAD, 1, 1);
     placement_close(&p);
 }
 
-/* A model that goes from one set may come to another meanwhile; it has gone all the same. */
+/* A model that is being unloaded from one set may be loaded in another meanwhile; the unloading completes. */
 static void comes_while_it_goes(void **state)
 {
     (void)state;
@@ -117,7 +117,7 @@ static void comes_while_it_goes(void **state)
     placement_close(&p);
 }
 
-/* A model whose size was not known goes on to a set that has room. */
+/* A model of unknown size moves on to a set that has room. */
 static void sized_too_late(void **state)
 {
     (void)state;
@@ -143,7 +143,7 @@ static void sized_too_late(void **state)
     placement_close(&p);
 }
 
-/* A pinned model leaves no room in one set: the other one takes what comes, and refuses only what fits nowhere. */
+/* A pinned model leaves no room in one set: the other one takes new models, and refuses only those that fit nowhere. */
 static void pinned_beside(void **state)
 {
     (void)state;
@@ -155,7 +155,7 @@ static void pinned_beside(void **state)
     ask(&p, 1, 3, DEPLOY_ENTER, 1);
     ask(&p, 2, 3, DEPLOY_WAIT, 1);
     expect(&p, 3, DEPLOY_OPEN, 2, 1);
-    placement_sized(&p, 2, 1, 10 * GIB, 0); /* model 1 is in use, and set 0 can never have it: it waits here */
+    placement_sized(&p, 2, 1, 10 * GIB, 0); /* model 1 is in use, and set 0 can never hold it: it waits here */
     expect(&p, 3, DEPLOY_NOTHING, -1, -1);
     placement_done(&p, 1, 1, 4);
     expect(&p, 4, DEPLOY_UNLOAD, 1, 1);
@@ -171,7 +171,7 @@ static void pinned_beside(void **state)
     placement_close(&p);
 }
 
-/* Two loads at once, each in a set; who stands in line behind one is taken by the set that has nothing to do. */
+/* Two loads at once, each in a set; a model that queues behind one is taken by the idle set. */
 static void sets_load_at_once(void **state)
 {
     (void)state;
@@ -192,7 +192,7 @@ static void sets_load_at_once(void **state)
     placement_close(&p);
 }
 
-/* A hot model: a second set takes it when it is in use in the first one, not before, and requests are divided. */
+/* A hot model: a second set loads it only when it is in use in the first one, and requests are divided. */
 static void replicas_when_hot(void **state)
 {
     (void)state;
@@ -217,7 +217,7 @@ static void replicas_when_hot(void **state)
     placement_close(&p);
 }
 
-/* The same of those who have waited: the second one that enters finds it in use. */
+/* The same for clients that have waited: the second one that enters finds it in use. */
 static void replicas_for_many(void **state)
 {
     (void)state;
@@ -234,7 +234,7 @@ static void replicas_for_many(void **state)
     placement_close(&p);
 }
 
-/* An operator's load brings all replicas, and an unload takes all, also one that is being read. */
+/* An operator's load brings all replicas, and an unload removes all, including one that is being read. */
 static void operators(void **state)
 {
     (void)state;
@@ -262,7 +262,7 @@ static void operators(void **state)
     placement_close(&p);
 }
 
-/* A replica that cannot be loaded is nobody's answer while another one runs. */
+/* A replica that cannot be loaded does not fail a request while another one runs. */
 static void replica_fails(void **state)
 {
     (void)state;
@@ -277,7 +277,7 @@ static void replica_fails(void **state)
     placement_failed(&p, 0, 1, 1);
     assert_false(placement_waits(&p, 0, 1));
     ask(&p, 0, 1, DEPLOY_ENTER, 0);
-    expect(&p, 1, DEPLOY_NOTHING, -1, -1); /* not tried again at once */
+    expect(&p, 1, DEPLOY_NOTHING, -1, -1); /* not retried at once */
     ask(&p, 0, 7, DEPLOY_ENTER, 0);
     expect(&p, 7, DEPLOY_OPEN, 0, 1);
     placement_close(&p);
@@ -293,7 +293,7 @@ static void replica_fails(void **state)
 
 struct client {
     int model; /* -1: none */
-    int set;   /* where it uses it; -1: it waits */
+    int set;   /* the set in which it uses the model; -1: it waits */
     double until;
 };
 
@@ -315,7 +315,7 @@ static int pick(int n)
     return n > 0 ? rand() % n : 0;
 }
 
-/* Clients that use a model in a set, and that wait for it. */
+/* The numbers of clients that use a model in a set, and that wait for it. */
 struct census {
     int users[SETS][MODELS], waiters[MODELS];
 };
@@ -340,7 +340,7 @@ static void check_set(const struct sim *s, int k, const struct census *n)
     assert_true(s->n_open[k] <= 1);
 }
 
-/* All who wait for a model do so in one set, and no more sets have it than may. */
+/* All clients that wait for a model do so in one set, and no more sets have it than allowed. */
 static void check_model(const struct sim *s, int i, const struct census *n)
 {
     int found = 0, n_waiting = 0, n_held = 0;
@@ -350,7 +350,7 @@ static void check_model(const struct sim *s, int i, const struct census *n)
         n_held += s->p.set[k].model[i].state == DEPLOY_READY && !s->p.set[k].model[i].leaving;
     }
     assert_true(found == n->waiters[i] && n_waiting <= 1);
-    assert_true(n_held <= s->replicas[i] + 1); /* one more that was waited for where another set was faster */
+    assert_true(n_held <= s->replicas[i] + 1); /* one more, which was waited for when another set was faster */
 }
 
 static void check(const struct sim *s)
@@ -446,7 +446,7 @@ static void arrive(struct sim *s, struct client *c)
         c->until = INFINITY;
 }
 
-/* To another set that has its model. */
+/* Moves a client to another set that has its model. */
 static void move_user(struct sim *s, struct client *c)
 {
     int to = pick(s->p.n_sets);
@@ -482,7 +482,7 @@ static void meddle(struct sim *s)
     int i = pick(MODELS);
     switch (pick(3)) {
     case 0:
-        if (i < 2) { /* what is pinned must leave room for the others, or they are refused */
+        if (i < 2) { /* pinned models must leave room for the others, which would be refused */
             placement_pin(&s->p, i, pick(2) == 0);
             let_in(s, i);
         }
@@ -548,7 +548,7 @@ static void run_cluster(unsigned seed, int *n_moved, int *n_spread)
     for (int i = 0; i < MODELS; i++)
         placement_pin(&s.p, i, false);
     for (int k = 0; anyone(&s); k++) {
-        assert_true(k < 4000); /* everybody is served or answered in the end */
+        assert_true(k < 4000); /* every client is served or refused in the end */
         for (int i = 0; i < MODELS; i++)
             let_in(&s, i);
         step(&s, false);

@@ -1,4 +1,4 @@
-/* tests/unit/test_places.c - rank/world/places.c: the table of who computes where, and what is refused in it. */
+/* tests/unit/test_places.c - rank/world/places.c: the table of the ranks' devices, and its refusals. */
 #include "tests/unit/unit.h"
 
 #include "rank/world/places.h"
@@ -67,7 +67,7 @@ static void rows(void **state)
         assert_string_equal(text, want[i + 1]);
     }
     places_row(text, 20, place, N, 0);
-    assert_string_equal(text, "   0  node1    0  N"); /* cut off, not run over */
+    assert_string_equal(text, "   0  node1    0  N"); /* truncated, not overrun */
 }
 
 static void summary(void **state)
@@ -84,7 +84,7 @@ static void summary(void **state)
     assert_non_null(strstr(text, "NVIDIA H200 (1 ranks have another model);"));
 }
 
-/* Ranks 3 and 4 do not say enough; rank 1's cores are on nodes 1-3, its GPU on 0. */
+/* Ranks 3 and 4 report too little; rank 1's cores are on nodes 1-3, its GPU on 0. */
 static void far_cores(void **state)
 {
     (void)state;
@@ -101,7 +101,7 @@ static void far_cores(void **state)
     assert_string_equal(text, "");
 }
 
-/* As batch systems give GPUs: all of the job's on the node to each rank, or one to each. */
+/* As batch systems assign GPUs: all of the job's on the node to each rank, or one to each. */
 static void choices(void **state)
 {
     (void)state;
@@ -122,7 +122,7 @@ static void choices(void **state)
     expect_text(&e, ERR_DEVICE, "--device cuda: no GPU is visible on node1");
 }
 
-/* Ranks that see one GPU each take their number 0: whether it is the same one is told by its id alone. */
+/* Ranks that see one GPU each take their number 0: only its id tells whether it is the same one. */
 static void one_visible_each(void **state)
 {
     (void)state;
@@ -146,7 +146,7 @@ static void one_visible_each(void **state)
     assert_int_equal(places_check(place, N, &e), -1);
     EXPECT_PARTS(&e, ERR_DEVICE, "ranks 1 and 2 have the same GPU", "\"MIG-12345678-0000-5000-8000-000000000000\"",
                  "start one rank per GPU");
-    /* A list of slices, as a batch system gives all of the job's to each rank. */
+    /* A list of slices, if a batch system gives all of the job's to each rank. */
     for (int i = 1; i < 3; i++)
         (void)snprintf(place[i].visible, sizeof place[i].visible,
                        "MIG-12345678-0000-5000-8000-000000000000,MIG-87654321-0000-5000");
@@ -154,7 +154,7 @@ static void one_visible_each(void **state)
     assert_int_equal(places_check(place, N, &e), -1);
     EXPECT_PARTS(&e, ERR_DEVICE, "ranks 1 and 2 have the same GPU 0000:1A:00.0/12345678 of node1",
                  "a process sees the first of several slices (MIG) only: give each rank one of them");
-    /* With one each they are two devices, which have no way to each other: as the CUDA backend says of them. */
+    /* With one each they are two devices without a link to each other, as the CUDA backend reports. */
     enum peer_link link[N] = {PEER_UNKNOWN, PEER_UNKNOWN, PEER_NONE};
     (void)snprintf(place[2].id, sizeof place[2].id, "0000:1A:00.0/87654321");
     assert_int_equal(places_check(place, N, &(struct err){0}), 0);

@@ -1,4 +1,4 @@
-/* tests/unit/test_plan.c - plan/plan.c: what is packed comes back, and nothing else is believed. */
+/* tests/unit/test_plan.c - plan/plan.c: a packed plan comes back, and anything else is refused. */
 #include "tests/unit/unit.h"
 
 #include "plan/plan.h"
@@ -12,7 +12,7 @@ static const struct limits limits = {.max_seqs = 4,
                                      .max_logit_rows = 6,
                                      .n_blocks = 11,
                                      .mask_words = 2,
-                                     .max_drafts = 3}; /* 5 blocks a slot */
+                                     .max_drafts = 3}; /* 5 blocks per slot */
 
 static void fill(struct plan *p)
 {
@@ -44,7 +44,7 @@ static struct plan make(void)
     return p;
 }
 
-/* Pack `from` and unpack it on "another rank". */
+/* Packs `from` and unpacks it on "another rank". */
 static int transfer(struct plan *from, struct plan *to, struct err *e)
 {
     size_t bytes = plan_pack(from);
@@ -96,7 +96,7 @@ static void the_largest_plan_fits(void **state)
     plan_reset(&a, UINT64_MAX);
     for (int i = 0; i < limits.max_seqs; i++) {
         a.start[a.n_starts++] = (struct plan_start){.slot = i};
-        int n_rows = i == 0 ? 3 : 1; /* with masks of their own */
+        int n_rows = i == 0 ? 3 : 1; /* with a mask each */
         a.seq[a.n_seqs++] = (struct plan_seq){i, 8, 62, 70, n_rows, n_rows, MASK_HERE};
         a.score[a.n_scores++] = (struct plan_score){i, 0, -1};
         for (int k = 0; k < limits_blocks_per_slot(&limits); k++)
@@ -137,7 +137,7 @@ static void sequences_out_of_bounds(void **state)
     REFUSED(a.seq[0].n_tokens = 8, "13 tokens");
     REFUSED(a.seq[0].masked = 0, "1 masks, expected 0");
     REFUSED(a.seq[1].masked = 1, "1 masks, expected 2");
-    REFUSED(a.seq[2].masked = 1, "sequence 2 is out of bounds"); /* nothing is sampled there */
+    REFUSED(a.seq[2].masked = 1, "sequence 2 is out of bounds"); /* no token is sampled there */
     REFUSED(a.seq[0].masked = -1, "sequence 0 is out of bounds");
     REFUSED(a.seq[0].masked = 3, "sequence 0 is out of bounds");
     REFUSED(a.seq[0].masked = MASK_LATE, "1 masks, expected 0");
@@ -158,7 +158,7 @@ static void sequences_out_of_bounds(void **state)
     REFUSED(a.seq[0].sample = -1, "sequence 0 is out of bounds");
 }
 
-/* A sequence whose last tokens are drafts has a row sampled for each and for the token before them. */
+/* A sequence whose last tokens are drafts samples a row for each and for the token before them. */
 static void drafts_out_of_bounds(void **state)
 {
     (void)state;
@@ -192,10 +192,10 @@ static void scores_out_of_bounds(void **state)
     REFUSED(a.score[0].n_scored = -1, "score entry 0 is out of bounds");
     REFUSED(a.score[0].n_scored = 2, "score entry 0 is out of bounds"); /* the last row is sampled from */
     REFUSED(a.score[0].n_scored = INT32_MAX, "score entry 0 is out of bounds");
-    REFUSED(a.token[8] = -1, "score entry 0 is out of bounds");                           /* not known yet */
+    REFUSED(a.token[8] = -1, "score entry 0 is out of bounds");                           /* not yet known */
     REFUSED((a.score[0].seq = 2, a.score[0].next = 1), "score entry 0 is out of bounds"); /* no rows at all */
     REFUSED((a.seq[0].sample = a.seq[0].masked = a.n_masks = 0, a.score[0].n_scored = 2),
-            "score entry 0 is out of bounds"); /* of no next token */
+            "score entry 0 is out of bounds"); /* without a next token */
     REFUSED((a.seq[0].sample = a.seq[0].masked = a.n_masks = 0, a.score[0].n_scored = 2, a.score[0].next = VOCAB),
             "score entry 0 is out of bounds");
     REFUSED(a.score[a.n_scores++] = a.score[0], "score entry 1 is out of bounds");
@@ -211,7 +211,7 @@ static void scores_out_of_bounds(void **state)
     plan_close(&b);
 }
 
-/* A second kind of blocks has a table and numbers of its own. */
+/* A second kind of blocks has its own table and numbers. */
 static void two_kinds_of_blocks(void **state)
 {
     (void)state;
@@ -223,7 +223,7 @@ static void two_kinds_of_blocks(void **state)
     assert_int_equal(plan_open(&a, &two, &e), 0);
     assert_int_equal(plan_open(&b, &two, &e), 0);
     plan_reset(&a, 1);
-    for (int i = 0; i < 4 * 5; i++) { /* all entries of both */
+    for (int i = 0; i < 4 * 5; i++) { /* all entries of both kinds */
         a.block[a.n_blocks++] = (struct plan_block){i / 5, i % 5, 10, KV_MAIN};
         a.block[a.n_blocks++] = (struct plan_block){i / 5, i % 5, 2, KV_WINDOWED};
     }
@@ -319,7 +319,7 @@ static void damaged_headers(void **state)
     plan_close(&a);
 }
 
-/* Any bytes are refused, or within all bounds. */
+/* Any bytes are either refused, or within all bounds. */
 static void random_damage(void **state)
 {
     (void)state;
@@ -332,7 +332,7 @@ static void random_damage(void **state)
         size_t bytes = plan_pack(&a);
         memcpy(b.message, a.message, bytes);
         for (int i = random_below(&seed, 4); i >= 0; i--) {
-            int where = random_below(&seed, 3); /* bytes of `sampling` mean nothing here: spare them */
+            int where = random_below(&seed, 3); /* bytes of `sampling` have no constraints here: leave them alone */
             size_t starts = PLAN_HEADER_BYTES + 2 * sizeof *a.start;
             size_t at = where == 0 ? (size_t)random_below(&seed, PLAN_HEADER_BYTES)
                                    : starts + (size_t)random_below(&seed, (int)(bytes - starts));
@@ -367,7 +367,7 @@ static void random_damage(void **state)
     plan_close(&b);
 }
 
-/* Plans that load and drop models have no body; their number comes along, whatever the limits are. */
+/* Plans that load and drop models have no body; their number is transmitted, whatever the limits are. */
 static void changes(void **state)
 {
     (void)state;
@@ -391,7 +391,7 @@ static void changes(void **state)
     plan_close(&a);
 }
 
-/* A plan grows with the limits of models that come, and keeps what it has for those that go. */
+/* A plan grows with the limits of models that come, and keeps its memory for those that go. */
 static void reserves(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-/* tests/unit/test_preflight.c - commands/preflight/judge.c and preflight_report.c on invented figures: which ranks are
- * refused and why, in the table and the JSON; rank/measure/file_rate.c on files of its own; the rank that
+/* tests/unit/test_preflight.c - commands/preflight/judge.c and preflight_report.c on invented figures: refused ranks
+ * with reasons, in the table and the JSON; rank/measure/file_rate.c on files of its own; the rank that
  * rank/watch/deadline.c blames. */
 #include "tests/unit/unit.h"
 
@@ -16,7 +16,7 @@
 static struct preflight_rank rank[N];
 static unsigned char links[N * N];
 
-/* Two hosts of two GPUs each, all well. */
+/* Two hosts of two GPUs each, all healthy. */
 static struct preflight fill(bool gpus)
 {
     struct preflight p = {
@@ -70,10 +70,10 @@ static void slow_memory(void **state)
     preflight_say(text, sizeof text, &p, &problem[0]);
     assert_string_equal(text, "rank 1 on node1: its memory is read at 2000.0 GB/s, 50 % of the 4030.0 GB/s of rank 3 "
                               "on node2: at least 85 % are required (--min-read-share)");
-    p = fill(false); /* one of a host's CPU ranks that got less: the memory is the same */
+    p = fill(false); /* one of a host's CPU ranks got less: the memory is the same */
     rank[1].read_rate = 3.5e12;
     assert_int_equal(judge(&p, problem), 0);
-    rank[2].read_rate = rank[3].read_rate = 1e12; /* a slow host, said once */
+    rank[2].read_rate = rank[3].read_rate = 1e12; /* a slow host, reported once */
     assert_int_equal(judge(&p, problem), 1);
     assert_int_equal(problem[0].rank, 2);
 }
@@ -93,13 +93,13 @@ static void slowed_clocks(void **state)
     const struct preflight_limits lenient = {.accept_throttle = true};
     assert_int_equal(preflight_judge(&p, &lenient, problem), 1);
     assert_false(problem[0].refuses);
-    for (int64_t bit = NVML_IDLE; bit <= NVML_DISPLAY; bit *= 2) { /* which reasons count */
+    for (int64_t bit = NVML_IDLE; bit <= NVML_DISPLAY; bit *= 2) { /* the reasons that count */
         rank[3].gpu.reasons = bit;
         bool bad =
             bit == NVML_HW_SLOWDOWN || bit == NVML_SW_THERMAL || bit == NVML_HW_THERMAL || bit == NVML_POWER_BRAKE;
         assert_int_equal(judge(&p, problem), bad);
     }
-    rank[3].gpu.reasons = -1; /* nothing is said: nothing is made up */
+    rank[3].gpu.reasons = -1; /* no reasons are reported, so none are claimed */
     assert_int_equal(judge(&p, problem), 0);
 }
 
@@ -114,7 +114,7 @@ static void memory_errors(void **state)
     assert_int_equal(judge(&p, problem), 3);
     for (int i = 0; i < 3; i++)
         assert_true(problem[i].rank == i && problem[i].refuses == (i == 2));
-    nvml_look(&(struct nvml){0}, &rank[0].gpu); /* a GPU that says nothing */
+    nvml_look(&(struct nvml){0}, &rank[0].gpu); /* a GPU that reports nothing */
     rank[1].gpu = rank[2].gpu = rank[0].gpu;
     assert_int_equal(judge(&p, problem), 0);
 }
@@ -147,7 +147,7 @@ static void too_many_problems(void **state)
         many[r].gpu.remap_failed = 1;
     assert_int_equal(judge(&p, problem), PREFLIGHT_MAX_PROBLEMS);
     assert_non_null(strstr(problem[PREFLIGHT_MAX_PROBLEMS - 1].text, "the GPU should be replaced (and 136 more)"));
-    /* Warnings never keep a refusal out. */
+    /* Warnings never displace a refusal. */
     for (int r = 0; r < 200; r++)
         many[r].gpu = (struct nvml_state){.remap_pending = 1, .remap_failed = r == 199};
     assert_int_equal(judge(&p, problem), PREFLIGHT_MAX_PROBLEMS);
@@ -158,7 +158,7 @@ static void too_many_problems(void **state)
     assert_non_null(strstr(problem[PREFLIGHT_MAX_PROBLEMS - 1].text, " (and 137 more)"));
 }
 
-/* The output of a FILE function; the caller frees. */
+/* Returns the output of a FILE function; the caller frees it. */
 static char *printed(void (*print)(FILE *, const struct preflight *, const struct preflight_problem *, int),
                      const struct preflight *p, const struct preflight_problem *problem, int n)
 {
@@ -216,7 +216,7 @@ static void json(void **state)
     const json_t *gpu = json_object_get(json_array_get(ranks, 1), "gpu"), *two = json_array_get(ranks, 2);
     assert_string_equal(json_string_value(json_object_get(gpu, "slowed_by")), "hw thermal");
     assert_int_equal(json_integer_value(json_object_get(gpu, "celsius")), 41);
-    assert_null(json_object_get(json_object_get(two, "gpu"), "celsius")); /* not said: no key */
+    assert_null(json_object_get(json_object_get(two, "gpu"), "celsius")); /* not reported: no key */
     assert_true(json_is_false(json_object_get(root, "fit")));
     const json_t *first = json_array_get(json_object_get(root, "problems"), 0);
     assert_int_equal(json_integer_value(json_object_get(first, "rank")), 1);
@@ -232,7 +232,7 @@ static void json(void **state)
     free(text);
 }
 
-/* Two files of 20 MiB and 1 MiB: all ranks together read most of them, no byte twice. */
+/* Two files of 20 MiB and 1 MiB: all ranks together read most of them, and no byte twice. */
 static void files(void **state)
 {
     (void)state;
@@ -259,7 +259,7 @@ static void files(void **state)
         }
         assert_true(bytes > 15.0 * (1 << 20) && bytes <= 21.0 * (1 << 20)); /* whole requests, cut at a file's end */
         bytes = 0;
-        for (int r = 0; r < n; r++) { /* a sample is no more than was asked for */
+        for (int r = 0; r < n; r++) { /* a sample does not exceed the request */
             assert_int_equal(file_rate_measure(&f, &c, r, n, (1 << 20), 1, 10, &e), 0);
             bytes += f.bytes;
         }
@@ -268,7 +268,7 @@ static void files(void **state)
     }
     struct file_rate f;
     struct err e = {0};
-    assert_int_equal(file_rate_measure(&f, &c, 0, 1, 1e9, 2, 0, &e), 0); /* no time: nothing is read */
+    assert_int_equal(file_rate_measure(&f, &c, 0, 1, 1e9, 2, 0, &e), 0); /* no time: no byte is read */
     assert_true(f.bytes == 0);
     files_write(c.dir, "a.safetensors", data, 10 << 20);
     assert_int_equal(file_rate_measure(&f, &c, 0, 1, 1e9, 1, 10, &e), -1);
@@ -277,17 +277,17 @@ static void files(void **state)
     files_remove_dir(c.dir);
 }
 
-/* Ranks 4, 5, 6 of a larger job on one host; 4 asks. */
+/* Ranks 4, 5, 6 of a larger job on one host; rank 4 asks. */
 static void blame(void **state)
 {
     (void)state;
     struct deadline_view v[3] = {{4, 3, 0.1}, {5, 3, 0.1}, {6, 3, 0}};
-    assert_int_equal(deadline_judge(v, 3, 0, 60), 0); /* all in the same part: nobody is seen to be at fault */
+    assert_int_equal(deadline_judge(v, 3, 0, 60), 0); /* all in the same phase: no rank is visibly at fault */
     v[2].part = 2;
-    assert_int_equal(deadline_judge(v, 3, 0, 60), 2); /* one is behind */
+    assert_int_equal(deadline_judge(v, 3, 0, 60), 2); /* one rank is behind */
     v[1].silent = 29;
     assert_int_equal(deadline_judge(v, 3, 0, 60), 2);
-    v[1].silent = 31; /* one that is silent matters more */
+    v[1].silent = 31; /* a silent rank matters more */
     assert_int_equal(deadline_judge(v, 3, 0, 60), 1);
     assert_int_equal(deadline_judge(v, 3, 1, 60), 2);
     assert_int_equal(deadline_judge(v, 1, 0, 60), 0);

@@ -1,4 +1,4 @@
-/* tests/unit/test_prompts.c - commands/prompts.c: prompts from options and files, good and bad. */
+/* tests/unit/test_prompts.c - commands/prompts.c: prompts from options and files, valid and invalid. */
 #include "tests/unit/unit.h"
 
 #include "commands/prompts.h"
@@ -121,7 +121,7 @@ static void text_files(void **state)
     prompts_free(&list);
 }
 
-/* At the beginning alone; that of another encoding is named. */
+/* Byte order marks are accepted only at the beginning; one of another encoding is named. */
 static void byte_order_marks(void **state)
 {
     (void)state;
@@ -169,7 +169,7 @@ static void json_files(void **state)
 static void bad_files(void **state)
 {
     (void)state;
-    /* A first line that begins as JSON is JSON, and never the model's input. */
+    /* A first line that begins like JSON is JSON, and never becomes the model's input. */
     bad("near.txt", "{\"Prompt\": \"a\"}\n", ERR_UNSUPPORTED,
         ": line 1: \"Prompt\" is not supported in a line of prompts, only \"prompt\" is");
     const char *good_line = "{\"prompt\": \"x\"}\n\n";
@@ -223,13 +223,13 @@ static void encoding(void **state)
     const int32_t want[] = {2, LETTER_AB, LETTER_EOS};
     assert_int_equal(list.prompt[0].ids.n, 3);
     assert_memory_equal(list.prompt[0].ids.id, want, sizeof want);
-    /* An empty text is begun by bos; an empty list of ids is an error. */
+    /* An empty text begins with bos; an empty list of ids is an error. */
     assert_int_equal(prompt_encode(&list.prompt[1], tokenizer, &o, VOCAB, 28, &e), 0);
     assert_int_equal(list.prompt[1].ids.n, 1);
     assert_int_equal(list.prompt[1].ids.id[0], 28);
     assert_int_equal(prompt_encode(&list.prompt[2], tokenizer, &o, VOCAB, 28, &e), -1);
     expect_text(&e, ERR_INPUT, "the prompt is empty: expected at least one token");
-    /* The tokenizer knows ids that the model does not have. */
+    /* The tokenizer has ids that the model does not have. */
     e = (struct err){0};
     assert_int_equal(prompt_encode(&list.prompt[3], tokenizer, &o, 25, 28, &e), -1);
     expect_text(&e, ERR_INPUT, "tokenizer gives id 29, the model has 25: they do not belong together");

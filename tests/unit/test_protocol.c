@@ -1,5 +1,5 @@
-/* tests/unit/test_protocol.c - coordinator/protocol*.c: prompts and chats, what is refused, the operations, the
- * message as a whole, and prompts that become tokens. The fields: test_protocol_fields.c. */
+/* tests/unit/test_protocol.c - coordinator/protocol*.c: prompts and chats, refusals, the operations, the message as a
+ * whole, and prompts that become tokens. test_protocol_fields.c tests the fields. */
 #include "tests/unit/trial.h"
 
 #include "base/json.h"
@@ -107,7 +107,7 @@ static void takes_chats(void **state)
     close_trial(&t);
 }
 
-/* Other members that templates look at go to them, arguments of calls as objects. */
+/* Other members that templates read are passed to them, arguments of calls as objects. */
 static void takes_tools(void **state)
 {
     (void)state;
@@ -205,12 +205,12 @@ static void refuses_unknown_fields(void **state)
     close_trial(&t);
 }
 
-/* Every field that others have and we do not: what asks for nothing is accepted, all else is refused by name. */
+/* Fields of other servers that Lockstep lacks: neutral values are accepted, all others refused by name. */
 static void refuses_what_others_have(void **state)
 {
     (void)state;
     static const struct {
-        const char *name, *neutral, *other; /* neutral NULL: nothing but null */
+        const char *name, *neutral, *other; /* neutral NULL: only null */
     } fields[] = {{"typical_p", "1", "0.9"},
                   {"epsilon_cutoff", "0", "0.1"},
                   {"eta_cutoff", "0.0", "0.1"},
@@ -339,7 +339,7 @@ static void checks_the_envelope(void **state)
     (void)good(&t, json);
     assert_int_equal(strlen(t.m.request_id), 128);
     close_trial(&t);
-    parse_bytes(&t, "{\"request_id\": \"me\", \"oops\": 1}", 31); /* a refusal knows whose it is */
+    parse_bytes(&t, "{\"request_id\": \"me\", \"oops\": 1}", 31); /* a refusal names its request */
     assert_string_equal(t.m.request_id, "me");
     assert_string_equal(t.error.field, "oops");
     close_trial(&t);
@@ -374,7 +374,7 @@ static void refuses_bad_json(void **state)
     }
 }
 
-/* `n` times a text between a beginning and an end. */
+/* Returns `n` copies of a text between a beginning and an end. */
 static char *repeated(const char *begin, const char *text, size_t n, const char *end)
 {
     char *json = malloc(strlen(begin) + n * strlen(text) + strlen(end) + 1), *at = stpcpy(json, begin);
@@ -407,7 +407,7 @@ static void bounds_messages(void **state)
     free(json);
 }
 
-/* Text parts are kept beside the message, and counted. */
+/* Text parts are stored beside the message, and counted. */
 static void counts_parts(void **state)
 {
     (void)state;
@@ -422,7 +422,7 @@ static void counts_parts(void **state)
     free(json);
 }
 
-/* Arguments of calls are JSON within JSON: in many small pieces they have no more room than a message. */
+/* Arguments of calls are JSON within JSON: in many small pieces they may take no more room than a message. */
 static void bounds_arguments(void **state)
 {
     (void)state;
@@ -436,7 +436,7 @@ static void bounds_arguments(void **state)
     (void)good(&t, json);
     assert_true(t.m.memory > 10 * 1000 * 64);
     size_t before = t.m.memory;
-    protocol_forget_chat(&t.m); /* nothing of it stays */
+    protocol_forget_chat(&t.m); /* nothing of it is kept */
     assert_true(t.m.memory < before / 100);
     assert_non_null(t.m.generate.turn[0].role);
     close_trial(&t);

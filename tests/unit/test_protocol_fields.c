@@ -1,5 +1,5 @@
 /* tests/unit/test_protocol_fields.c - protocol/protocol_fields.c and _rules.c: every field of `generate`: type, range,
- * names, default and error text, and fields that look at each other. */
+ * names, default and error text, and fields that depend on each other. */
 #include "tests/unit/trial.h"
 
 #include "base/json.h"
@@ -12,7 +12,7 @@
 
 /* ---------------------------------------------------------------- one table of all fields of `generate` */
 
-/* The place of a number in the parsed message. */
+/* Numbers, with their places in the parsed message. */
 #define NUMBERS(X)                                                                          \
     X(max_tokens, g->rules.max_tokens)                                                      \
     X(min_tokens, g->rules.sampling.min_tokens)                                             \
@@ -346,7 +346,7 @@ static void refuses_each_field(void **state)
         }
 }
 
-/* Two names of one field, in either order, nested or not. */
+/* Both names of a field, in either order, nested or not. */
 static void refuses_two_names(void **state)
 {
     (void)state;
@@ -371,7 +371,7 @@ static void refuses_two_names(void **state)
     assert_int_equal(n, 24);
 }
 
-/* docs/protocol.md says what we take. */
+/* docs/protocol.md lists the accepted names. */
 static void is_documented(void **state)
 {
     (void)state;
@@ -389,9 +389,9 @@ static void is_documented(void **state)
     free(document);
 }
 
-/* ---------------------------------------------------------------- fields that look at each other */
+/* ---------------------------------------------------------------- fields that depend on each other */
 
-/* One byte more than may be, at the top and in a list; as many as may be, as long as may be. */
+/* One byte too many, at the top and in a list; the most texts of the greatest length. */
 static void stop_texts_are_bounded(void)
 {
     struct trial t;
@@ -427,7 +427,7 @@ static void relates_fields(void **state)
         "found true beside a temperature of 0");
     bad("{\"prompt\": \"p\", \"do_sample\": 1}", 400, "do_sample", "found an integer, expected true or false");
     g = good(&t, "{\"prompt\": \"p\", \"max_tokens\": 3, \"min_tokens\": 3, \"stop_token_ids\": [9]}");
-    assert_int_equal(g->rules.sampling.n_eos, 3); /* min_tokens forbids them all */
+    assert_int_equal(g->rules.sampling.n_eos, 3); /* min_tokens forbids all of them */
     assert_int_equal(g->rules.n_stop_ids, 3);
     close_trial(&t);
     bad("{\"prompt\": \"p\", \"min_tokens\": 1, \"stop_token_ids\": [1,2,3,4,5,6,7,8,9,10,11,12,13,14,15]}", 400,

@@ -1,5 +1,5 @@
-/* tests/unit/test_protocol_speed.c - how much processor time and memory the largest messages take to parse and to
- * answer, printed; the bounds are loose enough for sanitizers, tight enough for anything that is not linear. */
+/* tests/unit/test_protocol_speed.c - the processor time and memory that the largest messages take to parse and to
+ * answer, printed; the bounds are loose enough for sanitizers, tight enough to catch anything that is not linear. */
 #include "tests/unit/unit.h"
 
 #include "protocol/reply.h"
@@ -15,14 +15,14 @@
 
 static const struct protocol_model model = {.name = "demo", .vocab = 100000};
 
-/* Bytes that malloc has handed out, before the message is closed. */
+/* Returns the bytes that malloc has handed out, before the message is closed. */
 static size_t in_use(void)
 {
     struct mallinfo2 m = mallinfo2();
     return m.uordblks + m.hblkhd;
 }
 
-/* Parse; says what it took. wanted: the code, 0 for none. */
+/* Parses it and prints the cost. wanted: the code, 0 for none. */
 static void measure(const char *what, const char *json, size_t bytes, int wanted)
 {
     struct protocol_message m;
@@ -40,10 +40,10 @@ static void measure(const char *what, const char *json, size_t bytes, int wanted
     assert_true(seconds < MOST_SECONDS);
     assert_true(memory < MOST_MEMORY);
     protocol_message_close(&m);
-    assert_true(in_use() < before + ((size_t)1 << 20)); /* all of it is given back */
+    assert_true(in_use() < before + ((size_t)1 << 20)); /* all of it is freed */
 }
 
-/* `unit` as often as fits between two texts. */
+/* Returns as many copies of `unit` as fit between two texts. */
 static char *filled(const char *begin, const char *unit, size_t n, const char *end, size_t *bytes)
 {
     char *json = malloc(strlen(begin) + n * strlen(unit) + strlen(end) + 1), *at = stpcpy(json, begin);
@@ -89,7 +89,7 @@ static void refuses_large_messages(void **state)
     try_message("many unknown fields", "{\"", "x", n, "\": 1}", 400);
 }
 
-/* Each key of its own: the worst that a table of keys can get. */
+/* All keys are different: the worst case for a table of keys. */
 static void refuses_many_keys(void **state)
 {
     (void)state;

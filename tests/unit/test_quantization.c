@@ -1,4 +1,4 @@
-/* tests/unit/test_quantization.c - what "quantization_config" may say, and which modules its lists name. */
+/* tests/unit/test_quantization.c - valid contents of "quantization_config", and the modules that its lists name. */
 #include "base/json.h"
 #include "partition/config.h"
 #include "partition/quantization.h"
@@ -98,7 +98,7 @@ static void accepted(void **state)
     assert_int_equal(q.group, 32);
     assert_string_equal(quantization_activations_name(&q), "none");
     read("\"quant_method\":\"gptq\",\"bits\":8,\"group_size\":-1,\"desc_act\":true",
-         &e); /* one group: any order is one */
+         &e); /* one group: the order does not matter */
     expect_text(&e, ERR_NONE, "");
     assert_int_equal(q.group, 0);
     assert_true(q.zero_less_one);
@@ -156,7 +156,7 @@ static void lists(void **state)
     assert_false(quantization_exempts(&q, "model.layers.0.mlp.up_proj"));
 }
 
-/* Files that writers put beside config.json. */
+/* Files beside config.json that some writers use. */
 static void files_beside(void **state)
 {
     static const struct {
@@ -188,7 +188,7 @@ static void files_beside(void **state)
     }
 }
 
-/* Expressions that backtrack for ever, are none, or are long: nothing is matched, and at once. */
+/* Expressions that backtrack for ever, are invalid, or are long: they match nothing, at once. */
 static void hostile_lists(void **state)
 {
     static char text[QUANTIZATION_LIST_BYTES + 200];

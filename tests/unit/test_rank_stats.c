@@ -27,7 +27,7 @@ static void means(void **unused)
 static void the_slowest(void **unused)
 {
     (void)unused;
-    /* The one that waits least is not it: rank 2 waits as long as rank 0, but its steps were longer. */
+    /* The slowest is not the one that waits least: rank 2 waits as long as rank 0, but its steps were longer. */
     struct rank_stats s[3] = {
         {.n_parted = 10, .parted_seconds = 20, .all_reduce_seconds = 5},
         {.n_parted = 10, .parted_seconds = 20, .all_reduce_seconds = 9, .all_gather_seconds = 1},

@@ -1,5 +1,5 @@
-/* tests/unit/test_read_plan.c - the property that matters: for every family, number of ranks and block size, what the
- * plan hands to the ranks is, element by element, what a naive reading of the checkpoint gives. The naive reading (the
+/* tests/unit/test_read_plan.c - the essential property: for every family, number of ranks and block size, the ranks
+ * receive from the plan, element by element, the same as from a naive reading of the checkpoint. The naive reading (the
  * inventory and `source_of`) follows models.md and shares nothing with partition/weights.c. */
 #include "tests/unit/checkpoint_folder.h"
 #include "tests/unit/family_inventory.h"
@@ -10,9 +10,9 @@
 
 #define MAX_SPECS 80
 
-static struct model_config m; /* its layers take kilobytes: not on the stack */
+static struct model_config m; /* too large for the stack: each layer takes kilobytes */
 
-/* The optional lines of Llama and its kin that a layer has. */
+/* Tells whether a layer has this optional line of Llama-like models. */
 static bool present(const struct inventory *l, int layer)
 {
     if (l->id >= WEIGHT_MLP_IN && l->id <= WEIGHT_MLP_OUT_BIAS && layer >= 0 && m.layer[layer].experts)
@@ -72,7 +72,7 @@ static int64_t dimension(char letter)
     }
 }
 
-/* The checkpoint of a fixture, with what the naive reading needs to know of each tensor. */
+/* The checkpoint of a fixture, with the data of each tensor for the naive reading. */
 struct written {
     struct tensor_spec spec[MAX_SPECS];
     const struct inventory *line[MAX_SPECS];
@@ -80,7 +80,7 @@ struct written {
     int n;
 };
 static struct written written;
-/* Every %d of a name becomes the next of the numbers. */
+/* Replaces every %d of a name by the next of the numbers. */
 static void number_name(char *to, size_t bytes, const char *prefix, const char *name, const int *number)
 {
     size_t used = (size_t)snprintf(to, bytes, "%s", prefix);
@@ -109,7 +109,7 @@ static void add_spec(const struct inventory *l, const char *prefix, const char *
     written.layer[written.n++] = layer;
 }
 
-/* A line in every layer that has it, once or for each expert. */
+/* Adds a line in every layer that has it, once or for each expert. */
 static void add_line(const struct inventory *l, const char *prefix, bool of_experts, uint64_t *random)
 {
     const char *a_layer = strstr(l->name, "%d");
@@ -119,7 +119,7 @@ static void add_line(const struct inventory *l, const char *prefix, bool of_expe
             add_spec(l, prefix, l->name, layer, expert, l->rows == '0' ? DTYPE_F32 : DTYPE_BF16, random);
 }
 
-/* Matrices in one type, vectors in another; a buffer and a stranger among them. */
+/* Writes matrices in one type, vectors in another; a buffer and an unknown tensor among them. */
 static void write_inventory(const struct fixture *f, uint64_t *random)
 {
     static const struct inventory buffer = {WEIGHT_COUNT, 'w', "", '0', 'V', false};
@@ -138,14 +138,14 @@ static void write_inventory(const struct fixture *f, uint64_t *random)
         add_spec(&head_bias_line, "", "lm_head.bias", -1, 0, DTYPE_F32, random);
 }
 
-/* The place of element (out, in) of a rank's role: its tensor, and the element's number in it. */
+/* Returns the source of element (out, in) of a rank's role: its tensor, and the element's number in it. */
 static const struct tensor_spec *source_of(const struct weight_slot *slot, const struct shard *s, int64_t out,
                                            int64_t in, int64_t *element)
 {
     int64_t d = m.head_dim, n_q = (s->heads.end - s->heads.begin) * d, n_kv = (s->kv_heads.end - s->kv_heads.begin) * d;
     int64_t n_ffn = s->ffn.end - s->ffn.begin;
     char want = 'w';
-    int which = 0; /* of q, k, v */
+    int which = 0; /* 0, 1, 2: q, k, v */
     int64_t n_expert = s->expert_ffn.end - s->expert_ffn.begin, n_shared = s->shared_ffn.end - s->shared_ffn.begin;
     int64_t expert = 0, of_two = 0;
     switch (slot->id) {
@@ -224,7 +224,7 @@ static const struct tensor_spec *source_of(const struct weight_slot *slot, const
     return NULL;
 }
 
-/* A rank's arrays, and how often each element was written. */
+/* A rank's arrays, and the number of writes to each element. */
 struct memory {
     const struct weight_map *map;
     unsigned char *data[1000];
@@ -292,7 +292,7 @@ static void compare(const struct shard *s)
     }
 }
 
-/* Each needed byte is in exactly one segment; blocks are as long as they may be and no longer. */
+/* Each needed byte is in exactly one segment; blocks are as long as allowed and no longer. */
 static void check_plan(const struct read_plan *p, const struct checkpoint *c, size_t block_bytes)
 {
     uint64_t needed = 0, in_segments = 0, in_blocks = 0;
@@ -321,7 +321,7 @@ static void check_plan(const struct read_plan *p, const struct checkpoint *c, si
     assert_true(in_blocks >= needed && in_blocks <= needed + 2 * 4096);
 }
 
-/* A block's bytes as they are to lie in memory. */
+/* Reads a block's bytes in their order in memory. */
 static void read_block(int fd, const struct read_block *b, unsigned char *to)
 {
     size_t width = b->gap > 0 ? b->width : b->bytes;
@@ -349,7 +349,7 @@ static void read_all(const struct checkpoint *c, const struct read_plan *p, cons
     free(block);
 }
 
-/* Nothing of a slot is left to be zeroed where the checkpoint fills it; all is where there is no checkpoint. */
+/* If the checkpoint fills a slot, nothing of it is zeroed; without a checkpoint all of it is. */
 static void check_filled(const struct weight_map *map, bool filled)
 {
     int64_t *n = calloc((size_t)map->n_slots, sizeof *n);
@@ -360,7 +360,7 @@ static void check_filled(const struct weight_map *map, bool filled)
     free(n);
 }
 
-/* From the node's plan, and from one of its own, which reads what the rank holds and nothing else. */
+/* Reads with the node's plan, and with a plan of the rank's own, which reads only its share. */
 static void read_as_rank(const struct checkpoint *c, const struct read_plan *p, size_t block_bytes, int rank, int ranks)
 {
     struct err e = {0};
@@ -425,7 +425,7 @@ static void every_element_arrives(void **state)
     }
 }
 
-/* A hole of more than 4 KiB between two needed tensors is not read. */
+/* A gap of more than 4 KiB between two needed tensors is not read. */
 static void gaps_are_skipped(void **state)
 {
     (void)state;
@@ -459,8 +459,8 @@ static void gaps_are_skipped(void **state)
     read_plan_free(&p);
 }
 
-/* However far the ranks have read, none has got more than a block of a matrix more than another; without dealing the
- * first one has half of it before the second has any. */
+/* At any point no rank has received more than a block of a matrix more than another; without distribution the first one
+ * has half of the matrix before the second has any. */
 static void ranks_get_their_parts_together(void **state)
 {
     enum { ROWS = 64, ROW_BYTES = 32, ROWS_OF_BLOCK = 4, N_TENSORS = 3 };
@@ -483,7 +483,7 @@ static void ranks_get_their_parts_together(void **state)
         assert_int_equal(p.n_blocks, N_TENSORS * ROWS / ROWS_OF_BLOCK);
         for (int b = 0; b < p.n_blocks; b++) {
             const struct read_segment *s = &p.segment[p.block[b].first_segment];
-            assert_int_equal(s->tensor, b / (ROWS / ROWS_OF_BLOCK)); /* a tensor after the other */
+            assert_int_equal(s->tensor, b / (ROWS / ROWS_OF_BLOCK)); /* one tensor after the other */
             int owner = (int)(s->row * ranks / ROWS), most = 0, least = p.n_blocks;
             if (s->row == 0)
                 memset(n_of_rank, 0, sizeof n_of_rank);

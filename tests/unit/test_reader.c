@@ -1,5 +1,5 @@
 /* tests/unit/test_reader.c - rank/load/reader.c: every byte of every block arrives in its slot and stays there until it
- * is released, with any number of threads; what cannot be read is named, and what was read before it is still given. */
+ * is released, with any number of threads; a failed read names the file, and earlier blocks are still delivered. */
 #include "tests/unit/unit.h"
 
 #include "rank/load/reader.h"
@@ -20,7 +20,7 @@ static unsigned char *content[N_FILES];
 static struct read_block block[MAX_BLOCKS];
 static struct read_plan plan = {.block = block, .max_block_bytes = BLOCK_BYTES};
 
-/* Every third block that is large enough becomes rows of it. */
+/* Turns every third block that is large enough into one of rows. */
 static void take_rows(struct read_block *b, uint64_t *random)
 {
     if (plan.n_blocks % 3 != 0 || b->bytes < 20000)
@@ -30,7 +30,7 @@ static void take_rows(struct read_block *b, uint64_t *random)
     b->bytes = b->bytes / (b->width + b->gap) * b->width;
 }
 
-/* Files of noise, cut into blocks of many sizes, some gaps between them. */
+/* Makes files of noise, divided into blocks of many sizes, with some gaps between them. */
 static int make_files(void **state)
 {
     uint64_t random = 5;
@@ -111,8 +111,8 @@ static void check_block(const struct read_block *b, const unsigned char *got)
         assert_memory_equal(got + row * b->width, want + row * (b->width + b->gap), b->width);
 }
 
-/* Read as rank `first` of `stride`, releasing two blocks late as rank/load/load_together.c does. Returns how many
- * blocks came. */
+/* Reads as rank `first` of `stride`, releasing two blocks late as rank/load/load_together.c does. Returns the number of
+ * blocks delivered. */
 static int read_all(int first, int stride, int n_threads, struct err *e, uint64_t *bytes_read)
 {
     struct reader r;
@@ -120,7 +120,7 @@ static int read_all(int first, int stride, int n_threads, struct err *e, uint64_
     int k = 0, n = plan.n_blocks > first ? (plan.n_blocks - first + stride - 1) / stride : 0;
     assert_int_equal(reader_open(&r, &setup, e), 0);
     for (; k < n && reader_wait(&r, k, e) == 0; k++) {
-        for (int old = k - 1 > 0 ? k - 1 : 0; old <= k; old++) /* the one before must still be there */
+        for (int old = k - 1 > 0 ? k - 1 : 0; old <= k; old++) /* the previous block must still be there */
             check_block(&block[first + old * stride], setup.bytes[old % setup.n_slots]);
         reader_release(&r, k - 1);
     }
@@ -152,7 +152,7 @@ static void all_bytes(void **state)
     assert_true(got == 0);
 }
 
-/* The same with other windows and pieces, sleeping and spinning: neither may change what arrives. */
+/* The same with other windows and pieces, sleeping and spinning: neither may change the data. */
 static void other_windows(void **state)
 {
     static const struct {
@@ -174,7 +174,7 @@ static void other_windows(void **state)
     spin = 0;
 }
 
-/* The second file ends early: what lies before its end is given, then the file and the byte are named. */
+/* The second file ends early: data before its end is delivered, then the file and the byte are named. */
 static void short_file(void **state)
 {
     (void)state;
@@ -209,7 +209,7 @@ static void missing_file(void **state)
     files_write(checkpoint.dir, text[2], content[2], FILE_BYTES);
 }
 
-/* Closing while threads wait for room, or read. */
+/* Closes while threads wait for room, or read. */
 static void closed_early(void **state)
 {
     (void)state;

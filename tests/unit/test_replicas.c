@@ -18,7 +18,7 @@ static const struct order_rules order_rules = {VOCAB, MAX_LEN};
 
 static const char *const stop_text[] = {"\n\n", "the end"};
 
-/* A task of two prompts that uses every rule; beams: a search, which excludes some of them. */
+/* Makes a task of two prompts that uses every rule; beams: a beam search, which excludes some of them. */
 static struct task *make_task(uint64_t number, bool beams)
 {
     struct task *j = task_open(number, NULL, false, 90);
@@ -26,7 +26,7 @@ static struct task *make_task(uint64_t number, bool beams)
     struct request_rules *r = &g->rules;
     struct err e = {0};
     g->stream = true;
-    j->parsed = true; /* the message is the task's to free */
+    j->parsed = true; /* the task frees the message */
     g->search = (struct search){.n = 2, .best_of = beams ? 0 : 4, .num_beams = beams ? 3 : 1};
     g->search.beam = (struct beam_rules){.length_penalty = 0.6, .early_stopping = EARLY_STOPPING_NEVER};
     r->sampling = (struct sampling){.seed = 1ull << 52,
@@ -97,7 +97,7 @@ static void expect_rules(const struct request_rules *a, const struct request_rul
                 a->want_logprobs == b->want_logprobs && a->want_prompt_logprobs == b->want_prompt_logprobs);
 }
 
-/* On another host's clock, which shows 5100 where this one shows 100. */
+/* Orders on another host's clock, which reads 5100 where this one reads 100. */
 static void orders(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static void orders(void **state)
     }
 }
 
-/* Cut off anywhere it is refused; damaged it is refused, or it is another order that keeps to the rules. */
+/* A truncated order is refused; a damaged one is refused, or is another order that keeps the rules. */
 static void bad_orders(void **state)
 {
     (void)state;
@@ -161,7 +161,7 @@ static void bad_orders(void **state)
     int n_good = 0;
     for (size_t n = 0; n < w.bytes; n++) {
         struct err e = {0};
-        unsigned char *cut = malloc(n + 1); /* its own memory, so that a sanitizer sees what is read behind it */
+        unsigned char *cut = malloc(n + 1); /* allocated separately, so that a sanitizer notices reads past its end */
         memcpy(cut, w.data, n);
         assert_null(order_decode(cut, n, &order_rules, 1, &e));
         assert_int_equal(e.code, ERR_COMM);
@@ -221,7 +221,7 @@ static struct sampled make_sampled(int32_t token)
     return s;
 }
 
-/* The result of a leader's request. */
+/* Makes the result of a leader's request. */
 static void finish_choice(struct request *r, const struct request_rules *rules, const char *text)
 {
     struct err e = {0};
@@ -422,7 +422,7 @@ static void bad_reports(void **state)
     wire_free(&w);
 }
 
-/* More drafts that were right than steps, than at the place before, or than drafts. */
+/* More accepted drafts than steps, than at the position before, or than drafts. */
 static void bad_drafts(void **state)
 {
     (void)state;
@@ -448,7 +448,7 @@ static void bad_drafts(void **state)
     }
 }
 
-/* ---- which replica ---- */
+/* ---- the choice of a replica ---- */
 
 static void answer(struct replicas *e, int replica, struct task *done, bool loaded)
 {
@@ -474,7 +474,7 @@ static void choice(void **state)
     }
     assert_true(replicas_loaded(&e));
     assert_int_equal(replicas_max_seqs(&e), 6);
-    assert_int_equal(replicas_max_len(&e, 0), 100); /* what all can do */
+    assert_int_equal(replicas_max_len(&e, 0), 100); /* the smallest of all replicas */
     struct task *task[6];
     for (int i = 0; i < 6; i++) {
         task[i] = make_task((uint64_t)i, i == 5); /* 2 prompts of 4 sequences, the last one of 3 beams */
@@ -488,7 +488,7 @@ static void choice(void **state)
     assert_int_equal(e.replica[1].load.n_sequences, 16);
     assert_int_equal(e.replica[2].load.n_sequences, 14);
     assert_int_equal(replicas_choose(&e, 0, -1, NULL, NULL), 2);
-    assert_int_equal(replicas_choose(&e, 0, 12, NULL, NULL), -1); /* 2 + 12 are there */
+    assert_int_equal(replicas_choose(&e, 0, 12, NULL, NULL), -1); /* it already has 2 + 12 sequences */
     assert_int_equal(replicas_choose(&e, 0, 13, NULL, NULL), 2);
     task[1]->work.next = task[4];
     answer(&e, 1, task[1], false);
@@ -515,7 +515,7 @@ static void choice(void **state)
     (void)zmq_ctx_term(context);
 }
 
-/* Rank 3 of two replicas of two is the slowest; a replica that has told nothing does not hide it. */
+/* Rank 3 of two replicas of two is the slowest; a replica without a report does not hide it. */
 static void figures(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-/* tests/unit/test_reply.c - protocol/reply.c: every reply and event, to the letter. */
+/* tests/unit/test_reply.c - protocol/reply.c: every reply and event, verbatim. */
 #include "tests/unit/unit.h"
 
 #include "base/json.h"
@@ -105,7 +105,7 @@ static void generate(void **state)
            "b\",\"token_ids\":[0,1],\"finish_reason\":\"stop\",\"stop_reason\":\"c\"}],\"seed\":0}");
 }
 
-/* With vLLM's names. At no place more drafts are right than at the one before. */
+/* Drafts are counted under vLLM's names. No position has more accepted drafts than the one before. */
 static void drafts(void **state)
 {
     (void)state;
@@ -167,8 +167,8 @@ static void logprobs(void **state)
            "\"prompt_first_token\":\"<s>\",\"finish_reason\":null}],\"seed\":0}");
 }
 
-/* A prompt that was written before stands in the event as if it were written with it, whatever is in it and in the
- * names. */
+/* A prompt serialised in advance appears in the event as if serialised with it, whatever the prompt and the names
+ * contain. */
 static void events_after_a_prompt(void **state)
 {
     (void)state;
@@ -282,7 +282,7 @@ static void operations(void **state)
            "{\"status\":\"ok\",\"request_id\":\"x\",\"op\":\"drain\",\"state\":\"draining\"}");
 }
 
-/* Any bytes leave as UTF-8. */
+/* Any bytes are output as UTF-8. */
 static void repairs_text(void **state)
 {
     (void)state;

@@ -22,7 +22,7 @@ static int close_tokenizer(void **state)
     return 0;
 }
 
-/* Take ids until the request is finished; returns how many were taken. `end`: -1 ends the list. */
+/* Takes ids until the request is finished; returns the number taken. `end`: -1 ends the list. */
 static int take_token(struct request *r, const int32_t *id)
 {
     struct err e = {0};
@@ -63,7 +63,7 @@ static void ends_by_length(void **state)
     struct request_rules rules = {.max_tokens = 3, .skip_special = true};
     expect(&rules, IDS(0, 1, 2, 3), (struct expected){3, FINISH_LENGTH, "abc"});
     expect(&rules, IDS(0, 1), (struct expected){2, FINISH_NONE, "ab"});
-    expect(&rules, IDS(0, LETTER_EOS, 2), (struct expected){3, FINISH_LENGTH, "ac"}); /* no stop id here */
+    expect(&rules, IDS(0, LETTER_EOS, 2), (struct expected){3, FINISH_LENGTH, "ac"}); /* the id is not a stop id here */
     rules.max_tokens = 1;
     expect(&rules, IDS(LETTER_AB), (struct expected){1, FINISH_LENGTH, "ab"});
     expect(&rules, IDS(LETTER_BYTE_C3), (struct expected){1, FINISH_LENGTH, "\xef\xbf\xbd"}); /* half a character */
@@ -79,7 +79,7 @@ static void ends_by_id(void **state)
     expect(&rules, IDS(0, LETTER_BYTE_C3, LETTER_EOS), (struct expected){3, FINISH_STOP, "a\xef\xbf\xbd"});
     rules.skip_special = false;
     expect(&rules, IDS(0, LETTER_BOS, LETTER_EOS, 1), (struct expected){3, FINISH_STOP, "a<bos><eos>"});
-    rules.max_tokens = 2; /* both at once: it has ended by itself */
+    rules.max_tokens = 2; /* both at once: it counts as ended by itself */
     expect(&rules, IDS(0, LETTER_EOS), (struct expected){2, FINISH_STOP, "a<eos>"});
 }
 
@@ -102,7 +102,8 @@ static void ends_by_text(void **state)
     expect(&rules, IDS(0, LETTER_BYTE_C3, LETTER_BYTE_A9), (struct expected){3, FINISH_STOP, "a"});
     rules.keep_stop = true;
     expect(&rules, IDS(2, LETTER_AB, 1, 0, 3), (struct expected){4, FINISH_STOP, "cabba"});
-    rules.max_tokens = 4; /* complete with the last token: ended by itself; else what was held back comes out */
+    rules.max_tokens = 4; /* a match that is complete with the last token counts as an end by itself; else the
+                           * held-back text is released */
     expect(&rules, IDS(2, LETTER_AB, 1, 0, 3), (struct expected){4, FINISH_STOP, "cabba"});
     expect(&rules, IDS(2, 2, LETTER_AB, 1), (struct expected){4, FINISH_LENGTH, "ccabb"});
     rules.n_stop_ids = 1;
@@ -122,7 +123,7 @@ static void min_tokens_come_first(void **state)
                                   .n_stop_ids = 1,
                                   .stop_id = {LETTER_EOS}};
     expect(&rules, IDS(0, 1, 2, 0, 1), (struct expected){5, FINISH_STOP, "abc"});
-    expect(&rules, IDS(2, 0, 1, 0), (struct expected){4, FINISH_NONE, "caba"}); /* begun too early */
+    expect(&rules, IDS(2, 0, 1, 0), (struct expected){4, FINISH_NONE, "caba"}); /* the match begins too early */
     expect(&rules, IDS(2, 2, LETTER_AB), (struct expected){3, FINISH_STOP, "cc"});
     expect(&rules, IDS(2, LETTER_EOS, LETTER_EOS), (struct expected){3, FINISH_STOP, "c"});
     rules.sampling.min_tokens = 6;
@@ -165,7 +166,7 @@ static void keeps_log_probabilities(void **state)
     request_close(&r);
 }
 
-/* Without a tokenizer there are tokens only, and they end by their number. */
+/* Without a tokenizer there are only tokens, and the end is by their number. */
 static void without_text(void **state)
 {
     (void)state;

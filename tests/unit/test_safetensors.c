@@ -1,9 +1,10 @@
-/* tests/unit/test_safetensors.c - headers, indices and folders, good and hostile: each check of models.md section 6. */
+/* tests/unit/test_safetensors.c - headers, indices and folders, valid and hostile: each check of section 6 of
+ * models.md. */
 #include "tests/unit/checkpoint_folder.h"
 
 #include "partition/checkpoint.h"
 
-/* A file of `text` as its header and `data` bytes behind it, parsed from memory. */
+/* Parses from memory a file with `text` as its header and `data` bytes after it. */
 static int parse(struct checkpoint *c, const char *text, size_t n, uint64_t data, struct err *e)
 {
     unsigned char *head = calloc(1, n + 9);
@@ -139,7 +140,7 @@ static void good_headers(void **state)
     checkpoint_close(&c);
 }
 
-/* More tensors than the text's first capacity holds, found by name afterwards. */
+/* More tensors than the table's first capacity, found by name afterwards. */
 static void many_tensors(void **state)
 {
     enum { N = 3000 };
@@ -172,7 +173,7 @@ static void many_tensors(void **state)
     specs_free(spec, N);
 }
 
-/* Two shards with a, b | c, b2. */
+/* Writes two shards with a, b | c, b2. */
 static void write_shards(const struct folder *f, const char *b2)
 {
     struct tensor_spec spec[4] = {{.name = "a", .dtype = "F32", .cols = 3, .element = 4},
@@ -259,7 +260,7 @@ static void bad_indices(void **state)
     }
 }
 
-/* A truncated shard among good ones is named. */
+/* A truncated shard among valid ones is named. */
 static void truncated_shard(void **state)
 {
     struct folder f;

@@ -1,5 +1,5 @@
 /* tests/unit/test_scheduler.c - coordinator/schedule/scheduler.c: thousands of random schedules in which every request
- * must get exactly what it gets alone, and every plan is judged (tests/support/schedule.h). */
+ * must get exactly the tokens that it gets alone, and every plan is checked (tests/support/schedule.h). */
 #include "tests/unit/unit.h"
 
 #include "tests/support/schedule.h"
@@ -46,8 +46,8 @@ static void random_rules(struct request_rules *rules, uint64_t *seed)
         p->min_tokens = random_below(seed, rules->max_tokens + 1);
 }
 
-/* Prompts have beginnings in common: of two texts, up to a random place. Some consist of the same few blocks in any
- * order. */
+/* Makes prompts with common beginnings: those of two texts, up to a random position. Some consist of the same few
+ * blocks in any order. */
 static int random_prompt(int32_t prompt[SCHEDULE_MAX_LEN], uint64_t *seed)
 {
     int n = 1 + random_below(seed, random_below(seed, 2) == 0 ? 70 : 20), common = random_below(seed, n + 1);
@@ -88,11 +88,11 @@ static void random_cancel(struct schedule *run, uint64_t *seed)
     bool in_flight = r->n_in_flight > 0;
     scheduler_cancel(&run->s, r, FINISH_CANCELLED, run->now);
     assert_true(run->s.blocks[KV_MAIN].n_free <= before + held);
-    assert_true(in_flight == (run->request[index] != NULL)); /* let go of at once, or with its last result */
+    assert_true(in_flight == (run->request[index] != NULL)); /* released at once, or with its last result */
     schedule_check_memory(run);
 }
 
-/* The makers of drafts. */
+/* The sources of drafts. */
 enum drafts { NO_DRAFTS, RANDOM_DRAFTS, MODEL_DRAFTS };
 
 struct sums {
@@ -100,7 +100,7 @@ struct sums {
     int ended[FINISH_REASONS];
 };
 
-/* The layers of a schedule by what they see. */
+/* The visibility of earlier tokens in the layers of a schedule. */
 enum sight { ALL_SEE_ALL, SOME_ARE_WINDOWED, ALL_ARE_WINDOWED, SIGHTS };
 
 static void random_windows(struct limits *l, enum sight sight, uint64_t *seed)
@@ -171,7 +171,7 @@ static void all_schedules(uint64_t seed, enum drafts drafts, enum sight sight, s
                       i == 0 ? "off" : "on", (unsigned long long)sums[i].preemptions, (unsigned long long)sums[i].hits,
                       (unsigned long long)sums[i].queries, sums[i].ended[FINISH_CANCELLED],
                       sums[i].ended[FINISH_TIMEOUT]);
-        assert_true(sums[i].preemptions > (uint64_t)n / 3); /* all of it did happen */
+        assert_true(sums[i].preemptions > (uint64_t)n / 3); /* every kind of event occurred */
         assert_true(sums[i].ended[FINISH_STOP] > n / 2 && sums[i].ended[FINISH_LENGTH] > n / 2);
         assert_true(sums[i].ended[FINISH_CANCELLED] > n / 10 && sums[i].ended[FINISH_TIMEOUT] > n / 10);
     }
@@ -188,7 +188,7 @@ static void random_schedules(void **state)
     assert_int_equal(sums[0].drafts + sums[1].drafts, 0);
 }
 
-/* Drafts were many, and often of several tokens. */
+/* There were many drafts, often of several tokens. */
 static void check_drafted(const struct sums *sum)
 {
     print_message("# %llu times %llu tokens drafted, right at place 1: %llu, 15: %llu\n",
@@ -197,7 +197,7 @@ static void check_drafted(const struct sums *sum)
     assert_true(sum->drafts > 1000 && sum->drafted > sum->drafts);
 }
 
-/* Guesses of every length, right up to every place. */
+/* Guesses of every length, correct up to every position. */
 static void random_schedules_with_drafts(void **state)
 {
     (void)state;
@@ -210,7 +210,7 @@ static void random_schedules_with_drafts(void **state)
     }
 }
 
-/* The device compares what windowed layers see. A draft model keeps everything. */
+/* The device compares the keys that windowed layers see. A draft model keeps everything. */
 static void random_schedules_with_windows(void **state)
 {
     (void)state;
@@ -222,7 +222,7 @@ static void random_schedules_with_windows(void **state)
     }
 }
 
-/* The same model drafts: beside preemption, shared prefixes and ends of all kinds its drafts are right wherever they
+/* The same model drafts: with preemption, shared prefixes and ends of all kinds its drafts are correct wherever they
  * can be (tests/support/schedule.c). */
 static void random_schedules_with_a_draft_model(void **state)
 {
@@ -237,7 +237,7 @@ static void random_schedules_with_a_draft_model(void **state)
 }
 
 /* A device that always has a step in the queue never shows the scheduler a sequence that could be drafted: the pause
- * must pass all the same. */
+ * must nevertheless end. */
 static void a_resting_draft_model_is_tried_again(void **state)
 {
     (void)state;
@@ -251,7 +251,7 @@ static void a_resting_draft_model_is_tried_again(void **state)
         struct request_rules rules = schedule_plain;
         rules.max_tokens = 60;
         schedule_open(&run, &setup);
-        costs_add(&run.s.costs, 1, 1); /* a step on paper takes no time */
+        costs_add(&run.s.costs, 1, 1); /* a step of the paper device takes no time */
         run.s.drafter.payoff.pause = run.s.drafter.payoff.rest = 16;
         (void)schedule_add(&run, &rules, 5, 1);
         for (int i = 0; i < 50 && scheduler_stats(&run.s).n_drafts == 0; i++)

@@ -1,5 +1,5 @@
 /* tests/unit/test_scheduler_bound.c - coordinator/schedule/scheduler.c with max_step, on a device whose steps take
- * time: prompts are cut to what fits beside sequences that decode, and still go on. */
+ * time: prompts are cut to the tokens that fit beside decoding sequences, and still progress. */
 #include "tests/unit/unit.h"
 
 #include "tests/support/schedule.h"
@@ -7,15 +7,15 @@
 
 #include <math.h>
 
-enum { LEAST = 32, LEARN = 8 }; /* tokens; steps with prompts and rows that are not judged */
+enum { LEAST = 32, LEARN = 8 }; /* tokens; steps with prompts and rows that are not checked */
 
-/* A run with the device's clock: a step under way while the next one is planned. */
+/* A run with the device's clock: a step is in flight while the next one is planned. */
 struct timed {
     struct schedule run;
-    double finished[2]; /* of steps, when */
+    double finished[2]; /* end times of steps */
     int n_mixed, n_late, n_cut;
-    double highest; /* s of a mixed step that was judged */
-    int most;       /* tokens of prompts in it */
+    double highest; /* longest checked mixed step, in seconds */
+    int most;       /* prompt tokens in it */
 };
 
 struct load {
@@ -96,7 +96,7 @@ static struct request *ask(struct timed *t, uint64_t client, int n_prompt, int m
     return r;
 }
 
-/* Forty requests; without a bound steps of 128 prompt tokens take 0.14 s. */
+/* Runs forty requests; without a bound steps of 128 prompt tokens take 0.14 s. */
 static void run_all(struct timed *t, double max_step)
 {
     open(t, max_step);
@@ -122,7 +122,7 @@ static void steps_keep_the_bound(void **state)
     assert_true(t.n_mixed > LEARN && t.highest <= 0.06 && t.most > 36);
 }
 
-/* Prompts go on where not even decoding keeps the bound. */
+/* Prompts progress even if decoding alone exceeds the bound. */
 static void prompts_go_on(void **state)
 {
     static struct timed t;
@@ -131,7 +131,7 @@ static void prompts_go_on(void **state)
     assert_true(t.n_mixed > 20 && t.n_cut > 20 && t.most >= LEAST && t.most < LEAST + KV_BLOCK_TOKENS);
 }
 
-/* While nobody decodes, steps are as large as they can be. */
+/* While no sequence decodes, steps are as large as possible. */
 static void nobody_waits_for_a_token(void **state)
 {
     static struct timed t;
@@ -144,7 +144,7 @@ static void nobody_waits_for_a_token(void **state)
     schedule_close(&t.run);
 }
 
-/* The time is shared, too: another client's prompt is not behind all of one's. */
+/* Clients share the time, too: one client's prompts do not keep another's waiting. */
 static void clients_share_the_time(void **state)
 {
     static struct timed t;

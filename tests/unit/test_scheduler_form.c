@@ -1,6 +1,6 @@
 /* tests/unit/test_scheduler_form.c - requests with a form among free ones, on an engine that is a step ahead or not:
- * every plan that samples such a sequence brings its mask, tokens of the mask make texts of the form, whatever is
- * preempted or cancelled beside them. With drafts the tokens are the same. */
+ * every plan that samples such a sequence has its mask, tokens of the mask make texts of the form, whatever is
+ * preempted or cancelled meanwhile. With drafts the tokens are the same. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/schedule/scheduler_parts.h"
@@ -15,15 +15,15 @@ struct play {
     struct scheduler scheduler;
     struct plan plan, copy;
     struct form *form;
-    struct request_rules rules[2]; /* free, of the form */
+    struct request_rules rules[2]; /* without a form, and with it */
     struct request request[N];
     bool released[N];
-    int n_mixed; /* plans with a sequence of one token and one of several, both begun before */
+    int n_mixed; /* plans with a sequence of one token and one of several, both already running */
     int n_released, n_masks, n_late, n_preempted, n_sampled[2];
     struct sampled sampled[2][SEQS + DRAFTS];
     uint64_t seed;
-    bool same;                   /* a sequence's token depends on itself and its place alone, as a model's would */
-    const struct outcome *plain; /* whose tokens are drafted, up to a random place; NULL: no drafts */
+    bool same;                   /* a sequence's token depends only on itself and its position, as with a model */
+    const struct outcome *plain; /* the run whose tokens are drafted, up to a random position; NULL: no drafts */
     int n_barred;
 };
 
@@ -50,7 +50,7 @@ static const char long_keys[] =
     "\"kind_of_story\":{\"const\":\"once upon a time, there was\"}},"
     "\"required\":[\"the_little_dragon\",\"kind_of_story\"],\"additionalProperties\":false}";
 
-/* Tokens that come without drafts, up to a random place, and then any. */
+/* Drafts the tokens that come without drafts, up to a random position, and then arbitrary ones. */
 static int propose(void *context, struct request *r, int n, int32_t *token)
 {
     struct play *p = context;
@@ -129,10 +129,10 @@ static uint64_t seed_of(const struct play *p, const struct plan_seq *s, int len)
     for (int i = 0; i < N; i++)
         if (p->request[i].state == REQUEST_RUNNING && p->request[i].slot == s->slot)
             return (uint64_t)(1 + i) * 1000 + (uint64_t)len;
-    return 1; /* it ended meanwhile */
+    return 1; /* it has ended meanwhile */
 }
 
-/* A random token; one of the mask if there is one. */
+/* Returns a random token; one of the mask if there is one. */
 static int32_t sample(struct play *p, const struct plan_seq *s, int len, const uint32_t *mask)
 {
     int words = p->plan.limits.mask_words, n = 0;
@@ -148,7 +148,7 @@ static int32_t sample(struct play *p, const struct plan_seq *s, int len, const u
             return id;
 }
 
-/* The plan as another rank would get it. */
+/* Copies the plan as another rank would receive it. */
 static void copy_plan(struct play *p)
 {
     struct err e = {0};
@@ -158,7 +158,7 @@ static void copy_plan(struct play *p)
     assert_int_equal(plan_unpack(&p->copy, bytes, p->keeper.n_tokens, &e), 0);
 }
 
-/* Its samples, when its late masks are there. */
+/* Computes its samples once its late masks have arrived. */
 static int execute(struct play *p, struct sampled *out)
 {
     scheduler_masks(&p->scheduler, &p->plan);
@@ -187,8 +187,8 @@ static bool starts(const struct plan *p, int slot)
     return false;
 }
 
-/* Sequences that go on with one token come before those that go on with several, so that text which follows together
- * beside them does not change how a step computes them. */
+/* Sequences that continue with one token come before those with several, so that the latter's forced text does not
+ * change how a step computes the former. */
 static void check_front(struct play *p)
 {
     int n_alone = 0, n_several = 0;
@@ -203,8 +203,8 @@ static void check_front(struct play *p)
     p->n_mixed += n_alone > 0 && n_several > 0;
 }
 
-/* A step of an engine with one or two flights: the results of the step before come after the plan, or before the next
- * one. */
+/* Does a step of an engine with one or two flights: the results of the step before come after the plan, or before the
+ * next one. */
 static void one_step(struct play *p, uint64_t step, int flights)
 {
     struct err e = {0};
@@ -277,7 +277,7 @@ static void forms_among_free_ones(void **state)
     assert_true(n_complete > 150 && n_masks > 1000 && n_preempted > 10);
 }
 
-/* All at once, with their log-probabilities or not; with drafts of what comes, or without. */
+/* Runs all at once, with their log-probabilities or not; with correct drafts, or without. */
 static void play_same(struct outcome *out, const char *source, uint64_t seed, int flights, int n_blocks, bool logprobs,
                       const struct outcome *plain)
 {
@@ -305,8 +305,8 @@ static void play_same(struct outcome *out, const char *source, uint64_t seed, in
     close_play(&p);
 }
 
-/* Text that has to follow is fed together: the same tokens, in fewer steps. A request that wants log-probabilities gets
- * each token sampled. */
+/* Forced text is fed together: the same tokens, in fewer steps. A request that wants log-probabilities gets each token
+ * sampled. */
 static void forced_text_takes_fewer_steps(void **state)
 {
     (void)state;
@@ -328,7 +328,7 @@ static void forced_text_takes_fewer_steps(void **state)
     assert_true(n_preempted > 5);
 }
 
-/* Drafts that the form forbids are not fed; the others change no token, and are as many steps saved. */
+/* Drafts that the form forbids are not fed; the others change no token, and save as many steps. */
 static void drafts_change_no_token(void **state)
 {
     (void)state;
@@ -361,7 +361,7 @@ static int32_t token_of(const struct lexicon *l, const char *text)
     return token;
 }
 
-/* A draft that ends the text is fed to nobody, and is wrong only where the text may not end. */
+/* A draft that ends the text is never fed, and is wrong only where the text may not end. */
 static void drafted_ends(void **state)
 {
     (void)state;

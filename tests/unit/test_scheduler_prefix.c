@@ -1,11 +1,11 @@
-/* tests/unit/test_scheduler_prefix.c - coordinator/schedule/scheduler.c and its blocks, the prefix cache: what is found
- * again, given up, and never shared. */
+/* tests/unit/test_scheduler_prefix.c - coordinator/schedule/scheduler.c and its blocks, the prefix cache: prefixes that
+ * are found again, evicted, and never shared. */
 #include "tests/unit/unit.h"
 
 #include "tests/support/schedule.h"
 #include "tests/unit/letters.h"
 
-/* 48 tokens of prompt that come again: two blocks are found, and the last one is fed since its logits are wanted. */
+/* A repeated prompt of 48 tokens: two blocks are found, and the last one is fed since its logits are wanted. */
 static void a_prompt_is_found_again(void **state)
 {
     (void)state;
@@ -15,7 +15,7 @@ static void a_prompt_is_found_again(void **state)
     struct request *a = schedule_add(&run, &schedule_plain, 48, 7), *b = schedule_add(&run, &schedule_plain, 48, 7);
     schedule_step(&run, 0);
     assert_int_equal(a->n_cached, 0);
-    assert_int_equal(b->n_cached, 0); /* in the same plan nothing is there yet */
+    assert_int_equal(b->n_cached, 0); /* within the same plan nothing is cached yet */
     struct request *c = schedule_add(&run, &schedule_plain, 48, 7), *d = schedule_add(&run, &schedule_plain, 49, 7);
     schedule_step(&run, 0);
     assert_int_equal(c->n_cached, 32);
@@ -24,7 +24,7 @@ static void a_prompt_is_found_again(void **state)
     assert_int_equal(run.s.stats.prefix_queries, 48 + 48 + 48 + 49);
     assert_int_equal(run.s.stats.prefix_hits, 32 + 48);
     schedule_drain(&run, 0);
-    struct request *later = schedule_add(&run, &schedule_plain, 49, 7); /* nobody holds them any more */
+    struct request *later = schedule_add(&run, &schedule_plain, 49, 7); /* the blocks no longer have a holder */
     schedule_step(&run, 0);
     assert_int_equal(later->n_cached, 48);
     schedule_drain(&run, 0);
@@ -33,7 +33,8 @@ static void a_prompt_is_found_again(void **state)
 
 #define LONG_PROMPT 300
 
-/* A request of LONG_PROMPT tokens, the first n_common of which follow from the seed, the others from its number. */
+/* Adds a request of LONG_PROMPT tokens, the first n_common of which follow from the seed, the others from its
+ * number. */
 static void add_long(struct schedule *run, int n_common, uint64_t seed)
 {
     struct err e = {0};
@@ -44,7 +45,8 @@ static void add_long(struct schedule *run, int n_common, uint64_t seed)
     assert_int_equal(scheduler_add(&run->s, schedule_make(run, &schedule_plain, prompt, LONG_PROMPT), run->now, &e), 0);
 }
 
-/* n requests, the first of which is a step ahead: does a plan in which all feed one token say that they share? */
+/* Runs n requests, the first of which is a step ahead; tells whether a plan in which all feed one token reports
+ * sharing. */
 static int shares(int n, int n_common)
 {
     struct scheduler_setup setup = schedule_setup(24, 24 * LONG_PROMPT, 250);
@@ -65,7 +67,7 @@ static int shares(int n, int n_common)
     return said;
 }
 
-/* The ranks look for shared beginnings where more than a few sequences have one of 256 tokens and more. */
+/* The ranks look for shared beginnings if more than a few sequences share 256 tokens or more. */
 static void plans_say_that_sequences_share(void **state)
 {
     (void)state;
@@ -103,7 +105,7 @@ static void old_blocks_are_evicted(void **state)
     schedule_close(&run);
 }
 
-/* Rotations that change with the length: longer sequences share nothing. */
+/* Rotations that change with the length: longer sequences do not share. */
 static void long_rotations_are_not_shared(void **state)
 {
     (void)state;

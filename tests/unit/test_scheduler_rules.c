@@ -1,5 +1,5 @@
-/* tests/unit/test_scheduler_rules.c - coordinator/schedule/scheduler.c, rule by rule: which sequences run, are
- * preempted, come next, when they end, and which requests are refused. */
+/* tests/unit/test_scheduler_rules.c - coordinator/schedule/scheduler.c, rule by rule: the sequences that run, are
+ * preempted, come next and end, and refused requests. */
 #include "tests/unit/unit.h"
 
 #include "tests/support/schedule.h"
@@ -31,7 +31,7 @@ static void decode_goes_on_beside_a_long_prompt(void **state)
     schedule_close(&run);
 }
 
-/* 4 blocks for two that grow to 3 each: the later one gives way and loses nothing. */
+/* 4 blocks for two sequences that grow to 3 each: the later one is preempted and loses nothing. */
 static void the_youngest_is_preempted(void **state)
 {
     (void)state;
@@ -87,7 +87,7 @@ static void lower_priority_values_go_first(void **state)
     schedule_close(&run);
 }
 
-/* Under pressure the one of the highest value goes, however early it came. */
+/* Under pressure the one with the highest value is preempted, however early it came. */
 static void priority_decides_who_is_preempted(void **state)
 {
     (void)state;
@@ -121,7 +121,7 @@ static void the_queue_is_bounded(void **state)
     assert_int_equal(scheduler_add(&run.s, r, 0, &e), SCHEDULER_FULL);
     assert_null(r->held[KV_MAIN].block);
     expect_none(&e);
-    schedule_step(&run, 0); /* the first one runs: there is a place */
+    schedule_step(&run, 0); /* the first one runs, so there is room */
     assert_int_equal(first->state, REQUEST_RUNNING);
     assert_int_equal(scheduler_add(&run.s, r, 0, &e), 0);
     schedule_drain(&run, 0);
@@ -158,7 +158,7 @@ static void deadlines_end_requests(void **state)
     }
 }
 
-/* Blocks are free for the plan after the next step at the latest; here for the very next one. */
+/* Blocks are free for the plan after the next step at the latest; here for the very next plan. */
 static void cancelling_frees_the_blocks(void **state)
 {
     (void)state;
@@ -175,7 +175,7 @@ static void cancelling_frees_the_blocks(void **state)
     scheduler_cancel(&run.s, r, FINISH_CANCELLED, run.now);
     assert_int_equal(run.s.blocks[KV_MAIN].n_free, 8);
     assert_int_equal(run.s.n_running, 0);
-    assert_int_equal(run.n_released, 0); /* a result is still under way */
+    assert_int_equal(run.n_released, 0); /* a result is still in flight */
     schedule_add(&run, &rules, 60, 2);
     schedule_step(&run, 1);
     assert_int_equal(run.s.n_running, 1);

@@ -1,6 +1,6 @@
-/* tests/unit/test_scheduler_scores.c - coordinator/schedule/scheduler.c, prompts that are scored: every token of them
- * once, with its own score, in plans that a rank accepts; among sequences that are not, that preempt each other, share
- * prefixes, are cancelled. The device is faked: a token's score is its position. */
+/* tests/unit/test_scheduler_scores.c - coordinator/schedule/scheduler.c, scored prompts: every token of them once, with
+ * its own score, in plans that a rank accepts; among unscored sequences, with preemption, shared prefixes and
+ * cancelling. The device is simulated: a token's score is its position. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/schedule/scheduler.h"
@@ -11,11 +11,11 @@
 #define N_REQUESTS 12
 #define MAX_LEN    90
 
-/* How a run is made. */
+/* The parameters of a run. */
 struct shape {
     struct limits limits;
     bool prefix_caching;
-    int n_flights;  /* plans under way at once */
+    int n_flights;  /* plans in flight at once */
     int cancel_one; /* one in this many steps cancels a request; 0: none */
 };
 
@@ -28,7 +28,7 @@ struct run {
     bool released[N_REQUESTS];
     int n_released, n_scored;
     uint64_t seed;
-    struct outcome { /* of a plan under way */
+    struct outcome { /* of a plan in flight */
         struct sampled *sampled, *scored;
         struct step_result result;
     } flight[SCHEDULER_FLIGHTS];
@@ -46,10 +46,10 @@ static void on_progress(void *context, struct request *q)
 {
     (void)context;
     if (q->rules->want_prompt_logprobs && q->output.n > 0)
-        assert_int_equal(q->n_scored, (int)q->prompt.n - 1); /* all of them before the first token */
+        assert_int_equal(q->n_scored, (int)q->prompt.n - 1); /* complete before the first token */
 }
 
-/* A request that ran to its end has every score, each of its own token. */
+/* A request that finished has every score, each of its own token. */
 static void on_release(void *context, struct request *q)
 {
     struct run *r = context;
@@ -118,7 +118,7 @@ static void close_run(struct run *r)
     scheduler_close(&r->scheduler);
 }
 
-/* A device's results for the plan that arrives there, with the checks of the ranks. */
+/* Computes a device's results for the plan that arrives there, with the ranks' checks. */
 static void execute(struct run *r, struct outcome *o)
 {
     struct err e = {0};
@@ -180,8 +180,8 @@ static void every_token_is_scored_once(void **unused)
         {{4, 64, MAX_LEN, 4 + 64, 40, 0, 0, 0, 0, 0, 0}, false, 1, 0},
         {{4, 16, MAX_LEN, 4 + 16, 40, 0, 0, 0, 0, 0, 0}, true, 2, 0},
         {{4, 64, MAX_LEN, 4 + 5, 40, 0, 0, 0, 0, 0, 0}, true, 2, 0}, /* fewer rows than tokens */
-        {{3, 7, MAX_LEN, 3 + 1, 20, 0, 0, 0, 0, 0, 0}, true, 1, 0},  /* a token a step */
-        {{6, 32, MAX_LEN, 6 + 20, 9, 0, 0, 0, 0, 0, 0}, true, 2, 0}, /* blocks for few: preemption */
+        {{3, 7, MAX_LEN, 3 + 1, 20, 0, 0, 0, 0, 0, 0}, true, 1, 0},  /* a token per step */
+        {{6, 32, MAX_LEN, 6 + 20, 9, 0, 0, 0, 0, 0, 0}, true, 2, 0}, /* blocks for few sequences: preemption */
         {{6, 32, MAX_LEN, 6 + 20, 9, 0, 0, 0, 0, 0, 0}, true, 2, 9},
         {{1, 32, MAX_LEN, 1 + 9, 6, 0, 0, 0, 0, 0, 0}, true, 2, 20},
     };
@@ -193,10 +193,10 @@ static void every_token_is_scored_once(void **unused)
             n_preemptions += stats.n_preemptions;
             n_hits += stats.prefix_hits;
         }
-    assert_true(n_preemptions > 20 && n_hits > 1000); /* the case of this test did occur */
+    assert_true(n_preemptions > 20 && n_hits > 1000); /* preemption and cache hits did occur */
 }
 
-/* A second request with the same prompt finds nothing in the cache until it has its scores, an unscored one
+/* A second request with the same prompt finds nothing in the cache until it has its scores; an unscored one finds
  * everything. */
 static void the_prefix_cache_hides_no_token(void **unused)
 {
@@ -230,7 +230,7 @@ static void the_prefix_cache_hides_no_token(void **unused)
     close_run(&r);
 }
 
-/* Without rows for it, it is refused, and in the place of nobody else. */
+/* Without rows for scores the request is refused, and delays no other. */
 static void no_rows_to_score_with(void **unused)
 {
     (void)unused;

@@ -1,6 +1,6 @@
 /* tests/unit/test_scheduler_speed.c - the cost of rank 0's part of a step with a device that costs nothing: plan, pack
- * and accept of decode steps of 64 sequences, requests coming and going, one step ahead. Processor time, so that other
- * programs on the machine do not matter; the bound is half of what is promised, for slow machines. */
+ * and accept decode steps of 64 sequences, with requests coming and going, one step ahead. Counts processor time, so
+ * that other programs on the machine do not matter; the bound is half of the promised speed, for slow machines. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/schedule/scheduler.h"
@@ -13,7 +13,7 @@
 #define N_PROMPT 100
 #define N_OUTPUT 150
 #define N_STEPS  20000
-#define BOUND    10000 /* steps a second */
+#define BOUND    10000 /* steps per second */
 
 struct client {
     struct scheduler s;
@@ -32,7 +32,7 @@ static void on_release(void *context, struct request *r)
     c->idle[c->n_idle++] = r;
 }
 
-/* Adds requests until as many wait as run at once. */
+/* Adds requests until as many wait as may run at once. */
 static void refill(struct client *c)
 {
     struct err e = {0};

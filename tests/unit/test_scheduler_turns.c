@@ -1,5 +1,5 @@
-/* tests/unit/test_scheduler_turns.c - coordinator/schedule/scheduler.c, clients that want all of an engine: another
- * one's request gets in at once, whatever they hold, and nobody is put off for ever. */
+/* tests/unit/test_scheduler_turns.c - coordinator/schedule/scheduler.c, clients that try to take a whole engine:
+ * another client's request is admitted at once, whatever they hold, and none is postponed for ever. */
 #include "tests/unit/unit.h"
 
 #include "tests/support/schedule.h"
@@ -24,7 +24,7 @@ static struct request *ask(struct schedule *run, uint64_t client, int n_prompt, 
     return r;
 }
 
-/* Steps until the request has its first token, or is done: more than `most` are too many. */
+/* Steps until the request has its first token, or is finished; fails after `most` steps. */
 static void await_token(struct schedule *run, const struct request *r, int most)
 {
     int index = r->index, n = 0;
@@ -41,7 +41,7 @@ static void step_often(struct schedule *run, int n)
         schedule_step(run, 1);
 }
 
-/* A result is seen a step after it was planned, and its first plan is the next one: three steps. */
+/* A result is known a step after it was planned, and its first plan is the next one: three steps. */
 #define AT_ONCE 3
 
 static void gets_a_slot(void **state)
@@ -57,7 +57,7 @@ static void gets_a_slot(void **state)
     for (int i = 0; i < 2; i++) /* its share */
         await_token(&run, ask(&run, HONEST, 10, 60, false), AT_ONCE);
     assert_int_equal(run.s.stats.n_preemptions, 2);
-    struct request *third = ask(&run, HONEST, 10, 60, false); /* not more than that */
+    struct request *third = ask(&run, HONEST, 10, 60, false); /* no more than its share */
     step_often(&run, 10);
     assert_int_equal(third->output.n, 0);
     assert_int_equal(run.s.stats.n_preemptions, 2);
@@ -75,7 +75,7 @@ static void gets_blocks(void **state)
         ask(&run, GREEDY, 60, 60, false);
     step_often(&run, 8);
     assert_true(run.s.blocks[KV_MAIN].n_free < 4 && run.s.n_free_slots > 0);
-    await_token(&run, ask(&run, HONEST, 60, 40, false), AT_ONCE + 2); /* the prompt is shared out over steps */
+    await_token(&run, ask(&run, HONEST, 60, 40, false), AT_ONCE + 2); /* the prompt is spread over steps */
     schedule_drain(&run, 1);
     schedule_close(&run);
 }
@@ -95,7 +95,7 @@ static void gets_room_for_its_prompt(void **state)
     schedule_close(&run);
 }
 
-/* A less urgent request waits, whoever's it is; a more urgent one takes its turn. */
+/* A less urgent request waits, whichever client sent it; a more urgent one takes its turn. */
 static void priorities_stay_strict(void **state)
 {
     struct schedule run;
@@ -120,8 +120,8 @@ static void priorities_stay_strict(void **state)
     schedule_close(&run);
 }
 
-/* Somebody whose short requests never end takes turns from long ones again and again. A sequence that has given way
- * runs on to its end, and feeding it anew is a part of the work. */
+/* A client whose short requests never end keeps taking turns from long ones. A preempted sequence runs on to its end,
+ * and feeding it again is a part of the work. */
 static void nobody_is_put_off_for_ever(void **state)
 {
     struct schedule run;
@@ -137,11 +137,11 @@ static void nobody_is_put_off_for_ever(void **state)
         int index = r->index;
         while (run.request[index] != NULL)
             schedule_step(&run, 1);
-        step_often(&run, 2); /* in which its place is taken again */
+        step_often(&run, 2); /* meanwhile its slot is taken again */
     }
     for (int i = 0; i < 4; i++)
         n_long += run.request[i] == NULL || run.request[i]->output.n > 20;
-    assert_true(n_long >= 2); /* the short ones were not alone */
+    assert_true(n_long >= 2); /* the short ones did not run alone */
     schedule_drain(&run, 1);
     print_message("# %d steps, %lld tokens fed, %llu preemptions\n", run.n_steps, (long long)run.device.n_fed,
                   (unsigned long long)run.s.stats.n_preemptions);
@@ -150,7 +150,7 @@ static void nobody_is_put_off_for_ever(void **state)
     schedule_close(&run);
 }
 
-/* Two who each want all have as much as the other. */
+/* Two clients that each want everything get equal shares. */
 static void shares_are_equal(void **state)
 {
     struct schedule run;

@@ -72,7 +72,7 @@ static void whole_files(void **state)
     size_t bytes = 0;
     files_make_dir(folder);
     (void)snprintf(path, sizeof path, "%s/file", folder);
-    mode_t mask = umask(0077); /* the mode is what was asked for, whatever the mask */
+    mode_t mask = umask(0077); /* the mode is the requested one, whatever the mask */
     assert_int_equal(files_replace(path, "one", 3, 0644, &e), 0);
     assert_int_equal(stat(path, &s), 0);
     assert_int_equal(s.st_mode & 07777, 0644);
@@ -85,7 +85,7 @@ static void whole_files(void **state)
     free(text);
     assert_int_equal(files_replace("/no/such/folder/file", "x", 1, 0600, &e), -1);
     EXPECT_PARTS(&e, ERR_IO, "/no/such/folder/file: cannot write: No such file");
-    /* A marked file is removed once, and only while no other has taken its place. */
+    /* A marked file is removed once, and only while no other has replaced it. */
     struct file_mark mark;
     files_mark(&mark, path);
     assert_int_equal(files_replace(path, "newer", 5, 0600, &e), 0);
@@ -97,7 +97,7 @@ static void whole_files(void **state)
     assert_int_equal(stat(path, &s), -1);
     files_mark(&mark, path);
     assert_false(mark.known);
-    /* Nothing is left beside it. */
+    /* No other file is left. */
     assert_int_equal(rmdir(folder), 0);
 }
 
@@ -160,7 +160,7 @@ static void histograms(void **state)
     assert_int_equal(h.count[10], 2);
 }
 
-/* One line of the exposition format, as strictly as it is written down; returns what it is. */
+/* Parses one line of the exposition format strictly by its definition; returns its kind. */
 static char kind_of(const char *line, char *name, char *labels, double *value)
 {
     int used = 0;
@@ -227,7 +227,7 @@ static const char *const vllms[] = {"num_requests_running",
                                     "request_params_n",
                                     "request_params_max_tokens"};
 
-/* Is this, with a prefix and perhaps a histogram's suffix, one of vLLM's? */
+/* Tells whether this, with a prefix and perhaps a histogram's suffix, is one of vLLM's names. */
 static bool is_vllms(const char *name)
 {
     static const char *const suffixes[] = {"", "_bucket", "_sum", "_count"};
@@ -242,7 +242,7 @@ static bool is_vllms(const char *name)
     return false;
 }
 
-/* Each name is described once, before its samples, which come together; buckets grow up to the count. */
+/* Each name is described once, before its samples, which are contiguous; buckets grow up to the count. */
 static int check_exposition(char *text, const char *prefix, int *n_vllm)
 {
     char described[100] = "", name[100], labels[500], type = '?';
@@ -308,7 +308,7 @@ static void exposition(void **state)
         r.stats.n_accepted[0] = 2;
         r.stats.n_accepted[1] = 1;
         histogram_add(&r.between_tokens, 0.02);
-        r.ranks = calloc(2, sizeof *r.ranks); /* nothing measured: absent, not NaN */
+        r.ranks = calloc(2, sizeof *r.ranks); /* no measurement: absent, not NaN */
         r.recent = calloc(2, sizeof *r.recent);
         r.ranks[0].joules = 12.5;
         r.ranks[1].joules = k == 0 ? 2 : NAN;
@@ -341,7 +341,7 @@ static void exposition(void **state)
         assert_null(strstr(text.data, "position=\"2\""));
         if (k == 0)
             assert_non_null(strstr(text.data, ",rank=\"0\",host=\"\"} 12.5\n"));
-        else /* one rank does not know: no sum that is none */
+        else /* one rank has no value: no false sum */
             assert_null(strstr(text.data, "energy_joules"));
         assert_non_null(strstr(text.data, k == 0 ? "lines\",le=\"0.025\"} 1\n" : "engine=\"0\",le=\"0.025\"} 1\n"));
         assert_int_equal(text.data[text.bytes - 1], '\n');
@@ -361,8 +361,8 @@ static void forget(void *context, struct client *one)
     ++*(int *)context;
 }
 
-/* Replies to a client whose pipe is full: a socket that nobody is connected to would say that it is gone, so the
- * queue is filled behind a first one by hand. */
+/* Replies to a client whose pipe is full: a socket without a peer would report that it is gone, so the test fills the
+ * queue behind a first reply itself. */
 static void backlog(void **state)
 {
     (void)state;
@@ -386,7 +386,7 @@ static void backlog(void **state)
         assert_true(o->task == 1 || !o->tokens);
     assert_int_equal(n, 5);
     assert_int_equal(clients_cut(&c, &t, 45), 0);
-    /* Another connection is another client, whatever its descriptor. */
+    /* Another connection is another client, whatever its descriptor number. */
     struct client *two = clients_find(&c, &other);
     assert_ptr_not_equal(two, one);
     assert_false(one->gone);
@@ -396,14 +396,14 @@ static void backlog(void **state)
     assert_int_equal(gone, 1);
     assert_int_equal(c.n, 1);
     assert_int_equal(c.backlog, 0);
-    clients_gone_channel(&c, &channel); /* once more, and it is nobody's */
+    clients_gone_channel(&c, &channel); /* again: the client no longer has a connection */
     assert_false(two->gone);
     clients_gone_channel(&c, &other);
     assert_true(two->gone);
     clients_close(&c);
 }
 
-/* However often a request is cancelled, its replica hears so once. */
+/* However often a request is cancelled, its replica is told once. */
 static void cancels(void **state)
 {
     (void)state;
@@ -429,7 +429,7 @@ static void signal_wishes(void **state)
 {
     (void)state;
     struct err e = {0};
-    (void)signal(SIGHUP, SIG_DFL); /* nohup has it ignored */
+    (void)signal(SIGHUP, SIG_DFL); /* nohup ignores it */
     assert_int_equal(signals_open(true, &e), 0);
     assert_false(signals_pending());
     assert_int_equal(signals_take(), WISH_NONE);

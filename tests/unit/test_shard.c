@@ -1,4 +1,5 @@
-/* tests/unit/test_shard.c - every unit on exactly one rank, as evenly as it goes, KV heads where they are needed. */
+/* tests/unit/test_shard.c - every unit is on exactly one rank, as evenly as possible, KV heads where they are
+ * needed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +42,7 @@ static void units_of_28_heads(void **state)
     assert_int_equal(shard_units(2147483647, 7, 8).end, 2147483647);
 }
 
-/* The largest power of two <= 64 that leaves every rank 8 units. */
+/* Returns the largest power of two <= 64 that leaves every rank 8 units. */
 static int expected_unit(int n, int ranks)
 {
     for (int unit = 64; unit > 1; unit /= 2)
@@ -122,7 +123,7 @@ static void kv_heads_are_those_read(void **state)
         }
 }
 
-/* Codes in blocks of 128 columns: whole blocks unless a rank had more than a third above the mean. */
+/* Codes in blocks of 128 columns: whole blocks unless a rank would have more than a third above the mean. */
 static void codes_keep_whole_blocks(void **state)
 {
     static const struct {

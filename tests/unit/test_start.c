@@ -1,5 +1,5 @@
 /* tests/unit/test_start.c - from options to an opened checkpoint: a draft model is opened as the model itself is, with
- * the order of its inputs, where it has one; a layer that predicts is one of the model's own checkpoint. */
+ * the order of its inputs, if it has one; a layer that predicts comes from the model's own checkpoint. */
 #include "base/run_options.h"
 #include "commands/start/start.h"
 #include "tests/unit/unit.h"
@@ -26,7 +26,7 @@ static void draft_model_with_reordered_inputs(void **state)
 
 #define PREDICTS "tests/parity/fixtures/glm4moe-groups"
 
-/* A fixture of one whose checkpoint lacks the layer, as it is with many: then loading names the tensor. */
+/* A fixture whose checkpoint lacks the declared layer, as many do: then loading names the tensor. */
 static void layer_that_predicts(void **state)
 {
     (void)state;

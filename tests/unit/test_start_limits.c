@@ -1,9 +1,9 @@
-/* tests/unit/test_start_limits.c - the limits that a server has by default, by the model's contexts. */
+/* tests/unit/test_start_limits.c - the default limits of a server, by the model's context length. */
 #include "base/run_options.h"
 #include "commands/start/start.h"
 #include "tests/unit/unit.h"
 
-/* Block tables bound the number of sequences that nobody has asked for, not one that somebody has. */
+/* Block tables limit the default number of sequences, not a requested one. */
 static void sequences_of_long_contexts(void **state)
 {
     (void)state;

@@ -1,12 +1,12 @@
-/* tests/unit/test_step_model.c - coordinator/schedule/step_model.c on machines of random speeds: once some steps were
- * seen, those that it bounds keep the bound and use it. */
+/* tests/unit/test_step_model.c - coordinator/schedule/step_model.c on machines of random speeds: after a few observed
+ * steps, steps with a bound keep the bound and use it. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/schedule/step_model.h"
 
 #include <math.h>
 
-enum { LEARN = 60, STEPS = 1500 }; /* steps; those of LEARN are not judged */
+enum { LEARN = 60, STEPS = 1500 }; /* steps; those of LEARN are not checked */
 
 static uint64_t seed;
 
@@ -22,9 +22,10 @@ static double by_powers(double low, double high)
 }
 
 struct machine {
-    double token, pair, row, key, step; /* s */
-    double floor;                       /* s: steps take this and a part of the rest: weights are read meanwhile */
-    double noise;                       /* share */
+    double token, pair, row, key, step; /* seconds */
+    double floor;                       /* seconds: a step takes this plus a part of the rest, since weights are read
+                                         * meanwhile */
+    double noise;                       /* relative */
 };
 
 static double true_seconds(const struct machine *m, const struct step_work *w)
@@ -38,7 +39,7 @@ static double measured(const struct machine *m, const struct step_work *w)
     return true_seconds(m, w) * (1 + m->noise * uniform(-1, 1));
 }
 
-/* From a CPU of some cores to a large GPU. */
+/* Returns a machine between a CPU of a few cores and a large GPU. */
 static struct machine any_machine(void)
 {
     double token = by_powers(5e-6, 1e-2);
@@ -61,7 +62,7 @@ static struct step_work decode_work(const struct load *l)
     return (struct step_work){.rows = l->n_decode, .keys = l->n_decode * l->context};
 }
 
-/* Sequences come and go, prompts go on and begin anew. */
+/* Sequences come and go, prompts progress and begin anew. */
 static void change(struct load *l, int fed)
 {
     l->n_decode += (int)uniform(-3, 4);
@@ -70,7 +71,7 @@ static void change(struct load *l, int fed)
     l->pos = uniform(0, 1) < 0.2 ? 0 : l->pos + fed;
 }
 
-/* A bound that decode steps leave room in. */
+/* Returns a bound in which decode steps leave room. */
 static double any_bound(const struct machine *m)
 {
     struct step_work most = {.rows = 256, .keys = 256 * 4000.0}, with = step_work_with(&most, 0, 256);
@@ -79,7 +80,7 @@ static double any_bound(const struct machine *m)
 
 struct outcome {
     int n_bounded, n_late;
-    double fed, best; /* tokens: fed, and that would have fitted */
+    double fed, best; /* tokens: those fed, and those that would have fitted */
 };
 
 static int ideal(const struct machine *m, const struct step_work *w, int pos, int n, double seconds)
@@ -93,7 +94,7 @@ static int ideal(const struct machine *m, const struct step_work *w, int pos, in
     return fits;
 }
 
-/* A share of the steps feeds prompts. The results of a step are seen after the next one was planned. */
+/* Runs steps, some of which feed prompts. The results of a step are known after the next one was planned. */
 static struct outcome run_steps(struct step_model *model, const struct machine *m, double bound, double prompts,
                                 int n_steps)
 {
@@ -122,7 +123,7 @@ static struct outcome run_steps(struct step_model *model, const struct machine *
     return o;
 }
 
-/* One step in twenty may be late; and this share of what fits is used. */
+/* One step in twenty may be late; at least this share of the tokens that fit is used. */
 static void check(uint64_t first, struct outcome o, double share)
 {
     if (o.n_late > 1 + 0.05 * o.n_bounded || o.fed < share * o.best)
@@ -153,7 +154,7 @@ static void scale(struct machine *m, double factor)
     m->floor *= factor;
 }
 
-/* Another process takes a third of the machine, or three of them have gone. */
+/* Another process takes a third of the machine, or three of them end. */
 static void other_speeds_are_noticed(void **state)
 {
     (void)state;
@@ -169,7 +170,7 @@ static void other_speeds_are_noticed(void **state)
     }
 }
 
-/* A server that had no prompts for long knows what they cost. */
+/* A server that had no prompts for a long time remembers their cost. */
 static void prompts_are_remembered(void **state)
 {
     (void)state;
@@ -193,16 +194,16 @@ static void nothing_is_known(void **state)
     const struct step_work none = {0}, one = {.rows = 1, .keys = 10};
     assert_int_equal(step_model_fit(&m, &one, 0, 1000, 1), 32);
     assert_int_equal(step_model_fit(&m, &one, 0, 7, 1), 7);
-    step_model_add(&m, &none, false, 0); /* a clock that stands */
+    step_model_add(&m, &none, false, 0); /* a clock that does not advance */
     assert_true(step_model_seconds(&m, &one) == 0);
     struct step_work prompt = step_work_with(&none, 0, 100);
     step_model_add(&m, &prompt, false, 1);
-    int n = step_model_fit(&m, &one, 0, 1000, 0.5); /* no more than by the token */
+    int n = step_model_fit(&m, &one, 0, 1000, 0.5); /* no more than one by one */
     assert_true(n > 0 && n <= 50);
     assert_int_equal(step_model_fit(&m, &one, 0, 1000, 0), 0);
 }
 
-/* One step that took a hundred times as long changes little. */
+/* One step that took a hundred times as long has little effect. */
 static void an_accident_is_forgotten(void **state)
 {
     (void)state;
@@ -218,7 +219,7 @@ static void an_accident_is_forgotten(void **state)
     assert_true(before > 700 && after > before * 8 / 10);
 }
 
-/* Now and then the host is late: the results of two steps come at once, those of the first after both of them. */
+/* From time to time the host is late: the results of two steps come at once, those of the first after both of them. */
 static void results_that_come_at_once(void **state)
 {
     (void)state;

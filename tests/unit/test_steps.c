@@ -1,6 +1,6 @@
-/* tests/unit/test_steps.c - coordinator/tasks/steps.c on a device of paper that is one step behind, as a GPU is:
- * tasks come and are cancelled while steps are under way, the engine falls idle with an empty plan under way, and
- * goes on. */
+/* tests/unit/test_steps.c - coordinator/tasks/steps.c on a paper device that is one step behind, as a GPU is: tasks
+ * come and are cancelled while steps are in flight, the engine becomes idle with an empty plan in flight, and goes
+ * on. */
 #include "tests/unit/unit.h"
 
 #include "coordinator/tasks/mailbox.h"
@@ -16,11 +16,11 @@
 #define MAX_JOBS 64
 
 struct bench {
-    void *context, *end[2]; /* ours, the steps' */
+    void *context, *end[2]; /* the test's end, the steps' end */
     struct steps steps;
     struct paper paper;
     struct plan plan;
-    struct step_result result[2]; /* of the steps under way, by step % 2 */
+    struct step_result result[2]; /* of the steps in flight, by step % 2 */
     uint64_t step;
     int under_way, n_idle;
     struct task *back[MAX_JOBS]; /* by number; NULL: not yet */
@@ -54,7 +54,8 @@ static void take_plan(struct bench *b)
         fail_msg("%s", e.text);
 }
 
-/* As rank/step/loop.c on a device: a plan goes out while the one before it is under way. false: idle, or stopped. */
+/* Acts as rank/step/loop.c on a device: a plan is sent while the one before it is in flight. false: idle, or
+ * stopped. */
 static bool turn(struct bench *b)
 {
     struct err e = {0};
@@ -83,7 +84,7 @@ static void post(struct bench *b, struct order order)
     assert_true(mailbox_post(b->end[0], o));
 }
 
-/* prompt: three tokens that depend on the number. */
+/* The prompt is three tokens that depend on the number. */
 static void submit(struct bench *b, uint64_t number)
 {
     char text[200];
@@ -108,7 +109,7 @@ static void submit(struct bench *b, uint64_t number)
     post(b, (struct order){.kind = ORDER_SUBMIT, .task = j});
 }
 
-/* The output: all expected tokens, or, if it was cancelled, the first ones. */
+/* Checks the output: all expected tokens, or, if it was cancelled, the first ones. */
 static void check_task(const struct task *j, bool cancelled)
 {
     const struct choices *set = &j->choices[0];
@@ -139,7 +140,7 @@ static void close_bench(struct bench *b)
     paper_close(&b->paper);
 }
 
-/* Tasks 1 to 6 of a round; `n_cancelled` of them are cancelled after a few steps. Then the engine falls idle. */
+/* Runs tasks 1 to 6 of a round; `n_cancelled` of them are cancelled after a few steps. Then the engine becomes idle. */
 static void round_of(struct bench *b, uint64_t first, int n_cancelled, int steps_before)
 {
     for (uint64_t i = 0; i < 6; i++)
@@ -163,7 +164,7 @@ static void falls_idle_and_goes_on(void **state)
     static struct bench b;
     open_bench(&b);
     round_of(&b, 1, 0, 0);  /* all finish */
-    round_of(&b, 11, 6, 5); /* all are cancelled while a step with them is under way */
+    round_of(&b, 11, 6, 5); /* all are cancelled while a step with them is in flight */
     round_of(&b, 21, 3, 4);
     round_of(&b, 31, 6, 0); /* before any of them ran */
     round_of(&b, 41, 1, 8);
@@ -188,12 +189,12 @@ static void withdraws_what_has_not_begun(void **state)
         assert_true(turn(&b));
     for (uint64_t i = 1; i < 6; i++)
         post(&b, (struct order){.kind = ORDER_WITHDRAW, .number = i});
-    post(&b, (struct order){.kind = ORDER_WITHDRAW, .number = 60}); /* nobody's */
+    post(&b, (struct order){.kind = ORDER_WITHDRAW, .number = 60}); /* no such task */
     assert_true(turn(&b));
     for (uint64_t i = 1; i < 7; i++)
         assert_int_equal(has_come(&b, i), i == 5);
     submit(&b, 7);
-    post(&b, (struct order){.kind = ORDER_WITHDRAW, .number = 0}); /* all that there are */
+    post(&b, (struct order){.kind = ORDER_WITHDRAW, .number = 0}); /* all existing tasks */
     while (turn(&b))
         ;
     for (uint64_t i = 1; i < 8; i++) {

@@ -1,4 +1,4 @@
-/* tests/unit/test_stop.c - text/stop.c, by hand and against a search over the whole text. */
+/* tests/unit/test_stop.c - text/stop.c, by hand and compared with a search over the whole text. */
 #include "tests/unit/unit.h"
 
 #include "tests/support/process.h"
@@ -13,7 +13,7 @@ struct trial {
     struct err e;
 };
 
-/* Push the pieces, cut at '|'; true when a stop string was found, which must be with the last piece. */
+/* Pushes the pieces, split at '|'; true if a stop string was found, which must happen with the last piece. */
 static bool push(struct trial *t, const struct stop_strings *s, const char *pieces, bool keep)
 {
     bool found = false;
@@ -97,7 +97,7 @@ static void by_hand_more(void **state)
     assert_null(t.text.data);
 }
 
-/* The text so far holds this stop string furthest to the left, the longest if several begin there. */
+/* Finds the stop string furthest to the left in the text so far, the longest if several begin there. */
 static bool naive_find(const struct stop_strings *s, const char *text, size_t *begin, size_t *length)
 {
     for (*begin = 0; text[*begin] != '\0'; (*begin)++) {
@@ -111,7 +111,7 @@ static bool naive_find(const struct stop_strings *s, const char *text, size_t *b
     return false;
 }
 
-/* First byte of the longest tail that is a beginning of a stop string. */
+/* Returns the first byte of the longest tail that begins a stop string. */
 static size_t naive_release(const struct stop_strings *s, const char *text)
 {
     for (size_t at = 0; text[at] != '\0'; at++)
@@ -143,7 +143,7 @@ static void random_trial(uint64_t *seed)
         for (int k = random_below(seed, 5); k > 0; k--)
             piece[k - 1] = (char)('a' + (random_below(seed, 12) == 0 ? 2 : random_below(seed, 2)));
         size_t n = strlen(piece), begin, length;
-        char *copy = malloc(n); /* not terminated: nothing beyond it may be read */
+        char *copy = malloc(n); /* not terminated: no byte beyond it may be read */
         memcpy(copy, piece, n);
         found = stop_append(s, &t.state, &t.text, &t.released, copy, n, keep, &t.e);
         free(copy);
@@ -152,7 +152,7 @@ static void random_trial(uint64_t *seed)
         if (found) {
             whole[begin + (keep ? length : 0)] = '\0';
             assert_int_equal(t.released, strlen(whole));
-            assert_true(begin >= previous); /* nothing of the stop string had been released */
+            assert_true(begin >= previous); /* no part of the stop string had been released */
         } else {
             assert_int_equal(t.released, naive_release(s, whole));
         }
@@ -172,8 +172,8 @@ static void random_texts(void **state)
         random_trial(&seed);
 }
 
-/* Every string is as long as may be and differs from the text in its last byte only: a text of nothing but beginnings.
- * Sequences of one step together, in milliseconds: the worst step, and the mean. */
+/* Every string has the maximum length and differs from the text only in its last byte: the text consists of partial
+ * matches. Prints the milliseconds of a step of all sequences: the worst and the mean. */
 static void long_strings(void **state)
 {
     (void)state;

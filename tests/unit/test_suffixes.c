@@ -1,4 +1,4 @@
-/* tests/unit/test_suffixes.c - coordinator/drafts/suffixes.c against a search of the whole text, after every
+/* tests/unit/test_suffixes.c - coordinator/drafts/suffixes.c compared with a search of the whole text, after every
  * token. */
 #include "tests/unit/unit.h"
 
@@ -9,7 +9,7 @@
 
 #define MOST 600
 
-/* The length of the longest end of text[0, n) that is there before; *place: where it ends, the last such place. */
+/* Returns the length of the longest end of text[0, n) that occurs before; *place: the end of its last occurrence. */
 static int longest_end(const int32_t *text, int n, int *place)
 {
     int best = 0;
@@ -32,7 +32,7 @@ static void check(const struct suffixes *x, const int32_t *text, int n)
     int got = suffixes_follow(x, 1, MOST, 20, token, &n_equal);
     assert_int_equal(n_equal, want);
     assert_int_equal(got, want > 0 ? 20 : 0);
-    for (int i = 0; i < got; i++) /* the last place, and the text repeats itself */
+    for (int i = 0; i < got; i++) /* the last occurrence, and the text repeats itself */
         assert_int_equal(token[i], place + i < n ? text[place + i] : token[place + i - n]);
     if (want > 0) {
         assert_int_equal(suffixes_follow(x, want + 1, MOST, 20, token, &n_equal), 0);
@@ -64,7 +64,7 @@ static void finds_the_longest_end(void **state)
     }
 }
 
-/* A place of the longest tokens is enough: nearer ones may go on otherwise. */
+/* An occurrence of the maximum length ends the search: nearer ones may continue differently. */
 static void stops_at_the_longest(void **state)
 {
     (void)state;
@@ -103,7 +103,7 @@ static void does_not_go_over_a_border(void **state)
     suffixes_close(&x);
 }
 
-/* More tokens than there is room for: what is remembered is right, and at least half of the room. */
+/* More tokens than there is room for: the remembered part is correct, and at least half of the room. */
 static void forgets_the_beginning(void **state)
 {
     (void)state;
@@ -133,7 +133,7 @@ static void the_largest_room(void **state)
     int32_t token[15];
     int n_equal = 0;
     assert_int_equal(suffixes_open(&x, INT64_MAX, &e), 0);
-    for (int i = 0; i < 2 * SUFFIXES_MOST + 9; i++) /* one token, again and again: the longest links */
+    for (int i = 0; i < 2 * SUFFIXES_MOST + 9; i++) /* one token repeated: the longest links */
         suffixes_add(x, 7);
     assert_int_equal(suffixes_follow(x, 5, 5, 15, token, &n_equal), 15);
     assert_true(n_equal >= 5);

@@ -1,12 +1,12 @@
-/* tests/unit/test_task.c - coordinator/tasks/task.c: what a reply may have at most, reckoned before anything is
- * computed; its parts, its edges, and the largest numbers that a message can ask for. */
+/* tests/unit/test_task.c - coordinator/tasks/task.c: the largest possible size of a reply, calculated before anything
+ * is computed; its parts, its edge cases, and the largest numbers that a message can ask for. */
 #include "coordinator/tasks/task.h"
 #include "tests/unit/unit.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 
-#define TOKEN   16 /* bytes: as docs/serve.md has them */
+#define TOKEN   16 /* bytes: as in docs/serve.md */
 #define LOGPROB 64
 #define LONGEST (INT32_MAX - 1)
 
@@ -14,7 +14,7 @@ struct ask {
     int n_prompts, n_ids, n, best_of, max_tokens;
     int logprobs, prompt_logprobs; /* -1: not wanted */
     bool stream, echo;
-    const char *text; /* of each prompt; NULL: they came as ids */
+    const char *text; /* of each prompt; NULL: prompts came as ids */
     int64_t bytes;    /* expected */
     const char *field;
 };
@@ -23,7 +23,7 @@ static const struct ask asks[] = {
     {1, 10, 1, 0, 100, -1, -1, false, false, NULL, 100 * TOKEN, "max_tokens"},
     {3, 10, 4, 0, 100, -1, -1, false, false, NULL, 3 * 4 * 100 * TOKEN, "max_tokens"},
     {1, 10, 2, 50, 100, -1, -1, false, false, NULL, 2 * 100 * TOKEN,
-     "max_tokens"}, /* candidates are not in the reply */
+     "max_tokens"}, /* candidates are not part of the reply */
     {2, 10, 3, 0, 50, 0, -1, false, false, NULL, 2 * 3 * 50 * (TOKEN + LOGPROB), "logprobs"},
     {2, 10, 3, 0, 50, 20, -1, false, false, NULL, 2 * 3 * 50 * (TOKEN + 21 * LOGPROB), "logprobs"},
     {2, 30, 3, 0, 1, -1, 20, false, false, NULL, 2 * 3 * (30 * 21 * LOGPROB + TOKEN), "prompt_logprobs"},
@@ -33,7 +33,7 @@ static const struct ask asks[] = {
     {2, 3, 5, 0, 1, -1, -1, true, true, "a\"\\\n\xc3\xa9 and more", 2 * 5 * (1 + 2 + 2 + 6 + 2 + 9), "echo"},
     {1, 1000, 128, 0, 1 << 24, 20, -1, false, false, NULL, (int64_t)128 * (1 << 24) * (TOKEN + 21 * LOGPROB),
      "logprobs"},
-    /* The most sequences of the longest texts, beyond what any message may ask for: no sum turns over. */
+    /* The most sequences of the longest texts, beyond any possible message: no sum overflows. */
     {4096, 1000, 128, 0, LONGEST - 1000, 20, 20, false, true, NULL,
      (int64_t)4096 * 128 * ((int64_t)(LONGEST - 1000) * (TOKEN + 21 * LOGPROB) + 1000 * (21 * LOGPROB + TOKEN)),
      "logprobs"},
@@ -64,7 +64,7 @@ static struct task *make(const struct ask *a, struct protocol_prompt *prompts)
     return j;
 }
 
-/* At the limit it passes, where there is memory for it; a byte below it is refused, with the numbers. */
+/* At the limit a reply passes, if there is memory for it; a byte below it is refused, with the numbers. */
 static void bounds(void **state)
 {
     (void)state;
@@ -89,7 +89,7 @@ static void bounds(void **state)
     }
 }
 
-/* The bytes held until the reply is written, with candidates that are not in it; never less than nothing. */
+/* The bytes held until the reply is written, including candidates that are not in it; never negative. */
 static void holds(void **state)
 {
     (void)state;

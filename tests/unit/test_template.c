@@ -1,5 +1,4 @@
-/* tests/unit/test_template.c - text/template/: what jinja2 makes of templates, who wrote which words, refusals,
- * limits. */
+/* tests/unit/test_template.c - text/template/: jinja2's output of templates, the origin of words, refusals, limits. */
 #include "tests/unit/unit.h"
 
 #include "text/template/jinja.h"
@@ -25,7 +24,8 @@ static int close_fixtures(void **state)
     return 0;
 }
 
-/* The text with what the client wrote between [ and ] if `marked`; NULL: refused, *e says why. The caller frees. */
+/* Renders the text, with the client's words between [ and ] if `marked`; NULL: refused, *e says why. The caller frees
+ * it. */
 static char *render(const char *source, size_t bytes, const json_t *variables, bool marked, struct err *e)
 {
     struct jinja *t = NULL;
@@ -116,7 +116,7 @@ static void marks_the_words_of_clients(void **state)
     expect_marked("{% for c in '<' ~ l[0] %}{{ c }}.{% endfor %}", v, "<.[p].");
 }
 
-/* A role that every chat has is the template's: some make a special token of it. Another is the client's. */
+/* The standard roles count as the template's: some make a special token of them. Any other role is the client's. */
 static void marks_unknown_roles(void **state)
 {
     (void)state;
@@ -136,7 +136,7 @@ static void expect_refused(const char *source, enum err_code code, const char *p
     assert_null(t);
 }
 
-/* Unknown features are refused when the template is opened, wherever they stand. */
+/* Unsupported features are refused when the template is opened, wherever they stand. */
 static void refuses_by_name(void **state)
 {
     (void)state;
@@ -166,7 +166,7 @@ static void expect_limited(const char *source, const char *part)
     json_decref(v);
 }
 
-/* Nothing takes endless time, memory or stack. */
+/* No template takes unbounded time, memory or stack. */
 static void keeps_limits(void **state)
 {
     (void)state;
@@ -185,7 +185,7 @@ static void keeps_limits(void **state)
     expect_limited("{{ raise_exception('in its words') }}", "in its words");
 }
 
-/* The tree of a template is bounded before anybody walks down it. */
+/* The depth of a template's tree is limited before any recursion. */
 static void refuses_deep_sources(void **state)
 {
     (void)state;

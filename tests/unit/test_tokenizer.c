@@ -1,8 +1,7 @@
-/* tests/unit/test_tokenizer.c - the tokenizer against the reference library (tokenizers 0.23).
- *
- * Every pipeline of fixtures/tokenizer: 20,000 seeded random strings, encoded, decoded, whole and streamed, compared by
- * digests per block of 100; the hard cases id by id. Then time and memory hazards. make_tokenizer_fixtures.py wrote the
- * expectations and has the same generator. Runs in the repository root. */
+/* tests/unit/test_tokenizer.c - the tokenizer compared with the reference library (tokenizers 0.23). Every pipeline of
+ * fixtures/tokenizer: 20,000 seeded random strings, encoded, decoded, whole and streamed, compared by digests per block
+ * of 100; the hard cases id by id. Then cases that could take too much time or memory. make_tokenizer_fixtures.py wrote
+ * the expectations and has the same generator. Runs in the repository root. */
 #include "base/err.h"
 #include "base/json.h"
 #include "tests/support/process.h"
@@ -159,7 +158,7 @@ static struct tokenizer *open_fixture(const char *name)
     return t;
 }
 
-/* The streamed text of ids, appended to t. */
+/* Appends the streamed text of ids to t. */
 static void stream(const struct tokenizer *tok, const int32_t *id, size_t n, bool skip, struct text *t)
 {
     struct detokenizer *d = NULL;
@@ -176,7 +175,7 @@ static void stream(const struct tokenizer *tok, const int32_t *id, size_t n, boo
     detokenizer_close(&d);
 }
 
-/* One random string and one list of random ids, into the four digests of their block. */
+/* Adds one random string and one list of random ids to the four digests of their block. */
 static void digest_one(const struct tokenizer *t, uint64_t i, uint64_t *h, struct text *text, struct token_list *ids)
 {
     static struct text streamed;
@@ -223,7 +222,7 @@ static void test_digests(void **state)
     for (uint64_t block = 0; block < BLOCKS; block++) {
         uint64_t want[4], h[4] = {FNV_START, FNV_START, FNV_START, FNV_START};
         assert_int_equal(fscanf(f, "%lx %lx %lx %lx", &want[0], &want[1], &want[2], &want[3]), 4);
-        if (process_sanitized() && block % 5 != 0) /* a fifth takes every path */
+        if (process_sanitized() && block % 5 != 0) /* a fifth covers every path */
             continue;
         for (uint64_t i = block * BLOCK; i < (block + 1) * BLOCK; i++)
             digest_one(t, i, h, &text, &ids);
@@ -299,8 +298,8 @@ static double now(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* A quarter of a megabyte of one piece of text, or a tenth of that under sanitizers, on every pipeline, each in under
- * half a second. */
+/* A quarter of a megabyte of one repeated text, or a tenth of that under sanitizers, on every pipeline, each in less
+ * than half a second. */
 static void check_repeated(const char *unit, size_t unit_bytes)
 {
     size_t bytes = (process_sanitized() ? 25000 : 250000) / unit_bytes * unit_bytes;
@@ -316,7 +315,7 @@ static void check_repeated(const char *unit, size_t unit_bytes)
         double start = now();
         assert_int_equal(tokenizer_encode(t, text, bytes, 0, &ids, &e), 0);
         double seconds = now() - start;
-        assert_true(ids.n > 0 || unit[0] != 'a'); /* a pipeline may drop what it does not know */
+        assert_true(ids.n > 0 || unit[0] != 'a'); /* a pipeline may drop unknown characters */
         worst = seconds > worst ? seconds : worst;
         if (seconds > 0.5)
             fail_msg("%s: a text of \"%s\" took %.2f s", pipelines[p], unit, seconds);
@@ -340,7 +339,7 @@ static void test_repeated(void **state)
     check_repeated("<", 1);
 }
 
-/* Megabytes a second of texts of so many bytes; the best of three. */
+/* Returns megabytes per second for texts of this length; the best of three. */
 static double rate_of(const struct tokenizer *t, const char *text, size_t all, size_t bytes)
 {
     double best = 0;
@@ -359,7 +358,7 @@ static double rate_of(const struct tokenizer *t, const char *text, size_t all, s
     return best;
 }
 
-/* SentencePiece-style: the whole text is one word, which must not be slower for being long. A single queue of all its
+/* SentencePiece-style: the whole text is one word, whose length must not make it slower. A single queue of all its
  * merges made a megabyte a tenth as fast as 100 bytes. */
 static void test_long_word(void **state)
 {
@@ -376,7 +375,8 @@ static void test_long_word(void **state)
         rate[i] = rate_of(t, all, 1000000, sizes[i]);
         print_message("texts of %zu B: %.1f MB/s\n", sizes[i], rate[i]);
     }
-    assert_true(rate[2] > rate[0] / (process_sanitized() ? 20 : 2)); /* sanitizers make allocations of all sizes dear */
+    assert_true(rate[2] > rate[0] / (process_sanitized() ? 20 : 2)); /* sanitizers make allocations of all sizes
+                                                                      * expensive */
     free(all);
     tokenizer_close(&t);
 }
@@ -419,7 +419,7 @@ static void check_stream(const char *fixture, const char *const *tokens, const c
     const char *part;
     size_t bytes, i;
     assert_int_equal(detokenizer_open(&d, t, false, &e), 0);
-    for (int round = 0; round < 2; round++) { /* finish makes it new again */
+    for (int round = 0; round < 2; round++) { /* finish resets it */
         for (i = 0; tokens[i] != NULL; i++) {
             int32_t id = tokenizer_find(t, tokens[i], strlen(tokens[i]));
             assert_true(id >= 0);
@@ -435,7 +435,7 @@ static void check_stream(const char *fixture, const char *const *tokens, const c
     tokenizer_close(&t);
 }
 
-/* When text is passed on: at once, except for unfinished characters. */
+/* Text is passed on at once, except for unfinished characters. */
 static void test_stream_latency(void **state)
 {
     (void)state;

@@ -1,6 +1,5 @@
 /* tests/unit/test_tokenizer_errors.c - tokenizer files that must be refused, each with one line that names the file,
- * the thing, what was found and what was expected; and the corners of the parts that the reference library cannot
- * check. */
+ * the object, the found and the expected value; and edge cases that the reference library cannot check. */
 #include "tests/unit/unit.h"
 #include "text/tokenizer/tokenizer.h"
 
@@ -26,7 +25,7 @@
 static const struct {
     const char *json;
     enum err_code code;
-    const char *says; /* must be in the message, besides the file's name */
+    const char *says; /* expected in the message, besides the file's name */
 } refused[] = {
     {"", ERR_INPUT, "not valid JSON"},
     {"{", ERR_INPUT, "not valid JSON"},
@@ -156,7 +155,7 @@ static void test_deep_and_long(void **state)
     memset(deep, '[', sizeof deep);
     assert_int_equal(tokenizer_open_memory(&t, deep, sizeof deep, "F", &e), -1);
     assert_non_null(strstr(e.text, "nested 400 deep"));
-    /* A pattern of nested groups, and one beyond the length limit. */
+    /* A pattern of nested groups, and one above the length limit. */
     for (size_t n = 100; n <= 20000; n += 19900) {
         size_t bytes = 2 * n + 512;
         char *json = calloc(bytes, 1);
@@ -200,11 +199,11 @@ static void check_decode(const struct tokenizer *t, const int32_t *id, size_t n,
     struct err e = {0};
     assert_int_equal(tokenizer_decode(t, id, n, false, &text, &bytes, &e), 0);
     assert_int_equal(bytes, want_bytes);
-    assert_memory_equal(text, want, bytes + 1); /* with the NUL behind it */
+    assert_memory_equal(text, want, bytes + 1); /* including the NUL after it */
     free(text);
 }
 
-/* The pieces of a stream, joined. */
+/* Checks the joined pieces of a stream. */
 static void check_stream(const struct tokenizer *t, const int32_t *id, size_t n, const char *want)
 {
     struct detokenizer *d = NULL;
@@ -250,7 +249,8 @@ static void test_nul_in_tokens(void **state)
     }
 }
 
-/* A repeated pair takes its last rank; ids with gaps; unknown ids decode to nothing; the vocabulary's id wins. */
+/* A repeated pair takes its last rank; ids may have gaps; unknown ids decode to nothing; the vocabulary's id takes
+ * precedence. */
 static void test_accepted_oddities(void **state)
 {
     (void)state;
@@ -271,7 +271,7 @@ static void test_accepted_oddities(void **state)
     tokenizer_close(&t);
 }
 
-/* Strip at the end, which the library crashes on for short texts; Replace behind Fuse, across tokens. */
+/* Strip at the end, on which the library crashes for short texts; Replace after Fuse, across tokens. */
 static void test_decoders(void **state)
 {
     (void)state;
@@ -363,7 +363,7 @@ static void test_folders(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-/* As Python's str.replace has it. */
+/* Replaces as Python's str.replace does. */
 static void replace_all(char *text, const char *from, const char *to)
 {
     char out[400];
@@ -377,8 +377,8 @@ static void replace_all(char *text, const char *from, const char *to)
     memcpy(text, out, n + 1);
 }
 
-/* Texts of the characters that count, whole and as streams, with a decoder and without: what transformers makes of
- * them. */
+/* Texts of the relevant characters, whole and as streams, with a decoder and without, compared with transformers'
+ * results. */
 static void test_clean_up(void **state)
 {
     (void)state;
@@ -420,7 +420,7 @@ static void test_clean_up(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-/* tokenizer_config.json: bos, eos, the prefix space, and cleaning up. */
+/* Reads tokenizer_config.json: bos, eos, the prefix space, and clean-up. */
 static void test_config(void **state)
 {
     (void)state;
@@ -465,7 +465,7 @@ static void test_config(void **state)
     assert_int_equal(rmdir(folder), 0);
 }
 
-/* A pattern that explodes hits the match limit and is an error, not a hang. */
+/* A pattern with exponential backtracking reaches the match limit, which is an error, not a hang. */
 static void test_match_limit(void **state)
 {
     (void)state;

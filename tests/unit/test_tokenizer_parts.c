@@ -1,5 +1,5 @@
-/* tests/unit/test_tokenizer_parts.c - tokenizer_encode_parts: however a text is cut, its ids are those of the whole;
- * and special tokens are recognised only within parts where they may be. */
+/* tests/unit/test_tokenizer_parts.c - tokenizer_encode_parts: however a text is split, its ids are those of the whole;
+ * and special tokens are recognised only within parts where they are allowed. */
 #include "tests/unit/unit.h"
 
 #include "base/json.h"
@@ -24,7 +24,7 @@ static struct tokenizer *open_vocabulary(const char *name)
     return t;
 }
 
-/* Up to 40 pieces of words, blanks and special tokens; returns the length. */
+/* Makes up to 40 pieces of words, spaces and special tokens; returns the length. */
 static size_t make_text(uint64_t *seed, char *text)
 {
     static const char *const pieces[] = {"the",
@@ -58,7 +58,7 @@ static size_t make_text(uint64_t *seed, char *text)
     return (size_t)(at - text);
 }
 
-/* Cut at random between characters; every part's `plain` is what is given, or -1 for any. */
+/* Splits at random between characters; every part's `plain` is the given value, or random for -1. */
 static int cut(uint64_t *seed, const char *text, size_t bytes, int plain, struct text_part *part)
 {
     int n = 1 + random_below(seed, MAX_PARTS);
@@ -80,7 +80,7 @@ static void expect_same(const struct token_list *a, const struct token_list *b)
         assert_int_equal(a->id[i], b->id[i]);
 }
 
-/* One text in parts that are all alike: as tokenizer_encode has the whole. */
+/* A text in parts of one kind gives the ids of tokenizer_encode for the whole. */
 static void check_alike(const struct tokenizer *t, uint64_t *seed, const char *text, size_t bytes)
 {
     struct text_part part[MAX_PARTS];
@@ -104,7 +104,7 @@ static int count_special(const struct tokenizer *t, const struct token_list *ids
     return n;
 }
 
-/* Parts of both kinds: as many special tokens as lie within the runs of parts that may have them. */
+/* Parts of both kinds give as many special tokens as lie within the runs of parts that may have them. */
 static void check_mixed(const struct tokenizer *t, uint64_t *seed, const char *text, size_t bytes)
 {
     struct text_part part[MAX_PARTS];
@@ -116,7 +116,8 @@ static void check_mixed(const struct tokenizer *t, uint64_t *seed, const char *t
         const char *start = part[i].text;
         if (part[i].plain)
             continue;
-        while (i + 1 < n && !part[i + 1].plain) /* unlike there, an empty plain part ends the run here */
+        while (i + 1 < n && !part[i + 1].plain) /* unlike in tokenizer_encode_parts, an empty plain part ends the run
+                                                 * here */
             i++;
         run.n = 0;
         assert_int_equal(tokenizer_encode(t, start, (size_t)(part[i].text + part[i].bytes - start), 0, &run, &e), 0);
@@ -150,7 +151,7 @@ static void cuts_change_nothing(void **state)
     }
 }
 
-/* A longer token that a user's words would complete does not hide the shorter one of the template. */
+/* A longer token that a user's words would complete does not hide the template's shorter one. */
 static void keeps_the_shorter_token(void **state)
 {
     (void)state;
@@ -191,7 +192,7 @@ static void refuses_bad_parts(void **state)
     assert_int_equal(tokenizer_encode_parts(t, bad, 2, 0, &ids, &e), -1);
     EXPECT_PARTS(&e, ERR_INPUT, "byte 0xFF at offset 1");
     e = (struct err){0};
-    const struct text_part half[] = {{"\xc3", 1, false}, {"\xa9", 1, false}}; /* a character across a border */
+    const struct text_part half[] = {{"\xc3", 1, false}, {"\xa9", 1, false}}; /* a character across a boundary */
     assert_int_equal(tokenizer_encode_parts(t, half, 2, 0, &ids, &e), -1);
     EXPECT_PARTS(&e, ERR_INPUT, "byte 0xC3 at offset 0");
     e = (struct err){0};

@@ -1,5 +1,5 @@
-/* tests/unit/test_traffic.c - commands/bench/traffic.c: every request of it is served whole, whatever the limits and
- * however late the results come. */
+/* tests/unit/test_traffic.c - commands/bench/traffic.c: every request of it is served completely, whatever the limits
+ * and however late the results come. */
 #include "tests/unit/unit.h"
 
 #include "commands/bench/traffic.h"
@@ -12,13 +12,13 @@
 #define MAX_STEPS 10000
 #define SAMPLED   1
 
-/* The view of a device with one step under way, or none. */
+/* A device's view, with one step in flight, or none. */
 struct device {
     struct plan plan;
     struct sampled sampled[2][MAX_SEQS];
     struct step_result result[2];
-    int fed[MAX_SEQS]; /* tokens of the sequence in a slot */
-    bool finds;        /* there is a prefix cache */
+    int fed[MAX_SEQS]; /* tokens fed of the sequence in each slot */
+    bool finds;        /* with a prefix cache */
     int64_t n_started, n_fed, n_sampled, n_steps;
     int most;
 };
@@ -44,7 +44,7 @@ static void compute(struct device *d, const struct limits *l, int n_input)
     }
     for (int i = 0; i < p->n_seqs; i++) {
         const struct plan_seq *s = &p->seq[i];
-        if (d->fed[s->slot] < 0) /* begins, behind what the prefix cache had */
+        if (d->fed[s->slot] < 0) /* begins, after its cached prefix */
             d->fed[s->slot] = d->finds ? s->pos : 0;
         assert_int_equal(s->pos, d->fed[s->slot]);
         for (int j = 0; j < s->n_tokens; j++)
@@ -86,7 +86,7 @@ static void check(int n, int in, int out, struct limits l, int flights, int64_t 
     struct err e = {0};
     int preempted = 0;
     assert_int_equal(traffic_open(&t, n, in, out, &l, VOCAB, &e), 0);
-    for (int round = 0; round < 2; round++) { /* the same again: nothing is left of the first */
+    for (int round = 0; round < 2; round++) { /* again: nothing is left of the first round */
         struct device d = {0};
         assert_int_equal(plan_open(&d.plan, &l, &e), 0);
         serve(&t, &d, &l, in, flights);
@@ -112,7 +112,7 @@ static void check(int n, int in, int out, struct limits l, int flights, int64_t 
     traffic_close(&t);
 }
 
-/* One sequence of 2,000 steps or so: a draft counts with probability a if the one before it did, so a step gets
+/* One sequence of about 2,000 steps: a draft is accepted with probability a if the one before it was, so a step gives
  * (1 - a^(k+1)) / (1 - a) tokens. */
 static void drafts_are_played(void **state)
 {
@@ -136,7 +136,7 @@ static void drafts_are_played(void **state)
         assert_int_equal(plan_open(&plan, &l, &e), 0);
         assert_int_equal(traffic_open(&t, 1, 8, OUT, &l, VOCAB, &e), 0);
         assert_int_equal(traffic_queue(&t, 0, &e), 0);
-        for (uint64_t step = 0; traffic_busy(&t); step++) { /* a result comes a step late */
+        for (uint64_t step = 0; traffic_busy(&t); step++) { /* a result comes one step late */
             plan_reset(&plan, step);
             traffic_plan(&t, &plan, (double)step);
             result[step % 2] = (struct step_result){.step = step, .sampled = sampled[step % 2]};
@@ -200,8 +200,8 @@ static void prompts_differ(void **state)
     traffic_close(&t); /* with all of them waiting */
 }
 
-/* 4 requests of 40 + 3 tokens that share 33, a step of 40 tokens a second: the first feeds 40 tokens, the others find
- * two blocks and feed 8. */
+/* 4 requests of 40 + 3 tokens that share 33, with a step of 40 tokens per second: the first feeds 40 tokens, the others
+ * find two blocks and feed 8. */
 static void a_prefix_is_shared(void **state)
 {
     (void)state;
@@ -229,7 +229,7 @@ static void a_prefix_is_shared(void **state)
     traffic_close(&t);
 }
 
-/* Two of four requests at once, 3 tokens each, a step a second and results at once: two first tokens a second after
+/* Two of four requests at once, 3 tokens each, a step per second and results at once: two first tokens a second after
  * all were queued, two after 4 seconds. */
 static void waits_are_counted(void **state)
 {
@@ -261,7 +261,7 @@ static void refuses_what_never_runs(void **state)
     traffic_close(&t);
 }
 
-/* The mask's first token. */
+/* Returns the mask's first token. */
 static int32_t first_token(const uint32_t *mask)
 {
     int32_t word = 0;
@@ -270,7 +270,7 @@ static int32_t first_token(const uint32_t *mask)
     return 32 * word + __builtin_ctz(mask[word]);
 }
 
-/* A device with one step under way, whose masks may come late. */
+/* Simulates a device with one step in flight, whose masks may come late. */
 static void compute_masked(struct traffic *t, struct plan *p, struct step_result *r, struct sampled *sampled)
 {
     size_t words = (size_t)p->limits.mask_words;
@@ -284,8 +284,8 @@ static void compute_masked(struct traffic *t, struct plan *p, struct step_result
     }
 }
 
-/* Four rounds of 5 answers in the schema's form, n_output tokens each. Returns how often an answer had ended while a
- * step still sampled for it. */
+/* Serves four rounds of 5 answers in the schema's form, n_output tokens each. Returns how often an answer had ended
+ * while a step still sampled for it. */
 static uint64_t serve_form(const char *schema, int n_output)
 {
     char dir[256], path[300];
@@ -322,7 +322,7 @@ static uint64_t serve_form(const char *schema, int n_output)
             assert_true(t.request[i].output.n == (size_t)n_output && t.request[i].n_in_flight == 0);
     }
     assert_int_equal(t.waits.first_token.n, 4 * 5);
-    assert_int_equal(t.waits.between_tokens.n, 0); /* the clock stands still */
+    assert_int_equal(t.waits.between_tokens.n, 0); /* the clock does not advance */
     expect_none(&e);
     plan_close(&plan);
     traffic_close(&t);
@@ -330,14 +330,14 @@ static uint64_t serve_form(const char *schema, int n_output)
     return n_void;
 }
 
-/* Answers end with text that is forced while a step samples in its place: only when that is over all is. */
+/* Answers end with forced text while a step still samples in its place: the run is over only after that step. */
 static void steps_under_way_are_awaited(void **state)
 {
     (void)state;
     assert_true(serve_form("{\"type\":\"array\",\"minItems\":50,\"items\":{\"const\":\"a little dragon\"}}", 23) > 0);
 }
 
-/* Forced tokens come along with the first one. */
+/* Forced tokens come together with the first one. */
 static void first_tokens_of_forced_text(void **state)
 {
     (void)state;

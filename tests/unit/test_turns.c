@@ -1,5 +1,5 @@
-/* tests/unit/test_turns.c - the order of tasks: by turns between clients, by priority and arrival within one; random
- * schedules against a list that is searched each time. */
+/* tests/unit/test_turns.c - the order of tasks: in turns between clients, by priority and arrival within one; random
+ * schedules compared with a list that is searched each time. */
 #include "coordinator/server/turns.h"
 #include "tests/unit/unit.h"
 
@@ -27,7 +27,7 @@ static void turns(void **state)
     (void)state;
     struct turns t = {.kind = TURN_TEXTS};
     memset(client, 0, sizeof client);
-    for (int j = 0; j < 10; j++) /* a flood of one client, then one task of two others each */
+    for (int j = 0; j < 10; j++) /* a flood from one client, then one task each from two others */
         make(&t, j, 0, 0, 1);
     make(&t, 10, 1, 0, 1);
     make(&t, 11, 2, 0, 1);
@@ -55,13 +55,13 @@ static void priorities(void **state)
     static const int priority[] = {5, 1, 3, 1, 5, 0};
     for (int j = 0; j < 6; j++)
         make(&t, j, 0, priority[j], 1);
-    make(&t, 6, 1, 9, 1); /* another client's turn comes all the same */
+    make(&t, 6, 1, 9, 1); /* the other client's turn comes nevertheless */
     static const int expected[] = {5, 6, 1, 3, 2, 0, 4};
     for (size_t i = 0; i < 7; i++)
         assert_ptr_equal(turns_take(&t), &task[expected[i]]);
 }
 
-/* No client is overtaken more than once by any other while it waits, and nothing is lost. */
+/* While a client waits, no other overtakes it more than once, and nothing is lost. */
 static void random_schedules(void **state)
 {
     (void)state;
@@ -96,7 +96,7 @@ static void random_schedules(void **state)
                     continue;
                 int c = (int)(j->ticket.client - client);
                 assert_true(waits[j->number]);
-                for (int other = 0; other < made; other++) /* its own are taken in order */
+                for (int other = 0; other < made; other++) /* a client's own tasks are taken in order */
                     assert_false(waits[other] && other < (int)j->number &&
                                  task[other].ticket.client == j->ticket.client);
                 waits[j->number] = false;

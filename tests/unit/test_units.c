@@ -1,7 +1,7 @@
-/* tests/unit/test_units.c - coordinator/schedule/units.c: models that share one arena of KV memory. Each rule by
- * itself; then thousands of random schedules, in which every request must get exactly what it gets alone though all
- * models read and write the same memory (tests/support/schedule.h): no unit is held twice, none is lost, no block of a
- * running sequence goes to another model, and everybody gets to the end. */
+/* tests/unit/test_units.c - coordinator/schedule/units.c: models that share one arena of KV memory. Each rule in
+ * isolation; then thousands of random schedules, in which every request must get exactly the tokens that it gets alone
+ * although all models read and write the same memory (tests/support/schedule.h): no unit is held twice, none is lost,
+ * no block of a running sequence goes to another model, and every request finishes. */
 #include "coordinator/schedule/units.h"
 #include "tests/unit/unit.h"
 
@@ -35,7 +35,7 @@ static void join(struct units *u, int i, struct part *p, int least, int most)
     assert_int_equal(blocks_open_shared(&p->blocks, PER_UNIT * most, &source[KV_MAIN], &e), 0);
 }
 
-/* Take n blocks; returns how many there were. */
+/* Takes n blocks; returns the number available. */
 static int take_many(struct part *p, int n)
 {
     int got = 0;
@@ -44,7 +44,7 @@ static int take_many(struct part *p, int n)
     return got;
 }
 
-/* The blocks that were taken first. */
+/* Gives back the blocks that were taken first. */
 static void give_back(struct part *p, int n)
 {
     for (int i = 0; i < n; i++)
@@ -83,7 +83,7 @@ static void grows_until_the_arena_is_full(void **state)
     units_close(&u);
 }
 
-/* The least recently used unit goes first, and what was cached in it is not found any more. */
+/* The least recently used unit goes first, and its cached content is no longer found. */
 static void idle_models_give_what_they_used_least(void **state)
 {
     (void)state;
@@ -110,14 +110,14 @@ static void idle_models_give_what_they_used_least(void **state)
         token[0] = i;
         assert_int_equal(blocks_find(&a.blocks, 0, token, 9), i < PER_UNIT ? -1 : block[i]);
     }
-    assert_int_equal(take_many(&b, 100), 3 * PER_UNIT - 1); /* but for a's `least` */
+    assert_int_equal(take_many(&b, 100), 3 * PER_UNIT - 1); /* all but a's `least` */
     assert_int_equal(a.blocks.n, PER_UNIT);
     end(&u, 0, &a);
     end(&u, 1, &b);
     units_close(&u);
 }
 
-/* A busy model that has more than its part withdraws units in use: they are free when their blocks are, not before. */
+/* A busy model that has more than its part gives up units in use: they become free only when their blocks do. */
 static void a_part_of_what_is_in_use(void **state)
 {
     (void)state;
@@ -133,14 +133,14 @@ static void a_part_of_what_is_in_use(void **state)
     assert_int_equal(take_many(&b, 1), 0);
     assert_int_equal(u.holder[KV_KINDS * 0].n_leaving, 1);
     assert_int_equal(take_many(&b, 1), 0);
-    assert_int_equal(u.holder[KV_KINDS * 0].n_leaving, 1); /* no more than is wanted */
+    assert_int_equal(u.holder[KV_KINDS * 0].n_leaving, 1); /* no more than requested */
     while (take_many(&b, 1) == 0) {
         assert_true(a.n > 0);
         give_back(&a, 1);
-        assert_int_equal(take_many(&a, 1), 0); /* what is given back is not taken again while b waits for it */
+        assert_int_equal(take_many(&a, 1), 0); /* returned blocks are not taken again while b waits for them */
     }
     assert_true(u.holder[KV_KINDS * 0].n_held == 3 && u.holder[KV_KINDS * 1].n_held == 1);
-    assert_int_equal(take_many(&b, 100), PER_UNIT - 1); /* one unit more is its part */
+    assert_int_equal(take_many(&b, 100), PER_UNIT - 1); /* its part is one more unit */
     assert_int_equal(u.holder[KV_KINDS * 0].n_leaving, 1);
     give_back(&a, a.n);
     units_note(&u, 0, false);
@@ -152,7 +152,7 @@ static void a_part_of_what_is_in_use(void **state)
     units_close(&u);
 }
 
-/* Three models that are busy and have all: a fourth one gets its `least` before they get anything. */
+/* Three busy models hold everything: a fourth one gets its `least` before they get anything. */
 static void least_goes_first(void **state)
 {
     (void)state;
@@ -210,8 +210,8 @@ static int take_kind(struct kinds *k, int kind, int n)
     return got;
 }
 
-/* A unit has blocks of one kind; kinds have different numbers in it. Windows get up to half of a model's part, and what
- * one kind does not use goes to the other. */
+/* A unit has blocks of one kind; their number in it depends on the kind. Windows get up to half of a model's part, and
+ * what one kind leaves unused goes to the other. */
 static void two_kinds_of_a_model(void **state)
 {
     (void)state;
@@ -237,7 +237,7 @@ static void two_kinds_of_a_model(void **state)
     assert_int_equal(take_kind(&a, KV_MAIN, 100), 2 * 4 - 3);
     for (int i = 0; i < a.n[KV_WINDOWED]; i++)
         blocks_give_up(&a.blocks[KV_WINDOWED], a.taken[KV_WINDOWED][i]);
-    assert_int_equal(take_kind(&a, KV_MAIN, 100), 2 * 7); /* but for the other kind's `least` */
+    assert_int_equal(take_kind(&a, KV_MAIN, 100), 2 * 7); /* all but the other kind's `least` */
     assert_int_equal(u.holder[KV_KINDS + KV_WINDOWED].n_held, 1);
     join(&u, 2, &b, 2, 12);
     units_note(&u, 2, true);
@@ -258,11 +258,11 @@ static void two_kinds_of_a_model(void **state)
 /* ---- random schedules ---- */
 
 static uint64_t n_taken,
-    n_windowed; /* units that one holder has got of another; models with windows; in all schedules */
+    n_windowed; /* units that one holder has got from another; models with windows; in all schedules */
 
 #define MODELS       3
 #define MOST_WINDOW  40
-#define LEAST_WINDOW 2 /* units: blocks for a window of so many tokens */
+#define LEAST_WINDOW 2 /* units: blocks for such a window */
 
 /* Each unit has one holder or none, and each held block's unit is its holder's. */
 static void check_units(const struct units *u, struct schedule *const run[MODELS])
@@ -290,7 +290,7 @@ static void check_units(const struct units *u, struct schedule *const run[MODELS
     assert_int_equal(n_held + u->n_free, u->n);
 }
 
-/* A third of the models has windows in some of its layers. */
+/* A third of the models have windows in some of their layers. */
 static struct schedule *begin(struct units *u, int i, uint64_t *seed, uint64_t *kv)
 {
     struct err e = {0};
@@ -332,7 +332,7 @@ static void add_request(struct schedule *run, uint64_t *seed)
     (void)schedule_add(run, &rules, n, (uint64_t)random_below(seed, 5));
 }
 
-/* Models come, get requests, give up some of them, are done and go. */
+/* Models come, get requests, cancel some of them, finish and go. */
 static void random_schedule(uint64_t seed)
 {
     struct units u;

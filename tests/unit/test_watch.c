@@ -1,4 +1,5 @@
-/* tests/unit/test_watch.c - rank/watch/watch.c: when a rank is late, and whom it blames. */
+/* tests/unit/test_watch.c - rank/watch/watch.c: the time at which a rank counts as late, and the rank that is
+ * blamed. */
 #include "tests/unit/unit.h"
 
 #include "rank/watch/lifeline.h"
@@ -6,7 +7,8 @@
 
 #define TIMEOUT 10.0
 
-/* Ranks 2, 0 and 5 of a larger job on one host, all well: 2 and 5 wait in a collective for 0, not for long. */
+/* Ranks 2, 0 and 5 of a larger job on one host, all healthy: 2 and 5 have waited in a collective for 0, but not for
+ * long. */
 static void fill(struct watch_view v[3])
 {
     v[0] = (struct watch_view){2, RANK_IN_COLLECTIVE, 57, 0, 0, 0};
@@ -28,7 +30,7 @@ static void nothing_is_wrong(void **unused)
         assert_int_equal(verdict_find(v, 3, self, TIMEOUT), -1);
     }
     fill(v);
-    v[2].silent = v[2].stalled = 100; /* stopped, but nobody waits for it yet */
+    v[2].silent = v[2].stalled = 100; /* stopped, but no rank waits for it yet */
     assert_int_equal(verdict_find(v, 3, 0, TIMEOUT), -1);
 }
 
@@ -55,7 +57,7 @@ static void one_that_works_on_is_to_blame(void **unused)
     v[0].stalled = v[1].stalled = v[2].stalled = 10;
     for (int self = 0; self < 3; self++)
         assert_int_equal(verdict_find(v, 3, self, TIMEOUT), 1);
-    v[1].activity = RANK_AWAITS_DEVICE; /* all wait: it is on another host, or a device's own doing */
+    v[1].activity = RANK_AWAITS_DEVICE; /* all wait: the cause is on another host, or a device itself */
     for (int self = 0; self < 3; self++)
         assert_int_equal(verdict_find(v, 3, self, TIMEOUT), self);
 }
@@ -75,15 +77,15 @@ static void waiting_for_a_plan(void **unused)
     assert_int_equal(verdict_find(v, 3, 0, TIMEOUT), 1);
     assert_int_equal(verdict_find(v, 3, 2, TIMEOUT), 1);
     v[1].silent = 0;
-    v[1].activity = RANK_AWAITS_PLAN; /* it shares the plan, and one rank does not take it */
+    v[1].activity = RANK_AWAITS_PLAN; /* it shares the plan, and one rank does not receive it */
     v[2].silent = 10;
-    assert_int_equal(verdict_find(v, 3, 0, TIMEOUT), -1); /* rank 0 says so */
+    assert_int_equal(verdict_find(v, 3, 0, TIMEOUT), -1); /* rank 0 will report it */
     assert_int_equal(verdict_find(v, 3, 1, TIMEOUT), 2);
     struct watch_view elsewhere[2] = {{3, RANK_AWAITS_PLAN, 58, 1e6, 0, 0}, {4, RANK_AWAITS_PLAN, 58, 1e6, 1e6, 0}};
-    assert_int_equal(verdict_find(elsewhere, 2, 0, TIMEOUT), -1); /* rank 0 is on a host that this one does not see */
+    assert_int_equal(verdict_find(elsewhere, 2, 0, TIMEOUT), -1); /* rank 0 is on a host that this one cannot observe */
 }
 
-/* Ranks 0-1 and 2-3 of one host are two replicas: the second one's last rank is stopped. */
+/* Ranks 0-1 and 2-3 of one host are two replicas: the last rank of the second is stopped. */
 static void groups_do_not_wait_for_each_other(void **unused)
 {
     (void)unused;
@@ -99,7 +101,7 @@ static void groups_do_not_wait_for_each_other(void **unused)
     v[1] = (struct watch_view){1, RANK_IN_COLLECTIVE, 9, 11, 0, 0};
     assert_int_equal(verdict_find(v, 4, 1, TIMEOUT), 0);
     assert_int_equal(verdict_find(v, 4, 0, TIMEOUT), 0);
-    /* A leader between steps has no deadline, and those who wait for its plan none as long as it lives. */
+    /* A leader between steps has no deadline, nor have ranks that wait for its plan, as long as it lives. */
     v[2] = (struct watch_view){2, RANK_COORDINATES, 57, 1e6, 0, 2};
     v[3] = (struct watch_view){3, RANK_AWAITS_PLAN, 57, 1e6, 0, 2};
     assert_int_equal(verdict_find(v, 4, 2, TIMEOUT), -1);
@@ -144,7 +146,7 @@ static void gone(void **unused)
     assert_non_null(strstr(text, "outside of steps; last collective: none yet; device cpu"));
     verdict_say_gone(text, sizeof text, true, NULL, "cpu");
     assert_non_null(strstr(text, "its last state is not known; device cpu"));
-    at = (struct lifeline_state){.activity = 4711, .last = -3}; /* came over a network */
+    at = (struct lifeline_state){.activity = 4711, .last = -3}; /* received over a network */
     verdict_say_gone(text, sizeof text, true, &at, "cpu");
     assert_non_null(strstr(text, "?"));
 }

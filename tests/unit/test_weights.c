@@ -1,5 +1,5 @@
-/* tests/unit/test_weights.c - names with and without prefix, tied heads, biases, and what is wrong with a tensor.
- * test_read_plan tests which element lands where. */
+/* tests/unit/test_weights.c - names with and without prefix, tied heads, biases, and errors in a tensor. test_read_plan
+ * tests the destination of each element. */
 #include "tests/unit/checkpoint_folder.h"
 
 #include "partition/weights.h"
@@ -33,7 +33,7 @@ static const struct tensor_spec inventory[] = {
 
 static struct model_config m;
 
-/* Put the tensors into a folder and build the map of one rank. */
+/* Puts the tensors into a folder and builds the map of one rank. */
 struct attempt {
     struct checkpoint c;
     struct weight_map map;
@@ -70,7 +70,7 @@ static void finish(struct attempt *a)
     checkpoint_close(&a->c);
 }
 
-/* Copy the inventory, with tensor `name` (if any) removed. */
+/* Copies the inventory, with tensor `name` (if any) removed. */
 static int copy_without(struct tensor_spec *to, const char *name)
 {
     int n = 0;
@@ -179,7 +179,7 @@ static void every_tensor_is_needed(void **state)
     }
 }
 
-/* One tensor replaced: by its name, dtype, rows, cols. */
+/* Replaces one tensor: its name, dtype, rows, cols. */
 static void bad_tensors(void **state)
 {
     static const struct {
@@ -233,11 +233,11 @@ static void strangers(void **state)
     assert_int_equal(weight_unknown(&a.map, &m, &a.c, names, sizeof names), 2);
     assert_string_equal(names, "model.layers.0.self_attn.q_proj.bias, zebra");
     assert_int_equal(weight_unknown(&a.map, &m, &a.c, names, 10), 2);
-    assert_string_equal(names, "zebra"); /* what fits */
+    assert_string_equal(names, "zebra"); /* as many names as fit */
     finish(&a);
 }
 
-/* The language model of a folder that takes pictures, under both names. */
+/* The language model in the folder of a multimodal model, under both names. */
 static void wrapped(void **state)
 {
     static const struct {
@@ -270,7 +270,7 @@ static void wrapped(void **state)
     "\"num_key_value_heads\":2,\"intermediate_size\":12,\"vocab_size\":10,\"num_local_experts\":2,"    \
     "\"num_experts_per_tok\":1}"
 
-/* The inventory with experts in place of the MLP, one by one or as one tensor; returns their number. */
+/* Copies the inventory with experts in place of the MLP, one by one or as one tensor; returns their number. */
 static int copy_experts(struct tensor_spec *to, bool together)
 {
     int n = 0;
@@ -322,7 +322,7 @@ static void experts(void **state)
     finish(&a);
 }
 
-/* Biases of partial sums are with rank 0 only; a rank without heads has empty arrays of the right shape. */
+/* Only rank 0 has biases of partial sums; a rank without heads has empty arrays of the right shape. */
 static void slots_of_ranks(void **state)
 {
     static const char *config = "{\"model_type\":\"gpt2\",\"n_layer\":1,\"n_embd\":12,\"n_head\":2,\"vocab_size\":9}";

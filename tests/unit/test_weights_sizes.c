@@ -1,4 +1,5 @@
-/* tests/unit/test_weights_sizes.c - the published parameter counts, from each family's config and tensor inventory. */
+/* tests/unit/test_weights_sizes.c - the published parameter counts, compared with each family's config and tensor
+ * inventory. */
 #include "tests/unit/checkpoint_folder.h"
 
 #include "partition/weights.h"
@@ -118,7 +119,7 @@ static const struct size sizes[] = {
     {"gpt-neo-1.3b", "gpt_neo", 24, 2048, 16, 0, 0, 50257, 2048, "", 1315575808},
     /* with corrections, as below */
     {"minimax-m2", "minimax_m2", 62, 3072, 48, 8, 1536, 200064, 196608, "", 228689748992 + 62 * 256},
-    /* with 128 and 160 corrections a layer, which are buffers and in no published count */
+    /* with 128 and 160 corrections a layer, which are buffers and not part of published counts */
     {"glm-4.5-air", "glm4_moe", 46, 4096, 96, 8, 10944, 151552, 131072, ",\"head_dim\":128,\"attention_bias\":true",
      106852245504 + 45 * 128},
     {"glm-4.5", "glm4_moe", 92, 5120, 96, 8, 12288, 151552, 131072,
@@ -146,7 +147,7 @@ static const struct size sizes[] = {
     {"gpt-oss-120b", "gpt_oss", 36, 2880, 64, 8, 2880, 201088, 131072, "", 116829156672},
 };
 
-/* The config in each family's own spelling; the keys that the row leaves at 0 are left out. */
+/* Writes the config in each family's own spelling; keys that the row leaves at 0 are omitted. */
 static void write_config(const struct size *s, char *to, size_t bytes)
 {
     char kv[60] = "", ffn[60] = "", positions[60] = "";
@@ -198,7 +199,7 @@ static void published_counts(void **state)
     }
 }
 
-/* Without KV replication the shares of any number of ranks add up, mirrored roles counted once. */
+/* Without KV replication the shares of any number of ranks add up, with mirrored roles counted once. */
 static void shares_add_up(void **state)
 {
     (void)state;

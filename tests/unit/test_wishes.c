@@ -1,5 +1,5 @@
-/* tests/unit/test_wishes.c - serving.properties and config.pbtxt: what is read, what is named, what is refused, and
- * texts that are none. */
+/* tests/unit/test_wishes.c - serving.properties and config.pbtxt: settings that are read, ignored or refused, and
+ * invalid texts. */
 #include "commands/models/wishes.h"
 #include "tests/support/files.h"
 #include "tests/unit/unit.h"
@@ -162,7 +162,7 @@ static void no_texts(void **state)
     EXPECT_PARTS(&e, ERR_INPUT, "expected a value");
     (void)pbtxt(&w, "a", &e);
     EXPECT_PARTS(&e, ERR_INPUT, "expected a value");
-    for (int i = 0; i < 200000; i++) { /* whatever comes: an answer, within the text */
+    for (int i = 0; i < 200000; i++) { /* any bytes give a result, and no read beyond the text */
         static const char letters[] = "a:={}[]\"'\\#\n, 1;.";
         int n = random_below(&seed, (int)sizeof any);
         for (int k = 0; k < n; k++)

@@ -1,6 +1,6 @@
-/* tests/unit/test_zmtp.c - ZMTP's server end on bytes alone: whole messages whatever the pieces in which they come, and
- * the end of a connection for everything that is not allowed, before memory is taken for it. tests/e2e and tests/attack
- * have it talk to libzmq. */
+/* tests/unit/test_zmtp.c - ZMTP's server end on bytes alone: whole messages for any split into pieces, and the end of a
+ * connection after anything forbidden, before memory is allocated for it. tests/e2e and tests/attack let it talk to
+ * libzmq. */
 #include "coordinator/net/zmtp.h"
 #include "tests/unit/unit.h"
 
@@ -17,7 +17,7 @@ static size_t make_ready(unsigned char *out, const char *type)
     unsigned char head[] = {4, (unsigned char)(6 + 12 + 4 + n), 5, 'R', 'E', 'A', 'D', 'Y', 11};
     memcpy(out, head, sizeof head);
     at = sizeof head;
-    memcpy(out + at, "socket-TYPE", 11); /* names have no case */
+    memcpy(out + at, "socket-TYPE", 11); /* names are case-insensitive */
     at += 11;
     memset(out + at, 0, 3);
     out[at + 3] = (unsigned char)n;
@@ -94,7 +94,7 @@ static void refused(void **state)
             print_error("%s is accepted\n", bad[i].what);
         assert_int_equal(z.state, ZMTP_REFUSED);
         assert_true(zmtp_pending(&z) <= held + 4096);
-        assert_int_equal(zmtp_feed(&z, "\0\1x", 3), -1); /* nothing afterwards */
+        assert_int_equal(zmtp_feed(&z, "\0\1x", 3), -1); /* nothing is accepted afterwards */
         assert_null(zmtp_take(&z));
         zmtp_close(&z);
     }
@@ -104,7 +104,7 @@ static void refused(void **state)
         assert_int_equal(zmtp_feed(&z, "\1\1x", 3), 0);
     assert_int_equal(zmtp_feed(&z, "\1\1x", 3), -1);
     zmtp_close(&z);
-    open_connection(&z, 64); /* the limit is for all parts together */
+    open_connection(&z, 64); /* the limit applies to all parts together */
     unsigned char part[9 + 600] = {3, 0, 0, 0, 0, 0, 0, 2, 88};
     assert_int_equal(zmtp_feed(&z, part, sizeof part), 0);
     assert_int_equal(zmtp_feed(&z, part, sizeof part), -1);
@@ -152,11 +152,11 @@ static void heartbeats(void **state)
     assert_int_equal(z.ttl_ms, 3000);
     assert_int_equal(z.n_out, sizeof pong);
     assert_memory_equal(z.out, pong, sizeof pong);
-    for (int i = 0; i < 100000; i++) /* it does not read what it is answered */
+    for (int i = 0; i < 100000; i++) /* the peer does not read the answers */
         assert_int_equal(zmtp_feed(&z, ping, sizeof ping), 0);
     assert_true(z.n_out < 2 * ZMTP_MAX_COMMAND);
     z.n_out = 0;
-    z.congested = true; /* what waits for it already says that the server lives */
+    z.congested = true; /* pending output already shows that the server is alive */
     assert_int_equal(zmtp_feed(&z, ping, sizeof ping), 0);
     assert_int_equal(z.n_out, 0);
     z.congested = false;
@@ -165,7 +165,7 @@ static void heartbeats(void **state)
     zmtp_close(&z);
 }
 
-/* All that a connection holds is counted, and a small message does not keep the memory of a large frame before it. */
+/* All memory of a connection is counted, and a small message does not keep the memory of a large frame before it. */
 static void memory(void **state)
 {
     (void)state;

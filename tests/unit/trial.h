@@ -1,4 +1,4 @@
-/* tests/unit/trial.h - a message that is parsed: what it must become, or how it must be refused. */
+/* tests/unit/trial.h - parses a message, and checks its result or its refusal. */
 #ifndef TESTS_UNIT_TRIAL_H
 #define TESTS_UNIT_TRIAL_H
 
@@ -21,7 +21,7 @@ static inline void parse_bytes(struct trial *t, const char *json, size_t bytes)
     assert_int_equal(t->rc, t->error.code == 0 ? 0 : -1);
 }
 
-/* The message must be good. */
+/* The message must be valid. */
 static inline struct protocol_generate *good(struct trial *t, const char *json)
 {
     parse_bytes(t, json, strlen(json));

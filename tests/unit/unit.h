@@ -1,4 +1,4 @@
-/* tests/unit/unit.h - cmocka with the headers that it wants first, and judging the errors that calls end in. */
+/* tests/unit/unit.h - cmocka with the headers that it requires first, and checks of errors that calls return. */
 #ifndef TESTS_UNIT_UNIT_H
 #define TESTS_UNIT_UNIT_H
 
@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-/* The code, and exactly this text. */
+/* Expects the code, and exactly this text. */
 static inline void expect_text(const struct err *e, enum err_code code, const char *text)
 {
     if (e->code != code)
@@ -22,7 +22,7 @@ static inline void expect_text(const struct err *e, enum err_code code, const ch
     assert_string_equal(e->text, text);
 }
 
-/* The code, and one line that contains every one of the texts, which end with NULL. */
+/* Expects the code, and one line that contains every one of the texts, which end with NULL. */
 static inline void expect_parts(const struct err *e, enum err_code code, const char *const *part)
 {
     if (e->code != code)
@@ -38,7 +38,7 @@ static inline void expect_parts(const struct err *e, enum err_code code, const c
 
 #define EXPECT_PARTS(e, code, ...) expect_parts((e), (code), (const char *const[]){__VA_ARGS__, NULL})
 
-/* No failure; prints one that is there. */
+/* Expects no failure; prints one if there is. */
 static inline void expect_none(const struct err *e)
 {
     if (e->code != ERR_NONE)
