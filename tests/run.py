@@ -1,12 +1,12 @@
 """tests/run.py - runs the tests of the named suites side by side, and counts. tests/run.sh sets their environment and starts it.
 
-Every test is a program that prints TAP ("ok 3 - name"). One that crashes or times out counts as a failure of its own; one that
-cannot run here ("ok 1 - name # SKIP reason") counts as skipped. The output of each is kept whole in BUILD/test-logs.
+Every test is a program that prints TAP ("ok 3 - name"). One that crashes or times out counts as an additional failure; one that
+cannot run here ("ok 1 - name # SKIP reason") counts as skipped. The complete output of each is in BUILD/test-logs.
 
 A test declares its load, the number of cores that it keeps busy; tests run at once while their loads fit on this machine's
-cores. While cores are seen idle all the same, one more starts, but nothing beside ranks that take all cores. The longest
-start first: by the durations of the run before (BUILD/test-logs/durations.json), else as declared here.
-Nothing runs alone: a limit of a test holds on a busy machine too.
+cores. While cores are idle nevertheless, one more starts, but never beside ranks that take all cores. The longest
+start first: by the durations of the previous run (BUILD/test-logs/durations.json), or else as declared here.
+No test runs alone, so its limits must hold on a busy machine too.
 """
 import collections
 import glob
@@ -20,26 +20,27 @@ import subprocess
 import sys
 import time
 
-# Tests that do little but wait: for a timeout, for a client that does not come, for a nap of a rank.
+# Tests that mostly wait: for a timeout, for a client that does not come, for a rank's nap.
 WAITING = {"fail/test_step_timeout", "fail/test_failures", "e2e/test_batch_refused", "e2e/test_serve_network",
            "e2e/test_serve_ranks", "unit/test_lifeline_connect"}
-# Tests that take longer than the others of their suite, for a first run without durations: seconds on two cores.
+# Tests that take longer than others of their suite, in seconds on two cores, for a first run without durations.
 LONG = {"e2e/test_serve_end": 45, "e2e/test_models_arena": 30, "fail/test_failures": 45, "fail/test_step_timeout": 45,
         "unit/test_tokenizer": 25}
-# Tests that measure nothing but speed, which sanitizers take away.
+# Tests that measure only speed, which is meaningless under sanitizers.
 SPEED = {"unit/test_batch_speed", "unit/test_protocol_speed", "unit/test_scheduler_speed"}
-# `make test`: one end-to-end program a command.
+# `make test`: one end-to-end program for each command.
 QUICK_E2E = {"e2e/test_batch", "e2e/test_bench", "e2e/test_client", "e2e/test_gateway", "e2e/test_preflight",
              "e2e/test_prompts", "e2e/test_serve", "e2e/test_tokens"}
-# And of programs that go through many models one.
+# One of the programs that go through many models.
 QUICK_PART = {"spmd/test_drafts": ["llama-14"]}
 
-TICK = 0.02 # seconds between looks at running tests
-SPARE_SECONDS = 1.0 # over which idle cores are measured
-SPARE = 0.5         # cores: so many idle ones are enough for one more test
-MOST_BEYOND = 1.0   # declared load of tests that run at once, beyond the cores
+TICK = 0.02 # seconds between polls of running tests
+SPARE_SECONDS = 1.0 # seconds over which idle cores are measured
+SPARE = 0.5         # idle cores that suffice for one more test
+MOST_BEYOND = 1.0   # declared load allowed beyond the cores
 
-# seconds: how long it probably takes; lock: tests of the same one never run at once; figures: the lines to show in the end.
+# seconds: expected duration; lock: tests with the same one never run at once; figures: pattern of the lines to show at
+# the end.
 Test = collections.namedtuple("Test", "name command limit load seconds env lock figures", defaults=(1.0, 10, {}, None, None))
 
 
@@ -80,7 +81,7 @@ class Plan:
         self.each("ops", 300)
 
     def narrow(self):
-        """Products and attention as CPUs without AVX-512 (256), and without AVX2 (128), compute them. The same code with
+        """Products and attention as computed by CPUs without AVX-512 (256), and without AVX2 (128). The same code with
         narrower vectors: every third case of those that the plain build runs."""
         for bits in (256, 128):
             for name in ("codes", "matmul", "attention"):
@@ -114,14 +115,14 @@ class Plan:
                 self.add(name, [path], 600, load=0.5)
 
     def door(self):
-        """Everything that a newcomer does before the first run: packages, installing, pages, documents."""
+        """Everything that a new user does before the first run: packages, installing, man pages, documents."""
         for script in sorted(glob.glob("tests/door/test_*.sh")):
             self.add(f"door/{os.path.basename(script)[:-len('.sh')]}", [script], 1000, seconds=30, load=0.5)
         for proxy in ("nginx", "haproxy"):
             self.add(f"door/test_gateway_smuggling {proxy}", ["tests/door/test_gateway_smuggling.sh", proxy], 300, load=0.25)
 
     def cluster(self):
-        """Two hosts, and a real Slurm: they share the machine's network, so one at a time."""
+        """Two hosts, and a real Slurm: they share the machine's network, so they run one at a time."""
         for script in sorted(glob.glob("tests/cluster/test_*.sh")):
             name = os.path.basename(script)[:-len(".sh")]
             self.add(f"cluster/{name}", [script], 480, lock="cluster", seconds=60, load=0.25, figures="# .*status ")
@@ -144,19 +145,19 @@ class Plan:
 
     @staticmethod
     def new_seed():
-        """Another one each time; what is printed repeats it."""
+        """A new seed each time; the printed one repeats the run."""
         seed = os.environ.get("SOAK_SEED", str(random.randrange(1, 2**31)))
         print(f"SOAK_SEED={seed}", flush=True)
         return seed
 
     def soak_batch(self):
-        """make soak-batch: a hundred times, with its figures."""
+        """make soak-batch: a hundred kills, with the figures."""
         self.add("soak/test_batch_kill", [f"{self.build}/tests/soak/test_batch_kill"], 3700, figures="# ",
                  env={"BATCH_KILLS": os.environ.get("BATCH_KILLS", "100"),
                       "BATCH_PROMPTS": os.environ.get("BATCH_PROMPTS", "2000"), "BATCH_SEED": self.new_seed()})
 
     def long(self):
-        """make soak: what takes minutes, with its figures; each by itself, from a new seed every time."""
+        """make soak: tests that take minutes, with their figures; one at a time, from a new seed every time."""
         soak, load = f"{self.build}/tests/soak", self.cores
         seed = self.new_seed()
         seconds = {"SOAK_SECONDS": os.environ.get("SOAK_SECONDS", "120")}
@@ -186,11 +187,11 @@ class Plan:
         self.each("ops", 900, "sanitized ", san, env={**env, "LOCKSTEP_CASE_STRIDE": "5"}) # the plain build runs all
         for name, path in self.programs("spmd", san):
             self.add_ranks("sanitized " + name, 2, path, 600, env=env)
-        # The gateway has no MPI in it: what it leaks counts, too. Its clients are the plain programs.
+        # The gateway does not use MPI: its own leaks count, too. Its clients are the plain programs.
         strict = {**env, "ASAN_OPTIONS": "detect_leaks=1", "LOCKSTEP_BINARY": f"{san}/lockstep"}
         for name in ("attack/test_gateway_http", "e2e/test_gateway", "e2e/test_gateway_backends"):
             self.add(f"sanitized {name}", [f"{self.build}/tests/{name}"], 900, env=strict, load=0.5)
-        # Hostile clients of the server; a small quarantine, so that memory can be seen to go back.
+        # Hostile clients of the server; the quarantine is small, so that freed memory is returned visibly.
         attacked = {**env, "LOCKSTEP_BINARY": f"{san}/lockstep",
                     "ASAN_OPTIONS": env["ASAN_OPTIONS"] + ":quarantine_size_mb=8"}
         for name in ("attack/test_sessions", "attack/test_identities"):
@@ -198,7 +199,7 @@ class Plan:
         self.add_ranks("sanitized parity", 2, f"{san}/tests/parity/test_parity", 900, env=env, seconds=120)
 
     def fuzz(self):
-        """Searches from a random seed for some seconds a fuzzer."""
+        """Searches from a random seed, for this many seconds per fuzzer."""
         seconds = int(os.environ.get("FUZZ_SECONDS", 60))
         self.fuzzers("seconds", seconds, 2 * seconds + 120)
 
@@ -223,7 +224,7 @@ class Run:
 
     def __init__(self, test, process, started):
         self.test, self.process, self.started = test, process, started
-        self.used, self.ended = 0, False # seconds of its limit
+        self.used, self.ended = 0, False # used: seconds of its limit
 
     def end(self, number):
         self.ended = True
@@ -234,7 +235,7 @@ class Run:
 
 
 class Idle:
-    """The cores of the machine that had nothing to do."""
+    """Returns the number of idle cores of the machine."""
 
     def __init__(self):
         self.spare, self.last = 0.0, self.look()
@@ -255,7 +256,7 @@ class Idle:
             self.last = now, idle
 
     def use(self):
-        """A test has started: whether cores are idle beside it has to be seen anew."""
+        """A test has started: the idle cores must be measured again."""
         self.spare, self.last = 0.0, self.look()
 
 
@@ -293,8 +294,8 @@ class Runner:
         self.running[p.pid] = Run(test, p, time.monotonic())
 
     def wait(self):
-        """Until cores are idle, or a test ends, by itself or by its limit: time counts less while more processes than
-        these want the cores."""
+        """Waits until cores are idle, or a test ends, by itself or by its limit: time counts less while more processes than
+        the tests' own want the cores."""
         while True:
             pid, status, usage = os.wait4(-1, os.WNOHANG)
             if pid in self.running:

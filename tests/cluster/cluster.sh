@@ -1,6 +1,6 @@
-# tests/cluster/cluster.sh - sourced by the tests here: results as TAP, a temporary folder, and an end that leaves nothing.
+# tests/cluster/cluster.sh - sourced by the tests here: TAP output, a temporary folder, complete clean-up.
 #
-# Functions that start something register how it is stopped with `at_end`; the trap runs these, the last one first, also
+# Functions that start something register the command that stops it with `at_end`; the trap runs these in reverse, also
 # after a failure or a signal. A test that cannot run here says so with skip_all, which tests/run.sh counts.
 
 set -u
@@ -26,7 +26,7 @@ finish() {
 }
 trap finish EXIT
 
-# The demo model with positions enough for stories that do not end by themselves.
+# The demo model with enough positions for stories that do not end by themselves.
 model=$(mktemp -d)/lockstep-stories
 at_end 'rm -rf "${model%/*}"'
 cp -r "$root/demo/lockstep-stories" "$model"
@@ -56,12 +56,12 @@ needs_commands() {
 }
 needs_root() { [ "$(id -u)" = 0 ] || skip_all "needs root"; }
 
-make_folder() { # -> $dir, which others may enter: munged demands it
+make_folder() { # -> $dir, which other users may enter, as munged requires
     dir=$(mktemp -d "${TMPDIR:-/tmp}/lockstep-cluster.XXXXXX") && chmod 755 "$dir" || exit 1
     at_end 'rm -rf --one-file-system "$dir"'
 }
 
-# wait_until SECONDS COMMAND...: polls; false when the time is over.
+# wait_until SECONDS COMMAND...: polls; false: the time is over.
 wait_until() {
     local end=$((SECONDS + $1 * $(crowding)))
     shift
@@ -70,7 +70,8 @@ wait_until() {
         read -rt 0.1 <> <(:) || :
     done
 }
-# The number of processes that want each core, over the last minute or now, at least 1: a busy machine gets so many times as long.
+# The number of processes that want each core, over the last minute or now, at least 1: time limits are multiplied by
+# it.
 crowding() {
     awk -v cores="$(nproc)" '{ now = $4 + 0; n = int(($1 > now ? $1 : now) / cores + 0.5); print n < 1 ? 1 : n }' /proc/loadavg
 }
@@ -78,21 +79,21 @@ now() { date +%s.%N; }
 since() { awk -v a="$1" -v b="$(now)" 'BEGIN { printf "%.1f", b - a }'; }
 in_time() { awk -v took="$1" -v most=$(($2 * $(crowding))) 'BEGIN { exit !(took <= most) }'; } # TOOK SECONDS
 
-# Processes of ours that carry this mark in their environment; a zombie has none.
+# Processes of this test with this mark in their environment; a zombie has none.
 marked() { grep -lsazx "LOCKSTEP_TEST_MARK=$1" /proc/[0-9]*/environ | cut -d/ -f3; }
 none_marked() { [ -z "$(marked "$1")" ]; }
 
 # ---- jobs that end by a failure: $pid is the launcher's process, $mark the job's mark, $dir/err its standard error ----
 
-# The launcher's line is begun again, at most twice, when Open MPI itself could not connect its ranks or daemons: it reports
-# "connect() ... failed: Operation now in progress" or dies of it now and then (4.1.4), which is not what is tested here.
-begin_story() { # FUNCTION ARGUMENTS: that starts it
+# The launcher is started again, at most twice, if Open MPI itself could not connect its ranks or daemons: it reports
+# "connect() ... failed: Operation now in progress" or dies of it occasionally (4.1.4), which is not under test here.
+begin_story() { # FUNCTION ARGUMENTS: the function starts it
     local try
     for try in 1 2 3; do
         "$@"
         wait_until 40 begun_or_ended && larger "$dir/out" 500 && return
         [ $try -lt 3 ] && grep -qE 'connect\(\) to .* failed|unable to complete a TCP connection' "$dir/err" || break
-        echo "# Open MPI could not connect, once more: $(grep -m1 -E 'connect\(\) to|unable to complete' "$dir/err")"
+        echo "# Open MPI could not connect, trying again: $(grep -m1 -E 'connect\(\) to|unable to complete' "$dir/err")"
         kill -9 $pid 2>/dev/null
         wait $pid 2>/dev/null
         wait_until 10 none_marked "$mark"
@@ -115,7 +116,7 @@ check_end() {
     wait_until 5 none_marked "$mark"
     words=$(tr '\r' '\n' <"$dir/err" | grep -a 'lockstep: fatal: ')
     line="lockstep: fatal: rank $2/4 on $3: $4" # RANK may be a pattern
-    echo "# $1: status $status after $took s, all gone after $(since "$begun") s; $words"
+    echo "# $1: status $status after $took s, all processes gone after $(since "$begun") s; $words"
     if [ "$(wc -l <<<"$words")" != 1 ] || ! grep -qE "$line.*; last collective: .*; device cpu$" <<<"$words"; then
         not_ok "$1" "not one line \"$line...\": $(cat "$dir/err")"
     elif ! in_time "$took" "$5"; then not_ok "$1" "ended after $took s"

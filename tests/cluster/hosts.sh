@@ -1,9 +1,9 @@
 # tests/cluster/hosts.sh - sourced after cluster.sh: two hosts on one machine, as network namespaces h1 and h2 with a network
 # between them and each with its own host name and shared memory. Needs root with CAP_NET_ADMIN and CAP_SYS_ADMIN.
 #
-# hosts_start sets: net (10.x.y), agent (for plm_rsh_agent), hostfile, launch (mpirun with what both hosts need).
+# hosts_start sets: net (10.x.y), agent (for plm_rsh_agent), hostfile, launch (mpirun with the options that both hosts need).
 
-hosts_stop() { # [ID]: of this test's process, or another one
+hosts_stop() { # [ID]: of this test's process, or of another
     local h pid id=${1:-$$}
     for h in h1 h2; do
         for pid in $(ip netns pids "$h-$id" 2>/dev/null); do kill -9 "$pid" 2>/dev/null; done
@@ -12,7 +12,7 @@ hosts_stop() { # [ID]: of this test's process, or another one
     ip link del "lsbr$id" 2>/dev/null
 }
 
-# Remains of a test that was killed with SIGKILL.
+# Remains of a test that was killed by SIGKILL.
 hosts_stop_stale() {
     local id
     for id in $(ip -o link show type bridge | grep -o 'lsbr[0-9]*' | tr -d 'a-z'); do
@@ -25,7 +25,8 @@ hosts_link() { # HOST up|down
     [ "$2" = down ] || hosts_reach "$1"
 }
 
-# The host reaches this machine (which refuses: nothing listens), also while its neighbour table still has it as lost.
+# Makes the host reach this machine (which refuses, as nothing listens), even while its neighbour table still marks it
+# as lost.
 hosts_reach() {
     timeout 10 ip netns exec "$1-$$" bash -c \
         "until (exec 3<>/dev/tcp/$net.254/9) 2>&1 | grep -q refused; do sleep 0.1; done"
@@ -37,13 +38,13 @@ hosts_start() {
     needs_commands ip unshare mpirun
     make_folder
     hosts_stop_stale
-    unshare --uts --ipc --mount true 2>/dev/null || skip_all "this machine lets no namespaces be made (CAP_SYS_ADMIN)"
-    ip netns add "probe-$$" 2>/dev/null || skip_all "this machine lets no network namespaces be made (CAP_NET_ADMIN)"
+    unshare --uts --ipc --mount true 2>/dev/null || skip_all "this machine does not allow namespaces (CAP_SYS_ADMIN)"
+    ip netns add "probe-$$" 2>/dev/null || skip_all "this machine does not allow network namespaces (CAP_NET_ADMIN)"
     ip netns del "probe-$$"
     net=10.$((200 + $$ / 256 % 50)).$(($$ % 256))
     at_end hosts_stop
     ip link add "lsbr$$" type bridge && ip addr add "$net.254/24" dev "lsbr$$" && ip link set "lsbr$$" up ||
-        skip_all "this machine lets no bridge be made"
+        skip_all "this machine does not allow bridges"
     for h in h1 h2; do
         ip netns add "$h-$$" && ip link add "ls$h.$$" type veth peer name eth0 netns "$h-$$" || exit 1
         ip link set "ls$h.$$" master "lsbr$$" up

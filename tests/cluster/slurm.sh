@@ -1,7 +1,7 @@
 # tests/cluster/slurm.sh - sourced after cluster.sh: a real Slurm of two nodes n1 and n2 on this machine, without systemd:
 # munged, slurmctld, two slurmd, all in $dir. Needs root and Debian's slurmctld, slurmd, slurm-client, munge.
 #
-# n1 and n2 share this machine's name and memory, which Open MPI's shared memory transport does not survive: jobs that span
+# n1 and n2 share this machine's name and memory, which Open MPI's shared memory transport cannot handle: jobs that span
 # both use TCP between all ranks (OMPI_MCA_btl=self,tcp).
 
 slurm_stop() {
@@ -47,7 +47,7 @@ $(cat)
 END
 }
 
-# slurm_start [hosts]: of two nodes n1 and n2 on this machine; or, after hosts_start, of the hosts h1 and h2.
+# slurm_start [hosts]: with two nodes n1 and n2 on this machine; or, after hosts_start, with the hosts h1 and h2.
 slurm_start() {
     local h name
     slurm_port=$((20000 + $$ % 4000 * 3))
@@ -76,7 +76,7 @@ slurm_start_nodes() {
     local h
     [ -n "${1:-}" ] || { slurmd -N n1 && slurmd -N n2; return; }
     { cat /etc/hosts; printf '%s h1\n%s h2\n' "$net.1" "$net.2"; } >"$dir/etc-hosts"
-    for h in h1 h2; do # not ip netns exec: it mounts another /sys, in which slurmd misses cgroups
+    for h in h1 h2; do # not ip netns exec, which mounts another /sys, without slurmd's cgroups
         nsenter --net="/run/netns/$h-$$" unshare --uts --ipc --mount sh -c 'hostname "$1" &&
             mount --bind "$2/etc-hosts" /etc/hosts && mount -t tmpfs shm /dev/shm && exec slurmd -N "$1"' sh $h "$dir" || return 1
     done

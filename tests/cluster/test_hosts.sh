@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tests/cluster/test_hosts.sh - jobs over two hosts, which are network namespaces (hosts.sh): the same text as on one host; a
-# killed rank and a lost host are named, nothing is left on either side, a batch's journal is whole and is gone on with; a
-# short break of the network is survived.
+# tests/cluster/test_hosts.sh - jobs over two hosts, which are network namespaces (hosts.sh): the same text as on one
+# host; a killed rank and a lost host are named, no process is left on either side, a batch's journal is intact and can
+# be resumed; a short network outage is survived.
 . "$(dirname "$0")/cluster.sh"
 . "$(dirname "$0")/hosts.sh"
 hosts_start
@@ -21,7 +21,7 @@ start() { # COMMAND OPTIONS...: on 4 ranks -> $pid, $mark
         >"$dir/out" 2>"$dir/err" &
     pid=$!
 }
-start_story() { # and wait until it is under way
+start_story() { # and waits until it is under way
     begin_story start generate --prompt Once --max-tokens 100000 --ignore-eos --kv-cache-memory-bytes 2G --progress always
 }
 killed_rank() { # RANK HOST
@@ -32,7 +32,7 @@ killed_rank() { # RANK HOST
     check_end "rank $1 on $2 is killed" "$1" "$2" "its process ended without a word" 10 "8 137"
 }
 
-# A batch is under way: what it had finished stays.
+# A batch is running: its finished results stay.
 lost_host() {
     local i
     for ((i = 0; i < 120; i++)); do echo "{\"id\":\"p$i\",\"prompt\":\"Once upon a day $i\",\"max_tokens\":24}"; done >"$dir/in"
@@ -45,7 +45,7 @@ lost_host() {
 }
 
 check_journal() {
-    local name="the batch whose host was lost is gone on with on one host" before status
+    local name="the batch whose host was lost resumes on one host" before status
     before=$(wc -l <"$dir/results")
     OMPI_MCA_btl=self,vader timeout 240 mpirun -np 2 "$lockstep" batch --model "$model" --input "$dir/in" \
         --output "$dir/results" --plain >"$dir/out" 2>"$dir/err"
@@ -60,7 +60,7 @@ short_break() {
     local before begun name="the link to h2 is cut for 5 s: the story goes on"
     start_story
     hosts_link h2 down
-    sleep 5 # what is tested
+    sleep 5 # the outage under test
     before=$(stat -c %s "$dir/out")
     hosts_link h2 up
     begun=$(now)

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tests/cluster/test_hosts_replicas.sh - replicas over two hosts, which are network namespaces (hosts.sh): the second replica
-# is on the second host. The same results as from one replica, and so for models on a set of ranks of each host; when that
-# host is lost the job ends in time and by name, and the batch is gone on with.
+# tests/cluster/test_hosts_replicas.sh - replicas over two hosts, which are network namespaces (hosts.sh): the second
+# replica is on the second host. The results are those of one replica, also for models on a set of ranks of each host;
+# if that host is lost the job ends in time and by name, and the batch resumes.
 . "$(dirname "$0")/cluster.sh"
 . "$(dirname "$0")/hosts.sh"
 hosts_start
@@ -31,7 +31,7 @@ both_hosts() {
     wait $pid
     status=$?
     n=$(sed -n 's/.* replica 1: \([0-9]*\) requests.*/\1/p' "$dir/err")
-    echo "# of 60 requests replica 1 on h2 had ${n:-none}"
+    echo "# replica 1 on h2 had ${n:-none} of 60 requests"
     check "$name" "status $status: $(cat "$dir/err")" [ $status = 0 -a "${n:-0}" -gt 10 -a "$(texts "$dir/one")" = "$(texts "$dir/two")" ]
 }
 
@@ -50,14 +50,14 @@ lost_group() {
     words=$(tr '\r' '\n' <"$dir/err" | grep -a 'lockstep: fatal: ')
     echo "# status $status after $took s; $words"
     hosts_link h2 up
-    check "$name: the end within 15 s" "$took s" in_time "$took" 15
+    check "$name: it ends within 15 s" "$took s" in_time "$took" 15
     check "$name: one line names it" "$words / $(cat "$dir/err")" \
         [ "$(wc -l <<<"$words")" = 1 -a -z "${words##*lockstep: fatal: rank [23]/4 on h2: *}" -a $status != 0 ]
     check "$name: nothing is left" "$(marked "$mark")" none_marked "$mark"
     OMPI_MCA_btl=self,vader timeout 100 mpirun -np 2 "$lockstep" batch --model "$model" --input "$dir/in" \
         --output "$dir/cut" --plain --tensor-parallel 1 >"$dir/out" 2>"$dir/err"
     status=$?
-    check "$name: two replicas of one host go on, every id once" "status $status: $(cat "$dir/err")" \
+    check "$name: two replicas on one host resume, every id once" "status $status: $(cat "$dir/err")" \
         [ $status = 0 -a "$(wc -l <"$dir/cut")" = 400 -a "$(grep -o '"id":"p[0-9]*"' "$dir/cut" | sort -u | wc -l)" = 400 ]
 }
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tests/cluster/test_slurm.sh - under a real Slurm (slurm.sh): srun and mpirun in sbatch tell the same story; the project's own
-# job scripts: a batch is told to end before its time limit, is queued again and goes on to the end; a job array; a server with
-# a client in a second step; scancel of both.
+# tests/cluster/test_slurm.sh - under a real Slurm (slurm.sh): srun and mpirun in sbatch tell the same story; the
+# project's own job scripts: a batch is told to end before its time limit, is requeued and resumes to the end; a job
+# array; a server with a client in a second step; scancel of both.
 . "$(dirname "$0")/cluster.sh"
 . "$(dirname "$0")/slurm.sh"
 slurm_start
@@ -42,7 +42,7 @@ same_stories() {
     check "mpirun in sbatch: the same" "$alone / $(cat mpirun.out)" [ "$alone" = "$(cat mpirun.out)" ]
 }
 
-# A rank that is killed under srun: named, and the step's end is srun's.
+# A rank killed under srun is named, and the step's end is srun's.
 killed_under_srun() {
     local pid victim name="srun: a killed rank is named"
     srun --mpi=pmix -K1 -N1 -n3 "$lockstep" generate --model "$model" --prompt Once --max-tokens 100000 --ignore-eos \
@@ -60,9 +60,10 @@ killed_under_srun() {
     check "srun: the step ends within 10 s" "$(since "$begun") s" in_time "$(since "$begun")" 10
 }
 
-# Slurm itself sends SIGUSR1, asked to do so 57 s before the limit of a minute. It looks at limits every 30 s, so the job
-# is submitted four to six seconds before that, more on a busy machine: it takes one or two to start, and a signal that
-# comes then ends it. At most 18: the machine may have been busy just before, and then works through 3000 lines in 30 s. Slurm lets a requeued job wait two minutes: the test two seconds. Begun in the second in which its
+# Slurm itself sends SIGUSR1, as requested, 57 s before the limit of a minute. It checks limits every 30 s, so the job
+# is submitted four to six seconds before that, earlier on a busy machine: it takes one or two to start, and a signal
+# that comes then ends it. At most 18 s: the machine may have been busy only before, and then processes 3000 lines in 30
+# s. Slurm makes a requeued job wait for two minutes, the test for two seconds. If it begins in the second in which its
 # first run ended, it is killed ("non-startable: Job credential revoked": Slurm compares whole seconds).
 batch_until_done() {
     make_input batch.in 3000 24
@@ -74,8 +75,8 @@ batch_until_done() {
     wait_until 50 eval 'is_state $job PENDING && [ "$(field $job Restarts)" = 1 ] || is_over $job'
     local before
     before=$(lines batch.out)
-    echo "# $before of 3000 results when it was queued again"
-    check "SIGUSR1 before the limit: queued again" "$(cat lockstep-batch-"$job".log; scontrol show job "$job")" \
+    echo "# $before of 3000 results when it was requeued"
+    check "SIGUSR1 before the limit: requeued" "$(cat lockstep-batch-"$job".log; scontrol show job "$job")" \
         [ "$(field "$job" Restarts)" = 1 -a "$before" -gt 0 -a "$before" -lt 3000 ]
     scontrol update job="$job" StartTime=now+2 TimeLimit=10
     wait_until 300 is_over "$job"
@@ -84,7 +85,7 @@ batch_until_done() {
     check_once "every id once" 3000 batch.out
 }
 
-# Without being queued again it says so by its status; mpirun in the batch step passes the signal on, too.
+# Without requeueing the status reports it; mpirun in the batch step passes the signal on, too.
 batch_status_75() {
     make_input tempfail.in 400 24
     INPUT=tempfail.in OUTPUT=tempfail.out LAUNCH=mpirun REQUEUE='' submit --ntasks-per-node=2 "$scripts/batch.sbatch" \
@@ -131,8 +132,8 @@ cancelled_batch() {
     before=$(lines cancel.out)
     echo "# scancel of the batch: idle after $(since "$begun") s, $before of 200 results"
     timeout 240 mpirun -np 2 "$lockstep" batch --model "$model" --input cancel.in --output cancel.out --plain 2>cancel.err
-    check "scancel of a batch: what was finished stays" "$before results; $(cat cancel.err)" [ "$before" -ge 8 -a "$before" -lt 200 ]
-    check_once "gone on with by hand: every id once" 200 cancel.out
+    check "scancel of a batch: finished results stay" "$before results; $(cat cancel.err)" [ "$before" -ge 8 -a "$before" -lt 200 ]
+    check_once "resumed by hand: every id once" 200 cancel.out
 }
 
 same_stories

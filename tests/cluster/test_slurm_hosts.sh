@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# tests/cluster/test_slurm_hosts.sh - srun over two hosts, each with its own slurmd: there are no daemons of mpirun that would
-# notice a lost host or end the ranks of another one, so all comes from the program's own watch.
+# tests/cluster/test_slurm_hosts.sh - srun over two hosts, each with its own slurmd: without mpirun there are no daemons
+# that would notice a lost host or end the ranks of another one, so the program's own watch must do it.
 . "$(dirname "$0")/cluster.sh"
 . "$(dirname "$0")/hosts.sh"
 . "$(dirname "$0")/slurm.sh"
 hosts_start
-slurm_kill_wait=2 # so long srun waits for a node that does not answer: 30 s by Slurm's default
+slurm_kill_wait=2 # seconds that srun waits for a node that does not answer: 30 by default
 slurm_start hosts
 export OMPI_MCA_btl=self,vader,tcp OMPI_MCA_btl_tcp_if_include=$net.0/24
 

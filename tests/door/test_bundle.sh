@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# tests/door/test_bundle.sh - make bundle from a CPU build: unpacked elsewhere, programs run with the libraries that came along.
+# tests/door/test_bundle.sh - make bundle from a CPU build: unpacked elsewhere, programs run with the bundled libraries.
 . "$(dirname "$0")/../cluster/cluster.sh"
 make_folder
 cd "$root" || exit 1
 unset MAKEFLAGS MAKELEVEL MFLAGS
-grep -qs -e -Werror build/cpu/flags && export WERROR=1 # as it was built: nothing is compiled again
+grep -qs -e -Werror build/cpu/flags && export WERROR=1 # as in the existing build, so that nothing is recompiled
 name=lockstep-$(cat VERSION)
 log=$(make -s -j2 bundle 2>&1)
 check "make bundle" "$log" [ $? = 0 ]
@@ -20,7 +20,7 @@ for folder in "$users" "$testers"; do
     done
 done
 missing=$("$testers/run.sh" ldd "$testers"/bin/lockstep* "$testers"/bin/tests/*/test_* | grep 'not found')
-check "nothing that a test needs is missing" "$missing" [ -z "$missing" ]
+check "no file that a test needs is missing" "$missing" [ -z "$missing" ]
 text=$("$users/run.sh" lockstep version)
 check "run.sh lockstep version" "$text" [ "$text" = "lockstep ${name#lockstep-}" ]
 text=$("$users/run.sh" check 2>&1)

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# tests/door/test_documents.sh - the source contains the messages that documents quote; files that they name exist; their lines are short;
+# tests/door/test_documents.sh - the source contains the messages that documents quote; the files that they name exist; their lines are short;
 # pictures show the recorded figures; docs/install.md has every package that is installed.
 . "$(dirname "$0")/../cluster/cluster.sh"
 make_folder
 cd "$root" || exit 1
 log=$(tests/door/quotes.py ./*.md docs/*.md docs/decisions/*.md)
-check "quoted messages stand in the source" "$log" [ $? = 0 ]
+check "quoted messages exist in the source" "$log" [ $? = 0 ]
 printf '| what you see | x |\n|---|---|\n| `frobnicated 3 ranks` | x |\n' >"$dir/bad.md"
 found=$(tests/door/quotes.py "$dir/bad.md")
 printf 'It says `frobnicated all the ranks`.\n"message": "frobnicated no ranks"\nlockstep: fatal: frobnicated rank 0\n' >"$dir/bad.md"
 found+=$'\n'$(tests/door/quotes.py "$dir/bad.md")
-check "what does not is found: in tables, prose, JSON and output" "$found" [ "$(grep -c 'but the source does not say' <<<"$found")" = 4 ]
+check "other messages are found: in tables, prose, JSON and output" "$found" [ "$(grep -c 'but the source does not say' <<<"$found")" = 4 ]
 log=$(scripts/check-lines.py)
 check "lines of documents have at most 120 columns" "$log" [ $? = 0 ]
 printf '#!/bin/sh\nexit 127\n' >"$dir/git"
@@ -34,7 +34,7 @@ missing=
 for name in $(cat README.md CONTRIBUTING.md docs/install.md docs/gpu.md docs/troubleshooting.md | grep -oE '`(docs|scripts|packaging|demo|tests)/[A-Za-z0-9_./-]+`' | tr -d '`' | sort -u); do
     [ -e "$name" ] || missing="$missing $name"
 done
-check "files that are named are there" "missing:$missing" [ -z "$missing" ]
+check "named files exist" "missing:$missing" [ -z "$missing" ]
 scripts/pictures.py decode >"$dir/decode.svg"
 check "the picture has the recorded figures" "scripts/pictures.py decode > docs/pictures/decode.svg" cmp -s "$dir/decode.svg" docs/pictures/decode.svg
 missing=

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# tests/door/test_gateway_archives.sh - two models as archives behind the gateway, as callers of SageMaker's multi-model
-# endpoints have them: a hundred invocations of each by boto3 with TargetModel where $GATEWAY_PYTHON (python3) has it, by
-# curl otherwise; what the metrics say of them; two texts in one request to /predictions.
+# tests/door/test_gateway_archives.sh - two models in archives behind the gateway, as for callers of SageMaker's
+# multi-model endpoints: a hundred invocations of each by boto3 with TargetModel if $GATEWAY_PYTHON (python3) has it,
+# otherwise by curl; their metrics; two texts in one request to /predictions.
 . "$(dirname "$0")/../cluster/cluster.sh"
 python=${GATEWAY_PYTHON:-python3}
 cd "$root" || exit 1

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# tests/door/test_gateway_clients.sh - official clients against lockstep-gateway: those that $GATEWAY_PYTHON (python3) has. With
+# tests/door/test_gateway_clients.sh - official clients against lockstep-gateway, as far as $GATEWAY_PYTHON (python3) has them. With
 # GATEWAY_CLIENTS=1, as in CI, they come from the package index into a virtual environment in build/clients, wheels only, if it can be
 # reached within three minutes.
 . "$(dirname "$0")/../cluster/cluster.sh"
@@ -15,12 +15,12 @@ if [ "${GATEWAY_CLIENTS:-0}" = 1 ] && [ -z "${GATEWAY_PYTHON:-}" ]; then
     [ -e "$wanted" ] || skip_all "no clients from the package index: $(tail -n 1 build/clients.log)"
     python=build/clients/bin/python
 fi
-"$python" -c '' 2>/dev/null || skip_all "$python is not there"
+"$python" -c '' 2>/dev/null || skip_all "$python does not exist"
 make_folder
-# A context for clients that ask for 1024 tokens.
+# A context long enough for clients that request 1024 tokens.
 cp -r demo/lockstep-stories "$dir/lockstep-stories"
 sed -i 's/"max_position_embeddings": 1024/"max_position_embeddings": 16384/' "$dir/lockstep-stories/config.json"
-# A template that shows no tools, but has the form that Qwen's and others' calls have.
+# A template without tools in its output, but with the format of calls of Qwen and others.
 sed -i 's/"chat_template": "/&{% if tools %}{% endif %}{# <tool_call> #}/' "$dir/lockstep-stories/tokenizer_config.json"
 mpirun -n 2 "$lockstep" serve --model "$dir/lockstep-stories" --endpoint "ipc://$dir/zmq.sock" --rendezvous "$dir/r.json" >"$dir/serve.log" 2>&1 &
 server=$!

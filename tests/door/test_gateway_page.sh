@@ -5,7 +5,7 @@ browser=$(command -v chromium || command -v chromium-browser || command -v googl
 needs_commands python3
 make_folder
 cd "$root" || exit 1
-# Its stories do not end.
+# A model whose stories do not end.
 sed -i 's/"eos_token_id": [0-9]*/"eos_token_id": 2047/' "$model"/config.json "$model"/generation_config.json
 mpirun -n 2 "$lockstep" serve --model "$model" --endpoint "ipc://$dir/zmq.sock" --rendezvous "$dir/r.json" >"$dir/serve.log" 2>&1 &
 server=$!

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/door/test_gateway_proxy.sh - the configurations of packaging/proxy/, each with lockstep-gateway and a server behind it: TLS,
-# HTTP/2, streams that are not held back, clients that leave.
+# tests/door/test_gateway_proxy.sh - the configurations of packaging/proxy/, each in front of lockstep-gateway and a server: TLS,
+# HTTP/2, streams that are not buffered, clients that leave.
 . "$(dirname "$0")/../cluster/cluster.sh"
 needs_commands curl openssl
 make_folder
@@ -20,15 +20,15 @@ for _ in $(seq 300); do direct -fo /dev/null http://x/health && break; sleep 0.1
 
 running() { direct http://x/metrics | sed -n 's/^lockstep_num_requests_running{.*} //p'; }
 
-# proxied NAME PORT: what must hold behind a proxy.
+# proxied NAME PORT: the checks behind a proxy.
 proxied() {
     local name=$1 url=https://127.0.0.1:$2 text
     for _ in $(seq 100); do curl -skfo /dev/null "$url/health" && break; sleep 0.1; done
     text=$(curl -skm 30 "$url/v1/completions" -w ' %{http_version}' -d '{"prompt": "Once upon a time", "max_tokens": 3, "temperature": 0}')
     check "$name: a completion by HTTP/2" "$text" grep -q 'there was.* 2$' <<<"$text"
     text=$(curl -skm 30 -D - "$url/v1/completions" -d '{"prompt": "Hi", "nonsense": 1}')
-    check "$name: an error as it is, with the request's name" "$text" grep -qi '^x-request-id: ..*' <<<"$text"
-    # A story that does not end: the first event comes while the rest is made, and leaving ends it.
+    check "$name: an error is unchanged, and has the request's id" "$text" grep -qi '^x-request-id: ..*' <<<"$text"
+    # A story that does not end: its first event arrives while the rest is generated, and disconnecting ends it.
     curl -skNm 5 "$url/v1/completions" -d '{"prompt": "Once", "max_tokens": 900000, "ignore_eos": true, "stream": true}' >"$dir/stream" &
     for _ in $(seq 100); do [ -s "$dir/stream" ] && break; sleep 0.1; done
     check "$name: the first event of a stream that goes on" "$(head -c 300 "$dir/stream")" grep -q '^data: {' "$dir/stream"

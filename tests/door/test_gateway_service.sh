@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tests/door/test_gateway_service.sh - lockstep-gateway as a service: its systemd unit, and jobs of scripts/slurm/serve.sbatch that hand
-# over to each other by a folder, as docs/gateway.md has it; mpirun in place of srun.
+# over to each other by a folder, as in docs/gateway.md; mpirun in place of srun.
 . "$(dirname "$0")/../cluster/cluster.sh"
 needs_commands curl
 make_folder
@@ -8,14 +8,14 @@ unit=$dir/lockstep-gateway.service
 sed "s|/usr/local/bin/lockstep-gateway|${lockstep}-gateway|" "$root/packaging/systemd/lockstep-gateway.service" >"$unit"
 if command -v systemd-analyze >/dev/null; then
     text=$(systemd-analyze verify --man=no "$unit" 2>&1); status=$?
-    check "systemd finds nothing wrong with the unit" "$text" [ $status = 0 -a -z "$(grep -F "${unit##*/}" <<<"$text")" ]
+    check "systemd accepts the unit" "$text" [ $status = 0 -a -z "$(grep -F "${unit##*/}" <<<"$text")" ]
 else
     ok "the systemd unit # SKIP systemd-analyze is not installed"
 fi
-# The options that the unit's comment shows are those of the program.
+# The options in the unit's comment exist in the program.
 options=$(sed -n 's/^# *OPTIONS=//p' "$unit" | grep -o -- '--[a-z-]*')
 help=$("${lockstep}-gateway" --help)
-for option in $options; do check "$option of the unit is one" "$help" grep -q -e "$option " <<<"$help"; done
+for option in $options; do check "$option of the unit exists" "$help" grep -q -e "$option " <<<"$help"; done
 
 mkdir -m 700 "$dir/jobs" && cd "$dir/jobs" || exit 1
 export MODEL=$model LOCKSTEP=$lockstep LAUNCH="mpirun -n 2"
@@ -33,10 +33,10 @@ start_job 1
 check "a job is found, with its keys" "$(tail -qn3 "$dir/gateway.log" "$dir/job-1.log")" grep -q '"completion_tokens":5' <<<"$(story)"
 first=$job
 start_job 2
-kill -USR1 $first # as Slurm does before the time is over
+kill -USR1 $first # as Slurm does before the time limit
 wait $first; status=$?
 check "it drains and ends with status 0" "$(tail -qn3 "$dir/job-1.log")" [ $status = 0 ]
-check "the next one answers" "$(tail -qn3 "$dir/gateway.log" "$dir/job-2.log")" grep -q '"completion_tokens":5' <<<"$(story)"
+check "the next job answers" "$(tail -qn3 "$dir/gateway.log" "$dir/job-2.log")" grep -q '"completion_tokens":5' <<<"$(story)"
 kill $gateway
 wait $gateway; status=$?
 check "SIGTERM ends the gateway with status 0" "$(tail -qn3 "$dir/gateway.log")" [ $status = 0 ]

@@ -10,14 +10,14 @@ cd "$root" || exit 1
 port=$(python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')
 listen=unix:$dir/http.sock prefix=
 [ "$which" = direct ] && listen=127.0.0.1:$port
-umask 0 # nginx's workers are another user's
+umask 0 # nginx's workers run as another user
 "${lockstep}-gateway" --backend "$dir/none.json" --listen "$listen" --access-log "$dir/log" 2>"$dir/gateway.log" &
 gateway=$!
 at_end 'kill $gateway 2>/dev/null; wait $gateway'
 wait_until 30 grep -qs listening "$dir/gateway.log"
 case $which in
 nginx)
-    # Names of its own for all requests, whatever clients send.
+    # The proxy itself names all requests, whatever clients send.
     sed "s|listen 443 ssl http2|listen 127.0.0.1:$port|; /ssl_certificate/d; s|/run/lockstep-gateway|$dir|; s|/run/lockstep-nginx.pid|$dir/nginx.pid|
          s|X-Request-Id \$request_id|X-Request-Id proxy-\$request_id|" packaging/proxy/nginx.conf >"$dir/nginx.conf"
     nginx -p "$dir" -c "$dir/nginx.conf" -g 'daemon off;' 2>"$dir/proxy.log" &

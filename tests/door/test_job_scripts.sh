@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # tests/door/test_job_scripts.sh - scripts/pbs and scripts/flux with fakes of qstat, qrerun and flux in front of the real mpirun and lockstep:
-# what they ask for, that a batch gets done, that one out of time is queued again. (No PBS and no Flux is here to be tried.)
+# the resources that they request, a batch that finishes, one out of time that is requeued. (A real PBS or Flux is not available here.)
 . "$(dirname "$0")/../cluster/cluster.sh"
 make_folder
 mkdir "$dir/bin"
@@ -25,14 +25,14 @@ run() { # SCRIPT [NAME=VALUE...] -> $text, $status
 run pbs/batch.pbs
 check "PBS: a batch" "status $status, $(lines) lines: $text" [ "$status $(lines)" = "0 3" -a ! -s "$dir/log" ]
 run pbs/batch.pbs WALLTIME=00:00:01
-check "PBS: out of time, it is queued again" "status $status: $(cat "$dir/log") $text" [ "$status" = 75 -a "$(cat "$dir/log")" = "qrerun 7" ]
+check "PBS: out of time, it is requeued" "status $status: $(cat "$dir/log") $text" [ "$status" = 75 -a "$(cat "$dir/log")" = "qrerun 7" ]
 run pbs/batch.pbs WALLTIME=00:00:01 REQUEUE=no
-check "PBS: and is not, if told so" "status $status: $(cat "$dir/log") $text" [ "$status" = 75 -a ! -s "$dir/log" ]
+check "PBS: not requeued if told so" "status $status: $(cat "$dir/log") $text" [ "$status" = 75 -a ! -s "$dir/log" ]
 run pbs/batch.pbs OPTIONS=--nonsense
-check "PBS: a mistake is not queued again" "status $status: $(cat "$dir/log") $text" [ "$status" = 2 -a ! -s "$dir/log" ]
+check "PBS: a usage error is not requeued" "status $status: $(cat "$dir/log") $text" [ "$status" = 2 -a ! -s "$dir/log" ]
 run flux/batch.flux RANKS=2
 check "Flux: a batch" "status $status, $(lines) lines: $text" [ "$status $(lines)" = "0 3" ]
-check "Flux: ranks and time are asked for" "$(cat "$dir/log")" grep -q -e '-N 1 -n 2 .*--max-walltime 600' "$dir/log"
+check "Flux: ranks and time are requested" "$(cat "$dir/log")" grep -q -e '-N 1 -n 2 .*--max-walltime 600' "$dir/log"
 run flux/batch.flux LEFT=1
 check "Flux: out of time, status 75" "status $status: $text" [ "$status" = 75 ]
 done_testing

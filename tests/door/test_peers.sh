@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/door/test_peers.sh - scripts/bench-peers.sh measures the same work by Lockstep and a peer, which is a fake one here, and
-# Lockstep alone where there is none.
+# tests/door/test_peers.sh - scripts/bench-peers.sh measures the same work with Lockstep and a peer, a fake one here, and
+# with Lockstep alone if there is none.
 . "$(dirname "$0")/../cluster/cluster.sh"
 make_folder
 cd "$root" || exit 1
@@ -16,14 +16,14 @@ for i, work in enumerate(sys.argv[2:5]):
 END
 chmod +x "$dir/peer"
 
-# value PYTHON: of the file's content `o`
+# value PYTHON: an expression of the file's content `o`
 value() { python3 -c "import json; o = json.load(open('$OUT.json')); print(($1))"; }
 
 PEER=$dir/peer scripts/bench-peers.sh mpirun -n 2 "$lockstep" >"$dir/table" 2>"$dir/errors"
 status=$?
-check "ours and a peer's" "status $status: $(cat "$dir/errors")" [ $status = 0 ]
+check "Lockstep's and a peer's figures" "status $status: $(cat "$dir/errors")" [ $status = 0 ]
 found=$(value '[r["work"] for r in o["rows"]]')
-check "every work is there" "$found" [ "$found" = "['l:4:3:2', 'p:16', 'd:8:4', 't:6:4:5', 's:40:3:4:32']" ]
+check "every kind of work is measured" "$found" [ "$found" = "['l:4:3:2', 'p:16', 'd:8:4', 't:6:4:5', 's:40:3:4:32']" ]
 found=$(value 'all(0 < r["ours"][1] <= r["ours"][0] <= r["ours"][2] for r in o["rows"]), [r.get("peer") for r in o["rows"]]')
 check "with figures" "$found" [ "$found" = "(True, [[1.0, 0.5, 2.0], [2.0, 1.5, 3.0], [3.0, 2.5, 4.0], None, None])" ]
 found=$(value '[abs(r["times_as_fast"] * r["ours"][0] / r["peer"][0] - 1) < 1e-9 for r in o["rows"][:2]], abs(o["rows"][2]["times_as_fast"] * 3 / o["rows"][2]["ours"][0] - 1) < 1e-9')
@@ -40,7 +40,7 @@ found=$(value 'o["peer"], len(o["rows"]), "peer" in o["rows"][0]')
 check "and measures alone" "$found" [ "$found" = "(None, 1, False)" ]
 
 WORK="x:16" scripts/bench-peers.sh mpirun -n 1 "$lockstep" >"$dir/table" 2>"$dir/errors"
-check "work that it does not know is named" "$(cat "$dir/errors")" grep -q 'found work "x:16", expected one as in' "$dir/errors"
+check "unknown work is named" "$(cat "$dir/errors")" grep -q 'found work "x:16", expected one as in' "$dir/errors"
 WORK="p:16" PEER=false scripts/bench-peers.sh mpirun -n 1 "$lockstep" >"$dir/table" 2>"$dir/errors"
 status=$?
 check "a peer that fails is a failure" "status $status" [ $status != 0 ]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# tests/door/test_rooms.sh - `scripts/rooms.py check` passes on these sources, and fails with the reason on a file in the wrong room, on
-# a folder or file that is no room, on rooms that include each other, and on a line of the table that nothing needs. No name is
+# tests/door/test_rooms.sh - `scripts/rooms.py check` passes on these sources, and reports a file in the wrong room,
+# a folder or file that is not a room, rooms that include each other, and an unused line of the table. No name is
 # defined in two rooms: of two definitions in the archive the linker takes the first one, silently.
 . "$(dirname "$0")/../cluster/cluster.sh"
 make_folder
@@ -47,7 +47,7 @@ refused "rooms that include each other" "these include each other: "
 
 copy
 sed -i 's/^\(| `base\/` .*|\) nothing |/\1 plan |/' "$dir/copy/docs/rooms.md"
-refused "a line that nothing needs" "base/ does not include plan"
+refused "an unused line" "base/ does not include plan"
 
 # twice ARCHIVE: the names that two of its files define.
 twice() {
@@ -55,7 +55,7 @@ twice() {
 }
 
 archive=${LOCKSTEP_BUILD:-build/cpu}/liblockstep.a
-check "the archive is there" "$archive" [ -s "$archive" ]
+check "the archive exists" "$archive" [ -s "$archive" ]
 check "every name of the archive has one definition" "$(twice "$archive")" [ -z "$(twice "$archive")" ]
 for room in one two; do
     echo "const int rows = 1; static int own = 2; int ${room}(void) { return own; }" >"$dir/$room.c"

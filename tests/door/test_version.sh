@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# tests/door/test_version.sh - VERSION is what the programs say, the changelog begins with and a citation names.
+# tests/door/test_version.sh - the programs print the version of VERSION, the changelog begins with it, and CITATION.cff
+# names it.
 . "$(dirname "$0")/../cluster/cluster.sh"
 cd "$root" || exit 1
 version=$(cat VERSION)

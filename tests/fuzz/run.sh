@@ -1,7 +1,7 @@
 #!/bin/sh
 # Runs one fuzzer and prints the result as one line of TAP. Usage: tests/fuzz/run.sh BUILD_DIR NAME seconds|inputs COUNT
 #
-# "seconds" searches from a random seed and keeps what it learns. "inputs" starts from a fixed seed and ends after as many
+# "seconds" searches from a random seed and keeps the inputs that it finds. "inputs" starts from a fixed seed and ends after this number of
 # inputs, however fast the machine is, so that a commit is judged by its own changes rather than by luck.
 set -u
 build=$1 name=$2 unit=$3 count=$4
