@@ -1,4 +1,4 @@
-"""tests/door/browser.py - a headless Chromium, driven over a pipe by its DevTools protocol; the standard library does."""
+"""tests/door/browser.py - a headless Chromium, driven over a pipe by its DevTools protocol; needs only the standard library."""
 import base64
 import json
 import os
@@ -6,16 +6,16 @@ import select
 import subprocess
 import time
 
-SECONDS = 60 # for what should take one
+SECONDS = 60 # for steps that should take one
 
 
 class Browser:
-    """One page of one browser. What it complains of (exceptions, refused by the Content-Security-Policy) is in `complaints`."""
+    """One page of one browser. Its errors (exceptions, refusals by the Content-Security-Policy) are in `complaints`."""
 
     def __init__(self, program, profile):
         commands, self.write_end = os.pipe()
         self.read_end, answers = os.pipe()
-        shell = f'exec "$0" "$@" 3<&{commands} 4>&{answers}' # where it looks for them
+        shell = f'exec "$0" "$@" 3<&{commands} 4>&{answers}' # the descriptors that Chromium uses
         self.process = subprocess.Popen(
             ["bash", "-c", shell, program, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
              "--no-first-run", "--remote-debugging-pipe", f"--user-data-dir={profile}", "about:blank"],
@@ -29,7 +29,7 @@ class Browser:
             self.ask(f"{domain}.enable")
 
     def take(self, until):
-        """The next message."""
+        """Returns the next message."""
         while b"\0" not in self.rest:
             if not select.select([self.read_end], [], [], max(0, until - time.monotonic()))[0]:
                 raise TimeoutError("the browser does not answer")
@@ -60,14 +60,14 @@ class Browser:
                 return answer["result"]
 
     def run(self, script):
-        """The value of an expression in the page; a promise is waited for."""
+        """Returns the value of an expression in the page; awaits a promise."""
         found = self.ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True, userGesture=True)
         if "exceptionDetails" in found:
             raise RuntimeError(f"{script}: {found['exceptionDetails']}")
         return found["result"].get("value")
 
     def wait(self, script, seconds=SECONDS):
-        """The first value of it that is true; None: none was."""
+        """Returns the first value of it that is true; None: none was."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             value = self.run(script)
@@ -81,7 +81,7 @@ class Browser:
         self.wait(f"location.href.startsWith({json.dumps(url)}) && document.readyState === 'complete'")
 
     def look(self, width, height, dark=False, phone=False):
-        """As on a screen of this size."""
+        """Emulates a screen of this size."""
         self.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=phone)
         self.ask("Emulation.setEmulatedMedia",
                  features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
@@ -91,7 +91,7 @@ class Browser:
             f.write(base64.b64decode(self.ask("Page.captureScreenshot", format="png")["data"]))
 
     def click(self, selector):
-        """By a real press of the mouse in its middle."""
+        """Clicks its centre with a real mouse event."""
         x, y = self.run(f"(() => {{ const e = document.querySelector({json.dumps(selector)}); e.scrollIntoView({{block: 'nearest'}});"
                         "const r = e.getBoundingClientRect(); return [r.x + r.width / 2, r.y + r.height / 2]; })()")
         for kind in ("mousePressed", "mouseReleased"):
@@ -106,7 +106,7 @@ class Browser:
             self.ask("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code)
 
     def close(self):
-        os.close(self.write_end) # its end of the pipe: it ends
+        os.close(self.write_end) # closing its end of the pipe ends it
         try:
             self.process.wait(10)
         except subprocess.TimeoutExpired:

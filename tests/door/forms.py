@@ -1,7 +1,7 @@
-"""tests/door/forms.py - schemas of the kinds that applications send, and what a model makes of them.
+"""tests/door/forms.py - schemas like those that applications send, and a model's texts for them.
 
-forms.py write SEED COUNT INPUT: lines for `lockstep batch`, two a schema (temperatures 1 and 2), of schemas that the seed makes.
-forms.py check INPUT OUTPUT: every text that came to its end is JSON, and valid by python's jsonschema, if that is there. TAP.
+forms.py write SEED COUNT INPUT: lines for `lockstep batch`, two per schema (temperatures 1 and 2), with random schemas.
+forms.py check INPUT OUTPUT: every complete text is JSON, and valid according to python's jsonschema, if installed. TAP.
 """
 import json
 import random
@@ -19,7 +19,7 @@ TOKENS = 160
 
 
 class Maker:
-    """Schemas from one seed, by the shares in which keywords occur in public collections."""
+    """Schemas from one seed, with keywords as frequent as in public collections."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
@@ -152,14 +152,14 @@ def check(asked, answered):
         try:
             if validate is not None:
                 validate(schema, value)
-        except Exception as why:  # whatever jsonschema says
+        except Exception as why:  # whatever jsonschema raises
             invalid.append(f"{text}: {why}: {json.dumps(schema)}")
-    print(f"# {ends['stop']} texts came to their end, {ends['length']} were cut off, {ends['refused']} were refused")
+    print(f"# {ends['stop']} texts were complete, {ends['length']} were cut off, {ends['refused']} were refused")
     report(1, lost, f"{len(asked)} requests with a schema are answered, or refused by name")
-    report(2, broken, "texts that came to their end are JSON")
+    report(2, broken, "complete texts are JSON")
     report(3, invalid, "and valid", "" if validate is not None else " # SKIP no python package jsonschema")
     few = ends["stop"] * 2 < len(asked) or ends["refused"] * 8 > len(asked)
-    report(4, [json.dumps(ends)] if few else [], "most come to their end, and few are refused")
+    report(4, [json.dumps(ends)] if few else [], "most are complete, and few are refused")
     print("1..4")
     return 1 if lost or broken or invalid or few else 0
 

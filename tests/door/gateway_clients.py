@@ -1,4 +1,4 @@
-"""tests/door/gateway_clients.py - official clients against lockstep-gateway with the demo model: what they get has the shapes that they
+"""tests/door/gateway_clients.py - official clients against lockstep-gateway with the demo model: answers have the form that the clients
 expect, and errors become their exceptions. A client that is not installed is skipped.
 
 usage: gateway_clients.py ADDRESS      prints TAP
@@ -43,7 +43,7 @@ def fails(name, exception, call, right=lambda e: True):
 
 
 def says(*texts):
-    """The model says one of these."""
+    """Forms that let the model say one of these."""
     return {"structured_outputs": {"choice": list(texts)}}
 
 
@@ -104,7 +104,8 @@ def test_openai_response_tools(client):
 
 
 def test_openai(openai):
-    # It validates strictly where OpenAI's own answers pass: not texts that are streamed, not echo with log-probabilities.
+    # It validates strictly where OpenAI's own answers fail: not used for streamed texts and echo with
+    # log-probabilities.
     strict = openai.OpenAI(base_url=url + "/v1", api_key="x", max_retries=0, _strict_response_validation=True)
     loose = openai.OpenAI(base_url=url + "/v1", api_key="x", max_retries=0)
     create, create_chat, respond = strict.completions.create, strict.chat.completions.create, strict.responses.create
@@ -148,7 +149,7 @@ def test_openai(openai):
           refused("context_length_exceeded", "max_tokens"))
     fails("openai: a response that is too long", openai.BadRequestError, lambda: respond(model=model, input="x", max_output_tokens=90000),
           refused("context_length_exceeded", "max_output_tokens"))
-    fails("openai: nothing is kept", openai.BadRequestError, lambda: respond(model=model, input="x", previous_response_id="r"),
+    fails("openai: responses are not stored", openai.BadRequestError, lambda: respond(model=model, input="x", previous_response_id="r"),
           refused("previous_response_not_found", "previous_response_id"))
     fails("openai: out of range", openai.BadRequestError, lambda: create(model=model, prompt="x", temperature=-1), refused(None, "temperature"))
     fails("openai: an unknown field", openai.BadRequestError, lambda: create(model=model, prompt="x", extra_body={"zzz": 1}), refused(None, "zzz"))
@@ -185,7 +186,7 @@ def test_anthropic(anthropic):
     check("anthropic: a tool is used in a stream", "input_json" in kinds and r.stop_reason == "tool_use" and r.content[0].text == "Well." and
           r.content[1].input == {"city": "Oslo"}, (kinds, r))
     r = create(max_tokens=200, tools=tools, tool_choice={"type": "any"}, extra_body={"seed": 3})
-    check("anthropic: any tool has to be used", r.content[0].type == "tool_use" and r.content[0].input["city"] in ("Oslo", "Rome"), r)
+    check("anthropic: some tool must be used", r.content[0].type == "tool_use" and r.content[0].input["city"] in ("Oslo", "Rome"), r)
     r = create(max_tokens=200, output_config={"format": {"type": "json_schema", "schema": city}}, extra_body={"seed": 3})
     check("anthropic: an answer that fits a schema", json.loads(r.content[0].text)["city"] in ("Oslo", "Rome"), r)
     fails("anthropic: another model", anthropic.NotFoundError, lambda: client.messages.create(model="no", max_tokens=1, messages=chat),
@@ -227,7 +228,7 @@ def test_boto3(boto3):
         return lambda e: e.response["Error"]["Code"] == code and e.response.get("OriginalStatusCode") == status
 
     fails("boto3: the model's error", ClientError, lambda: invoke({"inputs": 7}), is_error("ModelError", 400))
-    fails("boto3: the same of a stream", ClientError, lambda: stream({"inputs": 7, "stream": True}), is_error("ModelError", 400))
+    fails("boto3: the same for a stream", ClientError, lambda: stream({"inputs": 7, "stream": True}), is_error("ModelError", 400))
     fails("boto3: another model", ClientError, lambda: invoke(inputs, TargetModel="other"), is_error("ValidationError", None))
 
 
@@ -265,7 +266,7 @@ def test_tritonclient(triton):
 
 
 def test_llm_comply(_):
-    # The demo model calls no tools of its own accord; pictures are not done. A request without a model is taken for the only one there is.
+    # The demo model calls no tools by itself; images are not supported. A request without a model goes to the only one.
     left_out = ("tool-calling", "image-input", "error-handling")
     for form in ("openai-chat", "open-responses", "anthropic"):
         command = [sys.executable, "-m", "llm_comply.cli", "run", "-u", url + "/v1", "-k", "x", "-m", model, "--format", form, "--json"]

@@ -1,5 +1,5 @@
-"""tests/door/gateway_handover.py - clients that stream all the time through lockstep-gateway, while jobs hand over to each
-other: the next one drops its rendezvous file, the one before drains. No stream is lost.
+"""tests/door/gateway_handover.py - clients that stream continuously through lockstep-gateway, while jobs hand over to each
+other: the next one writes its rendezvous file, the previous one drains. No stream is lost.
 
 usage: gateway_handover.py PROGRAM FOLDER CLIENTS HANDOVERS      prints TAP
 """
@@ -51,7 +51,7 @@ def client():
 
 
 def await_more(n):
-    """Until so many more streams have ended: what was open before has."""
+    """Waits until this many more streams have ended: then those open before have ended."""
     wanted, until = n_good + n, time.time() + 120
     while n_good < wanted and time.time() < until and not bad:
         time.sleep(0.05)

@@ -2,9 +2,9 @@
 the key. Prints TAP.
 
 usage: page.py BROWSER URL URL_WITH_KEY KEY FOLDER [PICTURES]
-  URL        a gateway in front of a model whose stories do not end
+  URL        of a gateway in front of a model whose stories do not end
   FOLDER     for the browser's profile
-  PICTURES   a folder for screenshots, to be looked at
+  PICTURES   a folder for screenshots, for inspection
 """
 import json
 import os
@@ -70,8 +70,8 @@ def stops(page):
     page.click("#send")
     first = page.wait(f"({ANSWER}).length > 20 && ({ANSWER})")
     more = page.wait(f"({ANSWER}).length > {len(first or '') + 20} && ({ANSWER})")
-    check("text is seen while it is made", first and more and more.startswith(first[:10]) and not page.run(IDLE), [first, more])
-    check("the backend is at work", running() == [1], running())
+    check("text is shown while it is generated", first and more and more.startswith(first[:10]) and not page.run(IDLE), [first, more])
+    check("the backend is busy", running() == [1], running())
     keep(page, "streaming")
     page.click("#stop")
     check("Stop stops", page.wait(IDLE) and "stopped" in page.run(FOOT), page.run(FOOT))
@@ -80,7 +80,7 @@ def stops(page):
         time.sleep(0.05)
     check("the backend is told", running() == [0], running())
     text = page.run(ANSWER)
-    check("what was said stays", len(text) >= len(more or "") and page.run(ANSWER) == text, text)
+    check("the text so far stays", len(text) >= len(more or "") and page.run(ANSWER) == text, text)
     set_field(page, "max_tokens", "5")
     page.run("[...document.querySelectorAll('.message.assistant button')].at(-1).click()")
     check("an answer is tried again", page.wait(f"{IDLE} && ({FOOT}).includes('5 tokens')") and
@@ -91,14 +91,14 @@ def fails(page):
     set_field(page, "max_tokens", "2000000")
     page.type("#prompt", "Too much.")
     page.click("#send")
-    check("an error is shown as what it is", page.wait(
+    check("an error is shown as such", page.wait(
         f"{IDLE} && document.querySelector('.message.assistant .fault')?.textContent.includes('max_tokens')"),
           page.run("document.querySelector('#messages').textContent"))
     set_field(page, "max_tokens", "5")
     set_field(page, "chat_template_kwargs", "[1")
     page.type("#prompt", "And now?")
     page.click("#send")
-    check("parameters that make no sense are not sent", page.run(
+    check("invalid parameters are not sent", page.run(
         "!document.querySelector('#parameters').hidden && document.querySelectorAll('.message').length === 6 &&"
         "document.querySelector('[name=chat_template_kwargs]').validationMessage === 'This is no JSON object.'"))
     keep(page, "parameters")
@@ -109,7 +109,7 @@ def fails(page):
 
 
 def render(page, text):
-    """As the page shows it."""
+    """The text as the page shows it."""
     return page.run("(async () => { const { Markdown } = await import('/page/markdown.js'); const to = document.createElement('div');"
                     f"new Markdown(to).show({json.dumps(text)}); return to.innerHTML; }})()")
 
@@ -138,7 +138,7 @@ HOSTILE = [
     "https://a.example/\"onmouseover=\"hit=1", "[<img src=x>](https://a.example/\"x)", "**<u>**", "&lt;b&gt;&#60;", "\u2028<b>\0",
 ]
 
-# Each would take hours if time grew with the square of the text, or with a power of its nesting.
+# Each would take hours if the time grew quadratically with the text, or polynomially with its nesting.
 LARGE = ["*" * 200000, "*a " * 70000, "**a*" * 50000, "_a" * 100000, "[" * 200000 + "](x)", "[a](" * 50000, "`" * 100000 + "a", "` `` " * 40000,
          "> " * 20000, "- " * 20000, "# " + " " * 100000 + "x", " " * 100000 + "|x\n" + " " * 100000 + "-x", "- - " * 50000 + "x", "|" * 100000 + "\n|-|",
          "<think>" * 20000, "\n".join("- a" for _ in range(20000)), "https://" * 30000, "~~" * 100000 + "a", "\\" * 200001, "![" * 100000]
@@ -159,9 +159,9 @@ def shows_safely(page):
         found = render(page, text)
         check(f"Markdown: {text!r}"[:70].replace("#", ""), found == wanted, f"{found}, expected {wanted}")
     bad = [(text, found) for text in HOSTILE for found in [is_safe(page, text)] if found != ""]
-    check("no text of a model becomes a script, a picture or an address that runs", bad == [], bad)
+    check("no text of a model becomes a script, an image or an executable address", bad == [], bad)
     code = render(page, "```c\nint a<b>;\n```")
-    check("code stays as it is", "<pre><code>int a&lt;b&gt;;</code></pre>" in code and "<span>c</span>" in code, code)
+    check("code is unchanged", "<pre><code>int a&lt;b&gt;;</code></pre>" in code and "<span>c</span>" in code, code)
     slow = []
     for text in LARGE:
         took = page.run("(async () => { const { Markdown } = await import('/page/markdown.js'); const to = document.createElement('div');"
@@ -174,7 +174,7 @@ def shows_safely(page):
         "const text = '# T\\n\\n- a\\n  - b **c**\\n\\n```\\nx\\n```\\n|a|\\n|-|\\n\\n<think>x</think>y\\n> q', m = new Markdown(a);"
         "for (let n = 0; n <= text.length; n++) m.show(text.slice(0, n)); new Markdown(b).show(text);"
         "return a.innerHTML === b.innerHTML ? '' : a.innerHTML + ' / ' + b.innerHTML; })()")
-    check("a text that grew looks like one that came at once", grown == "", grown)
+    check("a text that arrived in pieces looks like one that arrived at once", grown == "", grown)
 
 
 CHAT = """**A table**, and what it means:
@@ -200,7 +200,7 @@ def tell(story):
 
 
 def looks(page):
-    """A chat with everything in it, as it looks; for eyes."""
+    """Shows a chat with all elements, for visual inspection."""
     page.run("(async () => { const { Markdown } = await import('/page/markdown.js'); const body = document.querySelector('.message.assistant .body');"
              f"body.textContent = ''; new Markdown(body).show({json.dumps(CHAT)}); document.querySelector('#messages').scrollTop = 0; }})()")
     for name, size in (("wide", (1280, 800)), ("phone", (390, 844))):
@@ -221,7 +221,7 @@ def lives(page):
     figure = "[...document.querySelectorAll('#live .figures div')].find((e) => e.firstChild.textContent === '%s')?.children[1].firstChild.textContent"
     speed = page.wait(f"Number({figure % 'Generated'}) > 0 && {figure % 'Generated'}")
     check("tokens a second are shown while a chat goes on", speed, page.run("document.querySelector('#live').textContent"))
-    check("so are what runs and the KV cache", page.run(f"{figure % 'Running'} === '1' && Number({figure % 'KV cache'}) >= 0"))
+    check("so are running requests and the KV cache", page.run(f"{figure % 'Running'} === '1' && Number({figure % 'KV cache'}) >= 0"))
     step = "[...document.querySelectorAll('#live .ranks tbody tr')].map((row) => row.children[2].textContent)"
     steps = page.wait(f"(() => {{ const all = {step}; return all.length === 2 && all.every((text) => Number(text) > 0) && all; }})()")
     check("so is each rank's step", steps, page.run(step))
@@ -239,7 +239,7 @@ def lives(page):
 
 
 def metrics_of_models(n):
-    """A job of n models, of which the first 20 were used, the last one first; the first one has a name that is HTML."""
+    """A job of n models, the first 20 of which were used, in reverse order; the name of the first is HTML."""
     lines = [f'lockstep_models_known{{backend="b",endpoint="AllModels"}} {n}', 'LoadedModelCount{backend="b",endpoint="AllModels"} 20',
              'lockstep_models_used_bytes{backend="b",endpoint="AllModels"} 3145728',
              'lockstep_models_memory_bytes{backend="b",endpoint="AllModels"} 4194304',
@@ -269,7 +269,7 @@ def lists_models(page):
     text = page.run("document.querySelector('#live-cards').textContent")
     check("and the others are counted", "20 of 40 models loaded" in text and "3 of 4 MiB on a rank, keys and values 6 of 8" in text
           and "and 24 more, 4 of them loaded" in text, text)
-    check("a model's name is no HTML", page.run("window.hit === undefined && document.querySelector('#live img') === null"))
+    check("a model's name is not rendered as HTML", page.run("window.hit === undefined && document.querySelector('#live img') === null"))
     for name, size in (("wide", (1280, 800)), ("phone", (390, 844))):
         page.look(*size, dark=name == "phone", phone=name == "phone")
         wide = page.run("document.documentElement.scrollWidth")
@@ -280,18 +280,18 @@ def lists_models(page):
 
 def asks_for_key(page):
     page.go(guarded + "/")
-    check("a key is asked for", page.wait("document.querySelector('#key-dialog').open"))
+    check("the page asks for a key", page.wait("document.querySelector('#key-dialog').open"))
     keep(page, "key")
     page.type("#key", key)
     page.press("Enter", 13)
     page.click("#key-dialog button.main") if page.run("document.querySelector('#key-dialog').open") else None
-    check("with the key there are models", page.wait("document.querySelector('#model').value === 'lockstep-stories'"),
+    check("with the key the models are listed", page.wait("document.querySelector('#model').value === 'lockstep-stories'"),
           page.run("document.querySelector('#notice').textContent"))
     page.type("#prompt", "Tell me a story.")
     set_field(page, "max_tokens", "6")
     set_field(page, "temperature", "0")
     page.click("#send")
-    check("and chats", page.wait(f"{IDLE} && ({ANSWER}) === 'Once upon a time,'"), page.run(ANSWER))
+    check("and a chat works", page.wait(f"{IDLE} && ({ANSWER}) === 'Once upon a time,'"), page.run(ANSWER))
 
 
 def main():
@@ -306,7 +306,7 @@ def main():
         lives(page)
         lists_models(page)
         refused = [c for c in page.complaints if "400" not in str(c.get("text", ""))]
-        check("the browser complains of nothing but the refused request", refused == [], refused)
+        check("the browser reports no error except the refused request", refused == [], refused)
         asks_for_key(page)
     finally:
         page.close()

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""The messages that documents quote stand in the source: of tables whose head begins with "what you see" or "line" the texts in
+"""The messages that documents quote exist in the source: in tables whose head begins with "what you see" or "line" the texts in
 backticks of the first column; texts in backticks with three words in a row; `"message": "..."` of JSON; lines that begin with a
-program's name and a colon. Prints those that do not; of texts with numbers, names or "..." in them the words between.
+program's name and a colon. Prints those that do not; of texts that contain numbers, names or "..." it compares the words between.
 
     quotes.py DOCUMENT...        in the root of the sources"""
 import pathlib
@@ -23,13 +23,13 @@ def source():
 
 
 def fragments(quote):
-    """The words between numbers, names and punctuation, which are of the case at hand; a word or two alone say nothing."""
+    """The words between numbers, names and punctuation, which vary; one or two words alone do not count."""
     parts = [p.strip() for p in re.split(r"\d[\w.:]*|\.\.\.|[:;,?()/\"]|\bn\d\b|\bnode\d\b", LIBRARY.sub(r"\1", quote))]
     return [p for p in parts if len(p) >= 10 and re.fullmatch(r"\w+|.* .*", p)]
 
 
 def stands_in(text, words):
-    """As it is, or but for a word that is put in: the last one, or the first one before several others."""
+    """Verbatim, or except for an inserted word: the last one, or the first one before several others."""
     start, rest = words.rpartition(" ")[0], words.partition(" ")[2]
     return words in text or (start != "" and start + " %s" in text) or (len(rest) >= 10 and "%s " + rest in text)
 

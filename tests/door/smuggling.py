@@ -1,10 +1,10 @@
-"""tests/door/smuggling.py - requests that two programs in a row could read differently, sent to lockstep-gateway by itself, or to a
-proxy in front of it. What the proxy took for one request, the gateway takes for one: no request comes that the proxy does not know of
-(it would have no name from the proxy), and no answer goes to another request than its own. Prints TAP.
+"""tests/door/smuggling.py - requests that two programs in a row could parse differently, sent to lockstep-gateway alone, or to a
+proxy in front of it. A single request for the proxy is a single one for the gateway: no request arrives without the proxy's knowledge
+(it would lack the proxy's request id), and every answer belongs to its own request. Prints TAP.
 
 usage: smuggling.py NAME PORT LOG PREFIX
   LOG     the gateway's access log
-  PREFIX  the proxy gives every request a name with this prefix; "": there is no proxy
+  PREFIX  the proxy gives every request an id with this prefix; "": there is no proxy
 """
 import json
 import socket
@@ -33,7 +33,7 @@ def chunk(body, size=None):
 LAST = b"0\r\n\r\n"
 n = b"%d" % N
 
-# Name: bytes. Each hides HIDDEN in what one of two readers may take for a body, or for the next request.
+# Name: bytes. Each hides HIDDEN in a part that one of two readers may take for a body, or for the next request.
 PAIRS = {
     "a length and chunks": post(length(n) + CHUNKED, LAST + HIDDEN),
     "chunks and a length": post(CHUNKED + length(b"%d" % (N + 5)), LAST + HIDDEN),
@@ -85,17 +85,17 @@ PAIRS = {
     "a size of more than 32 bits": post(CHUNKED, chunk(HIDDEN, b"1%08x" % N) + LAST),
     "a size with a blank": post(CHUNKED, chunk(HIDDEN, b"%x " % N) + LAST),
     "a size with zeros": post(CHUNKED, chunk(HIDDEN, b"000000000000%x" % N) + LAST),
-    "a size that is none": post(CHUNKED, chunk(HIDDEN, b"z") + LAST),
+    "a size that is not a number": post(CHUNKED, chunk(HIDDEN, b"z") + LAST),
     "no size": post(CHUNKED, b"\r\n" + HIDDEN + LAST),
     "a negative size": post(CHUNKED, b"-1\r\n" + HIDDEN),
     "LF alone behind a size": post(CHUNKED, b"0\n\n" + HIDDEN),
     "LF alone behind a chunk": post(CHUNKED, b"1\r\na\n0\r\n\r\n" + HIDDEN),
     "CR alone behind a size": post(CHUNKED, b"0\r\r" + HIDDEN),
-    "two bytes that are no CRLF behind a chunk": post(CHUNKED, b"1\r\naXX0\r\n\r\n" + HIDDEN),
+    "two bytes other than CRLF after a chunk": post(CHUNKED, b"1\r\naXX0\r\n\r\n" + HIDDEN),
     "an extension with LF": post(CHUNKED, b"1;a\n%x\r\na\r\n0\r\n\r\n" % N + HIDDEN),
     "an extension with a quoted CRLF": post(CHUNKED, b'1;a="\r\n%x\r\n' % N + HIDDEN + LAST),
     "a trailer that is a length": post(CHUNKED, b"0\r\nContent-Length: " + n + b"\r\n\r\n" + HIDDEN),
-    "a trailer that is no field": post(CHUNKED, b"0\r\nX\r\n\r\n" + HIDDEN),
+    "a trailer that is not a field": post(CHUNKED, b"0\r\nX\r\n\r\n" + HIDDEN),
     "a body of GET": b"GET /v1/models HTTP/1.1\r\nHost: x\r\n" + length(n) + b"\r\n" + HIDDEN,
     "chunks of GET": b"GET /v1/models HTTP/1.1\r\nHost: x\r\n" + CHUNKED + b"\r\n" + chunk(HIDDEN) + LAST,
     "a body of HEAD": b"HEAD /v1/models HTTP/1.1\r\nHost: x\r\n" + length(n) + b"\r\n" + HIDDEN,
@@ -117,7 +117,7 @@ PAIRS = {
     "LF before a request": b"\n" + post(length(n), HIDDEN),
 }
 
-# Cases in which HIDDEN is the next request for everybody.
+# Cases in which HIDDEN is the next request for every reader.
 NEXT = ("a length with an underscore", "a trailer that is a length", "a line end within the target", "a body longer than its length")
 
 n_cases = n_failed = 0
@@ -133,7 +133,7 @@ def check(what, good, found=""):
 
 
 def read(s, bound):
-    """All that comes until the other side has ended, or until nothing has come for a while (which says nothing)."""
+    """Returns the bytes received until the other side ends, or until none come for a while (which means nothing)."""
     text = b""
     s.settimeout(bound)
     try:
@@ -154,18 +154,18 @@ def exchange(data, bound):
 
 
 def ask(model):
-    """An honest request; its answer names what was asked for."""
+    """Makes an honest request; its answer names the requested model."""
     return exchange(b"GET /v1/models/%s HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n" % model, 30)
 
 
 def statuses(text):
-    """The status of every answer in it, as far as answers begin at a line."""
+    """Returns the status of every answer in it that begins a line."""
     return [line.split()[1].decode() for line in text.replace(b"}HTTP/", b"}\r\nHTTP/").split(b"\r\n")
             if line.startswith(b"HTTP/1.") and len(line.split()) > 1]
 
 
 def log_lines(n):
-    """The access log, which a thread writes: once it has n honest requests, or after 10 s."""
+    """Returns the access log, which a thread writes: once it has n honest requests, or after 10 s."""
     until = time.monotonic() + 10
     while True:
         with open(log, encoding="utf-8") as f:
@@ -195,12 +195,12 @@ def main():
     lines = log_lines(3 * len(PAIRS))
     if prefix != "":
         unknown = [line for line in lines if not line["request_id"].startswith(prefix)]
-        check("the proxy knows of every request that came", unknown == [], unknown[:3])
+        check("the proxy knows every request that arrived", unknown == [], unknown[:3])
     else:
         shown = sum(line["path"] == "/v1/models/smuggled" for line in lines)
-        check("what was hidden is not served", shown == len(NEXT) and all(found[what].count(" ") == 1 for what in NEXT), shown)
+        check("hidden requests are not served", shown == len(NEXT) and all(found[what].count(" ") == 1 for what in NEXT), shown)
     honest = sum(is_honest(line) for line in lines)
-    check("every honest request came, and once", honest == 3 * len(PAIRS), honest)
+    check("every honest request arrived exactly once", honest == 3 * len(PAIRS), honest)
     print(f"1..{n_cases}")
     return n_failed != 0
 

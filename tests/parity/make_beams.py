@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Build tests/parity/beams.json: what beam search of Hugging Face transformers finds on checkpoints of the parity fixtures.
+"""Build tests/parity/beams.json: results of Hugging Face transformers' beam search on checkpoints of the parity fixtures.
 
     python3 tests/parity/make_beams.py
 
 For each case: the checkpoint, the prompt's ids (the fixture's own), the search, and its hypotheses, best first: generated
 ids (the end-of-text id included) and sequences_scores. A case is kept only if the same search in float64 finds the same
-ids, so that none hangs on rounding. Needs torch, transformers 5.x, safetensors.
+ids, so that none depends on rounding. Needs torch, transformers 5.x, safetensors.
 """
 import json
 from pathlib import Path
@@ -56,7 +56,7 @@ def main():
         expected = load_file(folder / "expected.safetensors")
         prompt = expected["prompt"].long()
         likely = torch.topk(expected["logits"][len(prompt) - 1:].mean(0), 8).indices.tolist()
-        eos = sorted(likely[3:6])  # likely enough to end hypotheses, not so likely that all end at once
+        eos = sorted(likely[3:6])  # likely enough to end hypotheses, but not all at once
         model = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float32).eval()
         exact = AutoModelForCausalLM.from_pretrained(folder, attn_implementation="eager", dtype=torch.float64).eval()
         for search in searches(eos):

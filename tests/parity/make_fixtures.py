@@ -7,19 +7,19 @@ makes DIR/NAME/ with config.json and model.safetensors (what the runtime loads) 
 prompt I32 [p], tokens I32 [32] (greedy), logits F32 [p+31, V]; row t is the prediction after seq[0..t], where
 seq = prompt + tokens[:31]. The folder is written first (renames, buffers and older config spellings included), then
 loaded back by transformers' from_pretrained, on the CPU, float32 (16-bit files too), eager attention. One forward
-takes the whole prompt, then one token at a time goes through the KV cache: that run is the truth. Dynamic NTK and
-longrope rotate cached and new keys differently, so for them a forward without a cache is another function.
+takes the whole prompt, then one token at a time goes through the KV cache: that run is the reference. Dynamic NTK and
+longrope rotate cached and new keys differently, so for them a forward without a cache computes another function.
 
-A case is accepted (else: next seed, or the case fails) only if
+A case is accepted only if (else the next seed is tried, or the case fails)
   - the best two logits are GAP (or the case's own `gap`) apart at each of the 32 positions, and KINDS different tokens come out;
-  - nothing is missing on load, and model.generate() gives the same tokens;
+  - no tensor is missing on load, and model.generate() gives the same tokens;
   - a forward without cache agrees to 1e-4, or for cases with `cachediff` differs by SENS or more;
-  - zeroing any tensor (norm weights: setting it to 1) moves some logit by SENS or more: none is decoration;
-  - so does each config change in `alt`, the traps: wrong activation, ignored window, other rope ...;
-  - of every token in every mixture of experts the last chosen and the first one left out are ROUTER apart: what another
-    order of summation changes does not choose another expert, whose answer would be as right and yet another one;
+  - zeroing any tensor (norm weights: setting it to 1) moves some logit by SENS or more, so that all are needed;
+  - so does each config change in `alt` (likely mistakes): wrong activation, ignored window, other rope ...;
+  - for every token in every mixture of experts the last chosen and the first one left out are ROUTER apart, so that another
+    order of summation does not choose another expert, whose answer would be equally correct but different;
   - transformers' own run in the file's 16-bit type is well inside the tolerance of the test (OWN16).
-Cases with `others` have heads and sizes as the GPU backend's persistent step wants them, and two tensors more in
+Cases with `others` have heads and sizes that the GPU backend's persistent step supports, and two more tensors in
 expected.safetensors: others I32 [k, p+31], further sequences of random tokens, and others_logits F32 [k (p+31), V], their
 logits, row by row as above: several sequences that share nothing can be decoded together.
 Needs torch, transformers 5.x, safetensors. Seeds are fixed: a rerun gives the same weights and tokens.
@@ -38,14 +38,14 @@ GAP = {"f32": 1e-2, "f16": 5e-2, "bf16": 6e-2}  # least distance between the bes
 ROUTER = {"f32": 2e-3, "f16": 2e-2, "bf16": 3e-2}  # least distance in the router's logits
 SENS = 1e-2    # least effect that a tensor or a config key must have on some logit
 SENS_ACT = 3e-3  # the same for the activation: the two gelus differ by at most 5e-4
-OWN16 = 1.2e-2   # most relative error of transformers' own 16-bit run (the test allows 2e-2)
+OWN16 = 1.2e-2   # largest relative error of transformers' own 16-bit run (the test allows 2e-2)
 DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16}
 PREFIX = {"gpt2": "transformer.", "gpt_neo": "transformer.", "gptj": "transformer.", "bloom": "transformer.", "gpt_neox": "gpt_neox.", "opt": "model."}
 
 # ---------------------------------------------------------------------------------------------- cases
 LLM = "vocab_size hidden_size num_hidden_layers num_attention_heads intermediate_size max_position_embeddings rms_norm_eps hidden_act"
 GPT = "vocab_size n_embd n_layer n_head n_inner n_positions layer_norm_epsilon activation_function"
-NAMES = {  # what the short names below are called in the config of a family
+NAMES = {  # the config keys of the short names below, by family
     "gpt2": GPT, "gptj": GPT, "gpt_neox": LLM.replace("rms_norm_eps", "layer_norm_eps"),
     "opt": LLM.replace("intermediate_size", "ffn_dim").replace("hidden_act", "activation_function"),
     "gpt_neo": "vocab_size hidden_size num_layers num_heads intermediate_size max_position_embeddings layer_norm_epsilon activation_function",
@@ -60,13 +60,13 @@ def full(family, c):
 
 def case(name, family, prompt, cfg, dtype="f32", **opt):
     """opt: v4 = write the 4.x config spelling ("type" or "rope_type" names the key of rope_scaling; True: no
-    scaling); noprefix = names without the base model prefix; buffers = add mask buffers as old files have;
-    rename/drop/extra = config.json keys; drop_rope = keys left out of rope_scaling; others = how many further sequences; top_original = the original
-    length beside rope_scaling, not in it; together = all experts of a layer as one tensor, as transformers 5 has them in
-    memory; head = write the tied head too; loud = gain of gpt-oss' experts,
+    scaling); noprefix = names without the base model prefix; buffers = add mask buffers as in old files;
+    rename/drop/extra = config.json keys; drop_rope = keys left out of rope_scaling; others = number of further sequences; top_original = the original
+    length beside rope_scaling, not in it; together = all experts of a layer as one tensor, as in transformers 5's
+    memory; head = also write the tied head; loud = gain of gpt-oss' experts,
     so that they clamp; sharp = gain of the final norm;
-    wrap = (model_type, prefix): written as the language model of a folder that takes pictures, too;
-    alt = config changes that must be seen in the logits; cachediff = the cached run is not the uncached function."""
+    wrap = (model_type, prefix): also written as the language model of a multimodal folder;
+    alt = config changes that must change the logits; cachediff = the cached run computes another function."""
     CASES.append((name, family, prompt, full(family, dict(dict(L=2), **cfg)), dtype, opt))
 
 def rope(kind="default", theta=10000.0, **kw):
@@ -143,7 +143,7 @@ case("llama-yarn-notruncate", "llama", 18, dict(V=99, H=24, A=4, K=2, D=16, F=41
      alt=[rope("yarn", 1000.0, attention_factor=1.25, **YARN2), rope("yarn", 1000.0, truncate=False, **YARN2),
           rope("yarn", 1000.0, truncate=False, attention_factor=1.25, **YARN)])
 case("llama-yarn-mscale", "llama", 16, dict(V=97, H=24, A=3, D=8, F=52, P=96, **rope("yarn", 100.0, factor=8.0, mscale=1.0,
-     mscale_all_dim=0.3)), v4="rope_type", drop_rope=["original_max_position_embeddings"],  # then P stands for it
+     mscale_all_dim=0.3)), v4="rope_type", drop_rope=["original_max_position_embeddings"],  # then P replaces it
      alt=[rope("yarn", 100.0, factor=8.0), rope(theta=100.0)])
 case("llama-longrope-cross", "llama", 13, dict(V=101, H=24, A=3, K=1, D=8, F=52, P=96, **rope("longrope", **LONG)), v4="rope_type",
      top_original=True, cachediff=True, alt=[rope(), rope("longrope", **dict(LONG, attention_factor=1.0)),
@@ -176,7 +176,8 @@ case("qwen3-tied", "qwen3", 17, dict(V=97, H=26, A=6, K=2, D=8, F=52, tie=True, 
 case("qwen3-untied-bias", "qwen3", 14, dict(V=103, H=24, A=5, K=1, D=10, F=53, attention_bias=True, eps=1e-2), alt=[dict(eps=1e-6)])
 case("qwen3-f16", "qwen3", 24, dict(V=107, H=28, A=7, K=7, D=6, F=52), "f16")
 
-# mixtures of experts: columns of each expert are dealt over the ranks, so 13 of them leave ranks with two and with one
+# mixtures of experts: each expert's columns are distributed over the ranks, so that of 13 some ranks get two and some
+# one
 def experts(n, k, ffn, **kw):
     return dict(num_experts=n, num_experts_per_tok=k, moe_intermediate_size=ffn, **kw)
 
@@ -219,7 +220,7 @@ case("glm4moe-bf16", "glm4_moe", 14, dict(GLM, V=103, H=28, A=7, K=7, D=8, F=53,
 # latent attention: one latent and one rotated key for all heads; a router of softmax with groups by their best, or of sigmoids
 MLA = dict(hidden_act="silu", n_routed_experts=6, num_experts_per_tok=2, moe_intermediate_size=13, kv_lora_rank=9, qk_nope_head_dim=6,
            qk_rope_head_dim=4, v_head_dim=5, first_k_dense_replace=1)
-MLA2 = dict(MLA, kv_lora_rank=10)  # transformers' rotation wants the key behind an even rank
+MLA2 = dict(MLA, kv_lora_rank=10)  # transformers' rotation requires the key to come after an even rank
 STRETCH = dict(factor=8.0, original_max_position_embeddings=16, mscale=0.7, mscale_all_dim=0.9)
 case("deepseek2-3-yarn", "deepseek_v2", 15, dict(MLA2, V=97, H=24, A=3, F=41, eps=1e-2, q_lora_rank=None, routed_scaling_factor=1.5,
      **rope("yarn", 1000.0, **STRETCH)), v4="type", drop=["num_key_value_heads", "head_dim"], alt=[dict(eps=1e-6), dict(routed_scaling_factor=1.0),
@@ -252,7 +253,7 @@ case("llama4-bf16", "llama4_text", 14, dict(L4, V=103, H=28, A=7, K=7, D=6, F=16
 case("llama4-pictures", "llama4_text", 15, dict(L4, V=97, H=24, A=4, K=2, D=6, F=14, intermediate_size_mlp=23),
      wrap=("llama4", "language_model.model."))
 
-# kin of Llama's: fused tensors, LayerNorm, partial and interleaved rotations, layers that do not rotate
+# Llama-like models: fused tensors, LayerNorm, partial and interleaved rotations, layers without rotation
 LONG3 = dict(short_factor=[1.0, 1.1, 1.4], long_factor=[1.5, 3.0, 6.0], original_max_position_embeddings=24, partial_rotary_factor=0.75)
 case("phi3-longrope", "phi3", 31, dict(V=101, H=24, A=3, K=1, F=41, P=96, original_max_position_embeddings=24, **rope("longrope", **LONG3)),
      alt=[rope("longrope", **dict(LONG3, long_factor=LONG3["short_factor"])), rope()])
@@ -344,12 +345,13 @@ case("mistral3-pictures-mistral-bf16", "mistral", 14, dict(V=103, H=28, A=7, K=1
 case("minimax-5", "minimax_m2", 14, dict(MOE, V=97, H=26, A=6, K=2, D=8, F=13, eps=1e-2, **part(0.5)), alt=[dict(num_experts_per_tok=3), part(1.0), dict(eps=1e-6)])
 case("minimax-together-f16", "minimax_m2", 13, dict(V=101, H=28, A=7, K=1, D=8, F=16, L=1, num_local_experts=4, num_experts_per_tok=2, tie=True), "f16", together=True)
 
-# 16-bit models that the GPU backend's persistent step takes: heads of 64 or 128 elements; as small as that allows
+# 16-bit models that the GPU backend's persistent step supports: heads of 64 or 128 elements; otherwise as small as
+# possible
 BIG, WIDE = dict(V=203, H=64, F=192), dict(V=131, H=128, A=2, F=128, P=64)
 case("llama-heads64-bf16", "llama", 21, dict(BIG, A=4, K=2, D=64, **rope(theta=500000.0)), "bf16", others=3)
 case("llama-heads128-f16", "llama", 18, dict(BIG, A=4, K=1, D=128), "f16", others=3)
 case("mistral-heads64-window-bf16", "mistral", 22, dict(BIG, A=4, K=2, D=64, sliding_window=19), "bf16", others=3,
-     gap=0.15)  # with 0.06 two GPUs took the second best
+     gap=0.15)  # with 0.06 two GPUs chose the second best
 case("qwen3-heads64-f16", "qwen3", 19, dict(BIG, A=4, K=2, D=64, tie=True), "f16", others=3)
 case("gptj-heads64-f16", "gptj", 23, dict(WIDE, rotary_dim=32), "f16", others=3)
 case("neox-heads64-bf16", "gpt_neox", 20, dict(WIDE, act="gelu", **part(0.25)), "bf16", others=3)
@@ -361,13 +363,13 @@ def new_model(family, cfg):  # transformers changes rope dictionaries in place: 
     config = AutoConfig.for_model(family, **dict(copy.deepcopy(cfg), bos_token_id=None, eos_token_id=None, pad_token_id=None))
     return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager", **EXPERTS).eval()
 
-EXPERTS = dict(experts_implementation="eager")  # its grouped products want rows that are multiples of 16 bytes
+EXPERTS = dict(experts_implementation="eager")  # its grouped products require rows that are multiples of 16 bytes
 
 def randomise(model, seed, dtype, sharp, loud=1.0):
-    """Every parameter gets values that matter: no zero bias, no norm of ones; then rounded to the file's dtype.
-    A tied model gets random signs in its final norm, or it would mostly repeat the token it has just read."""
+    """Gives every parameter significant values: no zero bias, no norm of ones; then rounds to the file's dtype.
+    A tied model gets random signs in its final norm, or it would mostly repeat the token just read."""
     gen, tied = torch.Generator().manual_seed(seed), model.config.tie_word_embeddings
-    gain = 1.3 if dtype == torch.float32 else 0.9  # milder where 16-bit rounding has to stay small
+    gain = 1.3 if dtype == torch.float32 else 0.9  # smaller, so that 16-bit rounding stays small
     with torch.no_grad():
         for path, mod in model.named_modules():
             last = re.fullmatch(r"\w+\.(ln_f|norm|final_layer_norm|decoder\.final_layer_norm)", path)
@@ -377,7 +379,7 @@ def randomise(model, seed, dtype, sharp, loud=1.0):
                     x = (x * 0.3 + (leaf == "weight")) * (sharp if last else 1.0)
                     if last and tied and leaf == "weight":
                         x = x * (torch.randint(0, 2, p.shape, generator=gen) * 2 - 1)
-                    if type(mod).__name__.startswith("Gemma"):  # kept less one
+                    if type(mod).__name__.startswith("Gemma"):  # stored minus one
                         x = x - 1
                 elif isinstance(mod, torch.nn.Embedding):
                     x = x * 0.5
@@ -394,7 +396,7 @@ def randomise(model, seed, dtype, sharp, loud=1.0):
 
 @torch.no_grad()
 def run(model, prompt, forced=None):
-    """Prompt in one forward, then token by token through the cache. Returns (tokens [32], logits [p+31, V])."""
+    """Runs the prompt in one forward, then token by token through the cache. Returns (tokens [32], logits [p+31, V])."""
     out = model(input_ids=prompt[None], use_cache=True)
     rows, tokens = [out.logits[0].float()], []
     for i in range(NEW):
@@ -413,7 +415,7 @@ def logits_of(router, x):
 
 @torch.no_grad()
 def router_margin(model, sequence):
-    """Least distance between the logits of the last chosen expert and the first one left out, over tokens and layers."""
+    """Returns the least distance between the logits of the last chosen expert and the first one left out, over tokens and layers."""
     margins = [float("inf")]
     def look(router, args):
         x = args[0].reshape(-1, args[0].shape[-1])
@@ -422,7 +424,7 @@ def router_margin(model, sequence):
         judges = 2 if correction is not None else 1 if getattr(router, "topk_method", "") == "group_limited_greedy" else 0
         if correction is not None:  # sigmoids, a quarter as steep as logits, corrected
             logits = 4 * (logits.sigmoid() + correction)
-        if judges > 0 and getattr(router, "num_group", 1) > 1:  # a group is as good as its best one or two
+        if judges > 0 and getattr(router, "num_group", 1) > 1:  # a group counts as its best one or two
             groups = logits.view(len(logits), router.num_group, -1).topk(judges).values.sum(-1)
             best = groups.sort(-1, descending=True).values
             margins.append(float((best[:, router.topk_group - 1] - best[:, router.topk_group]).min()))
@@ -446,7 +448,7 @@ def dist(a, b):
 VISION = dict(hidden_size=8, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
 
 def wrapped(sd, cfg, kind, prefix):
-    """The same as the language model of a folder for pictures, with one tensor of the latter."""
+    """The same as the language model of a multimodal folder, with one further tensor of the latter."""
     head = prefix.removesuffix("model.") if prefix.startswith("language") else ""
     sd = {(head + k if k.startswith("lm_head") else prefix + k.removeprefix("model.")): v for k, v in sd.items()}
     tower = {"gemma3": "vision_tower.vision_model.post_layernorm.weight", "mistral3": "vision_tower.ln_pre.weight",
@@ -460,15 +462,15 @@ def wrapped(sd, cfg, kind, prefix):
                     tie_word_embeddings=cfg["tie_word_embeddings"])
 
 def write_folder(model, folder, family, dtype, opt):
-    """save_pretrained, then the file and the config are put in the case's shape."""
+    """Calls save_pretrained, then edits the file and the config as the case demands."""
     shutil.rmtree(folder, ignore_errors=True)
     copy.deepcopy(model).to(DTYPES[dtype]).save_pretrained(folder, save_original_format=not opt.get("together"))
     for extra in folder.glob("generation_config*"):
         extra.unlink()
     sd, cfg = load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text())
-    if opt.get("head"):  # a tied head that the file holds as well
+    if opt.get("head"):  # the file also has the tied head
         sd["lm_head.weight"] = model.get_output_embeddings().weight.detach().to(DTYPES[dtype]).clone()
-    if opt.get("buffers"):  # what old checkpoints carry: causal masks under the name of a bias, rotary tables
+    if opt.get("buffers"):  # as in old checkpoints: causal masks under the name of a bias, rotary tables
         P = model.config.max_position_embeddings
         mask = torch.ones(P, P).tril().reshape(1, 1, P, P).bool()
         for i in range(model.config.num_hidden_layers):
@@ -518,11 +520,11 @@ def load(folder, dtype=torch.float32):
     return model.eval()
 
 def weakest_tensor(model, prompt, tokens, truth, family):
-    """The tensor whose loss changes the logits least, and by how much."""
+    """Returns the tensor whose loss changes the logits least, and the change."""
     worst = ("-", 1e9)
     for name, p in model.named_parameters():
         if family in ("opt", "cohere2", "llama4_text") and name.endswith("k_proj.bias") or re.search("vision_tower|vision_model|multi_modal_projector", name):
-            continue  # adds the same number to every score of a query: softmax does not see it
+            continue  # adds the same number to every score of a query: no effect after softmax
         keep = p.detach().clone()
         with torch.no_grad():
             p.fill_(1.0 if p.dim() == 1 and name.endswith("weight") else 0.0)
@@ -533,7 +535,7 @@ def weakest_tensor(model, prompt, tokens, truth, family):
 
 def build(name, family, plen, cfg, dtype, opt, out):
     V, folder = cfg["vocab_size"], out / name
-    for attempt in range(400):  # a seed whose greedy path is clear and not a dull repetition
+    for attempt in range(400):  # finds a seed whose greedy path is clear and not repetitive
         seed = zlib.crc32(f"{name}:{attempt}".encode())
         model = randomise(new_model(family, cfg), seed, DTYPES[dtype], opt.get("sharp", 1.0), opt.get("loud", 1.0))
         prompt = torch.randint(0, V, (plen,), generator=torch.Generator().manual_seed(seed + 1))
@@ -546,13 +548,13 @@ def build(name, family, plen, cfg, dtype, opt, out):
         raise RuntimeError("no seed with clear greedy tokens")
 
     write_folder(model, folder, family, dtype, opt)
-    tokens2, truth = run(load(folder), prompt)  # dynamic rope keeps state: a fresh model for every run
+    tokens2, truth = run(load(folder), prompt)  # dynamic rope keeps state, so every run needs a fresh model
     if not torch.equal(tokens, tokens2) or dist(logits, truth) > 3e-5:
-        raise RuntimeError(f"the folder does not load as the model that was saved: {dist(logits, truth):.2e}")
+        raise RuntimeError(f"the loaded folder differs from the saved model: {dist(logits, truth):.2e}")
     got = load(folder).generate(prompt[None], attention_mask=torch.ones(1, plen, dtype=torch.long), max_new_tokens=NEW,
                                 do_sample=False)[0, plen:]
     if not torch.equal(got, tokens):
-        raise RuntimeError("generate() gives other tokens")
+        raise RuntimeError("generate() gives different tokens")
     plain = uncached(load(folder), prompt, tokens)
     d = dist(plain, truth)
     if (d < SENS) if opt.get("cachediff") else (d > 1e-4):
@@ -569,7 +571,7 @@ def build(name, family, plen, cfg, dtype, opt, out):
         low += [str(alt)] if d < (SENS_ACT if set(alt) == {"act"} else SENS) else []
     if low:
         raise RuntimeError(f"no effect on the logits: {low} ({'; '.join(notes)})")
-    if dtype != "f32":  # how near transformers itself comes in 16 bits: the tolerance of the test is 2e-2
+    if dtype != "f32":  # error of transformers itself in 16 bits: the tolerance of the test is 2e-2
         half = run(load(folder, DTYPES[dtype]), prompt, tokens)[1]
         err, same = float((half - truth).norm() / truth.norm()), int((half[-NEW:].argmax(-1) == tokens).sum())
         notes.append(f"own {dtype} error {err:.1e}, same tokens {same}/{NEW}")

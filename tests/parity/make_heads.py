@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Build tests/parity/heads: tiny random EAGLE-3 heads, and layers that predict further tokens (MTP), for models of
+"""Build tests/parity/heads: tiny random EAGLE-3 draft heads, and layers that predict further tokens (MTP), for models of
 tests/parity/fixtures, with their answers.
 
     python3 tests/parity/make_heads.py
 
 makes NAME/ with config.json (heads only) and model.safetensors (what the runtime loads) and expected.safetensors:
-prompt I32 [p], logits F32 [p - 1, draft vocabulary] of the head at each token of the prompt but the last, and of a
+prompt I32 [p], logits F32 [p - 1, draft vocabulary] of the head at each token of the prompt except the last, and of a
 chain of drafts after it: drafts I32 [k], draft_logits F32 [k, draft vocabulary].
 
 The oracle is the forward of this file: plain Python in 64-bit floats, of the model as well as of the head. The model's
-logits are compared with those of transformers, which lie in its fixture; of heads no run of another program is
-compared. Weights are random; their seeds are fixed, so that a rerun gives the same files.
+logits are compared with those of transformers, which are in its fixture; heads are not compared with
+another program. Weights are random; their seeds are fixed, so that a rerun gives the same files.
 """
 import json
 import math
@@ -85,7 +85,7 @@ def rotate(x, pos, theta, dims):
 
 
 class Layer:
-    """A layer of Llama, Qwen3 or GLM-4.5: `at` is the prefix of its names. Keys and values are kept by position."""
+    """A layer of Llama, Qwen3 or GLM-4.5: `at` is the prefix of its names. Keys and values are stored by position."""
 
     def __init__(self, weights, at, config):
         self.w = {name[len(at):]: value for name, value in weights.items() if name.startswith(at)}
@@ -104,7 +104,7 @@ class Layer:
         return y if name == "v" else [rotate(h, pos, c["rope_theta"], int(d * c.get("partial_rotary_factor", 1))) for h in y]
 
     def attend(self, x, pos):
-        """Position pos overwrites what was kept there, and what was behind it is forgotten."""
+        """Position pos overwrites its former entry, and drops the entries after it."""
         d, group = self.c["head_dim"], self.c["num_attention_heads"] // self.c["num_key_value_heads"]
         del self.keys[pos:], self.values[pos:]
         self.keys.append(self.heads("k", x, pos))
@@ -123,7 +123,7 @@ class Layer:
         return product(self.w[at + "down_proj.weight"], [g / (1 + math.exp(-g)) * u for g, u in zip(gate, up)])
 
     def chosen(self, score):
-        """The experts that a token goes to: those with the best corrected scores, of the best groups."""
+        """Returns a token's experts: those with the best corrected scores, in the best groups."""
         c, bias = self.c, self.w["mlp.gate.e_score_correction_bias"][1]
         corrected = [s + b for s, b in zip(score, bias)]
         size = len(score) // c["n_group"]
@@ -145,13 +145,13 @@ class Layer:
         return out
 
     def forward(self, x, inputs, pos):
-        """The stream behind the layer: x is the one before it, inputs what attention takes."""
+        """Returns the residual stream after the layer: x is the one before it, inputs is attention's input."""
         x = add(x, self.attend(inputs, pos))
         return add(x, self.mlp(norm(x, self.w["post_attention_layernorm.weight"], self.c["rms_norm_eps"])))
 
 
 class LatentLayer(Layer):
-    """A layer of DeepSeek-V3: keys and values of all heads are made of one latent a token."""
+    """A layer of DeepSeek-V3: keys and values of all heads are computed from one latent per token."""
 
     def turned(self, x, pos):
         out = list(x)
@@ -196,7 +196,7 @@ def read_config(path):
 
 
 def taps_of(model, tokens, taps):
-    """The inputs of the layers `taps` of the model, one after the other, at every token; None: the output of the last norm."""
+    """Returns the concatenated inputs of the model's layers `taps` at every token; None: the output of the last norm."""
     c = read_config(model)
     weights = load(model / "model.safetensors")
     layers = [make_layer(weights, "model.layers.%d." % i, c) for i in range(c["num_hidden_layers"])]
@@ -224,7 +224,7 @@ class Head:
         return product(self.w["fc.weight"], taps)
 
     def forward(self, state, token, pos):
-        """The stream behind the layer, and the logits."""
+        """Returns the residual stream after the layer, and the logits."""
         eps = self.c["rms_norm_eps"]
         normed = norm(state, self.layer.w["hidden_norm.weight"], eps)
         embedded = norm(row(self.embed, token), self.layer.w["input_layernorm.weight"], eps)
@@ -242,7 +242,7 @@ class Predicting:
         return taps
 
     def forward(self, state, token, pos):
-        """The output of the norm behind the layer, and the logits."""
+        """Returns the output of the norm after the layer, and the logits."""
         w, embed = self.layer.w, self.model["model.embed_tokens.weight"]
         both = norm(row(embed, token), w["enorm.weight"], self.eps) + norm(state, w["hnorm.weight"], self.eps)
         x = product(w["eh_proj.weight"], both)
@@ -260,14 +260,14 @@ QWEN_LAYER = {"hidden_size": 28, "intermediate_size": 53, "num_attention_heads":
               "head_dim": 6, "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "vocab_size": 107, "model_type": "qwen3",
               "max_position_embeddings": 2048, "num_hidden_layers": 1, "hidden_act": "silu"}
 CASES = [
-    # As EAGLE and SpecForge write it: fewer tokens than the model has, whose embedding it uses; ids of layers whose
+    # As written by EAGLE and SpecForge: fewer tokens than the model, whose embedding it uses; ids of layers whose
     # output is read.
     {"name": "eagle3-llama", "model": "llama-f16", "at": "midlayer.", "normed_stream": False, "taps": [1, 1, 2],
      "draft_vocab": 40, "embeds": False, "layer": EAGLE_LAYER,
      "config": {**EAGLE_LAYER, "architectures": ["LlamaForCausalLMEagle3"], "model_type": "llama",
                 "draft_vocab_size": 40, "torch_dtype": "float16", "tie_word_embeddings": False,
                 "eagle_config": {"eagle_aux_hidden_state_layer_ids": [0, 0, 1]}}},
-    # As Speculators writes it: all tokens, an embedding of its own, norms of heads; ids of layers whose input is read.
+    # As written by Speculators: all tokens, an embedding of its own, norms of heads; ids of layers whose input is read.
     {"name": "eagle3-speculators-qwen3", "model": "qwen3-f16", "at": "layers.0.", "normed_stream": True,
      "taps": [0, 1, 2], "draft_vocab": 107, "embeds": True, "layer": QWEN_LAYER,
      "config": {"architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3",
@@ -338,7 +338,7 @@ def make_weights(case, hidden):
 
 
 def answer(case, head, tokens, prompt, taps, tensors):
-    """Run the head behind the prompt and a chain of drafts, and write what came of it; tokens: what is drafted."""
+    """Runs the head after the prompt and a chain of drafts, and writes the results; tokens: those that it can draft."""
     folder = HERE / "heads" / case["name"]
     logits = []
     for pos in range(len(prompt) - 1):

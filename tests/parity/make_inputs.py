@@ -3,8 +3,8 @@
 
     python3 tests/parity/make_inputs.py [--only REGEX]
 
-transformers runs on weights that make_quantised.py dequantises from the file's bytes; before every linear layer that has
-codes there its inputs become what the nearest code counts, in float32, by compressed-tensors' rules. Written are the
+transformers runs on weights that make_quantised.py dequantises from the file's bytes; before every linear layer with
+codes its inputs are replaced by their nearest codes' values, in float32, by compressed-tensors' rules. The output is the
 logits of the prompt, "logits" [n_prompt, vocab].
 """
 import json, shutil
@@ -17,7 +17,7 @@ import make_fixtures as plain
 import make_quantised as quantised
 
 def scales(x, top, group, most):
-    """The scale of every element of x [.., K]."""
+    """Returns the scale of every element of x [.., K]."""
     K, g = x.shape[-1], group or x.shape[-1]
     size = torch.nn.functional.pad(x.abs(), (0, -K % g)).unflatten(-1, (-1, g)).amax(-1)
     size = (size.clamp(max=most) if most else size) / top
@@ -30,7 +30,7 @@ def coded(x, s, floats):
     return q.round().clamp(-128, 127) * s
 
 def declared(config):
-    """(floats, group, most, static) of a quantization_config."""
+    """Returns (floats, group, most, static) of a quantization_config."""
     if config["quant_method"] == "compressed-tensors":
         inputs = config["config_groups"]["group_0"]["input_activations"]
         return inputs["type"] == "float", 0, None, not inputs["dynamic"]
@@ -54,7 +54,7 @@ def build(case, out):
     share = {"q_proj": "qkv", "k_proj": "qkv", "v_proj": "qkv", "gate_proj": "gu", "up_proj": "gu"}
     given = {}
     for k in raw:
-        if static and k.endswith(".input_scale"):  # of parts that share their inputs: the largest
+        if static and k.endswith(".input_scale"):  # parts that share their inputs use the largest
             stem, part = k.removesuffix(".input_scale").rsplit(".", 1)
             key = (stem, share.get(part, part))
             given[key] = max(given.get(key, 0), float(quantised.number(raw[k]).reshape(-1)[0]))

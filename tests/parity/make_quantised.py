@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Build the fixtures of quantised checkpoints, tests/parity/fixtures/q-*: see make_fixtures.py for what a folder holds.
+"""Build the fixtures of quantised checkpoints, tests/parity/fixtures/q-*: see make_fixtures.py for the content of a folder.
 
     python3 tests/parity/make_quantised.py [--out DIR] [--only REGEX]
 
-The writers quantise random weights and put extreme codes among them (-0, subnormals, the largest, zeros 0 and 15); they know
-nothing but numpy and the layouts. others: as there, for the fixtures that the persistent step takes. The readers begin with the bytes of the file again, by formulas of their own, and say in
-float32 what the weights are; transformers runs on those, without any quantization_config. Second opinions where a library
-reads without its own kernels: torch's float8_e4m3fn, transformers' MXFP4. Sizes are odd: blocks are ragged, groups are cut
-by ranks.
+The writers quantise random weights and insert extreme codes (-0, subnormals, the largest, zeros 0 and 15); they use
+only numpy and the layouts. others: as there, for the fixtures that the persistent step supports. The readers start
+from the file's bytes, with formulas of their own, and compute the weights in float32; transformers runs on those,
+without any quantization_config. They are cross-checked if a library can read them without its own kernels: torch's
+float8_e4m3fn, transformers' MXFP4. Sizes are odd: blocks are ragged, and ranks cut groups.
 """
 import argparse, json, re, shutil, zlib
 from pathlib import Path
@@ -35,13 +35,13 @@ def nearest(x, table, allowed):
 FINITE = np.array([c for c in range(256) if c & 127 != 127])
 
 def scatter(codes, special, rng):
-    """Some of the special codes at random places."""
+    """Inserts some of the special codes at random places."""
     flat = codes.reshape(-1)
     flat[rng.choice(flat.size, len(special), replace=False)] = special
     return codes
 
 def grid(w, rows, cols, f):
-    """f of every block of `rows` x `cols`."""
+    """Returns f of every block of `rows` x `cols`."""
     N, K = w.shape
     return np.array([[f(w[i:i + rows, j:j + cols]) for j in range(0, K, cols)] for i in range(0, N, rows)], np.float32)
 
@@ -49,7 +49,7 @@ def spread(scale, rows, cols, N, K):
     return np.repeat(np.repeat(scale, rows, 0), cols, 1)[:N, :K]
 
 def pack(fields, bits):
-    """Fields of the last axis into int32, the first in the lowest bits, zeros at the end."""
+    """Packs fields of the last axis into int32, the first in the lowest bits, zeros at the end."""
     per = 32 // bits
     pad = -fields.shape[-1] % per
     u = np.pad(fields.astype(np.uint32), [(0, 0)] * (fields.ndim - 1) + [(0, pad)]).reshape(*fields.shape[:-1], -1, per)
@@ -80,7 +80,7 @@ def write_int8(w, rng, o):
     return {"weight": torch.from_numpy(q), "weight_scale": torch.from_numpy(scale)}
 
 def integers(w, rng, o):
-    """(codes [N, K], scales [N, G] as F16 or BF16 has them, zeros [N, G]) with every zero among the asymmetric ones."""
+    """Returns (codes [N, K], scales [N, G] rounded to F16 or BF16, zeros [N, G]); asymmetric ones include every zero."""
     N, K = w.shape
     g, top = o["group"] if o["group"] > 0 else K, (1 << o["bits"]) - 1
     low, high = grid(w, 1, g, np.min), grid(w, 1, g, np.max)
@@ -97,7 +97,7 @@ def integers(w, rng, o):
     return scatter(np.clip(codes, 0, top).astype(np.int64), [0, top], rng), scale, zero
 
 def ordered(w, rng, o):
-    """The same of inputs whose groups are scattered, and the group of every input; matrices of one input share the order."""
+    """The same for inputs whose groups are scattered, plus the group of every input; matrices of one input share the order."""
     K, g = w.shape[1], o["group"] if o["group"] > 0 else w.shape[1]
     order = np.random.default_rng(K).permutation(K) if o.get("reordered") else np.arange(K)
     codes, scale, zero = integers(w[:, order].copy(), rng, o)
@@ -140,7 +140,7 @@ def write_mxfp4(w, rng, o):
     return {"_blocks": torch.from_numpy(codes[..., 0] | codes[..., 1] << 4), "_scales": torch.from_numpy((exponent + 127).astype(np.uint8))}
 
 def write_nvfp4(w, rng, o):
-    """Groups of 16; the scales are codes themselves, the whole matrix has a number that they are divided or multiplied by."""
+    """Groups of 16; the scales are codes themselves, they are divided or multiplied by a number for the whole matrix."""
     N, K = w.shape
     top = grid(w, 1, 16, lambda b: max(np.abs(b).max(), 1e-6) / 6)
     whole = np.float32(448 / top.max())
@@ -157,7 +157,7 @@ def write_nvfp4(w, rng, o):
 
 # ------------------------------------------------------------------------------- readers: from the file's bytes, in float32
 def raw_tensors(path):
-    """{name: (dtype, shape, bytes)}, without any library."""
+    """Returns {name: (dtype, shape, bytes)}, without any library."""
     data = path.read_bytes()
     n = int.from_bytes(data[:8], "little")
     return {k: (v["dtype"], v["shape"], data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]])
@@ -174,14 +174,14 @@ def number(t):
     return x.reshape(shape).astype(np.float32)
 
 def e4m3(t):
-    """By the bits of a half: the same number but for eight in the exponent."""
+    """Decodes by the bits of a half: the same number except for 8 in the exponent."""
     c = np.frombuffer(t[2], "u1").astype(np.uint16)
     x = (((c & 0x80) << 8) | ((c & 0x7F) << 7)).view(np.float16).astype(np.float32) * 256
     assert torch.equal(torch.frombuffer(bytearray(t[2]), dtype=F8).float(), torch.from_numpy(x))
     return x.reshape(t[1])
 
 def fields(t, bits, axis):
-    """The fields of int32 words along an axis."""
+    """Returns the fields of int32 words along an axis."""
     words = np.frombuffer(t[2], "<u4").reshape(t[1])
     per = 32 // bits
     parts = [(words >> np.uint32(bits * i)) & np.uint32((1 << bits) - 1) for i in range(per)]
@@ -236,7 +236,7 @@ def read_mxfp4(t, o):
     w = w.reshape(*blocks.shape[:2], -1).transpose(0, 2, 1)
     other = convert_moe_packed_tensors(torch.from_numpy(blocks.copy()), torch.from_numpy(np.frombuffer(t["_scales"][2], "u1").reshape(t["_scales"][1]).copy()),
                                        dtype=torch.float32)
-    assert torch.equal(other, torch.from_numpy(w.copy())), "transformers reads other numbers"
+    assert torch.equal(other, torch.from_numpy(w.copy())), "transformers reads different values"
     return w
 
 def read_nvfp4(t, o):
@@ -252,7 +252,7 @@ def read_nvfp4(t, o):
 CASES = []
 
 def case(name, family, prompt, cfg, config, write, read, dtype="f32", **o):
-    """config: the quantization_config; o: what writer and reader know; keep: a regular expression of matrices that stay."""
+    """config: the quantization_config; o: parameters of writer and reader; keep: a regular expression of matrices that are not quantised."""
     CASES.append((name, family, prompt, plain.full(family, dict(dict(L=2), **cfg)), config, write, read, dtype, o))
 
 def compressed(form, weights, activations=None, ignore=("lm_head",)):
@@ -304,7 +304,7 @@ case("q-gptq-v1-asym", "llama", 15, SMALL, dict(GPTQ, sym=False, checkpoint_form
      least_zero=1)
 case("q-gptq-v2-asym", "llama", 15, SMALL, dict(GPTQ, sym=False, checkpoint_format="gptq_v2"), write_gptq, read_gptq, bits=4, group=16, sym=False, v2=True)
 case("q-gptq-8", "llama", 17, SMALL, dict(GPTQ, bits=8, group_size=-1), write_gptq, read_gptq, bits=8, group=-1, sym=True, v2=False)
-# inputs whose groups are scattered; sizes that are no multiple of a group
+# inputs whose groups are scattered; sizes that are not multiples of a group
 ODD = dict(V=97, H=56, A=7, K=1, D=16, F=72)
 ORDER = dict(GPTQ, desc_act=True)
 case("q-gptq-order-v1", "llama", 16, SMALL, ORDER, write_gptq, read_gptq, bits=4, group=16, sym=True, v2=False, reordered=True)
@@ -321,7 +321,7 @@ case("q-nvfp4", "llama", 16, dict(SMALL, F=72), compressed("nvfp4-pack-quantized
      dict(num_bits=4, type="float", strategy="tensor_group", group_size=16, dynamic="local")), write_nvfp4, read_nvfp4, divides=True)
 case("q-nvfp4-modelopt", "qwen2", 17, SMALL, dict(quant_method="modelopt", quant_algo="NVFP4", ignore=["lm_head"]), write_nvfp4, read_nvfp4,
      divides=False)
-# 16-bit models with sizes that the GPUs' fast products take
+# 16-bit models with sizes that the GPUs' fast products support
 BIG = dict(V=203, H=128, A=4, K=2, D=64, F=256, L=1)
 case("q-fp8-block128-bf16", "llama", 19, BIG, dict(BLOCK, weight_block_size=[128, 128]), write_fp8, read_fp8, "bf16",
      block=(128, 128), scale="bf16", scale_name="weight_scale_inv")
@@ -345,7 +345,7 @@ def is_quantised(name, t, o):
     return bool(re.search(MATRIX, name)) and not router and t.dim() == 2 and not re.search(o.get("keep", "^$"), name)
 
 def quantise(folder, config, write, o, rng):
-    """The folder of a plain checkpoint becomes a quantised one."""
+    """Turns the folder of a plain checkpoint into a quantised one."""
     sd, cfg = load_file(folder / "model.safetensors"), json.loads((folder / "config.json").read_text())
     out = {}
     for name, t in sorted(sd.items()):
@@ -361,7 +361,7 @@ def quantise(folder, config, write, o, rng):
     (folder / "config.json").write_text(json.dumps(cfg, indent=2, sort_keys=True) + "\n")
 
 def dequantise(folder, names, read, o):
-    """{name: float32} of the checkpoint, by its bytes."""
+    """Returns {name: float32} of the checkpoint, from its bytes."""
     t, out = raw_tensors(folder / "model.safetensors"), {}
     for name in names:
         if name in t and t[name][0] in ("F32", "F16", "BF16"):

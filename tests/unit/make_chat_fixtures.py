@@ -3,7 +3,7 @@
 
     make_chat_fixtures.py     -> fixtures/chat/cases.json
 
-Templates of our own, in the formats of ChatML, Llama 3, Mistral and DeepSeek, are rendered as make_template_fixtures.py does; token ids are those
+Own templates, in the formats of ChatML, Llama 3, Mistral and DeepSeek, are rendered as make_template_fixtures.py does; token ids are those
 of the reference library for the rendered text, with the vocabularies of fixtures/tokenizer."""
 import json
 import os

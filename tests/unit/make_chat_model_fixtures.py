@@ -3,10 +3,10 @@
 
     make_chat_model_fixtures.py     -> fixtures/chat/{families.json,gptoss,qwen3,gemma3}
 
-Templates of our own in the formats of harmony (gpt-oss), Qwen3 and Gemma 3 are rendered and encoded by transformers'
+Own templates in the formats of harmony (gpt-oss), Qwen3 and Gemma 3 are rendered and encoded by transformers'
 apply_chat_template, with the vocabularies of fixtures/tokenizer and the special tokens of the format. For each format a
-tiny model of its family is trained until it knows an answer or two by heart; what transformers then generates and
-decodes is what Lockstep shall answer."""
+tiny model of its family is trained until it knows an answer or two by heart; Lockstep must answer as transformers then generates and
+decodes."""
 import copy
 import json
 import os
@@ -172,7 +172,7 @@ FAMILIES = {
 
 
 def full_vocabulary(family):
-    """The vocabulary with the format's own tokens behind it, as the text of a tokenizer.json; those tokens."""
+    """Returns the vocabulary followed by the format's own tokens, as the text of a tokenizer.json; and those tokens."""
     with open(os.path.join(HERE, "fixtures", "tokenizer", family["vocabulary"] + ".json"), encoding="utf-8") as f:
         whole = json.load(f)
     first = 1 + max([*whole["model"]["vocab"].values(), *(a["id"] for a in whole["added_tokens"])])
@@ -183,7 +183,7 @@ def full_vocabulary(family):
 
 
 def render(tokenizer, messages, tools, generation, variables):
-    """None, None: transformers refuses."""
+    """Returns None, None if transformers refuses."""
     more = {"tools": tools, "add_generation_prompt": generation, **variables}
     try:
         text = tokenizer.apply_chat_template(messages, tokenize=False, **more)
@@ -208,7 +208,7 @@ def make_model(name, vocab_size, eos):
 
 
 def margin(model, prompt, answer):
-    """By how much the answer's least certain token is likelier than any other, in logits."""
+    """Returns the margin of the answer's least certain token over any other, in logits."""
     with torch.no_grad():
         logits = model(torch.tensor([prompt + answer[:-1]])).logits[0, len(prompt) - 1:].float()
     right = logits.gather(1, torch.tensor(answer)[:, None])[:, 0]
@@ -217,7 +217,7 @@ def margin(model, prompt, answer):
 
 
 def teach(model, lessons):
-    """Until every (prompt, answer) is known by heart, also when the weights are rounded to bfloat16."""
+    """Trains until every (prompt, answer) is known by heart, even with weights rounded to bfloat16."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=2e-2, weight_decay=0.0)
     for step in range(2000):
         loss = 0
@@ -237,7 +237,7 @@ def teach(model, lessons):
 
 
 def answer_of(tokenizer, model, family, prompt):
-    """The tokens that transformers generates greedily, and their text."""
+    """Returns the tokens that transformers generates greedily, and their text."""
     with torch.no_grad():
         ids = model.generate(torch.tensor([prompt]), do_sample=False, max_new_tokens=100)[0, len(prompt):].tolist()
     parts = {}

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Fixtures of tests/unit/test_template.c: what jinja2 3.1.6 makes of small templates (pip: jinja2==3.1.6).
+"""Fixtures of tests/unit/test_template.c: jinja2 3.1.6's output of small templates (pip: jinja2==3.1.6).
 
     make_template_fixtures.py      -> fixtures/template/cases.json
 
 Templates are rendered as transformers' apply_chat_template does: immutable sandbox, trim_blocks, lstrip_blocks, loop controls, its own
-tojson, raise_exception, strftime_now and {% generation %}. "rendered" is null where jinja2 refuses, be it to parse or to render."""
+tojson, raise_exception, strftime_now and {% generation %}. "rendered" is null if jinja2 refuses to parse or to render."""
 import datetime
 import json
 import os
@@ -137,7 +137,7 @@ def environment():
 def render(template, variables):
     try:
         return environment().from_string(template).render(**variables)
-    except Exception:  # whatever it ends in, it is refused
+    except Exception:  # any exception counts as a refusal
         return None
 
 

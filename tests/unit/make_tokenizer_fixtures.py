@@ -4,9 +4,9 @@
     make_tokenizer_fixtures.py            small trained vocabularies, digests and hard cases -> fixtures/tokenizer/
     make_tokenizer_fixtures.py --tables   text/tokenizer/unicode_tables.h
 
-Random strings come from a seeded generator that is here and, with the same tables (fixtures/tokenizer/alphabet.h), in
+Random strings come from a seeded generator here and, with the same tables (fixtures/tokenizer/alphabet.h), in
 tests/unit/test_tokenizer.c. They contain every code point of Unicode with positive probability, unassigned ones and
-NUL included: nothing is left out because of differing Unicode versions.
+NUL included: none is left out because of differing Unicode versions.
 
 Per pipeline NAME: NAME.json (the tokenizer), NAME.digests (one line per block of 100 strings: FNV-1a 64 of the encoded
 ids, of their decoded text, of the text that random ids decode to, and of the same streamed), NAME.cases.json (hard cases
@@ -87,7 +87,7 @@ def random_string(seed, index):
 
 
 def random_ids(seed, index, n_ids):
-    """Half of them below 300, where the byte tokens are; some outside the vocabulary."""
+    """Half of the ids are below 300, where the byte tokens are; some are outside the vocabulary."""
     r = Random(seed, index)
     return [r.below(min(300, n_ids)) if r.below(2) else r.below(n_ids + 8) for _ in range(1 + r.below(14))]
 
@@ -252,7 +252,7 @@ def pipelines():
 
 
 def trained(settings):
-    """Tokens and merges of a small BPE, trained on random strings of another seed."""
+    """Returns tokens and merges of a small BPE, trained on random strings of another seed."""
     tok = Tokenizer(models.BPE(unk_token="<unk>"))
     corpus = [random_string(7, i) for i in range(2500)]
     if settings["alphabet"] == "bytes":
@@ -328,9 +328,9 @@ class Oracle:
         return self.tok.decode(ids, skip_special_tokens=skip).encode()
 
     def stream(self, ids, skip):
-        """The text as our streaming yields it: whole, unless a run of <0xNN> breaks off after valid characters, which
-        have been passed on by then: they stay, and only the bytes behind them become U+FFFD each. The library cannot do
-        that, so the chain is written out here for decoders of the form [Replace ..., ByteFallback, Fuse, ...]."""
+        """The text as Lockstep streams it: whole, unless a run of <0xNN> breaks off after valid characters, which
+        have been passed on by then: they stay, and only the bytes after them become U+FFFD each. The library cannot do
+        that, so the chain is implemented here for decoders of the form [Replace ..., ByteFallback, Fuse, ...]."""
         whole = self.decode(ids, skip)
         decoder = self.file["decoder"] or {}
         members = [d["type"] for d in decoder.get("decoders", [])]
@@ -369,14 +369,14 @@ class Oracle:
         return self.finish(text).encode()
 
     def decoded_form(self, i):
-        """Since 0.23 a normalized added token decodes to its normalized content, and that is looked up as special."""
+        """Since 0.23 a normalized added token decodes to its normalized content, which is looked up as special."""
         a = [a for a in self.file["added_tokens"] if a["id"] == i]
         if a and a[0]["normalized"] and self.tok.normalizer is not None:
             return self.tok.normalizer.normalize_str(self.vocab[i])
         return self.vocab[i]
 
     def token_text(self, i):
-        """A token behind the steps that come before ByteFallback."""
+        """A token after the steps before ByteFallback."""
         t = self.decoded_form(i)
         for d in self.file["decoder"]["decoders"]:
             if d["type"] == "ByteFallback":
@@ -385,7 +385,7 @@ class Oracle:
             t = t.replace(d["pattern"]["String"], d["content"])
 
     def finish(self, t):
-        """The steps behind Fuse."""
+        """The steps after Fuse."""
         names = [d["type"] for d in self.file["decoder"]["decoders"]]
         for d in self.file["decoder"]["decoders"][names.index("Fuse") + 1:]:
             if d["type"] == "Strip":
@@ -459,7 +459,7 @@ def regex_set(pattern, text):
 
 
 def single_set(pre_tokenizer):
-    """Code points that a character pre-tokenizer cuts out of "x<char>x<char>x"."""
+    """Returns code points that a character pre-tokenizer splits off "x<char>x<char>x"."""
     text = "".join("x" + chr(c) for c in CODE_POINTS if c != ord("x"))
     return {ord(p) for p, _ in pre_tokenizer.pre_tokenize_str(text) if len(p) == 1 and p != "x"}
 
@@ -475,7 +475,7 @@ def ranges(code_points, category=lambda c: ""):
 
 
 def inert_marks():
-    """Combining marks that the library's (older) NFC tables do not know: they keep their place and block."""
+    """Returns combining marks unknown to the library's (older) NFC tables: they keep their place and block reordering."""
     nfc = normalizers.NFC().normalize_str
     inert = {0x11930}  # second half of U+11938, a composition of Unicode 13
     for c in CODE_POINTS:
@@ -486,7 +486,7 @@ def inert_marks():
             inert.add(c)
         if ccc == 1 and nfc("a\u0301" + s) != nfc("a" + s + "\u0301"):
             inert.add(c)
-    # Unicode 15, which utf8proc 2.8 knows and Python 3.11 does not.
+    # Unicode 15, which utf8proc 2.8 supports and Python 3.11 does not.
     inert.update({0x10EFD, 0x10EFE, 0x10EFF, 0x11F41, 0x11F42, 0x1E08F, *range(0x1E4EC, 0x1E4F0)})
     return inert
 
@@ -552,7 +552,7 @@ def main():
 
 
 def gpt2_files():
-    """vocab.json + merges.txt, as older repositories have them; the oracle is what transformers makes of them."""
+    """vocab.json + merges.txt, as in older repositories; the oracle is transformers' tokenizer of them."""
     folder = os.path.join(OUT, "gpt2_files")
     os.makedirs(folder, exist_ok=True)
     file = make_json(pipelines()["gpt2"])

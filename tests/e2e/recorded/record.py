@@ -1,4 +1,4 @@
-"""tests/e2e/recorded/record.py - makes the files NAME.http beside it: requests of official clients, byte by byte, for
+"""tests/e2e/recorded/record.py - writes the files NAME.http beside it: requests of official clients, byte by byte, for
 tests/e2e/test_gateway_recorded.c. The clients' versions are those of tests/door/clients.txt.
 
 usage: record.py      with a Python that has the clients
