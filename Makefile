@@ -6,7 +6,7 @@ SAN   ?= 0
 V     ?= 0
 CUDA  ?= 0
 BUILD := build/$(if $(filter 1,$(CUDA)),cuda,cpu)$(if $(filter 1,$(SAN)),-san)
-# One job a core, unless the caller asks for a number.
+# One job per core, unless the caller specifies a number.
 SUBMAKE = $(MAKE) --no-print-directory $(if $(filter -j%,$(MAKEFLAGS)),,-j$(shell nproc))
 Q     := $(if $(filter 1,$(V)),,@)
 VERSION := $(shell cat VERSION)
@@ -17,48 +17,48 @@ CC       := $(MPICC)
 HOST_CC  ?= gcc
 WARN     := -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wstrict-prototypes -Wvla $(if $(filter 1,$(WERROR)),-Werror)
 SANFLAGS := $(if $(filter 1,$(SAN)),-fsanitize=address$(comma)undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
-# CFLAGS, CPPFLAGS and LDFLAGS are the caller's, and stand behind the project's own: CFLAGS=-O1 is obeyed everywhere.
-# The sanitized build needs line numbers only; -O1 takes half as long to compile, and its programs are hardly slower.
+# CFLAGS, CPPFLAGS and LDFLAGS are the caller's, and come after the project's own: CFLAGS=-O1 is obeyed everywhere.
+# The sanitized build needs line numbers only; -O1 compiles in half the time, and its programs are hardly slower.
 CFLAGS   ?= $(if $(filter 1,$(SAN)),-g1,-g)
 OPTIMISE := $(if $(filter 1,$(SAN)),-O1,-O2)
-# Flags that make a memory error harder to exploit. Fortified functions need an optimiser and get in a sanitizer's way; the
-# protection of jumps is x86's. tests/unit/test_hardening.c reads the programs.
+# Flags that make a memory error harder to exploit. Fortified functions need an optimiser and disturb sanitizers; the
+# protection of jumps exists on x86 only. tests/unit/test_hardening.c reads the programs.
 OPTIMISED := $(filter-out -O0,$(lastword $(filter -O%,$(OPTIMISE) $(CFLAGS))))
 HARDEN    := -fstack-protector-strong $(if $(filter x86_64-%,$(shell $(HOST_CC) -dumpmachine 2>/dev/null)),-fcf-protection) \
              $(if $(OPTIMISED),$(if $(filter 1,$(SAN)),,-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=2))
 PIE_LINK  := -pie -Wl,-z,relro,-z,now
-# The same bytes wherever the sources lie: no folder in the debug information (make check-reproducible).
+# The same bytes wherever the sources are: no folder names in the debug information (make check-reproducible).
 SAME      := -ffile-prefix-map=$(CURDIR)=.
 ALL_CFLAGS = -std=c17 -fopenmp $(OPTIMISE) $(WARN) $(SANFLAGS) $(HARDEN) $(SAME) $(CFLAGS)
 ALL_CPPFLAGS = -I. -D_GNU_SOURCE -DLOCKSTEP_VERSION='"$(VERSION)"' $(CUDA_CPPFLAGS) $(PACKAGE_CFLAGS) $(CPPFLAGS)
 
-# Libraries, as pkg-config knows them. They are looked up when something is compiled: `make deps` may have to install them first.
+# Libraries, by pkg-config. They are looked up when the first file is compiled: `make deps` may have to install them first.
 PKG_CONFIG      ?= pkg-config
 CLIENT_PACKAGES := libzmq jansson
 PACKAGES        := $(CLIENT_PACKAGES) libsodium libpcre2-8 libutf8proc libxxhash zlib
 package_flags = $(strip $(foreach package,$(2),$(shell $(PKG_CONFIG) $(1) $(package) 2>/dev/null)))
 PACKAGE_CFLAGS  = $(eval PACKAGE_CFLAGS := $$(call package_flags,--cflags,$$(PACKAGES)))$(PACKAGE_CFLAGS)
 LIBS            = $(eval LIBS := $$(call package_flags,--libs,$$(PACKAGES)) $$(CUDA_LIBS) -lm -ldl)$(LIBS)
-# Lines of a chat are edited by libedit where it is there; EDIT=0: not.
+# libedit, if installed, edits the lines of a chat; EDIT=0: do not use it.
 EDIT            ?= $(shell $(PKG_CONFIG) --exists libedit 2>/dev/null && echo 1)
 EDIT_PACKAGE    := $(if $(filter 1,$(EDIT)),libedit)
 GATEWAY_LIBS    = $(eval GATEWAY_LIBS := $$(call package_flags,--libs,$$(CLIENT_PACKAGES)) -lm)$(GATEWAY_LIBS)
 CLIENT_LIBS     = $(eval CLIENT_LIBS := $$(call package_flags,--libs,$$(CLIENT_PACKAGES) $$(EDIT_PACKAGE)) -lm)$(CLIENT_LIBS)
 
-# The folders of the program (docs/rooms.md); whatever lies in them is compiled.
+# The folders of the program (docs/rooms.md); every source file in them is compiled.
 ROOMS    := base partition kernels plan rank text protocol coordinator commands client gateway
 ROOM_SRC := $(sort $(shell find $(ROOMS) -name '*.c'))
-# The client is a program of its own, without MPI; tests of its parts find them in the archive.
+# The client is a separate program, without MPI; tests of its parts find them in the archive.
 CLIENT_MAIN := client/main.c
 CLIENT_SRC  := $(filter base/% client/%,$(ROOM_SRC))
-# The gateway, too; of the client it has the connection.
+# So is the gateway, which shares the client's connection.
 GATEWAY_MAIN := gateway/main.c
 GATEWAY_SRC := $(filter base/% gateway/%,$(ROOM_SRC)) client/connection.c
 HOST_SRC    := $(sort $(CLIENT_SRC) $(GATEWAY_SRC))
 LIB_SRC     := $(filter-out kernels/cuda/% $(CLIENT_MAIN) $(GATEWAY_MAIN),$(ROOM_SRC))
 CUDA_ONLY := rank/comm/comm_nccl.c
 ifeq ($(CUDA),1)
-# The GPU backend beside the CPU's, in one program. ARCH: compute capabilities, those of the GPUs here or else these.
+# The GPU backend beside the CPU's, in one program. ARCH: compute capabilities; default: those of the GPUs here, or else these.
 CUDA_HOME ?= /usr/local/cuda
 NVCC      ?= $(CUDA_HOME)/bin/nvcc
 ifndef ARCH
@@ -78,10 +78,10 @@ PROGRAM := $(BUILD)/lockstep
 CLIENT  := $(BUILD)/lockstep-client
 GATEWAY := $(BUILD)/lockstep-gateway
 
-# A test is tests/<kind>/test_*.c, found here and registered nowhere else.
+# A test is tests/<kind>/test_*.c, found here without registration.
 TEST_SRC := $(wildcard tests/unit/test_*.c tests/ops/test_*.c tests/spmd/test_*.c tests/parity/test_*.c \
               tests/fail/test_*.c tests/e2e/test_*.c tests/attack/test_*.c tests/soak/test_*.c tests/gpu/test_*.c)
-# The CUDA build has those that run on GPUs: each holds all kernels (45 MB). The CPU build has all but those that compare the
+# The CUDA build has the tests that run on GPUs: each contains all kernels (45 MB). The CPU build has all except those that compare the
 # two ways to run a decode step.
 GPU_TESTS := tests/ops/% tests/parity/% tests/gpu/% tests/soak/% tests/e2e/test_serve tests/spmd/test_masks
 ifeq ($(CUDA),1)
@@ -98,9 +98,9 @@ TEST_OBJ := $(patsubst %,$(BUILD)/%.o,$(wildcard tests/support/*.c))
 TEST_LIB := $(BUILD)/tests/support.a
 
 # Fuzzers: the parsers of outside input, which need neither MPI nor a device. Their library is compiled once, by clang, and
-# archived; a target tests/fuzz/fuzz_*.c is linked with what it needs of it.
+# archived; a target tests/fuzz/fuzz_*.c is linked with the parts that it needs.
 FUZZ_ROOMS := base partition plan text protocol coordinator client gateway
-# By way of ccache where HOST_CC is.
+# Through ccache if HOST_CC uses it.
 FUZZ_CC    ?= $(if $(filter ccache,$(notdir $(firstword $(HOST_CC)))),$(firstword $(HOST_CC)) )clang
 FUZZ_FLAGS := -std=c17 -O1 -g -MMD -MP -fno-sanitize-recover=all
 FUZZ_OBJ   := $(patsubst %,build/fuzz/%.o,$(filter-out $(CLIENT_MAIN) $(GATEWAY_MAIN),$(filter $(addsuffix /%,$(FUZZ_ROOMS)) commands/generation.c commands/%options.c,$(ROOM_SRC))))
@@ -114,26 +114,26 @@ gateway: $(GATEWAY)
 
 help:
 	@echo "make [all]         build $(PROGRAM)"
-	@echo "make client        build $(CLIENT) alone: no MPI needed, gcc, libzmq and jansson do"
+	@echo "make client        build $(CLIENT) alone: needs only gcc, libzmq and jansson, no MPI"
 	@echo "make gateway       build $(GATEWAY) alone: the same"
-	@echo "make demo          install what is missing, build, tell a story on two ranks"
-	@echo "make test          install what is missing, build, run what an edit most likely breaks (about 2.5 minutes on 2 cores)"
-	@echo "make check         install what is missing, build, run every test (about 15 minutes on 2 cores)"
+	@echo "make demo          install missing packages, build, tell a story on two ranks"
+	@echo "make test          install missing packages, build, run the tests that edits break most often (about 2.5 minutes on 2 cores)"
+	@echo "make check         install missing packages, build, run every test (about 15 minutes on 2 cores)"
 	@echo "make install       PREFIX=/usr/local DESTDIR=: programs, man pages, completions, documents; make uninstall"
 	@echo "make dist          build/lockstep-$(VERSION).tar.gz, the committed sources"
-	@echo "make deps          install what building needs; deps-test, deps-check: and these targets; deps-cluster: and a Slurm to test against"
+	@echo "make deps          install the packages for building; deps-test, deps-check: and for these targets; deps-cluster: and a Slurm to test against"
 	@echo "make bench-cpu     decode speed of a 1-billion-parameter model beside the read bandwidth"
 	@echo "make CUDA=1        build build/cuda/lockstep, the GPU backend beside the CPU's (ARCH='80 90a')"
 	@echo "make check-gpu     test it on the GPUs of this machine (CHECK='ops parity': parts of it); make CUDA=1 bundle: tarballs"
-	@echo "make soak          long runs, some 10 minutes: 1000 clients, 100000 hostile messages, mixed batches; prints figures"
+	@echo "make soak          long runs, about 10 minutes: 1000 clients, 100000 hostile messages, mixed batches; prints figures"
 	@echo "make soak-batch    100 runs of a batch of 2000 prompts ended at random moments and resumed: nothing lost, nothing twice"
 	@echo "make tests         build the tests only (CUDA=1: those that run on GPUs); tests/run.sh build/cpu unit runs one suite"
-	@echo "make sbom          what the programs are linked with, CycloneDX JSON; make check-reproducible: two builds, the same bytes"
+	@echo "make sbom          the libraries of the programs, CycloneDX JSON; make check-reproducible: compare two builds byte by byte"
 	@echo "make check-layers format tidy clean"
 	@echo "settings: SAN=1 (sanitizers, build/cpu-san)  V=1 (show commands)  WERROR=1  DEPS=0 (install nothing)  FUZZ_SECONDS=60"
-	@echo "          MPICC HOST_CC CFLAGS CPPFLAGS LDFLAGS PKG_CONFIG: as everywhere; yours stand behind the project's own"
+	@echo "          MPICC HOST_CC CFLAGS CPPFLAGS LDFLAGS PKG_CONFIG: as usual; yours come after the project's own"
 
-# Man pages and completions, from the tables of options.
+# Man pages and completions, generated from the tables of options.
 PAGES := $(BUILD)/pages
 $(BUILD)/tools/pages: $(BUILD)/tools/pages.c.o $(ARCHIVE)
 	@echo "  LINK $@"
@@ -163,7 +163,7 @@ install: all pages
 	for d in $(JOB_SCRIPTS); do $(INSTALL) -m 644 $$d/* $(DESTDIR)$(DATADIR)/$${d#scripts/} || exit 1; done
 	$(INSTALL) -m 644 demo/lockstep-stories/* $(DESTDIR)$(DATADIR)/lockstep-stories
 
-# Removes the files that install puts there, and the folders that are the program's own.
+# Removes the files that install puts there, and the folders that belong to the program.
 uninstall:
 	rm -f $(PROGRAMS:%=$(DESTDIR)$(BINDIR)/%) $(PROGRAMS:%=$(DESTDIR)$(COMPLETIONDIR)/%)
 	rm -f $(DESTDIR)$(MANDIR)/man1/lockstep.1 $(DESTDIR)$(MANDIR)/man1/lockstep-*.1
@@ -174,7 +174,7 @@ DIST := build/lockstep-$(VERSION).tar.gz
 dist:
 	@mkdir -p build
 	@git rev-parse --verify -q HEAD >/dev/null || { echo "dist: needs a git checkout" >&2; exit 1; }
-	@git diff --quiet HEAD || echo "dist: what is changed and not committed is left out" >&2
+	@git diff --quiet HEAD || echo "dist: uncommitted changes are left out" >&2
 	@git archive --prefix=lockstep-$(VERSION)/ -o $(DIST) HEAD
 	@ls -l $(DIST)
 
@@ -210,7 +210,7 @@ $(ARCHIVE): $(LIB_OBJ)
 	@rm -f $@
 	$(Q)ar rcsD $@ $^
 
-# The matrix product, attention and the read limit want the vectoriser and fused multiply-add; neither changes what NaN means.
+# The matrix product, attention and the read limit need the vectoriser and fused multiply-add; neither changes the meaning of NaN.
 $(BUILD)/kernels/cpu/matmul.c.o $(BUILD)/kernels/cpu/attention.c.o $(BUILD)/kernels/cpu/read_stream.c.o: OPTIMISE := -O3 -ffp-contract=fast
 
 # The page's files are part of this object.
@@ -218,14 +218,14 @@ $(BUILD)/gateway/page/page.c.o build/fuzz/gateway/page/page.c.o: $(wildcard gate
 
 $(BUILD)/client/lines.c.o: ALL_CPPFLAGS += $(if $(EDIT_PACKAGE),-DLOCKSTEP_EDIT $(call package_flags,--cflags,$(EDIT_PACKAGE)))
 
-# The flags that objects are compiled with. The file changes when a flag, a compiler or VERSION does, and everything is compiled again.
+# The flags that objects are compiled with. The file changes with every flag, compiler and VERSION, and then everything is recompiled.
 FLAGS = $(CC) $(HOST_CC) $(ALL_CPPFLAGS) $(ALL_CFLAGS) $(if $(filter 1,$(CUDA)),$(NVCC) $(NVCCFLAGS)) $(LDFLAGS) $(LIBS) $(CLIENT_LIBS)
 $(BUILD)/flags: FORCE
 	@mkdir -p $(@D)
 	@printf '%s\n' '$(subst ','\'',$(FLAGS))' | cmp -s - $@ || printf '%s\n' '$(subst ','\'',$(FLAGS))' >$@
 FORCE:
 
-# The libraries are there: asked once, before anything is compiled that needs them.
+# Checks once that the libraries exist, before any file that needs them is compiled.
 $(BUILD)/found-client: PACKAGES := $(CLIENT_PACKAGES)
 $(BUILD)/found-client $(BUILD)/found-all:
 	@mkdir -p $(@D)
@@ -248,14 +248,14 @@ $(TEST_LIB): $(TEST_OBJ)
 	@rm -f $@
 	$(Q)ar rcsD $@ $^
 
-# A test holds only the objects that it reaches, of both archives, and of those only the sections.
+# A test contains only the objects that it uses from both archives, and only the used sections of these.
 $(BUILD)/tests/%: PIE_LINK += -Wl,--gc-sections
 $(BUILD)/tests/%: $(BUILD)/tests/%.c.o $(TEST_LIB) $(ARCHIVE)
 	@echo "  LINK $@"
 	$(Q)$(CC) $(ALL_CFLAGS) $(PIE_LINK) $(LDFLAGS) -o $@ $^ $(shell $(PKG_CONFIG) --libs cmocka) $(LIBS)
 
-# Tests of products, attention and reading memory on CPUs, linked with objects that use no wider instructions than AVX2, and
-# than every x86-64 has, in place of the archive's: tests/ops/test_matmul_256.
+# Tests of products, attention and memory reads on CPUs, linked with objects that use no wider instructions than AVX2,
+# or than every x86-64 has, in place of the archive's: tests/ops/test_matmul_256.
 NARROW_TESTS := codes matmul attention memory
 NARROW_SRC   := matmul attention read_stream
 NARROW_BIN   := $(foreach bits,128 256,$(NARROW_TESTS:%=$(BUILD)/tests/ops/test_%_$(bits)))
@@ -271,8 +271,8 @@ $(BUILD)/tests/ops/test_%_$(1): $(BUILD)/tests/ops/test_%.c.o $(NARROW_SRC:%=$(B
 endef
 $(foreach bits,128 256,$(eval $(call NARROW,$(bits))))
 
-# Loaded into ranks by tests: to count what they really read, to make reading, writing, MPI_Finalize, NCCL and graphs fail, to hold a
-# thread of MPI back, in place of a driver's library, and to let them share GPUs.
+# Preloaded into ranks by tests: they count the bytes actually read, make reads, writes, MPI_Finalize, NCCL and graphs
+# fail, hold back a thread of MPI, replace a driver's library, and let ranks share GPUs.
 PRELOAD := $(addprefix $(BUILD)/tests/,count_reads.so fail_read.so fail_write.so fail_finalize.so late_event.so fake_nvml.so $(if $(filter 1,$(CUDA)),fail_nccl.so fail_graph.so share_gpus.so))
 preload: $(PRELOAD)
 $(BUILD)/tests/count_reads.so: tests/e2e/count_reads.c
@@ -304,7 +304,7 @@ build/cpu/fuzz/%: tests/fuzz/%.c $(FUZZ_LIB)
 	@echo "  LINK $@"
 	$(Q)$(FUZZ_CC) $(FUZZ_FLAGS) $(ALL_CPPFLAGS) -MF $@.d -fsanitize=fuzzer,address,undefined -o $@ $< $(FUZZ_LIB) $(LIBS)
 
-# For every edit: units, operations, parity and ranks on 1 and 2 ranks, an end-to-end program a command.
+# For every edit: units, operations, parity and ranks on 1 and 2 ranks, one end-to-end program for each command.
 test: deps-test
 	+@$(SUBMAKE) all tests
 	@tests/run.sh build/cpu quick
@@ -324,12 +324,12 @@ soak-batch: deps-check
 	+@$(SUBMAKE) all tests
 	@tests/run.sh $(BUILD) soak-batch
 
-# No GPU is needed to see that the code for it compiles and links.
+# Compiling and linking the GPU code needs no GPU.
 compile-cuda:
 	@if [ -x "$${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" ]; then $(MAKE) --no-print-directory CUDA=1 ARCH=90a all tests; \
-	  else echo "compile-cuda: left out, there is no nvcc here"; fi
+	  else echo "compile-cuda: skipped, nvcc is not installed"; fi
 
-# Everything on the GPUs of this machine (CHECK="ops parity": sections); without nvcc the same through scripts/bundle.sh.
+# Everything on the GPUs of this machine (CHECK="ops parity": sections); for a machine without nvcc use scripts/bundle.sh.
 check-gpu:
 	@$(MAKE) --no-print-directory CUDA=1 all tests
 	@scripts/check-gpu.sh build/cuda
@@ -348,7 +348,7 @@ sbom: all
 	@scripts/sbom.sh $(PROGRAM) $(CLIENT) $(GATEWAY) >$(BUILD)/sbom.cdx.json
 	@echo "  SBOM $(BUILD)/sbom.cdx.json"
 
-# Two builds, in folders of different names at different times: the same bytes.
+# Compares two builds, in folders of different names at different times, byte by byte.
 check-reproducible:
 	@scripts/check-reproducible.sh
 
@@ -356,7 +356,7 @@ check-layers:
 	@scripts/check-layers.sh
 
 STYLED = $(shell find main.c tools $(ROOMS) tests -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh')
-# Files that were formatted when last looked at, and have not changed since, are not looked at again (build/formatted).
+# Files that were found formatted, and have not changed since, are skipped (build/formatted).
 format:
 	@scripts/format.py $(STYLED)
 check-format:
@@ -372,7 +372,7 @@ TIDY_SECONDS ?= 90
 tidy-changed:
 	@scripts/tidy-changed.py $(TIDY_SECONDS) -- $(TIDY_OPTIONS)
 
-# The programs by another compiler, for its warnings.
+# Compiles the programs with another compiler, for its warnings.
 compile-clang:
 	+@OMPI_CC=clang $(SUBMAKE) HOST_CC=clang BUILD=build/clang OPTIMISE=-O0 WERROR=1 all
 

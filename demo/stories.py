@@ -360,13 +360,13 @@ for the rest of their lives.|From then on, {N} and {F} [did everything together|
 
 
 def pick(rng, options):
-    """One of the options; the early ones are likelier, gently so for long lists."""
+    """Returns one of the options; early ones are likelier, less so in long lists."""
     shift = 2 if len(options) < 8 else 5
     return rng.choices(options, [1 / (i + shift) for i in range(len(options))])[0]
 
 
 def expand(rng, text, words):
-    """Resolves [a|b] innermost first and then {slot}, until neither is left."""
+    """Resolves [a|b] from the inside, then {slot}, until neither is left."""
     while "[" in text or "{" in text:
         if "[" in text:
             text = re.sub(r"\[([^\[\]]*)\]", lambda m: pick(rng, m[1].split("|")), text)
@@ -376,14 +376,14 @@ def expand(rng, text, words):
 
 
 def new_name(rng):
-    """An invented name, so that the model learns to copy any name and not only known ones."""
+    """Returns an invented name, so that the model learns to copy any name and not only known ones."""
     syllable = lambda: rng.choice("bdfgklmnprstvz") + rng.choice("aeiou")
     name = "".join(syllable() for _ in range(rng.choice((2, 2, 3))))
     return (name + rng.choice(("", "", "n", "l", "r", "s"))).capitalize()
 
 
 def cast(rng, plot):
-    """The words of one story: who, where and what."""
+    """Returns the words of one story: its people, places and things."""
     w = {}
     female = rng.random() < 0.5
 
@@ -420,12 +420,12 @@ def cast(rng, plot):
 
 
 def size(text):
-    """About the number of tokens: words and runs of punctuation."""
+    """Returns about the number of tokens: words and runs of punctuation."""
     return len(re.findall(r"\w+|[^\w\s]+", text))
 
 
 def story(rng):
-    """One story, without a newline at its end."""
+    """Returns one story, without a final newline."""
     plot = pick(rng, list(PLOTS))
     once = rng.random() < 0.7
     first = pick(rng, ONCE if once else OTHERWISE)
@@ -446,7 +446,7 @@ def story(rng):
 
 
 def stories(seed, count):
-    """`count` stories of this seed; every seed gives others."""
+    """Returns `count` stories of this seed; every seed gives others."""
     rng = random.Random(f"lockstep-stories {seed}")
     return [story(rng) for _ in range(count)]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Makes the demo model, lockstep-stories, from nothing: text, tokenizer and weights.
+"""Makes the demo model, lockstep-stories, from scratch: text, tokenizer and weights.
 
     python3 demo/train.py --out demo/lockstep-stories           about five minutes on one GPU
     python3 demo/train.py --out /tmp/m --device cpu --seconds 20 --stories 3000 --batch 8
@@ -8,9 +8,9 @@
 2. A byte-level BPE tokenizer with 2048 tokens is trained on them.
 3. A Llama-shaped model of 2.8 million parameters is trained for --seconds seconds.  Its sizes
    are chosen to divide badly (6 heads, 3 key-value heads, 6 layers): Lockstep runs it on any
-   number of ranks all the same.
+   number of ranks nevertheless.
 4. It is rounded to BF16 and saved as a Hugging Face checkpoint folder; then it is read back, by
-   transformers too where that is installed, compared, and asked for a few stories.
+   also by transformers if that is installed, compared, and made to tell a few stories.
 
 It needs Python 3.10 or later with torch, tokenizers and safetensors; transformers is optional.
 """
@@ -33,7 +33,7 @@ from torch import nn
 import stories
 
 BOS, EOS = "<|begin_of_text|>", "<|end_of_text|>"
-CONFIG = {  # as transformers writes it for LlamaForCausalLM; bos and eos are filled in later
+CONFIG = {  # as transformers writes it for LlamaForCausalLM; bos and eos are set later
     "architectures": ["LlamaForCausalLM"], "attention_bias": False, "attention_dropout": 0.0,
     "bos_token_id": None, "eos_token_id": None, "head_dim": 32, "hidden_act": "silu",
     "hidden_size": 192, "initializer_range": 0.02, "intermediate_size": 512,
@@ -44,10 +44,10 @@ CONFIG = {  # as transformers writes it for LlamaForCausalLM; bos and eos are fi
     "vocab_size": 2048,
 }
 SAMPLING = {"do_sample": True, "temperature": 0.8, "top_p": 0.95}
-WINDOW = 320  # tokens in a row of a training batch; a row begins where a story begins
+WINDOW = 320  # tokens in a row of a training batch; a row begins at the beginning of a story
 PROMPT = "Once upon a time"
-NEW_TOKENS = 120  # what the demo command asks for
-# Llama 3's way of cutting text into words before BPE
+NEW_TOKENS = 120  # limit of the demo command
+# Llama 3's way of splitting text into words before BPE
 SPLIT = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}|"
          r" ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 
@@ -133,7 +133,7 @@ class Llama(nn.Module):
         self.model.layers = nn.ModuleList(Block() for _ in range(CONFIG["num_hidden_layers"]))
         self.model.norm = RMSNorm(CONFIG["hidden_size"])
         for name, p in self.named_parameters():
-            if p.dim() == 2:  # the two matrices that add to the residual stream start smaller
+            if p.dim() == 2:  # the two matrices that add to the residual stream have smaller initial values
                 last = name.endswith(("o_proj.weight", "down_proj.weight"))
                 nn.init.normal_(p, std=0.02 / (math.sqrt(12) if last else 1))
 
@@ -175,7 +175,7 @@ def train_tokenizer(texts):
 
 
 def encode(tokenizer, texts, device):
-    """All stories in one row, each as bos + text + eos; and where each one begins."""
+    """Returns all stories in one row, each as bos + text + eos; and the beginning of each."""
     flat, starts = [], []
     for i in range(0, len(texts), 10000):
         for e in tokenizer.encode_batch(texts[i:i + 10000]):
@@ -226,7 +226,7 @@ def train(model, data, starts, args):
     begin = shown = time.time()
     step, elapsed = 0, 0.0
     while elapsed < args.seconds:
-        # warm-up over the first 200 steps; a cosine over the time that there is
+        # warm-up over the first 200 steps; a cosine over the remaining time
         lr = args.lr * min(1, (step + 1) / 200) * (
             0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * elapsed / args.seconds)))
         for group in optimizer.param_groups:
@@ -260,7 +260,7 @@ def evaluate(model, data, starts):
 
 @torch.no_grad()
 def generate(model, tokenizer, prompt, count, limit, temperature=0.0, top_p=1.0, seed=0):
-    """`count` continuations as (text, number of new tokens or None if it did not end)."""
+    """Returns `count` continuations as (text, number of new tokens or None if it did not end)."""
     device = model.model.embed_tokens.weight.device
     generator = torch.Generator(device=device).manual_seed(seed)
     prompt_ids = tokenizer.encode(prompt).ids
@@ -323,7 +323,7 @@ def check_with_transformers(model, tokenizer, out):
     try:
         from transformers import AutoModelForCausalLM, AutoTokenizer
     except ImportError:
-        return print("transformers is not installed: not compared with it")
+        return print("transformers is not installed: no comparison")
     theirs = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32).eval()
     their_tokenizer = AutoTokenizer.from_pretrained(out)
     text = stories.stories("check", 1)[0]
@@ -334,14 +334,14 @@ def check_with_transformers(model, tokenizer, out):
         a, b = model(torch.tensor([ids])), theirs(torch.tensor([ids])).logits
     worst = (a - b).abs().max().item()
     print(f"transformers: same token ids; logits differ by {worst:.2e} at most")
-    assert worst < 1e-3, "transformers computes something else"
+    assert worst < 1e-3, "transformers computes other logits"
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", default="demo/lockstep-stories", type=Path)
     parser.add_argument("--seconds", default=240.0, type=float, help="training time")
-    parser.add_argument("--stories", default=300_000, type=int, help="how many to train on")
+    parser.add_argument("--stories", default=300_000, type=int, help="number of stories to train on")
     parser.add_argument("--batch", default=256, type=int, help=f"rows of {WINDOW} tokens")
     parser.add_argument("--lr", default=2e-3, type=float, help="the highest learning rate")
     parser.add_argument("--seed", default=1, type=int)
@@ -351,7 +351,7 @@ def main():
     args.out.mkdir(parents=True, exist_ok=True)  # fails now rather than after the training
 
     begin = time.time()
-    texts = write_stories(0, args.stories)  # forks: before anything touches the GPU
+    texts = write_stories(0, args.stories)  # forks, so it comes before any use of the GPU
     held_out = write_stories(1_000_000, 1000)
     print(f"{len(texts)} stories, {len(set(texts))} different  "
           f"{time.time() - begin:.1f} s", flush=True)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Decode speed of a Llama-shaped model of about a billion parameters with random bf16 weights, made on the fly, on 1 and 2
-# ranks that share the machine's cores, beside the read bandwidth measured in the same run.
+# Decode speed of a Llama-shaped model of about a billion parameters with random bf16 weights, generated in memory, on 1 and 2
+# ranks that share the machine's cores, compared with the read bandwidth measured in the same run.
 set -eu
 cd "$(dirname "$0")/.."
 if [ "$(id -u)" = 0 ]; then

@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# The GPU benchmark table: random weights of real sizes, on as many GPUs as there are (1, 2, 4). Every run prints the read
-# limit that it measured itself. Usage: scripts/bench-gpu.sh [COMMAND THAT STARTS lockstep]    default: build/cuda/lockstep
+# The GPU benchmark table: random weights of real sizes, on as many GPUs as there are (1, 2, 4). Every run also measures and prints the read limit. Usage: scripts/bench-gpu.sh [COMMAND THAT STARTS lockstep]    default: build/cuda/lockstep
 # In an unpacked bundle: scripts/bench-gpu.sh ./run.sh lockstep
 set -u
 cd "$(dirname "$0")/.."

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# How fast a checkpoint loads with other windows, threads and pieces: a line a run, so that what holds it up can be seen. The
-# files are read twice before: the kernel is slower at the first or second read of a page, see docs/decisions/loading.md. FRESH=1: not so.
+# How fast a checkpoint loads with other windows, threads and pieces: one line per run, which shows the bottleneck. The
+# files are read twice before: the kernel is slower at the first or second read of a page, see docs/decisions/loading.md; FRESH=1 omits that.
 # Usage: scripts/bench-loading.sh COMMAND DIR [THREADS:SLOTS:PIECE ...], e.g. scripts/bench-loading.sh "./run.sh lockstep"
-# /dev/shm/llama-3-8b 0:0:0 8:8:1M. 0 is the default; a PIECE needs THREADS. Without variants a list of them is tried. Settings:
-# RANKS ("1"), ROUNDS (2), DEVICE (cuda), WAY (auto: who reads what, --load-way). Needs python3.
+# /dev/shm/llama-3-8b 0:0:0 8:8:1M. 0 is the default; a PIECE needs THREADS. Without variants a default list is tried. Settings:
+# RANKS ("1"), ROUNDS (2), DEVICE (cuda), WAY (auto; see --load-way). Needs python3.
 set -u
 command=$1
 dir=$2

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# The same work by Lockstep and, where Python has vLLM, by vLLM's LLM class, one after the other on this machine, with random
-# weights: a table, peers.json with every figure, and peers.svg. Without vLLM it says so and measures Lockstep alone.
+# Measures the same work with Lockstep and, if Python has vLLM, with vLLM's LLM class, one after the other on this machine, with random
+# weights: a table, peers.json with every figure, and peers.svg. Without vLLM it prints a message and measures Lockstep alone.
 #
 #   scripts/bench-peers.sh [COMMAND THAT STARTS lockstep]        default: mpirun -n 1 build/cuda/lockstep
 #   CONFIG=scripts/configs/llama-3-8b.json   the model
-#   OUT=peers                                names of the files; what was measured until an interruption is in $OUT.ours and
-#                                            $OUT.peer, and `scripts/peers.py join` makes peers.json of them
-#   WORK="l:32:128:8 p:2048 ..."             what is measured, see scripts/peers.py; default: the list below
+#   OUT=peers                                names of the files; after an interruption the results so far are in $OUT.ours and
+#                                            $OUT.peer, and `scripts/peers.py join` makes peers.json from them
+#   WORK="l:32:128:8 p:2048 ..."             the work to measure, see scripts/peers.py; default: the list below
 #   PEER_PYTHON=python3                      the interpreter that has vLLM
-#   PEER="COMMAND"                           another peer: it gets the folder of the config and the work, and prints a line
+#   PEER="COMMAND"                           another peer: its arguments are the folder of the config and the work, and it prints a line
 #                                            {"peer": NAME, "version": VERSION}, then {"work": .., "figure": [median, lowest,
-#                                            highest]} for each that it knows, in the units of scripts/peers.py
+#                                            highest]} for each kind of work that it supports, in the units of scripts/peers.py
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 [ $# -gt 0 ] || set -- mpirun --bind-to none -n 1 "$here/../build/cuda/lockstep"

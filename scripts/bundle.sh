@@ -1,24 +1,24 @@
 #!/bin/sh
 # Tarballs for machines without a package registry: BUILD_DIR/lockstep-VERSION-bundle.tar.gz, for users, has the programs, man
-# pages, the demo model, scripts, and the shared libraries that are neither the system's nor CUDA's (MPI, CUDA and NCCL are
-# the machine's); lockstep-VERSION-tests.tar.gz, for testers, has what scripts/check-gpu.sh runs besides.
-# Usage: scripts/bundle.sh BUILD_DIR FILE...: test programs and what they preload, which were built. Unpacked:
+# pages, the demo model, scripts, and the shared libraries except the system's and CUDA's (MPI, CUDA and NCCL come from
+# the machine); lockstep-VERSION-tests.tar.gz, for testers, also has everything that scripts/check-gpu.sh runs.
+# Usage: scripts/bundle.sh BUILD_DIR FILE...: built test programs and the libraries that they preload. After unpacking:
 # ./run.sh lockstep ..., and for testers ./run.sh check.
 set -eu
 build=$1
 shift
 name=lockstep-$(cat VERSION)
 
-# The shared libraries that programs need, also through others: "libzmq.so.5 /path/of/it", those of the system's packages left
-# out, and with them what an MPI or CUDA brings.
+# The shared libraries that programs need, directly or indirectly: "libzmq.so.5 /path/of/it", without those of the system's packages
+# and those of MPI and CUDA.
 libraries() { # FILE...
     ldd "$@" | sed -n 's/^[[:space:]]*\([^ ]*\) => \(\/[^ ]*\) .*/\1 \2/p' | sort -u
 }
 foreign='^lib(c|m|dl|rt|pthread|resolv|gcc_s|stdc\+\+|mpi|open-rte|open-pal|prrte|pmix|cuda|cublas|cublasLt|nccl|nvidia-ml)\.'
-needed() { # FILE...: the names that they themselves ask for
+needed() { # FILE...: the libraries that they name themselves
     for file; do objdump -p "$file" | sed -n 's/^ *NEEDED *//p'; done | sort -u | grep -vE "$foreign"
 }
-# Libraries that programs ask for, and what these bring; Open MPI's own libraries are found by none of the two.
+# Copies the libraries that programs name, and those that these need; neither list has Open MPI's own libraries.
 copy_libraries() { # FOLDER FILE...
     folder=$1
     shift
@@ -27,7 +27,7 @@ copy_libraries() { # FOLDER FILE...
     for library in $direct $brought; do cp -L "$library" "$folder/"; done
 }
 
-# Everything that both have, to FOLDER.
+# Puts everything common to both bundles into FOLDER.
 fill() {
     rm -rf "$1"
     mkdir -p "$1/bin" "$1/lib" "$1/scripts" "$1/demo" "$1/man/man1"

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Comments of sources and scripts begin with their subject. Those of sources have lines of at most 120 columns;
-NOLINTNEXTLINE, which speaks of the line that follows, has one.
+NOLINTNEXTLINE, which applies to the next line, has one.
 
 A comment that opens with "What ..", "Of a ..", "Where .." or the like names neither its subject nor the actor. Say
 "The bytes of ..", "The place of ..", "If ..", or begin with the verb.
@@ -47,7 +47,7 @@ def findings_of(name):
     for comment in COMMENT.finditer(text):
         words = " ".join(re.sub(r"\n\s*\*", " ", comment[1]).split())
         if words.startswith("NOLINTNEXTLINE") and "\n" in comment[0]:
-            yield f"{text.count(chr(10), 0, comment.start()) + 1}: NOLINTNEXTLINE of several lines speaks of its own second one"
+            yield f"{text.count(chr(10), 0, comment.start()) + 1}: NOLINTNEXTLINE of several lines applies to its own second one"
         if HEADLESS.match(words):
             yield f"{text.count(chr(10), 0, comment.start()) + 1}: a comment opens with its subject, found \"{words[:60]}\""
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Functions have at most 65 lines between their braces. A static function of more than ten lines has a second word in its
-name if another file has one of the same name: add, begin or finish alone say nothing once many files have them; take, run,
-put and choose never do, and that rule alone holds for tests, too.
+name if another file has one of the same name: add, begin or finish alone are meaningless if many files have them; take, run,
+put and choose always are, and only that rule applies to tests, too.
 
     scripts/check-functions.py [SOURCE...]       without one: every .c, .h, .cu and .cuh file of the sources, outside shared/
                                                  and build/"""
@@ -15,7 +15,7 @@ import findings
 LINES = 65
 NAMED_LINES = 10
 WORN = ("take", "run", "put", "choose")
-# Filters and methods of chat templates are called as Jinja calls them; the `config` of families and formats stands in tables.
+# Filters and methods of chat templates have Jinja's names; the `config` of families and formats stands in tables.
 GIVEN = re.compile(r"text/template/|partition/(families|formats)/")
 KERNELS = re.compile(r"kernels/cuda/")
 FUNCTION = re.compile(r"^static (?!.*=).*?[ *]([a-z0-9]+)\(")
@@ -32,7 +32,7 @@ def is_test(name):
 
 
 def bodies(name):
-    """(line of the opening brace, lines between the braces, line of the name, one-word name of a static or None)"""
+    """Yields (line of the opening brace, lines between the braces, line of the name, one-word name of a static or None)"""
     named, number_named, begun = None, 0, None
     for number, line in enumerate(pathlib.Path(name).read_text(encoding="utf-8").splitlines(), 1):
         function = FUNCTION.match(line)
@@ -47,7 +47,7 @@ def bodies(name):
 
 @functools.cache
 def places():
-    """The files that have a static function of each one-word name."""
+    """Returns the files that have a static function of each one-word name."""
     found = {}
     for name in sources():
         if not is_test(name) and not GIVEN.match(str(name)) and not KERNELS.match(str(name)):

@@ -1,26 +1,26 @@
 #!/usr/bin/env bash
 # Test the CUDA build on the GPUs of this machine. Usage: scripts/check-gpu.sh BUILD_DIR, in the folder that has tests/ and
 # demo/. Ends with "N passed, M failed", after "K SKIPPED" if there are any. CHECK="ops parity" runs only these sections:
-#   start      who computes where is shown, CUDA_VISIBLE_DEVICES is obeyed, what cannot be is refused by name, no P2P works;
-#              a preflight and what NVML says
+#   start      the ranks' devices are printed, CUDA_VISIBLE_DEVICES is obeyed, impossible starts are refused by name, P2P may be off;
+#              a preflight and NVML's figures
 #   ops        every operation, every type, odd sizes, guard words, poison
-#   persistent every logit of decode steps as one operation, against the separate operations; what it writes and what it
-#              leaves; latent models whose sequences become too long for it; sums over the memory that GPUs share; how a
-#              job ends whose devices wait in vain
-#   parity     every fixture on 1, 2, 3 and 4 ranks, as many as there are GPUs; those that the persistent step takes also
+#   persistent every logit of decode steps as one operation, against the separate operations; the memory that it writes and
+#              leaves unchanged; latent models whose sequences become too long for it; sums over the memory that GPUs share; the end
+#              of jobs whose devices wait in vain
+#   parity     every fixture on 1, 2, 3 and 4 ranks, as many as there are GPUs; those that the persistent step supports also
 #              with several sequences at once, by that step and by separate operations
 #   tokens     the demo in float32: the CPU's tokens, greedy and sampled, on as many ranks; answers in a form, whose masks come
 #              with the plan or while the device computes
 #   serve      the server's own tests with the demo in float32: replies, streams, busy batches, cancels, clients that leave
 #   sanitizer  compute-sanitizer: memcheck on all tests of operations, racecheck and synccheck on those that share memory in
 #              blocks, memcheck and synccheck on the persistent step of a fixture (under racecheck its blocks, which wait for
-#              each other, were not over in 86 s). (initcheck would see nothing: all device memory is zeroed; unwritten
-#              results are the tests' poison.) Without compute-sanitizer: SKIPPED
-#   soak       SOAK_SECONDS (600) of mixed work on all GPUs; memory ends as it began
-# Settings: RANKS="1 4" (of persistent, parity, tokens, serve and soak; else 1 to 4, as many as there are GPUs);
-# SHARED="3 4" (of persistent and parity, besides: ranks that are more than the GPUs and share them, some 20 s a model, see
-# tests/gpu/share_gpus.c); of sanitizer: MEMCHECK, RACECHECK, SYNCCHECK (names of tests), STRIDE (every such case of a test, 7;
-# racecheck: 8 times that; of sample 64 times), PERSISTENT (a part of fixtures' names), PERSISTENT_TOOLS, SANITIZER_SECONDS (a run's limit). DEVICE=cpu RANKS="1 2" tries this script itself where there is no GPU: then without
+#              each other, did not finish in 86 s). (initcheck would find nothing: all device memory is zeroed; the tests poison
+#              results instead.) Without compute-sanitizer: SKIPPED
+#   soak       SOAK_SECONDS (600) of mixed work on all GPUs; memory returns to its former size
+# Settings: RANKS="1 4" (for persistent, parity, tokens, serve and soak; default: 1 to 4, as many as there are GPUs);
+# SHARED="3 4" (for persistent and parity, additionally: more ranks than GPUs, which they share; about 20 s a model, see
+# tests/gpu/share_gpus.c); for sanitizer: MEMCHECK, RACECHECK, SYNCCHECK (names of tests), STRIDE (7: runs every 7th case of a test;
+# racecheck: 8 times that; for sample 64 times), PERSISTENT (a part of fixtures' names), PERSISTENT_TOOLS, SANITIZER_SECONDS (a run's limit). DEVICE=cpu RANKS="1 2" tests this script itself without a GPU: then without
 # start, persistent and sanitizer.
 set -u
 build=$1
@@ -36,9 +36,9 @@ gpus=0
 [ "$device" = cpu ] || [ "$gpus" -gt 0 ] || { echo "check-gpu: no GPU here"; exit 1; }
 ranks=${RANKS:-$(seq -s ' ' "$((gpus < 4 ? gpus : 4))")}
 shared=${SHARED:-}
-[ -z "$shared" ] || [ "$device" = cuda ] || { echo "check-gpu: SHARED is of GPUs, DEVICE is $device"; exit 1; }
+[ -z "$shared" ] || [ "$device" = cuda ] || { echo "check-gpu: SHARED needs GPUs, DEVICE is $device"; exit 1; }
 for n in $shared; do
-    [ "$n" -gt "$gpus" ] || { echo "check-gpu: SHARED=\"$shared\", but $n ranks have a GPU each here: that is RANKS"; exit 1; }
+    [ "$n" -gt "$gpus" ] || { echo "check-gpu: SHARED=\"$shared\", but $n ranks have a GPU each here: use RANKS"; exit 1; }
 done
 most=0
 for n in $ranks; do [ "$n" -gt "$most" ] && most=$n; done
@@ -53,7 +53,7 @@ wants() {
     return 1
 }
 
-# launch RANKS: `mpi` becomes what starts so many, and `where` what follows their number in names
+# launch RANKS: sets `mpi` to the command that starts them, and `where` to the text after their number in names
 launch() {
     mpi=(mpirun --bind-to none -n "$1")
     where=
@@ -69,13 +69,13 @@ count() {
     echo "$3: $1 passed, $2 failed, $4"
 }
 
-# skip NAME REASON: what cannot be done here
+# skip NAME REASON: reports a part that cannot run here
 skip() {
     skipped=$((skipped + 1))
     echo "SKIPPED $1: $2"
 }
 
-# Tests of operations leave out a GPU that they cannot see: then nothing was tested.
+# Tests of operations skip a GPU that they cannot see: then nothing was tested.
 used_device() {
     [ "$device" = cpu ] || grep -qE '^ok .*(cuda|persistent)' "$1"
 }
@@ -93,7 +93,7 @@ run() {
     [ "$bad" = 0 ] || { grep -n -A2 '^not ok ' "$log" | head -"${SHOW:-12}"; tail -2 "$log"; }
 }
 
-# expect NAME STATUS PATTERN COMMAND...: how a start ends, and a line of what it says
+# expect NAME STATUS PATTERN COMMAND...: checks the status of a start, and a line of its output
 expect() {
     local log=$logs/${1// /-}.log name=$1 want=$2 pattern=$3 status
     shift 3
@@ -107,7 +107,7 @@ expect() {
     fi
 }
 
-# story RANKS [VARIABLE=VALUE...]: the demo's, on GPUs
+# story RANKS [VARIABLE=VALUE...]: prints the command for the demo's story on GPUs
 story() {
     local n=$1
     shift
@@ -115,7 +115,7 @@ story() {
         --temperature 0 --device cuda --verbose
 }
 
-# stopped RANKS: the last rank is stopped within its steps; the others end the job in time and name it
+# stopped RANKS: the last rank is stopped during its steps; the others end the job in time and name it
 stopped() {
     local log=$logs/stopped-$1.log status pid started
     for _ in $(seq 4000); do echo Once; done >"$logs/prompts.txt"
@@ -123,7 +123,7 @@ stopped() {
         --max-batch 1 --max-tokens 900 --ignore-eos --device "$device" --step-timeout 4 >"$log" 2>&1 &
     pid=$!
     until grep -q '==> prompt 3 ' "$log" || ! kill -0 $pid 2>/dev/null; do sleep 0.1; done
-    # shellcheck disable=SC2046  # timeout's child is mpirun, whose children are the ranks in their order
+    # shellcheck disable=SC2046  # timeout's child is mpirun, whose children are the ranks in order
     kill -STOP "$(children $(children $pid) | tr ' ' '\n' | grep . | tail -1)" || kill $pid
     started=$SECONDS
     wait $pid
@@ -176,7 +176,7 @@ check_start() {
     [ "$gpus" -lt 3 ] ||
         expect "start of three on two GPUs" 7 'but 2 GPUs are visible, CUDA_VISIBLE_DEVICES is "0,1"' \
             $(story 3 CUDA_VISIBLE_DEVICES=0,1)
-    # The way that sums take changes no token of a greedy story.
+    # The choice between NCCL and peer memory for sums changes no token of a greedy story.
     $(story 2) --step separate 2>/dev/null >"$logs/with-p2p"
     NCCL_P2P_DISABLE=1 $(story 2) --step separate 2>/dev/null >"$logs/without-p2p"
     if [ -s "$logs/with-p2p" ] && cmp "$logs/with-p2p" "$logs/without-p2p"; then
@@ -186,11 +186,11 @@ check_start() {
     fi
 }
 
-# sanitized TOOL NAME COMMAND...: begins it, in the background
+# sanitized TOOL NAME COMMAND...: starts it in the background
 sanitized() {
     local tool=$1 log=$logs/$1-${2// /-} options= limit=${SANITIZER_SECONDS:-150}
-    [ "$1-$2" = racecheck-sample ] && limit=$((2 * limit)) # 80 s were a third of it, however few cases
-    [ "$tool" = memcheck ] && options="--report-api-errors no" # tests ask for memory that they must not get
+    [ "$1-$2" = racecheck-sample ] && limit=$((2 * limit)) # 80 s reached a third of it, however few cases
+    [ "$tool" = memcheck ] && options="--report-api-errors no" # tests request memory that they must not get
     [ "$tool" = memcheck ] || [ "$tool" = synccheck ] || options="--racecheck-report all"
     {
         local started=$SECONDS
@@ -201,7 +201,7 @@ sanitized() {
     } &
 }
 
-# judge TOOL NAME: over in time, on a GPU, and the tool's own count says 0
+# judge TOOL NAME: it ended in time, used a GPU, and the tool counts 0 errors
 judge() {
     local log=$logs/$1-${2// /-} status took
     read -r status took <"$log.status"
@@ -214,17 +214,17 @@ judge() {
     fi
 }
 
-# Every tool with its tests, all at once: most of their time is the host's. Each test runs some of its cases only.
+# Runs every tool with its tests, all at once: most of their time is the host's. Each test runs only some of its cases.
 check_sanitizer() {
     local all= test tool factor step="$build/tests/gpu/test_persistent_fixtures ${PERSISTENT-llama-heads64}"
     sanitizer=$(command -v compute-sanitizer || echo "${CUDA_HOME:-/usr/local/cuda}/bin/compute-sanitizer")
-    [ -x "$sanitizer" ] || { skip sanitizer "compute-sanitizer is not here"; return; }
+    [ -x "$sanitizer" ] || { skip sanitizer "compute-sanitizer is not installed"; return; }
     for test in "$build"/tests/ops/test_*; do
         case $test in *.o | *.d) ;; *) all="$all ${test##*/test_}" ;; esac
     done
     local shared="norm attention matmul sample embed" # with shared memory and barriers
-    # Attention to prompts hands shared memory back by one lane's arrival at a barrier for its whole warp. Racecheck takes the
-    # other lanes' reads for unordered, those before a __syncwarp too (prompt_bringer::work), and reports every one.
+    # Attention to prompts releases shared memory by one thread's arrival at a barrier for its whole warp. Racecheck takes the
+    # other threads' reads for unordered, even those before a __syncwarp (prompt_bringer::work), and reports every one.
     local ordered=${shared/attention /}
     local memcheck=${MEMCHECK-$all} racecheck=${RACECHECK-$ordered} synccheck=${SYNCCHECK-$shared}
     for tool in memcheck racecheck synccheck; do

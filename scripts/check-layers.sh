@@ -15,7 +15,7 @@ hits=$(grep -rnE '\b(exit|abort|_exit|MPI_Abort)\(' base partition kernels plan 
 hits=$(grep -rn '\bgetenv(' base partition kernels plan rank text protocol coordinator commands client gateway main.c --include='*.c' | grep -vE '^base/(environment|opt_table)\.c:')
 [ -n "$hits" ] && { echo "check-layers: only base/environment.c and opt_table.c may read the environment:"; echo "$hits"; bad=1; }
 
-# A step's operations have a phase each (kernels/op_list.h); so have the collectives.
+# Every operation of a step has a phase (kernels/op_list.h); so has every collective.
 for op in $(sed -n '/^struct comm_ops {/,/^};/s/^ .*(\*\([a-z_]*\))(.*/\1/p' rank/comm/comm.h | grep -vE '^(check|close|takes_.*)$'); do
     grep -q "comm_ops\.$op = profiled_$op;" rank/measure/profile.c || { echo "check-layers: $op has no phase in rank/measure/profile.c"; bad=1; }
 done

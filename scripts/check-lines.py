@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Lines of documents have at most 120 columns. Rows of tables, fenced blocks and lines that a link alone makes too long are
-excepted, since Markdown cannot break them. docs/design.md stays an overview of at most 200 lines: reasons and details have
+"""Lines of documents have at most 120 columns. Rows of tables, fenced blocks and lines that only a link makes too long are excepted, since Markdown cannot break them. docs/design.md stays an overview of at most 200 lines: reasons and details have
 pages of their own in docs/decisions/.
 
     scripts/check-lines.py [DOCUMENT...]        without one: every .md file of the repository outside shared/ and build/"""
@@ -19,7 +18,7 @@ def documents():
 
 
 def findings_of(document):
-    """The document's lines that are too long, and whether it has too many."""
+    """Yields the document's lines that are too long, and whether it has too many lines."""
     fenced = False
     lines = pathlib.Path(document).read_text(encoding="utf-8").splitlines()
     for number, line in enumerate(lines, 1):

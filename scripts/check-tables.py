@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The GPU's tables of operations are whole: each of kernels/cuda/ops_cuda.c sets every function of its struct. A hole is
+"""The GPU's tables of operations are complete: each one in kernels/cuda/ops_cuda.c sets every function of its struct. A gap is
 a call of address 0, which a machine without GPUs never makes.
 
     scripts/check-tables.py"""

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""A client of `lockstep serve` in Python with pyzmq: a text that streams.
+"""A client of `lockstep serve` in Python with pyzmq: streams a text.
 
     scripts/client-example.py tcp://127.0.0.1:5555 "Once upon a time" [max_tokens=60] [temperature=0.8] ...
 
-Any field of docs/protocol.md goes as NAME=JSON. ^C cancels the request."""
+NAME=JSON sets any field of docs/protocol.md. ^C cancels the request."""
 import json
 import sys
 import uuid
@@ -36,4 +36,4 @@ try:
 except KeyboardInterrupt:
     socket.send_json({"op": "cancel", "request_id": request["request_id"]})
 except zmq.Again:
-    sys.exit(f"{endpoint}: nothing for a minute")
+    sys.exit(f"{endpoint}: no message for a minute")

@@ -1,5 +1,5 @@
 #!/bin/sh
-# The first thing to see: the demo model tells a story on two ranks. `make demo` has built the program.
+# The demo model tells a story on two ranks. `make demo` has built the program.
 set -eu
 cd "$(dirname "$0")/.."
 if [ "$(id -u)" = 0 ]; then # mpirun requires root to confirm twice
@@ -11,6 +11,6 @@ export OMPI_MCA_btl=^tcp,openib,ofi,uct
 model=demo/lockstep-stories
 prompt="Once upon a time"
 set -- mpirun --oversubscribe -n 2 build/cpu/lockstep generate --model "$model" --max-tokens 120 --prompt
-# As the shell wants it: the prompt is one word.
+# Prints the command with the prompt quoted, as for a shell.
 echo "$ $* \"$prompt\""
 exec "$@" "$prompt"

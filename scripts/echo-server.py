@@ -1,5 +1,5 @@
-"""scripts/echo-server.py - an ASGI application that streams completions without a model: what a Python server costs beside
-lockstep-gateway, with nothing behind it. For tests/soak/test_gateway_load (GATEWAY_BESIDE):
+"""scripts/echo-server.py - an ASGI application that streams completions without a model: the cost of a Python server compared with
+lockstep-gateway, without a backend. For tests/soak/test_gateway_load (GATEWAY_BESIDE):
 
     python3 -m venv v && v/bin/pip install uvicorn uvloop httptools
     v/bin/uvicorn --app-dir scripts echo-server:application --port 8100 --log-level critical &

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Formats sources by clang-format and scripts/wrap-comments.py, or, with --check, says which of them are not formatted.
+"""Formats sources by clang-format and scripts/wrap-comments.py, or, with --check, prints those that are not formatted.
 
     scripts/format.py [--check] SOURCE...
 
-Files that were found formatted are remembered by their bytes in build/formatted, together with .clang-format and the version
-of clang-format, and are not looked at again; those with wide lines, which may be comments to wrap, are. Other versions
-than 14 (Debian 12) break some lines differently: they do not judge.
+build/formatted records files that were found formatted, by digests of their bytes, .clang-format and the version
+of clang-format, and they are skipped, except those with wide lines, which may be comments to wrap. Other versions
+than 14 (Debian 12) break some lines differently, so --check does nothing with them.
 """
 import concurrent.futures
 import hashlib

@@ -1,14 +1,14 @@
 #!/bin/sh
-# Finds what building or testing Lockstep needs and this machine lacks, and installs it from Debian's or Ubuntu's packages.
-# Usage: scripts/install-deps.sh build|test|check|ci|cluster (default: build). Quick, and silent, when nothing is missing.
+# Finds packages that building or testing Lockstep needs and this machine lacks, and installs them from Debian or Ubuntu.
+# Usage: scripts/install-deps.sh build|test|check|ci|cluster (default: build). Quick and silent if none is missing.
 #
-# Root: says what is installed, and installs it. Anyone else: names the packages and asks before using sudo; without a terminal,
-# or without sudo, stops with the line to run. Other distributions: names what is missing and stops. DEPS=0: never installs.
+# Root: prints the packages, and installs them. Other users: prints them and asks before using sudo; without a terminal,
+# or without sudo, stops with the line to run. Other distributions: prints the missing packages and stops. DEPS=0: never installs.
 set -eu
 
-# PROBE DEBIAN RPM - what to look for, the package that brings it on Debian and Ubuntu, and on RHEL, Fedora and SUSE, where "-"
-# stands for pkgconfig(NAME). A probe with "?" in front is a wish: it is installed where that needs no question.
-# Looking for the thing instead of the package lets modules, Spack and libraries built by hand count.
+# PROBE DEBIAN RPM - the thing to look for, its package on Debian and Ubuntu, and on RHEL, Fedora and SUSE, where "-"
+# stands for pkgconfig(NAME). A probe with "?" in front is optional: it is installed only if that needs no question.
+# Probes look for the thing itself instead of the package, so that modules, Spack and libraries built by hand count.
 needs() {
     case $1 in
     build | test | check)

@@ -1,15 +1,15 @@
 #!/usr/bin/env python3
-"""Write a checkpoint folder of arbitrary finite weights for a config.json, fast: to measure loading without a real model.
+"""Quickly writes a checkpoint folder of arbitrary finite weights for a config.json, to measure loading without a real model.
 
     scripts/make-dummy-checkpoint.py scripts/configs/llama-3-8b.json DIR [--fp8] [--shard-bytes 5000000000] [--jobs 16]
 
-DIR gets config.json, model-0000i-of-0000n.safetensors and the index, names and shapes as Hugging Face has them (Llama,
+DIR gets config.json, model-0000i-of-0000n.safetensors and the index, names and shapes as in Hugging Face transformers (Llama,
 GPT-J, OPT, Qwen3-MoE, Mixtral, gpt-oss, Phi-3, Gemma 2 and 3, GLM-4-0414, OLMo 2, Granite, Command R7B, Phi-2, Falcon,
-GPT-Neo, Ministral 3, MiniMax-M2, DeepSeek-V2 and -V3, GLM-4.7-Flash, Llama 4). The bytes are one block of 64 MiB over and
-over: every 16-bit number has a random sign and mantissa and an exponent around 2**-6. With --fp8 the matrices named
-..._proj.weight are FP8 with a scale for each block of 128 x 128, as DeepSeek and Qwen3 have them. With --tokenizer it gets a tokenizer.json, too, so that `serve` and `batch` run on it: byte-level BPE of
-the config's vocabulary, whose merges make words of up to four letters. Needs nothing but Python's standard library. Put DIR
-on /dev/shm for files that are in memory.
+GPT-Neo, Ministral 3, MiniMax-M2, DeepSeek-V2 and -V3, GLM-4.7-Flash, Llama 4). The bytes are one block of 64 MiB,
+repeated: every 16-bit number has a random sign and mantissa and an exponent around 2**-6. With --fp8 the matrices named
+..._proj.weight are FP8 with a scale for each block of 128 x 128, as in DeepSeek and Qwen3. With --tokenizer it also gets a tokenizer.json, so that `serve` and `batch` run on it: byte-level, BPE of
+the config's vocabulary, whose merges make words of up to four letters. Needs only Python's standard library. Put DIR
+on /dev/shm for files in memory.
 """
 import argparse
 import itertools
@@ -24,7 +24,7 @@ import sys
 BLOCK = 64 << 20
 NAME = {"bfloat16": "BF16", "float16": "F16"}
 BYTES = {"BF16": 2, "F16": 2, "F8_E4M3": 1, "F32": 4}
-# The last bytes of a number in a file, which hold its exponent: bits that stay random, and those of numbers between 2**-7
+# The last bytes of a number in a file, which contain its exponent: bits that stay random, and those of numbers between 2**-7
 # and 2**-5; of FP8 around 1, whose scales are as the others' numbers, but positive.
 EXPONENT = {"BF16": [(0x80, 0x3C)], "F16": [(0x80, 0x24)], "F8_E4M3": [(0x87, 0x38)], "F32": [(0x7F, 0x00), (0x00, 0x3C)]}
 FP8_BLOCK = 128
@@ -81,7 +81,7 @@ INPUT, MLP_INPUT = "input_layernorm", "post_attention_layernorm"
 
 
 def kin(c, fused=False, q_norms=None, biases="", norms=(INPUT, MLP_INPUT), mlp=None):
-    """Llama's kin: q_norms: "head" or "row"; biases: of these projections; norms: all of a layer; mlp(prefix, h, f) yields
+    """Llama-like models: q_norms: "head" or "row"; biases: of these projections; norms: all of a layer; mlp(prefix, h, f) yields
     the MLP."""
     h, f, v, heads = c["hidden_size"], c["intermediate_size"], c["vocab_size"], c["num_attention_heads"]
     dim = c.get("head_dim") or h // heads
@@ -166,7 +166,7 @@ def minimax_m2(c):
 
 
 def latent(c):
-    """DeepSeek-V2, -V3 and GLM-4.7-Flash."""
+    """The tensors of DeepSeek-V2, -V3 and GLM-4.7-Flash."""
     h, v, heads, rank, q_rank = (c[k] for k in ("hidden_size", "vocab_size", "num_attention_heads", "kv_lora_rank", "q_lora_rank"))
     key, turned, value = c["qk_nope_head_dim"], c["qk_rope_head_dim"], c["v_head_dim"]
     width, n, shared = c["moe_intermediate_size"], c["n_routed_experts"], c["n_shared_experts"] * c["moe_intermediate_size"]
@@ -214,7 +214,7 @@ def llama4(c):
 
 
 def plain(p, names, h, f):
-    """Two linear layers of these names, with biases."""
+    """Yields two linear layers of these names, with biases."""
     for name, rows, cols in zip(names, (f, h), (h, f)):
         yield from ((f"{p}{name}.weight", [rows, cols]), (f"{p}{name}.bias", [rows]))
 
@@ -273,7 +273,7 @@ FAMILY = {"llama": llama, "gptj": gptj, "opt": opt, "qwen3_moe": qwen3_moe, "mix
 
 
 def typed(tensors, dtype, fp8):
-    """The tensors of a checkpoint, (name, shape, type), out of (name, shape)."""
+    """Yields the tensors of a checkpoint, (name, shape, type), from (name, shape)."""
     for name, shape in tensors:
         if not fp8 or not name.endswith("_proj.weight"):
             yield name, shape, dtype
@@ -291,7 +291,7 @@ def size(tensor):
 
 
 def shards(tensors, limit):
-    """Tensors in order, as many to a shard as the limit allows, at least one. Numbers of 4 bytes come first: a tensor of
+    """Puts tensors into shards in order, as many in each as the limit allows, at least one. Numbers of 4 bytes come first: a tensor of
     single bytes may end anywhere."""
     found, used = [[]], 0
     for t in tensors:
@@ -312,7 +312,7 @@ def make_block(dtype):
 
 
 def make_blocks(dtypes):
-    """Once in every process that writes."""
+    """Initialises every writing process."""
     global blocks
     blocks = {dtype: make_block(dtype) for dtype in dtypes}
 
@@ -335,14 +335,14 @@ def write_shard(job):
 
 
 def byte_letters():
-    """The character that stands for each byte in a byte-level vocabulary, as GPT-2 has them."""
+    """Returns the character that stands for each byte in a byte-level vocabulary, as in GPT-2."""
     plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
     others = [b for b in range(256) if b not in plain]
     return [chr(b) if b in plain else chr(256 + others.index(b)) for b in range(256)]
 
 
 def merges():
-    """Every pair of letters and every letter behind a space first, then three and four letters of these."""
+    """Yields every pair of letters and every letter after a space first, then three and four letters made of these."""
     letters, space = string.ascii_lowercase, byte_letters()[32]
     pairs = [a + b for a, b in itertools.product(letters, repeat=2)]
     yield from itertools.product(letters, letters)
@@ -353,7 +353,7 @@ def merges():
 
 
 def tokenizer(n):
-    """A vocabulary of n tokens: bytes, then what the merges make of them."""
+    """Returns a vocabulary of n tokens: bytes, then the results of the merges."""
     chosen = list(itertools.islice(merges(), n - 256))
     tokens = byte_letters() + [a + b for a, b in chosen]
     if len(tokens) != n:
@@ -370,7 +370,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config")
     parser.add_argument("dir")
-    parser.add_argument("--fp8", action="store_true", help="matrices in FP8 with scales of blocks")
+    parser.add_argument("--fp8", action="store_true", help="matrices in FP8 with a scale for each block")
     parser.add_argument("--shard-bytes", type=int, default=5_000_000_000)
     parser.add_argument("--jobs", type=int, default=min(16, os.cpu_count() or 1), help="processes that write")
     parser.add_argument("--tokenizer", action="store_true", help="write a tokenizer.json, too")

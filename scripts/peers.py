@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Parts of scripts/bench-peers.sh: the same work by Lockstep and by vLLM.
+"""Parts of scripts/bench-peers.sh: does the same work with Lockstep and with vLLM.
 
-    peers.py ours CONFIG "WORK .." -- COMMAND THAT STARTS lockstep     lines of JSON: what measured, then a line for each work
-    peers.py vllm FOLDER WORK ..                                       the same by vLLM's LLM class
-    peers.py join OURS PEER FILE                                       both in one file, and as a table on standard output
+    peers.py ours CONFIG "WORK .." -- COMMAND THAT STARTS lockstep     lines of JSON: the program, then a line for each work
+    peers.py vllm FOLDER WORK ..                                       the same with vLLM's LLM class
+    peers.py join OURS PEER FILE                                       joins both in one file, and prints a table
 
-Work, with random weights and tokens, temperature 1 and no end of text:
+Kinds of work, with random weights and tokens, temperature 1, ignoring the end of text:
     l:IN:OUT:BATCH            a whole batch                            milliseconds
     p:IN                      a prompt up to its first token           milliseconds
-    d:DEPTH:OUT               tokens one by one behind a context       tokens/s
+    d:DEPTH:OUT               tokens one by one after a context       tokens/s
     t:IN:OUT:REQUESTS         requests queued at once                  output tokens/s
-    s:IN:OUT:REQUESTS:SHARED  the same, whose first tokens are alike   output tokens/s, with prefix caches
+    s:IN:OUT:REQUESTS:SHARED  the same with common first tokens   output tokens/s, with prefix caches
 """
 import json
 import os
@@ -45,7 +45,7 @@ def options(kind, n):
 
 
 def figure_of(kind, o):
-    """The figure, and its share of the machine's read limit where that says something."""
+    """Returns the figure, and its share of the machine's read limit if that is meaningful."""
     if kind == "l":
         return o["latency"]["milliseconds"], o["latency"].get("decode_share_of_read_limit")
     if kind == "p":
@@ -123,7 +123,7 @@ def vllm(folder, words):
             return [1e3 * t for t in repeat(5, 2, n[2], n[0], n[1])]
         if kind == "p":
             return [1e3 * t for t in repeat(5, 2, 1, n[0], 1)]
-        if kind == "d":  # less the prompt and the first token
+        if kind == "d":  # without the prompt and the first token
             prompt = statistics.median(repeat(3, 2, 1, n[0], 1))
             return [n[1] / (t - prompt) for t in repeat(3, 2, 1, n[0], n[1] + 1)]
         return [n[2] * n[1] / t for t in repeat(2, 1, n[2], n[0], n[1], *n[3:])]
@@ -135,7 +135,7 @@ def vllm(folder, words):
 
 
 def read(path):
-    """The lines of JSON; a peer's library may print other lines between them."""
+    """Returns the lines of JSON; a peer's library may print other lines between them."""
     with open(path) as f:
         lines = [json.loads(line) for line in f if line.startswith("{")]
     head = lines[0] if lines else {}

@@ -2,7 +2,7 @@
 """The README's pictures, as SVG, without any library.
 
     scripts/pictures.py decode > docs/pictures/decode.svg             from the table in docs/performance.md
-    scripts/pictures.py peers peers.json > peers.svg                  from what scripts/bench-peers.sh measured
+    scripts/pictures.py peers peers.json > peers.svg                  from the results of scripts/bench-peers.sh
     lockstep-client top --once ... | scripts/pictures.py terminal "lockstep-client top" > docs/pictures/top.svg
 """
 import json
@@ -16,7 +16,7 @@ FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, monospace"
 
 
 def recorded():
-    """Tokens/s of Llama-3-8B in bf16 on one H200, ours and those of the peers: the first row of the page's table."""
+    """Returns tokens/s of Llama-3-8B in bf16 on one H200, of Lockstep and its peers: the first row of the page's table."""
     with open(PAGE) as f:
         text = f.read()
     row = re.search(r"\| Llama-3-8B bf16, tg128, tokens/s \| ([\d.]+) \|[^\n]*"
@@ -58,7 +58,7 @@ def name_of(work):
 
 
 def peers(found):
-    """Speeds beside each other: the longer bar of each pair is the faster one's."""
+    """Draws pairs of bars: the longer bar of each pair is the faster program's."""
     rows, peer = found["rows"], found.get("peer")
     title = f"{found['model']} on {found['machine']}"
     out = begin(760, 62 + 52 * len(rows), title)

@@ -6,8 +6,8 @@
     done > poisson.jsonl
     scripts/plot-latency.py poisson.jsonl [--output poisson.svg] [--title TEXT]
 
-Each line is a point, at its request rate, or, where that is inf, at its concurrency. Needs matplotlib for the plot; without
-it, or without --output, the table alone is printed."""
+Each line is a point, at its request rate, or, if that is inf, at its concurrency. The plot needs matplotlib; without
+it, or without --output, only the table is printed."""
 import argparse
 import json
 import sys
@@ -58,7 +58,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("results", nargs="+", help="files of JSON lines")
     parser.add_argument("--output", help="the plot: .svg, .png, .pdf")
-    parser.add_argument("--title", help="over the plot (default: the model's name)")
+    parser.add_argument("--title", help="above the plot (default: the model's name)")
     options = parser.parse_args()
     axis, points = read(options.results)
     if not points:
@@ -68,7 +68,7 @@ def main():
         try:
             plot(axis, points, options.title or points[0][1]["model_id"], options.output)
         except ImportError:
-            sys.exit("no plot: matplotlib is not here")
+            sys.exit("no plot: matplotlib is not installed")
 
 
 if __name__ == "__main__":

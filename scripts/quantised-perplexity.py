@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The cost of quantised formats in accuracy: the perplexity of the demo model in each, on stories that it has not seen.
+"""The cost of quantised formats in accuracy: the perplexity of the demo model in each, on stories that it was not trained on.
 
     scripts/quantised-perplexity.py [--stories 200] [--lockstep build/cpu/lockstep] [--only REGEX]
 
-Writes the demo's matrices in every format with numpy alone, by rounding to the nearest (no calibration), and has
+Writes the demo's matrices in every format with numpy alone, by rounding to nearest (no calibration), and lets
 `lockstep generate --prompt-logprobs` score the same new stories of demo/stories.py. Prints a Markdown table: bytes of all
 weights, perplexity, its growth over the checkpoint's own, and the mean change of a token's log-probability.
 """
@@ -30,7 +30,7 @@ TYPES = {"BF16": 2, "F32": 4}
 
 
 def read_weights():
-    """{name: (dtype, shape, bytes)} of the demo."""
+    """Returns {name: (dtype, shape, bytes)} of the demo."""
     data = (MODEL / "model.safetensors").read_bytes()
     n = int.from_bytes(data[:8], "little")
     return {k: (v["dtype"], v["shape"], data[8 + n + v["data_offsets"][0]:8 + n + v["data_offsets"][1]])
@@ -141,7 +141,7 @@ FORMATS = [
 
 
 def make_folder(to, writer, config):
-    """The demo in a format; returns the bytes of its weights."""
+    """Writes the demo in a format; returns the bytes of its weights."""
     shutil.copytree(MODEL, to)
     tensors = read_weights()
     if writer is not None:
@@ -156,7 +156,7 @@ def make_folder(to, writer, config):
 
 
 def score(lockstep, folder, prompts, options):
-    """The log-probabilities of all tokens but the first of each story."""
+    """Returns the log-probabilities of all tokens except the first of each story."""
     run = subprocess.run([lockstep, "generate", "--model", folder, "--prompts", prompts, "--max-tokens", "1", "--json",
                           "--prompt-logprobs", "0", *options], capture_output=True, text=True)
     if run.returncode != 0:

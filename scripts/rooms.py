@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""The table in docs/rooms.md says which room may include which; here it is held against the includes of every source file.
+"""Compares the table in docs/rooms.md, which says which room may include which, with the includes of every source file.
 
 usage: scripts/rooms.py [check | table]
-  check   fails on an include that the table does not allow, on a folder that is no room, on rooms that include each other,
-          directly or by way of others, and on a table line that nothing needs
+  check   fails on an include that the table does not allow, on a folder that is not a room, on rooms that include each other,
+          directly or through others, and on a table line that is not used
   table   prints which room includes which, with the number of includes
 """
 import collections
@@ -15,12 +15,12 @@ import sys
 PAGE = "docs/rooms.md"
 SOURCE = re.compile(r"\.(c|h|cu|cuh)$")
 LIBRARY = {"mpi.h": "MPI", "zmq.h": "ZeroMQ"}
-# Folders that hold no part of the programs, or what the build makes of it.
+# Folders that contain no part of the programs, or only build products.
 NO_ROOMS = {"build", "demo", "docs", "hostfiles", "packaging", "scripts", "tests", "tools"}
 
 
 def read_table():
-    """{room: set of rooms and libraries that it may include}, from the lines `| \\`room/\\` | what | may include |`."""
+    """Returns {room: set of rooms and libraries that it may include}, from the lines `| \\`room/\\` | what | may include |`."""
     table = {}
     for line in open(PAGE, encoding="utf-8"):
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
@@ -36,7 +36,7 @@ def room_of(path):
 
 
 def sources():
-    """Every source file but those that are no part of the programs, wherever it lies."""
+    """Yields every source file that is part of the programs, in any folder."""
     for where, folders, names in os.walk("."):
         folders[:] = sorted(f for f in folders if where != "." or (f not in NO_ROOMS and not f.startswith(".")))
         yield from (os.path.normpath(os.path.join(where, name)) for name in sorted(names) if SOURCE.search(name))
@@ -49,7 +49,7 @@ def library_of(header):
 
 
 def includes(path):
-    """Rooms and libraries that a file includes, with the line."""
+    """Yields rooms and libraries that a file includes, with the line."""
     for number, line in enumerate(open(path, encoding="utf-8"), 1):
         found = re.match(r'\s*#\s*include\s+["<]([^">]+)[">]', line)
         if not found:
@@ -62,7 +62,7 @@ def includes(path):
 
 
 def find_ring(pairs):
-    """Rooms each of which includes the one before it, the first at the end again; empty: there are none."""
+    """Returns rooms each of which includes the one before it, ending with the first again; empty: there are none."""
     includes_of = collections.defaultdict(set)
     for room, other in pairs:
         includes_of[room].add(other)

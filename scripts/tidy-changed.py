@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""clang-tidy over the files that changed since the branch left origin/main, or, on main itself, since the commit before.
+"""Runs clang-tidy over the files that changed since the branch left origin/main, or, on main itself, since the previous commit.
 
 usage: scripts/tidy-changed.py SECONDS -- COMPILER OPTIONS
-SECONDS: no file is begun after that many; the files that were left out are counted, and `make tidy` looks at them all.
+SECONDS: no file is begun after this time; the skipped files are counted, and `make tidy` checks all files.
 Headers count through the .c file of the same name. Exit status 1: clang-tidy found something.
 """
 import concurrent.futures
@@ -21,7 +21,7 @@ def git(*words):
 
 
 def changed():
-    """.c files of the programs, those with the most changed lines first."""
+    """Returns the changed .c files of the programs, those with the most changed lines first."""
     base = git("merge-base", "HEAD", "origin/main")
     if base in ("", git("rev-parse", "HEAD")):
         base = git("rev-parse", "HEAD^")
@@ -35,7 +35,7 @@ def changed():
 
 
 def look_at(path, options, end):
-    """None: no time was left."""
+    """Returns None if no time was left."""
     if time.monotonic() > end:
         return None
     return subprocess.run(["clang-tidy", "--quiet", path, "--", *options], capture_output=True, text=True, check=False)

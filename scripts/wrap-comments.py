@@ -1,6 +1,5 @@
 #!/usr/bin/env python3
-"""Wraps comments with lines of more than 120 columns: from such a line to the end of its paragraph. Those behind code on the same line
-stay as they are.
+"""Wraps comments with lines of more than 120 columns: from such a line to the end of its paragraph. Comments after code on the same line are left alone.
 
     scripts/wrap-comments.py SOURCE..."""
 import pathlib
@@ -12,7 +11,7 @@ EDGE = len(" * ") # as wide as "/* " and " */"
 
 
 def texts_of(block):
-    """The lines of a comment without its delimiters."""
+    """Returns the lines of a comment without its delimiters."""
     lines = [re.sub(r"^\s*(/\*|\*(?!/)) ?", "", line) for line in block]
     lines[-1] = lines[-1].rstrip()[:-2].rstrip()
     return lines
@@ -30,7 +29,7 @@ def fill(words, lead, room):
 
 
 def paragraph(texts, first):
-    """The number of lines from `first` on that are its paragraph: the same indent, no list."""
+    """Returns the number of lines from `first` on that form its paragraph: the same indent, no list."""
     lead = re.match(r" *", texts[first])[0]
     n = 1
     while first + n < len(texts) and re.match(f"{lead}[^ -]", texts[first + n]):

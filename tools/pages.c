@@ -1,6 +1,6 @@
-/* tools/pages.c - man pages and bash completions, made from the option tables of the programs.
- * Usage: pages FOLDER; writes lockstep.1, lockstep-COMMAND.1, lockstep-client.1, lockstep-client-COMMAND.1,
- * lockstep-gateway.1 and the completions lockstep.bash, lockstep-client.bash and lockstep-gateway.bash into it. */
+/* tools/pages.c - man pages and bash completions, generated from the option tables of the programs. Usage: pages
+ * FOLDER; writes lockstep.1, lockstep-COMMAND.1, lockstep-client.1, lockstep-client-COMMAND.1, lockstep-gateway.1 and
+ * the completions lockstep.bash, lockstep-client.bash and lockstep-gateway.bash into it. */
 #include "base/opt_table.h"
 #include "client/options.h"
 #include "commands/options.h"
@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static FILE *page; /* the file that is being written */
+static FILE *page; /* the file being written */
 
 static void die(const char *what)
 {
@@ -35,7 +35,7 @@ static void close_page(void)
         die("pages: cannot write");
 }
 
-/* Text of a man page: characters special to roff are escaped; the line ends. */
+/* Writes text of a man page: escapes characters special to roff, and ends the line. */
 static void put_text(const char *text)
 {
     if (*text == '.' || *text == '\'')
@@ -87,13 +87,13 @@ static void put_ends(const struct opt_book *b)
 {
     put_section("ENVIRONMENT");
     (void)fprintf(page,
-                  "An option that is not given is taken from the environment: \\-\\-max\\-tokens from "
+                  "Options that are not given are read from the environment: \\-\\-max\\-tokens from "
                   "%sMAX_TOKENS. Flags are set by 1.\n",
                   b->table->prefix);
     put_statuses(b);
 }
 
-/* A program without commands has one, of no name. */
+/* Tells whether the program has no commands, that is, one without a name. */
 static bool is_single(const struct opt_book *b)
 {
     return b->n_commands == 1 && b->command[0].name[0] == '\0';
@@ -165,7 +165,7 @@ static void write_command(const struct opt_book *b, const struct opt_command *c,
     close_page();
 }
 
-/* Values that an option takes, for the shell: "auto cpu cuda", "@files", "@folders"; "": any. */
+/* Writes the values that an option takes, for the shell: "auto cpu cuda", "@files", "@folders"; "": any. */
 static void put_values(const struct opt *o)
 {
     const char *choices = o->choices != NULL ? o->choices : strchr(o->argument, '|') != NULL ? o->argument : "";
@@ -177,7 +177,7 @@ static void put_values(const struct opt *o)
         (void)fputc(*choices == '|' ? ' ' : *choices, page);
 }
 
-/* One command's options, and the values of those that take one. */
+/* Writes one command's options, and the values of those that take one. */
 static void put_completion(const struct opt_book *b, const struct opt_command *c)
 {
     (void)fprintf(page, "    %s)\n        options='--help", is_single(b) ? "*" : c->name);

@@ -7,7 +7,7 @@ proc ModulesHelp {} {
 }
 module-whatis "Lockstep 0.2.0: tensor-parallel runtime for large language models"
 
-# The MPI that it was built with, by your site's name; CUDA and NCCL for GPUs.
+# The MPI that Lockstep was built with, by your site's name; also CUDA and NCCL for GPUs.
 # prereq openmpi/4.1
 
 prepend-path PATH          $prefix/bin

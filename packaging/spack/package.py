@@ -4,7 +4,7 @@
 #   mkdir -p ~/spack-repo/spack_repo/site/packages/lockstep && cp package.py ~/spack-repo/spack_repo/site/packages/lockstep/
 #   spack install --no-checksum lockstep+cuda cuda_arch=90
 #
-# The tarball of `make dist` is looked for in the current folder (manual download).
+# Spack looks for the tarball of `make dist` in the current folder (manual download).
 import os
 
 from spack_repo.builtin.build_systems.cuda import CudaPackage

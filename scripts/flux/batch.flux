@@ -1,12 +1,12 @@
 #!/bin/bash
-# scripts/flux/batch.flux - one batch in one Flux allocation. It ends itself before the time limit, with status 75 if lines are left; submit
-# the same again and it goes on where it stopped:
+# scripts/flux/batch.flux - one batch in one Flux allocation. It ends before the time limit, with status 75 if lines are left; submit
+# the same again and it resumes where it stopped:
 #
 #   MODEL=/models/Llama-3-8B INPUT=prompts.jsonl OUTPUT=results.jsonl \
 #       flux batch -N1 --exclusive -t 4h batch.flux
 #
-# Other settings, from the environment: RANKS (a node; default 1), LOCKSTEP (the program; default: lockstep on the PATH), OPTIONS
-# (further words).
+# Other settings, from the environment: RANKS (per node; default 1), LOCKSTEP (the program; default: lockstep on the PATH), OPTIONS
+# (further arguments).
 #
 # flux: --job-name=lockstep-batch
 
