@@ -77,7 +77,7 @@ PAIRS = {
     "chunked with a semicolon": post(length(n) + b"Transfer-Encoding: chunked;q=1\r\n", LAST + HIDDEN),
     "folded chunks": post(length(n) + b"Transfer-Encoding:\r\n chunked\r\n", LAST + HIDDEN),
     "LF alone before chunks": post(length(n) + b"X: y\nTransfer-Encoding: chunked\r\n", LAST + HIDDEN),
-    "chunks by HTTP/1.0": post(length(n) + CHUNKED, LAST + HIDDEN, POST.replace(b"1.1", b"1.0")),
+    "chunks in HTTP/1.0": post(length(n) + CHUNKED, LAST + HIDDEN, POST.replace(b"1.1", b"1.0")),
     "chunks of HTTP/1.2": post(CHUNKED, LAST + HIDDEN, POST.replace(b"1.1", b"1.2")),
     "a size that begins with 0x": post(CHUNKED, chunk(HIDDEN, b"0x%x" % N) + LAST),
     "a signed size": post(CHUNKED, chunk(HIDDEN, b"+%x" % N) + LAST),

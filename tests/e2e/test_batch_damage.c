@@ -178,8 +178,8 @@ int main(void)
     make_whole();
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++)
         damaged(&damages[i], true);
-    shorter("what is missing of the last line", whole_bytes - 5);
-    shorter("a last line that is missing", (size_t)(line_begin(whole, N_LINES - 1) - whole));
+    shorter("the rest of the last line", whole_bytes - 5);
+    shorter("a missing last line", (size_t)(line_begin(whole, N_LINES - 1) - whole));
     free(whole);
     whole = files_read(dir, "out.jsonl", &whole_bytes);
     repaired();

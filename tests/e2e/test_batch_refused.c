@@ -86,7 +86,7 @@ static void files(void)
     REFUSED("a foreign line, in spite of --force", 3, "line 1 is not a result of a batch", "--input", "@grow.jsonl",
             "--output", "@note.out", "--force");
     REFUSED("no such input", 5, "no file has this name", "--input", "@gone-*.jsonl", "--output", "@new.out");
-    REFUSED("an output that cannot be made", 5, "cannot open", "--input", "@grow.jsonl", "--output", "@no/such/out");
+    REFUSED("an output that cannot be created", 5, "cannot open", "--input", "@grow.jsonl", "--output", "@no/such/out");
 }
 
 static void options(void)
@@ -96,16 +96,16 @@ static void options(void)
     REFUSED("--sync-seconds on standard output", 2, "--sync-seconds needs", "--input", "@grow.jsonl", "--output", "-",
             "--sync-seconds", "5");
     REFUSED("--force on standard output", 2, "--force needs", "--input", "@grow.jsonl", "--output", "-", "--force");
-    REFUSED("--retry-failed where nothing may be there", 2, "--retry-failed and --resume never", "--input",
-            "@grow.jsonl", "--output", "@new.out", "--retry-failed", "--resume", "never");
-    REFUSED("--force where nothing may be there", 2, "--force and --resume never", "--input", "@grow.jsonl", "--output",
+    REFUSED("--retry-failed with --resume never", 2, "--retry-failed and --resume never", "--input", "@grow.jsonl",
+            "--output", "@new.out", "--retry-failed", "--resume", "never");
+    REFUSED("--force with --resume never", 2, "--force and --resume never", "--input", "@grow.jsonl", "--output",
             "@new.out", "--force", "--resume", "never");
     REFUSED("--max-restarts alone", 2, "--max-restarts belongs to --requeue-self", "--input", "@grow.jsonl", "--output",
             "@new.out", "--max-restarts", "20");
     REFUSED("--walltime-reserve alone", 2, "--walltime-reserve needs a walltime", "--input", "@grow.jsonl", "--output",
             "@new.out", "--walltime-reserve", "5");
-    REFUSED("lines beside a bar", 2, "--status-seconds and --progress always", "--input", "@grow.jsonl", "--output",
-            "@new.out", "--status-seconds", "5", "--progress", "always");
+    REFUSED("progress lines beside a bar", 2, "--status-seconds and --progress always", "--input", "@grow.jsonl",
+            "--output", "@new.out", "--status-seconds", "5", "--progress", "always");
     REFUSED("pieces of one thread", 2, "--load-piece-bytes needs --load-threads", "--input", "@grow.jsonl", "--output",
             "@new.out", "--load-piece-bytes", "1M");
     REFUSED("no --input", 2, "needs --input", "--output", "@new.out");

@@ -213,7 +213,7 @@ static void tables(void)
     table("decode alone", LIST("bench", "--model", demo, "--n-prompt", "0", "--n-gen", "3"),
           LIST("tg3 @ 0 x 1", "of the read limit", "read limit", "median of 5 after 1"),
           LIST("pp", "latency", "throughput", "profile", "host gap"));
-    table("latency as vLLM has it",
+    table("latency as in vLLM",
           LIST("bench", "--model", demo, "--n-prompt", "0", "--n-gen", "0", "--latency", "8:4", "--batch", "8",
                "--warmup", "10", "--repetitions", "30"),
           LIST("latency 8:4 x 8: ", "median of 30 after 10", "p10 ", "p99 ", " ms per step"),
@@ -253,7 +253,7 @@ static void forms(void)
     files_write_text(dir, "endless.json",
                      "{\"type\":\"array\",\"minItems\":99,\"items\":{\"type\":\"string\",\"maxLength\":9}}");
     (void)snprintf(endless, sizeof endless, "%s/endless.json", dir);
-    table("throughput of a form",
+    table("throughput with a form",
           LIST("bench", "--model", demo, "--n-prompt", "0", "--n-gen", "0", "--throughput", "5:30", "--num-prompts",
                "4", "--tokenizer", demo, "--json-schema", endless, "--repetitions", "2"),
           LIST("throughput 5:30 x 4: ", "output tokens/s"), LIST("latency"));

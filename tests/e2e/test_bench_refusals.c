@@ -71,11 +71,11 @@ static void too_large(void)
 
 int main(void)
 {
-    refused("--config without noise", LIST("bench", "--config", "scripts/configs/llama-1b.json"));
+    refused("--config without random weights", LIST("bench", "--config", "scripts/configs/llama-1b.json"));
     refused("no model", LIST("bench"));
-    refused("a switch to nothing", LIST("bench", "--model-switch", models_demo()));
+    refused("a switch without a model", LIST("bench", "--model-switch", models_demo()));
     refused("a switch beside a model", LIST("bench", "--model-switch", "a,b", "--model", models_demo()));
-    refused("a model beside no switch", LIST("bench", "--model", models_demo(), "--beside", models_demo()));
+    refused("a further model without a switch", LIST("bench", "--model", models_demo(), "--beside", models_demo()));
     refused("a switch with a draft model", LIST("bench", "--model-switch", "a,b", "--draft-model", models_demo()));
     refused("a switch on other ranks", LIST("bench", "--model-switch", "a,b", "--tensor-parallel", "1"));
     refused("a switch of weights made FP8", LIST("bench", "--model-switch", "a,b", "--quantization", "fp8"));
@@ -92,29 +92,30 @@ int main(void)
     refused("--tokenizer without --throughput", LIST("bench", "--model", models_demo(), "--tokenizer", models_demo()));
     refused("--json-schema without --tokenizer",
             LIST("bench", "--model", models_demo(), "--throughput", "5:6", "--json-schema", "x"));
-    refused("drafts without a model that rest", LIST("bench", "--model", models_demo(), "--throughput", "5:6",
-                                                     "--num-speculative-tokens", "2", "--speculative", "auto"));
+    refused("simulated drafts with --speculative auto", LIST("bench", "--model", models_demo(), "--throughput", "5:6",
+                                                             "--num-speculative-tokens", "2", "--speculative", "auto"));
     refused("simulated drafts of a form", LIST("bench", "--model", models_demo(), "--throughput", "5:6", "--tokenizer",
                                                models_demo(), "--json-schema", "x", "--num-speculative-tokens", "2"));
     refused("--shared-prefix without --throughput", LIST("bench", "--model", models_demo(), "--shared-prefix", "5"));
     refused("--max-step-ms without --throughput", LIST("bench", "--model", models_demo(), "--max-step-ms", "5"));
-    refused("steps of no time", LIST("bench", "--model", models_demo(), "--throughput", "5:6", "--max-step-ms", "0"));
+    refused("a step limit of 0", LIST("bench", "--model", models_demo(), "--throughput", "5:6", "--max-step-ms", "0"));
     refused("a shared prefix of whole prompts",
             LIST("bench", "--model", models_demo(), "--throughput", "5:6", "--shared-prefix", "5"));
-    refused("times of no steps",
+    refused("step times without steps",
             LIST("bench", "--model", models_demo(), "--n-prompt", "0", "--n-gen", "0", "--step-times"));
     refused("--max-batch without --throughput", LIST("bench", "--model", models_demo(), "--max-batch", "5"));
-    refused("--batch without what has one", LIST("bench", "--model", models_demo(), "--n-gen", "0", "--batch", "5"));
+    refused("--batch without a test that uses it",
+            LIST("bench", "--model", models_demo(), "--n-gen", "0", "--batch", "5"));
     refused("--n-depth without decode", LIST("bench", "--model", models_demo(), "--n-gen", "0", "--n-depth", "5"));
     refused_with(ERR_UNSUPPORTED, "a persistent step on CPUs",
                  LIST("bench", "--model", models_demo(), "--device", "cpu", "--step", "persistent"));
-    refused("a window for what is not loaded",
+    refused("a window without loading",
             LIST("bench", "--config", "scripts/configs/llama-1b.json", "--load-format", "dummy", "--load-slots", "8"));
-    refused("a way to load what is not loaded", LIST("bench", "--config", "scripts/configs/llama-1b.json",
-                                                     "--load-format", "dummy", "--load-way", "alone"));
+    refused("a way to load without loading", LIST("bench", "--config", "scripts/configs/llama-1b.json", "--load-format",
+                                                  "dummy", "--load-way", "alone"));
     refused("an unknown quantisation", LIST("bench", "--config", "scripts/configs/llama-1b.json", "--load-format",
                                             "dummy", "--quantization", "fp3"));
-    refused("a quantisation of what is loaded", LIST("bench", "--model", models_demo(), "--quantization", "fp8"));
+    refused("a quantisation of a loaded model", LIST("bench", "--model", models_demo(), "--quantization", "fp8"));
     refused("--warmup below 0", LIST("bench", "--model", models_demo(), "--warmup", "-1"));
     refused("nothing to do", LIST("bench", "--config", "scripts/configs/llama-1b.json", "--load-format", "dummy",
                                   "--n-prompt", "0", "--n-gen", "0"));

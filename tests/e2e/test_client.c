@@ -183,7 +183,7 @@ static void curve(void)
         {"the job's key", "good.json", "300", "w0\n", NULL, 0},
         {"a key that is not on the list", "stranger.json", "1", "", "(or it does not accept this key)", ERR_COMM},
         {"no key", NULL, "300", "", "wants CURVE", ERR_COMM},
-        {"a key file that is none", "bad.json", "300", "", "\"client_public_key\"", ERR_INPUT},
+        {"an invalid key file", "bad.json", "300", "", "\"client_public_key\"", ERR_INPUT},
     };
     struct fake_server s = {.curve = true};
     char public[41], secret[41];

@@ -40,7 +40,7 @@ struct talk_case {
 };
 
 static const struct talk_case talks[] = {
-    {"what was said goes along",
+    {"earlier turns are sent along",
      "Hello\nAgain\n",
      NULL,
      "w0 w1\nw0 w1\n",
@@ -57,8 +57,8 @@ static const struct talk_case talks[] = {
       "user:a|assistant:w0 w1|user:b|assistant:w0 w1|user:c|"}},
     {"/reset forgets", "a\n/reset\nb\n", NULL, "w0 w1\nw0 w1\n", NULL, 0, {"user:a|", "user:b|"}},
     {"/quit ends it", "a\n/quit\nb\n", NULL, "w0 w1\n", NULL, 0, {"user:a|"}},
-    {"empty lines are no turns, and the last line needs no end", "\n\na", NULL, "w0 w1\n", NULL, 0, {"user:a|"}},
-    {"of an answer that is taken apart, what it says",
+    {"empty lines are not turns, and the last line needs no newline", "\n\na", NULL, "w0 w1\n", NULL, 0, {"user:a|"}},
+    {"the content of a parsed answer",
      "call\na\n",
      NULL,
      "I look.\nw0 w1\n",
@@ -73,7 +73,7 @@ static const struct talk_case talks[] = {
      "no such command \"/rest\"",
      0,
      {"user: /rest|"}},
-    {"a refused turn is taken back",
+    {"a refused turn is removed",
      "a\nrefuse\nb\n",
      NULL,
      "w0 w1\nw0 w1\n",

@@ -140,7 +140,7 @@ static void same_texts_with_head(int ranks, const char *temperature)
     case_check(strstr(drafted.text[PROCESS_ERR], " drafts accepted in ") != NULL &&
                    strstr(drafted.text[PROCESS_ERR], "reads the inputs of layers 2, 3 and 3; 700 of 2048 tokens") !=
                        NULL,
-               "no drafts, or of what: %s", drafted.text[PROCESS_ERR]);
+               "drafts are not reported: %s", drafted.text[PROCESS_ERR]);
     process_free(&plain);
     process_free(&drafted);
     files_remove_dir(dir);

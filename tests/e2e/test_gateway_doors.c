@@ -57,12 +57,12 @@ static void endpoints(void)
         int status;
         const char *part;
     } asked[] = {
-        {"attributes come back", "X-Amzn-SageMaker-Custom-Attributes: a=b\r\n", "{\"inputs\":\"a\"," SHORT "}",
+        {"attributes are returned", "X-Amzn-SageMaker-Custom-Attributes: a=b\r\n", "{\"inputs\":\"a\"," SHORT "}",
          "\r\nx-amzn-sagemaker-custom-attributes: a=b\r\n", 200, "{\"generated_text\":\"w0 w1\"}"},
         {"the model's errors", "", "{\"inputs\":7}", "\r\nx-amzn-errortype: ModelError\r\n", 424,
          "{\"Message\":\"inputs: found an integer, expected a text or a list of texts\",\"OriginalStatusCode\":400,"
          "\"OriginalMessage\":\""},
-        {"a model that is not there", "X-Amzn-SageMaker-Target-Model: other\r\n", "{\"inputs\":\"a\"}",
+        {"an unknown model", "X-Amzn-SageMaker-Target-Model: other\r\n", "{\"inputs\":\"a\"}",
          "\r\nx-amzn-errortype: ValidationError\r\n", 400, "{\"Message\":\"model: \\\"other\\\" is not served here\"}"},
     };
     for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {

@@ -122,9 +122,9 @@ int main(void)
     answers(2, NULL);
     answers(2, "out.jsonl");
     no_token();
-    refused("a switch to nothing", ERR_USAGE, LIST("generate", "--model-switch", second, "-p", "x"));
+    refused("a switch without a model", ERR_USAGE, LIST("generate", "--model-switch", second, "-p", "x"));
     refused("an empty name", ERR_USAGE, LIST("generate", "--model-switch", "a,,b", "-p", "x"));
-    refused("a folder that is not there", ERR_INPUT, LIST("generate", "--model-switch", "a,b", "-p", "x"));
+    refused("a missing folder", ERR_INPUT, LIST("generate", "--model-switch", "a,b", "-p", "x"));
     refused("a model beside others", ERR_USAGE, LIST("generate", "--model-switch", both, "-m", second, "-p", "x"));
     refused("a draft model", ERR_USAGE,
             LIST("generate", "--model-switch", both, "--draft-model", models_demo(), "-p", "x"));

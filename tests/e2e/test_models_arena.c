@@ -140,9 +140,9 @@ static void share(int ranks)
         case_check(comes_to(&s, "models_kv_free_bytes", NULL, ARENA, ARENA), "not all is free");
         for (int round = 0; round < 2; round++) {
             traffic(&s, true, false);
-            case_check(comes_to_hold(&s, 0, 0.3 * ARENA, ARENA), "the first model has what it needs");
+            case_check(comes_to_hold(&s, 0, 0.3 * ARENA, ARENA), "the first model did not get enough");
             traffic(&s, false, true);
-            case_check(comes_to_hold(&s, 1, 0.6 * ARENA, ARENA), "the second model has what it needs");
+            case_check(comes_to_hold(&s, 1, 0.6 * ARENA, ARENA), "the second model did not get enough");
             case_check(comes_to_hold(&s, 0, 1, 0.25 * ARENA), "the first model has given units back");
         }
         traffic(&s, true, true);

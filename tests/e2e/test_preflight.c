@@ -89,7 +89,7 @@ static void ends(const char *what, int status, const char *wanted, const char *o
 static void thresholds(void)
 {
     const char *demo = models_demo();
-    ends("a broadcast that takes too long is refused, in the name of the rank", ERR_PREFLIGHT,
+    ends("a broadcast that takes too long is refused, and the rank is named", ERR_PREFLIGHT,
          "lockstep: fatal: rank 1/2 on ", "\nUNFIT: rank 1 on ",
          LIST("preflight", "--device", "cpu", "--max-broadcast-us", "0.001", "--min-read-share", "0"));
     ends("files that are read too slowly are refused", ERR_PREFLIGHT,
@@ -99,7 +99,8 @@ static void thresholds(void)
     ends("a start with --preflight", 0, "lockstep: preflight: 2 ranks read at ", "Once",
          LIST("generate", "--model", demo, "--device", "cpu", "--prompt", "Once", "--max-tokens", "3", "--preflight",
               "--max-broadcast-us", "0", "--min-read-share", "0"));
-    ends("a bench of noise with --preflight reads no files", 0, "lockstep: preflight: 2 ranks read at ", "read limit",
+    ends("a bench of random weights with --preflight reads no files", 0, "lockstep: preflight: 2 ranks read at ",
+         "read limit",
          LIST("bench", "--model", demo, "--load-format", "dummy", "--device", "cpu", "--n-prompt", "0", "--n-gen", "1",
               "--preflight", "--max-broadcast-us", "0", "--min-read-share", "0"));
     ends("a start on a node that is not fit", ERR_PREFLIGHT, "(--max-broadcast-us)", NULL,
@@ -114,7 +115,7 @@ static void usage(void)
          LIST("generate", "--model", demo, "--prompt", "Once", "--min-read-share", "0.5"));
     ends("a file rate without files", ERR_USAGE, "--min-file-rate needs --model DIR", NULL,
          LIST("preflight", "--min-file-rate", "1G"));
-    ends("a model that is not there", ERR_IO, "/nowhere", NULL, LIST("preflight", "--model", "/nowhere"));
+    ends("a missing model", ERR_IO, "/nowhere", NULL, LIST("preflight", "--model", "/nowhere"));
     ends("a share above 1", ERR_USAGE, "--min-read-share: found \"2\"", NULL,
          LIST("preflight", "--min-read-share", "2"));
 }

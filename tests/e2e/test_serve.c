@@ -286,7 +286,7 @@ static double wait_beside_large_text(bool tokenize)
 static void large_text(bool tokenize)
 {
     double longest = INFINITY;
-    case_begin("%s of 4 MiB delays nobody, on %d ranks", tokenize ? "tokenize" : "a prompt", s.ranks);
+    case_begin("%s of 4 MiB delays no client, on %d ranks", tokenize ? "tokenize" : "a prompt", s.ranks);
     for (int i = 0; i < 3 && longest > 0.25; i++)
         longest = wait_beside_large_text(tokenize);
     case_check(process_in_time(longest, 0.25), "a token or an answer came after %.3f s", longest);

@@ -73,7 +73,7 @@ int main(void)
     } else {
         check("mpirun's default: the server's threads may use all cores", true);
         (void)setenv(POLICY, "core", 1);
-        check("asked for one core: all threads are there", false);
+        check("told to use one core: all threads use it", false);
         (void)setenv(POLICY, "", 1);
     }
     (void)sched_getaffinity(0, sizeof before, &before);
@@ -82,6 +82,6 @@ int main(void)
         if (CPU_ISSET(cpu, &before))
             CPU_SET(cpu, &one);
     (void)sched_setaffinity(0, sizeof one, &one);
-    check("a launcher with one core: all threads are there", false);
+    check("a launcher with one core: all threads use it", false);
     return cases_done();
 }

@@ -83,7 +83,7 @@ static void operations(const struct serving *s)
     case_check(zoo_story(s, 0, ",\"wait\":false") == 200, "wait false for a model that was loaded meanwhile");
     case_check(zoo_operate(s, "load", ZOO_LARGE, "") == 507, "too large");
     json_t *reply = talk_ask(s->endpoint, "{\"model\":\"../broken\",\"prompt\":[5]}");
-    case_check(talk_number(reply, "code") == 404, "a path is no name");
+    case_check(talk_number(reply, "code") == 404, "a path is not a name");
     json_decref(reply);
     reply = talk_ask(s->endpoint, "{\"prompt\":[5]}");
     case_check(talk_number(reply, "code") == 400, "no model named");

@@ -95,7 +95,7 @@ static void curve(void)
     (void)zmq_curve_keypair(other[0], other[1]);
     (void)snprintf(line, sizeof line, "# a friend\n%s\n", other[0]);
     files_write(folder, "clients", line, strlen(line));
-    case_begin("CURVE admits the clients on the list, and nobody else");
+    case_begin("CURVE admits only the clients on the list");
     if (!case_check(serving_start(&s, 2, "tcp://*:0", (const char *[]){"--curve", "--curve-clients", list, NULL}),
                     "the server does not start")) {
         case_end();

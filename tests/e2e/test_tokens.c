@@ -275,7 +275,7 @@ static void rules(void)
     const struct rule table[] = {
         {"one token", {"--max-tokens", "1", NULL}, 1, NULL, "length", tokens[0]},
         {"the end of text ends it", {"--max-tokens", "9", NULL}, 5, NULL, "stop", tokens[0]},
-        {"--ignore-eos goes on", {"--max-tokens", "9", "--ignore-eos", NULL}, 9, NULL, "length", tokens[0]},
+        {"--ignore-eos continues", {"--max-tokens", "9", "--ignore-eos", NULL}, 9, NULL, "length", tokens[0]},
         {"--stop over two tokens", {"--ignore-eos", "--max-tokens", "9", "--stop", stop, NULL}, 5, three, "stop", -1},
         {"--include-stop-str-in-output",
          {"--ignore-eos", "--max-tokens", "9", "--stop", stop, "--include-stop-str-in-output", NULL},
@@ -283,7 +283,7 @@ static void rules(void)
          upto,
          "stop",
          -1},
-        {"--stop that never comes gives all text",
+        {"--stop that never occurs leaves the whole text",
          {"--max-tokens", "5", "--ignore-eos", "--stop", "never", NULL},
          5,
          five,
@@ -296,12 +296,7 @@ static void rules(void)
          "stop",
          -1},
         {"--logit-bias", {"--ignore-eos", "--max-tokens", "4", "--logit-bias", bias, NULL}, 4, "''''", "length", 7},
-        {"--seed changes nothing where nothing is drawn",
-         {"--max-tokens", "4", "--seed", "99", NULL},
-         4,
-         four,
-         "length",
-         -1},
+        {"--seed changes nothing without sampling", {"--max-tokens", "4", "--seed", "99", NULL}, 4, four, "length", -1},
     };
     for (size_t i = 0; i < sizeof table / sizeof table[0]; i++)
         check_rule(dir, ids, &table[i], 1 + (int)(i % 3));

@@ -235,7 +235,7 @@ static void check_named(const struct process *p, int rank, int ranks)
     char name[60];
     const char *line = strstr(p->text[PROCESS_ERR], "lockstep: fatal: ");
     (void)snprintf(name, sizeof name, "lockstep: fatal: rank %d/%d on ", rank, ranks);
-    if (!case_check(line != NULL, "nobody is named: %s", p->text[PROCESS_ERR]))
+    if (!case_check(line != NULL, "no rank is named: %s", p->text[PROCESS_ERR]))
         return;
     case_check(strncmp(line, name, strlen(name)) == 0, "not \"%s...\": %s", name, line);
     case_check(strstr(line, "its process ended without a word") != NULL && strstr(line, "; device cpu") != NULL, "%s",

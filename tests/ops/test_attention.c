@@ -369,7 +369,7 @@ static void check_nan(struct heads heads, int n_slots, int blocks_per_slot, cons
         got[d] = 0;
     }
     assert_int_equal(n_nan, dim);
-    close_enough("attention beside a query that is no number", s.out.data, want, s.out.n, 5e-6, 5e-6);
+    close_enough("attention beside a NaN query", s.out.data, want, s.out.n, 5e-6, 5e-6);
     free(want);
     setup_close(&s);
 }

@@ -242,7 +242,7 @@ static void events(void)
         cpu[1][i] = s.by_cpu;
     }
     print_speed("raw ZeroMQ", wall[0], NULL);
-    print_speed("by the gateway", wall[1], cpu[0]);
+    print_speed("gateway", wall[1], cpu[0]);
     if (beside.address[0] != '\0')
         print_speed("the other server", wall[2], cpu[1]);
     case_end();
@@ -264,7 +264,7 @@ static void paced(void)
     }
     fake.step_seconds = 0;
     print_speed("raw ZeroMQ", wall[0], NULL);
-    print_speed("by the gateway", wall[1], NULL);
+    print_speed("gateway", wall[1], NULL);
     printf("# lost: %.1f %%\n", 100 * (1 - wall[1][N_ROUNDS / 2] / wall[0][N_ROUNDS / 2]));
     case_end();
 }

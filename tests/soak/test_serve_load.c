@@ -193,7 +193,7 @@ static void take_message(struct caller *c, const json_t *message)
     }
     if (!c->busy || !is(message, "request_id", c->name)) {
         char *text = json_dumps(message, JSON_COMPACT);
-        printf("# nobody asked: %.300s\n", text);
+        printf("# unexpected message: %.300s\n", text);
         free(text);
         load.tally.strange++;
         return;

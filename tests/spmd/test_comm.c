@@ -108,7 +108,7 @@ static void check_gathers(struct comm *c)
     check_gather(c, uneven, "uneven counts");
     check_gather(c, zeros, "every other rank has nothing");
     check_gather(c, last, "only the last rank has something");
-    check_gather(c, none, "nobody has anything");
+    check_gather(c, none, "no rank has elements");
 }
 
 static int n_heard;

@@ -227,7 +227,7 @@ static struct request *in_slot(struct schedule *run, int slot)
     for (int i = 0; i < run->s.n_running; i++)
         if (run->s.running[i]->slot == slot)
             return run->s.running[i];
-    fail_msg("nobody runs in slot %d", slot);
+    fail_msg("no request runs in slot %d", slot);
     return NULL;
 }
 

@@ -82,7 +82,7 @@ static void refused(void **state)
     } bad[] = {{"a reserved flag", 2, {8, 0}},
                {"a command with more parts", 2, {5, 0}},
                {"more than the limit", 9, {2, 0, 0, 0, 0, 0, 0, 3, 0xe9}},
-               {"the largest length there is", 9, {2, 255, 255, 255, 255, 255, 255, 255, 255}},
+               {"the largest possible length", 9, {2, 255, 255, 255, 255, 255, 255, 255, 255}},
                {"a large command", 9, {6, 0, 0, 0, 0, 0, 0, 0x20, 0}},
                {"a command without a name", 2, {4, 0}},
                {"a name longer than the command", 4, {4, 2, 9, 'A'}}};
