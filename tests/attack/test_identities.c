@@ -206,8 +206,7 @@ static void guessed_names(const char *where)
     }
     case_check(n_cancelled == 0 && n_refused == STREAMS, "%d cancelled, %d heard 404", n_cancelled, n_refused);
     case_check(read_streams(honest, STREAMS) == STREAMS, "an honest client's streams are incomplete");
-    say_stream(stranger, "honest-0"); /* a request id that another connection also uses: each connection has its own
-                                       * names */
+    say_stream(stranger, "honest-0"); /* also another connection's request id: names are per connection */
     say_stream(honest, "honest-0");
     case_check(read_streams(stranger, 1) == 1 && read_streams(honest, 1) == 1, "one request id on two connections");
     say_stream(honest, "honest-0");

@@ -140,8 +140,7 @@ static void at_the_limit(void)
     if (honest_start(&h, s.endpoint)) {
         for (int i = 0; i < CLIENTS; i++)
             talk_open(&t[i], ZMQ_DEALER, s.endpoint, NULL, NULL);
-        for (int round = 0; round < (s.ranks == 1 ? 2 : 1); round++) /* rank 0 alone answers, so further ranks add
-                                                                      * nothing */
+        for (int round = 0; round < (s.ranks == 1 ? 2 : 1); round++) /* only rank 0 answers */
             ask_all(t, CLIENTS, EACH, message, &got);
         for (int i = 0; i < CLIENTS; i++)
             talk_close(&t[i]);

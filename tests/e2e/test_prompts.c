@@ -53,10 +53,7 @@ static void write_files(void)
     char text[2000] = "", lines[4000] = "";
     for (int i = 0; i < N_PROMPTS; i++) {
         strcat(text, prompts[i]);
-        strcat(text, i == 2               ? "\r\n\n"
-                     : i == N_PROMPTS - 1 ? ""
-                                          : "\n"); /* an empty line is not a prompt, nor is a
-                                                                           * missing newline at the end */
+        strcat(text, i == 2 ? "\r\n\n" : i == N_PROMPTS - 1 ? "" : "\n"); /* an empty line; no final newline */
         json_t *o = json_pack("{s:s}", "prompt", prompts[i]);
         char *line = json_dumps(o, JSON_COMPACT);
         strcat(lines, line);

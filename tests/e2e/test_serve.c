@@ -60,8 +60,7 @@ static void one_reply(void)
                    talk_number(reply, "usage/completion_tokens") == 24,
                "the reply differs");
     json_decref(reply);
-    talk_say(&t, "{\"op\": \"health\"}"); /* a second reply to the first message would be taken for the answer to
-                                           * this one */
+    talk_say(&t, "{\"op\": \"health\"}"); /* a second reply to the first message would come first */
     reply = talk_hear(&t, 30);
     case_check(strcmp(talk_text(reply, "state"), "ready") == 0, "the next reply is not health's");
     json_decref(reply);

@@ -240,8 +240,7 @@ static void top(const struct serving *s)
     case_check(p.status == 0 && at != NULL, "status %d, not \"%s\": %s", p.status, want + 1, p.text[PROCESS_OUT]);
     char state[20] = "", name[64] = "";
     double bytes = 0, kv = -1, idle = -1, loads = 0;
-    at = at != NULL ? strstr(at, "  model\n") : NULL; /* the table's header; the first row is the model that was used
-                                                       * last */
+    at = at != NULL ? strstr(at, "  model\n") : NULL; /* the header; the first row was used last */
     case_check(
         at != NULL &&
             sscanf(at, "  model %19s %lf MiB %lf MiB %lf s %lf %63s", state, &bytes, &kv, &idle, &loads, name) == 6 &&

@@ -23,9 +23,8 @@ struct subject {
     int least;                /* sequences that a step supports on 1 and 2 ranks: exactly 16, or at least this many */
     const char *quantization; /* as in bench's option; NULL: none */
     bool whole;               /* ranks hold whole experts (--expert-parallel) */
-    int choices; /* rows of a hundred in which a router may choose other experts, or codes of keys and values may
-                  * differ */
-    bool kv_fp8; /* keys and values are codes */
+    int choices;              /* percentage of rows in which a router or codes of keys and values may differ */
+    bool kv_fp8;              /* keys and values are codes */
 };
 
 static const struct subject models[] = {
@@ -244,8 +243,7 @@ struct tally {
 static double most_of(enum dtype act, int n_ranks, const struct tally *t)
 {
     double most = act == DTYPE_F16 ? 4e-3 : t->mxfp4 ? 2.5e-2 : 2e-2;
-    return n_ranks > 2 ? 1.25 * most : most; /* the separate operations round a sum once for every rank that
-                                              * contributes */
+    return n_ranks > 2 ? 1.25 * most : most; /* separate operations round a sum once per contributing rank */
 }
 
 #define ANOTHER_CHOICE 1.0 /* the largest relative error that the choice of another of many experts causes */

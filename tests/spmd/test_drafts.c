@@ -48,14 +48,12 @@ struct run {
     const struct run *plain; /* the run whose outcomes are the drafts */
     uint64_t random;
     uint64_t n_expected;              /* drafts that will be accepted */
-    uint64_t n_likeliest, n_unlikely; /* drafts at positions where the likeliest token comes; those of them that are
-                                       * another token */
+    uint64_t n_likeliest, n_unlikely; /* drafts where the likeliest token comes; those that differ from it */
     struct guess_rules guesses;
     int vocab;
     bool alone;                              /* sequences share no blocks */
     int n_unseen;                            /* drafts in plans that only the device knew */
-    int32_t (*made)[MAX_TOKENS][DRAFTS_MAX]; /* [n_requests] the drafts after each number of tokens, each number
-                                              * stored plus one; NULL: not recorded */
+    int32_t (*made)[MAX_TOKENS][DRAFTS_MAX]; /* [n_requests] drafts after each number of tokens, plus one; or NULL */
 };
 
 /* Too few requests to expect a certain number of accepted drafts: so it is under sanitizers. */

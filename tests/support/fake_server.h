@@ -17,12 +17,10 @@
 struct fake_server {
     char endpoint[256];
     const char *model;         /* set before the start; NULL: "fake" */
-    json_t *models;            /* set before the start, borrowed: the list that `models` answers; NULL: the model
-                                * alone */
+    json_t *models;            /* set before the start, borrowed: the list of `models`; NULL: the model alone */
     const char *metrics;       /* set before the start: further lines of `metrics`, or NULL */
     const char *_Atomic state; /* in the answer to health; NULL: the word "health" */
-    double step_seconds;       /* set before the start: streams get a token each in steps of this time; 0: all at
-                                * once */
+    double step_seconds;       /* set before the start: seconds between tokens of a stream; 0: all at once */
     bool stays;                /* "vanish" is answered like any other prompt */
     bool curve;                /* set before the start: with keys, admitting one client */
     char public_key[41], secret_key[41], client_public[41], client_secret[41];

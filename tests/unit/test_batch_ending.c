@@ -115,16 +115,14 @@ static void the_pace(void **unused)
     struct pace p;
     pace_open(&p);
     assert_true(pace_need(&p, 10, 1000) == 0); /* nothing is known */
-    pace_steps(&p, 10, 5, false);              /* prompts: 0.5 s a step, which does not give the time of further
-                                                * tokens */
+    pace_steps(&p, 10, 5, false);              /* prompts: 0.5 s a step, which says nothing of further tokens */
     assert_true(fabs(pace_need(&p, 10, 101) - 0.5) < 1e-9);
     pace_steps(&p, 20, 6, true); /* 0.1 s a step */
     assert_true(fabs(pace_need(&p, 10, 101) - 10.1) < 1e-9);
     pace_steps(&p, 21, 6.2, true); /* a slow step */
     assert_true(fabs(pace_need(&p, 10, 101) - 10.2) < 1e-9);
     learn(&p, 1, 0.5, 9.9, 100, 100, 200);
-    assert_true(fabs(pace_need(&p, 100, 200) - (0.5 + 199 * 0.1)) < 1e-9); /* too few tokens to estimate a share of
-                                                                            * max_tokens */
+    assert_true(fabs(pace_need(&p, 100, 200) - (0.5 + 199 * 0.1)) < 1e-9); /* too few for a share of max_tokens */
     learn(&p, 9, 0.5, 9.9, 100, 100, 200);
     assert_true(fabs(pace_need(&p, 100, 200) - (0.5 + 99 * 0.1)) < 1e-9);
     assert_true(fabs(pace_need(&p, 300, 200) - (1.5 + 99 * 0.1)) < 1e-9); /* a longer prompt */

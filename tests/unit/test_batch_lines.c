@@ -171,8 +171,7 @@ static void seeds(void **state)
     assert_true(line_seed(7, "a") == line_seed(7, "a"));
     assert_true(line_seed(7, "a") != line_seed(8, "a") && line_seed(7, "a") != line_seed(7, "b"));
     assert_true(line_seed(7, "a") < UINT64_C(1) << 53);
-    assert_int_equal(line_seed(0, "request-1"), 0xad73b98307d1f); /* BLAKE2b; must never change, for the sake of
-                                                                   * resumed runs */
+    assert_int_equal(line_seed(0, "request-1"), 0xad73b98307d1f); /* BLAKE2b; resumed runs rely on it */
 }
 
 /* Writes the line of a failed task in both styles, and reads its id back. */

@@ -48,8 +48,7 @@ static struct {
     int out;             /* the block whose pages are not cached */
     int n_asked;         /* since the last reset */
     int asked[N_BLOCKS]; /* blocks, in order */
-    bool others;         /* was anything requested other than one byte at a block's beginning, or with permission to
-                          * wait? */
+    bool others;         /* any request other than a non-blocking one of a block's first byte? */
 } disk;
 
 ssize_t preadv2(int fd, const struct iovec *to, int n, off_t offset, int flags)

@@ -102,8 +102,7 @@ static void ends_by_text(void **state)
     expect(&rules, IDS(0, LETTER_BYTE_C3, LETTER_BYTE_A9), (struct expected){3, FINISH_STOP, "a"});
     rules.keep_stop = true;
     expect(&rules, IDS(2, LETTER_AB, 1, 0, 3), (struct expected){4, FINISH_STOP, "cabba"});
-    rules.max_tokens = 4; /* a match that is complete with the last token counts as an end by itself; else the
-                           * held-back text is released */
+    rules.max_tokens = 4; /* a match complete with the last token ends it; else the held-back text is released */
     expect(&rules, IDS(2, LETTER_AB, 1, 0, 3), (struct expected){4, FINISH_STOP, "cabba"});
     expect(&rules, IDS(2, 2, LETTER_AB, 1), (struct expected){4, FINISH_LENGTH, "ccabb"});
     rules.n_stop_ids = 1;

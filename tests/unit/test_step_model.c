@@ -23,8 +23,7 @@ static double by_powers(double low, double high)
 
 struct machine {
     double token, pair, row, key, step; /* seconds */
-    double floor;                       /* seconds: a step takes this plus a part of the rest, since weights are read
-                                         * meanwhile */
+    double floor;                       /* seconds: a step takes this plus a part of the rest */
     double noise;                       /* relative */
 };
 

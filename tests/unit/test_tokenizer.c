@@ -375,8 +375,7 @@ static void test_long_word(void **state)
         rate[i] = rate_of(t, all, 1000000, sizes[i]);
         print_message("texts of %zu B: %.1f MB/s\n", sizes[i], rate[i]);
     }
-    assert_true(rate[2] > rate[0] / (process_sanitized() ? 20 : 2)); /* sanitizers make allocations of all sizes
-                                                                      * expensive */
+    assert_true(rate[2] > rate[0] / (process_sanitized() ? 20 : 2)); /* sanitizers slow down allocations */
     free(all);
     tokenizer_close(&t);
 }

@@ -116,8 +116,7 @@ static void check_mixed(const struct tokenizer *t, uint64_t *seed, const char *t
         const char *start = part[i].text;
         if (part[i].plain)
             continue;
-        while (i + 1 < n && !part[i + 1].plain) /* unlike in tokenizer_encode_parts, an empty plain part ends the run
-                                                 * here */
+        while (i + 1 < n && !part[i + 1].plain) /* here an empty plain part ends the run */
             i++;
         run.n = 0;
         assert_int_equal(tokenizer_encode(t, start, (size_t)(part[i].text + part[i].bytes - start), 0, &run, &e), 0);
