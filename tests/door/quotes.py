@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The messages that documents quote exist in the source: in tables whose head begins with "what you see" or "line" the texts in
+"""Checks that the source contains the messages that documents quote: in tables whose head begins with "what you see" or "line" the texts in
 backticks of the first column; texts in backticks with three words in a row; `"message": "..."` of JSON; lines that begin with a
 program's name and a colon. Prints those that do not; of texts that contain numbers, names or "..." it compares the words between.
 

@@ -95,7 +95,7 @@ static void open_instance(struct instance *i, struct world *w)
     instance_open(i, w, &m, &c, &setup, &e);
 }
 
-/* Runs every phase once, with the figures of rank 0 in *r. */
+/* Runs the loop once, with the figures of rank 0 in *r. */
 static void run_instance(struct instance *i, struct run *r, double interval)
 {
     struct err e = {0};

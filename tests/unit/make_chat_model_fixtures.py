@@ -5,8 +5,8 @@
 
 Own templates in the formats of harmony (gpt-oss), Qwen3 and Gemma 3 are rendered and encoded by transformers'
 apply_chat_template, with the vocabularies of fixtures/tokenizer and the special tokens of the format. For each format a
-tiny model of its family is trained until it knows an answer or two by heart; Lockstep must answer as transformers then generates and
-decodes."""
+tiny model of its family is trained until it knows an answer or two by heart; Lockstep must answer as transformers
+then generates and decodes."""
 import copy
 import json
 import os
