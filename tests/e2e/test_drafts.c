@@ -228,7 +228,7 @@ static void served(int ranks, const char *size, const char *config)
         for (size_t i = 0; i < N_REQUESTS; i++)
             known[i] = answer(&s, i, false);
         predicted(&s, false);
-        case_check(serving_stop(&s) == 0, "another status than 0");
+        case_check(serving_stop(&s) == 0, "a status other than 0");
     }
     if (case_check(serving_start(&s, ranks, NULL,
                                  (const char *[]){"--tensor-parallel", size, "--speculative-config", config,
@@ -249,7 +249,7 @@ static void served(int ranks, const char *size, const char *config)
             predicted(&s, true);
         if (ranks == 1 && config == ngrams)
             through_gateway(&s);
-        case_check(serving_stop(&s) == 0, "another status than 0");
+        case_check(serving_stop(&s) == 0, "a status other than 0");
     }
     for (size_t i = 0; i < N_REQUESTS; i++)
         free(known[i]);

@@ -291,7 +291,7 @@ static void serves(int ranks, const char *const *more, const char *how)
         jumps();
         streams();
         in_company();
-        case_check(serving_stop(&s) == 0, "another status than 0");
+        case_check(serving_stop(&s) == 0, "a status other than 0");
     }
     case_end();
 }

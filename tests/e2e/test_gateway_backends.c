@@ -80,7 +80,7 @@ static void folder(void)
     case_check(await_status(two, 404), "it still gets requests");
     case_end();
     case_begin("the gateway ends with status 0");
-    case_check(web_stop(&gate) == 0, "it does not");
+    case_check(web_stop(&gate) == 0, "it did not");
     case_end();
     front_end(&fake);
     front_end(&other);

@@ -299,7 +299,7 @@ static void keys(void)
         case_end();
     }
     case_begin("the gateway ends with status 0");
-    case_check(web_stop(&gate) == 0, "it does not");
+    case_check(web_stop(&gate) == 0, "it did not");
     case_end();
     files_remove_dir(dir);
 }
@@ -317,7 +317,7 @@ int main(void)
     views();
     statistics();
     case_begin("the gateway ends with status 0");
-    case_check(web_stop(&gate) == 0, "it does not");
+    case_check(web_stop(&gate) == 0, "it did not");
     case_end();
     keys();
     fake_server_stop(&fake);

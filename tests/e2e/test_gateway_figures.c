@@ -170,7 +170,7 @@ int main(void)
         split();
         leaves();
         case_begin("the gateway ends with status 0");
-        case_check(web_stop(&gate) == 0, "it does not");
+        case_check(web_stop(&gate) == 0, "it did not");
         case_end();
         log_lines();
         (void)serving_stop(&server);

@@ -54,7 +54,7 @@ int main(void)
         case_end();
     }
     case_begin("the gateway ends with status 0");
-    case_check(web_stop(&gate) == 0, "it does not");
+    case_check(web_stop(&gate) == 0, "it did not");
     case_end();
     fake_server_stop(&fake);
     fake_server_free(&fake);

@@ -58,7 +58,7 @@ static void write_prompts(char *path, size_t bytes, const char *name, int n_same
 static void expect_same(const char *what, const char *out, int line, const json_t *want)
 {
     json_t *o = line_of(out, line);
-    case_check(json_equal(o, want), "other results %s", what);
+    case_check(json_equal(o, want), "the results differ %s", what);
     json_decref(o);
 }
 

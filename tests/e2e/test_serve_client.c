@@ -173,7 +173,7 @@ static void on_ranks(int ranks, const char *want)
     bench();
     top();
     case_begin("SIGUSR1 ends it, on %d ranks", ranks);
-    case_check(serving_stop(&s) == 0, "another status than 0");
+    case_check(serving_stop(&s) == 0, "a status other than 0");
     case_end();
 }
 

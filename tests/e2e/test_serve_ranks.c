@@ -30,7 +30,7 @@ static void compare(const json_t *choice, const json_t *printed)
 {
     const json_t *got = json_object_get(choice, "prompt_logprobs"), *want = json_object_get(printed, "prompt_logprobs");
     case_check(json_equal(json_object_get(choice, "prompt_token_ids"), json_object_get(printed, "prompt_ids")),
-               "other tokens");
+               "the tokens differ");
     case_check(json_array_size(got) == json_array_size(want) && json_array_size(got) > 20 &&
                    json_is_null(json_array_get(got, 0)),
                "%zu entries, expected %zu", json_array_size(got), json_array_size(want));

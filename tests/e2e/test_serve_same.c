@@ -118,7 +118,7 @@ static void check(int ranks, const struct shape *how)
         case_check((preempted > 0) == how->small, "%g preempted", preempted);
         double hits = serving_metric(&s, "prefix_cache_hits_total");
         case_check((hits > 0) == how->caching, "%g tokens were found in the cache", hits);
-        case_check(serving_stop(&s) == 0, "another status than 0");
+        case_check(serving_stop(&s) == 0, "a status other than 0");
     }
     case_end();
 }

@@ -247,7 +247,7 @@ static void serves(const struct form *f, int ranks, const char *replicas)
             refusals();
             leaves_alone(f);
         }
-        case_check(serving_stop(&s) == 0, "another status than 0");
+        case_check(serving_stop(&s) == 0, "a status other than 0");
     }
     case_end();
 }
@@ -267,7 +267,7 @@ static void unknown(void)
                        json_object_get(json_array_get(json_object_get(reply, "choices"), 0), "message") == NULL,
                    "without a choice: %s", talk_text(reply, "error/message"));
         json_decref(reply);
-        case_check(serving_stop(&s) == 0, "another status than 0");
+        case_check(serving_stop(&s) == 0, "a status other than 0");
     }
     case_end();
 }
@@ -323,7 +323,7 @@ static void special(void)
                    "%s: %s", talk_text(choice, "text"), talk_text(reply, "error/message"));
         json_decref(reply);
         calls_or_fits();
-        case_check(serving_stop(&s) == 0, "another status than 0");
+        case_check(serving_stop(&s) == 0, "a status other than 0");
     }
     free(text);
     free(named);
@@ -366,7 +366,7 @@ static void thinks(void)
         case_check(strcmp(talk_text(choice, "message/content"), "yes") == 0, "a form: %s",
                    talk_text(choice, "message/reasoning_content"));
         json_decref(reply);
-        case_check(serving_stop(&s) == 0, "another status than 0");
+        case_check(serving_stop(&s) == 0, "a status other than 0");
     }
     case_end();
 }

@@ -317,7 +317,7 @@ int main(void)
     if (!real)
         memory();
     case_begin("the gateway ends with status 0");
-    case_check(web_stop(&gate) == 0, "it does not");
+    case_check(web_stop(&gate) == 0, "it did not");
     case_end();
     if (!real) {
         fake_server_stop(&fake);

@@ -489,7 +489,7 @@ static void check_recorded_later(struct world *w)
                    paper.n_launched);
     tap_all(at_first == 0 && paper.n_recorded == ENGINE_FLIGHTS && paper.n_launched == N - ENGINE_FLIGHTS, reason,
             "decode steps are recorded at their second run");
-    tap_all(memcmp(plain, late, sizeof plain) == 0, "other tokens", "recorded later, they give the same tokens");
+    tap_all(memcmp(plain, late, sizeof plain) == 0, "the tokens differ", "recorded later, they give the same tokens");
     open_paper(&r, &ops, false, NULL);
     at_first = paper.n_recorded;
     decode(&r, N, early);

@@ -187,7 +187,7 @@ static void compare(const struct world *w, const struct run *one, const struct r
         n_other += !same_output(a, b, exact);
     }
     tap_all(n_bad == 0, "a text differs", "texts have their forms on %d ranks", w->n_ranks);
-    tap_all(n_other == 0, "other tokens", "two steps in flight make the tokens of one on %d ranks", w->n_ranks);
+    tap_all(n_other == 0, "the tokens differ", "two steps in flight make the tokens of one on %d ranks", w->n_ranks);
     tap_all(w->rank != 0 || (one->n_late == 0 && one->n_here > 50 && two->n_late > 50 && n_stopped > 3), "few masks",
             "masks arrive with the plan, or late");
     const struct run *run[2] = {one, two};
@@ -203,7 +203,7 @@ static void compare_drafted(const struct world *w, const struct run *plain, cons
     int n_other = 0;
     for (int k = 0; k < N_REQUESTS && w->rank == 0; k++)
         n_other += !same_output(&plain->request[k], &drafted->request[k], exact);
-    tap_all(n_other == 0, "other tokens", "drafts change no token on %d ranks", w->n_ranks);
+    tap_all(n_other == 0, "the tokens differ", "drafts change no token on %d ranks", w->n_ranks);
     tap_all(w->rank != 0 || (s->n_accepted[0] > 20 && s->n_accepted[2] > 5 && s->n_draft_tokens > s->n_accepted[0]),
             "few drafts", "drafts of all kinds have masks");
 }

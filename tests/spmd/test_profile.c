@@ -110,8 +110,8 @@ static void check(struct world *w, const char *dir)
     struct step_result nothing;
     engine_step(&r.instance.engine, &r.plan, &nothing);
     const struct profile_sums *prefill = &p.sums[STEP_PREFILL], *decode = &p.sums[STEP_DECODE];
-    tap_all(memcmp(unwatched, r.token, sizeof unwatched) == 0, "other tokens", "%s, %d ranks: the same tokens", dir,
-            w->n_ranks);
+    tap_all(memcmp(unwatched, r.token, sizeof unwatched) == 0, "the tokens differ", "%s, %d ranks: the same tokens",
+            dir, w->n_ranks);
     snprintf(reason, sizeof reason, "%d prefill and %d decode steps", (int)prefill->n_steps, (int)decode->n_steps);
     tap_all(prefill->n_steps == 1 && decode->n_steps == N_STEPS, reason, "%s, %d ranks: steps by kind", dir,
             w->n_ranks);

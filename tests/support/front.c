@@ -35,7 +35,7 @@ void front_begin(struct fake_server *s, struct web_gateway *g)
 int front_finish(struct fake_server *s, struct web_gateway *g)
 {
     case_begin("the gateway ends with status 0");
-    case_check(web_stop(g) == 0, "it does not");
+    case_check(web_stop(g) == 0, "it did not");
     case_end();
     front_end(s);
     return cases_done();
