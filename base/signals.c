@@ -16,6 +16,8 @@ static volatile sig_atomic_t pending;
 static atomic_flag failed = ATOMIC_FLAG_INIT;
 static struct err failure;
 
+static atomic_bool listening, reported;
+
 static void note(int number)
 {
     int kept = errno;
@@ -73,6 +75,21 @@ void signals_fail(const struct err *e)
 const struct err *signals_failure(void)
 {
     return &failure;
+}
+
+void signals_listen(bool listens)
+{
+    listening = listens;
+}
+
+void signals_reported(void)
+{
+    reported = true;
+}
+
+bool signals_unreported(void)
+{
+    return listening && !reported;
 }
 
 bool signals_pending(void)

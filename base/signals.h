@@ -31,6 +31,15 @@ void signals_fail(const struct err *e);
 /* The failure of the job, after WISH_FAIL was taken. */
 const struct err *signals_failure(void);
 
+/* A thread that reports a failure to others reads signals_fd from now on, or no longer. */
+void signals_listen(bool listens);
+
+/* That thread has reported the failure. */
+void signals_reported(void);
+
+/* Whether there is such a thread, and it has not yet reported the failure. Any thread. */
+bool signals_unreported(void);
+
 /* Whether a signal has come that signals_take has not returned yet. Cheap. */
 bool signals_pending(void);
 

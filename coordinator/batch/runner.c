@@ -355,6 +355,7 @@ static void *run_batch(void *context)
         for (int k = 0; k < r->models.setup.n_sets; k++)
             item[n_always++] = (zmq_pollitem_t){.socket = r->models.control[k].end[0], .events = ZMQ_POLLIN};
     }
+    signals_listen(true);
     while (r->state != RUNNER_ENDED) {
         bool waiting = read_lines(r);
         runner_switch(r, has_room(r) && !waiting);
@@ -371,6 +372,7 @@ static void *run_batch(void *context)
         take_mail(r);
         runner_show(r, seconds_now());
     }
+    signals_listen(false);
     return NULL;
 }
 

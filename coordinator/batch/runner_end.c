@@ -74,6 +74,7 @@ void runner_signal(struct runner *r, enum signal_wish wish, bool own)
     if (wish == WISH_FAIL && !r->end.broken) { /* the process has little time left; the launcher's signals follow */
         r->end.broken = true;
         runner_show_failure(r, signals_failure());
+        signals_reported();
     }
     if (r->end.broken)
         return;

@@ -200,15 +200,23 @@ static int fill_poll(struct server *s, zmq_pollitem_t *item)
     return n;
 }
 
+/* Whether the job has failed: the clients are told in this turn. */
+static bool take_signals(struct server *s, const zmq_pollitem_t *item)
+{
+    enum signal_wish wish = (item->revents & ZMQ_POLLIN) != 0 ? signals_take() : WISH_NONE;
+    server_signal(s, wish, true);
+    return wish == WISH_FAIL;
+}
+
 static void *run_io(void *context)
 {
     struct server *s = context;
     zmq_pollitem_t *item = s->poll;
     int n = fill_poll(s, item);
+    signals_listen(true);
     while (!is_over(s)) {
         (void)zmq_poll(item, n, poll_ms(s));
-        if ((item[POLL_SIGNAL].revents & ZMQ_POLLIN) != 0)
-            server_signal(s, signals_take(), true);
+        bool failed = take_signals(s, &item[POLL_SIGNAL]);
         transport_turn(&s->transport);
         take_happenings(s);
         take_tasks(s);
@@ -224,7 +232,10 @@ static void *run_io(void *context)
         clients_sweep(&s->clients, server_client_left, s);
         set_gauges(s);
         keep_time(s);
+        if (failed)
+            signals_reported();
     }
+    signals_listen(false);
     return NULL;
 }
 

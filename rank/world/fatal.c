@@ -1,5 +1,6 @@
 /* rank/world/fatal.c - see fatal.h. */
 #include "rank/world/fatal.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/signals.h"
 #include "rank/world/agree.h"
@@ -11,6 +12,8 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
+
+#define TELL_SECONDS 3.0 /* less than the other ranks leave to the first that reports (rank/watch/watch.c) */
 
 static struct {
     int rank, n_ranks; /* this rank of the job */
@@ -127,14 +130,17 @@ void fatal_agree(struct world *w, const struct err *e)
     _exit((int)why.code);
 }
 
-/* Gives an unaffected thread time to inform a server's clients, or to update a batch's status file. */
+/* Gives an unaffected thread time to inform a server's clients, or to update a batch's status file: as long as it needs
+ * on a busy machine, within limits. The messages to clients then leave in the background. */
 static void tell_others(const struct err *why)
 {
-    const struct timespec pause = {0, 250000000};
+    const struct timespec look = {0, 10000000}, leave = {0, 250000000};
     if (self.rank != 0 || signals_fd() < 0)
         return;
     signals_fail(why);
-    (void)nanosleep(&pause, NULL);
+    for (double until = seconds_now() + TELL_SECONDS; signals_unreported() && seconds_now() < until;)
+        (void)nanosleep(&look, NULL);
+    (void)nanosleep(&leave, NULL);
 }
 
 /* A single rank need not end others, and MPI_Abort without mpirun -q prints additional lines. */

@@ -442,11 +442,17 @@ static void signal_wishes(void **state)
     assert_false(signals_pending());
     (void)raise(SIGINT);
     const struct err first = {ERR_DEVICE, "the device is gone"}, second = {ERR_COMM, "so is the rank"};
+    assert_false(signals_unreported()); /* nobody listens */
+    signals_listen(true);
     signals_fail(&first);
     signals_fail(&second);
+    assert_true(signals_unreported());
     assert_int_equal(signals_take(), WISH_FAIL);
     assert_int_equal(signals_failure()->code, ERR_DEVICE);
     assert_string_equal(signals_failure()->text, "the device is gone");
+    signals_reported();
+    assert_false(signals_unreported());
+    signals_listen(false);
     (void)raise(SIGHUP);
     assert_int_equal(signals_take(), WISH_END);
     (void)raise(SIGCONT);
