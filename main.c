@@ -56,7 +56,7 @@ static enum command agree_on_command(struct world *w, struct options *o, struct 
     bool replicates = o->command == COMMAND_SERVE || o->command == COMMAND_BATCH;
     if (w->rank == 0 && e->code == ERR_NONE &&
         run_check_replicas(run, w->n_ranks, replicates ? NULL : command_name(o->command), e) == 0)
-        (void)run_check_loading(run, e);
+        (void)(run_check_loading(run, e) || run_check_invariance(run, e));
     fatal_agree(w, e);
     if (w->rank == 0)
         run_choose_limits(run, device_is_gpu((enum device_choice)run->device), options_many(o));

@@ -106,6 +106,11 @@ static const struct opt load_rows[] = {
     CHOICE("step", step, "auto|separate|persistent",
            "how GPUs run decode steps: separate operations, or one persistent kernel for up to 16 sequences on one "
            "host (default auto: the faster one, measured at start; persistent: refused where it does not work)"),
+    FLAG("batch-invariant", batch_invariant,
+         "GPUs: a token's logits are the same bits whatever else is in its steps: alone or in any batch, with prompts "
+         "in "
+         "chunks of any size, from the prefix cache, after a preemption, with and without drafts. Decode steps run as "
+         "separate operations, with slower products (default: only for batches of up to 16 tokens; CPUs: always)"),
     REAL("step-timeout", step_timeout, 0, 86400, 300,
          "end the job if a step makes no progress for this many seconds because a rank is stopped, dead or stuck; 0: "
          "no limit, except about 6 minutes within a persistent step on GPUs (default 300)"),
@@ -193,6 +198,17 @@ double run_max_step(const struct run_options *o)
 int run_replica_size(const struct run_options *o, int n_ranks)
 {
     return o->tensor_parallel > 0 ? (int)o->tensor_parallel : n_ranks;
+}
+
+int run_check_invariance(const struct run_options *o, struct err *e)
+{
+    if (o->batch_invariant && o->step == STEP_PERSISTENT)
+        return ERR(e, ERR_USAGE,
+                   "--batch-invariant with --step persistent: a persistent step rounds differently, expected auto or "
+                   "separate");
+    if (o->batch_invariant && o->inputs != INPUTS_OFF)
+        return ERR(e, ERR_UNSUPPORTED, "--batch-invariant with --quantized-activations: not implemented, expected off");
+    return 0;
 }
 
 int run_check_loading(const struct run_options *o, struct err *e)

@@ -24,6 +24,7 @@ struct run_options {
         progress;
     double step_timeout;
     double max_step_ms;
+    bool batch_invariant;      /* results do not depend on what else is in a step */
     bool tokens_chosen;        /* max_batch_tokens was not given: see run_choose_limits */
     int64_t usual_batch;       /* the default max_batch of serve, batch and bench --throughput */
     int64_t usual_large_batch; /* the same if more sequences make a step hardly longer */
@@ -69,5 +70,8 @@ int run_check_replicas(const struct run_options *o, int n_ranks, const char *alo
 
 /* Checks that the options of loading go together. */
 int run_check_loading(const struct run_options *o, struct err *e);
+
+/* Checks that --batch-invariant goes with the other options. */
+int run_check_invariance(const struct run_options *o, struct err *e);
 
 #endif

@@ -9,7 +9,8 @@
 #              of jobs whose devices wait in vain
 #   parity     every fixture on 1, 2, 3 and 4 ranks, as many as there are GPUs; those that the persistent step supports also
 #              with several sequences at once, by that step and by separate operations
-#   tokens     the demo in float32: the CPU's tokens, greedy and sampled, on as many ranks; answers in a form, whose masks come
+#   tokens     the demo in float32: the CPU's tokens, greedy and sampled, on as many ranks; batch-invariant, the same bits in any
+#              batch, with and without drafts; answers in a form, whose masks come
 #              with the plan or while the device computes
 #   serve      the server's own tests with the demo in float32: replies, streams, busy batches, cancels, clients that leave
 #   sanitizer  compute-sanitizer: memcheck on all tests of operations, racecheck and synccheck on those that share memory in
@@ -281,6 +282,8 @@ if wants tokens; then
     for n in $ranks; do
         launch "$n"
         run "masks on $n" 200 "${mpi[@]}" "$build/tests/spmd/test_masks" "$device"
+        run "batches on $n" 300 "${mpi[@]}" "$build/tests/spmd/test_batch" "$device"
+        [ "$device" = cpu ] || run "invariant drafts on $n" 300 "${mpi[@]}" "$build/tests/spmd/test_drafts" invariant
     done
 fi
 wants serve && run "serve" 300 "$build/tests/e2e/test_serve" "$device" "$most"

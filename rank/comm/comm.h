@@ -14,6 +14,7 @@ struct observers;
 
 struct comm_ops {
     const char *name;
+    bool ordered, floats_ordered; /* an element's sum never depends on n: of all_reduce, all_reduce_floats */
     /* Sum n elements of the queue's activation type over the ranks, in place; every rank gets the same bits, and on up
      * to two ranks an element's sum does not depend on n. Enqueued; collective: all ranks call it with the same n, in
      * the same order. */

@@ -105,6 +105,8 @@ static void comm_mpi_close(struct comm *c)
 }
 
 static const struct comm_ops comm_mpi_ops = {.name = "mpi",
+                                             .ordered = true,
+                                             .floats_ordered = true,
                                              .all_reduce = all_reduce,
                                              .all_reduce_floats = all_reduce_floats,
                                              .all_reduce_largest = all_reduce_largest,

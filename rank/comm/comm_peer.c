@@ -64,6 +64,7 @@ static void comm_peer_close(struct comm *c)
 
 static const struct comm_ops comm_peer_ops = {
     .name = "peer",
+    .ordered = true,
     .all_reduce = all_reduce,
     .all_reduce_floats = all_reduce_floats,
     .all_gather = all_gather,

@@ -2,6 +2,7 @@
 #include "rank/instance/instance.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "kernels/invariance.h"
 #include "rank/instance/fit.h"
 #include "rank/instance/quantised_inputs.h"
 #include "rank/load/quantise.h"
@@ -121,6 +122,8 @@ static void open_ground(struct instance *i, struct world *w, enum dtype dtype, c
     (void)device_open(&i->ops, &i->q, (enum device_choice)setup->device, dtype,
                       setup->threads > 0 ? setup->threads : w->n_threads, w, e);
     fatal_agree(w, e);
+    if (setup->batch_invariant)
+        make_batch_invariant(i->ops, &i->q);
     world_split(w, setup->replica_size, &i->world);
     cores_check(w, i->ops->shares_host_memory ? i->q.n_threads : GPU_THREADS, w->rank == 0 ? setup->host_threads : 0);
     (void)open_watch(i, setup->step_timeout, e);
@@ -181,6 +184,24 @@ static int open_blocks(struct instance *i, struct instance *draft, const struct 
     return agree_failed(w, e) ? -1 : 0;
 }
 
+/* Refuses --batch-invariant where a sum over the ranks depends on the number of its elements. m NULL: not known yet. */
+static int check_sums(const struct comm *c, const struct model_config *m, const struct instance_setup *setup,
+                      struct err *e)
+{
+    if (!setup->batch_invariant || c->n_ranks <= 2)
+        return 0;
+    if (!c->ops->ordered)
+        return ERR(e, ERR_UNSUPPORTED,
+                   "--batch-invariant: %d ranks whose sums depend on the batch (%s), expected GPUs of one host that "
+                   "share memory, or at most 2 ranks",
+                   c->n_ranks, c->name);
+    if (m != NULL && m->qk_norm_row && !c->ops->floats_ordered)
+        return ERR(e, ERR_UNSUPPORTED,
+                   "--batch-invariant: %s normalises queries over %d ranks, expected at most 2 on GPUs", m->model_type,
+                   c->n_ranks);
+    return 0;
+}
+
 /* Keys and values; then working memory. */
 static int open_engines(struct instance *i, struct instance *draft, const struct world *w, struct instance_setup *setup,
                         struct err *e)
@@ -188,6 +209,8 @@ static int open_engines(struct instance *i, struct instance *draft, const struct
     enum step_choice step = (enum step_choice)setup->step;
     if (open_blocks(i, draft, w, setup, e) != 0 ||
         engine_open(&i->engine, &i->world, &i->network, &setup->limits, i->ops, &i->q, step, NULL, e) != 0)
+        return -1;
+    if (check_sums(&i->engine.comm, &i->network.config, setup, e) != 0)
         return -1;
     const struct limits small = limits_of_draft_model(&setup->limits);
     if (draft != NULL) {
@@ -327,7 +350,7 @@ void instance_open_ground(struct instance *i, struct world *w, struct instance_s
     i->engine = (struct engine){
         .world = &i->world, .ops = i->ops, .q = &i->q, .n_flights = i->ops->async != NULL ? ENGINE_FLIGHTS : 1};
     observers_add(&i->engine.observers, watch_observer(i->watch));
-    (void)comm_open(&i->engine.comm, &i->world, i->ops, &i->q, e);
+    (void)(comm_open(&i->engine.comm, &i->world, i->ops, &i->q, e) || check_sums(&i->engine.comm, NULL, setup, e));
     fatal_agree(w, e);
     i->n_places = setup->n_places;
     if (setup->step != STEP_SEPARATE)
@@ -349,6 +372,8 @@ int instance_begin(struct instance *i, const struct instance *ground, int place,
     if (agree(w, e) >= 0)
         return -1;
     stand_on(i, ground, m->dtype);
+    if (check_sums(&ground->engine.comm, m, setup, e) != 0) /* on all ranks */
+        return -1;
     i->place = place;
     i->arena = arena;
     shard_make(&shard, m, i->world.rank, i->world.n_ranks);

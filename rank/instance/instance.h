@@ -28,6 +28,7 @@ struct instance_setup {
     int32_t device;             /* enum device_choice */
     int32_t n_places;           /* of the ground: limit of models on it */
     int32_t step;               /* enum step_choice */
+    int32_t batch_invariant;    /* see kernels/invariance.h */
     int32_t inputs;             /* enum inputs_choice, if the config declares quantised activations */
     int32_t with_bus;           /* measure the copy rate to the device before loading */
     struct load_setup load;

@@ -62,6 +62,8 @@ static void test_sizes(void **unused)
         check_product(type, 1, 50, 2051, true, true, 1);
         check_product(type, 70, 50, 1047, true, false, 2);
         check_product(type, 1030, 336, 272, true, true, 2); /* enough rows for cuBLASLt's offers to be compared */
+        if (backend_is_device())
+            check_product(type, 150, 4121, 72, true, true, 1); /* rows that are not stored as words */
     }
 }
 
@@ -126,31 +128,30 @@ static void check_bits(const char *what, const float *a, const float *b, size_t 
             fail_msg("%s: element %zu of %zu: %.9g is not %.9g", what, i, n, (double)a[i], (double)b[i]);
 }
 
-/* A row's bits do not depend on the batch, on the threads or on the rows beside it. */
-static void test_invariance(void **unused)
+/* A row's bits do not depend on the batch, on the threads or on the rows beside it. cols: at most 1208 */
+static void check_invariance(int cols)
 {
-    (void)unused;
-    enum { ROWS = 61, COLS = 1203, TOKENS = 140 };
+    enum { ROWS = 61, TOKENS = 140 };
     for (int type = 0; type < DTYPE_COUNT; type++) {
         uint64_t state = 11;
         struct queue one = test_queue(1);
-        struct weight w = random_weight(type, ROWS, COLS, &state, 1), bias = random_weight(type, 1, ROWS, &state, 1);
-        float *x = malloc(sizeof(float) * TOKENS * COLS), *alone = malloc(sizeof(float) * TOKENS * ROWS);
-        random_fill(x, TOKENS * COLS, &state, 1);
+        struct weight w = random_weight(type, ROWS, cols, &state, 1), bias = random_weight(type, 1, ROWS, &state, 1);
+        float *x = malloc(sizeof(float) * TOKENS * (size_t)cols), *alone = malloc(sizeof(float) * TOKENS * ROWS);
+        random_fill(x, TOKENS * (size_t)cols, &state, 1);
         for (int t = 0; t < TOKENS; t++)
-            ops->matmul(&one, alone + t * ROWS, x + (size_t)t * COLS, &w, &bias, 1, false);
+            ops->matmul(&one, alone + t * ROWS, x + (size_t)t * cols, &w, &bias, 1, false);
         for (int n = 2; n <= TOKENS; n = n < 33 ? n + 1 : n + 35) {
-            if (backend_is_device() && n > 16)
+            if (!backend_is_invariant() && n > 16)
                 break; /* larger batches use another algorithm */
             struct queue q = test_queue(1 + n % 3);
             int first = random_int(&state, TOKENS - n + 1);
             struct guarded out = guarded_open((size_t)n * ROWS);
-            ops->matmul(&q, out.data, x + (size_t)first * COLS, &w, &bias, n, false);
+            ops->matmul(&q, out.data, x + (size_t)first * cols, &w, &bias, n, false);
             check_bits("batch", out.data, alone + first * ROWS, out.n);
             guarded_close(&out);
         }
         struct weight slice = w; /* rows 7.. alone */
-        slice.data = (char *)w.data + 7 * COLS * dtype_bytes(type);
+        slice.data = (char *)w.data + 7 * (size_t)cols * dtype_bytes(type);
         slice.rows = ROWS - 7;
         struct guarded out = guarded_open(ROWS - 7);
         ops->matmul(&one, out.data, x, &slice, NULL, 1, false);
@@ -163,6 +164,50 @@ static void test_invariance(void **unused)
         free(alone);
         free(w.data);
         free(bias.data);
+    }
+}
+
+static void test_invariance(void **unused)
+{
+    (void)unused;
+    check_invariance(1203);
+    check_invariance(1208); /* aligned rows */
+}
+
+/* The same for so many rows and tokens that a device takes each kind of tiles at least once, with a residual. */
+static void check_wide_invariance(int rows, int cols)
+{
+    enum { TOKENS = 300 };
+    const int tokens[] = {8, 30, 60, 65, 128, 200, TOKENS};
+    uint64_t state = 13;
+    struct queue q = test_queue(1);
+    struct weight w = random_weight(backend_act(), rows, cols, &state, 1);
+    float *x = malloc(sizeof(float) * TOKENS * (size_t)cols), *alone = zeroed(TOKENS * (size_t)rows, sizeof *alone);
+    random_fill(x, TOKENS * (size_t)cols, &state, 1);
+    for (int t = 0; t < TOKENS; t++)
+        ops->matmul(&q, alone + (size_t)t * rows, x + (size_t)t * cols, &w, NULL, 1, true);
+    for (size_t i = 0; i < sizeof tokens / sizeof tokens[0]; i++) {
+        int first = TOKENS - tokens[i];
+        struct guarded out = guarded_open((size_t)tokens[i] * rows);
+        memset(out.data, 0, out.n * sizeof *out.data);
+        ops->matmul(&q, out.data, x + (size_t)first * cols, &w, NULL, tokens[i], true);
+        check_bits("many rows", out.data, alone + (size_t)first * rows, out.n);
+        guarded_close(&out);
+    }
+    free(x);
+    free(alone);
+    free(w.data);
+}
+
+static void test_wide_invariance(void **unused)
+{
+    (void)unused;
+    const int rows[] = {2072, 4120, 6168, 9000};
+    if (!backend_is_device() || !backend_is_invariant())
+        return;
+    for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++) {
+        check_wide_invariance(rows[r], 320);
+        check_wide_invariance(rows[r], 272); /* columns that are not whole chunks of 64 */
     }
 }
 
@@ -184,8 +229,8 @@ static void test_nan_shows(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),      cmocka_unit_test(test_exact),     cmocka_unit_test(test_every_weight),
-        cmocka_unit_test(test_invariance), cmocka_unit_test(test_nan_shows),
+        cmocka_unit_test(test_sizes),      cmocka_unit_test(test_exact),           cmocka_unit_test(test_every_weight),
+        cmocka_unit_test(test_invariance), cmocka_unit_test(test_wide_invariance), cmocka_unit_test(test_nan_shows),
     };
     return run_everywhere(tests, sizeof tests / sizeof tests[0]);
 }

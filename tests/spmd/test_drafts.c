@@ -4,7 +4,8 @@
  * of accepted drafts is known, too. Guesses and draft models are tested as well: a model that drafts for itself is
  * right wherever likelihood alone decides; and draft heads (EAGLE-3), whose drafts follow from the text alone, whatever
  * was shared, preempted or fed in pieces before. argv: nothing, or "cuda" for models of float32 on a GPU, whose tokens
- * are the same under any close rounding; then nothing, or a part of the names of the fixtures to run. */
+ * are the same under any close rounding, or "invariant" for all models on a batch-invariant GPU; then nothing, or a
+ * part of the names of the fixtures to run. */
 #include "base/choices.h"
 #include "base/clock.h"
 #include "coordinator/schedule/scheduler.h"
@@ -33,6 +34,7 @@
 static struct tokenizer *tokenizer;
 static int n_requests;
 static int32_t device = DEVICE_CPU;
+static bool invariant;
 
 struct outcome {
     int n;
@@ -254,6 +256,8 @@ static void open_instance(struct instance *i, struct draft_model *d, struct worl
                                    .kv_bytes = -1,
                                    .threads = 1,
                                    .device = device,
+                                   .step = invariant ? STEP_SEPARATE : STEP_AUTO,
+                                   .batch_invariant = invariant,
                                    .progress = PROGRESS_NEVER};
     (void)snprintf(dir, sizeof dir, "%s/%s", FIXTURES, fixture);
     if (w->rank == 0 && model_config_read(&m, dir, &e) == 0)
@@ -265,10 +269,11 @@ static void open_instance(struct instance *i, struct draft_model *d, struct worl
     instance_open_drafted(i, d, w, &m, &c, &setup, &e);
 }
 
-/* On a CPU to the last bit. */
+/* On a CPU, and on an invariant device, to the bits. */
 static bool same_tokens(const struct outcome *a, const struct outcome *b)
 {
-    bool same = device != DEVICE_CPU || memcmp(a->token, b->token, (size_t)a->n * sizeof a->token[0]) == 0;
+    bool same =
+        (device != DEVICE_CPU && !invariant) || memcmp(a->token, b->token, (size_t)a->n * sizeof a->token[0]) == 0;
     for (int i = 0; i < a->n && same; i++)
         same = a->token[i].token == b->token[i].token;
     return same;
@@ -481,13 +486,14 @@ int main(int argc, char **argv)
     /* Rank 0 alone plans and accepts, whatever the number of ranks: fewer requests suffice there, and under sanitizers.
      * On 3 ranks every second model runs, on 4 the others. */
     n_requests = process_sanitized() ? N_REQUESTS / 5 : w.n_ranks > 2 ? N_REQUESTS / 2 : N_REQUESTS;
-    if (argc > 1 && strcmp(argv[1], "cuda") == 0)
+    invariant = argc > 1 && strcmp(argv[1], "invariant") == 0;
+    if (invariant || (argc > 1 && strcmp(argv[1], "cuda") == 0))
         device = DEVICE_CUDA;
     int first = device == DEVICE_CUDA ? 2 : 1;
     const char *part = argc > first ? argv[first] : "";
     for (size_t i = 0; i < sizeof fixture / sizeof fixture[0]; i++)
-        if (!(device == DEVICE_CUDA && fixture[i].halves) && (w.n_ranks < 3 || i % 2 == (size_t)w.n_ranks % 2) &&
-            strstr(fixture[i].name, part) != NULL)
+        if (!(device == DEVICE_CUDA && fixture[i].halves && !invariant) &&
+            (w.n_ranks < 3 || i % 2 == (size_t)w.n_ranks % 2) && strstr(fixture[i].name, part) != NULL)
             check_fixture(&w, fixture[i].name, fixture[i].other, fixture[i].head, fixture[i].draft_len);
     tokenizer_close(&tokenizer);
     int status = tap_done();

@@ -1,6 +1,8 @@
 /* tests/support/backend.c - see backend.h. */
-#include "tests/support/backend.h"
+#include "kernels/invariance.h" /* before the global `ops` */
+
 #include "tests/support/arguments.h"
+#include "tests/support/backend.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -21,6 +23,11 @@ static char fault[200];
 bool backend_is_device(void)
 {
     return real->async != NULL;
+}
+
+bool backend_is_invariant(void)
+{
+    return is_batch_invariant(real, &queue);
 }
 
 enum dtype backend_act(void)
@@ -526,21 +533,29 @@ static void deselect(void)
 
 const char *backend_select(int i)
 {
-    static const char *const name[] = {"cpu", "cuda f32", "cuda f16", "cuda bf16"};
+    static const char *const name[] = {"cpu",
+                                       "cuda f32",
+                                       "cuda f16",
+                                       "cuda bf16",
+                                       "cuda f32, invariant",
+                                       "cuda f16, invariant",
+                                       "cuda bf16, invariant"};
     struct err e = {0};
     deselect();
     real = &ops_cpu;
 #ifdef LOCKSTEP_CUDA
-    if (i > 0 && i <= DTYPE_COUNT && ops_cuda.n_devices() > 0)
+    if (i > 0 && i <= 2 * DTYPE_COUNT && ops_cuda.n_devices() > 0)
         real = &ops_cuda;
 #endif
     if (i > 0 && real == &ops_cpu)
         return NULL;
     queue = (struct queue){0};
-    if (real->open(&queue, 0, i == 0 ? DTYPE_F32 : (enum dtype)(i - 1), 2, &e) != 0) {
+    if (real->open(&queue, 0, i == 0 ? DTYPE_F32 : (enum dtype)((i - 1) % DTYPE_COUNT), 2, &e) != 0) {
         printf("not ok - %s: %s\n", name[i], e.text);
         exit(1);
     }
+    if (i > DTYPE_COUNT)
+        make_batch_invariant(real, &queue);
     table = real;
     arguments_open(real, &queue, true);
     return name[i];

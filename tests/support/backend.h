@@ -12,8 +12,8 @@ extern const struct ops *ops;
 /* Sizes that the shell cannot derive: KV blocks and slots of the arrays for qkv_store and attention. */
 extern int backend_n_blocks, backend_n_slots;
 
-/* Selects backend and activation type number i and returns its name, e.g. "cuda f16"; NULL: there are no more. Exits if
- * a device fails. */
+/* Backend, activation type and mode number i, e.g. "cuda f16" or "cuda f16, invariant" (kernels/invariance.h); NULL
+ * when there are no more. Exits when a device fails. */
 const char *backend_select(int i);
 
 /* For the test of the shell itself: until the next backend_select operations are those of `other`, and errors do not
@@ -22,6 +22,7 @@ void backend_try(const struct ops *other);
 const char *backend_fault(void);
 
 bool backend_is_device(void);
+bool backend_is_invariant(void);
 enum dtype backend_act(void);
 const struct ops *backend_real_ops(void); /* without the shell: device memory, as in ops.h */
 struct queue *backend_real_queue(void);   /* an open queue of that backend */

@@ -330,6 +330,30 @@ static void loading(void **state)
     }
 }
 
+static void invariance(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        enum err_code code;
+        const char *says;
+    } cases[] = {{"serve", ERR_NONE, NULL},
+                 {"serve --batch-invariant", ERR_NONE, NULL},
+                 {"batch --batch-invariant --step separate", ERR_NONE, NULL},
+                 {"bench --batch-invariant --step persistent", ERR_USAGE, "--batch-invariant with --step persistent"},
+                 {"serve --batch-invariant --quantized-activations auto", ERR_UNSUPPORTED,
+                  "--batch-invariant with --quantized-activations"}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        struct options o = good(cases[i].line);
+        struct err e = {0};
+        assert_int_equal(run_check_invariance(options_run(&o), &e), cases[i].code == ERR_NONE ? 0 : -1);
+        if (cases[i].code == ERR_NONE)
+            expect_none(&e);
+        else
+            EXPECT_PARTS(&e, cases[i].code, cases[i].says);
+    }
+}
+
 static void bytes(void **state)
 {
     (void)state;
@@ -437,6 +461,7 @@ int main(void)
         cmocka_unit_test(refusals),
         cmocka_unit_test(bytes),
         cmocka_unit_test(loading),
+        cmocka_unit_test(invariance),
         cmocka_unit_test(stop_list_is_bounded),
         cmocka_unit_test(environment),
     };

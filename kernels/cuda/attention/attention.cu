@@ -4,11 +4,14 @@
  * distinguishes the tokens, except those whose kind the batch states. Up to EVERY_TOKEN_ALONE tokens all count as
  * single and go through attention_decode.cuh, so that a result has the same bits in any such batch. Latents of 576
  * elements: attention_latent.cuh. Float, heads of other sizes, and of more than 256 elements: a plain kernel. FP8
- * caches (struct heads' kv_scales) use the same kernels, except attention_prompts.cuh and attention_latent.cuh. */
+ * caches (struct heads' kv_scales) use the same kernels, except attention_prompts.cuh and attention_latent.cuh. On
+ * invariant devices (kernels/invariance.h) attention_prompts.cuh takes all tokens, or attention_decode.cuh where the
+ * former does not support the device or the heads, a few at a time. */
 #include "kernels/cuda/attention/attention_latent.cuh"
 #include "kernels/cuda/attention/attention_many.cuh"
 #include "kernels/cuda/attention/attention_prefill.cuh"
 #include "kernels/cuda/attention/attention_prompts_host.cuh"
+#include "kernels/invariance.h"
 
 #include <stdlib.h>
 
@@ -240,8 +243,10 @@ static void plain(struct queue *q, const attention_args<T, C> &a)
 
 /* The number of parts of the keys of latents: constant for up to EVERY_TOKEN_ALONE tokens, limited by the memory for
  * their sums. Many tokens keep the blocks busy without parts. */
-static int latent_parts(const struct heads *h, int n_tokens)
+static int latent_parts(const struct queue *q, const struct heads *h, int n_tokens)
 {
+    if (cuda_is_invariant(q))
+        return 1;
     size_t sums = (size_t)EVERY_TOKEN_ALONE * items_of(h) * DECODE_ROWS * (LATENT_DIM + 2) * sizeof(float);
     int parts = DECODE_MAX_PARTS;
     if (n_tokens > EVERY_TOKEN_ALONE)
@@ -268,7 +273,7 @@ static bool attend_latents(struct queue *q, attention_args<T> a)
         return false;
     h->first_head = h->first_kv_head = 0;
     h->heads_per_kv = h->n_heads;
-    divide_items(&a, s, a.n_tokens, latent_parts(h, a.n_tokens), LATENT_DIM);
+    divide_items(&a, s, a.n_tokens, latent_parts(q, h, a.n_tokens), LATENT_DIM);
     latent_launch(q, s->launches_early, a, dim3((unsigned)a.max_parts, (unsigned)items_of(h), (unsigned)a.n_tokens));
     return true;
 }
@@ -304,7 +309,7 @@ template <typename T, int HD>
 static void attend_prompts(struct queue *q, struct prompts_state *prompts, const attention_args<T> &a)
 {
     if (a.heads.chunk == 0 && takes_prompts(prompts, a, HD))
-        launch_prompts<T, HD>(q, prompts, a);
+        launch_prompts<T, HD>(q, prompts, a, false);
     else
         prefill<T, HD>(q, a);
 }
@@ -312,6 +317,36 @@ template <typename T, int HD>
 static void attend_prompts(struct queue *q, struct prompts_state *, const attention_args<T, uint8_t> &a)
 {
     prefill<T, HD>(q, a);
+}
+
+/* The same bits whatever else is in the batch: a few tokens at a time. */
+template <typename T, int HD, typename C>
+static void decode_all(struct queue *q, const attention_args<T, C> &all)
+{
+    size_t row = (size_t)all.heads.n_heads * (size_t)all.heads.head_dim;
+    size_t inputs = row + 2 * (size_t)all.heads.n_kv_heads * (size_t)all.heads.head_dim;
+    for (int t = 0; t < all.n_tokens; t += EVERY_TOKEN_ALONE) {
+        attention_args<T, C> a = all;
+        a.out += (size_t)t * row;
+        a.qkv += (size_t)t * inputs;
+        a.slot += t;
+        a.pos += t;
+        a.n_tokens = all.n_tokens - t < EVERY_TOKEN_ALONE ? all.n_tokens - t : EVERY_TOKEN_ALONE;
+        decode<T, HD>(q, a);
+    }
+}
+template <typename T, int HD>
+static void attend_invariant(struct queue *q, struct prompts_state *prompts, const attention_args<T> &a)
+{
+    if (a.heads.chunk == 0 && takes_prompts(prompts, a, HD))
+        launch_prompts<T, HD>(q, prompts, a, true);
+    else
+        decode_all<T, HD>(q, a);
+}
+template <typename T, int HD>
+static void attend_invariant(struct queue *q, struct prompts_state *, const attention_args<T, uint8_t> &a)
+{
+    decode_all<T, HD>(q, a);
 }
 
 template <typename T, typename C>
@@ -325,6 +360,10 @@ static bool on_tensor_cores(struct queue *q, const attention_args<T, C> &a)
         return attend_latents(q, a);
     with_width<C>(a.heads.head_dim, [&](auto w) {
         const int HD = decltype(w)::value;
+        if (cuda_is_invariant(q)) {
+            attend_invariant<T, HD>(q, &s->prompts, a);
+            return;
+        }
         if (a.n_tokens <= EVERY_TOKEN_ALONE) {
             decode<T, HD>(q, a);
             return;

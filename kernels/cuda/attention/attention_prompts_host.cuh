@@ -122,8 +122,9 @@ static void launch_shared(struct queue *q, const struct prompts_state *s, const 
                      page_map<T, HD>(q, s, a.v_cache));
 }
 
+/* singles: attends for tokens without neighbours, too. */
 template <typename T, int HD>
-static void launch_prompts(struct queue *q, const struct prompts_state *s, const attention_args<T> &a)
+static void launch_prompts(struct queue *q, const struct prompts_state *s, const attention_args<T> &a, bool singles)
 {
     prompt_args<T> p = pack_heads(s, a);
     const int STEP = prompt_layout<HD>::STEP;
@@ -131,7 +132,8 @@ static void launch_prompts(struct queue *q, const struct prompts_state *s, const
     tiling.slot = a.slot;
     tiling.pos = a.pos;
     tiling.n_tokens = a.n_tokens;
-    tiling.n_alone = a.n_alone;
+    tiling.n_alone = singles ? 0 : a.n_alone;
+    tiling.singles = singles;
     tiling.tile_tokens = PROMPT_ROWS / p.packed;
     tiling.step = STEP;
     tiling.window = a.heads.window;

@@ -26,6 +26,7 @@ struct tiling_args {
     const int32_t *slot, *pos;
     int n_tokens, n_alone, tile_tokens, step, window;
     int n_kv_heads, l2_steps; /* l2_steps: steps of one KV head's keys and values that fit into L2 */
+    bool singles;             /* tokens without a neighbour of their sequence have tiles, too */
 };
 
 /* Is token t the first of a run? So is the index after the last token. */
@@ -43,7 +44,8 @@ __device__ static inline int steps_of(const tiling_args &a, int t0, int t)
 
 /* Calls f(tile, TILING_THREADS - its steps, the steps of its run if it is the run's last, else 0) for all tiles that
  * end among tokens [t, end), end - t <= 32; starts: bit i is set if a run begins with token t + i, up to end; start:
- * the beginning of token t - 1's run. Tokens without a neighbour of their sequence are left to attention_many.cuh. */
+ * the beginning of token t - 1's run. Without `singles`, tokens without a neighbour of their sequence are left to
+ * attention_many.cuh. */
 template <typename F>
 __device__ static inline void for_tiles(const tiling_args &a, int t, int end, uint64_t starts, int start, F f)
 {
@@ -54,7 +56,7 @@ __device__ static inline void for_tiles(const tiling_args &a, int t, int end, ui
         int last = min(t0 + a.tile_tokens, run_end) - 1;
         if (last >= end)
             return;
-        bool run_ends = last + 1 == run_end, alone = run_ends && last == start &&
+        bool run_ends = last + 1 == run_end, alone = !a.singles && run_ends && last == start &&
                                                      !(last > 0 && a.slot[last - 1] == a.slot[last]) &&
                                                      !(last + 1 < a.n_tokens && a.slot[last + 1] == a.slot[last]);
         if (!alone)

@@ -252,6 +252,13 @@ static void wide_inputs(struct queue *q, void *out, const void *x, const struct 
         many(q, out, x, w, bias, n_tokens, accumulate);
 }
 
+void invariant_product_of_codes(struct queue *q, void *out, const void *x, const struct weight *w,
+                                const struct weight *bias, int n_tokens, bool accumulate)
+{
+    if (!invariant_coded_product(q, out, x, w, bias, n_tokens, accumulate))
+        plain(q, out, x, w, bias, n_tokens, accumulate);
+}
+
 void product_of_codes(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                       int n_tokens, bool accumulate, bool streams, bool early)
 {

@@ -5,6 +5,7 @@
 #include "kernels/cuda/products/experts_stream_host.cuh"
 #include "kernels/cuda/products/products.cuh"
 #include "kernels/cuda/products/row_dots.cuh"
+#include "kernels/invariance.h"
 
 #include <stdlib.h>
 
@@ -163,7 +164,8 @@ static void product_of_pairs(struct queue *q, void *out, const void *x, const st
 {
     int rows = w->rows / r->n_held, pairs_a_row = x_rows == X_TOKENS ? how->n_chosen : 1;
     if (weight_is_quantised(w)) {
-        experts_of_codes(q, out, x, w, bias, r, how, pairs_a_row, n_tokens, products_stream(q));
+        experts_of_codes(q, out, x, w, bias, r, how, pairs_a_row, n_tokens,
+                         products_stream(q) && !cuda_is_invariant(q));
         return;
     }
     dim3 grid((unsigned)(rows + WARPS - 1) / WARPS, (unsigned)r->n_held);
@@ -181,7 +183,7 @@ static void product_of_pairs(struct queue *q, void *out, const void *x, const st
                                      w->cols,
                                      pairs_a_row};
         if constexpr (std::is_same<T, W>::value && sizeof(T) == 2 && decltype(n)::value == 8) {
-            if (n_tokens > EXPERT_MAX_TOKENS && w->cols > 0) {
+            if (n_tokens > EXPERT_MAX_TOKENS && w->cols > 0 && !cuda_is_invariant(q)) {
                 tiles<T>(q, a, r->n_held);
                 return;
             }
@@ -308,7 +310,7 @@ extern "C" void cuda_experts_first(struct queue *q, void *out, const void *x, co
     bool done = with_product(q, out, x, w, bias, r, how, n_tokens, [&](auto a) {
         a.rows /= 2;
         a.kind = kind;
-        if (!experts->streams || !takes_stream(a, w))
+        if (!experts->streams || cuda_is_invariant(q) || !takes_stream(a, w))
             return launch_many<typename decltype(a)::type, true>(q, experts->encode, a, w);
         stream_first(q, a);
         return true;
@@ -334,7 +336,7 @@ extern "C" void cuda_experts_second(struct queue *q, void *out, const void *x, c
     bool sums = true;
     bool done = with_product(q, out, x, w, bias, r, how, n_tokens, [&](auto a) {
         a.accumulate = accumulate;
-        if (experts->streams && takes_stream(a, w)) {
+        if (experts->streams && !cuda_is_invariant(q) && takes_stream(a, w)) {
             stream_second(q, a);
             return true;
         }

@@ -1,6 +1,7 @@
 /* kernels/cuda/products/experts_coded.cu - products of many tokens by experts with quantised weights. */
 #include "kernels/cuda/products/coded_many_host.cuh"
 #include "kernels/cuda/products/codes_stream.cuh"
+#include "kernels/invariance.h"
 
 void prepare_coded_experts(struct queue *q)
 {
@@ -13,7 +14,8 @@ bool coded_experts(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, co
                    const struct weight *w, bool first)
 {
     enum code_scaling way;
-    if (a.n_tokens <= CODES_MAX_TOKENS || !codes_scaling(w, &way)) /* a piece of 16 bytes has one scale */
+    bool few = a.n_tokens <= CODES_MAX_TOKENS && !cuda_is_invariant(q);
+    if (few || !codes_scaling(w, &way)) /* a piece of 16 bytes has one scale */
         return false;
     if (first)
         launch_coded<T, MANY_FIRST>(q, encode, a, w);

@@ -6,6 +6,7 @@
 #include "kernels/cuda/products/experts_many.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/cuda/warpgroup_host.cuh"
+#include "kernels/invariance.h"
 
 #define MANY_SHARED_BYTES(FORM) (sizeof(typename FORM::shared) + MANY_ALIGN)
 
@@ -34,6 +35,7 @@ static PFN_cuTensorMapEncodeTiled_v12000 prepare_many_experts(struct queue *q)
     prepare_few_experts(q);
     prepare_coded_experts(q);
     prepare_coded_products(q);
+    prepare_ordered_products(q);
     return find_encoder(q);
 }
 
@@ -85,7 +87,7 @@ static bool launch_many(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encod
     if (encode == NULL || !takes_many(a, FIRST))
         return false;
     if (weight_is_quantised(w))
-        return few_experts(q, a, w, FIRST) || coded_experts(q, encode, a, w, FIRST);
+        return (!cuda_is_invariant(q) && few_experts(q, a, w, FIRST)) || coded_experts(q, encode, a, w, FIRST);
     int mean = a.n_tokens * a.n_chosen / a.n_experts; /* tokens of an expert */
     if (mean <= NARROW_MEAN)
         launch_form<T, FIRST, many_narrow>(q, encode, a);

@@ -3,6 +3,7 @@
 #include "kernels/cuda/codes.cuh"
 #include "kernels/cuda/products/row_dots.cuh"
 #include "kernels/cuda/products/tile_dots.cuh"
+#include "kernels/invariance.h"
 
 #define WARPS      8
 #define FEW_TOKENS 16
@@ -103,7 +104,7 @@ template <typename T, typename W, int N>
 static void launch_heads(struct queue *q, const heads_args<T, W> &a, unsigned n_heads)
 {
     if constexpr (std::is_same<T, W>::value && sizeof(T) == 2 && N == 8) {
-        if (a.n_tokens > FEW_TOKENS) {
+        if (a.n_tokens > FEW_TOKENS && !cuda_is_invariant(q)) {
             dim3 grid((unsigned)(a.n_tokens + TILE_TOKENS - 1) / TILE_TOKENS,
                       (unsigned)(a.rows + BLOCK_ROWS - 1) / BLOCK_ROWS, n_heads);
             launch(q, heads_tiles<T>, grid, dim3(WARPS * 32), 0, a);

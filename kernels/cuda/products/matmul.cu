@@ -1,11 +1,13 @@
 /* kernels/cuda/products/matmul.cu - the matrix product. Up to STREAM_MAX_TOKENS tokens: matmul_stream.cuh, at memory
  * bandwidth and with the same bits whatever else is in the batch. More: cuBLASLt, whose algorithm for a shape is looked
  * up once and kept. Weights are read before the preceding kernel is done, so wait after writing them. A plain kernel
- * takes the rest: other types than the activations', rows of weights that are not multiples of 16 bytes. */
+ * takes the rest: other types than the activations', rows of weights that are not multiples of 16 bytes. On invariant
+ * devices (kernels/invariance.h) ordered.cuh takes any number of tokens. */
 #include "kernels/adding.h"
 #include "kernels/cuda/products/inputs.cuh"
 #include "kernels/cuda/products/library.cuh"
 #include "kernels/cuda/products/matmul_stream.cuh"
+#include "kernels/invariance.h"
 
 #include <stdlib.h>
 
@@ -13,6 +15,7 @@
 struct matmul_state {
     struct library *library;
     bool launches_early, streams; /* compute capability of the device */
+    bool invariant;               /* see kernels/invariance.h */
 };
 
 /* The stream kernel for up to NT tokens and tiles of 8 R rows. */
@@ -144,6 +147,16 @@ struct library *products_library(const struct queue *q)
     return ((const struct matmul_state *)cuda_state(q)->matmul)->library;
 }
 
+extern "C" void cuda_make_invariant(struct queue *q)
+{
+    ((struct matmul_state *)cuda_state(q)->matmul)->invariant = true;
+}
+
+extern "C" bool cuda_is_invariant(const struct queue *q)
+{
+    return ((const struct matmul_state *)cuda_state(q)->matmul)->invariant;
+}
+
 bool products_stream(const struct queue *q)
 {
     return ((const struct matmul_state *)cuda_state(q)->matmul)->streams;
@@ -184,9 +197,40 @@ extern "C" void cuda_matmul_close(struct queue *q)
 /* cuBLASLt computes these, and its results depend on the number of tokens in any case. */
 bool cuda_adds_at_no_cost(const struct queue *q, const struct weight *w, int n_tokens)
 {
+    if (cuda_is_invariant(q))
+        return false;
     if (weight_is_quantised(w))
         return w->inputs != NULL && n_tokens > INPUTS_MANY;
     return w->type == q->act && n_tokens > STREAM_MAX_TOKENS;
+}
+
+/* The stream, a few tokens at a time. Returns false for an unsupported product. */
+static bool stream_all(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                       int n_tokens, bool accumulate)
+{
+    if (w->type != q->act || (bias && bias->type != q->act) || !products_stream(q) ||
+        (size_t)w->cols * dtype_bytes(w->type) % 16 != 0 || ((uintptr_t)w->data | (uintptr_t)x) % 16 != 0)
+        return false;
+    with_type(q->act, [&](auto act) {
+        using T = decltype(act);
+        for (int t = 0; t < n_tokens; t += STREAM_MAX_TOKENS)
+            stream(q, stream_args<T>{(T *)out + (size_t)t * w->rows, (const T *)x + (size_t)t * w->cols,
+                                     (const T *)w->data, bias ? (const T *)bias->data : NULL,
+                                     n_tokens - t < STREAM_MAX_TOKENS ? n_tokens - t : STREAM_MAX_TOKENS, w->rows,
+                                     w->cols, accumulate});
+    });
+    return true;
+}
+
+/* The same bits for any number of tokens. */
+static void invariant_product(struct queue *q, void *out, const void *x, const struct weight *w,
+                              const struct weight *bias, int n_tokens, bool accumulate)
+{
+    if (weight_is_quantised(w))
+        invariant_product_of_codes(q, out, x, w, bias, n_tokens, accumulate);
+    else if (w->cols < 1 || (!product_in_order(q, out, x, w, bias, n_tokens, accumulate) &&
+                             !stream_all(q, out, x, w, bias, n_tokens, accumulate)))
+        plain(q, product_out{out, w->rows}, x, w, bias, n_tokens, accumulate);
 }
 
 extern "C" void cuda_matmul(struct queue *q, void *out, const void *x, const struct weight *w,
@@ -196,6 +240,10 @@ extern "C" void cuda_matmul(struct queue *q, void *out, const void *x, const str
     if (n_tokens < 1 || w->rows < 1)
         return;
     const struct matmul_state *m = (const struct matmul_state *)cuda_state(q)->matmul;
+    if (m->invariant) {
+        invariant_product(q, out, x, w, bias, n_tokens, accumulate);
+        return;
+    }
     if (weight_is_quantised(w)) {
         product_of_codes(q, out, x, w, bias, n_tokens, accumulate, m->streams, m->launches_early);
         return;

@@ -14,6 +14,10 @@ struct product_out {
 void product_of_many(struct queue *q, product_out out, const void *x, const struct weight *w, const struct weight *bias,
                      int n_tokens, bool accumulate);
 
+/* The same for any number of tokens, the same bits for all numbers. Returns false for an unsupported product. */
+bool product_in_order(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
+                      int n_tokens, bool accumulate);
+
 /* matmul with quantised weights; streams: product_of_codes_open found enough shared memory; early: kernels may begin
  * before the preceding one ends. */
 void product_of_codes(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
@@ -23,6 +27,13 @@ void product_of_codes(struct queue *q, void *out, const void *x, const struct we
  * product. */
 bool coded_product(struct queue *q, void *out, const void *x, const struct weight *w, const struct weight *bias,
                    int n_tokens, bool accumulate);
+
+/* matmul with quantised weights, the same bits for any number of tokens; and the part of it that coded_product's kernel
+ * computes, which returns false for an unsupported product. */
+void invariant_product_of_codes(struct queue *q, void *out, const void *x, const struct weight *w,
+                                const struct weight *bias, int n_tokens, bool accumulate);
+bool invariant_coded_product(struct queue *q, void *out, const void *x, const struct weight *w,
+                             const struct weight *bias, int n_tokens, bool accumulate);
 
 /* Called once at start: lets the kernels of product_of_codes use their shared memory; false: the device has too
  * little. */

@@ -4,6 +4,7 @@
 #include "kernels/cuda/products/route_choose.cuh"
 #include "kernels/cuda/products/row_dots.cuh"
 #include "kernels/cuda/tensor.cuh"
+#include "kernels/invariance.h"
 
 #include <algorithm>
 #include <cooperative_groups.h>
@@ -326,15 +327,16 @@ template <typename T, typename W, int N>
 static void route_some(struct queue *q, const route_args<T, W> &a)
 {
     size_t shared = few_bytes<T, W, N>(a);
-    if (a.n_tokens <= FEW_TOKENS && shared <= FEW_SHARED_BYTES && cuda_state(q)->launches_early) {
+    bool few = a.n_tokens <= FEW_TOKENS && shared <= FEW_SHARED_BYTES, invariant = cuda_is_invariant(q);
+    if (few && cuda_state(q)->launches_early && !invariant) {
         launch_clusters(q, FEW_BLOCKS, a.n_tokens == 1 ? route_few<T, W, N, 1> : route_few<T, W, N, DOT_TOKENS>,
                         dim3(FEW_BLOCKS), dim3(FEW_THREADS), shared, a);
         return;
     }
     if constexpr (ON_TILES<T, W, N>) {
-        if (a.n_tokens > SOME_TOKENS)
+        if (a.n_tokens > SOME_TOKENS && !invariant)
             launch_tiles<T, 1>(q, a);
-        else if (a.n_tokens > FEW_TOKENS)
+        else if (a.n_tokens > FEW_TOKENS || invariant)
             launch_tiles<T, WARPS>(q, a);
         else
             launch_logits<T, W, N>(q, a);
