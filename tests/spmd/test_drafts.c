@@ -269,7 +269,7 @@ static void open_instance(struct instance *i, struct draft_model *d, struct worl
     instance_open_drafted(i, d, w, &m, &c, &setup, &e);
 }
 
-/* On a CPU, and on an invariant device, to the bits. */
+/* On a CPU and on an invariant device to the last bit. */
 static bool same_tokens(const struct outcome *a, const struct outcome *b)
 {
     bool same =

@@ -12,8 +12,8 @@ extern const struct ops *ops;
 /* Sizes that the shell cannot derive: KV blocks and slots of the arrays for qkv_store and attention. */
 extern int backend_n_blocks, backend_n_slots;
 
-/* Backend, activation type and mode number i, e.g. "cuda f16" or "cuda f16, invariant" (kernels/invariance.h); NULL
- * when there are no more. Exits when a device fails. */
+/* Selects backend, activation type and mode number i and returns its name, e.g. "cuda f16" or "cuda f16, invariant"
+ * (kernels/invariance.h); NULL: there are no more. Exits if a device fails. */
 const char *backend_select(int i);
 
 /* For the test of the shell itself: until the next backend_select operations are those of `other`, and errors do not
