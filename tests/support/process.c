@@ -428,10 +428,10 @@ static void drop_words_of_open_mpi_5(char *text, size_t *bytes)
         if (text[i] != '\0')
             text[n++] = text[i];
     text[n] = '\0';
+    drop_lines(text, "] PMIX ERROR: "); /* first: one may stand within a page */
     for (size_t i = 0; i < sizeof pages / sizeof pages[0]; i++)
         for (char *said; (said = strstr(text, pages[i])) != NULL;)
             drop_page(text, said + 2);
-    drop_lines(text, "] PMIX ERROR: ");
     *bytes = strlen(text);
 }
 
