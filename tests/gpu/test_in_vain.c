@@ -20,7 +20,7 @@
     "3,\"num_attention_heads\":8,\"num_key_value_heads\":2,\"rms_norm_eps\":1e-5,\"torch_dtype\":\"bfloat16\"" rest  \
     "}"
 #define DENSE   MODEL("llama", "")
-#define MIXTURE MODEL("mixtral", ",\"num_local_experts\":4,\"num_experts_per_tok\":2")
+#define MIXTURE MODEL("mixtral", ",\"head_dim\":128,\"num_local_experts\":4,\"num_experts_per_tok\":2")
 
 /* ---- the job ---- */
 

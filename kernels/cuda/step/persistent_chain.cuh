@@ -23,21 +23,21 @@
 #define CHAIN_ROWS     16                 /* of weights in a tile: two octets; in a gated product the second is up's */
 #define CHAIN_PARTS    16                 /* maximum parts of a sequence's keys */
 
-/* Kernels of a file that defines this as 1 support one token on one rank, and vectors of up to LONE_COLUMNS columns
- * (except for the experts' results): the fewer instructions lie between those of a layer, the sooner they are fetched.
- */
+/* Kernels of a file that defines this support one token, on one rank if it is 1, on 2 to LONE_RANKS if it is 2, and
+ * vectors of up to LONE_COLUMNS columns (except for the experts' results): the fewer instructions lie between those of
+ * a layer, the sooner they are fetched. */
 #ifndef CHAIN_LONE
 #define CHAIN_LONE 0
 #endif
 #define LONE_COLUMNS 4096
+#define LONE_RANKS   WORD_RANKS
 
-/* A member of the arguments that is a constant in such kernels. */
+/* The members of the arguments that such kernels know: n_tokens and n_ranks. */
 #if CHAIN_LONE
-#define CHAIN_KNOWN(name, value)       \
-    static constexpr int name = value; \
-    int name##_given
+#include "kernels/cuda/step/persistent_lone.cuh"
 #else
-#define CHAIN_KNOWN(name, value) int name
+#define CHAIN_TOKENS int n_tokens
+#define CHAIN_NUMBER int n_ranks
 #endif
 
 /* One thread requests weights. Its warp has idle warps beside it, since only a whole warpgroup can give registers
@@ -152,7 +152,7 @@ struct chain_args {
     const void *embed, *position;
     int first_id, embed_rows, position_rows, position_offset;
     int rank;
-    CHAIN_KNOWN(n_ranks, 1);
+    CHAIN_NUMBER;
     struct decode_taps taps;
     uint32_t *step; /* [grid] of each block's own, from 1 */
     /* words */
@@ -165,7 +165,7 @@ struct chain_args {
     unsigned long long *sum[PERSISTENT_MAX_RANKS]; /* in each rank's memory: floats [2][n_ranks][..][hidden] */
     struct chain_wide wide;
     /* of the step */
-    CHAIN_KNOWN(n_tokens, 1);
+    CHAIN_TOKENS;
     const int32_t *token, *slot, *pos, *block_table;
     int blocks_per_slot, windowed_table;
     const float *cos_sin;

@@ -513,8 +513,8 @@ static const struct expert_kernels *find_lone(struct queue *q, const struct expe
                                               const struct decode_mixture *m)
 {
     const struct chain_args *a = &x->p->args;
-    const struct expert_kernels *lone = find_lone_kernels(x->form, a->head_dim, a->norm);
-    bool can = lone != nullptr && a->n_ranks == 1 && q->act == DTYPE_BF16 && find_scope(m) == SCOPE_PLAIN &&
+    const struct expert_kernels *lone = find_lone_kernels(x->form, a->head_dim, a->norm, a->n_ranks > 1);
+    bool can = lone != nullptr && a->n_ranks <= LONE_RANKS && q->act == DTYPE_BF16 && find_scope(m) == SCOPE_PLAIN &&
                a->hidden <= LONE_COLUMNS && a->product[1].cols <= LONE_COLUMNS;
     return can ? lone : nullptr;
 }
@@ -586,7 +586,8 @@ extern "C" void cuda_any_patience(struct queue *q, uint32_t for_others, uint32_t
     for (const struct expert_kernels *k :
          {&expert_kernels_bf16, &expert_kernels_bf16_full, &expert_kernels_bf16_latent, &expert_kernels_f16,
           &expert_kernels_e4m3, &expert_kernels_e2m1, &expert_kernels_bf16_lone, &expert_kernels_bf16_lone_once,
-          &expert_kernels_e4m3_lone, &expert_kernels_e2m1_lone_once})
+          &expert_kernels_e4m3_lone, &expert_kernels_e2m1_lone_once, &expert_kernels_bf16_lone_ranks,
+          &expert_kernels_bf16_lone_ranks_once, &expert_kernels_e4m3_lone_ranks, &expert_kernels_e2m1_lone_ranks_once})
         k->patience(q, for_others, for_own);
 }
 

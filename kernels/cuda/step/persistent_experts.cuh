@@ -522,8 +522,8 @@ __device__ static inline void expert_open(const expert_args &a, const chain_shar
 }
 
 /* grid: one block a multiprocessor, all resident. SLOTS: of the ring. FORM: of the experts' weights; all but
- * SCOPE_PLAIN are for 16-bit ones only. HD: see chain_attention; NORM: chain_input's OTHER */
-template <typename T, int SLOTS, chain_form FORM, expert_scope SCOPE, int HD, norm_kind NORM>
+ * SCOPE_PLAIN are for 16-bit ones only. HD: see chain_attention; NORM: chain_input's OTHER; LONE: CHAIN_LONE */
+template <typename T, int SLOTS, chain_form FORM, expert_scope SCOPE, int HD, norm_kind NORM, int LONE>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     persistent_experts_kernel(const __grid_constant__ expert_args a)
 {

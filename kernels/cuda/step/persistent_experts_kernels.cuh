@@ -10,16 +10,18 @@
 
 typedef void (*expert_kernel)(struct expert_args);
 
-/* slots: of the ring; 5, 3 or 2; of codes: any, since their ring is packed */
+/* slots: of the ring; 5, 3 or 2; of codes: any, since their ring is packed; with CHAIN_LONE: LONE_SLOTS */
 template <typename T, chain_form FORM, expert_scope SCOPE, int HD, norm_kind NORM>
 static expert_kernel find_expert_kernel(int slots)
 {
     if constexpr (FORM != FORM_NONE)
-        return persistent_experts_kernel<T, PACKED_SLOTS, FORM, SCOPE, HD, NORM>;
+        return persistent_experts_kernel<T, PACKED_SLOTS, FORM, SCOPE, HD, NORM, CHAIN_LONE>;
+    else if constexpr (CHAIN_LONE)
+        return persistent_experts_kernel<T, LONE_SLOTS, FORM, SCOPE, HD, NORM, CHAIN_LONE>;
     else
-        return CHAIN_LONE || slots == 5 ? persistent_experts_kernel<T, 5, FORM, SCOPE, HD, NORM>
-               : slots == 3             ? persistent_experts_kernel<T, 3, FORM, SCOPE, HD, NORM>
-                                        : persistent_experts_kernel<T, 2, FORM, SCOPE, HD, NORM>;
+        return slots == 5   ? persistent_experts_kernel<T, 5, FORM, SCOPE, HD, NORM, CHAIN_LONE>
+               : slots == 3 ? persistent_experts_kernel<T, 3, FORM, SCOPE, HD, NORM, CHAIN_LONE>
+                            : persistent_experts_kernel<T, 2, FORM, SCOPE, HD, NORM, CHAIN_LONE>;
 }
 
 template <typename T, chain_form FORM, expert_scope SCOPE, int HD = 0, norm_kind NORM = NORM_RMS_ONCE>

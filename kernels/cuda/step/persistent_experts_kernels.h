@@ -13,7 +13,9 @@ struct expert_kernels {
 };
 extern const struct expert_kernels expert_kernels_bf16, expert_kernels_bf16_full, expert_kernels_e4m3,
     expert_kernels_e2m1, expert_kernels_bf16_latent, expert_kernels_f16, expert_kernels_bf16_lone,
-    expert_kernels_bf16_lone_once, expert_kernels_e4m3_lone, expert_kernels_e2m1_lone_once;
+    expert_kernels_bf16_lone_once, expert_kernels_e4m3_lone, expert_kernels_e2m1_lone_once,
+    expert_kernels_bf16_lone_ranks, expert_kernels_bf16_lone_ranks_once, expert_kernels_e4m3_lone_ranks,
+    expert_kernels_e2m1_lone_ranks_once;
 
 /* act: float16 has 16-bit weights and no latents; scope: of 16-bit weights only; of others SCOPE_PLAIN */
 static inline const struct expert_kernels *find_expert_kernels(enum dtype act, enum chain_form form,
@@ -28,16 +30,20 @@ static inline const struct expert_kernels *find_expert_kernels(enum dtype act, e
 }
 
 /* The kernels with CHAIN_LONE, which are for bfloat16, SCOPE_PLAIN and, with 16-bit weights, LONE_SLOTS slots of the
- * ring; NULL: there are none for such heads and norms. */
+ * ring; NULL: there are none for such heads and norms. several: for more than one rank */
 #define LONE_SLOTS 5
-static inline const struct expert_kernels *find_lone_kernels(enum chain_form form, int head_dim, enum norm_kind norm)
+static inline const struct expert_kernels *find_lone_kernels(enum chain_form form, int head_dim, enum norm_kind norm,
+                                                             bool several)
 {
-    if (head_dim == 128 && norm == NORM_RMS)
-        return form == FORM_NONE ? &expert_kernels_bf16_lone : form == FORM_E4M3 ? &expert_kernels_e4m3_lone : nullptr;
-    if (head_dim == 64 && norm == NORM_RMS_ONCE)
-        return form == FORM_NONE   ? &expert_kernels_bf16_lone_once
-               : form == FORM_E2M1 ? &expert_kernels_e2m1_lone_once
-                                   : nullptr;
+    bool once = head_dim == 64 && norm == NORM_RMS_ONCE, twice = head_dim == 128 && norm == NORM_RMS;
+    if (form == FORM_NONE && once)
+        return several ? &expert_kernels_bf16_lone_ranks_once : &expert_kernels_bf16_lone_once;
+    if (form == FORM_NONE && twice)
+        return several ? &expert_kernels_bf16_lone_ranks : &expert_kernels_bf16_lone;
+    if (form == FORM_E4M3 && twice)
+        return several ? &expert_kernels_e4m3_lone_ranks : &expert_kernels_e4m3_lone;
+    if (form == FORM_E2M1 && once)
+        return several ? &expert_kernels_e2m1_lone_ranks_once : &expert_kernels_e2m1_lone_once;
     return nullptr;
 }
 

@@ -73,14 +73,14 @@ __device__ static inline float chain_embedded(const chain_args &a, const chain_s
 }
 
 static_assert(PERSISTENT_MAX_TOKENS <= CHAIN_WARPS, "every token has a warp");
-
-/* Adds the shares of up to N ranks in this block's rows, in order of the ranks. One warp per token. Returns the sum of
- * chain_set_x's results, as all these functions do. */
+#if CHAIN_LONE == 2
+#include "kernels/cuda/step/persistent_lone_sum.cuh"
+#else /* Adds the shares of up to N ranks in this block's rows, in order of the ranks. One warp per token. */
 template <typename T, bool WIDE, int N>
 __device__ static inline float chain_reduce_ranks(const chain_args &a, const chain_shared &sh, int x, bool embedding,
                                                   uint32_t epoch)
 {
-    float squares = 0;
+    float squares = 0; /* the sum of chain_set_x's results: all these functions return it */
     const chain_share &share = sh.share[CHAIN_PRODUCTS - 1];
     int pairs = (share.end - share.begin) / 2, place = chain_sum_place(a, x, epoch), t = threadIdx.x / 32;
     const size_t stride = (size_t)PERSISTENT_MAX_TOKENS * a.hidden;
@@ -118,7 +118,7 @@ __device__ static inline float chain_reduce(const chain_args &a, const chain_sha
         return chain_reduce_ranks<T, WIDE, 4>(a, sh, x, embedding, epoch);
     return chain_reduce_ranks<T, WIDE, PERSISTENT_MAX_RANKS>(a, sh, x, embedding, epoch);
 }
-
+#endif
 /* In a wide step: one warp per token. (Otherwise pairs are distributed over all threads, which needs fewer
  * registers.) */
 template <typename T, bool WIDE>

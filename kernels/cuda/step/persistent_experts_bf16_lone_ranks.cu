@@ -1,0 +1,12 @@
+/* kernels/cuda/step/persistent_experts_bf16_lone_ranks.cu - see persistent_experts_kernels.cuh: activations are
+ * bfloat16, experts bfloat16; for one token on several ranks. */
+#define CHAIN_LONE 2
+
+#include "kernels/cuda/step/persistent_experts_kernels.cuh"
+
+const struct expert_kernels expert_kernels_bf16_lone_ranks = {
+    open_expert_kernels<__nv_bfloat16, FORM_NONE, SCOPE_PLAIN, 128, NORM_RMS>, set_patience,
+    run_expert_kernel<__nv_bfloat16, FORM_NONE, SCOPE_PLAIN, 128, NORM_RMS>};
+const struct expert_kernels expert_kernels_bf16_lone_ranks_once = {
+    open_expert_kernels<__nv_bfloat16, FORM_NONE, SCOPE_PLAIN, 64, NORM_RMS_ONCE>, set_patience,
+    run_expert_kernel<__nv_bfloat16, FORM_NONE, SCOPE_PLAIN, 64, NORM_RMS_ONCE>};

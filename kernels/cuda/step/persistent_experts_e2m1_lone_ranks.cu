@@ -1,0 +1,9 @@
+/* kernels/cuda/step/persistent_experts_e2m1_lone_ranks.cu - see persistent_experts_kernels.cuh: activations are
+ * bfloat16, experts MXFP4; for one token on several ranks. */
+#define CHAIN_LONE 2
+
+#include "kernels/cuda/step/persistent_experts_kernels.cuh"
+
+const struct expert_kernels expert_kernels_e2m1_lone_ranks_once = {
+    open_expert_kernels<__nv_bfloat16, FORM_E2M1, SCOPE_PLAIN, 64, NORM_RMS_ONCE>, set_patience,
+    run_expert_kernel<__nv_bfloat16, FORM_E2M1, SCOPE_PLAIN, 64, NORM_RMS_ONCE>};
