@@ -355,28 +355,32 @@ static void test_experts(void **unused)
 }
 
 /* The same powers for each expert, in any order; f16 has only some of them. */
-static void test_every_power_of_an_expert(void **unused)
+static void check_every_power(int n_tokens)
 {
-    (void)unused;
-    enum { ROWS = 256, COLS = 160, TOKENS = 3 };
+    enum { ROWS = 256, COLS = 192 };
     const struct routing how = {.n_experts = 1, .n_chosen = 1, .scale = 1};
     struct queue q = test_queue(1);
     const struct code_form form = {.codes = CODES_E2M1, .scale = SCALE_E8M0, .group = 32};
     struct weight w = {.data = calloc(1, code_bytes(&form, ROWS, COLS)), .rows = ROWS, .cols = COLS, .form = form};
     uint8_t *data = w.data, *scales = data + code_scales_at(&form, ROWS, COLS);
-    int32_t expert[TOKENS] = {0}, begin[] = {0, TOKENS}, pair[] = {0, 1, 2};
-    float share[] = {1, 1, 1}, logits[TOKENS] = {0}, lowest = backend_act() == DTYPE_F16 ? 0x1p-14f : 0;
+    size_t n = (size_t)n_tokens;
+    int32_t *expert = zeroed(n, sizeof *expert), *pair = zeroed(n, sizeof *pair), begin[] = {0, n_tokens};
+    float *share = zeroed(n, sizeof *share), *logits = zeroed(n, sizeof *logits);
+    float lowest = backend_act() == DTYPE_F16 ? 0x1p-14f : 0;
     struct routes r = {logits, expert, share, begin, pair, 0, 1};
-    struct guarded x = guarded_open(TOKENS * COLS), work = guarded_open(TOKENS * ROWS), out = guarded_open(work.n);
+    struct guarded x = guarded_open(n * COLS), work = guarded_open(n * ROWS), out = guarded_open(work.n);
     memset(data, 0x2a, (size_t)ROWS * code_pitch(&form, COLS)); /* -1, 1, alternating */
     for (int i = 0; i < ROWS; i++)
         memset(scales + i * (COLS / 32), i * 37 % ROWS, COLS / 32);
-    for (int t = 0; t < TOKENS; t++)
+    for (int t = 0; t < n_tokens; t++) {
+        pair[t] = t;
+        share[t] = 1;
         for (int c = 0; c < COLS; c++)
-            x.data[t * COLS + c] = c == 1 + 64 * t ? 1 : 0;
-    ops->experts_second(&q, out.data, x.data, &w, NULL, &r, &how, work.data, TOKENS, ROWS, false);
+            x.data[t * COLS + c] = c == 1 + 64 * (t % 3) ? 1 : 0;
+    }
+    ops->experts_second(&q, out.data, x.data, &w, NULL, &r, &how, work.data, n_tokens, ROWS, false);
     assert_int_equal(q.err.code, ERR_NONE);
-    for (int i = 0; i < TOKENS * ROWS; i++) {
+    for (int i = 0; i < n_tokens * ROWS; i++) {
         int power = i % ROWS * 37 % ROWS;
         float want = e8m0_value((uint8_t)power);
         bool known = want >= lowest && (lowest == 0 || want < 0x1p16f);
@@ -386,6 +390,17 @@ static void test_every_power_of_an_expert(void **unused)
     guarded_close(&work);
     guarded_close(&out);
     free(w.data);
+    free(expert);
+    free(pair);
+    free(share);
+    free(logits);
+}
+
+static void test_every_power_of_an_expert(void **unused)
+{
+    (void)unused;
+    check_every_power(3);
+    check_every_power(200);
 }
 
 /* More rows and columns than a tile has, of experts with fewer or more tokens than a tile: on a device with kernels for
@@ -397,6 +412,8 @@ static void check_many_experts(struct code_form form, size_t number)
     for (size_t t = 0; t < sizeof tokens / sizeof tokens[0]; t++) {
         check_experts(form, kind, tokens[t], 2 * 136, 136, true, 0, 5);
         check_experts(form, kind, tokens[t], 264, 72, false, 1, 3);
+        check_experts(form, kind, tokens[t], 2 * 136, 320, true, 0, 5);
+        check_experts(form, kind, tokens[t], 264, 192, false, 1, 3);
     }
 }
 

@@ -19,7 +19,7 @@ static void prepare_coded(struct queue *q)
  * zeros. */
 template <typename T, many_kind KIND>
 static CUtensorMap codes_map(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, const expert_product<T> &a,
-                             const coded &w)
+                             const coded &w, CUtensorMapSwizzle swizzle)
 {
     const cuuint64_t bits = (cuuint64_t)code_bits(w.form.codes), row = w.pitch, rows = (cuuint64_t)a.rows;
     const cuuint64_t kinds = KIND == MANY_FIRST ? 2 : 1, n = KIND == MANY_DENSE ? 1 : (cuuint64_t)a.n_held;
@@ -29,7 +29,7 @@ static CUtensorMap codes_map(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 
     const cuuint32_t box[] = {CODED_LOAD, MANY_BOX, 1, 1}, stride[] = {1, 1, 1, 1};
     CUtensorMap map = {};
     CUresult rc = encode(&map, CU_TENSOR_MAP_DATA_TYPE_UINT8, 4, (void *)w.codes, size, pitch, box, stride,
-                         CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_NONE, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                         CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                          CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (rc != CUDA_SUCCESS)
         ERR(&q->err, ERR_INTERNAL, "cuTensorMapEncodeTiled of codes [%d, %d, %d]: error %d", (int)n, a.rows, a.cols,
@@ -43,7 +43,7 @@ static void launch_coded(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 enco
 {
     coded codes = coded_rows(w, 0);
     launch(q, coded_many<T, KIND>, dim3((unsigned)cuda_state(q)->n_multiprocessors), dim3(CODED_THREADS),
-           CODED_SHARED_BYTES, a, codes, codes_map<T, KIND>(q, encode, a, codes));
+           CODED_SHARED_BYTES, a, codes, codes_map<T, KIND>(q, encode, a, codes, CU_TENSOR_MAP_SWIZZLE_NONE));
 }
 
 #endif

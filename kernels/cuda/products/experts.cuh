@@ -43,17 +43,21 @@ __device__ static inline float gate_bias(const expert_product<T> &a, int e, int 
 /* Makes tensor maps for the kernels of many tokens; NULL: the device or this build does not support them. */
 PFN_cuTensorMapEncodeTiled_v12000 many_encoder(const struct queue *q);
 
-/* Called once at start where the device supports it: for experts_few.cu, experts_coded.cu, codes_many.cu, and
- * ordered.cu. */
+/* Called once at start where the device supports it: for experts_few.cu, experts_fours.cu, experts_coded.cu,
+ * codes_many.cu, and ordered.cu. */
 void prepare_few_experts(struct queue *q);
+void prepare_fours_experts(struct queue *q);
 void prepare_coded_experts(struct queue *q);
 void prepare_coded_products(struct queue *q);
 void prepare_ordered_products(struct queue *q);
 
-/* A product by quantised experts that takes_many accepts: for few tokens of each expert, and for many. Both return
- * false for other numbers of tokens, and for unsupported groups. */
+/* A product by quantised experts that takes_many accepts: for few tokens of each expert, for many with weights in E2M1,
+ * and for many. All return false for other numbers of tokens, and for unsupported groups. */
 template <typename T>
 bool few_experts(struct queue *q, const expert_product<T> &a, const struct weight *w, bool first);
+template <typename T>
+bool fours_experts(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, const expert_product<T> &a,
+                   const struct weight *w, bool first);
 template <typename T>
 bool coded_experts(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encode, const expert_product<T> &a,
                    const struct weight *w, bool first);

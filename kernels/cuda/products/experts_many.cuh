@@ -25,6 +25,7 @@
 /* In shared memory, aligned to MANY_ALIGN. WIDTH: maximum tokens of a tile. X_STAGES: stages with rows of x. */
 template <int STAGES, int WIDTH, int X_STAGES = STAGES>
 struct many_shared {
+    static const int TOKENS = WIDTH;
     char w[STAGES][2][MANY_BOX * 128];
     char x[X_STAGES][WIDTH * 128];
     uint64_t full[STAGES], empty[STAGES];
@@ -45,12 +46,12 @@ __device__ static inline int runs_of(int n, int width)
 }
 
 /* Fills sh->before from sh->begin, by the first warp. */
-template <int STAGES, int WIDTH, int X_STAGES>
-__device__ static inline void count_runs(many_shared<STAGES, WIDTH, X_STAGES> *sh, int n_experts)
+template <typename S>
+__device__ static inline void count_runs(S *sh, int n_experts)
 {
     int lane = threadIdx.x % 32, before = 0;
     for (int e0 = 0; e0 < n_experts; e0 += 32) {
-        int e = e0 + lane, runs = e < n_experts ? runs_of(sh->begin[e + 1] - sh->begin[e], WIDTH) : 0, sum = runs;
+        int e = e0 + lane, runs = e < n_experts ? runs_of(sh->begin[e + 1] - sh->begin[e], S::TOKENS) : 0, sum = runs;
         for (int d = 1; d < 32; d *= 2) {
             int other = __shfl_up_sync(0xffffffffu, sum, d);
             sum += lane >= d ? other : 0;
@@ -65,9 +66,8 @@ __device__ static inline void count_runs(many_shared<STAGES, WIDTH, X_STAGES> *s
 
 /* Tile i, ordered by expert, then by rows for all of the expert's tokens. Returns false after the last tile. per_run:
  * tiles per run of tokens, of tile_rows rows each. */
-template <int STAGES, int WIDTH, int X_STAGES>
-__device__ static inline bool find_tile(many_tile &tile, const many_shared<STAGES, WIDTH, X_STAGES> *sh, int n_experts,
-                                        int per_run, int tile_rows, int i)
+template <typename S>
+__device__ static inline bool find_tile(many_tile &tile, const S *sh, int n_experts, int per_run, int tile_rows, int i)
 {
     if (i >= sh->before[n_experts] * per_run)
         return false;
@@ -109,18 +109,18 @@ struct many_alone {
     __device__ void begun(int, int) const {}
 };
 
-/* BRINGING: number of producer threads. */
-template <typename T, many_kind KIND, int STAGES, int WIDTH, int BRINGING, int X_STAGES = STAGES>
+/* BRINGING: number of producer threads. SHARED: many_shared, or another structure with its members. */
+template <typename T, many_kind KIND, int STAGES, int WIDTH, int BRINGING, int X_STAGES = STAGES,
+          typename SHARED = many_shared<STAGES, WIDTH, X_STAGES>>
 struct many_work {
     static const bool FIRST = KIND == MANY_FIRST, DENSE = KIND == MANY_DENSE;
     static const int TILE_ROWS = FIRST ? MANY_BOX : 2 * MANY_BOX; /* of the result */
     const expert_product<T> &a;
     const CUtensorMap *map;
-    many_shared<STAGES, WIDTH, X_STAGES> *sh;
+    SHARED *sh;
     int per_run, n_stages; /* of all columns */
 
-    __device__ many_work(const expert_product<T> &args, const CUtensorMap *of_weights,
-                         many_shared<STAGES, WIDTH, X_STAGES> *shared)
+    __device__ many_work(const expert_product<T> &args, const CUtensorMap *of_weights, SHARED *shared)
         : a(args), map(of_weights), sh(shared), per_run((args.rows + TILE_ROWS - 1) / TILE_ROWS),
           n_stages((args.cols + MANY_COLS - 1) / MANY_COLS)
     {
@@ -133,21 +133,22 @@ struct many_work {
         else
             after_previous();
     }
-    /* All threads call this first. bringing: arrivals that make a stage full. waits: the preceding kernel may be the
-     * router; otherwise threads that read x or write results must wait before they do. */
-    __device__ void open(int bringing, bool waits) const
+    /* All threads call this first. bringing: arrivals that make a stage full; multiplying: threads that multiply.
+     * waits: the preceding kernel may be the router; otherwise threads that read x or write results must wait before
+     * they do. */
+    __device__ void open(int bringing, bool waits, int multiplying = MANY_MULTIPLYING) const
     {
         if (threadIdx.x == 0) {
             for (int i = 0; i < STAGES; i++) {
                 barrier_open(shared_address(&sh->full[i]), bringing);
-                barrier_open(shared_address(&sh->empty[i]), MANY_MULTIPLYING / 32);
+                barrier_open(shared_address(&sh->empty[i]), multiplying / 32);
             }
             barriers_opened();
             box_map_prefetch(map);
         }
         if (waits)
             wait();
-        for (int e = threadIdx.x; e <= a.n_held; e += BRINGING + MANY_MULTIPLYING)
+        for (int e = threadIdx.x; e <= a.n_held; e += BRINGING + multiplying)
             sh->begin[e] = DENSE ? e * a.n_tokens : a.r.begin[e];
         __syncthreads();
         if (threadIdx.x < 32)

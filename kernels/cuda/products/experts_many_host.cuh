@@ -33,6 +33,7 @@ static PFN_cuTensorMapEncodeTiled_v12000 prepare_many_experts(struct queue *q)
     prepare_many_forms<__half>(q);
     prepare_many_forms<__nv_bfloat16>(q);
     prepare_few_experts(q);
+    prepare_fours_experts(q);
     prepare_coded_experts(q);
     prepare_coded_products(q);
     prepare_ordered_products(q);
@@ -87,7 +88,8 @@ static bool launch_many(struct queue *q, PFN_cuTensorMapEncodeTiled_v12000 encod
     if (encode == NULL || !takes_many(a, FIRST))
         return false;
     if (weight_is_quantised(w))
-        return (!cuda_is_invariant(q) && few_experts(q, a, w, FIRST)) || coded_experts(q, encode, a, w, FIRST);
+        return (!cuda_is_invariant(q) && (fours_experts(q, encode, a, w, FIRST) || few_experts(q, a, w, FIRST))) ||
+               coded_experts(q, encode, a, w, FIRST);
     int mean = a.n_tokens * a.n_chosen / a.n_experts; /* tokens of an expert */
     if (mean <= NARROW_MEAN)
         launch_form<T, FIRST, many_narrow>(q, encode, a);

@@ -225,7 +225,7 @@ __global__ void route_logits(route_args<T, W> a)
         make_logits<T, W, N, DOT_TOKENS>(a, e, (int)blockIdx.y * DOT_TOKENS);
 }
 
-#define SOME_TOKENS 512 /* so few tokens that the columns are split, too */
+#define SOME_LOGITS 131072 /* so few that the columns are split, too */
 
 /* grid: tokens, experts */
 template <typename T, int PARTS>
@@ -334,12 +334,12 @@ static void route_some(struct queue *q, const route_args<T, W> &a)
         return;
     }
     if constexpr (ON_TILES<T, W, N>) {
-        if (a.n_tokens > SOME_TOKENS && !invariant)
-            launch_tiles<T, 1>(q, a);
-        else if (a.n_tokens > FEW_TOKENS || invariant)
+        if (a.n_tokens <= FEW_TOKENS && !invariant)
+            launch_logits<T, W, N>(q, a);
+        else if (invariant || (size_t)a.n_tokens * (size_t)a.how.n_experts <= SOME_LOGITS)
             launch_tiles<T, WARPS>(q, a);
         else
-            launch_logits<T, W, N>(q, a);
+            launch_tiles<T, 1>(q, a);
     } else {
         launch_logits<T, W, N>(q, a);
     }
