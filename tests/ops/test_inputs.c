@@ -380,6 +380,8 @@ static void test_left(void **unused)
     struct input_form given = of_rows;
     (void)unused;
     given.scale = 0.01f;
+    if (backend_is_device() && backend_is_invariant()) /* it takes no quantised inputs */
+        return;
     for (int i = 0; i < 3 * 4 * 2 && backend_real_ops()->inputs->norm != NULL; i++) {
         check_left(&of_rows, i % 2, tokens[i / 8], 48, cols[i / 2 % 4], true);
         check_left(&given, i % 2, tokens[i / 8], 528, cols[i / 2 % 4], true);

@@ -7,6 +7,7 @@
 #include "kernels/cuda/products/experts.cuh"
 #include "kernels/cuda/products/inputs.cuh"
 #include "kernels/cuda/products/library.cuh"
+#include "kernels/invariance.h"
 
 #define ROW_THREADS 256
 #define AT_ONCE     16 /* elements of a row per thread */
@@ -198,6 +199,8 @@ const char *cuda_inputs_refusal(struct queue *q, const struct weight *w, const s
 {
     int major = 0;
     CUDA_TRY(q, cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, cuda_state(q)->device));
+    if (cuda_is_invariant(q))
+        return "batch-invariant devices";
     if (major != 9 || many_encoder(q) == NULL)
         return "a device of another compute capability than 9.0";
     if (!library_takes_codes())
