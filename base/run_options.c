@@ -4,6 +4,8 @@
 
 #define AT(member) offsetof(struct run_options, member)
 
+#define INVARIANT_TOKENS 65536
+
 static const struct opt model_rows[] = {
     TEXT("model", "DIR", model, "Hugging Face folder: config.json, *.safetensors, tokenizer.json"),
     INTEGER("tensor-parallel", tensor_parallel, 1, 65536, -1,
@@ -107,9 +109,8 @@ static const struct opt load_rows[] = {
            "how GPUs run decode steps: separate operations, or one persistent kernel for up to 16 sequences on one "
            "host (default auto: the faster one, measured at start; persistent: refused where it does not work)"),
     FLAG("batch-invariant", batch_invariant,
-         "GPUs: a token's logits are the same bits whatever else is in its steps: alone or in any batch, with prompts "
-         "in "
-         "chunks of any size, from the prefix cache, after a preemption, with and without drafts. Decode steps run as "
+         "GPUs: a token's logits are the same bits whatever else is in its steps: alone or in any batch, in chunks of "
+         "any size, from the prefix cache, after a preemption, with and without drafts. Decode steps run as "
          "separate operations, with slower products (default: only for batches of up to 16 tokens; CPUs: always)"),
     REAL("step-timeout", step_timeout, 0, 86400, 300,
          "end the job if a step makes no progress for this many seconds because a rank is stopped, dead or stuck; 0: "
@@ -206,6 +207,9 @@ int run_check_invariance(const struct run_options *o, struct err *e)
         return ERR(e, ERR_USAGE,
                    "--batch-invariant with --step persistent: a persistent step rounds differently, expected auto or "
                    "separate");
+    if (o->batch_invariant && o->max_batch_tokens > INVARIANT_TOKENS) /* more take another kernel of attention */
+        return ERR(e, ERR_USAGE, "--batch-invariant with --max-batch-tokens %lld, expected at most %d",
+                   (long long)o->max_batch_tokens, INVARIANT_TOKENS);
     return 0;
 }
 

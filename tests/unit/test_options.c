@@ -341,6 +341,8 @@ static void invariance(void **state)
                  {"serve --batch-invariant", ERR_NONE, NULL},
                  {"batch --batch-invariant --step separate", ERR_NONE, NULL},
                  {"bench --batch-invariant --step persistent", ERR_USAGE, "--batch-invariant with --step persistent"},
+                 {"serve --batch-invariant --max-batch-tokens 65536", ERR_NONE, NULL},
+                 {"serve --batch-invariant --max-batch-tokens 65537", ERR_USAGE, "expected at most 65536"},
                  {"serve --batch-invariant --quantized-activations auto", ERR_NONE, NULL}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         struct options o = good(cases[i].line);
