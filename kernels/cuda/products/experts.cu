@@ -1,6 +1,6 @@
 /* kernels/cuda/products/experts.cu - the products of the experts that the router chose. The host never learns which:
- * grids fit any choice, or the device, so a captured step serves every choice. Few tokens go through
- * experts_stream.cuh, many through experts_many.cuh where the device supports it; the kernels here take the rest. */
+ * grids fit any choice, or the device, so a captured step serves every choice. Products go through experts_many.cuh
+ * where the device supports it, elsewhere few tokens through experts_stream.cuh; the kernels here take the rest. */
 #include "kernels/cuda/products/experts_many_host.cuh"
 #include "kernels/cuda/products/experts_stream_host.cuh"
 #include "kernels/cuda/products/products.cuh"
@@ -310,8 +310,10 @@ extern "C" void cuda_experts_first(struct queue *q, void *out, const void *x, co
     bool done = with_product(q, out, x, w, bias, r, how, n_tokens, [&](auto a) {
         a.rows /= 2;
         a.kind = kind;
+        if (launch_many<typename decltype(a)::type, true>(q, experts->encode, a, w))
+            return true;
         if (!experts->streams || cuda_is_invariant(q) || !takes_stream(a, w))
-            return launch_many<typename decltype(a)::type, true>(q, experts->encode, a, w);
+            return false;
         stream_first(q, a);
         return true;
     });
@@ -335,14 +337,16 @@ extern "C" void cuda_experts_second(struct queue *q, void *out, const void *x, c
     }
     bool sums = true;
     bool done = with_product(q, out, x, w, bias, r, how, n_tokens, [&](auto a) {
-        a.accumulate = accumulate;
-        if (experts->streams && !cuda_is_invariant(q) && takes_stream(a, w)) {
-            stream_second(q, a);
+        auto many = a;
+        many.out = (typename decltype(a)::type *)work;
+        sums = !launch_many<typename decltype(a)::type, false>(q, experts->encode, many, w);
+        if (!sums)
             return true;
-        }
-        sums = false;
-        a.out = (typename decltype(a)::type *)work;
-        return launch_many<typename decltype(a)::type, false>(q, experts->encode, a, w);
+        if (!experts->streams || cuda_is_invariant(q) || !takes_stream(a, w))
+            return false;
+        a.accumulate = accumulate;
+        stream_second(q, a);
+        return true;
     });
     if (done && sums)
         return;
