@@ -56,6 +56,14 @@ struct expert_latents {
     float eps;                         /* of the latents' norm */
 };
 
+/* The router of one token, see persistent_experts_route.cuh. */
+struct expert_route {
+    const void *const *weights; /* device [n_layers], each [n_experts][hidden] */
+    unsigned long long *sums;   /* see route_sum_at */
+    int n_shares;               /* that each is made of */
+    int at;                     /* offset in shared memory */
+};
+
 /* Features of a kernel, which has no more than it needs, as they cost registers: softmax routers in every layer; also
  * sigmoid routers, groups, shared experts, layers without experts; latent attention, too. */
 enum expert_scope { SCOPE_PLAIN, SCOPE_FULL, SCOPE_LATENT };
@@ -80,6 +88,7 @@ struct expert_args : chain_args {
     unsigned long long *pairs;       /* words [NARROW_TOKENS n_chosen][ffn / 2], instead of `activated` */
     unsigned long long *logit_words; /* [NARROW_TOKENS][expert_logits_pitch], floats */
     struct expert_latents latents;
+    struct expert_route route;
 };
 
 /* The block's tiles of the experts' first product. Results are counted through the chosen experts. */
@@ -319,7 +328,7 @@ __device__ static inline void expert_pick(const expert_args &a, expert_choice *c
                 continue;
             int held = e - a.first_held;
             choice_expert(a, c)[t * k + rank] = e;
-            if (held >= 0 && held < a.n_held)
+            if (!CHAIN_LONE && held >= 0 && held < a.n_held)
                 atomicOr(&c->taken[held / 32], 1u << held % 32);
         }
 }
@@ -328,7 +337,7 @@ __device__ static inline void expert_pick(const expert_args &a, expert_choice *c
 template <chain_form FORM>
 __device__ static inline bool expert_in_parts(const expert_args &a)
 {
-    return FORM != FORM_NONE && a.codes.places < expert_pairs(a);
+    return !CHAIN_LONE && FORM != FORM_NONE && a.codes.places < expert_pairs(a);
 }
 
 /* Pairs with a lower one come first in choice_order. */
@@ -379,6 +388,32 @@ __device__ static inline void expert_list(const expert_args &a, expert_choice *c
     c->n = n;
 }
 
+/* The same as expert_list for one token, by one warp. */
+template <chain_form FORM>
+__device__ static inline void expert_list_lone(const expert_args &a, expert_choice *c)
+{
+    const int lane = threadIdx.x % 32, k = a.how.n_chosen, mine = lane < k ? choice_expert(a, c)[lane] : INT_MAX;
+    const bool held = lane < k && (unsigned)(mine - a.first_held) < (unsigned)a.n_held;
+    const unsigned all = __ballot_sync(0xffffffffu, held);
+    int before = 0;
+#pragma unroll 4
+    for (int i = 0; i < k; i++)
+        before += __shfl_sync(0xffffffffu, mine, i) < mine && (all >> i & 1);
+    if (held) {
+        choice_which(a, c)[before] = mine - a.first_held;
+        if (FORM != FORM_NONE)
+            choice_group(a, c)[lane] = (int16_t)(before % a.codes.groups * EXPERT_MAX + before);
+        choice_pair(a, c)[before * NARROW_TOKENS] = (int16_t)lane;
+    }
+    __syncwarp();
+    if (lane != 0)
+        return;
+    if (__popc(all) != c->n) /* else the tiles are those of the layer before */
+        c->first.open(a, __popc(all));
+    c->n = __popc(all);
+    barrier_arrive(shared_address(&c->made));
+}
+
 /* The shares of a token's chosen experts, as choose_experts has it. A warp has a token. */
 template <bool FULL>
 __device__ static inline void expert_shares(const expert_args &a, const expert_choice *c, int t)
@@ -402,6 +437,13 @@ __device__ static inline void expert_shares(const expert_args &a, const expert_c
         choice_share(a, c)[t * k + lane] = isnan(all) ? all : a.how.scale * (part / whole);
 }
 
+/* No pair yet. */
+__device__ static inline void expert_clear_pairs(const expert_args &a, const expert_choice *c)
+{
+    for (int i = threadIdx.x; i < expert_pairs(a) * NARROW_TOKENS; i += CHAIN_THREADS)
+        choice_pair(a, c)[i] = -1;
+}
+
 /* Called by all computing warps. Only then may the layer's expert weights be requested. Shares are visible to all after
  * the next barrier. */
 template <bool FULL, chain_form FORM>
@@ -411,8 +453,7 @@ __device__ static inline void expert_choose(const expert_args &a, const chain_sh
     expert_choice *c = expert_choice_of(a, sh);
     for (int i = threadIdx.x; i < EXPERT_MAX / 32; i += CHAIN_THREADS)
         c->taken[i] = 0;
-    for (int i = threadIdx.x; i < expert_pairs(a) * NARROW_TOKENS; i += CHAIN_THREADS)
-        choice_pair(a, c)[i] = -1;
+    expert_clear_pairs(a, c);
     expert_await_logits<FULL>(a, c, more, epoch);
     chain_sync();
     if (FULL && a.how.n_groups > 1) {
@@ -430,6 +471,21 @@ __device__ static inline void expert_choose(const expert_args &a, const chain_sh
         expert_shares<FULL>(a, c, threadIdx.x / 32);
     if (expert_in_parts<FORM>(a))
         expert_order(a, c);
+}
+
+/* The same for one token, whose keys are there. */
+template <chain_form FORM>
+__device__ static inline void expert_choose_lone(const expert_args &a, const chain_shared &sh)
+{
+    expert_choice *c = expert_choice_of(a, sh);
+    chain_sync(); /* the keys */
+    expert_pick(a, c);
+    chain_sync();
+    if (threadIdx.x < 32)
+        expert_list_lone<FORM>(a, c);
+    chain_sync();
+    if (threadIdx.x < 32)
+        expert_shares<false>(a, c, 0);
 }
 
 #endif

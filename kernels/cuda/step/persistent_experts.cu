@@ -5,6 +5,7 @@
 #include "kernels/cuda/step/persistent_attention_item.cuh"
 #include "kernels/cuda/step/persistent_experts_codes.cuh"
 #include "kernels/cuda/step/persistent_experts_kernels.h"
+#include "kernels/cuda/step/persistent_experts_route.cuh"
 #include "kernels/cuda/step/persistent_host.cuh"
 #include "kernels/cuda/step/persistent_latent.cuh"
 #include "kernels/cuda/step/persistent_maps.cuh"
@@ -426,10 +427,10 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
         l.x_rows = max(l.x_rows, s.end - s.begin);
     }
     l.bias_rows = x->bias_rows;
-    int *const offset[] = {&l.groups,     &l.input,       &l.partial,   &l.stats,          &l.bias,
-                           &l.scales,     &l.residual,    &l.kept,      &l.cos_sin,        &l.layers,
-                           &l.tokens,     &l.shares,      &l.attend,    &l.barriers,       &l.hold,
-                           &args->choice, &args->more_at, &args->gates, &args->latents.at, &l.bytes};
+    int *const offset[] = {&l.groups,         &l.input,        &l.partial, &l.stats,      &l.bias,        &l.scales,
+                           &l.residual,       &l.kept,         &l.cos_sin, &l.layers,     &l.tokens,      &l.shares,
+                           &l.attend,         &l.barriers,     &l.hold,    &args->choice, &args->more_at, &args->gates,
+                           &args->latents.at, &args->route.at, &l.bytes};
     const int size[] = {slots * group_bytes(x->p->form, a->group_maps != nullptr, a->group_zeros),
                         most_input(x, n_blocks, n_tokens, places),
                         2 * CHAIN_WARPS * n_tokens * CHAIN_ROWS * 4,
@@ -448,7 +449,8 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
                         expert_choice_bytes(x->args.how, n_tokens),
                         a->n_layers * (int)sizeof(struct expert_layer),
                         x->has_gates ? CHAIN_WARPS * n_tokens * 4 : 0,
-                        latents ? latent_tables_bytes(a->n_layers) : 0};
+                        latents ? latent_tables_bytes(a->n_layers) : 0,
+                        x->lone != nullptr && n_tokens == 1 ? route_bytes(x->args.how.n_experts, l.x_rows) : 0};
     place_shared(offset, size, ring);
     args->codes.places = places;
     args->codes.ring = ring;
@@ -515,8 +517,31 @@ static const struct expert_kernels *find_lone(struct queue *q, const struct expe
     const struct chain_args *a = &x->p->args;
     const struct expert_kernels *lone = find_lone_kernels(x->form, a->head_dim, a->norm, a->n_ranks > 1);
     bool can = lone != nullptr && a->n_ranks <= LONE_RANKS && q->act == DTYPE_BF16 && find_scope(m) == SCOPE_PLAIN &&
-               a->hidden <= LONE_COLUMNS && a->product[1].cols <= LONE_COLUMNS;
+               a->hidden <= LONE_COLUMNS && a->product[1].cols <= LONE_COLUMNS &&
+               route_shares(a->product[1], a->n_ranks, cuda_state(q)->n_multiprocessors) <= SHARES_MOST;
+    for (int l = 0; l < m->model.n_layers; l++)
+        can = can && m->model.layer[l].mlp_norm != nullptr;
     return can ? lone : nullptr;
+}
+
+/* The router of steps of one token. */
+static void open_route(struct queue *q, struct expert_route *to, const struct chain_args *a,
+                       const struct decode_mixture *m)
+{
+    size_t n = (size_t)m->model.n_layers, bytes = n * sizeof(void *);
+    const void **host = (const void **)err_calloc(&q->err, n, sizeof *host, "router table"),
+               **there = (const void **)cuda_alloc(q, bytes);
+    for (size_t l = 0; host != nullptr && l < n; l++)
+        host[l] = m->router[l]->data;
+    if (host != nullptr && there != nullptr) {
+        cuda_upload(q, there, bytes, host, bytes, bytes, 1);
+        cuda_wait(q);
+    }
+    to->weights = there;
+    to->n_shares = route_shares(a->product[1], a->n_ranks, cuda_state(q)->n_multiprocessors);
+    to->sums = (unsigned long long *)cuda_alloc(q, (size_t)route_sum_at(m->routing->n_experts) *
+                                                       sizeof *to->sums); /* any values will do */
+    free(host);
 }
 
 static void open_mixture(struct queue *q, struct persistent *p, const struct decode_mixture *m)
@@ -531,12 +556,14 @@ static void open_mixture(struct queue *q, struct persistent *p, const struct dec
     fill_args(q, x, m);
     if (decode_latent_of(&m->model) != nullptr)
         open_latents(q, x, decode_latent_of(&m->model));
+    x->lone = find_lone(q, x, m);
     x->max_tokens = find_most(x, n_blocks);
     x->kernels = find_expert_kernels(q->act, x->form, find_scope(m));
     x->kernels->open(q, p->max_shared);
-    x->lone = find_lone(q, x, m);
-    if (x->lone != nullptr)
+    if (x->lone != nullptr) {
+        open_route(q, &x->args.route, &p->args, m);
         x->lone->open(q, p->max_shared);
+    }
 }
 
 extern "C" void *cuda_any_open(struct queue *q, const struct decode_model *m, void *sums)
@@ -565,6 +592,8 @@ extern "C" void cuda_any_close(struct queue *q, void *p)
         cuda_free(q, (void *)x->args.latents.layers);
         cuda_free(q, x->args.latents.words);
         cuda_free(q, (void *)x->args.latents.maps);
+        cuda_free(q, (void *)x->args.route.weights);
+        cuda_free(q, x->args.route.sums);
         free(x);
     }
     cuda_persistent_close(q, p);
@@ -608,6 +637,7 @@ extern "C" void cuda_any_run(struct queue *q, void *p, void *logits, const struc
     static_cast<struct chain_args &>(a) = x->p->args;
     int slots = find_slots(x, cuda_state(q)->n_multiprocessors, batch->n_tokens, &a.at, &a);
     set_batch(&a, batch, cos_sin, logits);
-    bool lone = x->lone != nullptr && batch->n_tokens == 1 && (x->form != FORM_NONE || slots == LONE_SLOTS);
+    bool fits = x->form != FORM_NONE ? a.codes.places >= a.how.n_chosen : slots == LONE_SLOTS;
+    bool lone = x->lone != nullptr && batch->n_tokens == 1 && fits;
     (lone ? x->lone : x->kernels)->run(q, slots, &a);
 }

@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/step/persistent_experts_codes.cuh"
 #include "kernels/cuda/step/persistent_experts_results.cuh"
+#include "kernels/cuda/step/persistent_experts_route.cuh"
 #include "kernels/cuda/step/persistent_experts_stream.cuh"
 #include "kernels/cuda/step/persistent_latent.cuh"
 
@@ -446,27 +447,52 @@ __device__ static inline void expert_second(weight_ring<SLOTS> &ring, const expe
         chain_sum_ranks<T>(a, sh, a.product[3].x, epoch);
 }
 
+/* The experts' input and choice for one token. */
+template <typename T, chain_form FORM, norm_kind NORM>
+__device__ static inline void expert_open_lone(const expert_args &a, const chain_shared &sh, const chain_layer &layer,
+                                               const expert_layer &more, uint32_t epoch)
+{
+    const chain_product &p = a.product[2];
+    const T bias = route_bias<T>(a, more);
+    if constexpr (FORM != FORM_NONE) {
+        const recoded_units<T, FORM> units(a, sh);
+        input_normed_any<T, NORM>(a, sh, units, a.x[p.x], epoch, layer.norm[p.norm], layer.norm_bias[p.norm]);
+        units.store_rest();
+    } else {
+        chain_input<T, FORM_NONE, NORM>(a, sh, p, expert_choice_of(a, sh)->router, layer, epoch);
+    }
+    route_await_logits(a, sh, expert_choice_of(a, sh), to_float(bias));
+    expert_choose_lone<FORM>(a, sh);
+    expert_keep_biases<T>(a, sh, layer.bias[3]);
+}
+
 /* The MLP of one layer. */
 template <typename T, int SLOTS, chain_form FORM, bool FULL, norm_kind NORM>
 __device__ __forceinline__ static void expert_step(weight_ring<SLOTS> &ring, const expert_args &a,
                                                    const chain_shared &sh, const chain_layer &layer,
                                                    const expert_layer &more, chain_count &count, uint32_t epoch)
 {
-    chain_input<T, FORM_NONE, NORM>(a, sh, a.product[2], expert_choice_of(a, sh)->router, layer, epoch);
     bool routed = !FULL || more.routed;
-    if (routed)
-        expert_router<T>(ring, a, sh, more, count, epoch);
-    else if (threadIdx.x == 0)
-        expert_choice_of(a, sh)->make_none();
-    if constexpr (FORM != FORM_NONE)
-        expert_recode<T, FORM>(a, sh);
-    if (FULL && more.gate != nullptr)
-        expert_weigh_common<T>(a, sh, more.gate);
-    if (FULL && more.common >= 0) /* while the logits are in flight */
-        expert_common_first<T>(ring, a, sh, more.common, count, epoch);
+    if constexpr (CHAIN_LONE) {
+        expert_open_lone<T, FORM, NORM>(a, sh, layer, more, epoch);
+    } else {
+        chain_input<T, FORM_NONE, NORM>(a, sh, a.product[2], expert_choice_of(a, sh)->router, layer, epoch);
+        if (routed)
+            expert_router<T>(ring, a, sh, more, count, epoch);
+        else if (threadIdx.x == 0)
+            expert_choice_of(a, sh)->make_none();
+        if constexpr (FORM != FORM_NONE)
+            expert_recode<T, FORM>(a, sh);
+        if (FULL && more.gate != nullptr)
+            expert_weigh_common<T>(a, sh, more.gate);
+        if (FULL && more.common >= 0) /* while the logits are in flight */
+            expert_common_first<T>(ring, a, sh, more.common, count, epoch);
+        if (routed) {
+            expert_choose<FULL, FORM>(a, sh, more, epoch);
+            expert_keep_biases<T>(a, sh, layer.bias[3]);
+        }
+    }
     if (routed) {
-        expert_choose<FULL, FORM>(a, sh, more, epoch);
-        expert_keep_biases<T>(a, sh, layer.bias[3]);
         if (expert_choice_of(a, sh)->first.done()) /* else a tile's barrier says that everybody has read what the next
                                                       input replaces */
             chain_sync();
@@ -550,6 +576,10 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     take_registers<EXPERT_CHAIN_REGISTERS>();
     wait_for_previous();
     uint32_t step = a.step[blockIdx.x], epoch = step * (uint32_t)(a.n_layers + 1);
+    if constexpr (CHAIN_LONE) {
+        route_open(a, sh);
+        expert_clear_pairs(a, expert_choice_of(a, sh));
+    }
     chain_open_step(a, sh);
     chain_embed<T, false>(a, sh, epoch);
     for (int product = 0; product <= a.n_layers * CHAIN_PRODUCTS; product++) {
@@ -559,6 +589,12 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         if (k == CHAIN_HEAD && a.n_ranks == 1) /* else NCCL may gather the logits */
             let_next_begin();
         const expert_layer &more = expert_layer_of(a, sh, product / CHAIN_PRODUCTS); /* of the head: none */
+        if constexpr (CHAIN_LONE) {
+            if (k == 0)
+                route_fetch(a, sh, layer.norm[a.product[2].norm], product / CHAIN_PRODUCTS);
+            else if (k == 1)
+                route_arrive();
+        }
         if (k == a.attention_before) {
             if constexpr (LATENT)
                 latent_attention<T>(a, sh, layer, latent_layers(a, sh)[product / CHAIN_PRODUCTS], epoch);
@@ -569,6 +605,9 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
             expert_step<T, SLOTS, FORM, FULL, NORM>(ring, a, sh, layer, more, count, epoch);
         else if (k != 3)
             chain_step<T, SLOTS, expert_dense_form(FORM), NORM>(ring, a, sh, product, k, layer, count, epoch);
+        if constexpr (CHAIN_LONE)
+            if (k == 1)
+                route_add<T>(a, sh, count);
         if constexpr (LATENT)
             if (k == 0)
                 latent_step<T>(ring, a, sh, count, epoch);

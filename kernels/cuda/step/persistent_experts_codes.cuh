@@ -309,6 +309,53 @@ __device__ static inline void expert_recode(const expert_args &a, const chain_sh
     }
 }
 
+/* The end of the columns of an input's units. */
+__device__ static inline int expert_units_end(int columns)
+{
+    const int STEP = CHAIN_WARPS * STEP_COLUMNS;
+    return (columns + STEP - 1) / STEP * STEP;
+}
+
+/* The units of an input that go to shared memory as expert_recode leaves it, where the router does not need them. */
+template <typename T, chain_form FORM>
+struct recoded_units : input_units<T, FORM_NONE> {
+    typedef input_units<T, FORM_NONE> plain;
+    __half *to;
+    int n_steps, end; /* end: of the columns that are stored */
+
+    __device__ recoded_units(const expert_args &a, const chain_shared &sh)
+        : plain(a, sh, expert_choice_of(a, sh)->router, a.product[2].cols), to(sh.at<__half>(a.codes.input)),
+          n_steps(sh.share[2].n_steps), end(recoded_columns<FORM>(a.product[2].cols))
+    {
+    }
+    /* The place of the eight columns that include this one. */
+    __device__ __half *eight_of(int column) const
+    {
+        const int COLUMNS = EXPERT_WARP_COLUMNS<FORM>, FOURS = COLUMNS / 32,
+                  place = eight_place<FORM>(column % COLUMNS);
+        int warp = column / COLUMNS % CHAIN_WARPS, step = column / (CHAIN_WARPS * COLUMNS);
+        return to + ((warp * n_steps + step) * FOURS + place / 4) * 32 + place % 4 * 8;
+    }
+    /* Two neighbouring lanes have eight columns, the even lane the lower four. */
+    __device__ void store(int i, int, uint2 x) const
+    {
+        int first = this->column + this->offset(i);
+        if (std::is_same<T, __nv_bfloat16>::value)
+            x = make_uint2(plain::half_pair(x.x), plain::half_pair(x.y));
+        if (FORM == FORM_E2M1)
+            x = plain::pair_up(x);
+        if (first < end)
+            *(uint2 *)(eight_of(first) + threadIdx.x % 2 * 4) = x;
+    }
+    /* Zeros beyond the columns that all units cover. */
+    __device__ void store_rest(void) const
+    {
+        int begin = expert_units_end(this->columns);
+        for (int column = begin + (int)threadIdx.x * 8; column < end; column += CHAIN_THREADS * 8)
+            *(uint4 *)eight_of(column) = make_uint4(0, 0, 0, 0);
+    }
+};
+
 #define CODE_UNITS_AT_ONCE 8 /* units of 4 columns that a lane waits for */
 
 /* A warp's part of the second products: every groups-th expert, from `group` on, and the columns of `warp` in a group.
@@ -399,6 +446,47 @@ __device__ static inline void expert_code_inputs(const expert_args &a, const cha
     __syncwarp();
 }
 
+/* The same for all pairs of one token, in less code: lanes look for the warp's pairs first. */
+template <typename T, chain_form FORM>
+__device__ static inline void expert_code_inputs_lone(const expert_args &a, const chain_shared &sh,
+                                                      const code_part &part, uint32_t epoch)
+{
+    const int COLUMNS = EXPERT_WARP_COLUMNS<FORM>, UNITS = COLUMNS / UNIT_COLUMNS / 32, AT_ONCE = 4;
+    const expert_choice *c = expert_choice_of(a, sh);
+    const int cols = a.product[3].cols, lane = threadIdx.x % 32, p = min(lane, a.how.n_chosen - 1);
+    const bool mine = lane < a.how.n_chosen && (unsigned)(choice_expert(a, c)[p] - a.first_held) < (unsigned)a.n_held &&
+                      choice_group(a, c)[p] / EXPERT_MAX == part.group;
+    const unsigned pairs = __ballot_sync(0xffffffffu, mine);
+#pragma unroll 1
+    for (int base = part.warp * COLUMNS; part.has(a, base); base += CHAIN_WARPS * COLUMNS)
+#pragma unroll 1
+        for (unsigned left = pairs; left != 0;) {
+            int row[AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < AT_ONCE; i++, left &= left - 1)
+                row[i] = __ffs((int)left) - 1;
+            auto column = [&](int j) { return base + (j % UNITS * 32 + lane) * UNIT_COLUMNS; };
+            auto from = [&](int j) { return a.pairs + (row[j / UNITS] * cols + column(j)) / 2; };
+            ulonglong2 v[AT_ONCE * UNITS];
+            word_await(
+                v, [&](int j) { return row[j / UNITS] >= 0 && column(j) < cols; }, from, epoch,
+                a.pairs + (row[0] * cols + base) / 2);
+#pragma unroll
+            for (int j = 0; j < AT_ONCE * UNITS; j++) {
+                uint2 x = make_uint2((uint32_t)v[j].x, (uint32_t)v[j].y);
+                const int in_warp = column(j) - base;
+                if (std::is_same<T, __nv_bfloat16>::value)
+                    x = make_uint2(input_units<T, FORM>::half_pair(x.x), input_units<T, FORM>::half_pair(x.y));
+                if (FORM == FORM_E2M1)
+                    x = input_units<T, FORM>::pair_up(x);
+                if (row[j / UNITS] >= 0)
+                    *(uint2 *)(sh.at<__half>(a.at.input) + row[j / UNITS] * a.pair_pitch + base +
+                               eight_place<FORM>(in_warp) * 8 + in_warp % 8) = x;
+            }
+        }
+    __syncwarp();
+}
+
 /* The address of the activations of a lane's pair p of the warp's next expert, which are loaded if missing; p < 0: it
  * has none. Groups have memory of their own if activations are loaded in parts. */
 template <typename T, chain_form FORM>
@@ -408,7 +496,10 @@ __device__ static inline int expert_bring(const expert_args &a, const chain_shar
     if (!expert_in_parts<FORM>(a)) {
         if (pairs.end == 0) {
             pairs.end = expert_pairs(a);
-            expert_code_inputs<T, FORM>(a, sh, pairs, part, epoch);
+            if constexpr (CHAIN_LONE)
+                expert_code_inputs_lone<T, FORM>(a, sh, part, epoch);
+            else
+                expert_code_inputs<T, FORM>(a, sh, pairs, part, epoch);
         }
         return p;
     }

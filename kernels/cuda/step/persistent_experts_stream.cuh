@@ -137,8 +137,8 @@ struct expert_cursor {
     /* Is there something of this kind for the block? */
     __device__ bool begin(const expert_args &a, const chain_shared &sh)
     {
-        if (FULL && kind == OF_ROUTER && !expert_layer_of(a, sh, layer).routed)
-            return false;
+        if (kind == OF_ROUTER && (CHAIN_LONE || (FULL && !expert_layer_of(a, sh, layer).routed)))
+            return false; /* CHAIN_LONE: see persistent_experts_route.cuh */
         if (kind == OF_COMMON && common(a, sh) < 0)
             return false;
         n_steps = share_of(a, sh).n_steps;
@@ -268,7 +268,8 @@ __device__ static inline void expert_announce_after(const expert_args &a, const 
         latent_announce(a, sh, layer + 1);
     if (kind == OF_QKV) {
         expert_announce<FORM>(a, sh, layer, OF_OUT);
-        expert_announce<FORM>(a, sh, layer, OF_ROUTER);
+        if (!CHAIN_LONE)
+            expert_announce<FORM>(a, sh, layer, OF_ROUTER);
         if (FULL && layer < a.n_layers && expert_layer_of(a, sh, layer).common >= 0)
             expert_announce<FORM>(a, sh, layer, OF_COMMON);
         expert_announce<FORM>(a, sh, layer, OF_FIRST);
@@ -461,15 +462,33 @@ __device__ static inline void stream_expert_weights(const expert_args &a, const 
     stream_copies copies;
     const expert_choice *c = expert_choice_of(a, sh);
     uint32_t made = shared_address(&c->made), base = shared_address(sh.base);
-    int known = 0;
+    int known = 0, announced = OF_NOTHING;
     now.open(a, sh, 0, OF_QKV, known);
     ahead.restart(now);
-    expert_announce_after<FORM, SCOPE>(a, sh, 0, OF_QKV);
     while (!now.done()) {
+        if (now.kind != announced) {
+            announced = now.kind;
+            expert_announce_after<FORM, SCOPE>(a, sh, now.layer, now.kind);
+        }
+        const bool pending = now.pending(known);
+        const int bytes = (now.up >= 0 ? 2 * now.n : now.n) * CHAIN_WARPS * 128;
+        const uint32_t barrier = ring.filled();
+        if (!pending)
+            copies.wait_for_room<EXPERT_UNDER_WAY>(ring, now.lines(a));
         uint32_t since = (uint32_t)clock64();
-        if (now.pending(known)) {
-            while (!barrier_ended(made, known & 1))
-                ahead.advance(a, sh, now, known, since);
+        auto can_go_on = [&]() {
+            if (pending)
+                return barrier_ended(made, known & 1);
+            if (stream_held<false>(a, sh))
+                return false;
+            if constexpr (PACKED)
+                return space.has_room(ring, bytes, a.codes.ring);
+            else
+                return barrier_ended(ring.emptied(), ring.round ^ 1);
+        };
+        while (!can_go_on()) /* one wait for everything: a second copy of this code would be fetched in every layer */
+            ahead.advance(a, sh, now, known, since);
+        if (pending) {
             known++;
             if constexpr (PACKED) {
                 const coded_stream<SLOTS> codes = {ring, space, copies, a, base};
@@ -479,22 +498,8 @@ __device__ static inline void stream_expert_weights(const expert_args &a, const 
             now.open(a, sh, now.layer, PACKED ? OF_SECOND + 1 : OF_FIRST, known);
             if (ahead.n == 0)
                 ahead.restart(now);
-            if (PACKED)
-                expert_announce_after<FORM, SCOPE>(a, sh, now.layer, now.kind);
             continue;
         }
-        int bytes = (now.up >= 0 ? 2 * now.n : now.n) * CHAIN_WARPS * 128;
-        uint32_t barrier = ring.filled();
-        copies.wait_for_room<EXPERT_UNDER_WAY>(ring, now.lines(a));
-        since = (uint32_t)clock64();
-        auto has_room = [&]() {
-            if constexpr (PACKED)
-                return space.has_room(ring, bytes, a.codes.ring);
-            else
-                return barrier_ended(ring.emptied(), ring.round ^ 1);
-        };
-        while (stream_held<false>(a, sh) || !has_room())
-            ahead.advance(a, sh, now, known, since);
         int into = PACKED ? space.take(ring, bytes, a.codes.ring) : ring.slot * RING_SLOT_BYTES;
         auto box = [=](uint32_t to, const CUtensorMap *map, int x, int y, int z) {
             box_copy(to, map, x, y, z, barrier);
@@ -502,10 +507,7 @@ __device__ static inline void stream_expert_weights(const expert_args &a, const 
         now.boxes(base + into, box);
         int beside = now.template beside<FORM>(a, sh, SLOTS, ring.slot, box);
         barrier_expect(barrier, bytes + beside); /* none has ended without this arrival */
-        int kind = now.kind;
         ahead.follow(a, sh, now, known);
-        if (now.kind != kind)
-            expert_announce_after<FORM, SCOPE>(a, sh, now.layer, now.kind);
         ring.advance();
     }
 }
