@@ -155,12 +155,15 @@ COMPLETIONDIR ?= $(PREFIX)/share/bash-completion/completions
 INSTALL ?= install
 PROGRAMS := lockstep lockstep-client lockstep-gateway
 JOB_SCRIPTS := scripts/slurm scripts/pbs scripts/flux
+# Below DOCDIR under the same names, since documents link to each other by relative paths.
+DOC_FOLDERS := docs $(patsubst %/,%,$(wildcard docs/*/))
 install: all pages
-	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(COMPLETIONDIR) $(DOCDIR) $(JOB_SCRIPTS:scripts/%=$(DATADIR)/%) $(DATADIR)/lockstep-stories)
+	$(INSTALL) -d $(addprefix $(DESTDIR),$(BINDIR) $(MANDIR)/man1 $(COMPLETIONDIR) $(DOC_FOLDERS:%=$(DOCDIR)/%) $(JOB_SCRIPTS:scripts/%=$(DATADIR)/%) $(DATADIR)/lockstep-stories)
 	$(INSTALL) -m 755 $(PROGRAM) $(CLIENT) $(GATEWAY) $(DESTDIR)$(BINDIR)
 	$(INSTALL) -m 644 $(PAGES)/*.1 $(DESTDIR)$(MANDIR)/man1
 	for p in $(PROGRAMS); do $(INSTALL) -m 644 $(PAGES)/$$p.bash $(DESTDIR)$(COMPLETIONDIR)/$$p || exit 1; done
-	$(INSTALL) -m 644 LICENSE $(wildcard *.md docs/*.md) $(DESTDIR)$(DOCDIR)
+	$(INSTALL) -m 644 LICENSE CITATION.cff $(wildcard *.md) $(DESTDIR)$(DOCDIR)
+	for d in $(DOC_FOLDERS); do $(INSTALL) -m 644 $$d/*.* $(DESTDIR)$(DOCDIR)/$$d || exit 1; done
 	for d in $(JOB_SCRIPTS); do $(INSTALL) -m 644 $$d/* $(DESTDIR)$(DATADIR)/$${d#scripts/} || exit 1; done
 	$(INSTALL) -m 644 demo/lockstep-stories/* $(DESTDIR)$(DATADIR)/lockstep-stories
 

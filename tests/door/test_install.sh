@@ -12,9 +12,15 @@ check "make install" "$log" [ $? = 0 ]
 for file in bin/lockstep bin/lockstep-client bin/lockstep-gateway share/man/man1/lockstep.1 share/man/man1/lockstep-serve.1 share/man/man1/lockstep-client.1 \
     share/man/man1/lockstep-gateway.1 share/bash-completion/completions/lockstep-gateway \
     share/bash-completion/completions/lockstep share/bash-completion/completions/lockstep-client share/doc/lockstep/README.md \
-    share/doc/lockstep/LICENSE share/doc/lockstep/serve.md share/lockstep/lockstep-stories/config.json share/lockstep/slurm/batch.sbatch; do
+    share/doc/lockstep/LICENSE share/doc/lockstep/docs/serve.md share/lockstep/lockstep-stories/config.json share/lockstep/slurm/batch.sbatch; do
     check "installed: $file" "$(files)" [ -s "$dir/root/opt/x/$file" ]
 done
+links=0 broken=
+while IFS=: read -r page link; do
+    links=$((links + 1))
+    [ -e "$(dirname "$page")/${link:2}" ] || broken+=" $page: ${link:2}"
+done < <(grep -rnoHE '\]\([^)#:]+' --include=*.md "$dir/root/opt/x/share/doc/lockstep" | sed -E 's/:[0-9]+:/:/')
+check "relative links of the installed documents lead to files" "$links links, broken:$broken" [ $links -gt 30 -a -z "$broken" ]
 check "no file is outside the prefix" "$(files)" [ -z "$(files | grep -v '^\./opt/x/')" ]
 program=$dir/root/opt/x/bin/lockstep
 story=$(timeout 60 mpirun -n 1 "$program" generate -m "$dir/root/opt/x/share/lockstep/lockstep-stories" -p Once -n 4 --temperature 0 2>&1)
