@@ -5,6 +5,8 @@
 #include <math.h>
 #include <stdio.h>
 
+#define CLEAR 0.8 /* a choice is clearly faster if it takes at most this share of another one's time */
+
 /* The number of ways to choose k of n. */
 static double ways(int n, int k)
 {
@@ -91,13 +93,31 @@ int pace_fastest(const struct rank_pace *choice, int n)
     return best;
 }
 
+static const struct rank_pace *choice_of(const struct rank_pace *choice, int n, int n_ranks)
+{
+    for (int i = 0; i < n; i++)
+        if (choice[i].n_ranks == n_ranks)
+            return &choice[i];
+    return &choice[pace_fastest(choice, n)];
+}
+
+bool pace_advise(const struct rank_pace *choice, int n, int mine, char *text, size_t bytes)
+{
+    const struct rank_pace *best = &choice[pace_fastest(choice, n)], *now = choice_of(choice, n, mine);
+    if (best->seconds > CLEAR * now->seconds)
+        return false;
+    (void)snprintf(text, bytes,
+                   "a single sequence would decode faster with --tensor-parallel %d, where a rank's memory allows: an "
+                   "estimated %.3g ms a step for reading weights and for sums, instead of %.3g",
+                   best->n_ranks, 1e3 * best->seconds, 1e3 * now->seconds);
+    return true;
+}
+
 void pace_describe(const struct rank_pace *choice, int n, int mine, const struct pace_costs *costs, char *text,
                    size_t bytes)
 {
-    const struct rank_pace *best = &choice[pace_fastest(choice, n)], *now = best;
+    const struct rank_pace *best = &choice[pace_fastest(choice, n)], *now = choice_of(choice, n, mine);
     const char *known = costs->measured ? "measured" : "assumed";
-    for (int i = 0; i < n; i++)
-        now = choice[i].n_ranks == mine ? &choice[i] : now;
     int used = snprintf(text, bytes,
                         "a decode step of one sequence with --tensor-parallel %d: %.1f MiB a rank and %d sums take "
                         "%.3f ms at %.1f GB/s and %.1f us a sum (%s)",

@@ -32,6 +32,9 @@ int pace_fastest(const struct rank_pace *choice, int n);
 void pace_describe(const struct rank_pace *choice, int n, int mine, const struct pace_costs *costs, char *text,
                    size_t bytes);
 
+/* Whether another choice is estimated to be clearly faster than that of `mine` ranks: then a line recommends it. */
+bool pace_advise(const struct rank_pace *choice, int n, int mine, char *text, size_t bytes);
+
 /* The expected maximum, over n_ranks ranks that hold whole experts, of the experts that a rank has to read if n_chosen
  * of n_experts are chosen at random. */
 double pace_most_experts(int n_experts, int n_chosen, int n_ranks);

@@ -38,8 +38,7 @@ static int run_one(struct world *w, const struct generate_options *o, struct err
     }
     fatal_agree(w, e);
     instance_open_drafted(&instance, &draft, w, &m, &c, &setup, e);
-    if (setup.with_bus)
-        ranks_pace_say(&instance.engine, w->n_ranks);
+    ranks_pace_say(&instance.engine, w->n_ranks, true);
     if (w->rank == 0)
         (void)generate_start(&g, &setup.limits, e);
     (void)meter_open(&meter, &instance.engine, METER_INTERVAL, generate_report, &g, e);

@@ -21,6 +21,7 @@
 /* `serve` and `batch`: ranks in replicas, and on rank 0 the source of requests. */
 struct service {
     const char *name;
+    bool advises; /* at start, of numbers of ranks that make one sequence faster */
     const struct service_options *o;
     const void *options; /* of open */
     struct front *front;
@@ -87,8 +88,8 @@ static int run_service(struct world *w, const struct service *s, struct err *e)
     (void)rank_log_open(w, w->rank == 0 ? s->front->o->log_dir : NULL, e);
     fatal_agree(w, e);
     instance_open_drafted(&instance, &draft, w, &m, &c, &setup, e);
-    if (setup.with_bus)
-        ranks_pace_say(&instance.engine, w->n_ranks);
+    if (s->advises || setup.with_bus)
+        ranks_pace_say(&instance.engine, w->n_ranks, s->advises);
     bool first = instance.world.replica == 0;
     (void)meter_open(&meter, &instance.engine, METER_INTERVAL, first ? front_ranks : leader_ranks,
                      first ? (void *)s->front : (void *)&leader, e);
@@ -121,14 +122,14 @@ int run_serve(struct world *w, const struct serve_options *o, struct err *e)
     if (many)
         return serve_models(w, o, e);
     struct serve v = {0};
-    const struct service s = {"serve", &o->service, o, &v.front, &v, serve_open, serve_start, serve_close};
+    const struct service s = {"serve", true, &o->service, o, &v.front, &v, serve_open, serve_start, serve_close};
     return run_service(w, &s, e);
 }
 
 int run_batch(struct world *w, const struct batch_options *o, struct err *e)
 {
     struct batch_run b = {0};
-    const struct service s = {"batch", &o->service, o, &b.front, &b, batch_open, batch_start, batch_close};
+    const struct service s = {"batch", false, &o->service, o, &b.front, &b, batch_open, batch_start, batch_close};
     int many = w->rank == 0 && o->models.dir != NULL;
     MPI_CHECK(MPI_Bcast(&many, 1, MPI_INT, 0, w->comm));
     fatal_farewell(batch_give_up, &b);

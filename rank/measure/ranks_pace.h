@@ -5,8 +5,9 @@
 
 #include "rank/step/engine.h"
 
-/* Log it for a model with experts on several ranks; n_ranks: of the job, of which a replica has a part. Before the
- * first step. Collective over the replica. */
-void ranks_pace_say(struct engine *g, int n_ranks);
+/* Log it for a model with experts on several ranks; n_ranks: of the job, of which a replica has a part. advise: without
+ * --verbose, too, one line says so if another number is clearly faster. Before the first step. Collective over the
+ * replica. */
+void ranks_pace_say(struct engine *g, int n_ranks, bool advise);
 
 #endif

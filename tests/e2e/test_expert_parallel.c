@@ -80,6 +80,17 @@ static void shares(void)
     case_end();
 }
 
+/* `text` advises one rank instead of two if its figures, rounded to microseconds, say that this is clearly faster. */
+static void check_advice(const char *text)
+{
+    const char *now_at = strstr(text, " sums take "), *best_at = strstr(text, " 0 sums, ");
+    double now = now_at != NULL ? strtod(now_at + strlen(" sums take "), NULL) : 0;
+    double best = best_at != NULL ? strtod(best_at + strlen(" 0 sums, "), NULL) : now;
+    bool advised = strstr(text, "would decode faster with --tensor-parallel 1,") != NULL;
+    case_check(now > 0 && (advised ? best - 0.001 <= 0.8 * (now + 0.001) : best + 0.001 >= 0.8 * (now - 0.001)),
+               "%g and %g ms, %s: %s", now, best, advised ? "advised" : "not advised", text);
+}
+
 /* Sums that cost a second, and sums that cost nothing. */
 static void pace(void)
 {
@@ -96,13 +107,14 @@ static void pace(void)
         process_free(&p);
         case_end();
     }
-    case_begin("generate --verbose reports the cost of sums");
+    case_begin("generate --verbose reports the cost of sums, and whether another number of ranks is clearly faster");
     process_run(&p, &(struct process_setup){.ranks = 2},
                 (const char *[]){"generate", "--model", dir, "--prompt-ids", "5,1", "--max-tokens", "2", "--verbose",
                                  "--device", "cpu", NULL});
     case_check(p.status == 0 && strstr(p.text[PROCESS_ERR], "with --tensor-parallel 2: ") != NULL &&
                    strstr(p.text[PROCESS_ERR], "us a sum (measured)") != NULL,
                "status %d: %s", p.status, p.text[PROCESS_ERR]);
+    check_advice(p.text[PROCESS_ERR]);
     process_free(&p);
     case_end();
 }

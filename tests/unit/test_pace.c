@@ -65,6 +65,9 @@ static void choices(void **unused)
     pace_describe(p, 4, 6, &costs, line, sizeof line);
     assert_non_null(strstr(line, "with --tensor-parallel 6: "));
     assert_non_null(strstr(line, "us a sum (measured); --tensor-parallel 1 would be faster"));
+    assert_true(pace_advise(p, 4, 6, line, sizeof line));
+    assert_non_null(strstr(line, "would decode faster with --tensor-parallel 1, "));
+    assert_false(pace_advise(p, 4, 1, line, sizeof line));
     costs.sum_seconds = 0;
     double columns = p[3].bytes;
     m.whole_experts = true;
@@ -72,6 +75,8 @@ static void choices(void **unused)
     assert_int_equal(pace_fastest(p, 4), 3);
     pace_describe(p, 4, 6, &costs, line, sizeof line);
     assert_non_null(strstr(line, "no smaller or larger number is faster"));
+    p[1].seconds = 1.1 * p[3].seconds;
+    assert_false(pace_advise(p, 4, 2, line, sizeof line)); /* not clearly */
     assert_true(p[3].bytes > columns); /* two experts of 8 on one of 6 ranks: it reads at least one */
     double expert = 3.0 * 3 * 64 * 96 * 2;
     assert_true(fabs(p[3].bytes - columns - expert * (pace_most_experts(8, 2, 6) - 2.0 * 16 / 96)) < 1);
