@@ -22,12 +22,12 @@ static json_t *likeliest(const struct tokenizer *t, const struct sampled *s, int
     return object;
 }
 
-struct legacy {
+struct legacy_lists {
     json_t *tokens, *logprobs, *top, *offsets;
     json_int_t offset;
 };
 
-static void add_token(struct legacy *l, const struct tokenizer *t, int32_t id, const struct sampled *s, int n_top,
+static void add_token(struct legacy_lists *l, const struct tokenizer *t, int32_t id, const struct sampled *s, int n_top,
                       bool *good)
 {
     json_t *text = reply_token_text(t, id);
@@ -41,7 +41,7 @@ static void add_token(struct legacy *l, const struct tokenizer *t, int32_t id, c
 /* Log-probabilities of completions; with echo the prompt's tokens come first, the very first without a probability. */
 static json_t *legacy_logprobs(const struct tokenizer *t, const struct reply_choice *c, bool echo, bool *good)
 {
-    struct legacy l = {json_array(), json_array(), json_array(), json_array(), 0};
+    struct legacy_lists l = {json_array(), json_array(), json_array(), json_array(), 0};
     json_t *object = json_object();
     for (size_t i = 0; echo && c->prompt_logprobs != NULL && i < c->n_prompt; i++)
         add_token(&l, t, c->prompt_id[i], i > 0 ? &c->prompt_logprobs[i - 1] : NULL, c->n_prompt_top, good);
