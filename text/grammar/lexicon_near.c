@@ -4,14 +4,14 @@
 
 /* A node of the current path, whose edges are being followed, with the states of both walks after it; MACHINE_DEAD for
  * a dead one. */
-struct level {
+struct near_level {
     int32_t edge, end;
     int state, near;
 };
 
-static inline struct level begin_level(const struct lexicon_tree *tree, int node, int state, int near)
+static inline struct near_level begin_level(const struct lexicon_tree *tree, int node, int state, int near)
 {
-    return (struct level){tree->edge[node + 1], tree->edge[node + 2], state, near};
+    return (struct near_level){tree->edge[node + 1], tree->edge[node + 2], state, near};
 }
 
 /* The tokens of a node's bytes. */
@@ -30,7 +30,8 @@ static inline int next_of(struct machine *m, int state, unsigned char byte)
 }
 
 /* Moves to the next edge after which the two walks are in different states, and gives these. False: there is none. */
-static bool find_difference(const struct lexicon_tree *tree, struct level *l, struct machine *m, int *state, int *near)
+static bool find_difference(const struct lexicon_tree *tree, struct near_level *l, struct machine *m, int *state,
+                            int *near)
 {
     for (; l->edge < l->end; l->edge++) {
         unsigned char byte = tree->byte[l->edge];
@@ -52,7 +53,7 @@ int lexicon_near(struct machine *m, int state)
 int lexicon_mask_from(const struct lexicon *l, struct machine *m, int state, int near, uint32_t *mask)
 {
     const struct lexicon_tree *tree = &l->all;
-    struct level path[LEXICON_MAX_DEPTH + 1];
+    struct near_level path[LEXICON_MAX_DEPTH + 1];
     int n_visited = 0, top = 0;
     path[0] = begin_level(tree, -1, state, near);
     while (top >= 0) {
