@@ -20,12 +20,12 @@ _Static_assert(LEAST *PER_UNIT *KV_BLOCK_TOKENS >= SCHEDULE_MAX_LEN, "one reques
 /* ---- rules, one by one ---- */
 
 /* A list of blocks with units, without a scheduler. */
-struct part {
+struct block_list {
     struct blocks blocks;
     int taken[200], n;
 };
 
-static void join(struct units *u, int i, struct part *p, int least, int most)
+static void join(struct units *u, int i, struct block_list *p, int least, int most)
 {
     struct err e = {0};
     struct blocks_source source[KV_KINDS];
@@ -36,7 +36,7 @@ static void join(struct units *u, int i, struct part *p, int least, int most)
 }
 
 /* Takes n blocks; returns the number available. */
-static int take_many(struct part *p, int n)
+static int take_many(struct block_list *p, int n)
 {
     int got = 0;
     for (int block; got < n && (block = blocks_take(&p->blocks)) >= 0; got++)
@@ -45,7 +45,7 @@ static int take_many(struct part *p, int n)
 }
 
 /* Gives back the blocks that were taken first. */
-static void give_back(struct part *p, int n)
+static void give_back(struct block_list *p, int n)
 {
     for (int i = 0; i < n; i++)
         blocks_give_back(&p->blocks, p->taken[i]);
@@ -53,7 +53,7 @@ static void give_back(struct part *p, int n)
     memmove(p->taken, p->taken + n, (size_t)p->n * sizeof *p->taken);
 }
 
-static void end(struct units *u, int i, struct part *p)
+static void end(struct units *u, int i, struct block_list *p)
 {
     units_leave(u, i);
     blocks_close(&p->blocks);
@@ -63,7 +63,7 @@ static void grows_until_the_arena_is_full(void **state)
 {
     (void)state;
     struct units u;
-    struct part a;
+    struct block_list a;
     struct err e = {0};
     assert_int_equal(units_open(&u, 4, &e), 0);
     join(&u, 0, &a, 1, 10);
@@ -88,7 +88,7 @@ static void idle_models_give_what_they_used_least(void **state)
 {
     (void)state;
     struct units u;
-    struct part a, b;
+    struct block_list a, b;
     struct err e = {0};
     int32_t token[KV_BLOCK_TOKENS] = {0};
     assert_int_equal(units_open(&u, 4, &e), 0);
@@ -122,7 +122,7 @@ static void a_part_of_what_is_in_use(void **state)
 {
     (void)state;
     struct units u;
-    struct part a, b;
+    struct block_list a, b;
     struct err e = {0};
     assert_int_equal(units_open(&u, 4, &e), 0);
     join(&u, 0, &a, 1, 10);
@@ -157,7 +157,7 @@ static void least_goes_first(void **state)
 {
     (void)state;
     struct units u;
-    struct part part[4];
+    struct block_list part[4];
     struct err e = {0};
     assert_int_equal(units_open(&u, 8, &e), 0);
     for (int i = 0; i < 4; i++) {
@@ -217,7 +217,7 @@ static void two_kinds_of_a_model(void **state)
     (void)state;
     struct units u;
     struct kinds a;
-    struct part b;
+    struct block_list b;
     struct err e = {0};
     const struct unit_share share[KV_KINDS] = {{2, 2, 12}, {5, 1, 8}};
     struct plan_block block[2];
