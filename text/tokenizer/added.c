@@ -262,8 +262,8 @@ static size_t span_room(const struct spans *s, size_t at)
     return low < s->n && s->span[low].start <= at ? s->span[low].stop - at : 0;
 }
 
-int added_split(const struct added *a, const struct added_trie *trie, const struct pieces *in, const struct piece *p,
-                const struct spans *special, struct pieces *out, struct err *e)
+int added_split(const struct added *a, const struct added_trie *trie, const struct pieces *in,
+                const struct text_piece *p, const struct spans *special, struct pieces *out, struct err *e)
 {
     const char *s = in->text.data + p->start;
     size_t n = p->bytes, done = 0, space_from = SIZE_MAX, space_to = 0;

@@ -53,7 +53,7 @@ struct spans { /* of a text: [start, stop), ascending, none touches another */
 
 /* Cut the tokens of one trie out of piece p of `in`: appends the parts to out->piece (text stays in->text).
  * special: of in->text; only within one of these are special tokens recognised. NULL: everywhere. */
-int added_split(const struct added *a, const struct added_trie *trie, const struct pieces *in, const struct piece *p,
-                const struct spans *special, struct pieces *out, struct err *e);
+int added_split(const struct added *a, const struct added_trie *trie, const struct pieces *in,
+                const struct text_piece *p, const struct spans *special, struct pieces *out, struct err *e);
 
 #endif

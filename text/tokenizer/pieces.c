@@ -22,7 +22,7 @@ int pieces_add(struct pieces *p, size_t start, size_t bytes, int32_t id, bool fi
         return 0;
     if (p->n == p->capacity && buffer_grow_array((void **)&p->piece, &p->capacity, p->n + 1, sizeof *p->piece, e) != 0)
         return -1;
-    p->piece[p->n++] = (struct piece){start, bytes, id, first};
+    p->piece[p->n++] = (struct text_piece){start, bytes, id, first};
     return 0;
 }
 

@@ -4,7 +4,7 @@
 
 #include "text/tokenizer/buffer.h"
 
-struct piece {
+struct text_piece {
     size_t start, bytes; /* in pieces.text */
     int32_t id;          /* of an added token; -1: text */
     bool first;          /* the piece is at the start of the input */
@@ -12,7 +12,7 @@ struct piece {
 
 struct pieces { /* zeroed = empty */
     struct buffer text;
-    struct piece *piece; /* [n] */
+    struct text_piece *piece; /* [n] */
     size_t n, capacity;
 };
 

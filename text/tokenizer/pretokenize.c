@@ -113,7 +113,7 @@ static int split_pieces(const struct pretokenize_step *step, struct pretokenize_
 {
     out->n = 0;
     for (size_t i = 0; i < in->n; i++) {
-        const struct piece *p = &in->piece[i];
+        const struct text_piece *p = &in->piece[i];
         if (p->id >= 0) {
             if (pieces_add(out, p->start, p->bytes, p->id, false, e) != 0)
                 return -1;
@@ -133,7 +133,7 @@ static int split_pieces(const struct pretokenize_step *step, struct pretokenize_
 }
 
 /* Append the text of a piece as this step changes it before it splits. */
-static void rewrite_text(const struct pretokenize_step *step, const struct piece *p, const char *text,
+static void rewrite_text(const struct pretokenize_step *step, const struct text_piece *p, const char *text,
                          struct buffer *out)
 {
     if (step->kind == PRETOKENIZE_BYTE_LEVEL) {
@@ -163,7 +163,7 @@ static int rewrite_pieces(const struct pretokenize_step *step, bool map, const s
 {
     pieces_clear(out);
     for (size_t i = 0; i < in->n; i++) {
-        const struct piece *p = &in->piece[i];
+        const struct text_piece *p = &in->piece[i];
         const char *text = in->text.data + p->start;
         size_t start = out->text.bytes;
         if (p->id < 0 && map)

@@ -75,7 +75,7 @@ static int cut_added(const struct tokenizer *t, const struct added_trie *trie, c
         return 0;
     s->b.n = 0;
     for (size_t i = 0; i < s->a.n; i++) {
-        const struct piece *p = &s->a.piece[i];
+        const struct text_piece *p = &s->a.piece[i];
         int rc = p->id >= 0 ? pieces_add(&s->b, p->start, p->bytes, p->id, false, e)
                             : added_split(&t->added, trie, &s->a, p, special, &s->b, e);
         if (rc != 0)
@@ -92,7 +92,7 @@ static int normalize_pieces(const struct tokenizer *t, struct scratch *s, struct
         return 0;
     pieces_clear(&s->b);
     for (size_t i = 0; i < s->a.n; i++) {
-        const struct piece *p = &s->a.piece[i];
+        const struct text_piece *p = &s->a.piece[i];
         size_t start = s->b.text.bytes;
         if (p->id < 0 &&
             normalize_run(&t->normalizer, &s->split.matcher, s->a.text.data + p->start, p->bytes, &s->b.text, e) != 0)
@@ -143,7 +143,7 @@ static int encode_text(const struct tokenizer *t, struct scratch *s, const struc
         pretokenize_run(&t->pretokenizer, &s->split, &s->a, &s->b, e) != 0)
         return -1;
     for (size_t i = 0; i < s->a.n; i++) {
-        const struct piece *p = &s->a.piece[i];
+        const struct text_piece *p = &s->a.piece[i];
         int rc = p->id >= 0 ? bpe_append(out, p->id, e)
                             : bpe_encode(&t->bpe, &s->bpe, s->a.text.data + p->start, p->bytes,
                                          t->pretokenizer.byte_level, out, e);
