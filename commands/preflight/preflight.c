@@ -72,7 +72,7 @@ static void begin_part(struct preflight_run *r, enum part part)
 static void find_places(struct preflight_run *r, struct err *e)
 {
     size_t n = (size_t)r->w->n_ranks;
-    struct place *all = err_calloc(e, n, sizeof *all, "places");
+    struct rank_place *all = err_calloc(e, n, sizeof *all, "places");
     enum peer_link *link = err_calloc(e, n, sizeof *link, "P2P");
     unsigned char *row = err_calloc(e, n, 1, "P2P");
     r->found.rank = err_calloc(e, r->w->rank == 0 ? n : 1, sizeof *r->found.rank, "preflight");

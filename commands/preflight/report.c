@@ -57,7 +57,7 @@ static double bus_rate(const struct preflight *p, const struct preflight_sum *s)
 
 static void print_places(FILE *out, const struct preflight *p)
 {
-    struct place *all = calloc((size_t)p->n_ranks, sizeof *all);
+    struct rank_place *all = calloc((size_t)p->n_ranks, sizeof *all);
     char text[600];
     bool gpus = has_gpus(p);
     for (int r = 0; all != NULL && r < p->n_ranks; r++)

@@ -13,7 +13,7 @@
 
 /* One rank's data. Plain data: gathered. */
 struct preflight_rank {
-    struct place place;
+    struct rank_place place;
     int32_t n_cpus, n_threads;
     double read_rate; /* bytes/s of its device's memory, all ranks at once */
     double ping;      /* s, half the round trip to rank 0; 0 on rank 0 */

@@ -60,7 +60,8 @@ static int choose_device(const struct world *w, struct err *e)
 }
 
 /* This rank's entry, from local information. opened: its device was opened. */
-static void describe_place(struct place *p, const struct ops *ops, struct queue *q, const struct world *w, bool opened)
+static void describe_place(struct rank_place *p, const struct ops *ops, struct queue *q, const struct world *w,
+                           bool opened)
 {
     const char *visible = environment_value("CUDA_VISIBLE_DEVICES");
     cpu_set_t cpus;
@@ -78,10 +79,10 @@ static void describe_place(struct place *p, const struct ops *ops, struct queue 
 }
 
 /* Fill in how this rank's device reaches the others. link: [n_ranks] scratch. */
-static void find_links(struct place *all, enum peer_link *link, const struct ops *ops, struct queue *q,
+static void find_links(struct rank_place *all, enum peer_link *link, const struct ops *ops, struct queue *q,
                        const struct world *w)
 {
-    const struct place *mine = &all[w->rank];
+    const struct rank_place *mine = &all[w->rank];
     for (int r = 0; r < w->n_ranks; r++) {
         bool both = r != w->rank && mine->id[0] != '\0' && all[r].id[0] != '\0' && strcmp(mine->host, all[r].host) == 0;
         link[r] = both ? ops->async->peer_link(q, all[r].id) : PEER_UNKNOWN;
@@ -89,13 +90,13 @@ static void find_links(struct place *all, enum peer_link *link, const struct ops
     places_link(all, w->n_ranks, w->rank, link);
 }
 
-static void share_place(struct place *all, const struct world *w)
+static void share_place(struct rank_place *all, const struct world *w)
 {
     MPI_CHECK(MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, all, sizeof *all, MPI_BYTE, w->comm));
 }
 
 /* One line per rank, or one line for many ranks; then the ranks whose cores are far from their GPU. */
-static void say_places(const struct place *all, int n)
+static void say_places(const struct rank_place *all, int n)
 {
     char text[600];
     if (n > PLACES_MAX_ROWS) {
@@ -116,7 +117,7 @@ static void say_places(const struct place *all, int n)
                  text);
 }
 
-void device_places(struct place *all, enum peer_link *link, const struct ops *ops, struct queue *q,
+void device_places(struct rank_place *all, enum peer_link *link, const struct ops *ops, struct queue *q,
                    const struct world *w, bool opened)
 {
     describe_place(&all[w->rank], ops, q, w, opened);
@@ -128,7 +129,7 @@ void device_places(struct place *all, enum peer_link *link, const struct ops *op
 /* All ranks learn the placement, to refuse a GPU that two ranks share; rank 0 prints it. */
 static void compare_places(const struct ops *ops, struct queue *q, struct world *w, struct err *e)
 {
-    struct place *all = calloc((size_t)w->n_ranks, sizeof *all);
+    struct rank_place *all = calloc((size_t)w->n_ranks, sizeof *all);
     enum peer_link *link = calloc((size_t)w->n_ranks, sizeof *link);
     int ready = all != NULL && link != NULL, all_ready = 0;
     if (!ready)

@@ -22,7 +22,7 @@ int device_open(const struct ops **ops, struct queue *q, enum device_choice choi
 
 /* The placement, for an open queue or, if `opened` is false, one that could not be opened: all[n_ranks] of every rank,
  * equal on all; link[n_ranks]: how this rank's device reaches theirs. On CPUs places have no id. Collective. */
-void device_places(struct place *all, enum peer_link *link, const struct ops *ops, struct queue *q,
+void device_places(struct rank_place *all, enum peer_link *link, const struct ops *ops, struct queue *q,
                    const struct world *w, bool opened);
 
 #endif

@@ -47,7 +47,7 @@ static void add_numbers(struct text_row *l, int n, bool (*is_in)(const void *set
     }
 }
 
-static bool same_host(const struct place *a, const struct place *b)
+static bool same_host(const struct rank_place *a, const struct rank_place *b)
 {
     return strcmp(a->host, b->host) == 0;
 }
@@ -66,18 +66,18 @@ int places_choose(int n_visible, int node_rank, int n_node_ranks, const char *ho
 }
 
 /* Advice for two ranks with the same device. CUDA shows a process only the first one of a list of slices. */
-static const char *advice(const struct place *p)
+static const char *advice(const struct rank_place *p)
 {
     return strncmp(p->visible, "MIG-", 4) == 0 && strchr(p->visible, ',') != NULL
                ? "a process sees the first of several slices (MIG) only: give each rank one of them, or --device cpu"
                : "start one rank per GPU, or --device cpu";
 }
 
-int places_check(const struct place *place, int n, struct err *e)
+int places_check(const struct rank_place *place, int n, struct err *e)
 {
     for (int a = 0; a < n; a++)
         for (int b = a + 1; b < n; b++) {
-            const struct place *p = &place[a];
+            const struct rank_place *p = &place[a];
             if (p->id[0] == '\0' || strcmp(p->id, place[b].id) != 0 || !same_host(p, &place[b]))
                 continue;
             if (p->visible[0] != '\0')
@@ -94,7 +94,7 @@ int places_check(const struct place *place, int n, struct err *e)
 
 /* The ranks of one host with the same kind of link. */
 struct linked {
-    const struct place *place;
+    const struct rank_place *place;
     const enum peer_link *link;
     int self;
     enum peer_link kind;
@@ -106,9 +106,9 @@ static bool is_linked(const void *set, int i)
     return i != s->self && s->link[i] == s->kind && same_host(&s->place[i], &s->place[s->self]);
 }
 
-void places_link(struct place *place, int n, int rank, const enum peer_link *link)
+void places_link(struct rank_place *place, int n, int rank, const enum peer_link *link)
 {
-    struct place *p = &place[rank];
+    struct rank_place *p = &place[rank];
     struct text_row l = begin_row(p->peers, sizeof p->peers);
     for (int kind = PEER_KINDS - 1; kind >= 0; kind--) {
         const struct linked set = {place, link, rank, (enum peer_link)kind};
@@ -129,7 +129,7 @@ static bool has_bit(const void *set, int i)
     return (*(const uint64_t *)set >> i & 1) != 0;
 }
 
-static int widest(const struct place *place, int n, size_t member, int least)
+static int widest(const struct rank_place *place, int n, size_t member, int least)
 {
     for (int i = 0; i < n; i++) {
         int width = (int)strlen((const char *)&place[i] + member);
@@ -138,18 +138,18 @@ static int widest(const struct place *place, int n, size_t member, int least)
     return least;
 }
 
-void places_row(char *text, size_t bytes, const struct place *place, int n, int rank)
+void places_row(char *text, size_t bytes, const struct rank_place *place, int n, int rank)
 {
     struct text_row l = begin_row(text, bytes);
-    int host = widest(place, n, offsetof(struct place, host), 4),
-        model = widest(place, n, offsetof(struct place, model), 5);
+    int host = widest(place, n, offsetof(struct rank_place, host), 4),
+        model = widest(place, n, offsetof(struct rank_place, model), 5);
     char numa[16] = "none", cores[64] = "none";
     if (rank < 0) {
         add(&l, "%4s  %-*s  %3s  %-*s  %-12s  %4s  %5s  %s", "rank", host, "host", "GPU", model, "model", "PCI bus id",
             "NUMA", "cores", "P2P");
         return;
     }
-    const struct place *p = &place[rank];
+    const struct rank_place *p = &place[rank];
     struct text_row c = begin_row(cores, sizeof cores);
     if (p->numa >= 0)
         (void)snprintf(numa, sizeof numa, "%d", p->numa);
@@ -158,7 +158,7 @@ void places_row(char *text, size_t bytes, const struct place *place, int n, int 
         (int)strcspn(p->id, "/"), p->id, numa, p->cpu_nodes != 0 ? cores : "none", p->peers);
 }
 
-int places_n_hosts(const struct place *place, int n)
+int places_n_hosts(const struct rank_place *place, int n)
 {
     int n_hosts = 0;
     for (int i = 0; i < n; i++) {
@@ -170,7 +170,7 @@ int places_n_hosts(const struct place *place, int n)
     return n_hosts;
 }
 
-void places_summary(char *text, size_t bytes, const struct place *place, int n)
+void places_summary(char *text, size_t bytes, const struct rank_place *place, int n)
 {
     struct text_row l = begin_row(text, bytes);
     int n_hosts = places_n_hosts(place, n), others = 0, links = 0;
@@ -192,17 +192,17 @@ void places_summary(char *text, size_t bytes, const struct place *place, int n)
 
 static bool is_far(const void *set, int i)
 {
-    const struct place *p = (const struct place *)set + i;
+    const struct rank_place *p = (const struct rank_place *)set + i;
     return p->numa >= 0 && p->cpu_nodes != 0 && (p->cpu_nodes >> p->numa & 1) == 0;
 }
 
-void places_far(char *text, size_t bytes, const struct place *place, int n)
+void places_far(char *text, size_t bytes, const struct rank_place *place, int n)
 {
     struct text_row l = begin_row(text, bytes);
     add_numbers(&l, n, is_far, place);
 }
 
-bool places_apart(const struct place *place, int n)
+bool places_apart(const struct rank_place *place, int n)
 {
     bool apart = false;
     for (int i = 0; i < n; i++)

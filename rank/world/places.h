@@ -9,7 +9,7 @@
 #define PLACES_MAX_ROWS 16 /* more ranks than these become one line, unless the run is verbose */
 
 /* The placement of one rank. Flat: gathered. */
-struct place {
+struct rank_place {
     char host[64], id[64], model[64]; /* id, model: of the device, from async_ops.identify; "": none */
     int32_t device;                   /* its number among the devices that the rank sees */
     int32_t numa;                     /* its NUMA node; -1: unknown */
@@ -26,23 +26,23 @@ struct place {
 int places_choose(int n_visible, int node_rank, int n_node_ranks, const char *host, const char *note, struct err *e);
 
 /* Refuse two ranks that have the same device. */
-int places_check(const struct place *place, int n, struct err *e);
+int places_check(const struct rank_place *place, int n, struct err *e);
 
 /* Fill n_links and peers of place[rank]. link: [n] to every rank's device; only those of the same host count. */
-void places_link(struct place *place, int n, int rank, const enum peer_link *link);
+void places_link(struct rank_place *place, int n, int rank, const enum peer_link *link);
 
 /* The line of the table for rank 0 .. n-1; -1: the header. */
-void places_row(char *text, size_t bytes, const struct place *place, int n, int rank);
+void places_row(char *text, size_t bytes, const struct rank_place *place, int n, int rank);
 
 /* The whole placement in one line. */
-void places_summary(char *text, size_t bytes, const struct place *place, int n);
+void places_summary(char *text, size_t bytes, const struct rank_place *place, int n);
 
 /* Ranks whose cores are all on other NUMA nodes than their device, e.g. "0,2-3"; "" if there are none. */
-void places_far(char *text, size_t bytes, const struct place *place, int n);
+void places_far(char *text, size_t bytes, const struct rank_place *place, int n);
 
 /* Does any device not reach another one of its host? */
-bool places_apart(const struct place *place, int n);
+bool places_apart(const struct rank_place *place, int n);
 
-int places_n_hosts(const struct place *place, int n);
+int places_n_hosts(const struct rank_place *place, int n);
 
 #endif

@@ -8,7 +8,7 @@
 #define N 5
 
 /* Two hosts: ranks 0-2 on the first, whose GPUs 0 and 1 share NVLink, 3-4 on the second, each seeing one GPU. */
-static void fill(struct place place[N])
+static void fill(struct rank_place place[N])
 {
     static const char *const id[N] = {"0000:1A:00.0/aaaaaaaa", "0000:1B:00.0/bbbbbbbb", "0000:C1:00.0/cccccccc",
                                       "0000:1A:00.0/dddddddd", "0000:1B:00.0/eeeeeeee"};
@@ -31,7 +31,7 @@ static void fill(struct place place[N])
 static void links(void **state)
 {
     (void)state;
-    struct place place[N];
+    struct rank_place place[N];
     fill(place);
     static const char *const peers[N] = {"NVLink to 1; PCIe to 2", "NVLink to 0; none to 2", "PCIe to 0; none to 1",
                                          "unknown to 4", "unknown to 3"};
@@ -52,7 +52,7 @@ static void links(void **state)
 static void rows(void **state)
 {
     (void)state;
-    struct place place[N];
+    struct rank_place place[N];
     char text[300];
     fill(place);
     static const char *const want[N + 1] = {
@@ -73,7 +73,7 @@ static void rows(void **state)
 static void summary(void **state)
 {
     (void)state;
-    struct place place[N];
+    struct rank_place place[N];
     char text[300];
     fill(place);
     places_summary(text, sizeof text, place, N);
@@ -88,7 +88,7 @@ static void summary(void **state)
 static void far_cores(void **state)
 {
     (void)state;
-    struct place place[N];
+    struct rank_place place[N];
     char text[100];
     fill(place);
     places_far(text, sizeof text, place, N);
@@ -126,7 +126,7 @@ static void choices(void **state)
 static void one_visible_each(void **state)
 {
     (void)state;
-    struct place place[N];
+    struct rank_place place[N];
     struct err e = {0};
     fill(place);
     for (int i = 0; i < 3; i++)
@@ -166,7 +166,7 @@ static void one_visible_each(void **state)
 static void refusals(void **state)
 {
     (void)state;
-    struct place place[N];
+    struct rank_place place[N];
     struct err e = {0};
     fill(place);
     assert_int_equal(places_check(place, N, &e), 0); /* the same address on two hosts is two GPUs */
