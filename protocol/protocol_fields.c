@@ -18,7 +18,7 @@
 #define NESTED true  /* or in `parameters` too */
 
 /* The first row of a field has its canonical name, the others are aliases. */
-static const struct row {
+static const struct field_row {
     const char *name;
     enum field_id id;
     unsigned ops;
@@ -246,7 +246,7 @@ static int refuse_name(const char *key, const char *written, const json_t *value
     return protocol_fail(error, PROTOCOL_BAD_REQUEST, written, "unknown field");
 }
 
-static const struct row *find_row(const char *key)
+static const struct field_row *find_row(const char *key)
 {
     for (size_t i = 0; i < N_ROWS; i++)
         if (strcmp(rows[i].name, key) == 0)
@@ -256,7 +256,7 @@ static const struct row *find_row(const char *key)
 
 enum field_id fields_find(const char *name)
 {
-    const struct row *row = find_row(name);
+    const struct field_row *row = find_row(name);
     return row != NULL ? row->id : FIELD_OP;
 }
 
@@ -264,7 +264,7 @@ static int take_field(struct fields *f, const char *key, const char *inside, con
                       struct protocol_error *error)
 {
     char written[64], other[64];
-    const struct row *row = find_row(key);
+    const struct field_row *row = find_row(key);
     (void)snprintf(written, sizeof written, "%s%s%s", inside != NULL ? inside : "", inside != NULL ? "." : "", key);
     if (row == NULL)
         return refuse_name(key, written, value, error);

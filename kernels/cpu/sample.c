@@ -7,7 +7,7 @@
 #include <math.h>
 
 /* One row's work. `probability` doubles as the table of counts while penalties are applied. */
-struct row {
+struct logit_row {
     const float *logits; /* [vocab] raw logits of the model */
     float *score;        /* [vocab] after penalties; -inf: forbidden */
     double *probability; /* [vocab] relative to the best score's; 0: dropped */
@@ -68,7 +68,7 @@ static bool has_penalty(const struct sampling *p)
     return p->repetition_penalty != 1.0f || p->presence_penalty != 0.0f || p->frequency_penalty != 0.0f;
 }
 
-static void penalize(struct row *r, const struct sampling *p, const int32_t *history, int len)
+static void penalize(struct logit_row *r, const struct sampling *p, const int32_t *history, int len)
 {
     enum { SEEN = 1 << 30 };
     int32_t *count = (int32_t *)r->probability;
@@ -92,7 +92,7 @@ static void penalize(struct row *r, const struct sampling *p, const int32_t *his
     }
 }
 
-static void adjust(struct row *r, const struct sampling *p, const int32_t *history, int len)
+static void adjust(struct logit_row *r, const struct sampling *p, const int32_t *history, int len)
 {
     for (int i = 0; i < p->n_bias && i < SAMPLING_MAX_BIAS; i++)
         if (p->bias_id[i] >= 0 && p->bias_id[i] < r->vocab)
@@ -105,7 +105,7 @@ static void adjust(struct row *r, const struct sampling *p, const int32_t *histo
 }
 
 /* Tokens whose bit is not set are forbidden. */
-static void forbid(struct row *r, const uint32_t *mask)
+static void forbid(struct logit_row *r, const uint32_t *mask)
 {
     for (int i = 0; i < r->vocab; i++)
         if ((mask[i / 32] >> i % 32 & 1) == 0)
@@ -120,14 +120,14 @@ static inline uint32_t order(float x)
     return bits & 0x80000000u ? ~bits : bits | 0x80000000u;
 }
 
-static inline double weigh(const struct row *r, int i, bool count)
+static inline double weigh(const struct logit_row *r, int i, bool count)
 {
     return count ? 1.0 : r->probability[i];
 }
 
 /* The score at which the descending sum of weights (or, if `count`, the number of tokens) reaches `goal`, found one
  * 8-bit digit at a time; *above becomes the sum over better scores, which is less than goal. */
-static uint32_t find_cut(const struct row *r, double goal, bool count, double *above)
+static uint32_t find_cut(const struct logit_row *r, double goal, bool count, double *above)
 {
     uint32_t prefix = 0, known = 0; /* the digits found, and the mask of their bits */
     *above = 0;
@@ -155,7 +155,7 @@ static uint32_t find_cut(const struct row *r, double goal, bool count, double *a
 }
 
 /* Keeps the k best scores, and all that equal the k-th. */
-static void keep_top_k(struct row *r, int k)
+static void keep_top_k(struct logit_row *r, int k)
 {
     double above;
     uint32_t cut = find_cut(r, k, true, &above);
@@ -164,7 +164,7 @@ static void keep_top_k(struct row *r, int k)
             r->probability[i] = 0;
 }
 
-static double total(const struct row *r)
+static double total(const struct logit_row *r)
 {
     double sum = 0;
     for (int i = 0; i < r->vocab; i++)
@@ -173,7 +173,7 @@ static double total(const struct row *r)
 }
 
 /* Keeps a token as long as those before it in descending order, lower ids first among equals, add up to less than p. */
-static void keep_top_p(struct row *r, double p)
+static void keep_top_p(struct logit_row *r, double p)
 {
     double above, goal = fmax(p * total(r), 1e-300); /* the best always stays: its weight is 1 */
     uint32_t cut = find_cut(r, goal, false, &above);
@@ -188,7 +188,7 @@ static void keep_top_p(struct row *r, double p)
     }
 }
 
-static int draw(const struct row *r, double u)
+static int draw(const struct logit_row *r, double u)
 {
     double goal = u * total(r), sum = 0;
     int last = 0;
@@ -204,7 +204,7 @@ static int draw(const struct row *r, double u)
 }
 
 /* Differences from the best score are divided by the temperature, so that nothing overflows at any temperature. */
-static int choose_token(struct row *r, const struct sampling *p, int len)
+static int choose_token(struct logit_row *r, const struct sampling *p, int len)
 {
     int best = argmax(r->score, r->vocab);
     double max = r->score[best];
@@ -225,7 +225,7 @@ static int choose_token(struct row *r, const struct sampling *p, int len)
 }
 
 /* token is -1 when the logits are not numbers. mask: of the row, if its slot is masked. */
-static void sample_row(struct sampled *out, struct row *r, const struct sampling *p, const int32_t *history,
+static void sample_row(struct sampled *out, struct logit_row *r, const struct sampling *p, const int32_t *history,
                        const uint32_t *mask, int len)
 {
     int best = argmax(r->logits, r->vocab);
@@ -270,10 +270,10 @@ void cpu_sample(struct queue *q, struct sampled *out, const void *logits, const 
 #pragma omp parallel for num_threads(n_threads) schedule(dynamic)
     for (int i = 0; i < n_rows; i++) {
         char *scratch = (char *)s->scratch + i * stride;
-        struct row r = {.logits = (const float *)logits + (size_t)i * s->vocab,
-                        .score = (float *)(scratch + align((size_t)s->vocab * sizeof(double))),
-                        .probability = (double *)scratch,
-                        .vocab = s->vocab};
+        struct logit_row r = {.logits = (const float *)logits + (size_t)i * s->vocab,
+                              .score = (float *)(scratch + align((size_t)s->vocab * sizeof(double))),
+                              .probability = (double *)scratch,
+                              .vocab = s->vocab};
         int slot = row_slot[i];
         out[i] = (struct sampled){.token = -1, .slot = slot};
         if (slot >= 0 && slot < s->n_slots)
