@@ -18,7 +18,7 @@ static void check(bool good)
         abort();
 }
 
-struct seen {
+struct seen_calls {
     uint64_t hash[4]; /* of each kind of part */
     size_t bytes;
     int n_calls;
@@ -26,7 +26,7 @@ struct seen {
 
 static void see(void *context, enum calls_part part, int call, const char *text, size_t bytes)
 {
-    struct seen *s = context;
+    struct seen_calls *s = context;
     check(bytes > 0);
     if (part == CALLS_NAME) {
         check(call == s->n_calls++ && bytes <= CALL_NAME_BYTES);
@@ -38,9 +38,9 @@ static void see(void *context, enum calls_part part, int call, const char *text,
     s->bytes += bytes;
 }
 
-static struct seen read_cut(struct calls_way way, const char *text, size_t bytes, size_t step)
+static struct seen_calls read_cut(struct calls_way way, const char *text, size_t bytes, size_t step)
 {
-    struct seen s = {0};
+    struct seen_calls s = {0};
     struct calls_reader *r = calls_open(way);
     const struct calls_sink sink = {see, &s};
     for (size_t i = 0; i < bytes; i += step)
@@ -60,7 +60,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
                                   .hidden = data[0] >= 128};
     const char *text = (const char *)data + 2;
     size_t bytes = size - 2;
-    struct seen whole = read_cut(way, text, bytes, bytes + 1), cut = read_cut(way, text, bytes, 1 + data[1] % 32);
+    struct seen_calls whole = read_cut(way, text, bytes, bytes + 1), cut = read_cut(way, text, bytes, 1 + data[1] % 32);
     check(memcmp(whole.hash, cut.hash, sizeof whole.hash) == 0 && whole.n_calls == cut.n_calls);
     check(whole.bytes == cut.bytes && whole.bytes <= bytes + 2 * (size_t)whole.n_calls);
     check(calls_format_of(text, bytes) < CALLS_FORMATS);

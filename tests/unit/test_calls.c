@@ -5,7 +5,8 @@
 
 #include <stdlib.h>
 
-struct seen { /* parts that a reader has reported: content, then {reasoning}, then name(arguments) for each call */
+/* Parts that a reader has reported: content, then {reasoning}, then name(arguments) for each call. */
+struct seen_parts {
     char content[8192], reasoning[1024], calls[8192];
     int last;
 };
@@ -20,7 +21,7 @@ static void add(char *to, size_t size, const char *text, size_t bytes)
 
 static void see(void *context, enum calls_part part, int call, const char *text, size_t bytes)
 {
-    struct seen *s = context;
+    struct seen_parts *s = context;
     assert_true(bytes > 0);
     if (part == CALLS_CONTENT)
         add(s->content, sizeof s->content, text, bytes);
@@ -38,11 +39,12 @@ static void see(void *context, enum calls_part part, int call, const char *text,
     }
 }
 
-static void read_cut(struct seen *s, struct calls_way way, const char *text, size_t bytes, size_t cut, size_t again)
+static void read_cut(struct seen_parts *s, struct calls_way way, const char *text, size_t bytes, size_t cut,
+                     size_t again)
 {
     struct calls_reader *r = calls_open(way);
     const struct calls_sink sink = {see, s};
-    *s = (struct seen){0};
+    *s = (struct seen_parts){0};
     calls_read(r, text, cut, &sink);
     calls_read(r, text + cut, again, &sink);
     for (size_t i = cut + again; i < bytes; i++)
@@ -60,7 +62,7 @@ static struct calls_way of(enum calls_format format)
 static void expect(enum calls_format format, const char *text, const char *content, const char *calls)
 {
     size_t n = strlen(text);
-    struct seen s;
+    struct seen_parts s;
     for (size_t cut = 0; cut <= n; cut++) {
         read_cut(&s, of(format), text, n, cut, n - cut);
         assert_string_equal(s.content, content);
@@ -137,7 +139,7 @@ static void harmony(void **state)
     static const char both[] =
         "<|channel|>analysis<|message|>Two < three.<|end|><|start|>assistant<|channel|>commentary to=functions.f "
         "<|constrain|>json<|message|>{\"a\": 1}<|call|>";
-    struct seen s;
+    struct seen_parts s;
     (void)state;
     expect(f, "<|channel|>final<|message|>Hello <|there.<|return|>", "Hello <|there.", "");
     expect(f, both, "", "|f {\"a\": 1}");
@@ -158,7 +160,7 @@ static void expect_thought(enum calls_format format, enum calls_thoughts thought
 {
     struct calls_way way = {.format = format, .thoughts = thoughts};
     size_t n = strlen(text);
-    struct seen s;
+    struct seen_parts s;
     for (size_t cut = 0; cut <= n; cut++) {
         read_cut(&s, way, text, n, cut, cut % 2 == 0 ? n - cut : 0);
         assert_string_equal(s.reasoning, reasoning);
@@ -204,7 +206,7 @@ static void long_ones(void **state)
 {
     static const char begin[] = "<tool_call>{\"x\": \"", end[] = "\", \"name\": \"f\", \"arguments\": {}}";
     char text[7000];
-    struct seen s;
+    struct seen_parts s;
     (void)state;
     memset(text, 'a', sizeof text);
     memcpy(text, begin, strlen(begin));
@@ -260,7 +262,7 @@ static void any_text(void **state)
     (void)state;
     for (int round = 0; round < 20000; round++) {
         char text[1024] = "";
-        struct seen whole, cut;
+        struct seen_parts whole, cut;
         for (int i = random_below(&seed, 14); i >= 0; i--)
             strcat(text, piece[random_below(&seed, (int)(sizeof piece / sizeof piece[0]))]);
         const struct calls_way f = {.format = (enum calls_format)random_below(&seed, CALLS_FORMATS),

@@ -12,7 +12,7 @@
 struct jinja {
     struct heap heap; /* the tree lies there */
     const struct node *root;
-    const struct seen *read;
+    const struct seen_name *read;
     char *name;
 };
 
@@ -45,7 +45,7 @@ void jinja_close(struct jinja **t)
 
 bool jinja_reads(const struct jinja *t, const char *name)
 {
-    for (const struct seen *s = t->read; s != NULL; s = s->next)
+    for (const struct seen_name *s = t->read; s != NULL; s = s->next)
         if (text_is(s->name, name))
             return true;
     return false;

@@ -76,14 +76,14 @@ struct node {
     struct node *next; /* in a list */
 };
 
-struct seen { /* a name, somewhere in the template */
+struct seen_name { /* a name, somewhere in the template */
     struct text name;
     int line;
-    struct seen *next;
+    struct seen_name *next;
 };
 
 /* The statements of the source; *read: all names that it reads. Fails with the template's name, the line, what was
  * found and what is supported. */
-struct node *parse(struct heap *w, const char *source, size_t bytes, const struct seen **read);
+struct node *parse(struct heap *w, const char *source, size_t bytes, const struct seen_name **read);
 
 #endif

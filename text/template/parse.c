@@ -90,14 +90,14 @@ static void expect_block_end(struct parser *p)
     p->token++;
 }
 
-void note(struct parser *p, struct seen **list, struct text name)
+void note(struct parser *p, struct seen_name **list, struct text name)
 {
-    struct seen *s = heap_alloc(p->w, 1, sizeof *s);
-    *s = (struct seen){name, p->token->line, *list};
+    struct seen_name *s = heap_alloc(p->w, 1, sizeof *s);
+    *s = (struct seen_name){name, p->token->line, *list};
     *list = s;
 }
 
-static bool is_noted(const struct seen *list, struct text name)
+static bool is_noted(const struct seen_name *list, struct text name)
 {
     for (; list != NULL; list = list->next)
         if (text_equal(list->name, name))
@@ -367,7 +367,7 @@ static void check_functions(struct parser *p)
 {
     char names[ERR_TEXT_BYTES];
     static const struct text caller = {"caller", 6, NULL, false};
-    for (const struct seen *s = p->called; s != NULL; s = s->next) {
+    for (const struct seen_name *s = p->called; s != NULL; s = s->next) {
         if (find_function(s->name) != NULL || text_equal(s->name, caller) || is_noted(p->assigned, s->name))
             continue;
         list_functions_by_name(names, sizeof names);
@@ -377,7 +377,7 @@ static void check_functions(struct parser *p)
     }
 }
 
-struct node *parse(struct heap *w, const char *source, size_t bytes, const struct seen **read)
+struct node *parse(struct heap *w, const char *source, size_t bytes, const struct seen_name **read)
 {
     struct parser p = {.w = w, .token = lex(w, source, bytes)};
     struct node *n = parse_body(&p, "");

@@ -12,7 +12,7 @@ struct parser {
     struct heap *w;
     const struct token *token; /* the next one */
     int depth, loops;
-    struct seen *assigned, *called, *read;
+    struct seen_name *assigned, *called, *read;
     struct node *macro; /* being parsed; NULL: none */
 };
 
@@ -26,7 +26,7 @@ void expect_operator(struct parser *p, const char *operator);
 struct text expect_name(struct parser *p, const char *what);
 /* "found X, expected `expected`". */
 _Noreturn void unexpected(struct parser *p, const char *expected);
-void note(struct parser *p, struct seen **list, struct text name);
+void note(struct parser *p, struct seen_name **list, struct text name);
 
 struct node *parse_expression(struct parser *p);
 struct node *parse_or(struct parser *p); /* no "a if b" at its top */
