@@ -121,15 +121,15 @@ static int32_t take_unicode(struct regex_parser *p)
     return low < 0xdc00 || low > 0xdfff ? -1 : 0x10000 + (high - 0xd800) * 1024 + (low - 0xdc00);
 }
 
-struct span {
+struct char_span {
     int32_t first, last;
 };
 
 /* Characters beyond ASCII that may count as white space, and as decimal digits. */
-static const struct span spaces[] = {{0x1c, 0x1f},     {0x85, 0x85},     {0xa0, 0xa0},     {0x1680, 0x1680},
-                                     {0x180e, 0x180e}, {0x2000, 0x200d}, {0x2028, 0x2029}, {0x202f, 0x202f},
-                                     {0x205f, 0x2060}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
-static const struct span digits[] = {
+static const struct char_span spaces[] = {{0x1c, 0x1f},     {0x85, 0x85},     {0xa0, 0xa0},     {0x1680, 0x1680},
+                                          {0x180e, 0x180e}, {0x2000, 0x200d}, {0x2028, 0x2029}, {0x202f, 0x202f},
+                                          {0x205f, 0x2060}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
+static const struct char_span digits[] = {
     {0x660, 0x669},     {0x6f0, 0x6f9},     {0x7c0, 0x7c9},     {0x966, 0x96f},     {0x9e6, 0x9ef},
     {0xa66, 0xa6f},     {0xae6, 0xaef},     {0xb66, 0xb6f},     {0xbe6, 0xbef},     {0xc66, 0xc6f},
     {0xce6, 0xcef},     {0xd66, 0xd6f},     {0xde6, 0xdef},     {0xe50, 0xe59},     {0xed0, 0xed9},
@@ -138,9 +138,9 @@ static const struct span digits[] = {
     {0x1c40, 0x1c59},   {0xa620, 0xa629},   {0xa8d0, 0xa8d9},   {0xa900, 0xa909},   {0xa9d0, 0xa9f9},
     {0xaa50, 0xaa59},   {0xabf0, 0xabf9},   {0xff10, 0xff19},   {0x104a0, 0x104a9}, {0x10d30, 0x11fff},
     {0x16a60, 0x16b59}, {0x1d7ce, 0x1d7ff}, {0x1e140, 0x1e959}, {0x1fbf0, 0x1fbf9}};
-static const struct span not_ascii[] = {{0x80, 0x10ffff}};
+static const struct char_span not_ascii[] = {{0x80, 0x10ffff}};
 
-static void add_spans(struct charset *s, const struct span *span, size_t n, struct err *e)
+static void add_spans(struct charset *s, const struct char_span *span, size_t n, struct err *e)
 {
     for (size_t i = 0; i < n; i++)
         charset_add(s, span[i].first, span[i].last, e);
@@ -153,8 +153,8 @@ static void add_spans(struct charset *s, const struct span *span, size_t n, stru
  * inverted. */
 static bool class_escape(char c, struct charset *set, bool inverted, struct err *e)
 {
-    static const struct span digit[] = {{'0', '9'}}, space[] = {{'\t', '\r'}, {' ', ' '}},
-                             word[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
+    static const struct char_span digit[] = {{'0', '9'}}, space[] = {{'\t', '\r'}, {' ', ' '}},
+                                  word[] = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
     struct charset s = {0};
     bool opposite = isupper((unsigned char)c) != 0, wide = opposite != inverted;
     char kind = (char)tolower(c);
