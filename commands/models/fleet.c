@@ -177,7 +177,7 @@ int fleet_link(struct fleet *f, struct link_card *card, bool local, double timeo
     void **control = err_calloc(e, (size_t)f->n_sets, sizeof *control, "sets of ranks");
     *card = (struct link_card){.n_replicas = f->n_sets,
                                .replica_size = f->n_ranks,
-                               .n_places = f->crew.setup.n_slots,
+                               .n_slots = f->crew.setup.n_slots,
                                .guesses = f->crew.setup.guesses,
                                .prefix_caching = f->crew.setup.prefix_caching,
                                .max_step = f->crew.setup.max_step,

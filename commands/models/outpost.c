@@ -86,7 +86,7 @@ int outpost_open(struct outpost *o, const struct link_card *card, const struct w
     if (leader_link_open(&o->link, card, set->replica, true, e) != 0 ||
         opener_open(&o->opener, o->link.context, &source, e) != 0)
         return -1;
-    struct crew_setup setup = {.n_slots = card->n_places,
+    struct crew_setup setup = {.n_slots = card->n_slots,
                                .n_units = kv_arena_units(kv_bytes),
                                .control = o->link.control[1],
                                .guesses = card->guesses,
@@ -95,8 +95,8 @@ int outpost_open(struct outpost *o, const struct link_card *card, const struct w
                                .source = {o, ask, take_opening, close_model},
                                .check = check_link,
                                .check_context = o};
-    for (int i = 0; i < card->n_places; i++)
-        setup.mailbox[i] = o->link.place[i].end[1];
+    for (int i = 0; i < card->n_slots; i++)
+        setup.mailbox[i] = o->link.slot[i].end[1];
     if (crew_open(&o->crew, &setup, e) != 0)
         return -1;
     return leader_link_start(&o->link, e);

@@ -39,7 +39,7 @@ static void link_replicas(struct world *w, const struct instance *i, const struc
     struct link_card card = {.vocab = vocab,
                              .n_replicas = i->world.n_replicas,
                              .replica_size = i->world.n_ranks,
-                             .n_places = 1,
+                             .n_slots = 1,
                              .timeout = setup->step_timeout};
     if (i->world.n_replicas == 1)
         return;

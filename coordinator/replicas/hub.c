@@ -68,9 +68,9 @@ static void take_ends(struct hub *h)
                 lose(h, i, "its connection has ended");
 }
 
-static void *mailbox_of(const struct hub *h, int replica, int place)
+static void *mailbox_of(const struct hub *h, int replica, int slot)
 {
-    return h->replicas->replica[replica * h->n_places + place].end[1];
+    return h->replicas->replica[replica * h->n_slots + slot].end[1];
 }
 
 static void say_end(struct hub_replica *g)
@@ -148,25 +148,25 @@ static void greet_leader(struct hub *h, int replica, const struct wire_out *m, i
     (void)link_send(h->router, id, &out);
 }
 
-static void take_report(struct hub *h, int replica, int place, const struct wire_out *m)
+static void take_report(struct hub *h, int replica, int slot, const struct wire_out *m)
 {
     struct hub_replica *g = &h->replica[replica];
     struct err e = {0};
-    const struct report_rules rules = {g->vocab[place], h->replica_size, find_task, g};
+    const struct report_rules rules = {g->vocab[slot], h->replica_size, find_task, g};
     struct report *r = report_decode(m->data + 1, m->bytes - 1, &rules, seconds_now(), &e);
     if (r == NULL) {
         fail_replica(h, replica, e.code, e.text);
         return;
     }
     g->ended = g->ended || (g->control == NULL && r->ended); /* several models: each ends when it is unloaded */
-    (void)mailbox_post(mailbox_of(h, replica, place), r);
+    (void)mailbox_post(mailbox_of(h, replica, slot), r);
 }
 
 static void take_word(struct hub *h, int replica, const struct wire_out *m)
 {
     struct hub_replica *g = &h->replica[replica];
     struct err e = {0};
-    struct model_word *w = model_word_decode(m->data + 1, m->bytes - 1, h->n_places, &e);
+    struct model_word *w = model_word_decode(m->data + 1, m->bytes - 1, h->n_slots, &e);
     if (w == NULL) {
         fail_replica(h, replica, e.code, e.text);
         return;
@@ -185,8 +185,8 @@ static void take_message(struct hub *h, const char *id, const struct wire_out *m
     h->replica[replica].silent = 0;
     if (m->failed)
         fail_replica(h, (int)replica, ERR_MEMORY, "out of host memory for a report");
-    else if (m->data[0] >= h->n_places)
-        fail_replica(h, (int)replica, ERR_COMM, "a message for a place that does not exist");
+    else if (m->data[0] >= h->n_slots)
+        fail_replica(h, (int)replica, ERR_COMM, "a message for a slot that does not exist");
     else if (m->data[1] == LINK_HELLO)
         greet_leader(h, (int)replica, m, fd);
     else if (m->data[1] == LINK_MODEL_WORD && h->replica[replica].control != NULL)
@@ -224,10 +224,10 @@ static void send_order(struct hub *h, int replica, struct wire_out *w)
         fail_replica(h, replica, ERR_MEMORY, "out of host memory for an order");
 }
 
-static void pass_order(struct hub *h, int replica, int place, struct order *o)
+static void pass_order(struct hub *h, int replica, int slot, struct order *o)
 {
     struct wire_out w = {0};
-    wire_put_u8(&w, (unsigned)place);
+    wire_put_u8(&w, (unsigned)slot);
     order_encode(&w, o, seconds_now());
     if (o->kind == ORDER_SUBMIT && tsearch(o->task, &h->replica[replica].tasks, compare_numbers) == NULL)
         w.failed = true;
@@ -252,7 +252,7 @@ static void pass_orders_of(struct hub *h, int replica)
     struct order *o;
     struct model_order *m;
     void *control = h->replica[replica].control;
-    for (int i = 0; i < h->n_places; i++)
+    for (int i = 0; i < h->n_slots; i++)
         while ((o = mailbox_take(mailbox_of(h, replica, i))) != NULL)
             pass_order(h, replica, i, o);
     while (control != NULL && (m = mailbox_take(control)) != NULL)
@@ -280,7 +280,7 @@ static int poll_mailboxes(const struct hub *h, zmq_pollitem_t *item, int n)
     for (int i = 1; i < h->n_replicas; i++) {
         if (!h->replica[i].connected)
             continue;
-        for (int k = 0; k < h->n_places; k++)
+        for (int k = 0; k < h->n_slots; k++)
             item[n++] = (zmq_pollitem_t){.socket = mailbox_of(h, i, k), .events = ZMQ_POLLIN};
         if (h->replica[i].control != NULL)
             item[n++] = (zmq_pollitem_t){.socket = h->replica[i].control, .events = ZMQ_POLLIN};
@@ -291,7 +291,7 @@ static int poll_mailboxes(const struct hub *h, zmq_pollitem_t *item, int n)
 static void *run_hub(void *context)
 {
     struct hub *h = context;
-    zmq_pollitem_t *item = calloc((size_t)h->n_replicas * (size_t)(h->n_places + 1) + POLL_MAILBOXES, sizeof *item);
+    zmq_pollitem_t *item = calloc((size_t)h->n_replicas * (size_t)(h->n_slots + 1) + POLL_MAILBOXES, sizeof *item);
     while (item != NULL && !all_ended(h)) {
         item[POLL_ROUTER] = (zmq_pollitem_t){.socket = h->router, .events = ZMQ_POLLIN};
         item[POLL_MONITOR] = (zmq_pollitem_t){.socket = h->monitor, .events = ZMQ_POLLIN};
@@ -342,8 +342,8 @@ static int open_sets(struct hub *h, void *const *control, int vocab, struct err 
         struct hub_replica *g = &h->replica[i];
         g->lost = -1;
         g->control = control != NULL ? control[i] : NULL;
-        g->vocab = err_calloc(e, (unsigned long)h->n_places, sizeof *g->vocab, "replicas");
-        for (int k = 0; g->vocab != NULL && k < h->n_places; k++)
+        g->vocab = err_calloc(e, (unsigned long)h->n_slots, sizeof *g->vocab, "replicas");
+        for (int k = 0; g->vocab != NULL && k < h->n_slots; k++)
             g->vocab[k] = vocab;
     }
     return e->code == ERR_NONE ? 0 : -1;
@@ -355,7 +355,7 @@ int hub_open(struct hub *h, const struct replicas *replicas, void *const *contro
     memset(h, 0, sizeof *h);
     h->n_replicas = card->n_replicas;
     h->replica_size = card->replica_size;
-    h->n_places = replicas->n / card->n_replicas;
+    h->n_slots = replicas->n / card->n_replicas;
     h->replicas = replicas;
     if (open_sets(h, control, card->vocab, e) != 0 || open_sockets(h, card, local, e) != 0)
         return -1;

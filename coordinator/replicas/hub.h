@@ -12,7 +12,7 @@
 
 struct hub_replica { /* a set of ranks */
     void *control;   /* borrowed: mailbox of orders about models; NULL: a single model */
-    int *vocab;      /* [n_places] vocabulary of the model there; 0: none known */
+    int *vocab;      /* [n_slots] vocabulary of the model there; 0: none known */
     void *tasks;     /* of tsearch(3), by number: the set's tasks */
     char host[LINK_HOST_BYTES];
     bool connected, ended;
@@ -23,9 +23,9 @@ struct hub_replica { /* a set of ranks */
 };
 
 struct hub {
-    int n_replicas, replica_size, n_places; /* n_places: of a set */
-    const struct replicas *replicas;        /* borrowed */
-    struct hub_replica *replica;            /* [n_replicas], the first one is unused */
+    int n_replicas, replica_size, n_slots; /* n_slots: of a set */
+    const struct replicas *replicas;       /* borrowed */
+    struct hub_replica *replica;           /* [n_replicas], the first one is unused */
     void *context, *router, *monitor;
     struct curve curve;
     struct link_pulse pulse;

@@ -16,9 +16,9 @@ int leader_open(struct leader *l, const struct link_card *card, int replica, con
                                           .prefix_caching = card->prefix_caching != 0,
                                           .max_step = card->max_step,
                                           .rope_changes_at = card->rope_changes_at};
-    if (steps_open(&l->steps, l->link.place[0].end[1], &setup, e) != 0)
+    if (steps_open(&l->steps, l->link.slot[0].end[1], &setup, e) != 0)
         return -1;
-    l->link.place[0].rules = (struct order_rules){card->vocab, scheduler_max_len(&l->steps.scheduler)};
+    l->link.slot[0].rules = (struct order_rules){card->vocab, scheduler_max_len(&l->steps.scheduler)};
     return leader_link_start(&l->link, e);
 }
 

@@ -24,29 +24,29 @@ static void fail_link(struct leader_link *l, enum err_code code, const char *wha
 
 /* ---- messages ---- */
 
-static void take_order(struct leader_link *l, int place, const void *data, size_t bytes)
+static void take_order(struct leader_link *l, int slot, const void *data, size_t bytes)
 {
     struct err e = {0};
-    struct order *o = order_decode(data, bytes, &l->place[place].rules, seconds_now(), &e);
+    struct order *o = order_decode(data, bytes, &l->slot[slot].rules, seconds_now(), &e);
     if (o == NULL) {
         fail_link(l, e.code, e.text);
         return;
     }
     l->told_to_stop = l->told_to_stop || o->kind == ORDER_STOP;
-    (void)mailbox_post(l->place[place].end[0], o);
+    (void)mailbox_post(l->slot[slot].end[0], o);
 }
 
 static void take_model_order(struct leader_link *l, const void *data, size_t bytes)
 {
     struct err e = {0};
-    struct model_order *o = model_order_decode(data, bytes, l->n_places, &e);
+    struct model_order *o = model_order_decode(data, bytes, l->n_slots, &e);
     if (o == NULL) {
         fail_link(l, e.code, e.text);
         return;
     }
     l->told_to_stop = l->told_to_stop || o->kind == MODEL_STOP;
     if (o->kind == MODEL_LOAD)
-        l->place[o->slot].rules = (struct order_rules){.vocab = o->vocab};
+        l->slot[o->slot].rules = (struct order_rules){.vocab = o->vocab};
     (void)mailbox_post(l->control[0], o);
 }
 
@@ -54,8 +54,8 @@ static void take_message(struct leader_link *l, const struct wire_out *m)
 {
     if (m->failed)
         fail_link(l, ERR_MEMORY, "out of host memory for an order");
-    else if (m->bytes < 2 || m->data[0] >= l->n_places)
-        fail_link(l, ERR_COMM, "an order for a place that does not exist");
+    else if (m->bytes < 2 || m->data[0] >= l->n_slots)
+        fail_link(l, ERR_COMM, "an order for a slot that does not exist");
     else if (m->data[1] == LINK_MODEL_ORDER && l->control[0] != NULL)
         take_model_order(l, m->data + 1, m->bytes - 1);
     else if (m->data[1] != LINK_BEAT)
@@ -80,14 +80,14 @@ static void send_on(struct leader_link *l, struct wire_out *w)
 }
 
 /* Frees messages sent to rank 0, and their tasks, of which rank 0 has its own copies. */
-static void pass_report(struct leader_link *l, int place, struct report *r)
+static void pass_report(struct leader_link *l, int slot, struct report *r)
 {
     struct wire_out w = {0};
-    wire_put_u8(&w, (unsigned)place);
+    wire_put_u8(&w, (unsigned)slot);
     report_encode(&w, r, seconds_now());
     l->ended = l->ended || (l->control[0] == NULL && r->ended);
     if (r->loaded)
-        l->place[place].rules.max_len = r->max_len;
+        l->slot[slot].rules.max_len = r->max_len;
     for (struct task *j = r->done, *next; j != NULL; j = next) {
         next = j->work.next;
         task_close(j);
@@ -113,8 +113,8 @@ static void pass_mail(struct leader_link *l)
     struct report *r;
     do {
         m = l->control[0] != NULL ? mailbox_take(l->control[0]) : NULL;
-        for (int i = 0; i < l->n_places; i++)
-            while ((r = mailbox_take(l->place[i].end[0])) != NULL)
+        for (int i = 0; i < l->n_slots; i++)
+            while ((r = mailbox_take(l->slot[i].end[0])) != NULL)
                 pass_report(l, i, r);
         if (m != NULL)
             pass_word(l, m);
@@ -149,8 +149,8 @@ static void *run_link(void *context)
     int n = 2;
     l->item[0] = (zmq_pollitem_t){.socket = l->dealer, .events = ZMQ_POLLIN};
     l->item[1] = (zmq_pollitem_t){.socket = l->monitor, .events = ZMQ_POLLIN};
-    for (int i = 0; i < l->n_places; i++)
-        l->item[n++] = (zmq_pollitem_t){.socket = l->place[i].end[0], .events = ZMQ_POLLIN};
+    for (int i = 0; i < l->n_slots; i++)
+        l->item[n++] = (zmq_pollitem_t){.socket = l->slot[i].end[0], .events = ZMQ_POLLIN};
     if (l->control[0] != NULL)
         l->item[n++] = (zmq_pollitem_t){.socket = l->control[0], .events = ZMQ_POLLIN};
     while (!l->ended) {
@@ -168,15 +168,15 @@ static int open_mailboxes(struct leader_link *l, struct err *e)
 {
     char name[40];
     l->context = zmq_ctx_new();
-    l->place = err_calloc(e, (size_t)l->n_places, sizeof *l->place, "link to rank 0");
-    l->item = err_calloc(e, (size_t)l->n_places + 3, sizeof *l->item, "link to rank 0");
+    l->slot = err_calloc(e, (size_t)l->n_slots, sizeof *l->slot, "link to rank 0");
+    l->item = err_calloc(e, (size_t)l->n_slots + 3, sizeof *l->item, "link to rank 0");
     if (l->context == NULL || e->code != ERR_NONE)
         return -1;
     if (l->many && mailbox_open(l->context, "models", l->control, e) != 0)
         return -1;
-    for (int i = 0; i < l->n_places; i++) {
+    for (int i = 0; i < l->n_slots; i++) {
         (void)snprintf(name, sizeof name, "orders-%d", i);
-        if (mailbox_open(l->context, name, l->place[i].end, e) != 0)
+        if (mailbox_open(l->context, name, l->slot[i].end, e) != 0)
             return -1;
     }
     return 0;
@@ -235,7 +235,7 @@ static int greet(struct leader_link *l, struct err *e)
 
 int leader_link_open(struct leader_link *l, const struct link_card *card, int replica, bool many, struct err *e)
 {
-    *l = (struct leader_link){.n_places = card->n_places, .many = many, .lost = -1};
+    *l = (struct leader_link){.n_slots = card->n_slots, .many = many, .lost = -1};
     if (connect_rank0(l, card, replica, e) != 0 || greet(l, e) != 0)
         return -1;
     link_pulse_open(&l->pulse, card->timeout);
@@ -261,8 +261,8 @@ void leader_link_close(struct leader_link *l)
     if (l->running)
         (void)pthread_join(l->thread, NULL);
     for (int i = 0; i < 2; i++) {
-        for (int k = 0; l->place != NULL && k < l->n_places; k++)
-            mailbox_close(&l->place[k].end[i]);
+        for (int k = 0; l->slot != NULL && k < l->n_slots; k++)
+            mailbox_close(&l->slot[k].end[i]);
         mailbox_close(&l->control[i]);
     }
     if (l->dealer != NULL) {
@@ -274,7 +274,7 @@ void leader_link_close(struct leader_link *l)
         (void)zmq_close(l->monitor);
     while (l->context != NULL && zmq_ctx_term(l->context) != 0 && errno == EINTR)
         continue;
-    free(l->place);
+    free(l->slot);
     free(l->item);
     memset(l, 0, sizeof *l);
 }

@@ -10,12 +10,12 @@
 #include <zmq.h>
 
 struct leader_link {
-    int n_places;
+    int n_slots;
     bool many; /* models are loaded and unloaded */
-    struct leader_place {
+    struct leader_slot {
         void *end[2]; /* mailbox: the link thread's, the main thread's */
         struct order_rules rules;
-    } * place;        /* [n_places] one for each model */
+    } * slot;         /* [n_slots] one for each model */
     void *control[2]; /* the same for orders about models, with many models; else NULL */
     void *context, *dealer, *monitor;
     zmq_pollitem_t *item; /* owned */

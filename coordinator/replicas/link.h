@@ -24,7 +24,7 @@ struct link_card {
                 [LINK_ADDRESS_BYTES]; /* "10.1.2.3", addresses of this host that others may reach; "": no more */
     int32_t port;
     char server_key[CURVE_TEXT], public_key[CURVE_TEXT], secret_key[CURVE_TEXT]; /* rank 0's; the leaders' pair */
-    int32_t n_replicas, replica_size, n_places;     /* n_places: slots for models of a replica; 1: a single model */
+    int32_t n_replicas, replica_size, n_slots;      /* n_slots: for models of a replica; 1: a single model */
     int32_t vocab, prefix_caching, rope_changes_at; /* of the single model; of struct scheduler_setup */
     struct guess_rules guesses;                     /* likewise, */
     double max_step;                                /* and this */

@@ -35,7 +35,7 @@ struct replicas {
 };
 
 /* Mailboxes in this ZeroMQ context, for n replicas: one for each of n_sets, which all run model 0 (replicas_clear:
- * not yet), or as many places for models in each set. */
+ * not yet), or as many slots for models in each set. */
 int replicas_open(struct replicas *set, void *zmq_context, int n, int n_sets, int n_ranks, struct err *err);
 void replicas_close(struct replicas *set);
 

@@ -26,7 +26,7 @@ static void open_rank0(struct rank0 *r)
     memset(r, 0, sizeof *r);
     r->context = zmq_ctx_new();
     r->card = (struct link_card){
-        .n_replicas = 2, .replica_size = 2, .n_places = 1, .vocab = VOCAB, .prefix_caching = 1, .timeout = 300};
+        .n_replicas = 2, .replica_size = 2, .n_slots = 1, .vocab = VOCAB, .prefix_caching = 1, .timeout = 300};
     (void)snprintf(r->card.model, sizeof r->card.model, "%s", models_demo());
     assert_int_equal(replicas_open(&r->replicas, r->context, 2, 2, 4, &e), 0);
     assert_int_equal(hub_open(&r->hub, &r->replicas, NULL, &r->card, true, &e), 0);

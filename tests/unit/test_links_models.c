@@ -5,7 +5,7 @@
 #include "coordinator/replicas/leader.h"
 #include "coordinator/tasks/model_orders.h"
 
-#define PLACES 3 /* in each of two sets */
+#define SLOTS 3 /* in each of two sets */
 
 struct sets {
     struct rank0 r;
@@ -19,8 +19,8 @@ static void open_sets(struct sets *s)
     struct err e = {0};
     memset(s, 0, sizeof *s);
     r->context = zmq_ctx_new();
-    r->card = (struct link_card){.n_replicas = 2, .replica_size = 2, .n_places = PLACES, .timeout = 300};
-    assert_int_equal(replicas_open(&r->replicas, r->context, 2 * PLACES, 2, 4, &e), 0);
+    r->card = (struct link_card){.n_replicas = 2, .replica_size = 2, .n_slots = SLOTS, .timeout = 300};
+    assert_int_equal(replicas_open(&r->replicas, r->context, 2 * SLOTS, 2, 4, &e), 0);
     assert_int_equal(mailbox_open(r->context, "models-0", s->control[0], &e), 0);
     assert_int_equal(mailbox_open(r->context, "models-1", s->control[1], &e), 0);
     void *const ends[] = {s->control[0][1], s->control[1][1]};
@@ -73,10 +73,10 @@ static void load_there(struct sets *s)
     free(w);
 }
 
-/* A task goes to its model's place, and comes back from there. */
+/* A task goes to its model's slot, and comes back from there. */
 static void run_there(struct sets *s)
 {
-    void *place = s->link.place[2].end[1];
+    void *slot = s->link.slot[2].end[1];
     struct task *j = make_task(7, 5);
     struct report *r = calloc(2, sizeof *r);
     struct report *loaded = malloc(sizeof *loaded), *done = malloc(sizeof *done);
@@ -86,19 +86,19 @@ static void run_there(struct sets *s)
     free(r);
     loaded->loaded = true;
     loaded->max_len = 100;
-    assert_true(mailbox_post(place, loaded));
-    struct report *heard = hear(&s->r, PLACES + 2);
+    assert_true(mailbox_post(slot, loaded));
+    struct report *heard = hear(&s->r, SLOTS + 2);
     assert_non_null(heard);
-    assert_true(heard->loaded && s->r.replicas.replica[PLACES + 2].max_len == 100);
+    assert_true(heard->loaded && s->r.replicas.replica[SLOTS + 2].max_len == 100);
     steps_report_free(heard);
-    replicas_submit(&s->r.replicas, j, PLACES + 2);
-    struct order *o = next(place);
+    replicas_submit(&s->r.replicas, j, SLOTS + 2);
+    struct order *o = next(slot);
     assert_true(o->kind == ORDER_SUBMIT && o->task->number == 7);
     done->done = o->task;
     done->ended = true; /* the model has ended, the set has not */
     free(o);
-    assert_true(mailbox_post(place, done));
-    heard = hear(&s->r, PLACES + 2);
+    assert_true(mailbox_post(slot, done));
+    heard = hear(&s->r, SLOTS + 2);
     assert_non_null(heard);
     assert_ptr_equal(heard->done, j);
     steps_report_free(heard);
@@ -133,14 +133,14 @@ static void models_there(void **state)
     (void)zmq_ctx_term(s.r.context);
 }
 
-/* A report about a place that does not exist ends the job. */
+/* A report about a slot that does not exist ends the job. */
 static void nonsense_of_models(void **state)
 {
     (void)state;
     struct sets s;
     struct err e = {0};
     open_sets(&s);
-    say_word(&s, &(struct model_word){.kind = MODEL_READY, .slot = PLACES});
+    say_word(&s, &(struct model_word){.kind = MODEL_READY, .slot = SLOTS});
     for (double until = seconds_now() + PATIENT; hub_check(&s.r.hub, &e) == 0 && seconds_now() < until;)
         (void)mailbox_wait(s.control[1][0], 5);
     EXPECT_PARTS(&e, ERR_COMM, "replica 1 of 2 (ranks 2-3, led by rank 2",

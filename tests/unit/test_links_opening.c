@@ -49,7 +49,7 @@ static void *open_silent(void *context, struct curve *c, struct link_card *card)
     assert_int_equal(link_configure(router, &e), 0);
     assert_int_equal(zmq_bind(router, "tcp://127.0.0.1:*"), 0);
     assert_int_equal(zmq_getsockopt(router, ZMQ_LAST_ENDPOINT, endpoint, &bytes), 0);
-    *card = (struct link_card){.n_replicas = 2, .replica_size = 2, .n_places = 1, .vocab = VOCAB, .timeout = 300};
+    *card = (struct link_card){.n_replicas = 2, .replica_size = 2, .n_slots = 1, .vocab = VOCAB, .timeout = 300};
     card->port = atoi(strrchr(endpoint, ':') + 1);
     (void)snprintf(card->address[0], sizeof card->address[0], "127.0.0.1");
     (void)snprintf(card->model, sizeof card->model, "%s", models_demo());
