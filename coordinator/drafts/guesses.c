@@ -64,7 +64,7 @@ int guesses_make(const struct guesses *g, int n, int32_t *token)
     return n_other;
 }
 
-double guesses_chance(const struct guesses *g, int place)
+double guesses_chance(const struct guesses *g, int position)
 {
-    return g->chance[place > 0 || g->was_right];
+    return g->chance[position > 0 || g->was_right];
 }

@@ -34,6 +34,6 @@ void guesses_add(struct guesses *g, int32_t token, bool judged);
 int guesses_make(const struct guesses *g, int n, int32_t *token);
 
 /* The chance that the guess at this position, from 0, is right if those before it were. */
-double guesses_chance(const struct guesses *g, int place);
+double guesses_chance(const struct guesses *g, int position);
 
 #endif

@@ -12,7 +12,7 @@
 
 struct state {
     int32_t length, link; /* link of the first state, which is the empty text: -1 */
-    int32_t place;        /* index of the last token of its latest occurrence before the newest token */
+    int32_t latest;       /* index of the last token of its latest occurrence before the newest token */
     int32_t first;        /* edge, or -1 */
 };
 
@@ -38,7 +38,7 @@ static void begin_root(struct suffixes *x)
     x->n = x->n_edges = 0;
     x->n_states = 1;
     x->last = 0;
-    x->state[0] = (struct state){.link = -1, .place = -1, .first = -1};
+    x->state[0] = (struct state){.link = -1, .latest = -1, .first = -1};
 }
 
 int suffixes_open(struct suffixes **out, int64_t n_tokens, struct err *e)
@@ -117,14 +117,14 @@ static void renew_places(struct suffixes *x)
 {
     int32_t at = x->last;
     for (int i = 0; i <= NEAREST && at > 0; i++, at = x->state[at].link)
-        x->state[at].place = x->n - 1;
+        x->state[at].latest = x->n - 1;
 }
 
 static void append_token(struct suffixes *x, int32_t token)
 {
     renew_places(x);
     int32_t p = x->last, now = x->n_states++;
-    x->state[now] = (struct state){.length = x->n + 1, .place = x->n, .first = -1};
+    x->state[now] = (struct state){.length = x->n + 1, .latest = x->n, .first = -1};
     x->text[x->n++] = token;
     x->last = now;
     struct edge *edge = NULL;
@@ -171,7 +171,7 @@ int suffixes_follow(const struct suffixes *x, int shortest, int longest, int n, 
         return 0;
     for (int i = 0; i < NEAREST && x->state[x->state[at].link].length >= longest; i++)
         at = x->state[at].link;
-    int from = x->state[at].place + 1, i = 0;
+    int from = x->state[at].latest + 1, i = 0;
     for (; i < n; i++) {
         token[i] = from + i < x->n ? x->text[from + i] : token[from + i - x->n];
         if (token[i] < 0)
@@ -207,7 +207,7 @@ int suffixes_find(const struct suffixes *x, const struct suffixes *text, int sho
     *n_equal = 0;
     if (length == 0 || length < shortest)
         return 0;
-    for (int from = x->state[at].place + 1; i < n && from + i < x->n && x->text[from + i] >= 0; i++)
+    for (int from = x->state[at].latest + 1; i < n && from + i < x->n && x->text[from + i] >= 0; i++)
         token[i] = x->text[from + i];
     *n_equal = i > 0 ? length : 0;
     return i;

@@ -283,10 +283,10 @@ static int take_scores(struct scheduler *s, const struct flight *f, const struct
     return 0;
 }
 
-static void note_accepted(struct scheduler *s, struct request *r, int place)
+static void note_accepted(struct scheduler *s, struct request *r, int position)
 {
-    s->stats.n_accepted[place]++;
-    r->drafts.n_accepted[place]++;
+    s->stats.n_accepted[position]++;
+    r->drafts.n_accepted[position]++;
 }
 
 /* Processes the tokens that a step sampled for r, which is not released before its last token. */

@@ -31,18 +31,18 @@ int kv_begin(const struct scheduler *s, int kind, int pos)
     return window > 0 && first > 0 ? first / KV_BLOCK_TOKENS : 0;
 }
 
-static bool is_before(const struct scheduler *s, int kind, int place, int end)
+static bool is_before(const struct scheduler *s, int kind, int block, int end)
 {
-    return place < end && place >= kv_begin(s, kind, end * KV_BLOCK_TOKENS);
+    return block < end && block >= kv_begin(s, kind, end * KV_BLOCK_TOKENS);
 }
 
 /* Is the windowed block at this position worth keeping? A sequence with a known beginning continues where two sequences
  * parted, at the end of a prompt or of a sequence, and needs the window before that; blocks at all other positions
  * would only evict these. */
-static bool is_worth_keeping(const struct scheduler *s, const struct request *r, int kind, int place)
+static bool is_worth_keeping(const struct scheduler *s, const struct request *r, int kind, int block)
 {
     int end_of_prompt = ((int)r->prompt.n - 1) / KV_BLOCK_TOKENS;
-    return kind == KV_MAIN || is_before(s, kind, place, r->n_alike) || is_before(s, kind, place, end_of_prompt);
+    return kind == KV_MAIN || is_before(s, kind, block, r->n_alike) || is_before(s, kind, block, end_of_prompt);
 }
 
 static void pass(struct scheduler *s, struct request *r, int kind)

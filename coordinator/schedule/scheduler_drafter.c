@@ -369,12 +369,12 @@ bool drafter_plan(struct scheduler *s, struct plan *p)
 }
 
 /* The step under way may have been planned with this draft, and then has its position. */
-static void tell_draft(struct scheduler *s, int slot, int place, int32_t token)
+static void tell_draft(struct scheduler *s, int slot, int position, int32_t token)
 {
     for (int i = 0; i < s->n_running; i++) {
         struct request *r = s->running[i];
-        if (r->slot == slot && place < r->n_drafts && r->draft[place] == PLAN_DRAFTED)
-            r->draft[place] = token;
+        if (r->slot == slot && position < r->n_drafts && r->draft[position] == PLAN_DRAFTED)
+            r->draft[position] = token;
     }
 }
 
