@@ -99,7 +99,7 @@ static int find_replicas(struct fleet *f, struct err *e)
     return e->code == ERR_NONE ? 0 : -1;
 }
 
-/* The front, by the models that there are. */
+/* Opens the front for the models that were found. */
 static int open_front(struct fleet *f, struct host_use *host, struct err *e)
 {
     size_t kv = (size_t)f->memory.kv;

@@ -56,7 +56,7 @@ static inline const void *weight_row(const struct product *m, int r)
     return (const char *)m->w + (size_t)r * m->pitch;
 }
 
-/* Bytes of so many columns of a row. */
+/* The bytes that this number of a row's columns takes. */
 static inline size_t row_bytes(const struct product *m, int cols)
 {
     return m->form.codes != CODES_NONE ? (size_t)cols * (size_t)code_bits(m->form.codes) / 8

@@ -9,9 +9,9 @@
 #include <algorithm>
 #include <type_traits>
 
-/* Clocks of a multiprocessor of an H200 for a chunk: per row from L2, if few multiprocessors read it and if all do; per
- * row from memory if no other tile needs it; and at least so many, for warpgroups so many more per 64 x 1 results. And
- * of a tile, beside its chunks. */
+/* Clocks that a multiprocessor of an H200 takes for a chunk: for a row from L2, if few multiprocessors read it and if
+ * all do; for a row from memory that no other tile needs; the least of any chunk without and with warpgroups, and what
+ * warpgroups add to that for each 64 x 1 results. The last: what a tile takes besides its chunks. */
 #define CLOCKS_OF_ROW      2.0
 #define CLOCKS_OF_FULL_ROW 3.4
 #define CLOCKS_OF_MEMORY   7.1
