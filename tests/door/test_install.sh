@@ -18,8 +18,8 @@ done
 links=0 broken=
 while IFS=: read -r page link; do
     links=$((links + 1))
-    [ -e "$(dirname "$page")/${link:2}" ] || broken+=" $page: ${link:2}"
-done < <(grep -rnoHE '\]\([^)#:]+' --include=*.md "$dir/root/opt/x/share/doc/lockstep" | sed -E 's/:[0-9]+:/:/')
+    [ -e "$(dirname "$page")/$link" ] || broken+=" $page: $link"
+done < <(grep -roHE '\]\([^)#:]+[)#]' --include=*.md "$dir/root/opt/x/share/doc/lockstep" | sed -E 's/:\]\(/:/; s/.$//')
 check "relative links of the installed documents lead to files" "$links links, broken:$broken" [ $links -gt 30 -a -z "$broken" ]
 check "no file is outside the prefix" "$(files)" [ -z "$(files | grep -v '^\./opt/x/')" ]
 program=$dir/root/opt/x/bin/lockstep
