@@ -15,6 +15,10 @@
 #define EXPERT_MAX     256 /* experts: registers set the limit */
 #define EXPERT_COLUMNS 64  /* hidden sizes are multiples of it, and so are columns of 16-bit experts */
 
+/* See expert_handed. */
+#define HAND_WARPS  (STREAM_THREADS / 32 - 1) /* those beside the warp that requests weights */
+#define HAND_TOKENS 2                         /* more */
+
 /* The part of a layer that only mixtures have, beside chain_layer, whose bias[2] and bias[3] are those of all held
  * experts. */
 struct expert_layer {
@@ -89,6 +93,7 @@ struct expert_args : chain_args {
     unsigned long long *logit_words; /* [NARROW_TOKENS][expert_logits_pitch], floats */
     struct expert_latents latents;
     struct expert_route route;
+    int keys; /* offset of choice_keys from expert_choice */
 };
 
 /* The block's tiles of the experts' first product. Results are counted through the chosen experts. */
@@ -136,6 +141,9 @@ struct alignas(16) expert_choice {
     struct expert_tiles first;              /* where its tiles of the experts' first product begin */
     uint32_t taken[EXPERT_MAX / 32];        /* one bit per held expert: some token has it */
     int n;                                  /* held experts that some token has */
+    unsigned long long firsts;              /* barrier: a phase per layer, which ends when nobody reads the first
+                                               products' input any more */
+    uint32_t handed[HAND_WARPS];            /* see expert_mark */
 
     /* Makes the (empty) choice of a layer without experts. Called by one thread. */
     __device__ void make_none(void)
@@ -173,10 +181,12 @@ __host__ __device__ static inline int expert_logits_pitch(int n_experts)
     return (n_experts + 15) / 16 * 16;
 }
 
-/* [n_tokens][expert_logits_pitch] keys by which experts are chosen, larger first; 0 where there is no expert */
+/* [n_tokens][expert_logits_pitch] keys by which experts are chosen, larger first; 0 where there is no expert. They and
+ * the logits are in memory of their own or, in steps of several tokens of expert_plain, behind the first product's
+ * input. */
 __device__ static inline uint32_t *choice_keys(const expert_args &a, const expert_choice *c)
 {
-    return (uint32_t *)(c + 1);
+    return CHAIN_LONE ? (uint32_t *)(c + 1) : (uint32_t *)((char *)c + a.keys);
 }
 
 /* [n_tokens][expert_logits_pitch] */
@@ -188,7 +198,8 @@ __device__ static inline float *choice_logits(const expert_args &a, const expert
 /* [pairs][NARROW_TOKENS]: the pair of the i-th used expert and a token; -1: none */
 __device__ static inline int16_t *choice_pair(const expert_args &a, const expert_choice *c)
 {
-    return (int16_t *)(choice_logits(a, c) + a.n_tokens * expert_logits_pitch(a.how.n_experts));
+    return CHAIN_LONE ? (int16_t *)(choice_logits(a, c) + a.n_tokens * expert_logits_pitch(a.how.n_experts))
+                      : (int16_t *)(c + 1);
 }
 
 /* [pairs] their numbers in order, from the first held one on */
@@ -230,11 +241,15 @@ __device__ static inline int16_t *choice_group(const expert_args &a, const exper
     return choice_place(a, c) + expert_pairs(a);
 }
 
+/* Bytes of expert_choice with its arrays, but for keys and logits; of these. */
 static inline int expert_choice_bytes(const struct routing &how, int n_tokens)
 {
-    int bytes = (int)sizeof(struct expert_choice) + n_tokens * how.n_chosen * (NARROW_TOKENS * 2 + 3 * 4 + 3 * 2) +
-                n_tokens * expert_logits_pitch(how.n_experts) * 8;
+    int bytes = (int)sizeof(struct expert_choice) + n_tokens * how.n_chosen * (NARROW_TOKENS * 2 + 3 * 4 + 3 * 2);
     return (bytes + 127) / 128 * 128;
+}
+static inline int expert_keys_bytes(const struct routing &how, int n_tokens)
+{
+    return n_tokens * expert_logits_pitch(how.n_experts) * 8;
 }
 
 /* The offset in shared memory of a pair's activations: rows of tokens that are read together lie in different banks. */
@@ -331,6 +346,81 @@ __device__ static inline void expert_pick(const expert_args &a, expert_choice *c
             if (!CHAIN_LONE && held >= 0 && held < a.n_held)
                 atomicOr(&c->taken[held / 32], 1u << held % 32);
         }
+}
+
+#define LOGITS_AT_ONCE (EXPERT_MAX / 64) /* pairs of a token's logits that a lane awaits */
+
+/* A warp reads the logits of token t from their words, and makes the keys. */
+__device__ static inline void expert_await_token(const expert_args &a, const expert_choice *c, int t, uint32_t epoch)
+{
+    const int pitch = expert_logits_pitch(a.how.n_experts), n = a.how.n_experts, lane = threadIdx.x % 32;
+    const unsigned long long *words = a.logit_words + t * pitch;
+    ulonglong2 v[LOGITS_AT_ONCE];
+    word_await(
+        v, [=](int i) { return (lane + i * 32) * 2 < n; }, [=](int i) { return words + (lane + i * 32) * 2; }, epoch);
+#pragma unroll
+    for (int i = 0; i < LOGITS_AT_ONCE; i++) {
+        const int e = (lane + i * 32) * 2;
+        if (e >= pitch)
+            break;
+        const float x = word_value(v[i].x), y = word_value(v[i].y);
+        *(float2 *)(choice_logits(a, c) + t * pitch + e) = make_float2(x, y);
+        *(uint2 *)(choice_keys(a, c) + t * pitch + e) =
+            make_uint2(e < n ? max(ordered(x), 1u) : 0, e + 1 < n ? max(ordered(y), 1u) : 0);
+    }
+    __syncwarp();
+}
+
+/* A warp picks the experts of token t: n_chosen times the one with the largest key, of equal keys the first. A lane has
+ * N neighbouring experts, in order of their keys. */
+template <int N>
+__device__ static inline void expert_pick_token(const expert_args &a, expert_choice *c, int t)
+{
+    const int pitch = expert_logits_pitch(a.how.n_experts), k = a.how.n_chosen, lane = threadIdx.x % 32;
+    const unsigned before = (1u << lane) - 1;
+    uint32_t key[N];
+    int expert[N];
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        expert[i] = lane * N + i;
+#pragma unroll
+    for (int i = 0; i < N; i += 4) {
+        const uint32_t *from = choice_keys(a, c) + t * pitch + expert[i];
+        const uint4 v = expert[i] < pitch ? *(const uint4 *)from : make_uint4(0, 0, 0, 0);
+        key[i] = v.x;
+        key[i + 1] = v.y;
+        key[i + 2] = v.z;
+        key[i + 3] = v.w;
+    }
+#pragma unroll
+    for (int sorted = N - 1; sorted > 0; sorted--)
+#pragma unroll
+        for (int i = 0; i < sorted; i++)
+            if (key[i] < key[i + 1]) {
+                const uint32_t x = key[i];
+                const int e = expert[i];
+                key[i] = key[i + 1];
+                key[i + 1] = x;
+                expert[i] = expert[i + 1];
+                expert[i + 1] = e;
+            }
+#pragma unroll 1
+    for (int rank = 0; rank < k; rank++) {
+        const bool best = key[0] == __reduce_max_sync(0xffffffffu, key[0]);
+        if ((__ballot_sync(0xffffffffu, best) & before) == 0 && best) {
+            choice_expert(a, c)[t * k + rank] = expert[0];
+#pragma unroll
+            for (int i = 0; i < N - 1; i++) {
+                key[i] = key[i + 1];
+                expert[i] = expert[i + 1];
+            }
+            key[N - 1] = 0;
+        }
+    }
+    __syncwarp();
+    const int held = lane < k ? choice_expert(a, c)[t * k + lane] - a.first_held : -1;
+    if (held >= 0 && held < a.n_held)
+        atomicOr(&c->taken[held / 32], 1u << held % 32);
 }
 
 /* Do the activations of all pairs exceed shared memory? */
@@ -444,6 +534,31 @@ __device__ static inline void expert_clear_pairs(const expert_args &a, const exp
         choice_pair(a, c)[i] = -1;
 }
 
+/* The kernels for several tokens with 16-bit weights of SCOPE_PLAIN. */
+template <chain_form FORM, bool FULL>
+__device__ constexpr bool expert_plain(void)
+{
+    return !CHAIN_LONE && FORM == FORM_NONE && !FULL;
+}
+
+/* A warp awaits a token's logits and picks its experts. */
+__device__ static inline void expert_choose_token(const expert_args &a, expert_choice *c, int t, uint32_t epoch)
+{
+    expert_await_token(a, c, t, epoch);
+    if (expert_logits_pitch(a.how.n_experts) <= EXPERT_MAX / 2)
+        expert_pick_token<EXPERT_MAX / 64>(a, c, t);
+    else
+        expert_pick_token<EXPERT_MAX / 32>(a, c, t);
+}
+
+/* In steps of several tokens with 16-bit weights the warps beside the one that requests weights hand in the inputs of
+ * the second products, one expert after the other, while the computing warps multiply. */
+template <chain_form FORM, bool FULL>
+__device__ static inline bool expert_handed(const expert_args &a)
+{
+    return expert_plain<FORM, FULL>() && a.n_tokens > HAND_TOKENS;
+}
+
 /* Called by all computing warps. Only then may the layer's expert weights be requested. Shares are visible to all after
  * the next barrier. */
 template <bool FULL, chain_form FORM>
@@ -451,24 +566,32 @@ __device__ static inline void expert_choose(const expert_args &a, const chain_sh
                                             uint32_t epoch)
 {
     expert_choice *c = expert_choice_of(a, sh);
-    for (int i = threadIdx.x; i < EXPERT_MAX / 32; i += CHAIN_THREADS)
-        c->taken[i] = 0;
+    const int t = threadIdx.x / 32;
     expert_clear_pairs(a, c);
-    expert_await_logits<FULL>(a, c, more, epoch);
-    chain_sync();
-    if (FULL && a.how.n_groups > 1) {
-        if ((int)threadIdx.x / 32 < a.n_tokens)
-            expert_keep_groups(a, c, threadIdx.x / 32);
+    if (expert_handed<FORM, FULL>(a)) {
+        if (t < a.n_tokens)
+            expert_choose_token(a, c, t, epoch);
+    } else {
+        for (int i = threadIdx.x; i < EXPERT_MAX / 32; i += CHAIN_THREADS)
+            c->taken[i] = 0;
+        expert_await_logits<FULL>(a, c, more, epoch);
         chain_sync();
+        if (FULL && a.how.n_groups > 1) {
+            if (t < a.n_tokens)
+                expert_keep_groups(a, c, t);
+            chain_sync();
+        }
+        expert_pick(a, c);
     }
-    expert_pick(a, c);
     chain_sync();
     expert_list<FORM>(a, c);
     chain_sync();
     if (threadIdx.x == 0)
         barrier_arrive(shared_address(&c->made));
-    if ((int)threadIdx.x / 32 < a.n_tokens)
-        expert_shares<FULL>(a, c, threadIdx.x / 32);
+    if (t < a.n_tokens)
+        expert_shares<FULL>(a, c, t);
+    if (expert_plain<FORM, FULL>() && threadIdx.x < EXPERT_MAX / 32) /* until the next choice there is a barrier */
+        c->taken[threadIdx.x] = 0;
     if (expert_in_parts<FORM>(a))
         expert_order(a, c);
 }

@@ -28,6 +28,7 @@ struct expert_step {
     const struct expert_kernels *kernels, *lone; /* lone: for one token; NULL: there are none */
     int bias_rows, max_tokens;
     bool has_biases, has_gates; /* of the experts' second products; of shared MLPs */
+    bool plain;                 /* see expert_plain */
 };
 
 /* FORM_NONE: 16-bit weights, or codes that no kernel supports. */
@@ -362,7 +363,8 @@ static void fill_args(struct queue *q, struct expert_step *x, const struct decod
     open_more(q, a, m);
     a->first_held = m->first_held;
     a->n_held = m->n_held;
-    a->pair_pitch = expert_pair_pitch(pair_columns(x->form, m->expert_ffn));
+    /* Few of the tokens have the same expert: where memory is scarce, padding against conflicts does not pay. */
+    a->pair_pitch = x->form != FORM_NONE ? expert_pair_pitch(pair_columns(x->form, m->expert_ffn)) : m->expert_ffn;
     if (x->form != FORM_NONE) {
         fill_codes(&a->codes, l);
         share_out_codes(&a->codes, x->form, product[3], n_blocks);
@@ -398,6 +400,18 @@ static int recoded_bytes(const struct expert_step *x, int n_tokens)
                                   : 0;
 }
 
+/* Are the keys of the choice behind the input of the first products? */
+static bool keys_behind(const struct expert_step *x, int n_tokens)
+{
+    return x->plain && n_tokens > 1;
+}
+
+/* The input of the router and of the first products. */
+static int first_input(const struct expert_step *x, int n_blocks, int n_tokens)
+{
+    return input_bytes(x->args.router, n_blocks, n_tokens) + recoded_bytes(x, n_tokens);
+}
+
 /* Maximum of activations in shared memory. places: pairs that fit at once */
 static int most_input(const struct expert_step *x, int n_blocks, int n_tokens, int places)
 {
@@ -407,7 +421,8 @@ static int most_input(const struct expert_step *x, int n_blocks, int n_tokens, i
     input = max(input, x->form != FORM_NONE ? 2 * places * x->args.pair_pitch
                                             : 2 * second_inputs(&x->args, n_tokens, COMMON_BESIDE, true));
     input = max(input, 2 * second_inputs(&x->args, n_tokens, COMMON_ALONE, false));
-    input = max(input, input_bytes(x->args.router, n_blocks, n_tokens) + recoded_bytes(x, n_tokens));
+    input = max(input, first_input(x, n_blocks, n_tokens) +
+                           (keys_behind(x, n_tokens) ? expert_keys_bytes(x->args.how, n_tokens) : 0));
     for (const struct chain_product &p : a->product) /* except for that of the experts' results */
         if (p.input != INPUT_ACTIVATED)
             input = max(input, input_bytes(p, n_blocks, n_tokens));
@@ -446,7 +461,8 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
                         (int)sizeof(struct attend_shares),
                         slots * (packed ? 2 * 8 + 2 * 4 : 2 * 8),
                         (int)sizeof(int),
-                        expert_choice_bytes(x->args.how, n_tokens),
+                        expert_choice_bytes(x->args.how, n_tokens) +
+                            (keys_behind(x, n_tokens) ? 0 : expert_keys_bytes(x->args.how, n_tokens)),
                         a->n_layers * (int)sizeof(struct expert_layer),
                         x->has_gates ? CHAIN_WARPS * n_tokens * 4 : 0,
                         latents ? latent_tables_bytes(a->n_layers) : 0,
@@ -455,6 +471,8 @@ static struct chain_layout make_layout(const struct expert_step *x, int n_blocks
     args->codes.places = places;
     args->codes.ring = ring;
     args->codes.input = l.input + input_bytes(x->args.router, n_blocks, n_tokens);
+    args->keys = keys_behind(x, n_tokens) ? l.input + first_input(x, n_blocks, n_tokens) - args->choice
+                                          : expert_choice_bytes(x->args.how, n_tokens);
     return l;
 }
 
@@ -552,6 +570,7 @@ static void open_mixture(struct queue *q, struct persistent *p, const struct dec
         return;
     x->p = p;
     x->form = expert_form(m->model.layer[0].mlp_in);
+    x->plain = x->form == FORM_NONE && find_scope(m) == SCOPE_PLAIN;
     p->experts = x;
     fill_args(q, x, m);
     if (decode_latent_of(&m->model) != nullptr)

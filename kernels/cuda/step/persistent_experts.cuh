@@ -205,6 +205,7 @@ __device__ static inline void expert_common_first(weight_ring<SLOTS> &ring, cons
 }
 
 #define PAIR_UNITS_AT_ONCE 8 /* words that a lane waits for */
+#define HAND_UNITS         6 /* the same in expert_hand_in */
 
 /* Rows of activations: [n][cols] as words, [n][pitch] in shared memory. */
 struct activation_rows {
@@ -256,13 +257,88 @@ __device__ static inline void expert_inputs(const activation_rows &rows, T *plac
     __syncwarp();
 }
 
+/* The value of expert_choice.handed once a warp has handed in the (n - 1)-th of a layer's experts, counted through all
+ * layers. */
+__device__ static inline uint32_t expert_mark(uint32_t layer, int n)
+{
+    return layer * (2 * EXPERT_MAX) + n;
+}
+
+/* A warp stores a pair's activations, [pairs][pair_pitch]. */
+template <typename T>
+__device__ static inline void expert_hand_pair(const expert_args &a, T *place, int p, uint32_t epoch)
+{
+    const int cols = a.product[3].cols, COLUMNS = 32 * UNIT_COLUMNS;
+    const unsigned long long *words = a.pairs + (size_t)p * cols / 2;
+    int column = (int)threadIdx.x % 32 * UNIT_COLUMNS;
+#pragma unroll 1
+    for (int end = 0; end < cols; end += HAND_UNITS * COLUMNS, column += HAND_UNITS * COLUMNS) {
+        ulonglong2 v[HAND_UNITS];
+        word_await(
+            v, [&](int i) { return column + i * COLUMNS < cols; },
+            [&](int i) { return words + (column + i * COLUMNS) / 2; }, epoch, words + end / 2);
+#pragma unroll
+        for (int i = 0; i < HAND_UNITS; i++) {
+            int to = column + i * COLUMNS;
+            uint32_t *pairs = (uint32_t *)(place + p * a.pair_pitch + to / 8 * 8 + to / 4 % 2 * 2);
+            if (to < cols) { /* in the order of input_units::store */
+                pairs[0] = (uint32_t)v[i].x;
+                pairs[2] = (uint32_t)v[i].y;
+            }
+        }
+    }
+}
+
+/* Hands in the inputs of all layers' second products. Each warp has every HAND_WARPS-th of the
+ * chosen experts. */
+template <typename T>
+__device__ static inline void expert_hand_in(const expert_args &a, const chain_shared &sh)
+{
+    expert_choice *c = expert_choice_of(a, sh);
+    const int warp = (int)threadIdx.x / 32 - CHAIN_WARPS - 1, lane = threadIdx.x % 32;
+    const uint32_t firsts = shared_address(&c->firsts), handed = shared_address(&c->handed[warp]);
+    wait_for_previous();
+    uint32_t epoch = a.step[blockIdx.x] * (uint32_t)(a.n_layers + 1) + 1;
+    for (uint32_t layer = 0; layer < (uint32_t)a.n_layers; layer++, epoch++) {
+        barrier_wait(firsts, layer & 1);
+        for (int i = warp; i < c->n; i += HAND_WARPS) {
+            int mine = lane < NARROW_TOKENS ? choice_pair(a, c)[i * NARROW_TOKENS + lane] : -1;
+            for (unsigned pairs = __ballot_sync(0xffffffffu, mine >= 0); pairs != 0; pairs &= pairs - 1)
+                expert_hand_pair<T>(a, sh.at<T>(a.at.input), __shfl_sync(0xffffffffu, mine, __ffs((int)pairs) - 1),
+                                    epoch);
+            __syncwarp();
+            if (lane == 0)
+                shared_release(handed, expert_mark(layer, i + 1));
+        }
+        __syncwarp();
+        if (lane == 0)
+            shared_release(handed, expert_mark(layer + 1, 0));
+    }
+}
+
+/* Waits for the inputs of the layer's i-th expert. Returns the number of the first experts whose inputs are there; at
+ * least 2 EXPERT_MAX: those of all, and nobody writes any more. */
+__device__ static inline int expert_await_handed(const expert_choice *c, uint32_t layer, int i)
+{
+    int n = 0;
+    while (n <= i) {
+        n = INT_MAX;
+#pragma unroll
+        for (int warp = 0; warp < HAND_WARPS; warp++) {
+            int last = (int)(shared_acquire(shared_address(&c->handed[warp])) - expert_mark(layer, 0));
+            n = min(n, last > 0 ? last + HAND_WARPS - 1 : warp);
+        }
+    }
+    return n;
+}
+
 /* The inputs of the layer's second products. */
 template <typename T, bool FULL>
 __device__ static inline void expert_second_inputs(const expert_args &a, const chain_shared &sh,
                                                    const expert_layer &more, uint32_t epoch)
 {
     T *place = sh.at<T>(a.at.input);
-    if (!FULL || more.routed) {
+    if ((!FULL || more.routed) && !expert_handed<FORM_NONE, FULL>(a)) {
         const int32_t *expert = choice_expert(a, expert_choice_of(a, sh));
         const activation_rows pairs = {a.pairs, expert_pairs(a), a.product[3].cols, sh.share[3].n_steps, a.pair_pitch};
         expert_inputs(pairs, place, epoch, [&](int p) {
@@ -288,24 +364,27 @@ __device__ static inline void expert_multiply(weight_ring<SLOTS> &ring, const ch
     int column = threadIdx.x / 32 * STEP_COLUMNS;
     for (int step = 0; step < n_steps; step++, column += CHAIN_WARPS * STEP_COLUMNS) {
         const char *weights = sh.base + ring.slot * RING_SLOT_BYTES;
+        const bool busy = CHAIN_LONE || column < cols; /* not: it only says that it does not need the slot */
         uint4 in[2] = {}, w[2][2];
 #pragma unroll
         for (int i = 0; i < 2; i++)
             if (x != nullptr && column < cols)
                 in[i] = *(const uint4 *)(x + column + i * 32);
         barrier_wait(ring.filled(), ring.round);
+        if (busy) {
 #pragma unroll
-        for (int r = 0; r < 2; r++)
+            for (int r = 0; r < 2; r++)
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+                    w[r][i] = *(const uint4 *)(weights + (at[r] ^ i * 64));
 #pragma unroll
             for (int i = 0; i < 2; i++)
-                w[r][i] = *(const uint4 *)(weights + (at[r] ^ i * 64));
 #pragma unroll
-        for (int i = 0; i < 2; i++)
-#pragma unroll
-            for (int r = 0; r < 2; r++) {
-                tensor_mma<T>(first[r], in[i].x, in[i].y, in[i].z, in[i].w, w[r][i].x, w[r][i].y);
-                tensor_mma<T>(second[r], in[i].x, in[i].y, in[i].z, in[i].w, w[r][i].z, w[r][i].w);
-            }
+                for (int r = 0; r < 2; r++) {
+                    tensor_mma<T>(first[r], in[i].x, in[i].y, in[i].z, in[i].w, w[r][i].x, w[r][i].y);
+                    tensor_mma<T>(second[r], in[i].x, in[i].y, in[i].z, in[i].w, w[r][i].z, w[r][i].w);
+                }
+        }
         __syncwarp();
         if (threadIdx.x % 32 == 0)
             barrier_arrive(ring.emptied());
@@ -340,9 +419,10 @@ __device__ static inline void expert_add_common(weight_ring<SLOTS> &ring, const 
  * NULL: there are none. */
 template <typename T, bool FULL, int SLOTS>
 __device__ static inline void expert_tile(weight_ring<SLOTS> &ring, const expert_args &a, const chain_shared &sh, int n,
-                                          const expert_layer &more, const float *biases, float *partial)
+                                          const expert_layer &more, const float *biases, uint32_t layer, float *partial)
 {
     const expert_choice *c = expert_choice_of(a, sh);
+    const bool handed = expert_handed<FORM_NONE, FULL>(a);
     int lane = threadIdx.x % 32, t = lane / 4, row = weight_row(t);
     const int at[2] = {weight_at(n, row), weight_at(n, row + 8)};
     float all[2][2] = {}, one[2][2];
@@ -354,8 +434,11 @@ __device__ static inline void expert_tile(weight_ring<SLOTS> &ring, const expert
                 int mine = r * CHAIN_OCTET + weight_row(lane % 4 * 2 + k);
                 all[r][k] = mine < n ? biases[t * a.at.x_rows + mine] : 0.0f;
             }
+    int there = 0; /* experts whose inputs are there */
     for (int i = 0; i < c->n; i++) {
         int p = choice_pair(a, c)[i * NARROW_TOKENS + t];
+        if (handed && i >= there)
+            there = expert_await_handed(c, layer, i);
         float share = p >= 0 ? choice_share(a, c)[p] : 0.0f;
         expert_multiply<T>(ring, sh, at, p >= 0 ? sh.at<T>(a.at.input) + p * a.pair_pitch + lane % 4 * 8 : nullptr,
                            sh.share[3].n_steps, a.product[3].cols, one);
@@ -366,6 +449,8 @@ __device__ static inline void expert_tile(weight_ring<SLOTS> &ring, const expert
                 if (p >= 0)
                     all[r][k] = fmaf(share, one[r][k], all[r][k]);
     }
+    if (handed && there < 2 * EXPERT_MAX)
+        expert_await_handed(c, layer, 2 * EXPERT_MAX - 1);
     if (FULL && more.common >= 0)
         expert_add_common<T>(ring, a, sh, at, more, all);
     float *to = partial + ((int)threadIdx.x / 32 * a.n_tokens + t) * CHAIN_ROWS;
@@ -428,7 +513,7 @@ __device__ static inline void expert_second_plain(weight_ring<SLOTS> &ring, cons
     for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
         float *partial = expert_partial(a, sh, count);
         expert_tile<T, FULL>(ring, a, sh, chain_tile_rows(share, tile), more,
-                             biases != nullptr ? biases + tile * share.tile_rows : nullptr, partial);
+                             biases != nullptr ? biases + tile * share.tile_rows : nullptr, count.layers, partial);
         expert_finish_second<T, FORM_NONE>(a, sh, tile, count, partial, epoch);
     }
 }
@@ -497,8 +582,11 @@ __device__ __forceinline__ static void expert_step(weight_ring<SLOTS> &ring, con
                                                       input replaces */
             chain_sync();
         expert_first_any<T, SLOTS, FORM>(ring, a, sh, layer, count, epoch);
+        if (expert_handed<FORM, FULL>(a) && threadIdx.x == 0) /* after a barrier */
+            barrier_arrive(shared_address(&expert_choice_of(a, sh)->firsts));
     }
     expert_second<T, SLOTS, FORM, FULL>(ring, a, sh, layer, more, count, epoch);
+    count.layers++;
 }
 
 /* The product for the latents, like that for the queries, from the same input. */
@@ -539,8 +627,13 @@ __device__ static inline void expert_open(const expert_args &a, const chain_shar
                 barrier_open(shared_address(&c->told[i]), expert_busy<FORM>(a.product[2].cols));
                 barrier_open(shared_address(&c->read[i]), 1);
             }
+        barrier_open(shared_address(&c->firsts), 1);
         barriers_opened();
+        for (uint32_t &taken : c->taken)
+            taken = 0;
         c->n = -1;
+        for (uint32_t &handed : c->handed)
+            handed = 0;
         c->router = chain_make_share(a.router, (int)blockIdx.x, (int)gridDim.x);
         for (int i = 0; i < COMMON_MLPS; i++)
             c->common[i] = chain_make_share(a.common[i].in, (int)blockIdx.x, (int)gridDim.x);
@@ -571,6 +664,9 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         if constexpr (CHAIN_LONE && FORM == FORM_E4M3)
             if (threadIdx.x >= CHAIN_THREADS + 32)
                 expert_hand_on<T, FORM>(a, sh);
+        if constexpr (expert_plain<FORM, FULL>())
+            if (threadIdx.x >= CHAIN_THREADS + 32 && expert_handed<FORM, FULL>(a))
+                expert_hand_in<T>(a, sh);
         return;
     }
     take_registers<EXPERT_CHAIN_REGISTERS>();

@@ -276,15 +276,17 @@ __device__ static inline void input_normed(const chain_args &a, const chain_shar
                 stats[(t + g) * CHAIN_WARPS + threadIdx.x / 32] = part;
         }
         chain_sync();
+        float2 whole[G];
 #pragma unroll
-        for (int g = 0; g < G; g++) {
-            if (G > 1 && t + g >= a.n_tokens)
-                break;
-            float2 whole = norm_whole<KIND>(stats + (t + g) * CHAIN_WARPS, a.inverse_hidden, a.eps);
+        for (int g = 0; g < G; g++)
+            whole[g] = norm_whole<KIND>(stats + (G == 1 ? t : min(t + g, a.n_tokens - 1)) * CHAIN_WARPS,
+                                        a.inverse_hidden, a.eps);
+#pragma unroll
+        for (int g = 0; g < G; g++)
 #pragma unroll
             for (int i = 0; i < N; i++)
-                units.store(i, t + g, norm.apply(whole, i, bits[g][i]));
-        }
+                if (G == 1 || t + g < a.n_tokens)
+                    units.store(i, t + g, norm.apply(whole[g], i, bits[g][i]));
     }
 }
 
@@ -300,13 +302,16 @@ __device__ static inline void input_normed_units(const chain_args &a, const chai
         input_normed<T, KIND, N, TOKENS>(a, sh, units, words, epoch, weight, bias);
 }
 
-template <typename T, norm_kind KIND, typename U>
+/* FEW: one unit of each of many tokens at once, where a lane has no more */
+template <typename T, norm_kind KIND, bool FEW = false, typename U>
 __device__ static inline void input_normed_any(const chain_args &a, const chain_shared &sh, const U &units,
                                                const unsigned long long *words, uint32_t epoch, const void *weight,
                                                const void *bias)
 {
     static_assert(NORM_UNITS == 4, "one of these");
-    if (CHAIN_LONE || units.n <= 2)
+    if (!CHAIN_LONE && FEW && units.n == 1 && a.n_tokens > UNITS_AT_ONCE / 2)
+        input_normed_units<T, KIND, 1>(a, sh, units, words, epoch, weight, bias);
+    else if (CHAIN_LONE || units.n <= 2)
         input_normed_units<T, KIND, 2>(a, sh, units, words, epoch, weight, bias);
     else if (units.n == 3)
         input_normed_units<T, KIND, 3>(a, sh, units, words, epoch, weight, bias);

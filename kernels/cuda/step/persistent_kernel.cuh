@@ -113,6 +113,7 @@ template <typename T, chain_form FORM, norm_kind OTHER>
 __device__ static inline void chain_input(const chain_args &a, const chain_shared &sh, const chain_product &p,
                                           const chain_share &share, const chain_layer &layer, uint32_t epoch)
 {
+    const bool FEW = FORM == FORM_NONE && OTHER == NORM_RMS_ONCE; /* other kernels are spared the code */
     input_units<T, FORM> units(a, sh, share, p.cols);
     if (p.input == INPUT_ATTENDED || p.input == INPUT_ACTIVATED) {
         input_plain_any<T>(a, units, p.input == INPUT_ATTENDED ? a.attended : a.activated, epoch);
@@ -120,9 +121,9 @@ __device__ static inline void chain_input(const chain_args &a, const chain_share
         const void *weight = layer.norm[p.norm], *bias = layer.norm_bias[p.norm];
         uint32_t since = p.x == 1 ? epoch - 1 : epoch; /* vectors of the preceding layer have its epoch */
         if (!CHAIN_LONE && a.norm == NORM_RMS)
-            input_normed_any<T, NORM_RMS>(a, sh, units, a.x[p.x], since, weight, bias);
+            input_normed_any<T, NORM_RMS, FEW>(a, sh, units, a.x[p.x], since, weight, bias);
         else
-            input_normed_any<T, OTHER>(a, sh, units, a.x[p.x], since, weight, bias);
+            input_normed_any<T, OTHER, FEW>(a, sh, units, a.x[p.x], since, weight, bias);
     }
     __syncwarp();
 }
@@ -143,6 +144,7 @@ __device__ static inline void chain_sum_ranks(const chain_args &a, const chain_s
 /* Numbers of tiles (for the choice of buffers and of the warps that finish a tile) and products done by the block */
 struct chain_count {
     int tiles, products, firsts; /* firsts: see expert_first_apart */
+    uint32_t layers;             /* see expert_hand_in */
 };
 
 /* In persistent_code_tile.cuh, for kernels with quantised weights. */

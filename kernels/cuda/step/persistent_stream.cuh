@@ -33,6 +33,19 @@ __device__ static inline void shared_keep(uint32_t address, uint32_t x)
     asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
 }
 
+/* The same for words that tell of other writes of the thread, or of those that it has seen. */
+__device__ static inline uint32_t shared_acquire(uint32_t address)
+{
+    uint32_t x;
+    asm volatile("ld.acquire.cta.shared.u32 %0, [%1];" : "=r"(x) : "r"(address) : "memory");
+    return x;
+}
+
+__device__ static inline void shared_release(uint32_t address, uint32_t x)
+{
+    asm volatile("st.release.cta.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
+}
+
 /* A slot of the ring holds a step's weights: up to CHAIN_ROWS rows of CHAIN_WARPS times STEP_COLUMNS columns, as one
  * box, [CHAIN_WARPS][rows][STEP_COLUMNS]; of a gated product gate's first, up's from the middle on. (Slots of a wide
  * step: persistent_wide.cuh.) The 16-byte units of its 128-byte rows are swizzled by the row's index in 1024 bytes. */
