@@ -150,12 +150,15 @@ struct few_work {
         return make_uint4(codes_pick(x.x, x.z, 0x5410), codes_pick(x.x, x.z, 0x7632), codes_pick(x.y, x.w, 0x5410),
                           codes_pick(x.y, x.w, 0x7632));
     }
-    /* All threads call this. Places of tokens that the run's last eight lack are filled with zeros. */
-    __device__ void bring_x(const few_run &run, int slot) const
+    /* All threads call this. Places of tokens that the run's last eight lack are filled with zeros. apart: see
+     * fours_few.cuh. */
+    __device__ void bring_x(const few_run &run, int slot, bool apart = false) const
     {
         const int q = (int)threadIdx.x / 32 % 4, tiles = (run.n_tokens + 7) / 8;
         for (int j = 0; j < tiles; j++) {
-            int t = j * 8 + lane / 4, row = t < run.n_tokens ? a.r.pair[run.begin + t] / (FIRST ? a.n_chosen : 1) : -1;
+            int t = apart ? lane / 16 : j * 8 + lane / 4, row = -1;
+            if (t < run.n_tokens && (!apart || lane % 4 == lane / 4 % 4))
+                row = a.r.pair[run.begin + t] / (FIRST ? a.n_chosen : 1);
             uint4 *to = x + (size_t)(slot * n_steps * X + j) * FEW_UNITS + q * 32 + lane;
 #pragma unroll 4
             for (int s = (int)threadIdx.x / FEW_UNITS; s < n_steps; s += FEW_THREADS / FEW_UNITS) {

@@ -192,7 +192,8 @@ static void product_of_pairs(struct queue *q, void *out, const void *x, const st
     });
 }
 
-#define THREADS 128
+#define THREADS  128
+#define COMBINED 8 /* experts' results that are loaded together */
 
 /* out[t] (+)= sum_i share[t][i] y[t n_chosen + i], in the order of i, N columns per thread; SOME: skips experts that
  * are not held. grid: columns, tokens */
@@ -207,18 +208,29 @@ __global__ void combine_kernel(T *out, const T *y, const struct routes r, int n_
         V *to = (V *)(out + (size_t)t * dim + c);
         const T *from = y + (size_t)t * n_chosen * dim + c;
         float sum[N] = {};
-#pragma unroll 4
-        for (int i = 0; i < n_chosen; i++) {
-            size_t pair = (size_t)t * n_chosen + i;
-            if (SOME && (unsigned)(r.expert[pair] - r.first_held) >= (unsigned)r.n_held)
-                continue;
-            V v = *(const V *)(from + (size_t)i * dim);
-            for (int k = 0; k < N; k++)
-                sum[k] = fmaf(r.share[pair], to_float(v.e[k]), sum[k]);
-        }
         V v = {};
         if (accumulate)
             v = *to;
+        for (int i0 = 0; i0 < n_chosen; i0 += COMBINED) {
+            V of[COMBINED];
+            float share[COMBINED];
+            bool has[COMBINED];
+#pragma unroll
+            for (int i = 0; i < COMBINED; i++) {
+                size_t pair = (size_t)t * n_chosen + i0 + i;
+                has[i] = i0 + i < n_chosen;
+                if (SOME && has[i])
+                    has[i] = (unsigned)(r.expert[pair] - r.first_held) < (unsigned)r.n_held;
+                if (has[i]) {
+                    share[i] = r.share[pair];
+                    of[i] = *(const V *)(from + (size_t)(i0 + i) * dim);
+                }
+            }
+#pragma unroll
+            for (int i = 0; i < COMBINED; i++)
+                for (int k = 0; k < N && has[i]; k++)
+                    sum[k] = fmaf(share[i], to_float(of[i].e[k]), sum[k]);
+        }
         for (int k = 0; k < N; k++)
             v.e[k] = from_float<T>(accumulate ? to_float(v.e[k]) + sum[k] : sum[k]);
         *to = v;

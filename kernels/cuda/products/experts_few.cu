@@ -1,6 +1,6 @@
-/* kernels/cuda/products/experts_few.cu - selects the products of quantised experts that coded_few.cuh computes, and
- * launches them. */
-#include "kernels/cuda/products/coded_few.cuh"
+/* kernels/cuda/products/experts_few.cu - selects the products of quantised experts that coded_few.cuh and fours_few.cuh
+ * compute, and launches them. */
+#include "kernels/cuda/products/fours_few.cuh"
 #include "kernels/cuda/warpgroup_host.cuh"
 
 #define SHARED_BYTES (227 * 1024)
@@ -38,8 +38,17 @@ static void prepare(struct queue *q)
             });
 }
 
+template <typename T, bool FIRST>
+static void prepare_fours(struct queue *q)
+{
+    CUDA_TRY(q, cudaFuncSetAttribute((const void *)fours_few<T, FIRST>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                     SHARED_BYTES));
+}
+
 void prepare_few_experts(struct queue *q)
 {
+    prepare_fours<__half, true>(q), prepare_fours<__half, false>(q);
+    prepare_fours<__nv_bfloat16, true>(q), prepare_fours<__nv_bfloat16, false>(q);
     prepare<__half, true>(q), prepare<__half, false>(q);
     prepare<__nv_bfloat16, true>(q), prepare<__nv_bfloat16, false>(q);
 }
@@ -63,6 +72,22 @@ static int length_of(int n_tokens, int mean)
     return n_tokens <= 8 || mean <= 4 ? 8 : mean <= 12 ? 16 : FEW_TOKENS;
 }
 
+/* E2M1 in short runs with a ring, where that and the x of a run fit. */
+template <typename T>
+static bool launch_fours(struct queue *q, const expert_product<T> &a, const struct weight *w, bool first, int length,
+                         size_t run)
+{
+    const struct code_form *f = &w->form;
+    int steps = (a.cols + FEW_COLS - 1) / FEW_COLS, groups = code_groups(f, w->cols);
+    size_t rest = sizeof(few_shared) + fours_ring_bytes(steps, groups);
+    if (f->codes != CODES_E2M1 || (f->group != 32 && groups > 1) || length > 8 || rest + run > SHARED_BYTES)
+        return false;
+    int runs = rest + FEW_RUNS * run <= SHARED_BYTES ? FEW_RUNS : 1;
+    launch(q, first ? fours_few<T, true> : fours_few<T, false>, dim3((unsigned)cuda_state(q)->n_multiprocessors),
+           dim3(FEW_THREADS), rest + (size_t)runs * run, a, coded_rows(w, 0), runs);
+    return true;
+}
+
 template <typename T>
 bool few_experts(struct queue *q, const expert_product<T> &a, const struct weight *w, bool first)
 {
@@ -70,6 +95,8 @@ bool few_experts(struct queue *q, const expert_product<T> &a, const struct weigh
     size_t steps = (size_t)(a.cols + FEW_COLS - 1) / FEW_COLS, run = steps * (size_t)length * FEW_COLS * sizeof(T);
     if (!takes_form(w) || mean > MOST_MEAN || sizeof(few_shared) + run > SHARED_BYTES)
         return false;
+    if (launch_fours(q, a, w, first, length, run))
+        return true;
     int runs = sizeof(few_shared) + FEW_RUNS * run <= SHARED_BYTES ? FEW_RUNS : 1;
     auto start = [&](auto kernel) {
         launch(q, kernel, dim3((unsigned)cuda_state(q)->n_multiprocessors), dim3(FEW_THREADS),
