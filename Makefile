@@ -53,7 +53,7 @@ CLIENT_MAIN := client/main.c
 CLIENT_SRC  := $(filter base/% client/%,$(ROOM_SRC))
 # So is the gateway, which shares the client's connection.
 GATEWAY_MAIN := gateway/main.c
-GATEWAY_SRC := $(filter base/% gateway/%,$(ROOM_SRC)) client/connection.c
+GATEWAY_SRC := $(filter base/% gateway/%,$(ROOM_SRC)) client/connection.c client/resolve.c
 HOST_SRC    := $(sort $(CLIENT_SRC) $(GATEWAY_SRC))
 LIB_SRC     := $(filter-out kernels/cuda/% $(CLIENT_MAIN) $(GATEWAY_MAIN),$(ROOM_SRC))
 CUDA_ONLY := rank/comm/comm_nccl.c
@@ -276,8 +276,8 @@ endef
 $(foreach bits,128 256,$(eval $(call NARROW,$(bits))))
 
 # Preloaded into ranks by tests: they count the bytes actually read, make reads, writes, MPI_Finalize, NCCL and graphs
-# fail, hold back a thread of MPI, replace a driver's library, and let ranks share GPUs.
-PRELOAD := $(addprefix $(BUILD)/tests/,count_reads.so fail_read.so fail_write.so fail_finalize.so late_event.so fake_nvml.so $(if $(filter 1,$(CUDA)),fail_nccl.so fail_graph.so share_gpus.so))
+# fail, hold back a thread of MPI, silence the name servers, replace a driver's library, and let ranks share GPUs.
+PRELOAD := $(addprefix $(BUILD)/tests/,count_reads.so fail_read.so fail_write.so fail_finalize.so late_event.so fake_nvml.so no_names.so $(if $(filter 1,$(CUDA)),fail_nccl.so fail_graph.so share_gpus.so))
 preload: $(PRELOAD)
 $(BUILD)/tests/count_reads.so: tests/e2e/count_reads.c
 $(BUILD)/tests/fail_read.so: tests/fail/fail_read.c
@@ -285,6 +285,7 @@ $(BUILD)/tests/fail_write.so: tests/fail/fail_write.c
 $(BUILD)/tests/fail_finalize.so: tests/fail/fail_finalize.c
 $(BUILD)/tests/late_event.so: tests/fail/late_event.c
 $(BUILD)/tests/fake_nvml.so: tests/unit/fake_nvml.c
+$(BUILD)/tests/no_names.so: tests/e2e/no_names.c
 $(BUILD)/tests/fail_nccl.so: tests/gpu/fail_nccl.c
 $(BUILD)/tests/fail_graph.so: tests/gpu/fail_graph.c
 $(BUILD)/tests/share_gpus.so: tests/gpu/share_gpus.c

@@ -110,6 +110,20 @@ int endpoint_check(const char *endpoint, bool to_bind, const char *what, struct 
     return ERR(e, ERR_USAGE, "%s: found \"%.200s\", expected tcp://ADDRESS:PORT or ipc://PATH", what, endpoint);
 }
 
+bool endpoint_is_ipv6(const char *endpoint)
+{
+    return begins(endpoint, "tcp://[");
+}
+
+bool endpoint_name(const char *endpoint, char *name, size_t bytes)
+{
+    const char *host = endpoint + strlen("tcp://");
+    if (!begins(endpoint, "tcp://") || host[0] == '[' || strspn(host, "0123456789.") == strcspn(host, ":"))
+        return false;
+    (void)snprintf(name, bytes, "%.*s", (int)strcspn(host, ":"), host);
+    return true;
+}
+
 bool endpoint_is_loopback(const char *endpoint)
 {
     return begins(endpoint, "tcp://localhost:") || begins(endpoint, "tcp://[::1]:") || begins(endpoint, "tcp://lo:") ||

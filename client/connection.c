@@ -146,9 +146,29 @@ static int open_socket(struct connection *c, const struct curve_keys *k, struct 
     c->monitor = zmq_socket_monitor(c->socket, MONITOR, events) == 0 ? zmq_socket(c->context, ZMQ_PAIR) : NULL;
     if (c->monitor == NULL || zmq_connect(c->monitor, MONITOR) != 0)
         return ERR(e, ERR_COMM, "no ZeroMQ monitor: %s", zmq_strerror(errno));
-    if (zmq_connect(c->socket, c->endpoint) != 0)
-        return ERR(e, ERR_USAGE, "endpoint \"%s\": %s", c->endpoint, zmq_strerror(errno));
     return 0;
+}
+
+/* With ZMQ_IPV6, ZeroMQ would prefer the IPv6 address of a host that has both kinds, whose server may listen on IPv4
+ * alone. */
+static int connect_socket(struct connection *c, struct err *e)
+{
+    c->connects = true;
+    if (set_number(c, ZMQ_IPV6, c->host.needs_ipv6 ? 1 : 0, "ZMQ_IPV6", e) != 0)
+        return -1;
+    return zmq_connect(c->socket, c->endpoint) == 0
+               ? 0
+               : ERR(e, ERR_USAGE, "endpoint \"%s\": %s", c->endpoint, zmq_strerror(errno));
+}
+
+/* Finds the server, and begins to connect to it. */
+static int begin_connecting(struct connection *c, struct curve_keys *k, const struct connection_setup *s, double until,
+                            struct err *e)
+{
+    if (find_server(c, k, s, until, e) != 0 || open_socket(c, k, e) != 0 ||
+        resolve_begin(&c->host, c->endpoint, e) != 0)
+        return -1;
+    return c->host.known ? connect_socket(c, e) : 0;
 }
 
 /* Read one event of the monitor, if there is one. true: an event was read. */
@@ -170,18 +190,39 @@ static bool read_event(struct connection *c)
     return true;
 }
 
+/* The reason for no connection at the end of the time. */
+static int no_server(struct connection *c, double seconds, bool curve, struct err *e)
+{
+    if (!c->host.known && c->host.why[0] == '\0')
+        resolve_late(&c->host, seconds);
+    if (!c->host.known)
+        return ERR(e, ERR_COMM, "%s: %s", c->endpoint, c->host.why);
+    return ERR(e, ERR_COMM, "%s: no server answers within %g s%s", c->endpoint, seconds,
+               curve ? " (or it does not accept this key)" : " (or it wants CURVE: --curve-key)");
+}
+
+/* Waits for the next event of connecting; false: a signal came. */
+static bool await_event(struct connection *c, double seconds)
+{
+    zmq_pollitem_t item[2] = {{.socket = c->monitor, .events = ZMQ_POLLIN}, {.events = ZMQ_POLLIN}};
+    bool resolves = c->host.lookup != NULL;
+    if (resolves)
+        item[1].fd = lookup_descriptor(c->host.lookup);
+    if (!c->connects && seconds > RESOLVE_AGAIN)
+        seconds = RESOLVE_AGAIN; /* until the next attempt */
+    return zmq_poll(item, resolves ? 2 : 1, (long)(seconds * 1000) + 1) >= 0 || errno != EINTR;
+}
+
 /* Refused keys cause an event or, if the server hangs up silently, none at all. */
 static int await_server(struct connection *c, double until, double seconds, bool curve, struct err *e)
 {
-    zmq_pollitem_t item = {.socket = c->monitor, .events = ZMQ_POLLIN};
     while (!c->up) {
         double left = until - seconds_now();
         if (c->handshake != NULL)
             return ERR(e, ERR_COMM, "%s: %s", c->endpoint, c->handshake);
-        if (left <= 0)
-            return ERR(e, ERR_COMM, "%s: no server answers within %g s%s", c->endpoint, seconds,
-                       curve ? " (or it does not accept this key)" : " (or it wants CURVE: --curve-key)");
-        if (zmq_poll(&item, 1, (long)(left * 1000) + 1) < 0 && errno == EINTR)
+        if (left <= 0 || resolve_failed(&c->host))
+            return no_server(c, seconds, curve, e);
+        if (!await_event(c, left))
             return ERR(e, ERR_COMM, "%s: interrupted while connecting", c->endpoint);
         connection_look(c);
     }
@@ -192,15 +233,13 @@ int connection_open(struct connection *c, const struct connection_setup *s, stru
 {
     struct curve_keys k = {0};
     double until = seconds_now() + s->seconds;
-    if (find_server(c, &k, s, until, e) != 0 || open_socket(c, &k, e) != 0)
-        return -1;
-    return await_server(c, until, s->seconds, k.secret[0] != '\0', e);
+    return begin_connecting(c, &k, s, until, e) == 0 ? await_server(c, until, s->seconds, k.secret[0] != '\0', e) : -1;
 }
 
 int connection_begin(struct connection *c, const struct connection_setup *s, struct err *e)
 {
     struct curve_keys k = {0};
-    return find_server(c, &k, s, 0, e) == 0 ? open_socket(c, &k, e) : -1;
+    return begin_connecting(c, &k, s, 0, e);
 }
 
 static int descriptor(void *socket)
@@ -218,6 +257,9 @@ void connection_descriptors(const struct connection *c, int *messages, int *stat
 
 void connection_look(struct connection *c)
 {
+    struct err e = {0};
+    if (!c->connects && resolve_look(&c->host) && connect_socket(c, &e) != 0)
+        c->handshake = "ZeroMQ does not connect to this endpoint";
     while (read_event(c))
         continue;
 }
@@ -232,6 +274,7 @@ void connection_drop(struct connection *c)
 
 void connection_close(struct connection *c)
 {
+    resolve_end(&c->host);
     if (c->monitor != NULL) {
         (void)zmq_socket_monitor(c->socket, NULL, 0);
         (void)zmq_close(c->monitor);

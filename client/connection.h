@@ -4,6 +4,7 @@
 #define CLIENT_CONNECTION_H
 
 #include "base/err.h"
+#include "client/resolve.h"
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -23,25 +24,28 @@ struct connection_setup {
 struct connection {
     void *context, *socket, *monitor;
     char endpoint[ENDPOINT_BYTES];
+    struct resolve host;   /* resolved before the socket connects */
+    bool connects;         /* the socket does */
     bool up, gone;         /* the handshake is done; the server has hung up since, and its replies are lost */
     const char *handshake; /* reason why the last handshake failed; NULL: none failed */
     size_t largest;        /* bytes of the largest message sent */
 };
 
 /* Connects, and waits until the server has answered the handshake. A missing rendezvous file is waited for as long.
- * ERR_COMM: no answer, or the keys are refused; ERR_INPUT, ERR_IO: a file. c: zeroed; call connection_close in any
- * case. */
+ * ERR_COMM: no answer, the host is unknown, or the keys are refused; ERR_INPUT, ERR_IO: a file. c: zeroed; call
+ * connection_close in any case. */
 int connection_open(struct connection *c, const struct connection_setup *setup, struct err *e);
 void connection_close(struct connection *c);
 
-/* The same for an event loop, without waiting. A rendezvous file must exist; connection_look sets `up` and `gone`. */
+/* The same for an event loop, without waiting. A rendezvous file must exist; connection_look sets `up` and `gone`. A
+ * host that cannot be resolved is tried again for ever; meanwhile host.why is the reason. */
 int connection_begin(struct connection *c, const struct connection_setup *setup, struct err *e);
 
 /* Descriptors of ZeroMQ (ZMQ_FD) that become readable when connection_look or connection_take may have news. Call both
  * until they have none before waiting for a descriptor again. */
 void connection_descriptors(const struct connection *c, int *messages, int *state);
 
-/* Updates the state of the connection: up, gone, handshake. */
+/* Updates the state of the connection: host, up, gone, handshake. */
 void connection_look(struct connection *c);
 
 /* The next pending message, which the caller decrefs. NULL with *e untouched: there is none. */

@@ -236,6 +236,14 @@ static void lose_backend(struct backend *b, const char *why)
     unwatch(b);
 }
 
+static void say_unresolved(struct backend *b)
+{
+    if (b->said_unresolved || b->connection.host.why[0] == '\0')
+        return;
+    log_warn("backend %s: %s; the gateway tries again every %d s", b->name, b->connection.host.why, RESOLVE_AGAIN);
+    b->said_unresolved = true;
+}
+
 /* Handles its next message; true: there may be more. */
 static bool hear_backend(struct backend *b)
 {
@@ -245,8 +253,10 @@ static bool hear_backend(struct backend *b)
     double until = seconds_now() + TURN_SECONDS;
     bool was_up = b->connection.up;
     connection_look(&b->connection);
+    say_unresolved(b);
     if (!was_up && b->connection.up) {
         b->heard = b->pool->loop->now;
+        b->said_unresolved = false;
         ask_models(b);
     }
     for (; n < MESSAGES_A_TURN && seconds_now() < until && (reply = connection_take(&b->connection, &e)) != NULL; n++) {

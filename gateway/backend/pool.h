@@ -37,8 +37,9 @@ struct backend {
     struct connection connection;
     struct fd_watch messages, state_changes;
     enum backend_state state;
-    json_t *models; /* its reply to `models`; NULL: not yet */
-    json_t *sent;   /* {model: time of the last request sent for it}; NULL: none */
+    bool said_unresolved; /* the log has the reason why its host cannot be resolved */
+    json_t *models;       /* its reply to `models`; NULL: not yet */
+    json_t *sent;         /* {model: time of the last request sent for it}; NULL: none */
     size_t max_message_bytes;
     struct call *first;
     int n_calls;

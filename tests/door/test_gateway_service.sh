@@ -18,26 +18,34 @@ help=$("${lockstep}-gateway" --help)
 for option in $options; do check "$option of the unit exists" "$help" grep -q -e "$option " <<<"$help"; done
 
 mkdir -m 700 "$dir/jobs" && cd "$dir/jobs" || exit 1
+export LOCKSTEP_TEST_MARK=service.$$ # of all jobs, so that the end of the test is theirs, too
 export MODEL=$model LOCKSTEP=$lockstep LAUNCH="mpirun -n 2"
 "${lockstep}-gateway" --backend "$dir/jobs" --listen "unix:$dir/http.sock" 2>"$dir/gateway.log" &
 gateway=$!
-at_end 'kill $gateway 2>/dev/null; wait $gateway'
+at_end 'kill $(marked $LOCKSTEP_TEST_MARK) 2>/dev/null; wait_until 30 none_marked $LOCKSTEP_TEST_MARK || kill -9 $(marked $LOCKSTEP_TEST_MARK)'
 start_job() { # NUMBER -> $job
     SLURM_JOB_ID=$1 bash "$root/scripts/slurm/serve.sbatch" >"$dir/job-$1.log" 2>&1 &
     job=$!
-    at_end "kill $job 2>/dev/null; wait $job"
-    wait_until 60 grep -q "lockstep-$1.json.* is ready" "$dir/gateway.log"
+    wait_until 60 grep -qE "lockstep-$1.json(.* is ready|: the host name)" "$dir/gateway.log"
+    check "the gateway finds job $1" "$(logs $1)" grep -q "lockstep-$1.json.* is ready" "$dir/gateway.log"
+    [ $n_failed = 0 ] || exit 1
+}
+logs() { tail -qn3 "$dir/gateway.log" "$dir/job-$1.log"; }
+# ended_with STATUS PID: within a minute.
+ended_with() {
+    local pid=$2
+    wait_until 60 ended || return 1
+    wait $pid
+    [ $? = $1 ]
 }
 story() { curl -sfm 30 --unix-socket "$dir/http.sock" http://x/v1/completions -d '{"prompt": "Once", "max_tokens": 5}'; }
 start_job 1
-check "a job is found, with its keys" "$(tail -qn3 "$dir/gateway.log" "$dir/job-1.log")" grep -q '"completion_tokens":5' <<<"$(story)"
+check "a job answers, with its keys" "$(logs 1)" grep -q '"completion_tokens":5' <<<"$(story)"
 first=$job
 start_job 2
 kill -USR1 $first # as Slurm does before the time limit
-wait $first; status=$?
-check "it drains and ends with status 0" "$(tail -qn3 "$dir/job-1.log")" [ $status = 0 ]
-check "the next job answers" "$(tail -qn3 "$dir/gateway.log" "$dir/job-2.log")" grep -q '"completion_tokens":5' <<<"$(story)"
+check "it drains and ends with status 0" "$(logs 1)" ended_with 0 $first
+check "the next job answers" "$(logs 2)" grep -q '"completion_tokens":5' <<<"$(story)"
 kill $gateway
-wait $gateway; status=$?
-check "SIGTERM ends the gateway with status 0" "$(tail -qn3 "$dir/gateway.log")" [ $status = 0 ]
+check "SIGTERM ends the gateway with status 0" "$(logs 2)" ended_with 0 $gateway
 done_testing

@@ -99,6 +99,20 @@ static void knows_loopback(void **state)
     assert_false(endpoint_is_loopback("tcp://128.0.0.1:80"));
 }
 
+static void finds_names(void **state)
+{
+    static const char *const without[] = {"tcp://127.0.0.1:80", "tcp://[fe80::1%eth0]:80", "ipc:///tmp/a:1"};
+    char name[256];
+    (void)state;
+    assert_true(endpoint_name("tcp://node-3.example:80", name, sizeof name));
+    assert_string_equal(name, "node-3.example");
+    assert_true(endpoint_name("tcp://3com.example:80", name, sizeof name));
+    assert_string_equal(name, "3com.example");
+    for (size_t i = 0; i < sizeof without / sizeof without[0]; i++)
+        assert_false(endpoint_name(without[i], name, sizeof name));
+    assert_true(endpoint_is_ipv6(without[1]) && !endpoint_is_ipv6(without[0]));
+}
+
 static void counts_changes(void **state)
 {
     (void)state;
@@ -113,6 +127,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(takes_endpoints),   cmocka_unit_test(refuses_ports),
                                        cmocka_unit_test(refuses_addresses), cmocka_unit_test(says_what_is_missing),
-                                       cmocka_unit_test(knows_loopback),    cmocka_unit_test(counts_changes)};
+                                       cmocka_unit_test(knows_loopback),    cmocka_unit_test(finds_names),
+                                       cmocka_unit_test(counts_changes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
