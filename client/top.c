@@ -176,14 +176,14 @@ static void print_drafts(const struct samples *now)
 static void print_view(const struct connection *c, const struct samples *now, const struct samples *before,
                        const json_t *models)
 {
-    double groups = samples_sum(now, "groups", NULL, NULL); /* each with a KV cache of its own */
+    double n_replicas = samples_sum(now, "groups", NULL, NULL); /* each with a KV cache of its own */
     double n_done = samples_sum(now, "request_success_total", NULL, NULL);
     char text[4][32];
     printf("lockstep at %s: %s running, %s waiting, %s preempted since the start\n", c->endpoint,
            number(text[0], samples_sum(now, "num_requests_running", NULL, NULL), "%.0f"),
            number(text[1], samples_sum(now, "num_requests_waiting", NULL, NULL), "%.0f"),
            number(text[2], samples_sum(now, "num_preemptions_total", NULL, NULL), "%.0f"));
-    print_bar("KV cache", samples_sum(now, "kv_cache_usage_perc", NULL, NULL) / (groups > 1 ? groups : 1));
+    print_bar("KV cache", samples_sum(now, "kv_cache_usage_perc", NULL, NULL) / (n_replicas > 1 ? n_replicas : 1));
     print_bar("prefix hit", samples_sum(now, "prefix_cache_hits_total", NULL, NULL) /
                                 samples_sum(now, "prefix_cache_queries_total", NULL, NULL));
     print_drafts(now);

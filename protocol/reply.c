@@ -193,7 +193,7 @@ char *reply_health(const char *request_id, const struct reply_health *h, size_t 
     reply_put(root, "state", reply_text(h->state), &good);
     reply_put(root, "model", reply_text(h->model), &good);
     reply_put(root, "ranks", json_integer(h->ranks), &good);
-    reply_put(root, "groups", json_integer(h->groups), &good);
+    reply_put(root, "groups", json_integer(h->n_replicas), &good);
     reply_put(root, "running", json_integer(h->running), &good);
     reply_put(root, "waiting", json_integer(h->waiting), &good);
     reply_put(root, "kv_usage", json_real(isfinite(h->kv_usage) ? h->kv_usage : 0), &good);
@@ -228,7 +228,7 @@ static json_t *model_object(const struct reply_model *m, bool *good)
     if (opened && m->variant != NULL)
         reply_put(model, "variant", reply_text(m->variant), good);
     reply_put(model, "ranks", json_integer(m->ranks), good);
-    reply_put(model, "groups", json_integer(m->groups), good);
+    reply_put(model, "groups", json_integer(m->n_replicas), good);
     if (opened)
         reply_put(model, "vocab_size", json_integer(m->vocab), good);
     if (m->max_model_len > 0)
@@ -240,7 +240,7 @@ static json_t *model_object(const struct reply_model *m, bool *good)
         return model;
     reply_put(model, "bytes", json_integer(m->bytes), good);
     reply_put(model, "pinned", json_boolean(m->pinned), good);
-    reply_put(model, "replicas", json_integer(m->replicas), good);
+    reply_put(model, "replicas", json_integer(m->n_ready), good);
     reply_put(model, "running", json_integer(m->users), good);
     reply_put(model, "waiting", json_integer(m->waiters), good);
     reply_put(model, "idle_s", m->idle_s >= 0 ? json_real(m->idle_s) : json_null(), good);

@@ -78,7 +78,7 @@ char *reply_cancel(const char *request_id, size_t *bytes);
 struct reply_health {
     const char *state; /* "loading", "ready", "draining" */
     const char *model;
-    int ranks, groups;
+    int ranks, n_replicas;
     int64_t running, waiting; /* requests */
     double kv_usage;          /* share of KV blocks in use, 0..1 */
     double uptime_s;
@@ -90,11 +90,11 @@ char *reply_metrics(const char *request_id, const char *text, size_t text_bytes,
 
 struct reply_model {
     const char *name, *family, *dtype;
-    int ranks, groups, vocab, max_model_len;
+    int ranks, n_replicas, vocab, max_model_len;
     const char *chat_template; /* its name; NULL: unknown */
     const char *state;         /* "ready", ...: see struct deploy */
     bool pinned;
-    int replicas;       /* sets of ranks on which it is ready; negative: there is one model */
+    int n_ready;        /* sets of ranks on which it is ready; negative: there is one model */
     int users, waiters; /* its running requests, and those that wait for it */
     int64_t bytes;      /* memory that it takes; 0: not known yet; negative: not reported, since there is one model */
     bool has_freed;

@@ -35,7 +35,7 @@ both_hosts() {
     check "$name" "status $status: $(cat "$dir/err")" [ $status = 0 -a "${n:-0}" -gt 10 -a "$(texts "$dir/one")" = "$(texts "$dir/two")" ]
 }
 
-lost_group() {
+lost_replica() {
     local name="the host of the second replica is lost" begun took status words
     make_input 400
     start_batch "$dir/cut"
@@ -78,5 +78,5 @@ models_on_hosts() {
 
 both_hosts
 models_on_hosts
-lost_group
+lost_replica
 done_testing

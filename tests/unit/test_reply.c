@@ -255,7 +255,7 @@ static void operations(void **state)
            "\"state\":\"ready\"}}");
     const struct reply_model many[2] = {
         {"a", "gpt2", "f32", 1, 1, 9, 8, "default", "ready", true, 2, 2, 1, 4096, true, 900, 50, 0.5, NULL, NULL},
-        {"b", .ranks = 1, .groups = 1, .state = "failed", .idle_s = -1, .why = "no config.json"}};
+        {"b", .ranks = 1, .n_replicas = 1, .state = "failed", .idle_s = -1, .why = "no config.json"}};
     expect(reply_models(NULL, many, 2, 1024, &n), &n,
            "{\"status\":\"ok\",\"op\":\"models\",\"protocol\":1,\"max_message_bytes\":1024,\"models\":[{\"id\":\"a\","
            "\"family\":\"gpt2\",\"dtype\":\"f32\",\"ranks\":1,\"groups\":1,\"vocab_size\":9,\"max_model_len\":8,"

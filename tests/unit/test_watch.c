@@ -86,7 +86,7 @@ static void waiting_for_a_plan(void **unused)
 }
 
 /* Ranks 0-1 and 2-3 of one host are two replicas: the last rank of the second is stopped. */
-static void groups_do_not_wait_for_each_other(void **unused)
+static void replicas_do_not_wait_for_each_other(void **unused)
 {
     (void)unused;
     struct watch_view v[4] = {{0, RANK_COORDINATES, 9, 1e6, 0, 0},
@@ -158,7 +158,7 @@ int main(void)
         cmocka_unit_test(a_silent_one_is_to_blame),
         cmocka_unit_test(one_that_works_on_is_to_blame),
         cmocka_unit_test(waiting_for_a_plan),
-        cmocka_unit_test(groups_do_not_wait_for_each_other),
+        cmocka_unit_test(replicas_do_not_wait_for_each_other),
         cmocka_unit_test(words),
         cmocka_unit_test(gone),
     };
