@@ -52,11 +52,11 @@ static struct range shard_mlp(int n, const struct quantization *z, int rank, int
 
 void shard_make(struct shard *s, const struct model_config *m, int rank, int n_ranks)
 {
-    int group = m->n_heads / m->n_kv_heads; /* query heads of one KV head */
+    int heads_per_kv = m->n_heads / m->n_kv_heads;
     *s = (struct shard){.rank = rank, .n_ranks = n_ranks};
     s->heads = shard_units(m->n_heads, rank, n_ranks);
     if (range_length(s->heads) > 0)
-        s->kv_heads = (struct range){s->heads.begin / group, (s->heads.end - 1) / group + 1};
+        s->kv_heads = (struct range){s->heads.begin / heads_per_kv, (s->heads.end - 1) / heads_per_kv + 1};
     s->ffn = shard_mlp(m->ffn, &m->quantization, rank, n_ranks);
     s->experts = (struct range){0, m->experts.routing.n_experts};
     s->expert_ffn = shard_mlp(m->experts.ffn, &m->quantization, rank, n_ranks);

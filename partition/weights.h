@@ -96,7 +96,7 @@ enum weight_part {
     PART_K,
     PART_V,
     PART_QKV_BLOCKS, /* all q, all k, all v (GPT-2, Phi-3) */
-    PART_QKV_GROUPS, /* the q heads of KV head 0, its k, its v, those of KV head 1, .. (Falcon, GPT-NeoX, BLOOM) */
+    PART_QKV_HEADS,  /* for each KV head: its q heads, its k, its v (Falcon, GPT-NeoX, BLOOM) */
     PART_KEYS,       /* the key rows of each head, transposed; its value rows follow them (DeepSeek) */
     PART_VALUES,     /* these value rows */
     PART_HEAD,       /* one head's part of a vector: the second %d of the name stands for the head (StableLM-2-12b) */

@@ -24,7 +24,7 @@ int64_t source_outputs(const struct map_builder *b, const struct weight_source *
     case PART_KEYS:
     case PART_VALUES:
         return (int64_t)b->m->n_heads * (b->m->latent.key + b->m->latent.value);
-    case PART_QKV_GROUPS:
+    case PART_QKV_HEADS:
     case PART_QKV_BLOCKS:
     case PART_ROWS:
     case PART_GATE_UP:

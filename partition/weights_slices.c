@@ -87,16 +87,16 @@ void add_slice(struct map_builder *b, const struct weight_source *source, int te
     }
 }
 
-/* The heads of this rank if each KV head follows its query heads. */
-static void slice_groups(struct map_builder *b, const struct weight_source *source, int tensor)
+/* The heads of this rank if each KV head follows its query heads, which are n. */
+static void slice_qkv_heads(struct map_builder *b, const struct weight_source *source, int tensor)
 {
     const struct range heads = b->s->heads, kv = b->s->kv_heads;
-    int64_t d = b->m->head_dim, group = b->m->n_heads / b->m->n_kv_heads, to = 0;
+    int64_t d = b->m->head_dim, n = b->m->n_heads / b->m->n_kv_heads, to = 0;
     for (int h = heads.begin; h < heads.end; h++, to += d)
-        add_slice(b, source, tensor, (h / group * (group + 2) + h % group) * d, to, d);
+        add_slice(b, source, tensor, (h / n * (n + 2) + h % n) * d, to, d);
     for (int part = 0; part < 2; part++)
         for (int k = kv.begin; k < kv.end; k++, to += d)
-            add_slice(b, source, tensor, (k * (group + 2) + group + part) * d, to, d);
+            add_slice(b, source, tensor, (k * (n + 2) + n + part) * d, to, d);
 }
 
 /* The out features of a QKV part. */
@@ -120,8 +120,8 @@ static void slice_qkv(struct map_builder *b, const struct weight_source *source,
         add_slice(b, source, tensor, all_q + kv, n_q, n_kv);
         add_slice(b, source, tensor, all_q + all_kv + kv, n_q + n_kv, n_kv);
         break;
-    case PART_QKV_GROUPS:
-        slice_groups(b, source, tensor);
+    case PART_QKV_HEADS:
+        slice_qkv_heads(b, source, tensor);
         break;
     case PART_WHOLE:
     case PART_KEYS:

@@ -1,5 +1,5 @@
 /* partition/families/llama.c - Llama and its kin Mistral, Qwen2 and Qwen3: RMS norms, gated SiLU MLP, half-split rope,
- * grouped KV heads. They differ in defaults, biases, windows and in the norm of q and k. */
+ * grouped-query attention. They differ in defaults, biases, windows and in the norm of q and k. */
 #include "partition/families/llama.h"
 #include "partition/rope.h"
 

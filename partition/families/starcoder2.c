@@ -1,4 +1,4 @@
-/* partition/families/starcoder2.c - StarCoder2: LayerNorm and biases, an MLP without gates, grouped KV heads, a
+/* partition/families/starcoder2.c - StarCoder2: LayerNorm and biases, an MLP without gates, grouped-query attention, a
  * window. */
 #include "partition/families/llama.h"
 

@@ -49,11 +49,11 @@ void layer_product(const struct layer_run *r, void *out, const void *in, const s
 static void sum_squares(const struct layer_run *r, const struct heads *heads)
 {
     const struct shard *s = &r->network->shard;
-    int group = heads->heads_per_kv, n = r->batch->n_tokens;
+    int per_kv = heads->heads_per_kv, n = r->batch->n_tokens;
     struct kv_range own = {0, 0};
     if (heads->n_heads > 0)
-        own = (struct kv_range){(s->heads.begin + group - 1) / group - s->kv_heads.begin,
-                                (s->heads.end + group - 1) / group - s->kv_heads.begin};
+        own = (struct kv_range){(s->heads.begin + per_kv - 1) / per_kv - s->kv_heads.begin,
+                                (s->heads.end + per_kv - 1) / per_kv - s->kv_heads.begin};
     r->ops->head_squares(r->q, r->act->squares, r->act->qkv, heads, own, n);
     comm_all_reduce_floats(r->comm, r->q, r->act->squares, 2 * (size_t)n);
 }

@@ -283,7 +283,7 @@ static void test_attention_prompts(void **unused)
             if (left_out())
                 continue;
             struct heads heads = {.n_heads = 4, .n_kv_heads = 1, .heads_per_kv = 4, .head_dim = dims[i]};
-            if (mode >= 4 && mode < 6) /* a rank's share of uneven groups */
+            if (mode >= 4 && mode < 6) /* a rank's share, which has not all query heads of its KV heads */
                 heads = (struct heads){.n_heads = 3,
                                        .n_kv_heads = 2,
                                        .head_dim = dims[i],

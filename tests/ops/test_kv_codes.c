@@ -145,7 +145,7 @@ static void test_attention(void **unused)
                 continue;
             int way = mode % 3; /* a few tokens, many, pieces of sequences */
             struct heads heads = {.n_heads = 4, .n_kv_heads = 2, .heads_per_kv = 2, .head_dim = dims[i]};
-            if (mode >= 4) /* a rank's share of uneven groups */
+            if (mode >= 4) /* a rank's share, which has not all query heads of its KV heads */
                 heads.n_heads = 3, heads.first_head = 3, heads.first_kv_head = 1;
             heads.scale = 0.5f / sqrtf((float)dims[i]);
             heads.sinks = mode % 2 ? sinks : NULL;

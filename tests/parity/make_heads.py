@@ -105,17 +105,17 @@ class Layer:
 
     def attend(self, x, pos):
         """Position pos overwrites its former entry, and drops the entries after it."""
-        d, group = self.c["head_dim"], self.c["num_attention_heads"] // self.c["num_key_value_heads"]
+        d, heads_per_kv = self.c["head_dim"], self.c["num_attention_heads"] // self.c["num_key_value_heads"]
         del self.keys[pos:], self.values[pos:]
         self.keys.append(self.heads("k", x, pos))
         self.values.append(self.heads("v", x, pos))
         out = []
         for h, q in enumerate(self.heads("q", x, pos)):
-            score = [sum(a * b for a, b in zip(q, k[h // group])) / math.sqrt(d) for k in self.keys]
+            score = [sum(a * b for a, b in zip(q, k[h // heads_per_kv])) / math.sqrt(d) for k in self.keys]
             most = max(score)
             weight = [math.exp(s - most) for s in score]
             total = sum(weight)
-            out += [sum(w * v[h // group][j] for w, v in zip(weight, self.values)) / total for j in range(d)]
+            out += [sum(w * v[h // heads_per_kv][j] for w, v in zip(weight, self.values)) / total for j in range(d)]
         return product(self.w["self_attn.o_proj.weight"], out)
 
     def gated(self, at, x):

@@ -104,7 +104,7 @@ static void kv_heads_are_those_read(void **state)
         for (int ranks = 1; ranks <= MAX_RANKS; ranks++) {
             struct model_config m = {
                 .n_heads = table[i].heads, .n_kv_heads = table[i].kv_heads, .ffn = 100, .vocab = 1000};
-            int group = table[i].heads / table[i].kv_heads, heads = 0;
+            int heads_per_kv = table[i].heads / table[i].kv_heads, heads = 0;
             for (int rank = 0; rank < ranks; rank++) {
                 struct shard s;
                 char read[80] = {0};
@@ -112,7 +112,7 @@ static void kv_heads_are_those_read(void **state)
                 assert_int_equal(s.rank, rank);
                 assert_int_equal(s.n_ranks, ranks);
                 for (int h = s.heads.begin; h < s.heads.end; h++)
-                    read[h / group] = 1;
+                    read[h / heads_per_kv] = 1;
                 for (int kv = 0; kv < m.n_kv_heads; kv++)
                     assert_int_equal(read[kv], kv >= s.kv_heads.begin && kv < s.kv_heads.end);
                 if (range_length(s.heads) == 0)
