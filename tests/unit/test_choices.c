@@ -365,7 +365,7 @@ static void choices_share_the_prompt(void **state)
 }
 
 /* Two requests do not find each other's blocks if the cache is off. */
-static void groups_do_not_share_without_the_cache(void **state)
+static void requests_do_not_share_without_the_cache(void **state)
 {
     (void)state;
     for (int caching = 0; caching < 2; caching++) {
@@ -396,7 +396,7 @@ static void beams_share_what_they_have_in_common(void **state)
     }
 }
 
-static void a_group_that_times_out_has_what_there_was(void **state)
+static void choices_that_time_out_have_what_there_was(void **state)
 {
     (void)state;
     for (int beams = 1; beams <= 3; beams += 2) {
@@ -465,7 +465,7 @@ static void refuses_what_it_cannot_do(void **state)
     refuses(&how, &rules, "stop", "not supported with beam search");
 }
 
-static void a_full_queue_takes_no_group(void **state)
+static void a_full_queue_takes_no_choices(void **state)
 {
     (void)state;
     struct run run;
@@ -488,11 +488,11 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_mixtures),
         cmocka_unit_test(choices_share_the_prompt),
-        cmocka_unit_test(groups_do_not_share_without_the_cache),
+        cmocka_unit_test(requests_do_not_share_without_the_cache),
         cmocka_unit_test(beams_share_what_they_have_in_common),
-        cmocka_unit_test(a_group_that_times_out_has_what_there_was),
+        cmocka_unit_test(choices_that_time_out_have_what_there_was),
         cmocka_unit_test(refuses_what_it_cannot_do),
-        cmocka_unit_test(a_full_queue_takes_no_group),
+        cmocka_unit_test(a_full_queue_takes_no_choices),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
