@@ -42,7 +42,7 @@ struct run_options {
     int64_t min_file_rate;
 };
 
-/* The groups of options that a command may have, as bits. */
+/* Options that several commands share. */
 extern const struct opt_rows run_model_rows;  /* --model, --tensor-parallel, --expert-parallel */
 extern const struct opt_rows run_device_rows; /* --device */
 extern const struct opt_rows run_kv_rows;     /* --kv-cache-dtype */

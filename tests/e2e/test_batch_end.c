@@ -60,13 +60,13 @@ static void await_results(struct process *p, const char *output)
 }
 
 /* Returns a member of the output's status file as text; "": it has none. */
-static const char *status_of(const char *output, const char *group, const char *key)
+static const char *status_of(const char *output, const char *object, const char *key)
 {
     static char text[100];
     char path[300];
     (void)snprintf(path, sizeof path, "%s/%s.status.json", dir, output);
     json_t *o = json_load_file(path, 0, NULL);
-    const json_t *value = json_object_get(group != NULL ? json_object_get(o, group) : o, key);
+    const json_t *value = json_object_get(object != NULL ? json_object_get(o, object) : o, key);
     (void)snprintf(text, sizeof text, "%s", json_is_string(value) ? json_string_value(value) : "");
     if (json_is_number(value))
         (void)snprintf(text, sizeof text, "%g", json_number_value(value));

@@ -1,9 +1,9 @@
 /* text/grammar/alike.c - see alike.h. */
 #include "text/grammar/alike.h"
 
-#define FEW_BYTES  8  /* ASCII characters: fewer are not worth more than following their paths */
-#define MAX_GROUPS 16 /* groups of ASCII bytes with the same successor; further groups are ignored */
-#define MAX_CLOSED 6  /* states among which plain text stays */
+#define FEW_BYTES   8  /* ASCII characters: fewer are not worth more than following their paths */
+#define MAX_CLASSES 16 /* classes of ASCII bytes with the same successor; further ones are ignored */
+#define MAX_CLOSED  6  /* states among which plain text stays */
 
 /* Bytes that a character beyond ASCII may have in UTF-8. */
 static const struct wide {
@@ -85,28 +85,28 @@ static void digest_bytes(const struct machine *m, int state, uint64_t digest[128
         digest[byte] = sum += change[byte];
 }
 
-/* A byte of the largest group of equal digests; -1: the group is too small. */
+/* A byte of the largest class of equal digests; -1: it is too small. */
 static int most_common(const uint64_t digest[128])
 {
     struct {
         int byte, n;
-    } group[MAX_GROUPS];
+    } class[MAX_CLASSES];
     int n = 0, best = 0;
     for (int byte = 0; byte < 128; byte++) {
         int i = 0;
-        while (i < n && digest[group[i].byte] != digest[byte])
+        while (i < n && digest[class[i].byte] != digest[byte])
             i++;
-        if (digest[byte] == 0 || i == MAX_GROUPS)
+        if (digest[byte] == 0 || i == MAX_CLASSES)
             continue;
         if (i == n) {
-            group[n].byte = byte;
-            group[n++].n = 0;
+            class[n].byte = byte;
+            class[n++].n = 0;
         }
-        group[i].n++;
+        class[i].n++;
     }
     for (int i = 1; i < n; i++)
-        best = group[i].n > group[best].n ? i : best;
-    return n > 0 && group[best].n >= FEW_BYTES ? group[best].byte : -1;
+        best = class[i].n > class[best].n ? i : best;
+    return n > 0 && class[best].n >= FEW_BYTES ? class[best].byte : -1;
 }
 
 /* The bytes with this byte's digest that really lead to the same state. */
