@@ -61,8 +61,8 @@ static inline bool weight_is_quantised(const struct weight *w)
  * group. Device memory that find_prefixes fills. */
 #define PREFIX_TOKENS  1024 /* the first tokens of a batch, which are searched */
 #define PREFIX_GROUPS  16   /* at most */
-#define PREFIX_BLOCKS  16   /* that a group shares at least, */
-#define PREFIX_MEMBERS 4    /* with so many members at least */
+#define PREFIX_BLOCKS  16   /* fewest shared blocks that make a group */
+#define PREFIX_MEMBERS 4    /* fewest tokens of a group */
 struct prefix_group {
     int32_t first, n_members, n_blocks; /* member[first], .. are its tokens, which share their first n_blocks blocks */
 };
@@ -71,7 +71,7 @@ struct prefixes {
     struct prefix_group group[PREFIX_GROUPS];
     int32_t member[PREFIX_TOKENS];   /* tokens of all groups, ascending within each */
     int32_t place[PREFIX_TOKENS];    /* index of each token in `member`; -1: it is in no group */
-    int32_t group_of[PREFIX_TOKENS]; /* a token; -1: none */
+    int32_t group_of[PREFIX_TOKENS]; /* group of each token; -1: none */
 };
 
 /* One step's ragged batch: token t belongs to the sequence in slot[t] and is at position pos[t]. Device memory. */
