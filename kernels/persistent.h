@@ -5,6 +5,7 @@
  * The step: embedding | SUM, then for every layer
  *   sequential  x += attn(norm x) | SUM;  x += mlp(norm' x) | SUM
  *   parallel    x += attn(norm x) + mlp(norm' x) | SUM
+ * where sequential layers may also normalise each output, after its sum, before it is added to x;
  * then the final norm and this rank's rows of the logits. SUM: over the ranks, by the devices themselves, which write
  * into each other's memory. */
 #ifndef KERNELS_PERSISTENT_H
@@ -22,6 +23,7 @@ extern "C" {
 /* Weights of one layer, shapes as in ops.h; NULL: the model has no such weight, or another rank adds it. */
 struct decode_layer {
     const struct weight *attn_norm, *attn_norm_bias, *mlp_norm, *mlp_norm_bias; /* [1, hidden] */
+    const struct weight *attn_out_norm, *mlp_out_norm;                          /* of the outputs, [1, hidden] */
     const struct weight *qkv, *qkv_bias, *q_norm, *k_norm; /* [q heads, k heads, v heads; hidden] */
     const struct weight *out, *out_bias;                   /* [hidden, n_heads head_dim] */
     const struct weight *mlp_in, *mlp_in_bias;             /* [(gated ? 2 : 1) ffn, hidden] */
@@ -39,9 +41,10 @@ struct decode_model {
     enum activation activation;
     enum norm_kind norm;
     float norm_eps;
-    const struct rope *rope;                           /* NULL: none */
-    const struct weight *embed, *position;             /* position NULL: the model has no learned positions */
-    int first_id, position_offset;                     /* of embed's first row; added to a position */
+    const struct rope *rope, *window_rope; /* window_rope: of windowed layers. NULL: none; the same as rope */
+    float embed_scale;                     /* the embedding is multiplied by this factor; 0: it is not */
+    const struct weight *embed, *position; /* position NULL: the model has no learned positions */
+    int first_id, position_offset;         /* of embed's first row; added to a position */
     const struct weight *final_norm, *final_norm_bias; /* [1, hidden] */
     const struct weight *head, *head_bias;             /* [vocab of this rank, hidden] */
     const struct decode_layer *layer;                  /* [n_layers] */
@@ -67,11 +70,12 @@ struct persistent_ops {
     void *(*memory)(void *p);
     void (*attach)(struct queue *q, void *p, void *const *memory);
     /* logits: [n_tokens, vocab of this rank]. Every token belongs to a different sequence, unless the model has
-     * `several`. cos_sin: of ops->rope_table. Enqueued. All ranks must run the same steps: a device waits for the
-     * others within it. Between two steps a rank must wait for something that every other rank does after the first
-     * step, such as gathering the logits: the next step's first words overwrite memory where the others might otherwise
-     * still read the last step's last words. */
-    void (*run)(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin);
+     * `several`. cos_sin, window_cos_sin: of ops->rope_table, for rope and window_rope. Enqueued. All ranks must run
+     * the same steps: a device waits for the others within it. Between two steps a rank must wait for something that
+     * every other rank does after the first step, such as gathering the logits: the next step's first words overwrite
+     * memory where the others might otherwise still read the last step's last words. */
+    void (*run)(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin,
+                const float *window_cos_sin);
 };
 
 #ifdef __cplusplus

@@ -179,6 +179,11 @@ float model_alibi_slope(int head, int n_heads)
     return powf(base, (float)exponent);
 }
 
+float model_embed_scale(const struct model_config *m, enum dtype type)
+{
+    return m->embed_scale_rounded ? dtype_round(type, m->embed_scale) : m->embed_scale;
+}
+
 float model_attention_scale(const struct model_config *m, int layer)
 {
     return m->scale_by_inverse_layer ? m->attention_scale / (float)(layer + 1) : m->attention_scale;

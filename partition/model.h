@@ -149,6 +149,9 @@ int model_context(const struct model_config *m);
 /* Slope of ALiBi for global head h of n_heads (Press et al. 2021; the code's rule for other than powers of two). */
 float model_alibi_slope(int head, int n_heads);
 
+/* The factor of embeddings of this type; 0: none. */
+float model_embed_scale(const struct model_config *m, enum dtype type);
+
 /* Multiplier of q.k in a layer. */
 float model_attention_scale(const struct model_config *m, int layer);
 

@@ -117,7 +117,8 @@ void cuda_persistent_attach(struct queue *q, void *p, void *const *memory);
 void cuda_persistent_patience(struct queue *q, uint32_t for_others, uint32_t for_own);
 /* For tests: the step counters, [*n_blocks] on the device. A block whose counter differs makes all others wait. */
 uint32_t *cuda_persistent_steps(struct queue *q, void *p, int *n_blocks);
-void cuda_persistent_run(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin);
+void cuda_persistent_run(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin,
+                         const float *window_cos_sin);
 
 #ifdef __cplusplus
 }

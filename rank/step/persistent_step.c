@@ -79,22 +79,20 @@ static const char *refuse_network(const struct network *n, const struct world *w
     for (int i = 0; i < m->n_layers; i++)
         if (n->window > 0 && m->layer[i].window > n->window)
             return "windows of which some are as long as the context";
-    if (m->norm == NORM_RMS_OFFSET)
-        return "norms whose weights are differences from 1";
-    if (m->output_norms || m->no_input_norms)
-        return "norms of the outputs of attention and MLP";
+    if (m->no_input_norms)
+        return "norms of the outputs of attention and MLP alone";
     if (m->qk_norm_unit)
         return "norms of q and k without weights";
-    if (m->qk_norm && (m->norm != NORM_RMS || m->qk_norm_each || m->qk_norm_row))
+    if (m->qk_norm && (m->norm == NORM_LAYER || m->norm == NORM_RMS_ONCE || m->qk_norm_each || m->qk_norm_row))
         return "norms of q and k of another kind than one RMS norm for all heads";
-    if (m->embed_scale > 0 || m->residual_scale > 0 || m->logit_scale > 0 || m->logit_cap > 0)
-        return "factors of the embedding, the residual or the logits";
+    if (m->residual_scale > 0 || m->logit_scale > 0 || m->logit_cap > 0)
+        return "factors of the residual or the logits";
     if (m->quantization.reordered)
         return "inputs that are not in the order of their groups";
     if (m->attention_cap > 0)
         return "capped scores";
-    if (m->window_rope.dims > 0 || m->rope.query_growth > 0)
-        return "rotations that differ between layers, queries that grow with their position";
+    if (m->rope.query_growth > 0)
+        return "queries that grow with their position";
     if (!w->on_one_host)
         return "ranks on more than one host";
     bool columns = m->experts.routing.n_experts > 0 || range_length(n->shard.ffn) > 0;
@@ -112,6 +110,8 @@ static struct decode_layer describe_layer(const struct network *n, int l)
         .attn_norm_bias = w[WEIGHT_ATTN_NORM_BIAS],
         .mlp_norm = w[WEIGHT_MLP_NORM],
         .mlp_norm_bias = w[WEIGHT_MLP_NORM_BIAS],
+        .attn_out_norm = w[WEIGHT_ATTN_OUT_NORM],
+        .mlp_out_norm = w[WEIGHT_MLP_OUT_NORM],
         .qkv = w[n->config.latent.rank > 0 ? WEIGHT_QUERY : WEIGHT_QKV],
         .qkv_bias = w[WEIGHT_QKV_BIAS],
         .q_norm = w[WEIGHT_Q_NORM],
@@ -164,7 +164,8 @@ static struct decode_common describe_common(const struct network *n, int l)
     };
 }
 
-static struct decode_model describe_network(const struct network *n, const struct decode_layer *layer, bool several)
+static struct decode_model describe_network(const struct network *n, const struct decode_layer *layer, bool several,
+                                            enum dtype act)
 {
     const struct model_config *m = &n->config;
     bool experts = m->experts.routing.n_experts > 0;
@@ -181,6 +182,8 @@ static struct decode_model describe_network(const struct network *n, const struc
         .norm = m->norm,
         .norm_eps = m->norm_eps,
         .rope = m->position == POSITION_ROPE ? &m->rope : NULL,
+        .window_rope = m->position == POSITION_ROPE && m->window_rope.dims > 0 ? &m->window_rope : NULL,
+        .embed_scale = model_embed_scale(m, act),
         .embed = n->once[WEIGHT_EMBED],
         .position = m->position == POSITION_LEARNED ? n->once[WEIGHT_POSITION] : NULL,
         .first_id = n->shard.vocab.begin,
@@ -221,7 +224,7 @@ static struct persistent_model *take_model(const struct network *n, struct err *
     return NULL;
 }
 
-static struct persistent_model *describe_all(const struct network *n, bool several, struct err *e)
+static struct persistent_model *describe_all(const struct network *n, bool several, enum dtype act, struct err *e)
 {
     const struct model_latent *latent = &n->config.latent;
     size_t n_layers = (size_t)n->config.n_layers;
@@ -244,7 +247,7 @@ static struct persistent_model *describe_all(const struct network *n, bool sever
         .layer = p->latent,
     };
     p->all.mixture = (struct decode_mixture){
-        .model = describe_network(n, p->layer, several),
+        .model = describe_network(n, p->layer, several, act),
         .routing = &n->config.experts.routing,
         .router = p->router,
         .router_bias = n->config.experts.router_bias ? p->router + n_layers : NULL,
@@ -292,7 +295,7 @@ int persistent_step_prepare(struct persistent_step *p, const struct network *n, 
         p->place = *lent;
         why = why == NULL ? lent->why_not : why;
     }
-    p->model = why == NULL ? describe_all(n, p->several, e) : NULL;
+    p->model = why == NULL ? describe_all(n, p->several, q->act, e) : NULL;
     if (p->model != NULL)
         why = ops->persistent->refusal(q, &p->model->all.mixture.model);
     else if (why == NULL)

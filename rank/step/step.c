@@ -15,7 +15,7 @@ static void make_rotations(struct engine *g, const struct batch *b)
 static void scale_embedding(struct engine *g, int n_tokens)
 {
     const struct model_config *m = &g->network->config;
-    float factor = m->embed_scale_rounded ? dtype_round(g->q->act, m->embed_scale) : m->embed_scale;
+    float factor = model_embed_scale(m, g->q->act);
     if (factor > 0)
         g->ops->scale(g->q, g->act.x, factor, 0, (size_t)n_tokens * (size_t)m->hidden);
 }
@@ -151,11 +151,9 @@ static void run_layers(struct engine *g, const struct batch *batch, bool wants_l
 /* The same and this rank's logits, as one operation, and the states for a drafting head. */
 static void run_persistent(struct engine *g, const struct batch *batch)
 {
-    const struct model_config *m = &g->network->config;
     const struct layer_run run = {g->network, g->ops, g->q, &g->comm, &g->act, batch, NULL};
-    if (m->position == POSITION_ROPE)
-        g->ops->rope_table(g->q, g->act.cos_sin, &m->rope, batch->pos, batch->rope_len, batch->n_tokens);
-    g->ops->persistent->run(g->q, g->persistent.step, g->logits_local, batch, g->act.cos_sin);
+    make_rotations(g, batch);
+    g->ops->persistent->run(g->q, g->persistent.step, g->logits_local, batch, g->act.cos_sin, g->act.window_cos_sin);
     taps_keep(&run);
 }
 

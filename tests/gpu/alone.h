@@ -114,7 +114,7 @@ static inline size_t alone_wrong_in_caches(struct side *s, unsigned char **was, 
 
 /* The arguments of a step of the operation alone. */
 struct alone {
-    struct fenced token, slot, pos, table, angles, logits;
+    struct fenced token, slot, pos, table, angles, window_angles, logits;
     int seq[SIDE_MAX_SEQS];
 };
 
@@ -142,6 +142,7 @@ static inline void alone_make(struct side *s, struct alone *x, int n)
     x->pos = alone_fence(s, pos, (size_t)n * sizeof *pos);
     x->table = alone_fence(s, table, (size_t)(kinds * entries) * sizeof *table);
     x->angles = alone_fence(s, zero, (size_t)n * 2 * ROPE_MAX_PAIRS * sizeof *zero);
+    x->window_angles = alone_fence(s, zero, (size_t)n * 2 * ROPE_MAX_PAIRS * sizeof *zero);
     x->logits = alone_fence(s, poison, n_logits * sizeof *poison);
     free(table);
     free(poison);
@@ -162,7 +163,10 @@ static inline void alone_run(struct side *s, const struct alone *x, int n)
                       .windowed_table = limits_kinds(&g->limits) > 1 ? (int)limits_table_entries(&g->limits) : 0};
     if (m->position == POSITION_ROPE)
         g->ops->rope_table(g->q, alone_inside(&x->angles), &m->rope, b.pos, b.rope_len, n);
-    g->ops->persistent->run(g->q, g->persistent.step, alone_inside(&x->logits), &b, alone_inside(&x->angles));
+    if (m->window_rope.dims > 0)
+        g->ops->rope_table(g->q, alone_inside(&x->window_angles), &m->window_rope, b.pos, b.rope_len, n);
+    g->ops->persistent->run(g->q, g->persistent.step, alone_inside(&x->logits), &b, alone_inside(&x->angles),
+                            alone_inside(&x->window_angles));
     g->ops->wait(g->q);
     if (g->q->err.code != ERR_NONE)
         fatal(&g->q->err);
@@ -180,8 +184,9 @@ static inline void alone_check_memory(struct side *s, const char *name, int n)
     size_t in_cache = alone_wrong_in_caches(s, was, x.seq, n), n_logits = x.logits.bytes / 2, unwritten = 0;
     uint16_t *logits = malloc(x.logits.bytes + 1);
     float *angles = malloc(x.angles.bytes);
-    size_t beside =
-        alone_unfence(s, &x.logits, (unsigned char *)logits) + alone_unfence(s, &x.angles, (unsigned char *)angles);
+    size_t beside = alone_unfence(s, &x.logits, (unsigned char *)logits) +
+                    alone_unfence(s, &x.angles, (unsigned char *)angles) +
+                    alone_unfence(s, &x.window_angles, (unsigned char *)angles);
     size_t inputs = alone_unfence(s, &x.token, NULL) + alone_unfence(s, &x.slot, NULL) +
                     alone_unfence(s, &x.pos, NULL) + alone_unfence(s, &x.table, NULL);
     for (size_t i = 0; i < n_logits; i++)

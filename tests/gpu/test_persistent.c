@@ -73,6 +73,29 @@ static const struct subject models[] = {
      "layers\":2,"
      "\"num_attention_heads\":16,\"num_key_value_heads\":8,\"head_dim\":128,\"torch_dtype\":\"bfloat16\"}",
      16, NULL, false, 0, false},
+    {"gemma3, norms of outputs, windows",
+     "{\"model_type\":\"gemma3_text\",\"vocab_size\":1100,\"hidden_size\":1280,\"intermediate_size\":3072,\"num_hidden_"
+     "layers\":4,"
+     "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":256,\"query_pre_attn_scalar\":256,\"sliding_"
+     "window\":100,\"sliding_window_pattern\":3,\"torch_dtype\":\"bfloat16\"}",
+     8, NULL, false, 0, false},
+    {"gemma, factor of the embedding, one KV head",
+     "{\"model_type\":\"gemma\",\"vocab_size\":800,\"hidden_size\":2048,\"intermediate_size\":4096,\"num_hidden_"
+     "layers\":2,"
+     "\"num_attention_heads\":8,\"num_key_value_heads\":1,\"head_dim\":256,\"torch_dtype\":\"bfloat16\"}",
+     4, NULL, false, 0, false},
+    {"glm4, norms of outputs, float16",
+     "{\"model_type\":\"glm4\",\"vocab_size\":900,\"hidden_size\":4096,\"intermediate_size\":5632,\"num_hidden_"
+     "layers\":2,"
+     "\"num_attention_heads\":32,\"num_key_value_heads\":2,\"head_dim\":128,\"attention_bias\":true,\"partial_rotary_"
+     "factor\":0.5,\"torch_dtype\":\"float16\"}",
+     3, NULL, false, 0, false},
+    {"gemma3, fewer rows than two for each block",
+     "{\"model_type\":\"gemma3_text\",\"vocab_size\":130,\"hidden_size\":128,\"intermediate_size\":128,\"num_hidden_"
+     "layers\":3,"
+     "\"num_attention_heads\":2,\"num_key_value_heads\":1,\"head_dim\":64,\"sliding_window\":64,\"sliding_window_"
+     "pattern\":2,\"torch_dtype\":\"float16\"}",
+     8, NULL, false, 0, false},
     {"gptj, heads of 256",
      "{\"model_type\":\"gptj\",\"vocab_size\":1200,\"n_positions\":2048,\"n_embd\":1024,\"n_layer\":3,\"n_head\":4,"
      "\"rotary_dim\":64,\"tie_word_embeddings\":false,\"torch_dtype\":\"float16\"}",

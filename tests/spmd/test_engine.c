@@ -394,11 +394,13 @@ static void paper_attach(struct queue *q, void *p, void *const *memory)
 }
 
 /* Sets all logits to 0, which makes it the faster one. */
-static void paper_run(struct queue *q, void *p, void *logits, const struct batch *b, const float *rotations)
+static void paper_run(struct queue *q, void *p, void *logits, const struct batch *b, const float *rotations,
+                      const float *window_rotations)
 {
     (void)q;
     (void)p;
     (void)rotations;
+    (void)window_rotations;
     memset(logits, 0, (size_t)b->n_tokens * (size_t)paper.g->network->config.vocab * sizeof(float));
     paper.n_persistent++;
     paper.in_second_way = true;

@@ -10,6 +10,17 @@
 #define MAX_LAYERS 256
 #define WIDE_FROM  4 /* fewest tokens for the wide kernel, if there is one: measured, see docs/log/2026-11-22.md */
 
+/* NULL: the plain ones of 16-bit weights, which this file has. */
+static const struct code_kernels *find_code_kernels(enum chain_form form, bool full, bool outputs)
+{
+    return outputs             ? full ? &code_kernels_outputs_full : &code_kernels_outputs
+           : form == FORM_E4M3 ? full ? &code_kernels_e4m3_full : &code_kernels_e4m3
+           : form == FORM_INT8 ? full ? &code_kernels_int8_full : &code_kernels_int8
+           : form == FORM_INT4 ? full ? &code_kernels_int4_full : &code_kernels_int4
+           : full              ? &code_kernels_full
+                               : nullptr;
+}
+
 static bool fits_type(const struct queue *q, const struct weight *w)
 {
     return w == nullptr || weight_is_quantised(w) || w->type == q->act;
@@ -86,9 +97,10 @@ static bool alike(const struct decode_layer *a, const struct decode_layer *b)
 
 static const char *refuse_layer(struct queue *q, const struct decode_model *m, const struct decode_layer *l)
 {
-    const struct weight *const all[] = {l->attn_norm, l->attn_norm_bias, l->mlp_norm, l->mlp_norm_bias, l->qkv,
-                                        l->qkv_bias,  l->q_norm,         l->k_norm,   l->out,           l->out_bias,
-                                        l->mlp_in,    l->mlp_in_bias,    l->mlp_out,  l->mlp_out_bias};
+    const struct weight *const all[] = {l->attn_norm,     l->attn_norm_bias, l->attn_out_norm, l->mlp_norm,
+                                        l->mlp_norm_bias, l->mlp_out_norm,   l->qkv,           l->qkv_bias,
+                                        l->q_norm,        l->k_norm,         l->out,           l->out_bias,
+                                        l->mlp_in,        l->mlp_in_bias,    l->mlp_out,       l->mlp_out_bias};
     for (const struct weight *w : all)
         if (!fits_type(q, w))
             return "weights of more than one type";
@@ -105,6 +117,27 @@ static const char *refuse_layer(struct queue *q, const struct decode_model *m, c
     if (h->kv_scales != nullptr && h->head_dim > 128)
         return "keys and values in FP8, of heads of 256 elements";
     return h->alibi_slopes != nullptr ? "ALiBi" : nullptr;
+}
+
+/* Does the model need kernels with CHAIN_OUTPUTS? */
+static bool needs_outputs(const struct decode_model *m)
+{
+    return m->norm == NORM_RMS_OFFSET || m->embed_scale > 0 || m->window_rope != nullptr ||
+           m->layer[0].attn_out_norm != nullptr || m->layer[0].mlp_out_norm != nullptr;
+}
+
+/* Why such a model is refused. */
+static const char *refuse_outputs(const struct decode_model *m)
+{
+    const struct rope *all = m->rope, *windowed = m->window_rope;
+    if (m->mixture || m->parallel || find_codes(m) != nullptr)
+        return "norms of outputs, weights that are differences from 1, a factor of the embedding or two rotations, "
+               "beside experts, parallel layers or quantised weights";
+    if (m->norm != NORM_RMS && m->norm != NORM_RMS_OFFSET)
+        return "norms of outputs, a factor of the embedding or two rotations, beside LayerNorm";
+    if (windowed != nullptr && (windowed->dims != all->dims || windowed->layout != all->layout))
+        return "rotations of different sizes";
+    return decode_taps_of(m)->n > 0 ? "a head that drafts beside norms of outputs" : nullptr;
 }
 
 static bool is_too_old(struct queue *q)
@@ -137,6 +170,8 @@ extern "C" const char *cuda_persistent_refusal(struct queue *q, const struct dec
         return "a hidden size above 8192 or sizes that are not multiples of 8";
     if (m->n_layers < 1 || m->n_layers > MAX_LAYERS)
         return "more than 256 layers";
+    if (needs_outputs(m) && refuse_outputs(m) != nullptr)
+        return refuse_outputs(m);
     if (m->rope != nullptr && m->rope->dims % 8 != 0)
         return "a rotation whose number of elements is no multiple of 8";
     if (!fits_type(q, m->embed) || !fits_type(q, m->position) || !fits_type(q, m->final_norm) ||
@@ -215,6 +250,16 @@ static void fill_layer(struct chain_layer *to, const struct decode_model *m, con
     to->window = l->heads.window;
 }
 
+/* The norm of each output, at the norm of the sum to which it is added. */
+static void fill_outputs(struct chain_layer *to, const struct decode_model *m)
+{
+    to[0].out_norm[0] = nullptr;
+    for (int l = 0; l < m->n_layers; l++) {
+        to[l].out_norm[1] = data_of(m->layer[l].attn_out_norm);
+        to[l + 1].out_norm[0] = data_of(m->layer[l].mlp_out_norm);
+    }
+}
+
 static void open_layers(struct queue *q, struct persistent *p, const struct decode_model *m)
 {
     size_t n = (size_t)m->n_layers + 1;
@@ -223,9 +268,12 @@ static void open_layers(struct queue *q, struct persistent *p, const struct deco
     if (host != nullptr && p->layers != nullptr) {
         for (int l = 0; l < m->n_layers; l++)
             fill_layer(&host[l], m, &m->layer[l]);
+        if (p->outputs)
+            fill_outputs(host, m);
         host[m->n_layers].bias[0] = data_of(m->head_bias);
         host[m->n_layers].norm[0] = data_of(m->final_norm);
-        host[m->n_layers].norm_bias[0] = data_of(m->final_norm_bias);
+        if (!p->outputs)
+            host[m->n_layers].norm_bias[0] = data_of(m->final_norm_bias);
         cuda_upload(q, p->layers, n * sizeof *host, host, n * sizeof *host, n * sizeof *host, 1);
         cuda_wait(q);
     }
@@ -360,23 +408,24 @@ static struct chain_layout make_layout(const struct persistent *p, int n_blocks,
         }
     int *const offset[] = {&l.groups, &l.sums,     &l.input,    &l.partial, &l.stats,  &l.bias,
                            &l.scales, &l.residual, &l.kept,     &l.cos_sin, &l.layers, &l.tokens,
-                           &l.shares, &l.attend,   &l.barriers, &l.hold,    &l.bytes};
+                           &l.shares, &l.attend,   &l.barriers, &l.hold,    &l.stream, &l.bytes};
     const int size[] = {slots * group_bytes(p->form, a->group_maps != nullptr, a->group_zeros),
                         p->form == FORM_INT8 || p->form == FORM_INT4 ? spans / 2 * CHAIN_WARPS * CHAIN_OCTET * 4 : 0,
                         input,
                         2 * CHAIN_WARPS * n_tokens * CHAIN_ROWS * 4,
-                        n_tokens * CHAIN_WARPS * 16,
+                        n_tokens * CHAIN_WARPS * 16 * (p->outputs ? 2 : 1),
                         a->at.bias_rows > 0 ? 2 * l.bias_rows * 4 : 0,
                         a->scales != nullptr ? 2 * l.bias_rows * 4 : 0,
                         n_tokens * l.x_rows * 4,
                         n_tokens * l.x_rows * 4,
-                        n_tokens * a->rope_dims * 4,
+                        n_tokens * a->rope_dims * 4 * (p->two_rotations ? 2 : 1),
                         (a->n_layers + 1) * (int)sizeof(struct chain_layer),
                         3 * n_tokens * 4,
                         (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
                         (int)sizeof(struct attend_shares),
                         2 * slots * 8,
-                        (int)sizeof(int)};
+                        (int)sizeof(int),
+                        p->outputs ? n_tokens * a->hidden * 2 : 0};
     place_shared(offset, size, at);
     return l;
 }
@@ -410,12 +459,28 @@ extern "C" void cuda_persistent_patience(struct queue *q, uint32_t for_others, u
 {
     set_patience(q, for_others, for_own);
     wide_patience(q, for_others, for_own);
-    for (int form = FORM_NONE; form <= FORM_INT4; form++)
-        for (bool full : {false, true}) {
-            const struct code_kernels *kernels = find_code_kernels((enum chain_form)form, full);
-            if (kernels != nullptr)
-                kernels->patience(q, for_others, for_own);
-        }
+    const struct code_kernels *const all[] = {
+        &code_kernels_full,      &code_kernels_e4m3,      &code_kernels_e4m3_full,
+        &code_kernels_int8,      &code_kernels_int8_full, &code_kernels_int4,
+        &code_kernels_int4_full, &code_kernels_outputs,   &code_kernels_outputs_full};
+    for (const struct code_kernels *kernels : all)
+        kernels->patience(q, for_others, for_own);
+}
+
+/* Those of a single token, too, where several tokens have their own. */
+static void open_kernels(struct queue *q, const struct persistent *p)
+{
+    for (bool full : {false, p->full}) {
+        const struct code_kernels *kernels = find_code_kernels(p->form, full, p->outputs);
+        if (kernels != nullptr)
+            kernels->open(q, p->max_shared);
+        else
+            with_type(q->act, [&](auto t) {
+                using T = decltype(t);
+                if constexpr (sizeof(T) == 2)
+                    prepare<T>(q, p);
+            });
+    }
 }
 
 extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model *m, void *sums)
@@ -440,6 +505,7 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     a->eps = m->norm_eps;
     a->inverse_hidden = 1.0f / (float)m->hidden;
     a->activation = m->activation;
+    a->embed_scale = m->embed_scale;
     a->embed = data_of(m->embed);
     a->position = data_of(m->position);
     a->first_id = m->first_id;
@@ -450,6 +516,8 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     a->n_ranks = m->n_ranks;
     a->at.bias_rows = has_bias(m);
     int limit = 0, n_blocks = cuda_state(q)->n_multiprocessors;
+    p->outputs = needs_outputs(m);
+    p->two_rotations = m->window_rope != nullptr;
     p->coded_keys = h->kv_scales != nullptr;
     p->full = m->several || p->coded_keys;
     p->form = find_codes(m) != nullptr ? form_of_weight(find_codes(m)) : FORM_NONE;
@@ -463,17 +531,9 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     open_maps(q, p, m);
     open_words(q, p, m, sums);
     open_steps(q, p);
-    if (p->form == FORM_NONE && !m->mixture)
+    if (p->form == FORM_NONE && !m->mixture && !p->outputs)
         wide_open(q, p, m);
-    const struct code_kernels *kernels = find_code_kernels(p->form, p->full);
-    with_type(q->act, [&](auto t) {
-        using T = decltype(t);
-        if constexpr (sizeof(T) == 2)
-            if (p->form == FORM_NONE)
-                prepare<T>(q, p);
-        if (kernels != nullptr)
-            kernels->open(q, p->max_shared);
-    });
+    open_kernels(q, p);
     return p;
 }
 
@@ -527,18 +587,19 @@ static bool needs_full(const struct persistent *p, const struct batch *batch)
 }
 
 extern "C" void cuda_persistent_run(struct queue *q, void *opened, void *logits, const struct batch *batch,
-                                    const float *cos_sin)
+                                    const float *cos_sin, const float *window_cos_sin)
 {
     const struct persistent *p = (const struct persistent *)opened;
     bool wide = p->has_wide && (batch->n_tokens >= WIDE_FROM || batch->n_tokens > p->max_tokens);
     struct chain_args a = wide ? p->wide : p->args;
     set_batch(&a, batch, cos_sin, logits);
+    a.window_cos_sin = p->two_rotations ? window_cos_sin : nullptr;
     int n_blocks = cuda_state(q)->n_multiprocessors;
     if (wide) {
         wide_run(q, p->full, &a);
         return;
     }
-    const struct code_kernels *kernels = find_code_kernels(p->form, needs_full(p, batch));
+    const struct code_kernels *kernels = find_code_kernels(p->form, needs_full(p, batch), p->outputs);
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2)

@@ -31,6 +31,26 @@ __device__ static inline float4 attend_rotate(const chain_args &a, const float *
                        e.z * c.z + sign * (other.z * s.z), e.w * c.w + sign * (other.w * s.w));
 }
 
+/* cos_sin of token t in this layer. */
+__device__ static inline const float *attend_angles(const chain_args &a, const chain_shared &sh,
+                                                    const chain_layer &layer, int t)
+{
+    bool windowed = CHAIN_OUTPUTS && a.window_cos_sin != nullptr && layer.window > 0;
+    return sh.at<float>(a.at.cos_sin) + (t + (windowed ? a.n_tokens : 0)) * a.rope_dims;
+}
+
+/* Four elements of a head times its 1 / root mean square, and the norm's weights. */
+template <typename T>
+__device__ static inline float4 attend_normed(const chain_args &a, float4 e, float inverse, uint2 scale)
+{
+    float2 low = tensor_unpack<T>(scale.x), high = tensor_unpack<T>(scale.y);
+    if (CHAIN_OUTPUTS && a.norm == NORM_RMS_OFFSET)
+        return make_float4(rounded<T>((1 + low.x) * (e.x * inverse)), rounded<T>((1 + low.y) * (e.y * inverse)),
+                           rounded<T>((1 + high.x) * (e.z * inverse)), rounded<T>((1 + high.y) * (e.w * inverse)));
+    return make_float4(low.x * rounded<T>(e.x * inverse), low.y * rounded<T>(e.y * inverse),
+                       high.x * rounded<T>(e.z * inverse), high.y * rounded<T>(e.w * inverse));
+}
+
 /* One warp reads the words of a head of token t, normalises and rotates it through `x` (float [HD], shared). which: 0
  * q, 1 k, 2 v. All lanes call store(d, elements d .. d + 3); those with d >= HD have no elements. */
 template <typename T, int HD, typename F>
@@ -61,11 +81,8 @@ __device__ static inline void attend_vector(const chain_args &a, const chain_sha
     if (norm != nullptr) {
         float inverse = rsqrtf(warp_sum(square) / HD + a.eps);
 #pragma unroll
-        for (int i = 0; i < N; i++) {
-            float2 low = tensor_unpack<T>(scale[i].x), high = tensor_unpack<T>(scale[i].y);
-            e[i] = make_float4(low.x * rounded<T>(e[i].x * inverse), low.y * rounded<T>(e[i].y * inverse),
-                               high.x * rounded<T>(e[i].z * inverse), high.y * rounded<T>(e[i].w * inverse));
-        }
+        for (int i = 0; i < N; i++)
+            e[i] = attend_normed<T>(a, e[i], inverse, scale[i]);
     }
     if (which < 2 && a.rope_dims > 0) {
 #pragma unroll
@@ -75,7 +92,7 @@ __device__ static inline void attend_vector(const chain_args &a, const chain_sha
         __syncwarp();
 #pragma unroll
         for (int i = 0; i < N; i++)
-            e[i] = attend_rotate(a, sh.at<float>(a.at.cos_sin) + t * a.rope_dims, x, e[i], (lane + i * 32) * 4);
+            e[i] = attend_rotate(a, attend_angles(a, sh, layer, t), x, e[i], (lane + i * 32) * 4);
     }
 #pragma unroll
     for (int i = 0; i < N; i++)

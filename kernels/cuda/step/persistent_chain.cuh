@@ -29,6 +29,11 @@
 #ifndef CHAIN_LONE
 #define CHAIN_LONE 0
 #endif
+/* Kernels of a file that defines this as 1 are for models that normalise outputs, too: see persistent_outputs.cuh. */
+#ifndef CHAIN_OUTPUTS
+#define CHAIN_OUTPUTS 0
+#endif
+
 #define LONE_COLUMNS 4096
 #define LONE_RANKS   WORD_RANKS
 
@@ -93,7 +98,11 @@ struct chain_product {
 /* Pointers of one layer, biases in order of execution. Entry n_layers: the head and the final norm, at index 0. */
 struct chain_layer {
     const void *bias[CHAIN_PRODUCTS];
-    const void *norm[2], *norm_bias[2];
+    const void *norm[2];
+    union {
+        const void *norm_bias[2];
+        const void *out_norm[2]; /* CHAIN_OUTPUTS: of the output that is added before norm[i]; NULL: none */
+    };
     const void *q_norm, *k_norm;
     void *k_cache, *v_cache;
     float scale; /* of q.k, times log2 e */
@@ -110,7 +119,8 @@ struct chain_layout {
     int scales;   /* the same of the rows' scales, where there are any */
     int residual; /* float [n_tokens][x_rows] of the block's rows of the residual stream */
     int kept;     /* the same of OUTPUT_KEPT */
-    int cos_sin;  /* float [n_tokens][rope dims] */
+    int cos_sin;  /* float [n_tokens][rope dims]; with rotations of their own for windowed layers two of these */
+    int stream;   /* CHAIN_OUTPUTS: [n_tokens][hidden] the whole residual stream, 16-bit */
     int layers;   /* chain_layer [n_layers + 1] */
     int shares;   /* chain_share [CHAIN_PRODUCTS + 1] */
     int attend;   /* attend_shares */
@@ -142,6 +152,7 @@ struct chain_args {
     int n_heads, n_kv_heads, head_dim, first_head, first_kv_head, heads_per_kv;
     int rope_dims;
     bool rope_half;
+    float embed_scale; /* CHAIN_OUTPUTS: the embedding's factor; 0: none */
     enum norm_kind norm;
     float eps, inverse_hidden; /* inverse_hidden: 1 / hidden */
     enum activation activation;
@@ -168,7 +179,7 @@ struct chain_args {
     CHAIN_TOKENS;
     const int32_t *token, *slot, *pos, *block_table;
     int blocks_per_slot, windowed_table;
-    const float *cos_sin;
+    const float *cos_sin, *window_cos_sin; /* window_cos_sin: NULL if windowed layers rotate as the others do */
     void *logits;
 };
 

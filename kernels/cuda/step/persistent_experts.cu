@@ -645,11 +645,12 @@ extern "C" int cuda_any_max_tokens(const void *p)
     return x != nullptr ? x->max_tokens : cuda_persistent_max_tokens(p);
 }
 
-extern "C" void cuda_any_run(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin)
+extern "C" void cuda_any_run(struct queue *q, void *p, void *logits, const struct batch *batch, const float *cos_sin,
+                             const float *window_cos_sin)
 {
     const struct expert_step *x = ((const struct persistent *)p)->experts;
     if (x == nullptr) {
-        cuda_persistent_run(q, p, logits, batch, cos_sin);
+        cuda_persistent_run(q, p, logits, batch, cos_sin, window_cos_sin);
         return;
     }
     struct expert_args a = x->args;

@@ -9,8 +9,9 @@ struct persistent {
     struct chain_args args, wide; /* except for the step's arguments */
     int max_tokens, max_shared;   /* max_tokens: of the narrow kernel */
     bool has_wide;
-    bool full;            /* the FULL kernels: see persistent_kernel */
+    bool full, outputs;   /* the FULL kernels: see persistent_kernel; those with CHAIN_OUTPUTS */
     bool coded_keys;      /* keys and values are in FP8 */
+    bool two_rotations;   /* windowed layers have their own */
     void *sums;           /* this device's, if they are its own; NULL: they are the caller's */
     enum chain_form form; /* of the quantised weights */
     struct chain_layer *layers;
@@ -43,17 +44,7 @@ struct code_kernels {
     void (*run)(struct queue *q, int slots, const struct chain_args *a);
 };
 extern const struct code_kernels code_kernels_full, code_kernels_e4m3, code_kernels_e4m3_full, code_kernels_int8,
-    code_kernels_int8_full, code_kernels_int4, code_kernels_int4_full;
-
-/* NULL: those of 16-bit weights that are not full, which persistent.cu has. */
-static inline const struct code_kernels *find_code_kernels(enum chain_form form, bool full)
-{
-    return form == FORM_E4M3   ? full ? &code_kernels_e4m3_full : &code_kernels_e4m3
-           : form == FORM_INT8 ? full ? &code_kernels_int8_full : &code_kernels_int8
-           : form == FORM_INT4 ? full ? &code_kernels_int4_full : &code_kernels_int4
-           : full              ? &code_kernels_full
-                               : nullptr;
-}
+    code_kernels_int8_full, code_kernels_int4, code_kernels_int4_full, code_kernels_outputs, code_kernels_outputs_full;
 
 /* Lays out parts of these sizes in shared memory, one after the other from `at` on: *offset[i] = start; the last:
  * end. */

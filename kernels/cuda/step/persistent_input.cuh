@@ -180,6 +180,8 @@ struct norm_weights {
         if (KIND == NORM_RMS)
             return tensor_multiply<T>(w, tensor_pack<T>(e.x * whole.y, e.y * whole.y));
         float2 scale = tensor_unpack<T>(w), shift = tensor_unpack<T>(b);
+        if (KIND == NORM_RMS_OFFSET)
+            return tensor_pack<T>((1 + scale.x) * (e.x * whole.y), (1 + scale.y) * (e.y * whole.y));
         if (KIND == NORM_RMS_ONCE)
             return tensor_pack<T>(scale.x * (e.x * whole.y), scale.y * (e.y * whole.y));
         return tensor_pack<T>((e.x - whole.x) * whole.y * scale.x + shift.x,

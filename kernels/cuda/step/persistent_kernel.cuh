@@ -5,7 +5,7 @@
 #define STEP_PERSISTENT_KERNEL_CUH
 
 #include "kernels/cuda/step/persistent_attention.cuh"
-#include "kernels/cuda/step/persistent_input.cuh"
+#include "kernels/cuda/step/persistent_outputs.cuh"
 #include "kernels/cuda/step/persistent_results.cuh"
 #include "kernels/cuda/step/persistent_stream.cuh"
 
@@ -120,7 +120,9 @@ __device__ static inline void chain_input(const chain_args &a, const chain_share
     } else {
         const void *weight = layer.norm[p.norm], *bias = layer.norm_bias[p.norm];
         uint32_t since = p.x == 1 ? epoch - 1 : epoch; /* vectors of the preceding layer have its epoch */
-        if (!CHAIN_LONE && a.norm == NORM_RMS)
+        if constexpr (CHAIN_OUTPUTS)
+            input_added_any<T>(a, sh, units, a.x[p.x], since, weight, layer.out_norm[p.norm]);
+        else if (!CHAIN_LONE && a.norm == NORM_RMS)
             input_normed_any<T, NORM_RMS, FEW>(a, sh, units, a.x[p.x], since, weight, bias);
         else
             input_normed_any<T, OTHER, FEW>(a, sh, units, a.x[p.x], since, weight, bias);
@@ -172,8 +174,13 @@ __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, cons
 {
     const chain_product &p = a.product[k];
     const chain_share share = sh.share[k];
-    if (share.n_tiles == 0)
+    if (share.n_tiles == 0) {
+        if (CHAIN_OUTPUTS && p.input == INPUT_NORMED) { /* adds to its stream as all blocks do */
+            chain_input<T, FORM, OTHER>(a, sh, p, share, layer, epoch);
+            chain_sync();
+        }
         return;
+    }
     const void *weights = layer.bias[k % CHAIN_PRODUCTS];
     int n_bias = weights == nullptr ? 0 : (share.end - share.begin) * (p.gated ? 2 : 1);
     const chain_scales<FORM != FORM_NONE> scales(a, sh, p, share, product, count.products % 2);
@@ -222,8 +229,13 @@ __device__ static inline void chain_open_step(const chain_args &a, const chain_s
         tokens[a.n_tokens] = a.slot[threadIdx.x];
         tokens[2 * a.n_tokens] = a.pos[threadIdx.x];
     }
-    for (int i = threadIdx.x; i < a.n_tokens * a.rope_dims; i += CHAIN_THREADS)
+    const int n_angles = a.n_tokens * a.rope_dims;
+    for (int i = threadIdx.x; i < n_angles; i += CHAIN_THREADS)
         sh.at<float>(a.at.cos_sin)[i] = a.cos_sin[i];
+    for (int i = threadIdx.x; CHAIN_OUTPUTS && a.window_cos_sin != nullptr && i < n_angles; i += CHAIN_THREADS)
+        sh.at<float>(a.at.cos_sin)[n_angles + i] = a.window_cos_sin[i];
+    if (CHAIN_OUTPUTS)
+        stream_clear(a, sh);
     chain_sync();
     if (threadIdx.x == 0)
         sh.at<attend_shares>(a.at.attend)->make(a, sh);
@@ -269,8 +281,8 @@ __device__ static inline void chain_taps(const chain_args &a, const chain_shared
 
 /* grid: one block per multiprocessor, all resident. SLOTS: of the ring. FORM: of quantised weights. FULL: keys and
  * values are quantised or, with 16-bit weights, may be; then a sequence may also have several tokens, and there may be
- * taps. The other kernels save the registers and instructions for that. */
-template <typename T, int SLOTS, chain_form FORM, bool FULL>
+ * taps. The other kernels save the registers and instructions for that. OUTPUTS: CHAIN_OUTPUTS */
+template <typename T, int SLOTS, chain_form FORM, bool FULL, bool OUTPUTS = CHAIN_OUTPUTS>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     persistent_kernel(const __grid_constant__ chain_args a)
 {

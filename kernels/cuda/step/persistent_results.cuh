@@ -27,6 +27,14 @@ __device__ static inline int chain_sum_place(const chain_args &a, int x, uint32_
     return a.attention_before == 1 ? x : (int)(epoch & 1);
 }
 
+/* Two rows of the residual stream to which a sum is added, at `mine` of the block's; zeros where every block adds the
+ * sum to the whole stream. */
+__device__ static inline float2 chain_before(const chain_args &a, const chain_shared &sh, int mine)
+{
+    const float *residual = sh.at<float>(a.at.residual) + mine;
+    return CHAIN_OUTPUTS ? make_float2(0, 0) : make_float2(residual[0], residual[1]);
+}
+
 /* Keeps two complete neighbouring rows of the residual stream for the next sum, and publishes them to all blocks; in a
  * wide step already multiplied by the weights of the next norm, returning the sum of their squares. */
 template <typename T, bool WIDE>
@@ -69,6 +77,10 @@ __device__ static inline float chain_embedded(const chain_args &a, const chain_s
         s0 = rounded<T>(s0) + to_float(position[0]);
         s1 = rounded<T>(s1) + to_float(position[1]);
     }
+    if (CHAIN_OUTPUTS && a.embed_scale > 0) {
+        s0 = rounded<T>(s0) * a.embed_scale;
+        s1 = rounded<T>(s1) * a.embed_scale;
+    }
     return chain_set_x<T, WIDE>(a, sh, 1, t, row, s0, s1, epoch);
 }
 
@@ -88,8 +100,7 @@ __device__ static inline float chain_reduce_ranks(const chain_args &a, const cha
     for (int i = threadIdx.x % 32; t < a.n_tokens && i < pairs; i += 32) {
         int row = share.begin + i * 2;
         const unsigned long long *from = a.sum[a.rank] + chain_sum_at(a, place, 0, t, row);
-        const float *residual = sh.at<float>(a.at.residual) + t * a.at.x_rows + row - share.begin;
-        float before[2] = {residual[0], residual[1]};
+        float2 before = chain_before(a, sh, t * a.at.x_rows + row - share.begin);
         ulonglong2 v[N];
         word_await_ranks(
             v, [&](int r) { return r < a.n_ranks; }, [&](int r) { return from + r * stride; }, epoch);
@@ -103,7 +114,7 @@ __device__ static inline float chain_reduce_ranks(const chain_args &a, const cha
             squares += chain_embedded<T, WIDE>(a, sh, t, row, s0, s1, epoch);
         else
             squares +=
-                chain_set_x<T, WIDE>(a, sh, x, t, row, before[0] + rounded<T>(s0), before[1] + rounded<T>(s1), epoch);
+                chain_set_x<T, WIDE>(a, sh, x, t, row, before.x + rounded<T>(s0), before.y + rounded<T>(s1), epoch);
     }
     return squares;
 }
@@ -160,8 +171,8 @@ __device__ static inline float chain_result(const chain_args &a, const chain_sha
         if (a.n_ranks > 1) {
             chain_push(a, p.x, t, row, s0, s1, epoch, part, parts);
         } else if (part == 0) {
-            const float *residual = sh.at<float>(a.at.residual) + mine;
-            return chain_set_x<T, WIDE>(a, sh, p.x, t, row, residual[0] + rounded<T>(s0), residual[1] + rounded<T>(s1),
+            float2 before = chain_before(a, sh, mine);
+            return chain_set_x<T, WIDE>(a, sh, p.x, t, row, before.x + rounded<T>(s0), before.y + rounded<T>(s1),
                                         epoch);
         }
     } else if (part > 0) {
