@@ -75,9 +75,9 @@ static const struct subject models[] = {
      16, NULL, false, 0, false},
     {"gemma3, norms of outputs, windows",
      "{\"model_type\":\"gemma3_text\",\"vocab_size\":1100,\"hidden_size\":1280,\"intermediate_size\":3072,\"num_hidden_"
-     "layers\":4,"
+     "layers\":2,"
      "\"num_attention_heads\":4,\"num_key_value_heads\":2,\"head_dim\":256,\"query_pre_attn_scalar\":256,\"sliding_"
-     "window\":100,\"sliding_window_pattern\":3,\"torch_dtype\":\"bfloat16\"}",
+     "window\":100,\"sliding_window_pattern\":2,\"torch_dtype\":\"bfloat16\"}",
      8, NULL, false, 0, false},
     {"gemma, factor of the embedding, one KV head",
      "{\"model_type\":\"gemma\",\"vocab_size\":800,\"hidden_size\":2048,\"intermediate_size\":4096,\"num_hidden_"
@@ -278,7 +278,8 @@ static double most_of(enum dtype act, int n_ranks, const struct tally *t)
 
 /* Models whose weights are codes. */
 static const struct subject coded_models[] = {
-    {"llama, bfloat16, FP8, a scale a row", CODED("llama", "1024", "4864", "8", "bfloat16"), 8, "fp8", false, 0, false},
+    {"llama, bfloat16, FP8, a scale a row", CODED("llama", "1024", "4864", "8", "bfloat16"), 16, "fp8", false, 0,
+     false},
     {"llama, bfloat16, FP8 in blocks", CODED("llama", "2048", "6144", "16", "bfloat16"), 8, "fp8-block", false, 0,
      false},
     {"llama, float16, FP8 in blocks", CODED("llama", "1024", "3072", "8", "float16"), 8, "fp8-block", false, 0, false},
@@ -303,7 +304,7 @@ static const struct subject kv_models[] = {
      true},
     {"llama, float16, keys and values in FP8, heads of 64", CODED("llama", "1024", "4096", "16", "float16"), 8, NULL,
      false, 20, true},
-    {"llama, bfloat16, FP8, keys and values in FP8", CODED("llama", "2048", "6144", "16", "bfloat16"), 8, "fp8", false,
+    {"llama, bfloat16, FP8, keys and values in FP8", CODED("llama", "2048", "6144", "16", "bfloat16"), 16, "fp8", false,
      20, true},
     {"mistral, window of 100, keys and values in FP8",
      "{\"model_type\":\"mistral\",\"vocab_size\":777,\"hidden_size\":1024,\"intermediate_size\":1800,\"num_hidden_"

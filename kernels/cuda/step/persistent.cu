@@ -10,6 +10,14 @@
 #define MAX_LAYERS 256
 #define WIDE_FROM  4 /* fewest tokens for the wide kernel, if there is one: measured, see docs/log/2026-11-22.md */
 
+/* NULL: there are no kernels for one token alone. */
+static const struct code_kernels *find_kernels_of_one(const struct persistent *p)
+{
+    if (p->coded_keys || p->outputs)
+        return nullptr;
+    return p->form == FORM_E4M3 ? &code_kernels_e4m3_one : p->form == FORM_INT4 ? &code_kernels_int4_one : nullptr;
+}
+
 /* NULL: the plain ones of 16-bit weights, which this file has. */
 static const struct code_kernels *find_code_kernels(enum chain_form form, bool full, bool outputs)
 {
@@ -460,9 +468,9 @@ extern "C" void cuda_persistent_patience(struct queue *q, uint32_t for_others, u
     set_patience(q, for_others, for_own);
     wide_patience(q, for_others, for_own);
     const struct code_kernels *const all[] = {
-        &code_kernels_full,      &code_kernels_e4m3,      &code_kernels_e4m3_full,
-        &code_kernels_int8,      &code_kernels_int8_full, &code_kernels_int4,
-        &code_kernels_int4_full, &code_kernels_outputs,   &code_kernels_outputs_full};
+        &code_kernels_full,         &code_kernels_e4m3,     &code_kernels_e4m3_full, &code_kernels_int8,
+        &code_kernels_int8_full,    &code_kernels_int4,     &code_kernels_int4_full, &code_kernels_outputs,
+        &code_kernels_outputs_full, &code_kernels_e4m3_one, &code_kernels_int4_one};
     for (const struct code_kernels *kernels : all)
         kernels->patience(q, for_others, for_own);
 }
@@ -470,6 +478,8 @@ extern "C" void cuda_persistent_patience(struct queue *q, uint32_t for_others, u
 /* Those of a single token, too, where several tokens have their own. */
 static void open_kernels(struct queue *q, const struct persistent *p)
 {
+    if (find_kernels_of_one(p) != nullptr)
+        find_kernels_of_one(p)->open(q, p->max_shared);
     for (bool full : {false, p->full}) {
         const struct code_kernels *kernels = find_code_kernels(p->form, full, p->outputs);
         if (kernels != nullptr)
@@ -531,7 +541,7 @@ extern "C" void *cuda_persistent_open(struct queue *q, const struct decode_model
     open_maps(q, p, m);
     open_words(q, p, m, sums);
     open_steps(q, p);
-    if (p->form == FORM_NONE && !m->mixture && !p->outputs)
+    if (!m->mixture && !p->outputs)
         wide_open(q, p, m);
     open_kernels(q, p);
     return p;
@@ -596,10 +606,12 @@ extern "C" void cuda_persistent_run(struct queue *q, void *opened, void *logits,
     a.window_cos_sin = p->two_rotations ? window_cos_sin : nullptr;
     int n_blocks = cuda_state(q)->n_multiprocessors;
     if (wide) {
-        wide_run(q, p->full, &a);
+        wide_run(q, p, &a);
         return;
     }
     const struct code_kernels *kernels = find_code_kernels(p->form, needs_full(p, batch), p->outputs);
+    if (batch->n_tokens == 1 && find_kernels_of_one(p) != nullptr)
+        kernels = find_kernels_of_one(p);
     with_type(q->act, [&](auto t) {
         using T = decltype(t);
         if constexpr (sizeof(T) == 2)

@@ -34,11 +34,21 @@
 #define CHAIN_OUTPUTS 0
 #endif
 
+/* Wide kernels of a file that defines this as 1 are for quantised weights: see persistent_wide.cuh. */
+#ifndef CHAIN_WIDE_CODES
+#define CHAIN_WIDE_CODES 0
+#endif
+
 #define LONE_COLUMNS 4096
 #define LONE_RANKS   WORD_RANKS
 
-/* The members of the arguments that such kernels know: n_tokens and n_ranks. */
-#if CHAIN_LONE
+/* Kernels of a file that defines this as 1 support one token, on any number of ranks. */
+#ifndef CHAIN_ONE
+#define CHAIN_ONE 0
+#endif
+
+/* The members of the arguments that such kernels know: n_tokens, and with CHAIN_LONE n_ranks. */
+#if CHAIN_LONE || CHAIN_ONE
 #include "kernels/cuda/step/persistent_lone.cuh"
 #else
 #define CHAIN_TOKENS int n_tokens
@@ -71,6 +81,10 @@ static_assert(CHAIN_THREADS * CHAIN_REGISTERS + STREAM_THREADS * STREAM_REGISTER
  * persistent_experts_codes.cuh. */
 enum chain_form { FORM_NONE, FORM_E4M3, FORM_INT8, FORM_INT4, FORM_E2M1 };
 #define GROUP_COLUMNS 128
+
+/* Codes are multiplied as f16, which costs half as much to convert to as bf16. Activations of bf16 then become f16,
+ * times 2^-6: exact from 2^-11 to 2^22, with an error of at most 2^-19. Rows' scales compensate for the factor. */
+#define INPUT_HALF_SCALE 0.015625f
 
 enum chain_input { INPUT_NORMED, INPUT_SAME /* the same as the preceding product */, INPUT_ATTENDED, INPUT_ACTIVATED };
 /* The vectors that a wide step passes as plain arrays instead of words. */
@@ -127,7 +141,8 @@ struct chain_layout {
     int groups;   /* scales and zeros of groups, see persistent_groups.cuh */
     int sums;     /* of activations, of INT8 and INT4: float [CHAIN_WARPS][groups of a warp][CHAIN_OCTET] */
     int barriers; /* of the ring, [2][slots] */
-    int hold;     /* int: not 0 while no copies to shared memory may be requested */
+    int hold;     /* int: not 0 while no copies to shared memory may be requested; wide, of quantised weights: not 0 if
+                     the residual stream's next reader has 16-bit weights */
     int tokens;   /* int [3][n_tokens]: id, slot, pos */
     int scale;    /* wide: float [x_rows] weights of the residual stream's next norm */
     int bytes;

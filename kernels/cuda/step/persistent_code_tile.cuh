@@ -54,16 +54,16 @@ __device__ static inline void code_multiply(float (&sum)[4], const uint4 (&w)[2]
         sum[i] = fmaf(high[i], 0.0625f, sum[i]);
 }
 
-/* The groups of a lane's two rows in a slot. */
+/* The groups of a lane's two rows in a slot. area: one of the CHAIN_WARPS parts of a slot's columns */
 template <chain_form FORM>
 struct code_groups_at {
     static constexpr int COUNT = group_count(FORM), ROW = COUNT * (int)sizeof(float);
     static constexpr float CENTRE = FORM == FORM_INT8 ? 128 : 8; /* the zero point of codes without one of their own */
-    int scale, zero; /* bytes into a slot's; this warp's next group lies behind */
+    int scale, zero; /* bytes into a slot's; the area's next group lies behind */
 
-    __device__ explicit code_groups_at(int row)
+    __device__ code_groups_at(int area, int row)
     {
-        int group = (int)threadIdx.x / 32 * (COUNT / CHAIN_WARPS);
+        int group = area * (COUNT / CHAIN_WARPS);
         /* as the copy swizzles 16-byte units: by the row's index in 1024 bytes, or in 512 */
         int part = ROW == 128 ? group / 4 ^ row % 8 : group / 4 ^ row / 2 % 4;
         scale = row * ROW + part * 16 + group % 4 * 4;
@@ -92,32 +92,51 @@ struct code_groups_at {
     }
 };
 
-/* One tile's products, as in chain_tile. */
-template <typename T, chain_form FORM, int SLOTS>
-__device__ __forceinline__ static void code_tile(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
-                                                 const chain_share &share, int n, bool gated, float *partial)
+/* The offset of row r of an area's n in a slot, or in its half, as weight_at. */
+__device__ static inline int code_at(int area, int n, int r)
 {
-    const bool INTEGERS = FORM != FORM_E4M3;
-    const int EIGHTS = code_columns(FORM) / 8;          /* of columns in a lane's 16 bytes */
-    const int GROUPS = group_count(FORM) / CHAIN_WARPS; /* of a warp in a step */
-    const float GAIN =
-        (std::is_same<T, __nv_bfloat16>::value ? 1 / INPUT_HALF_SCALE : 1) * (INTEGERS ? INTEGER_UNIT : 1);
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, t = lane / 4, row = weight_row(t);
-    bool mine = t < a.n_tokens;
-    float sum[4] = {};
-    uint4 x[EIGHTS] = {}; /* columns beyond the end: zeros, as in chain_tile */
-    const T *input =
-        sh.at<T>(a.at.input) + chain_input_at(warp, share.n_spans, 0, a.n_tokens, mine ? t : 0) + lane % 4 * 8;
-    const float *sums = sh.at<float>(a.at.sums) + warp * (share.n_spans / 2) * CHAIN_OCTET + lane % 4 * 2;
-    const code_groups_at<FORM> groups(row);
-    int at[2] = {weight_at(n, row), gated ? RING_SLOT_BYTES / 2 + weight_at(n, row) : weight_at(n, row + 8)};
-    for (int step = 0; step < share.n_steps; step++) {
-        const char *all = sh.base + a.at.groups;
-        const char *scales = a.group_maps != nullptr ? all + ring.slot * group_scale_bytes(FORM) : nullptr;
+    int row = area * n + r, part = threadIdx.x % 4;
+    return row * 128 + (part ^ row % 8) * 16;
+}
+
+/* What the compiler knows of the scales: nothing, or that they are of rows, of groups, of groups with zero points. */
+enum code_scaling { SCALES_ANY, SCALES_ROWS, SCALES_GROUPS, SCALES_ZEROS };
+
+/* A lane's two rows of a tile in one area: where its weights, inputs and groups lie. */
+template <chain_form FORM, typename T>
+struct code_lane {
+    static constexpr int EIGHTS = code_columns(FORM) / 8;          /* of columns in a lane's 16 bytes */
+    static constexpr int GROUPS = group_count(FORM) / CHAIN_WARPS; /* of an area in a step */
+    int at[2];                                                     /* of the rows' weights, in a slot */
+    const T *input;                                                /* of the lane's token */
+    const float *sums;                                             /* of two tokens, see keep_sum */
+    code_groups_at<FORM> groups;
+
+    __device__ code_lane(const chain_args &a, const chain_shared &sh, const chain_share &share, int n, bool gated,
+                         int area)
+        : groups(area, weight_row((int)threadIdx.x % 32 / 4))
+    {
+        int lane = threadIdx.x % 32, t = lane / 4, row = weight_row(t);
+        at[0] = code_at(area, n, row);
+        at[1] = gated ? RING_SLOT_BYTES / 2 + code_at(area, n, row) : code_at(area, n, row + 8);
+        input = sh.at<T>(a.at.input) + chain_input_at(area, share.n_spans, 0, a.n_tokens, t < a.n_tokens ? t : 0) +
+                lane % 4 * 8;
+        sums = sh.at<float>(a.at.sums) + area * (share.n_spans / 2) * CHAIN_OCTET + lane % 4 * 2;
+    }
+    /* Adds the products with one step's weights in the ring's next slot, and moves on. x: zeros for tokens beyond the
+     * end, as in chain_tile */
+    template <code_scaling HOW, int SLOTS>
+    __device__ __forceinline__ void add(float (&sum)[4], uint4 (&x)[EIGHTS], const weight_ring<SLOTS> &ring,
+                                        const chain_args &a, const chain_shared &sh)
+    {
+        const bool INTEGERS = FORM != FORM_E4M3;
+        const bool mine = (int)threadIdx.x % 32 / 4 < a.n_tokens,
+                   scaled = HOW == SCALES_ANY ? a.group_maps != nullptr : HOW != SCALES_ROWS,
+                   own = HOW == SCALES_ANY ? a.group_zeros : HOW == SCALES_ZEROS;
+        const char *weights = ring.weights(sh), *all = sh.base + a.at.groups;
+        const char *scales = all + ring.slot * group_scale_bytes(FORM);
         const char *zeros = all + SLOTS * group_scale_bytes(FORM) + ring.slot * group_zero_bytes(FORM);
         float part[4] = {};
-        barrier_wait(ring.filled(), ring.round);
-        const char *weights = ring.weights(sh);
 #pragma unroll
         for (int half = 0; half < 2; half++) { /* 64 bytes of each row */
             const int group = half * GROUPS / 2;
@@ -130,23 +149,130 @@ __device__ __forceinline__ static void code_tile(weight_ring<SLOTS> &ring, const
                 if (mine)
                     x[k] = *(const uint4 *)(input + (half * EIGHTS + k) * a.n_tokens * 32);
             if (INTEGERS && (half == 0 || GROUPS == 2))
-                groups.begin(part, *(const float2 *)(sums + group * CHAIN_OCTET), zeros + group, a.group_zeros);
+                groups.begin(part, *(const float2 *)(sums + group * CHAIN_OCTET), zeros + group, own);
             code_multiply<FORM>(part, w, x);
             if (half == 1 || GROUPS == 2)
-                groups.add(sum, part, scales != nullptr ? scales + group * 4 : nullptr);
+                groups.add(sum, part, scaled ? scales + group * 4 : nullptr);
         }
-        __syncwarp();
-        if (lane == 0)
-            barrier_arrive(ring.emptied());
-        ring.advance();
         input += 2 * EIGHTS * a.n_tokens * 32;
         sums += GROUPS * CHAIN_OCTET;
     }
+};
+
+/* A lane's sums to the warp's part of `partial`. */
+template <typename T, chain_form FORM>
+__device__ static inline void code_keep(const chain_args &a, float *partial, int warp, const float (&sum)[4])
+{
+    const float GAIN =
+        (std::is_same<T, __nv_bfloat16>::value ? 1 / INPUT_HALF_SCALE : 1) * (FORM != FORM_E4M3 ? INTEGER_UNIT : 1);
+    int lane = threadIdx.x % 32, row = weight_row(lane / 4);
 #pragma unroll
     for (int i = 0; i < 4; i++)
         if (lane % 4 * 2 + i % 2 < a.n_tokens)
             partial[(warp * a.n_tokens + lane % 4 * 2 + i % 2) * CHAIN_ROWS + i / 2 * CHAIN_OCTET + row] =
                 sum[i] * GAIN;
+}
+
+/* One tile's products, as in chain_tile. */
+template <typename T, chain_form FORM, int SLOTS>
+__device__ __forceinline__ static void code_tile(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
+                                                 const chain_share &share, int n, bool gated, float *partial)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    code_lane<FORM, T> rows(a, sh, share, n, gated, warp);
+    float sum[4] = {};
+    uint4 x[code_columns(FORM) / 8] = {};
+    for (int step = 0; step < share.n_steps; step++) {
+        barrier_wait(ring.filled(), ring.round);
+        rows.template add<SCALES_ANY>(sum, x, ring, a, sh);
+        __syncwarp();
+        if (lane == 0)
+            barrier_arrive(ring.emptied());
+        ring.advance();
+    }
+    code_keep<T, FORM>(a, partial, warp, sum);
+}
+
+#define CODE_TEAMS 2
+#define TEAM_WARPS (CHAIN_WARPS / CODE_TEAMS)
+static_assert(NARROW_TOKENS <= TEAM_WARPS && TEAM_WARPS % FINISH_PARTS == 0, "see chain_finish_tile");
+
+__device__ static inline void team_sync(int team)
+{
+    asm volatile("bar.sync %0, %1;" ::"r"(3 + team), "n"(TEAM_WARPS * 32) : "memory");
+}
+
+/* Another team has these slots. */
+template <int SLOTS>
+__device__ static inline void code_pass(weight_ring<SLOTS> &ring, int n_steps)
+{
+    for (int step = 0; step < n_steps; step++) {
+        barrier_wait(ring.filled(), ring.round);
+        if (threadIdx.x % 32 == 0)
+            barrier_arrive(ring.emptied());
+        ring.advance();
+    }
+    __syncwarp();
+}
+
+/* One tile's products by the TEAM_WARPS warps of a team: a warp has two areas. */
+template <typename T, chain_form FORM, code_scaling HOW, int SLOTS>
+__device__ __forceinline__ static void code_team_tile(weight_ring<SLOTS> &ring, const chain_args &a,
+                                                      const chain_shared &sh, const chain_share &share, int n,
+                                                      bool gated, float *partial)
+{
+    static_assert(CODE_TEAMS == 2, "two areas");
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32 % TEAM_WARPS;
+    code_lane<FORM, T> first(a, sh, share, n, gated, 2 * warp), second(a, sh, share, n, gated, 2 * warp + 1);
+    float sum[4] = {};
+    uint4 x[code_columns(FORM) / 8] = {};
+    for (int step = 0; step < share.n_steps; step++) {
+        barrier_wait(ring.filled(), ring.round);
+        first.template add<HOW>(sum, x, ring, a, sh);
+        second.template add<HOW>(sum, x, ring, a, sh);
+        __syncwarp();
+        if (lane == 0)
+            barrier_arrive(ring.emptied());
+        ring.advance();
+    }
+    code_keep<T, FORM>(a, partial, warp, sum);
+}
+
+/* The tiles of a product with quantised weights: a tile is for half of the warps, which take turns. A tile of codes has
+ * few bytes, so the end of a tile, where its warps wait for each other and one of them adds up their sums, would take
+ * much of the time if all of them waited. */
+template <typename T, chain_form FORM, code_scaling HOW, int SLOTS>
+__device__ __forceinline__ static void
+code_team_tiles_of(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh, const chain_product &p,
+                   const chain_share &share, chain_count &count, const float *bias, const float *scales, uint32_t epoch)
+{
+    const int team = threadIdx.x / 32 / TEAM_WARPS, size = TEAM_WARPS * a.n_tokens * CHAIN_ROWS;
+    chain_sync(); /* a warp reads what two have stored */
+    for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
+        if (count.tiles % CODE_TEAMS != team) {
+            code_pass(ring, share.n_steps);
+            continue;
+        }
+        int turn = count.tiles / CODE_TEAMS;
+        float *partial = sh.at<float>(a.at.partial) + (team * 2 + turn % 2) * size;
+        code_team_tile<T, FORM, HOW>(ring, a, sh, share, chain_tile_rows(share, tile), p.gated, partial);
+        team_sync(team);
+        chain_finish_tile<T, TEAM_WARPS>(a, sh, p, share, tile, turn % TEAM_WARPS, partial, bias, scales, epoch);
+    }
+    chain_sync(); /* the next input, or attention's scratch, overwrites this one */
+}
+
+template <typename T, chain_form FORM, int SLOTS>
+__device__ __forceinline__ static void
+code_team_tiles(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh, const chain_product &p,
+                const chain_share &share, chain_count &count, const float *bias, const float *scales, uint32_t epoch)
+{
+    if (a.group_maps == nullptr)
+        code_team_tiles_of<T, FORM, SCALES_ROWS>(ring, a, sh, p, share, count, bias, scales, epoch);
+    else if (FORM == FORM_E4M3 || !a.group_zeros)
+        code_team_tiles_of<T, FORM, SCALES_GROUPS>(ring, a, sh, p, share, count, bias, scales, epoch);
+    else
+        code_team_tiles_of<T, FORM, SCALES_ZEROS>(ring, a, sh, p, share, count, bias, scales, epoch);
 }
 
 #endif

@@ -32,8 +32,8 @@ bool weight_has_groups(const struct weight *w);
 void wide_open(struct queue *q, struct persistent *p, const struct decode_model *m);
 void wide_close(struct queue *q, struct persistent *p);
 void wide_patience(struct queue *q, uint32_t for_others, uint32_t for_own);
-/* a: persistent.wide with the step's arguments. full: persistent.full. Enqueued. */
-void wide_run(struct queue *q, bool full, struct chain_args *a);
+/* a: p->wide with the step's arguments. Enqueued. */
+void wide_run(struct queue *q, const struct persistent *p, struct chain_args *a);
 
 typedef void (*chain_kernel)(struct chain_args);
 
@@ -44,7 +44,8 @@ struct code_kernels {
     void (*run)(struct queue *q, int slots, const struct chain_args *a);
 };
 extern const struct code_kernels code_kernels_full, code_kernels_e4m3, code_kernels_e4m3_full, code_kernels_int8,
-    code_kernels_int8_full, code_kernels_int4, code_kernels_int4_full, code_kernels_outputs, code_kernels_outputs_full;
+    code_kernels_int8_full, code_kernels_int4, code_kernels_int4_full, code_kernels_outputs, code_kernels_outputs_full,
+    code_kernels_e4m3_one, code_kernels_int4_one;
 
 /* Lays out parts of these sizes in shared memory, one after the other from `at` on: *offset[i] = start; the last:
  * end. */
@@ -68,7 +69,7 @@ static inline void set_patience(struct queue *q, uint32_t for_others, uint32_t f
     CUDA_TRY(q, cudaMemcpyToSymbol(word_patience, &patience, sizeof patience));
 }
 
-#if !CHAIN_LONE
+#if !CHAIN_LONE && !CHAIN_ONE
 /* The arguments that differ from step to step. */
 static inline void set_batch(struct chain_args *a, const struct batch *batch, const float *cos_sin, void *logits)
 {

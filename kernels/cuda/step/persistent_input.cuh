@@ -12,10 +12,7 @@
     (2 * CHAIN_WARPS * 64) /* distance in columns from a lane's unit to its next one, two steps
                                                 further */
 #define UNITS_AT_ONCE 8    /* maximum units that a lane waits for at once, of one token or several */
-/* Codes are multiplied as f16, which costs half as much to convert to as bf16. Activations of bf16 then become f16,
- * times 2^-6: exact from 2^-11 to 2^22, with an error of at most 2^-19. Rows' scales compensate for the factor. */
-#define INPUT_HALF_SCALE 0.015625f
-#define NORM_UNITS       4 /* units per lane that a norm keeps in registers: 8192 columns */
+#define NORM_UNITS    4    /* units per lane that a norm keeps in registers: 8192 columns */
 
 /* A lane's units of a warp's columns: unit i is part lane % 8 of piece lane / 8 + 4 i. FORM: of the kernel's codes. */
 template <typename T, chain_form FORM>

@@ -21,24 +21,25 @@ __device__ static inline float chain_join(float x)
     return x;
 }
 
-/* Adds up the warps' sums of one tile, and the bias; one warp per token, in turn: `turn` is the first one. Each lane
- * adds the sums of a part of the warps in one pair of rows. partial: [CHAIN_WARPS][n_tokens][CHAIN_ROWS] */
-template <typename T>
+/* Adds up the sums of one tile by WARPS neighbouring warps, and the bias; one of them per token, in turn: `turn` is the
+ * first one. Each lane adds the sums of a part of the warps in one pair of rows.
+ * partial: [WARPS][n_tokens][CHAIN_ROWS] */
+template <typename T, int WARPS = CHAIN_WARPS>
 __device__ static inline void chain_finish_tile(const chain_args &a, const chain_shared &sh, const chain_product &p,
                                                 const chain_share &share, int tile, int turn, const float *partial,
                                                 const float *bias, const float *scales, uint32_t epoch)
 {
-    const int WARPS = CHAIN_WARPS / FINISH_PARTS, UP = CHAIN_OCTET / 2; /* a gated tile's second half */
-    int t = (threadIdx.x / 32 + CHAIN_WARPS - turn) % CHAIN_WARPS, pair = threadIdx.x % FINISH_LANES,
+    const int OF_PART = WARPS / FINISH_PARTS, UP = CHAIN_OCTET / 2; /* a gated tile's second half */
+    int t = (threadIdx.x / 32 + WARPS - turn) % WARPS, pair = threadIdx.x % FINISH_LANES,
         part = threadIdx.x % 32 / FINISH_LANES;
     if (t >= a.n_tokens)
         return;
     bool is_up = p.gated && pair >= UP;
     int local = tile * share.tile_rows + (is_up ? pair - UP : pair) * 2, row = share.begin + local;
     float2 s = make_float2(0, 0);
-    const float *from = partial + (part * WARPS * a.n_tokens + t) * CHAIN_ROWS + pair * 2;
+    const float *from = partial + (part * OF_PART * a.n_tokens + t) * CHAIN_ROWS + pair * 2;
 #pragma unroll
-    for (int v = 0; v < WARPS; v++) {
+    for (int v = 0; v < OF_PART; v++) {
         float2 x = *(const float2 *)(from + v * a.n_tokens * CHAIN_ROWS);
         s.x += x.x;
         s.y += x.y;
@@ -153,6 +154,10 @@ struct chain_count {
 template <typename T, chain_form FORM, int SLOTS>
 __device__ __forceinline__ static void code_tile(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
                                                  const chain_share &share, int n, bool gated, float *partial);
+template <typename T, chain_form FORM, int SLOTS>
+__device__ __forceinline__ static void
+code_team_tiles(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh, const chain_product &p,
+                const chain_share &share, chain_count &count, const float *bias, const float *scales, uint32_t epoch);
 
 /* One tile's products of n rows of weights. */
 template <typename T, chain_form FORM, int SLOTS>
@@ -166,8 +171,9 @@ __device__ __forceinline__ static void chain_tile_any(weight_ring<SLOTS> &ring, 
     chain_tile<T>(ring, a, sh, share.n_steps, n, p.gated, partial);
 }
 
-/* One product of one layer: this block's share of it. product: counted through all layers. */
-template <typename T, int SLOTS, chain_form FORM, norm_kind OTHER = NORM_LAYER>
+/* One product of one layer: this block's share of it. product: counted through all layers. TEAMS: tiles of quantised
+ * weights are for teams of warps in turn, see code_team_tiles. */
+template <typename T, int SLOTS, chain_form FORM, norm_kind OTHER = NORM_LAYER, bool TEAMS = false>
 __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
                                                   int product, int k, const chain_layer &layer, chain_count &count,
                                                   uint32_t epoch)
@@ -198,7 +204,13 @@ __device__ __forceinline__ static void chain_step(weight_ring<SLOTS> &ring, cons
     for (int i = threadIdx.x + CHAIN_THREADS; i < n_bias; i += CHAIN_THREADS)
         bias[i] = to_float(chain_bias<T>(p, share, weights, i));
     scales.store(p, share);
-    for (int tile = 0; tile < share.n_tiles; tile++, count.tiles++) {
+    bool in_teams = false;
+    if constexpr (TEAMS) {
+        in_teams = p.spans > 1;
+        if (in_teams)
+            code_team_tiles<T, FORM>(ring, a, sh, p, share, count, n_bias > 0 ? bias : nullptr, scales.kept(), epoch);
+    }
+    for (int tile = 0; !in_teams && tile < share.n_tiles; tile++, count.tiles++) {
         int size = CHAIN_WARPS * a.n_tokens * CHAIN_ROWS;
         float *partial = sh.at<float>(a.at.partial) + count.tiles % 2 * size;
         chain_tile_any<T, FORM>(ring, a, sh, p, share, chain_tile_rows(share, tile), partial);
@@ -281,8 +293,9 @@ __device__ static inline void chain_taps(const chain_args &a, const chain_shared
 
 /* grid: one block per multiprocessor, all resident. SLOTS: of the ring. FORM: of quantised weights. FULL: keys and
  * values are quantised or, with 16-bit weights, may be; then a sequence may also have several tokens, and there may be
- * taps. The other kernels save the registers and instructions for that. OUTPUTS: CHAIN_OUTPUTS */
-template <typename T, int SLOTS, chain_form FORM, bool FULL, bool OUTPUTS = CHAIN_OUTPUTS>
+ * taps. The other kernels save the registers and instructions for that. OUTPUTS, ONE:
+ * CHAIN_OUTPUTS, CHAIN_ONE */
+template <typename T, int SLOTS, chain_form FORM, bool FULL, bool OUTPUTS = CHAIN_OUTPUTS, bool ONE = CHAIN_ONE>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     persistent_kernel(const __grid_constant__ chain_args a)
 {
@@ -322,7 +335,7 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
             let_next_begin();
         if (k == a.attention_before)
             chain_attention<T, false, false, KIND>(a, sh, layer, epoch);
-        chain_step<T, SLOTS, FORM>(ring, a, sh, product, k, layer, count, epoch);
+        chain_step<T, SLOTS, FORM, NORM_LAYER, CHAIN_ONE>(ring, a, sh, product, k, layer, count, epoch);
         if (KIND == ATTEND_ANY && k == CHAIN_PRODUCTS - 1)
             chain_taps<T>(a, sh, product / CHAIN_PRODUCTS + 1);
     }

@@ -1,5 +1,5 @@
-/* kernels/cuda/step/persistent_lone.cuh - what kernels with CHAIN_LONE know about the numbers of tokens and ranks. Only
- * persistent_chain.cuh includes this. */
+/* kernels/cuda/step/persistent_lone.cuh - what kernels with CHAIN_LONE or CHAIN_ONE know about the numbers of tokens
+ * and ranks. Only persistent_chain.cuh includes this. */
 #ifndef STEP_PERSISTENT_LONE_CUH
 #define STEP_PERSISTENT_LONE_CUH
 
@@ -12,7 +12,7 @@
 #define CHAIN_NUMBER                  \
     static constexpr int n_ranks = 1; \
     int n_ranks_given
-#else
+#elif CHAIN_LONE == 2
 /* Every reader learns that there is a sum over the ranks, of few. */
 struct several_ranks {
     int given;
@@ -23,6 +23,8 @@ struct several_ranks {
     }
 };
 #define CHAIN_NUMBER struct several_ranks n_ranks
+#else
+#define CHAIN_NUMBER int n_ranks
 #endif
 
 #endif

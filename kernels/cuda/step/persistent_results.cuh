@@ -6,10 +6,19 @@
 #include "kernels/cuda/activation.cuh"
 #include "kernels/cuda/step/persistent_chain.cuh"
 
-/* Two neighbouring elements of a vector of a wide step. */
+/* Two neighbouring elements of a vector of a wide step. With CHAIN_WIDE_CODES and not `plain` they become f16, and of
+ * every 16 columns pairs 0, 2, 4, 6 precede 1, 3, 5, 7: a lane converts four neighbouring codes at once, and so has two
+ * neighbouring pairs in the two halves of a product's 16 columns. */
 template <typename T>
-__device__ static inline void wide_store(const chain_args &a, int vector, size_t at, float x0, float x1)
+__device__ static inline void wide_store(const chain_args &a, int vector, size_t at, float x0, float x1,
+                                         bool plain = false)
 {
+    if (CHAIN_WIDE_CODES && !plain) {
+        size_t pair = at % 16 / 2, to = at / 16 * 16 + pair / 2 * 2 + pair % 2 * 8;
+        *(uint32_t *)((__half *)a.wide.vector[vector] + to) =
+            tensor_pack<__half>(x0 * INPUT_HALF_SCALE, x1 * INPUT_HALF_SCALE);
+        return;
+    }
     *(uint32_t *)((T *)a.wide.vector[vector] + at) = tensor_pack<T>(x0, x1);
 }
 
@@ -48,7 +57,8 @@ __device__ static inline float chain_set_x(const chain_args &a, const chain_shar
     residual[1] = r1;
     if (WIDE) {
         const float *scale = sh.at<float>(a.at.scale) + mine;
-        wide_store<T>(a, x, (size_t)t * a.hidden + row, r0 * scale[0], r1 * scale[1]);
+        bool plain = CHAIN_WIDE_CODES && *sh.at<int>(a.at.hold) != 0;
+        wide_store<T>(a, x, (size_t)t * a.hidden + row, r0 * scale[0], r1 * scale[1], plain);
         return r0 * r0 + r1 * r1;
     }
     word_publish(a.x[x] + ((size_t)t * a.hidden + row) / 2, word_pair<T>(x0, x1, epoch));

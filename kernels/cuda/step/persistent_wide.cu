@@ -1,11 +1,8 @@
 /* kernels/cuda/step/persistent_wide.cu - the host's side of the wide persistent kernel: which models it supports, how
  * their products are tiled, its memory, its launch. */
-#include "kernels/cuda/step/persistent_attention_codes.cuh"
-#include "kernels/cuda/step/persistent_host.cuh"
+#include "kernels/cuda/step/persistent_attention_item.cuh"
 #include "kernels/cuda/step/persistent_maps.cuh"
-#include "kernels/cuda/step/persistent_wide.cuh"
-
-#define WIDE_SLOTS 5
+#include "kernels/cuda/step/persistent_wide_kernels.h"
 
 /* The results in the largest of n_blocks shares of a product. */
 static int largest_share(const struct chain_product &p, int n_blocks)
@@ -25,7 +22,9 @@ static void make_wide_tiles(struct chain_product *p, int n_blocks)
     int fewest = (rows * factor + WIDE_ROWS - 1) / WIDE_ROWS, best = 0;
     for (int n_tiles = fewest; n_tiles < fewest + 4; n_tiles++) {
         int height = max(2, ((rows + n_tiles - 1) / n_tiles + 1) / 2 * 2);
-        int pieces = min(min(lines / (height * factor + PERSISTENT_MAX_TOKENS), p->cols / STEP_COLUMNS), CHAIN_WARPS);
+        int pieces =
+            min(min(lines / (height * factor + PERSISTENT_MAX_TOKENS * p->spans), p->cols / (STEP_COLUMNS * p->spans)),
+                CHAIN_WARPS);
         int filled = pieces * height * factor;
         if (filled * 16 < best * 17)
             continue;
@@ -49,10 +48,11 @@ static struct chain_layout make_layout(const struct chain_args *a, int n_blocks,
         l.bias_rows = max(l.bias_rows, p->gated ? 2 * rows : rows);
         l.x_rows = k == CHAIN_PRODUCTS - 1 ? rows : l.x_rows;
     }
-    int *const offset[] = {&l.input,  &l.bias,   &l.residual, &l.scale,    &l.cos_sin, &l.layers,
-                           &l.tokens, &l.shares, &l.attend,   &l.barriers, &l.bytes};
+    int *const offset[] = {&l.input,  &l.bias,   &l.scales, &l.residual, &l.scale, &l.cos_sin, &l.layers,
+                           &l.tokens, &l.shares, &l.attend, &l.barriers, &l.hold,  &l.bytes};
     const int size[] = {max(sums, attend_scratch_bytes(a->head_dim)),
                         l.bias_rows * 4,
+                        a->scales != nullptr ? l.bias_rows * 4 : 0,
                         n_tokens * l.x_rows * 4,
                         l.x_rows * 4,
                         n_tokens * a->rope_dims * 4,
@@ -60,10 +60,23 @@ static struct chain_layout make_layout(const struct chain_args *a, int n_blocks,
                         3 * n_tokens * 4,
                         (CHAIN_PRODUCTS + 1) * (int)sizeof(struct chain_share),
                         (int)sizeof(struct attend_shares),
-                        3 * WIDE_SLOTS * 8};
+                        3 * WIDE_SLOTS * 8,
+                        (int)sizeof(int)};
     place_shared(offset, size, at);
     l.partial = l.input;
     return l;
+}
+
+/* Are these weights those of a kernel? Either all are of 16 bits, or those of the layers are E4M3 with scales of rows,
+ * and perhaps the head's. */
+static bool fits_kernel(const struct persistent *p)
+{
+    if (p->form == FORM_NONE)
+        return true;
+    bool coded = p->form == FORM_E4M3 && p->args.scales != nullptr;
+    for (int k = 0; k < CHAIN_PRODUCTS; k++)
+        coded = coded && p->args.product[k].spans == 2;
+    return coded;
 }
 
 static bool can_run(struct queue *q, const struct chain_args *a)
@@ -73,7 +86,7 @@ static bool can_run(struct queue *q, const struct chain_args *a)
     bool can = q->act == DTYPE_BF16 && a->norm == NORM_RMS && a->attention_before == 1 &&
                cuda_state(q)->n_multiprocessors <= WIDE_BLOCKS && shared_begin == WIDE_SHARED_BEGIN;
     for (const struct chain_product &p : a->product)
-        can = can && p.cols % STEP_COLUMNS == 0;
+        can = can && p.cols % (STEP_COLUMNS * p.spans) == 0;
     return can;
 }
 
@@ -115,21 +128,20 @@ static void open_maps(struct queue *q, struct persistent *p, const struct decode
             for (int k = 0; k <= CHAIN_PRODUCTS; k++)
                 make_map(q, to++, encode,
                          {a->wide.vector[vector[k]], q->act, PERSISTENT_MAX_TOKENS, a->product[k].cols, 0}, tokens,
-                         a->product[k].pieces);
+                         a->product[k].pieces * a->product[k].spans);
     });
 }
 
-static chain_kernel find_wide_kernel(bool full)
+static const struct wide_kernels *find_kernels(const struct persistent *p)
 {
-    return full ? persistent_wide_kernel<__nv_bfloat16, WIDE_SLOTS, true>
-                : persistent_wide_kernel<__nv_bfloat16, WIDE_SLOTS, false>;
+    return p->form == FORM_NONE ? &wide_kernels_plain : &wide_kernels_e4m3;
 }
 
 void wide_open(struct queue *q, struct persistent *p, const struct decode_model *m)
 {
     int n_blocks = cuda_state(q)->n_multiprocessors;
     p->wide = p->args;
-    if (!can_run(q, &p->wide))
+    if (!fits_kernel(p) || !can_run(q, &p->wide))
         return;
     for (struct chain_product &product : p->wide.product)
         make_wide_tiles(&product, n_blocks);
@@ -138,8 +150,7 @@ void wide_open(struct queue *q, struct persistent *p, const struct decode_model 
     p->has_wide = true;
     open_memory(q, p);
     open_maps(q, p, m);
-    CUDA_TRY(q, cudaFuncSetAttribute((const void *)find_wide_kernel(p->full),
-                                     cudaFuncAttributeMaxDynamicSharedMemorySize, p->max_shared));
+    find_kernels(p)->open(q, p->full, p->max_shared);
 }
 
 void wide_close(struct queue *q, struct persistent *p)
@@ -151,11 +162,12 @@ void wide_close(struct queue *q, struct persistent *p)
 
 void wide_patience(struct queue *q, uint32_t for_others, uint32_t for_own)
 {
-    set_patience(q, for_others, for_own);
+    wide_kernels_plain.patience(q, for_others, for_own);
+    wide_kernels_e4m3.patience(q, for_others, for_own);
 }
 
-void wide_run(struct queue *q, bool full, struct chain_args *a)
+void wide_run(struct queue *q, const struct persistent *p, struct chain_args *a)
 {
     a->at = make_layout(a, cuda_state(q)->n_multiprocessors, a->n_tokens);
-    launch_chain(q, find_wide_kernel(full), *a);
+    find_kernels(p)->run(q, p->full, a);
 }

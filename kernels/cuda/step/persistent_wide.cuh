@@ -6,20 +6,21 @@
  * columns of up to WIDE_ROWS rows of weights and of 8 or 16 tokens. Words remain for data that few blocks read:
  * queries, keys and values, parts of sequences, sums over the ranks. No block has a whole vector to normalise. So the
  * residual stream is passed on multiplied by the norm's weights, with the sum of squares of every block's rows, and a
- * product's results are divided by the root of their mean. In f16 the values before normalisation might overflow. */
+ * product's results are divided by the root of their mean. In f16 the values before normalisation might overflow.
+ *
+ * With CHAIN_WIDE_CODES the layers' weights are E4M3 with scales of rows, and vectors are f16 times INPUT_HALF_SCALE,
+ * in the order of wide_store: columns of a slot's 128 bytes of weights meet two lines of 128 bytes of activations. If
+ * the head has 16-bit weights, the last vector is bf16 in plain order. */
 #ifndef STEP_PERSISTENT_WIDE_CUH
 #define STEP_PERSISTENT_WIDE_CUH
 
 #include "kernels/cuda/step/persistent_kernel.cuh"
+#include "kernels/cuda/step/persistent_wide_kernels.h"
 
 #define WIDE_INPUT_WARP (CHAIN_WARPS + 1) /* loads activations; the warp before it loads weights */
 #define WIDE_POLLS      (WIDE_BLOCKS / 32)
 #define WIDE_POLL_READS 8 /* reads of a word that take as long as one poll of all blocks */
 #define WIDE_TEAMS      4 /* of warps that take slots in turn */
-
-/* The beginning of shared memory, after the part that CUDA reserves: as a constant it takes no register, and the kernel
- * spills none. (The narrow kernel was slower that way.) persistent_wide.cu checks it against the device. */
-#define WIDE_SHARED_BEGIN 1024
 
 /* With the narrow kernel's numbers the copying warps would spill registers, which costs more here than anything else
  * did. */
@@ -46,6 +47,18 @@ struct wide_ring : weight_ring<SLOTS> {
         weight_ring<SLOTS>::open();
     }
 };
+
+/* Is the product's weights' type that of codes? A constant in kernels without any. */
+__device__ static inline bool wide_coded(const chain_product &p)
+{
+    return CHAIN_WIDE_CODES && p.spans > 1;
+}
+
+/* Lines of 128 bytes of a token's activations in a slot. */
+__device__ static inline int wide_lines(const chain_product &p)
+{
+    return wide_coded(p) ? 2 * p.pieces : p.pieces;
+}
 
 /* Rows of a box of activations. */
 __device__ static inline int wide_box_tokens(const chain_args &a)
@@ -97,7 +110,7 @@ template <int SLOTS>
 __device__ static inline void wide_copy_inputs(wide_ring<SLOTS> &ring, const chain_args &a, const chain_shared &sh,
                                                int k)
 {
-    int tokens = wide_box_tokens(a), bytes = a.product[k].pieces * tokens * 128;
+    int tokens = wide_box_tokens(a), lines = wide_lines(a.product[k]), bytes = lines * tokens * 128;
     const CUtensorMap *map = a.wide.inputs + (tokens > 8 ? CHAIN_PRODUCTS + 1 : 0) + k;
     copies_see_writes();
     for (int tile = 0; tile < sh.share[k].n_tiles; tile++)
@@ -105,7 +118,7 @@ __device__ static inline void wide_copy_inputs(wide_ring<SLOTS> &ring, const cha
             barrier_wait(ring.emptied(), ring.round ^ 1);
             barrier_expect(ring.arrived(), bytes);
             box_copy_shared(shared_address(sh.base) + (ring.slot + 1) * RING_SLOT_BYTES - bytes, map, 0, 0,
-                            step * a.product[k].pieces, ring.arrived());
+                            step * lines, ring.arrived());
             ring.advance();
         }
 }
@@ -159,6 +172,46 @@ struct wide_tile {
     }
 };
 
+/* The line of a slot's first piece that this lane reads for its warp's 16 rows. */
+__device__ static inline int wide_line(const wide_tile &tile, const chain_product &p)
+{
+    int lane = threadIdx.x % 32;
+    if (p.gated)
+        return tile.sixteen * 8 + lane % 8 + (lane & 8 ? tile.height * p.pieces : 0);
+    return tile.sixteen * 16 + lane % 16;
+}
+
+/* wide_multiply with codes, which it converts to f16. */
+template <bool SECOND>
+__device__ static inline void wide_multiply_codes(float (&sum)[2][4], const wide_tile &tile, const chain_product &p,
+                                                  const char *weights, const char *inputs)
+{
+    const int TOKENS = SECOND ? 16 : 8;
+    int lane = threadIdx.x % 32, line = wide_line(tile, p);
+#pragma unroll 1
+    for (int i = tile.part; i < 2 * p.pieces; i += tile.parts) {
+        int from = line + i / 2 * tile.height, half = i % 2 * 4;
+        const char *in = inputs + (i * TOKENS + lane % 8) * 128;
+#pragma unroll
+        for (int j = 0; j < 2; j++) { /* 32 columns */
+            uint32_t w[4], x[2][4];
+            tensor_load(w, weights + from * 128 + ((half + 2 * j + lane / 16) ^ from % 8) * 16);
+            tensor_load(x[0], in + ((4 * j + lane / 8) ^ lane % 8) * 16);
+            if (SECOND)
+                tensor_load(x[1], in + 8 * 128 + ((4 * j + lane / 8) ^ lane % 8) * 16);
+#pragma unroll
+            for (int c = 0; c < 4; c += 2) {
+                uint32_t low[2], high[2]; /* of rows 0 to 7 and of 8 to 15 */
+                code_pairs<__half, CODES_E4M3>::decode(low, w[c], 0);
+                code_pairs<__half, CODES_E4M3>::decode(high, w[c + 1], 0);
+#pragma unroll
+                for (int h = 0; h < (SECOND ? 2 : 1); h++)
+                    tensor_mma<__half>(sum[h], low[0], high[0], low[1], high[1], x[h][c], x[h][c + 1]);
+            }
+        }
+    }
+}
+
 /* This warp's part of a slot: 16 rows of weights times tokens 0 to 7 and, SECOND, 8 to 15. Rows beyond the tile's
  * belong to another tile, and so do their sums. */
 template <typename T, bool SECOND>
@@ -166,9 +219,7 @@ __device__ static inline void wide_multiply(float (&sum)[2][4], const wide_tile 
                                             const char *weights, const char *inputs)
 {
     const int TOKENS = SECOND ? 16 : 8;
-    int lane = threadIdx.x % 32, line = tile.sixteen * 16 + lane % 16;
-    if (p.gated)
-        line = tile.sixteen * 8 + lane % 8 + (lane & 8 ? tile.height * p.pieces : 0);
+    int lane = threadIdx.x % 32, line = wide_line(tile, p);
 #pragma unroll 1
     for (int i = tile.part; i < 2 * p.pieces; i += tile.parts) {
         int from = line + i / 2 * tile.height, half = i % 2 * 4;
@@ -196,7 +247,7 @@ __device__ static inline void wide_products(wide_ring<SLOTS> &ring, const chain_
 {
     static_assert(WIDE_TEAMS <= SLOTS,
                   "a slot's round before the last is over when this warp has read its own before it");
-    const int INPUT_BYTES = p.pieces * (SECOND ? 16 : 8) * 128;
+    const int INPUT_BYTES = wide_lines(p) * (SECOND ? 16 : 8) * 128;
     bool works = tile.team < tile.teams;
     int arrivals = tile.sixteen + tile.part == 0 ? CHAIN_WARPS + 1 - tile.n_sixteens * tile.parts : 1, turn = 0;
     float sum[2][4] = {};
@@ -206,7 +257,10 @@ __device__ static inline void wide_products(wide_ring<SLOTS> &ring, const chain_
             barrier_wait(ring.emptied(), ring.round ^ 1);
             barrier_wait(ring.filled(), ring.round);
             barrier_wait(ring.arrived(), ring.round);
-            wide_multiply<T, SECOND>(sum, tile, p, slot, slot + RING_SLOT_BYTES - INPUT_BYTES);
+            if (wide_coded(p))
+                wide_multiply_codes<SECOND>(sum, tile, p, slot, slot + RING_SLOT_BYTES - INPUT_BYTES);
+            else
+                wide_multiply<T, SECOND>(sum, tile, p, slot, slot + RING_SLOT_BYTES - INPUT_BYTES);
             __syncwarp();
             if (threadIdx.x % 32 == 0)
                 barrier_arrive(ring.emptied(), arrivals);
@@ -236,11 +290,13 @@ __device__ static inline float wide_inverse(const chain_args &a, int x)
     return rsqrtf(warp_sum(sum) * a.inverse_hidden + a.eps);
 }
 
-/* Publishes the sums of one tile; one warp per token. scale: of all sums; bias: float [share], NULL: none. */
+/* Publishes the sums of one tile; one warp per token. scale: of all sums; scales, bias: float [share], of the rows;
+ * NULL: none. */
 template <typename T>
 __device__ static inline float wide_finish(const chain_args &a, const chain_shared &sh, const chain_product &p,
                                            const chain_share &share, const wide_tile &tile, int begin,
-                                           const float *partial, const float *bias, float scale, uint32_t epoch)
+                                           const float *partial, const float *scales, const float *bias, float scale,
+                                           uint32_t epoch)
 {
     int t = threadIdx.x / 32;
     float squares = 0;
@@ -261,6 +317,12 @@ __device__ static inline float wide_finish(const chain_args &a, const chain_shar
             continue;
         s = make_float2(s.x * scale, s.y * scale);
         up = make_float2(up.x * scale, up.y * scale);
+        if (scales != nullptr) {
+            const float *b = scales + row - share.begin, *c = b + share.end - share.begin;
+            s = make_float2(s.x * b[0], s.y * b[1]);
+            if (p.gated)
+                up = make_float2(up.x * c[0], up.y * c[1]);
+        }
         if (bias != nullptr) {
             const float *b = bias + row - share.begin, *c = b + share.end - share.begin;
             s = make_float2(s.x + b[0], s.y + b[1]);
@@ -305,7 +367,11 @@ __device__ static inline void wide_step(wide_ring<SLOTS> &ring, const chain_args
     const chain_share share = sh.share[k];
     const void *weights = layer->bias[k % CHAIN_PRODUCTS];
     float *bias = weights == nullptr || share.n_tiles == 0 ? nullptr : sh.at<float>(a.at.bias);
+    float *scales = !wide_coded(p) || share.n_tiles == 0 ? nullptr : sh.at<float>(a.at.scales);
     float *partial = sh.at<float>(a.at.partial), squares = 0, scale = 1;
+    if (scales != nullptr)
+        for (int i = threadIdx.x; i < (share.end - share.begin) * (p.gated ? 2 : 1); i += CHAIN_THREADS)
+            scales[i] = a.scales[product][chain_row(p, share, i)] / INPUT_HALF_SCALE;
     if (bias != nullptr)
         for (int i = threadIdx.x; i < (share.end - share.begin) * (p.gated ? 2 : 1); i += CHAIN_THREADS)
             bias[i] = to_float(chain_bias<T>(p, share, weights, i)); /* the last product's are no longer read */
@@ -319,8 +385,8 @@ __device__ static inline void wide_step(wide_ring<SLOTS> &ring, const chain_args
             wide_products<T, false>(ring, sh, tile, p, share.n_steps, partial);
         if (i == 0 && p.input == INPUT_NORMED)
             scale = wide_inverse(a, p.x); /* what has been multiplied was handed over, and with it the squares */
-        squares +=
-            wide_finish<T>(a, sh, p, share, tile, share.begin + i * share.tile_rows, partial, bias, scale, epoch);
+        squares += wide_finish<T>(a, sh, p, share, tile, share.begin + i * share.tile_rows, partial, scales, bias,
+                                  scale, epoch);
     }
     if (p.output == OUTPUT_SUM) {
         if (a.n_ranks > 1)
@@ -333,8 +399,8 @@ __device__ static inline void wide_step(wide_ring<SLOTS> &ring, const chain_args
     }
 }
 
-/* See persistent_kernel. */
-template <typename T, int SLOTS, bool FULL>
+/* See persistent_kernel. CODES: CHAIN_WIDE_CODES */
+template <typename T, int SLOTS, bool FULL, bool CODES = CHAIN_WIDE_CODES>
 __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     persistent_wide_kernel(const __grid_constant__ chain_args a)
 {
@@ -342,8 +408,10 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
     const chain_shared sh = {shared, (chain_share *)(shared + a.at.shares)};
     wide_ring<SLOTS> ring(a, sh);
     int warp = threadIdx.x / 32;
-    if (threadIdx.x == 0)
+    if (threadIdx.x == 0) {
         ring.open();
+        *sh.at<int>(a.at.hold) = 0;
+    }
     chain_open_tables(a, sh);
     __syncthreads();
     if (warp >= CHAIN_WARPS) {
@@ -372,6 +440,8 @@ __global__ void __launch_bounds__(CHAIN_THREADS + STREAM_THREADS, 1)
         epoch += product % CHAIN_PRODUCTS == 0;
         if (k == CHAIN_HEAD && a.n_ranks == 1) /* else NCCL may gather the logits */
             let_next_begin();
+        if (CHAIN_WIDE_CODES && product == a.n_layers * CHAIN_PRODUCTS - 1 && threadIdx.x == 0)
+            *sh.at<int>(a.at.hold) = a.product[CHAIN_HEAD].spans == 1;
         if (k == a.attention_before) {
             chain_attention<T, true, false, FULL ? ATTEND_ANY : ATTEND_NUMBERS>(a, sh, *layer, epoch);
             wide_ready(a, VECTOR_ATTENDED, epoch);
