@@ -475,7 +475,7 @@ extern "C" void cuda_persistent_patience(struct queue *q, uint32_t for_others, u
         kernels->patience(q, for_others, for_own);
 }
 
-/* Those of a single token, too, where several tokens have their own. */
+/* Kernels of a single token are opened beside those of several. */
 static void open_kernels(struct queue *q, const struct persistent *p)
 {
     if (find_kernels_of_one(p) != nullptr)

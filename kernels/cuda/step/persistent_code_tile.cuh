@@ -99,7 +99,7 @@ __device__ static inline int code_at(int area, int n, int r)
     return row * 128 + (part ^ row % 8) * 16;
 }
 
-/* What the compiler knows of the scales: nothing, or that they are of rows, of groups, of groups with zero points. */
+/* Scales as the compiler knows them: not at all, of rows, of groups, of groups with zero points. */
 enum code_scaling { SCALES_ANY, SCALES_ROWS, SCALES_GROUPS, SCALES_ZEROS };
 
 /* A lane's two rows of a tile in one area: where its weights, inputs and groups lie. */
