@@ -88,7 +88,7 @@ __device__ static inline int ring_phase(int i)
     return i / N & 1;
 }
 
-/* Part `part` of the query heads of a KV head; false: none, since ranks may have parts of groups. */
+/* Part `part` of the query heads of a KV head; false: none, since a rank may have only some. */
 template <typename T>
 __device__ static inline bool take_heads(prompt_unit *u, const prompt_args<T> &p, int kv, int part)
 {

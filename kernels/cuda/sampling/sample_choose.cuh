@@ -344,8 +344,8 @@ struct plain_weight {
     }
 };
 
-#define STRETCHES 256 /* of a row, in groups of GROUP: the exponentials are slow, so a cluster's blocks share them */
-#define GROUP     (STRETCHES / SAMPLE_WARPS)
+#define STRETCHES 256 /* of a row, in runs of RUN: the exponentials are slow, so a cluster's blocks share them */
+#define RUN       (STRETCHES / SAMPLE_WARPS)
 
 /* The sums of a row's stretches; a cluster's blocks store them with its first block. Called by all threads of all its
  * blocks. */
@@ -378,23 +378,23 @@ template <typename T>
 __device__ static int choose_of_all(const double *sum, int vocab, const struct plain_weight<T> &value,
                                     const struct sampling *p, int len)
 {
-    __shared__ double group[SAMPLE_WARPS];
+    __shared__ double run_sum[SAMPLE_WARPS];
     int length = stretch(vocab, STRETCHES);
     if (threadIdx.x < SAMPLE_WARPS) {
         double mine = 0;
-        for (int k = 0; k < GROUP; k++)
-            mine += sum[threadIdx.x * GROUP + k];
-        group[threadIdx.x] = mine;
+        for (int k = 0; k < RUN; k++)
+            mine += sum[threadIdx.x * RUN + k];
+        run_sum[threadIdx.x] = mine;
     }
     __syncthreads();
     double total = 0, below = 0;
     for (int w = 0; w < SAMPLE_WARPS; w++)
-        total += group[w];
+        total += run_sum[w];
     double goal = philox_uniform(p->seed, (uint64_t)len) * total;
-    int chosen = find_stretch(group, SAMPLE_WARPS, goal, &below);
+    int chosen = find_stretch(run_sum, SAMPLE_WARPS, goal, &below);
     if (chosen < 0)
         return -1;
-    chosen = chosen * GROUP + find_stretch(sum + chosen * GROUP, GROUP, goal, &below);
+    chosen = chosen * RUN + find_stretch(sum + chosen * RUN, RUN, goal, &below);
     return find_within(chosen * length, min((chosen + 1) * length, vocab), below, goal, value);
 }
 
