@@ -24,7 +24,7 @@ static const struct opt id_rows[] = {
 const struct opt_rows call_id_rows = OPT_ROWS(id_rows);
 
 static const struct opt model_rows[] = {
-    FIELD("model", "NAME", field_text, "the model's name; the server refuses any other one"),
+    FIELD("model", "NAME", field_text, "the model's name, which the server must serve"),
 };
 const struct opt_rows call_model_rows = OPT_ROWS(model_rows);
 
