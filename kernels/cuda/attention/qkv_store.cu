@@ -160,25 +160,99 @@ static void launch_rotate(struct queue *q, T *qkv, T *k_cache, T *v_cache, const
     launch(q, rotate_and_store<T, DIM>, grid, dim3(ROTATE_THREADS), 0, qkv, k_cache, v_cache, s);
 }
 
+/* For fully rotated heads (half-split) with norms: one warp per head, each lane with every 32nd element, and so with
+ * both elements of its pairs, in registers. All loads are in flight before the first result is needed. grid: tokens,
+ * heads */
+template <typename T, int DIM>
+__global__ void __launch_bounds__(32 * HEADS_PER_BLOCK)
+    normalise_and_store(T *qkv, T *k_cache, T *v_cache, const __grid_constant__ struct store s)
+{
+    const int PER = DIM / 32, PAIRS = PER / 2;
+    int lane = (int)threadIdx.x % 32, h = (int)(blockIdx.y * HEADS_PER_BLOCK + threadIdx.x / 32), t = (int)blockIdx.x;
+    int n_heads = s.n_q + 2 * s.n_kv;
+    bool is_k = h >= s.n_q, is_v = h >= s.n_q + s.n_kv;
+    after_previous();
+    if (h >= n_heads)
+        return;
+    T *row = qkv + ((size_t)t * n_heads + h) * DIM + lane;
+    T y[PER];
+    float x[PER], w[PER], angle[PER]; /* cosines, then sines */
+#pragma unroll
+    for (int i = 0; i < PER; i++)
+        y[i] = row[32 * i];
+    int64_t offset = is_k ? cache_offset(s, t) : -1;
+    if (!is_v) {
+        float square = 0;
+#pragma unroll
+        for (int i = 0; i < PER; i++) {
+            w[i] = weight_at(s.norm[is_k], s.norm_type[is_k], lane + 32 * i, 1);
+            angle[i] = s.cos_sin[(size_t)t * DIM + lane + 32 * i];
+        }
+#pragma unroll
+        for (int i = 0; i < PER; i++) {
+            x[i] = to_float(y[i]);
+            square = fmaf(x[i], x[i], square);
+        }
+        float inverse = 1.0f / sqrtf(warp_sum(square) / DIM + s.eps), add = s.kind == NORM_RMS_OFFSET ? 1.0f : 0.0f;
+#pragma unroll
+        for (int i = 0; i < PER; i++) {
+            float unit = x[i] * inverse;
+            x[i] = s.kind == NORM_RMS ? w[i] * rounded<T>(unit) : rounded<T>((add + w[i]) * unit);
+        }
+#pragma unroll
+        for (int i = 0; i < PAIRS; i++) {
+            float a = x[i], b = x[i + PAIRS], c = angle[i], sine = angle[i + PAIRS];
+            row[32 * i] = y[i] = from_float<T>(a * c - b * sine);
+            row[32 * (i + PAIRS)] = y[i + PAIRS] = from_float<T>(b * c + a * sine);
+        }
+    }
+    if (offset < 0)
+        return;
+    T *to = (is_v ? v_cache : k_cache) + offset + lane + (int64_t)((h - s.n_q) % s.n_kv) * KV_BLOCK_TOKENS * DIM;
+#pragma unroll
+    for (int i = 0; i < PER; i++)
+        to[32 * i] = y[i];
+}
+
+/* Does that kernel have these norms? */
+static bool takes_norms(const struct store &s)
+{
+    return s.norm[0] != nullptr && s.norm[1] != nullptr && !s.each[0] && !s.each[1] && s.squares == nullptr &&
+           s.kind != NORM_LAYER;
+}
+
+template <typename T, int DIM>
+static void launch_normalise(struct queue *q, T *qkv, T *k_cache, T *v_cache, const struct store &s, int n_tokens)
+{
+    dim3 grid((unsigned)n_tokens, (unsigned)((s.n_q + 2 * s.n_kv + HEADS_PER_BLOCK - 1) / HEADS_PER_BLOCK));
+    launch(q, normalise_and_store<T, DIM>, grid, dim3(32 * HEADS_PER_BLOCK), 0, qkv, k_cache, v_cache, s);
+}
+
 static bool rotate_heads(struct queue *, float *, float *, float *, const struct store &, int)
 {
     return false;
 }
 
-/* Launches that kernel if it supports these heads. */
+/* Launches one of these kernels if it supports these heads. */
 template <typename T>
 static bool rotate_heads(struct queue *q, T *qkv, T *k_cache, T *v_cache, const struct store &s, int n_tokens)
 {
-    if (s.kv_scales != nullptr || !s.half || s.dims != s.dim || s.query_growth != 0 || s.norm[0] != nullptr ||
-        s.norm[1] != nullptr || s.unit || !vectors_fit<T>((size_t)s.dim, qkv, k_cache, v_cache))
+    bool plain = s.norm[0] == nullptr && s.norm[1] == nullptr && !s.unit;
+    if (s.kv_scales != nullptr || !s.half || s.dims != s.dim || s.query_growth != 0 || !(plain || takes_norms(s)) ||
+        !vectors_fit<T>((size_t)s.dim, qkv, k_cache, v_cache))
         return false;
-    if (s.dim == 64)
-        launch_rotate<T, 64>(q, qkv, k_cache, v_cache, s, n_tokens);
-    else if (s.dim == 128)
-        launch_rotate<T, 128>(q, qkv, k_cache, v_cache, s, n_tokens);
-    else if (s.dim == 256)
-        launch_rotate<T, 256>(q, qkv, k_cache, v_cache, s, n_tokens);
-    return s.dim == 64 || s.dim == 128 || s.dim == 256;
+    auto with = [&](auto dim) {
+        const int DIM = decltype(dim)::value;
+        if (plain)
+            launch_rotate<T, DIM>(q, qkv, k_cache, v_cache, s, n_tokens);
+        else
+            launch_normalise<T, DIM>(q, qkv, k_cache, v_cache, s, n_tokens);
+        return true;
+    };
+    return s.dim == 64    ? with(std::integral_constant<int, 64>())
+           : s.dim == 128 ? with(std::integral_constant<int, 128>())
+           : s.dim == 256 ? with(std::integral_constant<int, 256>())
+                          : false;
 }
 
 static void set_norms(struct store *s, const struct head_norms *norms)
