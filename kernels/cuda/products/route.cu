@@ -1,7 +1,7 @@
 /* kernels/cuda/products/route.cu - the router: every expert's logit for every token, the experts chosen by the logits,
  * and the pairs of tokens and experts sorted by expert. The host never learns them. Few tokens take one launch, in
- * which the blocks of a cluster divide the logits and the first one chooses; more take three. */
-#include "kernels/cuda/products/route_choose.cuh"
+ * which the blocks of a cluster divide the logits and the first one chooses; more take two or three. */
+#include "kernels/cuda/products/route_lanes.cuh"
 #include "kernels/cuda/products/row_dots.cuh"
 #include "kernels/cuda/tensor.cuh"
 #include "kernels/invariance.h"
@@ -44,9 +44,23 @@ __device__ static inline route_choice choice_of_token(const choose_args &a, int 
     return {a.to.expert + pair, a.to.share + pair, a.to.logits + (size_t)t * a.how.n_experts, a.bias, a.bias_type};
 }
 
+/* Stores a logit; also(token, expert, logit) may store it elsewhere, too. */
+template <typename T, typename W, typename F>
+__device__ static inline void put_logit(const route_args<T, W> &a, int t, int e, float sum, F also)
+{
+    float logit = sum + weight_at(a.of_logits, a.bias_type, e, 0.0f);
+    a.to.logits[(size_t)t * a.how.n_experts + e] = logit;
+    also(t, e, logit);
+}
+
+/* For logits that are stored once. */
+struct stored_once {
+    __device__ void operator()(int, int, float) const {}
+};
+
 /* Expert e's logits for tokens t0 .. t0 + TOKENS - 1, by a warp. */
-template <typename T, typename W, int N, int TOKENS>
-__device__ static inline void make_logits(const route_args<T, W> &a, int e, int t0)
+template <typename T, typename W, int N, int TOKENS, typename F = stored_once>
+__device__ static inline void make_logits(const route_args<T, W> &a, int e, int t0, F also = F())
 {
     const T *row[TOKENS];
     float sum[TOKENS];
@@ -57,7 +71,7 @@ __device__ static inline void make_logits(const route_args<T, W> &a, int e, int 
 #pragma unroll
     for (int t = 0; t < TOKENS; t++)
         if (threadIdx.x % 32 == 0 && t0 + t < a.n_tokens)
-            a.to.logits[(size_t)(t0 + t) * a.how.n_experts + e] = sum[t] + weight_at(a.of_logits, a.bias_type, e, 0.0f);
+            put_logit(a, t0 + t, e, sum[t], also);
 }
 
 /* ---- logits on the tensor cores ---- */
@@ -102,8 +116,8 @@ typedef float tile_sums[TILE_TOKENS][TILE_EXPERTS];
 /* Called by a block of N_WARPS warps: the logits of TILE_TOKENS tokens, from t0 on, for N_WARPS / PARTS times
  * TILE_EXPERTS experts, from e0 on. PARTS of the warps split the columns; their sums are added in order. part: shared
  * memory, [N_WARPS]. */
-template <typename T, int N_WARPS, int PARTS>
-__device__ static inline void tile_logits(const route_args<T, T> &a, tile_sums *part, int t0, int e0)
+template <typename T, int N_WARPS, int PARTS, typename F = stored_once>
+__device__ static inline void tile_logits(const route_args<T, T> &a, tile_sums *part, int t0, int e0, F also = F())
 {
     const int OF_BLOCK = N_WARPS / PARTS * TILE_EXPERTS;
     int warp = (int)threadIdx.x / 32, lane = (int)threadIdx.x % 32, steps = (a.cols + 31) / 32;
@@ -123,8 +137,7 @@ __device__ static inline void tile_logits(const route_args<T, T> &a, tile_sums *
         for (int p = 0; p < PARTS; p++)
             logit += part[e / TILE_EXPERTS * PARTS + p][t][e % TILE_EXPERTS];
         if (t0 + t < a.n_tokens && e0 + e < a.how.n_experts)
-            a.to.logits[(size_t)(t0 + t) * a.how.n_experts + e0 + e] =
-                logit + weight_at(a.of_logits, a.bias_type, e0 + e, 0.0f);
+            put_logit(a, t0 + t, e0 + e, logit, also);
     }
 }
 
@@ -159,20 +172,17 @@ __device__ static inline void sort_few(const struct routes &to, const int32_t *e
     }
 }
 
-/* Called by one block. shared: float [n_tokens][n_experts], int32_t [n_tokens][n_chosen]. Compiled once for all number
- * types. */
-__device__ static __noinline__ void choose_few(const choose_args &a, float *shared)
+/* Called by one block. logits: shared memory, float [n_tokens][n_experts], then int32_t [n_tokens][n_chosen]. Compiled
+ * once for all number types. */
+__device__ static __noinline__ void choose_few(const choose_args &a, float *logits)
 {
     int n_experts = a.how.n_experts, n_pairs = a.n_tokens * a.how.n_chosen;
-    int32_t *expert = (int32_t *)(shared + a.n_tokens * n_experts);
-    for (int i = threadIdx.x; i < a.n_tokens * n_experts; i += FEW_THREADS)
-        shared[i] = __ldcg(&a.to.logits[i]);
-    __syncthreads();
+    int32_t *expert = (int32_t *)(logits + a.n_tokens * n_experts);
     for (int t = threadIdx.x / 32; t < a.n_tokens; t += FEW_WARPS) {
         route_choice c = choice_of_token(a, t);
-        c.logits = shared + t * n_experts;
+        c.logits = logits + t * n_experts;
         c.expert = expert + t * a.how.n_chosen;
-        choose_experts(c, a.how);
+        choose_of_token(c, a.how);
     }
     __syncthreads();
     for (int p = threadIdx.x; p < n_pairs; p += FEW_THREADS)
@@ -181,36 +191,46 @@ __device__ static __noinline__ void choose_few(const choose_args &a, float *shar
 }
 
 /* Called by the cluster: the logits of all experts. The tokens fit into one tile. */
-template <typename T, typename W, int N, int TOKENS>
-__device__ static inline void few_logits(const route_args<T, W> &a, tile_sums *part)
+template <typename T, typename W, int N, int TOKENS, typename F>
+__device__ static inline void few_logits(const route_args<T, W> &a, tile_sums *part, F also)
 {
     if constexpr (ON_TILES<T, W, N>) {
         for (int e0 = (int)blockIdx.x * TILE_EXPERTS; e0 < a.how.n_experts; e0 += FEW_BLOCKS * TILE_EXPERTS) {
-            tile_logits<T, FEW_WARPS, FEW_WARPS>(a, part, 0, e0);
+            tile_logits<T, FEW_WARPS, FEW_WARPS>(a, part, 0, e0, also);
             __syncthreads(); /* part is free again */
         }
     } else {
         for (int e = (int)blockIdx.x * FEW_WARPS + (int)threadIdx.x / 32; e < a.how.n_experts;
              e += FEW_BLOCKS * FEW_WARPS)
             for (int t0 = 0; t0 < a.n_tokens; t0 += TOKENS)
-                make_logits<T, W, N, TOKENS>(a, e, t0);
+                make_logits<T, W, N, TOKENS>(a, e, t0, also);
     }
 }
 
-/* One cluster. */
+/* Shared memory of a block of route_few before the logits. */
+template <typename T, typename W, int N>
+constexpr size_t FEW_SUMS_BYTES = ON_TILES<T, W, N> ? FEW_WARPS * sizeof(tile_sums) : 0;
+
+/* One cluster, whose blocks store their logits in the first one's shared memory. */
 template <typename T, typename W, int N, int TOKENS>
 __global__ void __launch_bounds__(FEW_THREADS) route_few(route_args<T, W> a)
 {
-    extern __shared__ float shared[];
+#if __CUDA_ARCH__ >= 900
+    extern __shared__ char few_shared[];
+    float *logits = (float *)(few_shared + FEW_SUMS_BYTES<T, W, N>);
+    auto cluster = cooperative_groups::this_cluster();
+    auto begun = cluster.barrier_arrive();
     for (int e = (int)blockIdx.x * FEW_WARPS + (int)threadIdx.x / 32; e < a.how.n_experts; e += FEW_BLOCKS * FEW_WARPS)
         prefetch_row(a, e);
     after_previous();
-    few_logits<T, W, N, TOKENS>(a, (tile_sums *)shared);
-#if __CUDA_ARCH__ >= 900
-    cooperative_groups::this_cluster().sync();
-#endif
+    cluster.barrier_wait(std::move(begun));
+    float *of_first = cluster.map_shared_rank(logits, 0);
+    few_logits<T, W, N, TOKENS>(a, (tile_sums *)few_shared,
+                                [&](int t, int e, float logit) { of_first[t * a.how.n_experts + e] = logit; });
+    cluster.sync();
     if (blockIdx.x == 0)
-        choose_few(choice_of(a), shared);
+        choose_few(choice_of(a), logits);
+#endif
 }
 
 /* ---- any number of tokens ---- */
@@ -237,13 +257,48 @@ __global__ void __launch_bounds__(WARPS * 32) route_logits_tiles(route_args<T, T
                                  (int)blockIdx.y * (WARPS / PARTS) * TILE_EXPERTS);
 }
 
+#define CLUSTER_MOST 8 /* blocks of a cluster */
+
+/* Logits and choice in one launch: a cluster has TILE_TOKENS tokens, each of its n blocks the logits of every n-th tile
+ * of experts and the choice of every n-th token. Blocks store a token's logits in the shared memory of the block that
+ * chooses for it: [tokens of a block][experts]. grid: n, tokens / TILE_TOKENS */
+template <typename T>
+__global__ void __launch_bounds__(WARPS * 32) route_clusters(route_args<T, T> a)
+{
+#if __CUDA_ARCH__ >= 900
+    extern __shared__ float logits[];
+    __shared__ tile_sums part[WARPS];
+    int n = (int)gridDim.x, rank = (int)blockIdx.x, t0 = (int)blockIdx.y * TILE_TOKENS;
+    auto cluster = cooperative_groups::this_cluster();
+    auto begun = cluster.barrier_arrive();
+    for (int e = rank * TILE_EXPERTS + (int)threadIdx.x / 32; e < a.how.n_experts; e += n * TILE_EXPERTS)
+        for (int i = 0; i < TILE_EXPERTS && e + i < a.how.n_experts; i += WARPS)
+            prefetch_row(a, e + i);
+    after_previous();
+    cluster.barrier_wait(std::move(begun));
+    for (int e0 = rank * TILE_EXPERTS; e0 < a.how.n_experts; e0 += n * TILE_EXPERTS) {
+        tile_logits<T, WARPS, WARPS>(a, part, t0, e0, [&](int t, int e, float logit) {
+            *cluster.map_shared_rank(&logits[(t - t0) / n * a.how.n_experts + e], (t - t0) % n) = logit;
+        });
+        __syncthreads(); /* part is free again */
+    }
+    cluster.sync();
+    const choose_args choice = choice_of(a);
+    for (int t = (int)threadIdx.x / 32 * n + rank; t < TILE_TOKENS && t0 + t < a.n_tokens; t += WARPS * n) {
+        route_choice c = choice_of_token(choice, t0 + t);
+        c.logits = logits + t / n * a.how.n_experts;
+        choose_of_token(c, a.how);
+    }
+#endif
+}
+
 /* One warp per token. grid: tokens / WARPS */
 __global__ void route_choose(choose_args a)
 {
     after_previous();
     int t = (int)(blockIdx.x * WARPS + threadIdx.x / 32);
     if (t < a.n_tokens)
-        choose_experts(choice_of_token(a, t), a.how);
+        choose_of_token(choice_of_token(a, t), a.how);
 }
 
 #define SORT_THREADS 512
@@ -314,13 +369,30 @@ static void launch_tiles(struct queue *q, const route_args<T, T> &a)
     launch(q, route_logits_tiles<T, PARTS>, grid, dim3(WARPS * 32), 0, a);
 }
 
+/* Returns false for tokens that other kernels have. */
+template <typename T, typename W, int N>
+static bool route_by_clusters(struct queue *q, const route_args<T, W> &a)
+{
+    if constexpr (ON_TILES<T, W, N>) {
+        bool some = (size_t)a.n_tokens * (size_t)a.how.n_experts <= SOME_LOGITS;
+        if (!some || !cuda_state(q)->launches_early || (a.n_tokens <= FEW_TOKENS && !cuda_is_invariant(q)))
+            return false;
+        int n = std::min(CLUSTER_MOST, (a.how.n_experts + TILE_EXPERTS - 1) / TILE_EXPERTS);
+        size_t shared = (size_t)((TILE_TOKENS + n - 1) / n * a.how.n_experts) * sizeof(float);
+        launch_clusters(q, n, route_clusters<T>,
+                        dim3((unsigned)n, (unsigned)(a.n_tokens + TILE_TOKENS - 1) / TILE_TOKENS), dim3(WARPS * 32),
+                        shared, a);
+        return true;
+    }
+    (void)q, (void)a;
+    return false;
+}
+
 /* Shared memory of a block of route_few. */
 template <typename T, typename W, int N>
 static size_t few_bytes(const route_args<T, W> &a)
 {
-    size_t sums = ON_TILES<T, W, N> ? FEW_WARPS * sizeof(tile_sums) : 0;
-    size_t choice = (size_t)a.n_tokens * (size_t)(a.how.n_experts + a.how.n_chosen) * sizeof(float);
-    return std::max(sums, choice);
+    return FEW_SUMS_BYTES<T, W, N> + (size_t)a.n_tokens * (size_t)(a.how.n_experts + a.how.n_chosen) * sizeof(float);
 }
 
 template <typename T, typename W, int N>
@@ -333,17 +405,19 @@ static void route_some(struct queue *q, const route_args<T, W> &a)
                         dim3(FEW_BLOCKS), dim3(FEW_THREADS), shared, a);
         return;
     }
-    if constexpr (ON_TILES<T, W, N>) {
-        if (a.n_tokens <= FEW_TOKENS && !invariant)
+    if (!route_by_clusters<T, W, N>(q, a)) {
+        if constexpr (ON_TILES<T, W, N>) {
+            if (a.n_tokens <= FEW_TOKENS && !invariant)
+                launch_logits<T, W, N>(q, a);
+            else if (invariant || (size_t)a.n_tokens * (size_t)a.how.n_experts <= SOME_LOGITS)
+                launch_tiles<T, WARPS>(q, a);
+            else
+                launch_tiles<T, 1>(q, a);
+        } else {
             launch_logits<T, W, N>(q, a);
-        else if (invariant || (size_t)a.n_tokens * (size_t)a.how.n_experts <= SOME_LOGITS)
-            launch_tiles<T, WARPS>(q, a);
-        else
-            launch_tiles<T, 1>(q, a);
-    } else {
-        launch_logits<T, W, N>(q, a);
+        }
+        launch(q, route_choose, dim3((unsigned)(a.n_tokens + WARPS - 1) / WARPS), dim3(WARPS * 32), 0, choice_of(a));
     }
-    launch(q, route_choose, dim3((unsigned)(a.n_tokens + WARPS - 1) / WARPS), dim3(WARPS * 32), 0, choice_of(a));
     launch(q, route_sort, dim3((unsigned)a.how.n_experts), dim3(SORT_THREADS), 0, a.to, a.how,
            a.n_tokens * a.how.n_chosen);
 }
