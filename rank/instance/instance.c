@@ -2,6 +2,7 @@
 #include "rank/instance/instance.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "kernels/alone.h"
 #include "kernels/invariance.h"
 #include "rank/instance/fit.h"
 #include "rank/instance/quantised_inputs.h"
@@ -125,6 +126,8 @@ static void open_ground(struct instance *i, struct world *w, enum dtype dtype, c
     if (setup->batch_invariant)
         make_batch_invariant(i->ops, &i->q);
     world_split(w, setup->replica_size, &i->world);
+    if (i->world.n_ranks == 1)
+        run_alone(i->ops, &i->q);
     cores_check(w, i->ops->shares_host_memory ? i->q.n_threads : GPU_THREADS, w->rank == 0 ? setup->host_threads : 0);
     (void)open_watch(i, setup->step_timeout, e);
     fatal_agree(w, e);

@@ -1,6 +1,7 @@
 /* kernels/cuda/products/experts.cu - the products of the experts that the router chose. The host never learns which:
  * grids fit any choice, or the device, so a captured step serves every choice. Products go through experts_many.cuh
  * where the device supports it, elsewhere few tokens through experts_stream.cuh; the kernels here take the rest. */
+#include "kernels/alone.h"
 #include "kernels/cuda/products/experts_many_host.cuh"
 #include "kernels/cuda/products/experts_stream_host.cuh"
 #include "kernels/cuda/products/products.cuh"
@@ -10,6 +11,18 @@
 #include <stdlib.h>
 
 #define WARPS 8
+
+/* cuda_state.experts */
+struct experts_state {
+    bool streams;                             /* the device has room for experts_stream.cuh */
+    PFN_cuTensorMapEncodeTiled_v12000 encode; /* NULL: the device does not support experts_many.cuh */
+    bool alone;                               /* see kernels/alone.h */
+};
+
+static struct experts_state *experts_of(const struct queue *q)
+{
+    return (struct experts_state *)cuda_state(q)->experts;
+}
 
 /* ---- any product: the results of all pairs, which other kernels activate or sum up ---- */
 
@@ -196,13 +209,15 @@ static void product_of_pairs(struct queue *q, void *out, const void *x, const st
 #define COMBINED 8 /* experts' results that are loaded together */
 
 /* out[t] (+)= sum_i share[t][i] y[t n_chosen + i], in the order of i, N columns per thread; SOME: skips experts that
- * are not held. grid: columns, tokens */
+ * are not held. lets_begin: no collective follows. grid: columns, tokens */
 template <typename T, int N, bool SOME>
 __global__ void combine_kernel(T *out, const T *y, const struct routes r, int n_chosen, int n_tokens, int dim,
-                               bool accumulate)
+                               bool accumulate, bool lets_begin)
 {
     using V = vec<T, N>;
     after_previous_alone();
+    if (lets_begin)
+        let_next_begin();
     int c = (int)(blockIdx.x * THREADS + threadIdx.x) * N;
     for (int t = (int)blockIdx.y; t < n_tokens && c < dim; t += (int)gridDim.y) {
         V *to = (V *)(out + (size_t)t * dim + c);
@@ -249,17 +264,11 @@ static void combine(struct queue *q, void *out, const void *y, const struct rout
         auto all = wide ? combine_kernel<T, WIDE, false> : combine_kernel<T, 1, false>;
         auto some = wide ? combine_kernel<T, WIDE, true> : combine_kernel<T, 1, true>;
         launch(q, r->n_held < how->n_experts ? some : all, grid, dim3(THREADS), 0, (T *)out, (const T *)y, *r,
-               how->n_chosen, n_tokens, dim, accumulate);
+               how->n_chosen, n_tokens, dim, accumulate, experts_of(q)->alone);
     });
 }
 
 /* ---- the operations ---- */
-
-/* cuda_state.experts */
-struct experts_state {
-    bool streams;                             /* the device has room for experts_stream.cuh */
-    PFN_cuTensorMapEncodeTiled_v12000 encode; /* NULL: the device does not support experts_many.cuh */
-};
 
 extern "C" int cuda_experts_open(struct queue *q, struct err *e)
 {
@@ -274,7 +283,12 @@ extern "C" int cuda_experts_open(struct queue *q, struct err *e)
 
 PFN_cuTensorMapEncodeTiled_v12000 many_encoder(const struct queue *q)
 {
-    return ((const struct experts_state *)cuda_state(q)->experts)->encode;
+    return experts_of(q)->encode;
+}
+
+extern "C" void cuda_run_alone(struct queue *q)
+{
+    experts_of(q)->alone = true;
 }
 
 extern "C" void cuda_experts_close(struct queue *q)
@@ -316,7 +330,7 @@ extern "C" void cuda_experts_first(struct queue *q, void *out, const void *x, co
                                    enum activation kind, void *work, int n_tokens)
 {
     nvtx_range range("experts_first");
-    const struct experts_state *experts = (const struct experts_state *)cuda_state(q)->experts;
+    const struct experts_state *experts = experts_of(q);
     if (n_tokens < 1 || w->rows < 2)
         return;
     bool done = with_product(q, out, x, w, bias, r, how, n_tokens, [&](auto a) {
@@ -340,7 +354,7 @@ extern "C" void cuda_experts_second(struct queue *q, void *out, const void *x, c
                                     void *work, int n_tokens, int dim, bool accumulate)
 {
     nvtx_range range("experts_second");
-    const struct experts_state *experts = (const struct experts_state *)cuda_state(q)->experts;
+    const struct experts_state *experts = experts_of(q);
     if (n_tokens < 1 || dim < 1)
         return;
     if (r->n_held < 1) {
