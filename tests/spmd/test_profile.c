@@ -20,8 +20,27 @@ struct run {
     struct world *w;
     uint64_t step;
     int32_t token[N_STEPS + 1][N_SEQS];
-    double seconds; /* in steps */
+    double seconds;                /* in steps */
+    const struct profile *profile; /* NULL: steps are not profiled */
+    double in_phases, best;        /* seconds of the profile so far; the largest share of a step in phases */
 };
+
+static double total(const struct profile_sums *s)
+{
+    double sum = 0;
+    for (int i = 0; i < N_PHASES; i++)
+        sum += s->seconds[i];
+    return sum;
+}
+
+/* Between phases another process may get the core for longer than a step takes: at least one step is free of that. */
+static void count_phases(struct run *r, double seconds)
+{
+    double sum = total(&r->profile->sums[STEP_PREFILL]) + total(&r->profile->sums[STEP_DECODE]);
+    double share = (sum - r->in_phases) / seconds;
+    r->in_phases = sum;
+    r->best = share > r->best ? share : r->best;
+}
 
 static void step(struct run *r, int pos, int32_t *out)
 {
@@ -43,7 +62,10 @@ static void step(struct run *r, int pos, int32_t *out)
     loop_share(p, r->w, r->instance.network.config.vocab);
     double started = seconds_now();
     engine_step(&r->instance.engine, p, &result);
-    r->seconds += seconds_now() - started;
+    double seconds = seconds_now() - started;
+    r->seconds += seconds;
+    if (r->profile != NULL)
+        count_phases(r, seconds);
     for (int i = 0; i < result.n_sampled; i++)
         out[i] = result.sampled[i].token;
 }
@@ -54,14 +76,6 @@ static void generate(struct run *r)
     step(r, 0, r->token[0]);
     for (int i = 0; i < N_STEPS; i++)
         step(r, PROMPT + i, r->token[i + 1]);
-}
-
-static double total(const struct profile_sums *s)
-{
-    double sum = 0;
-    for (int i = 0; i < N_PHASES; i++)
-        sum += s->seconds[i];
-    return sum;
 }
 
 /* Every phase that exists on this number of ranks took time, the others none. */
@@ -105,7 +119,9 @@ static void check(struct world *w, const char *dir)
         fatal(&e);
     generate(&r);
     profile_reset(&p);
+    r.profile = &p;
     generate(&r);
+    r.profile = NULL;
     plan_reset(&r.plan, r.step++); /* an empty step is not counted */
     struct step_result nothing;
     engine_step(&r.instance.engine, &r.plan, &nothing);
@@ -117,9 +133,9 @@ static void check(struct world *w, const char *dir)
             w->n_ranks);
     tap_all(phases_fit(prefill, w->n_ranks) && phases_fit(decode, w->n_ranks),
             "a phase without time, or an unexpected one", "%s, %d ranks: every phase has its time", dir, w->n_ranks);
-    double sum = total(prefill) + total(decode);
-    snprintf(reason, sizeof reason, "%.6f s in phases, %.6f s in steps", sum, r.seconds);
-    tap_all(sum <= r.seconds && sum > 0.3 * r.seconds, reason, "%s, %d ranks: phases add up to steps", dir, w->n_ranks);
+    snprintf(reason, sizeof reason, "%.6f s in phases, %.6f s in steps; at most %.2f of a step", r.in_phases, r.seconds,
+             r.best);
+    tap_all(r.in_phases <= r.seconds && r.best > 0.3, reason, "%s, %d ranks: phases add up to steps", dir, w->n_ranks);
     profile_close(&p);
     generate(&r);
     tap_all(r.instance.engine.ops == ops && !r.instance.engine.profiled && r.instance.q.observer == NULL &&
